@@ -1,0 +1,77 @@
+"""Turns symbolic functions and C files into the compiled artefacts that `companion.kernel` loads."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from companion.kernel import artifact
+
+CFLAGS = ("-O3", "-fPIC", "-shared", "-std=c11", "-fno-math-errno")
+
+
+class CompileError(RuntimeError):
+    """The C compiler is absent or failed; the message is its first line of complaint."""
+
+
+def compiler() -> str:
+    """The C compiler: $CC, else cc or gcc on the PATH."""
+    for candidate in (os.environ.get("CC"), "cc", "gcc", "clang"):
+        if candidate and shutil.which(candidate.split()[0]):
+            return candidate
+    raise CompileError("no C compiler found: install gcc (Debian: apt-get install gcc libc6-dev) or set CC")
+
+
+def compile_library(name: str, print_: str, sources: Iterable[Path], flags: Iterable[str] = ()) -> Path:
+    """Compile C sources into the artefact (name, fingerprint) unless it exists; returns the library's path.
+
+    The library appears under its name only when it is complete, so an interrupted build leaves nothing behind
+    that looks finished, and two builds at a time do no harm.
+    """
+    target = artifact(name, print_)
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        output = Path(scratch) / target.name
+        command = [*compiler().split(), *CFLAGS, *map(str, sources), "-o", str(output), *flags, "-lm"]
+        result = subprocess.run(command, capture_output=True, text=True)
+        if result.returncode != 0:
+            complaint = next((line for line in result.stderr.splitlines() if "error" in line), result.stderr[:200])
+            raise CompileError(f"{name}: {complaint.strip()}")
+        output.rename(target)
+    return target
+
+
+def compile_functions(name: str, print_: str, functions: Iterable) -> Path:
+    """Generate C for CasADi functions and compile it into one artefact; returns the library's path.
+
+    functions: CasADi `Function`s; every output is made dense, because `companion.kernel.Kernel` binds dense
+    buffers.
+    """
+    target = artifact(name, print_)
+    if target.exists():
+        return target
+    import casadi  # only where code is generated
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        generator = casadi.CodeGenerator(f"{name}.c")
+        for function in functions:
+            symbols = [
+                casadi.MX.sym(function.name_in(i), *function.size_in(i)) for i in range(function.n_in())
+            ]
+            if all(function.sparsity_out(i).is_dense() for i in range(function.n_out())):
+                generator.add(function)
+                continue
+            outputs = function.call(symbols, True, False)
+            generator.add(
+                casadi.Function(function.name(), symbols, [casadi.densify(o) for o in outputs]).expand()
+                if function.is_a("SXFunction")
+                else casadi.Function(function.name(), symbols, [casadi.densify(o) for o in outputs])
+            )
+        generator.generate(scratch + os.sep)
+        return compile_library(name, print_, [Path(scratch) / f"{name}.c"])
+

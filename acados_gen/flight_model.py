@@ -1,0 +1,82 @@
+"""The one symbolic flight model; the controller's OCP and the estimator's prediction both come from it.
+
+    ṗ = v
+    v̇ = -D v + R(q) (0, 0, k_T u_T) - (0, 0, g) + d
+    φ̇ = (k_φ φ_c - φ) / τ_φ        roll and pitch follow their commands as first-order lags,
+    θ̇ = (k_θ θ_c - θ) / τ_θ        closed by the flight controller's attitude loop
+    ψ̇ = commanded yaw rate
+
+(Kalaitzakis & Vitzilaios, Robotics 2023, 12(5), 123, section 2.1; D and d are mass-normalised, D diagonal in
+the world frame, d a force in m/s².) Frames: W is ENU, B is FLU, R = Rz(ψ) Ry(θ) Rx(φ).
+
+This module needs CasADi and is imported only where code is generated.
+"""
+
+import casadi as ca
+
+from companion.frames import GRAVITY_M_S2
+
+# The vehicle's parameters in the order in which every kernel takes them.
+PARAMETERS = (
+    "thrust_coefficient_m_s2",  # k_T: mass-normalised thrust per unit of command
+    "drag_x_1_s",
+    "drag_y_1_s",
+    "drag_z_1_s",
+    "roll_time_constant_s",
+    "roll_gain",
+    "pitch_time_constant_s",
+    "pitch_gain",
+)
+
+
+def acceleration(v_W, thrust_axis_W, thrust, disturbance_W, parameters):
+    """v̇ in W [m/s²]. thrust: command 0..1; thrust_axis_W: the body's z axis in W; parameters: `PARAMETERS`."""
+    k_T, drag = parameters[0], parameters[1:4]
+    gravity = ca.vertcat(0, 0, GRAVITY_M_S2)
+    return -drag * v_W + k_T * thrust * thrust_axis_W - gravity + disturbance_W
+
+
+def rotation_from_rpy(roll, pitch, yaw):
+    """R = Rz(yaw) Ry(pitch) Rx(roll), 3x3."""
+    cr, sr, cp, sp, cy, sy = ca.cos(roll), ca.sin(roll), ca.cos(pitch), ca.sin(pitch), ca.cos(yaw), ca.sin(yaw)
+    return ca.vertcat(
+        ca.horzcat(cy * cp, cy * sp * sr - sy * cr, cy * sp * cr + sy * sr),
+        ca.horzcat(sy * cp, sy * sp * sr + cy * cr, sy * sp * cr - cy * sr),
+        ca.horzcat(-sp, cp * sr, cp * cr),
+    )
+
+
+def euler_rates(roll, pitch, commands, parameters):
+    """(φ̇, θ̇, ψ̇). commands: roll [rad], pitch [rad], yaw rate [rad/s]."""
+    tau_r, k_r, tau_p, k_p = parameters[4], parameters[5], parameters[6], parameters[7]
+    return ca.vertcat((k_r * commands[0] - roll) / tau_r, (k_p * commands[1] - pitch) / tau_p, commands[2])
+
+
+def body_rates(roll, pitch, rates):
+    """ω_B of the Euler rates: ω = E(φ, θ) (φ̇, θ̇, ψ̇)."""
+    cr, sr, cp, sp = ca.cos(roll), ca.sin(roll), ca.cos(pitch), ca.sin(pitch)
+    return ca.vertcat(
+        rates[0] - sp * rates[2],
+        cr * rates[1] + sr * cp * rates[2],
+        -sr * rates[1] + cr * cp * rates[2],
+    )
+
+
+def euler_model(state, command, disturbance_W, parameters):
+    """ẋ of x = (p_W, v_W, roll, pitch, yaw) under command = (thrust, roll, pitch, yaw rate); shape (9,)."""
+    v_W, roll, pitch, yaw = state[3:6], state[6], state[7], state[8]
+    thrust_axis_W = rotation_from_rpy(roll, pitch, yaw)[:, 2]
+    return ca.vertcat(
+        v_W,
+        acceleration(v_W, thrust_axis_W, command[0], disturbance_W, parameters),
+        euler_rates(roll, pitch, command[1:4], parameters),
+    )
+
+
+def rk4(derivative, state, step_s):
+    """One step of the classic Runge-Kutta method with everything but the state held."""
+    k1 = derivative(state)
+    k2 = derivative(state + step_s / 2 * k1)
+    k3 = derivative(state + step_s / 2 * k2)
+    k4 = derivative(state + step_s * k3)
+    return state + step_s / 6 * (k1 + 2 * k2 + 2 * k3 + k4)

@@ -1,0 +1,127 @@
+"""Strict, typed configuration: TOML files into frozen structs.
+
+Unknown, missing and out-of-range keys stop the start with one line that names the file, the key, what is allowed
+and the unit. There are no silent defaults: a key that a file may leave out says so in its type (``| None``).
+"""
+
+import math
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+T = TypeVar("T")
+
+
+class ConfigError(Exception):
+    """A configuration file cannot be used; the message is one line for the user."""
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of every table of a configuration file."""
+
+
+def number(low: float, high: float, unit: str) -> Any:
+    """Type of a number with its allowed range and unit, e.g. ``number(0.05, 2.0, "s")``."""
+    return Annotated[float, Meta(ge=low, le=high, description=f"{low:g} to {high:g} {unit}".rstrip())]
+
+
+def integer(low: int, high: int, unit: str = "") -> Any:
+    """Type of a whole number with its allowed range and unit."""
+    return Annotated[int, Meta(ge=low, le=high, description=f"whole number, {low} to {high} {unit}".rstrip())]
+
+
+def load(path: str | Path, schema: type[T]) -> T:
+    """Read a TOML file as `schema`; raises `ConfigError` with one line if it cannot be used."""
+    return parse(read_toml(path), schema, str(path))
+
+
+def read_toml(path: str | Path) -> dict:
+    """The raw tables of a TOML file; raises `ConfigError` if it cannot be read."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+
+
+def parse(tables: dict, schema: type[T], where: str) -> T:
+    """Check plain tables against `schema`; `where` names the source in errors."""
+    if bad := _not_finite(tables, ""):
+        raise ConfigError(f"{where}: {bad}: must be a finite number")
+    try:
+        return msgspec.convert(tables, schema)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: {_explain(str(error), schema, tables)}") from None
+
+
+def _not_finite(value: Any, key: str) -> str | None:
+    if isinstance(value, dict):
+        items = [(f"{key}.{k}" if key else k, v) for k, v in value.items()]
+    elif isinstance(value, list):
+        items = [(f"{key}[{i}]", v) for i, v in enumerate(value)]
+    else:
+        return key if isinstance(value, float) and not math.isfinite(value) else None
+    return next((bad for k, v in items if (bad := _not_finite(v, k))), None)
+
+
+def _explain(message: str, schema: type, tables: dict) -> str:
+    """msgspec's message with the key in front and the allowed range behind."""
+    text, _, path = message.partition(" - at `")
+    key = path.rstrip("`").removeprefix("$").removeprefix(".")
+    if text.startswith(("Object contains unknown field", "Object missing required field")):
+        field = text.split("`")[1]
+        kind = "unknown key" if "unknown" in text else "missing key"
+        full = f"{key}.{field}" if key else field
+        allowed = "" if "unknown" in text else _allowed(schema, full)
+        return f"{full}: {kind}{allowed}"
+    value = _lookup(tables, key)
+    return f"{key} = {value!r}: {text[0].lower()}{text[1:]}{_allowed(schema, key)}"
+
+
+def _steps(key: str) -> list[str]:
+    return [part for part in key.replace("[", ".[").split(".") if part]
+
+
+def _lookup(tables: Any, key: str) -> Any:
+    for step in _steps(key):
+        try:
+            tables = tables[int(step[1:-1])] if step.startswith("[") else tables[step]
+        except (KeyError, IndexError, TypeError, ValueError):
+            return "?"
+    return tables
+
+
+def _allowed(schema: Any, key: str) -> str:
+    """The description of a key's type, in brackets, or an empty string."""
+    kind, description = schema, None
+    for step in _steps(key):
+        kind = _strip(kind)
+        if step.startswith("["):
+            arguments = get_args(kind)
+            if not arguments:
+                return ""
+            index = int(step[1:-1]) if step[1:-1].isdigit() else 0
+            kind = arguments[index] if index < len(arguments) and arguments[index] is not ... else arguments[0]
+        else:
+            try:
+                kind = get_type_hints(kind, include_extras=True)[step]
+            except (KeyError, TypeError):
+                return ""
+        description = next((m.description for m in getattr(kind, "__metadata__", ()) if m.description), None)
+    return f" (allowed: {description})" if description else ""
+
+
+def _strip(kind: Any) -> Any:
+    """The bare type behind Annotated[...] and ... | None."""
+    if hasattr(kind, "__metadata__"):
+        kind = get_args(kind)[0]
+    arguments = get_args(kind)
+    if type(None) in arguments:
+        kind = next(a for a in arguments if a is not type(None))
+    return kind

@@ -1,0 +1,388 @@
+"""THE table: every topic of the bus, its type, sources, rate, logging and age limit.
+
+Messages are plain data (msgspec structs, MessagePack on the wire) and hold no behaviour.
+
+Every message starts with the same three fields:
+
+``stamp_s``  companion monotonic time [s] at which the content was *true* (mid-exposure of an image, time
+             of an attitude), never the time of arrival;
+``seq``      counts the messages of one source, filled in by whoever runs the node;
+``valid``    False says "I am alive, but do not use this".
+
+Frames: W is ENU (z up), B is FLU, C is the camera's optical frame, M is a marker bundle (x right, y up,
+z out of the face). ``p_WB`` is the position of B in W; ``q_WB`` = (w, x, y, z) rotates vectors of B into W.
+Units are SI and radians; a unit ends every name that is not a frame quantity.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+Vec2 = tuple[float, float]
+Vec3 = tuple[float, float, float]
+Quat = tuple[float, float, float, float]
+
+WORLD = "world"  # the frame of a reference that is not tied to a bundle
+
+
+class Message(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What every message on the bus carries."""
+
+    stamp_s: float
+    seq: int = 0
+    valid: bool = True
+
+
+# --- light -> corners ---------------------------------------------------------------------------------
+
+
+class Image(Message):
+    """One monochrome camera frame; ``stamp_s`` is the middle of the exposure."""
+
+    width: int
+    height: int
+    data: bytes  # height * width bytes, row major, 8 bit
+
+
+class MarkerCorners(msgspec.Struct):
+    """One detected marker of a bundle: its four corners in the image and on the bundle."""
+
+    family: str
+    id: int
+    corners_px: tuple[float, float, float, float, float, float, float, float]  # u0 v0 … u3 v3, distorted image
+    corners_M: tuple[Vec3, Vec3, Vec3, Vec3]  # the same corners on the bundle [m]
+
+
+class PoseSolution(msgspec.Struct):
+    """A pose of the bundle in the camera frame that explains the corners."""
+
+    p_CM: Vec3
+    q_CM: Quat
+    reprojection_rms_px: float
+
+
+class BundleObservation(msgspec.Struct):
+    """Where one bundle stands in one image."""
+
+    bundle: str
+    markers: list[MarkerCorners]
+    best: PoseSolution
+    alternative: PoseSolution | None  # the second IPPE solution, when there is one
+    ambiguous: bool  # the flip test could not tell best from alternative by the image alone
+    covariance: tuple[float, ...]  # 6x6 row major: p_CM [m²], then right-multiplied rotation error of q_CM [rad²]
+    corner_noise_px: float  # standard deviation assumed for one corner coordinate
+
+
+class Markers(Message):
+    """All bundles seen in one image; an image without any is sent too (it is news that nothing was seen)."""
+
+    observations: list[BundleObservation]
+    detect_time_s: float  # time the detector took
+    search: str  # "full", or "roi" when a region of interest was searched
+
+
+# --- flight controller -> companion ----------------------------------------------------------------------
+
+
+class FcuAttitude(Message):
+    """Attitude and body rates as the flight controller estimates them."""
+
+    q_WB: Quat
+    omega_B: Vec3
+
+
+class FcuPosition(Message):
+    """Local position and velocity as the flight controller estimates them (with its GNSS bias in it)."""
+
+    p_W: Vec3
+    v_W: Vec3
+
+
+class FcuStatus(Message):
+    """Everything slow the flight controller says of itself."""
+
+    connected: bool
+    armed: bool
+    mode: str  # PX4 main/sub mode: "OFFBOARD", "POSCTL", "ALTCTL", "AUTO_LOITER", "AUTO_TAKEOFF", "AUTO_LAND", "AUTO_RTL", "MANUAL", "STABILIZED", …
+    landed: bool
+    battery_voltage_v: float
+    battery_remaining: float  # 0..1, NaN when unknown
+    rc_ok: bool
+    rc_channels_us: tuple[int, ...]
+    gnss_ok: bool
+    home_W: Vec3 | None
+    timesync_offset_s: float  # companion monotonic time minus FCU boot time
+    timesync_rtt_s: float
+    link_errors: int  # bytes or frames dropped since start
+
+
+class FcuText(Message):
+    """A STATUSTEXT from the flight controller."""
+
+    severity: int  # MAV_SEVERITY: 0 emergency … 7 debug
+    text: str
+
+
+class FcuCommand(Message):
+    """A request of the mission to the flight controller; answered by `FcuCommandAck` with the same id."""
+
+    id: int
+    action: str  # "arm", "disarm", "takeoff", "offboard", "hold", "land", "return", "text"
+    height_m: float = 0.0  # take-off height over home
+    text: str = ""  # for "text": STATUSTEXT to the ground station
+    severity: int = 6
+
+
+class FcuCommandAck(Message):
+    """What the flight controller answered."""
+
+    id: int
+    accepted: bool
+    reason: str
+
+
+class SentSetpoint(Message):
+    """The attitude setpoint whose bytes really left for the flight controller, at ``stamp_s``."""
+
+    roll_rad: float
+    pitch_rad: float
+    yaw_rad: float
+    yaw_rate_rad_s: float
+    thrust: float
+
+
+class LinkRx(Message):
+    """Raw bytes that came from the flight controller."""
+
+    data: bytes
+
+
+class LinkTx(Message):
+    """Raw bytes for the flight controller."""
+
+    data: bytes
+
+
+# --- state -------------------------------------------------------------------------------------------------
+
+
+class State(Message):
+    """The estimate of the filter at ``stamp_s``; ``valid`` is False until it has converged enough to fly by."""
+
+    p_W: Vec3
+    v_W: Vec3
+    q_WB: Quat
+    disturbance_W: Vec3  # mass-normalised external force [m/s²]
+    gnss_bias_W: Vec3
+    bundle: str  # name of the bundle the next two fields describe, "" while none was ever seen
+    p_WM: Vec3
+    q_WM: Quat
+    marker_age_s: float  # since the last accepted observation of the bundle, inf before the first
+    position_std_m: float  # largest standard deviation of p_W over all directions
+    relative_std_m: float  # the same of the position in the bundle's frame, inf without bundle
+    covariance_diag: tuple[float, ...]  # p, v, θ, disturbance, bias, p_M, θ_M: 21 variances
+    battery_voltage_v: float
+    reset_count: int  # how often the filter had to start anew
+
+
+class Innovation(msgspec.Struct):
+    """One measurement update: is it consistent with what the filter expected?"""
+
+    stamp_s: float
+    sensor: str  # "position", "velocity", "attitude", "marker"
+    nis: float
+    dof: int
+    accepted: bool
+    noise_scale: float  # adapted over nominal noise, mean of the standard deviations
+    late_s: float  # age of the measurement when it was applied
+
+
+class EstimatorStatus(Message):
+    """All updates since the last one of these, and the counters that never go down."""
+
+    innovations: list[Innovation]
+    rejected: dict[str, int]
+    dropped_late: int
+    update_time_s: float  # computing time of this step
+
+
+# --- plan -> thrust -------------------------------------------------------------------------------------------
+
+
+class Hold(msgspec.Struct, tag="hold"):
+    """Stay at a point."""
+
+    p: Vec3
+    yaw_rad: float
+
+
+class Move(msgspec.Struct, tag="move"):
+    """A smooth straight move from rest to rest that begins at the reference's start time."""
+
+    p_start: Vec3
+    yaw_start_rad: float
+    p_end: Vec3
+    yaw_end_rad: float
+    speed_m_s: float
+    acceleration_m_s2: float
+    yaw_rate_rad_s: float
+
+
+class Reference(Message):
+    """What to fly. Points are in ``frame``: WORLD, or the name of a bundle.
+
+    In a bundle's frame yaw is relative to "facing the bundle" (0: the nose points into its face).
+    """
+
+    id: int
+    frame: str
+    start_s: float
+    trajectory: Hold | Move
+
+
+class Setpoint(Message):
+    """Attitude and thrust for the flight controller; never sent after ``expires_s``."""
+
+    expires_s: float
+    roll_rad: float
+    pitch_rad: float
+    yaw_rad: float
+    yaw_rate_rad_s: float
+    thrust: float  # 0..1
+    source: str  # "nmpc" or "pid"
+
+
+class ControlStatus(Message):
+    """How the controller is doing, at every cycle."""
+
+    active: str  # "nmpc", "pid", or "idle" when it has nothing it may send
+    reason: str  # why it is idle or on the fallback
+    reference_id: int
+    reference_finished: bool
+    reference_p_W: Vec3
+    reference_yaw_rad: float
+    position_error_m: float
+    yaw_error_rad: float
+    solver_status: int  # acados' status of this cycle, -1 when it did not run
+    solve_time_s: float
+    cycle_time_s: float
+    fallback_cycles: int  # since start
+    deadline_misses: int
+    solver_failures: int
+
+
+# --- mission ----------------------------------------------------------------------------------------------------
+
+
+class PilotStatus(Message):
+    """Where the mission stands."""
+
+    phase: str
+    reason: str  # why the phase was entered
+    phase_time_s: float
+    finished: bool
+    success: bool
+    photographs: int
+
+
+class SafetyEvent(Message):
+    """A row of the safety table became active or was cleared."""
+
+    row: str
+    active: bool
+    value: float
+    limit: float
+    action: str
+    text: str
+
+
+class PhotoRequest(Message):
+    """Please keep the next image."""
+
+    id: int
+
+
+class Photo(Message):
+    """The image that was asked for, as it came from the camera; ``stamp_s`` is its mid-exposure."""
+
+    id: int
+    png: bytes
+
+
+# --- everybody ----------------------------------------------------------------------------------------------------
+
+
+class Health(Message):
+    """What a process says of itself, twice a second."""
+
+    process: str
+    pid: int
+    steps_per_s: float
+    nominal_steps_per_s: float
+    late_steps: int  # steps that began more than half a period late
+    errors: int  # exceptions and undecodable messages, counted and dropped
+    last_error: str
+    step_time_max_s: float
+    cpu_s: float
+    memory_mb: float
+
+
+class Truth(Message):
+    """What the simulator knows and an aircraft never does."""
+
+    p_W: Vec3
+    v_W: Vec3
+    q_WB: Quat
+    omega_B: Vec3
+    disturbance_W: Vec3  # force of the moving air beyond the still-air drag, over mass
+    gnss_bias_W: Vec3
+    bundles: dict[str, tuple[Vec3, Quat]]  # p_WM, q_WM
+    battery_voltage_v: float
+    motor_thrust_n: tuple[float, ...]
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+
+class Topic(NamedTuple):
+    """A row of the table."""
+
+    type: type[Message]
+    sources: tuple[str, ...]  # processes that may publish it
+    rate_hz: float  # nominal; 0: on events
+    logged: bool
+    max_age_s: float  # a consumer treats older content as absent
+
+
+CAMERA, TRACKER, ESTIMATOR, CONTROLLER = "camera", "tracker", "estimator", "controller"
+FCU, MISSION, RECORDER, SIMULATOR = "fcu", "mission", "recorder", "simulator"
+EVERYBODY = (CAMERA, TRACKER, ESTIMATOR, CONTROLLER, FCU, MISSION, RECORDER, SIMULATOR)
+INF = float("inf")
+
+TOPICS: dict[str, Topic] = {
+    #                        type             sources              Hz  logged max age s
+    "image":           Topic(Image,           (CAMERA, SIMULATOR), 30, False, 0.20),
+    "markers":         Topic(Markers,         (TRACKER, SIMULATOR), 30, True, 0.30),
+    "fcu_attitude":    Topic(FcuAttitude,     (FCU,),              50, True,  0.20),
+    "fcu_position":    Topic(FcuPosition,     (FCU,),              50, True,  0.20),
+    "fcu_status":      Topic(FcuStatus,       (FCU,),              10, True,  1.00),
+    "fcu_text":        Topic(FcuText,         (FCU,),               0, True,  INF),
+    "fcu_command":     Topic(FcuCommand,      (MISSION,),           0, True,  1.00),
+    "fcu_command_ack": Topic(FcuCommandAck,   (FCU,),               0, True,  INF),
+    "sent_setpoint":   Topic(SentSetpoint,    (FCU,),              50, True,  0.50),
+    "link_rx":         Topic(LinkRx,          (FCU,),               0, True,  INF),
+    "link_tx":         Topic(LinkTx,          (FCU,),               0, True,  INF),
+    "state":           Topic(State,           (ESTIMATOR,),       100, True,  0.15),
+    "estimator":       Topic(EstimatorStatus, (ESTIMATOR,),       100, True,  0.50),
+    "reference":       Topic(Reference,       (MISSION,),          10, True,  0.50),
+    "setpoint":        Topic(Setpoint,        (CONTROLLER,),       50, True,  0.10),
+    "control":         Topic(ControlStatus,   (CONTROLLER,),       50, True,  0.50),
+    "pilot":           Topic(PilotStatus,     (MISSION,),          10, True,  1.00),
+    "safety":          Topic(SafetyEvent,     (MISSION,),           0, True,  INF),
+    "photo_request":   Topic(PhotoRequest,    (MISSION,),           0, True,  INF),
+    "photo":           Topic(Photo,           (TRACKER,),           0, False, INF),
+    "health":          Topic(Health,          EVERYBODY,            2, True,  2.00),
+    "truth":           Topic(Truth,           (SIMULATOR,),       100, True,  INF),
+}  # fmt: skip
+
+TOPIC_OF: dict[type[Message], str] = {row.type: name for name, row in TOPICS.items()}

@@ -1,0 +1,67 @@
+"""The marker file: which markers form which bundle (config/markers/*.toml).
+
+A bundle is one rigid body with one or more markers; its frame M has x right, y up, z out of the face. Where the
+bundle stands in the world is nobody's input: the estimator finds out.
+"""
+
+from typing import Annotated, Literal
+
+import numpy as np
+from msgspec import Meta
+
+from companion.config import ConfigError, Section, integer, load, number
+from companion.frames import quat_from_rpy, rotation_matrix
+
+Family = Literal["aruco_4x4_50", "aruco_5x5_100", "aruco_6x6_250", "aruco_6x6_1000", "apriltag_36h11", "stag_hd21"]
+Metres3 = tuple[number(-50, 50, "m"), number(-50, 50, "m"), number(-50, 50, "m")]
+Radians3 = tuple[number(-3.15, 3.15, "rad"), number(-3.15, 3.15, "rad"), number(-3.15, 3.15, "rad")]
+
+
+class Marker(Section):
+    """One marker: black square of ``size_m`` (outer black edge), at ``p_M``, turned by ``rpy_rad``."""
+
+    family: Family
+    id: integer(0, 100000)
+    size_m: number(0.005, 5, "m")
+    p_M: Metres3 = (0.0, 0.0, 0.0)
+    rpy_rad: Radians3 = (0.0, 0.0, 0.0)
+
+    def corners_M(self) -> np.ndarray:
+        """Corners on the bundle [m], shape (4, 3): top left, top right, bottom right, bottom left."""
+        h = self.size_m / 2
+        square = np.array([[-h, h, 0.0], [h, h, 0.0], [h, -h, 0.0], [-h, -h, 0.0]])
+        return square @ rotation_matrix(quat_from_rpy(*self.rpy_rad)).T + np.asarray(self.p_M)
+
+
+class Bundle(Section):
+    """Markers on one rigid body."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    markers: Annotated[list[Marker], Meta(min_length=1)]
+
+
+class Site(Section):
+    """A marker file."""
+
+    bundle: Annotated[list[Bundle], Meta(min_length=1)]
+
+    def find(self, name: str) -> Bundle | None:
+        """The bundle of that name, or None."""
+        return next((b for b in self.bundle if b.name == name), None)
+
+
+def load_site(path) -> Site:
+    """Read a marker file; raises `ConfigError`, also when a marker or a bundle name stands twice."""
+    site = load(path, Site)
+    names: set[str] = set()
+    seen: dict[tuple[str, int], str] = {}
+    for bundle in site.bundle:
+        if bundle.name in names:
+            raise ConfigError(f"{path}: bundle '{bundle.name}' is defined twice")
+        names.add(bundle.name)
+        for marker in bundle.markers:
+            key = (marker.family, marker.id)
+            if key in seen:
+                raise ConfigError(f"{path}: marker {key[0]} {key[1]} stands in '{seen[key]}' and in '{bundle.name}'")
+            seen[key] = bundle.name
+    return site

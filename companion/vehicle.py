@@ -1,0 +1,200 @@
+"""The vehicle file: everything the stack knows about one aircraft, typed, with unit and range.
+
+One file serves estimator, controller, tracker, link and calibration; no number is written twice. The simulator
+does not read it (it has airframes of its own, so the plant is never the model).
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from companion.config import Section, integer, number
+
+Vector3 = tuple[number(-1e3, 1e3, ""), number(-1e3, 1e3, ""), number(-1e3, 1e3, "")]
+UnitQuaternion = tuple[number(-1, 1, ""), number(-1, 1, ""), number(-1, 1, ""), number(-1, 1, "")]
+Std3 = tuple[number(1e-6, 1e3, ""), number(1e-6, 1e3, ""), number(1e-6, 1e3, "")]
+
+
+class Thrust(Section):
+    """Mass-normalised collective thrust = coefficient · command · (voltage / reference)^exponent."""
+
+    coefficient_m_s2: number(5, 100, "m/s² per unit of command")
+    reference_voltage_v: number(3, 100, "V")
+    voltage_exponent: number(0, 3, "(0: thrust does not depend on the battery)")
+
+
+class AttitudeAxis(Section):
+    """First-order response of the flight controller's attitude loop."""
+
+    time_constant_s: number(0.02, 1.0, "s")
+    gain: number(0.5, 1.5, "")
+
+
+class Attitude(Section):
+    roll: AttitudeAxis
+    pitch: AttitudeAxis
+
+
+class Drag(Section):
+    linear_1_s: tuple[number(0, 5, "1/s"), number(0, 5, "1/s"), number(0, 5, "1/s")]  # world x, y, z
+
+
+class Latency(Section):
+    actuation_s: number(0, 0.5, "s")  # from a setpoint leaving to the force it makes, beyond the first-order lag
+    camera_s: number(0, 0.5, "s")  # from mid-exposure to the image's arrival in the camera process
+
+
+class Camera(Section):
+    device: str  # "0" or "/dev/video0", a folder of images, a video file
+    width_px: integer(160, 8192, "px")
+    height_px: integer(120, 8192, "px")
+    rate_hz: number(1, 240, "Hz")
+    fx_px: number(50, 20000, "px")
+    fy_px: number(50, 20000, "px")
+    cx_px: number(0, 8192, "px")
+    cy_px: number(0, 8192, "px")
+    model: Literal["pinhole", "fisheye"]
+    distortion: Annotated[list[float], Meta(min_length=4, max_length=8)]  # OpenCV's order
+    p_BC: Vector3  # camera in the body frame [m]
+    q_BC: UnitQuaternion  # rotates optical axes (x right, y down, z forward) into FLU
+
+
+class Tracking(Section):
+    corner_noise_px: number(0.01, 10, "px")
+    max_reprojection_px: number(0.1, 50, "px")
+    flip_ratio: number(1, 20, "(second over first reprojection error below which a pose is ambiguous)")
+    roi_margin: number(0, 3, "(of the size of the bundle in the image)")
+    full_search_every: integer(1, 1000, "frames")
+
+
+class Fcu(Section):
+    url: str  # serial:/dev/ttyAMA0:921600, udpin:0.0.0.0:14540, tcp:127.0.0.1:5760
+    system_id: integer(1, 254)
+    component_id: integer(1, 254)
+    autopilot_system_id: integer(1, 254)
+    attitude_rate_hz: number(10, 250, "Hz")
+    position_rate_hz: number(10, 250, "Hz")
+
+
+class Weights(Section):
+    """Diagonal weights of the cost 1/2 ∫ |x - x_r|²_Q + |u - u_r|²_R."""
+
+    position: tuple[number(0, 1e4, ""), number(0, 1e4, ""), number(0, 1e4, "")]
+    velocity: tuple[number(0, 1e4, ""), number(0, 1e4, ""), number(0, 1e4, "")]
+    attitude: tuple[number(0, 1e4, ""), number(0, 1e4, ""), number(0, 1e4, "")]  # roll, pitch, yaw
+    thrust: number(0.01, 1e5, "")
+    roll_pitch: tuple[number(0.01, 1e5, ""), number(0.01, 1e5, "")]
+    terminal_factor: number(0, 1e4, "(terminal over running state weight)")
+
+
+class Fallback(Section):
+    """PID on position, world frame: acceleration = kp e + kd ė + ki ∫e (the estimated disturbance is fed forward)."""
+
+    kp: tuple[number(0, 50, "1/s²"), number(0, 50, "1/s²"), number(0, 50, "1/s²")]
+    kd: tuple[number(0, 50, "1/s"), number(0, 50, "1/s"), number(0, 50, "1/s")]
+    ki: tuple[number(0, 50, "1/s³"), number(0, 50, "1/s³"), number(0, 50, "1/s³")]
+    clean_cycles_to_return: integer(1, 1000, "cycles")
+
+
+class Yaw(Section):
+    kp: number(0, 10, "1/s")
+    ki: number(0, 10, "1/s²")
+    rate_max_rad_s: number(0.01, 3.0, "rad/s")
+
+
+class Controller(Section):
+    rate_hz: number(10, 200, "Hz")
+    horizon_s: number(0.5, 6, "s")
+    nodes: integer(10, 200, "shooting nodes")
+    condensed_nodes: integer(1, 200, "blocks left after partial condensing")
+    deadline_s: number(0.001, 0.1, "s")
+    tilt_max_rad: number(0.05, 0.8, "rad")
+    thrust_min: number(0.0, 0.5, "of full command")
+    thrust_max: number(0.2, 1.0, "of full command")
+    weights: Weights
+    fallback: Fallback
+    yaw: Yaw
+
+
+class InitialStd(Section):
+    """Standard deviations of the error state at the start."""
+
+    position_m: number(1e-4, 100, "m")
+    velocity_m_s: number(1e-4, 100, "m/s")
+    attitude_rad: number(1e-4, 3, "rad")
+    disturbance_m_s2: number(1e-4, 20, "m/s²")
+    gnss_bias_m: number(1e-4, 100, "m")
+    marker_position_m: number(1e-4, 100, "m")
+    marker_attitude_rad: number(1e-4, 3, "rad")
+
+
+class ProcessNoise(Section):
+    """Square roots of the continuous-time noise densities."""
+
+    velocity_m_s_sqrt_s: number(1e-6, 10, "m/s/√s")
+    attitude_rad_sqrt_s: number(1e-6, 10, "rad/√s")
+    disturbance_m_s2_sqrt_s: number(1e-6, 50, "m/s²/√s")
+    gnss_bias_m_sqrt_s: number(1e-6, 10, "m/√s")
+    marker_position_m_sqrt_s: number(0, 1, "m/√s")
+    marker_attitude_rad_sqrt_s: number(0, 1, "rad/√s")
+
+
+class Sensor(Section):
+    """One kind of measurement: nominal noise, adaptation window, gate."""
+
+    std: number(1e-5, 100, "(of the measured unit)")  # for the marker: factor on the tracker's own covariance
+    window: integer(2, 1000, "innovations in the covariance matching")
+    gate_probability: number(0.5, 0.999999, "(chi-square)")
+
+
+class Estimator(Section):
+    rate_hz: number(20, 500, "Hz")
+    history_s: number(0.1, 5, "s")
+    initial: InitialStd
+    process: ProcessNoise
+    position: Sensor  # std [m]
+    velocity: Sensor  # std [m/s]
+    attitude: Sensor  # std [rad]
+    marker: Sensor  # std [1]
+
+
+class Safety(Section):
+    """Limits of the safety table (companion/mission/safety.py); one per row."""
+
+    state_age_s: number(0.05, 5, "s")
+    marker_lost_s: number(0.2, 60, "s")
+    position_std_m: number(0.01, 20, "m")
+    relative_std_m: number(0.01, 20, "m")
+    control_error_m: number(0.1, 20, "m")
+    fallback_s: number(0.1, 60, "s")
+    battery_low_v: number(3, 100, "V")
+    battery_critical_v: number(3, 100, "V")
+
+
+class Vehicle(Section):
+    """A vehicle file (config/vehicles/*.toml)."""
+
+    name: str
+    mass_kg: number(0.1, 100, "kg")
+    wheelbase_m: number(0.1, 5, "m")
+    thrust: Thrust
+    attitude: Attitude
+    drag: Drag
+    latency: Latency
+    camera: Camera
+    tracking: Tracking
+    fcu: Fcu
+    controller: Controller
+    estimator: Estimator
+    safety: Safety
+
+    def model_parameters(self, voltage_v: float | None = None) -> tuple[float, ...]:
+        """The numbers of `acados_gen.flight_model.PARAMETERS`, in that order.
+
+        voltage_v: battery voltage for the thrust coefficient; None or not positive: the reference voltage.
+        """
+        k_T = self.thrust.coefficient_m_s2
+        if voltage_v is not None and voltage_v > 0:
+            k_T *= (voltage_v / self.thrust.reference_voltage_v) ** self.thrust.voltage_exponent
+        roll, pitch = self.attitude.roll, self.attitude.pitch
+        return (k_T, *self.drag.linear_1_s, roll.time_constant_s, roll.gain, pitch.time_constant_s, pitch.gain)
