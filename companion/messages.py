@@ -103,7 +103,7 @@ class FcuStatus(Message):
 
     connected: bool
     armed: bool
-    mode: str  # PX4 main/sub mode: "OFFBOARD", "POSCTL", "ALTCTL", "AUTO_LOITER", "AUTO_TAKEOFF", "AUTO_LAND", "AUTO_RTL", "MANUAL", "STABILIZED", …
+    mode: str  # PX4's: "OFFBOARD", "POSCTL", "ALTCTL", "MANUAL", "STABILIZED", "AUTO_LOITER", "AUTO_TAKEOFF", …
     landed: bool
     battery_voltage_v: float
     battery_remaining: float  # 0..1, NaN when unknown

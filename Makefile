@@ -1,0 +1,34 @@
+# `make fly` and `make test` need Python 3.11 or later, a C compiler and make; everything else they fetch.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: fly test lint bench generate clean
+
+fly: $(READY)
+	$(BIN)/companion fly config/missions/bridge_hover.toml --vehicle config/vehicles/f550.toml --fcu sim
+
+test: $(READY) lint
+	$(BIN)/companion generate
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
+
+generate: $(READY)
+	$(BIN)/companion generate
+
+# The environment is made from the lock file alone: exact versions, checked by hash.
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed ($(PYTHON) is older); set PYTHON=…"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info

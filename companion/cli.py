@@ -1,0 +1,134 @@
+"""One command line: ``companion …``.
+
+A start that is refused ends with exit status 2 and one line on stderr; a flight that did not reach its end ends
+with status 1; everything else with 0.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+
+import click
+
+from companion.config import ConfigError
+from companion.kernel import ArtifactMissing
+from companion.manager import StartRefused
+
+DEFAULT_VEHICLE = Path("config/vehicles/f550.toml")
+FLIGHTS = Path("flights")
+
+
+def one_line_errors(command: Callable) -> Callable:
+    """Turn the errors a user can cause into one line and exit status 2."""
+
+    @wraps(command)
+    def wrapped(*args, **kwargs):
+        try:
+            return command(*args, **kwargs)
+        except (ConfigError, ArtifactMissing, StartRefused) as error:
+            click.echo(f"companion: {error}", err=True)
+            sys.exit(2)
+
+    return wrapped
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Onboard flight companion for PX4 multirotors: tracking, estimation, control, and their simulator."""
+
+
+@main.command()
+@click.option("--vehicle", type=click.Path(path_type=Path), default=None, help="One vehicle file; default: all.")
+@one_line_errors
+def generate(vehicle: Path | None) -> None:
+    """Generate and compile solver, kernels and physics (only what is not there yet)."""
+    from companion.generate import generate_all
+
+    files = [vehicle] if vehicle else sorted(DEFAULT_VEHICLE.parent.glob("*.toml"))
+    for library in generate_all(files, click.echo):
+        click.echo(str(library))
+
+
+@main.command()
+@click.argument("mission", type=click.Path(path_type=Path))
+@click.option("--vehicle", type=click.Path(path_type=Path), default=DEFAULT_VEHICLE, show_default=True)
+@click.option(
+    "--fcu", default="", help="serial:DEVICE:BAUD, udpin:HOST:PORT, tcp:HOST:PORT, or sim. Default: the vehicle file's."
+)
+@click.option("--scenario", type=click.Path(path_type=Path), default=None, help="With --fcu sim: the world to fly in.")
+@click.option("--seed", type=int, default=1, show_default=True, help="With --fcu sim: seed of everything random.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=FLIGHTS, show_default=True, help="Folder for logs and reports."
+)
+@one_line_errors
+def fly(mission: Path, vehicle: Path, fcu: str, scenario: Path | None, seed: int, out: Path) -> None:
+    """Fly MISSION with all onboard processes; ends with a summary and the report's path."""
+    from companion.fly import fly as fly_mission
+
+    if fcu != "sim":
+        sys.exit(fly_mission(mission, vehicle, fcu, out, simulated=False))
+    from companion.generate import generate_all
+    from companion.manager import python
+    from sitl.realtime import FCU_URL
+    from sitl.scenario import load_scenario, scenario_for
+
+    scenario = scenario or scenario_for(mission)
+    loaded = load_scenario(scenario, vehicle)
+    list(generate_all([vehicle], click.echo))
+
+    def simulator(bus: Path) -> dict[str, list[str]]:
+        return {"simulator": python("sitl.realtime", str(scenario), "--seed", str(seed), "--bus", str(bus))}
+
+    timeout_s = loaded.scenario.duration_max_s
+    sys.exit(fly_mission(mission, vehicle, FCU_URL, out, simulated=True, extra=simulator, timeout_s=timeout_s))
+
+
+@main.command()
+@click.argument("scenario", type=click.Path(path_type=Path))
+@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--stack", type=click.Choice(["full"]), default="full", show_default=True)
+@click.option(
+    "--vehicle", type=click.Path(path_type=Path), default=None, help="Another vehicle file than the scenario's."
+)
+@click.option(
+    "--camera", type=click.Choice(["images", "corners"]), default=None, help="Override the scenario's camera mode."
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the result here.")
+@click.option("--log", "log_file", type=click.Path(path_type=Path), default=None, help="Write the flight log here.")
+@one_line_errors
+def sim(
+    scenario: Path,
+    seed: int,
+    stack: str,
+    vehicle: Path | None,
+    camera: str | None,
+    json_file: Path | None,
+    log_file: Path | None,
+) -> None:
+    """Fly SCENARIO in lockstep, in one process and simulated time; the same seed gives the same flight."""
+    from sitl.simulate import simulate
+
+    result = simulate(scenario, seed, stack, vehicle, camera, log_file, progress=sys.stderr.isatty())
+    text = json.dumps(result, indent=2)
+    if json_file:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(text + "\n")
+    click.echo(text)
+    sys.exit(0 if result["completed"] else 1)
+
+
+@main.command()
+@click.argument("log", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder; default: beside the log.")
+@one_line_errors
+def report(log: Path, out: Path | None) -> None:
+    """Write the HTML report of a flight log."""
+    from companion.recording.report import write_report
+
+    click.echo(str(write_report(log, out or log.parent)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Starts the processes, watches them, starts again what died, and ends them in order.
+
+A process that refuses to start (exit status 2: its configuration or a device is wrong) ends the flight before it
+begins, with its one line. A process that dies later is started again at once, then with growing pauses; it never
+takes another one down with it, and nothing here talks to the aircraft.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from companion.clock import monotonic_s
+
+START_REFUSED = 2
+RESTART_PAUSE_S = (0.0, 0.2, 0.5, 1.0, 2.0)  # before the first, second, … restart within RESTART_WINDOW_S
+RESTART_WINDOW_S = 30.0
+
+
+class StartRefused(Exception):
+    """A process would not start; the message is its own line."""
+
+
+@dataclass
+class Child:
+    """One supervised process."""
+
+    name: str
+    command: list[str]
+    process: subprocess.Popen | None = None
+    starts: list[float] = field(default_factory=list)
+    restart_at_s: float | None = None
+    restarts: int = 0
+
+
+class Manager:
+    """Supervises a set of commands.
+
+    commands: name → argument list, started in this order and ended in reverse.
+    log_folder: where each process's stderr goes, ``<name>.log``.
+    """
+
+    def __init__(self, commands: dict[str, list[str]], log_folder: Path) -> None:
+        self.children = [Child(name, command) for name, command in commands.items()]
+        self.log_folder = log_folder
+        log_folder.mkdir(parents=True, exist_ok=True)
+        self.events: list[str] = []
+
+    def start(self) -> None:
+        for child in self.children:
+            self._spawn(child)
+
+    def _spawn(self, child: Child) -> None:
+        log = open(self.log_folder / f"{child.name}.log", "ab")  # noqa: SIM115 (closed right after the fork)
+        # One thread a process: OpenCV's and BLAS's own pools would fight over the two or four cores.
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        child.process = subprocess.Popen(
+            child.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
+        )
+        log.close()
+        child.starts = [s for s in child.starts if monotonic_s() - s < RESTART_WINDOW_S] + [monotonic_s()]
+        child.restart_at_s = None
+
+    def check(self) -> None:
+        """Start again what died; call this a few times a second. Raises `StartRefused` on exit status 2."""
+        now_s = monotonic_s()
+        for child in self.children:
+            if child.restart_at_s is not None:
+                if now_s >= child.restart_at_s:
+                    child.restarts += 1
+                    self._spawn(child)
+                continue
+            status = child.process.poll()
+            if status is None:
+                continue
+            if status == START_REFUSED and child.restarts == 0:
+                raise StartRefused(self.last_line(child.name) or f"{child.name}: refused to start")
+            pause = RESTART_PAUSE_S[min(len(child.starts), len(RESTART_PAUSE_S)) - 1]
+            child.restart_at_s = now_s + pause
+            how = f"by signal {-status}" if status < 0 else f"with status {status}"
+            self.events.append(f"{child.name} ended {how}, starting it again")
+
+    def last_line(self, name: str) -> str:
+        """The last line a process wrote."""
+        try:
+            lines = (self.log_folder / f"{name}.log").read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1] if lines else ""
+
+    def pid(self, name: str) -> int | None:
+        """Process id of a running child, or None."""
+        child = next((c for c in self.children if c.name == name), None)
+        running = child is not None and child.process is not None and child.process.poll() is None
+        return child.process.pid if running else None
+
+    def stop(self, patience_s: float = 3.0) -> None:
+        """SIGTERM to all, the last started first, SIGKILL to whoever is left after ``patience_s``."""
+        running = [c.process for c in reversed(self.children) if c.process is not None and c.process.poll() is None]
+        for process in running:
+            process.send_signal(signal.SIGTERM)
+        deadline_s = monotonic_s() + patience_s
+        for process in running:
+            try:
+                process.wait(max(0.0, deadline_s - monotonic_s()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def python(module: str, *words: str) -> list[str]:
+    """Command that runs a module of this installation with this interpreter."""
+    return [sys.executable, "-m", module, *words]
+
+
+def wait_until(condition, timeout_s: float, period_s: float = 0.05) -> bool:
+    """Poll ``condition()`` until it holds or the time is over; returns whether it held."""
+    deadline_s = monotonic_s() + timeout_s
+    while not condition():
+        if monotonic_s() > deadline_s:
+            return False
+        time.sleep(period_s)
+    return True

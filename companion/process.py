@@ -1,0 +1,155 @@
+"""Runs a node as a process on the bus: the loop, the clock, the counters.
+
+Nothing that happens in flight ends the loop: an exception in a node is counted, shows in the process's `Health`
+message, and the next message gets its turn. The safety table decides what it means.
+"""
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterable
+
+import zmq
+
+from companion.bus import ZmqBus
+from companion.clock import monotonic_s
+from companion.messages import Health, LinkRx, LinkTx, Message
+from companion.node import Node
+
+HEALTH_PERIOD_S = 0.5
+
+
+class StopFlag:
+    """True once SIGTERM or SIGINT has asked this process to end."""
+
+    def __init__(self) -> None:
+        self.set = False
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGINT, self._stop)
+
+    def _stop(self, *_) -> None:
+        self.set = True
+
+    def __bool__(self) -> bool:
+        return self.set
+
+
+class HealthMonitor:
+    """Counts what a process does and makes its `Health` messages."""
+
+    def __init__(self, process: str, nominal_hz: float) -> None:
+        self.process = process
+        self.nominal_hz = nominal_hz
+        self.late_steps = 0
+        self.errors = 0
+        self.last_error = ""
+        self._steps = 0
+        self._longest_s = 0.0
+        self._last_s = monotonic_s()
+
+    def note_step(self, duration_s: float, late: bool) -> None:
+        self._steps += 1
+        self.late_steps += late
+        self._longest_s = max(self._longest_s, duration_s)
+
+    def note_error(self, error: Exception) -> None:
+        self.errors += 1
+        self.last_error = f"{type(error).__name__}: {error}"[:200]
+
+    def due(self, now_s: float) -> bool:
+        return now_s - self._last_s >= HEALTH_PERIOD_S
+
+    def message(self, now_s: float, bus: ZmqBus) -> Health:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        health = Health(
+            stamp_s=now_s,
+            process=self.process,
+            pid=os.getpid(),
+            steps_per_s=self._steps / (now_s - self._last_s),
+            nominal_steps_per_s=self.nominal_hz,
+            late_steps=self.late_steps,
+            errors=self.errors + bus.errors,
+            last_error=self.last_error or bus.last_error,
+            step_time_max_s=self._longest_s,
+            cpu_s=usage.ru_utime + usage.ru_stime,
+            memory_mb=resident_mb(),
+        )
+        self._steps, self._longest_s, self._last_s = 0, 0.0, now_s
+        return health
+
+
+def resident_mb() -> float:
+    """Resident memory of this process [MB]."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def run_node(node: Node, bus: ZmqBus, stop: Callable[[], bool], link=None) -> None:
+    """Move a node with the real clock until ``stop()``.
+
+    link: for the FCU room, the open line to the flight controller (`companion.fcu.link`): its bytes come as
+    `LinkRx`, and `LinkTx` leaves through it at once. Both also go to the bus, for the recorder.
+    """
+    health = HealthMonitor(node.name, node.rate_hz)
+    period_s = 1.0 / node.rate_hz
+    next_step_s = monotonic_s()
+
+    def publish(messages: Iterable[Message]) -> None:
+        for message in messages or ():
+            if link is not None and type(message) is LinkTx:
+                link.write(message.data)
+            bus.publish(message)
+
+    def guarded(call: Callable, *arguments) -> None:
+        try:
+            publish(call(*arguments))
+        except Exception as error:  # in flight nothing raises; see the module's docstring
+            health.note_error(error)
+
+    if link is not None and link.fileno() >= 0:
+        bus.poller.register(link.fileno(), zmq.POLLIN)
+    watched = link.fileno() if link is not None else -1
+    while not stop():
+        for message in bus.receive(next_step_s - monotonic_s()):
+            guarded(node.handle, message, monotonic_s())
+        if link is not None:
+            if link.fileno() != watched:  # a serial port that was unplugged comes back under another number
+                if watched >= 0:
+                    bus.poller.unregister(watched)
+                watched = link.fileno()
+                if watched >= 0:
+                    bus.poller.register(watched, zmq.POLLIN)
+            if data := link.read():
+                received = LinkRx(stamp_s=monotonic_s(), data=data)
+                bus.publish(received)
+                guarded(node.handle, received, received.stamp_s)
+        now_s = monotonic_s()
+        if now_s >= next_step_s:
+            started_s = time.perf_counter()
+            guarded(node.step, now_s)
+            late_s = now_s - next_step_s
+            health.note_step(time.perf_counter() - started_s, late_s > period_s / 2)
+            # Missed steps are skipped, not made up for: a burst of old work helps nobody.
+            next_step_s = now_s + period_s if late_s > period_s else next_step_s + period_s
+        if health.due(now_s):
+            bus.publish(health.message(now_s, bus))
+
+
+def run_camera(source, bus: ZmqBus, stop: Callable[[], bool], name: str, rate_hz: float) -> None:
+    """Publish what a camera source (`companion.tracking.cameras`) delivers until ``stop()``."""
+    health = HealthMonitor(name, rate_hz)
+    while not stop():
+        started_s = time.perf_counter()
+        try:
+            image = source.read()
+        except Exception as error:
+            health.note_error(error)
+            image = None
+            time.sleep(0.1)
+        if image is not None:
+            bus.publish(image)
+            health.note_step(time.perf_counter() - started_s, late=False)
+        now_s = monotonic_s()
+        if health.due(now_s):
+            bus.publish(health.message(now_s, bus))

@@ -1,0 +1,165 @@
+"""The process table: what runs on the aircraft, a row each, and how one row is started.
+
+``python -m companion.processes NAME --vehicle V --mission M --fcu URL --bus DIR --log FILE`` is one process; the
+manager starts them all, and a systemd unit each does the same on an aircraft.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from companion.bus import ZmqBus
+from companion.config import ConfigError, load
+from companion.kernel import ArtifactMissing
+from companion.node import Node
+from companion.process import StopFlag, run_camera, run_node
+from companion.vehicle import Vehicle
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a process is told at its start."""
+
+    vehicle_file: Path
+    mission_file: Path
+    fcu_url: str
+    bus_folder: Path
+    log_file: Path
+
+    @property
+    def vehicle(self) -> Vehicle:
+        return load(self.vehicle_file, Vehicle)
+
+    @property
+    def plan(self):
+        from companion.mission.plan import load_plan
+
+        return load_plan(self.mission_file)
+
+
+# A process imports its own room only: the controller's memory holds no OpenCV, the tracker's no solver.
+
+
+def _tracker(context: Context) -> Node:
+    from companion.tracking.tracker import TrackerNode
+
+    return TrackerNode(context.vehicle, context.plan.site)
+
+
+def _estimator(context: Context) -> Node:
+    from companion.estimation.estimator import EstimatorNode
+
+    return EstimatorNode(context.vehicle, context.plan.bundle)
+
+
+def _controller(context: Context) -> Node:
+    from companion.control.controller import ControllerNode
+
+    return ControllerNode(context.vehicle)
+
+
+def _fcu(context: Context) -> Node:
+    from companion.fcu.fcu_node import FcuNode
+
+    return FcuNode(context.vehicle)
+
+
+def _mission(context: Context) -> Node:
+    from companion.mission.pilot import PilotNode
+
+    return PilotNode(context.vehicle, context.plan, context.plan.site)
+
+
+def _recorder(context: Context) -> Node:
+    from companion.recording.recorder import open_recorder
+
+    return open_recorder(context.log_file, context.vehicle_file, context.mission_file)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One process of the table."""
+
+    name: str
+    build: Callable[[Context], Node] | None  # None: the camera, which is a driver and no node
+    simulated: bool  # runs when the world is the built-in simulator, too
+
+
+PROCESSES = (
+    Row("recorder", _recorder, simulated=True),
+    Row("fcu", _fcu, simulated=True),
+    Row("estimator", _estimator, simulated=True),
+    Row("controller", _controller, simulated=True),
+    Row("tracker", _tracker, simulated=True),
+    Row("camera", None, simulated=False),
+    Row("mission", _mission, simulated=True),
+)
+
+
+def run(name: str, context: Context) -> None:
+    """Be the process ``name`` until a signal ends it; raises `ConfigError` or `ArtifactMissing` at the start."""
+    row = next((row for row in PROCESSES if row.name == name), None)
+    if row is None:
+        raise ConfigError(f"{name}: no such process (there are: {', '.join(r.name for r in PROCESSES)})")
+    stop = StopFlag()
+    if row.build is None:
+        _run_camera(context, stop)
+        return
+    node = row.build(context)
+    link = None
+    if name == "fcu":
+        from companion.fcu.link import open_link
+
+        link = open_link(context.fcu_url or context.vehicle.fcu.url)
+    bus = ZmqBus(context.bus_folder, name, (topic for topic in node.inputs if topic != "link_rx"))
+    try:
+        run_node(node, bus, lambda: bool(stop), link)
+    finally:
+        close = getattr(node, "close", None)
+        if close is not None:
+            close()
+        bus.close()
+
+
+def _run_camera(context: Context, stop: StopFlag) -> None:
+    from companion.tracking.cameras import open_source
+
+    camera = context.vehicle.camera
+    source = open_source(camera.device, context.vehicle)
+    bus = ZmqBus(context.bus_folder, "camera", ())
+    try:
+        run_camera(source, bus, lambda: bool(stop), "camera", camera.rate_hz)
+    finally:
+        bus.close()
+
+
+def arguments(context: Context) -> list[str]:
+    """The command line words that carry a context to a child process."""
+    return [
+        "--vehicle", str(context.vehicle_file), "--mission", str(context.mission_file), "--fcu", context.fcu_url,
+        "--bus", str(context.bus_folder), "--log", str(context.log_file),
+    ]  # fmt: skip
+
+
+def main() -> int:
+    """Entry of one process; exit status 2 with one line when the start is refused."""
+    parser = argparse.ArgumentParser(prog="companion.processes")
+    parser.add_argument("name")
+    parser.add_argument("--vehicle", type=Path, required=True)
+    parser.add_argument("--mission", type=Path, required=True)
+    parser.add_argument("--fcu", default="")
+    parser.add_argument("--bus", type=Path, required=True)
+    parser.add_argument("--log", type=Path, required=True)
+    given = parser.parse_args()
+    try:
+        run(given.name, Context(given.vehicle, given.mission, given.fcu, given.bus, given.log))
+    except (ConfigError, ArtifactMissing) as error:
+        print(f"{given.name}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

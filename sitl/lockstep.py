@@ -1,0 +1,187 @@
+"""The whole stack and its world in one process and in simulated time.
+
+The nodes are the ones that fly; only the wires differ. Time is an integer number of microseconds, events at the
+same time run in a fixed order, computing takes no simulated time, and everything random follows from the seed: the
+same scenario and seed give the same flight, bit for bit, as fast as the machine allows.
+"""
+
+import heapq
+import time
+from collections.abc import Callable, Iterable
+
+from companion.bus import MemoryBus, MemoryHub
+from companion.clock import SimulatedStopwatch
+from companion.messages import TOPIC_OF, TOPICS, Image, LinkRx, LinkTx, Message, PilotStatus
+from companion.node import Node
+from sitl.corners import CornerTracker
+from sitl.faults import FaultInjector
+from sitl.scenario import LoadedScenario
+from sitl.world import STEP_S, World
+
+WORLD_STEP_US = round(STEP_S * 1e6)
+TRUTH_EVERY = 2  # world steps between two Truth messages (125 Hz)
+AFTER_END_S = 0.5  # keep running this long after the mission has finished, so that the log shows the end
+
+
+class Runner:
+    """One node on its in-memory end of the bus."""
+
+    def __init__(self, build: Callable[[], Node], hub: MemoryHub) -> None:
+        self._build = build
+        self.node = build()
+        self.bus: MemoryBus = hub.connect(self.node.inputs)
+        self.period_us = round(1e6 / self.node.rate_hz)
+        self.alive = True
+
+    def kill(self) -> None:
+        self.alive = False
+
+    def restart(self) -> None:
+        """A new process: nothing of the old node's state survives."""
+        self.node = self._build()
+        self.bus.inbox.clear()
+        self.alive = True
+
+
+class Lockstep:
+    """Runs one scenario.
+
+    record: called with (message, now_s) for every message, in order; the log writer's entry.
+    """
+
+    def __init__(
+        self, loaded: LoadedScenario, seed: int, record: Callable[[Message, float], None] | None = None
+    ) -> None:
+        self.loaded = loaded
+        self.world = World(loaded, seed)
+        self.messages: dict[str, list[Message]] = {topic: [] for topic in TOPICS}
+        self._record = record
+        self._hub = MemoryHub()
+        self._bus = self._hub.connect(())  # what the simulator itself publishes
+        self.controller_watch = SimulatedStopwatch()
+        self.runners = self._build_runners()
+        self.now_us = 0
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = 0
+        self.faults = FaultInjector(self, loaded.scenario.fault)
+        self.wall_s = 0.0
+
+    def _build_runners(self) -> dict[str, Runner]:
+        # Imported here so that a run in another process pays only for what it uses.
+        from companion.control.controller import ControllerNode
+        from companion.estimation.estimator import EstimatorNode
+        from companion.fcu.fcu_node import FcuNode
+        from companion.mission.pilot import PilotNode
+        from companion.tracking.tracker import TrackerNode
+
+        vehicle, plan = self.loaded.vehicle, self.loaded.plan
+        still = SimulatedStopwatch()
+        images = self.loaded.scenario.camera_mode == "images"
+        builders: dict[str, Callable[[], Node]] = {
+            "fcu": lambda: FcuNode(vehicle),
+            "tracker": lambda: (
+                TrackerNode(vehicle, plan.site, still) if images else CornerTracker(vehicle, plan.site, self.world)
+            ),
+            "estimator": lambda: EstimatorNode(vehicle, plan.bundle, still),
+            "mission": lambda: PilotNode(vehicle, plan, plan.site),
+            "controller": lambda: ControllerNode(vehicle, stopwatch=self.controller_watch),
+        }
+        return {name: Runner(build, self._hub) for name, build in builders.items()}
+
+    # --- time ---------------------------------------------------------------------------------------------
+
+    @property
+    def now_s(self) -> float:
+        return self.now_us * 1e-6
+
+    def at(self, time_us: int, action: Callable[[], None]) -> None:
+        """Run an action at a simulated time; actions of the same time run in the order they were asked for."""
+        self._order += 1
+        heapq.heappush(self._events, (time_us, self._order, action))
+
+    def _every(self, period_us: int, action: Callable[[], None], start_us: int) -> None:
+        def again(due_us: int) -> None:
+            action()
+            self.at(due_us + period_us, lambda: again(due_us + period_us))
+
+        self.at(start_us, lambda: again(start_us))
+
+    # --- messages -----------------------------------------------------------------------------------------
+
+    def publish(self, messages: Iterable[Message], bus: MemoryBus) -> None:
+        for message in messages or ():
+            if type(message) is LinkTx and not self.faults.link_down:
+                self.world.autopilot.receive(message.data, self.now_s)
+            bus.publish(message)
+            topic = TOPIC_OF[type(message)]
+            if TOPICS[topic].logged:
+                self.messages[topic].append(message)
+            if self._record is not None:
+                self._record(message, self.now_s)
+
+    def _pump(self) -> None:
+        """Hand every message to its consumers until all inboxes are empty."""
+        busy = True
+        while busy:
+            busy = False
+            for runner in self.runners.values():
+                inbox = runner.bus.inbox
+                while inbox:
+                    busy = True
+                    message = inbox.popleft()
+                    if runner.alive:
+                        self.publish(runner.node.handle(message, self.now_s), runner.bus)
+
+    # --- the loop -----------------------------------------------------------------------------------------
+
+    def _step_node(self, runner: Runner) -> None:
+        if runner.alive:
+            self.publish(runner.node.step(self.now_s), runner.bus)
+
+    def _step_world(self) -> None:
+        self.world.advance()
+        output = self.world.autopilot.take_output()
+        if output and not self.faults.link_down:
+            self.publish([LinkRx(stamp_s=self.now_s, data=output)], self._bus)
+        if self.world.steps % TRUTH_EVERY == 0:
+            self.publish([self.world.truth()], self._bus)
+
+    def _expose(self) -> None:
+        image = self.world.photograph() if self.loaded.scenario.camera_mode == "images" else self._bare_image()
+        self.at(self.now_us + round(self.world.camera.config.latency_s * 1e6), lambda: self.publish([image], self._bus))
+
+    def _bare_image(self) -> Image:
+        """In corner mode an image is its time stamp; the corners lie ready in the world."""
+        self.world.expose_corners()
+        return Image(stamp_s=self.now_s, width=0, height=0, data=b"")
+
+    def run(self, progress: Callable[["Lockstep"], None] | None = None) -> None:
+        """Fly until the mission has finished or the scenario's time is over."""
+        started = time.perf_counter()
+        self.faults.schedule()
+        self._every(WORLD_STEP_US, self._step_world, WORLD_STEP_US)
+        camera_period_us = round(1e6 / self.world.camera.config.rate_hz / WORLD_STEP_US) * WORLD_STEP_US
+        self._every(camera_period_us, self._expose, camera_period_us)
+        for offset, runner in enumerate(self.runners.values()):
+            self._every(runner.period_us, lambda r=runner: self._step_node(r), 1000 + 137 * offset)
+        if progress is not None:
+            self._every(1_000_000, lambda: progress(self), 1_000_000)
+        end_us = round(self.loaded.scenario.duration_max_s * 1e6)
+        finishing = False
+        while self._events and self._events[0][0] <= end_us:
+            self.now_us, _, action = heapq.heappop(self._events)
+            action()
+            self._pump()
+            if not finishing and self.finished:
+                finishing = True
+                end_us = min(end_us, self.now_us + round(AFTER_END_S * 1e6))
+        self.wall_s = time.perf_counter() - started
+
+    @property
+    def pilot(self) -> PilotStatus | None:
+        statuses = self.messages["pilot"]
+        return statuses[-1] if statuses else None
+
+    @property
+    def finished(self) -> bool:
+        return self.pilot is not None and self.pilot.finished

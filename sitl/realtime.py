@@ -1,0 +1,90 @@
+"""The simulated world as a process: real time, real MAVLink over UDP, images and truth on the bus.
+
+``python -m sitl.realtime SCENARIO --seed N --bus DIR`` stands where PX4 and the camera stand on an aircraft.
+"""
+
+import argparse
+import heapq
+import sys
+import time
+from pathlib import Path
+
+from companion.bus import ZmqBus
+from companion.clock import monotonic_s
+from companion.config import ConfigError
+from companion.messages import SIMULATOR
+from companion.process import HealthMonitor, StopFlag
+from sitl.autopilot.udp import UdpEndpoint
+from sitl.scenario import load_scenario
+from sitl.world import STEP_S, World
+
+OFFBOARD_PORTS = (14580, 14540)  # the autopilot's own and the companion's, as PX4's first SITL instance has them
+GROUND_PORTS = (18570, 14550)
+FCU_URL = f"udpin:127.0.0.1:{OFFBOARD_PORTS[1]}"
+TRUTH_PERIOD_S = 0.02
+MAX_LAG_S = 0.25  # further behind than this the world's clock stands still instead of racing to catch up
+
+
+def main() -> int:
+    """Entry of the simulator process; exit status 2 with one line when it cannot start."""
+    parser = argparse.ArgumentParser(prog="sitl.realtime")
+    parser.add_argument("scenario", type=Path)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bus", type=Path, required=True)
+    given = parser.parse_args()
+    try:
+        loaded = load_scenario(given.scenario)
+        world = World(loaded, given.seed)
+        endpoints = [UdpEndpoint(*OFFBOARD_PORTS), UdpEndpoint(*GROUND_PORTS)]
+    except ConfigError as error:
+        print(f"simulator: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"simulator: UDP port {OFFBOARD_PORTS[0]} or {GROUND_PORTS[0]}: {error.strerror}", file=sys.stderr)
+        return 2
+    run(world, endpoints, ZmqBus(given.bus, SIMULATOR, ()), StopFlag())
+    return 0
+
+
+def run(world: World, endpoints: list[UdpEndpoint], bus: ZmqBus, stop: StopFlag) -> None:
+    """Move the world with the clock until ``stop``."""
+    health = HealthMonitor(SIMULATOR, 1.0 / STEP_S)
+    zero_s = monotonic_s()  # companion time of the world's time 0
+    config = world.camera.config
+    next_exposure_s, next_truth_s = 0.0, 0.0
+    on_the_way: list[tuple[float, int, object]] = []  # images between exposure and arrival
+    while not stop:
+        lag_s = monotonic_s() - zero_s - world.now_s
+        if lag_s < STEP_S:
+            time.sleep(STEP_S - lag_s if lag_s > 0 else STEP_S)
+            continue
+        if lag_s > MAX_LAG_S:
+            zero_s += lag_s - STEP_S
+        started_s = time.perf_counter()
+        for endpoint in endpoints:
+            if data := endpoint.receive():
+                world.autopilot.receive(data, world.now_s)
+        world.advance()
+        if data := world.autopilot.take_output():
+            for endpoint in endpoints:
+                endpoint.send(data)
+        if world.now_s >= next_exposure_s:
+            next_exposure_s += 1.0 / config.rate_hz
+            image = world.photograph()
+            image.stamp_s += zero_s
+            heapq.heappush(on_the_way, (world.now_s + config.latency_s, world.steps, image))
+        while on_the_way and on_the_way[0][0] <= world.now_s:
+            bus.publish(heapq.heappop(on_the_way)[2])
+        if world.now_s >= next_truth_s:
+            next_truth_s += TRUTH_PERIOD_S
+            truth = world.truth()
+            truth.stamp_s += zero_s
+            bus.publish(truth)
+        health.note_step(time.perf_counter() - started_s, lag_s > 2 * STEP_S)
+        now_s = monotonic_s()
+        if health.due(now_s):
+            bus.publish(health.message(now_s, bus))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

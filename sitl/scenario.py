@@ -1,0 +1,118 @@
+"""The scenario file: what is flown, in which world, and what goes wrong (config/scenarios/*.toml)."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from companion.config import ConfigError, Section, load, number, read_toml
+from companion.mission.plan import Plan, load_plan
+from companion.vehicle import Vehicle
+from sitl.camera import CameraConfig
+from sitl.scene import SceneConfig
+from sitl.sensors import SensorConfig
+from sitl.wind import WindConfig
+
+FaultKind = Literal[
+    "gnss_lost",  # no fixes
+    "gnss_jump",  # value: offset east, north, up [m]
+    "markers_hidden",  # the camera sees nothing
+    "rc_lost",  # the receiver is silent
+    "rc_mode_switch",  # the pilot moves the mode switch away and back to position mode
+    "rc_sticks",  # the pilot moves the sticks
+    "link_lost",  # no bytes either way
+    "process_dead",  # name: process; starts again when the fault ends
+    "solver_fails",  # every solve returns an error
+    "controller_slow",  # value[0]: seconds each control cycle takes
+    "battery_volts",  # value[0]: volts taken off the battery
+]
+
+
+class Fault(Section):
+    """Something that goes wrong from ``at_s`` on, for ``duration_s``."""
+
+    at_s: number(0, 3600, "s of simulated time")
+    kind: FaultKind
+    duration_s: number(0, 3600, "s") = 3600.0
+    value: list[float] = []
+    name: str = ""
+
+
+class Start(Section):
+    """Where the aircraft stands at the beginning."""
+
+    p_W: tuple[number(-1e3, 1e3, "m"), number(-1e3, 1e3, "m"), number(-10, 1e3, "m")]
+    yaw_rad: number(-3.15, 3.15, "rad")
+
+
+class FcuClock(Section):
+    """The flight controller's clock against ours; TIMESYNC has to find out."""
+
+    boot_offset_s: number(0, 1e5, "s")
+    drift_ppm: number(-500, 500, "ppm")
+
+
+class Scenario(Section):
+    """A scenario file."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    description: str
+    mission: str  # relative to this file
+    vehicle: str  # relative to this file
+    airframe: str  # name in sitl/airframes
+    duration_max_s: number(1, 3600, "s")
+    camera_mode: Literal["images", "corners"]
+    start: Start
+    fcu_clock: FcuClock
+    wind: WindConfig
+    sensors: SensorConfig
+    camera: CameraConfig
+    scene: SceneConfig
+    fault: list[Fault] = []
+
+
+class LoadedScenario(Section):
+    """A scenario with the files it names."""
+
+    path: Path
+    scenario: Scenario
+    vehicle: Vehicle
+    plan: Plan
+    vehicle_path: Path
+    mission_path: Path
+
+
+def load_scenario(path: str | Path, vehicle_path: Path | None = None, camera_mode: str | None = None) -> LoadedScenario:
+    """Read a scenario and its vehicle and mission; raises `ConfigError`.
+
+    vehicle_path: fly another vehicle file than the scenario names.
+    camera_mode: "images" or "corners" instead of the scenario's.
+    """
+    path = Path(path)
+    scenario = load(path, Scenario)
+    if camera_mode is not None:
+        scenario = msgspec.structs.replace(scenario, camera_mode=camera_mode)
+    vehicle_path = vehicle_path or (path.parent / scenario.vehicle).resolve()
+    mission_path = (path.parent / scenario.mission).resolve()
+    plan = load_plan(mission_path)
+    for placed in scenario.scene.bundles:
+        if plan.site.find(placed.name) is None:
+            raise ConfigError(f"{path}: scene.bundles: '{placed.name}' is not in the mission's marker file")
+    return LoadedScenario(
+        path=path,
+        scenario=scenario,
+        vehicle=load(vehicle_path, Vehicle),
+        plan=plan,
+        vehicle_path=vehicle_path,
+        mission_path=mission_path,
+    )
+
+
+def scenario_for(mission: Path) -> Path:
+    """The scenario file of the same name beside the missions' folder, for ``--fcu sim``; raises `ConfigError`."""
+    candidate = mission.resolve().parent.parent / "scenarios" / mission.name
+    if not candidate.exists():
+        raise ConfigError(f"{candidate}: no scenario for this mission; name one with --scenario")
+    read_toml(candidate)
+    return candidate

@@ -1,0 +1,88 @@
+"""The simulated world: airframe, air, sensors, autopilot and camera, moved together in steps of 4 ms.
+
+It has no clock and no socket: the lockstep runner and the real-time process both move it and carry its bytes and
+images.
+"""
+
+from companion.frames import quat_from_rpy
+from companion.messages import Image, Truth
+from sitl.airframe import load_airframe
+from sitl.autopilot.autopilot import Autopilot
+from sitl.camera import SceneCamera
+from sitl.plant import Plant
+from sitl.scenario import LoadedScenario
+from sitl.sensors import Sensors
+from sitl.wind import Wind
+
+STEP_S = 0.004  # the autopilot's inner loop runs at 250 Hz
+PLANT_STEPS = 4  # the physics at 1 kHz
+
+
+class World:
+    """The world of one scenario.
+
+    seed: everything random in it follows from this one number.
+    """
+
+    def __init__(self, loaded: LoadedScenario, seed: int) -> None:
+        scenario = loaded.scenario
+        # Independent streams, so that a change in one sensor's noise leaves the wind as it was.
+        streams = [1000 * seed + i for i in range(6)]
+        airframe = load_airframe(scenario.airframe)
+        self.plant = Plant(airframe, streams[0], scenario.start.p_W, scenario.start.yaw_rad)
+        self.wind = Wind(scenario.wind, streams[1])
+        self.sensors = Sensors(scenario.sensors, streams[2])
+        self.autopilot = Autopilot(
+            scenario.airframe,
+            streams[3],
+            rate_hz=1.0 / STEP_S,
+            boot_offset_s=scenario.fcu_clock.boot_offset_s,
+            clock_drift_ppm=scenario.fcu_clock.drift_ppm,
+        )
+        self.camera = SceneCamera(scenario.camera, scenario.scene, loaded.plan.site, streams[4])
+        self._bundles = {
+            placed.name: (tuple(placed.p_W), tuple(map(float, quat_from_rpy(*placed.rpy_rad))))
+            for placed in scenario.scene.bundles
+        }
+        self.steps = 0
+        self.markers_hidden = False
+
+    @property
+    def now_s(self) -> float:
+        return self.steps * STEP_S
+
+    def advance(self) -> None:
+        """Move everything on by `STEP_S`."""
+        now_s = self.now_s
+        plant = self.plant
+        motors = self.autopilot.step(self.sensors.sample(now_s, plant))
+        plant.step(motors, PLANT_STEPS, self.wind.sample(now_s, plant.p_W), self.wind.force(now_s, plant.p_W))
+        self.steps += 1
+
+    def photograph(self) -> Image:
+        """What the camera sees at this moment."""
+        plant = self.plant
+        if self.markers_hidden:
+            size = self.camera.config.width_px * self.camera.config.height_px
+            return Image(
+                stamp_s=self.now_s,
+                width=self.camera.config.width_px,
+                height=self.camera.config.height_px,
+                data=b"\x60" * size,
+            )
+        return self.camera.render(self.now_s, plant.p_W, plant.q_WB, plant.v_W, plant.omega_B)
+
+    def truth(self) -> Truth:
+        plant = self.plant
+        return Truth(
+            stamp_s=self.now_s,
+            p_W=tuple(plant.p_W.tolist()),
+            v_W=tuple(plant.v_W.tolist()),
+            q_WB=tuple(plant.q_WB.tolist()),
+            omega_B=tuple(plant.omega_B.tolist()),
+            disturbance_W=tuple(plant.disturbance_W.tolist()),
+            gnss_bias_W=tuple(self.sensors.gnss_bias_W.tolist()),
+            bundles=self._bundles,
+            battery_voltage_v=float(plant.battery_voltage_v),
+            motor_thrust_n=tuple(plant.motor_thrust_n.tolist()),
+        )

@@ -1,0 +1,142 @@
+"""The bus delivers what the table says and drops what it does not know."""
+
+import stat
+
+import msgspec
+import pytest
+import zmq
+
+from companion import bus as bus_module
+from companion.bus import BadMessage, MemoryHub, ZmqBus, decode, encode
+from companion.manager import wait_until
+from companion.messages import TOPICS, FcuPosition, Image, SentSetpoint, State
+
+POSITION = dict(p_W=(1.0, 2.0, 3.0), v_W=(0.0, 0.0, 0.0))
+
+
+@pytest.fixture
+def pair(tmp_path):
+    source = ZmqBus(tmp_path / "bus", "fcu", ())
+    sink = ZmqBus(tmp_path / "bus", "estimator", ("fcu_position", "sent_setpoint"))
+    yield source, sink
+    source.close()
+    sink.close()
+
+
+def receive_some(source, sink, message):
+    """Publish until something arrives (PUB drops what is sent before the sockets have met)."""
+    got = []
+
+    def attempt():
+        source.publish(message)
+        got.extend(sink.receive(0.05))
+        return bool(got)
+
+    assert wait_until(attempt, 5.0, 0.0)
+    return got
+
+
+def test_a_message_arrives_as_it_was_sent(pair):
+    source, sink = pair
+    got = receive_some(source, sink, FcuPosition(stamp_s=1.5, **POSITION))[0]
+    assert (got.stamp_s, got.p_W, got.valid) == (1.5, (1.0, 2.0, 3.0), True)
+
+
+def test_each_topic_is_counted_by_its_source(pair):
+    source, sink = pair
+    receive_some(source, sink, FcuPosition(stamp_s=0.0, **POSITION))
+    sink.receive(0.05)
+    for _ in range(3):
+        source.publish(FcuPosition(stamp_s=0.0, **POSITION))
+    numbers = []
+    assert wait_until(lambda: numbers.extend(m.seq for m in sink.receive(0.05)) or len(numbers) >= 3, 5.0)
+    assert [b - a for a, b in zip(numbers, numbers[1:], strict=False)] == [1, 1]
+
+
+def test_the_socket_folder_is_readable_by_the_owner_alone(pair, tmp_path):
+    assert stat.S_IMODE((tmp_path / "bus").stat().st_mode) == 0o700
+
+
+def test_a_restarted_publisher_is_heard_again(tmp_path):
+    sink = ZmqBus(tmp_path, "estimator", ("fcu_position",))
+    for stamp_s in (1.0, 2.0):
+        source = ZmqBus(tmp_path, "fcu", ())
+        got = receive_some(source, sink, FcuPosition(stamp_s=stamp_s, **POSITION))
+        assert got[-1].stamp_s == stamp_s
+        source.close()
+        sink.receive(0.05)
+    sink.close()
+
+
+def test_garbage_on_the_bus_is_counted_and_dropped(pair, tmp_path):
+    source, sink = pair
+    receive_some(source, sink, FcuPosition(stamp_s=0.0, **POSITION))
+    good = encode(FcuPosition(stamp_s=0.0, **POSITION))
+    for frames in (
+        [good[0], good[1], good[2][:-3]],
+        [good[0], b"otherver", good[2]],
+        [good[0], good[2]],
+        [good[0], good[1], b"\xff" * 40],
+    ):
+        source._publisher.send_multipart(frames)
+    assert wait_until(lambda: sink.receive(0.05) is None or sink.errors >= 4, 5.0)
+    assert sink.errors == 4
+    assert sink.last_error.startswith("fcu_position: undecodable")
+
+
+def test_a_peer_with_another_message_version_is_named():
+    topic, _, payload = encode(FcuPosition(stamp_s=0.0, **POSITION))
+    with pytest.raises(BadMessage, match="another version"):
+        decode([topic, b"00000000", payload])
+
+
+def test_a_changed_field_changes_the_version():
+    class Changed(FcuPosition):
+        extra: float = 0.0
+
+    assert bus_module.schema_version(Changed) != bus_module.schema_version(FcuPosition)
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_every_type_of_the_table_has_the_common_fields(topic):
+    names = {field.name for field in msgspec.structs.fields(TOPICS[topic].type)}
+    assert {"stamp_s", "seq", "valid"} <= names
+
+
+def test_images_do_not_pile_up_for_a_slow_subscriber(tmp_path):
+    source = ZmqBus(tmp_path, "camera", ())
+    sink = ZmqBus(tmp_path, "tracker", ("image",))
+    big = bytes(640 * 480)
+    receive_some(source, sink, Image(stamp_s=0.0, width=640, height=480, data=big))
+    for i in range(200):
+        source.publish(Image(stamp_s=float(i), width=640, height=480, data=big))
+    got = []
+    wait_until(lambda: got.extend(sink.receive(0.05)), 0.3)
+    assert len(got) < 100
+
+
+def test_in_memory_the_same_interface_delivers_at_once():
+    hub = MemoryHub()
+    source, sink = hub.connect(()), hub.connect(("fcu_position",))
+    source.publish(FcuPosition(stamp_s=1.0, **POSITION))
+    source.publish(SentSetpoint(stamp_s=1.0, roll_rad=0, pitch_rad=0, yaw_rad=0, yaw_rate_rad_s=0, thrust=0))
+    assert [type(m) for m in sink.receive()] == [FcuPosition]
+    assert sink.receive() == []
+
+
+def test_publishing_never_blocks_without_a_subscriber(tmp_path):
+    source = ZmqBus(tmp_path, "fcu", ())
+    for _ in range(10000):
+        source.publish(FcuPosition(stamp_s=0.0, **POSITION))
+    assert source.errors == 0
+    source.close()
+
+
+def test_state_fits_the_wire():
+    assert isinstance(zmq.zmq_version(), str)
+    state = State(
+        stamp_s=1.0, p_W=(0, 0, 0), v_W=(0, 0, 0), q_WB=(1, 0, 0, 0), disturbance_W=(0, 0, 0), gnss_bias_W=(0, 0, 0),
+        bundle="", p_WM=(0, 0, 0), q_WM=(1, 0, 0, 0), marker_age_s=float("inf"), position_std_m=1.0,
+        relative_std_m=float("inf"), covariance_diag=(0.1,) * 21, battery_voltage_v=15.0, reset_count=0,
+    )  # fmt: skip
+    assert decode(encode(state)) == state

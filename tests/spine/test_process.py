@@ -1,0 +1,142 @@
+"""The process loop survives its node; the manager survives its processes."""
+
+import os
+import signal
+import sys
+import threading
+
+import pytest
+
+from companion.bus import ZmqBus
+from companion.manager import Manager, StartRefused, wait_until
+from companion.messages import FcuText, Health, LinkTx, PhotoRequest
+from companion.node import Latest, Node
+from companion.process import run_node
+
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
+
+
+class Fragile(Node):
+    """Raises on every message, steps on regardless."""
+
+    name = "fcu"
+    inputs = ("photo_request",)
+    rate_hz = 50.0
+
+    def __init__(self):
+        super().__init__()
+        self.steps = 0
+
+    def handle_photo_request(self, message, now_s):
+        raise RuntimeError("bad luck")
+
+    def step(self, now_s):
+        self.steps += 1
+        return [FcuText(stamp_s=now_s, severity=6, text="alive"), LinkTx(stamp_s=now_s, data=b"out")]
+
+
+class FakeLink:
+    """A line that remembers what was written."""
+
+    def __init__(self):
+        self.read_end, self.write_end = os.pipe()
+        os.set_blocking(self.read_end, False)
+        self.written = []
+
+    def fileno(self):
+        return self.read_end
+
+    def read(self):
+        try:
+            return os.read(self.read_end, 100)
+        except BlockingIOError:
+            return b""
+
+    def write(self, data):
+        self.written.append(data)
+
+
+@pytest.fixture
+def running(tmp_path):
+    node, link = Fragile(), FakeLink()
+    node_bus = ZmqBus(tmp_path, "fcu", node.inputs)
+    other = ZmqBus(tmp_path, "mission", ("fcu_text", "health", "link_rx"))
+    stop = threading.Event()
+    thread = threading.Thread(target=run_node, args=(node, node_bus, stop.is_set, link))
+    thread.start()
+    yield node, link, other
+    stop.set()
+    thread.join()
+    node_bus.close()
+    other.close()
+
+
+def collect(bus, wanted, timeout_s=5.0):
+    got = []
+    wait_until(lambda: got.extend(bus.receive(0.05)) or any(wanted(m) for m in got), timeout_s, 0.0)
+    return [m for m in got if wanted(m)]
+
+
+def test_an_exception_in_a_node_is_counted_and_the_loop_goes_on(running):
+    node, _, other = running
+    assert collect(other, lambda m: isinstance(m, FcuText))
+    other.publish(PhotoRequest(stamp_s=0.0, id=1))
+    unwell = collect(other, lambda m: isinstance(m, Health) and m.errors > 0)
+    assert unwell and "bad luck" in unwell[0].last_error
+    before = node.steps
+    assert wait_until(lambda: node.steps > before, 2.0)
+
+
+def test_link_bytes_go_to_the_line_and_come_from_it(running):
+    node, link, other = running
+    assert wait_until(lambda: b"out" in link.written, 2.0)
+    node.handle = lambda message, now_s: ()
+    os.write(link.write_end, b"\xfd\x00")
+    received = collect(other, lambda m: type(m).__name__ == "LinkRx")
+    assert received[0].data == b"\xfd\x00"
+
+
+def test_health_reports_rate_and_memory(running):
+    _, _, other = running
+    health = collect(other, lambda m: isinstance(m, Health) and m.steps_per_s > 0)[-1]
+    assert 20 < health.steps_per_s < 80
+    assert health.nominal_steps_per_s == 50 and health.memory_mb > 5
+
+
+def test_content_older_than_its_row_allows_counts_as_absent():
+    latest = Latest()
+    latest.put(FcuText(stamp_s=0.0, severity=6, text="x"))
+    assert latest.fresh("fcu_text", 1e6) is not None  # no limit for events
+    assert latest.fresh("state", 0.0) is None
+    assert latest.age_s("state", 5.0) == float("inf")
+
+
+def test_a_killed_process_is_started_again(tmp_path):
+    manager = Manager({"sleeper": SLEEPER}, tmp_path)
+    manager.start()
+    first = manager.pid("sleeper")
+    os.kill(first, signal.SIGKILL)
+    assert wait_until(lambda: manager.check() or manager.pid("sleeper") not in (None, first), 2.0)
+    assert "sleeper ended by signal 9" in manager.events[0]
+    manager.stop()
+    assert manager.pid("sleeper") is None
+
+
+def test_a_refused_start_ends_with_the_process_own_line(tmp_path):
+    command = [sys.executable, "-c", "import sys; print('camera: /dev/video9: no such device'); sys.exit(2)"]
+    manager = Manager({"camera": command}, tmp_path)
+    manager.start()
+    with pytest.raises(StartRefused, match="/dev/video9: no such device"):
+        wait_until(lambda: manager.check(), 5.0)
+    manager.stop()
+
+
+def test_a_process_that_ignores_the_request_to_end_is_ended(tmp_path):
+    stubborn = [sys.executable, "-c", "import signal,time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"]
+    manager = Manager({"stubborn": stubborn}, tmp_path)
+    manager.start()
+    pid = manager.pid("stubborn")
+    wait_until(lambda: False, 0.3)
+    manager.stop(patience_s=0.2)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
