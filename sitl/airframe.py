@@ -1,0 +1,74 @@
+"""What the simulator knows of an aircraft: one TOML file in sitl/airframes.
+
+These files are not the vehicle files of config/vehicles: those hold what the controller believes, these what the
+simulated aircraft is, and neither is read where the other belongs.
+"""
+
+from pathlib import Path
+
+from companion.config import Section, load, number
+from sitl.battery import BatteryConfig
+
+FOLDER = Path(__file__).parent / "airframes"
+
+
+class Rotor(Section):
+    """One of six equal rotors with motor and speed controller."""
+
+    thrust_max_n: number(0.5, 500.0, "N, at full command and reference voltage")
+    thrust_spread: number(0.0, 0.1, "standard deviation of single rotors, as a fraction")
+    quadratic_fraction: number(0.0, 1.0, "of thrust over command, as PX4's THR_MDL_FAC")
+    speed_max_rad_s: number(50.0, 5000.0, "rad/s, at full command and reference voltage")
+    speed_voltage_exponent: number(0.0, 1.0, "")
+    rise_time_s: number(0.002, 1.0, "s")
+    fall_time_s: number(0.002, 1.0, "s")
+    torque_per_thrust_m: number(0.001, 0.5, "m")
+    inertia_kg_m2: number(0.0, 0.1, "kg m²")
+    height_m: number(-1.0, 1.0, "m above the centre of mass")
+    in_plane_drag_n_s2_m_rad: number(0.0, 0.1, "N per (m/s · rad/s)")
+    axial_drag_n_s2_m_rad: number(0.0, 0.1, "N per (m/s · rad/s)")
+    power_max_w: number(1.0, 20000.0, "W electrical, at thrust_max_n")
+
+
+LinearDrag = number(0.0, 50.0, "N s/m")
+QuadraticDrag = number(0.0, 10.0, "N s²/m²")
+AngularDrag = number(0.0, 10.0, "N m s")
+Inertia = number(1e-5, 100.0, "kg m²")
+
+
+class Drag(Section):
+    """The body without its rotors, along the axes of B."""
+
+    linear_n_s_m: tuple[LinearDrag, LinearDrag, LinearDrag]
+    quadratic_n_s2_m2: tuple[QuadraticDrag, QuadraticDrag, QuadraticDrag]
+    angular_n_m_s: tuple[AngularDrag, AngularDrag, AngularDrag]
+
+
+class Ground(Section):
+    """Four feet and what they stand on."""
+
+    foot_radius_m: number(0.01, 5.0, "m from the centre, at 45, 135, 225 and 315 degrees")
+    foot_height_m: number(0.01, 5.0, "m below the centre of mass")
+    stiffness_n_m: number(10.0, 1e5, "N/m of each foot")
+    damping_n_s_m: number(0.0, 1e3, "N s/m of each foot")
+    friction: number(0.0, 2.0, "")
+
+
+class Airframe(Section):
+    """An airframe file. Rotors stand and turn as in PX4's "Hexarotor X"."""
+
+    name: str
+    mass_kg: number(0.1, 100.0, "kg")
+    wheelbase_m: number(0.1, 5.0, "m, motor to opposite motor")
+    inertia_kg_m2: tuple[Inertia, Inertia, Inertia]
+    command_delay_s: number(0.0, 0.2, "s from command to the speed controller's output")
+    rotor: Rotor
+    drag: Drag
+    ground: Ground
+    battery: BatteryConfig
+
+
+def load_airframe(name: str) -> Airframe:
+    """Airframe by the name of its file in sitl/airframes, or by path; raises `ConfigError`."""
+    path = Path(name)
+    return load(path if path.suffix == ".toml" else FOLDER / f"{name}.toml", Airframe)

@@ -1,0 +1,233 @@
+"""The simulated aircraft: a six-rotor rigid body with motors, rotor drag, battery and ground, at 1 kHz.
+
+The equations stand in physics.c. This module fills its parameters from an airframe, binds its buffers and keeps
+the battery, which is slow enough for Python.
+"""
+
+import ctypes
+import functools
+import math
+from pathlib import Path
+
+import numpy as np
+
+from acados_gen.compile import CFLAGS, compile_library
+from companion.frames import GRAVITY_M_S2, quat_from_rpy
+from companion.kernel import fingerprint
+from sitl.airframe import Airframe
+from sitl.battery import Battery
+
+SOURCE = Path(__file__).with_name("physics.c")
+STEP_S = 1e-3  # as STEP_S in physics.c
+BATTERY_STEPS = 20  # the battery follows at 50 Hz: slow against its time constants, fast against a flight
+
+ROTORS, FEET, DELAY_MAX = 6, 4, 201
+CONTACTS = FEET + ROTORS
+
+# PX4's "Hexarotor X": place of the rotors over the arm's length (x forward, y RIGHT) and sign of KM, which PX4
+# takes as positive for a rotor that turns counter-clockwise seen from above.
+_COS_30 = math.sqrt(3) / 2
+PX4_ROTORS = ((_COS_30, 0.5), (0, 1), (-_COS_30, 0.5), (-_COS_30, -0.5), (0, -1), (_COS_30, -0.5))
+PX4_SPIN = (1, -1, 1, -1, 1, -1)
+
+_D = ctypes.c_double
+
+
+class _Parameters(ctypes.Structure):
+    """Mirror of parameters_t."""
+
+    _fields_ = (
+        ("gravity_m_s2", _D),
+        ("mass_kg", _D),
+        ("inertia_kg_m2", _D * 3),
+        ("rotor_B", _D * 3 * ROTORS),
+        ("rotor_spin", _D * ROTORS),
+        ("thrust_coefficient_n_s2", _D * ROTORS),
+        ("torque_per_thrust_m", _D),
+        ("rotor_inertia_kg_m2", _D),
+        ("speed_max_rad_s", _D),
+        ("quadratic_fraction", _D),
+        ("rise_decay", _D),
+        ("fall_decay", _D),
+        ("in_plane_drag", _D),
+        ("axial_drag", _D),
+        ("power_max_w", _D),
+        ("drag_linear", _D * 3),
+        ("drag_quadratic", _D * 3),
+        ("drag_angular", _D * 3),
+        ("contact_B", _D * 3 * CONTACTS),
+        ("contact_stiffness_n_m", _D),
+        ("contact_damping_n_s_m", _D),
+        ("friction", _D),
+        ("delay_steps", ctypes.c_int64),
+    )
+
+
+class _State(ctypes.Structure):
+    """Mirror of state_t."""
+
+    _fields_ = (
+        ("p_W", _D * 3),
+        ("v_W", _D * 3),
+        ("q_WB", _D * 4),
+        ("omega_B", _D * 3),
+        ("command", _D * ROTORS),
+        ("wind_W", _D * 3),
+        ("force_W", _D * 3),
+        ("speed_scale", _D),
+        ("rotor_speed_rad_s", _D * ROTORS),
+        ("rotor_acceleration_rad_s2", _D * ROTORS),
+        ("anchor_W", _D * 2 * CONTACTS),
+        ("touching", ctypes.c_int64 * CONTACTS),
+        ("ring", _D * ROTORS * DELAY_MAX),
+        ("ring_head", ctypes.c_int64),
+        ("specific_force_B", _D * 3),
+        ("motor_thrust_n", _D * ROTORS),
+        ("disturbance_W", _D * 3),
+        ("rotor_energy_j", _D),
+        ("on_ground", ctypes.c_int64),
+    )
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """physics.c, compiled when its sources or flags have changed; raises `CompileError`."""
+    print_ = fingerprint([SOURCE], {"flags": CFLAGS})
+    library = ctypes.CDLL(str(compile_library("physics", print_, [SOURCE])))
+    for name, mirror in (("parameters_size", _Parameters), ("state_size", _State)):
+        size = getattr(library, name)
+        size.restype = ctypes.c_int64
+        if size() != ctypes.sizeof(mirror):
+            raise RuntimeError(f"{SOURCE}: {name} is {size()} bytes, plant.py's mirror {ctypes.sizeof(mirror)}")
+    library.advance.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
+    library.advance.restype = None
+    return library
+
+
+class Plant:
+    """One aircraft in the simulated world (W: ENU, ground at z = 0; B: FLU, origin in the centre of mass).
+
+    The arrays are views on the memory of the C code and stay the same objects: copy what must outlive the next
+    step. Writing to p_W, v_W, q_WB, omega_B and rotor_speed_rad_s sets the state.
+
+        p_W, v_W [m, m/s]     q_WB (w, x, y, z)     omega_B [rad/s]
+        specific_force_B      what an ideal accelerometer in the centre of mass measures [m/s²]
+        motor_thrust_n        of each rotor, PX4's order
+        disturbance_W         force of the moving air beyond the still-air drag, and the extra force, over mass [m/s²]
+        battery_voltage_v, battery_remaining, on_ground, time_s, mass_kg, rest_height_m
+    """
+
+    def __init__(self, airframe: Airframe, seed: int, p_W=(0.0, 0.0, 0.0), yaw_rad: float = 0.0) -> None:
+        """Put the aircraft level at p_W with still rotors; below the height at which it stands it is raised to it.
+
+        seed: draws how much the single rotors differ in thrust (their mean is exact).
+        """
+        self.airframe = airframe
+        self.mass_kg = airframe.mass_kg
+        ground = airframe.ground
+        self.rest_height_m = ground.foot_height_m - airframe.mass_kg * GRAVITY_M_S2 / (FEET * ground.stiffness_n_m)
+        self.battery = Battery(airframe.battery)
+        self.steps = 0
+
+        self._parameters = _parameters(airframe, np.random.default_rng(seed))
+        self._state = state = _State()
+        self.p_W = np.frombuffer(state.p_W)
+        self.v_W = np.frombuffer(state.v_W)
+        self.q_WB = np.frombuffer(state.q_WB)
+        self.omega_B = np.frombuffer(state.omega_B)
+        self.rotor_speed_rad_s = np.frombuffer(state.rotor_speed_rad_s)
+        self.specific_force_B = np.frombuffer(state.specific_force_B)
+        self.motor_thrust_n = np.frombuffer(state.motor_thrust_n)
+        self.disturbance_W = np.frombuffer(state.disturbance_W)
+        self._command = np.frombuffer(state.command)
+        self._wind_W = np.frombuffer(state.wind_W)
+        self._force_W = np.frombuffer(state.force_W)
+        self._advance = _library().advance
+        self._addresses = ctypes.addressof(self._parameters), ctypes.addressof(state)
+
+        self.p_W[:] = p_W
+        self.p_W[2] = max(self.p_W[2], self.rest_height_m)
+        self.q_WB[:] = quat_from_rpy(0.0, 0.0, yaw_rad)
+        self._power_up()
+        self._advance(*self._addresses, 0)
+
+    def step(self, motor_commands, steps: int, wind_W=(0.0, 0.0, 0.0), force_W=(0.0, 0.0, 0.0)) -> None:
+        """Advance by `steps` milliseconds.
+
+        motor_commands: six numbers 0..1 (clipped) in PX4's order; wind_W: velocity of the air [m/s];
+        force_W: extra force at the centre of mass [N].
+        """
+        self._command[:] = motor_commands
+        self._wind_W[:] = wind_W
+        self._force_W[:] = force_W
+        while steps > 0:
+            chunk = min(steps, BATTERY_STEPS - self.steps % BATTERY_STEPS)
+            self._advance(*self._addresses, chunk)
+            self.steps += chunk
+            steps -= chunk
+            if self.steps % BATTERY_STEPS == 0:
+                self._power_up()
+
+    def _power_up(self) -> None:
+        duration_s = BATTERY_STEPS * STEP_S
+        voltage_v = self.battery.step(self._state.rotor_energy_j / duration_s, duration_s)
+        self._state.rotor_energy_j = 0.0
+        ratio = voltage_v / self.airframe.battery.reference_voltage_v
+        self._state.speed_scale = ratio**self.airframe.rotor.speed_voltage_exponent
+
+    @property
+    def time_s(self) -> float:
+        return self.steps * STEP_S
+
+    @property
+    def on_ground(self) -> bool:
+        """Whether the ground carries some of the weight."""
+        return bool(self._state.on_ground)
+
+    @property
+    def battery_voltage_v(self) -> float:
+        return self.battery.voltage_v
+
+    @property
+    def battery_remaining(self) -> float:
+        return self.battery.remaining
+
+
+def _parameters(airframe: Airframe, rng: np.random.Generator) -> _Parameters:
+    """The airframe in the form of physics.c."""
+    rotor, ground, drag = airframe.rotor, airframe.ground, airframe.drag
+    arm_m = airframe.wheelbase_m / 2
+    hubs = [(x * arm_m, -y * arm_m, rotor.height_m) for x, y in PX4_ROTORS]
+    side = ground.foot_radius_m / math.sqrt(2)
+    feet = [(x * side, y * side, -ground.foot_height_m) for x, y in ((1, 1), (-1, 1), (-1, -1), (1, -1))]
+    spread = rng.standard_normal(ROTORS)
+    factors = 1 + rotor.thrust_spread * (spread - spread.mean())
+    c = _Parameters(
+        gravity_m_s2=GRAVITY_M_S2,
+        mass_kg=airframe.mass_kg,
+        torque_per_thrust_m=rotor.torque_per_thrust_m,
+        rotor_inertia_kg_m2=rotor.inertia_kg_m2,
+        speed_max_rad_s=rotor.speed_max_rad_s,
+        quadratic_fraction=rotor.quadratic_fraction,
+        rise_decay=math.exp(-STEP_S / rotor.rise_time_s),
+        fall_decay=math.exp(-STEP_S / rotor.fall_time_s),
+        in_plane_drag=rotor.in_plane_drag_n_s2_m_rad,
+        axial_drag=rotor.axial_drag_n_s2_m_rad,
+        power_max_w=rotor.power_max_w,
+        contact_stiffness_n_m=ground.stiffness_n_m,
+        contact_damping_n_s_m=ground.damping_n_s_m,
+        friction=ground.friction,
+        delay_steps=round(airframe.command_delay_s / STEP_S),
+    )
+    for name, value in (
+        ("inertia_kg_m2", airframe.inertia_kg_m2),
+        ("rotor_B", hubs),
+        ("rotor_spin", PX4_SPIN),
+        ("thrust_coefficient_n_s2", rotor.thrust_max_n / rotor.speed_max_rad_s**2 * factors),
+        ("drag_linear", drag.linear_n_s_m),
+        ("drag_quadratic", drag.quadratic_n_s2_m2),
+        ("drag_angular", drag.angular_n_m_s),
+        ("contact_B", feet + hubs),
+    ):
+        np.frombuffer(getattr(c, name))[:] = np.asarray(value, dtype=float).ravel()
+    return c
