@@ -1,0 +1,257 @@
+"""What the flight controller's sensors say of the true motion: errors, rates, delays and faults.
+
+Every 4 ms one `SensorFrame`. The attitude is modelled where an EKF such as PX4's has it, after its filter: truth,
+turned in the world by a slowly varying tilt and heading error, plus white noise in the body:
+q̂ = exp(e_W) ⊗ q ⊗ exp(n_B). GNSS follows the paper's virtual GNSS (Kalaitzakis & Vitzilaios, Robotics 2023,
+12(5), 123): white noise plus a random walk, each with a variance per sample.
+"""
+
+import math
+from collections import deque
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from companion.config import Section, number
+from sitl.wind import NormalNoise, OrnsteinUhlenbeck
+
+FRAME_S = 0.004  # PX4 runs its rate loop and its simulated IMU at 250 Hz
+TIME_EPSILON_S = 1e-6  # times are multiples of a frame up to rounding
+
+Vec3 = tuple[float, float, float]
+Quat = tuple[float, float, float, float]
+
+
+class ImuConfig(Section):
+    gyro_noise_rad_s: number(0.0, 1.0, "rad/s, standard deviation of a frame")
+    gyro_bias_rad_s: number(0.0, 0.1, "rad/s, standard deviation from start to start")
+    accel_noise_m_s2: number(0.0, 10.0, "m/s², standard deviation of a frame, vibration included")
+    accel_bias_m_s2: number(0.0, 1.0, "m/s², standard deviation from start to start")
+
+
+class AttitudeConfig(Section):
+    tilt_std_rad: number(0.0, 0.2, "rad, about each horizontal axis")
+    tilt_time_s: number(0.1, 1e4, "s")
+    heading_offset_std_rad: number(0.0, 0.5, "rad, constant from start on")
+    heading_std_rad: number(0.0, 0.2, "rad")
+    heading_time_s: number(0.1, 1e4, "s")
+    white_std_rad: number(0.0, 0.1, "rad, about each axis")
+
+
+class GnssConfig(Section):
+    rate_hz: number(0.1, 250.0, "Hz")
+    delay_s: number(0.0, 2.0, "s from validity to arrival")
+    white_variance_m2: number(0.0, 100.0, "m² of a sample, each axis")
+    walk_variance_m2: number(0.0, 1.0, "m² added by every sample, each axis")
+    velocity_std_m_s: number(0.0, 5.0, "m/s, each axis")
+
+
+class BaroConfig(Section):
+    rate_hz: number(0.1, 250.0, "Hz")
+    noise_m: number(0.0, 10.0, "m")
+    drift_m_sqrt_s: number(0.0, 1.0, "m/√s, random walk")
+
+
+class SensorConfig(Section):
+    """The `[sensors]` table of a scenario."""
+
+    imu: ImuConfig
+    attitude: AttitudeConfig
+    gnss: GnssConfig
+    baro: BaroConfig
+    battery_noise_v: number(0.0, 1.0, "V")
+
+
+PAPER = SensorConfig(  # the virtual GNSS of paper 1 on an ordinary PX4 autopilot
+    imu=ImuConfig(
+        gyro_noise_rad_s=0.005,  # ICM-42688-P behind PX4's filters, propellers turning
+        gyro_bias_rad_s=0.001,  # what the autopilot's EKF has not estimated
+        accel_noise_m_s2=0.15,
+        accel_bias_m_s2=0.02,
+    ),
+    attitude=AttitudeConfig(
+        tilt_std_rad=math.radians(0.3),
+        tilt_time_s=60.0,
+        heading_offset_std_rad=math.radians(1.0),
+        heading_std_rad=math.radians(0.5),
+        heading_time_s=60.0,
+        white_std_rad=math.radians(0.1),
+    ),
+    gnss=GnssConfig(rate_hz=10.0, delay_s=0.1, white_variance_m2=1e-3, walk_variance_m2=1e-3, velocity_std_m_s=0.05),
+    baro=BaroConfig(rate_hz=50.0, noise_m=0.1, drift_m_sqrt_s=0.02),
+    battery_noise_v=0.02,
+)
+
+
+class GnssFix(NamedTuple):
+    """A position solution; ``stamp_s`` is when it was true. Not ``ok``: no solution, old numbers."""
+
+    stamp_s: float
+    p_W: Vec3
+    v_W: Vec3
+    ok: bool
+
+
+class SensorFrame(NamedTuple):
+    """All sensors at ``stamp_s``. Vectors are plain tuples and never change."""
+
+    stamp_s: float
+    gyro_B: Vec3  # rad/s
+    accel_B: Vec3  # specific force [m/s²]
+    q_WB: Quat  # attitude solution
+    gnss: GnssFix | None  # only in the frame in which a fix arrives
+    baro_height_m: float | None  # over z = 0 of W; only in frames with a new reading
+    battery_voltage_v: float
+    battery_remaining: float
+
+
+class TrueMotion(Protocol):
+    """What the sensors look at; `sitl.plant.Plant` has it."""
+
+    p_W: np.ndarray
+    v_W: np.ndarray
+    q_WB: np.ndarray
+    omega_B: np.ndarray
+    specific_force_B: np.ndarray
+
+    @property
+    def battery_voltage_v(self) -> float: ...
+
+    @property
+    def battery_remaining(self) -> float: ...
+
+
+class Sensors:
+    """Turns the true motion into sensor frames; the same seed and motion give the same frames.
+
+    ``gnss_bias_W`` is the part of the GNSS error that stays from fix to fix: random walk and jump [m].
+    """
+
+    def __init__(self, config: SensorConfig, seed: int) -> None:
+        self._config = config
+        # One stream per sensor: more noise on one of them leaves the others as they were.
+        imu, attitude, gnss, baro, battery = (
+            NormalNoise(np.random.default_rng(s)) for s in np.random.SeedSequence(seed).spawn(5)
+        )
+        self._imu_noise, self._attitude_noise, self._gnss_noise = imu, attitude, gnss
+        self._baro_noise, self._battery_noise = baro, battery
+        self._gyro_bias = [config.imu.gyro_bias_rad_s * imu() for _ in range(3)]
+        self._accel_bias = [config.imu.accel_bias_m_s2 * imu() for _ in range(3)]
+
+        a = config.attitude
+        self._heading_offset_rad = a.heading_offset_std_rad * attitude()
+        self._attitude_error = OrnsteinUhlenbeck(
+            (a.tilt_std_rad, a.tilt_std_rad, a.heading_std_rad),
+            (a.tilt_time_s, a.tilt_time_s, a.heading_time_s),
+            attitude,
+        )
+        self._walk_W = [0.0, 0.0, 0.0]
+        self._fixes: deque[GnssFix] = deque()  # taken, not yet arrived
+        self._last_fix: GnssFix | None = None
+        self._gnss_count = self._baro_count = 0
+        self._baro_drift_m = 0.0
+        self._start_s: float | None = None
+        self._gnss_lost = False
+        self._jump_W: Vec3 = (0.0, 0.0, 0.0)
+
+    @property
+    def gnss_bias_W(self) -> Vec3:
+        w, j = self._walk_W, self._jump_W
+        return w[0] + j[0], w[1] + j[1], w[2] + j[2]
+
+    def set_fault(self, kind: str, value) -> None:
+        """Begin a fault, or end it with None; raises ValueError for an unknown kind.
+
+        "gnss_lost": True: fixes keep coming, but without solution. "gnss_jump": (x, y, z) [m] on every fix taken
+        from now on.
+        """
+        if kind == "gnss_lost":
+            self._gnss_lost = bool(value)
+        elif kind == "gnss_jump":
+            x, y, z = (0.0, 0.0, 0.0) if value is None else value
+            self._jump_W = (float(x), float(y), float(z))
+        else:
+            raise ValueError(f"no such sensor fault: {kind}")
+
+    def sample(self, now_s: float, truth: TrueMotion) -> SensorFrame:
+        """The frame at now_s; call it every `FRAME_S`."""
+        if self._start_s is None:
+            self._start_s = now_s
+        gyro_B, accel_B = self._imu(truth)
+        return SensorFrame(
+            now_s,
+            gyro_B,
+            accel_B,
+            self._attitude(truth),
+            self._gnss(now_s, truth),
+            self._baro(now_s, truth),
+            truth.battery_voltage_v + self._config.battery_noise_v * self._battery_noise(),
+            truth.battery_remaining,
+        )
+
+    def _imu(self, truth: TrueMotion) -> tuple[Vec3, Vec3]:
+        n, c = self._imu_noise, self._config.imu
+        g, a = c.gyro_noise_rad_s, c.accel_noise_m_s2
+        gx, gy, gz = truth.omega_B.tolist()
+        ax, ay, az = truth.specific_force_B.tolist()
+        bg, ba = self._gyro_bias, self._accel_bias
+        return (
+            (gx + bg[0] + g * n(), gy + bg[1] + g * n(), gz + bg[2] + g * n()),
+            (ax + ba[0] + a * n(), ay + ba[1] + a * n(), az + ba[2] + a * n()),
+        )
+
+    def _attitude(self, truth: TrueMotion) -> Quat:
+        n, s = self._attitude_noise, self._config.attitude.white_std_rad
+        ex, ey, ez = self._attitude_error.advance(FRAME_S)
+        q = _multiply(_small_rotation(ex, ey, ez + self._heading_offset_rad), truth.q_WB.tolist())
+        return _multiply(q, _small_rotation(s * n(), s * n(), s * n()))
+
+    def _gnss(self, now_s: float, truth: TrueMotion) -> GnssFix | None:
+        c = self._config.gnss
+        if now_s - self._start_s >= self._gnss_count / c.rate_hz - TIME_EPSILON_S:
+            self._gnss_count += 1
+            self._fixes.append(self._take_fix(now_s, truth))
+        if self._fixes and now_s >= self._fixes[0].stamp_s + c.delay_s - TIME_EPSILON_S:
+            return self._fixes.popleft()
+        return None
+
+    def _take_fix(self, now_s: float, truth: TrueMotion) -> GnssFix:
+        n, c, walk = self._gnss_noise, self._config.gnss, self._walk_W
+        white, step = math.sqrt(c.white_variance_m2), math.sqrt(c.walk_variance_m2)
+        for i in range(3):
+            walk[i] += step * n()
+        bias = self.gnss_bias_W
+        px, py, pz = (p + b + white * n() for p, b in zip(truth.p_W.tolist(), bias, strict=True))
+        vx, vy, vz = (v + c.velocity_std_m_s * n() for v in truth.v_W.tolist())
+        fix = GnssFix(now_s, (px, py, pz), (vx, vy, vz), True)
+        if self._gnss_lost:
+            return (self._last_fix or fix)._replace(stamp_s=now_s, ok=False)
+        self._last_fix = fix
+        return fix
+
+    def _baro(self, now_s: float, truth: TrueMotion) -> float | None:
+        c = self._config.baro
+        if now_s - self._start_s < self._baro_count / c.rate_hz - TIME_EPSILON_S:
+            return None
+        self._baro_count += 1
+        self._baro_drift_m += c.drift_m_sqrt_s / math.sqrt(c.rate_hz) * self._baro_noise()
+        return float(truth.p_W[2]) + self._baro_drift_m + c.noise_m * self._baro_noise()
+
+
+def _small_rotation(x: float, y: float, z: float) -> Quat:
+    """Unit quaternion of a rotation vector of a few degrees: (1, r/2), normalised (error below |r|³/12)."""
+    x, y, z = 0.5 * x, 0.5 * y, 0.5 * z
+    w = 1.0 / math.sqrt(1.0 + x * x + y * y + z * z)
+    return w, x * w, y * w, z * w
+
+
+def _multiply(a, b) -> Quat:
+    """`frames.quat_multiply` on plain floats: arrays of four would take most of a frame's time."""
+    aw, ax, ay, az = a
+    bw, bx, by, bz = b
+    return (
+        aw * bw - ax * bx - ay * by - az * bz,
+        aw * bx + ax * bw + ay * bz - az * by,
+        aw * by - ax * bz + ay * bw + az * bx,
+        aw * bz + ax * by - ay * bx + az * bw,
+    )

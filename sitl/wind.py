@@ -1,0 +1,205 @@
+"""Wind and disturbing forces of a scenario: mean, gusts, timed steps, jets.
+
+Gusts are one Ornstein-Uhlenbeck process per axis of W, discretised exactly: over a time h
+
+    n ← e^(-h/τ) n + σ √(1 - e^(-2h/τ)) w,   w ~ N(0, 1),
+
+which has the exponential autocorrelation of Dryden's longitudinal turbulence, with τ = length scale / airspeed
+(MIL-F-8785C, section 3.7.2). A jet is a round turbulent jet: Gaussian across, falling with a power of the
+distance along (S. Pope, "Turbulent Flows", section 5.1).
+"""
+
+import math
+
+import numpy as np
+
+from companion.config import Section, number
+
+Speed = number(-60.0, 60.0, "m/s, the air moves towards +x (east), +y (north), +z (up)")
+Std = number(0.0, 30.0, "m/s")
+TimeScale = number(0.01, 1000.0, "s")
+Acceleration = number(-20.0, 20.0, "m/s²")
+Coordinate = number(-1e4, 1e4, "m")
+Component = number(-1.0, 1.0, "")
+Time = number(0.0, 1e6, "s")
+
+NOISE_BLOCK = 1024  # normal numbers drawn at a time; one by one would cost more than the rest of a sample
+
+
+class WindStep(Section):
+    """Wind that is added between two times, coming and going linearly within ``ramp_s``."""
+
+    start_s: Time
+    end_s: Time
+    ramp_s: number(0.0, 1e4, "s")
+    wind_m_s: tuple[Speed, Speed, Speed]
+
+
+class ForceStep(Section):
+    """Force over mass that acts between two times, coming and going linearly within ``ramp_s``."""
+
+    start_s: Time
+    end_s: Time
+    ramp_s: number(0.0, 1e4, "s")
+    acceleration_m_s2: tuple[Acceleration, Acceleration, Acceleration]
+
+
+class Jet(Section):
+    """A stream of air from a nozzle, such as a leaf blower's."""
+
+    start_s: Time
+    end_s: Time
+    nozzle_m: tuple[Coordinate, Coordinate, Coordinate]
+    direction: tuple[Component, Component, Component]  # of any length but zero
+    speed_at_1m_m_s: number(0.0, 60.0, "m/s on the axis, 1 m from the nozzle")
+    decay_exponent: number(0.0, 3.0, "of the distance; 1: a free round jet")
+    core_m: number(0.05, 10.0, "m, nearer to the nozzle speed and width no longer change")
+    width_at_1m_m: number(0.01, 5.0, "m, standard deviation across, grows in proportion to the distance")
+    turbulence: number(0.0, 1.0, "standard deviation of the speed over its mean")
+    turbulence_time_s: TimeScale
+
+
+class WindConfig(Section):
+    """The `[wind]` table of a scenario."""
+
+    mean_m_s: tuple[Speed, Speed, Speed]
+    gust_std_m_s: tuple[Std, Std, Std]
+    gust_time_s: tuple[TimeScale, TimeScale, TimeScale]
+    steps: list[WindStep]
+    force_steps: list[ForceStep]
+    jets: list[Jet]
+
+
+CALM = WindConfig(
+    mean_m_s=(0.0, 0.0, 0.0),
+    gust_std_m_s=(0.0, 0.0, 0.0),
+    gust_time_s=(1.0, 1.0, 1.0),
+    steps=[],
+    force_steps=[],
+    jets=[],
+)
+
+
+class NormalNoise:
+    """Standard normal numbers one by one, drawn in blocks; the sequence depends on the seed alone."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._draw = rng.standard_normal
+        self._left: list[float] = []
+
+    def __call__(self) -> float:
+        if not self._left:
+            self._left = self._draw(NOISE_BLOCK).tolist()
+        return self._left.pop()
+
+
+class OrnsteinUhlenbeck:
+    """Independent processes of standard deviation std and correlation time time_s, started in their stationary state."""
+
+    def __init__(self, std, time_s, noise: NormalNoise) -> None:
+        self._std = [float(s) for s in std]
+        self._time_s = [float(t) for t in time_s]
+        self._noise = noise
+        self.value = [s * noise() for s in self._std]
+        self._step_s = -1.0
+        self._keep: list[float] = []
+        self._add: list[float] = []
+
+    def advance(self, step_s: float) -> list[float]:
+        """The values a time later, (n,); step_s ≥ 0."""
+        if abs(step_s - self._step_s) > 1e-9:  # the step hardly ever changes: keep its factors
+            self._step_s = step_s
+            self._keep = [math.exp(-step_s / t) for t in self._time_s]
+            self._add = [s * math.sqrt(1 - k * k) for s, k in zip(self._std, self._keep, strict=True)]
+        noise = self._noise
+        self.value = [
+            k * v + (a * noise() if a else 0.0) for k, v, a in zip(self._keep, self.value, self._add, strict=True)
+        ]
+        return self.value
+
+
+class Wind:
+    """Wind and force of a scenario as functions of time and place.
+
+    Gusts are the same everywhere. Time must not run backwards (an earlier time gets the present gust); the gusts'
+    sequence depends on the seed and on the times at which it is sampled.
+    """
+
+    def __init__(self, config: WindConfig, seed: int) -> None:
+        self._config = config
+        noise = NormalNoise(np.random.default_rng(seed))
+        self._gust = OrnsteinUhlenbeck(config.gust_std_m_s, config.gust_time_s, noise)
+        self._jets = [_JetFlow(jet, noise) for jet in config.jets]
+        self._random = any(config.gust_std_m_s) or any(jet.turbulence for jet in config.jets)
+        self._time_s: float | None = None
+
+    def sample(self, t_s: float, p_W) -> tuple[float, float, float]:
+        """Velocity of the air at a time and place [m/s]."""
+        self._advance(t_s)
+        c = self._config
+        mean, gust = c.mean_m_s, self._gust.value
+        x, y, z = mean[0] + gust[0], mean[1] + gust[1], mean[2] + gust[2]
+        for step in c.steps:
+            if weight := _weight(step, t_s):
+                dx, dy, dz = step.wind_m_s
+                x, y, z = x + weight * dx, y + weight * dy, z + weight * dz
+        for jet in self._jets:
+            if speed := jet.speed(t_s, p_W):
+                dx, dy, dz = jet.direction
+                x, y, z = x + speed * dx, y + speed * dy, z + speed * dz
+        return x, y, z
+
+    def force(self, t_s: float, p_W) -> tuple[float, float, float]:
+        """Extra force over mass at a time [m/s²]; so far it is the same at every place."""
+        x = y = z = 0.0
+        for step in self._config.force_steps:
+            if weight := _weight(step, t_s):
+                dx, dy, dz = step.acceleration_m_s2
+                x, y, z = x + weight * dx, y + weight * dy, z + weight * dz
+        return x, y, z
+
+    def _advance(self, t_s: float) -> None:
+        if not self._random:
+            return
+        step_s = 0.0 if self._time_s is None else t_s - self._time_s
+        if step_s > 0.0:
+            self._gust.advance(step_s)
+            for jet in self._jets:
+                jet.turbulence.advance(step_s)
+        if self._time_s is None or step_s > 0.0:
+            self._time_s = t_s
+
+
+class _JetFlow:
+    """A jet with its unit vector and turbulence."""
+
+    def __init__(self, config: Jet, noise: NormalNoise) -> None:
+        self._config = config
+        length = math.hypot(*config.direction) or 1.0
+        self.direction = tuple(d / length for d in config.direction)
+        self.turbulence = OrnsteinUhlenbeck((config.turbulence,), (config.turbulence_time_s,), noise)
+
+    def speed(self, t_s: float, p_W) -> float:
+        """Speed along the jet's direction at a place [m/s]; nothing behind the nozzle."""
+        c = self._config
+        if not c.start_s <= t_s < c.end_s:
+            return 0.0
+        x, y, z = (float(p_W[i]) - c.nozzle_m[i] for i in range(3))
+        dx, dy, dz = self.direction
+        along = x * dx + y * dy + z * dz
+        if along <= 0.0:
+            return 0.0
+        across2 = max(x * x + y * y + z * z - along * along, 0.0)
+        distance = max(along, c.core_m)
+        width = c.width_at_1m_m * distance
+        profile = math.exp(-0.5 * across2 / (width * width))
+        return c.speed_at_1m_m_s * distance**-c.decay_exponent * profile * (1.0 + self.turbulence.value[0])
+
+
+def _weight(step: WindStep | ForceStep, t_s: float) -> float:
+    """0..1: how far a step has come in at a time. It has gone when its ramp after end_s is over."""
+    if t_s < step.start_s or t_s >= step.end_s + step.ramp_s:
+        return 0.0
+    if not step.ramp_s:
+        return 1.0
+    return min((t_s - step.start_s) / step.ramp_s, 1.0, 1.0 - (t_s - step.end_s) / step.ramp_s)
