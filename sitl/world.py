@@ -63,11 +63,11 @@ class World:
         """What the camera sees at this moment."""
         plant = self.plant
         if self.markers_hidden:
-            size = self.camera.config.width_px * self.camera.config.height_px
+            size = self.camera.config.width * self.camera.config.height
             return Image(
                 stamp_s=self.now_s,
-                width=self.camera.config.width_px,
-                height=self.camera.config.height_px,
+                width=self.camera.config.width,
+                height=self.camera.config.height,
                 data=b"\x60" * size,
             )
         return self.camera.render(self.now_s, plant.p_W, plant.q_WB, plant.v_W, plant.omega_B)
