@@ -1,0 +1,137 @@
+"""Builds the compiled artefacts of the control room: the NMPC solver and the prediction kernel.
+
+``python -m acados_gen.generate_control config/vehicles/f550.toml``, or `generate` from the command line's
+``companion generate``. What exists for the same sources and options is kept.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from acados_gen.compile import CompileError, compile_functions, compile_library
+from acados_gen.toolchain import ToolchainError, ensure_acados
+from companion.config import ConfigError, load
+from companion.control import artifacts
+from companion.vehicle import Vehicle
+
+LIBRARIES = ("libacados.so", "libhpipm.so", "libblasfeo.so", "libqpOASES_e.so.3.1")  # by their sonames
+GENERATION_TIMEOUT_S = 300.0
+
+
+def print_nothing(_line: str) -> None:
+    """The progress of somebody who does not want to see it."""
+
+
+def generate(vehicle: Vehicle, progress: Callable[[str], None] = print_nothing) -> list[Path]:
+    """Build what is missing for this vehicle file; returns the libraries' paths.
+
+    Raises ToolchainError or `acados_gen.compile.CompileError`, each with one line.
+    """
+    return [_prediction(progress), _solver(vehicle, progress)]
+
+
+def _prediction(progress: Callable[[str], None]) -> Path:
+    path = artifacts.prediction_path()
+    if path.exists():
+        return path
+    progress("prediction kernel: generating and compiling")
+    import casadi as ca
+
+    from acados_gen.flight_model import PARAMETERS, euler_model, rk4
+
+    state, command = ca.SX.sym("state", 9), ca.SX.sym("command", 4)
+    disturbance, parameters, step_s = ca.SX.sym("d", 3), ca.SX.sym("q", len(PARAMETERS)), ca.SX.sym("h")
+    after = rk4(lambda x: euler_model(x, command, disturbance, parameters), state, step_s)
+    predict = ca.Function(artifacts.PREDICT, [state, command, disturbance, parameters, step_s], [after])
+    return compile_functions(artifacts.PREDICTION, artifacts.prediction_fingerprint(), [predict])
+
+
+def _solver(vehicle: Vehicle, progress: Callable[[str], None]) -> Path:
+    path = artifacts.solver_path(vehicle)
+    if path.exists():
+        return path
+    progress("acados: looking for it, installing it if need be")
+    home = ensure_acados()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    options = artifacts.solver_options(vehicle)
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        code = Path(scratch) / "code"
+        code.mkdir()
+        progress(f"solver: generating for N = {options['nodes']}, T = {options['horizon_s']:g} s")
+        _write_code(home, code, options)
+        progress("solver: compiling")
+        sources = [Path(__file__).with_name("nmpc.c"), code / "acados_solver_flight_nmpc.c"]
+        sources += sorted((code / "flight_nmpc_model").glob("*.c"))
+        for folder in ("flight_nmpc_cost", "flight_nmpc_constraints"):
+            sources += sorted((code / folder).glob("*.c"))
+        for name in LIBRARIES:
+            if (home / "lib" / name).exists():
+                _copy(home / "lib" / name, path.parent / name)
+        return compile_library(artifacts.SOLVER, artifacts.solver_fingerprint(vehicle), sources, _flags(home, code))
+
+
+def _write_code(home: Path, code: Path, options: dict) -> None:
+    interface = home / "interfaces" / "acados_template"
+    repository = Path(__file__).parents[1]
+    paths = [str(repository), str(interface), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {
+        "ACADOS_SOURCE_DIR": str(home),
+        "TERA_PATH": str(home / "bin" / "t_renderer"),
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+    numbers = [str(options[key]) for key in ("nodes", "horizon_s", "condensed_nodes")]
+    command = [sys.executable, "-m", "acados_gen.ocp", str(code), *numbers]
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, env=environment, cwd=code, timeout=GENERATION_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        raise CompileError(f"solver: generating the code took more than {GENERATION_TIMEOUT_S:.0f} s") from None
+    if result.returncode != 0:
+        lines = [line for line in result.stderr.splitlines() if line.strip()] or ["no message"]
+        raise CompileError(f"solver: generating the code failed: {lines[-1].strip()}")
+
+
+def _flags(home: Path, code: Path) -> list[str]:
+    include = home / "include"
+    folders = [code, include, include / "acados", include / "blasfeo" / "include", include / "hpipm" / "include"]
+    return [
+        *(f"-I{folder}" for folder in folders),
+        f"-L{home / 'lib'}",
+        # All four by name and with an rpath that counts for them too: the folder works wherever it is moved,
+        # whatever acados the machine has besides.
+        "-Wl,--no-as-needed,--disable-new-dtags,-rpath,$ORIGIN",
+        "-lacados",
+        "-lhpipm",
+        "-lblasfeo",
+        f"-Wl,-rpath-link,{home / 'lib'}",
+    ]
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy so that the target is never seen half written."""
+    partial = target.with_name(f"{target.name}.{os.getpid()}")
+    shutil.copyfile(source, partial)
+    partial.rename(target)
+
+
+def main() -> int:
+    """Generate for the vehicle file named on the command line."""
+    if len(sys.argv) != 2:
+        print("usage: python -m acados_gen.generate_control VEHICLE.toml", file=sys.stderr)
+        return 2
+    try:
+        for path in generate(load(sys.argv[1], Vehicle), print):
+            print(path)
+    except (ConfigError, ToolchainError, CompileError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""Names and fingerprints of the compiled artefacts of this room, for who builds them and who loads them.
+
+Only the sources and the options that shape the code count: weights, bounds, parameters and latencies may be changed
+in the vehicle file without building anew.
+"""
+
+from pathlib import Path
+
+import acados_gen
+from companion import frames
+from companion.kernel import artifact, fingerprint, require
+from companion.vehicle import Vehicle
+
+SOLVER, PREDICTION = "nmpc", "flight_prediction"
+PREDICT = "predict"  # the function in the prediction library
+
+_FOLDER = Path(acados_gen.__file__).parent
+# The model, what it imports (gravity), and what turns it into code.
+_COMMON = [_FOLDER / "flight_model.py", Path(frames.__file__), _FOLDER / "compile.py", _FOLDER / "generate_control.py"]
+_SOLVER_SOURCES = [*_COMMON, _FOLDER / "ocp.py", _FOLDER / "nmpc.c", _FOLDER / "requirements-acados.txt"]
+
+
+def solver_options(vehicle: Vehicle) -> dict:
+    """What shapes the generated solver: nodes, horizon_s, condensed_nodes."""
+    controller = vehicle.controller
+    return {
+        "nodes": controller.nodes,
+        "horizon_s": float(controller.horizon_s),
+        "condensed_nodes": controller.condensed_nodes,
+    }
+
+
+def solver_fingerprint(vehicle: Vehicle) -> str:
+    return fingerprint(_SOLVER_SOURCES, solver_options(vehicle))
+
+
+def prediction_fingerprint() -> str:
+    return fingerprint(_COMMON)
+
+
+def solver_path(vehicle: Vehicle) -> Path:
+    """Where the solver library of this vehicle lies or would lie."""
+    return artifact(SOLVER, solver_fingerprint(vehicle))
+
+
+def prediction_path() -> Path:
+    """Where the prediction kernel lies or would lie."""
+    return artifact(PREDICTION, prediction_fingerprint())
+
+
+def require_solver(vehicle: Vehicle) -> Path:
+    """The solver library; raises `companion.kernel.ArtifactMissing` with one line."""
+    return require(SOLVER, solver_fingerprint(vehicle))
+
+
+def require_prediction() -> Path:
+    """The prediction kernel; raises `companion.kernel.ArtifactMissing` with one line."""
+    return require(PREDICTION, prediction_fingerprint())

@@ -1,0 +1,76 @@
+"""What flies when the NMPC cannot: a PID on position, and the blend that makes every change of source smooth.
+
+    a = a_r + k_p e + k_d ė + ∫k_i e - d̂ + D v_r,   f = a + (0, 0, g)
+
+and tilt and thrust that make f (`companion.control.balance`). The estimated disturbance is fed forward, so the
+integral only has the estimate's error to remove.
+"""
+
+import math
+
+import numpy as np
+
+from companion.control.balance import tilt_and_thrust
+from companion.frames import GRAVITY_M_S2
+from companion.vehicle import Controller
+
+ERROR_MAX_M = 1.5  # a larger position error is flown back at constant speed, about k_p / k_d · this
+INTEGRAL_MAX_M_S2 = 1.5  # per axis
+LIFT_MIN_M_S2 = 0.3 * GRAVITY_M_S2  # vertical force never asked below this: thrust must keep pointing up
+BLEND_TIME_S = 0.3  # time constant in which a new source takes over: slower than the attitude loop, faster than drift
+
+
+class PositionPid:
+    """PID acceleration command; keeps only its integral."""
+
+    def __init__(self, config: Controller) -> None:
+        self._kp, self._kd, self._ki = (
+            np.array(gain) for gain in (config.fallback.kp, config.fallback.kd, config.fallback.ki)
+        )
+        self._tilt_max = config.tilt_max_rad
+        self._integral = np.zeros(3)
+
+    def reset(self) -> None:
+        self._integral[:] = 0.0
+
+    def command(self, state, p_r, v_r, a_r, disturbance_W, parameters, dt_s: float) -> np.ndarray:
+        """(thrust, roll, pitch), not yet within the vehicle's limits.
+
+        state: (9,) x of the OCP; p_r, v_r, a_r: (3,) reference; disturbance_W: (3,) [m/s²]; parameters: (8,)
+        `flight_model.PARAMETERS`; dt_s: time since the last call [s].
+        """
+        error = p_r - state[0:3]
+        distance = math.sqrt(float(error @ error))
+        if distance > ERROR_MAX_M:
+            error = error * (ERROR_MAX_M / distance)
+        else:
+            self._integral += self._ki * error * dt_s
+            np.clip(self._integral, -INTEGRAL_MAX_M_S2, INTEGRAL_MAX_M_S2, out=self._integral)
+        drag = np.asarray(parameters[1:4])
+        force = a_r + self._kp * error + self._kd * (v_r - state[3:6]) + self._integral - disturbance_W + drag * v_r
+        force[2] = max(force[2] + GRAVITY_M_S2, LIFT_MIN_M_S2)
+        sideways, most = math.hypot(force[0], force[1]), force[2] * math.tan(self._tilt_max)
+        if sideways > most:  # height first
+            force[0:2] *= most / sideways
+        roll, pitch, magnitude = tilt_and_thrust(force, state[8])
+        return np.array([magnitude / parameters[0], roll / parameters[5], pitch / parameters[7]])
+
+
+class Blend:
+    """Lets a new source begin exactly at the last command and fade in."""
+
+    def __init__(self) -> None:
+        self._offset = np.zeros(3)
+        self._since_s = 0.0
+
+    def start(self, last_command, new_command, now_s: float) -> None:
+        """Begin: at now_s the blended command equals last_command."""
+        self._offset = np.asarray(last_command, dtype=float) - new_command
+        self._since_s = now_s
+
+    def reset(self) -> None:
+        self._offset = np.zeros(3)
+
+    def apply(self, command, now_s: float) -> np.ndarray:
+        """The command to send at now_s, shape (3,)."""
+        return command + self._offset * math.exp(-max(now_s - self._since_s, 0.0) / BLEND_TIME_S)

@@ -1,0 +1,82 @@
+"""The state at the time at which the command of this cycle acts.
+
+A setpoint acts `latency.actuation_s` after it was sent. The state message describes a moment that has passed, so the
+model is run from there, through the setpoints that were really sent, to now + actuation latency.
+"""
+
+from collections import deque
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from companion.control.artifacts import PREDICT, require_prediction
+from companion.kernel import Kernel
+from companion.messages import SentSetpoint
+
+STEP_MAX_S = 0.025  # of the Runge-Kutta integration
+KEPT_S = 1.0  # of setpoint history; older ones no longer matter to any state that is fresh enough to fly by
+
+
+class _Acting(NamedTuple):
+    from_s: float
+    command: tuple[float, float, float, float]  # thrust, roll, pitch, yaw rate
+
+
+class Predictor:
+    """Keeps the history of sent setpoints and runs the flight model through it."""
+
+    def __init__(self, actuation_s: float, library: Path | None = None) -> None:
+        """Raises `companion.kernel.ArtifactMissing` with one line."""
+        self.actuation_s = actuation_s
+        self._kernel = Kernel(library or require_prediction(), PREDICT)
+        self._history: deque[_Acting] = deque()
+
+    def sent(self, setpoint: SentSetpoint) -> None:
+        """Take note of a setpoint that left; setpoints that are not younger than the last one are dropped."""
+        from_s = setpoint.stamp_s + self.actuation_s
+        if self._history and from_s <= self._history[-1].from_s:
+            return
+        command = (setpoint.thrust, setpoint.roll_rad, setpoint.pitch_rad, setpoint.yaw_rate_rad_s)
+        if not np.isfinite(command).all():
+            return
+        self._history.append(_Acting(from_s, command))
+        while self._history[0].from_s < from_s - KEPT_S:
+            self._history.popleft()
+
+    def forget(self) -> None:
+        """The setpoints sent so far do not act (another flight mode flies)."""
+        self._history.clear()
+
+    def predict(self, state, disturbance_W, parameters, from_s: float, to_s: float) -> np.ndarray:
+        """x = (p_W, v_W, roll, pitch, yaw) at to_s, shape (9,), from x at from_s.
+
+        While no setpoint is known to act, velocity and attitude are taken as constant. parameters: (8,)
+        `flight_model.PARAMETERS`; disturbance_W: (3,) [m/s²].
+        """
+        x = np.array(state, dtype=float)
+        time_s = from_s
+        current = None
+        for acting in self._history:
+            if acting.from_s >= to_s:
+                break
+            if acting.from_s > time_s:
+                x = self._run(x, current, disturbance_W, parameters, acting.from_s - time_s)
+                time_s = acting.from_s
+            current = acting.command
+        return self._run(x, current, disturbance_W, parameters, max(to_s - time_s, 0.0))
+
+    def _run(self, x: np.ndarray, command, disturbance_W, parameters, duration_s: float) -> np.ndarray:
+        if command is None:
+            x[0:3] += duration_s * x[3:6]
+            return x
+        steps = int(np.ceil(duration_s / STEP_MAX_S - 1e-9))
+        if steps < 1:
+            return x
+        state, u, d, p, h = self._kernel.inputs
+        state[:], u[:], d[:], p[:], h[:] = x, command, disturbance_W, parameters, duration_s / steps
+        (after,) = self._kernel.outputs
+        for _ in range(steps):
+            self._kernel()
+            state[:] = after
+        return after.copy()
