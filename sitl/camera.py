@@ -1,0 +1,367 @@
+"""The simulated camera: images of a scene, or the exact corners of the markers in them.
+
+An image is drawn in three steps: every plane of the scene is warped by its homography into an ideal (undistorted)
+picture, farthest first; the picture is remapped once through the lens distortion; blur, light and noise come last.
+So marker corners lie exactly where the distortion model (OpenCV's k1, k2, p1, p2, k3) puts them.
+
+The parameters here are the *true* ones of the simulated camera. The stack flies by those of its vehicle file, which a
+scenario may let differ.
+"""
+
+import math
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from companion.config import ConfigError, Section, integer, number
+from companion.frames import quat_exp, quat_multiply, quat_normalized, rotation_matrix
+from companion.messages import Image
+from companion.site import Marker, Site
+from sitl.scene import SKY, Plane, SceneConfig, backdrop_plane, marker_plane, place_markers
+
+MIN_SIDE_PX = 12.0  # shortest side of a marker that counts as visible
+NEAR_M = 0.05  # nothing closer is drawn
+MIN_BLUR_PX = 0.5  # motion over the exposure below which no blur is drawn
+MAX_BLUR_PX = 41.0  # longest motion blur drawn
+MIN_FACING = 0.05  # cosine between a face and the ray below which a marker is seen edge-on
+NOISE_MARGIN_PX = 128  # the noise of a frame is a random window of one larger field
+MARKER_SUPERSAMPLING = 2  # markers are drawn this much finer and averaged: their edges are what is measured
+EDGE_MARGIN_PX = 2  # the ideal picture reaches this far beyond the field of view
+
+
+class CameraConfig(Section):
+    """The true camera of the simulator."""
+
+    width: integer(64, 4096, "px")
+    height: integer(48, 4096, "px")
+    fx: number(50, 20000, "px")
+    fy: number(50, 20000, "px")
+    cx: number(0, 4096, "px")
+    cy: number(0, 4096, "px")
+    distortion: tuple[
+        number(-2, 2, "(k1)"),
+        number(-2, 2, "(k2)"),
+        number(-0.2, 0.2, "(p1)"),
+        number(-0.2, 0.2, "(p2)"),
+        number(-2, 2, "(k3)"),
+    ]
+    p_BC: tuple[number(-5, 5, "m"), number(-5, 5, "m"), number(-5, 5, "m")]
+    q_BC: tuple[number(-1, 1, ""), number(-1, 1, ""), number(-1, 1, ""), number(-1, 1, "")]
+    rate_hz: number(1, 240, "Hz")
+    latency_s: number(0, 1, "s")  # from mid-exposure to arrival; applied by whoever delivers the images
+    exposure_s: number(0, 0.1, "s")
+    noise_std: number(0, 50, "grey levels")
+    blur_px: number(0, 5, "px (standard deviation of the lens blur)")
+    corner_noise_px: number(0, 10, "px (standard deviation per coordinate, for corners without images)")
+    vignetting: number(0, 1, "(loss of light in the corners)")
+    sway_std_rad: number(0, 0.2, "rad (rotation of the camera's mount, per axis)")
+    sway_time_constant_s: number(0.01, 10, "s")
+
+
+class VisibleMarker(NamedTuple):
+    """A marker in view: its bundle's name, the marker, its corners in the distorted image, shape (4, 2) [px]."""
+
+    bundle: str
+    marker: Marker
+    corners_px: np.ndarray
+
+
+class SceneCamera:
+    """Looks at a scene; the same seed and the same calls give the same output.
+
+    draw: False builds no textures; then `render` may not be called, and bundles of any family are allowed.
+    Raises `ConfigError` for what cannot be drawn: an unknown bundle or family, a distortion that folds the image.
+    """
+
+    def __init__(self, config: CameraConfig, scene: SceneConfig, site: Site, seed: int, draw: bool = True) -> None:
+        self.config = config
+        self._k = config.distortion
+        self._R_BC = rotation_matrix(quat_normalized(config.q_BC))
+        self._q_BC = quat_normalized(config.q_BC)
+        self._p_BC = np.asarray(config.p_BC, dtype=float)
+        pixel_rng, corner_rng, sway_rng = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))
+        self._pixel_rng, self._corner_rng, self._sway_rng = pixel_rng, corner_rng, sway_rng
+        self._sway = np.zeros(3)
+        self._sway_t_s: float | None = None
+        self._light = scene.light
+        self._markers = place_markers(scene, site)
+        self._backdrops = [backdrop_plane(b) for b in scene.backdrops]
+        self._planes: list[Plane] = []
+        self._build_field()
+        if draw:
+            self._planes = self._backdrops + [marker_plane(m) for m in self._markers]
+            self._build_pixels()
+        self._drawn = draw
+
+    # --- geometry ---------------------------------------------------------------------------------------------
+
+    def camera_pose(self, t_s: float, p_WB, q_WB) -> tuple[np.ndarray, np.ndarray]:
+        """(p_WC, R_WC) of the camera, sway of its mount included."""
+        R_WB = rotation_matrix(q_WB)
+        p_WC = np.asarray(p_WB, dtype=float) + R_WB @ self._p_BC
+        if self.config.sway_std_rad > 0:
+            q_BC = quat_multiply(self._q_BC, quat_exp(self._sway_at(t_s)))
+            return p_WC, R_WB @ rotation_matrix(q_BC)
+        return p_WC, R_WB @ self._R_BC
+
+    def _sway_at(self, t_s: float) -> np.ndarray:
+        """First-order Gauss-Markov rotation vector of the mount [rad]; stands still for a time already passed."""
+        std = self.config.sway_std_rad
+        if self._sway_t_s is None:
+            self._sway = std * self._sway_rng.standard_normal(3)
+            self._sway_t_s = t_s
+        elif t_s > self._sway_t_s:
+            decay = math.exp(-(t_s - self._sway_t_s) / self.config.sway_time_constant_s)
+            noise = std * math.sqrt(1 - decay * decay)
+            self._sway = decay * self._sway + noise * self._sway_rng.standard_normal(3)
+            self._sway_t_s = t_s
+        return self._sway
+
+    def project(self, points_C: np.ndarray) -> np.ndarray:
+        """Image points [px], shape (n, 2), of points in front of the camera, shape (n, 3)."""
+        xy = points_C[:, :2] / points_C[:, 2:]
+        distorted = _distort(xy, self._k)
+        c = self.config
+        return distorted * np.array([c.fx, c.fy]) + np.array([c.cx, c.cy])
+
+    def project_corners(self, t_s: float, p_WB, q_WB) -> list[VisibleMarker]:
+        """The markers in view, facing the camera, not hidden by a backdrop, with sides of at least 12 px."""
+        p_WC, R_WC = self.camera_pose(t_s, p_WB, q_WB)
+        c = self.config
+        visible = []
+        for placed in self._markers:
+            ray = placed.centre_W - p_WC
+            if -(placed.R_WF[:, 2] @ ray) < MIN_FACING * np.linalg.norm(ray):
+                continue
+            points_C = (placed.corners_W - p_WC) @ R_WC
+            if np.any(points_C[:, 2] < NEAR_M):
+                continue
+            ideal = points_C[:, :2] / points_C[:, 2:]
+            if np.any(ideal < self._field_low) or np.any(ideal > self._field_high):
+                continue  # so far out that the distortion polynomial has no meaning
+            corners = self.project(points_C)
+            if np.any(corners < 0) or np.any(corners > (c.width - 1, c.height - 1)):
+                continue
+            sides = np.linalg.norm(corners - np.roll(corners, 1, axis=0), axis=1)
+            if sides.min() < MIN_SIDE_PX or any(b.hides(p_WC, placed.corners_W) for b in self._backdrops):
+                continue
+            visible.append(VisibleMarker(placed.bundle, placed.marker, corners))
+        return visible
+
+    def noisy_corners(self, t_s: float, p_WB, q_WB) -> list[VisibleMarker]:
+        """`project_corners` with independent Gaussian noise of ``corner_noise_px`` on every coordinate."""
+        std = self.config.corner_noise_px
+        return [
+            VisibleMarker(bundle, marker, corners + std * self._corner_rng.standard_normal((4, 2)))
+            for bundle, marker, corners in self.project_corners(t_s, p_WB, q_WB)
+        ]
+
+    # --- pixels -----------------------------------------------------------------------------------------------
+
+    def render(self, t_s: float, p_WB, q_WB, v_W, omega_B) -> Image:
+        """The image exposed around ``t_s``, as 8 bit grey.
+
+        v_W, omega_B: velocity [m/s] and body rates [rad/s] during the exposure, for the motion blur.
+        """
+        if not self._drawn:
+            raise RuntimeError("this camera was built with draw=False")
+        p_WC, R_WC = self.camera_pose(t_s, p_WB, q_WB)
+        self._ideal[:] = SKY
+        self._draw_planes(p_WC, R_WC)
+        image = cv2.remap(
+            self._ideal, self._map_xy, self._map_fraction, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
+        )
+        motion = self._motion_px(p_WC, R_WC, q_WB, v_W, omega_B)
+        if np.hypot(*motion) > MIN_BLUR_PX:
+            image = cv2.filter2D(image, -1, _line_kernel(motion), borderType=cv2.BORDER_REPLICATE)
+        if self.config.blur_px > 0:
+            image = cv2.GaussianBlur(image, (0, 0), self.config.blur_px, borderType=cv2.BORDER_REPLICATE)
+        if self._gain is not None:
+            image = cv2.multiply(image, self._gain, scale=self._gain_scale, dtype=cv2.CV_8U)
+        if self._noise is not None:
+            i, j = self._pixel_rng.integers(0, NOISE_MARGIN_PX, 2)
+            window = self._noise[i : i + self.config.height, j : j + self.config.width]
+            image = cv2.add(image, window, dtype=cv2.CV_8U)
+        return Image(stamp_s=t_s, width=self.config.width, height=self.config.height, data=image.tobytes())
+
+    def _draw_planes(self, p_WC: np.ndarray, R_WC: np.ndarray) -> None:
+        """Warp all planes into the ideal picture, the one with the farthest visible point first.
+
+        By its farthest point a marker comes after the wall or ground it stands on, and a wall after the ground.
+        """
+        jobs = []
+        for plane in self._planes:
+            if not plane.two_sided and plane.normal_W @ (p_WC - plane.p_W) <= 0:
+                continue
+            # columns: change per texture column, per row, and the origin, in the camera frame
+            A_C = R_WC.T @ np.column_stack([plane.right_W, plane.down_W, plane.origin_W - p_WC])
+            polygon = _clip(plane.outline_px, self._frustum @ A_C, self._frustum_offset)
+            if len(polygon) < 3:
+                continue
+            points_C = np.column_stack([polygon, np.ones(len(polygon))]) @ A_C.T
+            jobs.append((float(np.max(np.sum(points_C**2, axis=1))), plane, A_C, polygon, points_C))
+        jobs.sort(key=lambda job: -job[0])
+        for _, plane, A_C, polygon, points_C in jobs:
+            self._draw(plane, A_C, polygon, points_C)
+
+    def _draw(self, plane: Plane, A_C: np.ndarray, polygon: np.ndarray, points_C: np.ndarray) -> None:
+        outline = points_C[:, :2] / points_C[:, 2:] * self._ideal_focal + self._ideal_centre
+        rows, columns = self._ideal.shape
+        left, top = np.maximum(np.floor(outline.min(axis=0)).astype(int), 0)
+        right, bottom = np.minimum(np.ceil(outline.max(axis=0)).astype(int) + 1, (columns, rows))
+        if right <= left or bottom <= top:
+            return
+        area_px = max(_area(outline), 1e-6)
+        # the reduced copy whose pixels are about as large as those of the image: no aliasing, little blur
+        fine = 1 if plane.two_sided else MARKER_SUPERSAMPLING
+        level = round(0.5 * math.log2(max(_area(polygon) / (area_px * fine * fine), 1.0)))
+        texture = plane.levels[min(level, len(plane.levels) - 1)]
+        step_x = plane.levels[0].shape[1] / texture.shape[1]
+        step_y = plane.levels[0].shape[0] / texture.shape[0]
+        to_full = np.array([[step_x, 0, 0.5 * step_x - 0.5], [0, step_y, 0.5 * step_y - 0.5], [0, 0, 1.0]])
+        (fx, fy), (cx, cy) = self._ideal_focal, self._ideal_centre - (left, top)
+        K = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1.0]])
+        finer = np.array([[fine, 0, (fine - 1) / 2], [0, fine, (fine - 1) / 2], [0, 0, 1.0]])
+        size = (int(right - left), int(bottom - top))
+        H = finer @ K @ A_C @ to_full
+        fine_size = (size[0] * fine, size[1] * fine)
+        warped = cv2.warpPerspective(texture, H, fine_size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        if fine > 1:
+            warped = cv2.resize(warped, size, interpolation=cv2.INTER_AREA)
+        mask = self._mask[top:bottom, left:right]
+        mask[:] = 0
+        fixed = np.round((outline - (left, top)) * 16).astype(np.int32)
+        cv2.fillConvexPoly(mask, fixed, 255, lineType=cv2.LINE_8, shift=4)
+        cv2.copyTo(warped, mask, self._ideal[top:bottom, left:right])
+
+    def _motion_px(self, p_WC: np.ndarray, R_WC: np.ndarray, q_WB, v_W, omega_B) -> np.ndarray:
+        """Motion [px] of the picture over the exposure, shape (2,).
+
+        One direction for the whole image: that of the middle of the markers before the camera, or of a point 4 m
+        ahead. Roll about the optical axis therefore does not blur.
+        """
+        c = self.config
+        points_C = np.array([(m.centre_W - p_WC) @ R_WC for m in self._markers]).reshape(-1, 3)
+        points_C = points_C[points_C[:, 2] > 0.2] if len(points_C) else points_C
+        if len(points_C):
+            points_C = points_C[np.all(np.abs(points_C[:, :2] / points_C[:, 2:]) < 1.0, axis=1)]
+        target = points_C.mean(axis=0) if len(points_C) else np.array([0.0, 0.0, 4.0])
+        R_WB = rotation_matrix(q_WB)
+        omega_W = R_WB @ np.asarray(omega_B, dtype=float)
+        v_C = R_WC.T @ (np.asarray(v_W, dtype=float) + np.cross(omega_W, R_WB @ self._p_BC))
+        rate = -v_C - np.cross(R_WC.T @ omega_W, target)
+        x, y, z = target
+        flow = np.array([c.fx * (rate[0] - x / z * rate[2]) / z, c.fy * (rate[1] - y / z * rate[2]) / z])
+        motion = flow * c.exposure_s
+        return motion * min(1.0, MAX_BLUR_PX / max(np.hypot(*motion), 1e-9))
+
+    # --- preparation --------------------------------------------------------------------------------------------
+
+    def _build_field(self) -> None:
+        """The ideal picture that covers the field of view, and its frustum."""
+        c = self.config
+        u, v = np.meshgrid(np.arange(c.width), np.arange(c.height))
+        distorted = np.column_stack([(u.ravel() - c.cx) / c.fx, (v.ravel() - c.cy) / c.fy])
+        ideal = _undistort(distorted, self._k)
+        focal = np.array([c.fx, c.fy])
+        margin = EDGE_MARGIN_PX / focal
+        self._field_low, self._field_high = ideal.min(axis=0) - margin, ideal.max(axis=0) + margin
+        self._ideal_focal = focal
+        self._ideal_centre = -self._field_low * focal
+        self._ideal_size = np.ceil((self._field_high - self._field_low) * focal).astype(int) + 1
+        self._rays = ideal
+        (x0, y0), (x1, y1) = self._field_low, self._field_high
+        # rows n with n · p_C ≥ offset inside
+        self._frustum = np.array([[0, 0, 1.0], [1, 0, -x0], [-1, 0, x1], [0, 1, -y0], [0, -1, y1]])
+        self._frustum_offset = np.array([NEAR_M, 0, 0, 0, 0])
+
+    def _build_pixels(self) -> None:
+        c = self.config
+        shape = (int(self._ideal_size[1]), int(self._ideal_size[0]))
+        if shape[0] * shape[1] > 16 * c.width * c.height:
+            raise ConfigError("camera: distortion: widens the field of view more than 16 times")
+        self._ideal = np.empty(shape, dtype=np.uint8)
+        self._mask = np.empty(shape, dtype=np.uint8)
+        maps = (self._rays * self._ideal_focal + self._ideal_centre).astype(np.float32).reshape(c.height, c.width, 2)
+        self._map_xy, self._map_fraction = cv2.convertMaps(maps[..., 0].copy(), maps[..., 1].copy(), cv2.CV_16SC2)
+        self._gain, self._gain_scale = None, 1.0
+        if c.vignetting > 0 or self._light != 1.0:
+            radius = np.hypot(self._rays[:, 0], self._rays[:, 1]).reshape(c.height, c.width)
+            gain = 1.0 - c.vignetting * (radius / radius.max()) ** 2
+            self._gain = np.round(255 * gain).astype(np.uint8)
+            self._gain_scale = self._light / 255
+        self._noise = None
+        if c.noise_std > 0:
+            size = (c.height + NOISE_MARGIN_PX, c.width + NOISE_MARGIN_PX)
+            # dithered by half a level so that a standard deviation below one level survives the rounding
+            noise = self._pixel_rng.normal(0.0, c.noise_std, size)
+            self._noise = np.clip(np.floor(noise + self._pixel_rng.random(size)), -127, 127).astype(np.int16)
+
+
+def _distort(xy: np.ndarray, k) -> np.ndarray:
+    """Brown-Conrady distortion of ideal image coordinates, shape (n, 2) (OpenCV's k1, k2, p1, p2, k3)."""
+    k1, k2, p1, p2, k3 = k
+    x, y = xy[:, 0], xy[:, 1]
+    r2 = x * x + y * y
+    radial = 1 + r2 * (k1 + r2 * (k2 + r2 * k3))
+    return np.column_stack(
+        [
+            x * radial + 2 * p1 * x * y + p2 * (r2 + 2 * x * x),
+            y * radial + p1 * (r2 + 2 * y * y) + 2 * p2 * x * y,
+        ]
+    )
+
+
+def _undistort(xy: np.ndarray, k) -> np.ndarray:
+    """Inverse of `_distort` by fixed-point iteration; raises `ConfigError` if it has none over the image."""
+    ideal = xy.copy()
+    for _ in range(200):
+        error = _distort(ideal, k) - xy
+        ideal -= error
+        worst = float(np.max(np.abs(error)))
+        if worst < 1e-9:
+            return ideal
+        if not worst < 10.0:
+            break
+    raise ConfigError(f"camera: distortion = {list(k)}: folds the image inside its field of view")
+
+
+def _clip(polygon: np.ndarray, planes: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    """The part of a convex polygon, shape (n, 2), with planes @ (u, v, 1) ≥ offset (Sutherland and Hodgman)."""
+    for (a, b, c), o in zip(planes, offset, strict=True):
+        if not len(polygon):
+            break
+        value = polygon @ (a, b) + (c - o)
+        if value.min() >= 0:
+            continue
+        kept = []
+        for i in range(len(polygon)):
+            j = i - 1
+            if (value[i] >= 0) != (value[j] >= 0):
+                kept.append(polygon[j] + (polygon[i] - polygon[j]) * value[j] / (value[j] - value[i]))
+            if value[i] >= 0:
+                kept.append(polygon[i])
+        polygon = np.array(kept).reshape(-1, 2)
+    return polygon
+
+
+def _area(polygon: np.ndarray) -> float:
+    x, y = polygon[:, 0], polygon[:, 1]
+    return 0.5 * abs(float(x @ np.roll(y, 1) - y @ np.roll(x, 1)))
+
+
+def _line_kernel(motion: np.ndarray) -> np.ndarray:
+    """Kernel that averages along a line of ``motion`` [px], centred, so it does not shift the picture."""
+    length = float(np.hypot(*motion))
+    radius = math.ceil(length / 2 + 0.5)
+    kernel = np.zeros((2 * radius + 1, 2 * radius + 1), dtype=np.float32)
+    samples = np.linspace(-0.5, 0.5, 8 * radius + 1)
+    for du, dv in samples[:, None] * motion:
+        i, j = math.floor(dv), math.floor(du)
+        fi, fj = dv - i, du - j
+        for k, wk in ((i, 1 - fi), (i + 1, fi)):
+            for l, wl in ((j, 1 - fj), (j + 1, fj)):
+                if wk * wl > 0:
+                    kernel[radius + k, radius + l] += wk * wl
+    return kernel / kernel.sum()

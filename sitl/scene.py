@@ -1,0 +1,175 @@
+"""What stands in front of the simulated camera: bundles of markers, textured planes, light.
+
+Everything in a scene is a rectangle in space with a grey texture. A plane's frame has x right, y up and z out of the
+face, as a marker bundle's. Texture pixels follow the image convention: the centre of the top left one is (0, 0).
+"""
+
+from typing import Annotated, Literal
+
+import cv2
+import numpy as np
+from msgspec import Meta
+
+from companion.config import ConfigError, Section, integer, number
+from companion.frames import quat_from_rpy, rotation_matrix
+from companion.site import Marker, Radians3, Site
+
+BLACK, WHITE = 25, 220  # grey levels of printed ink and paper: neither is 0 or 255 in front of a real camera
+SKY = 205  # grey level where no plane is hit
+MODULE_PX = 32  # texture pixels per module of a marker: sharp until a module covers that many image pixels
+QUIET_MODULES = 1  # white margin around the black square
+BACKDROP_PX_PER_M = 200.0  # finest texture of a backdrop
+BACKDROP_PX_MAX = 1536  # longest side of a backdrop's texture, keeps large grounds small in memory
+
+DICTIONARIES = {
+    "aruco_4x4_50": cv2.aruco.DICT_4X4_50,
+    "aruco_5x5_100": cv2.aruco.DICT_5X5_100,
+    "aruco_6x6_250": cv2.aruco.DICT_6X6_250,
+    "aruco_6x6_1000": cv2.aruco.DICT_6X6_1000,
+    "apriltag_36h11": cv2.aruco.DICT_APRILTAG_36h11,
+}
+
+World3 = tuple[number(-1e4, 1e4, "m"), number(-1e4, 1e4, "m"), number(-1e4, 1e4, "m")]
+
+
+class PlacedBundle(Section):
+    """Where a bundle of the marker file stands: pose of its frame M in the world."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    p_W: World3
+    rpy_rad: Radians3
+
+
+class Backdrop(Section):
+    """A textured rectangle centred at ``p_W``; visible from both sides."""
+
+    p_W: World3
+    rpy_rad: Radians3
+    size_m: tuple[number(0.05, 500, "m"), number(0.05, 500, "m")]  # along its x and y
+    texture: Literal["concrete", "grass", "plain"]
+    seed: integer(0, 2**31 - 1)
+
+
+class SceneConfig(Section):
+    """A scene; ``light`` scales all grey levels before noise."""
+
+    bundles: list[PlacedBundle]
+    backdrops: list[Backdrop]
+    light: number(0.02, 3.0, "(1: as printed)")
+
+
+class Plane:
+    """A textured rectangle: point of texture pixel (u, v) is ``origin_W + u · right_W + v · down_W`` [m]."""
+
+    def __init__(self, p_W, R_WP: np.ndarray, size_m, texture: np.ndarray, two_sided: bool) -> None:
+        rows, columns = texture.shape
+        step_x, step_y = size_m[0] / columns, size_m[1] / rows
+        self.p_W = np.asarray(p_W, dtype=float)
+        self.normal_W = R_WP[:, 2].copy()
+        self.right_W = R_WP[:, 0] * step_x
+        self.down_W = -R_WP[:, 1] * step_y
+        top_left = self.p_W - R_WP[:, 0] * size_m[0] / 2 + R_WP[:, 1] * size_m[1] / 2
+        self.origin_W = top_left + 0.5 * self.right_W + 0.5 * self.down_W
+        self.two_sided = two_sided
+        self.outline_px = np.array(
+            [[-0.5, -0.5], [columns - 0.5, -0.5], [columns - 0.5, rows - 0.5], [-0.5, rows - 0.5]]
+        )
+        self.levels = [texture]  # each half the size of the one before
+        while min(self.levels[-1].shape) >= 4:
+            last = self.levels[-1]
+            half = (max(1, last.shape[1] // 2), max(1, last.shape[0] // 2))
+            self.levels.append(cv2.resize(last, half, interpolation=cv2.INTER_AREA))
+        self._half_px = np.array([columns / 2, rows / 2])
+
+    def hides(self, camera_W: np.ndarray, points_W: np.ndarray) -> bool:
+        """Whether the plane stands between the camera and any of the points, shape (n, 3)."""
+        rays = points_W - camera_W
+        along = rays @ self.normal_W
+        with np.errstate(divide="ignore", invalid="ignore"):
+            fraction = ((self.p_W - camera_W) @ self.normal_W) / along
+            offset = camera_W + fraction[:, None] * rays - self.p_W
+            u = np.abs(offset @ self.right_W) / (self.right_W @ self.right_W)
+            v = np.abs(offset @ self.down_W) / (self.down_W @ self.down_W)
+        # a marker that is glued to the plane is not hidden by it, hence not quite 1
+        return bool(np.any((fraction > 0) & (fraction < 0.995) & (u < self._half_px[0]) & (v < self._half_px[1])))
+
+
+class SceneMarker:
+    """A marker at its place in the world: corners [m], shape (4, 3), and the direction its face looks to."""
+
+    def __init__(self, bundle: str, marker: Marker, p_WM: np.ndarray, R_WM: np.ndarray) -> None:
+        self.bundle = bundle
+        self.marker = marker
+        self.corners_W = marker.corners_M() @ R_WM.T + p_WM
+        self.R_WF = R_WM @ rotation_matrix(quat_from_rpy(*marker.rpy_rad))
+        self.centre_W = self.corners_W.mean(axis=0)
+
+
+def place_markers(config: SceneConfig, site: Site) -> list[SceneMarker]:
+    """The markers of all placed bundles; raises `ConfigError` for a bundle that the marker file does not have."""
+    markers = []
+    for placed in config.bundles:
+        bundle = site.find(placed.name)
+        if bundle is None:
+            known = ", ".join(b.name for b in site.bundle)
+            raise ConfigError(f"scene: bundles: '{placed.name}' is not in the marker file (it has: {known})")
+        R_WM = rotation_matrix(quat_from_rpy(*placed.rpy_rad))
+        markers += [SceneMarker(bundle.name, m, np.asarray(placed.p_W), R_WM) for m in bundle.markers]
+    return markers
+
+
+def marker_plane(placed: SceneMarker) -> Plane:
+    """The marker with its quiet zone as a textured plane."""
+    texture, modules = marker_texture(placed.marker)
+    size_m = placed.marker.size_m * (modules + 2 * QUIET_MODULES) / modules
+    return Plane(placed.centre_W, placed.R_WF, (size_m, size_m), texture, two_sided=False)
+
+
+def backdrop_plane(backdrop: Backdrop) -> Plane:
+    """A backdrop with its texture."""
+    R = rotation_matrix(quat_from_rpy(*backdrop.rpy_rad))
+    return Plane(backdrop.p_W, R, backdrop.size_m, backdrop_texture(backdrop), two_sided=True)
+
+
+def marker_texture(marker: Marker) -> tuple[np.ndarray, int]:
+    """Grey image of a marker with quiet zone and the modules of its black square's side.
+
+    Raises `ConfigError` for a family that cannot be drawn or an id the family does not have.
+    """
+    if marker.family not in DICTIONARIES:
+        drawn = ", ".join(DICTIONARIES)
+        raise ConfigError(f"scene: marker {marker.family} {marker.id}: the renderer draws only {drawn}")
+    dictionary = cv2.aruco.getPredefinedDictionary(DICTIONARIES[marker.family])
+    count = len(dictionary.bytesList)
+    if marker.id >= count:
+        raise ConfigError(f"scene: marker {marker.family} {marker.id}: the family has ids 0 to {count - 1}")
+    modules = dictionary.markerSize + 2
+    bits = cv2.aruco.generateImageMarker(dictionary, marker.id, modules)
+    bits = np.pad(bits, QUIET_MODULES, constant_values=255)
+    grey = np.where(bits > 127, WHITE, BLACK).astype(np.uint8)
+    return np.kron(grey, np.ones((MODULE_PX, MODULE_PX), dtype=np.uint8)), modules
+
+
+def backdrop_texture(backdrop: Backdrop) -> np.ndarray:
+    """Grey image of a backdrop; the same seed gives the same image."""
+    scale = min(BACKDROP_PX_PER_M, BACKDROP_PX_MAX / max(backdrop.size_m))
+    columns, rows = (max(8, round(side * scale)) for side in backdrop.size_m)
+    rng = np.random.default_rng(backdrop.seed)
+    if backdrop.texture == "plain":
+        return np.full((rows, columns), 150, dtype=np.uint8)
+    if backdrop.texture == "grass":
+        image = 95 + _octaves(rng, rows, columns, (2, 4, 16, 64), (22, 16, 10, 8))
+    else:
+        image = 140 + _octaves(rng, rows, columns, (2, 8, 40, 200), (5, 5, 8, 10))
+        board = max(4, round(0.5 * scale))  # seams of the formwork every half metre
+        image[board // 2 :: board] -= 22
+    return np.clip(image, 0, 255).astype(np.uint8)
+
+
+def _octaves(rng, rows: int, columns: int, cells_px, amplitudes) -> np.ndarray:
+    """Sum of smooth random fields, one per cell size."""
+    total = np.zeros((rows, columns), dtype=np.float32)
+    for cell, amplitude in zip(cells_px, amplitudes, strict=True):
+        field = rng.standard_normal((rows // cell + 2, columns // cell + 2)).astype(np.float32)
+        total += amplitude * cv2.resize(field, (columns, rows), interpolation=cv2.INTER_CUBIC)
+    return total
