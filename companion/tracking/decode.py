@@ -1,0 +1,99 @@
+"""A second look at squares that the first decoding gave up.
+
+OpenCV reads the cells of a square by nearest neighbours, which fails where a cell is hardly two pixels wide:
+at the far end of a marker's range. Here each cell is read by interpolation at its centre and compared with the
+black of the border and the white around it, both allowed to change linearly over the marker (light and shade).
+It follows the decoding of AprilTag (Wang & Olson, "AprilTag 2", IROS 2016, section III-D).
+"""
+
+import cv2
+import numpy as np
+
+from companion.tracking.families import SquareFamily
+
+SHARPEN = 0.25  # of the Laplacian over the cells, against the camera's blur
+MIN_WHITE_BLACK = 20.0  # grey levels between the white around and the black border
+MAX_BORDER_ERRORS = 0.10  # of the border's cells
+CORRECT_RATE = 0.45  # of the correctable bits: stricter than the first look, because more squares are tried
+
+
+class SecondLook:
+    """Decodes squares as markers of one family, for the wanted ids only."""
+
+    def __init__(self, family: SquareFamily, ids: set[int] | None) -> None:
+        bits = family.all_bits()
+        self.family = family
+        self._ids = np.arange(len(bits)) if ids is None else np.array(sorted(i for i in ids if i < len(bits)), int)
+        n = family.cells
+        turned = np.stack([np.rot90(bits[self._ids], k, axes=(1, 2)) for k in range(4)], axis=1)
+        self._codes = turned.reshape(len(self._ids) * 4, n * n).astype(np.float32) * 2 - 1
+        self._max_errors = int(family.dictionary.maxCorrectionBits * CORRECT_RATE)
+        # centres of all cells and of the white ring around, on a square from 0 to 1
+        axis = (np.arange(-1, n + 3) + 0.5) / (n + 2)
+        self._u, self._v = (a.ravel() for a in np.meshgrid(axis, axis))
+        ring = np.zeros((n + 4, n + 4), int)
+        ring[1:-1, 1:-1] = 1
+        ring[2:-2, 2:-2] = 2
+        self._ring = ring.ravel()
+        plane = np.stack([np.ones_like(self._u), self._u, self._v], axis=1)
+        # least squares fit of a plane through the ring's levels, evaluated at the inner cells
+        inner = plane[self._ring == 2]
+        self._white_at = inner @ np.linalg.pinv(plane[self._ring == 0])
+        self._black_at = inner @ np.linalg.pinv(plane[self._ring == 1])
+
+    def read(self, gray: np.ndarray, squares_px: np.ndarray) -> list[tuple[int, np.ndarray]]:
+        """Markers among the squares: (id, corners (4, 2) as printed from the top left corner).
+
+        gray: (h, w) uint8; squares_px: (n, 4, 2), clockwise in the image.
+        """
+        squares = np.asarray(squares_px, dtype=np.float64).reshape(-1, 4, 2)
+        if len(squares) == 0 or len(self._ids) == 0:
+            return []
+        levels = self._sample(gray, squares)
+        n = self.family.cells
+        outside, border, inner = (levels[:, self._ring == k] for k in range(3))
+        white, black = outside @ self._white_at.T, border @ self._black_at.T
+        contrast = outside.mean(1) - border.mean(1)
+        middle = 0.5 * (outside.mean(1) + border.mean(1))
+        errors = (border > middle[:, None]).mean(1)
+        value = (inner - 0.5 * (white + black)).reshape(-1, n, n)
+        padded = np.pad(value, ((0, 0), (1, 1), (1, 1)), mode="edge")
+        around = padded[:, :-2, 1:-1] + padded[:, 2:, 1:-1] + padded[:, 1:-1, :-2] + padded[:, 1:-1, 2:]
+        value = value + SHARPEN * (4 * value - around)
+        signs = np.where(value > 0, 1.0, -1.0).reshape(len(value), n * n).astype(np.float32)
+        distance = (n * n - signs @ self._codes.T) / 2
+        best = distance.argmin(1)
+        hit = (distance[np.arange(len(best)), best] <= self._max_errors + 0.5) & (contrast > MIN_WHITE_BLACK)
+        hit &= errors <= MAX_BORDER_ERRORS
+        # bits turned by k quarter turns counter-clockwise: the printed top left corner is corner -k
+        return [
+            (int(self._ids[best[i] // 4]), np.roll(squares[i], int(best[i] % 4), axis=0)) for i in np.flatnonzero(hit)
+        ]
+
+    def _sample(self, gray: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        """Brightness at the cell centres of each square, shape (squares, cells)."""
+        H = _homographies(squares)
+        u, v = self._u, self._v
+        w = H[:, 2, 0, None] * u + H[:, 2, 1, None] * v + 1.0
+        w = np.where(np.abs(w) < 1e-6, 1e-6, w)
+        x = (H[:, 0, 0, None] * u + H[:, 0, 1, None] * v + H[:, 0, 2, None]) / w
+        y = (H[:, 1, 0, None] * u + H[:, 1, 1, None] * v + H[:, 1, 2, None]) / w
+        maps = np.clip(np.stack([x, y], axis=-1), -1e4, 3e4).astype(np.float32)
+        return cv2.remap(gray, maps, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE).astype(np.float64)
+
+
+def _homographies(squares: np.ndarray) -> np.ndarray:
+    """Maps of the unit square (0,0) (1,0) (1,1) (0,1) to each quadrilateral, shape (n, 3, 3).
+
+    Closed form of P. Heckbert, "Fundamentals of texture mapping and image warping", 1989, section 2.2.3.
+    """
+    p0, p1, p2, p3 = np.moveaxis(squares, 1, 0)
+    s, d1, d2 = p0 - p1 + p2 - p3, p1 - p2, p3 - p2
+    det = d1[:, 0] * d2[:, 1] - d1[:, 1] * d2[:, 0]
+    det = np.where(np.abs(det) < 1e-9, 1e-9, det)
+    g = (s[:, 0] * d2[:, 1] - s[:, 1] * d2[:, 0]) / det
+    h = (d1[:, 0] * s[:, 1] - d1[:, 1] * s[:, 0]) / det
+    first, second = p1 - p0 + g[:, None] * p1, p3 - p0 + h[:, None] * p3
+    top = np.stack([first, second, p0], axis=2)
+    bottom = np.stack([g, h, np.ones_like(g)], axis=1)[:, None]
+    return np.concatenate([top, bottom], axis=1)

@@ -1,0 +1,196 @@
+"""Detectors: a grey image in, markers with their four corners out.
+
+All detectors agree on two conventions. Corners are those of the outer edge of the black square in the order top
+left, top right, bottom right, bottom left *of the marker as printed* (see `families`). The centre of the top
+left pixel is (0, 0), as everywhere in OpenCV; AprilTag's own library puts (0.5, 0.5) there.
+
+Every detector finds squares and reads their cells; the sub-pixel corners then come from the same `edges`
+refinement on the image at full resolution, so searching a part of the image or a smaller copy of it costs no
+accuracy.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import cv2
+import numpy as np
+import stag
+
+from companion.config import ConfigError
+from companion.tracking.decode import SecondLook
+from companion.tracking.edges import refine_corners
+from companion.tracking.families import SquareFamily, square_family, stag_library
+
+MIN_PERIMETER_PX = 36.0  # smaller squares have cells of about one pixel and cannot be read
+THRESHOLD_WINDOWS_PX = (5, 23, 9)  # adaptive threshold: smallest, largest, step
+MIN_IMAGE_PX = 24  # a smaller image or region holds no readable marker
+SECOND_LOOKS = 64  # squares read again per image, largest first: bounds the time in clutter
+SAME_MARKER = 0.5  # of its side: two finds of one id nearer than this are the same marker
+
+Region = tuple[int, int, int, int]  # x, y, width, height [px]
+
+
+@dataclass(frozen=True)
+class Detection:
+    """One marker in an image; corners_px: (4, 2) float64, top left, top right, bottom right, bottom left."""
+
+    family: str
+    id: int
+    corners_px: np.ndarray
+
+
+class Detector(Protocol):
+    """What a detector does; gray is (h, w) uint8. Raises ValueError for any other array."""
+
+    def detect(self, gray: np.ndarray, region: Region | None = None, scale: float = 1.0) -> list[Detection]:
+        """Markers in the image, or in a region of it, searched in a copy reduced to `scale` (≤ 1).
+
+        Corners are always in pixels of the whole image at full resolution.
+        """
+
+
+class SquareDetector:
+    """ArUco, AprilTag and own dictionaries: squares with a grid of cells, found in one pass for all families.
+
+    wanted: ids to look for, per family; None: all. Markers of other ids are not reported.
+    """
+
+    def __init__(self, wanted: dict[str, set[int] | None]) -> None:
+        self._families: list[SquareFamily] = [square_family(name) for name in wanted]
+        self._ids = list(wanted.values())
+        for family, ids in zip(self._families, self._ids, strict=True):
+            count = family.dictionary.bytesList.shape[0]
+            if ids is not None and (bad := [i for i in ids if not 0 <= i < count]):
+                raise ConfigError(f"marker {family.name} {min(bad)}: this family has ids 0 to {count - 1}")
+        self._second_looks = [SecondLook(f, i) for f, i in zip(self._families, self._ids, strict=True)]
+        parameters = cv2.aruco.DetectorParameters()
+        parameters.cornerRefinementMethod = cv2.aruco.CORNER_REFINE_NONE
+        low, high, step = THRESHOLD_WINDOWS_PX
+        parameters.adaptiveThreshWinSizeMin = low
+        parameters.adaptiveThreshWinSizeMax = high
+        parameters.adaptiveThreshWinSizeStep = step
+        parameters.minDistanceToBorder = 1
+        self._parameters = parameters
+        self._detector = cv2.aruco.ArucoDetector([f.dictionary for f in self._families], parameters)
+
+    def detect(self, gray: np.ndarray, region: Region | None = None, scale: float = 1.0) -> list[Detection]:
+        """See `Detector.detect`."""
+        part, x, y = _cut(_checked(gray), region)
+        if min(part.shape) < MIN_IMAGE_PX:
+            return []
+        small, fx, fy = _reduce(part, scale)
+        self._parameters.minMarkerPerimeterRate = MIN_PERIMETER_PX / max(small.shape)
+        self._detector.setDetectorParameters(self._parameters)
+        quads, ids, rejected, which = self._detector.detectMarkersMultiDict(small)
+        found: list[tuple[str, int, np.ndarray]] = []
+        for quad, id, w in zip(quads, np.ravel(ids), np.ravel(which), strict=True) if len(quads) else ():
+            family, wanted = self._families[int(w)], self._ids[int(w)]
+            if wanted is None or int(id) in wanted:
+                found.append((family.name, int(id), np.roll(quad.reshape(4, 2), -family.turns, axis=0)))
+        found += self._look_again(small, rejected, found)
+        if not found:
+            return []
+        corners = (np.array([f[2] for f in found], dtype=np.float64) + 0.5) / (fx, fy) - 0.5 + (x, y)
+        corners = refine_corners(gray, corners, 0.0 if scale >= 1.0 else 0.7 / scale)
+        return _unique([Detection(name, id, c) for (name, id, _), c in zip(found, corners, strict=True)])
+
+    def _look_again(self, gray: np.ndarray, rejected, found: list) -> list[tuple[str, int, np.ndarray]]:
+        """Markers among the squares that were not decoded, unless nothing is missing."""
+        have = {(name, id) for name, id, _ in found}
+        missing = [
+            look
+            for look, ids in zip(self._second_looks, self._ids, strict=True)
+            if ids is None or any((look.family.name, i) not in have for i in ids)
+        ]
+        if not missing or len(rejected) == 0:
+            return []
+        squares = np.array([r.reshape(4, 2) for r in rejected], dtype=np.float64)
+        diagonals = squares[:, 2] - squares[:, 0], squares[:, 3] - squares[:, 1]
+        area = 0.5 * np.abs(diagonals[0][:, 0] * diagonals[1][:, 1] - diagonals[0][:, 1] * diagonals[1][:, 0])
+        squares = refine_corners(gray, squares[np.argsort(-area)[:SECOND_LOOKS]])
+        return [(look.family.name, id, corners) for look in missing for id, corners in look.read(gray, squares)]
+
+
+class STagDetector:
+    """STag markers of one library (M. Kalaitzakis et al. use them; Benligiray et al., arXiv:1707.06292)."""
+
+    def __init__(self, name: str, ids: set[int] | None) -> None:
+        library = stag_library(name)
+        if library is None:
+            raise ConfigError(f"marker family '{name}' is not a STag library")
+        self._name, self._library, self._ids = name, library, ids
+
+    def detect(self, gray: np.ndarray, region: Region | None = None, scale: float = 1.0) -> list[Detection]:
+        """See `Detector.detect`."""
+        part, x, y = _cut(_checked(gray), region)
+        if min(part.shape) < MIN_IMAGE_PX:
+            return []
+        small, fx, fy = _reduce(part, scale)
+        quads, ids, _ = stag.detectMarkers(np.ascontiguousarray(small), self._library)
+        wanted = [(q, int(i)) for q, i in zip(quads, np.ravel(ids), strict=True) if self._ids is None or i in self._ids]
+        if not wanted:
+            return []
+        corners = (np.array([np.reshape(q, (4, 2)) for q, _ in wanted], float) + 0.5) / (fx, fy) - 0.5 + (x, y)
+        corners = refine_corners(gray, corners, 0.5 if scale >= 1.0 else 0.7 / scale)
+        return _unique([Detection(self._name, i, c) for (_, i), c in zip(wanted, corners, strict=True)])
+
+
+class DetectorSet:
+    """All the detectors that a set of markers needs, and none more."""
+
+    def __init__(self, wanted: dict[str, set[int] | None]) -> None:
+        squares = {name: ids for name, ids in wanted.items() if stag_library(name) is None}
+        self._detectors: list[Detector] = [SquareDetector(squares)] if squares else []
+        self._detectors += [STagDetector(n, ids) for n, ids in wanted.items() if stag_library(n) is not None]
+
+    def detect(self, gray: np.ndarray, region: Region | None = None, scale: float = 1.0) -> list[Detection]:
+        """See `Detector.detect`."""
+        return [d for detector in self._detectors for d in detector.detect(gray, region, scale)]
+
+
+def detector_for(markers: Iterable[tuple[str, int]]) -> DetectorSet:
+    """Detector of exactly these (family, id); raises `ConfigError` for an unknown family or an id it has not."""
+    wanted: dict[str, set[int] | None] = {}
+    for family, id in markers:
+        wanted.setdefault(family, set()).add(id)
+    return DetectorSet(wanted)
+
+
+def _checked(gray: np.ndarray) -> np.ndarray:
+    if gray.ndim != 2 or gray.dtype != np.uint8:
+        raise ValueError(f"image must be (h, w) uint8, not {gray.shape} {gray.dtype}")
+    return gray
+
+
+def _cut(gray: np.ndarray, region: Region | None) -> tuple[np.ndarray, int, int]:
+    """The region of the image, clipped to it, and its top left pixel."""
+    if region is None:
+        return gray, 0, 0
+    x, y, w, h = region
+    x0, y0 = max(x, 0), max(y, 0)
+    return gray[y0 : max(y + h, y0), x0 : max(x + w, x0)], x0, y0
+
+
+def _reduce(gray: np.ndarray, scale: float) -> tuple[np.ndarray, float, float]:
+    """A reduced copy and the factors that were really reached."""
+    if scale >= 1.0:
+        return gray, 1.0, 1.0
+    h, w = gray.shape
+    size = max(round(w * scale), MIN_IMAGE_PX), max(round(h * scale), MIN_IMAGE_PX)
+    return cv2.resize(gray, size, interpolation=cv2.INTER_AREA), size[0] / w, size[1] / h
+
+
+def _unique(detections: list[Detection]) -> list[Detection]:
+    """Without the second find of one and the same marker (the same id elsewhere in the image stays)."""
+    kept: list[Detection] = []
+    for d in detections:
+        side = np.linalg.norm(d.corners_px[1] - d.corners_px[0])
+        centre = d.corners_px.mean(0)
+        twin = any(
+            k.id == d.id and k.family == d.family and np.linalg.norm(k.corners_px.mean(0) - centre) < SAME_MARKER * side
+            for k in kept
+        )
+        if not twin:
+            kept.append(d)
+    return kept

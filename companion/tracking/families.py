@@ -1,0 +1,106 @@
+"""Marker families: which black and white cells each printed marker has.
+
+A family is one of the names a marker file may use, or ``dictionary:PATH`` for a dictionary of one's own in
+OpenCV's YAML format (keys nmarkers, markersize, maxCorrectionBits, marker_0 …).
+
+"As printed" means the publisher's picture of the marker held upright. OpenCV's AprilTag dictionaries were made
+half a turn off the pictures of AprilRobotics (opencv/opencv#28823, later corrected), so the orientation of the
+installed version is measured when the dictionary is loaded, and the detector turns the corners accordingly.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from companion.config import ConfigError
+
+CUSTOM_PREFIX = "dictionary:"
+STAG_PREFIX = "stag_hd"
+STAG_LIBRARIES = (11, 13, 15, 17, 19, 21, 23)
+
+_PREDEFINED = {
+    "aruco_4x4_50": cv2.aruco.DICT_4X4_50,
+    "aruco_5x5_100": cv2.aruco.DICT_5X5_100,
+    "aruco_6x6_250": cv2.aruco.DICT_6X6_250,
+    "aruco_6x6_1000": cv2.aruco.DICT_6X6_1000,
+    "apriltag_36h11": cv2.aruco.DICT_APRILTAG_36h11,
+}
+# The cells of tag36h11 number 0, read row by row from AprilRobotics' picture of it (1: white).
+_APRILTAG_36H11_0 = "110101 011101 011000 101000 010110 000100"
+# Bits that may be corrected in a tag36h11 (11 bits apart: 5 are safe in theory; OpenCV's table says 0).
+# OpenCV multiplies by its error correction rate of 0.6, which leaves 3.
+_APRILTAG_36H11_CORRECTABLE = 5
+
+
+@dataclass(frozen=True)
+class SquareFamily:
+    """Square markers with a grid of cells inside a black border one cell wide.
+
+    ``turns``: quarter turns, clockwise, from OpenCV's first corner to the top left corner as printed.
+    """
+
+    name: str
+    dictionary: cv2.aruco.Dictionary
+    turns: int
+
+    @property
+    def cells(self) -> int:
+        """Cells along one side, without the border."""
+        return self.dictionary.markerSize
+
+    def all_bits(self) -> np.ndarray:
+        """The cells of all markers as printed, shape (number, cells, cells), 1: white."""
+        bits = [self._bits(i) for i in range(self.dictionary.bytesList.shape[0])]
+        return np.stack([np.rot90(b, self.turns) for b in bits])
+
+    def picture(self, id: int, cell_px: int = 1) -> np.ndarray:
+        """The marker as printed with its black border, without white margin, uint8 (0 and 255)."""
+        cells = np.pad(np.rot90(self._bits(id), self.turns), 1)
+        return np.kron(cells, np.ones((cell_px, cell_px), np.uint8)).astype(np.uint8) * 255
+
+    def _bits(self, id: int) -> np.ndarray:
+        row = self.dictionary.bytesList[id : id + 1]
+        return np.asarray(cv2.aruco.Dictionary.getBitsFromByteList(row, self.cells), dtype=np.uint8)
+
+
+def square_family(name: str) -> SquareFamily:
+    """Load a square family; raises `ConfigError` for an unknown name or an unreadable dictionary file."""
+    if name.startswith(CUSTOM_PREFIX):
+        return SquareFamily(name, _read_dictionary(Path(name.removeprefix(CUSTOM_PREFIX))), 0)
+    if name not in _PREDEFINED:
+        allowed = ", ".join([*_PREDEFINED, *(f"{STAG_PREFIX}{n}" for n in STAG_LIBRARIES), f"{CUSTOM_PREFIX}PATH"])
+        raise ConfigError(f"marker family '{name}' is unknown (allowed: {allowed})")
+    dictionary = cv2.aruco.getPredefinedDictionary(_PREDEFINED[name])
+    if name != "apriltag_36h11":
+        return SquareFamily(name, dictionary, 0)
+    dictionary.maxCorrectionBits = _APRILTAG_36H11_CORRECTABLE
+    printed = np.array([[int(c) for c in row] for row in _APRILTAG_36H11_0.split()], dtype=np.uint8)
+    upright = SquareFamily(name, dictionary, 0)
+    for turns in range(4):
+        if np.array_equal(np.rot90(upright._bits(0), turns), printed):
+            return SquareFamily(name, dictionary, turns)
+    raise ConfigError(f"OpenCV {cv2.__version__}: its DICT_APRILTAG_36h11 does not hold AprilTag 36h11 number 0")
+
+
+def stag_library(name: str) -> int | None:
+    """The Hamming distance that names a STag library ("stag_hd21": 21), None for any other family."""
+    digits = name.removeprefix(STAG_PREFIX)
+    if name.startswith(STAG_PREFIX) and digits.isdigit() and int(digits) in STAG_LIBRARIES:
+        return int(digits)
+    return None
+
+
+def _read_dictionary(path: Path) -> cv2.aruco.Dictionary:
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such marker dictionary")
+    dictionary = cv2.aruco.Dictionary()
+    try:
+        storage = cv2.FileStorage(str(path), cv2.FILE_STORAGE_READ)
+        readable = storage.isOpened() and dictionary.readDictionary(storage.root())
+    except (cv2.error, SystemError, ValueError) as error:
+        raise ConfigError(f"{path}: not a marker dictionary: {str(error).splitlines()[-1]}") from None
+    if not readable or dictionary.bytesList is None or dictionary.bytesList.shape[0] == 0:
+        raise ConfigError(f"{path}: not a marker dictionary (needs nmarkers, markersize, marker_0 …)")
+    return dictionary

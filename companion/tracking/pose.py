@@ -1,0 +1,201 @@
+"""The pose of a bundle in the camera frame from all its detected corners.
+
+1. Candidates: coplanar corners have two poses that explain them nearly equally well (Collins & Bartoli,
+   "Infinitesimal plane-based pose estimation", IJCV 2014); corners in space get SQPnP (Terzakis & Lourakis, ECCV
+   2020) and the two poses of their largest marker.
+2. Each candidate is refined on the distorted pixels by Levenberg-Marquardt over p_CM and a right-multiplied
+   rotation error, so that every corner weighs the same.
+3. The best one is tested: a marker that contradicts all others is left out; a bundle whose error stays above the
+   limit is rejected; a pose that the second best explains nearly as well is called ambiguous.
+4. The covariance is that of least squares, (Jᵀ J)⁻¹ σ², with σ the corner noise. A residual that such noise
+   cannot explain (χ² above its 99.9 % quantile) scales it up.
+"""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from scipy.stats import chi2
+
+from companion.frames import quat_from_matrix
+from companion.tracking.camera_model import CameraModel
+
+LM_ITERATIONS, LM_TOLERANCE = 25, 1e-9
+PLANE_TOLERANCE = 1e-3  # of the bundle's extent: thinner than this counts as coplanar
+DISTINCT_RAD, DISTINCT_OF_DISTANCE = 0.02, 0.01  # two poses nearer than both are one
+NOISE_FLOOR = 1.0 / 3.0  # of the corner noise: a first error below it is luck and proves nothing in the flip test
+SUSPECT_NOISE = 3.0  # residual over corner noise from which one marker may be wrong
+SUSPECT_GAIN = 0.5  # leaving it out must reduce the residual at least by this factor
+COVARIANCE_QUANTILE = 0.999
+
+
+@dataclass(frozen=True)
+class Pose:
+    """R_CM (3, 3), p_CM (3,) [m] and the RMS distance between seen and projected corners [px]."""
+
+    R_CM: np.ndarray
+    p_CM: np.ndarray
+    rms_px: float
+
+    @property
+    def q_CM(self) -> np.ndarray:
+        return quat_from_matrix(self.R_CM)
+
+
+@dataclass(frozen=True)
+class BundlePose:
+    """The result for one bundle; ``used``: indices of the markers that went in; covariance: see `messages`."""
+
+    best: Pose
+    alternative: Pose | None
+    ambiguous: bool
+    covariance: np.ndarray
+    used: tuple[int, ...]
+
+
+class PoseSolver:
+    """Poses of bundles for one camera.
+
+    corner_noise_px: standard deviation of one corner coordinate; max_reprojection_px: RMS above which a bundle is
+    rejected; flip_ratio: second over first error below which a pose is ambiguous.
+    """
+
+    def __init__(
+        self, camera: CameraModel, corner_noise_px: float, max_reprojection_px: float, flip_ratio: float
+    ) -> None:
+        self._camera = camera
+        self._noise_px = corner_noise_px
+        self._limit_px = max_reprojection_px
+        self._flip_ratio = flip_ratio
+
+    def solve(self, corners_px: np.ndarray, corners_M: np.ndarray) -> BundlePose | None:
+        """Pose of a bundle; corners_px (n, 4, 2), corners_M (n, 4, 3) [m] of its n ≥ 1 markers.
+
+        None when no pose explains the corners within the limit.
+        """
+        pixels = np.asarray(corners_px, dtype=float)
+        points = np.asarray(corners_M, dtype=float)
+        used = tuple(range(len(pixels)))
+        if not used or not np.isfinite(pixels).all():
+            return None
+        poses = self._poses(pixels, points)
+        while len(used) >= 3 and (not poses or poses[0].rms_px > SUSPECT_NOISE * self._noise_px):
+            trials = []
+            for i in range(len(used)):
+                rest = used[:i] + used[i + 1 :]
+                if trial := self._poses(pixels[list(rest)], points[list(rest)]):
+                    trials.append((trial[0].rms_px, rest, trial))
+            if not trials:
+                break
+            rms, rest, trial = min(trials, key=lambda t: t[0])
+            if poses and rms > SUSPECT_GAIN * poses[0].rms_px:
+                break
+            used, poses = rest, trial
+        if not poses or not poses[0].rms_px <= self._limit_px:
+            return None
+        best, alternative = poses[0], poses[1] if len(poses) > 1 else None
+        floor = max(best.rms_px, NOISE_FLOOR * self._noise_px)
+        ambiguous = alternative is not None and alternative.rms_px < self._flip_ratio * floor
+        covariance = self.covariance(best, pixels[list(used)], points[list(used)])
+        if covariance is None:
+            return None
+        return BundlePose(best, alternative, ambiguous, covariance, used)
+
+    def covariance(self, pose: Pose, corners_px: np.ndarray, corners_M: np.ndarray) -> np.ndarray | None:
+        """6x6 covariance of p_CM [m²] and of the right-multiplied rotation error of q_CM [rad²], or None."""
+        r, J = self.residual(pose.R_CM, pose.p_CM, corners_px.reshape(-1, 2), corners_M.reshape(-1, 3))
+        try:
+            P = np.linalg.inv(J.T @ J) * self._noise_px**2
+        except np.linalg.LinAlgError:
+            return None
+        dof = len(r) - 6
+        ratio = float(r @ r) / self._noise_px**2
+        if ratio > chi2.ppf(COVARIANCE_QUANTILE, dof):
+            P = P * (ratio / dof)
+        P = 0.5 * (P + P.T)
+        return P if np.isfinite(P).all() and (np.diag(P) > 0).all() else None
+
+    def residual(
+        self, R: np.ndarray, p: np.ndarray, pixels: np.ndarray, points: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Projected minus seen corners (2n,) [px] and their Jacobian (2n, 6) by δp and δθ, R ← R exp(δθ)."""
+        rotated = points @ R.T
+        seen, D = self._camera.project_with_jacobian(rotated + p)
+        J = np.empty((len(points), 2, 6))
+        J[:, :, :3] = D
+        # d(R exp(δθ) m)/dδθ = -R [m]×; row by row: (D R) × m with the sign turned
+        J[:, :, 3:] = np.cross(points[:, None, :], D @ R)
+        return (seen - pixels).ravel(), J.reshape(-1, 6)
+
+    def _poses(self, pixels: np.ndarray, points: np.ndarray) -> list[Pose]:
+        """All distinct refined poses of the corners, best first."""
+        flat_px, flat_M = pixels.reshape(-1, 2), points.reshape(-1, 3)
+        rays = self._camera.undistort(flat_px)
+        if not np.isfinite(rays).all():
+            return []
+        if _is_plane(flat_M):
+            starts = _generic(flat_M, rays, cv2.SOLVEPNP_IPPE)
+        else:
+            starts = _generic(flat_M, rays, cv2.SOLVEPNP_SQPNP)
+            sizes = np.linalg.norm(pixels[:, 0] - pixels[:, 2], axis=1)
+            largest = int(np.argmax(sizes))
+            some = slice(4 * largest, 4 * largest + 4)
+            starts += _generic(flat_M[some], rays[some], cv2.SOLVEPNP_IPPE)
+        refined = [pose for R, p in starts if (pose := self._refine(R, p, flat_px, flat_M)) is not None]
+        distinct: list[Pose] = []
+        for pose in sorted(refined, key=lambda s: s.rms_px):
+            if not any(_same(pose, other) for other in distinct):
+                distinct.append(pose)
+        return distinct
+
+    def _refine(self, R: np.ndarray, p: np.ndarray, pixels: np.ndarray, points: np.ndarray) -> Pose | None:
+        """The nearest minimum of the reprojection error, or None when the corners are not in front of the camera."""
+        r, J = self.residual(R, p, pixels, points)
+        if not np.isfinite(r).all():
+            return None
+        cost, damping = float(r @ r), 1e-4
+        for _ in range(LM_ITERATIONS):
+            H, g = J.T @ J, J.T @ r
+            try:
+                step = -np.linalg.solve(H + damping * np.diag(np.diag(H)), g)
+            except np.linalg.LinAlgError:
+                return None
+            R_new, p_new = R @ cv2.Rodrigues(step[3:])[0], p + step[:3]
+            r_new, J_new = self.residual(R_new, p_new, pixels, points)
+            cost_new = float(r_new @ r_new)
+            if cost_new <= cost:  # False also for NaN: a step through the camera plane
+                gain = cost - cost_new
+                R, p, r, J, cost, damping = R_new, p_new, r_new, J_new, cost_new, damping * 0.1
+                if gain <= LM_TOLERANCE * cost + 1e-15:
+                    break
+            else:
+                damping = max(damping * 10, 1e-4)
+                if damping > 1e8:
+                    break
+        return Pose(R, p, float(np.sqrt(cost / len(points))))
+
+
+def _is_plane(points: np.ndarray) -> bool:
+    spread = np.linalg.svd(points - points.mean(0), compute_uv=False)
+    return bool(spread[2] <= PLANE_TOLERANCE * spread[0])
+
+
+def _generic(points: np.ndarray, rays: np.ndarray, method: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Starting poses of one of OpenCV's methods on undistorted points; none when it fails."""
+    try:
+        # IPPE wants the corners around the origin of their plane for its best accuracy
+        middle = points.mean(0)
+        ok, rotations, translations, _ = cv2.solvePnPGeneric(points - middle, rays, np.eye(3), None, flags=method)
+    except cv2.error:
+        return []
+    if not ok:
+        return []
+    poses = [(cv2.Rodrigues(r)[0], t.ravel()) for r, t in zip(rotations, translations, strict=True)]
+    return [(R, t - R @ middle) for R, t in poses if np.isfinite(R).all() and np.isfinite(t).all()]
+
+
+def _same(a: Pose, b: Pose) -> bool:
+    cosine = 0.5 * (np.trace(a.R_CM.T @ b.R_CM) - 1.0)
+    angle = float(np.arccos(np.clip(cosine, -1.0, 1.0)))
+    distance = float(np.linalg.norm(a.p_CM - b.p_CM))
+    return angle < DISTINCT_RAD and distance < DISTINCT_OF_DISTANCE * float(np.linalg.norm(a.p_CM))

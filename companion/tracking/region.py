@@ -1,0 +1,121 @@
+"""Where to look: the part of the next image in which the bundles should be.
+
+The region of a bundle is the box around all its corners, seen or hidden, as its last pose projects them. From the
+last two images comes the speed of the box's middle and of its size (constant velocity in the image). The box is
+moved to the time of the new image and widened by a margin on every side. Searching the box costs no accuracy:
+corners are refined on the whole image (see `detectors`).
+
+The whole image is searched at the start, every N images, and whenever a followed bundle was not found.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from companion.tracking.detectors import Region
+
+MIN_MARGIN_PX = 16.0  # room for the white surroundings of small markers
+MAX_GAP_S = 0.3  # an older observation predicts nothing
+FOLLOW_SIDE_PX = 32.0  # markers are searched in a copy in which the smallest still has this side
+MIN_SCALE = 0.25
+LARGE_PX = 1600  # from this width or height an empty image is searched at half resolution every other time
+EMPTY_SCALE = 0.5
+
+
+@dataclass(frozen=True)
+class Box:
+    """Box around a bundle: middle (2,) and size (2,) [px], shortest side of a marker [px]."""
+
+    middle: np.ndarray
+    size: np.ndarray
+    marker_px: float
+
+
+@dataclass
+class _Track:
+    stamp_s: float
+    box: Box
+    rate: np.ndarray  # of middle and size [px/s], (4,)
+
+
+@dataclass(frozen=True)
+class Search:
+    """What to search: regions (None: everything), each with its scale."""
+
+    regions: tuple[tuple[Region, float], ...] | None
+    scale: float = 1.0
+
+
+class RegionKeeper:
+    """Chooses the search of each image from what was seen before.
+
+    margin: of the box's size, on every side; full_every: images between searches of the whole image.
+    """
+
+    def __init__(self, width_px: int, height_px: int, margin: float, full_every: int) -> None:
+        self._image = (width_px, height_px)
+        self._margin, self._full_every = margin, full_every
+        self._tracks: dict[str, _Track] = {}
+        self._since_full = 0
+        self._lost = False
+        self._empty = 0
+
+    def next_search(self, stamp_s: float) -> Search:
+        """The search for the image of that time."""
+        self._tracks = {n: t for n, t in self._tracks.items() if 0 < stamp_s - t.stamp_s <= MAX_GAP_S}
+        self._since_full += 1
+        if not self._tracks or self._lost or self._since_full >= self._full_every:
+            return self.full_search()
+        predicted = [self._predict(t, stamp_s) for t in self._tracks.values()]
+        return Search(tuple(_merge([p for p in predicted if p is not None]))) if all(predicted) else self.full_search()
+
+    def full_search(self) -> Search:
+        """The search of the whole image."""
+        self._since_full = 0
+        large = max(self._image) >= LARGE_PX
+        return Search(None, EMPTY_SCALE if large and self._empty % 2 == 1 else 1.0)
+
+    def seen(self, stamp_s: float, boxes: dict[str, Box]) -> None:
+        """Take what was found in the image of that time."""
+        self._lost = any(name not in boxes for name in self._tracks)
+        self._empty = 0 if boxes else self._empty + 1
+        tracks = {}
+        for name, box in boxes.items():
+            rate = np.zeros(4)
+            if (old := self._tracks.get(name)) is not None and stamp_s > old.stamp_s:
+                change = np.concatenate([box.middle - old.box.middle, box.size - old.box.size])
+                rate = change / (stamp_s - old.stamp_s)
+            tracks[name] = _Track(stamp_s, box, rate)
+        self._tracks = tracks
+
+    def _predict(self, track: _Track, stamp_s: float) -> tuple[Region, float] | None:
+        """Region and scale for one bundle; None when it should have left the image."""
+        moved = track.rate * (stamp_s - track.stamp_s)
+        size = np.maximum(track.box.size + moved[2:], 0.5 * track.box.size)
+        half = 0.5 * size + np.maximum(self._margin * size.max(), MIN_MARGIN_PX)
+        middle = track.box.middle + moved[:2]
+        low = np.maximum(np.floor(middle - half), 0).astype(int)
+        high = np.minimum(np.ceil(middle + half), self._image).astype(int)
+        if (high - low < MIN_MARGIN_PX).any():
+            return None
+        scale = float(np.clip(FOLLOW_SIDE_PX / max(track.box.marker_px, 1.0), MIN_SCALE, 1.0))
+        return (int(low[0]), int(low[1]), int(high[0] - low[0]), int(high[1] - low[1])), scale
+
+
+def _merge(regions: list[tuple[Region, float]]) -> list[tuple[Region, float]]:
+    """Overlapping regions joined, so that no marker is found twice or cut by a border."""
+    merged: list[tuple[Region, float]] = []
+    for (x, y, w, h), scale in regions:
+        again = True
+        while again:
+            again = False
+            for i, ((ox, oy, ow, oh), other) in enumerate(merged):
+                if x < ox + ow and ox < x + w and y < oy + oh and oy < y + h:
+                    x1, y1 = max(x + w, ox + ow), max(y + h, oy + oh)
+                    x, y = min(x, ox), min(y, oy)
+                    w, h, scale = x1 - x, y1 - y, max(scale, other)
+                    merged.pop(i)
+                    again = True
+                    break
+        merged.append(((x, y, w, h), scale))
+    return merged

@@ -1,0 +1,190 @@
+"""The tracker node: images in, bundle observations out."""
+
+from collections.abc import Iterable
+
+import cv2
+import numpy as np
+
+from companion.clock import Stopwatch
+from companion.config import ConfigError
+from companion.messages import (
+    BundleObservation,
+    Image,
+    MarkerCorners,
+    Markers,
+    Message,
+    Photo,
+    PhotoRequest,
+    PoseSolution,
+)
+from companion.node import Node
+from companion.site import Bundle, Site
+from companion.tracking.camera_model import CameraModel
+from companion.tracking.detectors import Detection, detector_for
+from companion.tracking.pose import BundlePose, Pose, PoseSolver
+from companion.tracking.region import Box, RegionKeeper, Search
+from companion.vehicle import Vehicle
+
+MAX_PHOTO_REQUESTS = 16  # waiting for an image; older ones are dropped and counted
+PNG_COMPRESSION = 1  # 0 to 9; fast, and still lossless
+MAX_BOX = 10.0  # of the image: a projected bundle larger than this has no useful box
+
+
+class TrackerNode(Node):
+    """Finds the bundles of a site in the images of a vehicle's camera.
+
+    Every image is answered by one Markers message with the image's stamp, also when nothing was seen. An image
+    that cannot be used (wrong size, truncated) is answered with ``valid=False``; an image that is not newer than the
+    last one is dropped. `counters` never go down.
+
+    Raises `ConfigError` when a marker or the camera's distortion cannot be used.
+    """
+
+    name = "tracker"
+    inputs = ("image", "photo_request")
+    rate_hz = 10.0
+
+    def __init__(self, vehicle: Vehicle, site: Site, stopwatch: Stopwatch) -> None:
+        super().__init__()
+        camera, tracking = vehicle.camera, vehicle.tracking
+        self._size = (camera.width_px, camera.height_px)
+        self._camera = CameraModel(camera)
+        self._noise_px = tracking.corner_noise_px
+        self._solver = PoseSolver(
+            self._camera, tracking.corner_noise_px, tracking.max_reprojection_px, tracking.flip_ratio
+        )
+        self._regions = RegionKeeper(*self._size, tracking.roi_margin, tracking.full_search_every)
+        self._bundles = [_BundleCorners(bundle) for bundle in site.bundle]
+        self._home = {key: bundle for bundle in self._bundles for key in bundle.corners_M}
+        if len(self._home) != sum(len(b.markers) for b in site.bundle):
+            raise ConfigError("site: a marker stands in two bundles or twice in one")
+        self._detector = detector_for(self._home)
+        self._stopwatch = stopwatch
+        self._last_stamp_s = -np.inf
+        self._photo_requests: list[int] = []
+        self.counters = {"images": 0, "unusable": 0, "old": 0, "failed": 0, "rejected_bundles": 0, "photos_dropped": 0}
+
+    def handle_photo_request(self, message: PhotoRequest, now_s: float) -> Iterable[Message]:
+        """The next usable image becomes the photo."""
+        if not message.valid or message.id in self._photo_requests:
+            return ()
+        self._photo_requests.append(message.id)
+        if len(self._photo_requests) > MAX_PHOTO_REQUESTS:
+            self._photo_requests.pop(0)
+            self.counters["photos_dropped"] += 1
+        return ()
+
+    def handle_image(self, message: Image, now_s: float) -> Iterable[Message]:
+        """Markers of the image, and the photos that were asked for."""
+        stamp_s = message.stamp_s
+        if not np.isfinite(stamp_s) or stamp_s <= self._last_stamp_s:
+            self.counters["old"] += 1
+            return ()
+        self._last_stamp_s = stamp_s
+        self.counters["images"] += 1
+        size = (message.width, message.height)
+        if not message.valid or size != self._size or len(message.data) != size[0] * size[1]:
+            self.counters["unusable"] += 1
+            return [Markers(stamp_s=stamp_s, valid=False, observations=[], detect_time_s=0.0, search="full")]
+        gray = np.frombuffer(message.data, dtype=np.uint8).reshape(message.height, message.width)
+        started_s = self._stopwatch.read_s()
+        valid = True
+        try:
+            observations, search = self._track(gray, stamp_s)
+        except Exception:  # nothing an image shows may end the flight; the count makes it visible
+            self.counters["failed"] += 1
+            self._regions.seen(stamp_s, {})
+            observations, search, valid = [], "full", False
+        elapsed_s = self._stopwatch.read_s() - started_s
+        markers = Markers(
+            stamp_s=stamp_s, valid=valid, observations=observations, detect_time_s=elapsed_s, search=search
+        )
+        return [markers, *self._photos(gray, stamp_s)]
+
+    def _track(self, gray: np.ndarray, stamp_s: float) -> tuple[list[BundleObservation], str]:
+        search = self._regions.next_search(stamp_s)
+        found = self._find(gray, search)
+        if not found and search.regions is not None:  # lost: do not wait for the next image
+            search = self._regions.full_search()
+            found = self._find(gray, search)
+        observations, boxes = [], {}
+        for bundle in self._bundles:
+            seen = [found[key] for key in bundle.corners_M if key in found]
+            if not seen:
+                continue
+            corners_M = np.array([bundle.corners_M[d.family, d.id] for d in seen])
+            result = self._solver.solve(np.array([d.corners_px for d in seen]), corners_M)
+            if result is None:
+                self.counters["rejected_bundles"] += 1
+                continue
+            observations.append(_observation(bundle.name, seen, corners_M, result, self._noise_px))
+            boxes[bundle.name] = self._box(bundle, seen, result.best)
+        self._regions.seen(stamp_s, boxes)
+        return observations, "full" if search.regions is None else "roi"
+
+    def _find(self, gray: np.ndarray, search: Search) -> dict[tuple[str, int], Detection]:
+        """The markers of the site; one that is seen twice cannot be assigned and is left out."""
+        places = [(None, search.scale)] if search.regions is None else search.regions
+        detections = [d for region, scale in places for d in self._detector.detect(gray, region, scale)]
+        keys = [(d.family, d.id) for d in detections]
+        return {key: d for key, d in zip(keys, detections, strict=True) if keys.count(key) == 1}
+
+    def _box(self, bundle: "_BundleCorners", seen: list[Detection], pose: Pose) -> Box:
+        """Box around the whole bundle, or around what was seen where the pose cannot tell."""
+        seen_px = np.concatenate([d.corners_px for d in seen])
+        pixels = self._camera.project(bundle.points_M @ pose.R_CM.T + pose.p_CM)
+        usable = np.isfinite(pixels).all() and (np.ptp(pixels, axis=0) < MAX_BOX * np.array(self._size)).all()
+        pixels = np.concatenate([pixels, seen_px]) if usable else seen_px
+        quads = pixels.reshape(-1, 4, 2)
+        sides = np.linalg.norm(quads - np.roll(quads, 1, axis=1), axis=2)
+        low, high = np.maximum(pixels.min(0), 0), np.minimum(pixels.max(0), self._size)
+        return Box(0.5 * (low + high), high - low, float(sides.min()))
+
+    def _photos(self, gray: np.ndarray, stamp_s: float) -> list[Message]:
+        if not self._photo_requests:
+            return []
+        ok, png = cv2.imencode(".png", gray, [cv2.IMWRITE_PNG_COMPRESSION, PNG_COMPRESSION])
+        if not ok:
+            self.counters["failed"] += 1
+            return []
+        ids, self._photo_requests = self._photo_requests, []
+        return [Photo(stamp_s=stamp_s, id=i, png=png.tobytes()) for i in ids]
+
+
+class _BundleCorners:
+    """A bundle's corners by (family, id), and all of them as one array (n, 3)."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.name = bundle.name
+        self.corners_M = {(m.family, m.id): m.corners_M() for m in bundle.markers}
+        self.points_M = np.concatenate(list(self.corners_M.values()))
+
+
+def _observation(
+    name: str, seen: list[Detection], corners_M: np.ndarray, result: BundlePose, noise_px: float
+) -> BundleObservation:
+    return BundleObservation(
+        bundle=name,
+        markers=[
+            MarkerCorners(
+                family=seen[i].family,
+                id=seen[i].id,
+                corners_px=tuple(float(v) for v in seen[i].corners_px.ravel()),
+                corners_M=tuple(tuple(float(v) for v in corner) for corner in corners_M[i]),
+            )
+            for i in result.used
+        ],
+        best=_solution(result.best),
+        alternative=None if result.alternative is None else _solution(result.alternative),
+        ambiguous=result.ambiguous,
+        covariance=tuple(float(v) for v in result.covariance.ravel()),
+        corner_noise_px=noise_px,
+    )
+
+
+def _solution(pose: Pose) -> PoseSolution:
+    return PoseSolution(
+        p_CM=tuple(float(v) for v in pose.p_CM),
+        q_CM=tuple(float(v) for v in pose.q_CM),
+        reprojection_rms_px=pose.rms_px,
+    )
