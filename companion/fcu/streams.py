@@ -1,0 +1,97 @@
+"""Keeps the flight controller's streams at their rates: asks, measures, asks again.
+
+Rates are lost when the flight controller restarts or another station changes them, so each stream is counted and
+asked for anew when it falls short. One request is on its way at a time, because an ack does not say which
+message it is for; the wait between two requests for the same stream doubles, because some streams have no
+source (no receiver bound, no battery monitor) and never come.
+"""
+
+from pymavlink.dialects.v20 import common
+
+from companion.fcu.codec import CURRENT_MODE
+
+SHORT_FRACTION = 0.6  # of the rate asked for, below which a stream counts as lost
+WINDOW_S = 2.0  # over which a rate is measured, at least
+WINDOW_MESSAGES = 4  # messages expected in a window, at least
+WAIT_FIRST_S = 2.0  # between two requests for one stream
+WAIT_MAX_S = 16.0
+WAIT_REFUSED_S = 60.0  # after the flight controller said no
+
+
+class Stream:
+    """One message the flight controller is asked to send."""
+
+    def __init__(self, message_id: int, rate_hz: float, expected_hz: float | None = None) -> None:
+        """expected_hz: what must come at least, where PX4 sends on change and not at the rate asked for."""
+        self.message_id = message_id
+        self.rate_hz = rate_hz
+        self.expected_hz = SHORT_FRACTION * rate_hz if expected_hz is None else expected_hz
+        self.window_s = max(WINDOW_S, WINDOW_MESSAGES / rate_hz)
+        self.restart(0.0)
+
+    def restart(self, now_s: float) -> None:
+        """Ask at the next opportunity."""
+        self.count = 0
+        self.window_start_s = now_s
+        self.measured_hz = 0.0
+        self.due_s = now_s
+        self.wait_s = WAIT_FIRST_S
+        self.wanted = True
+
+    def refuse(self, now_s: float) -> None:
+        """The flight controller said no: ask rarely."""
+        self.due_s = now_s + WAIT_REFUSED_S
+
+    def measure(self, now_s: float) -> None:
+        """Close the window when it is over, and judge the rate."""
+        elapsed_s = now_s - self.window_start_s
+        if elapsed_s < self.window_s:
+            return
+        self.measured_hz = self.count / elapsed_s
+        self.count, self.window_start_s = 0, now_s
+        self.wanted = self.measured_hz < self.expected_hz
+        if not self.wanted:
+            self.wait_s = WAIT_FIRST_S
+
+
+class Streams:
+    """All streams of one vehicle; the caller sends MAV_CMD_SET_MESSAGE_INTERVAL for what `next_request` names."""
+
+    def __init__(self, attitude_rate_hz: float, position_rate_hz: float) -> None:
+        m = common
+        self.streams = [
+            Stream(m.MAVLINK_MSG_ID_ATTITUDE_QUATERNION, attitude_rate_hz),
+            Stream(m.MAVLINK_MSG_ID_LOCAL_POSITION_NED, position_rate_hz),
+            Stream(CURRENT_MODE, 10.0, 0.3),  # sent on change: a heartbeat may be a second late with the mode
+            Stream(m.MAVLINK_MSG_ID_EXTENDED_SYS_STATE, 5.0, 0.6),
+            Stream(m.MAVLINK_MSG_ID_RC_CHANNELS, 5.0),
+            Stream(m.MAVLINK_MSG_ID_SYS_STATUS, 2.0, 0.3),
+            Stream(m.MAVLINK_MSG_ID_BATTERY_STATUS, 2.0, 0.3),
+            Stream(m.MAVLINK_MSG_ID_GPS_RAW_INT, 2.0, 0.3),
+            Stream(m.MAVLINK_MSG_ID_HOME_POSITION, 1.0, 0.2),
+        ]
+        self._by_id = {s.message_id: s for s in self.streams}
+        self.requests = 0
+
+    def restart(self, now_s: float) -> None:
+        """Ask for everything anew: the link came back or the flight controller restarted."""
+        for stream in self.streams:
+            stream.restart(now_s)
+
+    def count(self, message_id: int) -> None:
+        """A message came."""
+        if stream := self._by_id.get(message_id):
+            stream.count += 1
+
+    def next_request(self, now_s: float) -> Stream | None:
+        """The stream to ask for now, or None; a refusal goes to its `refuse`."""
+        for stream in self.streams:
+            stream.measure(now_s)
+        for stream in self.streams:
+            if stream.wanted and now_s >= stream.due_s:
+                stream.due_s = now_s + stream.wait_s
+                stream.wait_s = min(2.0 * stream.wait_s, WAIT_MAX_S)
+                stream.count, stream.window_start_s, stream.wanted = 0, now_s, False
+                self.requests += 1
+                return stream
+        return None

@@ -1,0 +1,139 @@
+"""Companion time minus flight-controller boot time, from TIMESYNC round trips.
+
+A request carries the companion's time ts1; the answer repeats it with the flight controller's time tc1. With
+the answer at t2 and equal delays both ways, offset = (ts1 + t2)/2 - tc1 (Cristian's algorithm). The samples run
+through a second-order filter (offset and skew) in the manner of PX4's own `timesync` module: gains fall from
+0.05 to 0.003 over a window of 500 samples, samples with a long round trip are gated out, and a persistent jump
+starts the filter anew. Three things differ: the first samples are averaged, so that the offset serves after one
+second; the round-trip gate follows the observed minimum of a slow serial link; and a sample counts the less,
+the longer its round trip is beyond that minimum, because the excess is one-sided delay of unknown side.
+"""
+
+import math
+from collections import deque
+
+RTT_GATE_S = 0.010  # as PX4
+RTT_GATE_FACTOR = 1.5  # times the observed minimum, for links slower than the gate
+RTT_WINDOW = 100  # round trips the minimum is taken over; long enough to outlast a burst of slow ones
+RTT_EXCESS_S = 0.002  # excess over the minimum that halves the gain
+GAIN_INITIAL = 0.05  # as PX4, for offset and skew
+GAIN_FINAL = 0.003
+GAIN_WINDOW = 500  # accepted samples over which the gains fall
+SYNC_SAMPLES = 10  # accepted samples before stamps are trusted: one second of the first requests
+JUMP_S = 0.100  # as PX4: a deviation no clock drift explains
+JUMP_SAMPLES = 4  # so many in a row start the filter anew
+BACKWARD_S = 0.1  # flight-controller time that goes back by more is a reboot
+SKEW_MAX = 5e-4  # 500 ppm, ten times a bad crystal
+TYPICAL_DELAY_S = 0.003  # one way, over serial at 921600 baud or loopback; used before synchronisation
+STAMP_AGE_MAX_S = 0.5  # a mapped stamp further in the past than this is a sign of a reboot, not of delay
+
+
+class TimeSync:
+    """Filter of the clock offset between companion and flight controller. Times in seconds."""
+
+    def __init__(self) -> None:
+        self.resets = -1
+        self.restarts = 0  # times the flight controller's clock went back
+        self.rejected = 0  # answers gated out or not ours
+        self.rtt_s = math.nan  # of the newest answer
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything learnt about this clock."""
+        self.resets += 1
+        self.offset_s = math.nan  # at `_offset_time_s`
+        self.skew = 0.0  # d(offset)/dt
+        self.samples = 0
+        self._offset_time_s = 0.0
+        self._jumps = 0
+        self._rtts: deque[float] = deque(maxlen=RTT_WINDOW)
+        self._pending: deque[int] = deque(maxlen=20)
+        self._fcu_s = -math.inf
+
+    @property
+    def synced(self) -> bool:
+        """True when the offset is good enough to stamp messages with."""
+        return self.samples >= SYNC_SAMPLES
+
+    @property
+    def settled(self) -> bool:
+        """True when the gains have fallen to a quarter of the way: requests may come less often."""
+        return self.samples >= GAIN_WINDOW // 4
+
+    def request(self, now_s: float) -> int:
+        """Begin a round trip; returns ts1 [ns] for the TIMESYNC message (tc1 = 0)."""
+        ts1_ns = max(1, round(now_s * 1e9))
+        self._pending.append(ts1_ns)
+        return ts1_ns
+
+    def answer(self, tc1_ns: int, ts1_ns: int, arrival_s: float) -> bool:
+        """Take an answer that arrived at `arrival_s`; returns whether it was used."""
+        if ts1_ns not in self._pending:  # somebody else's, or answered already
+            self.rejected += 1
+            return False
+        self._pending.remove(ts1_ns)
+        fcu_s = tc1_ns * 1e-9
+        if fcu_s < self._fcu_s - BACKWARD_S:
+            self.restarts += 1
+            self.reset()
+        self._fcu_s = fcu_s
+        rtt_s = arrival_s - ts1_ns * 1e-9
+        if not 0.0 <= rtt_s < 10.0:
+            self.rejected += 1
+            return False
+        self.rtt_s = rtt_s
+        self._rtts.append(rtt_s)
+        fastest_s = min(self._rtts)
+        if rtt_s > max(RTT_GATE_S, RTT_GATE_FACTOR * fastest_s):
+            self.rejected += 1
+            return False
+        return self._update(0.5 * (ts1_ns * 1e-9 + arrival_s) - fcu_s, arrival_s, rtt_s - fastest_s)
+
+    def _update(self, offset_s: float, now_s: float, excess_s: float) -> bool:
+        if self.samples == 0:
+            self.offset_s, self._offset_time_s, self.samples = offset_s, now_s, 1
+            return True
+        dt_s = max(0.0, now_s - self._offset_time_s)
+        predicted_s = self.offset_s + self.skew * dt_s
+        error_s = offset_s - predicted_s
+        if abs(error_s) > JUMP_S:
+            self._jumps += 1
+            if self._jumps < JUMP_SAMPLES:
+                self.rejected += 1
+                return False
+            self.reset()
+            self.offset_s, self._offset_time_s, self.samples = offset_s, now_s, 1
+            return True
+        self._jumps = 0
+        weight = 1.0 / (1.0 + (excess_s / RTT_EXCESS_S) ** 2)
+        gain = self._gain()
+        self.offset_s = predicted_s + weight * max(gain, 1.0 / (self.samples + 1)) * error_s
+        if self.synced and dt_s > 0:
+            # critically damped pair for small gains: skew gain = gain² / 4 per sample interval
+            self.skew += weight * 0.25 * gain * gain * error_s / dt_s
+            self.skew = min(SKEW_MAX, max(-SKEW_MAX, self.skew))
+        self._offset_time_s = now_s
+        self.samples += 1
+        return True
+
+    def _gain(self) -> float:
+        """Falls smoothly from the initial to the final gain as samples come in."""
+        progress = min(1.0, self.samples / GAIN_WINDOW)
+        smooth = progress * progress * (3.0 - 2.0 * progress)
+        return GAIN_INITIAL + smooth * (GAIN_FINAL - GAIN_INITIAL)
+
+    def offset_at(self, now_s: float) -> float:
+        """Companion time minus flight-controller boot time at `now_s` [s]; NaN before the first answer."""
+        return self.offset_s + self.skew * max(0.0, now_s - self._offset_time_s)
+
+    def stamp(self, fcu_s: float, arrival_s: float) -> tuple[float, bool]:
+        """Companion time [s] of flight-controller boot time `fcu_s`, and whether it may be trusted.
+
+        Before synchronisation, and when the two clocks plainly disagree (a reboot not yet noticed), the stamp is
+        the arrival less a typical delay and the answer False. A stamp is never after the arrival.
+        """
+        if self.synced:
+            stamp_s = fcu_s + self.offset_at(arrival_s)
+            if arrival_s - STAMP_AGE_MAX_S <= stamp_s <= arrival_s + STAMP_AGE_MAX_S:
+                return min(stamp_s, arrival_s), True
+        return arrival_s - TYPICAL_DELAY_S, False
