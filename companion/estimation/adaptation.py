@@ -1,0 +1,87 @@
+"""Covariance matching with bounded influence: measurement noise follows what the innovations say.
+
+Idea (Kalaitzakis & Vitzilaios 2023, section 2.2; Mohamed & Schwarz 1999): over the last N innovations
+R ≈ mean(ν νᵀ) - H P Hᵀ. Taken as it stands this R is a noisy full matrix, not always positive definite, and one
+outlier owns it for N samples. Here R is the nominal matrix with its axes stretched,
+
+    R = D^½ R_nominal D^½,   D = diag(s),   s_g = clip(mean over window and axes i of group g of r_i, 1, SCALE_MAX²)
+    r_i = (ν_i² - (H P Hᵀ)_ii) / (R_nominal)_ii
+
+with one s per group of axes (horizontal and vertical, tilt and heading, position and rotation of the marker).
+So R is positive definite by construction, never below nominal, and keeps the tracker's correlations.
+
+Bounded influence, in three steps:
+
+1. The gate comes first and uses the R from before the measurement.
+2. A rejected innovation is not ignored, or a real change of noise would lock the filter out. It enters scaled to
+   the gate's edge, and no sample r_i counts for more than gate x current scale. One outlier, however large, thus
+   raises s_g by at most gate / N of its value (33 % for three axes, N = 50, gate 0.999).
+3. The scale has a ceiling: SCALE_MAX standard deviations. A stream of outliers beyond
+   sqrt(gate (SCALE_MAX² R + H P Hᵀ)) stays rejected for ever as far as R is concerned; what H P Hᵀ adds while
+   nothing is accepted is honest uncertainty.
+
+A real change of noise by a factor k ≤ SCALE_MAX is followed: while most innovations are rejected the scale grows
+by up to the gate's share each window, until they pass and the mean is the true one. An empty part of the window
+counts as nominal.
+"""
+
+import numpy as np
+
+SCALE_MAX = 5.0  # ceiling of the adapted over the nominal standard deviation; blur and lens error stay below 3
+
+GROUPS = {
+    "position": (0, 0, 1),  # east and north, up
+    "velocity": (0, 0, 1),
+    "attitude": (0, 0, 1),  # roll and pitch, heading
+    "marker": (0, 0, 0, 1, 1, 1),  # position, rotation
+}
+
+
+class Window:
+    """The last N samples r of one sensor. Immutable, so that a snapshot of the filter costs nothing.
+
+    averaging: matrix that takes the mean over the axes of a group for each axis, divided by N, (m, m); size: N;
+    samples, total: the samples so far and their sum.
+    """
+
+    __slots__ = ("averaging", "samples", "size", "scale", "root", "total")
+
+    def __init__(self, averaging, size: int, samples: tuple, total) -> None:
+        self.averaging = averaging
+        self.size = size
+        self.samples = samples
+        self.total = total
+        mean = averaging @ (total + (size - len(samples)))  # samples that are not there yet count as nominal
+        self.scale = np.minimum(np.maximum(mean, 1.0), SCALE_MAX**2)
+        self.root = np.sqrt(self.scale)
+
+    def with_innovation(self, nu, HPHt_diag, R_nominal_diag, clip_factor: float, gate_limit: float) -> "Window":
+        """The window after one more innovation.
+
+        nu: residual (m,); HPHt_diag, R_nominal_diag: diagonals (m,); clip_factor: from `Gate.clip_factor`;
+        gate_limit: the gate's chi-square limit.
+        """
+        sample = (nu * nu * (clip_factor * clip_factor) - HPHt_diag) / R_nominal_diag
+        sample = np.minimum(sample, gate_limit * self.scale)
+        if not sample @ sample < float("inf"):
+            return self  # a residual that is not a number says nothing about the noise
+        samples, total = (*self.samples, sample), self.total + sample
+        if len(samples) > self.size:
+            samples, total = samples[1:], total - samples[0]
+        return Window(self.averaging, self.size, samples, total)
+
+    def noise(self, R_nominal):
+        """The adapted covariance D^½ R_nominal D^½, (m, m)."""
+        return R_nominal * (self.root[:, None] * self.root)
+
+    @property
+    def noise_scale(self) -> float:
+        """Adapted over nominal noise: mean over the axes of the ratios of standard deviations."""
+        return float(self.root.sum()) / len(self.root)
+
+
+def new_window(sensor: str, size: int) -> Window:
+    """An empty window of a sensor of `GROUPS`."""
+    groups = np.array(GROUPS[sensor])
+    same = groups[:, None] == groups
+    return Window(same / same.sum(axis=1, keepdims=True) / size, size, (), np.zeros(len(groups)))

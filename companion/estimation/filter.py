@@ -1,0 +1,277 @@
+"""The error-state Kalman filter: a belief, its prediction and its measurement updates. Plain maths, no transport.
+
+The equations are symbols in `acados_gen.eskf_model` and run here as compiled kernels; this module adds what is not
+a formula: which noise applies, whether a measurement is believed, what happens when it is not.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from acados_gen.eskf_layout import (
+    E_B,
+    E_PM,
+    E_THM,
+    ERROR_SIZE,
+    NAME,
+    PM,
+    QM,
+    SENSORS,
+    STATE_SIZE,
+    P,
+    Q,
+    V,
+    eskf_fingerprint,
+    kernel_name,
+)
+from companion.estimation.adaptation import Window, new_window
+from companion.estimation.gating import Gate
+from companion.estimation.inputs import Inputs
+from companion.frames import quat_multiply, rotation_matrix
+from companion.kernel import Kernel, require
+from companion.vehicle import Vehicle
+
+# Without a trustworthy command the model is "nothing changes"; what a pilot does is noise.
+COAST_VELOCITY_M_S_SQRT_S = 1.0  # a stick movement of 3 m/s² for 0.1 s
+COAST_ATTITUDE_RAD_SQRT_S = 0.5  # 0.07 rad between two attitudes at 50 Hz: 3.5 rad/s
+COAST_DISTURBANCE_TIME_S = 10.0  # in which an unobserved disturbance is forgotten
+
+# A new level of the GNSS: position innovations rejected for this long that agree with each other.
+LEVEL_TIME_S = 2.0
+LEVEL_COUNT = 10
+
+
+class Streak(NamedTuple):
+    """Rejections of one sensor since its last acceptance that agree with each other (position) or just follow."""
+
+    start_s: float
+    count: int
+    mean: np.ndarray  # of the residuals, (m,)
+
+
+@dataclass(slots=True)
+class Belief:
+    """Everything the filter knows at one time; a copy is a snapshot to rewind to."""
+
+    time_s: float
+    x: np.ndarray  # (23,)
+    P: np.ndarray  # (21, 21), Fortran order
+    windows: dict[str, Window]
+    streaks: dict[str, Streak]
+    accepted_s: dict[str, float]  # time of the last accepted measurement of each sensor
+    marker_known: bool = False
+
+    def copy(self) -> "Belief":
+        return Belief(
+            self.time_s,
+            self.x.copy(),
+            self.P.copy(order="F"),
+            self.windows.copy(),
+            self.streaks.copy(),
+            self.accepted_s.copy(),
+            self.marker_known,
+        )
+
+
+class Update(NamedTuple):
+    """Outcome of one measurement."""
+
+    nis: float
+    size: int
+    accepted: bool
+    noise_scale: float
+    residual: np.ndarray
+
+
+def initial_variances(vehicle: Vehicle) -> np.ndarray:
+    """Diagonal of the covariance at the start, (21,)."""
+    s = vehicle.estimator.initial
+    std = (s.position_m, s.velocity_m_s, s.attitude_rad, s.disturbance_m_s2)
+    std += (s.gnss_bias_m, s.marker_position_m, s.marker_attitude_rad)
+    return np.repeat(np.square(std), 3)
+
+
+def process_variances(vehicle: Vehicle, coast: bool) -> np.ndarray:
+    """Process noise per second, (21,); the position has none of its own, it is the integral of the velocity."""
+    s = vehicle.estimator.process
+    std = [0.0, s.velocity_m_s_sqrt_s, s.attitude_rad_sqrt_s, s.disturbance_m_s2_sqrt_s]
+    if coast:
+        std[1] = max(std[1], COAST_VELOCITY_M_S_SQRT_S)
+        std[2] = max(std[2], COAST_ATTITUDE_RAD_SQRT_S)
+        # keeps the variance of the forgetting disturbance at its initial value: σ² = noise / (2 decay)
+        std[3] = vehicle.estimator.initial.disturbance_m_s2 * (2 / COAST_DISTURBANCE_TIME_S) ** 0.5
+    std += [s.gnss_bias_m_sqrt_s, s.marker_position_m_sqrt_s, s.marker_attitude_rad_sqrt_s]
+    return np.repeat(np.square(std), 3)
+
+
+class Eskf:
+    """The filter of one vehicle; works on a `Belief` that the caller owns.
+
+    adapt: False keeps the measurement noise at its nominal value. Raises `companion.kernel.ArtifactMissing` when
+    the kernels are not built.
+    """
+
+    def __init__(self, vehicle: Vehicle, adapt: bool = True) -> None:
+        library = require(NAME, eskf_fingerprint())
+        self._predict = Kernel(library, kernel_name("predict"))
+        self._coast = Kernel(library, kernel_name("predict_coast"))
+        self._relative = Kernel(library, kernel_name("relative"))
+        self._updates = {sensor: Kernel(library, kernel_name(f"update_{sensor}")) for sensor in SENSORS}
+
+        settings = vehicle.estimator
+        self._settings = {sensor: getattr(settings, sensor) for sensor in SENSORS}
+        self.gates = {s: Gate(self._settings[s].gate_probability, size) for s, size in SENSORS.items()}
+        self.nominal = {s: self._settings[s].std ** 2 * np.eye(SENSORS[s]) for s in SENSORS if s != "marker"}
+        self._marker_factor = settings.marker.std**2
+        self._initial = initial_variances(vehicle)
+        self._adapt = adapt
+        self._predict.inputs[4][:] = process_variances(vehicle, coast=False)
+        self._coast.inputs[2][:] = 1 / COAST_DISTURBANCE_TIME_S
+        self._coast.inputs[3][:] = process_variances(vehicle, coast=True)
+
+        self.p_BC = np.array(vehicle.camera.p_BC)
+        self.q_BC = np.array(vehicle.camera.q_BC) / np.linalg.norm(vehicle.camera.q_BC)
+        self._updates["marker"].inputs[4][:] = self.p_BC
+        self._updates["marker"].inputs[5][:] = self.q_BC
+
+    def start(self, time_s: float, p_W, v_W, q_WB) -> Belief:
+        """A belief that trusts the flight controller: bias and disturbance zero, all with their initial std."""
+        x = np.zeros(STATE_SIZE)
+        x[P], x[V], x[Q] = p_W, v_W, q_WB
+        x[QM] = (1.0, 0.0, 0.0, 0.0)
+        windows = {sensor: new_window(sensor, self._settings[sensor].window) for sensor in SENSORS}
+        return Belief(time_s, x, np.asfortranarray(np.diag(self._initial)), windows, {}, {})
+
+    # --- prediction
+
+    def advance(self, belief: Belief, time_s: float, inputs: Inputs) -> None:
+        """Predict the belief to time_s (not before its own time)."""
+        for dt, command in inputs.segments(belief.time_s, time_s):
+            if command is None:
+                self.coast(belief, dt)
+            else:
+                self.predict(belief, command.control, command.parameters, dt)
+        belief.time_s = max(belief.time_s, time_s)
+
+    def predict(self, belief: Belief, control, parameters, dt: float) -> None:
+        """Move state and covariance by dt [s] under a command; does not touch the belief's time."""
+        kernel = self._predict
+        x, P_, u, k, _, step = kernel.inputs
+        x[:] = belief.x
+        P_[:] = belief.P
+        u[:] = control
+        k[:] = parameters
+        step[0] = dt
+        belief.x[:], belief.P[:] = kernel()
+
+    def coast(self, belief: Belief, dt: float) -> None:
+        """Move state and covariance by dt [s] without a command; does not touch the belief's time."""
+        kernel = self._coast
+        kernel.inputs[0][:] = belief.x
+        kernel.inputs[1][:] = belief.P
+        kernel.inputs[4][0] = dt
+        belief.x[:], belief.P[:] = kernel()
+
+    # --- measurements
+
+    def measure(self, belief: Belief, sensor: str, y) -> Update:
+        """Position [m], velocity [m/s] or attitude (unit quaternion) of the flight controller at the belief's time.
+
+        A position that stays at a new level is taken into the bias: after LEVEL_TIME_S of rejected innovations
+        that agree with each other, the bias' covariance is inflated by the square of the level, so the update puts
+        the jump there. p and p_M keep their covariance, and with it the position relative to the bundle.
+        """
+        kernel = self._updates[sensor]
+        kernel.inputs[2][:] = y
+        nominal = self.nominal[sensor]
+        update = self._apply(belief, sensor, nominal)
+        if sensor == "position" and not update.accepted and self._is_new_level(belief):
+            diagonal = np.arange(*E_B.indices(ERROR_SIZE))
+            belief.P[diagonal, diagonal] += belief.streaks[sensor].mean ** 2 + nominal.diagonal()
+            del belief.streaks[sensor]
+            update = self._apply(belief, sensor, nominal)
+        return update
+
+    def measure_marker(self, belief: Belief, p_CM, q_CM, covariance) -> Update:
+        """Pose of the bundle in the camera frame; covariance (6, 6) in the tracker's convention.
+
+        The first one places the bundle: nominal pose from the observation, large prior covariance, then a normal
+        update, so that the bundle's errors are correlated with the aircraft's as they should be.
+        """
+        if not belief.marker_known:
+            self._place_marker(belief, p_CM, q_CM)
+        kernel = self._updates["marker"]
+        kernel.inputs[2][:] = p_CM
+        kernel.inputs[3][:] = q_CM
+        return self._apply(belief, "marker", self._marker_factor * covariance)
+
+    def forget_marker(self, belief: Belief) -> None:
+        """The next observation places the bundle anew."""
+        belief.marker_known = False
+        belief.streaks.pop("marker", None)
+        belief.windows["marker"] = new_window("marker", self._settings["marker"].window)
+
+    def expected_rotation(self, belief: Belief) -> np.ndarray:
+        """q_BM that the belief expects, (4,)."""
+        w, x, y, z = belief.x[Q]
+        return quat_multiply((w, -x, -y, -z), belief.x[QM])
+
+    def relative(self, belief: Belief) -> tuple[np.ndarray, np.ndarray]:
+        """Position in the bundle's frame [m], (3,), and its covariance, (3, 3)."""
+        self._relative.inputs[0][:] = belief.x
+        self._relative.inputs[1][:] = belief.P
+        position, covariance = self._relative()
+        return position.copy(), covariance.copy()
+
+    def _place_marker(self, belief: Belief, p_CM, q_CM) -> None:
+        x = belief.x
+        p_BM = self.p_BC + rotation_matrix(self.q_BC) @ p_CM
+        x[PM] = x[P] + rotation_matrix(x[Q]) @ p_BM
+        q_WM = quat_multiply(x[Q], quat_multiply(self.q_BC, q_CM))
+        x[QM] = q_WM / np.linalg.norm(q_WM)
+        for block in (E_PM, E_THM):
+            belief.P[block, :] = 0.0
+            belief.P[:, block] = 0.0
+            diagonal = np.arange(*block.indices(ERROR_SIZE))
+            belief.P[diagonal, diagonal] = self._initial[block]
+        belief.marker_known = True
+
+    def _apply(self, belief: Belief, sensor: str, nominal) -> Update:
+        window, gate = belief.windows[sensor], self.gates[sensor]
+        R = window.noise(nominal) if self._adapt else nominal
+        kernel = self._updates[sensor]
+        kernel.inputs[0][:] = belief.x
+        kernel.inputs[1][:] = belief.P
+        kernel.inputs[-1][:] = R
+        nu, S, nis_, x, P_ = kernel()
+        nis = float(nis_[0])
+        accepted = gate.accepts(nis)
+        if self._adapt:
+            HPHt = S.diagonal() - R.diagonal()
+            clip = gate.clip_factor(nis)
+            belief.windows[sensor] = window.with_innovation(nu, HPHt, nominal.diagonal(), clip, gate.limit)
+        if accepted:
+            belief.x[:], belief.P[:] = x, P_
+            belief.accepted_s[sensor] = belief.time_s
+            belief.streaks.pop(sensor, None)
+        else:
+            belief.streaks[sensor] = self._continued(belief, sensor, nu, R, gate)
+        return Update(nis, len(nu), accepted, window.noise_scale, nu.copy())
+
+    def _continued(self, belief: Belief, sensor: str, nu, R, gate: Gate) -> Streak:
+        streak = belief.streaks.get(sensor)
+        if streak is None:
+            return Streak(belief.time_s, 1, nu.copy())
+        if sensor == "position":
+            # Agreement is judged with nominal noise: an adapted one would call scattered outliers a level.
+            apart = nu - streak.mean
+            if apart @ apart > gate.limit * 2 * self.nominal[sensor][0, 0]:
+                return Streak(belief.time_s, 1, nu.copy())
+        count = streak.count + 1
+        return Streak(streak.start_s, count, streak.mean + (nu - streak.mean) / count)
+
+    @staticmethod
+    def _is_new_level(belief: Belief) -> bool:
+        streak = belief.streaks["position"]
+        return streak.count >= LEVEL_COUNT and belief.time_s - streak.start_s >= LEVEL_TIME_S

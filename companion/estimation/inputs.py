@@ -1,0 +1,110 @@
+"""What acted on the aircraft when: the setpoints really sent, as a piecewise-constant input.
+
+A setpoint acts from `actuation_s` after it was sent until the next one acts, at the longest for COMMAND_MAX_AGE_S.
+It counts only while the flight controller says OFFBOARD; else, or without a setpoint, there is no input that may
+be trusted (None: the filter coasts).
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from companion.messages import TOPICS
+
+COMMAND_MAX_AGE_S = 0.5  # PX4 itself gives up a silent offboard stream after about this time
+MODE_MAX_AGE_S = TOPICS["fcu_status"].max_age_s
+STEP_MAX_S = 0.02  # longest step of the integration; a seventh of the attitude time constant
+SHORTEST_S = 1e-9  # below this an interval is rounding
+
+
+class Command(NamedTuple):
+    """An input of the flight model."""
+
+    control: np.ndarray  # thrust 0..1, roll [rad], pitch [rad], yaw rate [rad/s]
+    parameters: np.ndarray  # of the flight model, at the battery voltage of that moment
+
+
+class _Mode:
+    """A time in which the mode was seen not to change."""
+
+    __slots__ = ("start_s", "seen_s", "offboard")
+
+    def __init__(self, stamp_s: float, offboard: bool) -> None:
+        self.start_s = self.seen_s = stamp_s
+        self.offboard = offboard
+
+
+class Inputs:
+    """The inputs of the last seconds.
+
+    actuation_s: from a setpoint leaving to the force it makes, beyond the attitude lag of the model;
+    keep_s: how long inputs are kept.
+    """
+
+    def __init__(self, actuation_s: float, keep_s: float) -> None:
+        self._actuation_s = actuation_s
+        self._keep_s = keep_s + COMMAND_MAX_AGE_S + MODE_MAX_AGE_S
+        self._times: list[float] = []  # when each command starts to act, ascending
+        self._commands: list[Command] = []
+        self._modes: list[_Mode] = []
+
+    def add_setpoint(self, sent_s: float, command: Command) -> float:
+        """Take a setpoint; returns the time from which on the past is another one."""
+        acts_s = sent_s + self._actuation_s
+        at = bisect_right(self._times, acts_s)
+        self._times.insert(at, acts_s)
+        self._commands.insert(at, command)
+        return acts_s
+
+    def set_mode(self, stamp_s: float, offboard: bool) -> float | None:
+        """Take the mode seen at stamp_s; returns the time from which on the past is another one, or None."""
+        last = self._modes[-1] if self._modes else None
+        if last and stamp_s < last.seen_s:
+            return None  # overtaken by a later one
+        if last and last.offboard == offboard and stamp_s - last.seen_s <= MODE_MAX_AGE_S:
+            last.seen_s = stamp_s
+            return None
+        self._modes.append(_Mode(stamp_s, offboard))
+        return stamp_s
+
+    def forget(self, now_s: float) -> None:
+        """Drop what no re-run can need any more."""
+        oldest_s = now_s - self._keep_s
+        drop = max(0, bisect_right(self._times, oldest_s) - 1)
+        if drop:
+            del self._times[:drop], self._commands[:drop]
+        while len(self._modes) > 1 and self._modes[1].start_s < oldest_s:
+            del self._modes[0]
+
+    def segments(self, start_s: float, end_s: float) -> Iterator[tuple[float, Command | None]]:
+        """Steps (dt, command or None) that fill the interval, none longer than STEP_MAX_S."""
+        t = start_s
+        while end_s - t > SHORTEST_S:
+            command, until = self._command(t)
+            offboard, mode_until = self._offboard(t)
+            until = min(until, mode_until, end_s)
+            duration = until - t
+            if duration > SHORTEST_S:
+                count = max(1, int(np.ceil(duration / STEP_MAX_S - 1e-6)))
+                for _ in range(count):
+                    yield duration / count, command if offboard else None
+            t = until if until > t else t + SHORTEST_S
+
+    def _command(self, t: float) -> tuple[Command | None, float]:
+        i = bisect_right(self._times, t) - 1
+        until = self._times[i + 1] if i + 1 < len(self._times) else float("inf")
+        if i < 0:
+            return None, until
+        expires = self._times[i] - self._actuation_s + COMMAND_MAX_AGE_S
+        return (self._commands[i], min(until, expires)) if t < expires else (None, until)
+
+    def _offboard(self, t: float) -> tuple[bool, float]:
+        until = float("inf")
+        for mode in reversed(self._modes):
+            if mode.start_s <= t:
+                trusted = mode.seen_s + MODE_MAX_AGE_S
+                return (mode.offboard, min(until, trusted)) if t < trusted else (False, until)
+            until = mode.start_s
+        return False, until
