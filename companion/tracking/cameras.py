@@ -1,0 +1,319 @@
+"""Camera sources for the camera process: a V4L2 device, a folder of images, a video file.
+
+The one module of this room that is not pure: it reads the clock, blocks and starts a thread. A source is opened
+once (`open_source` raises `ConfigError` with one line for the user) and then never raises: what goes wrong in
+flight is counted and kept in `last_error`. A device that stops delivering is opened again.
+
+The stamp of an image is the middle of its exposure: its arrival minus latency.camera_s of the vehicle file.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import cv2
+import numpy as np
+
+from companion.clock import monotonic_s
+from companion.config import ConfigError
+from companion.messages import Image
+from companion.vehicle import Vehicle
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".pgm", ".bmp", ".tif", ".tiff")
+READ_TIMEOUT_S = 0.5  # `read` gives up waiting for a device's image after this
+SILENCE_S = 2.0  # a device that delivers nothing for this long is opened again
+REOPEN_PAUSE_S = 1.0
+FIRST_IMAGE_S = 5.0  # some cameras need seconds for their first image
+RATE_TOLERANCE = 0.1  # of the wanted rate
+FORMATS = (None, "GREY", "YUYV", "MJPG")  # tried in turn until size and rate fit; None: the device's own choice
+
+log = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """Where images come from."""
+
+    finished: bool  # there will be no more images
+    errors: int
+    last_error: str
+
+    def read(self) -> Image | None:
+        """The next image; None when there is none yet. Waits for it, never raises."""
+
+    def close(self) -> None:
+        """Free the device."""
+
+
+def open_source(spec: str | None, vehicle: Vehicle, exposure: float | None = None) -> Source:
+    """Open what `spec` names: "0", "/dev/video0", a folder of images, a video file; None: camera.device.
+
+    exposure: the device's own unit (100 µs for most V4L2 cameras), None: automatic; for devices only.
+    Raises `ConfigError` when it is absent, empty, or its images have not the size of the vehicle file.
+    """
+    camera, spec = vehicle.camera, spec or vehicle.camera.device
+    latency_s = vehicle.latency.camera_s
+    if spec.isdigit() or spec.startswith("/dev/"):
+        path = f"/dev/video{spec}" if spec.isdigit() else spec
+        if not Path(path).exists():
+            raise ConfigError(f"camera {path}: no such device")
+        shape = (camera.width_px, camera.height_px, camera.rate_hz)
+        return DeviceSource(lambda: _open_device(path, *shape, exposure), path, latency_s)
+    size = camera.width_px, camera.height_px
+    if Path(spec).is_dir():
+        return FolderSource(Path(spec), *size, camera.rate_hz, latency_s)
+    if Path(spec).is_file():
+        return VideoSource(Path(spec), *size, camera.rate_hz, latency_s)
+    raise ConfigError(f"camera {spec}: no such device, folder or video file")
+
+
+class FolderSource:
+    """Images of a folder in the order of their names, at the camera's rate."""
+
+    def __init__(self, folder: Path, width_px: int, height_px: int, rate_hz: float, latency_s: float) -> None:
+        self._paths = sorted((p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES), key=_natural)
+        if not self._paths:
+            raise ConfigError(f"camera {folder}: the folder holds no images ({' '.join(SUFFIXES)})")
+        self._size, self._latency_s = (width_px, height_px), latency_s
+        self._pace = _Pace(rate_hz)
+        self._next = 0
+        self.finished, self.errors, self.last_error = False, 0, ""
+        first = cv2.imread(str(self._paths[0]), cv2.IMREAD_GRAYSCALE)
+        if first is None:
+            raise ConfigError(f"camera {self._paths[0]}: not an image")
+        _check_size(str(self._paths[0]), first, self._size)
+
+    def read(self) -> Image | None:
+        """The next image when its time has come; an unreadable one is counted and skipped."""
+        if self._next >= len(self._paths):
+            self.finished = True
+            return None
+        path, self._next = self._paths[self._next], self._next + 1
+        gray = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
+        arrival_s = self._pace.wait()
+        if gray is None or gray.shape[::-1] != self._size:
+            self.errors += 1
+            self.last_error = f"camera {path}: not an image of {self._size[0]} x {self._size[1]} px"
+            return None
+        return _image(gray, arrival_s - self._latency_s)
+
+    def close(self) -> None:
+        self.finished = True
+
+
+class VideoSource:
+    """Frames of a video file at the camera's rate."""
+
+    def __init__(self, path: Path, width_px: int, height_px: int, rate_hz: float, latency_s: float) -> None:
+        self._capture = cv2.VideoCapture(str(path))
+        ok, frame = self._capture.read()
+        if not ok:
+            raise ConfigError(f"camera {path}: not a video that can be read")
+        self._waiting: np.ndarray | None = frame
+        self._path, self._size, self._latency_s = path, (width_px, height_px), latency_s
+        self._pace = _Pace(rate_hz)
+        self.finished, self.errors, self.last_error = False, 0, ""
+        _check_size(str(path), frame, self._size)
+
+    def read(self) -> Image | None:
+        """The next frame when its time has come."""
+        frame, self._waiting = self._waiting, None
+        if frame is None and not self.finished:
+            try:
+                ok, frame = self._capture.read()
+            except cv2.error as error:
+                self.errors, self.last_error = self.errors + 1, f"camera {self._path}: {error}"
+                ok = False
+            self.finished = not ok
+        if self.finished or frame is None:
+            return None
+        arrival_s = self._pace.wait()
+        if frame.shape[1::-1] != self._size:
+            self.errors, self.last_error = self.errors + 1, f"camera {self._path}: the frame size changed"
+            return None
+        return _image(_gray(frame), arrival_s - self._latency_s)
+
+    def close(self) -> None:
+        self.finished = True
+        self._capture.release()
+
+
+class DeviceSource:
+    """A camera device, read by a thread that keeps the newest image only and opens a silent device again.
+
+    opener: opens the device and raises `ConfigError` when that fails; the first time the error goes to the user,
+    later it is counted, and tried again.
+    """
+
+    def __init__(self, opener: Callable[[], cv2.VideoCapture], name: str, latency_s: float) -> None:
+        self._opener, self._name, self._latency_s = opener, name, latency_s
+        self.finished, self.errors, self.last_error, self.reopened = False, 0, "", 0
+        self._newest: tuple[np.ndarray, float] | None = None
+        self._fresh = threading.Condition()
+        self._last_arrival_s = monotonic_s()
+        self._start(opener())
+
+    def read(self) -> Image | None:
+        """The newest image that was not read yet; None after READ_TIMEOUT_S without one."""
+        with self._fresh:
+            if self._newest is None:
+                self._fresh.wait(READ_TIMEOUT_S)
+            newest, self._newest = self._newest, None
+        if newest is None:
+            # the driver may hang inside its read: then a new thread takes over, the old one ends when it wakes
+            if not self.finished and monotonic_s() - self._last_arrival_s > SILENCE_S:
+                self._reopen(f"no image for {SILENCE_S:g} s")
+            return None
+        frame, arrival_s = newest
+        return _image(_gray(frame), arrival_s - self._latency_s)
+
+    def close(self) -> None:
+        self.finished = True
+        self._stop.set()
+        self._thread.join(READ_TIMEOUT_S)
+
+    def _start(self, capture: cv2.VideoCapture | None) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(
+            target=self._grab, args=(capture, self._stop), name=f"camera {self._name}", daemon=True
+        )
+        self._thread.start()
+
+    def _reopen(self, why: str) -> None:
+        self._report(why)
+        self._stop.set()
+        self._last_arrival_s = monotonic_s()
+        self._start(None)
+
+    def _report(self, why: str) -> None:
+        self.errors += 1
+        self.last_error = f"camera {self._name}: {why}"
+        log.warning("%s", self.last_error)
+
+    def _grab(self, capture: cv2.VideoCapture | None, stop: threading.Event) -> None:
+        size = None
+        while not stop.is_set():
+            try:
+                if capture is None:
+                    capture = self._opener()
+                    self.reopened += 1
+                ok, frame = capture.read()
+                arrival_s = monotonic_s()
+                if ok and (size is None or frame.shape == size):
+                    size = frame.shape
+                    if stop.is_set():
+                        break
+                    with self._fresh:
+                        self._newest, self._last_arrival_s = (frame, arrival_s), arrival_s
+                        self._fresh.notify()
+                    continue
+                why = "the image size changed" if ok else "stopped delivering"
+            except Exception as error:  # whatever a driver does, the camera process lives on
+                why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            if not stop.is_set():
+                self._report(why.removeprefix(f"camera {self._name}: "))
+                self._last_arrival_s = monotonic_s()
+            _release(capture)
+            capture, size = None, None
+            stop.wait(REOPEN_PAUSE_S)
+        _release(capture)
+
+
+class _Pace:
+    """Waits for the next of equally spaced times, without making up for lost ones."""
+
+    def __init__(self, rate_hz: float) -> None:
+        self._period_s = 1.0 / rate_hz
+        self._next_s: float | None = None
+
+    def wait(self) -> float:
+        """Returns the time now [s]."""
+        now_s = monotonic_s()
+        if self._next_s is not None and self._next_s > now_s:
+            time.sleep(self._next_s - now_s)
+            now_s = monotonic_s()
+        due_s = now_s if self._next_s is None else self._next_s
+        self._next_s = max(due_s, now_s - self._period_s) + self._period_s
+        return now_s
+
+
+def _open_device(path: str, width_px: int, height_px: int, rate_hz: float, exposure: float | None) -> cv2.VideoCapture:
+    """Open and set a V4L2 device; the first of FORMATS that reaches size and rate is taken."""
+    got = "nothing"
+    for form in FORMATS:
+        capture = cv2.VideoCapture(path, cv2.CAP_V4L2)
+        if not capture.isOpened():
+            raise ConfigError(f"camera {path}: cannot be opened (in use, no permission, or not a camera)")
+        if form is not None:
+            capture.set(cv2.CAP_PROP_FOURCC, cv2.VideoWriter.fourcc(*form))
+        capture.set(cv2.CAP_PROP_FRAME_WIDTH, width_px)
+        capture.set(cv2.CAP_PROP_FRAME_HEIGHT, height_px)
+        capture.set(cv2.CAP_PROP_FPS, rate_hz)
+        capture.set(cv2.CAP_PROP_BUFFERSIZE, 1)  # an old image is worth less than none
+        if exposure is not None:
+            capture.set(cv2.CAP_PROP_AUTO_EXPOSURE, 1)  # V4L2: manual
+            capture.set(cv2.CAP_PROP_EXPOSURE, exposure)
+        frame = _first_frame(capture)
+        real_hz = capture.get(cv2.CAP_PROP_FPS)
+        if frame is not None:
+            got = f"{frame.shape[1]} x {frame.shape[0]} px at {real_hz:g} Hz"
+            rate_fits = real_hz <= 0 or abs(real_hz - rate_hz) <= RATE_TOLERANCE * rate_hz
+            if frame.shape[1::-1] == (width_px, height_px) and rate_fits:
+                return capture
+        capture.release()
+    raise ConfigError(
+        f"camera {path}: delivers {got}, the vehicle file says {width_px} x {height_px} px at {rate_hz:g} Hz"
+    )
+
+
+def _first_frame(capture: cv2.VideoCapture) -> np.ndarray | None:
+    until_s = monotonic_s() + FIRST_IMAGE_S
+    while monotonic_s() < until_s:
+        ok, frame = capture.read()
+        if ok:
+            return frame
+        time.sleep(0.05)
+    return None
+
+
+def _release(capture: cv2.VideoCapture | None) -> None:
+    if capture is not None:
+        try:
+            capture.release()
+        except Exception as error:
+            log.warning("camera: cannot be released: %s", error)
+
+
+def _check_size(name: str, frame: np.ndarray, size: tuple[int, int]) -> None:
+    h, w = frame.shape[:2]
+    if (w, h) != size:
+        raise ConfigError(f"camera {name}: {w} x {h} px, the vehicle file says {size[0]} x {size[1]} px")
+
+
+def _gray(frame: np.ndarray) -> np.ndarray:
+    if frame.ndim == 2:
+        return frame
+    if frame.shape[2] == 1:
+        return frame[:, :, 0]
+    return cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)
+
+
+def _image(gray: np.ndarray, stamp_s: float) -> Image:
+    height, width = gray.shape
+    return Image(stamp_s=stamp_s, width=width, height=height, data=np.ascontiguousarray(gray).tobytes())
+
+
+def _natural(path: Path) -> list:
+    """Sorts 2.jpg before 10.jpg."""
+    parts, number = [], ""
+    for c in path.name + "\0":
+        if c.isdigit():
+            number += c
+            continue
+        if number:
+            parts.append((0, int(number), ""))
+            number = ""
+        parts.append((1, 0, c))
+    return parts
