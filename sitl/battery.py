@@ -21,7 +21,7 @@ class BatteryConfig(Section):
 
     cells: integer(1, 14)
     capacity_ah: number(0.1, 200.0, "Ah")
-    internal_resistance_ohm: number(0.0, 0.5, "ohm, whole pack")
+    internal_resistance_ohm: number(1e-4, 0.5, "ohm, whole pack")
     polarisation_resistance_ohm: number(0.0, 0.5, "ohm, whole pack")
     polarisation_time_s: number(0.1, 1000.0, "s")
     reference_voltage_v: number(3.0, 60.0, "V, terminal voltage at which the rotors reach their thrust_max_n")
@@ -55,11 +55,11 @@ class Battery:
     def step(self, rotor_power_w: float, step_s: float) -> float:
         """Deliver rotor and avionics power for a while; returns the terminal voltage [V].
 
-        A load beyond what the pack can deliver leaves it at half its source voltage (maximum power transfer).
+        Of a load beyond what the pack can deliver it delivers what it can, at half its source voltage.
         """
         c = self._config
-        power_w = rotor_power_w + c.avionics_power_w
         source_v = self.open_circuit_v - self._polarisation_v
+        power_w = min(rotor_power_w + c.avionics_power_w, source_v**2 / (4 * c.internal_resistance_ohm))
         self.voltage_v = 0.5 * (source_v + math.sqrt(max(source_v**2 - 4 * c.internal_resistance_ohm * power_w, 0.0)))
         self.current_a = power_w / self.voltage_v
         keep = math.exp(-step_s / c.polarisation_time_s)

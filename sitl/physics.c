@@ -79,7 +79,8 @@ enum { P = 0, V = 3, Q = 6, W = 10, STATES = 13 };
 int64_t parameters_size(void) { return sizeof(parameters_t); }
 int64_t state_size(void) { return sizeof(state_t); }
 
-static double clip(double x, double low, double high) { return x < low ? low : (x > high ? high : x); }
+/* The fraction x in [0, 1]; a command that is not a number counts as 0. */
+static double clip(double x) { return x > 0 ? (x < 1 ? x : 1) : 0; }
 
 static void cross(const double *a, const double *b, double *out)
 {
@@ -221,7 +222,7 @@ static void spin_rotors(const parameters_t *c, state_t *s)
     memcpy(s->ring[s->ring_head], s->command, sizeof s->command);
     s->ring_head = (s->ring_head + 1) % length; /* now the oldest entry, written delay_steps ago */
     for (int k = 0; k < ROTORS; k++) {
-        const double u = clip(s->ring[s->ring_head][k], 0, 1), a = c->quadratic_fraction;
+        const double u = clip(s->ring[s->ring_head][k]), a = c->quadratic_fraction;
         const double goal = c->speed_max_rad_s * sqrt(a * u * u + (1 - a) * u) * s->speed_scale;
         const double old = s->rotor_speed_rad_s[k];
         const double now = goal + (old - goal) * (goal > old ? c->rise_decay : c->fall_decay);

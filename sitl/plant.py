@@ -152,7 +152,7 @@ class Plant:
         self._advance(*self._addresses, 0)
 
     def step(self, motor_commands, steps: int, wind_W=(0.0, 0.0, 0.0), force_W=(0.0, 0.0, 0.0)) -> None:
-        """Advance by `steps` milliseconds.
+        """Advance by `steps` milliseconds; 0 only measures anew, after the state was set or the wind changed.
 
         motor_commands: six numbers 0..1 (clipped) in PX4's order; wind_W: velocity of the air [m/s];
         force_W: extra force at the centre of mass [N].
@@ -160,6 +160,8 @@ class Plant:
         self._command[:] = motor_commands
         self._wind_W[:] = wind_W
         self._force_W[:] = force_W
+        if steps <= 0:
+            self._advance(*self._addresses, 0)
         while steps > 0:
             chunk = min(steps, BATTERY_STEPS - self.steps % BATTERY_STEPS)
             self._advance(*self._addresses, chunk)

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from companion.config import Section, number
+from companion.config import ConfigError, Section, number
 
 Speed = number(-60.0, 60.0, "m/s, the air moves towards +x (east), +y (north), +z (up)")
 Std = number(0.0, 30.0, "m/s")
@@ -94,7 +94,7 @@ class NormalNoise:
 
 
 class OrnsteinUhlenbeck:
-    """Independent processes of standard deviation std and correlation time time_s, started in their stationary state."""
+    """Independent processes with standard deviations std and correlation times time_s, stationary from the start."""
 
     def __init__(self, std, time_s, noise: NormalNoise) -> None:
         self._std = [float(s) for s in std]
@@ -126,6 +126,8 @@ class Wind:
     """
 
     def __init__(self, config: WindConfig, seed: int) -> None:
+        """Raises `ConfigError` when a jet has no direction or something ends before it starts."""
+        _check(config)
         self._config = config
         noise = NormalNoise(np.random.default_rng(seed))
         self._gust = OrnsteinUhlenbeck(config.gust_std_m_s, config.gust_time_s, noise)
@@ -175,7 +177,7 @@ class _JetFlow:
 
     def __init__(self, config: Jet, noise: NormalNoise) -> None:
         self._config = config
-        length = math.hypot(*config.direction) or 1.0
+        length = math.hypot(*config.direction)
         self.direction = tuple(d / length for d in config.direction)
         self.turbulence = OrnsteinUhlenbeck((config.turbulence,), (config.turbulence_time_s,), noise)
 
@@ -203,3 +205,13 @@ def _weight(step: WindStep | ForceStep, t_s: float) -> float:
     if not step.ramp_s:
         return 1.0
     return min((t_s - step.start_s) / step.ramp_s, 1.0, 1.0 - (t_s - step.end_s) / step.ramp_s)
+
+
+def _check(config: WindConfig) -> None:
+    for table in ("steps", "force_steps", "jets"):
+        for i, row in enumerate(getattr(config, table)):
+            if row.end_s < row.start_s:
+                raise ConfigError(f"wind.{table}[{i}].end_s = {row.end_s:g}: is before start_s = {row.start_s:g} s")
+    for i, jet in enumerate(config.jets):
+        if math.hypot(*jet.direction) < 1e-6:
+            raise ConfigError(f"wind.jets[{i}].direction: has no length")

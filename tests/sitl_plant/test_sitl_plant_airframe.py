@@ -1,0 +1,107 @@
+"""Airframe files are strict, and the battery behaves like one."""
+
+import msgspec
+import pytest
+
+from companion.config import ConfigError
+from sitl.airframe import FOLDER, load_airframe
+from sitl.battery import Battery
+
+replace = msgspec.structs.replace
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda p: p.stem)
+def test_every_airframe_file_loads_by_name_and_by_path(path):
+    assert load_airframe(path.stem) == load_airframe(str(path))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("mass_kg = 1.8", "", ("mass_kg", "missing key")),
+        ("mass_kg = 1.8", "mass_kg = -1.0", ("mass_kg = -1", "0.1 to 100 kg")),
+        ("mass_kg = 1.8", "mass_kg = nan", ("mass_kg", "finite")),
+        ("mass_kg = 1.8", 'mass_kg = "heavy"', ("mass_kg", "kg")),
+        ("thrust_max_n = 9.164", "thrust_max = 9.164", ("rotor.thrust_max", "unknown key")),
+        ("command_delay_s = 0.005", "command_delay_s = 0.3", ("command_delay_s = 0.3", "0.2 s")),
+        ("cells = 4", "cells = 0", ("battery.cells = 0",)),
+        ("[3.30, 3.61, ", "[3.30, ", ("battery.open_circuit_v",)),
+        ("[ground]", "[gruond]", ("gruond", "unknown key")),
+    ],
+)
+def test_a_bad_key_stops_the_start_with_its_name(tmp_path, old, new, expected):
+    source = (FOLDER / "f550.toml").read_text(encoding="utf-8")
+    assert old in source
+    path = tmp_path / "bad.toml"
+    path.write_text(source.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(ConfigError) as error:
+        load_airframe(str(path))
+    assert all(part in str(error.value) for part in (*expected, "bad.toml"))
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_airframe_is_named():
+    with pytest.raises(ConfigError, match="no_such_craft"):
+        load_airframe("no_such_craft")
+
+
+@pytest.fixture
+def config():
+    return replace(load_airframe("f550").battery, initial_remaining=1.0, avionics_power_w=0.0)
+
+
+def test_voltage_and_current_deliver_the_power_through_the_resistance(config):
+    battery = Battery(config)
+    source_v = battery.open_circuit_v
+    voltage_v = battery.step(200.0, 0.02)
+    assert voltage_v * battery.current_a == pytest.approx(200.0)
+    assert voltage_v == pytest.approx(source_v - config.internal_resistance_ohm * battery.current_a)
+
+
+def test_charge_drawn_is_charge_missing(config):
+    battery = Battery(config)
+    drawn_ah = 0.0
+    for _ in range(600):
+        battery.step(250.0, 1.0)
+        drawn_ah += battery.current_a / 3600
+    assert battery.remaining == pytest.approx(1 - drawn_ah / config.capacity_ah)
+    assert 0.3 < battery.remaining < 0.6
+
+
+def test_polarisation_builds_up_and_recovers_with_its_time_constant(config):
+    # A flat curve leaves polarisation as the only thing that moves.
+    flat = replace(config, open_circuit_v=(3.8,) * 11)
+    battery = Battery(flat)
+    first_v = battery.step(200.0, 0.02)
+    for _ in range(int(5 * flat.polarisation_time_s / 0.02)):
+        battery.step(200.0, 0.02)
+    sunk_v = flat.polarisation_resistance_ohm * battery.current_a
+    assert first_v - battery.voltage_v == pytest.approx(sunk_v, rel=0.03)
+    for _ in range(int(flat.polarisation_time_s / 0.02)):
+        battery.step(0.0, 0.02)
+    assert battery.open_circuit_v - battery.voltage_v == pytest.approx(sunk_v * 0.368, rel=0.02)
+
+
+def test_open_circuit_voltage_follows_the_curve_between_and_beyond_its_points(config):
+    for remaining, cell_v in ((0.0, 3.30), (0.05, 3.455), (0.5, 3.80), (0.95, 4.125), (1.0, 4.18)):
+        battery = Battery(replace(config, initial_remaining=remaining))
+        assert battery.open_circuit_v == pytest.approx(4 * cell_v)
+
+
+def test_an_impossible_load_and_an_empty_pack_stay_finite(config):
+    battery = Battery(replace(config, initial_remaining=0.01))
+    for _ in range(1000):
+        voltage_v = battery.step(20000.0, 0.1)
+        assert 0 < voltage_v < 4 * 4.2
+    assert battery.remaining == 0.0
+
+
+def test_f550_hovers_for_a_plausible_time():
+    airframe = load_airframe("f550")
+    battery = Battery(airframe.battery)
+    hover_power_w = 6 * airframe.rotor.power_max_w * (0.321**1.5)  # thrust fraction at hover, power ~ T^1.5
+    seconds = 0
+    while battery.remaining > 0.1:
+        battery.step(hover_power_w, 1.0)
+        seconds += 1
+    assert 12 * 60 < seconds < 30 * 60
