@@ -16,10 +16,9 @@ from pymavlink.dialects.v20 import common
 
 AUTOPILOT_COMPONENT = common.MAV_COMP_ID_AUTOPILOT1
 CURRENT_MODE = 436  # common.xml since 2023; this pymavlink does not know it
-STALL_S = 0.1  # an unfinished frame older than this is no frame: the longest takes 50 ms at 57600 baud
-BUFFER_MAX = 16_384  # bytes kept while searching; more than a second at 115200 baud
 
 _MAGIC_V1, _MAGIC_V2 = 0xFE, 0xFD
+_MAGICS = (_MAGIC_V2, _MAGIC_V1)
 _FLAG_SIGNED = 0x01
 _SIGNATURE_LENGTH = 13
 _MIRROR = bytes(int(f"{i:08b}"[::-1], 2) for i in range(256))
@@ -95,6 +94,58 @@ LAYOUTS[CURRENT_MODE] = _current_mode_layout()
 _SEEDS[CURRENT_MODE] = LAYOUTS[CURRENT_MODE].seed
 
 
+class _Frame:
+    """Where the parts of one frame lie in a buffer."""
+
+    __slots__ = ("start", "payload", "tail", "end", "seq", "system", "component", "number")
+
+    @classmethod
+    def read(cls, buffer: bytes, at: int, end: int) -> "_Frame | None":
+        """The frame whose header begins at the magic byte `at`; None if that cannot be one.
+
+        `end` of a frame with an unfinished header lies beyond the buffer, and its other parts are not set.
+        """
+        frame = cls()
+        frame.start = at
+        v2 = buffer[at] == _MAGIC_V2
+        header = 10 if v2 else 6
+        if end - at < header:
+            frame.end = end + 1
+            return frame
+        frame.payload = at + header
+        frame.tail = frame.payload + buffer[at + 1]
+        frame.end = frame.tail + 2
+        if v2:
+            flags = buffer[at + 2]
+            if flags & ~_FLAG_SIGNED:
+                return None
+            if flags:
+                frame.end += _SIGNATURE_LENGTH
+            frame.seq, frame.system, frame.component = buffer[at + 4], buffer[at + 5], buffer[at + 6]
+            frame.number = buffer[at + 7] | buffer[at + 8] << 8 | buffer[at + 9] << 16
+        else:
+            frame.seq, frame.system, frame.component, frame.number = buffer[at + 2 : at + 6]
+        return frame
+
+    def verified(self, buffer: bytes) -> bool:
+        """True when the whole frame is there, of a known message, with the right checksum."""
+        seed = _SEEDS.get(self.number)
+        if seed is None:
+            return False
+        tail = self.tail
+        return checksum(buffer[self.start + 1 : tail], seed) == buffer[tail] | buffer[tail + 1] << 8
+
+
+def _next_verified(buffer: bytes, start: int, stop: int, end: int) -> int:
+    """Where the first good frame that begins in [start, stop) begins, -1 if none does."""
+    for at in range(start, stop):
+        if buffer[at] in _MAGICS:
+            frame = _Frame.read(buffer, at, end)
+            if frame is not None and frame.end <= end and frame.verified(buffer):
+                return at
+    return -1
+
+
 class Codec:
     """The conversation with one autopilot: ``decode(bytes)`` and ``encode(message)``."""
 
@@ -104,7 +155,6 @@ class Codec:
         self._autopilot = autopilot_system_id
         self._mav = common.MAVLink(None, srcSystem=system_id, srcComponent=component_id)
         self._buffer = bytearray()
-        self._waiting_since_s = 0.0
         self._next_seq: int | None = None
         self.frames = 0  # good frames of the autopilot
         self.lost_frames = 0  # gaps in its sequence numbers
@@ -125,82 +175,59 @@ class Codec:
         self._mav.seq = (self._mav.seq + 1) % 256
         return frame
 
-    def decode(self, data: bytes, now_s: float = 0.0) -> list[tuple[int, SimpleNamespace]]:
+    def decode(self, data: bytes) -> list[tuple[int, SimpleNamespace]]:
         """(message id, fields) of every message of interest that `data` completes; never raises.
 
-        now_s: companion time [s], only to tell an unfinished frame from a stalled one. Text fields are bytes
-        with their padding.
+        Text fields are bytes with their padding.
         """
-        if self._buffer and now_s - self._waiting_since_s > STALL_S:
-            self._skip(1)  # what waited for so long was no header; look for frames behind it
-        if not self._buffer:
-            self._waiting_since_s = now_s
         self._buffer += data
-        if len(self._buffer) > BUFFER_MAX:
-            self._skip(len(self._buffer) - BUFFER_MAX)
         out: list[tuple[int, SimpleNamespace]] = []
         buffer, at, end = bytes(self._buffer), 0, len(self._buffer)
         while at < end:
-            magic = buffer[at]
-            if magic != _MAGIC_V2 and magic != _MAGIC_V1:
+            if buffer[at] not in _MAGICS:
                 at += 1
                 self.garbage_bytes += 1
                 continue
-            length = self._take(buffer, at, end, out)
-            if length == 0:
-                break  # the rest is still to come
-            if length < 0:
-                at += 1
-                self.garbage_bytes += 1
+            frame = _Frame.read(buffer, at, end)
+            if frame is None:  # a magic byte by chance
+                step = 1
+            elif frame.end > end:
+                # unfinished, or a false header: a whole frame behind it decides, and nothing has to wait
+                ahead = _next_verified(buffer, at + 1, end, end)
+                if ahead < 0:
+                    break
+                step = ahead - at
+            elif frame.verified(buffer):
+                self._take(frame, buffer, out)
+                at = frame.end
+                continue
+            elif frame.number not in _SEEDS and self._is_unknown(frame, buffer, end):
+                self.unknown_messages += 1
+                at = frame.end
+                continue
             else:
-                at += length
-        if at:
-            del self._buffer[:at]
-            self._waiting_since_s = now_s
+                self.bad_checksums += 1
+                step = 1
+            at += step
+            self.garbage_bytes += step
+        del self._buffer[:at]
         return out
 
-    def _skip(self, count: int) -> None:
-        del self._buffer[:count]
-        self.garbage_bytes += count
+    @staticmethod
+    def _is_unknown(frame: "_Frame", buffer: bytes, end: int) -> bool:
+        """Believe a frame whose checksum cannot be verified: the next follows at once and none hides in it."""
+        followed = frame.end == end or buffer[frame.end] in _MAGICS
+        return followed and _next_verified(buffer, frame.start + 1, frame.end, end) < 0
 
-    def _take(self, buffer: bytes, at: int, end: int, out: list) -> int:
-        """Read the frame that may begin at `at`: its length, 0 if unfinished, -1 if there is none."""
-        v2 = buffer[at] == _MAGIC_V2
-        header = 10 if v2 else 6
-        if end - at < header:
-            return 0
-        payload = buffer[at + 1]
-        length = header + payload + 2
-        if v2:
-            flags, seq, system, component = buffer[at + 2], buffer[at + 4], buffer[at + 5], buffer[at + 6]
-            number = buffer[at + 7] | buffer[at + 8] << 8 | buffer[at + 9] << 16
-            if flags & ~_FLAG_SIGNED:
-                return -1
-            if flags:
-                length += _SIGNATURE_LENGTH
-        else:
-            seq, system, component, number = buffer[at + 2 : at + 6]
-        if end - at < length:
-            return 0
-        seed = _SEEDS.get(number)
-        if seed is None:
-            # its checksum cannot be verified; it is believed where the next frame begins right behind it
-            if at + length < end and buffer[at + length] not in (_MAGIC_V1, _MAGIC_V2):
-                return -1
-            self.unknown_messages += 1
-            return length
-        tail = at + header + payload
-        if checksum(buffer[at + 1 : tail], seed) != buffer[tail] | buffer[tail + 1] << 8:
-            self.bad_checksums += 1
-            return -1
-        if system != self._autopilot or component != AUTOPILOT_COMPONENT:
-            self._foreign(system, component, number, buffer[at + header : tail])
-            return length
-        self._count(seq)
-        layout = LAYOUTS.get(number)
+    def _take(self, frame: "_Frame", buffer: bytes, out: list) -> None:
+        payload = buffer[frame.payload : frame.tail]
+        if frame.system != self._autopilot or frame.component != AUTOPILOT_COMPONENT:
+            self._foreign(frame.system, frame.component, frame.number, payload)
+            return
+        self._count(frame.seq)
+        layout = LAYOUTS.get(frame.number)
         if layout is not None:
-            out.append((number, layout.decode(buffer[at + header : tail])))
-        return length
+            out.append((frame.number, layout.decode(payload)))
 
     def _foreign(self, system: int, component: int, number: int, payload: bytes) -> None:
         self.foreign_frames += 1

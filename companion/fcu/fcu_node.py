@@ -116,7 +116,7 @@ class FcuNode(Node):
         self._now_s = now_s
         arrival_s = min(message.stamp_s, now_s)
         before = self.codec.frames
-        messages = self.codec.decode(message.data, arrival_s)
+        messages = self.codec.decode(message.data)
         if self.codec.frames != before:
             self._heard_s = arrival_s
         for number, content in messages:

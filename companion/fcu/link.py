@@ -4,6 +4,7 @@ This is the only impure module of the room. What a user can get wrong stops the 
 what breaks in flight is told in `trouble`, counted, and tried again every second, and nothing raises.
 """
 
+import contextlib
 import errno
 import os
 import select
@@ -73,10 +74,8 @@ class Link:
         """What has come, b"" if nothing did within `timeout_s`; never raises."""
         descriptor = self.fileno()
         if timeout_s > 0.0 and descriptor >= 0:
-            try:
+            with contextlib.suppress(OSError, ValueError):
                 select.select([descriptor], [], [], timeout_s)
-            except (OSError, ValueError):
-                pass
         return self._guarded(self._read) or b""
 
     def write(self, data: bytes) -> None:
@@ -96,7 +95,7 @@ class Link:
             return work()
         except BlockingIOError:
             return None
-        except (OSError, serial.SerialException) as error:
+        except (OSError, ValueError, serial.SerialException) as error:
             self._lose(_words(error))
             return None
 
@@ -158,10 +157,8 @@ class SerialLink(Link):
     def close(self) -> None:
         port, self._port = self._port, None
         if port is not None:
-            try:
+            with contextlib.suppress(OSError):  # the device has gone; nothing is left to give back
                 port.close()
-            except OSError:  # the device has gone; nothing is left to give back
-                pass
 
     def _read(self) -> bytes:
         data = os.read(self.fileno(), READ_MAX)

@@ -1,0 +1,153 @@
+"""A scripted PX4 for the tests of the FCU room, on pymavlink alone: a decoder independent of the one under test."""
+
+import math
+import random
+
+from pymavlink.dialects.v20 import common
+
+from companion.messages import LinkRx, LinkTx
+
+HEXAROTOR, PX4 = common.MAV_TYPE_HEXAROTOR, common.MAV_AUTOPILOT_PX4
+
+
+class Peer:
+    """Moves an FcuNode through simulated time and plays the flight controller at the other end.
+
+    received: every message the node sent, decoded, as (time, message). `results` maps a MAV_CMD to the MAV_RESULT
+    it is answered with; a list is used up answer by answer (None: no answer).
+    """
+
+    def __init__(self, node, system=1, boot_s=90.0, delay_s=0.001):
+        self.node = node
+        self.now_s = 100.0
+        self.boot_at_s = self.now_s - boot_s
+        self.delay_s = delay_s
+        self.mav = common.MAVLink(None, srcSystem=system, srcComponent=1)
+        self.ears = common.MAVLink(None)
+        self.ears.robust_parsing = True
+        self.received, self.out = [], []
+        self.results = {}
+        self.streams = {}  # message id: interval s
+        self.stream_due_s = {}
+        self.grant_streams = True
+        self.answer_timesync = True
+        self.silent = False
+        self.armed, self.custom_mode = False, 3 << 16
+        self.autopilot, self.type = PX4, HEXAROTOR
+        self.content = {}  # message id: function of boot ms
+        self.heartbeat_due_s = self.now_s
+        self.random = random.Random(1)
+
+    @property
+    def boot_ms(self):
+        return int((self.now_s - self.boot_at_s) * 1000 + 1e-6)
+
+    def frame(self, message):
+        data = message.pack(self.mav)
+        self.mav.seq = (self.mav.seq + 1) % 256
+        return data
+
+    def tell(self, *messages):
+        """Deliver messages to the node now; returns what the node published."""
+        if self.silent:
+            return []
+        return self.feed(b"".join(self.frame(m) for m in messages))
+
+    def feed(self, data):
+        return self.take(self.node.handle(LinkRx(stamp_s=self.now_s, data=data), self.now_s))
+
+    def give(self, message):
+        """Deliver a bus message (Setpoint, FcuCommand) to the node; returns what it published."""
+        return self.take(self.node.handle(message, self.now_s))
+
+    def take(self, published):
+        published = list(published)
+        self.out += [(self.now_s, m) for m in published]
+        for m in published:
+            if type(m) is LinkTx:
+                for heard in self.ears.parse_buffer(m.data) or []:
+                    assert heard.get_type() != "BAD_DATA", heard
+                    self.received.append((self.now_s, heard))
+                    published += self.react(heard)
+        return published
+
+    def react(self, m):
+        if m.get_type() == "COMMAND_LONG":
+            if m.command == common.MAV_CMD_SET_MESSAGE_INTERVAL and self.grant_streams and not self.silent:
+                self.streams[int(m.param1)] = m.param2 * 1e-6
+            result = self.results.get(m.command, common.MAV_RESULT_ACCEPTED)
+            if isinstance(result, list):
+                result = result.pop(0) if result else None
+            if result is not None:
+                return self.tell(self.ack(m.command, result))
+        if m.get_type() == "TIMESYNC" and m.tc1 == 0 and self.answer_timesync:
+            fcu_ns = round((self.now_s + self.delay_s - self.boot_at_s) * 1e9)
+            answer = self.frame(common.MAVLink_timesync_message(fcu_ns, m.ts1))
+            if not self.silent:
+                arrival_s = self.now_s + 2 * self.delay_s
+                return self.take(self.node.handle(LinkRx(stamp_s=arrival_s, data=answer), arrival_s))
+        return []
+
+    def ack(self, command, result):
+        return common.MAVLink_command_ack_message(command, result, 0, 0, 1, 191)
+
+    def heartbeat(self):
+        base = 1 | (128 if self.armed else 0)
+        return common.MAVLink_heartbeat_message(self.type, self.autopilot, base, self.custom_mode, 4, 3)
+
+    def run(self, seconds, step_s=0.01):
+        """Advance; heartbeats at 1 Hz and granted streams come, the node steps at 100 Hz. Returns what came out."""
+        begin = len(self.out)
+        for _ in range(round(seconds / step_s)):
+            self.now_s = round(self.now_s + step_s, 6)
+            if self.now_s >= self.heartbeat_due_s:
+                self.heartbeat_due_s += 1.0
+                self.tell(self.heartbeat())
+            for number, interval_s in list(self.streams.items()):
+                if self.now_s >= self.stream_due_s.get(number, 0.0) - 1e-9:
+                    self.stream_due_s[number] = max(self.stream_due_s.get(number, 0.0) + interval_s, self.now_s)
+                    if message := self.make(number):
+                        self.tell(message)
+            self.take(self.node.step(self.now_s))
+        return [m for _, m in self.out[begin:]]
+
+    def make(self, number):
+        if number in self.content:
+            return self.content[number](self.boot_ms)
+        if number == 31:
+            return common.MAVLink_attitude_quaternion_message(self.boot_ms, 1, 0, 0, 0, 0.1, 0.2, 0.3)
+        if number == 32:
+            return common.MAVLink_local_position_ned_message(self.boot_ms, 1, 2, -3, 4, 5, -6)
+        if number == 242:
+            q = [1.0, 0, 0, 0]
+            return common.MAVLink_home_position_message(0, 0, 150_250, 1.0, 2.0, -0.5, q, 0, 0, 0)
+        if number == 245:
+            return common.MAVLink_extended_sys_state_message(0, 1)
+        if number == 65:
+            return common.MAVLink_rc_channels_message(self.boot_ms, 8, *([1500] * 8), *([65535] * 10), 80)
+        if number == 147:
+            return common.MAVLink_battery_status_message(
+                0, 0, 0, 2500, [3900, 3900, 3900, 3900] + [65535] * 6, 1000, 0, 0, 73
+            )
+        if number == 1:
+            return common.MAVLink_sys_status_message(0x10000, 0x10000, 0x10000, 0, 15600, 0, 73, 0, 0, 0, 0, 0, 0)
+        if number == 24:
+            return common.MAVLink_gps_raw_int_message(0, 3, 0, 0, 0, 100, 100, 0, 0, 12)
+        return None
+
+    def reboot(self):
+        """The flight controller starts anew: clock at zero, streams forgotten."""
+        self.boot_at_s = self.now_s
+        self.streams.clear()
+        self.mav.seq = 0
+
+    def sent(self, kind):
+        """Messages of one type the node sent so far."""
+        return [m for _, m in self.received if m.get_type() == kind]
+
+    def commands(self, command):
+        return [(t, m) for t, m in self.received if m.get_type() == "COMMAND_LONG" and m.command == command]
+
+
+def angle(degrees):
+    return degrees * math.pi / 180
