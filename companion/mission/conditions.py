@@ -1,0 +1,278 @@
+"""What the transitions ask: one method ``is_<condition>`` for each condition of the table.
+
+A condition returns False or "" while it does not hold, True or a few words for the log when it does.
+"""
+
+import math
+
+from companion.messages import Hold, Reference
+from companion.mission import moves
+from companion.mission import phases as ph
+from companion.mission.knowledge import Knowledge
+from companion.mission.plan import Plan, leaves_limits
+from companion.mission.preflight import problems, run_checks
+from companion.mission.requests import Commands, Photographer
+from companion.mission.safety import SafetyMonitor
+from companion.vehicle import Vehicle
+
+CONTROL_READY_TIMEOUT_S = 6.0  # for the controller to begin sending, and for the mode to come
+ARM_TIMEOUT_S = 6.0  # from the request to "armed" in the status
+TAKEOFF_TOLERANCE_M = 0.4  # PX4's height is its own; what is missing is flown afterwards
+TAKEOFF_STILL_S = 1.0  # height kept this long ends the take-off
+TAKEOFF_STILL_M_S = 0.3
+TAKEOFF_SLOWEST_M_S = 0.3  # a climb slower than this has failed
+TAKEOFF_SPARE_S = 15.0
+HANDOVER_SPEED_M_S = 1.0  # faster than this the mission does not take over from a pilot
+ARRIVED_ERROR_M = 0.15  # HOLD begins when the position error was below this
+ARRIVED_S = 1.0  # for this long
+SETTLE_TIMEOUT_S = 30.0  # after the approach should have ended
+PHOTO_GRACE_S = 8.0  # longest extension of the hold for photographs still due
+LAND_ATTEMPTS = 2
+
+
+class Conditions:
+    """Base of `PilotNode`: reads the state of the flight and changes none of it but timers."""
+
+    plan: Plan
+    phase: str
+    _vehicle: Vehicle
+    _required_processes: tuple[str, ...]
+    _known: Knowledge
+    _safety: SafetyMonitor
+    _commands: Commands
+    _photographer: Photographer
+    _reference: Reference | None
+    _phase_since_s: float | None
+    _move_timeout_s: float  # time after which the present move counts as failed
+    _since: dict[str, float]  # since when something has been true, in this phase
+    _waypoint: int  # index of the waypoint to look from
+    _way_back: list | None
+    _paused_phase: str
+    _land_attempts: int
+    _hold_time_s: float
+    _edge_used_s: float | None  # the movement of the mission switch that was last acted on
+
+    def _say(self, text: str, severity: int, now_s: float) -> None:
+        raise NotImplementedError
+
+    # --- conditions: who is in charge ---------------------------------------------------------------------------
+
+    def is_found_flying_by_pilot(self, now_s: float) -> bool | str:
+        return self._found_flying(now_s) and self._known.pilots_mode() and self._known.status.mode
+
+    def is_found_flying_by_px4(self, now_s: float) -> bool | str:
+        return self._found_flying(now_s) and not self._known.pilots_mode() and self._known.status.mode
+
+    def _found_flying(self, now_s: float) -> bool:
+        if not self._known.linked(now_s) or not self._known.airborne():
+            return False
+        return self.plan.start == "auto" or self._known.home_W is None
+
+    def is_switched_off(self, now_s: float) -> bool:
+        switch = self._known.switch
+        if switch is None or switch.on is not False or not self._known.linked(now_s):
+            return False
+        return self._known.home_W is not None or self._known.on_ground()
+
+    def is_setpoints_lost_and_mode_left(self, now_s: float) -> bool | str:
+        if self.phase not in ph.CONTROLLING or not self._known.setpoints_lost(now_s):
+            return False
+        return self._known.mode_left() and f"mode is {self._known.status.mode}"
+
+    def _demands(self, action: str) -> bool | str:
+        demand = self._safety.demand
+        return demand is not None and demand.action == action and demand.text
+
+    def is_safety_yield(self, now_s: float) -> bool | str:
+        return self._demands("yield")
+
+    def is_safety_stop(self, now_s: float) -> bool | str:
+        return self._demands("stop")
+
+    def is_safety_land(self, now_s: float) -> bool | str:
+        return self._demands("land")
+
+    def is_safety_return(self, now_s: float) -> bool | str:
+        return self._demands("return")
+
+    def is_safety_retreat(self, now_s: float) -> bool | str:
+        return self._demands("retreat")
+
+    def is_safety_hold(self, now_s: float) -> bool | str:
+        return self._demands("hold")
+
+    def is_disarmed(self, now_s: float) -> bool:
+        return self._known.linked(now_s) and not self._known.status.armed
+
+    # --- conditions: start --------------------------------------------------------------------------------------
+
+    def is_ready_to_arm(self, now_s: float) -> bool:
+        if self.plan.start != "auto":
+            return False
+        return not self._problems(now_s)
+
+    def is_switched_on_in_flight(self, now_s: float) -> bool:
+        switch = self._known.switch
+        if switch is None or switch.turned_on_s is None or switch.turned_on_s == self._edge_used_s:
+            return False
+        self._edge_used_s = switch.turned_on_s  # one movement of the switch is one request
+        if problem := self._problems(now_s) or self._not_ready_for_handover():
+            self._say(f"start refused: {problem}", 4, now_s)
+            return False
+        return True
+
+    def _not_ready_for_handover(self) -> str:
+        if not self._known.airborne():
+            return "not in flight"
+        if why := leaves_limits(self._known.from_home(), self.plan.limits):
+            return why
+        speed_m_s = math.hypot(*self._known.state.v_W)
+        return f"too fast ({speed_m_s:.1f} m/s)" if speed_m_s > HANDOVER_SPEED_M_S else ""
+
+    def _problems(self, now_s: float) -> str:
+        known = self._known
+        checks = run_checks(
+            known.latest,
+            known.healths,
+            self._vehicle,
+            self.plan,
+            known.home_W is not None,
+            now_s,
+            self._required_processes,
+        )
+        if known.resets() > 0:
+            return "; ".join(
+                filter(None, ("estimator started anew since the take-off point was taken", problems(checks)))
+            )
+        return problems(checks)
+
+    def is_arm_refused(self, now_s: float) -> bool | str:
+        late = self._commands.since_s("arm", now_s) > ARM_TIMEOUT_S
+        return self._commands.refusal("arm", now_s) or (late and "not armed in time")
+
+    def is_armed(self, now_s: float) -> bool:
+        return self._known.linked(now_s) and self._known.status.armed
+
+    def is_takeoff_refused_on_ground(self, now_s: float) -> bool | str:
+        return self._known.status.landed and self._takeoff_failure(now_s)
+
+    def is_takeoff_failed_in_air(self, now_s: float) -> bool | str:
+        return not self._known.status.landed and self._takeoff_failure(now_s)
+
+    def _takeoff_failure(self, now_s: float) -> str:
+        if refusal := self._commands.refusal("takeoff", now_s):
+            return refusal
+        time_s = TAKEOFF_SPARE_S + self.plan.takeoff.height_m / TAKEOFF_SLOWEST_M_S
+        return "height not reached in time" if self._phase_time_s(now_s) > time_s else ""
+
+    def is_at_takeoff_height(self, now_s: float) -> bool:
+        p = self._known.from_home()
+        if p is None or self._known.state_age_s(now_s) > self._vehicle.safety.state_age_s:
+            return False
+        still = math.hypot(*self._known.state.v_W) < TAKEOFF_STILL_M_S
+        high = p[2] > self.plan.takeoff.height_m - TAKEOFF_TOLERANCE_M and self._known.airborne()
+        return self._lasts("takeoff height", high and still, TAKEOFF_STILL_S, now_s)
+
+    def is_in_offboard(self, now_s: float) -> bool:
+        return self._commands.asked("offboard") and self._known.status.mode == "OFFBOARD"
+
+    def is_no_control_own_takeoff(self, now_s: float) -> bool | str:
+        return self.plan.start == "auto" and self._no_control(now_s)
+
+    def is_no_control_pilots_flight(self, now_s: float) -> bool | str:
+        return self.plan.start != "auto" and self._no_control(now_s)
+
+    def _no_control(self, now_s: float) -> str:
+        if refusal := self._commands.refusal("offboard", now_s):
+            return f"offboard refused ({refusal})"
+        if self._known.resets() > 0:
+            return "the estimator started anew"
+        if self._commands.asked("offboard"):
+            late = self._commands.since_s("offboard", now_s) > CONTROL_READY_TIMEOUT_S
+            return "the mode did not become offboard" if late else ""
+        if self._phase_time_s(now_s) <= CONTROL_READY_TIMEOUT_S:
+            return ""
+        control = self._known.control(now_s)
+        return f"the controller is not sending ({'silent' if control is None else control.reason or control.active})"
+
+    # --- conditions: the mission --------------------------------------------------------------------------------
+
+    def is_bundle_confirmed(self, now_s: float) -> bool:
+        return self._bundle_confirmed(now_s) and not self._standoff_problem()
+
+    def is_standoff_out_of_limits(self, now_s: float) -> str:
+        return self._standoff_problem() if self._bundle_confirmed(now_s) else ""
+
+    def _bundle_confirmed(self, now_s: float) -> bool:
+        return self._finished(now_s) and "confirmed" in self._since
+
+    def _standoff_problem(self) -> str:
+        state, home = self._known.state, self._known.home_W
+        goal, _ = moves.to_world(self.plan.standoff.offset_M, 0.0, state.p_WM, state.q_WM)
+        return leaves_limits(tuple(a - b for a, b in zip(goal, home, strict=True)), self.plan.limits)
+
+    def is_search_over(self, now_s: float) -> bool | str:
+        if self._waypoint >= len(self.plan.search.waypoints):
+            return "looked from every waypoint"
+        return self.is_move_too_long(now_s) and "a waypoint was not reached"
+
+    def is_at_standoff(self, now_s: float) -> bool:
+        control = self._known.control(now_s)
+        near = control is not None and control.position_error_m < ARRIVED_ERROR_M
+        good = self._finished(now_s) and near and self._known.bundle_seen(now_s)
+        return self._lasts("arrived", good, ARRIVED_S, now_s)
+
+    def is_approach_too_long(self, now_s: float) -> bool:
+        return self._phase_time_s(now_s) > self._move_timeout_s + SETTLE_TIMEOUT_S
+
+    def is_hold_complete(self, now_s: float) -> bool | str:
+        overtime_s = self._hold_time_s - self.plan.hold.duration_s
+        if overtime_s < 0 or (overtime_s < PHOTO_GRACE_S and not self._photographer.finished):
+            return False
+        photographer = self._photographer
+        return f"{self.plan.hold.duration_s:g} s, {photographer.taken} of {photographer.wanted} photographs"
+
+    def is_clear_in_search(self, now_s: float) -> bool:
+        return self._safety.demand is None and self._paused_phase == ph.SEARCH
+
+    def is_clear_at_bundle(self, now_s: float) -> bool:
+        at_bundle = self._paused_phase in ph.AT_BUNDLE and self._known.bundle_seen(now_s)
+        return self._safety.demand is None and at_bundle
+
+    def is_clear_on_return(self, now_s: float) -> bool:
+        return self._safety.demand is None and self._paused_phase in (ph.RETREAT, ph.RETURN)
+
+    def is_move_finished(self, now_s: float) -> bool:
+        return self._finished(now_s)
+
+    def is_move_too_long(self, now_s: float) -> bool:
+        return self._move_time_s(now_s) > self._move_timeout_s
+
+    def is_return_finished(self, now_s: float) -> bool:
+        return not self._way_back and self._finished(now_s)
+
+    def is_land_refused(self, now_s: float) -> bool | str:
+        refusal = self._commands.refusal("land", now_s)
+        return self._land_attempts >= LAND_ATTEMPTS and self._known.status.mode != "AUTO_LAND" and refusal
+
+    # --- tools --------------------------------------------------------------------------------------------------
+
+    def _finished(self, now_s: float) -> bool:
+        """The controller says that it has flown the present reference to its end."""
+        control, reference = self._known.control(now_s), self._reference
+        if control is None or reference is None or control.reference_id != reference.id:
+            return False
+        return isinstance(reference.trajectory, Hold) or control.reference_finished
+
+    def _move_time_s(self, now_s: float) -> float:
+        return 0.0 if self._reference is None or self._finished(now_s) else now_s - self._reference.start_s
+
+    def _lasts(self, what: str, holds: bool, time_s: float, now_s: float) -> bool:
+        """`holds` has been true in every step of the last `time_s`."""
+        if not holds:
+            self._since.pop(what, None)
+            return False
+        return now_s - self._since.setdefault(what, now_s) >= time_s
+
+    def _phase_time_s(self, now_s: float) -> float:
+        return 0.0 if self._phase_since_s is None else now_s - self._phase_since_s

@@ -1,0 +1,181 @@
+"""What the mission knows of the aircraft: newest messages, ages, the take-off point, who chose the mode."""
+
+import math
+
+from companion.frames import rpy_from_quat
+from companion.messages import ControlStatus, FcuStatus, Health, Message, Reference, State, Vec3
+from companion.mission import phases as ph
+from companion.mission.plan import Plan
+from companion.mission.rc_switch import SwitchReader
+from companion.mission.safety import SETPOINTS_LOST_S, Situation
+from companion.node import Latest
+
+SEEN_S = 0.5  # a bundle counts as seen while its last accepted observation is younger
+MANUAL_MODES = ("MANUAL", "STABILIZED", "ACRO", "RATTITUDE", "ALTCTL", "POSCTL")
+
+
+class Knowledge:
+    """Everything the mission was told, with its age; takes no decisions."""
+
+    def __init__(self, plan: Plan, now_s: float = -math.inf) -> None:
+        self.plan = plan
+        self.latest = Latest()
+        self.healths: dict[str, Health] = {}
+        self.state: State | None = None  # the newest valid and finite one
+        self.status: FcuStatus | None = None
+        self.home_W: Vec3 | None = None  # where it stood on the ground, in the estimator's world
+        self.switch = SwitchReader(plan.rc_switch) if plan.rc_switch else None
+        self.rc_expected = False
+        self.photographs_seen = 0
+        self._resets_at_home = 0
+        self._linked_s = -math.inf
+        self._rc_s = -math.inf
+        self._sending_s = -math.inf
+        self._fallback_since_s: float | None = None
+        self._expected_modes: set[str] = set()
+        self._mode_at_entry = ""
+        self._target_mode_seen = False
+
+    # --- messages ---
+
+    def take(self, message: Message) -> None:
+        self.latest.put(message)
+
+    def take_status(self, status: FcuStatus, now_s: float) -> None:
+        self.latest.put(status)
+        if not status.valid or not status.connected:
+            return
+        self.status = status
+        self._linked_s = status.stamp_s
+        if status.rc_ok:
+            self._rc_s = status.stamp_s
+        if self.switch is not None:
+            self.switch.read(status, now_s)
+
+    def take_state(self, state: State) -> None:
+        self.latest.put(state)
+        numbers = (*state.p_W, *state.v_W, *state.q_WB, *state.p_WM, *state.q_WM)
+        if state.valid and all(map(math.isfinite, numbers)):
+            self.state = state
+
+    def take_control(self, control: ControlStatus) -> None:
+        self.latest.put(control)
+        if control.valid and control.active in ("nmpc", "pid"):
+            self._sending_s = control.stamp_s
+        if control.active == "pid":
+            self._fallback_since_s = control.stamp_s if self._fallback_since_s is None else self._fallback_since_s
+        else:
+            self._fallback_since_s = None
+
+    # --- questions ---
+
+    def linked(self, now_s: float) -> bool:
+        return self.latest.fresh("fcu_status", now_s) is not None and self.status_age_s(now_s) < 1.0
+
+    def status_age_s(self, now_s: float) -> float:
+        return now_s - self._linked_s
+
+    def state_age_s(self, now_s: float) -> float:
+        return math.inf if self.state is None else now_s - self.state.stamp_s
+
+    def setpoints_age_s(self, now_s: float) -> float:
+        return now_s - self._sending_s
+
+    def fallback_time_s(self, now_s: float) -> float:
+        return 0.0 if self._fallback_since_s is None else now_s - self._fallback_since_s
+
+    def control(self, now_s: float) -> ControlStatus | None:
+        return self.latest.fresh("control", now_s)
+
+    def airborne(self) -> bool:
+        return self.status is not None and self.status.armed and not self.status.landed
+
+    def on_ground(self) -> bool:
+        return self.status is not None and self.status.landed and not self.status.armed
+
+    def pilots_mode(self) -> bool:
+        return self.status is not None and self.status.mode in MANUAL_MODES
+
+    def resets(self) -> int:
+        return 0 if self.state is None else self.state.reset_count - self._resets_at_home
+
+    def from_home(self) -> Vec3 | None:
+        if self.state is None or self.home_W is None:
+            return None
+        return tuple(a - b for a, b in zip(self.state.p_W, self.home_W, strict=True))
+
+    def bundle_seen(self, now_s: float) -> bool:
+        """The plan's bundle was observed just now; having been seen once does not count."""
+        state = self.state
+        if state is None or state.bundle != self.plan.bundle:
+            return False
+        return state.marker_age_s + self.state_age_s(now_s) < SEEN_S
+
+    def reference_point(self, reference: Reference | None, now_s: float) -> tuple[Vec3, float] | None:
+        """Point and heading in the world where the reference is now, else where the aircraft is; None: unknown."""
+        control = self.control(now_s)
+        if reference is not None and control is not None and control.reference_id == reference.id:
+            point = (*control.reference_p_W, control.reference_yaw_rad)
+            if control.active != "idle" and all(map(math.isfinite, point)):
+                return control.reference_p_W, control.reference_yaw_rad
+        return self.aircraft_point()
+
+    def aircraft_point(self) -> tuple[Vec3, float] | None:
+        return None if self.state is None else (self.state.p_W, rpy_from_quat(self.state.q_WB)[2])
+
+    # --- take-off point ---
+
+    def note_ground(self, now_s: float) -> None:
+        """Take the take-off point while the aircraft stands disarmed with a valid state."""
+        if self.linked(now_s) and self.on_ground() and self.latest.fresh("state", now_s) is self.state is not None:
+            self.home_W = self.state.p_W
+            self._resets_at_home = self.state.reset_count
+
+    def note_start(self, now_s: float) -> None:
+        """Remember what was there when the mission took the aircraft."""
+        self.rc_expected = now_s - self._rc_s < 1.0
+
+    # --- mode ---
+
+    def expect_modes(self, *modes: str, also_present: bool = True) -> None:
+        """From now on `modes` are in order; the present one too, until one of them was seen."""
+        self._expected_modes = set(modes)
+        self._mode_at_entry = self.status.mode if also_present and self.status is not None else ""
+        self._target_mode_seen = False
+
+    def mode_left(self) -> bool:
+        """Somebody else changed the mode."""
+        if self.status is None or not self._expected_modes:
+            return False
+        mode = self.status.mode
+        if mode in self._expected_modes:
+            self._target_mode_seen = True
+            return False
+        return self._target_mode_seen or mode != self._mode_at_entry
+
+    def setpoints_lost(self, now_s: float) -> bool:
+        return self.setpoints_age_s(now_s) > SETPOINTS_LOST_S
+
+    # --- safety ---
+
+    def situation(self, phase: str, paused_phase: str, now_s: float) -> Situation:
+        """What the safety rows look at."""
+        return Situation(
+            now_s=now_s,
+            phase=phase,
+            at_bundle=phase in ph.AT_BUNDLE or (phase == ph.PAUSE and paused_phase in ph.AT_BUNDLE),
+            plan=self.plan,
+            status=self.status,
+            status_age_s=self.status_age_s(now_s),
+            state=self.state,
+            state_age_s=self.state_age_s(now_s),
+            control=self.control(now_s),
+            setpoints_age_s=self.setpoints_age_s(now_s),
+            fallback_time_s=self.fallback_time_s(now_s),
+            home_W=self.home_W,
+            resets=self.resets(),
+            mode_left=phase in ph.UNDER_WAY and self.mode_left(),
+            rc_expected=self.rc_expected,
+            rc_age_s=now_s - self._rc_s,
+            switched_off=self.switch is not None and self.switch.on is False,
+        )

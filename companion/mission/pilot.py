@@ -1,0 +1,396 @@
+"""The mission node: runs the transition table, asks for references, commands and photographs."""
+
+import math
+
+from companion.messages import (
+    WORLD,
+    FcuCommandAck,
+    Hold,
+    Message,
+    Move,
+    Photo,
+    PilotStatus,
+    Reference,
+    Vec3,
+)
+from companion.mission import moves
+from companion.mission import phases as ph
+from companion.mission.conditions import LAND_ATTEMPTS, Conditions
+from companion.mission.knowledge import Knowledge
+from companion.mission.plan import Plan, check_bundle
+from companion.mission.requests import Commands, Photographer
+from companion.mission.safety import SafetyMonitor
+from companion.node import Node
+from companion.site import Site
+from companion.vehicle import Vehicle
+
+STREAM_BEFORE_OFFBOARD_S = 1.5  # PX4 wants setpoints for 1 s before the switch
+MOVE_SPARE_S = 15.0  # over the computed duration of a move before it counts as failed
+TOUCHDOWN_DISARM_S = 5.0  # PX4 disarms by itself 2 s after landing; afterwards it is asked to, once
+REFRESH_M = 0.2  # PX4 may drift this far from the reference before the hand-over until the reference follows
+
+
+class PilotNode(Conditions, Node):
+    """Flies one plan: a table of phases, a table of safety rows, and what to do on entering each phase.
+
+    vehicle, plan, site: as loaded; raises `ConfigError` if the plan's bundle is not in the site.
+    required_processes: processes that must publish `Health` before the start, e.g. ("recorder",).
+    """
+
+    name = "mission"
+    inputs = (
+        "fcu_status",
+        "fcu_position",
+        "fcu_attitude",
+        "fcu_command_ack",
+        "state",
+        "estimator",
+        "control",
+        "markers",
+        "photo",
+        "health",
+    )
+    rate_hz = 20.0
+
+    def __init__(self, vehicle: Vehicle, plan: Plan, site: Site, required_processes: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        check_bundle(plan, site)
+        self.plan = plan
+        self.phase = ph.WAIT_READY
+        self.reason = "started"
+        self._vehicle = vehicle
+        self._required_processes = required_processes
+        self._known = Knowledge(plan)
+        self._safety = SafetyMonitor(vehicle, plan)
+        self._commands = Commands()
+        self._photographer = Photographer(plan.photographs.at_s, plan.photographs.max_error_m)
+        self._outbox: list[Message] = []
+        self._phase_since_s: float | None = None
+        self._status_sent_s = -math.inf
+        self._reference: Reference | None = None
+        self._reference_id = 0
+        self._move_timeout_s = math.inf
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """State of one flight; a deliberate new start begins here."""
+        self._safety.reset()
+        self._commands.forget()
+        self._photographer = Photographer(self.plan.photographs.at_s, self.plan.photographs.max_error_m)
+        self._trouble = ""  # why this is not a success, the first reason
+        self._hold_time_s = 0.0
+        self._paused_phase = ""
+        self._waypoint = 0
+        self._way_back: list[tuple[Vec3, float]] | None = None
+        self._reached = 0
+        self._since: dict[str, float] = {}
+        self._land_attempts = 0
+        self._last_step_s: float | None = None
+        self._edge_used_s: float | None = None
+
+    # --- messages -----------------------------------------------------------------------------------------------
+
+    def handle_fcu_status(self, message, now_s: float) -> None:
+        self._known.take_status(message, now_s)
+
+    def handle_state(self, message, now_s: float) -> None:
+        self._known.take_state(message)
+
+    def handle_control(self, message, now_s: float) -> None:
+        self._known.take_control(message)
+
+    def handle_fcu_command_ack(self, message: FcuCommandAck, now_s: float) -> None:
+        self._commands.take(message)
+
+    def handle_photo(self, message: Photo, now_s: float) -> None:
+        self._photographer.take(message)
+
+    def handle_health(self, message, now_s: float) -> None:
+        self._known.healths[message.process] = message
+
+    def _keep(self, message, now_s: float) -> None:
+        self._known.take(message)
+
+    handle_fcu_position = handle_fcu_attitude = handle_estimator = handle_markers = _keep
+
+    # --- step ---------------------------------------------------------------------------------------------------
+
+    def step(self, now_s: float) -> list[Message]:
+        """Safety rows, then at most one transition, then the work of the phase."""
+        self._outbox = []
+        if self._phase_since_s is None:
+            self._phase_since_s = now_s
+        if self.phase == ph.WAIT_READY:
+            self._known.note_ground(now_s)
+        events = self._safety.update(self._known.situation(self.phase, self._paused_phase, now_s))
+        for event in events:
+            self._outbox.append(event)
+            self._say(event.text, self._safety.severity[event.row] if event.active else 6, now_s)
+        self._transit(now_s)
+        work = getattr(self, f"_during_{self.phase.lower()}", None)
+        if work is not None:
+            work(now_s)
+        self._publish(now_s)
+        self._last_step_s = now_s
+        return self._outbox
+
+    def _transit(self, now_s: float) -> None:
+        for row in ph.TRANSITIONS:
+            if self.phase not in row.sources:
+                continue
+            found = getattr(self, f"is_{row.condition}")(now_s)
+            if not found:
+                continue
+            reason = f"{row.reason}: {found}" if isinstance(found, str) else row.reason
+            self._enter(row.target, reason, row.trouble, now_s)
+            return
+
+    def _enter(self, phase: str, reason: str, trouble: bool, now_s: float) -> None:
+        left, self.phase, self.reason = self.phase, phase, reason
+        self._phase_since_s = now_s
+        self._since.clear()
+        self._status_sent_s = -math.inf
+        if phase not in ph.UNDER_WAY:
+            self._reference = None  # streaming ends here
+        if trouble and not self._trouble:
+            self._trouble = reason
+        entry = getattr(self, f"_enter_{phase.lower()}", None)
+        if entry is not None:
+            entry(left, now_s)
+        self._say(f"{phase}: {reason}", 4 if self._trouble else 6, now_s)
+
+    def _publish(self, now_s: float) -> None:
+        if self._reference is not None:
+            self._reference.stamp_s = now_s
+            self._outbox.append(self._copy_of_reference())
+        if now_s - self._status_sent_s > 0.099:
+            self._status_sent_s = now_s
+            self._outbox.append(self.status(now_s))
+
+    def status(self, now_s: float) -> PilotStatus:
+        """Where the mission stands."""
+        photographs = self._photographer
+        complete = self._hold_time_s >= self.plan.hold.duration_s and photographs.taken >= photographs.wanted
+        ended_by_others = self.phase in ph.OBSERVING and self._known.on_ground()
+        return PilotStatus(
+            stamp_s=now_s,
+            phase=self.phase,
+            reason=self.reason,
+            phase_time_s=self._phase_time_s(now_s),
+            finished=self.phase in (ph.DONE, ph.FAILED) or ended_by_others,
+            success=self.phase == ph.DONE and complete and not self._trouble,
+            photographs=self._photographer.taken,
+        )
+
+    # --- entering a phase ---------------------------------------------------------------------------------------
+
+    def _enter_wait_ready(self, left: str, now_s: float) -> None:
+        edge = self._known.switch.turned_on_s if self._known.switch else None
+        self._begin_anew()
+        self._edge_used_s = edge  # what was switched on before does not start anything
+
+    def _enter_arm(self, left: str, now_s: float) -> None:
+        self._known.note_start(now_s)
+        self._known.expect_modes("AUTO_LOITER", "AUTO_TAKEOFF")
+        self._ask("arm", now_s)
+
+    def _enter_takeoff(self, left: str, now_s: float) -> None:
+        self._known.expect_modes("AUTO_TAKEOFF", "AUTO_LOITER")
+        self._ask("takeoff", now_s, height_m=self.plan.takeoff.height_m)
+
+    def _enter_enter_offboard(self, left: str, now_s: float) -> None:
+        if left == ph.WAIT_READY:
+            self._known.note_start(now_s)
+        own_modes = ("AUTO_TAKEOFF", "AUTO_LOITER") if left == ph.TAKEOFF else ()
+        self._known.expect_modes("OFFBOARD", *own_modes)
+
+    def _enter_search(self, left: str, now_s: float) -> None:
+        self._known.expect_modes("OFFBOARD")
+        if left == ph.ENTER_OFFBOARD:
+            self._waypoint = 0
+        self._fly_to_waypoint(now_s)
+
+    def _enter_approach(self, left: str, now_s: float) -> None:
+        state, standoff = self._known.state, self.plan.standoff
+        point, yaw_rad = self._known.reference_point(self._reference, now_s)
+        p_M, yaw_M = moves.to_bundle(point, yaw_rad, state.p_WM, state.q_WM)
+        trajectory = moves.move_or_hold(
+            p_M,
+            yaw_M,
+            standoff.offset_M,
+            standoff.yaw_rad,
+            standoff.speed_m_s,
+            standoff.acceleration_m_s2,
+            standoff.yaw_rate_rad_s,
+        )
+        self._refer(self.plan.bundle, trajectory, now_s)
+
+    def _enter_hold(self, left: str, now_s: float) -> None:
+        standoff = self.plan.standoff
+        self._refer(self.plan.bundle, Hold(p=standoff.offset_M, yaw_rad=standoff.yaw_rad), now_s)
+
+    def _enter_pause(self, left: str, now_s: float) -> None:
+        self._paused_phase = left
+        demand = self._safety.demand
+        off_reference = demand is not None and demand.row == "control_error"
+        point, yaw_rad = (
+            self._known.aircraft_point() if off_reference else self._known.reference_point(self._reference, now_s)
+        )
+        self._move_in_world(moves.clamp(point, self._known.home_W, self.plan.limits), yaw_rad, now_s, point, yaw_rad)
+
+    def _enter_retreat(self, left: str, now_s: float) -> None:
+        state, retreat = self._known.state, self.plan.retreat
+        point, yaw_rad = self._known.reference_point(self._reference, now_s)
+        if state.bundle == self.plan.bundle:
+            away = moves.face_normal(state.q_WM)
+        else:  # no structure is known: back the way the nose does not point
+            away = (-math.cos(yaw_rad), -math.sin(yaw_rad), 0.0)
+        goal = moves.clamp(moves.along(point, away, retreat.distance_m), self._known.home_W, self.plan.limits)
+        self._move_in_world(goal, yaw_rad, now_s, point, yaw_rad, retreat.speed_m_s, retreat.acceleration_m_s2)
+
+    def _enter_return(self, left: str, now_s: float) -> None:
+        """The way back is the way out: it is known to be free."""
+        home = self._from_home((0.0, 0.0, self.plan.return_.height_m))
+        if self._way_back is None:
+            flown = self.plan.search.waypoints[: self._reached]
+            self._way_back = [(self._from_home(w.p_m), w.yaw_rad) for w in reversed(flown)]
+            self._way_back.append((home, flown[0].yaw_rad if flown else self._yaw_now(now_s)))
+        elif not self._way_back:
+            self._way_back.append((home, self._yaw_now(now_s)))
+        self._fly_back(now_s)
+
+    def _enter_land(self, left: str, now_s: float) -> None:
+        self._known.expect_modes("AUTO_LAND")
+        self._land_attempts = 1
+        if self._reference is not None and left in ph.CONTROLLING:  # stay put until PX4 has taken over
+            point, yaw_rad = self._known.reference_point(self._reference, now_s)
+            self._refer(WORLD, Hold(p=point, yaw_rad=yaw_rad), now_s)
+        else:
+            self._reference = None
+        self._ask("land", now_s)
+
+    def _enter_failed(self, left: str, now_s: float) -> None:
+        status = self._known.status
+        if status is not None and status.armed and status.landed:
+            self._ask("disarm", now_s)
+
+    # --- during a phase -----------------------------------------------------------------------------------------
+
+    def _during_wait_ready(self, now_s: float) -> None:
+        failing = self._problems(now_s)
+        ready = "ready" if self.plan.start == "auto" else "ready: fly, then turn the mission switch on"
+        self.reason = f"waiting: {failing}" if failing else ready
+
+    def _during_enter_offboard(self, now_s: float) -> None:
+        if self._commands.asked("offboard"):
+            return
+        here = self._known.aircraft_point()
+        if here is None or self._known.state_age_s(now_s) > self._vehicle.safety.state_age_s:
+            self._reference = None
+            self._since.pop("sending", None)
+            return
+        # PX4 still flies: the reference stays where the aircraft is, so that the hand-over is without a jump.
+        if self._reference is None or math.dist(self._reference.trajectory.p, here[0]) > REFRESH_M:
+            self._refer(WORLD, Hold(p=here[0], yaw_rad=here[1]), now_s)
+        sending = not self._known.setpoints_lost(now_s) and self._known.control(now_s) is not None
+        if self._lasts("sending", sending, STREAM_BEFORE_OFFBOARD_S, now_s):
+            self._ask("offboard", now_s)
+
+    def _during_search(self, now_s: float) -> None:
+        seen = self._known.bundle_seen(now_s)
+        if self._finished(now_s):
+            self._reached = self._waypoint + 1
+        if self._lasts("seen", seen, self.plan.search.confirm_s, now_s):
+            self._since.setdefault("confirmed", now_s)
+        else:
+            self._since.pop("confirmed", None)
+        if self._lasts("looking", self._finished(now_s), self.plan.search.timeout_s, now_s) and not seen:
+            self._waypoint += 1
+            self._since.clear()
+            if self._waypoint < len(self.plan.search.waypoints):
+                self._fly_to_waypoint(now_s)
+
+    def _during_hold(self, now_s: float) -> None:
+        if self._last_step_s is not None:
+            self._hold_time_s += now_s - self._last_step_s
+        control = self._known.control(now_s)
+        error_m = math.inf if control is None or not self._known.bundle_seen(now_s) else control.position_error_m
+        if request := self._photographer.step(self._hold_time_s, error_m, now_s):
+            self._outbox.append(request)
+
+    def _during_return(self, now_s: float) -> None:
+        if self._finished(now_s) and self._way_back:
+            self._way_back.pop(0)
+            if self._way_back:
+                self._fly_back(now_s)
+
+    def _during_land(self, now_s: float) -> None:
+        status = self._known.status
+        if status.mode != "OFFBOARD":
+            self._reference = None
+        if self._land_attempts < LAND_ATTEMPTS and self._commands.refusal("land", now_s) and status.mode != "AUTO_LAND":
+            self._land_attempts += 1
+            self._ask("land", now_s)
+        landed = self._lasts("touchdown", status.landed and status.armed, TOUCHDOWN_DISARM_S, now_s)
+        if landed and not self._commands.asked("disarm"):
+            self._ask("disarm", now_s)
+
+    # --- tools --------------------------------------------------------------------------------------------------
+
+    def _fly_to_waypoint(self, now_s: float) -> None:
+        waypoint, search = self.plan.search.waypoints[self._waypoint], self.plan.search
+        goal = self._from_home(waypoint.p_m)
+        point, yaw_rad = self._known.reference_point(self._reference, now_s)
+        self._move_in_world(goal, waypoint.yaw_rad, now_s, point, yaw_rad, search.speed_m_s, search.acceleration_m_s2)
+
+    def _yaw_now(self, now_s: float) -> float:
+        point = self._known.reference_point(self._reference, now_s)
+        return 0.0 if point is None else point[1]
+
+    def _fly_back(self, now_s: float) -> None:
+        goal, goal_yaw_rad = self._way_back[0]
+        point, yaw_rad = self._known.reference_point(self._reference, now_s)
+        back = self.plan.return_
+        self._move_in_world(goal, goal_yaw_rad, now_s, point, yaw_rad, back.speed_m_s, back.acceleration_m_s2)
+
+    def _move_in_world(
+        self,
+        goal: Vec3,
+        goal_yaw_rad: float,
+        now_s: float,
+        start: Vec3,
+        yaw_rad: float,
+        speed_m_s: float | None = None,
+        acceleration_m_s2: float | None = None,
+    ) -> None:
+        retreat = self.plan.retreat
+        trajectory = moves.move_or_hold(
+            start,
+            yaw_rad,
+            goal,
+            goal_yaw_rad,
+            speed_m_s or retreat.speed_m_s,
+            acceleration_m_s2 or retreat.acceleration_m_s2,
+            self.plan.search.yaw_rate_rad_s,
+        )
+        self._refer(WORLD, trajectory, now_s)
+
+    def _refer(self, frame: str, trajectory: Hold | Move, now_s: float) -> None:
+        self._reference_id += 1
+        self._reference = Reference(
+            stamp_s=now_s, id=self._reference_id, frame=frame, start_s=now_s, trajectory=trajectory
+        )
+        self._move_timeout_s = moves.duration_s(trajectory) + MOVE_SPARE_S
+
+    def _copy_of_reference(self) -> Reference:
+        r = self._reference
+        return Reference(stamp_s=r.stamp_s, id=r.id, frame=r.frame, start_s=r.start_s, trajectory=r.trajectory)
+
+    def _from_home(self, p_m: Vec3) -> Vec3:
+        return tuple(a + b for a, b in zip(p_m, self._known.home_W, strict=True))
+
+    def _ask(self, action: str, now_s: float, height_m: float = 0.0) -> None:
+        self._outbox.append(self._commands.ask(action, now_s, height_m))
+
+    def _say(self, text: str, severity: int, now_s: float) -> None:
+        self._outbox.append(self._commands.text(text, severity, now_s))

@@ -1,0 +1,179 @@
+"""The mission file: what to fly, typed, with unit and range (config/missions/*.toml).
+
+Points of a plan are relative to the take-off point (x east, y north, z up); the stand-off alone is relative to the
+bundle, because where the bundle stands is the estimator's to find out.
+"""
+
+import math
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from companion.config import ConfigError, Section, integer, number, parse, read_toml
+from companion.site import Site, load_site
+
+Point = tuple[number(-500, 500, "m"), number(-500, 500, "m"), number(-200, 200, "m")]
+Pulse = integer(500, 2500, "µs")
+Speed = number(0.05, 5, "m/s")
+Acceleration = number(0.05, 3, "m/s²")
+YawRate = number(0.05, 2, "rad/s")
+Angle = number(-math.pi, math.pi, "rad")
+Height = number(0.5, 120, "m over the take-off point")
+
+
+class RcSwitch(Section):
+    """A channel of the pilot's transmitter; between the two ranges the switch keeps the position it had."""
+
+    channel: integer(1, 18)
+    off_us: tuple[Pulse, Pulse]
+    on_us: tuple[Pulse, Pulse]
+
+
+class Takeoff(Section):
+    height_m: Height
+
+
+class Waypoint(Section):
+    p_m: Point
+    yaw_rad: Angle  # 0 looks along x (east)
+
+
+class Search(Section):
+    """Where to look for the bundle."""
+
+    speed_m_s: Speed
+    acceleration_m_s2: Acceleration
+    yaw_rate_rad_s: YawRate
+    confirm_s: number(0.2, 30, "s")  # how long the bundle must be seen without a break
+    timeout_s: number(1, 600, "s")  # time to look from one waypoint before the next
+    waypoints: Annotated[list[Waypoint], Meta(min_length=1)]
+
+
+class Standoff(Section):
+    """Where to hold, in the bundle's frame."""
+
+    offset_M: tuple[number(-20, 20, "m"), number(-20, 20, "m"), number(0.5, 20, "m out of the face")]
+    yaw_rad: Angle  # relative to facing the bundle
+    speed_m_s: Speed
+    acceleration_m_s2: Acceleration
+    yaw_rate_rad_s: YawRate
+
+
+class HoldTime(Section):
+    duration_s: number(1, 3600, "s")
+
+
+class Photographs(Section):
+    at_s: list[number(0, 3600, "s after the hold began")]
+    max_error_m: number(0.01, 5, "m")  # position error above which the shutter waits
+
+
+class Return(Section):
+    height_m: Height
+    speed_m_s: Speed
+    acceleration_m_s2: Acceleration
+
+
+class Retreat(Section):
+    """How far to back away from the structure, along z of the bundle."""
+
+    distance_m: number(0.2, 20, "m")
+    speed_m_s: Speed
+    acceleration_m_s2: Acceleration
+
+
+class Limits(Section):
+    """The volume that the aircraft may not leave, around the take-off point."""
+
+    fence_min_m: Point
+    fence_max_m: Point
+    height_m: Height
+    distance_m: number(1, 1000, "m, horizontal")
+
+
+class Plan(Section, kw_only=True, rename={"return_": "return"}):
+    """A mission file; `marker_file` is absolute after `load_plan`."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    marker_file: str  # relative to the mission file
+    bundle: str
+    start: Literal["auto", "rc_switch"]
+    rc_switch: RcSwitch | None = None  # required by start = "rc_switch", refused otherwise
+    takeoff: Takeoff
+    search: Search
+    standoff: Standoff
+    hold: HoldTime
+    photographs: Photographs
+    return_: Return
+    retreat: Retreat
+    limits: Limits
+
+
+def load_plan(path: str | Path) -> Plan:
+    """Read a mission file and the marker file it names.
+
+    Returns the plan with `marker_file` as an absolute path. Raises `ConfigError` (one line) for unknown, missing or
+    out-of-range keys, for a bundle the marker file does not have, and for points outside the plan's own limits.
+    """
+    plan = parse(read_toml(path), Plan, str(path))
+    marker_file = (Path(path).parent / plan.marker_file).resolve()
+    check_bundle(plan, load_site(marker_file), f"{path}: ")
+    if problem := _contradiction(plan):
+        raise ConfigError(f"{path}: {problem}")
+    return msgspec.structs.replace(plan, marker_file=str(marker_file))
+
+
+def check_bundle(plan: Plan, site: Site, where: str = "") -> None:
+    """Raise `ConfigError` when the plan's bundle is not in the marker file."""
+    if site.find(plan.bundle) is None:
+        names = ", ".join(bundle.name for bundle in site.bundle)
+        raise ConfigError(f"{where}bundle '{plan.bundle}': not in {Path(plan.marker_file).name} (has: {names})")
+
+
+def outside_m(point, limits: Limits) -> float:
+    """How far a point relative to the take-off point is outside the fence box [m], ≤ 0 inside."""
+    return max(
+        max(low - value, value - high)
+        for value, low, high in zip(point, limits.fence_min_m, limits.fence_max_m, strict=True)
+    )
+
+
+def leaves_limits(point, limits: Limits) -> str:
+    """Why a point relative to the take-off point is not allowed, "" when it is."""
+    if outside_m(point, limits) > 0:
+        return "outside the fence"
+    if point[2] > limits.height_m:
+        return f"higher than limits.height_m = {limits.height_m:g}"
+    if math.hypot(point[0], point[1]) > limits.distance_m:
+        return f"farther than limits.distance_m = {limits.distance_m:g}"
+    return ""
+
+
+def _contradiction(plan: Plan) -> str:
+    """What two keys of the plan say against each other, "" if nothing."""
+    limits = plan.limits
+    for axis, low, high in zip("xyz", limits.fence_min_m, limits.fence_max_m, strict=True):
+        if not low < high:
+            return f"limits.fence_min_m: {axis} = {low:g} is not below fence_max_m {axis} = {high:g}"
+    points = [("take-off point", (0.0, 0.0, 0.0))]
+    points.append(("takeoff.height_m", (0.0, 0.0, plan.takeoff.height_m)))
+    points.append(("return.height_m", (0.0, 0.0, plan.return_.height_m)))
+    points += [(f"search.waypoints[{i}].p_m", w.p_m) for i, w in enumerate(plan.search.waypoints)]
+    for key, point in points:
+        if why := leaves_limits(point, limits):
+            return f"{key} = {[float(v) for v in point]}: {why}"
+    if late := [t for t in plan.photographs.at_s if t > plan.hold.duration_s]:
+        return f"photographs.at_s: {late[0]:g} s is after the hold of {plan.hold.duration_s:g} s"
+    if (plan.start == "rc_switch") != (plan.rc_switch is not None):
+        return (
+            f'start = "{plan.start}": the table [rc_switch] {"is missing" if plan.rc_switch is None else "has no use"}'
+        )
+    if switch := plan.rc_switch:
+        for key, (low, high) in (("off_us", switch.off_us), ("on_us", switch.on_us)):
+            if low >= high:
+                return f"rc_switch.{key} = [{low}, {high}]: the first must be below the second"
+        if max(switch.off_us[0], switch.on_us[0]) <= min(switch.off_us[1], switch.on_us[1]):
+            return "rc_switch.on_us and rc_switch.off_us overlap"
+    return ""

@@ -1,0 +1,111 @@
+"""What the mission asks of others: commands to the flight controller, photographs of the camera process."""
+
+from typing import NamedTuple
+
+from companion.messages import FcuCommand, FcuCommandAck, Photo, PhotoRequest
+
+ANSWER_TIMEOUT_S = 3.0  # no answer within this counts as refused; the FCU room repeats lost commands itself
+PHOTO_TIMEOUT_S = 2.0  # a photograph that did not come is asked for again
+PHOTO_ATTEMPTS = 3
+
+
+class _Asked(NamedTuple):
+    id: int
+    at_s: float
+
+
+class Commands:
+    """Sends commands with ids and remembers the answer to the newest of each action."""
+
+    def __init__(self) -> None:
+        self._next_id = 1
+        self._asked: dict[str, _Asked] = {}
+        self._answers: dict[int, FcuCommandAck] = {}
+
+    def ask(self, action: str, now_s: float, height_m: float = 0.0) -> FcuCommand:
+        """A command whose answer will be watched."""
+        if action in self._asked:
+            self._answers.pop(self._asked[action].id, None)
+        self._asked[action] = _Asked(self._next_id, now_s)
+        return self._command(action, now_s, height_m=height_m)
+
+    def text(self, text: str, severity: int, now_s: float) -> FcuCommand:
+        """A line to the ground station; nobody waits for its answer."""
+        return self._command("text", now_s, text=text, severity=severity)
+
+    def take(self, answer: FcuCommandAck) -> None:
+        """Take an answer; one that nobody waits for is dropped."""
+        if any(answer.id == asked.id for asked in self._asked.values()):
+            self._answers[answer.id] = answer
+
+    def forget(self) -> None:
+        """Forget what was asked; for a deliberate new start."""
+        self._asked.clear()
+        self._answers.clear()
+
+    def asked(self, action: str) -> bool:
+        return action in self._asked
+
+    def refusal(self, action: str, now_s: float) -> str:
+        """Why the newest request of `action` failed; "" while it is open, accepted or was never made."""
+        asked = self._asked.get(action)
+        if asked is None:
+            return ""
+        answer = self._answers.get(asked.id)
+        if answer is None:
+            return "no answer" if now_s - asked.at_s > ANSWER_TIMEOUT_S else ""
+        return "" if answer.accepted else answer.reason or "no reason given"
+
+    def since_s(self, action: str, now_s: float) -> float:
+        """Time since the newest request of `action` [s], 0 when never made."""
+        asked = self._asked.get(action)
+        return 0.0 if asked is None else now_s - asked.at_s
+
+    def _command(self, action: str, now_s: float, **content) -> FcuCommand:
+        command = FcuCommand(stamp_s=now_s, id=self._next_id, action=action, **content)
+        self._next_id += 1
+        return command
+
+
+class Photographer:
+    """Asks for the photographs of a hold, one at a time, and counts those that came."""
+
+    def __init__(self, at_s: list[float], max_error_m: float) -> None:
+        self._due = sorted(at_s)
+        self._max_error_m = max_error_m
+        self._next_id = 1
+        self._open: _Asked | None = None
+        self._attempts = 0
+        self.wanted = len(at_s)
+        self.taken = 0
+        self.missed = 0
+
+    @property
+    def finished(self) -> bool:
+        """Every photograph was taken or given up."""
+        return self.taken + self.missed >= self.wanted
+
+    def step(self, hold_time_s: float, error_m: float, now_s: float) -> PhotoRequest | None:
+        """The next request when a photograph is due and the aircraft is near enough to its point."""
+        if self._open is not None:
+            if now_s - self._open.at_s <= PHOTO_TIMEOUT_S:
+                return None
+            self._open = None
+            if self._attempts >= PHOTO_ATTEMPTS:
+                self.missed += 1
+                self._attempts = 0
+                return None
+        index = self.taken + self.missed
+        if index >= self.wanted or hold_time_s < self._due[index] or not error_m < self._max_error_m:
+            return None
+        self._open = _Asked(self._next_id, now_s)
+        self._next_id += 1
+        self._attempts += 1
+        return PhotoRequest(stamp_s=now_s, id=self._open.id)
+
+    def take(self, photo: Photo) -> None:
+        """Count a photograph if it is the one that is waited for and holds an image."""
+        if self._open is not None and photo.id == self._open.id and photo.valid and photo.png:
+            self._open = None
+            self._attempts = 0
+            self.taken += 1

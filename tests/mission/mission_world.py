@@ -1,0 +1,341 @@
+"""A small world for the mission node: a vehicle that follows references perfectly and answers commands.
+
+Kinematic, no dynamics: what is tested here is the mission's decisions. Scripts change `World`'s public fields or the
+messages through `edit` while time runs.
+"""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from companion.config import load
+from companion.frames import facing_yaw, quat_from_matrix, quat_from_rpy, wrap_angle
+from companion.messages import (
+    WORLD,
+    ControlStatus,
+    FcuAttitude,
+    FcuCommand,
+    FcuCommandAck,
+    FcuPosition,
+    FcuStatus,
+    Health,
+    Hold,
+    Markers,
+    Message,
+    Photo,
+    PhotoRequest,
+    PilotStatus,
+    Reference,
+    SafetyEvent,
+    State,
+)
+from companion.mission import moves
+from companion.mission.pilot import PilotNode
+from companion.mission.plan import load_plan
+from companion.site import load_site
+from companion.vehicle import Vehicle
+
+REPOSITORY = Path(__file__).parents[2]
+STEP_S = 0.05
+CLIMB_M_S = 1.0
+PIER_Q_WM = tuple(quat_from_matrix([[0, 0, -1], [-1, 0, 0], [0, 1, 0]]))  # faces west, x of the face looks south
+OFF_US, ON_US = 1100, 1900
+
+
+def vehicle() -> Vehicle:
+    return load(REPOSITORY / "config/vehicles/f550.toml", Vehicle)
+
+
+def bridge_plan(**changes):
+    """The example mission with a short hold, so that tests are quick; `changes` replace whole tables."""
+    plan = load_plan(REPOSITORY / "config/missions/bridge_hover.toml")
+    quick = {"hold": msgspec.structs.replace(plan.hold, duration_s=10.0)}
+    quick["photographs"] = msgspec.structs.replace(plan.photographs, at_s=[1.0, 3.0, 5.0, 8.0])
+    return msgspec.structs.replace(plan, **{**quick, **changes})
+
+
+def switch_plan():
+    """The same mission begun by the pilot's switch."""
+    switch = load_plan(REPOSITORY / "config/missions/hover_marker.toml").rc_switch
+    return bridge_plan(start="rc_switch", rc_switch=switch)
+
+
+class World:
+    """Time, vehicle, autopilot, controller, estimator and camera around one `PilotNode`."""
+
+    def __init__(self, plan=None, home=(2.0, -1.0, 0.3), bundle_p_home=(12.0, 0.0, 4.0), **node_options) -> None:
+        self.plan = plan or bridge_plan()
+        self.vehicle = vehicle()
+        self.node = PilotNode(self.vehicle, self.plan, load_site(self.plan.marker_file), **node_options)
+        self.now_s = 100.0
+        self.home = home
+        self.p, self.yaw, self.v = tuple(home), 0.5, (0.0, 0.0, 0.0)
+        self.p_WM = tuple(a + b for a, b in zip(home, bundle_p_home, strict=True))
+        self.q_WM = PIER_Q_WM
+        self.mode, self.armed, self.landed = "AUTO_LOITER", False, True
+        self.refuse: set[str] = set()  # actions the autopilot refuses
+        self.ignore: set[str] = set()  # actions it never answers
+        self.bundle_in_view = True
+        self.view_distance_m = 8.0
+        self.controller_dead = False
+        self.channel_us = OFF_US
+        self.edit: dict[type[Message], Callable[[Message], Message | None]] = {}
+        self.photographs_work = True
+        self.reference: Reference | None = None
+        self.reference_p, self.reference_yaw, self.finished = self.p, self.yaw, False
+        self._heard_s = -math.inf
+        self._setpoint_s = -math.inf
+        self._seen_s = -math.inf
+        self._ever_seen = False
+        self._takeoff_height = 0.0
+        self._inbox: list[Message] = []
+        self._count = 0
+        self.commands: list[FcuCommand] = []
+        self.references: list[tuple[float, Reference]] = []
+        self.statuses: list[PilotStatus] = []
+        self.events: list[SafetyEvent] = []
+        self.photo_requests: list[tuple[float, PhotoRequest]] = []
+        self.log: list[tuple[str, str]] = []
+        self.reference_jumps_m: list[float] = []
+
+    # --- what tests ask ---
+
+    @property
+    def phase(self) -> str:
+        return self.node.phase
+
+    @property
+    def status(self) -> PilotStatus:
+        return self.node.status(self.now_s)
+
+    def asked(self, action: str) -> int:
+        return sum(c.action == action for c in self.commands)
+
+    def phases(self) -> list[str]:
+        return [phase for phase, _ in self.log]
+
+    def restart_node(self) -> None:
+        self.node = PilotNode(self.vehicle, self.plan, load_site(self.plan.marker_file))
+        self.log.clear()
+        self.commands.clear()
+        self.references.clear()
+
+    # --- time ---
+
+    def run(self, seconds: float) -> "World":
+        for _ in range(round(seconds / STEP_S)):
+            self.step()
+        return self
+
+    def run_until(self, phase: str, limit_s: float = 200.0) -> "World":
+        """Until the mission is in `phase`; fails when it does not come."""
+        end_s = self.now_s + limit_s
+        while self.phase != phase:
+            assert self.now_s < end_s, f"{phase} did not come: {self.log}, {self.status}"
+            self.step()
+        return self
+
+    def step(self) -> None:
+        self.now_s += STEP_S
+        self._count += 1
+        self._fly()
+        for message in self._messages():
+            edit = self.edit.get(type(message))
+            message = edit(message) if edit else message
+            if message is not None:
+                assert list(self.node.handle(message, self.now_s)) == []
+        before = self.phase
+        for message in self.node.step(self.now_s):
+            self._receive(message)
+        if self.phase != before:
+            self.log.append((self.phase, self.node.reason))
+
+    # --- vehicle and autopilot ---
+
+    def _fly(self) -> None:
+        before = self.p
+        sending = self._follow()
+        if self.mode == "OFFBOARD":
+            if self.now_s - self._setpoint_s > 1.0:
+                self.mode = "POSCTL"
+            elif sending:
+                self.p, self.yaw = self.reference_p, self.reference_yaw
+        elif self.mode == "AUTO_TAKEOFF" and self.armed:
+            self.landed = False
+            top = self.home[2] + self._takeoff_height
+            self.p = (self.p[0], self.p[1], min(self.p[2] + CLIMB_M_S * STEP_S, top))
+            if self.p[2] >= top:
+                self.mode = "AUTO_LOITER"
+        elif self.mode == "AUTO_LAND":
+            self.p = (self.p[0], self.p[1], max(self.p[2] - CLIMB_M_S * STEP_S, self.home[2]))
+            if self.p[2] <= self.home[2]:
+                self.landed, self.armed = True, False
+        self.v = tuple((a - b) / STEP_S for a, b in zip(self.p, before, strict=True))
+
+    def _follow(self) -> bool:
+        """The controller: where the reference is now; True while it sends setpoints."""
+        fresh = self.reference is not None and self.now_s - self._heard_s < 0.5
+        if not fresh or self.controller_dead:
+            self.finished = False
+            return False
+        self._setpoint_s = self.now_s
+        r, t = self.reference, self.reference.trajectory
+        if isinstance(t, Hold):
+            p, yaw, self.finished = t.p, t.yaw_rad, True
+        else:
+            duration = max(moves.duration_s(t), STEP_S)
+            s = min((self.now_s - r.start_s) / duration, 1.0)
+            self.finished = s >= 1.0
+            s = 3 * s**2 - 2 * s**3
+            p = tuple(a + s * (b - a) for a, b in zip(t.p_start, t.p_end, strict=True))
+            yaw = t.yaw_start_rad + s * (t.yaw_end_rad - t.yaw_start_rad)
+        if r.frame != WORLD:
+            p, yaw = moves.to_world(p, yaw, self.p_WM, self.q_WM)
+        if self.mode == "OFFBOARD":
+            self.reference_jumps_m.append(math.dist(p, self.reference_p))
+        self.reference_p, self.reference_yaw = p, yaw
+        return True
+
+    def sending(self) -> bool:
+        return self.now_s - self._setpoint_s < STEP_S / 2
+
+    def in_view(self) -> bool:
+        p_M, yaw_M = moves.to_bundle(self.p, self.yaw, self.p_WM, self.q_WM)
+        return self.bundle_in_view and 0 < p_M[2] < self.view_distance_m and abs(yaw_M) < 0.5
+
+    # --- messages ---
+
+    def _messages(self) -> list[Message]:
+        now, q = self.now_s, tuple(quat_from_rpy(0.0, 0.0, self.yaw))
+        if self.in_view():
+            self._seen_s, self._ever_seen = now, True
+        messages, self._inbox = self._inbox, []
+        messages += [
+            FcuAttitude(stamp_s=now, q_WB=q, omega_B=(0.0, 0.0, 0.0)),
+            FcuPosition(stamp_s=now, p_W=self.p, v_W=self.v),
+            Markers(stamp_s=now, observations=[], detect_time_s=0.003, search="full"),
+            State(
+                stamp_s=now,
+                p_W=self.p,
+                v_W=self.v,
+                q_WB=q,
+                disturbance_W=(0.0, 0.0, 0.0),
+                gnss_bias_W=(0.0, 0.0, 0.0),
+                bundle=self.plan.bundle if self._ever_seen else "",
+                p_WM=self.p_WM if self._ever_seen else (0.0, 0.0, 0.0),
+                q_WM=self.q_WM if self._ever_seen else (1.0, 0.0, 0.0, 0.0),
+                marker_age_s=now - self._seen_s,
+                position_std_m=0.3,
+                relative_std_m=0.05 if self._ever_seen else math.inf,
+                covariance_diag=(0.01,) * 21,
+                battery_voltage_v=15.5,
+                reset_count=1,
+            ),
+            ControlStatus(
+                stamp_s=now,
+                active="nmpc" if self.sending() else "idle",
+                reason="" if self.sending() else "no reference",
+                reference_id=self.reference.id if self.reference else 0,
+                reference_finished=self.finished,
+                reference_p_W=self.reference_p,
+                reference_yaw_rad=wrap_angle(self.reference_yaw),
+                position_error_m=math.dist(self.p, self.reference_p) if self.sending() else 0.0,
+                yaw_error_rad=0.0,
+                solver_status=0,
+                solve_time_s=0.002,
+                cycle_time_s=0.003,
+                fallback_cycles=0,
+                deadline_misses=0,
+                solver_failures=0,
+            ),
+        ]
+        if self._count % 2 == 0:
+            messages.append(self._fcu_status())
+        if self._count % 10 == 0:
+            messages.append(self._health("recorder"))
+        return messages
+
+    def _fcu_status(self) -> FcuStatus:
+        return FcuStatus(
+            stamp_s=self.now_s,
+            connected=True,
+            armed=self.armed,
+            mode=self.mode,
+            landed=self.landed,
+            battery_voltage_v=15.5,
+            battery_remaining=0.8,
+            rc_ok=True,
+            rc_channels_us=(1500,) * 6 + (self.channel_us,) + (1500,),
+            gnss_ok=True,
+            home_W=self.home,
+            timesync_offset_s=0.0,
+            timesync_rtt_s=0.002,
+            link_errors=0,
+        )
+
+    def _health(self, process: str) -> Health:
+        return Health(
+            stamp_s=self.now_s,
+            process=process,
+            pid=1,
+            steps_per_s=20.0,
+            nominal_steps_per_s=20.0,
+            late_steps=0,
+            errors=0,
+            last_error="",
+            step_time_max_s=0.001,
+            cpu_s=1.0,
+            memory_mb=50.0,
+        )
+
+    def _receive(self, message: Message) -> None:
+        if isinstance(message, Reference):
+            self.references.append((self.now_s, message))
+            self.reference, self._heard_s = message, self.now_s
+        elif isinstance(message, FcuCommand):
+            self.commands.append(message)
+            self._command(message)
+        elif isinstance(message, PilotStatus):
+            self.statuses.append(message)
+        elif isinstance(message, SafetyEvent):
+            self.events.append(message)
+        elif isinstance(message, PhotoRequest):
+            self.photo_requests.append((self.now_s, message))
+            if self.photographs_work:
+                self._inbox.append(Photo(stamp_s=self.now_s, id=message.id, png=b"png"))
+        else:
+            raise AssertionError(f"the mission may not publish {type(message).__name__}")
+
+    def _command(self, command: FcuCommand) -> None:
+        if command.action in self.ignore:
+            return
+        accepted = command.action not in self.refuse
+        self._inbox.append(
+            FcuCommandAck(stamp_s=self.now_s, id=command.id, accepted=accepted, reason="" if accepted else "denied")
+        )
+        if not accepted:
+            return
+        match command.action:
+            case "arm":
+                self.armed = True
+            case "disarm":
+                assert self.landed, "disarmed in flight"
+                self.armed = False
+            case "takeoff":
+                self.mode, self._takeoff_height = "AUTO_TAKEOFF", command.height_m
+            case "offboard":
+                self.mode, self.reference_p = "OFFBOARD", self.p
+            case "land":
+                self.mode = "AUTO_LAND"
+
+    # --- a pilot ---
+
+    def pilot_takes_off(self, height_m: float = 4.0) -> None:
+        self.armed, self.landed, self.mode = True, False, "POSCTL"
+        self.p = (self.home[0], self.home[1], self.home[2] + height_m)
+        self.yaw = 0.0
+
+    def facing_yaw(self) -> float:
+        return facing_yaw(self.q_WM)
