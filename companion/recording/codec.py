@@ -1,0 +1,111 @@
+"""Messages as JSON and their JSON schemas, the way log viewers want them.
+
+JSON has no infinity and no NaN, so such a number is written as null, and what it was is kept under one extra key:
+``"_nonfinite": [["marker_age_s", "inf"]]`` (path of keys and indices, then the value). Reading restores it, so a
+replay sees exactly what flew. The key is absent from the great majority of messages.
+"""
+
+import math
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from companion.messages import TOPICS, Message
+
+NONFINITE = "_nonfinite"
+_MARK = b'"_nonfinite"'
+
+
+def _plain(value: Any) -> Any:
+    """numpy's scalars and arrays as plain data: what a room forgot to convert is still worth logging."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    raise NotImplementedError(f"{type(value).__name__} cannot be logged")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_plain)
+_decoders = {topic: msgspec.json.Decoder(row.type) for topic, row in TOPICS.items()}
+
+
+def encode(message: Message) -> bytes:
+    """One message as JSON; bytes fields as base64."""
+    data = _encoder.encode(message)
+    if b"null" not in data:
+        return data
+    places: list[list] = []
+    _find(msgspec.to_builtins(message, enc_hook=_plain), [], places)
+    if not places:
+        return data
+    return data[:-1] + b"," + _MARK + b":" + _encoder.encode(places) + b"}"
+
+
+def decode(topic: str, data: bytes) -> Message:
+    """The message that `encode` wrote; raises KeyError for an unknown topic, msgspec.MsgspecError for anything else."""
+    decoder = _decoders[topic]
+    if _MARK not in data:
+        return decoder.decode(data)
+    try:
+        tables = msgspec.json.decode(data)
+        if NONFINITE in tables:
+            for *path, last, text in tables.pop(NONFINITE):
+                place = tables
+                for step in path:
+                    place = place[step]
+                place[last] = float(text)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise msgspec.ValidationError(f"bad {NONFINITE}: {error}") from None
+    return msgspec.convert(tables, TOPICS[topic].type)
+
+
+def _find(value: Any, path: list, places: list[list]) -> None:
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            places.append([*path, str(value)])
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _find(item, [*path, key], places)
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            _find(item, [*path, i], places)
+
+
+def json_schema(topic: str) -> dict:
+    """JSON schema of a topic's messages: no references, tuples as arrays, unions as one object with all fields.
+
+    That is the subset Foxglove, Lichtblick and PlotJuggler read. A field that is null has no value at that moment.
+    """
+    _, components = msgspec.json.schema_components([TOPICS[topic].type], ref_template="{name}")
+    return _flatten(components[TOPICS[topic].type.__name__], components)
+
+
+def _flatten(schema: dict, components: dict) -> dict:
+    if "$ref" in schema:
+        return _flatten(components[schema["$ref"]], components)
+    if "anyOf" in schema:
+        options = [_flatten(s, components) for s in schema["anyOf"] if s != {"type": "null"}]
+        if len(options) == 1:
+            return options[0]
+        merged: dict = {"type": "object", "properties": {}}
+        for option in options:
+            merged["properties"] |= {k: v for k, v in option["properties"].items() if k != "type"}
+        tags = [tag for option in options for tag in option["properties"].get("type", {}).get("enum", [])]
+        if tags:
+            merged["properties"]["type"] = {"type": "string", "enum": tags}
+        return merged
+    kind = schema.get("type")
+    if kind == "object":
+        flat = {"type": "object"}
+        if "description" in schema:
+            flat["description"] = schema["description"]
+        if "properties" in schema:
+            flat["properties"] = {k: _flatten(v, components) for k, v in schema["properties"].items()}
+        if isinstance(schema.get("additionalProperties"), dict):
+            flat["additionalProperties"] = _flatten(schema["additionalProperties"], components)
+        return flat
+    if kind == "array":
+        items = schema["prefixItems"][0] if schema.get("prefixItems") else schema.get("items") or {}
+        return {"type": "array", "items": _flatten(items, components)}
+    if "enum" in schema and kind is None:
+        return {"type": "string", "enum": schema["enum"]}
+    return {k: schema[k] for k in ("type", "contentEncoding", "enum") if k in schema}

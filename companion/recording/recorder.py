@@ -1,0 +1,146 @@
+"""The recorder: every logged message into the log, every photograph beside it with the pose it was taken from.
+
+The one exception to "a node returns what it has to say": this node's output goes to a `LogWriter` that it is given,
+not to the bus. It still reads no clock and starts no thread, and it returns no messages.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from companion.config import ConfigError
+from companion.frames import quat_conjugate, quat_exp, quat_log, quat_multiply, rotation_matrix
+from companion.messages import RECORDER, TOPIC_OF, TOPICS, Message, Photo, State
+from companion.node import Node
+from companion.recording.writer import LogWriter
+
+STATES_KEPT = 500  # 5 s at 100 Hz: longer than any photograph is under way
+LONGEST_UNWRITTEN_S = 0.5  # a killed process loses at most this and what the bus had not delivered
+PHOTO_PATIENCE_S = 0.5  # a photograph waits that long for a state younger than itself
+
+
+class RecorderNode(Node):
+    """Feeds a `LogWriter`. Flushing follows `rate_hz`: a killed process loses at most one period."""
+
+    name = RECORDER
+    inputs = (*(topic for topic, row in TOPICS.items() if row.logged), "photo")
+    rate_hz = 4.0
+
+    def __init__(self, writer: LogWriter) -> None:
+        self._writer = writer
+        self._flushed_s = -float("inf")
+        self._states: deque[State] = deque(maxlen=STATES_KEPT)
+        self._photos: list[tuple[Photo, float]] = []  # with their arrival
+
+    def handle(self, message: Message, now_s: float) -> Iterable[Message]:
+        """Take one message; what the table does not log is ignored."""
+        topic = TOPIC_OF[type(message)]
+        if topic == "photo":
+            self._photos.append((message, now_s))
+            return ()
+        if not TOPICS[topic].logged:
+            return ()
+        if topic == "state":
+            self._states.append(message)
+        self._writer.put(topic, message, now_s)
+        if now_s - self._flushed_s > LONGEST_UNWRITTEN_S:  # also where nobody calls `step`
+            self.step(now_s)
+        return ()
+
+    def step(self, now_s: float) -> Iterable[Message]:
+        """Save photographs whose pose is known, flush the log."""
+        if self._photos:
+            self._save_photos(now_s, PHOTO_PATIENCE_S)
+        self._writer.flush()
+        self._flushed_s = now_s
+        return ()
+
+    def close(self) -> None:
+        """End the log; called by whoever runs the node, after its last step."""
+        self._save_photos(0.0, -float("inf"))
+        self._writer.close()
+
+    @property
+    def errors(self) -> int:
+        """Failed writes and dropped messages so far, for the process's health message."""
+        return self._writer.errors + self._writer.dropped
+
+    @property
+    def last_error(self) -> str:
+        return self._writer.last_error
+
+    def _save_photos(self, now_s: float, patience_s: float) -> None:
+        waiting = []
+        for photo, arrival_s in self._photos:
+            newest_s = self._states[-1].stamp_s if self._states else -float("inf")
+            if newest_s < photo.stamp_s and now_s - arrival_s < patience_s:
+                waiting.append((photo, arrival_s))
+                continue
+            facts = {"id": photo.id, "stamp_s": photo.stamp_s, "time": self._writer.wall_time(photo.stamp_s)}
+            self._writer.save_photograph(photo.id, photo.png, facts | pose_at(self._states, photo.stamp_s))
+        self._photos = waiting
+
+
+def open_recorder(log_file: str | Path, vehicle_file: str | Path, mission_file: str | Path) -> RecorderNode:
+    """A recorder that writes ``log_file`` with the text of both files in its metadata.
+
+    Raises `ConfigError` if a file cannot be read or the log cannot be created.
+    """
+    metadata = {"vehicle": _text(vehicle_file), "mission": _text(mission_file)}
+    metadata |= {"vehicle_file": str(vehicle_file), "mission_file": str(mission_file)}
+    return RecorderNode(LogWriter(log_file, metadata))
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+
+
+def pose_at(states: Iterable[State], stamp_s: float) -> dict:
+    """The pose of the aircraft at a time, from states in order of their stamps, as plain data for a side-car.
+
+    Between two states position and attitude are interpolated (linearly, and along the shortest rotation); outside
+    them the nearest state is taken as it is. ``pose`` says which: "interpolated", "nearest", "none". The state is
+    "trusted" if all states used were valid.
+    """
+    before = after = None
+    for state in states:
+        if state.stamp_s <= stamp_s:
+            before = state
+        elif after is None:
+            after = state
+    if before is None and after is None:
+        return {"pose": "none"}
+    if before is None or after is None:
+        used = [before or after]
+        fraction = 0.0
+    else:
+        used = [before, after]
+        fraction = (stamp_s - before.stamp_s) / (after.stamp_s - before.stamp_s)
+    first, last = used[0], used[-1]
+    p_WB = (1 - fraction) * np.asarray(first.p_W) + fraction * np.asarray(last.p_W)
+    turn = quat_log(quat_multiply(quat_conjugate(first.q_WB), last.q_WB))
+    q_WB = quat_multiply(first.q_WB, quat_exp(fraction * turn))
+    nearest = last if fraction > 0.5 else first
+    facts = {
+        "pose": "interpolated" if len(used) == 2 else "nearest",
+        "trusted": all(s.valid for s in used),
+        "state_age_s": stamp_s - nearest.stamp_s,
+        "p_WB": p_WB.tolist(),
+        "q_WB": q_WB.tolist(),
+        "position_std_m": nearest.position_std_m,
+        "bundle": nearest.bundle,
+    }
+    if nearest.bundle:
+        R_MW = rotation_matrix(nearest.q_WM).T
+        facts |= {
+            "p_MB": (R_MW @ (p_WB - np.asarray(nearest.p_WM))).tolist(),
+            "q_MB": quat_multiply(quat_conjugate(nearest.q_WM), q_WB).tolist(),
+            "relative_std_m": nearest.relative_std_m,
+            "marker_age_s": nearest.marker_age_s,
+        }
+    return facts

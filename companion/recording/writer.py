@@ -1,0 +1,208 @@
+"""The log on disk: an MCAP file that is readable at any moment, even after kill -9.
+
+Records go to a spool in memory; `LogWriter.flush` closes the chunk and hands everything to the operating system, so
+what was flushed survives the death of the process. A full disk or a broken one never raises: bytes that could not be
+written wait in the spool (so the file never gets a hole), messages that find the spool full are dropped and counted.
+"""
+
+import contextlib
+import datetime
+import math
+import os
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+from mcap.writer import CompressionType, Writer
+
+from companion.config import ConfigError
+from companion.messages import TOPICS, Message
+from companion.recording.codec import encode, json_schema
+
+SPOOL_MAX_BYTES = 16_000_000  # about a minute of flight, for a disk that comes back
+CHUNK_BYTES = 4_000_000  # larger than any flush interval fills, so a chunk ends when `flush` says so
+METADATA = "flight"  # name of the metadata record
+
+
+def software_version() -> str:
+    """Version of this package, or "source tree" when it runs without having been installed."""
+    try:
+        return version("companion")
+    except PackageNotFoundError:
+        return "source tree"
+
+
+class Spool:
+    """The file object below the MCAP writer: takes everything, writes when told, keeps what the disk refused."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        self._waiting = bytearray()
+        self._count = 0
+
+    def write(self, data: bytes) -> int:
+        self._waiting += data
+        self._count += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._count
+
+    def flush(self) -> None:
+        """Nothing: the MCAP writer may flush at any time, the disk is touched only by `drain`."""
+
+    def drain(self) -> None:
+        """Hand all waiting bytes to the operating system; raises OSError, keeping what is left."""
+        while self._waiting:
+            written = os.write(self._fd, self._waiting)
+            del self._waiting[:written]
+
+    @property
+    def waiting_bytes(self) -> int:
+        return len(self._waiting)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class LogWriter:
+    """Writes one flight: messages into ``path``, photographs beside it. Not thread safe.
+
+    metadata: text by name, e.g. the vehicle and mission files; software version and start time are added.
+    start_s: companion time of the start [s], None: the arrival of the first message; start_wall: the same moment on
+    the wall clock, default now.
+    Raises `ConfigError` if the log cannot be created; nothing raises afterwards.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        metadata: dict[str, str],
+        start_s: float | None = None,
+        start_wall: datetime.datetime | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.errors = 0  # failed writes
+        self.dropped = 0  # messages that found the spool full or could not be encoded
+        self.last_error = ""
+        self.written = 0  # messages
+        self._start_s = start_s
+        self._start_wall = (start_wall or datetime.datetime.now(datetime.UTC)).astimezone(datetime.UTC)
+        self._pending: list[tuple[str, Message, float]] = []
+        self._closed = False
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._spool = Spool(self.path)
+        except FileExistsError:
+            raise ConfigError(f"{self.path}: log exists already; logs are never overwritten") from None
+        except OSError as error:
+            raise ConfigError(f"{self.path}: log cannot be created: {error.strerror}") from None
+        self._mcap = Writer(self._spool, chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD)
+        self._mcap.start(profile="", library=f"companion {software_version()}")
+        facts = {"software_version": software_version(), "start_time": self._start_wall.isoformat()}
+        if start_s is not None:
+            facts["start_s"] = repr(start_s)
+        self._mcap.add_metadata(METADATA, {str(k): str(v) for k, v in (metadata | facts).items()})
+        self._channels: dict[str, int] = {}
+        self._drain()
+
+    def put(self, topic: str, message: Message, arrival_s: float) -> None:
+        """Take a message for the next `flush`; cheap."""
+        if self._start_s is None:
+            self._start_s = arrival_s
+            self._mcap.add_metadata(METADATA, {"start_s": repr(arrival_s)})
+        self._pending.append((topic, message, arrival_s))
+
+    def flush(self) -> None:
+        """Encode all messages taken since the last call as one chunk and hand it to the operating system."""
+        if self._closed:
+            return
+        batch, self._pending = self._pending, []
+        if batch and self._spool.waiting_bytes > SPOOL_MAX_BYTES:
+            self.dropped += len(batch)
+        else:
+            for topic, message, arrival_s in batch:
+                self._write(topic, message, arrival_s)
+            self._mcap.flush()
+        self._drain()
+
+    def _write(self, topic: str, message: Message, arrival_s: float) -> None:
+        try:
+            data = encode(message)
+            log_time = _nanoseconds(arrival_s)
+            publish_time = _nanoseconds(message.stamp_s)
+            sequence = message.seq & 0xFFFFFFFF
+        except (
+            msgspec.MsgspecError,
+            NotImplementedError,
+            TypeError,
+            ValueError,
+            OverflowError,
+            RecursionError,
+        ) as error:
+            self.dropped += 1
+            self._note(f"{topic}: cannot be encoded: {error}")
+            return
+        channel = self._channels.get(topic) or self._open_channel(topic)
+        self._mcap.add_message(channel, log_time=log_time, publish_time=publish_time, sequence=sequence, data=data)
+        self.written += 1
+
+    def _open_channel(self, topic: str) -> int:
+        schema = msgspec.json.encode(json_schema(topic))
+        schema_id = self._mcap.register_schema(f"companion.{TOPICS[topic].type.__name__}", "jsonschema", schema)
+        self._channels[topic] = self._mcap.register_channel(topic, "json", schema_id)
+        return self._channels[topic]
+
+    def _drain(self) -> None:
+        try:
+            self._spool.drain()
+        except OSError as error:
+            self._note(f"{self.path}: {error.strerror or error}")
+
+    def _note(self, text: str) -> None:
+        self.errors += 1
+        self.last_error = text
+
+    def wall_time(self, stamp_s: float) -> str:
+        """Companion time as wall clock (ISO 8601, UTC), counted from the start."""
+        return (self._start_wall + datetime.timedelta(seconds=stamp_s - (self._start_s or 0.0))).isoformat()
+
+    def save_photograph(self, number: int, png: bytes, facts: dict) -> None:
+        """Write a photograph and its side-car beside the log: ``<log>_photo_001.png`` and ``.json``.
+
+        The side-car comes second and by renaming, so one that exists belongs to a complete picture.
+        """
+        stem = self.path.with_name(f"{self.path.stem}_photo_{number:03d}")
+        copy = 1
+        while stem.with_suffix(".png").exists():  # an id used twice must not cost the first picture
+            copy += 1
+            stem = self.path.with_name(f"{self.path.stem}_photo_{number:03d}_{copy}")
+        part = stem.with_suffix(".part")
+        try:
+            part.write_bytes(png)
+            part.replace(stem.with_suffix(".png"))
+            text = msgspec.json.encode({"file": stem.name + ".png", **facts})
+            part.write_bytes(msgspec.json.format(text, indent=2))
+            part.replace(stem.with_suffix(".json"))
+        except OSError as error:
+            self._note(f"{stem}: {error.strerror or error}")
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Write what is left and the index; safe to call twice."""
+        if self._closed:
+            return
+        self.flush()
+        self._closed = True
+        self._mcap.finish()
+        self._drain()
+        try:
+            self._spool.close()
+        except OSError as error:
+            self._note(f"{self.path}: {error.strerror or error}")
+
+
+def _nanoseconds(time_s: float) -> int:
+    """Time for an MCAP record; what is not a time ≥ 0 counts as 0 (the message itself keeps the true value)."""
+    return round(time_s * 1e9) if math.isfinite(time_s) and 0 <= time_s < 1e10 else 0
