@@ -13,6 +13,8 @@ from companion.vehicle import Yaw
 
 LEAD_MAX_RAD = 0.3  # setpoint ahead of the flight controller's yaw: it shall not run away from a slow aircraft
 INTEGRAL_RATE_MAX_RAD_S = 0.1  # what the integral may contribute: enough for a drifting heading, too little to swing
+# The integral is there for a heading that drifts; charged during a turn it would only make the end of it slow.
+INTEGRAL_ZONE_RAD = 0.05
 STEP_MAX_S = 0.1  # longest interval that one update may integrate over
 
 
@@ -45,7 +47,7 @@ class YawController:
         self._last_s = now_s
         wanted = rate_reference + self._config.kp * error + self._integral
         rate = min(max(wanted, -limit), limit)
-        if rate == wanted or error * wanted < 0:  # not while saturated in the direction of the error
+        if rate == wanted and abs(error) < INTEGRAL_ZONE_RAD:
             self._integral += self._config.ki * error * dt
             self._integral = min(max(self._integral, -INTEGRAL_RATE_MAX_RAD_S), INTEGRAL_RATE_MAX_RAD_S)
         lead = wrap_angle(self._setpoint + rate * dt - fcu_yaw)

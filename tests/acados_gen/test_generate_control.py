@@ -1,0 +1,124 @@
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from acados_gen import generate_control, toolchain
+from acados_gen.compile import CompileError
+from companion.config import load
+from companion.control import artifacts
+from companion.vehicle import Vehicle
+
+REPOSITORY = Path(__file__).parents[2]
+F550 = REPOSITORY / "config" / "vehicles" / "f550.toml"
+
+
+@pytest.fixture(scope="module")
+def vehicle():
+    return load(F550, Vehicle)
+
+
+def one_line(error):
+    return "\n" not in str(error.value) and len(str(error.value)) < 400
+
+
+def fake_acados(folder):
+    for name in toolchain.NEEDED:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    return folder
+
+
+def test_what_exists_is_not_built_again(vehicle):
+    first = generate_control.generate(vehicle)
+    stamps = [path.stat().st_mtime_ns for path in first]
+    said = []
+    assert generate_control.generate(vehicle, said.append) == first
+    assert said == []
+    assert [path.stat().st_mtime_ns for path in first] == stamps
+
+
+def test_the_solvers_folder_works_wherever_it_is_moved(vehicle, tmp_path):
+    """No acados in the environment, another folder: only what lies beside the library is used."""
+    generate_control.generate(vehicle)
+    folder = tmp_path / "elsewhere"
+    shutil.copytree(artifacts.solver_path(vehicle).parent, folder)
+    code = (
+        "import ctypes; c = ctypes.CDLL('libnmpc.so'.join([%r, ''])); c.nmpc_create.restype = ctypes.c_void_p; "
+        "assert c.nmpc_create(); "
+        "print('\\n'.join(l.split()[-1] for l in open('/proc/self/maps') if 'acados' in l or 'hpipm' in l))"
+    ) % (str(folder) + os.sep)
+    environment = {"PATH": os.environ["PATH"]}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    mapped = set(result.stdout.split())
+    assert mapped == {str(folder / "libacados.so"), str(folder / "libhpipm.so")}
+
+
+def test_flight_code_needs_neither_casadi_nor_acados_template():
+    code = (
+        "import sys, companion.control.controller; "
+        "sys.exit(any(name.split('.')[0] in ('casadi', 'acados_template') for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY).returncode == 0
+
+
+def test_the_users_own_acados_wins(monkeypatch, tmp_path):
+    monkeypatch.setenv("ACADOS_SOURCE_DIR", str(fake_acados(tmp_path)))
+    assert toolchain.ensure_acados() == tmp_path
+
+
+def test_an_unusable_acados_source_dir_is_one_line(monkeypatch, tmp_path):
+    fake_acados(tmp_path)
+    (tmp_path / "bin" / "t_renderer").unlink()
+    monkeypatch.setenv("ACADOS_SOURCE_DIR", str(tmp_path))
+    with pytest.raises(toolchain.ToolchainError, match="t_renderer") as error:
+        toolchain.ensure_acados()
+    assert one_line(error)
+
+
+def test_no_network_is_one_line_and_leaves_nothing_behind(monkeypatch, tmp_path):
+    monkeypatch.delenv("ACADOS_SOURCE_DIR", raising=False)
+    monkeypatch.setenv("COMPANION_BUILD_DIR", str(tmp_path))
+    for name, value in {
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
+        "PIP_RETRIES": "0",
+        "PIP_TIMEOUT": "1",
+        "PIP_NO_CACHE_DIR": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(toolchain.ToolchainError, match="no network") as error:
+        toolchain.ensure_acados()
+    assert one_line(error)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_compiler_is_one_line(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(CompileError, match="no C compiler") as error:
+        toolchain.ensure_acados()
+    assert one_line(error)
+
+
+def test_both_architectures_are_pinned_by_hash():
+    text = toolchain.REQUIREMENTS.read_text()
+    assert text.count("--hash=sha256:") == 2
+    assert toolchain.pinned_version() in text
+
+
+def test_a_failed_generation_is_one_line(monkeypatch, tmp_path, vehicle):
+    """An acados whose Python interface is empty."""
+    monkeypatch.setenv("ACADOS_SOURCE_DIR", str(fake_acados(tmp_path / "acados")))
+    monkeypatch.setenv("COMPANION_BUILD_DIR", str(tmp_path / "build"))
+    with pytest.raises(CompileError, match="AcadosOcpSolver|AcadosModel") as error:
+        generate_control.generate(vehicle)
+    assert one_line(error)
+    assert not artifacts.solver_path(vehicle).exists()

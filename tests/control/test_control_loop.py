@@ -1,0 +1,278 @@
+"""The controller node in closed loop with a plant that is not its model (control_plant.py)."""
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+from control_plant import Loop
+
+from companion.clock import SimulatedStopwatch
+from companion.control.controller import PLAN_REUSE_CYCLES
+from companion.control.fallback import BLEND_TIME_S
+from companion.control.solver import Nmpc
+from companion.frames import quat_from_matrix, wrap_angle
+from companion.messages import ControlStatus, Setpoint
+
+HOME = (0.0, 0.0, 2.0)
+
+
+def failing(nmpc):
+    """The solver with a switch: while `.broken`, every solution reports a failed QP."""
+
+    class Failing:
+        def __init__(self):
+            self.broken, self.poison = False, False
+
+        def __getattr__(self, name):
+            return getattr(nmpc, name)
+
+        def solve(self, *arguments):
+            result = nmpc.solve(*arguments)
+            if self.broken:
+                nmpc.reset()
+                return result._replace(status=4, inputs=result.inputs * np.nan)
+            return result
+
+    return Failing()
+
+
+def error_m(loop, target=HOME):
+    return float(np.linalg.norm(loop.plant.p - target))
+
+
+def test_hover_settles_on_the_point_with_a_wrong_plant(vehicle, nmpc):
+    loop = Loop(vehicle, nmpc, p=(0.5, -0.3, 1.7))
+    loop.hold(HOME)
+    loop.run(8)
+    assert error_m(loop) < 0.005
+    assert all(s.active == "nmpc" for s in loop.statuses[1:])  # the first state is still on its way
+
+
+def test_hover_is_free_of_offset_under_a_constant_disturbance(vehicle, nmpc):
+    loop = Loop(vehicle, nmpc)
+    loop.hold(HOME)
+    loop.run(2)
+    loop.plant.disturbance_W = np.array([1.5, -0.8, 0.4])
+    loop.run(10)
+    assert error_m(loop) < 0.005
+    assert np.linalg.norm(np.array(loop.positions) - HOME, axis=1).max() < 0.25
+
+
+def test_without_the_estimated_disturbance_there_is_an_offset(vehicle, nmpc):
+    """The counterpart: it is the estimate that removes it, so the test above can fail."""
+    loop = Loop(vehicle, nmpc, observe=False)
+    loop.hold(HOME)
+    loop.plant.disturbance_W = np.array([1.5, -0.8, 0.4])
+    loop.run(8)
+    assert error_m(loop) > 0.1
+
+
+def test_a_move_is_tracked_and_finished(vehicle, nmpc):
+    loop = Loop(vehicle, nmpc)
+    loop.hold(HOME)
+    loop.run(3)
+    loop.move(HOME, (3.0, 2.0, 3.0), yaw_end=2.0)
+    loop.statuses.clear()
+    loop.run(11)
+    errors = np.array([s.position_error_m for s in loop.statuses])
+    assert errors.max() < 0.05
+    assert not loop.statuses[50].reference_finished
+    assert loop.statuses[-1].reference_finished
+    assert error_m(loop, (3, 2, 3)) < 0.01
+    assert abs(wrap_angle(loop.plant.rpy[2] - 2.0)) < math.radians(0.5)
+
+
+@pytest.mark.parametrize("heading_error_degrees", [5.0, -5.0])
+def test_yaw_and_position_have_no_offset_when_the_fcus_heading_is_off(vehicle, nmpc, heading_error_degrees):
+    loop = Loop(vehicle, nmpc, heading_error=math.radians(heading_error_degrees))
+    loop.hold(HOME, yaw=0.5)
+    loop.run(12)
+    assert abs(loop.plant.rpy[2] - 0.5) < math.radians(0.1)
+    assert error_m(loop) < 0.005
+
+
+def test_a_reference_in_a_bundles_frame_is_flown_to(vehicle, nmpc):
+    R = np.array([[0, 0, -1.0], [-1, 0, 0], [0, 1, 0]])  # a face that looks along -x of W
+    loop = Loop(vehicle, nmpc, p=(0.8, 0.1, 2.0))
+    loop.bundle = ("pier", (5.0, 0.0, 2.0), tuple(quat_from_matrix(R).tolist()))
+    loop.hold((0.0, 0.0, 4.0), frame="pier")
+    loop.run(7)
+    assert error_m(loop, (1.0, 0.0, 2.0)) < 0.01
+    assert abs(wrap_angle(loop.plant.rpy[2])) < math.radians(0.2)
+
+
+def test_failed_solutions_hand_over_without_a_jump_and_return(vehicle, nmpc):
+    solver = failing(nmpc)
+    loop = Loop(vehicle, solver)
+    loop.hold(HOME)
+    loop.plant.disturbance_W = np.array([1.2, 0.6, 0.0])
+    loop.run(5)
+    quiet = np.abs(np.diff(loop.commands(), axis=0))[-50:].max()
+    loop.setpoints.clear(), loop.statuses.clear(), loop.positions.clear()
+    solver.broken = True
+    loop.run(4)
+    solver.broken = False
+    loop.run(3)
+    sources = [s.source for s in loop.setpoints]
+    assert sources[: PLAN_REUSE_CYCLES + 1] == ["nmpc"] * PLAN_REUSE_CYCLES + ["pid"]
+    first_return = sources.index("nmpc", PLAN_REUSE_CYCLES)
+    assert first_return == 200 + vehicle.controller.fallback.clean_cycles_to_return - 1
+    assert set(sources[first_return:]) == {"nmpc"}
+    # Largest step of a blend that begins at an offset of 0.15 rad, and what the quiet loop does anyway.
+    largest = 0.15 * (1 - math.exp(-1 / (vehicle.controller.rate_hz * BLEND_TIME_S))) + quiet
+    assert np.abs(np.diff(loop.commands(), axis=0)).max() < largest
+    assert np.linalg.norm(np.array(loop.positions) - HOME, axis=1).max() < 0.1
+    assert loop.statuses[-1].solver_failures == 200
+    assert loop.statuses[-1].fallback_cycles == 200 - PLAN_REUSE_CYCLES + 49
+    assert loop.statuses[10].reason == "solver status 4"
+
+
+def test_a_single_failed_solution_flies_the_old_plan_on(vehicle, nmpc):
+    solver = failing(nmpc)
+    loop = Loop(vehicle, solver)
+    loop.hold(HOME)
+    loop.run(2)
+    solver.broken = True
+    loop.run(0.02)
+    solver.broken = False
+    loop.run(1)
+    assert {s.source for s in loop.setpoints} == {"nmpc"}
+    assert loop.statuses[-1].solver_failures == 1
+    assert loop.statuses[-1].fallback_cycles == 0
+
+
+def test_fallback_alone_holds_position_at_90_degrees_yaw_in_wind(vehicle, nmpc):
+    """Fault 5 of the prior stack in closed loop."""
+    solver = failing(nmpc)
+    solver.broken = True
+    loop = Loop(vehicle, solver, p=(0.5, 0.5, 2.0), yaw=math.pi / 2)
+    loop.hold(HOME, yaw=math.pi / 2)
+    loop.plant.disturbance_W = np.array([1.0, -1.0, 0.0])
+    loop.run(12)
+    assert {s.source for s in loop.setpoints} == {"pid"}
+    assert error_m(loop) < 0.05
+
+
+def test_missed_deadlines_are_counted_and_lead_to_the_fallback(vehicle, nmpc):
+    loop = Loop(vehicle, nmpc, stopwatch=SimulatedStopwatch())
+    loop.hold(HOME)
+    loop.run(1)
+    loop.stopwatch.cost_s = 2 * vehicle.controller.deadline_s
+    loop.run(0.2)
+    assert loop.setpoints[-1].source == "pid"
+    assert loop.statuses[-1].deadline_misses == 10
+    assert loop.statuses[-1].reason == "deadline missed"
+    assert loop.statuses[-1].cycle_time_s > vehicle.controller.deadline_s
+    loop.stopwatch.cost_s = 0.0
+    loop.run(2)
+    assert loop.setpoints[-1].source == "nmpc"
+    assert loop.statuses[-1].deadline_misses == 10
+
+
+@pytest.mark.parametrize("field", ["p_W", "v_W", "disturbance_W"])
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_state_that_is_not_finite_makes_it_idle_and_is_counted(vehicle, nmpc, field, number):
+    loop = Loop(vehicle, nmpc)
+    loop.hold(HOME)
+    loop.run(0.5)
+    sent = len(loop.setpoints)
+    loop.edit_state = lambda s: msgspec.structs.replace(s, **{field: (0.0, number, 0.0)})
+    loop.run(0.5)
+    assert loop.statuses[-1].active == "idle"
+    assert "not finite" in loop.statuses[-1].reason
+    assert loop.node.bad_inputs > 10
+    assert len(loop.setpoints) <= sent + 1  # one state was on its way
+    loop.edit_state = lambda s: s
+    loop.run(0.5)
+    assert loop.statuses[-1].active == "nmpc"
+
+
+def test_a_quaternion_without_length_makes_it_idle(vehicle, nmpc):
+    loop = Loop(vehicle, nmpc)
+    loop.hold(HOME)
+    loop.edit_state = lambda s: msgspec.structs.replace(s, q_WB=(0.0, 0.0, 0.0, 0.0))
+    loop.run(0.2)
+    assert not loop.setpoints
+    assert loop.statuses[-1].active == "idle"
+
+
+def test_a_battery_voltage_that_is_not_known_does_not_matter(vehicle, nmpc):
+    loop = Loop(vehicle, nmpc)
+    loop.hold(HOME)
+    loop.edit_state = lambda s: msgspec.structs.replace(s, battery_voltage_v=math.nan)
+    loop.run(3)
+    assert error_m(loop) < 0.05
+
+
+def idle_reason(loop):
+    assert loop.statuses[-1].active == "idle"
+    assert loop.statuses[-1].solver_status == -1
+    return loop.statuses[-1].reason
+
+
+def test_idle_says_what_is_missing(vehicle, nmpc):
+    loop = Loop(vehicle, nmpc)
+    assert [type(m) for m in loop.cycle()] == [ControlStatus]
+    assert idle_reason(loop) == "no state yet"
+    loop.run(0.1)
+    assert idle_reason(loop) == "no reference yet"
+    loop.hold(HOME, frame="pier")
+    loop.run(0.1)
+    assert "bundle 'pier'" in idle_reason(loop)
+    loop.edit_state = lambda s: msgspec.structs.replace(s, valid=False)
+    loop.run(0.1)
+    loop.hold(HOME)
+    loop.run(0.1)
+    assert idle_reason(loop) == "state is not valid"
+    assert not loop.setpoints
+
+
+def test_old_messages_are_not_flown_by(vehicle, nmpc):
+    loop = Loop(vehicle, nmpc)
+    loop.hold(HOME)
+    loop.run(0.5)
+    loop.reference = None
+    sent = len(loop.setpoints)
+    loop.run(1.0)
+    assert "reference is 0.5" in idle_reason(loop) or "old" in idle_reason(loop)
+    assert len(loop.setpoints) - sent <= 26  # the reference's half second
+
+
+def test_setpoints_expire_after_five_periods_and_stay_within_limits(vehicle, nmpc):
+    loop = Loop(vehicle, nmpc, p=(-6.0, 5.0, 0.0))
+    loop.hold(HOME, yaw=3.0)
+    loop.run(4)
+    controller = vehicle.controller
+    commands = loop.commands()
+    assert (np.abs(commands[:, 1:]) <= controller.tilt_max_rad).all()
+    assert (commands[:, 0] >= controller.thrust_min).all()
+    assert (commands[:, 0] <= controller.thrust_max).all()
+    for setpoint in loop.setpoints:
+        assert setpoint.expires_s == pytest.approx(setpoint.stamp_s + 5 / controller.rate_hz)
+        assert abs(setpoint.yaw_rate_rad_s) <= controller.yaw.rate_max_rad_s
+
+
+def test_while_the_pilot_flies_the_setpoints_follow_the_aircraft(vehicle, nmpc):
+    """Streaming before offboard must not wind anything up."""
+    loop = Loop(vehicle, nmpc, p=(2.0, 0.0, 2.0))
+    loop.mode = "POSCTL"
+    loop.hold(HOME, yaw=1.0)
+    for _ in range(200):
+        loop.now_s += 0.02
+        loop._estimates.append(loop.state())
+        loop.now_s += 0.02
+        loop.cycle()
+    assert isinstance(loop.setpoints[-1], Setpoint)
+    assert loop.setpoints[-1].yaw_rad == pytest.approx(0.0, abs=0.05)
+    spread = np.ptp(loop.commands()[-50:], axis=0)
+    assert spread.max() < 1e-3
+
+
+def test_the_loop_is_deterministic(vehicle):
+    def fly():
+        loop = Loop(vehicle, Nmpc(vehicle), p=(0.3, 0.2, 1.9))
+        loop.hold(HOME, yaw=0.3)
+        return loop.run(1).commands()
+
+    np.testing.assert_array_equal(fly(), fly())
