@@ -1,0 +1,236 @@
+"""A small world for the estimator's tests, written with Euler angles and plain numpy, not with the flight model."""
+
+import heapq
+import itertools
+
+import numpy as np
+
+from companion.frames import quat_conjugate, quat_exp, quat_from_matrix, quat_from_rpy, quat_multiply, rotation_matrix
+from companion.frames import rpy_from_quat
+from companion.messages import (
+    BundleObservation,
+    FcuAttitude,
+    FcuPosition,
+    FcuStatus,
+    Markers,
+    PoseSolution,
+    SentSetpoint,
+    State,
+)
+
+G = 9.80665
+FACING = quat_from_matrix(np.array([[0.0, 0, -1], [-1, 0, 0], [0, 1, 0]]))  # a bundle whose face looks along -x of W
+P_WM = np.array([4.2, 0.1, 2.2])
+
+
+def derivative(s, command, d, k):
+    """ṡ of s = (p, v, roll, pitch, yaw), written out; k: k_T, drag, tau and gain of roll, of pitch."""
+    roll, pitch, yaw = s[6:9]
+    k_T, drag = k[0], np.asarray(k[1:4])
+    thrust = k_T * command[0]
+    a = np.array(
+        [
+            thrust * (np.cos(yaw) * np.sin(pitch) * np.cos(roll) + np.sin(yaw) * np.sin(roll)),
+            thrust * (np.sin(yaw) * np.sin(pitch) * np.cos(roll) - np.cos(yaw) * np.sin(roll)),
+            thrust * np.cos(pitch) * np.cos(roll) - G,
+        ]
+    )
+    a = a - drag * s[3:6] + d
+    rates = [(k[5] * command[1] - roll) / k[4], (k[7] * command[2] - pitch) / k[6], command[3]]
+    return np.concatenate([s[3:6], a, rates])
+
+
+def integrate(s, command, d, k, duration_s, step_s=0.001):
+    """Heun's method in small steps."""
+    s = np.array(s, dtype=float)
+    for _ in range(round(duration_s / step_s)):
+        k1 = derivative(s, command, d, k)
+        k2 = derivative(s + step_s * k1, command, d, k)
+        s = s + step_s / 2 * (k1 + k2)
+    return s
+
+
+def boxplus(x, e):
+    """x ⊞ e by hand."""
+    out = np.array(x, dtype=float)
+    out[0:6] += e[0:6]
+    out[6:10] = quat_multiply(x[6:10], quat_exp(e[6:9]))
+    out[10:19] += e[9:18]
+    out[19:23] = quat_multiply(x[19:23], quat_exp(e[18:21]))
+    return out
+
+
+def log(q):
+    w, v = (q[0], q[1:]) if q[0] >= 0 else (-q[0], -q[1:])
+    n = np.linalg.norm(v)
+    return 2 * v if n < 1e-12 else 2 * np.arctan2(n, w) / n * v
+
+
+def boxminus(a, b):
+    """The error e with a = b ⊞ e."""
+    theta = log(quat_multiply(quat_conjugate(b[6:10]), a[6:10]))
+    theta_M = log(quat_multiply(quat_conjugate(b[19:23]), a[19:23]))
+    return np.concatenate([a[0:6] - b[0:6], theta, a[10:19] - b[10:19], theta_M])
+
+
+def random_state(rng, tilt=0.3):
+    q = quat_from_rpy(*rng.uniform(-tilt, tilt, 2), rng.uniform(-3, 3))
+    q_M = rng.normal(size=4)
+    return np.concatenate([rng.normal(size=6), q, rng.normal(size=9), q_M / np.linalg.norm(q_M)])
+
+
+def bundle_pose(x, p_BC, q_BC):
+    """(p_CM, q_CM) that a camera on the state x sees."""
+    p_BM = rotation_matrix(x[6:10]).T @ (x[16:19] - x[0:3])
+    q_BM = quat_multiply(quat_conjugate(x[6:10]), x[19:23])
+    return rotation_matrix(q_BC).T @ (p_BM - np.asarray(p_BC)), quat_multiply(quat_conjugate(q_BC), q_BM)
+
+
+class Flight:
+    """A hover in front of a bundle; delivers the messages of the stack with their delays to an estimator node.
+
+    Switches may be set at any time: `marker_seen`, `offboard`, `gnss_jump` (3,), `outlier` (callable or None),
+    `marker_turn` (quaternion or None: observations are turned by it).
+    """
+
+    STEP_S = 0.005
+    DELAYS = {"attitude": 0.03, "position": 0.06, "markers": 0.1, "status": 0.02}
+
+    def __init__(self, vehicle, seed=0, noise=1.0, disturbance=(0.6, -0.4, 0.2), delays=None):
+        self.vehicle, self.k = vehicle, vehicle.model_parameters()
+        self.rng = np.random.default_rng(seed)
+        self.noise = noise
+        self.d = np.array(disturbance)
+        self.s = np.array([0.0, 0, 2, 0, 0, 0, 0, 0, 0])
+        self.t = 10.0
+        self.bias = np.zeros(3)
+        self.marker_std = np.array([0.004] * 3 + [0.006] * 3)
+        self.delays = {**self.DELAYS, **(delays or {})}
+        self.marker_seen, self.offboard = True, True
+        self.gnss_jump, self.outlier, self.marker_turn, self.edit = np.zeros(3), None, None, None
+        self.voltage = vehicle.thrust.reference_voltage_v
+        self._queue, self._count = [], itertools.count()
+        self._acting = []  # (time, command)
+        self._tick = 0
+        self.states: list[State] = []
+        self.statuses = []
+        self.truths = []
+
+    def truth(self):
+        q = quat_from_rpy(*self.s[6:9])
+        return np.concatenate([self.s[0:6], q, self.d, self.bias, P_WM, FACING])
+
+    def _command(self):
+        a = np.array([2.0, 2.0, 3.0]) * (np.array([0.0, 0, 2]) - self.s[0:3]) - 2.5 * self.s[3:6]
+        a += [0.0, 0.0, G]
+        a[2] -= self.d[2]
+        return np.array([a[2] / self.k[0], np.clip(-(a[1] - self.d[1]) / G, -0.3, 0.3), np.clip((a[0] - self.d[0]) / G, -0.3, 0.3), 0.0])
+
+    def _send(self, delay_s, message):
+        if self.edit is not None:
+            message = self.edit(message)
+        if message is not None:
+            heapq.heappush(self._queue, (self.t + delay_s, next(self._count), message))
+
+    def _messages(self):
+        n, rng, x = self.noise, self.rng, self.truth()
+        if self._tick % 4 == 0:  # 50 Hz
+            q = quat_multiply(x[6:10], quat_exp(n * 0.0035 * rng.normal(size=3)))
+            self._send(self.delays["attitude"], FcuAttitude(stamp_s=self.t, q_WB=tuple(q), omega_B=(0.0, 0.0, 0.0)))
+            p = x[0:3] + self.bias + self.gnss_jump + n * 0.05 * rng.normal(size=3)
+            if self.outlier is not None:
+                p = p + self.outlier(self.t)
+            v = x[3:6] + n * 0.05 * rng.normal(size=3)
+            self._send(self.delays["position"], FcuPosition(stamp_s=self.t, p_W=tuple(p), v_W=tuple(v)))
+            c = self._command()
+            self._acting.append((self.t + self.vehicle.latency.actuation_s, c))
+            if self.offboard:
+                sent = SentSetpoint(
+                    stamp_s=self.t, thrust=c[0], roll_rad=c[1], pitch_rad=c[2], yaw_rad=0.0, yaw_rate_rad_s=c[3]
+                )
+                self._send(0.001, sent)
+        if self._tick % 20 == 0:
+            self._send(self.delays["status"], status(self.t, "OFFBOARD" if self.offboard else "POSCTL", self.voltage))
+        if self._tick % 7 == 0:  # about 30 Hz
+            observations = []
+            if self.marker_seen:
+                p, q = bundle_pose(x, self.vehicle.camera.p_BC, self.vehicle.camera.q_BC)
+                e = n * self.marker_std * rng.normal(size=6)
+                q = quat_multiply(q, quat_exp(e[3:6]))
+                if self.marker_turn is not None:
+                    q = quat_multiply(q, self.marker_turn)
+                observations = [observation(p + e[0:3], q, self.marker_std)]
+            self._send(self.delays["markers"], Markers(stamp_s=self.t, observations=observations, detect_time_s=0.01, search="full"))
+
+    def run(self, node, duration_s):
+        """Fly on for duration_s and call the node as the lockstep runner would; returns the last state."""
+        for _ in range(round(duration_s / self.STEP_S)):
+            self._messages()
+            acting = [c for at, c in self._acting if at <= self.t + 1e-9]
+            command = acting[-1] if acting else np.array([G / self.k[0], 0, 0, 0])
+            self._acting = self._acting[-8:]
+            self.s = integrate(self.s, command, self.d, self.k, self.STEP_S, self.STEP_S)
+            self.t += self.STEP_S
+            self._tick += 1
+            while self._queue and self._queue[0][0] <= self.t:
+                arrival_s, _, message = heapq.heappop(self._queue)
+                node.handle(message, arrival_s)
+            if self._tick % 2 == 0:
+                state, estimator = node.step(self.t)
+                self.states.append(state)
+                self.statuses.append(estimator)
+                self.truths.append(self.truth())
+        return self.states[-1]
+
+    def innovations(self, sensor):
+        return [i for status_ in self.statuses for i in status_.innovations if i.sensor == sensor]
+
+
+def observation(p, q, std, alternative=None, ambiguous=False, bundle="pier"):
+    covariance = tuple(np.diag(np.square(std)).ravel())
+    best = PoseSolution(p_CM=tuple(p), q_CM=tuple(q), reprojection_rms_px=0.3)
+    if alternative is not None:
+        alternative = PoseSolution(p_CM=tuple(p), q_CM=tuple(alternative), reprojection_rms_px=0.4)
+    return BundleObservation(
+        bundle=bundle,
+        markers=[],
+        best=best,
+        alternative=alternative,
+        ambiguous=ambiguous,
+        covariance=covariance,
+        corner_noise_px=0.3,
+    )
+
+
+def status(stamp_s, mode="OFFBOARD", voltage=15.2, armed=True):
+    return FcuStatus(
+        stamp_s=stamp_s,
+        connected=True,
+        armed=armed,
+        mode=mode,
+        landed=False,
+        battery_voltage_v=voltage,
+        battery_remaining=0.8,
+        rc_ok=True,
+        rc_channels_us=(),
+        gnss_ok=True,
+        home_W=None,
+        timesync_offset_s=0.0,
+        timesync_rtt_s=0.001,
+        link_errors=0,
+    )
+
+
+def position_M(x):
+    """Position in the bundle's frame."""
+    return rotation_matrix(x[19:23]).T @ (x[0:3] - x[16:19])
+
+
+def vector(state):
+    """The 23 numbers of a State."""
+    parts = (state.p_W, state.v_W, state.q_WB, state.disturbance_W, state.gnss_bias_W, state.p_WM, state.q_WM)
+    return np.concatenate(parts)
+
+
+def rpy(x):
+    return rpy_from_quat(x[6:10])

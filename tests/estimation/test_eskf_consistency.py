@@ -1,0 +1,141 @@
+"""Is the filter as uncertain as it is wrong? Monte-Carlo runs with noise that matches the filter's."""
+
+import numpy as np
+import pytest
+from eskf_truth import FACING, P_WM, boxminus, boxplus, bundle_pose, position_M
+from scipy.stats import chi2
+
+from companion.estimation.filter import Eskf, initial_variances, process_variances
+from companion.frames import quat_exp, quat_multiply
+
+DT = 0.02
+RUNS, DURATION_S = 150, 3.0
+MARKER_STD = np.array([0.01] * 3 + [0.01] * 3)
+BLOCKS = {"p": slice(0, 3), "v": slice(3, 6), "theta": slice(6, 9), "d": slice(9, 12), "b": slice(12, 15)}
+
+
+class Drawn:
+    """A truth that wanders as the filter believes it may: drawn around the belief, moved with process noise."""
+
+    def __init__(self, eskf, vehicle, seed):
+        self.rng = np.random.default_rng(seed)
+        self.eskf, self.vehicle = eskf, vehicle
+        self.k = np.array(vehicle.model_parameters())
+        self.belief = eskf.start(0.0, np.array([0.0, 0, 2]), np.zeros(3), np.array([1.0, 0, 0, 0]))
+        e = self.rng.normal(size=21) * np.sqrt(initial_variances(vehicle))
+        self.x = boxplus(self.belief.x, e)
+        self.x[16:19], self.x[19:23] = P_WM, FACING
+        self.noise = np.sqrt(process_variances(vehicle, coast=False) * DT)
+        # `Eskf.predict` moves a belief; for the truth only its nominal state is used (checked elsewhere by hand)
+        self.mover = Eskf(vehicle, adapt=False)
+        self.moved = self.belief.copy()
+        self.steps = 0
+
+    def step(self, marker=True):
+        t = self.steps * DT
+        u = np.array([0.3436, 0.05 * np.sin(2 * t), 0.05 * np.cos(1.5 * t), 0.1])
+        self.moved.x[:] = self.x
+        self.mover.predict(self.moved, u, self.k, DT)
+        self.x = boxplus(self.moved.x, self.noise * self.rng.normal(size=21))
+        self.eskf.predict(self.belief, u, self.k, DT)
+        self.belief.time_s += DT
+        self.steps += 1
+        updates = {}
+        settings, x, rng = self.vehicle.estimator, self.x, self.rng
+        y = quat_multiply(x[6:10], quat_exp(settings.attitude.std * rng.normal(size=3)))
+        updates["attitude"] = self.eskf.measure(self.belief, "attitude", y)
+        y = x[3:6] + settings.velocity.std * rng.normal(size=3)
+        updates["velocity"] = self.eskf.measure(self.belief, "velocity", y)
+        y = x[0:3] + x[13:16] + settings.position.std * rng.normal(size=3)
+        updates["position"] = self.eskf.measure(self.belief, "position", y)
+        if marker and self.steps % 2 == 0:
+            p, q = bundle_pose(x, self.eskf.p_BC, self.eskf.q_BC)
+            e = MARKER_STD * rng.normal(size=6)
+            q = quat_multiply(q, quat_exp(e[3:6]))
+            updates["marker"] = self.eskf.measure_marker(self.belief, p + e[0:3], q, np.diag(MARKER_STD**2))
+        return updates
+
+    def nees(self):
+        """Normalised squared errors of each block and of the position relative to the bundle."""
+        e, P = boxminus(self.x, self.belief.x), self.belief.P
+        out = {name: e[b] @ np.linalg.solve(P[b, b], e[b]) for name, b in BLOCKS.items()}
+        position, covariance = self.eskf.relative(self.belief)
+        r = position_M(self.x) - position
+        out["relative"] = r @ np.linalg.solve(covariance, r)
+        return out
+
+
+@pytest.fixture(scope="module")
+def monte_carlo(vehicle):
+    """(nees[block], (runs, times) each; nis[sensor], all values after convergence)."""
+    nees, nis = {name: [] for name in (*BLOCKS, "relative")}, {}
+    eskf = Eskf(vehicle, adapt=False)
+    for seed in range(RUNS):
+        world = Drawn(eskf, vehicle, seed)
+        rows = []
+        for i in range(round(DURATION_S / DT)):
+            updates = world.step()
+            if i * DT > 1.0:
+                for sensor, update in updates.items():
+                    nis.setdefault(sensor, []).append(update.nis)
+            if (i + 1) % 25 == 0:
+                rows.append(world.nees())
+        for name, values in nees.items():
+            values.append([row[name] for row in rows])
+    return {name: np.array(values) for name, values in nees.items()}, {s: np.array(v) for s, v in nis.items()}
+
+
+@pytest.mark.parametrize("block", [*BLOCKS, "relative"])
+def test_nees_is_inside_its_bounds(monte_carlo, block):
+    nees = monte_carlo[0][block]
+    low, high = chi2.ppf([0.025, 0.975], 3 * RUNS) / RUNS
+    at_each_time = nees.mean(axis=0)
+    inside = np.mean((at_each_time > low) & (at_each_time < high))
+    assert inside >= 0.65, at_each_time  # 95 % are expected of independent times; these are few and correlated
+    assert low < at_each_time.mean() < high
+
+
+@pytest.mark.parametrize("sensor", ["position", "velocity", "attitude", "marker"])
+def test_nis_has_the_mean_and_the_tail_of_chi_square(monte_carlo, vehicle, sensor):
+    nis = monte_carlo[1][sensor]
+    dof = 6 if sensor == "marker" else 3
+    assert nis.mean() == pytest.approx(dof, rel=0.05)
+    share_rejected = np.mean(nis > chi2.ppf(0.999, dof))
+    assert share_rejected < 0.003
+
+
+def test_adaptation_leaves_a_consistent_filter_nearly_alone(vehicle):
+    eskf = Eskf(vehicle)
+    scales = {}
+    for seed in range(3):
+        world = Drawn(eskf, vehicle, seed)
+        for i in range(300):
+            for sensor, update in world.step().items():
+                if i > 100:
+                    scales.setdefault(sensor, []).append(update.noise_scale)
+    for sensor, values in scales.items():
+        assert np.mean(values) < 1.15, (sensor, np.mean(values))
+
+
+def test_covariance_stays_symmetric_positive_definite_for_ten_minutes(vehicle):
+    eskf = Eskf(vehicle)
+    world = Drawn(eskf, vehicle, 0)
+    belief = world.belief
+    q, p_CM, q_CM = belief.x[6:10].copy(), np.array([0.1, -0.2, 4.0]), np.array([0.0, 1.0, 0, 0])
+    u = np.array([9.80665 / world.k[0], 0, 0, 0])
+    rng = np.random.default_rng(0)
+    position_noise = 0.1 * rng.normal(size=(30000, 3))
+    for i in range(30000):
+        eskf.predict(belief, u, world.k, 0.02)
+        belief.time_s += 0.02
+        if i % 2 == 0:
+            eskf.measure(belief, "attitude", q)
+            eskf.measure(belief, "velocity", np.zeros(3))
+            eskf.measure(belief, "position", np.array([0, 0, 2]) + position_noise[i])
+        if i % 4 == 0 and (i // 3000) % 2 == 0:  # the bundle comes and goes each minute
+            eskf.measure_marker(belief, p_CM, q_CM, np.diag(MARKER_STD**2) * 1e-2)
+        if i % 250 == 0:
+            np.testing.assert_array_equal(belief.P, belief.P.T)
+            scale = np.sqrt(belief.P.diagonal())
+            assert np.linalg.eigvalsh(belief.P / scale[:, None] / scale)[0] > 1e-9
+    assert abs(np.linalg.norm(belief.x[6:10]) - 1) < 1e-12

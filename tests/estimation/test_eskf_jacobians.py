@@ -1,0 +1,162 @@
+"""Every Jacobian of the filter against central finite differences on the manifold, every update against a textbook."""
+
+import numpy as np
+import pytest
+from eskf_truth import boxminus, boxplus, bundle_pose, log, position_M, random_state
+
+from acados_gen import eskf_model
+from acados_gen.eskf_layout import SENSORS
+from companion.frames import quat_conjugate, quat_exp, quat_multiply
+
+EPS = 1e-5
+
+
+def difference(f, size):
+    """Central finite difference of f at 0."""
+    columns = []
+    for i in range(size):
+        e = np.zeros(size)
+        e[i] = EPS
+        columns.append((f(e) - f(-e)) / (2 * EPS))
+    return np.array(columns).T
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_transition_jacobian_is_the_finite_difference(vehicle, seed):
+    rng = np.random.default_rng(seed)
+    x = random_state(rng)
+    u = np.array([0.35, *rng.uniform(-0.2, 0.2, 2), 0.3])
+    k = np.array(vehicle.model_parameters())
+    step = eskf_model.transition()
+    x_next, A = (np.array(o) for o in step(x, u, k, 0.02))
+    x_next = x_next.ravel()
+    expected = difference(lambda e: boxminus(np.array(step(boxplus(x, e), u, k, 0.02)[0]).ravel(), x_next), 21)
+    np.testing.assert_allclose(A, expected, atol=1e-8)
+
+
+def test_coast_jacobian_is_the_finite_difference():
+    x = random_state(np.random.default_rng(1))
+    step = eskf_model.coast_transition()
+    x_next, A = (np.array(o) for o in step(x, 0.1, 0.02))
+    expected = difference(lambda e: boxminus(np.array(step(boxplus(x, e), 0.1, 0.02)[0]).ravel(), x_next.ravel()), 21)
+    np.testing.assert_allclose(A, expected, atol=1e-8)
+
+
+def measured(sensor, x, vehicle, rng, size=0.05):
+    """What a sensor measures on x, with an error of about `size`."""
+    if sensor == "marker":
+        camera = vehicle.camera
+        p, q = bundle_pose(x, camera.p_BC, camera.q_BC)
+        q = quat_multiply(q, quat_exp(rng.normal(0, size, 3)))
+        return [p + rng.normal(0, size, 3), q, np.array(camera.p_BC), np.array(camera.q_BC)]
+    if sensor == "attitude":
+        return [quat_multiply(x[6:10], quat_exp(rng.normal(0, size, 3)))]
+    return [(x[0:3] + x[13:16] if sensor == "position" else x[3:6]) + rng.normal(0, size, 3)]
+
+
+def residual_by_hand(sensor, x, y, vehicle):
+    if sensor == "position":
+        return y[0] - x[0:3] - x[13:16]
+    if sensor == "velocity":
+        return y[0] - x[3:6]
+    if sensor == "attitude":
+        return log(quat_multiply(quat_conjugate(x[6:10]), y[0]))
+    p, q = bundle_pose(x, vehicle.camera.p_BC, vehicle.camera.q_BC)
+    return np.concatenate([y[0] - p, log(quat_multiply(quat_conjugate(q), y[1]))])
+
+
+@pytest.mark.parametrize("sensor", SENSORS)
+@pytest.mark.parametrize("seed", range(3))
+def test_measurement_residual_and_jacobian(vehicle, sensor, seed):
+    rng = np.random.default_rng(seed)
+    x = random_state(rng)
+    y = measured(sensor, x, vehicle, rng)
+    nu, H = (np.array(o) for o in eskf_model.measurement(sensor)(x, *y))
+    np.testing.assert_allclose(nu.ravel(), residual_by_hand(sensor, x, y, vehicle), atol=1e-12)
+    expected = -difference(lambda e: residual_by_hand(sensor, boxplus(x, e), y, vehicle), 21)
+    np.testing.assert_allclose(H, expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("sensor", SENSORS)
+def test_measurement_jacobian_is_finite_at_zero_residual(vehicle, sensor):
+    rng = np.random.default_rng(3)
+    x = random_state(rng)
+    y = measured(sensor, x, vehicle, rng, size=0.0)
+    H = np.array(eskf_model.measurement(sensor)(x, *y)[1])
+    expected = -difference(lambda e: residual_by_hand(sensor, boxplus(x, e), y, vehicle), 21)
+    np.testing.assert_allclose(H, expected, atol=1e-8)
+
+
+def test_reset_jacobian_is_the_finite_difference():
+    r = np.array([0.05, -0.08, 0.03])
+    J = np.array(eskf_model.ca.Function("j", [], [eskf_model.right_jacobian(eskf_model.ca.SX(r))])()["o0"])
+    expected = difference(lambda e: log(quat_multiply(quat_conjugate(quat_exp(r)), quat_exp(r + e))), 3)
+    np.testing.assert_allclose(J, expected, atol=1e-5)  # a series to third order
+
+
+def test_relative_position_covariance(eskf):
+    rng = np.random.default_rng(4)
+    belief = eskf.start(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]))
+    belief.x[:] = random_state(rng)
+    M = rng.normal(size=(21, 21))
+    belief.P[:] = M @ M.T
+    J = difference(lambda e: position_M(boxplus(belief.x, e)), 21)
+    position, covariance = eskf.relative(belief)
+    np.testing.assert_allclose(position, position_M(belief.x), atol=1e-12)
+    np.testing.assert_allclose(covariance, J @ belief.P @ J.T, rtol=1e-6, atol=1e-6)
+
+
+def test_prediction_kernel_is_the_textbook_formula(vehicle, eskf):
+    rng = np.random.default_rng(5)
+    belief = eskf.start(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]))
+    belief.x[:] = random_state(rng)
+    M = rng.normal(size=(21, 21))
+    belief.P[:] = M @ M.T
+    u, k = np.array([0.35, 0.1, -0.1, 0.2]), np.array(vehicle.model_parameters())
+    x_next, A = (np.array(o) for o in eskf_model.transition()(belief.x, u, k, 0.02))
+    s = vehicle.estimator.process
+    Q = np.zeros(21)
+    Q[3:6], Q[6:9], Q[9:12] = s.velocity_m_s_sqrt_s**2, s.attitude_rad_sqrt_s**2, s.disturbance_m_s2_sqrt_s**2
+    Q[12:15] = s.gnss_bias_m_sqrt_s**2
+    Q[15:18], Q[18:21] = s.marker_position_m_sqrt_s**2, s.marker_attitude_rad_sqrt_s**2
+    expected = A @ belief.P @ A.T + np.diag(Q) * 0.02
+    eskf.predict(belief, u, k, 0.02)
+    np.testing.assert_allclose(belief.x, x_next.ravel(), atol=1e-12)
+    np.testing.assert_allclose(belief.P, expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("sensor", SENSORS)
+def test_update_kernel_is_the_textbook_joseph_update(vehicle, eskf, sensor):
+    rng = np.random.default_rng(6)
+    belief = eskf.start(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]))
+    belief.x[:] = random_state(rng)
+    belief.marker_known = True
+    M = rng.normal(size=(21, 21))
+    belief.P[:] = 1e-3 * M @ M.T
+    x, P = belief.x.copy(), belief.P.copy()
+    y = measured(sensor, x, vehicle, rng, size=0.01)
+    m = SENSORS[sensor]
+    R = 1e-3 * np.eye(m) if sensor == "marker" else eskf.nominal[sensor]
+
+    nu, H = (np.array(o) for o in eskf_model.measurement(sensor)(x, *y))
+    S = H @ P @ H.T + R
+    K = P @ H.T @ np.linalg.inv(S)
+    correction = (K @ nu).ravel()
+    I_KH = np.eye(21) - K @ H
+    G = np.eye(21)
+    for block in (slice(6, 9), slice(18, 21)):
+        r = correction[block]
+        G[block, block] = difference(
+            lambda e, r=r: log(quat_multiply(quat_conjugate(quat_exp(r)), quat_exp(r + e))), 3
+        )
+    expected_P = G @ (I_KH @ P @ I_KH.T + K @ R @ K.T) @ G.T
+
+    if sensor == "marker":
+        update = eskf.measure_marker(belief, y[0], y[1], R)
+    else:
+        update = eskf.measure(belief, sensor, y[0])
+    assert update.accepted
+    assert update.nis == pytest.approx((nu.T @ np.linalg.solve(S, nu)).item())
+    np.testing.assert_allclose(boxminus(belief.x, boxplus(x, correction)), 0, atol=1e-10)
+    np.testing.assert_allclose(belief.P, expected_P, atol=1e-7)
+    np.testing.assert_array_equal(belief.P, belief.P.T)

@@ -1,0 +1,107 @@
+"""The noiseless prediction against formulas written by hand with Euler angles."""
+
+import numpy as np
+import pytest
+from eskf_truth import integrate, rpy
+
+from companion.estimation.inputs import COMMAND_MAX_AGE_S, MODE_MAX_AGE_S, Command, Inputs
+from companion.frames import quat_from_rpy, wrap_angle
+
+LEVEL = np.array([1.0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("yaw", [0.0, np.pi / 2, -2.5])
+@pytest.mark.parametrize("pitch", [0.2, -0.2])
+@pytest.mark.parametrize("roll", [0.15, -0.1])
+def test_prediction_is_the_hand_written_motion(vehicle, eskf, yaw, pitch, roll):
+    k = np.array(vehicle.model_parameters())
+    start = np.array([1.0, 2, 3, 0.5, -0.4, 0.3, roll, pitch, yaw])
+    u, d = np.array([0.36, -0.5 * roll, 0.7 * pitch, 0.4]), np.array([0.5, -0.3, 0.2])
+    belief = eskf.start(0.0, start[0:3], start[3:6], quat_from_rpy(roll, pitch, yaw))
+    belief.x[10:13] = d
+    for _ in range(50):
+        eskf.predict(belief, u, k, 0.02)
+    expected = integrate(start, u, d, k, 1.0, 0.0005)
+    np.testing.assert_allclose(belief.x[0:6], expected[0:6], atol=2e-5)
+    got = rpy(belief.x)
+    np.testing.assert_allclose(got[0:2], expected[6:8], atol=2e-6)
+    assert abs(wrap_angle(got[2] - expected[8])) < 2e-6
+
+
+def test_coasting_keeps_velocity_and_attitude_and_forgets_the_disturbance(eskf):
+    belief = eskf.start(0.0, np.zeros(3), np.array([1.0, 0, 0]), quat_from_rpy(0.1, -0.1, 1.0))
+    belief.x[10:13] = (1.0, 0, 0)
+    q = belief.x[6:10].copy()
+    eskf.advance(belief, 10.0, Inputs(0.03, 1.0))
+    np.testing.assert_allclose(belief.x[0:6], [10, 0, 0, 1, 0, 0], atol=1e-9)
+    np.testing.assert_allclose(belief.x[6:10], q)
+    assert belief.x[10] == pytest.approx(np.exp(-1))
+    # the forgotten disturbance stays as uncertain as it was at the start
+    assert belief.P[9, 9] == pytest.approx(1.0, rel=0.02)
+
+
+def command(thrust):
+    return Command(np.array([thrust, 0, 0, 0]), np.zeros(8))
+
+
+def thrust_of(inputs, start, end):
+    """[(duration, thrust or None)] with equal neighbours merged."""
+    merged = []
+    for dt, c in inputs.segments(start, end):
+        value = None if c is None else c.control[0]
+        if merged and merged[-1][1] == value:
+            merged[-1][0] += dt
+        else:
+            merged.append([dt, value])
+    return [(round(dt, 9), value) for dt, value in merged]
+
+
+def test_a_setpoint_acts_after_the_actuation_delay_until_the_next_one():
+    inputs = Inputs(0.03, 1.0)
+    inputs.set_mode(0.9, True)
+    inputs.add_setpoint(1.00, command(0.1))
+    inputs.add_setpoint(1.02, command(0.2))
+    assert thrust_of(inputs, 1.0, 1.06) == [(0.03, None), (0.02, 0.1), (0.01, 0.2)]
+
+
+def test_steps_fill_the_interval_and_are_short():
+    inputs = Inputs(0.03, 1.0)
+    steps = [dt for dt, _ in inputs.segments(0.0, 0.333)]
+    assert sum(steps) == pytest.approx(0.333)
+    assert max(steps) <= 0.02 + 1e-9
+
+
+def test_an_old_setpoint_is_no_input():
+    inputs = Inputs(0.03, 1.0)
+    inputs.set_mode(0.0, True)
+    inputs.set_mode(0.9, True)
+    inputs.add_setpoint(0.0, command(0.1))
+    assert thrust_of(inputs, 0.03, 0.8) == [(COMMAND_MAX_AGE_S - 0.03, 0.1), (0.3, None)]
+
+
+def test_not_offboard_is_no_input():
+    inputs = Inputs(0.0, 1.0)
+    inputs.add_setpoint(0.0, command(0.1))
+    assert thrust_of(inputs, 0.0, 0.1) == [(0.1, None)]  # mode never heard of
+    inputs.set_mode(0.1, True)
+    assert inputs.set_mode(0.2, False) == 0.2
+    assert thrust_of(inputs, 0.0, 0.3) == [(0.1, None), (0.1, 0.1), (0.1, None)]
+
+
+def test_a_mode_is_trusted_for_a_second_only():
+    inputs = Inputs(0.0, 5.0)
+    inputs.set_mode(0.0, True)
+    for i in range(100):
+        inputs.add_setpoint(0.02 * i, command(0.1))
+    assert thrust_of(inputs, 0.0, 1.5) == [(MODE_MAX_AGE_S, 0.1), (0.5, None)]
+    assert inputs.set_mode(0.1, False) == 0.1
+
+
+def test_inputs_forget_only_what_is_old():
+    inputs = Inputs(0.03, 1.0)
+    for i in range(1000):
+        inputs.add_setpoint(0.02 * i, command(0.1 + i))
+        inputs.set_mode(0.02 * i, i % 2 == 0)
+        inputs.forget(0.02 * i)
+    assert len(inputs._times) < 200 and len(inputs._modes) < 200
+    assert sum(dt for dt, _ in inputs.segments(19.0, 19.98)) == pytest.approx(0.98)
