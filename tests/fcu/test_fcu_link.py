@@ -1,0 +1,240 @@
+"""The wire: what a user gets wrong stops the start with one line, what breaks in flight never raises."""
+
+import os
+import pty
+import select
+import socket
+import tty
+
+import pytest
+
+from companion.config import ConfigError
+from companion.fcu.link import PEER_SILENCE_S, RETRY_S, open_link
+
+FRAME = b"\xfd hello"
+
+
+class Clock:
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def free_port(kind=socket.SOCK_DGRAM):
+    with socket.socket(socket.AF_INET, kind) as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def udp():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.bind(("127.0.0.1", 0))
+    s.settimeout(2.0)
+    return s
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "serial", "serial:/dev/ttyAMA0", "serial:/dev/ttyAMA0:fast", "udp:0.0.0.0:14540", "udpin::14540", "tcp:host:",
+     "udpin:127.0.0.1:0", "udpin:127.0.0.1:70000", "tcp:no.such.host.invalid:5760", "serial::57600", "udpout:a:-1"],
+)  # fmt: skip
+def test_a_bad_url_is_one_line_that_names_it(url):
+    with pytest.raises(ConfigError) as error:
+        open_link(url)
+    assert url in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_an_absent_serial_port_is_named():
+    with pytest.raises(ConfigError, match="no serial device /dev/ttyNOT0"):
+        open_link("serial:/dev/ttyNOT0:921600")
+
+
+def test_something_that_is_no_serial_port_is_named(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(ConfigError, match=f"serial device {file} cannot be opened"):
+        open_link(f"serial:{file}:57600")
+
+
+def test_a_busy_udp_port_is_named():
+    with udp() as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"UDP port {port} on 127.0.0.1 is in use by another program"):
+            open_link(f"udpin:127.0.0.1:{port}")
+
+
+def test_udpin_answers_its_first_peer_and_counts_others(clock):
+    port = free_port()
+    link = open_link(f"udpin:127.0.0.1:{port}", clock)
+    with udp() as px4, udp() as other:
+        link.write(FRAME)
+        assert link.dropped == 1  # nobody to send to yet
+        px4.sendto(FRAME, ("127.0.0.1", port))
+        assert link.read(1.0) == FRAME
+        other.sendto(b"\xfd other", ("127.0.0.1", port))
+        px4.sendto(FRAME + b"2", ("127.0.0.1", port))
+        assert link.read(1.0) + link.read() == FRAME + b"2"
+        assert link.foreign == 1
+        link.write(b"answer")
+        assert px4.recv(100) == b"answer"
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.recv(100)
+    link.close()
+
+
+def test_udpin_takes_no_peer_that_does_not_speak_mavlink(clock):
+    port = free_port()
+    link = open_link(f"udpin:127.0.0.1:{port}", clock)
+    with udp() as scanner:
+        scanner.sendto(b"GET / HTTP/1.0", ("127.0.0.1", port))
+        assert link.read(1.0) == b""
+    assert link.peer is None and link.foreign == 1
+    link.close()
+
+
+def test_udpin_follows_a_restarted_peer_only_after_silence(clock):
+    port = free_port()
+    link = open_link(f"udpin:127.0.0.1:{port}", clock)
+    with udp() as before, udp() as after:
+        before.sendto(FRAME, ("127.0.0.1", port))
+        assert link.read(1.0) == FRAME
+        clock.now_s += PEER_SILENCE_S - 0.1
+        after.sendto(FRAME, ("127.0.0.1", port))
+        assert link.read(1.0) == b""
+        clock.now_s += 0.2
+        after.sendto(FRAME, ("127.0.0.1", port))
+        assert link.read(1.0) == FRAME
+        assert link.peer == after.getsockname()
+    link.close()
+
+
+def test_udpout_sends_to_its_peer_and_survives_its_absence(clock):
+    port = free_port()
+    link = open_link(f"udpout:127.0.0.1:{port}", clock)
+    for _ in range(5):
+        link.write(FRAME)
+        assert link.read() == b""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind(("127.0.0.1", port))
+        peer.settimeout(2.0)
+        link.write(FRAME)
+        link.write(FRAME)
+        data, sender = peer.recvfrom(100)
+        assert data == FRAME
+        peer.sendto(b"back", sender)
+        assert link.read(1.0) == b"back"
+    link.close()
+
+
+def test_tcp_waits_for_its_peer_and_comes_back_after_a_loss(clock):
+    port = free_port(socket.SOCK_STREAM)
+    link = open_link(f"tcp:127.0.0.1:{port}", clock)
+    for _ in range(100):
+        link.write(FRAME)
+        link.read(0.01)
+        if link.trouble:
+            break
+    assert "connection refused" in link.trouble and f"tcp:127.0.0.1:{port}" in link.trouble
+    with socket.create_server(("127.0.0.1", port)) as server:
+        server.settimeout(2.0)
+        for attempt in range(2):
+            assert link.read() == b""
+            clock.now_s += RETRY_S + 0.01
+            link.read()
+            peer, _ = server.accept()
+            select.select([], [link.fileno()], [], 1.0)
+            link.write(FRAME)
+            peer.settimeout(2.0)
+            assert peer.recv(100) == FRAME
+            peer.sendall(b"back")
+            assert link.read(1.0) == b"back"
+            assert link.trouble == ""
+            peer.close()
+            link.read(1.0)
+            assert "trying again" in link.trouble, attempt
+            assert link.fileno() == -1
+    link.close()
+
+
+@pytest.fixture
+def serial_pair(tmp_path):
+    """A pseudo terminal behind a name that can vanish, as a USB adapter does."""
+    device = tmp_path / "ttyFCU"
+
+    def plug():
+        master, slave = pty.openpty()
+        tty.setraw(slave)
+        device.unlink(missing_ok=True)
+        device.symlink_to(os.ttyname(slave))
+        os.close(slave)
+        return master
+
+    return device, plug
+
+
+def test_serial_reads_and_writes(serial_pair, clock):
+    device, plug = serial_pair
+    master = plug()
+    link = open_link(f"serial:{device}:57600", clock)
+    assert link.read() == b""
+    os.write(master, FRAME)
+    assert link.read(1.0) == FRAME
+    link.write(b"answer")
+    assert os.read(master, 100) == b"answer"
+    link.close()
+    os.close(master)
+
+
+def test_a_serial_port_unplugged_in_flight_is_told_and_comes_back(serial_pair, clock):
+    device, plug = serial_pair
+    master = plug()
+    link = open_link(f"serial:{device}:57600", clock)
+    os.close(master)
+    device.unlink()
+    assert link.read() == b""
+    assert "unplugged" in link.trouble or "input/output" in link.trouble
+    assert link.fileno() == -1 and link.losses == 1
+    for _ in range(3):
+        clock.now_s += RETRY_S + 0.01
+        assert link.read() == b""
+        link.write(FRAME)
+    assert link.dropped == 3 and link.losses == 1
+    master = plug()
+    assert link.fileno() == -1  # not before its second is over
+    clock.now_s += RETRY_S + 0.01
+    link.read()
+    assert link.trouble == ""
+    os.write(master, FRAME)
+    assert link.read(1.0) == FRAME
+    link.close()
+    os.close(master)
+
+
+def test_a_stalled_serial_line_drops_whole_frames_and_never_blocks(serial_pair, clock):
+    """A full driver takes a part of a frame: its rest goes first, newer frames are dropped whole."""
+    device, plug = serial_pair
+    master = plug()
+    link = open_link(f"serial:{device}:57600", clock)
+    frames = [bytes((0xFD,)) + i.to_bytes(2, "big") + bytes(97) for i in range(2000)]
+    for frame in frames:
+        link.write(frame)
+    assert 0 < link.dropped < 2000
+    received = b""
+    while select.select([master], [], [], 0.05)[0]:
+        received += os.read(master, 65536)
+        link.write(b"")  # pushes out the rest of a frame taken in part
+    assert len(received) % 100 == 0
+    numbers = [int.from_bytes(received[i + 1 : i + 3], "big") for i in range(0, len(received), 100)]
+    assert numbers == sorted(set(numbers))
+    assert all(received[i] == 0xFD for i in range(0, len(received), 100))
+    link.close()
+    os.close(master)
