@@ -1,0 +1,29 @@
+from pathlib import Path
+
+import pytest
+from fcu_peer import Peer
+
+from companion.config import load
+from companion.fcu.fcu_node import FcuNode
+from companion.vehicle import Vehicle
+
+F550 = Path(__file__).parents[2] / "config" / "vehicles" / "f550.toml"
+
+
+@pytest.fixture(scope="session")
+def vehicle():
+    return load(F550, Vehicle)
+
+
+@pytest.fixture
+def peer(vehicle):
+    """An FcuNode with a scripted flight controller at its other end, not yet heard."""
+    return Peer(FcuNode(vehicle))
+
+
+@pytest.fixture
+def flying(peer):
+    """The same, connected, synchronised and streaming."""
+    peer.run(3.0)
+    assert peer.node.connected and peer.node.timesync.synced
+    return peer

@@ -1,0 +1,190 @@
+"""Commands: one answer each, retries, time-outs, and no mode change nobody asked for."""
+
+import math
+
+import pytest
+from pymavlink.dialects.v20 import common
+
+from companion.messages import FcuCommand, FcuCommandAck, FcuText, LinkTx
+
+SET_MODE, ARM, TAKEOFF = common.MAV_CMD_DO_SET_MODE, common.MAV_CMD_COMPONENT_ARM_DISARM, common.MAV_CMD_NAV_TAKEOFF
+
+
+def command(peer, action, id=1, age_s=0.0, **values):
+    return peer.give(FcuCommand(stamp_s=peer.now_s - age_s, id=id, action=action, **values))
+
+
+def acks(messages):
+    return [m for m in messages if type(m) is FcuCommandAck]
+
+
+@pytest.mark.parametrize(
+    ("action", "main", "sub"), [("offboard", 6, 0), ("hold", 4, 3), ("return", 4, 5), ("land", 4, 6)]
+)
+def test_modes_are_asked_for_by_px4s_numbers(flying, action, main, sub):
+    out = command(flying, action, id=7)
+    ((_, m),) = flying.commands(SET_MODE)
+    assert (m.param1, m.param2, m.param3) == (common.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED, main, sub)
+    assert (m.target_system, m.target_component, m.confirmation) == (1, 1, 0)
+    flying.run(3.0)
+    assert [(a.id, a.accepted) for a in acks(m for _, m in flying.out)] == [(7, True)]
+    assert len(flying.commands(SET_MODE)) == 1
+    assert out
+
+
+@pytest.mark.parametrize(("action", "value"), [("arm", 1.0), ("disarm", 0.0)])
+def test_arming_and_disarming_are_never_forced(flying, action, value):
+    command(flying, action)
+    ((_, m),) = flying.commands(ARM)
+    assert (m.param1, m.param2) == (value, 0.0)
+
+
+def test_take_off_names_the_altitude_over_sea_level_and_keeps_place_and_heading(flying):
+    command(flying, "takeoff", height_m=3.0)
+    ((_, m),) = flying.commands(TAKEOFF)
+    assert m.param7 == pytest.approx(150.25 + 3.0)
+    assert math.isnan(m.param4) and math.isnan(m.param5) and math.isnan(m.param6)
+
+
+def test_take_off_waits_for_a_home_position(peer):
+    peer.content[242] = lambda boot_ms: None
+    peer.run(3.0)
+    command(peer, "takeoff", height_m=3.0)
+    (ack,) = acks(m for _, m in peer.out)
+    assert not ack.accepted and "home position" in ack.reason
+    assert peer.commands(TAKEOFF) == []
+
+
+@pytest.mark.parametrize("height_m", [0.0, -1.0, math.nan, math.inf, 500.0])
+def test_a_take_off_height_that_cannot_be_meant_is_refused(flying, height_m):
+    command(flying, "takeoff", height_m=height_m)
+    assert not acks(m for _, m in flying.out)[0].accepted
+    assert flying.commands(TAKEOFF) == []
+
+
+def test_a_command_without_answer_is_sent_three_times_and_then_reported(flying):
+    flying.results[ARM] = []
+    command(flying, "arm", id=3)
+    begin_s = flying.now_s
+    flying.run(1.4)
+    assert acks(m for _, m in flying.out) == []
+    flying.run(1.0)
+    sent = flying.commands(ARM)
+    assert [round(t - begin_s, 2) for t, _ in sent] == [0.0, 0.5, 1.0]
+    assert [m.confirmation for _, m in sent] == [0, 1, 2]
+    (ack,) = acks(m for _, m in flying.out)
+    assert (ack.id, ack.accepted) == (3, False) and "no answer" in ack.reason
+
+
+def test_a_lost_ack_costs_one_retry(flying):
+    flying.results[ARM] = [None, 0]
+    command(flying, "arm")
+    flying.run(2.0)
+    assert len(flying.commands(ARM)) == 2
+    assert [a.accepted for a in acks(m for _, m in flying.out)] == [True]
+
+
+def test_a_refusal_comes_in_words_with_px4s_own_reason(flying):
+    flying.tell(common.MAVLink_statustext_message(3, b"Arming denied: compass not calibrated"))
+    flying.results[ARM] = common.MAV_RESULT_TEMPORARILY_REJECTED
+    command(flying, "arm")
+    (ack,) = acks(m for _, m in flying.out)
+    assert ack.reason == "temporarily rejected: Arming denied: compass not calibrated"
+
+
+def test_in_progress_is_waited_for_without_sending_again(flying):
+    flying.results[TAKEOFF] = common.MAV_RESULT_IN_PROGRESS
+    command(flying, "takeoff", height_m=2.0)
+    flying.run(3.0)
+    assert len(flying.commands(TAKEOFF)) == 1 and acks(m for _, m in flying.out) == []
+    flying.tell(flying.ack(TAKEOFF, 0))
+    assert [a.accepted for a in acks(m for _, m in flying.out)] == [True]
+
+
+def test_hold_does_not_wait_for_a_pending_offboard_and_is_not_answered_by_its_ack(flying):
+    flying.results[SET_MODE] = []
+    command(flying, "offboard", id=1)
+    command(flying, "hold", id=2)
+    assert [m.param2 for _, m in flying.commands(SET_MODE)] == [6, 4]
+    flying.tell(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED))  # of the offboard request
+    flying.tell(flying.ack(SET_MODE, common.MAV_RESULT_DENIED))
+    got = [(a.id, a.accepted, a.reason) for a in acks(m for _, m in flying.out)]
+    assert got == [(1, False, "replaced by a newer request"), (2, False, "denied")]
+
+
+def test_acks_for_another_station_are_not_ours(flying):
+    flying.results[ARM] = []
+    command(flying, "arm")
+    flying.tell(common.MAVLink_command_ack_message(ARM, 0, 0, 0, 255, 190))
+    assert acks(m for _, m in flying.out) == []
+
+
+def test_an_old_command_is_dropped_and_answered(flying):
+    command(flying, "offboard", id=9, age_s=1.1)
+    (ack,) = acks(m for _, m in flying.out)
+    assert (ack.id, ack.accepted) == (9, False) and "expired" in ack.reason
+    assert flying.commands(SET_MODE) == []
+
+
+def test_an_unknown_action_is_answered(flying):
+    command(flying, "loop")
+    assert "unknown action 'loop'" in acks(m for _, m in flying.out)[0].reason
+
+
+def test_without_a_flight_controller_commands_are_answered_at_once(peer):
+    command(peer, "arm")
+    (ack,) = acks(m for _, m in peer.out)
+    assert not ack.accepted and "no flight controller" in ack.reason
+    assert peer.commands(ARM) == []
+
+
+def test_a_lost_link_answers_what_was_pending_and_never_sends_it_later(flying):
+    flying.results[SET_MODE] = []
+    flying.silent = True
+    flying.run(0.8)
+    command(flying, "offboard", id=4)
+    flying.run(2.0)
+    (ack,) = acks(m for _, m in flying.out)
+    assert (ack.id, ack.accepted) == (4, False)
+    count = len(flying.commands(SET_MODE))
+    flying.silent = False
+    flying.run(5.0)
+    assert len(flying.commands(SET_MODE)) == count
+
+
+def test_no_mode_changes_by_itself_whatever_the_flight_controller_does(flying):
+    """Offboard, lost link, pilot in position mode, restart: nothing here answers with a mode or with arming."""
+    for mode in (6 << 16, 3 << 16, 4 << 16 | 5 << 24, 6 << 16):
+        flying.custom_mode = mode
+        flying.run(2.0)
+        flying.silent = True
+        flying.run(2.0)
+        flying.silent = False
+        flying.run(2.0)
+    flying.reboot()
+    flying.run(5.0)
+    assert {m.command for m in flying.sent("COMMAND_LONG")} == {common.MAV_CMD_SET_MESSAGE_INTERVAL}
+
+
+def test_short_texts_are_one_message_and_long_ones_are_chunked(flying):
+    command(flying, "text", text="holding position", severity=5)
+    (m,) = flying.sent("STATUSTEXT")
+    assert (m.severity, m.text, m.id) == (5, "holding position", 0)
+    long = "marker bundle pier lost for three seconds, falling back to " + "x" * 70
+    out = command(flying, "text", id=2, text=long)
+    chunks = flying.sent("STATUSTEXT")[1:]
+    assert [c.chunk_seq for c in chunks] == [0, 1, 2]
+    assert len({c.id for c in chunks}) == 1 and chunks[0].id != 0
+    assert "".join(c.text for c in chunks) == long
+    assert len([m for m in out if type(m) is LinkTx]) == 3
+    assert acks(out)[0].accepted
+
+
+@pytest.mark.parametrize("length", [49, 50, 51, 99, 100, 101, 150])
+def test_texts_of_any_length_survive_the_way_there_and_back(flying, length):
+    text = ("0123456789" * 20)[:length]
+    command(flying, "text", text=text)
+    out = []
+    for m in flying.sent("STATUSTEXT"):
+        out += flying.tell(common.MAVLink_statustext_message(m.severity, m._text_raw, m.id, m.chunk_seq))
+    assert [t.text for t in out if type(t) is FcuText] == [text]

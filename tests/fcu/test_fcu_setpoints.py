@@ -1,0 +1,114 @@
+"""Setpoints: exact bytes, once, in time, and silence when the controller is silent."""
+
+import math
+import struct
+
+import pytest
+from pymavlink.dialects.v20 import common
+
+from companion.frames import rpy_from_quat
+from companion.messages import LinkTx, SentSetpoint, Setpoint
+
+DEG = math.pi / 180
+
+
+def setpoint(now_s, **changes):
+    values = dict(
+        stamp_s=now_s, expires_s=now_s + 0.1, roll_rad=0.0, pitch_rad=0.0, yaw_rad=0.0, yaw_rate_rad_s=0.0,
+        thrust=0.35, source="nmpc",
+    )  # fmt: skip
+    return Setpoint(**{**values, **changes})
+
+
+def decoded(data):
+    """Fields of a SET_ATTITUDE_TARGET frame by the layout in common.xml, with nothing but struct."""
+    payload = data[10:-2].ljust(39, b"\0")
+    boot_ms, *rest = struct.unpack("<I4f3ffBBB", payload)
+    q, rates, thrust, (system, component, mask) = rest[:4], rest[4:7], rest[7], rest[8:]
+    return dict(boot_ms=boot_ms, q=q, rates=rates, thrust=thrust, system=system, component=component, mask=mask)
+
+
+def test_the_bytes_say_what_the_controller_meant_in_px4s_frames(flying):
+    now_s = flying.now_s
+    s = setpoint(now_s, roll_rad=5 * DEG, pitch_rad=10 * DEG, yaw_rad=30 * DEG, yaw_rate_rad_s=0.2, thrust=0.4)
+    tx, sent = flying.give(s)
+    assert tx.data[0] == 0xFD and tx.data[7:10] == bytes((82, 0, 0)) and tx.data[5:7] == bytes((1, 191))
+    m = decoded(tx.data)
+    assert rpy_from_quat(m["q"]) == pytest.approx((5 * DEG, -10 * DEG, 60 * DEG), abs=1e-6)
+    assert m["rates"] == pytest.approx([0.0, 0.0, -0.2])
+    assert m["thrust"] == pytest.approx(0.4)
+    assert (m["system"], m["component"], m["mask"]) == (1, 1, 0b00000011)
+    assert sent == SentSetpoint(
+        stamp_s=now_s, roll_rad=5 * DEG, pitch_rad=10 * DEG, yaw_rad=30 * DEG, yaw_rate_rad_s=0.2, thrust=0.4
+    )
+
+
+def test_pymavlink_reads_the_same(flying):
+    flying.give(setpoint(flying.now_s, pitch_rad=10 * DEG, yaw_rad=90 * DEG))
+    (m,) = flying.sent("SET_ATTITUDE_TARGET")
+    assert rpy_from_quat(m.q) == pytest.approx((0.0, -10 * DEG, 0.0), abs=1e-6)
+    assert m.type_mask & common.ATTITUDE_TARGET_TYPEMASK_ATTITUDE_IGNORE == 0
+    assert m.type_mask & common.ATTITUDE_TARGET_TYPEMASK_THROTTLE_IGNORE == 0
+
+
+def test_nothing_is_sent_again_when_the_controller_falls_silent(flying):
+    for _ in range(25):
+        flying.give(setpoint(flying.now_s))
+        flying.run(0.02)
+    assert len(flying.sent("SET_ATTITUDE_TARGET")) == 25
+    flying.run(5.0)
+    assert len(flying.sent("SET_ATTITUDE_TARGET")) == 25
+
+
+@pytest.mark.parametrize("late_s", [0.0, 0.001, 0.2])
+def test_an_expired_setpoint_never_leaves(flying, late_s):
+    s = setpoint(flying.now_s - 0.05, expires_s=flying.now_s - late_s)
+    assert not [m for m in flying.give(s) if type(m) in (LinkTx, SentSetpoint)]
+    assert flying.sent("SET_ATTITUDE_TARGET") == []
+    assert flying.node.counters["setpoints_expired"] == 1
+
+
+def test_a_setpoint_older_than_the_table_allows_never_leaves_whatever_its_expiry(flying):
+    flying.give(setpoint(flying.now_s - 0.15, expires_s=flying.now_s + 10))
+    assert flying.sent("SET_ATTITUDE_TARGET") == []
+
+
+def test_setpoints_leave_in_the_order_of_their_stamps(flying):
+    flying.give(setpoint(flying.now_s, thrust=0.5))
+    flying.give(setpoint(flying.now_s - 0.02, thrust=0.1))
+    flying.give(setpoint(flying.now_s, thrust=0.2))
+    assert [m.thrust for m in flying.sent("SET_ATTITUDE_TARGET")] == [0.5]
+    assert flying.node.counters["setpoints_out_of_order"] == 2
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [dict(roll_rad=math.nan), dict(pitch_rad=math.inf), dict(yaw_rad=-math.inf), dict(thrust=math.nan),
+     dict(thrust=1.01), dict(thrust=-0.01), dict(roll_rad=1.1), dict(pitch_rad=-1.1), dict(yaw_rate_rad_s=4.0),
+     dict(valid=False), dict(expires_s=math.nan), dict(stamp_s=math.nan), dict(stamp_s=1e9, expires_s=1e9 + 1)],
+)  # fmt: skip
+def test_a_setpoint_that_cannot_be_meant_is_counted_told_and_dropped(flying, bad):
+    out = flying.give(setpoint(flying.now_s, **bad))
+    assert flying.sent("SET_ATTITUDE_TARGET") == []
+    assert flying.node.counters["setpoints_invalid"] == 1
+    assert [m.text for m in out if hasattr(m, "text")][0].startswith("setpoint not sent")
+    flying.give(setpoint(flying.now_s))
+    assert len(flying.sent("SET_ATTITUDE_TARGET")) == 1  # and does not keep out the next good one
+
+
+def test_a_hundred_bad_setpoints_are_one_text(flying):
+    out = [m for _ in range(100) for m in flying.give(setpoint(flying.now_s, thrust=2.0))]
+    assert len(out) == 1
+
+
+def test_setpoints_stream_before_arming_and_without_a_connection_but_say_so(peer):
+    *_, sent = peer.give(setpoint(peer.now_s))
+    assert len(peer.sent("SET_ATTITUDE_TARGET")) == 1
+    assert sent.valid is False
+
+
+def test_no_thrust_goes_to_an_autopilot_that_is_not_px4(peer):
+    peer.autopilot = common.MAV_AUTOPILOT_ARDUPILOTMEGA
+    peer.run(1.0)
+    peer.give(setpoint(peer.now_s))
+    assert peer.sent("SET_ATTITUDE_TARGET") == []
