@@ -97,5 +97,7 @@ def _complaint(stderr: str) -> str:
     """pip's error in one line; what stands last is the consequence, what stands first the cause."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR")]
-    network = any("connection" in line.lower() or "name resolution" in line.lower() for line in lines)
+    # With no answer from the index pip says that it found no version; with --quiet that is all it says.
+    signs = ("connection", "name resolution", "from versions: none")
+    network = any(sign in line.lower() for line in lines for sign in signs)
     return ("no network? " if network else "") + (errors or lines or ["no message"])[0]

@@ -95,17 +95,16 @@ def sample(trajectory: Hold | Move, start_s: float, times_s: np.ndarray) -> Samp
         return Samples(position, zero, zero, np.full(n, trajectory.yaw_rad), zero[:, 0])
     T = duration_s(trajectory)
     x = np.minimum(np.maximum((times_s - start_s) / T, 0.0), 1.0)
-    x2 = x * x
-    s = x2 * x2 * (35.0 + x * (-84.0 + x * (70.0 - 20.0 * x)))
-    ds = x2 * x * (140.0 + x * (-420.0 + x * (420.0 - 140.0 * x))) / T
-    dds = x2 * (420.0 + x * (-1680.0 + x * (2100.0 - 840.0 * x))) / (T * T)
-    start = np.array(trajectory.p_start)
-    path = np.array(trajectory.p_end) - start
+    x2, w = x * x, x * (1.0 - x)
+    w2 = w * w
+    # Rows: s, ds/dt = 140 τ³(1-τ)³ / T, d²s/dt² = 420 τ²(1-τ)²(1-2τ) / T²
+    progress = np.empty((3, n))
+    progress[0] = x2 * x2 * (35.0 + x * (-84.0 + x * (70.0 - 20.0 * x)))
+    progress[1] = w2 * w * (140.0 / T)
+    progress[2] = w2 * (1.0 - 2.0 * x) * (420.0 / (T * T))
+    start = (*trajectory.p_start, trajectory.yaw_start_rad)
     turn = wrap_angle(trajectory.yaw_end_rad - trajectory.yaw_start_rad)
-    return Samples(
-        start + s[:, None] * path,
-        ds[:, None] * path,
-        dds[:, None] * path,
-        trajectory.yaw_start_rad + s * turn,
-        ds * turn,
-    )
+    path = np.array([*(e - b for b, e in zip(trajectory.p_start, trajectory.p_end, strict=True)), turn])
+    along = progress[:, :, None] * path
+    along[0] += start
+    return Samples(along[0, :, :3], along[1, :, :3], along[2, :, :3], along[0, :, 3], along[1, :, 3])
