@@ -17,9 +17,9 @@ from companion.vehicle import Vehicle
 
 CONTROL_READY_TIMEOUT_S = 6.0  # for the controller to begin sending, and for the mode to come
 ARM_TIMEOUT_S = 6.0  # from the request to "armed" in the status
-TAKEOFF_TOLERANCE_M = 0.4  # PX4's height is its own; what is missing is flown afterwards
+TAKEOFF_TOLERANCE_M = 0.4  # PX4's height is its own; when it calls the take-off complete, half is enough
 TAKEOFF_STILL_S = 1.0  # height kept this long ends the take-off
-TAKEOFF_STILL_M_S = 0.3
+TAKEOFF_STILL_M_S = 0.3  # of climb; PX4 may well be blown about sideways
 TAKEOFF_SLOWEST_M_S = 0.3  # a climb slower than this has failed
 TAKEOFF_SPARE_S = 15.0
 HANDOVER_SPEED_M_S = 1.0  # faster than this the mission does not take over from a pilot
@@ -28,10 +28,11 @@ ARRIVED_S = 1.0  # for this long
 SETTLE_TIMEOUT_S = 30.0  # after the approach should have ended
 PHOTO_GRACE_S = 8.0  # longest extension of the hold for photographs still due
 LAND_ATTEMPTS = 2
+MAX_PAUSES = 5  # what a safety row interrupted so often will not succeed today
 
 
 class Conditions:
-    """Base of `PilotNode`: reads the state of the flight and changes none of it but timers."""
+    """Base of `PilotNode`: reads the state of the flight; changes timers, and uses up movements of the switch."""
 
     plan: Plan
     phase: str
@@ -48,6 +49,7 @@ class Conditions:
     _waypoint: int  # index of the waypoint to look from
     _way_back: list | None
     _paused_phase: str
+    _pauses: int
     _land_attempts: int
     _hold_time_s: float
     _edge_used_s: float | None  # the movement of the mission switch that was last acted on
@@ -169,9 +171,11 @@ class Conditions:
         p = self._known.from_home()
         if p is None or self._known.state_age_s(now_s) > self._vehicle.safety.state_age_s:
             return False
-        still = math.hypot(*self._known.state.v_W) < TAKEOFF_STILL_M_S
-        high = p[2] > self.plan.takeoff.height_m - TAKEOFF_TOLERANCE_M and self._known.airborne()
-        return self._lasts("takeoff height", high and still, TAKEOFF_STILL_S, now_s)
+        still = abs(self._known.state.v_W[2]) < TAKEOFF_STILL_M_S
+        high = p[2] > self.plan.takeoff.height_m - TAKEOFF_TOLERANCE_M
+        px4_content = self._known.status.mode == "AUTO_LOITER" and p[2] > self.plan.takeoff.height_m / 2
+        there = self._known.airborne() and still and (high or px4_content)
+        return self._lasts("takeoff height", there, TAKEOFF_STILL_S, now_s)
 
     def is_in_offboard(self, now_s: float) -> bool:
         return self._commands.asked("offboard") and self._known.status.mode == "OFFBOARD"
@@ -241,6 +245,9 @@ class Conditions:
 
     def is_clear_on_return(self, now_s: float) -> bool:
         return self._safety.demand is None and self._paused_phase in (ph.RETREAT, ph.RETURN)
+
+    def is_paused_too_often(self, now_s: float) -> bool | str:
+        return self._safety.demand is None and self._pauses > MAX_PAUSES and f"{self._pauses} times"
 
     def is_move_finished(self, now_s: float) -> bool:
         return self._finished(now_s)

@@ -7,7 +7,7 @@ from companion.messages import ControlStatus, FcuStatus, Health, Message, Refere
 from companion.mission import phases as ph
 from companion.mission.plan import Plan
 from companion.mission.rc_switch import SwitchReader
-from companion.mission.safety import SETPOINTS_LOST_S, Situation
+from companion.mission.safety import LINK_LOST_S, RC_LOST_S, SETPOINTS_LOST_S, Situation
 from companion.node import Latest
 
 SEEN_S = 0.5  # a bundle counts as seen while its last accepted observation is younger
@@ -17,7 +17,7 @@ MANUAL_MODES = ("MANUAL", "STABILIZED", "ACRO", "RATTITUDE", "ALTCTL", "POSCTL")
 class Knowledge:
     """Everything the mission was told, with its age; takes no decisions."""
 
-    def __init__(self, plan: Plan, now_s: float = -math.inf) -> None:
+    def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.latest = Latest()
         self.healths: dict[str, Health] = {}
@@ -26,7 +26,6 @@ class Knowledge:
         self.home_W: Vec3 | None = None  # where it stood on the ground, in the estimator's world
         self.switch = SwitchReader(plan.rc_switch) if plan.rc_switch else None
         self.rc_expected = False
-        self.photographs_seen = 0
         self._resets_at_home = 0
         self._linked_s = -math.inf
         self._rc_s = -math.inf
@@ -70,7 +69,7 @@ class Knowledge:
     # --- questions ---
 
     def linked(self, now_s: float) -> bool:
-        return self.latest.fresh("fcu_status", now_s) is not None and self.status_age_s(now_s) < 1.0
+        return self.latest.fresh("fcu_status", now_s) is not None and self.status_age_s(now_s) < LINK_LOST_S
 
     def status_age_s(self, now_s: float) -> float:
         return now_s - self._linked_s
@@ -133,7 +132,7 @@ class Knowledge:
 
     def note_start(self, now_s: float) -> None:
         """Remember what was there when the mission took the aircraft."""
-        self.rc_expected = now_s - self._rc_s < 1.0
+        self.rc_expected = now_s - self._rc_s < RC_LOST_S
 
     # --- mode ---
 

@@ -78,6 +78,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition((APPROACH,), "at_standoff", HOLD, "arrived"),
     Transition((APPROACH,), "approach_too_long", RETURN, "did not settle at the stand-off point", True),
     Transition((HOLD,), "hold_complete", RETURN, "hold complete"),
+    Transition((PAUSE,), "paused_too_often", RETURN, "interrupted too often", True),
     Transition((PAUSE,), "clear_in_search", SEARCH, "safety row cleared"),
     Transition((PAUSE,), "clear_at_bundle", APPROACH, "safety row cleared"),
     Transition((PAUSE,), "clear_on_return", RETURN, "safety row cleared"),

@@ -80,6 +80,7 @@ class PilotNode(Conditions, Node):
         self._trouble = ""  # why this is not a success, the first reason
         self._hold_time_s = 0.0
         self._paused_phase = ""
+        self._pauses = 0
         self._waypoint = 0
         self._way_back: list[tuple[Vec3, float]] | None = None
         self._reached = 0
@@ -208,7 +209,8 @@ class PilotNode(Conditions, Node):
         self._known.expect_modes("OFFBOARD")
         if left == ph.ENTER_OFFBOARD:
             self._waypoint = 0
-        self._fly_to_waypoint(now_s)
+        if self._waypoint < len(self.plan.search.waypoints):
+            self._fly_to_waypoint(now_s)
 
     def _enter_approach(self, left: str, now_s: float) -> None:
         state, standoff = self._known.state, self.plan.standoff
@@ -231,6 +233,7 @@ class PilotNode(Conditions, Node):
 
     def _enter_pause(self, left: str, now_s: float) -> None:
         self._paused_phase = left
+        self._pauses += 1
         demand = self._safety.demand
         off_reference = demand is not None and demand.row == "control_error"
         point, yaw_rad = (

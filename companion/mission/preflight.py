@@ -7,7 +7,7 @@ passed can fail again while the aircraft waits.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from companion.messages import FcuStatus, Health
+from companion.messages import TOPICS, FcuStatus, Health
 from companion.mission.plan import Plan
 from companion.node import Latest
 from companion.vehicle import Vehicle
@@ -93,6 +93,6 @@ def _alive(latest: Latest, topic: str, name: str, problem: str, now_s: float) ->
 
 
 def _process_check(name: str, health: Health | None, now_s: float) -> Check:
-    if health is None or now_s - health.stamp_s > 2.0:
+    if health is None or now_s - health.stamp_s > TOPICS["health"].max_age_s:
         return Check(name, "no health message")
     return Check(name, f"{health.errors} errors, last: {health.last_error}" if health.errors else "")

@@ -1,0 +1,491 @@
+"""Whole missions in simulated time: they end well, or safely, and never fight the pilot."""
+
+import math
+
+import msgspec
+import pytest
+from mission_world import OFF_US, ON_US, World, bridge_plan, switch_plan
+
+from companion.messages import Hold, Move, State
+from companion.mission import phases as ph
+from companion.mission.conditions import Conditions
+from companion.mission.phases import TRANSITIONS
+
+NOMINAL = ["ARM", "TAKEOFF", "ENTER_OFFBOARD", "SEARCH", "APPROACH", "HOLD", "RETURN", "LAND", "DONE"]
+REFUSABLE = ["arm", "takeoff", "offboard", "land"]
+MODE_REQUESTS = ("arm", "takeoff", "offboard", "land", "hold", "return")
+
+
+def airborne(phase: str) -> World:
+    return World().run_until(phase)
+
+
+def paused() -> World:
+    world = World().run_until("HOLD")
+    world.bundle_in_view = False
+    return world.run_until("PAUSE")
+
+
+def retreating() -> World:
+    world = paused()
+    return world.run_until("RETREAT")
+
+
+REACH = {phase: (lambda phase=phase: airborne(phase)) for phase in NOMINAL[1:-1]} | {
+    "PAUSE": paused,
+    "RETREAT": retreating,
+}
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def test_every_condition_of_the_table_exists_and_every_method_is_used():
+    in_table = {row.condition for row in TRANSITIONS}
+    methods = {name.removeprefix("is_") for name in dir(Conditions) if name.startswith("is_")}
+    assert in_table == methods
+
+
+def test_no_row_leads_from_observing_to_anything_but_waiting_on_a_deliberate_act():
+    rows = [row for row in TRANSITIONS if set(row.sources) & {*ph.OBSERVING}]
+    assert [(row.condition, row.target) for row in rows] == [("switched_off", ph.WAIT_READY)]
+
+
+def test_every_controlling_phase_can_be_taken_by_the_pilot_and_stopped():
+    for phase in ph.UNDER_WAY:
+        targets = {row.condition: row.target for row in TRANSITIONS if phase in row.sources}
+        assert targets["safety_yield"] == ph.PILOT
+        assert targets["safety_stop"] == ph.PX4_HOLD
+
+
+def test_all_phases_are_reachable_and_none_is_a_trap_without_meaning():
+    reachable = {ph.WAIT_READY}
+    for _ in ph.PHASES:
+        reachable |= {row.target for row in TRANSITIONS if reachable & set(row.sources)}
+    assert reachable == set(ph.PHASES)
+    ends = set(ph.PHASES) - {source for row in TRANSITIONS for source in row.sources}
+    assert ends == {ph.DONE, ph.FAILED}
+
+
+# --- a good flight --------------------------------------------------------------------------------
+
+
+def test_whole_mission_runs_to_done_with_every_photograph():
+    world = World().run_until("DONE")
+    assert world.phases() == NOMINAL
+    assert world.status.success and world.status.finished and world.status.photographs == 4
+    assert [world.asked(a) for a in ("arm", "takeoff", "offboard", "land")] == [1, 1, 1, 1]
+    assert world.landed and not world.armed and not world.events
+    assert math.dist(world.p, world.home) < 0.1
+
+
+def test_hold_is_at_the_standoff_point_facing_the_bundle_for_the_planned_time():
+    world = World().run_until("HOLD")
+    began_s = world.now_s
+    assert world.p == pytest.approx((world.home[0] + 9.0, world.home[1], world.home[2] + 4.0), abs=0.05)
+    assert world.yaw == pytest.approx(world.facing_yaw(), abs=0.02)
+    world.run_until("RETURN")
+    assert world.now_s - began_s == pytest.approx(10.0, abs=0.2)
+    held = [s for s in world.statuses if s.phase == "HOLD"]
+    assert len(held) >= 95  # 10 Hz
+
+
+def test_references_come_at_ten_hertz_or_more_and_never_jump():
+    world = World().run_until("LAND")
+    times = [t for t, _ in world.references]
+    assert max(b - a for a, b in zip(times, times[1:], strict=False)) < 0.1
+    assert max(world.reference_jumps_m) < 0.1  # 1.5 x 1 m/s in 50 ms is 0.075
+    ids = [r.id for _, r in world.references]
+    assert ids == sorted(ids)
+
+
+def test_offboard_is_asked_for_only_after_references_streamed_long_enough():
+    world = World().run_until("SEARCH")
+    first_s = world.references[0][0]
+    asked_s = next(c.stamp_s for c in world.commands if c.action == "offboard")
+    assert asked_s - first_s >= 1.5
+
+
+def test_every_transition_is_told_to_the_ground_station_with_its_reason():
+    world = World().run_until("DONE")
+    texts = [c.text for c in world.commands if c.action == "text"]
+    assert texts == [f"{phase}: {reason}" for phase, reason in world.log]
+    assert all(c.text.split(": ", 1)[1] for c in world.commands if c.action == "text")
+
+
+def test_approach_is_flown_in_the_frame_of_the_bundle_and_return_in_the_world():
+    world = World().run_until("DONE")
+    frames = {type(r.trajectory).__name__ + " " + r.frame for _, r in world.references}
+    assert frames == {"Hold world", "Move world", "Move pier", "Hold pier"}
+
+
+def test_hold_follows_a_bundle_estimate_that_moves():
+    world = World().run_until("HOLD")
+    world.p_WM = (world.p_WM[0] + 0.3, *world.p_WM[1:])
+    world.run(1.0)
+    assert world.p[0] - world.home[0] == pytest.approx(9.3, abs=0.02)
+
+
+def test_take_off_that_px4_calls_complete_a_little_low_is_good_enough():
+    world = World().run_until("TAKEOFF").run(0.5)
+    world._takeoff_height = 3.0  # the heights of PX4 and the estimator differ by a metre
+    world.run_until("DONE")
+    assert world.status.success
+
+
+def test_second_waypoint_is_flown_when_nothing_is_seen_from_the_first():
+    plan = bridge_plan()
+    waypoint = type(plan.search.waypoints[0])
+    points = [waypoint(p_m=(0.0, 3.0, 4.0), yaw_rad=0.0), waypoint(p_m=(7.0, 0.0, 4.0), yaw_rad=0.0)]
+    search = msgspec.structs.replace(plan.search, waypoints=points, timeout_s=3.0)
+    world = World(bridge_plan(search=search)).run_until("DONE")
+    assert world.status.success
+    back = [r.trajectory.p_end for _, r in world.references if r.frame == "world" and isinstance(r.trajectory, Move)]
+    ends = [tuple(round(a - b, 2) for a, b in zip(p, world.home, strict=True)) for p in dict.fromkeys(back)]
+    assert ends == [(0.0, 3.0, 4.0), (7.0, 0.0, 4.0), (0.0, 0.0, 4.0)]  # out, and the same way back
+
+
+# --- photographs ----------------------------------------------------------------------------------
+
+
+def test_photographs_that_never_come_are_asked_for_again_and_counted_as_missed():
+    world = World()
+    world.photographs_work = False
+    world.run_until("DONE")
+    assert world.status.photographs == 0 and not world.status.success
+    assert len({request.id for _, request in world.photo_requests}) == len(world.photo_requests) >= 4
+    assert any("0 of 4 photographs" in reason for _, reason in world.log)
+
+
+def test_no_photograph_is_taken_while_the_aircraft_is_away_from_its_point():
+    world = World().run_until("HOLD")
+    from companion.messages import ControlStatus
+
+    world.edit[ControlStatus] = lambda m: msgspec.structs.replace(m, position_error_m=0.5)
+    world.run(4.0)
+    assert not world.photo_requests
+    del world.edit[ControlStatus]
+    world.run_until("DONE")
+    assert world.status.photographs == 4
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["denied", "unanswered"])
+@pytest.mark.parametrize("action", REFUSABLE)
+def test_every_refused_command_ends_safely(action, silent):
+    world = World()
+    (world.ignore if silent else world.refuse).add(action)
+    world.run(120.0)
+    assert not world.status.success
+    expected = {"arm": "FAILED", "takeoff": "FAILED", "offboard": "DONE", "land": "PX4_HOLD"}[action]
+    assert world.phase == expected
+    assert world.asked(action) == (2 if action == "land" else 1)
+    if action != "land":
+        assert world.landed and not world.armed and world.status.finished
+    assert world.now_s - world.references[-1][0] > 1.0 if world.references else True
+
+
+def test_refused_offboard_in_the_pilots_flight_leaves_it_to_px4_and_the_pilot():
+    world = World(switch_plan())
+    world.refuse.add("offboard")
+    start_by_switch(world)
+    world.run(20.0)
+    assert world.phase == "PX4_HOLD" and world.asked("offboard") == 1 and world.asked("land") == 0
+    assert world.mode == "POSCTL"
+
+
+def test_controller_that_never_sends_means_landing_without_offboard():
+    world = World()
+    world.controller_dead = True
+    world.run_until("DONE")
+    assert world.asked("offboard") == 0 and not world.status.success
+
+
+def test_take_off_that_does_not_climb_ends_on_the_ground():
+    world = World().run_until("TAKEOFF")
+    world.mode = "AUTO_LOITER"  # accepted, but nothing happens
+    world.run(40.0)
+    assert world.phase in ("FAILED", "DONE") and not world.armed
+
+
+# --- bundle lost or never found -------------------------------------------------------------------
+
+
+def test_bundle_never_found_means_return_and_land():
+    world = World()
+    world.bundle_in_view = False
+    world.run_until("DONE")
+    assert world.phases() == ["ARM", "TAKEOFF", "ENTER_OFFBOARD", "SEARCH", "RETURN", "LAND", "DONE"]
+    assert not world.status.success and math.dist(world.p, world.home) < 0.1
+
+
+def test_a_glimpse_is_not_a_confirmation():
+    world = World().run_until("SEARCH")
+    world.run(8.0)  # at the waypoint, or nearly
+    world = World()
+    world.bundle_in_view = False
+    world.run_until("SEARCH").run(12.0)
+    for _ in range(5):
+        world.bundle_in_view = True
+        world.run(0.3)
+        world.bundle_in_view = False
+        world.run(1.0)
+    assert world.phase == "SEARCH"
+
+
+def test_a_bundle_seen_once_does_not_count_as_seen_for_ever():
+    world = World().run_until("SEARCH")
+    while not world.in_view():
+        world.step()
+    world.bundle_in_view = False
+    world.run(15.0)
+    assert world.phase == "SEARCH"
+
+
+def test_bundle_lost_in_hold_means_stay_then_back_away_then_home():
+    world = World().run_until("HOLD")
+    world.run(2.0)
+    world.bundle_in_view = False
+    lost_s = world.now_s
+    world.run_until("PAUSE")
+    assert world.now_s - lost_s == pytest.approx(3.0, abs=0.2)  # safety.marker_lost_s
+    here = world.p
+    world.run_until("RETREAT")
+    assert math.dist(here, world.p) < 0.05
+    world.run_until("RETURN")
+    assert world.p[0] == pytest.approx(here[0] - 2.0, abs=0.1)  # the pier is in the east
+    world.run_until("DONE")
+    assert not world.status.success
+
+
+def test_bundle_lost_for_a_moment_does_not_end_the_hold():
+    world = World().run_until("HOLD")
+    world.bundle_in_view = False
+    world.run(2.0)
+    world.bundle_in_view = True
+    world.run_until("DONE")
+    assert world.phases() == NOMINAL and world.status.success
+
+
+def test_bundle_found_again_resumes_the_hold_for_what_is_left_of_it():
+    world = World().run_until("HOLD")
+    world.run(4.0)
+    world.bundle_in_view = False
+    world.run_until("PAUSE").run(1.0)
+    world.bundle_in_view = True
+    world.run_until("HOLD")
+    again_s = world.now_s
+    world.run_until("RETURN")
+    assert world.now_s - again_s < 4.0
+    world.run_until("DONE")
+    assert world.status.success and world.status.photographs == 4
+
+
+def test_a_bundle_that_comes_and_goes_too_often_ends_the_mission():
+    world = World(bridge_plan(hold=msgspec.structs.replace(bridge_plan().hold, duration_s=600.0))).run_until("HOLD")
+    for _ in range(6):
+        world.bundle_in_view = False
+        world.run_until("PAUSE").run(1.0)
+        world.bundle_in_view = True
+        world.run(5.0)
+    world.run_until("DONE")
+    assert world.phases().count("PAUSE") == 6 and any("interrupted too often" in r for _, r in world.log)
+
+
+def test_interruption_at_the_end_of_the_search_still_goes_home():
+    world = World()
+    world.bundle_in_view = False
+    world.run_until("SEARCH")
+    while world.node._waypoint == 0:
+        world.step()
+    world.edit[State] = lambda m: msgspec.structs.replace(m, position_std_m=3.5)
+    world.node._safety._memory["uncertainty_position"].bad_since_s = 0.0
+    world.step()
+    assert world.phase == "PAUSE"
+    world.edit.clear()
+    world.run_until("DONE")
+    assert world.phases()[-5:] == ["PAUSE", "SEARCH", "RETURN", "LAND", "DONE"]
+
+
+def test_standoff_point_outside_the_fence_is_not_approached():
+    world = World(bundle_p_home=(14.6, 0.0, 4.0))
+    world.run_until("DONE")
+    assert "APPROACH" not in world.phases()
+    assert any("stand-off point: outside the fence" in reason for _, reason in world.log)
+
+
+# --- pilot and PX4 --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["POSCTL", "MANUAL", "AUTO_RTL"])
+@pytest.mark.parametrize("phase", REACH)
+def test_takeover_in_any_phase_is_final(phase, mode):
+    world = REACH[phase]()
+    world.run(0.2)
+    world.mode = mode
+    asked = [c for c in world.commands if c.action in MODE_REQUESTS]
+    world.run(0.3)
+    assert world.phase == "PILOT"
+    references = len(world.references)
+    for later in (mode, "OFFBOARD", "AUTO_LOITER", "POSCTL"):  # whatever the pilot does next
+        world.mode = later
+        world.run(3.0)
+    assert world.phase == "PILOT" and len(world.references) == references
+    assert [c for c in world.commands if c.action in MODE_REQUESTS] == asked
+    world.mode, world.landed, world.armed = "POSCTL", True, False
+    world.run(3.0)
+    assert world.status.finished and not world.status.success and world.asked("arm") == 1
+
+
+@pytest.mark.parametrize("phase", ph.CONTROLLING)
+def test_lost_setpoints_leave_px4_in_charge_for_good(phase):
+    world = REACH[phase]()
+    world.controller_dead = True
+    world.run(2.0)
+    assert world.phase == "PX4_HOLD" and world.mode == "POSCTL"
+    world.controller_dead = False
+    references = len(world.references)
+    world.run(5.0)
+    assert world.phase == "PX4_HOLD" and len(world.references) == references and world.asked("offboard") == 1
+
+
+@pytest.mark.parametrize("mode", ["OFFBOARD", "POSCTL", "AUTO_LOITER", "AUTO_TAKEOFF"])
+@pytest.mark.parametrize("make", [bridge_plan, switch_plan], ids=["auto", "rc_switch"])
+def test_mission_restarted_in_flight_only_watches(mode, make):
+    world = World(make())
+    world.armed, world.landed, world.mode = True, False, mode
+    world.p = (world.home[0], world.home[1], 4.0)
+    world._setpoint_s = math.inf  # somebody else keeps offboard alive
+    world.channel_us = OFF_US
+    world.run(3.0)
+    world.channel_us = ON_US
+    world.run(10.0)
+    assert world.phase == ("PILOT" if mode == "POSCTL" else "PX4_HOLD")
+    assert not world.references
+    assert not [c for c in world.commands if c.action != "text"]
+
+
+def test_restart_in_the_middle_of_a_hold_only_watches():
+    world = World().run_until("HOLD")
+    world.restart_node()
+    world.run(10.0)
+    assert world.phase in ("PILOT", "PX4_HOLD")
+    assert not world.references and not [c for c in world.commands if c.action != "text"]
+
+
+def test_kill_switch_in_flight_ends_the_mission():
+    world = World().run_until("HOLD")
+    world.armed = False
+    world.run(0.5)
+    assert world.phase == "FAILED" and world.now_s - world.references[-1][0] > 0.2
+
+
+# --- start by switch ------------------------------------------------------------------------------
+
+
+def start_by_switch(world: World) -> None:
+    world.run(2.0)
+    world.pilot_takes_off()
+    world.run(2.0)
+    world.channel_us = ON_US
+    world.run(1.0)
+
+
+def test_mission_by_switch_takes_the_aircraft_over_and_flies_to_the_end():
+    world = World(switch_plan())
+    start_by_switch(world)
+    world.run_until("DONE")
+    assert world.status.success and world.asked("arm") == world.asked("takeoff") == 0
+
+
+def test_switch_that_was_on_from_the_beginning_starts_nothing():
+    world = World(switch_plan())
+    world.channel_us = ON_US
+    world.run(2.0)
+    world.pilot_takes_off()
+    world.run(10.0)
+    assert world.phase == "WAIT_READY" and not world.references
+
+
+def test_switch_on_before_the_checks_pass_needs_a_second_deliberate_movement():
+    world = World(switch_plan()).run(2.0)
+    world.pilot_takes_off()
+    world.edit[State] = lambda m: msgspec.structs.replace(m, valid=False)
+    world.run(1.0)
+    world.channel_us = ON_US
+    world.run(1.0)
+    world.edit.clear()
+    world.run(5.0)
+    assert world.phase == "WAIT_READY"
+    assert any(c.text.startswith("start refused: state") for c in world.commands)
+    world.channel_us = OFF_US
+    world.run(1.0)
+    world.channel_us = ON_US
+    world.run(1.0)
+    assert world.phase == "ENTER_OFFBOARD"
+
+
+def test_switch_on_the_ground_starts_nothing():
+    world = World(switch_plan()).run(2.0)
+    world.channel_us = ON_US
+    world.run(2.0)
+    world.pilot_takes_off()
+    world.run(5.0)
+    assert world.phase == "WAIT_READY" and any("not in flight" in c.text for c in world.commands)
+
+
+def test_switch_off_gives_the_aircraft_back_and_only_off_to_on_starts_anew():
+    world = World(switch_plan())
+    start_by_switch(world)
+    world.run_until("SEARCH").run(2.0)
+    world.channel_us = 1500  # between the ranges: as it was
+    world.run(2.0)
+    assert world.phase == "SEARCH"
+    world.channel_us = OFF_US
+    world.run(1.0)
+    assert "PILOT" in world.phases() and world.phase == "WAIT_READY"
+    world.run(3.0)
+    assert world.mode == "POSCTL" and world.asked("offboard") == 1
+    world.channel_us = ON_US
+    world.run_until("DONE")
+    assert world.asked("offboard") == 2 and world.status.success
+
+
+def test_takeover_by_mode_with_the_switch_left_on_stays_with_the_pilot():
+    world = World(switch_plan())
+    start_by_switch(world)
+    world.run_until("HOLD")
+    world.mode = "POSCTL"
+    world.run(10.0)
+    assert world.phase == "PILOT" and world.asked("offboard") == 1
+    assert world.status.photographs == world.node._photographer.taken
+
+
+# --- robustness -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", ph.CONTROLLING)
+def test_not_a_number_never_reaches_a_reference(phase):
+    world = REACH[phase]()
+    nan = math.nan
+    world.edit[State] = lambda m: msgspec.structs.replace(m, p_W=(nan, nan, nan), q_WM=(nan, 0.0, 0.0, 0.0))
+    world.run(3.0)
+    for _, reference in world.references:
+        t = reference.trajectory
+        points = (*t.p, t.yaw_rad) if isinstance(t, Hold) else (*t.p_start, *t.p_end, t.yaw_start_rad, t.yaw_end_rad)
+        assert all(map(math.isfinite, points))
+    assert world.phase == "PX4_HOLD"
+
+
+def test_a_node_without_any_message_waits_and_says_what_is_missing():
+    world = World()
+    world.edit = dict.fromkeys({type(m) for m in world._messages()} | {type(world._fcu_status())}, lambda m: None)
+    world.run(2.0)
+    assert world.phase == "WAIT_READY" and "link: no word from the flight controller" in world.status.reason
+
+
+def test_two_runs_are_the_same():
+    first, second = World().run_until("DONE"), World().run_until("DONE")
+    assert first.log == second.log and first.commands == second.commands and first.references == second.references

@@ -1,0 +1,82 @@
+"""The mission file is strict, and what is wrong with it is said in one line."""
+
+import re
+import shutil
+
+import pytest
+from mission_world import REPOSITORY
+
+from companion.config import ConfigError
+from companion.mission.plan import leaves_limits, load_plan
+from companion.site import load_site
+
+BRIDGE = (REPOSITORY / "config/missions/bridge_hover.toml").read_text(encoding="utf-8")
+FLOOR = (REPOSITORY / "config/missions/hover_marker.toml").read_text(encoding="utf-8")
+
+
+def write(folder, text):
+    (folder / "missions").mkdir()
+    shutil.copytree(REPOSITORY / "config/markers", folder / "markers")
+    path = folder / "missions" / "mission.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", ["bridge_hover", "hover_marker"])
+def test_example_missions_load_and_name_an_existing_bundle(name):
+    plan = load_plan(REPOSITORY / f"config/missions/{name}.toml")
+    assert load_site(plan.marker_file).find(plan.bundle) is not None
+    assert all(not leaves_limits(w.p_m, plan.limits) for w in plan.search.waypoints)
+
+
+BROKEN = {
+    "unknown bundle": ('bundle = "pier"', 'bundle = "peer"', r"bundle 'peer': not in pier.toml \(has: pier\)"),
+    "misspelt key": ("confirm_s = 1.0", "confirm = 1.0", r"search.confirm: unknown key"),
+    "missing key": ("confirm_s = 1.0", "", r"search.confirm_s: missing key \(allowed: 0.2 to 30 s\)"),
+    "missing table": ("[return]", "[retrun]", r"retrun: unknown key"),
+    "out of range": ("duration_s = 60.0", "duration_s = 0", r"hold.duration_s = 0: .*allowed: 1 to 3600 s"),
+    "wrong type": ("duration_s = 60.0", 'duration_s = "long"', r"hold.duration_s = 'long'"),
+    "not finite": ("speed_m_s = 1.0", "speed_m_s = nan", r"search.speed_m_s: must be a finite number"),
+    "behind the face": ("[0.0, 0.0, 3.0]", "[0.0, 0.0, -3.0]", r"standoff.offset_M.*m out of the face"),
+    "no waypoint": ("[{ p_m = [7.0, 0.0, 4.0], yaw_rad = 0.0 }]", "[]", r"search.waypoints"),
+    "waypoint outside": ("p_m = [7.0,", "p_m = [70.0,", r"search.waypoints\[0\].p_m .*outside the fence"),
+    "waypoint too high": ("p_m = [7.0, 0.0, 4.0]", "p_m = [7.0, 0.0, 7.5]", r"higher than limits.height_m = 7"),
+    "take-off too high": ("[takeoff]\nheight_m = 4.0", "[takeoff]\nheight_m = 30.0", r"takeoff.height_m .*outside"),
+    "fence inside out": ("fence_min_m = [-5.0,", "fence_min_m = [15.0,", r"limits.fence_min_m: x = 15 is not below"),
+    "photograph too late": ("40.0, 55.0]", "40.0, 61.0]", r"photographs.at_s: 61 s is after the hold of 60 s"),
+    "switch missing": ('start = "auto"', 'start = "rc_switch"', r"the table \[rc_switch\] is missing"),
+    "unknown start": ('start = "auto"', 'start = "now"', r"start = 'now'"),
+    "not TOML": ("[hold]", "[hold", r"not valid TOML"),
+    "no marker file": ("../markers/pier.toml", "../markers/pear.toml", r"pear.toml: no such file"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_mission_file_is_refused_in_one_line(tmp_path, case):
+    old, new, message = BROKEN[case]
+    text = BRIDGE.replace("\nheight_m = 8.0", "\nheight_m = 7.0") if case == "waypoint too high" else BRIDGE
+    assert old in text
+    path = write(tmp_path, text.replace(old, new, 1))
+    with pytest.raises(ConfigError) as error:
+        load_plan(path)
+    line = str(error.value)
+    assert re.search(message, line), line
+    assert "\n" not in line and ("mission.toml" in line or "pear.toml" in line)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("on_us = [1700, 2100]", "on_us = [1200, 2100]", "overlap"),
+        ("on_us = [1700, 2100]", "on_us = [2100, 1700]", "must be below"),
+        ('start = "rc_switch"', 'start = "auto"', "has no use"),
+    ],
+)
+def test_switch_ranges_must_make_sense(tmp_path, old, new, message):
+    with pytest.raises(ConfigError, match=message):
+        load_plan(write(tmp_path, FLOOR.replace(old, new, 1)))
+
+
+def test_missing_mission_file_is_one_line(tmp_path):
+    with pytest.raises(ConfigError, match="no such file"):
+        load_plan(tmp_path / "none.toml")

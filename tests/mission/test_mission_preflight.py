@@ -1,0 +1,61 @@
+"""No check may be failing when a mission starts, and every check says in words what is missing."""
+
+import math
+
+import msgspec
+import pytest
+from mission_world import World, switch_plan
+
+from companion.messages import ControlStatus, FcuAttitude, FcuPosition, FcuStatus, Health, Markers, State
+
+
+def lacking(kind, **fields):
+    return lambda world: world.edit.update({kind: lambda m: msgspec.structs.replace(m, **fields) if fields else None})
+
+
+CASES = {
+    "no link": (lacking(FcuStatus), "link: no word"),
+    "link says disconnected": (lacking(FcuStatus, connected=False), "link: no word"),
+    "in offboard already": (lacking(FcuStatus, mode="OFFBOARD"), "mode: mode is OFFBOARD"),
+    "unknown mode": (lacking(FcuStatus, mode=""), "mode: mode is unknown"),
+    "no fix": (lacking(FcuStatus, gnss_ok=False), "gnss: no fix"),
+    "battery low": (lacking(FcuStatus, battery_voltage_v=13.2), "battery: 13.2 V, must be above 13.6 V"),
+    "battery not measured": (lacking(FcuStatus, battery_voltage_v=0.0), "battery: voltage not measured"),
+    "no home": (lacking(FcuStatus, home_W=None), "home: the flight controller has no home position"),
+    "armed": (lacking(FcuStatus, armed=True), "on the ground: must be landed, disarmed"),
+    "no position": (lacking(FcuPosition), "position: no position"),
+    "no attitude": (lacking(FcuAttitude), "attitude: no attitude"),
+    "no state": (lacking(State), "state: no state"),
+    "state not converged": (lacking(State, valid=False), "state: not converged"),
+    "state uncertain": (lacking(State, position_std_m=4.0), "state: uncertain by 4.0 m"),
+    "state not a number": (lacking(State, p_W=(math.nan, 0.0, 0.0)), "take-off point: not known"),
+    "no controller": (lacking(ControlStatus), "controller: no status"),
+    "no tracker": (lacking(Markers), "tracker: no markers message"),
+    "no recorder": (lacking(Health), "recorder: no health"),
+    "recorder with errors": (lacking(Health, errors=3, last_error="disk full"), "recorder: 3 errors, last: disk full"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_failing_check_keeps_the_aircraft_on_the_ground_and_is_named(case):
+    spoil, words = CASES[case]
+    world = World(required_processes=("recorder",))
+    spoil(world)
+    world.run(10.0)
+    assert world.phase == "WAIT_READY" and not [c for c in world.commands if c.action != "text"]
+    assert world.status.reason.startswith("waiting: ") and words in world.status.reason
+    world.edit.clear()
+    world.run_until("DONE")
+    assert world.status.success
+
+
+def test_transmitter_is_required_when_the_pilot_starts_by_switch():
+    world = World(switch_plan())
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, rc_ok=False)
+    world.run(2.0)
+    assert "rc: no transmitter" in world.status.reason
+
+
+def test_mission_that_waits_says_ready_when_everything_passed():
+    world = World(switch_plan()).run(2.0)
+    assert world.status.reason == "ready: fly, then turn the mission switch on"
