@@ -58,12 +58,20 @@ class SquareDetector:
 
     def __init__(self, wanted: dict[str, set[int] | None]) -> None:
         self._families: list[SquareFamily] = [square_family(name) for name in wanted]
-        self._ids = list(wanted.values())
-        for family, ids in zip(self._families, self._ids, strict=True):
-            count = family.dictionary.bytesList.shape[0]
+        self._wanted = list(wanted.values())
+        self._ids: list[list[int]] = []  # by row of each family's reduced dictionary
+        dictionaries = []
+        for family, ids in zip(self._families, self._wanted, strict=True):
+            full = family.dictionary
+            count = full.bytesList.shape[0]
             if ids is not None and (bad := [i for i in ids if not 0 <= i < count]):
                 raise ConfigError(f"marker {family.name} {min(bad)}: this family has ids 0 to {count - 1}")
-        self._second_looks = [SecondLook(f, i) for f, i in zip(self._families, self._ids, strict=True)]
+            # Most of OpenCV's time goes into comparing each square with each code of the dictionary. Codes are far
+            # enough apart that a foreign marker is not taken for a wanted one when its own code is not there.
+            self._ids.append(list(range(count)) if ids is None else sorted(ids))
+            rows = np.ascontiguousarray(full.bytesList[self._ids[-1]])
+            dictionaries.append(cv2.aruco.Dictionary(rows, full.markerSize, full.maxCorrectionBits))
+        self._second_looks = [SecondLook(f, i) for f, i in zip(self._families, self._wanted, strict=True)]
         parameters = cv2.aruco.DetectorParameters()
         parameters.cornerRefinementMethod = cv2.aruco.CORNER_REFINE_NONE
         low, high, step = THRESHOLD_WINDOWS_PX
@@ -72,7 +80,7 @@ class SquareDetector:
         parameters.adaptiveThreshWinSizeStep = step
         parameters.minDistanceToBorder = 1
         self._parameters = parameters
-        self._detector = cv2.aruco.ArucoDetector([f.dictionary for f in self._families], parameters)
+        self._detector = cv2.aruco.ArucoDetector(dictionaries, parameters)
 
     def detect(self, gray: np.ndarray, region: Region | None = None, scale: float = 1.0) -> list[Detection]:
         """See `Detector.detect`."""
@@ -84,10 +92,10 @@ class SquareDetector:
         self._detector.setDetectorParameters(self._parameters)
         quads, ids, rejected, which = self._detector.detectMarkersMultiDict(small)
         found: list[tuple[str, int, np.ndarray]] = []
-        for quad, id, w in zip(quads, np.ravel(ids), np.ravel(which), strict=True) if len(quads) else ():
-            family, wanted = self._families[int(w)], self._ids[int(w)]
-            if wanted is None or int(id) in wanted:
-                found.append((family.name, int(id), np.roll(quad.reshape(4, 2), -family.turns, axis=0)))
+        for quad, row, w in zip(quads, np.ravel(ids), np.ravel(which), strict=True) if len(quads) else ():
+            family = self._families[int(w)]
+            corners = np.roll(quad.reshape(4, 2), -family.turns, axis=0)
+            found.append((family.name, self._ids[int(w)][int(row)], corners))
         found += self._look_again(small, rejected, found)
         if not found:
             return []
@@ -100,7 +108,7 @@ class SquareDetector:
         have = {(name, id) for name, id, _ in found}
         missing = [
             look
-            for look, ids in zip(self._second_looks, self._ids, strict=True)
+            for look, ids in zip(self._second_looks, self._wanted, strict=True)
             if ids is None or any((look.family.name, i) not in have for i in ids)
         ]
         if not missing or len(rejected) == 0:

@@ -14,9 +14,9 @@ Pixel convention: the centre of the top left pixel of the image is (0, 0).
 import cv2
 import numpy as np
 
-REACH_PX = 40.0  # longest part of an edge used for one corner; distortion bends it by less than 0.05 px
+REACH_PX = 40.0  # longest part of an edge used for one corner: distortion bends it by a few hundredths of a pixel
 NORMALS = 12  # per half edge
-END_GAP = 0.08  # part of the edge left out at each end, where blur rounds the corner
+END_GAP, END_GAP_MAX_PX = 0.08, 3.0  # part of the edge left out at each end, where blur rounds the corner
 SEARCH_MIN_PX, SEARCH_MAX_PX = 1.0, 4.0  # search to both sides of the edge
 SEARCH_OF_SIDE = 0.09  # of the square across the edge: less than the black border of every family (0.1 to 0.17)
 STEPS = 8  # to each side within the search
@@ -61,7 +61,7 @@ def _once(gray: np.ndarray, corners: np.ndarray, extra_px: float) -> tuple[np.nd
     normal = np.stack([along[..., 1], -along[..., 0]], axis=3)
     normal = normal * (orientation * np.array([1.0, -1.0]))[..., None]
 
-    start = np.maximum(END_GAP * length, np.minimum(1.0, 0.25 * length))
+    start = np.clip(END_GAP * length, np.minimum(1.0, 0.25 * length), END_GAP_MAX_PX)
     stop = np.minimum(length - start, start + REACH_PX)
     t = start[..., None] + (stop - start)[..., None] * np.linspace(0.0, 1.0, NORMALS)
     base = corners[:, :, None, None, :] + t[..., None] * along[..., None, :]  # (n, 4, 2, NORMALS, 2)

@@ -20,10 +20,13 @@ from scipy.stats import chi2
 from companion.frames import quat_from_matrix
 from companion.tracking.camera_model import CameraModel
 
-LM_ITERATIONS, LM_TOLERANCE = 25, 1e-9
+LM_ITERATIONS, LM_TOLERANCE = 25, 1e-6  # of the cost; convergence is quadratic, the next step would be far smaller
 PLANE_TOLERANCE = 1e-3  # of the bundle's extent: thinner than this counts as coplanar
 DISTINCT_RAD, DISTINCT_OF_DISTANCE = 0.02, 0.01  # two poses nearer than both are one
-NOISE_FLOOR = 1.0 / 3.0  # of the corner noise: a first error below it is luck and proves nothing in the flip test
+NOISE_FLOOR = (
+    0.7  # of the corner noise, the expected error of a right single-marker pose (2 of 8 degrees of freedom left):
+)
+# a smaller first error is luck and proves nothing in the flip test
 SUSPECT_NOISE = 3.0  # residual over corner noise from which one marker may be wrong
 SUSPECT_GAIN = 0.5  # leaving it out must reduce the residual at least by this factor
 COVARIANCE_QUANTILE = 0.999

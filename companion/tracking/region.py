@@ -5,7 +5,8 @@ last two images comes the speed of the box's middle and of its size (constant ve
 moved to the time of the new image and widened by a margin on every side. Searching the box costs no accuracy:
 corners are refined on the whole image (see `detectors`).
 
-The whole image is searched at the start, every N images, and whenever a followed bundle was not found.
+The whole image is searched at the start, every N images, and whenever a followed bundle was not found; while
+nothing is seen, at full and at half resolution in turn.
 """
 
 from dataclasses import dataclass
@@ -18,8 +19,7 @@ MIN_MARGIN_PX = 16.0  # room for the white surroundings of small markers
 MAX_GAP_S = 0.3  # an older observation predicts nothing
 FOLLOW_SIDE_PX = 32.0  # markers are searched in a copy in which the smallest still has this side
 MIN_SCALE = 0.25
-LARGE_PX = 1600  # from this width or height an empty image is searched at half resolution every other time
-EMPTY_SCALE = 0.5
+EMPTY_SCALE = 0.5  # every other search while nothing is seen: cheaper, and better at markers that fill the image
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,7 @@ class RegionKeeper:
     def full_search(self) -> Search:
         """The search of the whole image."""
         self._since_full = 0
-        large = max(self._image) >= LARGE_PX
-        return Search(None, EMPTY_SCALE if large and self._empty % 2 == 1 else 1.0)
+        return Search(None, EMPTY_SCALE if self._empty % 2 == 1 else 1.0)
 
     def seen(self, stamp_s: float, boxes: dict[str, Box]) -> None:
         """Take what was found in the image of that time."""

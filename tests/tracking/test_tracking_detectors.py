@@ -1,0 +1,217 @@
+"""Detectors find every family, agree on corners and pixels, and survive bad images."""
+
+import cv2
+import numpy as np
+import pytest
+from synthetic_view import pose, render, vehicle
+
+from companion.config import ConfigError
+from companion.site import Bundle, Marker
+from companion.tracking.camera_model import CameraModel
+from companion.tracking.detectors import DetectorSet, SquareDetector, detector_for
+from companion.tracking.edges import refine_corners
+from companion.tracking.families import square_family
+
+CAMERA = CameraModel(vehicle().camera)
+FAMILIES = ["aruco_4x4_50", "aruco_5x5_100", "aruco_6x6_250", "aruco_6x6_1000", "apriltag_36h11"]
+
+
+def one(family, id, size_m=0.3):
+    return Bundle(name="b", markers=[Marker(family=family, id=id, size_m=size_m)])
+
+
+def truth(marker, R, p):
+    return CAMERA.project(marker.corners_M() @ R.T + p)
+
+
+def rms(a, b):
+    return float(np.sqrt(np.mean((a - b) ** 2)))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("roll_rad", [0.1, 1.7, 3.0, -1.4])
+def test_corners_are_in_the_printed_order_within_a_tenth_of_a_pixel(family, roll_rad):
+    bundle = one(family, 17)
+    R, p = pose(0.3, -0.4, roll_rad, (0.4, -0.3, 2.0))
+    found = detector_for([(family, 17)]).detect(render(CAMERA, bundle, R, p))
+    assert [(d.family, d.id) for d in found] == [(family, 17)]
+    assert rms(found[0].corners_px, truth(bundle.markers[0], R, p)) < 0.1
+    assert found[0].corners_px.dtype == np.float64
+
+
+def test_apriltag_upright_is_the_picture_of_its_publisher():
+    """Rows of AprilRobotics' picture of tag36h11 number 0 (1: white), not OpenCV's dictionary turned by half."""
+    picture = square_family("apriltag_36h11").picture(0)
+    rows = ["".join("1" if v else "0" for v in row[1:-1]) for row in picture[1:-1]]
+    assert rows == ["110101", "011101", "011000", "101000", "010110", "000100"]
+
+
+def test_corners_have_no_bias_of_half_a_pixel():
+    errors = []
+    bundle = one("aruco_6x6_250", 5)
+    for k in range(8):
+        R, p = pose(0.2, 0.1, 0.4 * k, (0.05 * k - 0.2, 0.013 * k, 2.0))
+        found = detector_for([("aruco_6x6_250", 5)]).detect(render(CAMERA, bundle, R, p, seed=k))
+        errors.append(found[0].corners_px - truth(bundle.markers[0], R, p))
+    assert np.abs(np.mean(errors, axis=(0, 1))).max() < 0.02
+
+
+@pytest.mark.parametrize(
+    ("blur_px", "noise", "limit_px"), [(0.5, 2.0, 0.05), (0.7, 12.0, 0.25), (1.5, 4.0, 0.2), (2.2, 2.0, 0.4)]
+)
+def test_blur_and_noise_cost_little(blur_px, noise, limit_px):
+    bundle = one("aruco_6x6_250", 5)
+    R, p = pose(0.3, 0.2, 0.5, (0.2, 0.1, 2.5))
+    found = detector_for([("aruco_6x6_250", 5)]).detect(render(CAMERA, bundle, R, p, blur_px, noise))
+    assert len(found) == 1
+    assert rms(found[0].corners_px, truth(bundle.markers[0], R, p)) < limit_px
+
+
+def test_long_edges_bent_by_distortion_do_not_pull_the_corners():
+    camera = CameraModel(vehicle(distortion=[-0.3, 0.1, 0.0, 0.0, 0.0]).camera)
+    bundle = one("aruco_4x4_50", 3, size_m=0.6)
+    R, p = pose(0.0, 0.1, 0.05, (0.02, 0.01, 1.2))
+    found = detector_for([("aruco_4x4_50", 3)]).detect(render(camera, bundle, R, p))
+    expected = camera.project(bundle.markers[0].corners_M() @ R.T + p)
+    assert np.linalg.norm(found[0].corners_px[1] - found[0].corners_px[0]) > 250
+    assert np.abs(found[0].corners_px - expected).max() < 0.1
+
+
+def test_a_marker_with_cells_of_two_pixels_is_found():
+    bundle = one("apriltag_36h11", 7)
+    for k in range(6):
+        R, p = pose(0.3, 0.3, 0.9 * k, (0.3, 0.2, 10.5))
+        found = detector_for([("apriltag_36h11", 7)]).detect(render(CAMERA, bundle, R, p, 0.5, seed=k))
+        corners = truth(bundle.markers[0], R, p)
+        assert np.linalg.norm(corners[0] - corners[1]) < 18
+        assert len(found) == 1
+        assert rms(found[0].corners_px, corners) < 0.3
+
+
+def test_only_what_the_site_uses_is_reported():
+    R, p = pose(p=(0, 0, 2.0))
+    gray = render(CAMERA, one("aruco_6x6_250", 5), R, p)
+    assert detector_for([("aruco_6x6_250", 6)]).detect(gray) == []
+    assert detector_for([("apriltag_36h11", 5)]).detect(gray) == []
+    assert detector_for([("aruco_4x4_50", 5)]).detect(gray) == []
+    assert [d.id for d in SquareDetector({"aruco_6x6_250": None}).detect(gray)] == [5]
+
+
+def test_several_families_are_found_in_one_image():
+    bundle = Bundle(
+        name="b",
+        markers=[
+            Marker(family=f, id=11, size_m=0.25, p_M=(0.4 * (i - 2), 0.1 * (i % 2), 0.0))
+            for i, f in enumerate(FAMILIES[:3])
+        ]
+        + [Marker(family="apriltag_36h11", id=11, size_m=0.25, p_M=(0.4, 0.3, 0.0))],
+    )
+    R, p = pose(0.1, 0.1, 0.1, (0.0, 0.0, 2.5))
+    found = detector_for((m.family, m.id) for m in bundle.markers).detect(render(CAMERA, bundle, R, p))
+    assert {(d.family, d.id) for d in found} == {(m.family, m.id) for m in bundle.markers}
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_a_region_finds_the_same_corners_as_the_whole_image(scale):
+    bundle = one("aruco_6x6_250", 5)
+    R, p = pose(0.3, 0.5, 0.3, (0.4, 0.3, 1.8))
+    gray, detector = render(CAMERA, bundle, R, p), detector_for([("aruco_6x6_250", 5)])
+    full = detector.detect(gray)[0].corners_px
+    low, high = full.min(0).astype(int) - 16, full.max(0).astype(int) + 17
+    part = detector.detect(gray, (*low, *(high - low)), scale)
+    assert np.abs(part[0].corners_px - full).max() < 0.05
+
+
+@pytest.mark.parametrize("visible_px", [60, 3, 1])
+def test_a_marker_at_the_image_edge_is_right_or_not_found(visible_px):
+    """`visible_px` between the marker's left edge and the border of the image; a cut marker is never reported."""
+    bundle = one("aruco_6x6_250", 5)
+    R, p = pose(0.0, 0.0, 0.0, (-0.4, 0.0, 2.0))
+    gray = render(CAMERA, bundle, R, p)
+    corners, detector = truth(bundle.markers[0], R, p), detector_for([("aruco_6x6_250", 5)])
+    cut = int(np.floor(corners[:, 0].min())) - visible_px
+    found = detector.detect(np.ascontiguousarray(gray[:, cut:]))
+    if visible_px == 60:
+        assert len(found) == 1
+    for d in found:
+        assert np.abs(d.corners_px + [cut, 0] - corners).max() < 0.5
+    assert detector.detect(np.ascontiguousarray(gray[:, cut + visible_px + 15 :])) == []
+
+
+def test_garbage_images_give_nothing_and_raise_nothing():
+    rng = np.random.default_rng(1)
+    detector = DetectorSet({"aruco_4x4_50": {1, 2}, "apriltag_36h11": {3}, "stag_hd21": {4}})
+    images = [np.full((480, 640), v, np.uint8) for v in (0, 128, 255)]
+    images += [
+        rng.integers(0, 256, (480, 640), np.uint8),
+        cv2.resize(rng.integers(0, 256, (60, 80), np.uint8), (640, 480)),
+    ]
+    images += [np.zeros((1, 1), np.uint8), np.zeros((0, 0), np.uint8), np.zeros((3, 2000), np.uint8)]
+    for image in images:
+        assert detector.detect(image) == []
+    assert detector.detect(images[0], (600, 400, 500, 500)) == []
+    assert detector.detect(images[0], (700, 10, 50, 50)) == []
+    assert detector.detect(images[0], (-200, -200, 50, 50)) == []
+
+
+def test_checkerboards_and_empty_squares_are_not_markers():
+    board = np.kron(np.indices((12, 16)).sum(0) % 2, np.ones((40, 40))).astype(np.uint8) * 255
+    square = np.full((480, 640), 255, np.uint8)
+    square[100:200, 100:200] = 0
+    detector = DetectorSet({f: None for f in FAMILIES if f != "aruco_6x6_1000"})
+    assert detector.detect(board) == []
+    assert detector.detect(square) == []
+
+
+@pytest.mark.parametrize("image", [np.zeros((48, 64, 3), np.uint8), np.zeros((48, 64), np.float32)])
+def test_anything_but_a_grey_byte_image_is_refused(image):
+    with pytest.raises(ValueError, match="image must be"):
+        detector_for([("aruco_4x4_50", 1)]).detect(image)
+
+
+def test_the_same_id_in_two_places_is_reported_twice():
+    bundle = Bundle(name="b", markers=[one("aruco_6x6_250", 5).markers[0]])
+    R, p = pose(p=(-0.5, 0.0, 2.0))
+    gray = render(CAMERA, bundle, R, p, noise=0)
+    gray[:, 330:] = gray[:, :310]
+    assert [d.id for d in detector_for([("aruco_6x6_250", 5)]).detect(gray)] == [5, 5]
+
+
+def test_unknown_families_and_ids_stop_the_start():
+    with pytest.raises(ConfigError, match=r"marker family 'aruco_9x9' is unknown \(allowed: aruco_4x4_50"):
+        detector_for([("aruco_9x9", 1)])
+    with pytest.raises(ConfigError, match="marker aruco_4x4_50 50: this family has ids 0 to 49"):
+        detector_for([("aruco_4x4_50", 50)])
+    with pytest.raises(ConfigError, match="unknown"):
+        detector_for([("stag_hd20", 1)])
+
+
+def test_a_dictionary_file_is_a_family(tmp_path):
+    codes = square_family("aruco_5x5_100").all_bits()[40:43]
+    lines = ["%YAML:1.0", "nmarkers: 3", "markersize: 5", "maxCorrectionBits: 2"]
+    lines += [f'marker_{i}: "{"".join(str(b) for b in code.ravel())}"' for i, code in enumerate(codes)]
+    path = tmp_path / "own.yml"
+    path.write_text("\n".join(lines) + "\n")
+    bundle = one("aruco_5x5_100", 41)
+    R, p = pose(0.2, 0.2, 0.9, (0, 0, 2.0))
+    found = detector_for([(f"dictionary:{path}", 1)]).detect(render(CAMERA, bundle, R, p))
+    assert [(d.family, d.id) for d in found] == [(f"dictionary:{path}", 1)]
+    assert rms(found[0].corners_px, truth(bundle.markers[0], R, p)) < 0.1
+
+
+@pytest.mark.parametrize("text", ["", "%YAML:1.0\nnmarkers: 2\n", "%YAML:1.0\n]]]{{", "\x00\x01", "nmarkers = 3"])
+def test_a_broken_dictionary_file_stops_the_start_with_its_name(tmp_path, text):
+    path = tmp_path / "broken.yml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="broken.yml: not a marker dictionary"):
+        detector_for([(f"dictionary:{path}", 0)])
+    with pytest.raises(ConfigError, match="absent.yml: no such marker dictionary"):
+        detector_for([(f"dictionary:{tmp_path / 'absent.yml'}", 0)])
+
+
+def test_refinement_keeps_corners_that_it_cannot_see():
+    corners = np.array([[[10.0, 10], [50, 10], [50, 50], [10, 50]]])
+    np.testing.assert_array_equal(refine_corners(np.full((80, 80), 90, np.uint8), corners), corners)
+    assert refine_corners(np.zeros((80, 80), np.uint8), np.zeros((0, 4, 2))).shape == (0, 4, 2)
+    outside = corners + 500.0
+    np.testing.assert_array_equal(refine_corners(np.zeros((80, 80), np.uint8), outside), outside)

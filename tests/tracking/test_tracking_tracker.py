@@ -1,0 +1,233 @@
+"""The tracker node: every image answered, regions followed, bad input counted."""
+
+import cv2
+import numpy as np
+import pytest
+from synthetic_view import ROOT, message, pose, render, vehicle, with_tracking
+
+from companion.clock import SimulatedStopwatch
+from companion.frames import rotation_matrix
+from companion.messages import Image, Markers, Photo, PhotoRequest
+from companion.site import Bundle, Marker, Site, load_site
+from companion.tracking.camera_model import CameraModel
+from companion.tracking.tracker import TrackerNode
+
+VEHICLE = vehicle()
+CAMERA = CameraModel(VEHICLE.camera)
+SITE = load_site(ROOT / "config/markers/pier.toml")
+PIER = SITE.bundle[0]
+EMPTY = np.full((480, 640), 120, np.uint8)
+R, P = pose(0.1, 0.25, 0.05, (0.2, 0.1, 4.2))
+VIEW = render(CAMERA, PIER, R, P)
+
+
+def tracker(v=VEHICLE, site=SITE, cost_s=0.0):
+    return TrackerNode(v, site, SimulatedStopwatch(cost_s))
+
+
+def send(node, gray, stamp_s):
+    return list(node.handle(message(gray, stamp_s), stamp_s + 0.05))
+
+
+def markers(node, gray, stamp_s) -> Markers:
+    return send(node, gray, stamp_s)[0]
+
+
+def test_a_view_of_the_pier_gives_its_pose_within_a_few_millimetres():
+    out = markers(tracker(), VIEW, 1.0)
+    assert (out.stamp_s, out.valid, out.search, len(out.observations)) == (1.0, True, "full", 1)
+    seen = out.observations[0]
+    assert seen.bundle == "pier"
+    assert {m.id for m in seen.markers} == {23, 40, 62, 98, 124}
+    assert np.abs(np.array(seen.best.p_CM) - P).max() < 0.006
+    assert np.abs(rotation_matrix(seen.best.q_CM) - R).max() < 0.01
+    assert seen.best.reprojection_rms_px < 0.2
+    assert not seen.ambiguous
+    assert seen.corner_noise_px == VEHICLE.tracking.corner_noise_px
+    covariance = np.reshape(seen.covariance, (6, 6))
+    assert (np.linalg.eigvalsh(covariance) > 0).all()
+    for m in seen.markers:
+        expected = CAMERA.project(np.array(m.corners_M) @ R.T + P)
+        assert np.abs(np.reshape(m.corners_px, (4, 2)) - expected).max() < 0.5
+
+
+def test_an_image_without_markers_is_reported_too():
+    out = markers(tracker(), EMPTY, 1.0)
+    assert out.valid
+    assert out.observations == []
+
+
+def test_a_marker_that_fills_the_image_is_found_within_two_images():
+    bent = vehicle(distortion=[-0.3, 0.1, 0.0, 0.0, 0.0])
+    one = Bundle(name="one", markers=[Marker(family="aruco_4x4_50", id=3, size_m=0.6)])
+    gray = render(CameraModel(bent.camera), one, *pose(0.0, 0.1, 0.05, (0.02, 0.01, 1.05)))
+    node = tracker(bent, Site(bundle=[one]))
+    markers(node, gray, 1.0)
+    seen = markers(node, gray, 1.03).observations[0]
+    assert np.abs(np.array(seen.best.p_CM) - (0.02, 0.01, 1.05)).max() < 0.003
+
+
+def test_detection_time_comes_from_the_stopwatch():
+    assert markers(tracker(cost_s=0.004), VIEW, 1.0).detect_time_s == pytest.approx(0.004)
+
+
+def test_pose_errors_agree_with_the_reported_covariance_on_rendered_images():
+    """The corner noise of the vehicle file covers what the detector really does: mean NEES of p below its bound."""
+    node, nees = tracker(), []
+    for k in range(8):
+        R_k, p_k = pose(0.1 * k - 0.3, 0.3 - 0.05 * k, 0.1 * k, (0.05 * k - 0.2, 0.1, 3.0 + 0.4 * k))
+        seen = markers(node, render(CAMERA, PIER, R_k, p_k, seed=k), 1.0 + k).observations[0]
+        e = np.array(seen.best.p_CM) - p_k
+        nees.append(e @ np.linalg.solve(np.reshape(seen.covariance, (6, 6))[:3, :3], e))
+    assert np.mean(nees) < 3.0
+
+
+def test_following_gives_the_same_corners_as_a_full_search():
+    following, full = tracker(), tracker(with_tracking(VEHICLE, full_search_every=1))
+    for k in range(4):
+        R_k, p_k = pose(0.1, 0.2, 0.05, (0.2 + 0.05 * k, 0.1, 4.0 - 0.1 * k))
+        gray = render(CAMERA, PIER, R_k, p_k, seed=k)
+        a, b = markers(following, gray, 1 + k / 30), markers(full, gray, 1 + k / 30)
+        assert (a.search, b.search) == ("full" if k == 0 else "roi", "full")
+        assert [m.id for m in a.observations[0].markers] == [m.id for m in b.observations[0].markers]
+        for m, n in zip(a.observations[0].markers, b.observations[0].markers, strict=True):
+            np.testing.assert_allclose(m.corners_px, n.corners_px, atol=0.05)
+
+
+def test_a_lost_bundle_is_searched_everywhere_in_the_same_image():
+    node = tracker()
+    markers(node, VIEW, 1.0)
+    moved = render(CAMERA, PIER, *pose(0.0, 0.2, 0.0, (-1.6, -0.9, 5.0)))
+    out = markers(node, moved, 1.03)
+    assert out.search == "full"
+    assert len(out.observations) == 1
+
+
+def test_the_whole_image_is_searched_every_so_many_images():
+    node = tracker(with_tracking(VEHICLE, full_search_every=3))
+    assert [markers(node, VIEW, 1 + k / 30).search for k in range(7)] == ["full", "roi", "roi"] * 2 + ["full"]
+
+
+def test_a_second_bundle_is_found_while_the_first_is_followed():
+    other = Bundle(name="other", markers=[Marker(family="apriltag_36h11", id=3, size_m=0.2)])
+    node = tracker(with_tracking(VEHICLE, full_search_every=3), Site(bundle=[PIER, other]))
+    assert [o.bundle for o in markers(node, VIEW, 1.0).observations] == ["pier"]
+    two = VIEW.copy()
+    patch = render(CAMERA, other, *pose(0.2, 0.2, 0.0, (1.2, 0.8, 2.8)))
+    two[330:, 450:] = patch[330:, 450:]
+    names = [[o.bundle for o in markers(node, two, 1 + k / 30).observations] for k in range(1, 5)]
+    assert names[-1] == ["pier", "other"]
+
+
+def test_hidden_markers_of_a_bundle_do_not_matter():
+    gray = VIEW.copy()
+    gray[:, :350] = 120  # the left half of the pier
+    seen = markers(tracker(), gray, 1.0).observations[0]
+    assert {m.id for m in seen.markers} == {40, 62}
+    assert np.abs(np.array(seen.best.p_CM) - P).max() < 0.03
+
+
+def test_a_hidden_marker_is_found_again_while_following():
+    hidden = VIEW.copy()
+    hidden[:, :350] = 120
+    node = tracker()
+    markers(node, hidden, 1.0)
+    out = markers(node, VIEW, 1.03)
+    assert out.search == "roi"
+    assert len(out.observations[0].markers) == 5
+
+
+def test_a_marker_hung_up_in_the_wrong_place_is_left_out():
+    wrong = [
+        Marker(family=m.family, id=m.id, size_m=m.size_m, p_M=(-0.45, -0.22, 0.0) if m.id == 98 else m.p_M)
+        for m in PIER.markers
+    ]
+    seen = markers(tracker(site=Site(bundle=[Bundle(name="pier", markers=wrong)])), VIEW, 1.0).observations[0]
+    assert {m.id for m in seen.markers} == {23, 40, 62, 124}
+    assert np.abs(np.array(seen.best.p_CM) - P).max() < 0.01
+
+
+def test_an_id_seen_twice_is_not_used():
+    gray = VIEW.copy()
+    gray[300:430, 20:150] = render(CAMERA, Bundle(name="b", markers=PIER.markers[:1]), *pose(p=(0.45, 0.3, 3.0)))[
+        175:305, 255:385
+    ]
+    seen = markers(tracker(), gray, 1.0).observations[0]
+    assert {m.id for m in seen.markers} == {40, 62, 98, 124}
+
+
+def test_a_distant_single_marker_says_that_it_is_ambiguous():
+    single = Bundle(name="one", markers=[Marker(family="aruco_6x6_250", id=7, size_m=0.3)])
+    gray = render(CAMERA, single, *pose(0.1, 0.05, 0.0, (0.2, 0.1, 6.0)))
+    seen = markers(tracker(site=Site(bundle=[single])), gray, 1.0).observations[0]
+    assert seen.ambiguous
+    assert seen.alternative is not None
+    assert seen.alternative.reprojection_rms_px >= seen.best.reprojection_rms_px
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Image(stamp_s=1.0, width=640, height=480, data=b"\0" * 1000),
+        Image(stamp_s=1.0, width=640, height=480, data=b""),
+        Image(stamp_s=1.0, width=320, height=240, data=b"\0" * 320 * 240),
+        Image(stamp_s=1.0, width=480, height=640, data=b"\0" * 640 * 480),
+        Image(stamp_s=1.0, width=-640, height=-480, data=b"\0" * 640 * 480),
+        Image(stamp_s=1.0, width=640, height=480, data=VIEW.tobytes(), valid=False),
+    ],
+)
+def test_an_unusable_image_is_answered_invalid_and_counted(bad):
+    node = tracker()
+    out = list(node.handle(bad, 1.05))
+    assert [(type(m), m.valid, m.stamp_s) for m in out] == [(Markers, False, 1.0)]
+    assert node.counters["unusable"] == 1
+    assert markers(node, VIEW, 1.03).valid
+
+
+def test_old_and_repeated_images_are_dropped():
+    node = tracker()
+    assert len(send(node, VIEW, 2.0)) == 1
+    assert send(node, VIEW, 2.0) == []
+    assert send(node, VIEW, 1.9) == []
+    assert send(node, VIEW, float("nan")) == []
+    assert node.counters["old"] == 3
+    assert len(send(node, VIEW, 2.03)) == 1
+
+
+def test_an_error_while_tracking_is_counted_and_not_raised(monkeypatch):
+    node = tracker()
+    monkeypatch.setattr(node._detector, "detect", lambda *_: 1 / 0)
+    out = markers(node, VIEW, 1.0)
+    assert not out.valid
+    assert node.counters["failed"] == 1
+    monkeypatch.undo()
+    assert len(markers(node, VIEW, 1.03).observations) == 1
+
+
+def test_a_photo_is_the_next_image_without_loss():
+    node = tracker()
+    assert list(node.handle(PhotoRequest(stamp_s=0.9, id=7), 0.9)) == []
+    first, photo = send(node, VIEW, 1.0)
+    assert isinstance(photo, Photo)
+    assert (photo.id, photo.stamp_s) == (7, 1.0)
+    decoded = cv2.imdecode(np.frombuffer(photo.png, np.uint8), cv2.IMREAD_UNCHANGED)
+    np.testing.assert_array_equal(decoded, VIEW)
+    assert len(send(node, VIEW, 1.03)) == 1
+
+
+def test_a_photo_waits_for_a_usable_image_and_requests_are_bounded():
+    node = tracker()
+    for i in range(20):
+        node.handle(PhotoRequest(stamp_s=0.9, id=i), 0.9)
+        node.handle(PhotoRequest(stamp_s=0.9, id=i), 0.9)  # a repeated request is one
+    assert len(list(node.handle(Image(stamp_s=1.0, width=640, height=480, data=b""), 1.0))) == 1
+    photos = send(node, VIEW, 1.03)[1:]
+    assert [p.id for p in photos] == list(range(4, 20))
+    assert node.counters["photos_dropped"] == 4
+
+
+def test_two_runs_on_the_same_images_are_equal():
+    a, b = tracker(), tracker()
+    for k in range(3):
+        assert send(a, VIEW, 1 + k / 30) == send(b, VIEW, 1 + k / 30)
+    assert list(a.step(2.0)) == []
