@@ -224,6 +224,7 @@ class ControllerNode(Node):
     def _predict(self, cycle: _Cycle, disturbance_W: np.ndarray, parameters: np.ndarray) -> np.ndarray:
         if not cycle.acting:
             self._predictor.forget()
+            self._pid.reset()
         state = cycle.state
         x = (*state.p_W, *state.v_W, *rpy_from_quat(state.q_WB))
         return self._predictor.predict(x, disturbance_W, parameters, state.stamp_s, cycle.acts_at_s)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from companion.control.artifacts import PREDICT, require_prediction
+from acados_gen.control_artifacts import PREDICT, require_prediction
 from companion.kernel import Kernel
 from companion.messages import SentSetpoint
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from companion.control.artifacts import require_solver
+from acados_gen.control_artifacts import require_solver
 from companion.kernel import ArtifactMissing
 from companion.vehicle import Vehicle
 

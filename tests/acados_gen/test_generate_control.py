@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from acados_gen import control_artifacts as artifacts
 from acados_gen import generate_control, toolchain
 from acados_gen.compile import CompileError
 from companion.config import load
-from companion.control import artifacts
 from companion.vehicle import Vehicle
 
 REPOSITORY = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from companion.control import artifacts
+from acados_gen import control_artifacts as artifacts
 from companion.control.solver import Nmpc
 from companion.control.stages import Stages
 from companion.control.trajectories import sample

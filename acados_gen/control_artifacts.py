@@ -1,12 +1,11 @@
-"""Names and fingerprints of the compiled artefacts of this room, for who builds them and who loads them.
+"""Names and fingerprints of the control room's compiled artefacts, for who builds them and who loads them.
 
 Only the sources and the options that shape the code count: weights, bounds, parameters and latencies may be changed
-in the vehicle file without building anew.
+in the vehicle file without building anew. Needs neither CasADi nor acados: flight code imports it.
 """
 
 from pathlib import Path
 
-import acados_gen
 from companion import frames
 from companion.kernel import artifact, fingerprint, require
 from companion.vehicle import Vehicle
@@ -14,7 +13,7 @@ from companion.vehicle import Vehicle
 SOLVER, PREDICTION = "nmpc", "flight_prediction"
 PREDICT = "predict"  # the function in the prediction library
 
-_FOLDER = Path(acados_gen.__file__).parent
+_FOLDER = Path(__file__).parent
 # The model, what it imports (gravity), and what turns it into code.
 _COMMON = [_FOLDER / "flight_model.py", Path(frames.__file__), _FOLDER / "compile.py", _FOLDER / "generate_control.py"]
 _SOLVER_SOURCES = [*_COMMON, _FOLDER / "ocp.py", _FOLDER / "nmpc.c", _FOLDER / "requirements-acados.txt"]
