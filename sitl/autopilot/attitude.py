@@ -1,0 +1,119 @@
+"""Attitude and rate control in C: the Python face of attitude.c."""
+
+import ctypes
+import functools
+import math
+from pathlib import Path
+
+import numpy as np
+
+from acados_gen.compile import compile_library
+from companion.kernel import fingerprint
+from sitl.autopilot.parameters import Parameters
+
+SOURCE = Path(__file__).with_name("attitude.c")
+OFF, RATES, ATTITUDE = 0.0, 1.0, 2.0
+AXES = ("ROLL", "PITCH", "YAW")
+
+# PX4's hexrotor X: rotor positions (x forward, y left) on the unit circle and the sense of the reaction torque
+# about the body's z axis (FLU), rotors in PX4's order.
+ROTOR_X = (0.866, 0.0, -0.866, -0.866, 0.0, 0.866)
+ROTOR_Y = (-0.5, -1.0, -0.5, 0.5, 1.0, 0.5)
+ROTOR_YAW = (-1.0, 1.0, -1.0, 1.0, -1.0, 1.0)
+
+V3 = ctypes.c_double * 3
+V4 = ctypes.c_double * 4
+V6 = ctypes.c_double * 6
+
+
+class Loop(ctypes.Structure):
+    """The C struct of the same name, member for member."""
+
+    _fields_ = [
+        *[(name, ctypes.c_double) for name in ("dt", "level", "landed", "thrust")],
+        ("gyro", V3),
+        ("q", V4),
+        ("q_sp", V4),
+        ("yaw_rate_sp", ctypes.c_double),
+        ("rate_sp_in", V3),
+        ("att_p", V3),
+        ("yaw_weight", ctypes.c_double),
+        *[(name, V3) for name in ("rate_max", "rate_p", "rate_i", "rate_d", "rate_ff", "int_lim")],
+        *[
+            (name, ctypes.c_double)
+            for name in ("gyro_cutoff_hz", "dgyro_cutoff_hz", "yaw_torque_cutoff_hz", "thrust_model")
+        ],
+        ("mix", V3 * 6),
+        ("lp_x", (ctypes.c_double * 2) * 3),
+        *[(name, V3) for name in ("rate_filtered", "rate_previous", "rate_derivative", "integral")],
+        ("yaw_torque", ctypes.c_double),
+        ("saturation", V3),
+        ("primed", ctypes.c_double),
+        ("rate_sp", V3),
+        ("torque", V3),
+        ("motors", V6),
+    ]
+
+
+def mixer_matrix() -> np.ndarray:
+    """Normalised pseudo-inverse of the hexrotor X, shape (6, 3): roll, pitch, yaw torque to motors.
+
+    Normalisation as in PX4's control allocation: roll and pitch share the larger of their two scales, so that
+    one unit of torque means the same for both; yaw has a largest entry of one.
+    """
+    effectiveness = np.array([ROTOR_Y, [-x for x in ROTOR_X], ROTOR_YAW])
+    mix = np.linalg.pinv(effectiveness)
+    scales = [math.sqrt(float(column @ column) / (np.count_nonzero(np.abs(column) > 1e-3) / 2)) for column in mix.T[:2]]
+    return mix / np.array([max(scales), max(scales), float(mix[:, 2].max())])
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(str(compile_library("autopilot_attitude", fingerprint([SOURCE]), [SOURCE])))
+
+
+class AttitudeControl:
+    """Attitude, rate loop and mixer of one aircraft.
+
+    Set the inputs on `loop` (see attitude.c), call `step`, read ``loop.motors`` (0..1).
+    """
+
+    def __init__(self, parameters: Parameters, dt_s: float) -> None:
+        library = _library()
+        library.loop_size.restype = ctypes.c_ulong
+        if library.loop_size() != ctypes.sizeof(Loop):
+            raise RuntimeError("attitude.c and attitude.py disagree about the struct")
+        self.loop = Loop()
+        self.loop.dt = dt_s
+        self.loop.q[0] = self.loop.q_sp[0] = 1.0
+        self.loop.yaw_rate_sp = math.nan
+        for row, values in zip(self.loop.mix, mixer_matrix().tolist(), strict=True):
+            row[:] = values
+        self._step = library.loop_step
+        self._step.argtypes = [ctypes.c_void_p]
+        self._step.restype = None
+        self._address = ctypes.addressof(self.loop)
+        self.motors = np.frombuffer(self.loop.motors, dtype=float)
+        self.update_parameters(parameters)
+
+    def update_parameters(self, get: Parameters) -> None:
+        """Read the MC_*, IMU_* and THR_MDL_FAC parameters anew."""
+        loop = self.loop
+        for i, axis in enumerate(AXES):
+            k = get[f"MC_{axis}RATE_K"]
+            loop.att_p[i] = get[f"MC_{axis}_P"]
+            loop.rate_max[i] = math.radians(get[f"MC_{axis}RATE_MAX"])
+            loop.rate_p[i] = k * get[f"MC_{axis}RATE_P"]
+            loop.rate_i[i] = k * get[f"MC_{axis}RATE_I"]
+            loop.rate_d[i] = k * get[f"MC_{axis}RATE_D"]
+            loop.rate_ff[i] = get[f"MC_{axis}RATE_FF"]
+            loop.int_lim[i] = get[f"MC_{axis[0]}R_INT_LIM"]
+        loop.yaw_weight = min(max(get["MC_YAW_WEIGHT"], 0.0), 1.0)
+        loop.gyro_cutoff_hz = get["IMU_GYRO_CUTOFF"]
+        loop.dgyro_cutoff_hz = get["IMU_DGYRO_CUTOFF"]
+        loop.yaw_torque_cutoff_hz = get["MC_YAW_TQ_CUTOFF"]
+        loop.thrust_model = min(max(get["THR_MDL_FAC"], 0.0), 1.0)
+
+    def step(self) -> None:
+        """Run one sample; the result stands in ``loop.motors``."""
+        self._step(self._address)

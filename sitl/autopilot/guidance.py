@@ -1,0 +1,270 @@
+"""What each flight mode asks of the position controller: smooth setpoints from sticks, targets or nothing.
+
+Take-off follows PX4's sequence: rotors spin up (COM_SPOOLUP_TIME), thrust ramps up (MPC_TKO_RAMP_T), then flight.
+"""
+
+import math
+
+from companion.frames import GRAVITY_M_S2, wrap_angle
+from sitl.autopilot.parameters import Parameters
+from sitl.autopilot.position import NAN, Setpoint, SmoothAxis
+
+POSITION_MODES = frozenset(("POSCTL", "AUTO_LOITER", "AUTO_TAKEOFF", "AUTO_LAND", "AUTO_RTL"))
+CLIMB_RATE_MODES = POSITION_MODES | {"ALTCTL", "DESCEND"}
+TAKEOFF_REACHED_M = 0.3  # below the target height a take-off counts as done
+RETURN_ARRIVED_M = 0.5
+RAMP_LEAD_M = 0.3  # farthest the height setpoint runs ahead while thrust still ramps up
+RTL_YAW_DISTANCE_M = 5.0  # farther than this the nose points home on the way
+
+
+def stick(value: float, deadzone: float, expo: float = 0.6) -> float:
+    """Stick -1..1 after dead zone and exponential curve, as PX4 shapes it."""
+    size = max(0.0, (abs(value) - deadzone) / (1.0 - deadzone))
+    return math.copysign((1.0 - expo) * size + expo * size**3, value)
+
+
+class Guidance:
+    """Setpoints of all modes but OFFBOARD.
+
+    ``takeoff_state``: "landed", "spoolup", "ramp" or "flight". ``finished`` says that a take-off has arrived.
+    """
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._get = parameters
+        self.mode = ""
+        self.axes = (SmoothAxis(), SmoothAxis(), SmoothAxis())
+        self.yaw = NAN
+        self._target = [0.0, 0.0, 0.0]
+        self._held_xy = self._held_z = False
+        self._stage = ""
+        self.takeoff_state = "landed"
+        self._state_since_s = 0.0
+        self.takeoff_height: float | None = None  # asked for by NAV_TAKEOFF, ENU
+        self.home = (0.0, 0.0, 0.0)
+        self.finished = False
+        self.land_phase = False  # shown as MAV_LANDED_STATE_LANDING
+        self._vertical_limit = math.inf
+        self.cruise_m_s: float | None = None  # DO_CHANGE_SPEED, until the mode changes
+
+    # --- take-off sequence ------------------------------------------------------------------------------------
+
+    def update_takeoff(self, now_s: float, armed: bool, landed: bool, wants_up: bool) -> None:
+        """Move the take-off state on; wants_up: the mode's setpoint asks to leave the ground."""
+        state = self.takeoff_state
+        if not armed:
+            new = "landed"
+        elif state == "landed":
+            new = "spoolup" if landed else "flight"
+        elif state == "spoolup":
+            ready = now_s - self._state_since_s >= self._get["COM_SPOOLUP_TIME"]
+            new = ("ramp" if wants_up else "spoolup") if ready else "spoolup"
+            if ready and not landed:
+                new = "flight"
+        elif state == "ramp":
+            ramp_s = max(self._get["MPC_TKO_RAMP_T"], 1e-3)
+            share = (now_s - self._state_since_s) / ramp_s
+            sink = self._ramp_start
+            self._vertical_limit = sink + share * (self._get["MPC_TKO_SPEED"] - sink)
+            new = "flight" if share >= 1.0 else "ramp"
+            if not wants_up and landed:
+                new = "spoolup"
+                now_s -= self._get["COM_SPOOLUP_TIME"]
+        else:
+            new = "spoolup" if landed else "flight"
+            if new == "spoolup":
+                now_s -= self._get["COM_SPOOLUP_TIME"]
+        if new != state:
+            self.takeoff_state, self._state_since_s = new, now_s
+            self._vertical_limit = self._ramp_start if new == "ramp" else math.inf
+
+    @property
+    def _ramp_start(self) -> float:
+        """Vertical velocity for which the velocity controller gives no thrust at all [m/s]."""
+        return -GRAVITY_M_S2 / max(self._get["MPC_Z_VEL_P_ACC"], 1.0)
+
+    @property
+    def vertical_limit(self) -> float:
+        """Fastest climb allowed by the thrust ramp [m/s]."""
+        return self._vertical_limit
+
+    # --- modes ------------------------------------------------------------------------------------------------
+
+    def enter(self, mode: str, p, v, yaw: float) -> None:
+        """Begin a mode from the present motion."""
+        get = self._get
+        smooth = self.mode in POSITION_MODES and mode in POSITION_MODES and self.takeoff_state == "flight"
+        for i, axis in enumerate(self.axes):
+            # keep the running setpoint between position modes, else a mode change would be felt as a kick
+            if not smooth or abs(axis.p - p[i]) > 2.0:
+                axis.reset(p[i], v[i])
+        if not smooth or not math.isfinite(self.yaw):
+            self.yaw = yaw
+        self.mode, self.finished, self.land_phase, self._stage = mode, False, mode in ("AUTO_LAND", "DESCEND"), ""
+        a_max = (get["MPC_ACC_HOR"], get["MPC_ACC_HOR"], get["MPC_ACC_UP_MAX"])
+        self._target = [axis.stop_point(a) for axis, a in zip(self.axes, a_max, strict=True)]
+        self._held_xy = self._held_z = False
+        self.cruise_m_s = None
+        if mode == "AUTO_TAKEOFF":
+            height = self.takeoff_height
+            if height is None or not math.isfinite(height):
+                height = p[2] + get["MIS_TAKEOFF_ALT"]
+            self._target = [p[0], p[1], max(height, p[2])]
+            self.takeoff_height = None
+        elif mode == "AUTO_RTL":
+            self._stage = "climb"
+            self._target = [self._target[0], self._target[1], self._return_height(p)]
+
+    def go_to(self, p_W, yaw: float) -> None:
+        """Move the hold point; NaN members keep what is."""
+        self._target = [new if math.isfinite(new) else old for new, old in zip(p_W, self._target, strict=True)]
+        if math.isfinite(yaw):
+            self.yaw = yaw
+
+    def wants_up(self, sticks: tuple[float, float, float, float]) -> bool:
+        """Whether the present mode would leave the ground."""
+        if self.mode == "AUTO_TAKEOFF":
+            return True
+        if self.mode in ("ALTCTL", "POSCTL"):
+            return stick(sticks[2], self._get["MAN_DEADZONE"]) > 0.0
+        if self.mode == "AUTO_RTL":
+            return self._stage in ("climb", "return")
+        return False
+
+    def update(self, dt: float, p, v, yaw: float, sticks, now_s: float) -> Setpoint:
+        """The setpoint of the present mode. sticks: roll, pitch, throttle, yaw in -1..1 (right, forward, up, right)."""
+        mode = self.mode
+        if self.takeoff_state in ("landed", "spoolup"):
+            for i, axis in enumerate(self.axes):
+                axis.reset(p[i], 0.0)
+            if mode != "AUTO_TAKEOFF" and mode != "AUTO_RTL":
+                self._target = [p[0], p[1], p[2]]
+            self._held_xy = self._held_z = False
+            self.yaw = yaw
+        if mode in ("ALTCTL", "POSCTL"):
+            return self._manual(dt, p, yaw, sticks, mode == "POSCTL")
+        if mode == "DESCEND":
+            self.axes[2].along(
+                dt, -self._get["MPC_LAND_SPEED"], self._get["MPC_ACC_DOWN_MAX"], self._get["MPC_JERK_AUTO"]
+            )
+            return Setpoint(v=(NAN, NAN, self.axes[2].v), a=(0.0, 0.0, NAN), yaw=self.yaw)
+        if mode == "AUTO_RTL":
+            self._return(p)
+        return self._auto(dt, p)
+
+    def _auto(self, dt: float, p) -> Setpoint:
+        get = self._get
+        x, y, z = self.axes
+        cruise = get["MPC_XY_CRUISE"] if self.cruise_m_s is None else min(self.cruise_m_s, get["MPC_XY_VEL_MAX"])
+        jerk = get["MPC_JERK_AUTO"]
+        dx, dy = self._target[0] - x.p, self._target[1] - y.p
+        distance = math.hypot(dx, dy)
+        share = (abs(dx) / distance, abs(dy) / distance) if distance > 1e-6 else (1.0, 1.0)
+        for axis, target, part in ((x, self._target[0], share[0]), (y, self._target[1], share[1])):
+            # both axes share the speed so that the way is nearly straight
+            axis.towards(dt, target, max(cruise * part, 0.1), get["MPC_ACC_HOR"], jerk, get["MPC_XY_P"])
+        if self.land_phase:
+            speed = self._land_speed(p[2])
+            z.along(dt, -speed, get["MPC_ACC_DOWN_MAX"], jerk)
+            z.p = p[2]
+            return Setpoint((x.p, y.p, NAN), (x.v, y.v, z.v), (x.a, y.a, z.a), self.yaw)
+        up = get["MPC_TKO_SPEED"] if self.mode == "AUTO_TAKEOFF" else get["MPC_Z_V_AUTO_UP"]
+        climb = self._target[2] > z.p
+        limit = min(up, max(self.vertical_limit, 0.0)) if climb else get["MPC_Z_V_AUTO_DN"]
+        z.towards(
+            dt, self._target[2], limit, get["MPC_ACC_UP_MAX" if climb else "MPC_ACC_DOWN_MAX"], jerk, get["MPC_Z_P"]
+        )
+        if self.takeoff_state == "ramp":
+            z.p = min(z.p, p[2] + RAMP_LEAD_M)
+        if self.mode == "AUTO_TAKEOFF" and self.takeoff_state == "flight":
+            self.finished = p[2] > self._target[2] - TAKEOFF_REACHED_M
+        return Setpoint((x.p, y.p, z.p), (x.v, y.v, z.v), (x.a, y.a, z.a), self.yaw)
+
+    def _land_speed(self, height: float) -> float:
+        get = self._get
+        above = height - self.home[2]
+        low, high = get["MPC_LAND_ALT2"], get["MPC_LAND_ALT1"]
+        share = min(max((above - low) / max(high - low, 1e-3), 0.0), 1.0)
+        return get["MPC_LAND_SPEED"] + share * (get["MPC_Z_V_AUTO_DN"] - get["MPC_LAND_SPEED"])
+
+    def _manual(self, dt: float, p, yaw: float, sticks, position: bool) -> Setpoint:
+        get = self._get
+        dead, jerk = get["MAN_DEADZONE"], get["MPC_JERK_MAX"]
+        right, forward, up, turn = (stick(value, dead) for value in sticks)
+        yaw_rate = -turn * math.radians(get["MPC_MAN_Y_MAX"])
+        if turn != 0.0 or not math.isfinite(self.yaw):
+            self.yaw = wrap_angle((self.yaw if math.isfinite(self.yaw) else yaw) + yaw_rate * dt)
+        x, y, z = self.axes
+        v_z = up * (get["MPC_Z_VEL_MAX_UP"] if up > 0 else get["MPC_Z_VEL_MAX_DN"])
+        v_z = min(v_z, self.vertical_limit)
+        self._held_z = self._hold(dt, (z,), (2,), (v_z,), self._held_z, p, get["MPC_ACC_UP_MAX"], jerk, get["MPC_Z_P"])
+        if self.takeoff_state in ("landed", "spoolup"):
+            return Setpoint(v=(0.0, 0.0, v_z), yaw=NAN, yaw_rate=0.0)
+        p_z = z.p if self._held_z else NAN
+        if not position:
+            tilt = math.tan(math.radians(get["MPC_MAN_TILT_MAX"])) * GRAVITY_M_S2
+            c, s = math.cos(self.yaw), math.sin(self.yaw)
+            a_f, a_l = sticks[1] * tilt, -sticks[0] * tilt
+            a = (c * a_f - s * a_l, s * a_f + c * a_l, z.a)
+            return Setpoint((NAN, NAN, p_z), (NAN, NAN, z.v), a, self.yaw, yaw_rate)
+        c, s = math.cos(self.yaw), math.sin(self.yaw)
+        f, left = forward * get["MPC_VEL_MANUAL"], -right * get["MPC_VEL_MANUAL"]
+        want = (c * f - s * left, s * f + c * left)
+        self._held_xy = self._hold(
+            dt, (x, y), (0, 1), want, self._held_xy, p, get["MPC_ACC_HOR"], jerk, get["MPC_XY_P"]
+        )
+        p_xy = (x.p, y.p) if self._held_xy else (NAN, NAN)
+        return Setpoint((*p_xy, p_z), (x.v, y.v, z.v), (x.a, y.a, z.a), self.yaw, yaw_rate)
+
+    def _hold(self, dt: float, axes, index, want, held: bool, p, a_max: float, jerk: float, gain: float) -> bool:
+        """Velocity by stick; a position is locked once stick and speed are near zero."""
+        moving = any(abs(w) > 1e-6 for w in want)
+        if moving:
+            held = False
+        elif not held and max(abs(a.v) for a in axes) < self._get["MPC_HOLD_MAX_XY"]:
+            held = True
+            for a, i in zip(axes, index, strict=True):
+                a.p = p[i]
+                self._target[i] = a.stop_point(a_max)
+        for a, i, w in zip(axes, index, want, strict=True):
+            if held:
+                a.towards(dt, self._target[i], self._get["MPC_XY_CRUISE"], a_max, jerk, gain)
+            else:
+                a.along(dt, w, a_max, jerk)
+                a.p = p[i]
+        return held
+
+    # --- return to launch -------------------------------------------------------------------------------------
+
+    def _return_height(self, p) -> float:
+        """Height of the way home [m, ENU]: RTL_RETURN_ALT within a cone over home, never below the present height."""
+        get, home = self._get, self.home
+        distance = math.hypot(p[0] - home[0], p[1] - home[1])
+        radius = get["NAV_ACC_RAD"]
+        highest = home[2] + get["RTL_RETURN_ALT"]
+        if distance <= radius:
+            height = home[2] + 2.0 * distance
+        else:
+            height = highest
+            if get["RTL_CONE_ANG"] > 0 and distance <= get["RTL_MIN_DIST"]:
+                height = min(home[2] + distance / math.tan(math.radians(min(max(get["RTL_CONE_ANG"], 1), 89))), highest)
+            height = max(height, home[2] + 2.0 * radius)
+        return max(min(height, highest), p[2])
+
+    def _return(self, p) -> None:
+        get, home = self._get, self.home
+        distance = math.hypot(p[0] - home[0], p[1] - home[1])
+        if self._stage == "climb" and p[2] > self._target[2] - TAKEOFF_REACHED_M:
+            self._stage = "return"
+            self._target[0], self._target[1] = home[0], home[1]
+            if distance > RTL_YAW_DISTANCE_M:
+                self.yaw = math.atan2(home[1] - p[1], home[0] - p[0])
+        elif self._stage == "return" and distance < RETURN_ARRIVED_M:
+            self._stage = "descend"
+            self._target[2] = min(p[2], home[2] + get["RTL_DESCEND_ALT"])
+        elif (
+            self._stage == "descend"
+            and abs(p[2] - self._target[2]) < TAKEOFF_REACHED_M
+            and get["RTL_LAND_DELAY"] >= 0.0
+        ):
+            self._stage = "land"
+            self.land_phase = True

@@ -1,0 +1,85 @@
+"""Whether the aircraft stands on the ground, by PX4's rules: thrust, motion and the command, each for a while.
+
+Three stages, each a third of LNDMC_TRIG_TIME: ground contact (low thrust while descending, no motion), maybe
+landed (least thrust, no rotation), landed. Leaving a stage is immediate.
+"""
+
+import math
+
+from sitl.autopilot.parameters import Parameters
+
+LANDED_WIDENS = 2.5  # limits on motion while already landed, against rotor shake
+LEAST_THRUST_S = 8.0  # without a vertical estimate: least thrust for this long
+
+
+class Held:
+    """A condition that counts once it has held for a time; it is lost at once."""
+
+    __slots__ = ("since_s", "state")
+
+    def __init__(self, state: bool) -> None:
+        self.state, self.since_s = state, None
+
+    def update(self, condition: bool, now_s: float, hold_s: float) -> bool:
+        if not condition:
+            self.state, self.since_s = False, None
+        elif not self.state:
+            if self.since_s is None:
+                self.since_s = now_s
+            self.state = now_s - self.since_s >= hold_s - 1e-6
+        return self.state
+
+
+class LandDetector:
+    """Call `update` at 50 Hz; ``landed``, ``maybe_landed`` and ``contact`` hold the result."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._get = parameters
+        self._contact, self._maybe, self._landed = Held(True), Held(True), Held(True)
+        self._least = Held(False)
+
+    @property
+    def contact(self) -> bool:
+        return self._contact.state
+
+    @property
+    def maybe_landed(self) -> bool:
+        return self._maybe.state
+
+    @property
+    def landed(self) -> bool:
+        return self._landed.state
+
+    def update(
+        self,
+        now_s: float,
+        armed: bool,
+        thrust: float,
+        hover: float,
+        v,
+        gyro_B,
+        climb_rate_control: bool,
+        v_sp_z: float,
+        vertical_valid: bool,
+        horizontal_valid: bool,
+    ) -> None:
+        """thrust: collective command 0..1; v: velocity (ENU); v_sp_z: commanded, up, NaN when none."""
+        get = self._get
+        hold_s = get["LNDMC_TRIG_TIME"] / 3.0
+        z_max = get["LNDMC_Z_VEL_MAX"]
+        widen = LANDED_WIDENS if self.landed else 1.0
+        vertical = not vertical_valid or abs(v[2]) > z_max * widen
+        horizontal = horizontal_valid and math.hypot(v[0], v[1]) > get["LNDMC_XY_VEL_MAX"]
+        least = get["MPC_THR_MIN"]
+        contact = thrust <= least + (hover - least) * (0.6 if climb_rate_control else 0.3)
+        if climb_rate_control and not self.maybe_landed and not self.landed:
+            contact = contact and math.isfinite(v_sp_z) and -v_sp_z >= 1.1 * z_max
+        self._contact.update(not armed or (contact and not horizontal and not vertical), now_s, hold_s)
+
+        limit = least + 0.1 * (hover - least) if climb_rate_control else get["MPC_MANTHR_MIN"] + 0.01
+        quiet = math.hypot(gyro_B[0], gyro_B[1]) <= math.radians(get["LNDMC_ROT_MAX"]) * widen
+        idle = thrust <= limit
+        long_idle = self._least.update(idle, now_s, LEAST_THRUST_S)
+        touched = self.contact if vertical_valid else long_idle
+        self._maybe.update(not armed or (idle and quiet and touched), now_s, hold_s)
+        self._landed.update(not armed or self.maybe_landed, now_s, hold_s)

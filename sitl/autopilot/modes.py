@@ -1,0 +1,550 @@
+"""The commander: PX4's flight modes, arming, failsafes and pilot takeover.
+
+Two modes are kept apart, as in PX4: the one the user intends and the one that flies (``mode``). What a mode needs
+stands in `REQUIREMENTS`; what happens when something is missing is decided every update from the list of active
+failsafe conditions, the worst action wins and falls through to the next one that can run.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sitl.autopilot.parameters import Parameters
+
+# PX4's documentation asks for setpoints at more than 2 Hz for a second before the switch to offboard; 1.17 itself
+# is content with one setpoint younger than COM_OF_LOSS_T. The stricter of the two is the default here.
+OFFBOARD_PROOF_S = 1.0
+OFFBOARD_GAP_S = 0.5  # 2 Hz
+FORCE_MAGIC = 21196  # param2 of ARM_DISARM
+GESTURE_S = 1.0  # sticks held to arm or disarm
+SIDE, LOW = 0.9, -0.8  # stick positions of the gesture, and "throttle low"
+THROTTLE_HIGH = 0.2  # above centre: no arming in climb-rate modes
+REARM_GRACE_S = 5.0
+
+CUSTOM_MODE = {  # PX4's (main, sub)
+    "MANUAL": (1, 0),
+    "ALTCTL": (2, 0),
+    "POSCTL": (3, 0),
+    "AUTO_TAKEOFF": (4, 2),
+    "AUTO_LOITER": (4, 3),
+    "AUTO_MISSION": (4, 4),
+    "AUTO_RTL": (4, 5),
+    "AUTO_LAND": (4, 6),
+    "ACRO": (5, 0),
+    "OFFBOARD": (6, 0),
+    "STABILIZED": (7, 0),
+    "DESCEND": (4, 6),
+    "TERMINATION": (1, 0),
+}
+MODE_OF = {v: k for k, v in CUSTOM_MODE.items() if k not in ("DESCEND", "TERMINATION")}
+SLOT_MODES = {0: "MANUAL", 1: "ALTCTL", 2: "POSCTL", 3: "AUTO_MISSION", 4: "AUTO_LOITER", 5: "AUTO_RTL"}
+SLOT_MODES |= {6: "ACRO", 7: "OFFBOARD", 8: "STABILIZED", 10: "AUTO_TAKEOFF", 11: "AUTO_LAND"}
+
+_ATT = ("attitude",)
+_AUTO = ("attitude", "position", "height")
+REQUIREMENTS: dict[str, tuple[str, ...]] = {
+    "MANUAL": ("manual control",),
+    "ACRO": ("manual control",),
+    "STABILIZED": ("attitude", "manual control"),
+    "ALTCTL": ("attitude", "height", "manual control"),
+    "POSCTL": ("attitude", "height", "position", "manual control"),
+    "AUTO_MISSION": (*_AUTO, "mission"),
+    "AUTO_LOITER": _AUTO,
+    "AUTO_RTL": (*_AUTO, "home"),
+    "AUTO_TAKEOFF": _AUTO,
+    "AUTO_LAND": _AUTO,
+    "DESCEND": _ATT,
+    "OFFBOARD": ("attitude", "offboard signal"),
+    "TERMINATION": (),
+}
+PREVENT_ARMING = frozenset(("AUTO_RTL", "AUTO_LAND", "DESCEND", "TERMINATION"))
+MANUAL_MODES = frozenset(("MANUAL", "ACRO", "STABILIZED", "ALTCTL", "POSCTL"))
+AUTO_MODES = frozenset(("AUTO_MISSION", "AUTO_LOITER", "AUTO_RTL", "AUTO_TAKEOFF", "AUTO_LAND", "DESCEND"))
+CLIMB_RATE = frozenset(("ALTCTL", "POSCTL"))
+
+# Failsafe actions in order of severity.
+NONE, WARN, POSCTL, ALTCTL, STAB, HOLD, RTL, LAND, DESCEND, DISARM, TERMINATE = range(11)
+ACTION_MODE = {POSCTL: "POSCTL", ALTCTL: "ALTCTL", STAB: "STABILIZED", HOLD: "AUTO_LOITER", RTL: "AUTO_RTL"}
+ACTION_MODE |= {LAND: "AUTO_LAND", DESCEND: "DESCEND", TERMINATE: "TERMINATION"}
+FALL_THROUGH = (POSCTL, ALTCTL, STAB, HOLD, RTL, LAND, DESCEND)
+TAKEOVER = frozenset((HOLD, RTL, LAND, DESCEND))  # the pilot may take these back
+LINK_LOSS_ACTION = {0: NONE, 1: HOLD, 2: RTL, 3: LAND, 5: TERMINATE, 6: DISARM}
+OFFBOARD_LOSS_ACTION = {0: POSCTL, 1: ALTCTL, 2: STAB, 3: RTL, 4: LAND, 5: HOLD, 6: TERMINATE, 7: DISARM}
+BATTERY_ACTION = {0: (WARN, WARN), 1: (RTL, RTL), 2: (LAND, LAND), 3: (RTL, LAND)}  # critical, emergency
+RCL_EXCEPT = {"AUTO_MISSION": 1, "AUTO_LOITER": 2, "AUTO_TAKEOFF": 2, "OFFBOARD": 4}  # bits of COM_RCL_EXCEPT
+
+ACCEPTED, TEMPORARILY_REJECTED, DENIED, UNSUPPORTED, FAILED = 0, 1, 2, 3, 4  # MAV_RESULT
+EMERGENCY, ALERT, CRITICAL, ERROR, WARNING, NOTICE, INFO = range(7)  # MAV_SEVERITY
+
+
+class Transition(NamedTuple):
+    """One change of the flying mode, kept for logs and tests."""
+
+    time_s: float
+    old: str
+    new: str
+    reason: str
+
+
+@dataclass
+class Conditions:
+    """What the commander must know of the rest of the autopilot at an update."""
+
+    attitude: bool = False
+    position: bool = False
+    height: bool = False
+    home: bool = False
+    landed: bool = True
+    maybe_landed: bool = True
+    takeoff_finished: bool = False
+    battery_remaining: float = 1.0
+    tilt_rad: float = 0.0
+
+
+@dataclass
+class _Active:
+    action: int
+    takeover: str  # "always", "switch" (mode switch only), "never"
+    until_mode_change: bool
+    cause: str
+    failing: bool = True
+
+
+@dataclass
+class Manual:
+    """Sticks after mapping: right, forward, up, right-turn in -1..1, and the switches."""
+
+    ok: bool = False
+    sticks: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    slot: int = 0
+    kill: bool = False
+    _slopes: list[float] = field(default_factory=lambda: [0.0] * 4)
+    _last: tuple[float, ...] | None = None
+
+    def moving(self, dt: float, percent_s: float) -> bool:
+        """Whether a stick moves faster than COM_RC_STICK_OV allows (difference, low-passed over 0.1 s)."""
+        if not self.ok:
+            self._slopes, self._last = [0.0] * 4, None
+            return False
+        if self._last is not None:
+            alpha = dt / (dt + 0.1)
+            for i in range(4):
+                self._slopes[i] += alpha * ((self.sticks[i] - self._last[i]) / dt - self._slopes[i])
+        self._last = self.sticks
+        return any(abs(s) > 0.01 * percent_s for s in self._slopes)
+
+
+class Commander:
+    """Modes, arming and failsafes of one aircraft; `update` runs at 50 Hz.
+
+    say(severity, text): sends a STATUSTEXT.
+    """
+
+    def __init__(
+        self, parameters: Parameters, say: Callable[[int, str], None], offboard_proof_s: float = OFFBOARD_PROOF_S
+    ) -> None:
+        self._get, self._say = parameters, say
+        self._offboard_proof_s = offboard_proof_s
+        self.armed = False
+        self.intended = "AUTO_LOITER"
+        self.mode = "AUTO_LOITER"
+        self.transitions: list[Transition] = []
+        self.conditions = Conditions()
+        self.manual = Manual()
+        self.failsafe = False
+        self.killed = False
+        self.terminated = False
+        self.battery_warning = 0
+        self.armed_since_s = -math.inf
+        self.home_wanted = False  # set when home must be put to the present place
+        self._after_disarm = "AUTO_LOITER"
+        self._disarmed_s = -math.inf
+        self._taken_off = False
+        self._landed_since_s: float | None = None
+        self._was_landed = True
+        self._killed_since_s: float | None = None
+        self._gesture = (0, 0.0)  # direction and since when
+        self._slot = 0
+        self._mode_switched = False
+        self._stick_request = False
+        self._tilt_since_s: float | None = None
+        # offboard stream
+        self._stream_since_s: float | None = None
+        self._stream_last_s = -math.inf
+        self._stream_needs: str | None = None
+        # failsafe framework
+        self._active: dict[str, _Active] = {}
+        self._selected = NONE
+        self._takeover = False
+        self._delay_s = 0.0
+        self._start_delay_s = parameters["COM_FAIL_ACT_T"]
+        self._manual_lost_at_arming = False
+        self._battery_at_arming = 0
+        self._cause = ""
+        self._last_s: float | None = None
+        self._previous_armed = False
+
+    # --- what can run --------------------------------------------------------------------------------------------
+
+    def offboard_setpoint(self, now_s: float, needs: str | None) -> None:
+        """A valid offboard setpoint came; needs: "position" when it can only be flown with a position."""
+        if now_s - self._stream_last_s > OFFBOARD_GAP_S or self._stream_since_s is None:
+            self._stream_since_s = now_s
+        self._stream_last_s, self._stream_needs = now_s, needs
+
+    def _offboard_signal(self, now_s: float) -> bool:
+        if now_s - self._stream_last_s >= self._get["COM_OF_LOSS_T"]:
+            return False
+        if self._stream_needs == "position" and not self.conditions.position:
+            return False
+        return True
+
+    def _has(self, what: str, now_s: float) -> bool:
+        if what == "offboard signal":
+            return self._offboard_signal(now_s)
+        if what == "manual control":
+            return self.manual.ok
+        if what == "mission":
+            return False
+        return getattr(self.conditions, what)
+
+    def missing(self, mode: str, now_s: float, manual: bool = True) -> str:
+        """The first thing a mode needs and has not, or ""; manual: count the pilot's radio."""
+        for what in REQUIREMENTS[mode]:
+            if (manual or what != "manual control") and not self._has(what, now_s):
+                return what
+        if mode == "OFFBOARD" and self.mode != "OFFBOARD" and manual:
+            since = self._stream_since_s
+            if since is None or now_s - since < self._offboard_proof_s or now_s - self._stream_last_s > OFFBOARD_GAP_S:
+                return "offboard signal"
+        return ""
+
+    # --- requests ------------------------------------------------------------------------------------------------
+
+    def request_mode(self, mode: str, now_s: float, force: bool = False, reason: str = "command") -> bool:
+        """Change the intended mode; always possible while disarmed, else only if the mode can run."""
+        if self.terminated:
+            return False
+        if self.armed and not force and self.missing(mode, now_s):
+            return False
+        self._mode_switched = True
+        self.intended = mode
+        self._reason = reason
+        if mode not in PREVENT_ARMING and mode != "AUTO_TAKEOFF":
+            self._after_disarm = mode
+        self._run_failsafes(now_s, 0.0)
+        return True
+
+    _reason = "start"
+
+    def arm(self, now_s: float, reason: str, checks: bool = True, by_stick: bool = False) -> bool:
+        """Arm if the checks pass; says why not."""
+        if self.armed:
+            return True
+        if self.killed:
+            self._say(CRITICAL, "Arming denied: kill switch engaged\t")
+            return False
+        if by_stick and now_s - self._disarmed_s < REARM_GRACE_S:
+            checks = False
+        if checks and (why := self._arming_refusal(now_s, by_stick)):
+            self._say(CRITICAL, f"Arming denied: {why}\t")
+            return False
+        self.armed, self.armed_since_s = True, now_s
+        self._taken_off, self._landed_since_s = False, None
+        self._say(INFO, f"Armed by {reason}\t")
+        self.home_wanted = bool(self._get["COM_HOME_EN"])
+        return True
+
+    def _arming_refusal(self, now_s: float, by_stick: bool) -> str:
+        if self.mode in MANUAL_MODES:
+            up = self.manual.sticks[2]
+            if self.manual.ok and self.mode in CLIMB_RATE and up > THROTTLE_HIGH:
+                return "throttle above center"
+            if self.manual.ok and self.mode not in CLIMB_RATE and up > LOW:
+                return "high throttle"
+        elif by_stick:
+            return "switch to manual mode first"
+        return "Resolve system health failures first" if not self.can_arm(now_s) else ""
+
+    def can_arm(self, now_s: float) -> bool:
+        """Whether the health checks would let the present mode arm."""
+        least = self._get["COM_ARM_BAT_MIN"]
+        battery_bad = self.battery_warning >= 2 or (least >= 0 and self.conditions.battery_remaining < least)
+        return (
+            self.conditions.attitude
+            and self.mode not in PREVENT_ARMING
+            and not self.missing(self.mode, now_s)
+            and not battery_bad
+            and (self.conditions.position or self._get["COM_ARM_WO_GPS"] != 0)
+        )
+
+    def disarm(self, now_s: float, reason: str, force: bool = False, by_stick: bool = False) -> bool:
+        """Disarm when landed, or always with force; in manual thrust modes the sticks may do it in the air."""
+        if not self.armed:
+            return True
+        if not force and not (self.conditions.landed or self.conditions.maybe_landed):
+            manual_thrust = self.mode in MANUAL_MODES and self.mode not in CLIMB_RATE
+            if not (manual_thrust and by_stick and self._get["COM_DISARM_MAN"]):
+                if not by_stick:
+                    self._say(CRITICAL, "Disarming denied: not landed\t")
+                return False
+        self.armed, self._disarmed_s = False, now_s
+        self._taken_off = False
+        self.intended = self._after_disarm
+        self._reason = "disarmed"
+        self._say(INFO, f"Disarmed by {reason}\t")
+        self._run_failsafes(now_s, 0.0)
+        return True
+
+    def terminate(self, now_s: float) -> None:
+        self.terminated = True
+        self.intended = "TERMINATION"
+        self._run_failsafes(now_s, 0.0)
+
+    # --- periodic work -------------------------------------------------------------------------------------------
+
+    def update(self, now_s: float) -> None:
+        dt = 0.0 if self._last_s is None else now_s - self._last_s
+        self._last_s = now_s
+        self._pilot(now_s, dt)
+        self._battery()
+        self._landing(now_s)
+        self._tilt(now_s)
+        if self.mode == "AUTO_TAKEOFF" and self.conditions.takeoff_finished and self._selected <= WARN:
+            self.request_mode("AUTO_LOITER", now_s, reason="take-off finished")
+        self._run_failsafes(now_s, dt)
+
+    def _pilot(self, now_s: float, dt: float) -> None:
+        manual, get = self.manual, self._get
+        if manual.ok and manual.slot and manual.slot != self._slot:
+            self._slot = manual.slot
+            mode = SLOT_MODES.get(int(get[f"COM_FLTMODE{manual.slot}"]))
+            if mode and not self.request_mode(mode, now_s, reason="mode switch"):
+                fallback = mode == "POSCTL" and not self.missing("ALTCTL", now_s)
+                if fallback:
+                    self.request_mode(mode, now_s, force=True, reason="mode switch")
+                else:
+                    self._say(CRITICAL, f"Mode change denied: {self.missing(mode, now_s)} missing\t")
+        moving = dt > 0.0 and manual.moving(dt, get["COM_RC_STICK_OV"])
+        if self.armed and moving and self.mode not in MANUAL_MODES:
+            bits = get["COM_RC_OVERRIDE"]
+            if (self.mode in AUTO_MODES and bits & 1) or (self.mode == "OFFBOARD" and bits & 2):
+                if self._selected > WARN:
+                    self._stick_request = True
+                else:
+                    can = not self.missing("POSCTL", now_s) or not self.missing("ALTCTL", now_s)
+                    if can and self.request_mode("POSCTL", now_s, force=True, reason="sticks"):
+                        self._say(INFO, "Pilot took over using sticks\t")
+        self._gestures(now_s)
+        self.killed = manual.ok and manual.kill
+        self._killed_since_s = (self._killed_since_s or now_s) if self.killed else None
+        if self.armed and self.killed and now_s - self._killed_since_s >= get["COM_KILL_DISARM"]:
+            self.disarm(now_s, "kill switch", force=True)
+
+    def _gestures(self, now_s: float) -> None:
+        manual = self.manual
+        direction = 0
+        if manual.ok and self._get["MAN_ARM_GESTURE"] and manual.sticks[2] < LOW:
+            turn = manual.sticks[3]
+            if abs(turn) > SIDE and abs(manual.sticks[0]) < 0.1 and abs(manual.sticks[1]) < 0.1:
+                direction = 1 if turn > 0 else -1
+        if direction != self._gesture[0]:
+            self._gesture = (direction, now_s)
+        elif direction and now_s - self._gesture[1] >= GESTURE_S:
+            self._gesture = (direction, math.inf)
+            if direction > 0:
+                self.arm(now_s, "stick gesture", by_stick=True)
+            else:
+                self.disarm(now_s, "stick gesture", by_stick=True)
+
+    def _battery(self) -> None:
+        get, left = self._get, self.conditions.battery_remaining
+        limits = (get["BAT_EMERGEN_THR"], get["BAT_CRIT_THR"], get["BAT_LOW_THR"])
+        level = 3 - next((i for i, limit in enumerate(limits) if left < limit), 3)
+        # a warning stays until the aircraft is disarmed: voltage recovers when the thrust goes, charge does not
+        self.battery_warning = max(level, self.battery_warning) if self.armed else level
+
+    def _landing(self, now_s: float) -> None:
+        landed = self.conditions.landed
+        if not self.armed:
+            self._was_landed, self._landed_since_s = landed, None
+            return
+        if landed and not self._was_landed:
+            self._say(INFO, "Landing detected\t")
+        elif self._was_landed and not landed:
+            self._say(INFO, "Takeoff detected\t")
+            self._taken_off = True
+            self.home_wanted = bool(self._get["COM_HOME_EN"])
+        self._was_landed = landed
+        limit_s = self._get["COM_DISARM_LAND"]
+        if self._taken_off:
+            self._landed_since_s = (self._landed_since_s or now_s) if landed else None
+            if limit_s > 0 and landed and now_s - self._landed_since_s >= limit_s:
+                self.disarm(now_s, "auto preflight disarming" if not self._taken_off else "landing")
+        elif self._get["COM_DISARM_PRFLT"] > 0:
+            limit_s = self._get["COM_DISARM_PRFLT"] + self._get["COM_SPOOLUP_TIME"]
+            if now_s - self.armed_since_s >= limit_s:
+                self.disarm(now_s, "auto preflight disarming", force=True)
+
+    def _tilt(self, now_s: float) -> None:
+        """The failure detector's attitude check; in the first seconds it disarms, later only with the breaker off."""
+        get = self._get
+        over = self.armed and self.conditions.tilt_rad > math.radians(max(get["FD_FAIL_R"], get["FD_FAIL_P"], 1))
+        if not over:
+            self._tilt_since_s = None
+            return
+        if self._tilt_since_s is None:
+            self._tilt_since_s = now_s
+        if now_s - self._tilt_since_s < get["FD_FAIL_R_TTRI"]:
+            return
+        if now_s - self.armed_since_s < get["COM_LKDOWN_TKO"] + get["COM_SPOOLUP_TIME"]:
+            self._say(CRITICAL, "Attitude failure detected\t")
+            self.disarm(now_s, "failure detector", force=True)
+        elif get["CBRK_FLIGHTTERM"] != 121212:
+            self.terminate(now_s)
+
+    # --- failsafes -------------------------------------------------------------------------------------------------
+
+    def _wanted(self, now_s: float) -> dict[str, _Active]:
+        """The failsafe conditions that hold at this moment."""
+        get, found = self._get, {}
+        lost = not self.manual.ok
+        if not lost:
+            self._manual_lost_at_arming = False
+        excepted = get["COM_RCL_EXCEPT"] & RCL_EXCEPT.get(self.intended, 0)
+        if lost and get["COM_RC_IN_MODE"] != 4 and not excepted and not self._manual_lost_at_arming:
+            action = LINK_LOSS_ACTION.get(int(get["NAV_RCL_ACT"]), NONE)
+            takeover = "never" if action in (TERMINATE, DISARM) else "auto"
+            found["manual control lost"] = _Active(action, takeover, True, "Manual control loss")
+        if self.battery_warning:
+            worse = self.battery_warning > self._battery_at_arming
+            critical, emergency = BATTERY_ACTION.get(int(get["COM_LOW_BAT_ACT"]) if worse else 0, (WARN, WARN))
+            action = (NONE, WARN, critical, emergency)[self.battery_warning]
+            cause = ("", "Low battery", "Critical battery", "Emergency battery")[self.battery_warning]
+            found[f"battery {self.battery_warning}"] = _Active(action, "auto", False, cause)
+        if (action := self._fallback(self.intended, now_s)) != NONE:
+            why = self.missing(self.intended, now_s, manual=False) or "mode requirement"
+            found["mode fallback"] = _Active(action, "always", False, f"{why} lost")
+        return found
+
+    def _fallback(self, mode: str, now_s: float) -> int:
+        """What to do when a mode cannot run any more (the radio has its own failsafe)."""
+        action = NONE
+        if mode == "OFFBOARD" and not self._offboard_signal(now_s):
+            action = OFFBOARD_LOSS_ACTION.get(int(self._get["COM_OBL_RC_ACT"]), POSCTL)
+            if action == DISARM:
+                return action
+            mode = ACTION_MODE[action]
+            if action in (POSCTL, ALTCTL, STAB) and not self.manual.ok:
+                action = LINK_LOSS_ACTION.get(int(self._get["NAV_RCL_ACT"]), NONE)
+        if mode == "POSCTL" and self.missing(mode, now_s, manual=False):
+            action, mode = ALTCTL, "ALTCTL"
+        if mode == "ALTCTL" and self.missing(mode, now_s, manual=False):
+            action, mode = STAB, "STABILIZED"
+        if mode != "OFFBOARD" and self.missing(mode, now_s, manual=False):
+            action = RTL
+        return action
+
+    def _run_failsafes(self, now_s: float, dt: float) -> None:
+        get = self._get
+        switched, self._mode_switched = self._mode_switched, False
+        sticks, self._stick_request = self._stick_request, False
+        if self.armed != self._previous_armed:
+            self._active = {k: a for k, a in self._active.items() if not a.until_mode_change}
+            self._takeover = False
+            self._battery_at_arming = self.battery_warning
+            self._previous_armed = self.armed
+        if not self.armed or now_s == self.armed_since_s:
+            self._manual_lost_at_arming = not self.manual.ok
+        if switched or self._takeover:
+            self._active = {k: a for k, a in self._active.items() if a.failing or not a.until_mode_change}
+        self._delay_s = max(0.0, self._delay_s - dt)
+        self._collect(self._wanted(now_s))
+        if self._selected > HOLD or self._takeover or self.missing("AUTO_LOITER", now_s):
+            self._delay_s = 0.0
+
+        action, delayed = self._select(now_s, switched, sticks)
+        limit_s = get["COM_FAIL_ACT_T"]
+        self._start_delay_s = min(max(self._start_delay_s + (-dt if delayed else dt / 4), 0.0), limit_s)
+        if action > max(self._selected, WARN) or (action != self._selected and action > WARN and not delayed):
+            tail = f": entering Hold for {round(self._delay_s)} seconds" if delayed else ""
+            self._say(CRITICAL, f"Failsafe activated{tail}\t")
+        elif action == WARN and self._selected == NONE and self._cause:
+            self._say(WARNING, f"{self._cause}\t")
+        self._selected = action
+        self.failsafe = action > WARN
+        if action == DISARM:
+            self.disarm(now_s, "failsafe", force=True)
+            return
+        if action == TERMINATE:
+            self.terminated = True
+        mode = ACTION_MODE.get(action, self.intended)
+        if mode != self.mode:
+            reason = f"failsafe: {self._cause}" if action > WARN else self._reason
+            self.transitions.append(Transition(now_s, self.mode, mode, reason))
+            self.mode = mode
+
+    def _collect(self, wanted: dict[str, _Active]) -> None:
+        """Merge the conditions of this moment with the actions that outlive theirs."""
+        for name, new in wanted.items():
+            old = self._active.get(name)
+            if old is not None:
+                old.action, old.failing, old.cause = new.action, True, new.cause
+                continue
+            if new.takeover == "auto":
+                delay_s = self._get["COM_FAIL_ACT_T"]
+                if delay_s > 0.1 and new.action > WARN and self._delay_s == 0.0 and self.armed:
+                    self._delay_s = self._start_delay_s
+                new.takeover = "always" if delay_s > 0.1 else "switch"
+            if new.action >= HOLD:
+                self._takeover = False
+            self._active[name] = new
+        for name in [k for k in self._active if k not in wanted]:
+            if self._active[name].until_mode_change:
+                self._active[name].failing = False
+            else:
+                del self._active[name]
+
+    def _select(self, now_s: float, switched: bool, sticks: bool) -> tuple[int, bool]:
+        """The action to take and whether it is the Hold before a delayed one."""
+        if self.terminated:
+            return TERMINATE, False
+        if not self.armed:
+            return NONE, False
+        action, allow, self._cause = NONE, "always", ""
+        order = ("always", "switch", "never")
+        for a in self._active.values():
+            allow = max(allow, a.takeover, key=order.index)
+            if a.action > action:
+                action, self._cause = a.action, a.cause
+        delayed = 0
+        if (
+            self._delay_s > 0
+            and not self._takeover
+            and allow != "never"
+            and action in (WARN, POSCTL, ALTCTL, STAB, RTL, LAND, DESCEND)
+        ):
+            delayed, action, allow = action, HOLD, "switch"
+        by_switch = switched and self._selected > WARN
+        wanted = self._takeover or by_switch or (sticks and allow == "always")
+        if action in TAKEOVER and wanted and allow != "never" and (allow == "always" or self._takeover or by_switch):
+            if not self._takeover and sticks:
+                self.intended, self._reason, self._after_disarm = "POSCTL", "sticks", "POSCTL"
+                self._say(INFO, "Pilot took over using sticks\t")
+            self._takeover, delayed = True, 0
+            action = max(WARN, self._fallback(self.intended, now_s))
+        elif action not in TAKEOVER:
+            self._takeover = False
+        if action in FALL_THROUGH:
+            for step in FALL_THROUGH[FALL_THROUGH.index(action) :]:
+                if not self.missing(ACTION_MODE[step], now_s, manual=False):
+                    action = step
+                    break
+            else:
+                action = TERMINATE
+        # already landing or returning: no way back into an earlier part of the same thing
+        for mode, same in (("AUTO_LAND", RTL), ("AUTO_RTL", RTL)):
+            if self.intended == mode and same in (action, delayed) and not self.missing(mode, now_s, manual=False):
+                action, delayed = WARN, 0
+        return action, bool(delayed)

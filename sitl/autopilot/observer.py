@@ -1,0 +1,191 @@
+"""Position and velocity as PX4's EKF2 would give them: smooth, with GNSS errors in them, lost when GNSS is lost.
+
+The accelerometer, turned by the attitude solution, drives position, velocity and a slow acceleration bias of each
+world axis; GNSS fixes correct them at the time they were true, with the steady-state gains of the Kalman filter
+that has EKF2's noise parameters. Height between and without fixes comes from the barometer, whose bias is learnt
+while GNSS is there. A fix outside its gate is left out; when none passed for long, the state is reset onto GNSS.
+"""
+
+import math
+from collections import deque
+
+import numpy as np
+
+from companion.frames import GRAVITY_M_S2
+from sitl.autopilot.parameters import Parameters
+
+GNSS_CHECK_S = 3.0  # GNSS must have been good for this long before position is trusted (EKF2_REQ_GPS_H is 10 s)
+GNSS_PERIOD_S = 0.1  # rate for which the gains are computed; they are mild enough for 5 to 20 Hz
+RESET_AFTER_S = 7.0  # rejected fixes for this long: GNSS is right and the state is wrong (EKF2: 7 s)
+VERTICAL_NOISE = 1.5  # GNSS height over horizontal position noise, as EKF2 assumes
+BARO_PERIOD_S = 0.02
+BARO_BIAS_TIME_S = 20.0  # over which the barometer's bias follows the GNSS height
+BARO_GAIN = 0.02  # per reading, once the bias is known
+HISTORY = 128  # frames kept to correct late fixes: 0.5 s at 250 Hz
+
+
+class Gains:
+    """Steady-state correction gains of one axis for position and velocity measurements."""
+
+    def __init__(self, position_noise_m: float, velocity_noise_m_s: float, accel_noise: float, bias_noise: float):
+        dt = GNSS_PERIOD_S
+        F = np.array([[1.0, dt, dt * dt / 2], [0.0, 1.0, dt], [0.0, 0.0, 1.0]])
+        G = np.array([dt * dt / 2, dt, 0.0])
+        Q = np.outer(G, G) * accel_noise**2 + np.diag([0.0, 0.0, (bias_noise * dt) ** 2])
+        H, R = np.eye(2, 3), np.diag([position_noise_m**2, velocity_noise_m_s**2])
+        P = np.eye(3)
+        for _ in range(600):
+            P = F @ P @ F.T + Q
+            S = H @ P @ H.T + R
+            K = P @ H.T @ np.linalg.inv(S)
+            P = (np.eye(3) - K @ H) @ P
+        self.pp, self.pv = K[0].tolist()
+        self.vp, self.vv = K[1].tolist()
+        self.bp, self.bv = K[2].tolist()
+        self.position_std, self.velocity_std = math.sqrt(P[0, 0]), math.sqrt(P[1, 1])
+        self.innovation_p, self.innovation_v = math.sqrt(S[0, 0]), math.sqrt(S[1, 1])
+
+
+class Observer:
+    """Local position (ENU) and velocity with validity flags, one `predict` per IMU frame."""
+
+    def __init__(self, parameters: Parameters, dt_s: float) -> None:
+        get = parameters
+        self._dt = dt_s
+        noise, bias = get["EKF2_ACC_NOISE"], get["EKF2_ACC_B_NOISE"]
+        horizontal = Gains(get["EKF2_GPS_P_NOISE"], get["EKF2_GPS_V_NOISE"], noise, bias)
+        vertical = Gains(VERTICAL_NOISE * get["EKF2_GPS_P_NOISE"], get["EKF2_GPS_V_NOISE"], noise, bias)
+        self.gains = (horizontal, horizontal, vertical)
+        self._gate_p, self._gate_v = get["EKF2_GPS_P_GATE"], get["EKF2_GPS_V_GATE"]
+        self._timeout_s = get["EKF2_NOAID_TOUT"] * 1e-6
+        self.p = [0.0, 0.0, 0.0]
+        self.v = [0.0, 0.0, 0.0]
+        self.bias = [0.0, 0.0, 0.0]  # acceleration that the state does not follow
+        self.acceleration = [0.0, 0.0, 0.0]
+        self._past: deque[tuple[float, ...]] = deque(maxlen=HISTORY)
+        self._shift_p, self._shift_v = [0.0] * 3, [0.0] * 3  # corrections so far: what the history has to be moved by
+        self._baro_bias: float | None = None
+        self._baro_last_s = -math.inf
+        self._fused_s = -math.inf  # newest fix that passed
+        self._good_since_s: float | None = None
+        self._rejected_since_s: float | None = None
+        self.initialised = False
+        self.position_valid = False
+        self.height_valid = False
+        self.gnss_ok = False
+        self.resets = 0
+        self.ratio_p = self.ratio_v = 0.0  # innovation over gate, what ESTIMATOR_STATUS calls test ratio
+
+    @property
+    def dead_reckoning(self) -> bool:
+        return self._rejected_since_s is not None or not self.gnss_ok
+
+    def position_std_m(self, now_s: float) -> float:
+        """Standard deviation of the horizontal position; grows when nothing aids it."""
+        alone_s = max(0.0, now_s - self._fused_s - 0.5)
+        return self.gains[0].position_std + min(0.15 * alone_s * alone_s, 100.0)
+
+    def predict(self, now_s: float, accel_B, q_WB) -> None:
+        """Move the state to now_s with the specific force accel_B [m/s²]."""
+        w, x, y, z = q_WB
+        fx, fy, fz = accel_B
+        # rotate: f + 2 w (u × f) + 2 u × (u × f)
+        cx, cy, cz = y * fz - z * fy, z * fx - x * fz, x * fy - y * fx
+        b = self.bias
+        ax = fx + 2.0 * (w * cx + y * cz - z * cy) + b[0]
+        ay = fy + 2.0 * (w * cy + z * cx - x * cz) + b[1]
+        az = fz + 2.0 * (w * cz + x * cy - y * cx) - GRAVITY_M_S2 + b[2]
+        self.acceleration = [ax, ay, az]
+        if not self.initialised:
+            return
+        p, v, dt = self.p, self.v, self._dt
+        half = 0.5 * dt
+        p[0] += (v[0] + ax * half) * dt
+        p[1] += (v[1] + ay * half) * dt
+        p[2] += (v[2] + az * half) * dt
+        v[0] += ax * dt
+        v[1] += ay * dt
+        v[2] += az * dt
+        sp, sv = self._shift_p, self._shift_v
+        self._past.append((now_s, p[0] - sp[0], p[1] - sp[1], p[2] - sp[2], v[0] - sv[0], v[1] - sv[1], v[2] - sv[2]))
+
+    def check(self, now_s: float) -> None:
+        """Bring the validity flags up to date."""
+        self.gnss_ok = self._good_since_s is not None and now_s - self._fused_s < 1.0
+        if now_s - self._fused_s > 1.0:
+            self._good_since_s = None
+        if self.position_valid:
+            self.position_valid = now_s - self._fused_s < self._timeout_s
+        else:
+            self.position_valid = self._good_since_s is not None and now_s - self._good_since_s >= GNSS_CHECK_S
+        baro_alive = self._baro_bias is not None and now_s - self._baro_last_s < 1.0
+        self.height_valid = self.initialised and (baro_alive or self.position_valid)
+
+    def correct_gnss(self, now_s: float, fix) -> None:
+        """Take a fix (stamp_s, p_W, v_W, ok) that was true at its stamp."""
+        if not fix.ok:
+            return
+        if not self.initialised:
+            self._reset(fix)
+            self.initialised = True
+            self._good_since_s = self._fused_s = now_s
+            return
+        past = self._state_at(fix.stamp_s, now_s)
+        gains = self.gains
+        dp = [fix.p_W[i] - past[1 + i] - self._shift_p[i] for i in range(3)]
+        dv = [fix.v_W[i] - past[4 + i] - self._shift_v[i] for i in range(3)]
+        self.ratio_p = max(abs(dp[i]) / (self._gate_p * gains[i].innovation_p) for i in range(3))
+        self.ratio_v = max(abs(dv[i]) / (self._gate_v * gains[i].innovation_v) for i in range(3))
+        if max(self.ratio_p, self.ratio_v) > 1.0:
+            if self._rejected_since_s is None:
+                self._rejected_since_s = now_s
+            if not self.position_valid or now_s - self._rejected_since_s > RESET_AFTER_S:
+                self._reset(fix)
+                self._accept(now_s)
+            return
+        for i in range(3):
+            k = gains[i]
+            self._shift(i, k.pp * dp[i] + k.pv * dv[i], k.vp * dp[i] + k.vv * dv[i])
+            self.bias[i] += k.bp * dp[i] + k.bv * dv[i]
+        self._accept(now_s)
+
+    def correct_baro(self, now_s: float, height_m: float) -> None:
+        """Take a barometer reading over the world's zero height."""
+        self._baro_last_s = now_s
+        if not self.initialised:
+            if self._baro_bias is None:
+                self._baro_bias = 0.0
+            return
+        if self._baro_bias is None:
+            self._baro_bias = height_m - self.p[2]
+        error = height_m - self._baro_bias - self.p[2]
+        if self.gnss_ok:
+            self._baro_bias += error * BARO_PERIOD_S / BARO_BIAS_TIME_S
+        self._shift(2, BARO_GAIN * error, 0.1 * BARO_GAIN * error)
+
+    def _accept(self, now_s: float) -> None:
+        self._fused_s = now_s
+        self._rejected_since_s = None
+        if self._good_since_s is None:
+            self._good_since_s = now_s
+
+    def _state_at(self, stamp_s: float, now_s: float) -> tuple[float, ...]:
+        past = self._past
+        if not past:
+            return (now_s, *self.p, *self.v)
+        back = round((past[-1][0] - stamp_s) / self._dt)
+        return past[max(0, len(past) - 1 - max(back, 0))]
+
+    def _shift(self, axis: int, dp: float, dv: float) -> None:
+        self.p[axis] += dp
+        self.v[axis] += dv
+        self._shift_p[axis] += dp
+        self._shift_v[axis] += dv
+
+    def _reset(self, fix) -> None:
+        """Put the state onto a fix (PX4 counts this in ODOMETRY.reset_counter)."""
+        self.p, self.v, self.bias = list(fix.p_W), list(fix.v_W), [0.0, 0.0, 0.0]
+        self._shift_p, self._shift_v = [0.0] * 3, [0.0] * 3
+        self._past.clear()
+        self._baro_bias = None
+        self.resets += self.initialised

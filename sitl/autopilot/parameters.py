@@ -1,0 +1,80 @@
+"""The parameter store, by PX4's names: whole numbers are INT32, numbers with a point REAL32, as in PX4."""
+
+import math
+import struct
+import zlib
+from pathlib import Path
+
+from companion.config import ConfigError, read_toml
+
+FOLDER = Path(__file__).with_name("params")
+NAME_MAX = 16  # characters of a MAVLink parameter id
+INT32_MAX = 2**31 - 1
+
+
+class Parameters:
+    """Named values; the type of a parameter never changes after loading.
+
+    ``parameters["MC_ROLL_P"]`` reads, `set` writes. ``version`` counts the writes, so that whoever derived
+    something from a parameter knows when to do it again.
+    """
+
+    def __init__(self, values: dict[str, int | float]) -> None:
+        self._values: dict[str, int | float] = {}
+        self.version = 0
+        for name in sorted(values):
+            value = values[name]
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or len(name) > NAME_MAX:
+                raise ConfigError(f"parameter {name}: must be a number with a name of at most {NAME_MAX} characters")
+            self._values[name] = value if isinstance(value, int) else _float32(value)
+        self.names = tuple(self._values)
+
+    def __getitem__(self, name: str) -> int | float:
+        return self._values[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def is_integer(self, name: str) -> bool:
+        return isinstance(self._values[name], int)
+
+    def set(self, name: str, value: int | float) -> bool:
+        """Change a parameter without changing its type; False if there is no such parameter or no such value."""
+        old = self._values.get(name)
+        if old is None or not math.isfinite(value) or isinstance(old, int) != isinstance(value, int):
+            return False
+        if isinstance(value, int) and not -INT32_MAX - 1 <= value <= INT32_MAX:
+            return False
+        self._values[name] = value if isinstance(value, int) else _float32(value)
+        self.version += 1
+        return True
+
+    def as_bytes(self, name: str) -> bytes:
+        """The four bytes PX4 puts into the float field of PARAM_VALUE: the value's own bits."""
+        value = self._values[name]
+        return struct.pack("<i" if isinstance(value, int) else "<f", value)
+
+    def hash(self) -> int:
+        """CRC-32 over names and values, what PX4 offers as _HASH_CHECK."""
+        crc = 0
+        for name in self.names:
+            crc = zlib.crc32(self.as_bytes(name), zlib.crc32(name.encode(), crc))
+        return crc
+
+
+def load_parameters(airframe: str) -> Parameters:
+    """PX4's defaults and the airframe's own on top; `ConfigError` for an unknown airframe or parameter."""
+    common = read_toml(FOLDER / "common.toml")
+    own = read_toml(FOLDER / f"{airframe}.toml")
+    if unknown := sorted(set(own) - set(common)):
+        raise ConfigError(f"{FOLDER / airframe}.toml: {unknown[0]}: not a known parameter (common.toml has them all)")
+    if wrong := sorted(name for name in own if type(own[name]) is not type(common[name])):
+        raise ConfigError(f"{FOLDER / airframe}.toml: {wrong[0]}: must be a {type(common[wrong[0]]).__name__}")
+    return Parameters({**common, **own})
+
+
+def _float32(value: float) -> float:
+    return struct.unpack("<f", struct.pack("<f", value))[0]

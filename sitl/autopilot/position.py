@@ -1,0 +1,203 @@
+"""Position and velocity control by PX4's scheme and parameters (MPC_*), world ENU.
+
+Position P gives a velocity, velocity PID an acceleration, and the acceleration a thrust direction and size: the
+vertical part first, the horizontal part within the tilt that is left. A slow estimate of the hover thrust
+(MPC_USE_HTE) keeps height when the battery falls.
+"""
+
+import math
+
+from companion.frames import GRAVITY_M_S2, wrap_angle
+from sitl.autopilot.parameters import Parameters
+
+NAN = math.nan
+HOVER_TIME_S = 3.0  # time constant of the hover thrust estimate in steady flight
+HOVER_RANGE = (0.1, 0.9)
+
+
+class Setpoint:
+    """What to fly; NaN members are free. Velocity and acceleration are feed-forward where a position is given."""
+
+    __slots__ = ("p", "v", "a", "yaw", "yaw_rate")
+
+    def __init__(self, p=(NAN,) * 3, v=(NAN,) * 3, a=(NAN,) * 3, yaw: float = NAN, yaw_rate: float = NAN) -> None:
+        self.p, self.v, self.a, self.yaw, self.yaw_rate = p, v, a, yaw, yaw_rate
+
+
+class PositionControl:
+    """Turns a `Setpoint` into attitude and thrust."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._get = parameters
+        self.hover = parameters["MPC_THR_HOVER"]
+        self.integral = [0.0, 0.0, 0.0]
+        self._slope = [0.0, 0.0, 0.0]
+        self._v_last: list[float] | None = None
+        self.velocity_sp = (0.0, 0.0, 0.0)
+        self.climb_limit = math.inf  # of the take-off ramp, may be negative [m/s]
+        self._yaw = NAN
+        self.update_parameters()
+
+    def update_parameters(self) -> None:
+        get = self._get
+        self._p_gain = (get["MPC_XY_P"], get["MPC_XY_P"], get["MPC_Z_P"])
+        self._vp, self._vi, self._vd = (
+            tuple(get[f"MPC_{axis}_VEL_{term}_ACC"] for axis in ("XY", "XY", "Z")) for term in "PID"
+        )
+        self._xy_max, self._up_max, self._down_max = (
+            get["MPC_XY_VEL_MAX"],
+            get["MPC_Z_VEL_MAX_UP"],
+            get["MPC_Z_VEL_MAX_DN"],
+        )
+        self._thr_min, self._thr_max = get["MPC_THR_MIN"], get["MPC_THR_MAX"]
+        self._margin = get["MPC_THR_XY_MARG"]
+        self._lp_hz = get["MPC_VELD_LP"]
+
+    def reset(self) -> None:
+        """Forget integrals and slopes: the aircraft stands or is flown by something else."""
+        self.integral = [0.0, 0.0, 0.0]
+        self._slope = [0.0, 0.0, 0.0]
+        self._v_last = None
+        self._yaw = NAN
+
+    def learn_hover(self, dt: float, thrust: float, acceleration_z: float, tilt_cosine: float) -> None:
+        """Follow the hover thrust: thrust · cos(tilt) / (1 + a_z / g), slowly and only near hover."""
+        if self._get["MPC_USE_HTE"] != 1 or abs(acceleration_z) > 3.0 or tilt_cosine < 0.7 or thrust < 0.05:
+            return
+        seen = thrust * tilt_cosine / (1.0 + acceleration_z / GRAVITY_M_S2)
+        new = min(max(self.hover + dt / HOVER_TIME_S * (seen - self.hover), HOVER_RANGE[0]), HOVER_RANGE[1])
+        # The integral is an acceleration above what hover gives: hand over what the new hover thrust gives by itself.
+        self.integral[2] -= (new - self.hover) * GRAVITY_M_S2 / new
+        self.hover = new
+
+    def update(
+        self, dt: float, p, v, yaw: float, sp: Setpoint, tilt_max: float, flying: bool = True
+    ) -> tuple[tuple[float, float, float, float], float, float]:
+        """One control step.
+
+        p, v: estimate, world; yaw [rad]; tilt_max [rad]; flying: False while the thrust ramp of a take-off runs, when
+        thrust may be zero and nothing is integrated. Returns attitude setpoint (w, x, y, z), thrust 0..1 and the
+        yaw rate to feed forward [rad/s].
+        """
+        floor = self._thr_min if flying else 0.0
+        if not flying:
+            self.integral = [0.0, 0.0, 0.0]
+        v_sp = self._velocity(p, sp)
+        self.velocity_sp = v_sp
+        a = self._acceleration(dt, v, v_sp, sp)
+        thrust, tx, ty, tz = self._thrust(dt, v, v_sp, a, tilt_max, floor)
+        yaw_rate = sp.yaw_rate if math.isfinite(sp.yaw_rate) else 0.0
+        if math.isfinite(sp.yaw):
+            self._yaw = sp.yaw
+        elif math.isfinite(sp.yaw_rate) or not math.isfinite(self._yaw):
+            # PX4 turns the setpoint at the wanted rate, starting from where the aircraft points
+            self._yaw = wrap_angle((self._yaw if math.isfinite(self._yaw) else yaw) + yaw_rate * dt)
+        return attitude_of(tx, ty, tz, self._yaw), thrust, yaw_rate
+
+    def _velocity(self, p, sp: Setpoint) -> tuple[float, float, float]:
+        out = []
+        for i in range(3):
+            feed = sp.v[i]
+            if math.isfinite(sp.p[i]):
+                out.append((sp.p[i] - p[i]) * self._p_gain[i] + (feed if math.isfinite(feed) else 0.0))
+            else:
+                out.append(feed)
+        x, y, z = out
+        if math.isfinite(x) and math.isfinite(y) and (speed := math.hypot(x, y)) > self._xy_max:
+            x, y = x * self._xy_max / speed, y * self._xy_max / speed
+        if math.isfinite(z):
+            z = min(max(z, -self._down_max), self._up_max, self.climb_limit)
+        return x, y, z
+
+    def _acceleration(self, dt: float, v, v_sp, sp: Setpoint) -> list[float]:
+        alpha = dt / (dt + 1.0 / (2.0 * math.pi * self._lp_hz))
+        last = self._v_last or v
+        out = []
+        for i in range(3):
+            self._slope[i] += alpha * ((v[i] - last[i]) / dt - self._slope[i])
+            feed = sp.a[i] if math.isfinite(sp.a[i]) else 0.0
+            if math.isfinite(v_sp[i]):
+                feed += self._vp[i] * (v_sp[i] - v[i]) + self.integral[i] - self._vd[i] * self._slope[i]
+            out.append(feed)
+        self._v_last = [v[0], v[1], v[2]]
+        return out
+
+    def _thrust(self, dt: float, v, v_sp, a, tilt_max: float, floor: float) -> tuple[float, float, float, float]:
+        """Thrust size and direction; integrates the velocity error where thrust is not at its limit."""
+        g = GRAVITY_M_S2
+        lift = (a[2] + g) * self.hover / g  # vertical part of the thrust command
+        error_z = v_sp[2] - v[2] if math.isfinite(v_sp[2]) else 0.0
+        if not ((lift >= self._thr_max and error_z > 0) or (lift <= floor and error_z < 0)):
+            self.integral[2] = min(max(self.integral[2] + self._vi[2] * error_z * dt, -g), g)
+        lift = min(max(lift, floor), self._thr_max)
+        # horizontal: what the tilt limit and the thrust left over allow
+        hx, hy = a[0] * self.hover / g, a[1] * self.hover / g
+        size = math.hypot(hx, hy)
+        kept = min(self._margin, size)
+        lift = min(lift, math.sqrt(max(self._thr_max**2 - kept**2, 0.0)))
+        most = min(lift * math.tan(tilt_max), math.sqrt(max(self._thr_max**2 - lift**2, 0.0)))
+        scale = most / size if size > most else 1.0
+        for i in range(2):
+            error = v_sp[i] - v[i] if math.isfinite(v_sp[i]) else 0.0
+            if scale < 1.0:  # tracking anti-windup: take off what could not be delivered
+                error -= 2.0 / max(self._vp[i], 1e-3) * a[i] * (1.0 - scale)
+            self.integral[i] = min(max(self.integral[i] + self._vi[i] * error * dt, -g), g)
+        hx, hy = hx * scale, hy * scale
+        return math.sqrt(hx * hx + hy * hy + lift * lift), hx, hy, max(lift, 1e-3)
+
+
+def attitude_of(tx: float, ty: float, tz: float, yaw: float) -> tuple[float, float, float, float]:
+    """Attitude whose z axis looks along (tx, ty, tz) and whose nose has the given yaw."""
+    n = math.sqrt(tx * tx + ty * ty + tz * tz)
+    zx, zy, zz = tx / n, ty / n, tz / n
+    # tilt about a horizontal axis in the yawed frame, then yaw: q = q_yaw ⊗ q_tilt, body z matching (zx, zy, zz)
+    c, s = math.cos(yaw), math.sin(yaw)
+    bx, by = c * zx + s * zy, -s * zx + c * zy
+    # y axis of the body must stay level in the roll-pitch sense: pitch from bx, zz, then roll from by
+    pitch = math.atan2(bx, zz)
+    roll = -math.asin(max(-1.0, min(1.0, by)))
+    cr, sr = math.cos(roll / 2), math.sin(roll / 2)
+    cp, sp = math.cos(pitch / 2), math.sin(pitch / 2)
+    cy, sy = math.cos(yaw / 2), math.sin(yaw / 2)
+    return (
+        cr * cp * cy + sr * sp * sy,
+        sr * cp * cy - cr * sp * sy,
+        cr * sp * cy + sr * cp * sy,
+        cr * cp * sy - sr * sp * cy,
+    )
+
+
+class SmoothAxis:
+    """A setpoint of one axis that moves with limited velocity, acceleration and jerk.
+
+    Not time-optimal: the velocity aims at the target by a square-root braking law, the acceleration follows the
+    velocity error within its limit, the jerk limit smooths it.
+    """
+
+    __slots__ = ("p", "v", "a")
+    GAIN_1_S = 3.0  # of the velocity loop inside the generator
+
+    def __init__(self) -> None:
+        self.p = self.v = self.a = 0.0
+
+    def reset(self, p: float, v: float) -> None:
+        self.p, self.v, self.a = p, v, 0.0
+
+    def stop_point(self, a_max: float) -> float:
+        """Where the axis can come to rest."""
+        return self.p + self.v * abs(self.v) / (2.0 * a_max) + self.v / self.GAIN_1_S
+
+    def towards(self, dt: float, target: float, v_max: float, a_max: float, jerk: float, gain: float) -> None:
+        """Move towards a position."""
+        error = target - self.p
+        distance = abs(error)
+        knee = a_max / (gain * gain)  # from here on the braking law is a plain P controller
+        speed = gain * distance if distance < knee else math.sqrt(2.0 * a_max * (distance - knee / 2.0))
+        self.along(dt, math.copysign(min(speed, v_max), error), a_max, jerk)
+
+    def along(self, dt: float, v_target: float, a_max: float, jerk: float) -> None:
+        """Move towards a velocity."""
+        a = min(max(self.GAIN_1_S * (v_target - self.v), -a_max), a_max)
+        self.a += min(max(a - self.a, -jerk * dt), jerk * dt)
+        self.p += (self.v + 0.5 * self.a * dt) * dt
+        self.v += self.a * dt
