@@ -30,8 +30,7 @@ from companion.messages import (
 from companion.node import Node
 from companion.vehicle import Vehicle
 
-START_APART_S = 0.2  # attitude and position of the start may differ by this much in time
-START_AGE_S = 0.5  # and be this old
+START_AGE_S = 0.5  # attitude and position of the start may be this old
 FUTURE_MAX_S = 0.05  # a stamp this far ahead is time-sync jitter and taken as now; more is a broken clock
 VOLTAGE_TIME_S = 1.0  # smoothing of the battery voltage: load changes within a manoeuvre are not its level
 INF = float("inf")
@@ -186,9 +185,9 @@ class EstimatorNode(Node):
         if self._attitude is None or self._position is None:
             return
         (attitude_s, q_WB), (position_s, p_W, v_W) = self._attitude, self._position
-        start_s = max(attitude_s, position_s)
-        if abs(attitude_s - position_s) > START_APART_S or now_s - start_s > START_AGE_S:
+        if now_s - min(attitude_s, position_s) > START_AGE_S:
             return
+        start_s = max(attitude_s, position_s)
         belief = self._filter.start(start_s, p_W, v_W, q_WB)
         belief.accepted_s["attitude"] = attitude_s
         self._history = History(belief, self._vehicle.estimator.history_s)

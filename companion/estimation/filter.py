@@ -34,7 +34,7 @@ from companion.vehicle import Vehicle
 
 # Without a trustworthy command the model is "nothing changes"; what a pilot does is noise.
 COAST_VELOCITY_M_S_SQRT_S = 1.0  # a stick movement of 3 m/s² for 0.1 s
-COAST_ATTITUDE_RAD_SQRT_S = 0.5  # 0.07 rad between two attitudes at 50 Hz: 3.5 rad/s
+COAST_ATTITUDE_RAD_SQRT_S = 0.2  # 0.03 rad between two attitudes at 50 Hz: 1.4 rad/s; 0.07 rad after 0.12 s of delay
 COAST_DISTURBANCE_TIME_S = 10.0  # in which an unobserved disturbance is forgotten
 
 # A new level of the GNSS: position innovations rejected for this long that agree with each other.

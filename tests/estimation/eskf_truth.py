@@ -5,8 +5,15 @@ import itertools
 
 import numpy as np
 
-from companion.frames import quat_conjugate, quat_exp, quat_from_matrix, quat_from_rpy, quat_multiply, rotation_matrix
-from companion.frames import rpy_from_quat
+from companion.frames import (
+    quat_conjugate,
+    quat_exp,
+    quat_from_matrix,
+    quat_from_rpy,
+    quat_multiply,
+    rotation_matrix,
+    rpy_from_quat,
+)
 from companion.messages import (
     BundleObservation,
     FcuAttitude,
@@ -124,7 +131,14 @@ class Flight:
         a = np.array([2.0, 2.0, 3.0]) * (np.array([0.0, 0, 2]) - self.s[0:3]) - 2.5 * self.s[3:6]
         a += [0.0, 0.0, G]
         a[2] -= self.d[2]
-        return np.array([a[2] / self.k[0], np.clip(-(a[1] - self.d[1]) / G, -0.3, 0.3), np.clip((a[0] - self.d[0]) / G, -0.3, 0.3), 0.0])
+        return np.array(
+            [
+                a[2] / self.k[0],
+                np.clip(-(a[1] - self.d[1]) / G, -0.3, 0.3),
+                np.clip((a[0] - self.d[0]) / G, -0.3, 0.3),
+                0.0,
+            ]
+        )
 
     def _send(self, delay_s, message):
         if self.edit is not None:
@@ -160,7 +174,10 @@ class Flight:
                 if self.marker_turn is not None:
                     q = quat_multiply(q, self.marker_turn)
                 observations = [observation(p + e[0:3], q, self.marker_std)]
-            self._send(self.delays["markers"], Markers(stamp_s=self.t, observations=observations, detect_time_s=0.01, search="full"))
+            self._send(
+                self.delays["markers"],
+                Markers(stamp_s=self.t, observations=observations, detect_time_s=0.01, search="full"),
+            )
 
     def run(self, node, duration_s):
         """Fly on for duration_s and call the node as the lockstep runner would; returns the last state."""

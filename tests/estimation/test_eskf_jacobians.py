@@ -146,9 +146,7 @@ def test_update_kernel_is_the_textbook_joseph_update(vehicle, eskf, sensor):
     G = np.eye(21)
     for block in (slice(6, 9), slice(18, 21)):
         r = correction[block]
-        G[block, block] = difference(
-            lambda e, r=r: log(quat_multiply(quat_conjugate(quat_exp(r)), quat_exp(r + e))), 3
-        )
+        G[block, block] = difference(lambda e, r=r: log(quat_multiply(quat_conjugate(quat_exp(r)), quat_exp(r + e))), 3)
     expected_P = G @ (I_KH @ P @ I_KH.T + K @ R @ K.T) @ G.T
 
     if sensor == "marker":

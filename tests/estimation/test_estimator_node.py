@@ -1,0 +1,325 @@
+"""The estimator node in a simulated hover in front of a bundle, with delays, losses and nonsense."""
+
+import numpy as np
+import pytest
+from eskf_truth import Flight, boxminus, log, observation, position_M, status, vector
+
+from companion.clock import SimulatedStopwatch
+from companion.estimation.estimator import EstimatorNode
+from companion.frames import quat_conjugate, quat_exp, quat_multiply
+from companion.messages import EstimatorStatus, FcuAttitude, FcuPosition, FcuStatus, Markers, SentSetpoint, State
+
+NAN = float("nan")
+
+
+@pytest.fixture
+def node(vehicle):
+    return EstimatorNode(vehicle, None, SimulatedStopwatch())
+
+
+def relative_error_m(flight, state):
+    return np.linalg.norm(position_M(vector(state)) - position_M(flight.truth()))
+
+
+def relative_rms_m(flight, count):
+    pairs = zip(flight.states[-count:], flight.truths[-count:], strict=True)
+    return np.sqrt(np.mean([np.sum((position_M(vector(s)) - position_M(x)) ** 2) for s, x in pairs]))
+
+
+def test_hover_is_estimated(vehicle, node):
+    flight = Flight(vehicle, seed=1)
+    state = flight.run(node, 8.0)
+    assert state.valid and state.bundle == "pier" and state.reset_count == 0
+    assert state.stamp_s == pytest.approx(flight.t)
+    assert relative_rms_m(flight, 400) < 0.03
+    mean_disturbance = np.mean([s.disturbance_W for s in flight.states[-300:]], axis=0)
+    np.testing.assert_allclose(mean_disturbance, flight.d, atol=0.12)
+    assert 0.09 < state.marker_age_s < 0.16
+    assert state.relative_std_m < 0.05
+    assert sum(len(s.innovations) for s in flight.statuses) > 1000
+
+
+def test_nothing_is_published_as_valid_before_attitude_and_position(vehicle, node):
+    state, estimator = node.step(1.0)
+    assert isinstance(state, State) and isinstance(estimator, EstimatorStatus)
+    assert not state.valid and state.bundle == "" and state.marker_age_s == float("inf")
+    node.handle(FcuAttitude(stamp_s=1.0, q_WB=(1.0, 0, 0, 0), omega_B=(0.0, 0, 0)), 1.0)
+    assert not node.step(1.01)[0].valid
+    node.handle(FcuPosition(stamp_s=1.0, p_W=(1.0, 2, 3), v_W=(0.0, 0, 0)), 1.02)
+    state = node.step(1.02)[0]
+    np.testing.assert_allclose(state.p_W, (1, 2, 3), atol=1e-6)
+    assert state.gnss_bias_W == (0.0, 0.0, 0.0)
+    assert state.relative_std_m == float("inf")
+
+
+def record(vehicle, seconds, **options):
+    """[(stamp, message)] of a flight, as sent."""
+    flight, sent = Flight(vehicle, seed=3, **options), []
+
+    class Tape:
+        def handle(self, message, now_s):
+            sent.append(message)
+
+        def step(self, now_s):
+            return None, None
+
+    flight.run(Tape(), seconds)
+    return sent
+
+
+def replay(vehicle, messages, delays):
+    """The state after all messages arrived with the given delays; steps at 100 Hz."""
+    node = EstimatorNode(vehicle, "pier", SimulatedStopwatch())
+    arrivals = sorted((m.stamp_s + d, j) for j, (m, d) in enumerate(zip(messages, delays, strict=True)))
+    end = max(m.stamp_s for m in messages) + 1.0
+    t, i = messages[0].stamp_s, 0
+    innovations = 0
+    while t < end:
+        t += 0.01
+        while i < len(arrivals) and arrivals[i][0] <= t:
+            node.handle(messages[arrivals[i][1]], t)
+            i += 1
+        state, estimator = node.step(t)
+        innovations += len(estimator.innovations)
+    return state, node, innovations
+
+
+def test_late_and_out_of_order_gives_the_same_answer_as_in_order(vehicle):
+    messages = sorted(record(vehicle, 4.0), key=lambda m: m.stamp_s)
+    start = messages[0].stamp_s
+    rng = np.random.default_rng(0)
+    early = [0.0 for m in messages]
+    # the first quarter second arrives alike, so that both filters start at the same measurement
+    jitter = [0.0 if m.stamp_s < start + 0.25 else rng.uniform(0.0, 0.4) for m in messages]
+    a, node_a, count_a = replay(vehicle, messages, early)
+    b, node_b, count_b = replay(vehicle, messages, jitter)
+    assert a.valid is b.valid
+    assert count_a == count_b > 400
+    assert node_a._history.dropped_late == node_b._history.dropped_late
+    np.testing.assert_allclose(boxminus(vector(b), vector(a)), 0, atol=1e-9)
+    np.testing.assert_allclose(b.covariance_diag, a.covariance_diag, rtol=1e-9, atol=1e-12)
+
+
+def test_older_than_the_history_is_dropped_and_counted(vehicle, node):
+    flight = Flight(vehicle, seed=1)
+    flight.run(node, 3.0)
+    before = flight.statuses[-1].dropped_late
+    late = FcuPosition(stamp_s=flight.t - 1.5, p_W=(9.0, 9, 9), v_W=(0.0, 0, 0))
+    node.handle(late, flight.t)
+    flight.run(node, 0.01)
+    assert flight.statuses[-1].dropped_late == before + 2  # its position and its velocity
+
+
+def test_nan_in_a_message_is_dropped_and_counted(vehicle, node):
+    flight = Flight(vehicle, seed=1)
+    flight.run(node, 3.0)
+    t = flight.t
+    bad = observation((0.0, 0, 4), (0.0, 1, 0, 0), (0.01,) * 6)
+    bad.covariance = (NAN,) * 36
+    negative = observation((0.0, 0, 4), (0.0, 1, 0, 0), (0.01,) * 6)
+    negative.covariance = tuple(-np.eye(6).ravel())
+    short = observation((0.0, NAN, 4), (0.0, 1, 0, 0), (0.01,) * 6)
+    nonsense = [
+        FcuAttitude(stamp_s=t, q_WB=(NAN, 0.0, 0, 0), omega_B=(0.0, 0, 0)),
+        FcuAttitude(stamp_s=t, q_WB=(0.0, 0, 0, 0), omega_B=(0.0, 0, 0)),
+        FcuAttitude(stamp_s=NAN, q_WB=(1.0, 0, 0, 0), omega_B=(0.0, 0, 0)),
+        FcuPosition(stamp_s=t, p_W=(NAN, 0, 0), v_W=(0.0, 0, 0)),
+        FcuPosition(stamp_s=t, p_W=(0.0, 0, 0), v_W=(0.0, float("inf"), 0)),
+        SentSetpoint(stamp_s=t, roll_rad=NAN, pitch_rad=0.0, yaw_rad=0.0, yaw_rate_rad_s=0.0, thrust=0.3),
+        Markers(stamp_s=t, observations=[bad, negative, short], detect_time_s=0.0, search="full"),
+    ]
+    for message in nonsense:
+        node.handle(message, t)
+    node.handle(status(t, voltage=NAN), t)
+    state = flight.run(node, 1.0)
+    assert flight.statuses[-1].rejected["not_finite"] == 9
+    assert state.valid and state.reset_count == 0 and np.isfinite(vector(state)).all()
+    assert state.battery_voltage_v == pytest.approx(flight.voltage)
+
+
+def test_stamps_from_the_future_and_repeated_packets_are_counted(vehicle, node):
+    flight = Flight(vehicle, seed=1)
+    flight.run(node, 2.0)
+    message = FcuAttitude(stamp_s=flight.t + 5, q_WB=(1.0, 0, 0, 0), omega_B=(0.0, 0, 0))
+    node.handle(message, flight.t)
+    twice = FcuAttitude(stamp_s=flight.t - 0.001, q_WB=(1.0, 0, 0, 0), omega_B=(0.0, 0, 0))
+    node.handle(twice, flight.t)
+    node.handle(twice, flight.t)
+    flight.run(node, 0.01)
+    assert flight.statuses[-1].rejected["future"] == 1
+    assert flight.statuses[-1].rejected["duplicate"] == 1
+
+
+def test_loss_and_return_of_the_marker(vehicle, node):
+    flight = Flight(vehicle, seed=2)
+    flight.run(node, 4.0)
+    std = flight.states[-1].relative_std_m
+    flight.marker_seen = False
+    state = flight.run(node, 4.0)
+    assert state.marker_age_s == pytest.approx(4.0, abs=0.2) and state.bundle == "pier"
+    assert state.relative_std_m > 2 * std
+    assert relative_error_m(flight, state) < 4 * state.relative_std_m
+    flight.marker_seen = True
+    state = flight.run(node, 1.5)
+    assert state.marker_age_s < 0.16 and state.reset_count == 0
+    assert relative_error_m(flight, state) < 0.04
+    assert flight.statuses[-1].rejected["marker_restart"] == 0
+
+
+def test_ambiguous_observation_takes_the_solution_that_fits_the_predicted_attitude(vehicle, node):
+    flight = Flight(vehicle, seed=4)
+    flight.run(node, 3.0)
+    flip = quat_exp((0.0, 0.5, 0.0))
+
+    def flipped(message):
+        if isinstance(message, Markers):
+            for o in message.observations:
+                o.alternative = o.best.__class__(
+                    p_CM=o.best.p_CM, q_CM=o.best.q_CM, reprojection_rms_px=0.4
+                )  # the true one comes second
+                o.best.q_CM = tuple(quat_multiply(o.best.q_CM, flip))
+                o.ambiguous = True
+        return message
+
+    flight.edit = flipped
+    state = flight.run(node, 3.0)
+    assert state.marker_age_s < 0.16
+    assert flight.statuses[-1].rejected["marker"] <= 1
+    assert relative_error_m(flight, state) < 0.04
+
+
+def test_ambiguous_observation_does_not_place_the_bundle(vehicle, node):
+    flight = Flight(vehicle, seed=4)
+
+    def ambiguous(message):
+        if isinstance(message, Markers):
+            for o in message.observations:
+                other = tuple(quat_multiply(o.best.q_CM, quat_exp((0.0, 0.5, 0.0))))
+                o.alternative = o.best.__class__(p_CM=o.best.p_CM, q_CM=other, reprojection_rms_px=0.4)
+                o.ambiguous = True
+        return message
+
+    flight.edit = ambiguous
+    state = flight.run(node, 1.0)
+    assert state.bundle == "" and flight.statuses[-1].rejected["marker_ambiguous"] > 20
+    flight.edit = None
+    assert flight.run(node, 1.0).bundle == "pier"
+
+
+def test_unannounced_flips_are_rejected_by_the_gate(vehicle, node):
+    flight = Flight(vehicle, seed=5)
+    flight.run(node, 3.0)
+    before = flight.statuses[-1].rejected["marker"]
+    flight.marker_turn = quat_exp((0.0, 0.5, 0.0))
+    state = flight.run(node, 1.0)
+    assert flight.statuses[-1].rejected["marker"] - before > 25
+    assert relative_error_m(flight, state) < 0.1
+    assert state.marker_age_s > 0.9
+
+
+def test_a_bundle_placed_by_a_flip_is_placed_anew(vehicle, node):
+    flight = Flight(vehicle, seed=5)
+    flight.marker_turn = quat_exp((0.0, 0.6, 0.0))
+    flight.run(node, 1.0)
+    flight.marker_turn = None
+    state = flight.run(node, 4.0)
+    assert flight.statuses[-1].rejected["marker_restart"] == 1
+    assert relative_error_m(flight, state) < 0.05 and state.reset_count == 0
+
+
+def test_only_the_named_bundle_is_used(vehicle):
+    node = EstimatorNode(vehicle, "girder", SimulatedStopwatch())
+    flight = Flight(vehicle, seed=1)
+    state = flight.run(node, 1.0)
+    assert state.bundle == "" and not flight.innovations("marker")
+
+
+def test_gnss_jump_is_rejected_then_absorbed_and_the_relative_position_stays(vehicle, node):
+    flight = Flight(vehicle, seed=6)
+    flight.run(node, 5.0)
+    bias = np.array(flight.states[-1].gnss_bias_W)
+    flight.gnss_jump = np.array([4.0, -3.0, 0.0])
+    state = flight.run(node, 1.5)
+    np.testing.assert_allclose(state.gnss_bias_W, bias, atol=0.2)
+    state = flight.run(node, 2.5)
+    np.testing.assert_allclose(np.array(state.gnss_bias_W) - bias, flight.gnss_jump, atol=0.3)
+    assert state.reset_count == 0 and state.valid
+    pairs = zip(flight.states[-400:], flight.truths[-400:], strict=True)
+    errors = [np.linalg.norm(position_M(vector(s)) - position_M(x)) for s, x in pairs]
+    assert max(errors) < 0.06
+
+
+def test_coast_and_offboard_follow_each_other_without_a_jump(vehicle, node):
+    flight = Flight(vehicle, seed=7)
+    flight.run(node, 3.0)
+    for offboard in (False, True, False, True):
+        flight.offboard = offboard
+        flight.run(node, 2.0)
+    p = np.array([s.p_W for s in flight.states[200:]])
+    d = np.array([s.disturbance_W for s in flight.states[200:]])
+    assert np.abs(np.diff(p, axis=0)).max() < 0.05
+    assert np.abs(np.diff(d, axis=0)).max() < 0.25
+    assert all(s.valid for s in flight.states[200:])
+    np.testing.assert_allclose(d[-50:].mean(axis=0), flight.d, atol=0.25)
+
+
+def test_restart_in_mid_flight_converges_again(vehicle, node):
+    flight = Flight(vehicle, seed=8)
+    flight.run(node, 3.0)
+    fresh = EstimatorNode(vehicle, "pier", SimulatedStopwatch())
+    state = flight.run(fresh, 3.0)
+    assert state.valid and relative_error_m(flight, state) < 0.05
+
+
+def test_divergence_starts_anew_and_is_counted(vehicle, node):
+    flight = Flight(vehicle, seed=8)
+    flight.run(node, 2.0)
+    node._history._entries[-1].belief.P[:] = NAN
+    flight.run(node, 0.02)
+    assert not flight.states[-1].valid
+    state = flight.run(node, 2.0)
+    assert state.valid and state.reset_count == 1 and node.last_reset_reason == "not finite"
+    assert relative_error_m(flight, state) < 0.05
+
+
+def test_heading_reset_of_the_flight_controller_starts_anew(vehicle, node):
+    flight = Flight(vehicle, seed=9)
+    flight.run(node, 4.0)
+    turn = quat_exp((0.0, 0.0, 0.8))
+
+    def turned(message):
+        if isinstance(message, FcuAttitude):
+            message.q_WB = tuple(quat_multiply(turn, message.q_WB))
+        return message
+
+    flight.edit = turned
+    state = flight.run(node, 5.0)
+    assert state.reset_count == 1 and node.last_reset_reason == "attitude rejected"
+    error = log(quat_multiply(quat_conjugate(quat_multiply(turn, flight.truth()[6:10])), np.array(state.q_WB)))
+    assert np.abs(error).max() < 0.03
+
+
+def test_without_messages_the_state_becomes_invalid_and_steps_stay_cheap(vehicle, node):
+    flight = Flight(vehicle, seed=9)
+    flight.run(node, 2.0)
+    flight.edit = lambda message: None
+    states = [node.step(flight.t + 0.01 * i)[0] for i in range(1, 500)]
+    assert not states[-1].valid
+    assert len(node._history) < 100
+
+
+def test_thrust_coefficient_follows_the_battery(vehicle, node):
+    flight = Flight(vehicle, seed=10)
+    flight.voltage = 0.9 * vehicle.thrust.reference_voltage_v
+    flight.k = vehicle.model_parameters(flight.voltage)
+    flight.run(node, 5.0)
+    vertical = np.mean([s.disturbance_W[2] for s in flight.states[-200:]])
+    assert vertical == pytest.approx(flight.d[2], abs=0.1)  # not 14 % of g below it
+
+
+def test_landed_and_disarmed_is_coasting(vehicle, node):
+    node.handle(status(1.0, "OFFBOARD", armed=False), 1.0)
+    setpoint = SentSetpoint(stamp_s=1.0, roll_rad=0.0, pitch_rad=0.0, yaw_rad=0.0, yaw_rate_rad_s=0.0, thrust=0.9)
+    node.handle(setpoint, 1.0)
+    assert all(command is None for _, command in node._inputs.segments(1.03, 1.2))
+    assert isinstance(status(1.0), FcuStatus)
