@@ -128,6 +128,28 @@ def test_failed_solutions_hand_over_without_a_jump_and_return(vehicle, nmpc):
     assert loop.statuses[10].reason == "solver status 4"
 
 
+def test_a_change_of_source_begins_exactly_at_the_last_command(vehicle, nmpc):
+    """In the middle of a metre's step, where NMPC and PID want very different things."""
+    solver = failing(nmpc)
+    loop = Loop(vehicle, solver)
+    loop.hold(HOME)
+    loop.run(1)
+    loop.hold((1.0, 0.5, 2.5))
+    loop.run(0.3)
+    solver.broken = True
+    loop.run(0.5)
+    solver.broken = False
+    loop.run(1.5)
+    sources = [s.source for s in loop.setpoints]
+    switches = [i for i in range(1, len(sources)) if sources[i] != sources[i - 1]]
+    assert len(switches) == 2
+    commands = loop.commands()
+    for i in switches:
+        np.testing.assert_allclose(commands[i], commands[i - 1], atol=1e-9)
+        # The blend changes a command by 1/16 of the sources' difference in a cycle; the tilt bound limits that.
+        assert np.abs(np.diff(commands[i - 1 : i + 20, 1:], axis=0)).max() < 2 * vehicle.controller.tilt_max_rad / 10
+
+
 def test_a_single_failed_solution_flies_the_old_plan_on(vehicle, nmpc):
     solver = failing(nmpc)
     loop = Loop(vehicle, solver)
