@@ -219,6 +219,22 @@ def test_a_serial_port_unplugged_in_flight_is_told_and_comes_back(serial_pair, c
     os.close(master)
 
 
+def test_a_frame_the_driver_takes_in_part_is_finished_before_any_other(serial_pair, clock, monkeypatch):
+    """Else the flight controller gets two halves of two frames; the newer frame is dropped whole instead."""
+    device, plug = serial_pair
+    master = plug()
+    link = open_link(f"serial:{device}:57600", clock)
+    write, room = os.write, [4, 3, 100, 100]
+    monkeypatch.setattr("companion.fcu.link.os.write", lambda fd, data: write(fd, data[: room.pop(0)]))
+    link.write(b"AAAAAAAAAA")  # four bytes go
+    link.write(b"BBBBBBBBBB")  # three more of the first
+    link.write(b"CCCCCCCCCC")  # its rest, then this one
+    assert os.read(master, 100) == b"AAAAAAAAAACCCCCCCCCC"
+    assert link.dropped == 1
+    link.close()
+    os.close(master)
+
+
 def test_a_stalled_serial_line_drops_whole_frames_and_never_blocks(serial_pair, clock):
     """A full driver takes a part of a frame: its rest goes first, newer frames are dropped whole."""
     device, plug = serial_pair

@@ -176,12 +176,25 @@ def test_silence_for_a_second_is_a_lost_link_and_its_return_asks_for_streams_ane
     s = last_status(flying)
     assert not s.connected and not s.valid
     flying.streams.clear()
-    flying.run(3.0)
+    flying.run(30.0)
     flying.silent = False
-    flying.run(4.0)
+    flying.run(1.2)  # the next heartbeat, not the backed-off schedule of a stream that did not come
     assert last_status(flying).connected
-    assert {31, 32} <= set(flying.streams)
+    assert {31, 32, 65} <= set(flying.streams)
     assert flying.node.counters["link_losses"] == 1
+
+
+def test_a_refused_stream_is_left_alone_until_the_flight_controller_comes_back(peer):
+    peer.grant_streams = False
+    peer.results[common.MAV_CMD_SET_MESSAGE_INTERVAL] = common.MAV_RESULT_UNSUPPORTED
+    peer.run(20.0)
+    assert len(peer.commands(common.MAV_CMD_SET_MESSAGE_INTERVAL)) == 9  # each once
+    peer.silent = True
+    peer.run(3.0)
+    peer.silent, peer.grant_streams = False, True  # another firmware
+    peer.results.clear()
+    peer.run(2.5)
+    assert {31, 32, 65} <= set(peer.streams)
 
 
 def test_streams_without_heartbeats_do_not_keep_mode_and_armed_believed(flying):
