@@ -15,6 +15,8 @@ from companion.frames import GRAVITY_M_S2
 from companion.vehicle import Controller
 
 ERROR_MAX_M = 1.5  # a larger position error is flown back at constant speed, about k_p / k_d · this
+# The integral learns only this near the reference: charged on the way it would carry the aircraft past the target.
+INTEGRAL_ZONE_M = 0.3
 INTEGRAL_MAX_M_S2 = 1.5  # per axis
 LIFT_MIN_M_S2 = 0.3 * GRAVITY_M_S2  # vertical force never asked below this: thrust must keep pointing up
 BLEND_TIME_S = 0.3  # time constant in which a new source takes over: slower than the attitude loop, faster than drift
@@ -43,7 +45,7 @@ class PositionPid:
         distance = math.sqrt(float(error @ error))
         if distance > ERROR_MAX_M:
             error = error * (ERROR_MAX_M / distance)
-        else:
+        if distance < INTEGRAL_ZONE_M:
             self._integral += self._ki * error * dt_s
             np.clip(self._integral, -INTEGRAL_MAX_M_S2, INTEGRAL_MAX_M_S2, out=self._integral)
         drag = np.asarray(parameters[1:4])

@@ -75,9 +75,10 @@ def test_a_nan_is_a_status_and_the_next_solution_is_that_of_a_new_solver(vehicle
     np.testing.assert_array_equal(nmpc.solve(state((1.0, 0.5, 2.0)), references, parameters).inputs, fresh.inputs)
 
 
-def test_real_time_iterations_converge_to_the_problems_solution(vehicle, nmpc):
+def test_the_first_answer_is_already_that_of_the_converged_problem(vehicle, nmpc):
+    """For errors of a hover in wind, one real-time iteration a cycle loses nothing."""
     references, parameters = problem(vehicle, nmpc)
-    x0 = state((0.5, -0.3, 2.2))
+    x0 = state((0.2, -0.15, 2.1))
     first = nmpc.solve(x0, references, parameters)
     for _ in range(5):
         last = nmpc.solve(x0, references, parameters)
