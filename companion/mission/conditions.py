@@ -115,7 +115,7 @@ class Conditions:
 
     def is_switched_on_in_flight(self, now_s: float) -> bool:
         switch = self._known.switch
-        if switch is None or switch.turned_on_s is None or switch.turned_on_s == self._edge_used_s:
+        if switch is None or switch.on is not True or switch.turned_on_s in (None, self._edge_used_s):
             return False
         self._edge_used_s = switch.turned_on_s  # one movement of the switch is one request
         if problem := self._problems(now_s) or self._not_ready_for_handover():

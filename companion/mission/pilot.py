@@ -186,9 +186,7 @@ class PilotNode(Conditions, Node):
     # --- entering a phase ---------------------------------------------------------------------------------------
 
     def _enter_wait_ready(self, left: str, now_s: float) -> None:
-        edge = self._known.switch.turned_on_s if self._known.switch else None
         self._begin_anew()
-        self._edge_used_s = edge  # what was switched on before does not start anything
 
     def _enter_arm(self, left: str, now_s: float) -> None:
         self._known.note_start(now_s)

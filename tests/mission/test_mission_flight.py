@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from mission_world import OFF_US, ON_US, World, bridge_plan, switch_plan
 
-from companion.messages import Hold, Move, State
+from companion.messages import ControlStatus, Hold, Move, State
 from companion.mission import phases as ph
 from companion.mission.conditions import Conditions
 from companion.mission.phases import TRANSITIONS
@@ -145,6 +145,43 @@ def test_second_waypoint_is_flown_when_nothing_is_seen_from_the_first():
     assert ends == [(0.0, 3.0, 4.0), (7.0, 0.0, 4.0), (0.0, 0.0, 4.0)]  # out, and the same way back
 
 
+def test_hold_begins_only_after_a_second_near_the_point():
+    world = World().run_until("APPROACH")
+    error = {"m": 0.2}
+    world.edit[ControlStatus] = lambda m: msgspec.structs.replace(m, position_error_m=error["m"])
+    world.run(25.0)
+    for _ in range(4):
+        error["m"] = 0.1
+        world.run(0.9)
+        error["m"] = 0.2
+        world.run(0.1)
+    assert world.phase == "APPROACH"
+    error["m"] = 0.1
+    world.run(1.1)
+    assert world.phase == "HOLD"
+
+
+def test_approach_that_never_settles_goes_home():
+    world = World().run_until("APPROACH")
+    world.edit[ControlStatus] = lambda m: msgspec.structs.replace(m, position_error_m=0.2)
+    world.run_until("DONE")
+    assert "HOLD" not in world.phases() and any("did not settle" in reason for _, reason in world.log)
+
+
+def test_references_go_on_until_px4_lands_and_stop_then():
+    world = World().run_until("LAND")
+    world.run(0.1)
+    assert world.mode == "AUTO_LAND"
+    world.run(0.3)
+    references = len(world.references)
+    world.run(1.0)
+    assert len(world.references) == references
+    world = World()
+    world.ignore.add("land")
+    world.run_until("LAND").run(2.0)
+    assert world.now_s - world.references[-1][0] < 0.1 and world.mode == "OFFBOARD"
+
+
 # --- photographs ----------------------------------------------------------------------------------
 
 
@@ -159,8 +196,6 @@ def test_photographs_that_never_come_are_asked_for_again_and_counted_as_missed()
 
 def test_no_photograph_is_taken_while_the_aircraft_is_away_from_its_point():
     world = World().run_until("HOLD")
-    from companion.messages import ControlStatus
-
     world.edit[ControlStatus] = lambda m: msgspec.structs.replace(m, position_error_m=0.5)
     world.run(4.0)
     assert not world.photo_requests
@@ -446,8 +481,10 @@ def test_switch_off_gives_the_aircraft_back_and_only_off_to_on_starts_anew():
     world.channel_us = OFF_US
     world.run(1.0)
     assert "PILOT" in world.phases() and world.phase == "WAIT_READY"
+    references, transitions = len(world.references), len(world.log)
     world.run(3.0)
     assert world.mode == "POSCTL" and world.asked("offboard") == 1
+    assert len(world.references) == references and len(world.log) == transitions
     world.channel_us = ON_US
     world.run_until("DONE")
     assert world.asked("offboard") == 2 and world.status.success

@@ -46,6 +46,15 @@ def test_single_broken_frame_is_no_position():
     assert reader.on is False and reader.turned_on_s is None
 
 
+def test_position_must_stay_a_moment_before_it_counts():
+    reader, world = reader_and_world()
+    feed(reader, world, OFF_US)
+    feed(reader, world, ON_US, 0.3)  # three frames span 0.2 s
+    assert reader.on is False
+    feed(reader, world, ON_US, 0.1)
+    assert reader.on is True
+
+
 def test_without_transmitter_or_channel_the_switch_stays_as_it_was():
     reader, world = reader_and_world()
     feed(reader, world, ON_US)

@@ -277,6 +277,18 @@ def test_cleared_row_resumes_the_interrupted_phase():
     assert [e.active for e in world.events] == [True, False]
 
 
+def test_interrupted_hold_is_not_resumed_while_the_bundle_is_out_of_sight():
+    world = fly_to("HOLD", bridge_plan)
+    world.edit.update(change(ControlStatus, position_error_m=2.5))
+    world.run_until("PAUSE")
+    world.edit.clear()
+    world.bundle_in_view = False
+    world.run(2.5)
+    assert world.phase == "PAUSE" and world.node._safety.demand is None
+    world.bundle_in_view = True
+    world.run_until("HOLD")
+
+
 def test_hold_outside_the_fence_goes_back_to_its_edge():
     world = fly_to("HOLD", bridge_plan)
     world.run(1.0)
