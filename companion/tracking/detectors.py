@@ -24,8 +24,12 @@ from companion.tracking.families import SquareFamily, square_family, stag_librar
 
 MIN_PERIMETER_PX = 36.0  # smaller squares have cells of about one pixel and cannot be read
 THRESHOLD_WINDOWS_PX = (5, 23, 9)  # adaptive threshold: smallest, largest, step
+MIN_CORNERS_SEEN = 4  # of a marker, by its edges
 MIN_IMAGE_PX = 24  # a smaller image or region holds no readable marker
 SECOND_LOOKS = 64  # squares read again per image, largest first: bounds the time in clutter
+# Squares nearer than this, of their size, count as one and the outer one is read: the border's two sides then never
+# compete. In a reduced copy markers are large, and their white margin must not count as the same square.
+NEAR_SQUARES, NEAR_SQUARES_REDUCED = 0.125, 0.02
 SAME_MARKER = 0.5  # of its side: two finds of one id nearer than this are the same marker
 
 Region = tuple[int, int, int, int]  # x, y, width, height [px]
@@ -79,6 +83,7 @@ class SquareDetector:
         parameters.adaptiveThreshWinSizeMax = high
         parameters.adaptiveThreshWinSizeStep = step
         parameters.minDistanceToBorder = 1
+        parameters.perspectiveRemovePixelPerCell = 8
         self._parameters = parameters
         self._detector = cv2.aruco.ArucoDetector(dictionaries, parameters)
 
@@ -89,6 +94,7 @@ class SquareDetector:
             return []
         small, fx, fy = _reduce(part, scale)
         self._parameters.minMarkerPerimeterRate = MIN_PERIMETER_PX / max(small.shape)
+        self._parameters.minMarkerDistanceRate = NEAR_SQUARES if scale >= 1.0 else NEAR_SQUARES_REDUCED
         self._detector.setDetectorParameters(self._parameters)
         quads, ids, rejected, which = self._detector.detectMarkersMultiDict(small)
         found: list[tuple[str, int, np.ndarray]] = []
@@ -100,8 +106,7 @@ class SquareDetector:
         if not found:
             return []
         corners = (np.array([f[2] for f in found], dtype=np.float64) + 0.5) / (fx, fy) - 0.5 + (x, y)
-        corners = refine_corners(gray, corners, 0.0 if scale >= 1.0 else 0.7 / scale)
-        return _unique([Detection(name, id, c) for (name, id, _), c in zip(found, corners, strict=True)])
+        return _refined(gray, [(f[0], f[1]) for f in found], corners, 0.0 if scale >= 1.0 else 0.7 / scale)
 
     def _look_again(self, gray: np.ndarray, rejected, found: list) -> list[tuple[str, int, np.ndarray]]:
         """Markers among the squares that were not decoded, unless nothing is missing."""
@@ -116,7 +121,7 @@ class SquareDetector:
         squares = np.array([r.reshape(4, 2) for r in rejected], dtype=np.float64)
         diagonals = squares[:, 2] - squares[:, 0], squares[:, 3] - squares[:, 1]
         area = 0.5 * np.abs(diagonals[0][:, 0] * diagonals[1][:, 1] - diagonals[0][:, 1] * diagonals[1][:, 0])
-        squares = refine_corners(gray, squares[np.argsort(-area)[:SECOND_LOOKS]])
+        squares, _ = refine_corners(gray, squares[np.argsort(-area)[:SECOND_LOOKS]])
         return [(look.family.name, id, corners) for look in missing for id, corners in look.read(gray, squares)]
 
 
@@ -140,8 +145,8 @@ class STagDetector:
         if not wanted:
             return []
         corners = (np.array([np.reshape(q, (4, 2)) for q, _ in wanted], float) + 0.5) / (fx, fy) - 0.5 + (x, y)
-        corners = refine_corners(gray, corners, 0.5 if scale >= 1.0 else 0.7 / scale)
-        return _unique([Detection(self._name, i, c) for (_, i), c in zip(wanted, corners, strict=True)])
+        names = [(self._name, i) for _, i in wanted]
+        return _refined(gray, names, corners, 0.5 if scale >= 1.0 else 0.7 / scale)
 
 
 class DetectorSet:
@@ -187,6 +192,13 @@ def _reduce(gray: np.ndarray, scale: float) -> tuple[np.ndarray, float, float]:
     h, w = gray.shape
     size = max(round(w * scale), MIN_IMAGE_PX), max(round(h * scale), MIN_IMAGE_PX)
     return cv2.resize(gray, size, interpolation=cv2.INTER_AREA), size[0] / w, size[1] / h
+
+
+def _refined(gray: np.ndarray, names: list[tuple[str, int]], corners: np.ndarray, off_px: float) -> list[Detection]:
+    """The markers whose black edges are really there: others are cut, hidden, or an inner square of the marker."""
+    refined, seen = refine_corners(gray, corners, off_px)
+    found = zip(names, refined, seen.sum(1) >= MIN_CORNERS_SEEN, strict=True)
+    return _unique([Detection(name, id, c) for (name, id), c, good in found if good])
 
 
 def _unique(detections: list[Detection]) -> list[Detection]:

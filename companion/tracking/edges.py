@@ -26,28 +26,31 @@ MIN_CONTRAST = 6.0  # grey levels over 4 steps; less is noise, not an edge
 MAX_SHIFT_OF_SIDE, MAX_SHIFT_PX = 0.15, 6.0  # a corner that moves farther has met something else: it is kept
 
 
-def refine_corners(gray: np.ndarray, corners_px: np.ndarray, uncertainty_px: float = 0.0) -> np.ndarray:
+def refine_corners(
+    gray: np.ndarray, corners_px: np.ndarray, uncertainty_px: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Refined corners of black squares on white.
 
     gray: (h, w) uint8. corners_px: (n, 4, 2), in order around each square. uncertainty_px: how much farther than
-    a contour's usual error the given corners may be off. Returns (n, 4, 2) float64; a corner whose edges cannot
-    be seen well enough is returned as it was.
+    a contour's usual error the given corners may be off. Returns (n, 4, 2) float64 and (n, 4) bool: whether the
+    corner's edges were seen; a corner whose edges were not is returned as it was.
     """
     original = np.asarray(corners_px, dtype=np.float64).reshape(-1, 4, 2)
     if len(original) == 0:
-        return original.copy()
-    corners = original
+        return original.copy(), np.zeros((0, 4), bool)
+    corners, ever = original, np.zeros(original.shape[:2], bool)
     for i in range(PASSES):
-        refined, seen = _once(gray, corners, uncertainty_px if i == 0 else 0.0)
-        corners = np.where(seen[..., None], refined, corners)
+        last = i == PASSES - 1
+        refined, seen = _once(gray, corners, uncertainty_px if i == 0 else 0.0, prefer_black=not last)
+        corners, ever = np.where(seen[..., None], refined, corners), ever | seen
     side = np.linalg.norm(np.roll(original, -1, 1) - original, axis=2)
     longest = np.maximum(side, np.roll(side, 1, 1))
     limit = np.clip(MAX_SHIFT_OF_SIDE * longest, 2.0, MAX_SHIFT_PX) + uncertainty_px
     near = np.linalg.norm(corners - original, axis=2) < limit
-    return np.where(near[..., None], corners, original)
+    return np.where(near[..., None], corners, original), near & ever
 
 
-def _once(gray: np.ndarray, corners: np.ndarray, extra_px: float) -> tuple[np.ndarray, np.ndarray]:
+def _once(gray: np.ndarray, corners: np.ndarray, extra_px: float, prefer_black: bool) -> tuple[np.ndarray, np.ndarray]:
     """One pass: (n, 4, 2) intersections and (n, 4) whether both lines of the corner were seen."""
     n = len(corners)
     nxt, prv = np.roll(corners, -1, 1), np.roll(corners, 1, 1)
@@ -77,6 +80,12 @@ def _once(gray: np.ndarray, corners: np.ndarray, extra_px: float) -> tuple[np.nd
     profile = profile.reshape(n, 4, 2, NORMALS, len(count)).astype(np.float32)
     rise = np.maximum(profile[..., 2 * SLOPE_STEPS :] - profile[..., : -2 * SLOPE_STEPS], 0.0)
     weight = rise * rise
+    if prefer_black:
+        # a rise that starts at black is the marker's edge, one that starts brighter belongs to something behind it
+        # (not in the last pass: it pulls a blurred edge inwards)
+        white, black = profile.max(4, keepdims=True), profile.min(4, keepdims=True)
+        darkness = (white - profile[..., : -2 * SLOPE_STEPS]) / np.maximum(white - black, 1.0)
+        weight *= darkness * darkness
     total = weight.sum(4)
     offset = step[..., None] * (weight @ count[SLOPE_STEPS:-SLOPE_STEPS].astype(np.float32)) / np.maximum(total, 1e-9)
     strength = np.where(rise.max(4) > MIN_CONTRAST, np.sqrt(total), 0.0)

@@ -20,7 +20,7 @@ from companion.messages import (
 from companion.node import Node
 from companion.site import Bundle, Site
 from companion.tracking.camera_model import CameraModel
-from companion.tracking.detectors import Detection, detector_for
+from companion.tracking.detectors import Detection, Detector, detector_for
 from companion.tracking.pose import BundlePose, Pose, PoseSolver
 from companion.tracking.region import Box, RegionKeeper, Search
 from companion.vehicle import Vehicle
@@ -37,6 +37,8 @@ class TrackerNode(Node):
     that cannot be used (wrong size, truncated) is answered with ``valid=False``; an image that is not newer than the
     last one is dropped. `counters` never go down.
 
+    detector: another one than the marker families of the site call for.
+
     Raises `ConfigError` when a marker or the camera's distortion cannot be used.
     """
 
@@ -44,7 +46,9 @@ class TrackerNode(Node):
     inputs = ("image", "photo_request")
     rate_hz = 10.0
 
-    def __init__(self, vehicle: Vehicle, site: Site, stopwatch: Stopwatch) -> None:
+    def __init__(
+        self, vehicle: Vehicle, site: Site, stopwatch: Stopwatch | None = None, detector: Detector | None = None
+    ) -> None:
         super().__init__()
         camera, tracking = vehicle.camera, vehicle.tracking
         self._size = (camera.width_px, camera.height_px)
@@ -58,8 +62,8 @@ class TrackerNode(Node):
         self._home = {key: bundle for bundle in self._bundles for key in bundle.corners_M}
         if len(self._home) != sum(len(b.markers) for b in site.bundle):
             raise ConfigError("site: a marker stands in two bundles or twice in one")
-        self._detector = detector_for(self._home)
-        self._stopwatch = stopwatch
+        self._detector = detector or detector_for(self._home)
+        self._stopwatch = stopwatch or Stopwatch()
         self._last_stamp_s = -np.inf
         self._photo_requests: list[int] = []
         self.counters = {"images": 0, "unusable": 0, "old": 0, "failed": 0, "rejected_bundles": 0, "photos_dropped": 0}

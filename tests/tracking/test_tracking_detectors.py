@@ -209,9 +209,23 @@ def test_a_broken_dictionary_file_stops_the_start_with_its_name(tmp_path, text):
         detector_for([(f"dictionary:{tmp_path / 'absent.yml'}", 0)])
 
 
-def test_refinement_keeps_corners_that_it_cannot_see():
+def test_refinement_keeps_corners_that_it_cannot_see_and_says_so():
     corners = np.array([[[10.0, 10], [50, 10], [50, 50], [10, 50]]])
-    np.testing.assert_array_equal(refine_corners(np.full((80, 80), 90, np.uint8), corners), corners)
-    assert refine_corners(np.zeros((80, 80), np.uint8), np.zeros((0, 4, 2))).shape == (0, 4, 2)
-    outside = corners + 500.0
-    np.testing.assert_array_equal(refine_corners(np.zeros((80, 80), np.uint8), outside), outside)
+    for image, given in ((90, corners), (0, corners + 500.0)):
+        refined, seen = refine_corners(np.full((80, 80), image, np.uint8), given)
+        np.testing.assert_array_equal(refined, given)
+        assert not seen.any()
+    assert refine_corners(np.zeros((80, 80), np.uint8), np.zeros((0, 4, 2)))[0].shape == (0, 4, 2)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5, 0.25])
+def test_a_marker_that_fills_the_image_is_found(scale):
+    found = 0
+    for k, z in enumerate((1.05, 1.1, 1.2, 1.4)):
+        bundle = one("aruco_4x4_50", 3 + k, size_m=0.6)
+        R, p = pose(0.0, 0.1, 0.05, (0.02, 0.01, z))
+        detections = detector_for([("aruco_4x4_50", 3 + k)]).detect(render(CAMERA, bundle, R, p), None, scale)
+        found += len(detections)
+        for d in detections:
+            assert np.abs(d.corners_px - truth(bundle.markers[0], R, p)).max() < 0.15
+    assert found >= (3 if scale == 1.0 else 4)

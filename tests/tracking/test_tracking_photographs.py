@@ -1,0 +1,110 @@
+"""Real photographs: every readable marker is found, with its corners where others found them."""
+
+import re
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from companion.tracking.detectors import SquareDetector, STagDetector
+
+DATA = Path(__file__).parents[2] / "../shared/data/markers"
+pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"the photographs ({DATA}) are not on this machine")
+
+SINGLE_IDS = [23, 40, 62, 98, 124, 203]
+APRILTAG_PHOTOS = ["33369213973_9d9bb4cc96_c", "34085369442_304b6bafd9_c", "34139872896_defdb2f8d9_c"]
+
+
+def photo(name):
+    gray = cv2.imread(str(DATA / name), cv2.IMREAD_GRAYSCALE)
+    assert gray is not None, name
+    return gray
+
+
+def own_dictionary():
+    return f"dictionary:{DATA / 'opencv_aruco/tutorial_dict.yml'}"
+
+
+def off_the_grid_px(detections, columns, side, gap):
+    """Largest distance of a corner from the best homography of a grid board with ids row by row."""
+    square = np.array([[0, 0], [side, 0], [side, side], [0, side]])
+    grid = [square + (side + gap) * np.array([d.id % columns, d.id // columns]) for d in detections]
+    grid, seen = np.concatenate(grid), np.concatenate([d.corners_px for d in detections])
+    H, _ = cv2.findHomography(grid, seen, cv2.LMEDS)
+    return float(
+        np.linalg.norm(cv2.perspectiveTransform(grid.reshape(-1, 1, 2), H).reshape(-1, 2) - seen, axis=1).max()
+    )
+
+
+@pytest.mark.parametrize("wanted", [None, set(SINGLE_IDS)], ids=["all", "of the site"])
+def test_the_six_single_markers_are_found(wanted):
+    found = SquareDetector({"aruco_6x6_250": wanted}).detect(photo("opencv_aruco/singlemarkersoriginal.jpg"))
+    assert sorted(d.id for d in found) == SINGLE_IDS
+
+
+def test_all_35_markers_of_the_board_with_its_own_dictionary_are_found():
+    found = SquareDetector({own_dictionary(): None}).detect(photo("opencv_aruco/gboriginal.jpg"))
+    assert sorted(d.id for d in found) == list(range(35))
+    assert off_the_grid_px(found, 5, 0.04, 0.01) < 3.0
+
+
+def test_a_board_behind_things_gives_no_wrong_id():
+    found = SquareDetector({own_dictionary(): None}).detect(photo("opencv_aruco/gbocclusion.png"))
+    assert len(found) >= 15
+    assert off_the_grid_px(found, 5, 0.04, 0.01) < 3.0
+
+
+def test_the_board_in_42_phone_photographs_is_found():
+    detector, count = SquareDetector({"aruco_6x6_1000": set(range(20))}), 0
+    for i in range(42):
+        found = detector.detect(photo(f"aruco_board_phone/{i}.jpg"))
+        count += len({d.id for d in found})
+        assert off_the_grid_px(found, 4, 0.04, 0.005) < 4.0
+    assert count >= 839  # of 840: one marker of photograph 34 is cut by its edge
+
+
+def reference(name):
+    """Corners of AprilTag's own detector, (n, 4, 2), from bottom left counter-clockwise, pixel centres at one half."""
+    lines = (DATA / f"apriltag/test/data/{name}.txt").read_text().splitlines()
+    numbers = [re.findall(r"[\d.]+", line) for line in lines if line.strip()]
+    return np.array([row[1:9] for row in numbers], float).reshape(-1, 4, 2)[:, ::-1] - 0.5
+
+
+def test_apriltags_are_found_with_the_reference_corners_within_a_pixel():
+    """All 47 tags, most of them 12 to 20 px wide; the order of the corners is that of AprilTag's own library."""
+    worst = []
+    for name in APRILTAG_PHOTOS:
+        found = SquareDetector({"apriltag_36h11": None}).detect(photo(f"apriltag/test/data/{name}.jpg"))
+        assert {d.id for d in found} == {0}
+        for corners in reference(name):
+            near = [np.linalg.norm(d.corners_px - corners, axis=1) for d in found]
+            worst.append(min(near, key=lambda e: e.max()))
+    worst = np.array(worst)
+    assert worst.shape == (47, 4)
+    assert worst.max() < 2.0
+    assert (worst < 1.0).sum() >= 184  # of 188
+    assert np.median(worst) < 0.4
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_the_seven_stags_are_found(scale):
+    found = STagDetector("stag_hd21", None).detect(photo("stag/example.jpg"), None, scale)
+    assert sorted(d.id for d in found) == [1, 2, 3, 4, 5, 6, 7]
+    assert STagDetector("stag_hd11", None).detect(photo("stag/example.jpg"), None, scale) == []
+
+
+def test_a_stag_has_the_same_corners_in_a_region_and_its_label_at_the_top_left():
+    gray = photo("stag/example.jpg")
+    for d in STagDetector("stag_hd21", {1, 7}).detect(gray):
+        low, high = d.corners_px.min(0).astype(int) - 40, d.corners_px.max(0).astype(int) + 40
+        part = STagDetector("stag_hd21", {d.id}).detect(gray, (*low, *(high - low)))
+        assert np.abs(part[0].corners_px - d.corners_px).max() < 0.1
+        H = cv2.getPerspectiveTransform(
+            d.corners_px.astype(np.float32), np.float32([[0, 0], [1, 0], [1, 1], [0, 1]]) * 200
+        )
+        upright = cv2.warpPerspective(gray, H, (200, 200))
+        # the printed number stands in the top left of the four black corners: only there is something bright
+        boxes = [upright[12:40, 12:40], upright[12:40, 160:188], upright[160:188, 160:188], upright[160:188, 12:40]]
+        spread = [float(np.percentile(b, 95) - np.percentile(b, 5)) for b in boxes]
+        assert int(np.argmax(spread)) == 0
