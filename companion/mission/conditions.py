@@ -15,8 +15,8 @@ from companion.mission.requests import Commands, Photographer
 from companion.mission.safety import SafetyMonitor
 from companion.vehicle import Vehicle
 
-CONTROL_READY_TIMEOUT_S = 6.0  # for the controller to begin sending, and for the mode to come
-ARM_TIMEOUT_S = 6.0  # from the request to "armed" in the status
+CONTROL_READY_TIMEOUT_S = 8.0  # for the controller to begin sending, and for the mode to come
+ARM_TIMEOUT_S = 8.0  # from the request to "armed" in the status
 TAKEOFF_TOLERANCE_M = 0.4  # PX4's height is its own; when it calls the take-off complete, half is enough
 TAKEOFF_STILL_S = 1.0  # height kept this long ends the take-off
 TAKEOFF_STILL_M_S = 0.3  # of climb; PX4 may well be blown about sideways

@@ -11,7 +11,7 @@ from companion.mission.safety import LINK_LOST_S, RC_LOST_S, SETPOINTS_LOST_S, S
 from companion.node import Latest
 
 SEEN_S = 0.5  # a bundle counts as seen while its last accepted observation is younger
-MANUAL_MODES = ("MANUAL", "STABILIZED", "ACRO", "RATTITUDE", "ALTCTL", "POSCTL")
+MANUAL_MODES = ("MANUAL", "STABILIZED", "ACRO", "RATTITUDE", "ALTCTL", "POSCTL", "POSCTL_SLOW")
 
 
 class Knowledge:

@@ -12,7 +12,7 @@ from companion.mission.plan import Plan
 from companion.node import Latest
 from companion.vehicle import Vehicle
 
-NOT_ON_THE_GROUND = ("", "UNKNOWN", "OFFBOARD", "AUTO_RTL")  # modes from which no mission may be started
+NO_START_MODES = ("", "OFFBOARD", "AUTO_RTL")  # modes from which no mission may be started
 
 
 class Check(NamedTuple):
@@ -57,7 +57,8 @@ def problems(checks: list[Check]) -> str:
 
 
 def _fcu_checks(status: FcuStatus, vehicle: Vehicle, plan: Plan) -> list[Check]:
-    mode_problem = f"mode is {status.mode or 'unknown'}" if status.mode in NOT_ON_THE_GROUND else ""
+    unfit = status.mode in NO_START_MODES or status.mode.startswith("UNKNOWN")
+    mode_problem = f"mode is {status.mode or 'unknown'}" if unfit else ""
     voltage_v, low_v = status.battery_voltage_v, vehicle.safety.battery_low_v
     if not voltage_v > 0:
         battery_problem = "voltage not measured"

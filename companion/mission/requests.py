@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from companion.messages import FcuCommand, FcuCommandAck, Photo, PhotoRequest
 
-ANSWER_TIMEOUT_S = 3.0  # no answer within this counts as refused; the FCU room repeats lost commands itself
+ANSWER_TIMEOUT_S = 6.0  # no answer counts as refused; longer than the FCU room repeats or waits for one in progress
 PHOTO_TIMEOUT_S = 2.0  # a photograph that did not come is asked for again
 PHOTO_ATTEMPTS = 3
 

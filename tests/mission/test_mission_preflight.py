@@ -18,6 +18,7 @@ CASES = {
     "link says disconnected": (lacking(FcuStatus, connected=False), "link: no word"),
     "in offboard already": (lacking(FcuStatus, mode="OFFBOARD"), "mode: mode is OFFBOARD"),
     "unknown mode": (lacking(FcuStatus, mode=""), "mode: mode is unknown"),
+    "mode not known by name": (lacking(FcuStatus, mode="UNKNOWN(99)"), "mode: mode is UNKNOWN(99)"),
     "no fix": (lacking(FcuStatus, gnss_ok=False), "gnss: no fix"),
     "battery low": (lacking(FcuStatus, battery_voltage_v=13.2), "battery: 13.2 V, must be above 13.6 V"),
     "battery not measured": (lacking(FcuStatus, battery_voltage_v=0.0), "battery: voltage not measured"),
