@@ -47,7 +47,7 @@ def decode(topic: str, data: bytes) -> Message:
         return decoder.decode(data)
     try:
         tables = msgspec.json.decode(data)
-        if NONFINITE in tables:
+        if isinstance(tables, dict) and NONFINITE in tables:
             for *path, last, text in tables.pop(NONFINITE):
                 place = tables
                 for step in path:

@@ -70,9 +70,15 @@ def measuring_frame(log: Messages, holds: list[sr.Interval]) -> str:
     return most(asked) or most([s.bundle for s in log["state"] if s.bundle]) or WORLD
 
 
+def _rows(error: np.ndarray) -> np.ndarray:
+    """Scalars as rows of one."""
+    error = np.asarray(error, dtype=float)
+    return error[:, None] if error.ndim == 1 else error
+
+
 def rms(error: np.ndarray) -> float:
     """√(mean |e|²) of scalars or row vectors without NaN rows; NaN if there are none."""
-    error = np.asarray(error, dtype=float).reshape(len(error), -1)
+    error = _rows(error)
     error = error[np.all(np.isfinite(error), axis=1)]
     return math.sqrt(float(np.mean(np.sum(error**2, axis=1)))) if len(error) else math.nan
 
@@ -84,7 +90,7 @@ def rms_per_axis(error: np.ndarray) -> list[float]:
 
 def largest(error: np.ndarray) -> float:
     """The longest row vector; NaN if there is none."""
-    lengths = np.linalg.norm(np.asarray(error, dtype=float).reshape(len(error), -1), axis=1)
+    lengths = np.linalg.norm(_rows(error), axis=1)
     lengths = lengths[np.isfinite(lengths)]
     return float(lengths.max()) if len(lengths) else math.nan
 
@@ -161,7 +167,7 @@ def _estimate(log: Messages, holds: list[sr.Interval], frame: str) -> dict:
 
 
 def _control(log: Messages, holds: list[sr.Interval]) -> dict:
-    control, sent = log["control"], sr.stamps(log["sent_setpoint"])
+    control, sent = log["control"], np.sort(sr.stamps(log["sent_setpoint"]))
     solve = np.array([m.solve_time_s for m in control if m.solver_status >= 0])
     cycle = np.array([m.cycle_time_s for m in control if m.active != "idle"])
     offboard = sr.offboard_intervals(log["fcu_status"])

@@ -1,0 +1,145 @@
+"""The report of a flight: one HTML file that needs nothing else, with figures, tables and photographs."""
+
+import base64
+import datetime
+import io
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import jinja2
+import matplotlib
+import msgspec
+import numpy as np
+from matplotlib.figure import Figure
+
+from companion.config import ConfigError
+from companion.messages import WORLD
+from companion.recording import plots
+from companion.recording.log import Log, read_log
+from companion.recording.metrics import metrics_from_messages
+
+TEMPLATE = "report.html.j2"
+THUMBNAIL_PX = 420  # width
+OVERVIEW_DPI = 110
+
+SECTIONS: tuple[tuple[str, str, Callable[[plots.Flight], Figure | None]], ...] = (
+    ("Position", "Reference, estimate and truth over the hold, {where}.", plots.position),
+    ("Error", "Over the hold, {where}.", plots.errors),
+    ("Disturbance", "Mass-normalised force of the moving air, world axes.", plots.disturbance),
+    ("Satellite error", "Bias of the flight controller's local position, world axes.", plots.gnss_bias),
+    ("Confidence", "Three standard deviations of the filter beside the true error; age of the last accepted marker.",
+     plots.confidence),
+    ("Consistency", "Normalised innovation squared by sensor (degrees of freedom), expected value and 95 % band.",
+     plots.nis),
+    ("Attitude", "What was sent to the flight controller and what it flew.", plots.attitude),
+    ("Computing times", "Per cycle, on the machine that flew.", plots.times),
+    ("Battery", "Voltage under load.", plots.battery),
+)  # fmt: skip
+
+
+def write_report(log_path: str | Path, out_dir: str | Path) -> Path:
+    """Write ``report.html``, ``overview.png`` and ``metrics.json`` into a folder; returns the report's path.
+
+    Raises `LogError` if the log is not one, `ConfigError` if the folder cannot be written.
+    """
+    log_path, out_dir = Path(log_path), Path(out_dir)
+    log = read_log(log_path)
+    flight = plots.Flight(log, _deadline_s(log))
+    metrics = metrics_from_messages(log, flight.frame)
+    with matplotlib.rc_context(plots.STYLE):
+        figures = []
+        for title, caption, draw in SECTIONS:
+            figure = draw(flight)
+            if figure is not None:
+                figures.append({"title": title, "caption": caption.format(where=flight.where), "svg": _svg(figure)})
+        picture = _png(plots.overview(flight))
+    html = _environment().get_template(TEMPLATE).render(
+        title=f"Flight {log.metadata.get('start_time', '')[:19].replace('T', ' ')}".strip(),
+        log=log_path.name,
+        metadata=log.metadata,
+        truncated=log.truncated,
+        undecodable=log.undecodable,
+        metrics=metrics,
+        has_truth=bool(log["truth"]),
+        where=flight.where,
+        in_bundle=flight.frame != WORLD,
+        goal=plots.asked_point(flight),
+        start_s=flight.start_s,
+        duration_s=flight.end_s - flight.start_s,
+        texts=[m for m in log["fcu_text"] if m.severity <= 4],
+        figures=figures,
+        photographs=photographs(log_path),
+        generated=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
+    )  # fmt: skip
+    report = out_dir / "report.html"
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+        (out_dir / "overview.png").write_bytes(picture)
+        (out_dir / "metrics.json").write_bytes(msgspec.json.format(msgspec.json.encode(metrics), indent=2))
+        report.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{out_dir}: report cannot be written: {error.strerror}") from None
+    return report
+
+
+def _deadline_s(log: Log) -> float | None:
+    """The controller's deadline from the vehicle file in the log's metadata."""
+    try:
+        return float(tomllib.loads(log.metadata.get("vehicle", ""))["controller"]["deadline_s"])
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def photographs(log_path: Path) -> list[dict]:
+    """The photographs beside a log: side-car data, thumbnail as data URL, number of the file."""
+    found = []
+    for side_car in sorted(log_path.parent.glob(f"{log_path.stem}_photo_*.json")):
+        try:
+            facts = msgspec.json.decode(side_car.read_bytes())
+            image = cv2.imdecode(np.frombuffer(side_car.with_suffix(".png").read_bytes(), np.uint8), cv2.IMREAD_COLOR)
+        except (OSError, msgspec.MsgspecError, cv2.error):
+            continue
+        if image is None or not isinstance(facts, dict) or not {"id", "stamp_s"} <= facts.keys():
+            continue
+        height = max(1, round(image.shape[0] * THUMBNAIL_PX / image.shape[1]))
+        small = cv2.resize(image, (THUMBNAIL_PX, height), interpolation=cv2.INTER_AREA)
+        jpeg = cv2.imencode(".jpg", small, [cv2.IMWRITE_JPEG_QUALITY, 85])[1].tobytes()
+        found.append({"file": side_car.with_suffix(".png").name, "thumbnail": _data_url(jpeg, "jpeg"), **facts})
+    return found
+
+
+def _data_url(data: bytes, kind: str) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def _svg(figure: Figure) -> str:
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None}, dpi=150)
+    return text.getvalue()[text.getvalue().index("<svg") :]
+
+
+def _png(figure: Figure) -> bytes:
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=OVERVIEW_DPI)
+    return data.getvalue()
+
+
+def _environment() -> jinja2.Environment:
+    def number(value: float | None, scale: float = 1.0, digits: int = 1) -> str:
+        return "–" if value is None else f"{value * scale:.{digits}f}"
+
+    def axes(values: list[float | None] | None, scale: float = 1.0, digits: int = 1) -> str:
+        return " / ".join(number(v, scale, digits) for v in values or [])
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = number
+    environment.filters["axes"] = axes
+    return environment
