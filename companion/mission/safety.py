@@ -112,6 +112,17 @@ def _distance(s: Situation) -> float | None:
     return None if p is None else math.hypot(p[0], p[1])
 
 
+def _ours(value: Callable[[Situation], float | None]) -> Callable[[Situation], float | None]:
+    """The value until PX4 has taken over the landing; from then on its estimate counts, not this stack's."""
+
+    def ours(s: Situation) -> float | None:
+        taken_over = s.phase == ph.LAND and (s.status is None or s.status.mode != "OFFBOARD")
+        return None if taken_over else value(s)
+
+    return ours
+
+
+OURS = (*ph.CONTROLLING, ph.LAND)  # together with `_ours`
 IN_AIR = (ph.TAKEOFF, ph.ENTER_OFFBOARD, *ph.CONTROLLING)
 BEFORE_RETURN = (ph.SEARCH, ph.APPROACH, ph.HOLD, ph.PAUSE)
 
@@ -122,32 +133,32 @@ ROWS: tuple[Row, ...] = (
         ("yield",), RUNG_MIN_S, (ph.ENTER_OFFBOARD, *ph.CONTROLLING, ph.LAND), 4, "mission switch turned off", ""),
     Row("link_lost", lambda s: s.status_age_s, lambda v, p: LINK_LOST_S, False, 0.5, 0.0,
         ("stop",), RUNG_MIN_S, ph.UNDER_WAY, 2, "no word from the flight controller", "s"),
-    Row("state_stale", lambda s: s.state_age_s, lambda v, p: v.safety.state_age_s, False, 0.0, 0.0,
-        ("stop",), RUNG_MIN_S, ph.CONTROLLING, 2, "no valid state", "s"),
-    Row("estimator_reset", lambda s: float(s.resets), lambda v, p: 0.0, False, 0.0, 0.0,
-        ("stop",), RUNG_MIN_S, ph.CONTROLLING, 2, "estimator started anew, world has moved", "resets"),
-    Row("setpoints_lost", lambda s: s.setpoints_age_s, lambda v, p: SETPOINTS_LOST_S, False, 0.2, 0.0,
-        ("stop",), RUNG_MIN_S, ph.CONTROLLING, 2, "controller sends no setpoints", "s"),
-    Row("control_error", _control_error, lambda v, p: v.safety.control_error_m, False, 0.3, 0.5,
-        ("hold", "retreat", "land", "stop"), 3.0, ph.CONTROLLING, 2, "off the reference", "m"),
+    Row("state_stale", _ours(lambda s: s.state_age_s), lambda v, p: v.safety.state_age_s, False, 0.0, 0.0,
+        ("stop",), RUNG_MIN_S, OURS, 2, "no valid state", "s"),
+    Row("estimator_reset", _ours(lambda s: float(s.resets)), lambda v, p: 0.0, False, 0.0, 0.0,
+        ("stop",), RUNG_MIN_S, OURS, 2, "estimator started anew, world has moved", "resets"),
+    Row("setpoints_lost", _ours(lambda s: s.setpoints_age_s), lambda v, p: SETPOINTS_LOST_S, False, 0.2, 0.0,
+        ("stop",), RUNG_MIN_S, OURS, 2, "controller sends no setpoints", "s"),
+    Row("control_error", _ours(_control_error), lambda v, p: v.safety.control_error_m, False, 0.3, 0.5,
+        ("hold", "retreat", "land", "stop"), 3.0, OURS, 2, "off the reference", "m"),
     Row("fallback_too_long", lambda s: s.fallback_time_s, lambda v, p: v.safety.fallback_s, False, 0.0, 0.0,
         ("return",), RUNG_MIN_S, BEFORE_RETURN, 4, "controller stays on its fallback", "s"),
     Row("marker_lost", _marker_age, lambda v, p: v.safety.marker_lost_s, False, 0.0, 0.0,
         ("hold", "retreat"), 5.0, (ph.APPROACH, ph.HOLD, ph.PAUSE), 4, "bundle not seen", "s"),
     Row("uncertainty_relative", _of_state("relative_std_m", True), lambda v, p: v.safety.relative_std_m, False, 0.05,
         0.5, ("hold", "retreat"), 3.0, (ph.APPROACH, ph.HOLD, ph.PAUSE), 4, "position to the bundle uncertain", "m"),
-    Row("uncertainty_position", _of_state("position_std_m", False), lambda v, p: v.safety.position_std_m, False, 0.2,
-        1.0, ("hold", "land", "stop"), 5.0, ph.CONTROLLING, 2, "position uncertain", "m"),
+    Row("uncertainty_position", _ours(_of_state("position_std_m", False)), lambda v, p: v.safety.position_std_m, False,
+        0.2, 1.0, ("hold", "land", "stop"), 5.0, OURS, 2, "position uncertain", "m"),
     Row("battery_low", _voltage, lambda v, p: v.safety.battery_low_v, True, 0.3, 3.0,
         ("return",), RUNG_MIN_S, BEFORE_RETURN, 4, "battery low", "V"),
     Row("battery_critical", _voltage, lambda v, p: v.safety.battery_critical_v, True, 0.3, 2.0,
         ("land",), RUNG_MIN_S, IN_AIR, 2, "battery critical", "V"),
-    Row("fence", _outside_fence, lambda v, p: 0.0, False, 0.1, 0.5,
-        ("hold", "retreat", "land", "stop"), 4.0, ph.CONTROLLING, 2, "outside the fence", "m"),
-    Row("height", _height, lambda v, p: p.limits.height_m, False, 0.1, 0.5,
-        ("hold", "land", "stop"), 4.0, ph.CONTROLLING, 2, "too high", "m"),
-    Row("distance", _distance, lambda v, p: p.limits.distance_m, False, 0.1, 0.5,
-        ("hold", "retreat", "land", "stop"), 4.0, ph.CONTROLLING, 2, "too far from the take-off point", "m"),
+    Row("fence", _ours(_outside_fence), lambda v, p: 0.0, False, 0.1, 0.5,
+        ("hold", "retreat", "land", "stop"), 4.0, OURS, 2, "outside the fence", "m"),
+    Row("height", _ours(_height), lambda v, p: p.limits.height_m, False, 0.1, 0.5,
+        ("hold", "land", "stop"), 4.0, OURS, 2, "too high", "m"),
+    Row("distance", _ours(_distance), lambda v, p: p.limits.distance_m, False, 0.1, 0.5,
+        ("hold", "retreat", "land", "stop"), 4.0, OURS, 2, "too far from the take-off point", "m"),
     Row("rc_lost", lambda s: s.rc_age_s if s.rc_expected else None, lambda v, p: RC_LOST_S, False, 0.2, 0.0,
         ("return",), RUNG_MIN_S, BEFORE_RETURN, 4, "no transmitter", "s"),
 )  # fmt: skip

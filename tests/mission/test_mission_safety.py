@@ -155,6 +155,9 @@ def test_first_action_of_every_row_has_a_way_out_of_each_of_its_phases(row: Row)
     already = {"hold": {ph.PAUSE}, "retreat": {ph.RETREAT}, "return": {ph.RETURN}, "land": {ph.LAND}}
     for phase in row.phases:
         handled = {r.condition for r in ph.TRANSITIONS if phase in r.sources}
+        if phase == ph.LAND:  # already at the rung before "stop"
+            assert {f"safety_{row.ladder[-1]}"} & handled
+            continue
         assert f"safety_{row.ladder[0]}" in handled or phase in already.get(row.ladder[0], ()), (row.name, phase)
 
 
@@ -287,6 +290,28 @@ def test_interrupted_hold_is_not_resumed_while_the_bundle_is_out_of_sight():
     assert world.phase == "PAUSE" and world.node._safety.demand is None
     world.bundle_in_view = True
     world.run_until("HOLD")
+
+
+@pytest.mark.parametrize("name", ["control_error", "uncertainty_position", "fence", "height", "distance"])
+def test_ladder_ends_with_stop_when_px4_does_not_take_the_landing(name):
+    scenario = SCENARIOS[name][0]
+    world = fly_to(scenario.phase, scenario.make)
+    world.ignore.add("land")
+    scenario.event(world)
+    world.run_until("LAND", 20.0)
+    since_s = world.now_s
+    world.run_until("PX4_HOLD", 8.0)
+    assert world.now_s - since_s >= RUNG_MIN_S and ROW[name].text in world.node.reason
+    world.run(2.0)
+    assert world.mode == "POSCTL"  # PX4 noticed that nobody streams
+
+
+def test_state_lost_while_px4_has_not_yet_taken_the_landing_stops_the_stream():
+    world = World()
+    world.ignore.add("land")
+    world.run_until("LAND").run(0.5)
+    world.edit.update(change(State, valid=False))
+    world.run_until("PX4_HOLD", 0.6)
 
 
 def test_hold_outside_the_fence_goes_back_to_its_edge():
