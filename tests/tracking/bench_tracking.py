@@ -1,7 +1,8 @@
 """Time of the tracker per image, one thread: ``python tests/tracking/bench_tracking.py``.
 
 The pier's five markers at three image sizes, before a plain and before a cluttered background; first find (whole
-image) and following (region). Prints the median and the 95 % quantile of the processor time of the whole `handle_image` (the time on an otherwise idle core).
+image) and following (region). Prints the median and the 95 % quantile of the processor time of the whole
+`handle_image`, which is its time on an otherwise idle core.
 """
 
 import time
