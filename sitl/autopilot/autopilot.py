@@ -83,6 +83,7 @@ class Autopilot:
         self.peer_heartbeat_s = -math.inf
         self._guided_mode = ""
         self._manual_yaw = NAN
+        self._text_id = 0
 
         # offboard
         self.offboard_rates = False
@@ -152,8 +153,12 @@ class Autopilot:
             self.rc_us = [int(c) for c in channels_us]
 
     def say(self, severity: int, text: str) -> None:
-        """Send a STATUSTEXT."""
-        self.writer.send("STATUSTEXT", severity, text.encode()[:TEXT_MAX], 0, 0)
+        """Send a STATUSTEXT, a long one in numbered pieces; every text has an id, as PX4 gives them."""
+        data = text.encode()
+        pieces = [data[i : i + TEXT_MAX] for i in range(0, len(data), TEXT_MAX)]
+        self._text_id = self._text_id % 65535 + 1
+        for number, piece in enumerate(pieces):
+            self.writer.send("STATUSTEXT", severity, piece, self._text_id, number)
 
     def set_home(self, p_W=None, yaw: float | None = None) -> bool:
         """Put home to a place, by default here; False without a position."""
@@ -165,9 +170,15 @@ class Autopilot:
         return True
 
     def takeoff_height(self, amsl_m: float) -> float:
-        """Height (ENU) of a take-off: what was asked for, at least MIS_TAKEOFF_ALT over home."""
-        floor = (self.home or self.observer.p)[2] + self.parameters["MIS_TAKEOFF_ALT"]
-        return floor if not math.isfinite(amsl_m) else max(amsl_m - ORIGIN[2], floor)
+        """Height (ENU) of a take-off: what was asked for, else MIS_TAKEOFF_ALT over here; never downwards."""
+        here = self.observer.p[2]
+        if not math.isfinite(amsl_m):
+            default = self.parameters["MIS_TAKEOFF_ALT"]
+            self.say(6, f"Using default takeoff altitude: {default:.1f} m\t")
+            return here + default
+        if amsl_m - ORIGIN[2] < here:
+            self.say(2, "Already higher than takeoff altitude\t")
+        return max(amsl_m - ORIGIN[2], here)
 
     # --- offboard setpoints -----------------------------------------------------------------------------------------
 

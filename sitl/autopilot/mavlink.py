@@ -13,7 +13,7 @@ from pymavlink.dialects.v20 import common
 from sitl.autopilot.modes import ACCEPTED, DENIED, FAILED, FORCE_MAGIC, MODE_OF, TEMPORARILY_REJECTED, UNSUPPORTED
 from sitl.autopilot.position import Setpoint
 from sitl.autopilot.telemetry import local, q_enu
-from sitl.autopilot.wire import layout
+from sitl.autopilot.wire import STX, layout
 
 NAN = math.nan
 INT32, UINT32, REAL32 = 6, 5, 9  # MAV_PARAM_TYPE
@@ -35,7 +35,8 @@ class Sink:
 class Receiver:
     """Parses bytes and acts on the autopilot.
 
-    ``bad_data`` counts bytes that made no message, ``ignored`` messages for somebody else or without meaning here.
+    ``bad_data`` counts bytes that made no message, ``ignored`` messages for somebody else or without meaning here,
+    ``errors`` messages whose numbers made their handling fail.
     """
 
     def __init__(self, autopilot) -> None:
@@ -45,6 +46,7 @@ class Receiver:
         self.bad_data = 0
         self.ignored = 0
         self.received = 0
+        self.errors = 0
         self._parameters_due: deque[int] = deque()
         self._handlers = {
             name.removeprefix("_on_").upper(): getattr(self, name) for name in dir(self) if name.startswith("_on_")
@@ -106,7 +108,7 @@ class Receiver:
         try:
             handler(message, now_s)
         except (ValueError, OverflowError, struct.error, UnicodeError):
-            self.ignored += 1  # numbers that cannot be (NaN as a count, infinite latitude)
+            self.errors += 1  # numbers that cannot be (NaN as a count, infinite latitude)
 
     def run(self, now_s: float) -> None:
         """Send parameters that were asked for."""
@@ -145,7 +147,7 @@ class Receiver:
 
     def _on_mission_request_list(self, m, now_s: float) -> None:
         if self._for_us(m):
-            self._a.writer.send("MISSION_COUNT", 0, m.get_srcSystem(), m.get_srcComponent(), m.mission_type, 0)
+            self._a.writer.send("MISSION_COUNT", 0, m.get_srcSystem(), m.get_srcComponent(), m.mission_type)
 
     def _on_mission_count(self, m, now_s: float) -> None:
         if self._for_us(m):
@@ -162,9 +164,7 @@ class Receiver:
     _on_mission_request = _on_mission_request_int
 
     def _mission_ack(self, m, result: int) -> None:
-        fields = len(layout("MISSION_ACK").fields)
-        values = (m.get_srcSystem(), m.get_srcComponent(), result, m.mission_type, 0)[:fields]
-        self._a.writer.send("MISSION_ACK", *values)
+        self._a.writer.send("MISSION_ACK", m.get_srcSystem(), m.get_srcComponent(), result, m.mission_type)
 
     # --- parameters -----------------------------------------------------------------------------------------------
 
@@ -206,7 +206,9 @@ class Receiver:
             self.ignored += 1
             return
         # from the payload itself: as a number, some integers' bits would be NaNs and not survive
-        raw = bytes(m.get_payload())[:4].ljust(4, b"\0")
+        frame = bytes(m.get_msgbuf())
+        start = 10 if frame[0] == STX else 6  # MAVLink 2 or 1
+        raw = frame[start : start + 4]
         parameters.set(name, struct.unpack("<i" if parameters.is_integer(name) else "<f", raw)[0])
         self._send_parameter(parameters.names.index(name))
 

@@ -10,6 +10,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from sitl.autopilot.failsafe import (
+    ACTION_MODE,
+    ALTCTL,
+    BATTERY_ACTION,
+    DISARM,
+    LINK_LOSS_ACTION,
+    NEVER,
+    NONE,
+    OFFBOARD_LOSS_ACTION,
+    POSCTL,
+    RTL,
+    STAB,
+    TERMINATE,
+    WARN,
+    Action,
+    Failsafes,
+)
 from sitl.autopilot.parameters import Parameters
 
 # PX4's documentation asks for setpoints at more than 2 Hz for a second before the switch to offboard; 1.17 itself
@@ -63,15 +80,6 @@ MANUAL_MODES = frozenset(("MANUAL", "ACRO", "STABILIZED", "ALTCTL", "POSCTL"))
 AUTO_MODES = frozenset(("AUTO_MISSION", "AUTO_LOITER", "AUTO_RTL", "AUTO_TAKEOFF", "AUTO_LAND", "DESCEND"))
 CLIMB_RATE = frozenset(("ALTCTL", "POSCTL"))
 
-# Failsafe actions in order of severity.
-NONE, WARN, POSCTL, ALTCTL, STAB, HOLD, RTL, LAND, DESCEND, DISARM, TERMINATE = range(11)
-ACTION_MODE = {POSCTL: "POSCTL", ALTCTL: "ALTCTL", STAB: "STABILIZED", HOLD: "AUTO_LOITER", RTL: "AUTO_RTL"}
-ACTION_MODE |= {LAND: "AUTO_LAND", DESCEND: "DESCEND", TERMINATE: "TERMINATION"}
-FALL_THROUGH = (POSCTL, ALTCTL, STAB, HOLD, RTL, LAND, DESCEND)
-TAKEOVER = frozenset((HOLD, RTL, LAND, DESCEND))  # the pilot may take these back
-LINK_LOSS_ACTION = {0: NONE, 1: HOLD, 2: RTL, 3: LAND, 5: TERMINATE, 6: DISARM}
-OFFBOARD_LOSS_ACTION = {0: POSCTL, 1: ALTCTL, 2: STAB, 3: RTL, 4: LAND, 5: HOLD, 6: TERMINATE, 7: DISARM}
-BATTERY_ACTION = {0: (WARN, WARN), 1: (RTL, RTL), 2: (LAND, LAND), 3: (RTL, LAND)}  # critical, emergency
 RCL_EXCEPT = {"AUTO_MISSION": 1, "AUTO_LOITER": 2, "AUTO_TAKEOFF": 2, "OFFBOARD": 4}  # bits of COM_RCL_EXCEPT
 
 ACCEPTED, TEMPORARILY_REJECTED, DENIED, UNSUPPORTED, FAILED = 0, 1, 2, 3, 4  # MAV_RESULT
@@ -100,15 +108,6 @@ class Conditions:
     takeoff_finished: bool = False
     battery_remaining: float = 1.0
     tilt_rad: float = 0.0
-
-
-@dataclass
-class _Active:
-    action: int
-    takeover: str  # "always", "switch" (mode switch only), "never"
-    until_mode_change: bool
-    cause: str
-    failing: bool = True
 
 
 @dataclass
@@ -173,15 +172,9 @@ class Commander:
         self._stream_since_s: float | None = None
         self._stream_last_s = -math.inf
         self._stream_needs: str | None = None
-        # failsafe framework
-        self._active: dict[str, _Active] = {}
-        self._selected = NONE
-        self._takeover = False
-        self._delay_s = 0.0
-        self._start_delay_s = parameters["COM_FAIL_ACT_T"]
+        self._failsafes = Failsafes(parameters["COM_FAIL_ACT_T"])
         self._manual_lost_at_arming = False
         self._battery_at_arming = 0
-        self._cause = ""
         self._last_s: float | None = None
         self._previous_armed = False
 
@@ -196,9 +189,7 @@ class Commander:
     def _offboard_signal(self, now_s: float) -> bool:
         if now_s - self._stream_last_s >= self._get["COM_OF_LOSS_T"]:
             return False
-        if self._stream_needs == "position" and not self.conditions.position:
-            return False
-        return True
+        return self._stream_needs != "position" or self.conditions.position
 
     def _has(self, what: str, now_s: float) -> bool:
         if what == "offboard signal":
@@ -311,7 +302,7 @@ class Commander:
         self._battery()
         self._landing(now_s)
         self._tilt(now_s)
-        if self.mode == "AUTO_TAKEOFF" and self.conditions.takeoff_finished and self._selected <= WARN:
+        if self.mode == "AUTO_TAKEOFF" and self.conditions.takeoff_finished and self._failsafes.selected <= WARN:
             self.request_mode("AUTO_LOITER", now_s, reason="take-off finished")
         self._run_failsafes(now_s, dt)
 
@@ -325,12 +316,12 @@ class Commander:
                 if fallback:
                     self.request_mode(mode, now_s, force=True, reason="mode switch")
                 else:
-                    self._say(CRITICAL, f"Mode change denied: {self.missing(mode, now_s)} missing\t")
+                    self._say(CRITICAL, f"Switching to {mode} is currently not available\t")
         moving = dt > 0.0 and manual.moving(dt, get["COM_RC_STICK_OV"])
         if self.armed and moving and self.mode not in MANUAL_MODES:
             bits = get["COM_RC_OVERRIDE"]
             if (self.mode in AUTO_MODES and bits & 1) or (self.mode == "OFFBOARD" and bits & 2):
-                if self._selected > WARN:
+                if self._failsafes.selected > WARN:
                     self._stick_request = True
                 else:
                     can = not self.missing("POSCTL", now_s) or not self.missing("ALTCTL", now_s)
@@ -381,7 +372,7 @@ class Commander:
         if self._taken_off:
             self._landed_since_s = (self._landed_since_s or now_s) if landed else None
             if limit_s > 0 and landed and now_s - self._landed_since_s >= limit_s:
-                self.disarm(now_s, "auto preflight disarming" if not self._taken_off else "landing")
+                self.disarm(now_s, "landing")
         elif self._get["COM_DISARM_PRFLT"] > 0:
             limit_s = self._get["COM_DISARM_PRFLT"] + self._get["COM_SPOOLUP_TIME"]
             if now_s - self.armed_since_s >= limit_s:
@@ -406,7 +397,7 @@ class Commander:
 
     # --- failsafes -------------------------------------------------------------------------------------------------
 
-    def _wanted(self, now_s: float) -> dict[str, _Active]:
+    def _wanted(self, now_s: float) -> dict[str, Action]:
         """The failsafe conditions that hold at this moment."""
         get, found = self._get, {}
         lost = not self.manual.ok
@@ -415,17 +406,17 @@ class Commander:
         excepted = get["COM_RCL_EXCEPT"] & RCL_EXCEPT.get(self.intended, 0)
         if lost and get["COM_RC_IN_MODE"] != 4 and not excepted and not self._manual_lost_at_arming:
             action = LINK_LOSS_ACTION.get(int(get["NAV_RCL_ACT"]), NONE)
-            takeover = "never" if action in (TERMINATE, DISARM) else "auto"
-            found["manual control lost"] = _Active(action, takeover, True, "Manual control loss")
+            takeover = NEVER if action in (TERMINATE, DISARM) else None
+            found["manual control lost"] = Action(action, "manual control lost", takeover, until_mode_change=True)
         if self.battery_warning:
             worse = self.battery_warning > self._battery_at_arming
             critical, emergency = BATTERY_ACTION.get(int(get["COM_LOW_BAT_ACT"]) if worse else 0, (WARN, WARN))
             action = (NONE, WARN, critical, emergency)[self.battery_warning]
-            cause = ("", "Low battery", "Critical battery", "Emergency battery")[self.battery_warning]
-            found[f"battery {self.battery_warning}"] = _Active(action, "auto", False, cause)
+            cause = f"battery {('', 'low', 'critical', 'emergency')[self.battery_warning]}"
+            found[cause] = Action(action, cause, None)
         if (action := self._fallback(self.intended, now_s)) != NONE:
             why = self.missing(self.intended, now_s, manual=False) or "mode requirement"
-            found["mode fallback"] = _Active(action, "always", False, f"{why} lost")
+            found["mode fallback"] = Action(action, f"{why} lost")
         return found
 
     def _fallback(self, mode: str, now_s: float) -> int:
@@ -447,104 +438,47 @@ class Commander:
         return action
 
     def _run_failsafes(self, now_s: float, dt: float) -> None:
-        get = self._get
+        """Decide which mode flies."""
         switched, self._mode_switched = self._mode_switched, False
         sticks, self._stick_request = self._stick_request, False
         if self.armed != self._previous_armed:
-            self._active = {k: a for k, a in self._active.items() if not a.until_mode_change}
-            self._takeover = False
+            self._failsafes.disarmed_or_armed()
             self._battery_at_arming = self.battery_warning
             self._previous_armed = self.armed
         if not self.armed or now_s == self.armed_since_s:
             self._manual_lost_at_arming = not self.manual.ok
-        if switched or self._takeover:
-            self._active = {k: a for k, a in self._active.items() if a.failing or not a.until_mode_change}
-        self._delay_s = max(0.0, self._delay_s - dt)
-        self._collect(self._wanted(now_s))
-        if self._selected > HOLD or self._takeover or self.missing("AUTO_LOITER", now_s):
-            self._delay_s = 0.0
-
-        action, delayed = self._select(now_s, switched, sticks)
-        limit_s = get["COM_FAIL_ACT_T"]
-        self._start_delay_s = min(max(self._start_delay_s + (-dt if delayed else dt / 4), 0.0), limit_s)
-        if action > max(self._selected, WARN) or (action != self._selected and action > WARN and not delayed):
-            tail = f": entering Hold for {round(self._delay_s)} seconds" if delayed else ""
+        before = self._failsafes.selected
+        if self.terminated:
+            self._fly("TERMINATION", now_s, "terminated")
+            return
+        decision = self._failsafes.update(
+            dt,
+            self._get["COM_FAIL_ACT_T"],
+            self.armed,
+            self.intended,
+            switched,
+            sticks,
+            self._wanted(now_s),
+            lambda mode: not self.missing(mode, now_s, manual=False),
+            lambda mode: self._fallback(mode, now_s),
+        )
+        action = decision.action
+        if decision.pilot_took_over:
+            self.intended = self._after_disarm = "POSCTL"
+            self._reason = "sticks"
+            self._say(INFO, "Pilot took over using sticks\t")
+        if action > max(before, WARN):
+            tail = f": entering Hold for {round(self._failsafes.delay_s)} seconds" if decision.delayed else ""
             self._say(CRITICAL, f"Failsafe activated{tail}\t")
-        elif action == WARN and self._selected == NONE and self._cause:
-            self._say(WARNING, f"{self._cause}\t")
-        self._selected = action
         self.failsafe = action > WARN
         if action == DISARM:
             self.disarm(now_s, "failsafe", force=True)
             return
-        if action == TERMINATE:
-            self.terminated = True
+        self.terminated = action == TERMINATE
         mode = ACTION_MODE.get(action, self.intended)
+        self._fly(mode, now_s, f"failsafe: {decision.cause}" if action > WARN else self._reason)
+
+    def _fly(self, mode: str, now_s: float, reason: str) -> None:
         if mode != self.mode:
-            reason = f"failsafe: {self._cause}" if action > WARN else self._reason
             self.transitions.append(Transition(now_s, self.mode, mode, reason))
             self.mode = mode
-
-    def _collect(self, wanted: dict[str, _Active]) -> None:
-        """Merge the conditions of this moment with the actions that outlive theirs."""
-        for name, new in wanted.items():
-            old = self._active.get(name)
-            if old is not None:
-                old.action, old.failing, old.cause = new.action, True, new.cause
-                continue
-            if new.takeover == "auto":
-                delay_s = self._get["COM_FAIL_ACT_T"]
-                if delay_s > 0.1 and new.action > WARN and self._delay_s == 0.0 and self.armed:
-                    self._delay_s = self._start_delay_s
-                new.takeover = "always" if delay_s > 0.1 else "switch"
-            if new.action >= HOLD:
-                self._takeover = False
-            self._active[name] = new
-        for name in [k for k in self._active if k not in wanted]:
-            if self._active[name].until_mode_change:
-                self._active[name].failing = False
-            else:
-                del self._active[name]
-
-    def _select(self, now_s: float, switched: bool, sticks: bool) -> tuple[int, bool]:
-        """The action to take and whether it is the Hold before a delayed one."""
-        if self.terminated:
-            return TERMINATE, False
-        if not self.armed:
-            return NONE, False
-        action, allow, self._cause = NONE, "always", ""
-        order = ("always", "switch", "never")
-        for a in self._active.values():
-            allow = max(allow, a.takeover, key=order.index)
-            if a.action > action:
-                action, self._cause = a.action, a.cause
-        delayed = 0
-        if (
-            self._delay_s > 0
-            and not self._takeover
-            and allow != "never"
-            and action in (WARN, POSCTL, ALTCTL, STAB, RTL, LAND, DESCEND)
-        ):
-            delayed, action, allow = action, HOLD, "switch"
-        by_switch = switched and self._selected > WARN
-        wanted = self._takeover or by_switch or (sticks and allow == "always")
-        if action in TAKEOVER and wanted and allow != "never" and (allow == "always" or self._takeover or by_switch):
-            if not self._takeover and sticks:
-                self.intended, self._reason, self._after_disarm = "POSCTL", "sticks", "POSCTL"
-                self._say(INFO, "Pilot took over using sticks\t")
-            self._takeover, delayed = True, 0
-            action = max(WARN, self._fallback(self.intended, now_s))
-        elif action not in TAKEOVER:
-            self._takeover = False
-        if action in FALL_THROUGH:
-            for step in FALL_THROUGH[FALL_THROUGH.index(action) :]:
-                if not self.missing(ACTION_MODE[step], now_s, manual=False):
-                    action = step
-                    break
-            else:
-                action = TERMINATE
-        # already landing or returning: no way back into an earlier part of the same thing
-        for mode, same in (("AUTO_LAND", RTL), ("AUTO_RTL", RTL)):
-            if self.intended == mode and same in (action, delayed) and not self.missing(mode, now_s, manual=False):
-                action, delayed = WARN, 0
-        return action, bool(delayed)

@@ -36,6 +36,7 @@ ONBOARD_RATES_HZ: dict[str, float] = {
     "VFR_HUD": 10,
 }
 RATE_MAX_HZ = 250.0
+RETRY_S = 0.1  # a message with nothing to say is asked again after this
 EARTH_RADIUS_M = 6371000.0  # the sphere PX4 projects with
 ORIGIN = (34.0007, -81.0348, 60.0)  # latitude, longitude [deg], altitude [m] of the local origin
 EPOCH_US = 1_760_000_000_000_000  # what SYSTEM_TIME says at boot
@@ -165,9 +166,11 @@ class Telemetry:
             if version != self._version[name]:
                 heapq.heappop(queue)
                 continue
-            self._functions[name]()
             interval = self._interval[name]
-            due = due + interval if due + interval > now_s - interval else now_s + interval
+            if not self._functions[name]():
+                due = now_s + min(interval, RETRY_S)
+            else:
+                due = due + interval if due > now_s - interval else now_s + interval
             heapq.heapreplace(queue, (due, message_id, name, version))
 
     # --- messages -------------------------------------------------------------------------------------------------

@@ -1,0 +1,185 @@
+"""Flights through MAVLink: arming, take-off, hold, landing, return and offboard."""
+
+import math
+
+import numpy as np
+from pymavlink.dialects.v20 import common
+
+ARM = common.MAV_CMD_COMPONENT_ARM_DISARM
+LOITER, LAND, RTL, TAKEOFF = (4, 3), (4, 6), (4, 5), (4, 2)
+
+
+def test_takes_off_to_the_height_asked_for_and_holds_it(flying):
+    start = len(flying.heard["LOCAL_POSITION_NED"])
+    home = -flying.autopilot.home[2]
+    assert flying.mode == LOITER
+    flying.run(6.0)
+    p = np.array([(m.x, m.y, m.z) for _, m in flying.heard["LOCAL_POSITION_NED"][start:]])
+    assert np.abs(p[:, 2] - (home - 3.0)).max() < 0.5
+    assert np.linalg.norm(p[:, :2] - p[0, :2], axis=1).max() < 0.5
+    assert abs(flying.plant.p_W[2] - 3.2) < 1.0
+    assert flying.last("EXTENDED_SYS_STATE").landed_state == 2
+    assert "Takeoff detected" in flying.texts()
+
+
+def test_lands_and_disarms_by_itself(flying):
+    assert flying.command(common.MAV_CMD_NAV_LAND) == 0
+    flying.run(1.0)
+    assert flying.mode == LAND
+    assert flying.last("EXTENDED_SYS_STATE").landed_state == 4
+    assert flying.run(20.0, lambda: not flying.autopilot.armed)
+    landed = next(t for t, m in flying.heard["STATUSTEXT"] if m.text.startswith("Landing detected"))
+    disarmed = next(t for t, m in flying.heard["STATUSTEXT"] if m.text.startswith("Disarmed by landing"))
+    assert 1.9 <= disarmed - landed <= 2.1  # COM_DISARM_LAND
+    assert not flying.armed
+    assert np.linalg.norm(flying.plant.v_W) < 0.05 and flying.plant.on_ground
+
+
+def test_returns_home_and_lands(flying):
+    flying.send(flying.peer.set_position_target_local_ned_encode(0, 1, 1, 1, 0xFF8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+    o = flying.last("LOCAL_POSITION_NED")
+    result = flying.command(
+        common.MAV_CMD_DO_REPOSITION, -1, 1, 0, math.nan, *_geo(flying, north=o.x + 3.0, east=o.y), 63.2
+    )
+    assert result == 0
+    flying.run(6.0)
+    assert flying.last("LOCAL_POSITION_NED").x > o.x + 2.0
+    assert flying.command(common.MAV_CMD_NAV_RETURN_TO_LAUNCH) == 0
+    assert flying.mode == RTL
+    assert flying.run(40.0, lambda: not flying.autopilot.armed)
+    m = flying.last("LOCAL_POSITION_NED")
+    assert math.hypot(m.x - flying.autopilot.home[1], m.y - flying.autopilot.home[0]) < 1.0
+
+
+def _geo(flight, north, east):
+    from sitl.autopilot.telemetry import geodetic
+
+    lat, lon, _ = geodetic((east, north, 0.0))
+    return lat, lon
+
+
+def test_refuses_to_arm_without_position_and_says_so():
+    from conftest import Flight
+
+    flight = Flight()
+    flight.sensors.set_fault("gnss_lost", True)
+    flight.run(5.0)
+    assert flight.command(ARM, 1, 0) == common.MAV_RESULT_TEMPORARILY_REJECTED
+    assert "Arming denied: Resolve system health failures first" in flight.texts()
+    assert not flight.armed
+
+
+def test_forced_arming_from_outside_does_not_skip_the_checks():
+    from conftest import Flight
+
+    flight = Flight()
+    flight.run(0.5)
+    assert flight.command(ARM, 1, 21196) == common.MAV_RESULT_TEMPORARILY_REJECTED
+
+
+def test_disarms_in_flight_only_by_force(flying):
+    assert flying.command(ARM, 0, 0) == common.MAV_RESULT_TEMPORARILY_REJECTED
+    assert flying.armed
+    assert flying.command(ARM, 0, 21196) == 0
+    assert not flying.armed
+
+
+def test_disarms_when_nobody_takes_off(grounded):
+    assert grounded.command(ARM, 1, 0) == 0
+    armed_s = grounded.now_s
+    assert grounded.run(13.0, lambda: not grounded.autopilot.armed)
+    assert abs(grounded.now_s - armed_s - 11.0) < 0.2  # COM_DISARM_PRFLT + COM_SPOOLUP_TIME
+    assert "Disarmed by auto preflight disarming" in grounded.texts()
+
+
+def test_offboard_is_refused_without_a_stream(flying):
+    assert flying.set_mode(6) == common.MAV_RESULT_TEMPORARILY_REJECTED
+    flying.stream = flying.hover_bytes
+    flying.run(0.5)
+    assert flying.set_mode(6) == common.MAV_RESULT_TEMPORARILY_REJECTED  # not yet a second
+    flying.run(0.7)
+    assert flying.set_mode(6) == 0
+    assert flying.mode == (6, 0)
+
+
+def test_offboard_is_refused_for_a_stream_slower_than_2_hz(flying):
+    sent = []
+
+    def slow(now_s):
+        if not sent or now_s - sent[-1] > 0.6:
+            sent.append(now_s)
+            return flying.hover_bytes()
+        return b""
+
+    flying.stream = slow
+    flying.run(3.0)
+    assert flying.set_mode(6) == common.MAV_RESULT_TEMPORARILY_REJECTED
+
+
+def test_follows_attitude_and_yaw_rate_in_offboard(flying):
+    want = {"pitch": 0.0, "rate": None}
+
+    def stream(now_s):
+        return flying.attitude_target(
+            pitch=want["pitch"],
+            thrust=flying.autopilot.position_control.hover,
+            yaw=flying.autopilot.yaw,
+            yaw_rate=want["rate"],
+        )
+
+    flying.stream = stream
+    flying.run(1.2)
+    assert flying.set_mode(6) == 0
+    want["pitch"] = math.radians(8.0)
+    flying.run(1.0)
+    flying.command(common.MAV_CMD_REQUEST_MESSAGE, 30)
+    assert abs(math.degrees(flying.last("ATTITUDE").pitch) + 8.0) < 1.0  # FRD: nose down is negative
+    want["pitch"], want["rate"] = 0.0, 0.3
+    flying.run(2.0)
+    flying.command(common.MAV_CMD_REQUEST_MESSAGE, 30)
+    assert abs(flying.last("ATTITUDE").yawspeed + 0.3) < 0.05  # FRD: to the left is negative
+
+
+def test_follows_body_rates_in_offboard(flying):
+    def stream(now_s):
+        thrust = flying.autopilot.position_control.hover
+        return flying.peer.set_attitude_target_encode(0, 1, 1, 0b10000000, [1, 0, 0, 0], 0, 0, 0.3, thrust).pack(
+            flying.peer
+        )
+
+    flying.stream = stream
+    flying.run(1.2)
+    assert flying.set_mode(6) == 0
+    flying.run(1.0)
+    flying.command(common.MAV_CMD_REQUEST_MESSAGE, 30)
+    m = flying.last("ATTITUDE")
+    assert abs(m.yawspeed - 0.3) < 0.05 and abs(m.rollspeed) < 0.1
+
+
+def test_flies_to_a_position_in_offboard(flying):
+    o = flying.last("LOCAL_POSITION_NED")
+    target = (o.x + 2.0, o.y - 1.0, o.z - 1.0)
+
+    def stream(now_s):
+        mask = 0b110111111000 & ~1024
+        return flying.peer.set_position_target_local_ned_encode(0, 1, 1, 1, mask, *target, 0, 0, 0, 0, 0, 0, 0, 0).pack(
+            flying.peer
+        )
+
+    flying.stream = stream
+    flying.run(1.2)
+    assert flying.set_mode(6) == 0
+    flying.run(8.0)
+    m = flying.last("LOCAL_POSITION_NED")
+    assert math.dist((m.x, m.y, m.z), target) < 0.4
+
+
+def test_flies_the_heavy_aircraft_too():
+    from conftest import QUIET, Flight
+
+    flight = Flight("aurelia_x6", stream_rates_hz=QUIET, wind_W=(5.0, 0.0, 0.0))
+    flight.take_off(4.0)
+    start = flight.last("LOCAL_POSITION_NED")
+    flight.run(4.0)
+    m = flight.last("LOCAL_POSITION_NED")
+    assert math.dist((m.x, m.y, m.z), (start.x, start.y, start.z)) < 0.7

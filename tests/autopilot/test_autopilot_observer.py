@@ -1,0 +1,82 @@
+"""The position estimate: smooth, consistent with its inputs' errors, honest when blind."""
+
+import math
+
+import numpy as np
+import pytest
+
+from sitl.autopilot.observer import GNSS_CHECK_S, Observer
+from sitl.autopilot.parameters import load_parameters
+from sitl.sensors import GnssFix
+
+STEP_S = 0.004
+LEVEL = (1.0, 0.0, 0.0, 0.0)
+
+
+def drive(observer, seconds, start_s=0.0, gnss=True, noise=0.0, bias=0.0, seed=1, amplitude=2.0, delay_s=0.1):
+    """A sway along x with fixes of 10 Hz that arrive late; returns true and estimated x."""
+    rng = np.random.default_rng(seed)
+    w = 0.8
+
+    def truth(t):
+        return amplitude * (1 - math.cos(w * t)), amplitude * w * math.sin(w * t), amplitude * w * w * math.cos(w * t)
+
+    true, seen = [], []
+    for i in range(round(seconds / STEP_S)):
+        t = start_s + i * STEP_S
+        x, v, a = truth(t)
+        observer.predict(t, (a + bias + noise * rng.normal(), 0.0, 9.80665), LEVEL)
+        if gnss and i % 25 == 0 and t > start_s + 0.2:
+            px, vx, _ = truth(t - delay_s)
+            n = noise * rng.normal(size=2)
+            observer.correct_gnss(t, GnssFix(t - delay_s, (px + n[0], 0.0, 0.0), (vx + 0.3 * n[1], 0.0, 0.0), True))
+        if i % 5 == 0:
+            observer.correct_baro(t, 0.05 * rng.normal())
+        observer.check(t)
+        true.append(x)
+        seen.append(observer.p[0])
+    return np.array(true), np.array(seen)
+
+
+def new() -> Observer:
+    return Observer(load_parameters("f550"), STEP_S)
+
+
+def test_late_fixes_are_fused_at_their_own_time():
+    true, seen = drive(new(), 30.0)
+    assert np.abs(true - seen)[4000:].max() < 0.06  # 0.1 s of ignored delay would cost 0.16 m
+
+
+def test_estimate_is_smoother_than_the_fixes_and_learns_the_accelerometer_bias():
+    observer = new()
+    true, seen = drive(observer, 120.0, noise=0.2, bias=0.05)
+    error = (true - seen)[20000:]
+    assert error.std() < 0.12  # fixes have 0.2
+    assert np.abs(np.diff(error)).max() < 0.05
+    assert observer.bias[0] == pytest.approx(-0.05, abs=0.03)
+
+
+def test_position_counts_only_after_gnss_has_been_good_for_a_while_and_not_long_after_it_is_lost():
+    observer = new()
+    drive(observer, GNSS_CHECK_S)
+    assert not observer.position_valid
+    drive(observer, 1.0, start_s=GNSS_CHECK_S)
+    assert observer.position_valid and observer.gnss_ok
+    drive(observer, 4.5, start_s=4.0, gnss=False)
+    assert observer.position_valid and not observer.gnss_ok  # dead reckoning
+    assert observer.position_std_m(8.5) > 1.0
+    drive(observer, 1.0, start_s=8.5, gnss=False)
+    assert not observer.position_valid
+    assert observer.height_valid  # the barometer is still there
+
+
+def test_outlier_is_left_out_and_a_lasting_jump_resets():
+    observer = new()
+    drive(observer, 10.0, amplitude=0.0)
+    observer.correct_gnss(10.0, GnssFix(9.9, (50.0, 0.0, 0.0), (0.0, 0.0, 0.0), True))
+    assert abs(observer.p[0]) < 0.2 and observer.resets == 0
+    for i in range(80):
+        t = 10.1 + 0.1 * i
+        observer.predict(t, (0.0, 0.0, 9.80665), LEVEL)
+        observer.correct_gnss(t, GnssFix(t, (50.0, 0.0, 0.0), (0.0, 0.0, 0.0), True))
+    assert observer.p[0] == pytest.approx(50.0, abs=0.5) and observer.resets == 1
