@@ -295,10 +295,11 @@ def solve_upper(L, rhs, size):
 
 
 def update(sensor):
-    """Kernel (x, P, *measured, R) -> (ν, S, NIS, x corrected, P corrected).
+    """Kernel (x, P, *measured, R) -> (ν, S, NIS, x corrected, P corrected, matched, expected).
 
     K = P Hᵀ S⁻¹; P = (I - K H) P (I - K H)ᵀ + K R Kᵀ (Joseph), multiplied out factor by factor because H has few
     rows; the correction K ν is injected on the manifold and the covariance carried over with the reset Jacobian.
+    For the adaptation, per axis: matched z_i (R z)_i with z = S⁻¹ ν, and its expected value (S⁻¹ R)_ii.
     """
     m = SENSORS[sensor]
     model = measurement(sensor)
@@ -324,7 +325,9 @@ def update(sensor):
     corrected = boxplus(x, correction)
     for part in (Q, QM):
         corrected[part] = corrected[part] / ca.norm_2(corrected[part])
-    outputs = [nu, S, ca.sumsqr(whitened), corrected, symmetric(G @ joseph @ G.T)]
+    z = solve_upper(L, whitened, m)
+    expected = ca.diag(solve_upper(L, solve_lower(L, R, m), m))
+    outputs = [nu, S, ca.sumsqr(whitened), corrected, symmetric(G @ joseph @ G.T), z * (R @ z), expected]
     outputs = ca.cse([ca.densify(o) for o in outputs])
     return ca.Function(kernel_name(f"update_{sensor}"), [x, covariance, *measured, noise], outputs)
 

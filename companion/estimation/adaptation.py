@@ -1,20 +1,23 @@
 """Covariance matching with bounded influence: measurement noise follows what the innovations say.
 
-Idea (Kalaitzakis & Vitzilaios 2023, section 2.2; Mohamed & Schwarz 1999): over the last N innovations
-R ≈ mean(ν νᵀ) - H P Hᵀ. Taken as it stands this R is a noisy full matrix, not always positive definite, and one
-outlier owns it for N samples. Here R is the nominal matrix with its axes stretched,
+Idea (Kalaitzakis & Vitzilaios 2023, section 2.2): over the last N innovations R ≈ mean(ν νᵀ) - H P Hᵀ. Taken as it
+stands this R is a noisy full matrix, not always positive definite, and one outlier owns it for N samples. Here R is
+the nominal matrix with its axes stretched,
 
-    R = D^½ R_nominal D^½,   D = diag(s),   s_g = clip(mean over window and axes i of group g of r_i, 1, SCALE_MAX²)
-    r_i = (ν_i² - (H P Hᵀ)_ii) / (R_nominal)_ii
+    R = D^½ R_nominal D^½,   D = diag(s),   s_g = clip(mean over the window of r_g, 1, SCALE_MAX²)
+    r_g = s_g (1 + mean over axes i of g of (z_i (R z)_i - (S⁻¹ R)_ii)),   z = S⁻¹ ν,   S = H P Hᵀ + R
 
 with one s per group of axes (horizontal and vertical, tilt and heading, position and rotation of the marker).
-So R is positive definite by construction, never below nominal, and keeps the tracker's correlations.
+r_g - s_g is the likelihood's gradient in s_g, scaled as for P = 0, where it is just the paper's ν νᵀ / R_nominal.
+Subtracting H P Hᵀ axis by axis fails where it is much larger than R and correlated (the marker: an uncertain attitude
+shifts the bundle sideways): axes that say nothing about R outvote those that do. Here they vote for what is.
+R is positive definite by construction, never below nominal, and keeps the tracker's correlations.
 
 Bounded influence, in three steps:
 
 1. The gate comes first and uses the R from before the measurement.
 2. A rejected innovation is not ignored, or a real change of noise would lock the filter out. It enters scaled to
-   the gate's edge, and no sample r_i counts for more than gate x current scale. One outlier, however large, thus
+   the gate's edge, and no sample r_g counts for more than gate x current scale. One outlier, however large, thus
    raises s_g by at most gate / N of its value (33 % for three axes, N = 50, gate 0.999).
 3. The scale has a ceiling: SCALE_MAX standard deviations. A stream of outliers beyond
    sqrt(gate (SCALE_MAX² R + H P Hᵀ)) stays rejected for ever as far as R is concerned; what H P Hᵀ adds while
@@ -55,14 +58,14 @@ class Window:
         self.scale = np.minimum(np.maximum(mean, 1.0), SCALE_MAX**2)
         self.root = np.sqrt(self.scale)
 
-    def with_innovation(self, nu, HPHt_diag, R_nominal_diag, clip_factor: float, gate_limit: float) -> "Window":
+    def with_innovation(self, matched, expected, clip_factor: float, gate_limit: float) -> "Window":
         """The window after one more innovation.
 
-        nu: residual (m,); HPHt_diag, R_nominal_diag: diagonals (m,); clip_factor: from `Gate.clip_factor`;
-        gate_limit: the gate's chi-square limit.
+        matched: z_i (R z)_i of the unclipped residual, (m,); expected: (S⁻¹ R)_ii, (m,); both with the R of `noise`;
+        clip_factor: from `Gate.clip_factor`; gate_limit: the gate's chi-square limit.
         """
-        sample = (nu * nu * (clip_factor * clip_factor) - HPHt_diag) / R_nominal_diag
-        sample = np.minimum(sample, gate_limit * self.scale)
+        mismatch = (self.averaging * self.size) @ (matched * (clip_factor * clip_factor) - expected)
+        sample = np.minimum(self.scale * (1 + mismatch), gate_limit * self.scale)
         if not sample @ sample < float("inf"):
             return self  # a residual that is not a number says nothing about the noise
         samples, total = (*self.samples, sample), self.total + sample

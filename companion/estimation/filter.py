@@ -244,13 +244,12 @@ class Eskf:
         kernel.inputs[0][:] = belief.x
         kernel.inputs[1][:] = belief.P
         kernel.inputs[-1][:] = R
-        nu, S, nis_, x, P_ = kernel()
+        nu, _, nis_, x, P_, matched, expected = kernel()
         nis = float(nis_[0])
         accepted = gate.accepts(nis)
         if self._adapt:
-            HPHt = S.diagonal() - R.diagonal()
             clip = gate.clip_factor(nis)
-            belief.windows[sensor] = window.with_innovation(nu, HPHt, nominal.diagonal(), clip, gate.limit)
+            belief.windows[sensor] = window.with_innovation(matched, expected, clip, gate.limit)
         if accepted:
             belief.x[:], belief.P[:] = x, P_
             belief.accepted_s[sensor] = belief.time_s

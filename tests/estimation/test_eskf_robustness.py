@@ -7,6 +7,7 @@ from companion.estimation.adaptation import SCALE_MAX, new_window
 from companion.estimation.filter import LEVEL_TIME_S
 from companion.estimation.gating import Gate
 from companion.estimation.history import Entry, History
+from companion.frames import quat_exp, quat_multiply
 
 HOVER = np.array([0.0, 0, 2])
 LEVEL = np.array([1.0, 0, 0, 0])
@@ -113,6 +114,23 @@ def test_a_real_change_of_noise_is_followed_up_and_down(eskf, vehicle, factor):
     assert np.mean([u.noise_scale for u in hover.run(100)]) < 1.2
 
 
+@pytest.mark.parametrize("factor", [1.0, 2.5])
+def test_marker_noise_is_followed_although_attitude_dominates_its_innovations(eskf, vehicle, factor):
+    """Position innovations of the bundle are mostly attitude error times distance, correlated with the rotation."""
+    hover = Hover(eskf, vehicle)
+    claimed = np.array([0.0015, 0.0015, 0.008, 0.005, 0.005, 0.002])
+    updates = []
+    for i in range(1200):
+        hover.step()
+        if i % 2:
+            e = factor * claimed * hover.rng.normal(size=6)
+            q_CM = quat_multiply(Q_CM, quat_exp(e[3:6]))
+            updates.append(eskf.measure_marker(hover.belief, P_CM + e[0:3], q_CM, np.diag(claimed**2)))
+    scale = np.mean([u.noise_scale for u in updates[200:]])
+    assert 0.8 * factor < scale < 1.3 * factor
+    assert np.mean([u.accepted for u in updates[200:]]) > 0.97
+
+
 def test_noise_is_never_below_nominal(eskf, vehicle):
     hover = Hover(eskf, vehicle)
     hover.run(300, std=0.0)
@@ -127,7 +145,8 @@ def test_adapted_noise_is_positive_definite_and_keeps_correlations():
     R = M @ M.T + np.eye(6)
     window = new_window("marker", 10)
     for _ in range(30):
-        window = window.with_innovation(10 * rng.normal(size=6), np.zeros(6), R.diagonal(), 1.0, 22.0)
+        window = window.with_innovation(100 * rng.uniform(size=6), np.ones(6), 1.0, 22.0)
+    assert window.scale.max() > 4
     adapted = window.noise(R)
     assert np.linalg.eigvalsh(adapted)[0] > 0
     std, std_adapted = np.sqrt(R.diagonal()), np.sqrt(adapted.diagonal())
