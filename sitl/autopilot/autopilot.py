@@ -10,14 +10,17 @@ import numpy as np
 
 from companion.frames import GRAVITY_M_S2
 from sitl.autopilot.attitude import ATTITUDE, OFF, RATES, AttitudeControl
-from sitl.autopilot.guidance import CLIMB_RATE_MODES, POSITION_MODES, Guidance, stick
+from sitl.autopilot.conversion import ORIGIN, frd
+from sitl.autopilot.guidance import CLIMB_RATE_MODES, Guidance, stick
 from sitl.autopilot.land_detector import LandDetector
 from sitl.autopilot.mavlink import Receiver
-from sitl.autopilot.modes import OFFBOARD_PROOF_S, Commander, Manual
+from sitl.autopilot.mode_table import Manual
+from sitl.autopilot.modes import OFFBOARD_PROOF_S, Commander
 from sitl.autopilot.observer import Observer
 from sitl.autopilot.parameters import load_parameters
 from sitl.autopilot.position import NAN, PositionControl, Setpoint, attitude_of
-from sitl.autopilot.telemetry import ONBOARD_RATES_HZ, ORIGIN, Telemetry, frd
+from sitl.autopilot.streams import ONBOARD_RATES_HZ, Streams
+from sitl.autopilot.telemetry import Telemetry
 from sitl.autopilot.wire import Writer
 
 POSITION_DIVIDER = 2  # position control at half the rate of the attitude loop
@@ -64,7 +67,7 @@ class Autopilot:
         self.guidance = Guidance(self.parameters)
         self.land_detector = LandDetector(self.parameters)
         self.commander = Commander(self.parameters, self.say, offboard_proof_s)
-        self.telemetry = Telemetry(self, self.writer, dict(stream_rates_hz or ONBOARD_RATES_HZ))
+        self.streams = Streams(Telemetry(self, self.writer).functions, dict(stream_rates_hz or ONBOARD_RATES_HZ))
         self.receiver = Receiver(self)
         self._parameter_version = 0
 
@@ -245,7 +248,7 @@ class Autopilot:
         self.attitude.step()
         self._steps += 1
         self.receiver.run(now_s)
-        self.telemetry.run(now_s)
+        self.streams.run(now_s)
         return self.attitude.motors
 
     def _slow(self, frame, now_s: float) -> None:
@@ -398,6 +401,3 @@ class Autopilot:
         if flying and not contact and not stuck:
             lift_share = 1.0 - 2.0 * (self.q[1] ** 2 + self.q[2] ** 2)
             control.learn_hover(dt, thrust, min(o.acceleration[2], GRAVITY_M_S2), lift_share)
-
-
-__all__ = ["Autopilot", "POSITION_MODES"]

@@ -74,9 +74,11 @@ class Failsafes:
         can_run: Callable[[str], bool],
         fallback: Callable[[str], int],
     ) -> Decision:
-        """limit_s: COM_FAIL_ACT_T; switched: a mode was asked for; sticks: the pilot moves them; wanted: what holds
-        now;
-        can_run: whether a mode has what it needs; fallback: action for a mode that has not."""
+        """Decide anew.
+
+        limit_s: COM_FAIL_ACT_T; switched: a mode was asked for; sticks: the pilot moves them; wanted: conditions that
+        hold now; can_run: whether a mode has what it needs; fallback: action for an intended mode that has not.
+        """
         if switched or self.takeover:
             self._active = {k: a for k, a in self._active.items() if a.failing or not a.until_mode_change}
         self.delay_s = max(0.0, self.delay_s - dt)

@@ -10,9 +10,10 @@ from collections import deque
 
 from pymavlink.dialects.v20 import common
 
-from sitl.autopilot.modes import ACCEPTED, DENIED, FAILED, FORCE_MAGIC, MODE_OF, TEMPORARILY_REJECTED, UNSUPPORTED
+from sitl.autopilot.conversion import local, q_enu
+from sitl.autopilot.mode_table import ACCEPTED, DENIED, FAILED, MODE_OF, TEMPORARILY_REJECTED, UNSUPPORTED
+from sitl.autopilot.modes import FORCE_MAGIC
 from sitl.autopilot.position import Setpoint
-from sitl.autopilot.telemetry import local, q_enu
 from sitl.autopilot.wire import STX, layout
 
 NAN = math.nan
@@ -332,23 +333,23 @@ class Receiver:
         return ACCEPTED if not any(p) and not self._a.commander.armed else DENIED
 
     def _send_once(self, name: str) -> int:
-        return ACCEPTED if self._a.telemetry.request(layout(name).id) else DENIED
+        return ACCEPTED if self._a.streams.request(layout(name).id) else DENIED
 
     def _set_interval(self, p: list[float], now_s: float) -> int:
         extra = any(math.isfinite(p[i]) and round(p[i]) != 0 for i in (2, 3, 6))
-        done = not extra and self._a.telemetry.set_interval(round(p[0]), p[1], now_s)
+        done = not extra and self._a.streams.set_interval(round(p[0]), p[1], now_s)
         return ACCEPTED if done else FAILED
 
     def _get_interval(self, p: list[float], now_s: float) -> int:
         message_id = round(p[0])
-        self._a.writer.send("MESSAGE_INTERVAL", self._a.telemetry.interval_us(message_id), message_id & 0xFFFF)
+        self._a.writer.send("MESSAGE_INTERVAL", self._a.streams.interval_us(message_id), message_id & 0xFFFF)
         return ACCEPTED
 
     def _request_message(self, p: list[float], now_s: float) -> int:
         message_id = round(p[0])
         if message_id == common.MAVLINK_MSG_ID_MESSAGE_INTERVAL:
             return self._get_interval(p[1:], now_s)
-        return ACCEPTED if self._a.telemetry.request(message_id) else DENIED
+        return ACCEPTED if self._a.streams.request(message_id) else DENIED
 
     # --- setpoints ------------------------------------------------------------------------------------------------
 

@@ -3,42 +3,12 @@
 Each function writes the message and returns True, or returns False when there is nothing to say yet.
 """
 
-import heapq
 import math
 
-from sitl.autopilot.modes import AUTO_MODES, CUSTOM_MODE, MANUAL_MODES
-from sitl.autopilot.wire import Writer, layout
+from sitl.autopilot.conversion import ORIGIN, frd, geodetic, ned, q_ned
+from sitl.autopilot.mode_table import AUTO_MODES, CUSTOM_MODE, MANUAL_MODES
+from sitl.autopilot.wire import Writer
 
-# PX4 1.17's onboard link (MAVLINK_MODE_ONBOARD), of the messages this autopilot has something to say in.
-ONBOARD_RATES_HZ: dict[str, float] = {
-    "HEARTBEAT": 1,
-    "TIMESYNC": 10,
-    "HIGHRES_IMU": 50,
-    "LOCAL_POSITION_NED": 30,
-    "ATTITUDE": 100,
-    "ALTITUDE": 10,
-    "ODOMETRY": 30,
-    "ATTITUDE_QUATERNION": 50,
-    "ATTITUDE_TARGET": 10,
-    "BATTERY_STATUS": 0.5,
-    "ESTIMATOR_STATUS": 1,
-    "EXTENDED_SYS_STATE": 5,
-    "GLOBAL_POSITION_INT": 50,
-    "GPS_GLOBAL_ORIGIN": 1,
-    "GPS_RAW_INT": 50,  # unlimited: every fix
-    "HOME_POSITION": 0.5,
-    "PING": 1,
-    "POSITION_TARGET_LOCAL_NED": 10,
-    "RC_CHANNELS": 20,
-    "SERVO_OUTPUT_RAW": 10,
-    "SYS_STATUS": 5,
-    "SYSTEM_TIME": 1,
-    "VFR_HUD": 10,
-}
-RATE_MAX_HZ = 250.0
-RETRY_S = 0.1  # a message with nothing to say is asked again after this
-EARTH_RADIUS_M = 6371000.0  # the sphere PX4 projects with
-ORIGIN = (34.0007, -81.0348, 60.0)  # latitude, longitude [deg], altitude [m] of the local origin
 EPOCH_US = 1_760_000_000_000_000  # what SYSTEM_TIME says at boot
 
 NAN = math.nan
@@ -53,48 +23,6 @@ CAPABILITIES = 1 | 2 | 4 | 8 | 16 | 32 | 64 | 128 | 2048 | 8192 | 16384 | 32768
 VERSION_1_17_0 = (1 << 24) | (17 << 16) | (0 << 8) | 255  # 255: official release
 
 
-def ned(v) -> tuple[float, float, float]:
-    """ENU to NED, or FLU to FRD with `frd`."""
-    return v[1], v[0], -v[2]
-
-
-def frd(v) -> tuple[float, float, float]:
-    return v[0], -v[1], -v[2]
-
-
-_H = math.sqrt(0.5)
-
-
-def q_ned(q) -> tuple[float, float, float, float]:
-    """q_WB (ENU, FLU) as PX4's attitude (NED, FRD); w ≥ 0.
-
-    q_NED_FRD = q_NED_ENU ⊗ q ⊗ q_FLU_FRD with q_NED_ENU = (0, √½, √½, 0), q_FLU_FRD = (0, 1, 0, 0).
-    """
-    w, x, y, z = q
-    a, b, c, d = _H * (w + z), _H * (x + y), _H * (x - y), _H * (w - z)
-    return (a, b, c, d) if a >= 0 else (-a, -b, -c, -d)
-
-
-def q_enu(q) -> tuple[float, float, float, float]:
-    """PX4's attitude (NED, FRD) as q_WB; the transformation is its own inverse."""
-    a, b, c, d = q
-    return _H * (a + d), _H * (b + c), _H * (b - c), _H * (a - d)
-
-
-def geodetic(p_W) -> tuple[float, float, float]:
-    """Latitude, longitude [deg] and altitude [m] of a local point near the origin."""
-    lat = ORIGIN[0] + math.degrees(p_W[1] / EARTH_RADIUS_M)
-    lon = ORIGIN[1] + math.degrees(p_W[0] / (EARTH_RADIUS_M * math.cos(math.radians(ORIGIN[0]))))
-    return lat, lon, ORIGIN[2] + p_W[2]
-
-
-def local(lat_deg: float, lon_deg: float, alt_m: float) -> tuple[float, float, float]:
-    """Inverse of `geodetic`."""
-    north = math.radians(lat_deg - ORIGIN[0]) * EARTH_RADIUS_M
-    east = math.radians(lon_deg - ORIGIN[1]) * EARTH_RADIUS_M * math.cos(math.radians(ORIGIN[0]))
-    return east, north, alt_m - ORIGIN[2]
-
-
 def custom_mode(mode: str) -> int:
     """The custom_mode word of a flight mode."""
     main, sub = CUSTOM_MODE[mode]
@@ -102,76 +30,16 @@ def custom_mode(mode: str) -> int:
 
 
 class Telemetry:
-    """Message functions and their schedule.
+    """One function for each message, by name in ``functions``.
 
     autopilot: the `Autopilot` whose state is told.
     """
 
-    def __init__(self, autopilot, writer: Writer, rates_hz: dict[str, float]) -> None:
+    def __init__(self, autopilot, writer: Writer) -> None:
         self._a, self._w = autopilot, writer
-        self._functions = {
-            n.removeprefix("_say_").upper(): getattr(self, n) for n in dir(self) if n.startswith("_say_")
-        }
-        self._names = {layout(name).id: name for name in self._functions}
-        self.default_hz = rates_hz
-        self._interval: dict[str, float] = {}
-        self._version: dict[str, int] = {}
-        self._queue: list[tuple[float, int, str, int]] = []
         self._ping = 0
-        for i, (name, rate) in enumerate(rates_hz.items()):
-            self._schedule(name, rate, 0.003 * i)
-
-    # --- schedule -------------------------------------------------------------------------------------------------
-
-    def _schedule(self, name: str, rate_hz: float, start_s: float) -> None:
-        self._version[name] = self._version.get(name, 0) + 1
-        if rate_hz <= 0:
-            self._interval[name] = -1.0
-            return
-        self._interval[name] = 1.0 / min(rate_hz, RATE_MAX_HZ)
-        heapq.heappush(self._queue, (start_s, layout(name).id, name, self._version[name]))
-
-    def set_interval(self, message_id: int, interval_us: float, now_s: float) -> bool:
-        """Interval in microseconds: 0 the default, -1 off. False for messages that cannot be streamed."""
-        name = self._names.get(message_id)
-        if name is None or name == "HEARTBEAT" or not math.isfinite(interval_us):
-            return False
-        if interval_us < 0:
-            rate = 0.0
-        elif interval_us == 0:
-            rate = self.default_hz.get(name, 0.0)
-        else:
-            rate = 1e6 / interval_us
-        self._schedule(name, rate, now_s)
-        return True
-
-    def interval_us(self, message_id: int) -> int:
-        """As MESSAGE_INTERVAL has it: -1 off, 0 not known."""
-        name = self._names.get(message_id)
-        if name is None:
-            return 0
-        interval = self._interval.get(name, -1.0)
-        return round(interval * 1e6) if interval > 0 else -1
-
-    def request(self, message_id: int) -> bool:
-        """Send a message once; False if it does not exist or has nothing to say."""
-        name = self._names.get(message_id)
-        return name is not None and self._functions[name]()
-
-    def run(self, now_s: float) -> None:
-        """Send everything that is due."""
-        queue = self._queue
-        while queue and queue[0][0] <= now_s + 1e-9:
-            due, message_id, name, version = queue[0]
-            if version != self._version[name]:
-                heapq.heappop(queue)
-                continue
-            interval = self._interval[name]
-            if not self._functions[name]():
-                due = now_s + min(interval, RETRY_S)
-            else:
-                due = due + interval if due > now_s - interval else now_s + interval
-            heapq.heapreplace(queue, (due, message_id, name, version))
+        prefix = "_say_"
+        self.functions = {n.removeprefix(prefix).upper(): getattr(self, n) for n in dir(self) if n.startswith(prefix)}
 
     # --- messages -------------------------------------------------------------------------------------------------
 
@@ -491,7 +359,7 @@ class Telemetry:
         return True
 
     def _say_autopilot_version(self) -> bool:
-        commit = list(b"\x1d\x17\x0b\x6e\x5f\x00\x00\x00")
+        commit = list(b"\x00\x00\x00\x1d\x17\x0b\x6e\x5f")
         self._w.send(
             "AUTOPILOT_VERSION", CAPABILITIES, 0x5349544C00000001, VERSION_1_17_0, VERSION_1_17_0, 0x060800FF, 0, 0, 0,
             *commit, *commit, *[0] * 8, *[0] * 18,

@@ -8,7 +8,8 @@ from pymavlink.dialects.v20 import common
 from companion.frames import quat_from_rpy
 from sitl.airframe import load_airframe
 from sitl.autopilot.autopilot import Autopilot
-from sitl.autopilot.telemetry import ONBOARD_RATES_HZ, q_ned
+from sitl.autopilot.conversion import q_ned
+from sitl.autopilot.streams import ONBOARD_RATES_HZ
 from sitl.plant import Plant
 from sitl.sensors import PAPER, Sensors
 

@@ -36,7 +36,6 @@ def test_lands_and_disarms_by_itself(flying):
 
 
 def test_returns_home_and_lands(flying):
-    flying.send(flying.peer.set_position_target_local_ned_encode(0, 1, 1, 1, 0xFF8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
     o = flying.last("LOCAL_POSITION_NED")
     result = flying.command(
         common.MAV_CMD_DO_REPOSITION, -1, 1, 0, math.nan, *_geo(flying, north=o.x + 3.0, east=o.y), 63.2
@@ -52,7 +51,7 @@ def test_returns_home_and_lands(flying):
 
 
 def _geo(flight, north, east):
-    from sitl.autopilot.telemetry import geodetic
+    from sitl.autopilot.conversion import geodetic
 
     lat, lon, _ = geodetic((east, north, 0.0))
     return lat, lon
