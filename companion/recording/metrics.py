@@ -188,8 +188,8 @@ def _control(log: Messages, holds: list[sr.Interval]) -> dict:
 
 
 def _percentiles_ms(times_s: np.ndarray) -> dict | None:
-    if not len(times_s):
-        return None
+    if not np.any(times_s > 0):
+        return None  # nothing recorded, or simulated computing that takes no time
     p50, p99 = np.percentile(times_s, [50, 99])
     return {"p50": 1e3 * float(p50), "p99": 1e3 * float(p99), "max": 1e3 * float(times_s.max())}
 

@@ -185,7 +185,7 @@ def errors(flight: Flight) -> Figure | None:
     t, error, yaw_error = tracking_error(track, flight.log, flight.holds, flight.frame)
     if not np.any(np.isfinite(error)):
         return None
-    rows = [("position error [cm]\n" + ("as estimated" if own else "true"), t, 100 * error)]
+    rows = [("estimated [cm]" if own else "true error [cm]", t, 100 * error)]
     t_e, estimate_error = estimate_errors(flight.log, flight.frame)
     if len(t_e):
         inside = sr.within(t_e, flight.holds)
