@@ -359,7 +359,7 @@ class Telemetry:
         return True
 
     def _say_autopilot_version(self) -> bool:
-        commit = list(b"\x00\x00\x00\x1d\x17\x0b\x6e\x5f")
+        commit = [0] * 8  # there is no PX4 commit to name
         self._w.send(
             "AUTOPILOT_VERSION", CAPABILITIES, 0x5349544C00000001, VERSION_1_17_0, VERSION_1_17_0, 0x060800FF, 0, 0, 0,
             *commit, *commit, *[0] * 8, *[0] * 18,
