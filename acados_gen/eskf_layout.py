@@ -7,7 +7,6 @@ Error, 21 numbers: the same with rotation vectors δθ on the body side: q_true 
 from pathlib import Path
 
 import companion.frames
-from acados_gen import compile as compile_module
 from companion.kernel import fingerprint
 
 NAME = "eskf"
@@ -35,8 +34,8 @@ def kernel_name(function: str) -> str:
 def sources() -> list[Path]:
     """The files that shape the kernels."""
     here = Path(__file__).parent
-    own = [here / file for file in ("eskf_layout.py", "eskf_model.py", "flight_model.py")]
-    return [*own, Path(compile_module.__file__), Path(companion.frames.__file__)]
+    own = [here / file for file in ("eskf_layout.py", "eskf_model.py", "flight_model.py", "compile.py")]
+    return [*own, Path(companion.frames.__file__)]
 
 
 def eskf_fingerprint() -> str:
