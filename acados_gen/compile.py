@@ -60,9 +60,7 @@ def compile_functions(name: str, print_: str, functions: Iterable) -> Path:
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         generator = casadi.CodeGenerator(f"{name}.c")
         for function in functions:
-            symbols = [
-                casadi.MX.sym(function.name_in(i), *function.size_in(i)) for i in range(function.n_in())
-            ]
+            symbols = [casadi.MX.sym(function.name_in(i), *function.size_in(i)) for i in range(function.n_in())]
             if all(function.sparsity_out(i).is_dense() for i in range(function.n_out())):
                 generator.add(function)
                 continue
@@ -74,4 +72,3 @@ def compile_functions(name: str, print_: str, functions: Iterable) -> Path:
             )
         generator.generate(scratch + os.sep)
         return compile_library(name, print_, [Path(scratch) / f"{name}.c"])
-

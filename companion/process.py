@@ -14,7 +14,7 @@ import zmq
 
 from companion.bus import ZmqBus
 from companion.clock import monotonic_s
-from companion.messages import Health, LinkRx, LinkTx, Message
+from companion.messages import Health, LinkRx, LinkTx, Message, SentSetpoint
 from companion.node import Node
 
 HEALTH_PERIOD_S = 0.5
@@ -60,7 +60,8 @@ class HealthMonitor:
     def due(self, now_s: float) -> bool:
         return now_s - self._last_s >= HEALTH_PERIOD_S
 
-    def message(self, now_s: float, bus: ZmqBus) -> Health:
+    def message(self, now_s: float, bus: ZmqBus, *others) -> Health:
+        """others: whatever else of this process counts in ``errors`` and tells in ``last_error`` or ``trouble``."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         health = Health(
             stamp_s=now_s,
@@ -69,14 +70,18 @@ class HealthMonitor:
             steps_per_s=self._steps / (now_s - self._last_s),
             nominal_steps_per_s=self.nominal_hz,
             late_steps=self.late_steps,
-            errors=self.errors + bus.errors,
-            last_error=self.last_error or bus.last_error,
+            errors=self.errors + sum(getattr(part, "errors", 0) for part in (bus, *others)),
+            last_error=self.last_error or next(filter(None, map(_complaint, (*others, bus))), ""),
             step_time_max_s=self._longest_s,
             cpu_s=usage.ru_utime + usage.ru_stime,
             memory_mb=resident_mb(),
         )
         self._steps, self._longest_s, self._last_s = 0, 0.0, now_s
         return health
+
+
+def _complaint(part) -> str:
+    return getattr(part, "trouble", "") or getattr(part, "last_error", "")
 
 
 def resident_mb() -> float:
@@ -96,9 +101,12 @@ def run_node(node: Node, bus: ZmqBus, stop: Callable[[], bool], link=None) -> No
     next_step_s = monotonic_s()
 
     def publish(messages: Iterable[Message]) -> None:
+        left = True
         for message in messages or ():
-            if link is not None and type(message) is LinkTx:
-                link.write(message.data)
+            if type(message) is LinkTx and link is not None:
+                left = link.write(message.data)
+            elif type(message) is SentSetpoint and not left:
+                continue  # its bytes are in the LinkTx before it, and the line did not take them
             bus.publish(message)
 
     def guarded(call: Callable, *arguments) -> None:
@@ -133,7 +141,7 @@ def run_node(node: Node, bus: ZmqBus, stop: Callable[[], bool], link=None) -> No
             # Missed steps are skipped, not made up for: a burst of old work helps nobody.
             next_step_s = now_s + period_s if late_s > period_s else next_step_s + period_s
         if health.due(now_s):
-            bus.publish(health.message(now_s, bus))
+            bus.publish(health.message(now_s, bus, node, link))
 
 
 def run_camera(source, bus: ZmqBus, stop: Callable[[], bool], name: str, rate_hz: float) -> None:
@@ -152,4 +160,4 @@ def run_camera(source, bus: ZmqBus, stop: Callable[[], bool], name: str, rate_hz
             health.note_step(time.perf_counter() - started_s, late=False)
         now_s = monotonic_s()
         if health.due(now_s):
-            bus.publish(health.message(now_s, bus))
+            bus.publish(health.message(now_s, bus, source))

@@ -15,6 +15,7 @@ from companion.config import ConfigError, load
 from companion.kernel import ArtifactMissing
 from companion.node import Node
 from companion.process import StopFlag, run_camera, run_node
+from companion.site import Site, load_site
 from companion.vehicle import Vehicle
 
 
@@ -38,6 +39,10 @@ class Context:
 
         return load_plan(self.mission_file)
 
+    @property
+    def site(self) -> Site:
+        return load_site(self.plan.marker_file)
+
 
 # A process imports its own room only: the controller's memory holds no OpenCV, the tracker's no solver.
 
@@ -45,7 +50,7 @@ class Context:
 def _tracker(context: Context) -> Node:
     from companion.tracking.tracker import TrackerNode
 
-    return TrackerNode(context.vehicle, context.plan.site)
+    return TrackerNode(context.vehicle, context.site)
 
 
 def _estimator(context: Context) -> Node:
@@ -69,13 +74,19 @@ def _fcu(context: Context) -> Node:
 def _mission(context: Context) -> Node:
     from companion.mission.pilot import PilotNode
 
-    return PilotNode(context.vehicle, context.plan, context.plan.site)
+    return PilotNode(context.vehicle, context.plan, context.site)
 
 
 def _recorder(context: Context) -> Node:
     from companion.recording.recorder import open_recorder
 
-    return open_recorder(context.log_file, context.vehicle_file, context.mission_file)
+    return open_recorder(free_name(context.log_file), context.vehicle_file, context.mission_file)
+
+
+def free_name(log_file: Path) -> Path:
+    """``flight.mcap``, or ``flight_2.mcap`` … for a recorder that was started again: a log is never overwritten."""
+    names = (log_file, *(log_file.with_stem(f"{log_file.stem}_{i}") for i in range(2, 1000)))
+    return next((name for name in names if not name.exists()), log_file)
 
 
 @dataclass(frozen=True)

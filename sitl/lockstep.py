@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable
 
 from companion.bus import MemoryBus, MemoryHub
 from companion.clock import SimulatedStopwatch
-from companion.messages import TOPIC_OF, TOPICS, Image, LinkRx, LinkTx, Message, PilotStatus
+from companion.messages import TOPIC_OF, TOPICS, LinkRx, LinkTx, Message, PilotStatus
 from companion.node import Node
-from sitl.corners import CornerTracker
 from sitl.faults import FaultInjector
 from sitl.scenario import LoadedScenario
 from sitl.world import STEP_S, World
@@ -74,16 +73,14 @@ class Lockstep:
         from companion.mission.pilot import PilotNode
         from companion.tracking.tracker import TrackerNode
 
-        vehicle, plan = self.loaded.vehicle, self.loaded.plan
+        vehicle, plan, site = self.loaded.vehicle, self.loaded.plan, self.loaded.site
         still = SimulatedStopwatch()
         images = self.loaded.scenario.camera_mode == "images"
         builders: dict[str, Callable[[], Node]] = {
             "fcu": lambda: FcuNode(vehicle),
-            "tracker": lambda: (
-                TrackerNode(vehicle, plan.site, still) if images else CornerTracker(vehicle, plan.site, self.world)
-            ),
+            "tracker": lambda: TrackerNode(vehicle, site, still, None if images else self.world.corners),
             "estimator": lambda: EstimatorNode(vehicle, plan.bundle, still),
-            "mission": lambda: PilotNode(vehicle, plan, plan.site),
+            "mission": lambda: PilotNode(vehicle, plan, site),
             "controller": lambda: ControllerNode(vehicle, stopwatch=self.controller_watch),
         }
         return {name: Runner(build, self._hub) for name, build in builders.items()}
@@ -147,13 +144,8 @@ class Lockstep:
             self.publish([self.world.truth()], self._bus)
 
     def _expose(self) -> None:
-        image = self.world.photograph() if self.loaded.scenario.camera_mode == "images" else self._bare_image()
+        image = self.world.photograph()
         self.at(self.now_us + round(self.world.camera.config.latency_s * 1e6), lambda: self.publish([image], self._bus))
-
-    def _bare_image(self) -> Image:
-        """In corner mode an image is its time stamp; the corners lie ready in the world."""
-        self.world.expose_corners()
-        return Image(stamp_s=self.now_s, width=0, height=0, data=b"")
 
     def run(self, progress: Callable[["Lockstep"], None] | None = None) -> None:
         """Fly until the mission has finished or the scenario's time is over."""

@@ -14,13 +14,11 @@ from companion.clock import monotonic_s
 from companion.config import ConfigError
 from companion.messages import SIMULATOR
 from companion.process import HealthMonitor, StopFlag
-from sitl.autopilot.udp import UdpEndpoint
+from sitl.autopilot.udp import GROUND_PORTS, ONBOARD_PORTS, UdpEndpoint, UdpLinks
 from sitl.scenario import load_scenario
 from sitl.world import STEP_S, World
 
-OFFBOARD_PORTS = (14580, 14540)  # the autopilot's own and the companion's, as PX4's first SITL instance has them
-GROUND_PORTS = (18570, 14550)
-FCU_URL = f"udpin:127.0.0.1:{OFFBOARD_PORTS[1]}"
+FCU_URL = f"udpin:127.0.0.1:{ONBOARD_PORTS[1]}"
 TRUTH_PERIOD_S = 0.02
 MAX_LAG_S = 0.25  # further behind than this the world's clock stands still instead of racing to catch up
 
@@ -35,18 +33,15 @@ def main() -> int:
     try:
         loaded = load_scenario(given.scenario)
         world = World(loaded, given.seed)
-        endpoints = [UdpEndpoint(*OFFBOARD_PORTS), UdpEndpoint(*GROUND_PORTS)]
+        links = UdpLinks([UdpEndpoint(*ONBOARD_PORTS), UdpEndpoint(*GROUND_PORTS)])
     except ConfigError as error:
         print(f"simulator: {error}", file=sys.stderr)
         return 2
-    except OSError as error:
-        print(f"simulator: UDP port {OFFBOARD_PORTS[0]} or {GROUND_PORTS[0]}: {error.strerror}", file=sys.stderr)
-        return 2
-    run(world, endpoints, ZmqBus(given.bus, SIMULATOR, ()), StopFlag())
+    run(world, links, ZmqBus(given.bus, SIMULATOR, ()), StopFlag())
     return 0
 
 
-def run(world: World, endpoints: list[UdpEndpoint], bus: ZmqBus, stop: StopFlag) -> None:
+def run(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag) -> None:
     """Move the world with the clock until ``stop``."""
     health = HealthMonitor(SIMULATOR, 1.0 / STEP_S)
     zero_s = monotonic_s()  # companion time of the world's time 0
@@ -61,13 +56,11 @@ def run(world: World, endpoints: list[UdpEndpoint], bus: ZmqBus, stop: StopFlag)
         if lag_s > MAX_LAG_S:
             zero_s += lag_s - STEP_S
         started_s = time.perf_counter()
-        for endpoint in endpoints:
-            if data := endpoint.receive():
-                world.autopilot.receive(data, world.now_s)
+        for data in links.receive():
+            world.autopilot.receive(data, world.now_s)
         world.advance()
         if data := world.autopilot.take_output():
-            for endpoint in endpoints:
-                endpoint.send(data)
+            links.send(data)
         if world.now_s >= next_exposure_s:
             next_exposure_s += 1.0 / config.rate_hz
             image = world.photograph()

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from companion.config import ConfigError, Section, load, number, read_toml
 from companion.mission.plan import Plan, load_plan
+from companion.site import Site, load_site
 from companion.vehicle import Vehicle
 from sitl.camera import CameraConfig
 from sitl.scene import SceneConfig
@@ -79,6 +80,7 @@ class LoadedScenario(Section):
     scenario: Scenario
     vehicle: Vehicle
     plan: Plan
+    site: Site
     vehicle_path: Path
     mission_path: Path
 
@@ -96,14 +98,16 @@ def load_scenario(path: str | Path, vehicle_path: Path | None = None, camera_mod
     vehicle_path = vehicle_path or (path.parent / scenario.vehicle).resolve()
     mission_path = (path.parent / scenario.mission).resolve()
     plan = load_plan(mission_path)
+    site = load_site(plan.marker_file)
     for placed in scenario.scene.bundles:
-        if plan.site.find(placed.name) is None:
+        if site.find(placed.name) is None:
             raise ConfigError(f"{path}: scene.bundles: '{placed.name}' is not in the mission's marker file")
     return LoadedScenario(
         path=path,
         scenario=scenario,
         vehicle=load(vehicle_path, Vehicle),
         plan=plan,
+        site=site,
         vehicle_path=vehicle_path,
         mission_path=mission_path,
     )

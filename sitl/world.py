@@ -9,6 +9,7 @@ from companion.messages import Image, Truth
 from sitl.airframe import load_airframe
 from sitl.autopilot.autopilot import Autopilot
 from sitl.camera import SceneCamera
+from sitl.corners import CornerCamera
 from sitl.plant import Plant
 from sitl.scenario import LoadedScenario
 from sitl.sensors import Sensors
@@ -38,8 +39,11 @@ class World:
             rate_hz=1.0 / STEP_S,
             boot_offset_s=scenario.fcu_clock.boot_offset_s,
             clock_drift_ppm=scenario.fcu_clock.drift_ppm,
+            offboard_proof_s=0.0,  # PX4 1.17 asks for one fresh setpoint; older ones for a second of them
         )
-        self.camera = SceneCamera(scenario.camera, scenario.scene, loaded.plan.site, streams[4])
+        images = scenario.camera_mode == "images"
+        self.camera = SceneCamera(scenario.camera, scenario.scene, loaded.site, streams[4], draw=images)
+        self.corners = None if images else CornerCamera(self.camera)
         self._bundles = {
             placed.name: (tuple(placed.p_W), tuple(map(float, quat_from_rpy(*placed.rpy_rad))))
             for placed in scenario.scene.bundles
@@ -56,20 +60,18 @@ class World:
         now_s = self.now_s
         plant = self.plant
         motors = self.autopilot.step(self.sensors.sample(now_s, plant))
-        plant.step(motors, PLANT_STEPS, self.wind.sample(now_s, plant.p_W), self.wind.force(now_s, plant.p_W))
+        push_n = [a * plant.mass_kg for a in self.wind.force(now_s, plant.p_W)]
+        plant.step(motors, PLANT_STEPS, self.wind.sample(now_s, plant.p_W), push_n)
         self.steps += 1
 
     def photograph(self) -> Image:
         """What the camera sees at this moment."""
-        plant = self.plant
+        plant, size = self.plant, self.camera.config
+        if self.corners is not None:
+            return self.corners.expose(self.now_s, plant.p_W, plant.q_WB, self.markers_hidden)
         if self.markers_hidden:
-            size = self.camera.config.width * self.camera.config.height
-            return Image(
-                stamp_s=self.now_s,
-                width=self.camera.config.width,
-                height=self.camera.config.height,
-                data=b"\x60" * size,
-            )
+            fog = b"\x60" * (size.width * size.height)
+            return Image(stamp_s=self.now_s, width=size.width, height=size.height, data=fog)
         return self.camera.render(self.now_s, plant.p_W, plant.q_WB, plant.v_W, plant.omega_B)
 
     def truth(self) -> Truth:
@@ -81,7 +83,7 @@ class World:
             q_WB=tuple(plant.q_WB.tolist()),
             omega_B=tuple(plant.omega_B.tolist()),
             disturbance_W=tuple(plant.disturbance_W.tolist()),
-            gnss_bias_W=tuple(self.sensors.gnss_bias_W.tolist()),
+            gnss_bias_W=self.sensors.gnss_bias_W,
             bundles=self._bundles,
             battery_voltage_v=float(plant.battery_voltage_v),
             motor_thrust_n=tuple(plant.motor_thrust_n.tolist()),

@@ -18,7 +18,7 @@ from pymavlink.dialects.v20 import common
 from companion.clock import Stopwatch
 from companion.fcu.codec import CURRENT_MODE, Codec
 from companion.fcu.commands import Commands
-from companion.fcu.modes import MODE_OF_ACTION, RESULT_TEXTS
+from companion.fcu.modes import MODE_OF_ACTION, RESULT_TEXTS, custom_mode, mode_name
 from companion.fcu.ned import attitude_setpoint_ned, swap_attitude, swap_body, swap_world
 from companion.fcu.status import VehicleStatus
 from companion.fcu.streams import Streams
@@ -256,7 +256,16 @@ class FcuNode(Node):
         elif action in MODE_OF_ACTION:
             main, sub = MODE_OF_ACTION[action]
             custom = float(common.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED)
-            self._command(message, common.MAV_CMD_DO_SET_MODE, (custom, main, sub, 0, 0, 0, 0))
+
+            def answer(accepted: bool, reason: str) -> None:
+                # The heartbeat with the news may be a second away; until then the estimator would believe in
+                # setpoints that the autopilot no longer follows.
+                if accepted:
+                    self.status.mode = mode_name(custom_mode(main, sub))
+                self._answer(message, accepted, reason)
+
+            parameters = (custom, main, sub, 0, 0, 0, 0)
+            self._commands.start(common.MAV_CMD_DO_SET_MODE, parameters, answer, self._now_s)
         elif action in ("arm", "disarm"):
             # the second parameter would force it in the air; it stays 0
             arm = 1.0 if action == "arm" else 0.0

@@ -78,10 +78,12 @@ class Link:
                 select.select([descriptor], [], [], timeout_s)
         return self._guarded(self._read) or b""
 
-    def write(self, data: bytes) -> None:
-        """Send whole frames or count them as dropped; never blocks, never raises."""
-        if not self._guarded(lambda: self._write(data)):
-            self.dropped += 1
+    def write(self, data: bytes) -> bool:
+        """Send whole frames or count them as dropped; returns whether they left; never blocks, never raises."""
+        if self._guarded(lambda: self._write(data)):
+            return True
+        self.dropped += 1
+        return False
 
     def close(self) -> None:
         """Give the device back."""

@@ -55,12 +55,24 @@ class Log(dict[str, list[Message]]):
 
 
 def read_log(path: str | Path, topics: Iterable[str] | None = None) -> Log:
-    """All messages of a log, or those of some topics; raises `LogError` if the file is not a log."""
+    """All messages of a log, or those of some topics; raises `LogError` if the file is not a log.
+
+    A recorder that was started again in flight has gone on in ``<name>_2.mcap`` and so on; these parts are read too.
+    """
     log = Log(Path(path))
-    for entry in iterate(path, topics, log):
-        log[entry.topic].append(entry.message)
-        log.arrival_s[entry.topic].append(entry.arrival_s)
+    for part in parts(Path(path)):
+        for entry in iterate(part, topics, log):
+            log[entry.topic].append(entry.message)
+            log.arrival_s[entry.topic].append(entry.arrival_s)
     return log
+
+
+def parts(path: Path) -> list[Path]:
+    """The file itself and the parts that a restarted recorder wrote after it, in order."""
+    found = [path]
+    while (following := path.with_stem(f"{path.stem}_{len(found) + 1}")).exists():
+        found.append(following)
+    return found
 
 
 def iterate(path: str | Path, topics: Iterable[str] | None = None, log: Log | None = None) -> Iterator[Entry]:
