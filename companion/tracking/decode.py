@@ -49,26 +49,35 @@ class SecondLook:
         squares = np.asarray(squares_px, dtype=np.float64).reshape(-1, 4, 2)
         if len(squares) == 0 or len(self._ids) == 0:
             return []
+        signs, good = self._signs(gray, squares)
+        distance = (signs.shape[1] - signs @ self._codes.T) / 2
+        best = distance.argmin(1)
+        hit = good & (distance[np.arange(len(best)), best] <= self._max_errors + 0.5)
+        # bits turned by k quarter turns counter-clockwise: the printed top left corner is corner -k
+        return [
+            (int(self._ids[best[i] // 4]), np.roll(squares[i], int(best[i] % 4), axis=0)) for i in np.flatnonzero(hit)
+        ]
+
+    def confirm(self, gray: np.ndarray, squares_px: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """Whether each square (n, 4, 2), from the printed top left corner on, shows the marker of its id; (n,) bool."""
+        signs, good = self._signs(gray, squares_px)
+        codes = self._codes[4 * np.searchsorted(self._ids, ids)]
+        return good & ((signs.shape[1] - (signs * codes).sum(1)) / 2 <= self._max_errors + 0.5)
+
+    def _signs(self, gray: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The cells (n, cells²), 1 white and -1 black, and whether border and surroundings are a marker's (n,)."""
         levels = self._sample(gray, squares)
         n = self.family.cells
         outside, border, inner = (levels[:, self._ring == k] for k in range(3))
         white, black = outside @ self._white_at.T, border @ self._black_at.T
-        contrast = outside.mean(1) - border.mean(1)
-        middle = 0.5 * (outside.mean(1) + border.mean(1))
-        errors = (border > middle[:, None]).mean(1)
+        outside_level, border_level = outside.mean(1), border.mean(1)
+        errors = (border > 0.5 * (outside_level + border_level)[:, None]).mean(1)
         value = (inner - 0.5 * (white + black)).reshape(-1, n, n)
         padded = np.pad(value, ((0, 0), (1, 1), (1, 1)), mode="edge")
         around = padded[:, :-2, 1:-1] + padded[:, 2:, 1:-1] + padded[:, 1:-1, :-2] + padded[:, 1:-1, 2:]
         value = value + SHARPEN * (4 * value - around)
         signs = np.where(value > 0, 1.0, -1.0).reshape(len(value), n * n).astype(np.float32)
-        distance = (n * n - signs @ self._codes.T) / 2
-        best = distance.argmin(1)
-        hit = (distance[np.arange(len(best)), best] <= self._max_errors + 0.5) & (contrast > MIN_WHITE_BLACK)
-        hit &= errors <= MAX_BORDER_ERRORS
-        # bits turned by k quarter turns counter-clockwise: the printed top left corner is corner -k
-        return [
-            (int(self._ids[best[i] // 4]), np.roll(squares[i], int(best[i] % 4), axis=0)) for i in np.flatnonzero(hit)
-        ]
+        return signs, (outside_level - border_level > MIN_WHITE_BLACK) & (errors <= MAX_BORDER_ERRORS)
 
     def _sample(self, gray: np.ndarray, squares: np.ndarray) -> np.ndarray:
         """Brightness at the cell centres of each square, shape (squares, cells)."""

@@ -1,17 +1,11 @@
-"""Detectors: a grey image in, markers with their four corners out.
-
-All detectors agree on two conventions. Corners are those of the outer edge of the black square in the order top
-left, top right, bottom right, bottom left *of the marker as printed* (see `families`). The centre of the top
-left pixel is (0, 0), as everywhere in OpenCV; AprilTag's own library puts (0.5, 0.5) there.
+"""Detectors: a grey image in, markers with their four corners out (conventions: see `detection`).
 
 Every detector finds squares and reads their cells; the sub-pixel corners then come from the same `edges`
 refinement on the image at full resolution, so searching a part of the image or a smaller copy of it costs no
-accuracy.
+accuracy. Square markers that were seen in the last image are not searched at all (see `follow`).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Protocol
 
 import cv2
 import numpy as np
@@ -19,8 +13,10 @@ import stag
 
 from companion.config import ConfigError
 from companion.tracking.decode import SecondLook
+from companion.tracking.detection import Detection, Detector, Region, check_image
 from companion.tracking.edges import refine_corners
 from companion.tracking.families import SquareFamily, square_family, stag_library
+from companion.tracking.follow import Follower
 
 MIN_PERIMETER_PX = 36.0  # smaller squares have cells of about one pixel and cannot be read
 THRESHOLD_WINDOWS_PX = (5, 23, 9)  # adaptive threshold: smallest, largest, step
@@ -32,32 +28,12 @@ SECOND_LOOKS = 64  # squares read again per image, largest first: bounds the tim
 NEAR_SQUARES, NEAR_SQUARES_REDUCED = 0.125, 0.02
 SAME_MARKER = 0.5  # of its side: two finds of one id nearer than this are the same marker
 
-Region = tuple[int, int, int, int]  # x, y, width, height [px]
-
-
-@dataclass(frozen=True)
-class Detection:
-    """One marker in an image; corners_px: (4, 2) float64, top left, top right, bottom right, bottom left."""
-
-    family: str
-    id: int
-    corners_px: np.ndarray
-
-
-class Detector(Protocol):
-    """What a detector does; gray is (h, w) uint8. Raises ValueError for any other array."""
-
-    def detect(self, gray: np.ndarray, region: Region | None = None, scale: float = 1.0) -> list[Detection]:
-        """Markers in the image, or in a region of it, searched in a copy reduced to `scale` (≤ 1).
-
-        Corners are always in pixels of the whole image at full resolution.
-        """
-
 
 class SquareDetector:
     """ArUco, AprilTag and own dictionaries: squares with a grid of cells, found in one pass for all families.
 
     wanted: ids to look for, per family; None: all. Markers of other ids are not reported.
+    second_looks: the decoder of each family, for other uses.
     """
 
     def __init__(self, wanted: dict[str, set[int] | None]) -> None:
@@ -75,7 +51,7 @@ class SquareDetector:
             self._ids.append(list(range(count)) if ids is None else sorted(ids))
             rows = np.ascontiguousarray(full.bytesList[self._ids[-1]])
             dictionaries.append(cv2.aruco.Dictionary(rows, full.markerSize, full.maxCorrectionBits))
-        self._second_looks = [SecondLook(f, i) for f, i in zip(self._families, self._wanted, strict=True)]
+        self.second_looks = [SecondLook(f, i) for f, i in zip(self._families, self._wanted, strict=True)]
         parameters = cv2.aruco.DetectorParameters()
         parameters.cornerRefinementMethod = cv2.aruco.CORNER_REFINE_NONE
         low, high, step = THRESHOLD_WINDOWS_PX
@@ -89,7 +65,7 @@ class SquareDetector:
 
     def detect(self, gray: np.ndarray, region: Region | None = None, scale: float = 1.0) -> list[Detection]:
         """See `Detector.detect`."""
-        part, x, y = _cut(_checked(gray), region)
+        part, x, y = _cut(check_image(gray), region)
         if min(part.shape) < MIN_IMAGE_PX:
             return []
         small, fx, fy = _reduce(part, scale)
@@ -113,7 +89,7 @@ class SquareDetector:
         have = {(name, id) for name, id, _ in found}
         missing = [
             look
-            for look, ids in zip(self._second_looks, self._wanted, strict=True)
+            for look, ids in zip(self.second_looks, self._wanted, strict=True)
             if ids is None or any((look.family.name, i) not in have for i in ids)
         ]
         if not missing or len(rejected) == 0:
@@ -136,7 +112,7 @@ class STagDetector:
 
     def detect(self, gray: np.ndarray, region: Region | None = None, scale: float = 1.0) -> list[Detection]:
         """See `Detector.detect`."""
-        part, x, y = _cut(_checked(gray), region)
+        part, x, y = _cut(check_image(gray), region)
         if min(part.shape) < MIN_IMAGE_PX:
             return []
         small, fx, fy = _reduce(part, scale)
@@ -154,7 +130,8 @@ class DetectorSet:
 
     def __init__(self, wanted: dict[str, set[int] | None]) -> None:
         squares = {name: ids for name, ids in wanted.items() if stag_library(name) is None}
-        self._detectors: list[Detector] = [SquareDetector(squares)] if squares else []
+        search = SquareDetector(squares) if squares else None
+        self._detectors: list[Detector] = [] if search is None else [Follower(search, search.second_looks, squares)]
         self._detectors += [STagDetector(n, ids) for n, ids in wanted.items() if stag_library(n) is not None]
 
     def detect(self, gray: np.ndarray, region: Region | None = None, scale: float = 1.0) -> list[Detection]:
@@ -168,12 +145,6 @@ def detector_for(markers: Iterable[tuple[str, int]]) -> DetectorSet:
     for family, id in markers:
         wanted.setdefault(family, set()).add(id)
     return DetectorSet(wanted)
-
-
-def _checked(gray: np.ndarray) -> np.ndarray:
-    if gray.ndim != 2 or gray.dtype != np.uint8:
-        raise ValueError(f"image must be (h, w) uint8, not {gray.shape} {gray.dtype}")
-    return gray
 
 
 def _cut(gray: np.ndarray, region: Region | None) -> tuple[np.ndarray, int, int]:
