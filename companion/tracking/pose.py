@@ -4,13 +4,15 @@
    "Infinitesimal plane-based pose estimation", IJCV 2014); corners in space get SQPnP (Terzakis & Lourakis, ECCV
    2020) and the two poses of their largest marker.
 2. Each candidate is refined on the distorted pixels by Levenberg-Marquardt over p_CM and a right-multiplied
-   rotation error, so that every corner weighs the same.
+   rotation error, so that every corner weighs the same (acados_gen/pose.c).
 3. The best one is tested: a marker that contradicts all others is left out; a bundle whose error stays above the
    limit is rejected; a pose that the second best explains nearly as well is called ambiguous.
 4. The covariance is that of least squares, (Jᵀ J)⁻¹ σ², with σ the corner noise. A residual that such noise
    cannot explain (χ² above its 99.9 % quantile) scales it up.
 """
 
+import functools
+import math
 from dataclasses import dataclass
 
 import cv2
@@ -19,8 +21,8 @@ from scipy.stats import chi2
 
 from companion.frames import quat_from_matrix
 from companion.tracking.camera_model import CameraModel
+from companion.tracking.reprojection import Reprojection
 
-LM_ITERATIONS, LM_TOLERANCE = 25, 1e-6  # of the cost; convergence is quadratic, the next step would be far smaller
 PLANE_TOLERANCE = 1e-3  # of the bundle's extent: thinner than this counts as coplanar
 DISTINCT_RAD, DISTINCT_OF_DISTANCE = 0.02, 0.01  # two poses nearer than both are one
 NOISE_FLOOR = (
@@ -67,6 +69,7 @@ class PoseSolver:
         self, camera: CameraModel, corner_noise_px: float, max_reprojection_px: float, flip_ratio: float
     ) -> None:
         self._camera = camera
+        self._reprojection = Reprojection(camera)
         self._noise_px = corner_noise_px
         self._limit_px = max_reprojection_px
         self._flip_ratio = flip_ratio
@@ -106,29 +109,17 @@ class PoseSolver:
 
     def covariance(self, pose: Pose, corners_px: np.ndarray, corners_M: np.ndarray) -> np.ndarray | None:
         """6x6 covariance of p_CM [m²] and of the right-multiplied rotation error of q_CM [rad²], or None."""
-        r, J = self.residual(pose.R_CM, pose.p_CM, corners_px.reshape(-1, 2), corners_M.reshape(-1, 3))
+        r, J = self._reprojection.residual(pose.R_CM, pose.p_CM, corners_px.reshape(-1, 2), corners_M.reshape(-1, 3))
         try:
             P = np.linalg.inv(J.T @ J) * self._noise_px**2
         except np.linalg.LinAlgError:
             return None
         dof = len(r) - 6
         ratio = float(r @ r) / self._noise_px**2
-        if ratio > chi2.ppf(COVARIANCE_QUANTILE, dof):
+        if ratio > _residual_limit(dof):
             P = P * (ratio / dof)
         P = 0.5 * (P + P.T)
         return P if np.isfinite(P).all() and (np.diag(P) > 0).all() else None
-
-    def residual(
-        self, R: np.ndarray, p: np.ndarray, pixels: np.ndarray, points: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Projected minus seen corners (2n,) [px] and their Jacobian (2n, 6) by δp and δθ, R ← R exp(δθ)."""
-        rotated = points @ R.T
-        seen, D = self._camera.project_with_jacobian(rotated + p)
-        J = np.empty((len(points), 2, 6))
-        J[:, :, :3] = D
-        # d(R exp(δθ) m)/dδθ = -R [m]×; row by row: (D R) × m with the sign turned
-        J[:, :, 3:] = np.cross(points[:, None, :], D @ R)
-        return (seen - pixels).ravel(), J.reshape(-1, 6)
 
     def _poses(self, pixels: np.ndarray, points: np.ndarray) -> list[Pose]:
         """All distinct refined poses of the corners, best first."""
@@ -144,38 +135,17 @@ class PoseSolver:
             largest = int(np.argmax(sizes))
             some = slice(4 * largest, 4 * largest + 4)
             starts += _generic(flat_M[some], rays[some], cv2.SOLVEPNP_IPPE)
-        refined = [pose for R, p in starts if (pose := self._refine(R, p, flat_px, flat_M)) is not None]
+        refined = [self._reprojection.refine(R, p, flat_px, flat_M) for R, p in starts]
         distinct: list[Pose] = []
-        for pose in sorted(refined, key=lambda s: s.rms_px):
+        for pose in sorted((Pose(*found) for found in refined if found is not None), key=lambda s: s.rms_px):
             if not any(_same(pose, other) for other in distinct):
                 distinct.append(pose)
         return distinct
 
-    def _refine(self, R: np.ndarray, p: np.ndarray, pixels: np.ndarray, points: np.ndarray) -> Pose | None:
-        """The nearest minimum of the reprojection error, or None when the corners are not in front of the camera."""
-        r, J = self.residual(R, p, pixels, points)
-        if not np.isfinite(r).all():
-            return None
-        cost, damping = float(r @ r), 1e-4
-        for _ in range(LM_ITERATIONS):
-            H, g = J.T @ J, J.T @ r
-            try:
-                step = -np.linalg.solve(H + damping * np.diag(np.diag(H)), g)
-            except np.linalg.LinAlgError:
-                return None
-            R_new, p_new = R @ cv2.Rodrigues(step[3:])[0], p + step[:3]
-            r_new, J_new = self.residual(R_new, p_new, pixels, points)
-            cost_new = float(r_new @ r_new)
-            if cost_new <= cost:  # False also for NaN: a step through the camera plane
-                gain = cost - cost_new
-                R, p, r, J, cost, damping = R_new, p_new, r_new, J_new, cost_new, damping * 0.1
-                if gain <= LM_TOLERANCE * cost + 1e-15:
-                    break
-            else:
-                damping = max(damping * 10, 1e-4)
-                if damping > 1e8:
-                    break
-        return Pose(R, p, float(np.sqrt(cost / len(points))))
+
+@functools.cache  # SciPy needs 0.1 ms for it, and a bundle has only so many corners
+def _residual_limit(dof: int) -> float:
+    return float(chi2.ppf(COVARIANCE_QUANTILE, dof))
 
 
 def _is_plane(points: np.ndarray) -> bool:
@@ -198,7 +168,7 @@ def _generic(points: np.ndarray, rays: np.ndarray, method: int) -> list[tuple[np
 
 
 def _same(a: Pose, b: Pose) -> bool:
-    cosine = 0.5 * (np.trace(a.R_CM.T @ b.R_CM) - 1.0)
-    angle = float(np.arccos(np.clip(cosine, -1.0, 1.0)))
-    distance = float(np.linalg.norm(a.p_CM - b.p_CM))
-    return angle < DISTINCT_RAD and distance < DISTINCT_OF_DISTANCE * float(np.linalg.norm(a.p_CM))
+    cosine = 0.5 * (float(np.vdot(a.R_CM, b.R_CM)) - 1.0)  # the trace of R_aᵀ R_b
+    angle = math.acos(max(-1.0, min(1.0, cosine)))
+    distance = math.dist(a.p_CM, b.p_CM)
+    return angle < DISTINCT_RAD and distance < DISTINCT_OF_DISTANCE * math.hypot(*a.p_CM)

@@ -173,22 +173,22 @@ def _observation(
             MarkerCorners(
                 family=seen[i].family,
                 id=seen[i].id,
-                corners_px=tuple(float(v) for v in seen[i].corners_px.ravel()),
-                corners_M=tuple(tuple(float(v) for v in corner) for corner in corners_M[i]),
+                corners_px=tuple(seen[i].corners_px.ravel().tolist()),
+                corners_M=tuple(map(tuple, corners_M[i].tolist())),
             )
             for i in result.used
         ],
         best=_solution(result.best),
         alternative=None if result.alternative is None else _solution(result.alternative),
         ambiguous=result.ambiguous,
-        covariance=tuple(float(v) for v in result.covariance.ravel()),
+        covariance=tuple(result.covariance.ravel().tolist()),
         corner_noise_px=noise_px,
     )
 
 
 def _solution(pose: Pose) -> PoseSolution:
     return PoseSolution(
-        p_CM=tuple(float(v) for v in pose.p_CM),
-        q_CM=tuple(float(v) for v in pose.q_CM),
+        p_CM=tuple(pose.p_CM.tolist()),
+        q_CM=tuple(pose.q_CM.tolist()),
         reprojection_rms_px=pose.rms_px,
     )

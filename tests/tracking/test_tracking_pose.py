@@ -9,10 +9,12 @@ from companion.frames import quat_conjugate, quat_exp, quat_log, quat_multiply, 
 from companion.site import Bundle, Marker, load_site
 from companion.tracking.camera_model import CameraModel
 from companion.tracking.pose import PoseSolver
+from companion.tracking.reprojection import Reprojection
 
 CAMERA = CameraModel(vehicle().camera)
 NOISE_PX = 0.3
 SOLVER = PoseSolver(CAMERA, NOISE_PX, 3.0, 3.0)
+REPROJECTION = Reprojection(CAMERA)
 PIER = np.array([m.corners_M() for m in load_site(ROOT / "config/markers/pier.toml").bundle[0].markers])
 SINGLE = Marker(family="aruco_6x6_250", id=0, size_m=0.3).corners_M()[None]
 CORNER = np.array(  # three markers on two walls that meet at a right angle
@@ -64,13 +66,46 @@ def test_residual_jacobian_agrees_with_finite_differences():
     rng, h = np.random.default_rng(3), 1e-6
     R, p = random_pose(rng)
     pixels, points = seen(PIER, R, p, 1.0, rng).reshape(-1, 2), PIER.reshape(-1, 3)
-    J = SOLVER.residual(R, p, pixels, points)[1]
+    J = REPROJECTION.residual(R, p, pixels, points)[1]
     for i in range(6):
         d = np.zeros(6)
         d[i] = h
-        plus = SOLVER.residual(R @ rotation_matrix(quat_exp(d[3:])), p + d[:3], pixels, points)[0]
-        minus = SOLVER.residual(R @ rotation_matrix(quat_exp(-d[3:])), p - d[:3], pixels, points)[0]
+        plus = REPROJECTION.residual(R @ rotation_matrix(quat_exp(d[3:])), p + d[:3], pixels, points)[0]
+        minus = REPROJECTION.residual(R @ rotation_matrix(quat_exp(-d[3:])), p - d[:3], pixels, points)[0]
         np.testing.assert_allclose(J[:, i], (plus - minus) / (2 * h), rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "lens",
+    [
+        {"distortion": [-0.3, 0.1, 0.001, -0.002, 0.01, 0.02, -0.01, 0.003]},
+        {"model": "fisheye", "distortion": [0.03, -0.01, 0.004, -0.002], "fx_px": 300.0, "fy_px": 310.0},
+    ],
+    ids=["rational", "fisheye"],
+)
+def test_compiled_reprojection_is_the_camera_model(lens):
+    camera, rng = CameraModel(vehicle(**lens).camera), np.random.default_rng(5)
+    reprojection = Reprojection(camera)
+    pixels, points = rng.uniform(0, 480, (20, 2)), PIER.reshape(-1, 3)
+    for _ in range(10):
+        R, p = random_pose(rng)
+        errors, J = reprojection.residual(R, p, pixels, points)
+        projected, D = camera.project_with_jacobian(points @ R.T + p)
+        np.testing.assert_allclose(errors.reshape(-1, 2), projected - pixels, rtol=1e-12, atol=1e-9)
+        np.testing.assert_allclose(J[:, :3].reshape(-1, 2, 3), D, rtol=1e-9, atol=1e-9)
+
+
+def test_refinement_ends_where_the_gradient_is_zero_and_refuses_corners_behind_the_camera():
+    rng = np.random.default_rng(6)
+    R, p = random_pose(rng)
+    pixels, points = seen(PIER, R, p, NOISE_PX, rng).reshape(-1, 2), PIER.reshape(-1, 3)
+    start = R @ rotation_matrix(quat_exp((0.1, -0.1, 0.05))), p * 1.1
+    R_best, p_best, rms_px = REPROJECTION.refine(*start, pixels, points)
+    errors, J = REPROJECTION.residual(R_best, p_best, pixels, points)
+    assert rms_px == pytest.approx(np.sqrt(errors @ errors / len(points)))
+    # over what a standard deviation of each parameter would make of it
+    assert (np.abs(J.T @ errors) < 1e-2 * NOISE_PX * np.sqrt((J**2).sum(0))).all()
+    assert REPROJECTION.refine(R, -p, pixels, points) is None
 
 
 @pytest.mark.parametrize("corners_M", [PIER, CORNER, SINGLE], ids=["plane", "walls", "single"])

@@ -1,0 +1,62 @@
+"""The reprojection error of a bundle in C (acados_gen/pose.c), for one camera."""
+
+import ctypes
+import math
+
+import numpy as np
+
+from acados_gen.pose_artifact import require_pose
+from companion.tracking.camera_model import CameraModel
+
+
+class Reprojection:
+    """Errors of a pose R_CM (3, 3), p_CM (3,) [m], and the nearest pose with the smallest ones.
+
+    Raises `companion.kernel.ArtifactMissing` when the library is not built.
+    """
+
+    def __init__(self, camera: CameraModel) -> None:
+        library = ctypes.CDLL(str(require_pose()))
+        self._residual, self._refine = library.pose_residual, library.pose_refine
+        array, count = ctypes.c_void_p, ctypes.c_int64
+        self._residual.argtypes = [array, count, *[array] * 5]
+        self._residual.restype = None
+        self._refine.argtypes = [array, count, *[array] * 3]
+        self._refine.restype = ctypes.c_double
+        distortion = np.zeros(8)
+        distortion[: len(camera.distortion)] = camera.distortion
+        self._camera = np.concatenate([camera.focal_px, camera.centre_px, [float(camera.fisheye)], distortion])
+
+    def residual(
+        self, R: np.ndarray, p: np.ndarray, pixels: np.ndarray, points: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Projected minus seen corners (2n,) [px] and their Jacobian (2n, 6) by δp and δθ, R ← R exp(δθ).
+
+        pixels (n, 2), points (n, 3) [m]; NaN where a point is not in front of the camera.
+        """
+        pixels, points, pose = _flat(pixels), _flat(points), _pose(R, p)
+        n = len(points)
+        errors, jacobian = np.empty(2 * n), np.empty((2 * n, 6))
+        arrays = (points, pixels, pose, errors, jacobian)
+        self._residual(self._camera.ctypes.data, n, *(a.ctypes.data for a in arrays))
+        return errors, jacobian
+
+    def refine(
+        self, R: np.ndarray, p: np.ndarray, pixels: np.ndarray, points: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, float] | None:
+        """R_CM, p_CM and RMS distance [px] at the nearest minimum; None when the corners are not before the camera."""
+        pixels, points, pose = _flat(pixels), _flat(points), _pose(R, p)
+        arrays = (points, pixels, pose)
+        cost = self._refine(self._camera.ctypes.data, len(points), *(a.ctypes.data for a in arrays))
+        if math.isnan(cost):
+            return None
+        return pose[:9].reshape(3, 3), pose[9:], math.sqrt(cost / len(points))
+
+
+def _flat(array: np.ndarray) -> np.ndarray:
+    """As C reads it."""
+    return np.ascontiguousarray(array, dtype=float)
+
+
+def _pose(R: np.ndarray, p: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.ravel(R), p])
