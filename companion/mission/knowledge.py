@@ -143,8 +143,8 @@ class Knowledge:
         self._target_mode_seen = False
 
     def mode_left(self) -> bool:
-        """Somebody else changed the mode."""
-        if self.status is None or not self._expected_modes:
+        """Somebody else changed the mode; what PX4 does with it on disarming counts for nothing."""
+        if self.status is None or not self.status.armed or not self._expected_modes:
             return False
         mode = self.status.mode
         if mode in self._expected_modes:

@@ -116,7 +116,9 @@ def _ours(value: Callable[[Situation], float | None]) -> Callable[[Situation], f
     """The value until PX4 has taken over the landing; from then on its estimate counts, not this stack's."""
 
     def ours(s: Situation) -> float | None:
-        taken_over = s.phase == ph.LAND and (s.status is None or s.status.mode != "OFFBOARD")
+        # Disarmed counts too: PX4 then shows the mode it had before the landing, OFFBOARD, again.
+        flown_by_us = s.status is not None and s.status.armed and s.status.mode == "OFFBOARD"
+        taken_over = s.phase == ph.LAND and not flown_by_us
         return None if taken_over else value(s)
 
     return ours
