@@ -4,6 +4,7 @@ Everything in a scene is a rectangle in space with a grey texture. A plane's fra
 face, as a marker bundle's. Texture pixels follow the image convention: the centre of the top left one is (0, 0).
 """
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import cv2
@@ -12,7 +13,7 @@ from msgspec import Meta
 
 from companion.config import ConfigError, Section, integer, number
 from companion.frames import quat_from_rpy, rotation_matrix
-from companion.site import Marker, Radians3, Site
+from companion.site import CUSTOM_PREFIX, Marker, Radians3, Site
 
 BLACK, WHITE = 25, 220  # grey levels of printed ink and paper: neither is 0 or 255 in front of a real camera
 SKY = 205  # grey level where no plane is hit
@@ -28,6 +29,8 @@ DICTIONARIES = {
     "aruco_6x6_1000": cv2.aruco.DICT_6X6_1000,
     "apriltag_36h11": cv2.aruco.DICT_APRILTAG_36h11,
 }
+# Rows of AprilRobotics' picture of tag36h11 number 0 without its black border (1: white).
+APRILTAG_36H11_0 = ("110101", "011101", "011000", "101000", "010110", "000100")
 
 World3 = tuple[number(-1e4, 1e4, "m"), number(-1e4, 1e4, "m"), number(-1e4, 1e4, "m")]
 
@@ -81,17 +84,17 @@ class Plane:
             self.levels.append(cv2.resize(last, half, interpolation=cv2.INTER_AREA))
         self._half_px = np.array([columns / 2, rows / 2])
 
-    def hides(self, camera_W: np.ndarray, points_W: np.ndarray) -> bool:
-        """Whether the plane stands between the camera and any of the points, shape (n, 3)."""
+    def hides(self, camera_W: np.ndarray, points_W: np.ndarray) -> np.ndarray:
+        """Which of the points, shape (…, 3), the plane hides from the camera: bool, shape (…)."""
         rays = points_W - camera_W
         along = rays @ self.normal_W
         with np.errstate(divide="ignore", invalid="ignore"):
             fraction = ((self.p_W - camera_W) @ self.normal_W) / along
-            offset = camera_W + fraction[:, None] * rays - self.p_W
+            offset = camera_W + fraction[..., None] * rays - self.p_W
             u = np.abs(offset @ self.right_W) / (self.right_W @ self.right_W)
             v = np.abs(offset @ self.down_W) / (self.down_W @ self.down_W)
         # a marker that is glued to the plane is not hidden by it, hence not quite 1
-        return bool(np.any((fraction > 0) & (fraction < 0.995) & (u < self._half_px[0]) & (v < self._half_px[1])))
+        return (fraction > 0) & (fraction < 0.995) & (u < self._half_px[0]) & (v < self._half_px[1])
 
 
 class SceneMarker:
@@ -136,18 +139,46 @@ def marker_texture(marker: Marker) -> tuple[np.ndarray, int]:
 
     Raises `ConfigError` for a family that cannot be drawn or an id the family does not have.
     """
-    if marker.family not in DICTIONARIES:
-        drawn = ", ".join(DICTIONARIES)
-        raise ConfigError(f"scene: marker {marker.family} {marker.id}: the renderer draws only {drawn}")
-    dictionary = cv2.aruco.getPredefinedDictionary(DICTIONARIES[marker.family])
-    count = len(dictionary.bytesList)
-    if marker.id >= count:
-        raise ConfigError(f"scene: marker {marker.family} {marker.id}: the family has ids 0 to {count - 1}")
-    modules = dictionary.markerSize + 2
-    bits = cv2.aruco.generateImageMarker(dictionary, marker.id, modules)
+    bits = np.pad(_printed_bits(marker), 1) * np.uint8(255)
+    modules = len(bits)
     bits = np.pad(bits, QUIET_MODULES, constant_values=255)
     grey = np.where(bits > 127, WHITE, BLACK).astype(np.uint8)
     return np.kron(grey, np.ones((MODULE_PX, MODULE_PX), dtype=np.uint8)), modules
+
+
+def _printed_bits(marker: Marker) -> np.ndarray:
+    """The cells inside the black border, as on the publisher's picture held upright; 1: white."""
+    where = f"scene: marker {marker.family} {marker.id}"
+    if marker.family.startswith(CUSTOM_PREFIX):
+        return _bits_of_file(Path(marker.family.removeprefix(CUSTOM_PREFIX)), marker.id, where)
+    if marker.family not in DICTIONARIES:
+        raise ConfigError(f"{where}: the renderer draws only {', '.join(DICTIONARIES)}, {CUSTOM_PREFIX}PATH")
+    dictionary = cv2.aruco.getPredefinedDictionary(DICTIONARIES[marker.family])
+    count = len(dictionary.bytesList)
+    if marker.id >= count:
+        raise ConfigError(f"{where}: the family has ids 0 to {count - 1}")
+    bits = _bits_of(dictionary, marker.id)
+    if marker.family == "apriltag_36h11":
+        # OpenCV's table of this family is half a turn off the tags that AprilRobotics prints (opencv#28823, corrected
+        # in later versions), so the turn is measured on a tag whose picture is known
+        first, printed = _bits_of(dictionary, 0), np.array([[int(c) for c in row] for row in APRILTAG_36H11_0])
+        bits = np.rot90(bits, next(k for k in range(4) if np.array_equal(np.rot90(first, k), printed)))
+    return bits
+
+
+def _bits_of(dictionary: cv2.aruco.Dictionary, id: int) -> np.ndarray:
+    return cv2.aruco.generateImageMarker(dictionary, id, dictionary.markerSize + 2)[1:-1, 1:-1] // 255
+
+
+def _bits_of_file(path: Path, id: int, where: str) -> np.ndarray:
+    try:
+        storage = cv2.FileStorage(str(path), cv2.FILE_STORAGE_READ)
+        size, code = storage.getNode("markersize").real(), storage.getNode(f"marker_{id}").string()
+    except (cv2.error, SystemError, ValueError):
+        size, code = 0, ""
+    if size < 1 or len(code) != size * size or set(code) - {"0", "1"}:
+        raise ConfigError(f"{where}: {path}: no usable marker_{id}")
+    return np.array([int(c) for c in code], dtype=np.uint8).reshape(int(size), int(size))
 
 
 def backdrop_texture(backdrop: Backdrop) -> np.ndarray:

@@ -15,10 +15,7 @@ import cv2
 import numpy as np
 
 from companion.config import ConfigError
-
-CUSTOM_PREFIX = "dictionary:"
-STAG_PREFIX = "stag_hd"
-STAG_LIBRARIES = (11, 13, 15, 17, 19, 21, 23)
+from companion.site import CUSTOM_PREFIX, KNOWN_FAMILIES, STAG_LIBRARIES, STAG_PREFIX
 
 _PREDEFINED = {
     "aruco_4x4_50": cv2.aruco.DICT_4X4_50,
@@ -32,6 +29,9 @@ _APRILTAG_36H11_0 = "110101 011101 011000 101000 010110 000100"
 # Bits that may be corrected in a tag36h11 (11 bits apart: 5 are safe in theory; OpenCV's table says 0).
 # OpenCV multiplies by its error correction rate of 0.6, which leaves 3.
 _APRILTAG_36H11_CORRECTABLE = 5
+# Limits of a dictionary of one's own: fewer cells hold no code, more are not read from any useful distance.
+CELLS_ALLOWED = (3, 16)
+MAX_CODES = 100_000
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,7 @@ def square_family(name: str) -> SquareFamily:
     if name.startswith(CUSTOM_PREFIX):
         return SquareFamily(name, _read_dictionary(Path(name.removeprefix(CUSTOM_PREFIX))), 0)
     if name not in _PREDEFINED:
-        allowed = ", ".join([*_PREDEFINED, *(f"{STAG_PREFIX}{n}" for n in STAG_LIBRARIES), f"{CUSTOM_PREFIX}PATH"])
-        raise ConfigError(f"marker family '{name}' is unknown (allowed: {allowed})")
+        raise ConfigError(f"marker family '{name}' is unknown (allowed: {KNOWN_FAMILIES})")
     dictionary = cv2.aruco.getPredefinedDictionary(_PREDEFINED[name])
     if name != "apriltag_36h11":
         return SquareFamily(name, dictionary, 0)
@@ -93,14 +92,41 @@ def stag_library(name: str) -> int | None:
 
 
 def _read_dictionary(path: Path) -> cv2.aruco.Dictionary:
+    """A dictionary file, checked here: OpenCV's own reader takes short codes for whole ones and dies of a size of 0."""
     if not path.is_file():
         raise ConfigError(f"{path}: no such marker dictionary")
-    dictionary = cv2.aruco.Dictionary()
+    wrong = f"{path}: not a marker dictionary"
     try:
-        storage = cv2.FileStorage(str(path), cv2.FILE_STORAGE_READ)
-        readable = storage.isOpened() and dictionary.readDictionary(storage.root())
-    except (cv2.error, SystemError, ValueError) as error:
-        raise ConfigError(f"{path}: not a marker dictionary: {str(error).splitlines()[-1]}") from None
-    if not readable or dictionary.bytesList is None or dictionary.bytesList.shape[0] == 0:
-        raise ConfigError(f"{path}: not a marker dictionary (needs nmarkers, markersize, marker_0 …)")
-    return dictionary
+        storage = cv2.FileStorage(str(path), cv2.FILE_STORAGE_READ)  # named: its nodes die with it
+        root = storage.root()
+        readable = root.isMap()
+    except (cv2.error, SystemError, ValueError):
+        readable = False
+    if not readable:
+        raise ConfigError(f"{wrong}: needs OpenCV's YAML with nmarkers, markersize, marker_0 …")
+    count = _whole(root, "nmarkers", 1, MAX_CODES, wrong)
+    size = _whole(root, "markersize", *CELLS_ALLOWED, wrong)
+    absent = root.getNode("maxCorrectionBits").isNone()  # OpenCV's own boards leave it out
+    correctable = 0 if absent else _whole(root, "maxCorrectionBits", 0, size * size, wrong)
+    nodes = [root.getNode(f"marker_{i}") for i in range(count)]
+    texts = [node.string() if node.isString() else "" for node in nodes]
+    rows, seen = [], {}
+    for i, text in enumerate(texts):
+        if len(text) != size * size or set(text) - {"0", "1"}:
+            raise ConfigError(f'{wrong}: marker_{i} must be "…" with {size * size} digits 0 or 1')
+        bits = np.array([int(c) for c in text], dtype=np.uint8).reshape(size, size)
+        turned = {np.rot90(bits, k).tobytes() for k in range(4)}
+        if len(turned) < 4:
+            raise ConfigError(f"{path}: marker_{i} looks the same when turned: its top is not to be told")
+        if twin := next((seen[code] for code in turned if code in seen), None):
+            raise ConfigError(f"{path}: marker_{i} looks like {twin}")
+        seen |= dict.fromkeys(turned, f"marker_{i}")
+        rows.append(cv2.aruco.Dictionary.getByteListFromBits(bits))
+    return cv2.aruco.Dictionary(np.concatenate(rows), size, correctable)
+
+
+def _whole(root: cv2.FileNode, key: str, low: int, high: int, wrong: str) -> int:
+    node = root.getNode(key)
+    if not node.isInt() or not low <= node.real() <= high:
+        raise ConfigError(f"{wrong}: {key} must be a whole number, {low} to {high}")
+    return int(node.real())
