@@ -86,6 +86,9 @@ class SceneCamera:
         self._sway_t_s: float | None = None
         self._light = scene.light
         self._markers = place_markers(scene, site)
+        self._corners_W = np.array([m.corners_W for m in self._markers]).reshape(-1, 4, 3)
+        self._centres_W = np.array([m.centre_W for m in self._markers]).reshape(-1, 3)
+        self._normals_W = np.array([m.R_WF[:, 2] for m in self._markers]).reshape(-1, 3)
         self._backdrops = [backdrop_plane(b) for b in scene.backdrops]
         self._planes: list[Plane] = []
         self._build_field()
@@ -129,32 +132,31 @@ class SceneCamera:
         """The markers in view, facing the camera, not hidden by a backdrop, with sides of at least 12 px."""
         p_WC, R_WC = self.camera_pose(t_s, p_WB, q_WB)
         c = self.config
-        visible = []
-        for placed in self._markers:
-            ray = placed.centre_W - p_WC
-            if -(placed.R_WF[:, 2] @ ray) < MIN_FACING * np.linalg.norm(ray):
-                continue
-            points_C = (placed.corners_W - p_WC) @ R_WC
-            if np.any(points_C[:, 2] < NEAR_M):
-                continue
-            ideal = points_C[:, :2] / points_C[:, 2:]
-            if np.any(ideal < self._field_low) or np.any(ideal > self._field_high):
-                continue  # so far out that the distortion polynomial has no meaning
-            corners = self.project(points_C)
-            if np.any(corners < 0) or np.any(corners > (c.width - 1, c.height - 1)):
-                continue
-            sides = np.linalg.norm(corners - np.roll(corners, 1, axis=0), axis=1)
-            if sides.min() < MIN_SIDE_PX or any(b.hides(p_WC, placed.corners_W) for b in self._backdrops):
-                continue
-            visible.append(VisibleMarker(placed.bundle, placed.marker, corners))
-        return visible
+        # All markers at once: one by one, the calls on tiny arrays cost ten times as much.
+        rays = self._centres_W - p_WC
+        facing = -(rays * self._normals_W).sum(axis=1) >= MIN_FACING * np.sqrt((rays * rays).sum(axis=1))
+        points_C = (self._corners_W - p_WC) @ R_WC
+        candidates = np.flatnonzero(facing & (points_C[:, :, 2] >= NEAR_M).all(axis=1))
+        points_C = points_C[candidates]
+        ideal = points_C[:, :, :2] / points_C[:, :, 2:]
+        # beyond the field of view by so much that the distortion polynomial has no meaning
+        seen = ((ideal >= self._field_low) & (ideal <= self._field_high)).all(axis=(1, 2))
+        corners = self.project(points_C.reshape(-1, 3)).reshape(-1, 4, 2)
+        seen &= ((corners >= 0) & (corners <= (c.width - 1, c.height - 1))).all(axis=(1, 2))
+        sides = corners - corners[:, (3, 0, 1, 2)]
+        seen &= (sides * sides).sum(axis=2).min(axis=1, initial=np.inf) >= MIN_SIDE_PX**2
+        for backdrop in self._backdrops:
+            seen &= ~backdrop.hides(p_WC, self._corners_W[candidates]).any(axis=1)
+        found = ((self._markers[candidates[i]], corners[i]) for i in np.flatnonzero(seen))
+        return [VisibleMarker(placed.bundle, placed.marker, pixels) for placed, pixels in found]
 
     def noisy_corners(self, t_s: float, p_WB, q_WB) -> list[VisibleMarker]:
         """`project_corners` with independent Gaussian noise of ``corner_noise_px`` on every coordinate."""
-        std = self.config.corner_noise_px
+        visible = self.project_corners(t_s, p_WB, q_WB)
+        noise_px = self.config.corner_noise_px * self._corner_rng.standard_normal((len(visible), 4, 2))
         return [
-            VisibleMarker(bundle, marker, corners + std * self._corner_rng.standard_normal((4, 2)))
-            for bundle, marker, corners in self.project_corners(t_s, p_WB, q_WB)
+            VisibleMarker(bundle, marker, corners + noise)
+            for (bundle, marker, corners), noise in zip(visible, noise_px, strict=True)
         ]
 
     # --- pixels -----------------------------------------------------------------------------------------------
@@ -242,8 +244,8 @@ class SceneCamera:
         ahead. Roll about the optical axis therefore does not blur.
         """
         c = self.config
-        points_C = np.array([(m.centre_W - p_WC) @ R_WC for m in self._markers]).reshape(-1, 3)
-        points_C = points_C[points_C[:, 2] > 0.2] if len(points_C) else points_C
+        points_C = (self._centres_W - p_WC) @ R_WC
+        points_C = points_C[points_C[:, 2] > 0.2]
         if len(points_C):
             points_C = points_C[np.all(np.abs(points_C[:, :2] / points_C[:, 2:]) < 1.0, axis=1)]
         target = points_C.mean(axis=0) if len(points_C) else np.array([0.0, 0.0, 4.0])
@@ -305,12 +307,10 @@ def _distort(xy: np.ndarray, k) -> np.ndarray:
     x, y = xy[:, 0], xy[:, 1]
     r2 = x * x + y * y
     radial = 1 + r2 * (k1 + r2 * (k2 + r2 * k3))
-    return np.column_stack(
-        [
-            x * radial + 2 * p1 * x * y + p2 * (r2 + 2 * x * x),
-            y * radial + p1 * (r2 + 2 * y * y) + 2 * p2 * x * y,
-        ]
-    )
+    distorted = np.empty_like(xy)
+    distorted[:, 0] = x * radial + 2 * p1 * x * y + p2 * (r2 + 2 * x * x)
+    distorted[:, 1] = y * radial + p1 * (r2 + 2 * y * y) + 2 * p2 * x * y
+    return distorted
 
 
 def _undistort(xy: np.ndarray, k) -> np.ndarray:
