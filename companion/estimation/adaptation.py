@@ -28,11 +28,13 @@ by up to the gate's share each window, until they pass and the mean is the true 
 counts as nominal.
 """
 
+from math import inf, sqrt
+
 import numpy as np
 
 SCALE_MAX = 5.0  # ceiling of the adapted over the nominal standard deviation; blur and lens error stay below 3
 
-GROUPS = {
+GROUPS = {  # of each axis
     "position": (0, 0, 1),  # east and north, up
     "velocity": (0, 0, 1),
     "attitude": (0, 0, 1),  # roll and pitch, heading
@@ -43,20 +45,25 @@ GROUPS = {
 class Window:
     """The last N samples r of one sensor. Immutable, so that a snapshot of the filter costs nothing.
 
-    averaging: matrix that takes the mean over the axes of a group for each axis, divided by N, (m, m); size: N;
-    samples, total: the samples so far and their sum.
+    groups: group 0 or 1 of each axis, (m,); size: N; samples, total: the samples (r_0, r_1) so far and their sums.
+    Two numbers at a time are plain floats here: on arrays of that size NumPy takes five times as long.
     """
 
-    __slots__ = ("averaging", "samples", "size", "scale", "root", "total")
+    __slots__ = ("groups", "noise_scale", "samples", "scales", "size", "stretch", "total")
 
-    def __init__(self, averaging, size: int, samples: tuple, total) -> None:
-        self.averaging = averaging
+    def __init__(self, groups: tuple[int, ...], size: int, samples: tuple, total: tuple[float, float]) -> None:
+        self.groups = groups
         self.size = size
         self.samples = samples
         self.total = total
-        mean = averaging @ (total + (size - len(samples)))  # samples that are not there yet count as nominal
-        self.scale = np.minimum(np.maximum(mean, 1.0), SCALE_MAX**2)
-        self.root = np.sqrt(self.scale)
+        nominal = size - len(samples)  # samples that are not there yet count as nominal
+        first, second = ((t + nominal) / size for t in total)
+        self.scales = (min(max(first, 1.0), SCALE_MAX**2), min(max(second, 1.0), SCALE_MAX**2))
+        roots = sqrt(self.scales[0]), sqrt(self.scales[1])
+        axes = [roots[g] for g in groups]
+        self.stretch = np.array([[a * b for b in axes] for a in axes])  # d dᵀ with d the roots of s, (m, m)
+        # adapted over nominal noise: mean over the axes of the ratios of standard deviations
+        self.noise_scale = sum(axes) / len(axes)
 
     def with_innovation(self, matched, expected, clip_factor: float, gate_limit: float) -> "Window":
         """The window after one more innovation.
@@ -64,27 +71,31 @@ class Window:
         matched: z_i (R z)_i of the unclipped residual, (m,); expected: (S⁻¹ R)_ii, (m,); both with the R of `noise`;
         clip_factor: from `Gate.clip_factor`; gate_limit: the gate's chi-square limit.
         """
-        mismatch = (self.averaging * self.size) @ (matched * (clip_factor * clip_factor) - expected)
-        sample = np.minimum(self.scale * (1 + mismatch), gate_limit * self.scale)
-        if not sample @ sample < float("inf"):
+        clip = clip_factor * clip_factor
+        surplus, axes = [0.0, 0.0], [0, 0]
+        for group, m, e in zip(self.groups, matched.tolist(), expected.tolist(), strict=True):
+            surplus[group] += m * clip - e
+            axes[group] += 1
+        sample = tuple(s * min(1 + d / n, gate_limit) for s, d, n in zip(self.scales, surplus, axes, strict=True))
+        if not abs(sample[0]) + abs(sample[1]) < inf:
             return self  # a residual that is not a number says nothing about the noise
-        samples, total = (*self.samples, sample), self.total + sample
-        if len(samples) > self.size:
-            samples, total = samples[1:], total - samples[0]
-        return Window(self.averaging, self.size, samples, total)
+        first, second = self.total[0] + sample[0], self.total[1] + sample[1]
+        samples = self.samples
+        if len(samples) == self.size:
+            oldest, *samples = samples
+            first, second = first - oldest[0], second - oldest[1]
+        return Window(self.groups, self.size, (*samples, sample), (first, second))
 
     def noise(self, R_nominal):
         """The adapted covariance D^½ R_nominal D^½, (m, m)."""
-        return R_nominal * (self.root[:, None] * self.root)
+        return R_nominal * self.stretch
 
     @property
-    def noise_scale(self) -> float:
-        """Adapted over nominal noise: mean over the axes of the ratios of standard deviations."""
-        return float(self.root.sum()) / len(self.root)
+    def scale(self) -> np.ndarray:
+        """s of each axis, (m,)."""
+        return np.array([self.scales[g] for g in self.groups])
 
 
 def new_window(sensor: str, size: int) -> Window:
     """An empty window of a sensor of `GROUPS`."""
-    groups = np.array(GROUPS[sensor])
-    same = groups[:, None] == groups
-    return Window(same / same.sum(axis=1, keepdims=True) / size, size, (), np.zeros(len(groups)))
+    return Window(GROUPS[sensor], size, (), (0.0, 0.0))

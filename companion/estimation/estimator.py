@@ -259,21 +259,21 @@ class EstimatorNode(Node):
     # --- messages out
 
     def _state(self, belief: Belief, now_s: float) -> State:
-        x, covariance = belief.x, belief.P
+        x, covariance = belief.x.tolist(), belief.P
         position_std_m = largest_std(covariance[E_P, E_P])
         relative_std_m = largest_std(self._filter.relative(belief)[1]) if belief.marker_known else INF
         limit_m = self._vehicle.safety.position_std_m
         return State(
             stamp_s=now_s,
             valid=converged(belief, now_s, min(position_std_m, relative_std_m), limit_m),
-            p_W=tuple(x[P].tolist()),
-            v_W=tuple(x[V].tolist()),
-            q_WB=tuple(x[Q].tolist()),
-            disturbance_W=tuple(x[D].tolist()),
-            gnss_bias_W=tuple(x[B].tolist()),
+            p_W=tuple(x[P]),
+            v_W=tuple(x[V]),
+            q_WB=tuple(x[Q]),
+            disturbance_W=tuple(x[D]),
+            gnss_bias_W=tuple(x[B]),
             bundle=self._bundle if belief.marker_known else "",
-            p_WM=tuple(x[PM].tolist()),
-            q_WM=tuple(x[QM].tolist()),
+            p_WM=tuple(x[PM]),
+            q_WM=tuple(x[QM]),
             marker_age_s=now_s - belief.accepted_s.get("marker", -INF),
             position_std_m=position_std_m,
             relative_std_m=relative_std_m,

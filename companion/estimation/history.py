@@ -89,10 +89,11 @@ class History:
         """Bring all beliefs up to date; ``apply(belief, entry)`` moves a belief to the entry's time and updates it."""
         if self._clean == len(self._entries):
             return
-        belief = self._entries[self._clean - 1].belief.copy()
+        belief = self._entries[self._clean - 1].belief
         for entry in self._entries[self._clean :]:
+            belief = belief.copy()
             apply(belief, entry)
-            entry.belief = belief.copy()
+            entry.belief = belief
         self._clean = len(self._entries)
 
     def forget(self, now_s: float) -> None:

@@ -7,6 +7,7 @@ be trusted (None: the filter coasts).
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -87,7 +88,7 @@ class Inputs:
             until = min(until, mode_until, end_s)
             duration = until - t
             if duration > SHORTEST_S:
-                count = max(1, int(np.ceil(duration / STEP_MAX_S - 1e-6)))
+                count = max(1, ceil(duration / STEP_MAX_S - 1e-6))
                 for _ in range(count):
                     yield duration / count, command if offboard else None
             t = until if until > t else t + SHORTEST_S
