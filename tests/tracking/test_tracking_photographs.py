@@ -6,8 +6,10 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from photometric_fit import CELL_PX, fit_corners
 
 from companion.tracking.detectors import SquareDetector, STagDetector
+from companion.tracking.families import square_family
 
 DATA = Path(__file__).parents[2] / "../shared/data/markers"
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"the photographs ({DATA}) are not on this machine")
@@ -71,24 +73,53 @@ def reference(name):
     return np.array([row[1:9] for row in numbers], float).reshape(-1, 4, 2)[:, ::-1] - 0.5
 
 
+def found_and_reference():
+    """(photograph, our corners, reference corners) of the 47 tags; each tag is the found one nearest the reference."""
+    for name in APRILTAG_PHOTOS:
+        gray = photo(f"apriltag/test/data/{name}.jpg")
+        found = SquareDetector({"apriltag_36h11": None}).detect(gray)
+        assert {d.id for d in found} == {0}
+        for corners in reference(name):
+            yield gray, min((d.corners_px for d in found), key=lambda c: distance(c, corners).max()), corners
+
+
+def distance(a, b):
+    return np.linalg.norm(a - b, axis=1)
+
+
 def test_apriltags_are_found_with_the_corners_of_the_reference():
     """All 47 tags, most of them 12 to 20 px wide; the order of the corners is that of AprilTag's own library.
 
-    183 of the 188 corners lie within 1 px of the reference. The other five, on four tags 10 to 17 px wide whose
-    white margin is thinner than two pixels, lie within 1.7 px.
+    183 of the 188 corners lie within 1 px of the reference. The reference is AprilTag's quad fit with its edge
+    refinement switched off (the library gives it to 0.14 px then; refined, it moves corners by up to 2.35 px). Who
+    is right about the other five, on four tags, is the next test.
     """
-    worst = []
-    for name in APRILTAG_PHOTOS:
-        found = SquareDetector({"apriltag_36h11": None}).detect(photo(f"apriltag/test/data/{name}.jpg"))
-        assert {d.id for d in found} == {0}
-        for corners in reference(name):
-            near = [np.linalg.norm(d.corners_px - corners, axis=1) for d in found]
-            worst.append(min(near, key=lambda e: e.max()))
-    worst = np.array(worst)
-    assert worst.shape == (47, 4)
-    assert worst.max() < 2.0
-    assert (worst < 1.0).sum() >= 183
-    assert np.median(worst) < 0.4
+    apart = np.array([distance(ours, theirs) for _, ours, theirs in found_and_reference()])
+    assert apart.shape == (47, 4)
+    assert apart.max() < 1.7
+    assert (apart < 1.0).sum() >= 183
+    assert np.median(apart) < 0.35
+
+
+def test_apriltags_lie_nearer_to_the_pixels_than_the_reference():
+    """The arbiter is a fit of the whole printed tag to the photograph (`photometric_fit`), started from both."""
+    picture = square_family("apriltag_36h11").picture(0, CELL_PX)
+    ours_off, theirs_off, disputed = [], [], []
+    for gray, ours, theirs in found_and_reference():
+        fitted = fit_corners(gray, picture, ours)
+        ours_off.append(distance(ours, fitted))
+        theirs_off.append(distance(theirs, fitted))
+        if distance(ours, theirs).max() > 1.0:
+            again = fit_corners(gray, picture, theirs)
+            assert distance(again, fitted).max() < 0.2  # the arbiter does not lean to its start
+            disputed.append([np.linalg.norm(ours - again), np.linalg.norm(theirs - again)])
+    ours_off, theirs_off = np.array(ours_off), np.array(theirs_off)
+    assert np.median(ours_off) < 0.22 < 0.35 < np.median(theirs_off)
+    assert np.sqrt(np.mean(ours_off**2)) < 0.7 * np.sqrt(np.mean(theirs_off**2))
+    # all but one tag seen so flat that its corner is 20 degrees sharp
+    assert (ours_off.max(1) < 1.0).sum() >= 46
+    assert len(disputed) == 4
+    assert all(mine < other for mine, other in disputed)
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.5])
