@@ -45,7 +45,9 @@ GROUPS = {  # of each axis
 class Window:
     """The last N samples r of one sensor. Immutable, so that a snapshot of the filter costs nothing.
 
-    groups: group 0 or 1 of each axis, (m,); size: N; samples, total: the samples (r_0, r_1) so far and their sums.
+    groups: group 0 or 1 of each axis, (m,); size: N; samples, total: the samples (r_0, r_1) so far and their sums;
+    scales: s of each group; stretch: d dᵀ with d the roots of s, (m, m), None for ones; noise_scale: adapted over
+    nominal noise, the mean over the axes of the ratios of standard deviations.
     Two numbers at a time are plain floats here: on arrays of that size NumPy takes five times as long.
     """
 
@@ -59,11 +61,12 @@ class Window:
         nominal = size - len(samples)  # samples that are not there yet count as nominal
         first, second = ((t + nominal) / size for t in total)
         self.scales = (min(max(first, 1.0), SCALE_MAX**2), min(max(second, 1.0), SCALE_MAX**2))
-        roots = sqrt(self.scales[0]), sqrt(self.scales[1])
-        axes = [roots[g] for g in groups]
-        self.stretch = np.array([[a * b for b in axes] for a in axes])  # d dᵀ with d the roots of s, (m, m)
-        # adapted over nominal noise: mean over the axes of the ratios of standard deviations
-        self.noise_scale = sum(axes) / len(axes)
+        self.stretch, self.noise_scale = None, 1.0
+        if self.scales != (1.0, 1.0):  # hardly ever, with good sensors
+            roots = sqrt(self.scales[0]), sqrt(self.scales[1])
+            axes = [roots[g] for g in groups]
+            self.stretch = np.array([[a * b for b in axes] for a in axes])
+            self.noise_scale = sum(axes) / len(axes)
 
     def with_innovation(self, matched, expected, clip_factor: float, gate_limit: float) -> "Window":
         """The window after one more innovation.
@@ -88,7 +91,7 @@ class Window:
 
     def noise(self, R_nominal):
         """The adapted covariance D^½ R_nominal D^½, (m, m)."""
-        return R_nominal * self.stretch
+        return R_nominal if self.stretch is None else R_nominal * self.stretch
 
     @property
     def scale(self) -> np.ndarray:

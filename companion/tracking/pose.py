@@ -107,6 +107,10 @@ class PoseSolver:
             return None
         return BundlePose(best, alternative, ambiguous, covariance, used)
 
+    def project(self, pose: Pose, points_M: np.ndarray) -> np.ndarray:
+        """Where a pose puts points (n, 3) of its bundle, (n, 2) [px]; NaN for one not in front of the camera."""
+        return self._reprojection.project(pose.R_CM, pose.p_CM, points_M)
+
     def covariance(self, pose: Pose, corners_px: np.ndarray, corners_M: np.ndarray) -> np.ndarray | None:
         """6x6 covariance of p_CM [m²] and of the right-multiplied rotation error of q_CM [rad²], or None."""
         r, J = self._reprojection.residual(pose.R_CM, pose.p_CM, corners_px.reshape(-1, 2), corners_M.reshape(-1, 3))

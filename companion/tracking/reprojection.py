@@ -41,6 +41,10 @@ class Reprojection:
         self._residual(self._camera.ctypes.data, n, *(a.ctypes.data for a in arrays))
         return errors, jacobian
 
+    def project(self, R: np.ndarray, p: np.ndarray, points: np.ndarray) -> np.ndarray:
+        """Where points (n, 3) [m] of the bundle are seen, (n, 2) [px]; NaN for one not in front of the camera."""
+        return self.residual(R, p, np.zeros((len(points), 2)), points)[0].reshape(-1, 2)
+
     def refine(
         self, R: np.ndarray, p: np.ndarray, pixels: np.ndarray, points: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, float] | None:

@@ -52,10 +52,9 @@ class TrackerNode(Node):
         super().__init__()
         camera, tracking = vehicle.camera, vehicle.tracking
         self._size = (camera.width_px, camera.height_px)
-        self._camera = CameraModel(camera)
         self._noise_px = tracking.corner_noise_px
         self._solver = PoseSolver(
-            self._camera, tracking.corner_noise_px, tracking.max_reprojection_px, tracking.flip_ratio
+            CameraModel(camera), tracking.corner_noise_px, tracking.max_reprojection_px, tracking.flip_ratio
         )
         self._regions = RegionKeeper(*self._size, tracking.roi_margin, tracking.full_search_every)
         self._bundles = [_BundleCorners(bundle) for bundle in site.bundle]
@@ -136,13 +135,14 @@ class TrackerNode(Node):
     def _box(self, bundle: "_BundleCorners", seen: list[Detection], pose: Pose) -> Box:
         """Box around the whole bundle, or around what was seen where the pose cannot tell."""
         seen_px = np.concatenate([d.corners_px for d in seen])
-        pixels = self._camera.project(bundle.points_M @ pose.R_CM.T + pose.p_CM)
+        pixels = self._solver.project(pose, bundle.points_M)
         usable = np.isfinite(pixels).all() and (np.ptp(pixels, axis=0) < MAX_BOX * np.array(self._size)).all()
         pixels = np.concatenate([pixels, seen_px]) if usable else seen_px
         quads = pixels.reshape(-1, 4, 2)
-        sides = np.linalg.norm(quads - np.roll(quads, 1, axis=1), axis=2)
+        sides = quads - quads[:, (3, 0, 1, 2)]
+        shortest_px = float(np.sqrt((sides * sides).sum(axis=2).min()))
         low, high = np.maximum(pixels.min(0), 0), np.minimum(pixels.max(0), self._size)
-        return Box(0.5 * (low + high), high - low, float(sides.min()))
+        return Box(0.5 * (low + high), high - low, shortest_px)
 
     def _photos(self, gray: np.ndarray, stamp_s: float) -> list[Message]:
         if not self._photo_requests:
