@@ -347,8 +347,7 @@ def _clip(polygon: np.ndarray, planes: np.ndarray, offset: np.ndarray) -> np.nda
 
 
 def _area(polygon: np.ndarray) -> float:
-    x, y = polygon[:, 0], polygon[:, 1]
-    return 0.5 * abs(float(x @ np.roll(y, 1) - y @ np.roll(x, 1)))
+    return cv2.contourArea(polygon.astype(np.float32))
 
 
 def _line_kernel(motion: np.ndarray) -> np.ndarray:

@@ -4,6 +4,8 @@ It has no clock and no socket: the lockstep runner and the real-time process bot
 images.
 """
 
+from collections.abc import Callable
+
 from companion.frames import quat_from_rpy
 from companion.messages import Image, Truth
 from sitl.airframe import load_airframe
@@ -22,10 +24,11 @@ PLANT_STEPS = 4  # the physics at 1 kHz
 class World:
     """The world of one scenario.
 
-    seed: everything random in it follows from this one number.
+    seed: everything random in it follows from this one number; stream_rates_hz: what the autopilot sends unasked, in
+    place of PX4's onboard rates.
     """
 
-    def __init__(self, loaded: LoadedScenario, seed: int) -> None:
+    def __init__(self, loaded: LoadedScenario, seed: int, stream_rates_hz: dict[str, float] | None = None) -> None:
         scenario = loaded.scenario
         # Independent streams, so that a change in one sensor's noise leaves the wind as it was.
         streams = [1000 * seed + i for i in range(6)]
@@ -39,6 +42,7 @@ class World:
             rate_hz=1.0 / STEP_S,
             boot_offset_s=scenario.fcu_clock.boot_offset_s,
             clock_drift_ppm=scenario.fcu_clock.drift_ppm,
+            stream_rates_hz=stream_rates_hz,
             offboard_proof_s=0.0,  # PX4 1.17 asks for one fresh setpoint; older ones for a second of them
         )
         images = scenario.camera_mode == "images"
@@ -66,13 +70,19 @@ class World:
 
     def photograph(self) -> Image:
         """What the camera sees at this moment."""
-        plant, size = self.plant, self.camera.config
+        return self.exposure()()
+
+    def exposure(self) -> Callable[[], Image]:
+        """The same, to be drawn later, also by another thread; exposures must be drawn in the order they were made."""
+        plant, size, now_s = self.plant, self.camera.config, self.now_s
         if self.corners is not None:
-            return self.corners.expose(self.now_s, plant.p_W, plant.q_WB, self.markers_hidden)
+            image = self.corners.expose(now_s, plant.p_W, plant.q_WB, self.markers_hidden)
+            return lambda: image
         if self.markers_hidden:
             fog = b"\x60" * (size.width * size.height)
-            return Image(stamp_s=self.now_s, width=size.width, height=size.height, data=fog)
-        return self.camera.render(self.now_s, plant.p_W, plant.q_WB, plant.v_W, plant.omega_B)
+            return lambda: Image(stamp_s=now_s, width=size.width, height=size.height, data=fog)
+        motion = (plant.p_W.copy(), plant.q_WB.copy(), plant.v_W.copy(), plant.omega_B.copy())
+        return lambda: self.camera.render(now_s, *motion)
 
     def truth(self) -> Truth:
         plant = self.plant
