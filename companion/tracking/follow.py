@@ -1,10 +1,10 @@
 """Following: markers of the last image are found again without searching.
 
-The corners of the last two images predict those of the next one (constant velocity from image to image). The
-edges are refined from there with a wider search, and the cells are read at the place found: only a marker whose
-edges were seen and whose cells are those of its id counts. If any followed marker of a region fails, the region
-is searched as usual, so a wrong prediction costs time and nothing else. The refinement is the one of the search
-(`edges`), hence so are the corners.
+The corners of the last two images predict those of the next one (constant velocity from image to image), and what
+all markers moved besides is taken from a first look. The edges are refined from there with a wider search, and the
+cells are read at the place found: only a marker whose edges were seen near the prediction and whose cells are those
+of its id counts. If any followed marker of a region fails, the region is searched as usual, so a wrong prediction
+costs time and nothing else. The refinement is the one of the search (`edges`), hence so are the corners.
 """
 
 import numpy as np
@@ -15,6 +15,7 @@ from companion.tracking.edges import refine_corners
 
 # How far a prediction may be off: of the side, and at most. A square of eight cells has one cell per 0.125 of its side.
 UNCERTAINTY_OF_SIDE, UNCERTAINTY_MAX_PX = 0.10, 5.0
+COMMON_SHIFT_PX = 2.0  # a larger one of all markers together is the camera's acceleration: refined once more from there
 SEARCH_EVERY = 3  # images followed in a row while a wanted marker is missing: it may have come into view
 MIN_SIDE_PX = 10.0  # predicted sides below are not followed
 MIN_WHITE_PX = 3.0  # room around a predicted square to see that it is surrounded by white
@@ -62,9 +63,18 @@ class Follower:
         room = np.array(gray.shape[::-1]) - 1 - MIN_WHITE_PX
         if side.min() < MIN_SIDE_PX or corners.min() < MIN_WHITE_PX or (corners > room).any():
             return None
-        corners, seen = refine_corners(gray, corners, np.minimum(UNCERTAINTY_OF_SIDE * side, UNCERTAINTY_MAX_PX))
-        if not seen.all():
+        uncertainty_px = np.minimum(UNCERTAINTY_OF_SIDE * side, UNCERTAINTY_MAX_PX)
+        refined, seen = refine_corners(gray, corners, uncertainty_px)
+        if not seen.any():
             return None
+        shift = np.median((refined - corners)[seen], axis=0)
+        if np.linalg.norm(shift) > COMMON_SHIFT_PX:
+            corners = corners + shift
+            refined, seen = refine_corners(gray, corners, uncertainty_px)
+        # an edge found farther away than was looked for may be another one
+        if not seen.all() or (np.linalg.norm(refined - corners, axis=2).max(1) > uncertainty_px).any():
+            return None
+        corners = refined
         for name, look in self._looks.items():
             mine = [i for i, (family, _) in enumerate(keys) if family == name]
             if mine and not look.confirm(gray, corners[mine], np.array([keys[i][1] for i in mine])).all():

@@ -67,6 +67,21 @@ def test_a_jump_is_found_at_the_right_place(jump_m):
     assert np.abs(errors(f.detect(gray, WHOLE), truth)).max() < 0.3
 
 
+def test_sudden_accelerations_never_leave_a_corner_on_a_wrong_edge():
+    """Shifts that no velocity foretells, 1 to 16 px; small ones are followed, larger ones searched, all are right."""
+    followed = []
+    for k in range(16):
+        f, search = follower()
+        for _ in range(2):
+            gray, _ = view((0.0, 0.0, 3.6))
+            f.detect(gray, WHOLE if search.calls else None)
+        gray, truth = view((0.006 * k, 0.0045 * k, 3.6), seed=k)
+        assert np.abs(errors(f.detect(gray, WHOLE), truth)).max() < 0.25
+        followed.append(search.calls == 1)
+    assert all(followed[:5])
+    assert not all(followed)
+
+
 def test_a_marker_that_is_hidden_is_not_reported_and_the_others_are():
     f, search = follower()
     f.detect(view((0, 0, 3.0))[0])
