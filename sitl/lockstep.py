@@ -69,7 +69,8 @@ class Lockstep:
         self._order = 0
         self.faults = FaultInjector(self, loaded.scenario.fault)
         self._published = False  # since all inboxes were empty
-        self._darkroom = ThreadPoolExecutor(max_workers=1)
+        # Corners are there at once, without anything to draw.
+        self._darkroom = ThreadPoolExecutor(max_workers=1) if self.world.corners is None else None
         self.wall_s = 0.0
 
     def _build_runners(self) -> dict[str, Runner]:
@@ -152,9 +153,11 @@ class Lockstep:
     def _expose(self) -> None:
         # The image is due only after the camera's latency: a second thread draws it while the world goes on. It
         # draws one image after the other from what it was given here, so the result does not depend on its pace.
-        image = self._darkroom.submit(self.world.exposure())
+        image = self.world.exposure()
+        if self._darkroom is not None:
+            image = self._darkroom.submit(image).result
         due_us = self.now_us + round(self.world.camera.config.latency_s * 1e6)
-        self.at(due_us, lambda: self.publish([image.result()], self._bus))
+        self.at(due_us, lambda: self.publish([image()], self._bus))
 
     def run(self, progress: Callable[["Lockstep"], None] | None = None) -> None:
         """Fly until the mission has finished or the scenario's time is over."""
@@ -182,7 +185,8 @@ class Lockstep:
                     end_us = min(end_us, self.now_us + round(AFTER_END_S * 1e6))
         finally:
             gc.enable()
-            self._darkroom.shutdown()
+            if self._darkroom is not None:
+                self._darkroom.shutdown()
         self.wall_s = time.perf_counter() - started
 
     @property
