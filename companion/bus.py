@@ -145,10 +145,14 @@ def len_of(message: Message) -> int:
 
 
 class MemoryHub:
-    """Joins in-memory ends of the bus; what one publishes lies in the inboxes of the others at once."""
+    """Joins in-memory ends of the bus; what one publishes lies in the inboxes of the others at once.
+
+    ``waiting`` becomes True whenever a message is laid into an inbox; who empties the inboxes may set it back.
+    """
 
     def __init__(self) -> None:
         self._inboxes: dict[str, list[deque]] = {topic: [] for topic in TOPICS}
+        self.waiting = False
 
     def connect(self, inputs: Iterable[str]) -> "MemoryBus":
         bus = MemoryBus(self)
@@ -159,6 +163,7 @@ class MemoryHub:
     def deliver(self, topic: str, message: Message) -> None:
         for inbox in self._inboxes[topic]:
             inbox.append(message)
+            self.waiting = True
 
 
 class MemoryBus:

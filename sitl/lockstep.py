@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from companion.bus import MemoryBus, MemoryHub
 from companion.clock import SimulatedStopwatch
-from companion.messages import TOPIC_OF, TOPICS, LinkRx, LinkTx, Message, PilotStatus
+from companion.messages import TOPICS, LinkRx, LinkTx, Message, PilotStatus
 from companion.node import Node
 from sitl.faults import FaultInjector
 from sitl.scenario import LoadedScenario
@@ -59,6 +59,7 @@ class Lockstep:
         self.loaded = loaded
         self.world = World(loaded, seed, STREAM_RATES_HZ)
         self.messages: dict[str, list[Message]] = {topic: [] for topic in TOPICS}
+        self._logs = {row.type: self.messages[topic] for topic, row in TOPICS.items() if row.logged}
         self._record = record
         self._hub = MemoryHub()
         self._bus = self._hub.connect(())  # what the simulator itself publishes
@@ -68,7 +69,6 @@ class Lockstep:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = 0
         self.faults = FaultInjector(self, loaded.scenario.fault)
-        self._published = False  # since all inboxes were empty
         # Corners are there at once, without anything to draw.
         self._darkroom = ThreadPoolExecutor(max_workers=1) if self.world.corners is None else None
         self.wall_s = 0.0
@@ -105,30 +105,28 @@ class Lockstep:
         heapq.heappush(self._events, (time_us, self._order, action))
 
     def _every(self, period_us: int, action: Callable[[], None], start_us: int) -> None:
-        def again(due_us: int) -> None:
+        def again() -> None:
             action()
-            self.at(due_us + period_us, lambda: again(due_us + period_us))
+            self.at(self.now_us + period_us, again)
 
-        self.at(start_us, lambda: again(start_us))
+        self.at(start_us, again)
 
     # --- messages -----------------------------------------------------------------------------------------
 
     def publish(self, messages: Iterable[Message], bus: MemoryBus) -> None:
         for message in messages or ():
-            self._published = True
             if type(message) is LinkTx and not self.faults.link_down:
                 self.world.autopilot.receive(message.data, self.now_s)
             bus.publish(message)
-            topic = TOPIC_OF[type(message)]
-            if TOPICS[topic].logged:
-                self.messages[topic].append(message)
+            if (log := self._logs.get(type(message))) is not None:
+                log.append(message)
             if self._record is not None:
                 self._record(message, self.now_s)
 
     def _pump(self) -> None:
         """Hand every message to its consumers until all inboxes are empty."""
-        while self._published:  # after most world steps there is nothing to hand over, and nobody need be asked
-            self._published = False
+        while self._hub.waiting:
+            self._hub.waiting = False
             for runner in self.runners.values():
                 inbox = runner.bus.inbox
                 while inbox:
