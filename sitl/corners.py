@@ -6,7 +6,6 @@ real one in the tracker, so everything behind detection is the code that flies, 
 """
 
 import struct
-from collections import OrderedDict
 
 import numpy as np
 
@@ -22,22 +21,21 @@ class CornerCamera:
 
     def __init__(self, camera: SceneCamera) -> None:
         self._camera = camera
-        self._blank = bytes(camera.config.width * camera.config.height - 8)
-        self._exposures: OrderedDict[int, list[Detection]] = OrderedDict()
-        self._count = 0
+        # Made once: to make a new image of all zeros for every exposure would cost more than its corners.
+        rest = bytes(camera.config.width * camera.config.height - 8)
+        self._images = [struct.pack("<q", number) + rest for number in range(KEPT_EXPOSURES)]
+        self._exposures: list[list[Detection]] = [[] for _ in range(KEPT_EXPOSURES)]
+        self._number = 0
 
     def expose(self, t_s: float, p_WB, q_WB, hidden: bool) -> Image:
         """A numbered blank image; its corners are kept for `detect`."""
         visible = [] if hidden else self._camera.noisy_corners(t_s, p_WB, q_WB)
-        self._count += 1
-        self._exposures[self._count] = [Detection(m.marker.family, m.marker.id, m.corners_px) for m in visible]
-        if len(self._exposures) > KEPT_EXPOSURES:
-            self._exposures.popitem(last=False)
+        self._number = (self._number + 1) % KEPT_EXPOSURES
+        self._exposures[self._number] = [Detection(m.marker.family, m.marker.id, m.corners_px) for m in visible]
         config = self._camera.config
-        data = struct.pack("<q", self._count) + self._blank
-        return Image(stamp_s=t_s, width=config.width, height=config.height, data=data)
+        return Image(stamp_s=t_s, width=config.width, height=config.height, data=self._images[self._number])
 
     def detect(self, gray: np.ndarray, region=None, scale: float = 1.0) -> list[Detection]:
         """The corners of the exposure that the image names (`companion.tracking.detectors.Detector`)."""
         (number,) = struct.unpack("<q", gray.ravel()[:8].tobytes())
-        return self._exposures.get(number, [])
+        return self._exposures[number]
