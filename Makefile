@@ -12,7 +12,7 @@ fly: $(READY)
 
 test: $(READY) lint
 	$(BIN)/companion generate
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(READY)
 	$(BIN)/ruff check .

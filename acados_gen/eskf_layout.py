@@ -1,7 +1,7 @@
 """What the estimator's kernels look like from outside: state layout, names, sources. Free of CasADi.
 
-State x, 23 numbers: p_W, v_W, q_WB, disturbance_W, gnss_bias_W, p_WM, q_WM.
-Error, 21 numbers: the same with rotation vectors δθ on the body side: q_true = q ⊗ exp(δθ), for both attitudes.
+State x, 26 numbers: p_W, v_W, q_WB, disturbance_W, gnss_bias_W, p_WM, q_WM, velocity_bias_W.
+Error, 24 numbers: the same with rotation vectors δθ on the body side: q_true = q ⊗ exp(δθ), for both attitudes.
 """
 
 from pathlib import Path
@@ -11,8 +11,8 @@ from companion.kernel import fingerprint
 
 NAME = "eskf"
 
-STATE_SIZE, ERROR_SIZE = 23, 21
-P, V, Q, D, B, PM, QM = (
+STATE_SIZE, ERROR_SIZE = 26, 24
+P, V, Q, D, B, PM, QM, C = (
     slice(0, 3),
     slice(3, 6),
     slice(6, 10),
@@ -20,8 +20,9 @@ P, V, Q, D, B, PM, QM = (
     slice(13, 16),
     slice(16, 19),
     slice(19, 23),
+    slice(23, 26),
 )
-E_P, E_V, E_TH, E_D, E_B, E_PM, E_THM = (slice(i, i + 3) for i in range(0, 21, 3))
+E_P, E_V, E_TH, E_D, E_B, E_PM, E_THM, E_C = (slice(i, i + 3) for i in range(0, ERROR_SIZE, 3))
 
 SENSORS = {"position": 3, "velocity": 3, "attitude": 3, "marker": 6}  # size of each residual
 

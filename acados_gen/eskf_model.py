@@ -11,7 +11,7 @@ J. Solà, arXiv:1711.02508, sections 6 and 7.
 Measurements (y: measured, ν: residual, measured minus expected):
 
     position   ν = y - (p + b)
-    velocity   ν = y - v                         the paper measures Rᵀv; see `velocity_residual`
+    velocity   ν = y - (v + c)                   the paper measures Rᵀv without c; see `velocity_residual`
     attitude   ν = Log(q⁻¹ ⊗ y)                  three numbers, so S has full rank
     marker     ν = (p_CM - R_BCᵀ (R_WBᵀ (p_WM - p) - p_BC),  Log(q̂_CM⁻¹ ⊗ q_CM)),  q̂_CM = q_BC⁻¹ ⊗ q_WB⁻¹ ⊗ q_WM
 
@@ -25,6 +25,8 @@ import casadi as ca
 from acados_gen import flight_model
 from acados_gen.compile import compile_functions
 from acados_gen.eskf_layout import (
+    E_B,
+    E_C,
     E_D,
     E_PM,
     E_TH,
@@ -36,6 +38,7 @@ from acados_gen.eskf_layout import (
     SENSORS,
     STATE_SIZE,
     B,
+    C,
     D,
     P,
     Q,
@@ -103,15 +106,16 @@ def right_jacobian(r):
 
 
 def boxplus(x, e):
-    """x ⊞ e, shape (23,)."""
+    """x ⊞ e, shape (26,)."""
     return ca.vertcat(
         x[P] + e[0:3],
         x[V] + e[3:6],
         multiply(x[Q], exp(e[E_TH])),
         x[D] + e[E_D],
-        x[B] + e[12:15],
+        x[B] + e[E_B],
         x[PM] + e[E_PM],
         multiply(x[QM], exp(e[E_THM])),
+        x[C] + e[E_C],
     )
 
 
@@ -158,33 +162,48 @@ def motion_error(m, reference):
     return ca.vertcat(m[0:6] - reference[0:6], log(multiply(conjugate(reference[6:10]), m[6:10])))
 
 
+def forget_velocity_bias(x_next, A, rate, dt):
+    """ċ = -rate c: the flight controller's velocity error comes and goes within its correlation time."""
+    keep = ca.exp(-rate * dt)
+    x_next[C] = keep * x_next[C]
+    A[E_C, E_C] = keep * ca.SX.eye(3)
+    return x_next, A
+
+
 def transition():
-    """(x, command, parameters, dt) -> (x after dt, 21x21 transition A of the error)."""
+    """(x, command, parameters, rate, dt) -> (x after dt, 24x24 transition A of the error).
+
+    rate: of the velocity bias, one over its correlation time [1/s].
+    """
     x, e = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("e", ERROR_SIZE)
     command, parameters, dt = ca.SX.sym("u", 4), ca.SX.sym("k", len(flight_model.PARAMETERS)), ca.SX.sym("dt")
+    rate = ca.SX.sym("rate")
     reference = ca.SX.sym("r", 10)
     m = moved(x, command, parameters, dt)
     error = motion_error(moved(boxplus(x, e), command, parameters, dt), reference)
     A = ca.SX.eye(ERROR_SIZE)
     A[0:9, 0:12] = derivative_at_zero(error, e, reference, m)[:, 0:12]
-    return ca.Function("transition", [x, command, parameters, dt], [ca.vertcat(m, x[10:]), A])
+    x_next, A = forget_velocity_bias(ca.vertcat(m, x[10:]), A, rate, dt)
+    return ca.Function("transition", [x, command, parameters, rate, dt], [x_next, A])
 
 
 def coast_transition():
-    """(x, decay, dt) -> (x after dt, A) without a trustworthy command.
+    """(x, decay, rate, dt) -> (x after dt, A) without a trustworthy command.
 
     ṗ = v, v̇ = 0, q̇ = 0: somebody else holds the aircraft, so thrust is taken to balance gravity, drag and
     disturbance. What is wrong with that goes into larger velocity and attitude noise; the measured attitude and
     velocity carry the state. The disturbance cannot be observed and forgets: ḋ = -decay d.
     """
     x, decay, dt = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("decay"), ca.SX.sym("dt")
+    rate = ca.SX.sym("rate")
     keep = ca.exp(-decay * dt)
     A = ca.SX.eye(ERROR_SIZE)
     for i in range(3):
         A[i, 3 + i] = dt
         A[9 + i, 9 + i] = keep
     x_next = ca.vertcat(x[P] + dt * x[V], x[3:10], keep * x[D], x[13:])
-    return ca.Function("coast_transition", [x, decay, dt], [x_next, A])
+    x_next, A = forget_velocity_bias(x_next, A, rate, dt)
+    return ca.Function("coast_transition", [x, decay, rate, dt], [x_next, A])
 
 
 def symmetric(M):
@@ -193,7 +212,7 @@ def symmetric(M):
 
 
 def _propagation(name, step, x, inputs, dt):
-    """A kernel (x, P, *inputs, noise, dt) -> (x, A P Aᵀ + diag(noise) dt); noise: 21 variances per second."""
+    """A kernel (x, P, *inputs, noise, dt) -> (x, A P Aᵀ + diag(noise) dt); noise: 24 variances per second."""
     covariance, noise = ca.SX.sym("P", ERROR_SIZE, ERROR_SIZE), ca.SX.sym("noise", ERROR_SIZE)
     x_next, A = step(x, *inputs, dt)
     propagated = A @ symmetric(covariance) @ A.T + ca.diag(noise * dt)
@@ -202,16 +221,16 @@ def _propagation(name, step, x, inputs, dt):
 
 
 def predict():
-    """Kernel (x, P, command, parameters, noise, dt) -> (x, P)."""
+    """Kernel (x, P, command, parameters, rate, noise, dt) -> (x, P)."""
     x, dt = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("dt")
-    inputs = [ca.SX.sym("u", 4), ca.SX.sym("k", len(flight_model.PARAMETERS))]
+    inputs = [ca.SX.sym("u", 4), ca.SX.sym("k", len(flight_model.PARAMETERS)), ca.SX.sym("rate")]
     return _propagation("predict", transition(), x, inputs, dt)
 
 
 def predict_coast():
-    """Kernel (x, P, decay, noise, dt) -> (x, P)."""
+    """Kernel (x, P, decay, rate, noise, dt) -> (x, P)."""
     x, dt = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("dt")
-    return _propagation("predict_coast", coast_transition(), x, [ca.SX.sym("decay")], dt)
+    return _propagation("predict_coast", coast_transition(), x, [ca.SX.sym("decay"), ca.SX.sym("rate")], dt)
 
 
 # --- measurements ----------------------------------------------------------------------------------------
@@ -223,13 +242,18 @@ def position_residual(x, y):
 
 
 def velocity_residual(x, y):
-    """ν = y - v.
+    """ν = y - (v + c).
+
+    The flight controller's velocity is smooth but off by some centimetres a second for seconds at a time (its
+    accelerometer and tilt errors, satellite velocities). Taken as white noise that error would either pull the
+    estimate along or have to be so large that the smoothness is lost; as a first-order Gauss-Markov state c it does
+    neither: the marker sees slow errors, the FCU's velocity shows fast changes.
 
     The paper's odometry gives y_B = R_FCUᵀ v, rotated with the flight controller's own attitude. LOCAL_POSITION_NED
     is that same vector before the rotation, v = R_FCU y_B, so it is compared in W: the information is the same, and
     the error of the FCU's attitude, which the rotation would mix into the residual, stays out.
     """
-    return y - x[V]
+    return y - (x[V] + x[C])
 
 
 def attitude_residual(x, y):
@@ -246,7 +270,7 @@ def marker_residual(x, p_CM, q_CM, p_BC, q_BC):
 
 
 def measurement(sensor):
-    """(x, *measured) -> (ν, H) of one sensor; H = -∂ν/∂e, (m, 21)."""
+    """(x, *measured) -> (ν, H) of one sensor; H = -∂ν/∂e, (m, 24)."""
     x, e = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("e", ERROR_SIZE)
     if sensor == "marker":
         measured = [ca.SX.sym(n, size) for n, size in (("p_CM", 3), ("q_CM", 4), ("p_BC", 3), ("q_BC", 4))]

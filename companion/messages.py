@@ -174,13 +174,14 @@ class State(Message):
     q_WB: Quat
     disturbance_W: Vec3  # mass-normalised external force [m/s²]
     gnss_bias_W: Vec3
+    velocity_bias_W: Vec3  # error of the flight controller's velocity
     bundle: str  # name of the bundle the next two fields describe, "" while none was ever seen
     p_WM: Vec3
     q_WM: Quat
     marker_age_s: float  # since the last accepted observation of the bundle, inf before the first
     position_std_m: float  # largest standard deviation of p_W over all directions
     relative_std_m: float  # the same of the position in the bundle's frame, inf without bundle
-    covariance_diag: tuple[float, ...]  # p, v, θ, disturbance, bias, p_M, θ_M: 21 variances
+    covariance_diag: tuple[float, ...]  # of p, v, θ, disturbance, bias, p_M, θ_M, FCU velocity bias: 24 variances
     battery_voltage_v: float
     reset_count: int  # how often the filter had to start anew
 

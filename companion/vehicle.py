@@ -147,13 +147,21 @@ class Sensor(Section):
     gate_probability: number(0.5, 0.999999, "(chi-square)")
 
 
+class VelocityBias(Section):
+    """The slow error of the flight controller's velocity: first-order Gauss-Markov, each axis."""
+
+    std_m_s: number(1e-4, 5, "m/s")
+    time_constant_s: number(0.5, 1000, "s")
+
+
 class Estimator(Section):
     rate_hz: number(20, 500, "Hz")
     history_s: number(0.1, 5, "s")
     initial: InitialStd
     process: ProcessNoise
+    velocity_bias: VelocityBias
     position: Sensor  # std [m]
-    velocity: Sensor  # std [m/s]
+    velocity: Sensor  # std [m/s], without the bias
     attitude: Sensor  # std [rad]
     marker: Sensor  # std [1]
 

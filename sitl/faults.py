@@ -2,12 +2,27 @@
 
 from typing import TYPE_CHECKING
 
+from companion.control.solver import Nmpc, NmpcResult
+from companion.vehicle import Vehicle
 from sitl.scenario import Fault
 
 if TYPE_CHECKING:
     from sitl.lockstep import Lockstep
 
-RC_CENTRE_US, RC_LOW_US, RC_HIGH_US = 1500, 1000, 2000
+RC_HIGH_US = 2000
+SOLVER_FAILURE = 4  # acados' status for a QP that was not solved
+
+
+class FailableNmpc(Nmpc):
+    """The solver, which fails as long as the injector says so."""
+
+    def __init__(self, vehicle: Vehicle, injector: "FaultInjector") -> None:
+        super().__init__(vehicle)
+        self._injector = injector
+
+    def solve(self, x0, references, parameters) -> NmpcResult:
+        result = super().solve(x0, references, parameters)
+        return result._replace(status=SOLVER_FAILURE) if self._injector.solver_fails else result
 
 
 class FaultInjector:
@@ -17,6 +32,7 @@ class FaultInjector:
         self._lockstep = lockstep
         self._faults = faults
         self.link_down = False
+        self.solver_fails = False
 
     def schedule(self) -> None:
         for fault in self._faults:
@@ -29,8 +45,8 @@ class FaultInjector:
         if fault.kind in ("gnss_lost", "gnss_jump"):
             value = True if fault.kind == "gnss_lost" else tuple(fault.value)
             world.sensors.set_fault(fault.kind, value if active else None)
-        elif fault.kind == "battery_volts":
-            world.sensors.set_fault("battery_volts", fault.value[0] if active else None)
+        elif fault.kind == "battery_low":
+            world.sensors.set_fault("battery_low", tuple(fault.value) if active else None)
         elif fault.kind == "markers_hidden":
             world.markers_hidden = active
         elif fault.kind in ("rc_lost", "rc_sticks", "rc_mode_switch"):
@@ -41,7 +57,7 @@ class FaultInjector:
             runner = self._lockstep.runners[fault.name]
             runner.kill() if active else runner.restart()
         elif fault.kind == "solver_fails":
-            self._lockstep.runners["controller"].node.nmpc.fail = active
+            self.solver_fails = active
         elif fault.kind == "controller_slow":
             self._lockstep.controller_watch.cost_s = fault.value[0] if active else 0.0
 

@@ -15,7 +15,7 @@ from companion.bus import MemoryBus, MemoryHub
 from companion.clock import SimulatedStopwatch
 from companion.messages import TOPICS, LinkRx, LinkTx, Message, PilotStatus
 from companion.node import Node
-from sitl.faults import FaultInjector
+from sitl.faults import FailableNmpc, FaultInjector
 from sitl.scenario import LoadedScenario
 from sitl.world import STEP_S, World
 
@@ -64,11 +64,11 @@ class Lockstep:
         self._hub = MemoryHub()
         self._bus = self._hub.connect(())  # what the simulator itself publishes
         self.controller_watch = SimulatedStopwatch()
+        self.faults = FaultInjector(self, loaded.scenario.fault)
         self.runners = self._build_runners()
         self.now_us = 0
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = 0
-        self.faults = FaultInjector(self, loaded.scenario.fault)
         # Corners are there at once, without anything to draw.
         self._darkroom = ThreadPoolExecutor(max_workers=1) if self.world.corners is None else None
         self.wall_s = 0.0
@@ -89,7 +89,7 @@ class Lockstep:
             "tracker": lambda: TrackerNode(vehicle, site, still, None if images else self.world.corners),
             "estimator": lambda: EstimatorNode(vehicle, plan.bundle, still),
             "mission": lambda: PilotNode(vehicle, plan, site),
-            "controller": lambda: ControllerNode(vehicle, stopwatch=self.controller_watch),
+            "controller": lambda: ControllerNode(vehicle, FailableNmpc(vehicle, self.faults), self.controller_watch),
         }
         return {name: Runner(build, self._hub) for name, build in builders.items()}
 

@@ -26,7 +26,7 @@ FaultKind = Literal[
     "process_dead",  # name: process; starts again when the fault ends
     "solver_fails",  # every solve returns an error
     "controller_slow",  # value[0]: seconds each control cycle takes
-    "battery_volts",  # value[0]: volts taken off the battery
+    "battery_low",  # value: voltage [V] and remaining charge (0..1) that the autopilot measures
 ]
 
 

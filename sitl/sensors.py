@@ -153,6 +153,7 @@ class Sensors:
         self._start_s: float | None = None
         self._gnss_lost = False
         self._jump_W: Vec3 = (0.0, 0.0, 0.0)
+        self._battery_fault: tuple[float, float] | None = None
 
     @property
     def gnss_bias_W(self) -> Vec3:
@@ -163,13 +164,15 @@ class Sensors:
         """Begin a fault, or end it with None; raises ValueError for an unknown kind.
 
         "gnss_lost": True: fixes keep coming, but without solution. "gnss_jump": (x, y, z) [m] on every fix taken
-        from now on.
+        from now on. "battery_low": (voltage [V], remaining 0..1) instead of what is measured.
         """
         if kind == "gnss_lost":
             self._gnss_lost = bool(value)
         elif kind == "gnss_jump":
             x, y, z = (0.0, 0.0, 0.0) if value is None else value
             self._jump_W = (float(x), float(y), float(z))
+        elif kind == "battery_low":
+            self._battery_fault = value
         else:
             raise ValueError(f"no such sensor fault: {kind}")
 
@@ -178,6 +181,7 @@ class Sensors:
         if self._start_s is None:
             self._start_s = now_s
         gyro_B, accel_B = self._imu(truth)
+        voltage_v, remaining = self._battery_fault or (truth.battery_voltage_v, truth.battery_remaining)
         return SensorFrame(
             now_s,
             gyro_B,
@@ -185,8 +189,8 @@ class Sensors:
             self._attitude(truth),
             self._gnss(now_s, truth),
             self._baro(now_s, truth),
-            truth.battery_voltage_v + self._config.battery_noise_v * self._battery_noise(),
-            truth.battery_remaining,
+            voltage_v + self._config.battery_noise_v * self._battery_noise(),
+            remaining,
         )
 
     def _imu(self, truth: TrueMotion) -> tuple[Vec3, Vec3]:

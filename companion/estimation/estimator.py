@@ -8,7 +8,7 @@ from math import exp, isfinite
 
 import numpy as np
 
-from acados_gen.eskf_layout import E_P, PM, QM, SENSORS, B, D, P, Q, V
+from acados_gen.eskf_layout import E_P, ERROR_SIZE, PM, QM, SENSORS, B, C, D, P, Q, V
 from companion.clock import Stopwatch
 from companion.estimation.filter import Belief, Eskf
 from companion.estimation.history import Entry, History
@@ -271,6 +271,7 @@ class EstimatorNode(Node):
             q_WB=tuple(x[Q]),
             disturbance_W=tuple(x[D]),
             gnss_bias_W=tuple(x[B]),
+            velocity_bias_W=tuple(x[C]),
             bundle=self._bundle if belief.marker_known else "",
             p_WM=tuple(x[PM]),
             q_WM=tuple(x[QM]),
@@ -292,13 +293,14 @@ class EstimatorNode(Node):
             q_WB=identity,
             disturbance_W=zero,
             gnss_bias_W=zero,
+            velocity_bias_W=zero,
             bundle="",
             p_WM=zero,
             q_WM=identity,
             marker_age_s=INF,
             position_std_m=INF,
             relative_std_m=INF,
-            covariance_diag=(INF,) * 21,
+            covariance_diag=(INF,) * ERROR_SIZE,
             battery_voltage_v=self._voltage(),
             reset_count=self._resets,
         )

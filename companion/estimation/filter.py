@@ -55,8 +55,8 @@ class Belief:
     """Everything the filter knows at one time; a copy is a snapshot to rewind to."""
 
     time_s: float
-    x: np.ndarray  # (23,)
-    P: np.ndarray  # (21, 21), Fortran order
+    x: np.ndarray  # (26,)
+    P: np.ndarray  # (24, 24), Fortran order
     windows: dict[str, Window]
     streaks: dict[str, Streak]
     accepted_s: dict[str, float]  # time of the last accepted measurement of each sensor
@@ -85,15 +85,15 @@ class Update(NamedTuple):
 
 
 def initial_variances(vehicle: Vehicle) -> np.ndarray:
-    """Diagonal of the covariance at the start, (21,)."""
+    """Diagonal of the covariance at the start, (24,)."""
     s = vehicle.estimator.initial
     std = (s.position_m, s.velocity_m_s, s.attitude_rad, s.disturbance_m_s2)
-    std += (s.gnss_bias_m, s.marker_position_m, s.marker_attitude_rad)
+    std += (s.gnss_bias_m, s.marker_position_m, s.marker_attitude_rad, vehicle.estimator.velocity_bias.std_m_s)
     return np.repeat(np.square(std), 3)
 
 
 def process_variances(vehicle: Vehicle, coast: bool) -> np.ndarray:
-    """Process noise per second, (21,); the position has none of its own, it is the integral of the velocity."""
+    """Process noise per second, (24,); the position has none of its own, it is the integral of the velocity."""
     s = vehicle.estimator.process
     std = [0.0, s.velocity_m_s_sqrt_s, s.attitude_rad_sqrt_s, s.disturbance_m_s2_sqrt_s]
     if coast:
@@ -101,7 +101,9 @@ def process_variances(vehicle: Vehicle, coast: bool) -> np.ndarray:
         std[2] = max(std[2], COAST_ATTITUDE_RAD_SQRT_S)
         # keeps the variance of the forgetting disturbance at its initial value: σ² = noise / (2 decay)
         std[3] = vehicle.estimator.initial.disturbance_m_s2 * (2 / COAST_DISTURBANCE_TIME_S) ** 0.5
+    bias = vehicle.estimator.velocity_bias
     std += [s.gnss_bias_m_sqrt_s, s.marker_position_m_sqrt_s, s.marker_attitude_rad_sqrt_s]
+    std += [bias.std_m_s * (2 / bias.time_constant_s) ** 0.5]  # keeps its variance where it is
     return np.repeat(np.square(std), 3)
 
 
@@ -126,9 +128,12 @@ class Eskf:
         self._marker_factor = settings.marker.std**2
         self._initial = initial_variances(vehicle)
         self._adapt = adapt
-        self._predict.inputs[4][:] = process_variances(vehicle, coast=False)
+        forgetting_1_s = 1 / settings.velocity_bias.time_constant_s
+        self._predict.inputs[4][:] = forgetting_1_s
+        self._predict.inputs[5][:] = process_variances(vehicle, coast=False)
         self._coast.inputs[2][:] = 1 / COAST_DISTURBANCE_TIME_S
-        self._coast.inputs[3][:] = process_variances(vehicle, coast=True)
+        self._coast.inputs[3][:] = forgetting_1_s
+        self._coast.inputs[4][:] = process_variances(vehicle, coast=True)
 
         self.p_BC = np.array(vehicle.camera.p_BC)
         self.q_BC = np.array(vehicle.camera.q_BC) / np.linalg.norm(vehicle.camera.q_BC)
@@ -157,7 +162,7 @@ class Eskf:
     def predict(self, belief: Belief, control, parameters, dt: float) -> None:
         """Move state and covariance by dt [s] under a command; does not touch the belief's time."""
         kernel = self._predict
-        x, P_, u, k, _, step = kernel.inputs
+        x, P_, u, k, _, _, step = kernel.inputs
         x[:] = belief.x
         P_[:] = belief.P
         u[:] = control
@@ -170,7 +175,7 @@ class Eskf:
         kernel = self._coast
         kernel.inputs[0][:] = belief.x
         kernel.inputs[1][:] = belief.P
-        kernel.inputs[4][0] = dt
+        kernel.inputs[5][0] = dt
         belief.x[:], belief.P[:] = kernel()
 
     # --- measurements

@@ -9,6 +9,7 @@ Memory is bounded: entries older than `depth_s` are folded into the anchor, the 
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from companion.estimation.filter import Belief
@@ -44,6 +45,7 @@ class History:
         anchor = Entry(start.time_s, "tick", None)
         anchor.belief, anchor.reported = start.copy(), True
         self._entries = [anchor]
+        self._keys = [anchor.key]  # of the entries, to search in
         self._depth_s = depth_s
         self._clean = 1  # entries before this index have a belief that still holds
         self.dropped_late = 0
@@ -62,8 +64,8 @@ class History:
 
     def holds(self, entry: Entry) -> bool:
         """True when this measurement is already there (a repeated packet)."""
-        at = bisect_left(self._entries, entry.key, key=lambda e: e.key)
-        return at < len(self._entries) and self._entries[at].key == entry.key
+        at = bisect_left(self._keys, entry.key)
+        return at < len(self._keys) and self._keys[at] == entry.key
 
     def fill_gap(self, now_s: float) -> None:
         """Without measurements for longer than the history, put in a tick, so that no step predicts for ever."""
@@ -75,14 +77,15 @@ class History:
         if entry.stamp_s < now_s - self._depth_s or entry.stamp_s < self._entries[0].stamp_s:
             self.dropped_late += 1
             return False
-        at = max(1, bisect_right(self._entries, entry.key, key=lambda e: e.key))
+        at = max(1, bisect_right(self._keys, entry.key))
         self._entries.insert(at, entry)
+        self._keys.insert(at, entry.key)
         self._clean = min(self._clean, at)
         return True
 
     def touch(self, stamp_s: float) -> None:
         """The inputs after stamp_s are not what they were: re-run what came later."""
-        at = bisect_right(self._entries, stamp_s, key=lambda e: e.stamp_s)
+        at = bisect_right(self._keys, (stamp_s, inf))
         self._clean = min(self._clean, max(1, at))
 
     def run(self, apply: Callable[[Belief, Entry], None]) -> None:
@@ -98,8 +101,8 @@ class History:
 
     def forget(self, now_s: float) -> None:
         """Fold everything that no late measurement can reach into the anchor; call after `run`."""
-        at = bisect_left(self._entries, now_s - self._depth_s, key=lambda e: e.stamp_s)
+        at = bisect_left(self._keys, (now_s - self._depth_s, -inf))
         drop = max(min(at, self._clean) - 1, len(self._entries) - ENTRIES_MAX, 0)
         if drop:
-            del self._entries[:drop]
+            del self._entries[:drop], self._keys[:drop]
             self._clean -= drop

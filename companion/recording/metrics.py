@@ -110,13 +110,13 @@ def _position(log: Messages, holds: list[sr.Interval], frame: str) -> dict:
     mean = np.nanmean(true_error, axis=0) if np.any(np.isfinite(true_error)) else np.full(3, np.nan)
     return {
         "position_rms_m": rms(true_error),
-        "position_rms_xyz_m": rms_per_axis(true_error),
+        "position_rms_axis_m": rms_per_axis(true_error),
         "position_mean_xyz_m": mean.tolist(),
         "position_max_m": largest(true_error),
         "position_rms_world_xyz_m": rms_per_axis(_turned_to_world(log, holds, frame, true_error)),
         "yaw_rms_deg": math.degrees(rms(yaw_error)),
         "estimated_position_rms_m": rms(own_error),
-        "estimated_position_rms_xyz_m": rms_per_axis(own_error),
+        "estimated_position_rms_axis_m": rms_per_axis(own_error),
         "estimated_position_max_m": largest(own_error),
         "estimated_yaw_rms_deg": math.degrees(rms(own_yaw_error)),
     }
@@ -157,7 +157,7 @@ def _estimate(log: Messages, holds: list[sr.Interval], frame: str) -> dict:
     relative = over_hold(*estimate_errors(log, frame))
     return {
         "estimate_rms_m": rms(relative),
-        "estimate_rms_xyz_m": rms_per_axis(relative),
+        "estimate_rms_axis_m": rms_per_axis(relative),
         "estimate_max_m": largest(relative),
         "estimate_abs_rms_m": rms(over_hold(*estimate_errors(log, WORLD))),
         "gnss_rms_m": rms(over_hold(*state_errors(log, "fcu_position", "p_W", "p_W"))),

@@ -393,8 +393,12 @@ class Autopilot:
         flying = state == "flight"
         tilt = math.radians(self.parameters["MPC_TILTMAX_AIR" if flying else "MPC_TILTMAX_LND"])
         q_sp, thrust, yaw_rate = control.update(dt, o.p, o.v, self.yaw, sp, tilt, flying)
-        contact = self.land_detector.contact and guidance.land_phase
+        contact = flying and self.land_detector.contact
         if contact:
+            # As PX4: a craft that feels the ground while it wants to go down corrects nothing any more. A vertical
+            # estimate that drifts would otherwise keep it half hanging on its rotors, never landed.
+            control.integral = [0.0, 0.0, 0.0]
+            thrust = self.parameters["MPC_THR_MIN"]
             q_sp = attitude_of(0.0, 0.0, 1.0, self.yaw)
         loop.q_sp[:], loop.thrust, loop.yaw_rate_sp = q_sp, thrust, yaw_rate
         stuck = control.velocity_sp[2] < -0.3 and o.v[2] > -0.1

@@ -132,7 +132,7 @@ class Loop:
             v_W=tuple(plant.v.tolist()),
             q_WB=tuple(plant.q.tolist()),
             disturbance_W=tuple((plant.observed_W if self.observe else np.zeros(3)).tolist()),
-            gnss_bias_W=(0.0, 0.0, 0.0),
+            gnss_bias_W=(0.0, 0.0, 0.0), velocity_bias_W=(0.0, 0.0, 0.0),
             bundle=bundle,
             p_WM=p_WM,
             q_WM=q_WM,

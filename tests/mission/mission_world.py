@@ -222,7 +222,7 @@ class World:
                 v_W=self.v,
                 q_WB=q,
                 disturbance_W=(0.0, 0.0, 0.0),
-                gnss_bias_W=(0.0, 0.0, 0.0),
+                gnss_bias_W=(0.0, 0.0, 0.0), velocity_bias_W=(0.0, 0.0, 0.0),
                 bundle=self.plan.bundle if self._ever_seen else "",
                 p_WM=self.p_WM if self._ever_seen else (0.0, 0.0, 0.0),
                 q_WM=self.q_WM if self._ever_seen else (1.0, 0.0, 0.0, 0.0),

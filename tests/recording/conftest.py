@@ -58,6 +58,7 @@ def made_flight(truth: bool = True) -> dict[str, list[ms.Message]]:
                 q_WB=q_WB,
                 disturbance_W=(1.0, 0.3, 0.0),
                 gnss_bias_W=(0.5, 0.0, -0.7),
+                velocity_bias_W=(0.0, 0.0, 0.0),
                 bundle="pier" if i > 100 else "",
                 p_WM=tuple((np.array(P_WM) + drift).tolist()) if i > 100 else (0.0, 0.0, 0.0),
                 q_WM=tuple(q_WM.tolist()) if i > 100 else (1.0, 0.0, 0.0, 0.0),

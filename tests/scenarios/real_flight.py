@@ -1,0 +1,99 @@
+"""The real process graph around the real-time simulator, as a test drives it."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+from companion.bus import ZmqBus
+from companion.clock import monotonic_s
+from companion.manager import Manager, python
+from companion.messages import FcuStatus, Health, PilotStatus, Truth
+from companion.node import Latest
+from companion.processes import PROCESSES, Context, arguments
+from sitl.realtime import FCU_URL
+
+ROOT = Path(__file__).parents[2]
+WATCHED = ("pilot", "state", "control", "fcu_status", "truth", "sent_setpoint", "health")
+
+
+def near_pier(folder: Path) -> tuple[Path, Path]:
+    """(mission, scenario) files of the bridge hover with the pier 6 m away, so that the hold begins soon."""
+    mission = (ROOT / "config/missions/bridge_hover.toml").read_text()
+    mission = mission.replace('"../markers/', f'"{ROOT}/config/markers/')
+    mission = mission.replace("p_m = [7.0, 0.0, 4.0]", "p_m = [2.0, 0.0, 3.0]").replace(
+        "height_m = 4.0", "height_m = 3.0"
+    )
+    mission = re.sub(r"duration_s = .*", "duration_s = 600.0", mission)
+    scenario = (ROOT / "config/scenarios/bridge_hover.toml").read_text()
+    scenario = scenario.replace('"../missions/', f'"{folder}/').replace('"../vehicles/', f'"{ROOT}/config/vehicles/')
+    scenario = scenario.replace("[12.0, 0.0, 4.0]", "[6.0, 0.0, 3.0]").replace("[12.02, 0.0, 4.0]", "[6.02, 0.0, 3.0]")
+    paths = folder / "bridge_hover.toml", folder / "scenario.toml"
+    for path, text in zip(paths, (mission, scenario), strict=True):
+        path.write_text(text)
+    return paths
+
+
+class RealFlight:
+    """All processes of a simulated flight; a context manager that leaves none behind."""
+
+    def __init__(self, folder: Path, seed: int = 1) -> None:
+        mission, scenario = near_pier(folder)
+        self.log = folder / "flight" / "flight.mcap"
+        context = Context(ROOT / "config/vehicles/f550.toml", mission, FCU_URL, folder / "bus", self.log)
+        commands = {
+            "simulator": python("sitl.realtime", str(scenario), "--seed", str(seed), "--bus", str(folder / "bus"))
+        }
+        for row in PROCESSES:
+            if row.simulated:
+                commands[row.name] = python("companion.processes", row.name, *arguments(context))
+        self.manager = Manager(commands, folder / "processes")
+        self.bus = ZmqBus(folder / "bus", "manager", WATCHED)
+        self.latest = Latest()
+        self.truth: list[Truth] = []
+        self.modes: list[str] = []  # of the flight controller, each change once
+        self.phases: list[str] = []
+
+    def __enter__(self) -> "RealFlight":
+        self.manager.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.bus.close()
+        self.manager.stop()
+
+    def run(self, seconds: float, until=lambda: False) -> bool:
+        """Let it fly; returns whether ``until()`` held before the time was over."""
+        end_s = monotonic_s() + seconds
+        while monotonic_s() < end_s:
+            for message in self.bus.receive(0.05):
+                self.latest.put(message)
+                if isinstance(message, Truth):
+                    self.truth.append(message)
+                elif isinstance(message, FcuStatus) and message.connected:
+                    _append_change(self.modes, message.mode)
+                elif isinstance(message, PilotStatus):
+                    _append_change(self.phases, message.phase)
+            self.manager.check()
+            if until():
+                return True
+        return False
+
+    def until_hold(self) -> bool:
+        """Fly to the hold and stay there for a while."""
+        return self.run(60.0, lambda: self.phases[-1:] == ["HOLD"]) and not self.run(3.0)
+
+    def kill(self, name: str) -> int:
+        """kill -9 of a process; returns its process id."""
+        pid = self.manager.pid(name)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def health_of(self, name: str) -> Health | None:
+        health = self.latest.get("health")
+        return health if health is not None and health.process == name else None
+
+
+def _append_change(values: list[str], value: str) -> None:
+    if values[-1:] != [value]:
+        values.append(value)
