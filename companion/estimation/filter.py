@@ -11,8 +11,10 @@ import numpy as np
 
 from acados_gen.eskf_layout import (
     E_B,
+    E_C,
     E_PM,
     E_THM,
+    E_V,
     ERROR_SIZE,
     NAME,
     PM,
@@ -40,6 +42,10 @@ COAST_DISTURBANCE_TIME_S = 10.0  # in which an unobserved disturbance is forgott
 # A new level of the GNSS: position innovations rejected for this long that agree with each other.
 LEVEL_TIME_S = 2.0
 LEVEL_COUNT = 10
+
+# A step between the flight controller's velocity and ours: so many rejections in a row. Few, because each of them
+# also raises the adapted noise until the wrong velocity passes the gate: after 15 of them a step of 0.4 m/s did.
+VELOCITY_STEP_COUNT = 3
 
 
 class Streak(NamedTuple):
@@ -186,17 +192,33 @@ class Eskf:
         A position that stays at a new level is taken into the bias: after LEVEL_TIME_S of rejected innovations
         that agree with each other, the bias' covariance is inflated by the square of the level, so the update puts
         the jump there. p and p_M keep their covariance, and with it the position relative to the bundle.
+
+        A velocity that steps may be the flight controller's error or a true one that the model did not expect: after
+        VELOCITY_STEP_COUNT rejections in a row v and its bias both become as uncertain as the step is large, and the
+        bundle, or the position, tells which it was. Left to its small covariance the bias would stay, the velocity
+        would take most of the step, and the bundle that contradicts it would be rejected.
         """
         kernel = self._updates[sensor]
         kernel.inputs[2][:] = y
         nominal = self.nominal[sensor]
         update = self._apply(belief, sensor, nominal)
-        if sensor == "position" and not update.accepted and self._is_new_level(belief):
-            diagonal = np.arange(*E_B.indices(ERROR_SIZE))
-            belief.P[diagonal, diagonal] += belief.streaks[sensor].mean ** 2 + nominal.diagonal()
+        if update.accepted:
+            return update
+        if sensor == "position" and self._is_new_level(belief):
+            self._loosen(belief, (E_B,), belief.streaks[sensor].mean ** 2 + nominal.diagonal())
             del belief.streaks[sensor]
             update = self._apply(belief, sensor, nominal)
+        elif sensor == "velocity" and belief.streaks[sensor].count % VELOCITY_STEP_COUNT == 0:
+            self._loosen(belief, (E_V, E_C), belief.streaks[sensor].mean ** 2)
+            update = self._apply(belief, sensor, nominal)
         return update
+
+    @staticmethod
+    def _loosen(belief: Belief, blocks, variances) -> None:
+        """Add variances, (3,), to blocks of the covariance."""
+        for block in blocks:
+            diagonal = np.arange(*block.indices(ERROR_SIZE))
+            belief.P[diagonal, diagonal] += variances
 
     def measure_marker(self, belief: Belief, p_CM, q_CM, covariance) -> Update:
         """Pose of the bundle in the camera frame; covariance (6, 6) in the tracker's convention.

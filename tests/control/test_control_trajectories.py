@@ -20,7 +20,8 @@ def reference(trajectory, frame=WORLD):
 def state(bundle="pier", p_WM=(5.0, 1.0, 2.0), q_WM=(1.0, 0.0, 0.0, 0.0)):
     return State(
         stamp_s=0.0, p_W=(0.0, 0.0, 0.0), v_W=(0.0, 0.0, 0.0), q_WB=(1.0, 0.0, 0.0, 0.0),
-        disturbance_W=(0.0, 0.0, 0.0), gnss_bias_W=(0.0, 0.0, 0.0), bundle=bundle, p_WM=p_WM, q_WM=q_WM,
+        disturbance_W=(0.0, 0.0, 0.0), gnss_bias_W=(0.0, 0.0, 0.0),
+        velocity_bias_W=(0.0, 0.0, 0.0), bundle=bundle, p_WM=p_WM, q_WM=q_WM,
         marker_age_s=0.0, position_std_m=0.1, relative_std_m=0.1, covariance_diag=(), battery_voltage_v=15.0,
         reset_count=0,
     )  # fmt: skip

@@ -5,6 +5,26 @@ import itertools
 
 import numpy as np
 
+from acados_gen.eskf_layout import (
+    E_B,
+    E_C,
+    E_D,
+    E_P,
+    E_PM,
+    E_TH,
+    E_THM,
+    E_V,
+    ERROR_SIZE,
+    PM,
+    QM,
+    STATE_SIZE,
+    B,
+    C,
+    D,
+    P,
+    Q,
+    V,
+)
 from companion.frames import (
     quat_conjugate,
     quat_exp,
@@ -28,6 +48,8 @@ from companion.messages import (
 G = 9.80665
 FACING = quat_from_matrix(np.array([[0.0, 0, -1], [-1, 0, 0], [0, 1, 0]]))  # a bundle whose face looks along -x of W
 P_WM = np.array([4.2, 0.1, 2.2])
+VECTORS = ((P, E_P), (V, E_V), (D, E_D), (B, E_B), (PM, E_PM), (C, E_C))  # blocks of the state, of the error
+ROTATIONS = ((Q, E_TH), (QM, E_THM))
 
 
 def derivative(s, command, d, k):
@@ -60,10 +82,10 @@ def integrate(s, command, d, k, duration_s, step_s=0.001):
 def boxplus(x, e):
     """x ⊞ e by hand."""
     out = np.array(x, dtype=float)
-    out[0:6] += e[0:6]
-    out[6:10] = quat_multiply(x[6:10], quat_exp(e[6:9]))
-    out[10:19] += e[9:18]
-    out[19:23] = quat_multiply(x[19:23], quat_exp(e[18:21]))
+    for at, error in VECTORS:
+        out[at] += e[error]
+    for at, error in ROTATIONS:
+        out[at] = quat_multiply(x[at], quat_exp(e[error]))
     return out
 
 
@@ -75,29 +97,49 @@ def log(q):
 
 def boxminus(a, b):
     """The error e with a = b ⊞ e."""
-    theta = log(quat_multiply(quat_conjugate(b[6:10]), a[6:10]))
-    theta_M = log(quat_multiply(quat_conjugate(b[19:23]), a[19:23]))
-    return np.concatenate([a[0:6] - b[0:6], theta, a[10:19] - b[10:19], theta_M])
+    e = np.empty(ERROR_SIZE)
+    for at, error in VECTORS:
+        e[error] = a[at] - b[at]
+    for at, error in ROTATIONS:
+        e[error] = log(quat_multiply(quat_conjugate(b[at]), a[at]))
+    return e
 
 
 def random_state(rng, tilt=0.3):
-    q = quat_from_rpy(*rng.uniform(-tilt, tilt, 2), rng.uniform(-3, 3))
-    q_M = rng.normal(size=4)
-    return np.concatenate([rng.normal(size=6), q, rng.normal(size=9), q_M / np.linalg.norm(q_M)])
+    x = rng.normal(size=STATE_SIZE)
+    x[Q] = quat_from_rpy(*rng.uniform(-tilt, tilt, 2), rng.uniform(-3, 3))
+    x[QM] /= np.linalg.norm(x[QM])
+    return x
 
 
 def bundle_pose(x, p_BC, q_BC):
     """(p_CM, q_CM) that a camera on the state x sees."""
-    p_BM = rotation_matrix(x[6:10]).T @ (x[16:19] - x[0:3])
-    q_BM = quat_multiply(quat_conjugate(x[6:10]), x[19:23])
+    p_BM = rotation_matrix(x[Q]).T @ (x[PM] - x[P])
+    q_BM = quat_multiply(quat_conjugate(x[Q]), x[QM])
     return rotation_matrix(q_BC).T @ (p_BM - np.asarray(p_BC)), quat_multiply(quat_conjugate(q_BC), q_BM)
+
+
+class VelocityError:
+    """The slow error c of the flight controller's velocity: first-order Gauss-Markov on each axis, exact in its steps.
+
+    std: [m/s], from the first moment on; time_constant_s: its correlation falls to 1/e in this time.
+    """
+
+    def __init__(self, std, time_constant_s, rng):
+        self.std, self.time_constant_s, self.rng = std, time_constant_s, rng
+        self.c = std * rng.normal(size=3)
+
+    def step(self, dt):
+        keep = np.exp(-dt / self.time_constant_s)
+        self.c = keep * self.c + self.std * np.sqrt(1 - keep**2) * self.rng.normal(size=3)
 
 
 class Flight:
     """A hover in front of a bundle; delivers the messages of the stack with their delays to an estimator node.
 
     Switches may be set at any time: `marker_seen`, `offboard`, `gnss_jump` (3,), `outlier` (callable or None),
-    `marker_turn` (quaternion or None: observations are turned by it).
+    `marker_turn` (quaternion or None: observations are turned by it). The flight controller's velocity carries the
+    noise and the slow error `velocity_error` that the vehicle file claims.
     """
 
     STEP_S = 0.005
@@ -111,6 +153,10 @@ class Flight:
         self.s = np.array([0.0, 0, 2, 0, 0, 0, 0, 0, 0])
         self.t = 10.0
         self.bias = np.zeros(3)
+        slow = vehicle.estimator.velocity_bias
+        self.velocity_error = VelocityError(
+            noise * slow.std_m_s, slow.time_constant_s, np.random.default_rng((seed, 1))
+        )
         self.marker_std = np.array([0.004] * 3 + [0.006] * 3)
         self.delays = {**self.DELAYS, **(delays or {})}
         self.marker_seen, self.offboard = True, True
@@ -125,7 +171,7 @@ class Flight:
 
     def truth(self):
         q = quat_from_rpy(*self.s[6:9])
-        return np.concatenate([self.s[0:6], q, self.d, self.bias, P_WM, FACING])
+        return np.concatenate([self.s[0:6], q, self.d, self.bias, P_WM, FACING, self.velocity_error.c])
 
     def _command(self):
         a = np.array([2.0, 2.0, 3.0]) * (np.array([0.0, 0, 2]) - self.s[0:3]) - 2.5 * self.s[3:6]
@@ -154,7 +200,7 @@ class Flight:
             p = x[0:3] + self.bias + self.gnss_jump + n * 0.05 * rng.normal(size=3)
             if self.outlier is not None:
                 p = p + self.outlier(self.t)
-            v = x[3:6] + n * 0.05 * rng.normal(size=3)
+            v = x[V] + x[C] + n * self.vehicle.estimator.velocity.std * rng.normal(size=3)
             self._send(self.delays["position"], FcuPosition(stamp_s=self.t, p_W=tuple(p), v_W=tuple(v)))
             c = self._command()
             self._acting.append((self.t + self.vehicle.latency.actuation_s, c))
@@ -187,6 +233,7 @@ class Flight:
             command = acting[-1] if acting else np.array([G / self.k[0], 0, 0, 0])
             self._acting = self._acting[-8:]
             self.s = integrate(self.s, command, self.d, self.k, self.STEP_S, self.STEP_S)
+            self.velocity_error.step(self.STEP_S)
             self.t += self.STEP_S
             self._tick += 1
             while self._queue and self._queue[0][0] <= self.t:
@@ -240,14 +287,16 @@ def status(stamp_s, mode="OFFBOARD", voltage=15.2, armed=True):
 
 def position_M(x):
     """Position in the bundle's frame."""
-    return rotation_matrix(x[19:23]).T @ (x[0:3] - x[16:19])
+    return rotation_matrix(x[QM]).T @ (x[P] - x[PM])
 
 
 def vector(state):
-    """The 23 numbers of a State."""
-    parts = (state.p_W, state.v_W, state.q_WB, state.disturbance_W, state.gnss_bias_W, state.p_WM, state.q_WM)
-    return np.concatenate(parts)
+    """The numbers of a State, in the filter's order."""
+    x = np.empty(STATE_SIZE)
+    x[P], x[V], x[Q], x[D], x[B] = state.p_W, state.v_W, state.q_WB, state.disturbance_W, state.gnss_bias_W
+    x[PM], x[QM], x[C] = state.p_WM, state.q_WM, state.velocity_bias_W
+    return x
 
 
 def rpy(x):
-    return rpy_from_quat(x[6:10])
+    return rpy_from_quat(x[Q])

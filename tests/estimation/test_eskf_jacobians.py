@@ -5,10 +5,11 @@ import pytest
 from eskf_truth import boxminus, boxplus, bundle_pose, log, position_M, random_state
 
 from acados_gen import eskf_model
-from acados_gen.eskf_layout import SENSORS
+from acados_gen.eskf_layout import E_B, E_C, E_D, E_PM, E_TH, E_THM, E_V, ERROR_SIZE, SENSORS, B, C, P, Q, V
 from companion.frames import quat_conjugate, quat_exp, quat_multiply
 
 EPS = 1e-5
+RATE_1_S = 0.3  # of the velocity bias, far from the vehicle file's so that it cannot be taken for it
 
 
 def difference(f, size):
@@ -28,18 +29,27 @@ def test_transition_jacobian_is_the_finite_difference(vehicle, seed):
     u = np.array([0.35, *rng.uniform(-0.2, 0.2, 2), 0.3])
     k = np.array(vehicle.model_parameters())
     step = eskf_model.transition()
-    x_next, A = (np.array(o) for o in step(x, u, k, 0.02))
+    x_next, A = (np.array(o) for o in step(x, u, k, RATE_1_S, 0.02))
     x_next = x_next.ravel()
-    expected = difference(lambda e: boxminus(np.array(step(boxplus(x, e), u, k, 0.02)[0]).ravel(), x_next), 21)
-    np.testing.assert_allclose(A, expected, atol=1e-8)
+
+    def error_after(e):
+        return boxminus(np.array(step(boxplus(x, e), u, k, RATE_1_S, 0.02)[0]).ravel(), x_next)
+
+    np.testing.assert_allclose(A, difference(error_after, ERROR_SIZE), atol=1e-8)
+    np.testing.assert_allclose(x_next[C], np.exp(-RATE_1_S * 0.02) * x[C], atol=1e-12)
 
 
 def test_coast_jacobian_is_the_finite_difference():
     x = random_state(np.random.default_rng(1))
     step = eskf_model.coast_transition()
-    x_next, A = (np.array(o) for o in step(x, 0.1, 0.02))
-    expected = difference(lambda e: boxminus(np.array(step(boxplus(x, e), 0.1, 0.02)[0]).ravel(), x_next.ravel()), 21)
-    np.testing.assert_allclose(A, expected, atol=1e-8)
+    x_next, A = (np.array(o) for o in step(x, 0.1, RATE_1_S, 0.02))
+    x_next = x_next.ravel()
+
+    def error_after(e):
+        return boxminus(np.array(step(boxplus(x, e), 0.1, RATE_1_S, 0.02)[0]).ravel(), x_next)
+
+    np.testing.assert_allclose(A, difference(error_after, ERROR_SIZE), atol=1e-8)
+    np.testing.assert_allclose(x_next[C], np.exp(-RATE_1_S * 0.02) * x[C], atol=1e-12)
 
 
 def measured(sensor, x, vehicle, rng, size=0.05):
@@ -50,17 +60,17 @@ def measured(sensor, x, vehicle, rng, size=0.05):
         q = quat_multiply(q, quat_exp(rng.normal(0, size, 3)))
         return [p + rng.normal(0, size, 3), q, np.array(camera.p_BC), np.array(camera.q_BC)]
     if sensor == "attitude":
-        return [quat_multiply(x[6:10], quat_exp(rng.normal(0, size, 3)))]
-    return [(x[0:3] + x[13:16] if sensor == "position" else x[3:6]) + rng.normal(0, size, 3)]
+        return [quat_multiply(x[Q], quat_exp(rng.normal(0, size, 3)))]
+    return [(x[P] + x[B] if sensor == "position" else x[V] + x[C]) + rng.normal(0, size, 3)]
 
 
 def residual_by_hand(sensor, x, y, vehicle):
     if sensor == "position":
-        return y[0] - x[0:3] - x[13:16]
+        return y[0] - x[P] - x[B]
     if sensor == "velocity":
-        return y[0] - x[3:6]
+        return y[0] - x[V] - x[C]
     if sensor == "attitude":
-        return log(quat_multiply(quat_conjugate(x[6:10]), y[0]))
+        return log(quat_multiply(quat_conjugate(x[Q]), y[0]))
     p, q = bundle_pose(x, vehicle.camera.p_BC, vehicle.camera.q_BC)
     return np.concatenate([y[0] - p, log(quat_multiply(quat_conjugate(q), y[1]))])
 
@@ -73,7 +83,7 @@ def test_measurement_residual_and_jacobian(vehicle, sensor, seed):
     y = measured(sensor, x, vehicle, rng)
     nu, H = (np.array(o) for o in eskf_model.measurement(sensor)(x, *y))
     np.testing.assert_allclose(nu.ravel(), residual_by_hand(sensor, x, y, vehicle), atol=1e-12)
-    expected = -difference(lambda e: residual_by_hand(sensor, boxplus(x, e), y, vehicle), 21)
+    expected = -difference(lambda e: residual_by_hand(sensor, boxplus(x, e), y, vehicle), ERROR_SIZE)
     np.testing.assert_allclose(H, expected, atol=1e-8)
 
 
@@ -83,7 +93,7 @@ def test_measurement_jacobian_is_finite_at_zero_residual(vehicle, sensor):
     x = random_state(rng)
     y = measured(sensor, x, vehicle, rng, size=0.0)
     H = np.array(eskf_model.measurement(sensor)(x, *y)[1])
-    expected = -difference(lambda e: residual_by_hand(sensor, boxplus(x, e), y, vehicle), 21)
+    expected = -difference(lambda e: residual_by_hand(sensor, boxplus(x, e), y, vehicle), ERROR_SIZE)
     np.testing.assert_allclose(H, expected, atol=1e-8)
 
 
@@ -98,9 +108,9 @@ def test_relative_position_covariance(eskf):
     rng = np.random.default_rng(4)
     belief = eskf.start(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]))
     belief.x[:] = random_state(rng)
-    M = rng.normal(size=(21, 21))
+    M = rng.normal(size=(ERROR_SIZE, ERROR_SIZE))
     belief.P[:] = M @ M.T
-    J = difference(lambda e: position_M(boxplus(belief.x, e)), 21)
+    J = difference(lambda e: position_M(boxplus(belief.x, e)), ERROR_SIZE)
     position, covariance = eskf.relative(belief)
     np.testing.assert_allclose(position, position_M(belief.x), atol=1e-12)
     np.testing.assert_allclose(covariance, J @ belief.P @ J.T, rtol=1e-6, atol=1e-6)
@@ -110,16 +120,17 @@ def test_prediction_kernel_is_the_textbook_formula(vehicle, eskf):
     rng = np.random.default_rng(5)
     belief = eskf.start(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]))
     belief.x[:] = random_state(rng)
-    M = rng.normal(size=(21, 21))
+    M = rng.normal(size=(ERROR_SIZE, ERROR_SIZE))
     belief.P[:] = M @ M.T
     u, k = np.array([0.35, 0.1, -0.1, 0.2]), np.array(vehicle.model_parameters())
-    x_next, A = (np.array(o) for o in eskf_model.transition()(belief.x, u, k, 0.02))
+    bias = vehicle.estimator.velocity_bias
+    x_next, A = (np.array(o) for o in eskf_model.transition()(belief.x, u, k, 1 / bias.time_constant_s, 0.02))
     s = vehicle.estimator.process
-    Q = np.zeros(21)
-    Q[3:6], Q[6:9], Q[9:12] = s.velocity_m_s_sqrt_s**2, s.attitude_rad_sqrt_s**2, s.disturbance_m_s2_sqrt_s**2
-    Q[12:15] = s.gnss_bias_m_sqrt_s**2
-    Q[15:18], Q[18:21] = s.marker_position_m_sqrt_s**2, s.marker_attitude_rad_sqrt_s**2
-    expected = A @ belief.P @ A.T + np.diag(Q) * 0.02
+    q = np.zeros(ERROR_SIZE)
+    q[E_V], q[E_TH], q[E_D] = s.velocity_m_s_sqrt_s**2, s.attitude_rad_sqrt_s**2, s.disturbance_m_s2_sqrt_s**2
+    q[E_B], q[E_PM], q[E_THM] = s.gnss_bias_m_sqrt_s**2, s.marker_position_m_sqrt_s**2, s.marker_attitude_rad_sqrt_s**2
+    q[E_C] = 2 * bias.std_m_s**2 / bias.time_constant_s
+    expected = A @ belief.P @ A.T + np.diag(q) * 0.02
     eskf.predict(belief, u, k, 0.02)
     np.testing.assert_allclose(belief.x, x_next.ravel(), atol=1e-12)
     np.testing.assert_allclose(belief.P, expected, atol=1e-10)
@@ -131,23 +142,23 @@ def test_update_kernel_is_the_textbook_joseph_update(vehicle, eskf, sensor):
     belief = eskf.start(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]))
     belief.x[:] = random_state(rng)
     belief.marker_known = True
-    M = rng.normal(size=(21, 21))
+    M = rng.normal(size=(ERROR_SIZE, ERROR_SIZE))
     belief.P[:] = 1e-3 * M @ M.T
-    x, P = belief.x.copy(), belief.P.copy()
+    x, prior = belief.x.copy(), belief.P.copy()
     y = measured(sensor, x, vehicle, rng, size=0.01)
     m = SENSORS[sensor]
     R = 1e-3 * np.eye(m) if sensor == "marker" else eskf.nominal[sensor]
 
     nu, H = (np.array(o) for o in eskf_model.measurement(sensor)(x, *y))
-    S = H @ P @ H.T + R
-    K = P @ H.T @ np.linalg.inv(S)
+    S = H @ prior @ H.T + R
+    K = prior @ H.T @ np.linalg.inv(S)
     correction = (K @ nu).ravel()
-    I_KH = np.eye(21) - K @ H
-    G = np.eye(21)
-    for block in (slice(6, 9), slice(18, 21)):
+    I_KH = np.eye(ERROR_SIZE) - K @ H
+    G = np.eye(ERROR_SIZE)
+    for block in (E_TH, E_THM):
         r = correction[block]
         G[block, block] = difference(lambda e, r=r: log(quat_multiply(quat_conjugate(quat_exp(r)), quat_exp(r + e))), 3)
-    expected_P = G @ (I_KH @ P @ I_KH.T + K @ R @ K.T) @ G.T
+    expected_P = G @ (I_KH @ prior @ I_KH.T + K @ R @ K.T) @ G.T
 
     if sensor == "marker":
         update = eskf.measure_marker(belief, y[0], y[1], R)

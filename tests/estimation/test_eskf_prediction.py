@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from eskf_truth import integrate, rpy
 
+from acados_gen.eskf_layout import E_C, E_D, C, D, Q
 from companion.estimation.inputs import COMMAND_MAX_AGE_S, MODE_MAX_AGE_S, Command, Inputs
 from companion.frames import quat_from_rpy, wrap_angle
 
@@ -18,7 +19,7 @@ def test_prediction_is_the_hand_written_motion(vehicle, eskf, yaw, pitch, roll):
     start = np.array([1.0, 2, 3, 0.5, -0.4, 0.3, roll, pitch, yaw])
     u, d = np.array([0.36, -0.5 * roll, 0.7 * pitch, 0.4]), np.array([0.5, -0.3, 0.2])
     belief = eskf.start(0.0, start[0:3], start[3:6], quat_from_rpy(roll, pitch, yaw))
-    belief.x[10:13] = d
+    belief.x[D] = d
     for _ in range(50):
         eskf.predict(belief, u, k, 0.02)
     expected = integrate(start, u, d, k, 1.0, 0.0005)
@@ -28,16 +29,34 @@ def test_prediction_is_the_hand_written_motion(vehicle, eskf, yaw, pitch, roll):
     assert abs(wrap_angle(got[2] - expected[8])) < 2e-6
 
 
-def test_coasting_keeps_velocity_and_attitude_and_forgets_the_disturbance(eskf):
+def test_coasting_keeps_velocity_and_attitude_and_forgets_disturbance_and_velocity_bias(vehicle, eskf):
     belief = eskf.start(0.0, np.zeros(3), np.array([1.0, 0, 0]), quat_from_rpy(0.1, -0.1, 1.0))
-    belief.x[10:13] = (1.0, 0, 0)
-    q = belief.x[6:10].copy()
+    belief.x[D], belief.x[C] = (1.0, 0, 0), (0, 0.1, 0)
+    q = belief.x[Q].copy()
     eskf.advance(belief, 10.0, Inputs(0.03, 1.0))
     np.testing.assert_allclose(belief.x[0:6], [10, 0, 0, 1, 0, 0], atol=1e-9)
-    np.testing.assert_allclose(belief.x[6:10], q)
-    assert belief.x[10] == pytest.approx(np.exp(-1))
-    # the forgotten disturbance stays as uncertain as it was at the start
-    assert belief.P[9, 9] == pytest.approx(1.0, rel=0.02)
+    np.testing.assert_allclose(belief.x[Q], q)
+    slow = vehicle.estimator.velocity_bias
+    np.testing.assert_allclose(belief.x[D], [np.exp(-1), 0, 0], atol=1e-12)
+    np.testing.assert_allclose(belief.x[C], [0, 0.1 * np.exp(-10 / slow.time_constant_s), 0], atol=1e-12)
+    # what is forgotten stays as uncertain as it was at the start
+    start = vehicle.estimator.initial.disturbance_m_s2
+    np.testing.assert_allclose(np.diag(belief.P)[E_D], start**2, rtol=0.02)
+    np.testing.assert_allclose(np.diag(belief.P)[E_C], slow.std_m_s**2, rtol=0.02)
+
+
+def test_velocity_bias_is_forgotten_under_a_command_as_while_coasting(vehicle, eskf):
+    k, c = np.array(vehicle.model_parameters()), np.array([0.1, -0.05, 0.02])
+    flown = eskf.start(0.0, np.zeros(3), np.zeros(3), LEVEL)
+    coasted = flown.copy()
+    flown.x[C] = coasted.x[C] = c
+    for _ in range(100):
+        eskf.predict(flown, np.array([0.35, 0, 0, 0]), k, 0.02)
+        eskf.coast(coasted, 0.02)
+    expected = np.exp(-2 / vehicle.estimator.velocity_bias.time_constant_s) * c
+    np.testing.assert_allclose(flown.x[C], expected, atol=1e-12)
+    np.testing.assert_allclose(coasted.x[C], expected, atol=1e-12)
+    np.testing.assert_allclose(flown.P[E_C, E_C], coasted.P[E_C, E_C], atol=1e-15)
 
 
 def command(thrust):

@@ -20,6 +20,7 @@ class Hover:
     def __init__(self, eskf, vehicle, marker=False, seed=0):
         self.eskf, self.marker = eskf, marker
         self.rng = np.random.default_rng(seed)
+        self.velocity_std = vehicle.estimator.velocity.std
         self.k = np.array(vehicle.model_parameters())
         self.u = np.array([9.80665 / self.k[0], 0, 0, 0])
         self.belief = eskf.start(0.0, HOVER, np.zeros(3), LEVEL)
@@ -30,7 +31,7 @@ class Hover:
         self.belief.time_s += 0.02
         self.count += 1
         self.eskf.measure(self.belief, "attitude", LEVEL)
-        self.eskf.measure(self.belief, "velocity", 0.1 * self.rng.normal(size=3))
+        self.eskf.measure(self.belief, "velocity", self.velocity_std * self.rng.normal(size=3))
         if self.marker and self.count % 2 == 0:
             e = 0.005 * self.rng.normal(size=3)
             self.eskf.measure_marker(self.belief, P_CM + e, Q_CM, R_MARKER)

@@ -5,6 +5,7 @@ import pytest
 from eskf_truth import Flight, bundle_pose, integrate, log, random_state, rpy
 
 from acados_gen import eskf_model
+from acados_gen.eskf_layout import E_B, E_TH, ERROR_SIZE, QM, STATE_SIZE, Q
 from companion.clock import SimulatedStopwatch
 from companion.estimation.adaptation import SCALE_MAX
 from companion.estimation.estimator import EstimatorNode
@@ -44,20 +45,20 @@ def test_fault_2_every_component_of_the_quaternion_rate_is_right(eskf, k):
 
 def test_fault_3_attitude_block_of_the_transition_is_not_transposed(k):
     u, eps = [G / k[0], 0.3, -0.2, 0.5], 1e-5
-    x = np.zeros(23)
-    x[6:10], x[19] = quat_from_rpy(0.1, 0.2, 1.0), 1.0
+    x = np.zeros(STATE_SIZE)
+    x[Q], x[QM] = quat_from_rpy(0.1, 0.2, 1.0), LEVEL
     step = eskf_model.transition()
 
     def attitude_after(error):
         y = x.copy()
-        y[6:10] = quat_multiply(x[6:10], quat_exp(error))
-        return np.array(step(y, u, k, 0.02)[0]).ravel()[6:10]
+        y[Q] = quat_multiply(x[Q], quat_exp(error))
+        return np.array(step(y, u, k, 0.1, 0.02)[0]).ravel()[Q]
 
     columns = []
     for e in np.eye(3) * eps:
         plus, minus = attitude_after(e), attitude_after(-e)
         columns.append(log(quat_multiply(quat_conjugate(minus), plus)) / (2 * eps))
-    block = np.array(step(x, u, k, 0.02)[1])[6:9, 6:9]
+    block = np.array(step(x, u, k, 0.1, 0.02)[1])[E_TH, E_TH]
     np.testing.assert_allclose(block, np.array(columns).T, atol=1e-7)
     assert np.abs(block - block.T).max() > 1e-3  # so a transposed one would not have passed
 
@@ -72,10 +73,10 @@ def test_fault_4_the_filter_uses_the_damping_of_the_vehicle_file(eskf, vehicle, 
 def test_fault_8_innovation_covariance_has_full_rank_even_without_noise(vehicle, sensor):
     rng = np.random.default_rng(0)
     x = random_state(rng)
-    M = rng.normal(size=(21, 21))
+    M = rng.normal(size=(ERROR_SIZE, ERROR_SIZE))
     P = M @ M.T
     if sensor == "attitude":
-        y = [x[6:10]]
+        y = [x[Q]]
     else:
         camera = vehicle.camera
         y = [*bundle_pose(x, camera.p_BC, camera.q_BC), camera.p_BC, camera.q_BC]
@@ -102,7 +103,7 @@ def test_fault_9_a_rejected_measurement_loses_no_prediction_interval(vehicle):
     np.testing.assert_allclose(dirty.v_W, clean.v_W, atol=1e-3)
     assert np.linalg.norm(np.array(dirty.p_W) - clean.p_W) < 0.02
     # the bias, measured by nothing meanwhile, became more uncertain by its random walk, over the full second
-    growth = dirty.covariance_diag[12] - clean.covariance_diag[12]
+    growth = dirty.covariance_diag[E_B][0] - clean.covariance_diag[E_B][0]
     assert growth > 0.5 * vehicle.estimator.process.gnss_bias_m_sqrt_s**2
 
 

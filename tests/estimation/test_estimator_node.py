@@ -1,9 +1,11 @@
 """The estimator node in a simulated hover in front of a bundle, with delays, losses and nonsense."""
 
+import msgspec
 import numpy as np
 import pytest
 from eskf_truth import Flight, boxminus, log, observation, position_M, status, vector
 
+from acados_gen.eskf_layout import C, D, V
 from companion.clock import SimulatedStopwatch
 from companion.estimation.estimator import EstimatorNode
 from companion.frames import quat_conjugate, quat_exp, quat_multiply
@@ -249,18 +251,120 @@ def test_gnss_jump_is_rejected_then_absorbed_and_the_relative_position_stays(veh
     assert max(errors) < 0.06
 
 
-def test_coast_and_offboard_follow_each_other_without_a_jump(vehicle, node):
-    flight = Flight(vehicle, seed=7)
-    flight.run(node, 3.0)
+def switched(vehicle, node, noise):
+    """(flight, position, disturbance and FCU velocity bias after convergence) of a flight that leaves OFFBOARD twice.
+
+    It leaves after 5 s and 9 s and comes back 2 s later; the arrays begin at 2 s, with 100 rows a second.
+    """
+    flight = Flight(vehicle, seed=7, noise=noise)
+    flight.run(node, 5.0)
     for offboard in (False, True, False, True):
         flight.offboard = offboard
         flight.run(node, 2.0)
-    p = np.array([s.p_W for s in flight.states[200:]])
-    d = np.array([s.disturbance_W for s in flight.states[200:]])
-    assert np.abs(np.diff(p, axis=0)).max() < 0.05
-    assert np.abs(np.diff(d, axis=0)).max() < 0.25
     assert all(s.valid for s in flight.states[200:])
-    np.testing.assert_allclose(d[-50:].mean(axis=0), flight.d, atol=0.25)
+    rows = [(s.p_W, s.disturbance_W, s.velocity_bias_W) for s in flight.states[200:]]
+    return flight, *np.array(rows).transpose(1, 0, 2)
+
+
+def test_coast_and_offboard_follow_each_other_without_a_jump(vehicle, node):
+    """Without noise, so that a jump is the switch's own."""
+    flight, p, d, c = switched(vehicle, node, noise=0.0)
+    assert np.abs(np.diff(p, axis=0)).max() < 0.01
+    assert np.abs(np.diff(d, axis=0)).max() < 0.1
+    assert np.abs(np.diff(c, axis=0)).max() < 0.01
+    np.testing.assert_allclose(d[-50:].mean(axis=0), flight.d, atol=0.05)
+
+
+def test_in_noise_a_switch_moves_the_estimate_no_more_than_flight_does(vehicle, node):
+    """The disturbance is as restless as its tuning makes it (a velocity of 2 cm/s noise, 50 times a second); what the
+    switches add to that is bounded."""
+    flight, p, d, c = switched(vehicle, node, noise=1.0)
+    for x in (d, c):
+        steps = np.abs(np.diff(x, axis=0)).max(axis=1)
+        assert steps[300:].max() < 1.5 * steps[:300].max()
+    assert np.abs(np.diff(p, axis=0)).max() < 0.05
+    np.testing.assert_allclose(d[-150:].mean(axis=0), flight.d, atol=0.25)
+
+
+class Turning:
+    """A slow velocity error [m/s] that turns once around in 20 s."""
+
+    def __init__(self, size):
+        self.size, self.t = size, 0.0
+
+    @property
+    def c(self):
+        angle = 2 * np.pi * self.t / 20
+        return self.size * np.array([np.cos(angle), np.sin(angle), 0.0])
+
+    def step(self, dt):
+        self.t += dt
+
+
+def with_velocity_bias_std(vehicle, std_m_s):
+    estimator = vehicle.estimator
+    bias = msgspec.structs.replace(estimator.velocity_bias, std_m_s=std_m_s)
+    return msgspec.structs.replace(vehicle, estimator=msgspec.structs.replace(estimator, velocity_bias=bias))
+
+
+def test_a_slow_velocity_error_of_the_flight_controller_moves_neither_position_nor_disturbance(vehicle):
+    """Why the filter has a state for it. Measured here: with the state the position relative to the visible bundle is
+    0.2 cm off and the disturbance 0.01 m/s² along the error; without (std of next to nothing) 5.6 cm and 0.034 m/s²."""
+    position_m, disturbance, found = {}, {}, {}
+    for std_m_s in (vehicle.estimator.velocity_bias.std_m_s, 1e-4):
+        flight = Flight(vehicle, noise=0.0)
+        flight.velocity_error = Turning(0.06)
+        flight.run(EstimatorNode(with_velocity_bias_std(vehicle, std_m_s), None, SimulatedStopwatch()), 15.0)
+        x, truth = np.array([vector(s) for s in flight.states[-1000:]]), np.array(flight.truths[-1000:])
+        along = truth[:, C] / 0.06
+        errors = [position_M(a) - position_M(b) for a, b in zip(x, truth, strict=True)]
+        position_m[std_m_s] = np.sqrt(np.mean(np.sum(np.square(errors), axis=1)))
+        disturbance[std_m_s] = abs(np.mean(np.sum((x[:, D] - truth[:, D]) * along, axis=1)))
+        found[std_m_s] = np.sqrt(np.mean(np.sum((x[:, C] - truth[:, C]) ** 2, axis=1)))
+    with_state, without = position_m
+    assert position_m[with_state] < 0.005 and position_m[without] > 0.03
+    assert disturbance[with_state] < 0.015 and disturbance[without] > 2 * disturbance[with_state]
+    assert found[with_state] < 0.02
+
+
+@pytest.mark.parametrize("step_m_s", [0.4, 1.0, 2.0])
+def test_a_step_of_the_flight_controllers_velocity_goes_into_its_bias_and_leaves_the_marker_position_alone(
+    vehicle, node, step_m_s
+):
+    """As after a reset of its own filter. Without `VELOCITY_STEP_COUNT` the position went astray by 0.7 to 2.9 m."""
+    flight = Flight(vehicle, seed=3)
+    flight.run(node, 4.0)
+    flight.velocity_error.c[0] += step_m_s
+    flight.velocity_error.time_constant_s = 1e6  # it stays
+    state = flight.run(node, 4.0)
+    pairs = list(zip(flight.states[400:], flight.truths[400:], strict=True))
+    assert max(np.linalg.norm(position_M(vector(s)) - position_M(x)) for s, x in pairs) < 0.04 + 0.05 * step_m_s
+    assert sum(not s.valid for s, _ in pairs) <= 10  # of 100 a second
+    assert state.valid and state.reset_count == 0
+    assert state.velocity_bias_W[0] == pytest.approx(flight.velocity_error.c[0], abs=0.2 * step_m_s)
+
+
+@pytest.mark.parametrize("marker_seen", [True, False])
+def test_a_true_step_of_the_velocity_is_followed(vehicle, node, marker_seen):
+    """A push that the model did not expect is not the flight controller's error, with and without a visible bundle."""
+    flight = Flight(vehicle, seed=3)
+    flight.run(node, 4.0)
+    flight.marker_seen = marker_seen
+    flight.run(node, 0.5)
+    flight.s[3] += 0.5
+    state = flight.run(node, 1.0)
+    errors = [vector(s)[V] - x[V] for s, x in zip(flight.states[-50:], flight.truths[-50:], strict=True)]
+    assert np.linalg.norm(np.mean(errors, axis=0)) < 0.1
+    assert relative_error_m(flight, state) < 0.1 and state.valid and state.reset_count == 0
+
+
+def test_a_slow_velocity_error_is_found_in_noise(vehicle, node):
+    flight = Flight(vehicle, seed=1)
+    flight.velocity_error = Turning(0.06)
+    flight.run(node, 15.0)
+    assert relative_rms_m(flight, 1000) < 0.02
+    error = np.array([s.velocity_bias_W for s in flight.states[-1000:]]) - np.array(flight.truths[-1000:])[:, C]
+    assert np.sqrt(np.mean(np.sum(error**2, axis=1))) < 0.03  # half of the 0.06 m/s it would be with none found
 
 
 def test_restart_in_mid_flight_converges_again(vehicle, node):

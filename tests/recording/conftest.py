@@ -65,7 +65,7 @@ def made_flight(truth: bool = True) -> dict[str, list[ms.Message]]:
                 marker_age_s=0.05 if i > 100 else math.inf,
                 position_std_m=0.2,
                 relative_std_m=0.03 if i > 100 else math.inf,
-                covariance_diag=(0.01,) * 21,
+                covariance_diag=(0.01,) * 24,
                 battery_voltage_v=15.0,
                 reset_count=0,
             )

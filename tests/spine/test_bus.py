@@ -136,7 +136,8 @@ def test_state_fits_the_wire():
     assert isinstance(zmq.zmq_version(), str)
     state = State(
         stamp_s=1.0, p_W=(0, 0, 0), v_W=(0, 0, 0), q_WB=(1, 0, 0, 0), disturbance_W=(0, 0, 0), gnss_bias_W=(0, 0, 0),
-        bundle="", p_WM=(0, 0, 0), q_WM=(1, 0, 0, 0), marker_age_s=float("inf"), position_std_m=1.0,
-        relative_std_m=float("inf"), covariance_diag=(0.1,) * 21, battery_voltage_v=15.0, reset_count=0,
+        velocity_bias_W=(0, 0, 0), bundle="", p_WM=(0, 0, 0), q_WM=(1, 0, 0, 0), marker_age_s=float("inf"),
+        position_std_m=1.0, relative_std_m=float("inf"), covariance_diag=(0.1,) * 24, battery_voltage_v=15.0,
+        reset_count=0,
     )  # fmt: skip
     assert decode(encode(state)) == state
