@@ -1,0 +1,134 @@
+"""What README and docs say of tables, files, tests and examples is what the code says."""
+
+import math
+import re
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from companion.cli import main
+from companion.config import load, parse
+from companion.control.controller import ControllerNode
+from companion.estimation.estimator import EstimatorNode
+from companion.fcu.fcu_node import FcuNode
+from companion.messages import EVERYBODY, TOPICS, Image, Markers
+from companion.mission.pilot import PilotNode
+from companion.mission.plan import Plan, load_plan
+from companion.processes import PROCESSES
+from companion.recording.recorder import RecorderNode
+from companion.site import load_site
+from companion.tracking.tracker import TrackerNode
+from companion.vehicle import Vehicle
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
+VEHICLE = load(ROOT / "config/vehicles/f550.toml", Vehicle)
+NODES = {node.name: node for node in (TrackerNode, EstimatorNode, ControllerNode, FcuNode, PilotNode, RecorderNode)}
+RATES_OF_VEHICLE = {
+    "estimator": VEHICLE.estimator.rate_hz,
+    "controller": VEHICLE.controller.rate_hz,
+    "camera": VEHICLE.camera.rate_hz,
+}
+
+
+def table(heading: str, page: str = README) -> list[list[str]]:
+    """Cells of the table rows in the section under a heading, without its first two lines."""
+    section = page.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    assert len(lines) > 2, f"no table under {heading}"
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def code(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_the_topic_table_is_that_of_messages():
+    told = {}
+    for name, kind, sources, rate, logged, oldest in table("Topics"):
+        age = math.inf if oldest == "–" else float(oldest)
+        told[code(name)[0]] = (code(kind)[0], set(sources.split(", ")), float(rate), logged == "yes", age)
+    true = {}
+    for name, row in TOPICS.items():
+        sources = {"every process"} if row.sources == EVERYBODY else set(row.sources)
+        true[name] = (row.type.__name__, sources, float(row.rate_hz), row.logged, row.max_age_s)
+    assert told == true
+
+
+def test_the_process_table_is_that_of_processes_and_nodes():
+    rows = {code(row[0])[0]: row for row in table("Processes")}
+    assert set(rows) == {row.name for row in PROCESSES}
+    for name, (_, room, rate, inputs, outputs) in rows.items():
+        node = NODES.get(name)
+        assert float(rate) == RATES_OF_VEHICLE.get(name, getattr(node, "rate_hz", None)), name
+        published = {t for t, row in TOPICS.items() if name in row.sources and row.sources != EVERYBODY}
+        assert set(code(outputs)) == published, name
+        if name == "recorder":
+            assert inputs == "every logged topic, `photo`"
+            assert set(node.inputs) == {t for t, row in TOPICS.items() if row.logged} | {"photo"}
+        else:
+            assert set(code(inputs)) == set(node.inputs if node else ()), name
+        if node is not None:
+            assert room == node.__module__.split(".")[1], name
+
+
+def test_only_commands_that_exist_are_described():
+    described = {code(row[0])[0].split()[1] for row in table("Commands")}
+    assert described and described <= set(main.commands)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_and_test_that_a_page_names_exists(page):
+    text = re.sub(r"```.*?```", "", PAGES[page], flags=re.S)
+    here = ROOT if page == "README.md" else ROOT / "docs"
+    links = [link.split("#")[0] for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    missing = [link for link in links if link and not (here / link).exists()]
+    folders = "companion|acados_gen|sitl|config|tests|docs"
+    named = {path for path in re.findall(rf"`((?:{folders})/[\w./-]*)", text) if not path.endswith("mine.toml")}
+    missing += [path for path in named if not (ROOT / path).exists()]
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    defined = set(re.findall(r"^def (test_\w+)", sources, flags=re.M))
+    missing += [name for name in re.findall(r"`(test_\w+)`", text) if name not in defined]
+    assert not missing
+
+
+def checked_block(language: str, holding: str) -> str:
+    blocks = re.findall(rf"<!-- checked by [\w/.]+ -->\n```{language}\n(.*?)```", README, flags=re.S)
+    (block,) = [block for block in blocks if holding in block]
+    return block
+
+
+def test_the_mission_of_the_readme_can_be_flown(tmp_path):
+    text = checked_block("toml", "standoff")
+    plan = parse(tomllib.loads(text), Plan, "README")
+    assert plan.standoff.offset_M[2] == 3.0
+    (tmp_path / "missions").mkdir()
+    (tmp_path / "markers").symlink_to(ROOT / "config/markers")
+    file = tmp_path / "missions/readme.toml"
+    file.write_text(text, encoding="utf-8")
+    assert load_plan(file).bundle == "pier"
+
+
+def test_the_printing_recipe_writes_a_page_of_true_size_for_every_marker(tmp_path, monkeypatch):
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    monkeypatch.chdir(tmp_path)
+    exec(checked_block("python", "savefig"), {})
+    markers = load_site(ROOT / "config/markers/pier.toml").find("pier").markers
+    for marker in markers:
+        page = (tmp_path / f"{marker.family}_{marker.id}.pdf").read_bytes()
+        width_pt = float(re.search(rb"/MediaBox \[ 0 0 ([\d.]+)", page)[1])
+        assert width_pt / 72 * 0.0254 == pytest.approx(marker.size_m * 10 / 8, rel=1e-3)  # 6 cells, border, margin
+
+
+def test_the_detector_of_the_readme_fits_the_tracker():
+    corners = np.array([[300.0, 220.0], [340.0, 220.0], [340.0, 260.0], [300.0, 260.0]])
+    names = {"my_network": lambda gray: [corners]}
+    exec(checked_block("python", "my_network"), names)
+    tracker = TrackerNode(VEHICLE, load_site(ROOT / "config/markers/pier.toml"), detector=names["MyDetector"]())
+    width, height = VEHICLE.camera.width_px, VEHICLE.camera.height_px
+    answer = tracker.handle_image(Image(stamp_s=1.0, width=width, height=height, data=bytes(width * height)), 1.0)
+    (markers,) = [m for m in answer if isinstance(m, Markers)]
+    assert [o.bundle for o in markers.observations] == ["pier"] and tracker.counters["failed"] == 0
