@@ -375,7 +375,7 @@ TOPICS: dict[str, Topic] = {
     "link_tx":         Topic(LinkTx,          (FCU,),               0, True,  INF),
     "state":           Topic(State,           (ESTIMATOR,),       100, True,  0.15),
     "estimator":       Topic(EstimatorStatus, (ESTIMATOR,),       100, True,  0.50),
-    "reference":       Topic(Reference,       (MISSION,),          10, True,  0.50),
+    "reference":       Topic(Reference,       (MISSION,),          20, True,  0.30),
     "setpoint":        Topic(Setpoint,        (CONTROLLER,),       50, True,  0.10),
     "control":         Topic(ControlStatus,   (CONTROLLER,),       50, True,  0.50),
     "pilot":           Topic(PilotStatus,     (MISSION,),          10, True,  1.00),

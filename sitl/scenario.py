@@ -66,6 +66,7 @@ class Scenario(Section):
     camera_mode: Literal["images", "corners"]
     start: Start
     fcu_clock: FcuClock
+    fcu_parameters: dict[str, int | float]  # what the crew has set on the flight controller, PX4's names
     wind: WindConfig
     sensors: SensorConfig
     camera: CameraConfig

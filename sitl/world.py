@@ -6,6 +6,7 @@ images.
 
 from collections.abc import Callable
 
+from companion.config import ConfigError
 from companion.frames import quat_from_rpy
 from companion.messages import Image, Truth
 from sitl.airframe import load_airframe
@@ -45,6 +46,9 @@ class World:
             stream_rates_hz=stream_rates_hz,
             offboard_proof_s=0.0,  # PX4 1.17 asks for one fresh setpoint; older ones for a second of them
         )
+        for name, value in scenario.fcu_parameters.items():
+            if not self.autopilot.parameters.set(name, value):
+                raise ConfigError(f"{loaded.path}: fcu_parameters.{name} = {value}: no such parameter or wrong type")
         images = scenario.camera_mode == "images"
         self.camera = SceneCamera(scenario.camera, scenario.scene, loaded.site, streams[4], draw=images)
         self.corners = None if images else CornerCamera(self.camera)
