@@ -14,7 +14,6 @@ from pathlib import Path
 
 from acados_gen import control_artifacts as artifacts
 from acados_gen.compile import CompileError, compile_functions, compile_library
-from acados_gen.pose_artifact import generate as generate_pose
 from acados_gen.toolchain import ToolchainError, ensure_acados
 from companion.config import ConfigError, load
 from companion.vehicle import Vehicle
@@ -33,7 +32,7 @@ def generate(vehicle: Vehicle, progress: Callable[[str], None] = print_nothing) 
     The tracker's reprojection error comes along, because it is the only other thing that needs no more than a compiler.
     Raises ToolchainError or `acados_gen.compile.CompileError`, each with one line.
     """
-    return [_prediction(progress), _solver(vehicle, progress), generate_pose()]
+    return [_prediction(progress), _solver(vehicle, progress)]
 
 
 def _prediction(progress: Callable[[str], None]) -> Path:
