@@ -80,6 +80,13 @@ def test_only_commands_that_exist_are_described():
     assert described and described <= set(main.commands)
 
 
+def test_the_folder_map_names_folders_that_exist_and_every_package():
+    told = {path for row in table("Folders") for path in code(row[0])}
+    assert all((ROOT / path).is_dir() for path in told)
+    packages = {path.parent for path in (ROOT / "companion").glob("*/__init__.py")}
+    assert {f"companion/{path.name}/" for path in packages} <= told
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_file_and_test_that_a_page_names_exists(page):
     text = re.sub(r"```.*?```", "", PAGES[page], flags=re.S)
