@@ -17,6 +17,8 @@ from pymavlink.dialects.v20 import common
 AUTOPILOT_COMPONENT = common.MAV_COMP_ID_AUTOPILOT1
 CURRENT_MODE = 436  # common.xml since 2023; this pymavlink does not know it
 
+LATE_MAX = 3  # frames in a row with numbers from the past: no overtaking, the sender began anew
+
 _MAGIC_V1, _MAGIC_V2 = 0xFE, 0xFD
 _MAGICS = (_MAGIC_V2, _MAGIC_V1)
 _FLAG_SIGNED = 0x01
@@ -156,6 +158,7 @@ class Codec:
         self._mav = common.MAVLink(None, srcSystem=system_id, srcComponent=component_id)
         self._buffer = bytearray()
         self._next_seq: int | None = None
+        self._late = 0  # overtaken frames in a row
         self.frames = 0  # good frames of the autopilot
         self.lost_frames = 0  # gaps in its sequence numbers
         self.garbage_bytes = 0  # outside any frame
@@ -236,7 +239,12 @@ class Codec:
 
     def _count(self, seq: int) -> None:
         self.frames += 1
-        if self._next_seq is not None and seq != self._next_seq:
-            gap = (seq - self._next_seq) % 256
-            self.lost_frames += gap if gap < 128 else 0  # more is a restart or an overtaking datagram
+        gap = 0 if self._next_seq is None else (seq - self._next_seq) % 256
+        if gap >= 128 and self._late < LATE_MAX:
+            # Overtaken: PX4 numbers frames in one thread and sends them in two. It was counted as lost.
+            self._late += 1
+            self.lost_frames = max(0, self.lost_frames - 1)
+            return
+        self.lost_frames += gap if gap < 128 else 0  # more, and again and again, is a restart
+        self._late = 0
         self._next_seq = (seq + 1) % 256

@@ -53,6 +53,7 @@ YAW_RATE_LIMIT_RAD_S = math.pi
 FUTURE_LIMIT_S = 0.5  # a setpoint stamped further ahead is corrupt (stamps may lie one actuation delay ahead)
 TAKEOFF_HEIGHT_MAX_M = 120.0
 COMPLAINT_PERIOD_S = 5.0  # between two texts of one kind
+SECOND_WORD_S = 0.15  # PX4's commander answers some 10 ms after its receiver, at most one cycle of a slow link later
 REASON_AGE_S = 2.0  # a warning of PX4 this young explains its refusal
 
 # attitude, thrust and yaw rate are meant; PX4 takes the yaw rate as feed-forward (yaw_sp_move_rate)
@@ -88,6 +89,7 @@ class FcuNode(Node):
         self._now_s = 0.0
         self._heard_s = self._heartbeat_s = -math.inf
         self._boot_ms = 0
+        self._height_m = NAN  # of the newest position, in the local frame
         self._setpoint_stamp_s = -math.inf
         self._due_s = {"heartbeat": -math.inf, "status": -math.inf, "timesync": -math.inf}
         self._complained_s: dict[str, float] = {}
@@ -106,7 +108,7 @@ class FcuNode(Node):
             common.MAVLINK_MSG_ID_RC_CHANNELS: self.status.put_rc_channels,
             common.MAVLINK_MSG_ID_GPS_RAW_INT: self.status.put_gps_raw_int,
             common.MAVLINK_MSG_ID_HOME_POSITION: lambda m, now_s: self.status.put_home_position(m),
-            CURRENT_MODE: lambda m, now_s: self.status.put_current_mode(m),
+            CURRENT_MODE: self._on_current_mode,
         }
 
     # --- from the flight controller --------------------------------------------------------------------------
@@ -134,6 +136,17 @@ class FcuNode(Node):
             self.connected = True
             self.streams.restart(now_s)
 
+    def _on_current_mode(self, m: SimpleNamespace, now_s: float) -> None:
+        if self.status.put_current_mode(m, now_s):
+            self._ask_for_heartbeat(now_s)
+
+    def _ask_for_heartbeat(self, now_s: float) -> None:
+        """One out of turn: it alone tells mode and armed together, and PX4 refuses to send it at more than 1 Hz."""
+        request = common.MAV_CMD_REQUEST_MESSAGE
+        if self.connected and not self._commands.busy(request):
+            parameters = (common.MAVLINK_MSG_ID_HEARTBEAT, 0, 0, 0, 0, 0, 0)
+            self._commands.start(request, parameters, lambda accepted, reason: None, now_s)
+
     def _on_attitude(self, m: SimpleNamespace, now_s: float) -> None:
         self._watch_boot_time(m.time_boot_ms, now_s)
         length = math.sqrt(m.q1 * m.q1 + m.q2 * m.q2 + m.q3 * m.q3 + m.q4 * m.q4)
@@ -151,6 +164,7 @@ class FcuNode(Node):
         if not all(map(math.isfinite, p_W + v_W)):
             self.counters["bad_content"] += 1
             return
+        self._height_m = p_W[2]
         stamp_s, synced = self.timesync.stamp(m.time_boot_ms * 1e-3, now_s)
         self._out.append(FcuPosition(stamp_s=stamp_s, valid=synced and self.connected, p_W=p_W, v_W=v_W))
 
@@ -265,20 +279,36 @@ class FcuNode(Node):
                 self._answer(message, accepted, reason)
 
             parameters = (custom, main, sub, 0, 0, 0, 0)
-            self._commands.start(common.MAV_CMD_DO_SET_MODE, parameters, answer, self._now_s)
+            self._commands.start(common.MAV_CMD_DO_SET_MODE, parameters, answer, self._now_s, SECOND_WORD_S)
         elif action in ("arm", "disarm"):
             # the second parameter would force it in the air; it stays 0
             arm = 1.0 if action == "arm" else 0.0
-            self._command(message, common.MAV_CMD_COMPONENT_ARM_DISARM, (arm, 0, 0, 0, 0, 0, 0))
+            self._arm(message, (arm, 0, 0, 0, 0, 0, 0))
         elif action == "takeoff":
             self._takeoff(message)
         else:
             self._answer(message, False, f"unknown action {action!r}")
         return self._take_out()
 
+    def _arm(self, message: FcuCommand, parameters: tuple) -> None:
+        def answer(accepted: bool, reason: str) -> None:
+            if accepted:
+                self._ask_for_heartbeat(self._now_s)
+            elif parameters[0] and (unhealthy := self.status.unhealthy(self._now_s)):
+                reason = f"{reason} (not in order: {unhealthy})"
+            self._answer(message, accepted, reason)
+
+        self._commands.start(common.MAV_CMD_COMPONENT_ARM_DISARM, parameters, answer, self._now_s)
+
     def _takeoff(self, message: FcuCommand) -> None:
-        """MAV_CMD_NAV_TAKEOFF: PX4 wants the altitude over mean sea level; NaN means here and with this heading."""
+        """MAV_CMD_NAV_TAKEOFF: PX4 wants the altitude over mean sea level; NaN means here and with this heading.
+
+        It is reckoned from where PX4 believes to stand, in the same local frame that it climbs by: the altitude of
+        its home position follows the satellites and wanders by a metre.
+        """
         home_m, height_m = self.status.home_altitude_m, message.height_m
+        if self.status.origin_altitude_m is not None and math.isfinite(self._height_m):
+            home_m = self.status.origin_altitude_m + self._height_m
         if not 0.0 < height_m <= TAKEOFF_HEIGHT_MAX_M:
             self._answer(message, False, f"take-off height {height_m:g} m is not in 0 to {TAKEOFF_HEIGHT_MAX_M:g} m")
         elif home_m is None:
@@ -291,7 +321,7 @@ class FcuNode(Node):
 
     def _answer(self, message: FcuCommand, accepted: bool, reason: str) -> None:
         warned_s, warning = self._warning
-        if not accepted and reason in RESULT_TEXTS.values() and self._now_s - warned_s <= REASON_AGE_S:
+        if not accepted and reason.startswith(tuple(RESULT_TEXTS.values())) and self._now_s - warned_s <= REASON_AGE_S:
             reason = f"{reason}: {warning}"
         self._out.append(FcuCommandAck(stamp_s=self._now_s, id=message.id, accepted=accepted, reason=reason))
 

@@ -18,6 +18,18 @@ SYSTEM_AGE_S = 5.0
 
 CELL_UNKNOWN_MV = 65535
 _RC = common.MAV_SYS_STATUS_SENSOR_RC_RECEIVER
+# MAV_SYS_STATUS_SENSOR in words, for what PX4 refuses; it sends its own words to ground stations alone
+_SYSTEMS = {
+    common.MAV_SYS_STATUS_SENSOR_3D_GYRO: "gyro",
+    common.MAV_SYS_STATUS_SENSOR_3D_ACCEL: "accelerometer",
+    common.MAV_SYS_STATUS_SENSOR_3D_MAG: "compass",
+    common.MAV_SYS_STATUS_SENSOR_ABSOLUTE_PRESSURE: "barometer",
+    common.MAV_SYS_STATUS_SENSOR_GPS: "GNSS",
+    common.MAV_SYS_STATUS_AHRS: "attitude and position estimate",
+    common.MAV_SYS_STATUS_SENSOR_MOTOR_OUTPUTS: "motors",
+    common.MAV_SYS_STATUS_SENSOR_BATTERY: "battery",
+    common.MAV_SYS_STATUS_PREARM_CHECK: "pre-arm check",
+}
 _NEVER = -math.inf
 
 
@@ -30,6 +42,7 @@ class VehicleStatus:
         self.wrong = ""  # why this is no vehicle for the stack, "" when it is one
         self.home_W: Vec3 | None = None
         self.home_altitude_m: float | None = None  # above mean sea level
+        self.origin_altitude_m: float | None = None  # of the local frame's origin, above mean sea level
         self._landed = False
         self._landed_s = _NEVER
         self._voltage_v = math.nan
@@ -40,6 +53,7 @@ class VehicleStatus:
         self._rc_s = _NEVER
         self._rc_healthy = True
         self._system_s = _NEVER
+        self._unhealthy = 0
         self._gnss_fix = 0
         self._gnss_s = _NEVER
 
@@ -57,8 +71,17 @@ class VehicleStatus:
         self.armed = bool(m.base_mode & common.MAV_MODE_FLAG_SAFETY_ARMED)
         self.mode = mode_name(m.custom_mode)
 
-    def put_current_mode(self, m: SimpleNamespace) -> None:
-        self.mode = mode_name(m.custom_mode)
+    def put_current_mode(self, m: SimpleNamespace, now_s: float) -> bool:
+        """Take the mode; returns whether it is news, which a heartbeat should confirm soon.
+
+        On the ground the news is kept back for the heartbeat: PX4 returns to an earlier mode in disarming, and a mode
+        that changes before "armed" does would look like somebody's doing.
+        """
+        mode = mode_name(m.custom_mode)
+        news = mode != self.mode
+        if not (self.armed and self.landed(now_s)):
+            self.mode = mode
+        return news
 
     def put_extended_sys_state(self, m: SimpleNamespace, now_s: float) -> None:
         self._landed, self._landed_s = m.landed_state == common.MAV_LANDED_STATE_ON_GROUND, now_s
@@ -75,6 +98,7 @@ class VehicleStatus:
         watched = m.onboard_control_sensors_present & m.onboard_control_sensors_enabled & _RC
         self._rc_healthy = not watched or bool(m.onboard_control_sensors_health & _RC)
         self._system_s = now_s
+        self._unhealthy = m.onboard_control_sensors_enabled & ~m.onboard_control_sensors_health
         if now_s - self._battery_from_monitor_s > BATTERY_AGE_S:  # BATTERY_STATUS knows better while it comes
             voltage = m.voltage_battery
             self._set_battery(math.nan if voltage == CELL_UNKNOWN_MV else voltage / 1000, m.battery_remaining, now_s)
@@ -95,7 +119,19 @@ class VehicleStatus:
     def put_home_position(self, m: SimpleNamespace) -> None:
         self.home_altitude_m = m.altitude / 1000
         local = swap_world((m.x, m.y, m.z))
-        self.home_W = local if all(map(math.isfinite, local)) else None
+        known = all(map(math.isfinite, local))
+        self.home_W = local if known else None
+        self.origin_altitude_m = self.home_altitude_m - local[2] if known else None
+
+    def landed(self, now_s: float) -> bool:
+        """PX4 says that it stands on the ground, and said so just now."""
+        return self._landed and now_s - self._landed_s <= LANDED_AGE_S
+
+    def unhealthy(self, now_s: float) -> str:
+        """What PX4 watches and finds wanting, in words; "" when nothing is or nothing is known."""
+        if now_s - self._system_s > SYSTEM_AGE_S:
+            return ""
+        return ", ".join(name for bit, name in _SYSTEMS.items() if self._unhealthy & bit)
 
     def rc_ok(self, now_s: float) -> bool:
         """The receiver delivers channels and PX4's own check of it does not object."""
@@ -112,7 +148,7 @@ class VehicleStatus:
             connected=connected,
             armed=self.armed,
             mode=self.mode,
-            landed=self._landed and now_s - self._landed_s <= LANDED_AGE_S,
+            landed=self.landed(now_s),
             battery_voltage_v=self._voltage_v if battery else math.nan,
             battery_remaining=self._remaining if battery else math.nan,
             rc_ok=rc,

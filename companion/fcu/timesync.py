@@ -4,9 +4,12 @@ A request carries the companion's time ts1; the answer repeats it with the fligh
 the answer at t2 and equal delays both ways, offset = (ts1 + t2)/2 - tc1 (Cristian's algorithm). The samples run
 through a second-order filter (offset and skew) in the manner of PX4's own `timesync` module: gains fall from
 0.05 to 0.003 over a window of 500 samples, samples with a long round trip are gated out, and a persistent jump
-starts the filter anew. Three things differ: the first samples are averaged, so that the offset serves after one
-second; the round-trip gate follows the observed minimum of a slow serial link; and a sample counts the less,
-the longer its round trip is beyond that minimum, because the excess is one-sided delay of unknown side.
+starts the filter anew. Four things differ: the first samples are averaged, so that the offset serves after one
+second; the round-trip gate follows the observed minimum of a slow serial link; a sample counts the less, the longer
+its round trip is beyond that minimum, because the excess is one-sided delay of unknown side; and the offset never
+leaves what a round trip proves: whatever the delays each way, the truth lies within half the round trip of the
+sample. So the filter follows a clock that slips, such as a simulated PX4's on a busy machine (1 % and more), which
+no crystal does and the small gains would lag by a tenth of a second.
 """
 
 import math
@@ -15,10 +18,12 @@ from collections import deque
 RTT_GATE_S = 0.010  # as PX4
 RTT_GATE_FACTOR = 1.5  # times the observed minimum, for links slower than the gate
 RTT_WINDOW = 100  # round trips the minimum is taken over; long enough to outlast a burst of slow ones
+PROOF_MARGIN_S = 0.002  # added to half the round trip: a simulated PX4's clock moves in steps of 4 ms
 RTT_EXCESS_S = 0.002  # excess over the minimum that halves the gain
 GAIN_INITIAL = 0.05  # as PX4, for offset and skew
 GAIN_FINAL = 0.003
 GAIN_WINDOW = 500  # accepted samples over which the gains fall
+SETTLED_SAMPLES = GAIN_WINDOW // 4
 SYNC_SAMPLES = 10  # accepted samples before stamps are trusted: one second of the first requests
 JUMP_S = 0.100  # as PX4: a deviation no clock drift explains
 JUMP_SAMPLES = 4  # so many in a row start the filter anew
@@ -35,6 +40,7 @@ class TimeSync:
         self.resets = -1
         self.restarts = 0  # times the flight controller's clock went back
         self.rejected = 0  # answers gated out or not ours
+        self.slips = 0  # answers that proved the offset wrong
         self.rtt_s = math.nan  # of the newest answer
         self.reset()
 
@@ -58,7 +64,7 @@ class TimeSync:
     @property
     def settled(self) -> bool:
         """True when the gains have fallen to a quarter of the way: requests may come less often."""
-        return self.samples >= GAIN_WINDOW // 4
+        return self.samples >= SETTLED_SAMPLES
 
     def request(self, now_s: float) -> int:
         """Begin a round trip; returns ts1 [ns] for the TIMESYNC message (tc1 = 0)."""
@@ -84,10 +90,21 @@ class TimeSync:
         self.rtt_s = rtt_s
         self._rtts.append(rtt_s)
         fastest_s = min(self._rtts)
+        sample_s = 0.5 * (ts1_ns * 1e-9 + arrival_s) - fcu_s
+        self._follow_slip(sample_s, arrival_s, 0.5 * rtt_s + PROOF_MARGIN_S)
         if rtt_s > max(RTT_GATE_S, RTT_GATE_FACTOR * fastest_s):
             self.rejected += 1
             return False
-        return self._update(0.5 * (ts1_ns * 1e-9 + arrival_s) - fcu_s, arrival_s, rtt_s - fastest_s)
+        return self._update(sample_s, arrival_s, rtt_s - fastest_s)
+
+    def _follow_slip(self, sample_s: float, now_s: float, bound_s: float) -> None:
+        """Move an offset that lies outside sample ± bound onto that bound; a jump is left to its own rule."""
+        error_s = sample_s - self.offset_at(now_s)
+        if self.synced and bound_s < abs(error_s) <= JUMP_S:
+            self.slips += 1
+            self.offset_s = sample_s - math.copysign(bound_s, error_s)
+            self._offset_time_s = now_s
+            self.samples = min(self.samples, SETTLED_SAMPLES // 2)  # ask often again, believe the answers more
 
     def _update(self, offset_s: float, now_s: float, excess_s: float) -> bool:
         if self.samples == 0:

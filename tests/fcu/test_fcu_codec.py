@@ -149,6 +149,27 @@ def test_gaps_in_the_sequence_are_counted_as_lost_frames(codec, px4):
     assert codec.lost_frames == 3
 
 
+def test_frames_that_overtake_each_other_are_not_lost(codec, px4):
+    """PX4 numbers its frames in one thread and sends them in two; only the order changes."""
+    frames = [frame(px4, attitude()) for _ in range(40)]
+    frames.insert(30, frames.pop(10))
+    frames.insert(3, frames.pop(2))
+    for data in frames:
+        codec.decode(data)
+    assert (codec.frames, codec.lost_frames) == (40, 0)
+
+
+def test_a_sender_that_begins_anew_is_counted_from_its_new_number(codec, px4):
+    px4.seq = 100
+    codec.decode(frame(px4, attitude()))
+    px4.seq = 0
+    for _ in range(10):
+        codec.decode(frame(px4, attitude()))
+    px4.seq += 2
+    codec.decode(frame(px4, attitude()))
+    assert codec.lost_frames == 2
+
+
 def test_an_endless_unfinished_frame_does_not_grow_the_buffer(codec):
     for _ in range(1000):
         codec.decode(b"\xfd\xff\x00" * 300)

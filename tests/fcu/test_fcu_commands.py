@@ -5,7 +5,7 @@ import math
 import pytest
 from pymavlink.dialects.v20 import common
 
-from companion.messages import FcuCommand, FcuCommandAck, FcuText, LinkTx
+from companion.messages import FcuCommand, FcuCommandAck, FcuStatus, FcuText, LinkTx
 
 SET_MODE, ARM, TAKEOFF = common.MAV_CMD_DO_SET_MODE, common.MAV_CMD_COMPONENT_ARM_DISARM, common.MAV_CMD_NAV_TAKEOFF
 
@@ -42,8 +42,28 @@ def test_arming_and_disarming_are_never_forced(flying, action, value):
 def test_take_off_names_the_altitude_over_sea_level_and_keeps_place_and_heading(flying):
     command(flying, "takeoff", height_m=3.0)
     ((_, m),) = flying.commands(TAKEOFF)
-    assert m.param7 == pytest.approx(150.25 + 3.0)
+    standing_m = 150.25 - 0.5 + 3.0  # home lies 0.5 m over the local origin, the aircraft 3 m over it
+    assert m.param7 == pytest.approx(standing_m + 3.0)
     assert math.isnan(m.param4) and math.isnan(m.param5) and math.isnan(m.param6)
+
+
+def test_the_take_off_height_does_not_follow_a_wandering_home_altitude(flying):
+    """PX4 1.17 moves the home position with the satellites' altitude; the local frame it climbs by stays."""
+    for wander_mm in (-1200, 900):
+        q = [1.0, 0, 0, 0]
+        z = -0.5 - wander_mm / 1000
+        flying.tell(common.MAVLink_home_position_message(0, 0, 150_250 + wander_mm, 1.0, 2.0, z, q, 0, 0, 0))
+        command(flying, "takeoff", height_m=3.0)
+    first, second = (m.param7 for _, m in flying.commands(TAKEOFF))
+    assert first == pytest.approx(155.75) == second
+
+
+def test_take_off_without_a_local_position_is_reckoned_from_home(peer):
+    peer.content[32] = lambda boot_ms: None
+    peer.run(3.0)
+    command(peer, "takeoff", height_m=3.0)
+    ((_, m),) = peer.commands(TAKEOFF)
+    assert m.param7 == pytest.approx(153.25)
 
 
 def test_take_off_waits_for_a_home_position(peer):
@@ -110,6 +130,61 @@ def test_hold_does_not_wait_for_a_pending_offboard_and_is_not_answered_by_its_ac
     flying.tell(flying.ack(SET_MODE, common.MAV_RESULT_DENIED))
     got = [(a.id, a.accepted, a.reason) for a in acks(m for _, m in flying.out)]
     assert got == [(1, False, "replaced by a newer request"), (2, False, "denied")]
+
+
+def test_a_mode_change_is_refused_by_the_second_of_two_acks(flying):
+    """PX4's receiver says "accepted" to having heard the command, its commander then says no."""
+    flying.results[SET_MODE] = []
+    flying.custom_mode = 3 << 16
+    command(flying, "offboard", id=5)
+    flying.tell(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED))
+    flying.run(0.01)
+    assert acks(m for _, m in flying.out) == []
+    out = flying.tell(flying.ack(SET_MODE, common.MAV_RESULT_TEMPORARILY_REJECTED))
+    assert [(a.id, a.accepted, a.reason) for a in acks(out)] == [(5, False, "temporarily rejected")]
+    statuses = [m for m in flying.run(2.0) if type(m) is FcuStatus]
+    assert {s.mode for s in statuses} == {"POSCTL"}
+    assert len(flying.commands(SET_MODE)) == 1 and len(acks(m for _, m in flying.out)) == 1
+
+
+def test_the_second_of_two_acks_accepts_a_mode_change_at_once(flying):
+    flying.results[SET_MODE] = []
+    command(flying, "offboard", id=5)
+    flying.tell(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED))
+    (ack,) = acks(flying.tell(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED)))
+    assert (ack.id, ack.accepted) == (5, True)
+    (status, *_) = [m for m in flying.run(0.11) if type(m) is FcuStatus]
+    assert status.mode == "OFFBOARD"
+
+
+def test_both_acks_of_a_replaced_mode_change_are_skipped_once_px4_is_known_to_answer_twice(flying):
+    flying.results[SET_MODE] = []
+    command(flying, "hold", id=1)
+    flying.tell(*[flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED)] * 2)
+    command(flying, "offboard", id=2)
+    command(flying, "land", id=3)
+    for result in (0, common.MAV_RESULT_TEMPORARILY_REJECTED, 0, 0):  # offboard's two, then landing's
+        flying.tell(flying.ack(SET_MODE, result))
+    got = [(a.id, a.accepted) for a in acks(m for _, m in flying.out)]
+    assert got == [(1, True), (2, False), (3, True)]
+
+
+def test_a_refused_arming_names_what_px4_finds_wanting(flying):
+    """PX4 sends its own words to ground stations alone; what a companion gets is the health of SYS_STATUS."""
+    prearm, gps = 0x10000000, 0x20
+    flying.tell(common.MAVLink_sys_status_message(prearm | gps, prearm | gps, 0, 0, 15600, 0, 73, 0, 0, 0, 0, 0, 0))
+    flying.results[ARM] = common.MAV_RESULT_TEMPORARILY_REJECTED
+    command(flying, "arm")
+    (ack,) = acks(m for _, m in flying.out)
+    assert ack.reason == "temporarily rejected (not in order: GNSS, pre-arm check)"
+
+
+def test_arming_is_known_as_soon_as_it_is_acknowledged(flying):
+    flying.run(0.3)
+    before = len(flying.commands(common.MAV_CMD_REQUEST_MESSAGE))
+    command(flying, "arm")
+    (_, request) = flying.commands(common.MAV_CMD_REQUEST_MESSAGE)[before]
+    assert request.param1 == common.MAVLINK_MSG_ID_HEARTBEAT  # PX4 sends it out of turn, but never at another rate
 
 
 def test_acks_for_another_station_are_not_ours(flying):

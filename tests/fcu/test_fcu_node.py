@@ -95,12 +95,50 @@ def test_modes_have_the_names_the_stack_uses(flying, main, sub, name):
     assert last_status(flying).mode == name
 
 
-def test_current_mode_tells_a_mode_before_the_heartbeat_does(flying):
-    payload = custom_mode(6).to_bytes(4, "little") + bytes(5)
+def tell_current_mode(peer, number):
+    payload = number.to_bytes(4, "little") + bytes(5)
     head = bytes((len(payload), 0, 0, 0, 1, 1, CURRENT_MODE & 0xFF, CURRENT_MODE >> 8, 0))
-    flying.feed(b"\xfd" + head + payload + checksum(head + payload, 193).to_bytes(2, "little"))
+    return peer.feed(b"\xfd" + head + payload + checksum(head + payload, 193).to_bytes(2, "little"))
+
+
+def heartbeat_requests(peer):
+    return [m for _, m in peer.commands(common.MAV_CMD_REQUEST_MESSAGE) if m.param1 == 0]
+
+
+def test_current_mode_tells_a_mode_before_the_heartbeat_does(flying):
+    tell_current_mode(flying, custom_mode(6))
     flying.run(0.11)
     assert last_status(flying).mode == "OFFBOARD"
+
+
+def test_a_heartbeat_is_asked_for_out_of_turn_when_the_mode_changes(flying):
+    tell_current_mode(flying, custom_mode(3))
+    assert heartbeat_requests(flying) == []  # no news
+    tell_current_mode(flying, custom_mode(4, 5))
+    assert len(heartbeat_requests(flying)) == 1
+
+
+def test_the_mode_px4_returns_to_in_disarming_is_not_told_before_the_disarming(flying):
+    """PX4 goes back to OFFBOARD as it disarms; its heartbeat with both may be a second behind CURRENT_MODE."""
+    flying.armed, flying.custom_mode = True, custom_mode(4, 6)
+    flying.run(1.1)
+    assert last_status(flying).landed
+    flying.heartbeat_due_s = flying.now_s + 0.9
+    tell_current_mode(flying, custom_mode(6))
+    statuses = of(FcuStatus, flying.run(0.8))
+    assert {(s.armed, s.mode) for s in statuses} == {(True, "AUTO_LAND")}
+    flying.armed, flying.custom_mode = False, custom_mode(6)
+    statuses = of(FcuStatus, flying.run(1.0))
+    assert {(s.armed, s.mode) for s in statuses} == {(True, "AUTO_LAND"), (False, "OFFBOARD")}
+
+
+def test_a_mode_changed_in_the_air_is_told_at_once(flying):
+    flying.content[245] = lambda boot_ms: common.MAVLink_extended_sys_state_message(0, 2)
+    flying.armed, flying.custom_mode = True, custom_mode(6)
+    flying.run(1.1)
+    tell_current_mode(flying, custom_mode(3))
+    flying.heartbeat_due_s = flying.now_s + 0.9
+    assert {s.mode for s in of(FcuStatus, flying.run(0.5))} == {"POSCTL"}
 
 
 def test_heartbeats_leave_at_one_hertz_from_the_start(peer):

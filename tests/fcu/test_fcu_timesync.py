@@ -128,3 +128,52 @@ def test_stamps_are_right_to_a_millisecond_while_arrivals_jitter():
         true_s = now_s + 0.02 * i
         stamp_s, good = sync.stamp(true_s - 100.0, true_s + 0.004 + wire.random.random() * 0.02)
         assert good and stamp_s == pytest.approx(true_s, abs=1e-3)
+
+
+class SteppingWire(Wire):
+    """A simulated PX4 on a busy machine: its clock moves in steps of 4 ms and is stopped for 0.03 s now and then."""
+
+    def __init__(self, rate, seed=5):
+        super().__init__(seed=seed, base_s=0.0001, jitter_s=0.002)
+        self.rate = rate
+        self.stops: list[float] = []
+
+    def true_offset(self, now_s):
+        stopped_s = sum(0.03 for at_s in self.stops if at_s <= now_s)
+        return 100.0 + self.rate * now_s + stopped_s
+
+    def exchange(self, sync, now_s):
+        ts1 = sync.request(now_s)
+        there, back = (self.base_s + self.random.random() * self.jitter_s for _ in range(2))
+        fcu_s = now_s + there - self.true_offset(now_s + there)
+        fcu_s -= fcu_s % 0.004
+        return sync.answer(round(fcu_s * 1e9), ts1, now_s + there + back)
+
+
+def test_a_clock_that_slips_by_a_percent_is_followed_within_milliseconds():
+    sync, wire = TimeSync(), SteppingWire(rate=0.01)
+    wire.stops = [30.03 + 7.3 * i for i in range(10)]
+    now_s, errors_s = 10.0, []
+    while now_s < 100.0:
+        wire.exchange(sync, now_s)
+        if now_s > 15.0:
+            errors_s.append(abs(sync.offset_at(now_s) - wire.true_offset(now_s)))
+        now_s += 0.5 if sync.settled else 0.1
+    assert sync.slips > 0 and sync.resets == 0
+    assert max(errors_s) < 8e-3  # half a step, half the longest round trip, the margin
+
+
+def test_the_offset_never_leaves_what_a_round_trip_proves():
+    """Half the round trip of every answer, and the margin, bound the error whatever the delays each way."""
+    sync, wire = TimeSync(), Wire(seed=6)
+    now_s = run(sync, wire, 10.0, 60.0)
+    wire.offset_s += 0.02  # far below a jump, far above what the delays explain
+    wire.exchange(sync, now_s)
+    assert sync.offset_at(now_s) == pytest.approx(wire.true_offset(now_s), abs=0.004)
+    assert not sync.settled  # asks often until it is sure again
+
+
+def test_a_steady_clock_is_never_said_to_slip():
+    sync, wire = TimeSync(), Wire(seed=7, drift=100e-6, jitter_s=0.004)
+    run(sync, wire, 10.0, 300.0, rate_hz=2.0)
+    assert sync.slips == 0
