@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from acados_gen.compile import CFLAGS, compile_library
 from companion.kernel import fingerprint, require
 
 NAME = "pose"
@@ -11,14 +10,9 @@ SOURCE = Path(__file__).with_name("pose.c")
 
 def pose_fingerprint() -> str:
     """Fingerprint of the library; all vehicles share it, because the camera is an argument."""
-    return fingerprint([SOURCE], {"flags": CFLAGS})
+    return fingerprint([SOURCE, Path(__file__).with_name("compile.py")])  # which has the compiler's flags
 
 
 def require_pose() -> Path:
     """The library; raises `companion.kernel.ArtifactMissing` with one line."""
     return require(NAME, pose_fingerprint())
-
-
-def generate() -> Path:
-    """Build the library unless it exists; returns its path. Raises `acados_gen.compile.CompileError`."""
-    return compile_library(NAME, pose_fingerprint(), [SOURCE])

@@ -12,16 +12,16 @@ def generate_all(vehicle_files: Iterable[Path], say: Callable[[str], None] = lam
     try:
         from acados_gen.eskf_model import generate as generate_estimator
         from acados_gen.generate_control import generate as generate_control
-        from acados_gen.pose_artifact import generate as generate_pose
     except ImportError as error:
         raise ConfigError(f"code generation needs the package {error.name}: install companion[generate]") from None
-    from acados_gen.compile import CompileError
+    from acados_gen import pose_artifact
+    from acados_gen.compile import CompileError, compile_library
 
     try:
         for path in vehicle_files:
             vehicle = load(path, Vehicle)
             yield from generate_control(vehicle, say)
         yield from generate_estimator()
-        yield generate_pose()
+        yield compile_library(pose_artifact.NAME, pose_artifact.pose_fingerprint(), [pose_artifact.SOURCE])
     except CompileError as error:
         raise ConfigError(str(error)) from None
