@@ -294,7 +294,7 @@ class FcuNode(Node):
         def answer(accepted: bool, reason: str) -> None:
             if accepted:
                 self._ask_for_heartbeat(self._now_s)
-            elif parameters[0] and (unhealthy := self.status.unhealthy(self._now_s)):
+            elif parameters[0] and not self._px4s_words() and (unhealthy := self.status.unhealthy(self._now_s)):
                 reason = f"{reason} (not in order: {unhealthy})"
             self._answer(message, accepted, reason)
 
@@ -320,10 +320,14 @@ class FcuNode(Node):
         self._commands.start(command, parameters, lambda ok, why: self._answer(message, ok, why), self._now_s)
 
     def _answer(self, message: FcuCommand, accepted: bool, reason: str) -> None:
-        warned_s, warning = self._warning
-        if not accepted and reason.startswith(tuple(RESULT_TEXTS.values())) and self._now_s - warned_s <= REASON_AGE_S:
+        if not accepted and reason in RESULT_TEXTS.values() and (warning := self._px4s_words()):
             reason = f"{reason}: {warning}"
         self._out.append(FcuCommandAck(stamp_s=self._now_s, id=message.id, accepted=accepted, reason=reason))
+
+    def _px4s_words(self) -> str:
+        """A warning it sent just now; PX4 1.17 sends texts to links with a ground station alone."""
+        warned_s, warning = self._warning
+        return warning if self._now_s - warned_s <= REASON_AGE_S else ""
 
     # --- periodic work ---------------------------------------------------------------------------------------
 

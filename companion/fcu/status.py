@@ -28,7 +28,6 @@ _SYSTEMS = {
     common.MAV_SYS_STATUS_AHRS: "attitude and position estimate",
     common.MAV_SYS_STATUS_SENSOR_MOTOR_OUTPUTS: "motors",
     common.MAV_SYS_STATUS_SENSOR_BATTERY: "battery",
-    common.MAV_SYS_STATUS_PREARM_CHECK: "pre-arm check",
 }
 _NEVER = -math.inf
 

@@ -17,6 +17,9 @@ from companion.vehicle import Vehicle
 
 CONTROL_READY_TIMEOUT_S = 8.0  # for the controller to begin sending, and for the mode to come
 ARM_TIMEOUT_S = 8.0  # from the request to "armed" in the status
+ARM_RETRY_S = 2.0  # between two requests while PX4 refuses for the moment only
+ARM_PATIENCE_S = 30.0  # PX4 checks more than is told here, and its own estimate may settle later than this stack's
+FOR_THE_MOMENT = "temporarily rejected"  # how the FCU room words MAV_RESULT_TEMPORARILY_REJECTED
 TAKEOFF_TOLERANCE_M = 0.4  # PX4's height is its own; when it calls the take-off complete, half is enough
 TAKEOFF_STILL_S = 1.0  # height kept this long ends the take-off
 TAKEOFF_STILL_M_S = 0.3  # of climb; PX4 may well be blown about sideways
@@ -150,7 +153,14 @@ class Conditions:
 
     def is_arm_refused(self, now_s: float) -> bool | str:
         late = self._commands.since_s("arm", now_s) > ARM_TIMEOUT_S
+        if self._arm_again(now_s):
+            return False
         return self._commands.refusal("arm", now_s) or (late and "not armed in time")
+
+    def _arm_again(self, now_s: float) -> bool:
+        """PX4 refused, but only for the moment, and there is patience left."""
+        for_the_moment = self._commands.refusal("arm", now_s).startswith(FOR_THE_MOMENT)
+        return for_the_moment and self._phase_time_s(now_s) < ARM_PATIENCE_S
 
     def is_armed(self, now_s: float) -> bool:
         return self._known.linked(now_s) and self._known.status.armed

@@ -15,7 +15,7 @@ from companion.messages import (
 )
 from companion.mission import moves
 from companion.mission import phases as ph
-from companion.mission.conditions import LAND_ATTEMPTS, Conditions
+from companion.mission.conditions import ARM_RETRY_S, LAND_ATTEMPTS, Conditions
 from companion.mission.knowledge import Knowledge
 from companion.mission.plan import Plan, check_bundle
 from companion.mission.requests import Commands, Photographer
@@ -281,6 +281,11 @@ class PilotNode(Conditions, Node):
         failing = self._problems(now_s)
         ready = "ready" if self.plan.start == "auto" else "ready: fly, then turn the mission switch on"
         self.reason = f"waiting: {failing}" if failing else ready
+
+    def _during_arm(self, now_s: float) -> None:
+        refused_s = self._commands.since_s("arm", now_s)
+        if self._arm_again(now_s) and refused_s >= ARM_RETRY_S and not self._problems(now_s):
+            self._ask("arm", now_s)
 
     def _during_enter_offboard(self, now_s: float) -> None:
         if self._commands.asked("offboard"):

@@ -12,7 +12,8 @@ from companion.mission.plan import Plan
 from companion.node import Latest
 from companion.vehicle import Vehicle
 
-NO_START_MODES = ("", "OFFBOARD", "AUTO_RTL")  # modes from which no mission may be started
+# Modes from which no mission may be started; PX4 itself does not arm in those that end a flight.
+NO_START_MODES = ("", "OFFBOARD", "AUTO_RTL", "AUTO_LAND", "AUTO_PRECLAND", "TERMINATION")
 
 
 class Check(NamedTuple):

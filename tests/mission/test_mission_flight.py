@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from mission_world import OFF_US, ON_US, World, bridge_plan, switch_plan
 
-from companion.messages import ControlStatus, Hold, Move, State
+from companion.messages import ControlStatus, FcuCommandAck, FcuStatus, Hold, Move, State
 from companion.mission import phases as ph
 from companion.mission.conditions import Conditions
 from companion.mission.phases import TRANSITIONS
@@ -220,6 +220,53 @@ def test_every_refused_command_ends_safely(action, silent):
     if action != "land":
         assert world.landed and not world.armed and world.status.finished
     assert world.now_s - world.references[-1][0] > 1.0 if world.references else True
+
+
+def refuse_arming(world, reason):
+    """PX4 is not ready to arm yet; returns a function that makes it ready."""
+    world.ignore.add("arm")
+    state = {"ready": False}
+
+    def answer(status):
+        for command in [c for c in world.commands if c.action == "arm"][state.get("answered", 0) :]:
+            state["answered"] = state.get("answered", 0) + 1
+            if state["ready"]:
+                world.armed = True
+            ack = FcuCommandAck(stamp_s=world.now_s, id=command.id, accepted=state["ready"], reason=reason)
+            assert list(world.node.handle(ack, world.now_s)) == []
+        return status
+
+    world.edit[FcuStatus] = answer
+    return lambda: state.update(ready=True)
+
+
+def test_arming_that_px4_refuses_for_the_moment_is_asked_for_again_until_it_is_ready():
+    world = World()
+    make_ready = refuse_arming(world, "temporarily rejected (not in order: compass)")
+    world.run_until("ARM").run(9.0)
+    assert world.phase == "ARM" and 4 <= world.asked("arm") <= 6
+    make_ready()
+    world.run_until("TAKEOFF", limit_s=3.0)
+    world.run_until("DONE")
+    assert world.status.success
+
+
+def test_arming_that_stays_refused_ends_with_px4s_reason():
+    world = World()
+    refuse_arming(world, "temporarily rejected (not in order: compass)")
+    world.run_until("FAILED", limit_s=60.0)
+    assert "not in order: compass" in world.status.reason and world.asked("takeoff") == 0
+    asked = world.asked("arm")
+    assert world.run(20.0).asked("arm") == asked
+
+
+def test_arming_is_not_asked_for_again_while_a_check_fails():
+    world = World()
+    refuse_arming(world, "temporarily rejected")
+    world.run_until("ARM").run(1.0)
+    world.edit[State] = lambda state: None
+    asked = world.asked("arm")
+    assert world.run(10.0).asked("arm") == asked
 
 
 def test_refused_offboard_in_the_pilots_flight_leaves_it_to_px4_and_the_pilot():

@@ -17,6 +17,7 @@ CASES = {
     "no link": (lacking(FcuStatus), "link: no word"),
     "link says disconnected": (lacking(FcuStatus, connected=False), "link: no word"),
     "in offboard already": (lacking(FcuStatus, mode="OFFBOARD"), "mode: mode is OFFBOARD"),
+    "in the mode of a landing": (lacking(FcuStatus, mode="AUTO_LAND"), "mode: mode is AUTO_LAND"),
     "unknown mode": (lacking(FcuStatus, mode=""), "mode: mode is unknown"),
     "mode not known by name": (lacking(FcuStatus, mode="UNKNOWN(99)"), "mode: mode is UNKNOWN(99)"),
     "no fix": (lacking(FcuStatus, gnss_ok=False), "gnss: no fix"),
