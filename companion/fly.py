@@ -21,6 +21,8 @@ from companion.processes import PROCESSES, Context, arguments
 WATCHED = ("pilot", "state", "control", "markers", "fcu_status", "safety", "fcu_text")
 PLAIN_LINE_PERIOD_S = 5.0  # between two progress lines when the output is no terminal
 AFTER_END_S = 1.0  # the recorder gets this long to write the end down
+HANDED_OVER = ("PILOT", "PX4_HOLD")  # phases in which somebody else flies
+HANDED_OVER_END_S = 10.0
 
 ExtraCommands = Callable[[Path], dict[str, list[str]]]  # bus folder → more processes (the simulator)
 
@@ -63,7 +65,8 @@ def fly(
             commands[row.name] = python("companion.processes", row.name, *arguments(context))
     manager = Manager(commands, folder / "processes")
     try:
-        pilot = _supervise(manager, ZmqBus(bus_folder, "manager", WATCHED), console, timeout_s)
+        bus = ZmqBus(bus_folder, "manager", WATCHED)
+        pilot = _supervise(manager, bus, console, timeout_s, HANDED_OVER_END_S if simulated else float("inf"))
     except StartRefused:
         manager.stop()
         shutil.rmtree(folder, ignore_errors=True)
@@ -74,15 +77,21 @@ def fly(
     return _conclude(folder, pilot, console)
 
 
-def _supervise(manager: Manager, bus: ZmqBus, console: Console, timeout_s: float | None) -> PilotStatus | None:
-    """Watch until the mission says it has finished; returns its last word."""
+def _supervise(
+    manager: Manager, bus: ZmqBus, console: Console, timeout_s: float | None, handed_over_end_s: float
+) -> PilotStatus | None:
+    """Watch until the mission says it has finished; returns its last word.
+
+    handed_over_end_s: stop this long after pilot or PX4 have taken over. A real flight goes on: the pilot flies and
+    the log is wanted; in a simulation nobody will land.
+    """
     from companion.clock import monotonic_s
 
     latest = Latest()
     started_s = monotonic_s()
     end_s = started_s + timeout_s if timeout_s else float("inf")
     next_line_s = started_s
-    phase = ""
+    told = None
     with Live(console=console, refresh_per_second=5, transient=True) as live:
         try:
             manager.start()
@@ -97,9 +106,9 @@ def _supervise(manager: Manager, bus: ZmqBus, console: Console, timeout_s: float
                 manager.check()
                 now_s = monotonic_s()
                 pilot = latest.get("pilot")
-                if pilot is not None and pilot.phase != phase:
-                    phase = pilot.phase
-                    console.print(f"{now_s - started_s:6.1f} s  [bold]{phase}[/]  {pilot.reason}")
+                if pilot is not None and (pilot.phase, pilot.reason) != told:
+                    told = (pilot.phase, pilot.reason)
+                    console.print(f"{now_s - started_s:6.1f} s  [bold]{pilot.phase}[/]  {pilot.reason}")
                 line = progress_line(latest, now_s, now_s - started_s)
                 live.update(Text(line))
                 if not console.is_terminal and now_s >= next_line_s:
@@ -107,6 +116,8 @@ def _supervise(manager: Manager, bus: ZmqBus, console: Console, timeout_s: float
                     print(line, flush=True)
                 if pilot is not None and pilot.finished:
                     end_s = min(end_s, now_s + AFTER_END_S)
+                if pilot is not None and pilot.phase in HANDED_OVER and pilot.phase_time_s > handed_over_end_s:
+                    break
         except KeyboardInterrupt:
             console.print("stopped by the keyboard: the setpoint stream ends, PX4's own failsafe takes over")
         finally:

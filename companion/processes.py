@@ -5,6 +5,7 @@ manager starts them all, and a systemd unit each does the same on an aircraft.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -95,17 +96,18 @@ class Row:
 
     name: str
     build: Callable[[Context], Node] | None  # None: the camera, which is a driver and no node
-    simulated: bool  # runs when the world is the built-in simulator, too
+    niceness: int  # who waits when the processor is short: seeing and writing down, never the loop that holds still
+    simulated: bool = True  # runs when the world is the built-in simulator, too
 
 
 PROCESSES = (
-    Row("recorder", _recorder, simulated=True),
-    Row("fcu", _fcu, simulated=True),
-    Row("estimator", _estimator, simulated=True),
-    Row("controller", _controller, simulated=True),
-    Row("tracker", _tracker, simulated=True),
-    Row("camera", None, simulated=False),
-    Row("mission", _mission, simulated=True),
+    Row("recorder", _recorder, niceness=10),
+    Row("fcu", _fcu, niceness=0),
+    Row("estimator", _estimator, niceness=0),
+    Row("controller", _controller, niceness=0),
+    Row("tracker", _tracker, niceness=5),
+    Row("camera", None, niceness=2, simulated=False),
+    Row("mission", _mission, niceness=2),
 )
 
 
@@ -115,6 +117,7 @@ def run(name: str, context: Context) -> None:
     if row is None:
         raise ConfigError(f"{name}: no such process (there are: {', '.join(r.name for r in PROCESSES)})")
     stop = StopFlag()
+    os.nice(row.niceness)
     if row.build is None:
         _run_camera(context, stop)
         return
