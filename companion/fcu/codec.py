@@ -206,6 +206,8 @@ class Codec:
                 continue
             elif frame.number not in _SEEDS and self._is_unknown(frame, buffer, end):
                 self.unknown_messages += 1
+                if (frame.system, frame.component) == (self._autopilot, AUTOPILOT_COMPONENT):
+                    self._follow(frame.seq)  # it has its place in the sequence, too
                 at = frame.end
                 continue
             else:
@@ -227,7 +229,8 @@ class Codec:
         if frame.system != self._autopilot or frame.component != AUTOPILOT_COMPONENT:
             self._foreign(frame.system, frame.component, frame.number, payload)
             return
-        self._count(frame.seq)
+        self.frames += 1
+        self._follow(frame.seq)
         layout = LAYOUTS.get(frame.number)
         if layout is not None:
             out.append((frame.number, layout.decode(payload)))
@@ -237,8 +240,8 @@ class Codec:
         if number == common.MAVLINK_MSG_ID_HEARTBEAT and component == AUTOPILOT_COMPONENT:
             self.foreign_autopilots[system] = LAYOUTS[number].decode(payload).autopilot
 
-    def _count(self, seq: int) -> None:
-        self.frames += 1
+    def _follow(self, seq: int) -> None:
+        """Count the gap before a frame of the autopilot."""
         gap = 0 if self._next_seq is None else (seq - self._next_seq) % 256
         if gap >= 128 and self._late < LATE_MAX:
             # Overtaken: PX4 numbers frames in one thread and sends them in two. It was counted as lost.

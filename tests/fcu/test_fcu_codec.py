@@ -149,6 +149,15 @@ def test_gaps_in_the_sequence_are_counted_as_lost_frames(codec, px4):
     assert codec.lost_frames == 3
 
 
+def test_messages_of_an_unknown_dialect_leave_no_gap_in_the_sequence(codec, px4):
+    """PX4 streams several messages that pymavlink's common dialect does not know; they are not lost."""
+    for _ in range(3):
+        codec.decode(frame(px4, attitude()))
+        codec.decode(bytes((0xFD, 2, 0, 0, px4.seq, 1, 1, 0xFF, 0xFF, 1, 7, 7, 0x12, 0x34)))
+        px4.seq += 1
+    assert codec.unknown_messages == 3 and codec.errors == 0
+
+
 def test_frames_that_overtake_each_other_are_not_lost(codec, px4):
     """PX4 numbers its frames in one thread and sends them in two; only the order changes."""
     frames = [frame(px4, attitude()) for _ in range(40)]
