@@ -1,9 +1,9 @@
 """The figures of a flight, from a log or from lists of messages.
 
 A position error is the length of a three-dimensional vector; its RMS is √(mean |e|²). Everything with "position",
-"estimate" or "yaw" is measured over the mission's HOLD phase. With a simulator's truth in the log, position errors
-are true position minus reference, and estimate errors are estimated minus true; without it only the figures that
-begin with "estimated" (estimate minus reference) are there, and the others are None.
+"estimate" or "yaw" is measured over the mission's HOLD and TRAJECTORY phases. With a simulator's truth in the log,
+position errors are true position minus reference, and estimate errors are estimated minus true; without it only the
+figures that begin with "estimated" (estimate minus reference) are there, and the others are None.
 """
 
 import math

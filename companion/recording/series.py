@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from companion.frames import facing_yaw
-from companion.messages import WORLD, FcuStatus, Hold, Message, PilotStatus, Reference, State, Truth
+from companion.messages import WORLD, FcuStatus, Message, Move, PilotStatus, Reference, State, Truth
+from companion.trajectories import sample
 
 Interval = tuple[float, float]
 
@@ -86,9 +87,12 @@ def intervals(messages: list[Message], inside: Callable[[Message], bool]) -> lis
     return spans
 
 
+MEASURED_PHASES = ("HOLD", "TRAJECTORY")
+
+
 def hold_intervals(pilot: list[PilotStatus]) -> list[Interval]:
-    """When the mission was in its HOLD phase."""
-    return intervals(pilot, lambda m: m.phase == "HOLD")
+    """When the mission did what it was there for: held its point, or flew its trajectory."""
+    return intervals(pilot, lambda m: m.phase in MEASURED_PHASES)
 
 
 def offboard_intervals(status: list[FcuStatus]) -> list[Interval]:
@@ -162,18 +166,24 @@ def truth_track(truth: list[Truth], frame: str) -> Track:
 def reference_at(references: list[Reference], t: np.ndarray, frame: str) -> tuple[np.ndarray, np.ndarray]:
     """(points, yaws) the mission asked for at the times t, in `frame`; NaN where it asked in another frame.
 
-    A move counts as its end point, so this is the reference of a hold and not of the way to it.
+    A move counts as its end point, so this is the reference of a hold or trajectory and not of the way to it.
     """
     points, yaws = np.full((len(t), 3), np.nan), np.full(len(t), np.nan)
     if not references:
         return points, yaws
     index = np.searchsorted(stamps(references), t, side="right") - 1
-    for i in np.unique(index[index >= 0]):
+    # The mission repeats a reference many times a second: all its copies at once.
+    first: dict[tuple[int, float], int] = {}
+    number = np.array([first.setdefault((r.id, r.start_s), i) for i, r in enumerate(references)])
+    number = np.where(index >= 0, number[index], -1)
+    for i in np.unique(number[number >= 0]):
         reference = references[i]
         if reference.frame != frame:
             continue
-        goal = reference.trajectory
-        at = index == i
-        points[at] = goal.p if isinstance(goal, Hold) else goal.p_end
-        yaws[at] = goal.yaw_rad if isinstance(goal, Hold) else goal.yaw_end_rad
+        goal, at = reference.trajectory, number == i
+        if isinstance(goal, Move):
+            points[at], yaws[at] = goal.p_end, goal.yaw_end_rad
+        else:
+            asked = sample(goal, reference.start_s, t[at])
+            points[at], yaws[at] = asked.p_W, asked.yaw
     return points, yaws

@@ -5,7 +5,8 @@ import pytest
 
 from companion.control.trajectories import duration_s, in_world, is_finite, sample
 from companion.frames import quat_from_rpy, rotation_matrix
-from companion.messages import WORLD, Hold, Move, Reference, State
+from companion.messages import WORLD, FigureEight, Hold, Line, Move, Raster, Reference, Spiral, State, Waypoints
+from companion.trajectories import begins_at
 
 
 def move(end=(3.0, -2.0, 1.0), yaw_end=2.0, **limits):
@@ -110,3 +111,140 @@ def test_an_unknown_bundle_has_no_world_trajectory():
 def test_numbers_that_are_none_are_seen(trajectory):
     assert not is_finite(reference(trajectory))
     assert is_finite(reference(move()))
+
+
+def waypoints(**changes):
+    defaults = {
+        "points": ((0.0, 0.0, 1.0), (2.0, 0.0, 1.5), (2.0, 3.0, 2.0), (-1.0, 3.0, 1.0), (0.0, 0.0, 1.0)),
+        "yaws_rad": (0.0, 1.0, 3.0, -3.0, -2.0),
+        "speed_m_s": 1.5, "acceleration_m_s2": 1.0, "yaw_rate_rad_s": 0.8,
+    }  # fmt: skip
+    return Waypoints(**(defaults | changes))
+
+
+CURVES = {
+    "line": Line(p_start=(1.0, 0.5, 1.5), p_end=(-1.0, 0.0, 1.0), yaw_rad=0.3, speed_m_s=0.8,
+                 acceleration_m_s2=0.6, stop_s=2.0, laps=2),
+    "spiral": Spiral(centre=(0.5, -0.5, 0.75), radius_m=1.0, height_end=2.25, angle_start_rad=0.4, turns=3.0,
+                     duration_s=40.0, ramp_s=3.0),
+    "figure eight": FigureEight(centre=(0.0, 0.0, 2.0), semi_long=(0.0, 1.25, 0.0), semi_cross=(0.0, 0.0, 0.75),
+                                yaw_rad=0.0, period_s=6.28, laps=3, ramp_s=4.0),
+    "raster": Raster(centre=(0.0, 1.0, 3.0), width_m=3.0, height_m=1.0, spacing_m=0.4, yaw_rad=0.0, speed_m_s=0.6,
+                     acceleration_m_s2=0.5, stop_s=1.0),
+    "waypoints": waypoints(),
+}  # fmt: skip
+LIMITED = ("line", "raster", "waypoints")
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_velocity_and_acceleration_of_every_curve_are_derivatives(name):
+    curve = CURVES[name]
+    times = np.linspace(-1, duration_s(curve) + 1, 60001)
+    s = sample(curve, 0.0, times)
+    np.testing.assert_allclose(np.gradient(s.p_W, times, axis=0), s.v_W, atol=2e-5)
+    np.testing.assert_allclose(np.gradient(s.v_W, times, axis=0), s.a_W, atol=2e-3)
+    np.testing.assert_allclose(np.gradient(s.yaw, times), s.yaw_rate, atol=2e-5)
+    jump = np.abs(np.diff(s.a_W, axis=0)).max()
+    assert jump < 0.02, "the acceleration jumps"
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_every_curve_rests_before_its_start_and_after_its_end(name):
+    curve = CURVES[name]
+    s = sample(curve, 5.0, np.array([0.0, 5.0, 5.0 + duration_s(curve), 1e4]))
+    assert np.abs(s.v_W).max() < 1e-9 and np.abs(s.a_W).max() < 1e-9 and np.abs(s.yaw_rate).max() < 1e-9
+    np.testing.assert_allclose(s.p_W[0], begins_at(curve)[0], atol=1e-9)
+    np.testing.assert_allclose(s.p_W[2], s.p_W[3], atol=1e-9)
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_curves_with_limits_keep_them_and_reach_one(name):
+    curve = CURVES[name]
+    s = sample(curve, 0.0, np.linspace(0, duration_s(curve), 40001))
+    speed = np.linalg.norm(s.v_W, axis=1).max() / curve.speed_m_s
+    acceleration = np.linalg.norm(s.a_W, axis=1).max() / curve.acceleration_m_s2
+    yaw_rate = np.abs(s.yaw_rate).max() / getattr(curve, "yaw_rate_rad_s", 1.0)
+    assert max(speed, acceleration, yaw_rate) == pytest.approx(1.0, abs=5e-3)
+
+
+def test_a_line_stops_at_both_ends_and_comes_back():
+    line = CURVES["line"]
+    leg_s = (duration_s(line) - 4 * line.stop_s) / 4  # the last stop is part of it
+    at_ends = np.array([leg_s, leg_s + 2.0, 2 * leg_s + 2.0, 2 * leg_s + 4.0])
+    s = sample(line, 0.0, at_ends)
+    np.testing.assert_allclose(s.p_W, [line.p_end, line.p_end, line.p_start, line.p_start], atol=1e-12)
+    assert np.abs(s.v_W).max() < 1e-12
+
+
+def test_a_spiral_faces_its_axis_and_ends_at_its_height():
+    spiral = CURVES["spiral"]
+    s = sample(spiral, 0.0, np.linspace(0, duration_s(spiral), 200))
+    ways = np.asarray(spiral.centre)[:2] - s.p_W[:, :2]
+    np.testing.assert_allclose(np.linalg.norm(ways, axis=1), 1.0)
+    np.testing.assert_allclose(np.column_stack([np.cos(s.yaw), np.sin(s.yaw)]), ways, atol=1e-9)
+    assert s.yaw[-1] - s.yaw[0] == pytest.approx(6 * math.pi)
+    assert s.p_W[-1, 2] == pytest.approx(2.25)
+
+
+def test_a_figure_eight_has_its_size_and_its_period_at_full_speed():
+    eight = CURVES["figure eight"]
+    s = sample(eight, 0.0, np.linspace(0, duration_s(eight), 20001))
+    assert np.ptp(s.p_W, axis=0) == pytest.approx((0.0, 2.5, 1.5), abs=1e-4)
+    lap = sample(eight, 0.0, np.array([5.0, 5.0 + 6.28]))
+    np.testing.assert_allclose(lap.p_W[0], lap.p_W[1], atol=1e-9)
+    np.testing.assert_allclose(lap.v_W[0], lap.v_W[1], atol=1e-9)
+
+
+def test_a_raster_covers_its_face_with_lines_no_farther_apart_than_asked():
+    s = sample(CURVES["raster"], 0.0, np.linspace(0, duration_s(CURVES["raster"]), 20001))
+    assert s.p_W[:, 0].min() == pytest.approx(-1.5) and s.p_W[:, 0].max() == pytest.approx(1.5)
+    heights = np.unique(np.round(s.p_W[np.abs(s.v_W[:, 0]) > 0.1, 1], 6))
+    np.testing.assert_allclose(np.sort(heights), np.linspace(0.5, 1.5, 4), atol=1e-6)
+
+
+def test_waypoints_are_passed_and_yaw_goes_the_short_way():
+    s = sample(waypoints(), 0.0, np.linspace(0, duration_s(waypoints()), 20001))
+    for point in waypoints().points:
+        assert np.linalg.norm(s.p_W - point, axis=1).min() < 2e-3
+    assert np.abs(np.diff(s.yaw)).max() < 0.01 and s.yaw.max() < 2 * math.pi
+
+
+def test_waypoints_have_less_snap_than_any_disturbed_way_through_them():
+    """Least snap: for every h that is zero with two derivatives at all points the product of the snaps vanishes."""
+    track = waypoints()
+    T = duration_s(track)
+    times = np.linspace(0, T, 400001)
+    p = sample(track, 0.0, times).p_W[:, 0]
+    passed = [0.0, T] + [
+        times[np.argmin(np.linalg.norm(sample(track, 0.0, times).p_W - q, axis=1))] for q in track.points[1:-1]
+    ]
+    x = times / T
+    h = (x * (1 - x)) ** 4
+    for t in passed[2:]:
+        h = h * (x - t / T)
+    coarse = slice(None, None, 80)
+    step = times[80]
+    snap = lambda f: np.diff(f[coarse], 4) / step**4  # noqa: E731
+    cross = float(np.mean(snap(p) * snap(h)))
+    assert abs(cross) < 0.02 * math.sqrt(float(np.mean(snap(p) ** 2) * np.mean(snap(h) ** 2)))
+
+
+def test_waypoints_that_coincide_or_are_too_few_do_no_harm():
+    same = waypoints(points=((1.0, 1.0, 1.0),) * 3, yaws_rad=(0.0, 0.0, 0.0))
+    assert all(np.isfinite(column).all() for column in sample(same, 0.0, np.linspace(-1, 1, 5)))
+    assert not is_finite(reference(waypoints(points=((0.0, 0.0, 1.0),), yaws_rad=(0.0,))))
+    assert not is_finite(reference(waypoints(yaws_rad=(0.0, 1.0))))
+    assert not is_finite(reference(waypoints(yaws_rad=(0.0, 1.0, 2.0, 3.0, math.nan))))
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_a_curve_in_a_bundles_frame_is_turned_and_shifted_into_the_world(name):
+    q_WM = quat_from_rpy(0.1, -0.2, 0.7)
+    placed = in_world(reference(CURVES[name], "pier"), state(q_WM=tuple(q_WM)))
+    times = np.linspace(0, duration_s(placed), 7)
+    world, local = sample(placed, 0.0, times), sample(CURVES[name], 0.0, times)
+    R = rotation_matrix(q_WM)
+    np.testing.assert_allclose(world.p_W, np.array([5, 1, 2]) + local.p_W @ R.T)
+    np.testing.assert_allclose(world.a_W, local.a_W @ R.T)
+    assert duration_s(placed) == duration_s(CURVES[name])
+    assert in_world(reference(CURVES[name]), state()) is CURVES[name]

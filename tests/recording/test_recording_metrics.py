@@ -8,9 +8,10 @@ import pytest
 from scipy.stats import chi2
 
 from companion.frames import quat_from_rpy, quat_multiply, rotation_matrix
-from companion.messages import WORLD, EstimatorStatus, Hold, Innovation, Move, PilotStatus, Reference
+from companion.messages import WORLD, EstimatorStatus, Hold, Innovation, Line, Move, PilotStatus, Reference
 from companion.recording import series as sr
 from companion.recording.metrics import flight_metrics, largest, metrics_from_messages, nis_by_sensor, rms, rms_per_axis
+from companion.trajectories import sample
 
 
 @pytest.fixture(scope="module")
@@ -203,3 +204,18 @@ def test_array_rotations_agree_with_frames():
     halfway = sr.interpolate_quaternion(np.array([0.5, 2.0]), np.array([0.0, 1.0]), turned * [[1], [-1]])
     assert np.allclose(np.abs(halfway[0]), np.abs(quat_multiply(q[0], quat_from_rpy(0, 0, 0.05))))
     assert np.isnan(halfway[1]).all(), "nothing is extrapolated"
+
+
+def test_a_trajectory_is_measured_against_where_it_should_be_at_the_time():
+    line = Line(p_start=(0, 0, 1), p_end=(2, 0, 1), yaw_rad=0.5, speed_m_s=1, acceleration_m_s2=1, stop_s=1.0, laps=1)
+    references = [Reference(stamp_s=5 + 0.05 * i, id=3, frame=WORLD, start_s=5.0, trajectory=line) for i in range(200)]
+    # after a restart of the mission the same number means another reference
+    later = Reference(stamp_s=20.0, id=3, frame=WORLD, start_s=20.0, trajectory=Hold(p=(9, 9, 9), yaw_rad=0.0))
+    t = np.array([4.9, 5.0, 9.0, 14.0, 21.0])
+    points, yaws = sr.reference_at([*references, later], t, WORLD)
+    assert np.isnan(points[0]).all()
+    asked = sample(line, 5.0, t[1:4])
+    assert np.allclose(points[1:4], asked.p_W) and np.ptp(points[1:4, 0]) > 1.0
+    assert np.allclose(yaws[1:], [0.5, 0.5, 0.5, 0.0]) and np.allclose(points[4], 9)
+    names = ["TRANSFER", "TRAJECTORY", "TRAJECTORY", "RETURN"]
+    assert sr.hold_intervals([pilot(float(i), n) for i, n in enumerate(names)]) == [(1.0, 3.0)]
