@@ -19,6 +19,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 
+bench: $(READY)
+	$(BIN)/companion generate
+	$(BIN)/python -m tests.bench
+
 generate: $(READY)
 	$(BIN)/companion generate
 

@@ -1,0 +1,58 @@
+"""The FCU node: processor time of a message from the autopilot and of a setpoint to it, beside pymavlink alone."""
+
+import itertools
+
+from pymavlink.dialects.v20 import common
+
+from companion.config import load
+from companion.fcu.fcu_node import FcuNode
+from companion.messages import LinkRx, Setpoint
+from companion.vehicle import Vehicle
+from tests.bench.control import VEHICLE
+from tests.bench.figures import Figure
+from tests.bench.timing import in_turns
+from tests.fcu.fcu_peer import Peer
+
+CALLS = 500
+
+
+def figures() -> list[Figure]:
+    """Medians per message."""
+    peer = Peer(FcuNode(load(VEHICLE, Vehicle)))
+    peer.run(3.0)
+    node, now_s, boot_ms = peer.node, peer.now_s, peer.boot_ms
+    messages = {
+        "attitude": common.MAVLink_attitude_quaternion_message(boot_ms, 1, 0, 0, 0, 0.1, 0.2, 0.3),
+        "position": common.MAVLink_local_position_ned_message(boot_ms, 1, 2, 3, 4, 5, 6),
+        "one of no interest": common.MAVLink_vfr_hud_message(1, 1, 1, 1, 1, 1),
+    }
+    out = []
+    for name, sent in messages.items():
+        frame = peer.frame(sent)
+        received = LinkRx(stamp_s=now_s, data=frame)
+        ears = common.MAVLink(None)
+        times = in_turns(
+            {"node": lambda r=received: node.handle(r, now_s), "bare": lambda e=ears, f=frame: e.parse_buffer(f)}, CALLS
+        )
+        out.append(Figure(f"FCU node, {name}: bytes in, bus message out", times["node"] * 1e6, "µs",
+                          "pymavlink's parser alone", times["bare"] * 1e6))  # fmt: skip
+    stamps = itertools.count(1)
+
+    def setpoint() -> None:
+        at_s = now_s + next(stamps) * 1e-6
+        node.handle(
+            Setpoint(stamp_s=at_s, expires_s=at_s + 0.1, roll_rad=0.1, pitch_rad=0.1, yaw_rad=1.0, yaw_rate_rad_s=0.1,
+                     thrust=0.4, source="nmpc"), at_s,
+        )  # fmt: skip
+
+    mouth = common.MAVLink(None)
+
+    def bare() -> None:
+        q = [1.0, 0.0, 0.0, 0.0]
+        common.MAVLink_set_attitude_target_message(1, 1, 1, 3, q, 0.0, 0.0, 0.1, 0.4).pack(mouth)
+
+    times = in_turns({"node": setpoint, "bare": bare}, CALLS)
+    if node.counters["setpoints_sent"] < next(stamps) - 1:
+        raise RuntimeError("the node refused setpoints")
+    return [*out, Figure("FCU node, setpoint: bus message in, bytes out", times["node"] * 1e6, "µs",
+                         "pymavlink's packing alone", times["bare"] * 1e6)]  # fmt: skip

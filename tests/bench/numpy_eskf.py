@@ -1,0 +1,173 @@
+"""The filter of `acados_gen.eskf_model` once more, in plain NumPy: what the compiled kernels are measured against.
+
+Written after the same equations and independent of CasADi. The derivatives of the prediction and of the marker's
+residual come from complex steps in all directions at once (exact to rounding, and in NumPy about as fast as the
+formulas written out); those of the other sensors are written down.
+"""
+
+import numpy as np
+
+from companion.frames import GRAVITY_M_S2
+
+ERROR = 24
+STEP = 1e-30  # of the complex derivative; no difference is formed, so it may be as small as it likes
+SMALL = 1e-24
+MOVING = 12  # the prediction depends on the errors of p, v, θ, d alone; the others stand still
+
+
+def multiply(a, b):
+    """Hamilton product; quaternions in the rows, anything in the columns."""
+    return np.stack(
+        [
+            a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
+            a[0] * b[1] + a[1] * b[0] + a[2] * b[3] - a[3] * b[2],
+            a[0] * b[2] - a[1] * b[3] + a[2] * b[0] + a[3] * b[1],
+            a[0] * b[3] + a[1] * b[2] - a[2] * b[1] + a[3] * b[0],
+        ]
+    )
+
+
+def conjugate(q):
+    return np.stack([q[0], -q[1], -q[2], -q[3]])
+
+
+def rotate(q, v):
+    """R(q) v."""
+    t = 2 * _cross(q[1:4], v)
+    return v + q[0] * t + _cross(q[1:4], t)
+
+
+def _cross(a, b):
+    return np.stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])
+
+
+def exp(r):
+    angle = np.sqrt((r * r).sum(0) + SMALL)
+    return np.concatenate([np.cos(angle / 2)[None], np.sin(angle / 2) / angle * r])
+
+
+def log(q):
+    q = np.where(q[0].real < 0, -1, 1) * q
+    n = np.sqrt((q[1:4] * q[1:4]).sum(0) + SMALL)
+    return 2 * np.arctan(n / q[0]) / n * q[1:4]
+
+
+def skew(r):
+    return np.array([[0, -r[2], r[1]], [r[2], 0, -r[0]], [-r[1], r[0], 0]])
+
+
+def right_jacobian(r):
+    s = skew(r)
+    return np.eye(3) - s / 2 + s @ s / 6 - s @ s @ s / 24
+
+
+def boxplus(x, e):
+    """x ⊞ e; e (24,) or (24, n)."""
+    x = x.reshape(-1, *[1] * (e.ndim - 1)) + np.zeros(e.shape[1:])
+    return np.concatenate(
+        [x[0:6] + e[0:6], multiply(x[6:10], exp(e[6:9])), x[10:19] + e[9:18], multiply(x[19:23], exp(e[18:21])),
+         x[23:26] + e[21:24]]
+    )  # fmt: skip
+
+
+def motion_derivative(m, disturbance, command, k):
+    """ṁ of m = (p, v, q), (10,) or (10, n)."""
+    q = m[6:10] / np.sqrt((m[6:10] * m[6:10]).sum(0))
+    w, x, y, z = q
+    roll = np.arctan(2 * (w * x + y * z) / (1 - 2 * (x * x + y * y)))  # upright: no atan2 needed
+    pitch = np.arcsin(2 * (w * y - z * x))
+    roll_rate, pitch_rate = (k[5] * command[1] - roll) / k[4], (k[7] * command[2] - pitch) / k[6]
+    yaw_rate = command[3]
+    cr, sr, cp, sp = np.cos(roll), np.sin(roll), np.cos(pitch), np.sin(pitch)
+    omega = [roll_rate - sp * yaw_rate, cr * pitch_rate + sr * cp * yaw_rate, -sr * pitch_rate + cr * cp * yaw_rate]
+    axis = np.stack([2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)])
+    drag, gravity = k[1:4].reshape(3, *[1] * (m.ndim - 1)), np.array([0, 0, GRAVITY_M_S2])
+    acceleration = k[0] * command[0] * axis - drag * m[3:6] - gravity.reshape(drag.shape) + disturbance
+    return np.concatenate([m[3:6], acceleration, multiply(m[6:10], [0 * roll, *omega]) / 2])
+
+
+def moved(x, command, k, dt):
+    """(p, v, q) after dt by RK4."""
+    m, d = x[0:10], x[10:13]
+    k1 = motion_derivative(m, d, command, k)
+    k2 = motion_derivative(m + dt / 2 * k1, d, command, k)
+    k3 = motion_derivative(m + dt / 2 * k2, d, command, k)
+    k4 = motion_derivative(m + dt * k3, d, command, k)
+    m = m + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+    m[6:10] /= np.sqrt((m[6:10] * m[6:10]).sum(0))
+    return m
+
+
+class NumpyEskf:
+    """State x (26,), covariance P (24, 24).
+
+    noise: process variances per second, (24,); bias_rate: of the velocity bias [1/s]; p_BC, q_BC: the camera.
+    """
+
+    def __init__(self, x, P, noise, bias_rate, p_BC, q_BC) -> None:
+        self.x, self.P = x.copy(), P.copy()
+        self.noise, self.bias_rate, self.p_BC, self.q_BC = noise, bias_rate, p_BC, q_BC
+        self._directions = np.eye(ERROR) * (1j * STEP)
+
+    def predict(self, command, k, dt: float) -> None:
+        """Move by dt under command = (thrust, roll, pitch, yaw rate)."""
+        x = self.x
+        ends = moved(boxplus(x, self._directions[:, :MOVING]), command, k, dt)
+        m = ends[:, 0].real
+        A = np.eye(ERROR)
+        A[0:6, :MOVING] = ends[0:6].imag / STEP
+        A[6:9, :MOVING] = log(multiply(conjugate(m[6:10]), ends[6:10])).imag / STEP
+        keep = np.exp(-self.bias_rate * dt)
+        A[21:24, 21:24] *= keep
+        self.P = A @ self.P @ A.T + np.diag(self.noise * dt)
+        x[0:10] = m
+        x[23:26] *= keep
+
+    def position(self, y, R) -> float:
+        H = np.zeros((3, ERROR))
+        H[:, 0:3] = H[:, 12:15] = np.eye(3)
+        return self._update(y - (self.x[0:3] + self.x[13:16]), H, R)
+
+    def velocity(self, y, R) -> float:
+        H = np.zeros((3, ERROR))
+        H[:, 3:6] = H[:, 21:24] = np.eye(3)
+        return self._update(y - (self.x[3:6] + self.x[23:26]), H, R)
+
+    def attitude(self, y, R) -> float:
+        nu = log(multiply(conjugate(self.x[6:10]), y))
+        half = np.linalg.norm(nu) / 2
+        s = skew(nu)
+        H = np.zeros((3, ERROR))  # of Log(exp(-e) ⊗ exp(ν)): the inverse of the left Jacobian at ν
+        H[:, 6:9] = np.eye(3) - s / 2 + (1 - half / np.tan(half)) / (4 * half**2) * s @ s
+        return self._update(nu, H, R)
+
+    def marker(self, p_CM, q_CM, R) -> float:
+        nu = self._marker_residual(self.x, p_CM, q_CM)
+        ends = self._marker_residual(boxplus(self.x, self._directions), p_CM[:, None], q_CM[:, None])
+        return self._update(nu, -ends.imag / STEP, R)
+
+    def _marker_residual(self, x, p_CM, q_CM):
+        ones = (1,) * (x.ndim - 1)
+        q_BC = self.q_BC.reshape(4, *ones)
+        back = conjugate(x[6:10])
+        p_BM = rotate(back, x[16:19] - x[0:3])
+        expected = rotate(conjugate(q_BC), p_BM - self.p_BC.reshape(3, *ones))
+        q_expected = multiply(conjugate(q_BC), multiply(back, x[19:23]))
+        return np.concatenate([p_CM - expected, log(multiply(conjugate(q_expected), q_CM))])
+
+    def _update(self, nu, H, R) -> float:
+        """Joseph form, injection, reset; returns the NIS."""
+        PHt = self.P @ H.T
+        S = H @ PHt + R
+        K = np.linalg.solve(S, PHt.T).T
+        correction = K @ nu
+        I_KH = np.eye(ERROR) - K @ H
+        G = np.eye(ERROR)
+        G[6:9, 6:9] = right_jacobian(correction[6:9])
+        G[18:21, 18:21] = right_jacobian(correction[18:21])
+        self.P = G @ (I_KH @ self.P @ I_KH.T + K @ R @ K.T) @ G.T
+        x = boxplus(self.x, correction)
+        x[6:10] /= np.linalg.norm(x[6:10])
+        x[19:23] /= np.linalg.norm(x[19:23])
+        self.x = x
+        return float(nu @ np.linalg.solve(S, nu))
