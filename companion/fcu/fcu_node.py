@@ -301,20 +301,14 @@ class FcuNode(Node):
         self._commands.start(common.MAV_CMD_COMPONENT_ARM_DISARM, parameters, answer, self._now_s)
 
     def _takeoff(self, message: FcuCommand) -> None:
-        """MAV_CMD_NAV_TAKEOFF: PX4 wants the altitude over mean sea level; NaN means here and with this heading.
-
-        It is reckoned from where PX4 believes to stand, in the same local frame that it climbs by: the altitude of
-        its home position follows the satellites and wanders by a metre.
-        """
-        home_m, height_m = self.status.home_altitude_m, message.height_m
-        if self.status.origin_altitude_m is not None and math.isfinite(self._height_m):
-            home_m = self.status.origin_altitude_m + self._height_m
+        """MAV_CMD_NAV_TAKEOFF: PX4 wants the altitude over mean sea level; NaN means here and with this heading."""
+        ground_m, height_m = self.status.standing_altitude_m(self._height_m), message.height_m
         if not 0.0 < height_m <= TAKEOFF_HEIGHT_MAX_M:
             self._answer(message, False, f"take-off height {height_m:g} m is not in 0 to {TAKEOFF_HEIGHT_MAX_M:g} m")
-        elif home_m is None:
+        elif ground_m is None:
             self._answer(message, False, "home position not known yet")
         else:
-            self._command(message, common.MAV_CMD_NAV_TAKEOFF, (NAN, 0, 0, NAN, NAN, NAN, home_m + height_m))
+            self._command(message, common.MAV_CMD_NAV_TAKEOFF, (NAN, 0, 0, NAN, NAN, NAN, ground_m + height_m))
 
     def _command(self, message: FcuCommand, command: int, parameters: tuple) -> None:
         self._commands.start(command, parameters, lambda ok, why: self._answer(message, ok, why), self._now_s)

@@ -122,6 +122,15 @@ class VehicleStatus:
         self.home_W = local if known else None
         self.origin_altitude_m = self.home_altitude_m - local[2] if known else None
 
+    def standing_altitude_m(self, height_m: float) -> float | None:
+        """Altitude over mean sea level of a height in the local frame [m]; home's while that is not known; or None.
+
+        PX4 1.17 lets the altitude of its home position follow the satellites, by a metre and more; the origin of the
+        local frame, by which it climbs, stays.
+        """
+        known = self.origin_altitude_m is not None and math.isfinite(height_m)
+        return self.origin_altitude_m + height_m if known else self.home_altitude_m
+
     def landed(self, now_s: float) -> bool:
         """PX4 says that it stands on the ground, and said so just now."""
         return self._landed and now_s - self._landed_s <= LANDED_AGE_S

@@ -341,6 +341,12 @@ class PilotNode(Conditions, Node):
         if landed and not self._commands.asked("disarm"):
             self._ask("disarm", now_s)
 
+    def _during_done(self, now_s: float) -> None:
+        """PX4 went back to OFFBOARD in disarming; nobody flies from there again without another mode first."""
+        left_over = self._known.on_ground() and self._known.status.mode == "OFFBOARD"
+        if left_over and self.plan.start == "auto" and self._known.linked(now_s) and not self._commands.asked("hold"):
+            self._ask("hold", now_s)
+
     # --- tools --------------------------------------------------------------------------------------------------
 
     def _fly_to_waypoint(self, now_s: float) -> None:

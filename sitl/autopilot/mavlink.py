@@ -227,6 +227,9 @@ class Receiver:
         if not self._for_us(m, broadcast=m.command == common.MAV_CMD_REQUEST_AUTOPILOT_CAPABILITIES):
             return
         action = self._commands.get(m.command)
+        if m.command == common.MAV_CMD_DO_SET_MODE:
+            # PX4's receiver acknowledges having heard it; its commander's word on the change follows as a second ack
+            self._a.writer.send("COMMAND_ACK", m.command, ACCEPTED, 0, 0, m.get_srcSystem(), m.get_srcComponent())
         try:
             result = UNSUPPORTED if action is None else action(p, now_s)
         except (ValueError, OverflowError):

@@ -19,6 +19,10 @@ GYRO, ACCEL, MAG, BARO, GPS, ATT, XY, MOTORS, RC, AHRS = 1, 2, 4, 8, 32, 2048, 1
 BATTERY, PREARM = 33554432, 268435456
 PRESENT = GYRO | ACCEL | MAG | BARO | GPS | ATT | XY | MOTORS | RC | AHRS | BATTERY
 
+STATUS_PERIOD_S = 0.5
+# MAV_STANDARD_MODE of the modes that have one
+STANDARD_MODE = {"POSCTL": 1, "ALTCTL": 4, "AUTO_RTL": 5, "AUTO_MISSION": 6, "AUTO_LAND": 7, "AUTO_TAKEOFF": 8}
+
 CAPABILITIES = 1 | 2 | 4 | 8 | 16 | 32 | 64 | 128 | 2048 | 8192 | 16384 | 32768
 VERSION_1_17_0 = (1 << 24) | (17 << 16) | (0 << 8) | 255  # 255: official release
 
@@ -38,6 +42,8 @@ class Telemetry:
     def __init__(self, autopilot, writer: Writer) -> None:
         self._a, self._w = autopilot, writer
         self._ping = 0
+        self._told_status: tuple = ()
+        self._told_status_s = -math.inf
         prefix = "_say_"
         self.functions = {n.removeprefix(prefix).upper(): getattr(self, n) for n in dir(self) if n.startswith(prefix)}
 
@@ -63,6 +69,16 @@ class Telemetry:
         self._w.send("HEARTBEAT", custom_mode(mode), 13, 12, base, state, 3)
         return True
 
+    def _say_current_mode(self) -> bool:
+        """With every vehicle_status of PX4: on a change, and twice a second."""
+        c, now_s = self._a.commander, self._a.now_s
+        status = (c.mode, c.intended, c.armed, c.failsafe)
+        if status == self._told_status and now_s - self._told_status_s < STATUS_PERIOD_S:
+            return False
+        self._told_status, self._told_status_s = status, now_s
+        self._w.send("CURRENT_MODE", custom_mode(c.mode), custom_mode(c.intended), STANDARD_MODE.get(c.mode, 0))
+        return True
+
     def _say_sys_status(self) -> bool:
         a = self._a
         health = GYRO | ACCEL | MAG | BARO | ATT | AHRS | MOTORS
@@ -75,8 +91,8 @@ class Telemetry:
         voltage_mv = min(max(int(a.battery_voltage_v * 1000), 0), 65535)
         self._w.send(
             "SYS_STATUS",
-            PRESENT | PREARM,
-            PRESENT | PREARM,
+            PRESENT,
+            PRESENT,  # PX4 never calls its pre-arm check present or enabled, it only says when it passes
             health,
             300,
             voltage_mv,

@@ -12,13 +12,21 @@ STX = 0xFD
 _HEADER = struct.Struct("<BBBBBBBHB")  # STX length incompat compat seq system component id(low 16, high 8)
 
 
+class _CurrentMode:
+    """CURRENT_MODE of common.xml, which this pymavlink does not know."""
+
+    id, crc_extra = 436, 193
+    unpacker = struct.Struct("<IIB")
+    ordered_fieldnames = ("custom_mode", "intended_custom_mode", "standard_mode")
+
+
 class Layout:
     """Payload layout of one message."""
 
     __slots__ = ("id", "name", "pack", "extra", "fields")
 
     def __init__(self, name: str) -> None:
-        message = getattr(common, f"MAVLink_{name.lower()}_message")
+        message = _CurrentMode if name == "CURRENT_MODE" else getattr(common, f"MAVLink_{name.lower()}_message")
         self.id, self.name = message.id, name
         self.pack = message.unpacker.pack
         self.extra = bytes([message.crc_extra])

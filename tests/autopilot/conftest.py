@@ -57,14 +57,15 @@ class Flight:
         self.autopilot.receive(message.pack(self.peer), self.now_s)
 
     def command(self, number: int, *p: float) -> int:
-        """Send a COMMAND_LONG and return the result of its acknowledgement."""
+        """Send a COMMAND_LONG and return the result of its acknowledgement, the last of the two of a mode change."""
         p = [*p, *[math.nan] * (7 - len(p))]
         before = len(self.heard.get("COMMAND_ACK", []))
         self.send(self.peer.command_long_encode(1, 1, number, 0, *p))
         self.run(0.02)
         acks = [m for _, m in self.heard.get("COMMAND_ACK", [])[before:] if m.command == number]
-        assert len(acks) == 1, f"{len(acks)} answers to command {number}"
-        return acks[0].result
+        expected = 2 if number == common.MAV_CMD_DO_SET_MODE else 1
+        assert len(acks) == expected, f"{len(acks)} answers to command {number}"
+        return acks[-1].result
 
     def last(self, name: str):
         return self.heard[name][-1][1]

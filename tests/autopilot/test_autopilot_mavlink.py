@@ -10,6 +10,7 @@ import pytest
 from conftest import QUIET, Flight
 from pymavlink.dialects.v20 import common
 
+from companion.fcu.codec import CURRENT_MODE, Codec
 from companion.frames import quat_from_rpy, rotation_matrix
 from sitl.autopilot.conversion import geodetic, local, q_enu, q_ned
 from sitl.autopilot.streams import ONBOARD_RATES_HZ
@@ -33,7 +34,7 @@ def test_looks_like_px4_on_a_hexarotor(grounded):
     assert all(
         name in grounded.heard
         for name in ONBOARD_RATES_HZ
-        if name not in ("ATTITUDE_TARGET", "POSITION_TARGET_LOCAL_NED")
+        if name not in ("ATTITUDE_TARGET", "POSITION_TARGET_LOCAL_NED", "CURRENT_MODE")  # pymavlink knows it not
     )
 
 
@@ -61,6 +62,33 @@ def test_message_intervals_are_honoured(grounded):
     assert grounded.command(INTERVAL, 0, 1e6, 0, 0, 0, 0, 0) == common.MAV_RESULT_FAILED  # the heartbeat is fixed
     assert grounded.command(INTERVAL, 9999, 1e6, 0, 0, 0, 0, 0) == common.MAV_RESULT_FAILED
     assert grounded.command(INTERVAL, math.nan, math.nan) == common.MAV_RESULT_DENIED
+
+
+def test_a_mode_change_is_acknowledged_twice_and_the_second_is_the_answer(flying):
+    """As PX4 1.17 does: its receiver accepts, its commander decides."""
+    before = len(flying.heard["COMMAND_ACK"])
+    flying.set_mode(6)  # no setpoints stream
+    flying.run(0.1)
+    acks = [m for _, m in flying.heard["COMMAND_ACK"][before:]]
+    assert [m.command for m in acks] == [common.MAV_CMD_DO_SET_MODE] * 2
+    assert [m.result for m in acks] == [common.MAV_RESULT_ACCEPTED, common.MAV_RESULT_TEMPORARILY_REJECTED]
+
+
+def test_current_mode_comes_on_a_change_and_twice_a_second_once_asked_for(flying):
+    told = []
+
+    def listen(frames):
+        told.extend(m.custom_mode for number, m in codec.decode(frames) if number == CURRENT_MODE)
+        return receive(frames)
+
+    codec = Codec(1, 191, 1)
+    receive, flying._parser.parse_buffer = flying._parser.parse_buffer, listen
+    assert flying.command(INTERVAL, CURRENT_MODE, 100_000, 0, 0, 0, 0, 0) == 0
+    flying.run(4.0)
+    assert len(told) in (8, 9) and set(told) == {4 << 16 | 3 << 24}
+    flying.set_mode(4, 6)
+    flying.run(0.12)
+    assert told[-1] == 4 << 16 | 6 << 24
 
 
 def test_unknown_commands_and_requests_are_refused(grounded):

@@ -268,13 +268,19 @@ class World:
             battery_voltage_v=15.5,
             battery_remaining=0.8,
             rc_ok=True,
-            rc_channels_us=(1500,) * 6 + (self.channel_us,) + (1500,),
+            rc_channels_us=self._channels_us(),
             gnss_ok=True,
             home_W=self.home,
             timesync_offset_s=0.0,
             timesync_rtt_s=0.002,
             link_errors=0,
         )
+
+    def _channels_us(self) -> tuple[int, ...]:
+        channels = [1500] * 8
+        if self.plan.rc_switch is not None:
+            channels[self.plan.rc_switch.channel - 1] = self.channel_us
+        return tuple(channels)
 
     def _health(self, process: str) -> Health:
         return Health(

@@ -204,6 +204,23 @@ def test_no_photograph_is_taken_while_the_aircraft_is_away_from_its_point():
     assert world.status.photographs == 4
 
 
+@pytest.mark.parametrize(("plan", "holds"), [(bridge_plan, 1), (switch_plan, 0)], ids=["auto", "rc_switch"])
+def test_a_landed_aircraft_is_not_left_in_offboard_unless_a_pilot_chooses_its_modes(plan, holds):
+    """PX4 returns to OFFBOARD in disarming, from which it neither arms nor starts a mission again."""
+    world = World(plan())
+    if plan is switch_plan:
+        start_by_switch(world)
+
+    def back_to_offboard(status):
+        if world.phase == "DONE" and not world.asked("hold"):
+            return msgspec.structs.replace(status, mode="OFFBOARD")
+        return status
+
+    world.edit[FcuStatus] = back_to_offboard
+    world.run_until("DONE").run(5.0)
+    assert world.asked("hold") == holds and world.status.success
+
+
 # --- refusals -------------------------------------------------------------------------------------
 
 
