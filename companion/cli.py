@@ -18,6 +18,7 @@ from companion.manager import StartRefused
 
 DEFAULT_VEHICLE = Path("config/vehicles/f550.toml")
 FLIGHTS = Path("flights")
+STACKS = ("full", "paper", "px4")  # sitl.opponents.stacks; not imported here, because the simulator may be absent
 
 
 def one_line_errors(command: Callable) -> Callable:
@@ -88,7 +89,7 @@ def fly(mission: Path, vehicle: Path, fcu: str, scenario: Path | None, seed: int
 @main.command()
 @click.argument("scenario", type=click.Path(path_type=Path))
 @click.option("--seed", type=int, default=1, show_default=True)
-@click.option("--stack", type=click.Choice(["full"]), default="full", show_default=True)
+@click.option("--stack", type=click.Choice(STACKS), default="full", show_default=True, help="Who flies.")
 @click.option(
     "--vehicle", type=click.Path(path_type=Path), default=None, help="Another vehicle file than the scenario's."
 )
@@ -108,8 +109,11 @@ def sim(
     log_file: Path | None,
 ) -> None:
     """Fly SCENARIO in lockstep, in one process and simulated time; the same seed gives the same flight."""
+    from sitl.opponents.stacks import prepare
+    from sitl.scenario import load_scenario
     from sitl.simulate import simulate
 
+    prepare(stack, load_scenario(scenario, vehicle, camera).vehicle)
     result = simulate(scenario, seed, stack, vehicle, camera, log_file, progress=sys.stderr.isatty())
     text = json.dumps(result, indent=2)
     if json_file:
@@ -117,6 +121,59 @@ def sim(
         json_file.write_text(text + "\n")
     click.echo(text)
     sys.exit(0 if result["completed"] else 1)
+
+
+def _stack_names(_context: click.Context, _parameter: click.Parameter, value: str) -> list[str]:
+    names = [name.strip() for name in value.split(",")]
+    if unknown := [name for name in names if name not in STACKS]:
+        raise click.BadParameter(f"'{unknown[0]}' is not one of {', '.join(STACKS)}")
+    return list(dict.fromkeys(names))
+
+
+@main.command()
+@click.argument("scenario", type=click.Path(path_type=Path))
+@click.option("--seeds", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many.")
+@click.option("--first-seed", type=click.IntRange(0), default=1, show_default=True)
+@click.option(
+    "--stacks", default=",".join(STACKS), show_default=True, callback=_stack_names, help="Which, and in which order."
+)
+@click.option("--vehicle", type=click.Path(path_type=Path), default=None, help="Another vehicle file.")
+@click.option(
+    "--camera", type=click.Choice(["images", "corners"]), default=None, help="Override the scenario's camera mode."
+)
+@click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Processes at a time.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the result here.")
+@click.option("--plot", "plot_file", type=click.Path(path_type=Path), default=None, help="Write the plot here (PNG).")
+@one_line_errors
+def compare(
+    scenario: Path,
+    seeds: int,
+    first_seed: int,
+    stacks: list[str],
+    vehicle: Path | None,
+    camera: str | None,
+    workers: int,
+    json_file: Path | None,
+    plot_file: Path | None,
+) -> None:
+    """Fly SCENARIO with this stack and its opponents in the same air, over several seeds."""
+    from rich.console import Console
+
+    from sitl.compare import compare as compare_stacks
+    from sitl.compare import plot, table
+
+    def say(run: dict) -> None:
+        error = run["position_rms_m"]
+        result = run["final_reason"] if error is None else f"{error:.3f} m"
+        click.echo(f"{run['stack']:>6}  seed {run['seed']}: {result}", err=True)
+
+    result = compare_stacks(scenario, range(first_seed, first_seed + seeds), stacks, vehicle, camera, workers, say)
+    Console().print(table(result))
+    if json_file:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps(result, indent=2) + "\n")
+    if plot_file:
+        plot(result, plot_file)
 
 
 @main.command()

@@ -50,13 +50,19 @@ class Runner:
 class Lockstep:
     """Runs one scenario.
 
+    stack: "full" for the nodes that fly, or the name of an opponent (`sitl.opponents.stacks`);
     record: called with (message, now_s) for every message, in order; the log writer's entry.
     """
 
     def __init__(
-        self, loaded: LoadedScenario, seed: int, record: Callable[[Message, float], None] | None = None
+        self,
+        loaded: LoadedScenario,
+        seed: int,
+        record: Callable[[Message, float], None] | None = None,
+        stack: str = "full",
     ) -> None:
         self.loaded = loaded
+        self.stack = stack
         self.world = World(loaded, seed, STREAM_RATES_HZ)
         self.messages: dict[str, list[Message]] = {topic: [] for topic in TOPICS}
         self._logs = {row.type: self.messages[topic] for topic, row in TOPICS.items() if row.logged}
@@ -91,6 +97,10 @@ class Lockstep:
             "mission": lambda: PilotNode(vehicle, plan, site),
             "controller": lambda: ControllerNode(vehicle, FailableNmpc(vehicle, self.faults), self.controller_watch),
         }
+        if self.stack != "full":
+            from sitl.opponents.stacks import opponent_nodes
+
+            builders |= opponent_nodes(self.stack, vehicle, plan.bundle, self.faults)
         return {name: Runner(build, self._hub) for name, build in builders.items()}
 
     # --- time ---------------------------------------------------------------------------------------------

@@ -23,6 +23,19 @@ def simulate(
 
     Errors are against the simulator's truth over the autonomous hold, in the frame of the mission's bundle.
     """
+    return fly(scenario, seed, stack, vehicle, camera, log_file, progress)[0]
+
+
+def fly(
+    scenario: Path,
+    seed: int,
+    stack: str = "full",
+    vehicle: Path | None = None,
+    camera: str | None = None,
+    log_file: Path | None = None,
+    progress: bool = False,
+) -> tuple[dict, Lockstep]:
+    """`simulate`, and the finished run itself for whoever wants its messages."""
     cv2.setNumThreads(1)
     loaded = load_scenario(scenario, vehicle, camera)
     writer = None
@@ -30,13 +43,13 @@ def simulate(
         from companion.recording.recorder import open_recorder
 
         writer = open_recorder(log_file, loaded.vehicle_path, loaded.mission_path)
-    lockstep = Lockstep(loaded, seed, record=writer.handle if writer else None)
+    lockstep = Lockstep(loaded, seed, record=writer.handle if writer else None, stack=stack)
     lockstep.run(_show if progress else None)
     if writer is not None:
         writer.close()
     pilot = lockstep.pilot
     metrics = metrics_from_messages(lockstep.messages, bundle=loaded.plan.bundle)
-    return {
+    result = {
         "scenario": loaded.scenario.name,
         "stack": stack,
         "seed": seed,
@@ -45,6 +58,7 @@ def simulate(
         **metrics,
         "realtime_factor": round(lockstep.now_s / lockstep.wall_s, 2),
     }
+    return result, lockstep
 
 
 def _show(lockstep: Lockstep) -> None:

@@ -1,0 +1,183 @@
+"""Several stacks in the same air: one scenario, the same seeds, one table; the body of ``companion compare``.
+
+Every (stack, seed) is a lockstep run in a process of its own. Errors are those of `companion.recording.metrics`: over
+the mission's hold, against the simulator's truth, in the frame of the mission's bundle. A run whose mission never came
+to its hold has no errors and counts in "completed" alone.
+"""
+
+import math
+import multiprocessing
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from companion.recording import series as sr
+from companion.recording.metrics import tracking_error
+from sitl.opponents.stacks import STACKS, prepare
+from sitl.scenario import load_scenario
+from sitl.simulate import fly
+
+FIGURES = ("position_rms_m", "estimate_rms_m", "gnss_rms_m", "yaw_rms_deg", "position_max_m")
+AXES = "xyz"
+KEPT = (
+    *FIGURES,
+    "position_rms_axis_m",
+    "position_mean_xyz_m",
+    "frame",
+    "hold_s",
+    "final_phase",
+    "final_reason",
+    "fallback_cycles",
+)
+SERIES_PERIOD_S = 0.1  # of the error kept for the plot
+
+
+def compare(
+    scenario: Path,
+    seeds: Iterable[int],
+    stacks: Iterable[str] = tuple(STACKS),
+    vehicle: Path | None = None,
+    camera: str | None = None,
+    workers: int = 2,
+    progress: Callable[[dict], None] = lambda run: None,
+) -> dict:
+    """Fly every stack with every seed; returns JSON-ready data. Raises `ConfigError` when a start is refused.
+
+    stacks: names of `sitl.opponents.stacks.STACKS`; ratios are against "full" when it is among them, else the first.
+    The same seed is the same world for every stack: wind, sensors and battery have streams of their own.
+    """
+    seeds, stacks = list(seeds), list(stacks)
+    loaded = load_scenario(scenario, vehicle, camera)
+    for stack in stacks:
+        prepare(stack, loaded.vehicle)  # before processes would each build the same
+    jobs = [(scenario, seed, stack, vehicle, camera, seed == seeds[0]) for seed in seeds for stack in stacks]
+    runs = []
+    for run in _results(jobs, workers):
+        progress(run)
+        runs.append(run)
+    summary = {stack: summarise([run for run in runs if run["stack"] == stack]) for stack in stacks}
+    base = summary["full" if "full" in summary else stacks[0]]["position_rms_m"]["mean"]
+    for row in summary.values():
+        mean = row["position_rms_m"]["mean"]
+        row["ratio"] = mean / base if mean is not None and base else None
+    return {
+        "scenario": loaded.scenario.name,
+        "vehicle": loaded.vehicle.name,
+        "camera": loaded.scenario.camera_mode,
+        "seeds": seeds,
+        "stacks": stacks,
+        "summary": summary,
+        "runs": runs,
+    }
+
+
+def _results(jobs: list[tuple], workers: int) -> Iterable[dict]:
+    """The runs in order of the jobs, whoever finishes first."""
+    if workers <= 1:
+        yield from map(_run, jobs)
+        return
+    # Fresh processes: a forked one would share libraries and threads with whoever called.
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(_run, jobs)
+
+
+def _run(job: tuple) -> dict:
+    scenario, seed, stack, vehicle, camera, with_series = job
+    result, lockstep = fly(scenario, seed, stack, vehicle, camera)
+    run = {key: result[key] for key in ("stack", "seed", "completed", "duration_s", "realtime_factor", *KEPT)}
+    if with_series:
+        run["series"] = error_series(lockstep.messages, result["frame"])
+    return run
+
+
+def error_series(messages: dict, frame: str) -> dict:
+    """Length of the true position error over the hold, thinned: {"t_s": since its beginning, "error_m"}."""
+    holds = sr.hold_intervals(messages["pilot"])
+    t, error, _ = tracking_error(sr.truth_track(messages["truth"], frame), messages, holds, frame)
+    lengths = np.linalg.norm(error, axis=1)
+    t, lengths = t[np.isfinite(lengths)], lengths[np.isfinite(lengths)]
+    if not len(t):
+        return {"t_s": [], "error_m": []}
+    every = max(1, round(SERIES_PERIOD_S / max(float(np.median(np.diff(t))), 1e-3))) if len(t) > 1 else 1
+    return {"t_s": np.round(t[::every] - t[0], 3).tolist(), "error_m": np.round(lengths[::every], 5).tolist()}
+
+
+def summarise(runs: list[dict]) -> dict:
+    """Mean and standard deviation over the runs of one stack that have the figure; "n" says how many."""
+    result = {name: mean_and_std([run[name] for run in runs]) for name in FIGURES}
+    axes = [run["position_rms_axis_m"] for run in runs]
+    result["position_rms_axis_m"] = [mean_and_std([axis[i] for axis in axes if axis is not None]) for i in range(3)]
+    result["completed"] = sum(run["completed"] for run in runs)
+    result["flown"] = len(runs)
+    return result
+
+
+def mean_and_std(values: list[float | None]) -> dict:
+    """{"mean", "std", "n"} of what is a number; std of the sample, None below two values."""
+    numbers = [v for v in values if v is not None and math.isfinite(v)]
+    return {
+        "mean": float(np.mean(numbers)) if numbers else None,
+        "std": float(np.std(numbers, ddof=1)) if len(numbers) > 1 else None,
+        "n": len(numbers),
+    }
+
+
+def table(result: dict):
+    """The summary as a `rich` table."""
+    from rich.table import Table
+
+    frame = next((run["frame"] for run in result["runs"]), "")
+    seeds = ", ".join(map(str, result["seeds"]))
+    view = Table(title=f"{result['scenario']}, {result['vehicle']}, seeds {seeds} (RMS in m, frame: {frame})")
+    view.add_column("stack")
+    for name in ("position", *AXES, "estimate", "yaw °", "completed", "ratio"):
+        view.add_column(name, justify="right")
+    for stack in result["stacks"]:
+        row = result["summary"][stack]
+        view.add_row(
+            stack,
+            _cell(row["position_rms_m"]),
+            *(_cell(axis) for axis in row["position_rms_axis_m"]),
+            _cell(row["estimate_rms_m"]),
+            _cell(row["yaw_rms_deg"], 2),
+            f"{row['completed']}/{row['flown']}",
+            "–" if row["ratio"] is None else f"{row['ratio']:.1f}",
+        )
+    return view
+
+
+def _cell(figure: dict, digits: int = 3) -> str:
+    if figure["mean"] is None:
+        return "–"
+    spread = "" if figure["std"] is None else f" ± {figure['std']:.{digits}f}"
+    return f"{figure['mean']:.{digits}f}{spread}"
+
+
+def plot(result: dict, path: Path) -> None:
+    """Bars of the mean position error with the seeds as dots, and the first seed's error over the hold."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    bars, lines = figure.subplots(1, 2, width_ratios=[1, 2])
+    for i, stack in enumerate(result["stacks"]):
+        runs = [run for run in result["runs"] if run["stack"] == stack]
+        mean = result["summary"][stack]["position_rms_m"]["mean"]
+        bars.bar(i, mean or 0.0, color=f"C{i}", alpha=0.6)
+        values = [run["position_rms_m"] for run in runs if run["position_rms_m"] is not None]
+        bars.plot([i] * len(values), values, "o", color=f"C{i}", markersize=4)
+        for run in runs:
+            if "series" in run:
+                lines.plot(run["series"]["t_s"], run["series"]["error_m"], color=f"C{i}", label=stack, linewidth=1)
+    bars.set_xticks(range(len(result["stacks"])), result["stacks"])
+    bars.set_ylabel("position RMS [m]")
+    bars.set_title(f"{result['scenario']}: {len(result['seeds'])} seeds")
+    lines.set_xlabel("time of the hold [s]")
+    lines.set_ylabel("position error [m]")
+    lines.set_title(f"seed {result['seeds'][0]}")
+    lines.legend()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
