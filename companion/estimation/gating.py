@@ -4,7 +4,7 @@ A residual ν with covariance S is accepted while νᵀ S⁻¹ ν ≤ χ²(proba
 rejects the share 1 - probability of good measurements (Kalaitzakis & Vitzilaios 2023, section 2.2).
 """
 
-from scipy.stats import chi2
+from companion.chi_square import quantile
 
 
 class Gate:
@@ -14,7 +14,7 @@ class Gate:
     """
 
     def __init__(self, probability: float, size: int) -> None:
-        self.limit = float(chi2.ppf(probability, size))
+        self.limit = quantile(probability, size)
 
     def accepts(self, nis: float) -> bool:
         """True while the normalised innovation squared is within the gate; a NaN is not."""

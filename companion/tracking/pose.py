@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import cv2
 import numpy as np
-from scipy.stats import chi2
 
+from companion.chi_square import quantile
 from companion.frames import quat_from_matrix
 from companion.tracking.camera_model import CameraModel
 from companion.tracking.reprojection import Reprojection
@@ -147,9 +147,9 @@ class PoseSolver:
         return distinct
 
 
-@functools.cache  # SciPy needs 0.1 ms for it, and a bundle has only so many corners
+@functools.cache  # a bundle has only so many corners
 def _residual_limit(dof: int) -> float:
-    return float(chi2.ppf(COVARIANCE_QUANTILE, dof))
+    return quantile(COVARIANCE_QUANTILE, dof)
 
 
 def _is_plane(points: np.ndarray) -> bool:
