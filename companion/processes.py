@@ -15,7 +15,7 @@ from companion.bus import ZmqBus
 from companion.config import ConfigError, load
 from companion.kernel import ArtifactMissing
 from companion.node import Node
-from companion.process import StopFlag, run_camera, run_node
+from companion.process import StopFlag, run_camera, run_node, settle_memory
 from companion.site import Site, load_site
 from companion.vehicle import Vehicle
 
@@ -128,6 +128,7 @@ def run(name: str, context: Context) -> None:
 
         link = open_link(context.fcu_url or context.vehicle.fcu.url)
     bus = ZmqBus(context.bus_folder, name, (topic for topic in node.inputs if topic != "link_rx"))
+    settle_memory()
     try:
         run_node(node, bus, lambda: bool(stop), link)
     finally:
@@ -143,6 +144,7 @@ def _run_camera(context: Context, stop: StopFlag) -> None:
     camera = context.vehicle.camera
     source = open_source(camera.device, context.vehicle)
     bus = ZmqBus(context.bus_folder, "camera", ())
+    settle_memory()
     try:
         run_camera(source, bus, lambda: bool(stop), "camera", camera.rate_hz)
     finally:

@@ -22,7 +22,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.interpolate import BSpline, make_interp_spline
 
 from companion.frames import wrap_angle
 from companion.messages import FigureEight, Hold, Line, Move, Raster, Spiral, Trajectory, Vec3, Waypoints
@@ -72,7 +71,7 @@ def duration_s(trajectory: Trajectory | Placed) -> float:
             turning_s = max(trajectory.period_s, LIMIT_MIN) * max(trajectory.laps, 0)
             return max(turning_s, _ramp_s(trajectory)) + _ramp_s(trajectory)
         case Waypoints():
-            return float(_spline(trajectory).ends_s)
+            return float(_spline(trajectory).times_s[-1])
         case Placed():
             return duration_s(trajectory.trajectory)
         case _:
@@ -248,21 +247,57 @@ def _sample_figure_eight(eight: FigureEight, t: np.ndarray) -> Samples:
 # --- through points ---------------------------------------------------------------------------------------------------
 
 
-class _Spline(NamedTuple):
-    """Position and yaw (columns x, y, z, ψ) and their derivatives over time."""
+DEGREE = 7
 
-    value: BSpline
-    rate: BSpline
-    acceleration: BSpline
-    ends_s: float
+
+class _Spline(NamedTuple):
+    """Position and yaw (columns x, y, z, ψ) over time, a polynomial of degree `DEGREE` between two points."""
+
+    times_s: np.ndarray  # (n,) at the points
+    coefficients: np.ndarray  # (n - 1, DEGREE + 1, columns) of τ⁰, τ¹, …; τ: part of the segment, 0..1
+
+    def at(self, t: np.ndarray, order: int = 0) -> np.ndarray:
+        """The derivative of an order at times within the spline, (len(t), columns)."""
+        segment = np.clip(np.searchsorted(self.times_s, t, side="right") - 1, 0, len(self.coefficients) - 1)
+        duration = np.diff(self.times_s)[segment]
+        powers = _powers((t - self.times_s[segment]) / duration, order)
+        return np.einsum("ni,nic->nc", powers, self.coefficients[segment]) / duration[:, None] ** order
+
+
+def _powers(tau: np.ndarray, order: int) -> np.ndarray:
+    """Derivatives of τ⁰, …, τ⁷ of an order, (len(τ), DEGREE + 1)."""
+    factors = np.array([math.perm(e, order) for e in range(order, DEGREE + 1)], dtype=float)
+    return np.hstack([np.zeros((len(tau), order)), np.vander(tau, DEGREE + 1 - order, increasing=True) * factors])
 
 
 def _interpolate(times_s: np.ndarray, rows: np.ndarray) -> _Spline:
-    # Rest at both ends (velocity, acceleration, jerk) is six conditions: just what a spline of seventh degree with
-    # its knots at the points leaves open. Its sixth derivative is continuous, which is what least snap asks for.
-    rest = [(order, np.zeros(rows.shape[1])) for order in (1, 2, 3)]
-    value = make_interp_spline(times_s, rows, k=7, bc_type=(rest, rest))
-    return _Spline(value, value.derivative(1), value.derivative(2), times_s[-1])
+    # Rest at both ends (velocity, acceleration, jerk), the points themselves, and derivatives up to the sixth that do
+    # not jump at the points between: as many equations as coefficients. The sixth is what least snap asks for.
+    durations = np.diff(times_s)
+    segments, width = len(durations), DEGREE + 1
+    system = np.zeros((segments * width, segments * width))
+    right = np.zeros((segments * width, rows.shape[1]))
+    ends = np.array([_powers(np.array([0.0, 1.0]), order) for order in range(DEGREE)])  # (order, end, coefficient)
+    equation = 0
+
+    def add(value: np.ndarray | float, *terms: tuple[int, np.ndarray]) -> None:
+        nonlocal equation
+        for segment, row in terms:
+            system[equation, segment * width : (segment + 1) * width] = row
+        right[equation] = value
+        equation += 1
+
+    for segment in range(segments):
+        add(rows[segment], (segment, ends[0, 0]))
+        add(rows[segment + 1], (segment, ends[0, 1]))
+    for order in (1, 2, 3):
+        add(0.0, (0, ends[order, 0]))
+        add(0.0, (segments - 1, ends[order, 1]))
+    for before, after in zip(range(segments - 1), range(1, segments), strict=True):
+        ratio = durations[before] / durations[after]
+        for order in range(1, DEGREE):
+            add(0.0, (before, ends[order, 1]), (after, -ends[order, 0] * ratio**order))
+    return _Spline(times_s, np.linalg.solve(system, right).reshape(segments, width, -1))
 
 
 @lru_cache(maxsize=CACHED)
@@ -285,7 +320,7 @@ def _spline(waypoints: Waypoints) -> _Spline:
     spline = _interpolate(times_s, rows)
     # Times stretched by a factor k divide velocities by k and accelerations by k²: one step reaches the limits.
     dense = np.interp(np.linspace(0, len(ways), SAMPLES_PER_SEGMENT * len(ways) + 1), np.arange(len(times_s)), times_s)
-    v, a = spline.rate(dense), spline.acceleration(dense)
+    v, a = spline.at(dense, 1), spline.at(dense, 2)
     stretch = max(
         float(np.linalg.norm(v[:, :3], axis=1).max()) / speed,
         math.sqrt(float(np.linalg.norm(a[:, :3], axis=1).max()) / acceleration),
@@ -297,6 +332,6 @@ def _spline(waypoints: Waypoints) -> _Spline:
 
 def _sample_waypoints(waypoints: Waypoints, t: np.ndarray) -> Samples:
     spline = _spline(waypoints)
-    t = np.minimum(np.maximum(t, 0.0), spline.ends_s)
-    p, v, a = spline.value(t), spline.rate(t), spline.acceleration(t)
+    t = np.minimum(np.maximum(t, 0.0), spline.times_s[-1])
+    p, v, a = (spline.at(t, order) for order in range(3))
     return Samples(p[:, :3], v[:, :3], a[:, :3], p[:, 3], v[:, 3])
