@@ -35,7 +35,33 @@ def integer(low: int, high: int, unit: str = "") -> Any:
 
 def load(path: str | Path, schema: type[T]) -> T:
     """Read a TOML file as `schema`; raises `ConfigError` with one line if it cannot be used."""
-    return parse(read_toml(path), schema, str(path))
+    return parse(read_layered(path), schema, str(path))
+
+
+def read_layered(path: str | Path) -> dict:
+    """The tables of a file laid over those of the file it names as its ``base``, if it does; raises `ConfigError`.
+
+    A key or a table of the file replaces that of its base whole; a table that holds nothing but tables is only their
+    prefix, so ``[sensors.gnss]`` leaves the other sensors as they are. A base has no base of its own.
+    """
+    own = read_toml(path)
+    name = own.pop("base", None)
+    if name is None:
+        return own
+    if not isinstance(name, str):
+        raise ConfigError(f"{path}: base = {name!r}: must be the name of a file")
+    base = read_toml(Path(path).parent / name)
+    if "base" in base:
+        raise ConfigError(f"{Path(path).parent / name}: base: a base has no base of its own")
+    return _laid_over(base, own)
+
+
+def _laid_over(base: dict, own: dict) -> dict:
+    result = dict(base)
+    for key, value in own.items():
+        is_prefix = isinstance(value, dict) and value and all(isinstance(v, dict) for v in value.values())
+        result[key] = _laid_over(base.get(key, {}), value) if is_prefix else value
+    return result
 
 
 def read_toml(path: str | Path) -> dict:

@@ -42,7 +42,9 @@ class Context:
 
     @property
     def site(self) -> Site:
-        return load_site(self.plan.marker_file)
+        from companion.mission.plan import site_of
+
+        return site_of(self.plan)
 
 
 # A process imports its own room only: the controller's memory holds no OpenCV, the tracker's no solver.

@@ -1,4 +1,7 @@
-"""The scenario file: what is flown, in which world, and what goes wrong (config/scenarios/*.toml)."""
+"""The scenario file: what is flown, in which world, and what goes wrong (config/scenarios/*.toml).
+
+A file may begin with ``base = "FILE"`` and then need only hold what differs (`companion.config.read_layered`).
+"""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -7,8 +10,8 @@ import msgspec
 from msgspec import Meta
 
 from companion.config import ConfigError, Section, load, number, read_toml
-from companion.mission.plan import Plan, load_plan
-from companion.site import Site, load_site
+from companion.mission.plan import Plan, load_plan, site_of
+from companion.site import Site
 from companion.vehicle import Vehicle
 from sitl.camera import CameraConfig
 from sitl.scene import SceneConfig
@@ -54,7 +57,7 @@ class FcuClock(Section):
     drift_ppm: number(-500, 500, "ppm")
 
 
-class Scenario(Section):
+class Scenario(Section, kw_only=True):
     """A scenario file."""
 
     name: Annotated[str, Meta(min_length=1)]
@@ -64,6 +67,8 @@ class Scenario(Section):
     airframe: str  # name in sitl/airframes
     duration_max_s: number(1, 3600, "s")
     camera_mode: Literal["images", "corners"]
+    thrust_scale: number(0.5, 1.5, "true thrust over what the airframe file says") = 1.0
+    command_delay_s: number(0, 0.2, "s from attitude and thrust setpoint, whosever, to the autopilot's loops") = 0.0
     start: Start
     fcu_clock: FcuClock
     fcu_parameters: dict[str, int | float]  # what the crew has set on the flight controller, PX4's names
@@ -99,7 +104,7 @@ def load_scenario(path: str | Path, vehicle_path: Path | None = None, camera_mod
     vehicle_path = vehicle_path or (path.parent / scenario.vehicle).resolve()
     mission_path = (path.parent / scenario.mission).resolve()
     plan = load_plan(mission_path)
-    site = load_site(plan.marker_file)
+    site = site_of(plan)
     for placed in scenario.scene.bundles:
         if site.find(placed.name) is None:
             raise ConfigError(f"{path}: scene.bundles: '{placed.name}' is not in the mission's marker file")

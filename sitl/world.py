@@ -6,15 +6,18 @@ images.
 
 from collections.abc import Callable
 
+import msgspec
+import numpy as np
+
 from companion.config import ConfigError
-from companion.frames import quat_from_rpy
+from companion.frames import quat_from_rpy, rotation_matrix
 from companion.messages import Image, Truth
-from sitl.airframe import load_airframe
+from sitl.airframe import Airframe, load_airframe
 from sitl.autopilot.autopilot import Autopilot
 from sitl.camera import SceneCamera
 from sitl.corners import CornerCamera
-from sitl.plant import Plant
-from sitl.scenario import LoadedScenario
+from sitl.plant import PX4_ROTORS, Plant
+from sitl.scenario import LoadedScenario, Scenario
 from sitl.sensors import Sensors
 from sitl.wind import Wind
 
@@ -33,9 +36,14 @@ class World:
         scenario = loaded.scenario
         # Independent streams, so that a change in one sensor's noise leaves the wind as it was.
         streams = [1000 * seed + i for i in range(6)]
-        airframe = load_airframe(scenario.airframe)
+        airframe = _true_airframe(scenario)
         self.plant = Plant(airframe, streams[0], scenario.start.p_W, scenario.start.yaw_rad)
         self.wind = Wind(scenario.wind, streams[1])
+        self._jets = bool(scenario.wind.jets)
+        arm_m = airframe.wheelbase_m / 2
+        self._places_B = np.array(
+            [(0, 0, 0), *((x * arm_m, -y * arm_m, airframe.rotor.height_m) for x, y in PX4_ROTORS)]
+        )
         self.sensors = Sensors(scenario.sensors, streams[2])
         self.autopilot = Autopilot(
             scenario.airframe,
@@ -46,6 +54,7 @@ class World:
             stream_rates_hz=stream_rates_hz,
             offboard_proof_s=0.0,  # PX4 1.17 asks for one fresh setpoint; older ones for a second of them
         )
+        self.autopilot.attitude.input_delay_steps = round(scenario.command_delay_s / STEP_S)
         for name, value in scenario.fcu_parameters.items():
             if not self.autopilot.parameters.set(name, value):
                 raise ConfigError(f"{loaded.path}: fcu_parameters.{name} = {value}: no such parameter or wrong type")
@@ -69,7 +78,7 @@ class World:
         plant = self.plant
         motors = self.autopilot.step(self.sensors.sample(now_s, plant))
         push_n = [a * plant.mass_kg for a in self.wind.force(now_s, plant.p_W)]
-        plant.step(motors, PLANT_STEPS, self.wind.sample(now_s, plant.p_W), push_n)
+        plant.step(motors, PLANT_STEPS, self._wind_W(now_s), push_n)
         self.steps += 1
 
     def photograph(self) -> Image:
@@ -88,6 +97,14 @@ class World:
         motion = (plant.p_W.copy(), plant.q_WB.copy(), plant.v_W.copy(), plant.omega_B.copy())
         return lambda: self.camera.render(now_s, *motion)
 
+    def _wind_W(self, now_s: float) -> tuple[float, float, float]:
+        """Velocity of the air [m/s]; in a jet, which is narrower than the aircraft, its mean over hull and rotors."""
+        plant, wind = self.plant, self.wind
+        if not self._jets:
+            return wind.sample(now_s, plant.p_W)
+        places = plant.p_W + self._places_B @ rotation_matrix(plant.q_WB).T
+        return tuple(np.mean([wind.sample(now_s, place) for place in places], axis=0).tolist())
+
     def truth(self) -> Truth:
         plant = self.plant
         return Truth(
@@ -102,3 +119,10 @@ class World:
             battery_voltage_v=float(plant.battery_voltage_v),
             motor_thrust_n=tuple(plant.motor_thrust_n.tolist()),
         )
+
+
+def _true_airframe(scenario: Scenario) -> Airframe:
+    """The airframe file with the thrust that this aircraft really has."""
+    airframe = load_airframe(scenario.airframe)
+    rotor = msgspec.structs.replace(airframe.rotor, thrust_max_n=airframe.rotor.thrust_max_n * scenario.thrust_scale)
+    return msgspec.structs.replace(airframe, rotor=rotor)

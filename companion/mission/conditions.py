@@ -8,6 +8,7 @@ import math
 from companion.messages import Hold, Reference
 from companion.mission import moves
 from companion.mission import phases as ph
+from companion.mission.curves import HoldTable, points_of, to_trajectory
 from companion.mission.knowledge import Knowledge
 from companion.mission.plan import Plan, leaves_limits
 from companion.mission.preflight import problems, run_checks
@@ -187,6 +188,9 @@ class Conditions:
         there = self._known.airborne() and still and (high or px4_content)
         return self._lasts("takeoff height", there, TAKEOFF_STILL_S, now_s)
 
+    def is_in_offboard_without_bundle(self, now_s: float) -> bool:
+        return self.plan.bundle is None and self.is_in_offboard(now_s)
+
     def is_in_offboard(self, now_s: float) -> bool:
         return self._commands.asked("offboard") and self._known.status.mode == "OFFBOARD"
 
@@ -230,14 +234,42 @@ class Conditions:
             return "looked from every waypoint"
         return self.is_move_too_long(now_s) and "a waypoint was not reached"
 
+    def is_at_standoff_without_hold(self, now_s: float) -> bool:
+        return self.plan.hold is None and self.is_at_standoff(now_s)
+
     def is_at_standoff(self, now_s: float) -> bool:
+        return self._arrived(self._known.bundle_seen(now_s), now_s)
+
+    def is_at_trajectory_start(self, now_s: float) -> bool:
+        return self._arrived(not self.plan.trajectory_at_bundle or self._known.bundle_seen(now_s), now_s)
+
+    def _arrived(self, seen: bool, now_s: float) -> bool:
         control = self._known.control(now_s)
         near = control is not None and control.position_error_m < ARRIVED_ERROR_M
-        good = self._finished(now_s) and near and self._known.bundle_seen(now_s)
-        return self._lasts("arrived", good, ARRIVED_S, now_s)
+        return self._lasts("arrived", self._finished(now_s) and near and seen, ARRIVED_S, now_s)
 
     def is_approach_too_long(self, now_s: float) -> bool:
         return self._phase_time_s(now_s) > self._move_timeout_s + SETTLE_TIMEOUT_S
+
+    def is_trajectory_out_of_limits(self, now_s: float) -> str:
+        """A bundle's place is known only now: so is where a trajectory in its frame leads."""
+        if not self.plan.trajectory_at_bundle or "checked" in self._since:
+            return ""
+        self._since["checked"] = now_s
+        state, home = self._known.state, self._known.home_W
+        for point in points_of(to_trajectory(self.plan.trajectory, (0.0, 0.0, 0.0))):
+            p_W, _ = moves.to_world(point, 0.0, state.p_WM, state.q_WM)
+            if why := leaves_limits(tuple(a - b for a, b in zip(p_W, home, strict=True)), self.plan.limits):
+                return why
+        return ""
+
+    def is_trajectory_flown(self, now_s: float) -> bool:
+        if isinstance(self.plan.trajectory, HoldTable):
+            return self._phase_time_s(now_s) >= self.plan.trajectory.duration_s
+        return self._finished(now_s)
+
+    def is_hold_complete_before_trajectory(self, now_s: float) -> bool | str:
+        return self.plan.trajectory is not None and self.is_hold_complete(now_s)
 
     def is_hold_complete(self, now_s: float) -> bool | str:
         overtime_s = self._hold_time_s - self.plan.hold.duration_s
@@ -252,6 +284,10 @@ class Conditions:
     def is_clear_at_bundle(self, now_s: float) -> bool:
         at_bundle = self._paused_phase in ph.AT_BUNDLE and self._known.bundle_seen(now_s)
         return self._safety.demand is None and at_bundle
+
+    def is_clear_on_trajectory(self, now_s: float) -> bool:
+        seen = not self.plan.trajectory_at_bundle or self._known.bundle_seen(now_s)
+        return self._safety.demand is None and self._paused_phase in ph.ON_TRAJECTORY and seen
 
     def is_clear_on_return(self, now_s: float) -> bool:
         return self._safety.demand is None and self._paused_phase in (ph.RETREAT, ph.RETURN)

@@ -157,12 +157,15 @@ class Knowledge:
 
     # --- safety ---
 
+    def _at_bundle(self, phase: str) -> bool:
+        return phase in ph.AT_BUNDLE or (phase in ph.ON_TRAJECTORY and self.plan.trajectory_at_bundle)
+
     def situation(self, phase: str, paused_phase: str, now_s: float) -> Situation:
         """What the safety rows look at."""
         return Situation(
             now_s=now_s,
             phase=phase,
-            at_bundle=phase in ph.AT_BUNDLE or (phase == ph.PAUSE and paused_phase in ph.AT_BUNDLE),
+            at_bundle=self._at_bundle(paused_phase if phase == ph.PAUSE else phase),
             plan=self.plan,
             status=self.status,
             status_age_s=self.status_age_s(now_s),

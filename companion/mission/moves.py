@@ -10,8 +10,6 @@ from companion.mission.plan import Limits
 
 SAME_POINT_M = 1e-3  # a move shorter than this (and than SAME_YAW_RAD) is a hold
 SAME_YAW_RAD = 1e-3
-SLOWEST_SPEED_FACTOR = 2.5  # peak over mean speed of the slowest profile to be expected
-SLOWEST_ACCELERATION_FACTOR = 8.0
 
 
 def to_bundle(p_W: Vec3, yaw_rad: float, p_WM: Vec3, q_WM: Quat) -> tuple[Vec3, float]:
@@ -68,23 +66,6 @@ def move_or_hold(
         speed_m_s=speed_m_s,
         acceleration_m_s2=acceleration_m_s2,
         yaw_rate_rad_s=yaw_rate_rad_s,
-    )
-
-
-def duration_s(trajectory: Move | Hold) -> float:
-    """How long a move takes at most [s]; a bound, because its profile is the controller's choice.
-
-    A smooth profile from rest to rest over a length L at peak speed v and peak acceleration a takes
-    max(c₁ L / v, √(c₂ L / a)); c₁ = 2.19, c₂ = 7.5 for a polynomial of seventh degree, 15/8 and 5.8 for the fifth.
-    """
-    if isinstance(trajectory, Hold):
-        return 0.0
-    length = math.dist(trajectory.p_start, trajectory.p_end)
-    turn = abs(trajectory.yaw_end_rad - trajectory.yaw_start_rad)
-    return max(
-        SLOWEST_SPEED_FACTOR * length / trajectory.speed_m_s,
-        math.sqrt(SLOWEST_ACCELERATION_FACTOR * length / trajectory.acceleration_m_s2),
-        SLOWEST_SPEED_FACTOR * turn / trajectory.yaw_rate_rad_s,
     )
 
 

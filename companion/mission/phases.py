@@ -17,6 +17,8 @@ ENTER_OFFBOARD = "ENTER_OFFBOARD"  # references stream, PX4 still flies
 SEARCH = "SEARCH"
 APPROACH = "APPROACH"
 HOLD = "HOLD"
+TRANSFER = "TRANSFER"  # to the first point of the trajectory
+TRAJECTORY = "TRAJECTORY"
 PAUSE = "PAUSE"  # a row of the safety table asked to stay; the mission goes on when it clears
 RETREAT = "RETREAT"  # back away from the structure
 RETURN = "RETURN"
@@ -26,7 +28,8 @@ PX4_HOLD = "PX4_HOLD"
 PILOT = "PILOT"
 FAILED = "FAILED"  # ended on the ground
 
-CONTROLLING = (SEARCH, APPROACH, HOLD, PAUSE, RETREAT, RETURN)  # OFFBOARD, by this stack
+WORKING = (SEARCH, APPROACH, HOLD, TRANSFER, TRAJECTORY)  # the mission proper
+CONTROLLING = (*WORKING, PAUSE, RETREAT, RETURN)  # OFFBOARD, by this stack
 UNDER_WAY = (ARM, TAKEOFF, ENTER_OFFBOARD, *CONTROLLING, LAND)
 OBSERVING = (PX4_HOLD, PILOT)
 PHASES = (WAIT_READY, *UNDER_WAY, DONE, *OBSERVING, FAILED)
@@ -44,6 +47,7 @@ class Transition(NamedTuple):
 
 AIRBORNE_BEFORE_CONTROL = (TAKEOFF, ENTER_OFFBOARD)
 AT_BUNDLE = (APPROACH, HOLD)
+ON_TRAJECTORY = (TRANSFER, TRAJECTORY)  # at the bundle as well, if the trajectory is flown in its frame
 
 TRANSITIONS: tuple[Transition, ...] = (
     # who else is in charge
@@ -57,9 +61,9 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition((TAKEOFF, ENTER_OFFBOARD, *CONTROLLING), "disarmed", FAILED, "disarmed on the way", True),
     # what ends the mission early
     Transition((*AIRBORNE_BEFORE_CONTROL, *CONTROLLING), "safety_land", LAND, "safety", True),
-    Transition((SEARCH, APPROACH, HOLD, PAUSE), "safety_return", RETURN, "safety", True),
-    Transition((SEARCH, APPROACH, HOLD, PAUSE), "safety_retreat", RETREAT, "safety", True),
-    Transition((SEARCH, APPROACH, HOLD, RETREAT, RETURN), "safety_hold", PAUSE, "safety"),
+    Transition((*WORKING, PAUSE), "safety_return", RETURN, "safety", True),
+    Transition((*WORKING, PAUSE), "safety_retreat", RETREAT, "safety", True),
+    Transition((*WORKING, RETREAT, RETURN), "safety_hold", PAUSE, "safety"),
     # start
     Transition((WAIT_READY,), "ready_to_arm", ARM, "all checks passed"),
     Transition((WAIT_READY,), "switched_on_in_flight", ENTER_OFFBOARD, "mission switch is on"),
@@ -68,6 +72,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition((TAKEOFF,), "takeoff_refused_on_ground", FAILED, "take-off refused", True),
     Transition((TAKEOFF,), "takeoff_failed_in_air", LAND, "take-off failed", True),
     Transition((TAKEOFF,), "at_takeoff_height", ENTER_OFFBOARD, "take-off height reached"),
+    Transition((ENTER_OFFBOARD,), "in_offboard_without_bundle", TRANSFER, "offboard"),
     Transition((ENTER_OFFBOARD,), "in_offboard", SEARCH, "offboard"),
     Transition((ENTER_OFFBOARD,), "no_control_own_takeoff", LAND, "cannot take control", True),
     Transition((ENTER_OFFBOARD,), "no_control_pilots_flight", PX4_HOLD, "cannot take control", True),
@@ -75,12 +80,20 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition((SEARCH,), "standoff_out_of_limits", RETURN, "stand-off point", True),
     Transition((SEARCH,), "bundle_confirmed", APPROACH, "bundle seen"),
     Transition((SEARCH,), "search_over", RETURN, "bundle not found", True),
+    Transition((APPROACH,), "at_standoff_without_hold", TRANSFER, "arrived"),
     Transition((APPROACH,), "at_standoff", HOLD, "arrived"),
     Transition((APPROACH,), "approach_too_long", RETURN, "did not settle at the stand-off point", True),
+    Transition((HOLD,), "hold_complete_before_trajectory", TRANSFER, "hold complete"),
     Transition((HOLD,), "hold_complete", RETURN, "hold complete"),
+    Transition((TRANSFER,), "at_trajectory_start", TRAJECTORY, "at its first point"),
+    Transition((TRANSFER,), "trajectory_out_of_limits", RETURN, "trajectory", True),
+    Transition((TRANSFER,), "approach_too_long", RETURN, "did not settle at the trajectory's first point", True),
+    Transition((TRAJECTORY,), "trajectory_flown", RETURN, "trajectory complete"),
+    Transition((TRAJECTORY,), "move_too_long", RETURN, "trajectory took too long", True),
     Transition((PAUSE,), "paused_too_often", RETURN, "interrupted too often", True),
     Transition((PAUSE,), "clear_in_search", SEARCH, "safety row cleared"),
     Transition((PAUSE,), "clear_at_bundle", APPROACH, "safety row cleared"),
+    Transition((PAUSE,), "clear_on_trajectory", TRANSFER, "safety row cleared: begins anew"),
     Transition((PAUSE,), "clear_on_return", RETURN, "safety row cleared"),
     Transition((RETREAT,), "move_finished", RETURN, "clear of the structure"),
     Transition((RETREAT,), "move_too_long", LAND, "retreat took too long", True),

@@ -7,21 +7,23 @@ from companion.messages import (
     FcuCommandAck,
     Hold,
     Message,
-    Move,
     Photo,
     PilotStatus,
     Reference,
+    Trajectory,
     Vec3,
 )
 from companion.mission import moves
 from companion.mission import phases as ph
 from companion.mission.conditions import ARM_RETRY_S, LAND_ATTEMPTS, Conditions
+from companion.mission.curves import flown_s, to_trajectory
 from companion.mission.knowledge import Knowledge
 from companion.mission.plan import Plan, check_bundle
 from companion.mission.requests import Commands, Photographer
 from companion.mission.safety import SafetyMonitor
 from companion.node import Node
 from companion.site import Site
+from companion.trajectories import begins_at, duration_s
 from companion.vehicle import Vehicle
 
 STREAM_BEFORE_OFFBOARD_S = 1.5  # PX4 wants setpoints for 1 s before the switch
@@ -63,7 +65,7 @@ class PilotNode(Conditions, Node):
         self._known = Knowledge(plan)
         self._safety = SafetyMonitor(vehicle, plan)
         self._commands = Commands()
-        self._photographer = Photographer(plan.photographs.at_s, plan.photographs.max_error_m)
+        self._photographer = _photographer(plan)
         self._outbox: list[Message] = []
         self._phase_since_s: float | None = None
         self._status_sent_s = -math.inf
@@ -76,9 +78,10 @@ class PilotNode(Conditions, Node):
         """State of one flight; a deliberate new start begins here."""
         self._safety.reset()
         self._commands.forget()
-        self._photographer = Photographer(self.plan.photographs.at_s, self.plan.photographs.max_error_m)
+        self._photographer = _photographer(self.plan)
         self._trouble = ""  # why this is not a success, the first reason
         self._hold_time_s = 0.0
+        self._trajectory_flown = False
         self._paused_phase = ""
         self._pauses = 0
         self._waypoint = 0
@@ -171,7 +174,9 @@ class PilotNode(Conditions, Node):
     def status(self, now_s: float) -> PilotStatus:
         """Where the mission stands."""
         photographs = self._photographer
-        complete = self._hold_time_s >= self.plan.hold.duration_s and photographs.taken >= photographs.wanted
+        held = self.plan.hold is None or self._hold_time_s >= self.plan.hold.duration_s
+        flown = self.plan.trajectory is None or self._trajectory_flown
+        complete = held and flown and photographs.taken >= photographs.wanted
         ended_by_others = self.phase in ph.OBSERVING and self._known.on_ground()
         return PilotStatus(
             stamp_s=now_s,
@@ -229,6 +234,29 @@ class PilotNode(Conditions, Node):
         standoff = self.plan.standoff
         self._refer(self.plan.bundle, Hold(p=standoff.offset_M, yaw_rad=standoff.yaw_rad), now_s)
 
+    def _enter_transfer(self, left: str, now_s: float) -> None:
+        """To the first point of the trajectory, in the trajectory's frame."""
+        self._known.expect_modes("OFFBOARD")
+        curve, back = self.plan.trajectory, self.plan.return_
+        goal, goal_yaw_rad = begins_at(self._trajectory())
+        point, yaw_rad = self._known.reference_point(self._reference, now_s)
+        if not self.plan.trajectory_at_bundle:
+            self._move_in_world(goal, goal_yaw_rad, now_s, point, yaw_rad, back.speed_m_s, back.acceleration_m_s2)
+            return
+        state, standoff = self._known.state, self.plan.standoff
+        p_M, yaw_M = moves.to_bundle(point, yaw_rad, state.p_WM, state.q_WM)
+        limits = (standoff.speed_m_s, standoff.acceleration_m_s2, standoff.yaw_rate_rad_s)
+        self._refer(curve.frame, moves.move_or_hold(p_M, yaw_M, goal, goal_yaw_rad, *limits), now_s)
+
+    def _enter_trajectory(self, left: str, now_s: float) -> None:
+        trajectory = self._trajectory()
+        self._refer(self.plan.trajectory.frame, trajectory, now_s)
+        self._move_timeout_s = flown_s(self.plan.trajectory, trajectory) + MOVE_SPARE_S
+
+    def _trajectory(self) -> Trajectory:
+        origin = (0.0, 0.0, 0.0) if self.plan.trajectory_at_bundle else self._known.home_W
+        return to_trajectory(self.plan.trajectory, origin)
+
     def _enter_pause(self, left: str, now_s: float) -> None:
         self._paused_phase = left
         self._pauses += 1
@@ -251,9 +279,10 @@ class PilotNode(Conditions, Node):
 
     def _enter_return(self, left: str, now_s: float) -> None:
         """The way back is the way out: it is known to be free."""
+        self._trajectory_flown |= left == ph.TRAJECTORY and not self._trouble
         home = self._from_home((0.0, 0.0, self.plan.return_.height_m))
         if self._way_back is None:
-            flown = self.plan.search.waypoints[: self._reached]
+            flown = self.plan.search.waypoints[: self._reached] if self.plan.search else []
             self._way_back = [(self._from_home(w.p_m), w.yaw_rad) for w in reversed(flown)]
             self._way_back.append((home, flown[0].yaw_rad if flown else self._yaw_now(now_s)))
         elif not self._way_back:
@@ -383,16 +412,16 @@ class PilotNode(Conditions, Node):
             goal_yaw_rad,
             speed_m_s or retreat.speed_m_s,
             acceleration_m_s2 or retreat.acceleration_m_s2,
-            self.plan.search.yaw_rate_rad_s,
+            self.plan.yaw_rate_rad_s,
         )
         self._refer(WORLD, trajectory, now_s)
 
-    def _refer(self, frame: str, trajectory: Hold | Move, now_s: float) -> None:
+    def _refer(self, frame: str, trajectory: Trajectory, now_s: float) -> None:
         self._reference_id += 1
         self._reference = Reference(
             stamp_s=now_s, id=self._reference_id, frame=frame, start_s=now_s, trajectory=trajectory
         )
-        self._move_timeout_s = moves.duration_s(trajectory) + MOVE_SPARE_S
+        self._move_timeout_s = duration_s(trajectory) + MOVE_SPARE_S
 
     def _copy_of_reference(self) -> Reference:
         r = self._reference
@@ -406,3 +435,8 @@ class PilotNode(Conditions, Node):
 
     def _say(self, text: str, severity: int, now_s: float) -> None:
         self._outbox.append(self._commands.text(text, severity, now_s))
+
+
+def _photographer(plan: Plan) -> Photographer:
+    wanted = plan.photographs
+    return Photographer(wanted.at_s, wanted.max_error_m) if wanted is not None else Photographer([], 0.0)

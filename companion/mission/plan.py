@@ -1,7 +1,8 @@
 """The mission file: what to fly, typed, with unit and range (config/missions/*.toml).
 
-Points of a plan are relative to the take-off point (x east, y north, z up); the stand-off alone is relative to the
-bundle, because where the bundle stands is the estimator's to find out.
+Points of a plan are relative to the take-off point (x east, y north, z up). The stand-off, and a trajectory if it says
+so, are relative to the bundle, because where the bundle stands is the estimator's to find out. A plan without a bundle
+has neither search nor stand-off nor hold, and flies its trajectory over the take-off point.
 """
 
 import math
@@ -12,6 +13,8 @@ import msgspec
 from msgspec import Meta
 
 from companion.config import ConfigError, Section, integer, number, parse, read_toml
+from companion.messages import WORLD
+from companion.mission.curves import Curve, points_of, to_trajectory
 from companion.site import Site, load_site
 
 Point = tuple[number(-500, 500, "m"), number(-500, 500, "m"), number(-200, 200, "m")]
@@ -19,6 +22,7 @@ Pulse = integer(500, 2500, "µs")
 Speed = number(0.05, 5, "m/s")
 Acceleration = number(0.05, 3, "m/s²")
 YawRate = number(0.05, 2, "rad/s")
+YAW_RATE_RAD_S = 0.4  # of moves in a plan without a search
 Angle = number(-math.pi, math.pi, "rad")
 Height = number(0.5, 120, "m over the take-off point")
 
@@ -97,18 +101,29 @@ class Plan(Section, kw_only=True, rename={"return_": "return"}):
     """A mission file; `marker_file` is absolute after `load_plan`."""
 
     name: Annotated[str, Meta(min_length=1)]
-    marker_file: str  # relative to the mission file
-    bundle: str
+    marker_file: str | None = None  # relative to the mission file; with `bundle`, or not at all
+    bundle: str | None = None
     start: Literal["auto", "rc_switch"]
     rc_switch: RcSwitch | None = None  # required by start = "rc_switch", refused otherwise
     takeoff: Takeoff
-    search: Search
-    standoff: Standoff
-    hold: HoldTime
-    photographs: Photographs
+    search: Search | None = None  # required with a bundle, refused without
+    standoff: Standoff | None = None  # likewise
+    hold: HoldTime | None = None  # likewise, but a bundle with a trajectory may do without
+    photographs: Photographs | None = None  # only in a hold
+    trajectory: Curve | None = None  # flown after the hold, or without one
     return_: Return
     retreat: Retreat
     limits: Limits
+
+    @property
+    def yaw_rate_rad_s(self) -> float:
+        """Of moves that say nothing else."""
+        return self.search.yaw_rate_rad_s if self.search else YAW_RATE_RAD_S
+
+    @property
+    def trajectory_at_bundle(self) -> bool:
+        """The trajectory is flown in the bundle's frame."""
+        return self.trajectory is not None and self.trajectory.frame != WORLD
 
 
 def load_plan(path: str | Path) -> Plan:
@@ -118,16 +133,23 @@ def load_plan(path: str | Path) -> Plan:
     out-of-range keys, for a bundle the marker file does not have, and for points outside the plan's own limits.
     """
     plan = parse(read_toml(path), Plan, str(path))
-    marker_file = (Path(path).parent / plan.marker_file).resolve()
-    check_bundle(plan, load_site(marker_file), f"{path}: ")
-    if problem := _contradiction(plan):
+    if plan.marker_file is not None:
+        marker_file = (Path(path).parent / plan.marker_file).resolve()
+        check_bundle(plan, load_site(marker_file), f"{path}: ")
+        plan = msgspec.structs.replace(plan, marker_file=str(marker_file))
+    if problem := _incomplete(plan) or _contradiction(plan):
         raise ConfigError(f"{path}: {problem}")
-    return msgspec.structs.replace(plan, marker_file=str(marker_file))
+    return plan
+
+
+def site_of(plan: Plan) -> Site:
+    """The marker file of a loaded plan; without bundles for a plan that names none. Raises `ConfigError`."""
+    return Site(bundle=[]) if plan.marker_file is None else load_site(plan.marker_file)
 
 
 def check_bundle(plan: Plan, site: Site, where: str = "") -> None:
     """Raise `ConfigError` when the plan's bundle is not in the marker file."""
-    if site.find(plan.bundle) is None:
+    if plan.bundle is not None and site.find(plan.bundle) is None:
         names = ", ".join(bundle.name for bundle in site.bundle)
         raise ConfigError(f"{where}bundle '{plan.bundle}': not in {Path(plan.marker_file).name} (has: {names})")
 
@@ -151,6 +173,25 @@ def leaves_limits(point, limits: Limits) -> str:
     return ""
 
 
+def _incomplete(plan: Plan) -> str:
+    """Which tables are missing or of no use, "" if none."""
+    if (plan.bundle is None) != (plan.marker_file is None):
+        return f"{'bundle' if plan.bundle is None else 'marker_file'}: missing key"
+    for key in ("search", "standoff", "hold", "photographs"):
+        given = getattr(plan, key) is not None
+        if given and plan.bundle is None:
+            return f"{key}: has no use without a bundle"
+        if not given and plan.bundle is not None and not (key in ("hold", "photographs") and plan.trajectory):
+            return f"{key}: missing key"
+    if plan.photographs is not None and plan.hold is None:
+        return "photographs: has no use without [hold]"
+    if plan.bundle is None and plan.trajectory is None:
+        return "trajectory: missing key (or bundle, with what belongs to it)"
+    if plan.trajectory_at_bundle and plan.trajectory.frame != plan.bundle:
+        return f"trajectory.frame = {plan.trajectory.frame!r}: is neither {WORLD!r} nor the plan's bundle"
+    return ""
+
+
 def _contradiction(plan: Plan) -> str:
     """What two keys of the plan say against each other, "" if nothing."""
     limits = plan.limits
@@ -160,11 +201,18 @@ def _contradiction(plan: Plan) -> str:
     points = [("take-off point", (0.0, 0.0, 0.0))]
     points.append(("takeoff.height_m", (0.0, 0.0, plan.takeoff.height_m)))
     points.append(("return.height_m", (0.0, 0.0, plan.return_.height_m)))
-    points += [(f"search.waypoints[{i}].p_m", w.p_m) for i, w in enumerate(plan.search.waypoints)]
+    if plan.search is not None:
+        points += [(f"search.waypoints[{i}].p_m", w.p_m) for i, w in enumerate(plan.search.waypoints)]
+    if plan.trajectory is not None:
+        if problem := plan.trajectory.contradiction():
+            return f"trajectory.{problem}"
+        if not plan.trajectory_at_bundle:
+            points += [("trajectory passes", p) for p in points_of(to_trajectory(plan.trajectory, (0.0, 0.0, 0.0)))]
     for key, point in points:
         if why := leaves_limits(point, limits):
             return f"{key} = {[float(v) for v in point]}: {why}"
-    if late := [t for t in plan.photographs.at_s if t > plan.hold.duration_s]:
+    late = [t for t in plan.photographs.at_s if t > plan.hold.duration_s] if plan.photographs else []
+    if late:
         return f"photographs.at_s: {late[0]:g} s is after the hold of {plan.hold.duration_s:g} s"
     if (plan.start == "rc_switch") != (plan.rc_switch is not None):
         return (

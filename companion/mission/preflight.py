@@ -47,7 +47,8 @@ def run_checks(
     checks.append(_state_check(latest, vehicle, now_s))
     checks.append(Check("take-off point", "" if home_known else "not known: no valid state on the ground yet"))
     checks.append(_alive(latest, "control", "controller", "no status from the controller", now_s))
-    checks.append(_alive(latest, "markers", "tracker", "no markers message, is the camera running?", now_s))
+    if plan.bundle is not None:
+        checks.append(_alive(latest, "markers", "tracker", "no markers message, is the camera running?", now_s))
     checks += [_process_check(name, healths.get(name), now_s) for name in required_processes]
     return checks
 

@@ -126,7 +126,8 @@ def _ours(value: Callable[[Situation], float | None]) -> Callable[[Situation], f
 
 OURS = (*ph.CONTROLLING, ph.LAND)  # together with `_ours`
 IN_AIR = (ph.TAKEOFF, ph.ENTER_OFFBOARD, *ph.CONTROLLING)
-BEFORE_RETURN = (ph.SEARCH, ph.APPROACH, ph.HOLD, ph.PAUSE)
+BEFORE_RETURN = (*ph.WORKING, ph.PAUSE)
+NEAR = (*ph.AT_BUNDLE, *ph.ON_TRAJECTORY, ph.PAUSE)  # the rows of the bundle rest while nothing is flown relative to it
 
 ROWS: tuple[Row, ...] = (
     Row("rc_takeover", lambda s: float(s.mode_left), lambda v, p: 0.5, False, 0.0, 0.0,
@@ -146,9 +147,9 @@ ROWS: tuple[Row, ...] = (
     Row("fallback_too_long", lambda s: s.fallback_time_s, lambda v, p: v.safety.fallback_s, False, 0.0, 0.0,
         ("return",), RUNG_MIN_S, BEFORE_RETURN, 4, "controller stays on its fallback", "s"),
     Row("marker_lost", _marker_age, lambda v, p: v.safety.marker_lost_s, False, 0.0, 0.0,
-        ("hold", "retreat"), 5.0, (ph.APPROACH, ph.HOLD, ph.PAUSE), 4, "bundle not seen", "s"),
+        ("hold", "retreat"), 5.0, NEAR, 4, "bundle not seen", "s"),
     Row("uncertainty_relative", _of_state("relative_std_m", True), lambda v, p: v.safety.relative_std_m, False, 0.05,
-        0.5, ("hold", "retreat"), 3.0, (ph.APPROACH, ph.HOLD, ph.PAUSE), 4, "position to the bundle uncertain", "m"),
+        0.5, ("hold", "retreat"), 3.0, NEAR, 4, "position to the bundle uncertain", "m"),
     Row("uncertainty_position", _ours(_of_state("position_std_m", False)), lambda v, p: v.safety.position_std_m, False,
         0.2, 1.0, ("hold", "land", "stop"), 5.0, OURS, 2, "position uncertain", "m"),
     Row("battery_low", _voltage, lambda v, p: v.safety.battery_low_v, True, 0.3, 3.0,

@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import math
+from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,9 @@ class AttitudeControl:
         self._step.restype = None
         self._address = ctypes.addressof(self.loop)
         self.motors = np.frombuffer(self.loop.motors, dtype=float)
+        # From setpoint to loop: what link, scheduling and speed controllers take. The rate loop itself stays fast.
+        self.input_delay_steps = 0
+        self._inputs: deque[tuple] = deque()
         self.update_parameters(parameters)
 
     def update_parameters(self, get: Parameters) -> None:
@@ -116,4 +120,20 @@ class AttitudeControl:
 
     def step(self) -> None:
         """Run one sample; the result stands in ``loop.motors``."""
+        if not self.input_delay_steps:
+            self._step(self._address)
+            return
+        loop = self.loop
+        present = (loop.level, loop.thrust, loop.q_sp[:], loop.yaw_rate_sp, loop.rate_sp_in[:])
+        if loop.level == OFF:
+            self._inputs.clear()  # motors are stopped at once
+        self._inputs.append(present)
+        while len(self._inputs) > self.input_delay_steps + 1:
+            self._inputs.popleft()
+        self._set(self._inputs[0])
         self._step(self._address)
+        self._set(present)
+
+    def _set(self, inputs: tuple) -> None:
+        loop = self.loop
+        loop.level, loop.thrust, loop.q_sp[:], loop.yaw_rate_sp, loop.rate_sp_in[:] = inputs

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from companion.config import load
 from companion.frames import facing_yaw, quat_from_matrix, quat_from_rpy, wrap_angle
@@ -21,7 +22,6 @@ from companion.messages import (
     FcuPosition,
     FcuStatus,
     Health,
-    Hold,
     Markers,
     Message,
     Photo,
@@ -32,9 +32,10 @@ from companion.messages import (
     State,
 )
 from companion.mission import moves
+from companion.mission.curves import Curve
 from companion.mission.pilot import PilotNode
-from companion.mission.plan import load_plan
-from companion.site import load_site
+from companion.mission.plan import load_plan, site_of
+from companion.trajectories import duration_s, sample
 from companion.vehicle import Vehicle
 
 REPOSITORY = Path(__file__).parents[2]
@@ -62,13 +63,35 @@ def switch_plan():
     return bridge_plan(start="rc_switch", rc_switch=switch)
 
 
+FAR = (100.0, 0.0, 4.0)  # a bundle that is never seen
+
+
+def line_plan(**changes):
+    """No bundle: take off, fly a line back and forth, come back."""
+    table = {
+        "kind": "line", "frame": "world", "start_m": [1.0, 0.0, 4.0], "end_m": [4.0, 0.0, 4.0], "yaw_rad": 0.2,
+        "speed_m_s": 1.0, "acceleration_m_s2": 1.0, "stop_s": 1.0, "laps": 1,
+    }  # fmt: skip
+    without = dict.fromkeys(("marker_file", "bundle", "search", "standoff", "hold", "photographs"))
+    return bridge_plan(**(without | {"trajectory": msgspec.convert(table, Curve)} | changes))
+
+
+def face_plan(**changes):
+    """The hold at the pier, then a scan of its face."""
+    table = {
+        "kind": "raster", "frame": "pier", "centre_m": [0.0, 0.0, 2.5], "width_m": 2.0, "height_m": 1.0,
+        "spacing_m": 0.5, "yaw_rad": 0.0, "speed_m_s": 1.0, "acceleration_m_s2": 1.0, "stop_s": 0.5,
+    }  # fmt: skip
+    return bridge_plan(**({"trajectory": msgspec.convert(table, Curve)} | changes))
+
+
 class World:
     """Time, vehicle, autopilot, controller, estimator and camera around one `PilotNode`."""
 
     def __init__(self, plan=None, home=(2.0, -1.0, 0.3), bundle_p_home=(12.0, 0.0, 4.0), **node_options) -> None:
         self.plan = plan or bridge_plan()
         self.vehicle = vehicle()
-        self.node = PilotNode(self.vehicle, self.plan, load_site(self.plan.marker_file), **node_options)
+        self.node = PilotNode(self.vehicle, self.plan, site_of(self.plan), **node_options)
         self.now_s = 100.0
         self.home = home
         self.p, self.yaw, self.v = tuple(home), 0.5, (0.0, 0.0, 0.0)
@@ -117,7 +140,7 @@ class World:
         return [phase for phase, _ in self.log]
 
     def restart_node(self) -> None:
-        self.node = PilotNode(self.vehicle, self.plan, load_site(self.plan.marker_file))
+        self.node = PilotNode(self.vehicle, self.plan, site_of(self.plan))
         self.log.clear()
         self.commands.clear()
         self.references.clear()
@@ -182,15 +205,9 @@ class World:
             return False
         self._setpoint_s = self.now_s
         r, t = self.reference, self.reference.trajectory
-        if isinstance(t, Hold):
-            p, yaw, self.finished = t.p, t.yaw_rad, True
-        else:
-            duration = max(moves.duration_s(t), STEP_S)
-            s = min((self.now_s - r.start_s) / duration, 1.0)
-            self.finished = s >= 1.0
-            s = 3 * s**2 - 2 * s**3
-            p = tuple(a + s * (b - a) for a, b in zip(t.p_start, t.p_end, strict=True))
-            yaw = t.yaw_start_rad + s * (t.yaw_end_rad - t.yaw_start_rad)
+        samples = sample(t, r.start_s, np.array([self.now_s]))
+        p, yaw = tuple(samples.p_W[0].tolist()), float(samples.yaw[0])
+        self.finished = self.now_s - r.start_s >= duration_s(t)
         if r.frame != WORLD:
             p, yaw = moves.to_world(p, yaw, self.p_WM, self.q_WM)
         if self.mode == "OFFBOARD":

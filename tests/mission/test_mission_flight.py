@@ -4,11 +4,13 @@ import math
 
 import msgspec
 import pytest
-from mission_world import OFF_US, ON_US, World, bridge_plan, switch_plan
+from mission_world import FAR, OFF_US, ON_US, World, bridge_plan, face_plan, line_plan, switch_plan
 
-from companion.messages import ControlStatus, FcuCommandAck, FcuStatus, Hold, Move, State
+from companion.control.trajectories import is_finite
+from companion.messages import ControlStatus, FcuCommandAck, FcuStatus, Hold, Line, Move, Raster, State
 from companion.mission import phases as ph
 from companion.mission.conditions import Conditions
+from companion.mission.curves import Curve
 from companion.mission.phases import TRANSITIONS
 
 NOMINAL = ["ARM", "TAKEOFF", "ENTER_OFFBOARD", "SEARCH", "APPROACH", "HOLD", "RETURN", "LAND", "DONE"]
@@ -32,6 +34,8 @@ def retreating() -> World:
 
 
 REACH = {phase: (lambda phase=phase: airborne(phase)) for phase in NOMINAL[1:-1]} | {
+    "TRANSFER": lambda: World(line_plan(), bundle_p_home=FAR).run_until("TRANSFER"),
+    "TRAJECTORY": lambda: World(line_plan(), bundle_p_home=FAR).run_until("TRAJECTORY"),
     "PAUSE": paused,
     "RETREAT": retreating,
 }
@@ -574,9 +578,7 @@ def test_not_a_number_never_reaches_a_reference(phase):
     world.edit[State] = lambda m: msgspec.structs.replace(m, p_W=(nan, nan, nan), q_WM=(nan, 0.0, 0.0, 0.0))
     world.run(3.0)
     for _, reference in world.references:
-        t = reference.trajectory
-        points = (*t.p, t.yaw_rad) if isinstance(t, Hold) else (*t.p_start, *t.p_end, t.yaw_start_rad, t.yaw_end_rad)
-        assert all(map(math.isfinite, points))
+        assert is_finite(reference)
     assert world.phase == "PX4_HOLD"
 
 
@@ -590,3 +592,55 @@ def test_a_node_without_any_message_waits_and_says_what_is_missing():
 def test_two_runs_are_the_same():
     first, second = World().run_until("DONE"), World().run_until("DONE")
     assert first.log == second.log and first.commands == second.commands and first.references == second.references
+
+
+# --- trajectories ---------------------------------------------------------------------------------
+
+
+def test_a_plan_without_a_bundle_flies_its_trajectory_over_the_take_off_point():
+    world = World(line_plan(), bundle_p_home=FAR).run_until("DONE")
+    assert world.status.success
+    assert world.phases() == ["ARM", "TAKEOFF", "ENTER_OFFBOARD", "TRANSFER", "TRAJECTORY", "RETURN", "LAND", "DONE"]
+    (line,) = {r.trajectory for _, r in world.references if isinstance(r.trajectory, Line)}
+    assert line.p_start == pytest.approx((3.0, -1.0, 4.3)) and line.p_end == pytest.approx((6.0, -1.0, 4.3))
+    assert max(world.reference_jumps_m) < 0.15
+    assert world.events == []
+
+
+def test_a_scan_of_the_face_follows_the_hold_in_the_bundles_frame():
+    world = World(face_plan()).run_until("DONE")
+    assert world.status.success and world.status.photographs == 4
+    assert world.phases()[4:9] == ["APPROACH", "HOLD", "TRANSFER", "TRAJECTORY", "RETURN"]
+    scans = [r for _, r in world.references if isinstance(r.trajectory, Raster)]
+    assert scans and {r.frame for r in scans} == {"pier"}
+    assert max(world.reference_jumps_m) < 0.15
+
+
+def test_a_trajectory_may_take_the_place_of_the_hold():
+    world = World(face_plan(hold=None, photographs=None)).run_until("DONE")
+    assert world.status.success and "HOLD" not in world.phases()
+
+
+def test_a_bundle_lost_on_the_scan_pauses_it_and_it_begins_anew():
+    world = World(face_plan()).run_until("TRAJECTORY")
+    world.run(1.0)
+    world.bundle_in_view = False
+    world.run_until("PAUSE")
+    world.bundle_in_view = True
+    world.run_until("DONE")
+    assert world.phases().count("TRAJECTORY") == 2 and world.status.success
+
+
+def test_a_scan_that_leaves_the_fence_is_not_begun():
+    wide = msgspec.structs.replace(face_plan().trajectory, width_m=40.0)
+    world = World(face_plan(trajectory=wide)).run_until("RETURN")
+    assert "TRAJECTORY" not in world.phases() and not world.status.success
+    assert "outside the fence" in world.node._trouble
+
+
+def test_a_hold_in_the_world_ends_after_its_time():
+    table = {"kind": "hold", "frame": "world", "p_m": [1.0, 1.0, 3.0], "yaw_rad": 0.5, "duration_s": 7.0}
+    world = World(line_plan(trajectory=msgspec.convert(table, Curve)), bundle_p_home=FAR).run_until("RETURN")
+    held = [s.phase for s in world.statuses].count("TRAJECTORY") * 0.1
+    assert held == pytest.approx(7.0, abs=0.3)
+    assert world.run_until("DONE").status.success

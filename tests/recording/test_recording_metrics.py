@@ -217,5 +217,9 @@ def test_a_trajectory_is_measured_against_where_it_should_be_at_the_time():
     asked = sample(line, 5.0, t[1:4])
     assert np.allclose(points[1:4], asked.p_W) and np.ptp(points[1:4, 0]) > 1.0
     assert np.allclose(yaws[1:], [0.5, 0.5, 0.5, 0.0]) and np.allclose(points[4], 9)
-    names = ["TRANSFER", "TRAJECTORY", "TRAJECTORY", "RETURN"]
-    assert sr.hold_intervals([pilot(float(i), n) for i, n in enumerate(names)]) == [(1.0, 3.0)]
+    phases = ["TRANSFER", "TRAJECTORY", "TRAJECTORY", "RETURN"]
+    pilot = [
+        PilotStatus(stamp_s=float(i), phase=n, reason="", phase_time_s=0, finished=False, success=False, photographs=0)
+        for i, n in enumerate(phases)
+    ]
+    assert sr.hold_intervals(pilot) == [(1.0, 3.0)]

@@ -1,0 +1,188 @@
+"""The `[trajectory]` table of a mission file: ``kind`` says which curve, ``frame`` in whose frame it stands.
+
+In the frame "world" points are relative to the take-off point; in a bundle's they are the bundle's own, and yaw is
+relative to facing it.
+"""
+
+import math
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from companion.config import Section, integer, number
+from companion.messages import WORLD, FigureEight, Hold, Line, Raster, Spiral, Trajectory, Vec3, Waypoints
+from companion.trajectories import duration_s, sample
+
+Coordinate = number(-500, 500, "m")
+Point = tuple[Coordinate, Coordinate, Coordinate]
+Speed = number(0.05, 20, "m/s")
+Acceleration = number(0.05, 8, "m/s²")
+YawRate = number(0.05, 2, "rad/s")
+Angle = number(-math.pi, math.pi, "rad")
+Length = number(0.05, 200, "m")
+Time = number(0, 600, "s")
+Ramp = number(0.1, 60, "s")
+
+CHECKED_EVERY_S = 0.1  # a trajectory is compared with the limits of its plan at points this far apart
+
+
+class _Curve(Section, tag_field="kind"):
+    frame: Annotated[str, Meta(min_length=1)]  # "world", or the plan's bundle
+
+    def contradiction(self) -> str:
+        """What two keys say against each other, beginning with the key; "" if nothing."""
+        return ""
+
+
+class HoldTable(_Curve, tag="hold"):
+    """Stay at a point."""
+
+    p_m: Point
+    yaw_rad: Angle
+    duration_s: number(1, 3600, "s")
+
+
+class LineTable(_Curve, tag="line"):
+    """Back and forth with stops at both ends."""
+
+    start_m: Point
+    end_m: Point
+    yaw_rad: Angle
+    speed_m_s: Speed
+    acceleration_m_s2: Acceleration
+    stop_s: Time
+    laps: integer(1, 1000)
+
+
+class SpiralTable(_Curve, tag="spiral"):
+    """Round a vertical axis, the nose at the axis."""
+
+    centre_m: tuple[Coordinate, Coordinate]
+    radius_m: Length
+    height_start_m: Coordinate
+    height_end_m: Coordinate
+    angle_start_rad: Angle
+    turns: number(-100, 100, "")
+    duration_s: number(1, 3600, "s")
+    ramp_s: Ramp
+
+    def contradiction(self) -> str:
+        if self.frame != WORLD:
+            return f"frame = {self.frame!r}: a spiral turns the nose about the vertical and needs {WORLD!r}"
+        if self.duration_s < 2 * self.ramp_s:
+            return f"duration_s = {self.duration_s:g}: is shorter than two ramps of {self.ramp_s:g} s"
+        return ""
+
+
+class FigureEightTable(_Curve, tag="figure_eight"):
+    """The Lissajous figure of one to two; its length and width are the lengths of two directions."""
+
+    centre_m: Point
+    long_m: Point  # direction and whole length
+    cross_m: Point  # direction and whole width
+    yaw_rad: Angle
+    period_s: number(0.5, 600, "s")
+    laps: integer(1, 1000)
+    ramp_s: Ramp
+
+
+class RasterTable(_Curve, tag="raster"):
+    """Scan of a rectangle in the frame's x and y: of a bundle's face, or level over the take-off point."""
+
+    centre_m: Point
+    width_m: Length
+    height_m: Length
+    spacing_m: Length
+    yaw_rad: Angle
+    speed_m_s: Speed
+    acceleration_m_s2: Acceleration
+    stop_s: Time
+
+
+class CurvePoint(Section):
+    p_m: Point
+    yaw_rad: Angle
+
+
+class WaypointsTable(_Curve, tag="waypoints"):
+    """Through points without a stop."""
+
+    points: Annotated[list[CurvePoint], Meta(min_length=2, max_length=100)]
+    speed_m_s: Speed
+    acceleration_m_s2: Acceleration
+    yaw_rate_rad_s: YawRate
+
+
+Curve = HoldTable | LineTable | SpiralTable | FigureEightTable | RasterTable | WaypointsTable
+
+
+def to_trajectory(curve: Curve, origin: Vec3) -> Trajectory:
+    """The trajectory of a table, its points moved by origin: the take-off point, or zero in a bundle's frame."""
+
+    def moved(p) -> Vec3:
+        return tuple(float(a + b) for a, b in zip(p, origin, strict=True))
+
+    match curve:
+        case HoldTable():
+            return Hold(p=moved(curve.p_m), yaw_rad=curve.yaw_rad)
+        case LineTable():
+            return Line(
+                p_start=moved(curve.start_m),
+                p_end=moved(curve.end_m),
+                yaw_rad=curve.yaw_rad,
+                speed_m_s=curve.speed_m_s,
+                acceleration_m_s2=curve.acceleration_m_s2,
+                stop_s=curve.stop_s,
+                laps=curve.laps,
+            )
+        case SpiralTable():
+            return Spiral(
+                centre=moved((*curve.centre_m, curve.height_start_m)),
+                radius_m=curve.radius_m,
+                height_end=origin[2] + curve.height_end_m,
+                angle_start_rad=curve.angle_start_rad,
+                turns=curve.turns,
+                duration_s=curve.duration_s,
+                ramp_s=curve.ramp_s,
+            )
+        case FigureEightTable():
+            return FigureEight(
+                centre=moved(curve.centre_m),
+                semi_long=tuple(v / 2 for v in curve.long_m),
+                semi_cross=tuple(v / 2 for v in curve.cross_m),
+                yaw_rad=curve.yaw_rad,
+                period_s=curve.period_s,
+                laps=curve.laps,
+                ramp_s=curve.ramp_s,
+            )
+        case RasterTable():
+            return Raster(
+                centre=moved(curve.centre_m),
+                width_m=curve.width_m,
+                height_m=curve.height_m,
+                spacing_m=curve.spacing_m,
+                yaw_rad=curve.yaw_rad,
+                speed_m_s=curve.speed_m_s,
+                acceleration_m_s2=curve.acceleration_m_s2,
+                stop_s=curve.stop_s,
+            )
+        case WaypointsTable():
+            return Waypoints(
+                points=tuple(moved(point.p_m) for point in curve.points),
+                yaws_rad=tuple(point.yaw_rad for point in curve.points),
+                speed_m_s=curve.speed_m_s,
+                acceleration_m_s2=curve.acceleration_m_s2,
+                yaw_rate_rad_s=curve.yaw_rate_rad_s,
+            )
+
+
+def flown_s(curve: Curve, trajectory: Trajectory) -> float:
+    """How long a trajectory is flown [s]; only a hold does not end by itself."""
+    return curve.duration_s if isinstance(curve, HoldTable) else duration_s(trajectory)
+
+
+def points_of(trajectory: Trajectory) -> list[Vec3]:
+    """Points on the way, close enough to compare them with limits."""
+    times_s = np.arange(0.0, duration_s(trajectory) + CHECKED_EVERY_S, CHECKED_EVERY_S)
+    return [tuple(p) for p in sample(trajectory, 0.0, times_s).p_W.tolist()]
