@@ -12,7 +12,8 @@ fly: $(READY)
 
 test: $(READY) lint
 	$(BIN)/companion generate
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not realtime"
+	$(BIN)/python -m pytest -m realtime
 
 lint: $(READY)
 	$(BIN)/ruff check .

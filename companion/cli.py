@@ -72,7 +72,7 @@ def fly(mission: Path, vehicle: Path, fcu: str, scenario: Path | None, seed: int
         sys.exit(fly_mission(mission, vehicle, fcu, out, simulated=False))
     from companion.generate import generate_all
     from companion.manager import python
-    from sitl.realtime import FCU_URL
+    from sitl.realtime import fcu_url
     from sitl.scenario import load_scenario, scenario_for
 
     scenario = scenario or scenario_for(mission)
@@ -83,7 +83,7 @@ def fly(mission: Path, vehicle: Path, fcu: str, scenario: Path | None, seed: int
         return {"simulator": python("sitl.realtime", str(scenario), "--seed", str(seed), "--bus", str(bus))}
 
     timeout_s = loaded.scenario.duration_max_s
-    sys.exit(fly_mission(mission, vehicle, FCU_URL, out, simulated=True, extra=simulator, timeout_s=timeout_s))
+    sys.exit(fly_mission(mission, vehicle, fcu_url(), out, simulated=True, extra=simulator, timeout_s=timeout_s))
 
 
 @main.command()

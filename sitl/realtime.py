@@ -18,7 +18,12 @@ from sitl.autopilot.udp import GROUND_PORTS, ONBOARD_PORTS, UdpEndpoint, UdpLink
 from sitl.scenario import load_scenario
 from sitl.world import STEP_S, World
 
-FCU_URL = f"udpin:127.0.0.1:{ONBOARD_PORTS[1]}"
+
+def fcu_url(instance: int = 0) -> str:
+    """Where the companion listens for the autopilot of this instance (PX4 counts its ports the same way)."""
+    return f"udpin:127.0.0.1:{ONBOARD_PORTS[1] + instance}"
+
+
 TRUTH_PERIOD_S = 0.02
 # Further behind than this the world's clock stands still instead of racing to catch up; well below the age at which
 # the stack stops trusting an attitude, so that a busy machine slows the world and does not blind the stack.
@@ -31,11 +36,13 @@ def main() -> int:
     parser.add_argument("scenario", type=Path)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bus", type=Path, required=True)
+    parser.add_argument("--instance", type=int, default=0, help="added to all UDP ports but the ground station's")
     given = parser.parse_args()
     try:
         loaded = load_scenario(given.scenario)
         world = World(loaded, given.seed)
-        links = UdpLinks([UdpEndpoint(*ONBOARD_PORTS), UdpEndpoint(*GROUND_PORTS)])
+        onboard = UdpEndpoint(ONBOARD_PORTS[0] + given.instance, ONBOARD_PORTS[1] + given.instance)
+        links = UdpLinks([onboard, UdpEndpoint(GROUND_PORTS[0] + given.instance, GROUND_PORTS[1])])
     except ConfigError as error:
         print(f"simulator: {error}", file=sys.stderr)
         return 2

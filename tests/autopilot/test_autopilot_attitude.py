@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import Flight
+from autopilot_flight import Flight
 from pymavlink.dialects.v20 import common
 from scipy.optimize import least_squares
 from scipy.signal import lfilter

@@ -58,7 +58,7 @@ def _geo(flight, north, east):
 
 
 def test_refuses_to_arm_without_position_and_says_so():
-    from conftest import Flight
+    from autopilot_flight import Flight
 
     flight = Flight()
     flight.sensors.set_fault("gnss_lost", True)
@@ -69,7 +69,7 @@ def test_refuses_to_arm_without_position_and_says_so():
 
 
 def test_forced_arming_from_outside_does_not_skip_the_checks():
-    from conftest import Flight
+    from autopilot_flight import Flight
 
     flight = Flight()
     flight.run(0.5)
@@ -174,7 +174,7 @@ def test_flies_to_a_position_in_offboard(flying):
 
 
 def test_flies_the_heavy_aircraft_too():
-    from conftest import QUIET, Flight
+    from autopilot_flight import QUIET, Flight
 
     flight = Flight("aurelia_x6", stream_rates_hz=QUIET, wind_W=(5.0, 0.0, 0.0))
     flight.take_off(4.0)

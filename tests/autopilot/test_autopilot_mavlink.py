@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from conftest import QUIET, Flight
+from autopilot_flight import QUIET, Flight
 from pymavlink.dialects.v20 import common
 
 from companion.fcu.codec import CURRENT_MODE, Codec

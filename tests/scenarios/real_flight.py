@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 from pathlib import Path
 
 from companion.bus import ZmqBus
@@ -11,7 +12,8 @@ from companion.manager import Manager, python
 from companion.messages import FcuStatus, Health, PilotStatus, Truth
 from companion.node import Latest
 from companion.processes import PROCESSES, Context, arguments
-from sitl.realtime import FCU_URL
+from sitl.autopilot.udp import GROUND_PORTS, ONBOARD_PORTS
+from sitl.realtime import fcu_url
 
 ROOT = Path(__file__).parents[2]
 WATCHED = ("pilot", "state", "control", "fcu_status", "truth", "sent_setpoint", "health")
@@ -34,16 +36,33 @@ def near_pier(folder: Path) -> tuple[Path, Path]:
     return paths
 
 
+def free_instance() -> int:
+    """The first instance number from 1 on whose UDP ports nobody uses; 0 is left to people."""
+    for instance in range(1, 99):
+        try:
+            for port in (ONBOARD_PORTS[0], ONBOARD_PORTS[1], GROUND_PORTS[0]):
+                with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                    probe.bind(("127.0.0.1", port + instance))
+        except OSError:
+            continue
+        return instance
+    raise RuntimeError("no free UDP ports for a simulated autopilot")
+
+
 class RealFlight:
     """All processes of a simulated flight; a context manager that leaves none behind."""
 
     def __init__(self, folder: Path, seed: int = 1) -> None:
         mission, scenario = near_pier(folder)
         self.log = folder / "flight" / "flight.mcap"
-        context = Context(ROOT / "config/vehicles/f550.toml", mission, FCU_URL, folder / "bus", self.log)
+        instance = free_instance()
+        context = Context(ROOT / "config/vehicles/f550.toml", mission, fcu_url(instance), folder / "bus", self.log)
         commands = {
-            "simulator": python("sitl.realtime", str(scenario), "--seed", str(seed), "--bus", str(folder / "bus"))
-        }
+            "simulator": python(
+                "sitl.realtime", str(scenario), "--seed", str(seed), "--bus", str(folder / "bus"),
+                "--instance", str(instance),
+            )
+        }  # fmt: skip
         for row in PROCESSES:
             if row.simulated:
                 commands[row.name] = python("companion.processes", row.name, *arguments(context))
