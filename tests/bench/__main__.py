@@ -5,8 +5,16 @@ import sys
 import time
 from pathlib import Path
 
+from acados_gen.compile import CompileError
+from acados_gen.toolchain import ToolchainError
+from companion.config import ConfigError
+from companion.kernel import ArtifactMissing
+from companion.manager import StartRefused
 from tests.bench.figures import Figure, table
 from tests.bench.machine import description, load
+
+# What stops a section: an installation that is not complete, a port in use, a flight that did not go as planned.
+REFUSALS = (ConfigError, ArtifactMissing, CompileError, ToolchainError, StartRefused, RuntimeError)
 
 PAGE = Path(__file__).parents[2] / "BENCH.md"
 SECTIONS = {  # module: title
@@ -34,7 +42,7 @@ def measure(section: str) -> list[Figure]:
 
 
 def main() -> int:
-    """Measure the sections named, or all and write the page; exit status 2 for an unknown name."""
+    """Measure the sections named, or all and write the page; exit status 1 if one refuses, 2 for an unknown name."""
     wanted = sys.argv[1:] or list(SECTIONS)
     if unknown := [name for name in wanted if name not in SECTIONS]:
         print(f"{unknown[0]}: no such section (there are: {', '.join(SECTIONS)})", file=sys.stderr)
@@ -43,7 +51,11 @@ def main() -> int:
     for name in wanted:
         begun_s = time.perf_counter()
         module_doc = importlib.import_module(f"tests.bench.{name}").__doc__
-        text = table(measure(name))
+        try:
+            text = table(measure(name))
+        except REFUSALS as error:
+            print(f"bench: {name}: {error}", file=sys.stderr)
+            return 1
         print(f"\n{SECTIONS[name]} ({time.perf_counter() - begun_s:.0f} s)\n{text}", flush=True)
         page += [f"## {SECTIONS[name]}", f"`python -m tests.bench {name}`. {module_doc.strip()}", text]
     if wanted == list(SECTIONS):

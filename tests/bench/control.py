@@ -10,8 +10,8 @@ from acados_gen.generate_control import generate
 from companion.config import load
 from companion.control.solver import Nmpc
 from companion.vehicle import Vehicle
+from sitl.opponents.paper_nmpc import PaperNmpc
 from tests.bench.figures import Figure
-from tests.bench.full_sqp import FullSqp
 from tests.bench.timing import one_core
 from tests.control.control_plant import Loop
 
@@ -54,9 +54,8 @@ def figures() -> list[Figure]:
     generate(vehicle)
     recorder = Recorder(vehicle)
     fly(Loop(vehicle, recorder))
-    ours, prior = Nmpc(vehicle), FullSqp(vehicle)
-    hover = 9.81 / vehicle.thrust.coefficient_m_s2
-    cycles, bare, full, apart = [], [], [], []
+    ours, prior = Nmpc(vehicle), PaperNmpc(vehicle.name)
+    cycles, bare, full, rounds = [], [], [], []
     with one_core():
         for elapsed_s, *problem in recorder.problems:
             begun = time.perf_counter()
@@ -65,21 +64,21 @@ def figures() -> list[Figure]:
             cycles.append(time.perf_counter() - begun)
             bare.append(result.solve_time_s)
             begun = time.perf_counter()
-            prior.from_hover(hover)
             reference = prior.solve(*problem)
-            full.append(time.perf_counter() - begun)
-            if reference.status == 0:
-                apart.append(np.abs(result.inputs[0] - reference.inputs[0]).max())
+            if reference.status == 0:  # its bounds of the tilt are hard, so not every problem has a solution
+                full.append(time.perf_counter() - begun)
+                rounds.append(reference.qp_iterations)
+    if len(full) < len(cycles) / 2:
+        raise RuntimeError(f"the prior stack's solver solved only {len(full)} of {len(cycles)} problems")
     cycle, solver, sqp = (statistics.median(times[WARM_UP:]) * 1e3 for times in (cycles, bare, full))
     node, node_solver = _node_times(vehicle)
     nodes = vehicle.controller.nodes
     return [
         Figure(f"NMPC cycle, N = {nodes}: references and parameters in, command out", cycle, "ms",
                "acados' own time of the same solutions", solver, 1.2, limits_ratio=True),
-        Figure("the same cycle", cycle, "ms", "full SQP from hover inputs as in paper 1, in C", sqp, 0.25,
+        Figure("the same cycle", cycle, "ms",
+               f"the prior stack's full SQP in C, {statistics.median(rounds):.0f} iterations", sqp, 0.25,
                limits_ratio=True),
-        Figure("command of the full SQP minus ours, median of the largest of thrust [1], roll, pitch [rad]",
-               statistics.median(apart[WARM_UP:]) * 1e3, "1e-3"),
         Figure("controller node, a whole step: state and reference in, setpoint message out", node, "ms",
                "acados' own time of the same solutions", node_solver),
     ]  # fmt: skip
