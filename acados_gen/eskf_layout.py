@@ -1,7 +1,8 @@
 """What the estimator's kernels look like from outside: state layout, names, sources. Free of CasADi.
 
-State x, 26 numbers: p_W, v_W, q_WB, disturbance_W, gnss_bias_W, p_WM, q_WM, velocity_bias_W.
-Error, 24 numbers: the same with rotation vectors δθ on the body side: q_true = q ⊗ exp(δθ), for both attitudes.
+State x, 30 numbers: p_W, v_W, q_WB, disturbance_W, gnss_bias_W, p_WM, q_WM, velocity_bias_W, attitude_bias_W,
+thrust_scale. Error, 28 numbers: the same with rotation vectors δθ on the body side: q_true = q ⊗ exp(δθ), for both
+attitudes. The attitude bias is a rotation vector in W: the flight controller measures exp(β) ⊗ q.
 """
 
 from pathlib import Path
@@ -11,8 +12,8 @@ from companion.kernel import fingerprint
 
 NAME = "eskf"
 
-STATE_SIZE, ERROR_SIZE = 26, 24
-P, V, Q, D, B, PM, QM, C = (
+STATE_SIZE, ERROR_SIZE = 30, 28
+P, V, Q, D, B, PM, QM, C, A, S = (
     slice(0, 3),
     slice(3, 6),
     slice(6, 10),
@@ -21,10 +22,13 @@ P, V, Q, D, B, PM, QM, C = (
     slice(16, 19),
     slice(19, 23),
     slice(23, 26),
+    slice(26, 29),
+    slice(29, 30),
 )
-E_P, E_V, E_TH, E_D, E_B, E_PM, E_THM, E_C = (slice(i, i + 3) for i in range(0, ERROR_SIZE, 3))
+E_P, E_V, E_TH, E_D, E_B, E_PM, E_THM, E_C, E_A = (slice(i, i + 3) for i in range(0, 27, 3))
+E_S = slice(27, 28)
 
-SENSORS = {"position": 3, "velocity": 3, "attitude": 3, "marker": 6}  # size of each residual
+SENSORS = {"position": 3, "velocity": 3, "attitude": 3, "marker": 6, "corners": 8}  # size of each residual
 
 
 def kernel_name(function: str) -> str:

@@ -12,7 +12,8 @@ Measurements (y: measured, ν: residual, measured minus expected):
 
     position   ν = y - (p + b)
     velocity   ν = y - (v + c)                   the paper measures Rᵀv without c; see `velocity_residual`
-    attitude   ν = Log(q⁻¹ ⊗ y)                  three numbers, so S has full rank
+    attitude   ν = Log(q⁻¹ ⊗ exp(-β) ⊗ y)        three numbers, so S has full rank
+    corners    ν = y - π(R_BCᵀ (R_WBᵀ (p_WM + R_WM c_i - p) - p_BC)), i = 0…3;  π: x/z, y/z, lens undone
     marker     ν = (p_CM - R_BCᵀ (R_WBᵀ (p_WM - p) - p_BC),  Log(q̂_CM⁻¹ ⊗ q_CM)),  q̂_CM = q_BC⁻¹ ⊗ q_WB⁻¹ ⊗ q_WM
 
 This module needs CasADi and is imported only where code is generated; the layout is in `acados_gen.eskf_layout`.
@@ -25,10 +26,12 @@ import casadi as ca
 from acados_gen import flight_model
 from acados_gen.compile import compile_functions
 from acados_gen.eskf_layout import (
+    E_A,
     E_B,
     E_C,
     E_D,
     E_PM,
+    E_S,
     E_TH,
     E_THM,
     ERROR_SIZE,
@@ -37,17 +40,22 @@ from acados_gen.eskf_layout import (
     QM,
     SENSORS,
     STATE_SIZE,
+    A,
     B,
     C,
     D,
     P,
     Q,
+    S,
     V,
     eskf_fingerprint,
     kernel_name,
 )
+from companion.frames import GRAVITY_M_S2
 
+RATES = 5  # of forgetting, see `forget`
 SMALL = 1e-24  # rad², keeps square roots differentiable at zero; far below rounding for any real angle
+DEPTH_MIN_M = 0.05  # a corner nearer than this has no useful image
 SIN_PITCH_MAX = 0.999999  # the Euler rates of the flight model do not exist at a pitch of 90°
 
 
@@ -106,7 +114,7 @@ def right_jacobian(r):
 
 
 def boxplus(x, e):
-    """x ⊞ e, shape (26,)."""
+    """x ⊞ e, shape (30,)."""
     return ca.vertcat(
         x[P] + e[0:3],
         x[V] + e[3:6],
@@ -116,6 +124,8 @@ def boxplus(x, e):
         x[PM] + e[E_PM],
         multiply(x[QM], exp(e[E_THM])),
         x[C] + e[E_C],
+        x[A] + e[E_A],
+        x[S] + e[E_S],
     )
 
 
@@ -152,8 +162,17 @@ def motion_derivative(m, disturbance_W, command, parameters):
 
 
 def moved(x, command, parameters, dt):
-    """Nominal (p, v, q) after dt by RK4, quaternion at unit length; shape (10,)."""
-    m = flight_model.rk4(lambda s: motion_derivative(s, x[D], command, parameters), x[0:10], dt)
+    """Nominal (p, v, q) after dt by RK4, quaternion at unit length; shape (10,).
+
+    The thrust scale acts on the thrust of a hover: v̇ gains (s - 1) g along the thrust's axis. On the command itself it
+    would learn from the command's jitter, which the motors' lag swallows, that thrust is weaker than it is (7 %).
+    """
+
+    def derivative(s):
+        scaled = (x[S] - 1) * GRAVITY_M_S2 * rotation(s[6:10])[:, 2]
+        return motion_derivative(s, x[D] + scaled, command, parameters)
+
+    m = flight_model.rk4(derivative, x[0:10], dt)
     return ca.vertcat(m[0:6], m[6:10] / ca.norm_2(m[6:10]))
 
 
@@ -162,48 +181,46 @@ def motion_error(m, reference):
     return ca.vertcat(m[0:6] - reference[0:6], log(multiply(conjugate(reference[6:10]), m[6:10])))
 
 
-def forget_velocity_bias(x_next, A, rate, dt):
-    """ċ = -rate c: the flight controller's velocity error comes and goes within its correlation time."""
-    keep = ca.exp(-rate * dt)
-    x_next[C] = keep * x_next[C]
-    A[E_C, E_C] = keep * ca.SX.eye(3)
-    return x_next, A
+def forget(x_next, transition_, rates, dt):
+    """ẋ_i = -rate x_i for what comes and goes within its correlation time: first-order Gauss-Markov states.
+
+    rates [1/s]: of the disturbance, horizontal and vertical, the velocity bias, the attitude bias' tilt and heading.
+    """
+    keep = ca.exp(-rates * dt)
+    for at, error, groups in ((D, E_D, (0, 0, 1)), (C, E_C, (2, 2, 2)), (A, E_A, (3, 3, 4))):
+        for i, group in enumerate(groups):
+            x_next[at.start + i] *= keep[group]
+            transition_[error.start + i, error.start + i] = keep[group]
+    return x_next, transition_
 
 
 def transition():
-    """(x, command, parameters, rate, dt) -> (x after dt, 24x24 transition A of the error).
-
-    rate: of the velocity bias, one over its correlation time [1/s].
-    """
+    """(x, command, parameters, rates, dt) -> (x after dt, 28x28 transition of the error); rates: see `forget`."""
     x, e = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("e", ERROR_SIZE)
     command, parameters, dt = ca.SX.sym("u", 4), ca.SX.sym("k", len(flight_model.PARAMETERS)), ca.SX.sym("dt")
-    rate = ca.SX.sym("rate")
+    rates = ca.SX.sym("rates", RATES)
     reference = ca.SX.sym("r", 10)
     m = moved(x, command, parameters, dt)
     error = motion_error(moved(boxplus(x, e), command, parameters, dt), reference)
-    A = ca.SX.eye(ERROR_SIZE)
-    A[0:9, 0:12] = derivative_at_zero(error, e, reference, m)[:, 0:12]
-    x_next, A = forget_velocity_bias(ca.vertcat(m, x[10:]), A, rate, dt)
-    return ca.Function("transition", [x, command, parameters, rate, dt], [x_next, A])
+    F = ca.SX.eye(ERROR_SIZE)
+    F[0:9, :] = derivative_at_zero(error, e, reference, m)
+    x_next, F = forget(ca.vertcat(m, x[10:]), F, rates, dt)
+    return ca.Function("transition", [x, command, parameters, rates, dt], [x_next, F])
 
 
 def coast_transition():
-    """(x, decay, rate, dt) -> (x after dt, A) without a trustworthy command.
+    """(x, rates, dt) -> (x after dt, transition of the error) without a trustworthy command.
 
     ṗ = v, v̇ = 0, q̇ = 0: somebody else holds the aircraft, so thrust is taken to balance gravity, drag and
     disturbance. What is wrong with that goes into larger velocity and attitude noise; the measured attitude and
-    velocity carry the state. The disturbance cannot be observed and forgets: ḋ = -decay d.
+    velocity carry the state. The disturbance cannot be observed and is forgotten; the thrust scale stays.
     """
-    x, decay, dt = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("decay"), ca.SX.sym("dt")
-    rate = ca.SX.sym("rate")
-    keep = ca.exp(-decay * dt)
-    A = ca.SX.eye(ERROR_SIZE)
+    x, rates, dt = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("rates", RATES), ca.SX.sym("dt")
+    F = ca.SX.eye(ERROR_SIZE)
     for i in range(3):
-        A[i, 3 + i] = dt
-        A[9 + i, 9 + i] = keep
-    x_next = ca.vertcat(x[P] + dt * x[V], x[3:10], keep * x[D], x[13:])
-    x_next, A = forget_velocity_bias(x_next, A, rate, dt)
-    return ca.Function("coast_transition", [x, decay, rate, dt], [x_next, A])
+        F[i, 3 + i] = dt
+    x_next, F = forget(ca.vertcat(x[P] + dt * x[V], x[3:]), F, rates, dt)
+    return ca.Function("coast_transition", [x, rates, dt], [x_next, F])
 
 
 def symmetric(M):
@@ -212,25 +229,25 @@ def symmetric(M):
 
 
 def _propagation(name, step, x, inputs, dt):
-    """A kernel (x, P, *inputs, noise, dt) -> (x, A P Aᵀ + diag(noise) dt); noise: 24 variances per second."""
+    """A kernel (x, P, *inputs, noise, dt) -> (x, F P Fᵀ + diag(noise) dt); noise: 28 variances per second."""
     covariance, noise = ca.SX.sym("P", ERROR_SIZE, ERROR_SIZE), ca.SX.sym("noise", ERROR_SIZE)
-    x_next, A = step(x, *inputs, dt)
-    propagated = A @ symmetric(covariance) @ A.T + ca.diag(noise * dt)
+    x_next, F = step(x, *inputs, dt)
+    propagated = F @ symmetric(covariance) @ F.T + ca.diag(noise * dt)
     outputs = ca.cse([ca.densify(x_next), ca.densify(symmetric(propagated))])
     return ca.Function(kernel_name(name), [x, covariance, *inputs, noise, dt], outputs)
 
 
 def predict():
-    """Kernel (x, P, command, parameters, rate, noise, dt) -> (x, P)."""
+    """Kernel (x, P, command, parameters, rates, noise, dt) -> (x, P)."""
     x, dt = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("dt")
-    inputs = [ca.SX.sym("u", 4), ca.SX.sym("k", len(flight_model.PARAMETERS)), ca.SX.sym("rate")]
+    inputs = [ca.SX.sym("u", 4), ca.SX.sym("k", len(flight_model.PARAMETERS)), ca.SX.sym("rates", RATES)]
     return _propagation("predict", transition(), x, inputs, dt)
 
 
 def predict_coast():
-    """Kernel (x, P, decay, rate, noise, dt) -> (x, P)."""
+    """Kernel (x, P, rates, noise, dt) -> (x, P)."""
     x, dt = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("dt")
-    return _propagation("predict_coast", coast_transition(), x, [ca.SX.sym("decay"), ca.SX.sym("rate")], dt)
+    return _propagation("predict_coast", coast_transition(), x, [ca.SX.sym("rates", RATES)], dt)
 
 
 # --- measurements ----------------------------------------------------------------------------------------
@@ -257,8 +274,13 @@ def velocity_residual(x, y):
 
 
 def attitude_residual(x, y):
-    """ν = Log(q⁻¹ ⊗ y), a rotation vector in B."""
-    return log(multiply(conjugate(x[Q]), y))
+    """ν = Log(q⁻¹ ⊗ exp(-β) ⊗ y), a rotation vector in B.
+
+    β turns the flight controller's attitude in the world: its tilt is off by some tenths of a degree for minutes, its
+    heading by a degree or more, and that of the site's plan again by something else. Nothing on board measures β by
+    itself, but with it the filter knows that many attitudes in a row do not make the heading any better.
+    """
+    return log(multiply(conjugate(x[Q]), multiply(exp(-x[A]), y)))
 
 
 def marker_residual(x, p_CM, q_CM, p_BC, q_BC):
@@ -269,12 +291,28 @@ def marker_residual(x, p_CM, q_CM, p_BC, q_BC):
     return ca.vertcat(p_CM - p_expected, log(multiply(conjugate(q_expected), q_CM)))
 
 
+def corners_residual(x, y, corners_M, p_BC, q_BC):
+    """ν of the four corners of a marker in normalised image coordinates, x0 y0 … x3 y3, shape (8,).
+
+    corners_M: the same corners on the bundle, shape (12,).
+    """
+    residual = []
+    for i in range(4):
+        p_B = rotation(x[Q]).T @ (x[PM] + rotation(x[QM]) @ corners_M[3 * i : 3 * i + 3] - x[P])
+        p_C = rotation(q_BC).T @ (p_B - p_BC)
+        residual.append(y[2 * i : 2 * i + 2] - p_C[0:2] / ca.fmax(p_C[2], DEPTH_MIN_M))
+    return ca.vertcat(*residual)
+
+
 def measurement(sensor):
-    """(x, *measured) -> (ν, H) of one sensor; H = -∂ν/∂e, (m, 24)."""
+    """(x, *measured) -> (ν, H) of one sensor; H = -∂ν/∂e, (m, 28)."""
     x, e = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("e", ERROR_SIZE)
     if sensor == "marker":
         measured = [ca.SX.sym(n, size) for n, size in (("p_CM", 3), ("q_CM", 4), ("p_BC", 3), ("q_BC", 4))]
         residual = marker_residual
+    elif sensor == "corners":
+        measured = [ca.SX.sym(n, size) for n, size in (("y", 8), ("corners_M", 12), ("p_BC", 3), ("q_BC", 4))]
+        residual = corners_residual
     else:
         measured = [ca.SX.sym("y", 4 if sensor == "attitude" else 3)]
         residual = {
@@ -319,10 +357,12 @@ def solve_upper(L, rhs, size):
 
 
 def update(sensor):
-    """Kernel (x, P, *measured, R) -> (ν, S, NIS, x corrected, P corrected, matched, expected).
+    """Kernel (x, P, *measured, R) -> (ν, whitened, NIS, x corrected, P corrected, matched, expected).
 
-    K = P Hᵀ S⁻¹; P = (I - K H) P (I - K H)ᵀ + K R Kᵀ (Joseph), multiplied out factor by factor because H has few
-    rows; the correction K ν is injected on the manifold and the covariance carried over with the reset Jacobian.
+    With S = H P Hᵀ + R = L Lᵀ and W = P Hᵀ L⁻ᵀ: K ν = W L⁻¹ ν and P corrected = P - W Wᵀ, which equals Joseph's form
+    for this gain, is symmetric in every rounding, and takes a third of its time. The correction is injected on the
+    manifold and the covariance carried over with the reset Jacobian. whitened: L⁻¹ ν, of a marker its rotation first,
+    so that the last three are its position given its rotation.
     For the adaptation, per axis: matched z_i (R z)_i with z = S⁻¹ ν, and its expected value (S⁻¹ R)_ii.
     """
     m = SENSORS[sensor]
@@ -331,18 +371,18 @@ def update(sensor):
     measured = [ca.SX.sym(model.name_in(i), *model.size_in(i)) for i in range(1, model.n_in())]
     noise = ca.SX.sym("R", m, m)
 
+    order = [3, 4, 5, 0, 1, 2] if sensor == "marker" else list(range(m))
     nu, H = model(x, *measured)
-    prior, R = symmetric(covariance), symmetric(noise)
+    nu, H = nu[order], H[order, :]
+    prior, R = symmetric(covariance), symmetric(noise)[order, order]
     PHt = prior @ H.T
-    HPHt = H @ PHt
-    S = symmetric(HPHt + R)
-    L = cholesky(S, m)
+    innovation = symmetric(H @ PHt + R)
+    L = cholesky(innovation, m)
     whitened = solve_lower(L, nu, m)
-    K = solve_upper(L, solve_lower(L, PHt.T, m), m).T
+    W = solve_lower(L, PHt.T, m).T
 
-    correction = K @ nu
-    left = prior - K @ PHt.T
-    joseph = symmetric(left - (PHt - K @ HPHt) @ K.T + K @ R @ K.T)
+    correction = W @ whitened
+    posterior = symmetric(prior - W @ W.T)
     G = ca.SX.eye(ERROR_SIZE)
     G[E_TH, E_TH] = right_jacobian(correction[E_TH])
     G[E_THM, E_THM] = right_jacobian(correction[E_THM])
@@ -351,7 +391,9 @@ def update(sensor):
         corrected[part] = corrected[part] / ca.norm_2(corrected[part])
     z = solve_upper(L, whitened, m)
     expected = ca.diag(solve_upper(L, solve_lower(L, R, m), m))
-    outputs = [nu, S, ca.sumsqr(whitened), corrected, symmetric(G @ joseph @ G.T), z * (R @ z), expected]
+    matched, back = z * (R @ z), [order.index(i) for i in range(m)]
+    outputs = [nu[back], whitened, ca.sumsqr(whitened), corrected, symmetric(G @ posterior @ G.T)]
+    outputs += [matched[back], expected[back]]
     outputs = ca.cse([ca.densify(o) for o in outputs])
     return ca.Function(kernel_name(f"update_{sensor}"), [x, covariance, *measured, noise], outputs)
 

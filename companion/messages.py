@@ -166,7 +166,7 @@ class LinkTx(Message):
 # --- state -------------------------------------------------------------------------------------------------
 
 
-class State(Message):
+class State(Message, kw_only=True):
     """The estimate of the filter at ``stamp_s``; ``valid`` is False until it has converged enough to fly by."""
 
     p_W: Vec3
@@ -175,13 +175,16 @@ class State(Message):
     disturbance_W: Vec3  # mass-normalised external force [m/s²]
     gnss_bias_W: Vec3
     velocity_bias_W: Vec3  # error of the flight controller's velocity
+    attitude_bias_W: Vec3 = (0.0, 0.0, 0.0)  # error of its attitude, a rotation vector: it says exp(bias) ⊗ q_WB
+    thrust_scale: float = 1.0  # true over modelled thrust; multiplies the thrust coefficient of the vehicle file
+    thrust_scale_std: float = 0.0
     bundle: str  # name of the bundle the next two fields describe, "" while none was ever seen
     p_WM: Vec3
     q_WM: Quat
     marker_age_s: float  # since the last accepted observation of the bundle, inf before the first
     position_std_m: float  # largest standard deviation of p_W over all directions
     relative_std_m: float  # the same of the position in the bundle's frame, inf without bundle
-    covariance_diag: tuple[float, ...]  # of p, v, θ, disturbance, bias, p_M, θ_M, FCU velocity bias: 24 variances
+    covariance_diag: tuple[float, ...]  # 28 variances, see acados_gen/eskf_layout.py
     battery_voltage_v: float
     reset_count: int  # how often the filter had to start anew
 

@@ -133,7 +133,7 @@ class ProcessNoise(Section):
 
     velocity_m_s_sqrt_s: number(1e-6, 10, "m/s/√s")
     attitude_rad_sqrt_s: number(1e-6, 10, "rad/√s")
-    disturbance_m_s2_sqrt_s: number(1e-6, 50, "m/s²/√s")
+    disturbance_m_s2_sqrt_s: Std3  # world x, y, z [m/s²/√s]
     gnss_bias_m_sqrt_s: number(1e-6, 10, "m/√s")
     marker_position_m_sqrt_s: number(0, 1, "m/√s")
     marker_attitude_rad_sqrt_s: number(0, 1, "rad/√s")
@@ -154,12 +154,38 @@ class VelocityBias(Section):
     time_constant_s: number(0.5, 1000, "s")
 
 
+class DisturbanceMemory(Section):
+    """Times in which a disturbance that nothing shows any more is forgotten."""
+
+    horizontal_s: number(0.5, 1e6, "s")
+    vertical_s: number(0.5, 1e6, "s (what stays longer is thrust scale)")
+
+
+class AttitudeBias(Section):
+    """The slow error of the flight controller's attitude in the world: first-order Gauss-Markov."""
+
+    tilt_std_rad: number(1e-5, 0.5, "rad, about each horizontal axis")
+    tilt_time_s: number(0.5, 1e5, "s")
+    heading_std_rad: number(1e-5, 1, "rad")
+    heading_time_s: number(0.5, 1e5, "s")
+
+
+class ThrustScale(Section):
+    """True over modelled thrust: a slow random walk that begins at 1."""
+
+    std: number(1e-4, 0.5, "at the start")
+    walk_sqrt_s: number(1e-6, 0.1, "1/√s")
+
+
 class Estimator(Section):
     rate_hz: number(20, 500, "Hz")
     history_s: number(0.1, 5, "s")
     initial: InitialStd
     process: ProcessNoise
+    disturbance: DisturbanceMemory
     velocity_bias: VelocityBias
+    attitude_bias: AttitudeBias
+    thrust_scale: ThrustScale
     position: Sensor  # std [m]
     velocity: Sensor  # std [m/s], without the bias
     attitude: Sensor  # std [rad]

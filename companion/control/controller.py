@@ -219,7 +219,9 @@ class ControllerNode(Node):
 
     def _parameters(self, state: State) -> np.ndarray:
         voltage_v = state.battery_voltage_v
-        return np.array(self._vehicle.model_parameters(voltage_v if math.isfinite(voltage_v) else None))
+        parameters = np.array(self._vehicle.model_parameters(voltage_v if math.isfinite(voltage_v) else None))
+        parameters[0] *= state.thrust_scale
+        return parameters
 
     def _predict(self, cycle: _Cycle, disturbance_W: np.ndarray, parameters: np.ndarray) -> np.ndarray:
         if not cycle.acting:
@@ -309,7 +311,7 @@ def _is_rotation(q) -> bool:
 
 def _is_sane(state: State) -> bool:
     """Whether the numbers this node computes with can be computed with."""
-    numbers = (*state.p_W, *state.v_W, *state.disturbance_W)
-    if not (all(map(math.isfinite, numbers)) and _is_rotation(state.q_WB)):
+    numbers = (*state.p_W, *state.v_W, *state.disturbance_W, state.thrust_scale)
+    if not (all(map(math.isfinite, numbers)) and state.thrust_scale > 0 and _is_rotation(state.q_WB)):
         return False
     return not state.bundle or (all(map(math.isfinite, state.p_WM)) and _is_rotation(state.q_WM))

@@ -39,6 +39,7 @@ GROUPS = {  # of each axis
     "velocity": (0, 0, 1),
     "attitude": (0, 0, 1),  # roll and pitch, heading
     "marker": (0, 0, 0, 1, 1, 1),  # position, rotation
+    "corners": (0,) * 8,
 }
 
 
@@ -79,7 +80,9 @@ class Window:
         for group, m, e in zip(self.groups, matched.tolist(), expected.tolist(), strict=True):
             surplus[group] += m * clip - e
             axes[group] += 1
-        sample = tuple(s * min(1 + d / n, gate_limit) for s, d, n in zip(self.scales, surplus, axes, strict=True))
+        sample = tuple(
+            s * min(1 + d / max(n, 1), gate_limit) for s, d, n in zip(self.scales, surplus, axes, strict=True)
+        )
         if not abs(sample[0]) + abs(sample[1]) < inf:
             return self  # a residual that is not a number says nothing about the noise
         first, second = self.total[0] + sample[0], self.total[1] + sample[1]

@@ -8,7 +8,7 @@ from math import exp, isfinite
 
 import numpy as np
 
-from acados_gen.eskf_layout import E_P, ERROR_SIZE, PM, QM, SENSORS, B, C, D, P, Q, V
+from acados_gen.eskf_layout import E_P, E_S, ERROR_SIZE, PM, QM, SENSORS, A, B, C, D, P, Q, S, V
 from companion.clock import Stopwatch
 from companion.estimation.filter import Belief, Eskf
 from companion.estimation.history import Entry, History
@@ -272,6 +272,9 @@ class EstimatorNode(Node):
             disturbance_W=tuple(x[D]),
             gnss_bias_W=tuple(x[B]),
             velocity_bias_W=tuple(x[C]),
+            attitude_bias_W=tuple(x[A]),
+            thrust_scale=x[S][0],
+            thrust_scale_std=float(covariance[E_S, E_S][0, 0]) ** 0.5,
             bundle=self._bundle if belief.marker_known else "",
             p_WM=tuple(x[PM]),
             q_WM=tuple(x[QM]),

@@ -12,6 +12,7 @@ import numpy as np
 from acados_gen.eskf_layout import (
     E_B,
     E_C,
+    E_P,
     E_PM,
     E_THM,
     E_V,
@@ -23,6 +24,7 @@ from acados_gen.eskf_layout import (
     STATE_SIZE,
     P,
     Q,
+    S,
     V,
     eskf_fingerprint,
     kernel_name,
@@ -48,6 +50,18 @@ LEVEL_COUNT = 10
 VELOCITY_STEP_COUNT = 3
 
 
+# A bundle that is seen again and again beside where the filter has it, turned as expected: the velocity is wrong, and
+# with it the bias of the velocity that pulled it along. The mean of the whitened position residuals shows it before
+# the gate closes, and a flip or a blunder, which is turned or alone, does not look like it.
+BUNDLE = ("marker", "corners")  # sensors that see it
+CORNERS_UNIT = np.eye(SENSORS["corners"])
+LEAN_SHARE = 1 / 8  # of the newest residual in the mean
+LEAN_CLIP = 5.0  # a residual counts for no more, in standard deviations
+LEAN_LIMIT = 1.7  # length of the mean; white residuals have 0.45
+LEAN_TIME_S = 0.3  # in which the velocity error made the offset
+TURNED_LIMIT = 16.3  # chi-square of the rotation's residual, three numbers, 0.999
+
+
 class Streak(NamedTuple):
     """Rejections of one sensor since its last acceptance that agree with each other (position) or just follow."""
 
@@ -61,12 +75,13 @@ class Belief:
     """Everything the filter knows at one time; a copy is a snapshot to rewind to."""
 
     time_s: float
-    x: np.ndarray  # (26,)
-    P: np.ndarray  # (24, 24), Fortran order
+    x: np.ndarray  # (30,)
+    P: np.ndarray  # (28, 28), Fortran order
     windows: dict[str, Window]
     streaks: dict[str, Streak]
     accepted_s: dict[str, float]  # time of the last accepted measurement of each sensor
     marker_known: bool = False
+    lean: tuple[float, float, float] = (0.0, 0.0, 0.0)  # mean of the bundle's whitened position residuals
 
     def copy(self) -> "Belief":
         return Belief(
@@ -77,6 +92,7 @@ class Belief:
             self.streaks.copy(),
             self.accepted_s.copy(),
             self.marker_known,
+            self.lean,
         )
 
 
@@ -91,26 +107,40 @@ class Update(NamedTuple):
 
 
 def initial_variances(vehicle: Vehicle) -> np.ndarray:
-    """Diagonal of the covariance at the start, (24,)."""
-    s = vehicle.estimator.initial
+    """Diagonal of the covariance at the start, (28,)."""
+    e, s = vehicle.estimator, vehicle.estimator.initial
     std = (s.position_m, s.velocity_m_s, s.attitude_rad, s.disturbance_m_s2)
-    std += (s.gnss_bias_m, s.marker_position_m, s.marker_attitude_rad, vehicle.estimator.velocity_bias.std_m_s)
-    return np.repeat(np.square(std), 3)
+    std += (s.gnss_bias_m, s.marker_position_m, s.marker_attitude_rad, e.velocity_bias.std_m_s)
+    tilt, heading = e.attitude_bias.tilt_std_rad, e.attitude_bias.heading_std_rad
+    return np.square([*np.repeat(std, 3), tilt, tilt, heading, e.thrust_scale.std])
 
 
 def process_variances(vehicle: Vehicle, coast: bool) -> np.ndarray:
-    """Process noise per second, (24,); the position has none of its own, it is the integral of the velocity."""
-    s = vehicle.estimator.process
-    std = [0.0, s.velocity_m_s_sqrt_s, s.attitude_rad_sqrt_s, s.disturbance_m_s2_sqrt_s]
+    """Process noise per second, (28,); the position has none of its own, it is the integral of the velocity."""
+    e, s = vehicle.estimator, vehicle.estimator.process
+    velocity, attitude, disturbance = s.velocity_m_s_sqrt_s, s.attitude_rad_sqrt_s, s.disturbance_m_s2_sqrt_s
     if coast:
-        std[1] = max(std[1], COAST_VELOCITY_M_S_SQRT_S)
-        std[2] = max(std[2], COAST_ATTITUDE_RAD_SQRT_S)
-        # keeps the variance of the forgetting disturbance at its initial value: σ² = noise / (2 decay)
-        std[3] = vehicle.estimator.initial.disturbance_m_s2 * (2 / COAST_DISTURBANCE_TIME_S) ** 0.5
-    bias = vehicle.estimator.velocity_bias
-    std += [s.gnss_bias_m_sqrt_s, s.marker_position_m_sqrt_s, s.marker_attitude_rad_sqrt_s]
-    std += [bias.std_m_s * (2 / bias.time_constant_s) ** 0.5]  # keeps its variance where it is
-    return np.repeat(np.square(std), 3)
+        velocity, attitude = max(velocity, COAST_VELOCITY_M_S_SQRT_S), max(attitude, COAST_ATTITUDE_RAD_SQRT_S)
+        disturbance = 3 * [_keeping(e.initial.disturbance_m_s2, COAST_DISTURBANCE_TIME_S)]
+    tilt = _keeping(e.attitude_bias.tilt_std_rad, e.attitude_bias.tilt_time_s)
+    heading = _keeping(e.attitude_bias.heading_std_rad, e.attitude_bias.heading_time_s)
+    still = (s.gnss_bias_m_sqrt_s, s.marker_position_m_sqrt_s, s.marker_attitude_rad_sqrt_s)
+    still += (_keeping(e.velocity_bias.std_m_s, e.velocity_bias.time_constant_s),)
+    moving = np.repeat((0.0, velocity, attitude), 3)
+    return np.square([*moving, *disturbance, *np.repeat(still, 3), tilt, tilt, heading, e.thrust_scale.walk_sqrt_s])
+
+
+def _keeping(std: float, time_constant_s: float) -> float:
+    """Noise density that keeps the variance of a first-order Gauss-Markov state where it is: σ² = noise τ / 2."""
+    return std * (2 / time_constant_s) ** 0.5
+
+
+def forgetting_rates(vehicle: Vehicle, coast: bool) -> np.ndarray:
+    """Rates [1/s] in the order of `acados_gen.eskf_model.forget`, (5,)."""
+    e = vehicle.estimator
+    disturbance = (COAST_DISTURBANCE_TIME_S,) * 2 if coast else (e.disturbance.horizontal_s, e.disturbance.vertical_s)
+    bias = e.attitude_bias
+    return 1 / np.array([*disturbance, e.velocity_bias.time_constant_s, bias.tilt_time_s, bias.heading_time_s])
 
 
 class Eskf:
@@ -128,29 +158,29 @@ class Eskf:
         self._updates = {sensor: Kernel(library, kernel_name(f"update_{sensor}")) for sensor in SENSORS}
 
         settings = vehicle.estimator
-        self._settings = {sensor: getattr(settings, sensor) for sensor in SENSORS}
+        self._settings = {sensor: getattr(settings, "marker" if sensor == "corners" else sensor) for sensor in SENSORS}
         self.gates = {s: Gate(self._settings[s].gate_probability, size) for s, size in SENSORS.items()}
-        self.nominal = {s: self._settings[s].std ** 2 * np.eye(SENSORS[s]) for s in SENSORS if s != "marker"}
+        self.nominal = {s: self._settings[s].std ** 2 * np.eye(SENSORS[s]) for s in SENSORS if s not in BUNDLE}
         self._marker_factor = settings.marker.std**2
         self._initial = initial_variances(vehicle)
         self._adapt = adapt
-        forgetting_1_s = 1 / settings.velocity_bias.time_constant_s
-        self._predict.inputs[4][:] = forgetting_1_s
+        self._predict.inputs[4][:] = forgetting_rates(vehicle, coast=False)
         self._predict.inputs[5][:] = process_variances(vehicle, coast=False)
-        self._coast.inputs[2][:] = 1 / COAST_DISTURBANCE_TIME_S
-        self._coast.inputs[3][:] = forgetting_1_s
-        self._coast.inputs[4][:] = process_variances(vehicle, coast=True)
+        self._coast.inputs[2][:] = forgetting_rates(vehicle, coast=True)
+        self._coast.inputs[3][:] = process_variances(vehicle, coast=True)
 
         self.p_BC = np.array(vehicle.camera.p_BC)
         self.q_BC = np.array(vehicle.camera.q_BC) / np.linalg.norm(vehicle.camera.q_BC)
-        self._updates["marker"].inputs[4][:] = self.p_BC
-        self._updates["marker"].inputs[5][:] = self.q_BC
+        for sensor in BUNDLE:
+            self._updates[sensor].inputs[4][:] = self.p_BC
+            self._updates[sensor].inputs[5][:] = self.q_BC
 
     def start(self, time_s: float, p_W, v_W, q_WB) -> Belief:
         """A belief that trusts the flight controller: bias and disturbance zero, all with their initial std."""
         x = np.zeros(STATE_SIZE)
         x[P], x[V], x[Q] = p_W, v_W, q_WB
         x[QM] = (1.0, 0.0, 0.0, 0.0)
+        x[S] = 1.0
         windows = {sensor: new_window(sensor, self._settings[sensor].window) for sensor in SENSORS}
         return Belief(time_s, x, np.asfortranarray(np.diag(self._initial)), windows, {}, {})
 
@@ -181,7 +211,7 @@ class Eskf:
         kernel = self._coast
         kernel.inputs[0][:] = belief.x
         kernel.inputs[1][:] = belief.P
-        kernel.inputs[5][0] = dt
+        kernel.inputs[4][0] = dt
         belief.x[:], belief.P[:] = kernel()
 
     # --- measurements
@@ -231,7 +261,46 @@ class Eskf:
         kernel = self._updates["marker"]
         kernel.inputs[2][:] = p_CM
         kernel.inputs[3][:] = q_CM
-        return self._apply(belief, "marker", self._marker_factor * covariance)
+        R = self._marker_factor * covariance
+        update = self._apply(belief, "marker", R)
+        if self._leans(belief, kernel.outputs[1].tolist()):
+            self._doubt_velocity(belief, p_CM)
+            if not update.accepted:
+                update = self._apply(belief, "marker", R)
+        return update
+
+    def measure_corners(self, belief: Belief, xy, corners_M, std: float) -> Update:
+        """The four corners of one marker of a bundle that has its place.
+
+        xy: normalised image coordinates, the lens undone, (8,); corners_M: on the bundle [m], (12,); std: of one
+        coordinate.
+        """
+        kernel = self._updates["corners"]
+        kernel.inputs[2][:] = xy
+        kernel.inputs[3][:] = corners_M
+        return self._apply(belief, "corners", self._marker_factor * std * std * CORNERS_UNIT)
+
+    @staticmethod
+    def _leans(belief: Belief, whitened) -> bool:
+        """True when the bundle has been seen beside its place for some time; begins anew then."""
+        turn, beside = whitened[:3], whitened[3:]
+        if not sum(w * w for w in turn) <= TURNED_LIMIT:  # a flip, or not a number
+            return False
+        length = sum(w * w for w in beside) ** 0.5
+        share = LEAN_SHARE * min(1.0, LEAN_CLIP / max(length, LEAN_CLIP))
+        belief.lean = lean = tuple((1 - LEAN_SHARE) * m + share * w for m, w in zip(belief.lean, beside, strict=True))
+        if sum(m * m for m in lean) < LEAN_LIMIT**2:
+            return False
+        belief.lean = (0.0, 0.0, 0.0)
+        return True
+
+    def _doubt_velocity(self, belief: Belief, p_CM) -> None:
+        """Make position, velocity and its bias as uncertain as the bundle seen at p_CM says they are wrong."""
+        x = belief.x
+        p_BM = self.p_BC + rotation_matrix(self.q_BC) @ p_CM
+        offset = x[PM] - x[P] - rotation_matrix(x[Q]) @ p_BM
+        self._loosen(belief, (E_P,), offset**2)
+        self._loosen(belief, (E_V, E_C), (offset / LEAN_TIME_S) ** 2)
 
     def forget_marker(self, belief: Belief) -> None:
         """The next observation places the bundle anew."""

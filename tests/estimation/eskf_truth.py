@@ -6,11 +6,13 @@ import itertools
 import numpy as np
 
 from acados_gen.eskf_layout import (
+    E_A,
     E_B,
     E_C,
     E_D,
     E_P,
     E_PM,
+    E_S,
     E_TH,
     E_THM,
     E_V,
@@ -18,11 +20,13 @@ from acados_gen.eskf_layout import (
     PM,
     QM,
     STATE_SIZE,
+    A,
     B,
     C,
     D,
     P,
     Q,
+    S,
     V,
 )
 from companion.frames import (
@@ -48,7 +52,16 @@ from companion.messages import (
 G = 9.80665
 FACING = quat_from_matrix(np.array([[0.0, 0, -1], [-1, 0, 0], [0, 1, 0]]))  # a bundle whose face looks along -x of W
 P_WM = np.array([4.2, 0.1, 2.2])
-VECTORS = ((P, E_P), (V, E_V), (D, E_D), (B, E_B), (PM, E_PM), (C, E_C))  # blocks of the state, of the error
+VECTORS = (
+    (P, E_P),
+    (V, E_V),
+    (D, E_D),
+    (B, E_B),
+    (PM, E_PM),
+    (C, E_C),
+    (A, E_A),
+    (S, E_S),
+)  # blocks of the state, of the error
 ROTATIONS = ((Q, E_TH), (QM, E_THM))
 
 
@@ -150,6 +163,7 @@ class Flight:
         self.rng = np.random.default_rng(seed)
         self.noise = noise
         self.d = np.array(disturbance)
+        self.attitude_bias, self.thrust_scale = np.zeros(3), 1.0
         self.s = np.array([0.0, 0, 2, 0, 0, 0, 0, 0, 0])
         self.t = 10.0
         self.bias = np.zeros(3)
@@ -171,7 +185,19 @@ class Flight:
 
     def truth(self):
         q = quat_from_rpy(*self.s[6:9])
-        return np.concatenate([self.s[0:6], q, self.d, self.bias, P_WM, FACING, self.velocity_error.c])
+        return np.concatenate(
+            [
+                self.s[0:6],
+                q,
+                self.d,
+                self.bias,
+                P_WM,
+                FACING,
+                self.velocity_error.c,
+                self.attitude_bias,
+                [self.thrust_scale],
+            ]
+        )
 
     def _command(self):
         a = np.array([2.0, 2.0, 3.0]) * (np.array([0.0, 0, 2]) - self.s[0:3]) - 2.5 * self.s[3:6]
@@ -195,7 +221,8 @@ class Flight:
     def _messages(self):
         n, rng, x = self.noise, self.rng, self.truth()
         if self._tick % 4 == 0:  # 50 Hz
-            q = quat_multiply(x[6:10], quat_exp(n * 0.0035 * rng.normal(size=3)))
+            q = quat_multiply(quat_exp(self.attitude_bias), x[6:10])
+            q = quat_multiply(q, quat_exp(n * 0.0035 * rng.normal(size=3)))
             self._send(self.delays["attitude"], FcuAttitude(stamp_s=self.t, q_WB=tuple(q), omega_B=(0.0, 0.0, 0.0)))
             p = x[0:3] + self.bias + self.gnss_jump + n * 0.05 * rng.normal(size=3)
             if self.outlier is not None:
@@ -232,7 +259,8 @@ class Flight:
             acting = [c for at, c in self._acting if at <= self.t + 1e-9]
             command = acting[-1] if acting else np.array([G / self.k[0], 0, 0, 0])
             self._acting = self._acting[-8:]
-            self.s = integrate(self.s, command, self.d, self.k, self.STEP_S, self.STEP_S)
+            force = self.thrust_scale * command[0]
+            self.s = integrate(self.s, (force, *command[1:]), self.d, self.k, self.STEP_S, self.STEP_S)
             self.velocity_error.step(self.STEP_S)
             self.t += self.STEP_S
             self._tick += 1
@@ -295,6 +323,7 @@ def vector(state):
     x = np.empty(STATE_SIZE)
     x[P], x[V], x[Q], x[D], x[B] = state.p_W, state.v_W, state.q_WB, state.disturbance_W, state.gnss_bias_W
     x[PM], x[QM], x[C] = state.p_WM, state.q_WM, state.velocity_bias_W
+    x[A], x[S] = state.attitude_bias_W, state.thrust_scale
     return x
 
 

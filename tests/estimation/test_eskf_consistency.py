@@ -5,14 +5,14 @@ import pytest
 from eskf_truth import FACING, P_WM, VelocityError, boxminus, boxplus, bundle_pose, position_M
 from scipy.stats import chi2
 
-from acados_gen.eskf_layout import E_B, E_C, E_D, E_P, E_TH, E_V, ERROR_SIZE, PM, QM, B, C, P, Q, V
+from acados_gen.eskf_layout import E_A, E_B, E_C, E_D, E_P, E_S, E_TH, E_V, ERROR_SIZE, PM, QM, A, B, C, P, Q, V
 from companion.estimation.filter import Eskf, initial_variances, process_variances
 from companion.frames import quat_exp, quat_multiply
 
 DT = 0.02
 RUNS, DURATION_S = 150, 3.0
 MARKER_STD = np.array([0.01] * 3 + [0.01] * 3)
-BLOCKS = {"p": E_P, "v": E_V, "theta": E_TH, "d": E_D, "b": E_B, "c": E_C}
+BLOCKS = {"p": E_P, "v": E_V, "theta": E_TH, "d": E_D, "b": E_B, "c": E_C, "beta": E_A, "scale": E_S}
 
 
 class Drawn:
@@ -49,7 +49,8 @@ class Drawn:
         self.steps += 1
         updates = {}
         settings, x, rng = self.vehicle.estimator, self.x, self.rng
-        y = quat_multiply(x[Q], quat_exp(settings.attitude.std * rng.normal(size=3)))
+        y = quat_multiply(quat_exp(x[A]), x[Q])
+        y = quat_multiply(y, quat_exp(settings.attitude.std * rng.normal(size=3)))
         updates["attitude"] = self.eskf.measure(self.belief, "attitude", y)
         y = x[V] + x[C] + settings.velocity.std * rng.normal(size=3)
         updates["velocity"] = self.eskf.measure(self.belief, "velocity", y)
@@ -113,7 +114,7 @@ def monte_carlo(vehicle):
 @pytest.mark.parametrize("block", [*BLOCKS, "relative"])
 def test_nees_is_inside_its_bounds(monte_carlo, block):
     nees = monte_carlo[0][block]
-    low, high = chi2.ppf([0.025, 0.975], 3 * RUNS) / RUNS
+    low, high = chi2.ppf([0.025, 0.975], (1 if block == "scale" else 3) * RUNS) / RUNS
     at_each_time = nees.mean(axis=0)
     inside = np.mean((at_each_time > low) & (at_each_time < high))
     assert inside >= 0.65, at_each_time  # 95 % are expected of independent times; these are few and correlated

@@ -2,14 +2,40 @@
 
 import numpy as np
 import pytest
-from eskf_truth import boxminus, boxplus, bundle_pose, log, position_M, random_state
+from eskf_truth import FACING, boxminus, boxplus, bundle_pose, log, position_M, random_state
 
 from acados_gen import eskf_model
-from acados_gen.eskf_layout import E_B, E_C, E_D, E_PM, E_TH, E_THM, E_V, ERROR_SIZE, SENSORS, B, C, P, Q, V
-from companion.frames import quat_conjugate, quat_exp, quat_multiply
+from acados_gen.eskf_layout import (
+    E_A,
+    E_B,
+    E_C,
+    E_D,
+    E_PM,
+    E_S,
+    E_TH,
+    E_THM,
+    E_V,
+    ERROR_SIZE,
+    PM,
+    QM,
+    SENSORS,
+    A,
+    B,
+    C,
+    P,
+    Q,
+    S,
+    V,
+)
+from companion.estimation.filter import forgetting_rates
+from companion.frames import quat_conjugate, quat_exp, quat_multiply, rotation_matrix
 
 EPS = 1e-5
-RATE_1_S = 0.3  # of the velocity bias, far from the vehicle file's so that it cannot be taken for it
+RATES_1_S = np.array([0.05, 0.4, 0.3, 0.2, 0.1])  # of forgetting, far from the vehicle file's, each another
+
+
+CORNERS_M = np.array([[-0.1, 0.1, 0.0], [0.1, 0.12, 0.0], [0.1, -0.1, 0.01], [-0.12, -0.1, 0.0]])
+TURN = quat_exp((0.1, -0.2, 0.3))
 
 
 def difference(f, size):
@@ -29,27 +55,31 @@ def test_transition_jacobian_is_the_finite_difference(vehicle, seed):
     u = np.array([0.35, *rng.uniform(-0.2, 0.2, 2), 0.3])
     k = np.array(vehicle.model_parameters())
     step = eskf_model.transition()
-    x_next, A = (np.array(o) for o in step(x, u, k, RATE_1_S, 0.02))
+    x_next, F = (np.array(o) for o in step(x, u, k, RATES_1_S, 0.02))
     x_next = x_next.ravel()
 
     def error_after(e):
-        return boxminus(np.array(step(boxplus(x, e), u, k, RATE_1_S, 0.02)[0]).ravel(), x_next)
+        return boxminus(np.array(step(boxplus(x, e), u, k, RATES_1_S, 0.02)[0]).ravel(), x_next)
 
-    np.testing.assert_allclose(A, difference(error_after, ERROR_SIZE), atol=1e-8)
-    np.testing.assert_allclose(x_next[C], np.exp(-RATE_1_S * 0.02) * x[C], atol=1e-12)
+    np.testing.assert_allclose(F, difference(error_after, ERROR_SIZE), atol=1e-8)
+    np.testing.assert_allclose(x_next[C], np.exp(-RATES_1_S[2] * 0.02) * x[C], atol=1e-12)
+    np.testing.assert_allclose(x_next[A], np.exp(-RATES_1_S[[3, 3, 4]] * 0.02) * x[A], atol=1e-12)
+    assert x_next[S] == x[S]
 
 
 def test_coast_jacobian_is_the_finite_difference():
     x = random_state(np.random.default_rng(1))
     step = eskf_model.coast_transition()
-    x_next, A = (np.array(o) for o in step(x, 0.1, RATE_1_S, 0.02))
+    x_next, F = (np.array(o) for o in step(x, RATES_1_S, 0.02))
     x_next = x_next.ravel()
 
     def error_after(e):
-        return boxminus(np.array(step(boxplus(x, e), 0.1, RATE_1_S, 0.02)[0]).ravel(), x_next)
+        return boxminus(np.array(step(boxplus(x, e), RATES_1_S, 0.02)[0]).ravel(), x_next)
 
-    np.testing.assert_allclose(A, difference(error_after, ERROR_SIZE), atol=1e-8)
-    np.testing.assert_allclose(x_next[C], np.exp(-RATE_1_S * 0.02) * x[C], atol=1e-12)
+    np.testing.assert_allclose(F, difference(error_after, ERROR_SIZE), atol=1e-8)
+    np.testing.assert_allclose(x_next[C], np.exp(-RATES_1_S[2] * 0.02) * x[C], atol=1e-12)
+    np.testing.assert_allclose(x_next[A], np.exp(-RATES_1_S[[3, 3, 4]] * 0.02) * x[A], atol=1e-12)
+    assert x_next[S] == x[S]
 
 
 def measured(sensor, x, vehicle, rng, size=0.05):
@@ -60,8 +90,19 @@ def measured(sensor, x, vehicle, rng, size=0.05):
         q = quat_multiply(q, quat_exp(rng.normal(0, size, 3)))
         return [p + rng.normal(0, size, 3), q, np.array(camera.p_BC), np.array(camera.q_BC)]
     if sensor == "attitude":
-        return [quat_multiply(x[Q], quat_exp(rng.normal(0, size, 3)))]
+        return [quat_multiply(quat_exp(x[A]), quat_multiply(x[Q], quat_exp(rng.normal(0, size, 3))))]
+    if sensor == "corners":
+        x[PM], x[QM] = x[P] + rotation_matrix(x[Q]) @ (3.0, 0.2, 0.1), quat_multiply(x[Q], quat_multiply(FACING, TURN))
+        y = corners_seen(x, vehicle) + rng.normal(0, 0.1 * size, 8)
+        return [y, CORNERS_M.ravel(), np.array(vehicle.camera.p_BC), np.array(vehicle.camera.q_BC)]
     return [(x[P] + x[B] if sensor == "position" else x[V] + x[C]) + rng.normal(0, size, 3)]
+
+
+def corners_seen(x, vehicle):
+    """Normalised image coordinates of the corners, (8,)."""
+    p_CM, q_CM = bundle_pose(x, vehicle.camera.p_BC, vehicle.camera.q_BC)
+    p_C = p_CM + CORNERS_M @ rotation_matrix(q_CM).T
+    return (p_C[:, :2] / p_C[:, 2:]).ravel()
 
 
 def residual_by_hand(sensor, x, y, vehicle):
@@ -70,7 +111,9 @@ def residual_by_hand(sensor, x, y, vehicle):
     if sensor == "velocity":
         return y[0] - x[V] - x[C]
     if sensor == "attitude":
-        return log(quat_multiply(quat_conjugate(x[Q]), y[0]))
+        return log(quat_multiply(quat_conjugate(x[Q]), quat_multiply(quat_exp(-x[A]), y[0])))
+    if sensor == "corners":
+        return y[0] - corners_seen(x, vehicle)
     p, q = bundle_pose(x, vehicle.camera.p_BC, vehicle.camera.q_BC)
     return np.concatenate([y[0] - p, log(quat_multiply(quat_conjugate(q), y[1]))])
 
@@ -123,14 +166,18 @@ def test_prediction_kernel_is_the_textbook_formula(vehicle, eskf):
     M = rng.normal(size=(ERROR_SIZE, ERROR_SIZE))
     belief.P[:] = M @ M.T
     u, k = np.array([0.35, 0.1, -0.1, 0.2]), np.array(vehicle.model_parameters())
-    bias = vehicle.estimator.velocity_bias
-    x_next, A = (np.array(o) for o in eskf_model.transition()(belief.x, u, k, 1 / bias.time_constant_s, 0.02))
+    bias, attitude = vehicle.estimator.velocity_bias, vehicle.estimator.attitude_bias
+    rates = forgetting_rates(vehicle, coast=False)
+    x_next, F = (np.array(o) for o in eskf_model.transition()(belief.x, u, k, rates, 0.02))
     s = vehicle.estimator.process
     q = np.zeros(ERROR_SIZE)
-    q[E_V], q[E_TH], q[E_D] = s.velocity_m_s_sqrt_s**2, s.attitude_rad_sqrt_s**2, s.disturbance_m_s2_sqrt_s**2
+    q[E_V], q[E_TH], q[E_D] = s.velocity_m_s_sqrt_s**2, s.attitude_rad_sqrt_s**2, np.square(s.disturbance_m_s2_sqrt_s)
     q[E_B], q[E_PM], q[E_THM] = s.gnss_bias_m_sqrt_s**2, s.marker_position_m_sqrt_s**2, s.marker_attitude_rad_sqrt_s**2
     q[E_C] = 2 * bias.std_m_s**2 / bias.time_constant_s
-    expected = A @ belief.P @ A.T + np.diag(q) * 0.02
+    q[E_A] = 2 * attitude.tilt_std_rad**2 / attitude.tilt_time_s
+    q[E_A.start + 2] = 2 * attitude.heading_std_rad**2 / attitude.heading_time_s
+    q[E_S] = vehicle.estimator.thrust_scale.walk_sqrt_s**2
+    expected = F @ belief.P @ F.T + np.diag(q) * 0.02
     eskf.predict(belief, u, k, 0.02)
     np.testing.assert_allclose(belief.x, x_next.ravel(), atol=1e-12)
     np.testing.assert_allclose(belief.P, expected, atol=1e-10)
@@ -144,10 +191,10 @@ def test_update_kernel_is_the_textbook_joseph_update(vehicle, eskf, sensor):
     belief.marker_known = True
     M = rng.normal(size=(ERROR_SIZE, ERROR_SIZE))
     belief.P[:] = 1e-3 * M @ M.T
+    y = measured(sensor, belief.x, vehicle, rng, size=0.01)
     x, prior = belief.x.copy(), belief.P.copy()
-    y = measured(sensor, x, vehicle, rng, size=0.01)
     m = SENSORS[sensor]
-    R = 1e-3 * np.eye(m) if sensor == "marker" else eskf.nominal[sensor]
+    R = eskf.nominal[sensor] if sensor in eskf.nominal else 1e-3 * np.eye(m)
 
     nu, H = (np.array(o) for o in eskf_model.measurement(sensor)(x, *y))
     S = H @ prior @ H.T + R
@@ -162,6 +209,8 @@ def test_update_kernel_is_the_textbook_joseph_update(vehicle, eskf, sensor):
 
     if sensor == "marker":
         update = eskf.measure_marker(belief, y[0], y[1], R)
+    elif sensor == "corners":
+        update = eskf.measure_corners(belief, y[0], y[1], 1e-3**0.5)
     else:
         update = eskf.measure(belief, sensor, y[0])
     assert update.accepted

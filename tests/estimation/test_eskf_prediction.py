@@ -5,6 +5,7 @@ import pytest
 from eskf_truth import integrate, rpy
 
 from acados_gen.eskf_layout import E_C, E_D, C, D, Q
+from companion.estimation.filter import forgetting_rates
 from companion.estimation.inputs import COMMAND_MAX_AGE_S, MODE_MAX_AGE_S, Command, Inputs
 from companion.frames import quat_from_rpy, wrap_angle
 
@@ -20,9 +21,10 @@ def test_prediction_is_the_hand_written_motion(vehicle, eskf, yaw, pitch, roll):
     u, d = np.array([0.36, -0.5 * roll, 0.7 * pitch, 0.4]), np.array([0.5, -0.3, 0.2])
     belief = eskf.start(0.0, start[0:3], start[3:6], quat_from_rpy(roll, pitch, yaw))
     belief.x[D] = d
-    for _ in range(50):
+    keep, expected = np.exp(-0.02 * forgetting_rates(vehicle, coast=False)[[0, 0, 1]]), start
+    for i in range(50):
         eskf.predict(belief, u, k, 0.02)
-    expected = integrate(start, u, d, k, 1.0, 0.0005)
+        expected = integrate(expected, u, d * keep**i, k, 0.02, 0.0005)
     np.testing.assert_allclose(belief.x[0:6], expected[0:6], atol=2e-5)
     got = rpy(belief.x)
     np.testing.assert_allclose(got[0:2], expected[6:8], atol=2e-6)
