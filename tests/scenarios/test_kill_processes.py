@@ -11,6 +11,7 @@ from companion.clock import monotonic_s
 from companion.recording.log import read_log
 
 STREAM_SURVIVES = {"tracker", "recorder"}  # without these the setpoint stream never pauses
+FLIGHTS = [("tracker", "recorder"), ("estimator",), ("controller",), ("fcu",), ("mission",)]
 WATCH_S = 6.0
 
 
@@ -39,7 +40,7 @@ def kill_and_watch(flight: RealFlight, name: str) -> None:
 
 
 @pytest.mark.realtime
-@pytest.mark.parametrize("names", [("tracker", "recorder"), ("estimator",), ("controller",), ("fcu",), ("mission",)])
+@pytest.mark.parametrize("names", FLIGHTS, ids="+".join)
 def test_killed_in_the_hold(tmp_path, names):
     with RealFlight(tmp_path) as flight:
         assert flight.until_hold(), f"no hold: {flight.phases}, {flight.latest.get('pilot')}"
