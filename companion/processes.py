@@ -16,7 +16,7 @@ from companion.config import ConfigError, load
 from companion.kernel import ArtifactMissing
 from companion.node import Node
 from companion.process import StopFlag, run_camera, run_node, settle_memory
-from companion.site import Site, load_site
+from companion.site import Site
 from companion.vehicle import Vehicle
 
 

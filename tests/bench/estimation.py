@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from acados_gen.eskf_layout import SENSORS
 from acados_gen.eskf_model import generate
 from companion.config import load
-from companion.estimation.filter import Belief, Eskf, process_variances
-from companion.frames import quat_from_rpy, quat_multiply, rotation_matrix
+from companion.estimation.filter import Belief, Eskf, forgetting_rates, process_variances
+from companion.frames import quat_exp, quat_from_rpy, quat_multiply, rotation_matrix
 from companion.vehicle import Vehicle
 from tests.bench.control import VEHICLE
 from tests.bench.figures import Figure
@@ -16,6 +17,7 @@ from tests.bench.timing import in_turns
 
 CALLS = 100
 STEP_S = 0.01
+MARKER_M, CORNER_STD = 0.3, 1e-3  # a corner's noise in normalised image coordinates: 0.6 pixels
 PREDICT_US, UPDATE_US = 5.0, 15.0
 AGREE = 1e-9  # largest difference of state and covariance between the two filters after one call
 
@@ -29,20 +31,23 @@ class Pair:
         self.command = np.array([0.36, 0.05, -0.03, 0.1])
         self.truth = _converged(self.eskf, self.command, self.parameters)
         self.belief = self.truth.copy()
-        settings = vehicle.estimator
         self.numpy = NumpyEskf(
             self.truth.x, self.truth.P, process_variances(vehicle, coast=False),
-            1 / settings.velocity_bias.time_constant_s, self.eskf.p_BC, self.eskf.q_BC,
+            forgetting_rates(vehicle, coast=False), self.eskf.p_BC, self.eskf.q_BC,
         )  # fmt: skip
         x = self.truth.x
         self.y = {
             "position": x[0:3] + x[13:16] + [0.02, -0.01, 0.03],
             "velocity": x[3:6] + x[23:26] + [0.01, 0.02, -0.01],
-            "attitude": quat_multiply(x[6:10], quat_from_rpy(0.002, -0.001, 0.003)),
+            "attitude": quat_multiply(quat_exp(x[26:29]), quat_multiply(x[6:10], quat_from_rpy(0.002, -0.001, 0.003))),
         }
         self.p_CM, self.q_CM = _seen(self.eskf, x)
         self.p_CM = self.p_CM + [0.004, -0.003, 0.005]
         self.q_CM = quat_multiply(self.q_CM, quat_from_rpy(0.003, 0.002, -0.002))
+        half = MARKER_M / 2
+        self.corners_M = np.array([(-half, half, 0), (half, half, 0), (half, -half, 0), (-half, -half, 0)])
+        seen_C = self.corners_M @ rotation_matrix(self.q_CM).T + self.p_CM
+        self.corners_xy = (seen_C[:, :2] / seen_C[:, 2:]).ravel()
         self.marker_noise = np.diag([1e-4] * 3 + [4e-4] * 3)
 
     def rewind(self) -> None:
@@ -71,6 +76,12 @@ class Pair:
             "update, marker": (
                 lambda: eskf.measure_marker(self.belief, self.p_CM, self.q_CM, self.marker_noise),
                 lambda: other.marker(self.p_CM, self.q_CM, factor * self.marker_noise),
+            ),
+            "update, corners of one marker": (
+                lambda: eskf.measure_corners(self.belief, self.corners_xy, self.corners_M.ravel(), CORNER_STD),
+                lambda: other.corners(
+                    self.corners_xy, self.corners_M.ravel(), factor * CORNER_STD**2 * np.eye(SENSORS["corners"])
+                ),
             ),
         }
 
@@ -116,7 +127,7 @@ def _converged(eskf: Eskf, command, parameters) -> Belief:
         eskf.predict(belief, command, parameters, STEP_S)
         belief.time_s += STEP_S
         x = belief.x
-        eskf.measure(belief, "attitude", x[6:10].copy())
+        eskf.measure(belief, "attitude", quat_multiply(quat_exp(x[26:29]), x[6:10]))
         eskf.measure(belief, "velocity", x[3:6] + x[23:26])
         eskf.measure(belief, "position", x[0:3] + x[13:16])
         if turn % 3 == 0:

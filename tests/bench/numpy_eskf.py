@@ -1,18 +1,19 @@
 """The filter of `acados_gen.eskf_model` once more, in plain NumPy: what the compiled kernels are measured against.
 
-Written after the same equations and independent of CasADi. The derivatives of the prediction and of the marker's
-residual come from complex steps in all directions at once (exact to rounding, and in NumPy about as fast as the
-formulas written out); those of the other sensors are written down.
+Written after the same equations and independent of CasADi. Derivatives that are not constant come from complex steps
+in all directions at once (exact to rounding, and in NumPy about as fast as the formulas written out).
 """
 
 import numpy as np
 
 from companion.frames import GRAVITY_M_S2
 
-ERROR = 24
+ERROR = 28
 STEP = 1e-30  # of the complex derivative; no difference is formed, so it may be as small as it likes
 SMALL = 1e-24
-MOVING = 12  # the prediction depends on the errors of p, v, θ, d alone; the others stand still
+MOVING = [*range(12), 27]  # the motion depends on the errors of p, v, θ, d and the thrust scale alone
+FORGOTTEN = {9: 0, 10: 0, 11: 1, 21: 2, 22: 2, 23: 2, 24: 3, 25: 3, 26: 4}  # error: its rate, as in the model
+DEPTH_MIN_M = 0.05
 
 
 def multiply(a, b):
@@ -62,12 +63,18 @@ def right_jacobian(r):
 
 
 def boxplus(x, e):
-    """x ⊞ e; e (24,) or (24, n)."""
+    """x ⊞ e; e (28,) or (28, n)."""
     x = x.reshape(-1, *[1] * (e.ndim - 1)) + np.zeros(e.shape[1:])
     return np.concatenate(
         [x[0:6] + e[0:6], multiply(x[6:10], exp(e[6:9])), x[10:19] + e[9:18], multiply(x[19:23], exp(e[18:21])),
-         x[23:26] + e[21:24]]
+         x[23:30] + e[21:28]]
     )  # fmt: skip
+
+
+def thrust_axis(q):
+    """R(q) (0, 0, 1)."""
+    w, x, y, z = q
+    return np.stack([2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)])
 
 
 def motion_derivative(m, disturbance, command, k):
@@ -80,7 +87,7 @@ def motion_derivative(m, disturbance, command, k):
     yaw_rate = command[3]
     cr, sr, cp, sp = np.cos(roll), np.sin(roll), np.cos(pitch), np.sin(pitch)
     omega = [roll_rate - sp * yaw_rate, cr * pitch_rate + sr * cp * yaw_rate, -sr * pitch_rate + cr * cp * yaw_rate]
-    axis = np.stack([2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)])
+    axis = thrust_axis(q)
     drag, gravity = k[1:4].reshape(3, *[1] * (m.ndim - 1)), np.array([0, 0, GRAVITY_M_S2])
     acceleration = k[0] * command[0] * axis - drag * m[3:6] - gravity.reshape(drag.shape) + disturbance
     return np.concatenate([m[3:6], acceleration, multiply(m[6:10], [0 * roll, *omega]) / 2])
@@ -88,40 +95,45 @@ def motion_derivative(m, disturbance, command, k):
 
 def moved(x, command, k, dt):
     """(p, v, q) after dt by RK4."""
-    m, d = x[0:10], x[10:13]
-    k1 = motion_derivative(m, d, command, k)
-    k2 = motion_derivative(m + dt / 2 * k1, d, command, k)
-    k3 = motion_derivative(m + dt / 2 * k2, d, command, k)
-    k4 = motion_derivative(m + dt * k3, d, command, k)
+    m = x[0:10]
+
+    def f(m):
+        return motion_derivative(m, x[10:13] + (x[29] - 1) * GRAVITY_M_S2 * thrust_axis(m[6:10]), command, k)
+
+    k1 = f(m)
+    k2 = f(m + dt / 2 * k1)
+    k3 = f(m + dt / 2 * k2)
+    k4 = f(m + dt * k3)
     m = m + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
     m[6:10] /= np.sqrt((m[6:10] * m[6:10]).sum(0))
     return m
 
 
 class NumpyEskf:
-    """State x (26,), covariance P (24, 24).
+    """State x (30,), covariance P (28, 28).
 
-    noise: process variances per second, (24,); bias_rate: of the velocity bias [1/s]; p_BC, q_BC: the camera.
+    noise: process variances per second, (28,); rates: of forgetting [1/s], (5,); p_BC, q_BC: the camera.
     """
 
-    def __init__(self, x, P, noise, bias_rate, p_BC, q_BC) -> None:
+    def __init__(self, x, P, noise, rates, p_BC, q_BC) -> None:
         self.x, self.P = x.copy(), P.copy()
-        self.noise, self.bias_rate, self.p_BC, self.q_BC = noise, bias_rate, p_BC, q_BC
+        self.noise, self.rates, self.p_BC, self.q_BC = noise, rates, p_BC, q_BC
         self._directions = np.eye(ERROR) * (1j * STEP)
 
     def predict(self, command, k, dt: float) -> None:
         """Move by dt under command = (thrust, roll, pitch, yaw rate)."""
         x = self.x
-        ends = moved(boxplus(x, self._directions[:, :MOVING]), command, k, dt)
+        ends = moved(boxplus(x, self._directions[:, MOVING]), command, k, dt)
         m = ends[:, 0].real
-        A = np.eye(ERROR)
-        A[0:6, :MOVING] = ends[0:6].imag / STEP
-        A[6:9, :MOVING] = log(multiply(conjugate(m[6:10]), ends[6:10])).imag / STEP
-        keep = np.exp(-self.bias_rate * dt)
-        A[21:24, 21:24] *= keep
-        self.P = A @ self.P @ A.T + np.diag(self.noise * dt)
+        F = np.eye(ERROR)
+        F[0:6, MOVING] = ends[0:6].imag / STEP
+        F[6:9, MOVING] = log(multiply(conjugate(m[6:10]), ends[6:10])).imag / STEP
         x[0:10] = m
-        x[23:26] *= keep
+        keep = np.exp(-self.rates * dt)
+        for error, group in FORGOTTEN.items():
+            F[error, error] = keep[group]
+            x[error + (1 if error < 18 else 2)] *= keep[group]  # the state has a number more per quaternion before it
+        self.P = F @ self.P @ F.T + np.diag(self.noise * dt)
 
     def position(self, y, R) -> float:
         H = np.zeros((3, ERROR))
@@ -134,26 +146,38 @@ class NumpyEskf:
         return self._update(y - (self.x[3:6] + self.x[23:26]), H, R)
 
     def attitude(self, y, R) -> float:
-        nu = log(multiply(conjugate(self.x[6:10]), y))
-        half = np.linalg.norm(nu) / 2
-        s = skew(nu)
-        H = np.zeros((3, ERROR))  # of Log(exp(-e) ⊗ exp(ν)): the inverse of the left Jacobian at ν
-        H[:, 6:9] = np.eye(3) - s / 2 + (1 - half / np.tan(half)) / (4 * half**2) * s @ s
-        return self._update(nu, H, R)
+        def residual(x):
+            y_ = y.reshape(4, *(1,) * (x.ndim - 1))
+            return log(multiply(conjugate(x[6:10]), multiply(exp(-x[26:29]), y_)))
+
+        return self._update(*self._linear(residual), R)
 
     def marker(self, p_CM, q_CM, R) -> float:
-        nu = self._marker_residual(self.x, p_CM, q_CM)
-        ends = self._marker_residual(boxplus(self.x, self._directions), p_CM[:, None], q_CM[:, None])
-        return self._update(nu, -ends.imag / STEP, R)
+        return self._update(*self._linear(lambda x: self._marker_residual(x, p_CM, q_CM)), R)
+
+    def corners(self, y, corners_M, R) -> float:
+        return self._update(*self._linear(lambda x: self._corners_residual(x, y, corners_M)), R)
+
+    def _linear(self, residual):
+        """ν and H = -∂ν/∂e."""
+        ends = residual(boxplus(self.x, self._directions))
+        return ends[:, 0].real, -ends.imag / STEP
 
     def _marker_residual(self, x, p_CM, q_CM):
-        ones = (1,) * (x.ndim - 1)
-        q_BC = self.q_BC.reshape(4, *ones)
-        back = conjugate(x[6:10])
-        p_BM = rotate(back, x[16:19] - x[0:3])
-        expected = rotate(conjugate(q_BC), p_BM - self.p_BC.reshape(3, *ones))
+        q_BC, back = self.q_BC[:, None], conjugate(x[6:10])
+        expected = rotate(conjugate(q_BC), rotate(back, x[16:19] - x[0:3]) - self.p_BC[:, None])
         q_expected = multiply(conjugate(q_BC), multiply(back, x[19:23]))
-        return np.concatenate([p_CM - expected, log(multiply(conjugate(q_expected), q_CM))])
+        return np.concatenate([p_CM[:, None] - expected, log(multiply(conjugate(q_expected), q_CM[:, None]))])
+
+    def _corners_residual(self, x, y, corners_M):
+        rows = []
+        for i in range(4):
+            p_W = x[16:19] + rotate(x[19:23], corners_M[3 * i : 3 * i + 3, None] + 0 * x[16:19])
+            p_B = rotate(conjugate(x[6:10]), p_W - x[0:3])
+            p_C = rotate(conjugate(self.q_BC[:, None]), p_B - self.p_BC[:, None])
+            depth = np.where(p_C[2].real > DEPTH_MIN_M, p_C[2], DEPTH_MIN_M)
+            rows.append(y[2 * i : 2 * i + 2, None] - p_C[0:2] / depth)
+        return np.concatenate(rows)
 
     def _update(self, nu, H, R) -> float:
         """Joseph form, injection, reset; returns the NIS."""
