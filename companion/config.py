@@ -41,8 +41,8 @@ def load(path: str | Path, schema: type[T]) -> T:
 def read_layered(path: str | Path) -> dict:
     """The tables of a file laid over those of the file it names as its ``base``, if it does; raises `ConfigError`.
 
-    A key or a table of the file replaces that of its base whole; a table that holds nothing but tables is only their
-    prefix, so ``[sensors.gnss]`` leaves the other sensors as they are. A base has no base of its own.
+    A key of the file replaces that of its base, keys it does not have are the base's, table by table; a list is one
+    value. A base has no base of its own.
     """
     own = read_toml(path)
     name = own.pop("base", None)
@@ -57,11 +57,8 @@ def read_layered(path: str | Path) -> dict:
 
 
 def _laid_over(base: dict, own: dict) -> dict:
-    result = dict(base)
-    for key, value in own.items():
-        is_prefix = isinstance(value, dict) and value and all(isinstance(v, dict) for v in value.values())
-        result[key] = _laid_over(base.get(key, {}), value) if is_prefix else value
-    return result
+    both = {k: _laid_over(base[k], v) for k, v in own.items() if isinstance(v, dict) and isinstance(base.get(k), dict)}
+    return base | own | both
 
 
 def read_toml(path: str | Path) -> dict:

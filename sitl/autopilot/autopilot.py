@@ -256,6 +256,7 @@ class Autopilot:
             self._parameter_version = self.parameters.version
             self.attitude.update_parameters(self.parameters)
             self.position_control.update_parameters()
+            self.observer.update_parameters()
         observer, commander, guidance = self.observer, self.commander, self.guidance
         observer.check(now_s)
         self.battery_voltage_v, self.battery_remaining = frame.battery_voltage_v, frame.battery_remaining

@@ -15,20 +15,24 @@ from companion.frames import GRAVITY_M_S2
 from sitl.autopilot.parameters import Parameters
 
 GNSS_CHECK_S = 3.0  # GNSS must have been good for this long before position is trusted (EKF2_REQ_GPS_H is 10 s)
-GNSS_PERIOD_S = 0.1  # rate for which the gains are computed; they are mild enough for 5 to 20 Hz
+GNSS_PERIOD_S = 0.1  # for which the gains are computed; they are mild enough for 5 to 20 Hz
+FIX_MIN_S, FIX_MAX_S = 0.004, 0.5  # periods that a source may have; longer ones are gaps
+OTHER_SOURCE = 3.0  # fixes this much more often (motion capture) or less often have gains of their own
 RESET_AFTER_S = 7.0  # rejected fixes for this long: GNSS is right and the state is wrong (EKF2: 7 s)
 VERTICAL_NOISE = 1.5  # GNSS height over horizontal position noise, as EKF2 assumes
 BARO_PERIOD_S = 0.02
 BARO_BIAS_TIME_S = 20.0  # over which the barometer's bias follows the GNSS height
-BARO_GAIN = 0.02  # per reading, once the bias is known
+BARO_GAIN = 0.02  # per reading, once the bias is known, beside an ordinary receiver
+ORDINARY_NOISE_M = 0.5  # EKF2_GPS_P_NOISE of that receiver; beside a better source the barometer counts for less
 HISTORY = 128  # frames kept to correct late fixes: 0.5 s at 250 Hz
 
 
 class Gains:
     """Steady-state correction gains of one axis for position and velocity measurements."""
 
-    def __init__(self, position_noise_m: float, velocity_noise_m_s: float, accel_noise: float, bias_noise: float):
-        dt = GNSS_PERIOD_S
+    def __init__(
+        self, position_noise_m: float, velocity_noise_m_s: float, accel_noise: float, bias_noise: float, dt: float
+    ):
         F = np.array([[1.0, dt, dt * dt / 2], [0.0, 1.0, dt], [0.0, 0.0, 1.0]])
         G = np.array([dt * dt / 2, dt, 0.0])
         Q = np.outer(G, G) * accel_noise**2 + np.diag([0.0, 0.0, (bias_noise * dt) ** 2])
@@ -52,10 +56,10 @@ class Observer:
     def __init__(self, parameters: Parameters, dt_s: float) -> None:
         get = parameters
         self._dt = dt_s
-        noise, bias = get["EKF2_ACC_NOISE"], get["EKF2_ACC_B_NOISE"]
-        horizontal = Gains(get["EKF2_GPS_P_NOISE"], get["EKF2_GPS_V_NOISE"], noise, bias)
-        vertical = Gains(VERTICAL_NOISE * get["EKF2_GPS_P_NOISE"], get["EKF2_GPS_V_NOISE"], noise, bias)
-        self.gains = (horizontal, horizontal, vertical)
+        self._parameters = parameters
+        self._period_s = GNSS_PERIOD_S
+        self.update_parameters()
+        self._fix_s: float | None = None  # stamp of the newest fix
         self._gate_p, self._gate_v = get["EKF2_GPS_P_GATE"], get["EKF2_GPS_V_GATE"]
         self._timeout_s = get["EKF2_NOAID_TOUT"] * 1e-6
         self.p = [0.0, 0.0, 0.0]
@@ -75,6 +79,23 @@ class Observer:
         self.gnss_ok = False
         self.resets = 0
         self.ratio_p = self.ratio_v = 0.0  # innovation over gate, what ESTIMATOR_STATUS calls test ratio
+
+    def update_parameters(self) -> None:
+        """Read EKF2's noise parameters anew."""
+        get = self._parameters
+        p, v = get["EKF2_GPS_P_NOISE"], get["EKF2_GPS_V_NOISE"]
+        rest = (get["EKF2_ACC_NOISE"], get["EKF2_ACC_B_NOISE"], self._period_s)
+        horizontal, vertical = Gains(p, v, *rest), Gains(VERTICAL_NOISE * p, v, *rest)
+        self.gains = (horizontal, horizontal, vertical)
+        self._baro_share = min(p / ORDINARY_NOISE_M, 1.0)
+
+    def _note_rate(self, stamp_s: float) -> None:
+        """Take the gains of another source when fixes come far more or less often than supposed."""
+        last, self._fix_s = self._fix_s, stamp_s
+        period_s = GNSS_PERIOD_S if last is None else stamp_s - last
+        if FIX_MIN_S <= period_s <= FIX_MAX_S and not 1 / OTHER_SOURCE < period_s / self._period_s < OTHER_SOURCE:
+            self._period_s = period_s
+            self.update_parameters()
 
     @property
     def dead_reckoning(self) -> bool:
@@ -125,6 +146,7 @@ class Observer:
         """Take a fix (stamp_s, p_W, v_W, ok) that was true at its stamp."""
         if not fix.ok:
             return
+        self._note_rate(fix.stamp_s)
         if not self.initialised:
             self._reset(fix)
             self.initialised = True
@@ -161,7 +183,8 @@ class Observer:
         error = height_m - self._baro_bias - self.p[2]
         if self.gnss_ok:
             self._baro_bias += error * BARO_PERIOD_S / BARO_BIAS_TIME_S
-        self._shift(2, BARO_GAIN * error, 0.1 * BARO_GAIN * error)
+        gain = BARO_GAIN * self._baro_share if self.gnss_ok else BARO_GAIN
+        self._shift(2, gain * error, 0.1 * gain * error)
 
     def _accept(self, now_s: float) -> None:
         self._fused_s = now_s

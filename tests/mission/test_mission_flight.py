@@ -7,7 +7,7 @@ import pytest
 from mission_world import FAR, OFF_US, ON_US, World, bridge_plan, face_plan, line_plan, switch_plan
 
 from companion.control.trajectories import is_finite
-from companion.messages import ControlStatus, FcuCommandAck, FcuStatus, Hold, Line, Move, Raster, State
+from companion.messages import ControlStatus, FcuCommandAck, FcuStatus, Line, Move, Raster, State
 from companion.mission import phases as ph
 from companion.mission.conditions import Conditions
 from companion.mission.curves import Curve

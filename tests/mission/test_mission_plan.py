@@ -7,8 +7,7 @@ import pytest
 from mission_world import REPOSITORY
 
 from companion.config import ConfigError
-from companion.mission.plan import leaves_limits, load_plan
-from companion.site import load_site
+from companion.mission.plan import leaves_limits, load_plan, site_of
 
 BRIDGE = (REPOSITORY / "config/missions/bridge_hover.toml").read_text(encoding="utf-8")
 FLOOR = (REPOSITORY / "config/missions/hover_marker.toml").read_text(encoding="utf-8")
@@ -22,11 +21,39 @@ def write(folder, text):
     return path
 
 
-@pytest.mark.parametrize("name", ["bridge_hover", "hover_marker"])
-def test_example_missions_load_and_name_an_existing_bundle(name):
-    plan = load_plan(REPOSITORY / f"config/missions/{name}.toml")
-    assert load_site(plan.marker_file).find(plan.bundle) is not None
-    assert all(not leaves_limits(w.p_m, plan.limits) for w in plan.search.waypoints)
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "config/missions").glob("*.toml")), ids=lambda path: path.stem)
+def test_every_mission_loads_and_names_an_existing_bundle_or_a_trajectory(path):
+    plan = load_plan(path)
+    if plan.bundle is None:
+        assert plan.trajectory is not None and site_of(plan).bundle == []
+    else:
+        assert site_of(plan).find(plan.bundle) is not None
+        assert all(not leaves_limits(w.p_m, plan.limits) for w in plan.search.waypoints)
+
+
+LINE = (REPOSITORY / "config/missions/lab_line.toml").read_text(encoding="utf-8")
+SPIRAL = (REPOSITORY / "config/missions/lab_spiral.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "message"),
+    [
+        (LINE, 'frame = "world"', 'frame = "pier"', "trajectory.frame = 'pier': is neither 'world' nor"),
+        (LINE, "end_m = [-1.0,", "end_m = [-9.0,", r"trajectory passes = .*outside the fence"),
+        (LINE, 'kind = "line"', 'kind = "loop"', "trajectory.kind|Invalid value 'loop'|loop"),
+        (LINE, "laps = 4", "laps = 0", r"trajectory.laps = 0"),
+        (LINE, "laps = 4", "", "laps: missing key"),
+        (LINE, "[return]", "[hold]\nduration_s = 5.0\n[return]", "hold: has no use without a bundle"),
+        (LINE, 'start = "auto"', 'start = "auto"\nbundle = "pier"', "marker_file: missing key"),
+        (SPIRAL, "duration_s = 120.0", "duration_s = 7.0", "shorter than two ramps"),
+        (BRIDGE, "[hold]\nduration_s = 60.0", "", "hold: missing key"),
+    ],
+)
+def test_a_plan_with_a_part_too_many_or_too_few_is_refused(tmp_path, text, old, new, message):
+    assert old in text
+    with pytest.raises(ConfigError, match=message) as error:
+        load_plan(write(tmp_path, text.replace(old, new, 1)))
+    assert "\n" not in str(error.value)
 
 
 BROKEN = {
