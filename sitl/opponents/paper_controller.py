@@ -10,6 +10,10 @@ keeps the published ±0.1 rad and 0.27 to 0.33, which saturate in strong wind), 
 the list of points begins at the one nearest to the present time. The error of yaw wraps at ±180° and the fallback turns
 into the body frame by Rᵀ: both are mended.
 
+A weakness of the published problem shows in gusts: with a terminal weight of 600 state weights it prefers to be at rest
+in three seconds to everything before, so a disturbance near what the tilt bound can hold (F550: above 2.1 m/s²) makes
+it drop first, to climb later at full thrust, when tilt pushes harder. Around there its SQP often gives up.
+
 The published fallback is sent as velocity setpoints. The flight controller here takes attitude from the controller, so
 PX4's own velocity loop stands in, with its default proportional gains and no integral: a = 1.8 (v_cmd - v) sideways and
 4.0 (v_cmd - v) upward, thrust and tilt of a + g, within the published bounds.
