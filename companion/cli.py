@@ -18,6 +18,7 @@ from companion.manager import StartRefused
 
 DEFAULT_VEHICLE = Path("config/vehicles/f550.toml")
 FLIGHTS = Path("flights")
+TABLE_WIDTH = 150  # characters, where no terminal says how many there are
 STACKS = ("full", "paper", "px4")  # sitl.opponents.stacks; not imported here, because the simulator may be absent
 
 
@@ -168,7 +169,10 @@ def compare(
         click.echo(f"{run['stack']:>6}  seed {run['seed']}: {result}", err=True)
 
     result = compare_stacks(scenario, range(first_seed, first_seed + seeds), stacks, vehicle, camera, workers, say)
-    Console().print(table(result))
+    console = Console()
+    if not console.is_terminal:
+        console.width = TABLE_WIDTH
+    console.print(table(result))
     if json_file:
         json_file.parent.mkdir(parents=True, exist_ok=True)
         json_file.write_text(json.dumps(result, indent=2) + "\n")
