@@ -1,4 +1,4 @@
-"""``make bench``: measure everything and write BENCH.md; ``python -m tests.bench SECTION …`` prints some of it."""
+"""``make bench``: measure everything into BENCH.md; ``python -m tests.bench SECTION …`` measures some of it anew."""
 
 import importlib
 import sys
@@ -32,7 +32,7 @@ Written by `make bench`; do not edit. Every figure stands beside what it is meas
 same machine, in turns where calls are compared. Medians; computing times of single calls are processor time of one
 thread on one core.
 
-Machine: {machine}; load when it began {load}.
+Machine: {machine}. The load of the machine as a section began stands with it.
 """
 
 
@@ -41,27 +41,50 @@ def measure(section: str) -> list[Figure]:
     return importlib.import_module(f"tests.bench.{section}").figures()
 
 
+def stored() -> dict[str, str]:
+    """The sections of the page as it is: title → text."""
+    if not PAGE.exists():
+        return {}
+    _, *parts = PAGE.read_text(encoding="utf-8").split("\n## ")
+    return {title: text.strip() for title, _, text in (part.partition("\n") for part in parts)}
+
+
+def write(sections: dict[str, str]) -> None:
+    """The page with the sections it has, in the order of `SECTIONS`."""
+    parts = [f"## {title}\n\n{sections[title]}" for title in SECTIONS.values() if title in sections]
+    PAGE.write_text("\n\n".join([PREFACE.format(machine=description()).strip(), *parts]) + "\n", encoding="utf-8")
+
+
+def section(name: str, load_then: str, text: str) -> str:
+    """The text of a section of the page."""
+    module_doc = importlib.import_module(f"tests.bench.{name}").__doc__.strip()
+    return f"`python -m tests.bench {name}`, load {load_then}. {module_doc}\n\n{text}"
+
+
 def main() -> int:
-    """Measure the sections named, or all and write the page; exit status 1 if one refuses, 2 for an unknown name."""
+    """Measure the sections named, or all, and put them into the page; exit status 1 if one refuses, 2 for no section.
+
+    A section that refuses leaves its place empty, and the others are measured all the same.
+    """
     wanted = sys.argv[1:] or list(SECTIONS)
     if unknown := [name for name in wanted if name not in SECTIONS]:
         print(f"{unknown[0]}: no such section (there are: {', '.join(SECTIONS)})", file=sys.stderr)
         return 2
-    page = [PREFACE.format(machine=description(), load=load())]
+    status = 0
     for name in wanted:
-        begun_s = time.perf_counter()
-        module_doc = importlib.import_module(f"tests.bench.{name}").__doc__
+        begun_s, load_then, title = time.perf_counter(), load(), SECTIONS[name]
+        page = stored()
+        page.pop(title, None)
         try:
             text = table(measure(name))
         except REFUSALS as error:
             print(f"bench: {name}: {error}", file=sys.stderr)
-            return 1
-        print(f"\n{SECTIONS[name]} ({time.perf_counter() - begun_s:.0f} s)\n{text}", flush=True)
-        page += [f"## {SECTIONS[name]}", f"`python -m tests.bench {name}`. {module_doc.strip()}", text]
-    if wanted == list(SECTIONS):
-        PAGE.write_text("\n\n".join(page) + "\n", encoding="utf-8")
-        print(f"\nwritten to {PAGE}")
-    return 0
+            status = 1
+        else:
+            print(f"\n{title} ({time.perf_counter() - begun_s:.0f} s)\n{text}", flush=True)
+            page[title] = section(name, load_then, text)
+        write(page)
+    return status
 
 
 if __name__ == "__main__":
