@@ -208,6 +208,9 @@ class EstimatorStatus(Message):
     rejected: dict[str, int]
     dropped_late: int
     update_time_s: float  # computing time of this step
+    # Ten times a second, else empty: upper triangles of the 3x3 covariances of p, v, θ, disturbance and bias of the
+    # state with the same stamp, xx xy xz yy yz zz each.
+    covariance_blocks: tuple[float, ...] = ()
 
 
 # --- plan -> thrust -------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ Messages only go into the history when they arrive; `step` brings the filter up 
 the newest belief to now. World W is the flight controller's local frame at the moment the filter starts (bias 0).
 """
 
-from math import exp, isfinite
+from math import exp, hypot, isfinite
 
 import numpy as np
 
@@ -34,6 +34,11 @@ START_AGE_S = 0.5  # attitude and position of the start may be this old
 FUTURE_MAX_S = 0.05  # a stamp this far ahead is time-sync jitter and taken as now; more is a broken clock
 VOLTAGE_TIME_S = 1.0  # smoothing of the battery voltage: load changes within a manoeuvre are not its level
 INF = float("inf")
+
+BLOCKS_EVERY = 10  # steps between two publications of the covariance's blocks
+# upper triangles of the blocks of position, velocity, attitude, disturbance and GNSS bias
+BLOCK_ROWS = [3 * block + i for block in range(5) for i in range(3) for _ in range(i, 3)]
+BLOCK_COLUMNS = [3 * block + j for block in range(5) for i in range(3) for j in range(i, 3)]
 
 
 class EstimatorNode(Node):
@@ -71,6 +76,8 @@ class EstimatorNode(Node):
         self._dropped_late = 0  # of earlier histories
         self._resets = 0
         self._now_s = 0.0
+        self._steps = 0
+        self._blocks: tuple[float, ...] = ()
         self.last_reset_reason = ""
 
     # --- messages
@@ -177,8 +184,14 @@ class EstimatorNode(Node):
             rejected=dict(self._rejected),
             dropped_late=dropped,
             update_time_s=self._stopwatch.read_s() - start_s,
+            covariance_blocks=self._covariance_blocks(state),
         )
         return [state, status]
+
+    def _covariance_blocks(self, state: State) -> tuple[float, ...]:
+        """See `EstimatorStatus`: now and then, because nobody flies by them."""
+        blocks, self._blocks = self._blocks, ()
+        return blocks if state.valid else ()
 
     def _start(self, now_s: float) -> None:
         """Begin at the newest attitude and position, if both are there and young."""
@@ -260,8 +273,11 @@ class EstimatorNode(Node):
 
     def _state(self, belief: Belief, now_s: float) -> State:
         x, covariance = belief.x.tolist(), belief.P
+        self._steps += 1
+        if self._steps % BLOCKS_EVERY == 0:
+            self._blocks = tuple(covariance[BLOCK_ROWS, BLOCK_COLUMNS].tolist())
         position_std_m = largest_std(covariance[E_P, E_P])
-        relative_std_m = largest_std(self._filter.relative(belief)[1]) if belief.marker_known else INF
+        relative_std_m = self._relative_std_m(belief) if belief.marker_known else INF
         limit_m = self._vehicle.safety.position_std_m
         return State(
             stamp_s=now_s,
@@ -285,6 +301,12 @@ class EstimatorNode(Node):
             battery_voltage_v=self._voltage(),
             reset_count=self._resets,
         )
+
+    def _relative_std_m(self, belief: Belief) -> float:
+        """Of the position in the bundle's frame, with what no filter sees: the camera's calibration is a little off."""
+        position_M, covariance = self._filter.relative(belief)
+        camera, error_px = self._vehicle.camera, self._vehicle.estimator.camera_calibration_px
+        return hypot(largest_std(covariance), error_px / camera.fx_px * hypot(*position_M.tolist()))
 
     def _no_state(self, now_s: float) -> State:
         zero, identity = (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0)

@@ -59,6 +59,7 @@ LEAN_SHARE = 1 / 8  # of the newest residual in the mean
 LEAN_CLIP = 5.0  # a residual counts for no more, in standard deviations
 LEAN_LIMIT = 1.7  # length of the mean; white residuals have 0.45
 LEAN_TIME_S = 0.3  # in which the velocity error made the offset
+ESTABLISHED = 15  # accepted more than rejected sightings after which a bundle's place is believed
 TURNED_LIMIT = 16.3  # chi-square of the rotation's residual, three numbers, 0.999
 
 
@@ -82,6 +83,7 @@ class Belief:
     accepted_s: dict[str, float]  # time of the last accepted measurement of each sensor
     marker_known: bool = False
     lean: tuple[float, float, float] = (0.0, 0.0, 0.0)  # mean of the bundle's whitened position residuals
+    sightings: int = 0  # accepted less rejected ones since the bundle was placed, up to ESTABLISHED
 
     def copy(self) -> "Belief":
         return Belief(
@@ -93,6 +95,7 @@ class Belief:
             self.accepted_s.copy(),
             self.marker_known,
             self.lean,
+            self.sightings,
         )
 
 
@@ -263,7 +266,12 @@ class Eskf:
         kernel.inputs[3][:] = q_CM
         R = self._marker_factor * covariance
         update = self._apply(belief, "marker", R)
-        if self._leans(belief, kernel.outputs[1].tolist()):
+        if belief.sightings < ESTABLISHED:
+            # One false pose may have placed the bundle: two that do not agree with it, and it is placed anew.
+            belief.sightings += 1 if update.accepted else -1
+            if belief.sightings < 0:
+                self.forget_marker(belief)
+        elif self._leans(belief, kernel.outputs[1].tolist()):
             self._doubt_velocity(belief, p_CM)
             if not update.accepted:
                 update = self._apply(belief, "marker", R)
@@ -305,6 +313,7 @@ class Eskf:
     def forget_marker(self, belief: Belief) -> None:
         """The next observation places the bundle anew."""
         belief.marker_known = False
+        belief.sightings, belief.lean = 0, (0.0, 0.0, 0.0)
         belief.streaks.pop("marker", None)
         belief.windows["marker"] = new_window("marker", self._settings["marker"].window)
 

@@ -230,6 +230,47 @@ def nis_by_sensor(statuses: list[EstimatorStatus], spans: list[sr.Interval] | No
     return result
 
 
+NEES_BLOCKS = ("position", "velocity", "attitude", "disturbance", "bias")  # of EstimatorStatus.covariance_blocks
+
+
+def nees_by_block(log: Messages, spans: list[sr.Interval]) -> dict[str, float]:
+    """Mean normalised estimation error squared eᵀ P⁻¹ e of each block of the state, where truth is known.
+
+    A consistent filter has 3. Errors within a flight are correlated over all of it (a GNSS bias, a heading offset), so
+    bounds hold for the mean over flights: χ²(3 n)/n of n seeds, 2.0 to 4.2 for twenty of them. The attitude's error is
+    the rotation vector in B; the bias' truth is the flight controller's position error. Source: as `nis_by_sensor`.
+    """
+    states = {m.stamp_s: m for m in log["state"]}
+    used = [m for m in log["estimator"] if m.covariance_blocks and m.stamp_s in states]
+    used = [m for m in used if any(a <= m.stamp_s <= b for a, b in spans)]
+    if not used or not log["truth"] or not log["fcu_position"]:
+        return {}
+    t, estimates = sr.stamps(used), [states[m.stamp_s] for m in used]
+    true_t, fcu_t = sr.stamps(log["truth"]), sr.stamps(log["fcu_position"])
+
+    def true(field: str) -> np.ndarray:
+        return sr.interpolate(t, true_t, sr.column(log["truth"], field))
+
+    q_true = sr.interpolate_quaternion(t, true_t, sr.column(log["truth"], "q_WB", 4))
+    turned = sr.relative_rotation(sr.column(estimates, "q_WB", 4), q_true)
+    fcu_error = sr.interpolate(t, fcu_t, sr.column(log["fcu_position"], "p_W")) - true("p_W")
+    errors = (
+        true("p_W") - sr.column(estimates, "p_W"),
+        true("v_W") - sr.column(estimates, "v_W"),
+        turned,
+        true("disturbance_W") - sr.column(estimates, "disturbance_W"),
+        fcu_error - sr.column(estimates, "gnss_bias_W"),
+    )
+    triangles = np.array([m.covariance_blocks for m in used]).reshape(len(used), len(NEES_BLOCKS), 6)
+    covariances = triangles[:, :, [0, 1, 2, 1, 3, 4, 2, 4, 5]].reshape(len(used), len(NEES_BLOCKS), 3, 3)
+    result = {}
+    for i, (name, e) in enumerate(zip(NEES_BLOCKS, errors, strict=True)):
+        values = np.einsum("ni,ni->n", e, np.linalg.solve(covariances[:, i], e[:, :, None])[:, :, 0])
+        values = values[np.isfinite(values)]
+        result[name] = float(values.mean()) if len(values) else math.nan
+    return result
+
+
 _TAILS = ((1 - NIS_CONFIDENCE) / 2, (1 + NIS_CONFIDENCE) / 2)
 
 
@@ -240,6 +281,7 @@ def _filter(log: Messages, holds: list[sr.Interval]) -> dict:
     seen = sum(bool(m.observations) for m in observed)
     return {
         "nis": nis_by_sensor(statuses, holds),
+        "nees": nees_by_block(log, holds),
         "rejected": dict(statuses[-1].rejected) if statuses else {},
         "dropped_late": statuses[-1].dropped_late if statuses else None,
         "update_ms": _percentiles_ms(update),

@@ -55,6 +55,16 @@ def rotate_back(q: np.ndarray, v: np.ndarray) -> np.ndarray:
     return rotate(q * np.array([1.0, -1.0, -1.0, -1.0]), v)
 
 
+def relative_rotation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Log(a⁻¹ ⊗ b) row by row: the rotation vectors [rad] that turn a into b, in a's frame; (n, 3)."""
+    w = np.sum(a * b, axis=1, keepdims=True)
+    v = a[:, :1] * b[:, 1:] - b[:, :1] * a[:, 1:] - np.cross(a[:, 1:], b[:, 1:])
+    sign = np.where(w < 0, -1.0, 1.0)
+    length = np.linalg.norm(v, axis=1, keepdims=True)
+    scale = 2 * np.arctan2(length, sign * w) / np.where(length > 1e-12, length, 1.0)
+    return sign * np.where(length > 1e-12, scale, 2.0) * v
+
+
 def rpy(q: np.ndarray) -> np.ndarray:
     """Roll, pitch, yaw [rad] row by row, shape (n, 3)."""
     w, x, y, z = q.T

@@ -10,7 +10,16 @@ from scipy.stats import chi2
 from companion.frames import quat_from_rpy, quat_multiply, rotation_matrix
 from companion.messages import WORLD, EstimatorStatus, Hold, Innovation, Line, Move, PilotStatus, Reference
 from companion.recording import series as sr
-from companion.recording.metrics import flight_metrics, largest, metrics_from_messages, nis_by_sensor, rms, rms_per_axis
+from companion.recording.metrics import (
+    estimate_errors,
+    flight_metrics,
+    largest,
+    metrics_from_messages,
+    nis_by_sensor,
+    rms,
+    rms_per_axis,
+    state_errors,
+)
 from companion.trajectories import sample
 
 
@@ -223,3 +232,36 @@ def test_a_trajectory_is_measured_against_where_it_should_be_at_the_time():
         for i, n in enumerate(phases)
     ]
     assert sr.hold_intervals(pilot) == [(1.0, 3.0)]
+
+
+def test_nees_is_the_squared_error_in_units_of_the_published_covariance(flight):
+    """Errors of the flight's truth are known: position 1, 2, 2 cm in the bundle's axes, with 1 cm claimed: 9."""
+    block = (1e-4, 0.0, 0.0, 1e-4, 0.0, 1e-4)
+    statuses = [
+        EstimatorStatus(
+            stamp_s=s.stamp_s,
+            innovations=[],
+            rejected={},
+            dropped_late=0,
+            update_time_s=0.0,
+            covariance_blocks=5 * block,
+        )
+        for s in flight["state"][::10]
+    ]
+    nees = metrics_from_messages({**flight, "estimator": statuses})["nees"]
+    t, v = state_errors(flight, "state", "v_W", "v_W")
+    assert nees["velocity"] == pytest.approx(np.mean(np.sum(v**2, axis=1)) / 1e-4, rel=0.05)
+    t, p = estimate_errors(flight, WORLD)
+    inside = np.concatenate([p[(t >= a) & (t <= b)] for a, b in sr.hold_intervals(flight["pilot"])])
+    assert nees["position"] == pytest.approx(np.mean(np.sum(inside**2, axis=1)) / 1e-4, rel=0.05)
+    assert metrics_from_messages({**flight, "estimator": statuses, "truth": []})["nees"] in ({}, None)
+
+
+def test_relative_rotation_is_the_rotation_vector_between_two_attitudes():
+    a = quat_from_rpy(0.3, -0.2, 2.0)
+    r = np.array([0.02, -0.3, 0.1])
+    angle = np.linalg.norm(r)
+    turn = np.array([math.cos(angle / 2), *(math.sin(angle / 2) / angle * r)])
+    b = np.array([quat_multiply(a, turn), -np.array(quat_multiply(a, turn)), a])
+    expected = [r, r, np.zeros(3)]
+    np.testing.assert_allclose(sr.relative_rotation(np.array([a, a, a]), b), expected, atol=1e-12)
