@@ -35,6 +35,7 @@ from sitl.opponents.paper_nmpc import PaperNmpc
 from sitl.opponents.paper_tables import FALLBACK_KP, FALLBACK_KV, paper_vehicle
 
 EXPIRY_S = 0.25
+YAW_LEAD_MAX_RAD = 0.3  # of the setpoint over the aircraft: it shall not run away before the flight begins
 VELOCITY_GAINS_1_S = np.array([1.8, 1.8, 4.0])  # PX4's MPC_XY_VEL_P_ACC and MPC_Z_VEL_P_ACC
 
 
@@ -90,6 +91,7 @@ class PaperControllerNode(Node):
         self._parameters = np.zeros((n, 12))
         self._parameters[:, :8] = self._paper.model_parameters
         self._list: tuple[int, float] | None = None  # reference id, time of the point the next solve begins at
+        self._yaw_sent: float | None = None
         self._fallback_cycles = self._solver_failures = 0
 
     def handle_state(self, message: State, now_s: float) -> None:
@@ -103,7 +105,7 @@ class PaperControllerNode(Node):
         state, reference = self._latest.fresh("state", now_s), self._latest.fresh("reference", now_s)
         trajectory = in_world(reference, state) if state is not None and reference is not None else None
         if trajectory is None:
-            self._list = None
+            self._list = self._yaw_sent = None
             self._yaw.reset()
             return [self._status(now_s, "no state" if state is None else "no reference that can be flown")]
         samples = sample(trajectory, reference.start_s, self._next_point(reference, now_s) + self._nmpc.times_s)
@@ -122,7 +124,7 @@ class PaperControllerNode(Node):
             thrust=float(command[0]),
             roll_rad=float(command[1]),
             pitch_rad=float(command[2]),
-            yaw_rad=yaw,  # where it points: PX4 is left with the rate
+            yaw_rad=self._yaw_setpoint(yaw, yaw_rate),
             yaw_rate_rad_s=yaw_rate,
             source=source,
         )
@@ -130,6 +132,16 @@ class PaperControllerNode(Node):
         finished = now_s >= reference.start_s + duration_s(trajectory)
         status = self._status(now_s, reason, source, reference, p_r, yaw_r, state, yaw, finished, result)
         return [setpoint, status]
+
+    def _yaw_setpoint(self, yaw: float, yaw_rate: float) -> float:
+        """The yaw that PX4 reaches when it turns at the commanded rate, as the model of the NMPC assumes it does.
+
+        The heading of the moment would hold it back: until the next setpoint comes PX4 would pull towards it.
+        """
+        before = yaw if self._yaw_sent is None else self._yaw_sent
+        lead = wrap_angle(before + yaw_rate * self._period_s - yaw)
+        self._yaw_sent = wrap_angle(yaw + min(max(lead, -YAW_LEAD_MAX_RAD), YAW_LEAD_MAX_RAD))
+        return self._yaw_sent
 
     def _next_point(self, reference: Reference, now_s: float) -> float:
         """Time of the first point: nearest to now at first, then one control period further at every solve."""
