@@ -18,6 +18,7 @@ pytest.importorskip("casadi")
 ROOT = Path(__file__).parents[2]
 SCENARIO = ROOT / "config/scenarios/bridge_hover.toml"
 HELD_S = 20
+MISSION_STEP_S = 0.05  # the measured hold ends with the last message of its phase
 
 
 OFFBOARD_S = 15.0  # by then every stack flies
@@ -72,7 +73,7 @@ def path_of(lockstep: Lockstep) -> list:
 def test_both_opponents_hold_in_front_of_the_pier(result):
     runs = {run["stack"]: run for run in result["runs"]}
     for stack, run in runs.items():
-        assert run["hold_s"] >= HELD_S, (stack, run["final_phase"], run["final_reason"])
+        assert run["hold_s"] > HELD_S - MISSION_STEP_S, (stack, run["final_phase"], run["final_reason"])
     assert runs["paper"]["position_rms_m"] < 0.4
     assert runs["px4"]["position_rms_m"] < 2.0
 
