@@ -51,6 +51,8 @@ class MarkerCorners(msgspec.Struct):
     id: int
     corners_px: tuple[float, float, float, float, float, float, float, float]  # u0 v0 … u3 v3, distorted image
     corners_M: tuple[Vec3, Vec3, Vec3, Vec3]  # the same corners on the bundle [m]
+    # the same in normalised image coordinates, the lens undone: x0 y0 … x3 y3; empty unless the estimator takes corners
+    corners_xy: tuple[float, ...] = ()
 
 
 class PoseSolution(msgspec.Struct):

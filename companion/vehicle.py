@@ -180,6 +180,7 @@ class ThrustScale(Section):
 class Estimator(Section):
     rate_hz: number(20, 500, "Hz")
     history_s: number(0.1, 5, "s")
+    marker_mode: Literal["pose", "corners"]  # what of a bundle is measured: its pose, or the corners of each marker
     camera_calibration_px: number(0, 20, "px, standard deviation of what calibration left")
     initial: InitialStd
     process: ProcessNoise

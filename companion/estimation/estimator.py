@@ -10,7 +10,7 @@ import numpy as np
 
 from acados_gen.eskf_layout import E_P, E_S, ERROR_SIZE, PM, QM, SENSORS, A, B, C, D, P, Q, S, V
 from companion.clock import Stopwatch
-from companion.estimation.filter import Belief, Eskf
+from companion.estimation.filter import ESTABLISHED, Belief, Eskf
 from companion.estimation.history import Entry, History
 from companion.estimation.inputs import Command, Inputs
 from companion.estimation.monitor import converged, divergence, largest_std, persistently_rejected
@@ -63,6 +63,7 @@ class EstimatorNode(Node):
         self._wanted = bundle
         self._bundle = bundle
         self._filter = Eskf(vehicle)
+        self._with_corners = vehicle.estimator.marker_mode == "corners"
         self._inputs = Inputs(vehicle.latency.actuation_s, vehicle.estimator.history_s)
         self._history: History | None = None
         self._attitude: tuple[float, np.ndarray] | None = None  # newest, for a start
@@ -263,6 +264,9 @@ class EstimatorNode(Node):
         if belief.marker_known:
             expected_q_CM = quat_multiply(quat_conjugate(self._filter.q_BC), self._filter.expected_rotation(belief))
         choice = choose(sighting, expected_q_CM)
+        if self._with_corners and sighting.corners and belief.sightings >= ESTABLISHED:
+            std = sighting.corner_noise_px / self._vehicle.camera.fx_px
+            return self._filter.measure_bundle(belief, sighting.corners, std, choice)
         if choice is None:
             self._rejected["marker_ambiguous"] += first
             return None

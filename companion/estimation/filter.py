@@ -288,6 +288,33 @@ class Eskf:
         kernel.inputs[3][:] = corners_M
         return self._apply(belief, "corners", self._marker_factor * std * std * CORNERS_UNIT)
 
+    def measure_bundle(self, belief: Belief, corners, std: float, choice) -> Update:
+        """The corners of every marker of an established bundle, one marker after the other.
+
+        corners: (image (8,), bundle (12,)) of each marker; std: of one coordinate; choice: pose and covariance of the
+        whole bundle, None when two poses explain the image. Each marker has its gate, so that one wrong corner costs
+        the four of its marker. Two poses are no matter here: corners do not ask which one was meant.
+        """
+        if choice is not None:
+            (p_CM, q_CM), covariance = choice
+            kernel = self._updates["marker"]
+            for buffer, value in zip(kernel.inputs, (belief.x, belief.P, p_CM, q_CM), strict=False):
+                buffer[:] = value
+            kernel.inputs[-1][:] = self._marker_factor * covariance
+            if self._leans(belief, kernel()[1].tolist()):
+                self._doubt_velocity(belief, p_CM)
+        updates = [self.measure_corners(belief, xy, corners_M, std) for xy, corners_M in corners]
+        good = [update for update in updates if update.accepted]
+        if good:
+            belief.accepted_s["marker"] = belief.time_s
+            belief.streaks.pop("marker", None)
+        else:
+            streak = belief.streaks.get("marker") or Streak(belief.time_s, 0, np.zeros(6))
+            belief.streaks["marker"] = streak._replace(count=streak.count + 1)
+        told = good or updates
+        size = sum(update.size for update in told)
+        return Update(sum(u.nis for u in told), size, bool(good), told[-1].noise_scale, told[-1].residual)
+
     @staticmethod
     def _leans(belief: Belief, whitened) -> bool:
         """True when the bundle has been seen beside its place for some time; begins anew then."""

@@ -4,6 +4,7 @@ A plane seen from one image can have two poses that explain the corners about eq
 them apart, but the filter can: it knows how the bundle is turned relative to the aircraft.
 """
 
+from math import inf, isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,8 @@ class Sighting(NamedTuple):
     best: Pose
     alternative: Pose | None  # only kept when the tracker could not tell
     covariance: np.ndarray  # (6, 6)
+    corners: tuple[tuple[np.ndarray, np.ndarray], ...] = ()  # of each marker: image (8,), bundle (12,)
+    corner_noise_px: float = 0.0
 
 
 def _pose(solution: PoseSolution) -> Pose | None:
@@ -55,7 +58,17 @@ def checked(observation: BundleObservation) -> Sighting | None:
         alternative = _pose(observation.alternative)
         if alternative is None:
             return None
-    return Sighting(best, alternative, covariance)
+    return Sighting(best, alternative, covariance, _corners(observation), observation.corner_noise_px)
+
+
+def _corners(observation: BundleObservation) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    """The markers whose corners were sent in normalised image coordinates and are numbers."""
+    found = []
+    for marker in observation.markers:
+        xy, corners_M = np.array(marker.corners_xy), np.array(marker.corners_M).ravel()
+        if xy.shape == (8,) and corners_M.shape == (12,) and isfinite(xy.sum() + corners_M.sum()):
+            found.append((xy, corners_M))
+    return tuple(found) if 0 < observation.corner_noise_px < inf else ()
 
 
 def angle_between(a, b) -> float:

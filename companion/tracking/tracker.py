@@ -53,8 +53,10 @@ class TrackerNode(Node):
         camera, tracking = vehicle.camera, vehicle.tracking
         self._size = (camera.width_px, camera.height_px)
         self._noise_px = tracking.corner_noise_px
+        self._camera = CameraModel(camera)
+        self._with_xy = vehicle.estimator.marker_mode == "corners"
         self._solver = PoseSolver(
-            CameraModel(camera), tracking.corner_noise_px, tracking.max_reprojection_px, tracking.flip_ratio
+            self._camera, tracking.corner_noise_px, tracking.max_reprojection_px, tracking.flip_ratio
         )
         self._regions = RegionKeeper(*self._size, tracking.roi_margin, tracking.full_search_every)
         self._bundles = [_BundleCorners(bundle) for bundle in site.bundle]
@@ -120,7 +122,12 @@ class TrackerNode(Node):
             if result is None:
                 self.counters["rejected_bundles"] += 1
                 continue
-            observations.append(_observation(bundle.name, seen, corners_M, result, self._noise_px))
+            observation = _observation(bundle.name, seen, corners_M, result, self._noise_px)
+            if self._with_xy:
+                for marker in observation.markers:
+                    xy = self._camera.undistort(np.reshape(marker.corners_px, (4, 2)))
+                    marker.corners_xy = tuple(xy.ravel().tolist())
+            observations.append(observation)
             boxes[bundle.name] = self._box(bundle, seen, result.best)
         self._regions.seen(stamp_s, boxes)
         return observations, "full" if search.regions is None else "roi"
