@@ -87,6 +87,7 @@ class ControllerNode(Node):
         self._latest = Latest()
         self._senseless: set[str] = set()  # topics whose newest message makes no sense
         self._fallback_cycles = self._deadline_misses = self._solver_failures = 0
+        self._heading = 0.0  # of the last cycle, not wrapped [rad]; outlives idle times, as the solver's plan does
         self._go_idle()
 
     def _go_idle(self) -> None:
@@ -229,7 +230,12 @@ class ControllerNode(Node):
             self._pid.reset()
         state = cycle.state
         x = (*state.p_W, *state.v_W, *rpy_from_quat(state.q_WB))
-        return self._predictor.predict(x, disturbance_W, parameters, state.stamp_s, cycle.acts_at_s)
+        x0 = self._predictor.predict(x, disturbance_W, parameters, state.stamp_s, cycle.acts_at_s)
+        # The stored plan is on the turn of the circle on which the last cycle was. A heading that hops from π to -π
+        # would be linearised a whole turn away from it, and the one iteration per cycle answers with nonsense.
+        x0[8] += 2 * math.pi * round((self._heading - x0[8]) / (2 * math.pi))
+        self._heading = float(x0[8])
+        return x0
 
     def _judge(self, result: NmpcResult, late: bool, acts_at_s: float, elapsed_s: float) -> np.ndarray | None:
         """The NMPC's command for this cycle, or None when the PID has to fly. Sets active source and reason."""
