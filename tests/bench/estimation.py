@@ -59,6 +59,7 @@ class Pair:
         """name → (ours, NumPy's)."""
         eskf, other = self.eskf, self.numpy
         factor = self.vehicle.estimator.marker.std**2
+        coasting = process_variances(self.vehicle, coast=True), forgetting_rates(self.vehicle, coast=True)
 
         def sensor(name: str):
             R = self.eskf.nominal[name]
@@ -71,6 +72,10 @@ class Pair:
             "predict": (
                 lambda: eskf.predict(self.belief, self.command, self.parameters, STEP_S),
                 lambda: other.predict(self.command, self.parameters, STEP_S),
+            ),
+            "predict without a command": (
+                lambda: eskf.coast(self.belief, STEP_S),
+                lambda: other.coast(*coasting, STEP_S),
             ),
             **{f"update, {name}": sensor(name) for name in self.y},
             "update, marker": (
@@ -103,7 +108,7 @@ def figures() -> list[Figure]:
             raise RuntimeError(f"{name}: the NumPy filter differs from the compiled one by {apart:.2g}")
         pair.rewind()
         times = in_turns({"ours": ours, "numpy": other}, CALLS)
-        limit = PREDICT_US if name == "predict" else UPDATE_US
+        limit = PREDICT_US if name.startswith("predict") else UPDATE_US
         out.append(Figure(f"ESKF {name}, from Python", times["ours"] * 1e6, "µs", "the same filter in NumPy",
                           times["numpy"] * 1e6, limit))  # fmt: skip
     return out
@@ -119,8 +124,10 @@ def _seen(eskf: Eskf, x) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _converged(eskf: Eskf, command, parameters) -> Belief:
-    """A belief with a bundle in sight, after a second of measurements that agree with it."""
+    """A belief with biases and a bundle in sight, after a second of measurements that agree with it."""
     belief = eskf.start(0.0, (2.0, -1.0, 4.0), (0.3, -0.2, 0.1), quat_from_rpy(0.04, -0.02, 0.3))
+    belief.x[10:16] = 0.3, -0.2, 0.1, 0.8, -0.5, 0.4  # none zero: what is forgotten has to be there
+    belief.x[23:30] = 0.04, -0.03, 0.02, 0.004, -0.003, 0.02, 0.97
     p_CM, q_CM = np.array([0.2, 0.1, 3.0]), quat_from_rpy(3.0, 0.1, 0.05)
     noise = np.diag([1e-4] * 3 + [4e-4] * 3)
     for turn in range(100):

@@ -129,11 +129,22 @@ class NumpyEskf:
         F[0:6, MOVING] = ends[0:6].imag / STEP
         F[6:9, MOVING] = log(multiply(conjugate(m[6:10]), ends[6:10])).imag / STEP
         x[0:10] = m
-        keep = np.exp(-self.rates * dt)
+        self._forget(F, self.rates, dt)
+        self.P = F @ self.P @ F.T + np.diag(self.noise * dt)
+
+    def coast(self, noise, rates, dt: float) -> None:
+        """Move by dt without a command, with a noise and rates of its own: ṗ = v, all else stays."""
+        F = np.eye(ERROR)
+        F[0:3, 3:6] = dt * np.eye(3)
+        self.x[0:3] += dt * self.x[3:6]
+        self._forget(F, rates, dt)
+        self.P = F @ self.P @ F.T + np.diag(noise * dt)
+
+    def _forget(self, F, rates, dt: float) -> None:
+        keep = np.exp(-rates * dt)
         for error, group in FORGOTTEN.items():
             F[error, error] = keep[group]
-            x[error + (1 if error < 18 else 2)] *= keep[group]  # the state has a number more per quaternion before it
-        self.P = F @ self.P @ F.T + np.diag(self.noise * dt)
+            self.x[error + (1 if error < 18 else 2)] *= keep[group]  # a number more per quaternion before it
 
     def position(self, y, R) -> float:
         H = np.zeros((3, ERROR))
@@ -180,18 +191,18 @@ class NumpyEskf:
         return np.concatenate(rows)
 
     def _update(self, nu, H, R) -> float:
-        """Joseph form, injection, reset; returns the NIS."""
+        """P - W Wᵀ with W = P Hᵀ L⁻ᵀ and S = L Lᵀ, injection, reset; returns the NIS."""
         PHt = self.P @ H.T
-        S = H @ PHt + R
-        K = np.linalg.solve(S, PHt.T).T
-        correction = K @ nu
-        I_KH = np.eye(ERROR) - K @ H
+        L = np.linalg.cholesky(H @ PHt + R)
+        solved = np.linalg.solve(L, np.column_stack([PHt.T, nu]))
+        W, whitened = solved[:, :-1].T, solved[:, -1]
+        correction = W @ whitened
         G = np.eye(ERROR)
         G[6:9, 6:9] = right_jacobian(correction[6:9])
         G[18:21, 18:21] = right_jacobian(correction[18:21])
-        self.P = G @ (I_KH @ self.P @ I_KH.T + K @ R @ K.T) @ G.T
+        self.P = G @ (self.P - W @ W.T) @ G.T
         x = boxplus(self.x, correction)
         x[6:10] /= np.linalg.norm(x[6:10])
         x[19:23] /= np.linalg.norm(x[19:23])
         self.x = x
-        return float(nu @ np.linalg.solve(S, nu))
+        return float(whitened @ whitened)
