@@ -71,8 +71,8 @@ def _solver(vehicle: Vehicle, progress: Callable[[str], None]) -> Path:
             sources += sorted((code / folder).glob("*.c"))
         for name in LIBRARIES:
             if (home / "lib" / name).exists():
-                _copy(home / "lib" / name, path.parent / name)
-        return compile_library(artifacts.SOLVER, artifacts.solver_fingerprint(vehicle), sources, _flags(home, code))
+                copy_whole(home / "lib" / name, path.parent / name)
+        return compile_library(artifacts.SOLVER, artifacts.solver_fingerprint(vehicle), sources, link_flags(home, code))
 
 
 def _write_code(home: Path, code: Path, options: dict) -> None:
@@ -97,7 +97,8 @@ def _write_code(home: Path, code: Path, options: dict) -> None:
         raise CompileError(f"solver: generating the code failed: {lines[-1].strip()}")
 
 
-def _flags(home: Path, code: Path) -> list[str]:
+def link_flags(home: Path, code: Path) -> list[str]:
+    """Compiler flags for code generated into a folder, against the acados in home, found beside the library."""
     include = home / "include"
     folders = [code, include, include / "acados", include / "blasfeo" / "include", include / "hpipm" / "include"]
     return [
@@ -113,7 +114,7 @@ def _flags(home: Path, code: Path) -> list[str]:
     ]
 
 
-def _copy(source: Path, target: Path) -> None:
+def copy_whole(source: Path, target: Path) -> None:
     """Copy so that the target is never seen half written."""
     partial = target.with_name(f"{target.name}.{os.getpid()}")
     shutil.copyfile(source, partial)

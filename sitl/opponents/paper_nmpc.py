@@ -54,7 +54,7 @@ def build() -> Path:
 
 
 def _build(home: Path, path: Path) -> Path:
-    from acados_gen.generate_control import LIBRARIES, _copy, _flags
+    from acados_gen.generate_control import LIBRARIES, copy_whole, link_flags
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
@@ -79,8 +79,8 @@ def _build(home: Path, path: Path) -> Path:
             sources += sorted((code / folder).glob("*.c"))
         for name in LIBRARIES:
             if (home / "lib" / name).exists():
-                _copy(home / "lib" / name, path.parent / name)
-        return compile_library(SOLVER, fingerprint(_SOURCES), sources, _flags(home, code))
+                copy_whole(home / "lib" / name, path.parent / name)
+        return compile_library(SOLVER, fingerprint(_SOURCES), sources, link_flags(home, code))
 
 
 class PaperNmpc:
