@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from companion.cli import main
-from companion.config import load, parse
+from acados_gen.eskf_layout import ERROR_SIZE
+from companion.cli import STACKS, main
+from companion.config import load, parse, read_layered
 from companion.control.controller import ControllerNode
 from companion.estimation.estimator import EstimatorNode
 from companion.fcu.fcu_node import FcuNode
@@ -80,6 +81,32 @@ def test_only_commands_that_exist_are_described():
     assert described and described <= set(main.commands)
 
 
+def test_the_stacks_of_the_readme_are_those_of_the_command_line():
+    (told,) = set(re.findall(r"--stack ([a-z0-9|]+)", README.replace("\\|", "|")))
+    assert told.split("|") == list(STACKS)
+
+
+def test_every_scenario_is_listed_with_the_source_its_file_names():
+    told = {code(name)[0]: source for name, _, source in table("Scenarios")}
+    files = {path.stem: path for path in (ROOT / "config/scenarios").glob("*.toml")}
+    assert set(told) == set(files)
+    for name, source in told.items():
+        head = " ".join(files[name].read_text(encoding="utf-8").split("\n\n")[0].replace("#", " ").split())
+        if source.startswith("paper 1, "):
+            assert f"Paper 1 (Kalaitzakis & Vitzilaios, Robotics 2023, 12(5), 123), section {source[9:]}:" in head, name
+        elif source == "Neural-Fly, table 1":
+            assert head.startswith("Neural-Fly") and "table 1" in head, name
+        else:
+            assert source == "not in any paper" and "Paper 1" not in head and "Neural-Fly" not in head, name
+
+
+def test_the_filter_table_has_all_of_the_filters_states():
+    rows = table("Filter", PAGES["method.md"])
+    rows = rows[: next(i for i, row in enumerate(rows) if row[0] == "measurement")]
+    assert sum(int(row[1]) for row in rows) == ERROR_SIZE
+    assert f"{ERROR_SIZE} error components" in PAGES["method.md"]
+
+
 def test_the_folder_map_names_folders_that_exist_and_every_package():
     told = {path for row in table("Folders") for path in code(row[0])}
     assert all((ROOT / path).is_dir() for path in told)
@@ -117,6 +144,24 @@ def test_the_mission_of_the_readme_can_be_flown(tmp_path):
     file = tmp_path / "missions/readme.toml"
     file.write_text(text, encoding="utf-8")
     assert load_plan(file).bundle == "pier"
+
+
+def test_the_trajectory_of_the_readme_can_be_flown_after_its_hold(tmp_path):
+    (tmp_path / "missions").mkdir()
+    (tmp_path / "markers").symlink_to(ROOT / "config/markers")
+    file = tmp_path / "missions/readme.toml"
+    file.write_text(checked_block("toml", "standoff") + checked_block("toml", "[trajectory]"), encoding="utf-8")
+    assert load_plan(file).trajectory_at_bundle
+
+
+def test_the_vehicle_file_of_the_readme_changes_its_base_in_one_number(tmp_path):
+    (tmp_path / "f550.toml").symlink_to(ROOT / "config/vehicles/f550.toml")
+    file = tmp_path / "mine.toml"
+    file.write_text(checked_block("toml", "base"), encoding="utf-8")
+    assert load(file, Vehicle).controller.tilt_max_rad == 0.3
+    tables = read_layered(file)
+    tables["controller"]["tilt_max_rad"] = VEHICLE.controller.tilt_max_rad
+    assert tables == read_layered(ROOT / "config/vehicles/f550.toml")
 
 
 def test_the_printing_recipe_writes_a_page_of_true_size_for_every_marker(tmp_path, monkeypatch):
