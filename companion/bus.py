@@ -138,6 +138,11 @@ class ZmqBus:
     def close(self) -> None:
         self._context.destroy(linger=0)
 
+    def __del__(self) -> None:
+        # A context that is collected before its sockets waits for them for ever.
+        if hasattr(self, "_context"):
+            self.close()
+
 
 def len_of(message: Message) -> int:
     """Size of the bulk data a message carries [bytes]; 0 for all but images and photographs."""

@@ -1,6 +1,8 @@
 """The bus delivers what the table says and drops what it does not know."""
 
 import stat
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -113,6 +115,14 @@ def test_images_do_not_pile_up_for_a_slow_subscriber(tmp_path):
     got = []
     wait_until(lambda: got.extend(sink.receive(0.05)), 0.3)
     assert len(got) < 100
+    source.close()
+    sink.close()
+
+
+def test_a_bus_that_nobody_closed_goes_away_quietly(tmp_path):
+    code = "from pathlib import Path; from companion.bus import ZmqBus; import gc; "
+    code += f"bus = ZmqBus(Path({str(tmp_path)!r}), 'fcu', ('setpoint',)); del bus; gc.collect()"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
 
 
 def test_in_memory_the_same_interface_delivers_at_once():
