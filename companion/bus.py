@@ -78,7 +78,8 @@ class ZmqBus:
         self.errors = 0
         self.last_error = ""
         self._sequence: dict[str, int] = {}
-        self._context = zmq.Context()
+        # One context for the process: a context of its own, collected before its sockets, waits for them for ever.
+        self._context = zmq.Context.instance()
         self._publisher = self._context.socket(zmq.PUB)
         self._publisher.setsockopt(zmq.LINGER, 0)
         self._publisher.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
@@ -95,6 +96,7 @@ class ZmqBus:
 
     def _subscribe(self, folder: Path, topics: list[str], mark: int) -> zmq.Socket:
         socket = self._context.socket(zmq.SUB)
+        socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RCVHWM, mark)
         # A restarted publisher is found again within these; the defaults grow to seconds.
         socket.setsockopt(zmq.RECONNECT_IVL, 20)
@@ -136,12 +138,8 @@ class ZmqBus:
         self.last_error = text
 
     def close(self) -> None:
-        self._context.destroy(linger=0)
-
-    def __del__(self) -> None:
-        # A context that is collected before its sockets waits for them for ever.
-        if hasattr(self, "_context"):
-            self.close()
+        for socket in (self._publisher, *self._subscribers):
+            socket.close(linger=0)
 
 
 def len_of(message: Message) -> int:

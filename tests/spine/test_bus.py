@@ -121,7 +121,7 @@ def test_images_do_not_pile_up_for_a_slow_subscriber(tmp_path):
 
 def test_a_bus_that_nobody_closed_goes_away_quietly(tmp_path):
     code = "from pathlib import Path; from companion.bus import ZmqBus; import gc; "
-    code += f"bus = ZmqBus(Path({str(tmp_path)!r}), 'fcu', ('setpoint',)); del bus; gc.collect()"
+    code += f"bus = ZmqBus(Path({str(tmp_path)!r}), 'fcu', ('setpoint',)); bus.me = bus; del bus; gc.collect()"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=20)
 
 
