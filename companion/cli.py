@@ -6,15 +6,11 @@ with status 1; everything else with 0.
 
 import json
 import sys
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 
 import click
 
-from companion.config import ConfigError
-from companion.kernel import ArtifactMissing
-from companion.manager import StartRefused
+from companion.command_line import LazyGroup, one_line_errors
 
 DEFAULT_VEHICLE = Path("config/vehicles/f550.toml")
 FLIGHTS = Path("flights")
@@ -22,21 +18,12 @@ TABLE_WIDTH = 150  # characters, where no terminal says how many there are
 STACKS = ("full", "paper", "px4")  # sitl.opponents.stacks; not imported here, because the simulator may be absent
 
 
-def one_line_errors(command: Callable) -> Callable:
-    """Turn the errors a user can cause into one line and exit status 2."""
-
-    @wraps(command)
-    def wrapped(*args, **kwargs):
-        try:
-            return command(*args, **kwargs)
-        except (ConfigError, ArtifactMissing, StartRefused) as error:
-            click.echo(f"companion: {error}", err=True)
-            sys.exit(2)
-
-    return wrapped
+LAZY: dict[str, str] = {
+    "calibrate": "calibration.commands:calibrate",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, lazy=LAZY, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Onboard flight companion for PX4 multirotors: tracking, estimation, control, and their simulator."""
 

@@ -398,6 +398,16 @@ class Health(Message):
     memory_mb: float
 
 
+class HostStatus(Message):
+    """The computer that all of this runs on, once a second. NaN: this machine does not tell."""
+
+    disk_free_mb: float  # where the flight log is written
+    cpu_load: float  # 0..1, of all cores
+    cpu_temperature_c: float
+    throttled: bool  # the firmware has lowered the clock: too hot, or under-voltage
+    memory_free_mb: float
+
+
 class Truth(Message):
     """What the simulator knows and an aircraft never does."""
 
@@ -452,6 +462,7 @@ TOPICS: dict[str, Topic] = {
     "safety":          Topic(SafetyEvent,     (MISSION,),           0, True,  INF),
     "photo_request":   Topic(PhotoRequest,    (MISSION,),           0, True,  INF),
     "photo":           Topic(Photo,           (TRACKER,),           0, False, INF),
+    "host":            Topic(HostStatus,      (RECORDER, SIMULATOR), 1, True, 3.00),
     "health":          Topic(Health,          EVERYBODY,            2, True,  2.00),
     "truth":           Topic(Truth,           (SIMULATOR,),       100, True,  INF),
 }  # fmt: skip

@@ -1,0 +1,13 @@
+"""``companion calibrate …`` and ``companion identify``: the command line of this package, a module for each command."""
+
+import click
+
+from companion.command_line import LazyGroup
+
+COMMANDS: dict[str, str] = {  # name → "module:object"
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS)
+def calibrate() -> None:
+    """Measure the numbers of a vehicle file, on the bench and in flight."""
