@@ -1,0 +1,103 @@
+"""What every calibration command says of its result: data it refuses, the schema of ``--json FILE``, whole files.
+
+The schema: ``schema`` (1), ``command``, ``date``, ``inputs`` (data files), ``values`` (dotted key of the vehicle file →
+value), ``merit`` (name with its unit → number: how good the values are), ``warnings`` (sentences) and ``details`` (the
+command's own). What is not a finite number is null.
+"""
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from companion.config import ConfigError
+
+SCHEMA = 1
+
+
+class DataError(ConfigError):
+    """Measured data cannot be used; the message is one line for the user that names the file."""
+
+
+def result(
+    command: str,
+    inputs: Iterable[str | Path],
+    values: Mapping[str, Any],
+    merit: Mapping[str, Any],
+    warnings: Iterable[str] = (),
+    details: Mapping[str, Any] | None = None,
+) -> dict:
+    """The result of a calibration command in the common schema, of plain JSON types only."""
+    return plain(
+        {
+            "schema": SCHEMA,
+            "command": command,
+            "date": date.today().isoformat(),
+            "inputs": [str(name) for name in inputs],
+            "values": dict(values),
+            "merit": dict(merit),
+            "warnings": list(warnings),
+            "details": dict(details or {}),
+        }
+    )
+
+
+def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
+    """Write a result whole or not at all; makes the folder. Raises `ConfigError` where that is not possible."""
+    write_whole(path, json.dumps(plain(content), indent=2, ensure_ascii=False) + "\n")
+
+
+def plain(value: Any) -> Any:
+    """numpy's and Python's values as JSON's: arrays are lists, numbers that are not finite are None."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple | set):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return str(value)
+
+
+def write_whole(path: str | Path, text: str) -> None:
+    """Replace a file's text in one step (a new file beside it, then a rename); its mode and a link to it stay.
+
+    Makes the folder. Raises `ConfigError` with one line; the old content is then untouched.
+    """
+    target = Path(path).resolve()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        before = target.stat() if target.exists() else None
+        if before is not None and not os.access(target, os.W_OK):
+            raise PermissionError("write-protected")
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        try:
+            with open(handle, "w", encoding="utf-8", newline="") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, before.st_mode & 0o7777 if before else 0o666 & ~_umask())
+            if before is not None:
+                with suppress(OSError):  # only root may give a file away
+                    os.chown(name, before.st_uid, before.st_gid)
+            os.replace(name, target)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(name)
+            raise
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,225 @@
+"""Calibrated numbers into a vehicle file, in place: comments, order and layout stay, a diff is shown first.
+
+Behind each number stands where it comes from, as the end of its comment in square brackets: date, data file, figure of
+merit. The next calibration replaces that note and nothing else of the comment. A key that the file has from its
+``base`` is written into the file itself, as its own.
+"""
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import click
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import Array, InlineTable
+
+from calibration.results import plain, write_whole
+from companion.config import ConfigError, parse, read_layered, read_toml
+from companion.vehicle import Vehicle
+
+COMMENT_COLUMN = 30  # where comments stand in the vehicle files that come with the stack
+DIGITS = 8  # significant, of a number that is written
+_OWN_NOTE = re.compile(r"\s*\[\d{4}-\d\d-\d\d [^\]]*\]\s*$")  # what an earlier calibration wrote
+_DATE = re.compile(r"\d{4}-\d\d-\d\d\b")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\]]+")  # not allowed in a TOML comment, or the end of the note
+
+
+@dataclass(frozen=True)
+class Change:
+    """One number of a vehicle file and where it comes from."""
+
+    key: str  # dotted, e.g. "attitude.roll.time_constant_s"
+    value: Any  # float, int, str, or a list of numbers; numpy's types, too
+    note: str  # "data file: figure of merit"; today's date is put in front if it does not begin with one
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The file's text before and after, already checked; nothing is written until `apply`."""
+
+    path: Path
+    before: str
+    after: str
+
+    @property
+    def diff(self) -> str:
+        """Unified diff; empty if nothing changes."""
+        lines = difflib.unified_diff(
+            self.before.splitlines(), self.after.splitlines(), str(self.path), f"{self.path} (proposed)", lineterm=""
+        )
+        return "\n".join(lines)
+
+    def apply(self) -> None:
+        """Write the file in one step; raises `ConfigError` if somebody changed it since, or it cannot be written."""
+        if _read(self.path) != self.before:
+            raise ConfigError(f"{self.path}: changed by somebody else meanwhile; nothing written")
+        write_whole(self.path, self.after)
+
+
+def propose(path: str | Path, changes: Sequence[Change]) -> Proposal:
+    """What the file becomes with the changes; raises `ConfigError` if it would not be a vehicle file any more."""
+    path = Path(path)
+    own, layered = read_toml(path), read_layered(path)
+    before = _read(path)
+    try:
+        document = tomlkit.parse(before)
+        for change in changes:
+            value = _written(change.value, _get(layered, change.key))
+            for tables in (own, layered):
+                _put(tables, change.key, value)
+            _edit(document, change.key.split("."), value, _note(change.note))
+        after = _tidy(tomlkit.dumps(document), before)
+        if tomllib.loads(after) != own:
+            raise ValueError("its layout is not understood")
+    except (TOMLKitError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be edited in place: {error}") from None
+    parse(layered, Vehicle, str(path))
+    return Proposal(path, before, after)
+
+
+def confirm_and_write(
+    path: str | Path, changes: Sequence[Change], yes: bool, ask: Callable[[str], bool] = click.confirm
+) -> bool:
+    """Show the diff, ask unless `yes`, write; tells what it did and returns whether the file was written.
+
+    Raises `ConfigError` as `propose` and `Proposal.apply`.
+    """
+    proposal = propose(path, changes)
+    colours = {"+": "green", "-": "red", "@": "cyan"}
+    for line in proposal.diff.splitlines():
+        click.echo(click.style(line, fg=colours.get(line[:1])))
+    try:
+        agreed = yes or ask(f"Write this into {path}?")
+    except click.Abort:  # nobody there to ask
+        click.echo()
+        agreed = False
+    if not agreed:
+        click.echo(f"{path}: nothing written (--yes writes without asking)")
+        return False
+    proposal.apply()
+    click.echo(f"{path}: {len(changes)} {'number' if len(changes) == 1 else 'numbers'} written")
+    return True
+
+
+def _read(path: Path) -> str:
+    try:
+        with open(path, encoding="utf-8", newline="") as file:  # line ends stay what they are
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+
+
+def _written(value: Any, old: Any = None) -> Any:
+    """The value as it will stand in the file: plain types, floats to the digits that mean something.
+
+    old: what stood there; what was a float does not become a whole number.
+    """
+    value = plain(value)
+    if isinstance(value, list):
+        floats = isinstance(old, list) and any(isinstance(item, float) for item in old)
+        return [_written(item, 0.0 if floats else None) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool) and isinstance(old, float):
+        return float(value)
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def _get(tables: Any, key: str) -> Any:
+    for step in key.split("."):
+        tables = tables.get(step) if isinstance(tables, dict) else None
+    return tables
+
+
+def _tidy(after: str, before: str) -> str:
+    """The line ends that the file had, and as few of them at its end."""
+    if not before.endswith("\n\n"):
+        after = after.rstrip("\n") + "\n"
+    dos = before.count("\r\n") == before.count("\n") > 0
+    return re.sub("\r?\n", "\r\n", after) if dos else after
+
+
+def _note(text: str) -> str:
+    text = " ".join(_CONTROL.sub(" ", text).split())
+    return f"[{text if _DATE.match(text) else f'{date.today().isoformat()} {text}'}]"
+
+
+def _put(tables: dict, key: str, value: Any) -> None:
+    """Set a dotted key of plain tables; raises KeyError where a part of it is not a table."""
+    *parents, name = key.split(".")
+    for step in parents:
+        tables = tables.setdefault(step, {})
+        if not isinstance(tables, dict):
+            raise KeyError(f"{key}: '{step}' is not a table")
+    tables[name] = deepcopy(value)
+
+
+def _edit(table: Any, steps: list[str], value: Any, note: str) -> None:
+    """Set steps[-1] below `table`, keeping all around it, and put the note behind it."""
+    name, *rest = steps
+    if not rest:
+        _set(table, name, value)
+        _annotate(table[name], name, note)
+    elif name not in table:
+        table.append(name, _new_table(rest, value, note))
+        if not isinstance(table, tomlkit.TOMLDocument):  # another table follows it, or the end of the file
+            new = table[name]
+            for step in rest[:-1]:
+                new = new[step]
+            new.add(tomlkit.nl())
+    elif isinstance(table[name], InlineTable):  # no room for comments inside: the note goes behind it
+        inner = table[name]
+        for step in rest[:-1]:
+            inner = inner[step]
+        inner[rest[-1]] = value
+        _annotate(table[name], name, note)
+    else:
+        _edit(table[name], rest, value, note)
+
+
+def _new_table(steps: list[str], value: Any, note: str) -> Any:
+    """A table that is not in the file yet: ``[a.b]`` without a line for ``[a]``."""
+    name, *rest = steps
+    table = tomlkit.table(is_super_table=bool(rest))
+    if rest:
+        table.append(name, _new_table(rest, value, note))
+    else:
+        table.append(name, value)
+        _annotate(table[name], name, note)
+    return table
+
+
+def _set(table: Any, name: str, value: Any) -> None:
+    old = table.get(name)
+    if old is None:
+        table.append(name, value)
+    elif old == value:
+        return  # 0.40 stays 0.40
+    elif isinstance(old, Array) and isinstance(value, list):  # element by element: comments between them stay
+        for index in range(min(len(old), len(value))):
+            old[index] = value[index]
+        while len(old) > len(value):
+            del old[-1]
+        for item in value[len(old) :]:
+            old.append(item)
+    else:
+        item = tomlkit.item(value)
+        item.trivia.indent, item.trivia.trail = old.trivia.indent, old.trivia.trail
+        item.trivia.comment, item.trivia.comment_ws = old.trivia.comment, old.trivia.comment_ws
+        if old.trivia.comment:  # it stays in its column if there is room
+            room = len(old.as_string()) + len(old.trivia.comment_ws) - len(item.as_string())
+            item.trivia.comment_ws = " " * max(1, room)
+        table[name] = item
+
+
+def _annotate(item: Any, name: str, note: str) -> None:
+    kept = _OWN_NOTE.sub("", item.trivia.comment.removeprefix("#")).strip()
+    if not item.trivia.comment:
+        width = len(f"{name} = {item.as_string().splitlines()[-1]}")
+        item.trivia.comment_ws = " " * max(1, COMMENT_COLUMN - width)
+    item.trivia.comment = f"# {kept} {note}" if kept else f"# {note}"
