@@ -1,10 +1,12 @@
-"""Starts the processes, watches them, starts again what died, and ends them in order.
+"""Starts the processes, watches them, starts again what died or hangs, and ends them in order.
 
 A process that refuses to start (exit status 2: its configuration or a device is wrong) ends the flight before it
 begins, with its one line. A process that dies later is started again at once, then with growing pauses; it never
-takes another one down with it, and nothing here talks to the aircraft.
+takes another one down with it, and nothing here talks to the aircraft. A process that has said once that it steps
+(`companion.notify`) and then falls silent hangs, whatever it is busy with: it is killed, and started again likewise.
 """
 
+import math
 import os
 import signal
 import subprocess
@@ -14,8 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from companion.clock import monotonic_s
+from companion.notify import Listener
 
 START_REFUSED = 2
+WATCHDOG_S = 1.0  # silence after which a process hangs; WatchdogSec= of the systemd units is the same
+START_MAX_S = 20.0  # from a restart to the first step; TimeoutStartSec= of the systemd units is the same
 RESTART_PAUSE_S = (0.0, 0.2, 0.5, 1.0, 2.0)  # before the first, second, … restart within RESTART_WINDOW_S
 RESTART_WINDOW_S = 30.0
 
@@ -34,6 +39,9 @@ class Child:
     starts: list[float] = field(default_factory=list)
     restart_at_s: float | None = None
     restarts: int = 0
+    notifies: bool = False  # it has said once that it steps
+    silent_at_s: float = math.inf  # it hangs if nothing is heard from it until then
+    hung: bool = False  # and was killed for it
 
 
 class Manager:
@@ -48,6 +56,8 @@ class Manager:
         self.log_folder = log_folder
         log_folder.mkdir(parents=True, exist_ok=True)
         self.events: list[str] = []
+        self._listener = Listener()
+        self._listened_s = -math.inf
 
     def start(self) -> None:
         for child in self.children:
@@ -57,16 +67,23 @@ class Manager:
         log = open(self.log_folder / f"{child.name}.log", "ab")  # noqa: SIM115 (closed right after the fork)
         # One thread a process: OpenCV's and BLAS's own pools would fight over the two or four cores.
         environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+        environment |= self._listener.environment(WATCHDOG_S)
         child.process = subprocess.Popen(
             child.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
         )
         log.close()
         child.starts = [s for s in child.starts if monotonic_s() - s < RESTART_WINDOW_S] + [monotonic_s()]
         child.restart_at_s = None
+        child.hung = False
+        child.silent_at_s = monotonic_s() + START_MAX_S if child.notifies else math.inf
 
     def check(self) -> None:
-        """Start again what died; call this a few times a second. Raises `StartRefused` on exit status 2."""
+        """Start again what died, kill what hangs; call this a few times a second.
+
+        Raises `StartRefused` on exit status 2.
+        """
         now_s = monotonic_s()
+        self._listen(now_s)
         for child in self.children:
             if child.restart_at_s is not None:
                 if now_s >= child.restart_at_s:
@@ -75,13 +92,35 @@ class Manager:
                 continue
             status = child.process.poll()
             if status is None:
+                if now_s > child.silent_at_s and not child.hung:
+                    child.hung = True
+                    child.process.kill()
                 continue
             if status == START_REFUSED and child.restarts == 0:
                 raise StartRefused(self.last_line(child.name) or f"{child.name}: refused to start")
             pause = RESTART_PAUSE_S[min(len(child.starts), len(RESTART_PAUSE_S)) - 1]
             child.restart_at_s = now_s + pause
-            how = f"by signal {-status}" if status < 0 else f"with status {status}"
-            self.events.append(f"{child.name} ended {how}, starting it again")
+            if child.hung:
+                how = "hung and was killed"
+            else:
+                how = f"ended by signal {-status}" if status < 0 else f"ended with status {status}"
+            self.events.append(f"{child.name} {how}, starting it again")
+
+    def _listen(self, now_s: float) -> None:
+        """Who calls `check` late learns of a hang late, never wrongly.
+
+        What was waiting counts as said now; and as no more than a few datagrams wait, after a long absence everybody
+        may speak up first.
+        """
+        if now_s - self._listened_s > WATCHDOG_S / 2:
+            for child in self.children:
+                child.silent_at_s = max(child.silent_at_s, now_s + WATCHDOG_S)
+        self._listened_s = now_s
+        for pid, lines in self._listener.receive():
+            child = next((c for c in self.children if c.process is not None and c.process.pid == pid), None)
+            if child is not None and ("READY=1" in lines or "WATCHDOG=1" in lines):
+                child.notifies = True
+                child.silent_at_s = now_s + WATCHDOG_S
 
     def last_line(self, name: str) -> str:
         """The last line a process wrote."""
@@ -109,6 +148,7 @@ class Manager:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        self._listener.close()
 
 
 def python(module: str, *words: str) -> list[str]:

@@ -19,6 +19,7 @@ from companion.bus import ZmqBus
 from companion.clock import monotonic_s
 from companion.messages import Health, LinkRx, LinkTx, Message, SentSetpoint
 from companion.node import Node
+from companion.notify import Notifier
 
 HEALTH_PERIOD_S = 0.5
 
@@ -87,6 +88,12 @@ def _complaint(part) -> str:
     return getattr(part, "trouble", "") or getattr(part, "last_error", "")
 
 
+def in_words(health: Health) -> str:
+    """A health message in one line."""
+    words = f"{health.steps_per_s:.0f} of {health.nominal_steps_per_s:g} steps/s, {health.memory_mb:.0f} MB"
+    return words + (f", {health.errors} errors, last: {health.last_error}" if health.errors else "")
+
+
 def resident_mb() -> float:
     """Resident memory of this process [MB]."""
     with open("/proc/self/statm") as file:
@@ -105,13 +112,15 @@ def settle_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def run_node(node: Node, bus: ZmqBus, stop: Callable[[], bool], link=None) -> None:
+def run_node(node: Node, bus: ZmqBus, stop: Callable[[], bool], link=None, supervisor: Notifier | None = None) -> None:
     """Move a node with the real clock until ``stop()``.
 
     link: for the FCU room, the open line to the flight controller (`companion.fcu.link`): its bytes come as
     `LinkRx`, and `LinkTx` leaves through it at once. Both also go to the bus, for the recorder.
+    supervisor: is told of every step.
     """
     health = HealthMonitor(node.name, node.rate_hz)
+    supervisor = supervisor or Notifier({})
     period_s = 1.0 / node.rate_hz
     next_step_s = monotonic_s()
 
@@ -155,13 +164,22 @@ def run_node(node: Node, bus: ZmqBus, stop: Callable[[], bool], link=None) -> No
             health.note_step(time.perf_counter() - started_s, late_s > period_s / 2)
             # Missed steps are skipped, not made up for: a burst of old work helps nobody.
             next_step_s = now_s + period_s if late_s > period_s else next_step_s + period_s
+            supervisor.stepped(now_s)
         if health.due(now_s):
-            bus.publish(health.message(now_s, bus, node, link))
+            report = health.message(now_s, bus, node, link)
+            bus.publish(report)
+            supervisor.status(in_words(report))
 
 
-def run_camera(source, bus: ZmqBus, stop: Callable[[], bool], name: str, rate_hz: float) -> None:
-    """Publish what a camera source (`companion.tracking.cameras`) delivers until ``stop()``."""
+def run_camera(
+    source, bus: ZmqBus, stop: Callable[[], bool], name: str, rate_hz: float, supervisor: Notifier | None = None
+) -> None:
+    """Publish what a camera source (`companion.tracking.cameras`) delivers until ``stop()``.
+
+    A source without images is not a loop that hangs: it opens its device again by itself.
+    """
     health = HealthMonitor(name, rate_hz)
+    supervisor = supervisor or Notifier({})
     while not stop():
         started_s = time.perf_counter()
         try:
@@ -174,5 +192,8 @@ def run_camera(source, bus: ZmqBus, stop: Callable[[], bool], name: str, rate_hz
             bus.publish(image)
             health.note_step(time.perf_counter() - started_s, late=False)
         now_s = monotonic_s()
+        supervisor.stepped(now_s)
         if health.due(now_s):
-            bus.publish(health.message(now_s, bus, source))
+            report = health.message(now_s, bus, source)
+            bus.publish(report)
+            supervisor.status(in_words(report))

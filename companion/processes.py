@@ -15,6 +15,7 @@ from companion.bus import ZmqBus
 from companion.config import ConfigError, load
 from companion.kernel import ArtifactMissing
 from companion.node import Node
+from companion.notify import Notifier
 from companion.process import StopFlag, run_camera, run_node, settle_memory
 from companion.site import Site
 from companion.vehicle import Vehicle
@@ -132,7 +133,7 @@ def run(name: str, context: Context) -> None:
     bus = ZmqBus(context.bus_folder, name, (topic for topic in node.inputs if topic != "link_rx"))
     settle_memory()
     try:
-        run_node(node, bus, lambda: bool(stop), link)
+        run_node(node, bus, lambda: bool(stop), link, Notifier())
     finally:
         close = getattr(node, "close", None)
         if close is not None:
@@ -148,7 +149,7 @@ def _run_camera(context: Context, stop: StopFlag) -> None:
     bus = ZmqBus(context.bus_folder, "camera", ())
     settle_memory()
     try:
-        run_camera(source, bus, lambda: bool(stop), "camera", camera.rate_hz)
+        run_camera(source, bus, lambda: bool(stop), "camera", camera.rate_hz, Notifier())
     finally:
         bus.close()
 
