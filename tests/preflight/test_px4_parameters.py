@@ -1,0 +1,122 @@
+"""The table of PX4 parameters: each rule accepts what it should, refuses what it should, and its fix satisfies it."""
+
+import math
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from companion.config import load
+from companion.px4_parameters import Flight, Rule, rules
+from companion.vehicle import Vehicle
+
+F550 = load(Path(__file__).parents[2] / "config/vehicles/f550.toml", Vehicle)
+FLIGHT = Flight(height_m=8.0, distance_m=15.0, at_structure=True, switch_channel=9)
+
+GOOD = {
+    "COM_OF_LOSS_T": 0.5, "COM_OBL_RC_ACT": 0, "COM_RC_OVERRIDE": 3, "COM_RC_STICK_OV": 30.0, "COM_RC_IN_MODE": 3,
+    "COM_RCL_EXCEPT": 0, "RC_MAP_KILL_SW": 7, "RC_MAP_FLTMODE": 5, "COM_FLTMODE1": 8, "COM_FLTMODE2": 8,
+    "COM_FLTMODE3": 1, "COM_FLTMODE4": 1, "COM_FLTMODE5": 4, "COM_FLTMODE6": 2, "NAV_RCL_ACT": 3, "NAV_DLL_ACT": 0,
+    "COM_LOW_BAT_ACT": 2, "GF_ACTION": 2, "GF_MAX_HOR_DIST": 20.0, "GF_MAX_VER_DIST": 13.0, "FD_FAIL_R": 60,
+    "FD_FAIL_P": 60, "MPC_TILTMAX_AIR": 45.0, "MPC_MAN_TILT_MAX": 35.0, "MPC_THR_HOVER": 0.344, "MC_BAT_SCALE_EN": 0,
+    "RTL_RETURN_ALT": 60.0, "EKF2_EV_CTRL": 15, "EKF2_EV_NOISE_MD": 0,
+}  # fmt: skip
+
+# name, a value that is refused or doubted, how, and what the mended value is (None: only a person can choose)
+BAD = [
+    ("COM_OF_LOSS_T", 5.0, "failed", 0.5),
+    ("COM_OF_LOSS_T", 0.0, "failed", 0.5),
+    ("COM_OBL_RC_ACT", 2, "failed", 0),
+    ("COM_OBL_RC_ACT", 7, "failed", 0),
+    ("COM_OBL_RC_ACT", 3, "failed", 0),
+    ("COM_RC_OVERRIDE", 1, "failed", 3),
+    ("COM_RC_OVERRIDE", 2, "warning", 3),
+    ("COM_RC_STICK_OV", 60.0, "warning", 30.0),
+    ("COM_RC_IN_MODE", 4, "failed", None),
+    ("COM_RC_IN_MODE", 1, "failed", None),
+    ("COM_RCL_EXCEPT", 5, "failed", 1),
+    ("RC_MAP_KILL_SW", 0, "failed", None),
+    ("RC_MAP_KILL_SW", 9, "failed", None),
+    ("RC_MAP_FLTMODE", 0, "warning", None),
+    ("RC_MAP_FLTMODE", 9, "warning", None),
+    ("COM_FLTMODE1", 7, "failed", None),
+    ("COM_FLTMODE6", 7, "failed", None),
+    ("NAV_RCL_ACT", 2, "failed", 3),
+    ("NAV_RCL_ACT", 6, "failed", 3),
+    ("NAV_DLL_ACT", 2, "failed", 0),
+    ("COM_LOW_BAT_ACT", 3, "failed", 2),
+    ("COM_LOW_BAT_ACT", 0, "warning", 2),
+    ("GF_ACTION", 4, "failed", 2),
+    ("GF_ACTION", 3, "failed", 2),
+    ("GF_ACTION", 1, "warning", 2),
+    ("GF_MAX_HOR_DIST", 15.0, "failed", 20.0),
+    ("GF_MAX_HOR_DIST", 0.0, "warning", 20.0),
+    ("GF_MAX_VER_DIST", 2.0, "failed", 13.0),
+    ("FD_FAIL_R", 25, "failed", 60),
+    ("FD_FAIL_P", 37, "failed", 60),
+    ("MPC_TILTMAX_AIR", 20.0, "warning", 23.0),
+    ("MPC_MAN_TILT_MAX", 10.0, "warning", 23.0),
+    ("MPC_THR_HOVER", 0.5, "warning", None),
+    ("MC_BAT_SCALE_EN", 1, "warning", None),
+    ("EKF2_EV_CTRL", 8, "failed", 9),
+    ("EKF2_EV_NOISE_MD", 1, "warning", 0),
+]
+
+
+def rule(name: str, flight: Flight | None = FLIGHT, vehicle: Vehicle = F550) -> Rule:
+    (found,) = [r for r in rules(vehicle, flight, send_odometry=True) if r.name == name]
+    return found
+
+
+@pytest.mark.parametrize("name", [r.name for r in rules(F550, FLIGHT, send_odometry=True)])
+def test_every_rule_accepts_a_good_value_and_has_a_bad_one_below(name):
+    assert rule(name).judge(GOOD) == ("ok", f"{GOOD[name]:g}")
+    assert name in {bad[0] for bad in BAD} or name.startswith("COM_FLTMODE")
+
+
+@pytest.mark.parametrize(("name", "value", "status", "mended"), BAD)
+def test_a_bad_value_is_told_with_its_reason_and_the_mended_one_is_good(name, value, status, mended):
+    row, values = rule(name), {**GOOD, name: value}
+    judged, words = row.judge(values)
+    assert judged == status
+    assert words.startswith(f"{value:g}, {'must' if status == 'failed' else 'should'} be ") and row.why in words
+    assert row.fix(value, values) == mended
+    if mended is not None:
+        assert type(mended) is type(GOOD[name])
+        assert row.judge({**values, name: mended})[0] == "ok"
+
+
+@pytest.mark.parametrize("name", ["COM_OBL_RC_ACT", "NAV_RCL_ACT", "NAV_DLL_ACT", "COM_LOW_BAT_ACT", "GF_ACTION"])
+def test_return_is_allowed_where_it_does_not_climb_out_of_the_missions_heights(name):
+    returns = {"NAV_RCL_ACT": 2, "NAV_DLL_ACT": 2}.get(name, 3)
+    low = {**GOOD, name: returns, "RTL_RETURN_ALT": 8.0}
+    assert rule(name).judge(low)[0] == "ok"
+    assert rule(name).judge({**low, "RTL_RETURN_ALT": 8.5})[0] == "failed"
+    del low["RTL_RETURN_ALT"]
+    assert rule(name).judge(low)[0] == "failed"
+    assert rule(name, flight=None).judge({**GOOD, name: returns})[0] == "ok"
+
+
+def test_without_a_mission_nothing_is_asked_that_depends_on_one():
+    assert not {r.name for r in rules(F550)} & {"GF_MAX_HOR_DIST", "GF_MAX_VER_DIST"}
+
+
+def test_vision_parameters_matter_only_when_the_stack_sends_odometry():
+    assert not any(r.name.startswith("EKF2_EV") for r in rules(F550, FLIGHT))
+
+
+def test_tilt_limits_follow_the_vehicle_file():
+    steep = msgspec.structs.replace(F550, controller=msgspec.structs.replace(F550.controller, tilt_max_rad=0.8))
+    judged, _ = rule("FD_FAIL_R", vehicle=steep).judge(GOOD)
+    assert judged == "failed"  # 46° and 15° spare are more than 60°
+    assert rule("FD_FAIL_R", vehicle=steep).fix(60, GOOD) == math.ceil(math.degrees(0.8) + 15)
+
+
+def test_a_battery_that_px4_compensates_must_not_be_compensated_again():
+    flat = msgspec.structs.replace(F550, thrust=msgspec.structs.replace(F550.thrust, voltage_exponent=0.0))
+    assert rule("MC_BAT_SCALE_EN", vehicle=flat).judge({**GOOD, "MC_BAT_SCALE_EN": 1})[0] == "ok"
+    assert rule("MC_BAT_SCALE_EN", vehicle=flat).judge({**GOOD, "MC_BAT_SCALE_EN": 0})[0] == "warning"
+
+
+def test_a_value_that_was_rounded_on_the_wire_is_the_value():
+    assert rule("COM_OF_LOSS_T").judge({**GOOD, "COM_OF_LOSS_T": 0.20000000298})[0] == "ok"
