@@ -4,8 +4,8 @@ Every process binds one PUB socket, ``ipc://<folder>/<process>.sock``; a subscri
 `companion.messages.TOPICS` names for the topics it wants. There is no broker to die: a restarted process binds
 the same path and its subscribers are connected again by themselves.
 
-On the wire: [topic + "/", version of the type's schema, MessagePack]. A peer whose message type differs, and
-bytes that do not decode, are counted and dropped.
+On the wire: [topic + "/" + process, version of the type's schema, MessagePack]. Messages of a peer whose type differs,
+and bytes that do not decode, are counted and dropped; one line names the peer and both versions.
 """
 
 import hashlib
@@ -33,7 +33,10 @@ def schema_version(kind: type[Message]) -> bytes:
 
 
 VERSIONS = {topic: schema_version(row.type) for topic, row in TOPICS.items()}
-_DECODERS = {topic: msgspec.msgpack.Decoder(row.type) for topic, row in TOPICS.items()}
+_HEADS = {topic: topic.encode() + b"/" for topic in TOPICS}
+_READERS = {
+    topic.encode(): (topic, VERSIONS[topic], msgspec.msgpack.Decoder(row.type)) for topic, row in TOPICS.items()
+}
 _ENCODER = msgspec.msgpack.Encoder()
 
 
@@ -41,26 +44,40 @@ class BadMessage(Exception):
     """Bytes that are no message of the table; the text is one line."""
 
 
-def encode(message: Message) -> list[bytes]:
-    """The frames of a message on the wire."""
+class OtherVersion(BadMessage):
+    """A peer's table has another type for this topic."""
+
+
+def encode(message: Message, process: str = "") -> list[bytes]:
+    """The frames of a message on the wire; process: who publishes it."""
     topic = TOPIC_OF[type(message)]
-    return [topic.encode() + b"/", VERSIONS[topic], _ENCODER.encode(message)]
+    return [_HEADS[topic] + process.encode(), VERSIONS[topic], _ENCODER.encode(message)]
 
 
 def decode(frames: list[bytes]) -> Message:
-    """The message in frames from the wire; raises `BadMessage`."""
+    """The message in frames from the wire; raises `BadMessage`, `OtherVersion` of a peer with another table."""
     if len(frames) != 3:
         raise BadMessage(f"bus message of {len(frames)} frames instead of 3")
-    topic = frames[0].rstrip(b"/").decode("utf-8", "replace")
-    decoder = _DECODERS.get(topic)
-    if decoder is None:
-        raise BadMessage(f"unknown topic {topic!r} on the bus")
-    if frames[1] != VERSIONS[topic]:
-        raise BadMessage(f"{topic}: a peer speaks another version of this message; update both")
+    head, _, process = frames[0].partition(b"/")
+    entry = _READERS.get(head)
+    if entry is None:
+        raise BadMessage(f"unknown topic {_shown(head)!r} on the bus")
+    topic, version, decoder = entry
+    if frames[1] != version:
+        raise OtherVersion(
+            f"{topic}: {_shown(process) or 'a peer'} speaks version {frames[1][:8].hex()} of this message, "
+            f"this process {version.hex()}; restart both from one installation"
+        )
     try:
         return decoder.decode(frames[2])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadMessage(f"{topic}: undecodable message: {error}") from None
+
+
+def _shown(raw: bytes) -> str:
+    """Bytes of a stranger as at most 40 characters of one line."""
+    text = raw[:40].decode("utf-8", "replace")
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 class ZmqBus:
@@ -77,6 +94,8 @@ class ZmqBus:
         self.process = process
         self.errors = 0
         self.last_error = ""
+        self.other_versions = 0  # messages of peers whose table differs
+        self._other_version = ""  # stays told: the parts of one installation do not mend themselves in flight
         self._sequence: dict[str, int] = {}
         # One context for the process: a context of its own, collected before its sockets, waits for them for ever.
         self._context = zmq.Context.instance()
@@ -114,7 +133,7 @@ class ZmqBus:
         topic = TOPIC_OF[type(message)]
         self._sequence[topic] = message.seq = self._sequence.get(topic, 0) + 1
         try:
-            self._publisher.send_multipart(encode(message), zmq.DONTWAIT, copy=len_of(message) < 4096)
+            self._publisher.send_multipart(encode(message, self.process), zmq.DONTWAIT, copy=len_of(message) < 4096)
         except zmq.ZMQError as error:
             self.note_error(f"{topic}: not sent: {error}")
 
@@ -129,13 +148,17 @@ class ZmqBus:
                     messages.append(decode(socket.recv_multipart(zmq.DONTWAIT)))
                 except zmq.ZMQError:
                     break
+                except OtherVersion as error:
+                    self.other_versions += 1
+                    self._other_version = self._other_version or str(error)
+                    self.note_error(str(error))
                 except BadMessage as error:
                     self.note_error(str(error))
         return messages
 
     def note_error(self, text: str) -> None:
         self.errors += 1
-        self.last_error = text
+        self.last_error = self._other_version or text
 
     def close(self) -> None:
         for socket in (self._publisher, *self._subscribers):

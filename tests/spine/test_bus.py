@@ -9,7 +9,7 @@ import pytest
 import zmq
 
 from companion import bus as bus_module
-from companion.bus import BadMessage, MemoryHub, ZmqBus, decode, encode
+from companion.bus import BadMessage, MemoryHub, OtherVersion, ZmqBus, decode, encode
 from companion.manager import wait_until
 from companion.messages import TOPICS, FcuPosition, Image, SentSetpoint, State
 
@@ -76,7 +76,7 @@ def test_garbage_on_the_bus_is_counted_and_dropped(pair, tmp_path):
     good = encode(FcuPosition(stamp_s=0.0, **POSITION))
     for frames in (
         [good[0], good[1], good[2][:-3]],
-        [good[0], b"otherver", good[2]],
+        [b"fcu_position/other", good[1], b""],
         [good[0], good[2]],
         [good[0], good[1], b"\xff" * 40],
     ):
@@ -86,10 +86,33 @@ def test_garbage_on_the_bus_is_counted_and_dropped(pair, tmp_path):
     assert sink.last_error.startswith("fcu_position: undecodable")
 
 
-def test_a_peer_with_another_message_version_is_named():
-    topic, _, payload = encode(FcuPosition(stamp_s=0.0, **POSITION))
-    with pytest.raises(BadMessage, match="another version"):
+def test_a_peer_with_another_message_version_is_named_with_both_versions():
+    topic, version, payload = encode(FcuPosition(stamp_s=0.0, **POSITION), "fcu")
+    with pytest.raises(OtherVersion) as error:
         decode([topic, b"00000000", payload])
+    assert "fcu_position: fcu speaks version 3030303030303030" in str(error.value)
+    assert version.hex() in str(error.value) and "\n" not in str(error.value)
+
+
+def test_messages_of_a_peer_with_another_table_are_dropped_counted_and_stay_told(pair):
+    source, sink = pair
+    receive_some(source, sink, FcuPosition(stamp_s=0.0, **POSITION))
+    topic, _, payload = encode(FcuPosition(stamp_s=0.0, **POSITION), "fcu")
+    for _ in range(3):
+        source._publisher.send_multipart([topic, b"otherver", payload])
+    source._publisher.send_multipart([topic, b"too few"])
+    got = []
+    assert wait_until(lambda: got.extend(sink.receive(0.05)) or sink.errors >= 4, 5.0)
+    assert not [m for m in got if m.stamp_s != 0.0]
+    assert (sink.errors, sink.other_versions) == (4, 3)
+    assert sink.last_error.startswith("fcu_position: fcu speaks version")  # not the lesser error after it
+
+
+@pytest.mark.parametrize("name", [b"fcu\n\x1b[31m/", b"\xff\xfe/", b"", b"x" * 100_000])
+def test_a_topic_of_a_stranger_is_one_short_printable_line(name):
+    with pytest.raises(BadMessage) as error:
+        decode([name, b"00000000", b""])
+    assert str(error.value).isprintable() and len(str(error.value)) < 120
 
 
 def test_a_changed_field_changes_the_version():
