@@ -462,7 +462,7 @@ TOPICS: dict[str, Topic] = {
     "safety":          Topic(SafetyEvent,     (MISSION,),           0, True,  INF),
     "photo_request":   Topic(PhotoRequest,    (MISSION,),           0, True,  INF),
     "photo":           Topic(Photo,           (TRACKER,),           0, False, INF),
-    "host":            Topic(HostStatus,      (SIMULATOR,),         1, True, 3.00),
+    "host":            Topic(HostStatus,      (RECORDER, SIMULATOR), 1, True, 3.00),
     "health":          Topic(Health,          EVERYBODY,            2, True,  2.00),
     "truth":           Topic(Truth,           (SIMULATOR,),       100, True,  INF),
 }  # fmt: skip

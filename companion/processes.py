@@ -1,14 +1,16 @@
 """The process table: what runs on the aircraft, a row each, and how one row is started.
 
 ``python -m companion.processes NAME --vehicle V --mission M --fcu URL --bus DIR --log FILE`` is one process; the
-manager starts them all, and a systemd unit each does the same on an aircraft.
+manager starts them all, and a systemd unit each does the same on an aircraft (there ``--log`` names a folder).
 """
 
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from companion.bus import ZmqBus
@@ -23,13 +25,18 @@ from companion.vehicle import Vehicle
 
 @dataclass(frozen=True)
 class Context:
-    """What a process is told at its start."""
+    """What a process is told at its start.
+
+    log_file: of this flight; or a folder, which gets a log for each flight and is kept within the two limits.
+    """
 
     vehicle_file: Path
     mission_file: Path
     fcu_url: str
     bus_folder: Path
     log_file: Path
+    log_max_mb: float = 0.0  # 0: no limit
+    log_max_days: float = 0.0
 
     @property
     def vehicle(self) -> Vehicle:
@@ -82,9 +89,21 @@ def _mission(context: Context) -> Node:
 
 
 def _recorder(context: Context) -> Node:
-    from companion.recording.recorder import open_recorder
+    from companion.recording.host import Host
+    from companion.recording.recorder import RecorderNode, flight_metadata
+    from companion.recording.retention import LogLimits, Retention
+    from companion.recording.writer import LogWriter
 
-    return open_recorder(free_name(context.log_file), context.vehicle_file, context.mission_file)
+    metadata = flight_metadata(context.vehicle_file, context.mission_file)
+    log = context.log_file
+    if not log.is_dir():
+        return RecorderNode(LogWriter(free_name(log), metadata), Host(log.parent))
+
+    def next_writer() -> LogWriter:
+        return LogWriter(free_name(log / f"{datetime.now():%Y-%m-%d_%H-%M-%S}.mcap"), metadata)
+
+    retention = Retention(log, LogLimits(context.log_max_mb, context.log_max_days))
+    return RecorderNode(next_writer(), Host(log), next_writer, retention)
 
 
 def free_name(log_file: Path) -> Path:
@@ -170,12 +189,19 @@ def main() -> int:
     parser.add_argument("--mission", type=Path, required=True)
     parser.add_argument("--fcu", default="")
     parser.add_argument("--bus", type=Path, required=True)
-    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--log", type=Path, required=True, help="file, or a folder that gets one for each flight")
+    parser.add_argument("--log-max-mb", type=float, default=0.0, help="with a folder: delete the oldest flights beyond")
+    parser.add_argument("--log-max-days", type=float, default=0.0, help="likewise; 0: no limit")
+    parser.add_argument("--pause-when-refused", type=float, default=0.0, help="seconds before a refused start ends")
     given = parser.parse_args()
+    limits = given.log_max_mb, given.log_max_days
     try:
-        run(given.name, Context(given.vehicle, given.mission, given.fcu, given.bus, given.log))
+        run(given.name, Context(given.vehicle, given.mission, given.fcu, given.bus, given.log, *limits))
     except (ConfigError, ArtifactMissing) as error:
         print(f"{given.name}: {error}", file=sys.stderr)
+        Notifier().status(str(error))
+        # Who is started again whatever happens (systemd) must not keep the machine busy with being refused.
+        time.sleep(given.pause_when_refused)
         return 2
     return 0
 

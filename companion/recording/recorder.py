@@ -1,35 +1,62 @@
 """The recorder: every logged message into the log, every photograph beside it with the pose it was taken from.
 
 The one exception to "a node returns what it has to say": this node's output goes to a `LogWriter` that it is given,
-not to the bus. It still reads no clock and starts no thread, and it returns no messages.
+not to the bus. It still reads no clock and starts no thread. What it does publish is the state of the computer,
+because its log is what fills the disk; it is given a function that reads it.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 
 from companion.config import ConfigError
 from companion.frames import quat_conjugate, quat_exp, quat_log, quat_multiply, rotation_matrix
-from companion.messages import RECORDER, TOPIC_OF, TOPICS, Message, Photo, State
+from companion.messages import RECORDER, TOPIC_OF, TOPICS, FcuStatus, HostStatus, Message, Photo, State
 from companion.node import Node
+from companion.recording.retention import Retention
 from companion.recording.writer import LogWriter
 
 STATES_KEPT = 500  # 5 s at 100 Hz: longer than any photograph is under way
 LONGEST_UNWRITTEN_S = 0.5  # a killed process loses at most this and what the bus had not delivered
 PHOTO_PATIENCE_S = 0.5  # a photograph waits that long for a state younger than itself
+HOST_PERIOD_S = 1.0 / TOPICS["host"].rate_hz
+AFTER_FLIGHT_S = 10.0  # a log goes on for so long after disarming
+LARGEST_MB = 500.0  # a log that grows beyond this while the aircraft waits on the ground is ended, too
 
 
 class RecorderNode(Node):
-    """Feeds a `LogWriter`. Flushing follows `rate_hz`: a killed process loses at most one period."""
+    """Feeds a `LogWriter`. Flushing follows `rate_hz`: a killed process loses at most one period.
+
+    read_host: gives the state of this computer; None: it is not published.
+    next_writer: opens the log of the next flight, begun when the aircraft has been disarmed for `AFTER_FLIGHT_S`
+    or waits so long that the log grows beyond `LARGEST_MB`; may raise `ConfigError`, and the old log goes on. None:
+    one log for all.
+    retention: keeps the folder of the logs small, on the ground alone.
+    """
 
     name = RECORDER
     inputs = (*(topic for topic, row in TOPICS.items() if row.logged), "photo")
     rate_hz = 4.0
 
-    def __init__(self, writer: LogWriter) -> None:
+    def __init__(
+        self,
+        writer: LogWriter,
+        read_host: Callable[[float], HostStatus] | None = None,
+        next_writer: Callable[[], LogWriter] | None = None,
+        retention: Retention | None = None,
+    ) -> None:
         self._writer = writer
+        self._read_host = read_host
+        self._host_s = -float("inf")
+        self._next_writer = next_writer
+        self._retention = retention
+        if retention is not None:
+            retention.begin(writer.path)
+        self._flying = True  # until the flight controller says that it is disarmed
+        self._was_armed = False  # since this log began
+        self._disarmed_s: float | None = None
         self._flushed_s = -float("inf")
         self._states: deque[State] = deque(maxlen=STATES_KEPT)
         self._photos: list[tuple[Photo, float]] = []  # with their arrival
@@ -44,18 +71,60 @@ class RecorderNode(Node):
             return ()
         if topic == "state":
             self._states.append(message)
+        elif topic == "fcu_status":
+            self._note_armed(message, now_s)
         self._writer.put(topic, message, now_s)
         if now_s - self._flushed_s > LONGEST_UNWRITTEN_S:  # also where nobody calls `step`
-            self.step(now_s)
+            return self.step(now_s)
         return ()
 
     def step(self, now_s: float) -> Iterable[Message]:
-        """Save photographs whose pose is known, flush the log."""
+        """Save photographs whose pose is known, flush the log, look at the computer; on the ground, tidy up."""
         if self._photos:
             self._save_photos(now_s, PHOTO_PATIENCE_S)
+        published = self._host(now_s)
         self._writer.flush()
         self._flushed_s = now_s
-        return ()
+        if self._next_writer is not None and self._is_complete(now_s):
+            self._begin_anew(now_s)
+        if self._retention is not None and not self._flying:
+            self._retention.step()
+        return published
+
+    def _host(self, now_s: float) -> list[Message]:
+        if self._read_host is None or now_s - self._host_s < HOST_PERIOD_S - 0.5 / self.rate_hz:
+            return []
+        self._host_s = now_s
+        host = self._read_host(now_s)
+        self._writer.put("host", host, now_s)  # nobody hears himself on the bus
+        return [host]
+
+    def _note_armed(self, status: FcuStatus, now_s: float) -> None:
+        if not (status.valid and status.connected):
+            return  # nothing is known: no reason to believe that it has landed
+        self._flying = status.armed
+        if status.armed:
+            self._was_armed, self._disarmed_s = True, None
+        elif self._disarmed_s is None:
+            self._disarmed_s = now_s
+
+    def _is_complete(self, now_s: float) -> bool:
+        if self._flying or now_s - self._disarmed_s < AFTER_FLIGHT_S:
+            return False
+        return self._was_armed or self._writer.size_mb > LARGEST_MB
+
+    def _begin_anew(self, now_s: float) -> None:
+        self._was_armed = False
+        try:
+            following = self._next_writer()
+        except ConfigError as error:
+            self._writer.note_error(str(error))
+            self._disarmed_s = now_s  # the next attempt can wait
+            return
+        finished, self._writer = self._writer, following
+        finished.close()
+        if self._retention is not None:
+            self._retention.begin(following.path)
 
     def close(self) -> None:
         """End the log; called by whoever runs the node, after its last step."""
@@ -83,14 +152,18 @@ class RecorderNode(Node):
         self._photos = waiting
 
 
+def flight_metadata(vehicle_file: str | Path, mission_file: str | Path) -> dict[str, str]:
+    """What stands at the head of a log: names and text of both files. Raises `ConfigError` if one cannot be read."""
+    metadata = {"vehicle": _text(vehicle_file), "mission": _text(mission_file)}
+    return metadata | {"vehicle_file": str(vehicle_file), "mission_file": str(mission_file)}
+
+
 def open_recorder(log_file: str | Path, vehicle_file: str | Path, mission_file: str | Path) -> RecorderNode:
     """A recorder that writes ``log_file`` with the text of both files in its metadata.
 
     Raises `ConfigError` if a file cannot be read or the log cannot be created.
     """
-    metadata = {"vehicle": _text(vehicle_file), "mission": _text(mission_file)}
-    metadata |= {"vehicle_file": str(vehicle_file), "mission_file": str(mission_file)}
-    return RecorderNode(LogWriter(log_file, metadata))
+    return RecorderNode(LogWriter(log_file, flight_metadata(vehicle_file, mission_file)))
 
 
 def _text(path: str | Path) -> str:

@@ -141,7 +141,7 @@ class LogWriter:
             RecursionError,
         ) as error:
             self.dropped += 1
-            self._note(f"{topic}: cannot be encoded: {error}")
+            self.note_error(f"{topic}: cannot be encoded: {error}")
             return
         channel = self._channels.get(topic) or self._open_channel(topic)
         self._mcap.add_message(channel, log_time=log_time, publish_time=publish_time, sequence=sequence, data=data)
@@ -157,11 +157,17 @@ class LogWriter:
         try:
             self._spool.drain()
         except OSError as error:
-            self._note(f"{self.path}: {error.strerror or error}")
+            self.note_error(f"{self.path}: {error.strerror or error}")
 
-    def _note(self, text: str) -> None:
+    def note_error(self, text: str) -> None:
+        """Count something that went wrong with this log."""
         self.errors += 1
         self.last_error = text
+
+    @property
+    def size_mb(self) -> float:
+        """Of the log so far, with what waits in memory."""
+        return self._spool.tell() / 1e6
 
     def wall_time(self, stamp_s: float) -> str:
         """Companion time as wall clock (ISO 8601, UTC), counted from the start."""
@@ -185,7 +191,7 @@ class LogWriter:
             part.write_bytes(msgspec.json.format(text, indent=2))
             part.replace(stem.with_suffix(".json"))
         except OSError as error:
-            self._note(f"{stem}: {error.strerror or error}")
+            self.note_error(f"{stem}: {error.strerror or error}")
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
 
@@ -200,7 +206,7 @@ class LogWriter:
         try:
             self._spool.close()
         except OSError as error:
-            self._note(f"{self.path}: {error.strerror or error}")
+            self.note_error(f"{self.path}: {error.strerror or error}")
 
 
 def _nanoseconds(time_s: float) -> int:
