@@ -1,0 +1,156 @@
+"""A thrust stand's table is read whatever its separators, header and units; what is not one is refused in one line."""
+
+import numpy as np
+import pytest
+from thrust_stand import GRAM, Battery, Motor, sweep, write_csv
+
+from calibration.results import DataError
+from calibration.thrust_columns import find_columns, split_title
+from calibration.thrust_csv import read_thrust_csv
+
+ROWS = sweep(Motor(), Battery(), np.arange(0.05, 1.0, 0.1), readings=1)
+RCBENCHMARK_1580 = [
+    "Time (s)", "ESC signal (µs)", "Servo 1 (µs)", "Servo 2 (µs)", "Servo 3 (µs)", "AccX (g)", "AccY (g)", "AccZ (g)",
+    "Torque (N·m)", "Thrust (kgf)", "Voltage (V)", "Current (A)", "Motor Electrical Speed (RPM)",
+    "Motor Optical Speed (RPM)", "Electrical Power (W)", "Mechanical Power (W)", "Motor Efficiency (%)",
+    "Propeller Mech. Efficiency (kgf/W)", "Overall Efficiency (kgf/W)", "Vibration (g)", "Left Load Cell (mV)",
+    "Thrust Load Cell (mV)", "Burst Current Cutoff (A)", "App message",
+]  # fmt: skip
+
+
+def same(run, thrust=True):
+    assert np.allclose(run.command, ROWS[:, 0], atol=1e-4)
+    assert np.allclose(run.voltage_v, ROWS[:, 2], rtol=1e-3)
+    assert np.allclose(run.thrust_n, ROWS[:, 1], atol=2e-3) or not thrust
+
+
+@pytest.mark.parametrize(
+    ("header", "unit", "decimal"),
+    [
+        ("pwm_us,thrust_gf,voltage_v,current_a", GRAM, "."),
+        ("ESC signal (µs),Thrust (gf),Voltage (V),Current (A)", GRAM, "."),
+        ("ESC signal (\u03bcs);Thrust (kgf);Voltage (V);Current (A)", 1e3 * GRAM, ","),
+        ("PWM\tForce [N]\tVBat\tAmps", 1.0, ","),
+        ("Throttle - %;Thrust - gf;Vol - V;Cur - A", GRAM, "."),
+        ("throttle_0..1,thrust_n,voltage,current", 1.0, "."),
+        ("Throttle (%),Thrust (lbf),Battery Voltage (V),Current (A)", 4.4482216, "."),
+        ("# Command (0..1), Weight (g), U Battery Voltage (V), I (A)", GRAM, "."),
+        ("Pulse width (us);Thrust (ozf);Voltage", 0.27801385, ","),
+    ],
+)
+def test_headers_units_and_separators(tmp_path, header, unit, decimal):
+    runs = read_thrust_csv(write_csv(tmp_path / "a.csv", ROWS, header, decimal, unit=unit))
+    assert len(runs) == 1
+    same(runs[0])
+    assert np.isnan(runs[0].current_a).all() == header.endswith("Voltage")
+
+
+def test_the_columns_of_rcbenchmark_are_not_confused():
+    columns = find_columns(RCBENCHMARK_1580)
+    titles = {kind: column.title for kind, column in columns.items()}
+    assert titles == {
+        "command": "ESC signal (µs)", "thrust": "Thrust (kgf)", "voltage": "Voltage (V)", "current": "Current (A)",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("title", "split"),
+    [
+        ("Thrust (gf)", ("thrust", "gf")),
+        ("ESC signal (Âµs)", ("esc signal", "us")),
+        ("thrust_n", ("thrust", "n")),
+        ("throttle_0_1", ("throttle", "0 1")),
+        ("Throttle %", ("throttle", "%")),
+        ("PWM", ("pwm", "")),
+        ('"Torque (N·m)"', ("torque", "nm")),
+    ],
+)
+def test_titles_are_split(title, split):
+    assert split_title(title) == split
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_encodings_and_line_ends(tmp_path, encoding, end):
+    path = write_csv(tmp_path / "a.csv", ROWS, "ESC signal (µs);Thrust (gf);Voltage (V);Current (A)")
+    path.write_bytes(path.read_text(encoding="utf-8").replace("\n", end).encode(encoding))
+    same(read_thrust_csv(path)[0])
+
+
+def test_preamble_units_row_text_cells_and_repeated_header(tmp_path):
+    plain = write_csv(tmp_path / "a.csv", ROWS, "Throttle;Thrust;Voltage;Current").read_text().splitlines()
+    preamble = ["sep=;", "Motor: T-Motor 2216; propeller 10x4.5", "Date;2025-03-01", ""]
+    rows = plain[1:5] + [plain[0], "1500;overload;15.1;3", ";;;", "# a remark"] + plain[5:]
+    (tmp_path / "b.csv").write_text("\n".join([*preamble, plain[0], "us;gf;V;A", *rows]))
+    run = read_thrust_csv(tmp_path / "b.csv")[0]
+    same(run)
+    assert "2 lines without a number left out, the first is line 11" in run.notes[0]
+    assert run.line[0] == 7
+
+
+def test_thousands_are_not_decimals(tmp_path):
+    lines = ["PWM (us);Thrust (gf);Voltage (V)"] + [
+        f"1,{u:03d};{100 + u * 2.5:,.1f};15.{u // 100}" for u in range(0, 900, 100)
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    run = read_thrust_csv(tmp_path / "a.csv")[0]
+    assert np.allclose(run.command, np.arange(0, 0.9, 0.1))
+    assert np.isclose(run.thrust_n[-1], 2100 * GRAM)
+
+
+def test_runs_on_several_batteries_are_told_apart(tmp_path):
+    lines = ["battery,pwm_us,thrust_n,voltage_v"]
+    lines += [f"{b},{1000 + 100 * i},{i * i + 5 * (b == 2)},{16 - b}" for b in (1, 2) for i in range(8)]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    runs = read_thrust_csv(tmp_path / "a.csv")
+    assert [run.name for run in runs] == ["a.csv, battery 1", "a.csv, battery 2"]
+    assert [run.voltage_v[0] for run in runs] == [15, 14] and [len(run.command) for run in runs] == [8, 8]
+
+
+def test_a_table_without_voltage_is_refused_unless_one_is_named(tmp_path):
+    path = write_csv(tmp_path / "a.csv", ROWS[:, :], "pwm_us,thrust_gf")
+    with pytest.raises(DataError, match=r"a\.csv: no column for the voltage .* 'pwm_us', 'thrust_gf'; .*--voltage"):
+        read_thrust_csv(path)
+    assert set(read_thrust_csv(path, voltage_v=14.8)[0].voltage_v) == {14.8}
+
+
+def test_thrust_without_unit(tmp_path):
+    path = write_csv(tmp_path / "a.csv", ROWS, "pwm,thrust,voltage,current")
+    run = read_thrust_csv(path)[0]
+    same(run)
+    assert "gf assumed" in run.notes[0]
+    path = write_csv(tmp_path / "b.csv", ROWS, "pwm,thrust,voltage,current", unit=1.0)
+    with pytest.raises(DataError, match=r"b\.csv: 'thrust' has no unit .*--thrust-unit"):
+        read_thrust_csv(path)
+    same(read_thrust_csv(path, thrust_unit="N")[0])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "no header"),
+        ("1000,0,16\n1100,1,16\n", "no header"),
+        ("time,voltage\n0,16\n", "no column for the command"),
+        ("pwm_us,voltage_v\n1000,16\n", "no column for the thrust"),
+        ("pwm_us,thrust_n,voltage_v\n", "0 readings"),
+        ("pwm_us,thrust_n,voltage_v\n" + "1000,overload,16\n" * 9, "line 2: thrust is 'overload', not a number"),
+        ("pwm_us,thrust_n,voltage_v\n" + "1000,1,5,16\n" * 9, "line 2: 4 cells, the header has 3: a decimal comma"),
+        ("pwm_us,thrust_n,voltage_v\n" + "0.5,1,16\n" * 9, "not pulse widths"),
+        ("pwm_us,thrust_n,voltage_v\n" + "1500,1,0\n" * 9, "not a battery"),
+        ("throttle_pct,thrust_n,voltage_v\n" + "1500,1,16\n" * 9, "not a throttle of 0 to 100 %"),
+        ("pwm_us,thrust_parsec,voltage_v\n" + "1500,1,16\n" * 9, "'thrust_parsec' has no unit"),
+        ("pwm_us,thrust (mV),voltage_v\n" + "1500,1,16\n" * 9, "no column for the thrust"),
+    ],
+)
+def test_what_is_no_thrust_table_is_refused_in_one_line(tmp_path, content, words):
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(DataError) as error:
+        read_thrust_csv(tmp_path / "a.csv")
+    assert words in str(error.value) and "a.csv" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_files_that_are_not_text(tmp_path):
+    (tmp_path / "log.ulg").write_bytes(b"ULog\x01\x12\x35\x00" + bytes(range(256)))
+    for name in ("log.ulg", "absent.csv", "."):
+        with pytest.raises(DataError):
+            read_thrust_csv(tmp_path / name)
