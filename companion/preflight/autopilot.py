@@ -1,0 +1,163 @@
+"""Checks of the flight controller, from what was seen of it in a few seconds. Pure: no link, no clock."""
+
+import math
+import statistics
+
+from pymavlink.dialects.v20 import common
+
+from companion.fcu.timesync import RTT_GATE_S, SYNC_SAMPLES
+from companion.mission.plan import Plan
+from companion.mission.preflight import NO_START_MODES
+from companion.preflight.ground import Observation
+from companion.preflight.report import Check, failed, ok, skipped, warning, worst
+from companion.px4_parameters import FIRMWARE_NEWEST, FIRMWARE_OLDEST
+from companion.vehicle import Vehicle
+
+SATELLITES_FEW = 8  # below it a fix walks by metres
+BATTERY_FULL = 0.8  # of its charge: less is no reason not to fly, but one to know
+NAMES = (
+    "autopilot",
+    "vehicle type",
+    "disarmed",
+    "sensors",
+    "ready to arm",
+    "gnss",
+    "battery",
+    "transmitter",
+    "time sync",
+)
+FIXES = ("FIX_3D", "FIX_DGPS", "RTK_FLOAT", "RTK_FIXED")
+CALIBRATED = {
+    "is_gyrometer_calibration_ok": "gyro not calibrated",
+    "is_accelerometer_calibration_ok": "accelerometer not calibrated",
+    "is_magnetometer_calibration_ok": "compass not calibrated",
+}
+POSITIONED = {
+    "is_local_position_ok": "no local position",
+    "is_global_position_ok": "no global position",
+    "is_home_position_ok": "no home position",
+}
+
+
+def autopilot_checks(seen: Observation, vehicle: Vehicle, plan: Plan | None) -> list[Check]:
+    """All checks of the flight controller but its parameters, in the order of `NAMES`."""
+    return [
+        firmware(seen),
+        vehicle_type(seen),
+        disarmed(seen),
+        sensors(seen),
+        ready_to_arm(seen),
+        gnss(seen, vehicle),
+        battery(seen, vehicle),
+        transmitter(seen, plan),
+        time_sync(seen),
+    ]
+
+
+def without_link() -> list[Check]:
+    """The same checks when there is nobody to look at."""
+    return [skipped(name, "no link") for name in NAMES]
+
+
+def firmware(seen: Observation) -> Check:
+    """It is PX4, of a version that the parameter table speaks of."""
+    name = "autopilot"
+    if seen.wrong.startswith("its autopilot"):
+        return failed(name, seen.wrong)
+    if seen.firmware is None:
+        return failed(name, "does not tell its firmware's version")
+    told = "PX4 " + ".".join(map(str, seen.firmware)) + f" ({seen.release.lower()})"
+    span = f"{FIRMWARE_OLDEST[0]}.{FIRMWARE_OLDEST[1]} to {FIRMWARE_NEWEST[0]}.{FIRMWARE_NEWEST[1]}"
+    if seen.firmware[:2] < FIRMWARE_OLDEST:
+        return failed(name, f"{told}: too old, must be {span}")
+    if seen.firmware[:2] > FIRMWARE_NEWEST:
+        return warning(name, f"{told}: newer than what this stack knows, {span}")
+    return ok(name, told) if seen.release == "RELEASE" else warning(name, f"{told}: not a release")
+
+
+def vehicle_type(seen: Observation) -> Check:
+    entry = common.enums["MAV_TYPE"].get(seen.vehicle_type)
+    told = entry.name.removeprefix("MAV_TYPE_").lower() if entry else f"MAV_TYPE {seen.vehicle_type}"
+    return failed("vehicle type", seen.wrong) if seen.wrong.startswith("its vehicle") else ok("vehicle type", told)
+
+
+def disarmed(seen: Observation) -> Check:
+    if seen.armed:
+        return failed("disarmed", "armed: preflight is for the ground, before arming")
+    if not seen.landed:
+        return failed("disarmed", "not landed, or not known to be")
+    mode = seen.mode
+    if mode in NO_START_MODES or mode.startswith("UNKNOWN"):
+        return warning("disarmed", f"mode is {mode or 'unknown'}: no mission starts from it")
+    return ok("disarmed", mode)
+
+
+def sensors(seen: Observation) -> Check:
+    """What PX4 says of its sensors (SYS_STATUS) and of their calibration."""
+    if not seen.health:
+        return failed("sensors", "no word of their health")
+    found = [words for key, words in CALIBRATED.items() if not seen.health.get(key)]
+    return worst("sensors", [*([f"not healthy: {seen.unhealthy}"] if seen.unhealthy else []), *found], [], "")
+
+
+def ready_to_arm(seen: Observation) -> Check:
+    """PX4's own verdict, with the words it gives for a refusal."""
+    found = [words for key, words in POSITIONED.items() if not seen.health.get(key)]
+    if not seen.health.get("is_armable"):
+        found.append("PX4 would not arm")
+    return worst("ready to arm", found, [], "; ".join(seen.texts) if found else "")
+
+
+def gnss(seen: Observation, vehicle: Vehicle) -> Check:
+    count, error_m, limit_m = seen.satellites, seen.gnss_uncertainty_m, vehicle.safety.position_std_m
+    failures, doubts = [], []
+    told = f"{seen.gnss_fix.removeprefix('FIX_').replace('_', ' ')}, {count} satellites"
+    if seen.gnss_fix not in FIXES:
+        failures.append("no 3D fix")
+    elif count < SATELLITES_FEW:
+        doubts.append("few satellites")
+    if math.isfinite(error_m) and error_m > 0:
+        told += f", {error_m:.1f} m"
+        if error_m > limit_m:
+            failures.append(f"uncertain by {error_m:.1f} m, must be below {limit_m:g} m (safety.position_std_m)")
+    return worst("gnss", failures, doubts, told)
+
+
+def battery(seen: Observation, vehicle: Vehicle) -> Check:
+    voltage_v, remaining, low_v = (
+        seen.battery_voltage_v,
+        seen.battery_remaining,
+        vehicle.safety.battery_low_v,
+    )
+    if not voltage_v > 0:
+        return failed("battery", "voltage not measured")
+    told = f"{voltage_v:.1f} V" + (f", {remaining:.0%}" if math.isfinite(remaining) else "")
+    if voltage_v <= low_v:
+        return failed("battery", f"{told}: must be above {low_v:.1f} V (safety.battery_low_v)")
+    return warning("battery", f"{told}: not full") if remaining < BATTERY_FULL else ok("battery", told)
+
+
+def transmitter(seen: Observation, plan: Plan | None) -> Check:
+    if seen.rc_ok:
+        return ok("transmitter")
+    if plan is not None and plan.start == "rc_switch":
+        return failed("transmitter", 'none, and the mission waits for its switch (start = "rc_switch")')
+    return warning("transmitter", "none: nobody can take over")
+
+
+def time_sync(seen: Observation) -> Check:
+    """Round trips of TIMESYNC and how steady the clocks' offset is; late stamps are what the filter cannot see."""
+    rtts_s, offsets_s = seen.rtts_s, seen.offsets_s
+    if not rtts_s:
+        return failed("time sync", "no answer to TIMESYNC")
+    if len(rtts_s) < SYNC_SAMPLES:
+        return failed("time sync", f"{len(rtts_s)} answers, at least {SYNC_SAMPLES} are needed")
+    rtt_s, middle_s = statistics.median(rtts_s), statistics.median(offsets_s)
+    spread_s = sorted(abs(offset_s - middle_s) for offset_s in offsets_s)[int(0.95 * len(offsets_s))]
+    doubts = []
+    if rtt_s > RTT_GATE_S:
+        doubts.append(f"round trips longer than {RTT_GATE_S * 1e3:g} ms: a slow or busy link")
+    if spread_s > RTT_GATE_S:
+        doubts.append("the offset is not steady: a clock that slips, or a busy computer")
+    told = f"round trip {rtt_s * 1e3:.1f} ms, offset within {spread_s * 1e3:.1f} ms"
+    return worst("time sync", [], doubts, told)

@@ -1,0 +1,138 @@
+"""Checks of the camera on live images: it opens, its rate, its delay, and whether the markers are in sight."""
+
+import statistics
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from companion.clock import monotonic_s
+from companion.config import ConfigError
+from companion.messages import TOPICS, Image, Markers
+from companion.mission.plan import Plan, site_of
+from companion.preflight.ground import within
+from companion.preflight.report import Check, failed, ok, skipped, warning, worst
+from companion.tracking.cameras import RATE_TOLERANCE, Source, open_source
+from companion.tracking.tracker import TrackerNode
+from companion.vehicle import Vehicle
+
+NAMES = ("camera", "camera latency", "marker")
+OPEN_TIMEOUT_S = 30.0  # a device is tried in several formats, and some need seconds for their first image
+WATCH_S = 3.0
+SLOW = 0.5  # of the wanted rate
+JITTER_MAX_S = 0.010  # at 1 m/s a centimetre
+LATENCY_MIN_S = 0.005  # no camera is faster from mid-exposure to arrival: half an exposure and the transfer
+CONTRAST_MIN = 2.0  # standard deviation of the grey values; less is a lens cap, night, or glare
+SEEN_SHARE = 0.5  # of the images, from which on the bundle counts as in sight
+
+
+class Images(NamedTuple):
+    """What a camera delivered."""
+
+    images: list[Image]  # the newest, one in every `every`
+    arrivals_s: list[float]  # of all
+    trouble: str  # "" or the source's own word
+    ended: bool
+
+
+def camera_checks(
+    vehicle: Vehicle,
+    plan: Plan | None,
+    opener: Callable[[Vehicle], Source] = lambda vehicle: open_source(None, vehicle),
+    watch_s: float = WATCH_S,
+) -> list[Check]:
+    """Open the camera, look for a while, close it."""
+    try:
+        source = within(OPEN_TIMEOUT_S, lambda: opener(vehicle))
+    except (ConfigError, TimeoutError) as error:
+        why = str(error).removeprefix("camera ")
+        return [failed("camera", why), *(skipped(name, "no camera") for name in NAMES[1:])]
+    try:
+        seen = watch(source, watch_s, vehicle.camera.rate_hz)
+    finally:
+        source.close()
+    return [rate(seen, vehicle), latency(seen, vehicle), marker(seen.images, vehicle, plan)]
+
+
+def watch(source: Source, duration_s: float, rate_hz: float) -> Images:
+    """Read images for a while; keeps about ten a second, enough for the tracker on a slow machine."""
+    images: list[Image] = []
+    arrivals_s: list[float] = []
+    every = max(1, round(rate_hz / TrackerNode.rate_hz))
+    until_s = monotonic_s() + duration_s
+    while monotonic_s() < until_s and not source.finished:
+        image = source.read()
+        if image is None:
+            continue
+        if len(arrivals_s) % every == 0:
+            images.append(image)
+        arrivals_s.append(monotonic_s())
+    return Images(images, arrivals_s, source.last_error, source.finished)
+
+
+def rate(seen: Images, vehicle: Vehicle) -> Check:
+    camera = vehicle.camera
+    if not seen.arrivals_s:
+        return failed("camera", f"{camera.device}: no image" + (f": {seen.trouble}" if seen.trouble else ""))
+    size = f"{seen.images[0].width} x {seen.images[0].height} px"
+    if len(seen.arrivals_s) < 3:
+        return warning("camera", f"{camera.device}: {len(seen.arrivals_s)} image(s) of {size} and no more")
+    duration_s = seen.arrivals_s[-1] - seen.arrivals_s[0]
+    rate_hz = (len(seen.arrivals_s) - 1) / max(duration_s, 1e-6)
+    failures, doubts = [], []
+    slowest_hz = max(SLOW * camera.rate_hz, 1.0 / TOPICS["image"].max_age_s)
+    if rate_hz < slowest_hz:
+        failures.append(f"slower than {slowest_hz:g} Hz")
+    elif abs(rate_hz - camera.rate_hz) > RATE_TOLERANCE * camera.rate_hz:
+        doubts.append(f"the vehicle file says {camera.rate_hz:g} Hz")
+    if np.frombuffer(seen.images[-1].data, np.uint8).std() < CONTRAST_MIN:
+        doubts.append("the image is uniform: lens cap, darkness or glare?")
+    if seen.trouble:
+        doubts.append(seen.trouble)
+    if seen.ended:
+        doubts.append("a recording that ends")
+    return worst("camera", failures, doubts, f"{size} at {rate_hz:.1f} Hz")
+
+
+def latency(seen: Images, vehicle: Vehicle) -> Check:
+    """Whether the delay can be a constant, and the vehicle file's number a measured one.
+
+    The delay itself needs motion to be measured (`companion calibrate latency`); the aircraft stands.
+    """
+    camera_s = vehicle.latency.camera_s
+    told = f"latency.camera_s is {camera_s * 1e3:.0f} ms"
+    if camera_s < LATENCY_MIN_S:
+        return warning("camera latency", f"{told}: no camera is so fast, it was never measured")
+    if len(seen.arrivals_s) < 10:
+        return skipped("camera latency", f"{told}; too few images to see how steady it is")
+    intervals_s = np.diff(seen.arrivals_s)
+    period_s = statistics.median(intervals_s)
+    jitter_s = float(np.percentile(np.abs(intervals_s - period_s), 95))
+    told += f", images come within {jitter_s * 1e3:.1f} ms of their time"
+    if jitter_s > JITTER_MAX_S:
+        return warning("camera latency", f"{told}: no constant delay describes that")
+    return ok("camera latency", told)
+
+
+def marker(images: list[Image], vehicle: Vehicle, plan: Plan | None) -> Check:
+    """The tracker itself on the images; nothing in sight is no fault yet, the mission may search."""
+    if plan is None:
+        return skipped("marker", "no mission given (--mission)")
+    if plan.bundle is None:
+        return skipped("marker", "the mission flies without a bundle")
+    if not images:
+        return skipped("marker", "no image")
+    tracker = TrackerNode(vehicle, site_of(plan))
+    answers = [m for image in images for m in tracker.handle_image(image, image.stamp_s) if isinstance(m, Markers)]
+    seen = [o for m in answers for o in m.observations if o.bundle == plan.bundle]
+    time_s = statistics.median(m.detect_time_s for m in answers) if answers else 0.0
+    told = f"'{plan.bundle}' in {len(seen)} of {len(images)} images, {time_s * 1e3:.0f} ms each"
+    if len(seen) < SEEN_SHARE * len(images):
+        return warning("marker", f"{told}: not in sight from here")
+    distance_m = float(np.linalg.norm(seen[-1].best.p_CM))
+    error_px = statistics.median(o.best.reprojection_rms_px for o in seen)
+    told += f", {distance_m:.2f} m away, {error_px:.2f} px"
+    doubts = []
+    if error_px > vehicle.tracking.max_reprojection_px / 3:
+        doubts.append("corners do not fit well: calibration, size_m, or a bent board?")
+    return worst("marker", [], doubts, told)

@@ -1,0 +1,128 @@
+"""Checks of the companion computer: disk, temperature, throttling, clock. Linux's own files are the source."""
+
+import ctypes
+import math
+import os
+import time
+from pathlib import Path
+
+from companion.clock import monotonic_s
+from companion.preflight.report import Check, failed, ok, skipped, warning
+from companion.recording.host import SYSTEM, THROTTLED_FILES, Host
+
+DISK_MIN_MB = 500.0  # a flight's log is some MB a minute; photographs come on top
+DISK_LOW_MB = 2000.0
+MEMORY_MIN_MB = 200.0  # all processes together need about that
+TEMPERATURE_WARM_C, TEMPERATURE_HOT_C = 70.0, 80.0  # a Raspberry Pi lowers its clock from 80 °C on
+LOAD_HIGH = 0.7  # of all cores, over the last minute: the stack needs about one core of a Pi 5 itself
+DAY_S = 86400
+CLOCK_ERROR_S = 2.0  # against the satellites' time
+NTP_ERROR = 5  # TIME_ERROR of ntp_gettime(3): the kernel says that nobody sets its clock
+# Throttle flags of the Raspberry Pi's firmware (documentation of `vcgencmd get_throttled`): now, and since power-on.
+UNDER_VOLTAGE, CAPPED, THROTTLED, SOFT_LIMIT = 1, 2, 4, 8
+SINCE_BOOT = 16
+THROTTLE_WORDS = {
+    UNDER_VOLTAGE: "under-voltage",
+    CAPPED: "clock capped",
+    THROTTLED: "throttled",
+    SOFT_LIMIT: "at its soft temperature limit",
+}
+
+
+def computer_checks(folder: Path, clock_offset_s: float | None, system: Path = SYSTEM) -> list[Check]:
+    """folder: where logs go; clock_offset_s: this clock minus the satellites', if known; system: sysfs, for tests."""
+    host = Host(_existing(folder), system)(monotonic_s())
+    return [
+        disk(host.disk_free_mb, folder),
+        memory(host.memory_free_mb),
+        temperature(host.cpu_temperature_c),
+        throttling(host.throttled, _throttle_flags(system)),
+        load(os.getloadavg()[0], os.cpu_count() or 1),
+        clock(clock_offset_s, _ntp_synchronised(), time.time(), newest_source_s()),
+    ]
+
+
+def disk(free_mb: float, folder: Path) -> Check:
+    told = f"{free_mb / 1e3:.1f} GB free for {folder}"
+    if free_mb < DISK_MIN_MB:
+        return failed("disk", f"{told}, must be at least {DISK_MIN_MB / 1e3:g} GB")
+    return warning("disk", f"{told}: not much") if free_mb < DISK_LOW_MB else ok("disk", told)
+
+
+def memory(free_mb: float) -> Check:
+    told = f"{free_mb:.0f} MB free"
+    if free_mb < MEMORY_MIN_MB:
+        return failed("memory", f"{told}, must be at least {MEMORY_MIN_MB:g} MB")
+    return ok("memory", told)
+
+
+def temperature(hottest_c: float) -> Check:
+    name = "cpu temperature"
+    if math.isnan(hottest_c):
+        return skipped(name, "this machine does not tell")
+    told = f"{hottest_c:.0f} °C"
+    if hottest_c >= TEMPERATURE_HOT_C:
+        return failed(name, f"{told}, must be below {TEMPERATURE_HOT_C:g} °C")
+    return warning(name, f"{told} on the ground") if hottest_c >= TEMPERATURE_WARM_C else ok(name, told)
+
+
+def throttling(throttled: bool, flags: int | None) -> Check:
+    """flags: of the Raspberry Pi's firmware, which remembers; None: a machine without."""
+    since = [] if flags is None else [words for bit, words in THROTTLE_WORDS.items() if flags >> SINCE_BOOT & bit]
+    if throttled:
+        now = [] if flags is None else [words for bit, words in THROTTLE_WORDS.items() if flags & bit]
+        return failed("cpu throttling", f"now: {', '.join(now) or 'under-voltage'}")
+    if flags is None:
+        return skipped("cpu throttling", "this machine does not tell")
+    if since:
+        return warning("cpu throttling", f"since power-on: {', '.join(since)}; is the 5 V supply strong enough?")
+    return ok("cpu throttling", "never since power-on")
+
+
+def load(load_1min: float, cores: int) -> Check:
+    told = f"{load_1min:.1f} of {cores} cores busy over the last minute"
+    return (
+        warning("cpu load", f"{told}: what else runs here?") if load_1min > LOAD_HIGH * cores else ok("cpu load", told)
+    )
+
+
+def clock(offset_s: float | None, ntp: bool | None, now_s: float, not_before_s: float) -> Check:
+    """The wall clock; the stack flies by the monotonic one, so a wrong date spoils no more than names and logs."""
+    if now_s < not_before_s:
+        return warning("clock", "earlier than this program's own files: logs will carry a wrong date")
+    if offset_s is not None and abs(offset_s) > CLOCK_ERROR_S:
+        days = f" ({offset_s / DAY_S:+.0f} days)" if abs(offset_s) > DAY_S else ""
+        return warning("clock", f"{offset_s:+.0f} s{days} from the satellites' time: logs will carry a wrong date")
+    if offset_s is not None:
+        return ok("clock", f"{offset_s:+.1f} s from the satellites' time")
+    if ntp is None:
+        return skipped("clock", "neither satellites nor kernel tell how good it is")
+    return ok("clock", "set by NTP") if ntp else warning("clock", "not synchronised, and no satellites to compare with")
+
+
+def newest_source_s() -> float:
+    """When this program was last changed [s since 1970]: no clock may be before it."""
+    return Path(__file__).stat().st_mtime
+
+
+def _existing(folder: Path) -> Path:
+    folder = folder.absolute()
+    return next(path for path in (folder, *folder.parents) if path.exists())
+
+
+def _throttle_flags(system: Path) -> int | None:
+    for file in (file for name in THROTTLED_FILES for file in system.glob(name)):
+        try:
+            return int(file.read_text(), 16)
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def _ntp_synchronised() -> bool | None:
+    """What the kernel says of its clock (ntp_gettime(3)); None where it cannot be asked."""
+    try:
+        state = ctypes.CDLL(None).ntp_gettime(ctypes.create_string_buffer(256))
+    except (OSError, AttributeError):
+        return None
+    return None if state < 0 else state != NTP_ERROR

@@ -1,0 +1,52 @@
+"""Checks of what is on disk: vehicle file, mission with its markers, and the compiled artefacts made for them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from acados_gen.control_artifacts import require_prediction, solver_fingerprint
+from acados_gen.eskf_layout import NAME as ESKF
+from acados_gen.eskf_layout import eskf_fingerprint
+from acados_gen.pose_artifact import require_pose
+from companion.config import ConfigError, load
+from companion.control.solver import Nmpc
+from companion.kernel import ArtifactMissing, require
+from companion.mission.plan import Plan, load_plan
+from companion.preflight.report import Check, failed, ok, skipped
+from companion.vehicle import Vehicle
+
+
+def vehicle_file(path: Path) -> tuple[Check, Vehicle | None]:
+    """The check and the vehicle, or None when the file cannot be used."""
+    try:
+        vehicle = load(path, Vehicle)
+    except ConfigError as error:
+        return failed("vehicle file", str(error)), None
+    return ok("vehicle file", f"{path}: {vehicle.name}"), vehicle
+
+
+def mission_file(path: Path | None) -> tuple[Check, Plan | None]:
+    """The check and the plan, or None when none is given or it cannot be used."""
+    if path is None:
+        return skipped("mission file", "none given (--mission)"), None
+    try:
+        plan = load_plan(path)
+    except ConfigError as error:
+        return failed("mission file", str(error)), None
+    return ok("mission file", f"{path}: {plan.name}"), plan
+
+
+def artefact_checks(vehicle: Vehicle) -> list[Check]:
+    """What flies was compiled from these sources for this vehicle file, and can be loaded."""
+    return [
+        _artefact("solver", lambda: Nmpc(vehicle), f"{solver_fingerprint(vehicle)}, made for this vehicle file"),
+        _artefact("kernels", lambda: (require_prediction(), require(ESKF, eskf_fingerprint()), require_pose()),
+                  "filter, prediction and pose, made from these sources"),
+    ]  # fmt: skip
+
+
+def _artefact(name: str, use: Callable[[], object], detail: str) -> Check:
+    try:
+        use()
+    except (ArtifactMissing, OSError, MemoryError) as error:
+        return failed(name, str(error))
+    return ok(name, detail)

@@ -1,0 +1,355 @@
+"""The flight controller as seen from the ground, through MAVSDK 4: who it is, how it is, its parameters.
+
+The only module of the stack that knows MAVSDK. Everything here ends: MAVSDK's own calls have timeouts but for a few,
+and those run in a thread that is left behind when it does not come back.
+"""
+
+import contextlib
+import errno
+import json
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import serial
+from mavsdk.connection_result import ConnectionResult
+from mavsdk.exceptions import MavsdkError
+from mavsdk.logging import log_subscribe
+from mavsdk.mavsdk import Configuration, Mavsdk
+from mavsdk.plugins.info import Info
+from mavsdk.plugins.mavlink_direct import MavlinkDirect, MavlinkMessage
+from mavsdk.plugins.param import Param, ParamError, ParamResult
+from mavsdk.plugins.telemetry import FixType, Telemetry
+
+from companion.clock import monotonic_s
+from companion.config import ConfigError
+from companion.fcu.link import FORMS
+from companion.fcu.status import VehicleStatus
+from companion.fcu.timesync import TimeSync
+
+T = TypeVar("T")
+Number = int | float
+
+# Not the companion's ids, whose heartbeat PX4 and the stack watch, and no ground station's, whose end PX4 would take
+# for a lost data link: MAV_COMP_ID_USER1 of a system of its own.
+SYSTEM_ID, COMPONENT_ID = 245, 25
+SCHEMES = {"serial": "serial", "udpin": "udpin", "udpout": "udpout", "tcp": "tcpout"}
+POLL_S = 0.05  # also between two requests of a time synchronisation
+VERSION_TIMEOUT_S = 3.0
+READ_TIMEOUT_S = 10.0  # of one parameter; MAVSDK asks six times, 0.5 s apart
+LIST_TIMEOUT_S = 40.0  # of all parameters, over a slow line
+CLOSE_TIMEOUT_S = 5.0
+HEARD = ("HEARTBEAT", "SYS_STATUS", "EXTENDED_SYS_STATE", "RC_CHANNELS", "SYSTEM_TIME")
+BUSY = "is in use by another program; where the stack runs, give --fcu the address that it forwards to"
+
+
+class LinkFailed(Exception):
+    """No autopilot to speak with; the message is one line."""
+
+
+@dataclass
+class Observation:
+    """What was seen of the flight controller in a few seconds."""
+
+    armed: bool = False
+    landed: bool = False
+    mode: str = "UNKNOWN"
+    rc_ok: bool = False
+    battery_voltage_v: float = math.nan
+    battery_remaining: float = math.nan  # 0..1
+    gnss_fix: str = "NO_GPS"
+    wrong: str = ""  # why this is no vehicle for the stack, "" when it is one
+    unhealthy: str = ""  # systems that PX4 finds wanting, in words
+    vehicle_type: int = 0  # MAV_TYPE
+    firmware: tuple[int, int, int] | None = None
+    release: str = ""  # "RELEASE", "BETA", "DEV", …
+    health: dict[str, bool] = field(default_factory=dict)  # MAVSDK's Health, by its field names
+    satellites: int = 0
+    gnss_uncertainty_m: float = math.nan  # horizontal
+    clock_offset_s: float | None = (
+        None  # this computer's UTC minus the flight controller's, which has it from satellites
+    )
+    texts: list[str] = field(default_factory=list)
+    rtts_s: list[float] = field(default_factory=list)  # of TIMESYNC
+    offsets_s: list[float] = field(default_factory=list)  # companion minus flight controller, one for each round trip
+
+
+def connection_url(url: str) -> str:
+    """MAVSDK's form of a link of the vehicle file; raises `ConfigError` with one line."""
+    kind, _, rest = url.partition(":")
+    place, _, number = rest.rpartition(":")
+    if kind not in SCHEMES or not place or place.startswith("//") or not number.isdecimal():
+        raise ConfigError(f"link {url!r}: not one of {FORMS}")
+    if kind != "serial" and not 0 < int(number) < 65536:
+        raise ConfigError(f"link {url}: port {number} is not in 1 to 65535")
+    return f"{SCHEMES[kind]}://{rest}"
+
+
+def within(timeout_s: float, work: Callable[[], T]) -> T:
+    """The result of `work`, done in a thread; raises TimeoutError when it takes longer, and leaves the thread."""
+    done: list[T] = []
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(work())
+        except BaseException as error:  # noqa: BLE001 (raised again by the caller's thread)
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if raised:
+        raise raised[0]
+    if not done:
+        raise TimeoutError(f"no answer in {timeout_s:g} s")
+    return done[0]
+
+
+class Ground:
+    """A connection to one autopilot. Use it as a context manager; `stuck` says that something hangs for good."""
+
+    def __init__(self, url: str, autopilot_system_id: int, timeout_s: float) -> None:
+        """Connect and wait for the autopilot's heartbeat; raises `ConfigError` for a bad URL, else `LinkFailed`."""
+        self.stuck = False
+        self._types: dict[str, type] = {}
+        target = connection_url(url)
+        _must_be_free(url)
+        log_subscribe(lambda *_: True)  # MAVSDK's own log is for its developers
+        self._mavsdk = Mavsdk(Configuration.create_manual(SYSTEM_ID, COMPONENT_ID, False))
+        try:
+            result = self._mavsdk.add_any_connection(target)
+            if result != ConnectionResult.SUCCESS:
+                why = BUSY if result == ConnectionResult.BIND_ERROR else f"cannot be opened: {_words(result)}"
+                raise LinkFailed(f"{url} {why}")
+            self.system = self._find(url, autopilot_system_id, timeout_s)
+            self._param = Param(self.system)
+            self._telemetry = Telemetry(self.system)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "Ground":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the device back; what hangs is left."""
+        if not self.stuck:
+            self._guarded(CLOSE_TIMEOUT_S, self._mavsdk.destroy)
+
+    def _guarded(self, timeout_s: float, work: Callable[[], T]) -> T | None:
+        try:
+            return within(timeout_s, work)
+        except TimeoutError:
+            self.stuck = True
+            return None
+
+    def _find(self, url: str, system_id: int, timeout_s: float):
+        until_s = monotonic_s() + timeout_s
+        others: set[int] = set()
+        while monotonic_s() < until_s:
+            for system in self._mavsdk.get_systems():
+                if system.get_system_id() == system_id and system.has_autopilot():
+                    return system
+                others.add(system.get_system_id())
+            threading.Event().wait(POLL_S)
+        if others:
+            heard = ", ".join(map(str, sorted(others)))
+            raise LinkFailed(
+                f"{url}: heard system {heard}, but no autopilot of system {system_id} (fcu.autopilot_system_id)"
+            )
+        raise LinkFailed(f"nothing heard on {url} in {timeout_s:g} s")
+
+    # --- how it is ------------------------------------------------------------------------------------------------
+
+    def observe(self, duration_s: float) -> Observation:
+        """Listen for a while, with a round trip of TIMESYNC twenty times a second."""
+        watcher = _Watcher()
+        direct = MavlinkDirect(self.system)
+        handles = [direct.subscribe_message(name, watcher.take) for name in (*HEARD, "TIMESYNC")]
+        texts = self._telemetry.subscribe_status_text(watcher.take_text)
+        until_s = monotonic_s() + duration_s
+        while monotonic_s() < until_s:
+            with contextlib.suppress(MavsdkError):
+                direct.send_message(_message("TIMESYNC", tc1=0, ts1=watcher.sync.request(monotonic_s())))
+            threading.Event().wait(POLL_S)
+        self._telemetry.unsubscribe_status_text(texts)
+        for handle in handles:
+            direct.unsubscribe_message(handle)
+        seen = watcher.observation(monotonic_s())
+        self._add_telemetry(seen)
+        self._add_version(seen)
+        return seen
+
+    def _add_telemetry(self, seen: Observation) -> None:
+        health = self._telemetry.health()
+        seen.health = {name: value for name, value in vars(health).items() if isinstance(value, bool)}
+        gnss, battery = self._telemetry.gps_info(), self._telemetry.battery()
+        seen.satellites, seen.gnss_fix = gnss.num_satellites, FixType(gnss.fix_type).name
+        seen.battery_voltage_v, seen.battery_remaining = battery.voltage_v, battery.remaining_percent / 100
+        seen.gnss_uncertainty_m = self._telemetry.raw_gps().horizontal_uncertainty_m
+
+    def _add_version(self, seen: Observation) -> None:
+        info, until_s = Info(self.system), monotonic_s() + VERSION_TIMEOUT_S
+        while seen.firmware is None and monotonic_s() < until_s:
+            with contextlib.suppress(MavsdkError):  # "not received yet": it asks for it itself
+                version = info.get_version()
+                seen.firmware = version.flight_sw_major, version.flight_sw_minor, version.flight_sw_patch
+                seen.release = version.flight_sw_version_type.name
+
+    # --- parameters -----------------------------------------------------------------------------------------------
+
+    def armed(self) -> bool:
+        """Whether the motors may turn; True when nobody can tell."""
+        return not self.system.is_connected() or self._telemetry.armed()
+
+    def read(self, names: Iterable[str]) -> dict[str, Number]:
+        """The parameters of these names, without those that the flight controller does not know.
+
+        Raises `LinkFailed` when it does not answer.
+        """
+        values: dict[str, Number] = {}
+        silent = []
+        for name in names:
+            if silent:  # the first silence costs 3 s; whether the others exist the whole list tells sooner
+                silent.append(name)
+                continue
+            try:
+                values[name] = self._read(name)
+            except ParamError as error:
+                if error.result not in (ParamResult.TIMEOUT, ParamResult.DOES_NOT_EXIST):
+                    raise LinkFailed(f"parameter {name}: {_words(error.result)}") from None
+                silent.append(name)
+        if silent:
+            listed = self._list()
+            values |= {name: listed[name] for name in silent if name in listed}
+        return values
+
+    def write(self, name: str, value: Number) -> Number:
+        """Set one parameter, read it back and return it; raises `LinkFailed` with one line."""
+        if self.armed():
+            raise LinkFailed(f"{name}: not set: the aircraft is armed")
+        setter = self._param.set_param_int if isinstance(value, int) else self._param.set_param_float
+        try:
+            within(READ_TIMEOUT_S, lambda: setter(name, value))
+            return self._read(name)
+        except TimeoutError as error:
+            self.stuck = True
+            raise LinkFailed(f"{name}: not set: {error}") from None
+        except ParamError as error:
+            raise LinkFailed(f"{name}: not set: {_words(error.result)}") from None
+
+    def _read(self, name: str) -> Number:
+        def read() -> Number:
+            kind = self._types.get(name, int)
+            getters = {int: self._param.get_param_int, float: self._param.get_param_float}
+            try:
+                return getters[kind](name)
+            except ParamError as error:
+                if error.result != ParamResult.WRONG_TYPE:
+                    raise
+            self._types[name] = other = float if kind is int else int
+            return getters[other](name)
+
+        if self.stuck:
+            raise LinkFailed("the flight controller stopped answering")
+        try:
+            return within(READ_TIMEOUT_S, read)
+        except TimeoutError as error:
+            self.stuck = True
+            raise LinkFailed(f"parameter {name}: {error}") from None
+
+    def _list(self) -> dict[str, Number]:
+        """All parameters. MAVSDK 4.1 never answers again after a list that broke off: then this link is `stuck`."""
+        listed = None if self.stuck else self._guarded(LIST_TIMEOUT_S, self._param.get_all_params)
+        if listed is None or not (listed.int_params or listed.float_params):
+            self.stuck = True
+            raise LinkFailed("the flight controller does not tell its parameters")
+        return {param.name: param.value for param in (*listed.int_params, *listed.float_params)}
+
+
+class _Watcher:
+    """Takes messages in MAVSDK's thread and sums them up."""
+
+    def __init__(self) -> None:
+        self.vehicle, self.sync = VehicleStatus(), TimeSync()
+        self._type = 0
+        self._clock_offset_s: float | None = None
+        self._texts: dict[str, None] = {}
+        self._rtts_s: list[float] = []
+        self._offsets_s: list[float] = []
+
+    def take(self, message: MavlinkMessage, _user: Any) -> None:
+        now_s = monotonic_s()
+        if message.component_id != 1:  # MAV_COMP_ID_AUTOPILOT1
+            return
+        # JSON has no NaN; MAVSDK says null
+        fields = {k: math.nan if v is None else v for k, v in json.loads(message.fields_json).items()}
+        m = SimpleNamespace(**fields)
+        match message.message_name:
+            case "TIMESYNC":
+                self._take_timesync(m, now_s)
+            case "HEARTBEAT":
+                self.vehicle.put_heartbeat(m)
+                self._type = m.type
+            case "SYSTEM_TIME":
+                if m.time_unix_usec > 0:
+                    self._clock_offset_s = time.time() - m.time_unix_usec * 1e-6
+            case name:
+                getattr(self.vehicle, f"put_{name.lower()}")(m, now_s)
+
+    def _take_timesync(self, m: SimpleNamespace, now_s: float) -> None:
+        if m.tc1 and self.sync.answer(m.tc1, m.ts1, now_s):
+            self._rtts_s.append(now_s - m.ts1 * 1e-9)
+            self._offsets_s.append(0.5 * (now_s + m.ts1 * 1e-9) - m.tc1 * 1e-9)
+
+    def take_text(self, text: Any, _user: Any) -> None:
+        self._texts[text.text.strip()] = None
+
+    def observation(self, now_s: float) -> Observation:
+        vehicle = self.vehicle
+        return Observation(
+            armed=vehicle.armed,
+            landed=vehicle.landed(now_s),
+            mode=vehicle.mode,
+            rc_ok=vehicle.rc_ok(now_s),
+            wrong=vehicle.wrong,
+            unhealthy=vehicle.unhealthy(now_s),
+            vehicle_type=self._type,
+            clock_offset_s=self._clock_offset_s,
+            texts=list(self._texts),
+            rtts_s=self._rtts_s,
+            offsets_s=self._offsets_s,
+        )
+
+
+def _words(result: IntEnum) -> str:
+    return result.name.lower().replace("_", " ")
+
+
+def _message(name: str, **fields: Number) -> MavlinkMessage:
+    return MavlinkMessage(name, SYSTEM_ID, COMPONENT_ID, 0, 0, json.dumps(fields))
+
+
+def _must_be_free(url: str) -> None:
+    """Two programs on one serial port steal each other's bytes: find out before, by the lock that the stack holds."""
+    kind, _, rest = url.partition(":")
+    if kind != "serial":
+        return
+    device = rest.rpartition(":")[0]
+    if not Path(device).exists():
+        raise LinkFailed(f"{url}: no serial device {device}")
+    try:
+        serial.Serial(device, exclusive=True).close()
+    except (OSError, serial.SerialException) as error:
+        busy = getattr(error, "errno", None) in (errno.EAGAIN, errno.EBUSY)
+        raise LinkFailed(f"{url}: {device} {BUSY if busy else f'cannot be opened: {error}'}") from None

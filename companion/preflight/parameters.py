@@ -1,0 +1,102 @@
+"""Checks of PX4's parameters by `companion.px4_parameters`, and ``--fix``."""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from companion.mission.plan import Plan
+from companion.preflight.ground import LinkFailed, Number
+from companion.preflight.report import Change, Check, failed, skipped, warning
+from companion.px4_parameters import Flight, Rule, Values, shown
+
+ALSO_READ = ("RTL_RETURN_ALT",)  # rules ask for it
+
+
+class Server(Protocol):
+    """Who has the parameters (`companion.preflight.ground.Ground`)."""
+
+    def armed(self) -> bool: ...
+
+    def read(self, names: Iterable[str]) -> dict[str, Number]: ...
+
+    def write(self, name: str, value: Number) -> Number: ...
+
+
+class Proposal(NamedTuple):
+    """What ``--fix`` would set."""
+
+    rule: Rule
+    old: Number
+    new: Number
+
+
+def flight_of(plan: Plan | None) -> Flight | None:
+    """What the rules want to know of a mission."""
+    if plan is None:
+        return None
+    channel = plan.rc_switch.channel if plan.rc_switch else None
+    return Flight(plan.limits.height_m, plan.limits.distance_m, plan.bundle is not None, channel)
+
+
+def names_of(rules: list[Rule]) -> list[str]:
+    return [*(rule.name for rule in rules), *ALSO_READ]
+
+
+def parameter_checks(rules: list[Rule], values: Values) -> list[Check]:
+    """A check for each rule, named after its parameter."""
+    return [_check(rule, values) for rule in rules]
+
+
+def _check(rule: Rule, values: Values) -> Check:
+    if rule.name in values:
+        return Check(rule.name, *rule.judge(values))
+    return warning(rule.name, f"this flight controller does not know it: {rule.why}")
+
+
+def without_parameters(rules: list[Rule], why: str) -> list[Check]:
+    return [skipped("parameters", f"{why} ({len(rules)} of them)")]
+
+
+def proposals(rules: list[Rule], values: Values) -> list[Proposal]:
+    """What to set so that no rule objects, where that can be told without a person's choice."""
+    found = []
+    for rule in rules:
+        if rule.name not in values or rule.judge(values)[0] == "ok":
+            continue
+        old = values[rule.name]
+        new = rule.fix(old, values)
+        if new is not None:
+            found.append(Proposal(rule, old, type(old)(new)))
+    return found
+
+
+def fix(server: Server, wanted: list[Proposal], ask: Callable[[str], str], say: Callable[[str], None]) -> list[Change]:
+    """Show each change, ask, set, read back. Answers: y, n (also anything else), a (this and all that follow).
+
+    Sets nothing while the aircraft is armed, which is asked before every single one.
+    """
+    changes: list[Change] = []
+    all_of_them = False
+    for rule, old, new in wanted:
+        say(f"{rule.name}: {shown(old)} → {shown(new)}   {rule.why}")
+        if not all_of_them:
+            answer = ask("set it? [y/N/a] ").strip().lower()
+            all_of_them = answer in ("a", "all")
+            if not all_of_them and answer not in ("y", "yes"):
+                continue
+        if server.armed():
+            say("nothing more is set: the aircraft is armed, or does not answer")
+            break
+        try:
+            got = server.write(rule.name, new)
+        except LinkFailed as error:
+            say(str(error))
+            continue
+        if abs(got - new) > 1e-6 * max(1.0, abs(new)):
+            say(f"{rule.name}: the flight controller kept {shown(got)}")
+            continue
+        changes.append(Change(rule.name, old, got))
+    return changes
+
+
+def unreadable(error: LinkFailed) -> list[Check]:
+    return [failed("parameters", str(error))]

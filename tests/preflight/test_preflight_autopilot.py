@@ -1,0 +1,91 @@
+"""Checks of the flight controller: each is content with a good one and says what is wrong with a bad one."""
+
+from pathlib import Path
+
+import pytest
+from preflight_fakes import healthy
+
+from companion.config import load
+from companion.mission.plan import load_plan
+from companion.preflight.autopilot import NAMES, autopilot_checks, without_link
+from companion.vehicle import Vehicle
+
+ROOT = Path(__file__).parents[2]
+F550 = load(ROOT / "config/vehicles/f550.toml", Vehicle)
+BY_SWITCH = load_plan(ROOT / "config/missions/hover_marker.toml")
+BY_ITSELF = load_plan(ROOT / "config/missions/bridge_hover.toml")
+
+
+def checks(seen, plan=BY_ITSELF):
+    return {check.name: check for check in autopilot_checks(seen, F550, plan)}
+
+
+def without(flag: str) -> dict[str, bool]:
+    return healthy().health | {flag: False}
+
+
+def test_a_healthy_flight_controller_passes_every_check():
+    found = checks(healthy())
+    assert tuple(found) == NAMES
+    assert {check.status for check in found.values()} == {"ok"}
+
+
+def test_without_a_link_the_same_checks_are_skipped():
+    assert [(check.name, check.status) for check in without_link()] == [(name, "skipped") for name in NAMES]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "status", "words"),
+    [
+        ("autopilot", {"wrong": "its autopilot is MAV_AUTOPILOT_ARDUPILOTMEGA, not PX4"}, "failed", "ARDUPILOT"),
+        ("autopilot", {"firmware": None}, "failed", "version"),
+        ("autopilot", {"firmware": (1, 13, 3)}, "failed", "1.13.3 (release): too old, must be 1.14 to 1.17"),
+        ("autopilot", {"firmware": (1, 18, 0)}, "warning", "newer"),
+        ("autopilot", {"release": "DEV"}, "warning", "not a release"),
+        ("vehicle type", {"wrong": "its vehicle is MAV_TYPE_FIXED_WING, not a multirotor"}, "failed", "FIXED_WING"),
+        ("disarmed", {"armed": True}, "failed", "armed"),
+        ("disarmed", {"landed": False}, "failed", "not landed"),
+        ("disarmed", {"mode": "OFFBOARD"}, "warning", "mode is OFFBOARD"),
+        ("sensors", {"unhealthy": "compass, GNSS"}, "failed", "not healthy: compass, GNSS"),
+        ("sensors", {"health": without("is_gyrometer_calibration_ok")}, "failed", "gyro not calibrated"),
+        ("ready to arm", {"health": without("is_home_position_ok")}, "failed", "no home position"),
+        (
+            "ready to arm",
+            {"health": without("is_armable"), "texts": ["Preflight Fail: Accel 0 uncalibrated"]},
+            "failed",
+            "PX4 would not arm (Preflight Fail: Accel 0 uncalibrated)",
+        ),
+        ("gnss", {"gnss_fix": "FIX_2D"}, "failed", "no 3D fix"),
+        ("gnss", {"satellites": 6}, "warning", "few satellites"),
+        ("gnss", {"gnss_uncertainty_m": 9.0}, "failed", "must be below 3 m (safety.position_std_m)"),
+        ("battery", {"battery_voltage_v": float("nan")}, "failed", "not measured"),
+        ("battery", {"battery_voltage_v": 13.5}, "failed", "13.5 V, 95%: must be above 13.6 V (safety.battery_low_v)"),
+        ("battery", {"battery_remaining": 0.5}, "warning", "50%: not full"),
+        ("transmitter", {"rc_ok": False}, "warning", "nobody can take over"),
+        ("time sync", {"rtts_s": [], "offsets_s": []}, "failed", "no answer"),
+        ("time sync", {"rtts_s": [0.002] * 3, "offsets_s": [1.0] * 3}, "failed", "3 answers"),
+        ("time sync", {"rtts_s": [0.030] * 40}, "warning", "slow or busy link"),
+        ("time sync", {"offsets_s": [1000.0 + 0.002 * i for i in range(40)]}, "warning", "not steady"),
+    ],
+)
+def test_what_is_wrong_is_told_by_its_own_check_alone(name, changes, status, words):
+    found = checks(healthy(**changes))
+    assert found[name].status == status
+    assert words in found[name].detail
+    assert {n for n, check in found.items() if check.status != "ok"} == {name}
+
+
+def test_a_mission_that_waits_for_the_pilots_switch_needs_a_transmitter():
+    assert BY_SWITCH.start == "rc_switch"
+    check = checks(healthy(rc_ok=False), BY_SWITCH)["transmitter"]
+    assert check.status == "failed" and "rc_switch" in check.detail
+
+
+def test_a_battery_that_does_not_tell_its_charge_is_judged_by_its_voltage():
+    check = checks(healthy(battery_remaining=float("nan")))["battery"]
+    assert (check.status, check.detail) == ("ok", "16.4 V")
+
+
+def test_no_word_of_health_is_no_good_health():
+    found = checks(healthy(health={}))
+    assert found["sensors"].status == found["ready to arm"].status == "failed"

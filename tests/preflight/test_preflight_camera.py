@@ -1,0 +1,138 @@
+"""Camera checks on pictures: opening, rate, size, steadiness, and the mission's markers by the tracker itself."""
+
+import math
+import threading
+from pathlib import Path
+
+import cv2
+import msgspec
+import numpy as np
+import pytest
+from preflight_fakes import ListSource
+
+from companion.config import ConfigError, load
+from companion.messages import Image
+from companion.mission.plan import load_plan, site_of
+from companion.preflight import camera as camera_module
+from companion.preflight.camera import NAMES, Images, camera_checks, latency, marker, rate
+from companion.tracking.families import square_family
+from companion.vehicle import Vehicle
+
+ROOT = Path(__file__).parents[2]
+F550 = load(ROOT / "config/vehicles/f550.toml", Vehicle)
+PIER = load_plan(ROOT / "config/missions/bridge_hover.toml")
+NO_BUNDLE = load_plan(ROOT / "config/missions/run_5.toml")
+SIDE_PX = 160
+
+
+def grey() -> np.ndarray:
+    """An image of nothing, with some texture."""
+    return np.random.default_rng(1).integers(90, 160, (480, 640)).astype(np.uint8)
+
+
+def picture() -> np.ndarray:
+    """One marker of the mission's bundle, seen face on in the middle of the image."""
+    printed = site_of(PIER).find(PIER.bundle).markers[0]
+    cells = square_family(printed.family).picture(printed.id)
+    code = cv2.resize(np.asarray(cells, np.uint8), (SIDE_PX, SIDE_PX), interpolation=cv2.INTER_NEAREST)
+    image = np.full((480, 640), 220, np.uint8)
+    image[160 : 160 + SIDE_PX, 240 : 240 + SIDE_PX] = code
+    return cv2.GaussianBlur(image, (0, 0), 0.8)
+
+
+def message(gray: np.ndarray, stamp_s: float = 0.0) -> Image:
+    return Image(stamp_s=stamp_s, width=gray.shape[1], height=gray.shape[0], data=gray.tobytes())
+
+
+def seen(rate_hz=30.0, gray=None, jitter_s=0.0, trouble="", ended=False) -> Images:
+    noise = np.random.default_rng(2).normal(0, 1, 60) * jitter_s
+    arrivals_s = list(np.arange(60) / rate_hz + noise)
+    return Images([message(grey() if gray is None else gray)], arrivals_s, trouble, ended)
+
+
+def with_latency(camera_s: float) -> Vehicle:
+    return msgspec.structs.replace(F550, latency=msgspec.structs.replace(F550.latency, camera_s=camera_s))
+
+
+def test_a_good_camera_passes():
+    check = rate(seen(), F550)
+    assert (check.status, check.detail) == ("ok", "640 x 480 px at 30.0 Hz")
+    check = latency(seen(jitter_s=0.001), F550)
+    assert check.status == "ok" and check.detail.startswith("latency.camera_s is 60 ms, images come within ")
+
+
+@pytest.mark.parametrize(
+    ("images", "status", "words"),
+    [
+        (Images([], [], "camera /dev/video0: stopped delivering", False), "failed", "stopped delivering"),
+        (Images([message(grey())], [0.0], "", True), "warning", "1 image(s)"),
+        (seen(rate_hz=25.0), "warning", "the vehicle file says 30 Hz"),
+        (seen(rate_hz=12.0), "failed", "slower than 15 Hz"),
+        (seen(gray=np.full((480, 640), 3, np.uint8)), "warning", "uniform"),
+        (seen(trouble="camera 0: no image for 2 s"), "warning", "no image for 2 s"),
+        (seen(ended=True), "warning", "recording"),
+    ],
+)
+def test_what_a_camera_does_wrong_is_told(images, status, words):
+    check = rate(images, F550)
+    assert check.status == status and words in check.detail
+
+
+def test_a_delay_that_varies_is_no_constant():
+    check = latency(seen(jitter_s=0.02), F550)
+    assert check.status == "warning" and "no constant delay" in check.detail
+
+
+def test_a_delay_of_nothing_was_never_measured():
+    check = latency(seen(), with_latency(0.0))
+    assert check.status == "warning" and "never measured" in check.detail
+
+
+def test_few_images_say_nothing_of_the_delay():
+    assert latency(Images([message(grey())], [0.0, 0.1], "", True), F550).status == "skipped"
+
+
+def test_a_marker_in_sight_is_told_with_its_distance():
+    check = marker([message(picture(), 0.1 * i) for i in range(3)], F550, PIER)
+    assert check.status == "ok", check
+    printed = site_of(PIER).find(PIER.bundle).markers[0]
+    away_m = float(check.detail.split(" m away")[0].split()[-1])
+    # the picture shows one marker head on, the distance is that of the bundle's origin beside it
+    expected_m = math.hypot(F550.camera.fx_px * printed.size_m / SIDE_PX, *printed.p_M)
+    assert away_m == pytest.approx(expected_m, rel=0.03)
+    assert "in 3 of 3 images" in check.detail
+
+
+def test_a_marker_out_of_sight_is_a_warning():
+    check = marker([message(grey(), 0.1 * i) for i in range(3)], F550, PIER)
+    assert check.status == "warning" and "in 0 of 3 images" in check.detail
+
+
+@pytest.mark.parametrize(("plan", "why"), [(None, "no mission"), (NO_BUNDLE, "without a bundle")])
+def test_without_a_bundle_there_is_no_marker_to_look_for(plan, why):
+    check = marker([message(picture())], F550, plan)
+    assert check.status == "skipped" and why in check.detail
+
+
+def test_a_camera_that_cannot_be_opened_fails_with_its_line_and_skips_the_rest():
+    def opener(vehicle):
+        raise ConfigError("camera /dev/video0: no such device")
+
+    checks = camera_checks(F550, PIER, opener)
+    assert [(check.name, check.status) for check in checks] == list(
+        zip(NAMES, ("failed", "skipped", "skipped"), strict=True)
+    )
+    assert checks[0].detail == "/dev/video0: no such device"
+
+
+def test_a_driver_that_hangs_does_not_hold_up_the_preflight(monkeypatch):
+    monkeypatch.setattr(camera_module, "OPEN_TIMEOUT_S", 0.05)
+    checks = camera_checks(F550, PIER, lambda vehicle: threading.Event().wait(2.0))
+    assert checks[0].status == "failed" and "no answer in 0.05 s" in checks[0].detail
+
+
+def test_the_source_is_looked_at_and_closed():
+    source = ListSource([picture()] * 12)
+    checks = {check.name: check for check in camera_checks(F550, PIER, lambda vehicle: source, watch_s=2.0)}
+    assert source.closed
+    assert "in 4 of 4 images" in checks["marker"].detail  # the tracker gets every third of 30 images a second

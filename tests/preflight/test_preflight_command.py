@@ -1,0 +1,145 @@
+"""``companion preflight`` as a user calls it: lines, exit status, JSON, and --fix against the built-in autopilot."""
+
+import json
+import socket
+from pathlib import Path
+
+import cv2
+import jsonschema
+import numpy as np
+import pytest
+from autopilot_process import running_autopilot, wait_until_ready
+from click.testing import CliRunner
+
+from companion.cli import main
+from companion.preflight import autopilot, command
+from companion.preflight.ground import Ground
+from companion.preflight.report import NAME_WIDTH, Check, failed, line, ok, schema, skipped, summary, warning, worst
+
+ROOT = Path(__file__).parents[2]
+MISSION = ROOT / "config/missions/bridge_hover.toml"
+
+
+@pytest.fixture
+def vehicle(tmp_path) -> Path:
+    """A vehicle file whose camera is a folder of pictures."""
+    (tmp_path / "images").mkdir()
+    picture = np.random.default_rng(1).integers(0, 255, (480, 640)).astype(np.uint8)
+    for i in range(12):
+        cv2.imwrite(str(tmp_path / "images" / f"{i}.png"), picture)
+    text = (ROOT / "config/vehicles/f550.toml").read_text()
+    file = tmp_path / "vehicle.toml"
+    file.write_text(text.replace('device = "/dev/video0"', f'device = "{tmp_path}/images"'))
+    return file
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(command, "HEARTBEAT_TIMEOUT_S", 0.3)
+
+
+def run(*words, keyboard=""):
+    return CliRunner().invoke(main, ["preflight", *map(str, words)], input=keyboard)
+
+
+def status_of(result, name: str) -> str:
+    (told,) = [text for text in result.output.splitlines() if text[:NAME_WIDTH].rstrip() == name]
+    return told[NAME_WIDTH:].split()[0]
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def test_without_an_autopilot_the_link_fails_and_the_rest_is_checked(vehicle, tmp_path):
+    url = f"udpin:127.0.0.1:{free_port()}"
+    result = run(
+        "--vehicle", vehicle, "--mission", MISSION, "--fcu", url, "--out", tmp_path, "--json", tmp_path / "r.json"
+    )
+    assert result.exit_code == 1, result.output
+    assert f"FAILED   nothing heard on {url} in 0.3 s" in result.output
+    for name in (*autopilot.NAMES, "parameters"):
+        assert status_of(result, name) == "skipped"
+    for name in ("vehicle file", "mission file", "solver", "kernels"):
+        assert status_of(result, name) == "ok"
+    assert status_of(result, "camera") == "warning"  # a recording
+    assert result.output.splitlines()[-1].startswith("not ready: 1 FAILED, ")
+    written = json.loads((tmp_path / "r.json").read_text())
+    jsonschema.validate(written, schema())
+    assert (written["passed"], written["fcu_url"], written["changes"]) == (False, url, [])
+    assert len(written["checks"]) == len(result.output.splitlines()) - 1
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("carrier:pigeon", "link 'carrier:pigeon': not one of serial:"),
+        ("udpin://127.0.0.1:14540", "not one of"),
+        ("tcp:127.0.0.1:99999", "port 99999 is not in 1 to 65535"),
+        ("serial:/dev/ttyNOWHERE:921600", "no serial device /dev/ttyNOWHERE"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_one_line(vehicle, tmp_path, url, words):
+    result = run("--vehicle", vehicle, "--fcu", url, "--out", tmp_path)
+    assert result.exit_code == 1
+    (told,) = [text for text in result.output.splitlines() if text.startswith("link ")]
+    assert words in told
+
+
+def test_a_port_that_the_stack_has_is_told(vehicle, tmp_path):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        result = run("--vehicle", vehicle, "--fcu", f"udpin:127.0.0.1:{taken.getsockname()[1]}", "--out", tmp_path)
+    assert result.exit_code == 1 and "is in use by another program" in result.output
+
+
+def test_a_bad_vehicle_file_fails_and_skips_what_needs_it(tmp_path):
+    result = run("--vehicle", tmp_path / "none.toml", "--out", tmp_path)
+    assert result.exit_code == 1
+    assert status_of(result, "vehicle file") == "FAILED"
+    assert status_of(result, "link") == status_of(result, "camera") == status_of(result, "solver") == "skipped"
+    assert status_of(result, "disk") in ("ok", "warning")
+
+
+@pytest.mark.realtime
+def test_against_the_autopilot_fix_shows_asks_and_mends(vehicle, tmp_path, monkeypatch):
+    words = ["--vehicle", vehicle, "--mission", MISSION, "--out", tmp_path, "--fix"]
+    monkeypatch.setattr(command, "HEARTBEAT_TIMEOUT_S", 5.0)
+    with running_autopilot() as url:
+        wait_until_ready(url)
+        refused = run(*words, "--fcu", url, keyboard="")
+        mended = run(*words, "--fcu", url, "--json", tmp_path / "r.json", keyboard="a\n")
+        with Ground(url, autopilot_system_id=1, timeout_s=5.0) as ground:
+            now = ground.read(["NAV_RCL_ACT", "COM_OF_LOSS_T"])
+    for name in autopilot.NAMES[:5]:
+        assert status_of(refused, name) == "ok", refused.output
+    # PX4's own default: on a lost transmitter, climb to 60 m and come home
+    assert status_of(refused, "NAV_RCL_ACT") == "FAILED"
+    assert "NAV_RCL_ACT: 2 → 3 " in refused.output and refused.exit_code == 1
+    assert mended.exit_code == 0, mended.output
+    assert now == {"NAV_RCL_ACT": 3, "COM_OF_LOSS_T": 0.5}
+    written = json.loads((tmp_path / "r.json").read_text())
+    jsonschema.validate(written, schema())
+    assert {"parameter": "NAV_RCL_ACT", "old": 2, "new": 3} in written["changes"] and written["passed"]
+
+
+def test_a_report_with_a_status_of_its_own_making_is_not_valid():
+    broken = {"at_utc": "", "vehicle_file": "", "mission_file": None, "fcu_url": "", "passed": True, "changes": []}
+    jsonschema.validate(broken | {"checks": []}, schema())
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(broken | {"checks": [{"name": "link", "status": "fine", "detail": ""}]}, schema())
+
+
+def test_the_gravest_finding_wins_and_all_are_told():
+    assert worst("x", [], [], "fine") == ok("x", "fine")
+    assert worst("x", [], ["so so"], "3 m") == warning("x", "so so (3 m)")
+    assert worst("x", ["bad"], ["so so"], "") == failed("x", "bad; so so")
+
+
+def test_lines_are_aligned_and_the_summary_counts():
+    checks = [ok("link", "here"), failed("gnss", "no fix"), skipped("marker", "no mission")]
+    assert line(checks[1]) == "gnss               FAILED   no fix"
+    assert summary(checks) == "not ready: 1 FAILED, 1 skipped, 1 ok"
+    assert summary([Check("link", "ok", "")]) == "ready: 1 ok"

@@ -1,0 +1,56 @@
+"""Checks of files and artefacts: what cannot be used is one line that names it."""
+
+from pathlib import Path
+
+import msgspec
+
+from companion.config import load
+from companion.preflight.files import artefact_checks, mission_file, vehicle_file
+from companion.vehicle import Vehicle
+
+ROOT = Path(__file__).parents[2]
+F550 = ROOT / "config/vehicles/f550.toml"
+
+
+def test_good_files_are_named_and_loaded():
+    check, vehicle = vehicle_file(F550)
+    assert check.status == "ok" and vehicle.name == "F550"
+    check, plan = mission_file(ROOT / "config/missions/bridge_hover.toml")
+    assert check.status == "ok" and plan.bundle == "pier"
+
+
+def test_a_bad_vehicle_file_fails_with_its_key(tmp_path):
+    file = tmp_path / "v.toml"
+    file.write_text(F550.read_text().replace("mass_kg = 1.8", "mass_kg = -1.8"))
+    check, vehicle = vehicle_file(file)
+    assert (check.status, vehicle) == ("failed", None) and "mass_kg" in check.detail
+
+
+def test_a_mission_without_its_markers_fails(tmp_path):
+    file = tmp_path / "m.toml"
+    file.write_text((ROOT / "config/missions/bridge_hover.toml").read_text())
+    check, plan = mission_file(file)
+    assert (check.status, plan) == ("failed", None) and "no such file" in check.detail
+
+
+def test_no_mission_is_skipped():
+    assert mission_file(None)[0].status == "skipped"
+
+
+def test_artefacts_made_for_this_vehicle_file_pass():
+    assert {check.name: check.status for check in artefact_checks(load(F550, Vehicle))} == {
+        "solver": "ok",
+        "kernels": "ok",
+    }
+
+
+def test_a_solver_made_for_another_vehicle_file_fails():
+    vehicle = load(F550, Vehicle)
+    other = msgspec.structs.replace(vehicle, controller=msgspec.structs.replace(vehicle.controller, horizon_s=2.75))
+    checks = {check.name: check for check in artefact_checks(other)}
+    assert checks["solver"].status == "failed" and "companion generate" in checks["solver"].detail
+
+
+def test_nothing_built_at_all_fails(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPANION_BUILD_DIR", str(tmp_path))
+    assert {check.status for check in artefact_checks(load(F550, Vehicle))} == {"failed"}

@@ -1,0 +1,106 @@
+"""Parameter checks and --fix: it shows, asks, sets what was agreed to, reads back, and leaves an armed aircraft."""
+
+from pathlib import Path
+
+import pytest
+from preflight_fakes import ParameterServer
+from test_px4_parameters import F550, FLIGHT, GOOD
+
+from companion.mission.plan import load_plan
+from companion.preflight.parameters import fix, flight_of, names_of, parameter_checks, proposals
+from companion.preflight.report import Change
+from companion.px4_parameters import rules
+
+RULES = rules(F550, FLIGHT)
+BAD = GOOD | {"COM_OF_LOSS_T": 5.0, "COM_RC_OVERRIDE": 1, "NAV_RCL_ACT": 2, "RC_MAP_KILL_SW": 0}
+FIXABLE = ["COM_OF_LOSS_T", "COM_RC_OVERRIDE", "NAV_RCL_ACT"]
+
+
+def run(server, *answers):
+    """Answers to the questions in turn; afterwards changes and what was said."""
+    left, said = list(answers), []
+    return fix(server, proposals(RULES, server.values), lambda question: left.pop(0), said.append), said
+
+
+def test_every_rule_is_a_check_of_its_own_name():
+    found = {check.name: check.status for check in parameter_checks(RULES, BAD)}
+    assert list(found) == [rule.name for rule in RULES]
+    assert [name for name, status in found.items() if status == "failed"] == [
+        "COM_OF_LOSS_T", "COM_RC_OVERRIDE", "RC_MAP_KILL_SW", "NAV_RCL_ACT",
+    ]  # fmt: skip
+
+
+def test_a_parameter_the_flight_controller_does_not_know_is_a_warning():
+    (check,) = [
+        c for c in parameter_checks(RULES, {k: v for k, v in GOOD.items() if k != "GF_ACTION"}) if c.status != "ok"
+    ]
+    assert (check.name, check.status) == ("GF_ACTION", "warning") and "does not know it" in check.detail
+
+
+def test_everything_that_rules_ask_for_is_read():
+    assert set(names_of(RULES)) <= set(GOOD)
+    assert "RTL_RETURN_ALT" in names_of(RULES)
+
+
+def test_only_what_needs_no_persons_choice_is_proposed():
+    assert [p.rule.name for p in proposals(RULES, BAD)] == FIXABLE
+    assert proposals(RULES, GOOD) == []
+
+
+def test_yes_sets_no_does_not():
+    server = ParameterServer(BAD)
+    changes, said = run(server, "y", "n", "Y")
+    assert changes == [Change("COM_OF_LOSS_T", 5.0, 0.5), Change("NAV_RCL_ACT", 2, 3)]
+    assert server.written == ["COM_OF_LOSS_T", "NAV_RCL_ACT"] and server.values["COM_RC_OVERRIDE"] == 1
+    assert said[0].startswith("COM_OF_LOSS_T: 5 → 0.5 ") and "emergency exit" in said[0]
+
+
+def test_all_sets_this_one_and_those_that_follow():
+    server = ParameterServer(BAD)
+    changes, _ = run(server, "", "a")
+    assert [change.parameter for change in changes] == FIXABLE[1:]
+
+
+@pytest.mark.parametrize("answer", ["", "\n", "no", "maybe", "N"])
+def test_whatever_is_not_a_yes_is_a_no(answer):
+    server = ParameterServer(BAD)
+    assert run(server, answer, answer, answer)[0] == [] and server.written == []
+
+
+def test_nothing_is_set_while_armed():
+    server = ParameterServer(BAD, armed=True)
+    changes, said = run(server, "a")
+    assert changes == [] and server.written == [] and "armed" in said[-1]
+
+
+def test_arming_in_between_ends_it():
+    server = ParameterServer(BAD)
+    answers = iter(["y", "y", "y"])
+
+    def ask(_question):
+        server.is_armed = bool(server.written)
+        return next(answers)
+
+    assert len(fix(server, proposals(RULES, BAD), ask, lambda line: None)) == 1
+
+
+def test_a_write_without_answer_is_told_and_the_rest_goes_on():
+    server = ParameterServer(BAD, deaf=["COM_OF_LOSS_T"])
+    changes, said = run(server, "a")
+    assert [change.parameter for change in changes] == FIXABLE[1:]
+    assert "COM_OF_LOSS_T: not set: timeout" in said
+
+
+def test_a_value_that_did_not_take_is_no_change():
+    server = ParameterServer(BAD, stubborn=["COM_OF_LOSS_T"])
+    changes, said = run(server, "a")
+    assert [change.parameter for change in changes] == FIXABLE[1:]
+    assert "COM_OF_LOSS_T: the flight controller kept 5" in said
+
+
+def test_the_missions_limits_and_switch_reach_the_rules():
+    missions = Path(__file__).parents[2] / "config/missions"
+    hover, lab = load_plan(missions / "hover_marker.toml"), load_plan(missions / "lab_line.toml")
+    assert flight_of(hover) == (hover.limits.height_m, hover.limits.distance_m, True, hover.rc_switch.channel)
+    assert flight_of(lab)[2:] == (lab.bundle is not None, None)
+    assert flight_of(None) is None
