@@ -20,7 +20,6 @@ STACKS = ("full", "paper", "px4")  # sitl.opponents.stacks; not imported here, b
 
 LAZY: dict[str, str] = {
     "calibrate": "calibration.commands:calibrate",
-    "preflight": "companion.preflight.command:preflight",
 }
 
 
@@ -43,20 +42,61 @@ def generate(vehicle: Path | None) -> None:
 
 @main.command()
 @click.argument("mission", type=click.Path(path_type=Path))
-@click.option("--vehicle", type=click.Path(path_type=Path), default=DEFAULT_VEHICLE, show_default=True)
 @click.option(
-    "--fcu", default="", help="serial:DEVICE:BAUD, udpin:HOST:PORT, tcp:HOST:PORT, or sim. Default: the vehicle file's."
+    "--vehicle",
+    type=click.Path(path_type=Path),
+    default=None,
+    help=f"Vehicle file.  [default: {DEFAULT_VEHICLE}; with --fcu px4 what the simulated aircraft needs]",
 )
-@click.option("--scenario", type=click.Path(path_type=Path), default=None, help="With --fcu sim: the world to fly in.")
-@click.option("--seed", type=int, default=1, show_default=True, help="With --fcu sim: seed of everything random.")
+@click.option(
+    "--fcu",
+    default="",
+    help="serial:DEVICE:BAUD, udpin:HOST:PORT, tcp:HOST:PORT, sim, or px4. Default: the vehicle file's.",
+)
+@click.option("--scenario", type=click.Path(path_type=Path), default=None, help="With sim or px4: the world to fly in.")
+@click.option("--seed", type=int, default=1, show_default=True, help="With sim or px4: seed of everything random.")
+@click.option(
+    "--px4-mode",
+    type=click.Choice(["external", "sih"]),
+    default="external",
+    show_default=True,
+    help="With px4: whose physics, ours in lockstep or PX4's own.",
+)
+@click.option(
+    "--px4-build",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="With px4: its simulation build. Default: PX4_BUILD, then px4 on the PATH.",
+)
+@click.option(
+    "--speed",
+    type=click.FloatRange(0.1, 50.0),
+    default=None,
+    help="With px4, external: simulated time, so many times the clock's; without it real processes in real time.",
+)
 @click.option(
     "--out", type=click.Path(path_type=Path), default=FLIGHTS, show_default=True, help="Folder for logs and reports."
 )
 @one_line_errors
-def fly(mission: Path, vehicle: Path, fcu: str, scenario: Path | None, seed: int, out: Path) -> None:
+def fly(
+    mission: Path,
+    vehicle: Path | None,
+    fcu: str,
+    scenario: Path | None,
+    seed: int,
+    px4_mode: str,
+    px4_build: Path | None,
+    speed: float | None,
+    out: Path,
+) -> None:
     """Fly MISSION with all onboard processes; ends with a summary and the report's path."""
     from companion.fly import fly as fly_mission
 
+    if fcu == "px4":
+        from sitl.px4.fly import fly_px4
+
+        sys.exit(fly_px4(mission, vehicle, scenario, px4_mode, px4_build, seed, speed, out))
+    vehicle = vehicle or DEFAULT_VEHICLE
     if fcu != "sim":
         sys.exit(fly_mission(mission, vehicle, fcu, out, simulated=False))
     from companion.generate import generate_all
@@ -68,7 +108,7 @@ def fly(mission: Path, vehicle: Path, fcu: str, scenario: Path | None, seed: int
     loaded = load_scenario(scenario, vehicle)
     list(generate_all([vehicle], click.echo))
 
-    def simulator(bus: Path) -> dict[str, list[str]]:
+    def simulator(bus: Path, folder: Path) -> dict[str, list[str]]:
         return {"simulator": python("sitl.realtime", str(scenario), "--seed", str(seed), "--bus", str(bus))}
 
     timeout_s = loaded.scenario.duration_max_s

@@ -24,7 +24,8 @@ AFTER_END_S = 1.0  # the recorder gets this long to write the end down
 HANDED_OVER = ("PILOT", "PX4_HOLD")  # phases in which somebody else flies
 HANDED_OVER_END_S = 10.0
 
-ExtraCommands = Callable[[Path], dict[str, list[str]]]  # bus folder → more processes (the simulator)
+# (bus folder, flight's folder) → more processes (the simulator)
+ExtraCommands = Callable[[Path, Path], dict[str, list[str]]]
 
 
 def new_flight_folder(out: Path, mission: Path) -> Path:
@@ -44,7 +45,7 @@ def fly(
     fcu_url: str,
     out: Path,
     simulated: bool,
-    extra: ExtraCommands = lambda bus: {},
+    extra: ExtraCommands = lambda bus, folder: {},
     timeout_s: float | None = None,
 ) -> int:
     """Run all processes until the mission has ended; returns the exit status (0: flown to its end).
@@ -59,7 +60,7 @@ def fly(
     bus_folder = Path(tempfile.mkdtemp(prefix="companion-"))
     context = Context(vehicle.resolve(), mission.resolve(), fcu_url, bus_folder, (folder / "flight.mcap").resolve())
     context.vehicle, context.plan  # noqa: B018 (refuses a bad file before anything starts)
-    commands = dict(extra(bus_folder))
+    commands = dict(extra(bus_folder, folder.resolve()))
     for row in PROCESSES:
         if row.simulated or not simulated:
             commands[row.name] = python("companion.processes", row.name, *arguments(context))

@@ -5,6 +5,7 @@ images.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -18,25 +19,44 @@ from sitl.camera import SceneCamera
 from sitl.corners import CornerCamera
 from sitl.plant import PX4_ROTORS, Plant
 from sitl.scenario import LoadedScenario, Scenario
-from sitl.sensors import Sensors
+from sitl.sensors import SensorFrame, Sensors
 from sitl.wind import Wind
 
 STEP_S = 0.004  # the autopilot's inner loop runs at 250 Hz
 PLANT_STEPS = 4  # the physics at 1 kHz
 
 
+class FlightController(Protocol):
+    """What flies the aircraft of a world."""
+
+    def step(self, frame: SensorFrame) -> np.ndarray: ...  # six motor commands 0..1
+
+    def receive(self, data: bytes, now_s: float) -> None: ...  # MAVLink from the companion
+
+    def take_output(self) -> bytes: ...  # and for it
+
+    def set_rc(self, channels_us: list[int] | None) -> None: ...
+
+
 class World:
     """The world of one scenario.
 
     seed: everything random in it follows from this one number; stream_rates_hz: what the autopilot sends unasked, in
-    place of PX4's onboard rates.
+    place of PX4's onboard rates; autopilot: flies in the place of the built-in one (`sitl.px4`), configured already.
     """
 
-    def __init__(self, loaded: LoadedScenario, seed: int, stream_rates_hz: dict[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        loaded: LoadedScenario,
+        seed: int,
+        stream_rates_hz: dict[str, float] | None = None,
+        autopilot: "FlightController | None" = None,
+    ) -> None:
         scenario = loaded.scenario
         # Independent streams, so that a change in one sensor's noise leaves the wind as it was.
         streams = [1000 * seed + i for i in range(6)]
-        airframe = _true_airframe(scenario)
+        # The built-in autopilot delays setpoints itself; of another one only the motors are ours to delay.
+        airframe = _true_airframe(scenario, scenario.command_delay_s if autopilot is not None else 0.0)
         self.plant = Plant(airframe, streams[0], scenario.start.p_W, scenario.start.yaw_rad)
         self.wind = Wind(scenario.wind, streams[1])
         self._jets = bool(scenario.wind.jets)
@@ -45,19 +65,7 @@ class World:
             [(0, 0, 0), *((x * arm_m, -y * arm_m, airframe.rotor.height_m) for x, y in PX4_ROTORS)]
         )
         self.sensors = Sensors(scenario.sensors, streams[2])
-        self.autopilot = Autopilot(
-            scenario.airframe,
-            streams[3],
-            rate_hz=1.0 / STEP_S,
-            boot_offset_s=scenario.fcu_clock.boot_offset_s,
-            clock_drift_ppm=scenario.fcu_clock.drift_ppm,
-            stream_rates_hz=stream_rates_hz,
-            offboard_proof_s=0.0,  # PX4 1.17 asks for one fresh setpoint; older ones for a second of them
-        )
-        self.autopilot.attitude.input_delay_steps = round(scenario.command_delay_s / STEP_S)
-        for name, value in scenario.fcu_parameters.items():
-            if not self.autopilot.parameters.set(name, value):
-                raise ConfigError(f"{loaded.path}: fcu_parameters.{name} = {value}: no such parameter or wrong type")
+        self.autopilot = autopilot or _built_in_autopilot(loaded, streams[3], stream_rates_hz)
         images = scenario.camera_mode == "images"
         self.camera = SceneCamera(scenario.camera, scenario.scene, loaded.site, streams[4], draw=images)
         self.corners = None if images else CornerCamera(self.camera)
@@ -121,8 +129,29 @@ class World:
         )
 
 
-def _true_airframe(scenario: Scenario) -> Airframe:
-    """The airframe file with the thrust that this aircraft really has."""
+def _built_in_autopilot(
+    loaded: LoadedScenario, seed: int, stream_rates_hz: dict[str, float] | None
+) -> "FlightController":
+    scenario = loaded.scenario
+    autopilot = Autopilot(
+        scenario.airframe,
+        seed,
+        rate_hz=1.0 / STEP_S,
+        boot_offset_s=scenario.fcu_clock.boot_offset_s,
+        clock_drift_ppm=scenario.fcu_clock.drift_ppm,
+        stream_rates_hz=stream_rates_hz,
+        offboard_proof_s=0.0,  # PX4 1.17 asks for one fresh setpoint; older ones for a second of them
+    )
+    autopilot.attitude.input_delay_steps = round(scenario.command_delay_s / STEP_S)
+    for name, value in scenario.fcu_parameters.items():
+        if not autopilot.parameters.set(name, value):
+            raise ConfigError(f"{loaded.path}: fcu_parameters.{name} = {value}: no such parameter or wrong type")
+    return autopilot
+
+
+def _true_airframe(scenario: Scenario, motor_delay_s: float) -> Airframe:
+    """The airframe file with the thrust and the delay that this aircraft really has."""
     airframe = load_airframe(scenario.airframe)
     rotor = msgspec.structs.replace(airframe.rotor, thrust_max_n=airframe.rotor.thrust_max_n * scenario.thrust_scale)
-    return msgspec.structs.replace(airframe, rotor=rotor)
+    delay_s = airframe.command_delay_s + motor_delay_s
+    return msgspec.structs.replace(airframe, rotor=rotor, command_delay_s=delay_s)

@@ -19,6 +19,7 @@ from sitl.autopilot.modes import OFFBOARD_PROOF_S, Commander
 from sitl.autopilot.observer import Observer
 from sitl.autopilot.parameters import load_parameters
 from sitl.autopilot.position import NAN, PositionControl, Setpoint, attitude_of
+from sitl.autopilot.radio import transmitter
 from sitl.autopilot.streams import ONBOARD_RATES_HZ, Streams
 from sitl.autopilot.telemetry import Telemetry
 from sitl.autopilot.wire import Writer
@@ -27,7 +28,6 @@ POSITION_DIVIDER = 2  # position control at half the rate of the attitude loop
 COMMANDER_DIVIDER = 5
 TEXT_MAX = 50  # characters of a STATUSTEXT
 ACRO_RATE_RAD_S = math.radians(100.0)  # MC_ACRO_*_MAX of PX4
-RC_SLOTS_US = (1082, 1247, 1412, 1577, 1742, 1907)  # middles of the six positions of the mode switch
 
 
 class Autopilot:
@@ -97,19 +97,10 @@ class Autopilot:
         self._offboard_thrust = 0.0
         self._offboard_setpoint = Setpoint()
 
-        # radio
-        get = self.parameters
-        self.rc_mode_channel = int(get["RC_MAP_FLTMODE"])
-        neutral = [1500, 1500, 1500, 1500, 1500, 1000, 1000, 1000]
-        names = {2: "POSCTL", 1: "ALTCTL", 8: "STABILIZED", 4: "AUTO_LOITER", 5: "AUTO_RTL", 0: "MANUAL", 7: "OFFBOARD"}
-        self.rc_mode_positions_us = {
-            names[int(get[f"COM_FLTMODE{i}"])]: us
-            for i, us in enumerate(RC_SLOTS_US, 1)
-            if int(get[f"COM_FLTMODE{i}"]) in names
-        }
-        neutral[self.rc_mode_channel - 1] = self.rc_mode_positions_us["POSCTL"]
-        self.rc_neutral_us = tuple(neutral)
-        self.rc_us: list[int] | None = list(neutral)
+        radio = transmitter(self.parameters)
+        self.rc_mode_channel, self.rc_mode_positions_us = radio.mode_channel, radio.mode_positions_us
+        self.rc_neutral_us = radio.neutral_us
+        self.rc_us: list[int] | None = list(radio.neutral_us)
         self._rc_lost_s = -math.inf
 
     # --- what others ask --------------------------------------------------------------------------------------------

@@ -23,12 +23,13 @@ class _CurrentMode:
 class Layout:
     """Payload layout of one message."""
 
-    __slots__ = ("id", "name", "pack", "extra", "fields")
+    __slots__ = ("id", "name", "form", "pack", "extra", "fields")
 
     def __init__(self, name: str) -> None:
         message = _CurrentMode if name == "CURRENT_MODE" else getattr(common, f"MAVLink_{name.lower()}_message")
         self.id, self.name = message.id, name
-        self.pack = message.unpacker.pack
+        self.form = message.unpacker
+        self.pack = self.form.pack
         self.extra = bytes([message.crc_extra])
         self.fields = tuple(message.ordered_fieldnames)
 

@@ -1,0 +1,139 @@
+"""Real PX4 with the interface of the built-in autopilot: sensor frames in, motor commands out.
+
+PX4 moves in lockstep with the world: each frame is one step of its clock, and the world waits for the motor commands
+that PX4 made of it. MAVLink goes between PX4 and the companion by UDP; in simulated time (`sitl.lockstep`) this object
+carries the bytes, in real time the companion's process has the port itself.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from companion.config import ConfigError
+from sitl.airframe import load_airframe
+from sitl.autopilot.conversion import ORIGIN, frd
+from sitl.autopilot.parameters import load_parameters
+from sitl.autopilot.radio import transmitter
+from sitl.autopilot.udp import ONBOARD_PORTS, UdpEndpoint
+from sitl.px4.build import Px4Build, external_model, prepare_run
+from sitl.px4.hil import CONNECT_S, HilLink, hil_sensor, rc_channels
+from sitl.px4.process import Px4Ended, Px4Process
+from sitl.px4.sensors import claimed_accuracy_m, hil_gps, magnetic_field, pressure_hpa
+from sitl.px4.side_link import PAYLOAD_PORTS, SideLink
+from sitl.scenario import LoadedScenario
+from sitl.sensors import SensorFrame
+from sitl.wind import NormalNoise
+
+# PX4 boots and its estimator settles on this much of the world's time before time 0, as fast as the machine allows.
+WARM_UP_S = 20.0
+MAG_EVERY = 4  # frames: 62.5 Hz
+RC_EVERY = 5
+BATTERY_EVERY = 50
+HEARTBEAT_EVERY = 250
+ROTORS = 6
+
+
+def check_parameters(process: Px4Process, source: Path, asked_for: dict[str, int | float]) -> None:
+    """Raises `ConfigError` when PX4's start-up script has told that it does not know one of these names."""
+    for name in process.unknown_parameters():
+        if name in asked_for:
+            raise ConfigError(f"{source}: fcu_parameters.{name}: this PX4 has no such parameter")
+
+
+class Px4Autopilot:
+    """PX4 as the flight controller of a simulated world.
+
+    run: the folder it runs in, with its own log afterwards; carry_mavlink: `receive` and `take_output` move the
+    companion's bytes. Raises `ConfigError` for what a user can get wrong, `Px4Ended` from `step` when PX4 ends.
+    """
+
+    def __init__(
+        self,
+        build: Px4Build,
+        loaded: LoadedScenario,
+        run: Path,
+        seed: int,
+        instance: int = 0,
+        carry_mavlink: bool = False,
+    ) -> None:
+        scenario = loaded.scenario
+        model = external_model(scenario.airframe)
+        self._clock = scenario.fcu_clock
+        self._accuracy_m = claimed_accuracy_m(scenario.sensors.gnss)
+        self._noise = NormalNoise(np.random.default_rng(seed))
+        self._cells = load_airframe(scenario.airframe).battery.cells
+        delay_ms = {"EKF2_GPS_DELAY": float(round(1000 * scenario.sensors.gnss.delay_s))}
+        etc = prepare_run(build, run, model, delay_ms | scenario.fcu_parameters)
+        self._source, self._asked_for = loaded.path, scenario.fcu_parameters
+        self._hil = HilLink(instance)
+        self._side = SideLink(PAYLOAD_PORTS, instance)
+        self._mavlink = UdpEndpoint(*(reversed([port + instance for port in ONBOARD_PORTS]))) if carry_mavlink else None
+        self._process = Px4Process(build, run, etc, model, instance)
+        self._frames = 0
+        self._motors = np.zeros(ROTORS)
+        self.armed = False
+        radio = transmitter(load_parameters(scenario.airframe))
+        self.rc_mode_channel, self.rc_mode_positions_us = radio.mode_channel, radio.mode_positions_us
+        self.rc_neutral_us = radio.neutral_us
+        self._rc_us: list[int] | None = list(radio.neutral_us)
+        self._wait_for_connection()
+
+    def _wait_for_connection(self) -> None:
+        for _ in range(round(CONNECT_S / 0.2)):
+            if self._hil.connected(0.2):
+                return
+            self._process.check()
+        raise Px4Ended(f"PX4 has not connected to the simulator within {CONNECT_S:g} s: {self._process.last_line()}")
+
+    def check_parameters(self) -> None:
+        """Raises `ConfigError` for a name in the scenario's fcu_parameters that this PX4 does not have."""
+        check_parameters(self._process, self._source, self._asked_for)
+
+    def boot_us(self, now_s: float) -> int:
+        """PX4's clock at a time of the world [µs]."""
+        since_s = (now_s + WARM_UP_S) * (1.0 + self._clock.drift_ppm * 1e-6)
+        return round((self._clock.boot_offset_s + since_s) * 1e6)
+
+    def set_rc(self, channels_us) -> None:
+        """What the transmitter sends from now on; None: nothing."""
+        self._rc_us = None if channels_us is None else list(channels_us)
+
+    def receive(self, data: bytes, now_s: float) -> None:
+        """Bytes of the companion for PX4."""
+        if self._mavlink is not None:
+            self._mavlink.send(data)
+
+    def take_output(self) -> bytes:
+        """Bytes of PX4 for the companion."""
+        return self._mavlink.receive() if self._mavlink is not None else b""
+
+    def step(self, frame: SensorFrame) -> np.ndarray:
+        """One sensor frame to six motor commands 0..1; raises `Px4Ended`."""
+        time_us = self.boot_us(frame.stamp_s)
+        count, writer = self._frames, self._hil.writer
+        if frame.gnss is not None:
+            writer.send("HIL_GPS", *hil_gps(time_us, frame.gnss, self._accuracy_m))
+        if count % RC_EVERY == 0 and self._rc_us is not None:
+            writer.send("RC_CHANNELS", *rc_channels(time_us // 1000 & 0xFFFFFFFF, self._rc_us))
+        mag = magnetic_field(frame.q_WB, self._noise) if count % MAG_EVERY == 0 else None
+        height_m = frame.baro_height_m
+        pressure = None if height_m is None else pressure_hpa(ORIGIN[2] + height_m)
+        writer.send("HIL_SENSOR", *hil_sensor(time_us, frd(frame.accel_B), frd(frame.gyro_B), mag, pressure))
+        if count % BATTERY_EVERY == 0:
+            self._side.battery(frame.battery_voltage_v, 0.0, frame.battery_remaining, self._cells)
+        if count % HEARTBEAT_EVERY == 0:
+            self._side.heartbeat()
+            self._process.check()
+        self._frames += 1
+        controls = self._hil.step()
+        if controls is not None:
+            self.armed = controls.armed
+            self._motors = np.clip(np.nan_to_num(controls.motors, nan=0.0), 0.0, 1.0)
+        return self._motors
+
+    def close(self) -> None:
+        """End PX4 and give the ports back."""
+        self._process.stop()
+        for end in (self._hil, self._side, self._mavlink):
+            if end is not None:
+                end.close()

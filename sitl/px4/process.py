@@ -1,0 +1,78 @@
+"""The px4 program as a child process."""
+
+import contextlib
+import ctypes
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+from companion.config import ConfigError
+from sitl.px4.build import Px4Build
+
+LOG = "px4.log"
+PATIENCE_S = 2.0  # after SIGINT, and again after SIGTERM
+_PR_SET_PDEATHSIG = 1
+
+
+class Px4Ended(Exception):
+    """PX4 has ended, or does not answer any more; the message is one line."""
+
+
+class Px4Process:
+    """One running PX4. Ends with this process, however that ends.
+
+    instance: shifts all its ports, as PX4 counts them; environment: more variables for its start-up script.
+    """
+
+    def __init__(self, build: Px4Build, run: Path, etc: Path, model: str, instance: int, environment=None) -> None:
+        self.log = run / LOG
+        # PX4's start-up script reads variables of its own: none may leak in from the user's shell.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PX4_")}
+        variables = inherited | {"PX4_SIM_MODEL": model} | (environment or {})
+        with open(self.log, "wb") as log:
+            try:
+                self._process = subprocess.Popen(
+                    [build.program, "-i", str(instance), "-d", str(etc)],
+                    cwd=run, env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    preexec_fn=_die_with_parent,
+                )  # fmt: skip
+            except OSError as error:
+                raise ConfigError(f"{build.program}: cannot be started: {error.strerror}") from None
+
+    def check(self) -> None:
+        """Raises `Px4Ended` when it no longer runs."""
+        status = self._process.poll()
+        if status is not None:
+            raise Px4Ended(f"PX4 ended with status {status}: {self.last_line()} (all of it in {self.log})")
+
+    def unknown_parameters(self) -> list[str]:
+        """Names that its start-up script tried to set in vain so far."""
+        return re.findall(r"Parameter (\w+) not found", self._text())
+
+    def last_line(self) -> str:
+        lines = [line for line in self._text().splitlines() if line.strip()]
+        return lines[-1].strip() if lines else "it wrote nothing"
+
+    def _text(self) -> str:
+        try:
+            text = self.log.read_text(errors="replace")
+        except OSError:
+            return ""
+        return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
+
+    def stop(self) -> None:
+        """SIGINT closes its flight log; SIGTERM and SIGKILL for what is left."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if self._process.poll() is None:
+                self._process.send_signal(number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(PATIENCE_S)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,71 @@
+"""The simulator's own MAVLink link with PX4, beside the companion's: what a pilot and a battery would tell PX4, and
+what PX4 tells a simulator. Nothing of the stack listens here.
+"""
+
+from sitl.autopilot.udp import UdpEndpoint
+from sitl.autopilot.wire import Writer, layout
+
+# Links that PX4's simulation start-up opens for others than the companion: (PX4's port, ours), both + instance.
+PAYLOAD_PORTS = (14280, 14030)
+SIH_PORTS = (19450, 19410)
+_BATTERY_COMPONENT = 180  # MAV_COMP_ID_BATTERY
+_TYPE_BATTERY, _NO_AUTOPILOT, _ACTIVE = 34, 8, 4  # of its heartbeat: no ground station, no companion
+_HEADER = 10
+
+
+class SideLink:
+    """One of PX4's spare UDP links; raises `ConfigError` when our port is taken."""
+
+    def __init__(self, ports: tuple[int, int], instance: int) -> None:
+        theirs, ours = ports
+        self._udp = UdpEndpoint(ours + instance, theirs + instance)
+        self._writer = Writer(instance + 1, _BATTERY_COMPONENT)
+        self._instance = instance
+
+    def send(self, name: str, *values) -> None:
+        """Send a message; values in wire order."""
+        self._writer.send(name, *values)
+        self._udp.send(self._writer.take())
+
+    def heartbeat(self) -> None:
+        self.send("HEARTBEAT", 0, _TYPE_BATTERY, _NO_AUTOPILOT, 0, _ACTIVE, 3)
+
+    def battery(self, voltage_v: float, current_a: float, remaining: float, cells: int) -> None:
+        """BATTERY_STATUS of an outside monitor (PX4: SIM_BAT_ENABLE 0)."""
+        cell_mv = round(1000 * voltage_v / cells)
+        voltages = [cell_mv] * cells + [65535] * (10 - cells)
+        percent = max(0, min(100, round(100 * remaining)))
+        self.send(
+            "BATTERY_STATUS", -1, -1, 2500, *voltages, round(100 * current_a), 0, 0, 1, percent, 0, 1, *[0] * 4, 0, 0
+        )
+
+    def sticks_centred(self) -> None:
+        """MANUAL_CONTROL of a pilot who holds still."""
+        self.send("MANUAL_CONTROL", 0, 0, 500, 0, 0, self._instance + 1, *[0] * 10)
+
+    def ask_for(self, message_id: int, rate_hz: float) -> None:
+        """Ask PX4 to stream a message on this link."""
+        nan = float("nan")
+        interval_us = 1e6 / rate_hz
+        self.send("COMMAND_LONG", message_id, interval_us, nan, nan, nan, nan, 0.0, 511, self._instance + 1, 1, 0)
+
+    def receive(self, name: str) -> list[tuple]:
+        """Values, in wire order, of the messages of this name that have come.
+
+        A datagram on this machine arrives whole or not at all, so checksums are not looked at.
+        """
+        wanted = layout(name)
+        form = wanted.form
+        data, found, at = self._udp.receive(), [], 0
+        while at + _HEADER + 2 <= len(data):
+            end = at + _HEADER + data[at + 1]
+            if data[at] != 0xFD or end + 2 > len(data):
+                at += 1
+                continue
+            if int.from_bytes(data[at + 7 : at + 10], "little") == wanted.id:
+                found.append(form.unpack(data[at + _HEADER : end][: form.size].ljust(form.size, b"\0")))
+            at = end + 2
+        return found
+
+    def close(self) -> None:
+        self._udp.close()

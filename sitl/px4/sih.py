@@ -1,0 +1,167 @@
+"""PX4's own simulator (SIH): the physics are PX4's, ours are the camera, the truth on the bus and the pilot's sticks.
+
+PX4 runs at real time by itself. It tells its true motion by HIL_STATE_QUATERNION, which carries no time: a state counts
+from its arrival, on this machine some milliseconds later. Latitude and longitude come in steps of 1e-7 degrees (11 mm)
+and velocities in cm/s, so the place is smoothed with the velocity (`Motion`).
+
+Of a scenario, camera, scene, start, mission and fcu_parameters hold. Wind, sensors, airframe and clock are PX4's:
+no wind, satellites without drift, a hexarotor of 1 kg.
+"""
+
+import heapq
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+
+from companion.bus import ZmqBus
+from companion.clock import monotonic_s
+from companion.frames import quat_from_rpy, quat_normalized
+from companion.messages import SIMULATOR, Image, Truth
+from companion.process import HealthMonitor, StopFlag
+from sitl.autopilot.conversion import EARTH_RADIUS_M, ORIGIN, frd, ned, q_enu
+from sitl.camera import SceneCamera
+from sitl.corners import CornerCamera
+from sitl.px4.autopilot import check_parameters
+from sitl.px4.build import SIH_MODEL, Px4Build, prepare_run
+from sitl.px4.process import Px4Process
+from sitl.px4.side_link import SIH_PORTS, SideLink
+from sitl.scenario import LoadedScenario
+
+STATE_HZ = 200.0
+STATE_ID = 115  # HIL_STATE_QUATERNION
+STATE_DELAY_S = 0.002  # typical, from PX4's step to our reading
+ASK_PERIOD_S = 1.0  # the request is repeated until states come
+STICKS_PERIOD_S = 0.1
+POLL_S = 0.001
+SMOOTHING_S = 0.1  # time constant with which the smoothed place follows the told one
+STATE_AGE_MAX_S = 0.2  # without news for so long nothing is published: PX4 stands still
+
+
+class Motion:
+    """The aircraft's true motion in W, told by PX4.
+
+    The first state's place is put at start_W, so that W has its origin where the scenario says.
+    """
+
+    def __init__(self, start_W) -> None:
+        self._start_W = np.asarray(start_W, dtype=float)
+        self._origin: tuple[int, int, int] | None = None
+        self.stamp_s = -math.inf
+        self.p_W, self.v_W, self.omega_B = self._start_W.copy(), np.zeros(3), np.zeros(3)
+        self.q_WB = np.array([1.0, 0.0, 0.0, 0.0])
+
+    def put(self, state: tuple, stamp_s: float) -> None:
+        """Take a HIL_STATE_QUATERNION (values in wire order)."""
+        _, w, x, y, z, p, q, r, lat, lon, alt, vn, ve, vd, *_ = state
+        if self._origin is None:
+            self._origin = (lat, lon, alt)
+        lat0, lon0, alt0 = self._origin
+        north = math.radians((lat - lat0) * 1e-7) * EARTH_RADIUS_M
+        east = math.radians((lon - lon0) * 1e-7) * EARTH_RADIUS_M * math.cos(math.radians(lat0 * 1e-7))
+        told_W = self._start_W + (east, north, (alt - alt0) * 1e-3)
+        self.v_W = np.array(ned((vn, ve, vd))) * 1e-2
+        step_s = stamp_s - self.stamp_s
+        if 0.0 <= step_s < STATE_AGE_MAX_S:
+            foreseen_W = self.p_W + self.v_W * step_s
+            self.p_W = foreseen_W + (1.0 - math.exp(-step_s / SMOOTHING_S)) * (told_W - foreseen_W)
+        else:
+            self.p_W = told_W
+        self.q_WB = quat_normalized(q_enu((w, x, y, z)))
+        self.omega_B = np.array(frd((p, q, r)))
+        self.stamp_s = stamp_s
+
+
+class SihWorld:
+    """Camera and truth around PX4's own aircraft."""
+
+    def __init__(self, loaded: LoadedScenario, seed: int) -> None:
+        scenario = loaded.scenario
+        images = scenario.camera_mode == "images"
+        self.motion = Motion(scenario.start.p_W)
+        self.camera = SceneCamera(scenario.camera, scenario.scene, loaded.site, 1000 * seed + 4, draw=images)
+        self._corners = None if images else CornerCamera(self.camera)
+        self._bundles = {
+            placed.name: (tuple(placed.p_W), tuple(map(float, quat_from_rpy(*placed.rpy_rad))))
+            for placed in scenario.scene.bundles
+        }
+
+    def photograph(self) -> Image:
+        m = self.motion
+        if self._corners is not None:
+            return self._corners.expose(m.stamp_s, m.p_W, m.q_WB, False)
+        return self.camera.render(m.stamp_s, m.p_W, m.q_WB, m.v_W, m.omega_B)
+
+    def truth(self) -> Truth:
+        m = self.motion
+        return Truth(
+            stamp_s=m.stamp_s,
+            p_W=tuple(m.p_W.tolist()),
+            v_W=tuple(m.v_W.tolist()),
+            q_WB=tuple(map(float, m.q_WB)),
+            omega_B=tuple(m.omega_B.tolist()),
+            disturbance_W=(0.0, 0.0, 0.0),
+            gnss_bias_W=(0.0, 0.0, 0.0),
+            bundles=self._bundles,
+            battery_voltage_v=math.nan,
+            motor_thrust_n=(),
+        )
+
+
+def fly_sih(
+    build: Px4Build, loaded: LoadedScenario, run: Path, seed: int, instance: int, bus: ZmqBus, stop: StopFlag
+) -> None:
+    """Run PX4's simulator and publish images and truth until ``stop``.
+
+    Raises `ConfigError` when the start is refused, `Px4Ended` when PX4 ends.
+    """
+    parameters = loaded.scenario.fcu_parameters
+    etc = prepare_run(build, run, SIH_MODEL, parameters)
+    world = SihWorld(loaded, seed)
+    link = SideLink(SIH_PORTS, instance)
+    home = dict(zip(("PX4_HOME_LAT", "PX4_HOME_LON", "PX4_HOME_ALT"), map(str, ORIGIN), strict=True))
+    px4 = Px4Process(build, run, etc, SIH_MODEL, instance, home)
+    try:
+        _run(world, link, px4, bus, stop, lambda: check_parameters(px4, loaded.path, parameters))
+    finally:
+        px4.stop()
+        link.close()
+
+
+def _run(world: SihWorld, link: SideLink, px4: Px4Process, bus: ZmqBus, stop: StopFlag, check) -> None:
+    health = HealthMonitor(SIMULATOR, STATE_HZ)
+    config = world.camera.config
+    next_exposure_s = next_ask_s = next_sticks_s = 0.0
+    on_the_way: list[tuple[float, int, Image]] = []
+    count = 0
+    while not stop:
+        time.sleep(POLL_S)
+        now_s = monotonic_s()
+        started_s = time.perf_counter()
+        states = link.receive("HIL_STATE_QUATERNION")
+        alive = now_s - world.motion.stamp_s < STATE_AGE_MAX_S
+        if now_s >= next_ask_s:
+            next_ask_s = now_s + ASK_PERIOD_S
+            px4.check()
+            link.heartbeat()
+            if not alive:
+                link.ask_for(STATE_ID, STATE_HZ)
+                check()
+        if now_s >= next_sticks_s:
+            next_sticks_s = now_s + STICKS_PERIOD_S
+            link.sticks_centred()
+        if states:
+            world.motion.put(states[-1], now_s - STATE_DELAY_S)
+            count += 1
+            if count % 2:
+                bus.publish(world.truth())
+            if now_s >= next_exposure_s:
+                next_exposure_s = max(next_exposure_s + 1.0 / config.rate_hz, now_s)
+                image = world.photograph()
+                heapq.heappush(on_the_way, (image.stamp_s + config.latency_s, count, image))
+            health.note_step(time.perf_counter() - started_s, len(states) > 2)
+        while on_the_way and on_the_way[0][0] <= now_s:
+            bus.publish(heapq.heappop(on_the_way)[2])
+        if health.due(now_s):
+            bus.publish(health.message(now_s, bus))
