@@ -116,6 +116,12 @@ class FcuStatus(Message):
     timesync_offset_s: float  # companion monotonic time minus FCU boot time
     timesync_rtt_s: float
     link_errors: int  # bytes or frames dropped since start
+    timesync_age_s: float = float("nan")  # since the newest answer that was used; NaN: none yet, or not told
+    ready_to_arm: bool | None = None  # by PX4's own checks, in its present mode; None: it has not said so lately
+    unhealthy: str = ""  # what those checks find wanting, in words
+    refused: str = ""  # why no flight is begun with this flight controller: parameters, conflict; "" when one may be
+    conflict: str = ""  # somebody else speaks or steers in this companion's place: no setpoint leaves
+    slow_streams: tuple[str, ...] = ()  # messages that come too rarely or not at all
 
 
 class FcuText(Message):
@@ -157,6 +163,7 @@ class LinkRx(Message):
     """Raw bytes that came from the flight controller."""
 
     data: bytes
+    ground: bool = False  # they came from a ground station on the forward, for the flight controller
 
 
 class LinkTx(Message):

@@ -152,10 +152,11 @@ def run_node(node: Node, bus: ZmqBus, stop: Callable[[], bool], link=None, super
                 watched = link.fileno()
                 if watched >= 0:
                     bus.poller.register(watched, zmq.POLLIN)
-            if data := link.read():
-                received = LinkRx(stamp_s=monotonic_s(), data=data)
-                bus.publish(received)
-                guarded(node.handle, received, received.stamp_s)
+            for data, ground in ((link.read(), False), (link.read_ground(), True)):
+                if data:
+                    received = LinkRx(stamp_s=monotonic_s(), data=data, ground=ground)
+                    bus.publish(received)
+                    guarded(node.handle, received, received.stamp_s)
         now_s = monotonic_s()
         if now_s >= next_step_s:
             started_s = time.perf_counter()

@@ -78,8 +78,10 @@ def _controller(context: Context) -> Node:
 
 def _fcu(context: Context) -> Node:
     from companion.fcu.fcu_node import FcuNode
+    from companion.fcu.signing import open_signer
 
-    return FcuNode(context.vehicle)
+    vehicle = context.vehicle
+    return FcuNode(vehicle, signer=open_signer(vehicle.fcu.signing_key_file, context.vehicle_file.parent))
 
 
 def _mission(context: Context) -> Node:
@@ -148,7 +150,8 @@ def run(name: str, context: Context) -> None:
     if name == "fcu":
         from companion.fcu.link import open_link
 
-        link = open_link(context.fcu_url or context.vehicle.fcu.url)
+        fcu = context.vehicle.fcu
+        link = open_link(context.fcu_url or fcu.url, forward=fcu.forward)
     bus = ZmqBus(context.bus_folder, name, (topic for topic in node.inputs if topic != "link_rx"))
     settle_memory()
     try:

@@ -74,6 +74,9 @@ class Fcu(Section):
     autopilot_system_id: integer(1, 254)
     attitude_rate_hz: number(10, 250, "Hz")
     position_rate_hz: number(10, 250, "Hz")
+    send_odometry: bool  # the place by the marker to PX4's own estimator (companion/fcu/odometry.py)
+    forward: list[str]  # ground stations that share the link, each as udpout:127.0.0.1:14550
+    signing_key_file: str | None = None  # 32 bytes, its owner's alone; path from the vehicle file's folder
 
 
 class Weights(Section):

@@ -1,39 +1,32 @@
 """Bytes to messages of one autopilot and back (MAVLink 2; MAVLink 1 is understood, never sent).
 
-Message layouts and checksum seeds are pymavlink's. The framing is not: after a truncated or corrupt frame
-pymavlink's parser throws away as many bytes as the broken header announced, and good frames with them. Here a
-frame counts only when its checksum is right, and after a wrong one the search goes on at the next byte.
-Only messages of interest are decoded, only from the autopilot's own system and component. Nothing here raises:
-what cannot be used is counted by kind and dropped.
+Message layouts are pymavlink's, the framing is `companion.fcu.framing`. Only messages of interest are decoded, only
+from the autopilot's own system and component. Nothing here raises: what cannot be used is counted by kind and dropped.
 """
 
-import binascii
 import struct
 from types import SimpleNamespace
 from typing import Any
 
 from pymavlink.dialects.v20 import common
 
+from companion.fcu.framing import CURRENT_MODE, CURRENT_MODE_SEED, Frame, Framer
+from companion.fcu.signing import LINK_ID, Signer
+
 AUTOPILOT_COMPONENT = common.MAV_COMP_ID_AUTOPILOT1
-CURRENT_MODE = 436  # common.xml since 2023; this pymavlink does not know it
 
 LATE_MAX = 3  # frames in a row with numbers from the past: no overtaking, the sender began anew
+OVERTAKEN_MAX = 32  # places by which a frame may be overtaken; from further back it is a replay
 
-_MAGIC_V1, _MAGIC_V2 = 0xFE, 0xFD
-_MAGICS = (_MAGIC_V2, _MAGIC_V1)
-_FLAG_SIGNED = 0x01
-_SIGNATURE_LENGTH = 13
-_MIRROR = bytes(int(f"{i:08b}"[::-1], 2) for i in range(256))
-
-
-def checksum(data: bytes, seed: int) -> int:
-    """CRC-16/MCRF4XX of data followed by the byte `seed`, as MAVLink ends its frames.
-
-    The standard library has the same polynomial with bits in the other order, so bytes and result are mirrored;
-    that runs in C.
-    """
-    crc = binascii.crc_hqx((data + bytes((seed,))).translate(_MIRROR), 0xFFFF)
-    return _MIRROR[crc & 0xFF] << 8 | _MIRROR[crc >> 8]
+# Messages that steer; nobody but this room sends them to the flight controller while it does.
+SETPOINT_MESSAGES = frozenset(
+    (
+        common.MAVLINK_MSG_ID_SET_ATTITUDE_TARGET,
+        common.MAVLINK_MSG_ID_SET_POSITION_TARGET_LOCAL_NED,
+        common.MAVLINK_MSG_ID_SET_POSITION_TARGET_GLOBAL_INT,
+        common.MAVLINK_MSG_ID_SET_ACTUATOR_CONTROL_TARGET,
+    )
+)
 
 
 class _Layout:
@@ -69,13 +62,9 @@ def _layout(kind: Any) -> _Layout:
 
 def _current_mode_layout() -> _Layout:
     fields = [("custom_mode", 1, False), ("intended_custom_mode", 1, False), ("standard_mode", 1, False)]
-    types = ("uint32_t", "uint32_t", "uint8_t")
-    text = "CURRENT_MODE " + "".join(f"{t} {f[0]} " for t, f in zip(types, fields, strict=True))
-    crc = checksum(text[:-1].encode(), ord(" "))  # the seed is the folded CRC of the definition
-    return _Layout("CURRENT_MODE", fields, struct.Struct("<IIB"), (crc & 0xFF) ^ (crc >> 8))
+    return _Layout("CURRENT_MODE", fields, struct.Struct("<IIB"), CURRENT_MODE_SEED)
 
 
-_SEEDS = {number: kind.crc_extra for number, kind in common.mavlink_map.items()}
 _INTERESTING = (
     common.MAVLINK_MSG_ID_HEARTBEAT,
     common.MAVLINK_MSG_ID_SYS_STATUS,
@@ -84,6 +73,7 @@ _INTERESTING = (
     common.MAVLINK_MSG_ID_ATTITUDE_QUATERNION,
     common.MAVLINK_MSG_ID_LOCAL_POSITION_NED,
     common.MAVLINK_MSG_ID_RC_CHANNELS,
+    common.MAVLINK_MSG_ID_ATTITUDE_TARGET,
     common.MAVLINK_MSG_ID_COMMAND_ACK,
     common.MAVLINK_MSG_ID_TIMESYNC,
     common.MAVLINK_MSG_ID_BATTERY_STATUS,
@@ -93,161 +83,126 @@ _INTERESTING = (
 )
 LAYOUTS: dict[int, _Layout] = {number: _layout(common.mavlink_map[number]) for number in _INTERESTING}
 LAYOUTS[CURRENT_MODE] = _current_mode_layout()
-_SEEDS[CURRENT_MODE] = LAYOUTS[CURRENT_MODE].seed
-
-
-class _Frame:
-    """Where the parts of one frame lie in a buffer."""
-
-    __slots__ = ("start", "payload", "tail", "end", "seq", "system", "component", "number")
-
-    @classmethod
-    def read(cls, buffer: bytes, at: int, end: int) -> "_Frame | None":
-        """The frame whose header begins at the magic byte `at`; None if that cannot be one.
-
-        `end` of a frame with an unfinished header lies beyond the buffer, and its other parts are not set.
-        """
-        frame = cls()
-        frame.start = at
-        v2 = buffer[at] == _MAGIC_V2
-        header = 10 if v2 else 6
-        if end - at < header:
-            frame.end = end + 1
-            return frame
-        frame.payload = at + header
-        frame.tail = frame.payload + buffer[at + 1]
-        frame.end = frame.tail + 2
-        if v2:
-            flags = buffer[at + 2]
-            if flags & ~_FLAG_SIGNED:
-                return None
-            if flags:
-                frame.end += _SIGNATURE_LENGTH
-            frame.seq, frame.system, frame.component = buffer[at + 4], buffer[at + 5], buffer[at + 6]
-            frame.number = buffer[at + 7] | buffer[at + 8] << 8 | buffer[at + 9] << 16
-        else:
-            frame.seq, frame.system, frame.component, frame.number = buffer[at + 2 : at + 6]
-        return frame
-
-    def verified(self, buffer: bytes) -> bool:
-        """True when the whole frame is there, of a known message, with the right checksum."""
-        seed = _SEEDS.get(self.number)
-        if seed is None:
-            return False
-        tail = self.tail
-        return checksum(buffer[self.start + 1 : tail], seed) == buffer[tail] | buffer[tail + 1] << 8
-
-
-def _next_verified(buffer: bytes, start: int, stop: int, end: int) -> int:
-    """Where the first good frame that begins in [start, stop) begins, -1 if none does."""
-    for at in range(start, stop):
-        if buffer[at] in _MAGICS:
-            frame = _Frame.read(buffer, at, end)
-            if frame is not None and frame.end <= end and frame.verified(buffer):
-                return at
-    return -1
 
 
 class Codec:
     """The conversation with one autopilot: ``decode(bytes)`` and ``encode(message)``."""
 
-    def __init__(self, system_id: int, component_id: int, autopilot_system_id: int) -> None:
-        """system_id, component_id: our own; autopilot_system_id: the only one listened to (component 1)."""
+    def __init__(
+        self, system_id: int, component_id: int, autopilot_system_id: int, signer: Signer | None = None
+    ) -> None:
+        """system_id, component_id: our own; autopilot_system_id: the only one listened to (component 1).
+
+        signer: with one, what leaves is signed and nothing is believed that is not.
+        """
         self.system_id, self.component_id = system_id, component_id
         self._autopilot = autopilot_system_id
         self._mav = common.MAVLink(None, srcSystem=system_id, srcComponent=component_id)
-        self._buffer = bytearray()
+        self.signer = signer
+        if signer is not None:
+            self._mav.signing.secret_key, self._mav.signing.link_id = signer.key, LINK_ID
+            self._mav.signing.sign_outgoing = True
+        self._framer = Framer()
         self._next_seq: int | None = None
         self._late = 0  # overtaken frames in a row
+        self.good_frames = 0  # verified, of anybody
         self.frames = 0  # good frames of the autopilot
         self.lost_frames = 0  # gaps in its sequence numbers
-        self.garbage_bytes = 0  # outside any frame
-        self.bad_checksums = 0
+        self.replayed_frames = 0  # numbered far behind those already heard, or with a signature used before
         self.unknown_messages = 0  # well-framed, of a dialect not known here
+        self.unsigned_frames = 0  # of anybody, while a key is set
         self.foreign_frames = 0  # of other systems and components
         self.foreign_autopilots: dict[int, int] = {}  # system id: MAV_AUTOPILOT, from heartbeats of others
+        self.own_frames = 0  # with our own ids, and not ours
+        self.foreign_setpoints = 0  # heard from others
+        self.setpoint_sender = (0, 0)  # system and component of the newest of them
+
+    @property
+    def garbage_bytes(self) -> int:
+        """Bytes outside any frame."""
+        return self._framer.garbage_bytes
+
+    @property
+    def bad_checksums(self) -> int:
+        return self._framer.bad_checksums
 
     @property
     def errors(self) -> int:
         """Bytes and frames dropped or missed since the start; other systems' traffic is none."""
-        return self.garbage_bytes + self.bad_checksums + self.lost_frames
+        wrong = 0 if self.signer is None else self.unsigned_frames + self.signer.wrong
+        return self.garbage_bytes + self.bad_checksums + self.lost_frames + self.replayed_frames + wrong
 
-    def encode(self, message: Any) -> bytes:
-        """Frame of a pymavlink message, with the next sequence number."""
+    def encode(self, message: Any, now_s: float = 0.0) -> bytes:
+        """Frame of a pymavlink message, with the next sequence number; now_s: companion time, for the signature."""
+        if self.signer is not None:
+            self._mav.signing.timestamp = self.signer.next_time(now_s)
         frame = message.pack(self._mav)
         self._mav.seq = (self._mav.seq + 1) % 256
         return frame
 
-    def decode(self, data: bytes) -> list[tuple[int, SimpleNamespace]]:
+    def decode(self, data: bytes, now_s: float = 0.0) -> list[tuple[int, SimpleNamespace]]:
         """(message id, fields) of every message of interest that `data` completes; never raises.
 
-        Text fields are bytes with their padding.
+        now_s: companion time, for the signatures. Text fields are bytes with their padding.
         """
-        self._buffer += data
         out: list[tuple[int, SimpleNamespace]] = []
-        buffer, at, end = bytes(self._buffer), 0, len(self._buffer)
-        while at < end:
-            if buffer[at] not in _MAGICS:
-                at += 1
-                self.garbage_bytes += 1
+        buffer, frames = self._framer.frames(data)
+        for frame, known in frames:
+            self.good_frames += known
+            if self.signer is not None and not self._is_genuine(frame, buffer, now_s):
                 continue
-            frame = _Frame.read(buffer, at, end)
-            if frame is None:  # a magic byte by chance
-                step = 1
-            elif frame.end > end:
-                # unfinished, or a false header: a whole frame behind it decides, and nothing has to wait
-                ahead = _next_verified(buffer, at + 1, end, end)
-                if ahead < 0:
-                    break
-                step = ahead - at
-            elif frame.verified(buffer):
+            if known:
                 self._take(frame, buffer, out)
-                at = frame.end
-                continue
-            elif frame.number not in _SEEDS and self._is_unknown(frame, buffer, end):
+            else:
                 self.unknown_messages += 1
                 if (frame.system, frame.component) == (self._autopilot, AUTOPILOT_COMPONENT):
                     self._follow(frame.seq)  # it has its place in the sequence, too
-                at = frame.end
-                continue
-            else:
-                self.bad_checksums += 1
-                step = 1
-            at += step
-            self.garbage_bytes += step
-        del self._buffer[:at]
         return out
 
-    @staticmethod
-    def _is_unknown(frame: "_Frame", buffer: bytes, end: int) -> bool:
-        """Believe a frame whose checksum cannot be verified: the next follows at once and none hides in it."""
-        followed = frame.end == end or buffer[frame.end] in _MAGICS
-        return followed and _next_verified(buffer, frame.start + 1, frame.end, end) < 0
+    def _is_genuine(self, frame: Frame, buffer: bytes, now_s: float) -> bool:
+        if not frame.signed:
+            self.unsigned_frames += 1
+            return False
+        replayed = self.signer.replayed
+        believed = self.signer.believes(buffer[frame.start : frame.end], frame.system, frame.component, now_s)
+        self.replayed_frames += self.signer.replayed - replayed
+        return believed
 
-    def _take(self, frame: "_Frame", buffer: bytes, out: list) -> None:
-        payload = buffer[frame.payload : frame.tail]
+    def _take(self, frame: Frame, buffer: bytes, out: list) -> None:
         if frame.system != self._autopilot or frame.component != AUTOPILOT_COMPONENT:
-            self._foreign(frame.system, frame.component, frame.number, payload)
+            self._foreign(frame, buffer)
             return
         self.frames += 1
-        self._follow(frame.seq)
+        if not self._follow(frame.seq):
+            return
         layout = LAYOUTS.get(frame.number)
         if layout is not None:
-            out.append((frame.number, layout.decode(payload)))
+            out.append((frame.number, layout.decode(buffer[frame.payload : frame.tail])))
 
-    def _foreign(self, system: int, component: int, number: int, payload: bytes) -> None:
+    def _foreign(self, frame: Frame, buffer: bytes) -> None:
         self.foreign_frames += 1
-        if number == common.MAVLINK_MSG_ID_HEARTBEAT and component == AUTOPILOT_COMPONENT:
-            self.foreign_autopilots[system] = LAYOUTS[number].decode(payload).autopilot
+        sender = (frame.system, frame.component)
+        if sender == (self.system_id, self.component_id):
+            self.own_frames += 1
+        elif frame.number in SETPOINT_MESSAGES:
+            self.foreign_setpoints += 1
+            self.setpoint_sender = sender
+        elif frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and frame.component == AUTOPILOT_COMPONENT:
+            payload = buffer[frame.payload : frame.tail]
+            self.foreign_autopilots[frame.system] = LAYOUTS[frame.number].decode(payload).autopilot
 
-    def _follow(self, seq: int) -> None:
-        """Count the gap before a frame of the autopilot."""
+    def _follow(self, seq: int) -> bool:
+        """Count the gap before a frame of the autopilot; returns whether the frame may be from now."""
         gap = 0 if self._next_seq is None else (seq - self._next_seq) % 256
         if gap >= 128 and self._late < LATE_MAX:
-            # Overtaken: PX4 numbers frames in one thread and sends them in two. It was counted as lost.
             self._late += 1
+            if 256 - gap > OVERTAKEN_MAX:
+                self.replayed_frames += 1
+                return False
+            # Overtaken: PX4 numbers frames in one thread and sends them in two. It was counted as lost.
             self.lost_frames = max(0, self.lost_frames - 1)
-            return
+            return True
         self.lost_frames += gap if gap < 128 else 0  # more, and again and again, is a restart
         self._late = 0
         self._next_seq = (seq + 1) % 256
+        return True

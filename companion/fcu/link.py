@@ -9,13 +9,14 @@ import errno
 import os
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import serial
 
 from companion.clock import monotonic_s
 from companion.config import ConfigError
+from companion.fcu.forward import Forward
 
 RETRY_S = 1.0  # between two attempts to open what was lost
 PEER_SILENCE_S = 5.0  # a udpin peer silent for so long may be followed by another (a restarted router)
@@ -23,13 +24,27 @@ READ_MAX = 65_536  # bytes of one read
 DATAGRAMS_MAX = 64  # of one read, so that a flood cannot keep the process from its other work
 FORMS = "serial:/dev/ttyAMA0:921600, udpin:0.0.0.0:14540, udpout:host:port or tcp:host:port"
 _MAGIC = (0xFD, 0xFE)
+_FOR_EVERYBODY = (0, 253)  # HEARTBEAT and STATUSTEXT of our own are the ground's business, too
 
 
-def open_link(url: str, clock: Callable[[], float] = monotonic_s) -> "Link":
+def open_link(url: str, clock: Callable[[], float] = monotonic_s, forward: Sequence[str] = ()) -> "Link":
     """Open the link a vehicle file names; raises `ConfigError` with one line naming the device.
 
     A TCP peer that is not there yet is no error (it may start later); it shows in `trouble`.
+    forward: URLs of ground stations that share the link.
     """
+    ground = Forward(forward, _resolve) if forward else None
+    try:
+        link = _open_link(url, clock)
+    except ConfigError:
+        if ground is not None:
+            ground.close()
+        raise
+    link.ground = ground
+    return link
+
+
+def _open_link(url: str, clock: Callable[[], float]) -> "Link":
     kind, _, rest = url.partition(":")
     place, _, number = rest.rpartition(":")
     if kind not in ("serial", "udpin", "udpout", "tcp") or not place or not number.isdecimal():
@@ -54,7 +69,8 @@ class Link:
     """Bytes to and from the flight controller.
 
     `trouble` is "" while all is well, else one line; `dropped` counts what could not be sent; `foreign` counts
-    datagrams of peers that are not ours; `losses` counts how often the link broke.
+    datagrams of peers that are not ours; `losses` counts how often the link broke. `ground` is the line to the ground
+    stations that share the link, or None: it gets what the flight controller says and our own texts.
     """
 
     def __init__(self, url: str, clock: Callable[[], float]) -> None:
@@ -63,6 +79,7 @@ class Link:
         self.dropped = 0
         self.foreign = 0
         self.losses = 0
+        self.ground: Forward | None = None
         self._clock = clock
         self._retry_at_s = 0.0
 
@@ -76,10 +93,19 @@ class Link:
         if timeout_s > 0.0 and descriptor >= 0:
             with contextlib.suppress(OSError, ValueError):
                 select.select([descriptor], [], [], timeout_s)
-        return self._guarded(self._read) or b""
+        data = self._guarded(self._read) or b""
+        if data and self.ground is not None:
+            self.ground.send(data)
+        return data
+
+    def read_ground(self) -> bytes:
+        """What ground stations want to say to the flight controller; never blocks, never raises."""
+        return self.ground.read() if self.ground is not None else b""
 
     def write(self, data: bytes) -> bool:
         """Send whole frames or count them as dropped; returns whether they left; never blocks, never raises."""
+        if self.ground is not None and len(data) > 9 and data[7] in _FOR_EVERYBODY and data[8] == data[9] == 0:
+            self.ground.send(data)
         if self._guarded(lambda: self._write(data)):
             return True
         self.dropped += 1

@@ -53,6 +53,7 @@ class VehicleStatus:
         self._rc_healthy = True
         self._system_s = _NEVER
         self._unhealthy = 0
+        self._ready = False
         self._gnss_fix = 0
         self._gnss_s = _NEVER
 
@@ -98,6 +99,8 @@ class VehicleStatus:
         self._rc_healthy = not watched or bool(m.onboard_control_sensors_health & _RC)
         self._system_s = now_s
         self._unhealthy = m.onboard_control_sensors_enabled & ~m.onboard_control_sensors_health
+        # PX4 never calls this one present or enabled: it says in health whether its present mode could be armed in
+        self._ready = bool(m.onboard_control_sensors_health & common.MAV_SYS_STATUS_PREARM_CHECK)
         if now_s - self._battery_from_monitor_s > BATTERY_AGE_S:  # BATTERY_STATUS knows better while it comes
             voltage = m.voltage_battery
             self._set_battery(math.nan if voltage == CELL_UNKNOWN_MV else voltage / 1000, m.battery_remaining, now_s)
@@ -146,8 +149,12 @@ class VehicleStatus:
         channels = bool(self._channels_us) and now_s - self._rc_s <= RC_AGE_S
         return channels and (self._rc_healthy or now_s - self._system_s > SYSTEM_AGE_S)
 
-    def message(self, now_s: float, connected: bool, offset_s: float, rtt_s: float, link_errors: int) -> FcuStatus:
-        """Everything as of now; what is too old counts as unknown."""
+    def ready_to_arm(self, now_s: float) -> bool | None:
+        """Whether PX4's own checks let its present mode be armed in; None when it has not said so lately."""
+        return self._ready if now_s - self._system_s <= SYSTEM_AGE_S else None
+
+    def message(self, now_s: float, connected: bool) -> FcuStatus:
+        """Everything as of now; what is too old counts as unknown. What the link itself knows is not in it."""
         battery = now_s - self._battery_s <= BATTERY_AGE_S
         rc = self.rc_ok(now_s)
         return FcuStatus(
@@ -163,9 +170,11 @@ class VehicleStatus:
             rc_channels_us=self._channels_us if now_s - self._rc_s <= RC_AGE_S else (),
             gnss_ok=self._gnss_fix >= common.GPS_FIX_TYPE_3D_FIX and now_s - self._gnss_s <= GNSS_AGE_S,
             home_W=self.home_W,
-            timesync_offset_s=offset_s,
-            timesync_rtt_s=rtt_s,
-            link_errors=link_errors,
+            timesync_offset_s=math.nan,
+            timesync_rtt_s=math.nan,
+            link_errors=0,
+            ready_to_arm=self.ready_to_arm(now_s),
+            unhealthy=self.unhealthy(now_s),
         )
 
 

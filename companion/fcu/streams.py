@@ -1,4 +1,4 @@
-"""Keeps the flight controller's streams at their rates: asks, measures, asks again.
+"""Keeps the flight controller's streams at their rates: asks, measures, asks again, and tells of those that fall short.
 
 Rates are lost when the flight controller restarts or another station changes them, so each stream is counted and
 asked for anew when it falls short. One request is on its way at a time, because an ack does not say which
@@ -8,7 +8,8 @@ source (no receiver bound, no battery monitor) and never come.
 
 from pymavlink.dialects.v20 import common
 
-from companion.fcu.codec import CURRENT_MODE
+from companion.fcu.codec import LAYOUTS
+from companion.fcu.framing import CURRENT_MODE
 
 SHORT_FRACTION = 0.6  # of the rate asked for, below which a stream counts as lost
 WINDOW_S = 2.0  # over which a rate is measured, at least
@@ -24,6 +25,7 @@ class Stream:
     def __init__(self, message_id: int, rate_hz: float, expected_hz: float | None = None) -> None:
         """expected_hz: what must come at least, where PX4 sends on change and not at the rate asked for."""
         self.message_id = message_id
+        self.name = LAYOUTS[message_id].name
         self.rate_hz = rate_hz
         self.expected_hz = SHORT_FRACTION * rate_hz if expected_hz is None else expected_hz
         self.window_s = max(WINDOW_S, WINDOW_MESSAGES / rate_hz)
@@ -37,21 +39,30 @@ class Stream:
         self.due_s = now_s
         self.wait_s = WAIT_FIRST_S
         self.wanted = True
+        self.short = False  # measured, and found too slow
 
     def refuse(self, now_s: float) -> None:
         """The flight controller said no: ask rarely."""
         self.due_s = now_s + WAIT_REFUSED_S
 
-    def measure(self, now_s: float) -> None:
-        """Close the window when it is over, and judge the rate."""
+    def measure(self, now_s: float) -> bool:
+        """Close the window when it is over, and judge the rate; True when it has fallen short just now."""
         elapsed_s = now_s - self.window_start_s
         if elapsed_s < self.window_s:
-            return
+            return False
         self.measured_hz = self.count / elapsed_s
         self.count, self.window_start_s = 0, now_s
-        self.wanted = self.measured_hz < self.expected_hz
+        was_short, self.short = self.short, self.measured_hz < self.expected_hz
+        self.wanted = self.short
         if not self.wanted:
             self.wait_s = WAIT_FIRST_S
+        return self.short and not was_short
+
+    def words(self) -> str:
+        """What is wrong with it."""
+        if self.measured_hz == 0.0:
+            return f"{self.name} does not come, asked for at {self.rate_hz:g} Hz"
+        return f"{self.name} comes at {self.measured_hz:.1f} Hz instead of {self.rate_hz:g}"
 
 
 class Streams:
@@ -72,21 +83,43 @@ class Streams:
         ]
         self._by_id = {s.message_id: s for s in self.streams}
         self.requests = 0
+        self.losses = 0  # times a stream fell short
+        self._news: list[Stream] = []
 
     def restart(self, now_s: float) -> None:
         """Ask for everything anew: the link came back or the flight controller restarted."""
         for stream in self.streams:
             stream.restart(now_s)
+        self._news.clear()
 
     def count(self, message_id: int) -> None:
         """A message came."""
         if stream := self._by_id.get(message_id):
             stream.count += 1
 
+    def is_essential(self, stream: Stream) -> bool:
+        """Nothing flies without it."""
+        return stream in self.streams[:2]
+
+    def short(self) -> tuple[str, ...]:
+        """Names of the streams that come too slowly or not at all."""
+        return tuple(s.name for s in self.streams if s.short)
+
+    def news(self) -> list[Stream]:
+        """The streams that have fallen short since the last call."""
+        news, self._news = self._news, []
+        return news
+
+    def measure(self, now_s: float) -> None:
+        """Judge the rates of all."""
+        for stream in self.streams:
+            if stream.measure(now_s):
+                self.losses += 1
+                self._news.append(stream)
+
     def next_request(self, now_s: float) -> Stream | None:
         """The stream to ask for now, or None; a refusal goes to its `refuse`."""
-        for stream in self.streams:
-            stream.measure(now_s)
+        self.measure(now_s)
         for stream in self.streams:
             if stream.wanted and now_s >= stream.due_s:
                 stream.due_s = now_s + stream.wait_s

@@ -42,6 +42,7 @@ class TimeSync:
         self.rejected = 0  # answers gated out or not ours
         self.slips = 0  # answers that proved the offset wrong
         self.rtt_s = math.nan  # of the newest answer
+        self.heard_s = -math.inf  # arrival of the newest answer that was used
         self.reset()
 
     def reset(self) -> None:
@@ -95,7 +96,10 @@ class TimeSync:
         if rtt_s > max(RTT_GATE_S, RTT_GATE_FACTOR * fastest_s):
             self.rejected += 1
             return False
-        return self._update(sample_s, arrival_s, rtt_s - fastest_s)
+        used = self._update(sample_s, arrival_s, rtt_s - fastest_s)
+        if used:
+            self.heard_s = arrival_s
+        return used
 
     def _follow_slip(self, sample_s: float, now_s: float, bound_s: float) -> None:
         """Move an offset that lies outside sample ± bound onto that bound; a jump is left to its own rule."""

@@ -5,8 +5,12 @@ import random
 
 from pymavlink.dialects.v20 import common
 
+from companion.fcu import params
 from companion.messages import LinkRx, LinkTx
 
+GOOD_PARAMETERS = {
+    "COM_OF_LOSS_T": 0.5, "COM_OBL_RC_ACT": 0, "NAV_RCL_ACT": 3, "COM_RCL_EXCEPT": 0, "CBRK_SUPPLY_CHK": 0,
+}  # fmt: skip
 HEXAROTOR, PX4 = common.MAV_TYPE_HEXAROTOR, common.MAV_AUTOPILOT_PX4
 
 
@@ -35,6 +39,7 @@ class Peer:
         self.armed, self.custom_mode = False, 3 << 16
         self.autopilot, self.type = PX4, HEXAROTOR
         self.content = {}  # message id: function of boot ms
+        self.parameters = dict(GOOD_PARAMETERS)  # a missing one is not answered, as PX4 does
         self.heartbeat_due_s = self.now_s
         self.random = random.Random(1)
 
@@ -80,6 +85,11 @@ class Peer:
                 result = result.pop(0) if result else None
             if result is not None:
                 return self.tell(self.ack(m.command, result))
+        if m.get_type() == "PARAM_REQUEST_READ" and m.param_id in self.parameters:
+            value = self.parameters[m.param_id]
+            kind = params.REAL32 if isinstance(value, float) else params.INT32
+            field = params.encode_value(value, kind)
+            return self.tell(common.MAVLink_param_value_message(m.param_id.encode(), field, kind, 1000, 1))
         if m.get_type() == "TIMESYNC" and m.tc1 == 0 and self.answer_timesync:
             fcu_ns = round((self.now_s + self.delay_s - self.boot_at_s) * 1e9)
             answer = self.frame(common.MAVLink_timesync_message(fcu_ns, m.ts1))

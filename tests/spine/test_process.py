@@ -42,6 +42,7 @@ class FakeLink:
         self.read_end, self.write_end = os.pipe()
         os.set_blocking(self.read_end, False)
         self.written = []
+        self.ground = b""
 
     def fileno(self):
         return self.read_end
@@ -51,6 +52,10 @@ class FakeLink:
             return os.read(self.read_end, 100)
         except BlockingIOError:
             return b""
+
+    def read_ground(self):
+        ground, self.ground = self.ground, b""
+        return ground
 
     def write(self, data):
         self.written.append(data)
@@ -102,7 +107,18 @@ def test_link_bytes_go_to_the_line_and_come_from_it(running):
     assert wait_until(lambda: b"out" in link.written, 20.0)
     node.handle = lambda message, now_s: ()
     received = collect(other, lambda m: isinstance(m, LinkRx), poke=lambda: os.write(link.write_end, b"\xfd\x00"))
-    assert received and received[0].data[:2] == b"\xfd\x00"
+    assert received and received[0].data[:2] == b"\xfd\x00" and not received[0].ground
+
+
+def test_bytes_of_a_ground_station_are_marked_so(running):
+    node, link, other = running
+    node.handle = lambda message, now_s: ()
+
+    def speak():
+        link.ground = b"from the ground"
+
+    received = collect(other, lambda m: isinstance(m, LinkRx), poke=speak)
+    assert received and received[0].data == b"from the ground" and received[0].ground
 
 
 def test_health_reports_the_steps_that_were_made_and_memory(running):

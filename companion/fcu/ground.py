@@ -1,0 +1,67 @@
+"""What a ground station on the forward may say to the flight controller.
+
+Nearly everything: the crew arms, changes modes and writes parameters, and the mission sees a changed mode as it sees
+the pilot's. Not: setpoints, because two that steer are none; frames with the ids of this companion or of the flight
+controller, because acks and restarts would be misread; SETUP_SIGNING, which would lock this companion out. What is
+held back is counted and told. A flood is thinned out, so that a setpoint never waits behind it.
+"""
+
+from pymavlink.dialects.v20 import common
+
+from companion.fcu.codec import AUTOPILOT_COMPONENT, SETPOINT_MESSAGES, Codec
+from companion.fcu.framing import Frame, Framer
+
+BYTES_PER_S = 20_000  # a quarter of a port at 921600 baud; parameters and missions need far less
+BURST = 8_000
+_NAMES = {number: kind.msgname for number, kind in common.mavlink_map.items()}
+
+
+class GroundFilter:
+    """Cuts the ground's bytes into frames and lets through what may pass."""
+
+    def __init__(self, codec: Codec, autopilot_system_id: int) -> None:
+        self._codec = codec
+        self._autopilot = (autopilot_system_id, AUTOPILOT_COMPONENT)
+        self._framer = Framer()
+        self._allowance = float(BURST)
+        self._last_s = 0.0
+        self.passed = 0
+        self.blocked = 0  # held back because of what they are
+        self.unsigned = 0  # held back because a key is set and they are not signed with it
+        self.thinned = 0  # dropped in a flood
+        self.reason = ""  # of the newest that was held back
+
+    def pass_on(self, data: bytes, now_s: float) -> list[bytes]:
+        """The frames in `data` that may go to the flight controller, whole and unchanged; never raises."""
+        self._allowance = min(BURST, self._allowance + BYTES_PER_S * max(0.0, now_s - self._last_s))
+        self._last_s = now_s
+        buffer, frames = self._framer.frames(data)
+        out = []
+        for frame, _ in frames:
+            raw = buffer[frame.start : frame.end]
+            if not self._may_pass(frame, raw, now_s):
+                continue
+            if len(raw) > self._allowance:
+                self.thinned += 1
+                continue
+            self._allowance -= len(raw)
+            self.passed += 1
+            out.append(raw)
+        return out
+
+    def _may_pass(self, frame: Frame, raw: bytes, now_s: float) -> bool:
+        codec, sender = self._codec, (frame.system, frame.component)
+        if codec.signer is not None and not (frame.signed and codec.signer.believes(raw, *sender, now_s)):
+            self.unsigned += 1
+            self.reason = f"frame without the key's signature of {frame.system}/{frame.component}"
+            return False
+        if frame.number in SETPOINT_MESSAGES or frame.number == common.MAVLINK_MSG_ID_SETUP_SIGNING:
+            self.reason = f"{_NAMES[frame.number]} of {frame.system}/{frame.component}"
+        elif sender == (codec.system_id, codec.component_id):
+            self.reason = f"frame with this companion's own ids {frame.system}/{frame.component}"
+        elif sender == self._autopilot:
+            self.reason = f"frame with the flight controller's ids {frame.system}/{frame.component}"
+        else:
+            return True
+        self.blocked += 1
+        return False
