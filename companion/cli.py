@@ -20,6 +20,8 @@ STACKS = ("full", "paper", "px4")  # sitl.opponents.stacks; not imported here, b
 
 LAZY: dict[str, str] = {
     "calibrate": "calibration.commands:calibrate",
+    "preflight": "companion.preflight.command:preflight",
+    "watch": "companion.watch:watch",
 }
 
 
