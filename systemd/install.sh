@@ -1,0 +1,279 @@
+#!/bin/sh
+# Installs the stack on an aircraft's computer: see docs/deploy.md, or `install.sh --help`.
+#
+# /opt/companion/releases/NAME   program, environment, units, pages of one version; /opt/companion/current: that one
+# /opt/companion/build           compiled solvers and kernels, each under the fingerprint of its sources
+# /etc/companion                 the user's files: copied if they are not there, never overwritten, never removed
+# /var/lib/companion             flights; made by systemd, never removed
+set -eu
+
+SOURCE=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+ROOT=
+DRY_RUN=no
+ACTION=install
+WITH_VENV=yes
+PYTHON=${PYTHON:-python3}
+VEHICLE=
+USER_NAME=companion
+CORES_NEEDED=4 # the units' CPUAffinity= names cores 2 and 3
+PROGRAM='companion acados_gen calibration sitl pyproject.toml requirements.lock'
+UNITS='companion.target companion-recorder.service companion-fcu.service companion-estimator.service
+companion-controller.service companion-tracker.service companion-camera.service companion-mission.service'
+
+usage() {
+    cat <<'END'
+usage: systemd/install.sh [options]          (as root; on the computer of the aircraft)
+
+  --vehicle FILE   compile for this vehicle file; default: the one that /etc/companion/companion.env names
+  --dry-run        print what would be done, change nothing
+  --root DIR       install below DIR: no user, no systemctl, nothing outside DIR (for images and tests)
+  --no-venv        without Python environment and compiled kernels (both take minutes and the network)
+  --uninstall      remove all but the user's files, the flights and the user
+  --rollback       back to the version before this one
+  --help
+The interpreter is $PYTHON, else python3; it must be 3.11 or later.
+END
+}
+
+fail() {
+    echo "install.sh: $*" >&2
+    exit 2
+}
+
+say() { echo "$*"; }
+
+# Everything that changes something goes through here.
+run() {
+    if [ "$DRY_RUN" = yes ]; then
+        say "would run: $*"
+    else
+        "$@"
+    fi
+}
+
+# ... and what changes the machine instead of files is left out below --root.
+on_machine() {
+    if [ -n "$ROOT" ]; then
+        say "left out below --root: $*"
+    else
+        run "$@"
+    fi
+}
+
+put() { # put MODE FROM TO: a file of ours, replaced by every installation
+    if cmp -s "$2" "$3"; then
+        return
+    fi
+    say "install $3"
+    run install -D -m "$1" "$2" "$3"
+}
+
+keep_or_put() { # keep_or_put FROM TO: a file of the user's
+    if [ ! -e "$2" ]; then
+        say "install $2"
+        run install -D -m 644 "$1" "$2"
+    elif ! cmp -s "$1" "$2"; then
+        say "kept    $2 (yours; this version's is $1)"
+    fi
+}
+
+while [ $# -gt 0 ]; do
+    case $1 in
+    --dry-run) DRY_RUN=yes ;;
+    --uninstall) ACTION=uninstall ;;
+    --rollback) ACTION=rollback ;;
+    --no-venv) WITH_VENV=no ;;
+    --root | --vehicle)
+        [ $# -ge 2 ] || fail "$1 wants a value"
+        if [ "$1" = --root ]; then ROOT=$2; else VEHICLE=$2; fi
+        shift
+        ;;
+    -h | --help) usage && exit 0 ;;
+    *) fail "unknown option $1 (see --help)" ;;
+    esac
+    shift
+done
+
+if [ -n "$ROOT" ]; then
+    case $ROOT in
+    /*) ;;
+    *) fail "--root $ROOT: must be an absolute path" ;;
+    esac
+    ROOT=${ROOT%/}
+    [ -n "$ROOT" ] || fail "--root /: leave the option out to install on this machine"
+    [ -d "$ROOT" ] || fail "--root $ROOT: no such folder"
+fi
+OPT=$ROOT/opt/companion
+ETC=$ROOT/etc/companion
+UNIT_DIR=$ROOT/etc/systemd/system
+RULES=$ROOT/etc/udev/rules.d/70-companion.rules
+COMMAND=$ROOT/usr/local/bin/companion
+
+check_machine() {
+    if [ -n "$ROOT" ]; then return; fi
+    if [ "$DRY_RUN" = no ] && [ "$(id -u)" -ne 0 ]; then
+        fail "must be run as root (sudo), or with --dry-run or --root DIR"
+    fi
+    for program in systemctl udevadm useradd; do
+        command -v "$program" >/dev/null || fail "$program is missing: this needs a system with systemd and udev"
+    done
+    if [ "$DRY_RUN" = no ] && systemctl --quiet is-active companion.target; then
+        fail "companion.target is running; stop it first, on the ground: systemctl stop companion.target"
+    fi
+}
+
+check_python() {
+    if [ "$WITH_VENV" = no ]; then return; fi
+    command -v "$PYTHON" >/dev/null || fail "$PYTHON: no such program; set PYTHON=…"
+    "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        fail "$PYTHON is older than Python 3.11; set PYTHON=…"
+    "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || fail "$PYTHON cannot make environments: install python3-venv"
+    command -v cc >/dev/null || command -v gcc >/dev/null || fail "a C compiler is missing: install gcc"
+}
+
+release_name() {
+    version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$SOURCE/pyproject.toml")
+    # A checkout that was changed, or none at all: told apart by what it holds.
+    # shellcheck disable=SC2086 # a list of words
+    sum=$(cd "$SOURCE" && find $PROGRAM docs systemd -type f ! -name '*.pyc' -exec sha256sum {} + |
+        LC_ALL=C sort -k 2 | sha256sum | cut -c 1-10)
+    echo "$version-$sum"
+}
+
+make_user() {
+    if [ -n "$ROOT" ]; then
+        say "left out below --root: user $USER_NAME"
+    elif ! id "$USER_NAME" >/dev/null 2>&1; then
+        run useradd --system --user-group --no-create-home --home-dir /var/lib/companion \
+            --shell /usr/sbin/nologin "$USER_NAME"
+    fi
+}
+
+point_at() { # point_at LINK TARGET: in one step, so that there is always one
+    if [ "$(readlink "$1" 2>/dev/null || true)" = "$2" ]; then return; fi
+    say "point   $1 -> $2"
+    run ln -sfn "$2" "$1.next"
+    run mv -T "$1.next" "$1"
+}
+
+make_release() {
+    release=$OPT/releases/$RELEASE
+    if [ -e "$release/.complete" ] && { [ "$WITH_VENV" = no ] || [ -x "$release/venv/bin/companion" ]; }; then
+        say "have    $release"
+    else
+        say "install $release"
+        run rm -rf "$release"
+        run mkdir -p "$release/source"
+        run cp -R "$SOURCE/docs" "$SOURCE/systemd" "$release/"
+        for part in $PROGRAM; do
+            run cp -R "$SOURCE/$part" "$release/source/"
+        done
+        run find "$release" -name __pycache__ -prune -exec rm -rf {} +
+        if [ "$WITH_VENV" = yes ]; then
+            run "$PYTHON" -m venv "$release/venv"
+            run "$release/venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
+                --only-binary :all: -r "$release/source/requirements.lock"
+            run "$release/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+                --no-build-isolation -e "$release/source"
+        fi
+        run touch "$release/.complete"
+    fi
+}
+
+make_kernels() { # before the new version becomes the current one: without its kernels it would not start
+    if [ "$WITH_VENV" = no ]; then
+        say "left out by --no-venv: Python environment, compiled kernels"
+        return
+    fi
+    env_file=$ETC/companion.env
+    [ -e "$env_file" ] || env_file=$SOURCE/systemd/companion.env
+    vehicle=${VEHICLE:-$ROOT$(sed -n 's/^COMPANION_VEHICLE=//p' "$env_file")}
+    if [ "$DRY_RUN" = no ] && [ ! -r "$vehicle" ]; then
+        fail "$vehicle: no such vehicle file (COMPANION_VEHICLE in $ETC/companion.env, or --vehicle FILE)"
+    fi
+    say "compile for $vehicle"
+    run env COMPANION_BUILD_DIR="$OPT/build" "$OPT/releases/$RELEASE/venv/bin/companion" generate --vehicle "$vehicle"
+}
+
+make_configuration() {
+    keep_or_put "$SOURCE/systemd/companion.env" "$ETC/companion.env"
+    for folder in vehicles missions markers; do
+        for file in "$SOURCE/config/$folder"/*.toml; do
+            keep_or_put "$file" "$ETC/$folder/${file##*/}"
+        done
+    done
+}
+
+make_units() { # make_units FOLDER: of the version they belong to
+    for unit in $UNITS; do
+        put 644 "$1/units/$unit" "$UNIT_DIR/$unit"
+    done
+    put 644 "$1/units/companion-.service.d/10-common.conf" "$UNIT_DIR/companion-.service.d/10-common.conf"
+    few_cores=$UNIT_DIR/companion-.service.d/20-few-cores.conf
+    cores=$(getconf _NPROCESSORS_ONLN)
+    if [ -z "$ROOT" ] && [ "$cores" -lt "$CORES_NEEDED" ]; then
+        say "install $few_cores ($cores cores: no cores of their own for the control loop)"
+        if [ "$DRY_RUN" = no ]; then
+            printf '[Service]\nCPUAffinity=\n' >"$few_cores"
+        fi
+    elif [ -e "$few_cores" ]; then
+        run rm -f "$few_cores"
+    fi
+    put 644 "$1/70-companion.rules" "$RULES"
+    put 755 "$1/companion" "$COMMAND"
+    on_machine systemctl daemon-reload
+    on_machine udevadm control --reload
+    on_machine udevadm trigger --subsystem-match=tty --subsystem-match=video4linux
+    on_machine systemctl enable companion.target
+}
+
+install_all() {
+    check_machine
+    check_python
+    RELEASE=$(release_name)
+    make_user
+    make_configuration
+    make_release
+    make_kernels
+    current=$(readlink "$OPT/current" 2>/dev/null || true)
+    if [ -n "$current" ] && [ "$current" != "releases/$RELEASE" ]; then
+        point_at "$OPT/previous" "$current"
+    fi
+    point_at "$OPT/current" "releases/$RELEASE"
+    make_units "$SOURCE/systemd"
+    say "done. Look through $ETC/companion.env and the vehicle file it names, then: systemctl start companion.target"
+}
+
+rollback() {
+    check_machine
+    previous=$(readlink "$OPT/previous" 2>/dev/null || true)
+    [ -n "$previous" ] || fail "$OPT/previous: there is no version to go back to"
+    [ -e "$OPT/$previous/.complete" ] || fail "$OPT/$previous: not a complete version"
+    current=$(readlink "$OPT/current")
+    point_at "$OPT/current" "$previous"
+    point_at "$OPT/previous" "$current"
+    make_units "$OPT/$previous/systemd"
+    say "done. The files in $ETC are as they were. Start with: systemctl start companion.target"
+}
+
+uninstall() {
+    check_machine
+    if [ -e "$UNIT_DIR/companion.target" ]; then
+        on_machine systemctl disable companion.target
+    fi
+    for unit in $UNITS; do
+        run rm -f "$UNIT_DIR/$unit"
+    done
+    run rm -rf "$UNIT_DIR/companion-.service.d"
+    run rm -f "$RULES" "$COMMAND"
+    run rm -rf "$OPT"
+    on_machine systemctl daemon-reload
+    on_machine udevadm control --reload
+    say "done. Left as they are: $ETC, $ROOT/var/lib/companion, the user $USER_NAME"
+}
+
+case $ACTION in
+install) install_all ;;
+uninstall) uninstall ;;
+rollback) rollback ;;
+esac

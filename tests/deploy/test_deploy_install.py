@@ -1,0 +1,140 @@
+"""install.sh: prints without changing, installs, installs again, keeps the user's files, takes itself away."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+from unit_files import ROOT
+
+from companion.config import load
+from companion.mission.plan import load_plan
+from companion.vehicle import Vehicle
+
+INSTALL = ROOT / "systemd/install.sh"
+
+
+def install(*words, status: int = 0, source=INSTALL, **environment) -> str:
+    done = subprocess.run([source, *map(str, words)], capture_output=True, text=True, env=os.environ | environment)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def listing(root) -> dict[str, tuple]:
+    """Every file below a folder with what it holds or points to, and when it was last written."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        if path.is_symlink():
+            found[str(path.relative_to(root))] = (os.readlink(path),)
+        elif path.is_file():
+            found[str(path.relative_to(root))] = (path.read_bytes(), path.stat().st_mtime_ns)
+    return found
+
+
+@pytest.fixture
+def root(tmp_path):
+    install("--root", tmp_path, "--no-venv")
+    return tmp_path
+
+
+def test_a_dry_run_tells_and_changes_nothing(tmp_path):
+    told = install("--root", tmp_path, "--dry-run", PYTHON="python3")
+    assert list(tmp_path.iterdir()) == []
+    for words in ("-m venv", "--require-hashes", "generate --vehicle", "companion-fcu.service", "70-companion.rules"):
+        assert words in told, words
+    install("--root", tmp_path, "--no-venv")
+    before = listing(tmp_path)
+    install("--root", tmp_path, "--no-venv", "--dry-run")
+    install("--root", tmp_path, "--uninstall", "--dry-run")
+    assert listing(tmp_path) == before
+
+
+def test_everything_is_in_its_place(root):
+    for name in ("companion.target", "companion-fcu.service", "companion-.service.d/10-common.conf"):
+        assert (root / "etc/systemd/system" / name).is_file()
+    assert (root / "etc/udev/rules.d/70-companion.rules").is_file()
+    assert os.access(root / "usr/local/bin/companion", os.X_OK)
+    assert (root / "opt/companion/current/source/companion/processes.py").is_file()
+    assert (root / "opt/companion/current/docs/deploy.md").is_file()  # which the units name
+
+
+def test_the_installed_configuration_is_whole(root):
+    lines = (root / "etc/companion/companion.env").read_text().splitlines()
+    names = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    assert load(f"{root}{names['COMPANION_VEHICLE']}", Vehicle).mass_kg > 0
+    plan = load_plan(f"{root}{names['COMPANION_MISSION']}")
+    assert plan.start == "rc_switch"  # what starts at power-on must wait for the pilot
+    assert names["OMP_NUM_THREADS"] == "1"
+
+
+def test_a_second_time_changes_nothing(root):
+    before = listing(root)
+    told = install("--root", root, "--no-venv")
+    assert listing(root) == before
+    assert "install " not in told
+
+
+def test_the_users_files_are_kept_and_an_older_unit_is_replaced(root):
+    mine, unit = root / "etc/companion/vehicles/f550.toml", root / "etc/systemd/system/companion-fcu.service"
+    mine.write_text("# measured by me\n" + mine.read_text())
+    own = root / "etc/companion/vehicles/own.toml"
+    own.write_text('base = "f550.toml"\n')
+    unit.write_text("[Service]\n")
+    before = mine.read_bytes(), own.read_bytes()
+    assert f"kept    {mine}" in install("--root", root, "--no-venv")
+    assert (mine.read_bytes(), own.read_bytes()) == before
+    assert unit.read_bytes() == (ROOT / "systemd/units/companion-fcu.service").read_bytes()
+
+
+def test_uninstalling_leaves_the_users_files_and_the_flights(root):
+    flight = root / "var/lib/companion/flights/a.mcap"
+    flight.parent.mkdir(parents=True)
+    flight.write_text("a flight")
+    mine = {name for name in listing(root) if name.startswith("etc/companion/")}
+    install("--root", root, "--uninstall")
+    assert set(listing(root)) == mine | {"var/lib/companion/flights/a.mcap"}
+    install("--root", root, "--uninstall")  # and once more
+
+
+def test_an_update_can_be_taken_back(root, tmp_path_factory):
+    newer = tmp_path_factory.mktemp("newer")
+    for part in ("companion", "acados_gen", "calibration", "sitl", "docs", "systemd", "config"):
+        shutil.copytree(ROOT / part, newer / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for part in ("pyproject.toml", "requirements.lock"):
+        shutil.copy(ROOT / part, newer / part)
+    unit = newer / "systemd/units/companion-mission.service"
+    unit.write_text(unit.read_text() + "# newer\n")
+    first = os.readlink(root / "opt/companion/current")
+    install("--root", root, "--no-venv", source=newer / "systemd/install.sh")
+    second = os.readlink(root / "opt/companion/current")
+    installed = root / "etc/systemd/system/companion-mission.service"
+    assert first != second and installed.read_bytes() == unit.read_bytes()
+    install("--root", root, "--rollback")
+    assert os.readlink(root / "opt/companion/current") == first
+    assert "# newer" not in installed.read_text()
+    install("--root", root, "--rollback")  # forward again
+    assert os.readlink(root / "opt/companion/current") == second
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (["--colour"], "unknown option --colour"),
+        (["--root"], "--root wants a value"),
+        (["--root", "relative"], "must be an absolute path"),
+        (["--root", "/"], "leave the option out"),
+        (["--root", "/no/such/folder"], "no such folder"),
+    ],
+)
+def test_a_wrong_word_is_told_in_one_line(words, told):
+    said = install(*words, status=2)
+    assert told in said and len(said.splitlines()) == 1
+
+
+def test_there_must_be_something_to_go_back_to(root):
+    assert "there is no version to go back to" in install("--root", root, "--rollback", status=2)
+
+
+def test_an_interpreter_that_is_missing_is_told_before_anything_is_changed(tmp_path):
+    assert "no-such-python: no such program" in install("--root", tmp_path, status=2, PYTHON="no-such-python")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,100 @@
+"""The systemd units are sound, sealed, complete, and agree with the manager, which does the same work in `fly`."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+from unit_files import ROOT, UNITS, processes, settings, span_s, unit
+
+from companion.manager import START_MAX_S, WATCHDOG_S
+from companion.processes import PROCESSES
+
+EXPOSURE_MAX = 5.0  # of 10, as `systemd-analyze security` counts
+REAL_TIME = {"fcu", "estimator", "controller"}
+NEEDS_NETWORK = {"fcu"}
+NAMES = sorted(row.name for row in PROCESSES)
+
+analyze = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+
+
+def test_every_process_has_a_unit_and_every_unit_a_process():
+    assert processes() == set(NAMES)
+    wanted = settings(UNITS / "companion.target")["Unit.Wants"]
+    assert sorted(" ".join(wanted).split()) == sorted(f"companion-{name}.service" for name in NAMES)
+
+
+@analyze
+@pytest.mark.parametrize("name", ["companion.target", *(f"companion-{name}.service" for name in NAMES)])
+def test_systemd_finds_nothing_wrong_with_a_unit(installed, name):
+    command = ["systemd-analyze", "verify", f"--root={installed}", f"/etc/systemd/system/{name}"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+
+
+@analyze
+def test_systemd_would_find_what_is_wrong(installed, tmp_path):
+    shutil.copytree(installed, tmp_path / "root", symlinks=True)
+    broken = tmp_path / "root/etc/systemd/system/companion-mission.service"
+    broken.write_text(broken.read_text().replace("MemoryMax=", "MemoryMaximum="))
+    command = [
+        "systemd-analyze",
+        "verify",
+        f"--root={tmp_path / 'root'}",
+        "/etc/systemd/system/companion-mission.service",
+    ]
+    assert "MemoryMaximum" in subprocess.run(command, capture_output=True, text=True).stderr
+
+
+@analyze
+@pytest.mark.parametrize("name", NAMES)
+def test_a_process_is_sealed_off(installed, name):
+    command = ["systemd-analyze", "security", "--offline=true", f"--root={installed}", f"companion-{name}.service"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    exposure = float(re.search(r"Overall exposure level for \S+: ([\d.]+)", found.stdout)[1])
+    print(f"companion-{name}.service: exposure {exposure}")
+    assert exposure < EXPOSURE_MAX
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_dies_or_hangs_is_back_within_two_seconds(name):
+    service = unit(name)
+    (restart, pause, watchdog, signal) = (
+        service[f"Service.{key}"][-1] for key in ("Restart", "RestartSec", "WatchdogSec", "WatchdogSignal")
+    )
+    assert (service["Service.Type"], restart, signal) == (["notify"], "always", "SIGKILL")
+    assert span_s(watchdog) == WATCHDOG_S  # one number for the manager and for systemd
+    assert span_s(service["Service.TimeoutStartSec"][-1]) == START_MAX_S
+    assert span_s(watchdog) + span_s(pause) < 1.5  # and the start itself takes some tenths
+    assert service["Unit.StartLimitIntervalSec"] == ["0"]  # never gives up
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_real_time_is_for_those_who_keep_the_aircraft_still(name):
+    service = unit(name)
+    if name not in REAL_TIME:
+        assert "Service.CPUSchedulingPolicy" not in service and "Service.CPUAffinity" not in service
+        return
+    assert service["Service.CPUSchedulingPolicy"] == ["fifo"]
+    assert 1 <= int(service["Service.CPUSchedulingPriority"][0]) < 50  # below the kernel's own interrupt threads
+    # A loop that never waits: the watchdog's core is not among these, and the kernel ends it at last.
+    assert {"0", "1"}.isdisjoint(service["Service.CPUAffinity"][0].split())
+    assert len(service["Service.CPUAffinity"][0].split()) < len(REAL_TIME) + 0
+    assert span_s(service["Service.LimitRTTIME"][0]) < START_MAX_S
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_process_that_leaks_or_forks_is_stopped_and_only_the_link_has_a_network(name):
+    service = unit(name)
+    assert service["Service.MemoryMax"] and service["Service.TasksMax"] and service["Service.LimitCORE"] == ["0"]
+    assert service.get("Service.PrivateNetwork") == (None if name in NEEDS_NETWORK else ["yes"])
+    families = " ".join(service["Service.RestrictAddressFamilies"]).split()
+    assert ("AF_INET" in families) == (name in NEEDS_NETWORK) and "AF_UNIX" in families
+    assert service["Service.User"] == ["companion"]
+
+
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
+def test_the_shell_scripts_are_clean():
+    scripts = [ROOT / "systemd/install.sh", ROOT / "systemd/companion"]
+    found = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout
