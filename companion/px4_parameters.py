@@ -33,6 +33,7 @@ OFFBOARD_SLOT = 7  # of COM_FLTMODE1…6
 OVERRIDE_AUTO, OVERRIDE_OFFBOARD = 1, 2  # bits of COM_RC_OVERRIDE
 EXCEPT_OFFBOARD = 4  # bit of COM_RCL_EXCEPT
 EV_HORIZONTAL = 1  # bit of EKF2_EV_CTRL
+SUPPLY_CHECK_OFF = 894281  # CBRK_SUPPLY_CHK_KEY of PX4's circuit_breaker.h
 MODE_SLOTS = tuple(f"COM_FLTMODE{i}" for i in range(1, 7))
 
 
@@ -61,6 +62,7 @@ class Rule:
     required: Test | None = None  # else the flight is refused
     preferred: Test | None = None  # else a warning
     fix: Callable[[Number, Values], Number | None] = lambda value, values: None
+    optional: bool = False  # not every firmware has it
 
     def judge(self, values: Values) -> tuple[str, str]:
         """("ok", "warning" or "failed", words); the parameter must be in `values`."""
@@ -101,7 +103,7 @@ def rules(vehicle: Vehicle, flight: Flight | None = None, send_odometry: bool = 
     send_odometry: the stack sends ODOMETRY to PX4's estimator.
     """
     table = [*_offboard(flight), *_pilot(flight), *_failsafes(flight), *_fence(flight), *_tilt(vehicle)]
-    table += _thrust(vehicle)
+    table += [*_thrust(vehicle), *_breakers()]
     if send_odometry:
         table += _vision()
     return table
@@ -303,6 +305,18 @@ def _thrust(vehicle: Vehicle) -> list[Rule]:
                 "0 (off)" if exponent > 0.1 else "1 (on)", lambda value, values: (value == 0) == (exponent > 0.1)
             ),
         ),
+    ]
+
+
+def _breakers() -> list[Rule]:
+    return [
+        Rule(
+            "CBRK_SUPPLY_CHK",
+            "a circuit breaker has PX4's power checks off",
+            required=Test(f"not {SUPPLY_CHECK_OFF}", lambda value, values: value != SUPPLY_CHECK_OFF),
+            fix=_set(0),
+            optional=True,
+        )
     ]
 
 

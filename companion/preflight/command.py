@@ -18,8 +18,8 @@ from companion.preflight.camera import NAMES as CAMERA_NAMES
 from companion.preflight.camera import camera_checks
 from companion.preflight.computer import computer_checks
 from companion.preflight.files import artefact_checks, mission_file, vehicle_file
-from companion.preflight.ground import Ground, LinkFailed
-from companion.preflight.report import COLOURS, Change, Check, Report, failed, line, ok, skipped, summary
+from companion.preflight.ground import Ground, LinkBusy, LinkFailed, forwarded_urls
+from companion.preflight.report import COLOURS, Change, Check, Report, failed, line, ok, skipped, summary, warning
 from companion.px4_parameters import Values, rules
 from companion.vehicle import Vehicle
 
@@ -54,16 +54,21 @@ class Preflight:
         yield from computer_checks(self._folder, self._clock_offset_s)
 
     def _aircraft(self, vehicle: Vehicle, plan: Plan | None) -> Iterator[Check]:
-        self.fcu_url = self.fcu_url or vehicle.fcu.url
-        self._rules = rules(vehicle, parameters.flight_of(plan), getattr(vehicle.fcu, "send_odometry", False))
+        self._rules = rules(vehicle, parameters.flight_of(plan), vehicle.fcu.send_odometry)
         try:
-            self.ground = Ground(self.fcu_url, vehicle.fcu.autopilot_system_id, HEARTBEAT_TIMEOUT_S)
+            self._connect(vehicle)
         except (ConfigError, LinkFailed) as error:
             yield failed("link", str(error))
             yield from without_link()
             yield from parameters.without_parameters(self._rules, "no link")
             return
-        yield ok("link", f"{self.fcu_url}: system {vehicle.fcu.autopilot_system_id}")
+        told = f"{self.fcu_url}: system {vehicle.fcu.autopilot_system_id}"
+        if vehicle.fcu.signing_key_file is None:
+            yield ok("link", told)
+        else:
+            yield warning(
+                "link", f"{told}; preflight does not sign (fcu.signing_key_file): who asks for it stays silent"
+            )
         seen = self.ground.observe(OBSERVE_S)
         self._clock_offset_s = seen.clock_offset_s
         yield from autopilot_checks(seen, vehicle, plan)
@@ -71,6 +76,17 @@ class Preflight:
             yield from parameters.without_parameters(self._rules, "the aircraft is armed")
         else:
             yield from self._parameters()
+
+    def _connect(self, vehicle: Vehicle) -> None:
+        """Open the link that was asked for, or the vehicle file's, or, if the stack has that one, what it forwards."""
+        urls = [self.fcu_url] if self.fcu_url else [vehicle.fcu.url, *forwarded_urls(vehicle.fcu.forward)]
+        for last, self.fcu_url in enumerate(urls, start=1 - len(urls)):
+            try:
+                self.ground = Ground(self.fcu_url, vehicle.fcu.autopilot_system_id, HEARTBEAT_TIMEOUT_S)
+                return
+            except LinkBusy:
+                if last == 0:
+                    raise
 
     def _parameters(self) -> Iterator[Check]:
         try:

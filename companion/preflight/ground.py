@@ -40,17 +40,22 @@ Number = int | float
 # for a lost data link: MAV_COMP_ID_USER1 of a system of its own.
 SYSTEM_ID, COMPONENT_ID = 245, 25
 SCHEMES = {"serial": "serial", "udpin": "udpin", "udpout": "udpout", "tcp": "tcpout"}
+LOCAL_HOSTS = ("127.0.0.1", "localhost")
 POLL_S = 0.05  # also between two requests of a time synchronisation
 VERSION_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 10.0  # of one parameter; MAVSDK asks six times, 0.5 s apart
 LIST_TIMEOUT_S = 40.0  # of all parameters, over a slow line
 CLOSE_TIMEOUT_S = 5.0
 HEARD = ("HEARTBEAT", "SYS_STATUS", "EXTENDED_SYS_STATE", "RC_CHANNELS", "SYSTEM_TIME")
-BUSY = "is in use by another program; where the stack runs, give --fcu the address that it forwards to"
+BUSY = "is in use by another program; if that is the stack, let it forward the link (fcu.forward)"
 
 
 class LinkFailed(Exception):
     """No autopilot to speak with; the message is one line."""
+
+
+class LinkBusy(LinkFailed):
+    """Another program has the port, most likely the stack."""
 
 
 @dataclass
@@ -91,6 +96,12 @@ def connection_url(url: str) -> str:
     return f"{SCHEMES[kind]}://{rest}"
 
 
+def forwarded_urls(forward: Iterable[str]) -> list[str]:
+    """Where to listen for what the running stack forwards (fcu.forward) to this computer."""
+    places = [url.removeprefix("udpout:") for url in forward]
+    return [f"udpin:{place}" for place in places if place.rpartition(":")[0] in LOCAL_HOSTS]
+
+
 def within(timeout_s: float, work: Callable[[], T]) -> T:
     """The result of `work`, done in a thread; raises TimeoutError when it takes longer, and leaves the thread."""
     done: list[T] = []
@@ -126,8 +137,9 @@ class Ground:
         try:
             result = self._mavsdk.add_any_connection(target)
             if result != ConnectionResult.SUCCESS:
-                why = BUSY if result == ConnectionResult.BIND_ERROR else f"cannot be opened: {_words(result)}"
-                raise LinkFailed(f"{url} {why}")
+                if result == ConnectionResult.BIND_ERROR:
+                    raise LinkBusy(f"{url} {BUSY}")
+                raise LinkFailed(f"{url} cannot be opened: {_words(result)}")
             self.system = self._find(url, autopilot_system_id, timeout_s)
             self._param = Param(self.system)
             self._telemetry = Telemetry(self.system)
@@ -351,5 +363,6 @@ def _must_be_free(url: str) -> None:
     try:
         serial.Serial(device, exclusive=True).close()
     except (OSError, serial.SerialException) as error:
-        busy = getattr(error, "errno", None) in (errno.EAGAIN, errno.EBUSY)
-        raise LinkFailed(f"{url}: {device} {BUSY if busy else f'cannot be opened: {error}'}") from None
+        if getattr(error, "errno", None) in (errno.EAGAIN, errno.EBUSY):
+            raise LinkBusy(f"{url}: {device} {BUSY}") from None
+        raise LinkFailed(f"{url}: {device} cannot be opened: {error}") from None

@@ -49,6 +49,8 @@ def parameter_checks(rules: list[Rule], values: Values) -> list[Check]:
 def _check(rule: Rule, values: Values) -> Check:
     if rule.name in values:
         return Check(rule.name, *rule.judge(values))
+    if rule.optional:
+        return skipped(rule.name, "this flight controller has no such parameter")
     return warning(rule.name, f"this flight controller does not know it: {rule.why}")
 
 

@@ -51,6 +51,20 @@ def running_autopilot(scenario: Path = SCENARIO):
             process.communicate(timeout=10)
 
 
+@contextlib.contextmanager
+def running_fcu(vehicle: Path, mission: Path, folder: Path):
+    """The stack's FCU process, on the link of the vehicle file."""
+    words = ["--vehicle", vehicle, "--mission", mission, "--bus", folder / "bus", "--log", folder / "flight.mcap"]
+    command = [sys.executable, "-m", "companion.processes", "fcu", *map(str, words)]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    try:
+        yield
+        assert process.poll() is None, process.stderr.read()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=10)
+
+
 def wait_until_ready(url: str) -> None:
     """Wait for the process to start and for the autopilot to have aligned itself."""
     with Ground(url, autopilot_system_id=1, timeout_s=20.0) as ground:

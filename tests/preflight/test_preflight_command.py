@@ -2,18 +2,20 @@
 
 import json
 import socket
+import time
 from pathlib import Path
 
 import cv2
 import jsonschema
 import numpy as np
 import pytest
-from autopilot_process import running_autopilot, wait_until_ready
+from autopilot_process import port_is_free, running_autopilot, running_fcu, wait_until_ready
 from click.testing import CliRunner
+from preflight_fakes import healthy
 
 from companion.cli import main
 from companion.preflight import autopilot, command
-from companion.preflight.ground import Ground
+from companion.preflight.ground import Ground, forwarded_urls
 from companion.preflight.report import NAME_WIDTH, Check, failed, line, ok, schema, skipped, summary, warning, worst
 
 ROOT = Path(__file__).parents[2]
@@ -123,6 +125,52 @@ def test_against_the_autopilot_fix_shows_asks_and_mends(vehicle, tmp_path, monke
     written = json.loads((tmp_path / "r.json").read_text())
     jsonschema.validate(written, schema())
     assert {"parameter": "NAV_RCL_ACT", "old": 2, "new": 3} in written["changes"] and written["passed"]
+
+
+@pytest.mark.realtime
+def test_where_the_stack_has_the_link_its_forward_is_taken(vehicle, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "HEARTBEAT_TIMEOUT_S", 10.0)
+    port = free_port()
+    with running_autopilot() as url:
+        text = vehicle.read_text().replace("forward = []", f'forward = ["udpout:127.0.0.1:{port}"]')
+        vehicle.write_text(text.replace('url = "serial:/dev/ttyAMA0:921600"', f'url = "{url}"'))
+        with running_fcu(vehicle, MISSION, tmp_path):
+            until_s = time.monotonic() + 10.0
+            while port_is_free(int(url.rpartition(":")[2])) and time.monotonic() < until_s:
+                time.sleep(0.1)
+            result = run("--vehicle", vehicle, "--out", tmp_path)
+    assert f"udpin:127.0.0.1:{port}: system 1" in result.output, result.output
+    for name in ("link", "autopilot", "vehicle type", "COM_OF_LOSS_T", "GF_ACTION"):
+        assert status_of(result, name) in ("ok", "warning"), result.output
+    assert "round trip" in result.output
+
+
+def test_only_forwards_to_this_computer_can_be_listened_to():
+    urls = ["udpout:192.168.1.20:14550", "udpout:127.0.0.1:14551", "udpout:localhost:14552"]
+    assert forwarded_urls(urls) == ["udpin:127.0.0.1:14551", "udpin:localhost:14552"]
+
+
+def test_a_key_that_preflight_cannot_sign_with_is_told(vehicle, tmp_path, monkeypatch):
+    class Silent:
+        stuck = False
+
+        def __init__(self, *_):
+            pass
+
+        def observe(self, duration_s):
+            return healthy()
+
+        def read(self, names):
+            return {}
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(command, "Ground", Silent)
+    assert status_of(run("--vehicle", vehicle, "--out", tmp_path), "link") == "ok"
+    vehicle.write_text(vehicle.read_text().replace("[fcu]", '[fcu]\nsigning_key_file = "mavlink.key"'))
+    result = run("--vehicle", vehicle, "--out", tmp_path)
+    assert status_of(result, "link") == "warning" and "does not sign" in result.output
 
 
 def test_a_report_with_a_status_of_its_own_making_is_not_valid():

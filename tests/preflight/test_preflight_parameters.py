@@ -37,6 +37,12 @@ def test_a_parameter_the_flight_controller_does_not_know_is_a_warning():
     assert (check.name, check.status) == ("GF_ACTION", "warning") and "does not know it" in check.detail
 
 
+def test_a_parameter_that_not_every_firmware_has_may_be_missing():
+    values = {name: value for name, value in GOOD.items() if name != "CBRK_SUPPLY_CHK"}
+    (check,) = [check for check in parameter_checks(RULES, values) if check.status != "ok"]
+    assert (check.name, check.status) == ("CBRK_SUPPLY_CHK", "skipped")
+
+
 def test_everything_that_rules_ask_for_is_read():
     assert set(names_of(RULES)) <= set(GOOD)
     assert "RTL_RETURN_ALT" in names_of(RULES)

@@ -19,7 +19,7 @@ GOOD = {
     "COM_FLTMODE3": 1, "COM_FLTMODE4": 1, "COM_FLTMODE5": 4, "COM_FLTMODE6": 2, "NAV_RCL_ACT": 3, "NAV_DLL_ACT": 0,
     "COM_LOW_BAT_ACT": 2, "GF_ACTION": 2, "GF_MAX_HOR_DIST": 20.0, "GF_MAX_VER_DIST": 13.0, "FD_FAIL_R": 60,
     "FD_FAIL_P": 60, "MPC_TILTMAX_AIR": 45.0, "MPC_MAN_TILT_MAX": 35.0, "MPC_THR_HOVER": 0.344, "MC_BAT_SCALE_EN": 0,
-    "RTL_RETURN_ALT": 60.0, "EKF2_EV_CTRL": 15, "EKF2_EV_NOISE_MD": 0,
+    "CBRK_SUPPLY_CHK": 0, "RTL_RETURN_ALT": 60.0, "EKF2_EV_CTRL": 15, "EKF2_EV_NOISE_MD": 0,
 }  # fmt: skip
 
 # name, a value that is refused or doubted, how, and what the mended value is (None: only a person can choose)
@@ -58,6 +58,7 @@ BAD = [
     ("MPC_MAN_TILT_MAX", 10.0, "warning", 23.0),
     ("MPC_THR_HOVER", 0.5, "warning", None),
     ("MC_BAT_SCALE_EN", 1, "warning", None),
+    ("CBRK_SUPPLY_CHK", 894281, "failed", 0),
     ("EKF2_EV_CTRL", 8, "failed", 9),
     ("EKF2_EV_NOISE_MD", 1, "warning", 0),
 ]
