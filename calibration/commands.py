@@ -5,6 +5,7 @@ import click
 from companion.command_line import LazyGroup
 
 COMMANDS: dict[str, str] = {  # name → "module:object"
+    "camera": "calibration.camera:command",
 }
 
 

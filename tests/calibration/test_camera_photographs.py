@@ -1,0 +1,90 @@
+"""Photographs that other people took: a phone's of a grid board, and OpenCV's ChArUco set with its own calibration."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from calibration.board import Charuco, Grid, load_board, make_board
+from calibration.board_detection import BoardDetector
+from calibration.camera_images import image_files, read_all
+from calibration.camera_views import calibrate
+from companion.site import CUSTOM_PREFIX
+
+ROOT = Path(__file__).parents[2]
+MARKERS = ROOT.parent / "shared/data/markers"
+PHONE, OPENCV = MARKERS / "aruco_board_phone", MARKERS / "opencv_aruco"
+SIZE = (640, 480)
+
+needs_photographs = pytest.mark.skipif(not MARKERS.is_dir(), reason="needs the photographs of ../shared/data/markers")
+
+
+def views_of(board, paths):
+    detector = BoardDetector(board)
+    return [detector.view(gray, path.name) for path, gray in read_all(image_files(paths), {})]
+
+
+@pytest.fixture(scope="module")
+def phone():
+    return views_of(load_board(ROOT / "config/boards/grid_a4.toml"), [PHONE])
+
+
+@needs_photographs
+def test_a_phone_is_calibrated_by_forty_two_photographs(phone):
+    c = calibrate(load_board(ROOT / "config/boards/grid_a4.toml"), phone, SIZE, "pinhole", 5)
+    assert len(c.views) >= 40 and c.coverage > 0.9
+    assert c.fit.rms_px < 0.5
+    assert c.fit.lens.numbers[:2] == pytest.approx(815.0, rel=0.01)
+    assert any(w.startswith("the board is not quite as its file says: markers of 39.7") for w in c.warnings)
+
+
+@needs_photographs
+def test_fitting_the_printed_board_makes_the_pixels_square(phone):
+    """The gaps on that sheet are visibly wider than 5 mm; with them right, fx and fy agree as a sensor's do."""
+    c = calibrate(load_board(ROOT / "config/boards/grid_a4.toml"), phone, SIZE, "pinhole", 5, fit_board=True)
+    fx, fy = c.fit.lens.numbers[:2]
+    assert c.fit.rms_px < 0.3
+    assert abs(fx - fy) < 0.5 and fx == pytest.approx(815.0, rel=0.01)
+
+
+@needs_photographs
+def test_a_view_that_was_spoilt_is_the_one_that_is_named(phone):
+    board = load_board(ROOT / "config/boards/grid_a4.toml")
+    detector = BoardDetector(board)
+    gray = cv2.imread(str(PHONE / "7.jpg"), cv2.IMREAD_GRAYSCALE)
+    shaken = detector.view(cv2.blur(gray, (15, 1)), "shaken.jpg")
+    rows = np.arange(480, dtype=np.float32)[:, None] + np.zeros((1, 640), np.float32)
+    columns = np.arange(640, dtype=np.float32)[None] + 6 * np.sin(rows / 40)  # rolling shutter on a bumpy road
+    wobbly = detector.view(cv2.remap(gray, columns, rows, cv2.INTER_LINEAR), "wobbly.jpg")
+    c = calibrate(board, [*phone, shaken, wobbly], SIZE, "pinhole", 5)
+    assert set(c.rejected) == {"shaken.jpg", "wobbly.jpg"}
+    assert c.rejected["wobbly.jpg"].startswith("reprojection error")
+
+
+@needs_photographs
+def test_opencvs_charuco_set_gives_opencvs_own_calibration_within_what_four_pictures_tell():
+    storage = cv2.FileStorage(str(OPENCV / "tutorial_camera_charuco.yml"), cv2.FILE_STORAGE_READ)
+    K = storage.getNode("camera_matrix").mat()
+    k = storage.getNode("distortion_coefficients").mat().ravel()
+    published = np.concatenate([[K[0, 0], K[1, 1], K[0, 2], K[1, 2]], k])
+    board = make_board(Charuco(dictionary="aruco_6x6_250", columns=5, rows=7, square_m=0.04, marker_m=0.02))
+    c = calibrate(board, views_of(board, [OPENCV / f"img_0{i}.jpg" for i in range(4)]), SIZE, "pinhole", 5)
+    assert c.corners == 4 * 24 and not c.rejected
+    assert c.fit.rms_px < 0.2  # published: 0.182
+    assert (np.abs(c.fit.lens.numbers - published) < 1.5 * c.fit.std).all()
+    assert c.fit.lens.numbers[:2] == pytest.approx(published[:2], rel=0.03)
+    assert any("tilt it" in w for w in c.warnings) and any("only 4 views" in w for w in c.warnings)
+
+
+@needs_photographs
+def test_boards_with_a_dictionary_of_their_own_and_half_hidden_ones_are_found():
+    layout = Grid(
+        dictionary=f"{CUSTOM_PREFIX}{OPENCV / 'tutorial_dict.yml'}", columns=5, rows=7, marker_m=0.04, separation_m=0.01
+    )
+    whole, hidden = views_of(make_board(layout), [OPENCV / "gboriginal.png", OPENCV / "gbocclusion.png"])
+    assert len(whole.numbers) == 140 and not whole.problem
+    assert 16 <= len(hidden.numbers) < 100 and not hidden.problem
+    charuco = make_board(Charuco(dictionary="aruco_6x6_250", columns=5, rows=7, square_m=0.04, marker_m=0.02))
+    (hidden,) = views_of(charuco, [OPENCV / "chocclusion_original.jpg"])
+    assert 12 <= len(hidden.numbers) < 24 and not hidden.problem
