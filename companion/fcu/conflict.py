@@ -6,6 +6,8 @@ which did not leave here, and two flight controllers with one id. A conflict end
 own failsafe.
 """
 
+from companion.fcu.codec import Codec
+
 HOLD_S = 5.0
 
 
@@ -16,6 +18,18 @@ class Conflict:
         self.text = ""  # "" while there is none
         self.signs = 0
         self._seen_s = 0.0
+        self._own_frames = self._setpoints = 0  # of what a codec counts, when it was last looked at
+
+    def look_at(self, codec: Codec, now_s: float) -> None:
+        """Take what the codec heard of others."""
+        if codec.own_frames != self._own_frames:
+            self._own_frames = codec.own_frames
+            ids = f"{codec.system_id}/{codec.component_id}"
+            self.note(f"somebody else on the link has this companion's ids {ids} (or the link echoes)", now_s)
+        if codec.foreign_setpoints != self._setpoints:
+            self._setpoints = codec.foreign_setpoints
+            sender = "{}/{}".format(*codec.setpoint_sender)
+            self.note(f"somebody else sends setpoints to the flight controller ({sender})", now_s)
 
     def note(self, text: str, now_s: float) -> None:
         """A sign of it."""

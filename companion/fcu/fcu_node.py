@@ -26,9 +26,9 @@ from companion.fcu.conflict import Conflict
 from companion.fcu.framing import CURRENT_MODE
 from companion.fcu.ground import GroundFilter
 from companion.fcu.listener import Listener
-from companion.fcu.modes import RESULT_TEXTS
 from companion.fcu.ned import swap_attitude, swap_body, swap_world
 from companion.fcu.odometry import OdometrySource
+from companion.fcu.pace import Pace
 from companion.fcu.parameter_watch import ParameterWatch
 from companion.fcu.setpoints import SetpointGate
 from companion.fcu.signing import Signer
@@ -60,7 +60,6 @@ HEARTBEAT_PERIOD_S = 1.0
 STATUS_PERIOD_S = 0.1
 TIMESYNC_PERIOD_S = 0.1  # until the filter has settled
 TIMESYNC_SETTLED_PERIOD_S = 0.5
-COMPLAINT_PERIOD_S = 5.0  # between two texts of one kind
 NAN = math.nan
 
 
@@ -106,10 +105,9 @@ class FcuNode(Node):
         self._now_s = 0.0
         self._heard_s = self._heartbeat_s = -math.inf
         self._height_m = NAN  # of the newest position, in the local frame
-        self._due_s = {"heartbeat": -math.inf, "status": -math.inf, "timesync": -math.inf}
-        self._complained_s: dict[str, float] = {}
+        self._pace = Pace()
         self._told_conflict = ""
-        self._strangers = self._replayed = 0  # of what the codec counts, when they were last looked at
+        self._replayed = 0  # old frames, when they were last told
         self._first_step_s: float | None = None
         self._readers = {
             common.MAVLINK_MSG_ID_HEARTBEAT: self._on_heartbeat,
@@ -143,8 +141,7 @@ class FcuNode(Node):
         if codec.frames != before:
             self._heard_s = arrival_s
         self._listener.bytes_came(len(message.data), now_s)
-        if codec.own_frames + codec.foreign_setpoints != self._strangers:
-            self._look_at_strangers(now_s)
+        self.conflict.look_at(codec, now_s)
         for number, content in messages:
             self.streams.count(number)
             if reader := self._readers.get(number):
@@ -160,16 +157,6 @@ class FcuNode(Node):
         if (count := ground.blocked + ground.unsigned) != before:
             self._warn("ground", f"ground station on the forward: not passed on: {ground.reason} ({count} so far)", 4)
         return self._take_out()
-
-    def _look_at_strangers(self, now_s: float) -> None:
-        codec = self.codec
-        self._strangers = codec.own_frames + codec.foreign_setpoints
-        if codec.own_frames:
-            ids = f"{codec.system_id}/{codec.component_id}"
-            self.conflict.note(f"somebody else on the link has this companion's ids {ids} (or the link echoes)", now_s)
-        if codec.foreign_setpoints:
-            sender = "{}/{}".format(*codec.setpoint_sender)
-            self.conflict.note(f"somebody else sends setpoints to the flight controller ({sender})", now_s)
 
     def _on_heartbeat(self, m: SimpleNamespace, now_s: float) -> None:
         self._heartbeat_s = now_s
@@ -224,7 +211,7 @@ class FcuNode(Node):
             self.timesync.reset()
             self._restarted(now_s)
             return self.timesync.stamp(boot_ms * 1e-3, now_s)
-        self._due_s["timesync"] = min(self._due_s["timesync"], now_s)  # a restart shows there soonest
+        self._pace.hurry("timesync")  # a restart shows there soonest
         if self.boot_clock.two_senders(now_s):
             self.conflict.note(f"a second flight controller with system id {self._target} on the link", now_s)
         return None
@@ -330,7 +317,7 @@ class FcuNode(Node):
         if self._first_step_s is None:
             self._first_step_s = now_s
         self._judge_link(now_s)
-        if self._is_due("heartbeat", HEARTBEAT_PERIOD_S, now_s):
+        if self._pace.is_due("heartbeat", HEARTBEAT_PERIOD_S, now_s):
             self._send(
                 common.MAVLink_heartbeat_message(
                     common.MAV_TYPE_ONBOARD_CONTROLLER, common.MAV_AUTOPILOT_INVALID, 0, 0, common.MAV_STATE_ACTIVE, 3
@@ -338,13 +325,13 @@ class FcuNode(Node):
             )
         if self.connected:
             period_s = TIMESYNC_SETTLED_PERIOD_S if self.timesync.settled else TIMESYNC_PERIOD_S
-            if self._is_due("timesync", period_s, now_s):
+            if self._pace.is_due("timesync", period_s, now_s):
                 self._send(common.MAVLink_timesync_message(0, self.timesync.request(now_s)))
-            self._ask_for_streams(now_s)
+            self.streams.ask(self._commands, now_s)
             self.parameters.step(now_s)
             self._commands.step(now_s)
         self._publish_texts(self._joiner.expire(now_s), now_s)
-        if self._is_due("status", STATUS_PERIOD_S, now_s):
+        if self._pace.is_due("status", STATUS_PERIOD_S, now_s):
             self._out.append(self._status(now_s))
         return self._take_out()
 
@@ -370,6 +357,8 @@ class FcuNode(Node):
             self._warn(remark.kind, remark.text, remark.severity)
         told, old = self.conflict.text, self.codec.replayed_frames + self.boot_clock.old
         self.conflict.step(self.status.armed, now_s)
+        for short in self.streams.news():
+            self._complain(short.name, f"{short.words()}; asked again", 4 if short.essential else 6, now_s)
         if told and told != self._told_conflict:
             self._warn("conflict", f"no setpoints and no new flight: {told}", 2)
         self._told_conflict = self.conflict.text
@@ -379,44 +368,16 @@ class FcuNode(Node):
                 "replayed", f"frames of the flight controller came again or too late ({old} so far)", 4, now_s
             )
 
-    def _ask_for_streams(self, now_s: float) -> None:
-        command = common.MAV_CMD_SET_MESSAGE_INTERVAL
-        if self._commands.busy(command):
-            return
-        stream = self.streams.next_request(now_s)
-        for short in self.streams.news():
-            self._complain(
-                short.name, f"{short.words()}; asked again", 4 if self.streams.is_essential(short) else 6, now_s
-            )
-        if stream is None:
-            return
-
-        def answer(accepted: bool, reason: str) -> None:
-            if not accepted and reason.startswith((RESULT_TEXTS[2], RESULT_TEXTS[3], RESULT_TEXTS[4])):
-                stream.refuse(self._now_s)
-
-        interval_us = round(1e6 / stream.rate_hz)
-        self._commands.start(command, (stream.message_id, interval_us, 0, 0, 0, 0, 0), answer, now_s)
-
-    def _is_due(self, what: str, period_s: float, now_s: float) -> bool:
-        due_s = self._due_s[what]
-        if now_s < due_s - 1e-6:
+    def _complain(self, kind: str, text: str, severity: int, now_s: float, once: bool = False) -> bool:
+        """Tell the stack, unless it was told just now."""
+        if not self._pace.may_tell(kind, now_s, once):
             return False
-        # keep the phase, unless whole periods were missed
-        self._due_s[what] = due_s + period_s if now_s - due_s < period_s else now_s + period_s
+        self._out.append(FcuText(stamp_s=now_s, severity=severity, text=text))
         return True
-
-    def _complain(self, kind: str, text: str, severity: int, now_s: float, once: bool = False) -> None:
-        last_s = self._complained_s.get(kind)
-        if last_s is None or (not once and now_s - last_s >= COMPLAINT_PERIOD_S):
-            self._complained_s[kind] = now_s
-            self._out.append(FcuText(stamp_s=now_s, severity=severity, text=text))
 
     def _warn(self, kind: str, text: str, severity: int) -> None:
         """Tell the stack and the ground station."""
-        last_s = self._complained_s.get(kind, -math.inf)
-        self._complain(kind, text, severity, self._now_s)
-        if self._complained_s[kind] != last_s:
+        if self._complain(kind, text, severity, self._now_s):
             self._send_text(severity, text)
 
     def _send_text(self, severity: int, text: str) -> None:

@@ -9,7 +9,9 @@ source (no receiver bound, no battery monitor) and never come.
 from pymavlink.dialects.v20 import common
 
 from companion.fcu.codec import LAYOUTS
+from companion.fcu.commands import Commands
 from companion.fcu.framing import CURRENT_MODE
+from companion.fcu.modes import RESULT_TEXTS
 
 SHORT_FRACTION = 0.6  # of the rate asked for, below which a stream counts as lost
 WINDOW_S = 2.0  # over which a rate is measured, at least
@@ -17,13 +19,20 @@ WINDOW_MESSAGES = 4  # messages expected in a window, at least
 WAIT_FIRST_S = 2.0  # between two requests for one stream
 WAIT_MAX_S = 16.0
 WAIT_REFUSED_S = 60.0  # after the flight controller said no
+REFUSALS = tuple(RESULT_TEXTS[result] for result in (2, 3, 4))  # denied, unsupported, failed
 
 
 class Stream:
     """One message the flight controller is asked to send."""
 
-    def __init__(self, message_id: int, rate_hz: float, expected_hz: float | None = None) -> None:
-        """expected_hz: what must come at least, where PX4 sends on change and not at the rate asked for."""
+    def __init__(
+        self, message_id: int, rate_hz: float, expected_hz: float | None = None, essential: bool = False
+    ) -> None:
+        """expected_hz: what must come at least, where PX4 sends on change and not at the rate asked for.
+
+        essential: nothing flies without it.
+        """
+        self.essential = essential
         self.message_id = message_id
         self.name = LAYOUTS[message_id].name
         self.rate_hz = rate_hz
@@ -66,13 +75,13 @@ class Stream:
 
 
 class Streams:
-    """All streams of one vehicle; the caller sends MAV_CMD_SET_MESSAGE_INTERVAL for what `next_request` names."""
+    """All streams of one vehicle."""
 
     def __init__(self, attitude_rate_hz: float, position_rate_hz: float) -> None:
         m = common
         self.streams = [
-            Stream(m.MAVLINK_MSG_ID_ATTITUDE_QUATERNION, attitude_rate_hz),
-            Stream(m.MAVLINK_MSG_ID_LOCAL_POSITION_NED, position_rate_hz),
+            Stream(m.MAVLINK_MSG_ID_ATTITUDE_QUATERNION, attitude_rate_hz, essential=True),
+            Stream(m.MAVLINK_MSG_ID_LOCAL_POSITION_NED, position_rate_hz, essential=True),
             Stream(CURRENT_MODE, 10.0, 0.3),  # sent on change: a heartbeat may be a second late with the mode
             Stream(m.MAVLINK_MSG_ID_EXTENDED_SYS_STATE, 5.0, 0.6),
             Stream(m.MAVLINK_MSG_ID_RC_CHANNELS, 5.0),
@@ -97,10 +106,6 @@ class Streams:
         if stream := self._by_id.get(message_id):
             stream.count += 1
 
-    def is_essential(self, stream: Stream) -> bool:
-        """Nothing flies without it."""
-        return stream in self.streams[:2]
-
     def short(self) -> tuple[str, ...]:
         """Names of the streams that come too slowly or not at all."""
         return tuple(s.name for s in self.streams if s.short)
@@ -110,16 +115,30 @@ class Streams:
         news, self._news = self._news, []
         return news
 
-    def measure(self, now_s: float) -> None:
-        """Judge the rates of all."""
+    def _measure(self, now_s: float) -> None:
         for stream in self.streams:
             if stream.measure(now_s):
                 self.losses += 1
                 self._news.append(stream)
 
-    def next_request(self, now_s: float) -> Stream | None:
-        """The stream to ask for now, or None; a refusal goes to its `refuse`."""
-        self.measure(now_s)
+    def ask(self, commands: Commands, now_s: float) -> None:
+        """Send MAV_CMD_SET_MESSAGE_INTERVAL for the stream that needs it most, one at a time."""
+        command = common.MAV_CMD_SET_MESSAGE_INTERVAL
+        if commands.busy(command):
+            return
+        stream = self._next_request(now_s)
+        if stream is None:
+            return
+
+        def answer(accepted: bool, reason: str) -> None:
+            if not accepted and reason.startswith(REFUSALS):
+                stream.refuse(now_s)
+
+        interval_us = round(1e6 / stream.rate_hz)
+        commands.start(command, (stream.message_id, interval_us, 0, 0, 0, 0, 0), answer, now_s)
+
+    def _next_request(self, now_s: float) -> Stream | None:
+        self._measure(now_s)
         for stream in self.streams:
             if stream.wanted and now_s >= stream.due_s:
                 stream.due_s = now_s + stream.wait_s

@@ -78,6 +78,38 @@ def test_an_unhealthy_receiver_is_not_ok_even_while_channels_come(flying):
     assert not last_status(flying).rc_ok
 
 
+@pytest.mark.parametrize(("health", "ready"), [(0x10000000, True), (0x10000, False)])
+def test_px4s_own_word_on_arming_is_told(flying, health, ready):
+    """PX4 calls its pre-arm check neither present nor enabled; it is a bit of health alone."""
+    flying.content[1] = lambda boot_ms: common.MAVLink_sys_status_message(
+        0x2F, 0x2F, health | 0x2B, 0, 15600, 0, 73, 0, 0, 0, 0, 0, 0
+    )
+    flying.run(1.0)
+    assert last_status(flying).ready_to_arm is ready and last_status(flying).unhealthy == "compass"
+
+
+def test_without_its_system_status_nothing_is_known_of_arming(flying):
+    flying.content[1] = lambda boot_ms: None
+    flying.run(6.0)
+    assert last_status(flying).ready_to_arm is None and last_status(flying).unhealthy == ""
+
+
+def test_lost_time_synchronisation_shows_in_its_age(flying):
+    assert last_status(flying).timesync_age_s < 0.2
+    flying.answer_timesync = False
+    flying.run(12.0)
+    assert last_status(flying).timesync_age_s == pytest.approx(12.0, abs=0.3)
+    flying.answer_timesync = True
+    flying.run(1.0)
+    assert last_status(flying).timesync_age_s < 0.6
+
+
+def test_before_the_first_answer_the_synchronisation_has_no_age(peer):
+    peer.answer_timesync = False
+    peer.run(2.0)
+    assert last_status(peer).timesync_age_s == math.inf
+
+
 def test_the_system_status_stands_in_for_a_missing_battery_monitor(peer):
     peer.content[147] = lambda boot_ms: None
     peer.run(3.0)
@@ -188,6 +220,33 @@ def test_a_stream_that_falls_short_is_asked_for_again_and_good_ones_are_left_alo
     asked = [int(m.param1) for t, m in flying.commands(common.MAV_CMD_SET_MESSAGE_INTERVAL) if t > begin_s]
     assert set(asked) <= {31, CURRENT_MODE} and asked.count(31) == 1
     assert flying.streams[31] == pytest.approx(0.02)
+
+
+def texts_of(peer, word):
+    return [m for _, m in peer.out if type(m) is FcuText and word in m.text]
+
+
+def test_a_stream_that_falls_short_is_counted_told_once_and_named_until_it_is_back(flying):
+    flying.run(5.0)
+    before = flying.node.streams.losses
+    flying.grant_streams, flying.streams[31] = False, 0.2
+    flying.run(6.0)
+    (text,) = texts_of(flying, "ATTITUDE_QUATERNION")
+    assert text.severity == 4 and text.text.startswith("ATTITUDE_QUATERNION comes at 5.")
+    assert text.text.endswith("Hz instead of 50; asked again")
+    assert "ATTITUDE_QUATERNION" in last_status(flying).slow_streams and flying.node.streams.losses == before + 1
+    flying.grant_streams = True
+    flying.run(10.0)
+    assert "ATTITUDE_QUATERNION" not in last_status(flying).slow_streams
+    assert "LOCAL_POSITION_NED" not in last_status(flying).slow_streams
+
+
+def test_a_missing_stream_is_told_once_however_long_it_stays_away(peer):
+    peer.content[65] = lambda boot_ms: None
+    peer.run(120.0)
+    (text,) = texts_of(peer, "RC_CHANNELS")
+    assert text.text == "RC_CHANNELS does not come, asked for at 5 Hz; asked again" and text.severity == 6
+    assert last_status(peer).slow_streams.count("RC_CHANNELS") == 1
 
 
 def test_a_stream_without_a_source_is_asked_for_ever_less_often(flying):
