@@ -166,8 +166,10 @@ def _pilot(flight: Flight | None) -> list[Rule]:
         ),
         Rule(
             "COM_RC_IN_MODE",
-            "4 ignores the pilot's sticks, 1 the transmitter",
-            required=Test("not 1 and not 4", lambda value, values: value not in (1, 4)),
+            "1 ignores the transmitter, 4 everybody's sticks",
+            required=Test(
+                "a mode that listens to the transmitter (0, 2, 3, 5 to 8)", lambda value, values: value not in (1, 4)
+            ),
         ),
         Rule(
             "COM_RCL_EXCEPT",

@@ -1,5 +1,6 @@
 """``companion preflight``: every check before a flight, a line each; exit status 0 only if none failed."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from companion.preflight.camera import NAMES as CAMERA_NAMES
 from companion.preflight.camera import camera_checks
 from companion.preflight.computer import computer_checks
 from companion.preflight.files import artefact_checks, mission_file, vehicle_file
-from companion.preflight.ground import Ground, LinkBusy, LinkFailed, forwarded_urls
+from companion.preflight.ground import Ground, LinkFailed, forwarded_urls
 from companion.preflight.report import COLOURS, Change, Check, Report, failed, line, ok, skipped, summary, warning
 from companion.px4_parameters import Values, rules
 from companion.vehicle import Vehicle
@@ -58,7 +59,7 @@ class Preflight:
         try:
             self._connect(vehicle)
         except (ConfigError, LinkFailed) as error:
-            yield failed("link", str(error))
+            yield failed("link", str(error).removeprefix("link "))
             yield from without_link()
             yield from parameters.without_parameters(self._rules, "no link")
             return
@@ -79,14 +80,16 @@ class Preflight:
 
     def _connect(self, vehicle: Vehicle) -> None:
         """Open the link that was asked for, or the vehicle file's, or, if the stack has that one, what it forwards."""
-        urls = [self.fcu_url] if self.fcu_url else [vehicle.fcu.url, *forwarded_urls(vehicle.fcu.forward)]
-        for last, self.fcu_url in enumerate(urls, start=1 - len(urls)):
-            try:
-                self.ground = Ground(self.fcu_url, vehicle.fcu.autopilot_system_id, HEARTBEAT_TIMEOUT_S)
-                return
-            except LinkBusy:
-                if last == 0:
-                    raise
+        asked, self.fcu_url = self.fcu_url, self.fcu_url or vehicle.fcu.url
+        system_id = vehicle.fcu.autopilot_system_id
+        try:
+            self.ground = Ground(self.fcu_url, system_id, HEARTBEAT_TIMEOUT_S)
+        except ConfigError as error:
+            for url in () if asked else forwarded_urls(vehicle.fcu.forward):
+                with contextlib.suppress(ConfigError, LinkFailed):
+                    self.ground, self.fcu_url = Ground(url, system_id, HEARTBEAT_TIMEOUT_S), url
+                    return
+            raise error
 
     def _parameters(self) -> Iterator[Check]:
         try:

@@ -1,35 +1,34 @@
 """The flight controller as seen from the ground, through MAVSDK 4: who it is, how it is, its parameters.
 
-The only module of the stack that knows MAVSDK. Everything here ends: MAVSDK's own calls have timeouts but for a few,
-and those run in a thread that is left behind when it does not come back.
+The only module of the stack that knows MAVSDK. It gets its bytes from the stack's own link (`raw://`): the same URLs,
+the same errors, the same lock on a serial port, and the moment at which an answer to TIMESYNC arrived. MAVSDK 4.1 would
+drop PX4's answers: PX4 1.17 leaves their target fields unset.
+
+Everything here ends: MAVSDK's own calls have timeouts but for a few, and those run in a thread that is left behind when
+it does not come back.
 """
 
 import contextlib
-import errno
-import json
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
-import serial
 from mavsdk.connection_result import ConnectionResult
 from mavsdk.exceptions import MavsdkError
 from mavsdk.logging import log_subscribe
 from mavsdk.mavsdk import Configuration, Mavsdk
 from mavsdk.plugins.info import Info
-from mavsdk.plugins.mavlink_direct import MavlinkDirect, MavlinkMessage
 from mavsdk.plugins.param import Param, ParamError, ParamResult
 from mavsdk.plugins.telemetry import FixType, Telemetry
+from pymavlink.dialects.v20 import common
 
 from companion.clock import monotonic_s
-from companion.config import ConfigError
-from companion.fcu.link import FORMS
+from companion.fcu.link import Link, open_link
 from companion.fcu.status import VehicleStatus
 from companion.fcu.timesync import TimeSync
 
@@ -39,23 +38,18 @@ Number = int | float
 # Not the companion's ids, whose heartbeat PX4 and the stack watch, and no ground station's, whose end PX4 would take
 # for a lost data link: MAV_COMP_ID_USER1 of a system of its own.
 SYSTEM_ID, COMPONENT_ID = 245, 25
-SCHEMES = {"serial": "serial", "udpin": "udpin", "udpout": "udpout", "tcp": "tcpout"}
+AUTOPILOT = common.MAV_COMP_ID_AUTOPILOT1
 LOCAL_HOSTS = ("127.0.0.1", "localhost")
 POLL_S = 0.05  # also between two requests of a time synchronisation
+TURN_S = 0.005  # what waits to be sent waits no longer
 VERSION_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 10.0  # of one parameter; MAVSDK asks six times, 0.5 s apart
 LIST_TIMEOUT_S = 40.0  # of all parameters, over a slow line
 CLOSE_TIMEOUT_S = 5.0
-HEARD = ("HEARTBEAT", "SYS_STATUS", "EXTENDED_SYS_STATE", "RC_CHANNELS", "SYSTEM_TIME")
-BUSY = "is in use by another program; if that is the stack, let it forward the link (fcu.forward)"
 
 
 class LinkFailed(Exception):
     """No autopilot to speak with; the message is one line."""
-
-
-class LinkBusy(LinkFailed):
-    """Another program has the port, most likely the stack."""
 
 
 @dataclass
@@ -83,17 +77,6 @@ class Observation:
     texts: list[str] = field(default_factory=list)
     rtts_s: list[float] = field(default_factory=list)  # of TIMESYNC
     offsets_s: list[float] = field(default_factory=list)  # companion minus flight controller, one for each round trip
-
-
-def connection_url(url: str) -> str:
-    """MAVSDK's form of a link of the vehicle file; raises `ConfigError` with one line."""
-    kind, _, rest = url.partition(":")
-    place, _, number = rest.rpartition(":")
-    if kind not in SCHEMES or not place or place.startswith("//") or not number.isdecimal():
-        raise ConfigError(f"link {url!r}: not one of {FORMS}")
-    if kind != "serial" and not 0 < int(number) < 65536:
-        raise ConfigError(f"link {url}: port {number} is not in 1 to 65535")
-    return f"{SCHEMES[kind]}://{rest}"
 
 
 def forwarded_urls(forward: Iterable[str]) -> list[str]:
@@ -127,19 +110,17 @@ class Ground:
     """A connection to one autopilot. Use it as a context manager; `stuck` says that something hangs for good."""
 
     def __init__(self, url: str, autopilot_system_id: int, timeout_s: float) -> None:
-        """Connect and wait for the autopilot's heartbeat; raises `ConfigError` for a bad URL, else `LinkFailed`."""
+        """Connect and wait for the autopilot's heartbeat.
+
+        Raises `ConfigError` for a link that cannot be opened, and `LinkFailed` when nobody is there.
+        """
         self.stuck = False
         self._types: dict[str, type] = {}
-        target = connection_url(url)
-        _must_be_free(url)
+        link = open_link(url)
         log_subscribe(lambda *_: True)  # MAVSDK's own log is for its developers
         self._mavsdk = Mavsdk(Configuration.create_manual(SYSTEM_ID, COMPONENT_ID, False))
+        self._pump = _Pump(link, self._mavsdk, autopilot_system_id)
         try:
-            result = self._mavsdk.add_any_connection(target)
-            if result != ConnectionResult.SUCCESS:
-                if result == ConnectionResult.BIND_ERROR:
-                    raise LinkBusy(f"{url} {BUSY}")
-                raise LinkFailed(f"{url} cannot be opened: {_words(result)}")
             self.system = self._find(url, autopilot_system_id, timeout_s)
             self._param = Param(self.system)
             self._telemetry = Telemetry(self.system)
@@ -155,6 +136,7 @@ class Ground:
 
     def close(self) -> None:
         """Give the device back; what hangs is left."""
+        self._pump.stop()
         if not self.stuck:
             self._guarded(CLOSE_TIMEOUT_S, self._mavsdk.destroy)
 
@@ -173,31 +155,25 @@ class Ground:
                 if system.get_system_id() == system_id and system.has_autopilot():
                     return system
                 others.add(system.get_system_id())
-            threading.Event().wait(POLL_S)
+            time.sleep(POLL_S)
         if others:
             heard = ", ".join(map(str, sorted(others)))
             raise LinkFailed(
                 f"{url}: heard system {heard}, but no autopilot of system {system_id} (fcu.autopilot_system_id)"
             )
-        raise LinkFailed(f"nothing heard on {url} in {timeout_s:g} s")
+        trouble = f": {self._pump.trouble}" if self._pump.trouble else ""
+        raise LinkFailed(f"nothing heard on {url} in {timeout_s:g} s{trouble}")
 
     # --- how it is ------------------------------------------------------------------------------------------------
 
     def observe(self, duration_s: float) -> Observation:
         """Listen for a while, with a round trip of TIMESYNC twenty times a second."""
-        watcher = _Watcher()
-        direct = MavlinkDirect(self.system)
-        handles = [direct.subscribe_message(name, watcher.take) for name in (*HEARD, "TIMESYNC")]
-        texts = self._telemetry.subscribe_status_text(watcher.take_text)
-        until_s = monotonic_s() + duration_s
-        while monotonic_s() < until_s:
-            with contextlib.suppress(MavsdkError):
-                direct.send_message(_message("TIMESYNC", tc1=0, ts1=watcher.sync.request(monotonic_s())))
-            threading.Event().wait(POLL_S)
+        texts = self._telemetry.subscribe_status_text(self._pump.take_text)
+        self._pump.synchronise(True)
+        time.sleep(duration_s)
+        self._pump.synchronise(False)
         self._telemetry.unsubscribe_status_text(texts)
-        for handle in handles:
-            direct.unsubscribe_message(handle)
-        seen = watcher.observation(monotonic_s())
+        seen = self._pump.observation(monotonic_s())
         self._add_telemetry(seen)
         self._add_version(seen)
         return seen
@@ -289,46 +265,85 @@ class Ground:
         return {param.name: param.value for param in (*listed.int_params, *listed.float_params)}
 
 
-class _Watcher:
-    """Takes messages in MAVSDK's thread and sums them up."""
+class _Pump:
+    """Moves bytes between the link and MAVSDK in a thread of its own, and reads along."""
 
-    def __init__(self) -> None:
-        self.vehicle, self.sync = VehicleStatus(), TimeSync()
+    def __init__(self, link: Link, mavsdk: Mavsdk, autopilot_system_id: int) -> None:
+        self.trouble = ""
+        self._link, self._mavsdk, self._system_id = link, mavsdk, autopilot_system_id
+        self._vehicle, self._sync = VehicleStatus(), TimeSync()
         self._type = 0
         self._clock_offset_s: float | None = None
         self._texts: dict[str, None] = {}
         self._rtts_s: list[float] = []
         self._offsets_s: list[float] = []
+        self._parser = common.MAVLink(None, SYSTEM_ID, COMPONENT_ID)
+        self._parser.robust_parsing = True
+        self._waiting: deque[bytes] = deque()
+        self._synchronising = False
+        self._stop = threading.Event()
+        if mavsdk.add_any_connection("raw://") != ConnectionResult.SUCCESS:
+            raise LinkFailed("MAVSDK takes no bytes from us")
+        mavsdk.subscribe_raw_bytes_to_be_sent(self._waiting.append)
+        self._thread = threading.Thread(target=self._run, name="preflight link", daemon=True)
+        self._thread.start()
 
-    def take(self, message: MavlinkMessage, _user: Any) -> None:
-        now_s = monotonic_s()
-        if message.component_id != 1:  # MAV_COMP_ID_AUTOPILOT1
-            return
-        # JSON has no NaN; MAVSDK says null
-        fields = {k: math.nan if v is None else v for k, v in json.loads(message.fields_json).items()}
-        m = SimpleNamespace(**fields)
-        match message.message_name:
-            case "TIMESYNC":
-                self._take_timesync(m, now_s)
-            case "HEARTBEAT":
-                self.vehicle.put_heartbeat(m)
-                self._type = m.type
-            case "SYSTEM_TIME":
-                if m.time_unix_usec > 0:
-                    self._clock_offset_s = time.time() - m.time_unix_usec * 1e-6
-            case name:
-                getattr(self.vehicle, f"put_{name.lower()}")(m, now_s)
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(1.0)
 
-    def _take_timesync(self, m: SimpleNamespace, now_s: float) -> None:
-        if m.tc1 and self.sync.answer(m.tc1, m.ts1, now_s):
-            self._rtts_s.append(now_s - m.ts1 * 1e-9)
-            self._offsets_s.append(0.5 * (now_s + m.ts1 * 1e-9) - m.tc1 * 1e-9)
+    def synchronise(self, on: bool) -> None:
+        self._synchronising = on
 
     def take_text(self, text: Any, _user: Any) -> None:
         self._texts[text.text.strip()] = None
 
+    def _run(self) -> None:
+        request_s = -math.inf
+        while not self._stop.is_set():
+            while self._waiting:
+                self._link.write(self._waiting.popleft())
+            now_s = monotonic_s()
+            if self._synchronising and now_s - request_s >= POLL_S:
+                request_s = now_s
+                self._link.write(common.MAVLink_timesync_message(0, self._sync.request(now_s)).pack(self._parser))
+            data = self._link.read(TURN_S)
+            self.trouble = self._link.trouble
+            if data:
+                self._read_along(data, monotonic_s())
+                self._mavsdk.pass_received_raw_bytes(data)
+        self._link.close()
+
+    def _read_along(self, data: bytes, now_s: float) -> None:
+        try:
+            messages = self._parser.parse_buffer(data) or []
+        except Exception:  # noqa: BLE001 (whatever a parser makes of garbage; MAVSDK judges for itself)
+            return
+        for message in messages:
+            if message.get_srcSystem() == self._system_id and message.get_srcComponent() == AUTOPILOT:
+                self._take(message, now_s)
+
+    def _take(self, m: Any, now_s: float) -> None:
+        match m.get_type():
+            case "TIMESYNC":
+                if m.tc1 and self._sync.answer(m.tc1, m.ts1, now_s):
+                    self._rtts_s.append(now_s - m.ts1 * 1e-9)
+                    self._offsets_s.append(0.5 * (now_s + m.ts1 * 1e-9) - m.tc1 * 1e-9)
+            case "HEARTBEAT":
+                self._vehicle.put_heartbeat(m)
+                self._type = m.type
+            case "SYSTEM_TIME":
+                if m.time_unix_usec > 0:
+                    self._clock_offset_s = time.time() - m.time_unix_usec * 1e-6
+            case "SYS_STATUS":
+                self._vehicle.put_sys_status(m, now_s)
+            case "EXTENDED_SYS_STATE":
+                self._vehicle.put_extended_sys_state(m, now_s)
+            case "RC_CHANNELS":
+                self._vehicle.put_rc_channels(m, now_s)
+
     def observation(self, now_s: float) -> Observation:
-        vehicle = self.vehicle
+        vehicle = self._vehicle
         return Observation(
             armed=vehicle.armed,
             landed=vehicle.landed(now_s),
@@ -346,23 +361,3 @@ class _Watcher:
 
 def _words(result: IntEnum) -> str:
     return result.name.lower().replace("_", " ")
-
-
-def _message(name: str, **fields: Number) -> MavlinkMessage:
-    return MavlinkMessage(name, SYSTEM_ID, COMPONENT_ID, 0, 0, json.dumps(fields))
-
-
-def _must_be_free(url: str) -> None:
-    """Two programs on one serial port steal each other's bytes: find out before, by the lock that the stack holds."""
-    kind, _, rest = url.partition(":")
-    if kind != "serial":
-        return
-    device = rest.rpartition(":")[0]
-    if not Path(device).exists():
-        raise LinkFailed(f"{url}: no serial device {device}")
-    try:
-        serial.Serial(device, exclusive=True).close()
-    except (OSError, serial.SerialException) as error:
-        if getattr(error, "errno", None) in (errno.EAGAIN, errno.EBUSY):
-            raise LinkBusy(f"{url}: {device} {BUSY}") from None
-        raise LinkFailed(f"{url}: {device} cannot be opened: {error}") from None
