@@ -6,6 +6,7 @@ from companion.command_line import LazyGroup
 
 COMMANDS: dict[str, str] = {  # name → "module:object"
     "camera": "calibration.camera:command",
+    "thrust": "calibration.thrust:command",
 }
 
 

@@ -63,7 +63,7 @@ _KINDS = {
         ("cutoff", "limit", "burst", "max", "std", "time"),
         frozenset(AMPERES),
     ),
-    "run": _Kind(("battery", "run", "battery number", "run number", "battery id", "run id"), (), (), frozenset({""})),
+    "run": _Kind(("run", "run number", "run id", "battery", "battery number", "battery id"), (), (), frozenset({""})),
 }  # fmt: skip
 REQUIRED = ("command", "thrust")
 NAMES = {

@@ -56,8 +56,11 @@ def read_thrust_csv(path: str | Path, thrust_unit: str | None = None, voltage_v:
     thrust_unit: gf, kgf, N, … where the header does not say. voltage_v: for a table without voltage [V].
     """
     path = Path(path)
-    lines = _decode(path).splitlines()
+    text = _decode(path)
+    lines = text.splitlines()
     separator, header, columns = _header(lines, path)
+    if not text.endswith(("\n", "\r")) and len(_cells(lines[-1], separator)) < len(_cells(lines[header], separator)):
+        lines.pop()  # cut off while it was written
     for kind in REQUIRED:
         if kind not in columns:
             raise DataError(f"{path}: no column for {NAMES[kind]} among {_list(lines[header], separator)}")

@@ -109,6 +109,10 @@ class Fit:
     left_out: tuple[LeftOut, ...]
     warnings: tuple[str, ...] = field(default=())
 
+    def at_reference(self, voltage_v: float) -> "Fit":
+        """The same fit, its curve written with another reference voltage."""
+        return replace(self, curve=self.curve.at_reference(voltage_v))
+
     @property
     def full_measured_n(self) -> float:
         """The largest thrust measured [N]: what residuals are a share of."""

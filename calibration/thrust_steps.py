@@ -23,7 +23,7 @@ FLAT = 0.01  # of the thrust's span: less is no rise
 TOP_MIN = 0.025  # of the command: a limit is at least as wide
 COLLAPSE = 0.03  # of the source's voltage: below its line by more is a supply at its limit ...
 ABRUPT = 3.0  # ... if it falls there this much faster than anywhere below
-DISORDER = 0.06  # of the thrust's span: falls by more are not noise
+DISORDER, NOISE = 0.03, 4.0  # share of the thrust's span, standard deviations: falls by more than both are not noise
 TOP_MAX = 0.5  # of the command's span: a curve that is limited over more is none
 
 
@@ -177,7 +177,9 @@ def _check_order(run: Run, command: FloatArray, thrust_n: FloatArray, measured: 
     smooth = _smooth(thrust)
     highest = np.maximum.accumulate(smooth)
     worst = int(np.argmax(highest - smooth))
-    if highest[worst] - smooth[worst] > DISORDER * np.ptp(smooth):
+    bends = np.diff(thrust, 2)
+    noise_n = 1.4826 * np.median(np.abs(bends - np.median(bends))) / np.sqrt(6)  # of white noise, a second difference
+    if highest[worst] - smooth[worst] > max(DISORDER * np.ptp(smooth), NOISE * noise_n):
         peak = int(np.argmax(smooth[: worst + 1]))
         raise DataError(
             f"{run.name}: not monotone: the thrust falls from {smooth[peak]:.3g} N at "

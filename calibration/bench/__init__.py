@@ -1,0 +1,1 @@
+"""The thrust bench: scale, motor and battery readings, the sweep and what stops it, raw data."""

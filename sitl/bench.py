@@ -1,0 +1,275 @@
+"""A thrust bench in simulated time: scale on a pseudo-terminal, PX4's end of a motor test over UDP, motor, batteries.
+
+`SimulatedBench.sleep` moves the world on, so the program under test, which sleeps on it, needs no thread and no
+waiting. The flight controller is written from PX4 1.17's behaviour: a motor test is refused while armed, expires by
+itself, and its value goes through THR_MDL_FAC. `python -m sitl.bench` runs one against the clock, to try the command.
+"""
+
+import contextlib
+import math
+import os
+import random
+import socket
+import sys
+import tempfile
+import time
+import tty
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from pymavlink.dialects.v20 import common
+
+from sitl.airframe import Airframe, load_airframe
+from sitl.battery import Battery
+
+STEP_S = 0.005
+SCALE_HZ, TELEMETRY_HZ = 40.0, 10.0
+TEST_TIMEOUT_MAX_S = 3.0
+DISARMED_US = 900.0
+GRAM_N = 9.80665e-3
+
+
+@dataclass
+class Faults:
+    """What goes wrong, from a moment on [s]; infinite: never."""
+
+    scale_silent_s: float = math.inf
+    scale_text_s: float = math.inf  # instead of readings
+    short_circuit_s: float = math.inf  # draws 60 A
+    propeller_lost_s: float = math.inf
+    battery_dies_s: float = math.inf  # loses a fifth of its voltage
+    link_lost_s: float = math.inf
+    armed_s: float = math.inf
+    ctrl_c_s: float = math.inf
+    refuses: bool = False  # COM_MOT_TEST_EN = 0
+    wrong_pwm_us: float = 0.0  # the output is another than the bench file says, by this
+    current_sensor: bool = True
+
+
+@dataclass
+class BenchMotor:
+    """Steady thrust [N] and electrical power [W] of a motor at a signal (0..1 of the output's range) and a voltage."""
+
+    thrust_n: Callable[[float, float], float]
+    power_w: Callable[[float], float]  # of the thrust
+    rise_time_s: float = 0.05
+
+
+def airframe_motor(airframe: Airframe, thrust_model_factor: float) -> BenchMotor:
+    """The airframe's rotor behind a speed controller that THR_MDL_FAC makes up for.
+
+    In the flying simulation the command c = F s² + (1 - F) s comes first, F = THR_MDL_FAC; here it is the signal s.
+    """
+    r, reference_v = airframe.rotor, airframe.battery.reference_voltage_v
+
+    def thrust_n(signal: float, voltage_v: float) -> float:
+        c = thrust_model_factor * signal**2 + (1 - thrust_model_factor) * signal
+        share = r.quadratic_fraction * c**2 + (1 - r.quadratic_fraction) * c
+        return r.thrust_max_n * share * (voltage_v / reference_v) ** (2 * r.speed_voltage_exponent)
+
+    def power_w(thrust: float) -> float:
+        return r.power_max_w * max(thrust / r.thrust_max_n, 0.0) ** 1.5
+
+    return BenchMotor(thrust_n, power_w, r.rise_time_s)
+
+
+@dataclass
+class SimulatedBench:
+    """The bench; `scale_url` and `motor_url` are what a bench file names.
+
+    charges: remaining charge (0..1) of the batteries, in the order in which `next_battery` connects them.
+    """
+
+    motor: BenchMotor
+    airframe: Airframe
+    charges: list[float]
+    seed: int = 1
+    faults: Faults = field(default_factory=Faults)
+    thrust_model_factor: float = 0.0
+    pwm_min_us: float = 1000.0
+    pwm_max_us: float = 2000.0
+    scale_zero_g: float = 137.0
+    scale_noise_g: float = 0.5
+    by_hand: Callable[[float], float] | None = None  # throttle as pulse width over time, instead of motor tests
+    real_time: bool = False
+
+    def __post_init__(self) -> None:
+        self.time_s = 1000.0
+        self.thrust = 0.0
+        self.pwm_us = DISARMED_US
+        self.tests = 0  # motor tests obeyed
+        self.stops = 0
+        self._charges = list(self.charges)
+        self.next_battery()
+        self._random = random.Random(self.seed)
+        self._test = (math.nan, -math.inf)  # value, until when
+        self._master, slave = os.openpty()
+        tty.setraw(slave)
+        os.set_blocking(self._master, False)
+        self._slave = slave
+        self.scale_url = f"serial:{os.ttyname(slave)}:115200"
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self._socket.setblocking(False)
+        self._peer: tuple[str, int] | None = None
+        self.motor_url = f"udpout:127.0.0.1:{self._socket.getsockname()[1]}"
+        self._mav = common.MAVLink(None, srcSystem=1, srcComponent=1)
+        self._ears = common.MAVLink(None)
+        self._ears.robust_parsing = True
+        self._due = {"scale": 0.0, "telemetry": 0.0, "heartbeat": 0.0}
+        self._interrupted = False
+
+    def close(self) -> None:
+        for descriptor in (self._master, self._slave):
+            os.close(descriptor)
+        self._socket.close()
+
+    def next_battery(self) -> None:
+        """Connect the next battery; the last one stays."""
+        remaining = self._charges.pop(0) if len(self._charges) > 1 else self._charges[0]
+        self.battery = Battery(msgspec.structs.replace(self.airframe.battery, initial_remaining=remaining))
+
+    # ---- the clock of the program under test
+
+    def now_s(self) -> float:
+        return self.time_s
+
+    def sleep(self, duration_s: float) -> None:
+        """Let time pass; raises KeyboardInterrupt when the user's Ctrl-C is due."""
+        if self.real_time:
+            time.sleep(duration_s)
+        until_s = self.time_s + duration_s
+        while self.time_s < until_s - 1e-9:
+            self.time_s += STEP_S
+            self._step()
+        if self.time_s >= self.faults.ctrl_c_s and not self._interrupted:
+            self._interrupted = True
+            raise KeyboardInterrupt
+
+    # ---- the world
+
+    def truth_n(self, pwm_us: float, voltage_v: float) -> float:
+        """Steady thrust [N] at a pulse width and voltage."""
+        signal = (pwm_us - self.pwm_min_us) / (self.pwm_max_us - self.pwm_min_us)
+        return self.motor.thrust_n(signal, voltage_v) if signal > 0 else 0.0
+
+    def _step(self) -> None:
+        self._listen()
+        self.pwm_us = self._output()
+        steady = self.truth_n(self.pwm_us, self.battery.voltage_v)
+        if self.time_s >= self.faults.propeller_lost_s:
+            steady = 0.0
+        self.thrust += (steady - self.thrust) * (1 - math.exp(-STEP_S / self.motor.rise_time_s))
+        load_w = self.motor.power_w(self.thrust)
+        if self.time_s >= self.faults.short_circuit_s and self.thrust > 0.1:
+            load_w = 60.0 * self.battery.voltage_v
+        self.battery.step(load_w, STEP_S)
+        for name, rate, work in (
+            ("scale", SCALE_HZ, self._weigh),
+            ("telemetry", TELEMETRY_HZ, self._tell),
+            ("heartbeat", 1.0, self._beat),
+        ):
+            if self.time_s >= self._due[name]:
+                self._due[name] = self.time_s + 1 / rate - STEP_S / 2
+                work()
+
+    def _output(self) -> float:
+        if self.by_hand is not None:
+            return self.by_hand(self.time_s)
+        value, until_s = self._test
+        if self.time_s > until_s or not math.isfinite(value):
+            return DISARMED_US
+        factor = self.thrust_model_factor
+        if factor > 0:
+            signal = (math.sqrt((1 - factor) ** 2 + 4 * factor * value) - (1 - factor)) / (2 * factor)
+        else:
+            signal = value
+        return self.pwm_min_us + signal * (self.pwm_max_us - self.pwm_min_us) + self.faults.wrong_pwm_us
+
+    def _weigh(self) -> None:
+        if self.time_s >= self.faults.scale_silent_s:
+            return
+        grams = self.scale_zero_g + self.thrust / GRAM_N + self.scale_noise_g * self._random.gauss(0, 1)
+        line = "ERR overload" if self.time_s >= self.faults.scale_text_s else f"{grams:.1f}"
+        with contextlib.suppress(BlockingIOError):  # nobody reads: a real port's buffer is full then, too
+            os.write(self._master, (line + "\r\n").encode())
+
+    # ---- the flight controller
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                data, peer = self._socket.recvfrom(4096)
+            except (BlockingIOError, ConnectionError):
+                return
+            if self.time_s >= self.faults.link_lost_s:
+                continue
+            self._peer = peer
+            for message in self._ears.parse_buffer(data) or []:
+                kind = message.get_type()
+                if kind == "COMMAND_LONG":
+                    self._command(message)
+                elif kind == "PARAM_REQUEST_READ" and message.param_id == "THR_MDL_FAC":
+                    self._send(
+                        common.MAVLink_param_value_message(
+                            b"THR_MDL_FAC", self.thrust_model_factor, common.MAV_PARAM_TYPE_REAL32, 1, 0
+                        )
+                    )
+
+    def _command(self, m) -> None:
+        result = common.MAV_RESULT_ACCEPTED
+        if m.command == common.MAV_CMD_ACTUATOR_TEST:
+            if self.faults.refuses or self.time_s >= self.faults.armed_s:
+                result = common.MAV_RESULT_DENIED
+            elif m.param2 > 0 and int(m.param5) == 1:
+                self._test = (m.param1, self.time_s + min(m.param2, TEST_TIMEOUT_MAX_S))
+                self.tests += 1
+            else:
+                self._test = (math.nan, -math.inf)
+                self.stops += 1
+        self._send(common.MAVLink_command_ack_message(m.command, result))
+
+    def _beat(self) -> None:
+        armed = common.MAV_MODE_FLAG_SAFETY_ARMED if self.time_s >= self.faults.armed_s else 0
+        self._send(
+            common.MAVLink_heartbeat_message(common.MAV_TYPE_HEXAROTOR, common.MAV_AUTOPILOT_PX4, armed, 0, 3, 3)
+        )
+
+    def _tell(self) -> None:
+        voltage_v = self.battery.voltage_v * (0.8 if self.time_s >= self.faults.battery_dies_s else 1.0)
+        current_ca = round(100 * self.battery.current_a) if self.faults.current_sensor else -1
+        cells = self.airframe.battery.cells
+        per_cell = [round(1000 * voltage_v / cells)] * cells + [65535] * (10 - cells)
+        outputs = [round(self.pwm_us), *[900] * 5, *[0] * 10]
+        time_us = round(self.time_s * 1e6) % 2**32
+        self._send(common.MAVLink_servo_output_raw_message(time_us, 0, *outputs))
+        self._send(common.MAVLink_battery_status_message(0, 0, 0, 32767, per_cell, current_ca, -1, -1, 50))
+
+    def _send(self, message) -> None:
+        if self._peer is None or self.time_s >= self.faults.link_lost_s:
+            return
+        try:
+            self._socket.sendto(message.pack(self._mav), self._peer)
+        except ConnectionError:
+            self._peer = None
+        self._mav.seq = (self._mav.seq + 1) % 256
+
+
+def main(airframe_name: str = "f550") -> None:
+    """Run a bench against the clock and print a bench file for it."""
+    airframe = load_airframe(airframe_name)
+    bench = SimulatedBench(airframe_motor(airframe, 0.0), airframe, [0.9], real_time=True)
+    template = Path("config/benches/hx711.toml").read_text(encoding="utf-8")
+    template = template.replace("serial:/dev/ttyUSB0:115200", bench.scale_url)
+    template = template.replace("serial:/dev/ttyACM0:57600", bench.motor_url)
+    path = Path(tempfile.mkdtemp()) / "simulated.toml"
+    path.write_text(template, encoding="utf-8")
+    print(f"companion calibrate thrust --bench {path}", flush=True)
+    while True:
+        bench.sleep(STEP_S)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,160 @@
+"""The whole bench command on a simulated bench: from the first question to the vehicle file."""
+
+import json
+
+import numpy as np
+import pytest
+from bench_user import User
+from click.testing import CliRunner
+
+from calibration.thrust_csv import read_thrust_csv
+from calibration.thrust_curve import fit_thrust
+from calibration.thrust_steps import steps_of
+from companion.cli import main
+from companion.config import load
+from companion.vehicle import Vehicle
+
+F550 = "config/vehicles/f550.toml"
+
+
+@pytest.fixture
+def vehicle(tmp_path, pytestconfig):
+    path = tmp_path / "vehicle.toml"
+    path.write_bytes((pytestconfig.rootpath / F550).read_bytes())
+    return path
+
+
+def curve_error(user, factor_range=(1000, 1951), voltages=(14.0, 15.2, 16.4)):
+    """Largest difference between fitted and simulated motor, as a share of full thrust."""
+    curve = fit_thrust([steps_of(run) for run in read_thrust_csv(user.raw)]).curve
+    pwm = np.arange(*factor_range, 25.0)
+    return max(
+        abs(float(curve.thrust_n((p - 1000) / 1000, v)) - user.world.truth_n(p, v)) / user.world.truth_n(1950, v)
+        for p in pwm
+        for v in voltages
+    )
+
+
+@pytest.mark.parametrize(("factor", "step_us", "steps"), [(0.0, 100, 21), (0.6, 50, 39)])
+def test_two_batteries_to_a_vehicle_file(tmp_path, monkeypatch, vehicle, factor, step_us, steps):
+    user = User(monkeypatch, tmp_path, charges=(0.95, 0.1), factor=factor, step_us=step_us)
+    files = "--json", tmp_path / "r.json", "--plot", tmp_path / "p.png", "--vehicle", vehicle, "--yes"
+    done = user.call(*files, "--thr-mdl-fac", factor)
+    assert done.exit_code == 0, done.output
+    assert [q.split()[0] for q in user.questions] == ["Type", "Battery", "Type"]
+    assert user.motor_is_off()
+    assert len(user.rows()) == 2 * steps * 5
+    assert curve_error(user) < 0.01
+    written, truth = load(vehicle, Vehicle).thrust, user.world.airframe
+    k_T = 6 * truth.rotor.thrust_max_n / truth.mass_kg  # at full command; the line through the hover is 6 % lower
+    assert written.coefficient_m_s2 == pytest.approx(k_T * 0.937, rel=0.01)
+    assert written.reference_voltage_v == 15.2 and written.voltage_exponent == pytest.approx(1.6, abs=0.03)
+    assert "[" in vehicle.read_text().split("coefficient_m_s2")[1].split("\n")[0]
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert content["command"] == "calibrate thrust" and content["merit"]["r2"] > 0.9999
+    assert content["details"]["hover"]["command"] == pytest.approx(0.344, abs=0.004)
+    assert (tmp_path / "p.png").stat().st_size > 20_000
+
+
+def test_the_fit_of_the_saved_data_alone_is_the_same(tmp_path, monkeypatch):
+    user = User(monkeypatch, tmp_path, charges=(0.95, 0.1), step_us=100)
+    assert user.call("--mass", 1.8, "--json", tmp_path / "bench.json").exit_code == 0
+    line = ["calibrate", "thrust", "--fit", str(user.raw), "--mass", "1.8", "--json", str(tmp_path / "fit.json")]
+    assert CliRunner().invoke(main, line, catch_exceptions=False).exit_code == 0
+    bench, fit = (json.loads((tmp_path / name).read_text()) for name in ("bench.json", "fit.json"))
+    assert bench == fit
+
+
+def test_a_throttle_moved_by_hand(tmp_path, monkeypatch):
+    def hand(now_s):
+        """Waits for the sweep to begin, then moves up by 50 µs every 3 s, never quite exactly."""
+        step = max(now_s - 1006.0, 0.0) // 3.0
+        wobble = 1.0 + np.sin(3 * now_s)
+        return min(1000.0 + 50.0 * step + wobble, 1951.0)
+
+    user = User(monkeypatch, tmp_path, by_hand=hand)
+    user.write_bench("kitchen_scale", sign=1, pattern=r"\s*([-\d.]+)\s*", tolerance_us=8, batteries=1)
+    text = user.bench_file.read_text()
+    user.bench_file.write_text(text.replace("pattern = '\\\\s*", "pattern = '\\s*").replace("\\\\", "\\"))
+    done = user.call("--mass", 1.8)
+    assert done.exit_code == 0, done.output
+    assert user.world.tests == 0 and user.world.stops == 0, "nothing is sent to a motor that is moved by hand"
+    rows = user.rows()
+    assert len(rows) == 20 * 5 and all(abs(float(r["pwm_us"]) - float(r["target_us"])) <= 8 for r in rows)
+    assert "THROTTLE DOWN" in done.output
+    assert curve_error(user, voltages=(16.3,)) < 0.015
+
+
+def test_nothing_turns_without_the_word(tmp_path, monkeypatch):
+    user = User(monkeypatch, tmp_path, answers=["yes"])
+    done = user.call()
+    assert done.exit_code == 2 and "not confirmed, nothing was started" in done.output
+    assert user.world.tests == 0 and user.rows() == []
+
+
+def test_a_file_with_data_is_never_overwritten(tmp_path, monkeypatch):
+    user = User(monkeypatch, tmp_path)
+    user.raw.write_text("precious")
+    done = user.call()
+    assert done.exit_code == 2 and "raw.csv: exists; --resume goes on with it" in done.output
+    done = user.call("--resume")
+    assert done.exit_code == 2 and "raw.csv: not raw data of a thrust bench" in done.output
+    assert user.raw.read_text() == "precious" and user.world.tests == 0
+
+
+def test_a_run_that_was_cut_off_goes_on(tmp_path, monkeypatch):
+    user = User(monkeypatch, tmp_path, charges=(0.9, 0.1), step_us=100, answers=["spin", "spin", "plug", "spin"])
+    user.world.faults.ctrl_c_s = 1016.0
+    stopped = user.call()
+    assert stopped.exit_code == 1 and "Ctrl-C; motor off" in stopped.output
+    with open(user.raw, "a") as file:
+        file.write("1,1,9,up,2,1016.1,19")  # the power went while a line was written
+    begun = user.raw.read_text()
+    done = user.call("--resume", "--mass", 1.8)
+    assert done.exit_code == 0, done.output
+    assert user.raw.read_text().startswith(begun.rpartition("\n")[0] + "\n"), "what was measured stays"
+    rows = user.rows()
+    complete = [(r["battery"], r["step"]) for r in rows if r["reading"] == "5"]
+    assert len(complete) == len(set(complete)) == 2 * 21, "no step is left out, none measured twice"
+    assert [r["run"] for r in rows if r["battery"] == "2"][0] == "3"
+    assert curve_error(user) < 0.015
+    again = user.call("--resume", "--mass", 1.8)
+    assert again.exit_code == 0 and "nothing left to measure" in again.output
+
+
+def test_another_sweep_cannot_go_on_in_the_same_file(tmp_path, monkeypatch):
+    user = User(monkeypatch, tmp_path, step_us=200)
+    assert user.call().exit_code == 0
+    user.write_bench(step_us=100, batteries=1)
+    done = user.call("--resume")
+    assert done.exit_code == 2 and "was begun with another sweep" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "either --bench FILE, or --fit"),
+        (["--fit"], "either --bench FILE, or --fit"),
+        (["table.csv"], "either --bench FILE, or --fit"),
+        (["--fit", "absent.csv"], "absent.csv: no such file"),
+        (["--bench", "absent.toml"], "absent.toml: no such file"),
+        (["--fit", "table.csv"], "table.csv: no column for the voltage"),
+        (["--fit", "table.csv", "--voltage", "15", "--pwm-min", "1900"], "less than 300 µs apart"),
+        (["--fit", "table.csv", "--voltage", "15", "--mass", "50"], "50 kg on 6 motors cannot hover"),
+        (["--fit", "down.csv"], "down.csv: not monotone"),
+        (["--fit", "table.csv", "--voltage", "15", "--vehicle", "absent.toml"], "absent.toml: no such file"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(tmp_path, monkeypatch, vehicle, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    rise = [f"{1000 + 50 * i},{i * i * 0.03:.3f}" for i in range(20)]
+    (tmp_path / "table.csv").write_text("\n".join(["pwm_us,thrust_n", *rise]))
+    fall = [f"{1000 + 50 * i},{i * i * 0.03 * (0.3 if 8 < i < 13 else 1):.3f},15" for i in range(20)]
+    (tmp_path / "down.csv").write_text("\n".join(["pwm_us,thrust_n,voltage_v", *fall]))
+    before, files = vehicle.read_bytes(), set(tmp_path.iterdir())
+    if "--vehicle" not in arguments:
+        arguments = [*arguments, "--vehicle", "vehicle.toml", "--yes", "--json", "r.json", "--plot", "p.png"]
+    done = CliRunner().invoke(main, ["calibrate", "thrust", *arguments], catch_exceptions=False)
+    assert done.exit_code == 2 and words in done.output
+    assert len(done.output.strip().splitlines()) == 1
+    assert vehicle.read_bytes() == before and set(tmp_path.iterdir()) == files
