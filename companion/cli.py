@@ -10,10 +10,8 @@ from pathlib import Path
 
 import click
 
-from companion.command_line import LazyGroup, one_line_errors
+from companion.command_line import DEFAULT_VEHICLE, FLIGHTS, LazyGroup, one_line_errors
 
-DEFAULT_VEHICLE = Path("config/vehicles/f550.toml")
-FLIGHTS = Path("flights")
 TABLE_WIDTH = 150  # characters, where no terminal says how many there are
 STACKS = ("full", "paper", "px4")  # sitl.opponents.stacks; not imported here, because the simulator may be absent
 

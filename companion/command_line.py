@@ -4,12 +4,16 @@ import importlib
 import sys
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 
 import click
 
 from companion.config import ConfigError
 from companion.kernel import ArtifactMissing
 from companion.manager import StartRefused
+
+DEFAULT_VEHICLE = Path("config/vehicles/f550.toml")
+FLIGHTS = Path("flights")
 
 
 def one_line_errors(command: Callable) -> Callable:

@@ -192,16 +192,17 @@ def _age(age_s: float) -> str:
 
 def newest_bus(temporary: Path, system: Path = SYSTEM_BUS) -> Path:
     """The bus folder that was used last; raises `ConfigError` when nothing runs."""
-    folders = [folder for folder in (system, *temporary.glob(FLIGHT_BUSES)) if _has_sockets(folder)]
+    folders = [folder for folder in (system, *temporary.glob(FLIGHT_BUSES)) if has_sockets(folder)]
     if not folders:
         raise ConfigError("no running stack found; name its bus folder (--bus of its processes)")
     return max(folders, key=lambda folder: folder.stat().st_mtime)
 
 
-def _has_sockets(folder: Path) -> bool:
+def has_sockets(folder: Path) -> bool:
+    """Some process has met others there; False also for a folder of somebody else."""
     try:
         return any(path.is_socket() for path in folder.glob("*.sock"))
-    except OSError:  # somebody else's
+    except OSError:
         return False
 
 
@@ -212,7 +213,7 @@ def _has_sockets(folder: Path) -> bool:
 def watch(bus: Path | None, once: bool) -> None:
     """Show the running stack live: rates, ages, processes, filter, controller, safety. BUS: its bus folder."""
     folder = bus or newest_bus(Path(os.environ.get("TMPDIR", "/tmp")))
-    if not _has_sockets(folder):
+    if not has_sockets(folder):
         raise ConfigError(f"{folder}: no stack runs on this bus, or it belongs to another user")
     console, view, started_s = Console(), View(), monotonic_s()
     listener = ZmqBus(folder, f"watch-{os.getpid()}", [topic for topic in TOPICS if topic not in NOT_WATCHED])

@@ -12,7 +12,7 @@ from companion.messages import TOPICS, Image, Markers
 from companion.mission.plan import Plan, site_of
 from companion.preflight.ground import within
 from companion.preflight.report import Check, failed, ok, skipped, warning, worst
-from companion.tracking.cameras import RATE_TOLERANCE, Source, open_source
+from companion.tracking.cameras import RATE_TOLERANCE, Source
 from companion.tracking.tracker import TrackerNode
 from companion.vehicle import Vehicle
 
@@ -38,14 +38,14 @@ class Images(NamedTuple):
 def camera_checks(
     vehicle: Vehicle,
     plan: Plan | None,
-    opener: Callable[[Vehicle], Source] = lambda vehicle: open_source(None, vehicle),
+    opener: Callable[[Vehicle], Source],
     watch_s: float = WATCH_S,
 ) -> list[Check]:
     """Open the camera, look for a while, close it."""
     try:
         source = within(OPEN_TIMEOUT_S, lambda: opener(vehicle))
     except (ConfigError, TimeoutError) as error:
-        why = str(error).removeprefix("camera ")
+        why = str(error).removeprefix("camera").lstrip(": ")
         return [failed("camera", why), *(skipped(name, "no camera") for name in NAMES[1:])]
     try:
         seen = watch(source, watch_s, vehicle.camera.rate_hz)

@@ -10,11 +10,12 @@ from pathlib import Path
 import click
 import msgspec
 
-from companion.command_line import one_line_errors
+from companion.command_line import DEFAULT_VEHICLE, FLIGHTS, one_line_errors
 from companion.config import ConfigError
 from companion.mission.plan import Plan
 from companion.preflight import parameters
 from companion.preflight.autopilot import autopilot_checks, without_link
+from companion.preflight.bus_source import BusSource, running_bus
 from companion.preflight.camera import NAMES as CAMERA_NAMES
 from companion.preflight.camera import camera_checks
 from companion.preflight.computer import computer_checks
@@ -22,10 +23,9 @@ from companion.preflight.files import artefact_checks, mission_file, vehicle_fil
 from companion.preflight.ground import Ground, LinkFailed, forwarded_urls
 from companion.preflight.report import COLOURS, Change, Check, Report, failed, line, ok, skipped, summary, warning
 from companion.px4_parameters import Values, rules
+from companion.tracking.cameras import Source, open_source
 from companion.vehicle import Vehicle
 
-DEFAULT_VEHICLE = Path("config/vehicles/f550.toml")
-FLIGHTS = Path("flights")
 HEARTBEAT_TIMEOUT_S = 5.0
 OBSERVE_S = 3.0
 
@@ -33,9 +33,10 @@ OBSERVE_S = 3.0
 class Preflight:
     """One run: `checks` yields each as it is known; afterwards `fix` may mend parameters."""
 
-    def __init__(self, vehicle: Path, mission: Path | None, fcu_url: str, folder: Path) -> None:
+    def __init__(self, vehicle: Path, mission: Path | None, fcu_url: str, folder: Path, bus: Path | None) -> None:
+        """bus: of the running stack, whose camera is looked through; None: the device itself."""
         self._vehicle_path, self._mission_path, self._folder = vehicle, mission, folder
-        self.fcu_url = fcu_url
+        self.fcu_url, self._bus = fcu_url, bus
         self.ground: Ground | None = None
         self._rules, self._values = [], {}
         self._clock_offset_s: float | None = None
@@ -51,8 +52,11 @@ class Preflight:
         else:
             yield from self._aircraft(vehicle, plan)
             yield from artefact_checks(vehicle)
-            yield from camera_checks(vehicle, plan)
+            yield from camera_checks(vehicle, plan, self._camera)
         yield from computer_checks(self._folder, self._clock_offset_s)
+
+    def _camera(self, vehicle: Vehicle) -> Source:
+        return open_source(None, vehicle) if self._bus is None else BusSource(self._bus)
 
     def _aircraft(self, vehicle: Vehicle, plan: Plan | None) -> Iterator[Check]:
         self._rules = rules(vehicle, parameters.flight_of(plan), vehicle.fcu.send_odometry)
@@ -137,15 +141,23 @@ def _say(check: Check) -> None:
 @click.option(
     "--fcu", default="", help="serial:DEVICE:BAUD, udpin:HOST:PORT or tcp:HOST:PORT. Default: the vehicle file's."
 )
+@click.option(
+    "--bus",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Bus folder of the running stack, to look through its camera.  [default: /run/companion where it runs]",
+)
 @click.option("--fix", is_flag=True, help="Show which parameters would be set, ask, and set them.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the result here.")
 @click.option(
     "--out", type=click.Path(path_type=Path), default=FLIGHTS, show_default=True, help="Folder that logs will go to."
 )
 @one_line_errors
-def preflight(vehicle: Path, mission: Path | None, fcu: str, fix: bool, json_file: Path | None, out: Path) -> None:
+def preflight(
+    vehicle: Path, mission: Path | None, fcu: str, bus: Path | None, fix: bool, json_file: Path | None, out: Path
+) -> None:
     """Check aircraft, computer, camera and files before a flight, a line each."""
-    run = Preflight(vehicle, mission, fcu, out)
+    run = Preflight(vehicle, mission, fcu, out, bus or running_bus())
     checks: list[Check] = []
     changes: list[Change] = []
     try:

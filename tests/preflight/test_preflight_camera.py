@@ -2,6 +2,7 @@
 
 import math
 import threading
+import time
 from pathlib import Path
 
 import cv2
@@ -10,10 +11,13 @@ import numpy as np
 import pytest
 from preflight_fakes import ListSource
 
+from companion.bus import ZmqBus
+from companion.clock import monotonic_s
 from companion.config import ConfigError, load
 from companion.messages import Image
 from companion.mission.plan import load_plan, site_of
 from companion.preflight import camera as camera_module
+from companion.preflight.bus_source import BusSource
 from companion.preflight.camera import NAMES, Images, camera_checks, latency, marker, rate
 from companion.tracking.families import square_family
 from companion.vehicle import Vehicle
@@ -136,3 +140,27 @@ def test_the_source_is_looked_at_and_closed():
     checks = {check.name: check for check in camera_checks(F550, PIER, lambda vehicle: source, watch_s=2.0)}
     assert source.closed
     assert "in 4 of 4 images" in checks["marker"].detail  # the tracker gets every third of 30 images a second
+
+
+def test_the_running_stacks_images_are_looked_at_on_its_bus(tmp_path):
+    bus, stop = ZmqBus(tmp_path, "camera", ()), threading.Event()
+
+    def publish() -> None:
+        while not stop.is_set():
+            bus.publish(message(picture(), monotonic_s()))
+            time.sleep(1 / 30)
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        checks = {c.name: c for c in camera_checks(F550, PIER, lambda vehicle: BusSource(tmp_path), watch_s=1.0)}
+    finally:
+        stop.set()
+        thread.join()
+        bus.close()
+    assert "640 x 480 px at " in checks["camera"].detail and checks["marker"].status == "ok"
+
+
+def test_a_bus_without_a_stack_is_one_line(tmp_path):
+    check = camera_checks(F550, PIER, lambda vehicle: BusSource(tmp_path))[0]
+    assert check.status == "failed" and check.detail.startswith("no stack runs on the bus")
