@@ -18,6 +18,7 @@ STACKS = ("full", "paper", "px4")  # sitl.opponents.stacks; not imported here, b
 
 LAZY: dict[str, str] = {
     "calibrate": "calibration.commands:calibrate",
+    "identify": "calibration.identify_command:identify",
     "preflight": "companion.preflight.command:preflight",
     "watch": "companion.watch:watch",
 }

@@ -1,0 +1,118 @@
+"""``companion identify``: the command line of identification from flight logs."""
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from calibration.flight_windows import WINDOW_S
+from calibration.identify import Axis, Identification
+from calibration.results import write_json
+from companion.command_line import one_line_errors
+from companion.config import ConfigError, load
+from companion.vehicle import Vehicle
+
+TABLE_WIDTH = 120  # characters, where no terminal says how many there are
+
+
+@click.command()
+@click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--vehicle", type=click.Path(path_type=Path), default=None, help="Vehicle file to write into.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the result here.")
+@click.option("--plots", type=click.Path(path_type=Path), default=None, help="Folder for figures of the fits.")
+@click.option("--yes", is_flag=True, help="Write into the vehicle file without asking.")
+@one_line_errors
+def identify(
+    logs: tuple[Path, ...], vehicle: Path | None, json_file: Path | None, plots: Path | None, yes: bool
+) -> None:
+    """Attitude response, delay, thrust and drag from flight logs: PX4's ULog, or this stack's own.
+
+    Several LOGs must be of one aircraft. Without --vehicle nothing but the result is shown.
+    """
+    from calibration.identify import identify as identify_logs
+    from calibration.identify_values import as_result, changes, warnings
+    from calibration.vehicle_file import confirm_and_write
+
+    found = identify_logs(logs, load(vehicle, Vehicle) if vehicle else None)
+    source = logs[0].name if len(logs) == 1 else f"{logs[0].name} and {len(logs) - 1} more"
+    made = changes(found, source)
+    console = Console()
+    if not console.is_terminal:
+        console.width = TABLE_WIDTH
+    console.print(_headline(found))
+    console.print(table(found))
+    for sentence in warnings(found):
+        console.print(f"- {sentence}", markup=False, highlight=False)
+    if json_file is not None:
+        write_json(json_file, as_result(found, logs, made))
+    if plots is not None:
+        _plot(found, plots)
+    if not made:
+        raise ConfigError(f"{logs[0]}: nothing in it is certain enough to be written")
+    if vehicle is not None:
+        confirm_and_write(vehicle, made, yes)
+
+
+def _plot(found: Identification, folder: Path) -> None:
+    from calibration.identify_plots import write_plots
+
+    try:
+        for path in write_plots(found, folder):
+            click.echo(str(path))
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from None
+
+
+def _headline(found: Identification) -> str:
+    flight = found.flight
+    spans = len(flight.airborne)
+    parts = f"{spans} part{'s' if spans > 1 else ''}"
+    return f"{flight.kind} of a {flight.aircraft or 'multirotor'}: {flight.airborne_s:.0f} s in the air in {parts}"
+
+
+def table(found: Identification) -> Table:
+    """What was found, with 95 % intervals."""
+    shown = Table("", "value", "± 95 %", "")
+    for axis in (found.roll, found.pitch, found.yaw_rate):
+        _axis_rows(shown, axis)
+    motion = found.motion
+    if motion is None:
+        return shown
+    intervals = motion.intervals
+    at = f"at {motion.reference_voltage_v:.2f} V" if len(found.flight.voltage) else "at an unknown voltage"
+    k = _half(intervals, "thrust_coefficient", 2)
+    shown.add_row("k_T", f"{motion.thrust_coefficient_m_s2:.2f} m/s²", k, at)
+    if motion.exponent_fitted:
+        shown.add_row("voltage exponent", f"{motion.voltage_exponent:.2f}", _half(intervals, "exponent", 2), "")
+    if (t := motion.trend) is not None:
+        spread = f"{t.low:.2f} to {t.high:.2f}"
+        shown.add_row("k_T over voltage", f"U^{t.exponent:.2f}", spread, f"trend of {len(t.voltage_v)} windows")
+    shown.add_row("lag of thrust", f"{motion.thrust_lag_s:.3f} s", _half(intervals, "thrust_lag_s", 3), "")
+    shown.add_row(
+        "velocity", "", "", f"simulated for {WINDOW_S:g} s within {motion.velocity_rms_m_s:.3f} m/s RMS, held out"
+    )
+    if motion.drag_horizontal_1_s is not None:
+        half = _half(intervals, "drag_horizontal", 3)
+        at = f"at {motion.speed_rms_m_s:.1f} m/s RMS"
+        shown.add_row("horizontal drag", f"{motion.drag_horizontal_1_s:.3f} 1/s", half, at)
+        instead = f"instead: velocity within {motion.rotor_velocity_rms_m_s:.3f} m/s RMS"
+        shown.add_row("rotor drag", f"{motion.rotor_drag_1_s:.3f} 1/s", "", instead)
+    if motion.drag_vertical_1_s is not None:
+        shown.add_row("vertical drag", f"{motion.drag_vertical_1_s:.3f} 1/s", _half(intervals, "drag_vertical", 3), "")
+    return shown
+
+
+def _axis_rows(shown: Table, axis: Axis) -> None:
+    if (r := axis.response) is None:
+        return
+    fit = f"fits {axis.held_out_percent:.1f} % of held-out flight, {axis.fit_percent:.1f} % of all"
+    sure = "" if axis.trusted else "uncertain"
+    tau = _half(r.intervals, "time_constant_s", 4)
+    shown.add_row(f"{axis.name}: time constant", f"{r.time_constant_s:.4f} s", tau, fit)
+    shown.add_row(f"{axis.name}: delay", f"{r.delay_s:.4f} s", _half(r.intervals, "delay_s", 4), sure)
+    shown.add_row(f"{axis.name}: gain", f"{r.gain:.3f}", _half(r.intervals, "gain", 3), "")
+
+
+def _half(intervals: dict[str, float], name: str, digits: int) -> str:
+    return f"{intervals[name]:.{digits}f}" if name in intervals else ""
