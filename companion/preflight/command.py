@@ -77,7 +77,9 @@ class Preflight:
         seen = self.ground.observe(OBSERVE_S)
         self._clock_offset_s = seen.clock_offset_s
         yield from autopilot_checks(seen, vehicle, plan)
-        if seen.armed:
+        if seen.wrong:
+            yield from parameters.without_parameters(self._rules, seen.wrong)
+        elif seen.armed:
             yield from parameters.without_parameters(self._rules, "the aircraft is armed")
         else:
             yield from self._parameters()

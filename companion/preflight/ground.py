@@ -161,6 +161,10 @@ class Ground:
             raise LinkFailed(
                 f"{url}: heard system {heard}, but no autopilot of system {system_id} (fcu.autopilot_system_id)"
             )
+        if self._pump.received:
+            raise LinkFailed(
+                f"{self._pump.received} bytes heard on {url}, but no autopilot: is it MAVLink, and this baud rate?"
+            )
         trouble = f": {self._pump.trouble}" if self._pump.trouble else ""
         raise LinkFailed(f"nothing heard on {url} in {timeout_s:g} s{trouble}")
 
@@ -270,6 +274,7 @@ class _Pump:
 
     def __init__(self, link: Link, mavsdk: Mavsdk, autopilot_system_id: int) -> None:
         self.trouble = ""
+        self.received = 0  # bytes
         self._link, self._mavsdk, self._system_id = link, mavsdk, autopilot_system_id
         self._vehicle, self._sync = VehicleStatus(), TimeSync()
         self._type = 0
@@ -309,6 +314,7 @@ class _Pump:
                 self._link.write(common.MAVLink_timesync_message(0, self._sync.request(now_s)).pack(self._parser))
             data = self._link.read(TURN_S)
             self.trouble = self._link.trouble
+            self.received += len(data)
             if data:
                 self._read_along(data, monotonic_s())
                 self._mavsdk.pass_received_raw_bytes(data)
