@@ -8,6 +8,7 @@ import math
 import os
 import time
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -190,6 +191,21 @@ def _age(age_s: float) -> str:
     return f"{age_s * 1e3:.0f} ms" if age_s < 1 else f"{age_s:.0f} s"
 
 
+class Listener(ZmqBus):
+    """An end of the bus that only hears, and leaves nothing behind.
+
+    name: of who listens; others of the same name may listen, too.
+    """
+
+    def __init__(self, folder: Path, name: str, inputs: Iterable[str]) -> None:
+        super().__init__(folder, f"{name}-{os.getpid()}", inputs)
+        self._file = folder / f"{self.process}.sock"
+
+    def close(self) -> None:
+        super().close()
+        self._file.unlink(missing_ok=True)
+
+
 def newest_bus(temporary: Path, system: Path = SYSTEM_BUS) -> Path:
     """The bus folder that was used last; raises `ConfigError` when nothing runs."""
     folders = [folder for folder in (system, *temporary.glob(FLIGHT_BUSES)) if has_sockets(folder)]
@@ -216,7 +232,7 @@ def watch(bus: Path | None, once: bool) -> None:
     if not has_sockets(folder):
         raise ConfigError(f"{folder}: no stack runs on this bus, or it belongs to another user")
     console, view, started_s = Console(), View(), monotonic_s()
-    listener = ZmqBus(folder, f"watch-{os.getpid()}", [topic for topic in TOPICS if topic not in NOT_WATCHED])
+    listener = Listener(folder, "watch", [topic for topic in TOPICS if topic not in NOT_WATCHED])
     try:
         with Live(console=console, auto_refresh=False, screen=console.is_terminal and not once) as live:
             while not once or monotonic_s() - started_s < ONCE_S:

@@ -1,14 +1,12 @@
 """Images of the running stack: its camera process has the device, and the bus has its images."""
 
-import os
 from collections import deque
 from pathlib import Path
 
-from companion.bus import ZmqBus
 from companion.config import ConfigError
 from companion.messages import Image
 from companion.tracking.cameras import READ_TIMEOUT_S
-from companion.watch import SYSTEM_BUS, has_sockets
+from companion.watch import SYSTEM_BUS, Listener, has_sockets
 
 
 class BusSource:
@@ -19,7 +17,7 @@ class BusSource:
             raise ConfigError(f"camera: no stack runs on the bus {folder}, or it belongs to another user")
         self.finished, self.errors, self.last_error = False, 0, ""
         self._waiting: deque[Image] = deque()
-        self._bus = ZmqBus(folder, f"preflight-{os.getpid()}", ["image"])
+        self._bus = Listener(folder, "preflight", ["image"])
 
     def read(self) -> Image | None:
         """The next image; None after `READ_TIMEOUT_S` without one."""

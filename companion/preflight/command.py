@@ -168,7 +168,7 @@ def preflight(
             checks.append(check)
         if fix:
             changes = run.fix(_ask, click.echo)
-            checks = _after(run, checks, {change.parameter for change in changes})
+            checks = _after(run, checks, [change.parameter for change in changes])
     finally:
         if run.ground is not None:
             run.ground.close()
@@ -186,7 +186,7 @@ def preflight(
     sys.exit(0 if passed else 1)
 
 
-def _after(run: Preflight, checks: list[Check], changed: set[str]) -> list[Check]:
+def _after(run: Preflight, checks: list[Check], changed: list[str]) -> list[Check]:
     """The checks with those of the parameters anew; the changed ones are told."""
     again = {check.name: check for check in run.parameter_checks()} if changed else {}
     for name in changed:

@@ -157,6 +157,7 @@ def test_the_command_listens_and_shows(tmp_path, monkeypatch):
         thread.join()
         bus.close()
     assert result.exit_code == 0, result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["mission.sock"]
     assert "HOLD" in result.output and float(row(result.output, "pilot")[0]) > 3.0
 
 
