@@ -192,10 +192,7 @@ def _age(age_s: float) -> str:
 
 
 class Listener(ZmqBus):
-    """An end of the bus that only hears, and leaves nothing behind.
-
-    name: of who listens; others of the same name may listen, too.
-    """
+    """An end of the bus that only hears, under a name that others may have, too, and leaves nothing behind."""
 
     def __init__(self, folder: Path, name: str, inputs: Iterable[str]) -> None:
         super().__init__(folder, f"{name}-{os.getpid()}", inputs)

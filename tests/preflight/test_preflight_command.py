@@ -1,6 +1,7 @@
 """``companion preflight`` as a user calls it: lines, exit status, JSON, and --fix against the built-in autopilot."""
 
 import json
+import re
 import socket
 import time
 from pathlib import Path
@@ -73,6 +74,14 @@ def test_without_an_autopilot_the_link_fails_and_the_rest_is_checked(vehicle, tm
     jsonschema.validate(written, schema())
     assert (written["passed"], written["fcu_url"], written["changes"]) == (False, url, [])
     assert len(written["checks"]) == len(result.output.splitlines()) - 1
+
+
+def test_the_page_lists_every_check_in_its_order(vehicle, tmp_path):
+    page = (ROOT / "docs/preflight.md").read_text().split("## Checks")[1].split("##")[0]
+    rows = [row.split("|")[1] for row in page.splitlines() if row.startswith("| ") and "fails" not in row]
+    told = [name for row in rows for name in re.findall(r"`([^`]+)`", row) or ["parameters"]]
+    lines = run("--vehicle", vehicle, "--fcu", f"udpin:127.0.0.1:{free_port()}", "--out", tmp_path).output.splitlines()
+    assert told == [text[:NAME_WIDTH].rstrip() for text in lines[:-1]]
 
 
 @pytest.mark.parametrize(
