@@ -39,7 +39,8 @@ class Child:
     starts: list[float] = field(default_factory=list)
     restart_at_s: float | None = None
     restarts: int = 0
-    notifies: bool = False  # it has said once that it steps
+    notifies: bool = False  # it has said once that it steps, in this life or an earlier one
+    ready: bool = False  # it has said so in this life
     silent_at_s: float = math.inf  # it hangs if nothing is heard from it until then
     hung: bool = False  # and was killed for it
 
@@ -74,7 +75,7 @@ class Manager:
         log.close()
         child.starts = [s for s in child.starts if monotonic_s() - s < RESTART_WINDOW_S] + [monotonic_s()]
         child.restart_at_s = None
-        child.hung = False
+        child.hung = child.ready = False
         child.silent_at_s = monotonic_s() + START_MAX_S if child.notifies else math.inf
 
     def check(self) -> None:
@@ -119,7 +120,7 @@ class Manager:
         for pid, lines in self._listener.receive():
             child = next((c for c in self.children if c.process is not None and c.process.pid == pid), None)
             if child is not None and ("READY=1" in lines or "WATCHDOG=1" in lines):
-                child.notifies = True
+                child.notifies = child.ready = True
                 child.silent_at_s = now_s + WATCHDOG_S
 
     def last_line(self, name: str) -> str:

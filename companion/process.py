@@ -112,19 +112,30 @@ def settle_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def run_node(node: Node, bus: ZmqBus, stop: Callable[[], bool], link=None, supervisor: Notifier | None = None) -> None:
+def run_node(
+    node: Node,
+    bus: ZmqBus,
+    stop: Callable[[], bool],
+    link=None,
+    supervisor: Notifier | None = None,
+    silent_s: float = 0.0,
+) -> None:
     """Move a node with the real clock until ``stop()``.
 
     link: for the FCU room, the open line to the flight controller (`companion.fcu.link`): its bytes come as
     `LinkRx`, and `LinkTx` leaves through it at once. Both also go to the bus, for the recorder.
-    supervisor: is told of every step.
+    supervisor: is told of every step. silent_s: the node listens and steps, but what it says in this time after its
+    start is not published.
     """
     health = HealthMonitor(node.name, node.rate_hz)
     supervisor = supervisor or Notifier({})
     period_s = 1.0 / node.rate_hz
     next_step_s = monotonic_s()
+    speaks_from_s = next_step_s + silent_s
 
     def publish(messages: Iterable[Message]) -> None:
+        if monotonic_s() < speaks_from_s:
+            return
         left = True
         for message in messages or ():
             if type(message) is LinkTx and link is not None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from companion.bus import ZmqBus
 from companion.config import ConfigError, load
 from companion.kernel import ArtifactMissing
+from companion.messages import ESTIMATOR, TOPICS
 from companion.node import Node
 from companion.notify import Notifier
 from companion.process import StopFlag, run_camera, run_node, settle_memory
@@ -135,6 +136,21 @@ PROCESSES = (
 )
 
 
+MISSION_STOPS_S = 0.1  # two steps of the mission, from a limit passed to the last reference
+
+
+def silence_s(name: str, context: Context) -> float:
+    """How long a process only listens after its start [s].
+
+    An estimator that starts anew in flight knows another world than the one before it: another origin, no wind. It
+    says nothing until the mission has missed its states and stopped, and the last reference made in the old world has
+    expired. Else the controller would fly the old reference with the new state, which is a jump of the setpoint.
+    """
+    if name != ESTIMATOR:
+        return 0.0
+    return context.vehicle.safety.state_age_s + MISSION_STOPS_S + TOPICS["reference"].max_age_s
+
+
 def run(name: str, context: Context) -> None:
     """Be the process ``name`` until a signal ends it; raises `ConfigError` or `ArtifactMissing` at the start."""
     row = next((row for row in PROCESSES if row.name == name), None)
@@ -155,7 +171,7 @@ def run(name: str, context: Context) -> None:
     bus = ZmqBus(context.bus_folder, name, (topic for topic in node.inputs if topic != "link_rx"))
     settle_memory()
     try:
-        run_node(node, bus, lambda: bool(stop), link, Notifier())
+        run_node(node, bus, lambda: bool(stop), link, Notifier(), silence_s(name, context))
     finally:
         close = getattr(node, "close", None)
         if close is not None:

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from companion.bus import ZmqBus
+from companion.clock import monotonic_s
 from companion.manager import Manager, StartRefused, wait_until
 from companion.messages import FcuText, Health, LinkRx, LinkTx, PhotoRequest
 from companion.node import Latest, Node
@@ -171,3 +172,22 @@ def test_a_process_that_ignores_the_request_to_end_is_ended(tmp_path):
     manager.stop(patience_s=0.2)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_node_that_is_to_listen_first_says_nothing_but_that_it_is_well(tmp_path):
+    node, stop = Fragile(), threading.Event()
+    node_bus = ZmqBus(tmp_path, "fcu", node.inputs)
+    other = ZmqBus(tmp_path, "mission", ("fcu_text", "health"))
+    words = {"stop": stop.is_set, "silent_s": 2.0}
+    began_s = monotonic_s()
+    thread = threading.Thread(target=run_node, args=(node, node_bus), kwargs=words)
+    thread.start()
+    got = []
+    wait_until(lambda: got.extend(other.receive(0.05)) or any(isinstance(m, FcuText) for m in got), 20.0, 0.0)
+    stop.set()
+    thread.join()
+    node_bus.close()
+    other.close()
+    first = next(m for m in got if isinstance(m, FcuText))
+    assert first.stamp_s - began_s >= 2.0 and node.steps > 0
+    assert any(isinstance(m, Health) and m.stamp_s < began_s + 2.0 for m in got)
