@@ -71,13 +71,16 @@ def decode(frames: list[bytes]) -> Message:
     try:
         return decoder.decode(frames[2])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BadMessage(f"{topic}: undecodable message: {error}") from None
+        raise BadMessage(f"{topic}: undecodable message: {_line(str(error), 200)}") from None
 
 
 def _shown(raw: bytes) -> str:
-    """Bytes of a stranger as at most 40 characters of one line."""
-    text = raw[:40].decode("utf-8", "replace")
-    return "".join(c if c.isprintable() else "?" for c in text)
+    """A name that a stranger gives, as at most 40 characters of one line."""
+    return _line(raw[:40].decode("utf-8", "replace"), 40)
+
+
+def _line(text: str, length: int) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text[:length])
 
 
 class ZmqBus:
