@@ -17,11 +17,12 @@ NEWTONS = {
 }  # fmt: skip
 VOLTS = {"": 1.0, "v": 1.0, "volt": 1.0, "volts": 1.0, "vdc": 1.0, "mv": 1e-3}
 AMPERES = {"": 1.0, "a": 1.0, "amp": 1.0, "amps": 1.0, "ampere": 1.0, "ma": 1e-3}
+SECONDS = {"": 1.0, "s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3}
 COMMAND_UNITS = {"us": "us", "ms": "ms", "usec": "us", "pwm": "us", "%": "%", "pct": "%", "percent": "%", "perc": "%"}
 COMMAND_UNITS |= {"0..1": "1", "0-1": "1", "0 1": "1", "0 to 1": "1", "1": "1", "norm": "1", "normalized": "1", "": ""}
 COMMAND_UNITS |= {"-": "1", "us pwm": "us", "microseconds": "us", "microsecond": "us", "fraction": "1"}
 
-_SUFFIXES = {"us", "ms", "pct", "percent", "0_1", "0..1", "0-1", "norm"}
+_SUFFIXES = {"us", "ms", "s", "pct", "percent", "0_1", "0..1", "0-1", "norm"}
 _SUFFIXES |= {unit for known in (NEWTONS, VOLTS, AMPERES) for unit in known if unit}
 
 
@@ -63,6 +64,7 @@ _KINDS = {
         ("cutoff", "limit", "burst", "max", "std", "time"),
         frozenset(AMPERES),
     ),
+    "time": _Kind(("time", "t", "timestamp", "elapsed", "seconds"), (), (), frozenset(SECONDS)),
     "run": _Kind(("run", "run number", "run id", "battery", "battery number", "battery id"), (), (), frozenset({""})),
 }  # fmt: skip
 REQUIRED = ("command", "thrust")
@@ -99,7 +101,7 @@ def split_title(title: str) -> tuple[str, str]:
 
 
 def find_columns(titles: list[str]) -> dict[str, Column]:
-    """The columns of a header by kind: command, thrust, voltage, current, run; those that are there."""
+    """The columns of a header by kind: command, thrust, voltage, current, time, run; those that are there."""
     split = [split_title(title) for title in titles]
     found: dict[str, Column] = {}
     for kind, rule in _KINDS.items():

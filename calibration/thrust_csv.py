@@ -20,6 +20,7 @@ from calibration.thrust_columns import (
     NAMES,
     NEWTONS,
     REQUIRED,
+    SECONDS,
     VOLTS,
     Column,
     find_columns,
@@ -45,6 +46,7 @@ class Run:
     thrust_n: FloatArray  # (n,) [N]
     voltage_v: FloatArray  # (n,) [V]
     current_a: FloatArray  # (n,) [A], NaN if unknown
+    time_s: FloatArray  # (n,) [s], NaN if unknown
     line: NDArray[np.int64]  # (n,) line of the file, from 1
     is_pwm: bool  # the command was a pulse width
     notes: tuple[str, ...] = ()  # what a reader should know: rows left out, units assumed
@@ -149,20 +151,20 @@ def _runs(
     if body and (units := _units_row(body[0][1], separator, columns)) is not None:
         columns, body = units, body[1:]
     rows = [(number, _cells(line, separator)) for number, line in body]
-    kinds = [kind for kind in ("command", "thrust", "voltage", "current") if kind in columns]
+    kinds = [kind for kind in ("command", "thrust", "voltage", "current", "time") if kind in columns]
     dots = any("." in cells[columns[kind].index] for _, cells in rows for kind in kinds if _has(cells, columns[kind]))
     values, names, left_out = [], [], []
     for number, cells in rows:
-        if separator == "," and len(cells) > width and any(cells[width:]):
+        if separator == "," and not dots and len(cells) > width and any(cells[width:]):
             raise DataError(f"{path}: line {number}: {len(cells)} cells, the header has {width}: a decimal comma?")
         read = {
             kind: _number(cells[columns[kind].index], dots) if _has(cells, columns[kind]) else None for kind in kinds
         }
-        if any(read[kind] is None for kind in kinds if kind != "current"):
-            bad = next(kind for kind in kinds if kind != "current" and read[kind] is None)
+        bad = next((kind for kind in kinds if kind not in ("current", "time") and read[kind] is None), None)
+        if bad is not None:
             left_out.append((number, bad, cells[columns[bad].index].strip() if _has(cells, columns[bad]) else ""))
             continue
-        values.append((read["command"], read["thrust"], read.get("voltage"), read.get("current"), number))
+        values.append([read.get(kind) for kind in ("command", "thrust", "voltage", "current", "time")] + [number])
         names.append(cells[columns["run"].index].strip() if "run" in columns and _has(cells, columns["run"]) else "")
     if left_out and len(left_out) > len(values):
         number, kind, text = left_out[0]
@@ -178,12 +180,13 @@ def _runs(
     notes += [note] if note else []
     volts = np.full(len(table), voltage_v) if voltage_v is not None else _voltage(path, table[:, 2], columns["voltage"])
     amperes = table[:, 3] * AMPERES[columns["current"].unit] if "current" in columns else np.full(len(table), np.nan)
+    time_s = table[:, 4] * SECONDS[columns["time"].unit] if "time" in columns else np.full(len(table), np.nan)
     runs = []
     for name in dict.fromkeys(names):
         mine = np.array([other == name for other in names])
         title = path.name if len(set(names)) == 1 else f"{path.name}, {columns['run'].title} {name}"
-        arrays = (array[mine] for array in (command, thrust_n, volts, amperes))
-        runs.append(Run(title, *arrays, table[mine, 4].astype(np.int64), is_pwm, tuple(notes)))
+        arrays = (array[mine] for array in (command, thrust_n, volts, amperes, time_s))
+        runs.append(Run(title, *arrays, table[mine, 5].astype(np.int64), is_pwm, tuple(notes)))
         notes = []
     return runs
 
@@ -198,7 +201,7 @@ def _units_row(line: str, separator: str, columns: dict[str, Column]) -> dict[st
     known = NEWTONS.keys() | VOLTS.keys() | COMMAND_UNITS.keys() | AMPERES.keys()
     units = {}
     for kind, column in columns.items():
-        if kind == "run":
+        if kind in ("run", "time"):
             continue
         text = split_title(f"x ({cells[column.index].strip(' ()[]')})")[1] if _has(cells, column) else ""
         if text not in known:

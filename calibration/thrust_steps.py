@@ -3,7 +3,8 @@
 Rules, in this order; whatever one leaves out is listed with its reason:
 
 1. Sign: thrust rises with the command; a stand that counts the other way is turned round (Spearman's rank correlation).
-2. Steps: readings at one command, one after the other, are one point, their median.
+2. Steps: readings at one command, one after the other, are one point, their median; without those that a stand which
+   records all the time took while the motor was still following a jump of the command.
 3. Top: from where the thrust does not rise any more up to the largest command, or the voltage leaves the line
    V = V0 - R I of the source for good, the supply or the speed controller limits, not the command.
 4. Order: what is left rises with the command, or it is not a thrust curve.
@@ -18,7 +19,9 @@ from calibration.results import DataError
 from calibration.thrust_csv import PWM_SPAN_US, PWM_ZERO_US, FloatArray, Run
 
 COMMAND_STEP = 0.005  # commands nearer than this are the same (5 µs)
+JUMP, FOLLOW_S, RECORDING_S = 0.05, 1.0, 0.25  # of the command, time to follow it, between readings of a recording
 LONG_SWEEP = 400  # more steps than this are a ramp: its readings are gathered by command
+COMMANDS_MIN = 4
 FLAT = 0.01  # of the thrust's span: less is no rise
 TOP_MIN = 0.025  # of the command: a limit is at least as wide
 COLLAPSE = 0.03  # of the source's voltage: below its line by more is a supply at its limit ...
@@ -60,7 +63,7 @@ def command_text(command: float, is_pwm: bool) -> str:
 def steps_of(run: Run) -> Steps:
     """The points of a run; raises `DataError` with one line if they are no thrust curve."""
     sign = _sign(run)
-    groups = _groups(run.command)
+    groups = _groups(run.command, _following(run))
 
     def medians(values: FloatArray) -> FloatArray:
         return np.array([np.median(values[group]) for group in groups])
@@ -68,8 +71,8 @@ def steps_of(run: Run) -> Steps:
     command, thrust_n = medians(run.command), sign * medians(run.thrust_n)
     voltage_v, current_a = medians(run.voltage_v), medians(run.current_a)
     distinct = np.unique(np.round(command / COMMAND_STEP)).size
-    if distinct < 5:
-        raise DataError(f"{run.name}: {distinct} different commands; a thrust curve needs at least 5")
+    if distinct < COMMANDS_MIN:
+        raise DataError(f"{run.name}: {distinct} different commands; a thrust curve needs at least {COMMANDS_MIN}")
     top, reason = _top(command, thrust_n, voltage_v, current_a)
     kept = command <= top
     _check_order(run, command[kept], thrust_n[kept], command)
@@ -91,13 +94,28 @@ def _sign(run: Run) -> float:
     return float(np.sign(correlation))
 
 
-def _groups(command: FloatArray) -> list[NDArray[np.int64]]:
-    """Indices of the readings of each step."""
+def _following(run: Run) -> NDArray[np.bool_]:
+    """Readings of a recording that were taken within `FOLLOW_S` of a jump of the command."""
+    following = np.zeros(len(run.command), bool)
+    if not np.isfinite(run.time_s).all():
+        return following
+    gap_s = np.diff(run.time_s, prepend=-np.inf)
+    jumps = np.abs(np.diff(run.command, prepend=run.command[0])) > JUMP
+    for time_s in run.time_s[jumps & (gap_s < RECORDING_S)]:
+        following |= (run.time_s >= time_s) & (run.time_s < time_s + FOLLOW_S)
+    return following
+
+
+def _groups(command: FloatArray, following: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
+    """Indices of the readings of each step without those that were still following, unless hardly any are left."""
     key = np.round(command / COMMAND_STEP).astype(np.int64)
     edges = np.flatnonzero(np.diff(key)) + 1
     if len(edges) + 1 > LONG_SWEEP:
-        return [np.flatnonzero(key == value) for value in np.unique(key)]
-    return np.split(np.arange(len(command)), edges)
+        rest = np.flatnonzero(~following)
+        return [rest[key[rest] == value] for value in np.unique(key[rest])]
+    groups = np.split(np.arange(len(command)), edges)
+    settled = [group[~following[group]] for group in groups if not following[group].all()]
+    return settled if len({key[group[0]] for group in settled}) >= COMMANDS_MIN else groups
 
 
 def _by_command(command: FloatArray, *values: FloatArray) -> tuple[FloatArray, ...]:
@@ -165,7 +183,7 @@ def _collapse(u: FloatArray, thrust: FloatArray, volts: FloatArray, amperes: Flo
 
 def _check_order(run: Run, command: FloatArray, thrust_n: FloatArray, measured: FloatArray) -> None:
     span = np.ptp(measured)
-    if np.ptp(command) < (1 - TOP_MAX) * span or np.unique(np.round(command / COMMAND_STEP)).size < 4:
+    if np.ptp(command) < (1 - TOP_MAX) * span or np.unique(np.round(command / COMMAND_STEP)).size < COMMANDS_MIN:
         top = command_text(command.max(), run.is_pwm)
         raise DataError(
             f"{run.name}: the thrust does not rise above {top}, less than half of the sweep: no thrust curve"

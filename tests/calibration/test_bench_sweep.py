@@ -1,12 +1,15 @@
 """Bench file, sweep and scale by themselves."""
 
+import io
 from pathlib import Path
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from calibration.bench.bench_file import load_bench
-from calibration.bench.display import PLOT_HEIGHT, plot
+from calibration.bench.display import PLOT_HEIGHT, LiveDisplay, plot
+from calibration.bench.raw_file import Progress
 from calibration.bench.scale import Scale
 from calibration.bench.sweep import State, Sweep, plan
 from calibration.bench.watch import Sample
@@ -132,3 +135,20 @@ def test_the_live_plot_rises_from_corner_to_corner():
     first = [next((i for i, c in enumerate(row[9:]) if c != "\u2800"), None) for row in picture[:-1]]
     assert first == sorted(first, reverse=True) and first[-1] == 0
     assert plot([], (1000, 2000)).count("\u2800") == PLOT_HEIGHT * 60
+
+
+def test_the_live_picture_follows_a_run():
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, height=40)
+    bench = quick(step_us=100.0, readings=2, down=False)
+    shown, sweep = LiveDisplay(console), Sweep(bench, plan(bench.sweep))
+    shown.begin(bench, 1, sweep, Progress())
+    _, readings, _ = run_through(bench)
+    for reading in readings:
+        shown.update(sweep, Sample(reading.time_s, thrust_n=3.21, pwm_us=1500.0, voltage_v=15.5, current_a=9.0))
+        shown.reading(reading)
+    shown.end()
+    text = screen.getvalue()
+    assert "battery 1" in text and "22/22" in text and "3.210 N" in text and "15.50 V" in text and "\u28ff" not in text
+    assert "1950.00 N" in text and any("\u2801" <= c <= "\u28ff" for c in text)
+    shown.end()

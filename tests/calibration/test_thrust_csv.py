@@ -50,6 +50,7 @@ def test_the_columns_of_rcbenchmark_are_not_confused():
     titles = {kind: column.title for kind, column in columns.items()}
     assert titles == {
         "command": "ESC signal (µs)", "thrust": "Thrust (kgf)", "voltage": "Voltage (V)", "current": "Current (A)",
+        "time": "Time (s)",
     }  # fmt: skip
 
 
@@ -86,6 +87,19 @@ def test_preamble_units_row_text_cells_and_repeated_header(tmp_path):
     same(run)
     assert "2 lines without a number left out, the first is line 11" in run.notes[0]
     assert run.line[0] == 7
+
+
+def test_rows_may_have_more_cells_than_the_header(tmp_path):
+    """RCbenchmark's scripts append columns of their own."""
+    lines = write_csv(tmp_path / "a.csv", ROWS).read_text().splitlines()
+    (tmp_path / "b.csv").write_text("\n".join([lines[0], *(f"{line},,7,8.5" for line in lines[1:])]))
+    same(read_thrust_csv(tmp_path / "b.csv")[0])
+
+
+def test_the_clock_of_a_recording_is_read(tmp_path):
+    lines = ["time_ms,pwm_us,thrust_n,voltage_v"] + [f"{50 * i},{1000 + 50 * i},{i * i / 10},15" for i in range(10)]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    assert np.allclose(read_thrust_csv(tmp_path / "a.csv")[0].time_s, np.arange(10) * 0.05)
 
 
 def test_thousands_are_not_decimals(tmp_path):

@@ -15,7 +15,7 @@ FULL_V, EMPTY_V = 16.4, 14.2
 
 def fit(*tables):
     return fit_thrust([
-        steps_of(Run(f"{i}.csv", t[:, 0], t[:, 1], t[:, 2], t[:, 3], np.arange(len(t)), True))
+        steps_of(Run(f"{i}.csv", t[:, 0], t[:, 1], t[:, 2], t[:, 3], np.arange(len(t)) * 1.0, np.arange(len(t)), True))
         for i, t in enumerate(tables)
     ])  # fmt: skip
 

@@ -11,9 +11,10 @@ from calibration.thrust_steps import steps_of
 MOTOR = Motor()
 
 
-def run(rows, current=True):
+def run(rows, current=True, time_s=None):
     amperes = rows[:, 3] if current else np.full(len(rows), np.nan)
-    return Run("a.csv", rows[:, 0], rows[:, 1], rows[:, 2], amperes, np.arange(len(rows)), True)
+    time_s = np.full(len(rows), np.nan) if time_s is None else time_s
+    return Run("a.csv", rows[:, 0], rows[:, 1], rows[:, 2], amperes, time_s, np.arange(len(rows)), True)
 
 
 def clean(**faults):
@@ -98,5 +99,20 @@ def test_what_does_not_rise_with_the_command_is_refused_in_one_line(change, word
 
 
 def test_too_few_commands_are_refused():
-    with pytest.raises(DataError, match="4 different commands"):
-        steps_of(run(sweep(MOTOR, Battery(), [0.2, 0.4, 0.6, 0.8])))
+    with pytest.raises(DataError, match="3 different commands"):
+        steps_of(run(sweep(MOTOR, Battery(), [0.2, 0.4, 0.8])))
+
+
+def test_a_recording_forgets_what_it_saw_while_the_motor_followed_a_jump():
+    hz, hold_s, lag_s = 20, 2.0, 0.15
+    u = np.repeat([0.6, 0.05, 0.2, 0.4, 0.6, 0.8], round(hz * hold_s))
+    rows = sweep(MOTOR, Battery(), u, readings=1, noise_n=0.0)
+    steady = rows[:, 1].copy()
+    for i in range(1, len(rows)):
+        rows[i, 1] = rows[i - 1, 1] + (steady[i] - rows[i - 1, 1]) / (hz * lag_s)
+    rows[40:50, 0] = np.linspace(0.055, 0.075, 10)  # a ramp that begins before the motor has come down
+    slow = np.abs(rows[:, 1] - steady) > 0.05 * steady.max()
+    steps = steps_of(run(rows, time_s=np.arange(len(rows)) / hz))
+    assert slow.sum() > 15 and steps.readings.sum() <= len(rows) - 5 * 19
+    settled = MOTOR.thrust_n(steps.command, steps.voltage_v)
+    assert np.abs(steps.thrust_n - settled)[steps.command > 0.1].max() < 0.05
