@@ -75,7 +75,7 @@ def fly(
     finally:
         manager.stop()
         shutil.rmtree(bus_folder, ignore_errors=True)
-    return _conclude(folder, pilot, console)
+    return conclude(folder, pilot, console)
 
 
 def _supervise(
@@ -143,8 +143,8 @@ def progress_line(latest: Latest, now_s: float, elapsed_s: float) -> str:
     return "  ".join(parts)
 
 
-def _conclude(folder: Path, pilot: PilotStatus | None, console: Console) -> int:
-    """Summary, report and exit status from the log."""
+def conclude(folder: Path, pilot: PilotStatus | None, console: Console) -> int:
+    """Print the summary, write the report beside the log; returns the exit status (0: flown to its end)."""
     from companion.recording.metrics import flight_metrics
     from companion.recording.report import write_report
 

@@ -51,7 +51,8 @@ class Lockstep:
     """Runs one scenario.
 
     stack: "full" for the nodes that fly, or the name of an opponent (`sitl.opponents.stacks`);
-    record: called with (message, now_s) for every message, in order; the log writer's entry.
+    record: called with (message, now_s) for every message, in order; the log writer's entry;
+    world: the scenario's, at time 0, in the place of one with the built-in autopilot.
     """
 
     def __init__(
@@ -60,10 +61,11 @@ class Lockstep:
         seed: int,
         record: Callable[[Message, float], None] | None = None,
         stack: str = "full",
+        world: World | None = None,
     ) -> None:
         self.loaded = loaded
         self.stack = stack
-        self.world = World(loaded, seed, STREAM_RATES_HZ)
+        self.world = world or World(loaded, seed, STREAM_RATES_HZ)
         self.messages: dict[str, list[Message]] = {topic: [] for topic in TOPICS}
         self._logs = {row.type: self.messages[topic] for topic, row in TOPICS.items() if row.logged}
         self._record = record

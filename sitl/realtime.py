@@ -4,9 +4,10 @@
 """
 
 import argparse
-import heapq
 import sys
 import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from companion.bus import ZmqBus
@@ -25,6 +26,7 @@ def fcu_url(instance: int = 0) -> str:
 
 
 TRUTH_PERIOD_S = 0.02
+IMAGES_MAX = 4  # on their way; a machine that cannot draw in time misses exposures and not everything after them
 # Further behind than this the world's clock stands still instead of racing to catch up; well below the age at which
 # the stack stops trusting an attitude, so that a busy machine slows the world and does not blind the stack.
 MAX_LAG_S = 0.05
@@ -52,11 +54,18 @@ def main() -> int:
 
 def run(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag) -> None:
     """Move the world with the clock until ``stop``."""
+    with ThreadPoolExecutor(max_workers=1) as darkroom:
+        _move(world, links, bus, stop, darkroom)
+
+
+def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, darkroom: ThreadPoolExecutor) -> None:
     health = HealthMonitor(SIMULATOR, 1.0 / STEP_S)
     zero_s = monotonic_s()  # companion time of the world's time 0
     config = world.camera.config
     next_exposure_s, next_truth_s = 0.0, 0.0
-    on_the_way: list[tuple[float, int, object]] = []  # images between exposure and arrival
+    # Images between exposure and arrival, with the zero_s of their exposure. Another thread draws them: the world goes
+    # on, and with it an autopilot that waits for its every step.
+    on_the_way: deque[tuple[float, float, Future]] = deque()
     while not stop:
         lag_s = monotonic_s() - zero_s - world.now_s
         if lag_s < STEP_S:
@@ -72,11 +81,14 @@ def run(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag) -> None:
             links.send(data)
         if world.now_s >= next_exposure_s:
             next_exposure_s += 1.0 / config.rate_hz
-            image = world.photograph()
-            image.stamp_s += zero_s
-            heapq.heappush(on_the_way, (world.now_s + config.latency_s, world.steps, image))
-        while on_the_way and on_the_way[0][0] <= world.now_s:
-            bus.publish(heapq.heappop(on_the_way)[2])
+            if len(on_the_way) < IMAGES_MAX:
+                image = darkroom.submit(world.exposure())
+                on_the_way.append((world.now_s + config.latency_s, zero_s, image))
+        while on_the_way and on_the_way[0][0] <= world.now_s and on_the_way[0][2].done():
+            _, zero_then_s, drawn = on_the_way.popleft()
+            image = drawn.result()
+            image.stamp_s += zero_then_s
+            bus.publish(image)
         if world.now_s >= next_truth_s:
             next_truth_s += TRUTH_PERIOD_S
             truth = world.truth()

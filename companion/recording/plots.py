@@ -401,7 +401,7 @@ def asked_point(flight: Flight) -> str:
     for reference in flight.log["reference"]:
         if reference.frame == flight.frame and any(a <= reference.stamp_s <= b for a, b in flight.holds):
             goal = reference.trajectory
-            point = goal.p if isinstance(goal, Hold) else goal.p_end
-            if all(map(math.isfinite, point)):
+            point = goal.p if isinstance(goal, Hold) else getattr(goal, "p_end", ())  # a curve is no point
+            if point and all(map(math.isfinite, point)):
                 return "({:.2f}, {:.2f}, {:.2f}) m".format(*point)
     return ""

@@ -5,6 +5,8 @@ that PX4 made of it. MAVLink goes between PX4 and the companion by UDP; in simul
 carries the bytes, in real time the companion's process has the port itself.
 """
 
+import math
+import time
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,7 @@ from sitl.px4.process import Px4Ended, Px4Process
 from sitl.px4.sensors import claimed_accuracy_m, hil_gps, magnetic_field, pressure_hpa
 from sitl.px4.side_link import PAYLOAD_PORTS, SideLink
 from sitl.scenario import LoadedScenario
-from sitl.sensors import SensorFrame
+from sitl.sensors import FRAME_S, SensorFrame
 from sitl.wind import NormalNoise
 
 # PX4 boots and its estimator settles on this much of the world's time before time 0, as fast as the machine allows.
@@ -44,7 +46,7 @@ class Px4Autopilot:
     """PX4 as the flight controller of a simulated world.
 
     run: the folder it runs in, with its own log afterwards; carry_mavlink: `receive` and `take_output` move the
-    companion's bytes. Raises `ConfigError` for what a user can get wrong, `Px4Ended` from `step` when PX4 ends.
+    companion's bytes; speed: from time 0 on the world moves at most so many times as fast as the clock. Raises `ConfigError` for what a user can get wrong, `Px4Ended` from `step` when PX4 ends.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Px4Autopilot:
         seed: int,
         instance: int = 0,
         carry_mavlink: bool = False,
+        speed: float = math.inf,
     ) -> None:
         scenario = loaded.scenario
         model = external_model(scenario.airframe)
@@ -70,6 +73,7 @@ class Px4Autopilot:
         self._mavlink = UdpEndpoint(*(reversed([port + instance for port in ONBOARD_PORTS]))) if carry_mavlink else None
         self._process = Px4Process(build, run, etc, model, instance)
         self._frames = 0
+        self._speed, self._due_s = speed, -math.inf
         self._motors = np.zeros(ROTORS)
         self.armed = False
         radio = transmitter(load_parameters(scenario.airframe))
@@ -125,11 +129,20 @@ class Px4Autopilot:
             self._side.heartbeat()
             self._process.check()
         self._frames += 1
+        if frame.stamp_s >= 0.0:
+            self._wait()
         controls = self._hil.step()
         if controls is not None:
             self.armed = controls.armed
             self._motors = np.clip(np.nan_to_num(controls.motors, nan=0.0), 0.0, 1.0)
         return self._motors
+
+    def _wait(self) -> None:
+        """Hold the pace: PX4's MAVLink threads live by the clock and need their share of each step."""
+        now_s = time.monotonic()
+        if now_s < self._due_s:
+            time.sleep(self._due_s - now_s)
+        self._due_s = max(self._due_s, now_s) + FRAME_S / self._speed
 
     def close(self) -> None:
         """End PX4 and give the ports back."""

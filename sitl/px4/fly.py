@@ -1,13 +1,24 @@
 """Flies a mission with real PX4; the body of ``companion fly --fcu px4``."""
 
+from collections.abc import Callable
 from pathlib import Path
 
-from companion.fly import fly
+import msgspec
+from rich.console import Console
+
+from companion.config import ConfigError
+from companion.fly import conclude, fly, new_flight_folder
 from companion.generate import generate_all
 from companion.manager import python
-from sitl.px4.build import external_model, find_build
+from companion.mission.plan import load_plan
+from companion.recording.recorder import open_recorder
+from sitl.lockstep import Lockstep
+from sitl.px4.autopilot import Px4Autopilot
+from sitl.px4.build import Px4Build, external_model, find_build
+from sitl.px4.process import Px4Ended
+from sitl.px4.realtime import warmed_up
 from sitl.realtime import fcu_url
-from sitl.scenario import load_scenario, scenario_for
+from sitl.scenario import LoadedScenario, load_scenario, scenario_for
 
 SIH_VEHICLE = "px4_sih_hex.toml"  # beside the scenario's own vehicle file
 START_S = 30.0  # PX4's start-up, before the scenario's time begins
@@ -34,9 +45,14 @@ def fly_px4(
     loaded = load_scenario(scenario, vehicle)
     if mode == "external":
         external_model(loaded.scenario.airframe)
+    elif speed is not None:
+        raise ConfigError("--speed: only with --px4-mode external: PX4's own simulator keeps the clock's time")
     elif vehicle is None:
         loaded = load_scenario(scenario, loaded.vehicle_path.with_name(SIH_VEHICLE))
     list(generate_all([loaded.vehicle_path], print))
+    if speed is not None:
+        loaded = msgspec.structs.replace(loaded, plan=load_plan(mission), mission_path=mission.resolve())
+        return _fly_in_simulated_time(build, loaded, seed, speed, out)
 
     def simulator(bus: Path, folder: Path) -> dict[str, list[str]]:
         words = ("--mode", mode, "--build", str(build.etc.parent), "--run", str(folder / "px4"), "--seed", str(seed))
@@ -44,3 +60,54 @@ def fly_px4(
 
     timeout_s = START_S + loaded.scenario.duration_max_s
     return fly(mission, loaded.vehicle_path, fcu_url(), out, simulated=True, extra=simulator, timeout_s=timeout_s)
+
+
+def _fly_in_simulated_time(build: Px4Build, loaded: LoadedScenario, seed: int, speed: float, out: Path) -> int:
+    console = Console()
+    folder = new_flight_folder(out, loaded.mission_path)
+    told = None
+
+    def progress(lockstep: Lockstep) -> None:
+        nonlocal told
+        pilot = lockstep.pilot
+        if pilot is not None and (pilot.phase, pilot.reason) != told:
+            told = (pilot.phase, pilot.reason)
+            console.print(f"{lockstep.now_s:6.1f} s  [bold]{pilot.phase}[/]  {pilot.reason}")
+
+    try:
+        lockstep = simulate_px4(build, loaded, seed, speed, folder, progress=progress)
+    except Px4Ended as error:
+        console.print(f"simulator: {error}", soft_wrap=True)
+        return 1
+    console.print(f"{lockstep.now_s:.0f} s of flight in {lockstep.wall_s:.0f} s")
+    return conclude(folder, lockstep.pilot, console)
+
+
+def simulate_px4(
+    build: Px4Build,
+    loaded: LoadedScenario,
+    seed: int,
+    speed: float,
+    folder: Path,
+    instance: int = 0,
+    progress: Callable[[Lockstep], None] | None = None,
+) -> Lockstep:
+    """The nodes that fly in one process and in simulated time, with PX4 in step; the log goes to the folder.
+
+    Computing takes no simulated time, so the load of the machine does not matter. But PX4 sends and receives MAVLink in
+    threads of its own, by the clock: the faster the simulation, the later, in simulated time, a message arrives, and no
+    two flights are quite the same. Raises `ConfigError` or `Px4Ended`.
+    """
+    autopilot = Px4Autopilot(build, loaded, folder / "px4", seed, instance, carry_mavlink=True, speed=speed)
+    try:
+        world = warmed_up(loaded, seed, autopilot)
+        autopilot.take_output()  # of the time before the flight
+        recorder = open_recorder(folder / "flight.mcap", loaded.vehicle_path, loaded.mission_path)
+        try:
+            lockstep = Lockstep(loaded, seed, record=recorder.handle, world=world)
+            lockstep.run(progress)
+        finally:
+            recorder.close()
+    finally:
+        autopilot.close()
+    return lockstep
