@@ -46,7 +46,8 @@ class Px4Autopilot:
     """PX4 as the flight controller of a simulated world.
 
     run: the folder it runs in, with its own log afterwards; carry_mavlink: `receive` and `take_output` move the
-    companion's bytes; speed: from time 0 on the world moves at most so many times as fast as the clock. Raises `ConfigError` for what a user can get wrong, `Px4Ended` from `step` when PX4 ends.
+    companion's bytes; speed: from time 0 on the world moves at most so many times as fast as the clock. Raises
+    `ConfigError` for what a user can get wrong, `Px4Ended` from `step` when PX4 ends.
     """
 
     def __init__(
