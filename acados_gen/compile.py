@@ -45,11 +45,13 @@ def compile_library(name: str, print_: str, sources: Iterable[Path], flags: Iter
     return target
 
 
-def compile_functions(name: str, print_: str, functions: Iterable) -> Path:
+def compile_functions(
+    name: str, print_: str, functions: Iterable, sources: Iterable[Path] = (), flags: Iterable[str] = ()
+) -> Path:
     """Generate C for CasADi functions and compile it into one artefact; returns the library's path.
 
     functions: CasADi `Function`s; every output is made dense, because `companion.kernel.Kernel` binds dense
-    buffers.
+    buffers. sources, flags: C files that call them, and compiler flags.
     """
     target = artifact(name, print_)
     if target.exists():
@@ -58,7 +60,7 @@ def compile_functions(name: str, print_: str, functions: Iterable) -> Path:
 
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        generator = casadi.CodeGenerator(f"{name}.c")
+        generator = casadi.CodeGenerator(f"{name}_model.c")
         for function in functions:
             symbols = [casadi.MX.sym(function.name_in(i), *function.size_in(i)) for i in range(function.n_in())]
             if all(function.sparsity_out(i).is_dense() for i in range(function.n_out())):
@@ -71,4 +73,4 @@ def compile_functions(name: str, print_: str, functions: Iterable) -> Path:
                 else casadi.Function(function.name(), symbols, [casadi.densify(o) for o in outputs])
             )
         generator.generate(scratch + os.sep)
-        return compile_library(name, print_, [Path(scratch) / f"{name}.c"])
+        return compile_library(name, print_, [Path(scratch) / f"{name}_model.c", *sources], flags)

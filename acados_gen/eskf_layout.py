@@ -1,8 +1,9 @@
 """What the estimator's kernels look like from outside: state layout, names, sources. Free of CasADi.
 
-State x, 30 numbers: p_W, v_W, q_WB, disturbance_W, gnss_bias_W, p_WM, q_WM, velocity_bias_W, attitude_bias_W,
-thrust_scale. Error, 28 numbers: the same with rotation vectors δθ on the body side: q_true = q ⊗ exp(δθ), for both
-attitudes. The attitude bias is a rotation vector in W: the flight controller measures exp(β) ⊗ q.
+State x, 33 numbers: p_W, v_W, q_WB, disturbance_W, gnss_bias_W, p_WM, q_WM, velocity_bias_W, attitude_bias_W,
+thrust_scale, mount_C. Error, 31 numbers: the same with rotation vectors δθ on the body side: q_true = q ⊗ exp(δθ), for
+both attitudes. The attitude bias is a rotation vector in W: the flight controller measures exp(β) ⊗ q. The mount is
+one in C: the camera looks along q_BC ⊗ exp(μ).
 """
 
 from pathlib import Path
@@ -12,8 +13,9 @@ from companion.kernel import fingerprint
 
 NAME = "eskf"
 
-STATE_SIZE, ERROR_SIZE = 30, 28
-P, V, Q, D, B, PM, QM, C, A, S = (
+STATE_SIZE, ERROR_SIZE = 33, 31
+MOTION_SIZE = 9  # errors of position, velocity and attitude: these move each other, the rest only fades
+P, V, Q, D, B, PM, QM, C, A, S, U = (
     slice(0, 3),
     slice(3, 6),
     slice(6, 10),
@@ -24,11 +26,21 @@ P, V, Q, D, B, PM, QM, C, A, S = (
     slice(23, 26),
     slice(26, 29),
     slice(29, 30),
+    slice(30, 33),
 )
 E_P, E_V, E_TH, E_D, E_B, E_PM, E_THM, E_C, E_A = (slice(i, i + 3) for i in range(0, 27, 3))
-E_S = slice(27, 28)
+E_S, E_U = slice(27, 28), slice(28, 31)
 
 SENSORS = {"position": 3, "velocity": 3, "attitude": 3, "marker": 6, "corners": 8}  # size of each residual
+MEASURED = {  # sizes of what each is measured with: numbers of the sensor, then the camera's p_BC and q_BC
+    "position": (3,),
+    "velocity": (3,),
+    "attitude": (4,),
+    "marker": (3, 4, 3, 4),
+    "corners": (8, 12, 3, 4),
+}
+RATES = 6  # of forgetting, see `acados_gen.eskf_model.forget`
+COMMAND_SIZE, PARAMETER_SIZE = 4, 8  # (thrust, roll, pitch, yaw rate); `acados_gen.flight_model.PARAMETERS`
 
 
 def kernel_name(function: str) -> str:
@@ -36,10 +48,28 @@ def kernel_name(function: str) -> str:
     return f"{NAME}_{function}"
 
 
+def shapes(function: str) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
+    """Shapes of a kernel's arguments and results, as `companion.kernel.Kernel` binds them.
+
+    predict: (x, P, command, parameters, rates, noise, dt) -> (x, P); predict_coast the same without command and
+    parameters; update_<sensor>: (x, P, *measured, R) -> (ν, whitened, NIS, x, P, matched, expected).
+    """
+    x, square = (STATE_SIZE,), (ERROR_SIZE, ERROR_SIZE)
+    tail = ((RATES,), (ERROR_SIZE,), (1,))
+    if function == "predict":
+        return (x, square, (COMMAND_SIZE,), (PARAMETER_SIZE,), *tail), (x, square)
+    if function == "predict_coast":
+        return (x, square, *tail), (x, square)
+    sensor = function.removeprefix("update_")
+    m = SENSORS[sensor]
+    measured = tuple((n,) for n in MEASURED[sensor])
+    return (x, square, *measured, (m, m)), ((m,), (m,), (1,), x, square, (m,), (m,))
+
+
 def sources() -> list[Path]:
     """The files that shape the kernels."""
     here = Path(__file__).parent
-    own = [here / file for file in ("eskf_layout.py", "eskf_model.py", "flight_model.py", "compile.py")]
+    own = [here / file for file in ("eskf_layout.py", "eskf_model.py", "eskf.c", "flight_model.py", "compile.py")]
     return [*own, Path(companion.frames.__file__)]
 
 

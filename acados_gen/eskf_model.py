@@ -5,7 +5,8 @@ drag or gains. No Jacobian is written by hand: transition and measurement matric
 
     x ⊞ e = (p + δp, v + δv, q ⊗ exp(δθ), …)        (error on the body side, q_true = q ⊗ exp(δθ))
 
-by automatic differentiation at e = 0. Sources: Kalaitzakis & Vitzilaios, Robotics 2023, 12(5), 123, section 2.2;
+by automatic differentiation at e = 0. What is the same for every model, the algebra of the covariance, is plain C in
+`acados_gen/eskf.c`. Sources: Kalaitzakis & Vitzilaios, Robotics 2023, 12(5), 123, section 2.2;
 J. Solà, arXiv:1711.02508, sections 6 and 7.
 
 Measurements (y: measured, ν: residual, measured minus expected):
@@ -16,6 +17,9 @@ Measurements (y: measured, ν: residual, measured minus expected):
     corners    ν = y - π(R_BCᵀ (R_WBᵀ (p_WM + R_WM c_i - p) - p_BC)), i = 0…3;  π: x/z, y/z, lens undone
     marker     ν = (p_CM - R_BCᵀ (R_WBᵀ (p_WM - p) - p_BC),  Log(q̂_CM⁻¹ ⊗ q_CM)),  q̂_CM = q_BC⁻¹ ⊗ q_WB⁻¹ ⊗ q_WM
 
+with q_BC ⊗ exp(μ) in place of the vehicle file's q_BC: no mount is rigid, and in wind it sways. As white noise that
+sway would either pull the attitude along or have to be so large that the sight of a bundle says little.
+
 This module needs CasADi and is imported only where code is generated; the layout is in `acados_gen.eskf_layout`.
 """
 
@@ -24,7 +28,7 @@ from pathlib import Path
 import casadi as ca
 
 from acados_gen import flight_model
-from acados_gen.compile import compile_functions
+from acados_gen.compile import CompileError, compile_functions
 from acados_gen.eskf_layout import (
     E_A,
     E_B,
@@ -34,10 +38,15 @@ from acados_gen.eskf_layout import (
     E_S,
     E_TH,
     E_THM,
+    E_U,
     ERROR_SIZE,
+    MEASURED,
+    MOTION_SIZE,
     NAME,
+    PARAMETER_SIZE,
     PM,
     QM,
+    RATES,
     SENSORS,
     STATE_SIZE,
     A,
@@ -47,13 +56,14 @@ from acados_gen.eskf_layout import (
     P,
     Q,
     S,
+    U,
     V,
     eskf_fingerprint,
     kernel_name,
 )
 from companion.frames import GRAVITY_M_S2
 
-RATES = 5  # of forgetting, see `forget`
+ALGEBRA = Path(__file__).with_name("eskf.c")
 SMALL = 1e-24  # rad², keeps square roots differentiable at zero; far below rounding for any real angle
 DEPTH_MIN_M = 0.05  # a corner nearer than this has no useful image
 SIN_PITCH_MAX = 0.999999  # the Euler rates of the flight model do not exist at a pitch of 90°
@@ -114,7 +124,7 @@ def right_jacobian(r):
 
 
 def boxplus(x, e):
-    """x ⊞ e, shape (30,)."""
+    """x ⊞ e, shape (33,)."""
     return ca.vertcat(
         x[P] + e[0:3],
         x[V] + e[3:6],
@@ -126,6 +136,7 @@ def boxplus(x, e):
         x[C] + e[E_C],
         x[A] + e[E_A],
         x[S] + e[E_S],
+        x[U] + e[E_U],
     )
 
 
@@ -181,73 +192,62 @@ def motion_error(m, reference):
     return ca.vertcat(m[0:6] - reference[0:6], log(multiply(conjugate(reference[6:10]), m[6:10])))
 
 
-def forget(x_next, transition_, rates, dt):
-    """ẋ_i = -rate x_i for what comes and goes within its correlation time: first-order Gauss-Markov states.
+def forget(rates, dt):
+    """What each error after the first nine keeps in dt, shape (22,): first-order Gauss-Markov states fade, ẋ = -rate x.
 
-    rates [1/s]: of the disturbance, horizontal and vertical, the velocity bias, the attitude bias' tilt and heading.
+    rates [1/s]: of the disturbance, horizontal and vertical, the velocity bias, the attitude bias' tilt and heading,
+    the mount. What is not named stays.
     """
-    keep = ca.exp(-rates * dt)
-    for at, error, groups in ((D, E_D, (0, 0, 1)), (C, E_C, (2, 2, 2)), (A, E_A, (3, 3, 4))):
+    keep = ca.SX.ones(ERROR_SIZE)
+    fades = ca.exp(-rates * dt)
+    for errors, groups in ((E_D, (0, 0, 1)), (E_C, (2, 2, 2)), (E_A, (3, 3, 4)), (E_U, (5, 5, 5))):
         for i, group in enumerate(groups):
-            x_next[at.start + i] *= keep[group]
-            transition_[error.start + i, error.start + i] = keep[group]
-    return x_next, transition_
+            keep[errors.start + i] = fades[group]
+    return keep[MOTION_SIZE:]
+
+
+def faded(x, keep):
+    """The states after position, velocity and attitude, those that fade a little smaller."""
+    rest = x[Q.stop :]
+    for state, error in ((D, E_D), (C, E_C), (A, E_A), (U, E_U)):
+        for i in range(3):
+            rest[state.start + i - Q.stop] *= keep[error.start + i - MOTION_SIZE]
+    return rest
 
 
 def transition():
-    """(x, command, parameters, rates, dt) -> (x after dt, 28x28 transition of the error); rates: see `forget`."""
+    """(x, command, parameters, rates, dt) -> (x after dt, what moves the first nine errors, what the others keep).
+
+    The error's transition is [[A], [0, diag(keep)]], A: (9, 31); rates: see `forget`.
+    """
     x, e = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("e", ERROR_SIZE)
-    command, parameters, dt = ca.SX.sym("u", 4), ca.SX.sym("k", len(flight_model.PARAMETERS)), ca.SX.sym("dt")
+    command, parameters, dt = ca.SX.sym("u", 4), ca.SX.sym("k", PARAMETER_SIZE), ca.SX.sym("dt")
     rates = ca.SX.sym("rates", RATES)
     reference = ca.SX.sym("r", 10)
     m = moved(x, command, parameters, dt)
     error = motion_error(moved(boxplus(x, e), command, parameters, dt), reference)
-    F = ca.SX.eye(ERROR_SIZE)
-    F[0:9, :] = derivative_at_zero(error, e, reference, m)
-    x_next, F = forget(ca.vertcat(m, x[10:]), F, rates, dt)
-    return ca.Function("transition", [x, command, parameters, rates, dt], [x_next, F])
+    moves, keep = derivative_at_zero(error, e, reference, m), forget(rates, dt)
+    return _function("transition", [x, command, parameters, rates, dt], [ca.vertcat(m, faded(x, keep)), moves, keep])
 
 
 def coast_transition():
-    """(x, rates, dt) -> (x after dt, transition of the error) without a trustworthy command.
+    """(x, rates, dt) -> as `transition`, without a trustworthy command.
 
     ṗ = v, v̇ = 0, q̇ = 0: somebody else holds the aircraft, so thrust is taken to balance gravity, drag and
     disturbance. What is wrong with that goes into larger velocity and attitude noise; the measured attitude and
     velocity carry the state. The disturbance cannot be observed and is forgotten; the thrust scale stays.
     """
     x, rates, dt = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("rates", RATES), ca.SX.sym("dt")
-    F = ca.SX.eye(ERROR_SIZE)
+    moves, keep = ca.SX.eye(ERROR_SIZE)[:MOTION_SIZE, :], forget(rates, dt)
     for i in range(3):
-        F[i, 3 + i] = dt
-    x_next, F = forget(ca.vertcat(x[P] + dt * x[V], x[3:]), F, rates, dt)
-    return ca.Function("coast_transition", [x, rates, dt], [x_next, F])
+        moves[i, 3 + i] = dt
+    x_next = ca.vertcat(x[P] + dt * x[V], x[V], x[Q], faded(x, keep))
+    return _function("coast_transition", [x, rates, dt], [x_next, moves, keep])
 
 
-def symmetric(M):
-    """The symmetric matrix with the upper triangle of M."""
-    return ca.triu2symm(ca.triu(M))
-
-
-def _propagation(name, step, x, inputs, dt):
-    """A kernel (x, P, *inputs, noise, dt) -> (x, F P Fᵀ + diag(noise) dt); noise: 28 variances per second."""
-    covariance, noise = ca.SX.sym("P", ERROR_SIZE, ERROR_SIZE), ca.SX.sym("noise", ERROR_SIZE)
-    x_next, F = step(x, *inputs, dt)
-    propagated = F @ symmetric(covariance) @ F.T + ca.diag(noise * dt)
-    outputs = ca.cse([ca.densify(x_next), ca.densify(symmetric(propagated))])
-    return ca.Function(kernel_name(name), [x, covariance, *inputs, noise, dt], outputs)
-
-
-def predict():
-    """Kernel (x, P, command, parameters, rates, noise, dt) -> (x, P)."""
-    x, dt = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("dt")
-    inputs = [ca.SX.sym("u", 4), ca.SX.sym("k", len(flight_model.PARAMETERS)), ca.SX.sym("rates", RATES)]
-    return _propagation("predict", transition(), x, inputs, dt)
-
-
-def predict_coast():
-    """Kernel (x, P, rates, noise, dt) -> (x, P)."""
-    x, dt = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("dt")
-    return _propagation("predict_coast", coast_transition(), x, [ca.SX.sym("rates", RATES)], dt)
+def _function(name, inputs, outputs):
+    """A generated function that eskf.c calls: dense, common parts computed once."""
+    return ca.Function(kernel_name(name), inputs, ca.cse([ca.densify(o) for o in outputs]))
 
 
 # --- measurements ----------------------------------------------------------------------------------------
@@ -285,6 +285,7 @@ def attitude_residual(x, y):
 
 def marker_residual(x, p_CM, q_CM, p_BC, q_BC):
     """ν of a bundle's pose in the camera frame, position [m] then rotation [rad], shape (6,)."""
+    q_BC = multiply(q_BC, exp(x[U]))
     p_BM = rotation(x[Q]).T @ (x[PM] - x[P])
     p_expected = rotation(q_BC).T @ (p_BM - p_BC)
     q_expected = multiply(conjugate(q_BC), multiply(conjugate(x[Q]), x[QM]))
@@ -296,6 +297,7 @@ def corners_residual(x, y, corners_M, p_BC, q_BC):
 
     corners_M: the same corners on the bundle, shape (12,).
     """
+    q_BC = multiply(q_BC, exp(x[U]))
     residual = []
     for i in range(4):
         p_B = rotation(x[Q]).T @ (x[PM] + rotation(x[QM]) @ corners_M[3 * i : 3 * i + 3] - x[P])
@@ -305,97 +307,32 @@ def corners_residual(x, y, corners_M, p_BC, q_BC):
 
 
 def measurement(sensor):
-    """(x, *measured) -> (ν, H) of one sensor; H = -∂ν/∂e, (m, 28)."""
+    """(x, *measured) -> (ν, H) of one sensor; measured: see `eskf_layout.MEASURED`; H = -∂ν/∂e, (m, 31)."""
+    residual = {
+        "position": position_residual,
+        "velocity": velocity_residual,
+        "attitude": attitude_residual,
+        "marker": marker_residual,
+        "corners": corners_residual,
+    }[sensor]
     x, e = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("e", ERROR_SIZE)
-    if sensor == "marker":
-        measured = [ca.SX.sym(n, size) for n, size in (("p_CM", 3), ("q_CM", 4), ("p_BC", 3), ("q_BC", 4))]
-        residual = marker_residual
-    elif sensor == "corners":
-        measured = [ca.SX.sym(n, size) for n, size in (("y", 8), ("corners_M", 12), ("p_BC", 3), ("q_BC", 4))]
-        residual = corners_residual
-    else:
-        measured = [ca.SX.sym("y", 4 if sensor == "attitude" else 3)]
-        residual = {
-            "position": position_residual,
-            "velocity": velocity_residual,
-            "attitude": attitude_residual,
-        }[sensor]
+    measured = [ca.SX.sym(f"y{i}", size) for i, size in enumerate(MEASURED[sensor])]
     H = -derivative_at_zero(residual(boxplus(x, e), *measured), e)
-    return ca.Function(f"measurement_{sensor}", [x, *measured], [residual(x, *measured), H])
+    return _function(f"measure_{sensor}", [x, *measured], [residual(x, *measured), H])
 
 
-def cholesky(S, size):
-    """Lower triangular L with L Lᵀ = S."""
-    L = ca.SX.zeros(size, size)
-    for j in range(size):
-        L[j, j] = ca.sqrt(S[j, j] - ca.sumsqr(L[j, :j]))
-        for i in range(j + 1, size):
-            L[i, j] = (S[i, j] - ca.dot(L[i, :j], L[j, :j])) / L[j, j]
-    return L
-
-
-def solve_lower(L, rhs, size):
-    """L⁻¹ rhs by forward substitution."""
-    rows = []
-    for i in range(size):
-        row = rhs[i, :]
-        for k in range(i):
-            row = row - L[i, k] * rows[k]
-        rows.append(row / L[i, i])
-    return ca.vertcat(*rows)
-
-
-def solve_upper(L, rhs, size):
-    """L⁻ᵀ rhs by back substitution."""
-    rows = [None] * size
-    for i in reversed(range(size)):
-        row = rhs[i, :]
-        for k in range(i + 1, size):
-            row = row - L[k, i] * rows[k]
-        rows[i] = row / L[i, i]
-    return ca.vertcat(*rows)
-
-
-def update(sensor):
-    """Kernel (x, P, *measured, R) -> (ν, whitened, NIS, x corrected, P corrected, matched, expected).
-
-    With S = H P Hᵀ + R = L Lᵀ and W = P Hᵀ L⁻ᵀ: K ν = W L⁻¹ ν and P corrected = P - W Wᵀ, which equals Joseph's form
-    for this gain, is symmetric in every rounding, and takes a third of its time. The correction is injected on the
-    manifold and the covariance carried over with the reset Jacobian. whitened: L⁻¹ ν, of a marker its rotation first,
-    so that the last three are its position given its rotation.
-    For the adaptation, per axis: matched z_i (R z)_i with z = S⁻¹ ν, and its expected value (S⁻¹ R)_ii.
-    """
-    m = SENSORS[sensor]
-    model = measurement(sensor)
-    x, covariance = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("P", ERROR_SIZE, ERROR_SIZE)
-    measured = [ca.SX.sym(model.name_in(i), *model.size_in(i)) for i in range(1, model.n_in())]
-    noise = ca.SX.sym("R", m, m)
-
-    order = [3, 4, 5, 0, 1, 2] if sensor == "marker" else list(range(m))
-    nu, H = model(x, *measured)
-    nu, H = nu[order], H[order, :]
-    prior, R = symmetric(covariance), symmetric(noise)[order, order]
-    PHt = prior @ H.T
-    innovation = symmetric(H @ PHt + R)
-    L = cholesky(innovation, m)
-    whitened = solve_lower(L, nu, m)
-    W = solve_lower(L, PHt.T, m).T
-
-    correction = W @ whitened
-    posterior = symmetric(prior - W @ W.T)
-    G = ca.SX.eye(ERROR_SIZE)
-    G[E_TH, E_TH] = right_jacobian(correction[E_TH])
-    G[E_THM, E_THM] = right_jacobian(correction[E_THM])
-    corrected = boxplus(x, correction)
+def inject():
+    """(x, correction) -> (x ⊞ correction, reset Jacobian of the attitude, of the bundle's attitude), 3x3 each."""
+    x, e = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("e", ERROR_SIZE)
+    corrected = boxplus(x, e)
     for part in (Q, QM):
         corrected[part] = corrected[part] / ca.norm_2(corrected[part])
-    z = solve_upper(L, whitened, m)
-    expected = ca.diag(solve_upper(L, solve_lower(L, R, m), m))
-    matched, back = z * (R @ z), [order.index(i) for i in range(m)]
-    outputs = [nu[back], whitened, ca.sumsqr(whitened), corrected, symmetric(G @ posterior @ G.T)]
-    outputs += [matched[back], expected[back]]
-    outputs = ca.cse([ca.densify(o) for o in outputs])
-    return ca.Function(kernel_name(f"update_{sensor}"), [x, covariance, *measured, noise], outputs)
+    return _function("inject", [x, e], [corrected, right_jacobian(e[E_TH]), right_jacobian(e[E_THM])])
+
+
+def symmetric(M):
+    """The symmetric matrix with the upper triangle of M."""
+    return ca.triu2symm(ca.triu(M))
 
 
 def relative():
@@ -416,5 +353,15 @@ def generate(vehicle=None) -> list[Path]:
 
     vehicle: not used, all vehicles share the kernels. Raises `acados_gen.compile.CompileError`.
     """
-    functions = [predict(), predict_coast(), relative(), *(update(sensor) for sensor in SENSORS)]
-    return [compile_functions(NAME, eskf_fingerprint(), functions)]
+    if len(flight_model.PARAMETERS) != PARAMETER_SIZE:
+        raise CompileError("eskf_layout.PARAMETER_SIZE is not the number of the flight model's parameters")
+    models = [transition(), coast_transition(), inject(), *(measurement(sensor) for sensor in SENSORS)]
+    sizes = {
+        "ERROR_SIZE": ERROR_SIZE,
+        "MOTION_SIZE": MOTION_SIZE,
+        "ATTITUDE_ERROR": E_TH.start,
+        "BUNDLE_ATTITUDE_ERROR": E_THM.start,
+        "WORK_SIZE": max(1, *(model.sz_w() for model in models)),
+    }
+    flags = [f"-D{name}={size}" for name, size in sizes.items()]
+    return [compile_functions(NAME, eskf_fingerprint(), [*models, relative()], [ALGEBRA], flags)]

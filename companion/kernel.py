@@ -51,28 +51,26 @@ def require(name: str, print_: str) -> Path:
 
 
 class Kernel:
-    """One CasADi-generated C function with its buffers bound once.
+    """One C function in CasADi's calling convention with its buffers bound once.
 
     ``inputs[i]`` and ``outputs[i]`` are numpy views (dense, Fortran order; vectors are one-dimensional) on the
     memory that the C function reads and writes. Fill the inputs, call the kernel, read the outputs: no copies,
     no allocation, about 1.5 µs above the function's own time. The views stay the same objects for the kernel's
     life: copy what must outlive the next call. Not thread safe.
+
+    shapes: of its arguments and results; None for a generated function, which knows its own.
     """
 
-    def __init__(self, library: ctypes.CDLL | Path, function: str) -> None:
+    def __init__(self, library: ctypes.CDLL | Path, function: str, shapes=None) -> None:
         lib = library if isinstance(library, ctypes.CDLL) else ctypes.CDLL(str(library))
         self._library = lib  # keeps the code mapped
         self.name = function
-        count_in = getattr(lib, f"{function}_n_in")
-        count_out = getattr(lib, f"{function}_n_out")
-        count_in.restype = count_out.restype = ctypes.c_longlong
-        self.inputs = tuple(self._buffer(f"{function}_sparsity_in", i) for i in range(count_in()))
-        self.outputs = tuple(self._buffer(f"{function}_sparsity_out", i) for i in range(count_out()))
-
-        sizes = [ctypes.c_longlong() for _ in range(4)]
-        if getattr(lib, f"{function}_work")(*[ctypes.byref(s) for s in sizes]) != 0:
-            raise RuntimeError(f"{function}: cannot read the size of its work space")
-        n_arg, n_res, n_iw, n_w = (s.value for s in sizes)
+        if shapes is not None:
+            self.inputs, self.outputs = (tuple(np.zeros(shape, order="F") for shape in side) for side in shapes)
+            n_arg, n_res, n_iw, n_w = len(self.inputs), len(self.outputs), 0, 0
+        else:
+            self.inputs, self.outputs = self._own_buffers("in"), self._own_buffers("out")
+            n_arg, n_res, n_iw, n_w = self._work_sizes()
         self._arg = (ctypes.c_void_p * n_arg)(*[b.ctypes.data for b in self.inputs])
         self._res = (ctypes.c_void_p * n_res)(*[b.ctypes.data for b in self.outputs])
         self._iw = (ctypes.c_longlong * max(n_iw, 1))()
@@ -82,6 +80,17 @@ class Kernel:
         call.restype = ctypes.c_int
         self._call = call
         self._addresses = tuple(ctypes.addressof(a) for a in (self._arg, self._res, self._iw, self._w))
+
+    def _own_buffers(self, side: str) -> tuple[np.ndarray, ...]:
+        count = getattr(self._library, f"{self.name}_n_{side}")
+        count.restype = ctypes.c_longlong
+        return tuple(self._buffer(f"{self.name}_sparsity_{side}", i) for i in range(count()))
+
+    def _work_sizes(self) -> tuple[int, ...]:
+        sizes = [ctypes.c_longlong() for _ in range(4)]
+        if getattr(self._library, f"{self.name}_work")(*[ctypes.byref(s) for s in sizes]) != 0:
+            raise RuntimeError(f"{self.name}: cannot read the size of its work space")
+        return tuple(s.value for s in sizes)
 
     def _buffer(self, sparsity: str, index: int) -> np.ndarray:
         describe = getattr(self._library, sparsity)

@@ -185,6 +185,7 @@ class State(Message, kw_only=True):
     gnss_bias_W: Vec3
     velocity_bias_W: Vec3  # error of the flight controller's velocity
     attitude_bias_W: Vec3 = (0.0, 0.0, 0.0)  # error of its attitude, a rotation vector: it says exp(bias) ⊗ q_WB
+    mount_C: Vec3 = (0.0, 0.0, 0.0)  # how far the camera is turned on its mount: it looks along q_BC ⊗ exp(mount)
     thrust_scale: float = 1.0  # true over modelled thrust; multiplies the thrust coefficient of the vehicle file
     thrust_scale_std: float = 0.0
     bundle: str  # name of the bundle the next two fields describe, "" while none was ever seen
@@ -193,7 +194,7 @@ class State(Message, kw_only=True):
     marker_age_s: float  # since the last accepted observation of the bundle, inf before the first
     position_std_m: float  # largest standard deviation of p_W over all directions
     relative_std_m: float  # the same of the position in the bundle's frame, inf without bundle
-    covariance_diag: tuple[float, ...]  # 28 variances, see acados_gen/eskf_layout.py
+    covariance_diag: tuple[float, ...]  # 31 variances, see acados_gen/eskf_layout.py
     battery_voltage_v: float
     reset_count: int  # how often the filter had to start anew
 

@@ -136,7 +136,8 @@ class ProcessNoise(Section):
 
     velocity_m_s_sqrt_s: number(1e-6, 10, "m/s/√s")
     attitude_rad_sqrt_s: number(1e-6, 10, "rad/√s")
-    disturbance_m_s2_sqrt_s: Std3  # world x, y, z [m/s²/√s]
+    disturbance_m_s2_sqrt_s: Std3  # world x, y, z [m/s²/√s], in still air
+    gust_factor: number(1, 100, "(up to which the same may grow in gusts)")
     gnss_bias_m_sqrt_s: number(1e-6, 10, "m/√s")
     marker_position_m_sqrt_s: number(0, 1, "m/√s")
     marker_attitude_rad_sqrt_s: number(0, 1, "rad/√s")
@@ -173,6 +174,13 @@ class AttitudeBias(Section):
     heading_time_s: number(0.5, 1e5, "s")
 
 
+class Mount(Section):
+    """The camera turning on its mount, in wind and vibration: first-order Gauss-Markov, each axis."""
+
+    std_rad: number(1e-5, 0.5, "rad")
+    time_constant_s: number(0.05, 1000, "s")
+
+
 class ThrustScale(Section):
     """True over modelled thrust: a slow random walk that begins at 1."""
 
@@ -191,6 +199,7 @@ class Estimator(Section):
     velocity_bias: VelocityBias
     attitude_bias: AttitudeBias
     thrust_scale: ThrustScale
+    mount: Mount
     position: Sensor  # std [m]
     velocity: Sensor  # std [m/s], without the bias
     attitude: Sensor  # std [rad]
@@ -198,16 +207,33 @@ class Estimator(Section):
 
 
 class Safety(Section):
-    """Limits of the safety table (companion/mission/safety.py); one per row."""
+    """Limits of the safety table (companion/mission/rows.py), in its order; ``companion safety`` prints it."""
 
+    rc_lost_s: number(0.2, 10, "s")
+    link_lost_s: number(0.2, 10, "s")
+    timesync_lost_s: number(1, 600, "s")
     state_age_s: number(0.05, 5, "s")
-    marker_lost_s: number(0.2, 60, "s")
-    position_std_m: number(0.01, 20, "m")
+    innovation_nis: number(1, 100, "(normalised innovation squared per number measured, 1 is consistent)")
     relative_std_m: number(0.01, 20, "m")
+    position_std_m: number(0.01, 20, "m")
+    marker_lost_s: number(0.2, 60, "s")
+    gnss_lost_s: number(0.2, 60, "s")
+    both_lost_s: number(0.2, 60, "s without satellites and bundle")
     control_error_m: number(0.1, 20, "m")
-    fallback_s: number(0.1, 60, "s")
+    tilt_rad: number(0.2, 1.5, "rad from upright")
+    tilt_error_rad: number(0.1, 1.5, "rad between commanded and true body z")
+    throttle_share: number(0.3, 1, "of the way from controller.thrust_min to thrust_max")
+    standoff_min_m: number(0.2, 20, "m from the centre of gravity to the face of the bundle")
     battery_low_v: number(3, 100, "V")
     battery_critical_v: number(3, 100, "V")
+    setpoints_lost_s: number(0.1, 5, "s")
+    fallback_s: number(0.1, 60, "s")
+    failing_share: number(0.05, 1, "of the cycles whose solve fails or which come too late")
+    process_dead_s: number(1, 60, "s without a health message")
+    step_rate_share: number(0.1, 1, "of its steps that a process of the loop must manage")
+    cpu_temperature_c: number(40, 120, "°C")
+    disk_free_mb: number(1, 1e6, "MB")
+    memory_free_mb: number(1, 1e6, "MB")
 
 
 class Vehicle(Section):

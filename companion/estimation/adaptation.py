@@ -60,10 +60,12 @@ class Window:
         self.samples = samples
         self.total = total
         nominal = size - len(samples)  # samples that are not there yet count as nominal
-        first, second = ((t + nominal) / size for t in total)
-        self.scales = (min(max(first, 1.0), SCALE_MAX**2), min(max(second, 1.0), SCALE_MAX**2))
+        first, second = (total[0] + nominal) / size, (total[1] + nominal) / size
         self.stretch, self.noise_scale = None, 1.0
-        if self.scales != (1.0, 1.0):  # hardly ever, with good sensors
+        if first <= 1.0 and second <= 1.0:  # nearly always, with good sensors
+            self.scales = (1.0, 1.0)
+        else:
+            self.scales = (min(max(first, 1.0), SCALE_MAX**2), min(max(second, 1.0), SCALE_MAX**2))
             roots = sqrt(self.scales[0]), sqrt(self.scales[1])
             axes = [roots[g] for g in groups]
             self.stretch = np.array([[a * b for b in axes] for a in axes])
@@ -75,22 +77,18 @@ class Window:
         matched: z_i (R z)_i of the unclipped residual, (m,); expected: (S⁻¹ R)_ii, (m,); both with the R of `noise`;
         clip_factor: from `Gate.clip_factor`; gate_limit: the gate's chi-square limit.
         """
-        clip = clip_factor * clip_factor
-        surplus, axes = [0.0, 0.0], [0, 0]
-        for group, m, e in zip(self.groups, matched.tolist(), expected.tolist(), strict=True):
-            surplus[group] += m * clip - e
-            axes[group] += 1
-        sample = tuple(
-            s * min(1 + d / max(n, 1), gate_limit) for s, d, n in zip(self.scales, surplus, axes, strict=True)
-        )
-        if not abs(sample[0]) + abs(sample[1]) < inf:
+        m, e, n = matched.tolist(), expected.tolist(), self.groups.count(0)  # a group's axes lie together
+        clip, (s0, s1), rest = clip_factor * clip_factor, self.scales, len(m) - n
+        r0 = s0 * min(1 + (sum(m[:n]) * clip - sum(e[:n])) / n, gate_limit)
+        r1 = s1 * min(1 + (sum(m[n:]) * clip - sum(e[n:])) / rest, gate_limit) if rest else s1
+        if not abs(r0) + abs(r1) < inf:
             return self  # a residual that is not a number says nothing about the noise
-        first, second = self.total[0] + sample[0], self.total[1] + sample[1]
+        first, second = self.total[0] + r0, self.total[1] + r1
         samples = self.samples
         if len(samples) == self.size:
-            oldest, *samples = samples
+            oldest, samples = samples[0], samples[1:]
             first, second = first - oldest[0], second - oldest[1]
-        return Window(self.groups, self.size, (*samples, sample), (first, second))
+        return Window(self.groups, self.size, (*samples, (r0, r1)), (first, second))
 
     def noise(self, R_nominal):
         """The adapted covariance D^½ R_nominal D^½, (m, m)."""

@@ -8,7 +8,7 @@ from math import exp, hypot, isfinite
 
 import numpy as np
 
-from acados_gen.eskf_layout import E_P, E_S, ERROR_SIZE, PM, QM, SENSORS, A, B, C, D, P, Q, S, V
+from acados_gen.eskf_layout import E_P, E_S, ERROR_SIZE, PM, QM, SENSORS, A, B, C, D, P, Q, S, U, V
 from companion.clock import Stopwatch
 from companion.estimation.filter import ESTABLISHED, Belief, Eskf
 from companion.estimation.history import Entry, History
@@ -293,6 +293,7 @@ class EstimatorNode(Node):
             gnss_bias_W=tuple(x[B]),
             velocity_bias_W=tuple(x[C]),
             attitude_bias_W=tuple(x[A]),
+            mount_C=tuple(x[U]),
             thrust_scale=x[S][0],
             thrust_scale_std=float(covariance[E_S, E_S][0, 0]) ** 0.5,
             bundle=self._bundle if belief.marker_known else "",

@@ -12,6 +12,7 @@ import numpy as np
 from acados_gen.eskf_layout import (
     E_B,
     E_C,
+    E_D,
     E_P,
     E_PM,
     E_THM,
@@ -22,15 +23,18 @@ from acados_gen.eskf_layout import (
     QM,
     SENSORS,
     STATE_SIZE,
+    D,
     P,
     Q,
     S,
     V,
     eskf_fingerprint,
     kernel_name,
+    shapes,
 )
 from companion.estimation.adaptation import Window, new_window
 from companion.estimation.gating import Gate
+from companion.estimation.gusts import Gust, Restlessness
 from companion.estimation.inputs import Inputs
 from companion.frames import quat_multiply, rotation_matrix
 from companion.kernel import Kernel, require
@@ -76,14 +80,15 @@ class Belief:
     """Everything the filter knows at one time; a copy is a snapshot to rewind to."""
 
     time_s: float
-    x: np.ndarray  # (30,)
-    P: np.ndarray  # (28, 28), Fortran order
+    x: np.ndarray  # (33,)
+    P: np.ndarray  # (31, 31), Fortran order
     windows: dict[str, Window]
     streaks: dict[str, Streak]
     accepted_s: dict[str, float]  # time of the last accepted measurement of each sensor
     marker_known: bool = False
     lean: tuple[float, float, float] = (0.0, 0.0, 0.0)  # mean of the bundle's whitened position residuals
     sightings: int = 0  # accepted less rejected ones since the bundle was placed, up to ESTABLISHED
+    gust: Gust | None = None  # how restless the air is; None: not yet known
 
     def copy(self) -> "Belief":
         return Belief(
@@ -96,6 +101,7 @@ class Belief:
             self.marker_known,
             self.lean,
             self.sightings,
+            self.gust,
         )
 
 
@@ -110,16 +116,16 @@ class Update(NamedTuple):
 
 
 def initial_variances(vehicle: Vehicle) -> np.ndarray:
-    """Diagonal of the covariance at the start, (28,)."""
+    """Diagonal of the covariance at the start, (31,)."""
     e, s = vehicle.estimator, vehicle.estimator.initial
     std = (s.position_m, s.velocity_m_s, s.attitude_rad, s.disturbance_m_s2)
     std += (s.gnss_bias_m, s.marker_position_m, s.marker_attitude_rad, e.velocity_bias.std_m_s)
-    tilt, heading = e.attitude_bias.tilt_std_rad, e.attitude_bias.heading_std_rad
-    return np.square([*np.repeat(std, 3), tilt, tilt, heading, e.thrust_scale.std])
+    tilt, heading, mount = e.attitude_bias.tilt_std_rad, e.attitude_bias.heading_std_rad, 3 * [e.mount.std_rad]
+    return np.square([*np.repeat(std, 3), tilt, tilt, heading, e.thrust_scale.std, *mount])
 
 
 def process_variances(vehicle: Vehicle, coast: bool) -> np.ndarray:
-    """Process noise per second, (28,); the position has none of its own, it is the integral of the velocity."""
+    """Process noise per second, (31,); the position has none of its own, it is the integral of the velocity."""
     e, s = vehicle.estimator, vehicle.estimator.process
     velocity, attitude, disturbance = s.velocity_m_s_sqrt_s, s.attitude_rad_sqrt_s, s.disturbance_m_s2_sqrt_s
     if coast:
@@ -130,7 +136,8 @@ def process_variances(vehicle: Vehicle, coast: bool) -> np.ndarray:
     still = (s.gnss_bias_m_sqrt_s, s.marker_position_m_sqrt_s, s.marker_attitude_rad_sqrt_s)
     still += (_keeping(e.velocity_bias.std_m_s, e.velocity_bias.time_constant_s),)
     moving = np.repeat((0.0, velocity, attitude), 3)
-    return np.square([*moving, *disturbance, *np.repeat(still, 3), tilt, tilt, heading, e.thrust_scale.walk_sqrt_s])
+    slow = (tilt, tilt, heading, e.thrust_scale.walk_sqrt_s, *3 * [_keeping(e.mount.std_rad, e.mount.time_constant_s)])
+    return np.square([*moving, *disturbance, *np.repeat(still, 3), *slow])
 
 
 def _keeping(std: float, time_constant_s: float) -> float:
@@ -139,11 +146,11 @@ def _keeping(std: float, time_constant_s: float) -> float:
 
 
 def forgetting_rates(vehicle: Vehicle, coast: bool) -> np.ndarray:
-    """Rates [1/s] in the order of `acados_gen.eskf_model.forget`, (5,)."""
+    """Rates [1/s] in the order of `acados_gen.eskf_model.forget`, (6,)."""
     e = vehicle.estimator
     disturbance = (COAST_DISTURBANCE_TIME_S,) * 2 if coast else (e.disturbance.horizontal_s, e.disturbance.vertical_s)
-    bias = e.attitude_bias
-    return 1 / np.array([*disturbance, e.velocity_bias.time_constant_s, bias.tilt_time_s, bias.heading_time_s])
+    bias, velocity_s, mount_s = e.attitude_bias, e.velocity_bias.time_constant_s, e.mount.time_constant_s
+    return 1 / np.array([*disturbance, velocity_s, bias.tilt_time_s, bias.heading_time_s, mount_s])
 
 
 class Eskf:
@@ -155,10 +162,10 @@ class Eskf:
 
     def __init__(self, vehicle: Vehicle, adapt: bool = True) -> None:
         library = require(NAME, eskf_fingerprint())
-        self._predict = Kernel(library, kernel_name("predict"))
-        self._coast = Kernel(library, kernel_name("predict_coast"))
+        self._predict = Kernel(library, kernel_name("predict"), shapes("predict"))
+        self._coast = Kernel(library, kernel_name("predict_coast"), shapes("predict_coast"))
         self._relative = Kernel(library, kernel_name("relative"))
-        self._updates = {sensor: Kernel(library, kernel_name(f"update_{sensor}")) for sensor in SENSORS}
+        self._updates = {s: Kernel(library, kernel_name(f"update_{s}"), shapes(f"update_{s}")) for s in SENSORS}
 
         settings = vehicle.estimator
         self._settings = {sensor: getattr(settings, "marker" if sensor == "corners" else sensor) for sensor in SENSORS}
@@ -169,6 +176,7 @@ class Eskf:
         self._adapt = adapt
         self._predict.inputs[4][:] = forgetting_rates(vehicle, coast=False)
         self._predict.inputs[5][:] = process_variances(vehicle, coast=False)
+        self._restlessness = Restlessness(settings.process.disturbance_m_s2_sqrt_s, settings.process.gust_factor)
         self._coast.inputs[2][:] = forgetting_rates(vehicle, coast=True)
         self._coast.inputs[3][:] = process_variances(vehicle, coast=True)
 
@@ -201,12 +209,13 @@ class Eskf:
     def predict(self, belief: Belief, control, parameters, dt: float) -> None:
         """Move state and covariance by dt [s] under a command; does not touch the belief's time."""
         kernel = self._predict
-        x, P_, u, k, _, _, step = kernel.inputs
+        x, P_, u, k, _, noise, step = kernel.inputs
         x[:] = belief.x
         P_[:] = belief.P
         u[:] = control
         k[:] = parameters
         step[0] = dt
+        belief.gust, noise[E_D] = self._restlessness.follow(belief.gust, belief.x[D].tolist(), dt)
         belief.x[:], belief.P[:] = kernel()
 
     def coast(self, belief: Belief, dt: float) -> None:

@@ -117,17 +117,17 @@ def figures() -> list[Figure]:
 def _seen(eskf: Eskf, x) -> tuple[np.ndarray, np.ndarray]:
     """The bundle's pose in the camera frame that the state x expects."""
     p_BM = rotation_matrix(x[6:10]).T @ (x[16:19] - x[0:3])
-    w, i, j, k = eskf.q_BC
+    w, i, j, k = q_BC = quat_multiply(eskf.q_BC, quat_exp(x[30:33]))
     back = np.array([x[6], -x[7], -x[8], -x[9]])
     q_CM = quat_multiply((w, -i, -j, -k), quat_multiply(back, x[19:23]))
-    return rotation_matrix(eskf.q_BC).T @ (p_BM - eskf.p_BC), q_CM
+    return rotation_matrix(q_BC).T @ (p_BM - eskf.p_BC), q_CM
 
 
 def _converged(eskf: Eskf, command, parameters) -> Belief:
     """A belief with biases and a bundle in sight, after a second of measurements that agree with it."""
     belief = eskf.start(0.0, (2.0, -1.0, 4.0), (0.3, -0.2, 0.1), quat_from_rpy(0.04, -0.02, 0.3))
     belief.x[10:16] = 0.3, -0.2, 0.1, 0.8, -0.5, 0.4  # none zero: what is forgotten has to be there
-    belief.x[23:30] = 0.04, -0.03, 0.02, 0.004, -0.003, 0.02, 0.97
+    belief.x[23:33] = 0.04, -0.03, 0.02, 0.004, -0.003, 0.02, 0.97, 0.001, -0.002, 0.001
     p_CM, q_CM = np.array([0.2, 0.1, 3.0]), quat_from_rpy(3.0, 0.1, 0.05)
     noise = np.diag([1e-4] * 3 + [4e-4] * 3)
     for turn in range(100):

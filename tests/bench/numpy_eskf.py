@@ -8,11 +8,24 @@ import numpy as np
 
 from companion.frames import GRAVITY_M_S2
 
-ERROR = 28
+ERROR = 31
 STEP = 1e-30  # of the complex derivative; no difference is formed, so it may be as small as it likes
 SMALL = 1e-24
 MOVING = [*range(12), 27]  # the motion depends on the errors of p, v, θ, d and the thrust scale alone
-FORGOTTEN = {9: 0, 10: 0, 11: 1, 21: 2, 22: 2, 23: 2, 24: 3, 25: 3, 26: 4}  # error: its rate, as in the model
+FORGOTTEN = {
+    9: 0,
+    10: 0,
+    11: 1,
+    21: 2,
+    22: 2,
+    23: 2,
+    24: 3,
+    25: 3,
+    26: 4,
+    28: 5,
+    29: 5,
+    30: 5,
+}  # error: its rate, as in the model
 DEPTH_MIN_M = 0.05
 
 
@@ -63,11 +76,11 @@ def right_jacobian(r):
 
 
 def boxplus(x, e):
-    """x ⊞ e; e (28,) or (28, n)."""
+    """x ⊞ e; e (31,) or (31, n)."""
     x = x.reshape(-1, *[1] * (e.ndim - 1)) + np.zeros(e.shape[1:])
     return np.concatenate(
         [x[0:6] + e[0:6], multiply(x[6:10], exp(e[6:9])), x[10:19] + e[9:18], multiply(x[19:23], exp(e[18:21])),
-         x[23:30] + e[21:28]]
+         x[23:33] + e[21:31]]
     )  # fmt: skip
 
 
@@ -110,9 +123,9 @@ def moved(x, command, k, dt):
 
 
 class NumpyEskf:
-    """State x (30,), covariance P (28, 28).
+    """State x (33,), covariance P (31, 31).
 
-    noise: process variances per second, (28,); rates: of forgetting [1/s], (5,); p_BC, q_BC: the camera.
+    noise: process variances per second, (31,); rates: of forgetting [1/s], (6,); p_BC, q_BC: the camera.
     """
 
     def __init__(self, x, P, noise, rates, p_BC, q_BC) -> None:
@@ -175,7 +188,7 @@ class NumpyEskf:
         return ends[:, 0].real, -ends.imag / STEP
 
     def _marker_residual(self, x, p_CM, q_CM):
-        q_BC, back = self.q_BC[:, None], conjugate(x[6:10])
+        q_BC, back = multiply(self.q_BC[:, None], exp(x[30:33])), conjugate(x[6:10])
         expected = rotate(conjugate(q_BC), rotate(back, x[16:19] - x[0:3]) - self.p_BC[:, None])
         q_expected = multiply(conjugate(q_BC), multiply(back, x[19:23]))
         return np.concatenate([p_CM[:, None] - expected, log(multiply(conjugate(q_expected), q_CM[:, None]))])
@@ -185,7 +198,7 @@ class NumpyEskf:
         for i in range(4):
             p_W = x[16:19] + rotate(x[19:23], corners_M[3 * i : 3 * i + 3, None] + 0 * x[16:19])
             p_B = rotate(conjugate(x[6:10]), p_W - x[0:3])
-            p_C = rotate(conjugate(self.q_BC[:, None]), p_B - self.p_BC[:, None])
+            p_C = rotate(conjugate(multiply(self.q_BC[:, None], exp(x[30:33]))), p_B - self.p_BC[:, None])
             depth = np.where(p_C[2].real > DEPTH_MIN_M, p_C[2], DEPTH_MIN_M)
             rows.append(y[2 * i : 2 * i + 2, None] - p_C[0:2] / depth)
         return np.concatenate(rows)

@@ -15,6 +15,7 @@ from acados_gen.eskf_layout import (
     E_S,
     E_TH,
     E_THM,
+    E_U,
     E_V,
     ERROR_SIZE,
     PM,
@@ -27,6 +28,7 @@ from acados_gen.eskf_layout import (
     P,
     Q,
     S,
+    U,
     V,
 )
 from companion.frames import (
@@ -61,6 +63,7 @@ VECTORS = (
     (C, E_C),
     (A, E_A),
     (S, E_S),
+    (U, E_U),
 )  # blocks of the state, of the error
 ROTATIONS = ((Q, E_TH), (QM, E_THM))
 
@@ -122,11 +125,13 @@ def random_state(rng, tilt=0.3):
     x = rng.normal(size=STATE_SIZE)
     x[Q] = quat_from_rpy(*rng.uniform(-tilt, tilt, 2), rng.uniform(-3, 3))
     x[QM] /= np.linalg.norm(x[QM])
+    x[U] *= 0.05  # [rad]: a camera that has turned round sees nothing of what it should
     return x
 
 
 def bundle_pose(x, p_BC, q_BC):
     """(p_CM, q_CM) that a camera on the state x sees."""
+    q_BC = quat_multiply(q_BC, quat_exp(x[U]))
     p_BM = rotation_matrix(x[Q]).T @ (x[PM] - x[P])
     q_BM = quat_multiply(quat_conjugate(x[Q]), x[QM])
     return rotation_matrix(q_BC).T @ (p_BM - np.asarray(p_BC)), quat_multiply(quat_conjugate(q_BC), q_BM)
@@ -196,6 +201,7 @@ class Flight:
                 self.velocity_error.c,
                 self.attitude_bias,
                 [self.thrust_scale],
+                np.zeros(3),
             ]
         )
 
@@ -323,7 +329,7 @@ def vector(state):
     x = np.empty(STATE_SIZE)
     x[P], x[V], x[Q], x[D], x[B] = state.p_W, state.v_W, state.q_WB, state.disturbance_W, state.gnss_bias_W
     x[PM], x[QM], x[C] = state.p_WM, state.q_WM, state.velocity_bias_W
-    x[A], x[S] = state.attitude_bias_W, state.thrust_scale
+    x[A], x[S], x[U] = state.attitude_bias_W, state.thrust_scale, state.mount_C
     return x
 
 

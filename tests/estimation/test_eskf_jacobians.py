@@ -14,8 +14,10 @@ from acados_gen.eskf_layout import (
     E_S,
     E_TH,
     E_THM,
+    E_U,
     E_V,
     ERROR_SIZE,
+    MOTION_SIZE,
     PM,
     QM,
     SENSORS,
@@ -25,13 +27,14 @@ from acados_gen.eskf_layout import (
     P,
     Q,
     S,
+    U,
     V,
 )
 from companion.estimation.filter import forgetting_rates
 from companion.frames import quat_conjugate, quat_exp, quat_multiply, rotation_matrix
 
 EPS = 1e-5
-RATES_1_S = np.array([0.05, 0.4, 0.3, 0.2, 0.1])  # of forgetting, far from the vehicle file's, each another
+RATES_1_S = np.array([0.05, 0.4, 0.3, 0.2, 0.1, 0.8])  # of forgetting, far from the vehicle file's, each another
 
 
 CORNERS_M = np.array([[-0.1, 0.1, 0.0], [0.1, 0.12, 0.0], [0.1, -0.1, 0.01], [-0.12, -0.1, 0.0]])
@@ -48,6 +51,15 @@ def difference(f, size):
     return np.array(columns).T
 
 
+def moved_and_transition(outputs):
+    """(x after the step, the whole transition of the error) from a model's blocks."""
+    x_next, moves, keep = (np.array(o) for o in outputs)
+    F = np.zeros((ERROR_SIZE, ERROR_SIZE))
+    F[:MOTION_SIZE] = moves
+    F[range(MOTION_SIZE, ERROR_SIZE), range(MOTION_SIZE, ERROR_SIZE)] = keep.ravel()
+    return x_next.ravel(), F
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_transition_jacobian_is_the_finite_difference(vehicle, seed):
     rng = np.random.default_rng(seed)
@@ -55,8 +67,7 @@ def test_transition_jacobian_is_the_finite_difference(vehicle, seed):
     u = np.array([0.35, *rng.uniform(-0.2, 0.2, 2), 0.3])
     k = np.array(vehicle.model_parameters())
     step = eskf_model.transition()
-    x_next, F = (np.array(o) for o in step(x, u, k, RATES_1_S, 0.02))
-    x_next = x_next.ravel()
+    x_next, F = moved_and_transition(step(x, u, k, RATES_1_S, 0.02))
 
     def error_after(e):
         return boxminus(np.array(step(boxplus(x, e), u, k, RATES_1_S, 0.02)[0]).ravel(), x_next)
@@ -64,14 +75,14 @@ def test_transition_jacobian_is_the_finite_difference(vehicle, seed):
     np.testing.assert_allclose(F, difference(error_after, ERROR_SIZE), atol=1e-8)
     np.testing.assert_allclose(x_next[C], np.exp(-RATES_1_S[2] * 0.02) * x[C], atol=1e-12)
     np.testing.assert_allclose(x_next[A], np.exp(-RATES_1_S[[3, 3, 4]] * 0.02) * x[A], atol=1e-12)
+    np.testing.assert_allclose(x_next[U], np.exp(-RATES_1_S[5] * 0.02) * x[U], atol=1e-12)
     assert x_next[S] == x[S]
 
 
 def test_coast_jacobian_is_the_finite_difference():
     x = random_state(np.random.default_rng(1))
     step = eskf_model.coast_transition()
-    x_next, F = (np.array(o) for o in step(x, RATES_1_S, 0.02))
-    x_next = x_next.ravel()
+    x_next, F = moved_and_transition(step(x, RATES_1_S, 0.02))
 
     def error_after(e):
         return boxminus(np.array(step(boxplus(x, e), RATES_1_S, 0.02)[0]).ravel(), x_next)
@@ -79,6 +90,7 @@ def test_coast_jacobian_is_the_finite_difference():
     np.testing.assert_allclose(F, difference(error_after, ERROR_SIZE), atol=1e-8)
     np.testing.assert_allclose(x_next[C], np.exp(-RATES_1_S[2] * 0.02) * x[C], atol=1e-12)
     np.testing.assert_allclose(x_next[A], np.exp(-RATES_1_S[[3, 3, 4]] * 0.02) * x[A], atol=1e-12)
+    np.testing.assert_allclose(x_next[U], np.exp(-RATES_1_S[5] * 0.02) * x[U], atol=1e-12)
     assert x_next[S] == x[S]
 
 
@@ -159,16 +171,21 @@ def test_relative_position_covariance(eskf):
     np.testing.assert_allclose(covariance, J @ belief.P @ J.T, rtol=1e-6, atol=1e-6)
 
 
+def symmetric_covariance(rng):
+    """Symmetric to the last bit, as the filter keeps it: BLAS gives that or not, by its block sizes."""
+    M = rng.normal(size=(ERROR_SIZE, ERROR_SIZE))
+    return (M @ M.T + (M @ M.T).T) / 2
+
+
 def test_prediction_kernel_is_the_textbook_formula(vehicle, eskf):
     rng = np.random.default_rng(5)
     belief = eskf.start(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]))
     belief.x[:] = random_state(rng)
-    M = rng.normal(size=(ERROR_SIZE, ERROR_SIZE))
-    belief.P[:] = M @ M.T
+    belief.P[:] = symmetric_covariance(rng)
     u, k = np.array([0.35, 0.1, -0.1, 0.2]), np.array(vehicle.model_parameters())
     bias, attitude = vehicle.estimator.velocity_bias, vehicle.estimator.attitude_bias
     rates = forgetting_rates(vehicle, coast=False)
-    x_next, F = (np.array(o) for o in eskf_model.transition()(belief.x, u, k, rates, 0.02))
+    x_next, F = moved_and_transition(eskf_model.transition()(belief.x, u, k, rates, 0.02))
     s = vehicle.estimator.process
     q = np.zeros(ERROR_SIZE)
     q[E_V], q[E_TH], q[E_D] = s.velocity_m_s_sqrt_s**2, s.attitude_rad_sqrt_s**2, np.square(s.disturbance_m_s2_sqrt_s)
@@ -177,6 +194,7 @@ def test_prediction_kernel_is_the_textbook_formula(vehicle, eskf):
     q[E_A] = 2 * attitude.tilt_std_rad**2 / attitude.tilt_time_s
     q[E_A.start + 2] = 2 * attitude.heading_std_rad**2 / attitude.heading_time_s
     q[E_S] = vehicle.estimator.thrust_scale.walk_sqrt_s**2
+    q[E_U] = 2 * vehicle.estimator.mount.std_rad**2 / vehicle.estimator.mount.time_constant_s
     expected = F @ belief.P @ F.T + np.diag(q) * 0.02
     eskf.predict(belief, u, k, 0.02)
     np.testing.assert_allclose(belief.x, x_next.ravel(), atol=1e-12)
@@ -189,8 +207,7 @@ def test_update_kernel_is_the_textbook_joseph_update(vehicle, eskf, sensor):
     belief = eskf.start(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]))
     belief.x[:] = random_state(rng)
     belief.marker_known = True
-    M = rng.normal(size=(ERROR_SIZE, ERROR_SIZE))
-    belief.P[:] = 1e-3 * M @ M.T
+    belief.P[:] = 1e-3 * symmetric_covariance(rng)
     y = measured(sensor, belief.x, vehicle, rng, size=0.01)
     x, prior = belief.x.copy(), belief.P.copy()
     m = SENSORS[sensor]
