@@ -53,7 +53,8 @@ class Preflight:
             yield from self._aircraft(vehicle, plan)
             yield from artefact_checks(vehicle)
             yield from camera_checks(vehicle, plan, self._camera)
-        yield from computer_checks(self._folder, self._clock_offset_s)
+        safety = None if vehicle is None else vehicle.safety
+        yield from computer_checks(safety, self._folder, self._clock_offset_s)
 
     def _camera(self, vehicle: Vehicle) -> Source:
         return open_source(None, vehicle) if self._bus is None else BusSource(self._bus)

@@ -7,13 +7,15 @@ import time
 from pathlib import Path
 
 from companion.clock import monotonic_s
+from companion.messages import HostStatus
 from companion.preflight.report import Check, failed, ok, skipped, warning
 from companion.recording.host import SYSTEM, THROTTLED_FILES, Host
+from companion.vehicle import Safety
 
-DISK_MIN_MB = 500.0  # a flight's log is some MB a minute; photographs come on top
-DISK_LOW_MB = 2000.0
-MEMORY_MIN_MB = 200.0  # all processes together need about that
-TEMPERATURE_WARM_C, TEMPERATURE_HOT_C = 70.0, 80.0  # a Raspberry Pi lowers its clock from 80 °C on
+# Before the limits of the safety table, so that a whole flight fits in between.
+DISK_SPARE_MB = 2000.0  # some MB a minute, photographs come on top
+MEMORY_SPARE_MB = 300.0  # all processes together need less
+TEMPERATURE_SPARE_C = 10.0
 LOAD_HIGH = 0.7  # of all cores, over the last minute: the stack needs about one core of a Pi 5 itself
 DAY_S = 86400
 CLOCK_ERROR_S = 2.0  # against the satellites' time
@@ -29,41 +31,55 @@ THROTTLE_WORDS = {
 }
 
 
-def computer_checks(folder: Path, clock_offset_s: float | None, system: Path = SYSTEM) -> list[Check]:
-    """folder: where logs go; clock_offset_s: this clock minus the satellites', if known; system: sysfs, for tests."""
+def computer_checks(
+    safety: Safety | None, folder: Path, clock_offset_s: float | None, system: Path = SYSTEM
+) -> list[Check]:
+    """All checks of this computer.
+
+    safety: limits of the vehicle file, None where there is none; folder: where logs go; clock_offset_s: this clock
+    minus the satellites', if known; system: sysfs, for tests.
+    """
     host = Host(_existing(folder), system)(monotonic_s())
     return [
-        disk(host.disk_free_mb, folder),
-        memory(host.memory_free_mb),
-        temperature(host.cpu_temperature_c),
+        *_limited(safety, host, folder),
         throttling(host.throttled, _throttle_flags(system)),
         load(os.getloadavg()[0], os.cpu_count() or 1),
         clock(clock_offset_s, _ntp_synchronised(), time.time(), newest_source_s()),
     ]
 
 
-def disk(free_mb: float, folder: Path) -> Check:
+def _limited(safety: Safety | None, host: HostStatus, folder: Path) -> list[Check]:
+    if safety is None:
+        return [skipped(name, "no vehicle file") for name in ("disk", "memory", "cpu temperature")]
+    return [
+        disk(host.disk_free_mb, safety.disk_free_mb, folder),
+        memory(host.memory_free_mb, safety.memory_free_mb),
+        temperature(host.cpu_temperature_c, safety.cpu_temperature_c),
+    ]
+
+
+def disk(free_mb: float, limit_mb: float, folder: Path) -> Check:
     told = f"{free_mb / 1e3:.1f} GB free for {folder}"
-    if free_mb < DISK_MIN_MB:
-        return failed("disk", f"{told}, must be at least {DISK_MIN_MB / 1e3:g} GB")
-    return warning("disk", f"{told}: not much") if free_mb < DISK_LOW_MB else ok("disk", told)
+    if not free_mb > limit_mb:
+        return failed("disk", f"{told}, must be above {limit_mb / 1e3:g} GB (safety.disk_free_mb)")
+    return warning("disk", f"{told}: not much") if free_mb < limit_mb + DISK_SPARE_MB else ok("disk", told)
 
 
-def memory(free_mb: float) -> Check:
+def memory(free_mb: float, limit_mb: float) -> Check:
     told = f"{free_mb:.0f} MB free"
-    if free_mb < MEMORY_MIN_MB:
-        return failed("memory", f"{told}, must be at least {MEMORY_MIN_MB:g} MB")
-    return ok("memory", told)
+    if not free_mb > limit_mb:
+        return failed("memory", f"{told}, must be above {limit_mb:g} MB (safety.memory_free_mb)")
+    return warning("memory", f"{told}: not much") if free_mb < limit_mb + MEMORY_SPARE_MB else ok("memory", told)
 
 
-def temperature(hottest_c: float) -> Check:
+def temperature(now_c: float, limit_c: float) -> Check:
     name = "cpu temperature"
-    if math.isnan(hottest_c):
+    if math.isnan(now_c):
         return skipped(name, "this machine does not tell")
-    told = f"{hottest_c:.0f} °C"
-    if hottest_c >= TEMPERATURE_HOT_C:
-        return failed(name, f"{told}, must be below {TEMPERATURE_HOT_C:g} °C")
-    return warning(name, f"{told} on the ground") if hottest_c >= TEMPERATURE_WARM_C else ok(name, told)
+    told = f"{now_c:.0f} °C"
+    if now_c >= limit_c:
+        return failed(name, f"{told}, must be below {limit_c:g} °C (safety.cpu_temperature_c)")
+    return warning(name, f"{told} on the ground") if now_c >= limit_c - TEMPERATURE_SPARE_C else ok(name, told)
 
 
 def throttling(throttled: bool, flags: int | None) -> Check:

@@ -5,26 +5,32 @@ from pathlib import Path
 
 import pytest
 
+from companion.config import load
 from companion.preflight import computer
+from companion.vehicle import Vehicle
+
+SAFETY = load(Path(__file__).parents[2] / "config/vehicles/f550.toml", Vehicle).safety
 
 
 @pytest.mark.parametrize(
     ("check", "status", "words"),
     [
-        (computer.disk(80_000.0, Path("flights")), "ok", "80.0 GB free for flights"),
-        (computer.disk(1500.0, Path("flights")), "warning", "not much"),
-        (computer.disk(100.0, Path("flights")), "failed", "must be at least"),
-        (computer.temperature(51.0), "ok", "51 °C"),
-        (computer.temperature(72.0), "warning", "on the ground"),
-        (computer.temperature(85.0), "failed", "85 °C"),
-        (computer.temperature(math.nan), "skipped", "does not tell"),
+        (computer.disk(80_000.0, 200.0, Path("flights")), "ok", "80.0 GB free for flights"),
+        (computer.disk(1500.0, 200.0, Path("flights")), "warning", "not much"),
+        (computer.disk(100.0, 200.0, Path("flights")), "failed", "must be above 0.2 GB (safety.disk_free_mb)"),
+        (computer.disk(math.nan, 200.0, Path("flights")), "failed", "must be above"),
+        (computer.temperature(51.0, 80.0), "ok", "51 °C"),
+        (computer.temperature(72.0, 80.0), "warning", "on the ground"),
+        (computer.temperature(85.0, 80.0), "failed", "85 °C"),
+        (computer.temperature(math.nan, 80.0), "skipped", "does not tell"),
         (computer.throttling(False, 0), "ok", "never"),
         (computer.throttling(True, 0x50005), "failed", "now: under-voltage, throttled"),
         (computer.throttling(False, 0x50000), "warning", "since power-on: under-voltage, throttled"),
         (computer.throttling(False, None), "skipped", "does not tell"),
         (computer.throttling(True, None), "failed", "now: under-voltage"),
-        (computer.memory(900.0), "ok", "900 MB free"),
-        (computer.memory(100.0), "failed", "must be at least"),
+        (computer.memory(900.0, 100.0), "ok", "900 MB free"),
+        (computer.memory(300.0, 100.0), "warning", "not much"),
+        (computer.memory(100.0, 100.0), "failed", "must be above 100 MB"),
         (computer.load(0.4, 4), "ok", "0.4 of 4 cores"),
         (computer.load(3.5, 4), "warning", "what else runs here"),
         (computer.clock(0.3, False, 2e9, 1e9), "ok", "+0.3 s from the satellites' time"),
@@ -48,7 +54,9 @@ def test_a_raspberry_pis_files_are_read(tmp_path):
     firmware = tmp_path / "devices/platform/soc/soc:firmware"
     firmware.mkdir(parents=True)
     (firmware / "get_throttled").write_text("50000\n")
-    checks = {check.name: check for check in computer.computer_checks(tmp_path / "not/yet/there", 0.0, tmp_path)}
+    checks = {
+        check.name: check for check in computer.computer_checks(SAFETY, tmp_path / "not/yet/there", 0.0, tmp_path)
+    }
     assert (checks["cpu temperature"].status, checks["cpu temperature"].detail[:5]) == ("failed", "81 °C")
     assert checks["cpu throttling"].status == "warning"
     assert set(checks) == {"disk", "memory", "cpu temperature", "cpu throttling", "cpu load", "clock"}
@@ -59,5 +67,10 @@ def test_broken_files_count_as_absent(tmp_path):
     zone.mkdir(parents=True)
     (zone / "type").write_text("cpu-thermal\n")
     (zone / "temp").write_text("hot\n")
-    checks = {check.name: check for check in computer.computer_checks(tmp_path, None, tmp_path)}
+    checks = {check.name: check for check in computer.computer_checks(SAFETY, tmp_path, None, tmp_path)}
     assert checks["cpu temperature"].status == checks["cpu throttling"].status == "skipped"
+
+
+def test_without_a_vehicle_file_there_are_no_limits(tmp_path):
+    checks = {check.name: check.status for check in computer.computer_checks(None, tmp_path, 0.0, tmp_path)}
+    assert checks["disk"] == checks["memory"] == checks["cpu temperature"] == "skipped"
