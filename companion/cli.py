@@ -20,6 +20,7 @@ LAZY: dict[str, str] = {
     "calibrate": "calibration.commands:calibrate",
     "identify": "calibration.identify_command:identify",
     "preflight": "companion.preflight.command:preflight",
+    "safety": "companion.safety_table:safety",
     "watch": "companion.watch:watch",
 }
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from companion.bus import MemoryBus, MemoryHub
 from companion.clock import SimulatedStopwatch
-from companion.messages import TOPICS, LinkRx, LinkTx, Message, PilotStatus
+from companion.messages import TOPICS, Health, LinkRx, LinkTx, Message, PilotStatus
 from companion.node import Node
 from sitl.faults import FailableNmpc, FaultInjector
 from sitl.scenario import LoadedScenario
@@ -24,6 +24,8 @@ TRUTH_EVERY = 2  # world steps between two Truth messages (125 Hz)
 # What the autopilot sends unasked. PX4's onboard link has as much again that this stack never reads; to make and to
 # parse it would only take time.
 STREAM_RATES_HZ = {"HEARTBEAT": 1.0, "TIMESYNC": 10.0, "SYSTEM_TIME": 1.0, "ESTIMATOR_STATUS": 1.0, "ODOMETRY": 1.0}
+HEALTH_PERIOD_US = 500_000  # as companion.process tells
+HOST_PERIOD_US = 1_000_000
 AFTER_END_S = 0.5  # keep running this long after the mission has finished, so that the log shows the end
 
 
@@ -36,6 +38,35 @@ class Runner:
         self.bus: MemoryBus = hub.connect(self.node.inputs)
         self.period_us = round(1e6 / self.node.rate_hz)
         self.alive = True
+        self.share = 1.0  # of its steps that it manages
+        self._due = 0.0
+        self._steps = 0
+
+    def wants_step(self) -> bool:
+        """Whether this step is done: always, but in a process that is starved."""
+        self._due += self.share
+        if not self.alive or self._due < 1.0:
+            return False
+        self._due -= 1.0
+        self._steps += 1
+        return True
+
+    def health(self, now_s: float) -> Health:
+        """What `companion.process` tells of a process; there is none here, so computing costs nothing."""
+        steps, self._steps = self._steps, 0
+        return Health(
+            stamp_s=now_s,
+            process=self.node.name,
+            pid=0,
+            steps_per_s=steps / (HEALTH_PERIOD_US * 1e-6),
+            nominal_steps_per_s=self.node.rate_hz,
+            late_steps=0,
+            errors=0,
+            last_error="",
+            step_time_max_s=0.0,
+            cpu_s=0.0,
+            memory_mb=0.0,
+        )
 
     def kill(self) -> None:
         self.alive = False
@@ -77,6 +108,8 @@ class Lockstep:
         self.now_us = 0
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = 0
+        self._end_us = round(loaded.scenario.duration_max_s * 1e6)
+        self._finishing = False
         # Corners are there at once, without anything to draw.
         self._darkroom = ThreadPoolExecutor(max_workers=1) if self.world.corners is None else None
         self.wall_s = 0.0
@@ -127,6 +160,8 @@ class Lockstep:
 
     def publish(self, messages: Iterable[Message], bus: MemoryBus) -> None:
         for message in messages or ():
+            if (change := self.faults.changes.get(type(message))) is not None:
+                message = change(message)
             if type(message) is LinkTx and not self.faults.link_down:
                 self.world.autopilot.receive(message.data, self.now_s)
             bus.publish(message)
@@ -149,8 +184,13 @@ class Lockstep:
     # --- the loop -----------------------------------------------------------------------------------------
 
     def _step_node(self, runner: Runner) -> None:
-        if runner.alive:
+        if runner.wants_step():
             self.publish(runner.node.step(self.now_s), runner.bus)
+
+    def _tell_health(self) -> None:
+        for runner in self.runners.values():
+            if runner.alive:
+                self.publish([runner.health(self.now_s)], runner.bus)
 
     def _step_world(self) -> None:
         self.world.advance()
@@ -171,33 +211,46 @@ class Lockstep:
 
     def run(self, progress: Callable[["Lockstep"], None] | None = None) -> None:
         """Fly until the mission has finished or the scenario's time is over."""
-        started = time.perf_counter()
+        self.start(progress)
+        try:
+            self.run_until(lambda: False)
+        finally:
+            if self._darkroom is not None:
+                self._darkroom.shutdown()
+
+    def start(self, progress: Callable[["Lockstep"], None] | None = None) -> None:
+        """Schedule everything that happens by itself; once, before `run_until`."""
         self.faults.schedule()
         self._every(WORLD_STEP_US, self._step_world, WORLD_STEP_US)
         camera_period_us = round(1e6 / self.world.camera.config.rate_hz / WORLD_STEP_US) * WORLD_STEP_US
         self._every(camera_period_us, self._expose, camera_period_us)
         for offset, runner in enumerate(self.runners.values()):
             self._every(runner.period_us, lambda r=runner: self._step_node(r), 1000 + 137 * offset)
+        self._every(HEALTH_PERIOD_US, self._tell_health, HEALTH_PERIOD_US)
+        self._every(HOST_PERIOD_US, lambda: self.publish([self.world.host_status()], self._bus), HOST_PERIOD_US)
         if progress is not None:
             self._every(1_000_000, lambda: progress(self), 1_000_000)
-        end_us = round(self.loaded.scenario.duration_max_s * 1e6)
-        finishing = False
+
+    def run_until(self, there: Callable[[], bool]) -> bool:
+        """Fly on until ``there()``, looked at after every event, or to the end; returns whether it came."""
+        started = time.perf_counter()
         # The messages of a flight are a million objects without cycles; to look through them again and again for
         # garbage takes a tenth of a run.
         gc.disable()
         try:
-            while self._events and self._events[0][0] <= end_us:
+            while self._events and self._events[0][0] <= self._end_us:
+                if there():
+                    return True
                 self.now_us, _, action = heapq.heappop(self._events)
                 action()
                 self._pump()
-                if not finishing and self.finished:
-                    finishing = True
-                    end_us = min(end_us, self.now_us + round(AFTER_END_S * 1e6))
+                if not self._finishing and self.finished:
+                    self._finishing = True
+                    self._end_us = min(self._end_us, self.now_us + round(AFTER_END_S * 1e6))
+            return there()
         finally:
             gc.enable()
-            if self._darkroom is not None:
-                self._darkroom.shutdown()
-        self.wall_s = time.perf_counter() - started
+            self.wall_s += time.perf_counter() - started
 
     @property
     def pilot(self) -> PilotStatus | None:

@@ -30,7 +30,25 @@ FaultKind = Literal[
     "solver_fails",  # every solve returns an error
     "controller_slow",  # value[0]: seconds each control cycle takes
     "battery_low",  # value: voltage [V] and remaining charge (0..1) that the autopilot measures
+    "rc_channel",  # value: number of a channel and its pulse [µs]
+    "timesync_lost",  # the autopilot's clock is no longer told
+    "markers_garbage",  # value[0]: standard deviation [m] by which the camera is displaced, anew in every image
+    "estimator_unsure",  # value: least standard deviations [m] that the state tells, in the world and to the bundle
+    "estimator_reset",  # the state says that the filter started anew
+    "gust",  # value: force over mass [m/s²] east, north, up
+    "motors_weak",  # value: share of their commands that the six motors obey
+    "cpu_starved",  # value[0]: share of their steps that the processes manage
+    "cpu_hot",  # value[0]: temperature [°C]
+    "cpu_throttled",  # the firmware lowers the clock
+    "disk_full",  # value[0]: MB left
+    "memory_low",  # value[0]: MB left
 ]
+FAULT_PROCESSES = ("fcu", "tracker", "estimator", "mission", "controller")  # the nodes of a lockstep run
+FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
+    "gnss_jump": 3, "controller_slow": 1, "battery_low": 2, "rc_channel": 2, "markers_garbage": 1,
+    "estimator_unsure": 2, "gust": 3, "motors_weak": 6, "cpu_starved": 1, "cpu_hot": 1, "disk_full": 1,
+    "memory_low": 1,
+}  # fmt: skip
 
 
 class Fault(Section):
@@ -103,6 +121,9 @@ def load_scenario(path: str | Path, vehicle_path: Path | None = None, camera_mod
         scenario = msgspec.structs.replace(scenario, camera_mode=camera_mode)
     vehicle_path = vehicle_path or (path.parent / scenario.vehicle).resolve()
     mission_path = (path.parent / scenario.mission).resolve()
+    for index, fault in enumerate(scenario.fault):
+        if problem := fault_problem(fault):
+            raise ConfigError(f"{path}: fault[{index}] ({fault.kind}): {problem}")
     plan = load_plan(mission_path)
     site = site_of(plan)
     for placed in scenario.scene.bundles:
@@ -117,6 +138,16 @@ def load_scenario(path: str | Path, vehicle_path: Path | None = None, camera_mod
         vehicle_path=vehicle_path,
         mission_path=mission_path,
     )
+
+
+def fault_problem(fault: Fault) -> str:
+    """What a fault lacks, "" when it is complete."""
+    wanted = FAULT_NUMBERS.get(fault.kind, 0)
+    if len(fault.value) != wanted:
+        return f"value has {len(fault.value)} numbers, needs {wanted}"
+    if fault.kind == "process_dead" and fault.name not in FAULT_PROCESSES:
+        return f"name = {fault.name!r}: no such process (there are: {', '.join(FAULT_PROCESSES)})"
+    return ""
 
 
 def scenario_for(mission: Path) -> Path:

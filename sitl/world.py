@@ -12,7 +12,7 @@ import numpy as np
 
 from companion.config import ConfigError
 from companion.frames import quat_from_rpy, rotation_matrix
-from companion.messages import Image, Truth
+from companion.messages import HostStatus, Image, Truth
 from sitl.airframe import Airframe, load_airframe
 from sitl.autopilot.autopilot import Autopilot
 from sitl.camera import SceneCamera
@@ -75,6 +75,13 @@ class World:
         }
         self.steps = 0
         self.markers_hidden = False
+        self.push_m_s2 = (0.0, 0.0, 0.0)  # force over mass beyond that of the scenario's wind
+        self.motor_shares: np.ndarray | None = None  # of their commands that the motors obey; None: all of them
+        self.camera_error_std_m = 0.0  # the camera sees the scene from this far beside where it is
+        self._camera_noise = np.random.default_rng(streams[5])
+        self.healthy_host = self.host = HostStatus(
+            stamp_s=0.0, disk_free_mb=20e3, cpu_load=0.3, cpu_temperature_c=55.0, throttled=False, memory_free_mb=2e3
+        )
 
     @property
     def now_s(self) -> float:
@@ -85,7 +92,10 @@ class World:
         now_s = self.now_s
         plant = self.plant
         motors = self.autopilot.step(self.sensors.sample(now_s, plant))
-        push_n = [a * plant.mass_kg for a in self.wind.force(now_s, plant.p_W)]
+        if self.motor_shares is not None:
+            motors = motors * self.motor_shares
+        force = self.wind.force(now_s, plant.p_W)
+        push_n = [(a + b) * plant.mass_kg for a, b in zip(force, self.push_m_s2, strict=True)]
         plant.step(motors, PLANT_STEPS, self._wind_W(now_s), push_n)
         self.steps += 1
 
@@ -96,13 +106,16 @@ class World:
     def exposure(self) -> Callable[[], Image]:
         """The same, to be drawn later, also by another thread; exposures must be drawn in the order they were made."""
         plant, size, now_s = self.plant, self.camera.config, self.now_s
+        p_W = plant.p_W.copy()
+        if self.camera_error_std_m:
+            p_W += self.camera_error_std_m * self._camera_noise.standard_normal(3)
         if self.corners is not None:
-            image = self.corners.expose(now_s, plant.p_W, plant.q_WB, self.markers_hidden)
+            image = self.corners.expose(now_s, p_W, plant.q_WB, self.markers_hidden)
             return lambda: image
         if self.markers_hidden:
             fog = b"\x60" * (size.width * size.height)
             return lambda: Image(stamp_s=now_s, width=size.width, height=size.height, data=fog)
-        motion = (plant.p_W.copy(), plant.q_WB.copy(), plant.v_W.copy(), plant.omega_B.copy())
+        motion = (p_W, plant.q_WB.copy(), plant.v_W.copy(), plant.omega_B.copy())
         return lambda: self.camera.render(now_s, *motion)
 
     def _wind_W(self, now_s: float) -> tuple[float, float, float]:
@@ -112,6 +125,10 @@ class World:
             return wind.sample(now_s, plant.p_W)
         places = plant.p_W + self._places_B @ rotation_matrix(plant.q_WB).T
         return tuple(np.mean([wind.sample(now_s, place) for place in places], axis=0).tolist())
+
+    def host_status(self) -> HostStatus:
+        """The state of the computer that flies in this world."""
+        return msgspec.structs.replace(self.host, stamp_s=self.now_s)
 
     def truth(self) -> Truth:
         plant = self.plant

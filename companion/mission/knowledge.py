@@ -1,34 +1,56 @@
 """What the mission knows of the aircraft: newest messages, ages, the take-off point, who chose the mode."""
 
 import math
+from collections import deque
 
 from companion.frames import rpy_from_quat
-from companion.messages import ControlStatus, FcuStatus, Health, Message, Reference, State, Vec3
+from companion.messages import (
+    MISSION,
+    SIMULATOR,
+    TOPICS,
+    ControlStatus,
+    EstimatorStatus,
+    FcuStatus,
+    Health,
+    Message,
+    Reference,
+    State,
+    Vec3,
+)
+from companion.mission import moves
 from companion.mission import phases as ph
 from companion.mission.plan import Plan
 from companion.mission.rc_switch import SwitchReader
-from companion.mission.safety import LINK_LOST_S, RC_LOST_S, SETPOINTS_LOST_S, Situation
+from companion.mission.situation import Situation
+from companion.mission.trends import ControlTrend, InnovationTrend
 from companion.node import Latest
+from companion.vehicle import Safety
 
 SEEN_S = 0.5  # a bundle counts as seen while its last accepted observation is younger
+FACES, FACE_PERIOD_S = 5, 0.5  # the oldest is two seconds older than the newest: longer than a row takes to speak up
 MANUAL_MODES = ("MANUAL", "STABILIZED", "ACRO", "RATTITUDE", "ALTCTL", "POSCTL", "POSCTL_SLOW")
 
 
 class Knowledge:
     """Everything the mission was told, with its age; takes no decisions."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, limits: Safety) -> None:
         self.plan = plan
+        self._limits = limits
         self.latest = Latest()
         self.healths: dict[str, Health] = {}
         self.state: State | None = None  # the newest valid and finite one
         self.status: FcuStatus | None = None
         self.home_W: Vec3 | None = None  # where it stood on the ground, in the estimator's world
         self.switch = SwitchReader(plan.rc_switch) if plan.rc_switch else None
-        self.rc_expected = False
+        self._faces: deque[tuple[float, Vec3]] = deque(maxlen=FACES)  # when all was well: time, normal of the bundle
+        self._innovations = InnovationTrend()
+        self._cycles = ControlTrend()
+        self._rc_expected = self._gnss_expected = False
+        self._start_s = math.inf
         self._resets_at_home = 0
         self._linked_s = -math.inf
-        self._rc_s = -math.inf
+        self._rc_s = self._gnss_s = -math.inf
         self._sending_s = -math.inf
         self._fallback_since_s: float | None = None
         self._expected_modes: set[str] = set()
@@ -48,6 +70,8 @@ class Knowledge:
         self._linked_s = status.stamp_s
         if status.rc_ok:
             self._rc_s = status.stamp_s
+        if status.gnss_ok:
+            self._gnss_s = status.stamp_s
         if self.switch is not None:
             self.switch.read(status, now_s)
 
@@ -57,8 +81,13 @@ class Knowledge:
         if state.valid and all(map(math.isfinite, numbers)):
             self.state = state
 
+    def take_estimator(self, status: EstimatorStatus) -> None:
+        self.latest.put(status)
+        self._innovations.take(status)
+
     def take_control(self, control: ControlStatus) -> None:
         self.latest.put(control)
+        self._cycles.take(control)
         if control.valid and control.active in ("nmpc", "pid"):
             self._sending_s = control.stamp_s
         if control.active == "pid":
@@ -69,7 +98,8 @@ class Knowledge:
     # --- questions ---
 
     def linked(self, now_s: float) -> bool:
-        return self.latest.fresh("fcu_status", now_s) is not None and self.status_age_s(now_s) < LINK_LOST_S
+        told = self.latest.fresh("fcu_status", now_s) is not None
+        return told and self.status_age_s(now_s) < self._limits.link_lost_s
 
     def status_age_s(self, now_s: float) -> float:
         return now_s - self._linked_s
@@ -131,8 +161,25 @@ class Knowledge:
             self._resets_at_home = self.state.reset_count
 
     def note_start(self, now_s: float) -> None:
-        """Remember what was there when the mission took the aircraft."""
-        self.rc_expected = now_s - self._rc_s < RC_LOST_S
+        """Remember what was there when the mission took the aircraft: only that can be lost."""
+        self._rc_expected = now_s - self._rc_s < self._limits.rc_lost_s
+        self._gnss_expected = now_s - self._gnss_s < self._limits.gnss_lost_s
+        self._start_s = now_s
+        self._faces.clear()
+
+    def note_face(self, now_s: float) -> None:
+        """Remember where the bundle faces; to be called while no safety row asks for anything."""
+        if self.bundle_seen(now_s) and not (self._faces and now_s - self._faces[-1][0] < FACE_PERIOD_S):
+            self._faces.append((now_s, moves.face_normal(self.state.q_WM)))
+
+    @property
+    def away_W(self) -> Vec3 | None:
+        """Unit vector away from the structure; None while the bundle has not been seen.
+
+        As it was some seconds before anything was wrong: rows take a while to speak up, and an estimate that is in
+        doubt must not choose the way of a retreat.
+        """
+        return self._faces[0][1] if self._faces else None
 
     # --- mode ---
 
@@ -153,15 +200,28 @@ class Knowledge:
         return self._target_mode_seen or mode != self._mode_at_entry
 
     def setpoints_lost(self, now_s: float) -> bool:
-        return self.setpoints_age_s(now_s) > SETPOINTS_LOST_S
+        return self.setpoints_age_s(now_s) > self._limits.setpoints_lost_s
 
     # --- safety ---
+
+    def _health_ages_s(self, now_s: float) -> dict[str, float]:
+        """Of the processes that told of themselves in this flight or just before; only they can be missed."""
+        since_s = self._start_s - TOPICS["health"].max_age_s
+        others = (h for h in self.healths.values() if h.process not in (MISSION, SIMULATOR))
+        return {h.process: now_s - h.stamp_s for h in others if h.stamp_s >= since_s}
+
+    def _step_rates(self, now_s: float) -> dict[str, float]:
+        """Steps done over steps wanted of the processes that told lately."""
+        oldest_s = now_s - TOPICS["health"].max_age_s
+        told = (h for h in self.healths.values() if h.stamp_s >= oldest_s and h.nominal_steps_per_s > 0)
+        return {h.process: h.steps_per_s / h.nominal_steps_per_s for h in told}
 
     def _at_bundle(self, phase: str) -> bool:
         return phase in ph.AT_BUNDLE or (phase in ph.ON_TRAJECTORY and self.plan.trajectory_at_bundle)
 
     def situation(self, phase: str, paused_phase: str, now_s: float) -> Situation:
         """What the safety rows look at."""
+        failures, misses = self._cycles.shares(now_s)
         return Situation(
             now_s=now_s,
             phase=phase,
@@ -177,7 +237,17 @@ class Knowledge:
             home_W=self.home_W,
             resets=self.resets(),
             mode_left=phase in ph.UNDER_WAY and self.mode_left(),
-            rc_expected=self.rc_expected,
+            rc_expected=self._rc_expected,
             rc_age_s=now_s - self._rc_s,
             switched_off=self.switch is not None and self.switch.on is False,
+            gnss_expected=self._gnss_expected,
+            gnss_age_s=now_s - self._gnss_s,
+            attitude=self.latest.fresh("fcu_attitude", now_s),
+            sent=self.latest.fresh("sent_setpoint", now_s),
+            host=self.latest.fresh("host", now_s),
+            nis=self._innovations.medians(now_s),
+            solver_failures=failures,
+            deadline_misses=misses,
+            health_ages_s=self._health_ages_s(now_s),
+            step_rates=self._step_rates(now_s),
         )

@@ -18,7 +18,7 @@ from companion.mission import phases as ph
 from companion.mission.conditions import ARM_RETRY_S, LAND_ATTEMPTS, Conditions
 from companion.mission.curves import flown_s, to_trajectory
 from companion.mission.knowledge import Knowledge
-from companion.mission.plan import Plan, check_bundle
+from companion.mission.plan import Plan, check_bundle, check_standoff
 from companion.mission.requests import Commands, Photographer
 from companion.mission.safety import SafetyMonitor
 from companion.node import Node
@@ -35,7 +35,8 @@ REFRESH_M = 0.2  # PX4 may drift this far from the reference before the hand-ove
 class PilotNode(Conditions, Node):
     """Flies one plan: a table of phases, a table of safety rows, and what to do on entering each phase.
 
-    vehicle, plan, site: as loaded; raises `ConfigError` if the plan's bundle is not in the site.
+    vehicle, plan, site: as loaded; raises `ConfigError` if the plan's bundle is not in the site, or if the plan leads
+    nearer to it than the vehicle's safety.standoff_min_m.
     required_processes: processes that must publish `Health` before the start, e.g. ("recorder",).
     """
 
@@ -51,18 +52,21 @@ class PilotNode(Conditions, Node):
         "markers",
         "photo",
         "health",
+        "host",
+        "sent_setpoint",
     )
     rate_hz = 20.0
 
     def __init__(self, vehicle: Vehicle, plan: Plan, site: Site, required_processes: tuple[str, ...] = ()) -> None:
         super().__init__()
         check_bundle(plan, site)
+        check_standoff(plan, vehicle)
         self.plan = plan
         self.phase = ph.WAIT_READY
         self.reason = "started"
         self._vehicle = vehicle
         self._required_processes = required_processes
-        self._known = Knowledge(plan)
+        self._known = Knowledge(plan, vehicle.safety)
         self._safety = SafetyMonitor(vehicle, plan)
         self._commands = Commands()
         self._photographer = _photographer(plan)
@@ -112,10 +116,13 @@ class PilotNode(Conditions, Node):
     def handle_health(self, message, now_s: float) -> None:
         self._known.healths[message.process] = message
 
+    def handle_estimator(self, message, now_s: float) -> None:
+        self._known.take_estimator(message)
+
     def _keep(self, message, now_s: float) -> None:
         self._known.take(message)
 
-    handle_fcu_position = handle_fcu_attitude = handle_estimator = handle_markers = _keep
+    handle_fcu_position = handle_fcu_attitude = handle_markers = handle_host = handle_sent_setpoint = _keep
 
     # --- step ---------------------------------------------------------------------------------------------------
 
@@ -127,6 +134,8 @@ class PilotNode(Conditions, Node):
         if self.phase == ph.WAIT_READY:
             self._known.note_ground(now_s)
         events = self._safety.update(self._known.situation(self.phase, self._paused_phase, now_s))
+        if self._safety.demand is None:
+            self._known.note_face(now_s)
         for event in events:
             self._outbox.append(event)
             self._say(event.text, self._safety.severity[event.row] if event.active else 6, now_s)
@@ -268,11 +277,10 @@ class PilotNode(Conditions, Node):
         self._move_in_world(moves.clamp(point, self._known.home_W, self.plan.limits), yaw_rad, now_s, point, yaw_rad)
 
     def _enter_retreat(self, left: str, now_s: float) -> None:
-        state, retreat = self._known.state, self.plan.retreat
+        retreat = self.plan.retreat
         point, yaw_rad = self._known.reference_point(self._reference, now_s)
-        if state.bundle == self.plan.bundle:
-            away = moves.face_normal(state.q_WM)
-        else:  # no structure is known: back the way the nose does not point
+        away = self._known.away_W
+        if away is None:  # no structure is known: back the way the nose does not point
             away = (-math.cos(yaw_rad), -math.sin(yaw_rad), 0.0)
         goal = moves.clamp(moves.along(point, away, retreat.distance_m), self._known.home_W, self.plan.limits)
         self._move_in_world(goal, yaw_rad, now_s, point, yaw_rad, retreat.speed_m_s, retreat.acceleration_m_s2)

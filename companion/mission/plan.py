@@ -16,6 +16,7 @@ from companion.config import ConfigError, Section, integer, number, parse, read_
 from companion.messages import WORLD
 from companion.mission.curves import Curve, points_of, to_trajectory
 from companion.site import Site, load_site
+from companion.vehicle import Vehicle
 
 Point = tuple[number(-500, 500, "m"), number(-500, 500, "m"), number(-200, 200, "m")]
 Pulse = integer(500, 2500, "µs")
@@ -152,6 +153,20 @@ def check_bundle(plan: Plan, site: Site, where: str = "") -> None:
     if plan.bundle is not None and site.find(plan.bundle) is None:
         names = ", ".join(bundle.name for bundle in site.bundle)
         raise ConfigError(f"{where}bundle '{plan.bundle}': not in {Path(plan.marker_file).name} (has: {names})")
+
+
+def check_standoff(plan: Plan, vehicle: Vehicle) -> None:
+    """Raise `ConfigError` when the plan leads nearer to the face of its bundle than the safety table lets it."""
+    nearest_m = vehicle.safety.standoff_min_m
+    points = [("standoff.offset_M", plan.standoff.offset_M)] if plan.standoff is not None else []
+    if plan.trajectory_at_bundle:
+        points += [("trajectory passes", p) for p in points_of(to_trajectory(plan.trajectory, (0.0, 0.0, 0.0)))]
+    for key, point in points:
+        if not point[2] > nearest_m:
+            raise ConfigError(
+                f"{plan.name}: {key} = {[float(v) for v in point]}: z must be above the vehicle's "
+                f"safety.standoff_min_m = {nearest_m:g} m"
+            )
 
 
 def outside_m(point, limits: Limits) -> float:

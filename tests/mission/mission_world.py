@@ -16,12 +16,15 @@ from companion.frames import facing_yaw, quat_from_matrix, quat_from_rpy, wrap_a
 from companion.messages import (
     WORLD,
     ControlStatus,
+    EstimatorStatus,
     FcuAttitude,
     FcuCommand,
     FcuCommandAck,
     FcuPosition,
     FcuStatus,
     Health,
+    HostStatus,
+    Innovation,
     Markers,
     Message,
     Photo,
@@ -29,6 +32,7 @@ from companion.messages import (
     PilotStatus,
     Reference,
     SafetyEvent,
+    SentSetpoint,
     State,
 )
 from companion.mission import moves
@@ -43,6 +47,7 @@ STEP_S = 0.05
 CLIMB_M_S = 1.0
 PIER_Q_WM = tuple(quat_from_matrix([[0, 0, -1], [-1, 0, 0], [0, 1, 0]]))  # faces west, x of the face looks south
 OFF_US, ON_US = 1100, 1900
+PROCESSES = ("recorder", "tracker", "estimator", "controller", "fcu")
 
 
 def vehicle() -> Vehicle:
@@ -271,9 +276,45 @@ class World:
         ]
         if self._count % 2 == 0:
             messages.append(self._fcu_status())
+        messages.append(self._estimator_status())
+        if self.sending():
+            messages.append(
+                SentSetpoint(
+                    stamp_s=now, roll_rad=0.0, pitch_rad=0.0, yaw_rad=self.yaw, yaw_rate_rad_s=0.0, thrust=0.35
+                )
+            )
         if self._count % 10 == 0:
-            messages.append(self._health("recorder"))
+            messages += [self._health(process) for process in PROCESSES]
+        if self._count % 20 == 0:
+            messages.append(
+                HostStatus(
+                    stamp_s=now,
+                    disk_free_mb=8000.0,
+                    cpu_load=0.4,
+                    cpu_temperature_c=60.0,
+                    throttled=False,
+                    memory_free_mb=900.0,
+                )
+            )
         return messages
+
+    def _estimator_status(self) -> EstimatorStatus:
+        sensors = {"position": 3, "velocity": 3, "attitude": 3} | ({"marker": 6} if self.in_view() else {})
+        innovations = [
+            Innovation(
+                stamp_s=self.now_s,
+                sensor=sensor,
+                nis=0.8 * dof,
+                dof=dof,
+                accepted=True,
+                noise_scale=1.0,
+                late_s=0.0,
+            )
+            for sensor, dof in sensors.items()
+        ]
+        return EstimatorStatus(
+            stamp_s=self.now_s, innovations=innovations, rejected={}, dropped_late=0, update_time_s=0.001
+        )
 
     def _fcu_status(self) -> FcuStatus:
         return FcuStatus(
@@ -290,6 +331,7 @@ class World:
             home_W=self.home,
             timesync_offset_s=0.0,
             timesync_rtt_s=0.002,
+            timesync_age_s=0.2,
             link_errors=0,
         )
 

@@ -1,0 +1,305 @@
+"""One lockstep flight for each row of the safety table.
+
+``python -m tests.scenarios.safety_flights [ROW …]`` prints what came of them.
+
+All flights begin alike: the aircraft takes off and holds in front of a pier (config/scenarios/safety/hold.toml). This
+beginning is flown once; each flight goes on from there in a fork of the process, with its fault.
+"""
+
+import os
+import pickle
+import sys
+import traceback
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from companion.messages import PilotStatus, SafetyEvent
+from companion.mission import phases as ph
+from companion.mission.rows import ROWS, Row
+from companion.mission.safety import SafetyMonitor
+from sitl.lockstep import Lockstep
+from sitl.scenario import Fault, LoadedScenario, load_scenario
+
+SCENARIO = Path(__file__).parents[2] / "config/scenarios/safety/hold.toml"
+SEED = 1
+SETTLED_S = 3.0  # from the beginning of the phase to the fault
+LONGEST_S = 60.0  # flown after the fault
+WATCHED_S = 8.0  # flown on after this stack has handed the aircraft over
+SAMPLE_US = 20_000
+SETPOINT_AGE_MAX_S = 0.7  # COM_OF_LOSS_T of the scenario is 0.5 s, and PX4 looks 50 times a second
+SWITCH_CHANNEL, SWITCH_ON_US = 8, 1900
+LEAVING = (ph.RETREAT, ph.RETURN, ph.LAND, ph.DONE)  # phases in which the aircraft leaves the hold point on purpose
+
+
+class Flight(NamedTuple):
+    """What goes wrong in one flight, and what must come of it."""
+
+    faults: tuple[tuple, ...]  # (kind, duration [s], numbers, name)
+    within_s: float  # from the fault to the row's first action
+    end: str  # last phase: DONE (landed), PX4_HOLD or PILOT (handed over; WAIT_READY after
+    # the mission switch), HOLD (went on)
+    excursion_m: float = 0.5  # farthest from the hold point before it is left on purpose
+    begins: str = "hold"  # which beginning: hold, near (limits close by), search, takeoff, switch
+    parameters: tuple[tuple[str, int | float], ...] = ()  # of PX4, otherwise than in the scenario
+
+
+class Sample(NamedTuple):
+    """The autopilot, 50 times a second."""
+
+    now_s: float
+    armed: bool
+    mode: str
+    setpoint_age_s: float  # since the last setpoint left
+
+
+class Result(NamedTuple):
+    """What came of a flight; times since the fault."""
+
+    events: list[SafetyEvent]
+    statuses: list[PilotStatus]
+    samples: list[Sample]
+    modes: list[tuple[float, str, str]]  # time, left, entered: of PX4
+    requests: list[tuple[float, str]]  # time, action: of the mission
+    excursion_m: float
+    nearest_m: float  # to the face of the pier, of the aircraft's centre in the air
+    limit: float
+
+    @property
+    def actions(self) -> list[tuple[float, str]]:
+        """(time, phase) of each phase that the safety table brought about."""
+        found, phase = [], self.statuses[0].phase
+        for status in self.statuses:
+            if status.phase != phase and status.reason.startswith(("safety: ", "handed over", "stopped streaming")):
+                found.append((status.stamp_s, status.phase))
+            phase = status.phase
+        return found
+
+
+def fault(kind: str, *numbers: float, lasts_s: float = 600.0, name: str = "") -> tuple:
+    return (kind, lasts_s, numbers, name)
+
+
+HIDDEN = fault("markers_hidden")
+FLIGHTS: dict[str, Flight] = {
+    "rc_takeover": Flight((fault("rc_mode_switch", lasts_s=1.0),), 0.5, "PILOT", 1.5),
+    "switch_off": Flight((fault("rc_channel", SWITCH_CHANNEL, 1100),), 1.0, "WAIT_READY", 1.5, "switch"),
+    # PX4 as docs/real_aircraft.md asks for it acts on a lost transmitter itself; this one leaves it to offboard
+    "rc_lost": Flight((fault("rc_lost"),), 2.0, "DONE", parameters=(("COM_RCL_EXCEPT", 4),)),
+    # while this stack flies, the state is stale before the link counts as lost
+    "link_lost": Flight((fault("link_lost"),), 2.2, "PX4_HOLD", 3.5, "takeoff"),
+    "timesync_lost": Flight((fault("timesync_lost"),), 11.0, "DONE"),
+    "state_stale": Flight((fault("process_dead", name="estimator"),), 0.5, "PX4_HOLD", 1.5),
+    "estimator_reset": Flight((fault("estimator_reset"),), 0.2, "PX4_HOLD", 1.5),
+    "innovation": Flight((fault("markers_garbage", 0.15),), 2.0, "DONE", 2.0),
+    "uncertainty_relative": Flight((fault("estimator_unsure", 0.0, 0.8),), 1.0, "DONE"),
+    "uncertainty_position": Flight((fault("estimator_unsure", 4.0, 0.0),), 2.0, "DONE", 6.0, "search"),
+    "marker_lost": Flight((HIDDEN,), 3.5, "DONE"),
+    "gnss_lost_at_bundle": Flight((fault("gnss_lost", lasts_s=10.0),), 3.0, "HOLD"),
+    "gnss_lost": Flight((fault("gnss_lost"), HIDDEN), 3.0, "DONE", 6.0, "search"),
+    "both_lost": Flight((fault("gnss_lost"), HIDDEN), 2.0, "DONE"),
+    "control_error": Flight((fault("gust", 0.0, 5.5, 0.0, lasts_s=1.0),), 2.0, "HOLD", 4.0),
+    "tilt": Flight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.3),), 1.0, "PX4_HOLD", 6.0),
+    "tilt_error": Flight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.25),), 1.5, "DONE", 3.0),
+    "throttle": Flight((fault("motors_weak", *[0.55] * 6),), 2.0, "DONE", 3.0),
+    "standoff": Flight((fault("gust", 3.5, 0.0, 0.0, lasts_s=1.0),), 2.0, "DONE", 1.5, "near"),
+    "fence": Flight((fault("gust", 0.0, 4.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
+    "height": Flight((fault("gust", 0.0, 0.0, 7.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
+    "distance": Flight((fault("gust", 4.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "DONE", 2.0, "near"),
+    "battery_low": Flight((fault("battery_low", 13.3, 0.12),), 4.0, "DONE"),
+    "battery_critical": Flight((fault("battery_low", 12.8, 0.06),), 3.0, "DONE"),
+    "setpoints_lost": Flight((fault("process_dead", name="controller"),), 0.8, "PX4_HOLD", 1.5),
+    "fallback_too_long": Flight((fault("solver_fails"),), 5.5, "DONE"),
+    "solver_failing": Flight((fault("solver_fails", lasts_s=4.0),), 2.0, "HOLD"),
+    "deadline": Flight((fault("controller_slow", 0.03, lasts_s=4.0),), 2.0, "HOLD"),
+    "process_dead": Flight((fault("process_dead", name="tracker"),), 3.6, "DONE"),
+    "cpu_starved": Flight((fault("cpu_starved", 0.6),), 2.5, "DONE"),
+    "cpu_hot": Flight((fault("cpu_hot", 88.0),), 5.0, "DONE"),
+    "cpu_throttled": Flight((fault("cpu_throttled", lasts_s=8.0),), 5.0, "HOLD"),
+    "disk_full": Flight((fault("disk_full", 50.0),), 4.0, "DONE"),
+    "memory_low": Flight((fault("memory_low", 30.0),), 4.0, "DONE"),
+}
+
+
+# --- beginnings -----------------------------------------------------------------------------------------------------
+
+
+def _loaded(begins: str) -> LoadedScenario:
+    loaded = load_scenario(SCENARIO)
+    scenario = msgspec.structs.replace(loaded.scenario, duration_max_s=600.0)
+    plan = loaded.plan
+    if begins == "near":  # a hold 1.8 m in front of the face, limits a metre around it
+        limits = msgspec.structs.replace(
+            plan.limits, fence_min_m=(-5.0, -1.0, -1.0), fence_max_m=(6.0, 1.0, 8.0), height_m=3.8, distance_m=4.8
+        )
+        standoff = msgspec.structs.replace(plan.standoff, offset_M=(0.0, 0.0, 1.8))
+        plan = msgspec.structs.replace(plan, limits=limits, standoff=standoff)
+    elif begins == "switch":
+        mission = load_scenario(SCENARIO.parents[1] / "hover_marker.toml").mission_path.parent / "hover_marker.toml"
+        from companion.mission.plan import load_plan
+
+        plan = msgspec.structs.replace(plan, start="rc_switch", rc_switch=load_plan(mission).rc_switch)
+    return msgspec.structs.replace(loaded, scenario=scenario, plan=plan)
+
+
+def _pilot_takes_off(lockstep: Lockstep) -> None:
+    """Arm with the sticks, climb in Position mode, turn the mission switch from off to on."""
+    autopilot = lockstep.world.autopilot
+    neutral = list(autopilot.rc_neutral_us)
+
+    def sticks(at_s: float, **pulses: int) -> None:
+        channels = neutral.copy()
+        for name, pulse_us in pulses.items():
+            channels[{"throttle": 2, "yaw": 3, "switch": SWITCH_CHANNEL - 1}[name]] = pulse_us
+        lockstep.at(round(at_s * 1e6), lambda: autopilot.set_rc(channels))
+
+    sticks(6.0, throttle=1000, yaw=2000)
+    sticks(7.5)
+    sticks(8.0, throttle=1800)
+    sticks(11.5)
+    sticks(15.0, switch=SWITCH_ON_US)
+
+
+@cache
+def beginning(begins: str) -> Lockstep:
+    """A flight up to the moment before the fault; go on from it in a fork only."""
+    lockstep = Lockstep(_loaded(begins), SEED)
+    if begins == "switch":
+        _pilot_takes_off(lockstep)
+    lockstep.start()
+    phase = {"search": ph.SEARCH, "takeoff": ph.TAKEOFF}.get(begins, ph.HOLD)
+    there = lockstep.run_until(lambda: lockstep.pilot is not None and lockstep.pilot.phase == phase)
+    assert there, f"{begins}: {phase} did not come: {lockstep.pilot}"
+    wait_s = SETTLED_S if phase == ph.HOLD else 1.0
+    until_s = lockstep.now_s + wait_s
+    lockstep.run_until(lambda: lockstep.now_s >= until_s)
+    assert not lockstep.messages["safety"], f"{begins}: {lockstep.messages['safety'][0].text}"
+    return lockstep
+
+
+# --- one flight -----------------------------------------------------------------------------------------------------
+
+
+def fly(name: str) -> Result:
+    """Fly the row's flight in a fork of this process."""
+    lockstep = beginning(FLIGHTS[name].begins)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        try:
+            answer = _go_on(lockstep, name)
+        except BaseException:  # whatever it is, the parent has to hear of it, and this process must end here
+            answer = traceback.format_exc()
+        with os.fdopen(writing, "wb") as pipe:
+            pickle.dump(answer, pipe)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        data = pipe.read()
+    os.waitpid(child, 0)
+    answer = pickle.loads(data)
+    if isinstance(answer, str):
+        raise RuntimeError(f"{name}:\n{answer}")
+    return answer
+
+
+def _go_on(lockstep: Lockstep, name: str) -> Result:
+    flight, begin_s = FLIGHTS[name], lockstep.now_s
+    for kind, lasts_s, numbers, process in flight.faults:
+        lockstep.faults.add(
+            Fault(at_s=begin_s, kind=kind, duration_s=lasts_s, value=[float(n) for n in numbers], name=process)
+        )
+    for parameter, value in flight.parameters:
+        assert lockstep.world.autopilot.parameters.set(parameter, value)
+    samples = _sample(lockstep, begin_s)
+    handed_over: list[float] = []
+
+    def over() -> bool:
+        pilot = lockstep.pilot
+        if pilot.phase in ph.OBSERVING and not handed_over:
+            handed_over.append(lockstep.now_s)
+        watched = bool(handed_over) and lockstep.now_s > handed_over[0] + WATCHED_S
+        went_on = flight.end == ph.HOLD and lockstep.now_s > begin_s + 20.0
+        return watched or went_on or lockstep.now_s > begin_s + LONGEST_S
+
+    lockstep.run_until(over)
+    return _result(lockstep, name, begin_s, samples)
+
+
+def _sample(lockstep: Lockstep, begin_s: float) -> list[Sample]:
+    samples: list[Sample] = []
+    autopilot, sent = lockstep.world.autopilot, lockstep.messages["sent_setpoint"]
+
+    def look() -> None:
+        age_s = lockstep.now_s - sent[-1].stamp_s if sent else np.inf
+        samples.append(Sample(lockstep.now_s - begin_s, autopilot.armed, autopilot.mode, age_s))
+        lockstep.at(lockstep.now_us + SAMPLE_US, look)
+
+    lockstep.at(lockstep.now_us + SAMPLE_US, look)
+    return samples
+
+
+def _result(lockstep: Lockstep, name: str, begin_s: float, samples: list[Sample]) -> Result:
+    def since(topic: str) -> list:
+        """The topic's messages since the fault, stamped from there."""
+        late = (m for m in lockstep.messages[topic] if m.stamp_s > begin_s)
+        return [msgspec.structs.replace(m, stamp_s=m.stamp_s - begin_s) for m in late]
+
+    truth, statuses = since("truth"), since("pilot")
+    left_s = next((s.stamp_s for s in statuses if s.phase in LEAVING), np.inf)
+    over_s = next((s.stamp_s + WATCHED_S for s in statuses if s.phase in ph.OBSERVING), np.inf)
+    point = np.array(truth[0].p_W)
+    near_point = [m for m in truth if m.stamp_s < min(left_s, over_s)]
+    face = lockstep.loaded.scenario.scene.bundles[0].p_W[0]
+    loaded = lockstep.loaded
+    limits = SafetyMonitor(loaded.vehicle, loaded.plan).limits
+    return Result(
+        events=since("safety"),
+        statuses=statuses,
+        samples=samples,
+        modes=[
+            (t.time_s - begin_s, t.old, t.new)
+            for t in lockstep.world.autopilot.commander.transitions
+            if t.time_s > begin_s
+        ],
+        requests=[(c.stamp_s, c.action) for c in since("fcu_command") if c.action != "text"],
+        excursion_m=float(max(np.linalg.norm(np.array(m.p_W) - point) for m in near_point)),
+        nearest_m=float(min(face - m.p_W[0] for m in truth if m.p_W[2] > 0.5)),
+        limit=limits[name],
+    )
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+HEADER = ("row", "limit", "first action after, s", "actions taken", "ends in", "excursion, m", "nearest to the face, m")
+
+
+def table_row(row: Row, result: Result) -> tuple[str, ...]:
+    """Cells of one flight."""
+    first_s = next((f"{e.stamp_s:.1f}" for e in result.events if e.row == row.name), "never")
+    actions = ", ".join(f"{phase} {at_s:.1f}" for at_s, phase in result.actions) or row.ladder[0]
+    return (
+        f"`{row.name}`",
+        f"{result.limit:.3g} {row.unit}".strip(),
+        first_s,
+        actions,
+        result.statuses[-1].phase,
+        f"{result.excursion_m:.2f}",
+        f"{result.nearest_m:.2f}",
+    )
+
+
+def main() -> None:
+    print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER), flush=True)
+    for row in ROWS:
+        if len(sys.argv) > 1 and row.name not in sys.argv[1:]:
+            continue
+        print("| " + " | ".join(table_row(row, fly(row.name))) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
