@@ -4,12 +4,13 @@ import os
 import re
 import signal
 import socket
+import sys
 from pathlib import Path
 
 from companion.bus import ZmqBus
 from companion.clock import monotonic_s
 from companion.manager import Manager, python
-from companion.messages import FcuStatus, Health, PilotStatus, Truth
+from companion.messages import FcuStatus, Health, PilotStatus, SentSetpoint, Truth
 from companion.node import Latest
 from companion.processes import PROCESSES, Context, arguments
 from sitl.autopilot.udp import GROUND_PORTS, ONBOARD_PORTS
@@ -17,6 +18,7 @@ from sitl.realtime import fcu_url
 
 ROOT = Path(__file__).parents[2]
 WATCHED = ("pilot", "state", "control", "fcu_status", "truth", "sent_setpoint", "health")
+RELAY_CAMERA = Path(__file__).with_name("relay_camera.py")
 
 
 def near_pier(folder: Path) -> tuple[Path, Path]:
@@ -50,27 +52,36 @@ def free_instance() -> int:
 
 
 class RealFlight:
-    """All processes of a simulated flight; a context manager that leaves none behind."""
+    """All processes of a simulated flight; a context manager that leaves none behind.
 
-    def __init__(self, folder: Path, seed: int = 1) -> None:
+    camera: with a camera process between the simulator and the rest. Then the simulator is on a bus of its own, as
+    the air is on an aircraft, and its truth is not in the flight's log.
+    """
+
+    def __init__(self, folder: Path, seed: int = 1, camera: bool = False) -> None:
         mission, scenario = near_pier(folder)
         self.log = folder / "flight" / "flight.mcap"
-        instance = free_instance()
-        context = Context(ROOT / "config/vehicles/f550.toml", mission, fcu_url(instance), folder / "bus", self.log)
+        self.instance = free_instance()
+        bus, air = folder / "bus", folder / ("air" if camera else "bus")
+        context = Context(ROOT / "config/vehicles/f550.toml", mission, fcu_url(self.instance), bus, self.log)
         commands = {
             "simulator": python(
-                "sitl.realtime", str(scenario), "--seed", str(seed), "--bus", str(folder / "bus"),
-                "--instance", str(instance),
+                "sitl.realtime", str(scenario), "--seed", str(seed), "--bus", str(air),
+                "--instance", str(self.instance),
             )
         }  # fmt: skip
         for row in PROCESSES:
             if row.simulated:
                 commands[row.name] = python("companion.processes", row.name, *arguments(context))
+        if camera:
+            commands["camera"] = [sys.executable, str(RELAY_CAMERA), "--air", str(air), "--bus", str(bus)]
         self.manager = Manager(commands, folder / "processes")
-        self.bus = ZmqBus(folder / "bus", "manager", WATCHED)
+        self.bus = ZmqBus(bus, "manager", WATCHED)
+        self.buses = [self.bus, ZmqBus(air, "watcher", ("truth",))] if camera else [self.bus]
         self.latest = Latest()
         self.truth: list[Truth] = []
-        self.modes: list[str] = []  # of the flight controller, each change once
+        self.sent: list[SentSetpoint] = []
+        self.modes: list[str] = []  # of the flight controller as the stack knows it, each change once
         self.phases: list[str] = []
 
     def __enter__(self) -> "RealFlight":
@@ -78,17 +89,20 @@ class RealFlight:
         return self
 
     def __exit__(self, *_) -> None:
-        self.bus.close()
+        for bus in self.buses:
+            bus.close()
         self.manager.stop()
 
     def run(self, seconds: float, until=lambda: False) -> bool:
         """Let it fly; returns whether ``until()`` held before the time was over."""
         end_s = monotonic_s() + seconds
         while monotonic_s() < end_s:
-            for message in self.bus.receive(0.05):
+            for message in [message for bus in self.buses for message in bus.receive(0.05 / len(self.buses))]:
                 self.latest.put(message)
                 if isinstance(message, Truth):
                     self.truth.append(message)
+                elif isinstance(message, SentSetpoint):
+                    self.sent.append(message)
                 elif isinstance(message, FcuStatus) and message.connected:
                     _append_change(self.modes, message.mode)
                 elif isinstance(message, PilotStatus):

@@ -1,0 +1,82 @@
+"""Who is in charge, seen from outside the stack: a ground station's ear on the autopilot's second link."""
+
+import socket
+from typing import NamedTuple
+
+from pymavlink.dialects.v20 import common
+
+from companion.clock import monotonic_s
+from companion.fcu.framing import CURRENT_MODE
+from companion.fcu.modes import mode_name
+from sitl.autopilot.udp import GROUND_PORTS
+
+HEARTBEAT_PERIOD_S = 1.0
+GROUND_SYSTEM_ID = 255
+HEADER_BYTES = 10  # of a MAVLink 2 frame; its second byte is the length of the payload
+ARMED = 128  # MAV_MODE_FLAG_SAFETY_ARMED
+
+
+class ModeChange(NamedTuple):
+    """A flight mode and since when the autopilot has said it."""
+
+    since_s: float
+    mode: str
+
+
+class GroundObserver:
+    """Hears the modes of the autopilot whatever the stack does; call `listen` often.
+
+    The built-in autopilot tells a change of mode at once (CURRENT_MODE), and whether it is armed once a second.
+    """
+
+    def __init__(self, instance: int) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._address = ("127.0.0.1", GROUND_PORTS[0] + instance)
+        self._mavlink = common.MAVLink(None, srcSystem=GROUND_SYSTEM_ID, srcComponent=common.MAV_COMP_ID_MISSIONPLANNER)
+        self._mavlink.robust_parsing = True
+        self._said_s = -HEARTBEAT_PERIOD_S
+        self.armed = False
+        self.modes: list[ModeChange] = []
+
+    def listen(self) -> None:
+        now_s = monotonic_s()
+        if now_s - self._said_s >= HEARTBEAT_PERIOD_S:  # it answers whoever spoke last
+            self._said_s = now_s
+            beat = common.MAVLink_heartbeat_message(
+                common.MAV_TYPE_GCS, common.MAV_AUTOPILOT_INVALID, 0, 0, common.MAV_STATE_ACTIVE, 3
+            )
+            self._socket.sendto(beat.pack(self._mavlink), self._address)
+        while True:
+            try:
+                data = self._socket.recv(65535)
+            except (BlockingIOError, ConnectionError):
+                return
+            for message in self._mavlink.parse_buffer(data) or ():
+                self._take(message, now_s)
+
+    def _take(self, message, now_s: float) -> None:
+        kind = message.get_type()
+        if kind == "HEARTBEAT" and message.get_srcComponent() == common.MAV_COMP_ID_AUTOPILOT1:
+            self.armed = bool(message.base_mode & ARMED)
+        if kind == f"UNKNOWN_{CURRENT_MODE}":  # to this pymavlink
+            payload = bytes(message.data[HEADER_BYTES : HEADER_BYTES + message.data[1]])  # its last zeros are not sent
+            mode = mode_name(int.from_bytes(payload[:4], "little"))
+            if not self.modes or self.modes[-1].mode != mode:
+                self.modes.append(ModeChange(now_s, mode))
+
+    def left_offboard_s(self, after_s: float) -> float | None:
+        """When the mode was first another one than OFFBOARD after a time; None: it was OFFBOARD until now."""
+        for i, change in enumerate(self.modes):
+            until_s = self.modes[i + 1].since_s if i + 1 < len(self.modes) else float("inf")
+            if change.mode != "OFFBOARD" and until_s > after_s:
+                return max(change.since_s, after_s)
+        return None
+
+    def modes_after(self, after_s: float) -> list[str]:
+        """The mode of that moment and all that followed."""
+        before = [change.mode for change in self.modes if change.since_s <= after_s]
+        return before[-1:] + [change.mode for change in self.modes if change.since_s > after_s]
+
+    def close(self) -> None:
+        self._socket.close()
