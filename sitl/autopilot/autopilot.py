@@ -22,11 +22,11 @@ from sitl.autopilot.position import NAN, PositionControl, Setpoint, attitude_of
 from sitl.autopilot.radio import transmitter
 from sitl.autopilot.streams import ONBOARD_RATES_HZ, Streams
 from sitl.autopilot.telemetry import Telemetry
+from sitl.autopilot.texts import Texts
 from sitl.autopilot.wire import Writer
 
 POSITION_DIVIDER = 2  # position control at half the rate of the attitude loop
 COMMANDER_DIVIDER = 5
-TEXT_MAX = 50  # characters of a STATUSTEXT
 ACRO_RATE_RAD_S = math.radians(100.0)  # MC_ACRO_*_MAX of PX4
 
 
@@ -61,6 +61,7 @@ class Autopilot:
         self._steps = 0
 
         self.writer = Writer(self.system_id, self.component_id)
+        self.texts = Texts(self.writer)
         self.attitude = AttitudeControl(self.parameters, self._dt)
         self.observer = Observer(self.parameters, self._dt)
         self.position_control = PositionControl(self.parameters)
@@ -83,10 +84,8 @@ class Autopilot:
         self.home_yaw = 0.0
         self.position_sp: Setpoint | None = None
         self.hold_point: tuple | None = None
-        self.peer_heartbeat_s = -math.inf
         self._guided_mode = ""
         self._manual_yaw = NAN
-        self._text_id = 0
 
         # offboard
         self.offboard_rates = False
@@ -147,12 +146,8 @@ class Autopilot:
             self.rc_us = [int(c) for c in channels_us]
 
     def say(self, severity: int, text: str) -> None:
-        """Send a STATUSTEXT, a long one in numbered pieces; every text has an id, as PX4 gives them."""
-        data = text.encode()
-        pieces = [data[i : i + TEXT_MAX] for i in range(0, len(data), TEXT_MAX)]
-        self._text_id = self._text_id % 65535 + 1
-        for number, piece in enumerate(pieces):
-            self.writer.send("STATUSTEXT", severity, piece, self._text_id, number)
+        """Tell the ground station."""
+        self.texts.say(severity, text, self.now_s)
 
     def set_home(self, p_W=None, yaw: float | None = None) -> bool:
         """Put home to a place, by default here; False without a position."""
@@ -239,6 +234,7 @@ class Autopilot:
         self.attitude.step()
         self._steps += 1
         self.receiver.run(now_s)
+        self.texts.run(now_s)
         self.streams.run(now_s)
         return self.attitude.motors
 

@@ -133,7 +133,8 @@ class Receiver:
             self._a.writer.send("PING", m.time_usec, m.seq, m.get_srcSystem(), m.get_srcComponent())
 
     def _on_heartbeat(self, m, now_s: float) -> None:
-        self._a.peer_heartbeat_s = now_s
+        if m.type == common.MAV_TYPE_GCS:
+            self._a.texts.ground_station_s = now_s
 
     def _on_file_transfer_protocol(self, m, now_s: float) -> None:
         """There are no files: every request is refused as PX4 refuses a missing file."""

@@ -77,10 +77,12 @@ def prepare_run(build: Px4Build, run: Path, model: str, parameters: dict[str, in
     chosen = [path for path in airframes.iterdir() if path.name.partition("_")[2] == model]
     if not chosen:
         raise ConfigError(f"{build.etc / AIRFRAMES}: no airframe {model}: PX4 1.15 or later is needed")
-    # The airframe itself, then what the crew has set: a file in the place of the link.
+    # The airframe itself, then what the crew has set: a file in the place of the link. PX4 numbers its systems by
+    # instance; on the one link it has here it is system 1, as on an aircraft.
     original = chosen[0].resolve()
     chosen[0].unlink()
-    lines = [f". {original}", *(f"param set {name} {value}" for name, value in parameters.items())]
+    settings = {"MAV_SYS_ID": 1} | parameters
+    lines = [f". {original}", *(f"param set {name} {value}" for name, value in settings.items())]
     chosen[0].write_text("#!/bin/sh\n" + "\n".join(lines) + "\n")
     return etc
 

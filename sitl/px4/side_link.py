@@ -8,6 +8,7 @@ from sitl.autopilot.wire import Writer, layout
 # Links that PX4's simulation start-up opens for others than the companion: (PX4's port, ours), both + instance.
 PAYLOAD_PORTS = (14280, 14030)
 SIH_PORTS = (19450, 19410)
+SYSTEM_ID = 1  # PX4's, and with it everything's that belongs to the aircraft (`sitl.px4.build`)
 _BATTERY_COMPONENT = 180  # MAV_COMP_ID_BATTERY
 _TYPE_BATTERY, _NO_AUTOPILOT, _ACTIVE = 34, 8, 4  # of its heartbeat: no ground station, no companion
 _HEADER = 10
@@ -19,8 +20,7 @@ class SideLink:
     def __init__(self, ports: tuple[int, int], instance: int) -> None:
         theirs, ours = ports
         self._udp = UdpEndpoint(ours + instance, theirs + instance)
-        self._writer = Writer(instance + 1, _BATTERY_COMPONENT)
-        self._instance = instance
+        self._writer = Writer(SYSTEM_ID, _BATTERY_COMPONENT)
 
     def send(self, name: str, *values) -> None:
         """Send a message; values in wire order."""
@@ -41,13 +41,13 @@ class SideLink:
 
     def sticks_centred(self) -> None:
         """MANUAL_CONTROL of a pilot who holds still."""
-        self.send("MANUAL_CONTROL", 0, 0, 500, 0, 0, self._instance + 1, *[0] * 10)
+        self.send("MANUAL_CONTROL", 0, 0, 500, 0, 0, SYSTEM_ID, *[0] * 10)
 
     def ask_for(self, message_id: int, rate_hz: float) -> None:
         """Ask PX4 to stream a message on this link."""
         nan = float("nan")
         interval_us = 1e6 / rate_hz
-        self.send("COMMAND_LONG", message_id, interval_us, nan, nan, nan, nan, 0.0, 511, self._instance + 1, 1, 0)
+        self.send("COMMAND_LONG", message_id, interval_us, nan, nan, nan, nan, 0.0, 511, SYSTEM_ID, 1, 0)
 
     def receive(self, name: str) -> list[tuple]:
         """Values, in wire order, of the messages of this name that have come.

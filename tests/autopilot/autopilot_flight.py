@@ -36,6 +36,8 @@ class Flight:
     def run(self, duration_s: float, until=None) -> bool:
         """Let time pass; stops early when until() holds and says whether it did."""
         for _ in range(round(duration_s / STEP_S)):
+            if self.steps % 250 == 0:  # a ground station: without one PX4 says nothing
+                self.send(self.peer.heartbeat_encode(common.MAV_TYPE_GCS, common.MAV_AUTOPILOT_INVALID, 0, 0, 4))
             if self.stream is not None and self.steps % 5 == 0 and (data := self.stream(self.now_s)):
                 self.autopilot.receive(data, self.now_s)
             frame = self.sensors.sample(self.now_s, self.plant)
