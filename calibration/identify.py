@@ -30,6 +30,7 @@ HELD_WORTH = 0.1  # of the squared error: reading setpoints as steps must take a
 FIT_MIN_PERCENT = 50.0  # on the held-out part: a worse model is not written
 TIME_CONSTANT_SURE = 0.5  # interval over value: a less certain one is not written
 DELAY_SURE_S = 0.04
+VEHICLE_TIME_CONSTANT_MIN_S = 0.02  # the least that a vehicle file may hold
 WINDOWS_MIN = 4
 BARE_MOTORS_EXPONENT = 1.5  # of thrust over voltage, without compensation; as in config/vehicles
 
@@ -189,6 +190,8 @@ def _doubt(axis: Axis) -> str:
         return (
             f"the model explains {axis.held_out_percent:.0f} % of the held-out part, {FIT_MIN_PERCENT:.0f} % are needed"
         )
+    if axis.name in ("roll", "pitch") and response.time_constant_s < VEHICLE_TIME_CONSTANT_MIN_S:
+        return f"the time constant of {response.time_constant_s:.3f} s is not one of an attitude loop"
     if response.at_bound:
         return f"{', '.join(response.at_bound)} ran to the edge of its range"
     if interval["time_constant_s"] > TIME_CONSTANT_SURE * response.time_constant_s:

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import numpy as np
 
+from calibration.flight_motion import Motion
 from calibration.identify import Axis, Identification
 from calibration.results import result
 from calibration.vehicle_file import Change
+from companion.frames import GRAVITY_M_S2
 from companion.vehicle import Vehicle
 
 REFERENCE_TOLERANCE = 0.08  # of the vehicle file's reference voltage: a log farther away brings its own
+CURVATURE_MAX = 0.15  # more, for certain: the controller's thrust would be off away from the hover
 DRAG_SURE = 0.6  # interval over value
 THRUST_CHANGE = 0.25  # of k_T: as much more or less is another aircraft, propeller or battery
 
@@ -85,6 +88,12 @@ def thrust_at_reference(found: Identification) -> tuple[float, float]:
     return reference_v, motion.thrust_coefficient_m_s2 * ratio
 
 
+def thrust_model_factor(motion: Motion) -> float:
+    """By how much PX4's THR_MDL_FAC is too small: a in thrust ~ a u² + (1 - a) u with the curvature found, 0 to 1."""
+    c, hover = motion.curvature, GRAVITY_M_S2 / motion.thrust_coefficient_m_s2
+    return min(max(c / max(c + hover * (1.0 - c), 1e-3), 0.0), 1.0)
+
+
 def drag(found: Identification) -> tuple[float | None, float | None]:
     """Horizontal and vertical linear drag [1/s] where they are certain enough."""
     motion = found.motion
@@ -129,6 +138,11 @@ def warnings(found: Identification) -> list[str]:
     ):
         if value is not None and name not in motion.at_bound and drag(found)[index] is None:
             said.append(f"{names[name]} is uncertain: {value:.2f} ± {motion.intervals[name]:.2f} 1/s, not written")
+    if motion.curvature - motion.intervals["curvature"] > CURVATURE_MAX:
+        said.append(
+            f"thrust changes by {1.0 + motion.curvature:.1f} % for 1 % of command: the thrust coefficient holds near the"
+            f" hover alone; with THR_MDL_FAC raised by about {thrust_model_factor(motion):.1f} it would hold everywhere"
+        )
     if not len(flight.voltage):
         said.append("without a battery voltage the thrust coefficient holds for the battery of this log alone")
     return said + (_contradictions(found, found.believed) if found.believed else [])
@@ -192,6 +206,8 @@ def details(found: Identification) -> dict:
         "voltage_exponent": motion.voltage_exponent,
         "voltage_exponent_fitted": motion.exponent_fitted,
         "lag_s": motion.thrust_lag_s,
+        "curvature": motion.curvature,
+        "thr_mdl_fac_missing": thrust_model_factor(motion),
         "interval_95": {name: motion.intervals[name] for name in motion.intervals if "drag" not in name},
     }
     if motion.trend is not None:

@@ -34,7 +34,7 @@ RATE_MAX_HZ = 100.0  # of measured samples that are compared; more cost time and
 BLOCK_S = 4.0  # of the confidence intervals: longer than residuals remember
 CONFIDENCE = 0.95
 
-TIME_CONSTANT_S = (0.02, 1.0)  # as the vehicle file's ranges
+TIME_CONSTANT_S = (0.005, 1.0)
 DELAY_S = (0.0, 0.5)
 GAIN = (0.5, 1.5)
 SECOND_ORDER_S2 = (1e-5, 0.1)

@@ -1,0 +1,68 @@
+"""Identification of logs that nobody here made, and of one flown in PX4 itself whose truth is known."""
+
+from pathlib import Path
+
+import pytest
+
+from calibration.identify import identify
+from calibration.identify_values import changes, warnings
+from companion.config import load
+from companion.vehicle import Vehicle
+
+ROOT = Path(__file__).parents[2]
+LOGS = ROOT / "../shared/data/ulog"
+F550 = ROOT / "config/vehicles/f550.toml"
+
+pytestmark = pytest.mark.skipif(not LOGS.is_dir(), reason="no ../shared/data")
+
+
+def test_a_flight_in_px4_gives_its_thrust_damping_and_a_response_that_fits():
+    found = identify([LOGS / "px4_v117_hexa_excitation.ulg"])
+    assert found.flight.rotors == 6
+    assert found.motion.thrust_coefficient_m_s2 == pytest.approx(30.0, rel=0.03)
+    assert found.motion.drag_horizontal_1_s == pytest.approx(1.0, rel=0.1)
+    lower = found.motion.drag_vertical_1_s - found.motion.intervals["drag_vertical"]
+    assert abs(found.motion.curvature) < 0.15  # that simulator's thrust is linear in its command
+    assert lower < 1.0 < found.motion.drag_vertical_1_s + found.motion.intervals["drag_vertical"]
+    for axis in (found.roll, found.pitch):
+        assert axis.trusted and axis.held_out_percent > 90
+        assert 0.11 < axis.response.delay_s < 0.13  # measured on that build by a first order plus delay
+    values = {change.key: change.value for change in changes(identify_with_f550("px4_v117_hexa_excitation"), "x")}
+    assert values["thrust.coefficient_m_s2"] == pytest.approx(30.0, rel=0.03)  # at 15.2 V: there it does not matter
+    assert "thrust.voltage_exponent" not in values
+
+
+def identify_with_f550(name):
+    return identify([LOGS / f"{name}.ulg"], load(F550, Vehicle))
+
+
+@pytest.mark.parametrize(("name", "volts"), [("hexa_altitude_4s", 14.7), ("hexa_stabilised_3s", 11.6)])
+def test_a_real_hexrotor_gives_attitude_and_thrust_and_says_what_it_cannot(name, volts):
+    found = identify_with_f550(name)
+    assert found.flight.aircraft == "hexarotor"
+    for axis in (found.roll, found.pitch):
+        assert axis.trusted and axis.held_out_percent > 70
+    motion = found.motion
+    assert 17.5 < motion.thrust_coefficient_m_s2 < 20.0
+    assert motion.reference_voltage_v == pytest.approx(volts, abs=0.2)
+    assert motion.trend is not None and motion.trend.low < 1.5 < motion.trend.high
+    assert motion.drag_horizontal_1_s is None and motion.rotor_drag_1_s is None
+    assert motion.curvature > motion.intervals["curvature"]  # propellers without PX4's thrust model
+    said = " ".join(warnings(found))
+    assert "horizontal drag not identified: the log has no valid horizontal velocity" in said
+    written = {change.key: change.value for change in changes(found, "x")}
+    assert "drag.linear_1_s" not in written and "attitude.roll.time_constant_s" in written
+
+
+def test_another_battery_brings_its_own_reference_and_a_question():
+    found = identify_with_f550("hexa_stabilised_3s")
+    written = {change.key: change.value for change in changes(found, "x")}
+    assert written["thrust.reference_voltage_v"] == pytest.approx(11.6, abs=0.1)
+    assert any("is it this aircraft's battery?" in sentence for sentence in warnings(found))
+
+
+def test_a_quadrotor_with_coarse_setpoints_is_asked_about_and_nothing_uncertain_is_written():
+    found = identify_with_f550("quad_mission_esc_status")
+    said = " ".join(warnings(found))
+    assert "the log is a quadrotor's" in said and "roll not identified" in said and "pitch not identified" in said
+    assert not [change for change in changes(found, "x") if change.key.startswith(("attitude", "latency"))]
