@@ -170,7 +170,9 @@ def check_standoff(plan: Plan, vehicle: Vehicle) -> None:
 
 
 def outside_m(point, limits: Limits) -> float:
-    """How far a point relative to the take-off point is outside the fence box [m], ≤ 0 inside."""
+    """How far a point relative to the take-off point is outside the fence box [m], ≤ 0 inside; inf for NaN."""
+    if any(map(math.isnan, point)):
+        return math.inf
     return max(
         max(low - value, value - high)
         for value, low, high in zip(point, limits.fence_min_m, limits.fence_max_m, strict=True)

@@ -130,7 +130,7 @@ def _setpoint_axis(sent: SentSetpoint) -> tuple[float, float, float]:
 
 
 def _clip(cosine: float) -> float:
-    return max(-1.0, min(1.0, float(cosine)))  # NaN stays NaN
+    return float(cosine) if math.isnan(cosine) else max(-1.0, min(1.0, float(cosine)))
 
 
 def _throttle(s: Situation) -> float | None:

@@ -1,0 +1,302 @@
+"""What each row of the safety table sees: in a healthy flight, beyond its limit, without its messages, with NaN."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+import pytest
+from mission_world import World, bridge_plan, vehicle
+
+from companion.frames import quat_from_rpy
+from companion.messages import ControlStatus, EstimatorStatus, FcuAttitude, HostStatus, Innovation, SentSetpoint
+from companion.mission import phases as ph
+from companion.mission.rows import HELD_BY, ROWS, Row
+from companion.mission.situation import Situation
+from companion.mission.trends import MIN_INNOVATIONS, WINDOW_S, ControlTrend, InnovationTrend
+
+NAN = math.nan
+Edit = Callable[[Situation], None]
+
+
+def healthy() -> Situation:
+    """The picture of a flight that holds at its bundle."""
+    world = World()
+    world.run_until("HOLD").run(2.0)
+    return world.node._known.situation(world.phase, "", world.now_s)
+
+
+HEALTHY = healthy()
+
+
+def fields(**values) -> Edit:
+    return lambda s: [setattr(s, name, value) for name, value in values.items()] and None
+
+
+def of(message: str, **values) -> Edit:
+    """Change fields of one of the messages."""
+    return lambda s: setattr(s, message, msgspec.structs.replace(getattr(s, message), **values))
+
+
+def all_of(*edits: Edit) -> Edit:
+    return lambda s: [edit(s) for edit in edits] and None
+
+
+def moved(x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Edit:
+    def edit(s: Situation) -> None:
+        p_W = tuple(a + b for a, b in zip(s.state.p_W, (x, y, z), strict=True))
+        s.state = msgspec.structs.replace(s.state, p_W=p_W)
+
+    return edit
+
+
+def rolled(angle_rad: float, yaw_rad: float = 0.0) -> Edit:
+    return of("attitude", q_WB=tuple(quat_from_rpy(angle_rad, 0.0, yaw_rad)))
+
+
+class Case(NamedTuple):
+    """Edits of a healthy situation."""
+
+    inside: Edit  # still allowed, just
+    beyond: Edit  # no longer
+    rests: tuple[Edit, ...] = ()  # nothing can be said
+    nan: tuple[Edit, ...] = ()  # a number that is none: counts as beyond
+
+
+AWAY = fields(at_bundle=False)
+NO_STATE = fields(state=None)
+PX4_LANDS = all_of(fields(phase=ph.LAND), of("status", mode="AUTO_LAND"))
+BY_PILOT = of("status", mode="POSCTL")
+UNSEEN = of("state", marker_age_s=60.0)
+
+CASES: dict[str, Case] = {
+    "rc_takeover": Case(fields(mode_left=False), fields(mode_left=True)),
+    "switch_off": Case(fields(switched_off=False), fields(switched_off=True)),
+    "rc_lost": Case(
+        fields(rc_expected=True, rc_age_s=1.0),
+        fields(rc_expected=True, rc_age_s=1.01),
+        (fields(rc_expected=False, rc_age_s=math.inf),),
+    ),
+    "link_lost": Case(fields(status_age_s=1.0), fields(status_age_s=1.01), nan=(fields(status_age_s=NAN),)),
+    "timesync_lost": Case(
+        of("status", timesync_age_s=10.0),
+        of("status", timesync_age_s=math.inf),
+        (fields(status=None), of("status", timesync_age_s=NAN)),
+    ),
+    "state_stale": Case(
+        fields(state_age_s=0.3), fields(state_age_s=math.inf), (PX4_LANDS,), (fields(state_age_s=NAN),)
+    ),
+    "estimator_reset": Case(fields(resets=0), fields(resets=1), (PX4_LANDS,)),
+    "innovation": Case(
+        fields(nis={"marker": 3.0, "velocity": 0.1}),
+        fields(nis={"marker": 3.1, "velocity": 0.1}),
+        (fields(nis={}), PX4_LANDS),
+    ),
+    "uncertainty_relative": Case(
+        of("state", relative_std_m=0.5),
+        of("state", relative_std_m=math.inf),
+        (NO_STATE, AWAY),
+        (of("state", relative_std_m=NAN),),
+    ),
+    "uncertainty_position": Case(
+        all_of(AWAY, of("state", position_std_m=3.0)),
+        all_of(AWAY, of("state", position_std_m=3.01)),
+        (NO_STATE, fields(at_bundle=True), all_of(AWAY, PX4_LANDS)),
+        (all_of(AWAY, of("state", position_std_m=NAN)),),
+    ),
+    "marker_lost": Case(
+        all_of(of("state", marker_age_s=2.9), fields(state_age_s=0.05)),
+        all_of(of("state", marker_age_s=2.9), fields(state_age_s=0.15)),
+        (NO_STATE, AWAY),
+        (of("state", marker_age_s=NAN),),
+    ),
+    "gnss_lost_at_bundle": Case(fields(gnss_age_s=1.0), fields(gnss_age_s=1.1), (fields(gnss_expected=False), AWAY)),
+    "gnss_lost": Case(
+        all_of(AWAY, fields(gnss_age_s=60.0)),  # the bundle is in sight
+        all_of(AWAY, fields(gnss_age_s=1.1), UNSEEN),
+        (fields(gnss_expected=False), fields(at_bundle=True), all_of(AWAY, PX4_LANDS)),
+    ),
+    "both_lost": Case(
+        fields(gnss_age_s=60.0), all_of(fields(gnss_age_s=1.1), UNSEEN), (fields(gnss_expected=False), AWAY)
+    ),
+    "control_error": Case(
+        of("control", position_error_m=2.0),
+        of("control", position_error_m=2.01),
+        (fields(control=None), of("control", active="idle"), PX4_LANDS),
+        (of("control", position_error_m=NAN),),
+    ),
+    "tilt": Case(rolled(1.04), rolled(1.06), (fields(attitude=None), BY_PILOT), (of("attitude", q_WB=(NAN,) * 4),)),
+    "tilt_error": Case(
+        rolled(0.34),
+        all_of(rolled(0.2), of("sent", roll_rad=-0.16)),
+        (fields(attitude=None), fields(sent=None), BY_PILOT),
+        (of("sent", roll_rad=NAN),),
+    ),
+    "throttle": Case(
+        of("sent", thrust=0.55), of("sent", thrust=0.56), (fields(sent=None), BY_PILOT), (of("sent", thrust=NAN),)
+    ),
+    "standoff": Case(
+        moved(x=1.99), moved(x=2.01), (NO_STATE, AWAY, of("state", bundle="")), (of("state", p_W=(NAN, 0.0, 0.0)),)
+    ),
+    "fence": Case(
+        moved(y=5.99), moved(y=6.01), (NO_STATE, fields(home_W=None), PX4_LANDS), (of("state", p_W=(0.0, NAN, 0.0)),)
+    ),
+    "height": Case(moved(z=3.9), moved(z=4.1), (NO_STATE, fields(home_W=None)), (of("state", p_W=(0.0, 0.0, NAN)),)),
+    "distance": Case(moved(x=5.9), moved(x=6.1), (NO_STATE, fields(home_W=None)), (of("state", p_W=(NAN, 0.0, 0.0)),)),
+    "battery_low": Case(
+        of("status", battery_voltage_v=13.6),
+        of("status", battery_voltage_v=13.5),
+        (fields(status=None), of("status", battery_voltage_v=NAN), of("status", battery_voltage_v=0.0)),
+    ),
+    "battery_critical": Case(
+        of("status", battery_voltage_v=13.0),
+        of("status", battery_voltage_v=12.9),
+        (fields(status=None), of("status", battery_voltage_v=NAN), of("status", battery_voltage_v=0.0)),
+    ),
+    "setpoints_lost": Case(fields(setpoints_age_s=0.5), fields(setpoints_age_s=math.inf), (PX4_LANDS,)),
+    "fallback_too_long": Case(fields(fallback_time_s=5.0), fields(fallback_time_s=5.1)),
+    "solver_failing": Case(fields(solver_failures=0.5), fields(solver_failures=0.6)),
+    "deadline": Case(fields(deadline_misses=0.5), fields(deadline_misses=0.6)),
+    "process_dead": Case(
+        fields(health_ages_s={"tracker": 3.0, "recorder": 0.1}),
+        fields(health_ages_s={"tracker": 3.1, "recorder": 0.1}),
+        (fields(health_ages_s={}),),
+    ),
+    "cpu_starved": Case(
+        fields(step_rates={"estimator": 0.8, "controller": 1.0, "recorder": 0.1}),
+        fields(step_rates={"estimator": 1.0, "controller": 0.79}),
+        (fields(step_rates={}), fields(step_rates={"recorder": 0.1})),
+    ),
+    "cpu_hot": Case(
+        of("host", cpu_temperature_c=80.0),
+        of("host", cpu_temperature_c=80.1),
+        (fields(host=None), of("host", cpu_temperature_c=NAN)),
+    ),
+    "cpu_throttled": Case(of("host", throttled=False), of("host", throttled=True), (fields(host=None),)),
+    "disk_full": Case(
+        of("host", disk_free_mb=200.0),
+        of("host", disk_free_mb=0.0),
+        (fields(host=None), of("host", disk_free_mb=NAN)),
+    ),
+    "memory_low": Case(
+        of("host", memory_free_mb=100.0),
+        of("host", memory_free_mb=99.0),
+        (fields(host=None), of("host", memory_free_mb=NAN)),
+    ),
+}
+
+
+def seen(row: Row, edit: Edit) -> float | None:
+    """The row's value after an edit of the healthy situation."""
+    s = Situation(**vars(HEALTHY))
+    edit(s)
+    return row.value(s)
+
+
+def beyond(row: Row, value: float) -> bool:
+    limit = row.limit(vehicle(), bridge_plan())
+    return not (value >= limit if row.below else value <= limit)  # as the monitor has it: NaN is beyond
+
+
+def test_every_row_has_a_case():
+    assert set(CASES) == {row.name for row in ROWS}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_row_sees_its_limit(row):
+    case = CASES[row.name]
+    value = row.value(HEALTHY)
+    assert value is None or not beyond(row, value), "fires in a healthy flight"
+    assert not beyond(row, seen(row, case.inside))
+    assert beyond(row, seen(row, case.beyond))
+    if row.detail is not None:
+        s = Situation(**vars(HEALTHY))
+        case.beyond(s)
+        assert row.detail(s) in ("marker", "tracker", "controller")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_row_rests_while_nothing_can_be_said_and_takes_nan_for_trouble(row):
+    case = CASES[row.name]
+    for edit in case.rests:
+        assert seen(row, edit) is None
+    for edit in case.nan:
+        assert beyond(row, seen(row, edit))
+
+
+def test_tilt_error_does_not_depend_on_the_heading():
+    row = next(row for row in ROWS if row.name == "tilt_error")
+    for yaw_rad in (-3.0, 0.0, 1.0, 2.5):
+        turned = all_of(rolled(0.25, yaw_rad), of("sent", roll_rad=0.25, yaw_rad=0.3))
+        assert seen(row, turned) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_at_the_bundle_satellites_may_contradict_and_elsewhere_the_bundle():
+    row = next(row for row in ROWS if row.name == "innovation")
+    assert seen(row, fields(nis={"position": 50.0, "marker": 0.5})) == 0.5
+    assert seen(row, fields(nis={"position": 0.5, "marker": 50.0}, at_bundle=False)) == 0.5
+    assert set(HELD_BY) == {True, False}
+
+
+# --- what is gathered over time -------------------------------------------------------------------------------------
+
+
+def status(now_s: float, nis: float, sensor: str = "marker", dof: int = 6) -> EstimatorStatus:
+    innovation = Innovation(stamp_s=now_s, sensor=sensor, nis=nis, dof=dof, accepted=True, noise_scale=1.0, late_s=0.0)
+    return EstimatorStatus(stamp_s=now_s, innovations=[innovation], rejected={}, dropped_late=0, update_time_s=0.0)
+
+
+def test_single_outliers_do_not_move_the_median_but_what_lasts_does():
+    trend = InnovationTrend()
+    for i in range(20):
+        trend.take(status(0.05 * i, 6e6 if i % 3 == 0 else 3.0))
+    assert trend.medians(1.0)["marker"] == 0.5
+    for i in range(20, 40):
+        trend.take(status(0.05 * i, 30.0))
+    assert trend.medians(2.0)["marker"] == 5.0
+
+
+def test_a_nis_that_is_no_number_counts_as_infinite():
+    trend = InnovationTrend()
+    for i in range(9):
+        trend.take(status(0.1 * i, NAN))
+    assert trend.medians(0.8)["marker"] == math.inf
+
+
+def test_a_sensor_that_fell_silent_says_nothing():
+    trend = InnovationTrend()
+    for i in range(MIN_INNOVATIONS):
+        trend.take(status(0.01 * i, 60.0))
+    assert trend.medians(0.1) == {"marker": 10.0}
+    assert trend.medians(0.2 + WINDOW_S) == {}
+
+
+def control(now_s: float, failures: int, misses: int) -> ControlStatus:
+    return msgspec.structs.replace(HEALTHY.control, stamp_s=now_s, solver_failures=failures, deadline_misses=misses)
+
+
+def test_shares_of_failed_and_late_cycles():
+    trend = ControlTrend()
+    for i in range(51):
+        trend.take(control(0.02 * i, i // 2, i // 5))
+    assert trend.shares(1.0) == (0.5, 0.2)
+    assert trend.shares(3.0) == (0.0, 0.0)
+
+
+def test_a_controller_started_again_begins_with_nothing_held_against_it():
+    trend = ControlTrend()
+    for i in range(50):
+        trend.take(control(0.02 * i, 1000 + i, 0))
+    assert trend.shares(1.0)[0] == 1.0
+    for i in range(20):
+        trend.take(control(1.0 + 0.02 * i, 0, 0))
+    assert trend.shares(1.4) == (0.0, 0.0)
+
+
+def test_messages_that_the_situation_holds_are_the_fresh_ones():
+    world = World()
+    world.run_until("HOLD").run(2.0)
+    world.edit.update({FcuAttitude: lambda m: None, SentSetpoint: lambda m: None, HostStatus: lambda m: None})
+    world.run(4.0)
+    s = world.node._known.situation(world.phase, "", world.now_s)
+    assert s.attitude is None and s.sent is None and s.host is None
