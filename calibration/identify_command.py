@@ -43,7 +43,7 @@ def identify(
     console.print(_headline(found))
     console.print(table(found))
     for sentence in warnings(found):
-        console.print(f"- {sentence}", markup=False, highlight=False)
+        console.print(f"- {sentence}", markup=False, highlight=False, soft_wrap=True)
     if json_file is not None:
         write_json(json_file, as_result(found, logs, made))
     if plots is not None:
