@@ -1,0 +1,21 @@
+"""The estimate of hover_marker survives what is done to its measurements: one flight, flown again for every abuse."""
+
+import math
+
+import abuse
+
+ALLOWED = 1.5  # error while the bundle is in sight, over that of the untouched run
+HELD = 0.99  # of the time out of sight, by three published standard deviations
+
+
+def test_the_estimate_survives_every_abuse(monkeypatch, pytestconfig):
+    monkeypatch.chdir(pytestconfig.rootpath)
+    flown = abuse.fly(abuse.SCENARIO, seed=101)
+    figures = {name: abuse.endure(flown, kind) for name, kind in abuse.ABUSES.items()}
+    clean = figures["clean"]
+    assert clean.rms_in_sight_m < 0.02
+    for name, seen in figures.items():
+        assert seen.rms_in_sight_m <= ALLOWED * clean.rms_in_sight_m, (name, seen)
+        assert seen.resets == 0, (name, seen)
+        assert math.isnan(seen.bounded_out_of_sight) or seen.bounded_out_of_sight >= HELD, (name, seen)
+    assert figures["30 s without markers"].out_of_sight_s > 25
