@@ -141,7 +141,8 @@ def warnings(found: Identification) -> list[str]:
     if motion.curvature - motion.intervals["curvature"] > CURVATURE_MAX:
         said.append(
             f"thrust changes by {1.0 + motion.curvature:.1f} % for 1 % of command: the thrust coefficient holds near"
-            f" the hover alone; with THR_MDL_FAC raised by about {thrust_model_factor(motion):.1f} it would hold everywhere"
+            f" the hover alone; with THR_MDL_FAC raised by about {thrust_model_factor(motion):.1f} it would hold"
+            " everywhere"
         )
     if not len(flight.voltage):
         said.append("without a battery voltage the thrust coefficient holds for the battery of this log alone")
