@@ -12,7 +12,8 @@ from rich.table import Table
 from calibration.bench.bench_file import Bench, load_bench
 from calibration.results import result, write_json
 from calibration.thrust_csv import read_thrust_csv
-from calibration.thrust_curve import Fit, fit_thrust
+from calibration.thrust_curve import NEAR_V, Fit, fit_thrust
+from calibration.thrust_flown import from_hovers, hover_changes
 from calibration.thrust_hover import Hover, Output, hover, thrust_model_factor
 from calibration.thrust_steps import command_text, steps_of
 from calibration.vehicle_file import Change, confirm_and_write
@@ -20,7 +21,6 @@ from companion.command_line import one_line_errors
 from companion.config import ConfigError, load
 from companion.vehicle import Vehicle
 
-NEAR_V = 0.1  # a vehicle's reference voltage this far (as a share) outside the measured ones is not kept
 TABLE_WIDTH = 130  # characters, where no terminal says how many there are
 SHOWN = 12  # points left out that are listed on the screen; --json has all
 
@@ -31,6 +31,15 @@ SHOWN = 12  # points left out that are listed on the screen; --json has all
 @click.option("--bench", "bench_file", type=click.Path(path_type=Path), default=None, help="config/benches/*.toml")
 @click.option("--save", type=click.Path(path_type=Path), default=None, help="With --bench: file for the raw data.")
 @click.option("--resume", is_flag=True, help="With --bench and --save: go on where a run was cut off.")
+@click.option(
+    "--hover",
+    "hovers",
+    nargs=2,
+    type=float,
+    multiple=True,
+    metavar="KG COMMAND",
+    help="No stand: a hover that was flown, its mass and PX4's thrust command (0..1); again for other loads.",
+)
 @click.option("--vehicle", type=click.Path(path_type=Path), default=None, help="Vehicle file to write into.")
 @click.option("--mass", "mass_kg", type=click.FloatRange(0.05, 200), default=None, help="kg. Default: the vehicle's.")
 @click.option("--motors", type=click.IntRange(1, 12), default=6, show_default=True, help="Of the aircraft.")
@@ -43,7 +52,7 @@ SHOWN = 12  # points left out that are listed on the screen; --json has all
     help="THR_MDL_FAC as PX4 flies with it. Default: what comes out here, to be set there.",
 )
 @click.option("--reference-voltage", type=click.FloatRange(3, 100), default=None, help="Default: the vehicle's.")
-@click.option("--voltage", type=click.FloatRange(2, 120), default=None, help="Of tables without a voltage column.")
+@click.option("--voltage", type=click.FloatRange(2, 120), default=None, help="Of tables without it, or of the hovers.")
 @click.option("--thrust-unit", type=click.Choice(["gf", "kgf", "N", "lbf", "ozf"]), default=None, help="If not named.")
 @click.option("--plot", type=click.Path(path_type=Path), default=None, help="Write the picture here (PNG, PDF, SVG).")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the result here.")
@@ -55,6 +64,7 @@ def command(
     bench_file: Path | None,
     save: Path | None,
     resume: bool,
+    hovers: tuple[tuple[float, float], ...],
     vehicle: Path | None,
     mass_kg: float | None,
     motors: int,
@@ -70,12 +80,19 @@ def command(
 ) -> None:
     """Thrust of one motor against command and voltage, from the bench (--bench) or from tables (--fit RAW…).
 
-    All tables are of one motor with one propeller; the more their voltages differ the better. Without --vehicle
-    nothing but the result is shown.
+    All tables are of one motor with one propeller; the more their voltages differ the better. Without a stand, hovers
+    that were flown give k_T alone (--hover). Without --vehicle nothing but the result is shown.
     """
-    if offline == (bench_file is not None) or offline != bool(raw):
-        raise ConfigError("either --bench FILE, or --fit with one or more tables")
+    if offline + (bench_file is not None) + bool(hovers) != 1 or offline != bool(raw):
+        raise ConfigError("one of --bench FILE, --fit with one or more tables, --hover KG COMMAND")
     believed = load(vehicle, Vehicle) if vehicle else None
+    if hovers:
+        content = from_hovers(hovers, voltage, mass_kg, believed)
+        if json_file:
+            write_json(json_file, content)
+        if vehicle:
+            confirm_and_write(vehicle, hover_changes(content), yes)
+        return
     bench = load_bench(bench_file) if bench_file else None
     if bench is not None:
         raw = (_measure(bench, save, resume),)
@@ -116,6 +133,7 @@ def _measure(bench: Bench, save: Path | None, resume: bool) -> Path:
     except BenchStopped as stopped:
         click.echo(f"companion: {stopped}", err=True)
         sys.exit(1)
+    click.echo(f"raw data: {save}")
     return save
 
 

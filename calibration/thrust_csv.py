@@ -178,7 +178,7 @@ def _runs(
     command, is_pwm = _command(path, table[:, 0], columns["command"])
     thrust_n, note = _thrust(path, table[:, 1], columns["thrust"], thrust_unit)
     notes += [note] if note else []
-    volts = np.full(len(table), voltage_v) if voltage_v is not None else _voltage(path, table[:, 2], columns["voltage"])
+    volts = _voltage(path, table[:, 2], columns["voltage"]) if "voltage" in columns else np.full(len(table), voltage_v)
     amperes = table[:, 3] * AMPERES[columns["current"].unit] if "current" in columns else np.full(len(table), np.nan)
     time_s = table[:, 4] * SECONDS[columns["time"].unit] if "time" in columns else np.full(len(table), np.nan)
     runs = []
@@ -235,7 +235,7 @@ def _command(path: Path, raw: FloatArray, column: Column) -> tuple[FloatArray, b
 
 def _thrust(path: Path, raw: FloatArray, column: Column, unit: str | None) -> tuple[FloatArray, str]:
     """Thrust in newtons, and what was assumed."""
-    unit = (unit or column.unit).lower()
+    unit = (column.unit or unit or "").lower()
     if unit in NEWTONS:
         return raw * NEWTONS[unit], ""
     if unit:

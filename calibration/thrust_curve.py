@@ -32,6 +32,7 @@ VOLTAGE_SPAN = 1.04  # voltages at one command have to differ by this ratio to t
 OUTLIER_SIGMA, OUTLIER_SHARE = 5.0, 0.05  # a point is wild beyond both: robust deviations, share of full thrust
 OUTLIERS_MAX = 0.2  # of the points: more wild ones and the model is wrong
 FIT_MIN = 0.95  # R²: below, the points are no thrust curve
+NEAR_V = 0.1  # share of a voltage: this far from the measured ones the curve is not extrapolated
 _PARAMETERS = 5  # ln T_full, f, e, u_start, b
 _SHAPE = np.linspace(0, 1, 201)
 
@@ -110,8 +111,12 @@ class Fit:
     warnings: tuple[str, ...] = field(default=())
 
     def at_reference(self, voltage_v: float) -> "Fit":
-        """The same fit, its curve written with another reference voltage."""
-        return replace(self, curve=self.curve.at_reference(voltage_v))
+        """The same fit, its curve written with another reference voltage; warns of one that was not measured."""
+        low, high = self.curve.voltage_range_v
+        warnings = self.warnings
+        if not low * (1 - NEAR_V) <= voltage_v <= high * (1 + NEAR_V):
+            warnings = (*warnings, f"nothing was measured near {voltage_v:g} V, only from {low:.1f} to {high:.1f} V")
+        return replace(self, curve=self.curve.at_reference(voltage_v), warnings=warnings)
 
     @property
     def full_measured_n(self) -> float:

@@ -106,11 +106,24 @@ class HoverCurve:
     full_kg: float  # mass that full throttle carries
     factor: float
     start: float
+    covariance: FloatArray  # (3, 3) of (ln full_kg, factor, start)
 
     def command(self, mass_kg: FloatArray | float) -> FloatArray:
         """Hover command, 0..1."""
-        share, f = np.asarray(mass_kg, float) / self.full_kg, max(self.factor, 1e-6)
-        return self.start + (1 - self.start) * (np.sqrt((1 - f) ** 2 + 4 * f * share) - (1 - f)) / (2 * f)
+        return _hover_command(np.array([np.log(self.full_kg), self.factor, self.start]), np.asarray(mass_kg, float))
+
+    def std(self, mass_kg: float) -> float:
+        """Standard deviation of the hover command, by the delta method."""
+        x, step = np.array([np.log(self.full_kg), self.factor, self.start]), 1e-5
+        slope = np.array(
+            [(_hover_command(x + e, mass_kg) - _hover_command(x - e, mass_kg)) / (2 * step) for e in np.eye(3) * step]
+        )
+        return float(np.sqrt(slope @ self.covariance @ slope))
+
+
+def _hover_command(x: FloatArray, mass_kg: FloatArray) -> FloatArray:
+    share, f = mass_kg / np.exp(x[0]), max(x[1], 1e-6)
+    return x[2] + (1 - x[2]) * (np.sqrt((1 - f) ** 2 + 4 * f * share) - (1 - f)) / (2 * f)
 
 
 def fit_hover(mass_kg: Sequence[float], command: Sequence[float]) -> HoverCurve:
@@ -124,10 +137,10 @@ def fit_hover(mass_kg: Sequence[float], command: Sequence[float]) -> HoverCurve:
         raise DataError("hover points need a mass in kg above 0 and a command between 0 and 1")
 
     def cost(x: FloatArray) -> FloatArray:
-        errors = HoverCurve(float(np.exp(x[0])), float(x[1]), float(x[2])).command(mass) - u
-        return np.concatenate(
-            [errors / HOVER_COMMAND_STD, [(x[1] - HOVER_FACTOR) / HOVER_FACTOR_STD, x[2] / HOVER_START_STD]]
-        )
+        held = [(x[1] - HOVER_FACTOR) / HOVER_FACTOR_STD, x[2] / HOVER_START_STD]
+        return np.concatenate([(_hover_command(x, mass) - u) / HOVER_COMMAND_STD, held])
 
-    x = least_squares(cost, [np.log(1.5 * mass.max()), HOVER_FACTOR, 0.0], bounds=([-9, 0, -0.3], [9, 1, 0.3])).x
-    return HoverCurve(float(np.exp(x[0])), float(x[1]), float(x[2]))
+    fit = least_squares(cost, [np.log(1.5 * mass.max()), HOVER_FACTOR, 0.0], bounds=([-9, 0, -0.3], [9, 1, 0.3]))
+    left = float(np.mean(fit.fun[:-2] ** 2))  # points that do not agree among themselves say less
+    covariance = np.linalg.inv(fit.jac.T @ fit.jac) * max(left, 1.0)
+    return HoverCurve(float(np.exp(fit.x[0])), float(fit.x[1]), float(fit.x[2]), covariance)

@@ -17,8 +17,9 @@ from typing import Any
 
 import click
 import tomlkit
+from tomlkit.container import Container, OutOfOrderTableProxy
 from tomlkit.exceptions import TOMLKitError
-from tomlkit.items import Array, InlineTable
+from tomlkit.items import Array, InlineTable, Item
 
 from calibration.results import plain, write_whole
 from companion.config import ConfigError, parse, read_layered, read_toml
@@ -164,7 +165,7 @@ def _edit(table: Any, steps: list[str], value: Any, note: str) -> None:
     name, *rest = steps
     if not rest:
         _set(table, name, value)
-        _annotate(table[name], name, note)
+        _annotate(_item(table, name), name, note)
     elif name not in table:
         table.append(name, _new_table(rest, value, note))
         if not isinstance(table, tomlkit.TOMLDocument):  # another table follows it, or the end of the file
@@ -177,7 +178,7 @@ def _edit(table: Any, steps: list[str], value: Any, note: str) -> None:
         for step in rest[:-1]:
             inner = inner[step]
         inner[rest[-1]] = value
-        _annotate(table[name], name, note)
+        _annotate(_item(table, name), name, note)
     else:
         _edit(table[name], rest, value, note)
 
@@ -190,12 +191,22 @@ def _new_table(steps: list[str], value: Any, note: str) -> Any:
         table.append(name, _new_table(rest, value, note))
     else:
         table.append(name, value)
-        _annotate(table[name], name, note)
+        _annotate(_item(table, name), name, note)
     return table
 
 
+def _item(table: Any, name: str) -> Any:
+    """The element with its comment; indexing gives a bare bool instead of a boolean's."""
+    found = table[name]
+    if isinstance(found, Item):
+        return found
+    if isinstance(table, OutOfOrderTableProxy):  # a table in several places of the file
+        return table._internal_container.item(name)
+    return (table if isinstance(table, Container) else table.value).item(name)
+
+
 def _set(table: Any, name: str, value: Any) -> None:
-    old = table.get(name)
+    old = _item(table, name) if name in table else None
     if old is None:
         table.append(name, value)
     elif old == value:

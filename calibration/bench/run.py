@@ -21,6 +21,7 @@ from companion.fcu.link import open_link
 
 TICK_S = 0.02
 READY_S = 10.0  # for everything to answer
+FRESH_S = 2.0  # what is older is from before a battery was changed, or gone
 FACTOR_S = 3.0  # for the one parameter that is asked for
 TARE_S = 2.0
 SMOOTH_S = 0.2
@@ -156,17 +157,17 @@ class BenchRun:
         bench, limits = self.bench, self.bench.limits
         if s.trouble:
             return s.trouble
-        if not math.isfinite(s.scale_age_s):
-            if s.scale_text:
-                return f"{bench.scale.url}: the scale sends text: '{s.scale_text}' does not match scale.pattern"
+        if s.scale_age_s > FRESH_S and s.scale_text:
+            return f"{bench.scale.url}: the scale sends text: '{s.scale_text}' does not match scale.pattern"
+        if s.scale_age_s > FRESH_S:
             return f"{bench.scale.url}: nothing comes from the scale"
-        if not math.isfinite(s.link_age_s):
+        if s.link_age_s > FRESH_S:
             return f"{bench.motor.url}: no flight controller with system id {bench.motor.autopilot_system_id}"
         if s.armed and bench.motor.drive == "actuator_test":
             return f"{bench.motor.url}: the flight controller is armed; a motor test needs it disarmed"
-        if not math.isfinite(s.pwm_age_s):
+        if s.pwm_age_s > FRESH_S:
             return f"{bench.motor.url}: no pulse widths come (SERVO_OUTPUT_RAW)"
-        if not math.isfinite(s.voltage_v):
+        if s.battery_age_s > FRESH_S:
             return f"{bench.motor.url}: no battery voltage comes (BATTERY_STATUS)"
         if limits.current_max_a is not None and math.isnan(s.current_a):
             return f"{bench.motor.url}: no current comes; without a sensor leave limits.current_max_a out"
@@ -177,7 +178,7 @@ class BenchRun:
     # ---- batteries
 
     def _all(self, progress: Progress) -> None:
-        file = RawFile(self.raw, self.bench)
+        file: RawFile | None = None
         try:
             for battery in self._batteries():
                 missing = progress.missing(self.bench, battery)
@@ -188,10 +189,12 @@ class BenchRun:
                     self._ready()
                 self._tare()
                 self._confirm(battery)
+                file = file or RawFile(self.raw, self.bench)  # not before: a run that never began leaves nothing
                 progress.run += 1
                 self._one(battery, missing, progress, file)
         finally:
-            file.close()
+            if file is not None:
+                file.close()
 
     def _tare(self) -> None:
         """The scale's zero: the median of readings with the motor off."""

@@ -65,6 +65,20 @@ def test_the_fit_of_the_saved_data_alone_is_the_same(tmp_path, monkeypatch):
     assert bench == fit
 
 
+def test_hovers_that_were_flown_are_enough_for_k_T(tmp_path, vehicle):
+    """The F550 of the CTU's table with three loads; at 2.848 kg it hovered at 0.572."""
+    hovers = ["--hover", "2.36", "0.5", "--hover", "3.338", "0.64", "--voltage", "15.4", "--mass", "2.848"]
+    line = ["calibrate", "thrust", *hovers, "--vehicle", str(vehicle), "--yes", "--json", str(tmp_path / "r.json")]
+    done = CliRunner().invoke(main, line, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    content, written = json.loads((tmp_path / "r.json").read_text()), load(vehicle, Vehicle).thrust
+    assert content["details"]["hover"]["command"] == pytest.approx(0.572, abs=0.005)
+    assert content["merit"]["hover_command_std"] < 0.02
+    assert written.coefficient_m_s2 == pytest.approx(9.80665 / 0.572, rel=0.01)
+    assert (written.reference_voltage_v, written.voltage_exponent) == (15.4, 1.5)
+    assert "2 hovers flown: ± " in vehicle.read_text()
+
+
 def test_a_throttle_moved_by_hand(tmp_path, monkeypatch):
     def hand(now_s):
         """Waits for the sweep to begin, then moves up by 50 µs every 3 s, never quite exactly."""
@@ -89,7 +103,7 @@ def test_nothing_turns_without_the_word(tmp_path, monkeypatch):
     user = User(monkeypatch, tmp_path, answers=["yes"])
     done = user.call()
     assert done.exit_code == 2 and "not confirmed, nothing was started" in done.output
-    assert user.world.tests == 0 and user.rows() == []
+    assert user.world.tests == 0 and not user.raw.exists()
 
 
 def test_a_file_with_data_is_never_overwritten(tmp_path, monkeypatch):
@@ -133,10 +147,14 @@ def test_another_sweep_cannot_go_on_in_the_same_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "either --bench FILE, or --fit"),
-        (["--fit"], "either --bench FILE, or --fit"),
-        (["table.csv"], "either --bench FILE, or --fit"),
+        ([], "one of --bench FILE, --fit"),
+        (["--fit"], "one of --bench FILE, --fit"),
+        (["table.csv"], "one of --bench FILE, --fit"),
         (["--fit", "absent.csv"], "absent.csv: no such file"),
+        (["--hover", "1.8", "0.34"], "--hover needs --voltage"),
+        (["--hover", "1.8", "1.34", "--voltage", "15"], "a command between 0 and 1"),
+        (["--hover", "1.8", "0.9", "--voltage", "15", "--mass", "5"], "5 kg would hover at a command of"),
+        (["--hover", "1.8", "0.34", "--voltage", "15", "--fit"], "one of --bench FILE, --fit"),
         (["--bench", "absent.toml"], "absent.toml: no such file"),
         (["--fit", "table.csv"], "table.csv: no column for the voltage"),
         (["--fit", "table.csv", "--voltage", "15", "--pwm-min", "1900"], "less than 300 µs apart"),

@@ -126,6 +126,7 @@ def test_a_table_without_voltage_is_refused_unless_one_is_named(tmp_path):
     with pytest.raises(DataError, match=r"a\.csv: no column for the voltage .* 'pwm_us', 'thrust_gf'; .*--voltage"):
         read_thrust_csv(path)
     assert set(read_thrust_csv(path, voltage_v=14.8)[0].voltage_v) == {14.8}
+    same(read_thrust_csv(write_csv(tmp_path / "b.csv", ROWS), voltage_v=14.8)[0])
 
 
 def test_thrust_without_unit(tmp_path):
@@ -137,6 +138,7 @@ def test_thrust_without_unit(tmp_path):
     with pytest.raises(DataError, match=r"b\.csv: 'thrust' has no unit .*--thrust-unit"):
         read_thrust_csv(path)
     same(read_thrust_csv(path, thrust_unit="N")[0])
+    same(read_thrust_csv(write_csv(tmp_path / "c.csv", ROWS), thrust_unit="N")[0])
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,12 @@ def test_another_reference_voltage_is_the_same_curve():
     assert other.full_n == pytest.approx(float(curve.thrust_n(1.0, 12.0)))
 
 
+def test_a_reference_voltage_that_was_not_measured_is_told():
+    fitted = fit(*two_batteries())
+    assert fitted.at_reference(15.0).warnings == ()
+    assert "nothing was measured near 11.1 V, only from 13.6 to 16.4 V" in fitted.at_reference(11.1).warnings[-1]
+
+
 def test_slopes_of_the_band_are_those_of_the_curve():
     curve = fit(*two_batteries()).curve
     from calibration import thrust_curve as module

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
+import tomlkit
 
 from calibration import vehicle_file
 from calibration.vehicle_file import Change, confirm_and_write, propose
@@ -100,6 +101,23 @@ def test_a_key_of_the_base_is_overridden_in_the_file_that_was_named(rtk, f550):
     lines = rtk.read_text().split("\n")
     assert all(lines[i - 1] == "" for i, line in enumerate(lines) if line.startswith("["))
     assert not rtk.read_text().endswith("\n\n")
+
+
+def test_truth_values_keep_their_comments():
+    document = tomlkit.parse("a = true # x\n[t]\nb = true\nc.d = false\n[u]\nz = 1\n[t.k]\ne = false # f\n")
+    for key, value in (("a", False), ("t.b", False), ("t.c.d", True), ("t.k.e", True), ("t.k.n", True)):
+        vehicle_file._edit(document, key.split("."), value, "[2026-01-01 n]")
+    assert tomlkit.dumps(document).splitlines() == [
+        "a = false # x [2026-01-01 n]",
+        "[t]",
+        "b = false                     # [2026-01-01 n]",
+        "c.d = true                      # [2026-01-01 n]",
+        "[u]",
+        "z = 1",
+        "[t.k]",
+        "e = true  # f [2026-01-01 n]",
+        "n = true                      # [2026-01-01 n]",
+    ]
 
 
 def test_layouts_of_other_owners_stay(f550):
