@@ -63,7 +63,7 @@ def test_a_ground_station_shares_the_signed_link_of_the_process(tmp_path, key_fi
         )  # fmt: skip
         mouth, station, below, above = (signing(*ids) for ids in ((1, 1), (255, 190), (9, 9), (9, 9)))
         heard_below, heard_above, forward, until_s = set(), set(), None, time.monotonic() + PATIENCE_S
-        while time.monotonic() < until_s and not (BELOW <= heard_below and ABOVE <= heard_above):
+        while time.monotonic() < until_s and not (heard_below >= BELOW and heard_above >= ABOVE):
             try:
                 data, us = px4.recvfrom(65536)
                 heard_below |= {m.get_type() for m in below.parse_buffer(data) or []}
