@@ -191,7 +191,7 @@ def compare(
     from rich.console import Console
 
     from sitl.compare import compare as compare_stacks
-    from sitl.compare import plot, table
+    from sitl.compare import consistency_line, plot, table
 
     def say(run: dict) -> None:
         error = run["position_rms_m"]
@@ -203,6 +203,9 @@ def compare(
     if not console.is_terminal:
         console.width = TABLE_WIDTH
     console.print(table(result))
+    for stack, row in result["summary"].items():
+        if row["nees"]:
+            click.echo(consistency_line(stack, row["nees"]))
     if json_file:
         json_file.parent.mkdir(parents=True, exist_ok=True)
         json_file.write_text(json.dumps(result, indent=2) + "\n")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from companion.chi_square import quantile
 from companion.recording import series as sr
 from companion.recording.metrics import tracking_error
 from sitl.opponents.stacks import STACKS, prepare
@@ -87,6 +88,7 @@ def _run(job: tuple) -> dict:
     scenario, seed, stack, vehicle, camera, with_series = job
     result, lockstep = fly(scenario, seed, stack, vehicle, camera)
     run = {key: result[key] for key in ("stack", "seed", "completed", "duration_s", "realtime_factor", *KEPT)}
+    run["nees"] = result.get("nees", {})  # a stack that estimates nothing has none
     if with_series:
         run["series"] = error_series(lockstep.messages, result["frame"])
     return run
@@ -109,9 +111,38 @@ def summarise(runs: list[dict]) -> dict:
     result = {name: mean_and_std([run[name] for run in runs]) for name in FIGURES}
     axes = [run["position_rms_axis_m"] for run in runs]
     result["position_rms_axis_m"] = [mean_and_std([axis[i] for axis in axes if axis is not None]) for i in range(3)]
+    result["nees"] = consistency([run["nees"] for run in runs if run.get("nees")])
     result["completed"] = sum(run["completed"] for run in runs)
     result["flown"] = len(runs)
     return result
+
+
+def consistency(flights: list[dict[str, float]]) -> dict:
+    """Mean over the flights of each block's normalised squared error, and the 95 % bounds of a consistent filter.
+
+    {"bounds": (low, high), "n": flights, block: {"mean", "inside"}, …}; empty where nothing was estimated. Errors of
+    one flight hang together, so each counts as one draw of chi-square of three: bounds are χ²(3 n)/n.
+    """
+    if not flights:
+        return {}
+    n = len(flights)
+    low, high = (quantile(p, 3 * n) / n for p in (0.025, 0.975))
+    result = {"bounds": (low, high), "n": n}
+    for block in flights[0]:
+        mean = float(np.mean([flight[block] for flight in flights]))
+        result[block] = {"mean": mean, "inside": low <= mean <= high}
+    return result
+
+
+def consistency_line(stack: str, nees: dict) -> str:
+    """One line of text for a terminal."""
+    low, high = nees["bounds"]
+    blocks = (
+        f"{name} {row['mean']:.2f}{'' if row['inside'] else '*'}"
+        for name, row in nees.items()
+        if name not in ("bounds", "n")
+    )
+    return f"{stack}: NEES {', '.join(blocks)}; consistent: {low:.2f} to {high:.2f} (n = {nees['n']}, * outside)"
 
 
 def mean_and_std(values: list[float | None]) -> dict:

@@ -9,7 +9,7 @@ import pytest
 
 from companion.cli import STACKS
 from companion.config import ConfigError
-from sitl.compare import compare, mean_and_std, plot, table
+from sitl.compare import compare, consistency, consistency_line, mean_and_std, plot, table
 from sitl.lockstep import Lockstep
 from sitl.opponents.stacks import STACKS as OPPONENTS
 from sitl.scenario import load_scenario
@@ -139,3 +139,14 @@ def test_the_command_line_offers_what_can_be_flown():
 def test_mean_and_deviation_of_what_is_there():
     assert mean_and_std([1.0, None, 3.0, math.nan]) == {"mean": 2.0, "std": pytest.approx(math.sqrt(2)), "n": 2}
     assert mean_and_std([None]) == {"mean": None, "std": None, "n": 0}
+
+
+def test_consistency_is_judged_by_chi_square_of_the_mean_over_flights():
+    flights = [{"position": 3.0, "velocity": 0.5}, {"position": 3.4, "velocity": 0.7}]
+    nees = consistency(flights)
+    low, high = nees["bounds"]
+    assert (low, high) == (pytest.approx(0.6187, abs=1e-3), pytest.approx(7.2247, abs=1e-3))  # chi-square of 6, over 2
+    assert nees["position"] == {"mean": pytest.approx(3.2), "inside": True}
+    assert nees["velocity"] == {"mean": pytest.approx(0.6), "inside": False}
+    assert "velocity 0.60*" in consistency_line("full", nees)
+    assert consistency([]) == {}
