@@ -14,6 +14,7 @@ from companion.estimation.filter import ESTABLISHED, Belief, Eskf
 from companion.estimation.history import Entry, History
 from companion.estimation.inputs import Command, Inputs
 from companion.estimation.monitor import converged, divergence, largest_std, persistently_rejected
+from companion.estimation.relations import Relations
 from companion.estimation.sightings import Sighting, checked, choose, unclear
 from companion.frames import quat_conjugate, quat_multiply, quat_normalized
 from companion.messages import (
@@ -44,8 +45,9 @@ BLOCK_COLUMNS = [3 * block + j for block in range(5) for i in range(3) for j in 
 class EstimatorNode(Node):
     """Estimates the state of the aircraft, the disturbance, the GNSS bias and the place of one bundle.
 
-    bundle: name of the bundle to use, None for the first one seen. Raises `companion.kernel.ArtifactMissing` when
-    the kernels are not built.
+    bundle: name of the bundle to use, None for the first one seen. Others stand in for it while it is out of sight,
+    once they were seen together with it (`companion.estimation.relations`). Raises `companion.kernel.ArtifactMissing`
+    when the kernels are not built.
 
     `EstimatorStatus.rejected` counts by name: the four sensors (gate), ``not_finite`` (unusable numbers),
     ``future`` (stamps ahead of the clock), ``duplicate``, ``marker_ambiguous`` (could not be told apart),
@@ -62,6 +64,7 @@ class EstimatorNode(Node):
         self._stopwatch = stopwatch or Stopwatch()
         self._wanted = bundle
         self._bundle = bundle
+        self._relations = Relations()
         self._filter = Eskf(vehicle)
         self._with_corners = vehicle.estimator.marker_mode == "corners"
         self._inputs = Inputs(vehicle.latency.actuation_s, vehicle.estimator.history_s)
@@ -132,9 +135,8 @@ class EstimatorNode(Node):
     def handle_markers(self, message: Markers, now_s: float) -> None:
         if (stamp_s := self._usable(message, now_s, ())) is None:
             return
+        sightings = {}
         for observation in message.observations:
-            if self._bundle is not None and observation.bundle != self._bundle:
-                continue
             sighting = checked(observation)
             if sighting is None:
                 self._rejected["not_finite"] += 1
@@ -142,9 +144,19 @@ class EstimatorNode(Node):
             if self._bundle is None and unclear(sighting):
                 self._rejected["marker_ambiguous"] += 1
                 continue
-            if self._history is not None:
-                self._bundle = observation.bundle
-                self._insert(Entry(stamp_s, "marker", sighting), now_s)
+            sightings[observation.bundle] = sighting
+        if self._history is None or not sightings:
+            return
+        if self._bundle is None:
+            self._bundle = next(iter(sightings))
+        own = sightings.pop(self._bundle, None)
+        if own is None:
+            own = self._relations.stand_in(sightings)
+        else:
+            for name, other in sightings.items():
+                self._relations.learn(name, own, other)
+        if own is not None:
+            self._insert(Entry(stamp_s, "marker", own), now_s)
 
     def _usable(self, message: Message, now_s: float, numbers) -> float | None:
         """The stamp of a message that may be used, not after now; None (counted) for one that may not."""
@@ -211,6 +223,7 @@ class EstimatorNode(Node):
         self._history = None
         self._attitude = self._position = None  # start again from measurements yet to come
         self._bundle = self._wanted
+        self._relations = Relations()  # perhaps they were what was wrong
         self._resets += 1
         self.last_reset_reason = reason
 
