@@ -43,7 +43,7 @@ class Flight(NamedTuple):
     end: str  # last phase: DONE (landed), PX4_HOLD or PILOT (handed over; WAIT_READY after
     # the mission switch), HOLD (went on)
     excursion_m: float = 0.5  # farthest from the hold point before it is left on purpose
-    begins: str = "hold"  # which beginning: hold, near (limits close by), search, takeoff, switch
+    begins: str = "hold"  # which beginning: hold, near and far (limits close by), search, takeoff, switch
     parameters: tuple[tuple[str, int | float], ...] = ()  # of PX4, otherwise than in the scenario
 
 
@@ -94,21 +94,21 @@ FLIGHTS: dict[str, Flight] = {
     "timesync_lost": Flight((fault("timesync_lost"),), 11.0, "DONE"),
     "state_stale": Flight((fault("process_dead", name="estimator"),), 0.5, "PX4_HOLD", 1.5),
     "estimator_reset": Flight((fault("estimator_reset"),), 0.2, "PX4_HOLD", 1.5),
-    "innovation": Flight((fault("markers_garbage", 0.15),), 2.0, "DONE", 2.0),
+    "innovation": Flight((fault("markers_garbage", 0.15),), 2.0, "DONE", 4.0),
     "uncertainty_relative": Flight((fault("estimator_unsure", 0.0, 0.8),), 1.0, "DONE"),
     "uncertainty_position": Flight((fault("estimator_unsure", 4.0, 0.0),), 2.0, "DONE", 6.0, "search"),
     "marker_lost": Flight((HIDDEN,), 3.5, "DONE"),
     "gnss_lost_at_bundle": Flight((fault("gnss_lost", lasts_s=10.0),), 3.0, "HOLD"),
     "gnss_lost": Flight((fault("gnss_lost"), HIDDEN), 3.0, "DONE", 6.0, "search"),
     "both_lost": Flight((fault("gnss_lost"), HIDDEN), 2.0, "DONE"),
-    "control_error": Flight((fault("gust", 0.0, 5.5, 0.0, lasts_s=1.0),), 2.0, "HOLD", 4.0),
+    "control_error": Flight((fault("gust", 0.0, 5.5, 0.0, lasts_s=1.0),), 2.0, "DONE", 4.0),
     "tilt": Flight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.3),), 1.0, "PX4_HOLD", 6.0),
     "tilt_error": Flight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.25),), 1.5, "DONE", 3.0),
     "throttle": Flight((fault("motors_weak", *[0.55] * 6),), 2.0, "DONE", 3.0),
-    "standoff": Flight((fault("gust", 3.5, 0.0, 0.0, lasts_s=1.0),), 2.0, "DONE", 1.5, "near"),
+    "standoff": Flight((fault("gust", 3.2, 0.0, 0.0, lasts_s=1.0),), 2.0, "DONE", 1.5, "near"),
     "fence": Flight((fault("gust", 0.0, 4.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "height": Flight((fault("gust", 0.0, 0.0, 7.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
-    "distance": Flight((fault("gust", 4.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "DONE", 2.0, "near"),
+    "distance": Flight((fault("gust", 3.0, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),
     "battery_low": Flight((fault("battery_low", 13.3, 0.12),), 4.0, "DONE"),
     "battery_critical": Flight((fault("battery_low", 12.8, 0.06),), 3.0, "DONE"),
     "setpoints_lost": Flight((fault("process_dead", name="controller"),), 0.8, "PX4_HOLD", 1.5),
@@ -131,10 +131,12 @@ def _loaded(begins: str) -> LoadedScenario:
     loaded = load_scenario(SCENARIO)
     scenario = msgspec.structs.replace(loaded.scenario, duration_max_s=600.0)
     plan = loaded.plan
-    if begins == "near":  # a hold 1.8 m in front of the face, limits a metre around it
-        limits = msgspec.structs.replace(
-            plan.limits, fence_min_m=(-5.0, -1.0, -1.0), fence_max_m=(6.0, 1.0, 8.0), height_m=3.8, distance_m=4.8
-        )
+    if begins in ("near", "far"):  # a hold 1.8 m in front of the face, 4.2 m from the take-off point
+        limits = msgspec.structs.replace(plan.limits, distance_m=4.5)
+        if begins == "near":
+            limits = msgspec.structs.replace(
+                plan.limits, fence_min_m=(-5.0, -1.0, -1.0), fence_max_m=(6.0, 1.0, 8.0), height_m=3.8
+            )
         standoff = msgspec.structs.replace(plan.standoff, offset_M=(0.0, 0.0, 1.8))
         plan = msgspec.structs.replace(plan, limits=limits, standoff=standoff)
     elif begins == "switch":
@@ -249,7 +251,9 @@ def _result(lockstep: Lockstep, name: str, begin_s: float, samples: list[Sample]
         late = (m for m in lockstep.messages[topic] if m.stamp_s > begin_s)
         return [msgspec.structs.replace(m, stamp_s=m.stamp_s - begin_s) for m in late]
 
-    truth, statuses = since("truth"), since("pilot")
+    truth = since("truth")
+    before = [s for s in lockstep.messages["pilot"] if s.stamp_s <= begin_s][-1]
+    statuses = [msgspec.structs.replace(before, stamp_s=0.0), *since("pilot")]
     left_s = next((s.stamp_s for s in statuses if s.phase in LEAVING), np.inf)
     over_s = next((s.stamp_s + WATCHED_S for s in statuses if s.phase in ph.OBSERVING), np.inf)
     point = np.array(truth[0].p_W)
@@ -283,8 +287,8 @@ def table_row(row: Row, result: Result) -> tuple[str, ...]:
     first_s = next((f"{e.stamp_s:.1f}" for e in result.events if e.row == row.name), "never")
     actions = ", ".join(f"{phase} {at_s:.1f}" for at_s, phase in result.actions) or row.ladder[0]
     return (
-        f"`{row.name}`",
-        f"{result.limit:.3g} {row.unit}".strip(),
+        f"`{row.name}`" + (" *" if FLIGHTS[row.name].begins in ("near", "far") else ""),
+        f"{result.limit:.3g} {row.unit}" if row.unit else "",
         first_s,
         actions,
         result.statuses[-1].phase,
