@@ -33,6 +33,7 @@ ANSWER_S = 0.3  # of simulated time that an answer may take
 ARM, TAKEOFF, LAND = 400, 22, 21
 SET_MODE, SET_INTERVAL, REQUEST = 176, 511, 512
 GROUND_STATION, ONBOARD_COMPUTER = 6, 18  # MAV_TYPE
+AUTOPILOT = 1  # component id
 
 
 def px4_build() -> Px4Build | None:
@@ -95,8 +96,15 @@ class Flight:
         self._parser = common.MAVLink(None)
         self._parser.robust_parsing = True
         self.heard: dict[str, list] = {}
-        self.motors: list[np.ndarray] = []
+        self.motor_commands: list[np.ndarray] = []  # of every step since the start
         self.stream = None
+        step = self.autopilot.step
+
+        def noted(frame) -> np.ndarray:
+            self.motor_commands.append(np.array(step(frame)))
+            return self.motor_commands[-1]
+
+        self.autopilot.step = noted
         self.run(4.0)
 
     def close(self) -> None:
@@ -119,7 +127,8 @@ class Flight:
                 self.autopilot.receive(data, self.now_s)
             self.world.advance()
             for message in self._parser.parse_buffer(self.autopilot.take_output()) or []:
-                self.heard.setdefault(message.get_type(), []).append((self.now_s, message))
+                if message.get_srcComponent() == AUTOPILOT:  # PX4 forwards what it hears on its other links
+                    self.heard.setdefault(message.get_type(), []).append((self.now_s, message))
             if until is not None and until():
                 return True
         return False
@@ -239,14 +248,7 @@ class Flight:
     def measure_hover(self) -> None:
         """Take note of the height and of the thrust that holds it."""
         self._height_m = float(self.plant.p_W[2])
-        self.hover_thrust = float(np.mean(self.motor_commands))
-
-    @property
-    def motor_commands(self) -> np.ndarray:
-        """What the motors are told, from the thrust they give [0..1]; rotor.quadratic_fraction undone."""
-        rotor = self.plant.airframe.rotor
-        fraction, f = self.plant.motor_thrust_n / rotor.thrust_max_n, rotor.quadratic_fraction
-        return (np.sqrt((1 - f) ** 2 + 4 * f * fraction) - (1 - f)) / (2 * f)
+        self.hover_thrust = float(np.mean(self.motor_commands[-250:]))
 
     def enter_offboard(self) -> None:
         """Stream level setpoints and go offboard."""
