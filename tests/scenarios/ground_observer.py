@@ -3,6 +3,7 @@
 import socket
 from typing import NamedTuple
 
+import numpy as np
 from pymavlink.dialects.v20 import common
 
 from companion.clock import monotonic_s
@@ -38,6 +39,8 @@ class GroundObserver:
         self._said_s = -HEARTBEAT_PERIOD_S
         self.armed = False
         self.modes: list[ModeChange] = []
+        self._heard_s: list[float] = []
+        self._boot_s: list[float] = []
 
     def listen(self) -> None:
         now_s = monotonic_s()
@@ -57,6 +60,9 @@ class GroundObserver:
 
     def _take(self, message, now_s: float) -> None:
         kind = message.get_type()
+        if kind == "ATTITUDE":
+            self._heard_s.append(now_s)
+            self._boot_s.append(message.time_boot_ms / 1e3)
         if kind == "HEARTBEAT" and message.get_srcComponent() == common.MAV_COMP_ID_AUTOPILOT1:
             self.armed = bool(message.base_mode & ARMED)
         if kind == f"UNKNOWN_{CURRENT_MODE}":  # to this pymavlink
@@ -64,6 +70,10 @@ class GroundObserver:
             mode = mode_name(int.from_bytes(payload[:4], "little"))
             if not self.modes or self.modes[-1].mode != mode:
                 self.modes.append(ModeChange(now_s, mode))
+
+    def autopilot_s(self, at_s: float) -> float:
+        """The autopilot's clock at a time of ours: on a busy machine the simulated world is slower than the wall."""
+        return float(np.interp(at_s, self._heard_s, self._boot_s)) if self._heard_s else at_s
 
     def left_offboard_s(self, after_s: float) -> float | None:
         """When the mode was first another one than OFFBOARD after a time; None: it was OFFBOARD until now."""

@@ -126,14 +126,15 @@ def inject_and_watch(flight: RealFlight, observer: GroundObserver, process: str,
 
 
 def in_charge_gap_s(sent: list[SentSetpoint], observer: GroundObserver, now_s: float) -> float:
-    """The longest time without a setpoint while the autopilot was in OFFBOARD."""
+    """The longest time without a setpoint while the autopilot was in OFFBOARD, by the autopilot's clock."""
     stamps = [s.stamp_s for s in sent] + [now_s]
     longest_s = 0.0
     for last_s, next_s in zip(stamps, stamps[1:], strict=False):
         left_s = observer.left_offboard_s(last_s)
         if left_s == last_s:
             break  # PX4 flies already
-        longest_s = max(longest_s, min(next_s, left_s or math.inf) - last_s)
+        until_s = min(next_s, left_s or math.inf)
+        longest_s = max(longest_s, observer.autopilot_s(until_s) - observer.autopilot_s(last_s))
         if left_s is not None and left_s < next_s:
             break
     return longest_s
