@@ -6,6 +6,8 @@ from companion.command_line import LazyGroup
 
 COMMANDS: dict[str, str] = {  # name → "module:object"
     "camera": "calibration.camera:command",
+    "extrinsics": "calibration.extrinsics:command",
+    "latency": "calibration.latency:command",
     "thrust": "calibration.thrust:command",
 }
 

@@ -1,0 +1,127 @@
+"""``companion calibrate extrinsics`` and ``latency`` on logs: a flight with a wrong vehicle file, and bad logs."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tomlkit
+from click.testing import CliRunner
+from scipy.spatial.transform import Rotation
+
+from calibration import extrinsics, latency
+from companion.config import load, read_layered
+from companion.frames import quat_normalized, rotation_matrix
+from companion.messages import FcuAttitude, Markers, Message
+from companion.recording.recorder import open_recorder
+from companion.recording.writer import LogWriter
+from companion.vehicle import Vehicle
+from sitl.lockstep import Lockstep
+from sitl.scenario import load_scenario
+
+ROOT = Path(__file__).parents[2]
+SCENARIO = ROOT / "config/scenarios/calibration.toml"
+BELIEVED_S = 0.035  # what the vehicle file has for the camera's delay; the simulated camera takes 60 ms
+
+
+@pytest.fixture(scope="module")
+def flown(tmp_path_factory) -> tuple[Path, Path]:
+    """The log of the calibration flight and the vehicle file it was flown with, wrong in mount and delay.
+
+    The simulator's images know when they were exposed. An aircraft's do not: they are stamped with their arrival, less
+    the delay that the vehicle file believes in, and so are the sightings in this log.
+    """
+    folder = tmp_path_factory.mktemp("flight")
+    tables = read_layered(ROOT / "config/vehicles/f550_floor.toml")
+    tables["latency"]["camera_s"] = BELIEVED_S
+    vehicle = folder / "wrong.toml"
+    vehicle.write_text(tomlkit.dumps(tables))
+    loaded = load_scenario(SCENARIO, vehicle)
+    recorder = open_recorder(folder / "flight.mcap", vehicle, loaded.mission_path)
+
+    def record(message: Message, now_s: float) -> None:
+        if isinstance(message, Markers):
+            message = Markers(**{f: getattr(message, f) for f in message.__struct_fields__} | stamped(now_s))
+        recorder.handle(message, now_s)
+
+    def stamped(arrival_s: float) -> dict:
+        return {"stamp_s": arrival_s - BELIEVED_S}
+
+    flight = Lockstep(loaded, seed=5, record=record)
+    flight.run()
+    recorder.close()
+    assert flight.pilot.success, flight.pilot.reason
+    return folder / "flight.mcap", vehicle
+
+
+def run(command, *arguments) -> dict:
+    """The JSON of a call that succeeds."""
+    out = Path(arguments[0]).parent / "out.json"
+    result = CliRunner().invoke(command, [str(a) for a in (*arguments, "--json", out)])
+    assert result.exit_code == 0, result.output
+    return json.loads(out.read_text()) | {"output": result.output}
+
+
+def test_a_simulated_flight_gives_the_mount_within_five_millimetres_and_a_third_of_a_degree(flown):
+    log, vehicle = flown
+    truth = load_scenario(SCENARIO).scenario.camera
+    believed = load(vehicle, Vehicle).camera
+    told = run(extrinsics.command, log, "--vehicle", vehicle, "--yes")
+    camera = load(vehicle, Vehicle).camera
+    assert np.abs(np.subtract(believed.p_BC, truth.p_BC)).max() > 0.015  # there was something to find
+    assert np.abs(np.subtract(camera.p_BC, truth.p_BC)).max() < 0.005
+    R = rotation_matrix(quat_normalized(truth.q_BC)).T @ rotation_matrix(camera.q_BC)
+    assert np.degrees(Rotation.from_matrix(R).magnitude()) < 0.3
+    assert told["merit"]["changed_deg"] > 3 and max(told["merit"]["translation_std_m"]) < 0.005
+    assert "+p_BC = [" in told["output"] and "+q_BC = [" in told["output"]
+    assert any("latency.camera_s was 35 ms in this flight and should be 6" in w for w in told["warnings"])
+
+
+def test_the_same_flight_gives_the_cameras_delay_within_five_milliseconds_and_the_actuators(flown):
+    log, vehicle = flown
+    told = run(latency.command, log, "--vehicle", vehicle, "--yes")
+    written = load(vehicle, Vehicle).latency
+    assert written.camera_s == pytest.approx(0.06, abs=0.005)
+    assert told["merit"]["camera_std_s"] < 0.002
+    # 30 ms of the scenario's delay, and what the loops and motors of the simulated aircraft need beyond a first order
+    assert 0.05 < written.actuation_s < 0.12 and told["merit"]["actuation_interval_s"] < 0.01
+    assert told["details"]["camera_flown_s"] == BELIEVED_S
+    # the file was corrected meanwhile, but not the log: the correction is not made twice
+    again = run(latency.command, log, "--vehicle", vehicle, "--yes")
+    assert again["values"]["latency.camera_s"] == pytest.approx(told["values"]["latency.camera_s"], abs=1e-6)
+
+
+def refused(command, *arguments) -> str:
+    result = CliRunner().invoke(command, [str(a) for a in arguments])
+    assert result.exit_code == 2, result.output
+    (line,) = [line for line in result.output.splitlines() if line.startswith("companion: ")]
+    return line.removeprefix("companion: ")
+
+
+@pytest.fixture
+def empty_log(tmp_path) -> Path:
+    """Ten seconds of a disarmed aircraft whose camera saw no marker."""
+    text = (ROOT / "config/vehicles/f550.toml").read_text()
+    path = tmp_path / "desk.mcap"
+    writer = LogWriter(path, {"vehicle": text, "vehicle_file": "f550.toml"})
+    for i in range(500):
+        t = 0.02 * i
+        writer.put("fcu_attitude", FcuAttitude(stamp_s=t, q_WB=(1.0, 0.0, 0.0, 0.0), omega_B=(0.0, 0.0, 0.0)), t)
+        writer.put("markers", Markers(stamp_s=t, observations=[], detect_time_s=0.003, search="full"), t)
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("command", [extrinsics.command, latency.command], ids=["extrinsics", "latency"])
+def test_logs_that_cannot_be_used_are_refused_in_one_line(command, empty_log, tmp_path):
+    said = refused(command, empty_log)
+    assert "desk.mcap: no marker was seen in this log, though 500 images were looked at" in said
+    (tmp_path / "text.mcap").write_text("not a log")
+    assert "text.mcap: " in refused(command, tmp_path / "text.mcap")
+    assert "gone.mcap: cannot be read" in refused(command, tmp_path / "gone.mcap")
+    assert "gone.toml: no such file" in refused(command, empty_log, "--vehicle", tmp_path / "gone.toml")
+
+
+def test_a_bundle_that_was_not_seen_is_named_with_those_that_were(flown):
+    said = refused(extrinsics.command, flown[0], "--bundle", "pier")
+    assert said.endswith("bundle 'pier' was not seen (seen: floor)")

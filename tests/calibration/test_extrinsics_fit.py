@@ -1,0 +1,138 @@
+"""The camera's mount is found from motion, within the deviation told, and refused where the motion cannot tell."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from mount_logs import CAMERA_S, FLOWN_S, P_BC, R_BC, fly, rotation_error_rad
+from scipy.spatial.transform import Rotation
+
+from calibration.camera_log import Track
+from calibration.extrinsics import as_result, find_extrinsics
+from calibration.extrinsics_fit import CONSTANTS, MountProblem
+from calibration.extrinsics_start import delay, starts
+from calibration.results import DataError
+
+
+@pytest.mark.parametrize("with_position", [True, False])
+def test_jacobians_are_those_of_finite_differences(with_position):
+    log = fly(duration_s=8.0, noisy=0.0, drift_rad=0.0, position_std_m=0.0)
+    problem = MountProblem(log, with_position)
+    start = starts(replace(log, q_BC=_quaternion(R_BC), p_BC=P_BC), problem, CAMERA_S - FLOWN_S)[-1]
+    zero = np.zeros((problem.knots, 3))
+    m = replace(start, attitude_error=zero, position_error=zero)
+    seen = problem.seen.take(slice(None, None, 20))
+    r, J, by_error = problem.linearise(m, seen)
+    assert np.abs(r).max() < 0.01
+    B = problem.walks(seen)
+    width = CONSTANTS + 3 * problem.knots * (2 if with_position else 1)
+    for i in range(width):
+        if not with_position and i in (*range(3, 6), *range(9, 12), 13):
+            continue  # no unknowns without a position
+        x = (1e-3 if i in (12, 13) else 1e-5) * np.eye(width)[i]
+        ahead, behind = (problem.linearise(problem.moved(m, s * x), seen)[0] for s in (1, -1))
+        slope = (ahead - behind) / (2 * x.sum())
+        told = J[..., i] if i < CONSTANTS else None
+        if told is None:
+            kind, place = divmod(i - CONSTANTS, 3 * problem.knots)
+            knot, axis = divmod(place, 3)
+            told = B[:, knot, None] * by_error[..., 3 * kind + axis]
+        rows = slice(0, 6) if with_position else slice(3, 6)
+        assert np.allclose(told[:, rows], slope[:, rows], atol=0.03 * max(1.0, np.abs(slope).max())), i
+
+
+def test_the_mount_is_found_from_any_belief():
+    log = fly()
+    for turn in ([0, 0, 0], [0, 0, 3.0], [1.5, 0, 0]):
+        believed = Rotation.from_rotvec(turn).as_quat()
+        found = find_extrinsics(replace(log, q_BC=np.roll(believed, 1), p_BC=np.array([0.5, 0.5, 0.0])))
+        assert np.degrees(np.linalg.norm(rotation_error_rad(found.fit.mount.R_BC))) < 0.15
+        assert found.fit.mount.p_BC == pytest.approx(P_BC, abs=0.005)
+        assert found.fit.mount.delta_s == pytest.approx(CAMERA_S - FLOWN_S, abs=0.002)
+
+
+def test_the_deviations_told_are_those_that_many_flights_show():
+    errors = []
+    for seed in range(6):
+        found = find_extrinsics(fly(seed))
+        turn = rotation_error_rad(found.fit.mount.R_BC) / found.rotation_std_rad
+        errors.append([*turn, *((found.fit.mount.p_BC - P_BC) / found.translation_std_m)])
+    spread = np.sqrt(np.mean(np.square(errors), axis=0))
+    assert (spread > 0.3).all() and (spread < 2.5).all(), spread
+
+
+def test_slow_errors_of_the_attitude_do_not_pass_for_news_of_the_mount():
+    calm = find_extrinsics(fly(2, drift_rad=0.0))
+    drifting = find_extrinsics(fly(2, drift_rad=0.02))
+    assert drifting.fit.noise.attitude_walk > 3 * calm.fit.noise.attitude_walk
+    assert np.degrees(np.linalg.norm(rotation_error_rad(drifting.fit.mount.R_BC))) < 0.3
+    assert drifting.rotation_std_rad.max() > 1.2 * calm.rotation_std_rad.max()
+
+
+def test_a_still_hover_is_refused_with_what_to_fly():
+    with pytest.raises(DataError) as caught:
+        find_extrinsics(fly(lean_rad=0.0005, yaw_span_rad=0.1))
+    said = str(caught.value)
+    assert (
+        said.startswith("flight.mcap: the camera's turns do not go with the aircraft's")
+        and "turn and lean more" in said
+    )
+
+
+def test_turning_alone_is_refused_with_the_lean_that_is_missing():
+    with pytest.raises(DataError) as caught:
+        find_extrinsics(replace(fly(lean_rad=0.0008), q_BC=_quaternion(R_BC)))
+    said = str(caught.value)
+    assert "the camera's turn about the body's z ± " in said and "lean quickly to all sides" in said
+    assert "\n" not in said
+
+
+def test_little_motion_gives_the_turn_and_says_what_the_place_needs():
+    found = find_extrinsics(fly(lean_rad=0.02, yaw_span_rad=0.3, drift_rad=0.001, position_std_m=0.005))
+    assert np.degrees(np.linalg.norm(rotation_error_rad(found.fit.mount.R_BC))) < 1.5
+    (told,) = [w for w in found.warnings if "place is not determined" in w]
+    assert "x ± " in told and "y ± " in told and "turn round above the bundle" in told
+    assert set(as_result(found)["values"]) == {"camera.q_BC"}
+
+
+def test_a_position_that_drifts_gives_no_place_and_says_so():
+    log = fly(3)
+    rng = np.random.default_rng(1)
+    drift = np.cumsum(0.02 * rng.standard_normal((len(log.position.t_s), 3)), axis=0)  # 14 cm in a second
+    found = find_extrinsics(replace(log, position=Track(log.position.t_s, log.position.value + drift)))
+    assert np.degrees(np.linalg.norm(rotation_error_rad(found.fit.mount.R_BC))) < 0.3
+    off = np.abs(found.fit.mount.p_BC - P_BC)
+    assert (off < 4 * found.translation_std_m).all()
+    (told,) = [w for w in found.warnings if "place is not determined" in w]
+    assert "motion capture, RTK" in told
+
+
+def test_without_a_position_the_turn_is_found_and_the_place_left_alone():
+    found = find_extrinsics(fly(with_position=False))
+    assert np.degrees(np.linalg.norm(rotation_error_rad(found.fit.mount.R_BC))) < 0.2
+    assert set(as_result(found)["values"]) == {"camera.q_BC"}
+    assert any("no position" in w for w in found.warnings)
+
+
+def test_flipped_sightings_hardly_matter_and_many_are_told():
+    log = fly(4)
+    seen = log.sightings
+    flip = np.arange(len(seen)) % 12 == 0
+    R = seen.R_CM.copy()
+    R[flip] = R[flip] @ Rotation.from_rotvec([0.5, 0.2, 0.0]).as_matrix()
+    found = find_extrinsics(replace(log, sightings=replace(seen, R_CM=R)))
+    assert np.degrees(np.linalg.norm(rotation_error_rad(found.fit.mount.R_BC))) < 0.3
+    assert any("of the sightings do not fit" in w for w in found.warnings)
+
+
+def test_the_delay_is_found_before_anything_else_is_known():
+    for late_s in (-0.1, 0.0, 0.25):
+        log = fly(5)
+        stamps = log.sightings.t_s + late_s - (CAMERA_S - FLOWN_S)
+        problem = MountProblem(replace(log, sightings=replace(log.sightings, t_s=stamps)), False)
+        found, correlation = delay(problem)
+        assert found == pytest.approx(late_s, abs=0.015) and correlation > 0.6
+
+
+def _quaternion(R: np.ndarray) -> np.ndarray:
+    return np.roll(Rotation.from_matrix(R).as_quat(), 1)
