@@ -123,7 +123,8 @@ def run_node(
     """Move a node with the real clock until ``stop()``.
 
     link: for the FCU room, the open line to the flight controller (`companion.fcu.link`): its bytes come as
-    `LinkRx`, and `LinkTx` leaves through it at once. Both also go to the bus, for the recorder.
+    `LinkRx`, those of ground stations on its forward too, marked so, and `LinkTx` leaves through it at once. All of
+    them also go to the bus, for the recorder.
     supervisor: is told of every step. silent_s: the node listens and steps, but what it says in this time after its
     start is not published.
     """
