@@ -23,7 +23,7 @@ from companion.tracking.cameras import open_source
 from companion.vehicle import Vehicle
 
 STILL_OF_WIDTH = 0.004  # motion between two images below which the board stands still
-NEW_OF_WIDTH = 0.03  # mean distance of all corners from every picture that was kept
+NEW_OF_WIDTH = 0.012  # mean distance of all corners from every picture kept; the opposite tilt is not much farther
 NEW_CELLS = 2  # cells of the picture that one more picture must bring, unless its tilt is new
 FLAT_RAD, TILTED_RAD = np.radians(12.0), np.radians(20.0)
 BLUR_PX = 2.5
