@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from scipy.interpolate import PchipInterpolator
 
 from companion.vehicle import Vehicle
 
@@ -17,7 +18,7 @@ Span = tuple[float, float]  # from, to [s]
 GAP_S = 0.5  # a longer silence of a signal cuts the flight in two
 EDGE_S = 1.5  # after take-off and before landing: ground effect, and feet that may still touch
 AIRBORNE_MIN_S = 3.0  # shorter hops are not flights
-HOVER_SHARE = 0.85  # of the usual thrust in the air: a flight begins and ends with it, with less the feet still carry
+HOVER_SHARE = 0.92  # of the usual thrust in the air: a flight begins and ends with it, with less the feet still carry
 FALLING_SHARE = 0.5  # less than this for longer than LOW_THRUST_S is a landing
 LOW_THRUST_S = 1.0
 
@@ -49,6 +50,14 @@ class Signal:
         if self.value.ndim == 1:
             return np.interp(t_s, self.t_s, self.value)
         return np.column_stack([np.interp(t_s, self.t_s, column) for column in self.value.T])
+
+    def between(self, step_s: float) -> "Signal":
+        """Samples step_s apart on a smooth line through these that does not overshoot (F. Fritsch, R. Carlson, SIAM J.
+        Numer. Anal. 17, 1980): a straight one cuts off the peaks of what moves between two samples."""
+        if len(self) < 3:
+            return self
+        t_s = np.arange(self.t_s[0], self.t_s[-1], step_s)
+        return Signal(t_s, PchipInterpolator(self.t_s, self.value)(t_s))
 
     def within(self, span: Span) -> "Signal":
         first, last = np.searchsorted(self.t_s, span)

@@ -8,6 +8,7 @@ import numpy as np
 from calibration.flight_windows import STEP_S, Windows, run
 from companion.frames import GRAVITY_M_S2
 
+THIN = 2  # every other step of the grid is compared with the accelerometer
 NOISE = (0.1, 1.0)  # velocity [m/s], accelerometer [m/s²]: weights to begin with
 
 
@@ -25,7 +26,7 @@ class FlightModel:
     def __init__(self, windows: Windows, axes: tuple[bool, bool], reference_v: float) -> None:
         self.w, self.reference_v = windows, reference_v
         self.axes = [i for i, used in enumerate((axes[0], axes[0], axes[1])) if used]
-        n, grid = len(windows.t_s), windows.grid
+        n, grid = len(windows.t_s), windows.grid[:, ::THIN]
         self.group = np.zeros(n * len(self.axes), dtype=int)
         self.t_s = np.tile(windows.t_s, len(self.axes))
         self.window = np.tile(windows.window, len(self.axes))
@@ -95,17 +96,19 @@ class FlightModel:
         if w.accelerometer is not None:
             biases = len(self.axes)
             columns = [np.column_stack([c, np.zeros((len(c), biases))]) for c in columns]
+            R_WB, left = w.R_WB[:, ::THIN], left[:, ::THIN]
             # Felt is all but gravity: in W, then seen in B. The constant counts as horizon error and is not felt.
             felt = [a - np.array(drags) * v for a, v in zip(accelerations, parts, strict=True)]
             felt[0] = felt[0] - accelerations[0]
             for j in range(2, 1 + self.extra):
                 felt[j] = felt[j] - accelerations[j]
-            seen = [np.einsum("wtij,wti->wtj", w.R_WB, f) for f in felt]
+            seen = [np.einsum("wtij,wti->wtj", R_WB, f[:, ::THIN]) for f in felt]
+            measured = w.accelerometer[:, ::THIN]
             for number, i in enumerate(self.axes):
-                known.append((w.accelerometer[..., i] - seen[0][..., i]).ravel())
-                ones = np.outer(np.ones(w.grid.size), np.eye(biases)[number])
+                known.append((measured[..., i] - seen[0][..., i]).ravel())
+                ones = np.outer(np.ones(measured[..., i].size), np.eye(biases)[number])
                 columns.append(np.column_stack([*(s[..., i].ravel() for s in seen[1:]), ones]))
-                starts.append((-w.R_WB[..., :, i] * np.array(drags) * left).reshape(-1, 3))
+                starts.append((-R_WB[..., :, i] * np.array(drags) * left).reshape(-1, 3))
         weights = self.weights[:, None]
         return np.concatenate(known) * self.weights, np.concatenate(columns) * weights, np.concatenate(starts) * weights
 

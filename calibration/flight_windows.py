@@ -9,8 +9,9 @@ from calibration.flight_data import Flight, Signal, Span, without_gaps
 
 STEP_S = 0.02
 WINDOW_S = 2.0  # drag shows within it; in a longer one the slow errors of an estimated velocity pass for drag
+WINDOWS_MAX = 300  # ten minutes: more flight is thinned out, it would take minutes and tell nothing new
 HISTORY_S = 1.0  # of thrust commands before a window
-VELOCITY_MAX_HZ = 50.0  # of samples that are compared
+VELOCITY_MAX_HZ = 25.0  # of samples that are compared; more are no news
 ACCELEROMETER_MIN_HZ = 25.0  # slower ones are aliased vibration
 
 
@@ -31,6 +32,8 @@ class Windows:
     def __init__(self, flight: Flight, spans: Sequence[Span]) -> None:
         count = round(WINDOW_S / STEP_S)
         starts = np.array([s + WINDOW_S * i for s, e in spans for i in range(int((e - s + 1e-6) // WINDOW_S))])
+        if len(starts) > WINDOWS_MAX:
+            starts = starts[np.linspace(0, len(starts) - 1, WINDOWS_MAX).astype(int)]
         self.grid = starts[:, None] + STEP_S * np.arange(count + 1)
         flat, shape = self.grid.ravel(), self.grid.shape
         self.R_WB = _rotations(flight.attitude.at(flat)).reshape(*shape, 3, 3)

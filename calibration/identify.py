@@ -19,15 +19,18 @@ from calibration.ulog import read_ulog
 from companion.vehicle import Vehicle
 
 AIRBORNE_MIN_S = 15.0
-HELD_OUT = 1.0 / 3.0  # of the excitation, the last part of it, that no fit has seen
+PARTS = 3  # of the movements of an axis: each is simulated by a fit to the others
+HELD_OUT = 1.0 / 3.0  # of the flight, its last part, on which the velocity is checked
 BIN_S = 0.5  # in which a setpoint either moves or does not
 MOVES_RAD = 0.017  # within a bin: 1°
 MOVES_SHARE = 0.1  # of its largest move
 MOVING_MIN_S = 3.0  # altogether, for a fit and its check
 YAW_MOVES_RAD_S = 0.1
+SECOND_ORDER_MIN_HZ = 15.0  # of the setpoints: what is sampled more slowly looks like an order of its own
+DENSE_HZ = 100.0  # setpoints that come as often need nothing between them
 HELD_WORTH = 0.1  # of the squared error: reading setpoints as steps must take away that much to be right
 
-FIT_MIN_PERCENT = 50.0  # on the held-out part: a worse model is not written
+FIT_MIN_PERCENT = 50.0  # on held-out flight: a worse model is not written
 TIME_CONSTANT_SURE = 0.5  # interval over value: a less certain one is not written
 DELAY_SURE_S = 0.04
 VEHICLE_TIME_CONSTANT_MIN_S = 0.02  # the least that a vehicle file may hold
@@ -42,10 +45,10 @@ class Axis:
     name: str
     response: Response | None = None  # from all usable parts
     fit_percent: float = float("nan")  # on the parts the fit saw
-    held_out_percent: float = float("nan")  # of a fit to the other parts, on the part that it did not see
-    second_order_percent: float | None = None
+    held_out_percent: float = float("nan")  # on parts that were simulated by fits which had not seen them
+    held_out_each: list[float] = field(default_factory=list)  # the same for each of the parts by itself
     pieces: list[Stretch] = field(default_factory=list)
-    held_out: list[Stretch] = field(default_factory=list)
+    parts: list[list[Stretch]] = field(default_factory=list)
     moving_s: float = 0.0
     setpoint_rate_hz: float = 0.0
     held: bool = False
@@ -100,6 +103,10 @@ def identify(paths: Sequence[str | Path], vehicle: Vehicle | None = None) -> Ide
     if not flights:
         raise DataError(idle[0])
     flight = merge(flights)
+    if flight.airborne_s < AIRBORNE_MIN_S:
+        raise DataError(
+            f"{flight.path}: flew for {flight.airborne_s:.0f} s only; at least {AIRBORNE_MIN_S:.0f} s are needed"
+        )
     roll = identify_axis("roll", flight, flight.setpoint.column(0), flight.attitude.column(0), MOVES_RAD)
     pitch = identify_axis("pitch", flight, flight.setpoint.column(1), flight.attitude.column(1), MOVES_RAD)
     yaw_rate = identify_axis("yaw rate", flight, flight.yaw_rate_setpoint, flight.yaw_rate, YAW_MOVES_RAD_S)
@@ -123,8 +130,6 @@ def unusable(flight: Flight) -> str:
             return f"no {name} in the log"
     if not flight.airborne:
         return "did not fly (never off the ground with attitude control for more than a moment)"
-    if flight.airborne_s < AIRBORNE_MIN_S:
-        return f"flew for {flight.airborne_s:.0f} s only; at least {AIRBORNE_MIN_S:.0f} s are needed"
     return ""
 
 
@@ -140,25 +145,41 @@ def identify_axis(name: str, flight: Flight, setpoint: Signal, measured: Signal,
     if axis.moving_s < MOVING_MIN_S:
         axis.reason = f"setpoint moved for {axis.moving_s:.1f} s only; at least {MOVING_MIN_S:g} s are needed"
         return axis
-    cut_s = times_s[int(len(times_s) * (1.0 - HELD_OUT))]
-    seen = stretches(setpoint, measured, [(a, min(b, cut_s)) for a, b in spans if a < cut_s])
-    axis.held_out = stretches(setpoint, measured, [(max(a, cut_s), b) for a, b in spans if b > cut_s])
-    if not seen or not axis.held_out:
+    source = setpoint if setpoint.held else _best_reading(setpoint, measured, spans)
+    axis.held = source.held
+    whole = stretches(source, measured, spans)
+    axis.parts = [found for part in _parts(times_s, spans) if (found := stretches(source, measured, part))]
+    if not whole or len(axis.parts) < PARTS:
         axis.reason = "moved in pieces of flight that are too short"
         return axis
-    if not setpoint.held:
-        # Logged less often than it was published: a line between samples is right on average. Unless it really was
-        # a staircase that was logged whole, as setpoints that come slowly are.
-        stairs = [_as_steps(piece) for piece in seen]
-        line, steps = fit_response(seen, False), fit_response(stairs, False)
-        if _squares(stairs, steps) < (1.0 - HELD_WORTH) * _squares(seen, line):
-            seen, axis.held_out, axis.held = stairs, [_as_steps(piece) for piece in axis.held_out], True
-    axis.held_out_percent = fit_percent(axis.held_out, fit_response(seen, False))
-    axis.pieces = stretches(Signal(setpoint.t_s, setpoint.value, axis.held), measured, spans)
-    axis.response = fit_response(axis.pieces)
+    second_order = setpoint.rate_hz >= SECOND_ORDER_MIN_HZ
+    axis.pieces = whole
+    axis.response = fit_response(axis.pieces, second_order=second_order)
+    axis.held_out_percent, axis.held_out_each = _held_out(axis.parts, second_order, axis.response)
     axis.fit_percent = fit_percent(axis.pieces, axis.response)
     axis.reason = _doubt(axis)
     return axis
+
+
+def _parts(times_s: np.ndarray, spans: Sequence[Span]) -> list[list[Span]]:
+    """The spans cut into PARTS with about equally much movement in each."""
+    cuts = [-np.inf, *(times_s[len(times_s) * i // PARTS] for i in range(1, PARTS)), np.inf]
+    return [
+        [(max(a, low), min(b, high)) for a, b in spans if a < high and b > low]
+        for low, high in zip(cuts, cuts[1:], strict=False)
+    ]
+
+
+def _held_out(parts: Sequence[Sequence[Stretch]], second_order: bool, near: Response) -> tuple[float, list[float]]:
+    """Fit percentage where every part is simulated by a fit to the others: (of all parts together, of each)."""
+    pieces, responses, each = [], [], []
+    for i, part in enumerate(parts):
+        others = [piece for j, other in enumerate(parts) if j != i for piece in other]
+        response = fit_response(others, False, second_order, near)
+        each.append(fit_percent(part, response))
+        pieces += part
+        responses += [response] * len(part)
+    return fit_percent(pieces, responses), each
 
 
 def moving_times(setpoint: Signal, spans: Sequence[Span], moves: float) -> np.ndarray:
@@ -174,8 +195,21 @@ def moving_times(setpoint: Signal, spans: Sequence[Span], moves: float) -> np.nd
     return np.array(starts)[np.array(sizes) > max(moves, MOVES_SHARE * max(sizes))]
 
 
-def _as_steps(piece: Stretch) -> Stretch:
-    return Stretch(Signal(piece.setpoint.t_s, piece.setpoint.value, True), piece.t_s, piece.y)
+def _best_reading(setpoint: Signal, measured: Signal, spans: Sequence[Span]) -> Signal:
+    """Setpoints that were logged less often than they were published, as what they were between two samples.
+
+    On average a line through them is right, steps would be late by half an interval. Unless it really was a staircase
+    that was logged whole, as setpoints that come slowly are: then steps explain the flight better.
+    """
+    steps = Signal(setpoint.t_s, setpoint.value, True)
+    line = setpoint if setpoint.rate_hz > DENSE_HZ else setpoint.between(1.0 / DENSE_HZ)
+    errors = []
+    for reading in (line, steps):
+        pieces = stretches(reading, measured, spans)
+        if not pieces:
+            return line
+        errors.append(_squares(pieces, fit_response(pieces, False, False)))
+    return steps if errors[1] < (1.0 - HELD_WORTH) * errors[0] else line
 
 
 def _squares(pieces: Sequence[Stretch], response: Response) -> float:
@@ -188,7 +222,7 @@ def _doubt(axis: Axis) -> str:
     interval = response.intervals or {}
     if axis.held_out_percent < FIT_MIN_PERCENT:
         return (
-            f"the model explains {axis.held_out_percent:.0f} % of the held-out part, {FIT_MIN_PERCENT:.0f} % are needed"
+            f"the model explains {axis.held_out_percent:.0f} % of held-out flight, {FIT_MIN_PERCENT:.0f} % are needed"
         )
     if axis.name in ("roll", "pitch") and response.time_constant_s < VEHICLE_TIME_CONSTANT_MIN_S:
         return f"the time constant of {response.time_constant_s:.3f} s is not one of an attitude loop"

@@ -48,13 +48,12 @@ def _axis(axis: Axis) -> Figure | None:
         top.plot(piece.t_s - zero, piece.y, color=MEASURED, lw=0.9, label=names[1])
         top.plot(piece.t_s - zero, model, color=MODEL, lw=0.9, label=names[2])
         bottom.plot(piece.t_s - zero, piece.y - model, color=MEASURED, lw=0.7)
-    for piece in axis.held_out:
-        for axes in (top, bottom):
-            axes.axvspan(piece.t_s[0] - zero, piece.t_s[-1] - zero, color=HELD_OUT, zorder=0)
+    for axes in (top, bottom):
+        axes.axvspan(axis.parts[1][0].t_s[0] - zero, axis.parts[1][-1].t_s[-1] - zero, color=HELD_OUT, zorder=0)
     r = axis.response
     top.set_title(
         f"{axis.name}: {r.gain:.3f} / ({r.time_constant_s:.3f} s + 1), delay {r.delay_s:.3f} s;"
-        f" fits {axis.held_out_percent:.1f} % of the shaded part, which a first fit had not seen",
+        f" each of three parts simulated by a fit to the others: {axis.held_out_percent:.1f} %",
         loc="left",
         fontsize=9,
     )
@@ -75,7 +74,7 @@ def _thrust(found: Identification) -> Figure | None:
     axes.plot(trend.voltage_v, trend.coefficient_m_s2, "o", ms=3, color=MEASURED, label="one window each")
     volts = np.linspace(trend.voltage_v.min(), trend.voltage_v.max(), 50)
     model = motion.thrust_coefficient_m_s2 * (volts / motion.reference_voltage_v) ** motion.voltage_exponent
-    how = "fitted" if motion.exponent_fitted else "of the vehicle file"
+    how = "fitted" if motion.exponent_fitted else "mostly believed"
     axes.plot(volts, model, color=MODEL, label=f"model, exponent {motion.voltage_exponent:.2f} ({how})")
     spread = f"95 % {trend.low:.2f} to {trend.high:.2f}"
     axes.set_title(f"k_T over the battery: trend U^{trend.exponent:.2f}, {spread}", loc="left", fontsize=9)

@@ -242,6 +242,7 @@ def _axis_details(axis: Axis) -> dict:
         "interval_95": response.intervals,
         "fit_percent": axis.fit_percent,
         "held_out_fit_percent": axis.held_out_percent,
-        "held_out_s": [[float(p.t_s[0]), float(p.t_s[-1])] for p in axis.held_out],
+        "held_out_fit_percent_each": axis.held_out_each,
+        "held_out_s": [[float(part[0].t_s[0]), float(part[-1].t_s[-1])] for part in axis.parts],
         "at_bound": list(response.at_bound),
     }

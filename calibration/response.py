@@ -40,7 +40,6 @@ GAIN = (0.5, 1.5)
 SECOND_ORDER_S2 = (1e-5, 0.1)
 NEAR_BOUND = 0.01  # of a range: closer counts as having run into it
 SECOND_ORDER_WORTH = 0.03  # of the squared error: the least that it must take away to be believed
-SECOND_ORDER_RATE_HZ = 15.0  # of the setpoints: what is sampled more slowly looks like an order of its own
 
 START_TIME_CONSTANTS_S = (0.05, 0.12, 0.3)
 START_DELAYS_S = (0.01, 0.06, 0.12, 0.25)
@@ -123,18 +122,28 @@ def predict(stretch: Stretch, response: Response) -> np.ndarray:
     return response.gain * z + response.offset
 
 
-def fit_percent(pieces: Sequence[Stretch], response: Response) -> float:
-    """100 (1 - ‖y - ŷ‖ / ‖y - mean‖) of the simulated output; 100 is perfect, 0 as good as a constant."""
+def fit_percent(pieces: Sequence[Stretch], responses: Response | Sequence[Response]) -> float:
+    """100 (1 - ‖y - ŷ‖ / ‖y - mean‖) of the simulated output; 100 is perfect, 0 as good as a constant.
+
+    responses: one for all stretches, or one for each.
+    """
+    each = [responses] * len(pieces) if isinstance(responses, Response) else responses
     y = np.concatenate([s.y[s.counted] for s in pieces])
-    model = np.concatenate([predict(s, response)[s.counted] for s in pieces])
+    model = np.concatenate([predict(s, response)[s.counted] for s, response in zip(pieces, each, strict=True)])
     return 100.0 * (1.0 - float(np.linalg.norm(y - model) / max(np.linalg.norm(y - y.mean()), 1e-12)))
 
 
-def fit_response(pieces: Sequence[Stretch], intervals: bool = True) -> Response:
-    """First order plus delay of at least one stretch; see the head of this module."""
-    first = fitted = _fit(pieces, second_order=False)
-    if min(piece.setpoint.rate_hz for piece in pieces) >= SECOND_ORDER_RATE_HZ:
-        fitted = _fit(pieces, second_order=True)
+def fit_response(
+    pieces: Sequence[Stretch], intervals: bool = True, second_order: bool = True, near: Response | None = None
+) -> Response:
+    """First order plus delay of at least one stretch; see the head of this module.
+
+    second_order: whether the data may tell one; setpoints sampled slowly look like an order of their own. near: where
+    to begin; None searches.
+    """
+    first = fitted = _fit(pieces, False, near)
+    if second_order:
+        fitted = _fit(pieces, True, first)
     if fitted is not first and _cost(pieces, fitted) < (1.0 - SECOND_ORDER_WORTH) * _cost(pieces, first):
         nearest = nearest_first_order(fitted.time_constant_s, fitted.second_order_s2, fitted.delay_s)
         first = _levels(pieces, replace(first, time_constant_s=nearest[0], delay_s=nearest[1]))
@@ -175,7 +184,7 @@ def _cost(pieces: Sequence[Stretch], response: Response) -> float:
     return sum(float(np.sum((s.y - predict(s, response))[s.counted] ** 2)) for s in pieces)
 
 
-def _fit(pieces: Sequence[Stretch], second_order: bool) -> Response:
+def _fit(pieces: Sequence[Stretch], second_order: bool, near: Response | None = None) -> Response:
     y = np.concatenate([s.y[s.counted] for s in pieces])
 
     def residual(p: np.ndarray) -> np.ndarray:
@@ -183,10 +192,14 @@ def _fit(pieces: Sequence[Stretch], second_order: bool) -> Response:
         levels, *_ = np.linalg.lstsq(basis, y, rcond=None)
         return basis @ levels - y
 
-    last, scale = ([0.002], [0.005]) if second_order else ([], [])
-    starts = [(tau, delay, *last) for tau in START_TIME_CONSTANTS_S for delay in START_DELAYS_S]
-    start = min(starts, key=lambda p: float(np.sum(residual(p) ** 2)))
     low, high = np.array([TIME_CONSTANT_S, DELAY_S, *([SECOND_ORDER_S2] if second_order else [])]).T
+    last, scale = ([0.002], [0.005]) if second_order else ([], [])
+    if near is None:
+        starts = [(tau, delay, *last) for tau in START_TIME_CONSTANTS_S for delay in START_DELAYS_S]
+        start = min(starts, key=lambda p: float(np.sum(residual(p) ** 2)))
+    else:
+        late = min(0.3 * near.delay_s, 0.03) if second_order else 0.0  # part of a first order's delay is the second's
+        start = np.clip([near.time_constant_s + late, near.delay_s - late, *last], 1.01 * low + 1e-6, 0.99 * high)
     best = least_squares(residual, start, bounds=(low, high), x_scale=[0.05, 0.05, *scale], diff_step=1e-3)
     return _levels(pieces, Response(*map(float, best.x[:2]), 1.0, 0.0, float(best.x[2]) if second_order else 0.0))
 

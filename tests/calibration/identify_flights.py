@@ -158,7 +158,7 @@ def write_ulog(path: Path, flight: dict, names: str = "new", skip: tuple[str, ..
     up = np.ones(len(thrust), dtype=bool)
     add("vehicle_local_position", fast, **velocity, v_xy_valid=("bool", valid), v_z_valid=("bool", up))
     felt = flight["felt_B"] * (1.0, -1.0, -1.0)
-    add("sensor_combined", every(flight, 200), **floats("accelerometer_m_s2", felt), **floats("gyro_rad", 0.0 * felt))
+    add("sensor_combined", every(flight, 100), **floats("accelerometer_m_s2", felt), **floats("gyro_rad", 0.0 * felt))
     add("battery_status", slow, voltage_v=("float", flight["volts"]), connected=("bool", up))
     add("vehicle_land_detected", slow, landed=("bool", ~flight["air"]))
     kind = options.get("system_type", 13)

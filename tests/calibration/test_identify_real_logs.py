@@ -45,7 +45,7 @@ def test_a_real_hexrotor_gives_attitude_and_thrust_and_says_what_it_cannot(name,
     motion = found.motion
     assert 17.5 < motion.thrust_coefficient_m_s2 < 20.0
     assert motion.reference_voltage_v == pytest.approx(volts, abs=0.2)
-    assert motion.trend is not None and motion.trend.low < 1.5 < motion.trend.high
+    assert motion.trend is not None and motion.trend.low < motion.voltage_exponent < motion.trend.high
     assert motion.drag_horizontal_1_s is None and motion.rotor_drag_1_s is None
     assert motion.curvature > motion.intervals["curvature"]  # propellers without PX4's thrust model
     said = " ".join(warnings(found))
