@@ -99,12 +99,8 @@ class World:
         plant.step(motors, PLANT_STEPS, self._wind_W(now_s), push_n)
         self.steps += 1
 
-    def photograph(self) -> Image:
-        """What the camera sees at this moment."""
-        return self.exposure()()
-
     def exposure(self) -> Callable[[], Image]:
-        """The same, to be drawn later, also by another thread; exposures must be drawn in the order they were made."""
+        """What the camera sees at this moment, to be drawn later, also by another thread, in the order of exposure."""
         plant, size, now_s = self.plant, self.camera.config, self.now_s
         p_W = plant.p_W.copy()
         if self.camera_error_std_m:
@@ -157,7 +153,6 @@ def _built_in_autopilot(
         boot_offset_s=scenario.fcu_clock.boot_offset_s,
         clock_drift_ppm=scenario.fcu_clock.drift_ppm,
         stream_rates_hz=stream_rates_hz,
-        offboard_proof_s=0.0,  # PX4 1.17 asks for one fresh setpoint; older ones for a second of them
     )
     autopilot.attitude.input_delay_steps = round(scenario.command_delay_s / STEP_S)
     for name, value in scenario.fcu_parameters.items():

@@ -12,10 +12,11 @@ from companion.frames import GRAVITY_M_S2
 from sitl.autopilot.attitude import ATTITUDE, OFF, RATES, AttitudeControl
 from sitl.autopilot.conversion import ORIGIN, frd
 from sitl.autopilot.guidance import CLIMB_RATE_MODES, Guidance, stick
+from sitl.autopilot.home import has_left
 from sitl.autopilot.land_detector import LandDetector
 from sitl.autopilot.mavlink import Receiver
 from sitl.autopilot.mode_table import Manual
-from sitl.autopilot.modes import OFFBOARD_PROOF_S, Commander
+from sitl.autopilot.modes import Commander
 from sitl.autopilot.observer import Observer
 from sitl.autopilot.parameters import load_parameters
 from sitl.autopilot.position import NAN, PositionControl, Setpoint, attitude_of
@@ -35,8 +36,8 @@ class Autopilot:
 
     airframe_name: a file in params/; seed: kept for whatever is random here (start of the message counters);
     rate_hz: of `step`; boot_offset_s and clock_drift_ppm: the boot clock reads boot_offset_s + t · (1 + drift) at
-    simulated time t; stream_rates_hz: telemetry in place of PX4's onboard rates; offboard_proof_s: how long setpoints
-    must have streamed before offboard is granted. Raises `companion.config.ConfigError` for an unknown airframe.
+    simulated time t; stream_rates_hz: telemetry in place of PX4's onboard rates. Raises
+    `companion.config.ConfigError` for an unknown airframe.
 
     Radio: eighteen or fewer channels in microseconds, AETR on 1 to 4 (high: right, forward, up, right), mode switch on
     ``rc_mode_channel`` (six positions, COM_FLTMODE1 to 6), kill switch on RC_MAP_KILL_SW.
@@ -50,7 +51,6 @@ class Autopilot:
         boot_offset_s: float = 12.0,
         clock_drift_ppm: float = 0.0,
         stream_rates_hz: dict[str, float] | None = None,
-        offboard_proof_s: float = OFFBOARD_PROOF_S,
     ) -> None:
         self.parameters = load_parameters(airframe_name)
         self.system_id, self.component_id = int(self.parameters["MAV_SYS_ID"]), int(self.parameters["MAV_COMP_ID"])
@@ -67,7 +67,7 @@ class Autopilot:
         self.position_control = PositionControl(self.parameters)
         self.guidance = Guidance(self.parameters)
         self.land_detector = LandDetector(self.parameters)
-        self.commander = Commander(self.parameters, self.say, offboard_proof_s)
+        self.commander = Commander(self.parameters, self.say)
         self.streams = Streams(Telemetry(self, self.writer).functions, dict(stream_rates_hz or ONBOARD_RATES_HZ))
         self.receiver = Receiver(self)
         self._parameter_version = 0
@@ -82,6 +82,7 @@ class Autopilot:
         self.new_fix = False
         self.home: tuple[float, float, float] | None = None
         self.home_yaw = 0.0
+        self._home_by_hand = False
         self.position_sp: Setpoint | None = None
         self.hold_point: tuple | None = None
         self._guided_mode = ""
@@ -154,6 +155,7 @@ class Autopilot:
         if p_W is None and not self.observer.position_valid:
             return False
         self.home = tuple(self.observer.p if p_W is None else p_W)
+        self._home_by_hand = p_W is not None
         self.home_yaw = self.yaw if yaw is None else yaw
         self.guidance.home = self.home
         return True
@@ -263,7 +265,8 @@ class Autopilot:
             observer.height_valid,
             observer.position_valid,
         )
-        if self.home is None:
+        standing = not commander.armed and self.landed and observer.position_valid
+        if self.home is None or (standing and not self._home_by_hand and has_left(self.home, observer, now_s)):
             self.set_home()
         c = commander.conditions
         c.attitude = True

@@ -41,10 +41,6 @@ from sitl.autopilot.mode_table import (
 )
 from sitl.autopilot.parameters import Parameters
 
-# PX4's documentation asks for setpoints at more than 2 Hz for a second before the switch to offboard; 1.17 itself
-# is content with one setpoint younger than COM_OF_LOSS_T. The stricter of the two is the default here.
-OFFBOARD_PROOF_S = 1.0
-OFFBOARD_GAP_S = 0.5  # 2 Hz
 FORCE_MAGIC = 21196  # param2 of ARM_DISARM
 GESTURE_S = 1.0  # sticks held to arm or disarm
 SIDE, LOW = 0.9, -0.8  # stick positions of the gesture, and "throttle low"
@@ -67,11 +63,8 @@ class Commander:
     say(severity, text): sends a STATUSTEXT.
     """
 
-    def __init__(
-        self, parameters: Parameters, say: Callable[[int, str], None], offboard_proof_s: float = OFFBOARD_PROOF_S
-    ) -> None:
+    def __init__(self, parameters: Parameters, say: Callable[[int, str], None]) -> None:
         self._get, self._say = parameters, say
-        self._offboard_proof_s = offboard_proof_s
         self.armed = False
         self.intended = "AUTO_LOITER"
         self.mode = "AUTO_LOITER"
@@ -96,7 +89,6 @@ class Commander:
         self._stick_request = False
         self._tilt_since_s: float | None = None
         # offboard stream
-        self._stream_since_s: float | None = None
         self._stream_last_s = -math.inf
         self._stream_needs: str | None = None
         self._failsafes = Failsafes(parameters["COM_FAIL_ACT_T"])
@@ -109,8 +101,6 @@ class Commander:
 
     def offboard_setpoint(self, now_s: float, needs: str | None) -> None:
         """A valid offboard setpoint came; needs: "position" when it can only be flown with a position."""
-        if now_s - self._stream_last_s > OFFBOARD_GAP_S or self._stream_since_s is None:
-            self._stream_since_s = now_s
         self._stream_last_s, self._stream_needs = now_s, needs
 
     def _offboard_signal(self, now_s: float) -> bool:
@@ -132,10 +122,6 @@ class Commander:
         for what in REQUIREMENTS[mode]:
             if (manual or what != "manual control") and not self._has(what, now_s):
                 return what
-        if mode == "OFFBOARD" and self.mode != "OFFBOARD" and manual:
-            since = self._stream_since_s
-            if since is None or now_s - since < self._offboard_proof_s or now_s - self._stream_last_s > OFFBOARD_GAP_S:
-                return "offboard signal"
         return ""
 
     # --- requests ------------------------------------------------------------------------------------------------

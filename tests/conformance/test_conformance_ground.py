@@ -150,3 +150,13 @@ def test_home_follows_the_satellites_and_the_origin_stays(grounded):
     print("home", [f"{h:.2f}" for h in homes[::3]], "origin", [f"{o:.2f}" for o in origins[::3]])
     assert len(homes) > 10
     assert max(origins) - min(origins) < 0.05
+
+
+def test_home_follows_a_drifting_position_on_the_ground(grounded):
+    before = grounded.ask(242, "HOME_POSITION")
+    grounded.world.sensors.set_fault("gnss_jump", (4.0, 0.0, 0.0))
+    grounded.run(60.0)
+    home, position = grounded.ask(242, "HOME_POSITION"), grounded.last("LOCAL_POSITION_NED")
+    print("home east", before.y, "to", home.y, "position", position.y, "home altitude", before.altitude, home.altitude)
+    assert position.y > 2.0  # EKF2 has followed the satellites
+    assert home.y - before.y > 1.0 and abs(home.y - position.y) < 2.5
