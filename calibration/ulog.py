@@ -32,6 +32,7 @@ MAGIC = b"ULog\x01\x12\x35"
 ARMED = 2  # vehicle_status.arming_state
 ACRO = 10  # vehicle_status.nav_state: sticks are rates, nobody follows an attitude
 RESET_GUARD_S = 0.3  # samples this close to a jump of PX4's estimate are left out: the gap cuts the flight there
+THRUST_MIN = 0.05  # a command that never exceeds it was not the one that flew
 VALID_SHARE = 0.5  # of the samples: a velocity that is trusted less often counts as not there
 
 # MAV_TYPE of the MAVLink common message set, and rotors where it tells them.
@@ -170,12 +171,7 @@ def _name_aircraft(flight: Flight, topics: _Topics) -> None:
 def _read_attitude(flight: Flight, topics: _Topics) -> None:
     q = topics.signal("vehicle_attitude", *(f"q[{i}]" for i in range(4)))
     flight.attitude = _attitude(q)
-    wanted = topics.signal("vehicle_attitude_setpoint", "roll_body", "pitch_body", "yaw_body")
-    if len(wanted):
-        roll, pitch, yaw = wanted.value.T
-        setpoint = Signal(wanted.t_s, np.column_stack([roll, -pitch, np.unwrap(np.pi / 2 - yaw)]))
-    else:
-        setpoint = _attitude(topics.signal("vehicle_attitude_setpoint", *(f"q_d[{i}]" for i in range(4))))
+    setpoint = _attitude_setpoint(topics)
     if len(setpoint) and len(flight.attitude):
         yaw = flight.attitude.column(2).at(setpoint.t_s)
         setpoint = Signal(setpoint.t_s, tilt_in_heading(setpoint.value, yaw))
@@ -193,6 +189,22 @@ def _read_attitude(flight: Flight, topics: _Topics) -> None:
             break
 
 
+def _attitude_setpoint(topics: _Topics) -> Signal:
+    """The quaternion that PX4 follows, or the angles of before 1.9, which later senders may leave at zero."""
+    name = "vehicle_attitude_setpoint"
+    angles = topics.signal(name, "roll_body", "pitch_body", "yaw_body")
+    q_d = topics.signal(name, *(f"q_d[{i}]" for i in range(4)), "q_d_valid")
+    if len(q_d):
+        q_d = Signal(q_d.t_s[q_d.value[:, 4] > 0], q_d.value[q_d.value[:, 4] > 0, :4])
+    else:
+        q_d = topics.signal(name, *(f"q_d[{i}]" for i in range(4)))
+    wanted = _attitude(q_d)
+    if len(wanted) >= 0.5 * len(angles):
+        return wanted
+    roll, pitch, yaw = angles.value.T
+    return Signal(angles.t_s, np.column_stack([roll, -pitch, np.unwrap(np.pi / 2 - yaw)]))
+
+
 def _attitude(q: Signal) -> Signal:
     """Quaternions NED/FRD as roll, pitch, yaw in ENU/FLU; those of no length are left out."""
     good = np.abs(np.linalg.norm(q.value, axis=1) - 1.0) < 0.1
@@ -207,14 +219,16 @@ def _read_thrust(flight: Flight, topics: _Topics) -> None:
     candidates = []
     for topic in ("vehicle_rates_setpoint", "vehicle_attitude_setpoint"):
         for name, sign in (("thrust_body[2]", -1.0), ("thrust", 1.0)):
-            if len(found := topics.signal(topic, name)):
+            found = topics.signal(topic, name)
+            if len(found) and np.max(sign * found.value) > THRUST_MIN:
                 candidates.append(Signal(found.t_s, sign * found.value))
                 break
     if candidates:
         flight.thrust = max(candidates, key=lambda signal: signal.rate_hz)
         return
     for topic, name, sign in (("vehicle_thrust_setpoint", "xyz[2]", -1.0), ("actuator_controls_0", "control[3]", 1.0)):
-        if len(found := topics.signal(topic, name)):
+        found = topics.signal(topic, name)
+        if len(found) and np.max(sign * found.value) > THRUST_MIN:
             flight.thrust = Signal(found.t_s, sign * found.value)
             return
     flight.thrust = _mean_of_motors(flight, topics)

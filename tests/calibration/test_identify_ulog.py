@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from identify_flights import Truth, ULogFile, every, fly, write_ulog
+from identify_flights import Truth, ULogFile, every, floats, fly, write_ulog
 
 from calibration.identify import identify, read
 from calibration.results import DataError
 from companion.config import ConfigError
+from companion.fcu.ned import swap_attitude
+from companion.frames import quat_from_rpy
 
 
 @pytest.fixture(scope="module")
@@ -204,6 +206,20 @@ def test_a_log_that_did_not_fly_beside_one_that_did_is_named_and_left_out(tmp_pa
 def test_setpoints_that_were_logged_slowly_give_a_doubt_or_the_truth(tmp_path, flight):
     found = identify([write_ulog(tmp_path / "flight.ulg", flight, setpoint_hz=2)])
     assert not found.roll.trusted or found.roll.response.time_constant_s == pytest.approx(0.15, rel=0.3)
+
+
+def test_angles_left_at_zero_beside_a_quaternion_are_not_believed(tmp_path, flight):
+    rows = every(flight, 50)
+    wanted = flight["commands"].T[rows]
+    q_d = np.array([swap_attitude(tuple(quat_from_rpy(*row))) for row in wanted.tolist()])
+    zero = ("float", np.zeros(len(rows)))
+    for valid in (True, False):
+        log = ULogFile({"CA_ROTOR_COUNT": 6})
+        angles = {"roll_body": zero, "pitch_body": zero, "yaw_body": zero}
+        told = ("bool", np.full(len(rows), valid))
+        log.add("vehicle_attitude_setpoint", flight["t_s"][rows], **angles, **floats("q_d", q_d), q_d_valid=told)
+        setpoint = read(log.write(tmp_path / "setpoints.ulg")).setpoint
+        assert setpoint.value[:, :2] == pytest.approx(wanted[:, :2] if valid else 0.0, abs=1e-5)
 
 
 def test_a_second_battery_that_is_not_connected_is_not_read(tmp_path, flight):
