@@ -1,0 +1,118 @@
+"""Whole flights with real PX4, as `companion fly --fcu px4` starts them, and what their logs say."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from statistics import mean
+
+import pytest
+from click.testing import CliRunner
+
+from companion.bus import ZmqBus
+from companion.cli import main
+from companion.clock import monotonic_s
+from companion.config import ConfigError
+from companion.generate import generate_all
+from companion.manager import Manager, python
+from companion.messages import FcuStatus, PilotStatus, Truth
+from companion.processes import PROCESSES, Context, arguments
+from companion.recording.log import read_log
+from companion.recording.metrics import flight_metrics
+from sitl.px4.build import find_build
+from sitl.px4.fly import SIH_VEHICLE
+from sitl.realtime import fcu_url
+from sitl.world import STEP_S
+
+ROOT = Path(__file__).parents[2]
+PACE_OVER = 10  # health messages, 5 s
+PACE_MIN = 0.9  # a world slower than this against the clock is not the one that the stack is tuned for
+
+
+def need_px4() -> None:
+    """Skip where there is no PX4."""
+    try:
+        find_build()
+    except ConfigError as error:
+        pytest.skip(str(error))
+
+
+def need_pace(log: dict) -> None:
+    """Skip a real-time flight that the machine could not fly in real time."""
+    pace = [m.steps_per_s * STEP_S for m in log["health"] if m.process == "simulator" and m.nominal_steps_per_s > 240]
+    slowest = min((mean(pace[i : i + PACE_OVER]) for i in range(0, len(pace) - PACE_OVER, PACE_OVER)), default=1.0)
+    if slowest < PACE_MIN:
+        pytest.skip(f"this machine was too busy: the world moved at {slowest:.2f} times real time")
+
+
+def fly(mission: str, out: Path, *words: str) -> tuple[dict, dict]:
+    """Fly a mission of config/missions to its end; (figures, log). Checks exit status, log, report and PX4's log."""
+    need_px4()
+    words = (str(ROOT / f"config/missions/{mission}.toml"), "--fcu", "px4", "--out", str(out), *words)
+    result = CliRunner().invoke(main, ["fly", *words])
+    sys.stdout.write(result.output)
+    (folder,) = out.iterdir()
+    log = read_log(folder / "flight.mcap")
+    if "--speed" not in words:
+        need_pace(log)
+    assert result.exit_code == 0, result.output[-500:]
+    assert (folder / "report.html").stat().st_size > 1000
+    assert list((folder / "px4").glob("log/*/*.ulg")), "PX4 wrote no log"
+    armed = [m.armed for m in log["fcu_status"] if m.connected]
+    assert any(armed) and not armed[-1]
+    return flight_metrics(folder / "flight.mcap"), log
+
+
+class Px4Flight:
+    """The process graph of one flight with a hand on it; a context manager that leaves no process behind."""
+
+    def __init__(self, mode: str, folder: Path) -> None:
+        need_px4()
+        scenario = ROOT / "config/scenarios/bridge_hover.toml"
+        vehicle = ROOT / "config/vehicles" / (SIH_VEHICLE if mode == "sih" else "f550.toml")
+        list(generate_all([vehicle], print))
+        context = Context(
+            vehicle, ROOT / "config/missions/bridge_hover.toml", fcu_url(), folder / "bus", folder / "flight.mcap"
+        )
+        commands = {
+            "simulator": python(
+                "sitl.px4.realtime", str(scenario), "--mode", mode, "--run", str(folder / "px4"), "--bus",
+                str(folder / "bus"),
+            )
+        }  # fmt: skip
+        for row in PROCESSES:
+            if row.simulated:
+                commands[row.name] = python("companion.processes", row.name, *arguments(context))
+        self.log = folder / "flight.mcap"
+        self.manager = Manager(commands, folder / "processes")
+        self.bus = ZmqBus(folder / "bus", "manager", ("pilot", "fcu_status", "truth"))
+        self.modes: list[str] = []
+        self.phases: list[str] = []
+        self.truth: list[Truth] = []
+
+    def __enter__(self) -> "Px4Flight":
+        self.manager.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.bus.close()
+        self.manager.stop(8.0)
+
+    def run(self, seconds: float, until=lambda: False) -> bool:
+        """Let it fly; whether ``until()`` held before the time was over."""
+        end_s = monotonic_s() + seconds
+        while monotonic_s() < end_s:
+            for message in self.bus.receive(0.05):
+                if isinstance(message, Truth):
+                    self.truth.append(message)
+                elif isinstance(message, FcuStatus) and message.connected and self.modes[-1:] != [message.mode]:
+                    self.modes.append(message.mode)
+                elif isinstance(message, PilotStatus) and self.phases[-1:] != [message.phase]:
+                    self.phases.append(message.phase)
+            self.manager.check()
+            if until():
+                return True
+        return False
+
+    def kill(self, name: str) -> None:
+        os.kill(self.manager.pid(name), signal.SIGKILL)
