@@ -81,7 +81,11 @@ class Px4Autopilot:
         self.rc_mode_channel, self.rc_mode_positions_us = radio.mode_channel, radio.mode_positions_us
         self.rc_neutral_us = radio.neutral_us
         self._rc_us: list[int] | None = list(radio.neutral_us)
-        self._wait_for_connection()
+        try:
+            self._wait_for_connection()
+        except Px4Ended:
+            self.close()
+            raise
 
     def _wait_for_connection(self) -> None:
         for _ in range(round(CONNECT_S / 0.2)):
