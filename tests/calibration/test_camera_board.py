@@ -172,3 +172,22 @@ def test_what_is_no_picture_of_a_board_is_said_so(grid):
     assert detector.view(np.zeros((20, 20), np.uint8), "tiny").problem == "the image is too small"
     noise = np.random.default_rng(1).integers(0, 255, (240, 320)).astype(np.uint8)
     assert detector.view(noise, "noise").problem == "board not found"
+
+
+def test_boards_drawn_by_an_older_opencv_are_found_as_well():
+    """With an even number of rows such a board began with a white square."""
+    board = make_board(Charuco(dictionary="aruco_6x6_250", columns=5, rows=8, square_m=0.04, marker_m=0.03))
+    older = make_board(board.layout).opencv
+    older.setLegacyPattern(True)
+    picture = np.pad(older.generateImage((600, 960), None, 0, 1), 40, constant_values=255)
+    view = BoardDetector(board).view(picture, "older")
+    assert not view.problem and len(view.numbers) == len(board.points_m)
+    assert view.pixels == pytest.approx(board.points_m[view.numbers, :2] * 3000 + 40 - 0.5, abs=0.5)
+
+
+def test_columns_and_rows_of_a_charuco_board_that_are_exchanged_are_found_out(charuco):
+    picture = charuco.picture(*charuco.held(0.0, 0.0, 0.45, 0.3, 0.0))
+    exchanged = charuco.board.turned()
+    view = BoardDetector(exchanged).view(picture, "exchanged")
+    assert view.problem
+    assert hint(exchanged, [picture], [view]) == "5 columns and 7 rows would fit: are they exchanged?"
