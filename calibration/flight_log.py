@@ -10,6 +10,7 @@ from companion.config import ConfigError, load
 from companion.recording.log import read_log
 from companion.vehicle import Vehicle
 
+KIND = "flight log"
 MAGIC = b"\x89MCAP0\r\n"
 TOPICS = ("sent_setpoint", "fcu_attitude", "fcu_position", "fcu_status")
 
@@ -17,7 +18,7 @@ TOPICS = ("sent_setpoint", "fcu_attitude", "fcu_position", "fcu_status")
 def read_flight_log(path: str | Path) -> Flight:
     """The flight of a log; raises `DataError` (or `LogError`) with one line if it cannot be used."""
     log = read_log(path, TOPICS)
-    flight = Flight(Path(path), "flight log")
+    flight = Flight(Path(path), KIND)
     if log.truncated:
         flight.notes.append("the end of the log is missing; what can be read is used")
     attitude = [m for m in log["fcu_attitude"] if m.valid]
@@ -39,6 +40,7 @@ def read_flight_log(path: str | Path) -> Flight:
         np.array([(m.roll_rad, m.pitch_rad, m.yaw_rad, m.yaw_rate_rad_s, m.thrust) for m in setpoints]),
         held=True,
     )
+    sent.value[:, 2] = np.unwrap(sent.value[:, 2])
     wanted = tilt_in_heading(sent.value[:, :3], flight.attitude.column(2).at(sent.t_s))
     flight.setpoint = type(q)(sent.t_s, wanted, held=True)
     flight.yaw_rate_setpoint = sent.column(3)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from calibration.flight_data import Flight, Signal, Span, without_gaps
+from calibration.flight_log import KIND as FLIGHT_LOG
 from calibration.flight_log import MAGIC as FLIGHT_LOG_MAGIC
 from calibration.flight_log import read_flight_log
 from calibration.flight_merge import merge
@@ -66,7 +67,7 @@ class Identification:
     flight: Flight
     roll: Axis
     pitch: Axis
-    yaw_rate: Axis
+    yaw: Axis  # "yaw rate", or "heading" where that is what was commanded
     motion: Motion | None
     motion_reason: str
     notes: list[str]
@@ -109,14 +110,14 @@ def identify(paths: Sequence[str | Path], vehicle: Vehicle | None = None) -> Ide
         )
     roll = identify_axis("roll", flight, flight.setpoint.column(0), flight.attitude.column(0), MOVES_RAD)
     pitch = identify_axis("pitch", flight, flight.setpoint.column(1), flight.attitude.column(1), MOVES_RAD)
-    yaw_rate = identify_axis("yaw rate", flight, flight.yaw_rate_setpoint, flight.yaw_rate, YAW_MOVES_RAD_S)
+    yaw = _yaw(flight)
     vehicle = vehicle or flight.believed
     motion, reason = _motion(flight, vehicle.thrust.voltage_exponent if vehicle else BARE_MOTORS_EXPONENT)
     if not roll.response and not pitch.response and motion is None:
         raise DataError(
             f"{flights[0].path}: lacks excitation: roll {roll.reason}; pitch {pitch.reason}; thrust {reason}"
         )
-    return Identification(flight, roll, pitch, yaw_rate, motion, reason, [*idle, *flight.notes], vehicle)
+    return Identification(flight, roll, pitch, yaw, motion, reason, [*idle, *flight.notes], vehicle)
 
 
 def unusable(flight: Flight) -> str:
@@ -159,6 +160,13 @@ def identify_axis(name: str, flight: Flight, setpoint: Signal, measured: Signal,
     axis.fit_percent = fit_percent(axis.pieces, axis.response)
     axis.reason = _doubt(axis)
     return axis
+
+
+def _yaw(flight: Flight) -> Axis:
+    """The yaw rate against PX4's setpoint of it; the heading where the stack commanded one and the rate only helped."""
+    if flight.kind == FLIGHT_LOG:
+        return identify_axis("heading", flight, flight.setpoint.column(2), flight.attitude.column(2), MOVES_RAD)
+    return identify_axis("yaw rate", flight, flight.yaw_rate_setpoint, flight.yaw_rate, YAW_MOVES_RAD_S)
 
 
 def _parts(times_s: np.ndarray, spans: Sequence[Span]) -> list[list[Span]]:

@@ -74,7 +74,7 @@ def _headline(found: Identification) -> str:
 def table(found: Identification) -> Table:
     """What was found, with 95 % intervals."""
     shown = Table("", "value", "± 95 %", "")
-    for axis in (found.roll, found.pitch, found.yaw_rate):
+    for axis in (found.roll, found.pitch, found.yaw):
         _axis_rows(shown, axis)
     motion = found.motion
     if motion is None:

@@ -17,9 +17,9 @@ MEASURED, MODEL, SETPOINT, HELD_OUT = "#1f2933", "#d9822b", "#9aa5b1", "#e8eef7"
 
 
 def write_plots(found: Identification, folder: Path) -> list[Path]:
-    """Writes roll.png, pitch.png, yaw_rate.png, thrust.png and velocity.png, as far as there is something to draw."""
+    """Writes roll.png, pitch.png, yaw_rate.png or heading.png, thrust.png, velocity.png: what there is to draw."""
     folder.mkdir(parents=True, exist_ok=True)
-    figures = {axis.name.replace(" ", "_"): _axis(axis) for axis in (found.roll, found.pitch, found.yaw_rate)}
+    figures = {axis.name.replace(" ", "_"): _axis(axis) for axis in (found.roll, found.pitch, found.yaw)}
     figures |= {"thrust": _thrust(found), "velocity": _velocity(found)}
     written = []
     for name, figure in figures.items():

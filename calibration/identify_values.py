@@ -111,7 +111,7 @@ def warnings(found: Identification) -> list[str]:
     flight, motion = found.flight, found.motion
     if flight.rotors and flight.rotors != 6:
         said.append(f"the log is a {flight.aircraft}'s, and this stack's vehicles are hexrotors: is it the right log?")
-    axes = (found.roll, found.pitch, found.yaw_rate)
+    axes = (found.roll, found.pitch, found.yaw)
     said += [f"{axis.name} not identified: {axis.reason}" for axis in axes if axis.reason]
     for axis in (found.roll, found.pitch):
         if axis.response is not None and axis.setpoint_rate_hz < 20.0:
@@ -175,7 +175,7 @@ def _contradictions(found: Identification, vehicle: Vehicle) -> list[str]:
 def as_result(found: Identification, logs: Sequence[Path], made: Sequence[Change]) -> dict:
     """The result in the common schema (`calibration.results`)."""
     merit = {"airborne_s": found.flight.airborne_s}
-    for axis in (found.roll, found.pitch, found.yaw_rate):
+    for axis in (found.roll, found.pitch, found.yaw):
         if axis.response is not None:
             name = axis.name.replace(" ", "_")
             merit[f"{name}_held_out_fit_percent"] = axis.held_out_percent
@@ -192,7 +192,7 @@ def details(found: Identification) -> dict:
     """Every number with its interval, trusted or not."""
     flight = found.flight
     told = {"aircraft": flight.aircraft, "rotors": flight.rotors, "airborne": flight.airborne, "kind": flight.kind}
-    for axis in (found.roll, found.pitch, found.yaw_rate):
+    for axis in (found.roll, found.pitch, found.yaw):
         told[axis.name.replace(" ", "_")] = _axis_details(axis)
     motion = found.motion
     if motion is None:

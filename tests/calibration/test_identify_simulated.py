@@ -129,6 +129,6 @@ def test_drag_is_that_of_hull_and_rotors_at_the_speeds_flown(flown):
     assert motion.drag_vertical_1_s == pytest.approx(power[2] / square[2], rel=0.25)
 
 
-def test_the_yaw_rate_follows_its_setpoint(flown):
-    yaw = flown[0].yaw_rate
-    assert yaw.response is not None and yaw.response.gain == pytest.approx(1.0, abs=0.1)
+def test_the_heading_follows_its_setpoint(flown):
+    yaw = flown[0].yaw
+    assert yaw.name == "heading" and yaw.trusted and yaw.response.gain == pytest.approx(1.0, abs=0.05)
