@@ -1,0 +1,57 @@
+"""docs/safety.md and ``companion safety`` say what the safety table is."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from companion.cli import main
+from companion.config import load
+from companion.mission.plan import load_plan
+from companion.mission.rows import ACTIONS, ROWS
+from companion.safety_table import cells
+from companion.vehicle import Vehicle
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/safety.md").read_text(encoding="utf-8")
+VEHICLE = load(ROOT / "config/vehicles/f550.toml", Vehicle)
+PLAN = load_plan(ROOT / "config/missions/bridge_hover.toml")
+
+
+def table(heading: str) -> list[tuple[str, ...]]:
+    """Cells of the first table under a heading, without its head."""
+    section = PAGE.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
+    return [tuple(cell.strip().strip("`") for cell in line.strip("|").split("|")) for line in lines]
+
+
+def test_the_page_has_the_rows_and_limits_of_the_table():
+    assert table("Rows") == [cells(row, VEHICLE, PLAN) for row in ROWS]
+
+
+def test_the_page_explains_every_action():
+    assert [action for action, _ in table("Actions")] == list(ACTIONS)
+
+
+def test_the_page_tells_what_came_of_the_flight_of_every_row():
+    assert [name.removesuffix("*").rstrip("` ") for name, *_ in table("One flight for each row")] == [
+        r.name for r in ROWS
+    ]
+
+
+@pytest.mark.parametrize("vehicle", sorted((ROOT / "config/vehicles").glob("*.toml")), ids=lambda path: path.stem)
+def test_the_command_prints_every_row_for_every_vehicle(vehicle):
+    mission = ROOT / "config/missions/bridge_hover.toml"
+    result = CliRunner().invoke(main, ["safety", "--vehicle", str(vehicle), "--mission", str(mission)])
+    assert result.exit_code == 0, result.output
+    assert all(row.name in result.output for row in ROWS)
+
+
+def test_the_command_refuses_a_mission_that_leads_too_near_to_the_structure(tmp_path):
+    text = (ROOT / "config/missions/bridge_hover.toml").read_text().replace('"../markers/', f'"{ROOT}/config/markers/')
+    near = tmp_path / "near.toml"
+    near.write_text(text.replace("offset_M = [0.0, 0.0, 3.0]", "offset_M = [0.0, 0.0, 0.8]"))
+    vehicle = str(ROOT / "config/vehicles/f550.toml")
+    result = CliRunner().invoke(main, ["safety", "--vehicle", vehicle, "--mission", str(near)])
+    assert result.exit_code == 2 and result.output.count("\n") == 1
+    assert "standoff.offset_M" in result.output and "safety.standoff_min_m = 1 m" in result.output
