@@ -1,8 +1,13 @@
 """Missions with real PX4, arm to disarm, in both ways; skipped where no PX4 is found."""
 
+import msgspec
 import numpy as np
 import pytest
-from px4_flight import Px4Flight, fly
+from px4_flight import ROOT, Px4Flight, fly, need_px4
+
+from sitl.px4.build import find_build
+from sitl.px4.fly import simulate_px4
+from sitl.scenario import Fault, load_scenario
 
 pytestmark = pytest.mark.realtime
 
@@ -36,6 +41,32 @@ def test_figure_eight_of_four_metres_in_eight_seconds(tmp_path, words):
     assert figures["position_rms_m"] <= 0.15
     speeds = [float(np.linalg.norm(t.v_W)) for t in log["truth"]]
     assert max(speeds) > 1.8, "it did not fly the figure"
+
+
+def test_a_controller_that_dies_leaves_px4_in_charge(tmp_path):
+    """In simulated time, so that it holds on a busy machine."""
+    need_px4()
+    loaded = load_scenario(ROOT / "config/scenarios/bridge_hover.toml", camera_mode="corners")
+    dead = Fault(at_s=50.0, kind="process_dead", duration_s=2.0, name="controller")
+    scenario = msgspec.structs.replace(loaded.scenario, fault=[dead], duration_max_s=62.0)
+    loaded = msgspec.structs.replace(loaded, scenario=scenario)
+    lockstep = simulate_px4(find_build(), loaded, 1, 3.0, tmp_path)
+    modes, phases = [], []
+    for status in lockstep.messages["fcu_status"]:
+        if status.connected and modes[-1:] != [status.mode]:
+            modes.append(status.mode)
+    for pilot in lockstep.messages["pilot"]:
+        if phases[-1:] != [pilot.phase]:
+            phases.append(pilot.phase)
+    left_s = next(s.stamp_s for s in lockstep.messages["fcu_status"] if s.stamp_s > 50.0 and s.mode != "OFFBOARD")
+    here_W = next(np.array(t.p_W) for t in lockstep.messages["truth"] if t.stamp_s > 50.0)
+    farthest_m = max(np.linalg.norm(np.array(t.p_W) - here_W) for t in lockstep.messages["truth"] if t.stamp_s > 50.0)
+    print(f"modes {modes}, phases {phases}, left after {left_s - 50.0:.2f} s, farthest {farthest_m:.2f} m")
+    assert 0.5 <= left_s - 50.0 < 1.2  # COM_OF_LOSS_T is 0.5 s
+    assert modes[-1] == "POSCTL" and "OFFBOARD" not in modes[modes.index("OFFBOARD") + 1 :]
+    assert phases[-1] in ("PX4_HOLD", "PILOT")
+    assert farthest_m < 3.0, "position mode holds by satellites that drift, but not so far"
+    assert list((tmp_path / "px4").glob("log/*/*.ulg")) and (tmp_path / "flight.mcap").exists()
 
 
 @pytest.mark.parametrize("mode", ["external", "sih"])
