@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from companion.bus import ZmqBus
+from companion.clock import monotonic_s
 from companion.config import ConfigError, load
 from companion.kernel import ArtifactMissing
 from companion.messages import ESTIMATOR, TOPICS
@@ -68,7 +69,8 @@ def _tracker(context: Context) -> Node:
 def _estimator(context: Context) -> Node:
     from companion.estimation.estimator import EstimatorNode
 
-    return EstimatorNode(context.vehicle, context.plan.bundle)
+    # Tenths of a second since the machine started: a restarted process counts on from above all that was before.
+    return EstimatorNode(context.vehicle, context.plan.bundle, resets=int(10 * monotonic_s()))
 
 
 def _controller(context: Context) -> Node:

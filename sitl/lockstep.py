@@ -104,8 +104,8 @@ class Lockstep:
         self._bus = self._hub.connect(())  # what the simulator itself publishes
         self.controller_watch = SimulatedStopwatch()
         self.faults = FaultInjector(self, loaded.scenario.fault)
-        self.runners = self._build_runners()
         self.now_us = 0
+        self.runners = self._build_runners()
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = 0
         self._end_us = round(loaded.scenario.duration_max_s * 1e6)
@@ -128,7 +128,7 @@ class Lockstep:
         builders: dict[str, Callable[[], Node]] = {
             "fcu": lambda: FcuNode(vehicle),
             "tracker": lambda: TrackerNode(vehicle, site, still, None if images else self.world.corners),
-            "estimator": lambda: EstimatorNode(vehicle, plan.bundle, still),
+            "estimator": lambda: EstimatorNode(vehicle, plan.bundle, still, resets=self.now_us // 100_000),
             "mission": lambda: PilotNode(vehicle, plan, site),
             "controller": lambda: ControllerNode(vehicle, FailableNmpc(vehicle, self.faults), self.controller_watch),
         }

@@ -86,6 +86,8 @@ class ControllerNode(Node):
         self._high = np.array([controller.thrust_max, controller.tilt_max_rad, controller.tilt_max_rad])
         self._latest = Latest()
         self._senseless: set[str] = set()  # topics whose newest message makes no sense
+        self._reference_id: int | None = None
+        self._reference_resets: int | None = None  # of the estimator, when the present reference was first heard of
         self._fallback_cycles = self._deadline_misses = self._solver_failures = 0
         self._heading = 0.0  # of the last cycle, not wrapped [rad]; outlives idle times, as the solver's plan does
         self._go_idle()
@@ -107,6 +109,9 @@ class ControllerNode(Node):
 
     def handle_reference(self, message: Reference, now_s: float) -> None:
         self._take(message, is_finite(message))
+        if message.id != self._reference_id:
+            state = self._latest.get("state")
+            self._reference_id, self._reference_resets = message.id, None if state is None else state.reset_count
 
     def handle_sent_setpoint(self, message: SentSetpoint, now_s: float) -> None:
         self._latest.put(message)
@@ -186,6 +191,11 @@ class ControllerNode(Node):
             if latest.fresh(topic, now_s) is None:
                 return self._absence(topic, now_s)
         state, reference = latest.get("state"), latest.get("reference")
+        if self._reference_resets is None:
+            self._reference_resets = state.reset_count
+        if self._reference_resets != state.reset_count:
+            # Another origin, another bundle, no wind: what was asked for in the old world is a jump in the new one.
+            return "the estimator started anew after this reference was made"
         trajectory = in_world(reference, state)
         if trajectory is None:
             return f"reference in bundle '{reference.frame}', which the state does not know"

@@ -46,8 +46,9 @@ class EstimatorNode(Node):
     """Estimates the state of the aircraft, the disturbance, the GNSS bias and the place of one bundle.
 
     bundle: name of the bundle to use, None for the first one seen. Others stand in for it while it is out of sight,
-    once they were seen together with it (`companion.estimation.relations`). Raises `companion.kernel.ArtifactMissing`
-    when the kernels are not built.
+    once they were seen together with it (`companion.estimation.relations`). resets: where `State.reset_count` begins;
+    more than any earlier process of the same flight had, so that a restarted one is known for it. Raises
+    `companion.kernel.ArtifactMissing` when the kernels are not built.
 
     `EstimatorStatus.rejected` counts by name: the four sensors (gate), ``not_finite`` (unusable numbers),
     ``future`` (stamps ahead of the clock), ``duplicate``, ``marker_ambiguous`` (could not be told apart),
@@ -57,7 +58,9 @@ class EstimatorNode(Node):
     name = "estimator"
     inputs = ("fcu_attitude", "fcu_position", "fcu_status", "markers", "sent_setpoint")
 
-    def __init__(self, vehicle: Vehicle, bundle: str | None = None, stopwatch: Stopwatch | None = None) -> None:
+    def __init__(
+        self, vehicle: Vehicle, bundle: str | None = None, stopwatch: Stopwatch | None = None, resets: int = 0
+    ) -> None:
         super().__init__()
         self.rate_hz = vehicle.estimator.rate_hz
         self._vehicle = vehicle
@@ -78,7 +81,7 @@ class EstimatorNode(Node):
         names = (*SENSORS, "not_finite", "future", "duplicate", "marker_ambiguous", "marker_restart")
         self._rejected = dict.fromkeys(names, 0)
         self._dropped_late = 0  # of earlier histories
-        self._resets = 0
+        self._resets = resets
         self._now_s = 0.0
         self._steps = 0
         self._blocks: tuple[float, ...] = ()

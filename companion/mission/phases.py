@@ -32,6 +32,7 @@ WORKING = (SEARCH, APPROACH, HOLD, TRANSFER, TRAJECTORY)  # the mission proper
 CONTROLLING = (*WORKING, PAUSE, RETREAT, RETURN)  # OFFBOARD, by this stack
 UNDER_WAY = (ARM, TAKEOFF, ENTER_OFFBOARD, *CONTROLLING, LAND)
 OBSERVING = (PX4_HOLD, PILOT)
+ENDED = (DONE, FAILED)
 PHASES = (WAIT_READY, *UNDER_WAY, DONE, *OBSERVING, FAILED)
 
 
@@ -53,7 +54,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     # who else is in charge
     Transition((WAIT_READY,), "found_flying_by_pilot", PILOT, "in flight when the mission came up", True),
     Transition((WAIT_READY,), "found_flying_by_px4", PX4_HOLD, "in flight when the mission came up", True),
-    Transition(OBSERVING, "switched_off", WAIT_READY, "mission switch is off: ready for a new start"),
+    Transition((*OBSERVING, *ENDED), "switched_off", WAIT_READY, "mission switch is off: ready for a new start"),
     Transition((LAND,), "disarmed", DONE, "landed"),
     Transition(UNDER_WAY, "setpoints_lost_and_mode_left", PX4_HOLD, "setpoints were lost", True),
     Transition(UNDER_WAY, "safety_yield", PILOT, "handed over", True),

@@ -357,7 +357,7 @@ class Autopilot:
         dt, mode = POSITION_DIVIDER * self._dt, commander.mode
         if self._guided_mode != mode:
             if self._guided_mode not in CLIMB_RATE_MODES:
-                control.reset()
+                control.resume()
             if mode != "OFFBOARD":
                 guidance.enter(mode, o.p, o.v, self.yaw)
             self._guided_mode = mode

@@ -54,8 +54,18 @@ class PositionControl:
         self._lp_hz = get["MPC_VELD_LP"]
 
     def reset(self) -> None:
-        """Forget integrals and slopes: the aircraft stands or is flown by something else."""
+        """Forget integrals and slopes: the aircraft stands on the ground."""
         self.integral = [0.0, 0.0, 0.0]
+        self._slope = [0.0, 0.0, 0.0]
+        self._v_last = None
+        self._yaw = NAN
+
+    def resume(self) -> None:
+        """Begin again after a mode without position control.
+
+        The integrals stay: PX4 clears them on the ground alone (MulticopterPositionControl::Run), so the wind that
+        was learnt on the way up is still known when it takes over from offboard.
+        """
         self._slope = [0.0, 0.0, 0.0]
         self._v_last = None
         self._yaw = NAN

@@ -53,6 +53,7 @@ def test_every_condition_of_the_table_exists_and_every_method_is_used():
 def test_no_row_leads_from_observing_to_anything_but_waiting_on_a_deliberate_act():
     rows = [row for row in TRANSITIONS if set(row.sources) & {*ph.OBSERVING}]
     assert [(row.condition, row.target) for row in rows] == [("switched_off", ph.WAIT_READY)]
+    assert set(rows[0].sources) == {*ph.OBSERVING, *ph.ENDED}
 
 
 def test_every_controlling_phase_can_be_taken_by_the_pilot_and_stopped():
@@ -67,8 +68,8 @@ def test_all_phases_are_reachable_and_none_is_a_trap_without_meaning():
     for _ in ph.PHASES:
         reachable |= {row.target for row in TRANSITIONS if reachable & set(row.sources)}
     assert reachable == set(ph.PHASES)
-    ends = set(ph.PHASES) - {source for row in TRANSITIONS for source in row.sources}
-    assert ends == {ph.DONE, ph.FAILED}
+    ways_on = {phase: [r.condition for r in TRANSITIONS if phase in r.sources] for phase in ph.ENDED}
+    assert all(conditions == ["switched_off"] for conditions in ways_on.values())
 
 
 # --- a good flight --------------------------------------------------------------------------------
@@ -501,6 +502,19 @@ def test_mission_by_switch_takes_the_aircraft_over_and_flies_to_the_end():
     start_by_switch(world)
     world.run_until("DONE")
     assert world.status.success and world.asked("arm") == world.asked("takeoff") == 0
+
+
+def test_after_landing_the_switch_has_to_be_off_once_and_then_a_second_flight_is_like_the_first():
+    world = World(switch_plan())
+    start_by_switch(world)
+    world.run_until("DONE").run(5.0)
+    assert world.phase == "DONE"  # the switch is still on
+    world.channel_us = OFF_US
+    world.run(2.0)
+    assert world.phase == "WAIT_READY"
+    start_by_switch(world)
+    world.run_until("DONE")
+    assert world.status.success and world.asked("offboard") == 2
 
 
 def test_switch_that_was_on_from_the_beginning_starts_nothing():

@@ -36,6 +36,15 @@ def test_only_the_estimator_listens_first():
     assert silence_s("estimator", CONTEXT) > load(F550, Vehicle).safety.state_age_s
 
 
+@pytest.mark.parametrize("away_s", [0.1, 0.25, 0.4])
+def test_no_setpoint_is_made_of_an_old_reference_even_by_one_that_speaks_at_once(away_s):
+    flight = fly(away_s, seed=1)
+    first = next(s for s in flight.messages["state"] if s.valid and s.stamp_s > AT_S + away_s)
+    assert first.reset_count > 0
+    assert not [s for s in flight.messages["sent_setpoint"] if s.stamp_s > first.stamp_s]
+    assert flight.pilot.phase == "PX4_HOLD"
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_setpoint_does_not_jump_however_soon_the_estimator_is_back(seed):
     flight = fly(silence_s("estimator", CONTEXT), seed)  # as if its start took no time at all
