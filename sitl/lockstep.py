@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
+
 from companion.bus import MemoryBus, MemoryHub
 from companion.clock import SimulatedStopwatch
 from companion.messages import TOPICS, Health, LinkRx, LinkTx, Message, PilotStatus
@@ -206,8 +208,17 @@ class Lockstep:
         image = self.world.exposure()
         if self._darkroom is not None:
             image = self._darkroom.submit(image).result
-        due_us = self.now_us + round(self.world.camera.config.latency_s * 1e6)
-        self.at(due_us, lambda: self.publish([image()], self._bus))
+        latency_s = self.world.camera.config.latency_s
+        # Stamped as on an aircraft: its arrival less the delay that the vehicle file believes in.
+        stamp_error_s = latency_s - self.loaded.vehicle.latency.camera_s
+
+        def arrive() -> None:
+            arrived = image()
+            if stamp_error_s:
+                arrived = msgspec.structs.replace(arrived, stamp_s=arrived.stamp_s + stamp_error_s)
+            self.publish([arrived], self._bus)
+
+        self.at(self.now_us + round(latency_s * 1e6), arrive)
 
     def run(self, progress: Callable[["Lockstep"], None] | None = None) -> None:
         """Fly until the mission has finished or the scenario's time is over."""
