@@ -9,22 +9,19 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 from companion.fcu.params import decode_value, read_request
-from companion.px4_parameters import Rule, Test, rules
+from companion.px4_parameters import Rule, rules
 from companion.vehicle import Vehicle
 
 # what PX4 does when the stream stops, or the transmitter; the rest of the table is preflight's
 FATAL = ("COM_OF_LOSS_T", "COM_OBL_RC_ACT", "NAV_RCL_ACT", "COM_RCL_EXCEPT")
 SUPPLY = "CBRK_SUPPLY_CHK"  # judged when it is told, not missed when it is not
-SUPPLY_CHECK_OFF = 894281  # PX4 circuit_breaker.h, CBRK_SUPPLY_CHK_KEY
 ASK_S = 0.05  # between two requests while something is unknown
 RETRY_S = 1.0  # between two requests for the same one
 REREAD_S = 2.0  # between two requests when all are known: somebody may change one at any time
 
 
 def _rules(vehicle: Vehicle) -> dict[str, Rule]:
-    table = {rule.name: rule for rule in rules(vehicle) if rule.name in FATAL}
-    supply = Test("not 894281", lambda value, values: value != SUPPLY_CHECK_OFF)
-    return table | {SUPPLY: Rule(SUPPLY, "a circuit breaker has PX4's power checks off", supply)}
+    return {rule.name: rule for rule in rules(vehicle) if rule.name in (*FATAL, SUPPLY)}
 
 
 class ParameterWatch:

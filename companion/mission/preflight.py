@@ -67,6 +67,7 @@ def _fcu_checks(status: FcuStatus, vehicle: Vehicle, plan: Plan) -> list[Check]:
     else:
         battery_problem = "" if voltage_v > low_v else f"{voltage_v:.1f} V, must be above {low_v:.1f} V"
     checks = [
+        Check("flight controller", status.refused),
         Check("mode", mode_problem),
         Check("gnss", "" if status.gnss_ok else "no fix"),
         Check("battery", battery_problem),
