@@ -33,7 +33,8 @@ from sitl.scenario import LoadedScenario
 # In flight SIH's gyroscope and accelerometer carry white noise of up to 0.14 rad/s and 1.7 m/s² a sample, ten and five
 # times what EKF2 expects by default; left so, its heading wanders by degrees. These are the noises of its 10 ms steps.
 SIH_PARAMETERS = {"EKF2_GYR_NOISE": 0.1, "EKF2_ACC_NOISE": 1.0}
-STATE_HZ = 200.0
+STATE_HZ = 200.0  # asked for;
+TOLD_HZ = 100.0  # what comes
 STATE_ID = 115  # HIL_STATE_QUATERNION
 STATE_DELAY_S = 0.002  # typical, from PX4's step to our reading
 ASK_PERIOD_S = 1.0  # the request is repeated until states come at the rate
@@ -134,7 +135,7 @@ def fly_sih(
 
 
 def _run(world: SihWorld, link: SideLink, px4: Px4Process, bus: ZmqBus, stop: StopFlag, check) -> None:
-    health = HealthMonitor(SIMULATOR, STATE_HZ)
+    health = HealthMonitor(SIMULATOR, TOLD_HZ)
     config = world.camera.config
     next_exposure_s = next_truth_s = next_ask_s = next_sticks_s = 0.0
     on_the_way: list[tuple[float, int, Image]] = []
@@ -149,7 +150,7 @@ def _run(world: SihWorld, link: SideLink, px4: Px4Process, bus: ZmqBus, stop: St
             px4.check()
             check()
             link.heartbeat()
-            if count - counted < 0.5 * STATE_HZ * ASK_PERIOD_S:
+            if count - counted < 0.5 * TOLD_HZ * ASK_PERIOD_S:
                 link.ask_for(STATE_ID, STATE_HZ)
             counted = count
         if now_s >= next_sticks_s:

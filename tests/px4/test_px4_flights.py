@@ -21,10 +21,9 @@ def tell(figures: dict) -> None:
     "words", [(), ("--speed", "2"), ("--px4-mode", "sih")], ids=["external", "external-simulated-time", "sih"]
 )
 def test_bridge_hover_from_arming_to_disarming(tmp_path, words):
-    figures, log = fly("bridge_hover", tmp_path, *words)
+    figures, log = fly("bridge_hover", 0.10, tmp_path, *words)
     tell(figures)
     assert figures["hold_s"] > 59.0
-    assert figures["position_rms_m"] <= 0.10
     assert log["pilot"][-1].photographs == 4
     if "sih" not in words:
         assert figures["gnss_rms_m"] > 0.2, "the satellites did not drift"
@@ -35,10 +34,9 @@ def test_bridge_hover_from_arming_to_disarming(tmp_path, words):
     "words", [(), ("--speed", "2"), ("--px4-mode", "sih")], ids=["external", "external-simulated-time", "sih"]
 )
 def test_figure_eight_of_four_metres_in_eight_seconds(tmp_path, words):
-    figures, log = fly("figure_eight_pier", tmp_path, *words)
+    figures, log = fly("figure_eight_pier", 0.15, tmp_path, *words)
     tell(figures)
     assert figures["hold_s"] > 40.0
-    assert figures["position_rms_m"] <= 0.15
     speeds = [float(np.linalg.norm(t.v_W)) for t in log["truth"]]
     assert max(speeds) > 1.8, "it did not fly the figure"
 
