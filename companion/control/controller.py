@@ -167,6 +167,9 @@ class ControllerNode(Node):
             )
         else:
             wanted = planned
+        if self._active == "idle" and cycle.acting:
+            # Somebody flew a moment ago: this node before it was restarted, or before its inputs paused.
+            self._last_command = self._held(wanted[0], parameters)
         command = self._within_limits(self._smooth(wanted, "pid" if planned is None else "nmpc", now_s))
         if command is None:  # neither source has a number: say nothing, the flight controller's failsafe is next
             self._go_idle()
@@ -276,6 +279,11 @@ class ControllerNode(Node):
                 self._blend.start(last, wanted, now_s)
             self._active = source
         return self._blend.apply(wanted, now_s)
+
+    def _held(self, thrust: float, parameters: np.ndarray) -> np.ndarray:
+        """The command that keeps the attitude which the flight controller has now, and this thrust."""
+        roll, pitch, _ = rpy_from_quat(self._latest.get("fcu_attitude").q_WB)
+        return np.array([thrust, roll / parameters[5], pitch / parameters[7]])
 
     def _last_sent(self, now_s: float) -> np.ndarray | None:
         if self._last_command is None:

@@ -9,7 +9,7 @@ import pytest
 from control_plant import Loop
 
 from companion.clock import SimulatedStopwatch
-from companion.control.controller import PLAN_REUSE_CYCLES
+from companion.control.controller import PLAN_REUSE_CYCLES, ControllerNode
 from companion.control.fallback import BLEND_TIME_S
 from companion.control.solver import Nmpc
 from companion.frames import quat_from_matrix, wrap_angle
@@ -36,6 +36,19 @@ def failing(nmpc):
             return result
 
     return Failing()
+
+
+class Silent:
+    """In a dead controller's place: takes messages, sends nothing."""
+
+    def __init__(self, node):
+        self.rate_hz = node.rate_hz
+
+    def handle(self, message, now_s):
+        pass
+
+    def step(self, now_s):
+        return []
 
 
 def error_m(loop, target=HOME):
@@ -168,6 +181,26 @@ def test_a_change_of_source_begins_exactly_at_the_last_command(vehicle, nmpc):
         np.testing.assert_allclose(commands[i], commands[i - 1], atol=1e-9)
         # The blend changes a command by 1/16 of the sources' difference in a cycle; the tilt bound limits that.
         assert np.abs(np.diff(commands[i - 1 : i + 20, 1:], axis=0)).max() < 2 * vehicle.controller.tilt_max_rad / 10
+
+
+def test_a_controller_that_comes_back_begins_at_the_attitude_that_is_held(vehicle, nmpc):
+    """Half a second of a new gust has carried the aircraft off: the answer fades in, it is no jump."""
+    loop = Loop(vehicle, nmpc)
+    loop.hold(HOME)
+    loop.plant.disturbance_W = np.array([1.0, -1.0, 0.0])
+    loop.run(4)
+    before = loop.commands()[-1]
+    loop.plant.disturbance_W = np.array([3.0, 2.0, 0.0])
+    loop.node = Silent(loop.node)
+    loop.run(0.5)
+    nmpc.reset()
+    loop.node = ControllerNode(vehicle, nmpc, loop.stopwatch)
+    assert error_m(loop) > 0.2
+    loop.run(4)
+    commands = np.vstack([before, loop.commands()[-200:]])
+    assert np.abs(commands[:, 1:] - before[1:]).max() > 0.3  # what the correction takes
+    assert np.abs(np.diff(commands[:, 1:], axis=0)).max() < 0.06
+    assert error_m(loop) < 0.05
 
 
 def test_a_single_failed_solution_flies_the_old_plan_on(vehicle, nmpc):

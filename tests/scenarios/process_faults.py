@@ -25,9 +25,6 @@ OFFBOARD_LOSS_S = 0.5  # COM_OF_LOSS_T of the scenario
 IN_CHARGE_WITHIN_S = OFFBOARD_LOSS_S + 0.3  # from the last setpoint until PX4 says that it flies; its texts take 0.1 s
 STEP_MAX_RAD = 0.2  # between two setpoints in a row; in these gusts 0.1 is usual
 STEP_MAX_THRUST = 0.15
-# A controller that was away answers the drift of half a second at once: any tilt within its limit (the F550's 0.4 rad)
-# is a correction, more would be a jump.
-AWAY_STEP_MAX_RAD = 0.4
 WATCH_S = 6.0
 BURN = "while True:\n    pass"
 
@@ -60,8 +57,7 @@ class Outcome(NamedTuple):
             found.append(f"{self.farthest_m:.2f} m from the hold point")
         if self.in_charge_gap_s > IN_CHARGE_WITHIN_S:
             found.append(f"nobody in charge for {self.in_charge_gap_s:.2f} s")
-        step_max_rad = AWAY_STEP_MAX_RAD if self.process == "controller" else STEP_MAX_RAD
-        if self.step_rad > step_max_rad or self.step_thrust > STEP_MAX_THRUST:
+        if self.step_rad > STEP_MAX_RAD or self.step_thrust > STEP_MAX_THRUST:
             found.append(f"setpoint jumped by {self.step_rad:.2f} rad, {self.step_thrust:.2f} thrust")
         left = [i for i, mode in enumerate(self.modes) if mode != "OFFBOARD"]
         if left and "OFFBOARD" in self.modes[left[0] :]:
