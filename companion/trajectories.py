@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from companion.frames import wrap_angle
-from companion.messages import FigureEight, Hold, Line, Move, Raster, Spiral, Trajectory, Vec3, Waypoints
+from companion.trajectory_messages import FigureEight, Hold, Line, Move, Raster, Spiral, Trajectory, Vec3, Waypoints
 
 PEAK_SPEED = 35 / 16
 PEAK_ACCELERATION = 84 * math.sqrt(5) / 25

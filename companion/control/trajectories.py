@@ -6,8 +6,9 @@ import msgspec
 import numpy as np
 
 from companion.frames import facing_yaw, quat_normalized, rotation_matrix
-from companion.messages import WORLD, Hold, Move, Reference, State, Trajectory, Waypoints
+from companion.messages import WORLD, Reference, State
 from companion.trajectories import Placed, Samples, duration_s, sample
+from companion.trajectory_messages import Hold, Move, Trajectory, Waypoints
 
 __all__ = ["Placed", "Samples", "duration_s", "in_world", "is_finite", "sample"]
 

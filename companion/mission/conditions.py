@@ -5,7 +5,7 @@ A condition returns False or "" while it does not hold, True or a few words for 
 
 import math
 
-from companion.messages import Hold, Reference
+from companion.messages import Reference
 from companion.mission import moves
 from companion.mission import phases as ph
 from companion.mission.curves import HoldTable, points_of, to_trajectory
@@ -14,6 +14,7 @@ from companion.mission.plan import Plan, leaves_limits
 from companion.mission.preflight import problems, run_checks
 from companion.mission.requests import Commands, Photographer
 from companion.mission.safety import SafetyMonitor
+from companion.trajectory_messages import Hold
 from companion.vehicle import Vehicle
 
 CONTROL_READY_TIMEOUT_S = 8.0  # for the controller to begin sending, and for the mode to come

@@ -11,8 +11,9 @@ import numpy as np
 from msgspec import Meta
 
 from companion.config import Section, integer, number
-from companion.messages import WORLD, FigureEight, Hold, Line, Raster, Spiral, Trajectory, Vec3, Waypoints
+from companion.messages import WORLD, Vec3
 from companion.trajectories import duration_s, sample
+from companion.trajectory_messages import FigureEight, Hold, Line, Raster, Spiral, Trajectory, Waypoints
 
 Coordinate = number(-500, 500, "m")
 Point = tuple[Coordinate, Coordinate, Coordinate]

@@ -2,12 +2,13 @@
 
 import math
 
-from companion.messages import WORLD, Hold, Message, Reference, Trajectory, Vec3
+from companion.messages import WORLD, Message, Reference, Vec3
 from companion.mission import moves
 from companion.mission import phases as ph
 from companion.mission.conditions import Conditions
 from companion.mission.curves import flown_s, to_trajectory
 from companion.trajectories import begins_at, duration_s
+from companion.trajectory_messages import Hold, Trajectory
 
 MOVE_SPARE_S = 15.0  # over the computed duration of a move before it counts as failed
 

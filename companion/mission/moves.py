@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from companion.frames import facing_yaw, rotation_matrix, wrap_angle
-from companion.messages import Hold, Move, Quat, Vec3
 from companion.mission.plan import Limits
+from companion.trajectory_messages import Hold, Move, Quat, Vec3
 
 SAME_POINT_M = 1e-3  # a move shorter than this (and than SAME_YAW_RAD) is a hold
 SAME_YAW_RAD = 1e-3

@@ -2,16 +2,7 @@
 
 import math
 
-from companion.messages import (
-    WORLD,
-    FcuCommandAck,
-    Hold,
-    Message,
-    Photo,
-    PilotStatus,
-    Reference,
-    Vec3,
-)
+from companion.messages import WORLD, FcuCommandAck, Message, Photo, PilotStatus, Reference, Vec3
 from companion.mission import phases as ph
 from companion.mission.conditions import ARM_RETRY_S, LAND_ATTEMPTS
 from companion.mission.entering import Entering
@@ -21,6 +12,7 @@ from companion.mission.requests import Commands, Photographer
 from companion.mission.safety import SafetyMonitor
 from companion.node import Node
 from companion.site import Site
+from companion.trajectory_messages import Hold
 from companion.vehicle import Vehicle
 
 STREAM_BEFORE_OFFBOARD_S = 1.5  # PX4 wants setpoints for 1 s before the switch

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from scipy.special import gammaincinv
 
-from companion.messages import WORLD, Hold, Message
+from companion.messages import WORLD, Message
 from companion.recording import series as sr
 from companion.recording.metrics import (
     Messages,
@@ -24,6 +24,7 @@ from companion.recording.metrics import (
     state_errors,
     tracking_error,
 )
+from companion.trajectory_messages import Hold
 
 LINE_POINTS = 1200  # per line: what a screen can show; extremes are kept
 HOLD_MARGIN_S = 5.0  # shown before and after the hold

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from companion.frames import facing_yaw
-from companion.messages import WORLD, FcuStatus, Message, Move, PilotStatus, Reference, State, Truth
+from companion.messages import WORLD, FcuStatus, Message, PilotStatus, Reference, State, Truth
 from companion.trajectories import sample
+from companion.trajectory_messages import Move
 
 Interval = tuple[float, float]
 

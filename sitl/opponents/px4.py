@@ -21,18 +21,9 @@ from companion.estimation.estimator import EstimatorNode
 from companion.fcu.codec import Codec
 from companion.fcu.ned import swap_world, swap_yaw
 from companion.frames import rpy_from_quat, wrap_angle
-from companion.messages import (
-    WORLD,
-    ControlStatus,
-    FcuAttitude,
-    FcuPosition,
-    LinkTx,
-    Message,
-    Move,
-    Reference,
-    State,
-)
+from companion.messages import WORLD, ControlStatus, FcuAttitude, FcuPosition, LinkTx, Message, Reference, State
 from companion.node import Latest, Node
+from companion.trajectory_messages import Move
 from companion.vehicle import Vehicle
 
 RATE_HZ = 50.0

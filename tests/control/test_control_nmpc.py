@@ -10,7 +10,7 @@ from companion.control.stages import Stages
 from companion.control.trajectories import sample
 from companion.frames import GRAVITY_M_S2
 from companion.kernel import ArtifactMissing, Kernel
-from companion.messages import Hold
+from companion.trajectory_messages import Hold
 
 
 def with_controller(vehicle, **changes):

@@ -5,8 +5,9 @@ import pytest
 
 from companion.control.trajectories import duration_s, in_world, is_finite, sample
 from companion.frames import quat_from_rpy, rotation_matrix
-from companion.messages import WORLD, FigureEight, Hold, Line, Move, Raster, Reference, Spiral, State, Waypoints
+from companion.messages import WORLD, Reference, State
 from companion.trajectories import begins_at
+from companion.trajectory_messages import FigureEight, Hold, Line, Move, Raster, Spiral, Waypoints
 
 
 def move(end=(3.0, -2.0, 1.0), yaw_end=2.0, **limits):

@@ -7,11 +7,12 @@ import pytest
 from mission_world import FAR, OFF_US, ON_US, World, bridge_plan, face_plan, line_plan, switch_plan
 
 from companion.control.trajectories import is_finite
-from companion.messages import ControlStatus, FcuCommandAck, FcuStatus, Line, Move, Raster, State
+from companion.messages import ControlStatus, FcuCommandAck, FcuStatus, State
 from companion.mission import phases as ph
 from companion.mission.conditions import Conditions
 from companion.mission.curves import Curve
 from companion.mission.phases import TRANSITIONS
+from companion.trajectory_messages import Line, Move, Raster
 
 NOMINAL = ["ARM", "TAKEOFF", "ENTER_OFFBOARD", "SEARCH", "APPROACH", "HOLD", "RETURN", "LAND", "DONE"]
 REFUSABLE = ["arm", "takeoff", "offboard", "land"]

@@ -7,7 +7,8 @@ import pytest
 
 from companion.config import ConfigError
 from companion.frames import GRAVITY_M_S2, quat_from_rpy, rotation_matrix
-from companion.messages import WORLD, Hold, Reference, Setpoint, State
+from companion.messages import WORLD, Reference, Setpoint, State
+from companion.trajectory_messages import Hold
 from sitl.opponents.paper_controller import PaperControllerNode, YawPid, fallback_velocity_B
 from sitl.opponents.paper_nmpc import PaperNmpc
 from sitl.opponents.paper_tables import paper_vehicle

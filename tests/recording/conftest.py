@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from companion import messages as ms
+from companion import trajectory_messages
 from companion.frames import quat_from_rpy, rotation_matrix
 
 START_S = 1000.0
@@ -132,7 +133,7 @@ def made_flight(truth: bool = True) -> dict[str, list[ms.Message]]:
                     photographs=1,
                 )
             )
-            goal = ms.Hold(p=GOAL_M, yaw_rad=0.0)
+            goal = trajectory_messages.Hold(p=GOAL_M, yaw_rad=0.0)
             log["reference"].append(ms.Reference(stamp_s=t, id=1, frame="pier", start_s=START_S, trajectory=goal))
             log["fcu_status"].append(
                 ms.FcuStatus(

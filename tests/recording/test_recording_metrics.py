@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import chi2
 
 from companion.frames import quat_from_rpy, quat_multiply, rotation_matrix
-from companion.messages import WORLD, EstimatorStatus, Hold, Innovation, Line, Move, PilotStatus, Reference
+from companion.messages import WORLD, EstimatorStatus, Innovation, PilotStatus, Reference
 from companion.recording import series as sr
 from companion.recording.metrics import (
     estimate_errors,
@@ -21,6 +21,7 @@ from companion.recording.metrics import (
     state_errors,
 )
 from companion.trajectories import sample
+from companion.trajectory_messages import Hold, Line, Move
 
 
 @pytest.fixture(scope="module")

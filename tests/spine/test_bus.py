@@ -1,5 +1,6 @@
 """The bus delivers what the table says and drops what it does not know."""
 
+import hashlib
 import stat
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import zmq
 from companion import bus as bus_module
 from companion.bus import BadMessage, MemoryHub, OtherVersion, ZmqBus, decode, encode
 from companion.manager import wait_until
-from companion.messages import TOPICS, FcuPosition, Image, SentSetpoint, State
+from companion.messages import TOPICS, FcuPosition, Image, Reference, SentSetpoint, State
+from companion.trajectory_messages import FigureEight, Hold, Line, Move, Raster, Spiral, Waypoints
 
 POSITION = dict(p_W=(1.0, 2.0, 3.0), v_W=(0.0, 0.0, 0.0))
 
@@ -126,6 +128,27 @@ def test_a_changed_field_changes_the_version():
 def test_every_type_of_the_table_has_the_common_fields(topic):
     names = {field.name for field in msgspec.structs.fields(TOPICS[topic].type)}
     assert {"stamp_s", "seq", "valid"} <= names
+
+
+# A logged flight and a process of another version are read by these bytes: the tag, the names and their order.
+@pytest.mark.parametrize(
+    "trajectory, bytes_long, digest",
+    [
+        (Hold(p=(1.0, 2.0, 3.0), yaw_rad=0.5), 131, "e1afa02915a6581c"),
+        (Move((1.0, 2.0, 3.0), 0.5, (4.0, 5.0, 6.0), 1.5, 1.0, 0.5, 0.25), 268, "0365ce4bd73c35f3"),
+        (Line((1.0, 2.0, 3.0), (4.0, 5.0, 6.0), 0.5, 1.0, 0.5, 2.0, 3), 239, "0321414cebea4bb5"),
+        (Spiral((1.0, 2.0, 3.0), 4.0, 5.0, 0.5, -1.0, 30.0, 2.0), 235, "84494c4bcccede9b"),
+        (FigureEight((1.0, 2.0, 3.0), (2.0, 0.0, 0.0), (0.0, 1.0, 0.0), 0.5, 8.0, 2, 1.5), 261, "aed18765a7b0fda7"),
+        (Raster((1.0, 2.0, 3.0), 4.0, 2.0, 0.5, 0.5, 1.0, 0.25, 2.0), 254, "a2a902062c03cb34"),
+        (Waypoints(((1.0, 2.0, 3.0), (4.0, 5.0, 6.0)), (0.5, 1.5), 1.0, 0.5, 0.25), 251, "fdd8227d83a77c9e"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_trajectory_has_the_same_bytes_as_ever(trajectory, bytes_long, digest):
+    message = Reference(stamp_s=1.5, seq=7, id=2, frame="pier", start_s=0.25, trajectory=trajectory)
+    _, _, data = frames = encode(message)
+    assert decode(frames) == message
+    assert (len(data), hashlib.sha256(data).hexdigest()[:16]) == (bytes_long, digest)
 
 
 def test_images_do_not_pile_up_for_a_slow_subscriber(tmp_path):
