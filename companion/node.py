@@ -21,6 +21,7 @@ class Node:
     name: str = ""
     inputs: tuple[str, ...] = ()
     rate_hz: float = 50.0
+    gather_s: float = 0.0  # messages may wait so long, at most until the next step, to be taken together
 
     def __init__(self) -> None:
         self._handlers = {topic: getattr(self, f"handle_{topic}") for topic in self.inputs}

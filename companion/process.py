@@ -155,7 +155,11 @@ def run_node(
         bus.poller.register(link.fileno(), zmq.POLLIN)
     watched = link.fileno() if link is not None else -1
     while not stop():
-        for message in bus.receive(next_step_s - monotonic_s()):
+        wait_s = max(next_step_s - monotonic_s(), 0.0)
+        if node.gather_s:  # one awakening for many messages: being woken for each costs more than taking it
+            time.sleep(min(wait_s, node.gather_s))
+            wait_s = 0.0
+        for message in bus.receive(wait_s):
             guarded(node.handle, message, monotonic_s())
         if link is not None:
             if link.fileno() != watched:  # a serial port that was unplugged comes back under another number

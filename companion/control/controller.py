@@ -73,7 +73,7 @@ class ControllerNode(Node):
         self.rate_hz = controller.rate_hz
         self.bad_inputs = 0  # messages that were not finite or made no sense, since start
         self._vehicle = vehicle
-        self._period_s = 1.0 / controller.rate_hz
+        self._period_s = self.gather_s = 1.0 / controller.rate_hz
         self._nmpc = nmpc or Nmpc(vehicle)
         self._predictor = predictor or Predictor(vehicle.latency.actuation_s)
         self._stopwatch = stopwatch or Stopwatch()

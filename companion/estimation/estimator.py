@@ -63,6 +63,7 @@ class EstimatorNode(Node):
     ) -> None:
         super().__init__()
         self.rate_hz = vehicle.estimator.rate_hz
+        self.gather_s = 1.0 / self.rate_hz
         self._vehicle = vehicle
         self._stopwatch = stopwatch or Stopwatch()
         self._wanted = bundle

@@ -44,6 +44,7 @@ class PilotNode(Entering, Node):
         "sent_setpoint",
     )
     rate_hz = 20.0
+    gather_s = 1.0 / rate_hz
 
     def __init__(self, vehicle: Vehicle, plan: Plan, site: Site, required_processes: tuple[str, ...] = ()) -> None:
         super().__init__()

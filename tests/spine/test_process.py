@@ -103,6 +103,27 @@ def test_an_exception_in_a_node_is_counted_and_the_loop_goes_on(running):
     assert wait_until(lambda: node.steps > before, 20.0)
 
 
+@pytest.mark.parametrize("gathers", [True, False])
+def test_a_node_that_gathers_is_woken_once_a_step(gathers):
+    done = []
+
+    class Busy:
+        """A bus on which there is always a message."""
+
+        def receive(self, timeout_s):
+            done.append("receive")
+            return [PhotoRequest(stamp_s=0.0, id=1)]
+
+        def publish(self, message):
+            pass
+
+    node = Fragile()
+    node.gather_s = 1.0 / node.rate_hz if gathers else 0.0
+    node.step = lambda now_s: done.append("step")
+    run_node(node, Busy(), lambda: done.count("step") == 5)
+    assert done.count("receive") == 5 if gathers else done.count("receive") > 20
+
+
 def test_link_bytes_go_to_the_line_and_come_from_it(running):
     node, link, other = running
     assert wait_until(lambda: b"out" in link.written, 20.0)
