@@ -22,16 +22,16 @@ RELAY_CAMERA = Path(__file__).with_name("relay_camera.py")
 
 
 def near_pier(folder: Path) -> tuple[Path, Path]:
-    """(mission, scenario) files of the bridge hover with the pier 6 m away, so that the hold begins soon."""
+    """(mission, scenario) files of the bridge hover with the pier in sight from above the take-off point: the hold begins soon."""
     mission = (ROOT / "config/missions/bridge_hover.toml").read_text()
     mission = mission.replace('"../markers/', f'"{ROOT}/config/markers/')
-    mission = mission.replace("p_m = [7.0, 0.0, 4.0]", "p_m = [2.0, 0.0, 3.0]").replace(
+    mission = mission.replace("p_m = [7.0, 0.0, 4.0]", "p_m = [0.0, 0.0, 3.0]").replace(
         "height_m = 4.0", "height_m = 3.0"
     )
     mission = re.sub(r"duration_s = .*", "duration_s = 600.0", mission)
     scenario = (ROOT / "config/scenarios/bridge_hover.toml").read_text()
     scenario = scenario.replace('"../missions/', f'"{folder}/').replace('"../vehicles/', f'"{ROOT}/config/vehicles/')
-    scenario = scenario.replace("[12.0, 0.0, 4.0]", "[6.0, 0.0, 3.0]").replace("[12.02, 0.0, 4.0]", "[6.02, 0.0, 3.0]")
+    scenario = scenario.replace("[12.0, 0.0, 4.0]", "[3.5, 0.0, 3.0]").replace("[12.02, 0.0, 4.0]", "[3.52, 0.0, 3.0]")
     paths = folder / "bridge_hover.toml", folder / "scenario.toml"
     for path, text in zip(paths, (mission, scenario), strict=True):
         path.write_text(text)
