@@ -4,6 +4,8 @@ State x, 33 numbers: p_W, v_W, q_WB, disturbance_W, gnss_bias_W, p_WM, q_WM, vel
 thrust_scale, mount_C. Error, 31 numbers: the same with rotation vectors δθ on the body side: q_true = q ⊗ exp(δθ), for
 both attitudes. The attitude bias is a rotation vector in W: the flight controller measures exp(β) ⊗ q. The mount is
 one in C: the camera looks along q_BC ⊗ exp(μ).
+
+A belief is what a kernel takes and gives in one piece: state, covariance, and what is remembered of gusts.
 """
 
 from pathlib import Path
@@ -31,6 +33,12 @@ P, V, Q, D, B, PM, QM, C, A, S, U = (
 E_P, E_V, E_TH, E_D, E_B, E_PM, E_THM, E_C, E_A = (slice(i, i + 3) for i in range(0, 27, 3))
 E_S, E_U = slice(27, 28), slice(28, 31)
 
+GUST_SIZE = 6  # see `follow_gusts` in eskf.c
+BELIEF_X = slice(0, STATE_SIZE)
+BELIEF_P = slice(BELIEF_X.stop, BELIEF_X.stop + ERROR_SIZE**2)
+BELIEF_GUST = slice(BELIEF_P.stop, BELIEF_P.stop + GUST_SIZE)
+BELIEF_SIZE = BELIEF_GUST.stop
+
 SENSORS = {"position": 3, "velocity": 3, "attitude": 3, "marker": 6, "corners": 8}  # size of each residual
 MEASURED = {  # sizes of what each is measured with: numbers of the sensor, then the camera's p_BC and q_BC
     "position": (3,),
@@ -51,19 +59,19 @@ def kernel_name(function: str) -> str:
 def shapes(function: str) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
     """Shapes of a kernel's arguments and results, as `companion.kernel.Kernel` binds them.
 
-    predict: (x, P, command, parameters, rates, noise, dt) -> (x, P); predict_coast the same without command and
-    parameters; update_<sensor>: (x, P, *measured, R) -> (ν, whitened, NIS, x, P, matched, expected).
+    predict: (belief, command, parameters, rates, noise, most, dt) -> (belief,), noise: of still air, most: how many
+    times the disturbance's may be; predict_coast: (belief, rates, noise, dt) -> (belief,);
+    update_<sensor>: (belief, *measured, R) -> (ν, whitened, NIS, belief, matched, expected).
     """
-    x, square = (STATE_SIZE,), (ERROR_SIZE, ERROR_SIZE)
-    tail = ((RATES,), (ERROR_SIZE,), (1,))
+    belief, rates, noise, number = (BELIEF_SIZE,), (RATES,), (ERROR_SIZE,), (1,)
     if function == "predict":
-        return (x, square, (COMMAND_SIZE,), (PARAMETER_SIZE,), *tail), (x, square)
+        return (belief, (COMMAND_SIZE,), (PARAMETER_SIZE,), rates, noise, number, number), (belief,)
     if function == "predict_coast":
-        return (x, square, *tail), (x, square)
+        return (belief, rates, noise, number), (belief,)
     sensor = function.removeprefix("update_")
     m = SENSORS[sensor]
     measured = tuple((n,) for n in MEASURED[sensor])
-    return (x, square, *measured, (m, m)), ((m,), (m,), (1,), x, square, (m,), (m,))
+    return (belief, *measured, (m, m)), ((m,), (m,), number, belief, (m,), (m,))
 
 
 def sources() -> list[Path]:

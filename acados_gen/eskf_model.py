@@ -30,6 +30,8 @@ import casadi as ca
 from acados_gen import flight_model
 from acados_gen.compile import CompileError, compile_functions
 from acados_gen.eskf_layout import (
+    BELIEF_GUST,
+    BELIEF_P,
     E_A,
     E_B,
     E_C,
@@ -40,6 +42,7 @@ from acados_gen.eskf_layout import (
     E_THM,
     E_U,
     ERROR_SIZE,
+    GUST_SIZE,
     MEASURED,
     MOTION_SIZE,
     NAME,
@@ -359,6 +362,12 @@ def generate(vehicle=None) -> list[Path]:
     sizes = {
         "ERROR_SIZE": ERROR_SIZE,
         "MOTION_SIZE": MOTION_SIZE,
+        "MEASURED_MAX": max(map(len, MEASURED.values())),
+        "COVARIANCE": BELIEF_P.start,
+        "GUST": BELIEF_GUST.start,
+        "GUST_SIZE": GUST_SIZE,
+        "DISTURBANCE": D.start,
+        "DISTURBANCE_ERROR": E_D.start,
         "ATTITUDE_ERROR": E_TH.start,
         "BUNDLE_ATTITUDE_ERROR": E_THM.start,
         "WORK_SIZE": max(1, *(model.sz_w() for model in models)),

@@ -4,15 +4,17 @@ The equations are symbols in `acados_gen.eskf_model` and run here as compiled ke
 a formula: which noise applies, whether a measurement is believed, what happens when it is not.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from acados_gen.eskf_layout import (
+    BELIEF_P,
+    BELIEF_SIZE,
+    BELIEF_X,
     E_B,
     E_C,
-    E_D,
     E_P,
     E_PM,
     E_THM,
@@ -22,8 +24,6 @@ from acados_gen.eskf_layout import (
     PM,
     QM,
     SENSORS,
-    STATE_SIZE,
-    D,
     P,
     Q,
     S,
@@ -34,7 +34,6 @@ from acados_gen.eskf_layout import (
 )
 from companion.estimation.adaptation import Window, new_window
 from companion.estimation.gating import Gate
-from companion.estimation.gusts import Gust, Restlessness
 from companion.estimation.inputs import Inputs
 from companion.frames import quat_multiply, rotation_matrix
 from companion.kernel import Kernel, require
@@ -80,28 +79,30 @@ class Belief:
     """Everything the filter knows at one time; a copy is a snapshot to rewind to."""
 
     time_s: float
-    x: np.ndarray  # (33,)
-    P: np.ndarray  # (31, 31), Fortran order
+    numbers: np.ndarray  # state, covariance and memory of gusts in one piece, as the kernels take them
     windows: dict[str, Window]
     streaks: dict[str, Streak]
     accepted_s: dict[str, float]  # time of the last accepted measurement of each sensor
     marker_known: bool = False
     lean: tuple[float, float, float] = (0.0, 0.0, 0.0)  # mean of the bundle's whitened position residuals
     sightings: int = 0  # accepted less rejected ones since the bundle was placed, up to ESTABLISHED
-    gust: Gust | None = None  # how restless the air is; None: not yet known
+    x: np.ndarray = field(init=False)  # (33,), a view
+    P: np.ndarray = field(init=False)  # (31, 31), a view
+
+    def __post_init__(self) -> None:
+        self.x = self.numbers[BELIEF_X]
+        self.P = self.numbers[BELIEF_P].reshape(ERROR_SIZE, ERROR_SIZE)
 
     def copy(self) -> "Belief":
         return Belief(
             self.time_s,
-            self.x.copy(),
-            self.P.copy(order="F"),
+            self.numbers.copy(),
             self.windows.copy(),
             self.streaks.copy(),
             self.accepted_s.copy(),
             self.marker_known,
             self.lean,
             self.sightings,
-            self.gust,
         )
 
 
@@ -174,26 +175,28 @@ class Eskf:
         self._marker_factor = settings.marker.std**2
         self._initial = initial_variances(vehicle)
         self._adapt = adapt
-        self._predict.inputs[4][:] = forgetting_rates(vehicle, coast=False)
-        self._predict.inputs[5][:] = process_variances(vehicle, coast=False)
-        self._restlessness = Restlessness(settings.process.disturbance_m_s2_sqrt_s, settings.process.gust_factor)
-        self._coast.inputs[2][:] = forgetting_rates(vehicle, coast=True)
-        self._coast.inputs[3][:] = process_variances(vehicle, coast=True)
+        self._predict.inputs[3][:] = forgetting_rates(vehicle, coast=False)
+        self._predict.inputs[4][:] = process_variances(vehicle, coast=False)
+        self._predict.inputs[5][0] = settings.process.gust_factor**2
+        self._coast.inputs[1][:] = forgetting_rates(vehicle, coast=True)
+        self._coast.inputs[2][:] = process_variances(vehicle, coast=True)
 
         self.p_BC = np.array(vehicle.camera.p_BC)
         self.q_BC = np.array(vehicle.camera.q_BC) / np.linalg.norm(vehicle.camera.q_BC)
         for sensor in BUNDLE:
-            self._updates[sensor].inputs[4][:] = self.p_BC
-            self._updates[sensor].inputs[5][:] = self.q_BC
+            self._updates[sensor].inputs[3][:] = self.p_BC
+            self._updates[sensor].inputs[4][:] = self.q_BC
 
     def start(self, time_s: float, p_W, v_W, q_WB) -> Belief:
         """A belief that trusts the flight controller: bias and disturbance zero, all with their initial std."""
-        x = np.zeros(STATE_SIZE)
+        windows = {sensor: new_window(sensor, self._settings[sensor].window) for sensor in SENSORS}
+        belief = Belief(time_s, np.zeros(BELIEF_SIZE), windows, {}, {})
+        x = belief.x
         x[P], x[V], x[Q] = p_W, v_W, q_WB
         x[QM] = (1.0, 0.0, 0.0, 0.0)
         x[S] = 1.0
-        windows = {sensor: new_window(sensor, self._settings[sensor].window) for sensor in SENSORS}
-        return Belief(time_s, x, np.asfortranarray(np.diag(self._initial)), windows, {}, {})
+        np.fill_diagonal(belief.P, self._initial)
+        return belief
 
     # --- prediction
 
@@ -209,22 +212,19 @@ class Eskf:
     def predict(self, belief: Belief, control, parameters, dt: float) -> None:
         """Move state and covariance by dt [s] under a command; does not touch the belief's time."""
         kernel = self._predict
-        x, P_, u, k, _, noise, step = kernel.inputs
-        x[:] = belief.x
-        P_[:] = belief.P
+        before, u, k, _, _, _, step = kernel.inputs
+        before[:] = belief.numbers
         u[:] = control
         k[:] = parameters
         step[0] = dt
-        belief.gust, noise[E_D] = self._restlessness.follow(belief.gust, belief.x[D].tolist(), dt)
-        belief.x[:], belief.P[:] = kernel()
+        (belief.numbers[:],) = kernel()
 
     def coast(self, belief: Belief, dt: float) -> None:
         """Move state and covariance by dt [s] without a command; does not touch the belief's time."""
         kernel = self._coast
-        kernel.inputs[0][:] = belief.x
-        kernel.inputs[1][:] = belief.P
-        kernel.inputs[4][0] = dt
-        belief.x[:], belief.P[:] = kernel()
+        kernel.inputs[0][:] = belief.numbers
+        kernel.inputs[3][0] = dt
+        (belief.numbers[:],) = kernel()
 
     # --- measurements
 
@@ -241,7 +241,7 @@ class Eskf:
         would take most of the step, and the bundle that contradicts it would be rejected.
         """
         kernel = self._updates[sensor]
-        kernel.inputs[2][:] = y
+        kernel.inputs[1][:] = y
         nominal = self.nominal[sensor]
         update = self._apply(belief, sensor, nominal)
         if update.accepted:
@@ -271,8 +271,8 @@ class Eskf:
         if not belief.marker_known:
             self._place_marker(belief, p_CM, q_CM)
         kernel = self._updates["marker"]
-        kernel.inputs[2][:] = p_CM
-        kernel.inputs[3][:] = q_CM
+        kernel.inputs[1][:] = p_CM
+        kernel.inputs[2][:] = q_CM
         R = self._marker_factor * covariance
         update = self._apply(belief, "marker", R)
         if belief.sightings < ESTABLISHED:
@@ -293,8 +293,8 @@ class Eskf:
         coordinate.
         """
         kernel = self._updates["corners"]
-        kernel.inputs[2][:] = xy
-        kernel.inputs[3][:] = corners_M
+        kernel.inputs[1][:] = xy
+        kernel.inputs[2][:] = corners_M
         return self._apply(belief, "corners", self._marker_factor * std * std * CORNERS_UNIT)
 
     def measure_bundle(self, belief: Belief, corners, std: float, choice) -> Update:
@@ -307,7 +307,7 @@ class Eskf:
         if choice is not None:
             (p_CM, q_CM), covariance = choice
             kernel = self._updates["marker"]
-            for buffer, value in zip(kernel.inputs, (belief.x, belief.P, p_CM, q_CM), strict=False):
+            for buffer, value in zip(kernel.inputs, (belief.numbers, p_CM, q_CM), strict=False):
                 buffer[:] = value
             kernel.inputs[-1][:] = self._marker_factor * covariance
             if self._leans(belief, kernel()[1].tolist()):
@@ -327,13 +327,14 @@ class Eskf:
     @staticmethod
     def _leans(belief: Belief, whitened) -> bool:
         """True when the bundle has been seen beside its place for some time; begins anew then."""
-        turn, beside = whitened[:3], whitened[3:]
-        if not sum(w * w for w in turn) <= TURNED_LIMIT:  # a flip, or not a number
+        roll, pitch, yaw, x, y, z = whitened  # number by number: loops over three take thrice as long
+        if not roll * roll + pitch * pitch + yaw * yaw <= TURNED_LIMIT:  # a flip, or not a number
             return False
-        length = sum(w * w for w in beside) ** 0.5
-        share = LEAN_SHARE * min(1.0, LEAN_CLIP / max(length, LEAN_CLIP))
-        belief.lean = lean = tuple((1 - LEAN_SHARE) * m + share * w for m, w in zip(belief.lean, beside, strict=True))
-        if sum(m * m for m in lean) < LEAN_LIMIT**2:
+        length = (x * x + y * y + z * z) ** 0.5
+        share, keep = LEAN_SHARE * min(1.0, LEAN_CLIP / max(length, LEAN_CLIP)), 1 - LEAN_SHARE
+        mx, my, mz = belief.lean
+        belief.lean = mx, my, mz = keep * mx + share * x, keep * my + share * y, keep * mz + share * z
+        if mx * mx + my * my + mz * mz < LEAN_LIMIT**2:
             return False
         belief.lean = (0.0, 0.0, 0.0)
         return True
@@ -382,17 +383,16 @@ class Eskf:
         window, gate = belief.windows[sensor], self.gates[sensor]
         R = window.noise(nominal) if self._adapt else nominal
         kernel = self._updates[sensor]
-        kernel.inputs[0][:] = belief.x
-        kernel.inputs[1][:] = belief.P
+        kernel.inputs[0][:] = belief.numbers
         kernel.inputs[-1][:] = R
-        nu, _, nis_, x, P_, matched, expected = kernel()
+        nu, _, nis_, corrected, matched, expected = kernel()
         nis = float(nis_[0])
         accepted = gate.accepts(nis)
         if self._adapt:
             clip = gate.clip_factor(nis)
             belief.windows[sensor] = window.with_innovation(matched, expected, clip, gate.limit)
         if accepted:
-            belief.x[:], belief.P[:] = x, P_
+            belief.numbers[:] = corrected
             belief.accepted_s[sensor] = belief.time_s
             belief.streaks.pop(sensor, None)
         else:

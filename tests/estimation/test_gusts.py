@@ -1,56 +1,112 @@
 """The disturbance's process noise: found from what the disturbance does, whatever noise the filter began with."""
 
+import msgspec
 import numpy as np
 import pytest
 
-from companion.estimation.gusts import FADE_S, Restlessness
+from acados_gen.eskf_layout import E_D, D
+from companion.estimation.filter import Eskf
 
 DT = 0.02
 STILL = (0.5, 0.5, 0.2)
+LAG_S, FADE_S, SHARE = 0.3, 2.0, 0.5  # of `follow_gusts` in acados_gen/eskf.c
 
 
-def walked(restlessness, increments):
-    """The variances of every step while the disturbance makes these increments, (n, 3)."""
-    gust, disturbance, out = None, np.zeros(3), []
-    for step in increments:
-        disturbance = disturbance + step
-        gust, variances = restlessness.follow(gust, disturbance.tolist(), DT)
-        out.append(variances)
+def walked(vehicle, increments, still=STILL, factor=20.0):
+    """The variances of every step while the disturbance makes these increments, (n, 3): from a certain disturbance,
+    the step's noise is all that the next one has of covariance."""
+    process = msgspec.structs.replace(
+        vehicle.estimator.process, disturbance_m_s2_sqrt_s=tuple(still), gust_factor=factor
+    )
+    estimator = msgspec.structs.replace(vehicle.estimator, process=process)
+    eskf = Eskf(msgspec.structs.replace(vehicle, estimator=estimator))
+    parameters = np.array(vehicle.model_parameters())
+    belief = eskf.start(0.0, np.zeros(3), np.zeros(3), (1.0, 0.0, 0.0, 0.0))
+    fresh, command = belief.x.copy(), np.array([9.80665 / parameters[0], 0.0, 0.0, 0.0])
+    out = []
+    for disturbance in np.cumsum(increments, axis=0):
+        belief.x[:], belief.P[:] = fresh, 0.0
+        belief.x[D] = disturbance
+        eskf.predict(belief, command, parameters, DT)
+        out.append(belief.P.diagonal()[E_D] / DT)
     return np.array(out)
 
 
+def by_definition(increments, still, factor):
+    """The same variances from all samples at once: each is what u² says, fading since, and the largest counts."""
+    d = np.cumsum(increments, axis=0)
+    n = len(d)
+    steps = np.subtract.outer(np.arange(n), np.arange(n))
+    share = DT / LAG_S
+    low_pass = np.where(steps > 0, share * (1 - share) ** np.maximum(steps - 1, 0), 0.0)
+    low_pass[1:, 0] = (1 - share) ** np.arange(n - 1)  # it begins at the first one
+    u = d - low_pass @ d
+    u[0] = 0.0
+    samples = np.column_stack([(u[:, 0] ** 2 + u[:, 1] ** 2) / 2, (u[:, 0] ** 2 + u[:, 1] ** 2) / 2, u[:, 2] ** 2])
+    samples *= SHARE * 2 / LAG_S
+    faded = np.where(steps >= 0, np.exp(-np.maximum(steps, 0) * DT / FADE_S), 0.0)
+    largest = (faded[:, :, None] * samples).max(axis=1)
+    floor = np.square([min(still[:2]), min(still[:2]), still[2]])
+    return np.square(still) * np.clip(largest / floor, 1, factor**2)
+
+
+@pytest.mark.parametrize("still", [STILL, (0.5, 0.3, 0.2)])
+def test_the_kernel_follows_the_definition(vehicle, still):
+    rng = np.random.default_rng(5)
+    increments = np.repeat([0.2, 2.0, 0.05, 30.0], 100)[:, None] * DT**0.5 * rng.normal(size=(400, 3))
+    expected = by_definition(increments, still, 5.0)
+    assert (expected[50:] > np.square(still)).any() and (expected == 25 * np.square(still)).any()
+    np.testing.assert_allclose(walked(vehicle, increments, still, 5.0), expected, rtol=1e-9)
+
+
 @pytest.mark.parametrize("q", [1.0, 2.0, 4.0])
-def test_a_random_walk_gives_its_own_intensity_on_average(q):
+def test_a_random_walk_gives_its_own_intensity_on_average(vehicle, q):
     rng = np.random.default_rng(3)
-    variances = walked(Restlessness(STILL, 20.0), q * DT**0.5 * rng.normal(size=(20000, 3)))
+    variances = walked(vehicle, q * DT**0.5 * rng.normal(size=(20000, 3)))
     horizontal, vertical = np.sqrt(variances[100:, 0]), np.sqrt(variances[100:, 2])
     assert 0.8 * q < np.median(horizontal) < 1.8 * q  # rather more than less: a filter that is late is the worse one
     assert 0.8 * q < np.median(vertical) < 1.8 * q
 
 
-def test_still_air_keeps_the_noise_of_still_air_and_a_gust_ends():
+def test_still_air_keeps_the_noise_of_still_air_and_a_gust_ends(vehicle):
     increments = np.zeros((1000, 3))
     increments[200:215, 0] = 0.1  # 1.5 m/s² within 0.3 s
-    variances = walked(Restlessness(STILL, 10.0), increments)
-    np.testing.assert_array_equal(variances[:200], np.square(STILL) * np.ones((200, 1)))
+    variances = walked(vehicle, increments, factor=10.0)
+    np.testing.assert_allclose(variances[:200], np.square(STILL) * np.ones((200, 1)), rtol=1e-12)
     assert variances[214, 0] > 4 * STILL[0] ** 2  # while it still rises
     assert variances[214, 2] == pytest.approx(STILL[2] ** 2)  # up and down have a memory of their own
     assert variances[215 + round(5 * FADE_S / DT), 0] == pytest.approx(STILL[0] ** 2)
 
 
-def test_the_noise_has_its_bounds_and_a_step_of_the_estimate_cannot_pass_them():
+def test_the_noise_has_its_bounds_and_a_step_of_the_estimate_cannot_pass_them(vehicle):
     increments = np.zeros((50, 3))
     increments[10] = 100.0, -100.0, 100.0
-    variances = walked(Restlessness(STILL, 3.0), increments)
+    variances = walked(vehicle, increments, factor=3.0)
     assert variances.max(axis=0) == pytest.approx(9 * np.square(STILL))
     assert (variances >= np.square(STILL) * (1 - 1e-12)).all()
 
 
-def test_jitter_back_and_forth_counts_for_less_than_a_walk_of_the_same_steps():
+def test_jitter_back_and_forth_counts_for_less_than_a_walk_of_the_same_steps(vehicle):
     steps = np.full((2000, 3), DT**0.5)
     back_and_forth = steps * np.where(np.arange(2000) % 2, 1, -1)[:, None]
     walk = steps * np.random.default_rng(2).choice([-1, 1], size=(2000, 3))
-    restlessness = Restlessness((0.01, 0.01, 0.01), 100.0)
-    assert np.median(walked(restlessness, back_and_forth)[100:, 0]) < 0.2 * np.median(
-        walked(restlessness, walk)[100:, 0]
-    )
+    still = (0.01, 0.01, 0.01)
+    jitter, walking = (walked(vehicle, moves, still, 100.0)[100:, 0] for moves in (back_and_forth, walk))
+    assert np.median(jitter) < 0.2 * np.median(walking)
+
+
+def test_a_gust_is_remembered_over_a_measurement_and_a_moment_without_a_command(vehicle):
+    eskf = Eskf(vehicle)
+    parameters = np.array(vehicle.model_parameters())
+    belief = eskf.start(0.0, np.zeros(3), np.zeros(3), (1.0, 0.0, 0.0, 0.0))
+    command = np.array([9.80665 / parameters[0], 0.0, 0.0, 0.0])
+    for disturbance in (0.0, 2.0):
+        belief.x[D] = disturbance, 0.0, 0.0
+        eskf.predict(belief, command, parameters, DT)
+    eskf.coast(belief, DT)
+    assert eskf.measure(belief, "velocity", belief.x[3:6]).accepted
+    eskf.coast(belief, DT)
+    belief.P[E_D, E_D] = 0.0
+    eskf.predict(belief, command, parameters, DT)
+    still = vehicle.estimator.process.disturbance_m_s2_sqrt_s
+    assert belief.P.diagonal()[E_D][0] / DT > 4 * still[0] ** 2
