@@ -11,16 +11,16 @@ import numpy as np
 from companion.frames import GRAVITY_M_S2
 from sitl.autopilot.attitude import ATTITUDE, OFF, RATES, AttitudeControl
 from sitl.autopilot.conversion import ORIGIN, frd
+from sitl.autopilot.fence import Fence
 from sitl.autopilot.guidance import CLIMB_RATE_MODES, Guidance, stick
 from sitl.autopilot.home import has_left
 from sitl.autopilot.land_detector import LandDetector
 from sitl.autopilot.mavlink import Receiver
-from sitl.autopilot.mode_table import Manual
 from sitl.autopilot.modes import Commander
 from sitl.autopilot.observer import Observer
 from sitl.autopilot.parameters import load_parameters
 from sitl.autopilot.position import NAN, PositionControl, Setpoint, attitude_of
-from sitl.autopilot.radio import transmitter
+from sitl.autopilot.radio import read_channels, transmitter
 from sitl.autopilot.streams import ONBOARD_RATES_HZ, Streams
 from sitl.autopilot.telemetry import Telemetry
 from sitl.autopilot.texts import Texts
@@ -67,6 +67,7 @@ class Autopilot:
         self.position_control = PositionControl(self.parameters)
         self.guidance = Guidance(self.parameters)
         self.land_detector = LandDetector(self.parameters)
+        self._fence = Fence(self.parameters)
         self.commander = Commander(self.parameters, self.say)
         self.streams = Streams(Telemetry(self, self.writer).functions, dict(stream_rates_hz or ONBOARD_RATES_HZ))
         self.receiver = Receiver(self)
@@ -276,7 +277,14 @@ class Autopilot:
         c.battery_remaining = self.battery_remaining
         _, x, y, _ = self.q
         c.tilt_rad = math.acos(max(-1.0, min(1.0, 1.0 - 2.0 * (x * x + y * y))))
-        self._radio(commander.manual, now_s)
+        before = c.fence
+        self._fence.check(c, commander.mode == "AUTO_LOITER", observer.p, self.home, now_s)
+        if c.fence and not before:
+            self.say(2, f"Geofence: {c.fence}")
+        if self.rc_us is not None:
+            read_channels(commander.manual, self.rc_us, self.parameters)
+        elif now_s - self._rc_lost_s >= self.parameters["COM_RC_LOSS_T"]:
+            commander.manual.ok = False
         commander.update(now_s)
         if commander.home_wanted:
             commander.home_wanted = False
@@ -290,26 +298,6 @@ class Autopilot:
             sp = self._offboard_setpoint
             return self._offboard_kind == "position" and (sp.p[2] > self.observer.p[2] + 0.2 or sp.v[2] > 0.0)
         return self._guided_mode == self.commander.mode and self.guidance.wants_up(sticks)
-
-    def _radio(self, manual: Manual, now_s: float) -> None:
-        get = self.parameters
-        channels = self.rc_us
-        if channels is None:
-            manual.ok = manual.ok and now_s - self._rc_lost_s < get["COM_RC_LOSS_T"]
-            return
-
-        def read(name: str) -> int:
-            index = int(get[name])
-            return channels[index - 1] if 0 < index <= len(channels) else 0
-
-        manual.sticks = tuple(
-            min(max((read(f"RC_MAP_{name}") - 1500) / 500.0, -1.0), 1.0)
-            for name in ("ROLL", "PITCH", "THROTTLE", "YAW")
-        )
-        switch = read("RC_MAP_FLTMODE")
-        manual.slot = min(max(int((switch - 1000) / 165.0), 0), 5) + 1 if switch else 0
-        manual.kill = read("RC_MAP_KILL_SW") > 1750
-        manual.ok = True
 
     # --- who flies ----------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 CUSTOM_MODE = {  # PX4's (main, sub)
     "MANUAL": (1, 0),
@@ -52,6 +53,15 @@ ACCEPTED, TEMPORARILY_REJECTED, DENIED, UNSUPPORTED, FAILED = 0, 1, 2, 3, 4  # M
 EMERGENCY, ALERT, CRITICAL, ERROR, WARNING, NOTICE, INFO = range(7)  # MAV_SEVERITY
 
 
+class Transition(NamedTuple):
+    """One change of the flying mode, kept for logs and tests."""
+
+    time_s: float
+    old: str
+    new: str
+    reason: str
+
+
 @dataclass
 class Conditions:
     """What the commander must know of the rest of the autopilot at an update."""
@@ -65,6 +75,7 @@ class Conditions:
     takeoff_finished: bool = False
     battery_remaining: float = 1.0
     tilt_rad: float = 0.0
+    fence: str = ""  # how PX4's own fence is broken
 
 
 @dataclass

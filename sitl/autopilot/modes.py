@@ -7,7 +7,6 @@ failsafe conditions, the worst action wins and falls through to the next one tha
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 from sitl.autopilot.failsafe import (
     ACTION_MODE,
@@ -26,6 +25,7 @@ from sitl.autopilot.failsafe import (
     Action,
     Failsafes,
 )
+from sitl.autopilot.fence import fence_action
 from sitl.autopilot.mode_table import (
     AUTO_MODES,
     CLIMB_RATE,
@@ -38,6 +38,7 @@ from sitl.autopilot.mode_table import (
     SLOT_MODES,
     Conditions,
     Manual,
+    Transition,
 )
 from sitl.autopilot.parameters import Parameters
 
@@ -46,15 +47,7 @@ GESTURE_S = 1.0  # sticks held to arm or disarm
 SIDE, LOW = 0.9, -0.8  # stick positions of the gesture, and "throttle low"
 THROTTLE_HIGH = 0.2  # above centre: no arming in climb-rate modes
 REARM_GRACE_S = 5.0
-
-
-class Transition(NamedTuple):
-    """One change of the flying mode, kept for logs and tests."""
-
-    time_s: float
-    old: str
-    new: str
-    reason: str
+SUPPLY_CHECK_OFF = 894281  # of CBRK_SUPPLY_CHK
 
 
 class Commander:
@@ -175,11 +168,14 @@ class Commander:
         """Whether the health checks would let the present mode arm."""
         least = self._get["COM_ARM_BAT_MIN"]
         battery_bad = self.battery_warning >= 2 or (least >= 0 and self.conditions.battery_remaining < least)
+        if self._get["CBRK_SUPPLY_CHK"] == SUPPLY_CHECK_OFF:
+            battery_bad = False
         return (
             self.conditions.attitude
             and self.mode not in PREVENT_ARMING
             and not self.missing(self.mode, now_s)
             and not battery_bad
+            and not (self.conditions.fence and self._get["GF_ACTION"])
             and (self.conditions.position or self._get["COM_ARM_WO_GPS"] != 0)
         )
 
@@ -263,6 +259,9 @@ class Commander:
                 self.disarm(now_s, "stick gesture", by_stick=True)
 
     def _battery(self) -> None:
+        if self._get["CBRK_SUPPLY_CHK"] == SUPPLY_CHECK_OFF:
+            self.battery_warning = 0
+            return
         get, left = self._get, self.conditions.battery_remaining
         limits = (get["BAT_EMERGEN_THR"], get["BAT_CRIT_THR"], get["BAT_LOW_THR"])
         level = 3 - next((i for i, limit in enumerate(limits) if left < limit), 3)
@@ -327,6 +326,8 @@ class Commander:
             action = (NONE, WARN, critical, emergency)[self.battery_warning]
             cause = f"battery {('', 'low', 'critical', 'emergency')[self.battery_warning]}"
             found[cause] = Action(action, cause, None)
+        if self.conditions.fence:
+            found["geofence"] = fence_action(get)
         if (action := self._fallback(self.intended, now_s)) != NONE:
             why = self.missing(self.intended, now_s, manual=False) or "mode requirement"
             found["mode fallback"] = Action(action, f"{why} lost")

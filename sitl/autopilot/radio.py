@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from sitl.autopilot.mode_table import Manual
 from sitl.autopilot.parameters import Parameters
 
 RC_SLOTS_US = (1082, 1247, 1412, 1577, 1742, 1907)  # middles of the six positions of the mode switch
@@ -29,3 +30,19 @@ def transmitter(parameters: Parameters) -> Transmitter:
     }
     neutral[channel - 1] = positions["POSCTL"]
     return Transmitter(channel, positions, tuple(neutral))
+
+
+def read_channels(manual: Manual, channels_us: list[int], parameters: Parameters) -> None:
+    """Sticks and switches from what the receiver outputs, by RC_MAP_*; a channel that is not there reads 0."""
+
+    def read(name: str) -> int:
+        index = int(parameters[name])
+        return channels_us[index - 1] if 0 < index <= len(channels_us) else 0
+
+    manual.sticks = tuple(
+        min(max((read(f"RC_MAP_{name}") - 1500) / 500.0, -1.0), 1.0) for name in ("ROLL", "PITCH", "THROTTLE", "YAW")
+    )
+    switch = read("RC_MAP_FLTMODE")
+    manual.slot = min(max(int((switch - 1000) / 165.0), 0), 5) + 1 if switch else 0
+    manual.kill = read("RC_MAP_KILL_SW") > 1750
+    manual.ok = True

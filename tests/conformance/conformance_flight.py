@@ -34,6 +34,7 @@ ARM, TAKEOFF, LAND = 400, 22, 21
 SET_MODE, SET_INTERVAL, REQUEST = 176, 511, 512
 GROUND_STATION, ONBOARD_COMPUTER = 6, 18  # MAV_TYPE
 AUTOPILOT = 1  # component id
+DEFAULTS = {"COM_OF_LOSS_T": 1.0, "COM_RC_OVERRIDE": 1, "NAV_RCL_ACT": 2}  # PX4's, in place of the scenario's
 
 
 def px4_build() -> Px4Build | None:
@@ -73,7 +74,7 @@ class Flight:
     def __init__(self, target: str, run: Path, heartbeat: int | None = GROUND_STATION, **parameters) -> None:
         self.target = target
         loaded = load_scenario(SCENARIO, camera_mode="corners")
-        settings = loaded.scenario.fcu_parameters | {"COM_OF_LOSS_T": 1.0, "COM_RC_OVERRIDE": 1} | parameters
+        settings = loaded.scenario.fcu_parameters | DEFAULTS | parameters
         scenario = msgspec.structs.replace(loaded.scenario, wind=CALM, fcu_parameters=settings)
         loaded = msgspec.structs.replace(loaded, scenario=scenario)
         self._px4 = None

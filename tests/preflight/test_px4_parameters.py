@@ -7,8 +7,10 @@ import msgspec
 import pytest
 
 from companion.config import load
+from companion.preflight.parameters import parameter_checks
 from companion.px4_parameters import Flight, Rule, rules
 from companion.vehicle import Vehicle
+from sitl.autopilot.parameters import load_parameters
 
 F550 = load(Path(__file__).parents[2] / "config/vehicles/f550.toml", Vehicle)
 FLIGHT = Flight(height_m=8.0, distance_m=15.0, at_structure=True, switch_channel=9)
@@ -121,3 +123,13 @@ def test_a_battery_that_px4_compensates_must_not_be_compensated_again():
 
 def test_a_value_that_was_rounded_on_the_wire_is_the_value():
     assert rule("COM_OF_LOSS_T").judge({**GOOD, "COM_OF_LOSS_T": 0.20000000298})[0] == "ok"
+
+
+@pytest.mark.parametrize("airframe", ["f550", "aurelia_x6"])
+def test_the_built_in_autopilot_has_every_parameter_of_the_table_in_px4s_type(airframe):
+    known = load_parameters(airframe)
+    checks = parameter_checks(
+        rules(F550, FLIGHT, send_odometry=True), {name: known[name] for name in GOOD if name in known}
+    )
+    assert [check.name for check in checks if "has no such" in check.detail or "not know it" in check.detail] == []
+    assert {name: known.is_integer(name) for name in GOOD} == {n: isinstance(v, int) for n, v in GOOD.items()}
