@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+from pymavlink.dialects.v20 import common
 
 from companion.control.solver import Nmpc, NmpcResult
 from companion.messages import LinkTx, Message, State
 from companion.vehicle import Vehicle
+from sitl.autopilot.conversion import q_ned
 from sitl.scenario import Fault
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ SOLVER_FAILURE = 4  # acados' status for a QP that was not solved
 HOST_FAULTS = {"cpu_hot": "cpu_temperature_c", "disk_full": "disk_free_mb", "memory_low": "memory_free_mb"}
 MAVLINK_2, MAVLINK_2_HEADER, CHECKSUM = 0xFD, 10, 2  # start byte, length of the header, length of the checksum
 TIMESYNC = 111  # MAVLink message id
+INTRUDER_PERIOD_US = 20_000
 
 
 class FailableNmpc(Nmpc):
@@ -33,6 +36,31 @@ class FailableNmpc(Nmpc):
         return result._replace(status=SOLVER_FAILURE) if self._injector.solver_fails else result
 
 
+class Intruder:
+    """A second companion that holds the aircraft level."""
+
+    def __init__(self, thrust: float) -> None:
+        self._mavlink = common.MAVLink(None, srcSystem=1, srcComponent=common.MAV_COMP_ID_ONBOARD_COMPUTER2)
+        self._thrust = thrust
+
+    def setpoint(self, now_s: float) -> bytes:
+        """The bytes of one SET_ATTITUDE_TARGET; without rates, the nose to the east."""
+        target = common.MAVLink_set_attitude_target_message(
+            int(now_s * 1e3),
+            1,
+            common.MAV_COMP_ID_AUTOPILOT1,
+            0b111,
+            q_ned((1.0, 0.0, 0.0, 0.0)),
+            0,
+            0,
+            0,
+            self._thrust,
+        )
+        data = target.pack(self._mavlink)
+        self._mavlink.seq = (self._mavlink.seq + 1) % 256
+        return data
+
+
 class FaultInjector:
     """Schedules begin and end of each fault on the lockstep's event queue.
 
@@ -44,6 +72,7 @@ class FaultInjector:
         self._faults = faults
         self.link_down = False
         self.solver_fails = False
+        self._intruder: Intruder | None = None
         self.changes: dict[type[Message], Callable[[Message], Message]] = {}
 
     def schedule(self) -> None:
@@ -113,6 +142,21 @@ class FaultInjector:
 
     def _timesync_lost(self, fault: Fault, active: bool) -> None:
         self._change(LinkTx, _without_timesync if active else None)
+
+    def _second_companion(self, fault: Fault, active: bool) -> None:
+        self._intruder = Intruder(fault.value[0]) if active else None
+        if active:
+            self._intrude()
+
+    def _intrude(self) -> None:
+        """What it sends reaches the autopilot and, as behind a router, everybody else on the link."""
+        if self._intruder is None:
+            return
+        lockstep = self._lockstep
+        data = self._intruder.setpoint(lockstep.now_s)
+        lockstep.world.autopilot.receive(data, lockstep.now_s)
+        lockstep.arrive(data)
+        lockstep.at(lockstep.now_us + INTRUDER_PERIOD_US, self._intrude)
 
     # --- the software -----------------------------------------------------------------------------------------------
 

@@ -198,9 +198,13 @@ class Lockstep:
         self.world.advance()
         output = self.world.autopilot.take_output()
         if output and not self.faults.link_down:
-            self.publish([LinkRx(stamp_s=self.now_s, data=output)], self._bus)
+            self.arrive(output)
         if self.world.steps % TRUTH_EVERY == 0:
             self.publish([self.world.truth()], self._bus)
+
+    def arrive(self, data: bytes) -> None:
+        """Bytes come over the link, for the FCU room."""
+        self.publish([LinkRx(stamp_s=self.now_s, data=data)], self._bus)
 
     def _expose(self) -> None:
         # The image is due only after the camera's latency: a second thread draws it while the world goes on. It
@@ -212,13 +216,13 @@ class Lockstep:
         # Stamped as on an aircraft: its arrival less the delay that the vehicle file believes in.
         stamp_error_s = latency_s - self.loaded.vehicle.latency.camera_s
 
-        def arrive() -> None:
+        def deliver() -> None:
             arrived = image()
             if stamp_error_s:
                 arrived = msgspec.structs.replace(arrived, stamp_s=arrived.stamp_s + stamp_error_s)
             self.publish([arrived], self._bus)
 
-        self.at(self.now_us + round(latency_s * 1e6), arrive)
+        self.at(self.now_us + round(latency_s * 1e6), deliver)
 
     def run(self, progress: Callable[["Lockstep"], None] | None = None) -> None:
         """Fly until the mission has finished or the scenario's time is over."""

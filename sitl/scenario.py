@@ -31,6 +31,7 @@ FaultKind = Literal[
     "controller_slow",  # value[0]: seconds each control cycle takes
     "battery_low",  # value: voltage [V] and remaining charge (0..1) that the autopilot measures
     "rc_channel",  # value: number of a channel and its pulse [µs]
+    "second_companion",  # another computer on the link sends setpoints as well: level, with the thrust value[0]
     "timesync_lost",  # the autopilot's clock is no longer told
     "markers_garbage",  # value[0]: standard deviation [m] by which the camera is displaced, anew in every image
     "estimator_unsure",  # value: least standard deviations [m] that the state tells, in the world and to the bundle
@@ -46,8 +47,8 @@ FaultKind = Literal[
 FAULT_PROCESSES = ("fcu", "tracker", "estimator", "mission", "controller")  # the nodes of a lockstep run
 FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
     "gnss_jump": 3, "controller_slow": 1, "battery_low": 2, "rc_channel": 2, "markers_garbage": 1,
-    "estimator_unsure": 2, "gust": 3, "motors_weak": 6, "cpu_starved": 1, "cpu_hot": 1, "disk_full": 1,
-    "memory_low": 1,
+    "estimator_unsure": 2, "second_companion": 1, "gust": 3, "motors_weak": 6, "cpu_starved": 1, "cpu_hot": 1,
+    "disk_full": 1, "memory_low": 1,
 }  # fmt: skip
 
 

@@ -65,6 +65,10 @@ def _flying(value: Value) -> Value:
     return lambda s: value(s) if s.flown_by_us else None
 
 
+def _in_conflict(s: Situation) -> float | None:
+    return None if s.status is None else float(bool(s.status.conflict))
+
+
 def _relative_std(s: Situation) -> float | None:
     return s.state.relative_std_m if s.state is not None and s.at_bundle else None
 
@@ -213,6 +217,9 @@ ROWS: tuple[Row, ...] = (
         ("yield",), RUNG_MIN_S, ph.UNDER_WAY, 4, "mode changed, pilot has control", ""),
     Row("switch_off", lambda s: float(s.switched_off), lambda v, p: 0.5, False, 0.0, 0.0,
         ("yield",), RUNG_MIN_S, (ph.ENTER_OFFBOARD, *ph.CONTROLLING, ph.LAND), 4, "mission switch turned off", ""),
+    Row("conflict", _in_conflict, lambda v, p: 0.5, False, 0.0, 0.0,
+        ("yield",), RUNG_MIN_S, ph.CONTROLLING, 2, "not alone on the link", "",
+        lambda s: s.status.conflict),  # before it, offboard is refused and the flight ends by itself
     Row("rc_lost", lambda s: s.rc_age_s if s.rc_expected else None, lambda v, p: v.safety.rc_lost_s, False, 0.2, 0.0,
         ("return",), RUNG_MIN_S, BEFORE_RETURN, 4, "no transmitter", "s"),
     Row("link_lost", lambda s: s.status_age_s, lambda v, p: v.safety.link_lost_s, False, 0.5, 0.0,

@@ -72,6 +72,7 @@ UNSEEN = of("state", marker_age_s=60.0)
 CASES: dict[str, Case] = {
     "rc_takeover": Case(fields(mode_left=False), fields(mode_left=True)),
     "switch_off": Case(fields(switched_off=False), fields(switched_off=True)),
+    "conflict": Case(of("status", conflict=""), of("status", conflict="somebody else"), (fields(status=None),)),
     "rc_lost": Case(
         fields(rc_expected=True, rc_age_s=1.0),
         fields(rc_expected=True, rc_age_s=1.01),
@@ -212,7 +213,7 @@ def test_row_sees_its_limit(row):
     if row.detail is not None:
         s = Situation(**vars(HEALTHY))
         case.beyond(s)
-        assert row.detail(s) in ("marker", "tracker", "controller")
+        assert row.detail(s) in ("marker", "tracker", "controller", "somebody else")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

@@ -132,6 +132,7 @@ NO_FIX = edit(FcuStatus, gnss_ok=False)
 SCENARIOS: dict[str, list[Scenario]] = {
     "rc_takeover": [Scenario("HOLD", attribute("mode", "POSCTL"), ["PILOT"], 0.3)],
     "switch_off": [Scenario("HOLD", attribute("channel_us", OFF_US), ["PILOT"], 0.6, switch_plan)],
+    "conflict": [Scenario(phase, edit(FcuStatus, conflict="echo"), ["PILOT"], 0.3) for phase in ("SEARCH", "HOLD")],
     "link_lost": [Scenario("HOLD", drop(FcuStatus), ["PX4_HOLD"], 1.4)],
     "state_stale": [
         Scenario("HOLD", drop(State), ["PX4_HOLD"], 0.5),

@@ -87,6 +87,8 @@ HIDDEN = fault("markers_hidden")
 FLIGHTS: dict[str, Flight] = {
     "rc_takeover": Flight((fault("rc_mode_switch", lasts_s=1.0),), 0.5, "PILOT", 1.5),
     "switch_off": Flight((fault("rc_channel", SWITCH_CHANNEL, 1100),), 1.0, "WAIT_READY", 1.5, "switch"),
+    # five setpoints of another companion: the aircraft is let go for good, and PX4 does not hear them any longer
+    "conflict": Flight((fault("second_companion", 0.33, lasts_s=0.1),), 0.3, "PILOT", 1.5),
     # PX4 as docs/real_aircraft.md asks for it acts on a lost transmitter itself; this one leaves it to offboard
     "rc_lost": Flight((fault("rc_lost"),), 2.0, "DONE", parameters=(("COM_RCL_EXCEPT", 4),)),
     # while this stack flies, the state is stale before the link counts as lost
