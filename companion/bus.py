@@ -105,7 +105,9 @@ class ZmqBus:
         self._publisher = self._context.socket(zmq.PUB)
         self._publisher.setsockopt(zmq.LINGER, 0)
         self._publisher.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
-        self._publisher.bind(f"ipc://{folder}/{process}.sock")
+        self._file = folder / f"{process}.sock"
+        self._publisher.bind(f"ipc://{self._file}")
+        self._own = _identity(self._file)
         self.poller = zmq.Poller()
         self._subscribers = []
         inputs = list(inputs)
@@ -164,8 +166,23 @@ class ZmqBus:
         self.last_error = self._other_version or text
 
     def close(self) -> None:
+        """Leave the bus, and no file of ours behind."""
+        # Before the sockets: while ours is open, no other file can have its number. A process that was started in our
+        # place has bound a new file to the same path, and that one stays.
+        if self._own is not None and _identity(self._file) == self._own:
+            self._file.unlink(missing_ok=True)
+        self._own = None
         for socket in (self._publisher, *self._subscribers):
             socket.close(linger=0)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file lies at a path; None: none that can be seen."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def len_of(message: Message) -> int:

@@ -192,15 +192,10 @@ def _age(age_s: float) -> str:
 
 
 class Listener(ZmqBus):
-    """An end of the bus that only hears, under a name that others may have, too, and leaves nothing behind."""
+    """An end of the bus that only hears, under a name that others may have, too."""
 
     def __init__(self, folder: Path, name: str, inputs: Iterable[str]) -> None:
         super().__init__(folder, f"{name}-{os.getpid()}", inputs)
-        self._file = folder / f"{self.process}.sock"
-
-    def close(self) -> None:
-        super().close()
-        self._file.unlink(missing_ok=True)
 
 
 def newest_bus(temporary: Path, system: Path = SYSTEM_BUS) -> Path:

@@ -110,6 +110,7 @@ class Lockstep:
         self.runners = self._build_runners()
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = 0
+        self._expose_every = round(1.0 / (self.world.camera.config.rate_hz * STEP_S))  # world steps between images
         self._end_us = round(loaded.scenario.duration_max_s * 1e6)
         self._finishing = False
         # Corners are there at once, without anything to draw.
@@ -201,6 +202,10 @@ class Lockstep:
             self.arrive(output)
         if self.world.steps % TRUTH_EVERY == 0:
             self.publish([self.world.truth()], self._bus)
+        # Here and not as an event of its own, which might come before the world's step of the same time: the image
+        # would be of the step before and its way a step longer than the camera's latency.
+        if self.world.steps % self._expose_every == 0:
+            self._expose()
 
     def arrive(self, data: bytes) -> None:
         """Bytes come over the link, for the FCU room."""
@@ -237,8 +242,6 @@ class Lockstep:
         """Schedule everything that happens by itself; once, before `run_until`."""
         self.faults.schedule()
         self._every(WORLD_STEP_US, self._step_world, WORLD_STEP_US)
-        camera_period_us = round(1e6 / self.world.camera.config.rate_hz / WORLD_STEP_US) * WORLD_STEP_US
-        self._every(camera_period_us, self._expose, camera_period_us)
         for offset, runner in enumerate(self.runners.values()):
             self._every(runner.period_us, lambda r=runner: self._step_node(r), 1000 + 137 * offset)
         self._every(HEALTH_PERIOD_US, self._tell_health, HEALTH_PERIOD_US)

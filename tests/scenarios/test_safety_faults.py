@@ -8,7 +8,7 @@ import pytest
 from pymavlink.dialects.v20 import common
 
 from companion.config import ConfigError
-from companion.messages import Health, HostStatus, LinkTx
+from companion.messages import Health, HostStatus, Image, LinkTx
 from sitl.faults import FaultInjector, _without_timesync
 from sitl.lockstep import Lockstep
 from sitl.scenario import FAULT_NUMBERS, Fault, FaultKind, load_scenario
@@ -76,6 +76,26 @@ def test_lockstep_tells_of_its_processes_and_computer_as_a_flight_does():
     assert max(m.stamp_s for m in health if m.process == "tracker") <= 2.1
     host: list[HostStatus] = lockstep.messages["host"]
     assert len(host) == 4 and not any(m.throttled for m in host)
+
+
+@pytest.mark.parametrize("believed_s", [0.06, 0.05])
+def test_an_image_is_as_old_as_the_camera_is_slow_when_it_arrives(believed_s):
+    loaded = load_scenario(SCENARIO, camera_mode="corners")
+    latency = msgspec.structs.replace(loaded.vehicle.latency, camera_s=believed_s)
+    vehicle = msgspec.structs.replace(loaded.vehicle, latency=latency)
+    arrivals: list[tuple[float, float]] = []
+
+    def note(message, now_s: float) -> None:
+        if isinstance(message, Image):
+            arrivals.append((message.stamp_s, now_s))
+
+    lockstep = Lockstep(msgspec.structs.replace(loaded, vehicle=vehicle), 1, note)
+    lockstep.start()
+    lockstep.run_until(lambda: len(arrivals) >= 10)
+    assert loaded.scenario.camera.latency_s == 0.06
+    assert [now_s - stamp_s for stamp_s, now_s in arrivals] == pytest.approx([believed_s] * 10, abs=1e-6)
+    exposed_s = [now_s - 0.06 for _, now_s in arrivals]  # at the end of a step of the world, 30 times a second
+    assert exposed_s == pytest.approx([0.032 * i for i in range(1, 11)], abs=1e-6)
 
 
 def test_faults_of_the_computer_begin_and_end():

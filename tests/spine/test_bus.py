@@ -72,6 +72,27 @@ def test_a_restarted_publisher_is_heard_again(tmp_path):
     sink.close()
 
 
+def test_a_closed_end_leaves_no_file(tmp_path):
+    source = ZmqBus(tmp_path, "fcu", ())
+    assert [path.name for path in tmp_path.iterdir()] == ["fcu.sock"]
+    source.close()
+    assert not list(tmp_path.iterdir())
+    source.close()  # twice is once
+    elsewhere = ZmqBus(tmp_path / "gone", "fcu", ())
+    (tmp_path / "gone/fcu.sock").unlink()
+    elsewhere.close()  # somebody has cleaned up before
+
+
+def test_the_file_of_a_process_started_in_its_place_stays(tmp_path):
+    sink = ZmqBus(tmp_path, "estimator", ("fcu_position",))
+    old = ZmqBus(tmp_path, "fcu", ())
+    new = ZmqBus(tmp_path, "fcu", ())
+    old.close()
+    assert receive_some(new, sink, FcuPosition(stamp_s=2.0, **POSITION))[-1].stamp_s == 2.0
+    new.close()
+    sink.close()
+
+
 def test_garbage_on_the_bus_is_counted_and_dropped(pair, tmp_path):
     source, sink = pair
     receive_some(source, sink, FcuPosition(stamp_s=0.0, **POSITION))

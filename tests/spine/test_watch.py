@@ -152,12 +152,13 @@ def test_the_command_listens_and_shows(tmp_path, monkeypatch):
     thread.start()
     try:
         result = CliRunner().invoke(main, ["watch", str(tmp_path), "--once"])
+        left = [path.name for path in tmp_path.iterdir()]
     finally:
         stop.set()
         thread.join()
         bus.close()
     assert result.exit_code == 0, result.output
-    assert [path.name for path in tmp_path.iterdir()] == ["mission.sock"]
+    assert left == ["mission.sock"]
     assert "HOLD" in result.output and float(row(result.output, "pilot")[0]) > 3.0
 
 
