@@ -17,6 +17,7 @@ from companion.messages import FcuCommand, FcuCommandAck, Message
 TAKEOFF_HEIGHT_MAX_M = 120.0
 SECOND_WORD_S = 0.15  # PX4's commander answers some 10 ms after its receiver, at most one cycle of a slow link later
 REASON_AGE_S = 2.0  # a warning of PX4 this young explains its refusal
+WORDS_S = 0.3  # by which the words may come after the refusal: PX4 sends acks first in each of its cycles
 BEGINNING = ("arm", "takeoff", "offboard")
 NAN = math.nan
 
@@ -35,11 +36,21 @@ class Actions:
         self._publish = publish
         self._ask_for_heartbeat = ask_for_heartbeat
         self._warning = (-math.inf, "")
+        self._refused: list[tuple[float, FcuCommand, str, str]] = []  # until when words are waited for
+        self.texts_come = False  # PX4 sends texts on this link: it hears a ground station on it
         self.now_s = 0.0  # of what is being handled; answers may come much later than requests
 
     def note_warning(self, text: str) -> None:
         """PX4 warned of something; it may explain a refusal."""
         self._warning = (self.now_s, text)
+        self.step(math.inf)
+
+    def step(self, now_s: float) -> None:
+        """Answer the refusals whose words have come, or do not come."""
+        due = [entry for entry in self._refused if now_s >= entry[0]]
+        self._refused = [entry for entry in self._refused if now_s < entry[0]]
+        for _, message, reason, otherwise in due:
+            self._publish_refusal(message, reason, otherwise)
 
     def begin(self, message: FcuCommand, against: str, height_m: float) -> None:
         """Start what is asked for; it is answered now or when the flight controller has.
@@ -59,10 +70,19 @@ class Actions:
         else:
             self.answer(message, False, f"unknown action {action!r}")
 
-    def answer(self, message: FcuCommand, accepted: bool, reason: str) -> None:
-        if not accepted and reason in RESULT_TEXTS.values() and (warning := self._px4s_words()):
-            reason = f"{reason}: {warning}"
-        self._publish(FcuCommandAck(stamp_s=self.now_s, id=message.id, accepted=accepted, reason=reason))
+    def answer(self, message: FcuCommand, accepted: bool, reason: str, otherwise: str = "") -> None:
+        """Answer a request; otherwise: what is said of a refusal that PX4 does not explain."""
+        if accepted or reason not in RESULT_TEXTS.values():
+            self._publish(FcuCommandAck(stamp_s=self.now_s, id=message.id, accepted=accepted, reason=reason))
+        elif self.texts_come and not self._px4s_words():
+            self._refused.append((self.now_s + WORDS_S, message, reason, otherwise))
+        else:
+            self._publish_refusal(message, reason, otherwise)
+
+    def _publish_refusal(self, message: FcuCommand, reason: str, otherwise: str) -> None:
+        words = self._px4s_words()
+        reason = f"{reason}: {words}" if words else reason + otherwise
+        self._publish(FcuCommandAck(stamp_s=self.now_s, id=message.id, accepted=False, reason=reason))
 
     def _change_mode(self, message: FcuCommand) -> None:
         main, sub = MODE_OF_ACTION[message.action]
@@ -79,11 +99,12 @@ class Actions:
 
     def _arm(self, message: FcuCommand, parameters: tuple) -> None:
         def answer(accepted: bool, reason: str) -> None:
+            otherwise = ""
             if accepted:
                 self._ask_for_heartbeat(self.now_s)
-            elif parameters[0] and not self._px4s_words() and (unhealthy := self._status.unhealthy(self.now_s)):
-                reason = f"{reason} (not in order: {unhealthy})"
-            self.answer(message, accepted, reason)
+            elif parameters[0] and (unhealthy := self._status.unhealthy(self.now_s)):
+                otherwise = f" (not in order: {unhealthy})"
+            self.answer(message, accepted, reason, otherwise)
 
         self._commands.start(common.MAV_CMD_COMPONENT_ARM_DISARM, parameters, answer, self.now_s)
 

@@ -330,6 +330,7 @@ class FcuNode(Node):
             self.streams.ask(self._commands, now_s)
             self.parameters.step(now_s)
             self._commands.step(now_s)
+        self._actions.step(now_s)
         self._publish_texts(self._joiner.expire(now_s), now_s)
         if self._pace.is_due("status", STATUS_PERIOD_S, now_s):
             self._out.append(self._status(now_s))
@@ -386,6 +387,7 @@ class FcuNode(Node):
 
     def _begin(self, now_s: float) -> None:
         self._now_s = self._actions.now_s = now_s
+        self._actions.texts_come = self.ground.has_station(now_s)
 
     def _send(self, message: object) -> None:
         self._out.append(LinkTx(stamp_s=self._now_s, data=self.codec.encode(message, self._now_s)))

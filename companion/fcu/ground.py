@@ -6,13 +6,16 @@ controller, because acks and restarts would be misread; SETUP_SIGNING, which wou
 held back is counted and told. A flood is thinned out, so that a setpoint never waits behind it.
 """
 
+import math
+
 from pymavlink.dialects.v20 import common
 
-from companion.fcu.codec import AUTOPILOT_COMPONENT, SETPOINT_MESSAGES, Codec
+from companion.fcu.codec import AUTOPILOT_COMPONENT, LAYOUTS, SETPOINT_MESSAGES, Codec
 from companion.fcu.framing import Frame, Framer
 
 BYTES_PER_S = 20_000  # a quarter of a port at 921600 baud; parameters and missions need far less
 BURST = 8_000
+STATION_S = 2.5  # PX4's HEARTBEAT_TIMEOUT_US
 _NAMES = {number: kind.msgname for number, kind in common.mavlink_map.items()}
 
 
@@ -29,6 +32,7 @@ class GroundFilter:
         self.blocked = 0  # held back because of what they are
         self.unsigned = 0  # held back because a key is set and they are not signed with it
         self.thinned = 0  # dropped in a flood
+        self.station_s = -math.inf  # when a ground station's heartbeat last went through
         self.reason = ""  # of the newest that was held back
 
     def pass_on(self, data: bytes, now_s: float) -> list[bytes]:
@@ -46,8 +50,14 @@ class GroundFilter:
                 continue
             self._allowance -= len(raw)
             self.passed += 1
+            if frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and _is_station(buffer[frame.payload : frame.tail]):
+                self.station_s = now_s
             out.append(raw)
         return out
+
+    def has_station(self, now_s: float) -> bool:
+        """The flight controller hears a ground station on this link, and sends texts on it (PX4's `STATUSTEXT.hpp`)."""
+        return now_s - self.station_s < STATION_S
 
     def _may_pass(self, frame: Frame, raw: bytes, now_s: float) -> bool:
         codec, sender = self._codec, (frame.system, frame.component)
@@ -65,3 +75,7 @@ class GroundFilter:
             return True
         self.blocked += 1
         return False
+
+
+def _is_station(payload: bytes) -> bool:
+    return LAYOUTS[common.MAVLINK_MSG_ID_HEARTBEAT].decode(payload).type == common.MAV_TYPE_GCS

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from pymavlink.dialects.v20 import common
 
 from companion.fcu.fcu_node import FcuNode
 from companion.frames import rpy_from_quat
@@ -139,3 +140,39 @@ def test_arm_take_off_offboard_and_land(flight):
     flight.until(lambda: flight.status.landed and not flight.status.armed, 60.0)
     assert flight.plant.p_W[2] < 0.3
     assert flight.status.link_errors == 0
+
+
+@pytest.mark.parametrize(
+    ("station", "reason"),
+    [(True, "temporarily rejected: Arming denied: kill switch engaged"), (False, "temporarily rejected")],
+)
+def test_px4_explains_a_refusal_on_a_link_with_a_ground_station_alone(vehicle, station, reason):
+    flight = Flight(vehicle)
+    ground = common.MAVLink(None, srcSystem=255, srcComponent=190)
+    flight.until(lambda: flight.latest.get(FcuStatus) and flight.status.connected and flight.status.home_W, 20.0)
+    flight.run(2.0)
+    flight.autopilot.set_rc([1500, 1500, 1500, 1500, 1000, 1000, 2000, 1000])
+    if station:  # on the forward
+        heartbeat = common.MAVLink_heartbeat_message(common.MAV_TYPE_GCS, 8, 0, 0, 4, 3).pack(ground)
+        flight.take(flight.node.handle(LinkRx(stamp_s=flight.now_s, data=heartbeat, ground=True), flight.now_s))
+    flight.run(0.1)
+    asked_s = flight.now_s
+    ack = flight.command("arm")
+    assert (ack.accepted, ack.reason) == (False, reason)
+    assert flight.now_s - asked_s < 0.1
+
+
+def test_a_refusal_waits_for_words_no_longer_than_they_may_take(vehicle):
+    flight = Flight(vehicle)
+    ground = common.MAVLink(None, srcSystem=255, srcComponent=190)
+    flight.until(lambda: flight.latest.get(FcuStatus) and flight.status.connected and flight.status.home_W, 20.0)
+    flight.autopilot.set_rc([1500, 1500, 1500, 1500, 1000, 1000, 2000, 1000])
+    heartbeat = common.MAVLink_heartbeat_message(common.MAV_TYPE_GCS, 8, 0, 0, 4, 3).pack(ground)
+    flight.take(flight.node.handle(LinkRx(stamp_s=flight.now_s, data=heartbeat, ground=True), flight.now_s))
+    flight.autopilot.texts.ground_station_s = -math.inf  # it says nothing after all
+    asked_s = flight.now_s
+    ack = flight.command("arm")
+    assert ack.reason == "temporarily rejected"
+    assert 0.25 < flight.now_s - asked_s < 0.5
+    flight.run(1.0)
+    assert len(flight.acks) == 1
