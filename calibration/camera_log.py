@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from scipy.ndimage import gaussian_filter1d
 from scipy.spatial.transform import Rotation
 
 from calibration.results import DataError
@@ -23,6 +24,8 @@ TOPICS = ("markers", "fcu_attitude", "fcu_position")
 MIN_SIGHTINGS = 100
 GAP_S = 0.3  # of attitude or position: what was seen in a longer gap is left out
 MIN_POSITIONS = 50
+SMOOTH_S = 0.07  # over which the rates are believed more than the attitude
+RATES_EVERY_MAX_S = 0.03  # rates that come more rarely do not tell the course between two of them
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def read_mount_log(path: Path, bundle: str | None, believed: Vehicle | None) -> 
     """
     log = read_log(path, TOPICS)
     notes = ["the end of the log is missing; what can be read is used"] if log.truncated else []
-    attitude = _track(log["fcu_attitude"], "q_WB")
+    attitude = smoothed(_track(log["fcu_attitude"], "q_WB"), _track(log["fcu_attitude"], "omega_B"))
     if len(attitude.t_s) < 2:
         raise DataError(f"{path}: no attitude of the flight controller in the log")
     observations = [(m.stamp_s, o) for m in log["markers"] if m.valid for o in m.observations]
@@ -149,6 +152,29 @@ def _flown(metadata: dict[str, str], vehicle: Vehicle | None, path: Path, notes:
         raise DataError(f"{path}: does not tell the vehicle file that flew: name it with --vehicle")
     notes.append("the log does not tell the vehicle file that flew: it is taken to be the one named")
     return _Believed(vehicle.latency.camera_s, np.array(vehicle.camera.p_BC), quat_normalized(vehicle.camera.q_BC))
+
+
+def smoothed(attitude: Track, rates: Track) -> Track:
+    """The attitude without what its rates contradict: jitter that is faster than `SMOOTH_S`.
+
+    Jitter does not average out: the mount is found from how sightings go with the attitude, and a course that moves by
+    more than the aircraft did makes them go less (regression dilution), which shows as a wrong height of the camera.
+    Where the rates lack or come too rarely the attitude is returned as it is.
+    """
+    if len(attitude.t_s) < 3 or not np.array_equal(attitude.t_s, rates.t_s):
+        return attitude
+    step_s = np.diff(attitude.t_s)
+    every_s = float(np.median(step_s))
+    if every_s > RATES_EVERY_MAX_S:
+        return attitude
+    R = Rotation.from_quat(np.roll(attitude.value, -1, axis=1))
+    turned = Rotation.from_rotvec(0.5 * (rates.value[1:] + rates.value[:-1]) * step_s[:, None])
+    beyond = (turned.inv() * R[:-1].inv() * R[1:]).as_rotvec()  # what the attitude turned more than the rates say
+    beyond[step_s > GAP_S] = 0.0
+    error_W = np.vstack([np.zeros(3), np.cumsum(R[1:].apply(beyond), axis=0)])
+    jitter_W = error_W - gaussian_filter1d(error_W, SMOOTH_S / every_s, axis=0)
+    clean = Rotation.from_rotvec(-jitter_W) * R
+    return Track(attitude.t_s, np.roll(clean.as_quat(), 1, axis=1))
 
 
 def _track(messages: list, field: str) -> Track:

@@ -26,10 +26,10 @@ from scipy.spatial.transform import Rotation
 from calibration.camera_log import MountLog, Sightings
 
 KNOTS_S = 2.0  # apart
-MAX_SIGHTINGS, MAX_FOR_NOISE = 1200, 300  # used for the result, and to find how noisy the data are
+MAX_SIGHTINGS, MAX_FOR_NOISE = 6000, 600  # used for the result, and to find how noisy the data are
 ITERATIONS, STEP_DONE = 30, 1e-7
 OUTLIER = 5.0  # times its deviation, beyond which a sighting does not count; nearer it weighs less (Tukey)
-BLOCK_S = 4.0  # residuals do not depend on each other for longer
+BLOCK = 2  # intervals of knots: residuals do not depend on each other for longer
 ROUNDS = 2  # of noise and weights anew
 LAG_STD_S = 0.1  # believed before; an estimator that lags more is none
 GAUGE_STD = 1.0  # [rad, m] of the errors at the beginning of the log; the bundle's pose takes their mean
@@ -84,7 +84,7 @@ class MountFit:
 
 class Normal(NamedTuple):
     """Normal equations N x = -g of constants and knots; cost; -2 log of what else belongs to the likelihood; chi2 (n,):
-    mean squared residual of each sighting, normalised; scores (n, m, k): what each adds to g."""
+    mean squared residual of each sighting, normalised; scores (knots - 1, k): what each interval of knots adds to g."""
 
     N: np.ndarray
     g: np.ndarray
@@ -128,14 +128,18 @@ class MountProblem:
     def position(self, t_s: np.ndarray) -> np.ndarray:
         return np.column_stack([np.interp(t_s, self._position.t_s, c) for c in self._position.value.T])
 
-    def walks(self, seen: Sightings) -> np.ndarray:
-        """Weights (n, knots) of the two knots around each sighting."""
+    def between(self, seen: Sightings) -> tuple[np.ndarray, np.ndarray]:
+        """The knot before each sighting (n,) and how far it is on the way to the next, 0 … 1 (n,)."""
         place = np.clip((seen.t_s - self._knot_t[0]) / (self._knot_t[1] - self._knot_t[0]), 0, self.knots - 1 - 1e-9)
         left = place.astype(int)
-        B = np.zeros((len(seen), self.knots))
-        rows = np.arange(len(seen))
-        B[rows, left], B[rows, left + 1] = 1 - (place - left), place - left
-        return B
+        return left, place - left
+
+    def error_at(self, seen: Sightings, knots: np.ndarray | None) -> np.ndarray:
+        """The error (n, 3) at each sighting of one given at the knots (knots, 3); None is none."""
+        if knots is None:
+            return np.zeros((len(seen), 3))
+        left, share = self.between(seen)
+        return (1 - share)[:, None] * knots[left] + share[:, None] * knots[left + 1]
 
     # --- the linearised problem -----------------------------------------------------------------------------------
 
@@ -144,9 +148,7 @@ class MountProblem:
         n = len(seen)
         t_s = seen.t_s - m.delta_s
         Qt = self.attitude(t_s).transpose(0, 2, 1)
-        B = self.walks(seen)
-        zero = np.zeros((self.knots, 3))
-        e = B @ (zero if m.attitude_error is None else m.attitude_error)
+        e = self.error_at(seen, m.attitude_error)
         E = Rotation.from_rotvec(e).as_matrix()
         QtE, Ct = Qt @ E, m.R_BC.T
         A = Ct @ QtE @ m.R_WM
@@ -161,7 +163,7 @@ class MountProblem:
         if self.with_position:
             P = self.position(t_s + m.lag_s)
             velocity = (self.position(t_s + m.lag_s + 0.05) - self.position(t_s + m.lag_s - 0.05)) / 0.1
-            b = B @ (zero if m.position_error is None else m.position_error)
+            b = self.error_at(seen, m.position_error)
             reach = m.p_WM - P + b
             u = (QtE @ reach[..., None])[..., 0]
             p = (u - m.p_BC) @ m.R_BC
@@ -188,19 +190,30 @@ class MountProblem:
         white = both[..., 0]
         chi2 = (white * white).sum(1)
         root = np.sqrt(weights)[:, None, None]
-        B = self.walks(seen)
         kinds = 2 if self.with_position else 1
-        knots = [both[..., 1 + CONSTANTS + 3 * k : 4 + CONSTANTS + 3 * k] for k in range(kinds)]
-        wide = [(B[:, None, :, None] * part[:, :, None, :]).reshape(*part.shape[:2], -1) for part in knots]
-        full = root * np.concatenate([both[..., 1 : 1 + CONSTANTS], *wide], axis=2)
-        flat = full.reshape(-1, full.shape[2])
-        white = root[..., 0] * white
-        N = flat.T @ flat
-        g = flat.T @ white.ravel()
+        left, share = self.between(seen)
+        errors = both[..., 1 + CONSTANTS : 1 + CONSTANTS + 3 * kinds]
+        near = [both[..., 1 : 1 + CONSTANTS], (1 - share)[:, None, None] * errors, share[:, None, None] * errors]
+        rows_of = root * np.concatenate([*near, white[..., None]], axis=2)
+        size = CONSTANTS + 3 * kinds * self.knots
+        N, scores = np.zeros((size, size)), np.zeros((self.knots - 1, size))
+        ends = np.searchsorted(left, np.arange(self.knots))
+        for i, (begin, end) in enumerate(zip(ends[:-1], ends[1:], strict=True)):  # a sighting touches two knots only
+            flat = rows_of[begin:end].reshape(-1, rows_of.shape[2])
+            at = self._columns(i, kinds)
+            product = flat.T @ flat
+            N[np.ix_(at, at)] += product[:-1, :-1]
+            scores[i, at] = product[:-1, -1]
+        g = scores.sum(0)
         cost = float(weights @ chi2)
         N, g, cost, log_prior = self._with_priors(m, noise, N, g, cost, kinds)
         log_det = 2 * float(weights @ np.log(np.diagonal(L, axis1=1, axis2=2)).sum(1))
-        return Normal(N, g, cost, log_det + log_prior, chi2 / S.shape[1], full * white[..., None])
+        return Normal(N, g, cost, log_det + log_prior, chi2 / S.shape[1], scores)
+
+    def _columns(self, interval: int, kinds: int) -> np.ndarray:
+        """Which unknowns the sightings between a knot and the next depend on: constants, errors there, errors after."""
+        knots = [CONSTANTS + 3 * (self.knots * kind + interval) + np.arange(3) for kind in range(kinds)]
+        return np.concatenate([np.arange(CONSTANTS), *knots, *(k + 3 for k in knots)])
 
     def _with_priors(self, m: Mount, noise: Noise, N, g, cost, kinds):
         """Random walks of the errors from knot to knot, and weak priors that hold what nothing else does."""
@@ -309,10 +322,7 @@ class MountProblem:
         it is more than the model says, it counts.
         """
         inverse = _inverse(equations.N)[:CONSTANTS]
-        scores = equations.scores.sum(1)
-        _, block = np.unique(np.floor((self.seen.t_s - self.seen.t_s[0]) / BLOCK_S), return_inverse=True)
-        sums = np.zeros((block.max() + 1, scores.shape[1]))
-        np.add.at(sums, block, scores)
+        sums = np.add.reduceat(equations.scores, np.arange(0, self.knots - 1, BLOCK), axis=0)
         real = np.sum((sums @ inverse.T) ** 2, axis=0)
         covariance = inverse[:, :CONSTANTS]
         wider = np.sqrt(np.maximum(1.0, real / np.maximum(np.diag(covariance), 1e-300)))

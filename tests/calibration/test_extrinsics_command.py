@@ -54,6 +54,32 @@ def flown(tmp_path_factory) -> tuple[Path, Path]:
     return folder / "flight.mcap", vehicle
 
 
+HOVER_S = 25.0
+
+
+@pytest.fixture(scope="module")
+def hovered(tmp_path_factory) -> Path:
+    """The log of a hover in a gusty wind under motion capture: no turn, no lean but what holds the place."""
+    folder = tmp_path_factory.mktemp("hover")
+    mission = (ROOT / "config/missions/lab_hover_marker.toml").read_text()
+    assert mission.count("duration_s = 137.0") == 1
+    mission = mission.replace("duration_s = 137.0", f"duration_s = {HOVER_S}").replace(
+        '"../markers', f'"{ROOT}/config/markers'
+    )
+    (folder / "mission.toml").write_text(mission)
+    tables = read_layered(SCENARIO)
+    tables["mission"], tables["vehicle"] = "mission.toml", str(ROOT / "config/vehicles/f550_floor.toml")
+    tables["wind"] |= {"mean_m_s": [2.0, 1.0, 0.0], "gust_std_m_s": [1.5, 1.5, 0.5]}
+    (folder / "hover.toml").write_text(tomlkit.dumps(tables))
+    loaded = load_scenario(folder / "hover.toml")
+    recorder = open_recorder(folder / "hover.mcap", ROOT / "config/vehicles/f550_floor.toml", loaded.mission_path)
+    flight = Lockstep(loaded, seed=3, record=recorder.handle)
+    flight.run()
+    recorder.close()
+    assert flight.pilot.success, flight.pilot.reason
+    return folder / "hover.mcap"
+
+
 def run(command, *arguments) -> dict:
     """The JSON of a call that succeeds."""
     out = Path(arguments[0]).parent / "out.json"
@@ -89,6 +115,16 @@ def test_the_same_flight_gives_the_cameras_delay_within_five_milliseconds_and_th
     # the file was corrected meanwhile, but not the log: the correction is not made twice
     again = run(latency.command, log, "--vehicle", vehicle, "--yes")
     assert again["values"]["latency.camera_s"] == pytest.approx(told["values"]["latency.camera_s"], abs=1e-6)
+
+
+def test_a_simulated_hover_in_gusts_gives_mount_and_delay_too(hovered):
+    truth = load_scenario(SCENARIO).scenario.camera
+    told = run(extrinsics.command, hovered)
+    assert told["details"]["motion"]["yaw_span_deg"] < 90  # not the calibration flight
+    assert np.abs(np.subtract(told["values"]["camera.p_BC"], truth.p_BC)).max() < 0.005
+    R = rotation_matrix(quat_normalized(truth.q_BC)).T @ rotation_matrix(told["values"]["camera.q_BC"])
+    assert np.degrees(Rotation.from_matrix(R).magnitude()) < 0.3
+    assert run(latency.command, hovered)["values"]["latency.camera_s"] == pytest.approx(0.06, abs=0.005)
 
 
 def refused(command, *arguments) -> str:

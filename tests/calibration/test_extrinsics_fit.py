@@ -7,9 +7,9 @@ import pytest
 from mount_logs import CAMERA_S, FLOWN_S, P_BC, R_BC, fly, rotation_error_rad
 from scipy.spatial.transform import Rotation
 
-from calibration.camera_log import Track
+from calibration.camera_log import Track, smoothed
 from calibration.extrinsics import as_result, find_extrinsics
-from calibration.extrinsics_fit import CONSTANTS, MountProblem
+from calibration.extrinsics_fit import CONSTANTS, DELTA, LAG, MountProblem, Noise
 from calibration.extrinsics_start import delay, starts
 from calibration.results import DataError
 
@@ -24,7 +24,7 @@ def test_jacobians_are_those_of_finite_differences(with_position):
     seen = problem.seen.take(slice(None, None, 20))
     r, J, by_error = problem.linearise(m, seen)
     assert np.abs(r).max() < 0.01
-    B = problem.walks(seen)
+    left, way = problem.between(seen)
     width = CONSTANTS + 3 * problem.knots * (2 if with_position else 1)
     for i in range(width):
         if not with_position and i in (*range(3, 6), *range(9, 12), 13):
@@ -36,9 +36,55 @@ def test_jacobians_are_those_of_finite_differences(with_position):
         if told is None:
             kind, place = divmod(i - CONSTANTS, 3 * problem.knots)
             knot, axis = divmod(place, 3)
-            told = B[:, knot, None] * by_error[..., 3 * kind + axis]
+            share = np.where(left == knot, 1 - way, np.where(left + 1 == knot, way, 0.0))
+            told = share[:, None] * by_error[..., 3 * kind + axis]
         rows = slice(0, 6) if with_position else slice(3, 6)
         assert np.allclose(told[:, rows], slope[:, rows], atol=0.03 * max(1.0, np.abs(slope).max())), i
+
+
+def test_the_normal_equations_are_the_slope_and_the_curvature_of_the_cost():
+    log = fly(duration_s=8.0)
+    problem, noise = MountProblem(log, with_position=True), Noise()
+    weights = np.linspace(0.2, 1.0, len(problem.seen))
+    zero = np.zeros((problem.knots, 3))
+    start = starts(log, problem, CAMERA_S - FLOWN_S)[0]
+    m = problem.descend(replace(start, attitude_error=zero, position_error=zero), noise, weights)
+    at_rest = problem.normal(m, noise, problem.seen, weights)
+    rng = np.random.default_rng(1)
+    for _ in range(3):
+        x = 1e-3 * rng.standard_normal(len(at_rest.N))
+        x[DELTA] *= 0.1
+        x[LAG] *= 0.1
+        ahead, behind = (problem.normal(problem.moved(m, s * x), noise, problem.seen, weights).cost for s in (1, -1))
+        assert ahead - 2 * at_rest.cost + behind == pytest.approx(2 * x @ at_rest.N @ x, rel=0.02)
+        moved = problem.moved(m, x)
+        slope = problem.normal(moved, noise, problem.seen, weights).g
+        step = 1e-3 * x
+        up, down = (problem.normal(problem.moved(moved, s * step), noise, problem.seen, weights).cost for s in (1, -1))
+        assert (up - down) / 2 == pytest.approx(2 * slope @ step, rel=0.02)
+
+
+def test_the_body_rates_take_the_jitter_out_of_the_attitude_and_leave_its_motion_and_drift():
+    rng = np.random.default_rng(4)
+    t_s = np.arange(0.0, 30.0, 0.02)
+    true = Rotation.from_euler("ZYX", np.column_stack([0.3 * t_s, 0.1 * np.sin(5 * t_s), 0.1 * np.cos(9 * t_s)]))
+    ahead = Rotation.from_euler(
+        "ZYX", np.column_stack([0.3 * (t_s + 1e-4), 0.1 * np.sin(5 * t_s + 5e-4), 0.1 * np.cos(9 * t_s + 9e-4)])
+    )
+    rates = (true.inv() * ahead).as_rotvec() / 1e-4 + 0.002
+    drift = Rotation.from_rotvec(np.outer(0.01 * np.sin(0.1 * t_s), [1.0, 0.5, 0.0]))
+    seen = drift * true * Rotation.from_rotvec(0.0015 * rng.standard_normal((len(t_s), 3)))
+
+    def left(value: np.ndarray) -> float:
+        error = Rotation.from_quat(np.roll(value, -1, axis=1)) * (drift * true).inv()
+        return float(np.sqrt(np.mean(error.as_rotvec()[20:-20] ** 2)))
+
+    noisy = Track(t_s, np.roll(seen.as_quat(), 1, axis=1))
+    assert left(noisy.value) == pytest.approx(0.0015, rel=0.1)
+    assert left(smoothed(noisy, Track(t_s, rates)).value) < 0.0006
+    assert smoothed(noisy, Track(t_s[:0], rates[:0])) is noisy
+    rare = Track(t_s[::3], noisy.value[::3])
+    assert smoothed(rare, Track(t_s[::3], rates[::3])) is rare
 
 
 def test_the_mount_is_found_from_any_belief():
