@@ -220,7 +220,8 @@ def _warnings(c: Calibration) -> list[str]:
     for name, value, deviation in zip(names, lens.distortion, std[4:], strict=False):
         if name in ("k3", "k4", "k5", "k6") and lens.model == "pinhole" and abs(value) < 2 * deviation:
             fewer = 5 if len(lens.distortion) == 8 else 4
-            out.append(f"{name} = {value:.3g} ± {deviation:.2g} is not told from zero: --coefficients {fewer}")
+            told = f"{name} = {value:.3g} ± {deviation:.2g} is not told from zero, and kept all the same"
+            out.append(f"{told}: --coefficients {fewer} does without")
             break
     if (fold := _fold(lens, c.size)) is not None:
         out.append(f"the distortion folds the picture {fold:.0f} px from its middle: fewer --coefficients")

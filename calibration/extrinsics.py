@@ -1,5 +1,6 @@
 """``companion calibrate extrinsics``: where the camera sits on the aircraft, from a flight over a bundle."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,19 +98,34 @@ def _warnings(found: Extrinsics) -> list[str]:
     if abs(late) > max(LATE_S, LATE_SIGMAS * std):
         true_ms, ms = 1e3 * (log.camera_s + late), 1e3 * log.camera_s
         out.append(f"latency.camera_s was {ms:.0f} ms in this flight and should be {true_ms:.0f} ms: calibrate latency")
-    if (share := float(np.mean(fit.weights == 0))) > MISFIT_MAX:
-        out.append(f"{100 * share:.0f} % of the sightings do not fit: did the bundle or the mount move?")
+    out += misfits(fit)
     if log.ambiguous > len(log.sightings):
         out.append(f"{log.ambiguous} sightings were ambiguous and left out: come nearer to the bundle")
     return out
 
 
+def misfits(fit: MountFit) -> list[str]:
+    """A sentence when many sightings do not fit; else none."""
+    share = float(np.mean(fit.weights == 0))
+    said = f"{100 * share:.0f} % of the sightings do not fit: did the bundle or the mount move?"
+    return [said] if share > MISFIT_MAX else []
+
+
+def log_arguments(function: Callable) -> Callable:
+    """The arguments of a command that reads a log of sightings: log, bundle, vehicle, json_file, yes."""
+    for declared in (
+        click.option("--yes", is_flag=True, help="Write into the vehicle file without asking."),
+        click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the result here."),
+        click.option("--vehicle", type=click.Path(path_type=Path), help="Vehicle file to write into."),
+        click.option("--bundle", help="Which bundle of the log; default: the one seen most."),
+        click.argument("log", type=click.Path(path_type=Path)),
+    ):
+        function = declared(function)
+    return function
+
+
 @click.command()
-@click.argument("log", type=click.Path(path_type=Path))
-@click.option("--bundle", default=None, help="Which bundle of the log; default: the one seen most.")
-@click.option("--vehicle", type=click.Path(path_type=Path), default=None, help="Vehicle file to write into.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the result here.")
-@click.option("--yes", is_flag=True, help="Write into the vehicle file without asking.")
+@log_arguments
 @one_line_errors
 def command(log: Path, bundle: str | None, vehicle: Path | None, json_file: Path | None, yes: bool) -> None:
     """The camera's place and turn on the aircraft from a LOG of a flight, or a walk, over a bundle that stays put.

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from calibration.flight_windows import WINDOW_S
 from calibration.identify import Axis, Identification
+from calibration.identify_values import as_result, changes, stranger, thrust_at_reference, warnings
 from calibration.results import write_json
 from companion.command_line import one_line_errors
 from companion.config import ConfigError, load
@@ -22,16 +23,21 @@ TABLE_WIDTH = 120  # characters, where no terminal says how many there are
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the result here.")
 @click.option("--plots", type=click.Path(path_type=Path), default=None, help="Folder for figures of the fits.")
 @click.option("--yes", is_flag=True, help="Write into the vehicle file without asking.")
+@click.option("--this-aircraft", is_flag=True, help="With --yes: the log is this aircraft's, whatever it looks like.")
 @one_line_errors
 def identify(
-    logs: tuple[Path, ...], vehicle: Path | None, json_file: Path | None, plots: Path | None, yes: bool
+    logs: tuple[Path, ...],
+    vehicle: Path | None,
+    json_file: Path | None,
+    plots: Path | None,
+    yes: bool,
+    this_aircraft: bool,
 ) -> None:
     """Attitude response, delay, thrust and drag from flight logs: PX4's ULog, or this stack's own.
 
     Several LOGs must be of one aircraft. Without --vehicle nothing but the result is shown.
     """
     from calibration.identify import identify as identify_logs
-    from calibration.identify_values import as_result, changes, warnings
     from calibration.vehicle_file import confirm_and_write
 
     found = identify_logs(logs, load(vehicle, Vehicle) if vehicle else None)
@@ -51,6 +57,10 @@ def identify(
     if not made:
         raise ConfigError(f"{logs[0]}: nothing in it is certain enough to be written")
     if vehicle is not None:
+        if yes and not this_aircraft and (doubts := stranger(found)):
+            raise ConfigError(
+                f"{vehicle}: nothing written: {'; '.join(doubts)} (--this-aircraft writes it all the same)"
+            )
         confirm_and_write(vehicle, made, yes)
 
 
@@ -82,7 +92,11 @@ def table(found: Identification) -> Table:
     intervals = motion.intervals
     at = f"at {motion.reference_voltage_v:.2f} V" if len(found.flight.voltage) else "at an unknown voltage"
     k = _half(intervals, "thrust_coefficient", 2)
-    shown.add_row("k_T", f"{motion.thrust_coefficient_m_s2:.2f} m/s²", k, at)
+    shown.add_row("k_T in flight", f"{motion.thrust_coefficient_m_s2:.2f} m/s²", k, at)
+    reference_v, k_written = thrust_at_reference(found)
+    if len(found.flight.voltage) and reference_v != motion.reference_voltage_v:
+        at = f"at the reference of {reference_v:g} V, as written"
+        shown.add_row("k_T", f"{k_written:.2f} m/s²", "", at)
     if motion.exponent_fitted:
         shown.add_row("voltage exponent", f"{motion.voltage_exponent:.2f}", _half(intervals, "exponent", 2), "")
     if (t := motion.trend) is not None:

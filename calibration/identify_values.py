@@ -34,7 +34,8 @@ def changes(found: Identification, source: str) -> list[Change]:
     if motion is None:
         return made
     reference_v, k = thrust_at_reference(found)
-    note = f"{source}: ± {motion.intervals['thrust_coefficient']:.2f} at {motion.reference_voltage_v:.1f} V"
+    k_std = motion.intervals["thrust_coefficient"]
+    note = f"{source}: at {reference_v:g} V, from {motion.reference_voltage_v:.1f} V ± {k_std:.2f}"
     made.append(Change("thrust.coefficient_m_s2", round(k, 3), note))
     if len(found.flight.voltage) and (old is None or reference_v != old.thrust.reference_voltage_v):
         made.append(Change("thrust.reference_voltage_v", reference_v, f"{source}: the log's own"))
@@ -109,8 +110,7 @@ def warnings(found: Identification) -> list[str]:
     """One sentence for each thing that the logs could not tell or that looks wrong."""
     said = list(found.notes)
     flight, motion = found.flight, found.motion
-    if flight.rotors and flight.rotors != 6:
-        said.append(f"the log is a {flight.aircraft}'s, and this stack's vehicles are hexrotors: is it the right log?")
+    said += stranger(found)
     axes = (found.roll, found.pitch, found.yaw)
     said += [f"{axis.name} not identified: {axis.reason}" for axis in axes if axis.reason]
     for axis in (found.roll, found.pitch):
@@ -158,17 +158,28 @@ def _contradictions(found: Identification, vehicle: Vehicle) -> list[str]:
             "PX4 compensates the battery (MC_BAT_SCALE_EN = 1): thrust.voltage_exponent of the vehicle file should be"
             f" near 0, it is {believed.voltage_exponent:g}"
         )
-    reference_v, k = thrust_at_reference(found)
+    reference_v, _ = thrust_at_reference(found)
     if len(flight.voltage) and reference_v != believed.reference_voltage_v:
         said.append(
             f"flown at {motion.reference_voltage_v:.1f} V, the vehicle file's reference is"
             f" {believed.reference_voltage_v:g} V: is it this aircraft's battery?"
         )
-    old = believed.coefficient_m_s2 * (reference_v / believed.reference_voltage_v) ** believed.voltage_exponent
-    if abs(k / old - 1.0) > THRUST_CHANGE:
-        said.append(
-            f"thrust coefficient {k:.1f} m/s² against {old:.1f} in the vehicle file: is it this aircraft's log?"
-        )
+    return said
+
+
+def stranger(found: Identification) -> list[str]:
+    """What makes the log look like another aircraft's; empty if nothing does."""
+    said, flight = [], found.flight
+    if flight.rotors and flight.rotors != 6:
+        said.append(f"the log is a {flight.aircraft}'s, and this stack's vehicles are hexrotors: is it the right log?")
+    if found.motion is not None and found.believed is not None:
+        reference_v, k = thrust_at_reference(found)
+        believed = found.believed.thrust
+        old = believed.coefficient_m_s2 * (reference_v / believed.reference_voltage_v) ** believed.voltage_exponent
+        if abs(k / old - 1.0) > THRUST_CHANGE:
+            said.append(
+                f"thrust coefficient {k:.1f} m/s² against {old:.1f} in the vehicle file: is it this aircraft's log?"
+            )
     return said
 
 

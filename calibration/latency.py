@@ -7,7 +7,7 @@ import click
 import numpy as np
 
 from calibration.camera_log import MountLog, read_mount_log
-from calibration.extrinsics import best_fit
+from calibration.extrinsics import best_fit, log_arguments, misfits
 from calibration.extrinsics_fit import DELTA, MountFit, MountProblem
 from calibration.extrinsics_motion import Motion, motion_of
 from calibration.identify import MOVES_RAD, Axis, Identification, identify_axis, read, unusable
@@ -19,7 +19,6 @@ from companion.config import ConfigError, load
 from companion.vehicle import Vehicle
 
 CAMERA_STD_MAX_S = 0.005  # a less certain delay is not written
-MISFIT_MAX = 0.05  # share of sightings that do not fit
 ALLOWED_S = (0.0, 0.5)  # of latency.camera_s, as in companion/vehicle.py
 
 
@@ -87,11 +86,7 @@ def find_actuation(path: Path) -> Actuation:
 
 
 @click.command()
-@click.argument("log", type=click.Path(path_type=Path))
-@click.option("--bundle", default=None, help="Which bundle of the log; default: the one seen most.")
-@click.option("--vehicle", type=click.Path(path_type=Path), default=None, help="Vehicle file to write into.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the result here.")
-@click.option("--yes", is_flag=True, help="Write into the vehicle file without asking.")
+@log_arguments
 @one_line_errors
 def command(log: Path, bundle: str | None, vehicle: Path | None, json_file: Path | None, yes: bool) -> None:
     """Delays from a LOG of a flight over a bundle: of the camera's images, and of setpoints until they act.
@@ -143,9 +138,7 @@ def as_result(log: Path, camera: CameraLatency | None, actuation: Actuation | No
         }
         details |= {"camera_flown_s": camera.log.camera_s, "camera_late_s": camera.late_s, "bundle": camera.log.bundle}
         details["rate_rms_rad_s"] = camera.motion.rate_rad_s
-        warnings += camera.log.notes
-        if (share := float(np.mean(camera.fit.weights == 0))) > MISFIT_MAX:
-            warnings.append(f"{100 * share:.0f} % of the sightings do not fit: did the bundle or the mount move?")
+        warnings += [*camera.log.notes, *misfits(camera.fit)]
     if actuation:
         values["latency.actuation_s"] = actuation.delay_s
         merit["actuation_interval_s"] = actuation.interval_s

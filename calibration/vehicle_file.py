@@ -19,7 +19,7 @@ import click
 import tomlkit
 from tomlkit.container import Container, OutOfOrderTableProxy
 from tomlkit.exceptions import TOMLKitError
-from tomlkit.items import Array, InlineTable, Item
+from tomlkit.items import Array, InlineTable, Item, Table, Whitespace
 
 from calibration.results import plain, write_whole
 from companion.config import ConfigError, parse, read_layered, read_toml
@@ -48,6 +48,7 @@ class Proposal:
     path: Path
     before: str
     after: str
+    replaced: tuple[str, ...] = ()  # one sentence for each number that other data gave
 
     @property
     def diff(self) -> str:
@@ -69,10 +70,14 @@ def propose(path: str | Path, changes: Sequence[Change]) -> Proposal:
     path = Path(path)
     own, layered = read_toml(path), read_layered(path)
     before = _read(path)
+    replaced = []
     try:
         document = tomlkit.parse(before)
         for change in changes:
-            value = _written(change.value, _get(layered, change.key))
+            old = _get(layered, change.key)
+            value = _written(change.value, old)
+            if (origin := _origin(document, change.key)) and _data_file(origin) != _data_file(_note(change.note)):
+                replaced.append(f"{change.key}: {value} replaces {old}, measured by {origin.strip('[]')}")
             for tables in (own, layered):
                 _put(tables, change.key, value)
             _edit(document, change.key.split("."), value, _note(change.note))
@@ -82,7 +87,7 @@ def propose(path: str | Path, changes: Sequence[Change]) -> Proposal:
     except (TOMLKitError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be edited in place: {error}") from None
     parse(layered, Vehicle, str(path))
-    return Proposal(path, before, after)
+    return Proposal(path, before, after, tuple(replaced))
 
 
 def confirm_and_write(
@@ -96,6 +101,8 @@ def confirm_and_write(
     colours = {"+": "green", "-": "red", "@": "cyan"}
     for line in proposal.diff.splitlines():
         click.echo(click.style(line, fg=colours.get(line[:1])))
+    for sentence in proposal.replaced:
+        click.echo(sentence)
     try:
         agreed = yes or ask(f"Write this into {path}?")
     except click.Abort:  # nobody there to ask
@@ -137,8 +144,26 @@ def _get(tables: Any, key: str) -> Any:
     return tables
 
 
+def _origin(document: Any, key: str) -> str:
+    """The note that a calibration left behind a key: "[date data file: figure of merit]"; "" without one."""
+    *parents, name = key.split(".")
+    table = document
+    for step in parents:
+        table = table.get(step) if isinstance(table, dict) else None
+    if not isinstance(table, dict) or isinstance(table, InlineTable) or name not in table:
+        return ""
+    found = _OWN_NOTE.search(_item(table, name).trivia.comment)
+    return found.group().strip() if found else ""
+
+
+def _data_file(note: str) -> str:
+    return note.strip("[]").partition(" ")[2].partition(":")[0]
+
+
 def _tidy(after: str, before: str) -> str:
-    """The line ends that the file had, and as few of them at its end."""
+    """The line ends that the file had, as few of them at its end, and no two blank lines where it had none."""
+    if not re.search(r"\n\s*\n\s*\n", before):
+        after = re.sub(r"\n\n\n+", "\n\n", after)
     if not before.endswith("\n\n"):
         after = after.rstrip("\n") + "\n"
     dos = before.count("\r\n") == before.count("\n") > 0
@@ -208,7 +233,11 @@ def _item(table: Any, name: str) -> Any:
 def _set(table: Any, name: str, value: Any) -> None:
     old = _item(table, name) if name in table else None
     if old is None:
+        body = table.value.body if isinstance(table, Table) else []
+        blank = body.pop() if body and isinstance(body[-1][1], Whitespace) else None  # it stays behind the last key
         table.append(name, value)
+        if blank and not isinstance(body[-1][1], Whitespace):
+            body.append(blank)
     elif old == value:
         return  # 0.40 stays 0.40
     elif isinstance(old, Array) and isinstance(value, list):  # element by element: comments between them stay

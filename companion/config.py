@@ -7,7 +7,8 @@ and the unit. There are no silent defaults: a key that a file may leave out says
 import math
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -52,7 +53,10 @@ def read_layered(path: str | Path) -> dict:
         raise ConfigError(f"{path}: base = {name!r}: must be the name of a file")
     base = read_toml(Path(path).parent / name)
     if "base" in base:
-        raise ConfigError(f"{Path(path).parent / name}: base: a base has no base of its own")
+        raise ConfigError(
+            f"{path}: base = {name!r}: that file is laid over {base['base']!r} itself, and a base has no base of its "
+            f"own: name {base['base']!r} as base and copy the keys of {name!r}"
+        )
     return _laid_over(base, own)
 
 
@@ -101,10 +105,10 @@ def _explain(message: str, schema: type, tables: dict) -> str:
         field = text.split("`")[1]
         kind = "unknown key" if "unknown" in text else "missing key"
         full = f"{key}.{field}" if key else field
-        allowed = "" if "unknown" in text else _allowed(schema, full)
+        allowed = "" if "unknown" in text else _allowed(schema, full, tables)
         return f"{full}: {kind}{allowed}"
     value = _lookup(tables, key)
-    return f"{key} = {value!r}: {text[0].lower()}{text[1:]}{_allowed(schema, key)}"
+    return f"{key} = {value!r}: {text[0].lower()}{text[1:]}{_allowed(schema, key, tables)}"
 
 
 def _steps(key: str) -> list[str]:
@@ -120,11 +124,19 @@ def _lookup(tables: Any, key: str) -> Any:
     return tables
 
 
-def _allowed(schema: Any, key: str) -> str:
-    """The description of a key's type, in brackets, or an empty string."""
-    kind, description = schema, None
+def _allowed(schema: Any, key: str, tables: Any) -> str:
+    """The description of a key's type, in brackets, or an empty string. tables tell which of several kinds is meant."""
+    kind, description, above = schema, None, ""
     for step in _steps(key):
-        kind = _strip(kind)
+        members = _members(kind)
+        if tags := {m.__struct_config__.tag: m for m in members if hasattr(m, "__struct_config__")}:
+            tag_field = members[0].__struct_config__.tag_field
+            if step == tag_field and tag_field is not None:
+                return f" (allowed: {', '.join(str(tag) for tag in tags)})"
+            kind = tags.get(_lookup(tables, f"{above}.{tag_field}"), members[0])
+        else:
+            kind = members[0]
+        above = f"{above}{'' if step.startswith('[') else '.'}{step}"
         if step.startswith("["):
             arguments = get_args(kind)
             if not arguments:
@@ -140,11 +152,10 @@ def _allowed(schema: Any, key: str) -> str:
     return f" (allowed: {description})" if description else ""
 
 
-def _strip(kind: Any) -> Any:
-    """The bare type behind Annotated[...] and ... | None."""
+def _members(kind: Any) -> list[Any]:
+    """The bare types behind Annotated[...], A | B and ... | None; one if it is no union."""
     if hasattr(kind, "__metadata__"):
         kind = get_args(kind)[0]
-    arguments = get_args(kind)
-    if type(None) in arguments:
-        kind = next(a for a in arguments if a is not type(None))
-    return kind
+    if get_origin(kind) not in (Union, UnionType):
+        return [kind]
+    return [member for argument in get_args(kind) if argument is not type(None) for member in _members(argument)]

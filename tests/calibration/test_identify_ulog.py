@@ -1,14 +1,20 @@
 """ULogs as crews bring them: of other vehicles, cut off, with holes, slow, several flights in one; or not a flight."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import tomlkit
+from click.testing import CliRunner
 from identify_flights import Truth, ULogFile, every, floats, fly, write_ulog
 
 from calibration.identify import identify, read
+from calibration.identify_command import identify as identify_command
 from calibration.results import DataError
-from companion.config import ConfigError
+from companion.config import ConfigError, load, read_layered
 from companion.fcu.ned import swap_attitude
 from companion.frames import quat_from_rpy
+from companion.vehicle import Vehicle
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +181,22 @@ def test_a_clock_that_steps_back_costs_only_what_it_repeats(tmp_path, flight):
     back = dict(flight, t_s=flight["t_s"] - 2.0 * (flight["t_s"] > 30.0))
     found = identify([write_ulog(tmp_path / "flight.ulg", back)])
     assert found.roll.response.time_constant_s == pytest.approx(Truth.time_constant_s, rel=0.1)
+
+
+def test_a_log_that_looks_like_another_aircrafts_is_written_only_when_it_is_said_to_be_this_ones(tmp_path, flight):
+    vehicle = tmp_path / "mine.toml"
+    tables = read_layered(Path(__file__).parents[2] / "config/vehicles/f550.toml")
+    tables["thrust"]["coefficient_m_s2"] = 40.0
+    vehicle.write_text(tomlkit.dumps(tables))
+    before = vehicle.read_text()
+    line = [str(write_ulog(tmp_path / "flight.ulg", flight)), "--vehicle", str(vehicle), "--yes"]
+    refused = CliRunner().invoke(identify_command, line)
+    assert refused.exit_code == 2 and vehicle.read_text() == before
+    assert "against 40.0 in the vehicle file: is it this aircraft's log? (--this-aircraft" in refused.output
+    written = CliRunner().invoke(identify_command, [*line, "--this-aircraft"])
+    assert written.exit_code == 0 and vehicle.read_text() != before
+    k_T = load(vehicle, Vehicle).thrust.coefficient_m_s2
+    assert f"{k_T:.2f} m/s²" in written.output and "at the reference of 15.2 V, as written" in written.output
 
 
 def test_two_flights_in_one_log_and_two_logs_give_what_one_flight_gives(tmp_path, flight):

@@ -197,6 +197,26 @@ def test_files_that_cannot_be_read(tmp_path):
             propose(tmp_path / name, [Change("mass_kg", 2.0, "x")])
 
 
+def test_keys_that_follow_a_new_table_leave_one_blank_line_between_tables_and_none_inside(f550):
+    own = f550.with_name("own.toml")
+    own.write_text('base = "f550.toml"\n\n[controller]\ntilt_max_rad = 0.7\n')
+    keys = ("attitude.pitch.gain", "thrust.voltage_exponent", "attitude.roll.time_constant_s", "attitude.roll.gain")
+    propose(own, [Change(key, 1.0, "x") for key in keys]).apply()
+    lines = own.read_text().splitlines()
+    for before, line in zip(lines, lines[1:], strict=False):
+        assert (before == "") == line.startswith("["), own.read_text()
+
+
+def test_a_number_that_other_data_gave_is_not_replaced_in_silence(f550, capsys):
+    confirm_and_write(f550, [Change("latency.actuation_s", 0.08, "identification.mcap: ± 0.003 s")], yes=True)
+    assert "replaces" not in capsys.readouterr().out
+    again = [Change("latency.actuation_s", 0.081, "identification.mcap: ± 0.002 s")]
+    assert propose(f550, again).replaced == ()
+    confirm_and_write(f550, [Change("latency.actuation_s", 0.09, "hover.mcap: ± 3 ms")], yes=True)
+    said = f"latency.actuation_s: 0.09 replaces 0.08, measured by {TODAY} identification.mcap: ± 0.003 s\n"
+    assert said in capsys.readouterr().out
+
+
 def test_a_note_cannot_break_the_file(f550):
     propose(f550, [Change("mass_kg", 2.0, "a\nname = 'evil' [1]\x00 b")]).apply()
     assert load(f550, Vehicle).name == "F550"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from companion.config import ConfigError, load
+from companion.config import ConfigError, Section, load, number, parse
 from companion.site import load_site
 from companion.vehicle import Vehicle
 
@@ -42,6 +42,52 @@ def test_a_bad_key_is_refused_in_one_line(tmp_path, old, new, words):
     assert "\n" not in line
     for word in [str(path), *words]:
         assert word in line
+
+
+class _Shape(Section, tag_field="kind"):
+    size_m: number(0, 5, "m")
+
+
+class _Round(_Shape, tag="round"):
+    radius_m: number(0, 2, "m")
+
+
+class _Long(_Shape, tag="long"):
+    length_m: number(0, 30, "m")
+
+
+class _Drawing(Section):
+    shape: _Round | _Long | None = None
+    shapes: list[_Round | _Long] = []
+
+
+@pytest.mark.parametrize(
+    ("shape", "line"),
+    [
+        (
+            {"kind": "long", "size_m": 1.0, "length_m": 31.0},
+            "length_m = 31.0: expected `float` <= 30.0 (allowed: 0 to 30 m)",
+        ),
+        ({"kind": "long", "size_m": 1.0}, "length_m: missing key (allowed: 0 to 30 m)"),
+        ({"kind": "round", "size_m": 1.0, "radius_m": 1.0, "length_m": 3.0}, "length_m: unknown key"),
+        ({"kind": "flat", "size_m": 1.0}, "kind = 'flat': invalid value 'flat' (allowed: round, long)"),
+        ({"size_m": 1.0}, "kind: missing key (allowed: round, long)"),
+    ],
+)
+def test_a_bad_key_of_a_table_of_several_kinds_is_told_with_what_that_kind_allows(shape, line):
+    for tables, where in (({"shape": shape}, "shape"), ({"shapes": [shape]}, "shapes[0]")):
+        with pytest.raises(ConfigError) as refused:
+            parse(tables, _Drawing, "file.toml")
+        assert str(refused.value) == f"file.toml: {where}.{line}"
+
+
+def test_a_base_of_a_base_is_refused_with_what_to_do(tmp_path):
+    (tmp_path / "b.toml").write_text('base = "a.toml"\n')
+    (tmp_path / "c.toml").write_text('base = "b.toml"\n')
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path / "c.toml", Vehicle)
+    line = str(refused.value)
+    assert "\n" not in line and "'b.toml'" in line and "name 'a.toml' as base and copy the keys" in line
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "config/vehicles").glob("*.toml")), ids=lambda p: p.stem)
