@@ -219,6 +219,7 @@ class EstimatorStatus(Message):
     # Ten times a second, else empty: upper triangles of the 3x3 covariances of p, v, θ, disturbance and bias of the
     # state with the same stamp, xx xy xz yy yz zz each.
     covariance_blocks: tuple[float, ...] = ()
+    note: str = ""  # what the filter does otherwise than usual, and why; one line
 
 
 # --- plan -> thrust -------------------------------------------------------------------------------------------

@@ -52,7 +52,8 @@ class EstimatorNode(Node):
 
     `EstimatorStatus.rejected` counts by name: the four sensors (gate), ``not_finite`` (unusable numbers),
     ``future`` (stamps ahead of the clock), ``duplicate``, ``marker_ambiguous`` (could not be told apart),
-    ``marker_restart`` (the bundle was placed anew).
+    ``marker_restart`` (the bundle was placed anew), ``marker_refused`` (sightings of a bundle that is not followed,
+    because it contradicts the filter, see `companion.estimation.trust`).
     """
 
     name = "estimator"
@@ -79,7 +80,7 @@ class EstimatorNode(Node):
         self._voltage_stamp_s = -INF
         self._parameters = np.array(vehicle.model_parameters())
         self._innovations: list[Innovation] = []
-        names = (*SENSORS, "not_finite", "future", "duplicate", "marker_ambiguous", "marker_restart")
+        names = (*SENSORS, "not_finite", "future", "duplicate", "marker_ambiguous", "marker_restart", "marker_refused")
         self._rejected = dict.fromkeys(names, 0)
         self._dropped_late = 0  # of earlier histories
         self._resets = resets
@@ -202,8 +203,14 @@ class EstimatorNode(Node):
             dropped_late=dropped,
             update_time_s=self._stopwatch.read_s() - start_s,
             covariance_blocks=self._covariance_blocks(state),
+            note=self._note(),
         )
         return [state, status]
+
+    def _note(self) -> str:
+        if self._history is None or not self._history.newest.contradiction.refused:
+            return ""
+        return f"bundle {self._bundle} contradicts the estimate, not followed"
 
     def _covariance_blocks(self, state: State) -> tuple[float, ...]:
         """See `EstimatorStatus`: now and then, because nobody flies by them."""
@@ -280,6 +287,7 @@ class EstimatorNode(Node):
         expected_q_CM = None
         if belief.marker_known:
             expected_q_CM = quat_multiply(quat_conjugate(self._filter.q_BC), self._filter.expected_rotation(belief))
+        self._rejected["marker_refused"] += first and belief.contradiction.refused
         choice = choose(sighting, expected_q_CM)
         if self._with_corners and sighting.corners and belief.sightings >= ESTABLISHED:
             std = sighting.corner_noise_px / self._vehicle.camera.fx_px

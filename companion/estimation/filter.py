@@ -32,17 +32,14 @@ from acados_gen.eskf_layout import (
     kernel_name,
     shapes,
 )
-from companion.estimation.adaptation import Window, new_window
+from companion.estimation.adaptation import SCALE_MAX, Window, new_window
 from companion.estimation.gating import Gate
 from companion.estimation.inputs import Inputs
+from companion.estimation.noise import forgetting_rates, initial_variances, process_variances
+from companion.estimation.trust import MOVED_ALIKE, Contradiction, Lean, Streak
 from companion.frames import quat_multiply, rotation_matrix
 from companion.kernel import Kernel, require
 from companion.vehicle import Vehicle
-
-# Without a trustworthy command the model is "nothing changes"; what a pilot does is noise.
-COAST_VELOCITY_M_S_SQRT_S = 1.0  # a stick movement of 3 m/s² for 0.1 s
-COAST_ATTITUDE_RAD_SQRT_S = 0.2  # 0.03 rad between two attitudes at 50 Hz: 1.4 rad/s; 0.07 rad after 0.12 s of delay
-COAST_DISTURBANCE_TIME_S = 10.0  # in which an unobserved disturbance is forgotten
 
 # A new level of the GNSS: position innovations rejected for this long that agree with each other.
 LEVEL_TIME_S = 2.0
@@ -52,26 +49,10 @@ LEVEL_COUNT = 10
 # also raises the adapted noise until the wrong velocity passes the gate: after 15 of them a step of 0.4 m/s did.
 VELOCITY_STEP_COUNT = 3
 
-
-# A bundle that is seen again and again beside where the filter has it, turned as expected: the velocity is wrong, and
-# with it the bias of the velocity that pulled it along. The mean of the whitened position residuals shows it before
-# the gate closes, and a flip or a blunder, which is turned or alone, does not look like it.
 BUNDLE = ("marker", "corners")  # sensors that see it
 CORNERS_UNIT = np.eye(SENSORS["corners"])
-LEAN_SHARE = 1 / 8  # of the newest residual in the mean
-LEAN_CLIP = 5.0  # a residual counts for no more, in standard deviations
-LEAN_LIMIT = 1.7  # length of the mean; white residuals have 0.45
 LEAN_TIME_S = 0.3  # in which the velocity error made the offset
 ESTABLISHED = 15  # accepted more than rejected sightings after which a bundle's place is believed
-TURNED_LIMIT = 16.3  # chi-square of the rotation's residual, three numbers, 0.999
-
-
-class Streak(NamedTuple):
-    """Rejections of one sensor since its last acceptance that agree with each other (position) or just follow."""
-
-    start_s: float
-    count: int
-    mean: np.ndarray  # of the residuals, (m,)
 
 
 @dataclass(slots=True)
@@ -84,7 +65,8 @@ class Belief:
     streaks: dict[str, Streak]
     accepted_s: dict[str, float]  # time of the last accepted measurement of each sensor
     marker_known: bool = False
-    lean: tuple[float, float, float] = (0.0, 0.0, 0.0)  # mean of the bundle's whitened position residuals
+    lean: Lean = Lean()
+    contradiction: Contradiction = Contradiction()
     sightings: int = 0  # accepted less rejected ones since the bundle was placed, up to ESTABLISHED
     x: np.ndarray = field(init=False)  # (33,), a view
     P: np.ndarray = field(init=False)  # (31, 31), a view
@@ -102,6 +84,7 @@ class Belief:
             self.accepted_s.copy(),
             self.marker_known,
             self.lean,
+            self.contradiction,
             self.sightings,
         )
 
@@ -114,44 +97,6 @@ class Update(NamedTuple):
     accepted: bool
     noise_scale: float
     residual: np.ndarray
-
-
-def initial_variances(vehicle: Vehicle) -> np.ndarray:
-    """Diagonal of the covariance at the start, (31,)."""
-    e, s = vehicle.estimator, vehicle.estimator.initial
-    std = (s.position_m, s.velocity_m_s, s.attitude_rad, s.disturbance_m_s2)
-    std += (s.gnss_bias_m, s.marker_position_m, s.marker_attitude_rad, e.velocity_bias.std_m_s)
-    tilt, heading, mount = e.attitude_bias.tilt_std_rad, e.attitude_bias.heading_std_rad, 3 * [e.mount.std_rad]
-    return np.square([*np.repeat(std, 3), tilt, tilt, heading, e.thrust_scale.std, *mount])
-
-
-def process_variances(vehicle: Vehicle, coast: bool) -> np.ndarray:
-    """Process noise per second, (31,); the position has none of its own, it is the integral of the velocity."""
-    e, s = vehicle.estimator, vehicle.estimator.process
-    velocity, attitude, disturbance = s.velocity_m_s_sqrt_s, s.attitude_rad_sqrt_s, s.disturbance_m_s2_sqrt_s
-    if coast:
-        velocity, attitude = max(velocity, COAST_VELOCITY_M_S_SQRT_S), max(attitude, COAST_ATTITUDE_RAD_SQRT_S)
-        disturbance = 3 * [_keeping(e.initial.disturbance_m_s2, COAST_DISTURBANCE_TIME_S)]
-    tilt = _keeping(e.attitude_bias.tilt_std_rad, e.attitude_bias.tilt_time_s)
-    heading = _keeping(e.attitude_bias.heading_std_rad, e.attitude_bias.heading_time_s)
-    still = (s.gnss_bias_m_sqrt_s, s.marker_position_m_sqrt_s, s.marker_attitude_rad_sqrt_s)
-    still += (_keeping(e.velocity_bias.std_m_s, e.velocity_bias.time_constant_s),)
-    moving = np.repeat((0.0, velocity, attitude), 3)
-    slow = (tilt, tilt, heading, e.thrust_scale.walk_sqrt_s, *3 * [_keeping(e.mount.std_rad, e.mount.time_constant_s)])
-    return np.square([*moving, *disturbance, *np.repeat(still, 3), *slow])
-
-
-def _keeping(std: float, time_constant_s: float) -> float:
-    """Noise density that keeps the variance of a first-order Gauss-Markov state where it is: σ² = noise τ / 2."""
-    return std * (2 / time_constant_s) ** 0.5
-
-
-def forgetting_rates(vehicle: Vehicle, coast: bool) -> np.ndarray:
-    """Rates [1/s] in the order of `acados_gen.eskf_model.forget`, (6,)."""
-    e = vehicle.estimator
-    disturbance = (COAST_DISTURBANCE_TIME_S,) * 2 if coast else (e.disturbance.horizontal_s, e.disturbance.vertical_s)
-    bias, velocity_s, mount_s = e.attitude_bias, e.velocity_bias.time_constant_s, e.mount.time_constant_s
-    return 1 / np.array([*disturbance, velocity_s, bias.tilt_time_s, bias.heading_time_s, mount_s])
 
 
 class Eskf:
@@ -274,17 +219,21 @@ class Eskf:
         kernel.inputs[1][:] = p_CM
         kernel.inputs[2][:] = q_CM
         R = self._marker_factor * covariance
-        update = self._apply(belief, "marker", R)
+        followed = not belief.contradiction.refused
+        update = self._apply(belief, "marker", R, followed)
         if belief.sightings < ESTABLISHED:
             # One false pose may have placed the bundle: two that do not agree with it, and it is placed anew.
             belief.sightings += 1 if update.accepted else -1
             if belief.sightings < 0:
                 self.forget_marker(belief)
-        elif self._leans(belief, kernel.outputs[1].tolist()):
+            return update
+        rejected = not update.accepted
+        if self._leans(belief, kernel.outputs[1].tolist()):
             self._doubt_velocity(belief, p_CM)
-            if not update.accepted:
+            if rejected:
                 update = self._apply(belief, "marker", R)
-        return update
+        self._weigh(belief, rejected, update.residual, R)
+        return update if followed else update._replace(accepted=False)
 
     def measure_corners(self, belief: Belief, xy, corners_M, std: float) -> Update:
         """The four corners of one marker of a bundle that has its place.
@@ -295,7 +244,8 @@ class Eskf:
         kernel = self._updates["corners"]
         kernel.inputs[1][:] = xy
         kernel.inputs[2][:] = corners_M
-        return self._apply(belief, "corners", self._marker_factor * std * std * CORNERS_UNIT)
+        R = self._marker_factor * std * std * CORNERS_UNIT
+        return self._apply(belief, "corners", R, not belief.contradiction.refused)
 
     def measure_bundle(self, belief: Belief, corners, std: float, choice) -> Update:
         """The corners of every marker of an established bundle, one marker after the other.
@@ -304,40 +254,43 @@ class Eskf:
         whole bundle, None when two poses explain the image. Each marker has its gate, so that one wrong corner costs
         the four of its marker. Two poses are no matter here: corners do not ask which one was meant.
         """
+        kernel = self._updates["marker"]
         if choice is not None:
             (p_CM, q_CM), covariance = choice
-            kernel = self._updates["marker"]
             for buffer, value in zip(kernel.inputs, (belief.numbers, p_CM, q_CM), strict=False):
                 buffer[:] = value
             kernel.inputs[-1][:] = self._marker_factor * covariance
             if self._leans(belief, kernel()[1].tolist()):
                 self._doubt_velocity(belief, p_CM)
         updates = [self.measure_corners(belief, xy, corners_M, std) for xy, corners_M in corners]
-        good = [update for update in updates if update.accepted]
+        good, followed = [update for update in updates if update.accepted], not belief.contradiction.refused
         if good:
-            belief.accepted_s["marker"] = belief.time_s
+            if followed:
+                belief.accepted_s["marker"] = belief.time_s
             belief.streaks.pop("marker", None)
+        elif choice is not None:
+            belief.streaks["marker"] = self._continued(belief, "marker", kernel.outputs[0], kernel.inputs[-1])
         else:
             streak = belief.streaks.get("marker") or Streak(belief.time_s, 0, np.zeros(6))
             belief.streaks["marker"] = streak._replace(count=streak.count + 1)
+        if choice is not None:
+            self._weigh(belief, not good, kernel.outputs[0].copy(), kernel.inputs[-1])
         told = good or updates
         size = sum(update.size for update in told)
-        return Update(sum(u.nis for u in told), size, bool(good), told[-1].noise_scale, told[-1].residual)
+        return Update(sum(u.nis for u in told), size, bool(good) and followed, told[-1].noise_scale, told[-1].residual)
 
     @staticmethod
     def _leans(belief: Belief, whitened) -> bool:
-        """True when the bundle has been seen beside its place for some time; begins anew then."""
-        roll, pitch, yaw, x, y, z = whitened  # number by number: loops over three take thrice as long
-        if not roll * roll + pitch * pitch + yaw * yaw <= TURNED_LIMIT:  # a flip, or not a number
-            return False
-        length = (x * x + y * y + z * z) ** 0.5
-        share, keep = LEAN_SHARE * min(1.0, LEAN_CLIP / max(length, LEAN_CLIP)), 1 - LEAN_SHARE
-        mx, my, mz = belief.lean
-        belief.lean = mx, my, mz = keep * mx + share * x, keep * my + share * y, keep * mz + share * z
-        if mx * mx + my * my + mz * mz < LEAN_LIMIT**2:
-            return False
-        belief.lean = (0.0, 0.0, 0.0)
-        return True
+        """True when the bundle has been seen beside its place for some time, and is to be believed."""
+        belief.lean, leans = belief.lean.after(whitened)
+        return leans and not belief.contradiction.refused
+
+    def _weigh(self, belief: Belief, rejected: bool, residual, nominal) -> None:
+        """Count a sighting of an established bundle for or against it; nominal: its noise, (6, 6)."""
+        contradiction = belief.contradiction
+        if contradiction.refused and not rejected:
+            rejected = contradiction.scatters(residual, SCALE_MAX**2 * nominal, self.gates["marker"].limit)
+        belief.contradiction = contradiction.after(rejected, belief.time_s, residual)
 
     def _doubt_velocity(self, belief: Belief, p_CM) -> None:
         """Make position, velocity and its bias as uncertain as the bundle seen at p_CM says they are wrong."""
@@ -350,7 +303,7 @@ class Eskf:
     def forget_marker(self, belief: Belief) -> None:
         """The next observation places the bundle anew."""
         belief.marker_known = False
-        belief.sightings, belief.lean = 0, (0.0, 0.0, 0.0)
+        belief.sightings, belief.lean, belief.contradiction = 0, Lean(), Contradiction()
         belief.streaks.pop("marker", None)
         belief.windows["marker"] = new_window("marker", self._settings["marker"].window)
 
@@ -379,7 +332,8 @@ class Eskf:
             belief.P[diagonal, diagonal] = self._initial[block]
         belief.marker_known = True
 
-    def _apply(self, belief: Belief, sensor: str, nominal) -> Update:
+    def _apply(self, belief: Belief, sensor: str, nominal, followed: bool = True) -> Update:
+        """Judge a measurement and, unless it is not to be followed, put it in; `accepted` is the gate's word."""
         window, gate = belief.windows[sensor], self.gates[sensor]
         R = window.noise(nominal) if self._adapt else nominal
         kernel = self._updates[sensor]
@@ -392,24 +346,29 @@ class Eskf:
             clip = gate.clip_factor(nis)
             belief.windows[sensor] = window.with_innovation(matched, expected, clip, gate.limit)
         if accepted:
-            belief.numbers[:] = corrected
-            belief.accepted_s[sensor] = belief.time_s
+            if followed:
+                belief.numbers[:] = corrected
+                belief.accepted_s[sensor] = belief.time_s
             belief.streaks.pop(sensor, None)
         else:
-            belief.streaks[sensor] = self._continued(belief, sensor, nu, R, gate)
+            belief.streaks[sensor] = self._continued(belief, sensor, nu, nominal)
         return Update(nis, len(nu), accepted, window.noise_scale, nu.copy())
 
-    def _continued(self, belief: Belief, sensor: str, nu, R, gate: Gate) -> Streak:
+    def _continued(self, belief: Belief, sensor: str, nu, nominal) -> Streak:
+        """The streak with one more rejection.
+
+        Positions must all agree to be a level. Of a bundle most must: it was moved, and here and there is a flip.
+        Agreement is judged with nominal noise: an adapted one would call scattered outliers a level.
+        """
         streak = belief.streaks.get(sensor)
         if streak is None:
             return Streak(belief.time_s, 1, nu.copy())
-        if sensor == "position":
-            # Agreement is judged with nominal noise: an adapted one would call scattered outliers a level.
-            apart = nu - streak.mean
-            if apart @ apart > gate.limit * 2 * self.nominal[sensor][0, 0]:
-                return Streak(belief.time_s, 1, nu.copy())
-        count = streak.count + 1
-        return Streak(streak.start_s, count, streak.mean + (nu - streak.mean) / count)
+        apart = self.gates[sensor].limit * 2 * nominal.diagonal().max()
+        if sensor == "position" and not streak.agrees(nu, apart):
+            return Streak(belief.time_s, 1, nu.copy())
+        if sensor == "marker" and not streak.agrees(nu, max(apart, MOVED_ALIKE**2 * (streak.mean @ streak.mean))):
+            return streak.outvoted() or Streak(belief.time_s, 1, nu.copy())
+        return streak.after(nu)
 
     @staticmethod
     def _is_new_level(belief: Belief) -> bool:

@@ -7,7 +7,8 @@ import numpy as np
 from acados_gen.eskf_layout import SENSORS
 from acados_gen.eskf_model import generate
 from companion.config import load
-from companion.estimation.filter import Belief, Eskf, forgetting_rates, process_variances
+from companion.estimation.filter import Belief, Eskf
+from companion.estimation.noise import forgetting_rates, process_variances
 from companion.frames import quat_exp, quat_from_rpy, quat_multiply, rotation_matrix
 from companion.vehicle import Vehicle
 from tests.bench.control import VEHICLE

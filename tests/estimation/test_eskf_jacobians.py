@@ -30,7 +30,7 @@ from acados_gen.eskf_layout import (
     U,
     V,
 )
-from companion.estimation.filter import forgetting_rates
+from companion.estimation.noise import forgetting_rates
 from companion.frames import quat_conjugate, quat_exp, quat_multiply, rotation_matrix
 
 EPS = 1e-5

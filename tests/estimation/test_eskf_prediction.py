@@ -5,8 +5,8 @@ import pytest
 from eskf_truth import integrate, rpy
 
 from acados_gen.eskf_layout import E_C, E_D, C, D, Q
-from companion.estimation.filter import forgetting_rates
 from companion.estimation.inputs import COMMAND_MAX_AGE_S, MODE_MAX_AGE_S, Command, Inputs
+from companion.estimation.noise import forgetting_rates
 from companion.frames import quat_from_rpy, wrap_angle
 
 LEVEL = np.array([1.0, 0, 0, 0])

@@ -96,7 +96,7 @@ FLIGHTS: dict[str, Flight] = {
     "timesync_lost": Flight((fault("timesync_lost"),), 11.0, "DONE"),
     "state_stale": Flight((fault("process_dead", name="estimator"),), 0.5, "PX4_HOLD", 1.5),
     "estimator_reset": Flight((fault("estimator_reset"),), 0.2, "PX4_HOLD", 1.5),
-    "innovation": Flight((fault("markers_garbage", 0.15),), 2.0, "DONE", 4.0),
+    "innovation": Flight((fault("markers_garbage", 0.15),), 2.0, "DONE"),
     "uncertainty_relative": Flight((fault("estimator_unsure", 0.0, 0.8),), 1.0, "DONE"),
     "uncertainty_position": Flight((fault("estimator_unsure", 4.0, 0.0),), 2.0, "DONE", 6.0, "search"),
     "marker_lost": Flight((HIDDEN,), 3.5, "DONE"),
