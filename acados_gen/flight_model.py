@@ -80,3 +80,29 @@ def rk4(derivative, state, step_s):
     k3 = derivative(state + step_s / 2 * k2)
     k4 = derivative(state + step_s * k3)
     return state + step_s / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+
+
+def discrete_model(state, command, yaw, yaw_rate, disturbance_W, parameters, step_s):
+    """x of x = (p_W, v_W, roll, pitch) one step later, under command = (thrust, roll, pitch); shape (8,).
+
+    `euler_model` with the heading given: roll and pitch are known in closed form, so that the acceleration is a
+    function of time and velocity alone, and the classic Runge-Kutta method for p and v sees three attitudes, not four.
+    """
+    p_W, v_W, angles = state[0:3], state[3:6], state[6:8]
+    tau, goal = parameters[4:8:2], parameters[5:8:2] * command[1:3]
+
+    def thrust_acceleration(part):
+        roll, pitch = ca.vertsplit(goal + (angles - goal) * ca.exp(-part * step_s / tau))
+        axis_W = rotation_from_rpy(roll, pitch, yaw + part * step_s * yaw_rate)[:, 2]
+        return lambda v_W: acceleration(v_W, axis_W, command[0], disturbance_W, parameters)
+
+    begin, middle, end = (thrust_acceleration(part) for part in (0, 0.5, 1))
+    k1 = begin(v_W)
+    k2 = middle(v_W + step_s / 2 * k1)
+    k3 = middle(v_W + step_s / 2 * k2)
+    k4 = end(v_W + step_s * k3)
+    return ca.vertcat(
+        p_W + step_s * v_W + step_s**2 / 6 * (k1 + k2 + k3),
+        v_W + step_s / 6 * (k1 + 2 * k2 + 2 * k3 + k4),
+        goal + (angles - goal) * ca.exp(-step_s / tau),
+    )

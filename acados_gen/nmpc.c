@@ -4,12 +4,15 @@
  * Python that costs more than the solution. Here everything of a cycle goes in and comes out through flat arrays
  * that the caller allocates once:
  *
- *   x0          NX              state at the time the first input acts
- *   references  (N+1) x NY      rows x_r, u_r; of the last row only x_r counts
- *   parameters  (N+1) x NP      rows of stage parameters
+ *   x0          STATE           state at the time the first input acts: p_W, v_W, roll, pitch, yaw
+ *   references  (N+1) x ROW     rows x_r, u_r; of the last row only x_r counts
+ *   parameters  (N+1) x PARAM   rows of flight_model.PARAMETERS, disturbance_W, yaw rate
+ *   plane       4               n_W, c: n_W . p_W >= c (soft); n_W = 0 is no plane
  *   inputs      N x NU          the plan
- *   states      (N+1) x NX
+ *   states      (N+1) x STATE
  *   info        2               solver time [s] (acados' own timer), iterations of the QP solver
+ *
+ * The heading belongs to the state here, but not to that of the problem (ocp.py): it is integrated from the yaw rates.
  *
  * No function here allocates after nmpc_create, and none is thread safe.
  */
@@ -28,11 +31,28 @@ enum {
     NU = FLIGHT_NMPC_NU,
     NP = FLIGHT_NMPC_NP,
     NY = FLIGHT_NMPC_NY,
+    YAW = NX, /* where it stands in a state */
+    STATE = NX + 1,
+    ROW = STATE + NU,
+    PARAM = NP - 1, /* the problem takes the heading besides */
+    YAW_RATE = PARAM - 1,
     NTILT = FLIGHT_NMPC_NBX,
+    NROWS = FLIGHT_NMPC_NG, /* speed, plane */
     /* Real-time iterations from a cold start: the problem is nearly linear, the third changes nothing visible. */
     COLD_ITERATIONS = 3,
+    QP_COLD = 0,
+    QP_FROM_MULTIPLIERS = 2, /* with the QP solver's own floor under them */
     STATISTICS_MAX = 64,
 };
+
+/* Cost of leaving a soft bound by e: linear e + quadratic e^2 / 2, e in rad, m/s, m. Far above the tracking cost, but
+ * finite, so that there is always a solution. Of speed and plane the quadratic part does the work: a reference a metre
+ * behind the plane pulls the aircraft 2.5 cm through. A linear part that held it exactly would answer every centimetre
+ * of noise with all the tilt there is. */
+static const double TILT_SLACK_COST[2] = {100.0, 1000.0}, ROW_SLACK_COST[2] = {30.0, 30000.0};
+static const double FAR_M = 20.0;         /* more than a plan can change from one cycle to the next */
+static const double CURVATURE_MIN = 1e-3; /* of the velocity weights: less changes nothing */
+static const double SLOW_M_S = 1e-3;      /* below, a velocity has no direction worth a row */
 
 typedef struct {
     flight_nmpc_solver_capsule *capsule;
@@ -41,7 +61,11 @@ typedef struct {
     ocp_nlp_in *in;
     ocp_nlp_out *out;
     ocp_nlp_solver *solver;
-    int cold; /* no plan to start from */
+    double running[NY], terminal[NX];     /* diagonal weights */
+    double speed_max;                     /* [m/s] */
+    int has_tilt[N + 1], has_rows[N + 1]; /* nodes with soft rows: of tilt, of speed and plane */
+    int curved[N + 1];                    /* the node's weights hold the curvature of the speed limit */
+    int cold;                             /* no plan to start from */
 } nmpc;
 
 void nmpc_free(nmpc *self) {
@@ -51,6 +75,23 @@ void nmpc_free(nmpc *self) {
         flight_nmpc_acados_free_capsule(self->capsule);
     }
     free(self);
+}
+
+/* Take note of the nodes with soft rows and set their costs. Slacks stand in the order tilt, speed, plane. */
+static void find_rows(nmpc *self) {
+    static const char *fields[2][2] = {{"zl", "zu"}, {"Zl", "Zu"}};
+    for (int k = 1; k <= N; k++) {
+        const int tilt = ocp_nlp_dims_get_from_attr(self->config, self->dims, self->out, k, "lbx");
+        const int rows = ocp_nlp_dims_get_from_attr(self->config, self->dims, self->out, k, "lg");
+        self->has_tilt[k] = tilt > 0;
+        self->has_rows[k] = rows > 0;
+        for (int power = 0; power < 2; power++) {
+            double costs[NTILT + NROWS];
+            for (int i = 0; i < tilt + rows; i++) costs[i] = (i < tilt ? TILT_SLACK_COST : ROW_SLACK_COST)[power];
+            for (int side = 0; side < 2; side++)
+                ocp_nlp_cost_model_set(self->config, self->dims, self->in, k, fields[power][side], costs);
+        }
+    }
 }
 
 nmpc *nmpc_create(void) {
@@ -67,28 +108,37 @@ nmpc *nmpc_create(void) {
     self->out = flight_nmpc_acados_get_nlp_out(self->capsule);
     self->solver = flight_nmpc_acados_get_nlp_solver(self->capsule);
     self->cold = 1;
+    find_rows(self);
     return self;
 }
 
-/* sizes: N, NX, NU, NP */
+/* sizes: N, STATE, NU, PARAM */
 void nmpc_sizes(int *sizes) {
     sizes[0] = N;
-    sizes[1] = NX;
+    sizes[1] = STATE;
     sizes[2] = NU;
-    sizes[3] = NP;
+    sizes[3] = PARAM;
 }
 
-/* Diagonal weights of the running (NY) and the terminal cost (NX). */
+/* A row of state and inputs without the heading, which is not the problem's. */
+static void without_yaw(const double *row, double *y) {
+    memcpy(y, row, NX * sizeof(double));
+    memcpy(y + NX, row + STATE, NU * sizeof(double));
+}
+
+/* Diagonal weights of the running (ROW) and the terminal cost (STATE). */
 void nmpc_set_weights(nmpc *self, const double *running, const double *terminal) {
     double W[NY * NY] = {0}, W_e[NX * NX] = {0};
-    for (int i = 0; i < NY; i++) W[i * (NY + 1)] = running[i];
-    for (int i = 0; i < NX; i++) W_e[i * (NX + 1)] = terminal[i];
+    without_yaw(running, self->running);
+    memcpy(self->terminal, terminal, sizeof self->terminal);
+    for (int i = 0; i < NY; i++) W[i * (NY + 1)] = self->running[i];
+    for (int i = 0; i < NX; i++) W_e[i * (NX + 1)] = self->terminal[i];
     for (int k = 0; k < N; k++) ocp_nlp_cost_model_set(self->config, self->dims, self->in, k, "W", W);
     ocp_nlp_cost_model_set(self->config, self->dims, self->in, N, "W", W_e);
 }
 
-/* Hard bounds of the inputs (NU each) and the soft bound of |roll| and |pitch|. */
-void nmpc_set_bounds(nmpc *self, const double *input_min, const double *input_max, double tilt_max) {
+/* Hard bounds of the inputs (NU each) and the soft bounds of |roll| and |pitch| [rad] and of |v| [m/s]. */
+void nmpc_set_bounds(nmpc *self, const double *input_min, const double *input_max, double tilt_max, double speed_max) {
     double low[NTILT], high[NTILT];
     for (int i = 0; i < NTILT; i++) {
         low[i] = -tilt_max;
@@ -99,8 +149,77 @@ void nmpc_set_bounds(nmpc *self, const double *input_min, const double *input_ma
         ocp_nlp_constraints_model_set(self->config, self->dims, self->in, k, "ubu", (void *)input_max);
     }
     for (int k = 1; k <= N; k++) {
+        if (!self->has_tilt[k]) continue;
         ocp_nlp_constraints_model_set(self->config, self->dims, self->in, k, "lbx", low);
         ocp_nlp_constraints_model_set(self->config, self->dims, self->in, k, "ubx", high);
+    }
+    self->speed_max = speed_max;
+}
+
+/* Multiplier of the speed limit at a node, in the last solution. */
+static double speed_multiplier(nmpc *self, int k) {
+    double multipliers[2 * (NU + NX + NROWS) + 2 * (NTILT + NROWS)];
+    const int bounds = (k < N ? NU : 0) + (self->has_tilt[k] ? NTILT : 0);
+    ocp_nlp_out_get(self->config, self->dims, self->out, k, "lam", multipliers);
+    return multipliers[2 * bounds + NROWS]; /* lower: bounds, rows; then upper: bounds, rows */
+}
+
+/* Add the curvature of |v|, times its multiplier, to the cost of the velocity, with its gradient at the plan kept.
+ * Without it the linearised limit leaves the velocity free across the plan's, and it swings from cycle to cycle.
+ *
+ * With a = multiplier / |v|, e = v / |v|, D = W's velocity part: W+ = D + a (I - e e'), and the reference r+ that keeps
+ * the gradient solves W+ (v - r+) = D (v - r), by Sherman and Morrison. */
+static void set_curvature(nmpc *self, int k, const double *v, double speed, const double *reference) {
+    const double *weights = k < N ? self->running : self->terminal;
+    const double multiplier = speed > SLOW_M_S ? speed_multiplier(self, k) : 0.0;
+    const double a = multiplier / (fmax(speed, SLOW_M_S) * (k < N ? self->in->Ts[k] : 1.0));
+    double y[NY], e[3], inverse[3], right[3], definite = 0.0, along = 0.0;
+    for (int i = 0; i < 3; i++) {
+        e[i] = speed > SLOW_M_S ? v[i] / speed : 0.0;
+        inverse[i] = 1.0 / (weights[3 + i] + a);
+        right[i] = weights[3 + i] * (v[i] - reference[3 + i]);
+        definite += e[i] * e[i] * weights[3 + i] * inverse[i];
+        along += e[i] * inverse[i] * right[i];
+    }
+    const int curved = a > CURVATURE_MIN * (weights[3] + weights[4] + weights[5]) && definite > 0.0;
+    if (!curved && !self->curved[k]) return;
+
+    const int rows = k < N ? NY : NX;
+    double W[NY * NY] = {0};
+    for (int i = 0; i < rows; i++) W[i * (rows + 1)] = weights[i];
+    without_yaw(reference, y);
+    if (curved) {
+        for (int i = 0; i < 3; i++) {
+            for (int j = 0; j < 3; j++) W[(3 + i) * rows + 3 + j] += a * ((i == j) - e[i] * e[j]);
+            y[3 + i] = v[i] - inverse[i] * (right[i] + a * e[i] * along / definite);
+        }
+    }
+    ocp_nlp_cost_model_set(self->config, self->dims, self->in, k, "W", W);
+    ocp_nlp_cost_model_set(self->config, self->dims, self->in, k, "yref", y);
+    self->curved[k] = curved;
+}
+
+/* The rows of speed, |v| linearised about the plan, and of the plane. A plane has one side; the row's other bound is
+ * FAR_M beyond the plan, because a bound much farther off spoils the numbers of the QP solver. */
+static void set_rows(nmpc *self, const double *plane, const double *references) {
+    const int is_plane = plane[0] != 0.0 || plane[1] != 0.0 || plane[2] != 0.0;
+    const double c = is_plane ? plane[3] : -FAR_M; /* a row of zeros holds far inside */
+    for (int k = 1; k <= N; k++) {
+        if (!self->has_rows[k]) continue;
+        double x[NX], C[NROWS * NX] = {0}; /* by columns */
+        ocp_nlp_out_get(self->config, self->dims, self->out, k, "x", x);
+        const double speed = sqrt(x[3] * x[3] + x[4] * x[4] + x[5] * x[5]);
+        double along = 0.0;
+        for (int i = 0; i < 3; i++) {
+            C[NROWS * (i + 3)] = speed > SLOW_M_S ? x[i + 3] / speed : 0.0;
+            C[NROWS * i + 1] = plane[i];
+            along += plane[i] * x[i];
+        }
+        double low[NROWS] = {-self->speed_max, c}, high[NROWS] = {self->speed_max, fmax(c, along) + FAR_M};
+        ocp_nlp_constraints_model_set(self->config, self->dims, self->in, k, "C", C);
+        ocp_nlp_constraints_model_set(self->config, self->dims, self->in, k, "lg", low);
+        ocp_nlp_constraints_model_set(self->config, self->dims, self->in, k, "ug", high);
+        set_curvature(self, k, x + 3, speed, references + k * ROW);
     }
 }
 
@@ -139,20 +258,32 @@ static int qp_iterations(nmpc *self) {
     return (int)statistics[2 * used + used - 1];
 }
 
+/* Where the QP solver begins. With the last multipliers it takes two iterations instead of seven, because those of the
+ * slacks are far from its first guess; without a plan they may be of another problem, or NaN. */
+static void set_qp_start(nmpc *self, int start) {
+    void *options = flight_nmpc_acados_get_nlp_opts(self->capsule);
+    ocp_nlp_solver_opts_set(self->config, options, "qp_warm_start", &start);
+}
+
 /* Solve for one cycle; returns acados' status: 0 success, 1 NaN or infinite plan, others as in acados/utils/types.h. */
-int nmpc_solve(nmpc *self, const double *x0, const double *references, const double *parameters, double *inputs,
-               double *states, double *info) {
+int nmpc_solve(nmpc *self, const double *x0, const double *references, const double *parameters, const double *plane,
+               double *inputs, double *states, double *info) {
     ocp_nlp_constraints_model_set(self->config, self->dims, self->in, 0, "lbx", (void *)x0);
     ocp_nlp_constraints_model_set(self->config, self->dims, self->in, 0, "ubx", (void *)x0);
+    double yaw = x0[YAW];
     for (int k = 0; k <= N; k++) {
-        ocp_nlp_cost_model_set(self->config, self->dims, self->in, k, "yref", (void *)(references + k * NY));
-        flight_nmpc_acados_update_params(self->capsule, k, (double *)(parameters + k * NP), NP);
-    }
-    if (self->cold) {
-        for (int k = 0; k <= N; k++) {
-            ocp_nlp_out_set(self->config, self->dims, self->out, k, "x", (void *)x0);
-            if (k < N) ocp_nlp_out_set(self->config, self->dims, self->out, k, "u", (void *)(references + k * NY + NX));
-        }
+        double y[NY], p[NP];
+        without_yaw(references + k * ROW, y);
+        ocp_nlp_cost_model_set(self->config, self->dims, self->in, k, "yref", y);
+        const double *row = parameters + k * PARAM;
+        memcpy(p, row, YAW_RATE * sizeof(double));
+        p[YAW_RATE] = states[k * STATE + YAW] = yaw;
+        p[YAW_RATE + 1] = row[YAW_RATE];
+        flight_nmpc_acados_update_params(self->capsule, k, p, NP);
+        if (k < N) yaw += self->in->Ts[k] * row[YAW_RATE];
+        if (!self->cold) continue;
+        ocp_nlp_out_set(self->config, self->dims, self->out, k, "x", (void *)x0);
+        if (k < N) ocp_nlp_out_set(self->config, self->dims, self->out, k, "u", y + NX);
     }
 
     const int repeats = self->cold ? COLD_ITERATIONS : 1;
@@ -160,6 +291,8 @@ int nmpc_solve(nmpc *self, const double *x0, const double *references, const dou
     info[0] = info[1] = 0.0;
     for (int i = 0; i < repeats && status == ACADOS_SUCCESS; i++) {
         double time_s = 0.0;
+        set_rows(self, plane, references);
+        set_qp_start(self, self->cold && i == 0 ? QP_COLD : QP_FROM_MULTIPLIERS);
         status = flight_nmpc_acados_solve(self->capsule);
         ocp_nlp_get(self->config, self->solver, "time_tot", &time_s);
         info[0] += time_s;
@@ -168,8 +301,8 @@ int nmpc_solve(nmpc *self, const double *x0, const double *references, const dou
 
     double sum = 0.0; /* NaN or infinite as soon as one number is */
     for (int k = 0; k <= N; k++) {
-        ocp_nlp_out_get(self->config, self->dims, self->out, k, "x", states + k * NX);
-        for (int i = 0; i < NX; i++) sum += fabs(states[k * NX + i]);
+        ocp_nlp_out_get(self->config, self->dims, self->out, k, "x", states + k * STATE);
+        for (int i = 0; i < STATE; i++) sum += fabs(states[k * STATE + i]);
         if (k == N) break;
         ocp_nlp_out_get(self->config, self->dims, self->out, k, "u", inputs + k * NU);
         for (int i = 0; i < NU; i++) sum += fabs(inputs[k * NU + i]);

@@ -1,13 +1,26 @@
 """The optimal control problem of the position controller, for acados.
 
     min  ∫₀ᵀ |x - x_r|²_Q + |u - u_r|²_R dt + |x(T) - x_r(T)|²_P      over x(·), u(·)
-    s.t. ẋ = f(x, u; parameters, d, ψ̇_c),   x(0) = x̂,   u_min ≤ u ≤ u_max,   |φ|, |θ| ≤ tilt_max (soft)
+    s.t. x_{k+1} = f(x_k, u_k; parameters, d, ψ_k, ψ̇_k),   x(0) = x̂,   u_min ≤ u ≤ u_max,
+         |φ|, |θ| ≤ tilt_max,   |v| ≤ v_max,   n·p ≥ c   (soft: linear and quadratic cost of leaving)
 
-(Kalaitzakis & Vitzilaios, Robotics 2023, 12(5), 123, section 2.3.) f is `acados_gen.flight_model.euler_model`.
+(Kalaitzakis & Vitzilaios, Robotics 2023, 12(5), 123, section 2.3; the limits of speed and nearness are added.)
 
-    x = p_W, v_W, roll, pitch, yaw               [m, m/s, rad]
+    x = p_W, v_W, roll, pitch                    [m, m/s, rad]
     u = thrust, roll command, pitch command      [1, rad, rad]
-    stage parameters = flight_model.PARAMETERS, disturbance_W [m/s²], yaw rate [rad/s]
+    stage parameters = flight_model.PARAMETERS, disturbance_W [m/s²], yaw [rad], yaw rate [rad/s]
+
+The heading is not decided here but predicted (companion/control/stages.py), so it is a parameter, not a state; f is
+`acados_gen.flight_model.discrete_model`. The plane n·p = c stands off the structure, n points at the aircraft; n = 0
+is no plane. |v| is linearised about the last plan in every cycle, as the dynamics are, v̄·v / |v̄| ≤ v_max, and its
+curvature goes into the cost with the multiplier of the last cycle (acados_gen/nmpc.c).
+
+The soft rows stand where they can say something, because each costs time in every iteration of the QP solver:
+
+- tilt at the first TILT_NODES nodes. Commands are bounded so that the tilt they lead to is within the bound, and tilt
+  follows them as a first-order lag: who starts inside stays inside, who starts outside is back by then;
+- speed and plane ROW_LEAD_S ahead (without that row the plan would be fast now and slow later, every time anew), then
+  at every node whose state partial condensing keeps (0.3 s apart as configured), the last one included.
 
 Only N, T and the number of condensed blocks shape the generated code; weights, bounds, references and parameters
 are set at run time (acados_gen/nmpc.c). Run as ``python -m acados_gen.ocp FOLDER N T BLOCKS`` in a process of its
@@ -20,30 +33,28 @@ from pathlib import Path
 import numpy as np
 
 MODEL_NAME = "flight_nmpc"
-STATES, INPUTS, STAGE_PARAMETERS = 9, 3, 12
-# Cost of leaving the tilt bound by e [rad]: LINEAR e + QUADRATIC e²/2. Far above the tracking cost, so that the
-# bound is left only when the aircraft is already outside; finite, so that the problem always has a solution.
-TILT_SLACK_LINEAR, TILT_SLACK_QUADRATIC = 100.0, 1000.0
-INTEGRATOR_STAGES, INTEGRATOR_STEPS = 4, 1  # classic RK4 once per node: error below 1e-4 m over 50 ms
+STATES, INPUTS, STAGE_PARAMETERS = 8, 3, 13
+TILT_NODES = 12  # 0.6 s as configured, four time constants of the attitude
+ROWS = 2  # speed, plane
+ROW_LEAD_S = 0.15  # one time constant of the attitude; rows nearer than this make the commands chatter with noise
 QP_ITERATIONS_MAX = 50
 
 
 def build_ocp(nodes: int, horizon_s: float, condensed_nodes: int):
-    """The `AcadosOcp`; needs casadi and acados_template."""
+    """The `AcadosOcp`, its soft rows still at every node; needs casadi and acados_template."""
     import casadi as ca
     from acados_template import AcadosModel, AcadosOcp
 
-    from acados_gen.flight_model import PARAMETERS, euler_model
+    from acados_gen.flight_model import PARAMETERS, discrete_model
 
     x, u = ca.SX.sym("x", STATES), ca.SX.sym("u", INPUTS)
-    parameters, disturbance, yaw_rate = ca.SX.sym("q", len(PARAMETERS)), ca.SX.sym("d", 3), ca.SX.sym("r")
-    derivative = euler_model(x, ca.vertcat(u, yaw_rate), disturbance, parameters)
+    parameters, disturbance = ca.SX.sym("q", len(PARAMETERS)), ca.SX.sym("d", 3)
+    yaw, yaw_rate = ca.SX.sym("psi"), ca.SX.sym("r")
 
     model = AcadosModel()
     model.name, model.x, model.u = MODEL_NAME, x, u
-    model.xdot = ca.SX.sym("xdot", STATES)
-    model.p = ca.vertcat(parameters, disturbance, yaw_rate)
-    model.f_expl_expr, model.f_impl_expr = derivative, model.xdot - derivative
+    model.p = ca.vertcat(parameters, disturbance, yaw, yaw_rate)
+    model.disc_dyn_expr = discrete_model(x, u, yaw, yaw_rate, disturbance, parameters, horizon_s / nodes)
 
     ocp = AcadosOcp()
     ocp.model = model
@@ -51,21 +62,21 @@ def build_ocp(nodes: int, horizon_s: float, condensed_nodes: int):
     ocp.parameter_values = np.ones(STAGE_PARAMETERS)
 
     cost = ocp.cost
-    cost.cost_type = cost.cost_type_e = "LINEAR_LS"
-    cost.W, cost.W_e = np.eye(STATES + INPUTS), np.eye(STATES)
-    cost.Vx, cost.Vx_e = np.eye(STATES + INPUTS, STATES), np.eye(STATES)
-    cost.Vu = np.eye(STATES + INPUTS, INPUTS, -STATES)
-    cost.yref, cost.yref_e = np.zeros(STATES + INPUTS), np.zeros(STATES)
-    linear, quadratic = TILT_SLACK_LINEAR * np.ones(2), TILT_SLACK_QUADRATIC * np.ones(2)
-    cost.zl, cost.zu, cost.Zl, cost.Zu = linear, linear, quadratic, quadratic
-    cost.zl_e, cost.zu_e, cost.Zl_e, cost.Zu_e = linear, linear, quadratic, quadratic
+    set_least_squares(cost, STATES, INPUTS)
+
+    tilt = np.array([6, 7])
+    ones = np.ones(len(tilt) + ROWS)  # costs of the slacks: acados_gen/nmpc.c
+    cost.zl, cost.zu, cost.Zl, cost.Zu = ones, ones, ones, ones
+    cost.zl_e, cost.zu_e, cost.Zl_e, cost.Zu_e = (ones[:ROWS] for _ in range(4))
 
     limits = ocp.constraints
     limits.x0 = np.zeros(STATES)
     limits.idxbu, limits.lbu, limits.ubu = np.arange(INPUTS), -np.ones(INPUTS), np.ones(INPUTS)
-    tilt = np.array([6, 7])
     limits.idxbx, limits.lbx, limits.ubx, limits.idxsbx = tilt, -np.ones(2), np.ones(2), np.arange(2)
-    limits.idxbx_e, limits.lbx_e, limits.ubx_e, limits.idxsbx_e = tilt, -np.ones(2), np.ones(2), np.arange(2)
+    limits.C, limits.D = np.zeros((ROWS, STATES)), np.zeros((ROWS, INPUTS))
+    limits.lg, limits.ug, limits.idxsg = -np.ones(ROWS), np.ones(ROWS), np.arange(ROWS)
+    limits.C_e = np.zeros((ROWS, STATES))
+    limits.lg_e, limits.ug_e, limits.idxsg_e = -np.ones(ROWS), np.ones(ROWS), np.arange(ROWS)
 
     options = ocp.solver_options
     options.tf = horizon_s
@@ -77,10 +88,41 @@ def build_ocp(nodes: int, horizon_s: float, condensed_nodes: int):
     # A cycle takes two thirds of the default's time. On random problems up to metres away the first input is the same
     # within 1e-3, which is less than one real-time iteration leaves; SPEED lies between, within 1e-5.
     options.hpipm_mode = "SPEED_ABS"
-    options.integrator_type = "ERK"
-    options.sim_method_num_stages, options.sim_method_num_steps = INTEGRATOR_STAGES, INTEGRATOR_STEPS
+    options.nlp_solver_warm_start_first_qp = True  # a cycle has no other; acados_gen/nmpc.c says when
+    options.integrator_type = "DISCRETE"
     options.print_level = 0
     return ocp
+
+
+def set_least_squares(cost, states: int, inputs: int) -> None:
+    """The cost of an `AcadosOcp`: every state and input against its reference; weights come at run time."""
+    cost.cost_type = cost.cost_type_e = "LINEAR_LS"
+    cost.W, cost.W_e = np.eye(states + inputs), np.eye(states)
+    cost.Vx, cost.Vx_e = np.eye(states + inputs, states), np.eye(states)
+    cost.Vu = np.eye(states + inputs, inputs, -states)
+    cost.yref, cost.yref_e = np.zeros(states + inputs), np.zeros(states)
+
+
+def keep_rows(source: str, rows_at: list[int]) -> str:
+    """The generated solver with its soft rows where they belong; acados_template makes all nodes alike."""
+    marker = "/* create and set ocp_nlp_dims */"
+    if marker not in source:
+        raise ValueError("this version of acados_template writes code of another form")
+    lines = ["for (int i = 0; i <= N; i++) nbx[i] = i == 0 ? NBX0 : 0, nsbx[i] = ng[i] = nsg[i] = ns[i] = 0;"]
+    lines += [f"for (int i = 1; i <= {TILT_NODES} && i < N; i++) ns[i] = nsbx[i] = nbx[i] = NBX;"]
+    lines += [f"ns[{k}] += {ROWS}, ng[{k}] = nsg[{k}] = {ROWS};" for k in rows_at]
+    return source.replace(marker, "\n    ".join([*lines, marker]))
+
+
+def row_nodes(nodes: int, horizon_s: float, condensed_nodes: int) -> list[int]:
+    """The nodes with rows of speed and plane: ROW_LEAD_S ahead, and where each condensed block after the first begins.
+
+    acados' partial condensing makes blocks of equal length; what is left over lengthens the first ones by one.
+    """
+    blocks = min(condensed_nodes, nodes)
+    begins = np.cumsum([nodes // blocks + (i < nodes % blocks) for i in range(blocks)]).tolist()
+    lead = min(max(round(ROW_LEAD_S * nodes / horizon_s), 1), nodes)
+    return sorted({lead, *begins})
 
 
 def main() -> None:
@@ -96,6 +138,9 @@ def main() -> None:
     ocp = build_ocp(nodes, horizon_s, condensed_nodes)
     ocp.code_export_directory = str(folder)
     AcadosOcpSolver.generate(ocp, json_file=str(folder / "ocp.json"))
+    rows_at = row_nodes(nodes, horizon_s, condensed_nodes)
+    solver = folder / f"acados_solver_{MODEL_NAME}.c"
+    solver.write_text(keep_rows(solver.read_text(encoding="utf-8"), rows_at), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -112,6 +112,7 @@ class Controller(Section):
     condensed_nodes: integer(1, 200, "blocks left after partial condensing")
     deadline_s: number(0.001, 0.1, "s")
     tilt_max_rad: number(0.05, 0.8, "rad")
+    speed_max_m_s: number(0.5, 30, "m/s over ground, soft")
     thrust_min: number(0.0, 0.5, "of full command")
     thrust_max: number(0.2, 1.0, "of full command")
     weights: Weights

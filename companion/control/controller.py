@@ -17,7 +17,7 @@ from companion.control.fallback import Blend, PositionPid
 from companion.control.prediction import Predictor
 from companion.control.solver import Nmpc, NmpcResult
 from companion.control.stages import Stages
-from companion.control.trajectories import Samples, duration_s, in_world, is_finite, sample
+from companion.control.trajectories import Samples, duration_s, in_world, is_finite, sample, standoff_plane
 from companion.control.yaw import YawController
 from companion.frames import rpy_from_quat, wrap_angle
 from companion.messages import (
@@ -156,6 +156,7 @@ class ControllerNode(Node):
         x0 = self._predict(cycle, disturbance_W, parameters)
         self._stages.fill(cycle.at_nodes, x0[8], disturbance_W, parameters)
         self._nmpc.shift(elapsed_s)
+        self._nmpc.set_plane(*standoff_plane(cycle.reference, cycle.state, self._vehicle.safety.standoff_min_m))
         result = self._nmpc.solve(x0, self._stages.references, self._stages.parameters)
         late = self._stopwatch.read_s() - started_s > self._vehicle.controller.deadline_s
 

@@ -47,6 +47,7 @@ class Nmpc:
         self._x0 = np.zeros(STATES)
         self._references = np.zeros((self.nodes + 1, STATES + INPUTS))
         self._parameters = np.zeros((self.nodes + 1, STAGE_PARAMETERS))
+        self._plane = np.zeros(4)  # n_W, c
         self._inputs = np.zeros((self.nodes, INPUTS))
         self._states = np.zeros((self.nodes + 1, STATES))
         self._info = np.zeros(2)
@@ -58,9 +59,11 @@ class Nmpc:
         terminal = weights.terminal_factor * state_weights
         self._c.nmpc_set_weights(self._self, running.ctypes.data, terminal.ctypes.data)
         tilt = controller.tilt_max_rad
-        low = np.array([controller.thrust_min, -tilt, -tilt])
-        high = np.array([controller.thrust_max, tilt, tilt])
-        self._c.nmpc_set_bounds(self._self, low.ctypes.data, high.ctypes.data, tilt)
+        # The tilt that a command leads to is within the bound, too: the soft bound need not hold it there (ocp.py).
+        roll, pitch = (tilt / max(1.0, axis.gain) for axis in (vehicle.attitude.roll, vehicle.attitude.pitch))
+        low = np.array([controller.thrust_min, -roll, -pitch])
+        high = np.array([controller.thrust_max, roll, pitch])
+        self._c.nmpc_set_bounds(self._self, low.ctypes.data, high.ctypes.data, tilt, controller.speed_max_m_s)
 
     def _bind(self) -> None:
         pointer = ctypes.c_void_p
@@ -68,14 +71,22 @@ class Nmpc:
         self._c.nmpc_free.argtypes = self._c.nmpc_reset.argtypes = [pointer]
         self._c.nmpc_shift.argtypes = [pointer, ctypes.c_double]
         self._c.nmpc_set_weights.argtypes = [pointer] * 3
-        self._c.nmpc_set_bounds.argtypes = [pointer] * 3 + [ctypes.c_double]
-        self._c.nmpc_solve.argtypes = [pointer] * 7
+        self._c.nmpc_set_bounds.argtypes = [pointer] * 3 + [ctypes.c_double] * 2
+        self._c.nmpc_solve.argtypes = [pointer] * 8
         self._c.nmpc_free.restype = self._c.nmpc_reset.restype = self._c.nmpc_shift.restype = None
         self._c.nmpc_set_weights.restype = self._c.nmpc_set_bounds.restype = None
         self._self = self._c.nmpc_create()
         if not self._self:
             raise MemoryError("the NMPC solver cannot be created")
-        buffers = (self._x0, self._references, self._parameters, self._inputs, self._states, self._info)
+        buffers = (
+            self._x0,
+            self._references,
+            self._parameters,
+            self._plane,
+            self._inputs,
+            self._states,
+            self._info,
+        )
         self._arguments = (self._self, *(buffer.ctypes.data for buffer in buffers))
 
     def __del__(self) -> None:
@@ -96,6 +107,10 @@ class Nmpc:
         if status != 0:
             self.reset()
         return NmpcResult(status, self._inputs.copy(), self._states.copy(), float(self._info[0]), int(self._info[1]))
+
+    def set_plane(self, normal_W, least_m: float) -> None:
+        """Plan with normal_W · p_W ≥ least_m (soft) from now on; a normal of zeros is no plane."""
+        self._plane[:3], self._plane[3] = normal_W, least_m
 
     def shift(self, elapsed_s: float) -> None:
         """Move the stored plan forward in time before the next solution."""

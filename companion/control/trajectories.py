@@ -10,7 +10,9 @@ from companion.messages import WORLD, Reference, State
 from companion.trajectories import Placed, Samples, duration_s, sample
 from companion.trajectory_messages import Hold, Move, Trajectory, Waypoints
 
-__all__ = ["Placed", "Samples", "duration_s", "in_world", "is_finite", "sample"]
+__all__ = ["Placed", "Samples", "duration_s", "in_world", "is_finite", "sample", "standoff_plane"]
+
+NO_PLANE = ((0.0, 0.0, 0.0), 0.0)
 
 
 def is_finite(reference: Reference) -> bool:
@@ -48,3 +50,15 @@ def in_world(reference: Reference, state: State) -> Trajectory | Placed | None:
             yaw_end_rad=yaw + trajectory.yaw_end_rad,
         )
     return Placed(trajectory, R, origin, yaw)
+
+
+def standoff_plane(reference: Reference, state: State, standoff_min_m: float) -> tuple:
+    """(n_W, c): n_W · p_W ≥ c keeps standoff_min_m [m] from the face of the bundle that a reference is relative to.
+
+    What the row `standoff` of the safety table watches. `NO_PLANE` for a reference in the world: the way home and
+    down may lead past the bundle, or onto it.
+    """
+    if reference.frame == WORLD or reference.frame != state.bundle:
+        return NO_PLANE
+    normal_W = rotation_matrix(quat_normalized(state.q_WM))[:, 2]
+    return normal_W, float(normal_W @ state.p_WM) + standoff_min_m
