@@ -7,6 +7,7 @@ and loads exactly that folder or refuses to start, so a solver can never belong 
 """
 
 import ctypes
+import functools
 import hashlib
 import json
 import os
@@ -55,7 +56,7 @@ class Kernel:
 
     ``inputs[i]`` and ``outputs[i]`` are numpy views (dense, Fortran order; vectors are one-dimensional) on the
     memory that the C function reads and writes. Fill the inputs, call the kernel, read the outputs: no copies,
-    no allocation, about 1.5 µs above the function's own time. The views stay the same objects for the kernel's
+    no allocation, about 0.5 µs above the function's own time. The views stay the same objects for the kernel's
     life: copy what must outlive the next call. Not thread safe.
 
     shapes: of its arguments and results; None for a generated function, which knows its own.
@@ -75,11 +76,10 @@ class Kernel:
         self._res = (ctypes.c_void_p * n_res)(*[b.ctypes.data for b in self.outputs])
         self._iw = (ctypes.c_longlong * max(n_iw, 1))()
         self._w = (ctypes.c_double * max(n_w, 1))()
-        call = getattr(lib, function)
-        call.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_int]
-        call.restype = ctypes.c_int
-        self._call = call
-        self._addresses = tuple(ctypes.addressof(a) for a in (self._arg, self._res, self._iw, self._w))
+        buffers = (self._arg, self._res, self._iw, self._w)
+        # bound as C values once: to turn five numbers into arguments anew takes longer than the call itself
+        addresses = [ctypes.c_void_p(ctypes.addressof(buffer)) for buffer in buffers]
+        self._call = functools.partial(getattr(lib, function), *addresses, ctypes.c_int(0))
 
     def _own_buffers(self, side: str) -> tuple[np.ndarray, ...]:
         count = getattr(self._library, f"{self.name}_n_{side}")
@@ -103,5 +103,5 @@ class Kernel:
 
     def __call__(self) -> tuple[np.ndarray, ...]:
         """Run the function on the bound buffers; returns `outputs`."""
-        self._call(*self._addresses, 0)
+        self._call()
         return self.outputs
