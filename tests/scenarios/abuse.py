@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from companion.estimation.estimator import EstimatorNode
@@ -21,9 +22,10 @@ from companion.messages import FcuPosition, Markers, PoseSolution, State
 from companion.recording import series as sr
 from companion.recording.log import Entry, read_log
 from companion.recording.metrics import estimate_errors, rms
+from companion.recording.recorder import open_recorder
 from companion.recording.replay import arrivals, replay
+from sitl.lockstep import Lockstep
 from sitl.scenario import load_scenario
-from sitl.simulate import simulate
 
 SCENARIO = Path("config/scenarios/hover_marker.toml")
 SETTLED_S = 5.0  # of the hold; every abuse begins after it
@@ -41,12 +43,17 @@ class Flown(NamedTuple):
     bundle: str
 
 
-def fly(scenario: Path, seed: int) -> Flown:
-    """Fly a scenario in lockstep; raises `ConfigError` when it cannot be read."""
+def fly(scenario: Path, seed: int, until_s: float | None = None) -> Flown:
+    """Fly a scenario in lockstep, to its end or until_s; raises `ConfigError` when it cannot be read."""
     loaded = load_scenario(scenario)
+    if until_s is not None:
+        ended = msgspec.structs.replace(loaded.scenario, duration_max_s=until_s)
+        loaded = msgspec.structs.replace(loaded, scenario=ended)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "flight.mcap"
-        simulate(scenario, seed, log_file=path)
+        recorder = open_recorder(path, loaded.vehicle_path, loaded.mission_path)
+        Lockstep(loaded, seed, record=recorder.handle).run()
+        recorder.close()
         log = read_log(path)
     entries = arrivals(log, EstimatorNode.inputs)
     return Flown(log, entries, sr.hold_intervals(log["pilot"])[0], loaded.vehicle, loaded.plan.bundle)
