@@ -71,6 +71,8 @@ def test_a_simulated_hover_gives_the_mount_within_five_millimetres_and_a_third_o
     assert told["merit"]["changed_deg"] > 3 and max(told["merit"]["translation_std_m"]) < 0.005
     assert "+p_BC = [" in told["output"] and "+q_BC = [" in told["output"]
     assert any("latency.camera_s was 35 ms in this flight and should be 6" in w for w in told["warnings"])
+    said = refused(extrinsics.command, log, "--bundle", "pier")
+    assert said.endswith("bundle 'pier' was not seen (seen: floor)")
 
 
 def test_the_same_hover_gives_the_cameras_delay_within_five_milliseconds_and_the_actuators(flown):
@@ -116,8 +118,3 @@ def test_logs_that_cannot_be_used_are_refused_in_one_line(command, empty_log, tm
     assert "text.mcap: " in refused(command, tmp_path / "text.mcap")
     assert "gone.mcap: cannot be read" in refused(command, tmp_path / "gone.mcap")
     assert "gone.toml: no such file" in refused(command, empty_log, "--vehicle", tmp_path / "gone.toml")
-
-
-def test_a_bundle_that_was_not_seen_is_named_with_those_that_were(flown):
-    said = refused(extrinsics.command, flown[0], "--bundle", "pier")
-    assert said.endswith("bundle 'pier' was not seen (seen: floor)")

@@ -22,7 +22,10 @@ RELAY_CAMERA = Path(__file__).with_name("relay_camera.py")
 
 
 def near_pier(folder: Path) -> tuple[Path, Path]:
-    """(mission, scenario) files of the bridge hover with the pier in sight from above the take-off point: the hold begins soon."""
+    """(mission, scenario) files of the bridge hover with the pier in sight from above the take-off point.
+
+    The hold begins soon.
+    """
     mission = (ROOT / "config/missions/bridge_hover.toml").read_text()
     mission = mission.replace('"../markers/', f'"{ROOT}/config/markers/')
     mission = mission.replace("p_m = [7.0, 0.0, 4.0]", "p_m = [0.0, 0.0, 3.0]").replace(
