@@ -14,6 +14,7 @@ from sitl.autopilot.conversion import local, q_enu
 from sitl.autopilot.mode_table import ACCEPTED, DENIED, FAILED, MODE_OF, TEMPORARILY_REJECTED, UNSUPPORTED
 from sitl.autopilot.modes import FORCE_MAGIC
 from sitl.autopilot.position import Setpoint
+from sitl.autopilot.services import Services
 from sitl.autopilot.wire import STX, layout
 
 NAN = math.nan
@@ -22,7 +23,6 @@ PARAMETERS_PER_STEP = 4  # PX4 sends up to 20 in a burst of its slower loop
 HASH_NAME = "_HASH_CHECK"
 LOCAL_NED, BODY_NED = 1, 8  # MAV_FRAME
 GLOBAL_FRAMES = frozenset((0, 3, 5, 6, 10, 11))
-FTP_NAK, FTP_FILE_NOT_FOUND = 129, 10
 BUFFER_MAX = 65536  # bytes taken at a time; more can only be an attack or a mistake
 
 
@@ -33,7 +33,7 @@ class Sink:
         pass
 
 
-class Receiver:
+class Receiver(Services):
     """Parses bytes and acts on the autopilot.
 
     ``bad_data`` counts bytes that made no message, ``ignored`` messages for somebody else or without meaning here,
@@ -121,52 +121,6 @@ class Receiver:
         good = (system == self._a.system_id or (broadcast and system == 0)) and component in (0, self._a.component_id)
         self.ignored += not good
         return good
-
-    # --- small services -------------------------------------------------------------------------------------------
-
-    def _on_timesync(self, m, now_s: float) -> None:
-        if m.tc1 == 0:
-            self._a.writer.send("TIMESYNC", self._a.boot_us(now_s) * 1000, m.ts1)
-
-    def _on_ping(self, m, now_s: float) -> None:
-        if m.target_system == 0 and m.target_component == 0:
-            self._a.writer.send("PING", m.time_usec, m.seq, m.get_srcSystem(), m.get_srcComponent())
-
-    def _on_heartbeat(self, m, now_s: float) -> None:
-        if m.type == common.MAV_TYPE_GCS:
-            self._a.texts.ground_station_s = now_s
-
-    def _on_file_transfer_protocol(self, m, now_s: float) -> None:
-        """There are no files: every request is refused as PX4 refuses a missing file."""
-        if not self._for_us(m):
-            return
-        request = bytes(m.payload[:12])
-        seq, session, opcode = struct.unpack("<HBB", request[:4])
-        answer = struct.pack("<HBBBBBBI", (seq + 1) & 0xFFFF, session, FTP_NAK, 1, opcode, 0, 0, 0)
-        body = (answer + bytes([FTP_FILE_NOT_FOUND])).ljust(251, b"\0")
-        header = bytes([0, m.get_srcSystem(), m.get_srcComponent()])
-        self._a.writer.send_payload(layout("FILE_TRANSFER_PROTOCOL"), header + body)
-
-    def _on_mission_request_list(self, m, now_s: float) -> None:
-        if self._for_us(m):
-            self._a.writer.send("MISSION_COUNT", 0, m.get_srcSystem(), m.get_srcComponent(), m.mission_type)
-
-    def _on_mission_count(self, m, now_s: float) -> None:
-        if self._for_us(m):
-            self._mission_ack(m, 0 if m.count == 0 else common.MAV_MISSION_NO_SPACE)
-
-    def _on_mission_clear_all(self, m, now_s: float) -> None:
-        if self._for_us(m):
-            self._mission_ack(m, 0)
-
-    def _on_mission_request_int(self, m, now_s: float) -> None:
-        if self._for_us(m):
-            self._mission_ack(m, common.MAV_MISSION_INVALID_SEQUENCE)
-
-    _on_mission_request = _on_mission_request_int
-
-    def _mission_ack(self, m, result: int) -> None:
-        self._a.writer.send("MISSION_ACK", m.get_srcSystem(), m.get_srcComponent(), result, m.mission_type)
 
     # --- parameters -----------------------------------------------------------------------------------------------
 

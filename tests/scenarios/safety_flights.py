@@ -84,13 +84,15 @@ def fault(kind: str, *numbers: float, lasts_s: float = 600.0, name: str = "") ->
 
 
 HIDDEN = fault("markers_hidden")
+SLUGGISH = (("MC_ROLL_P", 1.0), ("MC_PITCH_P", 1.0))
 FLIGHTS: dict[str, Flight] = {
     "rc_takeover": Flight((fault("rc_mode_switch", lasts_s=1.0),), 0.5, "PILOT", 1.5),
     "switch_off": Flight((fault("rc_channel", SWITCH_CHANNEL, 1100),), 1.0, "WAIT_READY", 1.5, "switch"),
     # five setpoints of another companion: the aircraft is let go for good, and PX4 does not hear them any longer
     "conflict": Flight((fault("second_companion", 0.33, lasts_s=0.1),), 0.3, "PILOT", 1.5),
-    # PX4 as docs/real_aircraft.md asks for it acts on a lost transmitter itself; this one leaves it to offboard
-    "rc_lost": Flight((fault("rc_lost"),), 2.0, "DONE", parameters=(("COM_RCL_EXCEPT", 4),)),
+    # PX4 as docs/real_aircraft.md asks for it acts on a lost transmitter itself; this one leaves it to offboard. Its
+    # Return lets a landing go on, where Land would hold for COM_FAIL_ACT_T and land by itself
+    "rc_lost": Flight((fault("rc_lost"),), 2.0, "DONE", parameters=(("COM_RCL_EXCEPT", 4), ("NAV_RCL_ACT", 2))),
     # while this stack flies, the state is stale before the link counts as lost
     "link_lost": Flight((fault("link_lost"),), 2.2, "PX4_HOLD", 3.5, "takeoff"),
     "timesync_lost": Flight((fault("timesync_lost"),), 11.0, "DONE"),
@@ -105,12 +107,13 @@ FLIGHTS: dict[str, Flight] = {
     "both_lost": Flight((fault("gnss_lost"), HIDDEN), 2.0, "DONE"),
     "control_error": Flight((fault("gust", 0.0, 5.5, 0.0, lasts_s=1.0),), 2.0, "DONE", 4.0),
     "tilt": Flight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.3),), 1.0, "PX4_HOLD", 6.0),
-    "tilt_error": Flight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.25),), 1.5, "DONE", 3.0),
+    # a push that the controller leans into, and an attitude loop a fifth as stiff as it was
+    "tilt_error": Flight((fault("gust", 0.0, 3.0, 0.0, lasts_s=1.5),), 1.5, "DONE", 1.5, parameters=SLUGGISH),
     "throttle": Flight((fault("motors_weak", *[0.55] * 6),), 2.0, "DONE", 3.0),
     "standoff": Flight((fault("gust", 3.2, 0.0, 0.0, lasts_s=1.0),), 2.0, "DONE", 1.5, "near"),
     "fence": Flight((fault("gust", 0.0, 4.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
-    "height": Flight((fault("gust", 0.0, 0.0, 7.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
-    "distance": Flight((fault("gust", 3.0, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),
+    "height": Flight((fault("gust", 0.0, 0.0, 6.5, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
+    "distance": Flight((fault("gust", 3.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),
     "battery_low": Flight((fault("battery_low", 13.3, 0.12),), 4.0, "DONE"),
     "battery_critical": Flight((fault("battery_low", 12.8, 0.06),), 3.0, "DONE"),
     "setpoints_lost": Flight((fault("process_dead", name="controller"),), 0.8, "PX4_HOLD", 1.5),
