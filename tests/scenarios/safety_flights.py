@@ -105,7 +105,7 @@ FLIGHTS: dict[str, Flight] = {
     "gnss_lost_at_bundle": Flight((fault("gnss_lost", lasts_s=10.0),), 3.0, "HOLD"),
     "gnss_lost": Flight((fault("gnss_lost"), HIDDEN), 3.0, "DONE", 6.0, "search"),
     "both_lost": Flight((fault("gnss_lost"), HIDDEN), 2.0, "DONE"),
-    "control_error": Flight((fault("gust", 0.0, 5.5, 0.0, lasts_s=1.0),), 2.0, "DONE", 4.0),
+    "control_error": Flight((fault("gust", 0.0, 5.5, 0.0, lasts_s=1.0),), 2.0, "HOLD", 4.0),
     "tilt": Flight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.3),), 1.0, "PX4_HOLD", 6.0),
     # a push that the controller leans into, and an attitude loop a fifth as stiff as it was
     "tilt_error": Flight((fault("gust", 0.0, 3.0, 0.0, lasts_s=1.5),), 1.5, "DONE", 1.5, parameters=SLUGGISH),
