@@ -66,7 +66,7 @@ class Manager:
 
     def _spawn(self, child: Child) -> None:
         log = open(self.log_folder / f"{child.name}.log", "ab")  # noqa: SIM115 (closed right after the fork)
-        # One thread a process: OpenCV's and BLAS's own pools would fight over the two or four cores.
+        # One thread a process: BLAS's own pools would fight over the two or four cores.
         environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         environment |= self._listener.environment(WATCHDOG_S)
         child.process = subprocess.Popen(

@@ -63,7 +63,15 @@ class Context:
 def _tracker(context: Context) -> Node:
     from companion.tracking.tracker import TrackerNode
 
+    _one_opencv_thread()
     return TrackerNode(context.vehicle, context.site)
+
+
+def _one_opencv_thread() -> None:
+    """OpenCV's pool takes cores that others need; on small pictures, waking it costs more than it saves."""
+    import cv2
+
+    cv2.setNumThreads(1)
 
 
 def _estimator(context: Context) -> Node:
@@ -184,6 +192,7 @@ def run(name: str, context: Context) -> None:
 def _run_camera(context: Context, stop: StopFlag) -> None:
     from companion.tracking.cameras import open_source
 
+    _one_opencv_thread()
     camera = context.vehicle.camera
     source = open_source(camera.device, context.vehicle)
     bus = ZmqBus(context.bus_folder, "camera", ())

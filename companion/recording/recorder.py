@@ -39,6 +39,7 @@ class RecorderNode(Node):
     name = RECORDER
     inputs = (*(topic for topic, row in TOPICS.items() if row.logged), "photo")
     rate_hz = 4.0
+    gather_s = 0.005  # what the log says of arrivals is that coarse
 
     def __init__(
         self,
