@@ -93,11 +93,11 @@ class FcuNode(Node):
         self.boot_clock = BootClock()
         self.connected = False
         self.counters = dict.fromkeys(
-            ("setpoints_sent", "setpoints_expired", "setpoints_invalid", "setpoints_out_of_order",
-             "setpoints_conflict", "commands_expired", "bad_content", "reboots", "link_losses"), 0,
+            ("setpoints_sent", "setpoints_expired", "setpoints_invalid", "setpoints_out_of_order", "setpoints_conflict",
+             "setpoints_interrupted", "commands_expired", "bad_content", "reboots", "link_losses"), 0,
         )  # fmt: skip
         self._listener = Listener(self.codec, self._target)
-        self._setpoints = SetpointGate(self._target)
+        self._setpoints = SetpointGate(self._target, vehicle.safety.setpoints_lost_s)
         self._commands = Commands(self._target, self._send)
         self._actions = Actions(self._commands, self.status, lambda m: self._out.append(m), self._ask_for_heartbeat)
         self._splitter, self._joiner = TextSplitter(), TextJoiner()
@@ -226,9 +226,12 @@ class FcuNode(Node):
         self.parameters.forget()
         self._commands.cancel_all("the flight controller restarted")
 
+    @property
+    def _obeyed(self) -> bool:
+        return self.connected and self.status.armed and self.status.mode == "OFFBOARD"
+
     def _on_attitude_target(self, m: SimpleNamespace, now_s: float) -> None:
-        offboard = self.connected and self.status.armed and self.status.mode == "OFFBOARD"
-        if self._setpoints.is_strange(m, offboard, now_s):
+        if self._setpoints.is_strange(m, self._obeyed, now_s):
             self.conflict.note("the flight controller follows setpoints of somebody else", now_s)
 
     def _on_parameter(self, m: SimpleNamespace, now_s: float) -> None:
@@ -263,8 +266,11 @@ class FcuNode(Node):
     def handle_setpoint(self, message: Setpoint, now_s: float) -> list[Message]:
         """Send a setpoint now or never: LinkTx and SentSetpoint, or nothing and a count."""
         self._begin(now_s)
+        interrupted = self._setpoints.is_interrupted(now_s)
         fault = self._setpoints.fault(message, now_s)
-        if not fault and self.status.wrong:
+        if not fault and interrupted:
+            fault = ("setpoints_interrupted", "the stream had paused, the flight controller has the aircraft")
+        elif not fault and self.status.wrong:
             fault = ("setpoints_invalid", self.status.wrong)
         elif not fault and self.conflict.text:
             fault = ("setpoints_conflict", self.conflict.text)
@@ -273,13 +279,12 @@ class FcuNode(Node):
             self.counters[kind] += 1
             self._complain(kind, f"setpoint not sent: {text}", 4, now_s)
             return self._take_out()
-        self._send(self._setpoints.message(message, now_s))
+        self._send(self._setpoints.message(message, self._obeyed, now_s))
         self.counters["setpoints_sent"] += 1
-        sent = SentSetpoint(
+        self._out.append(SentSetpoint(
             stamp_s=now_s, valid=self.connected, roll_rad=message.roll_rad, pitch_rad=message.pitch_rad,
             yaw_rad=message.yaw_rad, yaw_rate_rad_s=message.yaw_rate_rad_s, thrust=message.thrust,
-        )  # fmt: skip
-        self._out.append(sent)
+        ))  # fmt: skip
         return self._take_out()
 
     def handle_fcu_command(self, message: FcuCommand, now_s: float) -> list[Message]:

@@ -22,6 +22,9 @@ TYPE_MASK = (
     common.ATTITUDE_TARGET_TYPEMASK_BODY_ROLL_RATE_IGNORE | common.ATTITUDE_TARGET_TYPEMASK_BODY_PITCH_RATE_IGNORE
 )
 
+RESUME_SHARE = 0.8  # of the silence after which PX4 leaves offboard: until then a stream may go on as if nothing was
+NEW_STREAM_S = 2.0  # after a pause so long nobody streams on by himself: the mission asked for it anew
+
 ECHO_MEMORY_S = 2.0  # setpoints that may still be flown by: COM_OF_LOSS_T and the way back
 ECHO_RECENT_S = 0.5  # without a setpoint this young PX4 may have left offboard already
 ECHO_MISSES = 10  # strange echoes in a row, a second of them: the news of a change of mode is faster
@@ -31,11 +34,28 @@ ECHO_TOLERANCE = 1e-3  # of thrust, and of the sine of half the angle between tw
 class SetpointGate:
     """Judges setpoints, makes their messages, remembers what left."""
 
-    def __init__(self, target_system: int) -> None:
+    def __init__(self, target_system: int, lost_s: float) -> None:
+        """lost_s: silence after which PX4 leaves offboard [s]."""
         self._target = target_system
+        self._resume_within_s = RESUME_SHARE * lost_s
         self._stamp_s = -math.inf  # of the newest that left
+        self._arrived_s = -math.inf  # the newest, whether it left or not
+        self._flown_by = False  # PX4 obeyed as the newest left
+        self._interrupted = False
         self._sent: deque[tuple[float, Quat, float]] = deque()  # time, q_NED_FRD, thrust
         self._strange = 0  # echoes in a row that no setpoint explains
+
+    def is_interrupted(self, now_s: float) -> bool:
+        """Take the arrival of a setpoint; True while the stream it belongs to must not go on.
+
+        A controller that was away comes back with what it was asked for before. PX4 may have left offboard meanwhile,
+        and a stream that returns would put it back in, behind the pilot's back: such a stream is refused to its end.
+        """
+        pause_s, self._arrived_s = now_s - self._arrived_s, now_s
+        if pause_s > self._resume_within_s:  # the first of a stream
+            self._interrupted = self._flown_by and pause_s < NEW_STREAM_S
+            self._flown_by = False
+        return self._interrupted
 
     def fault(self, m: Setpoint, now_s: float) -> tuple[str, str] | None:
         """Why a setpoint must not leave: counter and text."""
@@ -54,9 +74,13 @@ class SetpointGate:
             return "setpoints_out_of_order", "older than one already sent"
         return None
 
-    def message(self, m: Setpoint, now_s: float) -> common.MAVLink_set_attitude_target_message:
-        """The message that carries a setpoint without fault; it counts as sent from now on."""
+    def message(self, m: Setpoint, obeyed: bool, now_s: float) -> common.MAVLink_set_attitude_target_message:
+        """The message that carries a setpoint without fault; it counts as sent from now on.
+
+        obeyed: PX4 says that it is armed and in offboard.
+        """
         self._stamp_s = m.stamp_s
+        self._flown_by = obeyed
         q = attitude_setpoint_ned(m.roll_rad, m.pitch_rad, m.yaw_rad)
         sent = self._sent
         sent.append((now_s, q, m.thrust))

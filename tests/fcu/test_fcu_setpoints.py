@@ -10,6 +10,7 @@ from companion.frames import rpy_from_quat
 from companion.messages import LinkTx, SentSetpoint, Setpoint
 
 DEG = math.pi / 180
+OFFBOARD = 6 << 16
 
 
 def setpoint(now_s, **changes):
@@ -58,6 +59,38 @@ def test_nothing_is_sent_again_when_the_controller_falls_silent(flying):
     assert len(flying.sent("SET_ATTITUDE_TARGET")) == 25
     flying.run(5.0)
     assert len(flying.sent("SET_ATTITUDE_TARGET")) == 25
+
+
+def stream(flying, duration_s):
+    """Number of setpoints that left of those that were given 50 times a second."""
+    before = len(flying.sent("SET_ATTITUDE_TARGET"))
+    for _ in range(round(duration_s / 0.02)):
+        flying.give(setpoint(flying.now_s))
+        flying.run(0.02)
+    return len(flying.sent("SET_ATTITUDE_TARGET")) - before
+
+
+def test_a_stream_that_pauses_for_long_in_offboard_is_refused_to_its_end(flying):
+    """PX4 gives up after 0.5 s; the stream coming back would put it into offboard again behind the pilot's back."""
+    flying.armed, flying.custom_mode = True, OFFBOARD
+    flying.run(2.0)
+    assert stream(flying, 1.0) == 50
+    flying.run(0.3)
+    assert stream(flying, 1.0) == 50, "PX4 has not left yet: the stream was never lost"
+    flying.run(0.45)
+    assert stream(flying, 3.0) == 0
+    assert flying.node.counters["setpoints_interrupted"] == 150
+    flying.run(0.45)
+    assert stream(flying, 1.0) == 50, "another stream"
+
+
+@pytest.mark.parametrize("armed, mode, pause_s", [(False, OFFBOARD, 0.6), (True, 3 << 16, 0.6), (True, OFFBOARD, 2.1)])
+def test_a_stream_that_nobody_flew_by_or_that_is_new_may_begin(flying, armed, mode, pause_s):
+    flying.armed, flying.custom_mode = armed, mode
+    flying.run(2.0)
+    stream(flying, 1.0)
+    flying.run(pause_s)
+    assert stream(flying, 1.0) == 50
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.001, 0.2])

@@ -119,5 +119,6 @@ class Px4Flight:
                 return True
         return False
 
-    def kill(self, name: str) -> None:
-        os.kill(self.manager.pid(name), signal.SIGKILL)
+    def hang(self, name: str) -> None:
+        """Stop a process; the manager finds out after a second and starts it again."""
+        os.kill(self.manager.pid(name), signal.SIGSTOP)

@@ -75,7 +75,7 @@ def test_a_stream_that_stops_leads_to_px4_s_failsafe(tmp_path, mode):
         assert flight.modes[-1] == "OFFBOARD"
         here_W = np.array(flight.truth[-1].p_W)
         flight.truth.clear()
-        flight.kill("controller")
+        flight.hang("controller")  # killed, it is sometimes back before PX4 has noticed
         assert flight.run(3.0, lambda: flight.modes[-1] != "OFFBOARD"), "PX4 stayed in offboard"
         flight.run(6.0)
         farthest_m = max(np.linalg.norm(np.array(t.p_W) - here_W) for t in flight.truth)
