@@ -64,7 +64,8 @@ def read(file: Path) -> list[Outcome]:
     """The outcomes of earlier calls."""
     if not file.exists():
         return []
-    return [Outcome(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return [Outcome(**row | {name: tuple(row[name]) for name in ("modes", "phases")}) for row in rows]
 
 
 def table(outcomes: list[Outcome]) -> str:
