@@ -4,7 +4,7 @@ A request carries the companion's time ts1; the answer repeats it with the fligh
 the answer at t2 and equal delays both ways, offset = (ts1 + t2)/2 - tc1 (Cristian's algorithm). The samples run
 through a second-order filter (offset and skew) in the manner of PX4's own `timesync` module: gains fall from
 0.05 to 0.003 over a window of 500 samples, samples with a long round trip are gated out, and a persistent jump
-starts the filter anew. Four things differ: the first samples are averaged, so that the offset serves after one
+is followed. Four things differ: the first samples are averaged, so that the offset serves after one
 second; the round-trip gate follows the observed minimum of a slow serial link; a sample counts the less, the longer
 its round trip is beyond that minimum, because the excess is one-sided delay of unknown side; and the offset never
 leaves what a round trip proves: whatever the delays each way, the truth lies within half the round trip of the
@@ -26,7 +26,7 @@ GAIN_WINDOW = 500  # accepted samples over which the gains fall
 SETTLED_SAMPLES = GAIN_WINDOW // 4
 SYNC_SAMPLES = 10  # accepted samples before stamps are trusted: one second of the first requests
 JUMP_S = 0.100  # as PX4: a deviation no clock drift explains
-JUMP_SAMPLES = 4  # so many in a row start the filter anew
+JUMP_SAMPLES = 4  # so many in a row are believed
 BACKWARD_S = 0.1  # flight-controller time that goes back by more is a reboot
 SKEW_MAX = 5e-4  # 500 ppm, ten times a bad crystal
 TYPICAL_DELAY_S = 0.003  # one way, over serial at 921600 baud or loopback; used before synchronisation
@@ -121,9 +121,13 @@ class TimeSync:
             self._jumps += 1
             if self._jumps < JUMP_SAMPLES:
                 self.rejected += 1
+                self.samples = min(self.samples, SETTLED_SAMPLES // 2)  # ask often: until it is clear all stamps are off
                 return False
-            self.reset()
-            self.offset_s, self._offset_time_s, self.samples = offset_s, now_s, 1
+            # So many in a row are no accident: from here on with the new offset, and asking often. To start without one
+            # would blind the stack for a second in flight.
+            self.resets += 1
+            self._jumps, self.skew = 0, 0.0
+            self.offset_s, self._offset_time_s = offset_s, now_s
             return True
         self._jumps = 0
         weight = 1.0 / (1.0 + (excess_s / RTT_EXCESS_S) ** 2)

@@ -89,7 +89,7 @@ def test_a_restart_is_seen_at_the_first_answer_and_the_filter_starts_anew():
     assert sync.offset_at(now_s) == pytest.approx(wire.offset_s, abs=1e-3)
 
 
-def test_a_forward_jump_resets_only_when_it_persists():
+def test_a_forward_jump_is_followed_when_it_persists_and_the_stamps_stay_trusted():
     sync, wire = TimeSync(), Wire(seed=6, offset_s=100.0)
     now_s = run(sync, wire, 10.0, 5.0)
     wire.offset_s = 99.0
@@ -99,6 +99,8 @@ def test_a_forward_jump_resets_only_when_it_persists():
     for i in range(1, JUMP_SAMPLES):
         wire.exchange(sync, now_s + 0.1 * i)
     assert sync.resets == 1
+    assert sync.offset_at(now_s + 0.3) == pytest.approx(99.0, abs=2e-3)
+    assert sync.synced and not sync.settled  # stamps stay trusted, and it asks often until it is sure again
     now_s = run(sync, wire, now_s + 1.0, 2.0)
     assert sync.offset_at(now_s) == pytest.approx(99.0, abs=1e-3)
 
