@@ -121,7 +121,7 @@ class TimeSync:
             self._jumps += 1
             if self._jumps < JUMP_SAMPLES:
                 self.rejected += 1
-                self.samples = min(self.samples, SETTLED_SAMPLES // 2)  # ask often: until it is clear all stamps are off
+                self.samples = min(self.samples, SETTLED_SAMPLES // 2)  # ask often: meanwhile all stamps may be off
                 return False
             # So many in a row are no accident: from here on with the new offset, and asking often. To start without one
             # would blind the stack for a second in flight.
