@@ -22,7 +22,7 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/companion generate
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.benchmark
 
 generate: $(READY)
 	$(BIN)/companion generate

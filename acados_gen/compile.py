@@ -1,4 +1,4 @@
-"""Turns symbolic functions and C files into the compiled artefacts that `companion.kernel` loads."""
+"""Turns symbolic functions and C files into the compiled artefacts that `companion.core.kernel` loads."""
 
 import os
 import shutil
@@ -7,12 +7,13 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from companion.kernel import artifact
+from companion.core.errors import UserError
+from companion.core.kernel import artifact
 
 CFLAGS = ("-O3", "-fPIC", "-shared", "-std=c11", "-fno-math-errno")
 
 
-class CompileError(RuntimeError):
+class CompileError(UserError):
     """The C compiler is absent or failed; the message is its first line of complaint."""
 
 
@@ -50,7 +51,7 @@ def compile_functions(
 ) -> Path:
     """Generate C for CasADi functions and compile it into one artefact; returns the library's path.
 
-    functions: CasADi `Function`s; every output is made dense, because `companion.kernel.Kernel` binds dense
+    functions: CasADi `Function`s; every output is made dense, because `companion.core.kernel.Kernel` binds dense
     buffers. sources, flags: C files that call them, and compiler flags.
     """
     target = artifact(name, print_)

@@ -6,7 +6,7 @@ drag or gains. No Jacobian is written by hand: transition and measurement matric
     x ⊞ e = (p + δp, v + δv, q ⊗ exp(δθ), …)        (error on the body side, q_true = q ⊗ exp(δθ))
 
 by automatic differentiation at e = 0. What is the same for every model, the algebra of the covariance, is plain C in
-`acados_gen/eskf.c`. Sources: Kalaitzakis & Vitzilaios, Robotics 2023, 12(5), 123, section 2.2;
+`companion/estimation/eskf.c`. Sources: Kalaitzakis & Vitzilaios, Robotics 2023, 12(5), 123, section 2.2;
 J. Solà, arXiv:1711.02508, sections 6 and 7.
 
 Measurements (y: measured, ν: residual, measured minus expected):
@@ -20,7 +20,7 @@ Measurements (y: measured, ν: residual, measured minus expected):
 with q_BC ⊗ exp(μ) in place of the vehicle file's q_BC: no mount is rigid, and in wind it sways. As white noise that
 sway would either pull the attitude along or have to be so large that the sight of a bundle says little.
 
-This module needs CasADi and is imported only where code is generated; the layout is in `acados_gen.eskf_layout`.
+This module needs CasADi and is imported only where code is generated; the layout is in `companion.estimation.layout`.
 """
 
 from pathlib import Path
@@ -29,7 +29,9 @@ import casadi as ca
 
 from acados_gen import flight_model
 from acados_gen.compile import CompileError, compile_functions
-from acados_gen.eskf_layout import (
+from companion.core.frames import GRAVITY_M_S2
+from companion.estimation.layout import (
+    ALGEBRA,
     BELIEF_GUST,
     BELIEF_P,
     E_A,
@@ -64,9 +66,7 @@ from acados_gen.eskf_layout import (
     eskf_fingerprint,
     kernel_name,
 )
-from companion.frames import GRAVITY_M_S2
 
-ALGEBRA = Path(__file__).with_name("eskf.c")
 SMALL = 1e-24  # rad², keeps square roots differentiable at zero; far below rounding for any real angle
 DEPTH_MIN_M = 0.05  # a corner nearer than this has no useful image
 SIN_PITCH_MAX = 0.999999  # the Euler rates of the flight model do not exist at a pitch of 90°
@@ -310,7 +310,7 @@ def corners_residual(x, y, corners_M, p_BC, q_BC):
 
 
 def measurement(sensor):
-    """(x, *measured) -> (ν, H) of one sensor; measured: see `eskf_layout.MEASURED`; H = -∂ν/∂e, (m, 31)."""
+    """(x, *measured) -> (ν, H) of one sensor; measured: see `companion.estimation.layout.MEASURED`; H = -∂ν/∂e, (m, 31)."""
     residual = {
         "position": position_residual,
         "velocity": velocity_residual,
@@ -357,7 +357,9 @@ def generate(vehicle=None) -> list[Path]:
     vehicle: not used, all vehicles share the kernels. Raises `acados_gen.compile.CompileError`.
     """
     if len(flight_model.PARAMETERS) != PARAMETER_SIZE:
-        raise CompileError("eskf_layout.PARAMETER_SIZE is not the number of the flight model's parameters")
+        raise CompileError(
+            "companion.estimation.layout.PARAMETER_SIZE is not the number of the flight model's parameters"
+        )
     models = [transition(), coast_transition(), inject(), *(measurement(sensor) for sensor in SENSORS)]
     sizes = {
         "ERROR_SIZE": ERROR_SIZE,

@@ -14,7 +14,7 @@ This module needs CasADi and is imported only where code is generated.
 
 import casadi as ca
 
-from companion.frames import GRAVITY_M_S2
+from companion.core.frames import GRAVITY_M_S2
 
 # The vehicle's parameters in the order in which every kernel takes them.
 PARAMETERS = (

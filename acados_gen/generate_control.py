@@ -12,11 +12,11 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from acados_gen import control_artifacts as artifacts
 from acados_gen.compile import CompileError, compile_functions, compile_library
 from acados_gen.toolchain import ToolchainError, ensure_acados
-from companion.config import ConfigError, load
-from companion.vehicle import Vehicle
+from companion.core import control_artifacts as artifacts
+from companion.core.config import ConfigError, load
+from companion.core.vehicle import Vehicle
 
 LIBRARIES = ("libacados.so", "libhpipm.so", "libblasfeo.so", "libqpOASES_e.so.3.1")  # by their sonames
 GENERATION_TIMEOUT_S = 300.0

@@ -10,7 +10,7 @@
     u = thrust, roll command, pitch command      [1, rad, rad]
     stage parameters = flight_model.PARAMETERS, disturbance_W [m/s²], yaw [rad], yaw rate [rad/s]
 
-The heading is not decided here but predicted (companion/control/stages.py), so it is a parameter, not a state; f is
+The heading is not decided here but predicted (companion/control/horizon.py), so it is a parameter, not a state; f is
 `acados_gen.flight_model.discrete_model`. The plane n·p = c stands off the structure, n points at the aircraft; n = 0
 is no plane. |v| is linearised about the last plan in every cycle, as the dynamics are, v̄·v / |v̄| ≤ v_max, and its
 curvature goes into the cost with the multiplier of the last cycle (acados_gen/nmpc.c).

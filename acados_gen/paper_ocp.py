@@ -12,7 +12,7 @@
 
 What differs from `acados_gen.ocp` besides the yaw in the state is how the problem is solved: to convergence by SQP,
 with the bounds of roll and pitch hard. Weights, bounds and references are set at run time
-(sitl/opponents/paper_nmpc.c). Run as ``python -m acados_gen.paper_ocp FOLDER`` in a process of its own.
+(sitl/baselines/paper_nmpc.c). Run as ``python -m acados_gen.paper_ocp FOLDER`` in a process of its own.
 """
 
 import sys

@@ -13,7 +13,8 @@ import tempfile
 from pathlib import Path
 
 from acados_gen.compile import compiler
-from companion.kernel import build_root
+from companion.core.errors import UserError
+from companion.core.kernel import build_root
 
 REQUIREMENTS = Path(__file__).with_name("requirements-acados.txt")
 NEEDED = (
@@ -32,7 +33,7 @@ LINKS = {
 INSTALL_TIMEOUT_S = 600.0  # 13 MB over a slow field connection
 
 
-class ToolchainError(RuntimeError):
+class ToolchainError(UserError):
     """acados cannot be had; the message is one line for the user."""
 
 

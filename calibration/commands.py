@@ -2,13 +2,13 @@
 
 import click
 
-from companion.command_line import LazyGroup
+from companion.core.command_line import LazyGroup
 
 COMMANDS: dict[str, str] = {  # name → "module:object"
-    "camera": "calibration.camera:command",
-    "extrinsics": "calibration.extrinsics:command",
-    "latency": "calibration.latency:command",
-    "thrust": "calibration.thrust:command",
+    "camera": "calibration.camera.command:command",
+    "extrinsics": "calibration.mount.extrinsics:command",
+    "latency": "calibration.mount.latency:command",
+    "thrust": "calibration.thrust.command:command",
 }
 
 

@@ -15,7 +15,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from companion.config import ConfigError
+from companion.core.config import ConfigError
 
 SCHEMA = 1
 

@@ -22,8 +22,8 @@ from tomlkit.exceptions import TOMLKitError
 from tomlkit.items import Array, InlineTable, Item, Table, Whitespace
 
 from calibration.results import plain, write_whole
-from companion.config import ConfigError, parse, read_layered, read_toml
-from companion.vehicle import Vehicle
+from companion.core.config import ConfigError, parse, read_layered, read_toml
+from companion.core.vehicle import Vehicle
 
 COMMENT_COLUMN = 30  # where comments stand in the vehicle files that come with the stack
 DIGITS = 8  # significant, of a number that is written

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import click
 
-from companion.command_line import DEFAULT_VEHICLE, FLIGHTS, LazyGroup, one_line_errors
+from companion.core.command_line import DEFAULT_VEHICLE, FLIGHTS, LazyGroup, one_line_errors
 
 TABLE_WIDTH = 150  # characters, where no terminal says how many there are
-STACKS = ("full", "paper", "px4")  # sitl.opponents.stacks; not imported here, because the simulator may be absent
+STACKS = ("full", "paper", "px4")  # sitl.baselines.stacks; not imported here, because the simulator may be absent
 
 
 LAZY: dict[str, str] = {
     "calibrate": "calibration.commands:calibrate",
-    "identify": "calibration.identify_command:identify",
+    "identify": "calibration.identification.command:identify",
     "preflight": "companion.preflight.command:preflight",
-    "safety": "companion.safety_table:safety",
-    "watch": "companion.watch:watch",
+    "safety": "companion.view.safety_table:safety",
+    "watch": "companion.view.watch:watch",
 }
 
 
@@ -35,7 +35,7 @@ def main() -> None:
 @one_line_errors
 def generate(vehicle: Path | None) -> None:
     """Generate and compile solver, kernels and physics (only what is not there yet)."""
-    from companion.generate import generate_all
+    from acados_gen.generate import generate_all
 
     files = [vehicle] if vehicle else sorted(DEFAULT_VEHICLE.parent.glob("*.toml"))
     for library in generate_all(files, click.echo):
@@ -92,7 +92,7 @@ def fly(
     out: Path,
 ) -> None:
     """Fly MISSION with all onboard processes; ends with a summary and the report's path."""
-    from companion.fly import fly as fly_mission
+    from companion.runtime.fly import fly as fly_mission
 
     if fcu == "px4":
         from sitl.px4.fly import fly_px4
@@ -101,8 +101,8 @@ def fly(
     vehicle = vehicle or DEFAULT_VEHICLE
     if fcu != "sim":
         sys.exit(fly_mission(mission, vehicle, fcu, out, simulated=False))
-    from companion.generate import generate_all
-    from companion.manager import python
+    from acados_gen.generate import generate_all
+    from companion.runtime.manager import python
     from sitl.realtime import fcu_url
     from sitl.scenario import load_scenario, scenario_for
 
@@ -140,7 +140,7 @@ def sim(
     log_file: Path | None,
 ) -> None:
     """Fly SCENARIO in lockstep, in one process and simulated time; the same seed gives the same flight."""
-    from sitl.opponents.stacks import prepare
+    from sitl.baselines.stacks import prepare
     from sitl.scenario import load_scenario
     from sitl.simulate import simulate
 

@@ -5,8 +5,9 @@ simulated aircraft is, and neither is read where the other belongs.
 """
 
 from pathlib import Path
+from typing import Annotated
 
-from companion.config import Section, load, number
+from companion.core.config import Section, load, number
 from sitl.battery import BatteryConfig
 
 FOLDER = Path(__file__).parent / "airframes"
@@ -15,25 +16,25 @@ FOLDER = Path(__file__).parent / "airframes"
 class Rotor(Section):
     """One of six equal rotors with motor and speed controller."""
 
-    thrust_max_n: number(0.5, 500.0, "N, at full command and reference voltage")
-    thrust_spread: number(0.0, 0.1, "standard deviation of single rotors, as a fraction")
-    quadratic_fraction: number(0.0, 1.0, "of thrust over command, as PX4's THR_MDL_FAC")
-    speed_max_rad_s: number(50.0, 5000.0, "rad/s, at full command and reference voltage")
-    speed_voltage_exponent: number(0.0, 1.0, "")
-    rise_time_s: number(0.002, 1.0, "s")
-    fall_time_s: number(0.002, 1.0, "s")
-    torque_per_thrust_m: number(0.001, 0.5, "m")
-    inertia_kg_m2: number(0.0, 0.1, "kg m²")
-    height_m: number(-1.0, 1.0, "m above the centre of mass")
-    in_plane_drag_n_s2_m_rad: number(0.0, 0.1, "N per (m/s · rad/s)")
-    axial_drag_n_s2_m_rad: number(0.0, 0.1, "N per (m/s · rad/s)")
-    power_max_w: number(1.0, 20000.0, "W electrical, at thrust_max_n")
+    thrust_max_n: Annotated[float, number(0.5, 500.0, "N, at full command and reference voltage")]
+    thrust_spread: Annotated[float, number(0.0, 0.1, "standard deviation of single rotors, as a fraction")]
+    quadratic_fraction: Annotated[float, number(0.0, 1.0, "of thrust over command, as PX4's THR_MDL_FAC")]
+    speed_max_rad_s: Annotated[float, number(50.0, 5000.0, "rad/s, at full command and reference voltage")]
+    speed_voltage_exponent: Annotated[float, number(0.0, 1.0, "")]
+    rise_time_s: Annotated[float, number(0.002, 1.0, "s")]
+    fall_time_s: Annotated[float, number(0.002, 1.0, "s")]
+    torque_per_thrust_m: Annotated[float, number(0.001, 0.5, "m")]
+    inertia_kg_m2: Annotated[float, number(0.0, 0.1, "kg m²")]
+    height_m: Annotated[float, number(-1.0, 1.0, "m above the centre of mass")]
+    in_plane_drag_n_s2_m_rad: Annotated[float, number(0.0, 0.1, "N per (m/s · rad/s)")]
+    axial_drag_n_s2_m_rad: Annotated[float, number(0.0, 0.1, "N per (m/s · rad/s)")]
+    power_max_w: Annotated[float, number(1.0, 20000.0, "W electrical, at thrust_max_n")]
 
 
-LinearDrag = number(0.0, 50.0, "N s/m")
-QuadraticDrag = number(0.0, 10.0, "N s²/m²")
-AngularDrag = number(0.0, 10.0, "N m s")
-Inertia = number(1e-5, 100.0, "kg m²")
+LinearDrag = Annotated[float, number(0.0, 50.0, "N s/m")]
+QuadraticDrag = Annotated[float, number(0.0, 10.0, "N s²/m²")]
+AngularDrag = Annotated[float, number(0.0, 10.0, "N m s")]
+Inertia = Annotated[float, number(1e-5, 100.0, "kg m²")]
 
 
 class Drag(Section):
@@ -47,21 +48,21 @@ class Drag(Section):
 class Ground(Section):
     """Four feet and what they stand on."""
 
-    foot_radius_m: number(0.01, 5.0, "m from the centre, at 45, 135, 225 and 315 degrees")
-    foot_height_m: number(0.01, 5.0, "m below the centre of mass")
-    stiffness_n_m: number(10.0, 1e5, "N/m of each foot")
-    damping_n_s_m: number(0.0, 1e3, "N s/m of each foot")
-    friction: number(0.0, 2.0, "")
+    foot_radius_m: Annotated[float, number(0.01, 5.0, "m from the centre, at 45, 135, 225 and 315 degrees")]
+    foot_height_m: Annotated[float, number(0.01, 5.0, "m below the centre of mass")]
+    stiffness_n_m: Annotated[float, number(10.0, 1e5, "N/m of each foot")]
+    damping_n_s_m: Annotated[float, number(0.0, 1e3, "N s/m of each foot")]
+    friction: Annotated[float, number(0.0, 2.0, "")]
 
 
 class Airframe(Section):
     """An airframe file. Rotors stand and turn as in PX4's "Hexarotor X"."""
 
     name: str
-    mass_kg: number(0.1, 100.0, "kg")
-    wheelbase_m: number(0.1, 5.0, "m, motor to opposite motor")
+    mass_kg: Annotated[float, number(0.1, 100.0, "kg")]
+    wheelbase_m: Annotated[float, number(0.1, 5.0, "m, motor to opposite motor")]
     inertia_kg_m2: tuple[Inertia, Inertia, Inertia]
-    command_delay_s: number(0.0, 0.2, "s from command to the speed controller's output")
+    command_delay_s: Annotated[float, number(0.0, 0.2, "s from command to the speed controller's output")]
     rotor: Rotor
     drag: Drag
     ground: Ground

@@ -10,23 +10,26 @@
 
 import bisect
 import math
+from typing import Annotated
 
-from companion.config import Section, integer, number
+from companion.core.config import Section, integer, number
 
-CellVoltage = number(2.5, 4.4, "V")
+CellVoltage = Annotated[float, number(2.5, 4.4, "V")]
 
 
 class BatteryConfig(Section):
     """The `[battery]` table of an airframe."""
 
-    cells: integer(1, 14)
-    capacity_ah: number(0.1, 200.0, "Ah")
-    internal_resistance_ohm: number(1e-4, 0.5, "ohm, whole pack")
-    polarisation_resistance_ohm: number(0.0, 0.5, "ohm, whole pack")
-    polarisation_time_s: number(0.1, 1000.0, "s")
-    reference_voltage_v: number(3.0, 60.0, "V, terminal voltage at which the rotors reach their thrust_max_n")
-    initial_remaining: number(0.0, 1.0, "of the capacity")
-    avionics_power_w: number(0.0, 500.0, "W, everything but the rotors")
+    cells: Annotated[int, integer(1, 14)]
+    capacity_ah: Annotated[float, number(0.1, 200.0, "Ah")]
+    internal_resistance_ohm: Annotated[float, number(1e-4, 0.5, "ohm, whole pack")]
+    polarisation_resistance_ohm: Annotated[float, number(0.0, 0.5, "ohm, whole pack")]
+    polarisation_time_s: Annotated[float, number(0.1, 1000.0, "s")]
+    reference_voltage_v: Annotated[
+        float, number(3.0, 60.0, "V, terminal voltage at which the rotors reach their thrust_max_n")
+    ]
+    initial_remaining: Annotated[float, number(0.0, 1.0, "of the capacity")]
+    avionics_power_w: Annotated[float, number(0.0, 500.0, "W, everything but the rotors")]
     open_circuit_v: tuple[  # one cell at 0, 10, … 100 % remaining
         CellVoltage, CellVoltage, CellVoltage, CellVoltage, CellVoltage, CellVoltage,
         CellVoltage, CellVoltage, CellVoltage, CellVoltage, CellVoltage,

@@ -9,15 +9,15 @@ scenario may let differ.
 """
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import cv2
 import numpy as np
 
-from companion.config import ConfigError, Section, integer, number
-from companion.frames import quat_exp, quat_multiply, quat_normalized, rotation_matrix
-from companion.messages import Image
-from companion.site import Marker, Site
+from companion.core.config import ConfigError, Section, integer, number
+from companion.core.frames import quat_exp, quat_multiply, quat_normalized, rotation_matrix
+from companion.core.messages import Image
+from companion.core.site import Marker, Site
 from sitl.scene import SKY, Plane, SceneConfig, backdrop_plane, marker_plane, place_markers
 
 MIN_SIDE_PX = 12.0  # shortest side of a marker that counts as visible
@@ -33,30 +33,41 @@ EDGE_MARGIN_PX = 2  # the ideal picture reaches this far beyond the field of vie
 class CameraConfig(Section):
     """The true camera of the simulator."""
 
-    width: integer(64, 4096, "px")
-    height: integer(48, 4096, "px")
-    fx: number(50, 20000, "px")
-    fy: number(50, 20000, "px")
-    cx: number(0, 4096, "px")
-    cy: number(0, 4096, "px")
+    width: Annotated[int, integer(64, 4096, "px")]
+    height: Annotated[int, integer(48, 4096, "px")]
+    fx: Annotated[float, number(50, 20000, "px")]
+    fy: Annotated[float, number(50, 20000, "px")]
+    cx: Annotated[float, number(0, 4096, "px")]
+    cy: Annotated[float, number(0, 4096, "px")]
     distortion: tuple[
-        number(-2, 2, "(k1)"),
-        number(-2, 2, "(k2)"),
-        number(-0.2, 0.2, "(p1)"),
-        number(-0.2, 0.2, "(p2)"),
-        number(-2, 2, "(k3)"),
+        Annotated[float, number(-2, 2, "(k1)")],
+        Annotated[float, number(-2, 2, "(k2)")],
+        Annotated[float, number(-0.2, 0.2, "(p1)")],
+        Annotated[float, number(-0.2, 0.2, "(p2)")],
+        Annotated[float, number(-2, 2, "(k3)")],
     ]
-    p_BC: tuple[number(-5, 5, "m"), number(-5, 5, "m"), number(-5, 5, "m")]
-    q_BC: tuple[number(-1, 1, ""), number(-1, 1, ""), number(-1, 1, ""), number(-1, 1, "")]
-    rate_hz: number(1, 240, "Hz")
-    latency_s: number(0, 1, "s")  # from mid-exposure to arrival; applied by whoever delivers the images
-    exposure_s: number(0, 0.1, "s")
-    noise_std: number(0, 50, "grey levels")
-    blur_px: number(0, 5, "px (standard deviation of the lens blur)")
-    corner_noise_px: number(0, 10, "px (standard deviation per coordinate, for corners without images)")
-    vignetting: number(0, 1, "(loss of light in the corners)")
-    sway_std_rad: number(0, 0.2, "rad (rotation of the camera's mount, per axis)")
-    sway_time_constant_s: number(0.01, 10, "s")
+    p_BC: tuple[
+        Annotated[float, number(-5, 5, "m")], Annotated[float, number(-5, 5, "m")], Annotated[float, number(-5, 5, "m")]
+    ]
+    q_BC: tuple[
+        Annotated[float, number(-1, 1, "")],
+        Annotated[float, number(-1, 1, "")],
+        Annotated[float, number(-1, 1, "")],
+        Annotated[float, number(-1, 1, "")],
+    ]
+    rate_hz: Annotated[float, number(1, 240, "Hz")]
+    latency_s: Annotated[
+        float, number(0, 1, "s")
+    ]  # from mid-exposure to arrival; applied by whoever delivers the images
+    exposure_s: Annotated[float, number(0, 0.1, "s")]
+    noise_std: Annotated[float, number(0, 50, "grey levels")]
+    blur_px: Annotated[float, number(0, 5, "px (standard deviation of the lens blur)")]
+    corner_noise_px: Annotated[
+        float, number(0, 10, "px (standard deviation per coordinate, for corners without images)")
+    ]
+    vignetting: Annotated[float, number(0, 1, "(loss of light in the corners)")]
+    sway_std_rad: Annotated[float, number(0, 0.2, "rad (rotation of the camera's mount, per axis)")]
+    sway_time_constant_s: Annotated[float, number(0.01, 10, "s")]
 
 
 class VisibleMarker(NamedTuple):

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from companion.chi_square import quantile
+from companion.core.chi_square import quantile
 from companion.recording import series as sr
 from companion.recording.metrics import tracking_error
-from sitl.opponents.stacks import STACKS, prepare
+from sitl.baselines.stacks import STACKS, prepare
 from sitl.scenario import load_scenario
 from sitl.simulate import fly
 
@@ -46,7 +46,7 @@ def compare(
 ) -> dict:
     """Fly every stack with every seed; returns JSON-ready data. Raises `ConfigError` when a start is refused.
 
-    stacks: names of `sitl.opponents.stacks.STACKS`; ratios are against "full" when it is among them, else the first.
+    stacks: names of `sitl.baselines.stacks.STACKS`; ratios are against "full" when it is among them, else the first.
     The same seed is the same world for every stack: wind, sensors and battery have streams of their own.
     """
     seeds, stacks = list(seeds), list(stacks)
@@ -96,7 +96,7 @@ def _run(job: tuple) -> dict:
 
 def error_series(messages: dict, frame: str) -> dict:
     """Length of the true position error over the hold, thinned: {"t_s": since its beginning, "error_m"}."""
-    holds = sr.hold_intervals(messages["pilot"])
+    holds = sr.hold_intervals(messages["mission_status"])
     t, error, _ = tracking_error(sr.truth_track(messages["truth"], frame), messages, holds, frame)
     lengths = np.linalg.norm(error, axis=1)
     t, lengths = t[np.isfinite(lengths)], lengths[np.isfinite(lengths)]

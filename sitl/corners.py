@@ -9,7 +9,7 @@ import struct
 
 import numpy as np
 
-from companion.messages import Image
+from companion.core.messages import Image
 from companion.tracking.detectors import Detection
 from sitl.camera import SceneCamera
 

@@ -8,8 +8,8 @@ import numpy as np
 from pymavlink.dialects.v20 import common
 
 from companion.control.solver import Nmpc, NmpcResult
-from companion.messages import LinkTx, Message, State
-from companion.vehicle import Vehicle
+from companion.core.messages import LinkTx, Message, State
+from companion.core.vehicle import Vehicle
 from sitl.autopilot.conversion import q_ned
 from sitl.scenario import Fault
 

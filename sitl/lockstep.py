@@ -13,10 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from companion.bus import MemoryBus, MemoryHub
-from companion.clock import SimulatedStopwatch
-from companion.messages import TOPICS, Health, LinkRx, LinkTx, Message, PilotStatus
-from companion.node import Node
+from companion.core.bus import MemoryBus, MemoryHub
+from companion.core.clock import SimulatedStopwatch
+from companion.core.messages import TOPICS, Health, LinkRx, LinkTx, Message, MissionStatus
+from companion.core.node import Node
 from sitl.faults import FailableNmpc, FaultInjector
 from sitl.scenario import LoadedScenario
 from sitl.world import STEP_S, World
@@ -26,7 +26,7 @@ TRUTH_EVERY = 2  # world steps between two Truth messages (125 Hz)
 # What the autopilot sends unasked. PX4's onboard link has as much again that this stack never reads; to make and to
 # parse it would only take time.
 STREAM_RATES_HZ = {"HEARTBEAT": 1.0, "TIMESYNC": 10.0, "SYSTEM_TIME": 1.0, "ESTIMATOR_STATUS": 1.0, "ODOMETRY": 1.0}
-HEALTH_PERIOD_US = 500_000  # as companion.process tells
+HEALTH_PERIOD_US = 500_000  # as companion.runtime.process tells
 HOST_PERIOD_US = 1_000_000
 AFTER_END_S = 0.5  # keep running this long after the mission has finished, so that the log shows the end
 
@@ -54,7 +54,7 @@ class Runner:
         return True
 
     def health(self, now_s: float) -> Health:
-        """What `companion.process` tells of a process; there is none here, so computing costs nothing."""
+        """What `companion.runtime.process` tells of a process; there is none here, so computing costs nothing."""
         steps, self._steps = self._steps, 0
         return Health(
             stamp_s=now_s,
@@ -83,7 +83,7 @@ class Runner:
 class Lockstep:
     """Runs one scenario.
 
-    stack: "full" for the nodes that fly, or the name of an opponent (`sitl.opponents.stacks`);
+    stack: "full" for the nodes that fly, or the name of an opponent (`sitl.baselines.stacks`);
     record: called with (message, now_s) for every message, in order; the log writer's entry;
     world: the scenario's, at time 0, in the place of one with the built-in autopilot.
     """
@@ -122,7 +122,7 @@ class Lockstep:
         from companion.control.controller import ControllerNode
         from companion.estimation.estimator import EstimatorNode
         from companion.fcu.fcu_node import FcuNode
-        from companion.mission.pilot import PilotNode
+        from companion.mission.mission_node import MissionNode
         from companion.tracking.tracker import TrackerNode
 
         vehicle, plan, site = self.loaded.vehicle, self.loaded.plan, self.loaded.site
@@ -132,13 +132,13 @@ class Lockstep:
             "fcu": lambda: FcuNode(vehicle),
             "tracker": lambda: TrackerNode(vehicle, site, still, None if images else self.world.corners),
             "estimator": lambda: EstimatorNode(vehicle, plan.bundle, still, resets=self.now_us // 100_000),
-            "mission": lambda: PilotNode(vehicle, plan, site),
+            "mission": lambda: MissionNode(vehicle, plan, site),
             "controller": lambda: ControllerNode(vehicle, FailableNmpc(vehicle, self.faults), self.controller_watch),
         }
         if self.stack != "full":
-            from sitl.opponents.stacks import opponent_nodes
+            from sitl.baselines.stacks import baseline_nodes
 
-            builders |= opponent_nodes(self.stack, vehicle, plan.bundle, self.faults)
+            builders |= baseline_nodes(self.stack, vehicle, plan.bundle, self.faults)
         return {name: Runner(build, self._hub) for name, build in builders.items()}
 
     # --- time ---------------------------------------------------------------------------------------------
@@ -271,8 +271,8 @@ class Lockstep:
             self.wall_s += time.perf_counter() - started
 
     @property
-    def pilot(self) -> PilotStatus | None:
-        statuses = self.messages["pilot"]
+    def pilot(self) -> MissionStatus | None:
+        statuses = self.messages["mission_status"]
         return statuses[-1] if statuses else None
 
     @property

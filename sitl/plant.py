@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from acados_gen.compile import CFLAGS, compile_library
-from companion.frames import GRAVITY_M_S2, quat_from_rpy
-from companion.kernel import fingerprint
+from companion.core.frames import GRAVITY_M_S2, quat_from_rpy
+from companion.core.kernel import fingerprint
 from sitl.airframe import Airframe
 from sitl.battery import Battery
 

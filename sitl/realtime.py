@@ -10,11 +10,11 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from companion.bus import ZmqBus
-from companion.clock import monotonic_s
-from companion.config import ConfigError
-from companion.messages import SIMULATOR
-from companion.process import HealthMonitor, StopFlag
+from companion.core.bus import ZmqBus
+from companion.core.clock import monotonic_s
+from companion.core.config import ConfigError
+from companion.core.messages import SIMULATOR
+from companion.runtime.process import HealthMonitor, StopFlag
 from sitl.autopilot.udp import GROUND_PORTS, ONBOARD_PORTS, UdpEndpoint, UdpLinks
 from sitl.scenario import load_scenario
 from sitl.world import STEP_S, World

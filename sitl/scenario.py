@@ -1,6 +1,6 @@
 """The scenario file: what is flown, in which world, and what goes wrong (config/scenarios/*.toml).
 
-A file may begin with ``base = "FILE"`` and then need only hold what differs (`companion.config.read_layered`).
+A file may begin with ``base = "FILE"`` and then need only hold what differs (`companion.core.config.read_layered`).
 """
 
 from pathlib import Path
@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from companion.config import ConfigError, Section, load, number, read_toml
+from companion.core.config import ConfigError, Section, load, number, read_toml
+from companion.core.site import Site
+from companion.core.vehicle import Vehicle
 from companion.mission.plan import Plan, load_plan, site_of
-from companion.site import Site
-from companion.vehicle import Vehicle
 from sitl.camera import CameraConfig
 from sitl.scene import SceneConfig
 from sitl.sensors import SensorConfig
@@ -55,9 +55,9 @@ FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
 class Fault(Section):
     """Something that goes wrong from ``at_s`` on, for ``duration_s``."""
 
-    at_s: number(0, 3600, "s of simulated time")
+    at_s: Annotated[float, number(0, 3600, "s of simulated time")]
     kind: FaultKind
-    duration_s: number(0, 3600, "s") = 3600.0
+    duration_s: Annotated[float, number(0, 3600, "s")] = 3600.0
     value: list[float] = []
     name: str = ""
 
@@ -65,15 +65,19 @@ class Fault(Section):
 class Start(Section):
     """Where the aircraft stands at the beginning."""
 
-    p_W: tuple[number(-1e3, 1e3, "m"), number(-1e3, 1e3, "m"), number(-10, 1e3, "m")]
-    yaw_rad: number(-3.15, 3.15, "rad")
+    p_W: tuple[
+        Annotated[float, number(-1e3, 1e3, "m")],
+        Annotated[float, number(-1e3, 1e3, "m")],
+        Annotated[float, number(-10, 1e3, "m")],
+    ]
+    yaw_rad: Annotated[float, number(-3.15, 3.15, "rad")]
 
 
 class FcuClock(Section):
     """The flight controller's clock against ours; TIMESYNC has to find out."""
 
-    boot_offset_s: number(0, 1e5, "s")
-    drift_ppm: number(-500, 500, "ppm")
+    boot_offset_s: Annotated[float, number(0, 1e5, "s")]
+    drift_ppm: Annotated[float, number(-500, 500, "ppm")]
 
 
 class Scenario(Section, kw_only=True):
@@ -84,10 +88,12 @@ class Scenario(Section, kw_only=True):
     mission: str  # relative to this file
     vehicle: str  # relative to this file
     airframe: str  # name in sitl/airframes
-    duration_max_s: number(1, 3600, "s")
+    duration_max_s: Annotated[float, number(1, 3600, "s")]
     camera_mode: Literal["images", "corners"]
-    thrust_scale: number(0.5, 1.5, "true thrust over what the airframe file says") = 1.0
-    command_delay_s: number(0, 0.2, "s from attitude and thrust setpoint, whosever, to the autopilot's loops") = 0.0
+    thrust_scale: Annotated[float, number(0.5, 1.5, "true thrust over what the airframe file says")] = 1.0
+    command_delay_s: Annotated[
+        float, number(0, 0.2, "s from attitude and thrust setpoint, whosever, to the autopilot's loops")
+    ] = 0.0
     start: Start
     fcu_clock: FcuClock
     fcu_parameters: dict[str, int | float]  # what the crew has set on the flight controller, PX4's names

@@ -11,9 +11,9 @@ import cv2
 import numpy as np
 from msgspec import Meta
 
-from companion.config import ConfigError, Section, integer, number
-from companion.frames import quat_from_rpy, rotation_matrix
-from companion.site import CUSTOM_PREFIX, Marker, Radians3, Site
+from companion.core.config import ConfigError, Section, integer, number
+from companion.core.frames import quat_from_rpy, rotation_matrix
+from companion.core.site import CUSTOM_PREFIX, Marker, Radians3, Site
 
 BLACK, WHITE = 25, 220  # grey levels of printed ink and paper: neither is 0 or 255 in front of a real camera
 SKY = 205  # grey level where no plane is hit
@@ -32,7 +32,11 @@ DICTIONARIES = {
 # Rows of AprilRobotics' picture of tag36h11 number 0 without its black border (1: white).
 APRILTAG_36H11_0 = ("110101", "011101", "011000", "101000", "010110", "000100")
 
-World3 = tuple[number(-1e4, 1e4, "m"), number(-1e4, 1e4, "m"), number(-1e4, 1e4, "m")]
+World3 = tuple[
+    Annotated[float, number(-1e4, 1e4, "m")],
+    Annotated[float, number(-1e4, 1e4, "m")],
+    Annotated[float, number(-1e4, 1e4, "m")],
+]
 
 
 class PlacedBundle(Section):
@@ -48,9 +52,11 @@ class Backdrop(Section):
 
     p_W: World3
     rpy_rad: Radians3
-    size_m: tuple[number(0.05, 500, "m"), number(0.05, 500, "m")]  # along its x and y
+    size_m: tuple[
+        Annotated[float, number(0.05, 500, "m")], Annotated[float, number(0.05, 500, "m")]
+    ]  # along its x and y
     texture: Literal["concrete", "grass", "plain"]
-    seed: integer(0, 2**31 - 1)
+    seed: Annotated[int, integer(0, 2**31 - 1)]
 
 
 class SceneConfig(Section):
@@ -58,7 +64,7 @@ class SceneConfig(Section):
 
     bundles: list[PlacedBundle]
     backdrops: list[Backdrop]
-    light: number(0.02, 3.0, "(1: as printed)")
+    light: Annotated[float, number(0.02, 3.0, "(1: as printed)")]
 
 
 class Plane:

@@ -8,11 +8,11 @@ q̂ = exp(e_W) ⊗ q ⊗ exp(n_B). GNSS follows the paper's virtual GNSS (Kalait
 
 import math
 from collections import deque
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import numpy as np
 
-from companion.config import Section, number
+from companion.core.config import Section, number
 from sitl.wind import NormalNoise, OrnsteinUhlenbeck
 
 FRAME_S = 0.004  # PX4 runs its rate loop and its simulated IMU at 250 Hz
@@ -23,33 +23,33 @@ Quat = tuple[float, float, float, float]
 
 
 class ImuConfig(Section):
-    gyro_noise_rad_s: number(0.0, 1.0, "rad/s, standard deviation of a frame")
-    gyro_bias_rad_s: number(0.0, 0.1, "rad/s, standard deviation from start to start")
-    accel_noise_m_s2: number(0.0, 10.0, "m/s², standard deviation of a frame, vibration included")
-    accel_bias_m_s2: number(0.0, 1.0, "m/s², standard deviation from start to start")
+    gyro_noise_rad_s: Annotated[float, number(0.0, 1.0, "rad/s, standard deviation of a frame")]
+    gyro_bias_rad_s: Annotated[float, number(0.0, 0.1, "rad/s, standard deviation from start to start")]
+    accel_noise_m_s2: Annotated[float, number(0.0, 10.0, "m/s², standard deviation of a frame, vibration included")]
+    accel_bias_m_s2: Annotated[float, number(0.0, 1.0, "m/s², standard deviation from start to start")]
 
 
 class AttitudeConfig(Section):
-    tilt_std_rad: number(0.0, 0.2, "rad, about each horizontal axis")
-    tilt_time_s: number(0.1, 1e4, "s")
-    heading_offset_std_rad: number(0.0, 0.5, "rad, constant from start on")
-    heading_std_rad: number(0.0, 0.2, "rad")
-    heading_time_s: number(0.1, 1e4, "s")
-    white_std_rad: number(0.0, 0.1, "rad, about each axis")
+    tilt_std_rad: Annotated[float, number(0.0, 0.2, "rad, about each horizontal axis")]
+    tilt_time_s: Annotated[float, number(0.1, 1e4, "s")]
+    heading_offset_std_rad: Annotated[float, number(0.0, 0.5, "rad, constant from start on")]
+    heading_std_rad: Annotated[float, number(0.0, 0.2, "rad")]
+    heading_time_s: Annotated[float, number(0.1, 1e4, "s")]
+    white_std_rad: Annotated[float, number(0.0, 0.1, "rad, about each axis")]
 
 
 class GnssConfig(Section):
-    rate_hz: number(0.1, 250.0, "Hz")
-    delay_s: number(0.0, 2.0, "s from validity to arrival")
-    white_variance_m2: number(0.0, 100.0, "m² of a sample, each axis")
-    walk_variance_m2: number(0.0, 1.0, "m² added by every sample, each axis")
-    velocity_std_m_s: number(0.0, 5.0, "m/s, each axis")
+    rate_hz: Annotated[float, number(0.1, 250.0, "Hz")]
+    delay_s: Annotated[float, number(0.0, 2.0, "s from validity to arrival")]
+    white_variance_m2: Annotated[float, number(0.0, 100.0, "m² of a sample, each axis")]
+    walk_variance_m2: Annotated[float, number(0.0, 1.0, "m² added by every sample, each axis")]
+    velocity_std_m_s: Annotated[float, number(0.0, 5.0, "m/s, each axis")]
 
 
 class BaroConfig(Section):
-    rate_hz: number(0.1, 250.0, "Hz")
-    noise_m: number(0.0, 10.0, "m")
-    drift_m_sqrt_s: number(0.0, 1.0, "m/√s, random walk")
+    rate_hz: Annotated[float, number(0.1, 250.0, "Hz")]
+    noise_m: Annotated[float, number(0.0, 10.0, "m")]
+    drift_m_sqrt_s: Annotated[float, number(0.0, 1.0, "m/√s, random walk")]
 
 
 class SensorConfig(Section):
@@ -59,7 +59,7 @@ class SensorConfig(Section):
     attitude: AttitudeConfig
     gnss: GnssConfig
     baro: BaroConfig
-    battery_noise_v: number(0.0, 1.0, "V")
+    battery_noise_v: Annotated[float, number(0.0, 1.0, "V")]
 
 
 PAPER = SensorConfig(  # the virtual GNSS of paper 1 on an ordinary PX4 autopilot

@@ -10,18 +10,19 @@ distance along (S. Pope, "Turbulent Flows", section 5.1).
 """
 
 import math
+from typing import Annotated
 
 import numpy as np
 
-from companion.config import ConfigError, Section, number
+from companion.core.config import ConfigError, Section, number
 
-Speed = number(-60.0, 60.0, "m/s, the air moves towards +x (east), +y (north), +z (up)")
-Std = number(0.0, 30.0, "m/s")
-TimeScale = number(0.01, 1000.0, "s")
-Acceleration = number(-20.0, 20.0, "m/s²")
-Coordinate = number(-1e4, 1e4, "m")
-Component = number(-1.0, 1.0, "")
-Time = number(0.0, 1e6, "s")
+Speed = Annotated[float, number(-60.0, 60.0, "m/s, the air moves towards +x (east), +y (north), +z (up)")]
+Std = Annotated[float, number(0.0, 30.0, "m/s")]
+TimeScale = Annotated[float, number(0.01, 1000.0, "s")]
+Acceleration = Annotated[float, number(-20.0, 20.0, "m/s²")]
+Coordinate = Annotated[float, number(-1e4, 1e4, "m")]
+Component = Annotated[float, number(-1.0, 1.0, "")]
+Time = Annotated[float, number(0.0, 1e6, "s")]
 
 NOISE_BLOCK = 1024  # normal numbers drawn at a time; one by one would cost more than the rest of a sample
 
@@ -31,7 +32,7 @@ class WindStep(Section):
 
     start_s: Time
     end_s: Time
-    ramp_s: number(0.0, 1e4, "s")
+    ramp_s: Annotated[float, number(0.0, 1e4, "s")]
     wind_m_s: tuple[Speed, Speed, Speed]
 
 
@@ -40,7 +41,7 @@ class ForceStep(Section):
 
     start_s: Time
     end_s: Time
-    ramp_s: number(0.0, 1e4, "s")
+    ramp_s: Annotated[float, number(0.0, 1e4, "s")]
     acceleration_m_s2: tuple[Acceleration, Acceleration, Acceleration]
 
 
@@ -51,11 +52,13 @@ class Jet(Section):
     end_s: Time
     nozzle_m: tuple[Coordinate, Coordinate, Coordinate]
     direction: tuple[Component, Component, Component]  # of any length but zero
-    speed_at_1m_m_s: number(0.0, 60.0, "m/s on the axis, 1 m from the nozzle")
-    decay_exponent: number(0.0, 3.0, "of the distance; 1: a free round jet")
-    core_m: number(0.05, 10.0, "m, nearer to the nozzle speed and width no longer change")
-    width_at_1m_m: number(0.01, 5.0, "m, standard deviation across, grows in proportion to the distance")
-    turbulence: number(0.0, 1.0, "standard deviation of the speed over its mean")
+    speed_at_1m_m_s: Annotated[float, number(0.0, 60.0, "m/s on the axis, 1 m from the nozzle")]
+    decay_exponent: Annotated[float, number(0.0, 3.0, "of the distance; 1: a free round jet")]
+    core_m: Annotated[float, number(0.05, 10.0, "m, nearer to the nozzle speed and width no longer change")]
+    width_at_1m_m: Annotated[
+        float, number(0.01, 5.0, "m, standard deviation across, grows in proportion to the distance")
+    ]
+    turbulence: Annotated[float, number(0.0, 1.0, "standard deviation of the speed over its mean")]
     turbulence_time_s: TimeScale
 
 

@@ -10,9 +10,9 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from companion.config import ConfigError
-from companion.frames import quat_from_rpy, rotation_matrix
-from companion.messages import HostStatus, Image, Truth
+from companion.core.config import ConfigError
+from companion.core.frames import quat_from_rpy, rotation_matrix
+from companion.core.messages import HostStatus, Image, Truth
 from sitl.airframe import Airframe, load_airframe
 from sitl.autopilot.autopilot import Autopilot
 from sitl.camera import SceneCamera

@@ -12,15 +12,15 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from companion.clock import Stopwatch
 from companion.control.fallback import Blend, PositionPid
+from companion.control.horizon import Stages
 from companion.control.prediction import Predictor
 from companion.control.solver import Nmpc, NmpcResult
-from companion.control.stages import Stages
 from companion.control.trajectories import Samples, duration_s, in_world, is_finite, sample, standoff_plane
 from companion.control.yaw import YawController
-from companion.frames import rpy_from_quat, wrap_angle
-from companion.messages import (
+from companion.core.clock import Stopwatch
+from companion.core.frames import rpy_from_quat, wrap_angle
+from companion.core.messages import (
     TOPIC_OF,
     ControlStatus,
     FcuAttitude,
@@ -31,8 +31,8 @@ from companion.messages import (
     Setpoint,
     State,
 )
-from companion.node import Latest, Node
-from companion.vehicle import Vehicle
+from companion.core.node import Latest, Node
+from companion.core.vehicle import Vehicle
 
 EXPIRY_PERIODS = 5  # of the controller: a setpoint older than this must not fly
 PLAN_REUSE_CYCLES = 2  # an old plan is good for about two periods; then feedback matters more
@@ -67,13 +67,13 @@ class ControllerNode(Node):
         stopwatch: Stopwatch | None = None,
         predictor: Predictor | None = None,
     ) -> None:
-        """Raises `companion.kernel.ArtifactMissing` with one line when the solver was not generated."""
+        """Raises `companion.core.kernel.ArtifactMissing` with one line when the solver was not generated."""
         super().__init__()
         controller = vehicle.controller
         self.rate_hz = controller.rate_hz
         self.bad_inputs = 0  # messages that were not finite or made no sense, since start
         self._vehicle = vehicle
-        self._period_s = self.gather_s = 1.0 / controller.rate_hz
+        self._period_s = self.batch_window_s = 1.0 / controller.rate_hz
         self._nmpc = nmpc or Nmpc(vehicle)
         self._predictor = predictor or Predictor(vehicle.latency.actuation_s)
         self._stopwatch = stopwatch or Stopwatch()
@@ -110,7 +110,7 @@ class ControllerNode(Node):
     def handle_reference(self, message: Reference, now_s: float) -> None:
         self._take(message, is_finite(message))
         if message.id != self._reference_id:
-            state = self._latest.get("state")
+            state = self._latest.get(State)
             self._reference_id, self._reference_resets = message.id, None if state is None else state.reset_count
 
     def handle_sent_setpoint(self, message: SentSetpoint, now_s: float) -> None:
@@ -191,10 +191,10 @@ class ControllerNode(Node):
     def _begin(self, now_s: float) -> _Cycle | str:
         """Everything a cycle needs, or the reason why there can be none."""
         latest = self._latest
-        for topic in ("state", "reference", "fcu_attitude"):
-            if latest.fresh(topic, now_s) is None:
-                return self._absence(topic, now_s)
-        state, reference = latest.get("state"), latest.get("reference")
+        for kind in (State, Reference, FcuAttitude):
+            if latest.fresh(kind, now_s) is None:
+                return self._absence(kind, now_s)
+        state, reference = latest.get(State), latest.get(Reference)
         if self._reference_resets is None:
             self._reference_resets = state.reset_count
         if self._reference_resets != state.reset_count:
@@ -203,7 +203,7 @@ class ControllerNode(Node):
         trajectory = in_world(reference, state)
         if trajectory is None:
             return f"reference in bundle '{reference.frame}', which the state does not know"
-        status = latest.fresh("fcu_status", now_s)
+        status = latest.fresh(FcuStatus, now_s)
         acts_at_s = now_s + self._vehicle.latency.actuation_s
         times_s = self._sample_times
         times_s[0] = state.stamp_s
@@ -213,7 +213,7 @@ class ControllerNode(Node):
             state=state,
             reference=reference,
             yaw=rpy_from_quat(state.q_WB)[2],
-            fcu_yaw=rpy_from_quat(latest.get("fcu_attitude").q_WB)[2],
+            fcu_yaw=rpy_from_quat(latest.get(FcuAttitude).q_WB)[2],
             # Without word from the flight controller the node cannot know better than that it is obeyed.
             acting=status is None or status.mode == ACTING_MODE,
             at_state=Samples(*(column[:1] for column in samples)),
@@ -222,8 +222,8 @@ class ControllerNode(Node):
             finished=now_s >= reference.start_s + duration_s(trajectory),
         )
 
-    def _absence(self, topic: str, now_s: float) -> str:
-        message = self._latest.get(topic)
+    def _absence(self, kind: type[Message], now_s: float) -> str:
+        topic, message = TOPIC_OF[kind], self._latest.get(kind)
         if message is None:
             return f"no {topic} yet"
         if topic in self._senseless:
@@ -283,13 +283,13 @@ class ControllerNode(Node):
 
     def _held(self, thrust: float, parameters: np.ndarray) -> np.ndarray:
         """The command that keeps the attitude which the flight controller has now, and this thrust."""
-        roll, pitch, _ = rpy_from_quat(self._latest.get("fcu_attitude").q_WB)
+        roll, pitch, _ = rpy_from_quat(self._latest.get(FcuAttitude).q_WB)
         return np.array([thrust, roll / parameters[5], pitch / parameters[7]])
 
     def _last_sent(self, now_s: float) -> np.ndarray | None:
         if self._last_command is None:
             return None
-        sent = self._latest.fresh("sent_setpoint", now_s)
+        sent = self._latest.fresh(SentSetpoint, now_s)
         return self._last_command if sent is None else np.array([sent.thrust, sent.roll_rad, sent.pitch_rad])
 
     def _within_limits(self, command: np.ndarray) -> np.ndarray | None:
@@ -305,7 +305,7 @@ class ControllerNode(Node):
         cycle: _Cycle | None = None,
         result: NmpcResult | None = None,
     ) -> ControlStatus:
-        reference = self._latest.get("reference")
+        reference = self._latest.get(Reference)
         p_r, yaw_r, position_error, yaw_error = (0.0, 0.0, 0.0), 0.0, math.nan, math.nan
         if cycle is not None:
             p_r, yaw_r = tuple(cycle.at_state.p_W[0].tolist()), wrap_angle(float(cycle.at_state.yaw[0]))

@@ -2,7 +2,8 @@
 
     a = a_r + k_p e + k_d ė + ∫k_i e - d̂ + D v_r,   f = a + (0, 0, g)
 
-and tilt and thrust that make f (`companion.control.balance`). The estimated disturbance is fed forward, so the
+and tilt and thrust that make f (`companion.control.attitude_inversion`). The estimated disturbance is fed forward, so
+the
 integral only has the estimate's error to remove.
 """
 
@@ -10,9 +11,9 @@ import math
 
 import numpy as np
 
-from companion.control.balance import tilt_and_thrust
-from companion.frames import GRAVITY_M_S2
-from companion.vehicle import Controller
+from companion.control.attitude_inversion import tilt_and_thrust
+from companion.core.frames import GRAVITY_M_S2
+from companion.core.vehicle import Controller
 
 ERROR_MAX_M = 1.5  # a larger position error is flown back at constant speed, about k_p / k_d · this
 # The integral learns only this near the reference: charged on the way it would carry the aircraft past the target.

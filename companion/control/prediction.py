@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from acados_gen.control_artifacts import PREDICT, require_prediction
-from companion.kernel import Kernel
-from companion.messages import SentSetpoint
+from companion.core.control_artifacts import PREDICT, require_prediction
+from companion.core.kernel import Kernel
+from companion.core.messages import SentSetpoint
 
 STEP_MAX_S = 0.025  # of the Runge-Kutta integration
 KEPT_S = 1.0  # of setpoint history; older ones no longer matter to any state that is fresh enough to fly by
@@ -27,7 +27,7 @@ class Predictor:
     """Keeps the history of sent setpoints and runs the flight model through it."""
 
     def __init__(self, actuation_s: float, library: Path | None = None) -> None:
-        """Raises `companion.kernel.ArtifactMissing` with one line."""
+        """Raises `companion.core.kernel.ArtifactMissing` with one line."""
         self.actuation_s = actuation_s
         self._kernel = Kernel(library or require_prediction(), PREDICT)
         self._history: deque[_Acting] = deque()

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from acados_gen.control_artifacts import require_solver
-from companion.kernel import ArtifactMissing
-from companion.vehicle import Vehicle
+from companion.core.control_artifacts import require_solver
+from companion.core.kernel import ArtifactMissing
+from companion.core.vehicle import Vehicle
 
 STATES, INPUTS, STAGE_PARAMETERS = 9, 3, 12
 

@@ -1,14 +1,14 @@
-"""The trajectory of a reference, placed in the world of a state; the curves stand in `companion.trajectories`."""
+"""The trajectory of a reference, placed in the world of a state; the curves stand in `companion.core.trajectories`."""
 
 import math
 
 import msgspec
 import numpy as np
 
-from companion.frames import facing_yaw, quat_normalized, rotation_matrix
-from companion.messages import WORLD, Reference, State
-from companion.trajectories import Placed, Samples, duration_s, sample
-from companion.trajectory_messages import Hold, Move, Trajectory, Waypoints
+from companion.core.frames import facing_yaw, quat_normalized, rotation_matrix
+from companion.core.messages import WORLD, Reference, State
+from companion.core.trajectories import Placed, Samples, duration_s, sample
+from companion.core.trajectory_messages import Hold, Move, Trajectory, Waypoints
 
 __all__ = ["Placed", "Samples", "duration_s", "in_world", "is_finite", "sample", "standoff_plane"]
 

@@ -8,8 +8,8 @@ setpoint therefore lives in the flight controller's heading and is never compare
 so it rests only where the estimate's own error is zero, whatever the difference of the two headings.
 """
 
-from companion.frames import wrap_angle
-from companion.vehicle import Yaw
+from companion.core.frames import wrap_angle
+from companion.core.vehicle import Yaw
 
 LEAD_MAX_RAD = 0.3  # setpoint ahead of the flight controller's yaw: it shall not run away from a slow aircraft
 INTEGRAL_RATE_MAX_RAD_S = 0.1  # what the integral may contribute: enough for a drifting heading, too little to swing

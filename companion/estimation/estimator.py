@@ -8,16 +8,9 @@ from math import exp, hypot, isfinite
 
 import numpy as np
 
-from acados_gen.eskf_layout import E_P, E_S, ERROR_SIZE, PM, QM, SENSORS, A, B, C, D, P, Q, S, U, V
-from companion.clock import Stopwatch
-from companion.estimation.filter import ESTABLISHED, Belief, Eskf
-from companion.estimation.history import Entry, History
-from companion.estimation.inputs import Command, Inputs
-from companion.estimation.monitor import converged, divergence, largest_std, persistently_rejected
-from companion.estimation.relations import Relations
-from companion.estimation.sightings import Sighting, checked, choose, unclear
-from companion.frames import quat_conjugate, quat_multiply, quat_normalized
-from companion.messages import (
+from companion.core.clock import Stopwatch
+from companion.core.frames import quat_conjugate, quat_multiply, quat_normalized
+from companion.core.messages import (
     EstimatorStatus,
     FcuAttitude,
     FcuPosition,
@@ -28,8 +21,15 @@ from companion.messages import (
     SentSetpoint,
     State,
 )
-from companion.node import Node
-from companion.vehicle import Vehicle
+from companion.core.node import Node
+from companion.core.vehicle import Vehicle
+from companion.estimation.filter import ESTABLISHED, Belief, Eskf
+from companion.estimation.history import Entry, History
+from companion.estimation.inputs import Command, Inputs
+from companion.estimation.layout import E_P, E_S, ERROR_SIZE, PM, QM, SENSORS, A, B, C, D, P, Q, S, U, V
+from companion.estimation.marker_map import Relations
+from companion.estimation.observations import Sighting, checked, choose, unclear
+from companion.estimation.validity import converged, divergence, largest_std, persistently_rejected
 
 START_AGE_S = 0.5  # attitude and position of the start may be this old
 FUTURE_MAX_S = 0.05  # a stamp this far ahead is time-sync jitter and taken as now; more is a broken clock
@@ -46,14 +46,14 @@ class EstimatorNode(Node):
     """Estimates the state of the aircraft, the disturbance, the GNSS bias and the place of one bundle.
 
     bundle: name of the bundle to use, None for the first one seen. Others stand in for it while it is out of sight,
-    once they were seen together with it (`companion.estimation.relations`). resets: where `State.reset_count` begins;
+    once they were seen together with it (`companion.estimation.marker_map`). resets: where `State.reset_count` begins;
     more than any earlier process of the same flight had, so that a restarted one is known for it. Raises
-    `companion.kernel.ArtifactMissing` when the kernels are not built.
+    `companion.core.kernel.ArtifactMissing` when the kernels are not built.
 
     `EstimatorStatus.rejected` counts by name: the four sensors (gate), ``not_finite`` (unusable numbers),
     ``future`` (stamps ahead of the clock), ``duplicate``, ``marker_ambiguous`` (could not be told apart),
     ``marker_restart`` (the bundle was placed anew), ``marker_refused`` (sightings of a bundle that is not followed,
-    because it contradicts the filter, see `companion.estimation.trust`).
+    because it contradicts the filter, see `companion.estimation.innovation_monitor`).
     """
 
     name = "estimator"
@@ -64,7 +64,7 @@ class EstimatorNode(Node):
     ) -> None:
         super().__init__()
         self.rate_hz = vehicle.estimator.rate_hz
-        self.gather_s = 1.0 / self.rate_hz
+        self.batch_window_s = 1.0 / self.rate_hz
         self._vehicle = vehicle
         self._stopwatch = stopwatch or Stopwatch()
         self._wanted = bundle

@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from acados_gen.eskf_layout import (
+from companion.core.frames import quat_multiply, rotation_matrix
+from companion.core.kernel import Kernel, require
+from companion.core.vehicle import Vehicle
+from companion.estimation.adaptation import SCALE_MAX, Window, new_window
+from companion.estimation.gating import Gate
+from companion.estimation.innovation_monitor import MOVED_ALIKE, Contradiction, Lean, Streak
+from companion.estimation.inputs import Inputs
+from companion.estimation.layout import (
     BELIEF_P,
     BELIEF_SIZE,
     BELIEF_X,
@@ -32,14 +39,7 @@ from acados_gen.eskf_layout import (
     kernel_name,
     shapes,
 )
-from companion.estimation.adaptation import SCALE_MAX, Window, new_window
-from companion.estimation.gating import Gate
-from companion.estimation.inputs import Inputs
 from companion.estimation.noise import forgetting_rates, initial_variances, process_variances
-from companion.estimation.trust import MOVED_ALIKE, Contradiction, Lean, Streak
-from companion.frames import quat_multiply, rotation_matrix
-from companion.kernel import Kernel, require
-from companion.vehicle import Vehicle
 
 # A new level of the GNSS: position innovations rejected for this long that agree with each other.
 LEVEL_TIME_S = 2.0
@@ -102,7 +102,7 @@ class Update(NamedTuple):
 class Eskf:
     """The filter of one vehicle; works on a `Belief` that the caller owns.
 
-    adapt: False keeps the measurement noise at its nominal value. Raises `companion.kernel.ArtifactMissing` when
+    adapt: False keeps the measurement noise at its nominal value. Raises `companion.core.kernel.ArtifactMissing` when
     the kernels are not built.
     """
 

@@ -4,7 +4,7 @@ A residual ν with covariance S is accepted while νᵀ S⁻¹ ν ≤ χ²(proba
 rejects the share 1 - probability of good measurements (Kalaitzakis & Vitzilaios 2023, section 2.2).
 """
 
-from companion.chi_square import quantile
+from companion.core.chi_square import quantile
 
 
 class Gate:

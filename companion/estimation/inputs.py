@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from companion.messages import TOPICS
+from companion.core.messages import TOPICS
 
 COMMAND_MAX_AGE_S = 0.5  # PX4 itself gives up a silent offboard stream after about this time
 MODE_MAX_AGE_S = TOPICS["fcu_status"].max_age_s

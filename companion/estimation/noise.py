@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from companion.vehicle import Vehicle
+from companion.core.vehicle import Vehicle
 
 # Without a trustworthy command the model is "nothing changes"; what a pilot does is noise.
 COAST_VELOCITY_M_S_SQRT_S = 1.0  # a stick movement of 3 m/s² for 0.1 s

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from pymavlink.dialects.v20 import common
 
+from companion.core.messages import FcuCommand, FcuCommandAck, Message
 from companion.fcu.commands import Commands
 from companion.fcu.modes import MODE_OF_ACTION, RESULT_TEXTS, custom_mode, mode_name
 from companion.fcu.status import VehicleStatus
-from companion.messages import FcuCommand, FcuCommandAck, Message
 
 TAKEOFF_HEIGHT_MAX_M = 120.0
 SECOND_WORD_S = 0.15  # PX4's commander answers some 10 ms after its receiver, at most one cycle of a slow link later

@@ -1,6 +1,6 @@
 """The room that speaks MAVLink: bytes of the flight controller in, its attitude, position and status out, and back.
 
-Bytes come as LinkRx and leave as LinkTx; the process moves them to and from a `companion.fcu.link.Link`.
+Bytes come as LinkRx and leave as LinkTx; the process moves them to and from a `companion.fcu.link.link.Link`.
 
 Four rules (PX4 is the second pipeline, it never fights the pilot):
 * a setpoint leaves the moment it comes, once, and never when it has expired; nothing here repeats one, so a
@@ -16,27 +16,9 @@ from types import SimpleNamespace
 
 from pymavlink.dialects.v20 import common
 
-from companion.clock import Stopwatch
-from companion.config import ConfigError
-from companion.fcu.actions import Actions
-from companion.fcu.boot_clock import BootClock
-from companion.fcu.codec import AUTOPILOT_COMPONENT, Codec
-from companion.fcu.commands import Commands
-from companion.fcu.conflict import Conflict
-from companion.fcu.framing import CURRENT_MODE
-from companion.fcu.ground import GroundFilter
-from companion.fcu.listener import Listener
-from companion.fcu.ned import swap_attitude, swap_body, swap_world
-from companion.fcu.odometry import OdometrySource
-from companion.fcu.pace import Pace
-from companion.fcu.parameter_watch import ParameterWatch
-from companion.fcu.setpoints import SetpointGate
-from companion.fcu.signing import Signer
-from companion.fcu.status import VehicleStatus
-from companion.fcu.streams import Streams
-from companion.fcu.texts import TextJoiner, TextSplitter
-from companion.fcu.timesync import TimeSync
-from companion.messages import (
+from companion.core.clock import Stopwatch
+from companion.core.config import ConfigError
+from companion.core.messages import (
     FCU,
     TOPICS,
     FcuAttitude,
@@ -51,8 +33,26 @@ from companion.messages import (
     Setpoint,
     State,
 )
-from companion.node import Node
-from companion.vehicle import Vehicle
+from companion.core.node import Node
+from companion.core.vehicle import Vehicle
+from companion.fcu.actions import Actions
+from companion.fcu.boot_clock import BootClock
+from companion.fcu.commands import Commands
+from companion.fcu.ground import GroundFilter
+from companion.fcu.guards.conflict import Conflict
+from companion.fcu.guards.parameter_watch import ParameterWatch
+from companion.fcu.guards.setpoints import SetpointGate
+from companion.fcu.link.codec import AUTOPILOT_COMPONENT, Codec
+from companion.fcu.link.framing import CURRENT_MODE
+from companion.fcu.link.peer_monitor import Listener
+from companion.fcu.link.rate_limiter import Pace
+from companion.fcu.link.signing import Signer
+from companion.fcu.ned import swap_attitude, swap_body, swap_world
+from companion.fcu.odometry import OdometrySource
+from companion.fcu.status import VehicleStatus
+from companion.fcu.streams import Streams
+from companion.fcu.texts import TextJoiner, TextSplitter
+from companion.fcu.timesync import TimeSync
 
 SILENCE_S = 1.0  # without any frame of the autopilot the link counts as lost
 HEARTBEAT_SILENCE_S = 3.0  # without its heartbeat (1 Hz) mode and armed are unknown, whatever else comes

@@ -10,8 +10,8 @@ import math
 
 from pymavlink.dialects.v20 import common
 
-from companion.fcu.codec import AUTOPILOT_COMPONENT, LAYOUTS, SETPOINT_MESSAGES, Codec
-from companion.fcu.framing import Frame, Framer
+from companion.fcu.link.codec import AUTOPILOT_COMPONENT, LAYOUTS, SETPOINT_MESSAGES, Codec
+from companion.fcu.link.framing import Frame, Framer
 
 BYTES_PER_S = 20_000  # a quarter of a port at 921600 baud; parameters and missions need far less
 BURST = 8_000

@@ -20,8 +20,8 @@ import math
 
 from pymavlink.dialects.v20 import common
 
+from companion.core.messages import State, Vec3
 from companion.fcu.ned import swap_attitude, swap_world
-from companion.messages import State, Vec3
 
 PERIOD_S = 1.0 / 30.0  # PX4 asks for 30 to 50 Hz; it stops fusing after gaps of 0.2 s
 MARKER_AGE_MAX_S = 0.3  # after so long without the bundle the place relative to it is dead reckoning

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 from pymavlink.dialects.v20 import common
 
+from companion.core.messages import FcuStatus, Vec3
 from companion.fcu.modes import MULTIROTOR_TYPES, mode_name
 from companion.fcu.ned import swap_world
-from companion.messages import FcuStatus, Vec3
 
 # oldest content that still counts; each is a few periods of the stream asked for
 BATTERY_AGE_S = 5.0

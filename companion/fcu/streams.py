@@ -8,9 +8,9 @@ source (no receiver bound, no battery monitor) and never come.
 
 from pymavlink.dialects.v20 import common
 
-from companion.fcu.codec import LAYOUTS
 from companion.fcu.commands import Commands
-from companion.fcu.framing import CURRENT_MODE
+from companion.fcu.link.codec import LAYOUTS
+from companion.fcu.link.framing import CURRENT_MODE
 from companion.fcu.modes import RESULT_TEXTS
 
 SHORT_FRACTION = 0.6  # of the rate asked for, below which a stream counts as lost

@@ -5,17 +5,18 @@ A condition returns False or "" while it does not hold, True or a few words for 
 
 import math
 
-from companion.messages import Reference
-from companion.mission import moves
+from companion.core.enums import SafetyAction
+from companion.core.messages import Reference
+from companion.core.trajectory_messages import Hold
+from companion.core.vehicle import Vehicle
 from companion.mission import phases as ph
+from companion.mission import reference_geometry as moves
 from companion.mission.curves import HoldTable, points_of, to_trajectory
-from companion.mission.knowledge import Knowledge
+from companion.mission.mission_inputs import MissionInputs
 from companion.mission.plan import Plan, leaves_limits
-from companion.mission.preflight import problems, run_checks
 from companion.mission.requests import Commands, Photographer
-from companion.mission.safety import SafetyMonitor
-from companion.trajectory_messages import Hold
-from companion.vehicle import Vehicle
+from companion.mission.safety_monitor import SafetyMonitor
+from companion.mission.start_checks import problems, run_checks
 
 CONTROL_READY_TIMEOUT_S = 8.0  # for the controller to begin sending, and for the mode to come
 ARM_TIMEOUT_S = 8.0  # from the request to "armed" in the status
@@ -37,13 +38,13 @@ MAX_PAUSES = 5  # what a safety row interrupted so often will not succeed today
 
 
 class Conditions:
-    """Base of `PilotNode`: reads the state of the flight; changes timers, and uses up movements of the switch."""
+    """Base of `MissionNode`: reads the state of the flight; changes timers, and uses up movements of the switch."""
 
     plan: Plan
     phase: str
     _vehicle: Vehicle
     _required_processes: tuple[str, ...]
-    _known: Knowledge
+    _inputs: MissionInputs
     _safety: SafetyMonitor
     _commands: Commands
     _photographer: Photographer
@@ -65,51 +66,51 @@ class Conditions:
     # --- conditions: who is in charge ---------------------------------------------------------------------------
 
     def is_found_flying_by_pilot(self, now_s: float) -> bool | str:
-        return self._found_flying(now_s) and self._known.pilots_mode() and self._known.status.mode
+        return self._found_flying(now_s) and self._inputs.pilots_mode() and self._inputs.status.mode
 
     def is_found_flying_by_px4(self, now_s: float) -> bool | str:
-        return self._found_flying(now_s) and not self._known.pilots_mode() and self._known.status.mode
+        return self._found_flying(now_s) and not self._inputs.pilots_mode() and self._inputs.status.mode
 
     def _found_flying(self, now_s: float) -> bool:
-        if not self._known.linked(now_s) or not self._known.airborne():
+        if not self._inputs.linked(now_s) or not self._inputs.airborne():
             return False
-        return self.plan.start == "auto" or self._known.home_W is None
+        return self.plan.start == "auto" or self._inputs.home_W is None
 
     def is_switched_off(self, now_s: float) -> bool:
-        switch = self._known.switch
-        if switch is None or switch.on is not False or not self._known.linked(now_s):
+        switch = self._inputs.switch
+        if switch is None or switch.on is not False or not self._inputs.linked(now_s):
             return False
-        return self._known.home_W is not None or self._known.on_ground()
+        return self._inputs.home_W is not None or self._inputs.on_ground()
 
     def is_setpoints_lost_and_mode_left(self, now_s: float) -> bool | str:
-        if self.phase not in ph.CONTROLLING or not self._known.setpoints_lost(now_s):
+        if self.phase not in ph.CONTROLLING or not self._inputs.setpoints_lost(now_s):
             return False
-        return self._known.mode_left() and f"mode is {self._known.status.mode}"
+        return self._inputs.mode_left() and f"mode is {self._inputs.status.mode}"
 
     def _demands(self, action: str) -> bool | str:
         demand = self._safety.demand
         return demand is not None and demand.action == action and demand.text
 
-    def is_safety_yield(self, now_s: float) -> bool | str:
-        return self._demands("yield")
+    def is_safety_relinquish(self, now_s: float) -> bool | str:
+        return self._demands(SafetyAction.RELINQUISH)
 
-    def is_safety_stop(self, now_s: float) -> bool | str:
-        return self._demands("stop")
+    def is_safety_stop_streaming(self, now_s: float) -> bool | str:
+        return self._demands(SafetyAction.STOP_STREAMING)
 
     def is_safety_land(self, now_s: float) -> bool | str:
-        return self._demands("land")
+        return self._demands(SafetyAction.LAND)
 
     def is_safety_return(self, now_s: float) -> bool | str:
-        return self._demands("return")
+        return self._demands(SafetyAction.RETURN)
 
     def is_safety_retreat(self, now_s: float) -> bool | str:
-        return self._demands("retreat")
+        return self._demands(SafetyAction.RETREAT)
 
     def is_safety_hold(self, now_s: float) -> bool | str:
-        return self._demands("hold")
+        return self._demands(SafetyAction.HOLD)
 
     def is_disarmed(self, now_s: float) -> bool:
-        return self._known.linked(now_s) and not self._known.status.armed
+        return self._inputs.linked(now_s) and not self._inputs.status.armed
 
     # --- conditions: start --------------------------------------------------------------------------------------
 
@@ -119,7 +120,7 @@ class Conditions:
         return not self._problems(now_s)
 
     def is_switched_on_in_flight(self, now_s: float) -> bool:
-        switch = self._known.switch
+        switch = self._inputs.switch
         if switch is None or switch.on is not True or switch.turned_on_s in (None, self._edge_used_s):
             return False
         self._edge_used_s = switch.turned_on_s  # one movement of the switch is one request
@@ -129,15 +130,15 @@ class Conditions:
         return True
 
     def _not_ready_for_handover(self) -> str:
-        if not self._known.airborne():
+        if not self._inputs.airborne():
             return "not in flight"
-        if why := leaves_limits(self._known.from_home(), self.plan.limits):
+        if why := leaves_limits(self._inputs.from_home(), self.plan.limits):
             return why
-        speed_m_s = math.hypot(*self._known.state.v_W)
+        speed_m_s = math.hypot(*self._inputs.state.v_W)
         return f"too fast ({speed_m_s:.1f} m/s)" if speed_m_s > HANDOVER_SPEED_M_S else ""
 
     def _problems(self, now_s: float) -> str:
-        known = self._known
+        known = self._inputs
         checks = run_checks(
             known.latest,
             known.healths,
@@ -165,13 +166,13 @@ class Conditions:
         return for_the_moment and self._phase_time_s(now_s) < ARM_PATIENCE_S
 
     def is_armed(self, now_s: float) -> bool:
-        return self._known.linked(now_s) and self._known.status.armed
+        return self._inputs.linked(now_s) and self._inputs.status.armed
 
     def is_takeoff_refused_on_ground(self, now_s: float) -> bool | str:
-        return self._known.status.landed and self._takeoff_failure(now_s)
+        return self._inputs.status.landed and self._takeoff_failure(now_s)
 
     def is_takeoff_failed_in_air(self, now_s: float) -> bool | str:
-        return not self._known.status.landed and self._takeoff_failure(now_s)
+        return not self._inputs.status.landed and self._takeoff_failure(now_s)
 
     def _takeoff_failure(self, now_s: float) -> str:
         if refusal := self._commands.refusal("takeoff", now_s):
@@ -180,20 +181,20 @@ class Conditions:
         return "height not reached in time" if self._phase_time_s(now_s) > time_s else ""
 
     def is_at_takeoff_height(self, now_s: float) -> bool:
-        p = self._known.from_home()
-        if p is None or self._known.state_age_s(now_s) > self._vehicle.safety.state_age_s:
+        p = self._inputs.from_home()
+        if p is None or self._inputs.state_age_s(now_s) > self._vehicle.safety.state_age_s:
             return False
-        still = abs(self._known.state.v_W[2]) < TAKEOFF_STILL_M_S
+        still = abs(self._inputs.state.v_W[2]) < TAKEOFF_STILL_M_S
         high = p[2] > self.plan.takeoff.height_m - TAKEOFF_TOLERANCE_M
-        px4_content = self._known.status.mode == "AUTO_LOITER" and p[2] > self.plan.takeoff.height_m / 2
-        there = self._known.airborne() and still and (high or px4_content)
+        px4_content = self._inputs.status.mode == "AUTO_LOITER" and p[2] > self.plan.takeoff.height_m / 2
+        there = self._inputs.airborne() and still and (high or px4_content)
         return self._lasts("takeoff height", there, TAKEOFF_STILL_S, now_s)
 
     def is_in_offboard_without_bundle(self, now_s: float) -> bool:
         return self.plan.bundle is None and self.is_in_offboard(now_s)
 
     def is_in_offboard(self, now_s: float) -> bool:
-        return self._commands.asked("offboard") and self._known.status.mode == "OFFBOARD"
+        return self._commands.asked("offboard") and self._inputs.status.mode == "OFFBOARD"
 
     def is_no_control_own_takeoff(self, now_s: float) -> bool | str:
         return self.plan.start == "auto" and self._no_control(now_s)
@@ -204,14 +205,14 @@ class Conditions:
     def _no_control(self, now_s: float) -> str:
         if refusal := self._commands.refusal("offboard", now_s):
             return f"offboard refused ({refusal})"
-        if self._known.resets() > 0:
+        if self._inputs.resets() > 0:
             return "the estimator started anew"
         if self._commands.asked("offboard"):
             late = self._commands.since_s("offboard", now_s) > CONTROL_READY_TIMEOUT_S
             return "the mode did not become offboard" if late else ""
         if self._phase_time_s(now_s) <= CONTROL_READY_TIMEOUT_S:
             return ""
-        control = self._known.control(now_s)
+        control = self._inputs.control(now_s)
         return f"the controller is not sending ({'silent' if control is None else control.reason or control.active})"
 
     # --- conditions: the mission --------------------------------------------------------------------------------
@@ -226,7 +227,7 @@ class Conditions:
         return self._finished(now_s) and "confirmed" in self._since
 
     def _standoff_problem(self) -> str:
-        state, home = self._known.state, self._known.home_W
+        state, home = self._inputs.state, self._inputs.home_W
         goal, _ = moves.to_world(self.plan.standoff.offset_M, 0.0, state.p_WM, state.q_WM)
         return leaves_limits(tuple(a - b for a, b in zip(goal, home, strict=True)), self.plan.limits)
 
@@ -239,13 +240,13 @@ class Conditions:
         return self.plan.hold is None and self.is_at_standoff(now_s)
 
     def is_at_standoff(self, now_s: float) -> bool:
-        return self._arrived(self._known.bundle_seen(now_s), now_s)
+        return self._arrived(self._inputs.bundle_seen(now_s), now_s)
 
     def is_at_trajectory_start(self, now_s: float) -> bool:
-        return self._arrived(not self.plan.trajectory_at_bundle or self._known.bundle_seen(now_s), now_s)
+        return self._arrived(not self.plan.trajectory_at_bundle or self._inputs.bundle_seen(now_s), now_s)
 
     def _arrived(self, seen: bool, now_s: float) -> bool:
-        control = self._known.control(now_s)
+        control = self._inputs.control(now_s)
         near = control is not None and control.position_error_m < ARRIVED_ERROR_M
         return self._lasts("arrived", self._finished(now_s) and near and seen, ARRIVED_S, now_s)
 
@@ -257,7 +258,7 @@ class Conditions:
         if not self.plan.trajectory_at_bundle or "checked" in self._since:
             return ""
         self._since["checked"] = now_s
-        state, home = self._known.state, self._known.home_W
+        state, home = self._inputs.state, self._inputs.home_W
         for point in points_of(to_trajectory(self.plan.trajectory, (0.0, 0.0, 0.0))):
             p_W, _ = moves.to_world(point, 0.0, state.p_WM, state.q_WM)
             if why := leaves_limits(tuple(a - b for a, b in zip(p_W, home, strict=True)), self.plan.limits):
@@ -283,11 +284,11 @@ class Conditions:
         return self._safety.demand is None and self._paused_phase == ph.SEARCH
 
     def is_clear_at_bundle(self, now_s: float) -> bool:
-        at_bundle = self._paused_phase in ph.AT_BUNDLE and self._known.bundle_seen(now_s)
+        at_bundle = self._paused_phase in ph.AT_BUNDLE and self._inputs.bundle_seen(now_s)
         return self._safety.demand is None and at_bundle
 
     def is_clear_on_trajectory(self, now_s: float) -> bool:
-        seen = not self.plan.trajectory_at_bundle or self._known.bundle_seen(now_s)
+        seen = not self.plan.trajectory_at_bundle or self._inputs.bundle_seen(now_s)
         return self._safety.demand is None and self._paused_phase in ph.ON_TRAJECTORY and seen
 
     def is_clear_on_return(self, now_s: float) -> bool:
@@ -307,13 +308,13 @@ class Conditions:
 
     def is_land_refused(self, now_s: float) -> bool | str:
         refusal = self._commands.refusal("land", now_s)
-        return self._land_attempts >= LAND_ATTEMPTS and self._known.status.mode != "AUTO_LAND" and refusal
+        return self._land_attempts >= LAND_ATTEMPTS and self._inputs.status.mode != "AUTO_LAND" and refusal
 
     # --- tools --------------------------------------------------------------------------------------------------
 
     def _finished(self, now_s: float) -> bool:
         """The controller says that it has flown the present reference to its end."""
-        control, reference = self._known.control(now_s), self._reference
+        control, reference = self._inputs.control(now_s), self._reference
         if control is None or reference is None or control.reference_id != reference.id:
             return False
         return isinstance(reference.trajectory, Hold) or control.reference_finished

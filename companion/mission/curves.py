@@ -10,20 +10,20 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from companion.config import Section, integer, number
-from companion.messages import WORLD, Vec3
-from companion.trajectories import duration_s, sample
-from companion.trajectory_messages import FigureEight, Hold, Line, Raster, Spiral, Trajectory, Waypoints
+from companion.core.config import Section, integer, number
+from companion.core.messages import WORLD, Vec3
+from companion.core.trajectories import duration_s, sample
+from companion.core.trajectory_messages import FigureEight, Hold, Line, Raster, Spiral, Trajectory, Waypoints
 
-Coordinate = number(-500, 500, "m")
+Coordinate = Annotated[float, number(-500, 500, "m")]
 Point = tuple[Coordinate, Coordinate, Coordinate]
-Speed = number(0.05, 20, "m/s")
-Acceleration = number(0.05, 8, "m/s²")
-YawRate = number(0.05, 2, "rad/s")
-Angle = number(-math.pi, math.pi, "rad")
-Length = number(0.05, 200, "m")
-Time = number(0, 600, "s")
-Ramp = number(0.1, 60, "s")
+Speed = Annotated[float, number(0.05, 20, "m/s")]
+Acceleration = Annotated[float, number(0.05, 8, "m/s²")]
+YawRate = Annotated[float, number(0.05, 2, "rad/s")]
+Angle = Annotated[float, number(-math.pi, math.pi, "rad")]
+Length = Annotated[float, number(0.05, 200, "m")]
+Time = Annotated[float, number(0, 600, "s")]
+Ramp = Annotated[float, number(0.1, 60, "s")]
 
 CHECKED_EVERY_S = 0.1  # a trajectory is compared with the limits of its plan at points this far apart
 
@@ -41,7 +41,7 @@ class HoldTable(_Curve, tag="hold"):
 
     p_m: Point
     yaw_rad: Angle
-    duration_s: number(1, 3600, "s")
+    duration_s: Annotated[float, number(1, 3600, "s")]
 
 
 class LineTable(_Curve, tag="line"):
@@ -53,7 +53,7 @@ class LineTable(_Curve, tag="line"):
     speed_m_s: Speed
     acceleration_m_s2: Acceleration
     stop_s: Time
-    laps: integer(1, 1000)
+    laps: Annotated[int, integer(1, 1000)]
 
 
 class SpiralTable(_Curve, tag="spiral"):
@@ -64,8 +64,8 @@ class SpiralTable(_Curve, tag="spiral"):
     height_start_m: Coordinate
     height_end_m: Coordinate
     angle_start_rad: Angle
-    turns: number(-100, 100, "")
-    duration_s: number(1, 3600, "s")
+    turns: Annotated[float, number(-100, 100, "")]
+    duration_s: Annotated[float, number(1, 3600, "s")]
     ramp_s: Ramp
 
     def contradiction(self) -> str:
@@ -83,8 +83,8 @@ class FigureEightTable(_Curve, tag="figure_eight"):
     long_m: Point  # direction and whole length
     cross_m: Point  # direction and whole width
     yaw_rad: Angle
-    period_s: number(0.5, 600, "s")
-    laps: integer(1, 1000)
+    period_s: Annotated[float, number(0.5, 600, "s")]
+    laps: Annotated[int, integer(1, 1000)]
     ramp_s: Ramp
 
 

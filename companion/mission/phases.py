@@ -1,6 +1,6 @@
 """The phases of a mission and the table of transitions between them.
 
-The table is data: a row says from which phases, on which condition (a method of `PilotNode` named
+The table is data: a row says from which phases, on which condition (a method of `MissionNode` named
 ``is_<condition>``), to which phase and why. Rows are tried from the top in every step, the first that holds is
 taken; what takes control away stands above what goes on with the mission.
 
@@ -57,8 +57,8 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition((*OBSERVING, *ENDED), "switched_off", WAIT_READY, "mission switch is off: ready for a new start"),
     Transition((LAND,), "disarmed", DONE, "landed"),
     Transition(UNDER_WAY, "setpoints_lost_and_mode_left", PX4_HOLD, "setpoints were lost", True),
-    Transition(UNDER_WAY, "safety_yield", PILOT, "handed over", True),
-    Transition(UNDER_WAY, "safety_stop", PX4_HOLD, "stopped streaming", True),
+    Transition(UNDER_WAY, "safety_relinquish", PILOT, "handed over", True),
+    Transition(UNDER_WAY, "safety_stop_streaming", PX4_HOLD, "stopped streaming", True),
     Transition((TAKEOFF, ENTER_OFFBOARD, *CONTROLLING), "disarmed", FAILED, "disarmed on the way", True),
     # what ends the mission early
     Transition((*AIRBORNE_BEFORE_CONTROL, *CONTROLLING), "safety_land", LAND, "safety", True),

@@ -12,26 +12,30 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from companion.config import ConfigError, Section, integer, number, parse, read_toml
-from companion.messages import WORLD
+from companion.core.config import ConfigError, Section, integer, number, parse, read_toml
+from companion.core.messages import WORLD
+from companion.core.site import Site, load_site
+from companion.core.vehicle import Vehicle
 from companion.mission.curves import Curve, points_of, to_trajectory
-from companion.site import Site, load_site
-from companion.vehicle import Vehicle
 
-Point = tuple[number(-500, 500, "m"), number(-500, 500, "m"), number(-200, 200, "m")]
-Pulse = integer(500, 2500, "µs")
-Speed = number(0.05, 5, "m/s")
-Acceleration = number(0.05, 3, "m/s²")
-YawRate = number(0.05, 2, "rad/s")
+Point = tuple[
+    Annotated[float, number(-500, 500, "m")],
+    Annotated[float, number(-500, 500, "m")],
+    Annotated[float, number(-200, 200, "m")],
+]
+Pulse = Annotated[int, integer(500, 2500, "µs")]
+Speed = Annotated[float, number(0.05, 5, "m/s")]
+Acceleration = Annotated[float, number(0.05, 3, "m/s²")]
+YawRate = Annotated[float, number(0.05, 2, "rad/s")]
 YAW_RATE_RAD_S = 0.4  # of moves in a plan without a search
-Angle = number(-math.pi, math.pi, "rad")
-Height = number(0.5, 120, "m over the take-off point")
+Angle = Annotated[float, number(-math.pi, math.pi, "rad")]
+Height = Annotated[float, number(0.5, 120, "m over the take-off point")]
 
 
 class RcSwitch(Section):
     """A channel of the pilot's transmitter; between the two ranges the switch keeps the position it had."""
 
-    channel: integer(1, 18)
+    channel: Annotated[int, integer(1, 18)]
     off_us: tuple[Pulse, Pulse]
     on_us: tuple[Pulse, Pulse]
 
@@ -51,15 +55,19 @@ class Search(Section):
     speed_m_s: Speed
     acceleration_m_s2: Acceleration
     yaw_rate_rad_s: YawRate
-    confirm_s: number(0.2, 30, "s")  # how long the bundle must be seen without a break
-    timeout_s: number(1, 600, "s")  # time to look from one waypoint before the next
+    confirm_s: Annotated[float, number(0.2, 30, "s")]  # how long the bundle must be seen without a break
+    timeout_s: Annotated[float, number(1, 600, "s")]  # time to look from one waypoint before the next
     waypoints: Annotated[list[Waypoint], Meta(min_length=1)]
 
 
 class Standoff(Section):
     """Where to hold, in the bundle's frame."""
 
-    offset_M: tuple[number(-20, 20, "m"), number(-20, 20, "m"), number(0.5, 20, "m out of the face")]
+    offset_M: tuple[
+        Annotated[float, number(-20, 20, "m")],
+        Annotated[float, number(-20, 20, "m")],
+        Annotated[float, number(0.5, 20, "m out of the face")],
+    ]
     yaw_rad: Angle  # relative to facing the bundle
     speed_m_s: Speed
     acceleration_m_s2: Acceleration
@@ -67,12 +75,12 @@ class Standoff(Section):
 
 
 class HoldTime(Section):
-    duration_s: number(1, 3600, "s")
+    duration_s: Annotated[float, number(1, 3600, "s")]
 
 
 class Photographs(Section):
-    at_s: list[number(0, 3600, "s after the hold began")]
-    max_error_m: number(0.01, 5, "m")  # position error above which the shutter waits
+    at_s: list[Annotated[float, number(0, 3600, "s after the hold began")]]
+    max_error_m: Annotated[float, number(0.01, 5, "m")]  # position error above which the shutter waits
 
 
 class Return(Section):
@@ -84,7 +92,7 @@ class Return(Section):
 class Retreat(Section):
     """How far to back away from the structure, along z of the bundle."""
 
-    distance_m: number(0.2, 20, "m")
+    distance_m: Annotated[float, number(0.2, 20, "m")]
     speed_m_s: Speed
     acceleration_m_s2: Acceleration
 
@@ -95,7 +103,7 @@ class Limits(Section):
     fence_min_m: Point
     fence_max_m: Point
     height_m: Height
-    distance_m: number(1, 1000, "m, horizontal")
+    distance_m: Annotated[float, number(1, 1000, "m, horizontal")]
 
 
 class Plan(Section, kw_only=True, rename={"return_": "return"}):

@@ -1,6 +1,6 @@
 """The mission switch on the pilot's transmitter."""
 
-from companion.messages import FcuStatus
+from companion.core.messages import FcuStatus
 from companion.mission.plan import RcSwitch
 
 SETTLE_S = 0.25  # a position counts after this long; one broken frame must not start or end a mission

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from companion.messages import FcuCommand, FcuCommandAck, Photo, PhotoRequest
+from companion.core.messages import FcuCommand, FcuCommandAck, Photo, PhotoRequest
 
 ANSWER_TIMEOUT_S = 6.0  # no answer counts as refused; longer than the FCU room repeats or waits for one in progress
 PHOTO_TIMEOUT_S = 2.0  # a photograph that did not come is asked for again

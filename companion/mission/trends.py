@@ -3,7 +3,7 @@
 from collections import deque
 from statistics import median
 
-from companion.messages import ControlStatus, EstimatorStatus
+from companion.core.messages import ControlStatus, EstimatorStatus
 
 WINDOW_S = 1.0
 MIN_INNOVATIONS = 5  # fewer in a window say nothing

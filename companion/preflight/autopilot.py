@@ -5,13 +5,13 @@ import statistics
 
 from pymavlink.dialects.v20 import common
 
+from companion.core.px4_parameters import FIRMWARE_NEWEST, FIRMWARE_OLDEST
+from companion.core.vehicle import Vehicle
 from companion.fcu.timesync import RTT_GATE_S, SYNC_SAMPLES
 from companion.mission.plan import Plan
-from companion.mission.preflight import NO_START_MODES
+from companion.mission.start_checks import NO_START_MODES
 from companion.preflight.ground import Observation
 from companion.preflight.report import Check, failed, ok, skipped, warning, worst
-from companion.px4_parameters import FIRMWARE_NEWEST, FIRMWARE_OLDEST
-from companion.vehicle import Vehicle
 
 SATELLITES_FEW = 8  # below it a fix walks by metres
 BATTERY_FULL = 0.8  # of its charge: less is no reason not to fly, but one to know

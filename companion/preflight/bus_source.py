@@ -3,10 +3,10 @@
 from collections import deque
 from pathlib import Path
 
-from companion.config import ConfigError
-from companion.messages import Image
+from companion.core.config import ConfigError
+from companion.core.messages import Image
 from companion.tracking.cameras import READ_TIMEOUT_S
-from companion.watch import SYSTEM_BUS, Listener, has_sockets
+from companion.view.watch import SYSTEM_BUS, Listener, has_sockets
 
 
 class BusSource:

@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from companion.clock import monotonic_s
-from companion.config import ConfigError
-from companion.messages import TOPICS, Image, Markers
+from companion.core.clock import monotonic_s
+from companion.core.config import ConfigError
+from companion.core.messages import TOPICS, Image, Markers
+from companion.core.vehicle import Vehicle
 from companion.mission.plan import Plan, site_of
 from companion.preflight.ground import within
 from companion.preflight.report import Check, failed, ok, skipped, warning, worst
 from companion.tracking.cameras import RATE_TOLERANCE, Source
 from companion.tracking.tracker import TrackerNode
-from companion.vehicle import Vehicle
 
 NAMES = ("camera", "camera latency", "marker")
 OPEN_TIMEOUT_S = 30.0  # a device is tried in several formats, and some need seconds for their first image

@@ -10,8 +10,10 @@ from pathlib import Path
 import click
 import msgspec
 
-from companion.command_line import DEFAULT_VEHICLE, FLIGHTS, one_line_errors
-from companion.config import ConfigError
+from companion.core.command_line import DEFAULT_VEHICLE, FLIGHTS, one_line_errors
+from companion.core.config import ConfigError
+from companion.core.px4_parameters import Values, rules
+from companion.core.vehicle import Vehicle
 from companion.mission.plan import Plan
 from companion.preflight import parameters
 from companion.preflight.autopilot import autopilot_checks, without_link
@@ -22,9 +24,7 @@ from companion.preflight.computer import computer_checks
 from companion.preflight.files import artefact_checks, mission_file, vehicle_file
 from companion.preflight.ground import Ground, LinkFailed, forwarded_urls
 from companion.preflight.report import COLOURS, Change, Check, Report, failed, line, ok, skipped, summary, warning
-from companion.px4_parameters import Values, rules
 from companion.tracking.cameras import Source, open_source
-from companion.vehicle import Vehicle
 
 HEARTBEAT_TIMEOUT_S = 5.0
 OBSERVE_S = 3.0

@@ -6,11 +6,11 @@ import os
 import time
 from pathlib import Path
 
-from companion.clock import monotonic_s
-from companion.messages import HostStatus
+from companion.core.clock import monotonic_s
+from companion.core.messages import HostStatus
+from companion.core.vehicle import Safety
 from companion.preflight.report import Check, failed, ok, skipped, warning
 from companion.recording.host import SYSTEM, THROTTLED_FILES, Host
-from companion.vehicle import Safety
 
 # Before the limits of the safety table, so that a whole flight fits in between.
 DISK_SPARE_MB = 2000.0  # some MB a minute, photographs come on top

@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from acados_gen.control_artifacts import require_prediction, solver_fingerprint
-from acados_gen.eskf_layout import NAME as ESKF
-from acados_gen.eskf_layout import eskf_fingerprint
-from acados_gen.pose_artifact import require_pose
-from companion.config import ConfigError, load
 from companion.control.solver import Nmpc
-from companion.kernel import ArtifactMissing, require
+from companion.core.config import ConfigError, load
+from companion.core.control_artifacts import require_prediction, solver_fingerprint
+from companion.core.kernel import ArtifactMissing, require
+from companion.core.pose_artifact import require_pose
+from companion.core.vehicle import Vehicle
+from companion.estimation.layout import NAME as ESKF
+from companion.estimation.layout import eskf_fingerprint
 from companion.mission.plan import Plan, load_plan
 from companion.preflight.report import Check, failed, ok, skipped
-from companion.vehicle import Vehicle
 
 
 def vehicle_file(path: Path) -> tuple[Check, Vehicle | None]:

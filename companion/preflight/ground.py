@@ -27,8 +27,8 @@ from mavsdk.plugins.param import Param, ParamError, ParamResult
 from mavsdk.plugins.telemetry import FixType, Telemetry
 from pymavlink.dialects.v20 import common
 
-from companion.clock import monotonic_s
-from companion.fcu.link import Link, open_link
+from companion.core.clock import monotonic_s
+from companion.fcu.link.link import Link, open_link
 from companion.fcu.status import VehicleStatus
 from companion.fcu.timesync import TimeSync
 

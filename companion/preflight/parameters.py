@@ -1,12 +1,12 @@
-"""Checks of PX4's parameters by `companion.px4_parameters`, and ``--fix``."""
+"""Checks of PX4's parameters by `companion.core.px4_parameters`, and ``--fix``."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
+from companion.core.px4_parameters import Flight, Rule, Values, shown
 from companion.mission.plan import Plan
 from companion.preflight.ground import LinkFailed, Number
 from companion.preflight.report import Change, Check, failed, skipped, warning
-from companion.px4_parameters import Flight, Rule, Values, shown
 
 ALSO_READ = ("RTL_RETURN_ALT",)  # rules ask for it
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from companion.messages import TOPICS, Message
+from companion.core.messages import TOPICS, Message
 
 NONFINITE = "_nonfinite"
 _MARK = b'"_nonfinite"'

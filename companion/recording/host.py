@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from companion.messages import HostStatus
+from companion.core.messages import HostStatus
 
 SYSTEM = Path("/sys")
 THERMAL_ZONES = "class/thermal/thermal_zone*"

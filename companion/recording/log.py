@@ -17,8 +17,8 @@ from mcap.records import Message as Record
 from mcap.stream_reader import StreamReader
 from zstandard import ZstdError
 
-from companion.config import ConfigError
-from companion.messages import TOPICS, Message
+from companion.core.config import ConfigError
+from companion.core.messages import TOPICS, Message
 from companion.recording.codec import decode
 from companion.recording.writer import METADATA
 

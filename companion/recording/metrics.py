@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from scipy.special import gammaincinv
 
-from companion.messages import WORLD, EstimatorStatus, Message
+from companion.core.messages import WORLD, EstimatorStatus, Message
 from companion.recording import series as sr
 from companion.recording.log import read_log
 
@@ -33,7 +33,7 @@ def metrics_from_messages(messages: Messages, bundle: str | None = None) -> dict
     the bundle of the hold's reference, else the one the estimator described most, else the world.
     """
     log = {topic: messages.get(topic) or [] for topic in (*messages, *_USED)}
-    holds = sr.hold_intervals(log["pilot"])
+    holds = sr.hold_intervals(log["mission_status"])
     frame = measuring_frame(log, holds) if bundle is None else bundle
     result = {"frame": frame, "hold_s": sum(end - start for start, end in holds)}
     result |= _position(log, holds, frame)
@@ -45,7 +45,7 @@ def metrics_from_messages(messages: Messages, bundle: str | None = None) -> dict
 
 
 _USED = (
-    "pilot",
+    "mission_status",
     "state",
     "truth",
     "reference",
@@ -292,7 +292,7 @@ def _filter(log: Messages, holds: list[sr.Interval]) -> dict:
 
 
 def _mission(log: Messages) -> dict:
-    pilot = log["pilot"]
+    pilot = log["mission_status"]
     last = pilot[-1] if pilot else None
     return {
         "success": last.success if last else None,
@@ -306,7 +306,7 @@ def _mission(log: Messages) -> dict:
         "events": [
             {
                 "t_s": e.stamp_s,
-                "row": e.row,
+                "row": e.monitor,
                 "active": e.active,
                 "value": e.value,
                 "limit": e.limit,

@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from scipy.special import gammaincinv
 
-from companion.messages import WORLD, Message
+from companion.core.messages import WORLD, Message
+from companion.core.trajectory_messages import Hold
 from companion.recording import series as sr
 from companion.recording.metrics import (
     Messages,
@@ -24,7 +25,6 @@ from companion.recording.metrics import (
     state_errors,
     tracking_error,
 )
-from companion.trajectory_messages import Hold
 
 LINE_POINTS = 1200  # per line: what a screen can show; extremes are kept
 HOLD_MARGIN_S = 5.0  # shown before and after the hold
@@ -75,9 +75,9 @@ class Flight:
     deadline_s: float | None = None
 
     def __post_init__(self) -> None:
-        self.holds = sr.hold_intervals(self.log["pilot"])
+        self.holds = sr.hold_intervals(self.log["mission_status"])
         self.frame = measuring_frame(self.log, self.holds)
-        self.phases = sr.phases(self.log["pilot"])
+        self.phases = sr.phases(self.log["mission_status"])
         first = [messages[0].stamp_s for topic, messages in self.log.items() if messages and topic != "link_rx"]
         last = [messages[-1].stamp_s for topic, messages in self.log.items() if messages and topic != "link_rx"]
         self.start_s = self.phases[0][0] if self.phases else min(first, default=0.0)

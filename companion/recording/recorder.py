@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from companion.config import ConfigError
-from companion.frames import quat_conjugate, quat_exp, quat_log, quat_multiply, rotation_matrix
-from companion.messages import RECORDER, TOPIC_OF, TOPICS, FcuStatus, HostStatus, Message, Photo, State
-from companion.node import Node
+from companion.core.config import ConfigError
+from companion.core.frames import quat_conjugate, quat_exp, quat_log, quat_multiply, rotation_matrix
+from companion.core.messages import RECORDER, TOPIC_OF, TOPICS, FcuStatus, HostStatus, Message, Photo, State
+from companion.core.node import Node
 from companion.recording.retention import Retention
 from companion.recording.writer import LogWriter
 
@@ -39,7 +39,7 @@ class RecorderNode(Node):
     name = RECORDER
     inputs = (*(topic for topic, row in TOPICS.items() if row.logged), "photo")
     rate_hz = 4.0
-    gather_s = 0.005  # what the log says of arrivals is that coarse
+    batch_window_s = 0.005  # what the log says of arrivals is that coarse
 
     def __init__(
         self,

@@ -7,8 +7,8 @@ between, exactly as the lockstep runner would do it. What it returns is compared
 import math
 from collections.abc import Iterable
 
-from companion.messages import TOPIC_OF, Message
-from companion.node import Node
+from companion.core.messages import TOPIC_OF, Message
+from companion.core.node import Node
 from companion.recording.log import Entry, Log, LogError
 
 

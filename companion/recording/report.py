@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 from matplotlib.figure import Figure
 
-from companion.config import ConfigError
-from companion.messages import WORLD
+from companion.core.config import ConfigError
+from companion.core.messages import WORLD
 from companion.recording import plots
 from companion.recording.log import Log, read_log
 from companion.recording.metrics import metrics_from_messages

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from companion.frames import facing_yaw
-from companion.messages import WORLD, FcuStatus, Message, PilotStatus, Reference, State, Truth
-from companion.trajectories import sample
-from companion.trajectory_messages import Move
+from companion.core.frames import facing_yaw
+from companion.core.messages import WORLD, FcuStatus, Message, MissionStatus, Reference, State, Truth
+from companion.core.trajectories import sample
+from companion.core.trajectory_messages import Move
 
 Interval = tuple[float, float]
 
@@ -101,7 +101,7 @@ def intervals(messages: list[Message], inside: Callable[[Message], bool]) -> lis
 MEASURED_PHASES = ("HOLD", "TRAJECTORY")
 
 
-def hold_intervals(pilot: list[PilotStatus]) -> list[Interval]:
+def hold_intervals(pilot: list[MissionStatus]) -> list[Interval]:
     """When the mission did what it was there for: held its point, or flew its trajectory."""
     return intervals(pilot, lambda m: m.phase in MEASURED_PHASES)
 
@@ -111,7 +111,7 @@ def offboard_intervals(status: list[FcuStatus]) -> list[Interval]:
     return intervals(status, lambda m: m.mode == "OFFBOARD")
 
 
-def phases(pilot: list[PilotStatus]) -> list[tuple[float, float, str, str]]:
+def phases(pilot: list[MissionStatus]) -> list[tuple[float, float, str, str]]:
     """(start, end, phase, reason) in order of time."""
     spans: list[tuple[float, float, str, str]] = []
     for message in pilot:

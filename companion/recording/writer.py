@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 from mcap.writer import CompressionType, Writer
 
-from companion.config import ConfigError
-from companion.messages import TOPICS, Message
+from companion.core.config import ConfigError
+from companion.core.messages import TOPICS, Message
 from companion.recording.codec import encode, json_schema
 
 SPOOL_MAX_BYTES = 16_000_000  # about a minute of flight, for a disk that comes back

@@ -9,8 +9,8 @@ y down, z forward. The centre of the top left pixel is (0, 0).
 import cv2
 import numpy as np
 
-from companion.config import ConfigError
-from companion.vehicle import Camera
+from companion.core.config import ConfigError
+from companion.core.vehicle import Camera
 
 UNDISTORT_ITERATIONS, UNDISTORT_TOLERANCE = 50, 1e-10
 MIN_DEPTH = 1e-6  # [m] points nearer than this, or behind the camera, have no image

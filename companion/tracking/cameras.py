@@ -17,10 +17,10 @@ from typing import Protocol
 import cv2
 import numpy as np
 
-from companion.clock import monotonic_s
-from companion.config import ConfigError
-from companion.messages import Image
-from companion.vehicle import Vehicle
+from companion.core.clock import monotonic_s
+from companion.core.config import ConfigError
+from companion.core.messages import Image
+from companion.core.vehicle import Vehicle
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".pgm", ".bmp", ".tif", ".tiff")
 READ_TIMEOUT_S = 0.5  # `read` gives up waiting for a device's image after this

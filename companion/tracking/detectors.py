@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import stag
 
-from companion.config import ConfigError
+from companion.core.config import ConfigError
 from companion.tracking.decode import SecondLook
 from companion.tracking.detection import Detection, Detector, Region, check_image
 from companion.tracking.edges import refine_corners

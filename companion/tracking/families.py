@@ -14,8 +14,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from companion.config import ConfigError
-from companion.site import CUSTOM_PREFIX, KNOWN_FAMILIES, STAG_LIBRARIES, STAG_PREFIX
+from companion.core.config import ConfigError
+from companion.core.site import CUSTOM_PREFIX, KNOWN_FAMILIES, STAG_LIBRARIES, STAG_PREFIX
 
 _PREDEFINED = {
     "aruco_4x4_50": cv2.aruco.DICT_4X4_50,

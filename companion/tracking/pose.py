@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from companion.chi_square import quantile
-from companion.frames import quat_from_matrix
+from companion.core.chi_square import quantile
+from companion.core.frames import quat_from_matrix
 from companion.tracking.camera_model import CameraModel
 from companion.tracking.reprojection import Reprojection
 

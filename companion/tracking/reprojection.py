@@ -5,14 +5,14 @@ import math
 
 import numpy as np
 
-from acados_gen.pose_artifact import require_pose
+from companion.core.pose_artifact import require_pose
 from companion.tracking.camera_model import CameraModel
 
 
 class Reprojection:
     """Errors of a pose R_CM (3, 3), p_CM (3,) [m], and the nearest pose with the smallest ones.
 
-    Raises `companion.kernel.ArtifactMissing` when the library is not built.
+    Raises `companion.core.kernel.ArtifactMissing` when the library is not built.
     """
 
     def __init__(self, camera: CameraModel) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import cv2
 import numpy as np
 
-from companion.clock import Stopwatch
-from companion.config import ConfigError
-from companion.messages import (
+from companion.core.clock import Stopwatch
+from companion.core.config import ConfigError
+from companion.core.messages import (
     BundleObservation,
     Image,
     MarkerCorners,
@@ -17,13 +17,13 @@ from companion.messages import (
     PhotoRequest,
     PoseSolution,
 )
-from companion.node import Node
-from companion.site import Bundle, Site
+from companion.core.node import Node
+from companion.core.site import Bundle, Site
+from companion.core.vehicle import Vehicle
 from companion.tracking.camera_model import CameraModel
 from companion.tracking.detectors import Detection, Detector, detector_for
 from companion.tracking.pose import BundlePose, Pose, PoseSolver
 from companion.tracking.region import Box, RegionKeeper, Search
-from companion.vehicle import Vehicle
 
 MAX_PHOTO_REQUESTS = 16  # waiting for an image; older ones are dropped and counted
 PNG_COMPRESSION = 1  # 0 to 9; fast, and still lossless

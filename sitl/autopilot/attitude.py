@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from acados_gen.compile import compile_library
-from companion.kernel import fingerprint
+from companion.core.kernel import fingerprint
 from sitl.autopilot.parameters import Parameters
 
 SOURCE = Path(__file__).with_name("attitude.c")

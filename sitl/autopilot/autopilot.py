@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from companion.frames import GRAVITY_M_S2
+from companion.core.frames import GRAVITY_M_S2
 from sitl.autopilot.attitude import ATTITUDE, OFF, RATES, AttitudeControl
 from sitl.autopilot.conversion import ORIGIN, frd
 from sitl.autopilot.fence import Fence
@@ -37,7 +37,7 @@ class Autopilot:
     airframe_name: a file in params/; seed: kept for whatever is random here (start of the message counters);
     rate_hz: of `step`; boot_offset_s and clock_drift_ppm: the boot clock reads boot_offset_s + t · (1 + drift) at
     simulated time t; stream_rates_hz: telemetry in place of PX4's onboard rates. Raises
-    `companion.config.ConfigError` for an unknown airframe.
+    `companion.core.config.ConfigError` for an unknown airframe.
 
     Radio: eighteen or fewer channels in microseconds, AETR on 1 to 4 (high: right, forward, up, right), mode switch on
     ``rc_mode_channel`` (six positions, COM_FLTMODE1 to 6), kill switch on RC_MAP_KILL_SW.

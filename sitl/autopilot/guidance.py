@@ -5,7 +5,7 @@ Take-off follows PX4's sequence: rotors spin up (COM_SPOOLUP_TIME), thrust ramps
 
 import math
 
-from companion.frames import GRAVITY_M_S2, wrap_angle
+from companion.core.frames import GRAVITY_M_S2, wrap_angle
 from sitl.autopilot.parameters import Parameters
 from sitl.autopilot.position import NAN, Setpoint, SmoothAxis
 

@@ -11,7 +11,7 @@ from collections import deque
 
 import numpy as np
 
-from companion.frames import GRAVITY_M_S2
+from companion.core.frames import GRAVITY_M_S2
 from sitl.autopilot.parameters import Parameters
 
 GNSS_CHECK_S = 3.0  # GNSS must have been good for this long before position is trusted (EKF2_REQ_GPS_H is 10 s)

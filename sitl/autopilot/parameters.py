@@ -5,7 +5,7 @@ import struct
 import zlib
 from pathlib import Path
 
-from companion.config import ConfigError, read_toml
+from companion.core.config import ConfigError, read_toml
 
 FOLDER = Path(__file__).with_name("params")
 NAME_MAX = 16  # characters of a MAVLink parameter id

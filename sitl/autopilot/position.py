@@ -7,7 +7,7 @@ vertical part first, the horizontal part within the tilt that is left. A slow es
 
 import math
 
-from companion.frames import GRAVITY_M_S2, wrap_angle
+from companion.core.frames import GRAVITY_M_S2, wrap_angle
 from sitl.autopilot.parameters import Parameters
 
 NAN = math.nan

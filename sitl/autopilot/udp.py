@@ -2,7 +2,7 @@
 
 import socket
 
-from companion.config import ConfigError
+from companion.core.config import ConfigError
 
 DATAGRAM_MAX = 65535
 PIECE = 1400  # bytes sent in one datagram

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from companion.config import ConfigError
+from companion.core.config import ConfigError
 from sitl.airframe import load_airframe
 from sitl.autopilot.conversion import ORIGIN, frd
 from sitl.autopilot.parameters import load_parameters

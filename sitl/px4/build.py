@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
-from companion.config import ConfigError
+from companion.core.config import ConfigError
 
 INSTALL_PAGE = "https://docs.px4.io/main/en/dev_setup/dev_env_linux_ubuntu.html"
 AIRFRAMES = Path("init.d-posix") / "airframes"  # within etc

@@ -6,12 +6,12 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from companion.config import ConfigError
-from companion.fly import conclude, fly, new_flight_folder
-from companion.generate import generate_all
-from companion.manager import python
+from acados_gen.generate import generate_all
+from companion.core.config import ConfigError
 from companion.mission.plan import load_plan
 from companion.recording.recorder import open_recorder
+from companion.runtime.fly import conclude, fly, new_flight_folder
+from companion.runtime.manager import python
 from sitl.lockstep import Lockstep
 from sitl.px4.autopilot import Px4Autopilot
 from sitl.px4.build import Px4Build, external_model, find_build

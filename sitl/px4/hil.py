@@ -11,7 +11,7 @@ import socket
 import struct
 from typing import NamedTuple
 
-from companion.config import ConfigError
+from companion.core.config import ConfigError
 from sitl.autopilot.wire import Writer, layout
 from sitl.px4.process import Px4Ended
 

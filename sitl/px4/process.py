@@ -8,7 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from companion.config import ConfigError
+from companion.core.config import ConfigError
 from sitl.px4.build import Px4Build
 
 LOG = "px4.log"

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from companion.bus import ZmqBus
-from companion.config import ConfigError
-from companion.messages import SIMULATOR
-from companion.process import StopFlag
+from companion.core.bus import ZmqBus
+from companion.core.config import ConfigError
+from companion.core.messages import SIMULATOR
+from companion.runtime.process import StopFlag
 from sitl.autopilot.udp import UdpLinks
 from sitl.px4.autopilot import WARM_UP_S, Px4Autopilot
 from sitl.px4.build import find_build

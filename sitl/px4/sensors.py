@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from companion.frames import rotation_matrix
+from companion.core.frames import rotation_matrix
 from sitl.autopilot.conversion import frd, geodetic
 from sitl.sensors import GnssConfig, GnssFix
 from sitl.wind import NormalNoise

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from companion.bus import ZmqBus
-from companion.clock import monotonic_s
-from companion.frames import quat_from_rpy, quat_normalized
-from companion.messages import SIMULATOR, Image, Truth
-from companion.process import HealthMonitor, StopFlag
+from companion.core.bus import ZmqBus
+from companion.core.clock import monotonic_s
+from companion.core.frames import quat_from_rpy, quat_normalized
+from companion.core.messages import SIMULATOR, Image, Truth
+from companion.runtime.process import HealthMonitor, StopFlag
 from sitl.autopilot.conversion import EARTH_RADIUS_M, ORIGIN, frd, ned, q_enu
 from sitl.camera import SceneCamera
 from sitl.corners import CornerCamera

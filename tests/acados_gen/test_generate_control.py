@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from acados_gen import control_artifacts as artifacts
 from acados_gen import generate_control, toolchain
 from acados_gen.compile import CompileError
-from companion.config import load
-from companion.vehicle import Vehicle
+from companion.core import control_artifacts as artifacts
+from companion.core.config import load
+from companion.core.vehicle import Vehicle
 
 REPOSITORY = Path(__file__).parents[2]
 F550 = REPOSITORY / "config" / "vehicles" / "f550.toml"

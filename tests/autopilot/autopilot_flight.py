@@ -4,7 +4,7 @@ import math
 
 from pymavlink.dialects.v20 import common
 
-from companion.frames import quat_from_rpy
+from companion.core.frames import quat_from_rpy
 from sitl.airframe import load_airframe
 from sitl.autopilot.autopilot import Autopilot
 from sitl.autopilot.conversion import q_ned

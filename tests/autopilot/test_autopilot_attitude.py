@@ -9,7 +9,7 @@ from pymavlink.dialects.v20 import common
 from scipy.optimize import least_squares
 from scipy.signal import lfilter
 
-from companion.frames import quat_from_rpy, rpy_from_quat
+from companion.core.frames import quat_from_rpy, rpy_from_quat
 from sitl.autopilot.attitude import ATTITUDE, RATES, AttitudeControl, mixer_matrix
 from sitl.autopilot.parameters import load_parameters
 

@@ -10,8 +10,8 @@ import pytest
 from autopilot_flight import QUIET, Flight
 from pymavlink.dialects.v20 import common
 
-from companion.fcu.codec import CURRENT_MODE, Codec
-from companion.frames import quat_from_rpy, rotation_matrix
+from companion.core.frames import quat_from_rpy, rotation_matrix
+from companion.fcu.link.codec import CURRENT_MODE, Codec
 from sitl.autopilot.conversion import geodetic, local, q_enu, q_ned
 from sitl.autopilot.streams import ONBOARD_RATES_HZ
 

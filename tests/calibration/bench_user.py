@@ -4,7 +4,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from calibration.bench import display, run
+from calibration.thrust.bench import display, run
 from companion.cli import main
 from sitl.airframe import load_airframe
 from sitl.bench import SimulatedBench, airframe_motor

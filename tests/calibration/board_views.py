@@ -6,7 +6,7 @@ Written apart from what it tests: the lens is OpenCV's undistortion, the board O
 import cv2
 import numpy as np
 
-from calibration.board import Board, Grid
+from calibration.camera.board import Board, Grid
 
 FINE = 2  # rays per pixel and direction
 PX_PER_M = 4000.0

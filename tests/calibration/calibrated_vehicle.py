@@ -14,9 +14,9 @@ from bench_user import User
 from board_views import BoardCamera, poses
 from click.testing import CliRunner
 
-from calibration.board import load_board
+from calibration.camera.board import load_board
 from companion.cli import main
-from companion.config import read_layered
+from companion.core.config import read_layered
 
 ROOT = Path(__file__).parents[2]
 VEHICLES, SCENARIOS = ROOT / "config/vehicles", ROOT / "config/scenarios"

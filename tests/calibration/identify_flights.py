@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from scipy.signal import lfilter
 
+from companion.core.frames import GRAVITY_M_S2, quat_from_rpy, rotation_matrix
 from companion.fcu.ned import swap_attitude, swap_world
-from companion.frames import GRAVITY_M_S2, quat_from_rpy, rotation_matrix
 
 STEP_S = 0.005
 MAGIC = b"ULog\x01\x12\x35\x01"

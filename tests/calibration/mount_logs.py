@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from calibration.camera_log import MountLog, Sightings, Track
+from calibration.mount.observations import MountLog, Sightings, Track
 
 DOWN = Rotation.from_quat([-0.70710678, 0.70710678, 0.0, 0.0])  # camera looks down, upper edge forward
 R_BC = (DOWN * Rotation.from_rotvec([0.03, -0.05, 0.04])).as_matrix()

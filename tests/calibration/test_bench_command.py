@@ -7,12 +7,12 @@ import pytest
 from bench_user import User
 from click.testing import CliRunner
 
-from calibration.thrust_csv import read_thrust_csv
-from calibration.thrust_curve import fit_thrust
-from calibration.thrust_steps import steps_of
+from calibration.thrust.curve import fit_thrust
+from calibration.thrust.steps import steps_of
+from calibration.thrust.table import read_thrust_csv
 from companion.cli import main
-from companion.config import load
-from companion.vehicle import Vehicle
+from companion.core.config import load
+from companion.core.vehicle import Vehicle
 
 F550 = "config/vehicles/f550.toml"
 

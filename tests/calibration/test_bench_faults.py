@@ -5,8 +5,8 @@ import math
 import pytest
 from bench_user import User
 
-from calibration.bench import run
-from calibration.bench.raw_file import RawFile
+from calibration.thrust.bench import run
+from calibration.thrust.bench.raw_file import RawFile
 from sitl.bench import Faults
 
 BEGIN_S = 1012.0  # the sweep is under way, the motor at about half

@@ -6,10 +6,10 @@ import time
 import msgspec
 import pytest
 
-from calibration.bench.bench_file import load_bench
-from calibration.bench.motor import TIMEOUT_S, Motor
-from companion.config import ConfigError
-from companion.fcu.link import open_link
+from calibration.thrust.bench.bench_file import load_bench
+from calibration.thrust.bench.motor import TIMEOUT_S, Motor
+from companion.core.config import ConfigError
+from companion.fcu.link.link import open_link
 from sitl.px4.build import SIH_MODEL, find_build, prepare_run
 from sitl.px4.process import Px4Process
 

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from calibration.bench.bench_file import load_bench
-from calibration.bench.display import PLOT_HEIGHT, LiveDisplay, plot
-from calibration.bench.raw_file import Progress
-from calibration.bench.scale import Scale
-from calibration.bench.sweep import State, Sweep, plan
-from calibration.bench.watch import Sample
-from companion.config import ConfigError
+from calibration.thrust.bench.bench_file import load_bench
+from calibration.thrust.bench.display import PLOT_HEIGHT, LiveDisplay, plot
+from calibration.thrust.bench.raw_file import Progress
+from calibration.thrust.bench.scale import Scale
+from calibration.thrust.bench.stop_conditions import Sample
+from calibration.thrust.bench.sweep import State, Sweep, plan
+from companion.core.config import ConfigError
 
 BENCHES = Path(__file__).parents[2] / "config/benches"
 HX711 = load_bench(BENCHES / "hx711.toml")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from calibrated_vehicle import HAND_WRITTEN, WRONG, Owner, true_camera, value
 
-from companion.config import load, read_layered
-from companion.frames import quat_normalized, rotation_matrix
-from companion.vehicle import Vehicle
+from companion.core.config import load, read_layered
+from companion.core.frames import quat_normalized, rotation_matrix
+from companion.core.vehicle import Vehicle
 
 WITHIN = 1.2  # times the error with the hand-written file
 

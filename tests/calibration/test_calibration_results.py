@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibration.results import result, write_json
-from companion.config import ConfigError
+from companion.core.config import ConfigError
 
 
 def test_numpy_and_what_is_not_finite_become_json(tmp_path):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from board_views import BoardCamera
 
-from calibration.board import Charuco, Chessboard, Grid, load_board, make_board
-from calibration.board_detection import BoardDetector, hint, shape_error
-from companion.config import ConfigError
+from calibration.camera.board import Charuco, Chessboard, Grid, load_board, make_board
+from calibration.camera.board_detection import BoardDetector, hint, shape_error
+from companion.core.config import ConfigError
 
 ROOT = Path(__file__).parents[2]
 BOARDS = sorted((ROOT / "config/boards").glob("*.toml"))

@@ -9,10 +9,10 @@ import pytest
 from board_views import BoardCamera, poses
 from click.testing import CliRunner
 
-from calibration.board import load_board
-from calibration.camera import command
-from companion.config import load
-from companion.vehicle import Vehicle
+from calibration.camera.board import load_board
+from calibration.camera.command import command
+from companion.core.config import load
+from companion.core.vehicle import Vehicle
 
 ROOT = Path(__file__).parents[2]
 BOARD = ROOT / "config/boards/grid_a4.toml"

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from board_views import BoardCamera, poses
 
-from calibration.board import Board, load_board
-from calibration.board_detection import BoardDetector, View
-from calibration.camera_fit import Lens, board_shapes
-from calibration.camera_views import calibrate, projection_std
+from calibration.camera.board import Board, load_board
+from calibration.camera.board_detection import BoardDetector, View
+from calibration.camera.fit import Lens, board_shapes
+from calibration.camera.views import calibrate, projection_std
 from calibration.results import DataError
 
 ROOT = Path(__file__).parents[2]

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from calibration.board import load_board
-from calibration.board_detection import View
-from calibration.camera_fit import Lens
-from calibration.camera_live import BLUR_PX, WANTED, WANTED_PICTURES, Guide
+from calibration.camera.board import load_board
+from calibration.camera.board_detection import View
+from calibration.camera.fit import Lens
+from calibration.camera.live import BLUR_PX, WANTED, WANTED_PICTURES, Guide
 
 BOARD = load_board(Path(__file__).parents[2] / "config/boards/grid_a4.toml")
 LENS = Lens("pinhole", np.array([600.0, 600.0, 319.5, 239.5, 0.0, 0.0, 0.0, 0.0]))

@@ -6,11 +6,11 @@ import cv2
 import numpy as np
 import pytest
 
-from calibration.board import Charuco, Grid, load_board, make_board
-from calibration.board_detection import BoardDetector
-from calibration.camera_images import image_files, read_all
-from calibration.camera_views import calibrate
-from companion.site import CUSTOM_PREFIX
+from calibration.camera.board import Charuco, Grid, load_board, make_board
+from calibration.camera.board_detection import BoardDetector
+from calibration.camera.images import image_files, read_all
+from calibration.camera.views import calibrate
+from companion.core.site import CUSTOM_PREFIX
 
 ROOT = Path(__file__).parents[2]
 MARKERS = ROOT.parent / "shared/data/markers"

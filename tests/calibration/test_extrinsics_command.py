@@ -10,12 +10,12 @@ import tomlkit
 from click.testing import CliRunner
 from scipy.spatial.transform import Rotation
 
-from calibration import extrinsics, latency
-from companion.config import load, read_layered
-from companion.frames import quat_normalized, rotation_matrix
-from companion.messages import FcuAttitude, Markers
+from calibration.mount import extrinsics, latency
+from companion.core.config import load, read_layered
+from companion.core.frames import quat_normalized, rotation_matrix
+from companion.core.messages import FcuAttitude, Markers
+from companion.core.vehicle import Vehicle
 from companion.recording.writer import LogWriter
-from companion.vehicle import Vehicle
 from sitl.scenario import load_scenario
 from sitl.simulate import simulate
 

@@ -7,10 +7,10 @@ import pytest
 from mount_logs import CAMERA_S, FLOWN_S, P_BC, R_BC, fly, rotation_error_rad
 from scipy.spatial.transform import Rotation
 
-from calibration.camera_log import Track, smoothed
-from calibration.extrinsics import as_result, find_extrinsics
-from calibration.extrinsics_fit import CONSTANTS, DELTA, LAG, MountProblem, Noise
-from calibration.extrinsics_start import delay, starts
+from calibration.mount.extrinsics import as_result, find_extrinsics
+from calibration.mount.fit import CONSTANTS, DELTA, LAG, MountProblem, Noise
+from calibration.mount.initial_guess import delay, starts
+from calibration.mount.observations import Track, smoothed
 from calibration.results import DataError
 
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from identify_flights import Truth, fly, write_ulog
 
-from calibration.identify import identify
+from calibration.identification.identify import identify
 from companion.cli import main
 
 VEHICLE = Path(__file__).parents[2] / "config/vehicles/f550.toml"

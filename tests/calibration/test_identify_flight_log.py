@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from identify_flights import Truth, every, fly, write_ulog
 
-from calibration.identify import identify, read
+from calibration.identification.identify import identify, read
 from calibration.results import DataError
-from companion.config import load
-from companion.messages import FcuAttitude, FcuPosition, FcuStatus, SentSetpoint
+from companion.core.config import load
+from companion.core.messages import FcuAttitude, FcuPosition, FcuStatus, SentSetpoint
+from companion.core.vehicle import Vehicle
 from companion.recording.recorder import open_recorder
-from companion.vehicle import Vehicle
 
 ROOT = Path(__file__).parents[2]
 VEHICLE = ROOT / "config/vehicles/f550_rtk.toml"

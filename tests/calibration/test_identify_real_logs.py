@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from calibration.identify import identify
-from calibration.identify_values import changes, warnings
-from companion.config import load
-from companion.vehicle import Vehicle
+from calibration.identification.identify import identify
+from calibration.identification.values import changes, warnings
+from companion.core.config import load
+from companion.core.vehicle import Vehicle
 
 ROOT = Path(__file__).parents[2]
 LOGS = ROOT / "../shared/data/ulog"

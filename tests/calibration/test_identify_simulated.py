@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy.optimize import least_squares
 
-from calibration.identify import identify
-from calibration.identify_values import thrust_model_factor
-from companion.frames import quat_from_rpy, rotation_matrix, rpy_from_quat
+from calibration.identification.identify import identify
+from calibration.identification.values import thrust_model_factor
+from companion.core.frames import quat_from_rpy, rotation_matrix, rpy_from_quat
 from sitl.airframe import load_airframe
 from sitl.autopilot.attitude import ATTITUDE, AttitudeControl
 from sitl.autopilot.parameters import load_parameters

@@ -8,13 +8,13 @@ import tomlkit
 from click.testing import CliRunner
 from identify_flights import Truth, ULogFile, every, floats, fly, write_ulog
 
-from calibration.identify import identify, read
-from calibration.identify_command import identify as identify_command
+from calibration.identification.command import identify as identify_command
+from calibration.identification.identify import identify, read
 from calibration.results import DataError
-from companion.config import ConfigError, load, read_layered
+from companion.core.config import ConfigError, load, read_layered
+from companion.core.frames import quat_from_rpy
+from companion.core.vehicle import Vehicle
 from companion.fcu.ned import swap_attitude
-from companion.frames import quat_from_rpy
-from companion.vehicle import Vehicle
 
 
 @pytest.fixture(scope="module")

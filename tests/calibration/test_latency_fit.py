@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mount_logs import CAMERA_S, FLOWN_S, fly
 
-from calibration.latency import find_camera_latency
+from calibration.mount.latency import find_camera_latency
 from calibration.results import DataError
 
 

@@ -5,8 +5,8 @@ import pytest
 from thrust_stand import GRAM, Battery, Motor, sweep, write_csv
 
 from calibration.results import DataError
-from calibration.thrust_columns import find_columns, split_title
-from calibration.thrust_csv import read_thrust_csv
+from calibration.thrust.columns import find_columns, split_title
+from calibration.thrust.table import read_thrust_csv
 
 ROWS = sweep(Motor(), Battery(), np.arange(0.05, 1.0, 0.1), readings=1)
 RCBENCHMARK_1580 = [

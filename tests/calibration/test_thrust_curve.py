@@ -5,9 +5,9 @@ import pytest
 from thrust_stand import Battery, Motor, sweep, up_and_down
 
 from calibration.results import DataError
-from calibration.thrust_csv import Run
-from calibration.thrust_curve import fit_thrust
-from calibration.thrust_steps import steps_of
+from calibration.thrust.curve import fit_thrust
+from calibration.thrust.steps import steps_of
+from calibration.thrust.table import Run
 
 MOTOR = Motor()
 FULL_V, EMPTY_V = 16.4, 14.2
@@ -119,7 +119,7 @@ def test_a_reference_voltage_that_was_not_measured_is_told():
 
 def test_slopes_of_the_band_are_those_of_the_curve():
     curve = fit(*two_batteries()).curve
-    from calibration import thrust_curve as module
+    from calibration.thrust.command import curve as module
 
     u, v = np.array([0.2, 0.5, 0.9]), np.array([14.0, 15.0, 16.0])
     x, reference = curve.parameters, curve.reference_voltage_v

@@ -5,11 +5,11 @@ import pytest
 from thrust_stand import Battery, Motor, sweep, up_and_down
 
 from calibration.results import DataError
-from calibration.thrust_csv import Run
-from calibration.thrust_curve import ThrustCurve, fit_thrust
-from calibration.thrust_hover import Output, fit_hover, hover, thrust_model_factor
-from calibration.thrust_steps import steps_of
-from companion.frames import GRAVITY_M_S2
+from calibration.thrust.curve import ThrustCurve, fit_thrust
+from calibration.thrust.hover import Output, fit_hover, hover, thrust_model_factor
+from calibration.thrust.steps import steps_of
+from calibration.thrust.table import Run
+from companion.core.frames import GRAVITY_M_S2
 
 NOTHING = np.zeros((5, 5))
 

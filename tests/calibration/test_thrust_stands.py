@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration.thrust_csv import read_thrust_csv
-from calibration.thrust_curve import fit_thrust
-from calibration.thrust_hover import fit_hover
-from calibration.thrust_steps import steps_of
+from calibration.thrust.curve import fit_thrust
+from calibration.thrust.hover import fit_hover
+from calibration.thrust.steps import steps_of
+from calibration.thrust.table import read_thrust_csv
 
 DATA = Path(__file__).parents[3] / "shared/data/thrust"
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no ../shared/data here")

@@ -5,8 +5,8 @@ import pytest
 from thrust_stand import Battery, Motor, sweep, up_and_down
 
 from calibration.results import DataError
-from calibration.thrust_csv import Run
-from calibration.thrust_steps import steps_of
+from calibration.thrust.steps import steps_of
+from calibration.thrust.table import Run
 
 MOTOR = Motor()
 

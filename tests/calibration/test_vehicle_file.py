@@ -13,8 +13,8 @@ import tomlkit
 
 from calibration import vehicle_file
 from calibration.vehicle_file import Change, confirm_and_write, propose
-from companion.config import ConfigError, load
-from companion.vehicle import Vehicle
+from companion.core.config import ConfigError, load
+from companion.core.vehicle import Vehicle
 
 VEHICLES = Path(__file__).parents[2] / "config/vehicles"
 TODAY = date.today().isoformat()

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from pymavlink.dialects.v20 import common
 
-from companion.frames import quat_from_rpy, rpy_from_quat
+from companion.core.frames import quat_from_rpy, rpy_from_quat
 from sitl.autopilot.conversion import q_ned
 from sitl.autopilot.udp import ONBOARD_PORTS
 from sitl.px4.build import Px4Build, find_build
@@ -39,7 +39,7 @@ DEFAULTS = {"COM_OF_LOSS_T": 1.0, "COM_RC_OVERRIDE": 1, "NAV_RCL_ACT": 2}  # PX4
 
 def px4_build() -> Px4Build | None:
     """PX4's build when this machine has one."""
-    from companion.config import ConfigError
+    from companion.core.config import ConfigError
 
     try:
         return find_build()

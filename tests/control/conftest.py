@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from companion.config import load
 from companion.control.solver import Nmpc
-from companion.vehicle import Vehicle
+from companion.core.config import load
+from companion.core.vehicle import Vehicle
 
 F550 = Path(__file__).parents[2] / "config" / "vehicles" / "f550.toml"
 

@@ -8,11 +8,20 @@ from collections import deque
 
 import numpy as np
 
-from companion.clock import SimulatedStopwatch
 from companion.control.controller import ControllerNode
-from companion.frames import GRAVITY_M_S2, quat_from_rpy, rotation_matrix, wrap_angle
-from companion.messages import WORLD, ControlStatus, FcuAttitude, FcuStatus, Reference, SentSetpoint, Setpoint, State
-from companion.trajectory_messages import Hold, Move
+from companion.core.clock import SimulatedStopwatch
+from companion.core.frames import GRAVITY_M_S2, quat_from_rpy, rotation_matrix, wrap_angle
+from companion.core.messages import (
+    WORLD,
+    ControlStatus,
+    FcuAttitude,
+    FcuStatus,
+    Reference,
+    SentSetpoint,
+    Setpoint,
+    State,
+)
+from companion.core.trajectory_messages import Hold, Move
 
 PLANT_STEP_S = 0.002
 ESTIMATE_PERIOD_S = 0.01

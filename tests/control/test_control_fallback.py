@@ -3,9 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from companion.control.balance import tilt_and_thrust
+from companion.control.attitude_inversion import tilt_and_thrust
 from companion.control.fallback import Blend, PositionPid
-from companion.frames import GRAVITY_M_S2, quat_from_rpy, rotation_matrix
+from companion.core.frames import GRAVITY_M_S2, quat_from_rpy, rotation_matrix
 
 ZERO = np.zeros(3)
 

@@ -6,12 +6,12 @@ import pytest
 from control_plant import PLANT_STEP_S, Loop
 
 from acados_gen.ocp import keep_rows, row_nodes
+from companion.control.horizon import Stages
 from companion.control.solver import Nmpc
-from companion.control.stages import Stages
 from companion.control.trajectories import NO_PLANE, sample, standoff_plane
-from companion.frames import quat_from_matrix
-from companion.messages import WORLD, Reference
-from companion.trajectory_messages import Hold
+from companion.core.frames import quat_from_matrix
+from companion.core.messages import WORLD, Reference
+from companion.core.trajectory_messages import Hold
 
 FACE_X_M = 4.0
 # Face towards -x, y of the bundle up.

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from control_plant import Loop
 
-from companion.clock import SimulatedStopwatch
 from companion.control.controller import PLAN_REUSE_CYCLES, ControllerNode
 from companion.control.fallback import BLEND_TIME_S
 from companion.control.solver import Nmpc
-from companion.frames import quat_from_matrix, wrap_angle
-from companion.messages import ControlStatus, Setpoint
+from companion.core.clock import SimulatedStopwatch
+from companion.core.frames import quat_from_matrix, wrap_angle
+from companion.core.messages import ControlStatus, Setpoint
 
 HOME = (0.0, 0.0, 2.0)
 

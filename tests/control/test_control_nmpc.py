@@ -4,13 +4,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from acados_gen import control_artifacts as artifacts
+from companion.control.horizon import Stages
 from companion.control.solver import Nmpc
-from companion.control.stages import Stages
 from companion.control.trajectories import sample
-from companion.frames import GRAVITY_M_S2
-from companion.kernel import ArtifactMissing, Kernel
-from companion.trajectory_messages import Hold
+from companion.core import control_artifacts as artifacts
+from companion.core.frames import GRAVITY_M_S2
+from companion.core.kernel import ArtifactMissing, Kernel
+from companion.core.trajectory_messages import Hold
 
 
 def with_controller(vehicle, **changes):

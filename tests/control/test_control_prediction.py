@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from companion.control.prediction import Predictor
-from companion.frames import GRAVITY_M_S2
-from companion.messages import SentSetpoint
+from companion.core.frames import GRAVITY_M_S2
+from companion.core.messages import SentSetpoint
 
 ACTUATION_S = 0.03
 

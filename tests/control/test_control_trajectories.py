@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from companion.control.trajectories import duration_s, in_world, is_finite, sample
-from companion.frames import quat_from_rpy, rotation_matrix
-from companion.messages import WORLD, Reference, State
-from companion.trajectories import begins_at
-from companion.trajectory_messages import FigureEight, Hold, Line, Move, Raster, Spiral, Waypoints
+from companion.core.frames import quat_from_rpy, rotation_matrix
+from companion.core.messages import WORLD, Reference, State
+from companion.core.trajectories import begins_at
+from companion.core.trajectory_messages import FigureEight, Hold, Line, Move, Raster, Spiral, Waypoints
 
 
 def move(end=(3.0, -2.0, 1.0), yaw_end=2.0, **limits):
@@ -85,7 +85,7 @@ def test_a_move_without_way_or_limits_is_finite():
 def test_a_reference_in_a_bundles_frame_becomes_world():
     """The face looks along +x of W: z of M is x of W; 4 m in front of it, looking at it, is at 5 + 4 m, yaw π."""
     R = np.array([[0, 0, 1.0], [1, 0, 0], [0, 1, 0]])  # columns: x, y, z of M in W
-    from companion.frames import quat_from_matrix
+    from companion.core.frames import quat_from_matrix
 
     q_WM = tuple(quat_from_matrix(R))
     hold = in_world(reference(Hold(p=(0.5, 0.2, 4.0), yaw_rad=0.0), "pier"), state(q_WM=q_WM))

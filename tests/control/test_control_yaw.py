@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from companion.control.yaw import INTEGRAL_RATE_MAX_RAD_S, LEAD_MAX_RAD, YawController
-from companion.frames import wrap_angle
-from companion.vehicle import Yaw
+from companion.core.frames import wrap_angle
+from companion.core.vehicle import Yaw
 
 CONFIG = Yaw(kp=1.5, ki=0.2, rate_max_rad_s=0.6)
 DT = 0.02

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from unit_files import ROOT, command, environment, processes
 
-from companion.bus import ZmqBus
-from companion.manager import Manager, python, wait_until
-from companion.messages import FcuStatus, HostStatus, PilotStatus
-from companion.node import Latest
+from companion.core.bus import ZmqBus
+from companion.core.messages import FcuStatus, HostStatus, MissionStatus
+from companion.core.node import Latest
 from companion.recording.log import read_log
+from companion.runtime.manager import Manager, python, wait_until
 from sitl.autopilot.udp import ONBOARD_PORTS
 from sitl.realtime import fcu_url
 
@@ -47,7 +47,7 @@ class Aircraft:
             words = [str(moved.get(word, word)) for word in words]
             self.commands[process] = ["env", *(f"{name}={value}" for name, value in variables.items()), *words]
         self.manager = Manager(self.commands, folder / "said")
-        self.bus = ZmqBus(folder / "bus", "manager", ("pilot", "fcu_status", "host"))
+        self.bus = ZmqBus(folder / "bus", "manager", ("mission_status", "fcu_status", "host"))
         self.latest = Latest()
 
     def wait(self, condition, seconds: float = START_S) -> bool:
@@ -59,8 +59,8 @@ class Aircraft:
 
         return wait_until(look, seconds, 0.0)
 
-    def pilot(self) -> PilotStatus | None:
-        return self.latest.get("pilot")
+    def pilot(self) -> MissionStatus | None:
+        return self.latest.get(MissionStatus)
 
     def close(self) -> None:
         self.manager.stop()
@@ -80,7 +80,7 @@ def test_it_comes_up_waits_for_the_flight_controller_and_then_for_the_switch(air
     assert aircraft.wait(lambda: all(child.ready for child in aircraft.manager.children)), aircraft.manager.events
     assert aircraft.wait(lambda: aircraft.pilot() is not None and aircraft.pilot().reason.startswith("waiting: link"))
     assert aircraft.pilot().phase == "WAIT_READY"
-    assert aircraft.wait(lambda: isinstance(aircraft.latest.get("host"), HostStatus))
+    assert aircraft.wait(lambda: isinstance(aircraft.latest.get(HostStatus), HostStatus))
     # now the flight controller gets its power
     words = ["--seed", "1", "--bus", str(tmp_path / "air"), "--instance", str(INSTANCE)]
     scenario = str(ROOT / "config/scenarios/hover_marker.toml")
@@ -88,9 +88,9 @@ def test_it_comes_up_waits_for_the_flight_controller_and_then_for_the_switch(air
     controller.start()
     try:
         assert aircraft.wait(lambda: "ready: fly, then turn the mission switch on" in aircraft.pilot().reason), (
-            f"{aircraft.pilot()}, {aircraft.latest.get('fcu_status')}"
+            f"{aircraft.pilot()}, {aircraft.latest.get(FcuStatus)}"
         )
-        status = aircraft.latest.get("fcu_status")
+        status = aircraft.latest.get(FcuStatus)
         assert isinstance(status, FcuStatus) and status.connected and not status.armed
     finally:
         controller.stop()
@@ -100,7 +100,7 @@ def test_it_comes_up_waits_for_the_flight_controller_and_then_for_the_switch(air
     assert aircraft.manager.events == []  # nobody died of all this
     aircraft.close()
     (log,) = aircraft.flights.glob("*.mcap")
-    assert len(read_log(log)["pilot"]) > 10
+    assert len(read_log(log)["mission_status"]) > 10
 
 
 def test_the_ports_of_this_test_are_its_own():

@@ -7,9 +7,9 @@ import subprocess
 import pytest
 from unit_files import ROOT
 
-from companion.config import load
+from companion.core.config import load
+from companion.core.vehicle import Vehicle
 from companion.mission.plan import load_plan
-from companion.vehicle import Vehicle
 
 INSTALL = ROOT / "systemd/install.sh"
 
@@ -54,7 +54,7 @@ def test_everything_is_in_its_place(root):
         assert (root / "etc/systemd/system" / name).is_file()
     assert (root / "etc/udev/rules.d/70-companion.rules").is_file()
     assert os.access(root / "usr/local/bin/companion", os.X_OK)
-    assert (root / "opt/companion/current/source/companion/processes.py").is_file()
+    assert (root / "opt/companion/current/source/companion/runtime/processes.py").is_file()
     assert (root / "opt/companion/current/docs/deploy.md").is_file()  # which the units name
 
 

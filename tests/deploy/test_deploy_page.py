@@ -4,9 +4,9 @@ import re
 
 from unit_files import ROOT
 
-from companion.config import load
-from companion.px4_parameters import Flight, rules
-from companion.vehicle import Vehicle
+from companion.core.config import load
+from companion.core.px4_parameters import Flight, rules
+from companion.core.vehicle import Vehicle
 
 PAGE = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
 OF_THE_PORT = {

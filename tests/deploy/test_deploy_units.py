@@ -7,8 +7,8 @@ import subprocess
 import pytest
 from unit_files import ROOT, UNITS, processes, settings, span_s, unit
 
-from companion.manager import START_MAX_S, WATCHDOG_S
-from companion.processes import PROCESSES
+from companion.runtime.manager import START_MAX_S, WATCHDOG_S
+from companion.runtime.processes import PROCESSES
 
 EXPOSURE_MAX = 5.0  # of 10, as `systemd-analyze security` counts
 REAL_TIME = {"fcu", "estimator", "controller"}

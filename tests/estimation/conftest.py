@@ -5,9 +5,9 @@ import pytest
 pytest.importorskip("casadi", reason="the kernels are generated with CasADi")
 
 from acados_gen import eskf_model  # noqa: E402
-from companion.config import load  # noqa: E402
+from companion.core.config import load  # noqa: E402
+from companion.core.vehicle import Vehicle  # noqa: E402
 from companion.estimation.filter import Eskf  # noqa: E402
-from companion.vehicle import Vehicle  # noqa: E402
 
 
 @pytest.fixture(scope="session")

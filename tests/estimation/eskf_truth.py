@@ -5,7 +5,26 @@ import itertools
 
 import numpy as np
 
-from acados_gen.eskf_layout import (
+from companion.core.frames import (
+    quat_conjugate,
+    quat_exp,
+    quat_from_matrix,
+    quat_from_rpy,
+    quat_multiply,
+    rotation_matrix,
+    rpy_from_quat,
+)
+from companion.core.messages import (
+    BundleObservation,
+    FcuAttitude,
+    FcuPosition,
+    FcuStatus,
+    Markers,
+    PoseSolution,
+    SentSetpoint,
+    State,
+)
+from companion.estimation.layout import (
     E_A,
     E_B,
     E_C,
@@ -30,25 +49,6 @@ from acados_gen.eskf_layout import (
     S,
     U,
     V,
-)
-from companion.frames import (
-    quat_conjugate,
-    quat_exp,
-    quat_from_matrix,
-    quat_from_rpy,
-    quat_multiply,
-    rotation_matrix,
-    rpy_from_quat,
-)
-from companion.messages import (
-    BundleObservation,
-    FcuAttitude,
-    FcuPosition,
-    FcuStatus,
-    Markers,
-    PoseSolution,
-    SentSetpoint,
-    State,
 )
 
 G = 9.80665

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from eskf_truth import Flight, position_M, vector
 
-from companion.clock import SimulatedStopwatch
+from companion.core.clock import SimulatedStopwatch
+from companion.core.frames import quat_exp, quat_multiply
+from companion.core.messages import Markers
 from companion.estimation.estimator import EstimatorNode
-from companion.estimation.trust import LEAN_LIMIT, Contradiction, Lean
-from companion.frames import quat_exp, quat_multiply
-from companion.messages import Markers
+from companion.estimation.innovation_monitor import LEAN_LIMIT, Contradiction, Lean
 
 GARBAGE_FROM_S, GARBAGE_TO_S = 14.0, 18.0
 

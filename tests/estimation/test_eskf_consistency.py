@@ -6,10 +6,29 @@ import pytest
 from eskf_truth import FACING, P_WM, VelocityError, boxminus, boxplus, bundle_pose, position_M
 from scipy.stats import chi2
 
-from acados_gen.eskf_layout import E_A, E_B, E_C, E_D, E_P, E_S, E_TH, E_U, E_V, ERROR_SIZE, PM, QM, A, B, C, P, Q, V
+from companion.core.frames import quat_exp, quat_multiply
 from companion.estimation.filter import Eskf
+from companion.estimation.layout import (
+    E_A,
+    E_B,
+    E_C,
+    E_D,
+    E_P,
+    E_S,
+    E_TH,
+    E_U,
+    E_V,
+    ERROR_SIZE,
+    PM,
+    QM,
+    A,
+    B,
+    C,
+    P,
+    Q,
+    V,
+)
 from companion.estimation.noise import initial_variances, process_variances
-from companion.frames import quat_exp, quat_multiply
 
 DT = 0.02
 RUNS, DURATION_S = 150, 3.0

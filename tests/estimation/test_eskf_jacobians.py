@@ -5,7 +5,8 @@ import pytest
 from eskf_truth import FACING, boxminus, boxplus, bundle_pose, log, position_M, random_state
 
 from acados_gen import eskf_model
-from acados_gen.eskf_layout import (
+from companion.core.frames import quat_conjugate, quat_exp, quat_multiply, rotation_matrix
+from companion.estimation.layout import (
     E_A,
     E_B,
     E_C,
@@ -31,7 +32,6 @@ from acados_gen.eskf_layout import (
     V,
 )
 from companion.estimation.noise import forgetting_rates
-from companion.frames import quat_conjugate, quat_exp, quat_multiply, rotation_matrix
 
 EPS = 1e-5
 RATES_1_S = np.array([0.05, 0.4, 0.3, 0.2, 0.1, 0.8])  # of forgetting, far from the vehicle file's, each another

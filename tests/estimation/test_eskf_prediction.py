@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from eskf_truth import integrate, rpy
 
-from acados_gen.eskf_layout import E_C, E_D, C, D, Q
+from companion.core.frames import quat_from_rpy, wrap_angle
 from companion.estimation.inputs import COMMAND_MAX_AGE_S, MODE_MAX_AGE_S, Command, Inputs
+from companion.estimation.layout import E_C, E_D, C, D, Q
 from companion.estimation.noise import forgetting_rates
-from companion.frames import quat_from_rpy, wrap_angle
 
 LEVEL = np.array([1.0, 0, 0, 0])
 

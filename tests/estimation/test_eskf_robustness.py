@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from companion.core.frames import quat_exp, quat_multiply
 from companion.estimation.adaptation import SCALE_MAX, new_window
 from companion.estimation.filter import LEVEL_TIME_S
 from companion.estimation.gating import Gate
 from companion.estimation.history import Entry, History
-from companion.frames import quat_exp, quat_multiply
 
 HOVER = np.array([0.0, 0, 2])
 LEVEL = np.array([1.0, 0, 0, 0])

@@ -5,12 +5,12 @@ import pytest
 from eskf_truth import Flight, bundle_pose, integrate, log, random_state, rpy
 
 from acados_gen import eskf_model
-from acados_gen.eskf_layout import E_B, E_TH, ERROR_SIZE, QM, STATE_SIZE, Q
-from companion.clock import SimulatedStopwatch
+from companion.core.clock import SimulatedStopwatch
+from companion.core.frames import quat_conjugate, quat_exp, quat_from_rpy, quat_multiply
 from companion.estimation.adaptation import SCALE_MAX
 from companion.estimation.estimator import EstimatorNode
 from companion.estimation.filter import Eskf
-from companion.frames import quat_conjugate, quat_exp, quat_from_rpy, quat_multiply
+from companion.estimation.layout import E_B, E_TH, ERROR_SIZE, QM, STATE_SIZE, Q
 
 LEVEL = np.array([1.0, 0, 0, 0])
 G = 9.80665
@@ -166,7 +166,7 @@ def test_fault_13_a_marker_once_seen_ages(vehicle):
 
 
 def test_the_filter_refuses_to_start_without_its_kernels(vehicle, monkeypatch, tmp_path):
-    from companion.kernel import ArtifactMissing
+    from companion.core.kernel import ArtifactMissing
 
     monkeypatch.setenv("COMPANION_BUILD_DIR", str(tmp_path))
     with pytest.raises(ArtifactMissing, match="companion generate"):

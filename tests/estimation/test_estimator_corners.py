@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from eskf_truth import Flight, bundle_pose, position_M, vector
 
-from companion.clock import SimulatedStopwatch
+from companion.core.clock import SimulatedStopwatch
+from companion.core.frames import quat_exp, quat_multiply, rotation_matrix
+from companion.core.messages import MarkerCorners, Markers
 from companion.estimation.estimator import EstimatorNode
-from companion.frames import quat_exp, quat_multiply, rotation_matrix
-from companion.messages import MarkerCorners, Markers
 
 SQUARE_M = np.array([[-0.1, 0.1, 0.0], [0.1, 0.1, 0.0], [0.1, -0.1, 0.0], [-0.1, -0.1, 0.0]])
 CENTRES_M = np.array([[-0.4, 0.3, 0.0], [0.4, 0.3, 0.0], [0.0, -0.3, 0.02]])

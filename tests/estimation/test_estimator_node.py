@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from eskf_truth import Flight, G, boxminus, log, observation, position_M, status, vector
 
-from acados_gen.eskf_layout import C, D, V
-from companion.clock import SimulatedStopwatch
+from companion.core.clock import SimulatedStopwatch
+from companion.core.frames import quat_conjugate, quat_exp, quat_multiply, rotation_matrix
+from companion.core.messages import EstimatorStatus, FcuAttitude, FcuPosition, FcuStatus, Markers, SentSetpoint, State
 from companion.estimation.estimator import EstimatorNode
-from companion.frames import quat_conjugate, quat_exp, quat_multiply, rotation_matrix
-from companion.messages import EstimatorStatus, FcuAttitude, FcuPosition, FcuStatus, Markers, SentSetpoint, State
+from companion.estimation.layout import C, D, V
 
 NAN = float("nan")
 

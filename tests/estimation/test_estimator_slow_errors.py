@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from eskf_truth import Flight, boxminus, position_M, vector
 
-from acados_gen.eskf_layout import E_TH, C
-from companion.clock import SimulatedStopwatch
+from companion.core.clock import SimulatedStopwatch
+from companion.core.frames import quat_exp, quat_multiply
+from companion.core.messages import Markers
 from companion.estimation.estimator import EstimatorNode
-from companion.frames import quat_exp, quat_multiply
-from companion.messages import Markers
+from companion.estimation.layout import E_TH, C
 
 
 @pytest.fixture

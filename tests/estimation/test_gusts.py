@@ -4,12 +4,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from acados_gen.eskf_layout import E_D, D
 from companion.estimation.filter import Eskf
+from companion.estimation.layout import E_D, D
 
 DT = 0.02
 STILL = (0.5, 0.5, 0.2)
-LAG_S, FADE_S, SHARE = 0.3, 2.0, 0.5  # of `follow_gusts` in acados_gen/eskf.c
+LAG_S, FADE_S, SHARE = 0.3, 2.0, 0.5  # of `follow_gusts` in companion/estimation/eskf.c
 
 
 def walked(vehicle, increments, still=STILL, factor=20.0):

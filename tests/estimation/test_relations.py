@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from eskf_truth import Flight, observation, position_M, vector
 
+from companion.core.frames import quat_conjugate, quat_exp, quat_from_rpy, quat_log, quat_multiply, rotation_matrix
 from companion.estimation.estimator import EstimatorNode
-from companion.estimation.relations import LEARNED, WRONG, Relations, between
-from companion.estimation.sightings import Pose, Sighting
-from companion.frames import quat_conjugate, quat_exp, quat_from_rpy, quat_log, quat_multiply, rotation_matrix
+from companion.estimation.marker_map import LEARNED, WRONG, Relations, between
+from companion.estimation.observations import Pose, Sighting
 
 P_AB, Q_AB = np.array([1.2, -0.3, 0.1]), quat_from_rpy(0.1, -0.2, 0.4)
 STD = np.array([0.01, 0.012, 0.02, 0.01, 0.015, 0.008])

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 from fcu_peer import Peer
 
-from companion.config import load
+from companion.core.config import load
+from companion.core.vehicle import Vehicle
 from companion.fcu.fcu_node import FcuNode
-from companion.vehicle import Vehicle
 
 F550 = Path(__file__).parents[2] / "config" / "vehicles" / "f550.toml"
 

@@ -5,8 +5,8 @@ import random
 
 from pymavlink.dialects.v20 import common
 
+from companion.core.messages import LinkRx, LinkTx
 from companion.fcu import params
-from companion.messages import LinkRx, LinkTx
 
 GOOD_PARAMETERS = {
     "COM_OF_LOSS_T": 0.5, "COM_OBL_RC_ACT": 0, "NAV_RCL_ACT": 3, "COM_RCL_EXCEPT": 0, "CBRK_SUPPLY_CHK": 0,

@@ -5,10 +5,10 @@ import struct
 import msgspec
 from pymavlink.dialects.v20 import common
 
-from companion.bus import VERSIONS
-from companion.fcu.codec import LAYOUTS
-from companion.fcu.framing import SEEDS, checksum
-from companion.messages import TOPICS
+from companion.core.bus import VERSIONS
+from companion.core.messages import TOPICS
+from companion.fcu.link.codec import LAYOUTS
+from companion.fcu.link.framing import SEEDS, checksum
 
 SENDERS = [(1, 1)] * 6 + [(1, 191), (2, 1), (255, 190), (1, 197), (0, 0)]  # the flight controller most often
 SPECIAL = [

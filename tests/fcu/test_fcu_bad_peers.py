@@ -9,13 +9,8 @@ import pytest
 from msgspec.structs import replace
 from pymavlink.dialects.v20 import common
 
-from companion.config import ConfigError
-from companion.fcu.boot_clock import RESTART_MESSAGES, BootClock
-from companion.fcu.conflict import HOLD_S
-from companion.fcu.fcu_node import FcuNode
-from companion.fcu.link import open_link
-from companion.fcu.signing import EPOCH_S, UNITS_PER_S, Signer
-from companion.messages import (
+from companion.core.config import ConfigError
+from companion.core.messages import (
     FcuAttitude,
     FcuCommand,
     FcuCommandAck,
@@ -25,6 +20,11 @@ from companion.messages import (
     SentSetpoint,
     Setpoint,
 )
+from companion.fcu.boot_clock import RESTART_MESSAGES, BootClock
+from companion.fcu.fcu_node import FcuNode
+from companion.fcu.guards.conflict import HOLD_S
+from companion.fcu.link.link import open_link
+from companion.fcu.link.signing import EPOCH_S, UNITS_PER_S, Signer
 
 OFFBOARD = 6 << 16
 

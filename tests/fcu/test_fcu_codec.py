@@ -6,8 +6,8 @@ import pytest
 from pymavlink.dialects.v20 import common
 from pymavlink.generator.mavcrc import x25crc
 
-from companion.fcu.codec import LATE_MAX, LAYOUTS, Codec
-from companion.fcu.framing import CURRENT_MODE, checksum
+from companion.fcu.link.codec import LATE_MAX, LAYOUTS, Codec
+from companion.fcu.link.framing import CURRENT_MODE, checksum
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import math
 import pytest
 from pymavlink.dialects.v20 import common
 
-from companion.messages import FcuCommand, FcuCommandAck, FcuStatus, FcuText, LinkTx
+from companion.core.messages import FcuCommand, FcuCommandAck, FcuStatus, FcuText, LinkTx
 
 SET_MODE, ARM, TAKEOFF = common.MAV_CMD_DO_SET_MODE, common.MAV_CMD_COMPONENT_ARM_DISARM, common.MAV_CMD_NAV_TAKEOFF
 

@@ -5,9 +5,18 @@ import math
 import pytest
 from pymavlink.dialects.v20 import common
 
+from companion.core.frames import rpy_from_quat
+from companion.core.messages import (
+    FcuAttitude,
+    FcuCommand,
+    FcuCommandAck,
+    FcuPosition,
+    FcuStatus,
+    LinkRx,
+    LinkTx,
+    Setpoint,
+)
 from companion.fcu.fcu_node import FcuNode
-from companion.frames import rpy_from_quat
-from companion.messages import FcuAttitude, FcuCommand, FcuCommandAck, FcuPosition, FcuStatus, LinkRx, LinkTx, Setpoint
 from sitl.airframe import load_airframe
 from sitl.autopilot.autopilot import Autopilot
 from sitl.plant import Plant

@@ -10,11 +10,8 @@ from fcu_peer import Peer
 from mavlink_fuzz import BusFuzzer, FrameFuzzer
 from msgspec.structs import replace
 
-from companion.bus import BadMessage, decode, encode
-from companion.fcu.conflict import HOLD_S
-from companion.fcu.fcu_node import FcuNode
-from companion.fcu.signing import EPOCH_S, Signer
-from companion.messages import (
+from companion.core.bus import BadMessage, decode, encode
+from companion.core.messages import (
     FcuAttitude,
     FcuCommand,
     FcuPosition,
@@ -25,7 +22,10 @@ from companion.messages import (
     Setpoint,
     State,
 )
-from companion.process import resident_mb
+from companion.fcu.fcu_node import FcuNode
+from companion.fcu.guards.conflict import HOLD_S
+from companion.fcu.link.signing import EPOCH_S, Signer
+from companion.runtime.process import resident_mb
 
 FRAMES, MESSAGES, SIGNED = 60_000, 30_000, 10_000
 BLOCKS_MAX = 1_000  # of Python's memory, more than after the warm-up; it is below a hundred

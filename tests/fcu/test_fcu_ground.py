@@ -6,11 +6,11 @@ import time
 import pytest
 from pymavlink.dialects.v20 import common
 
-from companion.config import ConfigError
+from companion.core.config import ConfigError
+from companion.core.messages import FcuText, LinkRx, LinkTx
 from companion.fcu.ground import BURST, BYTES_PER_S
-from companion.fcu.link import open_link
-from companion.fcu.signing import EPOCH_S, UNITS_PER_S, Signer
-from companion.messages import FcuText, LinkRx, LinkTx
+from companion.fcu.link.link import open_link
+from companion.fcu.link.signing import EPOCH_S, UNITS_PER_S, Signer
 
 Q = [1.0, 0.0, 0.0, 0.0]
 QGC, MAVSDK = (255, 190), (245, 190)

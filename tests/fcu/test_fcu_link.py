@@ -8,8 +8,8 @@ import tty
 
 import pytest
 
-from companion.config import ConfigError
-from companion.fcu.link import PEER_SILENCE_S, RETRY_S, open_link
+from companion.core.config import ConfigError
+from companion.fcu.link.link import PEER_SILENCE_S, RETRY_S, open_link
 
 FRAME = b"\xfd hello"
 
@@ -233,7 +233,7 @@ def test_a_frame_the_driver_takes_in_part_is_finished_before_any_other(serial_pa
     master = plug()
     link = open_link(f"serial:{device}:57600", clock)
     write, room = os.write, [4, 3, 100, 100]
-    monkeypatch.setattr("companion.fcu.link.os.write", lambda fd, data: write(fd, data[: room.pop(0)]))
+    monkeypatch.setattr("companion.fcu.link.link.os.write", lambda fd, data: write(fd, data[: room.pop(0)]))
     link.write(b"AAAAAAAAAA")  # four bytes go
     link.write(b"BBBBBBBBBB")  # three more of the first
     link.write(b"CCCCCCCCCC")  # its rest, then this one

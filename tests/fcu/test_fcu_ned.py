@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from companion.core.frames import quat_from_rpy, quat_multiply, quat_normalized, rotation_matrix, rpy_from_quat
 from companion.fcu.ned import attitude_setpoint_ned, swap_attitude, swap_body, swap_world, swap_yaw
-from companion.frames import quat_from_rpy, quat_multiply, quat_normalized, rotation_matrix, rpy_from_quat
 
 # rows: the axes of the one frame written in the other, from the definitions of NED, ENU, FRD and FLU
 R_ENU_NED = np.array([[0, 1, 0], [1, 0, 0], [0, 0, -1]], float)

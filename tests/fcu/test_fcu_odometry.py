@@ -6,9 +6,9 @@ import pytest
 from fcu_peer import Peer
 from msgspec.structs import replace
 
+from companion.core.messages import State
 from companion.fcu.fcu_node import FcuNode
 from companion.fcu.odometry import MARKER_AGE_MAX_S, OdometrySource, covariance
-from companion.messages import State
 
 NED, VISION = 1, 2  # MAV_FRAME_LOCAL_NED, MAV_ESTIMATOR_TYPE_VISION
 

@@ -5,9 +5,9 @@ import math
 import pytest
 from pymavlink.dialects.v20 import common
 
+from companion.core.messages import FcuCommand, FcuCommandAck, FcuStatus, FcuText
 from companion.fcu import params
-from companion.fcu.parameter_watch import FATAL, REREAD_S, ParameterWatch
-from companion.messages import FcuCommand, FcuCommandAck, FcuStatus, FcuText
+from companion.fcu.guards.parameter_watch import FATAL, REREAD_S, ParameterWatch
 
 
 def refused(peer):

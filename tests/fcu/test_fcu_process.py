@@ -10,7 +10,7 @@ import pytest
 from fcu_peer import HEXAROTOR, PX4
 from pymavlink.dialects.v20 import common
 
-from companion.fcu.signing import EPOCH_S, UNITS_PER_S
+from companion.fcu.link.signing import EPOCH_S, UNITS_PER_S
 
 ROOT = Path(__file__).parents[2]
 KEY = bytes(range(32))
@@ -34,7 +34,9 @@ def start(folder, url, **fcu):
     words = ["--vehicle", folder / "mine.toml", "--mission", ROOT / "config/missions/hover_marker.toml", "--fcu", url]
     words += ["--bus", folder / "bus", "--log", folder / "flight.mcap"]
     return subprocess.Popen(
-        [sys.executable, "-m", "companion.processes", "fcu", *map(str, words)], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "companion.runtime.processes", "fcu", *map(str, words)],
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 

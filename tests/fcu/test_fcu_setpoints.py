@@ -6,8 +6,8 @@ import struct
 import pytest
 from pymavlink.dialects.v20 import common
 
-from companion.frames import rpy_from_quat
-from companion.messages import LinkTx, SentSetpoint, Setpoint
+from companion.core.frames import rpy_from_quat
+from companion.core.messages import LinkTx, SentSetpoint, Setpoint
 
 DEG = math.pi / 180
 OFFBOARD = 6 << 16

@@ -5,9 +5,9 @@ import random
 import pytest
 from pymavlink.dialects.v20 import common
 
-from companion.config import ConfigError
-from companion.fcu.codec import Codec
-from companion.fcu.signing import EPOCH_S, UNITS_PER_S, Signer, load_key, open_signer
+from companion.core.config import ConfigError
+from companion.fcu.link.codec import Codec
+from companion.fcu.link.signing import EPOCH_S, UNITS_PER_S, Signer, load_key, open_signer
 
 KEY = bytes(range(32))
 NOW_S, UNIX_S = 100.0, EPOCH_S + 1e6

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from companion.config import load
-from companion.frames import facing_yaw, quat_from_matrix, quat_from_rpy, wrap_angle
-from companion.messages import (
+from companion.core.config import load
+from companion.core.frames import facing_yaw, quat_from_matrix, quat_from_rpy, wrap_angle
+from companion.core.messages import (
     WORLD,
     ControlStatus,
     EstimatorStatus,
@@ -27,20 +27,20 @@ from companion.messages import (
     Innovation,
     Markers,
     Message,
+    MissionStatus,
     Photo,
     PhotoRequest,
-    PilotStatus,
     Reference,
     SafetyEvent,
     SentSetpoint,
     State,
 )
-from companion.mission import moves
+from companion.core.trajectories import duration_s, sample
+from companion.core.vehicle import Vehicle
+from companion.mission import reference_geometry as moves
 from companion.mission.curves import Curve
-from companion.mission.pilot import PilotNode
+from companion.mission.mission_node import MissionNode
 from companion.mission.plan import load_plan, site_of
-from companion.trajectories import duration_s, sample
-from companion.vehicle import Vehicle
 
 REPOSITORY = Path(__file__).parents[2]
 STEP_S = 0.05
@@ -91,12 +91,12 @@ def face_plan(**changes):
 
 
 class World:
-    """Time, vehicle, autopilot, controller, estimator and camera around one `PilotNode`."""
+    """Time, vehicle, autopilot, controller, estimator and camera around one `MissionNode`."""
 
     def __init__(self, plan=None, home=(2.0, -1.0, 0.3), bundle_p_home=(12.0, 0.0, 4.0), **node_options) -> None:
         self.plan = plan or bridge_plan()
         self.vehicle = vehicle()
-        self.node = PilotNode(self.vehicle, self.plan, site_of(self.plan), **node_options)
+        self.node = MissionNode(self.vehicle, self.plan, site_of(self.plan), **node_options)
         self.now_s = 100.0
         self.home = home
         self.p, self.yaw, self.v = tuple(home), 0.5, (0.0, 0.0, 0.0)
@@ -122,7 +122,7 @@ class World:
         self._count = 0
         self.commands: list[FcuCommand] = []
         self.references: list[tuple[float, Reference]] = []
-        self.statuses: list[PilotStatus] = []
+        self.statuses: list[MissionStatus] = []
         self.events: list[SafetyEvent] = []
         self.photo_requests: list[tuple[float, PhotoRequest]] = []
         self.log: list[tuple[str, str]] = []
@@ -135,7 +135,7 @@ class World:
         return self.node.phase
 
     @property
-    def status(self) -> PilotStatus:
+    def status(self) -> MissionStatus:
         return self.node.status(self.now_s)
 
     def asked(self, action: str) -> int:
@@ -145,7 +145,7 @@ class World:
         return [phase for phase, _ in self.log]
 
     def restart_node(self) -> None:
-        self.node = PilotNode(self.vehicle, self.plan, site_of(self.plan))
+        self.node = MissionNode(self.vehicle, self.plan, site_of(self.plan))
         self.log.clear()
         self.commands.clear()
         self.references.clear()
@@ -363,7 +363,7 @@ class World:
         elif isinstance(message, FcuCommand):
             self.commands.append(message)
             self._command(message)
-        elif isinstance(message, PilotStatus):
+        elif isinstance(message, MissionStatus):
             self.statuses.append(message)
         elif isinstance(message, SafetyEvent):
             self.events.append(message)

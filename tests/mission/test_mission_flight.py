@@ -7,12 +7,12 @@ import pytest
 from mission_world import FAR, OFF_US, ON_US, World, bridge_plan, face_plan, line_plan, switch_plan
 
 from companion.control.trajectories import is_finite
-from companion.messages import ControlStatus, FcuCommandAck, FcuStatus, State
+from companion.core.messages import ControlStatus, FcuCommandAck, FcuStatus, State
+from companion.core.trajectory_messages import Line, Move, Raster
 from companion.mission import phases as ph
 from companion.mission.conditions import Conditions
 from companion.mission.curves import Curve
 from companion.mission.phases import TRANSITIONS
-from companion.trajectory_messages import Line, Move, Raster
 
 NOMINAL = ["ARM", "TAKEOFF", "ENTER_OFFBOARD", "SEARCH", "APPROACH", "HOLD", "RETURN", "LAND", "DONE"]
 REFUSABLE = ["arm", "takeoff", "offboard", "land"]
@@ -60,8 +60,8 @@ def test_no_row_leads_from_observing_to_anything_but_waiting_on_a_deliberate_act
 def test_every_controlling_phase_can_be_taken_by_the_pilot_and_stopped():
     for phase in ph.UNDER_WAY:
         targets = {row.condition: row.target for row in TRANSITIONS if phase in row.sources}
-        assert targets["safety_yield"] == ph.PILOT
-        assert targets["safety_stop"] == ph.PX4_HOLD
+        assert targets["safety_relinquish"] == ph.PILOT
+        assert targets["safety_stop_streaming"] == ph.PX4_HOLD
 
 
 def test_all_phases_are_reachable_and_none_is_a_trap_without_meaning():

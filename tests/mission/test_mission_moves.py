@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from mission_world import PIER_Q_WM, bridge_plan
 
-from companion.frames import quat_exp, wrap_angle
-from companion.mission import moves
-from companion.trajectory_messages import Hold, Move
+from companion.core.frames import quat_exp, wrap_angle
+from companion.core.trajectory_messages import Hold, Move
+from companion.mission import reference_geometry as moves
 
 
 def test_world_and_bundle_conversions_are_inverse_for_any_pose():

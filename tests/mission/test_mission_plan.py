@@ -6,7 +6,7 @@ import shutil
 import pytest
 from mission_world import REPOSITORY
 
-from companion.config import ConfigError
+from companion.core.config import ConfigError
 from companion.mission.plan import leaves_limits, load_plan, site_of
 
 BRIDGE = (REPOSITORY / "config/missions/bridge_hover.toml").read_text(encoding="utf-8")

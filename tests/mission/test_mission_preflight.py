@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from mission_world import World, switch_plan
 
-from companion.messages import ControlStatus, FcuAttitude, FcuPosition, FcuStatus, Health, Markers, State
+from companion.core.messages import ControlStatus, FcuAttitude, FcuPosition, FcuStatus, Health, Markers, State
 
 
 def lacking(kind, **fields):
@@ -19,7 +19,7 @@ CASES = {
     "in offboard already": (lacking(FcuStatus, mode="OFFBOARD"), "mode: mode is OFFBOARD"),
     "in the mode of a landing": (lacking(FcuStatus, mode="AUTO_LAND"), "mode: mode is AUTO_LAND"),
     "unknown mode": (lacking(FcuStatus, mode=""), "mode: mode is unknown"),
-    "mode not known by name": (lacking(FcuStatus, mode="UNKNOWN(99)"), "mode: mode is UNKNOWN(99)"),
+    "mode not known by name": (lacking(FcuStatus, mode="UNKNOWN"), "mode: mode is UNKNOWN"),
     "no fix": (lacking(FcuStatus, gnss_ok=False), "gnss: no fix"),
     "battery low": (lacking(FcuStatus, battery_voltage_v=13.2), "battery: 13.2 V, must be above 13.6 V"),
     "battery not measured": (lacking(FcuStatus, battery_voltage_v=0.0), "battery: voltage not measured"),

@@ -8,22 +8,22 @@ import msgspec
 import pytest
 from mission_world import World, bridge_plan, vehicle
 
-from companion.frames import quat_from_rpy
-from companion.messages import ControlStatus, EstimatorStatus, FcuAttitude, HostStatus, Innovation, SentSetpoint
+from companion.core.frames import quat_from_rpy
+from companion.core.messages import ControlStatus, EstimatorStatus, FcuAttitude, HostStatus, Innovation, SentSetpoint
 from companion.mission import phases as ph
-from companion.mission.rows import HELD_BY, ROWS, Row
-from companion.mission.situation import Situation
+from companion.mission.monitors import HELD_BY, MONITORS, Monitor
+from companion.mission.snapshot import SafetySnapshot
 from companion.mission.trends import MIN_INNOVATIONS, WINDOW_S, ControlTrend, InnovationTrend
 
 NAN = math.nan
-Edit = Callable[[Situation], None]
+Edit = Callable[[SafetySnapshot], None]
 
 
-def healthy() -> Situation:
+def healthy() -> SafetySnapshot:
     """The picture of a flight that holds at its bundle."""
     world = World()
     world.run_until("HOLD").run(2.0)
-    return world.node._known.situation(world.phase, "", world.now_s)
+    return world.node._inputs.situation(world.phase, "", world.now_s)
 
 
 HEALTHY = healthy()
@@ -43,7 +43,7 @@ def all_of(*edits: Edit) -> Edit:
 
 
 def moved(x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Edit:
-    def edit(s: Situation) -> None:
+    def edit(s: SafetySnapshot) -> None:
         p_W = tuple(a + b for a, b in zip(s.state.p_W, (x, y, z), strict=True))
         s.state = msgspec.structs.replace(s.state, p_W=p_W)
 
@@ -187,23 +187,23 @@ CASES: dict[str, Case] = {
 }
 
 
-def seen(row: Row, edit: Edit) -> float | None:
+def seen(row: Monitor, edit: Edit) -> float | None:
     """The row's value after an edit of the healthy situation."""
-    s = Situation(**vars(HEALTHY))
+    s = SafetySnapshot(**vars(HEALTHY))
     edit(s)
     return row.value(s)
 
 
-def beyond(row: Row, value: float) -> bool:
+def beyond(row: Monitor, value: float) -> bool:
     limit = row.limit(vehicle(), bridge_plan())
     return not (value >= limit if row.below else value <= limit)  # as the monitor has it: NaN is beyond
 
 
 def test_every_row_has_a_case():
-    assert set(CASES) == {row.name for row in ROWS}
+    assert set(CASES) == {row.name for row in MONITORS}
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", MONITORS, ids=lambda row: row.name)
 def test_row_sees_its_limit(row):
     case = CASES[row.name]
     value = row.value(HEALTHY)
@@ -211,12 +211,12 @@ def test_row_sees_its_limit(row):
     assert not beyond(row, seen(row, case.inside))
     assert beyond(row, seen(row, case.beyond))
     if row.detail is not None:
-        s = Situation(**vars(HEALTHY))
+        s = SafetySnapshot(**vars(HEALTHY))
         case.beyond(s)
         assert row.detail(s) in ("marker", "tracker", "controller", "somebody else")
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", MONITORS, ids=lambda row: row.name)
 def test_row_rests_while_nothing_can_be_said_and_takes_nan_for_trouble(row):
     case = CASES[row.name]
     for edit in case.rests:
@@ -226,14 +226,14 @@ def test_row_rests_while_nothing_can_be_said_and_takes_nan_for_trouble(row):
 
 
 def test_tilt_error_does_not_depend_on_the_heading():
-    row = next(row for row in ROWS if row.name == "tilt_error")
+    row = next(row for row in MONITORS if row.name == "tilt_error")
     for yaw_rad in (-3.0, 0.0, 1.0, 2.5):
         turned = all_of(rolled(0.25, yaw_rad), of("sent", roll_rad=0.25, yaw_rad=0.3))
         assert seen(row, turned) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_at_the_bundle_satellites_may_contradict_and_elsewhere_the_bundle():
-    row = next(row for row in ROWS if row.name == "innovation")
+    row = next(row for row in MONITORS if row.name == "innovation")
     assert seen(row, fields(nis={"position": 50.0, "marker": 0.5})) == 0.5
     assert seen(row, fields(nis={"position": 0.5, "marker": 50.0}, at_bundle=False)) == 0.5
     assert set(HELD_BY) == {True, False}
@@ -299,5 +299,5 @@ def test_messages_that_the_situation_holds_are_the_fresh_ones():
     world.run_until("HOLD").run(2.0)
     world.edit.update({FcuAttitude: lambda m: None, SentSetpoint: lambda m: None, HostStatus: lambda m: None})
     world.run(4.0)
-    s = world.node._known.situation(world.phase, "", world.now_s)
+    s = world.node._inputs.situation(world.phase, "", world.now_s)
     assert s.attitude is None and s.sent is None and s.host is None

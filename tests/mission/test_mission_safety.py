@@ -13,9 +13,9 @@ import msgspec
 import pytest
 from mission_world import OFF_US, ON_US, World, bridge_plan, switch_plan
 
-from companion.config import ConfigError
-from companion.frames import quat_from_rpy
-from companion.messages import (
+from companion.core.config import ConfigError
+from companion.core.frames import quat_from_rpy
+from companion.core.messages import (
     ControlStatus,
     EstimatorStatus,
     FcuAttitude,
@@ -26,9 +26,9 @@ from companion.messages import (
     State,
 )
 from companion.mission import phases as ph
-from companion.mission.rows import ACTIONS, ROWS, RUNG_MIN_S, Row
+from companion.mission.monitors import ACTIONS, ESCALATION_MIN_S, MONITORS, Monitor
 
-ROW = {row.name: row for row in ROWS}
+ROW = {row.name: row for row in MONITORS}
 
 
 def change(kind, **fields):
@@ -190,7 +190,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "disk_full": [Scenario("HOLD", edit(HostStatus, disk_free_mb=20.0), HOME, 60.0)],
     "memory_low": [Scenario("HOLD", edit(HostStatus, memory_free_mb=20.0), HOME, 60.0)],
 }
-CASES = [(row.name, i) for row in ROWS for i in range(max(1, len(SCENARIOS.get(row.name, ()))))]
+CASES = [(row.name, i) for row in MONITORS for i in range(max(1, len(SCENARIOS.get(row.name, ()))))]
 
 
 def fly_to(phase: str, make) -> World:
@@ -216,8 +216,8 @@ def test_row(name, index):
     else:
         world.run(5.0)
     assert world.phases()[count:] == scenario.path
-    first = next(e for e in world.events if e.row == name)
-    assert first.active and first.action == row.ladder[0] and first.text.startswith(row.text)
+    first = next(e for e in world.events if e.monitor == name)
+    assert first.active and first.action == row.escalation[0] and first.text.startswith(row.text)
     assert not first.value <= first.limit if not row.below else first.value < first.limit
     assert first.text in [c.text for c in world.commands[said:]], "the ground station was not told"
     world.run(5.0)
@@ -229,26 +229,29 @@ def test_every_scenario_belongs_to_a_row():
     assert set(SCENARIOS) == set(ROW)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_ladders_only_climb_and_leave_time_between_rungs(row: Row):
-    severities = [ACTIONS.index(action) for action in row.ladder]
-    assert severities == sorted(set(severities)) and row.rung_s >= RUNG_MIN_S
+@pytest.mark.parametrize("row", MONITORS, ids=lambda row: row.name)
+def test_ladders_only_climb_and_leave_time_between_rungs(row: Monitor):
+    severities = [ACTIONS.index(action) for action in row.escalation]
+    assert severities == sorted(set(severities)) and row.escalation_s >= ESCALATION_MIN_S
     assert set(row.phases) <= set(ph.UNDER_WAY) and row.phases
     assert len(row.text) <= 50  # STATUSTEXT
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_first_action_of_every_row_has_a_way_out_of_each_of_its_phases(row: Row):
+@pytest.mark.parametrize("row", MONITORS, ids=lambda row: row.name)
+def test_first_action_of_every_row_has_a_way_out_of_each_of_its_phases(row: Monitor):
     """An action that no transition takes in a phase would be silently ignored there."""
     already = {"hold": {ph.PAUSE}, "retreat": {ph.RETREAT}, "return": {ph.RETURN}, "land": {ph.LAND}}
     for phase in row.phases:
-        if row.ladder[0] == "warn":
+        if row.escalation[0] == "warn":
             continue
         handled = {r.condition for r in ph.TRANSITIONS if phase in r.sources}
-        if phase == ph.LAND:  # already at the rung before "stop"
-            assert {f"safety_{row.ladder[-1]}"} & handled
+        if phase == ph.LAND:  # already at the level before "stop"
+            assert {f"safety_{row.escalation[-1].name.lower()}"} & handled
             continue
-        assert f"safety_{row.ladder[0]}" in handled or phase in already.get(row.ladder[0], ()), (row.name, phase)
+        assert f"safety_{row.escalation[0].name.lower()}" in handled or phase in already.get(row.escalation[0], ()), (
+            row.name,
+            phase,
+        )
 
 
 def test_the_strongest_of_two_active_rows_wins():
@@ -294,7 +297,7 @@ def test_ladder_ends_with_stop_when_px4_does_not_take_the_landing(name):
     world.run_until("LAND", 20.0)
     since_s = world.now_s
     world.run_until("PX4_HOLD", 8.0)
-    assert world.now_s - since_s >= RUNG_MIN_S and ROW[name].text in world.node.reason
+    assert world.now_s - since_s >= ESCALATION_MIN_S and ROW[name].text in world.node.reason
     world.run(2.0)
     assert world.mode == "POSCTL"  # PX4 noticed that nobody streams
 
@@ -313,7 +316,7 @@ def test_hold_outside_the_fence_goes_back_to_its_edge():
     limits = world.plan.limits
     narrow = msgspec.structs.replace(limits, fence_max_m=(8.0, 6.0, 8.0))
     world.node.plan = msgspec.structs.replace(world.plan, limits=narrow)
-    world.node._known.plan = world.node.plan
+    world.node._inputs.plan = world.node.plan
     world.run_until("PAUSE")
     assert world.references[-1][1].trajectory.p_end[0] == pytest.approx(world.home[0] + 8.0)
 

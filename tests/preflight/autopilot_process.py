@@ -55,7 +55,7 @@ def running_autopilot(scenario: Path = SCENARIO):
 def running_fcu(vehicle: Path, mission: Path, folder: Path):
     """The stack's FCU process, on the link of the vehicle file."""
     words = ["--vehicle", vehicle, "--mission", mission, "--bus", folder / "bus", "--log", folder / "flight.mcap"]
-    command = [sys.executable, "-m", "companion.processes", "fcu", *map(str, words)]
+    command = [sys.executable, "-m", "companion.runtime.processes", "fcu", *map(str, words)]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
     try:
         yield

@@ -1,7 +1,7 @@
 """Stand-ins for what a preflight looks at: a good flight controller, its parameters, a camera."""
 
-from companion.clock import monotonic_s
-from companion.messages import Image
+from companion.core.clock import monotonic_s
+from companion.core.messages import Image
 from companion.preflight.ground import LinkFailed, Observation
 
 

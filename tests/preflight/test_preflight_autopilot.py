@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from preflight_fakes import healthy
 
-from companion.config import load
+from companion.core.config import load
+from companion.core.vehicle import Vehicle
 from companion.mission.plan import load_plan
 from companion.preflight.autopilot import NAMES, autopilot_checks, without_link
-from companion.vehicle import Vehicle
 
 ROOT = Path(__file__).parents[2]
 F550 = load(ROOT / "config/vehicles/f550.toml", Vehicle)

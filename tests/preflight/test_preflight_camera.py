@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from preflight_fakes import ListSource
 
-from companion.bus import ZmqBus
-from companion.clock import monotonic_s
-from companion.config import ConfigError, load
-from companion.messages import Image
+from companion.core.bus import ZmqBus
+from companion.core.clock import monotonic_s
+from companion.core.config import ConfigError, load
+from companion.core.messages import Image
+from companion.core.vehicle import Vehicle
 from companion.mission.plan import load_plan, site_of
 from companion.preflight import camera as camera_module
 from companion.preflight.bus_source import BusSource
 from companion.preflight.camera import NAMES, Images, camera_checks, latency, marker, rate
 from companion.tracking.families import square_family
-from companion.vehicle import Vehicle
 
 ROOT = Path(__file__).parents[2]
 F550 = load(ROOT / "config/vehicles/f550.toml", Vehicle)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from companion.config import load
+from companion.core.config import load
+from companion.core.vehicle import Vehicle
 from companion.preflight import computer
-from companion.vehicle import Vehicle
 
 SAFETY = load(Path(__file__).parents[2] / "config/vehicles/f550.toml", Vehicle).safety
 

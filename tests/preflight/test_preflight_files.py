@@ -4,9 +4,9 @@ from pathlib import Path
 
 import msgspec
 
-from companion.config import load
+from companion.core.config import load
+from companion.core.vehicle import Vehicle
 from companion.preflight.files import artefact_checks, mission_file, vehicle_file
-from companion.vehicle import Vehicle
 
 ROOT = Path(__file__).parents[2]
 F550 = ROOT / "config/vehicles/f550.toml"

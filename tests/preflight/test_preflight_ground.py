@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from pymavlink.dialects.v20 import common
 
-from companion.config import ConfigError
+from companion.core.config import ConfigError
 from companion.preflight import ground
 from companion.preflight.ground import Ground, LinkFailed, within
 

@@ -6,10 +6,10 @@ import pytest
 from preflight_fakes import ParameterServer
 from test_px4_parameters import F550, FLIGHT, GOOD
 
+from companion.core.px4_parameters import rules
 from companion.mission.plan import load_plan
 from companion.preflight.parameters import fix, flight_of, names_of, parameter_checks, proposals
 from companion.preflight.report import Change
-from companion.px4_parameters import rules
 
 RULES = rules(F550, FLIGHT)
 BAD = GOOD | {"COM_OF_LOSS_T": 5.0, "COM_RC_OVERRIDE": 1, "NAV_RCL_ACT": 2, "RC_MAP_KILL_SW": 0}

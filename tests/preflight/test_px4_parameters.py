@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from companion.config import load
+from companion.core.config import load
+from companion.core.px4_parameters import Flight, Rule, rules
+from companion.core.vehicle import Vehicle
 from companion.preflight.parameters import parameter_checks
-from companion.px4_parameters import Flight, Rule, rules
-from companion.vehicle import Vehicle
 from sitl.autopilot.parameters import load_parameters
 
 F550 = load(Path(__file__).parents[2] / "config/vehicles/f550.toml", Vehicle)

@@ -9,16 +9,16 @@ from statistics import mean
 import pytest
 from click.testing import CliRunner
 
-from companion.bus import ZmqBus
+from acados_gen.generate import generate_all
 from companion.cli import main
-from companion.clock import monotonic_s
-from companion.config import ConfigError
-from companion.generate import generate_all
-from companion.manager import Manager, python
-from companion.messages import FcuStatus, PilotStatus, Truth
-from companion.processes import PROCESSES, Context, arguments
+from companion.core.bus import ZmqBus
+from companion.core.clock import monotonic_s
+from companion.core.config import ConfigError
+from companion.core.messages import FcuStatus, MissionStatus, Truth
 from companion.recording.log import read_log
 from companion.recording.metrics import flight_metrics
+from companion.runtime.manager import Manager, python
+from companion.runtime.processes import PROCESSES, Context, arguments
 from sitl.px4.build import find_build
 from sitl.px4.fly import SIH_VEHICLE
 from sitl.realtime import fcu_url
@@ -87,10 +87,10 @@ class Px4Flight:
         }  # fmt: skip
         for row in PROCESSES:
             if row.simulated:
-                commands[row.name] = python("companion.processes", row.name, *arguments(context))
+                commands[row.name] = python("companion.runtime.processes", row.name, *arguments(context))
         self.log = folder / "flight.mcap"
         self.manager = Manager(commands, folder / "processes")
-        self.bus = ZmqBus(folder / "bus", "manager", ("pilot", "fcu_status", "truth"))
+        self.bus = ZmqBus(folder / "bus", "manager", ("mission_status", "fcu_status", "truth"))
         self.modes: list[str] = []
         self.phases: list[str] = []
         self.truth: list[Truth] = []
@@ -112,7 +112,7 @@ class Px4Flight:
                     self.truth.append(message)
                 elif isinstance(message, FcuStatus) and message.connected and self.modes[-1:] != [message.mode]:
                     self.modes.append(message.mode)
-                elif isinstance(message, PilotStatus) and self.phases[-1:] != [message.phase]:
+                elif isinstance(message, MissionStatus) and self.phases[-1:] != [message.phase]:
                     self.phases.append(message.phase)
             self.manager.check()
             if until():

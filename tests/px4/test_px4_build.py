@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from companion.cli import main
-from companion.config import ConfigError, load
+from companion.core.config import ConfigError, load
 from sitl.airframe import load_airframe
 from sitl.autopilot.parameters import load_parameters
 from sitl.plant import PX4_ROTORS, PX4_SPIN
@@ -122,7 +122,7 @@ def test_px4_s_airframe_is_the_simulated_aircraft(name, file):
 
 
 def test_the_sih_vehicle_file_says_what_it_does_not_share_with_the_f550():
-    from companion.vehicle import Vehicle
+    from companion.core.vehicle import Vehicle
 
     root = Path(__file__).parents[2] / "config/vehicles"
     sih, f550 = load(root / "px4_sih_hex.toml", Vehicle), load(root / "f550.toml", Vehicle)

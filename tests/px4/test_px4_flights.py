@@ -24,7 +24,7 @@ def test_bridge_hover_from_arming_to_disarming(tmp_path, words):
     figures, log = fly("bridge_hover", 0.10, tmp_path, *words)
     tell(figures)
     assert figures["hold_s"] > 59.0
-    assert log["pilot"][-1].photographs == 4
+    assert log["mission_status"][-1].photographs == 4
     if "sih" not in words:
         assert figures["gnss_rms_m"] > 0.2, "the satellites did not drift"
         assert np.std([t.disturbance_W[1] for t in log["truth"]]) > 0.2, "there was no wind"
@@ -53,7 +53,7 @@ def test_a_controller_that_dies_leaves_px4_in_charge(tmp_path):
     for status in lockstep.messages["fcu_status"]:
         if status.connected and modes[-1:] != [status.mode]:
             modes.append(status.mode)
-    for pilot in lockstep.messages["pilot"]:
+    for pilot in lockstep.messages["mission_status"]:
         if phases[-1:] != [pilot.phase]:
             phases.append(pilot.phase)
     left_s = next(s.stamp_s for s in lockstep.messages["fcu_status"] if s.stamp_s > 50.0 and s.mode != "OFFBOARD")

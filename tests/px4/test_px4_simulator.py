@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from pymavlink.dialects.v20 import common
 
-from companion.config import ConfigError
-from companion.frames import quat_from_rpy
+from companion.core.config import ConfigError
+from companion.core.frames import quat_from_rpy
 from sitl.autopilot.conversion import EARTH_RADIUS_M, ORIGIN, q_ned
 from sitl.px4.hil import HilLink, hil_sensor
 from sitl.px4.process import Px4Ended

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from companion import messages as ms
-from companion import trajectory_messages
-from companion.frames import quat_from_rpy, rotation_matrix
+from companion.core import messages as ms
+from companion.core import trajectory_messages
+from companion.core.frames import quat_from_rpy, rotation_matrix
 
 START_S = 1000.0
 P_WM = (12.0, 3.0, 4.0)
@@ -122,8 +122,8 @@ def made_flight(truth: bool = True) -> dict[str, list[ms.Message]]:
             )
         if i % 10 == 0:
             phase = "APPROACH" if i < 500 else "HOLD" if i < 1500 else "RETURN" if i < 1990 else "DONE"
-            log["pilot"].append(
-                ms.PilotStatus(
+            log["mission_status"].append(
+                ms.MissionStatus(
                     stamp_s=t,
                     phase=phase,
                     reason=f"because of {phase}",
@@ -172,11 +172,11 @@ def made_flight(truth: bool = True) -> dict[str, list[ms.Message]]:
     log["safety"].append(
         ms.SafetyEvent(
             stamp_s=START_S + 8.0,
-            row="marker_lost",
+            monitor="marker_lost",
             active=True,
             value=3.2,
             limit=3.0,
-            action="PAUSE",
+            action="hold",
             text="marker <lost> & gone",
         )
     )

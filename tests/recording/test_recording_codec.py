@@ -4,13 +4,14 @@ import json
 import math
 import random
 import types
+from enum import StrEnum
 from typing import Union, get_args, get_origin
 
 import msgspec
 import numpy as np
 import pytest
 
-from companion.messages import TOPICS, FcuAttitude, State
+from companion.core.messages import TOPICS, FcuAttitude, State
 from companion.recording.codec import decode, encode, json_schema
 
 
@@ -25,6 +26,8 @@ def random_value(kind, rng: random.Random, special: bool):
         return rng.random() < 0.5
     if kind is str:
         return rng.choice(["", "pier", "null", 'quote " and \\', "ü € 🚁", "_nonfinite", '"_nonfinite"'])
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return rng.choice(list(kind))
     if kind is bytes:
         return rng.randbytes(rng.randrange(40))
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from companion.messages import HostStatus
+from companion.core.messages import HostStatus
 from companion.recording.host import Host
 from companion.recording.log import read_log
 from companion.recording.recorder import RecorderNode

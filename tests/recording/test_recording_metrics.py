@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from companion.frames import quat_from_rpy, quat_multiply, rotation_matrix
-from companion.messages import WORLD, EstimatorStatus, Innovation, PilotStatus, Reference
+from companion.core.frames import quat_from_rpy, quat_multiply, rotation_matrix
+from companion.core.messages import WORLD, EstimatorStatus, Innovation, MissionStatus, Reference
+from companion.core.trajectories import sample
+from companion.core.trajectory_messages import Hold, Line, Move
 from companion.recording import series as sr
 from companion.recording.metrics import (
     estimate_errors,
@@ -20,8 +22,6 @@ from companion.recording.metrics import (
     rms_per_axis,
     state_errors,
 )
-from companion.trajectories import sample
-from companion.trajectory_messages import Hold, Line, Move
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_truth_is_interpolated_to_the_estimates_stamps(flight):
 
 def test_no_sample_outside_the_hold_counts(flight):
     log = dict(flight)
-    log["pilot"] = [msgspec.structs.replace(p, phase="SEARCH") for p in flight["pilot"]]
+    log["mission_status"] = [msgspec.structs.replace(p, phase="SEARCH") for p in flight["mission_status"]]
     metrics = metrics_from_messages(log)
     assert metrics["hold_s"] == 0
     assert metrics["position_rms_m"] is None
@@ -173,7 +173,7 @@ def test_rms_ignores_nan_rows_and_is_that_of_the_vectors():
 
 def test_intervals_begin_and_end_with_the_messages_that_say_so():
     def pilot(t, phase):
-        return PilotStatus(
+        return MissionStatus(
             stamp_s=t, phase=phase, reason="", phase_time_s=0.0, finished=False, success=False, photographs=0
         )
 
@@ -229,7 +229,9 @@ def test_a_trajectory_is_measured_against_where_it_should_be_at_the_time():
     assert np.allclose(yaws[1:], [0.5, 0.5, 0.5, 0.0]) and np.allclose(points[4], 9)
     phases = ["TRANSFER", "TRAJECTORY", "TRAJECTORY", "RETURN"]
     pilot = [
-        PilotStatus(stamp_s=float(i), phase=n, reason="", phase_time_s=0, finished=False, success=False, photographs=0)
+        MissionStatus(
+            stamp_s=float(i), phase=n, reason="", phase_time_s=0, finished=False, success=False, photographs=0
+        )
         for i, n in enumerate(phases)
     ]
     assert sr.hold_intervals(pilot) == [(1.0, 3.0)]
@@ -253,7 +255,7 @@ def test_nees_is_the_squared_error_in_units_of_the_published_covariance(flight):
     t, v = state_errors(flight, "state", "v_W", "v_W")
     assert nees["velocity"] == pytest.approx(np.mean(np.sum(v**2, axis=1)) / 1e-4, rel=0.05)
     t, p = estimate_errors(flight, WORLD)
-    inside = np.concatenate([p[(t >= a) & (t <= b)] for a, b in sr.hold_intervals(flight["pilot"])])
+    inside = np.concatenate([p[(t >= a) & (t <= b)] for a, b in sr.hold_intervals(flight["mission_status"])])
     assert nees["position"] == pytest.approx(np.mean(np.sum(inside**2, axis=1)) / 1e-4, rel=0.05)
     assert metrics_from_messages({**flight, "estimator": statuses, "truth": []})["nees"] in ({}, None)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from companion.messages import FcuStatus, FcuText, State
-from companion.node import Node
+from companion.core.messages import FcuStatus, FcuText, State
+from companion.core.node import Node
 from companion.recording.log import Entry, LogError, iterate, read_log
 from companion.recording.recorder import RecorderNode
 from companion.recording.replay import replay
@@ -70,10 +70,10 @@ def test_a_replay_feeds_only_what_it_is_asked_to(log_path):
 
 
 def test_what_cannot_be_replayed_is_said_in_one_line(log_path):
-    with pytest.raises(LogError, match="does not take 'pilot'"):
-        replay(read_log(log_path), Diary(), ["pilot"])
+    with pytest.raises(LogError, match="does not take 'mission_status'"):
+        replay(read_log(log_path), Diary(), ["mission_status"])
     with pytest.raises(LogError, match="holds none of"):
-        replay(read_log(log_path, ["pilot"]), Diary())
+        replay(read_log(log_path, ["mission_status"]), Diary())
 
 
 def test_a_message_at_the_time_of_a_step_comes_before_it():

@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from companion.config import ConfigError
-from companion.messages import Photo
+from companion.core.config import ConfigError
+from companion.core.messages import Photo
 from companion.recording.plots import Flight, envelope
 from companion.recording.recorder import RecorderNode
 from companion.recording.report import write_report
@@ -108,19 +108,19 @@ def test_the_report_of_a_real_flight_says_what_it_cannot_know(flight_without_tru
 
 
 def test_a_killed_recorder_still_gets_its_report(flight, tmp_path):
-    part = {"pilot": flight["pilot"]}
+    part = {"mission_status": flight["mission_status"]}
     html = write_report(recorded(tmp_path / "flight.mcap", part, close=False), tmp_path).read_text()
     assert "The log ends without its index" in html
 
 
-@pytest.mark.parametrize("kept", [(), ("state", "fcu_status"), ("truth", "pilot", "reference")])
+@pytest.mark.parametrize("kept", [(), ("state", "fcu_status"), ("truth", "mission_status", "reference")])
 def test_a_log_with_almost_nothing_in_it_gets_a_report(flight, tmp_path, kept):
     part = {topic: (messages[:200] if topic in kept else []) for topic, messages in flight.items()}
     Page(write_report(recorded(tmp_path / "flight.mcap", part), tmp_path).read_text())
 
 
 def test_a_report_that_cannot_be_written_is_one_line(flight_without_truth, tmp_path):
-    path = recorded(tmp_path / "flight.mcap", {"pilot": flight_without_truth["pilot"]})
+    path = recorded(tmp_path / "flight.mcap", {"mission_status": flight_without_truth["mission_status"]})
     with pytest.raises(ConfigError, match="report cannot be written"):
         write_report(path, path / "out")
 
@@ -138,5 +138,5 @@ def test_thinned_lines_keep_their_extremes_and_their_order():
 
 def test_times_start_with_the_mission(flight):
     shown = Flight(flight)
-    assert shown.start_s == flight["pilot"][0].stamp_s
+    assert shown.start_s == flight["mission_status"][0].stamp_s
     assert shown.hold_window() == pytest.approx((0.0, 20.0))

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from companion.config import ConfigError
-from companion.messages import FcuStatus
+from companion.core.config import ConfigError
+from companion.core.messages import FcuStatus
 from companion.recording.log import read_log
 from companion.recording.recorder import AFTER_FLIGHT_S, LARGEST_MB, RecorderNode
 from companion.recording.retention import DAY_S, KEPT_WHATEVER_AGE, LogLimits, Retention, flights_in, too_many

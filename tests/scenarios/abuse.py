@@ -16,9 +16,9 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from companion.core.frames import quat_from_rpy, quat_multiply
+from companion.core.messages import FcuPosition, Markers, PoseSolution, State
 from companion.estimation.estimator import EstimatorNode
-from companion.frames import quat_from_rpy, quat_multiply
-from companion.messages import FcuPosition, Markers, PoseSolution, State
 from companion.recording import series as sr
 from companion.recording.log import Entry, read_log
 from companion.recording.metrics import estimate_errors, rms
@@ -56,7 +56,7 @@ def fly(scenario: Path, seed: int, until_s: float | None = None) -> Flown:
         recorder.close()
         log = read_log(path)
     entries = arrivals(log, EstimatorNode.inputs)
-    return Flown(log, entries, sr.hold_intervals(log["pilot"])[0], loaded.vehicle, loaded.plan.bundle)
+    return Flown(log, entries, sr.hold_intervals(log["mission_status"])[0], loaded.vehicle, loaded.plan.bundle)
 
 
 # --- kinds of abuse: (entries, begin of the abuse [s], random numbers) -> entries -----------------------------------

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from pymavlink.dialects.v20 import common
 
-from companion.clock import monotonic_s
-from companion.fcu.framing import CURRENT_MODE
+from companion.core.clock import monotonic_s
+from companion.fcu.link.framing import CURRENT_MODE
 from companion.fcu.modes import mode_name
 from sitl.autopilot.udp import GROUND_PORTS
 

@@ -18,6 +18,8 @@ from ground_observer import GroundObserver
 from process_faults import KINDS, STREAM_ENDS, STREAM_SURVIVES, Outcome, inject_and_watch
 from real_flight import RealFlight
 
+from companion.core.messages import MissionStatus
+
 SURVIVED_PER_FLIGHT = 3
 SETTLE_S = 20.0  # a survived fault is over when the hold is back within this
 GAP_S = (0.5, 4.0)  # between the hold and the first fault, and between faults
@@ -51,7 +53,9 @@ def fly(folder: Path, faults: list[Fault], chance: random.Random) -> list[Outcom
                 return []
             for process, kind in faults:
                 flight.run(chance.uniform(*GAP_S), lambda: observer.listen())
-                holding = flight.run(SETTLE_S, lambda: observer.listen() or flight.latest.get("pilot").phase == "HOLD")
+                holding = flight.run(
+                    SETTLE_S, lambda: observer.listen() or flight.latest.get(MissionStatus).phase == "HOLD"
+                )
                 if not holding or observer.modes[-1].mode != "OFFBOARD":
                     break
                 outcomes.append(inject_and_watch(flight, observer, process, kind))

@@ -13,8 +13,8 @@ import psutil
 from ground_observer import GroundObserver
 from real_flight import RealFlight
 
-from companion.clock import monotonic_s
-from companion.messages import SentSetpoint
+from companion.core.clock import monotonic_s
+from companion.core.messages import SentSetpoint
 
 KINDS = ("kill", "hang", "busy")
 STREAM_SURVIVES = ("tracker", "recorder", "camera")  # without these the setpoint stream need not pause

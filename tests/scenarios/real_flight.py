@@ -7,17 +7,17 @@ import socket
 import sys
 from pathlib import Path
 
-from companion.bus import ZmqBus
-from companion.clock import monotonic_s
-from companion.manager import Manager, python
-from companion.messages import FcuStatus, Health, PilotStatus, SentSetpoint, Truth
-from companion.node import Latest
-from companion.processes import PROCESSES, Context, arguments
+from companion.core.bus import ZmqBus
+from companion.core.clock import monotonic_s
+from companion.core.messages import FcuStatus, Health, MissionStatus, SentSetpoint, Truth
+from companion.core.node import Latest
+from companion.runtime.manager import Manager, python
+from companion.runtime.processes import PROCESSES, Context, arguments
 from sitl.autopilot.udp import GROUND_PORTS, ONBOARD_PORTS
 from sitl.realtime import fcu_url
 
 ROOT = Path(__file__).parents[2]
-WATCHED = ("pilot", "state", "control", "fcu_status", "truth", "sent_setpoint", "health")
+WATCHED = ("mission_status", "state", "control", "fcu_status", "truth", "sent_setpoint", "health")
 RELAY_CAMERA = Path(__file__).with_name("relay_camera.py")
 
 
@@ -75,7 +75,7 @@ class RealFlight:
         }  # fmt: skip
         for row in PROCESSES:
             if row.simulated:
-                commands[row.name] = python("companion.processes", row.name, *arguments(context))
+                commands[row.name] = python("companion.runtime.processes", row.name, *arguments(context))
         if camera:
             commands["camera"] = [sys.executable, str(RELAY_CAMERA), "--air", str(air), "--bus", str(bus)]
         self.manager = Manager(commands, folder / "processes")
@@ -108,7 +108,7 @@ class RealFlight:
                     self.sent.append(message)
                 elif isinstance(message, FcuStatus) and message.connected:
                     _append_change(self.modes, message.mode)
-                elif isinstance(message, PilotStatus):
+                elif isinstance(message, MissionStatus):
                     _append_change(self.phases, message.phase)
             self.manager.check()
             if until():
@@ -126,7 +126,7 @@ class RealFlight:
         return pid
 
     def health_of(self, name: str) -> Health | None:
-        health = self.latest.get("health")
+        health = self.latest.get(Health)
         return health if health is not None and health.process == name else None
 
 

@@ -7,10 +7,10 @@ camera can die or hang in a simulated flight, which has no such process otherwis
 import argparse
 from pathlib import Path
 
-from companion.bus import ZmqBus
-from companion.messages import CAMERA, Image
-from companion.notify import Notifier
-from companion.process import StopFlag, run_camera
+from companion.core.bus import ZmqBus
+from companion.core.messages import CAMERA, Image
+from companion.runtime.notify import Notifier
+from companion.runtime.process import StopFlag, run_camera
 
 RATE_HZ = 30.0
 READ_TIMEOUT_S = 0.5  # as the real source has it

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from companion.messages import PilotStatus, SafetyEvent
+from companion.core.messages import MissionStatus, SafetyEvent
 from companion.mission import phases as ph
-from companion.mission.rows import ROWS, Row
-from companion.mission.safety import SafetyMonitor
+from companion.mission.monitors import MONITORS, Monitor
+from companion.mission.safety_monitor import SafetyMonitor
 from sitl.lockstep import Lockstep
 from sitl.scenario import Fault, LoadedScenario, load_scenario
 
@@ -60,7 +60,7 @@ class Result(NamedTuple):
     """What came of a flight; times since the fault."""
 
     events: list[SafetyEvent]
-    statuses: list[PilotStatus]
+    statuses: list[MissionStatus]
     samples: list[Sample]
     modes: list[tuple[float, str, str]]  # time, left, entered: of PX4
     requests: list[tuple[float, str]]  # time, action: of the mission
@@ -257,8 +257,8 @@ def _result(lockstep: Lockstep, name: str, begin_s: float, samples: list[Sample]
         return [msgspec.structs.replace(m, stamp_s=m.stamp_s - begin_s) for m in late]
 
     truth = since("truth")
-    before = [s for s in lockstep.messages["pilot"] if s.stamp_s <= begin_s][-1]
-    statuses = [msgspec.structs.replace(before, stamp_s=0.0), *since("pilot")]
+    before = [s for s in lockstep.messages["mission_status"] if s.stamp_s <= begin_s][-1]
+    statuses = [msgspec.structs.replace(before, stamp_s=0.0), *since("mission_status")]
     left_s = next((s.stamp_s for s in statuses if s.phase in LEAVING), np.inf)
     over_s = next((s.stamp_s + WATCHED_S for s in statuses if s.phase in ph.OBSERVING), np.inf)
     point = np.array(truth[0].p_W)
@@ -287,10 +287,10 @@ def _result(lockstep: Lockstep, name: str, begin_s: float, samples: list[Sample]
 HEADER = ("row", "limit", "first action after, s", "actions taken", "ends in", "excursion, m", "nearest to the face, m")
 
 
-def table_row(row: Row, result: Result) -> tuple[str, ...]:
+def table_row(row: Monitor, result: Result) -> tuple[str, ...]:
     """Cells of one flight."""
-    first_s = next((f"{e.stamp_s:.1f}" for e in result.events if e.row == row.name), "never")
-    actions = ", ".join(f"{phase} {at_s:.1f}" for at_s, phase in result.actions) or row.ladder[0]
+    first_s = next((f"{e.stamp_s:.1f}" for e in result.events if e.monitor == row.name), "never")
+    actions = ", ".join(f"{phase} {at_s:.1f}" for at_s, phase in result.actions) or row.escalation[0]
     return (
         f"`{row.name}`" + (" *" if FLIGHTS[row.name].begins in ("near", "far") else ""),
         f"{result.limit:.3g} {row.unit}" if row.unit else "",
@@ -304,7 +304,7 @@ def table_row(row: Row, result: Result) -> tuple[str, ...]:
 
 def main() -> None:
     print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER), flush=True)
-    for row in ROWS:
+    for row in MONITORS:
         if len(sys.argv) > 1 and row.name not in sys.argv[1:]:
             continue
         print("| " + " | ".join(table_row(row, fly(row.name))) + " |", flush=True)

@@ -12,7 +12,7 @@ from sitl.simulate import simulate
 ROOT = Path(__file__).parents[2]
 SCENARIO = ROOT / "config/scenarios/bridge_hover.toml"
 INTO_THE_HOLD_S = 50.0
-REPEATED = ("truth", "fcu_attitude", "fcu_position", "state", "setpoint", "sent_setpoint", "pilot")
+REPEATED = ("truth", "fcu_attitude", "fcu_position", "state", "setpoint", "sent_setpoint", "mission_status")
 
 
 @pytest.mark.parametrize("camera, seed", [("corners", 1), ("corners", 2), ("corners", 3), ("images", 2)])
@@ -39,7 +39,7 @@ def fly_with(*faults: Fault, seed: int = 1, until_s: float = 150) -> Lockstep:
 
 def test_the_same_seed_gives_the_same_flight_to_the_last_digit():
     first, second = (fly_with(seed=4, until_s=INTO_THE_HOLD_S).messages for _ in range(2))
-    assert first["pilot"][-1].phase == "HOLD"
+    assert first["mission_status"][-1].phase == "HOLD"
     for topic in REPEATED:
         assert first[topic] and first[topic] == second[topic], topic
 
@@ -56,7 +56,7 @@ def modes_after(lockstep: Lockstep, t_s: float) -> list[str]:
 def test_a_process_that_dies_in_the_hold_never_leads_back_to_offboard(name):
     at_s = 50.0
     lockstep = fly_with(Fault(at_s=at_s, kind="process_dead", duration_s=2.0, name=name), until_s=64)
-    phases = [p.phase for p in lockstep.messages["pilot"] if p.stamp_s > at_s]
+    phases = [p.phase for p in lockstep.messages["mission_status"] if p.stamp_s > at_s]
     modes = modes_after(lockstep, at_s)
     if name == "tracker":
         assert modes == ["OFFBOARD"] and set(phases) == {"HOLD"}
@@ -96,7 +96,7 @@ def test_a_controller_that_misses_its_deadline_falls_back():
 
 def test_hidden_markers_end_the_hold_with_a_retreat():
     lockstep = fly_with(Fault(at_s=50.0, kind="markers_hidden", duration_s=100.0))
-    phases = {p.phase for p in lockstep.messages["pilot"]}
+    phases = {p.phase for p in lockstep.messages["mission_status"]}
     assert {"PAUSE", "RETREAT", "RETURN", "LAND"} <= phases
     closest = max(t.p_W[0] for t in lockstep.messages["truth"])
     assert closest < 10.5, "came nearer to the structure than half the stand-off"

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from companion.config import ConfigError
-from companion.messages import WORLD
+from companion.core.config import ConfigError
+from companion.core.messages import WORLD
 from companion.recording.metrics import metrics_from_messages
 from sitl.lockstep import Lockstep
 from sitl.scenario import load_scenario

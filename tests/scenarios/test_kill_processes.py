@@ -12,7 +12,7 @@ from ground_observer import GroundObserver, ModeChange
 from process_faults import STREAM_ENDS, STREAM_SURVIVES, Outcome, in_charge_gap_s, inject_and_watch, largest_step
 from real_flight import RealFlight
 
-from companion.messages import SentSetpoint
+from companion.core.messages import MissionStatus, SentSetpoint
 from companion.recording.log import read_log
 
 FLIGHTS = [  # some that the flight survives, one that ends it
@@ -30,7 +30,7 @@ def test_a_process_that_dies_or_hangs_in_the_hold(tmp_path, faults):
     with RealFlight(tmp_path, camera=True) as flight:
         observer = GroundObserver(flight.instance)
         in_hold = lambda: observer.listen() or flight.phases[-1:] == ["HOLD"]  # noqa: E731
-        assert flight.run(60.0, in_hold), f"no hold: {flight.phases}, {flight.latest.get('pilot')}"
+        assert flight.run(60.0, in_hold), f"no hold: {flight.phases}, {flight.latest.get(MissionStatus)}"
         for name, kind in faults:
             assert flight.run(20.0, in_hold), f"the hold did not come back before {name}"
             flight.run(1.0, observer.listen)
@@ -39,7 +39,7 @@ def test_a_process_that_dies_or_hangs_in_the_hold(tmp_path, faults):
             assert outcome.problems() == []
             # A controller that is back before the stream counts as lost goes on where it was: as good an end.
             assert not outcome.px4_took_over or name in STREAM_ENDS
-            flight.phases.append(flight.latest.get("pilot").phase)
+            flight.phases.append(flight.latest.get(MissionStatus).phase)
         observer.close()
     log = read_log(flight.log)
     assert len(log["state"]) > 1000

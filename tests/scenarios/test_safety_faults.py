@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from pymavlink.dialects.v20 import common
 
-from companion.config import ConfigError
-from companion.messages import Health, HostStatus, Image, LinkTx
+from companion.core.config import ConfigError
+from companion.core.messages import Health, HostStatus, Image, LinkTx
 from sitl.faults import FaultInjector, _without_timesync
 from sitl.lockstep import Lockstep
 from sitl.scenario import FAULT_NUMBERS, Fault, FaultKind, load_scenario

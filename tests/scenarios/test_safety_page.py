@@ -6,11 +6,11 @@ import pytest
 from click.testing import CliRunner
 
 from companion.cli import main
-from companion.config import load
+from companion.core.config import load
+from companion.core.vehicle import Vehicle
+from companion.mission.monitors import ACTIONS, MONITORS
 from companion.mission.plan import load_plan
-from companion.mission.rows import ACTIONS, ROWS
-from companion.safety_table import cells
-from companion.vehicle import Vehicle
+from companion.view.safety_table import cells
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/safety.md").read_text(encoding="utf-8")
@@ -26,7 +26,7 @@ def table(heading: str) -> list[tuple[str, ...]]:
 
 
 def test_the_page_has_the_rows_and_limits_of_the_table():
-    assert table("Rows") == [cells(row, VEHICLE, PLAN) for row in ROWS]
+    assert table("Rows") == [cells(row, VEHICLE, PLAN) for row in MONITORS]
 
 
 def test_the_page_explains_every_action():
@@ -35,7 +35,7 @@ def test_the_page_explains_every_action():
 
 def test_the_page_tells_what_came_of_the_flight_of_every_row():
     assert [name.removesuffix("*").rstrip("` ") for name, *_ in table("One flight for each row")] == [
-        r.name for r in ROWS
+        r.name for r in MONITORS
     ]
 
 
@@ -44,7 +44,7 @@ def test_the_command_prints_every_row_for_every_vehicle(vehicle):
     mission = ROOT / "config/missions/bridge_hover.toml"
     result = CliRunner().invoke(main, ["safety", "--vehicle", str(vehicle), "--mission", str(mission)])
     assert result.exit_code == 0, result.output
-    assert all(row.name in result.output for row in ROWS)
+    assert all(row.name in result.output for row in MONITORS)
 
 
 def test_the_command_refuses_a_mission_that_leads_too_near_to_the_structure(tmp_path):

@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from companion.config import ConfigError, parse
-from companion.frames import quat_from_matrix, quat_from_rpy, quat_multiply, rotation_matrix, rpy_from_quat
-from companion.site import Site
+from companion.core.config import ConfigError, parse
+from companion.core.frames import quat_from_matrix, quat_from_rpy, quat_multiply, rotation_matrix, rpy_from_quat
+from companion.core.site import Site
 from sitl.camera import CameraConfig, SceneCamera, _clip, _distort, _undistort
 from sitl.scene import Backdrop, SceneConfig, backdrop_texture
 

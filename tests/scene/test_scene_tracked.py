@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from test_scene_camera import CONFIG, FACE, FACE_RPY, GROUND, PIER, STILL
 
-from companion.config import ConfigError, load, parse
-from companion.frames import quat_from_rpy, rotation_matrix
-from companion.site import Bundle, Marker, Site
+from companion.core.config import ConfigError, load, parse
+from companion.core.frames import quat_from_rpy, rotation_matrix
+from companion.core.site import Bundle, Marker, Site
+from companion.core.vehicle import Vehicle
 from companion.tracking.detectors import detector_for
 from companion.tracking.tracker import TrackerNode
-from companion.vehicle import Vehicle
 from sitl.camera import SceneCamera
 from sitl.scene import SceneConfig, marker_texture
 

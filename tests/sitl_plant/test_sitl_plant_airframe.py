@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from companion.config import ConfigError
+from companion.core.config import ConfigError
 from sitl.airframe import FOLDER, load_airframe
 from sitl.battery import Battery
 

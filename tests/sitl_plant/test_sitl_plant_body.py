@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from companion.frames import GRAVITY_M_S2, quat_from_rpy, quat_multiply, rotation_matrix, rpy_from_quat
+from companion.core.frames import GRAVITY_M_S2, quat_from_rpy, quat_multiply, rotation_matrix, rpy_from_quat
 from sitl.airframe import Drag, load_airframe
 from sitl.plant import Plant
 
@@ -399,5 +399,7 @@ def test_the_simulator_does_not_know_the_controllers_model():
             modules = [node.module] if isinstance(node, ast.ImportFrom) else []
             modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             for module in modules:
-                assert module not in ("acados_gen.flight_model", "companion.vehicle"), f"{name}.py imports {module}"
+                assert module not in ("acados_gen.flight_model", "companion.core.vehicle"), (
+                    f"{name}.py imports {module}"
+                )
         assert "config/vehicles" not in source.replace("vehicle files of config/vehicles", "")

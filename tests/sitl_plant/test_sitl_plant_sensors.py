@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from companion.config import ConfigError, parse
-from companion.frames import quat_conjugate, quat_from_rpy, quat_log, quat_multiply
+from companion.core.config import ConfigError, parse
+from companion.core.frames import quat_conjugate, quat_from_rpy, quat_log, quat_multiply
 from sitl.airframe import load_airframe
 from sitl.plant import Plant
 from sitl.sensors import FRAME_S, PAPER, SensorConfig, Sensors

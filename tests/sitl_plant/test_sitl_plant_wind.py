@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from companion.config import ConfigError, parse
+from companion.core.config import ConfigError, parse
 from sitl.wind import CALM, ForceStep, Jet, Wind, WindConfig, WindStep
 
 ORIGIN = (0.0, 0.0, 0.0)

@@ -6,12 +6,12 @@ import cv2
 import msgspec
 import numpy as np
 
-from companion.config import load
-from companion.frames import quat_from_rpy, rotation_matrix
-from companion.messages import Image
+from companion.core.config import load
+from companion.core.frames import quat_from_rpy, rotation_matrix
+from companion.core.messages import Image
+from companion.core.vehicle import Vehicle
 from companion.tracking.camera_model import CameraModel
 from companion.tracking.families import square_family
-from companion.vehicle import Vehicle
 
 ROOT = Path(__file__).parents[2]
 FACING = np.diag([1.0, -1.0, -1.0])  # R_CM of a bundle seen straight on

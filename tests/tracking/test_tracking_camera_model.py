@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from synthetic_view import vehicle
 
-from companion.config import ConfigError
+from companion.core.config import ConfigError
 from companion.tracking.camera_model import CameraModel
 
 CAMERAS = [

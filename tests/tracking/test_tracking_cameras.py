@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from synthetic_view import vehicle
 
-from companion.clock import monotonic_s
-from companion.config import ConfigError
+from companion.core.clock import monotonic_s
+from companion.core.config import ConfigError
 from companion.tracking import cameras
 from companion.tracking.cameras import DeviceSource, open_source
 

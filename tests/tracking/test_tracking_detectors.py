@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from synthetic_view import pose, render, vehicle
 
-from companion.config import ConfigError
-from companion.site import Bundle, Marker
+from companion.core.config import ConfigError
+from companion.core.site import Bundle, Marker
 from companion.tracking.camera_model import CameraModel
 from companion.tracking.detectors import DetectorSet, SquareDetector, detector_for
 from companion.tracking.edges import refine_corners

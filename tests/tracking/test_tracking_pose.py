@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import chi2
 from synthetic_view import ROOT, pose, vehicle
 
-from companion.frames import quat_conjugate, quat_exp, quat_log, quat_multiply, rotation_matrix
-from companion.site import Bundle, Marker, load_site
+from companion.core.frames import quat_conjugate, quat_exp, quat_log, quat_multiply, rotation_matrix
+from companion.core.site import Bundle, Marker, load_site
 from companion.tracking.camera_model import CameraModel
 from companion.tracking.pose import PoseSolver
 from companion.tracking.reprojection import Reprojection
@@ -222,6 +222,6 @@ def test_fisheye_poses_are_right():
 
 
 def _quat(R):
-    from companion.frames import quat_from_matrix
+    from companion.core.frames import quat_from_matrix
 
     return quat_from_matrix(R)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from synthetic_view import ROOT, message, pose, render, vehicle, with_tracking
 
-from companion.clock import SimulatedStopwatch
-from companion.frames import rotation_matrix
-from companion.messages import Image, Markers, Photo, PhotoRequest
-from companion.site import Bundle, Marker, Site, load_site
+from companion.core.clock import SimulatedStopwatch
+from companion.core.frames import rotation_matrix
+from companion.core.messages import Image, Markers, Photo, PhotoRequest
+from companion.core.site import Bundle, Marker, Site, load_site
 from companion.tracking.camera_model import CameraModel
 from companion.tracking.tracker import TrackerNode
 

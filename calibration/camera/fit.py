@@ -1,0 +1,322 @@
+"""Intrinsics of a camera from views of a board: least squares over lens and poses, with what they are uncertain by.
+
+The projection is OpenCV's (`cv2.projectPoints`, `cv2.fisheye.projectPoints`; Zhang, PAMI 2000; Kannala & Brandt, PAMI
+2006). The adjustment is here, because `cv2.fisheye.calibrate` takes neither outliers nor partly seen boards well and
+says nothing of uncertainty. Levenberg-Marquardt on all views at once: the normal equations of lens and board against
+those of each view's pose are a bordered block diagonal, solved by the Schur complement (Triggs et al., "Bundle
+adjustment, a modern synthesis", 2000, section 6). Huber's weights keep single wrong corners from mattering.
+
+The board itself can be fitted, too: print shops stretch, ink bleeds, paper bends. Which of them moves a corner how is
+linear in a few numbers (`board_shapes`).
+"""
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from calibration.camera.board import Board, Grid
+from calibration.camera.board_detection import View
+from calibration.results import DataError
+
+ITERATIONS, TOLERANCE = 100, 1e-10  # of the cost
+DAMPING_START, DAMPING_MAX = 1e-3, 1e12
+HUBER = 2.5  # in robust standard deviations of a coordinate
+ROUNDS = 3  # of weighing corners anew
+NOISE_FLOOR_PX = 0.02  # no detector is better
+UNDISTORT = (cv2.TERM_CRITERIA_COUNT | cv2.TERM_CRITERIA_EPS, 100, 1e-10)
+GUESSES = (0.3, 0.45, 0.65, 0.9, 1.3, 2.0, 3.5)  # focal lengths over the image's width to begin with
+GUESS_VIEWS = 8
+MIN_DEPTH = 1e-3  # of the board's distance: a corner nearer to the camera's plane has no image
+COEFFICIENTS = {"pinhole": (4, 5, 8), "fisheye": (4,)}
+NAMES = {"pinhole": ("k1", "k2", "p1", "p2", "k3", "k4", "k5", "k6"), "fisheye": ("k1", "k2", "k3", "k4")}
+
+
+@dataclass(frozen=True)
+class Lens:
+    """Intrinsics: ``numbers`` are fx, fy, cx, cy [px] and the distortion in OpenCV's order."""
+
+    model: str
+    numbers: np.ndarray
+
+    @property
+    def K(self) -> np.ndarray:
+        fx, fy, cx, cy = self.numbers[:4]
+        return np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1.0]])
+
+    @property
+    def distortion(self) -> np.ndarray:
+        return self.numbers[4:]
+
+    def project(self, points_m: np.ndarray, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Pixels (n, 2) of board points (n, 3) at pose (rotation vector, translation), and their Jacobians.
+
+        The Jacobians are by the pose (2 n, 6) and by the numbers of the lens (2 n, k).
+        """
+        points = np.ascontiguousarray(points_m).reshape(-1, 1, 3)
+        rotation, translation = pose[:3].copy(), pose[3:].copy()
+        if self.model == "fisheye":
+            pixels, J = cv2.fisheye.projectPoints(points, rotation, translation, self.K, self.distortion)
+            return pixels.reshape(-1, 2), J[:, 8:14], J[:, :8]
+        pixels, J = cv2.projectPoints(points, rotation, translation, self.K, self.distortion)
+        return pixels.reshape(-1, 2), J[:, :6], J[:, 6 : 6 + len(self.numbers)]
+
+    def rays(self, pixels: np.ndarray) -> np.ndarray:
+        """Unit vectors (n, 3) in the camera's frame of pixels (n, 2); NaN where the lens has none."""
+        undistort = cv2.fisheye.undistortPoints if self.model == "fisheye" else cv2.undistortPoints
+        points = np.ascontiguousarray(pixels, dtype=float).reshape(-1, 1, 2)
+        xy = undistort(points, self.K, self.distortion, criteria=UNDISTORT).reshape(-1, 2)
+        rays = np.column_stack([xy, np.ones(len(xy))])
+        rays /= np.linalg.norm(rays, axis=1, keepdims=True)
+        back = self.project(rays, np.zeros(6))[0]
+        rays[~(np.linalg.norm(back - pixels, axis=1) < 0.5)] = np.nan
+        return rays
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What an adjustment gives.
+
+    lens, poses (views, 6), covariance (k, k) of the lens' numbers; residuals: of each view, (n, 2) [px], projected
+    minus seen; board: the fitted numbers of `board_shapes`, empty when they were not, and board_std their deviations.
+    """
+
+    lens: Lens
+    poses: np.ndarray
+    covariance: np.ndarray
+    residuals: list[np.ndarray]
+    board: np.ndarray
+    board_std: np.ndarray
+
+    @property
+    def std(self) -> np.ndarray:
+        return np.sqrt(np.diag(self.covariance))
+
+    @property
+    def rms_px(self) -> float:
+        """Root of the mean squared distance between seen and projected corners, all of the views together."""
+        return _rms(np.concatenate(self.residuals))
+
+    @property
+    def view_rms_px(self) -> np.ndarray:
+        return np.array([_rms(r) for r in self.residuals])
+
+
+def board_shapes(board: Board) -> tuple[list[str], np.ndarray]:
+    """Ways in which a printed board may differ from its file: names, and what one unit of each does, (k, n, 3) [m].
+
+    The overall size is not among them: no camera can tell it from the distance.
+    """
+    points = board.points_m
+    x, y = (points - points.mean(0))[:, :2].T
+    half = 0.5 * float(np.ptp(points, axis=0).max())
+    zero = np.zeros_like(x)
+    names = ["stretch"]  # y over x, less 1
+    shapes = [np.column_stack([zero, y, zero])]
+    if isinstance(board.layout, Grid):
+        within = points.reshape(-1, 4, 3)
+        names.append("marker")  # side of the markers over the file's at the same pitch, less 1
+        shapes.append((within - within.mean(1, keepdims=True)).reshape(-1, 3))
+    for name, bend in (("bend_x", x * x), ("bend_xy", x * y), ("bend_y", y * y)):  # half the board's length at its edge
+        names.append(name)
+        shapes.append(np.column_stack([zero, zero, bend / half]))
+    return names, np.array(shapes)
+
+
+def fit(board: Board, views: list[View], size: tuple[int, int], model: str, coefficients: int, shape: bool) -> Fit:
+    """Lens and poses that explain the views; shape: fit the board's own shape, too.
+
+    size: width and height of the images [px]. Raises `DataError` when nothing explains them.
+    """
+    rough, poses = _start(board, views, size, model)
+    numbers = np.zeros(4 + coefficients)
+    numbers[: len(rough.numbers)] = rough.numbers
+    problem = _Problem(board, views, shape)
+    # first what every lens has, then the rest: out of a wild start comes a wild distortion
+    for free in (6, len(numbers)):
+        lens, poses, bend = problem.solve(Lens(model, numbers), poses, free)
+        numbers = lens.numbers
+    result = problem.result(lens, poses, bend)
+    if not (np.isfinite(result.lens.numbers).all() and np.isfinite(result.std).all() and min(numbers[:2]) > 0):
+        raise DataError("the views do not determine a camera: take more of them, from more directions")
+    return result
+
+
+class _Problem:
+    """The adjustment of some views of a board."""
+
+    def __init__(self, board: Board, views: list[View], shape: bool) -> None:
+        self.points = [board.points_m[v.numbers] for v in views]
+        self.pixels = [v.pixels for v in views]
+        shapes = board_shapes(board)[1] if shape else np.zeros((0, len(board.points_m), 3))
+        self.shapes = [shapes[:, v.numbers] for v in views]
+        self.weights = [np.ones(len(v.numbers)) for v in views]
+
+    def solve(self, lens: Lens, poses: np.ndarray, free: int) -> tuple[Lens, np.ndarray, np.ndarray]:
+        """Levenberg-Marquardt on poses, the first `free` numbers of the lens and the board; outliers weigh less."""
+        bend = np.zeros(len(self.shapes[0]))
+        self.weights = [np.ones(len(p)) for p in self.points]
+        for _ in range(ROUNDS):
+            lens, poses, bend = self.descend(lens, poses, bend, free)
+            self._weigh(lens, poses, bend)
+        return self.descend(lens, poses, bend, free)
+
+    def result(self, lens: Lens, poses: np.ndarray, bend: np.ndarray) -> Fit:
+        """Covariance from the residuals that are left, all numbers of the lens free."""
+        n, k = len(lens.numbers), len(bend)
+        residuals = [self._residual(lens, poses, bend, v).reshape(-1, 2) for v in range(len(poses))]
+        square = sum(float(w @ (r * r).sum(1)) for w, r in zip(self.weights, residuals, strict=True))
+        count = 2 * sum(float(w.sum()) for w in self.weights)
+        variance = max(square / max(count - n - k - 6 * len(poses), 1.0), NOISE_FLOOR_PX**2)
+        S = self._normal(lens, poses, bend, n)[0]
+        try:
+            scale = 1 / np.sqrt(np.maximum(np.diag(S), 1e-300))
+            covariance = variance * np.linalg.inv(S * np.outer(scale, scale)) * np.outer(scale, scale)
+        except np.linalg.LinAlgError:
+            covariance = np.full_like(S, np.nan)
+        std = np.sqrt(np.maximum(np.diag(covariance), 0))
+        return Fit(lens, poses, covariance[:n, :n], residuals, bend, std[n:])
+
+    def descend(self, lens: Lens, poses: np.ndarray, bend: np.ndarray, free: int):
+        """The nearest minimum of the cost with the present weights: lens, poses, board."""
+        cost, damping = self.cost(lens, poses, bend), DAMPING_START
+        for _ in range(ITERATIONS):
+            S_parts = self._normal(lens, poses, bend, free)
+            while damping < DAMPING_MAX:
+                step = self._step(S_parts, damping)
+                if step is not None:
+                    shared, moves = step
+                    numbers = lens.numbers.copy()
+                    numbers[:free] += shared[:free]
+                    trial = Lens(lens.model, numbers), poses + moves, bend + shared[free:]
+                    new = self.cost(*trial)
+                    if new < cost:
+                        break
+                damping *= 10
+            else:
+                return lens, poses, bend
+            gain = cost - new
+            (lens, poses, bend), cost, damping = trial, new, max(damping / 10, 1e-12)
+            if gain < TOLERANCE * cost:
+                break
+        return lens, poses, bend
+
+    def _residual(self, lens: Lens, poses: np.ndarray, bend: np.ndarray, v: int) -> np.ndarray:
+        points = self.points[v] + np.tensordot(bend, self.shapes[v], 1)
+        return (lens.project(points, poses[v])[0] - self.pixels[v]).ravel()
+
+    def cost(self, lens: Lens, poses: np.ndarray, bend: np.ndarray) -> float:
+        """Weighted squares of all residuals [px²]; infinite when a corner is behind the camera."""
+        if min(lens.numbers[:2]) <= 0:
+            return np.inf
+        total = 0.0
+        for v, pose in enumerate(poses):
+            R = cv2.Rodrigues(pose[:3])[0]
+            if (self.points[v] @ R[2] + pose[5]).min() < MIN_DEPTH * np.linalg.norm(pose[3:]):
+                return np.inf
+            r = self._residual(lens, poses, bend, v)
+            total += float(np.repeat(self.weights[v], 2) @ (r * r))
+        return total if np.isfinite(total) else np.inf
+
+    def _weigh(self, lens: Lens, poses: np.ndarray, bend: np.ndarray) -> None:
+        residuals = [self._residual(lens, poses, bend, v) for v in range(len(poses))]
+        noise_px = max(1.4826 * float(np.median(np.abs(np.concatenate(residuals)))), NOISE_FLOOR_PX)
+        lengths = [np.linalg.norm(r.reshape(-1, 2), axis=1) for r in residuals]
+        self.weights = [np.minimum(1.0, HUBER * noise_px / np.maximum(d, 1e-12)) for d in lengths]
+
+    def _normal(self, lens: Lens, poses: np.ndarray, bend: np.ndarray, free: int):
+        """Schur complement of lens and board, and the parts a step needs."""
+        size = free + len(bend)
+        A, g = np.zeros((size, size)), np.zeros(size)
+        blocks = []
+        for v, pose in enumerate(poses):
+            points = self.points[v] + np.tensordot(bend, self.shapes[v], 1)
+            pixels, by_pose, by_lens = lens.project(points, pose)
+            moved = np.einsum("ij,knj->nik", cv2.Rodrigues(pose[:3])[0], self.shapes[v])  # (n, 3, k) in the camera
+            by_board = (by_pose[:, 3:].reshape(-1, 2, 3) @ moved).reshape(len(by_pose), len(bend))
+            shared = np.hstack([by_lens[:, :free], by_board])
+            w = np.repeat(self.weights[v], 2)[:, None]
+            r = (pixels - self.pixels[v]).ravel()
+            A += shared.T @ (w * shared)
+            g += shared.T @ (w[:, 0] * r)
+            blocks.append((by_pose.T @ (w * by_pose), shared.T @ (w * by_pose), by_pose.T @ (w[:, 0] * r)))
+        S = A - sum(W @ np.linalg.pinv(U, hermitian=True) @ W.T for U, W, _ in blocks)
+        return S, A, g, blocks
+
+    @staticmethod
+    def _step(parts, damping: float):
+        """Change of the shared numbers and of the poses (views, 6); None where the equations are singular."""
+        _, A, g, blocks = parts
+        try:
+            S, rhs, solved = A + damping * np.diag(np.diag(A)), g.copy(), []
+            for U, W, gv in blocks:
+                X = np.linalg.solve(U + damping * np.diag(np.diag(U)), np.column_stack([W.T, gv]))
+                S -= W @ X[:, :-1]
+                rhs -= W @ X[:, -1]
+                solved.append(X)
+            scale = 1 / np.sqrt(np.maximum(np.diag(A), 1e-300))
+            shared = -scale * np.linalg.solve(S * np.outer(scale, scale), scale * rhs)
+        except np.linalg.LinAlgError:
+            return None
+        moves = np.array([-X[:, -1] - X[:, :-1] @ shared for X in solved])
+        return (shared, moves) if np.isfinite(shared).all() and np.isfinite(moves).all() else None
+
+
+def poses_of(lens: Lens, points: list[np.ndarray], pixels: list[np.ndarray]) -> np.ndarray:
+    """Poses (views, 6) of a board for a lens, each the better of the two that explain a plane."""
+    return np.array([_pose(lens, P, seen) for P, seen in zip(points, pixels, strict=True)])
+
+
+def _pose(lens: Lens, points: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    undistort = cv2.fisheye.undistortPoints if lens.model == "fisheye" else cv2.undistortPoints
+    rays = undistort(np.ascontiguousarray(seen).reshape(-1, 1, 2), lens.K, lens.distortion).reshape(-1, 2)
+    usable = np.isfinite(rays).all(1) & (np.abs(rays).max(1) < 20.0)
+    middle = points.mean(0)
+    best, best_rms = None, np.inf
+    if np.count_nonzero(usable) >= 4:
+        for flag in (cv2.SOLVEPNP_IPPE, cv2.SOLVEPNP_SQPNP):
+            try:
+                _, turns, moves, _ = cv2.solvePnPGeneric(
+                    (points - middle)[usable], rays[usable], np.eye(3), None, flags=flag
+                )
+            except cv2.error:
+                continue
+            for turn, move in zip(turns, moves, strict=True):
+                R = cv2.Rodrigues(turn)[0]
+                pose = np.concatenate([turn.ravel(), move.ravel() - R @ middle])
+                if not np.isfinite(pose).all() or (points @ R[2] + pose[5]).min() <= 0:
+                    continue
+                rms = _rms(lens.project(points, pose)[0] - seen)
+                if rms < best_rms:
+                    best, best_rms = pose, rms
+    if best is not None:
+        return best
+    distance = lens.numbers[0] * np.ptp(points, axis=0).max() / max(np.ptp(seen, axis=0).max(), 1.0)
+    return np.concatenate([np.zeros(3), [0, 0, distance] - middle])
+
+
+def _start(board: Board, views: list[View], size: tuple[int, int], model: str) -> tuple[Lens, np.ndarray]:
+    """The best of several focal lengths, each adjusted on some of the views, and all poses for it."""
+    pick = np.unique(np.linspace(0, len(views) - 1, GUESS_VIEWS).astype(int))
+    problem = _Problem(board, [views[i] for i in pick], False)
+    best, best_cost = None, np.inf
+    for guess in GUESSES:
+        numbers = np.zeros(8)
+        numbers[:4] = guess * size[0], guess * size[0], (size[0] - 1) / 2, (size[1] - 1) / 2
+        begin = Lens(model, numbers)
+        poses = poses_of(begin, problem.points, problem.pixels)
+        lens, adjusted, _ = problem.descend(begin, poses, np.zeros(0), 2)
+        if not 0.05 < lens.numbers[0] / size[0] < 50:  # nothing holds it: the views are all from one direction
+            lens, adjusted = begin, poses
+        cost = problem.cost(lens, adjusted, np.zeros(0))
+        if cost < best_cost:
+            best, best_cost = lens, cost
+    if best is None:
+        raise DataError("no lens explains the views: is this the board of the file?")
+    whole = _Problem(board, views, False)
+    lens = Lens(model, best.numbers[: 4 + COEFFICIENTS[model][0]])
+    return lens, poses_of(lens, whole.points, whole.pixels)
+
+
+def _rms(residuals: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.sum(residuals.reshape(-1, 2) ** 2, axis=1))))

@@ -1,0 +1,259 @@
+"""Identification of one aircraft from its flights: which parts can be used, what they tell, and what they cannot."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from calibration.identification.flight_data import Flight, Signal, Span, without_gaps
+from calibration.identification.flight_log import KIND as FLIGHT_LOG
+from calibration.identification.flight_log import MAGIC as FLIGHT_LOG_MAGIC
+from calibration.identification.flight_log import read_flight_log
+from calibration.identification.merge import merge
+from calibration.identification.motion import Motion, fit_motion
+from calibration.identification.response import Response, Stretch, fit_percent, fit_response, stretches
+from calibration.identification.ulog import MAGIC as ULOG_MAGIC
+from calibration.identification.ulog import read_ulog
+from calibration.identification.windows import WINDOW_S, usable_spans
+from calibration.results import DataError
+from companion.core.vehicle import Vehicle
+
+AIRBORNE_MIN_S = 15.0
+PARTS = 3  # of the movements of an axis: each is simulated by a fit to the others
+HELD_OUT = 1.0 / 3.0  # of the flight, its last part, on which the velocity is checked
+BIN_S = 0.5  # in which a setpoint either moves or does not
+MOVES_RAD = 0.017  # within a bin: 1°
+MOVES_SHARE = 0.1  # of its largest move
+MOVING_MIN_S = 3.0  # altogether, for a fit and its check
+YAW_MOVES_RAD_S = 0.1
+SECOND_ORDER_MIN_HZ = 15.0  # of the setpoints: what is sampled more slowly looks like an order of its own
+DENSE_HZ = 100.0  # setpoints that come as often need nothing between them
+HELD_WORTH = 0.1  # of the squared error: reading setpoints as steps must take away that much to be right
+
+FIT_MIN_PERCENT = 50.0  # on held-out flight: a worse model is not written
+TIME_CONSTANT_SURE = 0.5  # interval over value: a less certain one is not written
+DELAY_SURE_S = 0.04
+VEHICLE_TIME_CONSTANT_MIN_S = 0.02  # the least that a vehicle file may hold
+WINDOWS_MIN = 4
+BARE_MOTORS_EXPONENT = 1.5  # of thrust over voltage, without compensation; as in config/vehicles
+
+
+@dataclass
+class Axis:
+    """What was found of one axis, or why nothing was."""
+
+    name: str
+    response: Response | None = None  # from all usable parts
+    fit_percent: float = float("nan")  # on the parts the fit saw
+    held_out_percent: float = float("nan")  # on parts that were simulated by fits which had not seen them
+    held_out_each: list[float] = field(default_factory=list)  # the same for each of the parts by itself
+    pieces: list[Stretch] = field(default_factory=list)
+    parts: list[list[Stretch]] = field(default_factory=list)
+    moving_s: float = 0.0
+    setpoint_rate_hz: float = 0.0
+    held: bool = False
+    reason: str = ""  # why there is no response, or why it cannot be trusted
+
+    @property
+    def trusted(self) -> bool:
+        return self.response is not None and not self.reason
+
+
+@dataclass
+class Identification:
+    """Everything that the logs told."""
+
+    flight: Flight
+    roll: Axis
+    pitch: Axis
+    yaw: Axis  # "yaw rate", or "heading" where that is what was commanded
+    motion: Motion | None
+    motion_reason: str
+    notes: list[str]
+    believed: Vehicle | None  # the vehicle file in question, or that of the flight
+
+
+def read(path: str | Path) -> Flight:
+    """A log of either kind; raises `DataError` (or `LogError`) with one line if it is none."""
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(8)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    if head[: len(ULOG_MAGIC)] == ULOG_MAGIC:
+        return read_ulog(path)
+    if head[: len(FLIGHT_LOG_MAGIC)] == FLIGHT_LOG_MAGIC:
+        return read_flight_log(path)
+    raise DataError(f"{path}: neither a ULog of PX4 nor a flight log of this stack")
+
+
+def identify(paths: Sequence[str | Path], vehicle: Vehicle | None = None) -> Identification:
+    """Identify from logs of one aircraft; raises `DataError` with one line when they tell nothing.
+
+    vehicle: what is believed of it, for what the logs cannot tell; None: the file that the flight was flown with, where
+    the log knows it.
+    """
+    flights, idle = [], []
+    for path in paths:
+        flight = read(path)
+        if problem := unusable(flight):
+            idle.append(f"{path}: {problem}")
+        else:
+            flights.append(flight)
+    if not flights:
+        raise DataError(idle[0])
+    flight = merge(flights)
+    if flight.airborne_s < AIRBORNE_MIN_S:
+        raise DataError(
+            f"{flight.path}: flew for {flight.airborne_s:.0f} s only; at least {AIRBORNE_MIN_S:.0f} s are needed"
+        )
+    roll = identify_axis("roll", flight, flight.setpoint.column(0), flight.attitude.column(0), MOVES_RAD)
+    pitch = identify_axis("pitch", flight, flight.setpoint.column(1), flight.attitude.column(1), MOVES_RAD)
+    yaw = _yaw(flight)
+    vehicle = vehicle or flight.believed
+    motion, reason = _motion(flight, vehicle.thrust.voltage_exponent if vehicle else BARE_MOTORS_EXPONENT)
+    if not roll.response and not pitch.response and motion is None:
+        raise DataError(
+            f"{flights[0].path}: lacks excitation: roll {roll.reason}; pitch {pitch.reason}; thrust {reason}"
+        )
+    return Identification(flight, roll, pitch, yaw, motion, reason, [*idle, *flight.notes], vehicle)
+
+
+def unusable(flight: Flight) -> str:
+    """Why a log cannot be used at all, "" if it can."""
+    for signal, name in (
+        (flight.attitude, "attitude"),
+        (flight.setpoint, "attitude setpoints"),
+        (flight.thrust, "thrust commands"),
+    ):
+        if len(signal) < 10:
+            return f"no {name} in the log"
+    if not flight.airborne:
+        return "did not fly (never off the ground with attitude control for more than a moment)"
+    return ""
+
+
+def identify_axis(name: str, flight: Flight, setpoint: Signal, measured: Signal, moves: float) -> Axis:
+    """One axis: excitation, fit, held-out check."""
+    axis = Axis(name, setpoint_rate_hz=setpoint.rate_hz, held=setpoint.held)
+    if len(setpoint) < 10 or len(measured) < 10:
+        axis.reason = f"has no {'setpoints' if len(setpoint) < 10 else 'measurement'} in the log"
+        return axis
+    spans = without_gaps(flight.airborne, measured, setpoint, shortest_s=2.5)
+    times_s = moving_times(setpoint, spans, moves)
+    axis.moving_s = BIN_S * len(times_s)
+    if axis.moving_s < MOVING_MIN_S:
+        axis.reason = f"setpoint moved for {axis.moving_s:.1f} s only; at least {MOVING_MIN_S:g} s are needed"
+        return axis
+    source = setpoint if setpoint.held else _best_reading(setpoint, measured, spans)
+    axis.held = source.held
+    whole = stretches(source, measured, spans)
+    axis.parts = [found for part in _parts(times_s, spans) if (found := stretches(source, measured, part))]
+    if not whole or len(axis.parts) < PARTS:
+        axis.reason = "moved in pieces of flight that are too short"
+        return axis
+    second_order = setpoint.rate_hz >= SECOND_ORDER_MIN_HZ
+    axis.pieces = whole
+    axis.response = fit_response(axis.pieces, second_order=second_order)
+    axis.held_out_percent, axis.held_out_each = _held_out(axis.parts, second_order, axis.response)
+    axis.fit_percent = fit_percent(axis.pieces, axis.response)
+    axis.reason = _doubt(axis)
+    return axis
+
+
+def _yaw(flight: Flight) -> Axis:
+    """The yaw rate against PX4's setpoint of it; the heading where the stack commanded one and the rate only helped."""
+    if flight.kind == FLIGHT_LOG:
+        return identify_axis("heading", flight, flight.setpoint.column(2), flight.attitude.column(2), MOVES_RAD)
+    return identify_axis("yaw rate", flight, flight.yaw_rate_setpoint, flight.yaw_rate, YAW_MOVES_RAD_S)
+
+
+def _parts(times_s: np.ndarray, spans: Sequence[Span]) -> list[list[Span]]:
+    """The spans cut into PARTS with about equally much movement in each."""
+    cuts = [-np.inf, *(times_s[len(times_s) * i // PARTS] for i in range(1, PARTS)), np.inf]
+    return [
+        [(max(a, low), min(b, high)) for a, b in spans if a < high and b > low]
+        for low, high in zip(cuts, cuts[1:], strict=False)
+    ]
+
+
+def _held_out(parts: Sequence[Sequence[Stretch]], second_order: bool, near: Response) -> tuple[float, list[float]]:
+    """Fit percentage where every part is simulated by a fit to the others: (of all parts together, of each)."""
+    pieces, responses, each = [], [], []
+    for i, part in enumerate(parts):
+        others = [piece for j, other in enumerate(parts) if j != i for piece in other]
+        response = fit_response(others, False, second_order, near)
+        each.append(fit_percent(part, response))
+        pieces += part
+        responses += [response] * len(part)
+    return fit_percent(pieces, responses), each
+
+
+def moving_times(setpoint: Signal, spans: Sequence[Span], moves: float) -> np.ndarray:
+    """Beginnings of the bins of BIN_S in which the setpoint moves, shape (n,)."""
+    starts, sizes = [], []
+    for a, b in spans:
+        for start in np.arange(a, b - BIN_S, BIN_S):
+            values = setpoint.at(np.append(setpoint.within((start, start + BIN_S)).t_s, [start, start + BIN_S]))
+            starts.append(start)
+            sizes.append(float(np.ptp(values)))
+    if not starts:
+        return np.zeros(0)
+    return np.array(starts)[np.array(sizes) > max(moves, MOVES_SHARE * max(sizes))]
+
+
+def _best_reading(setpoint: Signal, measured: Signal, spans: Sequence[Span]) -> Signal:
+    """Setpoints that were logged less often than they were published, as what they were between two samples.
+
+    On average a line through them is right, steps would be late by half an interval. Unless it really was a staircase
+    that was logged whole, as setpoints that come slowly are: then steps explain the flight better.
+    """
+    steps = Signal(setpoint.t_s, setpoint.value, True)
+    line = setpoint if setpoint.rate_hz > DENSE_HZ else setpoint.between(1.0 / DENSE_HZ)
+    errors = []
+    for reading in (line, steps):
+        pieces = stretches(reading, measured, spans)
+        if not pieces:
+            return line
+        errors.append(_squares(pieces, fit_response(pieces, False, False)))
+    return steps if errors[1] < (1.0 - HELD_WORTH) * errors[0] else line
+
+
+def _squares(pieces: Sequence[Stretch], response: Response) -> float:
+    return (1.0 - fit_percent(pieces, response) / 100.0) ** 2
+
+
+def _doubt(axis: Axis) -> str:
+    """Why a fitted response is not to be trusted, "" if it is."""
+    response = axis.response
+    interval = response.intervals or {}
+    if axis.held_out_percent < FIT_MIN_PERCENT:
+        return (
+            f"the model explains {axis.held_out_percent:.0f} % of held-out flight, {FIT_MIN_PERCENT:.0f} % are needed"
+        )
+    if axis.name in ("roll", "pitch") and response.time_constant_s < VEHICLE_TIME_CONSTANT_MIN_S:
+        return f"the time constant of {response.time_constant_s:.3f} s is not one of an attitude loop"
+    if response.at_bound:
+        return f"{', '.join(response.at_bound)} ran to the edge of its range"
+    if interval["time_constant_s"] > TIME_CONSTANT_SURE * response.time_constant_s:
+        return f"the time constant is uncertain by {interval['time_constant_s']:.3f} s: too few or too slow moves"
+    if interval["delay_s"] > DELAY_SURE_S:
+        return f"the delay is uncertain by {interval['delay_s']:.3f} s: too few or too slow moves"
+    return ""
+
+
+def _motion(flight: Flight, exponent: float) -> tuple[Motion | None, str]:
+    if len(flight.velocity_W) < 10:
+        return None, "no valid velocity in the log"
+    spans = usable_spans(flight)
+    if sum(int((b - a) // WINDOW_S) for a, b in spans) < WINDOWS_MIN:
+        return None, "too little flight with velocity, attitude and thrust together"
+    total = sum(b - a for a, b in spans)
+    seen, rest, used = [], [], 0.0
+    for a, b in spans:
+        cut = a + min(max((1.0 - HELD_OUT) * total - used, 0.0), b - a)
+        used += b - a
+        seen += [(a, cut)] if cut - a > WINDOW_S else []
+        rest += [(cut, b)] if b - cut > WINDOW_S else []
+    return fit_motion(flight, spans, exponent, (seen, rest) if seen and rest else None), ""

@@ -1,0 +1,106 @@
+"""Raw data of a bench: a CSV that grows line by line and is on the disk before anything is made of it.
+
+Read again, it tells what is still to be measured, so a run that was cut off goes on where it stopped.
+"""
+
+import csv
+import math
+import os
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from calibration.results import DataError
+from calibration.thrust.bench.bench_file import Bench
+from calibration.thrust.bench.sweep import Reading, Step, plan
+from companion.core.config import ConfigError
+
+COLUMNS = (
+    "run", "battery", "step", "direction", "reading", "time_s", "target_us", "pwm_us", "thrust_n", "voltage_v",
+    "current_a", "tare_n",
+)  # fmt: skip
+_PLAN = "# sweep: "
+
+
+@dataclass
+class Progress:
+    """What a file holds already."""
+
+    run: int = 0  # the newest
+    measured: dict[int, set[int]] = field(default_factory=dict)  # battery → numbers of the steps that are complete
+    thrust_n: dict[int, dict[float, float]] = field(default_factory=dict)  # battery → pulse width → thrust
+
+    def missing(self, bench: Bench, battery: int) -> list[Step]:
+        """Steps of a battery, from 1, that are still to be measured."""
+        return [step for step in plan(bench.sweep) if step.number not in self.measured.get(battery, set())]
+
+
+def _signature(bench: Bench) -> str:
+    s = bench.sweep
+    way = "up and down" if s.down else "up"
+    return f"{s.lowest_us:g} to {s.highest_us:g} us in steps of {s.step_us:g}, {way}, {s.readings} readings each"
+
+
+def read_progress(path: Path, bench: Bench) -> Progress:
+    """What was measured; raises `DataError` with one line if the file is of another sweep or none at all."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from None
+    sweep = next((line.removeprefix(_PLAN) for line in lines if line.startswith(_PLAN)), None)
+    if sweep is None:
+        raise DataError(f"{path}: not raw data of a thrust bench")
+    if sweep != _signature(bench):
+        raise DataError(f"{path}: was begun with another sweep ({sweep}); the bench file says {_signature(bench)}")
+    progress, counts = Progress(), {}
+    for row in csv.DictReader(line for line in lines if not line.startswith("#")):
+        try:  # the last line may have been cut off
+            battery, step, run = int(row["battery"]), int(row["step"]), int(row["run"])
+            target, thrust, tare = float(row["target_us"]), float(row["thrust_n"]), row["tare_n"]
+        except (KeyError, TypeError, ValueError):
+            continue
+        if tare:
+            progress.run = max(progress.run, run)
+            counts[battery, step] = max(counts.get((battery, step), 0), int(row["reading"]))
+            progress.thrust_n.setdefault(battery, {})[target] = thrust
+    for (battery, step), count in counts.items():
+        if count >= bench.sweep.readings:
+            progress.measured.setdefault(battery, set()).add(step)
+    return progress
+
+
+class RawFile:
+    """Appends readings; every line is flushed, every step is on the disk."""
+
+    def __init__(self, path: Path, bench: Bench) -> None:
+        """Opens for appending, with a head if it is new; raises `ConfigError` with one line."""
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists() and (whole := path.read_bytes().rfind(b"\n") + 1) < path.stat().st_size:
+                os.truncate(path, whole)  # a line that was cut off is no reading
+            self._file = open(path, "a", encoding="utf-8", newline="")  # noqa: SIM115 - closed by `close`
+            if self._file.tell() == 0:
+                self._line(f"# thrust bench: {bench.name}, {datetime.now().isoformat(timespec='seconds')}")
+                self._line(_PLAN + _signature(bench))
+                self._line(",".join(COLUMNS))
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+    def write(self, run: int, battery: int, tare_n: float, reading: Reading) -> None:
+        """Append one reading; OSError if the disk is full."""
+        numbers = (reading.pwm_us, reading.thrust_n, reading.voltage_v, reading.current_a, tare_n)
+        digits = (0, 5, 4, 3, 5)
+        cells = ["" if math.isnan(n) else f"{n:.{d}f}" for n, d in zip(numbers, digits, strict=True)]
+        step = reading.step
+        head = (run, battery, step.number, step.direction, reading.number, f"{reading.time_s:.3f}", f"{step.pwm_us:g}")
+        self._line(",".join([*map(str, head), *cells]))
+        if reading.number == 1:
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _line(self, text: str) -> None:
+        self._file.write(text + "\n")
+        self._file.flush()

@@ -1,0 +1,277 @@
+"""The bench at work: ports, questions, the loop, and the motor off at its end, whatever ends it."""
+
+import math
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median, pstdev
+from typing import Protocol
+
+from calibration.thrust.bench.bench_file import Bench
+from calibration.thrust.bench.motor import Motor
+from calibration.thrust.bench.raw_file import Progress, RawFile, read_progress
+from calibration.thrust.bench.scale import Scale
+from calibration.thrust.bench.stop_conditions import Sample, Watch
+from calibration.thrust.bench.sweep import Reading, State, Step, Sweep, plan
+from companion.core.clock import monotonic_s
+from companion.core.config import ConfigError
+from companion.fcu.link.link import open_link
+
+TICK_S = 0.02
+READY_S = 10.0  # for everything to answer
+FRESH_S = 2.0  # what is older is from before a battery was changed, or gone
+FACTOR_S = 3.0  # for the one parameter that is asked for
+TARE_S = 2.0
+SMOOTH_S = 0.2
+OFF_S = 2.0  # for the output to go down after a stop
+PASSWORD = "spin"
+
+
+class BenchStopped(Exception):
+    """A run ended before its end; the motor is off, or the message says that it may not be."""
+
+
+class Clock(Protocol):
+    """Time of the bench; simulated in tests."""
+
+    def now_s(self) -> float: ...
+
+    def sleep(self, duration_s: float) -> None: ...
+
+
+class SystemClock:
+    def now_s(self) -> float:
+        return monotonic_s()
+
+    def sleep(self, duration_s: float) -> None:
+        time.sleep(duration_s)
+
+
+class Display(Protocol):
+    """What the user sees; `calibration.thrust.bench.display` has a live one and one for a log."""
+
+    def begin(self, bench: Bench, battery: int, sweep: Sweep, progress: Progress) -> None: ...
+
+    def update(self, sweep: Sweep, sample: Sample) -> None: ...
+
+    def reading(self, reading: Reading) -> None: ...
+
+    def end(self) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def ask(self, question: str) -> str: ...
+
+
+@dataclass
+class BenchRun:
+    """One call of the command; `measure` raises `ConfigError` before anything turns and `BenchStopped` after."""
+
+    bench: Bench
+    raw: Path
+    resume: bool
+    display: Display
+    clock: Clock
+
+    def measure(self) -> None:
+        progress = self._progress()
+        if not any(progress.missing(self.bench, b) for b in self._batteries()):
+            self.display.say(f"{self.raw}: complete, nothing left to measure")
+            return
+        scale_link = open_link(self.bench.scale.url, self.clock.now_s)
+        try:
+            motor_link = open_link(self.bench.motor.url, self.clock.now_s)
+        except BaseException:
+            scale_link.close()
+            raise
+        self.scale = Scale(scale_link, self.bench.scale)
+        self.motor = Motor(motor_link, self.bench.motor)
+        self._recent: deque[tuple[float, float]] = deque()
+        self.tare_n = 0.0
+        try:
+            self._ready()
+            self._all(progress)
+        finally:
+            scale_link.close()
+            self.motor.close()
+
+    def _batteries(self) -> range:
+        return range(1, self.bench.sweep.batteries + 1)
+
+    def _progress(self) -> Progress:
+        if not self.raw.exists():
+            if self.resume:
+                raise ConfigError(f"{self.raw}: no such file; without --resume a new one is begun")
+            return Progress()
+        if not self.resume:
+            raise ConfigError(f"{self.raw}: exists; --resume goes on with it, another --raw begins anew")
+        return read_progress(self.raw, self.bench)
+
+    # ---- ports
+
+    def _sample(self) -> Sample:
+        now_s = self.clock.now_s()
+        self.motor.poll(now_s)
+        values = [value - self.tare_n for value in self.scale.poll(now_s)]
+        self._recent.extend((now_s, value) for value in values)
+        while self._recent and self._recent[0][0] < now_s - SMOOTH_S:
+            self._recent.popleft()
+        m = self.motor
+        return Sample(
+            now_s=now_s,
+            new_thrust_n=values,
+            thrust_n=fmean(value for _, value in self._recent) if self._recent else math.nan,
+            scale_age_s=now_s - self.scale.value_s,
+            scale_text=self.scale.text,
+            pwm_us=m.pwm_us,
+            pwm_age_s=now_s - m.pwm_s,
+            voltage_v=m.voltage_v,
+            current_a=m.current_a,
+            battery_age_s=now_s - m.battery_s,
+            link_age_s=now_s - m.heard_s,
+            armed=m.armed,
+            refusal=m.refusal,
+            trouble=self.scale.trouble or m.trouble,
+        )
+
+    def _ready(self) -> None:
+        """Wait until everything answers; raises `ConfigError` naming what does not."""
+        begin_s = self.clock.now_s()
+        while True:
+            sample = self._sample()
+            missing = self._missing(sample)
+            if missing and sample.now_s > begin_s + READY_S:
+                raise ConfigError(missing)
+            if not missing and (self._knows_factor() or sample.now_s > begin_s + FACTOR_S):
+                break
+            self.clock.sleep(TICK_S)
+        if not self._knows_factor():
+            self.display.say("the flight controller does not tell THR_MDL_FAC; taken as 0")
+
+    def _knows_factor(self) -> bool:
+        return self.bench.motor.drive == "manual" or self.motor.factor is not None
+
+    def _missing(self, s: Sample) -> str:
+        bench, limits = self.bench, self.bench.limits
+        if s.trouble:
+            return s.trouble
+        if s.scale_age_s > FRESH_S and s.scale_text:
+            return f"{bench.scale.url}: the scale sends text: '{s.scale_text}' does not match scale.pattern"
+        if s.scale_age_s > FRESH_S:
+            return f"{bench.scale.url}: nothing comes from the scale"
+        if s.link_age_s > FRESH_S:
+            return f"{bench.motor.url}: no flight controller with system id {bench.motor.autopilot_system_id}"
+        if s.armed and bench.motor.drive == "actuator_test":
+            return f"{bench.motor.url}: the flight controller is armed; a motor test needs it disarmed"
+        if s.pwm_age_s > FRESH_S:
+            return f"{bench.motor.url}: no pulse widths come (SERVO_OUTPUT_RAW)"
+        if s.battery_age_s > FRESH_S:
+            return f"{bench.motor.url}: no battery voltage comes (BATTERY_STATUS)"
+        if limits.current_max_a is not None and math.isnan(s.current_a):
+            return f"{bench.motor.url}: no current comes; without a sensor leave limits.current_max_a out"
+        if s.voltage_v < limits.voltage_min_v:
+            return f"the battery has {s.voltage_v:.2f} V, less than limits.voltage_min_v = {limits.voltage_min_v:g} V"
+        return ""
+
+    # ---- batteries
+
+    def _all(self, progress: Progress) -> None:
+        file: RawFile | None = None
+        try:
+            for battery in self._batteries():
+                missing = progress.missing(self.bench, battery)
+                if not missing:
+                    continue
+                if battery > 1:
+                    self.display.ask(f"Battery {battery} of {self.bench.sweep.batteries}: connect it, then Enter")
+                    self._ready()
+                self._tare()
+                self._confirm(battery)
+                file = file or RawFile(self.raw, self.bench)  # not before: a run that never began leaves nothing
+                progress.run += 1
+                self._one(battery, missing, progress, file)
+        finally:
+            if file is not None:
+                file.close()
+
+    def _tare(self) -> None:
+        """The scale's zero: the median of readings with the motor off."""
+        self.tare_n, values = 0.0, []
+        self._sample()  # what waited in the port is old
+        until_s = self.clock.now_s() + TARE_S
+        while (s := self._sample()).now_s < until_s:
+            values += s.new_thrust_n
+            self.clock.sleep(TICK_S)
+        if len(values) < 3:
+            raise ConfigError(f"{self.bench.scale.url}: {len(values)} readings in {TARE_S:g} s, too few to tare")
+        self.tare_n = median(values)
+        noise = pstdev(values)
+        self.display.say(f"tare {self.tare_n:+.3f} N, noise {noise:.4f} N, {len(values) / TARE_S:.0f} readings/s")
+
+    def _confirm(self, battery: int) -> None:
+        s, motor = self._sample(), self.bench.motor
+        self.display.say(
+            f"battery {battery}: {s.voltage_v:.2f} V. Motor {motor.number} is about to turn, up to "
+            f"{self.bench.sweep.highest_us:g} µs. Nobody in the propeller's plane; a second person at the battery plug."
+        )
+        if self.display.ask(f"Type {PASSWORD} to start").strip().lower() != PASSWORD:
+            raise ConfigError("not confirmed, nothing was started")
+        self._ready()
+
+    def _one(self, battery: int, steps: list[Step], progress: Progress, file: RawFile) -> None:
+        sweep, watch = Sweep(self.bench, steps), Watch(self.bench)
+        for pwm, thrust in progress.thrust_n.get(battery, {}).items():
+            watch.learn(pwm, thrust)
+        self.display.begin(self.bench, battery, sweep, progress)
+        reason = "stopped by an error of this program"
+        try:
+            while sweep.state is not State.DONE:
+                sample = self._sample()
+                commanded = sample.pwm_us if watch.manual else sweep.pwm_us
+                if reason := watch.check(sample, commanded):
+                    break
+                reading = sweep.advance(sample)
+                if reading is not None:
+                    file.write(progress.run, battery, self.tare_n, reading)
+                    watch.learn(reading.step.pwm_us, reading.thrust_n)
+                    self.display.reading(reading)
+                if not watch.manual:
+                    self.motor.drive(sweep.pwm_us, sample.now_s)
+                self.display.update(sweep, sample)
+                self.clock.sleep(TICK_S)
+            else:
+                reason = ""
+        except KeyboardInterrupt:
+            reason = "Ctrl-C"
+        except OSError as error:
+            reason = f"{file.path}: {error.strerror or error}"
+        finally:
+            off = self._off(watch.manual)
+            self.display.end()
+        if reason:
+            count = len(plan(self.bench.sweep))
+            done = count - len(steps) + steps.index(sweep.step)
+            raise BenchStopped(
+                f"stopped at {sweep.step.pwm_us:.0f} µs: {reason}; {off}; "
+                f"{done} of {count} steps of battery {battery} are in {file.path}, --resume goes on"
+            )
+        self.display.say(f"battery {battery}: done, {off}")
+
+    def _off(self, manual: bool) -> str:
+        """Stop the motor and see that it is; Ctrl-C does not keep it from that."""
+        if manual:
+            self.display.say("\a*** THROTTLE DOWN ***")
+            return "throttle down by hand"
+        until_s = self.clock.now_s() + OFF_S
+        idle_us = self.bench.motor.pwm_min_us + self.bench.motor.tolerance_us
+        while self.clock.now_s() < until_s:
+            with suppress(KeyboardInterrupt):
+                self.motor.stop()
+                asked_s = self.clock.now_s()
+                self.clock.sleep(5 * TICK_S)
+                self.motor.poll(self.clock.now_s())
+                if self.motor.pwm_s > asked_s and self.motor.pwm_us <= idle_us:
+                    return "motor off"
+        return "the motor should be off (the test expires by itself), but nothing confirms it: pull the plug"

@@ -1,0 +1,51 @@
+"""A load cell on a serial port: lines of text to newtons."""
+
+import re
+
+from calibration.thrust.bench.bench_file import ScaleConfig
+from companion.fcu.link.link import Link
+
+LINE_MAX = 200  # bytes without an end of line: no scale, or another baud rate
+SHOWN = 40  # characters of a line that is shown
+
+
+class Scale:
+    """Reads whole lines; what does not match the pattern is remembered as text, never guessed at."""
+
+    def __init__(self, link: Link, config: ScaleConfig) -> None:
+        self._link, self._newtons = link, config.newtons
+        self._pattern = re.compile(config.pattern)
+        self._rest = b""
+        self.value_s = float("-inf")  # when the newest reading came
+        self.text = ""  # the newest line that was none, since then
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the port, "" if nothing is."""
+        return self._link.trouble
+
+    def poll(self, now_s: float) -> list[float]:
+        """Readings that came since the last call [N], sign applied, zero not; never raises."""
+        lines = (self._rest + self._link.read()).replace(b"\r", b"\n").split(b"\n")
+        self._rest = lines.pop()
+        if len(self._rest) > LINE_MAX:
+            lines, self._rest = [*lines, self._rest], b""
+        values = []
+        for line in lines:
+            text = line.decode("ascii", "replace").strip()
+            if not text:
+                continue
+            value = self._value(text)
+            if value is None:
+                self.text = "".join(c if c.isprintable() else "?" for c in text[:SHOWN])
+            else:
+                values.append(value * self._newtons)
+                self.value_s, self.text = now_s, ""
+        return values
+
+    def _value(self, text: str) -> float | None:
+        found = self._pattern.fullmatch(text)
+        try:
+            return float(found[1].replace(" ", "").replace(",", ".")) if found else None
+        except (ValueError, AttributeError, TypeError):
+            return None

@@ -1,0 +1,267 @@
+"""``companion calibrate thrust``: a motor on the bench, or a stand's table, to the thrust numbers of a vehicle file."""
+
+import sys
+from datetime import datetime
+from pathlib import Path
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from calibration.results import result, write_json
+from calibration.thrust.bench.bench_file import Bench, load_bench
+from calibration.thrust.curve import NEAR_V, Fit, fit_thrust
+from calibration.thrust.flown import from_hovers, hover_changes
+from calibration.thrust.hover import Hover, Output, hover, thrust_model_factor
+from calibration.thrust.steps import command_text, steps_of
+from calibration.thrust.table import read_thrust_csv
+from calibration.vehicle_file import Change, confirm_and_write
+from companion.core.command_line import one_line_errors
+from companion.core.config import ConfigError, load
+from companion.core.vehicle import Vehicle
+
+TABLE_WIDTH = 130  # characters, where no terminal says how many there are
+SHOWN = 12  # points left out that are listed on the screen; --json has all
+
+
+@click.command()
+@click.argument("raw", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--fit", "offline", is_flag=True, help="Fit the tables RAW…; no bench.")
+@click.option("--bench", "bench_file", type=click.Path(path_type=Path), default=None, help="config/benches/*.toml")
+@click.option("--save", type=click.Path(path_type=Path), default=None, help="With --bench: file for the raw data.")
+@click.option("--resume", is_flag=True, help="With --bench and --save: go on where a run was cut off.")
+@click.option(
+    "--hover",
+    "hovers",
+    nargs=2,
+    type=float,
+    multiple=True,
+    metavar="KG COMMAND",
+    help="No stand: a hover that was flown, its mass and PX4's thrust command (0..1); again for other loads.",
+)
+@click.option("--vehicle", type=click.Path(path_type=Path), default=None, help="Vehicle file to write into.")
+@click.option("--mass", "mass_kg", type=click.FloatRange(0.05, 200), default=None, help="kg. Default: the vehicle's.")
+@click.option("--motors", type=click.IntRange(1, 12), default=6, show_default=True, help="Of the aircraft.")
+@click.option("--pwm-min", type=float, default=None, help="PX4's PWM_MAIN_MINn, µs. Default: the bench file's or 1000.")
+@click.option("--pwm-max", type=float, default=None, help="PX4's PWM_MAIN_MAXn, µs. Default: the bench file's or 2000.")
+@click.option(
+    "--thr-mdl-fac",
+    type=click.FloatRange(0, 1),
+    default=None,
+    help="THR_MDL_FAC as PX4 flies with it. Default: what comes out here, to be set there.",
+)
+@click.option("--reference-voltage", type=click.FloatRange(3, 100), default=None, help="Default: the vehicle's.")
+@click.option("--voltage", type=click.FloatRange(2, 120), default=None, help="Of tables without it, or of the hovers.")
+@click.option("--thrust-unit", type=click.Choice(["gf", "kgf", "N", "lbf", "ozf"]), default=None, help="If not named.")
+@click.option("--plot", type=click.Path(path_type=Path), default=None, help="Write the picture here (PNG, PDF, SVG).")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the result here.")
+@click.option("--yes", is_flag=True, help="Write into the vehicle file without asking.")
+@one_line_errors
+def command(
+    raw: tuple[Path, ...],
+    offline: bool,
+    bench_file: Path | None,
+    save: Path | None,
+    resume: bool,
+    hovers: tuple[tuple[float, float], ...],
+    vehicle: Path | None,
+    mass_kg: float | None,
+    motors: int,
+    pwm_min: float | None,
+    pwm_max: float | None,
+    thr_mdl_fac: float | None,
+    reference_voltage: float | None,
+    voltage: float | None,
+    thrust_unit: str | None,
+    plot: Path | None,
+    json_file: Path | None,
+    yes: bool,
+) -> None:
+    """Thrust of one motor against command and voltage, from the bench (--bench) or from tables (--fit RAW…).
+
+    All tables are of one motor with one propeller; the more their voltages differ the better. Without a stand, hovers
+    that were flown give k_T alone (--hover). Without --vehicle nothing but the result is shown.
+    """
+    if offline + (bench_file is not None) + bool(hovers) != 1 or offline != bool(raw):
+        raise ConfigError("one of --bench FILE, --fit with one or more tables, --hover KG COMMAND")
+    believed = load(vehicle, Vehicle) if vehicle else None
+    if hovers:
+        content = from_hovers(hovers, voltage, mass_kg, believed)
+        if json_file:
+            write_json(json_file, content)
+        if vehicle:
+            confirm_and_write(vehicle, hover_changes(content), yes)
+        return
+    bench = load_bench(bench_file) if bench_file else None
+    if bench is not None:
+        raw = (_measure(bench, save, resume),)
+    output = Output(
+        pwm_min or (bench.motor.pwm_min_us if bench else 1000.0),
+        pwm_max or (bench.motor.pwm_max_us if bench else 2000.0),
+        thr_mdl_fac,
+    )
+    if output.pwm_max_us - output.pwm_min_us < 300:
+        raise ConfigError(f"--pwm-min {output.pwm_min_us:g}, --pwm-max {output.pwm_max_us:g}: less than 300 µs apart")
+    fit = fit_thrust([steps_of(run) for path in raw for run in read_thrust_csv(path, thrust_unit, voltage)])
+    fit = _at_reference(fit, reference_voltage, believed)
+    mass_kg = mass_kg or (believed.mass_kg if believed else None)
+    flown = hover(fit.curve, output, mass_kg, motors, fit.curve.reference_voltage_v) if mass_kg else None
+    content = _result(raw, fit, output, flown, mass_kg, motors)
+    _show(fit, output, flown, content)
+    if plot:
+        from calibration.thrust.plots import write_plot
+
+        write_plot(plot, fit)
+        click.echo(f"plot: {plot}")
+    if json_file:
+        write_json(json_file, content)
+    if vehicle:
+        confirm_and_write(vehicle, _changes(raw, fit, flown, content), yes)
+
+
+def _measure(bench: Bench, save: Path | None, resume: bool) -> Path:
+    """Run the bench; returns the raw data's file. Ends the program with status 1 if the motor had to be stopped."""
+    from calibration.thrust.bench.display import display_for
+    from calibration.thrust.bench.run import BenchRun, BenchStopped, SystemClock
+
+    if resume and save is None:
+        raise ConfigError("--resume needs --save FILE: the raw data to go on with")
+    save = save or Path(f"thrust_{datetime.now():%Y-%m-%d_%H%M%S}.csv")
+    try:
+        BenchRun(bench, save, resume, display_for(Console()), SystemClock()).measure()
+    except BenchStopped as stopped:
+        click.echo(f"companion: {stopped}", err=True)
+        sys.exit(1)
+    click.echo(f"raw data: {save}")
+    return save
+
+
+def _at_reference(fit: Fit, wanted_v: float | None, believed: Vehicle | None) -> Fit:
+    """The fit at the voltage asked for, the vehicle's if it was about measured, or the median one."""
+    low, high = fit.curve.voltage_range_v
+    if wanted_v is None and believed is not None:
+        kept = believed.thrust.reference_voltage_v
+        wanted_v = kept if low * (1 - NEAR_V) <= kept <= high * (1 + NEAR_V) else None
+    return fit.at_reference(wanted_v if wanted_v is not None else round(fit.curve.reference_voltage_v, 2))
+
+
+def _values(fit: Fit, flown: Hover | None) -> dict[str, float]:
+    values = {}
+    if flown is not None:
+        values["thrust.coefficient_m_s2"] = flown.k_T_m_s2
+        values["thrust.reference_voltage_v"] = fit.curve.reference_voltage_v
+    if fit.curve.exponent_known:
+        values["thrust.voltage_exponent"] = fit.curve.exponent
+    return values
+
+
+def _result(
+    raw: tuple[Path, ...], fit: Fit, output: Output, flown: Hover | None, mass_kg: float | None, motors: int
+) -> dict:
+    curve = fit.curve
+    factor, factor_error = thrust_model_factor(curve, output)
+    std = np.sqrt(np.diag(curve.covariance))
+    merit = fit.merit() | {"voltage_exponent_std": std[2]}
+    details = {
+        "curve": {
+            "full_n": curve.full_n,
+            "factor": curve.factor,
+            "exponent": curve.exponent,
+            "start": curve.start,
+            "bend": curve.bend,
+            "reference_voltage_v": curve.reference_voltage_v,
+            "covariance": curve.covariance,
+            "sigma_n": curve.sigma_n,
+            "misfit_n": curve.misfit_n,
+            "exponent_known": curve.exponent_known,
+            "command_range": curve.command_range,
+            "voltage_range_v": curve.voltage_range_v,
+        },
+        "px4": {
+            "THR_MDL_FAC": factor,
+            "relative_thrust_error": factor_error,
+            "used": output.factor if output.factor is not None else factor,
+            "pwm_min_us": output.pwm_min_us,
+            "pwm_max_us": output.pwm_max_us,
+        },
+        "runs": [
+            {"name": steps.run.name, "points": len(steps.command), "tare_n": tare, "sign": steps.sign}
+            for steps, tare in zip(fit.runs, fit.tare_n, strict=True)
+        ],
+        "left_out": [
+            {"run": p.run, "command": p.command, "thrust_n": p.thrust_n, "voltage_v": p.voltage_v, "reason": p.reason}
+            for p in fit.left_out
+        ],
+    }
+    if flown is not None:
+        merit |= {"coefficient_std_m_s2": flown.k_T_std_m_s2, "hover_command_std": flown.command_std}
+        details["hover"] = {
+            "mass_kg": mass_kg,
+            "motors": motors,
+            "voltage_v": flown.voltage_v,
+            "thrust_per_motor_n": flown.thrust_n,
+            "pwm_us": flown.pwm_us,
+            "command": flown.command,
+            "thrust_to_weight": flown.thrust_to_weight,
+        }
+    return result("calibrate thrust", raw, _values(fit, flown), merit, fit.warnings, details)
+
+
+def _changes(raw: tuple[Path, ...], fit: Fit, flown: Hover | None, content: dict) -> list[Change]:
+    if flown is None:
+        return []
+    merit = content["merit"]
+    source = f"{raw[0].name}{' …' if len(raw) > 1 else ''}: R² {fit.r2:.4f}"
+    notes = {
+        "thrust.coefficient_m_s2": f"{source}, ± {merit['coefficient_std_m_s2']:.2g}",
+        "thrust.voltage_exponent": f"{source}, ± {merit['voltage_exponent_std']:.2g}",
+    }
+    digits = {"thrust.coefficient_m_s2": 3, "thrust.reference_voltage_v": 2, "thrust.voltage_exponent": 3}
+    return [Change(key, round(v, digits[key]), notes.get(key, source)) for key, v in content["values"].items()]
+
+
+def _show(fit: Fit, output: Output, flown: Hover | None, content: dict) -> None:
+    curve, merit, px4 = fit.curve, content["merit"], content["details"]["px4"]
+    console = Console()
+    if not console.is_terminal:
+        console.width = TABLE_WIDTH
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    low, high = curve.voltage_range_v
+    table.add_row("points", f"{merit['points']} of {len(fit.runs)} runs, {low:.1f} to {high:.1f} V")
+    table.add_row("R²", f"{fit.r2:.5f}")
+    table.add_row(
+        "residual",
+        f"median {merit['residual_median_share']:.2%}, rms {merit['residual_rms_share']:.2%}, "
+        f"largest {merit['residual_max_share']:.1%} of {fit.full_measured_n:.2f} N",
+    )
+    band = 1.96 * float(curve.std_n(1.0, curve.reference_voltage_v))
+    table.add_row(
+        "full thrust", f"{curve.full_n:.3f} ± {band:.3f} N (95 %) at {curve.reference_voltage_v:.2f} V, 2000 µs"
+    )
+    known = f"± {merit['voltage_exponent_std']:.2f}" if curve.exponent_known else "assumed, not written"
+    table.add_row("voltage exponent", f"{curve.exponent:.3f} {known}")
+    table.add_row("motor starts at", command_text(curve.start, True))
+    table.add_row(
+        "THR_MDL_FAC",
+        f"{px4['THR_MDL_FAC']:.3f} for {output.pwm_min_us:.0f} to {output.pwm_max_us:.0f} µs; "
+        f"leaves {px4['relative_thrust_error']:.1%} of full thrust"
+        + ("" if output.factor is None else f"; {output.factor:g} used as told"),
+    )
+    if flown is not None:
+        table.add_row(
+            "hover",
+            f"{flown.command:.3f} ± {flown.command_std:.3f} ({flown.pwm_us:.0f} µs, {flown.thrust_n:.3f} N each) at "
+            f"{flown.voltage_v:.2f} V; full thrust is {flown.thrust_to_weight:.2f} times the weight",
+        )
+        table.add_row("k_T", f"{flown.k_T_m_s2:.3f} ± {flown.k_T_std_m_s2:.3f} m/s² per unit of command")
+    console.print(table)
+    for point in fit.left_out[:SHOWN]:
+        where = command_text(point.command, all(steps.run.is_pwm for steps in fit.runs))
+        console.print(
+            f"left out: {point.run}, {where}, {point.thrust_n:.3f} N, {point.voltage_v:.2f} V: {point.reason}"
+        )
+    if len(fit.left_out) > SHOWN:
+        console.print(f"left out: {len(fit.left_out) - SHOWN} more (--json has them all)")
+    for warning in fit.warnings:
+        click.echo(f"warning: {warning}", err=True)

@@ -1,0 +1,256 @@
+"""A thrust stand's table from a file: separators, decimal commas, encodings, header variants, units.
+
+Read are this stack's own raw data (docs/thrust_bench.md), RCbenchmark and Tyto exports, and any table with a header
+that names command, thrust and voltage. What is not certain is refused in one line rather than guessed.
+"""
+
+import csv
+import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibration.results import DataError
+from calibration.thrust.columns import (
+    AMPERES,
+    COMMAND_UNITS,
+    NAMES,
+    NEWTONS,
+    REQUIRED,
+    SECONDS,
+    VOLTS,
+    Column,
+    find_columns,
+    split_title,
+)
+
+FloatArray = NDArray[np.float64]
+
+PWM_ZERO_US, PWM_SPAN_US = 1000.0, 1000.0  # command 0 and its range; what an ESC makes of it is for the fit to find
+MIN_ROWS = 6
+HEADER_LINES = 60  # a preamble is shorter
+_SEPARATORS = (",", ";", "\t", "|")
+_NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*[a-zA-Z\u00b5\u03bc%]{0,4}")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Readings on one battery with one zero of the scale, in the file's order; sign and zero are unknown yet."""
+
+    name: str  # file, and the battery if the file has several
+    command: FloatArray  # (n,) 0..1 for 1000..2000 µs, or the throttle
+    thrust_n: FloatArray  # (n,) [N]
+    voltage_v: FloatArray  # (n,) [V]
+    current_a: FloatArray  # (n,) [A], NaN if unknown
+    time_s: FloatArray  # (n,) [s], NaN if unknown
+    line: NDArray[np.int64]  # (n,) line of the file, from 1
+    is_pwm: bool  # the command was a pulse width
+    notes: tuple[str, ...] = ()  # what a reader should know: rows left out, units assumed
+
+
+def read_thrust_csv(path: str | Path, thrust_unit: str | None = None, voltage_v: float | None = None) -> list[Run]:
+    """The runs of a file; raises `DataError` with one line if it is not a thrust stand's table.
+
+    thrust_unit: gf, kgf, N, … where the header does not say. voltage_v: for a table without voltage [V].
+    """
+    path = Path(path)
+    text = _decode(path)
+    lines = text.splitlines()
+    separator, header, columns = _header(lines, path)
+    if not text.endswith(("\n", "\r")) and len(_cells(lines[-1], separator)) < len(_cells(lines[header], separator)):
+        lines.pop()  # cut off while it was written
+    for kind in REQUIRED:
+        if kind not in columns:
+            raise DataError(f"{path}: no column for {NAMES[kind]} among {_list(lines[header], separator)}")
+    if "voltage" not in columns and voltage_v is None:
+        found = _list(lines[header], separator)
+        raise DataError(f"{path}: no column for {NAMES['voltage']} among {found}; a constant one: --voltage")
+    return _runs(path, lines, separator, header, columns, thrust_unit, voltage_v)
+
+
+def _decode(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        encodings = ["utf-16"]
+    else:
+        encodings = ["utf-8-sig", "cp1252", "latin-1"]
+    for encoding in encodings:
+        try:
+            text = raw.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        if "\0" not in text:
+            return text
+    raise DataError(f"{path}: not a text file")
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    if separator == " ":
+        return line.split()
+    return next(csv.reader(io.StringIO(line), delimiter=separator, skipinitialspace=True), [])
+
+
+def _list(line: str, separator: str) -> str:
+    return ", ".join(f"'{cell.strip()}'" for cell in _cells(line, separator) if cell.strip())[:200]
+
+
+def _header(lines: list[str], path: Path) -> tuple[str, int, dict[str, Column]]:
+    """Separator, index of the header's line, and its columns: the line that names most of what is needed."""
+    best: tuple[tuple[int, int, int], str, int, dict[str, Column]] | None = None
+    for index, line in enumerate(lines[:HEADER_LINES]):
+        for separator in (*_SEPARATORS, " "):
+            cells = _cells(line.lstrip("# "), separator)
+            if len(cells) < 2 or sum(_number(cell, False) is not None for cell in cells) > len(cells) / 2:
+                continue
+            columns = find_columns(cells)
+            score = (sum(kind in columns for kind in (*REQUIRED, "voltage")), separator != " ", -index)
+            if score[0] and (best is None or score > best[0]):
+                best = score, separator, index, columns
+    if best is None:
+        raise DataError(f"{path}: no header that names {NAMES['command']} and {NAMES['thrust']}")
+    return best[1:]
+
+
+def _number(cell: str, dots: bool) -> float | None:
+    """A cell's number, or None; dots: the file has decimal points, so a comma can only part thousands."""
+    text = cell.strip().strip("\"'").replace("\u00a0", "").replace("\u2212", "-")
+    if "," in text:
+        if dots or "." in text[: text.rfind(",")] or text.count(",") > 1:
+            if _THOUSANDS.fullmatch(text):
+                text = text.replace(",", "")
+            else:  # 1.234,5
+                text = text.replace(".", "").replace(",", ".")
+        else:
+            text = text.replace(",", ".")
+    found = _NUMBER.fullmatch(text)
+    value = float(found[1]) if found else None
+    return value if value is not None and np.isfinite(value) else None
+
+
+def _runs(
+    path: Path,
+    lines: list[str],
+    separator: str,
+    header: int,
+    columns: dict[str, Column],
+    thrust_unit: str | None,
+    voltage_v: float | None,
+) -> list[Run]:
+    width = len(_cells(lines[header], separator))
+    body = [(number, line) for number, line in enumerate(lines[header + 1 :], header + 2) if line.strip(" \t,;|")]
+    body = [(number, line) for number, line in body if not line.lstrip().startswith("#")]
+    if body and (units := _units_row(body[0][1], separator, columns)) is not None:
+        columns, body = units, body[1:]
+    rows = [(number, _cells(line, separator)) for number, line in body]
+    kinds = [kind for kind in ("command", "thrust", "voltage", "current", "time") if kind in columns]
+    dots = any("." in cells[columns[kind].index] for _, cells in rows for kind in kinds if _has(cells, columns[kind]))
+    values, names, left_out = [], [], []
+    for number, cells in rows:
+        if separator == "," and not dots and len(cells) > width and any(cells[width:]):
+            raise DataError(f"{path}: line {number}: {len(cells)} cells, the header has {width}: a decimal comma?")
+        read = {
+            kind: _number(cells[columns[kind].index], dots) if _has(cells, columns[kind]) else None for kind in kinds
+        }
+        bad = next((kind for kind in kinds if kind not in ("current", "time") and read[kind] is None), None)
+        if bad is not None:
+            left_out.append((number, bad, cells[columns[bad].index].strip() if _has(cells, columns[bad]) else ""))
+            continue
+        values.append([read.get(kind) for kind in ("command", "thrust", "voltage", "current", "time")] + [number])
+        names.append(cells[columns["run"].index].strip() if "run" in columns and _has(cells, columns["run"]) else "")
+    if left_out and len(left_out) > len(values):
+        number, kind, text = left_out[0]
+        raise DataError(f"{path}: line {number}: {kind} is '{text}', not a number ({len(left_out)} such lines)")
+    if len(values) < MIN_ROWS:
+        raise DataError(f"{path}: {len(values)} readings; a thrust curve needs at least {MIN_ROWS}")
+    table = np.array(values, dtype=float)
+    notes = []
+    if left_out:
+        notes.append(f"{path}: {len(left_out)} lines without a number left out, the first is line {left_out[0][0]}")
+    command, is_pwm = _command(path, table[:, 0], columns["command"])
+    thrust_n, note = _thrust(path, table[:, 1], columns["thrust"], thrust_unit)
+    notes += [note] if note else []
+    volts = _voltage(path, table[:, 2], columns["voltage"]) if "voltage" in columns else np.full(len(table), voltage_v)
+    amperes = table[:, 3] * AMPERES[columns["current"].unit] if "current" in columns else np.full(len(table), np.nan)
+    time_s = table[:, 4] * SECONDS[columns["time"].unit] if "time" in columns else np.full(len(table), np.nan)
+    runs = []
+    for name in dict.fromkeys(names):
+        mine = np.array([other == name for other in names])
+        title = path.name if len(set(names)) == 1 else f"{path.name}, {columns['run'].title} {name}"
+        arrays = (array[mine] for array in (command, thrust_n, volts, amperes, time_s))
+        runs.append(Run(title, *arrays, table[mine, 5].astype(np.int64), is_pwm, tuple(notes)))
+        notes = []
+    return runs
+
+
+def _has(cells: list[str], column: Column) -> bool:
+    return column.index < len(cells) and bool(cells[column.index].strip())
+
+
+def _units_row(line: str, separator: str, columns: dict[str, Column]) -> dict[str, Column] | None:
+    """The columns with the units of a second header line (``us;gf;V``), or None if it is not one."""
+    cells = _cells(line, separator)
+    known = NEWTONS.keys() | VOLTS.keys() | COMMAND_UNITS.keys() | AMPERES.keys()
+    units = {}
+    for kind, column in columns.items():
+        if kind in ("run", "time"):
+            continue
+        text = split_title(f"x ({cells[column.index].strip(' ()[]')})")[1] if _has(cells, column) else ""
+        if text not in known:
+            return None
+        units[kind] = Column(column.index, column.title, text or column.unit)
+    return columns | units if any(unit.unit for unit in units.values()) else None
+
+
+def _command(path: Path, raw: FloatArray, column: Column) -> tuple[FloatArray, bool]:
+    """Commands as 0..1, and whether they were pulse widths."""
+    unit, low, high = COMMAND_UNITS[column.unit], raw.min(), raw.max()
+    if unit == "ms" or (unit == "" and low >= 0.5 and 1.2 < high <= 2.6):
+        raw, low, high, unit = raw * 1e3, low * 1e3, high * 1e3, "us"
+    if unit == "":
+        unit = "us" if high > 500 else "%" if high > 1.5 else "1"
+    if unit == "%" and high <= 1.0:
+        unit = "1"
+    if unit == "us":
+        moving = raw[raw > 0]  # 0: no pulses, motor off
+        if len(moving) == 0 or moving.min() < 700 or high > 2500:
+            raise DataError(
+                f"{path}: '{column.title}' runs from {low:g} to {high:g}: not pulse widths (700 to 2500 µs)"
+            )
+        return (np.maximum(raw, min(moving.min(), PWM_ZERO_US)) - PWM_ZERO_US) / PWM_SPAN_US, True
+    scaled = raw / 100 if unit == "%" else raw
+    if scaled.min() < -0.01 or scaled.max() > 1.05:
+        expected = "0 to 100 %" if unit == "%" else "0 to 1"
+        raise DataError(f"{path}: '{column.title}' runs from {low:g} to {high:g}: not a throttle of {expected}")
+    return scaled, False
+
+
+def _thrust(path: Path, raw: FloatArray, column: Column, unit: str | None) -> tuple[FloatArray, str]:
+    """Thrust in newtons, and what was assumed."""
+    unit = (column.unit or unit or "").lower()
+    if unit in NEWTONS:
+        return raw * NEWTONS[unit], ""
+    if unit:
+        raise DataError(f"{path}: thrust unit '{unit}' is unknown; known: gf, kgf, N, lbf, ozf")
+    span = np.ptp(raw)
+    if span > 300:  # 300 N is more than any motor of a multirotor gives, 300 kgf as well
+        return raw * NEWTONS["gf"], f"{path}: '{column.title}' has no unit; gf assumed from its size"
+    raise DataError(f"{path}: '{column.title}' has no unit and spans {span:.3g}: name it with --thrust-unit gf|kgf|N")
+
+
+def _voltage(path: Path, raw: FloatArray, column: Column) -> FloatArray:
+    volts = raw * VOLTS[column.unit]
+    if volts.max() > 1000 and not column.unit:
+        volts = volts / 1000  # millivolts
+    if np.median(volts) < 2 or volts.max() > 120:
+        low, high = raw.min(), raw.max()
+        raise DataError(f"{path}: '{column.title}' runs from {low:g} to {high:g}: not a battery (2 to 120 V)")
+    return volts

@@ -1,0 +1,69 @@
+"""References and parameters of all shooting nodes, from the sampled trajectory.
+
+The cost compares the inputs with those that *balance* the reference: drag at the reference velocity, the estimated
+disturbance and the reference acceleration,
+
+    f_k = a_r + D v_r - d̂ + (0, 0, g),   tilt and thrust of f_k in the predicted heading,
+
+so at rest on the reference the cost is zero in any wind and the weights do not trade position for effort. The heading
+is not decided by the NMPC; it is predicted by the yaw controller's law and given as a parameter.
+"""
+
+import numpy as np
+
+from companion.control.attitude_inversion import tilt_and_thrust
+from companion.control.trajectories import Samples
+from companion.core.frames import GRAVITY_M_S2, wrap_angle
+from companion.core.vehicle import Vehicle
+
+GRAVITY_W = np.array([0.0, 0.0, GRAVITY_M_S2])
+
+
+class Stages:
+    """Owns and refills the two arrays that `companion.control.solver.Nmpc.solve` takes."""
+
+    def __init__(self, vehicle: Vehicle, times_s: np.ndarray) -> None:
+        """times_s: (N + 1,) times of the nodes after the first."""
+        controller = vehicle.controller
+        n = len(times_s)
+        self.references = np.zeros((n, 12))  # p, v, roll, pitch, yaw, thrust, roll command, pitch command
+        self.parameters = np.zeros((n, 12))  # flight_model.PARAMETERS, disturbance_W, yaw rate
+        self._step_s = times_s[1] - times_s[0]
+        self._decay = controller.yaw.kp * np.exp(-controller.yaw.kp * times_s)
+        self._rate_max = controller.yaw.rate_max_rad_s
+        self._tilt_max = controller.tilt_max_rad
+        self._thrust_min, self._thrust_max = controller.thrust_min, controller.thrust_max
+
+    def fill(self, samples: Samples, yaw: float, disturbance_W, parameters) -> None:
+        """samples: at the nodes; yaw: heading at the first node [rad]; parameters: (8,)."""
+        error = wrap_angle(samples.yaw[0] - yaw)
+        rates = samples.yaw_rate + error * self._decay
+        _clip(rates, -self._rate_max, self._rate_max, rates)
+        headings = np.empty_like(rates)
+        headings[0] = yaw
+        np.cumsum(rates[:-1], out=headings[1:])
+        headings[1:] *= self._step_s
+        headings[1:] += yaw
+
+        force = samples.a_W + samples.v_W * parameters[1:4] + (GRAVITY_W - disturbance_W)
+        roll, pitch, magnitude = tilt_and_thrust(force, headings)
+        tilt = self._tilt_max
+        r, p = self.references, self.parameters
+        r[:, 0:3] = samples.p_W
+        r[:, 3:6] = samples.v_W
+        _clip(magnitude / parameters[0], self._thrust_min, self._thrust_max, r[:, 9])
+        _clip(roll / parameters[5], -tilt, tilt, r[:, 10])
+        _clip(pitch / parameters[7], -tilt, tilt, r[:, 11])
+        np.multiply(r[:, 10], parameters[5], out=r[:, 6])
+        np.multiply(r[:, 11], parameters[7], out=r[:, 7])
+        # On the turn of the circle on which the aircraft is: a yaw weight must not see a whole turn as an error.
+        np.add(samples.yaw, yaw + error - samples.yaw[0], out=r[:, 8])
+        p[:, 0:8] = parameters
+        p[:, 8:11] = disturbance_W
+        p[:, 11] = rates
+
+
+def _clip(values: np.ndarray, low: float, high: float, out: np.ndarray) -> None:
+    """np.clip at a third of its time, which for these short arrays is all overhead."""
+    np.maximum(values, low, out=out)
+    np.minimum(out, high, out=out)

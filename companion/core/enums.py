@@ -1,0 +1,145 @@
+"""The closed sets of words that messages and tables use; a word that is not in its set is an error at type check.
+
+All are `StrEnum`: a member is its own text on the wire, in a log and in a message to a person.
+"""
+
+from enum import StrEnum
+from typing import Literal
+
+
+class ProcessName(StrEnum):
+    """The processes of the table in `companion.runtime.processes`, and the simulator."""
+
+    CAMERA = "camera"
+    TRACKER = "tracker"
+    ESTIMATOR = "estimator"
+    CONTROLLER = "controller"
+    FCU = "fcu"
+    MISSION = "mission"
+    RECORDER = "recorder"
+    SIMULATOR = "simulator"
+
+
+class FcuMode(StrEnum):
+    """PX4's flight modes by the names of its commander."""
+
+    MANUAL = "MANUAL"
+    ALTCTL = "ALTCTL"
+    POSCTL = "POSCTL"
+    POSCTL_ORBIT = "POSCTL_ORBIT"
+    POSCTL_SLOW = "POSCTL_SLOW"
+    ACRO = "ACRO"
+    OFFBOARD = "OFFBOARD"
+    STABILIZED = "STABILIZED"
+    RATTITUDE = "RATTITUDE"
+    TERMINATION = "TERMINATION"
+    AUTO_READY = "AUTO_READY"
+    AUTO_TAKEOFF = "AUTO_TAKEOFF"
+    AUTO_LOITER = "AUTO_LOITER"
+    AUTO_MISSION = "AUTO_MISSION"
+    AUTO_RTL = "AUTO_RTL"
+    AUTO_LAND = "AUTO_LAND"
+    AUTO_FOLLOW = "AUTO_FOLLOW"
+    AUTO_PRECLAND = "AUTO_PRECLAND"
+    AUTO_VTOL_TAKEOFF = "AUTO_VTOL_TAKEOFF"
+    UNKNOWN = "UNKNOWN"  # none received yet, or a number that this version of the stack does not know
+
+
+class CommandAction(StrEnum):
+    """What the mission may request from the flight controller."""
+
+    ARM = "arm"
+    DISARM = "disarm"
+    TAKEOFF = "takeoff"
+    OFFBOARD = "offboard"
+    HOLD = "hold"
+    LAND = "land"
+    RETURN = "return"
+    TEXT = "text"  # a STATUSTEXT to the ground station
+
+
+class Sensor(StrEnum):
+    """The measurements that the filter knows."""
+
+    POSITION = "position"
+    VELOCITY = "velocity"
+    ATTITUDE = "attitude"
+    MARKER = "marker"  # pose of a bundle
+    CORNERS = "corners"  # corners of one marker
+
+
+class ControlSource(StrEnum):
+    """Who computes the setpoint."""
+
+    NMPC = "nmpc"
+    PID = "pid"
+    IDLE = "idle"  # nothing may be sent
+
+
+class SearchArea(StrEnum):
+    """The part of an image that the detector searched."""
+
+    FULL = "full"
+    ROI = "roi"
+
+
+class Phase(StrEnum):
+    """The phases of a mission; `companion.mission.phases` has the transitions between them."""
+
+    WAIT_READY = "WAIT_READY"  # on the ground (or flown by the pilot, start = "rc_switch"): start checks
+    ARM = "ARM"
+    TAKEOFF = "TAKEOFF"  # flown by PX4
+    ENTER_OFFBOARD = "ENTER_OFFBOARD"  # references stream, PX4 still flies
+    SEARCH = "SEARCH"
+    APPROACH = "APPROACH"
+    HOLD = "HOLD"
+    TRANSFER = "TRANSFER"  # to the first point of the trajectory
+    TRAJECTORY = "TRAJECTORY"
+    PAUSE = "PAUSE"  # a safety monitor demands a hold; the mission goes on when it clears
+    RETREAT = "RETREAT"  # back away from the structure
+    RETURN = "RETURN"
+    LAND = "LAND"  # flown by PX4
+    DONE = "DONE"
+    PX4_HOLD = "PX4_HOLD"  # this stack stopped streaming, PX4's own failsafe acts
+    PILOT = "PILOT"  # the pilot or another station chose a mode
+    FAILED = "FAILED"  # ended on the ground
+
+
+class SafetyAction(StrEnum):
+    """The actions of the safety table, from mild to strong."""
+
+    NONE = ""  # of a monitor that has cleared
+    WARN = "warn"  # report to the ground station, go on
+    HOLD = "hold"  # stay at the present position
+    RETREAT = "retreat"  # back away from the structure
+    RETURN = "return"  # fly home and land
+    LAND = "land"  # PX4 lands on the spot
+    STOP_STREAMING = "stop streaming"  # no setpoints; PX4's own failsafe acts
+    RELINQUISH = "relinquish"  # another station is in charge: no setpoints, no requests
+
+
+TopicName = Literal[
+    "image",
+    "markers",
+    "fcu_attitude",
+    "fcu_position",
+    "fcu_status",
+    "fcu_text",
+    "fcu_command",
+    "fcu_command_ack",
+    "sent_setpoint",
+    "link_rx",
+    "link_tx",
+    "state",
+    "estimator",
+    "reference",
+    "setpoint",
+    "control",
+    "mission_status",
+    "safety",
+    "photo_request",
+    "photo",
+    "host",
+    "health",
+    "truth",
+]

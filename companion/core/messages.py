@@ -1,0 +1,408 @@
+"""THE table: every topic of the bus, its type, sources, rate, logging and age limit.
+
+Messages are plain data (msgspec structs, MessagePack on the wire) and hold no behaviour.
+
+Every message starts with the same three fields:
+
+``stamp_s``  companion monotonic time [s] at which the content was *true* (mid-exposure of an image, time
+             of an attitude), never the time of arrival;
+``seq``      counts the messages of one source, filled in by whoever runs the node;
+``valid``    False says "I am alive, but do not use this".
+
+Frames: W is ENU (z up), B is FLU, C is the camera's optical frame, M is a marker bundle (x right, y up,
+z out of the face). ``p_WB`` is the position of B in W; ``q_WB`` = (w, x, y, z) rotates vectors of B into W.
+Units are SI and radians; a unit ends every name that is not a frame quantity.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from companion.core.enums import (
+    CommandAction,
+    ControlSource,
+    FcuMode,
+    Phase,
+    ProcessName,
+    SafetyAction,
+    SearchArea,
+    Sensor,
+    TopicName,
+)
+from companion.core.trajectory_messages import Quat, Trajectory, Vec3
+
+WORLD = "world"  # the frame of a reference that is not tied to a bundle
+
+
+class Message(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What every message on the bus carries."""
+
+    stamp_s: float
+    seq: int = 0
+    valid: bool = True
+
+
+# --- light -> corners ---------------------------------------------------------------------------------
+
+
+class Image(Message):
+    """One monochrome camera frame; ``stamp_s`` is the middle of the exposure."""
+
+    width: int
+    height: int
+    data: bytes  # height * width bytes, row major, 8 bit
+
+
+class MarkerCorners(msgspec.Struct):
+    """One detected marker of a bundle: its four corners in the image and on the bundle."""
+
+    family: str
+    id: int
+    corners_px: tuple[float, float, float, float, float, float, float, float]  # u0 v0 … u3 v3, distorted image
+    corners_M: tuple[Vec3, Vec3, Vec3, Vec3]  # the same corners on the bundle [m]
+    # the same in normalised image coordinates, the lens undone: x0 y0 … x3 y3; empty unless the estimator takes corners
+    corners_xy: tuple[float, ...] = ()
+
+
+class PoseSolution(msgspec.Struct):
+    """A pose of the bundle in the camera frame that explains the corners."""
+
+    p_CM: Vec3
+    q_CM: Quat
+    reprojection_rms_px: float
+
+
+class BundleObservation(msgspec.Struct):
+    """Where one bundle stands in one image."""
+
+    bundle: str
+    markers: list[MarkerCorners]
+    best: PoseSolution
+    alternative: PoseSolution | None  # the second IPPE solution, when there is one
+    ambiguous: bool  # the flip test could not tell best from alternative by the image alone
+    covariance: tuple[float, ...]  # 6x6 row major: p_CM [m²], then right-multiplied rotation error of q_CM [rad²]
+    corner_noise_px: float  # standard deviation assumed for one corner coordinate
+
+
+class Markers(Message):
+    """All bundles seen in one image; an image without any is sent too (it is news that nothing was seen)."""
+
+    observations: list[BundleObservation]
+    detect_time_s: float  # time the detector took
+    search: SearchArea
+
+
+# --- flight controller -> companion ----------------------------------------------------------------------
+
+
+class FcuAttitude(Message):
+    """Attitude and body rates as the flight controller estimates them."""
+
+    q_WB: Quat
+    omega_B: Vec3
+
+
+class FcuPosition(Message):
+    """Local position and velocity as the flight controller estimates them (with its GNSS bias in it)."""
+
+    p_W: Vec3
+    v_W: Vec3
+
+
+class FcuStatus(Message):
+    """Everything slow the flight controller says of itself."""
+
+    connected: bool
+    armed: bool
+    mode: FcuMode
+    landed: bool
+    battery_voltage_v: float
+    battery_remaining: float  # 0..1, NaN when unknown
+    rc_ok: bool
+    rc_channels_us: tuple[int, ...]
+    gnss_ok: bool
+    home_W: Vec3 | None
+    timesync_offset_s: float  # companion monotonic time minus FCU boot time
+    timesync_rtt_s: float
+    link_errors: int  # bytes or frames dropped since start
+    timesync_age_s: float = float("nan")  # since the newest answer that was used; NaN: none yet, or not told
+    ready_to_arm: bool | None = None  # by PX4's own checks, in its present mode; None: it has not said so lately
+    unhealthy: str = ""  # what those checks find wanting, in words
+    refused: str = ""  # why no flight is begun with this flight controller: parameters, conflict; "" when one may be
+    conflict: str = ""  # somebody else speaks or steers in this companion's place: no setpoint leaves
+    slow_streams: tuple[str, ...] = ()  # messages that come too rarely or not at all
+
+
+class FcuText(Message):
+    """A STATUSTEXT from the flight controller."""
+
+    severity: int  # MAV_SEVERITY: 0 emergency … 7 debug
+    text: str
+
+
+class FcuCommand(Message):
+    """A request of the mission to the flight controller; answered by `FcuCommandAck` with the same id."""
+
+    id: int
+    action: CommandAction
+    height_m: float = 0.0  # take-off height over home
+    text: str = ""  # for "text": STATUSTEXT to the ground station
+    severity: int = 6
+
+
+class FcuCommandAck(Message):
+    """What the flight controller answered."""
+
+    id: int
+    accepted: bool
+    reason: str
+
+
+class SentSetpoint(Message):
+    """The attitude setpoint whose bytes really left for the flight controller, at ``stamp_s``."""
+
+    roll_rad: float
+    pitch_rad: float
+    yaw_rad: float
+    yaw_rate_rad_s: float
+    thrust: float
+
+
+class LinkRx(Message):
+    """Raw bytes that came from the flight controller."""
+
+    data: bytes
+    ground: bool = False  # they came from a ground station on the forward, for the flight controller
+
+
+class LinkTx(Message):
+    """Raw bytes for the flight controller."""
+
+    data: bytes
+
+
+# --- state -------------------------------------------------------------------------------------------------
+
+
+class State(Message, kw_only=True):
+    """The estimate of the filter at ``stamp_s``; ``valid`` is False until it has converged enough to fly by."""
+
+    p_W: Vec3
+    v_W: Vec3
+    q_WB: Quat
+    disturbance_W: Vec3  # mass-normalised external force [m/s²]
+    gnss_bias_W: Vec3
+    velocity_bias_W: Vec3  # error of the flight controller's velocity
+    attitude_bias_W: Vec3 = (0.0, 0.0, 0.0)  # error of its attitude, a rotation vector: it says exp(bias) ⊗ q_WB
+    mount_C: Vec3 = (0.0, 0.0, 0.0)  # how far the camera is turned on its mount: it looks along q_BC ⊗ exp(mount)
+    thrust_scale: float = 1.0  # true over modelled thrust; multiplies the thrust coefficient of the vehicle file
+    thrust_scale_std: float = 0.0
+    bundle: str  # name of the bundle the next two fields describe, "" while none was ever seen
+    p_WM: Vec3
+    q_WM: Quat
+    marker_age_s: float  # since the last accepted observation of the bundle, inf before the first
+    position_std_m: float  # largest standard deviation of p_W over all directions
+    relative_std_m: float  # the same of the position in the bundle's frame, inf without bundle
+    covariance_diag: tuple[float, ...]  # 31 variances, see companion/estimation/layout.py
+    battery_voltage_v: float
+    reset_count: int  # how often the filter had to start anew
+
+
+class Innovation(msgspec.Struct):
+    """One measurement update: is it consistent with what the filter expected?"""
+
+    stamp_s: float
+    sensor: Sensor
+    nis: float
+    dof: int
+    accepted: bool
+    noise_scale: float  # adapted over nominal noise, mean of the standard deviations
+    late_s: float  # age of the measurement when it was applied
+
+
+class EstimatorStatus(Message):
+    """All updates since the last one of these, and the counters that never go down."""
+
+    innovations: list[Innovation]
+    rejected: dict[str, int]
+    dropped_late: int
+    update_time_s: float  # computing time of this step
+    # Ten times a second, else empty: upper triangles of the 3x3 covariances of p, v, θ, disturbance and bias of the
+    # state with the same stamp, xx xy xz yy yz zz each.
+    covariance_blocks: tuple[float, ...] = ()
+    note: str = ""  # what the filter does otherwise than usual, and why; one line
+
+
+# --- plan -> thrust -------------------------------------------------------------------------------------------
+
+
+class Reference(Message):
+    """What to fly. Points are in ``frame``: WORLD, or the name of a bundle.
+
+    In a bundle's frame yaw is relative to "facing the bundle" (0: the nose points into its face).
+    """
+
+    id: int
+    frame: str
+    start_s: float
+    trajectory: Trajectory
+
+
+class Setpoint(Message):
+    """Attitude and thrust for the flight controller; never sent after ``expires_s``."""
+
+    expires_s: float
+    roll_rad: float
+    pitch_rad: float
+    yaw_rad: float
+    yaw_rate_rad_s: float
+    thrust: float  # 0..1
+    source: ControlSource  # never IDLE
+
+
+class ControlStatus(Message):
+    """How the controller is doing, at every cycle."""
+
+    active: ControlSource
+    reason: str  # why it is idle or on the fallback
+    reference_id: int
+    reference_finished: bool
+    reference_p_W: Vec3
+    reference_yaw_rad: float
+    position_error_m: float
+    yaw_error_rad: float
+    solver_status: int  # acados' status of this cycle, -1 when it did not run
+    solve_time_s: float
+    cycle_time_s: float
+    fallback_cycles: int  # since start
+    deadline_misses: int
+    solver_failures: int
+
+
+# --- mission ----------------------------------------------------------------------------------------------------
+
+
+class MissionStatus(Message):
+    """Where the mission stands."""
+
+    phase: Phase
+    reason: str  # why the phase was entered
+    phase_time_s: float
+    finished: bool
+    success: bool
+    photographs: int
+
+
+class SafetyEvent(Message):
+    """A row of the safety table became active or was cleared."""
+
+    monitor: str  # name of the row of the safety table
+    active: bool
+    value: float
+    limit: float
+    action: SafetyAction
+    text: str
+
+
+class PhotoRequest(Message):
+    """Please keep the next image."""
+
+    id: int
+
+
+class Photo(Message):
+    """The image that was asked for, as it came from the camera; ``stamp_s`` is its mid-exposure."""
+
+    id: int
+    png: bytes
+
+
+# --- all processes ----------------------------------------------------------------------------------------------------
+
+
+class Health(Message):
+    """What a process says of itself, twice a second."""
+
+    process: ProcessName
+    pid: int
+    steps_per_s: float
+    nominal_steps_per_s: float
+    late_steps: int  # steps that began more than half a period late
+    errors: int  # exceptions and undecodable messages, counted and dropped
+    last_error: str
+    step_time_max_s: float
+    cpu_s: float
+    memory_mb: float
+
+
+class HostStatus(Message):
+    """The computer that all of this runs on, once a second. NaN: this machine does not tell."""
+
+    disk_free_mb: float  # where the flight log is written
+    cpu_load: float  # 0..1, of all cores
+    cpu_temperature_c: float
+    throttled: bool  # the firmware has lowered the clock: too hot, or under-voltage
+    memory_free_mb: float
+
+
+class Truth(Message):
+    """What the simulator knows and an aircraft never does."""
+
+    p_W: Vec3
+    v_W: Vec3
+    q_WB: Quat
+    omega_B: Vec3
+    disturbance_W: Vec3  # force of the moving air beyond the still-air drag, over mass
+    gnss_bias_W: Vec3
+    bundles: dict[str, tuple[Vec3, Quat]]  # p_WM, q_WM
+    battery_voltage_v: float
+    motor_thrust_n: tuple[float, ...]
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+
+class Topic(NamedTuple):
+    """A row of the table."""
+
+    type: type[Message]
+    sources: tuple[ProcessName, ...]  # processes that may publish it
+    rate_hz: float  # nominal; 0: on events
+    logged: bool
+    max_age_s: float  # a consumer treats older content as absent
+
+
+CAMERA, TRACKER, ESTIMATOR = ProcessName.CAMERA, ProcessName.TRACKER, ProcessName.ESTIMATOR
+CONTROLLER, FCU, MISSION = ProcessName.CONTROLLER, ProcessName.FCU, ProcessName.MISSION
+RECORDER, SIMULATOR = ProcessName.RECORDER, ProcessName.SIMULATOR
+ALL_PROCESSES = tuple(ProcessName)
+INF = float("inf")
+
+TOPICS: dict[TopicName, Topic] = {
+    #                        type             sources              Hz  logged max age s
+    "image":           Topic(Image,           (CAMERA, SIMULATOR), 30, False, 0.20),
+    "markers":         Topic(Markers,         (TRACKER, SIMULATOR), 30, True, 0.30),
+    "fcu_attitude":    Topic(FcuAttitude,     (FCU,),              50, True,  0.20),
+    "fcu_position":    Topic(FcuPosition,     (FCU,),              50, True,  0.20),
+    "fcu_status":      Topic(FcuStatus,       (FCU,),              10, True,  1.00),
+    "fcu_text":        Topic(FcuText,         (FCU,),               0, True,  INF),
+    "fcu_command":     Topic(FcuCommand,      (MISSION,),           0, True,  1.00),
+    "fcu_command_ack": Topic(FcuCommandAck,   (FCU,),               0, True,  INF),
+    "sent_setpoint":   Topic(SentSetpoint,    (FCU,),              50, True,  0.50),
+    "link_rx":         Topic(LinkRx,          (FCU,),               0, True,  INF),
+    "link_tx":         Topic(LinkTx,          (FCU,),               0, True,  INF),
+    "state":           Topic(State,           (ESTIMATOR,),       100, True,  0.15),
+    "estimator":       Topic(EstimatorStatus, (ESTIMATOR,),       100, True,  0.50),
+    "reference":       Topic(Reference,       (MISSION,),          20, True,  0.30),
+    "setpoint":        Topic(Setpoint,        (CONTROLLER,),       50, True,  0.10),
+    "control":         Topic(ControlStatus,   (CONTROLLER,),       50, True,  0.50),
+    "mission_status":  Topic(MissionStatus,   (MISSION,),          10, True,  1.00),
+    "safety":          Topic(SafetyEvent,     (MISSION,),           0, True,  INF),
+    "photo_request":   Topic(PhotoRequest,    (MISSION,),           0, True,  INF),
+    "photo":           Topic(Photo,           (TRACKER,),           0, False, INF),
+    "host":            Topic(HostStatus,      (RECORDER, SIMULATOR), 1, True, 3.00),
+    "health":          Topic(Health,          ALL_PROCESSES,        2, True,  2.00),
+    "truth":           Topic(Truth,           (SIMULATOR,),       100, True,  INF),
+}  # fmt: skip
+
+TOPIC_OF: dict[type[Message], TopicName] = {row.type: name for name, row in TOPICS.items()}

@@ -1,0 +1,18 @@
+"""Name and fingerprint of the tracker's compiled reprojection error, for who builds it and who loads it."""
+
+from pathlib import Path
+
+from companion.core.kernel import GENERATORS, fingerprint, require
+
+NAME = "pose"
+SOURCE = GENERATORS / "pose.c"
+
+
+def pose_fingerprint() -> str:
+    """Fingerprint of the library; all vehicles share it, because the camera is an argument."""
+    return fingerprint([SOURCE, GENERATORS / "compile.py"])  # which has the compiler's flags
+
+
+def require_pose() -> Path:
+    """The library; raises `companion.core.kernel.ArtifactMissing` with one line."""
+    return require(NAME, pose_fingerprint())

@@ -1,0 +1,104 @@
+"""The marker file: which markers form which bundle (config/markers/*.toml).
+
+A marker's family is one of `FAMILIES`, or ``dictionary:PATH`` for printed boards with codes of one's own.
+A bundle is one rigid body with one or more markers; its frame M has x right, y up, z out of the face. Where the
+bundle stands in the world is nobody's input: the estimator finds out.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from companion.core.config import ConfigError, Section, integer, load, number
+from companion.core.frames import quat_from_rpy, rotation_matrix
+
+CUSTOM_PREFIX = "dictionary:"  # then the path of a dictionary in OpenCV's YAML format, relative to the marker file
+SQUARE_FAMILIES = ("aruco_4x4_50", "aruco_5x5_100", "aruco_6x6_250", "aruco_6x6_1000", "apriltag_36h11")
+STAG_PREFIX, STAG_LIBRARIES = "stag_hd", (11, 13, 15, 17, 19, 21, 23)
+FAMILIES = (*SQUARE_FAMILIES, *(f"{STAG_PREFIX}{n}" for n in STAG_LIBRARIES))
+KNOWN_FAMILIES = ", ".join([*FAMILIES, f"{CUSTOM_PREFIX}PATH"])
+Metres3 = tuple[
+    Annotated[float, number(-50, 50, "m")],
+    Annotated[float, number(-50, 50, "m")],
+    Annotated[float, number(-50, 50, "m")],
+]
+Radians3 = tuple[
+    Annotated[float, number(-3.15, 3.15, "rad")],
+    Annotated[float, number(-3.15, 3.15, "rad")],
+    Annotated[float, number(-3.15, 3.15, "rad")],
+]
+
+
+class Marker(Section):
+    """One marker: black square of ``size_m`` (outer black edge), at ``p_M``, turned by ``rpy_rad``."""
+
+    family: Annotated[str, Meta(min_length=1, description=KNOWN_FAMILIES)]
+    id: Annotated[int, integer(0, 100000)]
+    size_m: Annotated[float, number(0.005, 5, "m")]
+    p_M: Metres3 = (0.0, 0.0, 0.0)
+    rpy_rad: Radians3 = (0.0, 0.0, 0.0)
+
+    def corners_M(self) -> np.ndarray:
+        """Corners on the bundle [m], shape (4, 3): top left, top right, bottom right, bottom left."""
+        h = self.size_m / 2
+        square = np.array([[-h, h, 0.0], [h, h, 0.0], [h, -h, 0.0], [-h, -h, 0.0]])
+        return square @ rotation_matrix(quat_from_rpy(*self.rpy_rad)).T + np.asarray(self.p_M)
+
+
+class Bundle(Section):
+    """Markers on one rigid body."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    markers: Annotated[list[Marker], Meta(min_length=1)]
+
+
+class Site(Section):
+    """A marker file."""
+
+    bundle: Annotated[list[Bundle], Meta(min_length=1)]
+
+    def find(self, name: str) -> Bundle | None:
+        """The bundle of that name, or None."""
+        return next((b for b in self.bundle if b.name == name), None)
+
+
+def load_site(path) -> Site:
+    """Read a marker file; dictionary paths become absolute.
+
+    Raises `ConfigError`, also when a family is unknown, a dictionary file is missing, or a marker or a bundle name
+    stands twice. What a dictionary file holds is checked where it is used, by the tracker's detector.
+    """
+    site = _with_absolute_paths(load(path, Site), Path(path))
+    names: set[str] = set()
+    seen: dict[tuple[str, int], str] = {}
+    for bundle in site.bundle:
+        if bundle.name in names:
+            raise ConfigError(f"{path}: bundle '{bundle.name}' is defined twice")
+        names.add(bundle.name)
+        for marker in bundle.markers:
+            key = (marker.family, marker.id)
+            if key in seen:
+                raise ConfigError(f"{path}: marker {key[0]} {key[1]} stands in '{seen[key]}' and in '{bundle.name}'")
+            seen[key] = bundle.name
+    return site
+
+
+def _with_absolute_paths(site: Site, path: Path) -> Site:
+    bundles = []
+    for b, bundle in enumerate(site.bundle):
+        markers = []
+        for m, marker in enumerate(bundle.markers):
+            key = f"{path}: bundle[{b}].markers[{m}].family = {marker.family!r}"
+            if marker.family.startswith(CUSTOM_PREFIX):
+                file = (path.parent / marker.family.removeprefix(CUSTOM_PREFIX)).resolve()
+                if not file.is_file():
+                    raise ConfigError(f"{key}: {file}: no such marker dictionary")
+                marker = msgspec.structs.replace(marker, family=f"{CUSTOM_PREFIX}{file}")
+            elif marker.family not in FAMILIES:
+                raise ConfigError(f"{key}: unknown family (allowed: {KNOWN_FAMILIES})")
+            markers.append(marker)
+        bundles.append(msgspec.structs.replace(bundle, markers=markers))
+    return msgspec.structs.replace(site, bundle=bundles)

@@ -1,0 +1,347 @@
+"""What to fly, as position, velocity, acceleration and heading over time; used by control, mission and recording.
+
+A `Move` is a straight line from rest to rest on the minimum-snap polynomial with zero velocity, acceleration and jerk
+at both ends,
+
+    s(τ) = 35 τ⁴ - 84 τ⁵ + 70 τ⁶ - 20 τ⁷,   τ = t / T in [0, 1]
+
+(D. Mellinger, V. Kumar, "Minimum snap trajectory generation and control for quadrotors", ICRA 2011). Its largest
+speed is 35/16 · L/T and its largest acceleration 84√5/25 · L/T²; T is the shortest time that keeps both, and the
+largest yaw rate, within the limits of the move. `Line` and `Raster` are chains of such moves with stops between.
+
+`Spiral` and `FigureEight` are curves of an angle that starts and stops smoothly: its rate rises over ``ramp_s`` as
+6 x⁵ - 15 x⁴ + 10 x³ and falls likewise, so that the jerk is continuous. `Waypoints` is the spline of seventh degree
+through its points that is at rest at both ends: the interpolant with the least integral of squared snap for given
+times at the points.
+
+All are at rest before their start and after their end.
+"""
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from companion.core.frames import wrap_angle
+from companion.core.trajectory_messages import (
+    FigureEight,
+    Hold,
+    Line,
+    Move,
+    Raster,
+    Spiral,
+    Trajectory,
+    Vec3,
+    Waypoints,
+)
+
+PEAK_SPEED = 35 / 16
+PEAK_ACCELERATION = 84 * math.sqrt(5) / 25
+# Floors of limits and times, so that a careless zero makes a slow move and not a division by zero.
+LIMIT_MIN = 1e-2
+DURATION_MIN_S = 1e-3
+SEGMENT_MIN_S = 0.1  # between two waypoints, before the times are scaled to the limits
+SAMPLES_PER_SEGMENT = 64  # at which the limits of a spline are checked
+CACHED = 8  # trajectories whose tables are kept: the present one and what is compared with it
+
+
+class Samples(NamedTuple):
+    """A trajectory at n times."""
+
+    p_W: np.ndarray  # (n, 3) [m]
+    v_W: np.ndarray  # (n, 3) [m/s]
+    a_W: np.ndarray  # (n, 3) [m/s²]
+    yaw: np.ndarray  # (n,) [rad], continuous
+    yaw_rate: np.ndarray  # (n,) [rad/s]
+
+
+class Placed(NamedTuple):
+    """A trajectory of a bundle's frame, and where that frame stands: p_W = origin + R p, ψ_W = yaw + ψ."""
+
+    trajectory: Trajectory
+    R: np.ndarray  # (3, 3)
+    origin: np.ndarray  # (3,) [m]
+    yaw_rad: float
+
+
+def duration_s(trajectory: Trajectory | Placed) -> float:
+    """Time from start to rest at the end [s]; 0 for a Hold."""
+    match trajectory:
+        case Hold():
+            return 0.0
+        case Move():
+            turn = abs(wrap_angle(trajectory.yaw_end_rad - trajectory.yaw_start_rad))
+            yaw_s = PEAK_SPEED * turn / max(trajectory.yaw_rate_rad_s, LIMIT_MIN)
+            length = math.dist(trajectory.p_start, trajectory.p_end)
+            return max(_leg_s(length, trajectory.speed_m_s, trajectory.acceleration_m_s2), yaw_s)
+        case Spiral():
+            return max(trajectory.duration_s, 2 * _ramp_s(trajectory))
+        case FigureEight():
+            turning_s = max(trajectory.period_s, LIMIT_MIN) * max(trajectory.laps, 0)
+            return max(turning_s, _ramp_s(trajectory)) + _ramp_s(trajectory)
+        case Waypoints():
+            return float(_spline(trajectory).times_s[-1])
+        case Placed():
+            return duration_s(trajectory.trajectory)
+        case _:
+            return float(_chain(trajectory).ends_s)
+
+
+def sample(trajectory: Trajectory | Placed, start_s: float, times_s: np.ndarray) -> Samples:
+    """A trajectory that begins at start_s, at many times (n,) [s], in its own frame (`Placed`: in the world)."""
+    match trajectory:
+        case Hold():
+            return _sample_hold(trajectory, len(times_s))
+        case Move():
+            return _sample_move(trajectory, times_s - start_s)
+        case Spiral():
+            return _sample_spiral(trajectory, times_s - start_s)
+        case FigureEight():
+            return _sample_figure_eight(trajectory, times_s - start_s)
+        case Waypoints():
+            return _sample_waypoints(trajectory, times_s - start_s)
+        case Placed(inner, R, origin, yaw_rad):
+            p, v, a, yaw, yaw_rate = sample(inner, start_s, times_s)
+            return Samples(p @ R.T + origin, v @ R.T, a @ R.T, yaw + yaw_rad, yaw_rate)
+        case _:
+            return _sample_chain(trajectory, times_s - start_s)
+
+
+def begins_at(trajectory: Trajectory) -> tuple[Vec3, float]:
+    """First point and heading."""
+    s = sample(trajectory, 0.0, np.zeros(1))
+    return tuple(s.p_W[0].tolist()), float(s.yaw[0])
+
+
+# --- straight moves -----------------------------------------------------------------------------------------------
+
+
+def _leg_s(length: float, speed: float, acceleration: float) -> float:
+    return max(
+        PEAK_SPEED * length / max(speed, LIMIT_MIN),
+        math.sqrt(PEAK_ACCELERATION * length / max(acceleration, LIMIT_MIN)),
+        DURATION_MIN_S,
+    )
+
+
+def _progress(x: np.ndarray, T) -> np.ndarray:
+    """Rows s, ds/dt = 140 τ³(1-τ)³ / T, d²s/dt² = 420 τ²(1-τ)²(1-2τ) / T², shape (3, n)."""
+    x2, w = x * x, x * (1.0 - x)
+    w2 = w * w
+    progress = np.empty((3, len(x)))
+    progress[0] = x2 * x2 * (35.0 + x * (-84.0 + x * (70.0 - 20.0 * x)))
+    progress[1] = w2 * w * (140.0 / T)
+    progress[2] = w2 * (1.0 - 2.0 * x) * (420.0 / (T * T))
+    return progress
+
+
+def _sample_hold(trajectory: Hold, n: int) -> Samples:
+    zero = np.zeros((n, 3))
+    position = np.empty((n, 3))
+    position[:] = trajectory.p
+    return Samples(position, zero, zero, np.full(n, trajectory.yaw_rad), zero[:, 0])
+
+
+def _sample_move(trajectory: Move, t: np.ndarray) -> Samples:
+    T = duration_s(trajectory)
+    progress = _progress(np.minimum(np.maximum(t / T, 0.0), 1.0), T)
+    start = (*trajectory.p_start, trajectory.yaw_start_rad)
+    turn = wrap_angle(trajectory.yaw_end_rad - trajectory.yaw_start_rad)
+    path = np.array([*(e - b for b, e in zip(trajectory.p_start, trajectory.p_end, strict=True)), turn])
+    along = progress[:, :, None] * path
+    along[0] += start
+    return Samples(along[0, :, :3], along[1, :, :3], along[2, :, :3], along[0, :, 3], along[1, :, 3])
+
+
+class _Chain(NamedTuple):
+    """Moves from corner to corner with a stop after each."""
+
+    corners: np.ndarray  # (m, 3)
+    ways: np.ndarray  # (m, 3), the last one zero
+    starts_s: np.ndarray  # (m,) when each move begins
+    times_s: np.ndarray  # (m,) how long it takes
+    ends_s: float
+
+
+@lru_cache(maxsize=CACHED)
+def _chain(trajectory: Line | Raster) -> _Chain:
+    corners = np.array(_line_corners(trajectory) if isinstance(trajectory, Line) else _raster_corners(trajectory))
+    ways = np.diff(corners, axis=0, append=corners[-1:])
+    speed, acceleration = trajectory.speed_m_s, trajectory.acceleration_m_s2
+    times_s = np.array([_leg_s(float(length), speed, acceleration) for length in np.linalg.norm(ways, axis=1)])
+    ends_s = np.cumsum(times_s + max(trajectory.stop_s, 0.0))
+    return _Chain(corners, ways, np.concatenate([[0.0], ends_s[:-1]]), times_s, ends_s[-2] if len(ends_s) > 1 else 0.0)
+
+
+def _line_corners(line: Line) -> list[Vec3]:
+    return [line.p_start, line.p_end] * max(line.laps, 0) + [line.p_start]
+
+
+def _raster_corners(raster: Raster) -> list[Vec3]:
+    x, y, z = raster.centre
+    half = raster.width_m / 2
+    gaps = max(1, math.ceil(raster.height_m / max(raster.spacing_m, LIMIT_MIN) - 1e-9))
+    corners = []
+    for i in range(gaps + 1):
+        height = y + raster.height_m * (0.5 - i / gaps)
+        side = half if i % 2 else -half
+        corners += [(x + side, height, z), (x - side, height, z)]
+    return corners
+
+
+def _sample_chain(trajectory: Line | Raster, t: np.ndarray) -> Samples:
+    chain = _chain(trajectory)
+    i = np.maximum(np.searchsorted(chain.starts_s, t, side="right") - 1, 0)
+    T = chain.times_s[i]
+    progress = _progress(np.minimum(np.maximum((t - chain.starts_s[i]) / T, 0.0), 1.0), T)
+    along = progress[:, :, None] * chain.ways[i]
+    along[0] += chain.corners[i]
+    return Samples(*along, np.full(len(t), trajectory.yaw_rad), np.zeros(len(t)))
+
+
+# --- curves of an angle ---------------------------------------------------------------------------------------------
+
+
+def _ramp_s(trajectory: Spiral | FigureEight) -> float:
+    return max(trajectory.ramp_s, LIMIT_MIN)
+
+
+def _eased(t: np.ndarray, total_s: float, ramp_s: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A clock that starts and stops smoothly, with rate and acceleration; it shows total_s - ramp_s at the end."""
+    t = np.minimum(np.maximum(t, 0.0), total_s)
+    up = np.minimum(t / ramp_s, 1.0)
+    down = np.maximum((t - total_s) / ramp_s + 1.0, 0.0)
+    x = np.stack([up, down])
+    x2, w = x * x, x * (1.0 - x)
+    rise = x2 * x * (10.0 + x * (6.0 * x - 15.0))
+    area = x2 * x2 * (2.5 + x * (x - 3.0)) * ramp_s
+    slope = 30.0 * w * w / ramp_s
+    return area[0] + np.maximum(t - ramp_s, 0.0) - area[1], rise[0] - rise[1], slope[0] - slope[1]
+
+
+def _sample_spiral(spiral: Spiral, t: np.ndarray) -> Samples:
+    total_s, ramp_s = duration_s(spiral), _ramp_s(spiral)
+    clock, rate, acceleration = _eased(t, total_s, ramp_s)
+    per_s = 1.0 / (total_s - ramp_s)
+    w = 2 * math.pi * spiral.turns * per_s
+    climb = (spiral.height_end - spiral.centre[2]) * per_s
+    angle, w1, w2 = spiral.angle_start_rad + w * clock, w * rate, w * acceleration
+    c, s, r = np.cos(angle), np.sin(angle), spiral.radius_m
+    x, y, z = spiral.centre
+    return Samples(
+        np.column_stack([x + r * c, y + r * s, z + climb * clock]),
+        np.column_stack([-r * w1 * s, r * w1 * c, climb * rate]),
+        np.column_stack([-r * (w2 * s + w1 * w1 * c), r * (w2 * c - w1 * w1 * s), climb * acceleration]),
+        angle + math.pi,
+        w1,
+    )
+
+
+def _sample_figure_eight(eight: FigureEight, t: np.ndarray) -> Samples:
+    clock, rate, acceleration = _eased(t, duration_s(eight), _ramp_s(eight))
+    w = 2 * math.pi / max(eight.period_s, LIMIT_MIN)
+    angle, w1, w2 = (w * clock)[:, None], (w * rate)[:, None], (w * acceleration)[:, None]
+    long, cross = np.asarray(eight.semi_long), np.asarray(eight.semi_cross)
+    slope = long * np.cos(angle) + 2.0 * cross * np.cos(2.0 * angle)
+    curve = -long * np.sin(angle) - 4.0 * cross * np.sin(2.0 * angle)
+    return Samples(
+        np.asarray(eight.centre) + long * np.sin(angle) + cross * np.sin(2.0 * angle),
+        slope * w1,
+        curve * w1 * w1 + slope * w2,
+        np.full(len(t), eight.yaw_rad),
+        np.zeros(len(t)),
+    )
+
+
+# --- through points ---------------------------------------------------------------------------------------------------
+
+
+DEGREE = 7
+
+
+class _Spline(NamedTuple):
+    """Position and yaw (columns x, y, z, ψ) over time, a polynomial of degree `DEGREE` between two points."""
+
+    times_s: np.ndarray  # (n,) at the points
+    coefficients: np.ndarray  # (n - 1, DEGREE + 1, columns) of τ⁰, τ¹, …; τ: part of the segment, 0..1
+
+    def at(self, t: np.ndarray, order: int = 0) -> np.ndarray:
+        """The derivative of an order at times within the spline, (len(t), columns)."""
+        segment = np.clip(np.searchsorted(self.times_s, t, side="right") - 1, 0, len(self.coefficients) - 1)
+        duration = np.diff(self.times_s)[segment]
+        powers = _powers((t - self.times_s[segment]) / duration, order)
+        return np.einsum("ni,nic->nc", powers, self.coefficients[segment]) / duration[:, None] ** order
+
+
+def _powers(tau: np.ndarray, order: int) -> np.ndarray:
+    """Derivatives of τ⁰, …, τ⁷ of an order, (len(τ), DEGREE + 1)."""
+    factors = np.array([math.perm(e, order) for e in range(order, DEGREE + 1)], dtype=float)
+    return np.hstack([np.zeros((len(tau), order)), np.vander(tau, DEGREE + 1 - order, increasing=True) * factors])
+
+
+def _interpolate(times_s: np.ndarray, rows: np.ndarray) -> _Spline:
+    # Rest at both ends (velocity, acceleration, jerk), the points themselves, and derivatives up to the sixth that do
+    # not jump at the points between: as many equations as coefficients. The sixth is what least snap asks for.
+    durations = np.diff(times_s)
+    segments, width = len(durations), DEGREE + 1
+    system = np.zeros((segments * width, segments * width))
+    right = np.zeros((segments * width, rows.shape[1]))
+    ends = np.array([_powers(np.array([0.0, 1.0]), order) for order in range(DEGREE)])  # (order, end, coefficient)
+    equation = 0
+
+    def add(value: np.ndarray | float, *terms: tuple[int, np.ndarray]) -> None:
+        nonlocal equation
+        for segment, row in terms:
+            system[equation, segment * width : (segment + 1) * width] = row
+        right[equation] = value
+        equation += 1
+
+    for segment in range(segments):
+        add(rows[segment], (segment, ends[0, 0]))
+        add(rows[segment + 1], (segment, ends[0, 1]))
+    for order in (1, 2, 3):
+        add(0.0, (0, ends[order, 0]))
+        add(0.0, (segments - 1, ends[order, 1]))
+    for before, after in zip(range(segments - 1), range(1, segments), strict=True):
+        ratio = durations[before] / durations[after]
+        for order in range(1, DEGREE):
+            add(0.0, (before, ends[order, 1]), (after, -ends[order, 0] * ratio**order))
+    return _Spline(times_s, np.linalg.solve(system, right).reshape(segments, width, -1))
+
+
+@lru_cache(maxsize=CACHED)
+def _spline(waypoints: Waypoints) -> _Spline:
+    rows = np.column_stack([np.array(waypoints.points, dtype=float), np.unwrap(waypoints.yaws_rad)])
+    speed, acceleration = max(waypoints.speed_m_s, LIMIT_MIN), max(waypoints.acceleration_m_s2, LIMIT_MIN)
+    yaw_rate = max(waypoints.yaw_rate_rad_s, LIMIT_MIN)
+    ways = np.diff(rows, axis=0)
+    lengths = np.linalg.norm(ways[:, :3], axis=1)
+    # Passing time at half the speed, and not less than from rest to rest at half the length would take.
+    segments_s = np.maximum.reduce(
+        [
+            2.0 * lengths / speed,
+            np.sqrt(PEAK_ACCELERATION * lengths / acceleration),
+            2.0 * np.abs(ways[:, 3]) / yaw_rate,
+            np.full(len(lengths), SEGMENT_MIN_S),
+        ]
+    )
+    times_s = np.concatenate([[0.0], np.cumsum(segments_s)])
+    spline = _interpolate(times_s, rows)
+    # Times stretched by a factor k divide velocities by k and accelerations by k²: one step reaches the limits.
+    dense = np.interp(np.linspace(0, len(ways), SAMPLES_PER_SEGMENT * len(ways) + 1), np.arange(len(times_s)), times_s)
+    v, a = spline.at(dense, 1), spline.at(dense, 2)
+    stretch = max(
+        float(np.linalg.norm(v[:, :3], axis=1).max()) / speed,
+        math.sqrt(float(np.linalg.norm(a[:, :3], axis=1).max()) / acceleration),
+        float(np.abs(v[:, 3]).max()) / yaw_rate,
+        DURATION_MIN_S / times_s[-1],
+    )
+    return _interpolate(times_s * stretch, rows)
+
+
+def _sample_waypoints(waypoints: Waypoints, t: np.ndarray) -> Samples:
+    spline = _spline(waypoints)
+    t = np.minimum(np.maximum(t, 0.0), spline.times_s[-1])
+    p, v, a = (spline.at(t, order) for order in range(3))
+    return Samples(p[:, :3], v[:, :3], a[:, :3], p[:, 3], v[:, 3])

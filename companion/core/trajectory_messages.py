@@ -1,0 +1,92 @@
+"""What a `companion.core.messages.Reference` may ask to fly: the types of curves, and of vectors in any message.
+
+Plain data like every message: told apart on the wire by ``type``, their tag. Points and headings are in the frame of
+the reference that carries them. What each curve does over time stands in `companion.core.trajectories`; those that are
+frozen have tables there that are kept by value.
+"""
+
+import msgspec
+
+Vec3 = tuple[float, float, float]
+Quat = tuple[float, float, float, float]
+
+
+class Hold(msgspec.Struct, tag="hold"):
+    """Stay at a point."""
+
+    p: Vec3
+    yaw_rad: float
+
+
+class Move(msgspec.Struct, tag="move"):
+    """A smooth straight move from rest to rest that begins at the reference's start time."""
+
+    p_start: Vec3
+    yaw_start_rad: float
+    p_end: Vec3
+    yaw_end_rad: float
+    speed_m_s: float
+    acceleration_m_s2: float
+    yaw_rate_rad_s: float
+
+
+class Line(msgspec.Struct, tag="line", frozen=True):
+    """Back and forth between two points, at rest for ``stop_s`` at both; ends where it began."""
+
+    p_start: Vec3
+    p_end: Vec3
+    yaw_rad: float
+    speed_m_s: float
+    acceleration_m_s2: float
+    stop_s: float
+    laps: int  # there and back
+
+
+class Spiral(msgspec.Struct, tag="spiral", frozen=True):
+    """Round a vertical axis from height to height, the nose at the axis."""
+
+    centre: Vec3  # on the axis, at the height of the start
+    radius_m: float
+    height_end: float  # third coordinate of the end
+    angle_start_rad: float  # where on the circle it begins, 0: on the side of +x
+    turns: float  # negative: clockwise seen from above
+    duration_s: float
+    ramp_s: float  # time to reach full speed, and to leave it
+
+
+class FigureEight(msgspec.Struct, tag="figure_eight", frozen=True):
+    """The Lissajous figure centre + semi_long sin θ + semi_cross sin 2θ, θ from 0 to 2π in every lap."""
+
+    centre: Vec3
+    semi_long: Vec3  # half of the figure's length
+    semi_cross: Vec3  # half of its width
+    yaw_rad: float
+    period_s: float  # of a lap at full speed
+    laps: int
+    ramp_s: float
+
+
+class Raster(msgspec.Struct, tag="raster", frozen=True):
+    """Scan of a rectangle in the plane of x and y: lines along x, from the largest y to the smallest."""
+
+    centre: Vec3
+    width_m: float  # along x
+    height_m: float  # along y
+    spacing_m: float  # largest distance of two lines
+    yaw_rad: float
+    speed_m_s: float
+    acceleration_m_s2: float
+    stop_s: float  # at each end of a line
+
+
+class Waypoints(msgspec.Struct, tag="waypoints", frozen=True):
+    """Through points and headings on minimum-snap polynomials, from rest to rest."""
+
+    points: tuple[Vec3, ...]  # at least two
+    yaws_rad: tuple[float, ...]  # one for each point; between two the short way round
+    speed_m_s: float
+    acceleration_m_s2: float
+    yaw_rate_rad_s: float
+
+
+Trajectory = Hold | Move | Line | Spiral | FigureEight | Raster | Waypoints

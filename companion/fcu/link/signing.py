@@ -1,0 +1,104 @@
+"""MAVLink 2 signatures: proof that a frame comes from somebody with the key, and has not come before.
+
+Thirteen bytes behind the checksum: link id, 48 bits of time in units of 10 µs since 2015, and the first 48 bits of
+SHA-256 over key, frame and those two (mavlink.io, message signing). A stream is (link id, system, component); its time
+must rise from frame to frame, and that of a stream not met before may be a minute behind at the most. The packing is
+pymavlink's; the check is not, because pymavlink moves a stream's time before it has seen that the signature is right,
+so that anybody could silence a stream with one frame from the future.
+"""
+
+import hashlib
+import hmac
+import os
+import stat
+import struct
+import time
+from pathlib import Path
+
+from companion.core.clock import monotonic_s
+from companion.core.config import ConfigError
+
+KEY_LENGTH = 32
+LINK_ID = 1  # of our own frames
+UNITS_PER_S = 100_000  # 10 µs
+EPOCH_S = 1_420_070_400  # 2015-01-01 in UNIX time
+NEW_STREAM_BEHIND = 60 * UNITS_PER_S
+STREAMS_MAX = 64  # streams remembered; only holders of the key can begin one
+
+
+def load_key(file: str | Path) -> bytes:
+    """The 32 bytes of a key file; raises `ConfigError` when it is no secret: readable by others, or of another size."""
+    path = Path(file)
+    try:
+        with path.open("rb") as opened:
+            state = os.fstat(opened.fileno())
+            key = opened.read(KEY_LENGTH + 1)
+    except OSError as error:
+        why = os.strerror(error.errno).lower() if error.errno else str(error)
+        raise ConfigError(f"fcu.signing_key_file {path}: cannot be read: {why}") from None
+    if not stat.S_ISREG(state.st_mode):
+        raise ConfigError(f"fcu.signing_key_file {path}: not a file")
+    if state.st_mode & 0o077:
+        mode = stat.S_IMODE(state.st_mode)
+        raise ConfigError(f"fcu.signing_key_file {path}: others can read it (mode {mode:03o}); chmod 600 {path}")
+    if state.st_uid not in (0, os.geteuid()):
+        raise ConfigError(f"fcu.signing_key_file {path}: belongs to somebody else (uid {state.st_uid})")
+    if len(key) != KEY_LENGTH:
+        size = len(key) if len(key) < KEY_LENGTH else f"more than {KEY_LENGTH}"
+        raise ConfigError(f"fcu.signing_key_file {path}: {size} bytes, a key has {KEY_LENGTH}")
+    return key
+
+
+class Signer:
+    """Signs our frames and judges those of others."""
+
+    def __init__(self, key: bytes, start_s: float, unix_s: float) -> None:
+        """key: 32 bytes; start_s, unix_s: the same moment in companion time and in UNIX time [s]."""
+        if len(key) != KEY_LENGTH:
+            raise ValueError(f"a signing key has {KEY_LENGTH} bytes, not {len(key)}")
+        self.key = key
+        self._zero_s = start_s
+        self._zero = max(0, round((unix_s - EPOCH_S) * UNITS_PER_S))
+        self._newest = 0  # of all that was signed here or believed
+        self._streams: dict[tuple[int, int, int], int] = {}
+        self.wrong = 0  # signatures that do not belong to this key
+        self.replayed = 0  # right ones that were used before
+
+    def next_time(self, now_s: float) -> int:
+        """The time of the next frame of ours; it rises even where the computer's clock was set back."""
+        self._newest = max(self._newest + 1, self._time(now_s))
+        return self._newest
+
+    def _time(self, now_s: float) -> int:
+        return self._zero + round((now_s - self._zero_s) * UNITS_PER_S)
+
+    def believes(self, frame: bytes, system: int, component: int, now_s: float) -> bool:
+        """Whether a signed frame, header to signature, is genuine and new."""
+        digest = hashlib.sha256(self.key + frame[:-6]).digest()
+        if not hmac.compare_digest(digest[:6], frame[-6:]):
+            self.wrong += 1
+            return False
+        low, high = struct.unpack("<IH", frame[-12:-6])
+        signed_at = low | high << 32
+        stream = (frame[-13], system, component)
+        last = self._streams.get(stream)
+        if last is None:
+            fresh = signed_at >= self._time(now_s) - NEW_STREAM_BEHIND and len(self._streams) < STREAMS_MAX
+        else:
+            fresh = signed_at > last
+        if not fresh:
+            self.replayed += 1
+            return False
+        self._streams[stream] = signed_at
+        self._newest = max(self._newest, signed_at)
+        return True
+
+
+def open_signer(key_file: str | None, folder: Path) -> Signer | None:
+    """The signer of a vehicle file, None when it names no key; a relative path counts from `folder`.
+
+    Raises `ConfigError` when the key file cannot be used.
+    """
+    if key_file is None:
+        return None
+    return Signer(load_key(folder / key_file), monotonic_s(), time.time())

@@ -1,0 +1,256 @@
+"""What the mission knows of the aircraft: newest messages, ages, the take-off point, who chose the mode."""
+
+import math
+from collections import deque
+
+from companion.core.frames import rpy_from_quat
+from companion.core.messages import (
+    MISSION,
+    SIMULATOR,
+    TOPICS,
+    ControlStatus,
+    EstimatorStatus,
+    FcuAttitude,
+    FcuStatus,
+    Health,
+    HostStatus,
+    Message,
+    Reference,
+    SentSetpoint,
+    State,
+    Vec3,
+)
+from companion.core.node import Latest
+from companion.core.vehicle import Safety
+from companion.mission import phases as ph
+from companion.mission import reference_geometry as moves
+from companion.mission.plan import Plan
+from companion.mission.rc_switch import SwitchReader
+from companion.mission.snapshot import SafetySnapshot
+from companion.mission.trends import ControlTrend, InnovationTrend
+
+SEEN_S = 0.5  # a bundle counts as seen while its last accepted observation is younger
+FACES, FACE_PERIOD_S = 5, 0.5  # the oldest is two seconds older than the newest: longer than a row takes to speak up
+MANUAL_MODES = ("MANUAL", "STABILIZED", "ACRO", "RATTITUDE", "ALTCTL", "POSCTL", "POSCTL_SLOW")
+
+
+class MissionInputs:
+    """Everything the mission was told, with its age; takes no decisions."""
+
+    def __init__(self, plan: Plan, limits: Safety) -> None:
+        self.plan = plan
+        self._limits = limits
+        self.latest = Latest()
+        self.healths: dict[str, Health] = {}
+        self.state: State | None = None  # the newest valid and finite one
+        self.status: FcuStatus | None = None
+        self.home_W: Vec3 | None = None  # where it stood on the ground, in the estimator's world
+        self.switch = SwitchReader(plan.rc_switch) if plan.rc_switch else None
+        self._faces: deque[tuple[float, Vec3]] = deque(maxlen=FACES)  # when all was well: time, normal of the bundle
+        self._innovations = InnovationTrend()
+        self._cycles = ControlTrend()
+        self._rc_expected = self._gnss_expected = False
+        self._start_s = math.inf
+        self._resets_at_home = 0
+        self._linked_s = -math.inf
+        self._rc_s = self._gnss_s = -math.inf
+        self._sending_s = -math.inf
+        self._fallback_since_s: float | None = None
+        self._expected_modes: set[str] = set()
+        self._mode_at_entry = ""
+        self._target_mode_seen = False
+
+    # --- messages ---
+
+    def take(self, message: Message) -> None:
+        self.latest.put(message)
+
+    def take_status(self, status: FcuStatus, now_s: float) -> None:
+        self.latest.put(status)
+        if not status.valid or not status.connected:
+            return
+        self.status = status
+        self._linked_s = status.stamp_s
+        if status.rc_ok:
+            self._rc_s = status.stamp_s
+        if status.gnss_ok:
+            self._gnss_s = status.stamp_s
+        if self.switch is not None:
+            self.switch.read(status, now_s)
+
+    def take_state(self, state: State) -> None:
+        self.latest.put(state)
+        numbers = (*state.p_W, *state.v_W, *state.q_WB, *state.p_WM, *state.q_WM)
+        if state.valid and all(map(math.isfinite, numbers)):
+            self.state = state
+
+    def take_estimator(self, status: EstimatorStatus) -> None:
+        self.latest.put(status)
+        self._innovations.take(status)
+
+    def take_control(self, control: ControlStatus) -> None:
+        self.latest.put(control)
+        self._cycles.take(control)
+        if control.valid and control.active in ("nmpc", "pid"):
+            self._sending_s = control.stamp_s
+        if control.active == "pid":
+            self._fallback_since_s = control.stamp_s if self._fallback_since_s is None else self._fallback_since_s
+        else:
+            self._fallback_since_s = None
+
+    # --- questions ---
+
+    def linked(self, now_s: float) -> bool:
+        told = self.latest.fresh(FcuStatus, now_s) is not None
+        return told and self.status_age_s(now_s) < self._limits.link_lost_s
+
+    def status_age_s(self, now_s: float) -> float:
+        return now_s - self._linked_s
+
+    def state_age_s(self, now_s: float) -> float:
+        return math.inf if self.state is None else now_s - self.state.stamp_s
+
+    def setpoints_age_s(self, now_s: float) -> float:
+        return now_s - self._sending_s
+
+    def fallback_time_s(self, now_s: float) -> float:
+        return 0.0 if self._fallback_since_s is None else now_s - self._fallback_since_s
+
+    def control(self, now_s: float) -> ControlStatus | None:
+        return self.latest.fresh(ControlStatus, now_s)
+
+    def airborne(self) -> bool:
+        return self.status is not None and self.status.armed and not self.status.landed
+
+    def on_ground(self) -> bool:
+        return self.status is not None and self.status.landed and not self.status.armed
+
+    def pilots_mode(self) -> bool:
+        return self.status is not None and self.status.mode in MANUAL_MODES
+
+    def resets(self) -> int:
+        return 0 if self.state is None else self.state.reset_count - self._resets_at_home
+
+    def from_home(self) -> Vec3 | None:
+        if self.state is None or self.home_W is None:
+            return None
+        return tuple(a - b for a, b in zip(self.state.p_W, self.home_W, strict=True))
+
+    def bundle_seen(self, now_s: float) -> bool:
+        """The plan's bundle was observed just now; having been seen once does not count."""
+        state = self.state
+        if state is None or state.bundle != self.plan.bundle:
+            return False
+        return state.marker_age_s + self.state_age_s(now_s) < SEEN_S
+
+    def reference_point(self, reference: Reference | None, now_s: float) -> tuple[Vec3, float] | None:
+        """Point and heading in the world where the reference is now, else where the aircraft is; None: unknown."""
+        control = self.control(now_s)
+        if reference is not None and control is not None and control.reference_id == reference.id:
+            point = (*control.reference_p_W, control.reference_yaw_rad)
+            if control.active != "idle" and all(map(math.isfinite, point)):
+                return control.reference_p_W, control.reference_yaw_rad
+        return self.aircraft_point()
+
+    def aircraft_point(self) -> tuple[Vec3, float] | None:
+        return None if self.state is None else (self.state.p_W, rpy_from_quat(self.state.q_WB)[2])
+
+    # --- take-off point ---
+
+    def note_ground(self, now_s: float) -> None:
+        """Take the take-off point while the aircraft stands disarmed with a valid state."""
+        if self.linked(now_s) and self.on_ground() and self.latest.fresh(State, now_s) is self.state is not None:
+            self.home_W = self.state.p_W
+            self._resets_at_home = self.state.reset_count
+
+    def note_start(self, now_s: float) -> None:
+        """Remember what was there when the mission took the aircraft: only that can be lost."""
+        self._rc_expected = now_s - self._rc_s < self._limits.rc_lost_s
+        self._gnss_expected = now_s - self._gnss_s < self._limits.gnss_lost_s
+        self._start_s = now_s
+        self._faces.clear()
+
+    def note_face(self, now_s: float) -> None:
+        """Remember where the bundle faces; to be called while no safety row asks for anything."""
+        if self.bundle_seen(now_s) and not (self._faces and now_s - self._faces[-1][0] < FACE_PERIOD_S):
+            self._faces.append((now_s, moves.face_normal(self.state.q_WM)))
+
+    @property
+    def away_W(self) -> Vec3 | None:
+        """Unit vector away from the structure; None while the bundle has not been seen.
+
+        As it was some seconds before anything was wrong: rows take a while to speak up, and an estimate that is in
+        doubt must not choose the way of a retreat.
+        """
+        return self._faces[0][1] if self._faces else None
+
+    # --- mode ---
+
+    def expect_modes(self, *modes: str, also_present: bool = True) -> None:
+        """From now on `modes` are in order; the present one too, until one of them was seen."""
+        self._expected_modes = set(modes)
+        self._mode_at_entry = self.status.mode if also_present and self.status is not None else ""
+        self._target_mode_seen = False
+
+    def mode_left(self) -> bool:
+        """Somebody else changed the mode; what PX4 does with it on disarming counts for nothing."""
+        if self.status is None or not self.status.armed or not self._expected_modes:
+            return False
+        mode = self.status.mode
+        if mode in self._expected_modes:
+            self._target_mode_seen = True
+            return False
+        return self._target_mode_seen or mode != self._mode_at_entry
+
+    def setpoints_lost(self, now_s: float) -> bool:
+        return self.setpoints_age_s(now_s) > self._limits.setpoints_lost_s
+
+    # --- safety ---
+
+    def _health_ages_s(self, now_s: float) -> dict[str, float]:
+        """Of the processes that told of themselves in this flight or just before; only they can be missed."""
+        since_s = self._start_s - TOPICS["health"].max_age_s
+        others = (h for h in self.healths.values() if h.process not in (MISSION, SIMULATOR))
+        return {h.process: now_s - h.stamp_s for h in others if h.stamp_s >= since_s}
+
+    def _step_rates(self, now_s: float) -> dict[str, float]:
+        """Steps done over steps wanted of the processes that told lately."""
+        oldest_s = now_s - TOPICS["health"].max_age_s
+        told = (h for h in self.healths.values() if h.stamp_s >= oldest_s and h.nominal_steps_per_s > 0)
+        return {h.process: h.steps_per_s / h.nominal_steps_per_s for h in told}
+
+    def _at_bundle(self, phase: str) -> bool:
+        return phase in ph.AT_BUNDLE or (phase in ph.ON_TRAJECTORY and self.plan.trajectory_at_bundle)
+
+    def situation(self, phase: str, paused_phase: str, now_s: float) -> SafetySnapshot:
+        """What the safety rows look at."""
+        failures, misses = self._cycles.shares(now_s)
+        return SafetySnapshot(
+            now_s=now_s,
+            phase=phase,
+            at_bundle=self._at_bundle(paused_phase if phase == ph.PAUSE else phase),
+            plan=self.plan,
+            status=self.status,
+            status_age_s=self.status_age_s(now_s),
+            state=self.state,
+            state_age_s=self.state_age_s(now_s),
+            control=self.control(now_s),
+            setpoints_age_s=self.setpoints_age_s(now_s),
+            fallback_time_s=self.fallback_time_s(now_s),
+            home_W=self.home_W,
+            resets=self.resets(),
+            mode_left=phase in ph.UNDER_WAY and self.mode_left(),
+            rc_expected=self._rc_expected,
+            rc_age_s=now_s - self._rc_s,
+            switched_off=self.switch is not None and self.switch.on is False,
+            gnss_expected=self._gnss_expected,
+            gnss_age_s=now_s - self._gnss_s,
+            attitude=self.latest.fresh(FcuAttitude, now_s),
+            sent=self.latest.fresh(SentSetpoint, now_s),
+            host=self.latest.fresh(HostStatus, now_s),
+            nis=self._innovations.medians(now_s),
+            solver_failures=failures,
+            deadline_misses=misses,
+            health_ages_s=self._health_ages_s(now_s),
+            step_rates=self._step_rates(now_s),
+        )

@@ -1,0 +1,94 @@
+"""Word to whoever supervises this process: ready, still stepping, what it is doing.
+
+The protocol is systemd's (sd_notify(3)): datagrams to the socket that $NOTIFY_SOCKET names, and a process that has
+been silent for longer than $WATCHDOG_USEC is killed and started again. `companion.runtime.manager` speaks the same
+protocol
+as systemd does, so a process does not know which of the two started it.
+"""
+
+import contextlib
+import math
+import os
+import socket
+import struct
+from collections.abc import Mapping
+
+PINGS_PER_TIMEOUT = 4  # so that one step that comes late costs nothing
+DATAGRAM_MAX = 4096
+CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7): process, user, group
+
+
+class Notifier:
+    """This process's end; without a supervisor in ``environment`` it says nothing."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        name = environment.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + name[1:] if name.startswith("@") else name  # @: abstract, without a file
+        self._socket: socket.socket | None = None
+        if name[:1] in ("/", "@"):
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._socket.setblocking(False)
+        self._ping_period_s = _timeout_s(environment) / PINGS_PER_TIMEOUT
+        self._pinged_s = -math.inf
+        self._ready = False
+
+    def stepped(self, now_s: float) -> None:
+        """The loop has just made a step: READY=1 after the first, then WATCHDOG=1 as often as it is wanted.
+
+        Called by nothing but the step itself, so that a loop which hangs, or is kept from its steps, falls silent.
+        """
+        if not self._ready:
+            self._ready = True
+            self._send("READY=1")
+        if now_s - self._pinged_s >= self._ping_period_s:
+            self._pinged_s = now_s
+            self._send("WATCHDOG=1")
+
+    def status(self, text: str) -> None:
+        """One line for ``systemctl status``."""
+        self._send("STATUS=" + " ".join(text.split()))
+
+    def _send(self, text: str) -> None:
+        if self._socket is not None:
+            with contextlib.suppress(OSError):  # a supervisor that is gone or busy is no reason to stop working
+                self._socket.sendto(text.encode(), self._address)
+
+
+def _timeout_s(environment: Mapping[str, str]) -> float:
+    """$WATCHDOG_USEC in seconds; inf when there is none, it is no number, or it is meant for another process."""
+    meant_for = environment.get("WATCHDOG_PID", "")
+    microseconds = environment.get("WATCHDOG_USEC", "")
+    if not microseconds.isdecimal() or int(microseconds) == 0 or meant_for not in ("", str(os.getpid())):
+        return math.inf
+    return int(microseconds) / 1e6
+
+
+class Listener:
+    """A supervisor's end: an abstract socket, so no file is left behind by one that is killed."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._socket.bind("")  # the kernel finds a free name
+
+    def environment(self, timeout_s: float) -> dict[str, str]:
+        """What a process must find in its environment to be heard here."""
+        name = self._socket.getsockname()
+        return {"NOTIFY_SOCKET": "@" + name[1:].decode(), "WATCHDOG_USEC": str(round(timeout_s * 1e6))}
+
+    def receive(self) -> list[tuple[int, list[str]]]:
+        """(process id, lines) of each datagram that has come; the kernel vouches for the process id."""
+        received = []
+        while True:
+            try:
+                data, ancillary, _, _ = self._socket.recvmsg(DATAGRAM_MAX, socket.CMSG_SPACE(CREDENTIALS.size))
+            except OSError:
+                return received
+            for _, kind, content in ancillary:
+                if kind == socket.SCM_CREDENTIALS and len(content) == CREDENTIALS.size:
+                    process, _, _ = CREDENTIALS.unpack(content)
+                    received.append((process, data.decode("utf-8", "replace").splitlines()))
+
+    def close(self) -> None:
+        self._socket.close()

@@ -1,0 +1,177 @@
+"""The prior stack's estimator as a node: same topics in and out as ours, its own filter inside.
+
+Driven by measurements as they arrive (no use is made of their stamps): each one predicts from the last, with the
+attitude setpoints really sent, and updates. A `State` leaves with each pose of the flight controller.
+"""
+
+import math
+
+import numpy as np
+
+from companion.core.frames import quat_multiply, quat_normalized, rotation_matrix
+from companion.core.messages import (
+    EstimatorStatus,
+    FcuAttitude,
+    FcuPosition,
+    FcuStatus,
+    Innovation,
+    Markers,
+    Message,
+    SentSetpoint,
+    State,
+)
+from companion.core.node import Node
+from companion.core.vehicle import Vehicle
+from companion.estimation.layout import ERROR_SIZE
+from sitl.baselines.paper_filter import PM, SIZE, B, P, PaperFilter, Update
+from sitl.baselines.paper_tables import paper_vehicle
+
+COMMAND_MAX_AGE_S = 0.5  # an older command, or not offboard: constant attitude, no disturbance
+POSE_GAP_S = 0.5  # a longer silence of the flight controller starts the filter anew
+SETTLING_S = 1.0  # after a start before the state may be flown by
+NOT_VALID_PERIOD_S = 0.1
+
+
+class PaperEstimatorNode(Node):
+    """bundle: the one bundle to use. Raises `ConfigError` for an aircraft without published parameters."""
+
+    name = "estimator"
+    inputs = ("fcu_attitude", "fcu_position", "fcu_status", "markers", "sent_setpoint")
+    rate_hz = 1.0 / NOT_VALID_PERIOD_S
+
+    def __init__(self, vehicle: Vehicle, bundle: str | None = None) -> None:
+        super().__init__()
+        self._parameters = paper_vehicle(vehicle.name).model_parameters
+        self._reference_voltage_v = vehicle.thrust.reference_voltage_v
+        self._bundle = bundle
+        self._p_BC, self._q_BC = np.array(vehicle.camera.p_BC), quat_normalized(vehicle.camera.q_BC)
+        self._R_BC = rotation_matrix(self._q_BC)
+        self.filter: PaperFilter | None = None
+        self._started_s = self._updated_s = self._pose_s = self._marker_s = -math.inf
+        self._attitude: np.ndarray | None = None
+        self._commands: list[tuple[float, np.ndarray]] = []  # arrival, (thrust, roll, pitch, yaw rate); the last two
+        self._offboard = False
+        self._voltage_v = math.nan
+        self._resets = 0
+        self._innovations: list[Innovation] = []
+        self._rejected = dict.fromkeys(("pose", "odometry", "marker"), 0)
+
+    # --- messages -----------------------------------------------------------------------------------------
+
+    def handle_fcu_attitude(self, message: FcuAttitude, now_s: float) -> None:
+        if message.valid:
+            self._attitude = quat_normalized(message.q_WB)
+
+    def handle_fcu_status(self, message: FcuStatus, now_s: float) -> None:
+        self._offboard = message.armed and message.mode == "OFFBOARD"
+        self._voltage_v = message.battery_voltage_v
+
+    def handle_sent_setpoint(self, message: SentSetpoint, now_s: float) -> None:
+        command = np.array([message.thrust, message.roll_rad, message.pitch_rad, message.yaw_rate_rad_s])
+        self._commands = [*self._commands[-1:], (now_s, command)]
+
+    def handle_fcu_position(self, message: FcuPosition, now_s: float) -> list[Message]:
+        """Pose, then odometry: the flight controller's bridge published both from one message."""
+        if not message.valid or self._attitude is None:
+            return []
+        if self.filter is not None and now_s - self._pose_s > POSE_GAP_S:
+            self.filter = None
+            self._resets += 1
+        self._pose_s = now_s
+        if self.filter is None:
+            self.filter = PaperFilter(self._parameters, message.p_W, self._attitude)
+            self._started_s = self._updated_s = now_s
+            return []
+        self._note("pose", now_s, message, self.filter.pose(*self._interval(now_s), message.p_W, self._attitude))
+        v_B = rotation_matrix(self._attitude).T @ np.array(message.v_W)
+        self._note("odometry", now_s, message, self.filter.odometry(*self._interval(now_s), v_B))
+        return [self._state(now_s), self._status(now_s)]
+
+    def handle_markers(self, message: Markers, now_s: float) -> None:
+        if not message.valid or self.filter is None:
+            return
+        for observation in message.observations:
+            if self._bundle is None:
+                self._bundle = observation.bundle
+            if observation.bundle != self._bundle:
+                continue
+            p_BM = self._p_BC + self._R_BC @ np.array(observation.best.p_CM)
+            q_BM = quat_multiply(self._q_BC, quat_normalized(observation.best.q_CM))
+            update = self.filter.marker(*self._interval(now_s), p_BM, q_BM)
+            if update is None or update.accepted:
+                self._marker_s = now_s
+            self._note("marker", now_s, message, update)
+
+    def _interval(self, now_s: float) -> tuple[float, np.ndarray | None]:
+        """Time since the last measurement and the command that counts for it."""
+        before_s, self._updated_s = self._updated_s, now_s
+        return now_s - before_s, self._command(before_s, now_s)
+
+    def _command(self, before_s: float, now_s: float) -> np.ndarray | None:
+        """The time-weighted mix of the last two commands over an interval."""
+        if not self._offboard or not self._commands or now_s - self._commands[-1][0] > COMMAND_MAX_AGE_S:
+            return None
+        last_s, last = self._commands[-1]
+        if len(self._commands) < 2 or now_s <= before_s:
+            return last
+        share = min(max((now_s - last_s) / (now_s - before_s), 0.0), 1.0)
+        return share * last + (1.0 - share) * self._commands[0][1]
+
+    def _note(self, sensor: str, now_s: float, message: Message, update: Update | None) -> None:
+        if update is None:
+            return
+        self._rejected[sensor] += not update.accepted
+        late_s = now_s - message.stamp_s
+        innovation = Innovation(
+            message.stamp_s, sensor, update.nis, update.size, update.accepted, update.noise_scale, late_s
+        )
+        self._innovations.append(innovation)
+
+    # --- messages out -------------------------------------------------------------------------------------
+
+    def step(self, now_s: float) -> list[Message]:
+        """Only says that it is alive while it has no state."""
+        return [self._state(now_s)] if self.filter is None else []
+
+    def _status(self, now_s: float) -> EstimatorStatus:
+        innovations, self._innovations = self._innovations, []
+        return EstimatorStatus(
+            stamp_s=now_s, innovations=innovations, rejected=dict(self._rejected), dropped_late=0, update_time_s=0.0
+        )
+
+    def _state(self, now_s: float) -> State:
+        f = self.filter
+        if f is None:
+            f = PaperFilter(self._parameters, (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
+        known = f.marker_known
+        covariance = f.P
+        relative = covariance[P, P] + covariance[PM, PM] - covariance[P, PM] - covariance[PM, P]
+        observed = covariance[P, P] + covariance[B, B] + covariance[P, B] + covariance[B, P]
+        numbers = (f.p, f.v, f.q, f.d, f.b, f.p_M, f.q_M)
+        p, v, q, d, b, p_M, q_M = (tuple(map(float, x)) for x in numbers)
+        return State(
+            stamp_s=now_s,
+            valid=self.filter is not None and now_s - self._started_s > SETTLING_S,
+            p_W=p,
+            v_W=v,
+            q_WB=q,
+            disturbance_W=d,
+            gnss_bias_W=b,
+            velocity_bias_W=(0.0, 0.0, 0.0),
+            bundle=self._bundle if known else "",
+            p_WM=p_M,
+            q_WM=q_M,
+            # Our mission wants to know whether the bundle is in view; to the filter it is so for ever.
+            marker_age_s=now_s - self._marker_s,
+            # Without a marker only the sum of position and bias is observed, and noise per call lets the covariance of
+            # each grow by a metre a second. The prior stack monitors no uncertainty; its sum keeps our mission content.
+            position_std_m=min(_largest_std(covariance[P, P]), _largest_std(observed)),
+            relative_std_m=_largest_std(relative) if known else math.inf,
+            covariance_diag=(*map(float, covariance.diagonal()), *(0.0,) * (ERROR_SIZE - SIZE)),
+            battery_voltage_v=self._voltage_v if self._voltage_v > 0 else self._reference_voltage_v,
+            reset_count=self._resets,
+        )
+
+
+def _largest_std(covariance: np.ndarray) -> float:
+    return math.sqrt(max(float(np.linalg.eigvalsh(covariance)[-1]), 0.0))

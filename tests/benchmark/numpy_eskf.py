@@ -1,0 +1,221 @@
+"""The filter of `acados_gen.eskf_model` once more, in plain NumPy: what the compiled kernels are measured against.
+
+Written after the same equations and independent of CasADi. Derivatives that are not constant come from complex steps
+in all directions at once (exact to rounding, and in NumPy about as fast as the formulas written out).
+"""
+
+import numpy as np
+
+from companion.core.frames import GRAVITY_M_S2
+
+ERROR = 31
+STEP = 1e-30  # of the complex derivative; no difference is formed, so it may be as small as it likes
+SMALL = 1e-24
+MOVING = [*range(12), 27]  # the motion depends on the errors of p, v, θ, d and the thrust scale alone
+FORGOTTEN = {
+    9: 0,
+    10: 0,
+    11: 1,
+    21: 2,
+    22: 2,
+    23: 2,
+    24: 3,
+    25: 3,
+    26: 4,
+    28: 5,
+    29: 5,
+    30: 5,
+}  # error: its rate, as in the model
+DEPTH_MIN_M = 0.05
+
+
+def multiply(a, b):
+    """Hamilton product; quaternions in the rows, anything in the columns."""
+    return np.stack(
+        [
+            a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
+            a[0] * b[1] + a[1] * b[0] + a[2] * b[3] - a[3] * b[2],
+            a[0] * b[2] - a[1] * b[3] + a[2] * b[0] + a[3] * b[1],
+            a[0] * b[3] + a[1] * b[2] - a[2] * b[1] + a[3] * b[0],
+        ]
+    )
+
+
+def conjugate(q):
+    return np.stack([q[0], -q[1], -q[2], -q[3]])
+
+
+def rotate(q, v):
+    """R(q) v."""
+    t = 2 * _cross(q[1:4], v)
+    return v + q[0] * t + _cross(q[1:4], t)
+
+
+def _cross(a, b):
+    return np.stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])
+
+
+def exp(r):
+    angle = np.sqrt((r * r).sum(0) + SMALL)
+    return np.concatenate([np.cos(angle / 2)[None], np.sin(angle / 2) / angle * r])
+
+
+def log(q):
+    q = np.where(q[0].real < 0, -1, 1) * q
+    n = np.sqrt((q[1:4] * q[1:4]).sum(0) + SMALL)
+    return 2 * np.arctan(n / q[0]) / n * q[1:4]
+
+
+def skew(r):
+    return np.array([[0, -r[2], r[1]], [r[2], 0, -r[0]], [-r[1], r[0], 0]])
+
+
+def right_jacobian(r):
+    s = skew(r)
+    return np.eye(3) - s / 2 + s @ s / 6 - s @ s @ s / 24
+
+
+def boxplus(x, e):
+    """x ⊞ e; e (31,) or (31, n)."""
+    x = x.reshape(-1, *[1] * (e.ndim - 1)) + np.zeros(e.shape[1:])
+    return np.concatenate(
+        [x[0:6] + e[0:6], multiply(x[6:10], exp(e[6:9])), x[10:19] + e[9:18], multiply(x[19:23], exp(e[18:21])),
+         x[23:33] + e[21:31]]
+    )  # fmt: skip
+
+
+def thrust_axis(q):
+    """R(q) (0, 0, 1)."""
+    w, x, y, z = q
+    return np.stack([2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)])
+
+
+def motion_derivative(m, disturbance, command, k):
+    """ṁ of m = (p, v, q), (10,) or (10, n)."""
+    q = m[6:10] / np.sqrt((m[6:10] * m[6:10]).sum(0))
+    w, x, y, z = q
+    roll = np.arctan(2 * (w * x + y * z) / (1 - 2 * (x * x + y * y)))  # upright: no atan2 needed
+    pitch = np.arcsin(2 * (w * y - z * x))
+    roll_rate, pitch_rate = (k[5] * command[1] - roll) / k[4], (k[7] * command[2] - pitch) / k[6]
+    yaw_rate = command[3]
+    cr, sr, cp, sp = np.cos(roll), np.sin(roll), np.cos(pitch), np.sin(pitch)
+    omega = [roll_rate - sp * yaw_rate, cr * pitch_rate + sr * cp * yaw_rate, -sr * pitch_rate + cr * cp * yaw_rate]
+    axis = thrust_axis(q)
+    drag, gravity = k[1:4].reshape(3, *[1] * (m.ndim - 1)), np.array([0, 0, GRAVITY_M_S2])
+    acceleration = k[0] * command[0] * axis - drag * m[3:6] - gravity.reshape(drag.shape) + disturbance
+    return np.concatenate([m[3:6], acceleration, multiply(m[6:10], [0 * roll, *omega]) / 2])
+
+
+def moved(x, command, k, dt):
+    """(p, v, q) after dt by RK4."""
+    m = x[0:10]
+
+    def f(m):
+        return motion_derivative(m, x[10:13] + (x[29] - 1) * GRAVITY_M_S2 * thrust_axis(m[6:10]), command, k)
+
+    k1 = f(m)
+    k2 = f(m + dt / 2 * k1)
+    k3 = f(m + dt / 2 * k2)
+    k4 = f(m + dt * k3)
+    m = m + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+    m[6:10] /= np.sqrt((m[6:10] * m[6:10]).sum(0))
+    return m
+
+
+class NumpyEskf:
+    """State x (33,), covariance P (31, 31).
+
+    noise: process variances per second, (31,); rates: of forgetting [1/s], (6,); p_BC, q_BC: the camera.
+    """
+
+    def __init__(self, x, P, noise, rates, p_BC, q_BC) -> None:
+        self.x, self.P = x.copy(), P.copy()
+        self.noise, self.rates, self.p_BC, self.q_BC = noise, rates, p_BC, q_BC
+        self._directions = np.eye(ERROR) * (1j * STEP)
+
+    def predict(self, command, k, dt: float) -> None:
+        """Move by dt under command = (thrust, roll, pitch, yaw rate)."""
+        x = self.x
+        ends = moved(boxplus(x, self._directions[:, MOVING]), command, k, dt)
+        m = ends[:, 0].real
+        F = np.eye(ERROR)
+        F[0:6, MOVING] = ends[0:6].imag / STEP
+        F[6:9, MOVING] = log(multiply(conjugate(m[6:10]), ends[6:10])).imag / STEP
+        x[0:10] = m
+        self._forget(F, self.rates, dt)
+        self.P = F @ self.P @ F.T + np.diag(self.noise * dt)
+
+    def coast(self, noise, rates, dt: float) -> None:
+        """Move by dt without a command, with a noise and rates of its own: ṗ = v, all else stays."""
+        F = np.eye(ERROR)
+        F[0:3, 3:6] = dt * np.eye(3)
+        self.x[0:3] += dt * self.x[3:6]
+        self._forget(F, rates, dt)
+        self.P = F @ self.P @ F.T + np.diag(noise * dt)
+
+    def _forget(self, F, rates, dt: float) -> None:
+        keep = np.exp(-rates * dt)
+        for error, group in FORGOTTEN.items():
+            F[error, error] = keep[group]
+            self.x[error + (1 if error < 18 else 2)] *= keep[group]  # a number more per quaternion before it
+
+    def position(self, y, R) -> float:
+        H = np.zeros((3, ERROR))
+        H[:, 0:3] = H[:, 12:15] = np.eye(3)
+        return self._update(y - (self.x[0:3] + self.x[13:16]), H, R)
+
+    def velocity(self, y, R) -> float:
+        H = np.zeros((3, ERROR))
+        H[:, 3:6] = H[:, 21:24] = np.eye(3)
+        return self._update(y - (self.x[3:6] + self.x[23:26]), H, R)
+
+    def attitude(self, y, R) -> float:
+        def residual(x):
+            y_ = y.reshape(4, *(1,) * (x.ndim - 1))
+            return log(multiply(conjugate(x[6:10]), multiply(exp(-x[26:29]), y_)))
+
+        return self._update(*self._linear(residual), R)
+
+    def marker(self, p_CM, q_CM, R) -> float:
+        return self._update(*self._linear(lambda x: self._marker_residual(x, p_CM, q_CM)), R)
+
+    def corners(self, y, corners_M, R) -> float:
+        return self._update(*self._linear(lambda x: self._corners_residual(x, y, corners_M)), R)
+
+    def _linear(self, residual):
+        """ν and H = -∂ν/∂e."""
+        ends = residual(boxplus(self.x, self._directions))
+        return ends[:, 0].real, -ends.imag / STEP
+
+    def _marker_residual(self, x, p_CM, q_CM):
+        q_BC, back = multiply(self.q_BC[:, None], exp(x[30:33])), conjugate(x[6:10])
+        expected = rotate(conjugate(q_BC), rotate(back, x[16:19] - x[0:3]) - self.p_BC[:, None])
+        q_expected = multiply(conjugate(q_BC), multiply(back, x[19:23]))
+        return np.concatenate([p_CM[:, None] - expected, log(multiply(conjugate(q_expected), q_CM[:, None]))])
+
+    def _corners_residual(self, x, y, corners_M):
+        rows = []
+        for i in range(4):
+            p_W = x[16:19] + rotate(x[19:23], corners_M[3 * i : 3 * i + 3, None] + 0 * x[16:19])
+            p_B = rotate(conjugate(x[6:10]), p_W - x[0:3])
+            p_C = rotate(conjugate(multiply(self.q_BC[:, None], exp(x[30:33]))), p_B - self.p_BC[:, None])
+            depth = np.where(p_C[2].real > DEPTH_MIN_M, p_C[2], DEPTH_MIN_M)
+            rows.append(y[2 * i : 2 * i + 2, None] - p_C[0:2] / depth)
+        return np.concatenate(rows)
+
+    def _update(self, nu, H, R) -> float:
+        """P - W Wᵀ with W = P Hᵀ L⁻ᵀ and S = L Lᵀ, injection, reset; returns the NIS."""
+        PHt = self.P @ H.T
+        L = np.linalg.cholesky(H @ PHt + R)
+        solved = np.linalg.solve(L, np.column_stack([PHt.T, nu]))
+        W, whitened = solved[:, :-1].T, solved[:, -1]
+        correction = W @ whitened
+        G = np.eye(ERROR)
+        G[6:9, 6:9] = right_jacobian(correction[6:9])
+        G[18:21, 18:21] = right_jacobian(correction[18:21])
+        self.P = G @ (self.P - W @ W.T) @ G.T
+        x = boxplus(self.x, correction)
+        x[6:10] /= np.linalg.norm(x[6:10])
+        x[19:23] /= np.linalg.norm(x[19:23])
+        self.x = x
+        return float(whitened @ whitened)

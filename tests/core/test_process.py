@@ -1,0 +1,215 @@
+"""The process loop survives its node; the manager survives its processes."""
+
+import os
+import signal
+import sys
+import threading
+
+import pytest
+
+from companion.core.bus import ZmqBus
+from companion.core.clock import monotonic_s
+from companion.core.errors import StartRefused
+from companion.core.messages import FcuText, Health, LinkRx, LinkTx, PhotoRequest, State
+from companion.core.node import Latest, Node
+from companion.runtime.manager import Manager, wait_until
+from companion.runtime.process import run_node
+
+SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
+
+
+class Fragile(Node):
+    """Raises on every message, steps on regardless."""
+
+    name = "fcu"
+    inputs = ("photo_request",)
+    rate_hz = 50.0
+
+    def __init__(self):
+        super().__init__()
+        self.steps = 0
+
+    def handle_photo_request(self, message, now_s):
+        raise RuntimeError("bad luck")
+
+    def step(self, now_s):
+        self.steps += 1
+        return [FcuText(stamp_s=now_s, severity=6, text="alive"), LinkTx(stamp_s=now_s, data=b"out")]
+
+
+class FakeLink:
+    """A line that remembers what was written."""
+
+    def __init__(self):
+        self.read_end, self.write_end = os.pipe()
+        os.set_blocking(self.read_end, False)
+        self.written = []
+        self.ground = b""
+
+    def fileno(self):
+        return self.read_end
+
+    def read(self):
+        try:
+            return os.read(self.read_end, 100)
+        except BlockingIOError:
+            return b""
+
+    def read_ground(self):
+        ground, self.ground = self.ground, b""
+        return ground
+
+    def write(self, data):
+        self.written.append(data)
+
+
+@pytest.fixture
+def running(tmp_path):
+    node, link = Fragile(), FakeLink()
+    node_bus = ZmqBus(tmp_path, "fcu", node.inputs)
+    other = ZmqBus(tmp_path, "mission", ("fcu_text", "health", "link_rx"))
+    stop = threading.Event()
+    thread = threading.Thread(target=run_node, args=(node, node_bus, stop.is_set, link))
+    thread.start()
+    yield node, link, other
+    stop.set()
+    thread.join()
+    node_bus.close()
+    other.close()
+
+
+def collect(bus, wanted, timeout_s=20.0, poke=lambda: None):
+    """Messages received until one is wanted, the wanted ones; ``poke`` is done before each look."""
+    got = []
+
+    def look():
+        poke()
+        got.extend(bus.receive(0.05))
+        return any(wanted(m) for m in got)
+
+    wait_until(look, timeout_s, 0.0)
+    return [m for m in got if wanted(m)]
+
+
+def test_an_exception_in_a_node_is_counted_and_the_loop_goes_on(running):
+    node, _, other = running
+    # Again and again: a subscriber that has not yet connected hears nothing, and which end connects first is chance.
+    unwell = collect(
+        other,
+        lambda m: isinstance(m, Health) and m.errors > 0,
+        poke=lambda: other.publish(PhotoRequest(stamp_s=0.0, id=1)),
+    )
+    assert unwell and "bad luck" in unwell[0].last_error
+    before = node.steps
+    assert wait_until(lambda: node.steps > before, 20.0)
+
+
+@pytest.mark.parametrize("gathers", [True, False])
+def test_a_node_that_gathers_is_woken_once_a_step(gathers):
+    done = []
+
+    class Busy:
+        """A bus on which there is always a message."""
+
+        def receive(self, timeout_s):
+            done.append("receive")
+            return [PhotoRequest(stamp_s=0.0, id=1)]
+
+        def publish(self, message):
+            pass
+
+    node = Fragile()
+    node.batch_window_s = 1.0 / node.rate_hz if gathers else 0.0
+    node.step = lambda now_s: done.append("step")
+    run_node(node, Busy(), lambda: done.count("step") == 5)
+    assert done.count("receive") == 5 if gathers else done.count("receive") > 20
+
+
+def test_link_bytes_go_to_the_line_and_come_from_it(running):
+    node, link, other = running
+    assert wait_until(lambda: b"out" in link.written, 20.0)
+    node.handle = lambda message, now_s: ()
+    received = collect(other, lambda m: isinstance(m, LinkRx), poke=lambda: os.write(link.write_end, b"\xfd\x00"))
+    assert received and received[0].data[:2] == b"\xfd\x00" and not received[0].ground
+
+
+def test_bytes_of_a_ground_station_are_marked_so(running):
+    node, link, other = running
+    node.handle = lambda message, now_s: ()
+
+    def speak():
+        link.ground = b"from the ground"
+
+    received = collect(other, lambda m: isinstance(m, LinkRx), poke=speak)
+    assert received and received[0].data == b"from the ground" and received[0].ground
+
+
+def test_health_reports_the_steps_that_were_made_and_memory(running):
+    node, _, other = running
+    got = []
+    wait_until(lambda: got.extend(other.receive(0.05)) or sum(isinstance(m, Health) for m in got) >= 3, 20.0, 0.0)
+    # One text a step, in order with the health messages of the same socket: right at any load of the machine.
+    first, second = [i for i, m in enumerate(got) if isinstance(m, Health)][-2:]
+    steps = sum(isinstance(m, FcuText) for m in got[first:second])
+    health = got[second]
+    assert steps >= 1
+    assert health.steps_per_s == pytest.approx(steps / (health.stamp_s - got[first].stamp_s))
+    assert health.nominal_steps_per_s == node.rate_hz and health.memory_mb > 5
+
+
+def test_content_older_than_its_row_allows_counts_as_absent():
+    latest = Latest()
+    latest.put(FcuText(stamp_s=0.0, severity=6, text="x"))
+    assert latest.fresh(FcuText, 1e6) is not None  # no limit for events
+    assert latest.fresh(State, 0.0) is None
+    assert latest.age_s(State, 5.0) == float("inf")
+
+
+def test_a_killed_process_is_started_again(tmp_path):
+    manager = Manager({"sleeper": SLEEPER}, tmp_path)
+    manager.start()
+    first = manager.pid("sleeper")
+    os.kill(first, signal.SIGKILL)
+    assert wait_until(lambda: manager.check() or manager.pid("sleeper") not in (None, first), 2.0)
+    assert "sleeper ended by signal 9" in manager.events[0]
+    manager.stop()
+    assert manager.pid("sleeper") is None
+
+
+def test_a_refused_start_ends_with_the_process_own_line(tmp_path):
+    command = [sys.executable, "-c", "import sys; print('camera: /dev/video9: no such device'); sys.exit(2)"]
+    manager = Manager({"camera": command}, tmp_path)
+    manager.start()
+    with pytest.raises(StartRefused, match="/dev/video9: no such device"):
+        wait_until(lambda: manager.check(), 5.0)
+    manager.stop()
+
+
+def test_a_process_that_ignores_the_request_to_end_is_ended(tmp_path):
+    stubborn = [sys.executable, "-c", "import signal,time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"]
+    manager = Manager({"stubborn": stubborn}, tmp_path)
+    manager.start()
+    pid = manager.pid("stubborn")
+    wait_until(lambda: False, 0.3)
+    manager.stop(patience_s=0.2)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_node_that_is_to_listen_first_says_nothing_but_that_it_is_well(tmp_path):
+    node, stop = Fragile(), threading.Event()
+    node_bus = ZmqBus(tmp_path, "fcu", node.inputs)
+    other = ZmqBus(tmp_path, "mission", ("fcu_text", "health"))
+    words = {"stop": stop.is_set, "silent_s": 2.0}
+    began_s = monotonic_s()
+    thread = threading.Thread(target=run_node, args=(node, node_bus), kwargs=words)
+    thread.start()
+    got = []
+    wait_until(lambda: got.extend(other.receive(0.05)) or any(isinstance(m, FcuText) for m in got), 20.0, 0.0)
+    stop.set()
+    thread.join()
+    node_bus.close()
+    other.close()
+    first = next(m for m in got if isinstance(m, FcuText))
+    assert first.stamp_s - began_s >= 2.0 and node.steps > 0
+    assert any(isinstance(m, Health) and m.stamp_s < began_s + 2.0 for m in got)

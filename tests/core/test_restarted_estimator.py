@@ -1,0 +1,60 @@
+"""An estimator that starts anew in flight: no setpoint is ever made of its new world and the mission's old one."""
+
+import math
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from companion.core.config import load
+from companion.core.vehicle import Vehicle
+from companion.runtime.processes import PROCESSES, Context, silence_s
+from sitl.lockstep import Lockstep
+from sitl.scenario import Fault, load_scenario
+
+ROOT = Path(__file__).parents[2]
+F550 = ROOT / "config/vehicles/f550.toml"
+SCENARIO = ROOT / "config/scenarios/hover_wind.toml"  # steps of force: what the old estimator knew is worth much
+CONTEXT = Context(F550, Path(), "", Path(), Path())
+AT_S = 40.0
+STEP_MAX_RAD = 0.1  # between two setpoints in a row, in a hold
+
+
+def fly(away_s: float, seed: int) -> Lockstep:
+    """A flight whose estimator is away for a while."""
+    loaded = load_scenario(SCENARIO, camera_mode="corners")
+    fault = Fault(at_s=AT_S, kind="process_dead", duration_s=away_s, name="estimator")
+    scenario = msgspec.structs.replace(loaded.scenario, fault=[fault], duration_max_s=AT_S + 5.0)
+    lockstep = Lockstep(msgspec.structs.replace(loaded, scenario=scenario), seed)
+    lockstep.run()
+    return lockstep
+
+
+def test_only_the_estimator_listens_first():
+    silent = {row.name for row in PROCESSES if silence_s(row.name, CONTEXT) > 0}
+    assert silent == {"estimator"}
+    assert silence_s("estimator", CONTEXT) > load(F550, Vehicle).safety.state_age_s
+
+
+@pytest.mark.parametrize("away_s", [0.1, 0.25, 0.4])
+def test_no_setpoint_is_made_of_an_old_reference_even_by_one_that_speaks_at_once(away_s):
+    flight = fly(away_s, seed=1)
+    first = next(s for s in flight.messages["state"] if s.valid and s.stamp_s > AT_S + away_s)
+    assert first.reset_count > 0
+    assert not [s for s in flight.messages["sent_setpoint"] if s.stamp_s > first.stamp_s]
+    assert flight.pilot.phase == "PX4_HOLD"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_setpoint_does_not_jump_however_soon_the_estimator_is_back(seed):
+    flight = fly(silence_s("estimator", CONTEXT), seed)  # as if its start took no time at all
+    sent = [s for s in flight.messages["sent_setpoint"] if s.stamp_s > AT_S - 1.0]
+    assert sent[0].stamp_s < AT_S, "the flight was not under way"
+    steps = [
+        max(abs(b.roll_rad - a.roll_rad), abs(b.pitch_rad - a.pitch_rad)) for a, b in zip(sent, sent[1:], strict=False)
+    ]
+    assert max(steps) < STEP_MAX_RAD
+    states = [s for s in flight.messages["state"] if s.valid and s.stamp_s > AT_S + 0.5]
+    assert states, "the new estimator never had a state"
+    assert all(s.stamp_s < states[0].stamp_s for s in sent), "a setpoint of the new world"
+    assert math.isclose(states[0].stamp_s - AT_S, silence_s("estimator", CONTEXT), abs_tol=0.2)
