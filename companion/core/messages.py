@@ -291,6 +291,7 @@ class MissionStatus(Message):
     finished: bool
     success: bool
     photographs: int
+    cause: str = ""  # why the mission ended early or without success, the first cause; "" while all is well
 
 
 class SafetyEvent(Message):
