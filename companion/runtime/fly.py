@@ -176,8 +176,9 @@ def ending_line(status: MissionStatus | None, interrupted: bool = False) -> str:
         return "mission flown to its end"
     if status.cause:
         return f"mission ended early: {status.cause}"
-    when = f"phase {status.phase}" if status.finished else f"time is over in phase {status.phase}"
-    return f"mission ended early: {status.reason or 'no reason given'} ({when})"
+    if not status.finished:
+        return f"mission ended early: not finished, in phase {status.phase} ({status.reason or 'no reason given'})"
+    return f"mission ended early: {status.reason or 'no reason given'} (phase {status.phase})"
 
 
 def conclude(folder: Path, ending: Ending, console: Console) -> int:

@@ -129,10 +129,10 @@ def _reported(part: object) -> str:
     return str(getattr(part, "trouble", "") or getattr(part, "last_error", ""))
 
 
-def in_words(health: Health) -> str:
+def health_line(health: Health) -> str:
     """A health message in one line."""
-    words = f"{health.steps_per_s:.0f} of {health.nominal_steps_per_s:g} steps/s, {health.memory_mb:.0f} MB"
-    return words + (f", {health.errors} errors, last: {health.last_error}" if health.errors else "")
+    line = f"{health.steps_per_s:.0f} of {health.nominal_steps_per_s:g} steps/s, {health.memory_mb:.0f} MB"
+    return line + (f", {health.errors} errors, last: {health.last_error}" if health.errors else "")
 
 
 def resident_mb() -> float:
@@ -222,7 +222,7 @@ def run_node(
         if health.due(now_s):
             report = health.message(now_s, bus, node, device)
             bus.publish(report)
-            supervisor.status(in_words(report))
+            supervisor.status(health_line(report))
 
 
 def run_camera(
@@ -255,4 +255,4 @@ def run_camera(
         if health.due(now_s):
             report = health.message(now_s, bus, source)
             bus.publish(report)
-            supervisor.status(in_words(report))
+            supervisor.status(health_line(report))

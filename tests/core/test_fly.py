@@ -47,7 +47,7 @@ def test_a_mission_without_a_bundle_starts_neither_camera_nor_tracker():
         (status(), "mission ended early: landed (phase DONE)"),
         (
             status(phase="SEARCH", reason="looking", finished=False),
-            "mission ended early: looking (time is over in phase SEARCH)",
+            "mission ended early: not finished, in phase SEARCH (looking)",
         ),
         (None, "mission ended early: no status from the mission process"),
     ],
