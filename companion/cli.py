@@ -321,8 +321,8 @@ def compare(
             flown += 1
             bar.advance(task)
             error = run["position_rms_m"]
-            told = run["final_reason"] if error is None else f"{error:.3f} m"
-            line = f"{flown:>3}/{total}  {run['stack']:>6}  seed {run['seed']}: {told}"
+            shown = run["final_reason"] if error is None else f"{error:.3f} m"
+            line = f"{flown:>3}/{total}  {run['stack']:>6}  seed {run['seed']}: {shown}"
             errors.print(line, markup=False, highlight=False, soft_wrap=True)
 
         result = compare_stacks(scenario, range(first_seed, first_seed + seeds), stacks, vehicle, camera, workers, show)

@@ -184,8 +184,10 @@ def events_text(events: list[dict[str, Any]]) -> str:
         taken = actions.setdefault(event["row"], [])
         if event["action"] not in taken:
             taken.append(event["action"])
-    told = (f"{name}{f' ×{count}' if count > 1 else ''} → {', '.join(actions[name])}" for name, count in counts.items())
-    return "; ".join(told) or "none"
+    found = (
+        f"{name}{f' ×{count}' if count > 1 else ''} → {', '.join(actions[name])}" for name, count in counts.items()
+    )
+    return "; ".join(found) or "none"
 
 
 def _largest_disturbance(lockstep: Lockstep) -> float | None:

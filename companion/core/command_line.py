@@ -77,10 +77,10 @@ def one_line_errors(command: Callable[P, R]) -> Callable[P, R]:
         try:
             return command(*args, **kwargs)
         except (Exception, KeyboardInterrupt) as error:
-            told = error_line(error)
-            if told is None:
+            found = error_line(error)
+            if found is None:
                 raise
-            end_with(*told)
+            end_with(*found)
 
     return wrapped
 
@@ -131,10 +131,10 @@ class LazyGroup(click.Group):
                 sys.exit(REFUSED)
             end_with(*(error_line(error) or ("", REFUSED)))
         except (Exception, KeyboardInterrupt) as error:
-            told = error_line(error)
-            if told is None:
+            found = error_line(error)
+            if found is None:
                 raise
-            end_with(*told)
+            end_with(*found)
         sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -108,7 +108,7 @@ def _nested_too_deeply(path: str | Path) -> ConfigError:
 
 
 def _longest_key(text: str) -> int:
-    """Parts of the longest dotted key of a TOML text; counts where many dots stand in a line before its value."""
+    """Parts of the longest dotted key of a TOML text; only lines with many dots before the value are counted."""
     heads = (line.split("=", 1)[0] for line in text.splitlines() if not line.lstrip().startswith("#"))
     dotted = (head for head in heads if head.count(".") > NESTING_MAX and "," not in head)
     return max((1 + len(re.findall(r"(?<=[\w\"'-])[ \t]*\.(?=[ \t]*[\w\"'-])", head)) for head in dotted), default=0)
@@ -217,7 +217,7 @@ def _resolve(schema: Any, key: str, tables: Tables) -> tuple[Any, str | None]:
 
 
 def _field(kind: Any, key: str) -> str:
-    """Name of the attribute that holds a key; they differ where the key is a word of Python."""
+    """Name of the attribute that holds a key; they differ where the key is a keyword of Python."""
     fields: tuple[str, ...] = getattr(kind, "__struct_fields__", ())
     keys: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
     return dict(zip(keys, fields, strict=True)).get(key, key)

@@ -11,7 +11,7 @@ from companion.fcu.timesync import RTT_GATE_S, SYNC_SAMPLES
 from companion.mission.plan import Plan
 from companion.mission.start_checks import NO_START_MODES
 from companion.preflight.observation import Observation
-from companion.preflight.report import Check, failed, ok, skipped, warning, worst
+from companion.preflight.report import PreflightCheck, failed, ok, skipped, warning, worst
 
 SATELLITES_FEW = 8  # with fewer, a fix drifts by metres
 BATTERY_FULL = 0.8  # of its charge; less is a warning, not a failure
@@ -39,7 +39,7 @@ POSITIONED = {
 }
 
 
-def autopilot_checks(seen: Observation, vehicle: Vehicle, plan: Plan | None) -> list[Check]:
+def autopilot_checks(seen: Observation, vehicle: Vehicle, plan: Plan | None) -> list[PreflightCheck]:
     """All checks of the flight controller except its parameters, in the order of `NAMES`."""
     return [
         firmware(seen),
@@ -54,12 +54,12 @@ def autopilot_checks(seen: Observation, vehicle: Vehicle, plan: Plan | None) -> 
     ]
 
 
-def without_link() -> list[Check]:
+def without_link() -> list[PreflightCheck]:
     """The same checks when there is no link."""
     return [skipped(name, "no link") for name in NAMES]
 
 
-def firmware(seen: Observation) -> Check:
+def firmware(seen: Observation) -> PreflightCheck:
     """It is PX4, of a version that the parameter table covers."""
     name = "autopilot"
     if seen.wrong.startswith("its autopilot"):
@@ -75,14 +75,14 @@ def firmware(seen: Observation) -> Check:
     return ok(name, detail) if seen.release == "RELEASE" else warning(name, f"{detail}: not a release")
 
 
-def vehicle_type(seen: Observation) -> Check:
+def vehicle_type(seen: Observation) -> PreflightCheck:
     """It is a multirotor."""
     entry = common.enums["MAV_TYPE"].get(seen.vehicle_type)
     detail = entry.name.removeprefix("MAV_TYPE_").lower() if entry else f"MAV_TYPE {seen.vehicle_type}"
     return failed("vehicle type", seen.wrong) if seen.wrong.startswith("its vehicle") else ok("vehicle type", detail)
 
 
-def disarmed(seen: Observation) -> Check:
+def disarmed(seen: Observation) -> PreflightCheck:
     """It stands disarmed, in a mode from which a mission may start."""
     if seen.armed:
         return failed("disarmed", "armed: preflight is for the ground, before arming")
@@ -94,7 +94,7 @@ def disarmed(seen: Observation) -> Check:
     return ok("disarmed", mode)
 
 
-def sensors(seen: Observation) -> Check:
+def sensors(seen: Observation) -> PreflightCheck:
     """Health (SYS_STATUS) and calibration of PX4's sensors."""
     if not seen.health:
         return failed("sensors", "no report of their health")
@@ -102,7 +102,7 @@ def sensors(seen: Observation) -> Check:
     return worst("sensors", [*([f"not healthy: {seen.unhealthy}"] if seen.unhealthy else []), *found], [], "")
 
 
-def ready_to_arm(seen: Observation) -> Check:
+def ready_to_arm(seen: Observation) -> PreflightCheck:
     """PX4's own checks, with its texts for a refusal."""
     found = [words for key, words in POSITIONED.items() if not seen.health.get(key)]
     if not seen.health.get("is_armable"):
@@ -110,7 +110,7 @@ def ready_to_arm(seen: Observation) -> Check:
     return worst("ready to arm", found, [], "; ".join(seen.texts) if found else "")
 
 
-def gnss(seen: Observation, vehicle: Vehicle) -> Check:
+def gnss(seen: Observation, vehicle: Vehicle) -> PreflightCheck:
     """Fix, satellites and uncertainty."""
     count, error_m, limit_m = seen.satellites, seen.gnss_uncertainty_m, vehicle.safety.position_std_m
     failures: list[str] = []
@@ -127,7 +127,7 @@ def gnss(seen: Observation, vehicle: Vehicle) -> Check:
     return worst("gnss", failures, doubts, detail)
 
 
-def battery(seen: Observation, vehicle: Vehicle) -> Check:
+def battery(seen: Observation, vehicle: Vehicle) -> PreflightCheck:
     """Voltage and charge."""
     voltage_v, remaining, low_v = (
         seen.battery_voltage_v,
@@ -142,7 +142,7 @@ def battery(seen: Observation, vehicle: Vehicle) -> Check:
     return warning("battery", f"{detail}: not full") if remaining < BATTERY_FULL else ok("battery", detail)
 
 
-def transmitter(seen: Observation, plan: Plan | None) -> Check:
+def transmitter(seen: Observation, plan: Plan | None) -> PreflightCheck:
     """The RC signal."""
     if seen.rc_ok:
         return ok("transmitter")
@@ -151,7 +151,7 @@ def transmitter(seen: Observation, plan: Plan | None) -> Check:
     return warning("transmitter", "no RC signal: no pilot can take over")
 
 
-def time_sync(seen: Observation) -> Check:
+def time_sync(seen: Observation) -> PreflightCheck:
     """Round trips of TIMESYNC and how steady the offset of the clocks is; the filter cannot detect wrong stamps."""
     rtts_s, offsets_s = seen.rtts_s, seen.offsets_s
     if not rtts_s:

@@ -12,7 +12,7 @@ from companion.core.messages import TOPICS, Image, Markers
 from companion.core.vehicle import Vehicle
 from companion.mission.plan import Plan, site_of
 from companion.preflight.observation import within
-from companion.preflight.report import Check, failed, ok, skipped, warning, worst
+from companion.preflight.report import PreflightCheck, failed, ok, skipped, warning, worst
 from companion.tracking.cameras import RATE_TOLERANCE, Source
 from companion.tracking.tracker import TrackerNode
 
@@ -41,7 +41,7 @@ def camera_checks(
     plan: Plan | None,
     opener: Callable[[Vehicle], Source],
     watch_s: float = WATCH_S,
-) -> list[Check]:
+) -> list[PreflightCheck]:
     """Open the camera, read images for a while, close it. A mission without a bundle needs no camera."""
     if plan is not None and plan.bundle is None:
         return [skipped(name, NO_BUNDLE) for name in NAMES]
@@ -73,7 +73,7 @@ def watch(source: Source, duration_s: float, rate_hz: float) -> Images:
     return Images(images, arrivals_s, source.last_error, source.finished)
 
 
-def rate(seen: Images, vehicle: Vehicle) -> Check:
+def rate(seen: Images, vehicle: Vehicle) -> PreflightCheck:
     """Size, rate and contrast of the images."""
     camera = vehicle.camera
     if not seen.arrivals_s:
@@ -99,7 +99,7 @@ def rate(seen: Images, vehicle: Vehicle) -> Check:
     return worst("camera", failures, doubts, f"{size} at {rate_hz:.1f} Hz")
 
 
-def latency(seen: Images, vehicle: Vehicle) -> Check:
+def latency(seen: Images, vehicle: Vehicle) -> PreflightCheck:
     """Whether the delay can be constant, and whether the vehicle file's number can have been measured.
 
     The delay itself can only be measured in motion (`companion calibrate latency`); here the aircraft stands still.
@@ -119,7 +119,7 @@ def latency(seen: Images, vehicle: Vehicle) -> Check:
     return ok("camera latency", detail)
 
 
-def marker(images: list[Image], vehicle: Vehicle, plan: Plan | None) -> Check:
+def marker(images: list[Image], vehicle: Vehicle, plan: Plan | None) -> PreflightCheck:
     """The tracker itself on the images. No visible marker is not a failure yet: the mission may search."""
     if plan is None:
         return skipped("marker", "no mission given (--mission)")

@@ -34,26 +34,37 @@ from companion.preflight.camera import camera_checks
 from companion.preflight.computer import computer_checks
 from companion.preflight.files import artefact_checks, mission_file, vehicle_file
 from companion.preflight.observation import LinkFailed, Number, forwarded_urls
-from companion.preflight.report import COLOURS, Change, Check, Report, failed, line, ok, skipped, summary, warning
+from companion.preflight.report import (
+    COLOURS,
+    ParameterChange,
+    PreflightCheck,
+    Report,
+    failed,
+    line,
+    ok,
+    skipped,
+    summary,
+    warning,
+)
 from companion.runtime.bus_folders import system_bus
 from companion.tracking.cameras import Source, open_source
 
 if TYPE_CHECKING:
-    from companion.preflight.ground import Ground
+    from companion.preflight.ground import GroundConnection
 
 HEARTBEAT_TIMEOUT_S = 5.0
 OBSERVE_S = 3.0
 
 
-def open_ground(url: str, autopilot_system_id: int, timeout_s: float) -> "Ground":
+def open_ground(url: str, autopilot_system_id: int, timeout_s: float) -> "GroundConnection":
     """Connect to the autopilot; raises `ConfigError` or `LinkFailed`, also when MAVSDK is not installed."""
     try:
-        from companion.preflight.ground import Ground
+        from companion.preflight.ground import GroundConnection
     except ImportError as error:
         if text := missing_package(error):
             raise LinkFailed(text) from None
         raise
-    return Ground(url, autopilot_system_id, timeout_s)
+    return GroundConnection(url, autopilot_system_id, timeout_s)
 
 
 class Preflight:
@@ -63,12 +74,12 @@ class Preflight:
         """bus: of the running stack, whose camera images are used; None: open the camera itself."""
         self._vehicle_path, self._mission_path, self._folder = vehicle, mission, folder
         self.fcu_url, self._bus = fcu_url, bus
-        self.ground: Ground | None = None
+        self.ground: GroundConnection | None = None
         self._rules: list[Rule] = []
         self._values: dict[str, Number] = {}
         self._clock_offset_s: float | None = None
 
-    def checks(self) -> Iterator[Check]:
+    def checks(self) -> Iterator[PreflightCheck]:
         """All checks, in their order."""
         check, vehicle = vehicle_file(self._vehicle_path)
         yield check
@@ -87,7 +98,7 @@ class Preflight:
     def _camera(self, vehicle: Vehicle) -> Source:
         return open_source(None, vehicle) if self._bus is None else BusSource(self._bus)
 
-    def _aircraft(self, vehicle: Vehicle, plan: Plan | None) -> Iterator[Check]:
+    def _aircraft(self, vehicle: Vehicle, plan: Plan | None) -> Iterator[PreflightCheck]:
         self._rules = rules(vehicle, parameters.flight_of(plan), vehicle.fcu.send_odometry)
         try:
             self.ground = ground = self._connect(vehicle)
@@ -114,7 +125,7 @@ class Preflight:
         else:
             yield from self._parameters(ground)
 
-    def _connect(self, vehicle: Vehicle) -> "Ground":
+    def _connect(self, vehicle: Vehicle) -> "GroundConnection":
         """Open the given link, or the vehicle file's; when the running stack has that one, the stack's forward."""
         given, self.fcu_url = self.fcu_url, self.fcu_url or vehicle.fcu.url
         system_id = vehicle.fcu.autopilot_system_id
@@ -128,7 +139,7 @@ class Preflight:
                     return ground
             raise error
 
-    def _parameters(self, ground: "Ground") -> Iterator[Check]:
+    def _parameters(self, ground: "GroundConnection") -> Iterator[PreflightCheck]:
         try:
             self._values = ground.read(parameters.names_of(self._rules))
         except LinkFailed as error:
@@ -136,7 +147,7 @@ class Preflight:
             return
         yield from parameters.parameter_checks(self._rules, self._values)
 
-    def fix(self, ask: Callable[[str], str], say: Callable[[str], None]) -> list[Change]:
+    def fix(self, ask: Callable[[str], str], say: Callable[[str], None]) -> list[ParameterChange]:
         """Set the parameters that can be corrected, each after a question; returns the changes."""
         wanted = parameters.proposals(self._rules, self._values)
         if self.ground is None or not wanted:
@@ -146,7 +157,7 @@ class Preflight:
         self._values |= {change.parameter: change.new for change in changes}
         return changes
 
-    def parameter_checks(self) -> list[Check]:
+    def parameter_checks(self) -> list[PreflightCheck]:
         """The checks of the parameters with their present values."""
         return parameters.parameter_checks(self._rules, self._values)
 
@@ -209,12 +220,12 @@ def preflight(
     def say(text: str) -> None:
         click.echo(text, err=to_stderr)
 
-    def show(check: Check) -> None:
+    def show(check: PreflightCheck) -> None:
         say(click.style(line(check), fg=COLOURS[check.status]))
 
     run = Preflight(vehicle, mission, fcu, out, bus or system_bus())
-    checks: list[Check] = []
-    changes: list[Change] = []
+    checks: list[PreflightCheck] = []
+    changes: list[ParameterChange] = []
     try:
         for check in run.checks():
             show(check)
@@ -243,7 +254,9 @@ def preflight(
     sys.exit(status)
 
 
-def _after(run: Preflight, checks: list[Check], changed: list[str], show: Callable[[Check], None]) -> list[Check]:
+def _after(
+    run: Preflight, checks: list[PreflightCheck], changed: list[str], show: Callable[[PreflightCheck], None]
+) -> list[PreflightCheck]:
     """The checks with those of the parameters made again; shows those of the changed parameters."""
     again = {check.name: check for check in run.parameter_checks()} if changed else {}
     for name in changed:

@@ -9,7 +9,7 @@ from pathlib import Path
 from companion.core.clock import monotonic_s
 from companion.core.messages import HostStatus
 from companion.core.vehicle import Safety
-from companion.preflight.report import Check, failed, ok, skipped, warning
+from companion.preflight.report import PreflightCheck, failed, ok, skipped, warning
 from companion.recording.host import SYSTEM, THROTTLED_FILES, Host
 
 # Before the limits of the safety table, so that a whole flight fits in between.
@@ -33,7 +33,7 @@ THROTTLE_TEXTS = {
 
 def computer_checks(
     safety: Safety | None, folder: Path, clock_offset_s: float | None, system: Path = SYSTEM
-) -> list[Check]:
+) -> list[PreflightCheck]:
     """All checks of this computer.
 
     safety: limits of the vehicle file, None without one; folder: of the logs; clock_offset_s: this clock minus GNSS
@@ -48,7 +48,7 @@ def computer_checks(
     ]
 
 
-def _limited(safety: Safety | None, host: HostStatus, folder: Path) -> list[Check]:
+def _limited(safety: Safety | None, host: HostStatus, folder: Path) -> list[PreflightCheck]:
     if safety is None:
         return [skipped(name, "no vehicle file") for name in ("disk", "memory", "cpu temperature")]
     return [
@@ -58,7 +58,7 @@ def _limited(safety: Safety | None, host: HostStatus, folder: Path) -> list[Chec
     ]
 
 
-def disk(free_mb: float, limit_mb: float, folder: Path) -> Check:
+def disk(free_mb: float, limit_mb: float, folder: Path) -> PreflightCheck:
     """Free space for the logs."""
     detail = f"{free_mb / 1e3:.1f} GB free for {folder}"
     if not free_mb > limit_mb:
@@ -66,7 +66,7 @@ def disk(free_mb: float, limit_mb: float, folder: Path) -> Check:
     return warning("disk", f"{detail}: not much") if free_mb < limit_mb + DISK_SPARE_MB else ok("disk", detail)
 
 
-def memory(free_mb: float, limit_mb: float) -> Check:
+def memory(free_mb: float, limit_mb: float) -> PreflightCheck:
     """Free memory."""
     detail = f"{free_mb:.0f} MB free"
     if not free_mb > limit_mb:
@@ -74,7 +74,7 @@ def memory(free_mb: float, limit_mb: float) -> Check:
     return warning("memory", f"{detail}: not much") if free_mb < limit_mb + MEMORY_SPARE_MB else ok("memory", detail)
 
 
-def temperature(now_c: float, limit_c: float) -> Check:
+def temperature(now_c: float, limit_c: float) -> PreflightCheck:
     """Temperature of the processor."""
     name = "cpu temperature"
     if math.isnan(now_c):
@@ -85,7 +85,7 @@ def temperature(now_c: float, limit_c: float) -> Check:
     return warning(name, f"{detail} on the ground") if now_c >= limit_c - TEMPERATURE_SPARE_C else ok(name, detail)
 
 
-def throttling(throttled: bool, flags: int | None) -> Check:
+def throttling(throttled: bool, flags: int | None) -> PreflightCheck:
     """flags: of the Raspberry Pi's firmware, also since power-on; None on other machines."""
     since = [] if flags is None else [text for bit, text in THROTTLE_TEXTS.items() if flags >> SINCE_BOOT & bit]
     if throttled:
@@ -98,7 +98,7 @@ def throttling(throttled: bool, flags: int | None) -> Check:
     return ok("cpu throttling", "never since power-on")
 
 
-def load(load_1min: float, cores: int) -> Check:
+def load(load_1min: float, cores: int) -> PreflightCheck:
     """Load of the processor before the flight."""
     detail = f"{load_1min:.1f} of {cores} cores busy over the last minute"
     return (
@@ -108,7 +108,7 @@ def load(load_1min: float, cores: int) -> Check:
     )
 
 
-def clock(offset_s: float | None, ntp: bool | None, now_s: float, not_before_s: float) -> Check:
+def clock(offset_s: float | None, ntp: bool | None, now_s: float, not_before_s: float) -> PreflightCheck:
     """The wall clock. The stack uses the monotonic clock, so that a wrong date only affects names and logs."""
     if now_s < not_before_s:
         return warning("clock", "earlier than this program's own files: logs will have a wrong date")

@@ -13,12 +13,12 @@ from companion.core.vehicle import Vehicle
 from companion.estimation.layout import NAME as ESKF
 from companion.estimation.layout import eskf_fingerprint
 from companion.mission.plan import Plan, load_plan
-from companion.preflight.report import Check, failed, ok, skipped
+from companion.preflight.report import PreflightCheck, failed, ok, skipped
 
 COMMAND = "companion preflight"
 
 
-def vehicle_file(path: Path) -> tuple[Check, Vehicle | None]:
+def vehicle_file(path: Path) -> tuple[PreflightCheck, Vehicle | None]:
     """The check and the vehicle, or None when the file cannot be used."""
     try:
         check_kind(path, ConfigKind.VEHICLE, COMMAND)
@@ -28,7 +28,7 @@ def vehicle_file(path: Path) -> tuple[Check, Vehicle | None]:
     return ok("vehicle file", f"{path}: {vehicle.name}"), vehicle
 
 
-def mission_file(path: Path | None) -> tuple[Check, Plan | None]:
+def mission_file(path: Path | None) -> tuple[PreflightCheck, Plan | None]:
     """The check and the plan, or None when none is given or it cannot be used."""
     if path is None:
         return skipped("mission file", "none given (--mission)"), None
@@ -40,7 +40,7 @@ def mission_file(path: Path | None) -> tuple[Check, Plan | None]:
     return ok("mission file", f"{path}: {plan.name}"), plan
 
 
-def artefact_checks(vehicle: Vehicle) -> list[Check]:
+def artefact_checks(vehicle: Vehicle) -> list[PreflightCheck]:
     """The compiled artefacts belong to these sources and this vehicle file, and can be loaded."""
     return [
         _artefact("solver", lambda: Nmpc(vehicle), f"{solver_fingerprint(vehicle)}, made for this vehicle file"),
@@ -49,7 +49,7 @@ def artefact_checks(vehicle: Vehicle) -> list[Check]:
     ]  # fmt: skip
 
 
-def _artefact(name: str, use: Callable[[], object], detail: str) -> Check:
+def _artefact(name: str, use: Callable[[], object], detail: str) -> PreflightCheck:
     try:
         use()
     except (ArtifactMissing, OSError, MemoryError) as error:

@@ -47,7 +47,7 @@ LIST_TIMEOUT_S = 40.0  # of all parameters, over a slow line
 CLOSE_TIMEOUT_S = 5.0
 
 
-class Ground:
+class GroundConnection:
     """A connection to one autopilot. Use it as a context manager; `stuck` is True when a call of MAVSDK hangs."""
 
     def __init__(self, url: str, autopilot_system_id: int, timeout_s: float) -> None:
@@ -69,7 +69,7 @@ class Ground:
             self.close()
             raise
 
-    def __enter__(self) -> "Ground":
+    def __enter__(self) -> "GroundConnection":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -98,9 +98,9 @@ class Ground:
                 others.add(system.get_system_id())
             time.sleep(POLL_S)
         if others:
-            heard = ", ".join(map(str, sorted(others)))
+            seen = ", ".join(map(str, sorted(others)))
             raise LinkFailed(
-                f"{url}: received system {heard}, but no autopilot of system {system_id} (fcu.autopilot_system_id)"
+                f"{url}: received system {seen}, but no autopilot of system {system_id} (fcu.autopilot_system_id)"
             )
         if self._pump.received:
             raise LinkFailed(

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from companion.core.errors import UserError
+
 T = TypeVar("T")
 Number = int | float
 
 LOCAL_HOSTS = ("127.0.0.1", "localhost")
 
 
-class LinkFailed(Exception):
+class LinkFailed(UserError):
     """The autopilot cannot be reached or does not answer; the message is one line."""
 
 

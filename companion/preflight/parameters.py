@@ -6,13 +6,13 @@ from typing import NamedTuple, Protocol
 from companion.core.px4_parameters import Flight, Rule, Values, shown
 from companion.mission.plan import Plan
 from companion.preflight.observation import LinkFailed, Number
-from companion.preflight.report import STATUSES, Change, Check, failed, skipped, warning
+from companion.preflight.report import STATUSES, ParameterChange, PreflightCheck, failed, skipped, warning
 
 ALSO_READ = ("RTL_RETURN_ALT",)  # other rules use its value
 
 
 class Server(Protocol):
-    """Reads and writes the parameters (`companion.preflight.ground.Ground`)."""
+    """Reads and writes the parameters (`companion.preflight.ground.GroundConnection`)."""
 
     def armed(self) -> bool: ...
 
@@ -21,7 +21,7 @@ class Server(Protocol):
     def write(self, name: str, value: Number) -> Number: ...
 
 
-class Proposal(NamedTuple):
+class ParameterProposal(NamedTuple):
     """What ``--fix`` would set."""
 
     rule: Rule
@@ -42,44 +42,46 @@ def names_of(rules: list[Rule]) -> list[str]:
     return [*(rule.name for rule in rules), *ALSO_READ]
 
 
-def parameter_checks(rules: list[Rule], values: Values) -> list[Check]:
+def parameter_checks(rules: list[Rule], values: Values) -> list[PreflightCheck]:
     """A check for each rule, named after its parameter."""
     return [_check(rule, values) for rule in rules]
 
 
-def _check(rule: Rule, values: Values) -> Check:
+def _check(rule: Rule, values: Values) -> PreflightCheck:
     if rule.name in values:
         status, detail = rule.judge(values)
-        return Check(rule.name, STATUSES[status], detail)
+        return PreflightCheck(rule.name, STATUSES[status], detail)
     if rule.optional:
         return skipped(rule.name, "this flight controller has no such parameter")
     return warning(rule.name, f"this flight controller has no such parameter: {rule.why}")
 
 
-def without_parameters(rules: list[Rule], why: str) -> list[Check]:
+def without_parameters(rules: list[Rule], why: str) -> list[PreflightCheck]:
     """The checks when no parameter can be read."""
     return [skipped("parameters", f"{why} ({len(rules)} of them)")]
 
 
-def proposals(rules: list[Rule], values: Values) -> list[Proposal]:
+def proposals(rules: list[Rule], values: Values) -> list[ParameterProposal]:
     """The values with which no rule fails, where they follow without a person's choice."""
-    found: list[Proposal] = []
+    found: list[ParameterProposal] = []
     for rule in rules:
         if rule.name not in values or rule.judge(values)[0] == "ok":
             continue
         old = values[rule.name]
         new = rule.fix(old, values)
         if new is not None:
-            found.append(Proposal(rule, old, type(old)(new)))
+            found.append(ParameterProposal(rule, old, type(old)(new)))
     return found
 
 
-def fix(server: Server, wanted: list[Proposal], ask: Callable[[str], str], say: Callable[[str], None]) -> list[Change]:
+def fix(
+    server: Server, wanted: list[ParameterProposal], ask: Callable[[str], str], say: Callable[[str], None]
+) -> list[ParameterChange]:
     """Show each change, ask, set, read back. Answers: y, a (this and all that follow), everything else is no.
 
     Nothing is set while the aircraft is armed; this is checked before every parameter.
     """
-    changes: list[Change] = []
+    changes: list[ParameterChange] = []
     set_all = False
     for rule, old, new in wanted:
         say(f"{rule.name}: {shown(old)} → {shown(new)}   {rule.why}")
@@ -99,10 +101,10 @@ def fix(server: Server, wanted: list[Proposal], ask: Callable[[str], str], say: 
         if abs(got - new) > 1e-6 * max(1.0, abs(new)):
             say(f"{rule.name}: the flight controller kept {shown(got)}")
             continue
-        changes.append(Change(rule.name, old, got))
+        changes.append(ParameterChange(rule.name, old, got))
     return changes
 
 
-def unreadable(error: LinkFailed) -> list[Check]:
+def unreadable(error: LinkFailed) -> list[PreflightCheck]:
     """The check when reading failed."""
     return [failed("parameters", str(error))]

@@ -12,7 +12,7 @@ STATUSES: dict[str, Status] = {"ok": "ok", "warning": "warning", "failed": "fail
 COLOURS: dict[Status, str] = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "bright_black"}
 
 
-class Check(msgspec.Struct, frozen=True):
+class PreflightCheck(msgspec.Struct, frozen=True):
     """One named check and what it found."""
 
     name: Annotated[str, Meta(min_length=1)]
@@ -20,7 +20,7 @@ class Check(msgspec.Struct, frozen=True):
     detail: str
 
 
-class Change(msgspec.Struct, frozen=True):
+class ParameterChange(msgspec.Struct, frozen=True):
     """A parameter that was set, read back from the flight controller."""
 
     parameter: str
@@ -36,40 +36,40 @@ class Report(msgspec.Struct, frozen=True):
     mission_file: str | None
     fcu_url: str
     passed: bool
-    checks: list[Check]
-    changes: list[Change]
+    checks: list[PreflightCheck]
+    changes: list[ParameterChange]
 
 
-def ok(name: str, detail: str = "") -> Check:
-    return Check(name, "ok", detail)
+def ok(name: str, detail: str = "") -> PreflightCheck:
+    return PreflightCheck(name, "ok", detail)
 
 
-def warning(name: str, detail: str) -> Check:
-    return Check(name, "warning", detail)
+def warning(name: str, detail: str) -> PreflightCheck:
+    return PreflightCheck(name, "warning", detail)
 
 
-def failed(name: str, detail: str) -> Check:
-    return Check(name, "failed", detail)
+def failed(name: str, detail: str) -> PreflightCheck:
+    return PreflightCheck(name, "failed", detail)
 
 
-def skipped(name: str, why: str) -> Check:
-    return Check(name, "skipped", why)
+def skipped(name: str, why: str) -> PreflightCheck:
+    return PreflightCheck(name, "skipped", why)
 
 
-def worst(name: str, failures: list[str], warnings: list[str], detail: str) -> Check:
+def worst(name: str, failures: list[str], warnings: list[str], detail: str) -> PreflightCheck:
     """One check of several findings: it has the status of the worst finding, and the worst findings come first."""
     findings = "; ".join([*failures, *warnings])
     if findings:
-        return Check(name, "failed" if failures else "warning", findings + (f" ({detail})" if detail else ""))
+        return PreflightCheck(name, "failed" if failures else "warning", findings + (f" ({detail})" if detail else ""))
     return ok(name, detail)
 
 
-def line(check: Check) -> str:
+def line(check: PreflightCheck) -> str:
     """The check as one line for a person."""
     return f"{check.name:<{NAME_WIDTH}} {WORDS[check.status]:<8} {check.detail}".rstrip()
 
 
-def summary(checks: list[Check]) -> str:
+def summary(checks: list[PreflightCheck]) -> str:
     """The last line."""
     count = {status: sum(check.status == status for check in checks) for status in WORDS}
     parts = [f"{count[status]} {WORDS[status]}" for status in ("failed", "warning", "skipped", "ok") if count[status]]

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from companion.preflight.ground import Ground
+from companion.preflight.ground import GroundConnection
 from sitl.autopilot.udp import GROUND_PORTS, ONBOARD_PORTS
 from sitl.realtime import fcu_url
 
@@ -67,7 +67,7 @@ def running_fcu(vehicle: Path, mission: Path, folder: Path):
 
 def wait_until_ready(url: str) -> None:
     """Wait for the process to start and for the autopilot to have aligned itself."""
-    with Ground(url, autopilot_system_id=1, timeout_s=20.0) as ground:
+    with GroundConnection(url, autopilot_system_id=1, timeout_s=20.0) as ground:
         for _ in range(20):
             if ground.observe(1.0).health["is_armable"]:
                 return

@@ -17,9 +17,20 @@ from preflight_fakes import healthy
 
 from companion.cli import main
 from companion.preflight import autopilot, command
-from companion.preflight.ground import Ground
+from companion.preflight.ground import GroundConnection
 from companion.preflight.observation import forwarded_urls
-from companion.preflight.report import NAME_WIDTH, Check, failed, line, ok, schema, skipped, summary, warning, worst
+from companion.preflight.report import (
+    NAME_WIDTH,
+    PreflightCheck,
+    failed,
+    line,
+    ok,
+    schema,
+    skipped,
+    summary,
+    warning,
+    worst,
+)
 
 ROOT = Path(__file__).parents[2]
 MISSION = ROOT / "config/missions/bridge_hover.toml"
@@ -125,7 +136,7 @@ def test_against_the_autopilot_fix_shows_asks_and_sets(vehicle, tmp_path, monkey
         wait_until_ready(url)
         refused = run(*words, "--fcu", url, keyboard="")
         fixed = run(*words, "--fcu", url, "--json", tmp_path / "r.json", keyboard="a\n")
-        with Ground(url, autopilot_system_id=1, timeout_s=5.0) as ground:
+        with GroundConnection(url, autopilot_system_id=1, timeout_s=5.0) as ground:
             now = ground.read(["NAV_RCL_ACT", "COM_OF_LOSS_T"])
     for name in autopilot.NAMES[:5]:
         assert status_of(refused, name) == "ok", refused.output
@@ -202,7 +213,7 @@ def test_lines_are_aligned_and_the_summary_counts():
     checks = [ok("link", "here"), failed("gnss", "no fix"), skipped("marker", "no mission")]
     assert line(checks[1]) == "gnss               FAILED   no fix"
     assert summary(checks) == "not ready: 1 FAILED, 1 skipped, 1 ok"
-    assert summary([Check("link", "ok", "")]) == "ready: 1 ok"
+    assert summary([PreflightCheck("link", "ok", "")]) == "ready: 1 ok"
 
 
 def test_vehicle_and_mission_are_those_of_the_environment(vehicle, tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from pymavlink.dialects.v20 import common
 
 from companion.core.config import ConfigError
 from companion.preflight import ground
-from companion.preflight.ground import Ground
+from companion.preflight.ground import GroundConnection
 from companion.preflight.observation import LinkFailed, within
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def test_noise_is_distinguished_from_silence():
     timer = threading.Timer(0.2, os.write, (controller, noise))  # what came before the port was opened is dropped
     timer.start()
     with pytest.raises(LinkFailed, match="600 bytes received on serial:.* but no autopilot: .* baud rate"):
-        Ground(f"serial:{os.ttyname(device)}:921600", 1, 0.8)
+        GroundConnection(f"serial:{os.ttyname(device)}:921600", 1, 0.8)
     timer.join()
     os.close(controller)
     os.close(device)
@@ -65,7 +65,7 @@ def test_a_serial_port_that_another_program_holds_is_refused():
     url = f"serial:{os.ttyname(device)}:921600"
     held = ground.open_link(url)
     with pytest.raises(ConfigError, match="cannot be opened"):
-        Ground(url, 1, 0.2)
+        GroundConnection(url, 1, 0.2)
     held.close()
     os.close(controller)
     os.close(device)
@@ -76,12 +76,12 @@ def test_another_system_than_the_vehicle_files_is_named():
         heartbeats(system_id=7) as url,
         pytest.raises(LinkFailed, match="received system 7, but no autopilot of system 1"),
     ):
-        Ground(url, 1, 1.5)
+        GroundConnection(url, 1, 1.5)
 
 
 def test_another_autopilot_is_named(monkeypatch):
     monkeypatch.setattr(ground, "VERSION_TIMEOUT_S", 0.1)
-    with heartbeats(PLANE, ARDUPILOT) as url, Ground(url, 1, 3.0) as link:
+    with heartbeats(PLANE, ARDUPILOT) as url, GroundConnection(url, 1, 3.0) as link:
         seen = link.observe(0.5)
     assert "MAV_AUTOPILOT_ARDUPILOTMEGA" in seen.wrong
     assert seen.firmware is None and not seen.rtts_s and not seen.landed
@@ -89,7 +89,7 @@ def test_another_autopilot_is_named(monkeypatch):
 
 def test_a_silent_link_counts_as_armed():
     with heartbeats() as url:
-        link = Ground(url, 1, 3.0)
+        link = GroundConnection(url, 1, 3.0)
         assert not link.armed()
     for _ in range(50):
         if link.armed():

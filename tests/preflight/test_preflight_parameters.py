@@ -9,7 +9,7 @@ from test_px4_parameters import F550, FLIGHT, GOOD
 from companion.core.px4_parameters import rules
 from companion.mission.plan import load_plan
 from companion.preflight.parameters import fix, flight_of, names_of, parameter_checks, proposals
-from companion.preflight.report import Change
+from companion.preflight.report import ParameterChange
 
 RULES = rules(F550, FLIGHT)
 BAD = GOOD | {"COM_OF_LOSS_T": 5.0, "COM_RC_OVERRIDE": 1, "NAV_RCL_ACT": 2, "RC_MAP_KILL_SW": 0}
@@ -56,7 +56,7 @@ def test_only_what_needs_no_persons_choice_is_proposed():
 def test_yes_sets_no_does_not():
     server = ParameterServer(BAD)
     changes, said = run(server, "y", "n", "Y")
-    assert changes == [Change("COM_OF_LOSS_T", 5.0, 0.5), Change("NAV_RCL_ACT", 2, 3)]
+    assert changes == [ParameterChange("COM_OF_LOSS_T", 5.0, 0.5), ParameterChange("NAV_RCL_ACT", 2, 3)]
     assert server.written == ["COM_OF_LOSS_T", "NAV_RCL_ACT"] and server.values["COM_RC_OVERRIDE"] == 1
     assert said[0].startswith("COM_OF_LOSS_T: 5 → 0.5 ") and "emergency exit" in said[0]
 
