@@ -72,10 +72,10 @@ def command_line() -> list[str]:
     return list(sys.argv)
 
 
-def source_hash(root: Path = ROOT) -> str:
+def source_hash(root: Path = ROOT, packages: tuple[str, ...] = PACKAGES) -> str:
     """SHA-256 over names and bytes of all source files of the packages, in hexadecimal digits."""
     digest = hashlib.sha256()
-    for package in PACKAGES:
+    for package in packages:
         for path in sorted((root / package).rglob("*")):
             if path.suffix in SOURCES and "__pycache__" not in path.parts and path.is_file():
                 digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
