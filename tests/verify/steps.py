@@ -14,6 +14,7 @@ from sitl.compare import compare
 from tests.verify.limits import FIRST_SEED, LIMITS, SEEDS
 
 ROOT = Path(__file__).parents[2]
+COVERAGE_MIN = 85  # percent
 KILLS_EACH = 2  # kills and hangs of every process; the campaign's own command flies more
 
 
@@ -57,6 +58,15 @@ def command(folder: Path, *words: str) -> Result:
     return Result(done.returncode == 0, lines[-1].strip("= "))
 
 
+def coverage(folder: Path) -> Result:
+    """Line coverage of companion/ by the quick tests."""
+    quick = ("-m", "not realtime and not verify", "-n", "2", "--dist", "worksteal")
+    done = tests(folder, *quick, "--cov=companion", "--cov-report=term", f"--cov-fail-under={COVERAGE_MIN}")
+    output = max(folder.glob("*.txt"), key=lambda file: file.stat().st_mtime).read_text(encoding="utf-8")
+    total = next((line.split()[-1] for line in output.splitlines() if line.startswith("TOTAL")), "no total")
+    return Result(done.passed, f"{total} of the lines of companion/ (≥ {COVERAGE_MIN} %); {done.figures}")
+
+
 def px4(folder: Path) -> Result:
     """The flights with PX4's simulation build, where one is found."""
     if not os.environ.get("PX4_BUILD") and shutil.which("px4") is None:
@@ -68,6 +78,7 @@ STEPS: tuple[Step, ...] = (
     *(Step(f"scenario {name}", partial(scenario, name)) for name in LIMITS),
     Step("safety flights", lambda folder: tests(folder, "tests/scenarios/test_safety_rows.py", "-n", "2")),
     Step("slow tests", lambda folder: tests(folder, "-m", "verify", "-n", "2", "--dist", "worksteal")),
+    Step("coverage", coverage),
     Step("mutated frames", lambda folder: tests(folder, "tests/fcu/test_fcu_fuzz.py")),
     Step("abuse", lambda folder: command(folder, sys.executable, "-m", "tests.scenarios.abuse", "--seed", "101")),
     Step("real time", lambda folder: tests(folder, "-m", "realtime", "--ignore", "tests/px4")),
