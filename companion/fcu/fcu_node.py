@@ -13,7 +13,7 @@ Four rules (PX4 is the second pipeline; the stack never fights the pilot):
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pymavlink.dialects.v20 import common
 
@@ -43,7 +43,7 @@ from companion.fcu.commands import Commands
 from companion.fcu.guards.conflict import Conflict
 from companion.fcu.guards.ground_filter import GroundFilter
 from companion.fcu.guards.parameter_watch import ParameterWatch
-from companion.fcu.guards.setpoints import NEW_STREAM_S, SetpointGate
+from companion.fcu.guards.setpoints import NEW_STREAM_S, Fault, SetpointCounter, SetpointGate
 from companion.fcu.link.codec import AUTOPILOT_COMPONENT, Codec, OutgoingMessage
 from companion.fcu.link.decoded import (
     AttitudeQuaternion,
@@ -86,6 +86,20 @@ RESTARTED = "the flight controller restarted"
 PAUSED = f"the stream paused in offboard and PX4 may have left it; a new stream may begin after {NEW_STREAM_S:g} s"
 NAN = math.nan
 
+Counter = SetpointCounter | Literal["commands_expired", "bad_content", "reboots", "link_losses"]
+COUNTERS: tuple[Counter, ...] = (
+    "setpoints_sent",
+    "setpoints_expired",
+    "setpoints_invalid",
+    "setpoints_out_of_order",
+    "setpoints_conflict",
+    "setpoints_interrupted",
+    "commands_expired",
+    "bad_content",
+    "reboots",
+    "link_losses",
+)
+
 D = TypeVar("D", bound=Decoded)
 Reader = Callable[[Any, float], None]  # of one kind of message; `_reader` checks the kind
 
@@ -124,10 +138,7 @@ class FcuNode(Node):
         self.ground = GroundFilter(self.codec, self._target)
         self.boot_clock = BootClock()
         self.connected = False
-        self.counters = dict.fromkeys(
-            ("setpoints_sent", "setpoints_expired", "setpoints_invalid", "setpoints_out_of_order", "setpoints_conflict",
-             "setpoints_interrupted", "commands_expired", "bad_content", "reboots", "link_losses"), 0,
-        )  # fmt: skip
+        self.counters: dict[Counter, int] = dict.fromkeys(COUNTERS, 0)
         self._peers = PeerMonitor(self.codec, self._target)
         self._setpoints = SetpointGate(self._target, vehicle.safety.setpoints_lost_s)
         self._commands = Commands(self._target, self._send)
@@ -213,7 +224,9 @@ class FcuNode(Node):
     def _report_unknown_mode(self, now_s: float) -> None:
         """Report each unknown number once: `FcuMode.UNKNOWN` does not have it."""
         number = self.status.unknown_mode
-        if number is None or number in self._reported_modes or len(self._reported_modes) >= UNKNOWN_MODES_MAX:
+        if number is None or self.status.wrong or number in self._reported_modes:
+            return
+        if len(self._reported_modes) >= UNKNOWN_MODES_MAX:
             return
         text = f"flight mode {number} is not known to this version; no mission starts in it: choose another mode"
         if self._reports.warn("mode", text, WARNING, now_s):
@@ -318,15 +331,14 @@ class FcuNode(Node):
         interrupted = self._setpoints.is_interrupted(now_s)
         fault = self._setpoints.fault(message, now_s)
         if not fault and interrupted:
-            fault = ("setpoints_interrupted", PAUSED)
+            fault = Fault("setpoints_interrupted", PAUSED)
         elif not fault and self.status.wrong:
-            fault = ("setpoints_invalid", self.status.wrong)
+            fault = Fault("setpoints_invalid", self.status.wrong)
         elif not fault and self.conflict.text:
-            fault = ("setpoints_conflict", self.conflict.text)
+            fault = Fault("setpoints_conflict", self.conflict.text)
         if fault:
-            kind, reason = fault
-            self.counters[kind] += 1
-            self._reports.log(kind, f"setpoint not sent: {reason}", WARNING, now_s)
+            self.counters[fault.counter] += 1
+            self._reports.log(fault.counter, f"setpoint not sent: {fault.reason}", WARNING, now_s)
             return self._take_out()
         self._send(self._setpoints.message(message, self._follows_setpoints, now_s))
         self.counters["setpoints_sent"] += 1
@@ -396,7 +408,7 @@ class FcuNode(Node):
         sync = self.timesync
         status = self.status.message(now_s, self.connected)
         status.timesync_offset_s, status.timesync_rtt_s = sync.offset_at(now_s), sync.rtt_s
-        status.timesync_age_s = now_s - sync.heard_s
+        status.timesync_age_s = now_s - sync.answered_s
         status.link_errors = self.codec.errors
         status.refused = self.refused if self.connected else self.status.wrong or NO_FLIGHT_CONTROLLER
         status.conflict = self.conflict.text

@@ -26,7 +26,7 @@ GAIN_WINDOW = 500  # accepted samples over which the gains fall
 SETTLED_SAMPLES = GAIN_WINDOW // 4
 SYNC_SAMPLES = 10  # accepted samples before stamps are valid: one second of the first requests
 JUMP_S = 0.100  # as PX4: a deviation no clock drift explains
-JUMP_SAMPLES = 4  # so many in a row are accepted
+JUMP_SAMPLES = 4  # after so many in a row the new offset is accepted
 BACKWARD_S = 0.1  # flight-controller time that goes back by more is a reboot
 SKEW_MAX = 5e-4  # 500 ppm, ten times a bad crystal
 TYPICAL_DELAY_S = 0.003  # one way, over serial at 921600 baud or loopback; used before synchronisation
@@ -42,7 +42,7 @@ class TimeSync:
         self.rejected = 0  # answers gated out or not ours
         self.slips = 0  # answers that proved the offset wrong
         self.rtt_s = math.nan  # of the newest answer
-        self.heard_s = -math.inf  # arrival of the newest answer that was used
+        self.answered_s = -math.inf  # arrival of the newest answer that was used
         self.reset()
 
     def reset(self) -> None:
@@ -98,7 +98,7 @@ class TimeSync:
             return False
         used = self._update(sample_s, arrival_s, rtt_s - fastest_s)
         if used:
-            self.heard_s = arrival_s
+            self.answered_s = arrival_s
         return used
 
     def _follow_slip(self, sample_s: float, now_s: float, bound_s: float) -> None:

@@ -339,7 +339,7 @@ def test_a_restart_of_the_flight_controller_resets_clock_and_streams(flying):
     for ms in (10, 40, 70):
         out += flying.deliver(common.MAVLink_attitude_quaternion_message(ms, 1, 0, 0, 0, 0, 0, 0))
         flying.now_s += 0.03
-    assert [m.valid for m in of(FcuAttitude, out)] == [False]  # the third makes it sure
+    assert [m.valid for m in of(FcuAttitude, out)] == [False]  # the third confirms the restart
     assert len([m for m in of(FcuText, out) if m.text.startswith("the flight controller restarted")]) == 1
     out = flying.run(6.0)
     assert {ATTITUDE, POSITION} <= set(flying.streams)

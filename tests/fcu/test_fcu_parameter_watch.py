@@ -23,7 +23,7 @@ def request(peer, action):
 
 UNSAFE = [
     ("COM_OF_LOSS_T", 5.0),  # flies on the last setpoint for five seconds
-    ("COM_OF_LOSS_T", 0.05),  # leaves offboard at every hiccup
+    ("COM_OF_LOSS_T", 0.05),  # leaves offboard after every short gap
     ("COM_OF_LOSS_T", math.nan),
     ("COM_OBL_RC_ACT", 6),  # terminate
     ("COM_OBL_RC_ACT", 7),  # disarm

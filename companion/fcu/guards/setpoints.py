@@ -6,6 +6,7 @@ setpoint it received; when this stack has not sent that setpoint, another sender
 
 import math
 from collections import deque
+from typing import Literal, NamedTuple
 
 from pymavlink.dialects.v20 import common
 
@@ -30,6 +31,23 @@ ECHO_MEMORY_S = 2.0  # age of setpoints that PX4 may still follow: COM_OF_LOSS_T
 ECHO_RECENT_S = 0.5  # without a setpoint this young PX4 may have left offboard already
 ECHO_MISSES = 10  # unexplained echoes in a row, a second of them: a change of mode is reported sooner
 ECHO_TOLERANCE = 1e-3  # of thrust, and of the sine of half the angle between two attitudes; the wire has float32
+
+
+SetpointCounter = Literal[
+    "setpoints_sent",
+    "setpoints_expired",
+    "setpoints_invalid",
+    "setpoints_out_of_order",
+    "setpoints_conflict",
+    "setpoints_interrupted",
+]
+
+
+class Fault(NamedTuple):
+    """Why a setpoint must not leave, and the counter of such setpoints."""
+
+    counter: SetpointCounter
+    reason: str
 
 
 class SetpointGate:
@@ -58,21 +76,25 @@ class SetpointGate:
             self._followed = False
         return self._interrupted
 
-    def fault(self, m: Setpoint, now_s: float) -> tuple[str, str] | None:
-        """Why a setpoint must not leave: name of the counter and text."""
+    def fault(self, m: Setpoint, now_s: float) -> Fault | None:
+        """Why a setpoint must not leave; None when it may."""
         numbers = (m.stamp_s, m.expires_s, m.roll_rad, m.pitch_rad, m.yaw_rad, m.yaw_rate_rad_s, m.thrust)
         if not m.valid or not all(map(math.isfinite, numbers)):
-            return "setpoints_invalid", "marked invalid or not finite"
+            return Fault("setpoints_invalid", "marked invalid or not finite")
         if m.stamp_s > now_s + FUTURE_LIMIT_S:
-            return "setpoints_invalid", f"stamped {m.stamp_s - now_s:.2f} s ahead"
+            return Fault("setpoints_invalid", f"stamped {m.stamp_s - now_s:.2f} s ahead")
         if abs(m.roll_rad) > TILT_LIMIT_RAD or abs(m.pitch_rad) > TILT_LIMIT_RAD:
-            return "setpoints_invalid", f"tilt of {math.degrees(max(abs(m.roll_rad), abs(m.pitch_rad))):.0f} degrees"
+            return Fault(
+                "setpoints_invalid", f"tilt of {math.degrees(max(abs(m.roll_rad), abs(m.pitch_rad))):.0f} degrees"
+            )
         if abs(m.yaw_rate_rad_s) > YAW_RATE_LIMIT_RAD_S or not 0.0 <= m.thrust <= 1.0:
-            return "setpoints_invalid", f"yaw rate {m.yaw_rate_rad_s:.2f} rad/s, thrust {m.thrust:.3f} out of range"
+            return Fault(
+                "setpoints_invalid", f"yaw rate {m.yaw_rate_rad_s:.2f} rad/s, thrust {m.thrust:.3f} out of range"
+            )
         if now_s >= m.expires_s or now_s - m.stamp_s > TOPICS["setpoint"].max_age_s:
-            return "setpoints_expired", f"{(now_s - m.stamp_s) * 1e3:.0f} ms old, expired"
+            return Fault("setpoints_expired", f"{(now_s - m.stamp_s) * 1e3:.0f} ms old, expired")
         if m.stamp_s <= self._stamp_s:
-            return "setpoints_out_of_order", "older than one already sent"
+            return Fault("setpoints_out_of_order", "older than one already sent")
         return None
 
     def message(self, m: Setpoint, followed: bool, now_s: float) -> common.MAVLink_set_attitude_target_message:
