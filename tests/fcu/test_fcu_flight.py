@@ -46,7 +46,7 @@ class EmulatorFlight:
     def now_s(self):
         return self.steps * STEP_S
 
-    def take(self, messages):
+    def route(self, messages):
         for m in messages:
             self.latest[type(m)] = m
             if type(m) is LinkTx:
@@ -56,7 +56,7 @@ class EmulatorFlight:
 
     def command(self, action, **values):
         number = len(self.acks) + 1
-        self.take(self.node.handle(FcuCommand(stamp_s=self.now_s, id=number, action=action, **values), self.now_s))
+        self.route(self.node.handle(FcuCommand(stamp_s=self.now_s, id=number, action=action, **values), self.now_s))
         self.until(lambda: len(self.acks) == number, 3.0)
         return self.acks[-1]
 
@@ -65,11 +65,11 @@ class EmulatorFlight:
         motors = self.autopilot.step(self.sensors.sample(self.now_s, self.plant))
         self.plant.step(motors, 4)
         if data := self.autopilot.take_output():
-            self.take(self.node.handle(LinkRx(stamp_s=self.now_s, data=data), self.now_s))
+            self.route(self.node.handle(LinkRx(stamp_s=self.now_s, data=data), self.now_s))
         if self.setpoint is not None and self.steps % SETPOINT_EVERY == 0:
-            self.take(self.node.handle(self.setpoint(self.now_s), self.now_s))
+            self.route(self.node.handle(self.setpoint(self.now_s), self.now_s))
         if self.steps % NODE_EVERY == 0:
-            self.take(self.node.step(self.now_s))
+            self.route(self.node.step(self.now_s))
 
     def run(self, seconds):
         for _ in range(round(seconds / STEP_S)):
@@ -166,7 +166,7 @@ def test_px4_explains_a_refusal_only_on_a_link_with_a_ground_station(vehicle, st
     flight.autopilot.set_rc([1500, 1500, 1500, 1500, 1000, 1000, 2000, 1000])
     if station:  # on the forward
         heartbeat = common.MAVLink_heartbeat_message(common.MAV_TYPE_GCS, 8, 0, 0, 4, 3).pack(ground)
-        flight.take(flight.node.handle(LinkRx(stamp_s=flight.now_s, data=heartbeat, ground=True), flight.now_s))
+        flight.route(flight.node.handle(LinkRx(stamp_s=flight.now_s, data=heartbeat, ground=True), flight.now_s))
     flight.run(0.1)
     requested_s = flight.now_s
     ack = flight.command(CommandAction.ARM)
@@ -180,7 +180,7 @@ def test_a_refusal_waits_only_a_short_time_for_a_warning(vehicle):
     flight.until(lambda: flight.latest.get(FcuStatus) and flight.status.connected and flight.status.home_W, 20.0)
     flight.autopilot.set_rc([1500, 1500, 1500, 1500, 1000, 1000, 2000, 1000])
     heartbeat = common.MAVLink_heartbeat_message(common.MAV_TYPE_GCS, 8, 0, 0, 4, 3).pack(ground)
-    flight.take(flight.node.handle(LinkRx(stamp_s=flight.now_s, data=heartbeat, ground=True), flight.now_s))
+    flight.route(flight.node.handle(LinkRx(stamp_s=flight.now_s, data=heartbeat, ground=True), flight.now_s))
     flight.autopilot.texts.ground_station_s = -math.inf  # it sends no texts after all
     requested_s = flight.now_s
     ack = flight.command(CommandAction.ARM)

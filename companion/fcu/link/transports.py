@@ -146,7 +146,7 @@ class UdpPort:
         self.peer: tuple[str, int] | None = None
         self._address, self._clock = address, clock
         self._socket = _Socket(socket.SOCK_DGRAM)
-        self._peer_heard_s = 0.0
+        self._peer_received_s = 0.0
 
     def open(self) -> None:
         self._socket.open().bind(self._address)
@@ -177,11 +177,11 @@ class UdpPort:
     def _is_peer(self, sender: tuple[str, int], data: bytes) -> bool:
         now_s = self._clock()
         if sender != self.peer:
-            vacant = self.peer is None or now_s - self._peer_heard_s > PEER_SILENCE_S
+            vacant = self.peer is None or now_s - self._peer_received_s > PEER_SILENCE_S
             if not vacant or not data or data[0] not in _MAGIC:
                 return False
             self.peer = sender
-        self._peer_heard_s = now_s
+        self._peer_received_s = now_s
         return True
 
     def write(self, data: bytes) -> bool:
