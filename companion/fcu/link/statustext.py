@@ -1,14 +1,20 @@
-"""STATUSTEXT: long texts travel in chunks of 50 bytes that share an id."""
+"""STATUSTEXT: a long text is sent in chunks of 50 bytes that share an id."""
 
 from pymavlink.dialects.v20 import common
 
+CRITICAL: int = common.MAV_SEVERITY_CRITICAL
+ERROR: int = common.MAV_SEVERITY_ERROR
+WARNING: int = common.MAV_SEVERITY_WARNING
+INFO: int = common.MAV_SEVERITY_INFO
+SEVERITY_MAX: int = common.MAV_SEVERITY_DEBUG
+
 CHUNK = 50
-TEXT_MAX = 500  # bytes; ten chunks, so that one text never floods a slow link
-GAP_S = 1.0  # after so long the rest of a text will not come
+TEXT_MAX = 500  # bytes; ten chunks, so that one text does not flood a slow link
+GAP_S = 1.0  # the rest of a text counts as lost after this
 
 
 class TextSplitter:
-    """Texts to messages."""
+    """Converts texts to messages."""
 
     def __init__(self) -> None:
         self._id = 0
@@ -16,7 +22,7 @@ class TextSplitter:
     def split(self, severity: int, text: str) -> list[common.MAVLink_statustext_message]:
         """The messages that carry `text`; id 0 marks one that fits a single chunk."""
         raw = text.encode("utf-8").replace(b"\0", b" ")[:TEXT_MAX]
-        severity = min(7, max(0, severity))
+        severity = min(SEVERITY_MAX, max(0, severity))
         if len(raw) <= CHUNK:
             return [common.MAVLink_statustext_message(severity, raw, 0, 0)]
         self._id = self._id % 65535 + 1
@@ -27,7 +33,7 @@ class TextSplitter:
 
 
 class TextJoiner:
-    """Messages to texts; what is missing in a chunked text shows as "…"."""
+    """Converts messages to texts; a missing chunk is shown as "…"."""
 
     def __init__(self) -> None:
         self._id = 0
@@ -37,7 +43,7 @@ class TextJoiner:
         self._time_s = 0.0
 
     def put(self, severity: int, raw: bytes, text_id: int, chunk: int, now_s: float) -> list[tuple[int, str]]:
-        """Take one STATUSTEXT; returns the texts (severity, text) that are complete by it."""
+        """Take one STATUSTEXT; returns the texts (severity, text) that it completes."""
         part = raw.split(b"\0", 1)[0]
         if text_id == 0:
             return [(severity, _plain(part))]
@@ -51,7 +57,7 @@ class TextJoiner:
         return done
 
     def expire(self, now_s: float) -> list[tuple[int, str]]:
-        """A text whose rest did not come."""
+        """The text whose remaining chunks did not arrive in time."""
         return self._finish() if self._chunks and now_s - self._time_s > GAP_S else []
 
     def _finish(self) -> list[tuple[int, str]]:

@@ -1,16 +1,16 @@
-"""What a ground station on the forward may say to the flight controller.
+"""Filters the frames of ground stations on the forward: which of them may go to the flight controller.
 
-Nearly everything: the crew arms, changes modes and writes parameters, and the mission sees a changed mode as it sees
-the pilot's. Not: setpoints, because two that steer are none; frames with the ids of this companion or of the flight
-controller, because acks and restarts would be misread; SETUP_SIGNING, which would lock this companion out. What is
-held back is counted and told. A flood is thinned out, so that a setpoint never waits behind it.
+Nearly all pass: the crew arms, changes modes and writes parameters, and the mission treats a changed mode like one of
+the pilot's. Blocked are setpoints, because only one sender may steer; frames with the ids of this companion or of the
+flight controller, because acks and restarts would be misread; SETUP_SIGNING, which would lock this companion out.
+Blocked frames are counted and reported. A flood is thinned out, so that a setpoint never waits behind it.
 """
 
 import math
 
 from pymavlink.dialects.v20 import common
 
-from companion.fcu.link.codec import AUTOPILOT_COMPONENT, LAYOUTS, SETPOINT_MESSAGES, Codec
+from companion.fcu.link.codec import AUTOPILOT_COMPONENT, SETPOINT_MESSAGES, Codec, decode_heartbeat
 from companion.fcu.link.framing import Frame, Framer
 
 BYTES_PER_S = 20_000  # a quarter of a port at 921600 baud; parameters and missions need far less
@@ -20,7 +20,7 @@ _NAMES = {number: kind.msgname for number, kind in common.mavlink_map.items()}
 
 
 class GroundFilter:
-    """Cuts the ground's bytes into frames and lets through what may pass."""
+    """Cuts the bytes of ground stations into frames and returns those that may pass."""
 
     def __init__(self, codec: Codec, autopilot_system_id: int) -> None:
         self._codec = codec
@@ -29,13 +29,13 @@ class GroundFilter:
         self._allowance = float(BURST)
         self._last_s = 0.0
         self.passed = 0
-        self.blocked = 0  # held back because of what they are
-        self.unsigned = 0  # held back because a key is set and they are not signed with it
+        self.blocked = 0  # because of their content or sender
+        self.unsigned = 0  # blocked because a key is set and they are not signed with it
         self.thinned = 0  # dropped in a flood
         self.station_s = -math.inf  # when a ground station's heartbeat last went through
-        self.reason = ""  # of the newest that was held back
+        self.reason = ""  # of the newest blocked frame
 
-    def pass_on(self, data: bytes, now_s: float) -> list[bytes]:
+    def filter(self, data: bytes, now_s: float) -> list[bytes]:
         """The frames in `data` that may go to the flight controller, whole and unchanged; never raises."""
         self._allowance = min(BURST, self._allowance + BYTES_PER_S * max(0.0, now_s - self._last_s))
         self._last_s = now_s
@@ -56,17 +56,17 @@ class GroundFilter:
         return out
 
     def has_station(self, now_s: float) -> bool:
-        """The flight controller hears a ground station on this link, and sends texts on it (PX4's `STATUSTEXT.hpp`)."""
+        """The flight controller receives a ground station on this link and sends texts (PX4's `STATUSTEXT.hpp`)."""
         return now_s - self.station_s < STATION_S
 
     def _may_pass(self, frame: Frame, raw: bytes, now_s: float) -> bool:
         codec, sender = self._codec, (frame.system, frame.component)
-        if codec.signer is not None and not (frame.signed and codec.signer.believes(raw, *sender, now_s)):
+        if codec.signer is not None and not (frame.signed and codec.signer.accepts(raw, *sender, now_s)):
             self.unsigned += 1
-            self.reason = f"frame without the key's signature of {frame.system}/{frame.component}"
+            self.reason = f"frame without the key's signature from {frame.system}/{frame.component}"
             return False
         if frame.number in SETPOINT_MESSAGES or frame.number == common.MAVLINK_MSG_ID_SETUP_SIGNING:
-            self.reason = f"{_NAMES[frame.number]} of {frame.system}/{frame.component}"
+            self.reason = f"{_NAMES[frame.number]} from {frame.system}/{frame.component}"
         elif sender == (codec.system_id, codec.component_id):
             self.reason = f"frame with this companion's own ids {frame.system}/{frame.component}"
         elif sender == self._autopilot:
@@ -78,4 +78,5 @@ class GroundFilter:
 
 
 def _is_station(payload: bytes) -> bool:
-    return LAYOUTS[common.MAVLINK_MSG_ID_HEARTBEAT].decode(payload).type == common.MAV_TYPE_GCS
+    is_station: bool = decode_heartbeat(payload).type == common.MAV_TYPE_GCS
+    return is_station
