@@ -124,6 +124,7 @@ TopicName = Literal[
     "fcu_attitude",
     "fcu_position",
     "fcu_status",
+    "fcu_info",
     "fcu_text",
     "fcu_command",
     "fcu_command_ack",

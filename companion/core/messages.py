@@ -133,6 +133,15 @@ class FcuStatus(Message):
     slow_streams: tuple[str, ...] = ()  # messages that come too rarely or not at all
 
 
+class FcuInfo(Message):
+    """Identity of the flight controller and the parameters that preflight checks, when they are known or change."""
+
+    version: str  # of the firmware, e.g. "1.17.0 release"; "" while unknown
+    commit: str  # first digits of the firmware's commit, "" or zeros where it names none
+    hardware_id: int
+    parameters: dict[str, int | float]
+
+
 class FcuText(Message):
     """A STATUSTEXT from the flight controller."""
 
@@ -156,6 +165,7 @@ class FcuCommandAck(Message):
     id: int
     accepted: bool
     reason: str
+    temporary: bool = False  # refused for now: the same request may be accepted later
 
 
 class SentSetpoint(Message):
@@ -386,6 +396,7 @@ TOPICS: dict[TopicName, Topic] = {
     "fcu_attitude":    Topic(FcuAttitude,     (FCU,),              50, True,  0.20),
     "fcu_position":    Topic(FcuPosition,     (FCU,),              50, True,  0.20),
     "fcu_status":      Topic(FcuStatus,       (FCU,),              10, True,  1.00),
+    "fcu_info":        Topic(FcuInfo,         (FCU,),               0, True,  INF),
     "fcu_text":        Topic(FcuText,         (FCU,),               0, True,  INF),
     "fcu_command":     Topic(FcuCommand,      (MISSION,),           0, True,  1.00),
     "fcu_command_ack": Topic(FcuCommandAck,   (FCU,),               0, True,  INF),

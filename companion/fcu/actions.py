@@ -31,6 +31,7 @@ class _Refusal(NamedTuple):
     request: FcuCommand
     reason: str
     fallback: str  # appended when PX4 sends no warning
+    temporary: bool
 
 
 class Actions:
@@ -61,7 +62,7 @@ class Actions:
         due = [refusal for refusal in self._refusals if now_s >= refusal.due_s]
         self._refusals = [refusal for refusal in self._refusals if now_s < refusal.due_s]
         for refusal in due:
-            self._publish_refusal(refusal.request, refusal.reason, refusal.fallback)
+            self._publish_refusal(refusal)
 
     def begin(self, request: FcuCommand, against: str, height_m: float) -> None:
         """Start the requested action; it is answered now or when the flight controller has answered.
@@ -80,22 +81,28 @@ class Actions:
         else:
             self.answer(request, False, f"unknown action {str(action)!r}")
 
-    def answer(self, request: FcuCommand, accepted: bool, reason: str) -> None:
-        """Answer a request at once."""
-        self._publish(FcuCommandAck(stamp_s=self.now_s, id=request.id, accepted=accepted, reason=reason))
+    def answer(self, request: FcuCommand, accepted: bool, reason: str, temporary: bool = False) -> None:
+        """Answer a request at once; temporary: refused, but the same request may be accepted later."""
+        self._publish(
+            FcuCommandAck(stamp_s=self.now_s, id=request.id, accepted=accepted, reason=reason, temporary=temporary)
+        )
 
     def _answer_outcome(self, request: FcuCommand, outcome: Outcome, fallback: str = "") -> None:
         """Answer a request with the outcome of its command; fallback: added to a refusal that PX4 does not explain."""
         if outcome.accepted or outcome.result not in RESULT_TEXTS:
             self.answer(request, outcome.accepted, outcome.reason)
-        elif self.px4_sends_texts and not self._recent_warning():
-            self._refusals.append(_Refusal(self.now_s + WARNING_WAIT_S, request, outcome.reason, fallback))
+            return
+        temporary = outcome.result == common.MAV_RESULT_TEMPORARILY_REJECTED
+        refusal = _Refusal(self.now_s + WARNING_WAIT_S, request, outcome.reason, fallback, temporary)
+        if self.px4_sends_texts and not self._recent_warning():
+            self._refusals.append(refusal)
         else:
-            self._publish_refusal(request, outcome.reason, fallback)
+            self._publish_refusal(refusal)
 
-    def _publish_refusal(self, request: FcuCommand, reason: str, fallback: str) -> None:
-        warning = self._recent_warning()
-        self.answer(request, False, f"{reason}: {warning}" if warning else reason + fallback)
+    def _publish_refusal(self, refusal: _Refusal) -> None:
+        warning, reason = self._recent_warning(), refusal.reason
+        reason = f"{reason}: {warning}" if warning else reason + refusal.fallback
+        self.answer(refusal.request, False, reason, refusal.temporary)
 
     def _change_mode(self, request: FcuCommand) -> None:
         main, sub = MODE_OF_ACTION[request.action]

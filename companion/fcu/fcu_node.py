@@ -44,10 +44,12 @@ from companion.fcu.guards.conflict import Conflict
 from companion.fcu.guards.ground_filter import GroundFilter
 from companion.fcu.guards.parameter_watch import ParameterWatch
 from companion.fcu.guards.setpoints import NEW_STREAM_S, Fault, SetpointCounter, SetpointGate
+from companion.fcu.identity import Identity
 from companion.fcu.link.codec import AUTOPILOT_COMPONENT, Codec, OutgoingMessage
 from companion.fcu.link.decoded import (
     AttitudeQuaternion,
     AttitudeTarget,
+    AutopilotVersion,
     BatteryStatus,
     CommandAck,
     CurrentMode,
@@ -134,6 +136,7 @@ class FcuNode(Node):
         self.streams = Streams(fcu.attitude_rate_hz, fcu.position_rate_hz)
         self.status = VehicleStatus()
         self.parameters = ParameterWatch(vehicle, self._send)
+        self._identity = Identity(vehicle, self._send)
         self.conflict = Conflict()
         self.ground = GroundFilter(self.codec, self._target)
         self.boot_clock = BootClock()
@@ -160,6 +163,7 @@ class FcuNode(Node):
             _reader(LocalPositionNed, self._on_position),
             _reader(AttitudeTarget, self._on_attitude_target),
             _reader(ParamValue, self._on_parameter),
+            _reader(AutopilotVersion, lambda m, now_s: self._identity.put_version(m)),
             _reader(Timesync, self._on_timesync),
             _reader(CommandAck, self._on_ack),
             _reader(StatusText, self._on_text),
@@ -285,6 +289,7 @@ class FcuNode(Node):
         self.connected = False
         self.status.reset()
         self.parameters.reset()
+        self._identity.reset()
         self._commands.cancel_all(RESTARTED)
 
     @property
@@ -296,6 +301,7 @@ class FcuNode(Node):
             self.conflict.note("the flight controller follows setpoints of another sender", now_s)
 
     def _on_parameter(self, m: ParamValue, now_s: float) -> None:
+        self._identity.put_parameter(m)
         if self.parameters.put(m) and self.parameters.problem:
             text = f"no flight with this flight controller: {self.parameters.problem}; check with companion preflight"
             self._reports.warn("parameters", text, ERROR, now_s)
@@ -397,6 +403,8 @@ class FcuNode(Node):
                 self._send(common.MAVLink_timesync_message(0, self.timesync.request(now_s)))
             self.streams.request(self._commands, now_s)
             self.parameters.step(now_s)
+            if info := self._identity.step(self.status.armed, now_s):
+                self._out.append(info)
             self._commands.step(now_s)
         self._actions.step(now_s)
         self._publish_texts(self._joiner.expire(now_s), now_s)

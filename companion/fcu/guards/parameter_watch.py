@@ -16,13 +16,14 @@ from companion.fcu.link.params import decode_value, read_request
 # PX4's actions when the setpoints stop or the RC is lost; preflight checks the rest of the table
 FATAL = ("COM_OF_LOSS_T", "COM_OBL_RC_ACT", "NAV_RCL_ACT", "COM_RCL_EXCEPT")
 SUPPLY = "CBRK_SUPPLY_CHK"  # checked where it exists; a firmware without it is accepted
+WATCHED = (*FATAL, SUPPLY)
 REQUEST_S = 0.05  # between two requests while something is unknown
 RETRY_S = 1.0  # between two requests for the same one
 REREAD_S = 2.0  # between two requests when all are known: a ground station may change one at any time
 
 
 def _rules(vehicle: Vehicle) -> dict[str, Rule]:
-    return {rule.name: rule for rule in rules(vehicle) if rule.name in (*FATAL, SUPPLY)}
+    return {rule.name: rule for rule in rules(vehicle) if rule.name in WATCHED}
 
 
 class ParameterWatch:

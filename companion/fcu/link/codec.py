@@ -14,6 +14,7 @@ from pymavlink.dialects.v20 import common
 from companion.fcu.link.decoded import (
     AttitudeQuaternion,
     AttitudeTarget,
+    AutopilotVersion,
     BatteryStatus,
     CommandAck,
     CurrentMode,
@@ -101,6 +102,7 @@ KINDS: dict[int, type[Decoded]] = {
     common.MAVLINK_MSG_ID_TIMESYNC: Timesync,
     common.MAVLINK_MSG_ID_BATTERY_STATUS: BatteryStatus,
     common.MAVLINK_MSG_ID_HOME_POSITION: HomePosition,
+    common.MAVLINK_MSG_ID_AUTOPILOT_VERSION: AutopilotVersion,
     common.MAVLINK_MSG_ID_EXTENDED_SYS_STATE: ExtendedSysState,
     common.MAVLINK_MSG_ID_STATUSTEXT: StatusText,
     CURRENT_MODE: CurrentMode,

@@ -66,6 +66,21 @@ class ParamValue(NamedTuple):
     param_type: int  # MAV_PARAM_TYPE
 
 
+class AutopilotVersion(NamedTuple):
+    capabilities: int
+    uid: int
+    flight_sw_version: int  # four bytes: major, minor, patch, FIRMWARE_VERSION_TYPE
+    middleware_sw_version: int
+    os_sw_version: int
+    board_version: int
+    vendor_id: int
+    product_id: int
+    flight_custom_version: tuple[int, ...]  # eight bytes of the commit, the least significant first
+    middleware_custom_version: tuple[int, ...]
+    os_custom_version: tuple[int, ...]
+    uid2: tuple[int, ...]
+
+
 class AttitudeQuaternion(NamedTuple):
     """Attitude q_NED_FRD (w, x, y, z) and body rates in FRD [rad/s]."""
 
@@ -200,6 +215,7 @@ Decoded = (
     | SysStatus
     | GpsRawInt
     | ParamValue
+    | AutopilotVersion
     | AttitudeQuaternion
     | LocalPositionNed
     | RcChannels
