@@ -113,10 +113,11 @@ class ZmqBus:
         self.poller = zmq.Poller()
         self._subscribers: list[zmq.Socket[bytes]] = []
         inputs = list(inputs)
-        for topics, mark in (
+        groups: list[tuple[list[TopicName], int]] = [
             ([t for t in inputs if t != "image"], HIGH_WATER_MARK),
             ([t for t in inputs if t == "image"], IMAGE_HIGH_WATER_MARK),
-        ):
+        ]
+        for topics, mark in groups:
             if topics:
                 self._subscribers.append(self._subscribe(folder, topics, mark))
 

@@ -310,7 +310,8 @@ def _interpolate(times_s: Array, rows: Array) -> _Spline:
         ratio = durations[before] / durations[after]
         for order in range(1, DEGREE):
             add(0.0, (before, ends[order, 1]), (after, -ends[order, 0] * ratio**order))
-    return _Spline(times_s, np.linalg.solve(system, right).reshape(segments, width, -1))
+    solution = np.asarray(np.linalg.solve(system, right), dtype=float)
+    return _Spline(times_s, solution.reshape(segments, width, -1))
 
 
 @lru_cache(maxsize=CACHED)

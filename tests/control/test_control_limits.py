@@ -6,7 +6,7 @@ import pytest
 from control_plant import PLANT_STEP_S, Loop
 
 from acados_gen.ocp import keep_rows, row_nodes
-from companion.control.horizon import Stages
+from companion.control.horizon import Horizon
 from companion.control.solver import Nmpc
 from companion.control.trajectories import NO_PLANE, sample, standoff_plane
 from companion.core.frames import quat_from_matrix
@@ -119,7 +119,7 @@ def test_limits_that_are_not_reached_change_nothing(vehicle):
     """Along a whole flight, cycle by cycle, against a solver without them."""
     bound, free = Nmpc(vehicle), Nmpc(with_speed_max(vehicle, 30.0))
     bound.set_plane((0.0, 0.6, 0.8), -3.0)
-    stages, parameters = Stages(vehicle, bound.times_s), np.array(vehicle.model_parameters())
+    stages, parameters = Horizon(vehicle, bound.times_s), np.array(vehicle.model_parameters())
     x = np.array([0.1, -0.1, 1.9, 0.0, 0.0, 0.0, 0.0, 0.0, 0.4])
     samples = sample(Hold(p=(0.0, 0.0, 2.0), yaw_rad=0.0), 0.0, bound.times_s)
     stages.fill(samples, 0.4, np.array([0.5, 0.0, 0.0]), parameters)
@@ -136,7 +136,7 @@ def test_what_the_qp_solver_remembers_does_not_change_where_it_ends(vehicle):
     """Random problems, each from the plan of the one before and from nothing, the plane at work in many of them."""
     warm, cold = Nmpc(vehicle), Nmpc(vehicle)
     rng, parameters = np.random.default_rng(11), np.array(vehicle.model_parameters())
-    stages = Stages(vehicle, warm.times_s)
+    stages = Horizon(vehicle, warm.times_s)
     for scale_m in (0.05, 0.1) * 10:
         x = np.array([*rng.normal(size=3) * scale_m, *rng.normal(size=3) * 0.2, *rng.uniform(-0.2, 0.2, 2), 0.3])
         normal_W = rng.normal(size=3)
@@ -188,7 +188,7 @@ def test_the_tilt_of_a_plan_is_within_the_bound_whatever_the_gain_of_the_axis(ve
     strong = msgspec.structs.replace(vehicle.attitude.roll, gain=1.2)
     vehicle = msgspec.structs.replace(vehicle, attitude=msgspec.structs.replace(vehicle.attitude, roll=strong))
     nmpc = Nmpc(vehicle)
-    stages = Stages(vehicle, nmpc.times_s)
+    stages = Horizon(vehicle, nmpc.times_s)
     parameters = np.array(vehicle.model_parameters())
     stages.fill(sample(Hold(p=(0.0, 30.0, 0.0), yaw_rad=0.0), 0.0, nmpc.times_s), 0.0, np.zeros(3), parameters)
     for _ in range(5):
@@ -210,7 +210,7 @@ def test_generated_code_of_another_form_is_refused():
 
 
 def test_a_heading_is_integrated_from_its_rates(vehicle, nmpc):
-    stages = Stages(vehicle, nmpc.times_s)
+    stages = Horizon(vehicle, nmpc.times_s)
     samples = sample(Hold(p=(0.0, 0.0, 2.0), yaw_rad=1.0), 0.0, nmpc.times_s)
     stages.fill(samples, 0.2, np.zeros(3), np.array(vehicle.model_parameters()))
     result = nmpc.solve(np.array([0, 0, 2.0, 0, 0, 0, 0, 0, 0.2]), stages.references, stages.parameters)

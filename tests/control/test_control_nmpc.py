@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from companion.control.horizon import Stages
+from companion.control.horizon import Horizon
 from companion.control.solver import Nmpc
 from companion.control.trajectories import sample
 from companion.core import control_artifacts as artifacts
@@ -19,7 +19,7 @@ def with_controller(vehicle, **changes):
 
 def problem(vehicle, nmpc, p=(0.0, 0.0, 2.0), disturbance_W=(0.0, 0.0, 0.0)):
     parameters = np.array(vehicle.model_parameters())
-    stages = Stages(vehicle, nmpc.times_s)
+    stages = Horizon(vehicle, nmpc.times_s)
     stages.fill(sample(Hold(p=p, yaw_rad=0.0), 0.0, nmpc.times_s), 0.0, np.array(disturbance_W, float), parameters)
     return stages.references, stages.parameters
 

@@ -28,7 +28,7 @@ class CountingSearch:
 
 def follower():
     search = CountingSearch(WANTED)
-    return Follower(search, search.search.second_looks, WANTED), search
+    return Follower(search, search.search.second_decoders, WANTED), search
 
 
 def view(p, markers=MARKERS, tilt=0.1, seed=0):
