@@ -27,29 +27,32 @@ class _ActingSetpoint(NamedTuple):
 
 
 class Predictor:
-    """Keeps the history of sent setpoints and runs the flight model through it."""
+    """Keeps the history of sent setpoints and runs the flight model through it.
+
+    history: the recorded setpoints, oldest first; at most `KEPT_S` long.
+    """
 
     def __init__(self, actuation_s: float, library: Path | None = None) -> None:
         """Raises `companion.core.kernel.ArtifactMissing` with one line."""
         self.actuation_s = actuation_s
         self._kernel = Kernel(library or require_prediction(), PREDICT)
-        self._history: deque[_ActingSetpoint] = deque()
+        self.history: deque[_ActingSetpoint] = deque()
 
     def sent(self, setpoint: SentSetpoint) -> None:
         """Record a sent setpoint; it is dropped when it is not younger than the last one, or not finite."""
         from_s = setpoint.stamp_s + self.actuation_s
-        if self._history and from_s <= self._history[-1].from_s:
+        if self.history and from_s <= self.history[-1].from_s:
             return
         command = (setpoint.thrust, setpoint.roll_rad, setpoint.pitch_rad, setpoint.yaw_rate_rad_s)
         if not np.isfinite(command).all():
             return
-        self._history.append(_ActingSetpoint(from_s, command))
-        while self._history[0].from_s < from_s - KEPT_S:
-            self._history.popleft()
+        self.history.append(_ActingSetpoint(from_s, command))
+        while self.history[0].from_s < from_s - KEPT_S:
+            self.history.popleft()
 
     def forget(self) -> None:
         """Clear the history: the setpoints sent so far do not act (another flight mode is active)."""
-        self._history.clear()
+        self.history.clear()
 
     def predict(self, state: Vector, disturbance_W: Array, parameters: Array, from_s: float, to_s: float) -> Array:
         """x = (p_W, v_W, roll, pitch, yaw) at to_s, shape (9,), from x at from_s.
@@ -60,7 +63,7 @@ class Predictor:
         x = np.array(state, dtype=float)
         time_s = from_s
         current = None
-        for acting in self._history:
+        for acting in self.history:
             if acting.from_s >= to_s:
                 break
             if acting.from_s > time_s:
