@@ -171,16 +171,16 @@ class ControllerNode(Node):
         if planned is None:
             self._fallback_cycles += 1
             nodes = cycle.at_nodes
-            wanted = self._pid.command(
+            desired = self._pid.command(
                 x0, nodes.p_W[0], nodes.v_W[0], nodes.a_W[0], disturbance_W, parameters, elapsed_s
             )
         else:
-            wanted = planned
+            desired = planned
         if self._active == ControlSource.IDLE and cycle.acting:
             # Setpoints acted a moment ago: those of this node before a restart, or before its inputs paused.
-            self._last_command = _holding(cycle.fcu_rpy, float(wanted[0]), parameters)
+            self._last_command = _holding(cycle.fcu_rpy, float(desired[0]), parameters)
         source = ControlSource.PID if planned is None else ControlSource.NMPC
-        command = self._within_limits(self._smooth(wanted, source, now_s))
+        command = self._within_limits(self._smooth(desired, source, now_s))
         if command is None:  # no source gives finite numbers: send nothing, the flight controller's failsafe follows
             self._go_idle()
             return [self._status(now_s, started_s, reason="no finite command", result=result)]
@@ -292,16 +292,16 @@ class ControllerNode(Node):
             return reused
         return None
 
-    def _smooth(self, wanted: Array, source: ControlSource, now_s: float) -> Array:
+    def _smooth(self, desired: Array, source: ControlSource, now_s: float) -> Array:
         """The command of this cycle; after a change of source it starts at the command that was sent last."""
         if source != self._active:
             last = self._last_sent(now_s)
             if source == ControlSource.PID:
                 self._pid.reset()
             if last is not None:
-                self._blend.start(last, wanted, now_s)
+                self._blend.start(last, desired, now_s)
             self._active = source
-        return self._blend.apply(wanted, now_s)
+        return self._blend.apply(desired, now_s)
 
     def _last_sent(self, now_s: float) -> Array | None:
         """(thrust, roll, pitch) that left last, or this node's last command while no sent setpoint is fresh."""

@@ -45,9 +45,9 @@ class YawController:
             self._setpoint, self._integral, self._last_s = fcu_yaw, 0.0, now_s
         dt = min(max(now_s - self._last_s, 0.0), STEP_MAX_S)
         self._last_s = now_s
-        wanted = rate_reference + self._config.kp * error + self._integral
-        rate = min(max(wanted, -limit), limit)
-        if rate == wanted and abs(error) < INTEGRAL_ZONE_RAD:
+        desired = rate_reference + self._config.kp * error + self._integral
+        rate = min(max(desired, -limit), limit)
+        if rate == desired and abs(error) < INTEGRAL_ZONE_RAD:
             self._integral += self._config.ki * error * dt
             self._integral = min(max(self._integral, -INTEGRAL_RATE_MAX_RAD_S), INTEGRAL_RATE_MAX_RAD_S)
         lead = wrap_angle(self._setpoint + rate * dt - fcu_yaw)

@@ -1,4 +1,4 @@
-"""Names of the array types that the stack uses; shapes stand in the docstrings."""
+"""Names of the array types that the stack uses; the docstrings give the shapes."""
 
 from collections.abc import Sequence
 

@@ -13,6 +13,7 @@ import numpy as np
 from companion.core.arrays import Array, Vector
 
 GRAVITY_M_S2 = 9.80665  # standard gravity
+FLAT_SINE = 0.42  # sine of the angle between z of M and the vertical (25°) below which a bundle lies flat
 
 
 def wrap_angle(angle_rad: float) -> float:
@@ -132,11 +133,11 @@ def skew(v: Vector) -> Array:
 def facing_yaw(q_WM: Vector) -> float:
     """Yaw [rad] at which the nose points into the face of a bundle.
 
-    The face looks along z of M, so the nose looks along -z. For a bundle that lies flat (z up or down within
+    The face points along z of M, so the nose points along -z. For a bundle that lies flat (z up or down within
     about 25°) "into the face" has no heading; then the nose points along y of M, its "up" side.
     """
     R = rotation_matrix(q_WM)
     forward = -R[:, 2]
-    if math.hypot(forward[0], forward[1]) < 0.42:
+    if math.hypot(forward[0], forward[1]) < FLAT_SINE:
         forward = R[:, 1]
     return math.atan2(forward[1], forward[0])

@@ -50,7 +50,7 @@ class PlannedFlight(NamedTuple):
 class Condition(NamedTuple):
     """A condition on a parameter's value, and its description."""
 
-    words: str
+    description: str
     holds: Callable[[Number, Values], bool]
 
 
@@ -77,9 +77,9 @@ class Rule:
         """The judgement and its explanation; the parameter must be in `values`."""
         value = values[self.name]
         if self.required is not None and not self.required.holds(value, values):
-            return "failed", f"{shown(value)}, must be {self.required.words}: {self.why}"
+            return "failed", f"{shown(value)}, must be {self.required.description}: {self.why}"
         if self.preferred is not None and not self.preferred.holds(value, values):
-            return "warning", f"{shown(value)}, should be {self.preferred.words}: {self.why}"
+            return "warning", f"{shown(value)}, should be {self.preferred.description}: {self.why}"
         return "ok", shown(value)
 
 
@@ -153,8 +153,8 @@ def shown(value: Number) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _one_of(words: str, *allowed: int) -> Condition:
-    return Condition(words, lambda value, values: value in allowed)
+def _one_of(description: str, *allowed: int) -> Condition:
+    return Condition(description, lambda value, values: value in allowed)
 
 
 def _between(low: float, high: float, unit: str) -> Condition:
@@ -216,9 +216,9 @@ def _advised_row(parameter: AdvisedParameter) -> TableRow:
 
 def _rule_row(rule: Rule) -> TableRow:
     value = rule.fix(0, {})
-    recommended = rule.preferred.words if rule.preferred is not None else "" if value is None else shown(value)
+    recommended = rule.preferred.description if rule.preferred is not None else "" if value is None else shown(value)
     reason = f"{rule.why}. {rule.note}" if rule.note else rule.why
-    return TableRow((rule.name,), "any" if rule.required is None else rule.required.words, recommended, reason)
+    return TableRow((rule.name,), "any" if rule.required is None else rule.required.description, recommended, reason)
 
 
 def _merged(rows: list[TableRow]) -> list[TableRow]:
@@ -244,14 +244,14 @@ def _return_below(flight: PlannedFlight | None) -> Callable[[Values], bool]:
     return safe
 
 
-def _action(words: str, allowed: tuple[int, ...], returns: int, flight: PlannedFlight | None) -> Condition:
+def _action(description: str, allowed: tuple[int, ...], returns: int, flight: PlannedFlight | None) -> Condition:
     """A failsafe's action: one of `allowed`, or Return where that stays below the mission's height."""
     safe = _return_below(flight)
     if flight is not None:
-        words += f", or Return with RTL_RETURN_ALT <= {flight.height_m:g} m (limits.height_m)"
+        description += f", or Return with RTL_RETURN_ALT <= {flight.height_m:g} m (limits.height_m)"
     else:
-        words += ", or Return"
-    return Condition(words, lambda value, values: value in allowed or (value == returns and safe(values)))
+        description += ", or Return"
+    return Condition(description, lambda value, values: value in allowed or (value == returns and safe(values)))
 
 
 def _offboard(flight: PlannedFlight | None) -> list[Rule]:

@@ -1,4 +1,4 @@
-"""The vehicle file: everything the stack knows about one aircraft, typed, with unit and range.
+"""The vehicle file: all data of one aircraft, typed, with unit and range.
 
 One file serves estimator, controller, tracker, link and calibration; no number is written twice. The simulated
 aircraft does not come from it: the simulator has its own airframes (sitl/airframes/), so the plant differs from the

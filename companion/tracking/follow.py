@@ -73,8 +73,8 @@ class Follower:
         """All predicted markers at their present places, or None when one of them is not confirmed."""
         keys, corners = list(predicted), np.array(list(predicted.values()))
         side = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2).min(1)
-        room = np.array(gray.shape[::-1]) - 1 - MIN_WHITE_PX
-        if side.min() < MIN_SIDE_PX or corners.min() < MIN_WHITE_PX or (corners > room).any():
+        largest = np.array(gray.shape[::-1]) - 1 - MIN_WHITE_PX
+        if side.min() < MIN_SIDE_PX or corners.min() < MIN_WHITE_PX or (corners > largest).any():
             return None
         uncertainty_px = np.minimum(UNCERTAINTY_OF_SIDE * side, UNCERTAINTY_MAX_PX)
         refined, seen = refine_corners(gray, corners, uncertainty_px)
