@@ -7,7 +7,7 @@ in the vehicle file without building again. Needs neither CasADi nor acados, bec
 from pathlib import Path
 
 from companion.core import frames
-from companion.core.kernel import GENERATORS, Options, artifact, fingerprint, require
+from companion.core.kernel import GENERATORS, artifact, fingerprint, require
 from companion.core.vehicle import Vehicle
 
 SOLVER, PREDICTION = "nmpc", "flight_prediction"
@@ -23,7 +23,7 @@ _COMMON = [
 _SOLVER_SOURCES = [*_COMMON, GENERATORS / "ocp.py", GENERATORS / "nmpc.c", GENERATORS / "requirements-acados.txt"]
 
 
-def solver_options(vehicle: Vehicle) -> Options:
+def solver_options(vehicle: Vehicle) -> dict[str, int | float]:
     """The numbers that shape the generated solver: nodes, horizon_s, condensed_nodes."""
     controller = vehicle.controller
     return {

@@ -24,7 +24,7 @@ class ArtifactMissing(UserError):
     """A compiled artefact does not exist or does not fit; the message is one line for the user."""
 
 
-Options = Mapping[str, int | float | str]  # what shapes the generated code, besides its sources
+Options = Mapping[str, object]  # what shapes the generated code, besides its sources
 Shapes = tuple[Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]]  # of all arguments, of all results
 
 GENERATORS = Path(__file__).parents[2] / "acados_gen"  # the sources of the artefacts; read here, never imported
