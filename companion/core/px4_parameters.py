@@ -422,8 +422,7 @@ def _thrust(vehicle: Vehicle) -> list[Rule]:
             "MPC_THR_HOVER",
             f"the vehicle file's thrust.coefficient_m_s2 says {hover:.2f}; one of the two is wrong",
             preferred=_between(low, high, "of full thrust"),
-            note=f"The vehicle file's hover thrust is 9.81 / `thrust.coefficient_m_s2`; the difference may be "
-            f"{HOVER_DIFFERENCE:g}",
+            note=f"Hover thrust is 9.81 / `thrust.coefficient_m_s2`; a difference of {HOVER_DIFFERENCE:g} is accepted",
         ),
         Rule(
             "MC_BAT_SCALE_EN",
