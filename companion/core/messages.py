@@ -139,7 +139,7 @@ class FcuInfo(Message):
     version: str  # of the firmware, e.g. "1.17.0 release"; "" while unknown
     commit: str  # first digits of the firmware's commit, "" or zeros where it names none
     hardware_id: int
-    parameters: dict[str, int | float]
+    parameters: dict[str, float]  # integers exactly, as all int32 are
 
 
 class FcuText(Message):

@@ -74,7 +74,7 @@ class Identity:
             version=self._version,
             commit=self._commit,
             hardware_id=self._hardware_id,
-            parameters=dict(sorted(self._values.items())),
+            parameters={name: float(value) for name, value in sorted(self._values.items())},
         )
         if self._published is not None and _content(info) == _content(self._published):
             return None
@@ -99,7 +99,7 @@ class Identity:
         )
 
 
-def _content(info: FcuInfo) -> tuple[str, str, int, dict[str, int | float]]:
+def _content(info: FcuInfo) -> tuple[str, str, int, dict[str, float]]:
     return info.version, info.commit, info.hardware_id, info.parameters
 
 

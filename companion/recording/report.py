@@ -34,7 +34,6 @@ PROVENANCE = (
     "source_hash",
     "fingerprints",
     "state_layout",
-    "px4",
     "host",
     "processor",
     "system",
@@ -91,7 +90,7 @@ def write_report(log_path: str | Path, out_dir: str | Path) -> Path:
         figures=figures,
         photographs=photographs(log_path),
         configuration=_configuration(log),
-        provenance=[(name.replace("_", " "), log.metadata[name]) for name in PROVENANCE if log.metadata.get(name)],
+        provenance=_provenance(log),
         generated=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
     )  # fmt: skip
     report = out_dir / "report.html"
@@ -111,6 +110,15 @@ def _deadline_s(log: Log) -> float | None:
         return float((log.tables("vehicle") or {})["controller"]["deadline_s"])
     except (LogError, KeyError, TypeError, ValueError):
         return None
+
+
+def _provenance(log: Log) -> list[tuple[str, str]]:
+    """(name, value) of what identifies the flight: software, computer, flight controller."""
+    shown = [(name.replace("_", " "), log.metadata[name]) for name in PROVENANCE if log.metadata.get(name)]
+    if infos := log.of(FcuInfo):
+        parameters = ", ".join(f"{name} {value:g}" for name, value in infos[-1].parameters.items())
+        shown += [("PX4", f"{infos[-1].version}, commit {infos[-1].commit}"), ("PX4 parameters", parameters)]
+    return shown
 
 
 def _configuration(log: Log) -> list[tuple[str, str]]:
