@@ -16,7 +16,7 @@ import tomlkit
 from matplotlib.figure import Figure
 
 from companion.core.config import ConfigError
-from companion.core.messages import WORLD, FcuText, Truth
+from companion.core.messages import WORLD, FcuInfo, FcuText, Truth
 from companion.recording import plots
 from companion.recording import series as sr
 from companion.recording.log import Log, LogError, read_log
