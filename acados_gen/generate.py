@@ -1,4 +1,4 @@
-"""Builds every compiled artefact that some vehicle files need; the only module of the stack that may take minutes."""
+"""Builds every compiled artefact for a set of vehicle files. This may take minutes."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -8,7 +8,10 @@ from companion.core.vehicle import Vehicle
 
 
 def generate_all(vehicle_files: Iterable[Path], say: Callable[[str], None] = lambda line: None) -> Iterator[Path]:
-    """Build what is missing, yield each library's path; raises `ConfigError` with one line."""
+    """Build what is missing and yield each library's path. Raises `ConfigError` with one line.
+
+    say: receives one line for each step of the work.
+    """
     try:
         from acados_gen.eskf_model import generate as generate_estimator
         from acados_gen.generate_control import generate as generate_control

@@ -1,6 +1,6 @@
-"""The filter of `acados_gen.eskf_model` once more, in plain NumPy: what the compiled kernels are measured against.
+"""The filter of `acados_gen.eskf_model` in plain NumPy: reference for the results and times of the compiled kernels.
 
-Written after the same equations and independent of CasADi. Derivatives that are not constant come from complex steps
+Written from the same equations and independent of CasADi. Derivatives that are not constant come from complex steps
 in all directions at once (exact to rounding, and in NumPy about as fast as the formulas written out).
 """
 
@@ -9,9 +9,9 @@ import numpy as np
 from companion.core.frames import GRAVITY_M_S2
 
 ERROR = 31
-STEP = 1e-30  # of the complex derivative; no difference is formed, so it may be as small as it likes
+STEP = 1e-30  # of the complex derivative; no difference is formed, so there is no lower limit from rounding
 SMALL = 1e-24
-MOVING = [*range(12), 27]  # the motion depends on the errors of p, v, θ, d and the thrust scale alone
+MOVING = [*range(12), 27]  # the motion depends only on the errors of p, v, θ, d and the thrust scale
 FORGOTTEN = {
     9: 0,
     10: 0,
@@ -25,12 +25,12 @@ FORGOTTEN = {
     28: 5,
     29: 5,
     30: 5,
-}  # error: its rate, as in the model
+}  # index of the error: index of its rate, as in the model
 DEPTH_MIN_M = 0.05
 
 
 def multiply(a, b):
-    """Hamilton product; quaternions in the rows, anything in the columns."""
+    """Hamilton product; the components are the rows, each column is one quaternion."""
     return np.stack(
         [
             a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
@@ -125,7 +125,7 @@ def moved(x, command, k, dt):
 class NumpyEskf:
     """State x (33,), covariance P (31, 31).
 
-    noise: process variances per second, (31,); rates: of forgetting [1/s], (6,); p_BC, q_BC: the camera.
+    noise: process variances per second, (31,); rates: forgetting rates [1/s], (6,); p_BC, q_BC: the camera.
     """
 
     def __init__(self, x, P, noise, rates, p_BC, q_BC) -> None:
@@ -134,7 +134,7 @@ class NumpyEskf:
         self._directions = np.eye(ERROR) * (1j * STEP)
 
     def predict(self, command, k, dt: float) -> None:
-        """Move by dt under command = (thrust, roll, pitch, yaw rate)."""
+        """Predict over dt under command = (thrust, roll, pitch, yaw rate)."""
         x = self.x
         ends = moved(boxplus(x, self._directions[:, MOVING]), command, k, dt)
         m = ends[:, 0].real
@@ -146,7 +146,7 @@ class NumpyEskf:
         self.P = F @ self.P @ F.T + np.diag(self.noise * dt)
 
     def coast(self, noise, rates, dt: float) -> None:
-        """Move by dt without a command, with a noise and rates of its own: ṗ = v, all else stays."""
+        """Predict over dt without a command, with the given noise and rates: ṗ = v, the other states stay."""
         F = np.eye(ERROR)
         F[0:3, 3:6] = dt * np.eye(3)
         self.x[0:3] += dt * self.x[3:6]
@@ -157,7 +157,7 @@ class NumpyEskf:
         keep = np.exp(-rates * dt)
         for error, group in FORGOTTEN.items():
             F[error, error] = keep[group]
-            self.x[error + (1 if error < 18 else 2)] *= keep[group]  # a number more per quaternion before it
+            self.x[error + (1 if error < 18 else 2)] *= keep[group]  # each quaternion before it has one number more than its error
 
     def position(self, y, R) -> float:
         H = np.zeros((3, ERROR))
