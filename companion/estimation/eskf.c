@@ -137,8 +137,8 @@ static void turn(double *P, int at, const double *J) {
 /* (filter state, *measured, R) -> (ν, whitened, NIS, corrected filter state, matched, expected)
 
    m: size of ν; measured: number of measured arguments; order: indices of ν in the order of whitening. whitened has
-   this order, the other outputs have the order of ν. For the adaptation, per axis: matched z_i (R z)_i with z = S⁻¹ ν, and
-   its expected value (S⁻¹ R)_ii. */
+   this order, the other outputs have the order of ν. For the adaptation, per axis: matched z_i (R z)_i with z = S⁻¹ ν,
+   and its expected value (S⁻¹ R)_ii. */
 static inline int update(generated *model, const int m, const int measured, const int *order, const double **arg,
                          double **res) {
     const double *x = arg[0], *P = arg[0] + COVARIANCE, *given_R = arg[1 + measured];

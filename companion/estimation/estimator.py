@@ -46,7 +46,7 @@ BLOCK_COLUMNS = [3 * block + j for block in range(5) for i in range(3) for j in 
 
 
 class Rejection(StrEnum):
-    """Names in `EstimatorStatus.rejected` besides those of the sensors, which count rejections by the gate."""
+    """Names in `EstimatorStatus.rejected` in addition to the sensors, whose counts are rejections by the gate."""
 
     NOT_FINITE = "not_finite"  # unusable numbers
     FUTURE = "future"  # a stamp ahead of the clock
@@ -230,7 +230,7 @@ class EstimatorNode(Node):
     def _note(self) -> str:
         if self.history is None or not self.history.newest.contradiction.refused:
             return ""
-        return f"bundle {self._bundle} contradicts the estimate, not followed"
+        return f"bundle {self._bundle} contradicts the estimate; its observations are not used"
 
     def _covariance_blocks(self, state: State) -> tuple[float, ...]:
         """See `EstimatorStatus`; published in every BLOCKS_EVERY-th step only, because they serve evaluation."""

@@ -54,7 +54,7 @@ ESTABLISHED = 15  # placement score from which on the bundle's position is used 
 
 @dataclass(slots=True)
 class FilterState:
-    """Everything the filter knows at one time; a copy is a snapshot for a later run."""
+    """The complete state of the filter at one time; a copy is a snapshot for a later run."""
 
     time_s: float
     numbers: Array  # nominal state, covariance and memory of gusts in one array, as the kernels take it

@@ -34,7 +34,7 @@ BIAS_ONE_SIDED = 0.7  # of the mean length; residuals in all directions have 0.2
 TURNED_LIMIT = 16.3  # chi-square of the rotation's residual, three numbers, 0.999
 
 CONTRADICTION_TIME_S = 0.7  # time constant of the rejected share
-CONTRADICTION_GAP_S = 0.1  # largest time that one observation stands for, however long the gap before it
+CONTRADICTION_GAP_S = 0.1  # largest weight of one observation in time, however long the gap before it
 REFUSED_ABOVE = 0.7  # rejected share; rejections alone reach it after 0.8 s, one of three rejected never does
 ACCEPTED_BELOW = 0.25  # end of the refusal; acceptances alone reach it after 0.7 s
 

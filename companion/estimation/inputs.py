@@ -107,7 +107,7 @@ class Inputs:
         until = float("inf")
         for mode in reversed(self._modes):
             if mode.start_s <= t:
-                trusted = mode.seen_s + MODE_MAX_AGE_S
-                return (mode.offboard, min(until, trusted)) if t < trusted else (False, until)
+                expires = mode.seen_s + MODE_MAX_AGE_S
+                return (mode.offboard, min(until, expires)) if t < expires else (False, until)
             until = mode.start_s
         return False, until

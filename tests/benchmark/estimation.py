@@ -7,7 +7,7 @@ import numpy as np
 from acados_gen.eskf_model import generate
 from companion.core.config import load
 from companion.core.enums import Sensor
-from companion.core.frames import quat_exp, quat_from_rpy, quat_multiply, rotation_matrix
+from companion.core.frames import quat_conjugate, quat_exp, quat_from_rpy, quat_multiply, rotation_matrix
 from companion.core.vehicle import Vehicle
 from companion.estimation.filter import Eskf, FilterState
 from companion.estimation.layout import SENSORS, StateIndex
@@ -126,7 +126,7 @@ def _seen(eskf: Eskf, x) -> tuple[np.ndarray, np.ndarray]:
     """The bundle's pose in the camera frame that the state x expects."""
     p_BM = rotation_matrix(x[StateIndex.ATTITUDE]).T @ (x[StateIndex.MARKER_POSITION] - x[StateIndex.POSITION])
     w, i, j, k = q_BC = quat_multiply(eskf.q_BC, quat_exp(x[StateIndex.MOUNT]))
-    back = np.array([x[6], -x[7], -x[8], -x[9]])
+    back = quat_conjugate(x[StateIndex.ATTITUDE])
     q_CM = quat_multiply((w, -i, -j, -k), quat_multiply(back, x[StateIndex.MARKER_ATTITUDE]))
     return rotation_matrix(q_BC).T @ (p_BM - eskf.p_BC), q_CM
 
@@ -134,14 +134,16 @@ def _seen(eskf: Eskf, x) -> tuple[np.ndarray, np.ndarray]:
 def _converged(eskf: Eskf, command, parameters) -> FilterState:
     """A filter state with biases and a visible bundle, after a second of measurements that agree with it."""
     filter_state = eskf.start(0.0, (2.0, -1.0, 4.0), (0.3, -0.2, 0.1), quat_from_rpy(0.04, -0.02, 0.3))
-    filter_state.nominal[10:16] = 0.3, -0.2, 0.1, 0.8, -0.5, 0.4  # not zero, so that forgetting has an effect
-    filter_state.nominal[23:33] = 0.04, -0.03, 0.02, 0.004, -0.003, 0.02, 0.97, 0.001, -0.002, 0.001
+    x = filter_state.nominal
+    x[StateIndex.DISTURBANCE], x[StateIndex.GNSS_BIAS] = (0.3, -0.2, 0.1), (0.8, -0.5, 0.4)
+    # not zero, so that forgetting has an effect
+    x[StateIndex.VELOCITY_BIAS], x[StateIndex.ATTITUDE_BIAS] = (0.04, -0.03, 0.02), (0.004, -0.003, 0.02)
+    x[StateIndex.THRUST_SCALE], x[StateIndex.MOUNT] = 0.97, (0.001, -0.002, 0.001)
     p_CM, q_CM = np.array([0.2, 0.1, 3.0]), quat_from_rpy(3.0, 0.1, 0.05)
     noise = np.diag([1e-4] * 3 + [4e-4] * 3)
     for turn in range(100):
         eskf.predict(filter_state, command, parameters, STEP_S)
         filter_state.time_s += STEP_S
-        x = filter_state.nominal
         eskf.measure(
             filter_state, Sensor.ATTITUDE, quat_multiply(quat_exp(x[StateIndex.ATTITUDE_BIAS]), x[StateIndex.ATTITUDE])
         )

@@ -5,6 +5,7 @@ import itertools
 
 import numpy as np
 
+from companion.core.enums import FcuMode, SearchArea
 from companion.core.frames import (
     quat_conjugate,
     quat_exp,
@@ -233,7 +234,10 @@ class HoverSimulation:
                 )
                 self._send(0.001, sent)
         if self._tick % 20 == 0:
-            self._send(self.delays["status"], status(self.t, "OFFBOARD" if self.offboard else "POSCTL", self.voltage))
+            self._send(
+                self.delays["status"],
+                status(self.t, FcuMode.OFFBOARD if self.offboard else FcuMode.POSCTL, self.voltage),
+            )
         if self._tick % 7 == 0:  # about 30 Hz
             observations = []
             if self.marker_seen:
@@ -245,7 +249,7 @@ class HoverSimulation:
                 observations = [observation(p + e[0:3], q, self.marker_std)]
             self._send(
                 self.delays["markers"],
-                Markers(stamp_s=self.t, observations=observations, detect_time_s=0.01, search="full"),
+                Markers(stamp_s=self.t, observations=observations, detect_time_s=0.01, search=SearchArea.FULL),
             )
 
     def run(self, node, duration_s):
@@ -290,7 +294,7 @@ def observation(p, q, std, alternative=None, ambiguous=False, bundle="pier"):
     )
 
 
-def status(stamp_s, mode="OFFBOARD", voltage=15.2, armed=True):
+def status(stamp_s, mode=FcuMode.OFFBOARD, voltage=15.2, armed=True):
     return FcuStatus(
         stamp_s=stamp_s,
         connected=True,

@@ -119,7 +119,7 @@ def test_fault_9_prediction_time_is_kept_in_the_filter(eskf, vehicle):
     assert filter_state.nominal[StateIndex.POSITION][0] == pytest.approx(1.0)
 
 
-def test_fault_10_outliers_neither_poison_the_noise_nor_open_their_own_gate(eskf, k):
+def test_fault_10_outliers_neither_dominate_the_noise_nor_open_their_own_gate(eskf, k):
     filter_state = eskf.start(0.0, np.zeros(3), np.zeros(3), LEVEL)
 
     def step(y):

@@ -6,7 +6,7 @@ import pytest
 from eskf_truth import G, HoverSimulation, boxminus, log, observation, position_M, status, vector
 
 from companion.core.clock import SimulatedStopwatch
-from companion.core.enums import Sensor
+from companion.core.enums import FcuMode, SearchArea, Sensor
 from companion.core.frames import quat_conjugate, quat_exp, quat_multiply, rotation_matrix
 from companion.core.messages import EstimatorStatus, FcuAttitude, FcuPosition, FcuStatus, Markers, SentSetpoint, State
 from companion.estimation.estimator import EstimatorNode
@@ -137,7 +137,7 @@ def test_nan_in_a_message_is_dropped_and_counted(vehicle, node):
         FcuPosition(stamp_s=t, p_W=(NAN, 0, 0), v_W=(0.0, 0, 0)),
         FcuPosition(stamp_s=t, p_W=(0.0, 0, 0), v_W=(0.0, float("inf"), 0)),
         SentSetpoint(stamp_s=t, roll_rad=NAN, pitch_rad=0.0, yaw_rad=0.0, yaw_rate_rad_s=0.0, thrust=0.3),
-        Markers(stamp_s=t, observations=[bad, negative, short], detect_time_s=0.0, search="full"),
+        Markers(stamp_s=t, observations=[bad, negative, short], detect_time_s=0.0, search=SearchArea.FULL),
     ]
     for message in corrupted:
         node.handle(message, t)
@@ -187,7 +187,7 @@ def test_an_ambiguous_observation_uses_the_solution_that_fits_the_predicted_atti
             for o in message.observations:
                 o.alternative = o.best.__class__(
                     p_CM=o.best.p_CM, q_CM=o.best.q_CM, reprojection_rms_px=0.4
-                )  # the true one comes second
+                )  # the true solution is the alternative
                 o.best.q_CM = tuple(quat_multiply(o.best.q_CM, flip))
                 o.ambiguous = True
         return message
@@ -446,7 +446,7 @@ def test_the_thrust_coefficient_follows_the_battery(vehicle, node):
 
 
 def test_a_disarmed_aircraft_has_no_input(vehicle, node):
-    node.handle(status(1.0, "OFFBOARD", armed=False), 1.0)
+    node.handle(status(1.0, FcuMode.OFFBOARD, armed=False), 1.0)
     setpoint = SentSetpoint(stamp_s=1.0, roll_rad=0.0, pitch_rad=0.0, yaw_rad=0.0, yaw_rate_rad_s=0.0, thrust=0.9)
     node.handle(setpoint, 1.0)
     assert all(command is None for _, command in node.acting_inputs.segments(1.03, 1.2))

@@ -123,7 +123,10 @@ def test_scattered_observations_are_refused_and_reported_until_they_end(vehicle,
     t = np.array([s.stamp_s for s in flight.states])
     during, noted = (t > OUTLIERS_FROM_S) & (t < OUTLIERS_TO_S), np.array([s.note != "" for s in flight.statuses])
     assert error_m[during].max() < 0.4
-    assert {s.note for s in flight.statuses} == {"", "bundle pier contradicts the estimate, not followed"}
+    assert {s.note for s in flight.statuses} == {
+        "",
+        "bundle pier contradicts the estimate; its observations are not used",
+    }
     assert not noted[t < OUTLIERS_FROM_S + 0.6].any() and noted[(t > OUTLIERS_FROM_S + 1.5) & during].all()
     assert flight.statuses[-1].rejected["marker_refused"] > 20
     std_m = np.array([s.relative_std_m for s in flight.states])

@@ -58,9 +58,9 @@ def test_covariance_of_the_extrinsics_is_that_of_finite_differences(which):
             ends.append(np.concatenate([p - P_AB, quat_log(quat_multiply(quat_conjugate(Q_AB), q))]))
         columns.append((ends[0] - ends[1]) / 2e-6)
     J = np.array(columns).T
-    sure = seen(b if which == "a" else a, error=none, std=1e-9 * np.ones(6))
-    unsure = seen(a if which == "a" else b, error=none)
-    covariance = relative_pose(*((unsure, sure) if which == "a" else (sure, unsure)))[2]
+    exact = seen(b if which == "a" else a, error=none, std=1e-9 * np.ones(6))
+    noisy = seen(a if which == "a" else b, error=none)
+    covariance = relative_pose(*((noisy, exact) if which == "a" else (exact, noisy)))[2]
     np.testing.assert_allclose(covariance, J @ np.diag(STD**2) @ J.T, rtol=1e-5, atol=1e-11)
 
 
@@ -73,9 +73,8 @@ def test_a_substitute_observation_is_consistent_with_its_covariance():
         substitute = marker_map.substitute({"b": seen(pose_of_b(a), rng)})
         e = difference(substitute, a)
         nees.append(e @ np.linalg.solve(substitute.covariance, e))
-    assert (
-        3.0 < np.mean(nees) < 6.8
-    )  # below six: consecutive images are assumed to share errors, so the covariance is conservative
+    # About six or less: consecutive images are assumed to share errors, so the covariance is conservative.
+    assert 3.0 < np.mean(nees) < 6.8
 
 
 def test_there_is_no_substitute_before_the_extrinsics_are_learned_or_while_ambiguous():
