@@ -28,9 +28,8 @@ from companion.core.messages import (
 from companion.estimation.layout import ERROR_SIZE, STATE_SIZE, ErrorIndex, StateIndex
 
 G = 9.80665
-FACING = quat_from_matrix(
-    np.array([[0.0, 0, -1], [-1, 0, 0], [0, 1, 0]])
-)  # the face of the bundle points along -x of W
+# the face of the bundle points along -x of W
+FACING = quat_from_matrix(np.array([[0.0, 0, -1], [-1, 0, 0], [0, 1, 0]]))
 P_WM = np.array([4.2, 0.1, 2.2])
 VECTORS = (
     (StateIndex.POSITION, ErrorIndex.POSITION),

@@ -1,4 +1,4 @@
-"""Is the filter as uncertain as it is wrong? Monte-Carlo runs with noise that matches the filter's."""
+"""Consistency of the covariance: Monte-Carlo runs with noise that matches the filter's."""
 
 import msgspec
 import numpy as np

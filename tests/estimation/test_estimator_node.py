@@ -442,7 +442,7 @@ def test_the_thrust_coefficient_follows_the_battery(vehicle, node):
     flight.k = vehicle.model_parameters(flight.voltage)
     flight.run(node, 5.0)
     vertical = np.mean([force_W(s)[2] for s in flight.states[-200:]])
-    assert vertical == pytest.approx(flight.d[2], abs=0.1)  # not 14 % of g below it
+    assert vertical == pytest.approx(flight.d[2], abs=0.1)  # a wrong coefficient would add 14 % of g
 
 
 def test_a_disarmed_aircraft_has_no_input(vehicle, node):
