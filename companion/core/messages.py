@@ -213,9 +213,9 @@ class State(Message, kw_only=True):
     marker_age_s: float  # since the last accepted observation of the bundle, inf before the first
     position_std_m: float  # largest standard deviation of p_W over all directions
     relative_std_m: float  # the same of the position in the bundle's frame, inf without bundle
-    covariance_diag: tuple[float, ...]  # 31 variances, see companion/estimation/layout.py
+    covariance_diag: tuple[float, ...]  # 31 variances in the order of ERROR_LAYOUT, companion/estimation/layout.py
     battery_voltage_v: float
-    reset_count: int  # how often the filter had to start anew
+    reset_count: int  # starts at tenths of seconds since boot in a process, +1 per filter restart: use differences
 
 
 class Innovation(msgspec.Struct):

@@ -50,6 +50,9 @@ def flight_metadata(
             "pose": pose_artifact.pose_fingerprint(),
         }
     )
+    metadata["state_layout"] = _json(
+        {"version": layout.LAYOUT_VERSION, "state": layout.STATE_LAYOUT, "error": layout.ERROR_LAYOUT}
+    )
     return metadata
 
 
