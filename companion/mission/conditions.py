@@ -38,7 +38,7 @@ LAND_ATTEMPTS = 2
 MAX_PAUSES = 5  # a mission that safety monitors interrupt more often is given up
 
 
-# --- who is in charge -----------------------------------------------------------------------------------------------
+# --- control by the pilot, PX4 or another station --------------------------------------------------------------------
 
 
 def found_flying_by_pilot(mission: MissionContext, now_s: float) -> Found:

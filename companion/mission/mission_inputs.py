@@ -39,7 +39,7 @@ MANUAL_MODES = (
     FcuMode.POSCTL,
     FcuMode.POSCTL_SLOW,
 )
-NOT_MONITORED = (ProcessName.MISSION, ProcessName.SIMULATOR)  # processes whose health the mission does not miss
+NOT_MONITORED = (ProcessName.MISSION, ProcessName.SIMULATOR)  # processes whose death is not an event here
 
 
 class MissionInputs:
@@ -54,9 +54,8 @@ class MissionInputs:
         self.status: FcuStatus | None = None
         self.home_W: Vec3 | None = None  # where the aircraft stood on the ground, in the estimator's world
         self.switch = SwitchReader(plan.rc_switch) if plan.rc_switch else None
-        self._faces: deque[tuple[float, Vec3]] = deque(
-            maxlen=FACES
-        )  # while no monitor was active: time, normal of the bundle
+        # Time and normal of the bundle's face, taken while no monitor demanded anything.
+        self._faces: deque[tuple[float, Vec3]] = deque(maxlen=FACES)
         self._innovations = InnovationTrend()
         self._cycles = ControlTrend()
         self._rc_expected = self._gnss_expected = False
@@ -238,7 +237,7 @@ class MissionInputs:
     # --- for the safety monitors ---
 
     def _health_ages_s(self, now_s: float) -> dict[ProcessName, float]:
-        """Of the processes that published health in this flight or just before; only these can be missed."""
+        """Of the processes that published health in this flight or just before; others were absent from the start."""
         since_s = self._start_s - TOPICS["health"].max_age_s
         others = (h for h in self.healths.values() if h.process not in NOT_MONITORED)
         return {h.process: now_s - h.stamp_s for h in others if h.stamp_s >= since_s}

@@ -226,7 +226,7 @@ NEAR = (*ph.AT_BUNDLE, *ph.ON_TRAJECTORY, Phase.PAUSE)  # where the mission may 
 CONTROL_ERROR = "control_error"  # the name of the monitor whose hold begins at the aircraft, not at the reference
 
 MONITORS: tuple[Monitor, ...] = (
-    # who is in charge, and whether it can be reached
+    # control of the aircraft, and the links
     Monitor("rc_takeover", "mode changed, pilot has control", "", WARNING, ph.UNDER_WAY,
         lambda s: float(s.mode_left), lambda v, p: 0.5, escalation=(RELINQUISH,)),
     Monitor("switch_off", "mission switch turned off", "", WARNING, (Phase.ENTER_OFFBOARD, *ph.CONTROLLING, Phase.LAND),

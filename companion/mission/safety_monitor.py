@@ -34,7 +34,7 @@ NEXT_TEXTS = {
     SafetyAction.RETREAT: "backing away if it lasts",
     SafetyAction.RETURN: "returning if it lasts",
     SafetyAction.LAND: "landing if it lasts",
-    SafetyAction.STOP_STREAMING: "leaving it to PX4 if it lasts",
+    SafetyAction.STOP_STREAMING: "PX4 takes over if it lasts",
 }
 
 
@@ -159,7 +159,7 @@ class SafetyMonitor:
         stronger = self.demand is not None and ACTIONS.index(self.demand.action) > ACTIONS.index(action)
         words = []
         if ACTIONS.index(action) <= landing:
-            words.append("landing goes on")
+            words.append("landing continues")
         elif not stronger or action == SafetyAction.WARN:
             words.append(ACTION_TEXTS[action])
         words += [NEXT_TEXTS[a] for a in following if ACTIONS.index(a) > landing and not stronger]

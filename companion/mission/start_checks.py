@@ -35,7 +35,7 @@ NO_START_MODES = (
 CAMERA_PROCESSES = (ProcessName.CAMERA, ProcessName.TRACKER)
 
 
-class Check(NamedTuple):
+class StartCheck(NamedTuple):
     """One named check; ``problem`` is empty when it passed."""
 
     name: str
@@ -50,7 +50,7 @@ def run_checks(
     home_known: bool,
     now_s: float,
     required_processes: Iterable[ProcessName] = (),
-) -> list[Check]:
+) -> list[StartCheck]:
     """All checks, in the order in which a user would correct them.
 
     latest: newest message of each topic; healths: newest `Health` of each process; home_known: the take-off point in
@@ -59,13 +59,13 @@ def run_checks(
     """
     status = latest.fresh(FcuStatus, now_s)
     linked = status is not None and status.connected
-    checks = [Check("link", "" if linked else "no data from the flight controller")]
+    checks = [StartCheck("link", "" if linked else "no data from the flight controller")]
     if status is not None and linked:
         checks += _fcu_checks(status, vehicle, plan)
     checks.append(_alive(latest, FcuPosition, "position", "no position from the flight controller", now_s))
     checks.append(_alive(latest, FcuAttitude, "attitude", "no attitude from the flight controller", now_s))
     checks.append(_state_check(latest, vehicle, now_s))
-    checks.append(Check("take-off point", "" if home_known else "not known: no valid state on the ground yet"))
+    checks.append(StartCheck("take-off point", "" if home_known else "not known: no valid state on the ground yet"))
     checks.append(_alive(latest, ControlStatus, "controller", "no status from the controller", now_s))
     if plan.needs_camera:
         checks.append(_alive(latest, Markers, "tracker", "no markers message, is the camera running?", now_s))
@@ -73,12 +73,12 @@ def run_checks(
     return checks + [_process_check(name, healths.get(name), now_s) for name in required]
 
 
-def problems(checks: list[Check]) -> str:
+def problems(checks: list[StartCheck]) -> str:
     """The checks that fail, in one line; empty when all passed."""
     return "; ".join(f"{check.name}: {check.problem}" for check in checks if check.problem)
 
 
-def _fcu_checks(status: FcuStatus, vehicle: Vehicle, plan: Plan) -> list[Check]:
+def _fcu_checks(status: FcuStatus, vehicle: Vehicle, plan: Plan) -> list[StartCheck]:
     mode_problem = f"mode is {status.mode}" if status.mode in NO_START_MODES else ""
     voltage_v, low_v = status.battery_voltage_v, vehicle.safety.battery_low_v
     if not voltage_v > 0:
@@ -86,20 +86,22 @@ def _fcu_checks(status: FcuStatus, vehicle: Vehicle, plan: Plan) -> list[Check]:
     else:
         battery_problem = "" if voltage_v > low_v else f"{voltage_v:.1f} V, must be above {low_v:.1f} V"
     checks = [
-        Check("flight controller", status.refused),
-        Check("mode", mode_problem),
-        Check("gnss", "" if status.gnss_ok else "no fix"),
-        Check("battery", battery_problem),
-        Check("home", "" if status.home_W is not None else "the flight controller has no home position"),
+        StartCheck("flight controller", status.refused),
+        StartCheck("mode", mode_problem),
+        StartCheck("gnss", "" if status.gnss_ok else "no fix"),
+        StartCheck("battery", battery_problem),
+        StartCheck("home", "" if status.home_W is not None else "the flight controller has no home position"),
     ]
     if plan.start == "auto":
-        checks.append(Check("on the ground", "" if status.landed and not status.armed else "must be landed, disarmed"))
+        checks.append(
+            StartCheck("on the ground", "" if status.landed and not status.armed else "must be landed, disarmed")
+        )
     else:
-        checks.append(Check("rc", "" if status.rc_ok else "no RC"))
+        checks.append(StartCheck("rc", "" if status.rc_ok else "no RC"))
     return checks
 
 
-def _state_check(latest: Latest, vehicle: Vehicle, now_s: float) -> Check:
+def _state_check(latest: Latest, vehicle: Vehicle, now_s: float) -> StartCheck:
     state = latest.fresh(State, now_s)
     if state is None:
         age_s = latest.age_s(State, now_s)
@@ -108,14 +110,14 @@ def _state_check(latest: Latest, vehicle: Vehicle, now_s: float) -> Check:
         problem = f"uncertain by {state.position_std_m:.1f} m"
     else:
         problem = ""
-    return Check("state", problem)
+    return StartCheck("state", problem)
 
 
-def _alive(latest: Latest, kind: type[Message], name: str, problem: str, now_s: float) -> Check:
-    return Check(name, "" if latest.fresh(kind, now_s) is not None else problem)
+def _alive(latest: Latest, kind: type[Message], name: str, problem: str, now_s: float) -> StartCheck:
+    return StartCheck(name, "" if latest.fresh(kind, now_s) is not None else problem)
 
 
-def _process_check(name: ProcessName, health: Health | None, now_s: float) -> Check:
+def _process_check(name: ProcessName, health: Health | None, now_s: float) -> StartCheck:
     if health is None or now_s - health.stamp_s > TOPICS["health"].max_age_s:
-        return Check(name, "no health message")
-    return Check(name, f"{health.errors} errors, last: {health.last_error}" if health.errors else "")
+        return StartCheck(name, "no health message")
+    return StartCheck(name, f"{health.errors} errors, last: {health.last_error}" if health.errors else "")

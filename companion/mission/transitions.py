@@ -38,7 +38,7 @@ class Transition(NamedTuple):
 
 
 TRANSITIONS: tuple[Transition, ...] = (
-    # who else is in charge
+    # control by the pilot, PX4 or another station
     Transition((Phase.WAIT_READY,), conditions.found_flying_by_pilot, Phase.PILOT,
         "in flight when the mission started", "already in flight when the mission started"),
     Transition((Phase.WAIT_READY,), conditions.found_flying_by_px4, Phase.PX4_HOLD,

@@ -168,7 +168,7 @@ def test_the_message_says_what_happened_what_the_stack_does_and_what_the_crew_ca
     assert texts == [
         "Probe (which one, 1.5 m, limit 1); holding position, backing away if it lasts; look",
         "Probe (which one, 1.5 m, limit 1); backing away, landing if it lasts; look",
-        "Probe (which one, 1.5 m, limit 1); landing, leaving it to PX4 if it lasts; look",
+        "Probe (which one, 1.5 m, limit 1); landing, PX4 takes over if it lasts; look",
         "Probe (which one, 1.5 m, limit 1); setpoints stopped, PX4 has control, take over by RC",
     ]
     assert [event.text for event in probes.run(1.5, 0.1)] == ["Probe: cleared"]
@@ -186,8 +186,8 @@ def test_the_message_in_a_landing_says_that_it_goes_on():
     probes = Probes({"escalation": ("hold", "land", "stop streaming"), "after_s": 0.0})
     probes.phase = Phase.LAND
     assert [event.text for event in probes.run(5.0, 1.5)] == [
-        "Probe (1.5 m, limit 1); landing goes on",
-        "Probe (1.5 m, limit 1); landing goes on, leaving it to PX4 if it lasts",
+        "Probe (1.5 m, limit 1); landing continues",
+        "Probe (1.5 m, limit 1); landing continues, PX4 takes over if it lasts",
         "Probe (1.5 m, limit 1); setpoints stopped, PX4 has control, take over by RC",
     ]
 
