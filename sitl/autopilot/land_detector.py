@@ -1,11 +1,12 @@
-"""Whether the aircraft stands on the ground, by PX4's rules: thrust, motion and the command, each for a while.
+"""PX4's land detector: whether the aircraft stands on the ground, from thrust, motion and command.
 
-Three stages, each a third of LNDMC_TRIG_TIME: ground contact (low thrust while descending, no motion), maybe
-landed (least thrust, no rotation), landed. Leaving a stage is immediate.
+Three conditions, each held for a third of LNDMC_TRIG_TIME: ground contact (low thrust while descending, no motion),
+maybe landed (least thrust, no rotation), landed. A condition ends at once.
 """
 
 import math
 
+from sitl.autopilot.conversion import Vector
 from sitl.autopilot.parameters import Parameters
 
 LANDED_WIDENS = 2.5  # limits on motion while already landed, against rotor shake
@@ -13,12 +14,13 @@ LEAST_THRUST_S = 8.0  # without a vertical estimate: least thrust for this long
 
 
 class Held:
-    """A condition that counts once it has held for a time; it is lost at once."""
+    """A condition that becomes true after it has held for a time, and false at once."""
 
     __slots__ = ("since_s", "state")
 
     def __init__(self, state: bool) -> None:
-        self.state, self.since_s = state, None
+        self.state = state
+        self.since_s: float | None = None
 
     def update(self, condition: bool, now_s: float, hold_s: float) -> bool:
         if not condition:
@@ -56,8 +58,8 @@ class LandDetector:
         armed: bool,
         thrust: float,
         hover: float,
-        v,
-        gyro_B,
+        v: Vector,
+        gyro_B: Vector,
         climb_rate_control: bool,
         v_sp_z: float,
         vertical_valid: bool,

@@ -1,4 +1,4 @@
-"""What PX4 is told by our simulator and how its answers are read, without PX4."""
+"""The messages between our simulator and PX4, without PX4."""
 
 import math
 import socket
@@ -18,7 +18,7 @@ from sitl.px4.side_link import SideLink
 from sitl.px4.sih import Motion
 from sitl.sensors import PAPER, GnssFix
 
-INSTANCE = 77  # of the ports; far from anybody's flight
+INSTANCE = 77  # of the ports; not used by any flight
 HOVER = [0.31, 0.32, 0.33, 0.34, 0.35, 0.36] + [0.0] * 10
 
 
@@ -75,14 +75,14 @@ def test_each_step_takes_one_answer_in_order_and_frames_in_pieces(link, peer):
     assert first.motors[0] == pytest.approx(0.1) and link.step().motors[0] == pytest.approx(0.2)
 
 
-def test_a_link_that_ends_or_speaks_no_mavlink_is_one_line(link, peer):
+def test_a_link_that_carries_no_mavlink_is_one_line(link, peer):
     peer.socket.sendall(b"GET / HTTP/1.1\r\n\r\n")
     with pytest.raises(Px4Ended, match="not MAVLink"):
         for _ in range(100):
             link.step()
 
 
-def test_a_closed_link_is_told(link, peer):
+def test_a_closed_link_is_reported(link, peer):
     peer.send(peer.controls())
     while link.step() is None:
         pass
@@ -122,7 +122,7 @@ def test_pressure_falls_by_twelve_pascals_a_metre():
     assert pressure_hpa(1000.0) == pytest.approx(898.7, abs=0.1)  # table of ISO 2533
 
 
-def test_a_fix_is_told_in_px4_s_units():
+def test_a_fix_is_sent_in_px4_s_units():
     fix = GnssFix(1.0, (10.0, 20.0, 5.0), (3.0, 4.0, 1.0), True)
     message = common.MAVLink_hil_gps_message(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     values = dict(zip(message.ordered_fieldnames, hil_gps(5, fix, (0.9, 1.8)), strict=True))
@@ -135,7 +135,7 @@ def test_a_fix_is_told_in_px4_s_units():
     assert lost["fix_type"] == 0 and lost["satellites_visible"] == 0
 
 
-def test_an_ordinary_receiver_does_not_know_of_its_drift():
+def test_an_ordinary_receiver_reports_an_accuracy_without_its_drift():
     assert claimed_accuracy_m(PAPER.gnss) == (0.9, 1.8)
 
 
@@ -146,7 +146,7 @@ def hil_state(north_m: float, up_m: float, v_ned=(0.0, 0.0, 0.0), q=(1, 0, 0, 0)
     return (0, *q, 0.1, 0.2, 0.3, lat, int(ORIGIN[1] * 1e7), alt, *(int(v * 100) for v in v_ned), 0, 0, 0, 0, 0)
 
 
-def test_px4_s_motion_becomes_ours():
+def test_px4_s_motion_is_converted_to_enu_and_flu():
     motion = Motion((1.0, 2.0, 0.0))
     q = q_ned(tuple(quat_from_rpy(0.1, -0.2, 0.7)))
     motion.put(hil_state(0.0, 0.0, (1.0, 2.0, -3.0), q), 10.0)
@@ -155,19 +155,17 @@ def test_px4_s_motion_becomes_ours():
     assert abs(np.dot(motion.q_WB, quat_from_rpy(0.1, -0.2, 0.7))) == pytest.approx(1.0)
 
 
-def test_the_smoothed_place_is_better_than_the_steps_it_is_told_in():
+def test_the_smoothed_position_is_finer_than_the_reported_steps():
     motion, errors = Motion((0.0, 0.0, 0.0)), []
-    origin_m = None
     for i in range(2000):
         t = i * 0.005
         north = 1.5 * math.sin(0.8 * t)
         motion.put(hil_state(north, 0.0, (1.2 * math.cos(0.8 * t), 0, 0)), t)
-        origin_m = motion.p_W[1] - north if i == 0 else origin_m
         errors.append(motion.p_W[1] - north)
     assert np.std(errors[100:]) < 0.002  # the steps are 11 mm
 
 
-def test_after_a_silence_the_place_is_taken_as_told():
+def test_after_a_gap_the_reported_position_is_taken_unsmoothed():
     motion = Motion((0.0, 0.0, 0.0))
     motion.put(hil_state(0.0, 0.0), 0.0)
     motion.put(hil_state(7.0, 3.0), 5.0)
