@@ -29,7 +29,7 @@ V4 = ctypes.c_double * 4
 V6 = ctypes.c_double * 6
 
 
-class Loop(ctypes.Structure):
+class AttitudeLoop(ctypes.Structure):
     """The C struct of the same name, member for member."""
 
     _fields_ = [
@@ -95,9 +95,9 @@ class AttitudeControl:
     def __init__(self, parameters: Parameters, dt_s: float) -> None:
         library = _library()
         library.loop_size.restype = ctypes.c_ulong
-        if library.loop_size() != ctypes.sizeof(Loop):
+        if library.loop_size() != ctypes.sizeof(AttitudeLoop):
             raise RuntimeError("the struct of attitude.c and its mirror in attitude.py differ in size")
-        self.loop = Loop()
+        self.loop = AttitudeLoop()
         self.loop.dt = dt_s
         self.loop.q[0] = self.loop.q_sp[0] = 1.0
         self.loop.yaw_rate_sp = math.nan

@@ -10,7 +10,7 @@ from sitl.autopilot.mavlink import Receiver
 from sitl.autopilot.modes import FlightMode
 from sitl.autopilot.parameters import load_parameters
 from sitl.autopilot.position import PositionSetpoint
-from sitl.autopilot.streams import ONBOARD_RATES_HZ, Streams
+from sitl.autopilot.streams import ONBOARD_RATES_HZ, TelemetryStreams
 from sitl.autopilot.telemetry import Telemetry
 from sitl.autopilot.texts import Texts
 from sitl.autopilot.wire import Writer
@@ -42,9 +42,9 @@ class Autopilot:
         system_id, component_id = self.parameters.integer("MAV_SYS_ID"), self.parameters.integer("MAV_COMP_ID")
         self._writer = Writer(system_id, component_id)
         self.texts = Texts(self._writer)
-        self.stack = FlightStack(self.parameters, 1.0 / rate_hz, boot_offset_s, clock_drift_ppm, self.texts.say)
+        self.stack = FlightStack(self.parameters, 1.0 / rate_hz, boot_offset_s, clock_drift_ppm, self.texts.put)
         telemetry = Telemetry(self.stack, self._writer)
-        self.streams = Streams(telemetry.functions, dict(stream_rates_hz or ONBOARD_RATES_HZ))
+        self.streams = TelemetryStreams(telemetry.functions, dict(stream_rates_hz or ONBOARD_RATES_HZ))
         self.receiver = Receiver(system_id, component_id, self.stack, self._writer, self.streams, self.texts)
         self.attitude, self.commander = self.stack.attitude, self.stack.commander
         rc = self.stack.rc
@@ -53,11 +53,12 @@ class Autopilot:
 
     @property
     def armed(self) -> bool:
+        """Whether the aircraft is armed."""
         return self.stack.commander.armed
 
     @property
     def mode(self) -> FlightMode:
-        """PX4's mode that flies."""
+        """PX4's mode that flies, which a failsafe may have chosen in place of the intended one."""
         return self.stack.commander.mode
 
     @property

@@ -32,8 +32,8 @@ from sitl.autopilot.modes import (
     Requirement,
 )
 from sitl.autopilot.parameters import Parameters
-from sitl.autopilot.rc import Manual
-from sitl.autopilot.wire import Severity
+from sitl.autopilot.rc import ManualControl
+from sitl.autopilot.wire import MavSeverity
 
 FORCE_MAGIC = 21196  # param2 of ARM_DISARM
 GESTURE_S = 1.0  # sticks held to arm or disarm
@@ -47,7 +47,7 @@ BATTERY_OK, BATTERY_LOW, BATTERY_CRITICAL, BATTERY_EMERGENCY = range(4)  # of `C
 BATTERY_NAMES = ("", "low", "critical", "emergency")
 
 
-class Transition(NamedTuple):
+class ModeTransition(NamedTuple):
     """One change of the flying mode, kept for logs and tests."""
 
     time_s: float
@@ -57,7 +57,7 @@ class Transition(NamedTuple):
 
 
 @dataclass
-class Conditions:
+class CommanderInputs:
     """The commander's inputs from the rest of the autopilot."""
 
     attitude: bool = False
@@ -75,23 +75,23 @@ class Conditions:
 class Commander:
     """Modes, arming and failsafes of one aircraft; `update` runs at 50 Hz.
 
-    say(severity, text): sends a STATUSTEXT.
+    send_text(severity, text): sends a STATUSTEXT.
     """
 
-    def __init__(self, parameters: Parameters, say: Callable[[Severity, str], None]) -> None:
-        self._get, self._say = parameters, say
+    def __init__(self, parameters: Parameters, send_text: Callable[[MavSeverity, str], None]) -> None:
+        self._get, self._send_text = parameters, send_text
         self.armed = False
         self.intended: FlightMode = FcuMode.AUTO_LOITER
         self.mode: FlightMode = FcuMode.AUTO_LOITER
-        self.transitions: list[Transition] = []
-        self.conditions = Conditions()
-        self.manual = Manual()
+        self.transitions: list[ModeTransition] = []
+        self.inputs = CommanderInputs()
+        self.manual = ManualControl()
         self.failsafe = False
         self.killed = False
         self.terminated = False
         self.battery_warning = BATTERY_OK
         self.armed_since_s = -math.inf
-        self.home_due = False  # set when home must be put to the present position
+        self.home_due = False  # home must be set to the present position
         self._after_disarm: FlightMode = FcuMode.AUTO_LOITER
         self._disarmed_s = -math.inf
         self._taken_off = False
@@ -112,12 +112,12 @@ class Commander:
         self._last_s: float | None = None
         self._previous_armed = False
         self._reason = "start"
-        conditions = self.conditions
+        inputs = self.inputs
         self._checks: dict[Requirement, Callable[[float], bool]] = {
-            Requirement.ATTITUDE: lambda now_s: conditions.attitude,
-            Requirement.POSITION: lambda now_s: conditions.position,
-            Requirement.HEIGHT: lambda now_s: conditions.height,
-            Requirement.HOME: lambda now_s: conditions.home,
+            Requirement.ATTITUDE: lambda now_s: inputs.attitude,
+            Requirement.POSITION: lambda now_s: inputs.position,
+            Requirement.HEIGHT: lambda now_s: inputs.height,
+            Requirement.HOME: lambda now_s: inputs.home,
             Requirement.MANUAL_CONTROL: lambda now_s: self.manual.ok,
             Requirement.OFFBOARD_SIGNAL: self._offboard_signal,
             Requirement.MISSION: lambda now_s: False,  # the emulator flies no missions
@@ -132,7 +132,7 @@ class Commander:
     def _offboard_signal(self, now_s: float) -> bool:
         if now_s - self._stream_last_s >= self._get["COM_OF_LOSS_T"]:
             return False
-        return not self._stream_needs_position or self.conditions.position
+        return not self._stream_needs_position or self.inputs.position
 
     def missing(self, mode: FlightMode, now_s: float, manual: bool = True) -> str:
         """The first requirement of a mode that is not met, or ""; manual: RC is one of them."""
@@ -162,16 +162,16 @@ class Commander:
         if self.armed:
             return True
         if self.killed:
-            self._say(Severity.CRITICAL, "Arming denied: kill switch engaged\t")
+            self._send_text(MavSeverity.CRITICAL, "Arming denied: kill switch engaged\t")
             return False
         if by_stick and now_s - self._disarmed_s < REARM_GRACE_S:
             checks = False
         if checks and (why := self._arming_refusal(now_s, by_stick)):
-            self._say(Severity.CRITICAL, f"Arming denied: {why}\t")
+            self._send_text(MavSeverity.CRITICAL, f"Arming denied: {why}\t")
             return False
         self.armed, self.armed_since_s = True, now_s
         self._taken_off, self._landed_since_s = False, None
-        self._say(Severity.INFO, f"Armed by {reason}\t")
+        self._send_text(MavSeverity.INFO, f"Armed by {reason}\t")
         self.home_due = bool(self._get["COM_HOME_EN"])
         return True
 
@@ -189,40 +189,38 @@ class Commander:
     def can_arm(self, now_s: float) -> bool:
         """Whether the health checks would let the present mode arm."""
         least = self._get["COM_ARM_BAT_MIN"]
-        battery_bad = self.battery_warning >= BATTERY_CRITICAL or (
-            least >= 0 and self.conditions.battery_remaining < least
-        )
+        battery_bad = self.battery_warning >= BATTERY_CRITICAL or (least >= 0 and self.inputs.battery_remaining < least)
         if self._get["CBRK_SUPPLY_CHK"] == SUPPLY_CHECK_OFF:
             battery_bad = False
         return (
-            self.conditions.attitude
+            self.inputs.attitude
             and MODES[self.mode].arming
             and not self.missing(self.mode, now_s)
             and not battery_bad
-            and not (self.conditions.fence and self._get["GF_ACTION"])
-            and (self.conditions.position or self._get["COM_ARM_WO_GPS"] != 0)
+            and not (self.inputs.fence and self._get["GF_ACTION"])
+            and (self.inputs.position or self._get["COM_ARM_WO_GPS"] != 0)
         )
 
     def disarm(self, now_s: float, reason: str, force: bool = False, by_stick: bool = False) -> bool:
         """Disarm when landed, or always with force; in manual thrust modes the sticks may do it in the air."""
         if not self.armed:
             return True
-        if not force and not (self.conditions.landed or self.conditions.maybe_landed):
+        if not force and not (self.inputs.landed or self.inputs.maybe_landed):
             manual_thrust = self.mode in MANUAL_MODES and self.mode not in MANUAL_CLIMB_RATE_MODES
             if not (manual_thrust and by_stick and self._get["COM_DISARM_MAN"]):
                 if not by_stick:
-                    self._say(Severity.CRITICAL, "Disarming denied: not landed\t")
+                    self._send_text(MavSeverity.CRITICAL, "Disarming denied: not landed\t")
                 return False
         self.armed, self._disarmed_s = False, now_s
         self._taken_off = False
         self.intended = self._after_disarm
         self._reason = "disarmed"
-        self._say(Severity.INFO, f"Disarmed by {reason}\t")
+        self._send_text(MavSeverity.INFO, f"Disarmed by {reason}\t")
         self._run_failsafes(now_s, 0.0)
         return True
 
     def terminate(self, now_s: float) -> None:
-        """Stop the motors for good."""
+        """Stop the motors until the end of the flight."""
         self.terminated = True
         self.intended = FcuMode.TERMINATION
         self._run_failsafes(now_s, 0.0)
@@ -239,7 +237,7 @@ class Commander:
         self._tilt(now_s)
         if (
             self.mode == FcuMode.AUTO_TAKEOFF
-            and self.conditions.takeoff_finished
+            and self.inputs.takeoff_finished
             and self._failsafes.selected <= FailsafeAction.WARN
         ):
             self.request_mode(FcuMode.AUTO_LOITER, now_s, reason="take-off finished")
@@ -255,7 +253,7 @@ class Commander:
                 if fallback:
                     self.request_mode(mode, now_s, force=True, reason="mode switch")
                 else:
-                    self._say(Severity.CRITICAL, f"Switching to {mode} is currently not available\t")
+                    self._send_text(MavSeverity.CRITICAL, f"Switching to {mode} is currently not available\t")
         moving = dt > 0.0 and manual.moving(dt, get["COM_RC_STICK_OV"])
         if self.armed and moving and self.mode not in MANUAL_MODES:
             bits = get.integer("COM_RC_OVERRIDE")
@@ -265,7 +263,7 @@ class Commander:
                 else:
                     can = not self.missing(FcuMode.POSCTL, now_s) or not self.missing(FcuMode.ALTCTL, now_s)
                     if can and self.request_mode(FcuMode.POSCTL, now_s, force=True, reason="sticks"):
-                        self._say(Severity.INFO, "Pilot took over using sticks\t")
+                        self._send_text(MavSeverity.INFO, "Pilot took over using sticks\t")
         self._gestures(now_s)
         self.killed = manual.ok and manual.kill
         if not self.killed:
@@ -295,21 +293,21 @@ class Commander:
         if self._get["CBRK_SUPPLY_CHK"] == SUPPLY_CHECK_OFF:
             self.battery_warning = BATTERY_OK
             return
-        get, left = self._get, self.conditions.battery_remaining
+        get, left = self._get, self.inputs.battery_remaining
         limits = (get["BAT_EMERGEN_THR"], get["BAT_CRIT_THR"], get["BAT_LOW_THR"])
         level = 3 - next((i for i, limit in enumerate(limits) if left < limit), 3)
         # a warning stays until the aircraft is disarmed: voltage recovers when the thrust goes, charge does not
         self.battery_warning = max(level, self.battery_warning) if self.armed else level
 
     def _landing(self, now_s: float) -> None:
-        landed = self.conditions.landed
+        landed = self.inputs.landed
         if not self.armed:
             self._was_landed, self._landed_since_s = landed, None
             return
         if landed and not self._was_landed:
-            self._say(Severity.INFO, "Landing detected\t")
+            self._send_text(MavSeverity.INFO, "Landing detected\t")
         elif self._was_landed and not landed:
-            self._say(Severity.INFO, "Takeoff detected\t")
+            self._send_text(MavSeverity.INFO, "Takeoff detected\t")
             self._taken_off = True
             self.home_due = bool(self._get["COM_HOME_EN"])
         self._was_landed = landed
@@ -331,7 +329,7 @@ class Commander:
         with CBRK_FLIGHTTERM off.
         """
         get = self._get
-        over = self.armed and self.conditions.tilt_rad > math.radians(max(get["FD_FAIL_R"], get["FD_FAIL_P"], 1))
+        over = self.armed and self.inputs.tilt_rad > math.radians(max(get["FD_FAIL_R"], get["FD_FAIL_P"], 1))
         if not over:
             self._tilt_since_s = None
             return
@@ -340,7 +338,7 @@ class Commander:
         if now_s - self._tilt_since_s < get["FD_FAIL_R_TTRI"]:
             return
         if now_s - self.armed_since_s < get["COM_LKDOWN_TKO"] + get["COM_SPOOLUP_TIME"]:
-            self._say(Severity.CRITICAL, "Attitude failure detected\t")
+            self._send_text(MavSeverity.CRITICAL, "Attitude failure detected\t")
             self.disarm(now_s, "failure detector", force=True)
         elif get["CBRK_FLIGHTTERM"] != TERMINATION_OFF:
             self.terminate(now_s)
@@ -367,7 +365,7 @@ class Commander:
             action = (FailsafeAction.NONE, warn, critical, emergency)[self.battery_warning]
             cause = f"battery {BATTERY_NAMES[self.battery_warning]}"
             found[cause] = FailsafeRequest(action, cause, None)
-        if self.conditions.fence:
+        if self.inputs.fence:
             found["geofence"] = fence_request(get)
         if (action := self._fallback(self.intended, now_s)) != FailsafeAction.NONE:
             why = self.missing(self.intended, now_s, manual=False) or "mode requirement"
@@ -425,10 +423,10 @@ class Commander:
         if decision.pilot_took_over:
             self.intended = self._after_disarm = FcuMode.POSCTL
             self._reason = "sticks"
-            self._say(Severity.INFO, "Pilot took over using sticks\t")
+            self._send_text(MavSeverity.INFO, "Pilot took over using sticks\t")
         if action > max(before, FailsafeAction.WARN):
             tail = f": entering Hold for {round(self._failsafes.delay_s)} seconds" if decision.delayed else ""
-            self._say(Severity.CRITICAL, f"Failsafe activated{tail}\t")
+            self._send_text(MavSeverity.CRITICAL, f"Failsafe activated{tail}\t")
         self.failsafe = action > FailsafeAction.WARN
         if action == FailsafeAction.DISARM:
             self.disarm(now_s, "failsafe", force=True)
@@ -439,5 +437,5 @@ class Commander:
 
     def _fly(self, mode: FlightMode, now_s: float, reason: str) -> None:
         if mode != self.mode:
-            self.transitions.append(Transition(now_s, self.mode, mode, reason))
+            self.transitions.append(ModeTransition(now_s, self.mode, mode, reason))
             self.mode = mode

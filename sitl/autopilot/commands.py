@@ -14,8 +14,8 @@ from sitl.autopilot.commander import FORCE_MAGIC
 from sitl.autopilot.conversion import local
 from sitl.autopilot.flight_stack import FlightStack, HoldPoint
 from sitl.autopilot.modes import MODE_OF_CUSTOM_MODE, FlightMode
-from sitl.autopilot.streams import Streams
-from sitl.autopilot.wire import Result, Severity, Writer, layout
+from sitl.autopilot.streams import TelemetryStreams
+from sitl.autopilot.wire import MavResult, MavSeverity, Writer, layout
 
 NAN = math.nan
 CUSTOM_MODE_ENABLED, STABILIZE_ENABLED, GUIDED_ENABLED, AUTO_ENABLED = 1, 16, 8, 4  # MAV_MODE_FLAG
@@ -23,13 +23,13 @@ MANUAL_INPUT_ENABLED = 64
 AUTO_MAIN = 4  # PX4's main mode with sub modes
 DEFAULT_AUTO_SUB = 4  # mission
 
-Command = Callable[[list[float], float], Result]
+Command = Callable[[list[float], float], MavResult]
 
 
-class Commands:
+class CommandExecutor:
     """Executes commands on a flight stack; writer: for the answers beside the acknowledgement."""
 
-    def __init__(self, stack: FlightStack, writer: Writer, streams: Streams) -> None:
+    def __init__(self, stack: FlightStack, writer: Writer, streams: TelemetryStreams) -> None:
         self._stack, self._writer, self._streams = stack, writer, streams
         self._table: dict[int, Command] = {
             common.MAV_CMD_COMPONENT_ARM_DISARM: self._arm_disarm,
@@ -41,7 +41,7 @@ class Commands:
             common.MAV_CMD_DO_REPOSITION: self._reposition,
             common.MAV_CMD_DO_CHANGE_SPEED: self._change_speed,
             common.MAV_CMD_DO_FLIGHTTERMINATION: self._terminate,
-            common.MAV_CMD_MISSION_START: lambda p, now_s: Result.DENIED,
+            common.MAV_CMD_MISSION_START: lambda p, now_s: MavResult.DENIED,
             common.MAV_CMD_SET_MESSAGE_INTERVAL: self._set_interval,
             common.MAV_CMD_GET_MESSAGE_INTERVAL: self._get_interval,
             common.MAV_CMD_REQUEST_MESSAGE: self._request_message,
@@ -51,22 +51,22 @@ class Commands:
             common.MAV_CMD_PREFLIGHT_STORAGE: self._when_disarmed,
             common.MAV_CMD_PREFLIGHT_CALIBRATION: self._calibrate,
             common.MAV_CMD_PREFLIGHT_REBOOT_SHUTDOWN: lambda p, now_s: (
-                Result.DENIED if round(p[0]) else Result.ACCEPTED
+                MavResult.DENIED if round(p[0]) else MavResult.ACCEPTED
             ),
             common.MAV_CMD_RUN_PREARM_CHECKS: self._when_disarmed,
         }
 
-    def execute(self, number: int, p: list[float], now_s: float) -> Result:
+    def execute(self, number: int, p: list[float], now_s: float) -> MavResult:
         """Execute a MAV_CMD with its seven parameters."""
         command = self._table.get(number)
         if command is None:
-            return Result.UNSUPPORTED
+            return MavResult.UNSUPPORTED
         try:
             return command(p, now_s)
         except (ValueError, OverflowError):
-            return Result.DENIED
+            return MavResult.DENIED
 
-    def set_mode(self, p: list[float], now_s: float) -> Result:
+    def set_mode(self, p: list[float], now_s: float) -> MavResult:
         """Change the mode by base mode, PX4's main and sub mode."""
         base, main = round(p[0]), round(p[1]) if math.isfinite(p[1]) else 0
         sub = round(p[2]) if math.isfinite(p[2]) else 0
@@ -85,95 +85,95 @@ class Commands:
         else:
             mode = MODE_OF_CUSTOM_MODE.get((main, 0))
         if mode is None:
-            return Result.TEMPORARILY_REJECTED
+            return MavResult.TEMPORARILY_REJECTED
         return self._change_mode(mode, now_s, force=mode == FcuMode.AUTO_LAND)
 
-    def _change_mode(self, mode: FlightMode, now_s: float, force: bool = False) -> Result:
+    def _change_mode(self, mode: FlightMode, now_s: float, force: bool = False) -> MavResult:
         changed = self._stack.commander.request_mode(mode, now_s, force=force)
-        return Result.ACCEPTED if changed else Result.TEMPORARILY_REJECTED
+        return MavResult.ACCEPTED if changed else MavResult.TEMPORARILY_REJECTED
 
-    def _arm_disarm(self, p: list[float], now_s: float) -> Result:
+    def _arm_disarm(self, p: list[float], now_s: float) -> MavResult:
         commander = self._stack.commander
         action, forced = round(p[0]), round(p[1]) == FORCE_MAGIC if math.isfinite(p[1]) else False
         if action not in (0, 1):
-            return Result.UNSUPPORTED
+            return MavResult.UNSUPPORTED
         # PX4 runs its checks even on a forced command when it comes from outside; force only counts for disarming
         if action:
             done = commander.arm(now_s, "external command")
         else:
             done = commander.disarm(now_s, "external command", force=forced)
-        return Result.ACCEPTED if done else Result.TEMPORARILY_REJECTED
+        return MavResult.ACCEPTED if done else MavResult.TEMPORARILY_REJECTED
 
-    def _takeoff(self, p: list[float], now_s: float) -> Result:
+    def _takeoff(self, p: list[float], now_s: float) -> MavResult:
         stack = self._stack
         stack.guidance.takeoff_height = stack.takeoff_height(p[6])
         return self._change_mode(FcuMode.AUTO_TAKEOFF, now_s)
 
-    def _land(self, p: list[float], now_s: float) -> Result:
+    def _land(self, p: list[float], now_s: float) -> MavResult:
         result = self._change_mode(FcuMode.AUTO_LAND, now_s, force=True)
-        if result == Result.ACCEPTED:
-            self._stack.say(Severity.INFO, "Landing at current position\t")
+        if result == MavResult.ACCEPTED:
+            self._stack.send_text(MavSeverity.INFO, "Landing at current position\t")
         return result
 
-    def _return(self, p: list[float], now_s: float) -> Result:
+    def _return(self, p: list[float], now_s: float) -> MavResult:
         result = self._change_mode(FcuMode.AUTO_RTL, now_s)
-        if result == Result.ACCEPTED:
-            self._stack.say(Severity.INFO, "Returning to launch\t")
+        if result == MavResult.ACCEPTED:
+            self._stack.send_text(MavSeverity.INFO, "Returning to launch\t")
         return result
 
-    def _set_home(self, p: list[float], now_s: float) -> Result:
+    def _set_home(self, p: list[float], now_s: float) -> MavResult:
         stack = self._stack
         if not stack.parameters["COM_HOME_EN"]:
-            return Result.DENIED
+            return MavResult.DENIED
         if p[0] > 0.5:
-            return Result.ACCEPTED if stack.set_home() else Result.TEMPORARILY_REJECTED
+            return MavResult.ACCEPTED if stack.set_home() else MavResult.TEMPORARILY_REJECTED
         if not all(math.isfinite(v) for v in p[4:7]):
-            return Result.DENIED
+            return MavResult.DENIED
         yaw = math.pi / 2 - math.radians(p[3]) if math.isfinite(p[3]) else None
-        return Result.ACCEPTED if stack.set_home(local(*p[4:7]), yaw) else Result.TEMPORARILY_REJECTED
+        return MavResult.ACCEPTED if stack.set_home(local(*p[4:7]), yaw) else MavResult.TEMPORARILY_REJECTED
 
-    def _reposition(self, p: list[float], now_s: float) -> Result:
+    def _reposition(self, p: list[float], now_s: float) -> MavResult:
         if round(p[1]) != 1:
-            return Result.UNSUPPORTED
+            return MavResult.UNSUPPORTED
         result = self._change_mode(FcuMode.AUTO_LOITER, now_s)
-        if result == Result.ACCEPTED:
+        if result == MavResult.ACCEPTED:
             yaw = math.pi / 2 - p[3] if math.isfinite(p[3]) else NAN
             self._stack.hold_point = HoldPoint(local(*p[4:7]), yaw, p[0])
         return result
 
-    def _change_speed(self, p: list[float], now_s: float) -> Result:
+    def _change_speed(self, p: list[float], now_s: float) -> MavResult:
         if math.isfinite(p[1]) and p[1] > 0:
             self._stack.guidance.cruise_m_s = p[1]
-        return Result.ACCEPTED
+        return MavResult.ACCEPTED
 
-    def _terminate(self, p: list[float], now_s: float) -> Result:
+    def _terminate(self, p: list[float], now_s: float) -> MavResult:
         if p[0] > 0.5 and self._stack.commander.armed:
             self._stack.commander.terminate(now_s)
-            return Result.ACCEPTED
-        return Result.DENIED
+            return MavResult.ACCEPTED
+        return MavResult.DENIED
 
-    def _when_disarmed(self, p: list[float], now_s: float) -> Result:
-        return Result.TEMPORARILY_REJECTED if self._stack.commander.armed else Result.ACCEPTED
+    def _when_disarmed(self, p: list[float], now_s: float) -> MavResult:
+        return MavResult.TEMPORARILY_REJECTED if self._stack.commander.armed else MavResult.ACCEPTED
 
-    def _calibrate(self, p: list[float], now_s: float) -> Result:
+    def _calibrate(self, p: list[float], now_s: float) -> MavResult:
         """The emulator has no calibration; a cancel (all zero) is accepted."""
-        return Result.ACCEPTED if not any(p) and not self._stack.commander.armed else Result.DENIED
+        return MavResult.ACCEPTED if not any(p) and not self._stack.commander.armed else MavResult.DENIED
 
-    def _send_once(self, name: str) -> Result:
-        return Result.ACCEPTED if self._streams.request(layout(name).id) else Result.DENIED
+    def _send_once(self, name: str) -> MavResult:
+        return MavResult.ACCEPTED if self._streams.request(layout(name).id) else MavResult.DENIED
 
-    def _set_interval(self, p: list[float], now_s: float) -> Result:
+    def _set_interval(self, p: list[float], now_s: float) -> MavResult:
         extra = any(math.isfinite(p[i]) and round(p[i]) != 0 for i in (2, 3, 6))
         done = not extra and self._streams.set_interval(round(p[0]), p[1], now_s)
-        return Result.ACCEPTED if done else Result.FAILED
+        return MavResult.ACCEPTED if done else MavResult.FAILED
 
-    def _get_interval(self, p: list[float], now_s: float) -> Result:
+    def _get_interval(self, p: list[float], now_s: float) -> MavResult:
         message_id = round(p[0])
         self._writer.send("MESSAGE_INTERVAL", self._streams.interval_us(message_id), message_id & 0xFFFF)
-        return Result.ACCEPTED
+        return MavResult.ACCEPTED
 
-    def _request_message(self, p: list[float], now_s: float) -> Result:
+    def _request_message(self, p: list[float], now_s: float) -> MavResult:
         message_id = round(p[0])
         if message_id == common.MAVLINK_MSG_ID_MESSAGE_INTERVAL:
             return self._get_interval(p[1:], now_s)
-        return Result.ACCEPTED if self._streams.request(message_id) else Result.DENIED
+        return MavResult.ACCEPTED if self._streams.request(message_id) else MavResult.DENIED

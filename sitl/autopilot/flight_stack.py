@@ -11,7 +11,7 @@ from typing import NamedTuple
 from companion.core.arrays import Array
 from companion.core.enums import FcuMode
 from companion.core.frames import GRAVITY_M_S2
-from sitl.autopilot.attitude import ATTITUDE, OFF, RATES, AttitudeControl, Loop
+from sitl.autopilot.attitude import ATTITUDE, OFF, RATES, AttitudeControl, AttitudeLoop
 from sitl.autopilot.commander import Commander
 from sitl.autopilot.conversion import ORIGIN, Quat, Vec3, Vector, frd
 from sitl.autopilot.fence import Fence
@@ -23,7 +23,7 @@ from sitl.autopilot.observer import Observer
 from sitl.autopilot.parameters import Parameters
 from sitl.autopilot.position import NAN, PositionControl, PositionSetpoint, attitude_of
 from sitl.autopilot.rc import rc_setup, read_channels
-from sitl.autopilot.wire import Severity
+from sitl.autopilot.wire import MavSeverity
 from sitl.sensors import GnssFix, SensorFrame
 
 POSITION_DIVIDER = 2  # position control at half the rate of the attitude loop
@@ -61,7 +61,7 @@ class FlightStack:
     """One aircraft's flight control; `step` runs at 1 / dt_s.
 
     boot_offset_s and clock_drift_ppm: the boot clock reads boot_offset_s + t · (1 + drift) at simulated time t;
-    say(severity, text, now_s): sends a STATUSTEXT.
+    send_text(severity, text, now_s): sends a STATUSTEXT.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class FlightStack:
         dt_s: float,
         boot_offset_s: float,
         clock_drift_ppm: float,
-        say: Callable[[Severity, str, float], None],
+        send_text: Callable[[MavSeverity, str, float], None],
     ) -> None:
         self.parameters = parameters
         self.cells = parameters.integer("BAT1_N_CELLS")
         self._dt = dt_s
         self._boot_offset_s, self._clock_rate = boot_offset_s, 1.0 + clock_drift_ppm * 1e-6
-        self._say = say
+        self._send_text = send_text
         self.now_s = 0.0
         self._steps = 0
 
@@ -85,7 +85,7 @@ class FlightStack:
         self.position_control = PositionControl(parameters)
         self.guidance = Guidance(parameters)
         self.land_detector = LandDetector(parameters)
-        self.commander = Commander(parameters, self.say)
+        self.commander = Commander(parameters, self.send_text)
         self.home = Home()
         self._fence = Fence(parameters)
         self._parameter_version = 0
@@ -134,9 +134,9 @@ class FlightStack:
         else:
             self.rc_us = [int(c) for c in channels_us]
 
-    def say(self, severity: Severity, text: str) -> None:
+    def send_text(self, severity: MavSeverity, text: str) -> None:
         """Send a STATUSTEXT."""
-        self._say(severity, text, self.now_s)
+        self._send_text(severity, text, self.now_s)
 
     def set_home(self, p_W: Vector | None = None, yaw: float | None = None) -> bool:
         """Set home, by default to the present position; False without a position."""
@@ -153,10 +153,10 @@ class FlightStack:
         here = self.observer.p[2]
         if not math.isfinite(amsl_m):
             default = self.parameters["MIS_TAKEOFF_ALT"]
-            self.say(Severity.INFO, f"Using default takeoff altitude: {default:.1f} m\t")
+            self.send_text(MavSeverity.INFO, f"Using default takeoff altitude: {default:.1f} m\t")
             return here + default
         if amsl_m - ORIGIN[2] < here:
-            self.say(Severity.CRITICAL, "Already higher than takeoff altitude\t")
+            self.send_text(MavSeverity.CRITICAL, "Already higher than takeoff altitude\t")
         return max(amsl_m - ORIGIN[2], here)
 
     def set_offboard(self, setpoint: OffboardSetpoint, now_s: float, needs_position: bool = False) -> None:
@@ -243,20 +243,24 @@ class FlightStack:
         standing = not commander.armed and self.land_detector.landed and observer.position_valid
         if self.home.outdated(standing, observer, now_s):
             self.set_home()
-        c = commander.conditions
-        c.attitude = True
-        c.position, c.height, c.home = observer.position_valid, observer.height_valid, self.home.p_W is not None
-        c.landed, c.maybe_landed = self.land_detector.landed, self.land_detector.maybe_landed
-        c.takeoff_finished = guidance.finished and guidance.mode == FcuMode.AUTO_TAKEOFF
-        c.battery_remaining = self.battery_remaining
+        inputs = commander.inputs
+        inputs.attitude = True
+        inputs.position, inputs.height, inputs.home = (
+            observer.position_valid,
+            observer.height_valid,
+            self.home.p_W is not None,
+        )
+        inputs.landed, inputs.maybe_landed = self.land_detector.landed, self.land_detector.maybe_landed
+        inputs.takeoff_finished = guidance.finished and guidance.mode == FcuMode.AUTO_TAKEOFF
+        inputs.battery_remaining = self.battery_remaining
         _, x, y, _ = self.q
-        c.tilt_rad = math.acos(max(-1.0, min(1.0, 1.0 - 2.0 * (x * x + y * y))))
-        before = c.fence
+        inputs.tilt_rad = math.acos(max(-1.0, min(1.0, 1.0 - 2.0 * (x * x + y * y))))
+        before = inputs.fence
         holding = commander.mode == FcuMode.AUTO_LOITER
         self._fence.check(observer.position_valid, holding, observer.p, self.home.p_W, now_s)
-        c.fence = self._fence.breach
-        if c.fence and not before:
-            self.say(Severity.CRITICAL, f"Geofence: {c.fence}")
+        inputs.fence = self._fence.breach
+        if inputs.fence and not before:
+            self.send_text(MavSeverity.CRITICAL, f"Geofence: {inputs.fence}")
         if self.rc_us is not None:
             read_channels(commander.manual, self.rc_us, self.parameters)
         elif now_s - self._rc_lost_s >= self.parameters["COM_RC_LOSS_T"]:
@@ -277,7 +281,7 @@ class FlightStack:
 
     # --- setpoints of the mode that flies -----------------------------------------------------------------------------
 
-    def _fly_offboard(self, loop: Loop, setpoint: AttitudeSetpoint | RateSetpoint) -> None:
+    def _fly_offboard(self, loop: AttitudeLoop, setpoint: AttitudeSetpoint | RateSetpoint) -> None:
         self._guided_mode, self.position_sp = FcuMode.OFFBOARD, None
         loop.thrust = setpoint.thrust
         if isinstance(setpoint, RateSetpoint):
@@ -288,7 +292,7 @@ class FlightStack:
             loop.q_sp[:] = setpoint.q_WB
             loop.yaw_rate_sp = setpoint.yaw_rate
 
-    def _fly_sticks(self, loop: Loop) -> None:
+    def _fly_sticks(self, loop: AttitudeLoop) -> None:
         get = self.parameters
         right, forward, up, turn = self.commander.manual.sticks
         mode = self.commander.mode
@@ -316,7 +320,7 @@ class FlightStack:
         loop.q_sp[:] = attitude_of(c * f - s * left, s * f + c * left, 1.0, self._manual_yaw)
         loop.yaw_rate_sp = yaw_rate
 
-    def _fly_position(self, loop: Loop) -> None:
+    def _fly_position(self, loop: AttitudeLoop) -> None:
         commander, guidance, control, o = self.commander, self.guidance, self.position_control, self.observer
         dt, mode = POSITION_DIVIDER * self._dt, commander.mode
         if self._guided_mode != mode:

@@ -17,7 +17,7 @@ POSITION_MODES = frozenset(
     (FcuMode.POSCTL, FcuMode.AUTO_LOITER, FcuMode.AUTO_TAKEOFF, FcuMode.AUTO_LAND, FcuMode.AUTO_RTL)
 )
 CLIMB_RATE_MODES = POSITION_MODES | {FcuMode.ALTCTL, DESCEND}
-TAKEOFF_REACHED_M = 0.3  # below the target height a take-off counts as done
+TAKEOFF_REACHED_M = 0.3  # below the target height a take-off is finished
 RETURN_ARRIVED_M = 0.5
 RAMP_LEAD_M = 0.3  # limit of the height setpoint above the aircraft while thrust ramps up
 RTL_YAW_DISTANCE_M = 5.0  # farther than this from home, the nose points home during a return
@@ -114,11 +114,11 @@ class Guidance:
     # --- modes ------------------------------------------------------------------------------------------------
 
     def enter(self, mode: FlightMode, p: Vector, v: Vector, yaw: float) -> None:
-        """Begin a mode from the present motion."""
+        """Begin a mode from the present position and velocity."""
         get = self._get
         smooth = self.mode in POSITION_MODES and mode in POSITION_MODES and self.takeoff_state is TakeoffState.FLIGHT
         for i, axis in enumerate(self.axes):
-            # keep the running setpoint between position modes, else a mode change would cause a jerk
+            # keep the running setpoint between position modes, else it would jump with the mode
             if not smooth or abs(axis.p - p[i]) > 2.0:
                 axis.reset(p[i], v[i])
         if not smooth or not math.isfinite(self.yaw):
@@ -272,7 +272,7 @@ class Guidance:
     # --- return to launch -------------------------------------------------------------------------------------
 
     def _return_height(self, p: Vector) -> float:
-        """Height of the return path [m, ENU]: RTL_RETURN_ALT within a cone over home, never below the present height."""
+        """Height of the return path [m, ENU]: RTL_RETURN_ALT within a cone over home, not below the present height."""
         get, home = self._get, self.home
         distance = math.hypot(p[0] - home[0], p[1] - home[1])
         radius = get["NAV_ACC_RAD"]

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from pymavlink.dialects.v20 import common
 
-from sitl.autopilot.commands import Commands
+from sitl.autopilot.commands import CommandExecutor
 from sitl.autopilot.conversion import Vec3, Vector, ned, q_enu
 from sitl.autopilot.flight_stack import AttitudeSetpoint, FlightStack, RateSetpoint
 from sitl.autopilot.parameters import Parameters
 from sitl.autopilot.position import FREE, PositionSetpoint
-from sitl.autopilot.streams import Streams
+from sitl.autopilot.streams import TelemetryStreams
 from sitl.autopilot.texts import Texts
-from sitl.autopilot.wire import STX, Result, Severity, Writer, layout
+from sitl.autopilot.wire import STX, MavResult, MavSeverity, Writer, layout
 
 NAN = math.nan
 INT32, UINT32, REAL32 = 6, 5, 9  # MAV_PARAM_TYPE
@@ -36,15 +36,15 @@ NO_SETPOINT_YAW, NO_SETPOINT_YAW_RATE = 1024, 2048
 
 
 class Target(Enum):
-    """The receivers that a message may name."""
+    """The target systems with which a message is accepted."""
 
-    ANY = auto()  # the handler checks it itself, or the message names none
+    ANY = auto()  # checked by the handler, or the message names no receiver
     THIS_SYSTEM = auto()
     THIS_OR_ALL_SYSTEMS = auto()
 
 
 class Handler(NamedTuple):
-    """``handle(message, now_s)`` returns False for a message without meaning here, which is counted as ignored."""
+    """``handle(message, now_s)`` returns False for a message that is counted as ignored."""
 
     handle: Callable[[common.MAVLink_message, float], bool]
     target: Target = Target.ANY
@@ -58,11 +58,17 @@ class Receiver:
     """
 
     def __init__(
-        self, system_id: int, component_id: int, stack: FlightStack, writer: Writer, streams: Streams, texts: Texts
+        self,
+        system_id: int,
+        component_id: int,
+        stack: FlightStack,
+        writer: Writer,
+        streams: TelemetryStreams,
+        texts: Texts,
     ) -> None:
         self._system_id, self._component_id = system_id, component_id
         self._stack, self._writer, self._texts = stack, writer, texts
-        self._commands = Commands(stack, writer, streams)
+        self._commands = CommandExecutor(stack, writer, streams)
         self._parameters = ParameterProtocol(stack.parameters, writer)
         self._parser = common.MAVLink(None, srcSystem=system_id, srcComponent=component_id)
         self._parser.robust_parsing = True
@@ -158,7 +164,7 @@ class Receiver:
             return False
         if number == common.MAV_CMD_DO_SET_MODE:
             # PX4's receiver acknowledges the reception; the decision of its commander follows as a second one
-            self._acknowledge(m, number, Result.ACCEPTED)
+            self._acknowledge(m, number, MavResult.ACCEPTED)
         self._acknowledge(m, number, self._commands.execute(number, p, now_s))
         return True
 
@@ -170,7 +176,7 @@ class Receiver:
         self._acknowledge(m, common.MAV_CMD_DO_SET_MODE, self._commands.set_mode(p, now_s))
         return True
 
-    def _acknowledge(self, m: common.MAVLink_message, number: int, result: Result) -> None:
+    def _acknowledge(self, m: common.MAVLink_message, number: int, result: MavResult) -> None:
         self._writer.send("COMMAND_ACK", number, result, 0, 0, m.get_srcSystem(), m.get_srcComponent())
 
     # --- setpoints ------------------------------------------------------------------------------------------------
@@ -210,15 +216,15 @@ class Receiver:
             f = FREE if any(map(math.isnan, f)) else stack.turn_to_ned(f, only_yaw=False)
         elif m.coordinate_frame != LOCAL_NED:
             text = f"SET_POSITION_TARGET_LOCAL_NED coordinate frame {m.coordinate_frame} unsupported\t"
-            stack.say(Severity.CRITICAL, text)
+            stack.send_text(MavSeverity.CRITICAL, text)
             return True
         moving = any(map(math.isfinite, (*p, *v)))
         pushing = any(map(math.isfinite, f))
         if not moving and not pushing:
-            stack.say(Severity.CRITICAL, "SET_POSITION_TARGET_LOCAL_NED invalid\t")
+            stack.send_text(MavSeverity.CRITICAL, "SET_POSITION_TARGET_LOCAL_NED invalid\t")
             return True
         if pushing and mask & FORCE_SET:
-            stack.say(Severity.CRITICAL, "SET_POSITION_TARGET_LOCAL_NED force not supported\t")
+            stack.send_text(MavSeverity.CRITICAL, "SET_POSITION_TARGET_LOCAL_NED force not supported\t")
             return True
         yaw = NAN if mask & NO_SETPOINT_YAW else math.pi / 2 - m.yaw
         yaw_rate = NAN if mask & NO_SETPOINT_YAW_RATE else -m.yaw_rate

@@ -3,7 +3,8 @@
 The accelerometer, turned by the attitude solution, drives position, velocity and a slow acceleration bias of each
 world axis. GNSS fixes correct them at the time of their validity, with the steady-state gains of the Kalman filter
 that has EKF2's noise parameters. Height between and without fixes comes from the barometer, whose bias is estimated
-while GNSS is available. A fix outside its gate is rejected; when all were rejected for long, the state is reset to GNSS.
+while GNSS is available. A fix outside its gate is rejected; after `RESET_AFTER_S` of rejections the state is reset
+to GNSS.
 """
 
 import math
@@ -30,7 +31,7 @@ HISTORY = 128  # frames kept to correct late fixes: 0.5 s at 250 Hz
 
 
 class Gains:
-    """Steady-state correction gains of one axis for position and velocity measurements."""
+    """Steady-state correction gains of one axis for position and velocity measurements, with EKF2's noise parameters."""
 
     def __init__(
         self, position_noise_m: float, velocity_noise_m_s: float, accel_noise: float, bias_noise: float, dt: float
@@ -99,10 +100,6 @@ class Observer:
             self._period_s = period_s
             self.update_parameters()
 
-    @property
-    def dead_reckoning(self) -> bool:
-        return self._rejected_since_s is not None or not self.gnss_ok
-
     def position_std_m(self, now_s: float) -> float:
         """Standard deviation of the horizontal position; grows while no fix is fused."""
         alone_s = max(0.0, now_s - self._fused_s - 0.5)
@@ -145,7 +142,7 @@ class Observer:
         self.height_valid = self.initialised and (baro_alive or self.position_valid)
 
     def correct_gnss(self, now_s: float, fix: GnssFix) -> None:
-        """Take a fix that was valid at its stamp."""
+        """Correct the state with a fix that was valid at its stamp."""
         if not fix.ok:
             return
         self._note_rate(fix.stamp_s)
@@ -174,7 +171,7 @@ class Observer:
         self._accept(now_s)
 
     def correct_baro(self, now_s: float, height_m: float) -> None:
-        """Take a barometer reading over the world's zero height."""
+        """Correct the height with a barometer reading over the world's zero height."""
         self._baro_last_s = now_s
         if not self.initialised:
             if self._baro_bias is None:

@@ -15,8 +15,8 @@ INT32_MAX = 2**31 - 1
 class Parameters:
     """Named values; the type of a parameter never changes after loading.
 
-    ``parameters["MC_ROLL_P"]`` and ``parameters.integer("MAV_TYPE")`` read, `set` writes. ``version`` counts the writes:
-    values that were computed from parameters are computed again when it changes.
+    ``parameters["MC_ROLL_P"]`` and ``parameters.integer("MAV_TYPE")`` read, `set` writes. ``version`` counts the
+    writes: values computed from parameters are computed again when it changes.
     """
 
     def __init__(self, values: dict[str, int | float]) -> None:
@@ -43,6 +43,7 @@ class Parameters:
         return len(self.names)
 
     def is_integer(self, name: str) -> bool:
+        """Whether the type of a parameter is INT32."""
         return isinstance(self._values[name], int)
 
     def set(self, name: str, value: int | float) -> bool:

@@ -70,7 +70,7 @@ class PositionControl:
         """Continue after a mode without position control.
 
         The integrals stay: PX4 clears them only on the ground (MulticopterPositionControl::Run), so the wind that
-        was learnt during the climb is still known when it takes over from offboard.
+        was estimated during the climb is still known when it takes over from offboard.
         """
         self._slope = [0.0, 0.0, 0.0]
         self._v_last = None
@@ -204,6 +204,7 @@ class SmoothAxis:
         self.p = self.v = self.a = 0.0
 
     def reset(self, p: float, v: float) -> None:
+        """Start from a position and a velocity."""
         self.p, self.v, self.a = p, v, 0.0
 
     def stop_point(self, a_max: float) -> float:
@@ -211,7 +212,7 @@ class SmoothAxis:
         return self.p + self.v * abs(self.v) / (2.0 * a_max) + self.v / self.GAIN_1_S
 
     def towards(self, dt: float, target: float, v_max: float, a_max: float, jerk: float, gain: float) -> None:
-        """Move towards a position."""
+        """One step towards a position."""
         error = target - self.p
         distance = abs(error)
         knee = a_max / (gain * gain)  # from here on the braking law is a plain P controller
@@ -219,7 +220,7 @@ class SmoothAxis:
         self.along(dt, math.copysign(min(speed, v_max), error), a_max, jerk)
 
     def along(self, dt: float, v_target: float, a_max: float, jerk: float) -> None:
-        """Move towards a velocity."""
+        """One step towards a velocity."""
         a = min(max(self.GAIN_1_S * (v_target - self.v), -a_max), a_max)
         self.a += min(max(a - self.a, -jerk * dt), jerk * dt)
         self.p += (self.v + 0.5 * self.a * dt) * dt

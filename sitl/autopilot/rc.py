@@ -44,7 +44,7 @@ def rc_setup(parameters: Parameters) -> RcSetup:
 
 
 @dataclass
-class Manual:
+class ManualControl:
     """Sticks after mapping: right, forward, up, right-turn in -1..1, and the switches; ``ok``: RC is received."""
 
     ok: bool = False
@@ -67,7 +67,7 @@ class Manual:
         return any(abs(s) > 0.01 * percent_s for s in self._slopes)
 
 
-def read_channels(manual: Manual, channels_us: list[int], parameters: Parameters) -> None:
+def read_channels(manual: ManualControl, channels_us: list[int], parameters: Parameters) -> None:
     """Sticks and switches from the output of the RC receiver, by RC_MAP_*; a channel that does not exist reads 0."""
 
     def read(name: str) -> int:

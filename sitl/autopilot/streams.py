@@ -37,7 +37,7 @@ RATE_MAX_HZ = 250.0
 RETRY_S = 0.1  # a message without data is tried again after this
 
 
-class Streams:
+class TelemetryStreams:
     """Calls message functions at their rates.
 
     functions: by message name; each sends its message and returns True, or False when it has no data yet.

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable
 
+from pymavlink.dialects.v20 import common
+
 from companion.core.enums import FcuMode
 from sitl.autopilot.commander import BATTERY_CRITICAL
 from sitl.autopilot.conversion import ORIGIN, frd, geodetic, ned, q_ned
@@ -13,8 +15,10 @@ from sitl.autopilot.wire import Writer
 EPOCH_US = 1_760_000_000_000_000  # SYSTEM_TIME at boot
 
 NAN = math.nan
-_COVARIANCE_GAPS = [NAN] * 21
+_UNKNOWN_COVARIANCE = [NAN] * 21
 
+# MAV_MODE_FLAG
+CUSTOM_MODE_ENABLED, AUTO, GUIDED, STABILIZE, MANUAL_INPUT, ARMED = 1, 4, 8, 16, 64, 128
 # MAV_SYS_STATUS_SENSOR: gyro, accelerometer, magnetometer, pressure, GPS, RC, AHRS, battery, motors, pre-arm check
 GYRO, ACCEL, MAG, BARO, GPS, ATT, XY, MOTORS, RC, AHRS = 1, 2, 4, 8, 32, 2048, 16384, 32768, 65536, 2097152
 BATTERY, PREARM = 33554432, 268435456
@@ -73,21 +77,23 @@ class Telemetry:
         stack = self._stack
         c = stack.commander
         mode = c.mode
-        base = 1 | (128 if c.armed else 0)
+        base = CUSTOM_MODE_ENABLED | (ARMED if c.armed else 0)
         if mode in MANUAL_MODES:
-            base |= 64
+            base |= MANUAL_INPUT
         by_rates = mode == FcuMode.OFFBOARD and isinstance(stack.offboard, RateSetpoint)
         if mode not in (FcuMode.ACRO, FcuMode.TERMINATION) and not by_rates:
-            base |= 16
+            base |= STABILIZE
         if mode in AUTO_MODES:
-            base |= 4 | 8 | 16
+            base |= AUTO | GUIDED | STABILIZE
         if c.terminated or c.killed:
-            state = 8
+            state = common.MAV_STATE_FLIGHT_TERMINATION
         elif c.armed:
-            state = 5 if c.failsafe else 4
+            state = common.MAV_STATE_CRITICAL if c.failsafe else common.MAV_STATE_ACTIVE
         else:
-            state = 3 if c.can_arm(stack.now_s) else 0
-        self._writer.send("HEARTBEAT", custom_mode(mode), 13, 12, base, state, 3)
+            state = common.MAV_STATE_STANDBY if c.can_arm(stack.now_s) else common.MAV_STATE_UNINIT
+        self._writer.send(
+            "HEARTBEAT", custom_mode(mode), common.MAV_TYPE_HEXAROTOR, common.MAV_AUTOPILOT_PX4, base, state, 3
+        )
         return True
 
     def _current_mode(self) -> bool:
@@ -134,13 +140,13 @@ class Telemetry:
     def _extended_sys_state(self) -> bool:
         stack = self._stack
         if stack.land_detector.landed:
-            state = 1
+            state = common.MAV_LANDED_STATE_ON_GROUND
         elif stack.commander.mode == FcuMode.AUTO_TAKEOFF:
-            state = 3
+            state = common.MAV_LANDED_STATE_TAKEOFF
         elif stack.commander.mode in AUTO_MODES and stack.guidance.land_phase:
-            state = 4
+            state = common.MAV_LANDED_STATE_LANDING
         else:
-            state = 2
+            state = common.MAV_LANDED_STATE_IN_AIR
         self._writer.send("EXTENDED_SYS_STATE", 0, state)
         return True
 
@@ -276,7 +282,7 @@ class Telemetry:
         o = stack.observer
         if not o.initialised:
             return False
-        pose, twist = _COVARIANCE_GAPS.copy(), _COVARIANCE_GAPS.copy()
+        pose, twist = _UNKNOWN_COVARIANCE.copy(), _UNKNOWN_COVARIANCE.copy()
         var = o.position_std_m(stack.now_s) ** 2
         pose[0] = pose[6] = var
         pose[11] = o.gains[2].position_std ** 2

@@ -7,7 +7,7 @@ The texts of the last five seconds are sent when a ground station connects.
 import math
 from collections import deque
 
-from sitl.autopilot.wire import Severity, Writer
+from sitl.autopilot.wire import MavSeverity, Writer
 
 TEXT_MAX = 50  # characters of one message
 KEPT = 8  # texts, while no ground station is connected
@@ -20,11 +20,11 @@ class Texts:
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._waiting: deque[tuple[float, Severity, str]] = deque(maxlen=KEPT)
+        self._waiting: deque[tuple[float, MavSeverity, str]] = deque(maxlen=KEPT)
         self._id = 0
         self.ground_station_s = -math.inf
 
-    def say(self, severity: Severity, text: str, now_s: float) -> None:
+    def put(self, severity: MavSeverity, text: str, now_s: float) -> None:
         """Put a text into the queue."""
         self._waiting.append((now_s, severity, text))
 
@@ -37,7 +37,7 @@ class Texts:
             if now_s - said_s < AGE_MAX_S:
                 self._send(severity, text.encode())
 
-    def _send(self, severity: Severity, data: bytes) -> None:
+    def _send(self, severity: MavSeverity, data: bytes) -> None:
         """One text, a long one in numbered pieces; every text has an id."""
         self._id = self._id % 65535 + 1
         for number, start in enumerate(range(0, len(data), TEXT_MAX)):

@@ -6,7 +6,7 @@ from companion.core.config import ConfigError
 
 DATAGRAM_MAX = 65535
 PIECE = 1400  # bytes sent in one datagram
-DATAGRAMS_PER_POLL = 200  # a flood must not hold up the control loop
+DATAGRAMS_PER_POLL = 200  # a flood of datagrams must not delay the control loop
 ONBOARD_PORTS = (14580, 14540)
 GROUND_PORTS = (18570, 14550)
 
@@ -55,6 +55,7 @@ class UdpEndpoint:
                 self.dropped += 1
 
     def close(self) -> None:
+        """Release the port."""
         self._socket.close()
 
 
@@ -69,9 +70,11 @@ class UdpLinks:
         return [data for endpoint in self._endpoints if (data := endpoint.receive())]
 
     def send(self, data: bytes) -> None:
+        """Send bytes on all endpoints."""
         for endpoint in self._endpoints:
             endpoint.send(data)
 
     def close(self) -> None:
+        """Release all ports."""
         for endpoint in self._endpoints:
             endpoint.close()

@@ -15,7 +15,7 @@ STX = 0xFD
 _HEADER = struct.Struct("<BBBBBBBHB")  # STX length incompat compat seq system component id(low 16, high 8)
 
 
-class Result(IntEnum):
+class MavResult(IntEnum):
     """MAV_RESULT of an acknowledgement."""
 
     ACCEPTED = 0
@@ -25,7 +25,7 @@ class Result(IntEnum):
     FAILED = 4
 
 
-class Severity(IntEnum):
+class MavSeverity(IntEnum):
     """MAV_SEVERITY of a STATUSTEXT."""
 
     EMERGENCY = 0

@@ -82,7 +82,7 @@ class Px4Autopilot:
         rc = rc_setup(load_parameters(scenario.airframe))
         self.rc_mode_channel, self.rc_mode_positions_us = rc.mode_channel, rc.mode_positions_us
         self.rc_neutral_us = rc.neutral_us
-        self._rc_us: list[int] | None = list(rc.neutral_us)
+        self.rc_us: list[int] | None = list(rc.neutral_us)
         try:
             self._wait_for_connection()
         except Px4Ended:
@@ -107,7 +107,7 @@ class Px4Autopilot:
 
     def set_rc(self, channels_us: list[int] | None) -> None:
         """Set the RC channels from now on; None: RC is lost."""
-        self._rc_us = None if channels_us is None else list(channels_us)
+        self.rc_us = None if channels_us is None else list(channels_us)
 
     def receive(self, data: bytes, now_s: float) -> None:
         """Bytes of the companion for PX4."""
@@ -124,8 +124,8 @@ class Px4Autopilot:
         count, writer = self._frames, self._hil.writer
         if frame.gnss is not None:
             writer.send("HIL_GPS", *hil_gps(time_us, frame.gnss, self._accuracy_m))
-        if count % RC_EVERY == 0 and self._rc_us is not None:
-            writer.send("RC_CHANNELS", *rc_channels(time_us // 1000 & 0xFFFFFFFF, self._rc_us))
+        if count % RC_EVERY == 0 and self.rc_us is not None:
+            writer.send("RC_CHANNELS", *rc_channels(time_us // 1000 & 0xFFFFFFFF, self.rc_us))
         mag = magnetic_field(frame.q_WB, self._noise) if count % MAG_EVERY == 0 else None
         height_m = frame.baro_height_m
         pressure = None if height_m is None else pressure_hpa(ORIGIN[2] + height_m)

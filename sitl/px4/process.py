@@ -13,7 +13,7 @@ from companion.core.config import ConfigError
 from sitl.px4.build import Px4Build
 
 LOG = "px4.log"
-PATIENCE_S = 2.0  # after SIGINT, and again after SIGTERM
+STOP_TIMEOUT_S = 2.0  # after SIGINT, and again after SIGTERM
 _PR_SET_PDEATHSIG = 1
 
 
@@ -78,7 +78,7 @@ class Px4Process:
             if self._process.poll() is None:
                 self._process.send_signal(number)
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(PATIENCE_S)
+                    self._process.wait(STOP_TIMEOUT_S)
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()

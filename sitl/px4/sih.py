@@ -2,7 +2,7 @@
 
 PX4 runs in real time by itself. It reports its true motion by HIL_STATE_QUATERNION, which carries no time: the stamp of
 a state is its arrival, less a typical delay. Latitude and longitude come in steps of 1e-7 degrees (11 mm) and
-velocities in cm/s, so the position is smoothed with the velocity (`Motion`).
+velocities in cm/s, so the position is smoothed with the velocity (`ReportedMotion`).
 
 Of a scenario, camera, scene, start, mission and fcu_parameters are used. Wind, sensors, airframe and clock are PX4's:
 no wind, GNSS without drift, a hexarotor of 1 kg.
@@ -46,7 +46,7 @@ SMOOTHING_S = 0.1  # time constant with which the smoothed position follows the 
 STATE_AGE_MAX_S = 0.2  # after a longer gap the reported position is taken unsmoothed
 
 
-class Motion:
+class ReportedMotion:
     """The aircraft's true motion in W, from PX4's reports.
 
     The position of the first state becomes start_W, so that the origin of W is that of the scenario.
@@ -88,7 +88,7 @@ class SihWorld:
     def __init__(self, loaded: LoadedScenario, seed: int) -> None:
         scenario = loaded.scenario
         images = scenario.camera_mode == "images"
-        self.motion = Motion(scenario.start.p_W)
+        self.motion = ReportedMotion(scenario.start.p_W)
         self.camera = SceneCamera(scenario.camera, scenario.scene, loaded.site, 1000 * seed + 4, draw=images)
         self._corners = None if images else CornerCamera(self.camera)
         self._bundles = {

@@ -25,7 +25,7 @@ def leave(flight, channel, action, until_s=10.0, **limits) -> None:
         flight.set_parameter(name, value)
     assert flight.set_mode(3) == 0
     stick(flight, channel)
-    flight.run(until_s, lambda: flight.autopilot.commander.conditions.fence)
+    flight.run(until_s, lambda: flight.autopilot.commander.inputs.fence)
     stick(flight)
     flight.run(0.5)
 

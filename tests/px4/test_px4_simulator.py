@@ -15,14 +15,14 @@ from sitl.px4.hil import HilLink, hil_sensor
 from sitl.px4.process import Px4Ended
 from sitl.px4.sensors import DECLINATION_RAD, FIELD_GAUSS, claimed_accuracy_m, hil_gps, magnetic_field, pressure_hpa
 from sitl.px4.side_link import SideLink
-from sitl.px4.sih import Motion
+from sitl.px4.sih import ReportedMotion
 from sitl.sensors import PAPER, GnssFix
 
 INSTANCE = 77  # of the ports; not used by any flight
 HOVER = [0.31, 0.32, 0.33, 0.34, 0.35, 0.36] + [0.0] * 10
 
 
-class Peer:
+class HilPeer:
     """PX4's end of the simulator's link."""
 
     def __init__(self, link: HilLink) -> None:
@@ -49,7 +49,7 @@ def link():
 
 @pytest.fixture
 def peer(link):
-    peer = Peer(link)
+    peer = HilPeer(link)
     assert link.connected(1.0)
     yield peer
     peer.socket.close()
@@ -147,7 +147,7 @@ def hil_state(north_m: float, up_m: float, v_ned=(0.0, 0.0, 0.0), q=(1, 0, 0, 0)
 
 
 def test_px4_s_motion_is_converted_to_enu_and_flu():
-    motion = Motion((1.0, 2.0, 0.0))
+    motion = ReportedMotion((1.0, 2.0, 0.0))
     q = q_ned(tuple(quat_from_rpy(0.1, -0.2, 0.7)))
     motion.put(hil_state(0.0, 0.0, (1.0, 2.0, -3.0), q), 10.0)
     assert motion.p_W.tolist() == [1.0, 2.0, 0.0] and motion.v_W.tolist() == [2.0, 1.0, 3.0]
@@ -156,7 +156,7 @@ def test_px4_s_motion_is_converted_to_enu_and_flu():
 
 
 def test_the_smoothed_position_is_finer_than_the_reported_steps():
-    motion, errors = Motion((0.0, 0.0, 0.0)), []
+    motion, errors = ReportedMotion((0.0, 0.0, 0.0)), []
     for i in range(2000):
         t = i * 0.005
         north = 1.5 * math.sin(0.8 * t)
@@ -166,7 +166,7 @@ def test_the_smoothed_position_is_finer_than_the_reported_steps():
 
 
 def test_after_a_gap_the_reported_position_is_taken_unsmoothed():
-    motion = Motion((0.0, 0.0, 0.0))
+    motion = ReportedMotion((0.0, 0.0, 0.0))
     motion.put(hil_state(0.0, 0.0), 0.0)
     motion.put(hil_state(7.0, 3.0), 5.0)
     assert motion.p_W == pytest.approx([0.0, 7.0, 3.0], abs=0.02)
