@@ -1,4 +1,4 @@
-"""COMMAND_LONG and COMMAND_INT: one function for each command that the emulator knows, as PX4 1.17 answers them.
+"""COMMAND_LONG and COMMAND_INT: one function for each command of the emulator, with the results of PX4 1.17.
 
 A function takes the seven parameters and the time and returns the result of the acknowledgement. It may raise
 ValueError or OverflowError for a NaN or an infinity where a number is needed: such a command is denied.

@@ -1,6 +1,6 @@
 """The flight stack of the PX4 emulator: sensor frames to motor commands, by estimator, commander and controllers.
 
-It knows no MAVLink: `sitl.autopilot.autopilot` adds it. Everything here is ENU/FLU; the time is the stamp of the newest
+It contains no MAVLink: `sitl.autopilot.autopilot` adds it. Everything here is ENU/FLU; the time is the stamp of the newest
 frame. The other modules of this package say which parts of PX4 1.17 they follow.
 """
 
@@ -22,7 +22,7 @@ from sitl.autopilot.modes import FlightMode
 from sitl.autopilot.observer import Observer
 from sitl.autopilot.parameters import Parameters
 from sitl.autopilot.position import NAN, PositionControl, PositionSetpoint, attitude_of
-from sitl.autopilot.rc import rc_setup, read_channels
+from sitl.autopilot.rc import Sticks, rc_setup, read_channels
 from sitl.autopilot.wire import MavSeverity
 from sitl.sensors import GnssFix, SensorFrame
 
@@ -269,10 +269,10 @@ class FlightStack:
         if commander.home_due:
             commander.home_due = False
             self.set_home()
-        wants_up = self._leaves_ground(commander.manual.sticks)
-        guidance.update_takeoff(now_s, commander.armed, self.land_detector.landed, wants_up)
+        leaves_ground = self._leaves_ground(commander.manual.sticks)
+        guidance.update_takeoff(now_s, commander.armed, self.land_detector.landed, leaves_ground)
 
-    def _leaves_ground(self, sticks: Quat) -> bool:
+    def _leaves_ground(self, sticks: Sticks) -> bool:
         """Whether the setpoint of the mode that flies would leave the ground."""
         if self.commander.mode == FcuMode.OFFBOARD:
             sp = self.offboard

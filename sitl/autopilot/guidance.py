@@ -8,10 +8,11 @@ from enum import Enum, auto
 
 from companion.core.enums import FcuMode
 from companion.core.frames import GRAVITY_M_S2, wrap_angle
-from sitl.autopilot.conversion import Quat, Vec3, Vector
+from sitl.autopilot.conversion import Vec3, Vector
 from sitl.autopilot.modes import DESCEND, FlightMode
 from sitl.autopilot.parameters import Parameters
 from sitl.autopilot.position import NAN, PositionSetpoint, SmoothAxis
+from sitl.autopilot.rc import Sticks
 
 POSITION_MODES = frozenset(
     (FcuMode.POSCTL, FcuMode.AUTO_LOITER, FcuMode.AUTO_TAKEOFF, FcuMode.AUTO_LAND, FcuMode.AUTO_RTL)
@@ -72,8 +73,8 @@ class Guidance:
 
     # --- take-off sequence ------------------------------------------------------------------------------------
 
-    def update_takeoff(self, now_s: float, armed: bool, landed: bool, wants_up: bool) -> None:
-        """Update the take-off state; wants_up: the mode's setpoint would leave the ground."""
+    def update_takeoff(self, now_s: float, armed: bool, landed: bool, leaves_ground: bool) -> None:
+        """Update the take-off state; leaves_ground: the setpoint of the mode would leave the ground."""
         state = self.takeoff_state
         if not armed:
             new = TakeoffState.LANDED
@@ -81,7 +82,7 @@ class Guidance:
             new = TakeoffState.SPOOLUP if landed else TakeoffState.FLIGHT
         elif state is TakeoffState.SPOOLUP:
             ready = now_s - self._state_since_s >= self._get["COM_SPOOLUP_TIME"]
-            new = TakeoffState.RAMP if ready and wants_up else TakeoffState.SPOOLUP
+            new = TakeoffState.RAMP if ready and leaves_ground else TakeoffState.SPOOLUP
             if ready and not landed:
                 new = TakeoffState.FLIGHT
         elif state is TakeoffState.RAMP:
@@ -90,7 +91,7 @@ class Guidance:
             sink = self._ramp_start
             self._vertical_limit = sink + share * (self._get["MPC_TKO_SPEED"] - sink)
             new = TakeoffState.FLIGHT if share >= 1.0 else TakeoffState.RAMP
-            if not wants_up and landed:
+            if not leaves_ground and landed:
                 new = TakeoffState.SPOOLUP
                 now_s -= self._get["COM_SPOOLUP_TIME"]
         else:
@@ -145,7 +146,7 @@ class Guidance:
         if math.isfinite(yaw):
             self.yaw = yaw
 
-    def leaves_ground(self, sticks: Quat) -> bool:
+    def leaves_ground(self, sticks: Sticks) -> bool:
         """Whether the setpoint of the present mode would leave the ground."""
         if self.mode == FcuMode.AUTO_TAKEOFF:
             return True
@@ -155,8 +156,8 @@ class Guidance:
             return self._stage in (ReturnStage.CLIMB, ReturnStage.RETURN)
         return False
 
-    def update(self, dt: float, p: Vector, yaw: float, sticks: Quat) -> PositionSetpoint:
-        """The setpoint of the present mode; sticks: roll, pitch, throttle, yaw in -1..1 (right, forward, up, right)."""
+    def update(self, dt: float, p: Vector, yaw: float, sticks: Sticks) -> PositionSetpoint:
+        """The setpoint of the present mode."""
         mode = self.mode
         if self.takeoff_state in GROUND_STATES:
             for i, axis in enumerate(self.axes):
@@ -211,7 +212,7 @@ class Guidance:
         share = min(max((above - low) / max(high - low, 1e-3), 0.0), 1.0)
         return get["MPC_LAND_SPEED"] + share * (get["MPC_Z_V_AUTO_DN"] - get["MPC_LAND_SPEED"])
 
-    def _manual(self, dt: float, p: Vector, yaw: float, sticks: Quat, position: bool) -> PositionSetpoint:
+    def _manual(self, dt: float, p: Vector, yaw: float, sticks: Sticks, position: bool) -> PositionSetpoint:
         get = self._get
         dead, jerk = get["MAN_DEADZONE"], get["MPC_JERK_MAX"]
         right, forward, up, turn = (stick(value, dead) for value in sticks)
@@ -233,9 +234,9 @@ class Guidance:
             return PositionSetpoint((NAN, NAN, p_z), (NAN, NAN, z.v), a, self.yaw, yaw_rate)
         c, s = math.cos(self.yaw), math.sin(self.yaw)
         f, left = forward * get["MPC_VEL_MANUAL"], -right * get["MPC_VEL_MANUAL"]
-        want = (c * f - s * left, s * f + c * left)
+        velocity = (c * f - s * left, s * f + c * left)
         self._held_xy = self._hold(
-            dt, (x, y), (0, 1), want, self._held_xy, p, get["MPC_ACC_HOR"], jerk, get["MPC_XY_P"]
+            dt, (x, y), (0, 1), velocity, self._held_xy, p, get["MPC_ACC_HOR"], jerk, get["MPC_XY_P"]
         )
         p_xy = (x.p, y.p) if self._held_xy else (NAN, NAN)
         return PositionSetpoint((*p_xy, p_z), (x.v, y.v, z.v), (x.a, y.a, z.a), self.yaw, yaw_rate)
@@ -245,7 +246,7 @@ class Guidance:
         dt: float,
         axes: tuple[SmoothAxis, ...],
         index: tuple[int, ...],
-        want: tuple[float, ...],
+        velocity: tuple[float, ...],
         held: bool,
         p: Vector,
         a_max: float,
@@ -253,7 +254,7 @@ class Guidance:
         gain: float,
     ) -> bool:
         """Velocity from the sticks; the position is held once stick and speed are near zero. Whether it is held."""
-        moving = any(abs(w) > 1e-6 for w in want)
+        moving = any(abs(w) > 1e-6 for w in velocity)
         if moving:
             held = False
         elif not held and max(abs(a.v) for a in axes) < self._get["MPC_HOLD_MAX_XY"]:
@@ -261,7 +262,7 @@ class Guidance:
             for a, i in zip(axes, index, strict=True):
                 a.p = p[i]
                 self._target[i] = a.stop_point(a_max)
-        for a, i, w in zip(axes, index, want, strict=True):
+        for a, i, w in zip(axes, index, velocity, strict=True):
             if held:
                 a.towards(dt, self._target[i], self._get["MPC_XY_CRUISE"], a_max, jerk, gain)
             else:

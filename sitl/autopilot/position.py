@@ -108,7 +108,7 @@ class PositionControl:
         v_sp = self._velocity(p, sp)
         self.velocity_sp = v_sp
         a = self._acceleration(dt, v, v_sp, sp)
-        thrust, tx, ty, tz = self._thrust(dt, v, v_sp, a, tilt_max, floor)
+        thrust, (tx, ty, tz) = self._thrust(dt, v, v_sp, a, tilt_max, floor)
         yaw_rate = sp.yaw_rate if math.isfinite(sp.yaw_rate) else 0.0
         if math.isfinite(sp.yaw):
             self._yaw = sp.yaw
@@ -145,7 +145,7 @@ class PositionControl:
         self._v_last = [v[0], v[1], v[2]]
         return out
 
-    def _thrust(self, dt: float, v: Vector, v_sp: Vec3, a: Vector, tilt_max: float, floor: float) -> Quat:
+    def _thrust(self, dt: float, v: Vector, v_sp: Vec3, a: Vector, tilt_max: float, floor: float) -> tuple[float, Vec3]:
         """Thrust 0..1 and its direction (x, y, z); integrates the velocity error where thrust is not at its limit."""
         g = GRAVITY_M_S2
         lift = (a[2] + g) * self.hover / g  # vertical part of the thrust command
@@ -166,7 +166,7 @@ class PositionControl:
                 error -= 2.0 / max(self._vp[i], 1e-3) * a[i] * (1.0 - scale)
             self.integral[i] = min(max(self.integral[i] + self._vi[i] * error * dt, -g), g)
         hx, hy = hx * scale, hy * scale
-        return math.sqrt(hx * hx + hy * hy + lift * lift), hx, hy, max(lift, 1e-3)
+        return math.sqrt(hx * hx + hy * hy + lift * lift), (hx, hy, max(lift, 1e-3))
 
 
 def attitude_of(tx: float, ty: float, tz: float, yaw: float) -> Quat:

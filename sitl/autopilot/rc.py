@@ -19,6 +19,7 @@ SWITCH_MODES = frozenset(
         FcuMode.OFFBOARD,
     )
 )  # the modes that a simulated pilot chooses by the switch
+Sticks = tuple[float, float, float, float]  # right, forward, up, right-turn in -1..1
 STICK_FILTER_S = 0.1  # time constant of the low pass on the speed of a stick
 
 
@@ -45,10 +46,10 @@ def rc_setup(parameters: Parameters) -> RcSetup:
 
 @dataclass
 class ManualControl:
-    """Sticks after mapping: right, forward, up, right-turn in -1..1, and the switches; ``ok``: RC is received."""
+    """Sticks after mapping, and the switches; ``ok``: RC is received."""
 
     ok: bool = False
-    sticks: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    sticks: Sticks = (0.0, 0.0, 0.0, 0.0)
     slot: int = 0  # position of the mode switch 1..6; 0: none
     kill: bool = False
     _slopes: list[float] = field(default_factory=lambda: [0.0] * 4)

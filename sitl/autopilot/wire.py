@@ -48,7 +48,7 @@ class _Message(Protocol):
 
 
 class _CurrentMode:
-    """CURRENT_MODE of common.xml, which this version of pymavlink does not know."""
+    """CURRENT_MODE of common.xml, which this version of pymavlink does not have."""
 
     id, msgname, crc_extra = 436, "CURRENT_MODE", 193
     unpacker = struct.Struct("<IIB")

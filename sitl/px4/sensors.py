@@ -15,8 +15,8 @@ from companion.core.frames import rotation_matrix
 from sitl.autopilot.conversion import Vec3, Vector, frd, geodetic
 from sitl.sensors import GnssConfig, GnssFix
 
-# The field at `conversion.ORIGIN` (World Magnetic Model 2025, at the resolution at which PX4 knows it): PX4 takes the
-# declination from its own table of that model, so another field would be a heading error.
+# The field at `conversion.ORIGIN` (World Magnetic Model 2025, at the resolution of PX4's table): PX4 takes the
+# declination from that table, so another field would be a heading error.
 DECLINATION_RAD = math.radians(-7.695)
 INCLINATION_RAD = math.radians(61.36)
 FIELD_GAUSS = 0.4809

@@ -20,7 +20,7 @@ STEP_S = 0.004
 class EmulatorFlight:
     """Emulator, plant and sensors in simulated time, with a MAVLink peer.
 
-    All received messages are kept in ``heard`` by name as (time, message); ``listener`` gets the received bytes.
+    All received messages are kept in ``received`` by name as (time, message); ``listener`` gets the received bytes.
     ``stream`` is called with the time at 50 Hz and may return bytes to send: the stream of a companion.
     """
 
@@ -32,7 +32,7 @@ class EmulatorFlight:
         self.now_s, self.steps = 0.0, 0
         self.peer = common.MAVLink(None, 255, 190)
         self._parser = common.MAVLink(None)
-        self.heard: dict[str, list] = {}
+        self.received: dict[str, list] = {}
         self.stream: Callable[[float], bytes | None] | None = None
         self.listener: Callable[[bytes], None] | None = None
         self.battery_remaining = None
@@ -52,7 +52,7 @@ class EmulatorFlight:
             if self.listener is not None:
                 self.listener(data)
             for message in self._parser.parse_buffer(data) or []:
-                self.heard.setdefault(message.get_type(), []).append((self.now_s, message))
+                self.received.setdefault(message.get_type(), []).append((self.now_s, message))
             self.plant.step(motors, 4, self.wind_W)
             self.steps += 1
             self.now_s = self.steps * STEP_S
@@ -66,16 +66,16 @@ class EmulatorFlight:
     def command(self, number: int, *p: float) -> int:
         """Send a COMMAND_LONG and return the result of its acknowledgement, the last of the two of a mode change."""
         p = [*p, *[math.nan] * (7 - len(p))]
-        before = len(self.heard.get("COMMAND_ACK", []))
+        before = len(self.received.get("COMMAND_ACK", []))
         self.send(self.peer.command_long_encode(1, 1, number, 0, *p))
         self.run(0.02)
-        acks = [m for _, m in self.heard.get("COMMAND_ACK", [])[before:] if m.command == number]
+        acks = [m for _, m in self.received.get("COMMAND_ACK", [])[before:] if m.command == number]
         expected = 2 if number == common.MAV_CMD_DO_SET_MODE else 1
         assert len(acks) == expected, f"{len(acks)} answers to command {number}"
         return acks[-1].result
 
     def last(self, name: str):
-        return self.heard[name][-1][1]
+        return self.received[name][-1][1]
 
     @property
     def armed(self) -> bool:
@@ -96,7 +96,7 @@ class EmulatorFlight:
     def texts(self) -> list[str]:
         """Status texts, pieces joined."""
         whole: list[str] = []
-        for _, m in self.heard.get("STATUSTEXT", []):
+        for _, m in self.received.get("STATUSTEXT", []):
             if m.chunk_seq:
                 whole[-1] += m.text
             else:
@@ -127,7 +127,7 @@ class EmulatorFlight:
 
     def take_off(self, height_m: float = 3.0) -> None:
         """Arm and climb with NAV_TAKEOFF; leaves the aircraft in hold."""
-        if not self.heard:
+        if not self.received:
             self.run(4.0)
         self.send(self.peer.command_long_encode(1, 1, common.MAV_CMD_GET_HOME_POSITION, 0, 0, 0, 0, 0, 0, 0, 0))
         self.run(0.02)

@@ -14,11 +14,11 @@ LOITER, LAND, RTL, TAKEOFF = (4, 3), (4, 6), (4, 5), (4, 2)
 
 
 def test_takes_off_to_the_requested_height_and_holds_it(flying):
-    start = len(flying.heard["LOCAL_POSITION_NED"])
+    start = len(flying.received["LOCAL_POSITION_NED"])
     home = -flying.autopilot.stack.home.p_W[2]
     assert flying.mode == LOITER
     flying.run(6.0)
-    p = np.array([(m.x, m.y, m.z) for _, m in flying.heard["LOCAL_POSITION_NED"][start:]])
+    p = np.array([(m.x, m.y, m.z) for _, m in flying.received["LOCAL_POSITION_NED"][start:]])
     assert np.abs(p[:, 2] - (home - 3.0)).max() < 0.5
     assert np.linalg.norm(p[:, :2] - p[0, :2], axis=1).max() < 0.5
     assert abs(flying.plant.p_W[2] - 3.2) < 1.0
@@ -32,8 +32,8 @@ def test_lands_and_disarms_by_itself(flying):
     assert flying.mode == LAND
     assert flying.last("EXTENDED_SYS_STATE").landed_state == 4
     assert flying.run(20.0, lambda: not flying.autopilot.armed)
-    landed = next(t for t, m in flying.heard["STATUSTEXT"] if m.text.startswith("Landing detected"))
-    disarmed = next(t for t, m in flying.heard["STATUSTEXT"] if m.text.startswith("Disarmed by landing"))
+    landed = next(t for t, m in flying.received["STATUSTEXT"] if m.text.startswith("Landing detected"))
+    disarmed = next(t for t, m in flying.received["STATUSTEXT"] if m.text.startswith("Disarmed by landing"))
     assert 1.9 <= disarmed - landed <= 2.1  # COM_DISARM_LAND
     assert not flying.armed
     assert np.linalg.norm(flying.plant.v_W) < 0.05 and flying.plant.on_ground
@@ -104,24 +104,24 @@ def test_offboard_is_refused_with_an_old_setpoint(flying, age_s, granted):
 
 
 def test_follows_attitude_and_yaw_rate_in_offboard(flying):
-    want = {"pitch": 0.0, "rate": None}
+    target = {"pitch": 0.0, "rate": None}
 
     def stream(now_s):
         return flying.attitude_target(
-            pitch=want["pitch"],
+            pitch=target["pitch"],
             thrust=flying.autopilot.stack.position_control.hover,
             yaw=flying.autopilot.stack.yaw,
-            yaw_rate=want["rate"],
+            yaw_rate=target["rate"],
         )
 
     flying.stream = stream
     flying.run(1.2)
     assert flying.set_mode(6) == 0
-    want["pitch"] = math.radians(8.0)
+    target["pitch"] = math.radians(8.0)
     flying.run(1.0)
     flying.command(common.MAV_CMD_REQUEST_MESSAGE, 30)
     assert abs(math.degrees(flying.last("ATTITUDE").pitch) + 8.0) < 1.0  # FRD: nose down is negative
-    want["pitch"], want["rate"] = 0.0, 0.3
+    target["pitch"], target["rate"] = 0.0, 0.3
     flying.run(2.0)
     flying.command(common.MAV_CMD_REQUEST_MESSAGE, 30)
     assert abs(flying.last("ATTITUDE").yawspeed + 0.3) < 0.05  # FRD: to the left is negative

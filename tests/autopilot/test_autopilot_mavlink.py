@@ -32,26 +32,26 @@ def test_looks_like_px4_on_a_hexarotor(grounded):
     assert version.capabilities & common.MAV_PROTOCOL_CAPABILITY_PARAM_ENCODE_BYTEWISE
     assert version.capabilities & common.MAV_PROTOCOL_CAPABILITY_SET_ATTITUDE_TARGET
     assert all(
-        name in grounded.heard
+        name in grounded.received
         for name in ONBOARD_RATES_HZ
         if name not in ("ATTITUDE_TARGET", "POSITION_TARGET_LOCAL_NED", "CURRENT_MODE")  # unknown to pymavlink
     )
 
 
 def test_default_rates_are_those_of_the_onboard_link(grounded):
-    before = {name: len(grounded.heard.get(name, [])) for name in ONBOARD_RATES_HZ}
+    before = {name: len(grounded.received.get(name, [])) for name in ONBOARD_RATES_HZ}
     grounded.run(4.0)
     for name in ("ATTITUDE", "LOCAL_POSITION_NED", "ATTITUDE_QUATERNION", "ODOMETRY", "SYS_STATUS", "HEARTBEAT"):
-        assert len(grounded.heard[name]) - before[name] == pytest.approx(4 * ONBOARD_RATES_HZ[name], abs=1)
-    assert len(grounded.heard["GPS_RAW_INT"]) - before["GPS_RAW_INT"] == pytest.approx(40, abs=2)  # every fix
+        assert len(grounded.received[name]) - before[name] == pytest.approx(4 * ONBOARD_RATES_HZ[name], abs=1)
+    assert len(grounded.received["GPS_RAW_INT"]) - before["GPS_RAW_INT"] == pytest.approx(40, abs=2)  # every fix
 
 
 def test_message_intervals_are_honoured(grounded):
     for number, hz in ((32, 50.0), (31, 100.0), (30, -1.0)):
         assert grounded.command(INTERVAL, number, 1e6 / hz if hz > 0 else -1, 0, 0, 0, 0, 0) == 0
-    before = {n: len(grounded.heard[n]) for n in ("LOCAL_POSITION_NED", "ATTITUDE_QUATERNION", "ATTITUDE")}
+    before = {n: len(grounded.received[n]) for n in ("LOCAL_POSITION_NED", "ATTITUDE_QUATERNION", "ATTITUDE")}
     grounded.run(4.0)
-    count = {n: len(grounded.heard[n]) - before[n] for n in before}
+    count = {n: len(grounded.received[n]) - before[n] for n in before}
     assert abs(count["LOCAL_POSITION_NED"] - 200) <= 2 and abs(count["ATTITUDE_QUATERNION"] - 400) <= 2
     assert count["ATTITUDE"] == 0
     assert grounded.command(common.MAV_CMD_GET_MESSAGE_INTERVAL, 32) == 0
@@ -66,10 +66,10 @@ def test_message_intervals_are_honoured(grounded):
 
 def test_a_mode_change_is_acknowledged_twice_and_the_second_is_the_answer(flying):
     """As PX4 1.17 does: its receiver accepts, its commander decides."""
-    before = len(flying.heard["COMMAND_ACK"])
+    before = len(flying.received["COMMAND_ACK"])
     flying.set_mode(6)  # no setpoints stream
     flying.run(0.1)
-    acks = [m for _, m in flying.heard["COMMAND_ACK"][before:]]
+    acks = [m for _, m in flying.received["COMMAND_ACK"][before:]]
     assert [m.command for m in acks] == [common.MAV_CMD_DO_SET_MODE] * 2
     assert [m.result for m in acks] == [common.MAV_RESULT_ACCEPTED, common.MAV_RESULT_TEMPORARILY_REJECTED]
 
@@ -113,7 +113,7 @@ def test_integer_parameters_keep_their_bits(value):
 def test_parameters_are_listed_read_and_written(grounded):
     grounded.send(grounded.peer.param_request_list_encode(1, 1))
     grounded.run(2.0)
-    values = [m for _, m in grounded.heard["PARAM_VALUE"]]
+    values = [m for _, m in grounded.received["PARAM_VALUE"]]
     assert values[0].param_id == "_HASH_CHECK" and values[0].param_index == 65535
     assert [m.param_index for m in values[1:]] == list(range(values[0].param_count))
     assert [m.param_id for m in values[1:]] == sorted(m.param_id for m in values[1:])
@@ -138,7 +138,7 @@ def test_timesync_carries_the_boot_clock():
         flight.send(flight.peer.timesync_encode(0, 123456789))
         sent_s = flight.now_s
         flight.run(0.01)
-        answer = [m for _, m in flight.heard["TIMESYNC"] if m.ts1 == 123456789][-1]
+        answer = [m for _, m in flight.received["TIMESYNC"] if m.ts1 == 123456789][-1]
         offsets.append(answer.tc1 * 1e-9 - sent_s)
     assert offsets[0] == pytest.approx(100.0 + 20 * 50e-6, abs=1e-5)
     assert offsets[1] - offsets[0] == pytest.approx(20 * 50e-6, abs=1e-5)
@@ -147,10 +147,10 @@ def test_timesync_carries_the_boot_clock():
 
 
 def test_answers_to_timesync_are_not_answered(grounded):
-    before = len(grounded.heard["TIMESYNC"])
+    before = len(grounded.received["TIMESYNC"])
     grounded.send(grounded.peer.timesync_encode(5, 6))
     grounded.run(0.05)
-    assert all(m.tc1 == 0 for _, m in grounded.heard["TIMESYNC"][before:])
+    assert all(m.tc1 == 0 for _, m in grounded.received["TIMESYNC"][before:])
 
 
 def test_ping_mission_and_files_are_answered_enough_for_a_ground_station(grounded):
@@ -158,7 +158,7 @@ def test_ping_mission_and_files_are_answered_enough_for_a_ground_station(grounde
     grounded.send(grounded.peer.mission_request_list_encode(1, 1))
     grounded.send(grounded.peer.file_transfer_protocol_encode(0, 1, 1, [7, 0, 0, 4] + [0] * 247))
     grounded.run(0.02)
-    assert any(m.seq == 5 and m.target_system == 255 and m.time_usec == 77 for _, m in grounded.heard["PING"])
+    assert any(m.seq == 5 and m.target_system == 255 and m.time_usec == 77 for _, m in grounded.received["PING"])
     assert grounded.last("MISSION_COUNT").count == 0
     payload = grounded.last("FILE_TRANSFER_PROTOCOL").payload
     assert payload[0] == 8 and payload[3] == 129 and payload[5] == 4
@@ -171,9 +171,9 @@ def test_messages_for_other_systems_are_ignored_and_counted(grounded):
         grounded.send(grounded.peer.command_long_encode(system, component, arm, 0, 1, 0, 0, 0, 0, 0, 0))
     grounded.run(0.1)
     assert (
-        not grounded.armed and "COMMAND_ACK" in grounded.heard
+        not grounded.armed and "COMMAND_ACK" in grounded.received
     )  # the acknowledgement is that of the heartbeat request
-    assert all(m.command != arm for _, m in grounded.heard["COMMAND_ACK"])
+    assert all(m.command != arm for _, m in grounded.received["COMMAND_ACK"])
     assert grounded.autopilot.receiver.ignored == ignored + 3
 
 

@@ -67,7 +67,7 @@ class ConformanceFlight:
     """World, autopilot and a MAVLink peer.
 
     target: "emulator" or "px4"; heartbeat: MAV_TYPE of the heartbeat that the peer sends once a second, None for
-    none. ``heard``: all received messages by name as (time, message). ``stream``: called with the time at 50 Hz, may
+    none. ``received``: all received messages by name as (time, message). ``stream``: called with the time at 50 Hz, may
     return bytes to send. ``hold_height_m``, ``hover_thrust``: height and thrust at the end of the take-off.
     """
 
@@ -96,7 +96,7 @@ class ConformanceFlight:
         self._heartbeat = heartbeat
         self._parser = common.MAVLink(None)
         self._parser.robust_parsing = True
-        self.heard: dict[str, list] = {}
+        self.received: dict[str, list] = {}
         self.motor_commands: list[np.ndarray] = []  # of every step since the start
         self.stream: Callable[[float], bytes | None] | None = None
         self.hold_height_m = self.hover_thrust = math.nan
@@ -130,7 +130,7 @@ class ConformanceFlight:
             self.world.advance()
             for message in self._parser.parse_buffer(self.autopilot.take_output()) or []:
                 if message.get_srcComponent() == AUTOPILOT:  # PX4 forwards messages of its other links
-                    self.heard.setdefault(message.get_type(), []).append((self.now_s, message))
+                    self.received.setdefault(message.get_type(), []).append((self.now_s, message))
             if until is not None and until():
                 return True
         return False
@@ -142,10 +142,10 @@ class ConformanceFlight:
 
     def since(self, name: str, at_s: float) -> list:
         """Messages of a name received after a time."""
-        return [m for t, m in self.heard.get(name, []) if t > at_s]
+        return [m for t, m in self.received.get(name, []) if t > at_s]
 
     def last(self, name: str):
-        return self.heard[name][-1][1]
+        return self.received[name][-1][1]
 
     def command(self, number: int, *p: float) -> list[int]:
         """Send a COMMAND_LONG; the results of all its acknowledgements within `ANSWER_S`."""
@@ -187,7 +187,7 @@ class ConformanceFlight:
     def texts(self) -> list[str]:
         """Status texts, pieces joined."""
         whole: list[str] = []
-        for _, m in self.heard.get("STATUSTEXT", []):
+        for _, m in self.received.get("STATUSTEXT", []):
             if m.chunk_seq and whole:
                 whole[-1] += m.text
             else:

@@ -32,7 +32,7 @@ def test_takes_off_to_the_requested_height_and_holds(begin):
     assert flight.plant.p_W[2] - ground == pytest.approx(5.0, abs=1.2)  # by a GNSS altitude that drifts
     assert 4.0 < took_s < 15.0
     assert 0.28 < flight.hover_thrust < 0.35  # 0.344 at 15.2 V; the battery is full
-    states = [m.landed_state for _, m in flight.heard["EXTENDED_SYS_STATE"]]
+    states = [m.landed_state for _, m in flight.received["EXTENDED_SYS_STATE"]]
     assert states[0] == 1 and states[-1] == 2  # on the ground, in the air
 
 

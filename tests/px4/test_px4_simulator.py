@@ -35,7 +35,7 @@ class HilPeer:
     def controls(self, values=HOVER, armed=True):
         return self.mav.hil_actuator_controls_encode(7, values, 128 | 1 if armed else 1, 1)
 
-    def heard(self) -> list:
+    def received(self) -> list:
         self.socket.settimeout(2.0)
         return common.MAVLink(None).parse_buffer(self.socket.recv(4096)) or []
 
@@ -100,7 +100,7 @@ def test_only_sensors_that_were_read_are_marked(link, peer):
     link.writer.send("HIL_SENSOR", *hil_sensor(4000, (0.1, 0.2, -9.8), (0.01, 0.02, 0.03), (0.2, 0.0, 0.4), 1005.5))
     link.writer.send("HIL_SENSOR", *hil_sensor(8000, (0, 0, -9.8), (0, 0, 0), None, None))
     link.step()
-    first, second = peer.heard()
+    first, second = peer.received()
     assert first.fields_updated == 0b1101111111111 & ~0x400 and second.fields_updated == 0b111111
     assert (first.xacc, first.zgyro, first.zmag, first.abs_pressure) == pytest.approx((0.1, 0.03, 0.4, 1005.5))
     assert first.time_usec == 4000 and second.time_usec == 8000
