@@ -84,7 +84,7 @@ class SearchArea(StrEnum):
 
 
 class Phase(StrEnum):
-    """The phases of a mission; `companion.mission.phases` has the transitions between them."""
+    """The phases of a mission; `companion.mission.transitions` has the transitions between them."""
 
     WAIT_READY = "WAIT_READY"  # on the ground (or flown by the pilot, start = "rc_switch"): start checks
     ARM = "ARM"

@@ -305,7 +305,7 @@ class MissionStatus(Message):
 
 
 class SafetyEvent(Message):
-    """A row of the safety table became active or was cleared."""
+    """A monitor of the safety table became active, escalated or was cleared."""
 
     monitor: str  # name of the row of the safety table
     active: bool

@@ -23,7 +23,6 @@ Condition = Callable[[MissionContext, float], Found]
 CONTROL_READY_TIMEOUT_S = 8.0  # for the controller to begin sending, and for the mode to come
 ARM_TIMEOUT_S = 8.0  # from the request to "armed" in the status
 ARM_PATIENCE_S = 30.0  # PX4 checks more than it reports here, and its own estimate may settle later than this stack's
-TEMPORARY = "temporarily rejected"  # the reason that the FCU package gives for MAV_RESULT_TEMPORARILY_REJECTED
 TAKEOFF_TOLERANCE_M = 0.4  # PX4's height is its own; when it calls the take-off complete, half is enough
 TAKEOFF_STILL_S = 1.0  # height kept this long ends the take-off
 TAKEOFF_STILL_M_S = 0.3  # of climb; the wind may move the aircraft sideways while PX4 flies
@@ -124,8 +123,7 @@ def arm_refused(mission: MissionContext, now_s: float) -> Found:
 
 def may_arm_again(mission: MissionContext, now_s: float) -> bool:
     """PX4 refused, but only for the moment, and there is time left."""
-    temporary = mission.commands.refusal(CommandAction.ARM, now_s).startswith(TEMPORARY)
-    return temporary and mission.flight.phase_time_s(now_s) < ARM_PATIENCE_S
+    return mission.commands.may_repeat(CommandAction.ARM) and mission.flight.phase_time_s(now_s) < ARM_PATIENCE_S
 
 
 def armed(mission: MissionContext, now_s: float) -> Found:

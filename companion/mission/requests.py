@@ -58,6 +58,12 @@ class Commands:
             return "no answer" if now_s - asked.at_s > ANSWER_TIMEOUT_S else ""
         return "" if answer.accepted else answer.reason or "no reason given"
 
+    def may_repeat(self, action: CommandAction) -> bool:
+        """The newest request of `action` was refused for now only."""
+        asked = self._asked.get(action)
+        answer = None if asked is None else self._answers.get(asked.id)
+        return answer is not None and not answer.accepted and answer.temporary
+
     def since_s(self, action: CommandAction, now_s: float) -> float:
         """Time since the newest request of `action` [s], 0 when never made."""
         asked = self._asked.get(action)

@@ -184,7 +184,7 @@ def test_a_refusal_waits_only_a_short_time_for_a_warning(vehicle):
     flight.autopilot.texts.ground_station_s = -math.inf  # it sends no texts after all
     requested_s = flight.now_s
     ack = flight.command(CommandAction.ARM)
-    assert ack.reason == "temporarily rejected"
+    assert ack.reason == "temporarily rejected" and ack.temporary
     assert 0.25 < flight.now_s - requested_s < 0.5
     flight.run(1.0)
     assert len(flight.acks) == 1

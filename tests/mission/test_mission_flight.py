@@ -272,7 +272,9 @@ def refuse_arming(world, reason):
             state["answered"] = state.get("answered", 0) + 1
             if state["ready"]:
                 world.armed = True
-            ack = FcuCommandAck(stamp_s=world.now_s, id=command.id, accepted=state["ready"], reason=reason)
+            ack = FcuCommandAck(
+                stamp_s=world.now_s, id=command.id, accepted=state["ready"], reason=reason, temporary=not state["ready"]
+            )
             assert list(world.node.handle(ack, world.now_s)) == []
         return status
 
