@@ -45,7 +45,7 @@ def baseline_nodes(
 
 
 def prepare(stack: str, vehicle: Vehicle) -> None:
-    """Build what a stack needs beyond our own artefacts; raises `ConfigError` with one line."""
+    """Build the artefacts that a stack needs in addition to this one's; raises `ConfigError` with one line."""
     if stack == "paper":
         from sitl.baselines.paper_nmpc import build
         from sitl.baselines.paper_tables import paper_vehicle

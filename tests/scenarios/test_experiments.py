@@ -1,4 +1,4 @@
-"""The experiments' scenario files: each loads, tells its source, and short ones are flown as they should be."""
+"""The experiments' scenario files: each loads and names its source; short flights follow their trajectories."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def test_in_every_experiment_the_plant_is_not_the_model(name):
     assert text.startswith("# ") and ("Paper 1" in text or "Neural-Fly" in text or "not in any paper" in text)
 
 
-def test_all_experiments_are_there():
+def test_every_experiment_has_its_file():
     assert {path.stem for path in SCENARIOS} >= EXPERIMENTS
 
 
