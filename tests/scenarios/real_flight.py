@@ -1,8 +1,6 @@
 """The real process graph around the real-time simulator, as a test drives it."""
 
-import os
 import re
-import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -121,12 +119,6 @@ class RealFlight:
     def until_hold(self) -> bool:
         """Fly to the hold and stay there for a while."""
         return self.run(60.0, lambda: self.phases[-1:] == ["HOLD"]) and not self.run(3.0)
-
-    def kill(self, name: str) -> int:
-        """kill -9 of a process; returns its process id."""
-        pid = self.manager.pid(name)
-        os.kill(pid, signal.SIGKILL)
-        return pid
 
 
 def _append_change(values: list[str], value: str) -> None:
