@@ -28,7 +28,7 @@ M = TypeVar("M", bound=Message)
 
 
 class FaultyProcess(Protocol):
-    """What a fault can do to a process."""
+    """A process that a fault can kill, restart or starve."""
 
     share: float  # of its steps that it manages
 

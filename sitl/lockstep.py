@@ -27,7 +27,7 @@ from sitl.world import STEP_S, World
 
 WORLD_STEP_US = round(STEP_S * 1e6)
 TRUTH_EVERY = 2  # world steps between two Truth messages (125 Hz)
-# What the autopilot sends without a request. PX4's onboard link sends as much again that this stack never reads;
+# Rates of the messages that the autopilot sends without a request. PX4's onboard link sends as much again that this stack never reads;
 # encoding and parsing it would only take time.
 STREAM_RATES_HZ = {"HEARTBEAT": 1.0, "TIMESYNC": 10.0, "SYSTEM_TIME": 1.0, "ESTIMATOR_STATUS": 1.0, "ODOMETRY": 1.0}
 HEALTH_PERIOD_US = 500_000  # as `companion.runtime.process`
@@ -105,11 +105,11 @@ class Lockstep:
         self.stack = stack
         self.world = world or World(loaded, seed, STREAM_RATES_HZ)
         self.messages: dict[str, list[Message]] = {topic: [] for topic in TOPICS}
-        self._mission_statuses: list[MissionStatus] = []
+        self._mission_status: MissionStatus | None = None
         self._logs = {row.type: self.messages[topic] for topic, row in TOPICS.items() if row.logged}
         self._record = record
         self._hub = MemoryHub()
-        self._bus = self._hub.connect(())  # what the simulator itself publishes
+        self._bus = self._hub.connect(())  # publishes the simulator's messages
         self.controller_watch = SimulatedStopwatch()
         self.faults = FaultInjector(self, loaded.scenario.fault)
         self.now_us = 0
@@ -171,7 +171,7 @@ class Lockstep:
             if (log := self._logs.get(type(message))) is not None:
                 log.append(message)
             if isinstance(message, MissionStatus):
-                self._mission_statuses.append(message)
+                self._mission_status = message
             if self._record is not None:
                 self._record(message, self.now_s)
 
@@ -275,7 +275,7 @@ class Lockstep:
     @property
     def pilot(self) -> MissionStatus | None:
         """The newest status of the mission."""
-        return self._mission_statuses[-1] if self._mission_statuses else None
+        return self._mission_status
 
     @property
     def finished(self) -> bool:

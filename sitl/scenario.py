@@ -1,4 +1,4 @@
-"""The scenario file: what is flown, in which world, and what goes wrong (config/scenarios/*.toml).
+"""The scenario file: mission, vehicle, world and faults of a flight (config/scenarios/*.toml).
 
 A file may begin with ``base = "FILE"`` and then need only hold what differs (`companion.core.config.read_layered`).
 """
@@ -24,7 +24,7 @@ CameraMode = Literal["images", "corners"]  # drawn and searched for markers, or 
 
 
 class FaultKind(StrEnum):
-    """What can go wrong; ``value`` and ``name`` are the fields of `Fault`. `sitl.faults` makes it happen."""
+    """The kinds of faults; ``value`` and ``name`` are fields of `Fault`. `sitl.faults` has their effects."""
 
     GNSS_LOST = "gnss_lost"  # no fixes
     GNSS_JUMP = "gnss_jump"  # value: offset east, north, up [m]
@@ -83,7 +83,7 @@ FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
 
 
 class Fault(Section, frozen=True):
-    """Something that goes wrong from ``at_s`` on, for ``duration_s``."""
+    """A fault that begins at ``at_s`` and lasts ``duration_s``."""
 
     at_s: Annotated[float, number(0, 3600, "s of simulated time")]
     kind: FaultKind
@@ -93,7 +93,7 @@ class Fault(Section, frozen=True):
 
 
 class Start(Section, frozen=True):
-    """Where the aircraft stands at the beginning."""
+    """The place of the aircraft at the beginning."""
 
     p_W: tuple[
         Annotated[float, number(-1e3, 1e3, "m")],
@@ -126,7 +126,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     ] = 0.0
     start: Start
     fcu_clock: FcuClock
-    fcu_parameters: dict[str, int | float]  # what the crew has set on the flight controller, PX4's names
+    fcu_parameters: dict[str, int | float]  # set on the flight controller by the crew; PX4's names
     wind: WindConfig
     sensors: SensorConfig
     camera: CameraConfig
@@ -180,7 +180,7 @@ def load_scenario(
 
 
 def fault_problem(fault: Fault) -> str:
-    """What a fault lacks, "" when it is complete."""
+    """Why a fault cannot be used, "" when it can."""
     needed = FAULT_NUMBERS.get(fault.kind, 0)
     if len(fault.value) != needed:
         return f"value has {len(fault.value)} numbers, needs {needed}"

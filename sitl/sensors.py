@@ -1,4 +1,4 @@
-"""The flight controller's sensors: errors, rates, delays and faults of what they measure of the true motion.
+"""The flight controller's sensors: the true motion with errors, rates, delays and faults.
 
 One `SensorFrame` every 4 ms. The attitude is modelled as the output of an EKF such as PX4's: the true attitude, turned
 in the world by a slowly varying tilt and heading error, plus white noise in the body:
@@ -116,7 +116,7 @@ class SensorFrame(NamedTuple):
 
 
 class TrueMotion(Protocol):
-    """What the sensors measure; `sitl.plant.Plant` provides it."""
+    """The quantities that the sensors measure; `sitl.plant.Plant` provides them."""
 
     p_W: Array
     v_W: Array

@@ -1,4 +1,4 @@
-"""Plain tuples of arrays: what the messages, the sensors and the air take."""
+"""Vectors and quaternions as plain tuples, as the messages have them."""
 
 from collections.abc import Sequence
 

@@ -31,7 +31,7 @@ PLANT_STEPS = 4  # the physics at 1 kHz
 
 
 class FlightController(Protocol):
-    """What flies the aircraft of a world."""
+    """The autopilot of a world's aircraft."""
 
     def step(self, frame: SensorFrame) -> Array: ...  # six motor commands 0..1
 
@@ -115,7 +115,7 @@ class World:
         self.steps += 1
 
     def exposure(self) -> Callable[[], Image]:
-        """What the camera sees at this moment; a call draws it, also in another thread, in the order of exposure."""
+        """Expose an image now; the returned call draws it, also in another thread, in the order of exposure."""
         plant, size, now_s = self.plant, self.camera.config, self.now_s
         p_W = plant.p_W.copy()
         if self.camera_error_std_m:

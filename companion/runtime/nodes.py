@@ -39,7 +39,7 @@ class NodeFiles(Protocol):
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """What differs between a process, a lockstep run and a replay; a node ignores what it does not use.
+    """Options that differ between a process, a lockstep run and a replay; a node ignores those of other nodes.
 
     stopwatch: measures computing time; None: by the real clock.
     first_reset_count: of the estimator, more than any earlier estimator of the same flight had.

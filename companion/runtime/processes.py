@@ -1,4 +1,4 @@
-"""The process table: what runs on the aircraft, a row each, and how one process is started.
+"""The process table: one row for each process on the aircraft, and the start of one process.
 
 ``python -m companion.runtime.processes NAME --vehicle V --mission M --fcu URL --bus DIR --log FILE`` is one process.
 The manager starts them all; on an aircraft each has a systemd unit of its own (there ``--log`` names a folder).
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """What a process gets at its start; also the files that `companion.runtime.nodes` builds its node from.
+    """The arguments of a process; also the files from which `companion.runtime.nodes` builds its node.
 
     A file is read when a node needs it, so a process does not depend on files that it does not use.
     log_file: of this flight; or a folder, which gets a log for each flight and is kept within the two limits.

@@ -33,7 +33,7 @@ COMMAND_MAX_AGE_S = 0.5  # an older command, or not offboard: constant attitude,
 POSE_GAP_S = 0.5  # a longer silence of the flight controller restarts the filter
 SETTLING_S = 1.0  # after a start until the state is valid
 NOT_VALID_PERIOD_S = 0.1
-# The names of the log; the published pose is position and attitude in one, the odometry a velocity.
+# Names in the log; the published pose is position and attitude together, the odometry is a velocity.
 LOGGED_AS = {"pose": Sensor.POSITION, "odometry": Sensor.VELOCITY, "marker": Sensor.MARKER}
 
 

@@ -51,7 +51,7 @@ class Px4EstimatorNode(Node):
         self._placed: Pose | None = None
 
     def handle(self, message: Message, now_s: float) -> Iterable[Message]:
-        """Pass a message to the filter, whose inputs all but the references are."""
+        """Pass a message to the filter; only the references are for this node alone."""
         if isinstance(message, Reference):
             if self._frozen is None and message.frame != WORLD and not isinstance(message.trajectory, Move):
                 self._frozen = self._placed
