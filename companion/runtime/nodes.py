@@ -38,6 +38,15 @@ class NodeFiles(Protocol):
 
 
 @dataclass(frozen=True)
+class LoadedFiles:
+    """`NodeFiles` that a caller has read already."""
+
+    vehicle: Vehicle
+    plan: "Plan"
+    site: Site
+
+
+@dataclass(frozen=True)
 class NodeOptions:
     """Options that differ between a process, a lockstep run and a replay; a node ignores those of other nodes.
 

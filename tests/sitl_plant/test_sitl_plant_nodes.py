@@ -8,7 +8,7 @@ import pytest
 
 from companion.core.enums import ProcessName
 from companion.core.node import Node
-from companion.runtime.nodes import BUILDERS, build_node
+from companion.runtime.nodes import BUILDERS, LoadedFiles, build_node
 from companion.runtime.processes import PROCESSES
 from sitl.lockstep import Lockstep
 from sitl.scenario import load_scenario
@@ -41,7 +41,8 @@ def test_every_process_but_the_camera_has_a_builder():
 
 @pytest.mark.parametrize("name", list(PACKAGE_OF))
 def test_a_builder_builds_the_node_of_its_process(name):
-    assert build_node(name, load_scenario(HOLD)).name == name
+    loaded = load_scenario(HOLD)
+    assert build_node(name, LoadedFiles(loaded.vehicle, loaded.plan, loaded.site)).name == name
 
 
 @pytest.mark.parametrize("name", list(PACKAGE_OF))
