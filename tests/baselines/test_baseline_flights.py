@@ -1,4 +1,4 @@
-"""The opponents fly the same missions in the same air, and what `compare` says of them is well formed."""
+"""The baselines fly the same missions in the same air, and the result of `compare` is well formed."""
 
 import json
 import math
@@ -9,7 +9,7 @@ import pytest
 
 from companion.cli import STACKS
 from companion.core.config import ConfigError
-from sitl.baselines.stacks import STACKS as OPPONENTS
+from sitl.baselines.stacks import STACKS as FLOWN_STACKS
 from sitl.compare import compare, consistency, consistency_line, mean_and_std, plot, table
 from sitl.lockstep import Lockstep
 from sitl.scenario import load_scenario
@@ -19,8 +19,6 @@ ROOT = Path(__file__).parents[2]
 SCENARIO = ROOT / "config/scenarios/bridge_hover.toml"
 HELD_S = 20
 MISSION_STEP_S = 0.05  # the measured hold ends with the last message of its phase
-
-
 OFFBOARD_S = 15.0  # by then every stack flies
 
 
@@ -70,7 +68,7 @@ def path_of(lockstep: Lockstep) -> list:
     return [(m.p_W, m.q_WB) for m in lockstep.messages["truth"]]
 
 
-def test_both_opponents_hold_in_front_of_the_pier(result):
+def test_both_baselines_hold_in_front_of_the_pier(result):
     runs = {run["stack"]: run for run in result["runs"]}
     for stack, run in runs.items():
         assert run["hold_s"] > HELD_S - MISSION_STEP_S, (stack, run["final_phase"], run["final_reason"])
@@ -116,12 +114,12 @@ def test_the_same_seed_gives_the_same_flight_of_the_prior_stack(short):
     assert path_of(first) == path_of(second)
 
 
-def test_the_autopilot_alone_is_sent_positions_and_no_attitudes(two_px4):
+def test_the_autopilot_alone_gets_positions_and_no_attitudes(two_px4):
     lockstep = two_px4[0]
     assert lockstep.messages["sent_setpoint"] == []
     assert lockstep.messages["fcu_status"][-1].mode == "OFFBOARD"
-    wanted, control = lockstep.world.autopilot.position_sp, lockstep.messages["control"][-1]
-    assert wanted.p == pytest.approx(control.reference_p_W, abs=0.05)
+    commanded, control = lockstep.world.autopilot.position_sp, lockstep.messages["control"][-1]
+    assert commanded.p == pytest.approx(control.reference_p_W, abs=0.05)
     state = lockstep.messages["state"][-1]
     assert state.gnss_bias_W == (0.0, 0.0, 0.0)
     assert state.p_W in [m.p_W for m in lockstep.messages["fcu_position"][-10:]]
@@ -132,11 +130,11 @@ def test_an_unknown_stack_is_refused(short):
         fly(short, "best", 1.0)
 
 
-def test_the_command_line_offers_what_can_be_flown():
-    assert tuple(OPPONENTS) == STACKS
+def test_the_command_line_offers_every_stack():
+    assert tuple(FLOWN_STACKS) == STACKS
 
 
-def test_mean_and_deviation_of_what_is_there():
+def test_mean_and_deviation_ignore_missing_values():
     assert mean_and_std([1.0, None, 3.0, math.nan]) == {"mean": 2.0, "std": pytest.approx(math.sqrt(2)), "n": 2}
     assert mean_and_std([None]) == {"mean": None, "std": None, "n": 0}
 

@@ -84,9 +84,9 @@ def test_yaw_turns_the_short_way():
 
 def test_the_yaw_setpoint_moves_at_the_commanded_rate(vehicle, nmpc):
     node = PaperControllerNode(vehicle, nmpc)
-    sent = [node._yaw_setpoint(1.0 + 0.01 * i, 0.1) for i in range(20)]
+    sent = [node.yaw_setpoint(1.0 + 0.01 * i, 0.1) for i in range(20)]
     np.testing.assert_allclose(sent, 1.0 + 0.01 * np.arange(1, 21), atol=1e-12)
-    assert max(node._yaw_setpoint(1.0, 3.0) for _ in range(20)) == pytest.approx(1.3)
+    assert max(node.yaw_setpoint(1.0, 3.0) for _ in range(20)) == pytest.approx(1.3)
 
 
 def test_an_aircraft_without_published_numbers_is_refused():

@@ -1,4 +1,4 @@
-"""The prior stack's filter is the published one with its outright bugs mended, so that it is a fair opponent."""
+"""The prior stack's filter is the published one with its errors corrected, so that the comparison is fair."""
 
 import math
 
@@ -66,7 +66,7 @@ def test_the_filter_uses_the_damping_of_the_aircraft():
 
 
 def test_the_transition_matrix_matches_finite_differences():
-    """Each block of F, the attitude block's transpose among them, for the model that F claims: constant body rates."""
+    """Each block of F, the attitude block's transpose among them, for the model of F: constant body rates."""
     q0, dt = quat_from_rpy(0.1, -0.2, 2.0), 1e-3
     command = np.array([0.4, 0.3, -0.2, 0.4])
 
@@ -98,7 +98,7 @@ def test_the_transition_matrix_matches_finite_differences():
 
 @pytest.mark.parametrize("sensor", ["pose", "odometry", "marker"])
 def test_a_measurement_pulls_every_part_of_the_state_towards_it(sensor):
-    """The sign of each residual and Jacobian: after a few updates the filter says what was measured."""
+    """The sign of each residual and Jacobian: after a few updates the state agrees with the measurement."""
     q_true = quat_from_rpy(0.05, -0.04, 1.2)
     f = new_filter(quat_from_rpy(0.0, 0.0, 1.1), (0.1, 0.0, 0.0))
     p_true, v_true = np.array([0.2, 0.1, -0.1]), np.array([0.2, -0.1, 0.1])
