@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from companion.core.arrays import Array
 from companion.core.config import ConfigError, Section, integer, load, number
 from companion.core.site import CUSTOM_PREFIX
 from companion.tracking.families import square_family
@@ -49,7 +50,7 @@ class Charuco(Section, tag_field="kind", tag="charuco"):
     def markers(self) -> int:
         return self.columns * self.rows // 2
 
-    def points(self) -> np.ndarray:
+    def points(self) -> Array:
         """The inner corners [m], shape (n, 3)."""
         return _lattice(self.columns - 1, self.rows - 1, self.square_m) + np.array([self.square_m, self.square_m, 0.0])
 
@@ -72,7 +73,7 @@ class Grid(Section, tag_field="kind", tag="grid"):
     def markers(self) -> int:
         return self.columns * self.rows
 
-    def points(self) -> np.ndarray:
+    def points(self) -> Array:
         """Top left, top right, bottom right, bottom left corner of each marker [m], shape (4 n, 3)."""
         first = _lattice(self.columns, self.rows, self.pitch_m)
         square = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0]]) * self.marker_m
@@ -98,7 +99,7 @@ class Chessboard(Section, tag_field="kind", tag="chessboard"):
     def pitch_m(self) -> float:
         return self.square_m
 
-    def points(self) -> np.ndarray:
+    def points(self) -> Array:
         """The inner corners [m], shape (n, 3)."""
         return _lattice(self.inner_columns, self.inner_rows, self.square_m)
 
@@ -147,7 +148,7 @@ class Board:
             other = msgspec.structs.replace(layout, columns=layout.rows, rows=layout.columns)
         return Board(other, self.name, self.dictionary)
 
-    def picture(self, px_per_m: float, margin_m: float) -> np.ndarray:
+    def picture(self, px_per_m: float, margin_m: float) -> Array:
         """The board as printed, with white margin: (h, w) uint8, 0 and 255.
 
         The centre of pixel (0, 0) is half a pixel inside the picture's corner, which lies margin_m left of and above
@@ -204,7 +205,7 @@ def read_dictionary(name: str, path: Path) -> cv2.aruco.Dictionary:
     return cv2.aruco.getPredefinedDictionary(DICTIONARIES[name])
 
 
-def _lattice(columns: int, rows: int, pitch_m: float) -> np.ndarray:
+def _lattice(columns: int, rows: int, pitch_m: float) -> Array:
     """Points row by row, shape (columns * rows, 3)."""
     y, x = np.divmod(np.arange(columns * rows), columns)
     return np.column_stack([x, y, np.zeros_like(x)]) * pitch_m

@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 
 from calibration.camera.board import DICTIONARIES, Board, Charuco, Grid
+from companion.core.arrays import Array
 from companion.tracking.edges import refine_corners
 
 SEARCH_PX = 1600  # longest side in which a board is searched first
@@ -36,8 +37,8 @@ class View:
     """
 
     name: str
-    numbers: np.ndarray
-    pixels: np.ndarray
+    numbers: Array
+    pixels: Array
     blur_px: float
     problem: str = ""
 
@@ -58,7 +59,7 @@ class BoardDetector:
             if board.layout.rows % 2 == 0:  # before OpenCV 4.6 such boards began with a white square
                 self._charuco.append(_charuco_detector(board, True, parameters))
 
-    def view(self, gray: np.ndarray, name: str) -> View:
+    def view(self, gray: Array, name: str) -> View:
         """The board in an image (h, w) uint8; never raises for what the image shows."""
         if min(gray.shape) < SMALLEST_PX:
             return _unusable(name, "the image is too small")
@@ -75,7 +76,7 @@ class BoardDetector:
             return _unusable(name, text, numbers, pixels)
         return View(name, numbers, pixels, self._blur_px(gray, numbers, pixels))
 
-    def _search(self, gray: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _search(self, gray: Array) -> tuple[Array, Array]:
         """Numbers and refined pixels of the corners; empty when there are none."""
         scale = min(1.0, SEARCH_PX / max(gray.shape))
         if not self.board.of_markers:  # whole or not at all
@@ -94,7 +95,7 @@ class BoardDetector:
             best = max(best, find(bright, scale), key=lambda found: len(found[0]))
         return best
 
-    def _find_grid(self, gray: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    def _find_grid(self, gray: Array, scale: float) -> tuple[Array, Array]:
         small, factor = _reduced(gray, scale)
         quads, ids, rejected = self._markers.detectMarkers(small)
         if ids is None or not len(ids):
@@ -110,7 +111,7 @@ class BoardDetector:
         numbers = 4 * (ids[keep, None] - first) + np.arange(4)
         return numbers[seen], corners[seen]
 
-    def _find_charuco(self, gray: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    def _find_charuco(self, gray: Array, scale: float) -> tuple[Array, Array]:
         small, factor = _reduced(gray, scale)
         best = _NOTHING
         for detector in self._charuco:
@@ -124,7 +125,7 @@ class BoardDetector:
         # the window must not reach the marker inside the square
         return numbers, self._subpixel(gray, numbers, pixels, 0.45 * (layout.square_m - layout.marker_m))
 
-    def _find_chessboard(self, gray: np.ndarray, scale: float, hard: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _find_chessboard(self, gray: Array, scale: float, hard: bool) -> tuple[Array, Array]:
         """hard: with every means, which takes seconds."""
         small, factor = _reduced(gray, scale)
         size = (self.board.layout.columns, self.board.layout.rows)
@@ -142,7 +143,7 @@ class BoardDetector:
         pixels = (corners.reshape(-1, 2).astype(float) + 0.5) * factor - 0.5
         return numbers, self._subpixel(gray, numbers, pixels, 0.4 * self.board.layout.square_m)
 
-    def _subpixel(self, gray: np.ndarray, numbers: np.ndarray, pixels: np.ndarray, reach_m: float) -> np.ndarray:
+    def _subpixel(self, gray: Array, numbers: Array, pixels: Array, reach_m: float) -> Array:
         """Corners where the gradients round them say; reach_m: half window on the board."""
         if len(numbers) < 4 or is_line(self.board.points_m[numbers]):
             return pixels
@@ -155,7 +156,7 @@ class BoardDetector:
         moved = np.linalg.norm(refined - pixels, axis=1)
         return np.where((moved < np.maximum(nearest_px, WINDOW_PX[0]))[:, None], refined, pixels).astype(float)
 
-    def _blur_px(self, gray: np.ndarray, numbers: np.ndarray, pixels: np.ndarray) -> float:
+    def _blur_px(self, gray: Array, numbers: Array, pixels: Array) -> float:
         """An edge of contrast C blurred by σ is C / (√(2π) σ) steep: σ from the steepest slope at each corner."""
         pick = np.unique(np.linspace(0, len(numbers) - 1, SHARPNESS_CORNERS).astype(int))
         along = directions(self.board.points_m[numbers], pixels)[pick]
@@ -177,7 +178,7 @@ class BoardDetector:
 _NOTHING = np.zeros(0, int), np.zeros((0, 2))
 
 
-def _unusable(name: str, problem: str, numbers: np.ndarray = _NOTHING[0], pixels: np.ndarray = _NOTHING[1]) -> View:
+def _unusable(name: str, problem: str, numbers: Array = _NOTHING[0], pixels: Array = _NOTHING[1]) -> View:
     return View(name, numbers, pixels, float("nan"), problem)
 
 
@@ -189,7 +190,7 @@ def _charuco_detector(board: Board, legacy: bool, parameters: cv2.aruco.Detector
     return cv2.aruco.CharucoDetector(opencv, charuco, parameters)
 
 
-def _reduced(gray: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
+def _reduced(gray: Array, scale: float) -> tuple[Array, Array]:
     """A reduced copy, and what its coordinates (from the corner of the image) are multiplied with."""
     if scale >= 1.0:
         return gray, np.ones(2)
@@ -198,13 +199,13 @@ def _reduced(gray: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
     return cv2.resize(gray, size, interpolation=cv2.INTER_AREA), np.array([w, h]) / size
 
 
-def is_line(points_m: np.ndarray) -> bool:
+def is_line(points_m: Array) -> bool:
     """Whether points of a board, (n, 3), lie on one line or nearly so."""
     spread = np.linalg.svd(points_m[:, :2] - points_m[:, :2].mean(0), compute_uv=False)
     return not spread[1] > MIN_SPREAD * spread[0]
 
 
-def directions(points_m: np.ndarray, pixels: np.ndarray) -> np.ndarray:
+def directions(points_m: Array, pixels: Array) -> Array:
     """How the picture moves with the board's x and y at each corner [px/m], (n, 2, 2): the slope of a quadratic map."""
     xy = points_m[:, :2]
     middle, size = xy.mean(0), np.ptp(xy, axis=0).max()
@@ -217,7 +218,7 @@ def directions(points_m: np.ndarray, pixels: np.ndarray) -> np.ndarray:
     return np.stack([by_u, by_v], axis=1) / size
 
 
-def shape_error(points_m: np.ndarray, pixels: np.ndarray) -> float:
+def shape_error(points_m: Array, pixels: Array) -> float:
     """RMS distance of the corners from a smooth picture of the board, over the board's size in the image.
 
     Smooth: a homography, or a cubic map where there are corners enough to tell; it follows any lens, and no board whose
@@ -237,7 +238,7 @@ def shape_error(points_m: np.ndarray, pixels: np.ndarray) -> float:
     return float(min(errors) / max(size_px, 1e-9))
 
 
-def hint(board: Board, images: list[np.ndarray], views: list[View]) -> str:
+def hint(board: Board, images: list[Array], views: list[View]) -> str:
     """What may be wrong when no view shows the board: another dictionary, other ids, columns and rows exchanged."""
     found = [view for view in views if len(view.numbers) >= MIN_CORNERS and view.problem]
     turned = board.turned()

@@ -15,6 +15,7 @@ from calibration.camera.images import image_files, read_all
 from calibration.camera.views import Calibration, calibrate, projection_std
 from calibration.results import DataError, result, write_json
 from calibration.vehicle_file import Change, confirm_and_write
+from companion.core.arrays import Array
 from companion.core.command_line import one_line_errors
 from companion.core.config import ConfigError, load
 from companion.core.vehicle import Vehicle
@@ -104,7 +105,7 @@ def _views(
     detector = BoardDetector(board)
     rejected: dict[str, str] = {}
     views: list[View] = []
-    samples: list[np.ndarray] = []
+    samples: list[Array] = []
     size: tuple[int, int] | None = None
     names = _names(files)
     shown = track(

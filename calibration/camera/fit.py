@@ -18,6 +18,7 @@ import numpy as np
 from calibration.camera.board import Board, Grid
 from calibration.camera.board_detection import View
 from calibration.results import DataError
+from companion.core.arrays import Array
 
 ITERATIONS, TOLERANCE = 100, 1e-10  # of the cost
 DAMPING_START, DAMPING_MAX = 1e-3, 1e12
@@ -37,18 +38,18 @@ class Lens:
     """Intrinsics: ``numbers`` are fx, fy, cx, cy [px] and the distortion in OpenCV's order."""
 
     model: str
-    numbers: np.ndarray
+    numbers: Array
 
     @property
-    def K(self) -> np.ndarray:
+    def K(self) -> Array:
         fx, fy, cx, cy = self.numbers[:4]
         return np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1.0]])
 
     @property
-    def distortion(self) -> np.ndarray:
+    def distortion(self) -> Array:
         return self.numbers[4:]
 
-    def project(self, points_m: np.ndarray, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def project(self, points_m: Array, pose: Array) -> tuple[Array, Array, Array]:
         """Pixels (n, 2) of board points (n, 3) at pose (rotation vector, translation), and their Jacobians.
 
         The Jacobians are by the pose (2 n, 6) and by the numbers of the lens (2 n, k).
@@ -61,7 +62,7 @@ class Lens:
         pixels, J = cv2.projectPoints(points, rotation, translation, self.K, self.distortion)
         return pixels.reshape(-1, 2), J[:, :6], J[:, 6 : 6 + len(self.numbers)]
 
-    def rays(self, pixels: np.ndarray) -> np.ndarray:
+    def rays(self, pixels: Array) -> Array:
         """Unit vectors (n, 3) in the camera's frame of pixels (n, 2); NaN where the lens has none."""
         undistort = cv2.fisheye.undistortPoints if self.model == "fisheye" else cv2.undistortPoints
         points = np.ascontiguousarray(pixels, dtype=float).reshape(-1, 1, 2)
@@ -74,7 +75,7 @@ class Lens:
 
 
 @dataclass(frozen=True)
-class Fit:
+class CameraFit:
     """What an adjustment gives.
 
     lens, poses (views, 6), covariance (k, k) of the lens' numbers; residuals: of each view, (n, 2) [px], projected
@@ -82,14 +83,14 @@ class Fit:
     """
 
     lens: Lens
-    poses: np.ndarray
-    covariance: np.ndarray
-    residuals: list[np.ndarray]
-    board: np.ndarray
-    board_std: np.ndarray
+    poses: Array
+    covariance: Array
+    residuals: list[Array]
+    board: Array
+    board_std: Array
 
     @property
-    def std(self) -> np.ndarray:
+    def std(self) -> Array:
         return np.sqrt(np.diag(self.covariance))
 
     @property
@@ -98,11 +99,11 @@ class Fit:
         return _rms(np.concatenate(self.residuals))
 
     @property
-    def view_rms_px(self) -> np.ndarray:
+    def view_rms_px(self) -> Array:
         return np.array([_rms(r) for r in self.residuals])
 
 
-def board_shapes(board: Board) -> tuple[list[str], np.ndarray]:
+def board_shapes(board: Board) -> tuple[list[str], Array]:
     """Ways in which a printed board may differ from its file: names, and what one unit of each does, (k, n, 3) [m].
 
     The overall size is not among them: no camera can tell it from the distance.
@@ -123,7 +124,7 @@ def board_shapes(board: Board) -> tuple[list[str], np.ndarray]:
     return names, np.array(shapes)
 
 
-def fit(board: Board, views: list[View], size: tuple[int, int], model: str, coefficients: int, shape: bool) -> Fit:
+def fit(board: Board, views: list[View], size: tuple[int, int], model: str, coefficients: int, shape: bool) -> CameraFit:
     """Lens and poses that explain the views; shape: fit the board's own shape, too.
 
     size: width and height of the images [px]. Raises `DataError` when nothing explains them.
@@ -152,7 +153,7 @@ class _Problem:
         self.shapes = [shapes[:, v.numbers] for v in views]
         self.weights = [np.ones(len(v.numbers)) for v in views]
 
-    def solve(self, lens: Lens, poses: np.ndarray, free: int) -> tuple[Lens, np.ndarray, np.ndarray]:
+    def solve(self, lens: Lens, poses: Array, free: int) -> tuple[Lens, Array, Array]:
         """Levenberg-Marquardt on poses, the first `free` numbers of the lens and the board; outliers weigh less."""
         bend = np.zeros(len(self.shapes[0]))
         self.weights = [np.ones(len(p)) for p in self.points]
@@ -161,7 +162,7 @@ class _Problem:
             self._weigh(lens, poses, bend)
         return self.descend(lens, poses, bend, free)
 
-    def result(self, lens: Lens, poses: np.ndarray, bend: np.ndarray) -> Fit:
+    def result(self, lens: Lens, poses: Array, bend: Array) -> CameraFit:
         """Covariance from the residuals that are left, all numbers of the lens free."""
         n, k = len(lens.numbers), len(bend)
         residuals = [self._residual(lens, poses, bend, v).reshape(-1, 2) for v in range(len(poses))]
@@ -175,9 +176,9 @@ class _Problem:
         except np.linalg.LinAlgError:
             covariance = np.full_like(S, np.nan)
         std = np.sqrt(np.maximum(np.diag(covariance), 0))
-        return Fit(lens, poses, covariance[:n, :n], residuals, bend, std[n:])
+        return CameraFit(lens, poses, covariance[:n, :n], residuals, bend, std[n:])
 
-    def descend(self, lens: Lens, poses: np.ndarray, bend: np.ndarray, free: int):
+    def descend(self, lens: Lens, poses: Array, bend: Array, free: int):
         """The nearest minimum of the cost with the present weights: lens, poses, board."""
         cost, damping = self.cost(lens, poses, bend), DAMPING_START
         for _ in range(ITERATIONS):
@@ -201,11 +202,11 @@ class _Problem:
                 break
         return lens, poses, bend
 
-    def _residual(self, lens: Lens, poses: np.ndarray, bend: np.ndarray, v: int) -> np.ndarray:
+    def _residual(self, lens: Lens, poses: Array, bend: Array, v: int) -> Array:
         points = self.points[v] + np.tensordot(bend, self.shapes[v], 1)
         return (lens.project(points, poses[v])[0] - self.pixels[v]).ravel()
 
-    def cost(self, lens: Lens, poses: np.ndarray, bend: np.ndarray) -> float:
+    def cost(self, lens: Lens, poses: Array, bend: Array) -> float:
         """Weighted squares of all residuals [px²]; infinite when a corner is behind the camera."""
         if min(lens.numbers[:2]) <= 0:
             return np.inf
@@ -218,13 +219,13 @@ class _Problem:
             total += float(np.repeat(self.weights[v], 2) @ (r * r))
         return total if np.isfinite(total) else np.inf
 
-    def _weigh(self, lens: Lens, poses: np.ndarray, bend: np.ndarray) -> None:
+    def _weigh(self, lens: Lens, poses: Array, bend: Array) -> None:
         residuals = [self._residual(lens, poses, bend, v) for v in range(len(poses))]
         noise_px = max(1.4826 * float(np.median(np.abs(np.concatenate(residuals)))), NOISE_FLOOR_PX)
         lengths = [np.linalg.norm(r.reshape(-1, 2), axis=1) for r in residuals]
         self.weights = [np.minimum(1.0, HUBER * noise_px / np.maximum(d, 1e-12)) for d in lengths]
 
-    def _normal(self, lens: Lens, poses: np.ndarray, bend: np.ndarray, free: int):
+    def _normal(self, lens: Lens, poses: Array, bend: Array, free: int):
         """Schur complement of lens and board, and the parts a step needs."""
         size = free + len(bend)
         A, g = np.zeros((size, size)), np.zeros(size)
@@ -262,12 +263,12 @@ class _Problem:
         return (shared, moves) if np.isfinite(shared).all() and np.isfinite(moves).all() else None
 
 
-def poses_of(lens: Lens, points: list[np.ndarray], pixels: list[np.ndarray]) -> np.ndarray:
+def poses_of(lens: Lens, points: list[Array], pixels: list[Array]) -> Array:
     """Poses (views, 6) of a board for a lens, each the better of the two that explain a plane."""
     return np.array([_pose(lens, P, seen) for P, seen in zip(points, pixels, strict=True)])
 
 
-def _pose(lens: Lens, points: np.ndarray, seen: np.ndarray) -> np.ndarray:
+def _pose(lens: Lens, points: Array, seen: Array) -> Array:
     undistort = cv2.fisheye.undistortPoints if lens.model == "fisheye" else cv2.undistortPoints
     rays = undistort(np.ascontiguousarray(seen).reshape(-1, 1, 2), lens.K, lens.distortion).reshape(-1, 2)
     usable = np.isfinite(rays).all(1) & (np.abs(rays).max(1) < 20.0)
@@ -295,7 +296,7 @@ def _pose(lens: Lens, points: np.ndarray, seen: np.ndarray) -> np.ndarray:
     return np.concatenate([np.zeros(3), [0, 0, distance] - middle])
 
 
-def _start(board: Board, views: list[View], size: tuple[int, int], model: str) -> tuple[Lens, np.ndarray]:
+def _start(board: Board, views: list[View], size: tuple[int, int], model: str) -> tuple[Lens, Array]:
     """The best of several focal lengths, each adjusted on some of the views, and all poses for it."""
     pick = np.unique(np.linspace(0, len(views) - 1, GUESS_VIEWS).astype(int))
     problem = _Problem(board, [views[i] for i in pick], False)
@@ -318,5 +319,5 @@ def _start(board: Board, views: list[View], size: tuple[int, int], model: str) -
     return lens, poses_of(lens, whole.points, whole.pixels)
 
 
-def _rms(residuals: np.ndarray) -> float:
+def _rms(residuals: Array) -> float:
     return float(np.sqrt(np.mean(np.sum(residuals.reshape(-1, 2) ** 2, axis=1))))

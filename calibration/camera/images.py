@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 
 from calibration.results import DataError
+from companion.core.arrays import Array
 from companion.tracking.cameras import SUFFIXES
 
 NAMED_FILES = 3  # so many are named in an error, the rest is counted
@@ -34,7 +35,7 @@ def image_files(paths: Iterable[Path]) -> list[Path]:
     return list(dict.fromkeys(files))
 
 
-def read_gray(path: Path) -> np.ndarray | None:
+def read_gray(path: Path) -> Array | None:
     """The image as 8 bit grey, not turned; None if it cannot be read."""
     try:
         return cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_GRAYSCALE | cv2.IMREAD_IGNORE_ORIENTATION)
@@ -42,7 +43,7 @@ def read_gray(path: Path) -> np.ndarray | None:
         return None
 
 
-def read_all(files: list[Path], unreadable: dict[str, str]) -> Iterator[tuple[Path, np.ndarray]]:
+def read_all(files: list[Path], unreadable: dict[str, str]) -> Iterator[tuple[Path, Array]]:
     """The images one by one; files that are no image go into `unreadable`, name → reason.
 
     Raises `DataError` after the last when the images have several sizes.

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from calibration.camera.views import CELLS, Calibration, projection_std
+from companion.core.arrays import Array
 from companion.core.config import ConfigError
 
 DPI = 110
@@ -71,7 +72,7 @@ def _residuals(c: Calibration) -> Figure:
     return figure
 
 
-def _arrows(axes, places: np.ndarray, residuals: np.ndarray, group: np.ndarray, width: float) -> None:
+def _arrows(axes, places: Array, residuals: Array, group: Array, width: float) -> None:
     """Mean residual of each group as an arrow from its mean place, all on one scale, which is told."""
     groups = [group == g for g in np.unique(group) if np.count_nonzero(group == g) >= MIN_IN_CELL]
     if not groups:

@@ -13,8 +13,9 @@ import numpy as np
 
 from calibration.camera.board import Board
 from calibration.camera.board_detection import View
-from calibration.camera.fit import NAMES, Fit, Lens, board_shapes, fit
+from calibration.camera.fit import NAMES, CameraFit, Lens, board_shapes, fit
 from calibration.results import DataError
+from companion.core.arrays import Array
 
 MIN_VIEWS = 3  # Zhang's method needs three directions
 GOOD_VIEWS = 10
@@ -41,10 +42,10 @@ class Calibration:
 
     board: Board
     size: tuple[int, int]
-    fit: Fit
+    fit: CameraFit
     views: list[View]
     rejected: dict[str, str]
-    covered: np.ndarray
+    covered: Array
     radius: float
     angle_rad: float
     warnings: list[str] = field(default_factory=list)
@@ -94,7 +95,7 @@ def calibrate(
     return calibration
 
 
-def projection_std(lens: Lens, covariance: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def projection_std(lens: Lens, covariance: Array, size: tuple[int, int]) -> Array:
     """Deviation of the projection [px] over the picture, shape (13, 17), worst direction; NaN where the lens ends.
 
     A change of the lens moves a fixed ray; the rotation of the camera that explains most of it over the picture does
@@ -157,7 +158,7 @@ def _repeated(views: list[View]) -> dict[str, str]:
     return out
 
 
-def _outliers(views: list[View], result: Fit) -> dict[str, str]:
+def _outliers(views: list[View], result: CameraFit) -> dict[str, str]:
     rms = result.view_rms_px
     median = float(np.median(rms))
     mad = 1.4826 * float(np.median(np.abs(rms - median)))
@@ -166,7 +167,7 @@ def _outliers(views: list[View], result: Fit) -> dict[str, str]:
     return {v.name: f"reprojection error {e:.2f} px {told}" for v, e in zip(views, rms, strict=True) if e > limit}
 
 
-def _coverage(views: list[View], size: tuple[int, int]) -> tuple[np.ndarray, float]:
+def _coverage(views: list[View], size: tuple[int, int]) -> tuple[Array, float]:
     """Corners per cell, shape (6, 8), and how far out they reach, over the distance of the picture's corner."""
     pixels = np.concatenate([v.pixels for v in views])
     covered = cell_counts(pixels, size)
@@ -175,13 +176,13 @@ def _coverage(views: list[View], size: tuple[int, int]) -> tuple[np.ndarray, flo
     return covered, float(reach / np.linalg.norm(middle))
 
 
-def cell_counts(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def cell_counts(pixels: Array, size: tuple[int, int]) -> Array:
     """How many of the pixels (n, 2) lie in each cell of the picture, shape (6, 8)."""
     edges = [np.linspace(-0.5, s - 0.5, n + 1) for s, n in zip(size, CELLS, strict=True)]
     return np.histogram2d(pixels[:, 0], pixels[:, 1], bins=edges)[0].T.astype(int)
 
 
-def _angle(result: Fit) -> float:
+def _angle(result: CameraFit) -> float:
     """Largest angle between the normals that the board had in two views [rad]."""
     normals = np.array([cv2.Rodrigues(pose[:3])[0][:, 2] for pose in result.poses])
     return float(np.arccos(np.clip(normals @ normals.T, -1, 1)).max())
@@ -228,7 +229,7 @@ def _warnings(c: Calibration) -> list[str]:
     return out
 
 
-def _where_empty(covered: np.ndarray) -> str:
+def _where_empty(covered: Array) -> str:
     rows, columns = covered.shape
     zones = {}
     for i, vertical in enumerate(("top", "middle", "bottom")):
@@ -253,7 +254,7 @@ def _fold(lens: Lens, size: tuple[int, int]) -> float | None:
     return float(radius[back[0]] * lens.numbers[:2].mean())
 
 
-def _board_warnings(board: Board, as_told: Fit, released: Fit) -> list[str]:
+def _board_warnings(board: Board, as_told: CameraFit, released: CameraFit) -> list[str]:
     """Whether the printed board is not what its file says."""
     gain = 1 - released.rms_px / max(as_told.rms_px, 1e-9)
     names, _ = board_shapes(board)

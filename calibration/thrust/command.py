@@ -11,9 +11,9 @@ from rich.table import Table
 
 from calibration.results import result, write_json
 from calibration.thrust.bench.bench_file import Bench, load_bench
-from calibration.thrust.curve import NEAR_V, Fit, fit_thrust
-from calibration.thrust.flown import from_hovers, hover_changes
+from calibration.thrust.curve import NEAR_V, ThrustFit, fit_thrust
 from calibration.thrust.hover import Hover, Output, hover, thrust_model_factor
+from calibration.thrust.hover_flights import from_hovers, hover_changes
 from calibration.thrust.steps import command_text, steps_of
 from calibration.thrust.table import read_thrust_csv
 from calibration.vehicle_file import Change, confirm_and_write
@@ -137,7 +137,7 @@ def _measure(bench: Bench, save: Path | None, resume: bool) -> Path:
     return save
 
 
-def _at_reference(fit: Fit, wanted_v: float | None, believed: Vehicle | None) -> Fit:
+def _at_reference(fit: ThrustFit, wanted_v: float | None, believed: Vehicle | None) -> ThrustFit:
     """The fit at the voltage asked for, the vehicle's if it was about measured, or the median one."""
     low, high = fit.curve.voltage_range_v
     if wanted_v is None and believed is not None:
@@ -146,7 +146,7 @@ def _at_reference(fit: Fit, wanted_v: float | None, believed: Vehicle | None) ->
     return fit.at_reference(wanted_v if wanted_v is not None else round(fit.curve.reference_voltage_v, 2))
 
 
-def _values(fit: Fit, flown: Hover | None) -> dict[str, float]:
+def _values(fit: ThrustFit, flown: Hover | None) -> dict[str, float]:
     values = {}
     if flown is not None:
         values["thrust.coefficient_m_s2"] = flown.k_T_m_s2
@@ -157,7 +157,7 @@ def _values(fit: Fit, flown: Hover | None) -> dict[str, float]:
 
 
 def _result(
-    raw: tuple[Path, ...], fit: Fit, output: Output, flown: Hover | None, mass_kg: float | None, motors: int
+    raw: tuple[Path, ...], fit: ThrustFit, output: Output, flown: Hover | None, mass_kg: float | None, motors: int
 ) -> dict:
     curve = fit.curve
     factor, factor_error = thrust_model_factor(curve, output)
@@ -208,7 +208,7 @@ def _result(
     return result("calibrate thrust", raw, _values(fit, flown), merit, fit.warnings, details)
 
 
-def _changes(raw: tuple[Path, ...], fit: Fit, flown: Hover | None, content: dict) -> list[Change]:
+def _changes(raw: tuple[Path, ...], fit: ThrustFit, flown: Hover | None, content: dict) -> list[Change]:
     if flown is None:
         return []
     merit = content["merit"]
@@ -221,7 +221,7 @@ def _changes(raw: tuple[Path, ...], fit: Fit, flown: Hover | None, content: dict
     return [Change(key, round(v, digits[key]), notes.get(key, source)) for key, v in content["values"].items()]
 
 
-def _show(fit: Fit, output: Output, flown: Hover | None, content: dict) -> None:
+def _show(fit: ThrustFit, output: Output, flown: Hover | None, content: dict) -> None:
     curve, merit, px4 = fit.curve, content["merit"], content["details"]["px4"]
     console = Console()
     if not console.is_terminal:

@@ -20,7 +20,7 @@ from scipy.optimize import least_squares
 
 from calibration.results import DataError
 from calibration.thrust.steps import COMMAND_STEP, LeftOut, Steps, command_text
-from calibration.thrust.table import FloatArray
+from companion.core.arrays import Array
 
 USUAL_EXPONENT = 1.5  # taken where the data cannot tell; 1.4 to 1.8 on 104 motor-propeller pairs
 EXPONENT_STD = 0.3  # of the exponent among motors
@@ -48,7 +48,7 @@ class ThrustCurve:
     start: float  # command at which the motor starts
     bend: float  # b
     reference_voltage_v: float
-    covariance: FloatArray  # (5, 5) of (ln full_n, factor, exponent, start, bend)
+    covariance: Array  # (5, 5) of (ln full_n, factor, exponent, start, bend)
     sigma_n: float  # standard deviation of a point from the curve [N]
     misfit_n: float  # its systematic part: what the model cannot follow [N]
     exponent_known: bool  # False: the usual one, the voltages were too much alike
@@ -56,16 +56,16 @@ class ThrustCurve:
     voltage_range_v: tuple[float, float]
 
     @property
-    def parameters(self) -> FloatArray:
+    def parameters(self) -> Array:
         return np.array([np.log(self.full_n), self.factor, self.exponent, self.start, self.bend])
 
-    def thrust_n(self, command: FloatArray | float, voltage_v: FloatArray | float) -> FloatArray:
+    def thrust_n(self, command: Array | float, voltage_v: Array | float) -> Array:
         """Thrust [N]; broadcasts."""
         return _model(
             self.parameters, np.asarray(command, float), np.asarray(voltage_v, float), self.reference_voltage_v
         )
 
-    def std_n(self, command: FloatArray | float, voltage_v: FloatArray | float) -> FloatArray:
+    def std_n(self, command: Array | float, voltage_v: Array | float) -> Array:
         """Standard deviation of the curve (not of a reading) [N]: delta method and misfit; broadcasts."""
         command, voltage_v = np.broadcast_arrays(np.asarray(command, float), np.asarray(voltage_v, float))
         slope = _slope(self.parameters, command, voltage_v, self.reference_voltage_v)
@@ -96,22 +96,22 @@ class ThrustCurve:
 
 
 @dataclass(frozen=True)
-class Fit:
+class ThrustFit:
     """A curve and what it was fitted to; arrays (m,) of all runs' points one after the other."""
 
     curve: ThrustCurve
     runs: tuple[Steps, ...]
-    tare_n: FloatArray  # (runs,) what the scale shows without thrust, subtracted [N]
-    run: FloatArray  # index of the run
-    command: FloatArray
-    thrust_n: FloatArray  # without the tare
-    voltage_v: FloatArray
-    residual_n: FloatArray  # measured - curve
+    tare_n: Array  # (runs,) what the scale shows without thrust, subtracted [N]
+    run: Array  # index of the run
+    command: Array
+    thrust_n: Array  # without the tare
+    voltage_v: Array
+    residual_n: Array  # measured - curve
     r2: float
     left_out: tuple[LeftOut, ...]
     warnings: tuple[str, ...] = field(default=())
 
-    def at_reference(self, voltage_v: float) -> "Fit":
+    def at_reference(self, voltage_v: float) -> "ThrustFit":
         """The same fit, its curve written with another reference voltage; warns of one that was not measured."""
         low, high = self.curve.voltage_range_v
         warnings = self.warnings
@@ -138,7 +138,7 @@ class Fit:
         }
 
 
-def fit_thrust(runs: Sequence[Steps]) -> Fit:
+def fit_thrust(runs: Sequence[Steps]) -> ThrustFit:
     """The curve of one motor from all its runs; raises `DataError` with one line if no curve fits."""
     index = np.concatenate([np.full(len(steps.command), i) for i, steps in enumerate(runs)])
     command, thrust, volts = (
@@ -153,11 +153,11 @@ def fit_thrust(runs: Sequence[Steps]) -> Fit:
     weight = np.array([0.0, 0.0, 1 / EXPONENT_STD if known else 1e4, 1 / start_std, 1 / BEND_STD])
     crowd = np.sqrt(max(len(command) / (INDEPENDENT * len(runs)), 1.0))
 
-    def residuals(x: FloatArray, used: np.ndarray, sigma: float) -> FloatArray:
+    def residuals(x: Array, used: Array, sigma: float) -> Array:
         curve = _model(x[:_PARAMETERS], command, volts, reference)
         return (thrust - x[_PARAMETERS:][index] * scale - curve)[used] / sigma
 
-    def cost(x: FloatArray, used: np.ndarray, sigma: float, robust: bool) -> FloatArray:
+    def cost(x: Array, used: Array, sigma: float, robust: bool) -> Array:
         misfit = residuals(x, used, sigma)
         if robust:  # Cauchy's loss: wild points lose their pull
             misfit = np.sign(misfit) * np.sqrt(np.log1p(misfit**2))
@@ -212,26 +212,26 @@ def fit_thrust(runs: Sequence[Steps]) -> Fit:
     ]
     left_out = (*(point for steps in runs for point in steps.left_out), *wild)
     arrays = (index[used], command[used], net, volts[used], error)
-    return Fit(curve, tuple(runs), tare, *arrays, r2, left_out, tuple(_warnings(curve, runs, tare, idle)))
+    return ThrustFit(curve, tuple(runs), tare, *arrays, r2, left_out, tuple(_warnings(curve, runs, tare, idle)))
 
 
-def _shape(factor: float, bend: float, signal: FloatArray) -> FloatArray:
+def _shape(factor: float, bend: float, signal: Array) -> Array:
     return signal * (1 - factor + signal * (factor - bend + signal * bend))
 
 
-def _steep(factor: float, bend: float, signal: FloatArray) -> FloatArray:
+def _steep(factor: float, bend: float, signal: Array) -> Array:
     return 1 - factor + signal * (2 * (factor - bend) + signal * 3 * bend)
 
 
-def _signal(x: FloatArray, command: FloatArray) -> FloatArray:
+def _signal(x: Array, command: Array) -> Array:
     return np.maximum((command - x[3]) / (1 - x[3]), 0.0)
 
 
-def _model(x: FloatArray, command: FloatArray, volts: FloatArray, reference: float) -> FloatArray:
+def _model(x: Array, command: Array, volts: Array, reference: float) -> Array:
     return np.exp(x[0]) * (volts / reference) ** x[2] * _shape(x[1], x[4], _signal(x, command))
 
 
-def _slope(x: FloatArray, command: FloatArray, volts: FloatArray, reference: float) -> FloatArray:
+def _slope(x: Array, command: Array, volts: Array, reference: float) -> Array:
     """Derivatives of the model by its parameters, (..., 5)."""
     signal = _signal(x, command)
     gain = np.exp(x[0]) * (volts / reference) ** x[2]
@@ -249,7 +249,7 @@ def _slope(x: FloatArray, command: FloatArray, volts: FloatArray, reference: flo
     )
 
 
-def _misfit(run: FloatArray, command: FloatArray, error: FloatArray) -> float:
+def _misfit(run: Array, command: Array, error: Array) -> float:
     """What residuals of neighbouring points have in common [N]: noise averages out, a wrong shape does not."""
     key = np.round(command / 0.1) + 1000 * run
     groups = [error[key == value] for value in np.unique(key)]
@@ -257,12 +257,12 @@ def _misfit(run: FloatArray, command: FloatArray, error: FloatArray) -> float:
     return float(np.sqrt(np.mean(squares)))
 
 
-def _solve(cost, x, low, high, used, sigma, robust) -> FloatArray:
+def _solve(cost, x, low, high, used, sigma, robust) -> Array:
     inside = np.clip(x, low + 1e-6, high - 1e-6)
     return least_squares(cost, inside, bounds=(low, high), args=(used, sigma, robust), x_scale="jac", ftol=1e-7).x
 
 
-def _covariance(x: FloatArray, cost, used: np.ndarray, sigma: float) -> FloatArray:
+def _covariance(x: Array, cost, used: Array, sigma: float) -> Array:
     step = 1e-6
     slopes = [(cost(x + step * e, used, sigma, False) - cost(x - step * e, used, sigma, False)) / (2 * step)
               for e in np.eye(len(x))]  # fmt: skip
@@ -286,14 +286,14 @@ def _start(runs: Sequence[Steps]) -> tuple[float, float]:
     return float(middle), float(max(middle - last, 0.01) + 0.01)
 
 
-def _voltages_differ(command: FloatArray, volts: FloatArray) -> bool:
+def _voltages_differ(command: Array, volts: Array) -> bool:
     """Whether about the same commands were measured at voltages that differ enough to tell their influence."""
     key = np.round(command / 0.1)
     ratios = [volts[key == k].max() / volts[key == k].min() for k in np.unique(key) if (key == k).sum() >= 2]
     return bool(ratios) and float(np.median(ratios)) >= VOLTAGE_SPAN
 
 
-def _warnings(curve: ThrustCurve, runs: Sequence[Steps], tare_n: FloatArray, idle: np.ndarray) -> list[str]:
+def _warnings(curve: ThrustCurve, runs: Sequence[Steps], tare_n: Array, idle: Array) -> list[str]:
     said = list(dict.fromkeys(note for steps in runs for note in steps.run.notes))
     if any(steps.sign < 0 for steps in runs):
         turned = ", ".join(steps.run.name for steps in runs if steps.sign < 0)

@@ -13,7 +13,8 @@ from scipy.optimize import least_squares
 
 from calibration.results import DataError
 from calibration.thrust.curve import ThrustCurve
-from calibration.thrust.table import PWM_SPAN_US, PWM_ZERO_US, FloatArray
+from calibration.thrust.table import PWM_SPAN_US, PWM_ZERO_US
+from companion.core.arrays import Array
 from companion.core.frames import GRAVITY_M_S2
 
 GRID = 101
@@ -30,7 +31,7 @@ class Output:
     pwm_max_us: float = PWM_ZERO_US + PWM_SPAN_US
     factor: float | None = None  # None: the one `thrust_model_factor` gives
 
-    def command(self, signal: FloatArray | float) -> FloatArray:
+    def command(self, signal: Array | float) -> Array:
         """Command of the curve (0..1 of 1000..2000 µs) at a signal."""
         return (self.pwm_min_us + np.asarray(signal) * (self.pwm_max_us - self.pwm_min_us) - PWM_ZERO_US) / PWM_SPAN_US
 
@@ -106,9 +107,9 @@ class HoverCurve:
     full_kg: float  # mass that full throttle carries
     factor: float
     start: float
-    covariance: FloatArray  # (3, 3) of (ln full_kg, factor, start)
+    covariance: Array  # (3, 3) of (ln full_kg, factor, start)
 
-    def command(self, mass_kg: FloatArray | float) -> FloatArray:
+    def command(self, mass_kg: Array | float) -> Array:
         """Hover command, 0..1."""
         return _hover_command(np.array([np.log(self.full_kg), self.factor, self.start]), np.asarray(mass_kg, float))
 
@@ -121,7 +122,7 @@ class HoverCurve:
         return float(np.sqrt(slope @ self.covariance @ slope))
 
 
-def _hover_command(x: FloatArray, mass_kg: FloatArray) -> FloatArray:
+def _hover_command(x: Array, mass_kg: Array) -> Array:
     share, f = mass_kg / np.exp(x[0]), max(x[1], 1e-6)
     return x[2] + (1 - x[2]) * (np.sqrt((1 - f) ** 2 + 4 * f * share) - (1 - f)) / (2 * f)
 
@@ -136,7 +137,7 @@ def fit_hover(mass_kg: Sequence[float], command: Sequence[float]) -> HoverCurve:
     if len(mass) == 0 or len(mass) != len(u) or not (np.isfinite(mass) & (mass > 0) & (u > 0) & (u <= 1)).all():
         raise DataError("hover points need a mass in kg above 0 and a command between 0 and 1")
 
-    def cost(x: FloatArray) -> FloatArray:
+    def cost(x: Array) -> Array:
         held = [(x[1] - HOVER_FACTOR) / HOVER_FACTOR_STD, x[2] / HOVER_START_STD]
         return np.concatenate([(_hover_command(x, mass) - u) / HOVER_COMMAND_STD, held])
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from calibration.thrust.curve import Fit
+from calibration.thrust.curve import ThrustFit
 from calibration.thrust.steps import COMMAND_STEP
 from calibration.thrust.table import PWM_SPAN_US, PWM_ZERO_US
 
 BAND = 1.96  # standard deviations: 95 %
 
 
-def write_plot(path: Path, fit: Fit) -> None:
+def write_plot(path: Path, fit: ThrustFit) -> None:
     """Write the picture (PNG, PDF or SVG by the name's ending)."""
     figure = Figure(figsize=(12, 9), layout="constrained")
     axes = figure.subplot_mosaic([["curve", "curve"], ["residual", "voltage"]], height_ratios=[3, 2])
@@ -32,7 +32,7 @@ def _unit(is_pwm: bool) -> str:
     return "pulse width, µs" if is_pwm else "throttle, %"
 
 
-def _curve(axes, fit: Fit, is_pwm: bool) -> None:
+def _curve(axes, fit: ThrustFit, is_pwm: bool) -> None:
     grid = np.linspace(0, max(1.0, fit.curve.command_range[1]), 200)
     for i, steps in enumerate(fit.runs):
         colour, run = f"C{i % 10}", steps.run
@@ -68,7 +68,7 @@ def _curve(axes, fit: Fit, is_pwm: bool) -> None:
     axes.grid(alpha=0.3)
 
 
-def _residuals(axes, fit: Fit, is_pwm: bool) -> None:
+def _residuals(axes, fit: ThrustFit, is_pwm: bool) -> None:
     for i in range(len(fit.runs)):
         mine = fit.run == i
         axes.plot(_x(fit.command[mine], is_pwm), 100 * fit.residual_n[mine] / fit.full_measured_n, f"C{i % 10}.", ms=4)
@@ -77,7 +77,7 @@ def _residuals(axes, fit: Fit, is_pwm: bool) -> None:
     axes.grid(alpha=0.3)
 
 
-def _voltage(axes, fit: Fit) -> None:
+def _voltage(axes, fit: ThrustFit) -> None:
     """Thrust over the shape at each point: a line through 1 in logarithms with the exponent as its slope."""
     curve = fit.curve
     shape = curve.thrust_n(fit.command, curve.reference_voltage_v)

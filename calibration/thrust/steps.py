@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.results import DataError
-from calibration.thrust.table import PWM_SPAN_US, PWM_ZERO_US, FloatArray, Run
+from calibration.thrust.table import PWM_SPAN_US, PWM_ZERO_US, Run
+from companion.core.arrays import Array
 
 COMMAND_STEP = 0.005  # commands nearer than this are the same (5 µs)
 JUMP, FOLLOW_S, RECORDING_S = 0.05, 1.0, 0.25  # of the command, time to follow it, between readings of a recording
@@ -47,10 +48,10 @@ class Steps:
 
     run: Run
     sign: float  # +1, or -1 where the stand counts the other way
-    command: FloatArray  # 0..1
-    thrust_n: FloatArray  # [N], rising with the command, zero unknown
-    voltage_v: FloatArray
-    current_a: FloatArray
+    command: Array  # 0..1
+    thrust_n: Array  # [N], rising with the command, zero unknown
+    voltage_v: Array
+    current_a: Array
     readings: NDArray[np.int64]  # how many made a point
     left_out: tuple[LeftOut, ...]
 
@@ -65,7 +66,7 @@ def steps_of(run: Run) -> Steps:
     sign = _sign(run)
     groups = _groups(run.command, _following(run))
 
-    def medians(values: FloatArray) -> FloatArray:
+    def medians(values: Array) -> Array:
         return np.array([np.median(values[group]) for group in groups])
 
     command, thrust_n = medians(run.command), sign * medians(run.thrust_n)
@@ -106,7 +107,7 @@ def _following(run: Run) -> NDArray[np.bool_]:
     return following
 
 
-def _groups(command: FloatArray, following: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
+def _groups(command: Array, following: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
     """Indices of the readings of each step without those that were still following, unless hardly any are left."""
     key = np.round(command / COMMAND_STEP).astype(np.int64)
     edges = np.flatnonzero(np.diff(key)) + 1
@@ -118,20 +119,20 @@ def _groups(command: FloatArray, following: NDArray[np.bool_]) -> list[NDArray[n
     return settled if len({key[group[0]] for group in settled}) >= COMMANDS_MIN else groups
 
 
-def _by_command(command: FloatArray, *values: FloatArray) -> tuple[FloatArray, ...]:
+def _by_command(command: Array, *values: Array) -> tuple[Array, ...]:
     """The values' medians at each distinct command, rising; up and down sweeps fall together."""
     key = np.round(command / COMMAND_STEP).astype(np.int64)
     levels = np.unique(key)
     return tuple(np.array([np.median(v[key == level]) for level in levels]) for v in (command, *values))
 
 
-def _smooth(values: FloatArray) -> FloatArray:
+def _smooth(values: Array) -> Array:
     """Running median of three, so that one wild reading decides nothing; the ends are as they are."""
     padded = np.concatenate([values[:1], values, values[-1:]])
     return np.median(np.stack([padded[:-2], padded[1:-1], padded[2:]]), axis=0)
 
 
-def _top(command: FloatArray, thrust_n: FloatArray, voltage_v: FloatArray, current_a: FloatArray) -> tuple[float, str]:
+def _top(command: Array, thrust_n: Array, voltage_v: Array, current_a: Array) -> tuple[float, str]:
     """The largest command that may be fitted, and why not more."""
     u, thrust, volts, amperes = _by_command(command, thrust_n, voltage_v, current_a)
     limits = [(float(u[-1]), "")]
@@ -149,7 +150,7 @@ def _top(command: FloatArray, thrust_n: FloatArray, voltage_v: FloatArray, curre
     return top + COMMAND_STEP / 2, reason
 
 
-def _collapse(u: FloatArray, thrust: FloatArray, volts: FloatArray, amperes: FloatArray) -> int | None:
+def _collapse(u: Array, thrust: Array, volts: Array, amperes: Array) -> int | None:
     """Index of the first command at which the source does not hold its line any more, or None.
 
     The line is fitted below the middle of the commands. Without a current, thrust^(3/2) stands for it (momentum theory:
@@ -181,7 +182,7 @@ def _collapse(u: FloatArray, thrust: FloatArray, volts: FloatArray, amperes: Flo
     return first if rates[first - 1 :].max() > ABRUPT * max(np.percentile(before, 90), 1e-3 * source) else None
 
 
-def _check_order(run: Run, command: FloatArray, thrust_n: FloatArray, measured: FloatArray) -> None:
+def _check_order(run: Run, command: Array, thrust_n: Array, measured: Array) -> None:
     span = np.ptp(measured)
     if np.ptp(command) < (1 - TOP_MAX) * span or np.unique(np.round(command / COMMAND_STEP)).size < COMMANDS_MIN:
         top = command_text(command.max(), run.is_pwm)

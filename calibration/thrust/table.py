@@ -26,8 +26,7 @@ from calibration.thrust.columns import (
     find_columns,
     split_title,
 )
-
-FloatArray = NDArray[np.float64]
+from companion.core.arrays import Array
 
 PWM_ZERO_US, PWM_SPAN_US = 1000.0, 1000.0  # command 0 and its range; what an ESC makes of it is for the fit to find
 MIN_ROWS = 6
@@ -42,11 +41,11 @@ class Run:
     """Readings on one battery with one zero of the scale, in the file's order; sign and zero are unknown yet."""
 
     name: str  # file, and the battery if the file has several
-    command: FloatArray  # (n,) 0..1 for 1000..2000 µs, or the throttle
-    thrust_n: FloatArray  # (n,) [N]
-    voltage_v: FloatArray  # (n,) [V]
-    current_a: FloatArray  # (n,) [A], NaN if unknown
-    time_s: FloatArray  # (n,) [s], NaN if unknown
+    command: Array  # (n,) 0..1 for 1000..2000 µs, or the throttle
+    thrust_n: Array  # (n,) [N]
+    voltage_v: Array  # (n,) [V]
+    current_a: Array  # (n,) [A], NaN if unknown
+    time_s: Array  # (n,) [s], NaN if unknown
     line: NDArray[np.int64]  # (n,) line of the file, from 1
     is_pwm: bool  # the command was a pulse width
     notes: tuple[str, ...] = ()  # what a reader should know: rows left out, units assumed
@@ -210,7 +209,7 @@ def _units_row(line: str, separator: str, columns: dict[str, Column]) -> dict[st
     return columns | units if any(unit.unit for unit in units.values()) else None
 
 
-def _command(path: Path, raw: FloatArray, column: Column) -> tuple[FloatArray, bool]:
+def _command(path: Path, raw: Array, column: Column) -> tuple[Array, bool]:
     """Commands as 0..1, and whether they were pulse widths."""
     unit, low, high = COMMAND_UNITS[column.unit], raw.min(), raw.max()
     if unit == "ms" or (unit == "" and low >= 0.5 and 1.2 < high <= 2.6):
@@ -233,7 +232,7 @@ def _command(path: Path, raw: FloatArray, column: Column) -> tuple[FloatArray, b
     return scaled, False
 
 
-def _thrust(path: Path, raw: FloatArray, column: Column, unit: str | None) -> tuple[FloatArray, str]:
+def _thrust(path: Path, raw: Array, column: Column, unit: str | None) -> tuple[Array, str]:
     """Thrust in newtons, and what was assumed."""
     unit = (column.unit or unit or "").lower()
     if unit in NEWTONS:
@@ -246,7 +245,7 @@ def _thrust(path: Path, raw: FloatArray, column: Column, unit: str | None) -> tu
     raise DataError(f"{path}: '{column.title}' has no unit and spans {span:.3g}: name it with --thrust-unit gf|kgf|N")
 
 
-def _voltage(path: Path, raw: FloatArray, column: Column) -> FloatArray:
+def _voltage(path: Path, raw: Array, column: Column) -> Array:
     volts = raw * VOLTS[column.unit]
     if volts.max() > 1000 and not column.unit:
         volts = volts / 1000  # millivolts

@@ -10,7 +10,7 @@ from scipy.spatial.transform import Rotation
 from calibration.mount.extrinsics import as_result, find_extrinsics
 from calibration.mount.fit import CONSTANTS, DELTA, LAG, MountProblem, Noise
 from calibration.mount.initial_guess import delay, starts
-from calibration.mount.observations import Track, smoothed
+from calibration.mount.observations import TimeSeries, smoothed
 from calibration.results import DataError
 
 
@@ -79,12 +79,12 @@ def test_the_body_rates_take_the_jitter_out_of_the_attitude_and_leave_its_motion
         error = Rotation.from_quat(np.roll(value, -1, axis=1)) * (drift * true).inv()
         return float(np.sqrt(np.mean(error.as_rotvec()[20:-20] ** 2)))
 
-    noisy = Track(t_s, np.roll(seen.as_quat(), 1, axis=1))
+    noisy = TimeSeries(t_s, np.roll(seen.as_quat(), 1, axis=1))
     assert left(noisy.value) == pytest.approx(0.0015, rel=0.1)
-    assert left(smoothed(noisy, Track(t_s, rates)).value) < 0.0006
-    assert smoothed(noisy, Track(t_s[:0], rates[:0])) is noisy
-    rare = Track(t_s[::3], noisy.value[::3])
-    assert smoothed(rare, Track(t_s[::3], rates[::3])) is rare
+    assert left(smoothed(noisy, TimeSeries(t_s, rates)).value) < 0.0006
+    assert smoothed(noisy, TimeSeries(t_s[:0], rates[:0])) is noisy
+    rare = TimeSeries(t_s[::3], noisy.value[::3])
+    assert smoothed(rare, TimeSeries(t_s[::3], rates[::3])) is rare
 
 
 def test_the_mount_is_found_from_any_belief():
@@ -145,7 +145,7 @@ def test_a_position_that_drifts_gives_no_place_and_says_so():
     log = fly(3)
     rng = np.random.default_rng(1)
     drift = np.cumsum(0.02 * rng.standard_normal((len(log.position.t_s), 3)), axis=0)  # 14 cm in a second
-    found = find_extrinsics(replace(log, position=Track(log.position.t_s, log.position.value + drift)))
+    found = find_extrinsics(replace(log, position=TimeSeries(log.position.t_s, log.position.value + drift)))
     assert np.degrees(np.linalg.norm(rotation_error_rad(found.fit.mount.R_BC))) < 0.3
     off = np.abs(found.fit.mount.p_BC - P_BC)
     assert (off < 4 * found.translation_std_m).all()
@@ -162,20 +162,20 @@ def test_without_a_position_the_turn_is_found_and_the_place_left_alone():
 
 def test_flipped_sightings_hardly_matter_and_many_are_told():
     log = fly(4)
-    seen = log.sightings
+    seen = log.observations
     flip = np.arange(len(seen)) % 12 == 0
     R = seen.R_CM.copy()
     R[flip] = R[flip] @ Rotation.from_rotvec([0.5, 0.2, 0.0]).as_matrix()
-    found = find_extrinsics(replace(log, sightings=replace(seen, R_CM=R)))
+    found = find_extrinsics(replace(log, observations=replace(seen, R_CM=R)))
     assert np.degrees(np.linalg.norm(rotation_error_rad(found.fit.mount.R_BC))) < 0.3
-    assert any("of the sightings do not fit" in w for w in found.warnings)
+    assert any("of the observations do not fit" in w for w in found.warnings)
 
 
 def test_the_delay_is_found_before_anything_else_is_known():
     for late_s in (-0.1, 0.0, 0.25):
         log = fly(5)
-        stamps = log.sightings.t_s + late_s - (CAMERA_S - FLOWN_S)
-        problem = MountProblem(replace(log, sightings=replace(log.sightings, t_s=stamps)), False)
+        stamps = log.observations.t_s + late_s - (CAMERA_S - FLOWN_S)
+        problem = MountProblem(replace(log, observations=replace(log.observations, t_s=stamps)), False)
         found, correlation = delay(problem)
         assert found == pytest.approx(late_s, abs=0.015) and correlation > 0.6
 

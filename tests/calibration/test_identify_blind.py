@@ -28,13 +28,13 @@ def test_the_numbers_of_a_made_up_flight_come_back(tmp_path, flight, names):
         assert axis.held_out_percent > 90
     # Setpoints change with a log that is not in step with them: between two samples there is no telling when.
     assert found.roll.response.delay_s == pytest.approx(Truth.delay_s, abs=0.012)
-    motion = found.motion
-    k_T = motion.thrust_coefficient_m_s2 * (Truth.reference_v / motion.reference_voltage_v) ** motion.voltage_exponent
+    forces = found.forces
+    k_T = forces.thrust_coefficient_m_s2 * (Truth.reference_v / forces.reference_voltage_v) ** forces.voltage_exponent
     assert k_T == pytest.approx(Truth.k_T_m_s2, rel=0.01)
-    assert motion.voltage_exponent == pytest.approx(Truth.exponent, abs=0.3)
-    assert motion.drag_horizontal_1_s == pytest.approx(Truth.drag_1_s[0], rel=0.15)
-    assert motion.drag_vertical_1_s == pytest.approx(Truth.drag_1_s[2], rel=0.3)
-    assert motion.thrust_lag_s == pytest.approx(Truth.thrust_delay_s, abs=0.02)
+    assert forces.voltage_exponent == pytest.approx(Truth.exponent, abs=0.3)
+    assert forces.drag_horizontal_1_s == pytest.approx(Truth.drag_1_s[0], rel=0.15)
+    assert forces.drag_vertical_1_s == pytest.approx(Truth.drag_1_s[2], rel=0.3)
+    assert forces.thrust_lag_s == pytest.approx(Truth.thrust_delay_s, abs=0.02)
 
 
 def test_the_command_writes_the_vehicle_file_and_the_result(tmp_path, flight):

@@ -72,14 +72,14 @@ def test_the_numbers_of_a_flight_in_offboard_mode_come_back(tmp_path, flight):
         assert axis.trusted
         assert axis.response.time_constant_s == pytest.approx(Truth.time_constant_s, rel=0.05)
         assert axis.response.delay_s == pytest.approx(Truth.delay_s, abs=0.01)
-    motion = found.motion
-    k_T = motion.thrust_coefficient_m_s2 * (Truth.reference_v / motion.reference_voltage_v) ** motion.voltage_exponent
+    forces = found.forces
+    k_T = forces.thrust_coefficient_m_s2 * (Truth.reference_v / forces.reference_voltage_v) ** forces.voltage_exponent
     assert k_T == pytest.approx(Truth.k_T_m_s2, rel=0.02)
-    assert motion.drag_horizontal_1_s == pytest.approx(Truth.drag_1_s[0], rel=0.15)
+    assert forces.drag_horizontal_1_s == pytest.approx(Truth.drag_1_s[0], rel=0.15)
 
 
 def test_the_vehicle_file_of_the_flight_is_what_is_believed(tmp_path, flight):
-    assert read(write_log(tmp_path / "flight.mcap", flight)).believed == load(VEHICLE, Vehicle)
+    assert read(write_log(tmp_path / "flight.mcap", flight)).flown.vehicle == load(VEHICLE, Vehicle)
 
 
 def test_only_the_part_in_offboard_mode_counts(tmp_path, flight):
@@ -102,5 +102,5 @@ def test_a_log_whose_writer_was_killed_is_used_and_said_so(tmp_path, flight):
 
 def test_a_log_and_a_ulog_are_not_mixed(tmp_path, flight):
     both = [write_log(tmp_path / "a.mcap", flight), write_ulog(tmp_path / "b.ulg", flight)]
-    with pytest.raises(DataError, match="one kind at a time"):
+    with pytest.raises(DataError, match="logs of one kind"):
         identify(both)

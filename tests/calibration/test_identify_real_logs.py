@@ -6,8 +6,6 @@ import pytest
 
 from calibration.identification.identify import identify
 from calibration.identification.values import changes, warnings
-from companion.core.config import load
-from companion.core.vehicle import Vehicle
 
 ROOT = Path(__file__).parents[2]
 LOGS = ROOT / "../shared/data/ulog"
@@ -19,11 +17,11 @@ pytestmark = pytest.mark.skipif(not LOGS.is_dir(), reason="no ../shared/data")
 def test_a_flight_in_px4_gives_its_thrust_damping_and_a_response_that_fits():
     found = identify([LOGS / "px4_v117_hexa_excitation.ulg"])
     assert found.flight.rotors == 6
-    assert found.motion.thrust_coefficient_m_s2 == pytest.approx(30.0, rel=0.03)
-    assert found.motion.drag_horizontal_1_s == pytest.approx(1.0, rel=0.1)
-    lower = found.motion.drag_vertical_1_s - found.motion.intervals["drag_vertical"]
-    assert abs(found.motion.curvature) < 0.15  # that simulator's thrust is linear in its command
-    assert lower < 1.0 < found.motion.drag_vertical_1_s + found.motion.intervals["drag_vertical"]
+    assert found.forces.thrust_coefficient_m_s2 == pytest.approx(30.0, rel=0.03)
+    assert found.forces.drag_horizontal_1_s == pytest.approx(1.0, rel=0.1)
+    lower = found.forces.drag_vertical_1_s - found.forces.intervals["drag_vertical"]
+    assert abs(found.forces.curvature) < 0.15  # that simulator's thrust is linear in its command
+    assert lower < 1.0 < found.forces.drag_vertical_1_s + found.forces.intervals["drag_vertical"]
     for axis in (found.roll, found.pitch):
         assert axis.trusted and axis.held_out_percent > 90
         assert 0.11 < axis.response.delay_s < 0.13  # measured on that build by a first order plus delay
@@ -33,7 +31,7 @@ def test_a_flight_in_px4_gives_its_thrust_damping_and_a_response_that_fits():
 
 
 def identify_with_f550(name):
-    return identify([LOGS / f"{name}.ulg"], load(F550, Vehicle))
+    return identify([LOGS / f"{name}.ulg"], F550)
 
 
 @pytest.mark.parametrize(("name", "volts"), [("hexa_altitude_4s", 14.7), ("hexa_stabilised_3s", 11.6)])
@@ -42,12 +40,12 @@ def test_a_real_hexrotor_gives_attitude_and_thrust_and_says_what_it_cannot(name,
     assert found.flight.aircraft == "hexarotor"
     for axis in (found.roll, found.pitch):
         assert axis.trusted and axis.held_out_percent > 70
-    motion = found.motion
-    assert 17.5 < motion.thrust_coefficient_m_s2 < 20.0
-    assert motion.reference_voltage_v == pytest.approx(volts, abs=0.2)
-    assert motion.trend is not None and motion.trend.low < motion.voltage_exponent < motion.trend.high
-    assert motion.drag_horizontal_1_s is None and motion.rotor_drag_1_s is None
-    assert motion.curvature > motion.intervals["curvature"]  # propellers without PX4's thrust model
+    forces = found.forces
+    assert 17.5 < forces.thrust_coefficient_m_s2 < 20.0
+    assert forces.reference_voltage_v == pytest.approx(volts, abs=0.2)
+    assert forces.trend is not None and forces.trend.low < forces.voltage_exponent < forces.trend.high
+    assert forces.drag_horizontal_1_s is None and forces.rotor_drag_1_s is None
+    assert forces.curvature > forces.intervals["curvature"]  # propellers without PX4's thrust model
     said = " ".join(warnings(found))
     assert "horizontal drag not identified: the log has no valid horizontal velocity" in said
     written = {change.key: change.value for change in changes(found, "x")}

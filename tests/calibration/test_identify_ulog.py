@@ -32,8 +32,8 @@ def refusal(path) -> str:
 
 def near_truth(found) -> None:
     assert found.roll.response.time_constant_s == pytest.approx(Truth.time_constant_s, rel=0.1)
-    motion = found.motion
-    k_T = motion.thrust_coefficient_m_s2 * (Truth.reference_v / motion.reference_voltage_v) ** motion.voltage_exponent
+    forces = found.forces
+    k_T = forces.thrust_coefficient_m_s2 * (Truth.reference_v / forces.reference_voltage_v) ** forces.voltage_exponent
     assert k_T == pytest.approx(Truth.k_T_m_s2, rel=0.02)
 
 
@@ -73,7 +73,7 @@ def test_what_is_not_a_log_is_refused(tmp_path):
     assert "neither a ULog" in refusal(path)
     assert "cannot be read" in refusal(tmp_path / "nowhere.ulg")
     assert "cannot be read" in refusal(tmp_path)
-    assert "holds nothing" in refusal(ULogFile().write(path))
+    assert "holds none of the topics" in refusal(ULogFile().write(path))
 
 
 def test_a_flight_log_of_this_stack_cut_to_nothing_is_refused(tmp_path):
@@ -109,22 +109,22 @@ def test_a_log_without_what_every_fit_needs_is_refused(tmp_path, flight, topic, 
 
 def test_without_velocity_the_attitude_is_found_and_the_rest_is_said_to_be_missing(tmp_path, flight):
     found = identify([write_ulog(tmp_path / "flight.ulg", flight, skip=("vehicle_local_position",))])
-    assert found.roll.trusted and found.motion is None and "no valid velocity" in found.motion_reason
+    assert found.roll.trusted and found.forces is None and "no valid velocity" in found.forces_reason
 
 
 def test_without_horizontal_velocity_there_is_no_horizontal_drag(tmp_path, flight):
     found = identify([write_ulog(tmp_path / "flight.ulg", flight, velocity_valid=False)])
     near_truth(found)
-    assert found.motion.drag_horizontal_1_s is None and found.motion.rotor_drag_1_s is None
-    assert "no valid horizontal velocity" in found.motion.missing["drag_horizontal"]
+    assert found.forces.drag_horizontal_1_s is None and found.forces.rotor_drag_1_s is None
+    assert "no valid horizontal velocity" in found.forces.missing["drag_horizontal"]
 
 
 def test_without_a_voltage_thrust_is_found_for_the_battery_of_the_log(tmp_path):
     steady = fly(seed=4, duration_s=40.0, sag_v=0.0)
     found = identify([write_ulog(tmp_path / "flight.ulg", steady, skip=("battery_status",))])
     in_log = Truth.k_T_m_s2 * (15.8 / Truth.reference_v) ** Truth.exponent
-    assert found.motion.thrust_coefficient_m_s2 == pytest.approx(in_log, rel=0.02)
-    assert "no battery voltage" in found.motion.missing["exponent"]
+    assert found.forces.thrust_coefficient_m_s2 == pytest.approx(in_log, rel=0.02)
+    assert "no battery voltage" in found.forces.missing["exponent"]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_two_flights_in_one_log_and_two_logs_give_what_one_flight_gives(tmp_path
 def test_logs_of_two_aircraft_are_refused(tmp_path, flight):
     one = write_ulog(tmp_path / "a.ulg", flight)
     other = write_ulog(tmp_path / "b.ulg", flight, parameters={"CA_ROTOR_COUNT": 4})
-    with pytest.raises(DataError, match="one aircraft at a time"):
+    with pytest.raises(DataError, match="logs of one aircraft"):
         identify([one, other])
 
 

@@ -43,8 +43,8 @@ def test_slow_motion_is_refused_with_the_rates_it_had():
 
 def test_images_that_would_come_before_their_exposure_are_refused():
     log = fly(5)
-    early = replace(log.sightings, t_s=log.sightings.t_s - 0.2)
+    early = replace(log.observations, t_s=log.observations.t_s - 0.2)
     with pytest.raises(
         DataError, match=r"images come -1\d\d ms after their exposure .* did latency.camera_s = 0.06 s fly"
     ):
-        find_camera_latency(replace(log, sightings=early))
+        find_camera_latency(replace(log, observations=early))
