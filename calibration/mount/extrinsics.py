@@ -137,7 +137,7 @@ def log_arguments(function: Callable[P, None]) -> Callable[P, None]:
 @log_arguments
 @one_line_errors
 def command(log: Path, bundle: str | None, vehicle: Path | None, json_file: Path | None, yes: bool) -> None:
-    """Position and rotation of the camera on the aircraft, from a LOG of a flight (or walk) over a bundle that stays put.
+    """Position and rotation of the camera on the aircraft, from a LOG of a flight (or walk) over a fixed bundle.
 
     The fit uses the vehicle numbers that flew. --vehicle names the file to write into; without it nothing is written.
     """
