@@ -82,7 +82,7 @@ def propose(path: str | Path, changes: Sequence[Change]) -> Proposal:
                 replaced.append(f"{change.key}: {value} replaces {old}, measured by {origin.strip('[]')}")
             for tables in (own, layered):
                 _put(tables, change.key, value)
-            _edit(document, change.key.split("."), value, _note(change.note))
+            edit(document, change.key.split("."), value, _note(change.note))
         after = _tidy(tomlkit.dumps(document), before)
         if tomllib.loads(after) != own:
             raise ValueError("the editor does not support its layout: write the numbers by hand")
@@ -187,7 +187,7 @@ def _put(tables: dict[str, Any], key: str, value: Any) -> None:
     tables[name] = deepcopy(value)
 
 
-def _edit(table: Any, steps: list[str], value: Any, note: str) -> None:
+def edit(table: Any, steps: list[str], value: Any, note: str) -> None:
     """Set steps[-1] below `table`, keeping all around it, and put the note behind it."""
     name, *rest = steps
     if not rest:
@@ -207,7 +207,7 @@ def _edit(table: Any, steps: list[str], value: Any, note: str) -> None:
         inner[rest[-1]] = value
         _annotate(_item(table, name), name, note)
     else:
-        _edit(table[name], rest, value, note)
+        edit(table[name], rest, value, note)
 
 
 def _new_table(steps: list[str], value: Any, note: str) -> Any:

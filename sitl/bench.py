@@ -99,6 +99,7 @@ class SimulatedBench:
         self.time_s = 1000.0
         self.thrust = 0.0
         self.pwm_us = DISARMED_US
+        self.off_s = -math.inf  # when the output last went to its disarmed value
         self.tests = 0  # motor tests obeyed
         self.stops = 0
         self._charges = list(self.charges)
@@ -157,7 +158,10 @@ class SimulatedBench:
 
     def _step(self) -> None:
         self._receive()
-        self.pwm_us = self._output()
+        output_us = self._output()
+        if output_us <= DISARMED_US < self.pwm_us:
+            self.off_s = self.time_s
+        self.pwm_us = output_us
         steady = self.truth_n(self.pwm_us, self.battery.voltage_v)
         if self.time_s >= self.faults.propeller_lost_s:
             steady = 0.0

@@ -88,7 +88,8 @@ class CameraFit:
     """The result of an adjustment.
 
     lens, poses (views, 6), covariance (k, k) of the numbers of the lens; residuals: of each view, (n, 2) [px],
-    projected minus seen; board: the fitted numbers of `board_shapes`, empty if they were not fitted, board_std: their deviations.
+    projected minus seen; board: the fitted numbers of `board_shapes`, empty if they were not fitted, board_std: their
+    deviations.
     """
 
     lens: Lens

@@ -222,7 +222,8 @@ def _warnings(c: Calibration) -> list[str]:
         out.append(f"corners in {100 * c.coverage:.0f} % of the picture only, none {_where_empty(c.covered)}")
     if c.radius < GOOD_RADIUS:
         out.append(
-            f"corners reach {100 * c.radius:.0f} % of the distance of the picture's corners: distortion is extrapolated beyond"
+            f"corners reach {100 * c.radius:.0f} % of the distance of the picture's corners: beyond, distortion is "
+            "extrapolated"
         )
     names = NAMES[lens.model]
     for name, value, deviation in zip(names, lens.distortion, std[4:], strict=False):

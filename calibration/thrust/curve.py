@@ -65,14 +65,14 @@ class ThrustCurve:
 
     def thrust_n(self, command: Array | float, voltage_v: Array | float) -> Array:
         """Thrust [N]; broadcasts."""
-        return _model(
+        return thrust_model(
             self.parameters, np.asarray(command, float), np.asarray(voltage_v, float), self.reference_voltage_v
         )
 
     def std_n(self, command: Array | float, voltage_v: Array | float) -> Array:
         """Standard deviation of the curve (not of a reading) [N]: delta method and misfit; broadcasts."""
         command, voltage_v = np.broadcast_arrays(np.asarray(command, float), np.asarray(voltage_v, float))
-        slope = _slope(self.parameters, command, voltage_v, self.reference_voltage_v)
+        slope = thrust_slope(self.parameters, command, voltage_v, self.reference_voltage_v)
         variance = np.einsum("...i,ij,...j->...", slope, self.covariance, slope)
         std: Array = np.sqrt(np.maximum(variance, 0.0) + self.misfit_n**2)
         return std
@@ -159,7 +159,7 @@ def fit_thrust(runs: Sequence[Steps]) -> ThrustFit:
     crowd = np.sqrt(max(len(command) / (INDEPENDENT * len(runs)), 1.0))
 
     def residuals(x: Array, used: Mask, sigma: float) -> Array:
-        curve = _model(x[:_PARAMETERS], command, volts, reference)
+        curve = thrust_model(x[:_PARAMETERS], command, volts, reference)
         scaled: Array = (thrust - x[_PARAMETERS:][index] * scale - curve)[used] / sigma
         return scaled
 
@@ -241,12 +241,13 @@ def _signal(x: Array, command: Array) -> Array:
     return signal
 
 
-def _model(x: Array, command: Array, volts: Array, reference: float) -> Array:
+def thrust_model(x: Array, command: Array, volts: Array, reference: float) -> Array:
+    """T [N] at parameters x (5,), in the order of `ThrustCurve.covariance`; broadcasts command and volts."""
     thrust: Array = np.exp(x[0]) * (volts / reference) ** x[2] * _shape(x[1], x[4], _signal(x, command))
     return thrust
 
 
-def _slope(x: Array, command: Array, volts: Array, reference: float) -> Array:
+def thrust_slope(x: Array, command: Array, volts: Array, reference: float) -> Array:
     """Derivatives of the model by its parameters, (..., 5)."""
     signal = _signal(x, command)
     gain = np.exp(x[0]) * (volts / reference) ** x[2]

@@ -67,5 +67,5 @@ def test_px4_does_what_the_bench_believes_of_it(motor):
     assert motor.pwm_us < DISARMED_US
     wait(motor, SETTLED_S, 1500.0)
     assert motor.pwm_us == pytest.approx(1500, abs=1)
-    wait(motor, TIMEOUT_S + 0.6)  # nobody drives any more
+    wait(motor, TIMEOUT_S + 0.6)  # no further commands
     assert motor.pwm_us < DISARMED_US

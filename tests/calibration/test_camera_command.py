@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import pytest
 from board_views import BoardCamera, poses
+from calibration_paths import BOARDS, F550
 from click.testing import CliRunner
 
 from calibration.camera.board import load_board
@@ -14,8 +15,7 @@ from calibration.camera.command import command
 from companion.core.config import load
 from companion.core.vehicle import Vehicle
 
-ROOT = Path(__file__).parents[2]
-BOARD = ROOT / "config/boards/grid_a4.toml"
+BOARD = BOARDS / "grid_a4.toml"
 K = np.array([[305.0, 0, 161.0], [0, 306.0, 118.5], [0, 0, 1]])
 BARREL = [-0.12, 0.05, 0.0005, -0.0003, 0.0]
 SIZE = (320, 240)
@@ -37,7 +37,7 @@ def photographs(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def vehicle(tmp_path) -> Path:
-    text = (ROOT / "config/vehicles/f550.toml").read_text()
+    text = F550.read_text()
     text = text.replace("width_px = 640", "width_px = 320").replace("height_px = 480", "height_px = 240")
     file = tmp_path / "mine.toml"
     file.write_text(text)
@@ -92,7 +92,7 @@ def test_without_consent_nothing_is_written(photographs, vehicle):
 
 def test_pictures_of_another_size_than_the_vehicles_are_refused_or_rescaled(photographs, tmp_path):
     file = tmp_path / "f550.toml"
-    file.write_text((ROOT / "config/vehicles/f550.toml").read_text())
+    file.write_text(F550.read_text())
     said = refused(photographs, "--board", BOARD, "--vehicle", file, "--yes")
     assert "0.png: 320 x 240 px, the vehicle file's camera 640 x 480 px" in said and "--rescale" in said
     result = run(photographs, "--board", BOARD, "--vehicle", file, "--yes", "--rescale")

@@ -1,14 +1,14 @@
 """The identification flight in the simulator, identified blind, against the plant's own numbers.
 
-What the attitude loop's time constant and delay are is told by its answer to a step without any noise.
+What the attitude loop's time constant and delay are follows from its response to a step without noise.
 """
 
 import math
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from calibration_paths import SCENARIOS
 from scipy.optimize import least_squares
 
 from calibration.identification.identify import identify
@@ -21,8 +21,7 @@ from sitl.plant import Plant
 from sitl.scenario import load_scenario
 from sitl.simulate import fly
 
-ROOT = Path(__file__).parents[2]
-SCENARIO = ROOT / "config/scenarios/identification.toml"
+SCENARIO = SCENARIOS / "identification.toml"
 LOOP_S = 0.004
 STEP_RAD, SETTLED_S, ANSWER_S = 0.2, 2.0, 1.5
 
@@ -105,7 +104,7 @@ def test_the_thrust_coefficient_is_the_plants_and_not_the_vehicle_files(flown):
     assert forces.trend.low - 0.1 < exponent < forces.trend.high + 0.1
 
 
-def test_what_px4s_thrust_model_leaves_is_the_plants(flown):
+def test_the_missing_thrust_model_factor_is_the_plants(flown):
     assert thrust_model_factor(flown[0].forces) == pytest.approx(true_airframe().rotor.quadratic_fraction, abs=0.06)
 
 
