@@ -1,6 +1,6 @@
 """Pictures of a calibration board through a known lens, drawn by following every ray back to the board.
 
-Written apart from what it tests: the lens is OpenCV's undistortion, the board OpenCV's own picture.
+Independent of the tested code: the lens is OpenCV's undistortion, the board OpenCV's own picture.
 """
 
 import cv2

@@ -1,4 +1,4 @@
-"""Made-up flights over a bundle with everything known: for the calibration of a camera's mount and delay."""
+"""Made-up flights over a bundle with known mount and delay of the camera."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ R_BC = (DOWN * Rotation.from_rotvec([0.03, -0.05, 0.04])).as_matrix()
 P_BC = np.array([0.10, -0.015, -0.035])
 R_WM = Rotation.from_rotvec([0.02, -0.01, 1.1]).as_matrix()
 P_WM = np.array([0.3, -0.2, 0.05])
-CAMERA_S, FLOWN_S = 0.083, 0.06  # true delay of the images, and what the aircraft believed
+CAMERA_S, FLOWN_S = 0.083, 0.06  # true delay of the images, and latency.camera_s of the flight
 
 
 def walk(rng, n: int, step_s: float, std: float, time_s: float) -> np.ndarray:
