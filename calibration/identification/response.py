@@ -81,11 +81,11 @@ def stretches(setpoint: Signal, measured: Signal, spans: Sequence[Span]) -> list
     """Stretches of two signals (n,) over the given spans, thinned to RATE_MAX_HZ; too short ones are left out."""
     found = []
     for span in spans:
-        part, wanted = measured.within(span), setpoint.within((span[0] - 2.0, span[1]))
+        part, commanded = measured.within(span), setpoint.within((span[0] - 2.0, span[1]))
         every = max(1, int(part.rate_hz / RATE_MAX_HZ + 0.5))
         t_s, y = part.t_s[::every], part.value[::every]
-        if len(wanted) >= 3 and len(t_s) >= 10 and t_s[-1] - t_s[0] > WARM_UP_S + 1.0:
-            found.append(Stretch(wanted, t_s, y))
+        if len(commanded) >= 3 and len(t_s) >= 10 and t_s[-1] - t_s[0] > WARM_UP_S + 1.0:
+            found.append(Stretch(commanded, t_s, y))
     return found
 
 

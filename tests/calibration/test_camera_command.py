@@ -72,11 +72,11 @@ def test_numbers_plots_and_result_are_written_and_bad_pictures_named(photographs
     changed = [a for a, b in zip(vehicle.read_text().splitlines(), before.splitlines(), strict=True) if a != b]
     assert len(changed) == 6 and all(photographs.name in line and "rms 0." in line for line in changed)
 
-    told = json.loads((out / "r.json").read_text())
-    assert told["command"] == "calibrate camera" and told["merit"]["views"] == 10
-    assert told["values"]["camera.fx_px"] == pytest.approx(camera.fx_px, rel=1e-6)
-    assert told["merit"]["fx_px_std"] < 2 and told["merit"]["rms_px"] < 0.2
-    assert set(told["details"]["rejected"]) == {"ceiling.png", "broken.jpg"}
+    content = json.loads((out / "r.json").read_text())
+    assert content["command"] == "calibrate camera" and content["merit"]["views"] == 10
+    assert content["values"]["camera.fx_px"] == pytest.approx(camera.fx_px, rel=1e-6)
+    assert content["merit"]["fx_px_std"] < 2 and content["merit"]["rms_px"] < 0.2
+    assert set(content["details"]["rejected"]) == {"ceiling.png", "broken.jpg"}
     for name in ("coverage.png", "residuals.png"):
         assert cv2.imread(str(out / name)).shape[0] > 400
 
@@ -118,9 +118,9 @@ def test_a_phones_turned_pictures_are_those_of_its_sensor(photographs, tmp_path)
         picture.save(tmp_path / f"{i}.jpg", quality=97, exif=exif)
     result = run(tmp_path, "--board", BOARD, "--json", tmp_path / "r.json")
     assert result.exit_code == 0, result.output
-    told = json.loads((tmp_path / "r.json").read_text())
-    assert told["details"]["image_size_px"] == [320, 240]
-    assert told["values"]["camera.fx_px"] == pytest.approx(305, rel=4e-3)
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert content["details"]["image_size_px"] == [320, 240]
+    assert content["values"]["camera.fx_px"] == pytest.approx(305, rel=4e-3)
 
 
 def test_pictures_of_mixed_sizes_are_refused(photographs, tmp_path):

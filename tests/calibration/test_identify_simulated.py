@@ -96,8 +96,8 @@ def test_the_thrust_coefficient_is_the_plants_and_not_the_vehicle_files(flown):
     command = command_at(np.array([m.stamp_s for m in truth]) - lag_s)
     volts = np.array([m.battery_voltage_v for m in truth])
     forces = found.forces
-    believed = (volts / forces.reference_voltage_v) ** forces.voltage_exponent
-    k_T = np.sum(thrust * command * believed) / np.sum((command * believed) ** 2)
+    voltage_factor = (volts / forces.reference_voltage_v) ** forces.voltage_exponent
+    k_T = np.sum(thrust * command * voltage_factor) / np.sum((command * voltage_factor) ** 2)
     assert forces.thrust_coefficient_m_s2 == pytest.approx(k_T, rel=0.02)
     assert k_T < 0.96 * 28.542 * (forces.reference_voltage_v / 15.2) ** 1.5  # 8 % of thrust are missing
     exponent = np.polyfit(np.log(volts), np.log(thrust / command), 1)[0]

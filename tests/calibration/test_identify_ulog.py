@@ -55,7 +55,7 @@ def test_a_log_of_another_kind_of_vehicle_is_refused(tmp_path, flight, options, 
     assert kind in refusal(write_ulog(tmp_path / "other.ulg", flight, **options))
 
 
-def test_the_airframes_geometry_says_how_many_rotors_not_the_type_that_keeps_its_default(tmp_path, flight):
+def test_the_number_of_rotors_is_that_of_the_airframe_geometry_not_of_the_default_type(tmp_path, flight):
     read_back = read(write_ulog(tmp_path / "a.ulg", flight, system_type=2, parameters={"CA_ROTOR_COUNT": 6}))
     assert (read_back.aircraft, read_back.rotors) == ("hexarotor", 6)
     read_back = read(write_ulog(tmp_path / "b.ulg", flight, system_type=2, parameters={}))

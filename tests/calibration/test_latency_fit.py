@@ -46,6 +46,6 @@ def test_images_that_would_come_before_their_exposure_are_refused():
     early = replace(log.observations, t_s=log.observations.t_s - 0.2)
     with pytest.raises(
         DataError,
-        match=r"images come -1\d\d ms after their exposure .* was the flight made with latency.camera_s = 0.06 s",
+        match=r"images come -1\d\d ms after their exposure, .* was the flight made with latency.camera_s = 0.06 s",
     ):
         find_camera_latency(replace(log, observations=early))

@@ -55,7 +55,7 @@ def test_a_sweep_that_begins_high_keeps_the_zero_and_warns():
     assert "begins at 1300 µs; the zero of the scale is not checked" in fitted.warnings[0]
 
 
-def test_wild_steps_are_left_out_and_listed():
+def test_outlier_steps_are_left_out_and_listed():
     full, empty = two_batteries()
     full[100:105, 1], empty[150:155, 1] = 30.0, -4.0
     fitted = fit(full, empty)

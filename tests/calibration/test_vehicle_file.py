@@ -258,10 +258,10 @@ def test_the_command_shows_the_diff_and_asks(f550, capsys):
     shown = capsys.readouterr().out
     assert "-mass_kg = 1.8\n+mass_kg = 2.0 " in shown and "nothing written" in shown
 
-    def nobody(_):
+    def no_terminal(_):
         raise click.Abort
 
-    assert not confirm_and_write(f550, change, yes=False, ask=nobody)
-    assert confirm_and_write(f550, change, yes=True, ask=nobody)
+    assert not confirm_and_write(f550, change, yes=False, ask=no_terminal)
+    assert confirm_and_write(f550, change, yes=True, ask=no_terminal)
     assert load(f550, Vehicle).mass_kg == 2.0
     assert vehicle_file.propose(f550, change).diff == ""
