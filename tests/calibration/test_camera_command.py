@@ -131,14 +131,14 @@ def test_pictures_of_mixed_sizes_are_refused(photographs, tmp_path):
     assert said == "images of mixed sizes: 320 x 240 px (1.png, 2.png, 3.png); 160 x 120 px (0.png)"
 
 
-def test_the_wrong_board_is_refused_with_what_is_in_sight(photographs, tmp_path):
+def test_the_wrong_board_is_refused_with_the_visible_markers(photographs, tmp_path):
     board = tmp_path / "board.toml"
     board.write_text(BOARD.read_text().replace("columns = 4", "columns = 5").replace("rows = 5", "rows = 4"))
     said = refused(photographs, "--board", board)
-    assert "4 columns and 5 rows would fit: are they exchanged?" in said and "10 x not this board" in said
+    assert "4 columns and 5 rows would fit: exchange them in the board file" in said and "10 x not this board" in said
     board.write_text(BOARD.read_text().replace("aruco_6x6_1000", "aruco_5x5_100"))
     said = refused(photographs, "--board", board)
-    assert "0 usable views of 12" in said and "markers of aruco_6x6_1000 are in sight, ids 0 to 19" in said
+    assert "0 usable views of 12" in said and "markers of aruco_6x6_1000 are visible, ids 0 to 19" in said
 
 
 @pytest.mark.parametrize(
