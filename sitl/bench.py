@@ -1,8 +1,8 @@
-"""A thrust bench in simulated time: scale on a pseudo-terminal, PX4's end of a motor test over UDP, motor, batteries.
+"""A thrust bench in simulated time: scale on a pseudo-terminal, PX4's side of a motor test over UDP, motor, batteries.
 
-The program under test sleeps on `SimulatedBench.sleep`, which advances the bench, so it needs no thread and does not
-wait. The flight controller follows PX4 1.17: a motor test is refused while armed, expires by itself, and its value goes
-through THR_MDL_FAC. `python -m sitl.bench` runs one against the clock, to try the command.
+`SimulatedBench.sleep` advances the simulation, so the program under test, which calls it, needs no thread and no real
+time. The flight controller follows the behaviour of PX4 1.17: a motor test is refused while armed, expires by
+itself, and its value goes through THR_MDL_FAC. `python -m sitl.bench` runs one against the clock, to try the command.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ GRAM_N = 9.80665e-3
 
 @dataclass
 class Faults:
-    """Faults and the time [s] from which each acts; infinite: never."""
+    """Faults and the times from which they occur [s]; infinite: never."""
 
     scale_silent_s: float = math.inf
     scale_text_s: float = math.inf  # instead of readings
@@ -44,7 +44,7 @@ class Faults:
     armed_s: float = math.inf
     ctrl_c_s: float = math.inf
     refuses: bool = False  # COM_MOT_TEST_EN = 0
-    wrong_pwm_us: float = 0.0  # difference of the output from the bench file's
+    wrong_pwm_us: float = 0.0  # difference of the output from the bench file
     current_sensor: bool = True
 
 
@@ -58,7 +58,7 @@ class BenchMotor:
 
 
 def airframe_motor(airframe: Airframe, thrust_model_factor: float) -> BenchMotor:
-    """The airframe's rotor behind a speed controller whose curve THR_MDL_FAC compensates.
+    """The airframe's rotor behind a speed controller that THR_MDL_FAC compensates.
 
     In the flying simulation the command c = F s² + (1 - F) s comes first, F = THR_MDL_FAC; here it is the signal s.
     """
@@ -67,19 +67,17 @@ def airframe_motor(airframe: Airframe, thrust_model_factor: float) -> BenchMotor
     def thrust_n(signal: float, voltage_v: float) -> float:
         c = thrust_model_factor * signal**2 + (1 - thrust_model_factor) * signal
         share = r.quadratic_fraction * c**2 + (1 - r.quadratic_fraction) * c
-        thrust: float = r.thrust_max_n * share * (voltage_v / reference_v) ** (2 * r.speed_voltage_exponent)
-        return thrust
+        return r.thrust_max_n * share * math.pow(voltage_v / reference_v, 2 * r.speed_voltage_exponent)
 
     def power_w(thrust: float) -> float:
-        power: float = r.power_max_w * max(thrust / r.thrust_max_n, 0.0) ** 1.5
-        return power
+        return r.power_max_w * math.pow(max(thrust / r.thrust_max_n, 0.0), 1.5)
 
     return BenchMotor(thrust_n, power_w, r.rise_time_s)
 
 
 @dataclass
 class SimulatedBench:
-    """The bench; `scale_url` and `motor_url` are the URLs for a bench file.
+    """The bench; `scale_url` and `motor_url` are what a bench file names.
 
     charges: remaining charge (0..1) of the batteries, in the order in which `next_battery` connects them.
     """
@@ -101,7 +99,8 @@ class SimulatedBench:
         self.time_s = 1000.0
         self.thrust = 0.0
         self.pwm_us = DISARMED_US
-        self.tests = 0  # motor tests carried out
+        self.off_s = -math.inf  # when the output last went to its disarmed value
+        self.tests = 0  # motor tests obeyed
         self.stops = 0
         self._charges = list(self.charges)
         self.next_battery()
@@ -129,7 +128,7 @@ class SimulatedBench:
         self._socket.close()
 
     def next_battery(self) -> None:
-        """Connect the next battery; the last one stays connected."""
+        """Connect the next battery; the last one stays."""
         remaining = self._charges.pop(0) if len(self._charges) > 1 else self._charges[0]
         self.battery = Battery(msgspec.structs.replace(self.airframe.battery, initial_remaining=remaining))
 
@@ -139,7 +138,7 @@ class SimulatedBench:
         return self.time_s
 
     def sleep(self, duration_s: float) -> None:
-        """Advance the time; raises KeyboardInterrupt when the user's Ctrl-C is due."""
+        """Advance the time; raises KeyboardInterrupt at the time of the user's Ctrl-C."""
         if self.real_time:
             time.sleep(duration_s)
         until_s = self.time_s + duration_s
@@ -159,7 +158,10 @@ class SimulatedBench:
 
     def _step(self) -> None:
         self._receive()
-        self.pwm_us = self._output()
+        output_us = self._output()
+        if output_us <= DISARMED_US < self.pwm_us:
+            self.off_s = self.time_s
+        self.pwm_us = output_us
         steady = self.truth_n(self.pwm_us, self.battery.voltage_v)
         if self.time_s >= self.faults.propeller_lost_s:
             steady = 0.0
@@ -169,7 +171,7 @@ class SimulatedBench:
             load_w = 60.0 * self.battery.voltage_v
         self.battery.step(load_w, STEP_S)
         for name, rate, work in (
-            ("scale", SCALE_HZ, self._weigh),
+            ("scale", SCALE_HZ, self._send_reading),
             ("telemetry", TELEMETRY_HZ, self._send_telemetry),
             ("heartbeat", 1.0, self._send_heartbeat),
         ):
@@ -190,12 +192,12 @@ class SimulatedBench:
             signal = value
         return self.pwm_min_us + signal * (self.pwm_max_us - self.pwm_min_us) + self.faults.wrong_pwm_us
 
-    def _weigh(self) -> None:
+    def _send_reading(self) -> None:
         if self.time_s >= self.faults.scale_silent_s:
             return
         grams = self.scale_zero_g + self.thrust / GRAM_N + self.scale_noise_g * self._random.gauss(0, 1)
         line = "ERR overload" if self.time_s >= self.faults.scale_text_s else f"{grams:.1f}"
-        with contextlib.suppress(BlockingIOError):  # no reader: a real port's buffer is full then, too
+        with contextlib.suppress(BlockingIOError):  # no reader: the buffer of a real port is full then, too
             os.write(self._master, (line + "\r\n").encode())
 
     # ---- the flight controller
