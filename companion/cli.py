@@ -1,20 +1,46 @@
 """One command line: ``companion …``.
 
-A start that is refused ends with exit status 2 and one line on stderr; a flight that did not reach its end ends
-with status 1; everything else with 0.
+A start that is refused ends with exit status 2 and one line on stderr; Ctrl-C with 130; a flight that did not reach its
+end with status 1; everything else with 0.
 """
 
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from companion.core.command_line import DEFAULT_VEHICLE, FLIGHTS, LazyGroup, one_line_errors
+from companion.core.command_line import (
+    DEFAULT_VEHICLE_NAME,
+    FLIGHTS,
+    INTERRUPTED,
+    REFUSED,
+    STDOUT,
+    ConfigFile,
+    LazyGroup,
+    check_output_file,
+    check_output_folder,
+    end_with,
+    one_line_errors,
+    write_output,
+)
+from companion.core.config_files import ConfigKind, config_folder, find_config
+from companion.core.errors import OutputError
+from companion.core.suggestions import did_you_mean
 
-TABLE_WIDTH = 150  # characters, where no terminal says how many there are
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from sitl.simulate import SimulatedFlight
+
+TABLE_WIDTH = 150  # characters, where the output is not a terminal
 STACKS = ("full", "paper", "px4")  # sitl.baselines.stacks; not imported here, because the simulator may be absent
-
+INSTANCE_MAX = 999  # sitl.ports; likewise
+MISSION = ConfigFile(ConfigKind.MISSION)
+VEHICLE = ConfigFile(ConfigKind.VEHICLE)
+SCENARIO = ConfigFile(ConfigKind.SCENARIO)
+FILE = click.Path(path_type=Path)
 
 LAZY: dict[str, str] = {
     "calibrate": "calibration.commands:calibrate",
@@ -25,38 +51,71 @@ LAZY: dict[str, str] = {
 }
 
 
+def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if not wanted or context.resilient_parsing:
+        return
+    from companion.core.provenance import version_line
+
+    click.echo(version_line())
+    context.exit()
+
+
 @click.group(cls=LazyGroup, lazy=LAZY, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print version and commit.",
+)
 def main() -> None:
-    """Onboard flight companion for PX4 multirotors: tracking, estimation, control, and their simulator."""
+    """Onboard flight companion for PX4 multirotors: tracking, estimation, control, and their simulator.
+
+    Missions, vehicles and scenarios are given by path, or by name: bridge_hover.
+    """
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
 
 
 @main.command()
-@click.option("--vehicle", type=click.Path(path_type=Path), default=None, help="One vehicle file; default: all.")
+@click.option("--vehicle", type=VEHICLE, default=None, help="One vehicle file; default: all.")
 @one_line_errors
 def generate(vehicle: Path | None) -> None:
-    """Generate and compile solver, kernels and physics (only what is not there yet)."""
+    """Generate and compile solver, kernels and physics (only those that are missing)."""
     from acados_gen.generate import generate_all
 
-    files = [vehicle] if vehicle else sorted(DEFAULT_VEHICLE.parent.glob("*.toml"))
+    files = [vehicle] if vehicle else sorted((config_folder() / ConfigKind.VEHICLE).glob("*.toml"))
     for library in generate_all(files, click.echo):
         click.echo(str(library))
 
 
 @main.command()
-@click.argument("mission", type=click.Path(path_type=Path))
+@click.argument("mission", type=MISSION)
 @click.option(
     "--vehicle",
-    type=click.Path(path_type=Path),
+    type=VEHICLE,
     default=None,
-    help=f"Vehicle file.  [default: {DEFAULT_VEHICLE}; with --fcu px4 what the simulated aircraft needs]",
+    envvar="COMPANION_VEHICLE",
+    help=f"Vehicle file.  [default: {DEFAULT_VEHICLE_NAME}; with --fcu px4 what the simulated aircraft needs]",
 )
 @click.option(
     "--fcu",
     default="",
+    envvar="COMPANION_FCU",
     help="serial:DEVICE:BAUD, udpin:HOST:PORT, tcp:HOST:PORT, sim, or px4. Default: the vehicle file's.",
 )
-@click.option("--scenario", type=click.Path(path_type=Path), default=None, help="With sim or px4: the world to fly in.")
+@click.option("--scenario", type=SCENARIO, default=None, help="With sim or px4: the world to fly in.")
 @click.option("--seed", type=int, default=1, show_default=True, help="With sim or px4: seed of everything random.")
+@click.option(
+    "--instance",
+    type=click.IntRange(0, INSTANCE_MAX),
+    default=0,
+    show_default=True,
+    help="With sim or px4: added to all UDP ports, so that flights side by side do not disturb each other.",
+)
 @click.option(
     "--px4-mode",
     type=click.Choice(["external", "sih"]),
@@ -66,7 +125,7 @@ def generate(vehicle: Path | None) -> None:
 )
 @click.option(
     "--px4-build",
-    type=click.Path(path_type=Path),
+    type=FILE,
     default=None,
     help="With px4: its simulation build. Default: PX4_BUILD, then px4 on the PATH.",
 )
@@ -74,11 +133,9 @@ def generate(vehicle: Path | None) -> None:
     "--speed",
     type=click.FloatRange(0.1, 50.0),
     default=None,
-    help="With px4, external: simulated time, so many times the clock's; without it real processes in real time.",
+    help="With px4, external: simulated time, at most this many times real time; without it real processes in real time.",
 )
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=FLIGHTS, show_default=True, help="Folder for logs and reports."
-)
+@click.option("--out", type=FILE, default=FLIGHTS, show_default=True, help="Folder for logs and reports.")
 @one_line_errors
 def fly(
     mission: Path,
@@ -86,49 +143,53 @@ def fly(
     fcu: str,
     scenario: Path | None,
     seed: int,
+    instance: int,
     px4_mode: str,
     px4_build: Path | None,
     speed: float | None,
     out: Path,
 ) -> None:
-    """Fly MISSION with all onboard processes; ends with a summary and the report's path."""
+    """Fly MISSION with all onboard processes; ends with a summary, the report's path and the cause of an early end."""
     from companion.runtime.fly import fly as fly_mission
 
+    check_output_folder(out)
     if fcu == "px4":
         from sitl.px4.fly import fly_px4
 
-        sys.exit(fly_px4(mission, vehicle, scenario, px4_mode, px4_build, seed, speed, out))
-    vehicle = vehicle or DEFAULT_VEHICLE
+        sys.exit(fly_px4(mission, vehicle, scenario, px4_mode, px4_build, seed, speed, out, instance))
+    vehicle = vehicle or find_config(DEFAULT_VEHICLE_NAME, ConfigKind.VEHICLE)
     if fcu != "sim":
         sys.exit(fly_mission(mission, vehicle, fcu, out, simulated=False))
-    from acados_gen.generate import generate_all
     from companion.runtime.manager import python
+    from sitl.kernels import build_missing
+    from sitl.ports import check_ports_free
     from sitl.realtime import fcu_url
     from sitl.scenario import load_scenario, scenario_for
 
     scenario = scenario or scenario_for(mission)
     loaded = load_scenario(scenario, vehicle)
-    list(generate_all([vehicle], click.echo))
+    check_ports_free(instance)
+    build_missing(vehicle, click.echo)
 
     def simulator(bus: Path, folder: Path) -> dict[str, list[str]]:
-        return {"simulator": python("sitl.realtime", str(scenario), "--seed", str(seed), "--bus", str(bus))}
+        words = ("--seed", str(seed), "--bus", str(bus), "--instance", str(instance))
+        return {"simulator": python("sitl.realtime", str(scenario), *words)}
 
     timeout_s = loaded.scenario.duration_max_s
-    sys.exit(fly_mission(mission, vehicle, fcu_url(), out, simulated=True, extra=simulator, timeout_s=timeout_s))
+    url = fcu_url(instance)
+    sys.exit(fly_mission(mission, vehicle, url, out, simulated=True, extra=simulator, timeout_s=timeout_s))
 
 
 @main.command()
-@click.argument("scenario", type=click.Path(path_type=Path))
+@click.argument("scenario", type=SCENARIO)
 @click.option("--seed", type=int, default=1, show_default=True)
-@click.option("--stack", type=click.Choice(STACKS), default="full", show_default=True, help="Who flies.")
-@click.option(
-    "--vehicle", type=click.Path(path_type=Path), default=None, help="Another vehicle file than the scenario's."
-)
+@click.option("--stack", type=click.Choice(STACKS), default="full", show_default=True, help="Which stack flies.")
+@click.option("--vehicle", type=VEHICLE, default=None, help="Another vehicle file than the scenario's.")
 @click.option(
     "--camera", type=click.Choice(["images", "corners"]), default=None, help="Override the scenario's camera mode."
 )
-@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the result here.")
-@click.option("--log", "log_file", type=click.Path(path_type=Path), default=None, help="Write the flight log here.")
+@click.option("--json", "json_file", type=FILE, default=None, help="Write the whole result here; -: standard output.")
+@click.option("--log", "log_file", type=FILE, default=None, help="Write the flight log here.")
 @one_line_errors
 def sim(
     scenario: Path,
@@ -141,40 +202,89 @@ def sim(
 ) -> None:
     """Fly SCENARIO in lockstep, in one process and simulated time; the same seed gives the same flight."""
     from sitl.baselines.stacks import prepare
+    from sitl.kernels import build_missing
     from sitl.scenario import load_scenario
-    from sitl.simulate import simulate
+    from sitl.simulate import FlightProgress, fly_loaded
 
-    prepare(stack, load_scenario(scenario, vehicle, camera).vehicle)
-    result = simulate(scenario, seed, stack, vehicle, camera, log_file, progress=sys.stderr.isatty())
-    text = json.dumps(result, indent=2)
-    if json_file:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(text + "\n")
-    click.echo(text)
-    sys.exit(0 if result["completed"] else 1)
+    check_output_file(json_file)
+    check_output_file(log_file)
+    if log_file is not None and log_file.exists():
+        raise OutputError(f"{log_file}: log exists already; logs are never overwritten")
+    loaded = load_scenario(scenario, vehicle, camera)
+    build_missing(loaded.vehicle_path, _say)
+    prepare(stack, loaded.vehicle)
+    progress = FlightProgress()
+    try:
+        flight = fly_loaded(loaded, seed, stack, log_file, progress)
+    except KeyboardInterrupt:
+        kept = f"; the log until then: {log_file}" if log_file is not None and log_file.exists() else ""
+        end_with(f"interrupted{kept}", INTERRUPTED)
+    finally:
+        progress.end()
+    _print_flight(flight, json_file, log_file)
+    if flight.log_problem:
+        end_with(f"the log is incomplete: {flight.log_problem}", REFUSED)
+    sys.exit(0 if flight.result["completed"] else 1)
+
+
+def _print_flight(flight: "SimulatedFlight", json_file: Path | None, log_file: Path | None) -> None:
+    """The table and the last line; on stderr when the JSON is on stdout."""
+    from companion.runtime.fly import ending_line
+    from sitl.simulate import result_table
+
+    failed: OutputError | None = None
+    to_stdout = json_file == STDOUT
+    try:
+        _write_json(flight.result, json_file)
+    except OutputError as error:
+        failed, to_stdout = error, True
+    console = _console(stderr=to_stdout)
+    console.print(result_table(flight, log_file))
+    console.print(ending_line(flight.status), markup=False, highlight=False, soft_wrap=True)
+    if failed is not None:
+        raise failed
+
+
+def _write_json(result: dict[str, Any], json_file: Path | None) -> None:
+    """Write a result to a file or, for "-", to stdout; None: not at all."""
+    text = json.dumps(result, indent=2) + "\n"
+    if json_file == STDOUT:
+        click.echo(text, nl=False)
+    elif json_file is not None:
+        write_output(json_file, text)
+
+
+def _console(stderr: bool = False) -> "Console":
+    from rich.console import Console
+
+    console = Console(stderr=stderr)
+    if not console.is_terminal:
+        console.width = TABLE_WIDTH
+    return console
 
 
 def _stack_names(_context: click.Context, _parameter: click.Parameter, value: str) -> list[str]:
     names = [name.strip() for name in value.split(",")]
     if unknown := [name for name in names if name not in STACKS]:
-        raise click.BadParameter(f"'{unknown[0]}' is not one of {', '.join(STACKS)}")
+        near = did_you_mean(unknown[0], STACKS)
+        raise click.BadParameter(f"'{unknown[0]}' is not one of {', '.join(STACKS)}{near}")
     return list(dict.fromkeys(names))
 
 
 @main.command()
-@click.argument("scenario", type=click.Path(path_type=Path))
+@click.argument("scenario", type=SCENARIO)
 @click.option("--seeds", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many.")
 @click.option("--first-seed", type=click.IntRange(0), default=1, show_default=True)
 @click.option(
     "--stacks", default=",".join(STACKS), show_default=True, callback=_stack_names, help="Which, and in which order."
 )
-@click.option("--vehicle", type=click.Path(path_type=Path), default=None, help="Another vehicle file.")
+@click.option("--vehicle", type=VEHICLE, default=None, help="Another vehicle file.")
 @click.option(
     "--camera", type=click.Choice(["images", "corners"]), default=None, help="Override the scenario's camera mode."
 )
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Processes at a time.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the result here.")
-@click.option("--plot", "plot_file", type=click.Path(path_type=Path), default=None, help="Write the plot here (PNG).")
+@click.option("--json", "json_file", type=FILE, default=None, help="Write the result here; -: standard output.")
+@click.option("--plot", "plot_file", type=FILE, default=None, help="Write the plot here (PNG).")
 @one_line_errors
 def compare(
     scenario: Path,
@@ -187,40 +297,65 @@ def compare(
     json_file: Path | None,
     plot_file: Path | None,
 ) -> None:
-    """Fly SCENARIO with this stack and its opponents in the same air, over several seeds."""
+    """Fly SCENARIO with this stack and the baselines in the same air, over several seeds."""
     from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from sitl.compare import check_plot, consistency_line, plot, table
     from sitl.compare import compare as compare_stacks
-    from sitl.compare import consistency_line, plot, table
+    from sitl.kernels import build_missing
+    from sitl.scenario import load_scenario
 
-    def say(run: dict) -> None:
-        error = run["position_rms_m"]
-        result = run["final_reason"] if error is None else f"{error:.3f} m"
-        click.echo(f"{run['stack']:>6}  seed {run['seed']}: {result}", err=True)
+    check_output_file(json_file)
+    if plot_file is not None:
+        check_plot(plot_file)
+    build_missing(load_scenario(scenario, vehicle, camera).vehicle_path, _say)
+    errors, total = Console(stderr=True), seeds * len(stacks)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task("flights", total=total)
+        flown = 0
 
-    result = compare_stacks(scenario, range(first_seed, first_seed + seeds), stacks, vehicle, camera, workers, say)
-    console = Console()
-    if not console.is_terminal:
-        console.width = TABLE_WIDTH
+        def show(run: dict[str, Any]) -> None:
+            nonlocal flown
+            flown += 1
+            bar.advance(task)
+            error = run["position_rms_m"]
+            told = run["final_reason"] if error is None else f"{error:.3f} m"
+            line = f"{flown:>3}/{total}  {run['stack']:>6}  seed {run['seed']}: {told}"
+            errors.print(line, markup=False, highlight=False, soft_wrap=True)
+
+        result = compare_stacks(scenario, range(first_seed, first_seed + seeds), stacks, vehicle, camera, workers, show)
+    failed: OutputError | None = None
+    to_stdout = json_file == STDOUT
+    try:
+        _write_json(result, json_file)
+    except OutputError as error:
+        failed, to_stdout = error, True
+    console = _console(stderr=to_stdout)
     console.print(table(result))
     for stack, row in result["summary"].items():
         if row["nees"]:
-            click.echo(consistency_line(stack, row["nees"]))
-    if json_file:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(json.dumps(result, indent=2) + "\n")
-    if plot_file:
+            click.echo(consistency_line(stack, row["nees"]), err=to_stdout)
+    if plot_file is not None and result["runs"]:
         plot(result, plot_file)
+    if failed is not None:
+        raise failed
+    if result["incomplete"]:
+        interrupted = result["incomplete_reason"] == "interrupted"
+        line = f"{result['incomplete_reason']}: {len(result['runs'])} of {total} flights flown"
+        end_with(line, INTERRUPTED if interrupted else REFUSED)
 
 
 @main.command()
-@click.argument("log", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder; default: beside the log.")
+@click.argument("log", type=FILE)
+@click.option("--out", type=FILE, default=None, help="Folder; default: beside the log.")
 @one_line_errors
 def report(log: Path, out: Path | None) -> None:
     """Write the HTML report of a flight log."""
     from companion.recording.report import write_report
 
+    check_output_folder(out or log.parent)
     click.echo(str(write_report(log, out or log.parent)))
 
 

@@ -1,21 +1,29 @@
 """Several stacks in the same air: one scenario, the same seeds, one table; the body of ``companion compare``.
 
-Every (stack, seed) is a lockstep run in a process of its own. Errors are those of `companion.recording.metrics`: over
-the mission's hold, against the simulator's truth, in the frame of the mission's bundle. A run whose mission never came
-to its hold has no errors and counts in "completed" alone.
+Every (stack, seed) is a lockstep run; the runs are distributed over processes. Errors are those of
+`companion.recording.metrics`: over the mission's hold, against the simulator's truth, in the frame of the mission's
+bundle. A run whose mission did not reach its hold has no errors and counts in "completed" only.
 """
 
 import math
 import multiprocessing
-from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from rich.table import Table
 
 from companion.core.chi_square import quantile
+from companion.core.command_line import check_output_file
+from companion.core.errors import OutputError
+from companion.core.messages import Message, MissionStatus, Truth
 from companion.recording import series as sr
 from companion.recording.metrics import tracking_error
+from companion.runtime.manager import interrupts_ignored
 from sitl.baselines.stacks import STACKS, prepare
 from sitl.scenario import load_scenario
 from sitl.simulate import fly
@@ -34,6 +42,21 @@ KEPT = (
 )
 SERIES_PERIOD_S = 0.1  # of the error kept for the plot
 
+Run = dict[str, Any]  # the result of one flight, JSON-ready
+Comparison = dict[str, Any]  # JSON-ready
+Statistic = dict[str, Any]  # {"mean", "std", "n"}
+
+
+class Job(NamedTuple):
+    """One flight."""
+
+    scenario: Path
+    seed: int
+    stack: str
+    vehicle: Path | None
+    camera: str | None
+    with_series: bool  # keep the error over time, for the plot
+
 
 def compare(
     scenario: Path,
@@ -42,22 +65,32 @@ def compare(
     vehicle: Path | None = None,
     camera: str | None = None,
     workers: int = 2,
-    progress: Callable[[dict], None] = lambda run: None,
-) -> dict:
+    progress: Callable[[Run], None] = lambda run: None,
+) -> Comparison:
     """Fly every stack with every seed; returns JSON-ready data. Raises `ConfigError` when a start is refused.
 
     stacks: names of `sitl.baselines.stacks.STACKS`; ratios are against "full" when it is among them, else the first.
-    The same seed is the same world for every stack: wind, sensors and battery have streams of their own.
+    progress: called after every flight. The same seed is the same world for every stack: wind, sensors and battery have
+    random streams of their own.
+    Ctrl-C, or the death of a process, ends the comparison early: the flights flown until then are returned, with
+    "incomplete" True and the reason.
     """
     seeds, stacks = list(seeds), list(stacks)
     loaded = load_scenario(scenario, vehicle, camera)
     for stack in stacks:
-        prepare(stack, loaded.vehicle)  # before processes would each build the same
-    jobs = [(scenario, seed, stack, vehicle, camera, seed == seeds[0]) for seed in seeds for stack in stacks]
-    runs = []
-    for run in _results(jobs, workers):
-        progress(run)
-        runs.append(run)
+        prepare(stack, loaded.vehicle)  # once, and not in every process
+    jobs = [Job(scenario, seed, stack, vehicle, camera, seed == seeds[0]) for seed in seeds for stack in stacks]
+    flown: dict[Job, Run] = {}
+    reason = ""
+    try:
+        for job, run in _in_processes(jobs, workers) if workers > 1 else ((job, _run(job)) for job in jobs):
+            flown[job] = run
+            progress(run)
+    except KeyboardInterrupt:
+        reason = "interrupted"
+    except BrokenProcessPool:
+        reason = "a process ended unexpectedly, perhaps for lack of memory: try fewer --workers"
+    runs = [flown[job] for job in jobs if job in flown]
     summary = {stack: summarise([run for run in runs if run["stack"] == stack]) for stack in stacks}
     base = summary["full" if "full" in summary else stacks[0]]["position_rms_m"]["mean"]
     for row in summary.values():
@@ -69,35 +102,51 @@ def compare(
         "camera": loaded.scenario.camera_mode,
         "seeds": seeds,
         "stacks": stacks,
+        "incomplete": len(runs) < len(jobs),
+        "incomplete_reason": reason,
         "summary": summary,
         "runs": runs,
     }
 
 
-def _results(jobs: list[tuple], workers: int) -> Iterable[dict]:
-    """The runs in order of the jobs, whoever finishes first."""
-    if workers <= 1:
-        yield from map(_run, jobs)
-        return
-    # Fresh processes: a forked one would share libraries and threads with whoever called.
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(_run, jobs)
+def _in_processes(jobs: list[Job], workers: int) -> Iterator[tuple[Job, Run]]:
+    """Each job with its run, in the order in which the runs finish."""
+    others = set(multiprocessing.active_children())
+    # Fresh processes: a forked one would share libraries and threads with the caller.
+    pool = ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.SIG_IGN),
+    )
+    try:
+        with interrupts_ignored():  # a process that starts now inherits this, so that Ctrl-C ends only the caller
+            futures: dict[Future[Run], Job] = {pool.submit(_run, job): job for job in jobs}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    except BaseException:
+        with interrupts_ignored():
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in set(multiprocessing.active_children()) - others:
+                process.kill()
+        raise
+    pool.shutdown()
 
 
-def _run(job: tuple) -> dict:
-    scenario, seed, stack, vehicle, camera, with_series = job
-    result, lockstep = fly(scenario, seed, stack, vehicle, camera)
+def _run(job: Job) -> Run:
+    result, lockstep = fly(job.scenario, job.seed, job.stack, job.vehicle, job.camera)
     run = {key: result[key] for key in ("stack", "seed", "completed", "duration_s", "realtime_factor", *KEPT)}
-    run["nees"] = result.get("nees", {})  # a stack that estimates nothing has none
-    if with_series:
+    run["nees"] = result.get("nees", {})  # empty for a stack that estimates nothing
+    if job.with_series:
         run["series"] = error_series(lockstep.messages, result["frame"])
     return run
 
 
-def error_series(messages: dict, frame: str) -> dict:
+def error_series(messages: dict[str, list[Message]], frame: str) -> dict[str, list[float]]:
     """Length of the true position error over the hold, thinned: {"t_s": since its beginning, "error_m"}."""
-    holds = sr.hold_intervals(messages["mission_status"])
-    t, error, _ = tracking_error(sr.truth_track(messages["truth"], frame), messages, holds, frame)
+    holds = sr.hold_intervals([m for m in messages["mission_status"] if isinstance(m, MissionStatus)])
+    truth = [m for m in messages["truth"] if isinstance(m, Truth)]
+    t, error, _ = tracking_error(sr.truth_track(truth, frame), messages, holds, frame)
     lengths = np.linalg.norm(error, axis=1)
     t, lengths = t[np.isfinite(lengths)], lengths[np.isfinite(lengths)]
     if not len(t):
@@ -106,9 +155,9 @@ def error_series(messages: dict, frame: str) -> dict:
     return {"t_s": np.round(t[::every] - t[0], 3).tolist(), "error_m": np.round(lengths[::every], 5).tolist()}
 
 
-def summarise(runs: list[dict]) -> dict:
+def summarise(runs: list[Run]) -> dict[str, Any]:
     """Mean and standard deviation over the runs of one stack that have the figure; "n" says how many."""
-    result = {name: mean_and_std([run[name] for run in runs]) for name in FIGURES}
+    result: dict[str, Any] = {name: mean_and_std([run[name] for run in runs]) for name in FIGURES}
     axes = [run["position_rms_axis_m"] for run in runs]
     result["position_rms_axis_m"] = [mean_and_std([axis[i] for axis in axes if axis is not None]) for i in range(3)]
     result["nees"] = consistency([run["nees"] for run in runs if run.get("nees")])
@@ -117,24 +166,24 @@ def summarise(runs: list[dict]) -> dict:
     return result
 
 
-def consistency(flights: list[dict[str, float]]) -> dict:
+def consistency(flights: list[dict[str, float]]) -> dict[str, Any]:
     """Mean over the flights of each block's normalised squared error, and the 95 % bounds of a consistent filter.
 
-    {"bounds": (low, high), "n": flights, block: {"mean", "inside"}, …}; empty where nothing was estimated. Errors of
-    one flight hang together, so each counts as one draw of chi-square of three: bounds are χ²(3 n)/n.
+    {"bounds": (low, high), "n": flights, block: {"mean", "inside"}, …}; empty where nothing was estimated. The
+    errors of one flight are correlated, so that each flight counts as one draw of chi-square of three: bounds are χ²(3 n)/n.
     """
     if not flights:
         return {}
     n = len(flights)
     low, high = (quantile(p, 3 * n) / n for p in (0.025, 0.975))
-    result = {"bounds": (low, high), "n": n}
+    result: dict[str, Any] = {"bounds": (low, high), "n": n}
     for block in flights[0]:
         mean = float(np.mean([flight[block] for flight in flights]))
         result[block] = {"mean": mean, "inside": low <= mean <= high}
     return result
 
 
-def consistency_line(stack: str, nees: dict) -> str:
+def consistency_line(stack: str, nees: dict[str, Any]) -> str:
     """One line of text for a terminal."""
     low, high = nees["bounds"]
     blocks = (
@@ -145,8 +194,8 @@ def consistency_line(stack: str, nees: dict) -> str:
     return f"{stack}: NEES {', '.join(blocks)}; consistent: {low:.2f} to {high:.2f} (n = {nees['n']}, * outside)"
 
 
-def mean_and_std(values: list[float | None]) -> dict:
-    """{"mean", "std", "n"} of what is a number; std of the sample, None below two values."""
+def mean_and_std(values: list[float | None]) -> Statistic:
+    """{"mean", "std", "n"} of the finite values; std of the sample, None for fewer than two values."""
     numbers = [v for v in values if v is not None and math.isfinite(v)]
     return {
         "mean": float(np.mean(numbers)) if numbers else None,
@@ -155,13 +204,13 @@ def mean_and_std(values: list[float | None]) -> dict:
     }
 
 
-def table(result: dict):
+def table(result: Comparison) -> Table:
     """The summary as a `rich` table."""
-    from rich.table import Table
-
     frame = next((run["frame"] for run in result["runs"]), "")
     seeds = ", ".join(map(str, result["seeds"]))
-    view = Table(title=f"{result['scenario']}, {result['vehicle']}, seeds {seeds} (RMS in m, frame: {frame})")
+    incomplete = ", INCOMPLETE" if result["incomplete"] else ""
+    title = f"{result['scenario']}, {result['vehicle']}, seeds {seeds}{incomplete} (RMS in m, frame: {frame})"
+    view = Table(title=title)
     view.add_column("stack")
     for name in ("position", *AXES, "estimate", "yaw °", "completed", "ratio"):
         view.add_column(name, justify="right")
@@ -179,14 +228,25 @@ def table(result: dict):
     return view
 
 
-def _cell(figure: dict, digits: int = 3) -> str:
+def _cell(figure: Statistic, digits: int = 3) -> str:
     if figure["mean"] is None:
         return "–"
     spread = "" if figure["std"] is None else f" ± {figure['std']:.{digits}f}"
     return f"{figure['mean']:.{digits}f}{spread}"
 
 
-def plot(result: dict, path: Path) -> None:
+def check_plot(path: Path) -> None:
+    """Raise `OutputError` when a plot cannot be written to this file; ImportError without matplotlib."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    check_output_file(path)
+    formats = FigureCanvasAgg(Figure()).get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in formats:
+        raise OutputError(f"{path}: no such picture format (there are: {', '.join(sorted(formats))})")
+
+
+def plot(result: Comparison, path: Path) -> None:
     """Bars of the mean position error with the seeds as dots, and the first seed's error over the hold."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -209,6 +269,10 @@ def plot(result: dict, path: Path) -> None:
     lines.set_xlabel("time of the hold [s]")
     lines.set_ylabel("position error [m]")
     lines.set_title(f"seed {result['seeds'][0]}")
-    lines.legend()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
+    if lines.lines:
+        lines.legend()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=130)
+    except OSError as error:
+        raise OutputError(f"{path}: plot cannot be written: {error.strerror or error}") from None

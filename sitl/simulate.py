@@ -1,13 +1,39 @@
 """One scenario in lockstep, and its result as plain data; the body of ``companion sim``."""
 
 import sys
+import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple, TextIO
 
 import cv2
+import numpy as np
+from rich.table import Table
 
+from companion.core.messages import Message, MissionStatus, Truth
 from companion.recording.metrics import metrics_from_messages
+from companion.runtime.fly import ending_line
 from sitl.lockstep import Lockstep
-from sitl.scenario import load_scenario
+from sitl.scenario import LoadedScenario, load_scenario
+from sitl.wind import WindConfig
+
+Result = dict[str, Any]  # JSON-ready
+LINE_PERIOD_S = 5.0  # between two progress lines when the output is not a terminal
+
+
+class SimulatedFlight(NamedTuple):
+    """A finished simulated flight."""
+
+    loaded: LoadedScenario
+    result: Result
+    lockstep: Lockstep
+    log_problem: str  # why the log is incomplete, "" when it is complete
+
+    @property
+    def status(self) -> MissionStatus | None:
+        """The mission's last status."""
+        return self.lockstep.pilot
 
 
 def simulate(
@@ -17,13 +43,12 @@ def simulate(
     vehicle: Path | None = None,
     camera: str | None = None,
     log_file: Path | None = None,
-    progress: bool = False,
-) -> dict:
+) -> Result:
     """Fly and measure; returns the result as JSON-ready data. Raises `ConfigError` when the start is refused.
 
     Errors are against the simulator's truth over the autonomous hold, in the frame of the mission's bundle.
     """
-    return fly(scenario, seed, stack, vehicle, camera, log_file, progress)[0]
+    return fly(scenario, seed, stack, vehicle, camera, log_file)[0]
 
 
 def fly(
@@ -33,35 +58,146 @@ def fly(
     vehicle: Path | None = None,
     camera: str | None = None,
     log_file: Path | None = None,
-    progress: bool = False,
-) -> tuple[dict, Lockstep]:
-    """`simulate`, and the finished run itself for whoever wants its messages."""
-    cv2.setNumThreads(1)
-    loaded = load_scenario(scenario, vehicle, camera)
-    writer = None
-    if log_file is not None:
-        from companion.recording.recorder import open_recorder
+) -> tuple[Result, Lockstep]:
+    """The result of `simulate`, and the finished run itself with its messages."""
+    flight = fly_loaded(load_scenario(scenario, vehicle, camera), seed, stack, log_file)
+    return flight.result, flight.lockstep
 
-        writer = open_recorder(log_file, loaded.vehicle_path, loaded.mission_path)
-    lockstep = Lockstep(loaded, seed, record=writer.handle if writer else None, stack=stack)
-    lockstep.run(_show if progress else None)
-    if writer is not None:
-        writer.close()
-    pilot = lockstep.pilot
+
+def fly_loaded(
+    loaded: LoadedScenario,
+    seed: int,
+    stack: str = "full",
+    log_file: Path | None = None,
+    progress: Callable[[Lockstep], None] | None = None,
+) -> SimulatedFlight:
+    """Fly a scenario that has been read; progress: called once per simulated second.
+
+    The log is complete up to the end of the flight also when the flight is interrupted.
+    """
+    cv2.setNumThreads(1)
+    if log_file is None:
+        lockstep = Lockstep(loaded, seed, stack=stack)
+        lockstep.run(progress)
+        return SimulatedFlight(loaded, _result(loaded, lockstep, stack, seed), lockstep, "")
+    from companion.recording.recorder import open_recorder
+
+    recorder = open_recorder(log_file, loaded.vehicle_path, loaded.mission_path)
+
+    def record(message: Message, now_s: float) -> None:
+        recorder.handle(message, now_s)
+
+    try:
+        lockstep = Lockstep(loaded, seed, record=record, stack=stack)
+        lockstep.run(progress)
+    finally:
+        recorder.close()
+    problem = recorder.last_error if recorder.errors else ""
+    return SimulatedFlight(loaded, _result(loaded, lockstep, stack, seed), lockstep, problem)
+
+
+def _result(loaded: LoadedScenario, lockstep: Lockstep, stack: str, seed: int) -> Result:
+    status = lockstep.pilot
     metrics = metrics_from_messages(lockstep.messages, bundle=loaded.plan.bundle)
-    result = {
+    return {
         "scenario": loaded.scenario.name,
         "stack": stack,
         "seed": seed,
         "duration_s": round(lockstep.now_s, 3),
-        "completed": bool(pilot and pilot.success),
+        "completed": bool(status and status.success),
         **metrics,
         "realtime_factor": round(lockstep.now_s / lockstep.wall_s, 2),
     }
-    return result, lockstep
 
 
-def _show(lockstep: Lockstep) -> None:
-    pilot = lockstep.pilot
-    sys.stderr.write(f"\r{lockstep.now_s:6.0f} s  {pilot.phase if pilot else '':<15}")
-    sys.stderr.flush()
+class FlightProgress:
+    """Shows how far a lockstep run is: one line that is rewritten on a terminal, else a line every few seconds."""
+
+    def __init__(self, stream: TextIO = sys.stderr, period_s: float = LINE_PERIOD_S) -> None:
+        self._stream = stream
+        self._terminal = stream.isatty()
+        self._period_s = period_s
+        self._next_s = time.monotonic() + period_s
+
+    def __call__(self, lockstep: Lockstep) -> None:
+        status = lockstep.pilot
+        line = f"{lockstep.now_s:6.0f} s  {status.phase if status else 'starting':<15}"
+        if self._terminal:
+            self._stream.write(f"\r{line}")
+        elif time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + self._period_s
+            self._stream.write(f"{line.rstrip()}\n")
+        self._stream.flush()
+
+    def end(self) -> None:
+        """Leave the line of a terminal."""
+        if self._terminal:
+            self._stream.write("\r\033[K")
+            self._stream.flush()
+
+
+# --- the table ------------------------------------------------------------------------------------------------------
+
+
+def result_table(flight: SimulatedFlight, log_file: Path | None) -> Table:
+    """The result in about ten rows."""
+    result = flight.result
+    table = Table(title=f"{result['scenario']}, {flight.loaded.vehicle.name}, seed {result['seed']}", show_header=False)
+    table.add_row("flown", f"{result['duration_s']:.1f} s, {result['hold_s']:.1f} s of them measured")
+    table.add_row("position error, RMS / max", _pair(result["position_rms_m"], result["position_max_m"], 100, "cm"))
+    table.add_row("yaw error, RMS", _figure(result["yaw_rms_deg"], 1, "°", 2))
+    table.add_row("estimate error, RMS / max", _pair(result["estimate_rms_m"], result["estimate_max_m"], 100, "cm"))
+    table.add_row("wind", wind_text(flight.loaded.scenario.wind))
+    table.add_row("disturbance, largest", _figure(_largest_disturbance(flight.lockstep), 1, "m/s²"))
+    solve = result.get("solve_ms") or {}
+    table.add_row("solve time, median / 99 %", _pair(solve.get("p50"), solve.get("p99"), 1, "ms", 2))
+    table.add_row("setpoints, longest gap", _figure(result["setpoint_gap_s"], 1e3, "ms", 0))
+    table.add_row("filter resets", _figure(result["filter_resets"], 1, "", 0))
+    table.add_row("safety events", events_text(result["events"]))
+    table.add_row("ended early", "no" if result["completed"] else early_end(flight.status))
+    table.add_row("log", "none (--log FILE)" if log_file is None else str(log_file))
+    return table
+
+
+def early_end(status: MissionStatus | None) -> str:
+    """The cause of an early end."""
+    return ending_line(status).removeprefix("mission ended early: ")
+
+
+def wind_text(wind: WindConfig) -> str:
+    """The wind of a scenario in a few words."""
+    parts = [f"{float(np.linalg.norm(wind.mean_m_s)):.1f} m/s"]
+    if any(wind.gust_std_m_s):
+        parts.append(f"gusts {max(wind.gust_std_m_s):.1f} m/s (σ)")
+    for items, noun in ((wind.steps, "wind step"), (wind.force_steps, "force step"), (wind.jets, "jet")):
+        if items:
+            parts.append(f"{len(items)} {noun}{'s' if len(items) > 1 else ''}")
+    return ", ".join(parts)
+
+
+def events_text(events: list[dict[str, Any]]) -> str:
+    """The safety monitors that became active, with how often and their actions."""
+    active = [event for event in events if event["active"]]
+    counts = Counter(event["row"] for event in active)
+    actions: dict[str, list[str]] = {}
+    for event in active:
+        taken = actions.setdefault(event["row"], [])
+        if event["action"] not in taken:
+            taken.append(event["action"])
+    told = (f"{name}{f' ×{count}' if count > 1 else ''} → {', '.join(actions[name])}" for name, count in counts.items())
+    return "; ".join(told) or "none"
+
+
+def _largest_disturbance(lockstep: Lockstep) -> float | None:
+    vectors = [message.disturbance_W for message in lockstep.messages["truth"] if isinstance(message, Truth)]
+    return float(np.linalg.norm(vectors, axis=1).max()) if vectors else None
+
+
+def _figure(value: float | None, scale: float, unit: str, digits: int = 1) -> str:
+    return "–" if value is None else f"{value * scale:.{digits}f} {unit}".rstrip()
+
+
+def _pair(first: float | None, second: float | None, scale: float, unit: str, digits: int = 1) -> str:
+    if first is None or second is None:
+        return "–"
+    return f"{first * scale:.{digits}f} / {second * scale:.{digits}f} {unit}"

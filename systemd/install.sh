@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs the stack on an aircraft's computer: see docs/deploy.md, or `install.sh --help`.
 #
-# /opt/companion/releases/NAME   program, environment, units, pages of one version; /opt/companion/current: that one
+# /opt/companion/releases/NAME   program, environment, units, pages of one version; /opt/companion/current: link to it
 # /opt/companion/build           compiled solvers and kernels, each under the fingerprint of its sources
-# /etc/companion                 the user's files: copied if they are not there, never overwritten, never removed
+# /etc/companion                 the user's files: copied if they are absent, never overwritten, never removed
 # /var/lib/companion             flights; made by systemd, never removed
 set -eu
 
@@ -28,7 +28,7 @@ usage: systemd/install.sh [options]          (as root; on the computer of the ai
   --dry-run        print what would be done, change nothing
   --root DIR       install below DIR: no user, no systemctl, nothing outside DIR (for images and tests)
   --no-venv        without Python environment and compiled kernels (both take minutes and the network)
-  --uninstall      remove all but the user's files, the flights and the user
+  --uninstall      remove everything except the user's files, the flights and the user
   --rollback       back to the version before this one
   --help
 The interpreter is $PYTHON, else python3; it must be 3.11 or later.
@@ -42,7 +42,7 @@ fail() {
 
 say() { echo "$*"; }
 
-# Everything that changes something goes through here.
+# Runs a command that changes something; --dry-run only prints it.
 run() {
     if [ "$DRY_RUN" = yes ]; then
         say "would run: $*"
@@ -51,7 +51,7 @@ run() {
     fi
 }
 
-# ... and what changes the machine instead of files is left out below --root.
+# Runs a command that changes the machine and not only files; left out with --root.
 on_machine() {
     if [ -n "$ROOT" ]; then
         say "left out below --root: $*"
@@ -60,7 +60,7 @@ on_machine() {
     fi
 }
 
-put() { # put MODE FROM TO: a file of ours, replaced by every installation
+put() { # put MODE FROM TO: a file of this package, replaced by every installation
     if cmp -s "$2" "$3"; then
         return
     fi
@@ -84,7 +84,7 @@ while [ $# -gt 0 ]; do
     --rollback) ACTION=rollback ;;
     --no-venv) WITH_VENV=no ;;
     --root | --vehicle)
-        [ $# -ge 2 ] || fail "$1 wants a value"
+        [ $# -ge 2 ] || fail "$1 needs a value"
         if [ "$1" = --root ]; then ROOT=$2; else VEHICLE=$2; fi
         shift
         ;;
@@ -112,10 +112,10 @@ COMMAND=$ROOT/usr/local/bin/companion
 check_machine() {
     if [ -n "$ROOT" ]; then return; fi
     if [ "$DRY_RUN" = no ] && [ "$(id -u)" -ne 0 ]; then
-        fail "must be run as root (sudo), or with --dry-run or --root DIR"
+        fail "needs root (sudo), or --dry-run or --root DIR"
     fi
     for program in systemctl udevadm useradd; do
-        command -v "$program" >/dev/null || fail "$program is missing: this needs a system with systemd and udev"
+        command -v "$program" >/dev/null || fail "$program is missing: the stack needs a system with systemd and udev"
     done
     if [ "$DRY_RUN" = no ] && systemctl --quiet is-active companion.target; then
         fail "companion.target is running; stop it first, on the ground: systemctl stop companion.target"
@@ -133,7 +133,7 @@ check_python() {
 
 release_name() {
     version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$SOURCE/pyproject.toml")
-    # A checkout that was changed, or none at all: told apart by what it holds.
+    # A changed checkout, or a copy without git, is identified by its contents.
     # shellcheck disable=SC2086 # a list of words
     sum=$(cd "$SOURCE" && find $PROGRAM docs systemd -type f ! -name '*.pyc' -exec sha256sum {} + |
         LC_ALL=C sort -k 2 | sha256sum | cut -c 1-10)
@@ -149,7 +149,7 @@ make_user() {
     fi
 }
 
-point_at() { # point_at LINK TARGET: in one step, so that there is always one
+point_at() { # point_at LINK TARGET: atomically, so that the link always exists
     if [ "$(readlink "$1" 2>/dev/null || true)" = "$2" ]; then return; fi
     say "point   $1 -> $2"
     run ln -sfn "$2" "$1.next"
@@ -180,7 +180,7 @@ make_release() {
     fi
 }
 
-make_kernels() { # before the new version becomes the current one: without its kernels it would not start
+make_kernels() { # before the new version becomes the current one, because it cannot start without its kernels
     if [ "$WITH_VENV" = no ]; then
         say "left out by --no-venv: Python environment, compiled kernels"
         return
@@ -204,7 +204,7 @@ make_configuration() {
     done
 }
 
-make_units() { # make_units FOLDER: of the version they belong to
+make_units() { # make_units FOLDER: of the version that the units belong to
     for unit in $UNITS; do
         put 644 "$1/units/$unit" "$UNIT_DIR/$unit"
     done
@@ -212,7 +212,7 @@ make_units() { # make_units FOLDER: of the version they belong to
     few_cores=$UNIT_DIR/companion-.service.d/20-few-cores.conf
     cores=$(getconf _NPROCESSORS_ONLN)
     if [ -z "$ROOT" ] && [ "$cores" -lt "$CORES_NEEDED" ]; then
-        say "install $few_cores ($cores cores: no cores of their own for the control loop)"
+        say "install $few_cores ($cores cores: the control loop shares its cores)"
         if [ "$DRY_RUN" = no ]; then
             printf '[Service]\nCPUAffinity=\n' >"$few_cores"
         fi
@@ -241,19 +241,19 @@ install_all() {
     fi
     point_at "$OPT/current" "releases/$RELEASE"
     make_units "$SOURCE/systemd"
-    say "done. Look through $ETC/companion.env and the vehicle file it names, then: systemctl start companion.target"
+    say "done. Check $ETC/companion.env and the vehicle file that it names, then: systemctl start companion.target"
 }
 
 rollback() {
     check_machine
     previous=$(readlink "$OPT/previous" 2>/dev/null || true)
-    [ -n "$previous" ] || fail "$OPT/previous: there is no version to go back to"
+    [ -n "$previous" ] || fail "$OPT/previous: there is no earlier version"
     [ -e "$OPT/$previous/.complete" ] || fail "$OPT/$previous: not a complete version"
     current=$(readlink "$OPT/current")
     point_at "$OPT/current" "$previous"
     point_at "$OPT/previous" "$current"
     make_units "$OPT/$previous/systemd"
-    say "done. The files in $ETC are as they were. Start with: systemctl start companion.target"
+    say "done. The files in $ETC are unchanged. Start with: systemctl start companion.target"
 }
 
 uninstall() {
@@ -269,7 +269,7 @@ uninstall() {
     run rm -rf "$OPT"
     on_machine systemctl daemon-reload
     on_machine udevadm control --reload
-    say "done. Left as they are: $ETC, $ROOT/var/lib/companion, the user $USER_NAME"
+    say "done. Unchanged: $ETC, $ROOT/var/lib/companion, the user $USER_NAME"
 }
 
 case $ACTION in

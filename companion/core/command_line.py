@@ -1,29 +1,86 @@
-"""What every command of ``companion …`` shares: errors of one line, and commands loaded when asked for."""
+"""What every command of ``companion …`` shares: errors of one line, lazy loading, files by name, checked outputs."""
 
+import contextlib
 import importlib
+import os
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import click
 
-from companion.core.errors import UserError
+from companion.core.config_files import ConfigKind, check_kind, config_folder, find_config
+from companion.core.errors import OutputError, UserError
 
-DEFAULT_VEHICLE = Path("config/vehicles/f550.toml")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+PROGRAM = "companion"
+DEFAULT_VEHICLE_NAME = "f550"
+DEFAULT_VEHICLE = config_folder() / ConfigKind.VEHICLE / f"{DEFAULT_VEHICLE_NAME}.toml"
 FLIGHTS = Path("flights")
+REFUSED = 2  # exit status: the user can correct something
+INTERRUPTED = 130  # exit status after Ctrl-C: 128 + SIGINT, as a shell counts
+STDOUT = Path("-")
+
+# Packages that an aircraft need not have, and the extra of this package that installs them.
+EXTRAS = {"matplotlib": "report", "jinja2": "report", "mavsdk": "preflight", "casadi": "generate"}
 
 
-def one_line_errors(command: Callable) -> Callable:
-    """Turn the errors a user can cause into one line and exit status 2."""
+def missing_package(error: ImportError) -> str:
+    """One line for a package that is not installed, with the extra to install; "" for any other failed import."""
+    package = (error.name or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or not package:
+        return ""
+    if package in EXTRAS:
+        return f"the package {package} is not installed: install companion[{EXTRAS[package]}]"
+    return f"the package {package} is not installed"
+
+
+def error_line(error: BaseException) -> tuple[str, int] | None:
+    """(line for the user, exit status) of an error that a user can cause; None for an error of the program."""
+    if isinstance(error, (KeyboardInterrupt, EOFError, click.Abort)):
+        return "interrupted", INTERRUPTED
+    if isinstance(error, UserError):
+        return str(error), REFUSED
+    if isinstance(error, click.ClickException):
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        hint = f" (see {context.command_path} --help)" if context is not None else ""
+        return error.format_message() + hint, REFUSED
+    if isinstance(error, ImportError) and (line := missing_package(error)):
+        return line, REFUSED
+    if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+        return os_error_line(error), REFUSED
+    return None
+
+
+def os_error_line(error: OSError) -> str:
+    """A failure of the operating system in one line: file and reason."""
+    reason = error.strerror.lower() if error.strerror else str(error)
+    return f"{error.filename}: {reason}" if error.filename is not None else reason
+
+
+def end_with(line: str, status: int) -> NoReturn:
+    """Print one line on stderr and end."""
+    click.echo(f"{PROGRAM}: {' '.join(line.split())}", err=True)
+    sys.exit(status)
+
+
+def one_line_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn the errors that a user can cause into one line and exit status 2, or 130 for Ctrl-C."""
 
     @wraps(command)
-    def wrapped(*args, **kwargs):
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return command(*args, **kwargs)
-        except UserError as error:
-            click.echo(f"companion: {error}", err=True)
-            sys.exit(2)
+        except (Exception, KeyboardInterrupt) as error:
+            told = error_line(error)
+            if told is None:
+                raise
+            end_with(*told)
 
     return wrapped
 
@@ -32,9 +89,10 @@ class LazyGroup(click.Group):
     """A group some of whose commands live in packages that an aircraft need not have.
 
     lazy: name of the command → "module:object". Their modules are imported when the command is called or helped with.
+    Errors of the command line itself (an unknown option, a file that is not there) are one line, too.
     """
 
-    def __init__(self, *args, lazy: dict[str, str] | None = None, **kwargs) -> None:
+    def __init__(self, *args: Any, lazy: dict[str, str] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._lazy = lazy or {}
 
@@ -45,4 +103,126 @@ class LazyGroup(click.Group):
         if cmd_name not in self._lazy:
             return super().get_command(ctx, cmd_name)
         module, _, name = self._lazy[cmd_name].partition(":")
-        return getattr(importlib.import_module(module), name)
+        try:
+            command = getattr(importlib.import_module(module), name)
+        except ImportError as error:
+            if line := missing_package(error):
+                return _unavailable(cmd_name, line)
+            raise
+        assert isinstance(command, click.Command)
+        return command
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        prog_name = PROGRAM  # however the program was started: messages name the command as it is documented
+        if not standalone_mode:
+            return super().main(args, prog_name, complete_var, False, **extra)
+        try:
+            status = super().main(args, prog_name, complete_var, False, **extra)
+        except click.exceptions.UsageError as error:
+            if type(error).__name__ == "NoArgsIsHelpError":  # its text is the help page
+                error.show()
+                sys.exit(REFUSED)
+            end_with(*(error_line(error) or ("", REFUSED)))
+        except (Exception, KeyboardInterrupt) as error:
+            told = error_line(error)
+            if told is None:
+                raise
+            end_with(*told)
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def _unavailable(name: str, line: str) -> click.Command:
+    """A command in the place of one whose packages are not installed."""
+
+    def refuse() -> NoReturn:
+        raise UserError(f"{name}: {line}")
+
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(name, callback=refuse, short_help=f"({line})", context_settings=settings)
+
+
+class ConfigFile(click.Path):
+    """A parameter that names a configuration file: a path, or the name of one of the project's files.
+
+    checked: refuse a file that does not exist or is of another kind; else it is taken as it is given.
+    """
+
+    def __init__(self, kind: ConfigKind, checked: bool = True) -> None:
+        super().__init__(path_type=Path)
+        self.kind = kind
+        self.checked = checked
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The file's path; raises `ConfigError` with one line."""
+        try:
+            path = find_config(value, self.kind)
+        except UserError:
+            if self.checked:
+                raise
+            return Path(value)
+        if self.checked:
+            check_kind(path, self.kind, ctx.command_path if ctx is not None else PROGRAM)
+        return path
+
+
+# --- outputs --------------------------------------------------------------------------------------------------------
+
+
+def check_output_file(path: Path | None) -> None:
+    """Raise `OutputError` when a file cannot be written; leaves nothing behind. None and "-" are always fine."""
+    if path is None or path == STDOUT:
+        return
+    try:
+        if path.is_dir():
+            raise OutputError(f"{path}: is a folder, must be a file")
+        if not path.exists():
+            _check_folder(path.parent, path)
+        elif not os.access(path, os.W_OK):
+            raise OutputError(f"{path}: cannot be written: permission denied")
+        elif path.is_file():
+            path.open("ab").close()
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {os_error_line(error)}") from None
+
+
+def check_output_folder(path: Path) -> None:
+    """Raise `OutputError` when no file can be made in a folder, or the folder cannot be made; leaves nothing behind."""
+    try:
+        if path.exists() and not path.is_dir():
+            raise OutputError(f"{path}: is a file, must be a folder")
+        _check_folder(path, path)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {os_error_line(error)}") from None
+
+
+def _check_folder(folder: Path, output: Path) -> None:
+    """Make and remove a file in a folder, or in the nearest one above it that exists."""
+    existing = next(above for above in (folder.absolute(), *folder.absolute().parents) if above.exists())
+    if not existing.is_dir():
+        raise OutputError(f"{output}: cannot be written: {existing} is not a folder")
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise OutputError(
+            f"{output}: cannot be written: {existing}: {(error.strerror or str(error)).lower()}"
+        ) from None
+
+
+def write_output(path: Path, text: str) -> None:
+    """Write a result. When that fails, print it on stdout and raise `OutputError` with a line that says so."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        with contextlib.suppress(BrokenPipeError):
+            click.echo(text.rstrip("\n"))
+        reason = (error.strerror or str(error)).lower()
+        raise OutputError(f"{path}: cannot be written: {reason}; the result is on standard output instead") from None

@@ -5,17 +5,25 @@ and the unit. There are no silent defaults: a key that a file may leave out says
 """
 
 import math
+import re
 import tomllib
+from enum import Enum
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
 from companion.core.errors import UserError
+from companion.core.suggestions import did_you_mean
 
 T = TypeVar("T")
+Tables = dict[str, Any]  # of a TOML file
+
+SIZE_MAX_BYTES = 1_000_000  # the largest bundled file has 6 kB
+NESTING_MAX = 64  # parts of a dotted key; the reader's time and memory grow with the square of this number
+SHOWN_MAX = 60  # characters of a value in an error message
 
 
 class ConfigError(UserError):
@@ -41,10 +49,10 @@ def load(path: str | Path, schema: type[T]) -> T:
     return parse(read_layered(path), schema, str(path))
 
 
-def read_layered(path: str | Path) -> dict:
-    """The tables of a file laid over those of the file it names as its ``base``, if it does; raises `ConfigError`.
+def read_layered(path: str | Path) -> Tables:
+    """The tables of a file laid over those of the file that its key ``base`` names, if any; raises `ConfigError`.
 
-    A key of the file replaces that of its base, keys it does not have are the base's, table by table; a list is one
+    A key of the file replaces the same key of its base; all other keys are the base's, table by table. A list is one
     value. A base has no base of its own.
     """
     own = read_toml(path)
@@ -52,44 +60,74 @@ def read_layered(path: str | Path) -> dict:
     if name is None:
         return own
     if not isinstance(name, str):
-        raise ConfigError(f"{path}: base = {name!r}: must be the name of a file")
+        raise ConfigError(f"{path}: base = {_shown(name)}: must be the name of a file")
     base = read_toml(Path(path).parent / name)
     if "base" in base:
         raise ConfigError(
-            f"{path}: base = {name!r}: that file is laid over {base['base']!r} itself, and a base has no base of its "
+            f"{path}: base = {name!r}: that file has itself the base {base['base']!r}, and a base has no base of its "
             f"own: name {base['base']!r} as base and copy the keys of {name!r}"
         )
-    return _laid_over(base, own)
+    try:
+        return _laid_over(base, own)
+    except RecursionError:
+        raise _nested_too_deeply(path) from None
 
 
-def _laid_over(base: dict, own: dict) -> dict:
+def _laid_over(base: Tables, own: Tables) -> Tables:
     both = {k: _laid_over(base[k], v) for k, v in own.items() if isinstance(v, dict) and isinstance(base.get(k), dict)}
     return base | own | both
 
 
-def read_toml(path: str | Path) -> dict:
-    """The raw tables of a TOML file; raises `ConfigError` if it cannot be read."""
+def read_toml(path: str | Path) -> Tables:
+    """The raw tables of a TOML file; raises `ConfigError` if it cannot be read or is larger than any sensible one."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        with Path(path).open("rb") as file:
+            data = file.read(SIZE_MAX_BYTES + 1)
+        if len(data) > SIZE_MAX_BYTES:
+            raise ConfigError(f"{path}: larger than {SIZE_MAX_BYTES / 1e6:g} MB: this is not a configuration file")
+        text = data.decode("utf-8")
+        if _longest_key(text) > NESTING_MAX:
+            raise _nested_too_deeply(path)
+        return tomllib.loads(text)
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+        raise ConfigError(f"{path}: not valid TOML: {_one_line(str(error))}") from None
+    except RecursionError:
+        raise _nested_too_deeply(path) from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    except ValueError:  # of `open`
+        raise ConfigError(f"{str(path)!r}: not the name of a file: it has a NUL byte") from None
 
 
-def parse(tables: dict, schema: type[T], where: str) -> T:
+def _nested_too_deeply(path: str | Path) -> ConfigError:
+    return ConfigError(f"{path}: nested too deeply: this is not a configuration file")
+
+
+def _longest_key(text: str) -> int:
+    """Parts of the longest dotted key of a TOML text; counts where many dots stand in a line before its value."""
+    heads = (line.split("=", 1)[0] for line in text.splitlines() if not line.lstrip().startswith("#"))
+    dotted = (head for head in heads if head.count(".") > NESTING_MAX and "," not in head)
+    return max((1 + len(re.findall(r"(?<=[\w\"'-])[ \t]*\.(?=[ \t]*[\w\"'-])", head)) for head in dotted), default=0)
+
+
+def parse(tables: Tables, schema: type[T], where: str) -> T:
     """Check plain tables against `schema`; `where` names the source in errors."""
-    if bad := _not_finite(tables, ""):
-        raise ConfigError(f"{where}: {bad}: must be a finite number")
     try:
+        if bad := _not_finite(tables, ""):
+            raise ConfigError(f"{where}: {bad}: must be a finite number")
         return msgspec.convert(tables, schema)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {_explain(str(error), schema, tables)}") from None
+        raise ConfigError(f"{where}: {_one_line(_explain(str(error), schema, tables))}") from None
+    except RecursionError:
+        raise _nested_too_deeply(where) from None
 
 
 def _not_finite(value: Any, key: str) -> str | None:
+    items: list[tuple[str, Any]]
     if isinstance(value, dict):
         items = [(f"{key}.{k}" if key else k, v) for k, v in value.items()]
     elif isinstance(value, list):
@@ -99,18 +137,34 @@ def _not_finite(value: Any, key: str) -> str | None:
     return next((bad for k, v in items if (bad := _not_finite(v, k))), None)
 
 
-def _explain(message: str, schema: type, tables: dict) -> str:
-    """msgspec's message with the key in front and the allowed range behind."""
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _shown(value: Any) -> str:
+    """A value as Python writes it, cut to `SHOWN_MAX` characters."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 1]}…"
+
+
+def _explain(message: str, schema: type, tables: Tables) -> str:
+    """msgspec's message with the key in front, and behind it the allowed range or values and the nearest name."""
     text, _, path = message.partition(" - at `")
     key = path.rstrip("`").removeprefix("$").removeprefix(".")
     if text.startswith(("Object contains unknown field", "Object missing required field")):
         field = text.split("`")[1]
-        kind = "unknown key" if "unknown" in text else "missing key"
         full = f"{key}.{field}" if key else field
-        allowed = "" if "unknown" in text else _allowed(schema, full, tables)
-        return f"{full}: {kind}{allowed}"
+        if "missing" in text:
+            return f"{full}: missing key{_allowed(schema, full, tables)}"
+        known = _keys(schema, key, tables)
+        unused = [name for name in known if name not in _table(tables, key)]
+        return f"{full}: unknown key{did_you_mean(field, unused) or did_you_mean(field, known)}"
     value = _lookup(tables, key)
-    return f"{key} = {value!r}: {text[0].lower()}{text[1:]}{_allowed(schema, key, tables)}"
+    problem = f"{key} = {_shown(value)}: " if key else ""
+    if choices := _choices(schema, key, tables):
+        near = did_you_mean(value, choices) if isinstance(value, str) else ""
+        return f"{problem}invalid value{near} (allowed: {', '.join(choices)})"
+    return f"{problem}{text[0].lower()}{text[1:]}{_allowed(schema, key, tables)}"
 
 
 def _steps(key: str) -> list[str]:
@@ -126,15 +180,23 @@ def _lookup(tables: Any, key: str) -> Any:
     return tables
 
 
-def _allowed(schema: Any, key: str, tables: Any) -> str:
-    """The description of a key's type, in brackets, or an empty string. tables tell which of several kinds is meant."""
+def _table(tables: Tables, key: str) -> Tables:
+    value = _lookup(tables, key)
+    return value if isinstance(value, dict) else {}
+
+
+def _resolve(schema: Any, key: str, tables: Tables) -> tuple[Any, str | None]:
+    """(type of a key, its description); (None, None) for a key that the schema does not have.
+
+    tables: they decide which of several kinds of table is meant.
+    """
     kind, description, above = schema, None, ""
     for step in _steps(key):
         members = _members(kind)
-        if tags := {m.__struct_config__.tag: m for m in members if hasattr(m, "__struct_config__")}:
-            tag_field = members[0].__struct_config__.tag_field
-            if step == tag_field and tag_field is not None:
-                return f" (allowed: {', '.join(str(tag) for tag in tags)})"
+        tags, tag_field = _tags(members)
+        if tags:
+            if step == tag_field:
+                return Literal[tuple(tags)], None
             kind = tags.get(_lookup(tables, f"{above}.{tag_field}"), members[0])
         else:
             kind = members[0]
@@ -142,16 +204,63 @@ def _allowed(schema: Any, key: str, tables: Any) -> str:
         if step.startswith("["):
             arguments = get_args(kind)
             if not arguments:
-                return ""
+                return None, None
             index = int(step[1:-1]) if step[1:-1].isdigit() else 0
             kind = arguments[index] if index < len(arguments) and arguments[index] is not ... else arguments[0]
         else:
             try:
-                kind = get_type_hints(kind, include_extras=True)[step]
+                kind = get_type_hints(kind, include_extras=True)[_field(kind, step)]
             except (KeyError, TypeError):
-                return ""
+                return None, None
         description = next((m.description for m in getattr(kind, "__metadata__", ()) if m.description), None)
-    return f" (allowed: {description})" if description else ""
+    return kind, description
+
+
+def _field(kind: Any, key: str) -> str:
+    """Name of the attribute that holds a key; they differ where the key is a word of Python."""
+    fields: tuple[str, ...] = getattr(kind, "__struct_fields__", ())
+    keys: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
+    return dict(zip(keys, fields, strict=True)).get(key, key)
+
+
+def _tags(members: list[Any]) -> tuple[dict[str, Any], str | None]:
+    """The tables among which a key chooses, by their tags, and the name of that key."""
+    structs = [member for member in members if hasattr(member, "__struct_config__")]
+    tags = {m.__struct_config__.tag: m for m in structs if m.__struct_config__.tag is not None}
+    return tags, structs[0].__struct_config__.tag_field if tags else None
+
+
+def _allowed(schema: Any, key: str, tables: Tables) -> str:
+    """The allowed range or values of a key, in brackets, or an empty string."""
+    kind, description = _resolve(schema, key, tables)
+    choices = _values(kind)
+    return f" (allowed: {', '.join(choices) or description})" if choices or description else ""
+
+
+def _choices(schema: Any, key: str, tables: Tables) -> list[str]:
+    """The allowed values of a key that takes one of a few, else none."""
+    return _values(_resolve(schema, key, tables)[0])
+
+
+def _values(kind: Any) -> list[str]:
+    """The members of a `Literal` or an enumeration; none for any other type."""
+    found: list[str] = []
+    for member in _members(kind):
+        if get_origin(member) is Literal:
+            found += [str(value) for value in get_args(member)]
+        elif isinstance(member, type) and issubclass(member, Enum):
+            found += [str(value.value) for value in member]
+        else:
+            return []
+    return found
+
+
+def _keys(schema: Any, key: str, tables: Tables) -> list[str]:
+    """The keys that a table may have."""
+    members = _members(_resolve(schema, key, tables)[0])
+    tags, tag_field = _tags(members)
+    chosen = tags.get(str(_table(tables, key).get(tag_field or "")), members[0]) if tags else members[0]
+    return [*getattr(chosen, "__struct_encode_fields__", ()), *([tag_field] if tag_field is not None else [])]
 
 
 def _members(kind: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The base of all errors that a user can cause and can mend."""
+"""The base of all errors that a user can cause and can correct."""
 
 
 class UserError(Exception):
@@ -7,3 +7,7 @@ class UserError(Exception):
 
 class StartRefused(UserError):
     """A process refused to start; the message is the line that the process printed."""
+
+
+class OutputError(UserError):
+    """A result cannot be written; the message is one line that names the file."""

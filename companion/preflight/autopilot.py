@@ -1,4 +1,4 @@
-"""Checks of the flight controller, from what was seen of it in a few seconds. Pure: no link, no clock."""
+"""Checks of the flight controller, from an observation of a few seconds. Pure: no link, no clock."""
 
 import math
 import statistics
@@ -10,11 +10,11 @@ from companion.core.vehicle import Vehicle
 from companion.fcu.timesync import RTT_GATE_S, SYNC_SAMPLES
 from companion.mission.plan import Plan
 from companion.mission.start_checks import NO_START_MODES
-from companion.preflight.ground import Observation
+from companion.preflight.observation import Observation
 from companion.preflight.report import Check, failed, ok, skipped, warning, worst
 
-SATELLITES_FEW = 8  # below it a fix walks by metres
-BATTERY_FULL = 0.8  # of its charge: less is no reason not to fly, but one to know
+SATELLITES_FEW = 8  # with fewer, a fix drifts by metres
+BATTERY_FULL = 0.8  # of its charge; less is a warning, not a failure
 NAMES = (
     "autopilot",
     "vehicle type",
@@ -40,7 +40,7 @@ POSITIONED = {
 
 
 def autopilot_checks(seen: Observation, vehicle: Vehicle, plan: Plan | None) -> list[Check]:
-    """All checks of the flight controller but its parameters, in the order of `NAMES`."""
+    """All checks of the flight controller except its parameters, in the order of `NAMES`."""
     return [
         firmware(seen),
         vehicle_type(seen),
@@ -55,37 +55,39 @@ def autopilot_checks(seen: Observation, vehicle: Vehicle, plan: Plan | None) -> 
 
 
 def without_link() -> list[Check]:
-    """The same checks when there is nobody to look at."""
+    """The same checks when there is no link."""
     return [skipped(name, "no link") for name in NAMES]
 
 
 def firmware(seen: Observation) -> Check:
-    """It is PX4, of a version that the parameter table speaks of."""
+    """It is PX4, of a version that the parameter table covers."""
     name = "autopilot"
     if seen.wrong.startswith("its autopilot"):
         return failed(name, seen.wrong)
     if seen.firmware is None:
-        return failed(name, "does not tell its firmware's version")
-    told = "PX4 " + ".".join(map(str, seen.firmware)) + f" ({seen.release.lower()})"
+        return failed(name, "does not report its firmware's version")
+    detail = "PX4 " + ".".join(map(str, seen.firmware)) + f" ({seen.release.lower()})"
     span = f"{FIRMWARE_OLDEST[0]}.{FIRMWARE_OLDEST[1]} to {FIRMWARE_NEWEST[0]}.{FIRMWARE_NEWEST[1]}"
     if seen.firmware[:2] < FIRMWARE_OLDEST:
-        return failed(name, f"{told}: too old, must be {span}")
+        return failed(name, f"{detail}: too old, must be {span}")
     if seen.firmware[:2] > FIRMWARE_NEWEST:
-        return warning(name, f"{told}: newer than what this stack knows, {span}")
-    return ok(name, told) if seen.release == "RELEASE" else warning(name, f"{told}: not a release")
+        return warning(name, f"{detail}: newer than the versions that this stack knows, {span}")
+    return ok(name, detail) if seen.release == "RELEASE" else warning(name, f"{detail}: not a release")
 
 
 def vehicle_type(seen: Observation) -> Check:
+    """It is a multirotor."""
     entry = common.enums["MAV_TYPE"].get(seen.vehicle_type)
-    told = entry.name.removeprefix("MAV_TYPE_").lower() if entry else f"MAV_TYPE {seen.vehicle_type}"
-    return failed("vehicle type", seen.wrong) if seen.wrong.startswith("its vehicle") else ok("vehicle type", told)
+    detail = entry.name.removeprefix("MAV_TYPE_").lower() if entry else f"MAV_TYPE {seen.vehicle_type}"
+    return failed("vehicle type", seen.wrong) if seen.wrong.startswith("its vehicle") else ok("vehicle type", detail)
 
 
 def disarmed(seen: Observation) -> Check:
+    """It stands disarmed, in a mode from which a mission may start."""
     if seen.armed:
         return failed("disarmed", "armed: preflight is for the ground, before arming")
     if not seen.landed:
-        return failed("disarmed", "not landed, or not known to be")
+        return failed("disarmed", "not landed, or its landed state is not known")
     mode = seen.mode
     if mode in NO_START_MODES or mode.startswith("UNKNOWN"):
         return warning("disarmed", f"mode is {mode or 'unknown'}: no mission starts from it")
@@ -93,15 +95,15 @@ def disarmed(seen: Observation) -> Check:
 
 
 def sensors(seen: Observation) -> Check:
-    """What PX4 says of its sensors (SYS_STATUS) and of their calibration."""
+    """Health (SYS_STATUS) and calibration of PX4's sensors."""
     if not seen.health:
-        return failed("sensors", "no word of their health")
+        return failed("sensors", "no report of their health")
     found = [words for key, words in CALIBRATED.items() if not seen.health.get(key)]
     return worst("sensors", [*([f"not healthy: {seen.unhealthy}"] if seen.unhealthy else []), *found], [], "")
 
 
 def ready_to_arm(seen: Observation) -> Check:
-    """PX4's own verdict, with the words it gives for a refusal."""
+    """PX4's own checks, with its texts for a refusal."""
     found = [words for key, words in POSITIONED.items() if not seen.health.get(key)]
     if not seen.health.get("is_armable"):
         found.append("PX4 would not arm")
@@ -109,21 +111,24 @@ def ready_to_arm(seen: Observation) -> Check:
 
 
 def gnss(seen: Observation, vehicle: Vehicle) -> Check:
+    """Fix, satellites and uncertainty."""
     count, error_m, limit_m = seen.satellites, seen.gnss_uncertainty_m, vehicle.safety.position_std_m
-    failures, doubts = [], []
-    told = f"{seen.gnss_fix.removeprefix('FIX_').replace('_', ' ')}, {count} satellites"
+    failures: list[str] = []
+    doubts: list[str] = []
+    detail = f"{seen.gnss_fix.removeprefix('FIX_').replace('_', ' ')}, {count} satellites"
     if seen.gnss_fix not in FIXES:
         failures.append("no 3D fix")
     elif count < SATELLITES_FEW:
         doubts.append("few satellites")
     if math.isfinite(error_m) and error_m > 0:
-        told += f", {error_m:.1f} m"
+        detail += f", {error_m:.1f} m"
         if error_m > limit_m:
             failures.append(f"uncertain by {error_m:.1f} m, must be below {limit_m:g} m (safety.position_std_m)")
-    return worst("gnss", failures, doubts, told)
+    return worst("gnss", failures, doubts, detail)
 
 
 def battery(seen: Observation, vehicle: Vehicle) -> Check:
+    """Voltage and charge."""
     voltage_v, remaining, low_v = (
         seen.battery_voltage_v,
         seen.battery_remaining,
@@ -131,22 +136,23 @@ def battery(seen: Observation, vehicle: Vehicle) -> Check:
     )
     if not voltage_v > 0:
         return failed("battery", "voltage not measured")
-    told = f"{voltage_v:.1f} V" + (f", {remaining:.0%}" if math.isfinite(remaining) else "")
+    detail = f"{voltage_v:.1f} V" + (f", {remaining:.0%}" if math.isfinite(remaining) else "")
     if voltage_v <= low_v:
-        return failed("battery", f"{told}: must be above {low_v:.1f} V (safety.battery_low_v)")
-    return warning("battery", f"{told}: not full") if remaining < BATTERY_FULL else ok("battery", told)
+        return failed("battery", f"{detail}: must be above {low_v:.1f} V (safety.battery_low_v)")
+    return warning("battery", f"{detail}: not full") if remaining < BATTERY_FULL else ok("battery", detail)
 
 
 def transmitter(seen: Observation, plan: Plan | None) -> Check:
+    """The RC signal."""
     if seen.rc_ok:
         return ok("transmitter")
     if plan is not None and plan.start == "rc_switch":
-        return failed("transmitter", 'none, and the mission waits for its switch (start = "rc_switch")')
-    return warning("transmitter", "none: nobody can take over")
+        return failed("transmitter", 'no RC signal, and the mission waits for its switch (start = "rc_switch")')
+    return warning("transmitter", "no RC signal: no pilot can take over")
 
 
 def time_sync(seen: Observation) -> Check:
-    """Round trips of TIMESYNC and how steady the clocks' offset is; late stamps are what the filter cannot see."""
+    """Round trips of TIMESYNC and how steady the offset of the clocks is; the filter cannot detect wrong stamps."""
     rtts_s, offsets_s = seen.rtts_s, seen.offsets_s
     if not rtts_s:
         return failed("time sync", "no answer to TIMESYNC")
@@ -158,6 +164,6 @@ def time_sync(seen: Observation) -> Check:
     if rtt_s > RTT_GATE_S:
         doubts.append(f"round trips longer than {RTT_GATE_S * 1e3:g} ms: a slow or busy link")
     if spread_s > RTT_GATE_S:
-        doubts.append("the offset is not steady: a clock that slips, or a busy computer")
-    told = f"round trip {rtt_s * 1e3:.1f} ms, offset within {spread_s * 1e3:.1f} ms"
-    return worst("time sync", [], doubts, told)
+        doubts.append("the offset is not steady: a clock that drifts, or a busy computer")
+    detail = f"round trip {rtt_s * 1e3:.1f} ms, offset within {spread_s * 1e3:.1f} ms"
+    return worst("time sync", [], doubts, detail)

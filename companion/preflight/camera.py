@@ -1,4 +1,4 @@
-"""Checks of the camera on live images: it opens, its rate, its delay, and whether the markers are in sight."""
+"""Checks of the camera on live images: it opens, its rate, its delay, and whether the markers are visible."""
 
 import statistics
 from collections.abc import Callable
@@ -11,19 +11,20 @@ from companion.core.config import ConfigError
 from companion.core.messages import TOPICS, Image, Markers
 from companion.core.vehicle import Vehicle
 from companion.mission.plan import Plan, site_of
-from companion.preflight.ground import within
+from companion.preflight.observation import within
 from companion.preflight.report import Check, failed, ok, skipped, warning, worst
 from companion.tracking.cameras import RATE_TOLERANCE, Source
 from companion.tracking.tracker import TrackerNode
 
 NAMES = ("camera", "camera latency", "marker")
+NO_BUNDLE = "the mission flies without a bundle"
 OPEN_TIMEOUT_S = 30.0  # a device is tried in several formats, and some need seconds for their first image
 WATCH_S = 3.0
 SLOW = 0.5  # of the wanted rate
 JITTER_MAX_S = 0.010  # at 1 m/s a centimetre
 LATENCY_MIN_S = 0.005  # no camera is faster from mid-exposure to arrival: half an exposure and the transfer
 CONTRAST_MIN = 2.0  # standard deviation of the grey values; less is a lens cap, night, or glare
-SEEN_SHARE = 0.5  # of the images, from which on the bundle counts as in sight
+SEEN_SHARE = 0.5  # of the images; from this share on the bundle counts as visible
 
 
 class Images(NamedTuple):
@@ -31,7 +32,7 @@ class Images(NamedTuple):
 
     images: list[Image]  # the newest, one in every `every`
     arrivals_s: list[float]  # of all
-    trouble: str  # "" or the source's own word
+    trouble: str  # the source's last error, or ""
     ended: bool
 
 
@@ -41,7 +42,9 @@ def camera_checks(
     opener: Callable[[Vehicle], Source],
     watch_s: float = WATCH_S,
 ) -> list[Check]:
-    """Open the camera, look for a while, close it."""
+    """Open the camera, read images for a while, close it. A mission without a bundle needs no camera."""
+    if plan is not None and plan.bundle is None:
+        return [skipped(name, NO_BUNDLE) for name in NAMES]
     try:
         source = within(OPEN_TIMEOUT_S, lambda: opener(vehicle))
     except (ConfigError, TimeoutError) as error:
@@ -71,6 +74,7 @@ def watch(source: Source, duration_s: float, rate_hz: float) -> Images:
 
 
 def rate(seen: Images, vehicle: Vehicle) -> Check:
+    """Size, rate and contrast of the images."""
     camera = vehicle.camera
     if not seen.arrivals_s:
         return failed("camera", f"{camera.device}: no image" + (f": {seen.trouble}" if seen.trouble else ""))
@@ -79,7 +83,8 @@ def rate(seen: Images, vehicle: Vehicle) -> Check:
         return warning("camera", f"{camera.device}: {len(seen.arrivals_s)} image(s) of {size} and no more")
     duration_s = seen.arrivals_s[-1] - seen.arrivals_s[0]
     rate_hz = (len(seen.arrivals_s) - 1) / max(duration_s, 1e-6)
-    failures, doubts = [], []
+    failures: list[str] = []
+    doubts: list[str] = []
     slowest_hz = max(SLOW * camera.rate_hz, 1.0 / TOPICS["image"].max_age_s)
     if rate_hz < slowest_hz:
         failures.append(f"slower than {slowest_hz:g} Hz")
@@ -95,44 +100,44 @@ def rate(seen: Images, vehicle: Vehicle) -> Check:
 
 
 def latency(seen: Images, vehicle: Vehicle) -> Check:
-    """Whether the delay can be a constant, and the vehicle file's number a measured one.
+    """Whether the delay can be constant, and whether the vehicle file's number can have been measured.
 
-    The delay itself needs motion to be measured (`companion calibrate latency`); the aircraft stands.
+    The delay itself can only be measured in motion (`companion calibrate latency`); here the aircraft stands still.
     """
     camera_s = vehicle.latency.camera_s
-    told = f"latency.camera_s is {camera_s * 1e3:.0f} ms"
+    detail = f"latency.camera_s is {camera_s * 1e3:.0f} ms"
     if camera_s < LATENCY_MIN_S:
-        return warning("camera latency", f"{told}: no camera is so fast, it was never measured")
+        return warning("camera latency", f"{detail}: no camera is so fast, it was never measured")
     if len(seen.arrivals_s) < 10:
-        return skipped("camera latency", f"{told}; too few images to see how steady it is")
+        return skipped("camera latency", f"{detail}; too few images to judge how steady it is")
     intervals_s = np.diff(seen.arrivals_s)
     period_s = statistics.median(intervals_s)
     jitter_s = float(np.percentile(np.abs(intervals_s - period_s), 95))
-    told += f", images come within {jitter_s * 1e3:.1f} ms of their time"
+    detail += f", images arrive within {jitter_s * 1e3:.1f} ms of their time"
     if jitter_s > JITTER_MAX_S:
-        return warning("camera latency", f"{told}: no constant delay describes that")
-    return ok("camera latency", told)
+        return warning("camera latency", f"{detail}: this is no constant delay")
+    return ok("camera latency", detail)
 
 
 def marker(images: list[Image], vehicle: Vehicle, plan: Plan | None) -> Check:
-    """The tracker itself on the images; nothing in sight is no fault yet, the mission may search."""
+    """The tracker itself on the images. No visible marker is not a failure yet: the mission may search."""
     if plan is None:
         return skipped("marker", "no mission given (--mission)")
     if plan.bundle is None:
-        return skipped("marker", "the mission flies without a bundle")
+        return skipped("marker", NO_BUNDLE)
     if not images:
         return skipped("marker", "no image")
     tracker = TrackerNode(vehicle, site_of(plan))
     answers = [m for image in images for m in tracker.handle_image(image, image.stamp_s) if isinstance(m, Markers)]
     seen = [o for m in answers for o in m.observations if o.bundle == plan.bundle]
     time_s = statistics.median(m.detect_time_s for m in answers) if answers else 0.0
-    told = f"'{plan.bundle}' in {len(seen)} of {len(images)} images, {time_s * 1e3:.0f} ms each"
+    detail = f"'{plan.bundle}' in {len(seen)} of {len(images)} images, {time_s * 1e3:.0f} ms each"
     if len(seen) < SEEN_SHARE * len(images):
-        return warning("marker", f"{told}: not in sight from here")
+        return warning("marker", f"{detail}: not visible from here")
     distance_m = float(np.linalg.norm(seen[-1].best.p_CM))
     error_px = statistics.median(o.best.reprojection_rms_px for o in seen)
-    told += f", {distance_m:.2f} m away, {error_px:.2f} px"
+    detail += f", {distance_m:.2f} m away, {error_px:.2f} px"
     doubts = []
     if error_px > vehicle.tracking.max_reprojection_px / 3:
         doubts.append("corners do not fit well: calibration, size_m, or a bent board?")
-    return worst("marker", [], doubts, told)
+    return worst("marker", [], doubts, detail)

@@ -3,45 +3,73 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from companion.core.command_line import DEFAULT_VEHICLE, FLIGHTS, one_line_errors
+from companion.core.command_line import (
+    DEFAULT_VEHICLE_NAME,
+    FLIGHTS,
+    STDOUT,
+    ConfigFile,
+    check_output_file,
+    missing_package,
+    one_line_errors,
+    write_output,
+)
 from companion.core.config import ConfigError
-from companion.core.px4_parameters import Values, rules
+from companion.core.config_files import ConfigKind
+from companion.core.px4_parameters import Rule, rules
 from companion.core.vehicle import Vehicle
 from companion.mission.plan import Plan
 from companion.preflight import parameters
 from companion.preflight.autopilot import autopilot_checks, without_link
-from companion.preflight.bus_source import BusSource, running_bus
+from companion.preflight.bus_source import BusSource
 from companion.preflight.camera import NAMES as CAMERA_NAMES
 from companion.preflight.camera import camera_checks
 from companion.preflight.computer import computer_checks
 from companion.preflight.files import artefact_checks, mission_file, vehicle_file
-from companion.preflight.ground import Ground, LinkFailed, forwarded_urls
+from companion.preflight.observation import LinkFailed, Number, forwarded_urls
 from companion.preflight.report import COLOURS, Change, Check, Report, failed, line, ok, skipped, summary, warning
+from companion.runtime.bus_folders import system_bus
 from companion.tracking.cameras import Source, open_source
+
+if TYPE_CHECKING:
+    from companion.preflight.ground import Ground
 
 HEARTBEAT_TIMEOUT_S = 5.0
 OBSERVE_S = 3.0
 
 
+def open_ground(url: str, autopilot_system_id: int, timeout_s: float) -> "Ground":
+    """Connect to the autopilot; raises `ConfigError` or `LinkFailed`, also when MAVSDK is not installed."""
+    try:
+        from companion.preflight.ground import Ground
+    except ImportError as error:
+        if text := missing_package(error):
+            raise LinkFailed(text) from None
+        raise
+    return Ground(url, autopilot_system_id, timeout_s)
+
+
 class Preflight:
-    """One run: `checks` yields each as it is known; afterwards `fix` may mend parameters."""
+    """One run: `checks` yields each check as soon as it is known; afterwards `fix` may correct parameters."""
 
     def __init__(self, vehicle: Path, mission: Path | None, fcu_url: str, folder: Path, bus: Path | None) -> None:
-        """bus: of the running stack, whose camera is looked through; None: the device itself."""
+        """bus: of the running stack, whose camera images are used; None: open the camera itself."""
         self._vehicle_path, self._mission_path, self._folder = vehicle, mission, folder
         self.fcu_url, self._bus = fcu_url, bus
         self.ground: Ground | None = None
-        self._rules, self._values = [], {}
+        self._rules: list[Rule] = []
+        self._values: dict[str, Number] = {}
         self._clock_offset_s: float | None = None
 
     def checks(self) -> Iterator[Check]:
+        """All checks, in their order."""
         check, vehicle = vehicle_file(self._vehicle_path)
         yield check
         check, plan = mission_file(self._mission_path)
@@ -62,20 +90,21 @@ class Preflight:
     def _aircraft(self, vehicle: Vehicle, plan: Plan | None) -> Iterator[Check]:
         self._rules = rules(vehicle, parameters.flight_of(plan), vehicle.fcu.send_odometry)
         try:
-            self._connect(vehicle)
+            self.ground = ground = self._connect(vehicle)
         except (ConfigError, LinkFailed) as error:
             yield failed("link", str(error).removeprefix("link "))
             yield from without_link()
             yield from parameters.without_parameters(self._rules, "no link")
             return
-        told = f"{self.fcu_url}: system {vehicle.fcu.autopilot_system_id}"
+        detail = f"{self.fcu_url}: system {vehicle.fcu.autopilot_system_id}"
         if vehicle.fcu.signing_key_file is None:
-            yield ok("link", told)
+            yield ok("link", detail)
         else:
-            yield warning(
-                "link", f"{told}; preflight does not sign (fcu.signing_key_file): who asks for it stays silent"
+            unsigned = (
+                "preflight does not sign (fcu.signing_key_file): an autopilot that requires signing does not answer"
             )
-        seen = self.ground.observe(OBSERVE_S)
+            yield warning("link", f"{detail}; {unsigned}")
+        seen = ground.observe(OBSERVE_S)
         self._clock_offset_s = seen.clock_offset_s
         yield from autopilot_checks(seen, vehicle, plan)
         if seen.wrong:
@@ -83,36 +112,32 @@ class Preflight:
         elif seen.armed:
             yield from parameters.without_parameters(self._rules, "the aircraft is armed")
         else:
-            yield from self._parameters()
+            yield from self._parameters(ground)
 
-    def _connect(self, vehicle: Vehicle) -> None:
-        """Open the link that was asked for, or the vehicle file's, or, if the stack has that one, what it forwards."""
-        asked, self.fcu_url = self.fcu_url, self.fcu_url or vehicle.fcu.url
+    def _connect(self, vehicle: Vehicle) -> "Ground":
+        """Open the given link, or the vehicle file's; when the running stack has that one, the stack's forward."""
+        given, self.fcu_url = self.fcu_url, self.fcu_url or vehicle.fcu.url
         system_id = vehicle.fcu.autopilot_system_id
         try:
-            self.ground = Ground(self.fcu_url, system_id, HEARTBEAT_TIMEOUT_S)
+            return open_ground(self.fcu_url, system_id, HEARTBEAT_TIMEOUT_S)
         except ConfigError as error:
-            for url in () if asked else forwarded_urls(vehicle.fcu.forward):
+            for url in () if given else forwarded_urls(vehicle.fcu.forward):
                 with contextlib.suppress(ConfigError, LinkFailed):
-                    self.ground, self.fcu_url = Ground(url, system_id, HEARTBEAT_TIMEOUT_S), url
-                    return
+                    ground = open_ground(url, system_id, HEARTBEAT_TIMEOUT_S)
+                    self.fcu_url = url
+                    return ground
             raise error
 
-    def _parameters(self) -> Iterator[Check]:
+    def _parameters(self, ground: "Ground") -> Iterator[Check]:
         try:
-            self._values = self.ground.read(parameters.names_of(self._rules))
+            self._values = ground.read(parameters.names_of(self._rules))
         except LinkFailed as error:
             yield from parameters.unreadable(error)
             return
         yield from parameters.parameter_checks(self._rules, self._values)
 
-    @property
-    def values(self) -> Values:
-        """The parameters as they were read; empty when they could not be."""
-        return self._values
-
-    def fix(self, ask, say) -> list[Change]:
-        """Mend what can be mended; the values follow."""
+    def fix(self, ask: Callable[[str], str], say: Callable[[str], None]) -> list[Change]:
+        """Set the parameters that can be corrected, each after a question; returns the changes."""
         wanted = parameters.proposals(self._rules, self._values)
         if self.ground is None or not wanted:
             say("nothing to set")
@@ -122,11 +147,12 @@ class Preflight:
         return changes
 
     def parameter_checks(self) -> list[Check]:
+        """The checks of the parameters with their present values."""
         return parameters.parameter_checks(self._rules, self._values)
 
 
 def _ask(question: str) -> str:
-    """A line from the keyboard; no keyboard is a no."""
+    """A line from the keyboard; "" (no) without one."""
     click.echo(question, nl=False)
     answer = sys.stdin.readline()
     if not answer:
@@ -134,24 +160,41 @@ def _ask(question: str) -> str:
     return answer
 
 
-def _say(check: Check) -> None:
-    click.echo(click.style(line(check), fg=COLOURS[check.status]))
-
-
 @click.command()
-@click.option("--vehicle", type=click.Path(path_type=Path), default=DEFAULT_VEHICLE, show_default=True)
-@click.option("--mission", type=click.Path(path_type=Path), default=None, help="What is to be flown.")
 @click.option(
-    "--fcu", default="", help="serial:DEVICE:BAUD, udpin:HOST:PORT or tcp:HOST:PORT. Default: the vehicle file's."
+    "--vehicle",
+    type=ConfigFile(ConfigKind.VEHICLE, checked=False),
+    default=DEFAULT_VEHICLE_NAME,
+    envvar="COMPANION_VEHICLE",
+    show_default=True,
+)
+@click.option(
+    "--mission",
+    type=ConfigFile(ConfigKind.MISSION, checked=False),
+    default=None,
+    envvar="COMPANION_MISSION",
+    help="The mission that is to be flown.",
+)
+@click.option(
+    "--fcu",
+    default="",
+    envvar="COMPANION_FCU",
+    help="serial:DEVICE:BAUD, udpin:HOST:PORT or tcp:HOST:PORT. Default: the vehicle file's.",
 )
 @click.option(
     "--bus",
     type=click.Path(path_type=Path),
     default=None,
-    help="Bus folder of the running stack, to look through its camera.  [default: /run/companion where it runs]",
+    help="Bus folder of the running stack, to use the images of its camera.  [default: /run/companion where it runs]",
 )
 @click.option("--fix", is_flag=True, help="Show which parameters would be set, ask, and set them.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the result here.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Write the result here; -: standard output.",
+)
 @click.option(
     "--out", type=click.Path(path_type=Path), default=FLIGHTS, show_default=True, help="Folder that logs will go to."
 )
@@ -160,36 +203,49 @@ def preflight(
     vehicle: Path, mission: Path | None, fcu: str, bus: Path | None, fix: bool, json_file: Path | None, out: Path
 ) -> None:
     """Check aircraft, computer, camera and files before a flight, a line each."""
-    run = Preflight(vehicle, mission, fcu, out, bus or running_bus())
+    check_output_file(json_file)
+    to_stderr = json_file == STDOUT  # the lines, so that stdout has the JSON alone
+
+    def say(text: str) -> None:
+        click.echo(text, err=to_stderr)
+
+    def show(check: Check) -> None:
+        say(click.style(line(check), fg=COLOURS[check.status]))
+
+    run = Preflight(vehicle, mission, fcu, out, bus or system_bus())
     checks: list[Check] = []
     changes: list[Change] = []
     try:
         for check in run.checks():
-            _say(check)
+            show(check)
             checks.append(check)
         if fix:
-            changes = run.fix(_ask, click.echo)
-            checks = _after(run, checks, [change.parameter for change in changes])
+            changes = run.fix(_ask, say)
+            checks = _after(run, checks, [change.parameter for change in changes], show)
     finally:
         if run.ground is not None:
             run.ground.close()
-    click.echo(summary(checks))
+    say(summary(checks))
     passed = not any(check.status == "failed" for check in checks)
-    if json_file:
+    status = 0 if passed else 1
+    if json_file is not None:
         at = datetime.now(UTC).isoformat(timespec="seconds")
         mission_name = None if mission is None else str(mission)
         report = Report(at, str(vehicle), mission_name, run.fcu_url, passed, checks, changes)
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
-    if run.ground is not None and run.ground.stuck:  # a call of MAVSDK that hangs would hold up the exit for ever
+        text = msgspec.json.format(msgspec.json.encode(report), indent=2).decode() + "\n"
+        if json_file == STDOUT:
+            click.echo(text, nl=False)
+        else:
+            write_output(json_file, text)
+    if run.ground is not None and run.ground.stuck:  # a call of MAVSDK that hangs would block the exit for ever
         sys.stdout.flush()
-        os._exit(0 if passed else 1)
-    sys.exit(0 if passed else 1)
+        os._exit(status)
+    sys.exit(status)
 
 
-def _after(run: Preflight, checks: list[Check], changed: list[str]) -> list[Check]:
-    """The checks with those of the parameters anew; the changed ones are told."""
+def _after(run: Preflight, checks: list[Check], changed: list[str], show: Callable[[Check], None]) -> list[Check]:
+    """The checks with those of the parameters made again; shows those of the changed parameters."""
     again = {check.name: check for check in run.parameter_checks()} if changed else {}
     for name in changed:
-        _say(again[name])
+        show(again[name])
     return [again.get(check.name, check) for check in checks]

@@ -13,17 +13,17 @@ from companion.preflight.report import Check, failed, ok, skipped, warning
 from companion.recording.host import SYSTEM, THROTTLED_FILES, Host
 
 # Before the limits of the safety table, so that a whole flight fits in between.
-DISK_SPARE_MB = 2000.0  # some MB a minute, photographs come on top
+DISK_SPARE_MB = 2000.0  # some MB a minute, and photographs
 MEMORY_SPARE_MB = 300.0  # all processes together need less
 TEMPERATURE_SPARE_C = 10.0
 LOAD_HIGH = 0.7  # of all cores, over the last minute: the stack needs about one core of a Pi 5 itself
 DAY_S = 86400
-CLOCK_ERROR_S = 2.0  # against the satellites' time
-NTP_ERROR = 5  # TIME_ERROR of ntp_gettime(3): the kernel says that nobody sets its clock
+CLOCK_ERROR_S = 2.0  # against GNSS time
+NTP_ERROR = 5  # TIME_ERROR of ntp_gettime(3): the kernel's clock is not synchronised
 # Throttle flags of the Raspberry Pi's firmware (documentation of `vcgencmd get_throttled`): now, and since power-on.
 UNDER_VOLTAGE, CAPPED, THROTTLED, SOFT_LIMIT = 1, 2, 4, 8
 SINCE_BOOT = 16
-THROTTLE_WORDS = {
+THROTTLE_TEXTS = {
     UNDER_VOLTAGE: "under-voltage",
     CAPPED: "clock capped",
     THROTTLED: "throttled",
@@ -36,8 +36,8 @@ def computer_checks(
 ) -> list[Check]:
     """All checks of this computer.
 
-    safety: limits of the vehicle file, None where there is none; folder: where logs go; clock_offset_s: this clock
-    minus the satellites', if known; system: sysfs, for tests.
+    safety: limits of the vehicle file, None without one; folder: of the logs; clock_offset_s: this clock minus GNSS
+    time, if known; system: sysfs, for tests.
     """
     host = Host(_existing(folder), system)(monotonic_s())
     return [
@@ -59,65 +59,71 @@ def _limited(safety: Safety | None, host: HostStatus, folder: Path) -> list[Chec
 
 
 def disk(free_mb: float, limit_mb: float, folder: Path) -> Check:
-    told = f"{free_mb / 1e3:.1f} GB free for {folder}"
+    """Free space for the logs."""
+    detail = f"{free_mb / 1e3:.1f} GB free for {folder}"
     if not free_mb > limit_mb:
-        return failed("disk", f"{told}, must be above {limit_mb / 1e3:g} GB (safety.disk_free_mb)")
-    return warning("disk", f"{told}: not much") if free_mb < limit_mb + DISK_SPARE_MB else ok("disk", told)
+        return failed("disk", f"{detail}, must be above {limit_mb / 1e3:g} GB (safety.disk_free_mb)")
+    return warning("disk", f"{detail}: not much") if free_mb < limit_mb + DISK_SPARE_MB else ok("disk", detail)
 
 
 def memory(free_mb: float, limit_mb: float) -> Check:
-    told = f"{free_mb:.0f} MB free"
+    """Free memory."""
+    detail = f"{free_mb:.0f} MB free"
     if not free_mb > limit_mb:
-        return failed("memory", f"{told}, must be above {limit_mb:g} MB (safety.memory_free_mb)")
-    return warning("memory", f"{told}: not much") if free_mb < limit_mb + MEMORY_SPARE_MB else ok("memory", told)
+        return failed("memory", f"{detail}, must be above {limit_mb:g} MB (safety.memory_free_mb)")
+    return warning("memory", f"{detail}: not much") if free_mb < limit_mb + MEMORY_SPARE_MB else ok("memory", detail)
 
 
 def temperature(now_c: float, limit_c: float) -> Check:
+    """Temperature of the processor."""
     name = "cpu temperature"
     if math.isnan(now_c):
-        return skipped(name, "this machine does not tell")
-    told = f"{now_c:.0f} °C"
+        return skipped(name, "this machine does not report it")
+    detail = f"{now_c:.0f} °C"
     if now_c >= limit_c:
-        return failed(name, f"{told}, must be below {limit_c:g} °C (safety.cpu_temperature_c)")
-    return warning(name, f"{told} on the ground") if now_c >= limit_c - TEMPERATURE_SPARE_C else ok(name, told)
+        return failed(name, f"{detail}, must be below {limit_c:g} °C (safety.cpu_temperature_c)")
+    return warning(name, f"{detail} on the ground") if now_c >= limit_c - TEMPERATURE_SPARE_C else ok(name, detail)
 
 
 def throttling(throttled: bool, flags: int | None) -> Check:
-    """flags: of the Raspberry Pi's firmware, which remembers; None: a machine without."""
-    since = [] if flags is None else [words for bit, words in THROTTLE_WORDS.items() if flags >> SINCE_BOOT & bit]
+    """flags: of the Raspberry Pi's firmware, also since power-on; None on other machines."""
+    since = [] if flags is None else [text for bit, text in THROTTLE_TEXTS.items() if flags >> SINCE_BOOT & bit]
     if throttled:
-        now = [] if flags is None else [words for bit, words in THROTTLE_WORDS.items() if flags & bit]
+        now = [] if flags is None else [text for bit, text in THROTTLE_TEXTS.items() if flags & bit]
         return failed("cpu throttling", f"now: {', '.join(now) or 'under-voltage'}")
     if flags is None:
-        return skipped("cpu throttling", "this machine does not tell")
+        return skipped("cpu throttling", "this machine does not report it")
     if since:
         return warning("cpu throttling", f"since power-on: {', '.join(since)}; is the 5 V supply strong enough?")
     return ok("cpu throttling", "never since power-on")
 
 
 def load(load_1min: float, cores: int) -> Check:
-    told = f"{load_1min:.1f} of {cores} cores busy over the last minute"
+    """Load of the processor before the flight."""
+    detail = f"{load_1min:.1f} of {cores} cores busy over the last minute"
     return (
-        warning("cpu load", f"{told}: what else runs here?") if load_1min > LOAD_HIGH * cores else ok("cpu load", told)
+        warning("cpu load", f"{detail}: which other program runs here?")
+        if load_1min > LOAD_HIGH * cores
+        else ok("cpu load", detail)
     )
 
 
 def clock(offset_s: float | None, ntp: bool | None, now_s: float, not_before_s: float) -> Check:
-    """The wall clock; the stack flies by the monotonic one, so a wrong date spoils no more than names and logs."""
+    """The wall clock. The stack uses the monotonic clock, so that a wrong date only affects names and logs."""
     if now_s < not_before_s:
-        return warning("clock", "earlier than this program's own files: logs will carry a wrong date")
+        return warning("clock", "earlier than this program's own files: logs will have a wrong date")
     if offset_s is not None and abs(offset_s) > CLOCK_ERROR_S:
         days = f" ({offset_s / DAY_S:+.0f} days)" if abs(offset_s) > DAY_S else ""
-        return warning("clock", f"{offset_s:+.0f} s{days} from the satellites' time: logs will carry a wrong date")
+        return warning("clock", f"{offset_s:+.0f} s{days} from GNSS time: logs will have a wrong date")
     if offset_s is not None:
-        return ok("clock", f"{offset_s:+.1f} s from the satellites' time")
+        return ok("clock", f"{offset_s:+.1f} s from GNSS time")
     if ntp is None:
-        return skipped("clock", "neither satellites nor kernel tell how good it is")
-    return ok("clock", "set by NTP") if ntp else warning("clock", "not synchronised, and no satellites to compare with")
+        return skipped("clock", "neither GNSS nor the kernel reports its error")
+    return ok("clock", "set by NTP") if ntp else warning("clock", "not synchronised, and no GNSS time to compare with")
 
 
 def newest_source_s() -> float:
-    """When this program was last changed [s since 1970]: no clock may be before it."""
+    """When this program was last changed [s since 1970]; a clock that is before this time is wrong."""
     return Path(__file__).stat().st_mtime
 
 
@@ -136,7 +142,7 @@ def _throttle_flags(system: Path) -> int | None:
 
 
 def _ntp_synchronised() -> bool | None:
-    """What the kernel says of its clock (ntp_gettime(3)); None where it cannot be asked."""
+    """Whether the kernel's clock is synchronised (ntp_gettime(3)); None where this is not known."""
     try:
         state = ctypes.CDLL(None).ntp_gettime(ctypes.create_string_buffer(256))
     except (OSError, AttributeError):

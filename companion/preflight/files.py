@@ -1,10 +1,11 @@
-"""Checks of what is on disk: vehicle file, mission with its markers, and the compiled artefacts made for them."""
+"""Checks of files: vehicle file, mission with its markers, and the compiled artefacts made for them."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 from companion.control.solver import Nmpc
 from companion.core.config import ConfigError, load
+from companion.core.config_files import ConfigKind, check_kind
 from companion.core.control_artifacts import require_prediction, solver_fingerprint
 from companion.core.kernel import ArtifactMissing, require
 from companion.core.pose_artifact import require_pose
@@ -14,10 +15,13 @@ from companion.estimation.layout import eskf_fingerprint
 from companion.mission.plan import Plan, load_plan
 from companion.preflight.report import Check, failed, ok, skipped
 
+COMMAND = "companion preflight"
+
 
 def vehicle_file(path: Path) -> tuple[Check, Vehicle | None]:
     """The check and the vehicle, or None when the file cannot be used."""
     try:
+        check_kind(path, ConfigKind.VEHICLE, COMMAND)
         vehicle = load(path, Vehicle)
     except ConfigError as error:
         return failed("vehicle file", str(error)), None
@@ -29,6 +33,7 @@ def mission_file(path: Path | None) -> tuple[Check, Plan | None]:
     if path is None:
         return skipped("mission file", "none given (--mission)"), None
     try:
+        check_kind(path, ConfigKind.MISSION, COMMAND)
         plan = load_plan(path)
     except ConfigError as error:
         return failed("mission file", str(error)), None
@@ -36,7 +41,7 @@ def mission_file(path: Path | None) -> tuple[Check, Plan | None]:
 
 
 def artefact_checks(vehicle: Vehicle) -> list[Check]:
-    """What flies was compiled from these sources for this vehicle file, and can be loaded."""
+    """The compiled artefacts belong to these sources and this vehicle file, and can be loaded."""
     return [
         _artefact("solver", lambda: Nmpc(vehicle), f"{solver_fingerprint(vehicle)}, made for this vehicle file"),
         _artefact("kernels", lambda: (require_prediction(), require(ESKF, eskf_fingerprint()), require_pose()),

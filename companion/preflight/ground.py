@@ -1,11 +1,12 @@
-"""The flight controller as seen from the ground, through MAVSDK 4: who it is, how it is, its parameters.
+"""The flight controller as seen from the ground, through MAVSDK 4: identity, status, parameters.
 
-The only module of the stack that knows MAVSDK. It gets its bytes from the stack's own link (`raw://`): the same URLs,
-the same errors, the same lock on a serial port, and the moment at which an answer to TIMESYNC arrived. MAVSDK 4.1 would
-drop PX4's answers: PX4 1.17 leaves their target fields unset.
+The only module of the stack that uses MAVSDK; it is imported when a preflight connects, because an aircraft need not
+have MAVSDK. MAVSDK gets its bytes from the stack's own link (`raw://`): the same URLs, the same errors, the same lock on a
+serial port, and the time at which an answer to TIMESYNC arrived. MAVSDK 4.1 itself would drop PX4's answers, because
+PX4 1.17 leaves their target fields unset.
 
-Everything here ends: MAVSDK's own calls have timeouts but for a few, and those run in a thread that is left behind when
-it does not come back.
+Every call here returns: MAVSDK's own calls have timeouts except for a few, and those run in a thread that is abandoned
+when it does not return.
 """
 
 import contextlib
@@ -14,7 +15,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -31,91 +31,32 @@ from companion.core.clock import monotonic_s
 from companion.fcu.link.link import Link, open_link
 from companion.fcu.status import VehicleStatus
 from companion.fcu.timesync import TimeSync
+from companion.preflight.observation import LinkFailed, Number, Observation, within
 
 T = TypeVar("T")
-Number = int | float
 
-# Not the companion's ids, whose heartbeat PX4 and the stack watch, and no ground station's, whose end PX4 would take
-# for a lost data link: MAV_COMP_ID_USER1 of a system of its own.
+# MAV_COMP_ID_USER1 of a separate system. Not the companion's ids, because PX4 and the stack watch their heartbeat, and
+# not a ground station's, because PX4 would take its end for a lost data link.
 SYSTEM_ID, COMPONENT_ID = 245, 25
 AUTOPILOT = common.MAV_COMP_ID_AUTOPILOT1
-LOCAL_HOSTS = ("127.0.0.1", "localhost")
 POLL_S = 0.05  # also between two requests of a time synchronisation
-TURN_S = 0.005  # what waits to be sent waits no longer
+TURN_S = 0.005  # longest wait of bytes that are to be sent
 VERSION_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 10.0  # of one parameter; MAVSDK asks six times, 0.5 s apart
 LIST_TIMEOUT_S = 40.0  # of all parameters, over a slow line
 CLOSE_TIMEOUT_S = 5.0
 
 
-class LinkFailed(Exception):
-    """No autopilot to speak with; the message is one line."""
-
-
-@dataclass
-class Observation:
-    """What was seen of the flight controller in a few seconds."""
-
-    armed: bool = False
-    landed: bool = False
-    mode: str = "UNKNOWN"
-    rc_ok: bool = False
-    battery_voltage_v: float = math.nan
-    battery_remaining: float = math.nan  # 0..1
-    gnss_fix: str = "NO_GPS"
-    wrong: str = ""  # why this is no vehicle for the stack, "" when it is one
-    unhealthy: str = ""  # systems that PX4 finds wanting, in words
-    vehicle_type: int = 0  # MAV_TYPE
-    firmware: tuple[int, int, int] | None = None
-    release: str = ""  # "RELEASE", "BETA", "DEV", …
-    health: dict[str, bool] = field(default_factory=dict)  # MAVSDK's Health, by its field names
-    satellites: int = 0
-    gnss_uncertainty_m: float = math.nan  # horizontal
-    clock_offset_s: float | None = (
-        None  # this computer's UTC minus the flight controller's, which has it from satellites
-    )
-    texts: list[str] = field(default_factory=list)
-    rtts_s: list[float] = field(default_factory=list)  # of TIMESYNC
-    offsets_s: list[float] = field(default_factory=list)  # companion minus flight controller, one for each round trip
-
-
-def forwarded_urls(forward: Iterable[str]) -> list[str]:
-    """Where to listen for what the running stack forwards (fcu.forward) to this computer."""
-    places = [url.removeprefix("udpout:") for url in forward]
-    return [f"udpin:{place}" for place in places if place.rpartition(":")[0] in LOCAL_HOSTS]
-
-
-def within(timeout_s: float, work: Callable[[], T]) -> T:
-    """The result of `work`, done in a thread; raises TimeoutError when it takes longer, and leaves the thread."""
-    done: list[T] = []
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            done.append(work())
-        except BaseException as error:  # noqa: BLE001 (raised again by the caller's thread)
-            raised.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(timeout_s)
-    if raised:
-        raise raised[0]
-    if not done:
-        raise TimeoutError(f"no answer in {timeout_s:g} s")
-    return done[0]
-
-
 class Ground:
-    """A connection to one autopilot. Use it as a context manager; `stuck` says that something hangs for good."""
+    """A connection to one autopilot. Use it as a context manager; `stuck` is True when a call of MAVSDK hangs."""
 
     def __init__(self, url: str, autopilot_system_id: int, timeout_s: float) -> None:
         """Connect and wait for the autopilot's heartbeat.
 
-        Raises `ConfigError` for a link that cannot be opened, and `LinkFailed` when nobody is there.
+        Raises `ConfigError` for a link that cannot be opened, and `LinkFailed` when no autopilot is there.
         """
         self.stuck = False
-        self._types: dict[str, type] = {}
+        self._types: dict[str, type[Number]] = {}
         link = open_link(url)
         log_subscribe(lambda *_: True)  # MAVSDK's own log is for its developers
         self._mavsdk = Mavsdk(Configuration.create_manual(SYSTEM_ID, COMPONENT_ID, False))
@@ -135,7 +76,7 @@ class Ground:
         self.close()
 
     def close(self) -> None:
-        """Give the device back; what hangs is left."""
+        """Release the device; calls that hang are abandoned."""
         self._pump.stop()
         if not self.stuck:
             self._guarded(CLOSE_TIMEOUT_S, self._mavsdk.destroy)
@@ -147,7 +88,7 @@ class Ground:
             self.stuck = True
             return None
 
-    def _find(self, url: str, system_id: int, timeout_s: float):
+    def _find(self, url: str, system_id: int, timeout_s: float) -> Any:
         until_s = monotonic_s() + timeout_s
         others: set[int] = set()
         while monotonic_s() < until_s:
@@ -159,16 +100,16 @@ class Ground:
         if others:
             heard = ", ".join(map(str, sorted(others)))
             raise LinkFailed(
-                f"{url}: heard system {heard}, but no autopilot of system {system_id} (fcu.autopilot_system_id)"
+                f"{url}: received system {heard}, but no autopilot of system {system_id} (fcu.autopilot_system_id)"
             )
         if self._pump.received:
             raise LinkFailed(
-                f"{self._pump.received} bytes heard on {url}, but no autopilot: is it MAVLink, and this baud rate?"
+                f"{self._pump.received} bytes received on {url}, but no autopilot: is it MAVLink, and this baud rate?"
             )
         trouble = f": {self._pump.trouble}" if self._pump.trouble else ""
-        raise LinkFailed(f"nothing heard on {url} in {timeout_s:g} s{trouble}")
+        raise LinkFailed(f"nothing received on {url} in {timeout_s:g} s{trouble}")
 
-    # --- how it is ------------------------------------------------------------------------------------------------
+    # --- status ------------------------------------------------------------------------------------------------
 
     def observe(self, duration_s: float) -> Observation:
         """Listen for a while, with a round trip of TIMESYNC twenty times a second."""
@@ -193,7 +134,7 @@ class Ground:
     def _add_version(self, seen: Observation) -> None:
         info, until_s = Info(self.system), monotonic_s() + VERSION_TIMEOUT_S
         while seen.firmware is None and monotonic_s() < until_s:
-            with contextlib.suppress(MavsdkError):  # "not received yet": it asks for it itself
+            with contextlib.suppress(MavsdkError):  # "not received yet": MAVSDK requests it by itself
                 version = info.get_version()
                 seen.firmware = version.flight_sw_major, version.flight_sw_minor, version.flight_sw_patch
                 seen.release = version.flight_sw_version_type.name
@@ -201,8 +142,8 @@ class Ground:
     # --- parameters -----------------------------------------------------------------------------------------------
 
     def armed(self) -> bool:
-        """Whether the motors may turn; True when nobody can tell."""
-        return not self.system.is_connected() or self._telemetry.armed()
+        """Whether the motors may turn; True when it is not known."""
+        return not self.system.is_connected() or bool(self._telemetry.armed())
 
     def read(self, names: Iterable[str]) -> dict[str, Number]:
         """The parameters of these names, without those that the flight controller does not know.
@@ -210,16 +151,16 @@ class Ground:
         Raises `LinkFailed` when it does not answer.
         """
         values: dict[str, Number] = {}
-        silent = []
+        silent: list[str] = []
         for name in names:
-            if silent:  # the first silence costs 3 s; whether the others exist the whole list tells sooner
+            if silent:  # the first silence takes 3 s; the list of all parameters shows sooner whether the others exist
                 silent.append(name)
                 continue
             try:
                 values[name] = self._read(name)
             except ParamError as error:
                 if error.result not in (ParamResult.TIMEOUT, ParamResult.DOES_NOT_EXIST):
-                    raise LinkFailed(f"parameter {name}: {_words(error.result)}") from None
+                    raise LinkFailed(f"parameter {name}: {_as_text(error.result)}") from None
                 silent.append(name)
         if silent:
             listed = self._list()
@@ -238,19 +179,18 @@ class Ground:
             self.stuck = True
             raise LinkFailed(f"{name}: not set: {error}") from None
         except ParamError as error:
-            raise LinkFailed(f"{name}: not set: {_words(error.result)}") from None
+            raise LinkFailed(f"{name}: not set: {_as_text(error.result)}") from None
 
     def _read(self, name: str) -> Number:
         def read() -> Number:
             kind = self._types.get(name, int)
-            getters = {int: self._param.get_param_int, float: self._param.get_param_float}
             try:
-                return getters[kind](name)
+                return self._get(name, kind)
             except ParamError as error:
                 if error.result != ParamResult.WRONG_TYPE:
                     raise
             self._types[name] = other = float if kind is int else int
-            return getters[other](name)
+            return self._get(name, other)
 
         if self.stuck:
             raise LinkFailed("the flight controller stopped answering")
@@ -260,17 +200,20 @@ class Ground:
             self.stuck = True
             raise LinkFailed(f"parameter {name}: {error}") from None
 
+    def _get(self, name: str, kind: type[Number]) -> Number:
+        return int(self._param.get_param_int(name)) if kind is int else float(self._param.get_param_float(name))
+
     def _list(self) -> dict[str, Number]:
-        """All parameters. MAVSDK 4.1 never answers again after a list that broke off: then this link is `stuck`."""
+        """All parameters. After a list that was cut short MAVSDK 4.1 does not answer again: then this link is `stuck`."""
         listed = None if self.stuck else self._guarded(LIST_TIMEOUT_S, self._param.get_all_params)
         if listed is None or not (listed.int_params or listed.float_params):
             self.stuck = True
-            raise LinkFailed("the flight controller does not tell its parameters")
+            raise LinkFailed("the flight controller does not send its parameters")
         return {param.name: param.value for param in (*listed.int_params, *listed.float_params)}
 
 
 class _Pump:
-    """Moves bytes between the link and MAVSDK in a thread of its own, and reads along."""
+    """Moves bytes between the link and MAVSDK in a thread of its own, and reads the messages on the way."""
 
     def __init__(self, link: Link, mavsdk: Mavsdk, autopilot_system_id: int) -> None:
         self.trouble = ""
@@ -288,19 +231,22 @@ class _Pump:
         self._synchronising = False
         self._stop = threading.Event()
         if mavsdk.add_any_connection("raw://") != ConnectionResult.SUCCESS:
-            raise LinkFailed("MAVSDK takes no bytes from us")
+            raise LinkFailed("MAVSDK does not accept a raw connection")
         mavsdk.subscribe_raw_bytes_to_be_sent(self._waiting.append)
         self._thread = threading.Thread(target=self._run, name="preflight link", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
+        """End the thread; it closes the link."""
         self._stop.set()
         self._thread.join(1.0)
 
     def synchronise(self, on: bool) -> None:
+        """Begin or end sending TIMESYNC requests."""
         self._synchronising = on
 
     def take_text(self, text: Any, _user: Any) -> None:
+        """Keep a text of the flight controller; MAVSDK's callback."""
         self._texts[text.text.strip()] = None
 
     def _run(self) -> None:
@@ -316,14 +262,14 @@ class _Pump:
             self.trouble = self._link.trouble
             self.received += len(data)
             if data:
-                self._read_along(data, monotonic_s())
+                self._read_messages(data, monotonic_s())
                 self._mavsdk.pass_received_raw_bytes(data)
         self._link.close()
 
-    def _read_along(self, data: bytes, now_s: float) -> None:
+    def _read_messages(self, data: bytes, now_s: float) -> None:
         try:
             messages = self._parser.parse_buffer(data) or []
-        except Exception:  # noqa: BLE001 (whatever a parser makes of garbage; MAVSDK judges for itself)
+        except Exception:  # noqa: BLE001 (any failure of the parser on corrupted bytes; MAVSDK parses them by itself)
             return
         for message in messages:
             if message.get_srcSystem() == self._system_id and message.get_srcComponent() == AUTOPILOT:
@@ -349,6 +295,7 @@ class _Pump:
                 self._vehicle.put_rc_channels(m, now_s)
 
     def observation(self, now_s: float) -> Observation:
+        """What the messages so far say."""
         vehicle = self._vehicle
         return Observation(
             armed=vehicle.armed,
@@ -365,5 +312,5 @@ class _Pump:
         )
 
 
-def _words(result: IntEnum) -> str:
-    return result.name.lower().replace("_", " ")
+def _as_text(result: IntEnum) -> str:
+    return str(result.name).lower().replace("_", " ")

@@ -5,14 +5,14 @@ from typing import NamedTuple, Protocol
 
 from companion.core.px4_parameters import Flight, Rule, Values, shown
 from companion.mission.plan import Plan
-from companion.preflight.ground import LinkFailed, Number
-from companion.preflight.report import Change, Check, failed, skipped, warning
+from companion.preflight.observation import LinkFailed, Number
+from companion.preflight.report import STATUSES, Change, Check, failed, skipped, warning
 
-ALSO_READ = ("RTL_RETURN_ALT",)  # rules ask for it
+ALSO_READ = ("RTL_RETURN_ALT",)  # other rules use its value
 
 
 class Server(Protocol):
-    """Who has the parameters (`companion.preflight.ground.Ground`)."""
+    """Reads and writes the parameters (`companion.preflight.ground.Ground`)."""
 
     def armed(self) -> bool: ...
 
@@ -30,7 +30,7 @@ class Proposal(NamedTuple):
 
 
 def flight_of(plan: Plan | None) -> Flight | None:
-    """What the rules want to know of a mission."""
+    """What the rules need of a mission."""
     if plan is None:
         return None
     channel = plan.rc_switch.channel if plan.rc_switch else None
@@ -38,6 +38,7 @@ def flight_of(plan: Plan | None) -> Flight | None:
 
 
 def names_of(rules: list[Rule]) -> list[str]:
+    """The parameters to read."""
     return [*(rule.name for rule in rules), *ALSO_READ]
 
 
@@ -48,19 +49,21 @@ def parameter_checks(rules: list[Rule], values: Values) -> list[Check]:
 
 def _check(rule: Rule, values: Values) -> Check:
     if rule.name in values:
-        return Check(rule.name, *rule.judge(values))
+        status, detail = rule.judge(values)
+        return Check(rule.name, STATUSES[status], detail)
     if rule.optional:
         return skipped(rule.name, "this flight controller has no such parameter")
-    return warning(rule.name, f"this flight controller does not know it: {rule.why}")
+    return warning(rule.name, f"this flight controller has no such parameter: {rule.why}")
 
 
 def without_parameters(rules: list[Rule], why: str) -> list[Check]:
+    """The checks when no parameter can be read."""
     return [skipped("parameters", f"{why} ({len(rules)} of them)")]
 
 
 def proposals(rules: list[Rule], values: Values) -> list[Proposal]:
-    """What to set so that no rule objects, where that can be told without a person's choice."""
-    found = []
+    """The values with which no rule fails, where they follow without a person's choice."""
+    found: list[Proposal] = []
     for rule in rules:
         if rule.name not in values or rule.judge(values)[0] == "ok":
             continue
@@ -72,21 +75,21 @@ def proposals(rules: list[Rule], values: Values) -> list[Proposal]:
 
 
 def fix(server: Server, wanted: list[Proposal], ask: Callable[[str], str], say: Callable[[str], None]) -> list[Change]:
-    """Show each change, ask, set, read back. Answers: y, n (also anything else), a (this and all that follow).
+    """Show each change, ask, set, read back. Answers: y, a (this and all that follow), everything else is no.
 
-    Sets nothing while the aircraft is armed, which is asked before every single one.
+    Nothing is set while the aircraft is armed; this is checked before every parameter.
     """
     changes: list[Change] = []
-    all_of_them = False
+    set_all = False
     for rule, old, new in wanted:
         say(f"{rule.name}: {shown(old)} → {shown(new)}   {rule.why}")
-        if not all_of_them:
+        if not set_all:
             answer = ask("set it? [y/N/a] ").strip().lower()
-            all_of_them = answer in ("a", "all")
-            if not all_of_them and answer not in ("y", "yes"):
+            set_all = answer in ("a", "all")
+            if not set_all and answer not in ("y", "yes"):
                 continue
         if server.armed():
-            say("nothing more is set: the aircraft is armed, or does not answer")
+            say("no further parameter is set: the aircraft is armed, or does not answer")
             break
         try:
             got = server.write(rule.name, new)
@@ -101,4 +104,5 @@ def fix(server: Server, wanted: list[Proposal], ask: Callable[[str], str], say: 
 
 
 def unreadable(error: LinkFailed) -> list[Check]:
+    """The check when reading failed."""
     return [failed("parameters", str(error))]

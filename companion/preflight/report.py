@@ -1,14 +1,15 @@
-"""What a preflight says: one line per named check, and the same as JSON."""
+"""The output of a preflight: one line per named check, and the same as JSON."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 Status = Literal["ok", "warning", "failed", "skipped"]
 NAME_WIDTH = 18
-WORDS = {"ok": "ok", "warning": "warning", "failed": "FAILED", "skipped": "skipped"}
-COLOURS = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "bright_black"}
+WORDS: dict[Status, str] = {"ok": "ok", "warning": "warning", "failed": "FAILED", "skipped": "skipped"}
+STATUSES: dict[str, Status] = {"ok": "ok", "warning": "warning", "failed": "failed", "skipped": "skipped"}
+COLOURS: dict[Status, str] = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "bright_black"}
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -56,15 +57,15 @@ def skipped(name: str, why: str) -> Check:
 
 
 def worst(name: str, failures: list[str], warnings: list[str], detail: str) -> Check:
-    """One check of several findings: the gravest kind wins, its findings are told first."""
-    told = "; ".join([*failures, *warnings])
-    if told:
-        return Check(name, "failed" if failures else "warning", told + (f" ({detail})" if detail else ""))
+    """One check of several findings: it has the status of the worst finding, and the worst findings come first."""
+    findings = "; ".join([*failures, *warnings])
+    if findings:
+        return Check(name, "failed" if failures else "warning", findings + (f" ({detail})" if detail else ""))
     return ok(name, detail)
 
 
 def line(check: Check) -> str:
-    """The check as a person reads it."""
+    """The check as one line for a person."""
     return f"{check.name:<{NAME_WIDTH}} {WORDS[check.status]:<8} {check.detail}".rstrip()
 
 
@@ -75,6 +76,6 @@ def summary(checks: list[Check]) -> str:
     return f"{'not ready' if count['failed'] else 'ready'}: {', '.join(parts)}"
 
 
-def schema() -> dict:
+def schema() -> dict[str, Any]:
     """JSON schema of what ``--json`` writes."""
     return msgspec.json.schema(Report)

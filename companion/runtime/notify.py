@@ -1,9 +1,8 @@
-"""Word to whoever supervises this process: ready, still stepping, what it is doing.
+"""Notifies the supervisor of this process: ready, still stepping, present status.
 
-The protocol is systemd's (sd_notify(3)): datagrams to the socket that $NOTIFY_SOCKET names, and a process that has
-been silent for longer than $WATCHDOG_USEC is killed and started again. `companion.runtime.manager` speaks the same
-protocol
-as systemd does, so a process does not know which of the two started it.
+The protocol is systemd's (sd_notify(3)): datagrams to the socket that $NOTIFY_SOCKET names. A process that has been
+silent for longer than $WATCHDOG_USEC is killed and started again. `companion.runtime.manager` uses the same protocol as
+systemd, so that a process works in the same way under both.
 """
 
 import contextlib
@@ -13,13 +12,13 @@ import socket
 import struct
 from collections.abc import Mapping
 
-PINGS_PER_TIMEOUT = 4  # so that one step that comes late costs nothing
+PINGS_PER_TIMEOUT = 4  # so that one late step does no harm
 DATAGRAM_MAX = 4096
 CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7): process, user, group
 
 
 class Notifier:
-    """This process's end; without a supervisor in ``environment`` it says nothing."""
+    """This process's end of the socket; without a supervisor in ``environment`` it sends nothing."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         name = environment.get("NOTIFY_SOCKET", "")
@@ -33,9 +32,9 @@ class Notifier:
         self._ready = False
 
     def stepped(self, now_s: float) -> None:
-        """The loop has just made a step: READY=1 after the first, then WATCHDOG=1 as often as it is wanted.
+        """Report one step of the loop: READY=1 after the first, then WATCHDOG=1 `PINGS_PER_TIMEOUT` times per timeout.
 
-        Called by nothing but the step itself, so that a loop which hangs, or is kept from its steps, falls silent.
+        Only the step itself calls this, so that a loop which hangs, or is kept from its steps, becomes silent.
         """
         if not self._ready:
             self._ready = True
@@ -50,12 +49,12 @@ class Notifier:
 
     def _send(self, text: str) -> None:
         if self._socket is not None:
-            with contextlib.suppress(OSError):  # a supervisor that is gone or busy is no reason to stop working
+            with contextlib.suppress(OSError):  # the process goes on when its supervisor is gone or busy
                 self._socket.sendto(text.encode(), self._address)
 
 
 def _timeout_s(environment: Mapping[str, str]) -> float:
-    """$WATCHDOG_USEC in seconds; inf when there is none, it is no number, or it is meant for another process."""
+    """$WATCHDOG_USEC in seconds; inf when it is absent, not a number, or meant for another process."""
     meant_for = environment.get("WATCHDOG_PID", "")
     microseconds = environment.get("WATCHDOG_USEC", "")
     if not microseconds.isdecimal() or int(microseconds) == 0 or meant_for not in ("", str(os.getpid())):
@@ -63,23 +62,23 @@ def _timeout_s(environment: Mapping[str, str]) -> float:
     return int(microseconds) / 1e6
 
 
-class Listener:
-    """A supervisor's end: an abstract socket, so no file is left behind by one that is killed."""
+class NotifySocket:
+    """A supervisor's end: an abstract socket, so that a killed supervisor leaves no file behind."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self._socket.bind("")  # the kernel finds a free name
+        self._socket.bind("")  # the kernel chooses a free name
 
     def environment(self, timeout_s: float) -> dict[str, str]:
-        """What a process must find in its environment to be heard here."""
+        """The environment variables with which a process reports to this socket."""
         name = self._socket.getsockname()
         return {"NOTIFY_SOCKET": "@" + name[1:].decode(), "WATCHDOG_USEC": str(round(timeout_s * 1e6))}
 
     def receive(self) -> list[tuple[int, list[str]]]:
-        """(process id, lines) of each datagram that has come; the kernel vouches for the process id."""
-        received = []
+        """(process id, lines) of each datagram that has arrived; the kernel guarantees the process id."""
+        received: list[tuple[int, list[str]]] = []
         while True:
             try:
                 data, ancillary, _, _ = self._socket.recvmsg(DATAGRAM_MAX, socket.CMSG_SPACE(CREDENTIALS.size))
@@ -91,4 +90,5 @@ class Listener:
                     received.append((process, data.decode("utf-8", "replace").splitlines()))
 
     def close(self) -> None:
+        """Release the socket."""
         self._socket.close()

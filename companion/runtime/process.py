@@ -1,7 +1,7 @@
 """Runs a node as a process on the bus: the loop, the clock, the counters.
 
-Nothing that happens in flight ends the loop: an exception in a node is counted, shows in the process's `Health`
-message, and the next message gets its turn. The safety table decides what it means.
+Nothing that happens in flight ends the loop: an exception in a node is counted and reported in the process's `Health`
+message, and the loop goes on with the next message. The safety table decides what the exception means.
 """
 
 import contextlib
@@ -12,16 +12,56 @@ import resource
 import signal
 import time
 from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any, ParamSpec, Protocol, cast
 
 import zmq
 
-from companion.core.bus import ZmqBus
 from companion.core.clock import monotonic_s
-from companion.core.messages import Health, LinkRx, LinkTx, Message, SentSetpoint
+from companion.core.enums import ProcessName
+from companion.core.messages import Health, Image, Message
 from companion.core.node import Node
 from companion.runtime.notify import Notifier
 
+P = ParamSpec("P")
+
 HEALTH_PERIOD_S = 0.5
+
+
+class NodeBus(Protocol):
+    """What the loop needs of a process's end of the bus (`companion.core.bus.ZmqBus`)."""
+
+    @property
+    def poller(self) -> zmq.Poller: ...
+
+    def publish(self, message: Message) -> None: ...
+
+    def receive(self, timeout_s: float) -> list[Message]: ...
+
+
+class Device(Protocol):
+    """Something besides the bus that a process reads and writes, such as the link to the flight controller.
+
+    A failure is reported in ``trouble`` (one line, "" while the device works); nothing raises.
+    """
+
+    @property
+    def trouble(self) -> str: ...
+
+    def fileno(self) -> int:
+        """Descriptor to poll for reading, -1 while there is none; it changes when the device is opened again."""
+
+    def read(self) -> Iterable[Message]:
+        """The messages that have arrived, for the bus and for the node; never blocks."""
+
+    def write(self, messages: Iterable[Message]) -> Iterable[Message]:
+        """Write those of the node's messages that are for the device; returns the messages to publish, in order."""
+
+
+class CameraSource(Protocol):
+    """What the camera's loop needs of `companion.tracking.cameras.Source`."""
+
+    def read(self) -> Image | None: ...
 
 
 class StopFlag:
@@ -32,7 +72,7 @@ class StopFlag:
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
 
-    def _stop(self, *_) -> None:
+    def _stop(self, _signal: int, _frame: FrameType | None) -> None:
         self.set = True
 
     def __bool__(self) -> bool:
@@ -43,7 +83,7 @@ class HealthMonitor:
     """Counts what a process does and makes its `Health` messages."""
 
     def __init__(self, process: str, nominal_hz: float) -> None:
-        self.process = process
+        self.process = ProcessName(process)
         self.nominal_hz = nominal_hz
         self.late_steps = 0
         self.errors = 0
@@ -64,8 +104,8 @@ class HealthMonitor:
     def due(self, now_s: float) -> bool:
         return now_s - self._last_s >= HEALTH_PERIOD_S
 
-    def message(self, now_s: float, bus: ZmqBus, *others) -> Health:
-        """others: whatever else of this process counts in ``errors`` and tells in ``last_error`` or ``trouble``."""
+    def message(self, now_s: float, bus: object, *others: object) -> Health:
+        """others: further parts of this process that count ``errors`` and report in ``last_error`` or ``trouble``."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         health = Health(
             stamp_s=now_s,
@@ -75,7 +115,7 @@ class HealthMonitor:
             nominal_steps_per_s=self.nominal_hz,
             late_steps=self.late_steps,
             errors=self.errors + sum(getattr(part, "errors", 0) for part in (bus, *others)),
-            last_error=self.last_error or next(filter(None, map(_complaint, (*others, bus))), ""),
+            last_error=self.last_error or next(filter(None, map(_reported, (*others, bus))), ""),
             step_time_max_s=self._longest_s,
             cpu_s=usage.ru_utime + usage.ru_stime,
             memory_mb=resident_mb(),
@@ -84,14 +124,15 @@ class HealthMonitor:
         return health
 
 
-def _complaint(part) -> str:
-    return getattr(part, "trouble", "") or getattr(part, "last_error", "")
+def _reported(part: object) -> str:
+    """The present trouble of a part, else its last error, else ""."""
+    return str(getattr(part, "trouble", "") or getattr(part, "last_error", ""))
 
 
-def in_words(health: Health) -> str:
+def health_line(health: Health) -> str:
     """A health message in one line."""
-    words = f"{health.steps_per_s:.0f} of {health.nominal_steps_per_s:g} steps/s, {health.memory_mb:.0f} MB"
-    return words + (f", {health.errors} errors, last: {health.last_error}" if health.errors else "")
+    line = f"{health.steps_per_s:.0f} of {health.nominal_steps_per_s:g} steps/s, {health.memory_mb:.0f} MB"
+    return line + (f", {health.errors} errors, last: {health.last_error}" if health.errors else "")
 
 
 def resident_mb() -> float:
@@ -101,99 +142,100 @@ def resident_mb() -> float:
 
 
 def settle_memory() -> None:
-    """Give back what building left behind, and stop looking through what will stay.
+    """Return the memory that the start has freed, and exclude what exists now from garbage collection.
 
-    Importing and reading files leaves holes of up to 50 MB in the heap (pymavlink), which glibc keeps until it is
-    asked. What exists now lives to the end; the garbage collector need not visit it again and again.
+    Importing and reading files leaves holes of up to 50 MB in the heap (pymavlink); glibc returns them only on request.
+    What exists now lives until the end of the process, so that the garbage collector need not visit it.
     """
     gc.collect()
     gc.freeze()
-    with contextlib.suppress(OSError, AttributeError):  # another C library has no such call, and no need of it
+    with contextlib.suppress(OSError, AttributeError):  # another C library has no such call and does not need it
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def run_node(
     node: Node,
-    bus: ZmqBus,
+    bus: NodeBus,
     stop: Callable[[], bool],
-    link=None,
+    device: Device | None = None,
     supervisor: Notifier | None = None,
     silent_s: float = 0.0,
 ) -> None:
     """Move a node with the real clock until ``stop()``.
 
-    link: for the FCU room, the open line to the flight controller (`companion.fcu.link.link`): its bytes come as
-    `LinkRx`, those of ground stations on its forward too, marked so, and `LinkTx` leaves through it at once. All of
-    them also go to the bus, for the recorder.
-    supervisor: is told of every step. silent_s: the node listens and steps, but what it says in this time after its
-    start is not published.
+    device: what the process reads and writes besides the bus. Its messages go to the node, and also to the bus for the
+    recorder.
+    supervisor: is notified of every step. silent_s: for this time after the start the node receives and steps, but its
+    messages are not published.
     """
+    if hasattr(device, "read_ground"):  # TODO: remove when the process table passes a LinkDevice
+        from companion.fcu.link.device import LinkDevice
+
+        device = LinkDevice(cast(Any, device))
     health = HealthMonitor(node.name, node.rate_hz)
     supervisor = supervisor or Notifier({})
     period_s = 1.0 / node.rate_hz
     next_step_s = monotonic_s()
-    speaks_from_s = next_step_s + silent_s
+    publishes_from_s = next_step_s + silent_s
 
-    def publish(messages: Iterable[Message]) -> None:
-        if monotonic_s() < speaks_from_s:
+    def publish(messages: Iterable[Message] | None) -> None:
+        if monotonic_s() < publishes_from_s:
             return
-        left = True
-        for message in messages or ():
-            if type(message) is LinkTx and link is not None:
-                left = link.write(message.data)
-            elif type(message) is SentSetpoint and not left:
-                continue  # its bytes are in the LinkTx before it, and the line did not take them
+        for message in messages or () if device is None else device.write(messages or ()):
             bus.publish(message)
 
-    def guarded(call: Callable, *arguments) -> None:
+    def guarded(call: Callable[P, Iterable[Message] | None], *args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            publish(call(*arguments))
+            publish(call(*args, **kwargs))
         except Exception as error:  # in flight nothing raises; see the module's docstring
             health.note_error(error)
 
-    if link is not None and link.fileno() >= 0:
-        bus.poller.register(link.fileno(), zmq.POLLIN)
-    watched = link.fileno() if link is not None else -1
+    watched = device.fileno() if device is not None else -1
+    if watched >= 0:
+        bus.poller.register(watched, zmq.POLLIN)
     while not stop():
         wait_s = max(next_step_s - monotonic_s(), 0.0)
-        if node.batch_window_s:  # one awakening for many messages: being woken for each costs more than taking it
+        if node.batch_window_s:  # one wake-up for many messages: a wake-up for each costs more than handling it
             time.sleep(min(wait_s, node.batch_window_s))
             wait_s = 0.0
         for message in bus.receive(wait_s):
             guarded(node.handle, message, monotonic_s())
-        if link is not None:
-            if link.fileno() != watched:  # a serial port that was unplugged comes back under another number
+        if device is not None:
+            if device.fileno() != watched:  # a serial port that was unplugged comes back under another number
                 if watched >= 0:
                     bus.poller.unregister(watched)
-                watched = link.fileno()
+                watched = device.fileno()
                 if watched >= 0:
                     bus.poller.register(watched, zmq.POLLIN)
-            for data, ground in ((link.read(), False), (link.read_ground(), True)):
-                if data:
-                    received = LinkRx(stamp_s=monotonic_s(), data=data, ground=ground)
-                    bus.publish(received)
-                    guarded(node.handle, received, received.stamp_s)
+            for message in device.read():
+                bus.publish(message)
+                guarded(node.handle, message, message.stamp_s)
         now_s = monotonic_s()
         if now_s >= next_step_s:
             started_s = time.perf_counter()
             guarded(node.step, now_s)
             late_s = now_s - next_step_s
             health.note_step(time.perf_counter() - started_s, late_s > period_s / 2)
-            # Missed steps are skipped, not made up for: a burst of old work helps nobody.
+            # Missed steps are skipped and not repeated: a burst of late steps is of no use.
             next_step_s = now_s + period_s if late_s > period_s else next_step_s + period_s
             supervisor.stepped(now_s)
         if health.due(now_s):
-            report = health.message(now_s, bus, node, link)
+            report = health.message(now_s, bus, node, device)
             bus.publish(report)
-            supervisor.status(in_words(report))
+            supervisor.status(health_line(report))
 
 
 def run_camera(
-    source, bus: ZmqBus, stop: Callable[[], bool], name: str, rate_hz: float, supervisor: Notifier | None = None
+    source: CameraSource,
+    bus: NodeBus,
+    stop: Callable[[], bool],
+    name: str,
+    rate_hz: float,
+    supervisor: Notifier | None = None,
 ) -> None:
-    """Publish what a camera source (`companion.tracking.cameras`) delivers until ``stop()``.
+    """Publish the images of a camera source (`companion.tracking.cameras`) until ``stop()``.
 
-    A source without images is not a loop that hangs: it opens its device again by itself.
+    A source without images does not hang the loop: the source opens its device again by itself.
     """
     health = HealthMonitor(name, rate_hz)
     supervisor = supervisor or Notifier({})
@@ -213,4 +255,4 @@ def run_camera(
         if health.due(now_s):
             report = health.message(now_s, bus, source)
             bus.publish(report)
-            supervisor.status(in_words(report))
+            supervisor.status(health_line(report))

@@ -1,14 +1,13 @@
-"""``companion watch``: a live view of the running stack, from its bus; it only listens.
+"""``companion watch``: a live view of the running stack, from its bus; it only receives.
 
-Rates and ages of topics, health of processes, what the filter and the controller say of themselves, safety rows and
-texts. Nothing here is in the way of a flight: a subscriber that is slow loses messages, the publisher never waits.
+Rates and ages of topics, health of processes, status of filter and controller, active safety monitors, and texts; 80
+columns are enough. A view cannot disturb a flight: a subscriber that is slow loses messages, the publisher never waits.
 """
 
 import math
 import os
 import time
 from collections import deque
-from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -17,10 +16,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from companion.core.bus import ZmqBus
 from companion.core.clock import monotonic_s
 from companion.core.command_line import one_line_errors
 from companion.core.config import ConfigError
+from companion.core.enums import ProcessName, Sensor, TopicName
 from companion.core.messages import (
     TOPIC_OF,
     TOPICS,
@@ -35,31 +34,31 @@ from companion.core.messages import (
     State,
 )
 from companion.core.node import Latest
+from companion.runtime.bus_folders import BusSubscriber, has_sockets, newest_bus
 from companion.runtime.fly import progress_line
 
-NOT_WATCHED = ("image", "photo", "link_rx", "link_tx", "truth")  # bytes, and what no aircraft knows
+NOT_WATCHED = ("image", "photo", "link_rx", "link_tx", "truth")  # raw bytes, and what only a simulator has
 WINDOW_S = 2.0  # over which rates are counted
 SLOW, VERY_SLOW = 0.9, 0.5  # of the nominal rate: yellow, red
 TEXTS = 6
 REFRESH_HZ = 4
-ONCE_S = 2.5  # what ``--once`` listens for: a health message comes twice a second
-SYSTEM_BUS = Path("/run/companion")  # systemd's processes meet here
-FLIGHT_BUSES = "companion-*"  # of `companion fly`, in the folder for temporary files
+ONCE_S = 2.5  # time for which ``--once`` receives: a health message is published twice a second
 
 
-class View:
-    """What is known of the stack. `take` messages, then `render`."""
+class StackView:
+    """The latest of everything that the stack publishes. `take` messages, then `render`."""
 
     def __init__(self) -> None:
         self.latest = Latest()
-        self._arrivals: dict[str, deque[float]] = {}
-        self._health: dict[str, Health] = {}
-        self._cpu: dict[str, float] = {}  # share of a core, between the last two health messages
-        self._updates: dict[str, deque[tuple[float, bool]]] = {}  # by sensor: normalised NIS, accepted
+        self._arrivals: dict[TopicName, deque[float]] = {}
+        self._health: dict[ProcessName, Health] = {}
+        self._cpu: dict[ProcessName, float] = {}  # share of a core, between the last two health messages
+        self._updates: dict[Sensor, deque[tuple[float, bool]]] = {}  # by sensor: normalised NIS, accepted
         self._active: dict[str, SafetyEvent] = {}
         self._texts: deque[str] = deque(maxlen=TEXTS)
 
     def take(self, message: Message, now_s: float) -> None:
+        """Keep what a message says."""
         self.latest.put(message)
         self._arrivals.setdefault(TOPIC_OF[type(message)], deque()).append(now_s)
         match message:
@@ -83,25 +82,24 @@ class View:
             self._cpu[health.process] = (health.cpu_s - before.cpu_s) / (health.stamp_s - before.stamp_s)
         self._health[health.process] = health
 
-    def rate_hz(self, topic: str, now_s: float) -> float:
-        """Messages a second that arrived lately."""
+    def rate_hz(self, topic: TopicName, now_s: float) -> float:
+        """Messages per second over the last `WINDOW_S`."""
         arrivals = self._arrivals.get(topic, deque())
         while arrivals and arrivals[0] < now_s - WINDOW_S:
             arrivals.popleft()
         return len(arrivals) / WINDOW_S
 
-    # --- what it looks like ---------------------------------------------------------------------------------------
+    # --- layout -----------------------------------------------------------------------------------------------------
 
     def render(self, now_s: float, elapsed_s: float) -> Group:
-        tables = Table.grid(padding=(0, 3))
+        """The view at a time, for the console."""
+        tables = Table.grid(padding=(0, 2, 0, 0))
         tables.add_row(self._topics(now_s), self._processes(now_s))
         head = Text(progress_line(self.latest, now_s, elapsed_s), style="bold")
-        return Group(head, tables, self._words(now_s))
+        return Group(head, tables, self._lines(now_s))
 
     def _topics(self, now_s: float) -> Table:
-        table = Table(title="topics", box=None)
-        for name, justify in (("topic", "left"), ("Hz", "right"), ("of", "right"), ("age", "right")):
-            table.add_column(name, justify=justify, no_wrap=True)
+        table = _narrow_table("topic", "Hz", "of", "age")
         for topic, row in TOPICS.items():
             message = self.latest.get(row.type)
             if message is None:
@@ -110,21 +108,19 @@ class View:
             if not row.rate_hz:
                 table.add_row(topic, "", "", _age(age_s), style="dim")
                 continue
-            trusted = self.latest.fresh(row.type, now_s) is not None
-            colour = _colour(rate_hz / row.rate_hz) if trusted else "red"
-            table.add_row(topic, f"{rate_hz:.1f}", f"{row.rate_hz:g}", _age(age_s), style=colour)
+            fresh = self.latest.fresh(row.type, now_s) is not None
+            colour = _colour(rate_hz / row.rate_hz) if fresh else "red"
+            table.add_row(
+                topic, f"{rate_hz:.{0 if rate_hz >= 100 else 1}f}", f"{row.rate_hz:g}", _age(age_s), style=colour
+            )
         return table
 
     def _processes(self, now_s: float) -> Table:
-        table = Table(title="processes", box=None)
-        table.add_column("process", no_wrap=True)
-        for name in ("steps/s", "of", "late", "errors", "longest", "core", "MB"):
-            table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("last error")
+        table = _narrow_table("process", "Hz", "of", "late", "err", "max ms", "core", "MB")
         for process, health in sorted(self._health.items()):
             silent_s = now_s - health.stamp_s
             if silent_s > TOPICS["health"].max_age_s:
-                table.add_row(process, f"silent for {silent_s:.0f} s", style="bold red")
+                table.add_row(process, "silent", "for", f"{silent_s:.0f} s", style="bold red")
                 continue
             core = self._cpu.get(process)
             colour = "red" if health.errors else _colour(health.steps_per_s / max(health.nominal_steps_per_s, 1e-9))
@@ -134,31 +130,31 @@ class View:
                 f"{health.nominal_steps_per_s:.0f}",
                 str(health.late_steps),
                 str(health.errors),
-                f"{health.step_time_max_s * 1e3:.1f} ms",
+                f"{health.step_time_max_s * 1e3:.1f}",
                 "" if core is None else f"{core:.0%}",
                 f"{health.memory_mb:.0f}",
-                Text(health.last_error),
                 style=colour,
             )
         return table
 
-    def _words(self, now_s: float) -> Group:
+    def _lines(self, now_s: float) -> Group:
         lines = [self._fcu(now_s), self._filter(now_s), self._control(now_s), self._computer(now_s)]
         shown = [Text(line) for line in lines if line]
+        for process, health in sorted(self._health.items()):
+            if health.errors and health.last_error:
+                shown.append(Text(f"{process}, last error: {health.last_error}", style="red"))
         for event in self._active.values():
-            words = (
-                f"SAFETY {event.monitor}: {event.text} ({event.value:.2f}, limit {event.limit:.2f}) → {event.action}"
-            )
-            shown.append(Text(words, style="bold red"))
+            line = f"SAFETY {event.monitor}: {event.text} ({event.value:.2f}, limit {event.limit:.2f}) → {event.action}"
+            shown.append(Text(line, style="bold red"))
         return Group(*shown, *(Text(text, style="dim") for text in self._texts))
 
     def _fcu(self, now_s: float) -> str:
         status = self.latest.fresh(FcuStatus, now_s)
         if status is None:
-            return "flight controller: no word"
+            return "flight controller: no status"
         parts = [status.mode, "ARMED" if status.armed else "disarmed", "landed" if status.landed else "in the air"]
         parts += [f"{status.battery_voltage_v:.1f} V {status.battery_remaining:.0%}"]
-        parts += ["transmitter" if status.rc_ok else "NO TRANSMITTER", "gnss" if status.gnss_ok else "NO GNSS FIX"]
+        parts += ["RC" if status.rc_ok else "NO RC", "GNSS" if status.gnss_ok else "NO GNSS FIX"]
         return f"flight controller: {', '.join(parts)}, round trip {status.timesync_rtt_s * 1e3:.1f} ms"
 
     def _filter(self, now_s: float) -> str:
@@ -171,8 +167,8 @@ class View:
             parts.append(f"to '{state.bundle}' ± {state.relative_std_m * 100:.1f} cm")
         parts.append(f"thrust scale {state.thrust_scale:.3f}, resets {state.reset_count}")
         for sensor, updates in self._updates.items():
-            taken = sum(accepted for _, accepted in updates) / len(updates)
-            parts.append(f"{sensor} NIS {sum(nis for nis, _ in updates) / len(updates):.2f}, {taken:.0%} taken")
+            used = sum(accepted for _, accepted in updates) / len(updates)
+            parts.append(f"{sensor} NIS {sum(nis for nis, _ in updates) / len(updates):.2f}, {used:.0%} used")
         return f"filter: {'; '.join(parts)}"
 
     def _control(self, now_s: float) -> str:
@@ -180,11 +176,12 @@ class View:
         if control is None:
             return ""
         why = f" ({control.reason})" if control.reason else ""
-        return (
-            f"controller: {control.active}{why}, error {control.position_error_m * 100:.1f} cm"
-            f" {math.degrees(control.yaw_error_rad):+.1f}°, cycle {control.cycle_time_s * 1e3:.1f} ms, fallback"
-            f" {control.fallback_cycles}, misses {control.deadline_misses}, failures {control.solver_failures}"
-        )
+        parts = [f"{control.active}{why}"]
+        if math.isfinite(control.position_error_m):
+            parts.append(f"error {control.position_error_m * 100:.1f} cm {math.degrees(control.yaw_error_rad):+.1f}°")
+        parts.append(f"cycle {control.cycle_time_s * 1e3:.1f} ms, fallback {control.fallback_cycles}")
+        parts.append(f"misses {control.deadline_misses}, failures {control.solver_failures}")
+        return f"controller: {', '.join(parts)}"
 
     def _computer(self, now_s: float) -> str:
         host = self.latest.fresh(HostStatus, now_s)
@@ -193,7 +190,7 @@ class View:
         hot = "" if math.isnan(host.cpu_temperature_c) else f", {host.cpu_temperature_c:.0f} °C"
         return (
             f"computer: {host.cpu_load:.0%} busy{hot}{', THROTTLED' if host.throttled else ''},"
-            f" {host.disk_free_mb / 1e3:.1f} GB of disk and {host.memory_free_mb / 1e3:.1f} GB of memory free"
+            f" free: disk {host.disk_free_mb / 1e3:.1f} GB, memory {host.memory_free_mb / 1e3:.1f} GB"
         )
 
 
@@ -205,27 +202,13 @@ def _age(age_s: float) -> str:
     return f"{age_s * 1e3:.0f} ms" if age_s < 1 else f"{age_s:.0f} s"
 
 
-class Listener(ZmqBus):
-    """An end of the bus that only hears, under a name that others may have, too."""
-
-    def __init__(self, folder: Path, name: str, inputs: Iterable[str]) -> None:
-        super().__init__(folder, f"{name}-{os.getpid()}", inputs)
-
-
-def newest_bus(temporary: Path, system: Path = SYSTEM_BUS) -> Path:
-    """The bus folder that was used last; raises `ConfigError` when nothing runs."""
-    folders = [folder for folder in (system, *temporary.glob(FLIGHT_BUSES)) if has_sockets(folder)]
-    if not folders:
-        raise ConfigError("no running stack found; name its bus folder (--bus of its processes)")
-    return max(folders, key=lambda folder: folder.stat().st_mtime)
-
-
-def has_sockets(folder: Path) -> bool:
-    """Some process has met others there; False also for a folder of somebody else."""
-    try:
-        return any(path.is_socket() for path in folder.glob("*.sock"))
-    except OSError:
-        return False
+def _narrow_table(name: str, *figures: str) -> Table:
+    """A table without borders whose columns are as narrow as their content."""
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(name, no_wrap=True)
+    for figure in figures:
+        table.add_column(figure, justify="right", no_wrap=True)
+    return table
 
 
 @click.command()
@@ -236,22 +219,22 @@ def watch(bus: Path | None, once: bool) -> None:
     """Show the running stack live: rates, ages, processes, filter, controller, safety. BUS: its bus folder."""
     folder = bus or newest_bus(Path(os.environ.get("TMPDIR", "/tmp")))
     if not has_sockets(folder):
-        raise ConfigError(f"{folder}: no stack runs on this bus, or it belongs to another user")
-    console, view, started_s = Console(), View(), monotonic_s()
-    listener = Listener(folder, "watch", [topic for topic in TOPICS if topic not in NOT_WATCHED])
+        raise ConfigError(f"{folder}: no stack runs on this bus, or the bus belongs to another user")
+    console, view, started_s = Console(), StackView(), monotonic_s()
+    subscriber = BusSubscriber(folder, "watch", [topic for topic in TOPICS if topic not in NOT_WATCHED])
     try:
         with Live(console=console, auto_refresh=False, screen=console.is_terminal and not once) as live:
             while not once or monotonic_s() - started_s < ONCE_S:
                 until_s = monotonic_s() + 1.0 / REFRESH_HZ
                 while (now_s := monotonic_s()) < until_s:
-                    for message in listener.receive(until_s - now_s):
+                    for message in subscriber.receive(until_s - now_s):
                         view.take(message, monotonic_s())
-                    time.sleep(0.01)  # many messages at a time cost less than each by itself
+                    time.sleep(0.01)  # many messages at a time cost less than one by one
                 if not once:
                     live.update(view.render(monotonic_s(), monotonic_s() - started_s), refresh=True)
     except KeyboardInterrupt:
         pass
     finally:
-        listener.close()
+        subscriber.close()
     if once:
         console.print(view.render(monotonic_s(), monotonic_s() - started_s))

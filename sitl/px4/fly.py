@@ -6,13 +6,16 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from acados_gen.generate import generate_all
 from companion.core.config import ConfigError
+from companion.core.enums import Phase
+from companion.core.messages import Message
 from companion.mission.plan import load_plan
 from companion.recording.recorder import open_recorder
-from companion.runtime.fly import conclude, fly, new_flight_folder
+from companion.runtime.fly import Ending, conclude, fly, new_flight_folder
 from companion.runtime.manager import python
+from sitl.kernels import build_missing
 from sitl.lockstep import Lockstep
+from sitl.ports import check_ports_free
 from sitl.px4.autopilot import Px4Autopilot
 from sitl.px4.build import Px4Build, external_model, find_build
 from sitl.px4.process import Px4Ended
@@ -33,11 +36,13 @@ def fly_px4(
     seed: int,
     speed: float | None,
     out: Path,
+    instance: int = 0,
 ) -> int:
     """Start PX4 and all processes; returns the exit status (0: flown to its end).
 
     vehicle, scenario: None for what the scenario, or the mode, names. mode: "external" or "sih". speed: None for real
-    processes in real time, else simulated time at most so many times as fast as the clock.
+    processes in real time, else simulated time at most so many times as fast as the clock. instance: shifts all UDP
+    ports.
     Raises `ConfigError` or `StartRefused` when the start is refused.
     """
     build = find_build(build_folder)
@@ -46,41 +51,50 @@ def fly_px4(
     if mode == "external":
         external_model(loaded.scenario.airframe)
     elif speed is not None:
-        raise ConfigError("--speed: only with --px4-mode external: PX4's own simulator keeps the clock's time")
+        raise ConfigError("--speed: only with --px4-mode external: PX4's own simulator runs in real time")
     elif vehicle is None:
         loaded = load_scenario(scenario, loaded.vehicle_path.with_name(SIH_VEHICLE))
-    list(generate_all([loaded.vehicle_path], print))
+    check_ports_free(instance)
+    build_missing(loaded.vehicle_path, print)
     if speed is not None:
         loaded = msgspec.structs.replace(loaded, plan=load_plan(mission), mission_path=mission.resolve())
-        return _fly_in_simulated_time(build, loaded, seed, speed, out)
+        return _fly_in_simulated_time(build, loaded, seed, speed, out, instance)
 
     def simulator(bus: Path, folder: Path) -> dict[str, list[str]]:
-        words = ("--mode", mode, "--build", str(build.etc.parent), "--run", str(folder / "px4"), "--seed", str(seed))
+        words = ("--mode", mode, "--build", str(build.etc.parent), "--run", str(folder / "px4"), "--seed", str(seed),
+                 "--instance", str(instance))  # fmt: skip
         return {"simulator": python("sitl.px4.realtime", str(scenario.resolve()), *words, "--bus", str(bus))}
 
     timeout_s = START_S + loaded.scenario.duration_max_s
-    return fly(mission, loaded.vehicle_path, fcu_url(), out, simulated=True, extra=simulator, timeout_s=timeout_s)
+    return fly(
+        mission, loaded.vehicle_path, fcu_url(instance), out, simulated=True, extra=simulator, timeout_s=timeout_s
+    )
 
 
-def _fly_in_simulated_time(build: Px4Build, loaded: LoadedScenario, seed: int, speed: float, out: Path) -> int:
+def _fly_in_simulated_time(
+    build: Px4Build, loaded: LoadedScenario, seed: int, speed: float, out: Path, instance: int
+) -> int:
     console = Console()
     folder = new_flight_folder(out, loaded.mission_path)
-    told = None
+    shown: tuple[Phase, str] | None = None
+    running: Lockstep | None = None
 
     def progress(lockstep: Lockstep) -> None:
-        nonlocal told
-        pilot = lockstep.pilot
-        if pilot is not None and (pilot.phase, pilot.reason) != told:
-            told = (pilot.phase, pilot.reason)
-            console.print(f"{lockstep.now_s:6.1f} s  [bold]{pilot.phase}[/]  {pilot.reason}")
+        nonlocal shown, running
+        running, status = lockstep, lockstep.pilot
+        if status is not None and (status.phase, status.reason) != shown:
+            shown = (status.phase, status.reason)
+            console.print(f"{lockstep.now_s:6.1f} s  [bold]{status.phase}[/]  {status.reason}")
 
     try:
-        lockstep = simulate_px4(build, loaded, seed, speed, folder, progress=progress)
+        lockstep = simulate_px4(build, loaded, seed, speed, folder, instance, progress)
     except Px4Ended as error:
         console.print(f"simulator: {error}", soft_wrap=True)
         return 1
+    except KeyboardInterrupt:
+        return conclude(folder, Ending(None if running is None else running.pilot, interrupted=True), console)
     console.print(f"{lockstep.now_s:.0f} s of flight in {lockstep.wall_s:.0f} s")
-    return conclude(folder, lockstep.pilot, console)
+    return conclude(folder, Ending(lockstep.pilot), console)
 
 
 def simulate_px4(
@@ -92,19 +106,23 @@ def simulate_px4(
     instance: int = 0,
     progress: Callable[[Lockstep], None] | None = None,
 ) -> Lockstep:
-    """The nodes that fly in one process and in simulated time, with PX4 in step; the log goes to the folder.
+    """The nodes that fly, in one process and in simulated time, in lockstep with PX4; the log goes to the folder.
 
     Computing takes no simulated time, so the load of the machine does not matter. But PX4 sends and receives MAVLink in
-    threads of its own, by the clock: the faster the simulation, the later, in simulated time, a message arrives, and no
-    two flights are quite the same. Raises `ConfigError` or `Px4Ended`.
+    threads of its own, in real time: the faster the simulation, the later, in simulated time, a message arrives, and two
+    flights are never exactly the same. Raises `ConfigError` or `Px4Ended`.
     """
     autopilot = Px4Autopilot(build, loaded, folder / "px4", seed, instance, carry_mavlink=True, speed=speed)
     try:
         world = warmed_up(loaded, seed, autopilot)
         autopilot.take_output()  # of the time before the flight
         recorder = open_recorder(folder / "flight.mcap", loaded.vehicle_path, loaded.mission_path)
+
+        def record(message: Message, now_s: float) -> None:
+            recorder.handle(message, now_s)
+
         try:
-            lockstep = Lockstep(loaded, seed, record=recorder.handle, world=world)
+            lockstep = Lockstep(loaded, seed, record=record, world=world)
             lockstep.run(progress)
         finally:
             recorder.close()

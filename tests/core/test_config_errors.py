@@ -1,7 +1,8 @@
 """A wrong configuration file stops the start with one line that names file, key, range and unit."""
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pytest
 
@@ -71,7 +72,7 @@ class _Drawing(Section):
         ),
         ({"kind": "long", "size_m": 1.0}, "length_m: missing key (allowed: 0 to 30 m)"),
         ({"kind": "round", "size_m": 1.0, "radius_m": 1.0, "length_m": 3.0}, "length_m: unknown key"),
-        ({"kind": "flat", "size_m": 1.0}, "kind = 'flat': invalid value 'flat' (allowed: round, long)"),
+        ({"kind": "flat", "size_m": 1.0}, "kind = 'flat': invalid value (allowed: round, long)"),
         ({"size_m": 1.0}, "kind: missing key (allowed: round, long)"),
     ],
 )
@@ -120,3 +121,69 @@ def test_a_marker_may_belong_to_one_bundle_only(tmp_path):
     path.write_text(f'[[bundle]]\nname = "a"\nmarkers = [{marker}]\n[[bundle]]\nname = "b"\nmarkers = [{marker}]\n')
     with pytest.raises(ConfigError, match="marker aruco_6x6_250 3 stands in 'a' and in 'b'"):
         load_site(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"mass_kg = 1.8\0", "not valid TOML"),
+        (b"a = " + b"[" * 100_000, "nested too deeply"),
+        (b".".join([b"a"] * 50_000) + b" = 1", "nested too deeply"),
+        (b"# " + b"." * 1000 + b"\na = 1\n", "unknown key"),  # dots in a comment are no key
+        (b"\xff\xfe", "cannot be read"),
+        (b"a = 1\n" * 400_000, "larger than 1 MB"),
+        (b'base = "a\\u0000b"', "NUL byte"),
+        (b'mass_kg = "' + b"9" * 100_000 + b'"', "mass_kg = '999"),
+    ],
+    ids=["nul", "arrays", "dotted", "comment", "binary", "large", "base", "long value"],
+)
+def test_a_monstrous_file_is_refused_in_one_short_line(tmp_path, content, words):
+    path = tmp_path / "vehicle.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as refused:
+        load(path, Vehicle)
+    line = str(refused.value)
+    assert words in line and "\n" not in line and len(line) < 1000
+
+
+def test_a_file_without_end_is_refused():
+    with pytest.raises(ConfigError, match="larger than 1 MB"):
+        load("/dev/zero", Vehicle)
+
+
+class _Colour(StrEnum):
+    RED = "red"
+    GREEN = "green"
+
+
+class _Painted(Section):
+    colour: _Colour
+    finish: Literal["matt", "glossy"] | None = None
+    width_m: Annotated[float, number(0, 1, "m")] | None = None
+
+
+@pytest.mark.parametrize(
+    ("tables", "line"),
+    [
+        ({"colour": "gren"}, "colour = 'gren': invalid value, did you mean 'green'? (allowed: red, green)"),
+        ({"colour": "violet"}, "colour = 'violet': invalid value (allowed: red, green)"),
+        ({"colour": 3}, "colour = 3: invalid value (allowed: red, green)"),
+        ({}, "colour: missing key (allowed: red, green)"),
+        (
+            {"colour": "red", "finish": "mat"},
+            "finish = 'mat': invalid value, did you mean 'matt'? (allowed: matt, glossy)",
+        ),
+        ({"colour": "red", "with_m": 0.5}, "with_m: unknown key, did you mean 'width_m'?"),
+        ({"colour": "red", "storm": 1}, "storm: unknown key"),
+    ],
+)
+def test_the_nearest_name_and_the_allowed_values_are_offered(tables, line):
+    with pytest.raises(ConfigError) as refused:
+        parse(tables, _Painted, "file.toml")
+    assert str(refused.value) == f"file.toml: {line}"
+
+
+def test_a_misspelt_key_of_a_vehicle_file_is_answered_with_the_right_one(tmp_path):
+    path = changed(tmp_path, "mass_kg = 1.8", "mass_kgs = 1.8")
+    with pytest.raises(ConfigError, match="mass_kgs: unknown key, did you mean 'mass_kg'"):
+        load(path, Vehicle)

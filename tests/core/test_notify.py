@@ -7,17 +7,17 @@ import sys
 
 import pytest
 
-from companion.runtime.notify import Listener, Notifier
+from companion.runtime.notify import Notifier, NotifySocket
 
 
 @pytest.fixture
 def listener():
-    with_socket = Listener()
+    with_socket = NotifySocket()
     yield with_socket
     with_socket.close()
 
 
-def heard(listener: Listener) -> list[str]:
+def heard(listener: NotifySocket) -> list[str]:
     return [line for _, lines in listener.receive() for line in lines]
 
 

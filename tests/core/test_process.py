@@ -1,17 +1,21 @@
 """The process loop survives its node; the manager survives its processes."""
 
 import os
+import re
 import signal
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from companion.core.bus import ZmqBus
 from companion.core.clock import monotonic_s
 from companion.core.errors import StartRefused
-from companion.core.messages import FcuText, Health, LinkRx, LinkTx, PhotoRequest, State
+from companion.core.messages import FcuText, Health, LinkRx, LinkTx, PhotoRequest, SentSetpoint, State
 from companion.core.node import Latest, Node
+from companion.fcu.link.device import LinkDevice
+from companion.runtime import process
 from companion.runtime.manager import Manager, wait_until
 from companion.runtime.process import run_node
 
@@ -38,7 +42,10 @@ class Fragile(Node):
 
 
 class FakeLink:
-    """A line that remembers what was written."""
+    """A link that keeps what was written; it takes nothing while `broken`."""
+
+    trouble = ""
+    broken = False
 
     def __init__(self):
         self.read_end, self.write_end = os.pipe()
@@ -61,6 +68,7 @@ class FakeLink:
 
     def write(self, data):
         self.written.append(data)
+        return not self.broken
 
 
 @pytest.fixture
@@ -69,7 +77,7 @@ def running(tmp_path):
     node_bus = ZmqBus(tmp_path, "fcu", node.inputs)
     other = ZmqBus(tmp_path, "mission", ("fcu_text", "health", "link_rx"))
     stop = threading.Event()
-    thread = threading.Thread(target=run_node, args=(node, node_bus, stop.is_set, link))
+    thread = threading.Thread(target=run_node, args=(node, node_bus, stop.is_set, LinkDevice(link)))
     thread.start()
     yield node, link, other
     stop.set()
@@ -142,6 +150,40 @@ def test_bytes_of_a_ground_station_are_marked_so(running):
 
     received = collect(other, lambda m: isinstance(m, LinkRx), poke=speak)
     assert received and received[0].data == b"from the ground" and received[0].ground
+
+
+def sent(stamp_s: float) -> SentSetpoint:
+    return SentSetpoint(stamp_s=stamp_s, roll_rad=0, pitch_rad=0, yaw_rad=0, yaw_rate_rad_s=0, thrust=0.3)
+
+
+def test_a_setpoint_whose_bytes_the_link_did_not_take_is_not_published_as_sent():
+    link = FakeLink()
+    device = LinkDevice(link)
+    messages = [LinkTx(stamp_s=0.0, data=b"a"), sent(0.0), FcuText(stamp_s=0.0, severity=6, text="x")]
+    assert [type(m) for m in device.write(messages)] == [LinkTx, SentSetpoint, FcuText]
+    link.broken = True
+    assert [type(m) for m in device.write(messages)] == [LinkTx, FcuText]
+    assert [type(m) for m in device.write([sent(1.0)])] == [SentSetpoint]  # its bytes were not in this call
+    assert link.written == [b"a", b"a"]
+
+
+def test_the_trouble_of_a_device_is_in_the_health_of_its_process(tmp_path):
+    link, stop = FakeLink(), threading.Event()
+    link.trouble = "link serial:/dev/ttyX: unplugged"
+    bus, other = ZmqBus(tmp_path, "fcu", ()), ZmqBus(tmp_path, "mission", ("health",))
+    thread = threading.Thread(target=run_node, args=(Fragile(), bus, stop.is_set, LinkDevice(link)))
+    thread.start()
+    unwell = collect(other, lambda m: isinstance(m, Health) and "unplugged" in m.last_error)
+    stop.set()
+    thread.join()
+    bus.close()
+    other.close()
+    assert unwell
+
+
+def test_the_process_loop_names_no_message_of_the_link():
+    source = Path(process.__file__).read_text(encoding="utf-8")
+    assert not {"LinkRx", "LinkTx", "SentSetpoint", "mavlink"} & set(re.findall(r"\w+", source))
 
 
 def test_health_reports_the_steps_that_were_made_and_memory(running):

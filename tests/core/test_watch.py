@@ -2,6 +2,7 @@
 
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -11,6 +12,7 @@ from companion.cli import main
 from companion.core.bus import ZmqBus
 from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError
+from companion.core.enums import ProcessName
 from companion.core.messages import (
     EstimatorStatus,
     FcuText,
@@ -21,10 +23,15 @@ from companion.core.messages import (
     SentSetpoint,
     State,
 )
+from companion.runtime.bus_folders import newest_bus
 from companion.view import watch
+from sitl.lockstep import Lockstep
+from sitl.scenario import load_scenario
+
+ROOT = Path(__file__).parents[2]
 
 
-def shown(view: watch.View, now_s: float) -> str:
+def shown(view: watch.StackView, now_s: float) -> str:
     console = Console(width=200, color_system=None)
     with console.capture() as capture:
         console.print(view.render(now_s, now_s))
@@ -51,7 +58,7 @@ def event(active: bool) -> SafetyEvent:
     )
 
 
-def setpoints(view: watch.View, rate_hz: float, until_s: float) -> None:
+def setpoints(view: watch.StackView, rate_hz: float, until_s: float) -> None:
     for i in range(int(3 * rate_hz)):
         at_s = until_s - 3.0 + i / rate_hz
         sent = SentSetpoint(stamp_s=at_s, roll_rad=0, pitch_rad=0, yaw_rad=0, yaw_rate_rad_s=0, thrust=0.3)
@@ -59,7 +66,7 @@ def setpoints(view: watch.View, rate_hz: float, until_s: float) -> None:
 
 
 def test_a_topic_has_its_rate_the_nominal_one_and_its_age():
-    view = watch.View()
+    view = watch.StackView()
     setpoints(view, 50.0, until_s=10.0)
     assert row(shown(view, 10.0), "sent_setpoint")[:2] == ["50.0", "50"]
     assert row(shown(view, 11.0), "sent_setpoint")[:4] == ["25.0", "50", "1", "s"]
@@ -67,19 +74,19 @@ def test_a_topic_has_its_rate_the_nominal_one_and_its_age():
 
 
 def test_what_was_never_heard_is_not_listed():
-    assert "setpoint" not in shown(watch.View(), 10.0)
-    assert "flight controller: no word" in shown(watch.View(), 10.0)
+    assert "setpoint" not in shown(watch.StackView(), 10.0)
+    assert "flight controller: no status" in shown(watch.StackView(), 10.0)
 
 
 def test_a_process_has_its_steps_and_the_share_of_a_core_it_takes():
-    view = watch.View()
+    view = watch.StackView()
     view.take(health(9.5, cpu_s=1.0), 9.5)
     view.take(health(10.0, cpu_s=1.1), 10.0)
-    assert row(shown(view, 10.0), "controller") == ["50", "50", "3", "0", "4.0", "ms", "20%", "45"]
+    assert row(shown(view, 10.0), "controller") == ["50", "50", "3", "0", "4.0", "20%", "45"]
 
 
 def test_a_silent_process_says_since_when_and_one_that_began_anew_is_not_compared():
-    view = watch.View()
+    view = watch.StackView()
     view.take(health(10.0, cpu_s=100.0), 10.0)
     assert row(shown(view, 15.0), "controller") == ["silent", "for", "5", "s"]
     view.take(health(15.5, pid=8, cpu_s=0.1), 15.5)
@@ -87,13 +94,13 @@ def test_a_silent_process_says_since_when_and_one_that_began_anew_is_not_compare
 
 
 def test_an_error_is_told_as_it_is():
-    view = watch.View()
+    view = watch.StackView()
     view.take(health(errors=2, last_error="ValueError: [red]x[/]"), 10.0)
     assert "ValueError: [red]x[/]" in shown(view, 10.0)
 
 
 def test_a_safety_row_stands_there_while_it_is_active_and_its_text_stays():
-    view = watch.View()
+    view = watch.StackView()
     view.take(event(True), 10.0)
     assert "SAFETY marker_lost: marker lost (4.00, limit 3.00) → hold" in shown(view, 10.0)
     view.take(event(False), 11.0)
@@ -102,7 +109,7 @@ def test_a_safety_row_stands_there_while_it_is_active_and_its_text_stays():
 
 
 def test_the_newest_texts_are_kept_and_no_more():
-    view = watch.View()
+    view = watch.StackView()
     for i in range(watch.TEXTS + 3):
         view.take(FcuText(stamp_s=10.0, severity=6, text=f"text {i}"), 10.0)
     text = shown(view, 10.0)
@@ -110,7 +117,7 @@ def test_the_newest_texts_are_kept_and_no_more():
 
 
 def test_innovations_are_counted_by_sensor():
-    view = watch.View()
+    view = watch.StackView()
     updates = [
         Innovation(stamp_s=10.0, sensor="marker", nis=nis, dof=6, accepted=nis < 20, noise_scale=1, late_s=0)
         for nis in (3.0, 9.0, 60.0)
@@ -124,15 +131,37 @@ def test_innovations_are_counted_by_sensor():
     )  # fmt: skip
     view.take(state, 10.0)
     text = shown(view, 10.0)
-    assert "marker NIS 4.00, 67% taken" in text and "NOT CONVERGED; position ± 10 cm" in text
+    assert "marker NIS 4.00, 67% used" in text and "NOT CONVERGED; position ± 10 cm" in text
+
+
+def test_the_whole_view_fits_80_columns_without_cutting_a_figure():
+    lockstep = Lockstep(load_scenario(ROOT / "config/scenarios/bridge_hover.toml", camera_mode="corners"), seed=1)
+    lockstep.start()
+    lockstep.run_until(lambda: lockstep.now_s > 9.95)
+    view = watch.StackView()
+    for messages in lockstep.messages.values():
+        for message in messages:
+            view.take(message, message.stamp_s)
+    for name in ProcessName:
+        view.take(health(9.5, name, cpu_s=1.0), 9.5)
+        changes = {"steps_per_s": 4000.0, "nominal_steps_per_s": 4000.0, "late_steps": 12345, "step_time_max_s": 0.1234}
+        view.take(health(10.0, name, cpu_s=1.5, memory_mb=250.0, errors=12, last_error="x" * 60, **changes), 10.0)
+    view.take(event(True), 10.0)
+    console = Console(width=80, color_system=None)
+    with console.capture() as capture:
+        console.print(view.render(10.0, 10.0))
+    text = capture.get()
+    assert max(map(len, text.splitlines())) <= 80 and "…" not in text
+    assert row(text, "controller") == ["4000", "4000", "12345", "12", "123.4", "100%", "250"]
+    assert row(text, "fcu_attitude")[1] == "50" and row(text, "state")[1] == "100"
 
 
 def test_the_bus_that_was_used_last_is_watched(tmp_path):
     with pytest.raises(ConfigError, match="no running stack"):
-        watch.newest_bus(tmp_path, tmp_path / "system")
+        newest_bus(tmp_path, tmp_path / "system")
     buses = [ZmqBus(tmp_path / f"companion-{name}", "controller", ()) for name in "ab"]
     try:
-        assert watch.newest_bus(tmp_path, tmp_path / "system") == tmp_path / "companion-b"
+        assert newest_bus(tmp_path, tmp_path / "system") == tmp_path / "companion-b"
     finally:
         for bus in buses:
             bus.close()

@@ -120,7 +120,7 @@ def test_an_update_can_be_taken_back(root, tmp_path_factory):
     "words, told",
     [
         (["--colour"], "unknown option --colour"),
-        (["--root"], "--root wants a value"),
+        (["--root"], "--root needs a value"),
         (["--root", "relative"], "must be an absolute path"),
         (["--root", "/"], "leave the option out"),
         (["--root", "/no/such/folder"], "no such folder"),
@@ -132,7 +132,7 @@ def test_a_wrong_word_is_told_in_one_line(words, told):
 
 
 def test_there_must_be_something_to_go_back_to(root):
-    assert "there is no version to go back to" in install("--root", root, "--rollback", status=2)
+    assert "there is no earlier version" in install("--root", root, "--rollback", status=2)
 
 
 def test_an_interpreter_that_is_missing_is_told_before_anything_is_changed(tmp_path):

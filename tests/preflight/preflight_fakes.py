@@ -2,7 +2,7 @@
 
 from companion.core.clock import monotonic_s
 from companion.core.messages import Image
-from companion.preflight.ground import LinkFailed, Observation
+from companion.preflight.observation import LinkFailed, Observation
 
 
 def healthy(**changes) -> Observation:

@@ -61,7 +61,7 @@ def test_without_a_link_the_same_checks_are_skipped():
         ("battery", {"battery_voltage_v": float("nan")}, "failed", "not measured"),
         ("battery", {"battery_voltage_v": 13.5}, "failed", "13.5 V, 95%: must be above 13.6 V (safety.battery_low_v)"),
         ("battery", {"battery_remaining": 0.5}, "warning", "50%: not full"),
-        ("transmitter", {"rc_ok": False}, "warning", "nobody can take over"),
+        ("transmitter", {"rc_ok": False}, "warning", "no pilot can take over"),
         ("time sync", {"rtts_s": [], "offsets_s": []}, "failed", "no answer"),
         ("time sync", {"rtts_s": [0.002] * 3, "offsets_s": [1.0] * 3}, "failed", "3 answers"),
         ("time sync", {"rtts_s": [0.030] * 40}, "warning", "slow or busy link"),

@@ -62,7 +62,7 @@ def test_a_good_camera_passes():
     check = rate(seen(), F550)
     assert (check.status, check.detail) == ("ok", "640 x 480 px at 30.0 Hz")
     check = latency(seen(jitter_s=0.001), F550)
-    assert check.status == "ok" and check.detail.startswith("latency.camera_s is 60 ms, images come within ")
+    assert check.status == "ok" and check.detail.startswith("latency.camera_s is 60 ms, images arrive within ")
 
 
 @pytest.mark.parametrize(
@@ -164,3 +164,12 @@ def test_the_running_stacks_images_are_looked_at_on_its_bus(tmp_path):
 def test_a_bus_without_a_stack_is_one_line(tmp_path):
     check = camera_checks(F550, PIER, lambda vehicle: BusSource(tmp_path))[0]
     assert check.status == "failed" and check.detail.startswith("no stack runs on the bus")
+
+
+def test_a_mission_without_a_bundle_needs_no_camera():
+    def opener(vehicle):
+        raise AssertionError("the camera must not be opened")
+
+    checks = camera_checks(F550, NO_BUNDLE, opener)
+    assert [(check.name, check.status) for check in checks] == [(name, "skipped") for name in NAMES]
+    assert {check.detail for check in checks} == {"the mission flies without a bundle"}

@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from preflight_fakes import healthy
 
 from companion.cli import main
 from companion.preflight import autopilot, command
-from companion.preflight.ground import Ground, forwarded_urls
+from companion.preflight.ground import Ground
+from companion.preflight.observation import forwarded_urls
 from companion.preflight.report import NAME_WIDTH, Check, failed, line, ok, schema, skipped, summary, warning, worst
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +41,7 @@ def vehicle(tmp_path) -> Path:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(command, "HEARTBEAT_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(command, "running_bus", lambda: None)  # whatever runs on the machine that tests
+    monkeypatch.setattr(command, "system_bus", lambda: None)  # whatever runs on the machine that tests
 
 
 def run(*words, keyboard=""):
@@ -63,7 +65,7 @@ def test_without_an_autopilot_the_link_fails_and_the_rest_is_checked(vehicle, tm
         "--vehicle", vehicle, "--mission", MISSION, "--fcu", url, "--out", tmp_path, "--json", tmp_path / "r.json"
     )
     assert result.exit_code == 1, result.output
-    assert f"FAILED   nothing heard on {url} in 0.3 s" in result.output
+    assert f"FAILED   nothing received on {url} in 0.3 s" in result.output
     for name in (*autopilot.NAMES, "parameters"):
         assert status_of(result, name) == "skipped"
     for name in ("vehicle file", "mission file", "solver", "kernels"):
@@ -176,7 +178,7 @@ def test_a_key_that_preflight_cannot_sign_with_is_told(vehicle, tmp_path, monkey
         def close(self):
             pass
 
-    monkeypatch.setattr(command, "Ground", Silent)
+    monkeypatch.setattr(command, "open_ground", Silent)
     assert status_of(run("--vehicle", vehicle, "--out", tmp_path), "link") == "ok"
     vehicle.write_text(vehicle.read_text().replace("[fcu]", '[fcu]\nsigning_key_file = "mavlink.key"'))
     result = run("--vehicle", vehicle, "--out", tmp_path)
@@ -201,3 +203,32 @@ def test_lines_are_aligned_and_the_summary_counts():
     assert line(checks[1]) == "gnss               FAILED   no fix"
     assert summary(checks) == "not ready: 1 FAILED, 1 skipped, 1 ok"
     assert summary([Check("link", "ok", "")]) == "ready: 1 ok"
+
+
+def test_vehicle_and_mission_are_those_of_the_environment(vehicle, tmp_path, monkeypatch):
+    """The installed command sets the variables of the systemd units."""
+    url = f"udpin:127.0.0.1:{free_port()}"
+    for name, value in (("VEHICLE", vehicle), ("MISSION", MISSION), ("FCU", url)):
+        monkeypatch.setenv(f"COMPANION_{name}", str(value))
+    result = run("--out", tmp_path, "--json", "-")
+    written = json.loads(result.stdout)
+    told = (written["vehicle_file"], written["mission_file"], written["fcu_url"])
+    assert told == (str(vehicle), str(MISSION), url)
+    assert "not ready" in result.stderr  # the lines are not mixed with the JSON
+
+
+def test_names_are_found_from_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run("--vehicle", "f550_rtk", "--mission", "run_5", "--fcu", "carrier:pigeon", "--out", tmp_path)
+    assert status_of(result, "vehicle file") == status_of(result, "mission file") == "ok"
+    assert status_of(result, "camera") == "skipped"  # the mission flies without a bundle
+
+
+def test_without_mavsdk_the_link_fails_with_the_extra_to_install(vehicle, tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name == "companion.preflight.ground" or name.startswith("mavsdk")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mavsdk", None)
+    result = run("--vehicle", vehicle, "--out", tmp_path)
+    assert result.exit_code == 1
+    assert "FAILED   the package mavsdk is not installed: install companion[preflight]" in result.output
+    assert status_of(result, "vehicle file") == "ok" and status_of(result, "autopilot") == "skipped"

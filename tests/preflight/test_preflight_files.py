@@ -54,3 +54,11 @@ def test_a_solver_made_for_another_vehicle_file_fails():
 def test_nothing_built_at_all_fails(tmp_path, monkeypatch):
     monkeypatch.setenv("COMPANION_BUILD_DIR", str(tmp_path))
     assert {check.status for check in artefact_checks(load(F550, Vehicle))} == {"failed"}
+
+
+def test_a_file_of_another_kind_is_named():
+    check, plan = mission_file(F550)
+    assert (check.status, plan) == ("failed", None)
+    assert check.detail.startswith("f550.toml is a vehicle file; `companion preflight` needs a mission")
+    check, vehicle = vehicle_file(ROOT / "config/missions/bridge_hover.toml")
+    assert (check.status, vehicle) == ("failed", None) and "is a mission; `companion preflight` needs" in check.detail

@@ -15,7 +15,8 @@ from pymavlink.dialects.v20 import common
 
 from companion.core.config import ConfigError
 from companion.preflight import ground
-from companion.preflight.ground import Ground, LinkFailed, within
+from companion.preflight.ground import Ground
+from companion.preflight.observation import LinkFailed, within
 
 ROOT = Path(__file__).parents[2]
 HEXAROTOR, PLANE = common.MAV_TYPE_HEXAROTOR, common.MAV_TYPE_FIXED_WING
@@ -52,7 +53,7 @@ def test_noise_is_told_from_silence():
     noise = np.random.default_rng(1).integers(0, 250, 600).astype(np.uint8).tobytes()  # no byte begins a frame
     timer = threading.Timer(0.2, os.write, (controller, noise))  # what came before the port was opened is dropped
     timer.start()
-    with pytest.raises(LinkFailed, match="600 bytes heard on serial:.* but no autopilot: .* baud rate"):
+    with pytest.raises(LinkFailed, match="600 bytes received on serial:.* but no autopilot: .* baud rate"):
         Ground(f"serial:{os.ttyname(device)}:921600", 1, 0.8)
     timer.join()
     os.close(controller)
@@ -73,7 +74,7 @@ def test_a_serial_port_that_another_program_holds_is_refused():
 def test_another_system_than_the_vehicle_files_is_named():
     with (
         heartbeats(system_id=7) as url,
-        pytest.raises(LinkFailed, match="heard system 7, but no autopilot of system 1"),
+        pytest.raises(LinkFailed, match="received system 7, but no autopilot of system 1"),
     ):
         Ground(url, 1, 1.5)
 
@@ -94,7 +95,7 @@ def test_a_link_that_fell_silent_counts_as_armed():
         if link.armed():
             break
         threading.Event().wait(0.1)
-    assert link.armed()  # nobody can tell, so nothing may be set
+    assert link.armed()  # its state is not known, so no parameter may be set
     with pytest.raises(LinkFailed, match="not set: the aircraft is armed"):
         link.write("COM_OF_LOSS_T", 0.5)
     link.close()
@@ -114,6 +115,6 @@ def test_a_flight_controller_that_never_answers_cannot_hold_up_the_preflight(tmp
     with heartbeats() as url:
         result = subprocess.run([*map(str, command), url], capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert result.returncode == 1, result.stderr
-    assert "does not tell its firmware's version" in result.stdout
-    assert "the flight controller does not tell its parameters" in result.stdout
+    assert "does not report its firmware's version" in result.stdout
+    assert "the flight controller does not send its parameters" in result.stdout
     assert result.stdout.splitlines()[-1].startswith("not ready: ")

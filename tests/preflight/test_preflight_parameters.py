@@ -34,7 +34,7 @@ def test_a_parameter_the_flight_controller_does_not_know_is_a_warning():
     (check,) = [
         c for c in parameter_checks(RULES, {k: v for k, v in GOOD.items() if k != "GF_ACTION"}) if c.status != "ok"
     ]
-    assert (check.name, check.status) == ("GF_ACTION", "warning") and "does not know it" in check.detail
+    assert (check.name, check.status) == ("GF_ACTION", "warning") and "has no such parameter" in check.detail
 
 
 def test_a_parameter_that_not_every_firmware_has_may_be_missing():

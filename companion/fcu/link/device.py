@@ -1,0 +1,42 @@
+"""The link to the flight controller as a device of the process loop (`companion.runtime.process.Device`)."""
+
+from collections.abc import Iterable
+
+from companion.core.clock import monotonic_s
+from companion.core.messages import LinkRx, LinkTx, Message, SentSetpoint
+from companion.fcu.link.link import Link
+
+
+class LinkDevice:
+    """Turns the bytes of a link into `LinkRx` messages and writes the bytes of `LinkTx` messages at once."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    @property
+    def trouble(self) -> str:
+        """One line, "" while the link works."""
+        return self._link.trouble
+
+    def fileno(self) -> int:
+        """Descriptor to poll for reading, -1 while there is none."""
+        return self._link.fileno()
+
+    def read(self) -> Iterable[Message]:
+        """The bytes of the flight controller, then those of ground stations on the forward, marked so."""
+        for data, ground in ((self._link.read(), False), (self._link.read_ground(), True)):
+            if data:
+                yield LinkRx(stamp_s=monotonic_s(), data=data, ground=ground)
+
+    def write(self, messages: Iterable[Message]) -> Iterable[Message]:
+        """Send the bytes of each `LinkTx`; returns all messages, without setpoints whose bytes the link did not take.
+
+        The bytes of a `SentSetpoint` are in the `LinkTx` before it.
+        """
+        sent = True
+        for message in messages:
+            if isinstance(message, LinkTx):
+                sent = self._link.write(message.data)
+            elif isinstance(message, SentSetpoint) and not sent:
+                continue
+            yield message

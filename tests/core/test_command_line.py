@@ -1,0 +1,238 @@
+"""What all commands share: every error of a user is one line with its exit status, outputs are checked beforehand."""
+
+import errno
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from companion import cli
+from companion.cli import main
+from companion.core import command_line
+from companion.core.command_line import (
+    LazyGroup,
+    check_output_file,
+    check_output_folder,
+    one_line_errors,
+    write_output,
+)
+from companion.core.errors import OutputError, UserError
+
+ROOT = Path(__file__).parents[2]
+
+
+def commands(group: click.Group, words: tuple[str, ...] = ()):
+    """Every command below a group, as its words."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        yield (*words, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*words, name))
+
+
+@pytest.mark.parametrize("words", [(), *commands(main)], ids=" ".join)
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_every_command_lists_its_options(words, option):
+    result = CliRunner().invoke(main, [*words, option])
+    assert result.exit_code == 0 and result.output.startswith("Usage: companion"), result.output
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "status"),
+    [
+        (UserError("no such key"), "companion: no such key", 2),
+        (UserError("two\nlines"), "companion: two lines", 2),
+        (PermissionError(errno.EACCES, "Permission denied", "/x/y"), "companion: /x/y: permission denied", 2),
+        (OSError(errno.ENOSPC, "No space left on device"), "companion: no space left on device", 2),
+        (KeyboardInterrupt(), "companion: interrupted", 130),
+        (click.Abort(), "companion: interrupted", 130),
+        (EOFError(), "companion: interrupted", 130),
+        (
+            ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib.figure"),
+            "companion: the package matplotlib is not installed: install companion[report]",
+            2,
+        ),
+        (
+            ModuleNotFoundError("No module named 'mavsdk'", name="mavsdk"),
+            "companion: the package mavsdk is not installed: install companion[preflight]",
+            2,
+        ),
+    ],
+)
+@pytest.mark.parametrize("decorated", [True, False])
+def test_an_error_is_one_line_and_its_exit_status(error, line, status, decorated):
+    def fail() -> None:
+        raise error
+
+    group = LazyGroup("companion")
+    group.add_command(click.command("fail")(one_line_errors(fail) if decorated else fail))
+    result = CliRunner().invoke(group, ["fail"])
+    assert (result.exit_code, result.stderr.strip().splitlines()) == (status, [line])
+
+
+def test_an_error_of_the_program_keeps_its_traceback():
+    @one_line_errors
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["simm"], "'simm'"),
+        (["sim"], "SCENARIO"),
+        (["sim", "bridge_hover", "--sed", "3"], "--sed"),
+        (["sim", "bridge_hover", "--stack", "ful"], "'ful' is not one of"),
+        (["compare", "bridge_hover", "--stacks", "ful"], "did you mean 'full'?"),
+        (["fly", "bridge_hover", "--instance", "5000"], "5000"),
+        (["calibrate", "camra"], "'camra'"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(words, told):
+    result = CliRunner().invoke(main, words)
+    lines = result.stderr.strip().splitlines()
+    assert result.exit_code == 2 and len(lines) == 1 and lines[0].startswith("companion: ") and told in lines[0], lines
+
+
+# --- outputs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("/dev/null/result.json", "/dev/null is not a folder"),
+        ("/proc/nowhere/result.json", "cannot be written"),
+        ("/proc/version", "cannot be written"),
+        (".", "is a folder, must be a file"),
+    ],
+)
+def test_an_output_file_that_cannot_be_written_is_refused(path, words):
+    with pytest.raises(OutputError, match=words):
+        check_output_file(Path(path))
+
+
+def test_checking_an_output_leaves_nothing_behind_and_an_existing_file_alone(tmp_path):
+    check_output_file(tmp_path / "a/b/result.json")
+    check_output_folder(tmp_path / "flights")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "old.json").write_text("old")
+    check_output_file(tmp_path / "old.json")
+    assert (tmp_path / "old.json").read_text() == "old"
+    check_output_file(None)
+    check_output_file(Path("-"))
+
+
+def test_an_output_folder_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "flights").write_text("")
+    with pytest.raises(OutputError, match="is a file, must be a folder"):
+        check_output_folder(tmp_path / "flights")
+
+
+def test_a_result_that_cannot_be_written_is_printed_and_the_line_says_so(capsys):
+    with pytest.raises(OutputError) as refused:
+        write_output(Path("/dev/full"), '{"completed": true}\n')
+    assert str(refused.value) == (
+        "/dev/full: cannot be written: no space left on device; the result is on standard output instead"
+    )
+    assert capsys.readouterr().out == '{"completed": true}\n'
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sim", "bridge_hover", "--json", "/dev/null/x"],
+        ["sim", "bridge_hover", "--log", "/dev/null/x"],
+        ["compare", "bridge_hover", "--json", "/dev/null/x"],
+        ["compare", "bridge_hover", "--plot", "/dev/null/x.png"],
+        ["compare", "bridge_hover", "--plot", "x.nosuchformat"],
+        ["fly", "bridge_hover", "--fcu", "sim", "--out", "/dev/null/x"],
+        ["preflight", "--json", "/dev/null/x"],
+        ["report", "flight.mcap", "--out", "/dev/null/x"],
+    ],
+    ids=" ".join,
+)
+def test_an_output_is_checked_before_anything_is_done(words, monkeypatch, tmp_path):
+    def never(*_args, **_kwargs):
+        raise AssertionError("this must not be reached")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sitl.kernels.build_missing", never)
+    monkeypatch.setattr("sitl.lockstep.Lockstep.__init__", never)
+    monkeypatch.setattr("companion.preflight.command.Preflight", never)
+    monkeypatch.setattr("companion.recording.report.write_report", never)
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2 and len(result.stderr.strip().splitlines()) == 1, result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- version --------------------------------------------------------------------------------------------------------
+
+
+def test_the_version_is_printed_with_its_commit():
+    provenance = pytest.importorskip("companion.core.provenance")
+    result = CliRunner().invoke(main, ["--version"])
+    assert (result.exit_code, result.output) == (0, provenance.version_line() + "\n")
+    assert result.output.startswith("companion ")
+
+
+# --- packages that need not be installed ----------------------------------------------------------------------------
+
+NODES = (
+    "companion.runtime.processes", "companion.cli", "companion.runtime.fly", "companion.tracking.tracker",
+    "companion.tracking.cameras", "companion.estimation.estimator", "companion.control.controller",
+    "companion.fcu.fcu_node", "companion.mission.mission_node", "companion.recording.recorder",
+    "companion.preflight.command", "companion.view.watch", "companion.view.safety_table",
+)  # fmt: skip
+BLOCK = (
+    "import sys; sys.modules.update(dict.fromkeys(('matplotlib', 'jinja2', 'mavsdk', 'casadi', 'acados_template')));"
+)
+
+
+def without_extras(code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", BLOCK + code, *words], capture_output=True, text=True, cwd=ROOT)
+
+
+def test_what_flies_needs_none_of_the_optional_packages():
+    result = without_extras("import importlib; [importlib.import_module(name) for name in sys.argv[1:]]", *NODES)
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_list_of_commands_needs_none_of_the_optional_packages():
+    result = without_extras("from companion.cli import main; main(['-h'])")
+    assert result.returncode == 0 and "preflight" in result.stdout, result.stderr
+
+
+def test_a_command_whose_package_is_missing_names_the_extra_to_install(tmp_path):
+    log = tmp_path / "flight.mcap"
+    log.write_bytes(b"")
+    result = without_extras("from companion.cli import main; main(['report', sys.argv[1]])", str(log))
+    assert result.returncode == 2
+    (line,) = result.stderr.strip().splitlines()
+    assert line.endswith("is not installed: install companion[report]")
+
+
+def test_a_command_that_cannot_be_loaded_is_listed_with_the_reason(monkeypatch):
+    def fail(name: str):
+        raise ModuleNotFoundError("No module named 'mavsdk'", name="mavsdk")
+
+    monkeypatch.setattr(command_line.importlib, "import_module", fail)
+    group = LazyGroup("companion", lazy={"preflight": "x:y"})
+    assert "install companion[preflight]" in CliRunner().invoke(group, ["--help"], terminal_width=200).output
+    result = CliRunner().invoke(group, ["preflight", "--fcu", "sim"])
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "companion: preflight: the package mavsdk is not installed: install companion[preflight]\n"
+    )
+
+
+def test_the_instances_of_the_command_line_are_those_of_the_ports():
+    from sitl.ports import INSTANCE_MAX
+
+    assert cli.INSTANCE_MAX == INSTANCE_MAX

@@ -1,0 +1,111 @@
+"""``companion fly``: which processes a mission starts, and how the end of a flight is reported."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from companion.core.errors import OutputError
+from companion.core.messages import MissionStatus
+from companion.mission.plan import load_plan
+from companion.runtime.fly import Ending, conclude, ending_line, onboard_processes
+from companion.runtime.processes import PROCESSES
+
+ROOT = Path(__file__).parents[2]
+
+
+def status(**changes) -> MissionStatus:
+    fields = {
+        "phase": "DONE",
+        "reason": "landed",
+        "phase_time_s": 1.0,
+        "finished": True,
+        "success": False,
+        "photographs": 0,
+    }
+    return MissionStatus(stamp_s=0.0, **(fields | changes))
+
+
+def test_a_mission_without_a_bundle_starts_neither_camera_nor_tracker():
+    bundle, none = (load_plan(ROOT / f"config/missions/{name}.toml").bundle for name in ("bridge_hover", "run_5"))
+    everything = [row.name for row in PROCESSES]
+    assert onboard_processes(bundle, simulated=False) == everything
+    assert onboard_processes(bundle, simulated=True) == [name for name in everything if name != "camera"]
+    assert onboard_processes(none, simulated=False) == [n for n in everything if n not in ("camera", "tracker")]
+    assert onboard_processes(none, simulated=True) == [n for n in everything if n not in ("camera", "tracker")]
+
+
+@pytest.mark.parametrize(
+    ("last", "line"),
+    [
+        (status(success=True), "mission flown to its end"),
+        (
+            status(cause="battery low (13.2 V, limit 13.4): returned and landed"),
+            "mission ended early: battery low (13.2 V, limit 13.4): returned and landed",
+        ),
+        (status(), "mission ended early: landed (phase DONE)"),
+        (
+            status(phase="SEARCH", reason="looking", finished=False),
+            "mission ended early: not finished, in phase SEARCH (looking)",
+        ),
+        (None, "mission ended early: no status from the mission process"),
+    ],
+)
+def test_the_last_line_has_the_cause_of_an_early_end(last, line):
+    assert ending_line(last) == line
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """The folder of a flight with a log whose figures cost nothing."""
+    (tmp_path / "flight.mcap").write_bytes(b"")
+    monkeypatch.setattr("companion.recording.metrics.flight_metrics", lambda log: {"position_rms_m": 0.03})
+    monkeypatch.setattr("companion.recording.report.write_report", lambda log, out: out / "report.html")
+    return tmp_path
+
+
+def concluded(folder: Path, ending: Ending) -> tuple[int, list[str]]:
+    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    return conclude(folder, ending, console), console.export_text().strip().splitlines()
+
+
+def test_a_flight_to_its_end_has_status_0_and_names_log_and_report(folder):
+    code, lines = concluded(folder, Ending(status(success=True)))
+    assert code == 0 and lines[-1] == "mission flown to its end"
+    assert f"log     {folder / 'flight.mcap'}" in lines and f"report  {folder / 'report.html'}" in lines
+
+
+def test_an_early_end_has_status_1_and_its_cause_is_the_last_line(folder):
+    code, lines = concluded(folder, Ending(status(cause="battery low: returned and landed")))
+    assert code == 1 and lines[-1] == "mission ended early: battery low: returned and landed"
+
+
+def test_an_interrupted_flight_has_status_130_and_its_figures(folder):
+    code, lines = concluded(folder, Ending(status(phase="HOLD", reason="", finished=False), interrupted=True))
+    assert code == 130 and any("3.0 cm" in line for line in lines)
+    assert lines[-1] == "mission ended early: interrupted in phase HOLD"
+
+
+def test_a_report_that_cannot_be_written_costs_neither_figures_nor_the_cause(folder, monkeypatch):
+    def fail(log, out):
+        raise OutputError(f"{out}: report cannot be written: no space left on device")
+
+    monkeypatch.setattr("companion.recording.report.write_report", fail)
+    code, lines = concluded(folder, Ending(status(success=True)))
+    assert code == 2 and any("3.0 cm" in line for line in lines)
+    assert any("report  not written: " in line and "no space left" in line for line in lines)
+    assert lines[-1] == "mission flown to its end"
+
+
+def test_without_the_packages_of_the_report_a_line_names_the_extra(folder, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("companion.recording.report")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    code, lines = concluded(folder, Ending(status(success=True)))
+    assert code == 0 and any("install companion[report]" in line for line in lines)
+
+
+def test_a_flight_without_a_log_is_reported(tmp_path):
+    code, lines = concluded(tmp_path, Ending(None))
+    assert code == 1 and "no log was written" in lines[0]
