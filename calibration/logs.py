@@ -6,8 +6,6 @@ from calibration.results import DataError
 from companion.core.messages import TOPIC_OF, Message
 from companion.recording.log import Log
 
-REASON = "written by another version of this stack, or damaged"
-
 M = TypeVar("M", bound=Message)
 
 
@@ -35,5 +33,5 @@ def no_messages(log: Log, kinds: tuple[type[Message], ...], otherwise: str) -> D
 
 
 def _undecodable(log: Log, topic: str) -> str:
-    count, read = log.undecodable[topic], len(log[topic])
-    return f"{count} of {count + read} messages of the topic '{topic}' cannot be decoded ({REASON})"
+    lost = log.undecodable[topic]
+    return f"{lost.messages} messages of the topic '{topic}' cannot be decoded by this version ({lost.reason})"

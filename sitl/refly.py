@@ -25,8 +25,8 @@ from companion.recording.recorder import RecorderNode
 from companion.recording.writer import LogWriter
 from sitl.lockstep import Lockstep
 from sitl.scenario import LoadedScenario, load_scenario
+from sitl.simulate import LOCKSTEP
 
-LOCKSTEP, REALTIME = "lockstep", "realtime"  # "kind" of the run in the log's metadata
 TIMES: dict[type[Message], tuple[str, ...]] = {
     ControlStatus: ("solve_time_s",)
 }  # computing times: measured on the machine, different in every run

@@ -23,11 +23,13 @@ def flight_metadata(
     mission_file: str | Path,
     scenario_file: str | Path | None = None,
     run: dict[str, Any] | None = None,
+    overrides: dict[str, Any] | None = None,
 ) -> dict[str, str]:
     """The metadata of a log, text by name. Raises `ConfigError` if a file cannot be read.
 
     scenario_file: of a simulated flight. run: how it was flown, JSON-ready: "kind" ("lockstep", "realtime" or
-    "aircraft"), and for a simulated flight "seed", "stack" and what was overridden on the command line.
+    "aircraft"), and for a simulated flight "seed" and "stack". overrides: top-level values of the scenario that the
+    command line replaced.
     """
     mission_file = Path(mission_file)
     files: dict[str, Path] = {"vehicle": Path(vehicle_file), "mission": mission_file}
@@ -39,6 +41,8 @@ def flight_metadata(
     metadata: dict[str, str] = {"run": _json(run or {"kind": "aircraft"})}
     for name, path in files.items():
         metadata |= _file(name, path)
+    if scenario_file is not None and overrides:
+        metadata["scenario_tables"] = _json(read_layered(scenario_file) | overrides)
     if "site" in files:
         metadata["dictionaries"] = _json(_dictionaries(files["site"]))
     vehicle = load(vehicle_file, Vehicle)

@@ -9,25 +9,26 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from companion.core.bus import ZmqBus
 from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError, load
 from companion.core.enums import ProcessName
-from companion.core.kernel import ArtifactMissing
+from companion.core.errors import UserError
 from companion.core.messages import TOPICS
 from companion.core.site import Site
 from companion.core.vehicle import Vehicle
 from companion.runtime.nodes import NodeOptions, build_node
 from companion.runtime.notify import Notifier
-from companion.runtime.process import StopFlag, run_camera, run_node, settle_memory
+from companion.runtime.process import Device, StopFlag, run_camera, run_node, settle_memory
 
 if TYPE_CHECKING:
-    from companion.fcu.link.link import Link
     from companion.mission.plan import Plan
 
 
@@ -46,6 +47,8 @@ class Context:
     log_file: Path
     log_max_mb: float = 0.0  # 0: no limit
     log_max_days: float = 0.0
+    scenario_file: Path | None = None  # of a simulated flight
+    run: dict[str, Any] = field(default_factory=dict)  # how it is flown, see `companion.runtime.flight_record`
 
     @property
     def vehicle(self) -> Vehicle:
@@ -81,11 +84,11 @@ def _fcu_options(context: Context) -> NodeOptions:
 
 def _recorder_options(context: Context) -> NodeOptions:
     from companion.recording.host import Host
-    from companion.recording.recorder import flight_metadata
     from companion.recording.retention import LogLimits, Retention
     from companion.recording.writer import LogWriter
+    from companion.runtime.flight_record import flight_metadata
 
-    metadata = flight_metadata(context.vehicle_file, context.mission_file)
+    metadata = flight_metadata(context.vehicle_file, context.mission_file, context.scenario_file, context.run)
     log = context.log_file
     if not log.is_dir():
         return NodeOptions(log_writer=LogWriter(free_name(log), metadata), read_host=Host(log.parent))
@@ -107,11 +110,12 @@ def free_name(log_file: Path) -> Path:
     return next((name for name in names if not name.exists()), log_file)
 
 
-def _open_fcu_link(context: Context) -> "Link":
+def _open_fcu_link(context: Context) -> Device:
+    from companion.fcu.link.device import LinkDevice
     from companion.fcu.link.link import open_link
 
     fcu = context.vehicle.fcu
-    return open_link(context.fcu_url or fcu.url, forward=fcu.forward)
+    return LinkDevice(open_link(context.fcu_url or fcu.url, forward=fcu.forward))
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ class ProcessSpec:
     name: ProcessName
     niceness: int  # the higher, the later it gets a busy processor: tracking and logging wait, control does not
     options: Callable[[Context], NodeOptions] = _no_options  # of its node
-    open_device: "Callable[[Context], Link] | None" = None  # the device whose bytes the process loop moves
+    open_device: Callable[[Context], Device] | None = None  # the device whose bytes the process loop moves
     uses_opencv: bool = False
     simulated: bool = True  # runs when the world is the built-in simulator, too
 
@@ -153,7 +157,7 @@ def silence_s(name: str, context: Context) -> float:
 
 
 def run(name: str, context: Context) -> None:
-    """Be the process ``name`` until a signal ends it; raises `ConfigError` or `ArtifactMissing` at the start."""
+    """Be the process ``name`` until a signal ends it; raises `UserError` at the start."""
     spec = next((spec for spec in PROCESSES if spec.name == name), None)
     if spec is None:
         raise ConfigError(f"{name}: no such process (there are: {', '.join(spec.name for spec in PROCESSES)})")
@@ -197,10 +201,22 @@ def _run_camera(context: Context, stop: StopFlag) -> None:
 
 def arguments(context: Context) -> list[str]:
     """The command-line arguments that give a context to a child process."""
-    return [
+    words = [
         "--vehicle", str(context.vehicle_file), "--mission", str(context.mission_file), "--fcu", context.fcu_url,
         "--bus", str(context.bus_folder), "--log", str(context.log_file),
     ]  # fmt: skip
+    if context.scenario_file is not None:
+        words += ["--scenario", str(context.scenario_file)]
+    if context.run:
+        words += ["--run", msgspec.json.encode(context.run).decode()]
+    return words
+
+
+def _run_facts(text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def main() -> int:
@@ -214,12 +230,15 @@ def main() -> int:
     parser.add_argument("--log", type=Path, required=True, help="file, or a folder that gets one for each flight")
     parser.add_argument("--log-max-mb", type=float, default=0.0, help="with a folder: delete the oldest flights beyond")
     parser.add_argument("--log-max-days", type=float, default=0.0, help="likewise; 0: no limit")
+    parser.add_argument("--scenario", type=Path, default=None, help="of a simulated flight, for its log")
+    parser.add_argument("--run", type=_run_facts, default={}, help="how it is flown, as JSON, for the log")
     parser.add_argument("--pause-when-refused", type=float, default=0.0, help="seconds before a refused start ends")
     given = parser.parse_args()
+    files = given.vehicle, given.mission, given.fcu, given.bus, given.log
     limits = given.log_max_mb, given.log_max_days
     try:
-        run(given.name, Context(given.vehicle, given.mission, given.fcu, given.bus, given.log, *limits))
-    except (ConfigError, ArtifactMissing) as error:
+        run(given.name, Context(*files, *limits, scenario_file=given.scenario, run=given.run))
+    except UserError as error:
         print(f"{given.name}: {error}", file=sys.stderr)
         Notifier().status(str(error))
         # systemd restarts the process at once; without this pause a refused start would keep the machine busy.
