@@ -84,7 +84,7 @@ def test_an_error_of_the_program_keeps_its_traceback():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["simm"], "'simm'"),
         (["sim"], "SCENARIO"),
@@ -95,10 +95,12 @@ def test_an_error_of_the_program_keeps_its_traceback():
         (["calibrate", "camra"], "'camra'"),
     ],
 )
-def test_a_wrong_command_line_is_one_line(words, told):
+def test_a_wrong_command_line_is_one_line(words, expected):
     result = CliRunner().invoke(main, words)
     lines = result.stderr.strip().splitlines()
-    assert result.exit_code == 2 and len(lines) == 1 and lines[0].startswith("companion: ") and told in lines[0], lines
+    assert result.exit_code == 2 and len(lines) == 1 and lines[0].startswith("companion: ") and expected in lines[0], (
+        lines
+    )
 
 
 # --- outputs --------------------------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ class _Drawing(Section):
         ({"size_m": 1.0}, "kind: missing key (allowed: round, long)"),
     ],
 )
-def test_a_bad_key_of_a_table_of_several_kinds_is_told_with_what_that_kind_allows(shape, line):
+def test_a_bad_key_of_a_table_of_several_kinds_is_refused_with_what_that_kind_allows(shape, line):
     for tables, where in (({"shape": shape}, "shape"), ({"shapes": [shape]}, "shapes[0]")):
         with pytest.raises(ConfigError) as refused:
             parse(tables, _Drawing, "file.toml")

@@ -10,7 +10,7 @@ import pytest
 from companion.core.clock import monotonic_s
 from companion.runtime.manager import START_MAX_S, WATCHDOG_S, Manager, wait_until
 
-# Steps until it finds the file "hang" in its folder, then hangs as it is told there.
+# Steps until it finds the file "hang" in its folder, then hangs in the way that the file names.
 STEPPING = """
 import os, sys, time
 from companion.core.clock import monotonic_s
@@ -52,18 +52,18 @@ def test_a_process_that_hangs_is_killed_and_started_again(manager, tmp_path, how
     assert manager.events == ["stepping hung and was killed, starting it again"]
 
 
-def test_a_process_that_steps_is_left_alone(manager):
+def test_a_process_that_steps_keeps_running(manager):
     first = manager.pid("stepping")
     assert not wait_until(lambda: manager.check() or manager.pid("stepping") != first, 2 * WATCHDOG_S)
 
 
-def test_a_manager_that_was_away_kills_nobody_for_it(manager):
+def test_a_pause_of_the_manager_kills_no_process(manager):
     first = manager.pid("stepping")
-    time.sleep(2 * WATCHDOG_S)  # longer than the watchdog, and more was said than a socket keeps
+    time.sleep(2 * WATCHDOG_S)  # longer than the watchdog, and with more datagrams than the socket keeps
     assert not wait_until(lambda: manager.check() or manager.pid("stepping") != first, WATCHDOG_S / 2)
 
 
-def test_a_restarted_process_that_never_gets_to_its_first_step_hangs_too(manager):
+def test_a_restarted_process_without_a_first_step_counts_as_hung(manager):
     child = manager.children[0]
     child.command = [sys.executable, "-c", "import time; time.sleep(60)"]
     os.kill(manager.pid("stepping"), signal.SIGKILL)
@@ -74,7 +74,7 @@ def test_a_restarted_process_that_never_gets_to_its_first_step_hangs_too(manager
     assert "hung" in manager.events[-1]
 
 
-def test_a_process_that_never_notifies_is_not_held_to_it(tmp_path):
+def test_a_process_that_never_notifies_is_not_killed(tmp_path):
     manager = Manager({"silent": [sys.executable, "-c", "import time; time.sleep(60)"]}, tmp_path)
     manager.start()
     first = manager.pid("silent")

@@ -23,7 +23,7 @@ SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 
 class Fragile(Node):
-    """Raises on every message, steps on regardless."""
+    """Raises on every message, and continues to step."""
 
     name = "fcu"
     inputs = ("photo_request",)
@@ -86,12 +86,12 @@ def running(tmp_path):
     other.close()
 
 
-def collect(bus, wanted, timeout_s=20.0, poke=lambda: None):
-    """Messages received until one is wanted, the wanted ones; ``poke`` is done before each look."""
+def collect(bus, wanted, timeout_s=20.0, before_look=lambda: None):
+    """Messages received until one is wanted, the wanted ones; ``before_look`` is called before each look."""
     got = []
 
     def look():
-        poke()
+        before_look()
         got.extend(bus.receive(0.05))
         return any(wanted(m) for m in got)
 
@@ -101,19 +101,19 @@ def collect(bus, wanted, timeout_s=20.0, poke=lambda: None):
 
 def test_an_exception_in_a_node_is_counted_and_the_loop_goes_on(running):
     node, _, other = running
-    # Again and again: a subscriber that has not yet connected hears nothing, and which end connects first is chance.
-    unwell = collect(
+    # Repeatedly: a subscriber that has not connected yet receives nothing, and which end connects first is random.
+    reported = collect(
         other,
         lambda m: isinstance(m, Health) and m.errors > 0,
-        poke=lambda: other.publish(PhotoRequest(stamp_s=0.0, id=1)),
+        before_look=lambda: other.publish(PhotoRequest(stamp_s=0.0, id=1)),
     )
-    assert unwell and "bad luck" in unwell[0].last_error
+    assert reported and "bad luck" in reported[0].last_error
     before = node.steps
     assert wait_until(lambda: node.steps > before, 20.0)
 
 
-@pytest.mark.parametrize("gathers", [True, False])
-def test_a_node_that_gathers_is_woken_once_a_step(gathers):
+@pytest.mark.parametrize("batches", [True, False])
+def test_a_node_with_a_batch_window_is_woken_once_a_step(batches):
     done = []
 
     class Busy:
@@ -127,28 +127,30 @@ def test_a_node_that_gathers_is_woken_once_a_step(gathers):
             pass
 
     node = Fragile()
-    node.batch_window_s = 1.0 / node.rate_hz if gathers else 0.0
+    node.batch_window_s = 1.0 / node.rate_hz if batches else 0.0
     node.step = lambda now_s: done.append("step")
     run_node(node, Busy(), lambda: done.count("step") == 5)
-    assert done.count("receive") == 5 if gathers else done.count("receive") > 20
+    assert done.count("receive") == 5 if batches else done.count("receive") > 20
 
 
 def test_link_bytes_go_to_the_line_and_come_from_it(running):
     node, link, other = running
     assert wait_until(lambda: b"out" in link.written, 20.0)
     node.handle = lambda message, now_s: ()
-    received = collect(other, lambda m: isinstance(m, LinkRx), poke=lambda: os.write(link.write_end, b"\xfd\x00"))
+    received = collect(
+        other, lambda m: isinstance(m, LinkRx), before_look=lambda: os.write(link.write_end, b"\xfd\x00")
+    )
     assert received and received[0].data[:2] == b"\xfd\x00" and not received[0].ground
 
 
-def test_bytes_of_a_ground_station_are_marked_so(running):
+def test_bytes_of_a_ground_station_are_marked(running):
     node, link, other = running
     node.handle = lambda message, now_s: ()
 
-    def speak():
+    def send():
         link.ground = b"from the ground"
 
-    received = collect(other, lambda m: isinstance(m, LinkRx), poke=speak)
+    received = collect(other, lambda m: isinstance(m, LinkRx), before_look=send)
     assert received and received[0].data == b"from the ground" and received[0].ground
 
 
@@ -173,12 +175,12 @@ def test_the_trouble_of_a_device_is_in_the_health_of_its_process(tmp_path):
     bus, other = ZmqBus(tmp_path, "fcu", ()), ZmqBus(tmp_path, "mission", ("health",))
     thread = threading.Thread(target=run_node, args=(Fragile(), bus, stop.is_set, LinkDevice(link)))
     thread.start()
-    unwell = collect(other, lambda m: isinstance(m, Health) and "unplugged" in m.last_error)
+    reported = collect(other, lambda m: isinstance(m, Health) and "unplugged" in m.last_error)
     stop.set()
     thread.join()
     bus.close()
     other.close()
-    assert unwell
+    assert reported
 
 
 def test_the_process_loop_names_no_message_of_the_link():
@@ -218,7 +220,7 @@ def test_a_killed_process_is_started_again(tmp_path):
     assert manager.pid("sleeper") is None
 
 
-def test_a_refused_start_ends_with_the_process_own_line(tmp_path):
+def test_a_refused_start_ends_with_the_line_of_the_process(tmp_path):
     command = [sys.executable, "-c", "import sys; print('camera: /dev/video9: no such device'); sys.exit(2)"]
     manager = Manager({"camera": command}, tmp_path)
     manager.start()
@@ -238,7 +240,7 @@ def test_a_process_that_ignores_the_request_to_end_is_ended(tmp_path):
         os.kill(pid, 0)
 
 
-def test_a_node_that_is_to_listen_first_says_nothing_but_that_it_is_well(tmp_path):
+def test_a_silent_start_publishes_only_health(tmp_path):
     node, stop = Fragile(), threading.Event()
     node_bus = ZmqBus(tmp_path, "fcu", node.inputs)
     other = ZmqBus(tmp_path, "mission", ("fcu_text", "health"))

@@ -1,4 +1,4 @@
-"""The live view: rates and ages by the table, silent and failing processes, safety rows while they last."""
+"""The live view: rates and ages by the table, silent and failing processes, safety monitors while they are active."""
 
 import threading
 import time
@@ -73,7 +73,7 @@ def test_a_topic_has_its_rate_the_nominal_one_and_its_age():
     assert row(shown(view, 13.0), "sent_setpoint")[0] == "0.0"
 
 
-def test_what_was_never_heard_is_not_listed():
+def test_a_topic_without_messages_is_not_listed():
     assert "setpoint" not in shown(watch.StackView(), 10.0)
     assert "flight controller: no status" in shown(watch.StackView(), 10.0)
 
@@ -85,7 +85,7 @@ def test_a_process_has_its_steps_and_the_share_of_a_core_it_takes():
     assert row(shown(view, 10.0), "controller") == ["50", "50", "3", "0", "4.0", "20%", "45"]
 
 
-def test_a_silent_process_says_since_when_and_one_that_began_anew_is_not_compared():
+def test_a_silent_process_is_shown_with_its_silence_and_a_restarted_one_without_a_share():
     view = watch.StackView()
     view.take(health(10.0, cpu_s=100.0), 10.0)
     assert row(shown(view, 15.0), "controller") == ["silent", "for", "5", "s"]
@@ -93,13 +93,13 @@ def test_a_silent_process_says_since_when_and_one_that_began_anew_is_not_compare
     assert "%" not in " ".join(row(shown(view, 15.5), "controller"))
 
 
-def test_an_error_is_told_as_it_is():
+def test_an_error_is_shown_unchanged():
     view = watch.StackView()
     view.take(health(errors=2, last_error="ValueError: [red]x[/]"), 10.0)
     assert "ValueError: [red]x[/]" in shown(view, 10.0)
 
 
-def test_a_safety_row_stands_there_while_it_is_active_and_its_text_stays():
+def test_a_safety_monitor_is_shown_while_it_is_active_and_its_text_stays():
     view = watch.StackView()
     view.take(event(True), 10.0)
     assert "SAFETY marker_lost: marker lost (4.00, limit 3.00) → hold" in shown(view, 10.0)

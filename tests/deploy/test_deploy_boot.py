@@ -97,7 +97,7 @@ def test_it_comes_up_waits_for_the_flight_controller_and_then_for_the_switch(air
     # ... and loses it again
     assert aircraft.wait(lambda: aircraft.pilot().reason.startswith("waiting: link"))
     assert aircraft.pilot().phase == "WAIT_READY"
-    assert aircraft.manager.events == []  # nobody died of all this
+    assert aircraft.manager.events == []  # no process died
     aircraft.close()
     (log,) = aircraft.flights.glob("*.mcap")
     assert len(read_log(log)["mission_status"]) > 10

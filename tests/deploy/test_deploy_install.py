@@ -1,4 +1,4 @@
-"""install.sh: prints without changing, installs, installs again, keeps the user's files, takes itself away."""
+"""install.sh: prints without changing, installs, installs again, keeps the user's files, uninstalls."""
 
 import os
 import shutil
@@ -37,11 +37,11 @@ def root(tmp_path):
     return tmp_path
 
 
-def test_a_dry_run_tells_and_changes_nothing(tmp_path):
-    told = install("--root", tmp_path, "--dry-run", PYTHON="python3")
+def test_a_dry_run_prints_and_changes_nothing(tmp_path):
+    output = install("--root", tmp_path, "--dry-run", PYTHON="python3")
     assert list(tmp_path.iterdir()) == []
     for words in ("-m venv", "--require-hashes", "generate --vehicle", "companion-fcu.service", "70-companion.rules"):
-        assert words in told, words
+        assert words in output, words
     install("--root", tmp_path, "--no-venv")
     before = listing(tmp_path)
     install("--root", tmp_path, "--no-venv", "--dry-run")
@@ -69,9 +69,9 @@ def test_the_installed_configuration_is_whole(root):
 
 def test_a_second_time_changes_nothing(root):
     before = listing(root)
-    told = install("--root", root, "--no-venv")
+    output = install("--root", root, "--no-venv")
     assert listing(root) == before
-    assert "install " not in told
+    assert "install " not in output
 
 
 def test_the_users_files_are_kept_and_an_older_unit_is_replaced(root):
@@ -117,7 +117,7 @@ def test_an_update_can_be_taken_back(root, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "words, told",
+    "words, output",
     [
         (["--colour"], "unknown option --colour"),
         (["--root"], "--root needs a value"),
@@ -126,15 +126,15 @@ def test_an_update_can_be_taken_back(root, tmp_path_factory):
         (["--root", "/no/such/folder"], "no such folder"),
     ],
 )
-def test_a_wrong_word_is_told_in_one_line(words, told):
+def test_a_wrong_option_is_one_line(words, output):
     said = install(*words, status=2)
-    assert told in said and len(said.splitlines()) == 1
+    assert output in said and len(said.splitlines()) == 1
 
 
-def test_there_must_be_something_to_go_back_to(root):
+def test_a_rollback_needs_an_earlier_version(root):
     assert "there is no earlier version" in install("--root", root, "--rollback", status=2)
 
 
-def test_an_interpreter_that_is_missing_is_told_before_anything_is_changed(tmp_path):
+def test_a_missing_interpreter_is_reported_before_anything_is_changed(tmp_path):
     assert "no-such-python: no such program" in install("--root", tmp_path, status=2, PYTHON="no-such-python")
     assert list(tmp_path.iterdir()) == []

@@ -28,13 +28,13 @@ def section(heading: str) -> str:
 def test_the_parameters_of_the_page_are_those_that_preflight_judges():
     text = section("PX4 parameters")
     table = "\n".join(line.split("|")[1] for line in text.splitlines() if line.startswith("|"))
-    told = set(re.findall(r"`([A-Z0-9_]+)`", table))
+    listed = set(re.findall(r"`([A-Z0-9_]+)`", table))
     if "`COM_FLTMODE1` … `COM_FLTMODE6`" in table:
-        told |= {f"COM_FLTMODE{i}" for i in range(1, 7)}
+        listed |= {f"COM_FLTMODE{i}" for i in range(1, 7)}
     vehicle = load(ROOT / "config/vehicles/f550.toml", Vehicle)
     judged = rules(vehicle, FLIGHT)
     must = {rule.name for rule in judged if not getattr(rule, "optional", False)}  # optional: not on every board
-    assert must <= told - OF_THE_PORT <= {rule.name for rule in judged}
+    assert must <= listed - OF_THE_PORT <= {rule.name for rule in judged}
     vision = {rule.name for rule in rules(vehicle, FLIGHT, send_odometry=True)} - {rule.name for rule in judged}
     assert vision and all(f"`{name}`" in text for name in vision)
 
@@ -42,12 +42,12 @@ def test_the_parameters_of_the_page_are_those_that_preflight_judges():
 def test_the_variables_of_the_page_are_those_of_the_environment_file():
     lines = (ROOT / "systemd/companion.env").read_text(encoding="utf-8").splitlines()
     defined = {line.split("=")[0] for line in lines if "=" in line and not line.startswith("#")}
-    told = set(re.findall(r"COMPANION_[A-Z_]+", PAGE))
-    assert told and told <= defined
+    listed = set(re.findall(r"COMPANION_[A-Z_]+", PAGE))
+    assert listed and listed <= defined
 
 
 def test_the_options_of_the_page_are_those_of_the_installer():
     script = (ROOT / "systemd/install.sh").read_text(encoding="utf-8")
-    told = set(re.findall(r"install\.sh[^`\n]*?(--[a-z-]+)", PAGE)) | {"--uninstall", "--root"}
-    assert {"--dry-run", "--rollback"} <= told
-    assert all(re.search(rf"{option}\b", script) for option in told)
+    listed = set(re.findall(r"install\.sh[^`\n]*?(--[a-z-]+)", PAGE)) | {"--uninstall", "--root"}
+    assert {"--dry-run", "--rollback"} <= listed
+    assert all(re.search(rf"{option}\b", script) for option in listed)

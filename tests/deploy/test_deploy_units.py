@@ -1,4 +1,4 @@
-"""The systemd units are sound, sealed, complete, and agree with the manager, which does the same work in `fly`."""
+"""The systemd units are valid, sandboxed, complete, and agree with the manager of `companion fly`."""
 
 import re
 import shutil
@@ -33,7 +33,7 @@ def test_systemd_finds_nothing_wrong_with_a_unit(installed, name):
 
 
 @analyze
-def test_systemd_would_find_what_is_wrong(installed, tmp_path):
+def test_systemd_finds_an_error(installed, tmp_path):
     shutil.copytree(installed, tmp_path / "root", symlinks=True)
     broken = tmp_path / "root/etc/systemd/system/companion-mission.service"
     broken.write_text(broken.read_text().replace("MemoryMax=", "MemoryMaximum="))
@@ -48,7 +48,7 @@ def test_systemd_would_find_what_is_wrong(installed, tmp_path):
 
 @analyze
 @pytest.mark.parametrize("name", NAMES)
-def test_a_process_is_sealed_off(installed, name):
+def test_a_process_is_sandboxed(installed, name):
     command = ["systemd-analyze", "security", "--offline=true", f"--root={installed}", f"companion-{name}.service"]
     found = subprocess.run(command, capture_output=True, text=True)
     exposure = float(re.search(r"Overall exposure level for \S+: ([\d.]+)", found.stdout)[1])
@@ -57,7 +57,7 @@ def test_a_process_is_sealed_off(installed, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_dies_or_hangs_is_back_within_two_seconds(name):
+def test_a_process_that_dies_or_hangs_runs_again_within_two_seconds(name):
     service = unit(name)
     (restart, pause, watchdog, signal) = (
         service[f"Service.{key}"][-1] for key in ("Restart", "RestartSec", "WatchdogSec", "WatchdogSignal")
@@ -66,18 +66,18 @@ def test_what_dies_or_hangs_is_back_within_two_seconds(name):
     assert span_s(watchdog) == WATCHDOG_S  # one number for the manager and for systemd
     assert span_s(service["Service.TimeoutStartSec"][-1]) == START_MAX_S
     assert span_s(watchdog) + span_s(pause) < 1.5  # and the start itself takes some tenths
-    assert service["Unit.StartLimitIntervalSec"] == ["0"]  # never gives up
+    assert service["Unit.StartLimitIntervalSec"] == ["0"]  # without a limit
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_real_time_is_for_those_who_keep_the_aircraft_still(name):
+def test_only_the_control_loop_has_real_time_priority(name):
     service = unit(name)
     if name not in REAL_TIME:
         assert "Service.CPUSchedulingPolicy" not in service and "Service.CPUAffinity" not in service
         return
     assert service["Service.CPUSchedulingPolicy"] == ["fifo"]
     assert 1 <= int(service["Service.CPUSchedulingPriority"][0]) < 50  # below the kernel's own interrupt threads
-    # A loop that never waits: the watchdog's core is not among these, and the kernel ends it at last.
+    # An endless loop: the watchdog has another core, and the kernel ends the loop at last.
     assert {"0", "1"}.isdisjoint(service["Service.CPUAffinity"][0].split())
     assert len(service["Service.CPUAffinity"][0].split()) < len(REAL_TIME) + 0
     assert span_s(service["Service.LimitRTTIME"][0]) < START_MAX_S

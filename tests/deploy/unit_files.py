@@ -26,7 +26,7 @@ def settings(*files: Path) -> dict[str, list[str]]:
 
 
 def unit(process: str) -> dict[str, list[str]]:
-    """Settings of a process's unit with what all of them share."""
+    """Settings of a process's unit with the common settings."""
     return settings(UNITS / f"companion-{process}.service", COMMON)
 
 

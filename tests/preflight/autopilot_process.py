@@ -30,7 +30,7 @@ def port_is_free(port: int) -> bool:
 
 
 def free_instance() -> int:
-    """An instance number whose UDP ports nobody has; tests may run side by side."""
+    """An instance number whose UDP ports are free; tests may run side by side."""
     start = FIRST_INSTANCE + os.getpid() % 500
     bases = (*ONBOARD_PORTS, GROUND_PORTS[0])
     return next(i for i in itertools.count(start) if all(port_is_free(base + i) for base in bases))
@@ -38,7 +38,7 @@ def free_instance() -> int:
 
 @contextlib.contextmanager
 def running_autopilot(scenario: Path = SCENARIO):
-    """The URL at which the companion hears it, while it runs."""
+    """The URL at which the companion receives it, while it runs."""
     instance = free_instance()
     with tempfile.TemporaryDirectory() as bus:
         command = [sys.executable, "-m", "sitl.realtime", str(scenario), "--bus", bus, "--instance", str(instance)]

@@ -1,4 +1,4 @@
-"""Stand-ins for what a preflight looks at: a good flight controller, its parameters, a camera."""
+"""Emulations of what a preflight examines: a good flight controller, its parameters, a camera."""
 
 from companion.core.clock import monotonic_s
 from companion.core.messages import Image
@@ -6,7 +6,7 @@ from companion.preflight.observation import LinkFailed, Observation
 
 
 def healthy(**changes) -> Observation:
-    """A flight controller that every check is content with, but for the changes."""
+    """A flight controller that passes every check, except for the changes."""
     fields = {
         "landed": True,
         "mode": "POSCTL",
@@ -39,7 +39,7 @@ def healthy(**changes) -> Observation:
 
 
 class ParameterServer:
-    """Parameters of a flight controller; ``deaf`` names are not written, ``stubborn`` ones keep their value."""
+    """Parameters of a flight controller; ``deaf`` names cannot be written, ``stubborn`` ones keep their value."""
 
     def __init__(self, values, armed=False, deaf=(), stubborn=()) -> None:
         self.values, self.is_armed, self.deaf, self.stubborn = dict(values), armed, deaf, stubborn

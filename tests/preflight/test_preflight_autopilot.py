@@ -1,4 +1,4 @@
-"""Checks of the flight controller: each is content with a good one and says what is wrong with a bad one."""
+"""Checks of the flight controller: each passes a good one and reports the fault of a bad one."""
 
 from pathlib import Path
 
@@ -68,7 +68,7 @@ def test_without_a_link_the_same_checks_are_skipped():
         ("time sync", {"offsets_s": [1000.0 + 0.002 * i for i in range(40)]}, "warning", "not steady"),
     ],
 )
-def test_what_is_wrong_is_told_by_its_own_check_alone(name, changes, status, words):
+def test_a_fault_is_reported_by_its_own_check_only(name, changes, status, words):
     found = checks(healthy(**changes))
     assert found[name].status == status
     assert words in found[name].detail
@@ -81,11 +81,11 @@ def test_a_mission_that_waits_for_the_pilots_switch_needs_a_transmitter():
     assert check.status == "failed" and "rc_switch" in check.detail
 
 
-def test_a_battery_that_does_not_tell_its_charge_is_judged_by_its_voltage():
+def test_a_battery_of_unknown_charge_is_judged_by_its_voltage():
     check = checks(healthy(battery_remaining=float("nan")))["battery"]
     assert (check.status, check.detail) == ("ok", "16.4 V")
 
 
-def test_no_word_of_health_is_no_good_health():
+def test_missing_health_is_a_failure():
     found = checks(healthy(health={}))
     assert found["sensors"].status == found["ready to arm"].status == "failed"

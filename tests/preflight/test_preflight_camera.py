@@ -77,26 +77,26 @@ def test_a_good_camera_passes():
         (seen(ended=True), "warning", "recording"),
     ],
 )
-def test_what_a_camera_does_wrong_is_told(images, status, words):
+def test_a_fault_of_the_camera_is_reported(images, status, words):
     check = rate(images, F550)
     assert check.status == status and words in check.detail
 
 
-def test_a_delay_that_varies_is_no_constant():
+def test_a_varying_delay_is_a_warning():
     check = latency(seen(jitter_s=0.02), F550)
     assert check.status == "warning" and "no constant delay" in check.detail
 
 
-def test_a_delay_of_nothing_was_never_measured():
+def test_a_delay_of_zero_was_never_measured():
     check = latency(seen(), with_latency(0.0))
     assert check.status == "warning" and "never measured" in check.detail
 
 
-def test_few_images_say_nothing_of_the_delay():
+def test_few_images_are_not_enough_to_judge_the_delay():
     assert latency(Images([message(grey())], [0.0, 0.1], "", True), F550).status == "skipped"
 
 
-def test_a_marker_in_sight_is_told_with_its_distance():
+def test_a_visible_marker_is_reported_with_its_distance():
     check = marker([message(picture(), 0.1 * i) for i in range(3)], F550, PIER)
     assert check.status == "ok", check
     printed = site_of(PIER).find(PIER.bundle).markers[0]
@@ -107,7 +107,7 @@ def test_a_marker_in_sight_is_told_with_its_distance():
     assert "in 3 of 3 images" in check.detail
 
 
-def test_a_marker_out_of_sight_is_a_warning():
+def test_an_invisible_marker_is_a_warning():
     check = marker([message(grey(), 0.1 * i) for i in range(3)], F550, PIER)
     assert check.status == "warning" and "in 0 of 3 images" in check.detail
 
@@ -142,7 +142,7 @@ def test_the_source_is_looked_at_and_closed():
     assert "in 4 of 4 images" in checks["marker"].detail  # the tracker gets every third of 30 images a second
 
 
-def test_the_running_stacks_images_are_looked_at_on_its_bus(tmp_path):
+def test_the_images_of_the_running_stack_are_used(tmp_path):
     bus, stop = ZmqBus(tmp_path, "camera", ()), threading.Event()
 
     def publish() -> None:

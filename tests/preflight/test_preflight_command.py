@@ -41,7 +41,7 @@ def vehicle(tmp_path) -> Path:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(command, "HEARTBEAT_TIMEOUT_S", 0.3)
-    monkeypatch.setattr(command, "system_bus", lambda: None)  # whatever runs on the machine that tests
+    monkeypatch.setattr(command, "system_bus", lambda: None)  # independent of the stack that may run on this machine
 
 
 def run(*words, keyboard=""):
@@ -49,8 +49,8 @@ def run(*words, keyboard=""):
 
 
 def status_of(result, name: str) -> str:
-    (told,) = [text for text in result.output.splitlines() if text[:NAME_WIDTH].rstrip() == name]
-    return told[NAME_WIDTH:].split()[0]
+    (found,) = [text for text in result.output.splitlines() if text[:NAME_WIDTH].rstrip() == name]
+    return found[NAME_WIDTH:].split()[0]
 
 
 def free_port() -> int:
@@ -81,9 +81,9 @@ def test_without_an_autopilot_the_link_fails_and_the_rest_is_checked(vehicle, tm
 def test_the_page_lists_every_check_in_its_order(vehicle, tmp_path):
     page = (ROOT / "docs/preflight.md").read_text().split("## Checks")[1].split("##")[0]
     rows = [row.split("|")[1] for row in page.splitlines() if row.startswith("| ") and "fails" not in row]
-    told = [name for row in rows for name in re.findall(r"`([^`]+)`", row) or ["parameters"]]
+    found = [name for row in rows for name in re.findall(r"`([^`]+)`", row) or ["parameters"]]
     lines = run("--vehicle", vehicle, "--fcu", f"udpin:127.0.0.1:{free_port()}", "--out", tmp_path).output.splitlines()
-    assert told == [text[:NAME_WIDTH].rstrip() for text in lines[:-1]]
+    assert found == [text[:NAME_WIDTH].rstrip() for text in lines[:-1]]
 
 
 @pytest.mark.parametrize(
@@ -98,11 +98,11 @@ def test_the_page_lists_every_check_in_its_order(vehicle, tmp_path):
 def test_an_address_that_cannot_be_used_is_one_line(vehicle, tmp_path, url, words):
     result = run("--vehicle", vehicle, "--fcu", url, "--out", tmp_path)
     assert result.exit_code == 1
-    (told,) = [text for text in result.output.splitlines() if text.startswith("link ")]
-    assert words in told
+    (found,) = [text for text in result.output.splitlines() if text.startswith("link ")]
+    assert words in found
 
 
-def test_a_port_that_the_stack_has_is_told(vehicle, tmp_path):
+def test_a_port_in_use_is_reported(vehicle, tmp_path):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         result = run("--vehicle", vehicle, "--fcu", f"udpin:127.0.0.1:{taken.getsockname()[1]}", "--out", tmp_path)
@@ -118,13 +118,13 @@ def test_a_bad_vehicle_file_fails_and_skips_what_needs_it(tmp_path):
 
 
 @pytest.mark.realtime
-def test_against_the_autopilot_fix_shows_asks_and_mends(vehicle, tmp_path, monkeypatch):
+def test_against_the_autopilot_fix_shows_asks_and_sets(vehicle, tmp_path, monkeypatch):
     words = ["--vehicle", vehicle, "--mission", MISSION, "--out", tmp_path, "--fix"]
     monkeypatch.setattr(command, "HEARTBEAT_TIMEOUT_S", 5.0)
     with running_autopilot() as url:
         wait_until_ready(url)
         refused = run(*words, "--fcu", url, keyboard="")
-        mended = run(*words, "--fcu", url, "--json", tmp_path / "r.json", keyboard="a\n")
+        fixed = run(*words, "--fcu", url, "--json", tmp_path / "r.json", keyboard="a\n")
         with Ground(url, autopilot_system_id=1, timeout_s=5.0) as ground:
             now = ground.read(["NAV_RCL_ACT", "COM_OF_LOSS_T"])
     for name in autopilot.NAMES[:5]:
@@ -132,7 +132,7 @@ def test_against_the_autopilot_fix_shows_asks_and_mends(vehicle, tmp_path, monke
     # PX4's own default: on a lost transmitter, climb to 60 m and come home
     assert status_of(refused, "NAV_RCL_ACT") == "FAILED"
     assert "NAV_RCL_ACT: 2 → 3 " in refused.output and refused.exit_code == 1
-    assert mended.exit_code == 0, mended.output
+    assert fixed.exit_code == 0, fixed.output
     assert now == {"NAV_RCL_ACT": 3, "COM_OF_LOSS_T": 0.5}
     written = json.loads((tmp_path / "r.json").read_text())
     jsonschema.validate(written, schema())
@@ -140,7 +140,7 @@ def test_against_the_autopilot_fix_shows_asks_and_mends(vehicle, tmp_path, monke
 
 
 @pytest.mark.realtime
-def test_where_the_stack_has_the_link_its_forward_is_taken(vehicle, tmp_path, monkeypatch):
+def test_when_the_stack_has_the_link_its_forward_is_used(vehicle, tmp_path, monkeypatch):
     monkeypatch.setattr(command, "HEARTBEAT_TIMEOUT_S", 10.0)
     port = free_port()
     with running_autopilot() as url:
@@ -162,7 +162,7 @@ def test_only_forwards_to_this_computer_can_be_listened_to():
     assert forwarded_urls(urls) == ["udpin:127.0.0.1:14551", "udpin:localhost:14552"]
 
 
-def test_a_key_that_preflight_cannot_sign_with_is_told(vehicle, tmp_path, monkeypatch):
+def test_a_signing_key_is_a_warning(vehicle, tmp_path, monkeypatch):
     class Silent:
         stuck = False
 
@@ -185,14 +185,14 @@ def test_a_key_that_preflight_cannot_sign_with_is_told(vehicle, tmp_path, monkey
     assert status_of(result, "link") == "warning" and "does not sign" in result.output
 
 
-def test_a_report_with_a_status_of_its_own_making_is_not_valid():
+def test_a_report_with_an_unknown_status_is_not_valid():
     broken = {"at_utc": "", "vehicle_file": "", "mission_file": None, "fcu_url": "", "passed": True, "changes": []}
     jsonschema.validate(broken | {"checks": []}, schema())
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(broken | {"checks": [{"name": "link", "status": "fine", "detail": ""}]}, schema())
 
 
-def test_the_gravest_finding_wins_and_all_are_told():
+def test_the_worst_finding_decides_and_all_are_reported():
     assert worst("x", [], [], "fine") == ok("x", "fine")
     assert worst("x", [], ["so so"], "3 m") == warning("x", "so so (3 m)")
     assert worst("x", ["bad"], ["so so"], "") == failed("x", "bad; so so")
@@ -212,8 +212,8 @@ def test_vehicle_and_mission_are_those_of_the_environment(vehicle, tmp_path, mon
         monkeypatch.setenv(f"COMPANION_{name}", str(value))
     result = run("--out", tmp_path, "--json", "-")
     written = json.loads(result.stdout)
-    told = (written["vehicle_file"], written["mission_file"], written["fcu_url"])
-    assert told == (str(vehicle), str(MISSION), url)
+    found = (written["vehicle_file"], written["mission_file"], written["fcu_url"])
+    assert found == (str(vehicle), str(MISSION), url)
     assert "not ready" in result.stderr  # the lines are not mixed with the JSON
 
 

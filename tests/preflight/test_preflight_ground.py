@@ -25,7 +25,7 @@ PX4, ARDUPILOT = common.MAV_AUTOPILOT_PX4, common.MAV_AUTOPILOT_ARDUPILOTMEGA
 
 @contextlib.contextmanager
 def heartbeats(vehicle=HEXAROTOR, autopilot=PX4, system_id=1):
-    """Somebody who says nothing but who he is, ten times a second; the URL at which to listen."""
+    """A sender of heartbeats only, ten per second; yields the URL at which to listen."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -47,7 +47,7 @@ def heartbeats(vehicle=HEXAROTOR, autopilot=PX4, system_id=1):
         peer.close()
 
 
-def test_noise_is_told_from_silence():
+def test_noise_is_distinguished_from_silence():
     controller, device = os.openpty()
     tty.setraw(device)
     noise = np.random.default_rng(1).integers(0, 250, 600).astype(np.uint8).tobytes()  # no byte begins a frame
@@ -79,7 +79,7 @@ def test_another_system_than_the_vehicle_files_is_named():
         Ground(url, 1, 1.5)
 
 
-def test_another_autopilot_is_told_as_what_it_is(monkeypatch):
+def test_another_autopilot_is_named(monkeypatch):
     monkeypatch.setattr(ground, "VERSION_TIMEOUT_S", 0.1)
     with heartbeats(PLANE, ARDUPILOT) as url, Ground(url, 1, 3.0) as link:
         seen = link.observe(0.5)
@@ -87,7 +87,7 @@ def test_another_autopilot_is_told_as_what_it_is(monkeypatch):
     assert seen.firmware is None and not seen.rtts_s and not seen.landed
 
 
-def test_a_link_that_fell_silent_counts_as_armed():
+def test_a_silent_link_counts_as_armed():
     with heartbeats() as url:
         link = Ground(url, 1, 3.0)
         assert not link.armed()
@@ -101,7 +101,7 @@ def test_a_link_that_fell_silent_counts_as_armed():
     link.close()
 
 
-def test_work_that_hangs_is_left_behind_and_its_errors_come_through():
+def test_work_that_hangs_is_abandoned_and_errors_are_raised():
     assert within(1.0, lambda: 5) == 5
     with pytest.raises(TimeoutError, match="no answer in 0.05 s"):
         within(0.05, lambda: threading.Event().wait(1.0))

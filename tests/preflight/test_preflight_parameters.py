@@ -68,7 +68,7 @@ def test_all_sets_this_one_and_those_that_follow():
 
 
 @pytest.mark.parametrize("answer", ["", "\n", "no", "maybe", "N"])
-def test_whatever_is_not_a_yes_is_a_no(answer):
+def test_every_other_answer_is_a_no(answer):
     server = ParameterServer(BAD)
     assert run(server, answer, answer, answer)[0] == [] and server.written == []
 
@@ -90,7 +90,7 @@ def test_arming_in_between_ends_it():
     assert len(fix(server, proposals(RULES, BAD), ask, lambda line: None)) == 1
 
 
-def test_a_write_without_answer_is_told_and_the_rest_goes_on():
+def test_a_write_without_an_answer_is_reported_and_the_others_follow():
     server = ParameterServer(BAD, deaf=["COM_OF_LOSS_T"])
     changes, said = run(server, "a")
     assert [change.parameter for change in changes] == FIXABLE[1:]

@@ -24,7 +24,7 @@ GOOD = {
     "CBRK_SUPPLY_CHK": 0, "RTL_RETURN_ALT": 60.0, "EKF2_EV_CTRL": 15, "EKF2_EV_NOISE_MD": 0,
 }  # fmt: skip
 
-# name, a value that is refused or doubted, how, and what the mended value is (None: only a person can choose)
+# name, a value that is refused or doubted, how, and what the fixed value is (None: only a person can choose)
 BAD = [
     ("COM_OF_LOSS_T", 5.0, "failed", 0.5),
     ("COM_OF_LOSS_T", 0.0, "failed", 0.5),
@@ -77,16 +77,16 @@ def test_every_rule_accepts_a_good_value_and_has_a_bad_one_below(name):
     assert name in {bad[0] for bad in BAD} or name.startswith("COM_FLTMODE")
 
 
-@pytest.mark.parametrize(("name", "value", "status", "mended"), BAD)
-def test_a_bad_value_is_told_with_its_reason_and_the_mended_one_is_good(name, value, status, mended):
+@pytest.mark.parametrize(("name", "value", "status", "fixed"), BAD)
+def test_a_bad_value_is_reported_with_its_reason_and_the_fixed_one_passes(name, value, status, fixed):
     row, values = rule(name), {**GOOD, name: value}
     judged, words = row.judge(values)
     assert judged == status
     assert words.startswith(f"{value:g}, {'must' if status == 'failed' else 'should'} be ") and row.why in words
-    assert row.fix(value, values) == mended
-    if mended is not None:
-        assert type(mended) is type(GOOD[name])
-        assert row.judge({**values, name: mended})[0] == "ok"
+    assert row.fix(value, values) == fixed
+    if fixed is not None:
+        assert type(fixed) is type(GOOD[name])
+        assert row.judge({**values, name: fixed})[0] == "ok"
 
 
 @pytest.mark.parametrize("name", ["COM_OBL_RC_ACT", "NAV_RCL_ACT", "NAV_DLL_ACT", "COM_LOW_BAT_ACT", "GF_ACTION"])
