@@ -5,22 +5,34 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: fly test lint bench generate clean
+.PHONY: fly test verify lint docs benchmark bench generate clean
 
 fly: $(READY)
-	$(BIN)/companion fly config/missions/bridge_hover.toml --vehicle config/vehicles/f550.toml --fcu sim
+	$(BIN)/companion fly bridge_hover --vehicle f550 --fcu sim
 
+# The quick tier: linters, types, units, one sample of each slow kind.
 test: $(READY) lint
 	$(BIN)/companion generate
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not realtime"
-	$(BIN)/python -m pytest -m realtime
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not realtime and not verify"
+
+# Everything else, resumable; ends with a table.
+verify: $(READY)
+	$(BIN)/companion generate
+	$(BIN)/python -m tests.verify
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/mypy
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir .site-check
+	@rm -rf .site-check
 
-bench: $(READY)
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+benchmark bench: $(READY)
 	$(BIN)/companion generate
 	$(BIN)/python -m tests.benchmark
 
@@ -36,4 +48,4 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) build site .site-check *.egg-info

@@ -6,15 +6,19 @@ import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from companion.core.errors import UserError
 from companion.core.kernel import artifact
+
+if TYPE_CHECKING:
+    import casadi
 
 CFLAGS = ("-O3", "-fPIC", "-shared", "-std=c11", "-fno-math-errno")
 
 
 class CompileError(UserError):
-    """The C compiler is absent or failed; the message is its first line of complaint."""
+    """The C compiler is absent or failed; the message is its first error."""
 
 
 def compiler() -> str:
@@ -28,8 +32,8 @@ def compiler() -> str:
 def compile_library(name: str, print_: str, sources: Iterable[Path], flags: Iterable[str] = ()) -> Path:
     """Compile C sources into the artefact (name, fingerprint) unless it exists; returns the library's path.
 
-    The library appears under its name only when it is complete, so an interrupted build leaves nothing behind
-    that looks finished, and two builds at a time do no harm.
+    The library appears under its name only when it is complete. An interrupted build therefore leaves no incomplete
+    library behind, and two builds may run at the same time.
     """
     target = artifact(name, print_)
     if target.exists():
@@ -40,24 +44,28 @@ def compile_library(name: str, print_: str, sources: Iterable[Path], flags: Iter
         command = [*compiler().split(), *CFLAGS, *map(str, sources), "-o", str(output), *flags, "-lm"]
         result = subprocess.run(command, capture_output=True, text=True)
         if result.returncode != 0:
-            complaint = next((line for line in result.stderr.splitlines() if "error" in line), result.stderr[:200])
-            raise CompileError(f"{name}: {complaint.strip()}")
+            message = next((line for line in result.stderr.splitlines() if "error" in line), result.stderr[:200])
+            raise CompileError(f"{name}: {message.strip()}")
         output.rename(target)
     return target
 
 
 def compile_functions(
-    name: str, print_: str, functions: Iterable, sources: Iterable[Path] = (), flags: Iterable[str] = ()
+    name: str,
+    print_: str,
+    functions: "Iterable[casadi.Function]",
+    sources: Iterable[Path] = (),
+    flags: Iterable[str] = (),
 ) -> Path:
     """Generate C for CasADi functions and compile it into one artefact; returns the library's path.
 
-    functions: CasADi `Function`s; every output is made dense, because `companion.core.kernel.Kernel` binds dense
-    buffers. sources, flags: C files that call them, and compiler flags.
+    functions: every output is made dense, because `companion.core.kernel.Kernel` binds dense buffers. sources, flags: C
+    files that call them, and compiler flags.
     """
     target = artifact(name, print_)
     if target.exists():
         return target
-    import casadi  # only where code is generated
+    import casadi  # here, because only generation needs it
 
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:

@@ -1,9 +1,9 @@
-"""The one symbolic flight model; the controller's OCP and the estimator's prediction both come from it.
+"""The symbolic flight model from which the controller's OCP and the estimator's prediction are generated.
 
     ṗ = v
     v̇ = -D v + R(q) (0, 0, k_T u_T) - (0, 0, g) + d
-    φ̇ = (k_φ φ_c - φ) / τ_φ        roll and pitch follow their commands as first-order lags,
-    θ̇ = (k_θ θ_c - θ) / τ_θ        closed by the flight controller's attitude loop
+    φ̇ = (k_φ φ_c - φ) / τ_φ        roll and pitch follow their commands as first-order lags:
+    θ̇ = (k_θ θ_c - θ) / τ_θ        the response of the flight controller's attitude loop
     ψ̇ = commanded yaw rate
 
 (Kalaitzakis & Vitzilaios, Robotics 2023, 12(5), 123, section 2.1; D and d are mass-normalised, D diagonal in
@@ -12,9 +12,15 @@ the world frame, d a force in m/s².) Frames: W is ENU, B is FLU, R = Rz(ψ) Ry(
 This module needs CasADi and is imported only where code is generated.
 """
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import casadi as ca
 
 from companion.core.frames import GRAVITY_M_S2
+
+# A scalar, vector or matrix of symbols. CasADi has no type information: for the type checker this alias is `Any`.
+SX: TypeAlias = ca.SX
 
 # The vehicle's parameters in the order in which every kernel takes them.
 PARAMETERS = (
@@ -29,14 +35,14 @@ PARAMETERS = (
 )
 
 
-def acceleration(v_W, thrust_axis_W, thrust, disturbance_W, parameters):
+def acceleration(v_W: SX, thrust_axis_W: SX, thrust: SX, disturbance_W: SX, parameters: SX) -> SX:
     """v̇ in W [m/s²]. thrust: command 0..1; thrust_axis_W: the body's z axis in W; parameters: `PARAMETERS`."""
     k_T, drag = parameters[0], parameters[1:4]
     gravity = ca.vertcat(0, 0, GRAVITY_M_S2)
     return -drag * v_W + k_T * thrust * thrust_axis_W - gravity + disturbance_W
 
 
-def rotation_from_rpy(roll, pitch, yaw):
+def rotation_from_rpy(roll: SX, pitch: SX, yaw: SX) -> SX:
     """R = Rz(yaw) Ry(pitch) Rx(roll), 3x3."""
     cr, sr, cp, sp, cy, sy = ca.cos(roll), ca.sin(roll), ca.cos(pitch), ca.sin(pitch), ca.cos(yaw), ca.sin(yaw)
     return ca.vertcat(
@@ -46,13 +52,13 @@ def rotation_from_rpy(roll, pitch, yaw):
     )
 
 
-def euler_rates(roll, pitch, commands, parameters):
+def euler_rates(roll: SX, pitch: SX, commands: SX, parameters: SX) -> SX:
     """(φ̇, θ̇, ψ̇). commands: roll [rad], pitch [rad], yaw rate [rad/s]."""
     tau_r, k_r, tau_p, k_p = parameters[4], parameters[5], parameters[6], parameters[7]
     return ca.vertcat((k_r * commands[0] - roll) / tau_r, (k_p * commands[1] - pitch) / tau_p, commands[2])
 
 
-def body_rates(roll, pitch, rates):
+def body_rates(roll: SX, pitch: SX, rates: SX) -> SX:
     """ω_B of the Euler rates: ω = E(φ, θ) (φ̇, θ̇, ψ̇)."""
     cr, sr, cp, sp = ca.cos(roll), ca.sin(roll), ca.cos(pitch), ca.sin(pitch)
     return ca.vertcat(
@@ -62,7 +68,7 @@ def body_rates(roll, pitch, rates):
     )
 
 
-def euler_model(state, command, disturbance_W, parameters):
+def euler_model(state: SX, command: SX, disturbance_W: SX, parameters: SX) -> SX:
     """ẋ of x = (p_W, v_W, roll, pitch, yaw) under command = (thrust, roll, pitch, yaw rate); shape (9,)."""
     v_W, roll, pitch, yaw = state[3:6], state[6], state[7], state[8]
     thrust_axis_W = rotation_from_rpy(roll, pitch, yaw)[:, 2]
@@ -73,8 +79,8 @@ def euler_model(state, command, disturbance_W, parameters):
     )
 
 
-def rk4(derivative, state, step_s):
-    """One step of the classic Runge-Kutta method with everything but the state held."""
+def rk4(derivative: Callable[[SX], SX], state: SX, step_s: SX | float) -> SX:
+    """One step of the classic Runge-Kutta method; all inputs are constant over the step."""
     k1 = derivative(state)
     k2 = derivative(state + step_s / 2 * k1)
     k3 = derivative(state + step_s / 2 * k2)
@@ -82,16 +88,18 @@ def rk4(derivative, state, step_s):
     return state + step_s / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
 
 
-def discrete_model(state, command, yaw, yaw_rate, disturbance_W, parameters, step_s):
+def discrete_model(
+    state: SX, command: SX, yaw: SX, yaw_rate: SX, disturbance_W: SX, parameters: SX, step_s: SX | float
+) -> SX:
     """x of x = (p_W, v_W, roll, pitch) one step later, under command = (thrust, roll, pitch); shape (8,).
 
-    `euler_model` with the heading given: roll and pitch are known in closed form, so that the acceleration is a
-    function of time and velocity alone, and the classic Runge-Kutta method for p and v sees three attitudes, not four.
+    `euler_model` with a given heading: roll and pitch have a closed form, so the acceleration is a function of time and
+    velocity alone, and the classic Runge-Kutta method for p and v needs three attitudes instead of four.
     """
     p_W, v_W, angles = state[0:3], state[3:6], state[6:8]
     tau, goal = parameters[4:8:2], parameters[5:8:2] * command[1:3]
 
-    def thrust_acceleration(part):
+    def thrust_acceleration(part: float) -> Callable[[SX], SX]:
         roll, pitch = ca.vertsplit(goal + (angles - goal) * ca.exp(-part * step_s / tau))
         axis_W = rotation_from_rpy(roll, pitch, yaw + part * step_s * yaw_rate)[:, 2]
         return lambda v_W: acceleration(v_W, axis_W, command[0], disturbance_W, parameters)

@@ -1,4 +1,4 @@
-"""Builds every compiled artefact that some vehicle files need; the only module of the stack that may take minutes."""
+"""Builds every compiled artefact for a set of vehicle files. This may take minutes."""
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -7,8 +7,11 @@ from companion.core.config import ConfigError, load
 from companion.core.vehicle import Vehicle
 
 
-def generate_all(vehicle_files: Iterable[Path], say: Callable[[str], None] = lambda line: None) -> Iterator[Path]:
-    """Build what is missing, yield each library's path; raises `ConfigError` with one line."""
+def generate_all(vehicle_files: Iterable[Path], progress: Callable[[str], None] = lambda line: None) -> Iterator[Path]:
+    """Build what is missing and yield each library's path. Raises `ConfigError` with one line.
+
+    progress: receives one line for each step of the work.
+    """
     try:
         from acados_gen.eskf_model import generate as generate_estimator
         from acados_gen.generate_control import generate as generate_control
@@ -20,7 +23,7 @@ def generate_all(vehicle_files: Iterable[Path], say: Callable[[str], None] = lam
     try:
         for path in vehicle_files:
             vehicle = load(path, Vehicle)
-            yield from generate_control(vehicle, say)
+            yield from generate_control(vehicle, progress)
         yield from generate_estimator()
         yield compile_library(pose_artifact.NAME, pose_artifact.pose_fingerprint(), [pose_artifact.SOURCE])
     except CompileError as error:

@@ -1,7 +1,7 @@
-"""Builds the compiled artefacts of the control room: the NMPC solver and the prediction kernel.
+"""Builds the compiled artefacts of `companion.control`: the NMPC solver and the prediction kernel.
 
-``python -m acados_gen.generate_control config/vehicles/f550.toml``, or `generate` from the command line's
-``companion generate``. What exists for the same sources and options is kept.
+Run as ``python -m acados_gen.generate_control config/vehicles/f550.toml``; ``companion generate`` calls `generate`.
+An artefact that exists for the same sources and options is kept.
 """
 
 import os
@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from acados_gen.compile import CompileError, compile_functions, compile_library
@@ -23,13 +23,12 @@ GENERATION_TIMEOUT_S = 300.0
 
 
 def print_nothing(_line: str) -> None:
-    """The progress of somebody who does not want to see it."""
+    """Discards the progress messages."""
 
 
 def generate(vehicle: Vehicle, progress: Callable[[str], None] = print_nothing) -> list[Path]:
     """Build what is missing for this vehicle file; returns the libraries' paths.
 
-    The tracker's reprojection error comes along, because it is the only other thing that needs no more than a compiler.
     Raises ToolchainError or `acados_gen.compile.CompileError`, each with one line.
     """
     return [_prediction(progress), _solver(vehicle, progress)]
@@ -55,7 +54,7 @@ def _solver(vehicle: Vehicle, progress: Callable[[str], None]) -> Path:
     path = artifacts.solver_path(vehicle)
     if path.exists():
         return path
-    progress("acados: looking for it, installing it if need be")
+    progress("acados: searching, installing if it is missing")
     home = ensure_acados()
     path.parent.mkdir(parents=True, exist_ok=True)
     options = artifacts.solver_options(vehicle)
@@ -75,7 +74,7 @@ def _solver(vehicle: Vehicle, progress: Callable[[str], None]) -> Path:
         return compile_library(artifacts.SOLVER, artifacts.solver_fingerprint(vehicle), sources, link_flags(home, code))
 
 
-def _write_code(home: Path, code: Path, options: dict) -> None:
+def _write_code(home: Path, code: Path, options: Mapping[str, float]) -> None:
     interface = home / "interfaces" / "acados_template"
     repository = Path(__file__).parents[1]
     paths = [str(repository), str(interface), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -98,14 +97,14 @@ def _write_code(home: Path, code: Path, options: dict) -> None:
 
 
 def link_flags(home: Path, code: Path) -> list[str]:
-    """Compiler flags for code generated into a folder, against the acados in home, found beside the library."""
+    """Compiler flags for code in a folder; links against the acados in home, loads it from the library's folder."""
     include = home / "include"
     folders = [code, include, include / "acados", include / "blasfeo" / "include", include / "hpipm" / "include"]
     return [
         *(f"-I{folder}" for folder in folders),
         f"-L{home / 'lib'}",
-        # All four by name and with an rpath that counts for them too: the folder works wherever it is moved,
-        # whatever acados the machine has besides.
+        # All libraries by name, with an rpath that they inherit: the folder works at any place, independent of other
+        # acados installations on the machine.
         "-Wl,--no-as-needed,--disable-new-dtags,-rpath,$ORIGIN",
         "-lacados",
         "-lhpipm",
@@ -115,7 +114,7 @@ def link_flags(home: Path, code: Path) -> list[str]:
 
 
 def copy_whole(source: Path, target: Path) -> None:
-    """Copy so that the target is never seen half written."""
+    """Copy a file; the target appears only when it is complete."""
     partial = target.with_name(f"{target.name}.{os.getpid()}")
     shutil.copyfile(source, partial)
     partial.rename(target)

@@ -1,20 +1,21 @@
-/* The generated solver behind one call per cycle.
+/* Interface of the generated solver: one call per cycle.
  *
- * acados' own interface sets references, parameters and initial guesses field by field and stage by stage; from
- * Python that costs more than the solution. Here everything of a cycle goes in and comes out through flat arrays
- * that the caller allocates once:
+ * acados' own interface sets references, parameters and initial guesses field by field and node by node; from Python
+ * these calls take longer than the solution. Here all data of a cycle is in flat arrays, which the caller allocates
+ * once:
  *
  *   x0          STATE           state at the time the first input acts: p_W, v_W, roll, pitch, yaw
- *   references  (N+1) x ROW     rows x_r, u_r; of the last row only x_r counts
+ *   references  (N+1) x ROW     rows x_r, u_r; only x_r is used of the last row
  *   parameters  (N+1) x PARAM   rows of flight_model.PARAMETERS, disturbance_W, yaw rate
  *   plane       4               n_W, c: n_W . p_W >= c (soft); n_W = 0 is no plane
  *   inputs      N x NU          the plan
  *   states      (N+1) x STATE
  *   info        2               solver time [s] (acados' own timer), iterations of the QP solver
  *
- * The heading belongs to the state here, but not to that of the problem (ocp.py): it is integrated from the yaw rates.
+ * The state of this interface contains the heading, the state of the problem (ocp.py) does not: the heading is
+ * integrated from the yaw rates.
  *
- * No function here allocates after nmpc_create, and none is thread safe.
+ * No function here allocates memory after nmpc_create, and none is thread safe.
  */
 
 #include <math.h>
@@ -31,28 +32,28 @@ enum {
     NU = FLIGHT_NMPC_NU,
     NP = FLIGHT_NMPC_NP,
     NY = FLIGHT_NMPC_NY,
-    YAW = NX, /* where it stands in a state */
+    YAW = NX, /* its index in a state */
     STATE = NX + 1,
     ROW = STATE + NU,
-    PARAM = NP - 1, /* the problem takes the heading besides */
+    PARAM = NP - 1, /* the problem has the heading in addition */
     YAW_RATE = PARAM - 1,
     NTILT = FLIGHT_NMPC_NBX,
     NROWS = FLIGHT_NMPC_NG, /* speed, plane */
-    /* Real-time iterations from a cold start: the problem is nearly linear, the third changes nothing visible. */
+    /* Real-time iterations from a cold start. The problem is nearly linear: the third has no visible effect. */
     COLD_ITERATIONS = 3,
     QP_COLD = 0,
-    QP_FROM_MULTIPLIERS = 2, /* with the QP solver's own floor under them */
+    QP_FROM_MULTIPLIERS = 2, /* the QP solver applies its own lower limit to them */
     STATISTICS_MAX = 64,
 };
 
-/* Cost of leaving a soft bound by e: linear e + quadratic e^2 / 2, e in rad, m/s, m. Far above the tracking cost, but
- * finite, so that there is always a solution. Of speed and plane the quadratic part does the work: a reference a metre
- * behind the plane pulls the aircraft 2.5 cm through. A linear part that held it exactly would answer every centimetre
- * of noise with all the tilt there is. */
+/* Cost of a violation e of a soft bound: linear e + quadratic e^2 / 2, e in rad, m/s, m. Far above the tracking cost,
+ * but finite, so that a solution always exists. For speed and plane the quadratic part dominates, so the violation
+ * scales with the reference error: with a reference one metre behind the plane the aircraft violates it by 2.5 cm. A
+ * linear part that held the bound exactly would command full tilt for every centimetre of noise. */
 static const double TILT_SLACK_COST[2] = {100.0, 1000.0}, ROW_SLACK_COST[2] = {30.0, 30000.0};
-static const double FAR_M = 20.0;         /* more than a plan can change from one cycle to the next */
-static const double CURVATURE_MIN = 1e-3; /* of the velocity weights: less changes nothing */
-static const double SLOW_M_S = 1e-3;      /* below, a velocity has no direction worth a row */
+static const double FAR_M = 20.0;         /* more than the change of a plan from one cycle to the next */
+static const double CURVATURE_MIN = 1e-3; /* share of the velocity weights; less has no effect */
+static const double SLOW_M_S = 1e-3;      /* below this speed the direction of a velocity is noise */
 
 typedef struct {
     flight_nmpc_solver_capsule *capsule;
@@ -64,7 +65,7 @@ typedef struct {
     double running[NY], terminal[NX];     /* diagonal weights */
     double speed_max;                     /* [m/s] */
     int has_tilt[N + 1], has_rows[N + 1]; /* nodes with soft rows: of tilt, of speed and plane */
-    int curved[N + 1];                    /* the node's weights hold the curvature of the speed limit */
+    int curved[N + 1];                    /* the node's weights contain the curvature of the speed limit */
     int cold;                             /* no plan to start from */
 } nmpc;
 
@@ -77,7 +78,7 @@ void nmpc_free(nmpc *self) {
     free(self);
 }
 
-/* Take note of the nodes with soft rows and set their costs. Slacks stand in the order tilt, speed, plane. */
+/* Find the nodes with soft rows and set their costs. The order of slacks is tilt, speed, plane. */
 static void find_rows(nmpc *self) {
     static const char *fields[2][2] = {{"zl", "zu"}, {"Zl", "Zu"}};
     for (int k = 1; k <= N; k++) {
@@ -120,7 +121,7 @@ void nmpc_sizes(int *sizes) {
     sizes[3] = PARAM;
 }
 
-/* A row of state and inputs without the heading, which is not the problem's. */
+/* A row of state and inputs without the heading, which is not part of the problem. */
 static void without_yaw(const double *row, double *y) {
     memcpy(y, row, NX * sizeof(double));
     memcpy(y + NX, row + STATE, NU * sizeof(double));
@@ -164,11 +165,12 @@ static double speed_multiplier(nmpc *self, int k) {
     return multipliers[2 * bounds + NROWS]; /* lower: bounds, rows; then upper: bounds, rows */
 }
 
-/* Add the curvature of |v|, times its multiplier, to the cost of the velocity, with its gradient at the plan kept.
- * Without it the linearised limit leaves the velocity free across the plan's, and it swings from cycle to cycle.
+/* Add the curvature of |v|, times its multiplier, to the cost of the velocity, without a change of the cost's gradient
+ * at the plan. Without the curvature the linearised limit does not restrict the velocity across the plan's velocity,
+ * and the velocity oscillates from cycle to cycle.
  *
- * With a = multiplier / |v|, e = v / |v|, D = W's velocity part: W+ = D + a (I - e e'), and the reference r+ that keeps
- * the gradient solves W+ (v - r+) = D (v - r), by Sherman and Morrison. */
+ * With a = multiplier / |v|, e = v / |v|, D = W's velocity part: W+ = D + a (I - e e'), and the reference r+ with
+ * the same gradient solves W+ (v - r+) = D (v - r), by Sherman and Morrison. */
 static void set_curvature(nmpc *self, int k, const double *v, double speed, const double *reference) {
     const double *weights = k < N ? self->running : self->terminal;
     const double multiplier = speed > SLOW_M_S ? speed_multiplier(self, k) : 0.0;
@@ -199,11 +201,11 @@ static void set_curvature(nmpc *self, int k, const double *v, double speed, cons
     self->curved[k] = curved;
 }
 
-/* The rows of speed, |v| linearised about the plan, and of the plane. A plane has one side; the row's other bound is
- * FAR_M beyond the plan, because a bound much farther off spoils the numbers of the QP solver. */
+/* The rows of speed, |v| linearised about the plan, and of the plane. The plane is a one-sided bound; the row's other
+ * bound is FAR_M beyond the plan, because a much larger one degrades the numerical conditioning of the QP. */
 static void set_rows(nmpc *self, const double *plane, const double *references) {
     const int is_plane = plane[0] != 0.0 || plane[1] != 0.0 || plane[2] != 0.0;
-    const double c = is_plane ? plane[3] : -FAR_M; /* a row of zeros holds far inside */
+    const double c = is_plane ? plane[3] : -FAR_M; /* a row of zeros satisfies this with a wide margin */
     for (int k = 1; k <= N; k++) {
         if (!self->has_rows[k]) continue;
         double x[NX], C[NROWS * NX] = {0}; /* by columns */
@@ -223,13 +225,13 @@ static void set_rows(nmpc *self, const double *plane, const double *references) 
     }
 }
 
-/* Forget the last plan and whatever the QP solver remembers: the next call equals the first of a new solver. */
+/* Discard the last plan and the memory of the QP solver: the next call equals the first call of a new solver. */
 void nmpc_reset(nmpc *self) {
     flight_nmpc_acados_reset(self->capsule, 1);
     self->cold = 1;
 }
 
-/* Move the last plan forward by a part 0..1 of the node interval, linearly; its end is held. */
+/* Shift the last plan by a part 0..1 of the node interval, linearly; its last values are kept. */
 void nmpc_shift(nmpc *self, double part) {
     double a[NX > NU ? NX : NU], b[NX > NU ? NX : NU];
     if (self->cold) return;
@@ -258,8 +260,9 @@ static int qp_iterations(nmpc *self) {
     return (int)statistics[2 * used + used - 1];
 }
 
-/* Where the QP solver begins. With the last multipliers it takes two iterations instead of seven, because those of the
- * slacks are far from its first guess; without a plan they may be of another problem, or NaN. */
+/* Initial guess of the QP solver. From the last multipliers it needs two iterations instead of seven, because the
+ * multipliers of the slacks are far from its own first guess. Without a plan the last multipliers may belong to another
+ * problem or be NaN. */
 static void set_qp_start(nmpc *self, int start) {
     void *options = flight_nmpc_acados_get_nlp_opts(self->capsule);
     ocp_nlp_solver_opts_set(self->config, options, "qp_warm_start", &start);

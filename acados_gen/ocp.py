@@ -4,44 +4,50 @@
     s.t. x_{k+1} = f(x_k, u_k; parameters, d, ψ_k, ψ̇_k),   x(0) = x̂,   u_min ≤ u ≤ u_max,
          |φ|, |θ| ≤ tilt_max,   |v| ≤ v_max,   n·p ≥ c   (soft: linear and quadratic cost of leaving)
 
-(Kalaitzakis & Vitzilaios, Robotics 2023, 12(5), 123, section 2.3; the limits of speed and nearness are added.)
+(Kalaitzakis & Vitzilaios, Robotics 2023, 12(5), 123, section 2.3; the limits of speed and distance are added.)
 
     x = p_W, v_W, roll, pitch                    [m, m/s, rad]
     u = thrust, roll command, pitch command      [1, rad, rad]
     stage parameters = flight_model.PARAMETERS, disturbance_W [m/s²], yaw [rad], yaw rate [rad/s]
 
-The heading is not decided here but predicted (companion/control/horizon.py), so it is a parameter, not a state; f is
-`acados_gen.flight_model.discrete_model`. The plane n·p = c stands off the structure, n points at the aircraft; n = 0
-is no plane. |v| is linearised about the last plan in every cycle, as the dynamics are, v̄·v / |v̄| ≤ v_max, and its
-curvature goes into the cost with the multiplier of the last cycle (acados_gen/nmpc.c).
+The heading is not optimised but predicted (companion/control/horizon.py), so it is a parameter, not a state; f is
+`acados_gen.flight_model.discrete_model`. The plane n·p = c lies in front of the structure, and n points towards the
+aircraft; n = 0 is no plane. |v| is linearised about the last plan in every cycle, as the dynamics are,
+v̄·v / |v̄| ≤ v_max, and its curvature enters the cost with the multiplier of the last cycle (acados_gen/nmpc.c).
 
-The soft rows stand where they can say something, because each costs time in every iteration of the QP solver:
+Each soft constraint row costs time in every iteration of the QP solver, so rows exist only at nodes where they have an
+effect:
 
-- tilt at the first TILT_NODES nodes. Commands are bounded so that the tilt they lead to is within the bound, and tilt
-  follows them as a first-order lag: who starts inside stays inside, who starts outside is back by then;
-- speed and plane ROW_LEAD_S ahead (without that row the plan would be fast now and slow later, every time anew), then
-  at every node whose state partial condensing keeps (0.3 s apart as configured), the last one included.
+- tilt at the first TILT_NODES nodes. The bounds of the commands keep the tilt that follows from them within its bound,
+  and tilt follows the commands as a first-order lag: a tilt within the bound stays there, a tilt outside of it has
+  returned by the last of these nodes;
+- speed and plane ROW_LEAD_S ahead (without this row every new plan would be fast at first and slow later), then at
+  every node whose state partial condensing keeps (0.3 s apart as configured), including the last one.
 
-Only N, T and the number of condensed blocks shape the generated code; weights, bounds, references and parameters
-are set at run time (acados_gen/nmpc.c). Run as ``python -m acados_gen.ocp FOLDER N T BLOCKS`` in a process of its
-own, because acados_template changes the working directory and prints.
+Only N, T and the number of condensed blocks determine the generated code; weights, bounds, references and parameters
+are set at run time (acados_gen/nmpc.c). Run as ``python -m acados_gen.ocp FOLDER N T BLOCKS`` in a separate process,
+because acados_template changes the working directory and prints.
 """
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from acados_template import AcadosOcp, AcadosOcpCost
 
 MODEL_NAME = "flight_nmpc"
 STATES, INPUTS, STAGE_PARAMETERS = 8, 3, 13
 TILT_NODES = 12  # 0.6 s as configured, four time constants of the attitude
 ROWS = 2  # speed, plane
-ROW_LEAD_S = 0.15  # one time constant of the attitude; rows nearer than this make the commands chatter with noise
+ROW_LEAD_S = 0.15  # one time constant of the attitude; nearer rows make the commands chatter with noise
 QP_ITERATIONS_MAX = 50
 
 
-def build_ocp(nodes: int, horizon_s: float, condensed_nodes: int):
-    """The `AcadosOcp`, its soft rows still at every node; needs casadi and acados_template."""
+def build_ocp(nodes: int, horizon_s: float, condensed_nodes: int) -> "AcadosOcp":
+    """The problem with soft rows at every node (`keep_rows` removes most); needs casadi and acados_template."""
     import casadi as ca
     from acados_template import AcadosModel, AcadosOcp
 
@@ -85,17 +91,18 @@ def build_ocp(nodes: int, horizon_s: float, condensed_nodes: int):
     options.qp_solver = "PARTIAL_CONDENSING_HPIPM"
     options.qp_solver_cond_N = min(condensed_nodes, nodes)
     options.qp_solver_iter_max = QP_ITERATIONS_MAX
-    # A cycle takes two thirds of the default's time. On random problems up to metres away the first input is the same
-    # within 1e-3, which is less than one real-time iteration leaves; SPEED lies between, within 1e-5.
+    # SPEED_ABS takes two thirds of the default mode's time. For random problems up to metres from the reference, its
+    # first input differs by at most 1e-3, less than the error of one real-time iteration. SPEED is between the two in
+    # time and differs by 1e-5.
     options.hpipm_mode = "SPEED_ABS"
-    options.nlp_solver_warm_start_first_qp = True  # a cycle has no other; acados_gen/nmpc.c says when
+    options.nlp_solver_warm_start_first_qp = True  # a cycle solves one QP only; acados_gen/nmpc.c selects the start
     options.integrator_type = "DISCRETE"
     options.print_level = 0
     return ocp
 
 
-def set_least_squares(cost, states: int, inputs: int) -> None:
-    """The cost of an `AcadosOcp`: every state and input against its reference; weights come at run time."""
+def set_least_squares(cost: "AcadosOcpCost", states: int, inputs: int) -> None:
+    """Set the cost of a problem: every state and input against its reference; weights are set at run time."""
     cost.cost_type = cost.cost_type_e = "LINEAR_LS"
     cost.W, cost.W_e = np.eye(states + inputs), np.eye(states)
     cost.Vx, cost.Vx_e = np.eye(states + inputs, states), np.eye(states)
@@ -104,10 +111,13 @@ def set_least_squares(cost, states: int, inputs: int) -> None:
 
 
 def keep_rows(source: str, rows_at: list[int]) -> str:
-    """The generated solver with its soft rows where they belong; acados_template makes all nodes alike."""
+    """The generated solver with soft rows of speed and plane at the nodes rows_at only, and of tilt at the first ones.
+
+    acados_template generates the same rows for all nodes. Raises ValueError when its code has another form.
+    """
     marker = "/* create and set ocp_nlp_dims */"
     if marker not in source:
-        raise ValueError("this version of acados_template writes code of another form")
+        raise ValueError("this version of acados_template writes code in an unknown form")
     lines = ["for (int i = 0; i <= N; i++) nbx[i] = i == 0 ? NBX0 : 0, nsbx[i] = ng[i] = nsg[i] = ns[i] = 0;"]
     lines += [f"for (int i = 1; i <= {TILT_NODES} && i < N; i++) ns[i] = nsbx[i] = nbx[i] = NBX;"]
     lines += [f"ns[{k}] += {ROWS}, ng[{k}] = nsg[{k}] = {ROWS};" for k in rows_at]
@@ -115,9 +125,9 @@ def keep_rows(source: str, rows_at: list[int]) -> str:
 
 
 def row_nodes(nodes: int, horizon_s: float, condensed_nodes: int) -> list[int]:
-    """The nodes with rows of speed and plane: ROW_LEAD_S ahead, and where each condensed block after the first begins.
+    """The nodes with rows of speed and plane: ROW_LEAD_S ahead, the first of each condensed block after block 0, the last.
 
-    acados' partial condensing makes blocks of equal length; what is left over lengthens the first ones by one.
+    acados' partial condensing makes blocks of equal length; the remainder lengthens the first blocks by one node.
     """
     blocks = min(condensed_nodes, nodes)
     begins = np.cumsum([nodes // blocks + (i < nodes % blocks) for i in range(blocks)]).tolist()

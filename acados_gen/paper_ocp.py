@@ -10,25 +10,29 @@
     u = thrust, roll command, pitch command      [1, rad, rad]
     stage parameters = flight_model.PARAMETERS, disturbance_W [m/s²], yaw rate [rad/s]
 
-What differs from `acados_gen.ocp` besides the yaw in the state is how the problem is solved: to convergence by SQP,
-with the bounds of roll and pitch hard. Weights, bounds and references are set at run time
-(sitl/baselines/paper_nmpc.c). Run as ``python -m acados_gen.paper_ocp FOLDER`` in a process of its own.
+Differences from `acados_gen.ocp`: yaw is a state, SQP iterates to convergence, and the bounds of roll and pitch are
+hard. Weights, bounds and references are set at run time (sitl/baselines/paper_nmpc.c). Run as
+``python -m acados_gen.paper_ocp FOLDER`` in a separate process.
 """
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from acados_gen.ocp import MODEL_NAME, QP_ITERATIONS_MAX, set_least_squares
+
+if TYPE_CHECKING:
+    from acados_template import AcadosOcp
 
 NODES, HORIZON_S = 60, 3.0
 STATES, INPUTS, STAGE_PARAMETERS = 9, 3, 12
 INTEGRATOR_STAGES, INTEGRATOR_STEPS = 4, 1  # classic RK4 once per node: error below 1e-4 m over 50 ms
 
 
-def build_paper_ocp():
-    """The `AcadosOcp`; needs casadi and acados_template."""
+def build_paper_ocp() -> "AcadosOcp":
+    """The problem; needs casadi and acados_template."""
     import casadi as ca
     from acados_template import AcadosModel, AcadosOcp
 
@@ -64,7 +68,7 @@ def build_paper_ocp():
     options.qp_solver = "PARTIAL_CONDENSING_HPIPM"
     options.qp_solver_cond_N = NODES
     options.qp_solver_iter_max = QP_ITERATIONS_MAX
-    options.hpipm_mode = "BALANCE"  # acados' default, which the prior stack left as it is
+    options.hpipm_mode = "BALANCE"  # acados' default, unchanged in the prior stack
     options.integrator_type = "ERK"
     options.sim_method_num_stages, options.sim_method_num_steps = INTEGRATOR_STAGES, INTEGRATOR_STEPS
     options.print_level = 0

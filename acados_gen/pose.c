@@ -1,23 +1,23 @@
 /* The reprojection error of a bundle of corners and its nearest minimum, for companion/tracking/pose.py.
  *
- * Some ten evaluations over some twenty corners make a pose; in Python that is a hundred calls on tiny arrays, and
- * they cost more than finding the markers does. Nothing here allocates or keeps a state.
+ * A pose needs about ten evaluations over about twenty corners. In Python these are a hundred calls on tiny arrays,
+ * which take longer than the detection of the markers. Nothing here allocates memory or keeps a state.
  *
  *   camera   5 + 8    fx, fy, cx, cy [px], 1 for a fisheye (else 0), distortion as in companion/tracking/camera_model.py
  *   points   n x 3    corners in M [m]
- *   pixels   n x 2    where they were seen
+ *   pixels   n x 2    detected corners [px]
  *   pose     9 + 3    R_CM by rows, p_CM [m]
  *
- * Errors are projected minus seen; Jacobians are by δp and by δθ with R exp(δθ).
+ * Errors are projected minus detected; Jacobians are with respect to δp and to δθ in R exp(δθ).
  */
 
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
-#define MIN_DEPTH 1e-6 /* [m], as in camera_model.py: points nearer than this have no image */
+#define MIN_DEPTH 1e-6 /* [m], as in camera_model.py: nearer points have no image */
 #define ITERATIONS 25
-#define TOLERANCE 1e-6 /* of the cost; convergence is quadratic, the next step would be far smaller */
+#define TOLERANCE 1e-6 /* relative change of the cost; convergence is quadratic, so the next step would be far smaller */
 #define DAMPING_START 1e-4
 #define DAMPING_MAX 1e8
 
@@ -27,7 +27,7 @@ static void distort_pinhole(const double *k, double x, double y, double *uv, dou
     const double r2 = x * x + y * y;
     const double a = 1 + r2 * (k1 + r2 * (k2 + r2 * k3)), b = 1 + r2 * (k4 + r2 * (k5 + r2 * k6));
     const double da = k1 + r2 * (2 * k2 + r2 * 3 * k3), db = k4 + r2 * (2 * k5 + r2 * 3 * k6);
-    const double s = a / b, ds = (da * b - a * db) / (b * b); /* radial factor, and its derivative by r² */
+    const double s = a / b, ds = (da * b - a * db) / (b * b); /* radial factor and its derivative with respect to r² */
     uv[0] = x * s + 2 * p1 * x * y + p2 * (r2 + 2 * x * x);
     uv[1] = y * s + p1 * (r2 + 2 * y * y) + 2 * p2 * x * y;
     D[0] = s + 2 * x * x * ds + 2 * p1 * y + 6 * p2 * x;
@@ -64,7 +64,7 @@ static void corner(const double *camera, const double *pose, const double *m, co
         row[0] = f * D[2 * i] / z;
         row[1] = f * D[2 * i + 1] / z;
         row[2] = -f * (D[2 * i] * x + D[2 * i + 1] * y) / z;
-        /* d(R exp(δθ) m)/dδθ = -R [m]x: the row is m x (Rᵀ dᵀ) with d the row by δp */
+        /* d(R exp(δθ) m)/dδθ = -R [m]x: the row is m x (Rᵀ dᵀ), where d is the row with respect to δp */
         for (int j = 0; j < 3; j++) turned[j] = row[0] * R[j] + row[1] * R[3 + j] + row[2] * R[6 + j];
         row[3] = m[1] * turned[2] - m[2] * turned[1];
         row[4] = m[2] * turned[0] - m[0] * turned[2];
@@ -80,7 +80,7 @@ void pose_residual(const double *camera, int64_t n, const double *points, const 
     }
 }
 
-/* Sum of squared errors, its lower half Hessian H = JᵀJ (6 x 6) and half gradient g = Jᵀe. */
+/* Sum of squared errors; half its Hessian H = JᵀJ (6 x 6, lower triangle) and half its gradient g = Jᵀe. */
 static double normal_equations(const double *camera, int64_t n, const double *points, const double *pixels,
                                const double *pose, double *H, double *g) {
     double cost = 0.0, e[2], J[12];
@@ -97,7 +97,7 @@ static double normal_equations(const double *camera, int64_t n, const double *po
     return cost;
 }
 
-/* step = -(H + damping diag H)⁻¹ g by Cholesky's method; 0 when that matrix is not positive definite. */
+/* step = -(H + damping diag H)⁻¹ g by Cholesky's method; returns 0 when that matrix is not positive definite. */
 static int damped_step(const double *H, const double *g, double damping, double *step) {
     double L[36];
     for (int i = 0; i < 6; i++) {
@@ -148,7 +148,7 @@ double pose_refine(const double *camera, int64_t n, const double *points, const 
         if (damped_step(H, g, damping, step)) {
             moved_by(pose, step, trial);
             const double cost_new = normal_equations(camera, n, points, pixels, trial, H_new, g_new);
-            if (cost_new <= cost) { /* false also for NaN: a step through the camera plane */
+            if (cost_new <= cost) { /* false for NaN as well: a step through the camera plane */
                 const double gain = cost - cost_new;
                 memcpy(pose, trial, sizeof trial);
                 memcpy(H, H_new, sizeof H);

@@ -1,7 +1,7 @@
-"""Where acados comes from: the user's own build, or a pinned wheel in a private folder.
+"""Provides acados: the user's own build, or a pinned wheel in a private folder.
 
-acados is needed only to generate the solver. A generated solver carries its libraries with it, so nothing that
-flies looks for this folder.
+acados is needed only to generate the solver. A generated solver has copies of the libraries in its own folder, so
+flight code does not use the folder of acados.
 """
 
 import os
@@ -23,7 +23,7 @@ NEEDED = (
     "bin/t_renderer",
     "interfaces/acados_template/acados_template/__init__.py",
 )
-# Layout of an acados source tree, as links into the wheel (link: target, relative to the folder).
+# Layout of an acados source tree as links into the wheel (link: target, relative to the link's folder).
 LINKS = {
     "include": "acados/install/include",
     "lib": "acados/install/lib",
@@ -34,14 +34,14 @@ INSTALL_TIMEOUT_S = 600.0  # 13 MB over a slow field connection
 
 
 class ToolchainError(UserError):
-    """acados cannot be had; the message is one line for the user."""
+    """acados is not available; the message is one line for the user."""
 
 
 def ensure_acados() -> Path:
     """Folder laid out as an acados source tree (include, lib, bin, interfaces/acados_template).
 
-    An existing ACADOS_SOURCE_DIR wins. Otherwise the pinned wheel is installed once into
-    <build root>/acados-<version>; the folder gets its name only when it is complete.
+    A set ACADOS_SOURCE_DIR has priority. Otherwise the pinned wheel is installed once into
+    <build root>/acados-<version>; the folder gets this name only when it is complete.
 
     Raises ToolchainError (no network, unusable ACADOS_SOURCE_DIR) and `acados_gen.compile.CompileError` (no C
     compiler), each with one line.
@@ -49,13 +49,13 @@ def ensure_acados() -> Path:
     compiler()
     if own := os.environ.get("ACADOS_SOURCE_DIR"):
         if missing := _missing(Path(own)):
-            raise ToolchainError(f"ACADOS_SOURCE_DIR={own}: {missing} is not there; build acados or unset the variable")
+            raise ToolchainError(f"ACADOS_SOURCE_DIR={own}: {missing} is missing; build acados or unset the variable")
         return Path(own)
     home = build_root() / f"acados-{pinned_version()}"
     if not home.exists():
         _install(home)
     if missing := _missing(home):
-        raise ToolchainError(f"{home}: {missing} is not there; delete the folder and generate again")
+        raise ToolchainError(f"{home}: {missing} is missing; delete the folder and generate again")
     return home
 
 
@@ -82,23 +82,23 @@ def _install(home: Path) -> None:
         except subprocess.TimeoutExpired:
             raise ToolchainError(f"acados: pip did not finish within {INSTALL_TIMEOUT_S:.0f} s") from None
         if result.returncode != 0:
-            raise ToolchainError(f"acados: pip cannot install {REQUIREMENTS.name}: {_complaint(result.stderr)}")
-        shutil.rmtree(target / "casadi", ignore_errors=True)  # built for another Python; shadows the real one
+            raise ToolchainError(f"acados: pip cannot install {REQUIREMENTS.name}: {_cause(result.stderr)}")
+        shutil.rmtree(target / "casadi", ignore_errors=True)  # built for another Python; would shadow the installed one
         for link, points_to in LINKS.items():
             (target / link).parent.mkdir(parents=True, exist_ok=True)
             (target / link).symlink_to(points_to)
         try:
             target.rename(home)
         except OSError:
-            if not home.exists():  # else another process was faster, with the same content
+            if not home.exists():  # otherwise another process has finished first, with the same content
                 raise
 
 
-def _complaint(stderr: str) -> str:
-    """pip's error in one line; what stands last is the consequence, what stands first the cause."""
+def _cause(stderr: str) -> str:
+    """pip's error in one line: its first error line is the cause, later ones are consequences."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR")]
-    # With no answer from the index pip says that it found no version; with --quiet that is all it says.
+    # Without an answer from the index, pip --quiet only reports that it found no version.
     signs = ("connection", "name resolution", "from versions: none")
     network = any(sign in line.lower() for line in lines for sign in signs)
     return ("no network? " if network else "") + (errors or lines or ["no message"])[0]

@@ -1,4 +1,4 @@
-"""``companion calibrate …`` and ``companion identify``: the command line of this package, a module for each command."""
+"""``companion calibrate …``: the group of the calibration commands, one module for each."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""What every calibration command says of its result: data it refuses, the schema of ``--json FILE``, whole files.
+"""The result of a calibration command: refused data, the schema of ``--json FILE``, files written whole or not at all.
 
 The schema: ``schema`` (1), ``command``, ``date``, ``inputs`` (data files), ``values`` (dotted key of the vehicle file →
 value), ``merit`` (name with its unit → number: how good the values are), ``warnings`` (sentences) and ``details`` (the
@@ -19,6 +19,8 @@ from companion.core.config import ConfigError
 
 SCHEMA = 1
 
+Result = dict[str, Any]  # in the schema above
+
 
 class DataError(ConfigError):
     """Measured data cannot be used; the message is one line for the user that names the file."""
@@ -31,9 +33,9 @@ def result(
     merit: Mapping[str, Any],
     warnings: Iterable[str] = (),
     details: Mapping[str, Any] | None = None,
-) -> dict:
+) -> Result:
     """The result of a calibration command in the common schema, of plain JSON types only."""
-    return plain(
+    content: Result = plain(
         {
             "schema": SCHEMA,
             "command": command,
@@ -45,15 +47,16 @@ def result(
             "details": dict(details or {}),
         }
     )
+    return content
 
 
 def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
-    """Write a result whole or not at all; makes the folder. Raises `ConfigError` where that is not possible."""
+    """Write a result whole or not at all; makes the folder. Raises `ConfigError` if it cannot be written."""
     write_whole(path, json.dumps(plain(content), indent=2, ensure_ascii=False) + "\n")
 
 
 def plain(value: Any) -> Any:
-    """numpy's and Python's values as JSON's: arrays are lists, numbers that are not finite are None."""
+    """Values of numpy and Python as those of JSON: arrays become lists, numbers that are not finite become None."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if hasattr(value, "tolist"):
@@ -86,7 +89,7 @@ def write_whole(path: str | Path, text: str) -> None:
                 os.fsync(file.fileno())
             os.chmod(name, before.st_mode & 0o7777 if before else 0o666 & ~_umask())
             if before is not None:
-                with suppress(OSError):  # only root may give a file away
+                with suppress(OSError):  # only root may change the owner
                     os.chown(name, before.st_uid, before.st_gid)
             os.replace(name, target)
         except BaseException:

@@ -1,8 +1,8 @@
-"""Calibrated numbers into a vehicle file, in place: comments, order and layout stay, a diff is shown first.
+"""Writes calibrated numbers into a vehicle file, in place: comments, order and layout stay, a diff is shown first.
 
-Behind each number stands where it comes from, as the end of its comment in square brackets: date, data file, figure of
-merit. The next calibration replaces that note and nothing else of the comment. A key that the file has from its
-``base`` is written into the file itself, as its own.
+A note at the end of the comment of each number, in square brackets, says where it comes from: date, data file, figure
+of merit. The next calibration replaces that note and nothing else of the comment. A key that the file has from its
+``base`` is written into the file itself.
 """
 
 import difflib
@@ -25,9 +25,9 @@ from calibration.results import plain, write_whole
 from companion.core.config import ConfigError, parse, read_layered, read_toml
 from companion.core.vehicle import Vehicle
 
-COMMENT_COLUMN = 30  # where comments stand in the vehicle files that come with the stack
+COMMENT_COLUMN = 30  # of comments in the vehicle files that come with the stack
 DIGITS = 8  # significant, of a number that is written
-_OWN_NOTE = re.compile(r"\s*\[\d{4}-\d\d-\d\d [^\]]*\]\s*$")  # what an earlier calibration wrote
+_OWN_NOTE = re.compile(r"\s*\[\d{4}-\d\d-\d\d [^\]]*\]\s*$")  # written by an earlier calibration
 _DATE = re.compile(r"\d{4}-\d\d-\d\d\b")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\]]+")  # not allowed in a TOML comment, or the end of the note
 
@@ -48,7 +48,7 @@ class Proposal:
     path: Path
     before: str
     after: str
-    replaced: tuple[str, ...] = ()  # one sentence for each number that other data gave
+    replaced: tuple[str, ...] = ()  # one sentence for each number that was measured from other data
 
     @property
     def diff(self) -> str:
@@ -59,14 +59,16 @@ class Proposal:
         return "\n".join(lines)
 
     def apply(self) -> None:
-        """Write the file in one step; raises `ConfigError` if somebody changed it since, or it cannot be written."""
+        """Write the file in one step; raises `ConfigError` if it was changed since, or cannot be written."""
         if _read(self.path) != self.before:
-            raise ConfigError(f"{self.path}: changed by somebody else meanwhile; nothing written")
+            raise ConfigError(
+                f"{self.path}: another program changed it since it was read; nothing written: run the command again"
+            )
         write_whole(self.path, self.after)
 
 
 def propose(path: str | Path, changes: Sequence[Change]) -> Proposal:
-    """What the file becomes with the changes; raises `ConfigError` if it would not be a vehicle file any more."""
+    """The file with the changes; raises `ConfigError` if it would not be a valid vehicle file any more."""
     path = Path(path)
     own, layered = read_toml(path), read_layered(path)
     before = _read(path)
@@ -80,10 +82,10 @@ def propose(path: str | Path, changes: Sequence[Change]) -> Proposal:
                 replaced.append(f"{change.key}: {value} replaces {old}, measured by {origin.strip('[]')}")
             for tables in (own, layered):
                 _put(tables, change.key, value)
-            _edit(document, change.key.split("."), value, _note(change.note))
+            edit(document, change.key.split("."), value, _note(change.note))
         after = _tidy(tomlkit.dumps(document), before)
         if tomllib.loads(after) != own:
-            raise ValueError("its layout is not understood")
+            raise ValueError("the editor does not support its layout: write the numbers by hand")
     except (TOMLKitError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be edited in place: {error}") from None
     parse(layered, Vehicle, str(path))
@@ -93,7 +95,7 @@ def propose(path: str | Path, changes: Sequence[Change]) -> Proposal:
 def confirm_and_write(
     path: str | Path, changes: Sequence[Change], yes: bool, ask: Callable[[str], bool] = click.confirm
 ) -> bool:
-    """Show the diff, ask unless `yes`, write; tells what it did and returns whether the file was written.
+    """Show the diff, ask unless `yes`, write; prints what it did and returns whether the file was written.
 
     Raises `ConfigError` as `propose` and `Proposal.apply`.
     """
@@ -105,7 +107,7 @@ def confirm_and_write(
         click.echo(sentence)
     try:
         agreed = yes or ask(f"Write this into {path}?")
-    except click.Abort:  # nobody there to ask
+    except click.Abort:  # no terminal to ask
         click.echo()
         agreed = False
     if not agreed:
@@ -125,9 +127,9 @@ def _read(path: Path) -> str:
 
 
 def _written(value: Any, old: Any = None) -> Any:
-    """The value as it will stand in the file: plain types, floats to the digits that mean something.
+    """The value as it will stand in the file: plain types, floats to `DIGITS` digits.
 
-    old: what stood there; what was a float does not become a whole number.
+    old: the value before; a float does not become a whole number.
     """
     value = plain(value)
     if isinstance(value, list):
@@ -161,7 +163,7 @@ def _data_file(note: str) -> str:
 
 
 def _tidy(after: str, before: str) -> str:
-    """The line ends that the file had, as few of them at its end, and no two blank lines where it had none."""
+    """Keeps the line ends of the file, the number of them at its end, and adds no second blank line."""
     if not re.search(r"\n\s*\n\s*\n", before):
         after = re.sub(r"\n\n\n+", "\n\n", after)
     if not before.endswith("\n\n"):
@@ -175,7 +177,7 @@ def _note(text: str) -> str:
     return f"[{text if _DATE.match(text) else f'{date.today().isoformat()} {text}'}]"
 
 
-def _put(tables: dict, key: str, value: Any) -> None:
+def _put(tables: dict[str, Any], key: str, value: Any) -> None:
     """Set a dotted key of plain tables; raises KeyError where a part of it is not a table."""
     *parents, name = key.split(".")
     for step in parents:
@@ -185,7 +187,7 @@ def _put(tables: dict, key: str, value: Any) -> None:
     tables[name] = deepcopy(value)
 
 
-def _edit(table: Any, steps: list[str], value: Any, note: str) -> None:
+def edit(table: Any, steps: list[str], value: Any, note: str) -> None:
     """Set steps[-1] below `table`, keeping all around it, and put the note behind it."""
     name, *rest = steps
     if not rest:
@@ -198,14 +200,14 @@ def _edit(table: Any, steps: list[str], value: Any, note: str) -> None:
             for step in rest[:-1]:
                 new = new[step]
             new.add(tomlkit.nl())
-    elif isinstance(table[name], InlineTable):  # no room for comments inside: the note goes behind it
+    elif isinstance(table[name], InlineTable):  # it cannot hold comments: the note goes behind it
         inner = table[name]
         for step in rest[:-1]:
             inner = inner[step]
         inner[rest[-1]] = value
         _annotate(_item(table, name), name, note)
     else:
-        _edit(table[name], rest, value, note)
+        edit(table[name], rest, value, note)
 
 
 def _new_table(steps: list[str], value: Any, note: str) -> Any:
@@ -251,7 +253,7 @@ def _set(table: Any, name: str, value: Any) -> None:
         item = tomlkit.item(value)
         item.trivia.indent, item.trivia.trail = old.trivia.indent, old.trivia.trail
         item.trivia.comment, item.trivia.comment_ws = old.trivia.comment, old.trivia.comment_ws
-        if old.trivia.comment:  # it stays in its column if there is room
+        if old.trivia.comment:  # the comment stays in its column if there is room
             room = len(old.as_string()) + len(old.trivia.comment_ws) - len(item.as_string())
             item.trivia.comment_ws = " " * max(1, room)
         table[name] = item

@@ -1,7 +1,7 @@
-"""What the simulator knows of an aircraft: one TOML file in sitl/airframes.
+"""The simulated aircraft: one TOML file in sitl/airframes.
 
-These files are not the vehicle files of config/vehicles: those hold what the controller believes, these what the
-simulated aircraft is, and neither is read where the other belongs.
+These files are not the vehicle files of config/vehicles. A vehicle file holds the parameters that the stack assumes, an
+airframe file the properties that the simulated aircraft has; neither is read in place of the other.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from sitl.battery import BatteryConfig
 FOLDER = Path(__file__).parent / "airframes"
 
 
-class Rotor(Section):
+class Rotor(Section, frozen=True):
     """One of six equal rotors with motor and speed controller."""
 
     thrust_max_n: Annotated[float, number(0.5, 500.0, "N, at full command and reference voltage")]
@@ -37,7 +37,7 @@ AngularDrag = Annotated[float, number(0.0, 10.0, "N m s")]
 Inertia = Annotated[float, number(1e-5, 100.0, "kg m²")]
 
 
-class Drag(Section):
+class Drag(Section, frozen=True):
     """The body without its rotors, along the axes of B."""
 
     linear_n_s_m: tuple[LinearDrag, LinearDrag, LinearDrag]
@@ -45,8 +45,8 @@ class Drag(Section):
     angular_n_m_s: tuple[AngularDrag, AngularDrag, AngularDrag]
 
 
-class Ground(Section):
-    """Four feet and what they stand on."""
+class Ground(Section, frozen=True):
+    """Four feet and the ground under them."""
 
     foot_radius_m: Annotated[float, number(0.01, 5.0, "m from the centre, at 45, 135, 225 and 315 degrees")]
     foot_height_m: Annotated[float, number(0.01, 5.0, "m below the centre of mass")]
@@ -55,7 +55,7 @@ class Ground(Section):
     friction: Annotated[float, number(0.0, 2.0, "")]
 
 
-class Airframe(Section):
+class Airframe(Section, frozen=True):
     """An airframe file. Rotors stand and turn as in PX4's "Hexarotor X"."""
 
     name: str

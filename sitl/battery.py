@@ -2,7 +2,7 @@
 
     E(z) = cells · e(z)                        open-circuit voltage at remaining charge z
     V = E - U - R I,  V I = P                  so V = ½ (E' + √(E'² - 4 R P)) with E' = E - U
-    U̇ = (R_s I - U) / τ_s                      recovers when the load goes
+    U̇ = (R_s I - U) / τ_s                      recovers without load
     ż = -I / Q
 
 (First-order Thévenin model: G. Plett, "Battery Management Systems", volume 1, chapter 2.)
@@ -17,7 +17,7 @@ from companion.core.config import Section, integer, number
 CellVoltage = Annotated[float, number(2.5, 4.4, "V")]
 
 
-class BatteryConfig(Section):
+class BatteryConfig(Section, frozen=True):
     """The `[battery]` table of an airframe."""
 
     cells: Annotated[int, integer(1, 14)]
@@ -58,7 +58,7 @@ class Battery:
     def step(self, rotor_power_w: float, step_s: float) -> float:
         """Deliver rotor and avionics power for a while; returns the terminal voltage [V].
 
-        Of a load beyond what the pack can deliver it delivers what it can, at half its source voltage.
+        A load beyond the pack's limit gets the power of that limit, at half the source voltage.
         """
         c = self._config
         source_v = self.open_circuit_v - self._polarisation_v

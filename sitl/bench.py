@@ -1,7 +1,7 @@
-"""A thrust bench in simulated time: scale on a pseudo-terminal, PX4's end of a motor test over UDP, motor, batteries.
+"""A thrust bench in simulated time: scale on a pseudo-terminal, PX4's side of a motor test over UDP, motor, batteries.
 
-`SimulatedBench.sleep` moves the world on, so the program under test, which sleeps on it, needs no thread and no
-waiting. The flight controller is written from PX4 1.17's behaviour: a motor test is refused while armed, expires by
+`SimulatedBench.sleep` advances the simulation, so the program under test, which calls it, needs no thread and no real
+time. The flight controller follows the behaviour of PX4 1.17: a motor test is refused while armed, expires by
 itself, and its value goes through THR_MDL_FAC. `python -m sitl.bench` runs one against the clock, to try the command.
 """
 
@@ -33,7 +33,7 @@ GRAM_N = 9.80665e-3
 
 @dataclass
 class Faults:
-    """What goes wrong, from a moment on [s]; infinite: never."""
+    """Faults and the times from which they occur [s]; infinite: never."""
 
     scale_silent_s: float = math.inf
     scale_text_s: float = math.inf  # instead of readings
@@ -44,7 +44,7 @@ class Faults:
     armed_s: float = math.inf
     ctrl_c_s: float = math.inf
     refuses: bool = False  # COM_MOT_TEST_EN = 0
-    wrong_pwm_us: float = 0.0  # the output is another than the bench file says, by this
+    wrong_pwm_us: float = 0.0  # difference of the output from the bench file
     current_sensor: bool = True
 
 
@@ -58,7 +58,7 @@ class BenchMotor:
 
 
 def airframe_motor(airframe: Airframe, thrust_model_factor: float) -> BenchMotor:
-    """The airframe's rotor behind a speed controller that THR_MDL_FAC makes up for.
+    """The airframe's rotor behind a speed controller that THR_MDL_FAC compensates.
 
     In the flying simulation the command c = F s² + (1 - F) s comes first, F = THR_MDL_FAC; here it is the signal s.
     """
@@ -67,10 +67,10 @@ def airframe_motor(airframe: Airframe, thrust_model_factor: float) -> BenchMotor
     def thrust_n(signal: float, voltage_v: float) -> float:
         c = thrust_model_factor * signal**2 + (1 - thrust_model_factor) * signal
         share = r.quadratic_fraction * c**2 + (1 - r.quadratic_fraction) * c
-        return r.thrust_max_n * share * (voltage_v / reference_v) ** (2 * r.speed_voltage_exponent)
+        return r.thrust_max_n * share * math.pow(voltage_v / reference_v, 2 * r.speed_voltage_exponent)
 
     def power_w(thrust: float) -> float:
-        return r.power_max_w * max(thrust / r.thrust_max_n, 0.0) ** 1.5
+        return r.power_max_w * math.pow(max(thrust / r.thrust_max_n, 0.0), 1.5)
 
     return BenchMotor(thrust_n, power_w, r.rise_time_s)
 
@@ -99,6 +99,7 @@ class SimulatedBench:
         self.time_s = 1000.0
         self.thrust = 0.0
         self.pwm_us = DISARMED_US
+        self.off_s = -math.inf  # when the output last went to its disarmed value
         self.tests = 0  # motor tests obeyed
         self.stops = 0
         self._charges = list(self.charges)
@@ -116,8 +117,8 @@ class SimulatedBench:
         self._peer: tuple[str, int] | None = None
         self.motor_url = f"udpout:127.0.0.1:{self._socket.getsockname()[1]}"
         self._mav = common.MAVLink(None, srcSystem=1, srcComponent=1)
-        self._ears = common.MAVLink(None)
-        self._ears.robust_parsing = True
+        self._parser = common.MAVLink(None)
+        self._parser.robust_parsing = True
         self._due = {"scale": 0.0, "telemetry": 0.0, "heartbeat": 0.0}
         self._interrupted = False
 
@@ -137,7 +138,7 @@ class SimulatedBench:
         return self.time_s
 
     def sleep(self, duration_s: float) -> None:
-        """Let time pass; raises KeyboardInterrupt when the user's Ctrl-C is due."""
+        """Advance the time; raises KeyboardInterrupt at the time of the user's Ctrl-C."""
         if self.real_time:
             time.sleep(duration_s)
         until_s = self.time_s + duration_s
@@ -156,8 +157,11 @@ class SimulatedBench:
         return self.motor.thrust_n(signal, voltage_v) if signal > 0 else 0.0
 
     def _step(self) -> None:
-        self._listen()
-        self.pwm_us = self._output()
+        self._receive()
+        output_us = self._output()
+        if output_us <= DISARMED_US < self.pwm_us:
+            self.off_s = self.time_s
+        self.pwm_us = output_us
         steady = self.truth_n(self.pwm_us, self.battery.voltage_v)
         if self.time_s >= self.faults.propeller_lost_s:
             steady = 0.0
@@ -167,9 +171,9 @@ class SimulatedBench:
             load_w = 60.0 * self.battery.voltage_v
         self.battery.step(load_w, STEP_S)
         for name, rate, work in (
-            ("scale", SCALE_HZ, self._weigh),
-            ("telemetry", TELEMETRY_HZ, self._tell),
-            ("heartbeat", 1.0, self._beat),
+            ("scale", SCALE_HZ, self._send_reading),
+            ("telemetry", TELEMETRY_HZ, self._send_telemetry),
+            ("heartbeat", 1.0, self._send_heartbeat),
         ):
             if self.time_s >= self._due[name]:
                 self._due[name] = self.time_s + 1 / rate - STEP_S / 2
@@ -188,17 +192,17 @@ class SimulatedBench:
             signal = value
         return self.pwm_min_us + signal * (self.pwm_max_us - self.pwm_min_us) + self.faults.wrong_pwm_us
 
-    def _weigh(self) -> None:
+    def _send_reading(self) -> None:
         if self.time_s >= self.faults.scale_silent_s:
             return
         grams = self.scale_zero_g + self.thrust / GRAM_N + self.scale_noise_g * self._random.gauss(0, 1)
         line = "ERR overload" if self.time_s >= self.faults.scale_text_s else f"{grams:.1f}"
-        with contextlib.suppress(BlockingIOError):  # nobody reads: a real port's buffer is full then, too
+        with contextlib.suppress(BlockingIOError):  # no reader: the buffer of a real port is full then, too
             os.write(self._master, (line + "\r\n").encode())
 
     # ---- the flight controller
 
-    def _listen(self) -> None:
+    def _receive(self) -> None:
         while True:
             try:
                 data, peer = self._socket.recvfrom(4096)
@@ -207,7 +211,7 @@ class SimulatedBench:
             if self.time_s >= self.faults.link_lost_s:
                 continue
             self._peer = peer
-            for message in self._ears.parse_buffer(data) or []:
+            for message in self._parser.parse_buffer(data) or []:
                 kind = message.get_type()
                 if kind == "COMMAND_LONG":
                     self._command(message)
@@ -218,7 +222,7 @@ class SimulatedBench:
                         )
                     )
 
-    def _command(self, m) -> None:
+    def _command(self, m: common.MAVLink_message) -> None:
         result = common.MAV_RESULT_ACCEPTED
         if m.command == common.MAV_CMD_ACTUATOR_TEST:
             if self.faults.refuses or self.time_s >= self.faults.armed_s:
@@ -231,13 +235,13 @@ class SimulatedBench:
                 self.stops += 1
         self._send(common.MAVLink_command_ack_message(m.command, result))
 
-    def _beat(self) -> None:
+    def _send_heartbeat(self) -> None:
         armed = common.MAV_MODE_FLAG_SAFETY_ARMED if self.time_s >= self.faults.armed_s else 0
         self._send(
             common.MAVLink_heartbeat_message(common.MAV_TYPE_HEXAROTOR, common.MAV_AUTOPILOT_PX4, armed, 0, 3, 3)
         )
 
-    def _tell(self) -> None:
+    def _send_telemetry(self) -> None:
         voltage_v = self.battery.voltage_v * (0.8 if self.time_s >= self.faults.battery_dies_s else 1.0)
         current_ca = round(100 * self.battery.current_a) if self.faults.current_sensor else -1
         cells = self.airframe.battery.cells
@@ -247,7 +251,7 @@ class SimulatedBench:
         self._send(common.MAVLink_servo_output_raw_message(time_us, 0, *outputs))
         self._send(common.MAVLink_battery_status_message(0, 0, 0, 32767, per_cell, current_ca, -1, -1, 50))
 
-    def _send(self, message) -> None:
+    def _send(self, message: common.MAVLink_message) -> None:
         if self._peer is None or self.time_s >= self.faults.link_lost_s:
             return
         try:

@@ -4,8 +4,8 @@ An image is drawn in three steps: every plane of the scene is warped by its homo
 picture, farthest first; the picture is remapped once through the lens distortion; blur, light and noise come last.
 So marker corners lie exactly where the distortion model (OpenCV's k1, k2, p1, p2, k3) puts them.
 
-The parameters here are the *true* ones of the simulated camera. The stack flies by those of its vehicle file, which a
-scenario may let differ.
+The parameters here are the *true* ones of the simulated camera. The stack uses those of its vehicle file, and a
+scenario may make the two differ.
 """
 
 import math
@@ -13,12 +13,15 @@ from typing import Annotated, NamedTuple
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
+from companion.core.arrays import Array, Image8
 from companion.core.config import ConfigError, Section, integer, number
 from companion.core.frames import quat_exp, quat_multiply, quat_normalized, rotation_matrix
 from companion.core.messages import Image
 from companion.core.site import Marker, Site
 from sitl.scene import SKY, Plane, SceneConfig, backdrop_plane, marker_plane, place_markers
+from sitl.vectors import Vector
 
 MIN_SIDE_PX = 12.0  # shortest side of a marker that counts as visible
 NEAR_M = 0.05  # nothing closer is drawn
@@ -26,11 +29,11 @@ MIN_BLUR_PX = 0.5  # motion over the exposure below which no blur is drawn
 MAX_BLUR_PX = 41.0  # longest motion blur drawn
 MIN_FACING = 0.05  # cosine between a face and the ray below which a marker is seen edge-on
 NOISE_MARGIN_PX = 128  # the noise of a frame is a random window of one larger field
-MARKER_SUPERSAMPLING = 2  # markers are drawn this much finer and averaged: their edges are what is measured
+MARKER_SUPERSAMPLING = 2  # markers are drawn finer by this factor and averaged: detectors measure their edges
 EDGE_MARGIN_PX = 2  # the ideal picture reaches this far beyond the field of view
 
 
-class CameraConfig(Section):
+class CameraConfig(Section, frozen=True):
     """The true camera of the simulator."""
 
     width: Annotated[int, integer(64, 4096, "px")]
@@ -58,7 +61,7 @@ class CameraConfig(Section):
     rate_hz: Annotated[float, number(1, 240, "Hz")]
     latency_s: Annotated[
         float, number(0, 1, "s")
-    ]  # from mid-exposure to arrival; applied by whoever delivers the images
+    ]  # from mid-exposure to arrival; applied by the caller that delivers the images
     exposure_s: Annotated[float, number(0, 0.1, "s")]
     noise_std: Annotated[float, number(0, 50, "grey levels")]
     blur_px: Annotated[float, number(0, 5, "px (standard deviation of the lens blur)")]
@@ -75,7 +78,7 @@ class VisibleMarker(NamedTuple):
 
     bundle: str
     marker: Marker
-    corners_px: np.ndarray
+    corners_px: Array
 
 
 class SceneCamera:
@@ -87,7 +90,7 @@ class SceneCamera:
 
     def __init__(self, config: CameraConfig, scene: SceneConfig, site: Site, seed: int, draw: bool = True) -> None:
         self.config = config
-        self._k = config.distortion
+        self._distortion = config.distortion
         self._R_BC = rotation_matrix(quat_normalized(config.q_BC))
         self._q_BC = quat_normalized(config.q_BC)
         self._p_BC = np.asarray(config.p_BC, dtype=float)
@@ -110,7 +113,7 @@ class SceneCamera:
 
     # --- geometry ---------------------------------------------------------------------------------------------
 
-    def camera_pose(self, t_s: float, p_WB, q_WB) -> tuple[np.ndarray, np.ndarray]:
+    def camera_pose(self, t_s: float, p_WB: Vector, q_WB: Vector) -> tuple[Array, Array]:
         """(p_WC, R_WC) of the camera, sway of its mount included."""
         R_WB = rotation_matrix(q_WB)
         p_WC = np.asarray(p_WB, dtype=float) + R_WB @ self._p_BC
@@ -119,8 +122,8 @@ class SceneCamera:
             return p_WC, R_WB @ rotation_matrix(q_BC)
         return p_WC, R_WB @ self._R_BC
 
-    def _sway_at(self, t_s: float) -> np.ndarray:
-        """First-order Gauss-Markov rotation vector of the mount [rad]; stands still for a time already passed."""
+    def _sway_at(self, t_s: float) -> Array:
+        """First-order Gauss-Markov rotation vector of the mount [rad]; unchanged for a time that is not newer."""
         std = self.config.sway_std_rad
         if self._sway_t_s is None:
             self._sway = std * self._sway_rng.standard_normal(3)
@@ -132,25 +135,26 @@ class SceneCamera:
             self._sway_t_s = t_s
         return self._sway
 
-    def project(self, points_C: np.ndarray) -> np.ndarray:
+    def project(self, points_C: Array) -> Array:
         """Image points [px], shape (n, 2), of points in front of the camera, shape (n, 3)."""
         xy = points_C[:, :2] / points_C[:, 2:]
-        distorted = _distort(xy, self._k)
+        distorted = distort(xy, self._distortion)
         c = self.config
-        return distorted * np.array([c.fx, c.fy]) + np.array([c.cx, c.cy])
+        pixels: Array = distorted * np.array([c.fx, c.fy]) + np.array([c.cx, c.cy])
+        return pixels
 
-    def project_corners(self, t_s: float, p_WB, q_WB) -> list[VisibleMarker]:
+    def project_corners(self, t_s: float, p_WB: Vector, q_WB: Vector) -> list[VisibleMarker]:
         """The markers in view, facing the camera, not hidden by a backdrop, with sides of at least 12 px."""
         p_WC, R_WC = self.camera_pose(t_s, p_WB, q_WB)
         c = self.config
-        # All markers at once: one by one, the calls on tiny arrays cost ten times as much.
+        # All markers at once: one by one, the calls on small arrays would cost ten times as much.
         rays = self._centres_W - p_WC
         facing = -(rays * self._normals_W).sum(axis=1) >= MIN_FACING * np.sqrt((rays * rays).sum(axis=1))
         points_C = (self._corners_W - p_WC) @ R_WC
         candidates = np.flatnonzero(facing & (points_C[:, :, 2] >= NEAR_M).all(axis=1))
         points_C = points_C[candidates]
         ideal = points_C[:, :, :2] / points_C[:, :, 2:]
-        # beyond the field of view by so much that the distortion polynomial has no meaning
+        # far beyond the field of view, where the distortion polynomial has no meaning, nothing is seen
         seen = ((ideal >= self._field_low) & (ideal <= self._field_high)).all(axis=(1, 2))
         corners = self.project(points_C.reshape(-1, 3)).reshape(-1, 4, 2)
         seen &= ((corners >= 0) & (corners <= (c.width - 1, c.height - 1))).all(axis=(1, 2))
@@ -161,7 +165,7 @@ class SceneCamera:
         found = ((self._markers[candidates[i]], corners[i]) for i in np.flatnonzero(seen))
         return [VisibleMarker(placed.bundle, placed.marker, pixels) for placed, pixels in found]
 
-    def noisy_corners(self, t_s: float, p_WB, q_WB) -> list[VisibleMarker]:
+    def noisy_corners(self, t_s: float, p_WB: Vector, q_WB: Vector) -> list[VisibleMarker]:
         """`project_corners` with independent Gaussian noise of ``corner_noise_px`` on every coordinate."""
         visible = self.project_corners(t_s, p_WB, q_WB)
         noise_px = self.config.corner_noise_px * self._corner_rng.standard_normal((len(visible), 4, 2))
@@ -172,7 +176,7 @@ class SceneCamera:
 
     # --- pixels -----------------------------------------------------------------------------------------------
 
-    def render(self, t_s: float, p_WB, q_WB, v_W, omega_B) -> Image:
+    def render(self, t_s: float, p_WB: Vector, q_WB: Vector, v_W: Vector, omega_B: Vector) -> Image:
         """The image exposed around ``t_s``, as 8 bit grey.
 
         v_W, omega_B: velocity [m/s] and body rates [rad/s] during the exposure, for the motion blur.
@@ -185,7 +189,7 @@ class SceneCamera:
         image = cv2.remap(
             self._ideal, self._map_xy, self._map_fraction, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
         )
-        motion = self._motion_px(p_WC, R_WC, q_WB, v_W, omega_B)
+        motion = self.motion_px(p_WC, R_WC, q_WB, v_W, omega_B)
         if np.hypot(*motion) > MIN_BLUR_PX:
             image = cv2.filter2D(image, -1, _line_kernel(motion), borderType=cv2.BORDER_REPLICATE)
         if self.config.blur_px > 0:
@@ -198,7 +202,7 @@ class SceneCamera:
             image = cv2.add(image, window, dtype=cv2.CV_8U)
         return Image(stamp_s=t_s, width=self.config.width, height=self.config.height, data=image.tobytes())
 
-    def _draw_planes(self, p_WC: np.ndarray, R_WC: np.ndarray) -> None:
+    def _draw_planes(self, p_WC: Array, R_WC: Array) -> None:
         """Warp all planes into the ideal picture, the one with the farthest visible point first.
 
         By its farthest point a marker comes after the wall or ground it stands on, and a wall after the ground.
@@ -209,7 +213,7 @@ class SceneCamera:
                 continue
             # columns: change per texture column, per row, and the origin, in the camera frame
             A_C = R_WC.T @ np.column_stack([plane.right_W, plane.down_W, plane.origin_W - p_WC])
-            polygon = _clip(plane.outline_px, self._frustum @ A_C, self._frustum_offset)
+            polygon = clip(plane.outline_px, self._frustum @ A_C, self._frustum_offset)
             if len(polygon) < 3:
                 continue
             points_C = np.column_stack([polygon, np.ones(len(polygon))]) @ A_C.T
@@ -218,7 +222,7 @@ class SceneCamera:
         for _, plane, A_C, polygon, points_C in jobs:
             self._draw(plane, A_C, polygon, points_C)
 
-    def _draw(self, plane: Plane, A_C: np.ndarray, polygon: np.ndarray, points_C: np.ndarray) -> None:
+    def _draw(self, plane: Plane, A_C: Array, polygon: Array, points_C: Array) -> None:
         outline = points_C[:, :2] / points_C[:, 2:] * self._ideal_focal + self._ideal_centre
         rows, columns = self._ideal.shape
         left, top = np.maximum(np.floor(outline.min(axis=0)).astype(int), 0)
@@ -248,7 +252,7 @@ class SceneCamera:
         cv2.fillConvexPoly(mask, fixed, 255, lineType=cv2.LINE_8, shift=4)
         cv2.copyTo(warped, mask, self._ideal[top:bottom, left:right])
 
-    def _motion_px(self, p_WC: np.ndarray, R_WC: np.ndarray, q_WB, v_W, omega_B) -> np.ndarray:
+    def motion_px(self, p_WC: Array, R_WC: Array, q_WB: Vector, v_W: Vector, omega_B: Vector) -> Array:
         """Motion [px] of the picture over the exposure, shape (2,).
 
         One direction for the whole image: that of the middle of the markers before the camera, or of a point 4 m
@@ -267,7 +271,8 @@ class SceneCamera:
         x, y, z = target
         flow = np.array([c.fx * (rate[0] - x / z * rate[2]) / z, c.fy * (rate[1] - y / z * rate[2]) / z])
         motion = flow * c.exposure_s
-        return motion * min(1.0, MAX_BLUR_PX / max(np.hypot(*motion), 1e-9))
+        limited: Array = motion * min(1.0, MAX_BLUR_PX / max(np.hypot(*motion), 1e-9))
+        return limited
 
     # --- preparation --------------------------------------------------------------------------------------------
 
@@ -276,7 +281,7 @@ class SceneCamera:
         c = self.config
         u, v = np.meshgrid(np.arange(c.width), np.arange(c.height))
         distorted = np.column_stack([(u.ravel() - c.cx) / c.fx, (v.ravel() - c.cy) / c.fy])
-        ideal = _undistort(distorted, self._k)
+        ideal = undistort(distorted, self._distortion)
         focal = np.array([c.fx, c.fy])
         margin = EDGE_MARGIN_PX / focal
         self._field_low, self._field_high = ideal.min(axis=0) - margin, ideal.max(axis=0) + margin
@@ -298,13 +303,14 @@ class SceneCamera:
         self._mask = np.empty(shape, dtype=np.uint8)
         maps = (self._rays * self._ideal_focal + self._ideal_centre).astype(np.float32).reshape(c.height, c.width, 2)
         self._map_xy, self._map_fraction = cv2.convertMaps(maps[..., 0].copy(), maps[..., 1].copy(), cv2.CV_16SC2)
-        self._gain, self._gain_scale = None, 1.0
+        self._gain: Image8 | None = None
+        self._gain_scale = 1.0
         if c.vignetting > 0 or self._light != 1.0:
             radius = np.hypot(self._rays[:, 0], self._rays[:, 1]).reshape(c.height, c.width)
             gain = 1.0 - c.vignetting * (radius / radius.max()) ** 2
             self._gain = np.round(255 * gain).astype(np.uint8)
             self._gain_scale = self._light / 255
-        self._noise = None
+        self._noise: NDArray[np.int16] | None = None
         if c.noise_std > 0:
             size = (c.height + NOISE_MARGIN_PX, c.width + NOISE_MARGIN_PX)
             # dithered by half a level so that a standard deviation below one level survives the rounding
@@ -312,7 +318,7 @@ class SceneCamera:
             self._noise = np.clip(np.floor(noise + self._pixel_rng.random(size)), -127, 127).astype(np.int16)
 
 
-def _distort(xy: np.ndarray, k) -> np.ndarray:
+def distort(xy: Array, k: Vector) -> Array:
     """Brown-Conrady distortion of ideal image coordinates, shape (n, 2) (OpenCV's k1, k2, p1, p2, k3)."""
     k1, k2, p1, p2, k3 = k
     x, y = xy[:, 0], xy[:, 1]
@@ -324,11 +330,11 @@ def _distort(xy: np.ndarray, k) -> np.ndarray:
     return distorted
 
 
-def _undistort(xy: np.ndarray, k) -> np.ndarray:
-    """Inverse of `_distort` by fixed-point iteration; raises `ConfigError` if it has none over the image."""
+def undistort(xy: Array, k: Vector) -> Array:
+    """Inverse of `distort` by fixed-point iteration; raises `ConfigError` if it has none over the image."""
     ideal = xy.copy()
     for _ in range(200):
-        error = _distort(ideal, k) - xy
+        error = distort(ideal, k) - xy
         ideal -= error
         worst = float(np.max(np.abs(error)))
         if worst < 1e-9:
@@ -338,7 +344,7 @@ def _undistort(xy: np.ndarray, k) -> np.ndarray:
     raise ConfigError(f"camera: distortion = {list(k)}: folds the image inside its field of view")
 
 
-def _clip(polygon: np.ndarray, planes: np.ndarray, offset: np.ndarray) -> np.ndarray:
+def clip(polygon: Array, planes: Array, offset: Array) -> Array:
     """The part of a convex polygon, shape (n, 2), with planes @ (u, v, 1) ≥ offset (Sutherland and Hodgman)."""
     for (a, b, c), o in zip(planes, offset, strict=True):
         if not len(polygon):
@@ -357,11 +363,11 @@ def _clip(polygon: np.ndarray, planes: np.ndarray, offset: np.ndarray) -> np.nda
     return polygon
 
 
-def _area(polygon: np.ndarray) -> float:
+def _area(polygon: Array) -> float:
     return cv2.contourArea(polygon.astype(np.float32))
 
 
-def _line_kernel(motion: np.ndarray) -> np.ndarray:
+def _line_kernel(motion: Array) -> NDArray[np.float32]:
     """Kernel that averages along a line of ``motion`` [px], centred, so it does not shift the picture."""
     length = float(np.hypot(*motion))
     radius = math.ceil(length / 2 + 0.5)
@@ -374,4 +380,5 @@ def _line_kernel(motion: np.ndarray) -> np.ndarray:
             for l, wl in ((j, 1 - fj), (j + 1, fj)):
                 if wk * wl > 0:
                     kernel[radius + k, radius + l] += wk * wl
-    return kernel / kernel.sum()
+    normalized: NDArray[np.float32] = kernel / kernel.sum()
+    return normalized

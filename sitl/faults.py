@@ -1,43 +1,76 @@
-"""Makes a scenario's faults happen at their time and end after their duration."""
+"""Makes a scenario's faults begin at their time and end after their duration."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
 
 import msgspec
 import numpy as np
 from pymavlink.dialects.v20 import common
 
 from companion.control.solver import Nmpc, NmpcResult
+from companion.core.arrays import Array
+from companion.core.clock import SimulatedStopwatch
+from companion.core.enums import FcuMode
 from companion.core.messages import LinkTx, Message, State
 from companion.core.vehicle import Vehicle
 from sitl.autopilot.conversion import q_ned
-from sitl.scenario import Fault
-
-if TYPE_CHECKING:
-    from sitl.lockstep import Lockstep
+from sitl.scenario import Fault, FaultKind
+from sitl.world import World
 
 RC_HIGH_US = 2000
+PITCH_CHANNEL = 2  # counted from 1
 SOLVER_FAILURE = 4  # acados' status for a QP that was not solved
-HOST_FAULTS = {"cpu_hot": "cpu_temperature_c", "disk_full": "disk_free_mb", "memory_low": "memory_free_mb"}
 MAVLINK_2, MAVLINK_2_HEADER, CHECKSUM = 0xFD, 10, 2  # start byte, length of the header, length of the checksum
 TIMESYNC = 111  # MAVLink message id
-INTRUDER_PERIOD_US = 20_000
+SECOND_COMPANION_PERIOD_US = 20_000
+
+M = TypeVar("M", bound=Message)
+
+
+class FaultyProcess(Protocol):
+    """A process that a fault can kill, restart or starve."""
+
+    share: float  # of its steps that it manages
+
+    def kill(self) -> None: ...
+
+    def restart(self) -> None: ...
+
+
+class FaultTarget(Protocol):
+    """The run that faults act on; `sitl.lockstep.Lockstep` is one."""
+
+    now_us: int
+    controller_watch: SimulatedStopwatch
+
+    @property
+    def world(self) -> World: ...
+
+    @property
+    def runners(self) -> Mapping[str, FaultyProcess]: ...
+
+    @property
+    def now_s(self) -> float: ...
+
+    def at(self, time_us: int, action: Callable[[], None]) -> None: ...  # run an action at a simulated time
+
+    def arrive(self, data: bytes) -> None: ...  # bytes come over the link
 
 
 class FailableNmpc(Nmpc):
-    """The solver, which fails as long as the injector says so."""
+    """The solver, which returns a failure as long as ``fails()`` is true."""
 
-    def __init__(self, vehicle: Vehicle, injector: "FaultInjector") -> None:
+    def __init__(self, vehicle: Vehicle, fails: Callable[[], bool]) -> None:
         super().__init__(vehicle)
-        self._injector = injector
+        self._fails = fails
 
-    def solve(self, x0, references, parameters) -> NmpcResult:
+    def solve(self, x0: Array, references: Array, parameters: Array) -> NmpcResult:
         result = super().solve(x0, references, parameters)
-        return result._replace(status=SOLVER_FAILURE) if self._injector.solver_fails else result
+        return result._replace(status=SOLVER_FAILURE) if self._fails() else result
 
 
-class Intruder:
-    """A second companion that holds the aircraft level."""
+class SecondCompanion:
+    """Another companion computer on the link, which holds the aircraft level."""
 
     def __init__(self, thrust: float) -> None:
         self._mavlink = common.MAVLink(None, srcSystem=1, srcComponent=common.MAV_COMP_ID_ONBOARD_COMPUTER2)
@@ -56,24 +89,21 @@ class Intruder:
             0,
             self._thrust,
         )
-        data = target.pack(self._mavlink)
+        data: bytes = target.pack(self._mavlink)
         self._mavlink.seq = (self._mavlink.seq + 1) % 256
         return data
 
 
 class FaultInjector:
-    """Schedules begin and end of each fault on the lockstep's event queue.
+    """Schedules begin and end of each fault on the run's event queue."""
 
-    `changes`: by type, what becomes of a message on its way to the bus.
-    """
-
-    def __init__(self, lockstep: "Lockstep", faults: list[Fault]) -> None:
-        self._lockstep = lockstep
-        self._faults = faults
+    def __init__(self, target: FaultTarget, faults: list[Fault]) -> None:
+        self.target = target
         self.link_down = False
         self.solver_fails = False
-        self._intruder: Intruder | None = None
-        self.changes: dict[type[Message], Callable[[Message], Message]] = {}
+        self.second_companion: SecondCompanion | None = None
+        self._faults = faults
+        self._changes: dict[type[Message], Callable[[Message], Message]] = {}
 
     def schedule(self) -> None:
         for fault in self._faults:
@@ -81,142 +111,219 @@ class FaultInjector:
 
     def add(self, fault: Fault) -> None:
         """Schedule one fault; also while the flight goes on."""
+        effect = EFFECTS[FaultKind(fault.kind)]
         begin_us = round(fault.at_s * 1e6)
-        self._lockstep.at(begin_us, lambda: self._set(fault, True))
-        self._lockstep.at(begin_us + round(fault.duration_s * 1e6), lambda: self._set(fault, False))
+        self.target.at(begin_us, lambda: effect(self, fault, True))
+        self.target.at(begin_us + round(fault.duration_s * 1e6), lambda: effect(self, fault, False))
 
-    def _set(self, fault: Fault, active: bool) -> None:
-        getattr(self, f"_{fault.kind}")(fault, active)
+    def changed(self, message: Message) -> Message:
+        """A message as the faults of this moment let it reach the bus."""
+        change = self._changes.get(type(message))
+        return message if change is None else change(message)
 
-    # --- what the sensors say ---------------------------------------------------------------------------------------
-
-    def _gnss_lost(self, fault: Fault, active: bool) -> None:
-        self._lockstep.world.sensors.set_fault("gnss_lost", True if active else None)
-
-    def _gnss_jump(self, fault: Fault, active: bool) -> None:
-        self._lockstep.world.sensors.set_fault("gnss_jump", tuple(fault.value) if active else None)
-
-    def _battery_low(self, fault: Fault, active: bool) -> None:
-        self._lockstep.world.sensors.set_fault("battery_low", tuple(fault.value) if active else None)
-
-    def _markers_hidden(self, fault: Fault, active: bool) -> None:
-        self._lockstep.world.markers_hidden = active
-
-    def _markers_garbage(self, fault: Fault, active: bool) -> None:
-        self._lockstep.world.camera_error_std_m = fault.value[0] if active else 0.0
-
-    # --- the aircraft -----------------------------------------------------------------------------------------------
-
-    def _gust(self, fault: Fault, active: bool) -> None:
-        self._lockstep.world.push_m_s2 = tuple(fault.value) if active else (0.0, 0.0, 0.0)
-
-    def _motors_weak(self, fault: Fault, active: bool) -> None:
-        self._lockstep.world.motor_shares = np.array(fault.value) if active else None
-
-    # --- the transmitter --------------------------------------------------------------------------------------------
-
-    def _rc_lost(self, fault: Fault, active: bool) -> None:
-        autopilot = self._lockstep.world.autopilot
-        autopilot.set_rc(None if active else list(autopilot.rc_neutral_us))
-
-    def _rc_sticks(self, fault: Fault, active: bool) -> None:
-        self._set_channel(2, RC_HIGH_US, active)
-
-    def _rc_mode_switch(self, fault: Fault, active: bool) -> None:
-        autopilot = self._lockstep.world.autopilot
-        self._set_channel(autopilot.rc_mode_channel, autopilot.rc_mode_positions_us["ALTCTL"], active)
-
-    def _rc_channel(self, fault: Fault, active: bool) -> None:
-        self._set_channel(int(fault.value[0]), int(fault.value[1]), active)
-
-    def _set_channel(self, channel: int, pulse_us: int, active: bool) -> None:
-        autopilot = self._lockstep.world.autopilot
-        channels = list(autopilot.rc_us or autopilot.rc_neutral_us)
-        channels[channel - 1] = pulse_us if active else autopilot.rc_neutral_us[channel - 1]
-        autopilot.set_rc(channels)
-
-    # --- the link ---------------------------------------------------------------------------------------------------
-
-    def _link_lost(self, fault: Fault, active: bool) -> None:
-        self.link_down = active
-
-    def _timesync_lost(self, fault: Fault, active: bool) -> None:
-        self._change(LinkTx, _without_timesync if active else None)
-
-    def _second_companion(self, fault: Fault, active: bool) -> None:
-        self._intruder = Intruder(fault.value[0]) if active else None
-        if active:
-            self._intrude()
-
-    def _intrude(self) -> None:
-        """What it sends reaches the autopilot and, as behind a router, everybody else on the link."""
-        if self._intruder is None:
-            return
-        lockstep = self._lockstep
-        data = self._intruder.setpoint(lockstep.now_s)
-        lockstep.world.autopilot.receive(data, lockstep.now_s)
-        lockstep.arrive(data)
-        lockstep.at(lockstep.now_us + INTRUDER_PERIOD_US, self._intrude)
-
-    # --- the software -----------------------------------------------------------------------------------------------
-
-    def _process_dead(self, fault: Fault, active: bool) -> None:
-        runner = self._lockstep.runners[fault.name]
-        runner.kill() if active else runner.restart()
-
-    def _solver_fails(self, fault: Fault, active: bool) -> None:
-        self.solver_fails = active
-
-    def _controller_slow(self, fault: Fault, active: bool) -> None:
-        self._lockstep.controller_watch.cost_s = fault.value[0] if active else 0.0
-
-    def _estimator_unsure(self, fault: Fault, active: bool) -> None:
-        position_m, relative_m = fault.value
-
-        def unsure(state: State) -> State:
-            return msgspec.structs.replace(
-                state,
-                position_std_m=max(state.position_std_m, position_m),
-                relative_std_m=max(state.relative_std_m, relative_m),
-            )
-
-        self._change(State, unsure if active else None)
-
-    def _estimator_reset(self, fault: Fault, active: bool) -> None:
-        def anew(state: State) -> State:
-            return msgspec.structs.replace(state, reset_count=state.reset_count + 1)
-
-        self._change(State, anew if active else None)
-
-    def _change(self, kind: type[Message], change: Callable[[Message], Message] | None) -> None:
+    def change(self, kind: type[M], change: Callable[[M], M] | None) -> None:
+        """Replace every message of a type on its way to the bus; None: no longer."""
+        self._changes.pop(kind, None)
         if change is None:
-            self.changes.pop(kind, None)
-        else:
-            self.changes[kind] = change
+            return
 
-    # --- the computer -----------------------------------------------------------------------------------------------
+        def checked(message: Message) -> Message:
+            return change(message) if isinstance(message, kind) else message
 
-    def _cpu_starved(self, fault: Fault, active: bool) -> None:
-        for runner in self._lockstep.runners.values():
-            runner.share = fault.value[0] if active else 1.0
-        self._tell_host("cpu_load", 1.0 if active else None)
-
-    def _cpu_throttled(self, fault: Fault, active: bool) -> None:
-        self._tell_host("throttled", True if active else None)
-
-    def _host_number(self, fault: Fault, active: bool) -> None:
-        self._tell_host(HOST_FAULTS[fault.kind], fault.value[0] if active else None)
-
-    _cpu_hot = _disk_full = _memory_low = _host_number
-
-    def _tell_host(self, name: str, value: float | bool | None) -> None:
-        """Change one field of the computer's state; None: as it was."""
-        world = self._lockstep.world
-        value = getattr(world.healthy_host, name) if value is None else value
-        world.host = msgspec.structs.replace(world.host, **{name: value})
+        self._changes[kind] = checked
 
 
-def _without_timesync(message: LinkTx) -> LinkTx:
+# --- sensors --------------------------------------------------------------------------------------------------------
+
+
+def _gnss_lost(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    faults.target.world.sensors.set_fault("gnss_lost", True if active else None)
+
+
+def _gnss_jump(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    faults.target.world.sensors.set_fault("gnss_jump", tuple(fault.value) if active else None)
+
+
+def _battery_low(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    faults.target.world.sensors.set_fault("battery_low", tuple(fault.value) if active else None)
+
+
+def _markers_hidden(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    faults.target.world.markers_hidden = active
+
+
+def _markers_outliers(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    faults.target.world.camera_error_std_m = fault.value[0] if active else 0.0
+
+
+# --- aircraft -------------------------------------------------------------------------------------------------------
+
+
+def _gust(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    x, y, z = fault.value if active else (0.0, 0.0, 0.0)
+    faults.target.world.push_m_s2 = (x, y, z)
+
+
+def _motors_weak(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    faults.target.world.motor_shares = np.array(fault.value) if active else None
+
+
+# --- RC -------------------------------------------------------------------------------------------------------------
+
+
+def _rc_lost(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    autopilot = faults.target.world.autopilot
+    autopilot.set_rc(None if active else list(autopilot.rc_neutral_us))
+
+
+def _rc_sticks(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    _set_channel(faults.target.world, PITCH_CHANNEL, RC_HIGH_US, active)
+
+
+def _rc_mode_switch(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    autopilot = faults.target.world.autopilot
+    pulse_us = autopilot.rc_mode_positions_us[FcuMode.ALTCTL]
+    _set_channel(faults.target.world, autopilot.rc_mode_channel, pulse_us, active)
+
+
+def _rc_channel(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    _set_channel(faults.target.world, int(fault.value[0]), int(fault.value[1]), active)
+
+
+def _set_channel(world: World, channel: int, pulse_us: int, active: bool) -> None:
+    autopilot = world.autopilot
+    channels = list(autopilot.rc_us or autopilot.rc_neutral_us)
+    channels[channel - 1] = pulse_us if active else autopilot.rc_neutral_us[channel - 1]
+    autopilot.set_rc(channels)
+
+
+# --- link -----------------------------------------------------------------------------------------------------------
+
+
+def _link_lost(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    faults.link_down = active
+
+
+def _timesync_lost(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    faults.change(LinkTx, without_timesync if active else None)
+
+
+def _second_companion(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    faults.second_companion = SecondCompanion(fault.value[0]) if active else None
+    if active:
+        _send_as_second_companion(faults)
+
+
+def _send_as_second_companion(faults: FaultInjector) -> None:
+    """The bytes reach the autopilot and, as behind a router, every other participant of the link."""
+    if faults.second_companion is None:
+        return
+    target = faults.target
+    data = faults.second_companion.setpoint(target.now_s)
+    target.world.autopilot.receive(data, target.now_s)
+    target.arrive(data)
+    target.at(target.now_us + SECOND_COMPANION_PERIOD_US, lambda: _send_as_second_companion(faults))
+
+
+# --- software -------------------------------------------------------------------------------------------------------
+
+
+def _process_dead(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    runner = faults.target.runners[fault.name]
+    if active:
+        runner.kill()
+    else:
+        runner.restart()
+
+
+def _solver_fails(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    faults.solver_fails = active
+
+
+def _controller_slow(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    faults.target.controller_watch.cost_s = fault.value[0] if active else 0.0
+
+
+def _estimator_uncertain(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    position_m, relative_m = fault.value
+
+    def uncertain(state: State) -> State:
+        return msgspec.structs.replace(
+            state,
+            position_std_m=max(state.position_std_m, position_m),
+            relative_std_m=max(state.relative_std_m, relative_m),
+        )
+
+    faults.change(State, uncertain if active else None)
+
+
+def _estimator_reset(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    def reset(state: State) -> State:
+        return msgspec.structs.replace(state, reset_count=state.reset_count + 1)
+
+    faults.change(State, reset if active else None)
+
+
+# --- computer -------------------------------------------------------------------------------------------------------
+
+
+def _cpu_starved(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    for runner in faults.target.runners.values():
+        runner.share = fault.value[0] if active else 1.0
+    _set_host(faults.target.world, "cpu_load", 1.0 if active else None)
+
+
+def _cpu_throttled(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    _set_host(faults.target.world, "throttled", True if active else None)
+
+
+def _cpu_hot(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    _set_host(faults.target.world, "cpu_temperature_c", fault.value[0] if active else None)
+
+
+def _disk_full(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    _set_host(faults.target.world, "disk_free_mb", fault.value[0] if active else None)
+
+
+def _memory_low(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    _set_host(faults.target.world, "memory_free_mb", fault.value[0] if active else None)
+
+
+def _set_host(world: World, name: str, value: float | bool | None) -> None:
+    """Change one field of the computer's state; None: as it was."""
+    value = getattr(world.healthy_host, name) if value is None else value
+    world.host = msgspec.structs.replace(world.host, **{name: value})
+
+
+EFFECTS: dict[FaultKind, Callable[[FaultInjector, Fault, bool], None]] = {
+    FaultKind.GNSS_LOST: _gnss_lost,
+    FaultKind.GNSS_JUMP: _gnss_jump,
+    FaultKind.MARKERS_HIDDEN: _markers_hidden,
+    FaultKind.MARKERS_OUTLIERS: _markers_outliers,
+    FaultKind.RC_LOST: _rc_lost,
+    FaultKind.RC_MODE_SWITCH: _rc_mode_switch,
+    FaultKind.RC_STICKS: _rc_sticks,
+    FaultKind.RC_CHANNEL: _rc_channel,
+    FaultKind.LINK_LOST: _link_lost,
+    FaultKind.SECOND_COMPANION: _second_companion,
+    FaultKind.TIMESYNC_LOST: _timesync_lost,
+    FaultKind.PROCESS_DEAD: _process_dead,
+    FaultKind.SOLVER_FAILS: _solver_fails,
+    FaultKind.CONTROLLER_SLOW: _controller_slow,
+    FaultKind.BATTERY_LOW: _battery_low,
+    FaultKind.ESTIMATOR_UNCERTAIN: _estimator_uncertain,
+    FaultKind.ESTIMATOR_RESET: _estimator_reset,
+    FaultKind.GUST: _gust,
+    FaultKind.MOTORS_WEAK: _motors_weak,
+    FaultKind.CPU_STARVED: _cpu_starved,
+    FaultKind.CPU_HOT: _cpu_hot,
+    FaultKind.CPU_THROTTLED: _cpu_throttled,
+    FaultKind.DISK_FULL: _disk_full,
+    FaultKind.MEMORY_LOW: _memory_low,
+}
+
+
+def without_timesync(message: LinkTx) -> LinkTx:
     """The same bytes without the MAVLink 2 frames of TIMESYNC."""
     data, kept, at = message.data, b"", 0
     while at + MAVLINK_2_HEADER <= len(data) and data[at] == MAVLINK_2:

@@ -62,7 +62,7 @@ typedef struct {
     /* the rest of the state */
     double rotor_speed_rad_s[ROTORS];
     double rotor_acceleration_rad_s2[ROTORS];
-    double anchor_W[CONTACTS][2]; /* where a touching point would like to stay */
+    double anchor_W[CONTACTS][2]; /* rest position of a touching point */
     int64_t touching[CONTACTS];
     double ring[DELAY_MAX][ROTORS];
     int64_t ring_head;
@@ -174,7 +174,7 @@ static void wrench(const parameters_t *c, const state_t *s, const double *y, dou
         F_B[2] += thrust;
         M_B[0] += c->rotor_B[k][1] * thrust;
         M_B[1] -= c->rotor_B[k][0] * thrust;
-        /* a rotor pushes the air, and its own inertia, its way round: the body is pushed the other way */
+        /* a rotor turns the air and its own inertia one way: the reaction turns the body the other way */
         M_B[2] -= c->rotor_spin[k] *
                   (c->torque_per_thrust_m * thrust + c->rotor_inertia_kg_m2 * s->rotor_acceleration_rad_s2[k]);
         spin += c->rotor_spin[k] * c->rotor_inertia_kg_m2 * s->rotor_speed_rad_s[k];
@@ -234,7 +234,7 @@ static void spin_rotors(const parameters_t *c, state_t *s)
     }
 }
 
-/* Set new anchors where a point has landed, drag those along whose friction is used up. */
+/* Set new anchors where a point has landed; at the friction limit an anchor slides with its point. */
 static void move_anchors(const parameters_t *c, state_t *s)
 {
     double R[3][3];
@@ -260,7 +260,7 @@ static void move_anchors(const parameters_t *c, state_t *s)
     }
 }
 
-/* What the accelerometer feels, and what the moving air and the extra force add to the still-air drag. */
+/* The accelerometer's specific force; the disturbance: moving air and extra force beyond the still-air drag. */
 static void observe(const parameters_t *c, state_t *s)
 {
     double R[3][3], F_W[3], M[3], F_moving[3] = {0}, F_still[3] = {0}, air_W[3], air_B[3], v_B[3];
@@ -277,7 +277,7 @@ static void observe(const parameters_t *c, state_t *s)
     for (int i = 0; i < 3; i++) s->disturbance_W[i] = (s->disturbance_W[i] + s->force_W[i]) / c->mass_kg;
 }
 
-/* Advance by `steps` milliseconds under the commands, wind and force that stand in the state. */
+/* Advance by `steps` milliseconds under the commands, wind and force of the state. */
 void advance(const parameters_t *c, state_t *s, int64_t steps)
 {
     for (int64_t n = 0; n < steps; n++) {

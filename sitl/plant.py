@@ -16,6 +16,7 @@ from companion.core.frames import GRAVITY_M_S2, quat_from_rpy
 from companion.core.kernel import fingerprint
 from sitl.airframe import Airframe
 from sitl.battery import Battery
+from sitl.vectors import Vector
 
 SOURCE = Path(__file__).with_name("physics.c")
 STEP_S = 1e-3  # as STEP_S in physics.c
@@ -107,20 +108,20 @@ def _library() -> ctypes.CDLL:
 class Plant:
     """One aircraft in the simulated world (W: ENU, ground at z = 0; B: FLU, origin in the centre of mass).
 
-    The arrays are views on the memory of the C code and stay the same objects: copy what must outlive the next
+    The arrays are views on the memory of the C code and stay the same objects: copy what must last longer than one
     step. Writing to p_W, v_W, q_WB, omega_B and rotor_speed_rad_s sets the state.
 
         p_W, v_W [m, m/s]     q_WB (w, x, y, z)     omega_B [rad/s]
-        specific_force_B      what an ideal accelerometer in the centre of mass measures [m/s²]
+        specific_force_B      output of an ideal accelerometer in the centre of mass [m/s²]
         motor_thrust_n        of each rotor, PX4's order
         disturbance_W         force of the moving air beyond the still-air drag, and the extra force, over mass [m/s²]
         battery_voltage_v, battery_remaining, on_ground, time_s, mass_kg, rest_height_m
     """
 
-    def __init__(self, airframe: Airframe, seed: int, p_W=(0.0, 0.0, 0.0), yaw_rad: float = 0.0) -> None:
-        """Put the aircraft level at p_W with still rotors; below the height at which it stands it is raised to it.
+    def __init__(self, airframe: Airframe, seed: int, p_W: Vector = (0.0, 0.0, 0.0), yaw_rad: float = 0.0) -> None:
+        """Put the aircraft level at p_W with still rotors; it is raised to the height at which it stands if p_W is lower.
 
-        seed: draws how much the single rotors differ in thrust (their mean is exact).
+        seed: draws the differences between the thrusts of the rotors (their mean is exact).
         """
         self.airframe = airframe
         self.mass_kg = airframe.mass_kg
@@ -151,8 +152,14 @@ class Plant:
         self._power_up()
         self._advance(*self._addresses, 0)
 
-    def step(self, motor_commands, steps: int, wind_W=(0.0, 0.0, 0.0), force_W=(0.0, 0.0, 0.0)) -> None:
-        """Advance by `steps` milliseconds; 0 only measures anew, after the state was set or the wind changed.
+    def step(
+        self,
+        motor_commands: Vector,
+        steps: int,
+        wind_W: Vector = (0.0, 0.0, 0.0),
+        force_W: Vector = (0.0, 0.0, 0.0),
+    ) -> None:
+        """Advance by `steps` milliseconds; 0 only updates the measurements, after the state was set or the wind changed.
 
         motor_commands: six numbers 0..1 (clipped) in PX4's order; wind_W: velocity of the air [m/s];
         force_W: extra force at the centre of mass [N].

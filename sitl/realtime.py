@@ -1,23 +1,39 @@
-"""The simulated world as a process: real time, real MAVLink over UDP, images and truth on the bus.
+"""The simulated world as a process: real time, real MAVLink over UDP, camera and truth on the bus.
 
-``python -m sitl.realtime SCENARIO --seed N --bus DIR`` stands where PX4 and the camera stand on an aircraft.
+``python -m sitl.realtime SCENARIO --seed N --bus DIR`` takes the place of PX4 and the camera of an aircraft. With
+``camera_mode = "corners"`` it takes the place of the tracker's input too: it publishes `Markers` and no images.
 """
 
 import argparse
 import sys
 import time
 from collections import deque
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
+
+import zmq
 
 from companion.core.bus import ZmqBus
 from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError
-from companion.core.messages import SIMULATOR
+from companion.core.enums import ProcessName, TopicName
+from companion.core.errors import UserError
+from companion.core.messages import Message, PhotoRequest
+from companion.runtime.nodes import NodeOptions, build_node
 from companion.runtime.process import HealthMonitor, StopFlag
 from sitl.autopilot.udp import GROUND_PORTS, ONBOARD_PORTS, UdpEndpoint, UdpLinks
 from sitl.scenario import load_scenario
 from sitl.world import STEP_S, World
+
+INPUTS: tuple[TopicName, ...] = ("photo_request",)  # topics that `run` receives
+INSTANCE_MAX = 65535 - max(*ONBOARD_PORTS, *GROUND_PORTS)
+TRUTH_PERIOD_S = 0.02
+EXPOSURES_MAX = 4  # between exposure and arrival; a slow machine skips exposures and delays nothing else
+# Further behind than this the world's clock stands still and does not catch up. The limit is well below the age at
+# which the stack rejects an attitude: a busy machine slows the world down, and the stack keeps its measurements.
+MAX_LAG_S = 0.05
 
 
 def fcu_url(instance: int = 0) -> str:
@@ -25,47 +41,122 @@ def fcu_url(instance: int = 0) -> str:
     return f"udpin:127.0.0.1:{ONBOARD_PORTS[1] + instance}"
 
 
-TRUTH_PERIOD_S = 0.02
-IMAGES_MAX = 4  # on their way; a machine that cannot draw in time misses exposures and not everything after them
-# Further behind than this the world's clock stands still instead of racing to catch up; well below the age at which
-# the stack stops trusting an attitude, so that a busy machine slows the world and does not blind the stack.
-MAX_LAG_S = 0.05
-
-
 def main() -> int:
     """Entry of the simulator process; exit status 2 with one line when it cannot start."""
-    parser = argparse.ArgumentParser(prog="sitl.realtime")
-    parser.add_argument("scenario", type=Path)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--bus", type=Path, required=True)
-    parser.add_argument("--instance", type=int, default=0, help="added to all UDP ports but the ground station's")
+    parser = argparse.ArgumentParser(
+        prog="python -m sitl.realtime",
+        description="Simulate the aircraft, its PX4 emulator and its camera in real time, until SIGTERM or Ctrl-C.",
+    )
+    parser.add_argument("scenario", type=Path, help="scenario file, e.g. config/scenarios/bridge_hover.toml")
+    parser.add_argument("--vehicle", type=Path, default=None, help="another vehicle file than the scenario's")
+    parser.add_argument("--seed", type=int, default=1, help="of everything random in the world (default: 1)")
+    parser.add_argument("--bus", type=Path, required=True, help="folder of the processes' sockets")
+    parser.add_argument(
+        "--instance",
+        type=int,
+        default=0,
+        help=f"added to the UDP ports {ONBOARD_PORTS[0]}, {ONBOARD_PORTS[1]} and {GROUND_PORTS[0]}, as PX4 does; the "
+        f"ground station's port {GROUND_PORTS[1]} stays (default: 0)",
+    )
     given = parser.parse_args()
     try:
-        loaded = load_scenario(given.scenario)
-        world = World(loaded, given.seed)
+        if not 0 <= given.instance <= INSTANCE_MAX:
+            raise ConfigError(f"--instance {given.instance}: allowed: 0 to {INSTANCE_MAX}")
+        if ONBOARD_PORTS[1] + given.instance == GROUND_PORTS[1]:
+            raise ConfigError(
+                f"--instance {given.instance}: its onboard port is the ground station's, {GROUND_PORTS[1]}"
+            )
+        if given.seed < 0:
+            raise ConfigError(f"--seed {given.seed}: must not be negative")
+        world = World(load_scenario(given.scenario, given.vehicle), given.seed)
         onboard = UdpEndpoint(ONBOARD_PORTS[0] + given.instance, ONBOARD_PORTS[1] + given.instance)
         links = UdpLinks([onboard, UdpEndpoint(GROUND_PORTS[0] + given.instance, GROUND_PORTS[1])])
-    except ConfigError as error:
+        bus = open_bus(given.bus)
+    except UserError as error:
         print(f"simulator: {error}", file=sys.stderr)
         return 2
-    run(world, links, ZmqBus(given.bus, SIMULATOR, ()), StopFlag())
+    run(world, links, bus, StopFlag())
     return 0
 
 
+def open_bus(folder: Path) -> ZmqBus:
+    """The simulator's end of the bus; raises `ConfigError` when the folder cannot be used."""
+    try:
+        return ZmqBus(folder, ProcessName.SIMULATOR, INPUTS)
+    except (OSError, zmq.ZMQError) as error:
+        raise ConfigError(f"--bus {folder}: {error.strerror or error}") from None
+
+
+class Exposure(NamedTuple):
+    """An exposure on its way to the bus."""
+
+    arrival_s: float  # in the world's time
+    zero_s: float  # companion time of the world's time 0 at the exposure
+    messages: "Future[list[Message]]"
+
+
+class CameraFeed:
+    """The camera of a world: its exposures, and the messages they become after the camera's latency.
+
+    The render thread makes the messages, so the world, and with it an autopilot that waits for its every step, goes on.
+    A world that draws no images (`World.corners`) has a tracker here, which gets the markers' corners without pixels.
+    """
+
+    def __init__(self, world: World, render_thread: ThreadPoolExecutor) -> None:
+        self._world = world
+        self._render_thread = render_thread
+        self._waiting: deque[Exposure] = deque()
+        self._requests: list[PhotoRequest] = []
+        self._tracker = None
+        if world.corners is not None:
+            self._tracker = build_node(ProcessName.TRACKER, world.loaded, NodeOptions(detector=world.corners))
+
+    @property
+    def publishes_markers(self) -> bool:
+        return self._tracker is not None
+
+    def request(self, messages: Iterable[Message]) -> None:
+        """Keep the photo requests among some messages for the next exposure."""
+        self._requests += [message for message in messages if isinstance(message, PhotoRequest)]
+
+    def expose(self, zero_s: float) -> None:
+        """Begin an exposure; skipped when `EXPOSURES_MAX` are on their way."""
+        if len(self._waiting) >= EXPOSURES_MAX:
+            return
+        world = self._world
+        draw, now_s = world.exposure(), world.now_s
+        requests, self._requests = self._requests, []
+
+        def messages() -> list[Message]:
+            image = draw()
+            if self._tracker is None:
+                return [image]
+            for request in requests:
+                self._tracker.handle(request, now_s)
+            return list(self._tracker.handle(image, now_s))
+
+        arrival_s = now_s + world.camera.config.latency_s
+        self._waiting.append(Exposure(arrival_s, zero_s, self._render_thread.submit(messages)))
+
+    def arrived(self) -> Iterable[Message]:
+        """The messages that reach the bus now, stamped in companion time."""
+        while self._waiting and self._waiting[0].arrival_s <= self._world.now_s and self._waiting[0].messages.done():
+            _, zero_s, made = self._waiting.popleft()
+            for message in made.result():
+                message.stamp_s += zero_s
+                yield message
+
+
 def run(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag) -> None:
-    """Move the world with the clock until ``stop``."""
-    with ThreadPoolExecutor(max_workers=1) as darkroom:
-        _move(world, links, bus, stop, darkroom)
+    """Move the world with the clock until ``stop``; the bus receives `INPUTS`."""
+    with ThreadPoolExecutor(max_workers=1) as render_thread:
+        _move(world, links, bus, stop, CameraFeed(world, render_thread))
 
 
-def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, darkroom: ThreadPoolExecutor) -> None:
-    health = HealthMonitor(SIMULATOR, 1.0 / STEP_S)
+def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, camera: CameraFeed) -> None:
+    health = HealthMonitor(ProcessName.SIMULATOR, 1.0 / STEP_S)
     zero_s = monotonic_s()  # companion time of the world's time 0
-    config = world.camera.config
     next_exposure_s, next_truth_s = 0.0, 0.0
-    # Images between exposure and arrival, with the zero_s of their exposure. Another thread draws them: the world goes
-    # on, and with it an autopilot that waits for its every step.
-    on_the_way: deque[tuple[float, float, Future]] = deque()
     while not stop:
         lag_s = monotonic_s() - zero_s - world.now_s
         if lag_s < STEP_S:
@@ -79,16 +170,13 @@ def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, darkroom: 
         world.advance()
         if data := world.autopilot.take_output():
             links.send(data)
+        if camera.publishes_markers:
+            camera.request(bus.receive(0.0))
         if world.now_s >= next_exposure_s:
-            next_exposure_s += 1.0 / config.rate_hz
-            if len(on_the_way) < IMAGES_MAX:
-                image = darkroom.submit(world.exposure())
-                on_the_way.append((world.now_s + config.latency_s, zero_s, image))
-        while on_the_way and on_the_way[0][0] <= world.now_s and on_the_way[0][2].done():
-            _, zero_then_s, drawn = on_the_way.popleft()
-            image = drawn.result()
-            image.stamp_s += zero_then_s
-            bus.publish(image)
+            next_exposure_s += 1.0 / world.camera.config.rate_hz
+            camera.expose(zero_s)
+        for message in camera.arrived():
+            bus.publish(message)
         if world.now_s >= next_truth_s:
             next_truth_s += TRUTH_PERIOD_S
             truth = world.truth()

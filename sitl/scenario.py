@@ -1,8 +1,9 @@
-"""The scenario file: what is flown, in which world, and what goes wrong (config/scenarios/*.toml).
+"""The scenario file: mission, vehicle, world and faults of a flight (config/scenarios/*.toml).
 
 A file may begin with ``base = "FILE"`` and then need only hold what differs (`companion.core.config.read_layered`).
 """
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from companion.core.config import ConfigError, Section, load, number, read_toml
+from companion.core.enums import ProcessName
 from companion.core.site import Site
 from companion.core.vehicle import Vehicle
 from companion.mission.plan import Plan, load_plan, site_of
@@ -18,42 +20,70 @@ from sitl.scene import SceneConfig
 from sitl.sensors import SensorConfig
 from sitl.wind import WindConfig
 
-FaultKind = Literal[
-    "gnss_lost",  # no fixes
-    "gnss_jump",  # value: offset east, north, up [m]
-    "markers_hidden",  # the camera sees nothing
-    "rc_lost",  # the receiver is silent
-    "rc_mode_switch",  # the pilot moves the mode switch away and back to position mode
-    "rc_sticks",  # the pilot moves the sticks
-    "link_lost",  # no bytes either way
-    "process_dead",  # name: process; starts again when the fault ends
-    "solver_fails",  # every solve returns an error
-    "controller_slow",  # value[0]: seconds each control cycle takes
-    "battery_low",  # value: voltage [V] and remaining charge (0..1) that the autopilot measures
-    "rc_channel",  # value: number of a channel and its pulse [µs]
-    "second_companion",  # another computer on the link sends setpoints as well: level, with the thrust value[0]
-    "timesync_lost",  # the autopilot's clock is no longer told
-    "markers_garbage",  # value[0]: standard deviation [m] by which the camera is displaced, anew in every image
-    "estimator_unsure",  # value: least standard deviations [m] that the state tells, in the world and to the bundle
-    "estimator_reset",  # the state says that the filter started anew
-    "gust",  # value: force over mass [m/s²] east, north, up
-    "motors_weak",  # value: share of their commands that the six motors obey
-    "cpu_starved",  # value[0]: share of their steps that the processes manage
-    "cpu_hot",  # value[0]: temperature [°C]
-    "cpu_throttled",  # the firmware lowers the clock
-    "disk_full",  # value[0]: MB left
-    "memory_low",  # value[0]: MB left
-]
-FAULT_PROCESSES = ("fcu", "tracker", "estimator", "mission", "controller")  # the nodes of a lockstep run
+CameraMode = Literal["images", "corners"]  # drawn and searched for markers, or the markers' corners alone
+
+
+class FaultKind(StrEnum):
+    """The kinds of faults; ``value`` and ``name`` are fields of `Fault`. `sitl.faults` has their effects."""
+
+    GNSS_LOST = "gnss_lost"  # no fixes
+    GNSS_JUMP = "gnss_jump"  # value: offset east, north, up [m]
+    MARKERS_HIDDEN = "markers_hidden"  # the camera sees nothing
+    MARKERS_OUTLIERS = "markers_outliers"  # value[0]: standard deviation [m] of the camera's displacement in each image
+    RC_LOST = "rc_lost"  # the receiver is silent
+    RC_MODE_SWITCH = "rc_mode_switch"  # the pilot moves the mode switch away and back to position mode
+    RC_STICKS = "rc_sticks"  # the pilot moves the sticks
+    RC_CHANNEL = "rc_channel"  # value: number of a channel and its pulse [µs]
+    LINK_LOST = "link_lost"  # no bytes either way
+    SECOND_COMPANION = "second_companion"  # another computer on the link sends level setpoints with thrust value[0]
+    TIMESYNC_LOST = "timesync_lost"  # the autopilot gets no TIMESYNC any longer
+    PROCESS_DEAD = "process_dead"  # name: process; starts again when the fault ends
+    SOLVER_FAILS = "solver_fails"  # every solve returns an error
+    CONTROLLER_SLOW = "controller_slow"  # value[0]: seconds each control cycle takes
+    BATTERY_LOW = "battery_low"  # value: voltage [V] and remaining charge (0..1) that the autopilot measures
+    ESTIMATOR_UNCERTAIN = "estimator_uncertain"  # value: least standard deviations [m] of the state, W and bundle
+    ESTIMATOR_RESET = "estimator_reset"  # the state's reset count is one higher
+    GUST = "gust"  # value: force over mass [m/s²] east, north, up
+    MOTORS_WEAK = "motors_weak"  # value: share of their commands that the six motors obey
+    CPU_STARVED = "cpu_starved"  # value[0]: share of their steps that the processes manage
+    CPU_HOT = "cpu_hot"  # value[0]: temperature [°C]
+    CPU_THROTTLED = "cpu_throttled"  # the firmware lowers the clock
+    DISK_FULL = "disk_full"  # value[0]: MB left
+    MEMORY_LOW = "memory_low"  # value[0]: MB left
+
+    @classmethod
+    def _missing_(cls, value: object) -> "FaultKind | None":
+        """The present kind of a name that older scenario files use."""
+        return RENAMED_FAULTS.get(value) if isinstance(value, str) else None
+
+
+RENAMED_FAULTS = {"markers_garbage": FaultKind.MARKERS_OUTLIERS, "estimator_unsure": FaultKind.ESTIMATOR_UNCERTAIN}
+FAULT_PROCESSES = (  # the nodes of a lockstep run
+    ProcessName.FCU,
+    ProcessName.TRACKER,
+    ProcessName.ESTIMATOR,
+    ProcessName.MISSION,
+    ProcessName.CONTROLLER,
+)
 FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
-    "gnss_jump": 3, "controller_slow": 1, "battery_low": 2, "rc_channel": 2, "markers_garbage": 1,
-    "estimator_unsure": 2, "second_companion": 1, "gust": 3, "motors_weak": 6, "cpu_starved": 1, "cpu_hot": 1,
-    "disk_full": 1, "memory_low": 1,
-}  # fmt: skip
+    FaultKind.GNSS_JUMP: 3,
+    FaultKind.MARKERS_OUTLIERS: 1,
+    FaultKind.RC_CHANNEL: 2,
+    FaultKind.SECOND_COMPANION: 1,
+    FaultKind.CONTROLLER_SLOW: 1,
+    FaultKind.BATTERY_LOW: 2,
+    FaultKind.ESTIMATOR_UNCERTAIN: 2,
+    FaultKind.GUST: 3,
+    FaultKind.MOTORS_WEAK: 6,
+    FaultKind.CPU_STARVED: 1,
+    FaultKind.CPU_HOT: 1,
+    FaultKind.DISK_FULL: 1,
+    FaultKind.MEMORY_LOW: 1,
+}
 
 
-class Fault(Section):
-    """Something that goes wrong from ``at_s`` on, for ``duration_s``."""
+class Fault(Section, frozen=True):
+    """A fault that begins at ``at_s`` and lasts ``duration_s``."""
 
     at_s: Annotated[float, number(0, 3600, "s of simulated time")]
     kind: FaultKind
@@ -62,8 +92,8 @@ class Fault(Section):
     name: str = ""
 
 
-class Start(Section):
-    """Where the aircraft stands at the beginning."""
+class Start(Section, frozen=True):
+    """The place of the aircraft at the beginning."""
 
     p_W: tuple[
         Annotated[float, number(-1e3, 1e3, "m")],
@@ -73,14 +103,14 @@ class Start(Section):
     yaw_rad: Annotated[float, number(-3.15, 3.15, "rad")]
 
 
-class FcuClock(Section):
-    """The flight controller's clock against ours; TIMESYNC has to find out."""
+class FcuClock(Section, frozen=True):
+    """Offset and drift of the flight controller's clock against the companion's; TIMESYNC estimates both."""
 
     boot_offset_s: Annotated[float, number(0, 1e5, "s")]
     drift_ppm: Annotated[float, number(-500, 500, "ppm")]
 
 
-class Scenario(Section, kw_only=True):
+class Scenario(Section, frozen=True, kw_only=True):
     """A scenario file."""
 
     name: Annotated[str, Meta(min_length=1)]
@@ -89,14 +119,14 @@ class Scenario(Section, kw_only=True):
     vehicle: str  # relative to this file
     airframe: str  # name in sitl/airframes
     duration_max_s: Annotated[float, number(1, 3600, "s")]
-    camera_mode: Literal["images", "corners"]
+    camera_mode: CameraMode
     thrust_scale: Annotated[float, number(0.5, 1.5, "true thrust over what the airframe file says")] = 1.0
     command_delay_s: Annotated[
-        float, number(0, 0.2, "s from attitude and thrust setpoint, whosever, to the autopilot's loops")
+        float, number(0, 0.2, "s from an attitude and thrust setpoint, of any sender, to the autopilot's loops")
     ] = 0.0
     start: Start
     fcu_clock: FcuClock
-    fcu_parameters: dict[str, int | float]  # what the crew has set on the flight controller, PX4's names
+    fcu_parameters: dict[str, int | float]  # set on the flight controller by the crew; PX4's names
     wind: WindConfig
     sensors: SensorConfig
     camera: CameraConfig
@@ -104,7 +134,7 @@ class Scenario(Section, kw_only=True):
     fault: list[Fault] = []
 
 
-class LoadedScenario(Section):
+class LoadedScenario(Section, frozen=True):
     """A scenario with the files it names."""
 
     path: Path
@@ -116,7 +146,9 @@ class LoadedScenario(Section):
     mission_path: Path
 
 
-def load_scenario(path: str | Path, vehicle_path: Path | None = None, camera_mode: str | None = None) -> LoadedScenario:
+def load_scenario(
+    path: str | Path, vehicle_path: Path | None = None, camera_mode: CameraMode | None = None
+) -> LoadedScenario:
     """Read a scenario and its vehicle and mission; raises `ConfigError`.
 
     vehicle_path: fly another vehicle file than the scenario names.
@@ -148,11 +180,11 @@ def load_scenario(path: str | Path, vehicle_path: Path | None = None, camera_mod
 
 
 def fault_problem(fault: Fault) -> str:
-    """What a fault lacks, "" when it is complete."""
-    wanted = FAULT_NUMBERS.get(fault.kind, 0)
-    if len(fault.value) != wanted:
-        return f"value has {len(fault.value)} numbers, needs {wanted}"
-    if fault.kind == "process_dead" and fault.name not in FAULT_PROCESSES:
+    """Why a fault cannot be used, "" when it can."""
+    needed = FAULT_NUMBERS.get(fault.kind, 0)
+    if len(fault.value) != needed:
+        return f"value has {len(fault.value)} numbers, needs {needed}"
+    if fault.kind == FaultKind.PROCESS_DEAD and fault.name not in FAULT_PROCESSES:
         return f"name = {fault.name!r}: no such process (there are: {', '.join(FAULT_PROCESSES)})"
     return ""
 

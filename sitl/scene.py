@@ -1,19 +1,23 @@
-"""What stands in front of the simulated camera: bundles of markers, textured planes, light.
+"""The scene in front of the simulated camera: bundles of markers, textured planes, light.
 
 Everything in a scene is a rectangle in space with a grey texture. A plane's frame has x right, y up and z out of the
 face, as a marker bundle's. Texture pixels follow the image convention: the centre of the top left one is (0, 0).
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import cv2
 import numpy as np
 from msgspec import Meta
+from numpy.typing import NDArray
 
+from companion.core.arrays import Array, Image8
 from companion.core.config import ConfigError, Section, integer, number
 from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.site import CUSTOM_PREFIX, Marker, Radians3, Site
+from sitl.vectors import Vector
 
 BLACK, WHITE = 25, 220  # grey levels of printed ink and paper: neither is 0 or 255 in front of a real camera
 SKY = 205  # grey level where no plane is hit
@@ -39,7 +43,7 @@ World3 = tuple[
 ]
 
 
-class PlacedBundle(Section):
+class PlacedBundle(Section, frozen=True):
     """Where a bundle of the marker file stands: pose of its frame M in the world."""
 
     name: Annotated[str, Meta(min_length=1)]
@@ -47,7 +51,7 @@ class PlacedBundle(Section):
     rpy_rad: Radians3
 
 
-class Backdrop(Section):
+class Backdrop(Section, frozen=True):
     """A textured rectangle centred at ``p_W``; visible from both sides."""
 
     p_W: World3
@@ -59,7 +63,7 @@ class Backdrop(Section):
     seed: Annotated[int, integer(0, 2**31 - 1)]
 
 
-class SceneConfig(Section):
+class SceneConfig(Section, frozen=True):
     """A scene; ``light`` scales all grey levels before noise."""
 
     bundles: list[PlacedBundle]
@@ -70,7 +74,7 @@ class SceneConfig(Section):
 class Plane:
     """A textured rectangle: point of texture pixel (u, v) is ``origin_W + u · right_W + v · down_W`` [m]."""
 
-    def __init__(self, p_W, R_WP: np.ndarray, size_m, texture: np.ndarray, two_sided: bool) -> None:
+    def __init__(self, p_W: Vector, R_WP: Array, size_m: tuple[float, float], texture: Image8, two_sided: bool) -> None:
         rows, columns = texture.shape
         step_x, step_y = size_m[0] / columns, size_m[1] / rows
         self.p_W = np.asarray(p_W, dtype=float)
@@ -83,14 +87,14 @@ class Plane:
         self.outline_px = np.array(
             [[-0.5, -0.5], [columns - 0.5, -0.5], [columns - 0.5, rows - 0.5], [-0.5, rows - 0.5]]
         )
-        self.levels = [texture]  # each half the size of the one before
+        self.levels: list[Image8] = [texture]  # each half the size of the one before
         while min(self.levels[-1].shape) >= 4:
             last = self.levels[-1]
             half = (max(1, last.shape[1] // 2), max(1, last.shape[0] // 2))
-            self.levels.append(cv2.resize(last, half, interpolation=cv2.INTER_AREA))
+            self.levels.append(cv2.resize(last, half, interpolation=cv2.INTER_AREA).astype(np.uint8, copy=False))
         self._half_px = np.array([columns / 2, rows / 2])
 
-    def hides(self, camera_W: np.ndarray, points_W: np.ndarray) -> np.ndarray:
+    def hides(self, camera_W: Array, points_W: Array) -> NDArray[np.bool_]:
         """Which of the points, shape (…, 3), the plane hides from the camera: bool, shape (…)."""
         rays = points_W - camera_W
         along = rays @ self.normal_W
@@ -99,14 +103,17 @@ class Plane:
             offset = camera_W + fraction[..., None] * rays - self.p_W
             u = np.abs(offset @ self.right_W) / (self.right_W @ self.right_W)
             v = np.abs(offset @ self.down_W) / (self.down_W @ self.down_W)
-        # a marker that is glued to the plane is not hidden by it, hence not quite 1
-        return (fraction > 0) & (fraction < 0.995) & (u < self._half_px[0]) & (v < self._half_px[1])
+        # less than 1: a marker that is glued to the plane is not hidden by it
+        hidden: NDArray[np.bool_] = (
+            (fraction > 0) & (fraction < 0.995) & (u < self._half_px[0]) & (v < self._half_px[1])
+        )
+        return hidden
 
 
 class SceneMarker:
-    """A marker at its place in the world: corners [m], shape (4, 3), and the direction its face looks to."""
+    """A marker in the world: its corners [m], shape (4, 3), its centre and its rotation (z out of the face)."""
 
-    def __init__(self, bundle: str, marker: Marker, p_WM: np.ndarray, R_WM: np.ndarray) -> None:
+    def __init__(self, bundle: str, marker: Marker, p_WM: Array, R_WM: Array) -> None:
         self.bundle = bundle
         self.marker = marker
         self.corners_W = marker.corners_M() @ R_WM.T + p_WM
@@ -140,7 +147,7 @@ def backdrop_plane(backdrop: Backdrop) -> Plane:
     return Plane(backdrop.p_W, R, backdrop.size_m, backdrop_texture(backdrop), two_sided=True)
 
 
-def marker_texture(marker: Marker) -> tuple[np.ndarray, int]:
+def marker_texture(marker: Marker) -> tuple[Image8, int]:
     """Grey image of a marker with quiet zone and the modules of its black square's side.
 
     Raises `ConfigError` for a family that cannot be drawn or an id the family does not have.
@@ -152,7 +159,7 @@ def marker_texture(marker: Marker) -> tuple[np.ndarray, int]:
     return np.kron(grey, np.ones((MODULE_PX, MODULE_PX), dtype=np.uint8)), modules
 
 
-def _printed_bits(marker: Marker) -> np.ndarray:
+def _printed_bits(marker: Marker) -> Image8:
     """The cells inside the black border, as on the publisher's picture held upright; 1: white."""
     where = f"scene: marker {marker.family} {marker.id}"
     if marker.family.startswith(CUSTOM_PREFIX):
@@ -166,17 +173,18 @@ def _printed_bits(marker: Marker) -> np.ndarray:
     bits = _bits_of(dictionary, marker.id)
     if marker.family == "apriltag_36h11":
         # OpenCV's table of this family is half a turn off the tags that AprilRobotics prints (opencv#28823, corrected
-        # in later versions), so the turn is measured on a tag whose picture is known
+        # in later versions), so the turn is found with a tag whose picture is known
         first, printed = _bits_of(dictionary, 0), np.array([[int(c) for c in row] for row in APRILTAG_36H11_0])
         bits = np.rot90(bits, next(k for k in range(4) if np.array_equal(np.rot90(first, k), printed)))
     return bits
 
 
-def _bits_of(dictionary: cv2.aruco.Dictionary, id: int) -> np.ndarray:
-    return cv2.aruco.generateImageMarker(dictionary, id, dictionary.markerSize + 2)[1:-1, 1:-1] // 255
+def _bits_of(dictionary: cv2.aruco.Dictionary, id: int) -> Image8:
+    picture = cv2.aruco.generateImageMarker(dictionary, id, dictionary.markerSize + 2)
+    return (picture[1:-1, 1:-1] // 255).astype(np.uint8, copy=False)
 
 
-def _bits_of_file(path: Path, id: int, where: str) -> np.ndarray:
+def _bits_of_file(path: Path, id: int, where: str) -> Image8:
     try:
         storage = cv2.FileStorage(str(path), cv2.FILE_STORAGE_READ)
         size, code = storage.getNode("markersize").real(), storage.getNode(f"marker_{id}").string()
@@ -187,7 +195,7 @@ def _bits_of_file(path: Path, id: int, where: str) -> np.ndarray:
     return np.array([int(c) for c in code], dtype=np.uint8).reshape(int(size), int(size))
 
 
-def backdrop_texture(backdrop: Backdrop) -> np.ndarray:
+def backdrop_texture(backdrop: Backdrop) -> Image8:
     """Grey image of a backdrop; the same seed gives the same image."""
     scale = min(BACKDROP_PX_PER_M, BACKDROP_PX_MAX / max(backdrop.size_m))
     columns, rows = (max(8, round(side * scale)) for side in backdrop.size_m)
@@ -203,7 +211,9 @@ def backdrop_texture(backdrop: Backdrop) -> np.ndarray:
     return np.clip(image, 0, 255).astype(np.uint8)
 
 
-def _octaves(rng, rows: int, columns: int, cells_px, amplitudes) -> np.ndarray:
+def _octaves(
+    rng: np.random.Generator, rows: int, columns: int, cells_px: Sequence[int], amplitudes: Sequence[float]
+) -> NDArray[np.float32]:
     """Sum of smooth random fields, one per cell size."""
     total = np.zeros((rows, columns), dtype=np.float32)
     for cell, amplitude in zip(cells_px, amplitudes, strict=True):

@@ -1,35 +1,41 @@
-"""What the flight controller's sensors say of the true motion: errors, rates, delays and faults.
+"""The flight controller's sensors: the true motion with errors, rates, delays and faults.
 
-Every 4 ms one `SensorFrame`. The attitude is modelled where an EKF such as PX4's has it, after its filter: truth,
-turned in the world by a slowly varying tilt and heading error, plus white noise in the body:
+One `SensorFrame` every 4 ms. The attitude is modelled as the output of an EKF such as PX4's: the true attitude, turned
+in the world by a slowly varying tilt and heading error, plus white noise in the body:
 q̂ = exp(e_W) ⊗ q ⊗ exp(n_B). GNSS follows the paper's virtual GNSS (Kalaitzakis & Vitzilaios, Robotics 2023,
 12(5), 123): white noise plus a random walk, each with a variance per sample.
 """
 
 import math
 from collections import deque
-from typing import Annotated, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from companion.core.arrays import Array
 from companion.core.config import Section, number
+from companion.core.trajectory_messages import Quat, Vec3
 from sitl.wind import NormalNoise, OrnsteinUhlenbeck
 
 FRAME_S = 0.004  # PX4 runs its rate loop and its simulated IMU at 250 Hz
 TIME_EPSILON_S = 1e-6  # times are multiples of a frame up to rounding
 
-Vec3 = tuple[float, float, float]
-Quat = tuple[float, float, float, float]
+SensorFault = Literal["gnss_lost", "gnss_jump", "battery_low"]
 
 
-class ImuConfig(Section):
+class ImuConfig(Section, frozen=True):
+    """Gyroscope and accelerometer."""
+
     gyro_noise_rad_s: Annotated[float, number(0.0, 1.0, "rad/s, standard deviation of a frame")]
     gyro_bias_rad_s: Annotated[float, number(0.0, 0.1, "rad/s, standard deviation from start to start")]
     accel_noise_m_s2: Annotated[float, number(0.0, 10.0, "m/s², standard deviation of a frame, vibration included")]
     accel_bias_m_s2: Annotated[float, number(0.0, 1.0, "m/s², standard deviation from start to start")]
 
 
-class AttitudeConfig(Section):
+class AttitudeConfig(Section, frozen=True):
+    """Errors of the autopilot's attitude solution."""
+
     tilt_std_rad: Annotated[float, number(0.0, 0.2, "rad, about each horizontal axis")]
     tilt_time_s: Annotated[float, number(0.1, 1e4, "s")]
     heading_offset_std_rad: Annotated[float, number(0.0, 0.5, "rad, constant from start on")]
@@ -38,7 +44,9 @@ class AttitudeConfig(Section):
     white_std_rad: Annotated[float, number(0.0, 0.1, "rad, about each axis")]
 
 
-class GnssConfig(Section):
+class GnssConfig(Section, frozen=True):
+    """GNSS fixes: white noise and a random walk."""
+
     rate_hz: Annotated[float, number(0.1, 250.0, "Hz")]
     delay_s: Annotated[float, number(0.0, 2.0, "s from validity to arrival")]
     white_variance_m2: Annotated[float, number(0.0, 100.0, "m² of a sample, each axis")]
@@ -46,13 +54,15 @@ class GnssConfig(Section):
     velocity_std_m_s: Annotated[float, number(0.0, 5.0, "m/s, each axis")]
 
 
-class BaroConfig(Section):
+class BaroConfig(Section, frozen=True):
+    """Barometric height."""
+
     rate_hz: Annotated[float, number(0.1, 250.0, "Hz")]
     noise_m: Annotated[float, number(0.0, 10.0, "m")]
     drift_m_sqrt_s: Annotated[float, number(0.0, 1.0, "m/√s, random walk")]
 
 
-class SensorConfig(Section):
+class SensorConfig(Section, frozen=True):
     """The `[sensors]` table of a scenario."""
 
     imu: ImuConfig
@@ -65,7 +75,7 @@ class SensorConfig(Section):
 PAPER = SensorConfig(  # the virtual GNSS of paper 1 on an ordinary PX4 autopilot
     imu=ImuConfig(
         gyro_noise_rad_s=0.005,  # ICM-42688-P behind PX4's filters, propellers turning
-        gyro_bias_rad_s=0.001,  # what the autopilot's EKF has not estimated
+        gyro_bias_rad_s=0.001,  # the rest that the autopilot's EKF does not estimate
         accel_noise_m_s2=0.15,
         accel_bias_m_s2=0.02,
     ),
@@ -84,7 +94,7 @@ PAPER = SensorConfig(  # the virtual GNSS of paper 1 on an ordinary PX4 autopilo
 
 
 class GnssFix(NamedTuple):
-    """A position solution; ``stamp_s`` is when it was true. Not ``ok``: no solution, old numbers."""
+    """A position solution; ``stamp_s`` is the time of its validity. Not ``ok``: no solution, old numbers."""
 
     stamp_s: float
     p_W: Vec3
@@ -106,13 +116,13 @@ class SensorFrame(NamedTuple):
 
 
 class TrueMotion(Protocol):
-    """What the sensors look at; `sitl.plant.Plant` has it."""
+    """The quantities that the sensors measure; `sitl.plant.Plant` provides them."""
 
-    p_W: np.ndarray
-    v_W: np.ndarray
-    q_WB: np.ndarray
-    omega_B: np.ndarray
-    specific_force_B: np.ndarray
+    p_W: Array
+    v_W: Array
+    q_WB: Array
+    omega_B: Array
+    specific_force_B: Array
 
     @property
     def battery_voltage_v(self) -> float: ...
@@ -124,7 +134,7 @@ class TrueMotion(Protocol):
 class Sensors:
     """Turns the true motion into sensor frames; the same seed and motion give the same frames.
 
-    ``gnss_bias_W`` is the part of the GNSS error that stays from fix to fix: random walk and jump [m].
+    ``gnss_bias_W`` is the part of the GNSS error that successive fixes share: random walk and jump [m].
     """
 
     def __init__(self, config: SensorConfig, seed: int) -> None:
@@ -146,7 +156,7 @@ class Sensors:
             attitude,
         )
         self._walk_W = [0.0, 0.0, 0.0]
-        self._fixes: deque[GnssFix] = deque()  # taken, not yet arrived
+        self._fixes: deque[GnssFix] = deque()  # between validity and arrival
         self._last_fix: GnssFix | None = None
         self._gnss_count = self._baro_count = 0
         self._baro_drift_m = 0.0
@@ -160,19 +170,21 @@ class Sensors:
         w, j = self._walk_W, self._jump_W
         return w[0] + j[0], w[1] + j[1], w[2] + j[2]
 
-    def set_fault(self, kind: str, value) -> None:
+    def set_fault(self, kind: SensorFault, value: bool | Sequence[float] | None) -> None:
         """Begin a fault, or end it with None; raises ValueError for an unknown kind.
 
-        "gnss_lost": True: fixes keep coming, but without solution. "gnss_jump": (x, y, z) [m] on every fix taken
-        from now on. "battery_low": (voltage [V], remaining 0..1) instead of what is measured.
+        "gnss_lost": True: fixes arrive without a solution. "gnss_jump": (x, y, z) [m] on every fix taken
+        from now on. "battery_low": (voltage [V], remaining 0..1) in place of the measurement.
         """
         if kind == "gnss_lost":
             self._gnss_lost = bool(value)
-        elif kind == "gnss_jump":
-            x, y, z = (0.0, 0.0, 0.0) if value is None else value
+            return
+        numbers = value if isinstance(value, Sequence) else None
+        if kind == "gnss_jump":
+            x, y, z = (0.0, 0.0, 0.0) if numbers is None else numbers
             self._jump_W = (float(x), float(y), float(z))
         elif kind == "battery_low":
-            self._battery_fault = value
+            self._battery_fault = None if numbers is None else (numbers[0], numbers[1])
         else:
             raise ValueError(f"no such sensor fault: {kind}")
 
@@ -180,6 +192,7 @@ class Sensors:
         """The frame at now_s; call it every `FRAME_S`."""
         if self._start_s is None:
             self._start_s = now_s
+        elapsed_s = now_s - self._start_s
         gyro_B, accel_B = self._imu(truth)
         voltage_v, remaining = self._battery_fault or (truth.battery_voltage_v, truth.battery_remaining)
         return SensorFrame(
@@ -187,8 +200,8 @@ class Sensors:
             gyro_B,
             accel_B,
             self._attitude(truth),
-            self._gnss(now_s, truth),
-            self._baro(now_s, truth),
+            self._gnss(now_s, elapsed_s, truth),
+            self._baro(elapsed_s, truth),
             voltage_v + self._config.battery_noise_v * self._battery_noise(),
             remaining,
         )
@@ -210,9 +223,9 @@ class Sensors:
         q = _multiply(_small_rotation(ex, ey, ez + self._heading_offset_rad), truth.q_WB.tolist())
         return _multiply(q, _small_rotation(s * n(), s * n(), s * n()))
 
-    def _gnss(self, now_s: float, truth: TrueMotion) -> GnssFix | None:
+    def _gnss(self, now_s: float, elapsed_s: float, truth: TrueMotion) -> GnssFix | None:
         c = self._config.gnss
-        if now_s - self._start_s >= self._gnss_count / c.rate_hz - TIME_EPSILON_S:
+        if elapsed_s >= self._gnss_count / c.rate_hz - TIME_EPSILON_S:
             self._gnss_count += 1
             self._fixes.append(self._take_fix(now_s, truth))
         if self._fixes and now_s >= self._fixes[0].stamp_s + c.delay_s - TIME_EPSILON_S:
@@ -233,9 +246,9 @@ class Sensors:
         self._last_fix = fix
         return fix
 
-    def _baro(self, now_s: float, truth: TrueMotion) -> float | None:
+    def _baro(self, elapsed_s: float, truth: TrueMotion) -> float | None:
         c = self._config.baro
-        if now_s - self._start_s < self._baro_count / c.rate_hz - TIME_EPSILON_S:
+        if elapsed_s < self._baro_count / c.rate_hz - TIME_EPSILON_S:
             return None
         self._baro_count += 1
         self._baro_drift_m += c.drift_m_sqrt_s / math.sqrt(c.rate_hz) * self._baro_noise()
@@ -249,7 +262,7 @@ def _small_rotation(x: float, y: float, z: float) -> Quat:
     return w, x * w, y * w, z * w
 
 
-def _multiply(a, b) -> Quat:
+def _multiply(a: Sequence[float], b: Sequence[float]) -> Quat:
     """`frames.quat_multiply` on plain floats: arrays of four would take most of a frame's time."""
     aw, ax, ay, az = a
     bw, bx, by, bz = b

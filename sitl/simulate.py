@@ -13,12 +13,14 @@ from rich.table import Table
 
 from companion.core.messages import Message, MissionStatus, Truth
 from companion.recording.metrics import metrics_from_messages
+from companion.runtime.flight_record import flight_metadata, open_recorder
 from companion.runtime.fly import ending_line
 from sitl.lockstep import Lockstep
 from sitl.scenario import LoadedScenario, load_scenario
 from sitl.wind import WindConfig
 
 Result = dict[str, Any]  # JSON-ready
+LOCKSTEP, REALTIME = "lockstep", "realtime"  # "kind" of a run in the log's metadata
 LINE_PERIOD_S = 5.0  # between two progress lines when the output is not a terminal
 
 
@@ -80,9 +82,7 @@ def fly_loaded(
         lockstep = Lockstep(loaded, seed, stack=stack)
         lockstep.run(progress)
         return SimulatedFlight(loaded, _result(loaded, lockstep, stack, seed), lockstep, "")
-    from companion.recording.recorder import open_recorder
-
-    recorder = open_recorder(log_file, loaded.vehicle_path, loaded.mission_path)
+    recorder = open_recorder(log_file, log_metadata(loaded, seed, stack))
 
     def record(message: Message, now_s: float) -> None:
         recorder.handle(message, now_s)
@@ -94,6 +94,14 @@ def fly_loaded(
         recorder.close()
     problem = recorder.last_error if recorder.errors else ""
     return SimulatedFlight(loaded, _result(loaded, lockstep, stack, seed), lockstep, problem)
+
+
+def log_metadata(loaded: LoadedScenario, seed: int, stack: str = "full", kind: str = LOCKSTEP) -> dict[str, str]:
+    """What the log of a simulated flight holds besides its messages; see `companion.runtime.flight_record`."""
+    run = {"kind": kind, "seed": seed, "stack": stack}
+    return flight_metadata(
+        loaded.vehicle_path, loaded.mission_path, loaded.path, run, {"camera_mode": loaded.scenario.camera_mode}
+    )
 
 
 def _result(loaded: LoadedScenario, lockstep: Lockstep, stack: str, seed: int) -> Result:
@@ -178,16 +186,16 @@ def wind_text(wind: WindConfig) -> str:
 def events_text(events: list[dict[str, Any]]) -> str:
     """The safety monitors that became active, with how often and their actions."""
     active = [event for event in events if event["active"]]
-    counts = Counter(event["row"] for event in active)
+    counts = Counter(event["monitor"] for event in active)
     actions: dict[str, list[str]] = {}
     for event in active:
-        taken = actions.setdefault(event["row"], [])
+        taken = actions.setdefault(event["monitor"], [])
         if event["action"] not in taken:
             taken.append(event["action"])
-    found = (
+    texts = (
         f"{name}{f' ×{count}' if count > 1 else ''} → {', '.join(actions[name])}" for name, count in counts.items()
     )
-    return "; ".join(found) or "none"
+    return "; ".join(texts) or "none"
 
 
 def _largest_disturbance(lockstep: Lockstep) -> float | None:

@@ -10,11 +10,14 @@ distance along (S. Pope, "Turbulent Flows", section 5.1).
 """
 
 import math
+from collections.abc import Sequence
 from typing import Annotated
 
 import numpy as np
 
 from companion.core.config import ConfigError, Section, number
+from companion.core.trajectory_messages import Vec3
+from sitl.vectors import Vector
 
 Speed = Annotated[float, number(-60.0, 60.0, "m/s, the air moves towards +x (east), +y (north), +z (up)")]
 Std = Annotated[float, number(0.0, 30.0, "m/s")]
@@ -27,8 +30,8 @@ Time = Annotated[float, number(0.0, 1e6, "s")]
 NOISE_BLOCK = 1024  # normal numbers drawn at a time; one by one would cost more than the rest of a sample
 
 
-class WindStep(Section):
-    """Wind that is added between two times, coming and going linearly within ``ramp_s``."""
+class WindStep(Section, frozen=True):
+    """Wind that is added between two times; it rises and falls linearly within ``ramp_s``."""
 
     start_s: Time
     end_s: Time
@@ -36,8 +39,8 @@ class WindStep(Section):
     wind_m_s: tuple[Speed, Speed, Speed]
 
 
-class ForceStep(Section):
-    """Force over mass that acts between two times, coming and going linearly within ``ramp_s``."""
+class ForceStep(Section, frozen=True):
+    """Force over mass that acts between two times; it rises and falls linearly within ``ramp_s``."""
 
     start_s: Time
     end_s: Time
@@ -45,7 +48,7 @@ class ForceStep(Section):
     acceleration_m_s2: tuple[Acceleration, Acceleration, Acceleration]
 
 
-class Jet(Section):
+class Jet(Section, frozen=True):
     """A stream of air from a nozzle, such as a leaf blower's."""
 
     start_s: Time
@@ -62,7 +65,7 @@ class Jet(Section):
     turbulence_time_s: TimeScale
 
 
-class WindConfig(Section):
+class WindConfig(Section, frozen=True):
     """The `[wind]` table of a scenario."""
 
     mean_m_s: tuple[Speed, Speed, Speed]
@@ -99,7 +102,7 @@ class NormalNoise:
 class OrnsteinUhlenbeck:
     """Independent processes with standard deviations std and correlation times time_s, stationary from the start."""
 
-    def __init__(self, std, time_s, noise: NormalNoise) -> None:
+    def __init__(self, std: Sequence[float], time_s: Sequence[float], noise: NormalNoise) -> None:
         self._std = [float(s) for s in std]
         self._time_s = [float(t) for t in time_s]
         self._noise = noise
@@ -110,7 +113,7 @@ class OrnsteinUhlenbeck:
 
     def advance(self, step_s: float) -> list[float]:
         """The values a time later, (n,); step_s ≥ 0."""
-        if abs(step_s - self._step_s) > 1e-9:  # the step hardly ever changes: keep its factors
+        if abs(step_s - self._step_s) > 1e-9:  # the step seldom changes: keep its factors
             self._step_s = step_s
             self._keep = [math.exp(-step_s / t) for t in self._time_s]
             self._add = [s * math.sqrt(1 - k * k) for s, k in zip(self._std, self._keep, strict=True)]
@@ -138,7 +141,7 @@ class Wind:
         self._random = any(config.gust_std_m_s) or any(jet.turbulence for jet in config.jets)
         self._time_s: float | None = None
 
-    def sample(self, t_s: float, p_W) -> tuple[float, float, float]:
+    def sample(self, t_s: float, p_W: Vector) -> Vec3:
         """Velocity of the air at a time and place [m/s]."""
         self._advance(t_s)
         c = self._config
@@ -154,8 +157,8 @@ class Wind:
                 x, y, z = x + speed * dx, y + speed * dy, z + speed * dz
         return x, y, z
 
-    def force(self, t_s: float, p_W) -> tuple[float, float, float]:
-        """Extra force over mass at a time [m/s²]; so far it is the same at every place."""
+    def force(self, t_s: float, p_W: Vector) -> Vec3:
+        """Extra force over mass at a time [m/s²]; it is the same at every place."""
         x = y = z = 0.0
         for step in self._config.force_steps:
             if weight := _weight(step, t_s):
@@ -184,7 +187,7 @@ class _JetFlow:
         self.direction = tuple(d / length for d in config.direction)
         self.turbulence = OrnsteinUhlenbeck((config.turbulence,), (config.turbulence_time_s,), noise)
 
-    def speed(self, t_s: float, p_W) -> float:
+    def speed(self, t_s: float, p_W: Vector) -> float:
         """Speed along the jet's direction at a place [m/s]; nothing behind the nozzle."""
         c = self._config
         if not c.start_s <= t_s < c.end_s:
@@ -198,11 +201,12 @@ class _JetFlow:
         distance = max(along, c.core_m)
         width = c.width_at_1m_m * distance
         profile = math.exp(-0.5 * across2 / (width * width))
-        return c.speed_at_1m_m_s * distance**-c.decay_exponent * profile * (1.0 + self.turbulence.value[0])
+        speed: float = c.speed_at_1m_m_s * distance**-c.decay_exponent * profile * (1.0 + self.turbulence.value[0])
+        return speed
 
 
 def _weight(step: WindStep | ForceStep, t_s: float) -> float:
-    """0..1: how far a step has come in at a time. It has gone when its ramp after end_s is over."""
+    """0..1: the share of a step that acts at a time; 0 after the ramp that follows end_s."""
     if t_s < step.start_s or t_s >= step.end_s + step.ramp_s:
         return 0.0
     if not step.ramp_s:
@@ -211,10 +215,15 @@ def _weight(step: WindStep | ForceStep, t_s: float) -> float:
 
 
 def _check(config: WindConfig) -> None:
-    for table in ("steps", "force_steps", "jets"):
-        for i, row in enumerate(getattr(config, table)):
-            if row.end_s < row.start_s:
-                raise ConfigError(f"wind.{table}[{i}].end_s = {row.end_s:g}: is before start_s = {row.start_s:g} s")
+    tables: dict[str, Sequence[WindStep | ForceStep | Jet]] = {
+        "steps": config.steps,
+        "force_steps": config.force_steps,
+        "jets": config.jets,
+    }
+    for table, entries in tables.items():
+        for i, entry in enumerate(entries):
+            if entry.end_s < entry.start_s:
+                raise ConfigError(f"wind.{table}[{i}].end_s = {entry.end_s:g}: is before start_s = {entry.start_s:g} s")
     for i, jet in enumerate(config.jets):
         if math.hypot(*jet.direction) < 1e-6:
             raise ConfigError(f"wind.jets[{i}].direction: has no length")

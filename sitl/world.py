@@ -10,16 +10,20 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
+from companion.core.arrays import Array
 from companion.core.config import ConfigError
 from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.messages import HostStatus, Image, Truth
+from companion.core.trajectory_messages import Quat, Vec3
 from sitl.airframe import Airframe, load_airframe
 from sitl.autopilot.autopilot import Autopilot
 from sitl.camera import SceneCamera
 from sitl.corners import CornerCamera
 from sitl.plant import PX4_ROTORS, Plant
 from sitl.scenario import LoadedScenario, Scenario
+from sitl.scene import PlacedBundle
 from sitl.sensors import SensorFrame, Sensors
+from sitl.vectors import quat, vec3
 from sitl.wind import Wind
 
 STEP_S = 0.004  # the autopilot's inner loop runs at 250 Hz
@@ -27,22 +31,35 @@ PLANT_STEPS = 4  # the physics at 1 kHz
 
 
 class FlightController(Protocol):
-    """What flies the aircraft of a world."""
+    """The autopilot of a world's aircraft."""
 
-    def step(self, frame: SensorFrame) -> np.ndarray: ...  # six motor commands 0..1
+    def step(self, frame: SensorFrame) -> Array: ...  # six motor commands 0..1
 
     def receive(self, data: bytes, now_s: float) -> None: ...  # MAVLink from the companion
 
-    def take_output(self) -> bytes: ...  # and for it
+    def take_output(self) -> bytes: ...  # MAVLink for the companion
 
-    def set_rc(self, channels_us: list[int] | None) -> None: ...
+    def set_rc(self, channels_us: list[int] | None) -> None: ...  # None: no RC signal
+
+    @property
+    def rc_us(self) -> list[int] | None: ...  # the channels of this moment [µs]
+
+    @property
+    def rc_neutral_us(self) -> tuple[int, ...]: ...  # sticks centred, position mode
+
+    @property
+    def rc_mode_channel(self) -> int: ...  # counted from 1
+
+    @property
+    def rc_mode_positions_us(self) -> dict[str, int]: ...  # by mode
 
 
 class World:
     """The world of one scenario.
 
-    seed: everything random in it follows from this one number; stream_rates_hz: what the autopilot sends unasked, in
-    place of PX4's onboard rates; autopilot: flies in the place of the built-in one (`sitl.px4`), configured already.
+    seed: everything random in it follows from this one number.
+    stream_rates_hz: what the autopilot sends without a request, in place of PX4's onboard rates.
+    autopilot: flies in the place of the built-in one (`sitl.px4`), configured already.
     """
 
     def __init__(
@@ -50,12 +67,13 @@ class World:
         loaded: LoadedScenario,
         seed: int,
         stream_rates_hz: dict[str, float] | None = None,
-        autopilot: "FlightController | None" = None,
+        autopilot: FlightController | None = None,
     ) -> None:
+        self.loaded = loaded
         scenario = loaded.scenario
         # Independent streams, so that a change in one sensor's noise leaves the wind as it was.
         streams = [1000 * seed + i for i in range(6)]
-        # The built-in autopilot delays setpoints itself; of another one only the motors are ours to delay.
+        # The built-in autopilot delays setpoints itself; with another one the delay is added to the motors.
         airframe = _true_airframe(scenario, scenario.command_delay_s if autopilot is not None else 0.0)
         self.plant = Plant(airframe, streams[0], scenario.start.p_W, scenario.start.yaw_rad)
         self.wind = Wind(scenario.wind, streams[1])
@@ -65,19 +83,16 @@ class World:
             [(0, 0, 0), *((x * arm_m, -y * arm_m, airframe.rotor.height_m) for x, y in PX4_ROTORS)]
         )
         self.sensors = Sensors(scenario.sensors, streams[2])
-        self.autopilot = autopilot or _built_in_autopilot(loaded, streams[3], stream_rates_hz)
+        self.autopilot: FlightController = autopilot or _built_in_autopilot(loaded, streams[3], stream_rates_hz)
         images = scenario.camera_mode == "images"
         self.camera = SceneCamera(scenario.camera, scenario.scene, loaded.site, streams[4], draw=images)
         self.corners = None if images else CornerCamera(self.camera)
-        self._bundles = {
-            placed.name: (tuple(placed.p_W), tuple(map(float, quat_from_rpy(*placed.rpy_rad))))
-            for placed in scenario.scene.bundles
-        }
+        self._bundles = {placed.name: _pose(placed) for placed in scenario.scene.bundles}
         self.steps = 0
         self.markers_hidden = False
         self.push_m_s2 = (0.0, 0.0, 0.0)  # force over mass beyond that of the scenario's wind
-        self.motor_shares: np.ndarray | None = None  # of their commands that the motors obey; None: all of them
-        self.camera_error_std_m = 0.0  # the camera sees the scene from this far beside where it is
+        self.motor_shares: Array | None = None  # of their commands that the motors obey; None: all of them
+        self.camera_error_std_m = 0.0  # displacement of the camera in each image
         self._camera_noise = np.random.default_rng(streams[5])
         self.healthy_host = self.host = HostStatus(
             stamp_s=0.0, disk_free_mb=20e3, cpu_load=0.3, cpu_temperature_c=55.0, throttled=False, memory_free_mb=2e3
@@ -96,11 +111,11 @@ class World:
             motors = motors * self.motor_shares
         force = self.wind.force(now_s, plant.p_W)
         push_n = [(a + b) * plant.mass_kg for a, b in zip(force, self.push_m_s2, strict=True)]
-        plant.step(motors, PLANT_STEPS, self._wind_W(now_s), push_n)
+        plant.step(motors, PLANT_STEPS, self.wind_on_aircraft(now_s), push_n)
         self.steps += 1
 
     def exposure(self) -> Callable[[], Image]:
-        """What the camera sees at this moment, to be drawn later, also by another thread, in the order of exposure."""
+        """Expose an image now; the returned call draws it, also in another thread, in the order of exposure."""
         plant, size, now_s = self.plant, self.camera.config, self.now_s
         p_W = plant.p_W.copy()
         if self.camera_error_std_m:
@@ -114,13 +129,16 @@ class World:
         motion = (p_W, plant.q_WB.copy(), plant.v_W.copy(), plant.omega_B.copy())
         return lambda: self.camera.render(now_s, *motion)
 
-    def _wind_W(self, now_s: float) -> tuple[float, float, float]:
-        """Velocity of the air [m/s]; in a jet, which is narrower than the aircraft, its mean over hull and rotors."""
+    def wind_on_aircraft(self, now_s: float) -> Vec3:
+        """Velocity of the air [m/s], W; in a jet, which is narrower than the aircraft, its mean over hull and rotors.
+
+        Advances the gusts to ``now_s``.
+        """
         plant, wind = self.plant, self.wind
         if not self._jets:
             return wind.sample(now_s, plant.p_W)
         places = plant.p_W + self._places_B @ rotation_matrix(plant.q_WB).T
-        return tuple(np.mean([wind.sample(now_s, place) for place in places], axis=0).tolist())
+        return vec3(np.mean([wind.sample(now_s, place) for place in places], axis=0))
 
     def host_status(self) -> HostStatus:
         """The state of the computer that flies in this world."""
@@ -130,11 +148,11 @@ class World:
         plant = self.plant
         return Truth(
             stamp_s=self.now_s,
-            p_W=tuple(plant.p_W.tolist()),
-            v_W=tuple(plant.v_W.tolist()),
-            q_WB=tuple(plant.q_WB.tolist()),
-            omega_B=tuple(plant.omega_B.tolist()),
-            disturbance_W=tuple(plant.disturbance_W.tolist()),
+            p_W=vec3(plant.p_W),
+            v_W=vec3(plant.v_W),
+            q_WB=quat(plant.q_WB),
+            omega_B=vec3(plant.omega_B),
+            disturbance_W=vec3(plant.disturbance_W),
             gnss_bias_W=self.sensors.gnss_bias_W,
             bundles=self._bundles,
             battery_voltage_v=float(plant.battery_voltage_v),
@@ -142,9 +160,11 @@ class World:
         )
 
 
-def _built_in_autopilot(
-    loaded: LoadedScenario, seed: int, stream_rates_hz: dict[str, float] | None
-) -> "FlightController":
+def _pose(placed: PlacedBundle) -> tuple[Vec3, Quat]:
+    return placed.p_W, quat(quat_from_rpy(*placed.rpy_rad))
+
+
+def _built_in_autopilot(loaded: LoadedScenario, seed: int, stream_rates_hz: dict[str, float] | None) -> Autopilot:
     scenario = loaded.scenario
     autopilot = Autopilot(
         scenario.airframe,

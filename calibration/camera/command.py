@@ -10,11 +10,12 @@ from rich.progress import track
 
 from calibration.camera.board import Board, load_board
 from calibration.camera.board_detection import HINT_IMAGES, BoardDetector, View, hint
-from calibration.camera.fit import COEFFICIENTS, NAMES, Lens, board_shapes
+from calibration.camera.fit import COEFFICIENTS, NAMES, Lens, LensModel, board_shapes
 from calibration.camera.images import image_files, read_all
 from calibration.camera.views import Calibration, calibrate, projection_std
-from calibration.results import DataError, result, write_json
+from calibration.results import DataError, Result, result, write_json
 from calibration.vehicle_file import Change, confirm_and_write
+from companion.core.arrays import Image8
 from companion.core.command_line import one_line_errors
 from companion.core.config import ConfigError, load
 from companion.core.vehicle import Vehicle
@@ -26,7 +27,7 @@ SAME_SHAPE = 0.005  # of the ratio of width to height: pictures that differ by m
 @click.argument("images", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--board", "board_file", type=click.Path(path_type=Path), required=True, help="config/boards/*.toml")
 @click.option(
-    "--live", "device", default=None, help="Take the pictures now: a device (0, /dev/video0) or a video file."
+    "--live", "device", default=None, help="Take the pictures with a device (0, /dev/video0) or from a video file."
 )
 @click.option(
     "--save", type=click.Path(path_type=Path), default=None, help="With --live: folder for the pictures that are taken."
@@ -34,7 +35,7 @@ SAME_SHAPE = 0.005  # of the ratio of width to height: pictures that differ by m
 @click.option("--vehicle", type=click.Path(path_type=Path), default=None, help="Vehicle file to write into.")
 @click.option("--model", type=click.Choice(["pinhole", "fisheye"]), default="pinhole", show_default=True)
 @click.option("--coefficients", type=int, default=None, help="Of the distortion: 4, 5 (default) or 8; fisheye 4.")
-@click.option("--fit-board", is_flag=True, help="Estimate the printed board's stretch, marker size and bend, too.")
+@click.option("--fit-board", is_flag=True, help="Fit stretch, marker size and bend of the printed board, too.")
 @click.option(
     "--rescale", is_flag=True, help="The vehicle's images are these pictures, reduced or enlarged as a whole."
 )
@@ -48,7 +49,7 @@ def command(
     device: str | None,
     save: Path | None,
     vehicle: Path | None,
-    model: str,
+    model: LensModel,
     coefficients: int | None,
     fit_board: bool,
     rescale: bool,
@@ -58,25 +59,25 @@ def command(
 ) -> None:
     """Intrinsics of a camera from IMAGES of a board: files, folders, or --live from the camera itself.
 
-    Without --vehicle nothing but the result is shown.
+    --vehicle names the file to write into; without it nothing is written.
     """
     coefficients = coefficients or (4 if model == "fisheye" else 5)
     if coefficients not in COEFFICIENTS[model]:
         allowed = ", ".join(str(n) for n in COEFFICIENTS[model])
         raise ConfigError(f"--coefficients {coefficients}: a {model} camera has {allowed}")
     board = load_board(board_file)
-    believed = load(vehicle, Vehicle) if vehicle else None
+    target = load(vehicle, Vehicle) if vehicle else None
     if device is not None:
-        images = (*images, _take(device, board, believed, save))
+        images = (*images, _take(device, board, target, save))
     if not images:
         raise ConfigError("no images: name files or folders, or take them with --live DEVICE")
-    views, size, rejected, tip = _views(images, board, None if rescale or believed is None else believed)
+    views, size, rejected, tip = _views(images, board, None if rescale or target is None else target)
     calibration = calibrate(board, views, size, model, coefficients, fit_board, rejected, tip)
-    lens, flown = calibration.fit.lens, calibration.size
-    if believed is not None:
-        flown = (believed.camera.width_px, believed.camera.height_px)
-        lens = _rescaled(lens, size, flown)
-    content = _result(images, board, calibration, lens, flown)
+    lens, flown_size = calibration.fit.lens, calibration.size
+    if target is not None:
+        flown_size = (target.camera.width_px, target.camera.height_px)
+        lens = _rescaled(lens, size, flown_size)
+    content = _result(images, board, calibration, lens, flown_size)
     _show(calibration, content)
     if plots:
         from calibration.camera.plots import write_plots
@@ -94,17 +95,17 @@ def command(
 
 
 def _views(
-    images: tuple[Path, ...], board: Board, believed: Vehicle | None
+    images: tuple[Path, ...], board: Board, target: Vehicle | None
 ) -> tuple[list[View], tuple[int, int], dict[str, str], str]:
-    """The views of all images, their size, the files that are none, and what may be wrong if no view is usable.
+    """The views of all images, their size, the unreadable files, and a hint if no view is usable.
 
-    believed: whose images these must be by their size.
+    target: the vehicle whose image size these must have; None: any.
     """
     files = image_files(images)
     detector = BoardDetector(board)
     rejected: dict[str, str] = {}
     views: list[View] = []
-    samples: list[np.ndarray] = []
+    samples: list[Image8] = []
     size: tuple[int, int] | None = None
     names = _names(files)
     shown = track(
@@ -113,8 +114,8 @@ def _views(
     for path, gray in shown:
         if size is None:
             size = gray.shape[1], gray.shape[0]
-            if believed is not None:
-                _same_size(size, believed, path)
+            if target is not None:
+                _same_size(size, target, path)
         views.append(detector.view(gray, names[path]))
         if views[-1].problem and len(samples) < HINT_IMAGES:
             samples.append(gray)
@@ -125,17 +126,17 @@ def _views(
 
 
 def _names(files: list[Path]) -> dict[Path, str]:
-    """How each file is called: by its name, with its folder where two have the same."""
+    """A name for each file: with its folder if two have the same name."""
     names = [path.name for path in files]
     return {path: path.name if names.count(path.name) == 1 else str(path) for path in files}
 
 
-def _same_size(size: tuple[int, int], believed: Vehicle, path: Path) -> None:
-    camera = believed.camera
+def _same_size(size: tuple[int, int], target: Vehicle, path: Path) -> None:
+    camera = target.camera
     if size != (camera.width_px, camera.height_px):
         raise DataError(
             f"{path}: {size[0]} x {size[1]} px, the vehicle file's camera {camera.width_px} x {camera.height_px} px: "
-            "take pictures of that size, or --rescale if the camera only reduces or enlarges the whole picture"
+            "take pictures of that size, or use --rescale if the camera only reduces or enlarges the whole picture"
         )
 
 
@@ -146,25 +147,23 @@ def _rescaled(lens: Lens, size: tuple[int, int], to: tuple[int, int]) -> Lens:
     x, y = to[0] / size[0], to[1] / size[1]
     if abs(x / y - 1) > SAME_SHAPE:
         raise DataError(
-            f"{size[0]} x {size[1]} px cannot be rescaled to {to[0]} x {to[1]} px: another shape is another part of "
-            "the picture"
+            f"{size[0]} x {size[1]} px cannot be rescaled to {to[0]} x {to[1]} px: the ratio of width to height "
+            "differs, so the images show another part of the picture"
         )
     fx, fy, cx, cy = lens.numbers[:4]
     scaled = [fx * x, fy * y, (cx + 0.5) * x - 0.5, (cy + 0.5) * y - 0.5]
     return Lens(lens.model, np.concatenate([scaled, lens.distortion]))
 
 
-def _take(device: str, board: Board, believed: Vehicle | None, save: Path | None) -> Path:
-    if believed is None:
-        raise ConfigError(
-            "--live needs --vehicle: its camera.width_px, height_px and rate_hz are what the device is set to"
-        )
+def _take(device: str, board: Board, target: Vehicle | None, save: Path | None) -> Path:
+    if target is None:
+        raise ConfigError("--live needs --vehicle: the device is set to its camera.width_px, height_px and rate_hz")
     from calibration.camera.live import take_pictures
 
-    return take_pictures(device, board, believed, save)
+    return take_pictures(device, board, target, save)
 
 
-def _result(images: tuple[Path, ...], board: Board, c: Calibration, lens: Lens, size: tuple[int, int]) -> dict:
+def _result(images: tuple[Path, ...], board: Board, c: Calibration, lens: Lens, size: tuple[int, int]) -> Result:
     numbers = [float(n) for n in lens.numbers]
     keys = ("camera.fx_px", "camera.fy_px", "camera.cx_px", "camera.cy_px")
     values = {"camera.model": lens.model, **dict(zip(keys, numbers, strict=False)), "camera.distortion": numbers[4:]}
@@ -193,12 +192,12 @@ def _result(images: tuple[Path, ...], board: Board, c: Calibration, lens: Lens, 
         "covariance": c.fit.covariance,
     }
     if len(c.fit.board):
-        told = zip(board_shapes(board)[0], c.fit.board, c.fit.board_std, strict=True)
-        details["board_fitted"] = {name: {"value": float(b), "std": float(s)} for name, b, s in told}
+        fitted = zip(board_shapes(board)[0], c.fit.board, c.fit.board_std, strict=True)
+        details["board_fitted"] = {name: {"value": float(b), "std": float(s)} for name, b, s in fitted}
     return result("calibrate camera", images, values, merit, c.warnings, details)
 
 
-def _show(c: Calibration, content: dict) -> None:
+def _show(c: Calibration, content: Result) -> None:
     merit, lens = content["merit"], c.fit.lens
     for name, reason in c.rejected.items():
         click.echo(f"left out  {name}: {reason}")

@@ -1,7 +1,7 @@
-"""Pictures of a board taken now, with guidance in the terminal: where the board was already, where it should go next.
+"""Takes pictures of a board, with guidance in the terminal: covered parts of the picture, and where to hold it next.
 
-A picture is kept when the board stands still and shows something new: a part of the picture without corners so far, or
-a direction of tilt that is still missing. It ends by itself when nothing is missing, or with Ctrl-C.
+A picture is kept when the board stands still and adds information: corners in a part of the picture without any, or a
+direction of tilt that is still missing. It ends when nothing is missing, or with Ctrl-C.
 """
 
 import time
@@ -23,8 +23,8 @@ from companion.core.vehicle import Vehicle
 from companion.tracking.cameras import open_source
 
 STILL_OF_WIDTH = 0.004  # motion between two images below which the board stands still
-NEW_OF_WIDTH = 0.012  # mean distance of all corners from every picture kept; the opposite tilt is not much farther
-NEW_CELLS = 2  # cells of the picture that one more picture must bring, unless its tilt is new
+NEW_OF_WIDTH = 0.012  # least mean distance of all corners from every kept picture; the opposite tilt is little farther
+NEW_CELLS = 2  # new cells of the picture that one more picture must cover, unless its tilt is new
 FLAT_RAD, TILTED_RAD = np.radians(12.0), np.radians(20.0)
 BLUR_PX = 2.5
 WANTED_COVERAGE, WANTED_PICTURES = 0.8, 15
@@ -33,9 +33,9 @@ LINE_EVERY_S = 2.0  # without a terminal
 
 
 class Guide:
-    """Decides which views to keep and tells what is missing.
+    """Decides which views to keep, and what is missing.
 
-    lens: what is believed of the camera so far; good enough for the tilt. size: of the images [px].
+    lens: a rough lens is sufficient, because only the tilt depends on it. size: of the images [px].
     """
 
     def __init__(self, board: Board, lens: Lens, size: tuple[int, int]) -> None:
@@ -46,7 +46,7 @@ class Guide:
         self.tilts = dict.fromkeys(WANTED, 0)
 
     def consider(self, view: View) -> str:
-        """Takes a view and returns "", or says why not."""
+        """Keeps a view and returns "", or returns the reason why it is not kept."""
         last, self._last = self._last, view
         if view.problem:
             return view.problem
@@ -59,8 +59,8 @@ class Guide:
             return "seen already: move on"
         tilt, cells = self._tilt(view), cell_counts(view.pixels, self._size)
         fresh = int(np.count_nonzero((cells > 0) & (self.counts == 0)))
-        wanted = tilt is not None and self.tilts[tilt] < WANTED[tilt]
-        if fresh < NEW_CELLS and not wanted and not (len(self.kept) < WANTED_PICTURES and not self._open()):
+        new_tilt = tilt is not None and self.tilts[tilt] < WANTED[tilt]
+        if fresh < NEW_CELLS and not new_tilt and not (len(self.kept) < WANTED_PICTURES and not self._open()):
             return "nothing new: move on"
         self.kept.append(view)
         self.counts += cells
@@ -70,6 +70,7 @@ class Guide:
 
     @property
     def complete(self) -> bool:
+        """Whether no picture is missing."""
         return not self._open() and len(self.kept) >= WANTED_PICTURES
 
     def _open(self) -> bool:
@@ -77,21 +78,22 @@ class Guide:
 
     @property
     def coverage(self) -> float:
+        """Share of the cells of the picture with corners."""
         return float(np.mean(self.counts > 0))
 
     def advice(self) -> str:
-        """What to do next."""
+        """The next action for the user."""
         if missing := [tilt for tilt, n in WANTED.items() if self.tilts[tilt] < n]:
             return f"hold the board {missing[0]}"
         if self.coverage < WANTED_COVERAGE:
             rows, columns = np.nonzero(self.counts == 0)
             vertical = ("top", "middle", "bottom")[int(3 * rows[0] / CELLS[1])]
             side = ("left", "middle", "right")[int(3 * columns[0] / CELLS[0])]
-            return f"bring it to the {vertical} {side} of the picture"
-        return "a few more, anywhere new" if not self.complete else "enough"
+            return f"move it to the {vertical} {side} of the picture"
+        return "take a few more, at new places" if not self.complete else "enough"
 
     def drawing(self, verdict: str) -> Group:
-        """The picture's cells with and without corners, the tilts, and the next thing to do."""
+        """Cells of the picture with and without corners, tilts, and the next action."""
         here = np.zeros_like(self.counts)
         if self._last is not None and len(self._last.pixels):
             here = cell_counts(self._last.pixels, self._size)
@@ -139,10 +141,10 @@ def take_pictures(device: str, board: Board, vehicle: Vehicle, save: Path | None
     numbers = [camera.fx_px, camera.fy_px, camera.cx_px, camera.cy_px, *camera.distortion]
     guide = Guide(board, Lens(camera.model, np.array(numbers)), (camera.width_px, camera.height_px))
     detector, console = BoardDetector(board), Console(stderr=True)
-    shown = Live(console=console, refresh_per_second=8) if console.is_terminal else nullcontext()
-    told_s = 0.0
+    live = Live(console=console, refresh_per_second=8) if console.is_terminal else None
+    logged_s = 0.0
     try:
-        with shown:
+        with live or nullcontext():
             while not source.finished and not guide.complete:
                 image = source.read()
                 if image is None:
@@ -151,10 +153,10 @@ def take_pictures(device: str, board: Board, vehicle: Vehicle, save: Path | None
                 verdict = guide.consider(detector.view(gray, f"{len(guide.kept):03d}.png"))
                 if not verdict and not cv2.imwrite(str(folder / guide.kept[-1].name), gray):
                     raise ConfigError(f"{folder}: cannot be written")
-                if console.is_terminal:
-                    shown.update(guide.drawing(verdict))
-                elif not verdict or time.monotonic() - told_s > LINE_EVERY_S:
-                    told_s = time.monotonic()
+                if live is not None:
+                    live.update(guide.drawing(verdict))
+                elif not verdict or time.monotonic() - logged_s > LINE_EVERY_S:
+                    logged_s = time.monotonic()
                     console.print(f"{len(guide.kept)} pictures; {verdict or 'taken'}; next: {guide.advice()}")
     except KeyboardInterrupt:
         pass

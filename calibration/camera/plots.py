@@ -1,11 +1,14 @@
-"""Pictures of a camera's calibration: where corners were seen, what is left of each, how sure the projection is."""
+"""Figures of a camera's calibration: places of the corners, their residuals, deviation of the projection."""
 
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from calibration.camera.views import CELLS, Calibration, projection_std
+from companion.core.arrays import Array
 from companion.core.config import ConfigError
 
 DPI = 110
@@ -62,17 +65,17 @@ def _residuals(c: Calibration) -> Figure:
     cell = [np.clip(np.digitize(pixels[:, i], edges[i]) - 1, 0, CELLS[i] - 1) for i in (0, 1)]
     cell = cell[1] * CELLS[0] + cell[0]
     _arrows(by_place, pixels, residuals, cell, c.size[0])
-    _frame(by_place, c, "mean of each part of the picture: left over by the lens")
+    _frame(by_place, c, "mean of each part of the picture: residual of the lens")
 
     numbers = np.concatenate([v.numbers for v in c.views])
     _arrows(by_corner, c.board.points_m[numbers, :2], residuals, numbers, np.ptp(c.board.points_m, axis=0).max())
     by_corner.invert_yaxis()
-    by_corner.set(title="mean of each corner of the board: left over by its print", aspect="equal", xlabel="m")
+    by_corner.set(title="mean of each corner of the board: residual of its print", aspect="equal", xlabel="m")
     return figure
 
 
-def _arrows(axes, places: np.ndarray, residuals: np.ndarray, group: np.ndarray, width: float) -> None:
-    """Mean residual of each group as an arrow from its mean place, all on one scale, which is told."""
+def _arrows(axes: Axes, places: Array, residuals: Array, group: NDArray[np.int64], width: float) -> None:
+    """Mean residual of each group as an arrow from its mean place, all on one scale, which is annotated."""
     groups = [group == g for g in np.unique(group) if np.count_nonzero(group == g) >= MIN_IN_CELL]
     if not groups:
         return
@@ -83,5 +86,5 @@ def _arrows(axes, places: np.ndarray, residuals: np.ndarray, group: np.ndarray, 
     axes.annotate(f"longest {longest:.2f} px", (0.01, 0.01), xycoords="axes fraction", fontsize=8)
 
 
-def _frame(axes, c: Calibration, title: str) -> None:
+def _frame(axes: Axes, c: Calibration, title: str) -> None:
     axes.set(title=title, xlim=(-0.5, c.size[0] - 0.5), ylim=(c.size[1] - 0.5, -0.5), aspect="equal")

@@ -1,60 +1,65 @@
-"""From views of a board to a calibration that can be trusted: views left out, each with its reason, and warnings.
+"""From views of a board to a checked calibration: views left out, each with its reason, and warnings.
 
-How good a calibration is shows in what it leaves open, not in its residual alone: a board always held the same way fits
-well and tells little. So next to the residual stand the deviation of every number, the deviation of the whole
-projection (after mrcal, D. Kogan: the covariance of the lens carried through the projection, less the rotation of the
-camera, which the mount absorbs), and the places of the picture where no corner was seen.
+The residual alone does not show the quality of a calibration: a board that is always held the same way fits well and
+determines little. So the result contains the deviation of every number, the deviation of the whole projection (after
+mrcal, D. Kogan: the covariance of the lens carried through the projection, less the rotation of the camera, which the
+mount absorbs), and the parts of the picture without corners.
 """
 
 from dataclasses import dataclass, field
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
-from calibration.camera.board import Board
+from calibration.camera.board import Board, Grid
 from calibration.camera.board_detection import View
-from calibration.camera.fit import NAMES, Fit, Lens, board_shapes, fit
+from calibration.camera.fit import NAMES, CameraFit, Lens, LensModel, board_shapes, fit
 from calibration.results import DataError
+from companion.core.arrays import Array
 
 MIN_VIEWS = 3  # Zhang's method needs three directions
 GOOD_VIEWS = 10
 BLUR_LIMIT_PX, BLUR_OF_MEDIAN = 2.5, 2.0  # a view with more than both is blurred
-SAME_VIEW_PX = 1.0  # mean distance of all corners below which two views are one picture
+SAME_VIEW_PX = 1.0  # mean distance of all corners below which two views are the same picture
 OUTLIER_MAD, OUTLIER_OF_MEDIAN, OUTLIER_PX = 5.0, 1.5, 0.3  # a view beyond all three, over the median, is left out
 CELLS = (8, 6)  # of the picture, for its coverage
 GOOD_COVERAGE = 0.7
-GOOD_ANGLE_RAD = np.radians(25.0)  # between the two directions of the board that differ most
+GOOD_ANGLE_RAD = float(np.radians(25.0))  # between the two directions of the board that differ most
 GOOD_RADIUS = 0.85  # of the picture's corner
 FOCAL_STD_WARN, FOCAL_STD_MAX = 0.005, 0.1  # of the focal length
-BOARD_SIGMAS, BOARD_SHARE = 5.0, 0.15  # a board differs when its numbers do, and the residual falls by so much
-BOARD_PX = 0.15  # a smaller residual is left alone
-BEND_MM = 0.2  # less is no board's fault
+BOARD_SIGMAS, BOARD_SHARE = 5.0, 0.15  # a board differs if its numbers do, and the residual falls by this share
+BOARD_PX = 0.15  # a smaller residual is not attributed to the board
+BEND_MM = 0.2  # less is not attributed to the board
 UNCERTAINTY_GRID = (17, 13)
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A lens with the views it comes from and what is to be said of it.
+    """A lens with its views and warnings.
 
-    rejected: name of a view → reason; covered (6, 8): corners in each cell of the picture.
+    rejected: name of a view → reason; covered (6, 8): corners in each cell of the picture; radius: how far corners
+    reach, over the distance of the picture's corner; angle_rad: largest angle between two directions of the board.
     """
 
     board: Board
     size: tuple[int, int]
-    fit: Fit
+    fit: CameraFit
     views: list[View]
     rejected: dict[str, str]
-    covered: np.ndarray
+    covered: NDArray[np.int64]
     radius: float
     angle_rad: float
     warnings: list[str] = field(default_factory=list)
 
     @property
     def coverage(self) -> float:
+        """Share of the cells with corners."""
         return float(np.mean(self.covered > 0))
 
     @property
     def corners(self) -> int:
+        """Number of corners of all views."""
         return sum(len(v.numbers) for v in self.views)
 
 
@@ -62,16 +67,16 @@ def calibrate(
     board: Board,
     views: list[View],
     size: tuple[int, int],
-    model: str,
+    model: LensModel,
     coefficients: int,
     fit_board: bool = False,
     rejected: dict[str, str] | None = None,
     hint: str = "",
 ) -> Calibration:
-    """The lens that the good views show; size: width and height [px] of the images.
+    """The lens from the usable views; size: width and height [px] of the images.
 
-    fit_board: the printed board's stretch, marker size and bend are estimated, too, instead of being the file's.
-    rejected: what was left out before; hint: what to add when there are too few views. Raises `DataError`.
+    fit_board: fit stretch, marker size and bend of the printed board, too, instead of taking those of the file.
+    rejected: images left out before; hint: a text to add when there are too few views. Raises `DataError`.
     """
     rejected = {**(rejected or {}), **{v.name: v.problem for v in views if v.problem}}
     good = [v for v in views if not v.problem]
@@ -94,11 +99,11 @@ def calibrate(
     return calibration
 
 
-def projection_std(lens: Lens, covariance: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Deviation of the projection [px] over the picture, shape (13, 17), worst direction; NaN where the lens ends.
+def projection_std(lens: Lens, covariance: Array, size: tuple[int, int]) -> Array:
+    """Deviation of the projection [px] over the picture, shape (13, 17), worst direction; NaN outside the lens.
 
-    A change of the lens moves a fixed ray; the rotation of the camera that explains most of it over the picture does
-    not count.
+    A change of the lens moves the projection of a fixed ray; the rotation of the camera that explains most of that over
+    the picture is subtracted.
     """
     u, v = np.meshgrid(
         np.linspace(0, size[0] - 1, UNCERTAINTY_GRID[0]), np.linspace(0, size[1] - 1, UNCERTAINTY_GRID[1])
@@ -122,10 +127,10 @@ def _enough(views: list[View], rejected: dict[str, str], hint: str) -> None:
     for reason in rejected.values():
         reason = reason.split(" (")[0].split(":")[0]
         reasons[reason] = reasons.get(reason, 0) + 1
-    told = ", ".join(f"{number} x {reason}" for reason, number in sorted(reasons.items(), key=lambda i: -i[1]))
+    listed = ", ".join(f"{number} x {reason}" for reason, number in sorted(reasons.items(), key=lambda i: -i[1]))
     raise DataError(
         f"{len(views)} usable views of {len(views) + len(rejected)}, at least {MIN_VIEWS} are needed"
-        + (f": {told}" if told else "")
+        + (f": {listed}" if listed else "")
         + (f"; {hint}" if hint else "")
     )
 
@@ -141,7 +146,7 @@ def _blurred(views: list[View]) -> dict[str, str]:
 
 
 def _repeated(views: list[View]) -> dict[str, str]:
-    """A picture that was taken twice counts once: it would pass for more knowledge than it is."""
+    """Pictures of the same view count once: they are not independent."""
     out: dict[str, str] = {}
     kept: list[View] = []
     for view in views:
@@ -157,17 +162,20 @@ def _repeated(views: list[View]) -> dict[str, str]:
     return out
 
 
-def _outliers(views: list[View], result: Fit) -> dict[str, str]:
+def _outliers(views: list[View], result: CameraFit) -> dict[str, str]:
     rms = result.view_rms_px
     median = float(np.median(rms))
     mad = 1.4826 * float(np.median(np.abs(rms - median)))
     limit = max(median + OUTLIER_MAD * mad, OUTLIER_OF_MEDIAN * median, median + OUTLIER_PX)
-    told = f"(limit {limit:.2f} px)"
-    return {v.name: f"reprojection error {e:.2f} px {told}" for v, e in zip(views, rms, strict=True) if e > limit}
+    return {
+        v.name: f"reprojection error {e:.2f} px (limit {limit:.2f} px)"
+        for v, e in zip(views, rms, strict=True)
+        if e > limit
+    }
 
 
-def _coverage(views: list[View], size: tuple[int, int]) -> tuple[np.ndarray, float]:
-    """Corners per cell, shape (6, 8), and how far out they reach, over the distance of the picture's corner."""
+def _coverage(views: list[View], size: tuple[int, int]) -> tuple[NDArray[np.int64], float]:
+    """Corners per cell, shape (6, 8), and how far they reach, over the distance of the picture's corner."""
     pixels = np.concatenate([v.pixels for v in views])
     covered = cell_counts(pixels, size)
     middle = (np.array(size) - 1) / 2
@@ -175,13 +183,13 @@ def _coverage(views: list[View], size: tuple[int, int]) -> tuple[np.ndarray, flo
     return covered, float(reach / np.linalg.norm(middle))
 
 
-def cell_counts(pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """How many of the pixels (n, 2) lie in each cell of the picture, shape (6, 8)."""
+def cell_counts(pixels: Array, size: tuple[int, int]) -> NDArray[np.int64]:
+    """Number of the pixels (n, 2) in each cell of the picture, shape (6, 8)."""
     edges = [np.linspace(-0.5, s - 0.5, n + 1) for s, n in zip(size, CELLS, strict=True)]
-    return np.histogram2d(pixels[:, 0], pixels[:, 1], bins=edges)[0].T.astype(int)
+    return np.histogram2d(pixels[:, 0], pixels[:, 1], bins=edges)[0].T.astype(np.int64)
 
 
-def _angle(result: Fit) -> float:
+def _angle(result: CameraFit) -> float:
     """Largest angle between the normals that the board had in two views [rad]."""
     normals = np.array([cv2.Rodrigues(pose[:3])[0][:, 2] for pose in result.poses])
     return float(np.arccos(np.clip(normals @ normals.T, -1, 1)).max())
@@ -192,43 +200,46 @@ def _check(c: Calibration) -> None:
     worst = float(max(std[:2] / lens.numbers[:2]))
     if worst > FOCAL_STD_MAX:
         raise DataError(
-            f"the views do not determine the focal length (± {100 * worst:.0f} %): the board stood within "
+            f"the views do not determine the focal length (± {100 * worst:.0f} %): the board was within "
             f"{np.degrees(c.angle_rad):.0f}° of one direction; tilt it by 30 to 45° to all sides"
         )
 
 
 def _warnings(c: Calibration) -> list[str]:
     lens, std = c.fit.lens, c.fit.std
-    out = []
+    out: list[str] = []
     if len(c.views) < GOOD_VIEWS:
         out.append(f"only {len(c.views)} views: take {GOOD_VIEWS} or more")
     focal = float(max(std[:2] / lens.numbers[:2]))
     if c.angle_rad < GOOD_ANGLE_RAD:
         out.append(
-            f"the board stood within {np.degrees(c.angle_rad):.0f}° of one direction: tilt it by 30 to 45° to all "
-            "sides, or focal length and distance cannot be told apart"
+            f"the board was within {np.degrees(c.angle_rad):.0f}° of one direction: tilt it by 30 to 45° to all "
+            "sides, otherwise focal length and distance cannot be separated"
         )
     if focal > FOCAL_STD_WARN:
-        out.append(f"the focal length is uncertain by {100 * focal:.1f} %: more views, tilted more")
+        out.append(f"the focal length is uncertain by {100 * focal:.1f} %: take more views, tilted more")
     if c.coverage < GOOD_COVERAGE:
-        out.append(f"corners in {100 * c.coverage:.0f} % of the picture only: none {_where_empty(c.covered)}")
+        out.append(f"corners in {100 * c.coverage:.0f} % of the picture only, none {_where_empty(c.covered)}")
     if c.radius < GOOD_RADIUS:
         out.append(
-            f"corners reach {100 * c.radius:.0f} % of the way to the picture's corners: beyond, distortion is guessed"
+            f"corners reach {100 * c.radius:.0f} % of the distance of the picture's corners: beyond, distortion is "
+            "extrapolated"
         )
     names = NAMES[lens.model]
     for name, value, deviation in zip(names, lens.distortion, std[4:], strict=False):
         if name in ("k3", "k4", "k5", "k6") and lens.model == "pinhole" and abs(value) < 2 * deviation:
             fewer = 5 if len(lens.distortion) == 8 else 4
-            told = f"{name} = {value:.3g} ± {deviation:.2g} is not told from zero, and kept all the same"
-            out.append(f"{told}: --coefficients {fewer} does without")
+            out.append(
+                f"{name} = {value:.3g} ± {deviation:.2g} does not differ from zero with certainty; "
+                f"--coefficients {fewer} leaves it out"
+            )
             break
     if (fold := _fold(lens, c.size)) is not None:
-        out.append(f"the distortion folds the picture {fold:.0f} px from its middle: fewer --coefficients")
+        out.append(f"the distortion folds the picture {fold:.0f} px from its middle: use fewer --coefficients")
     return out
 
 
-def _where_empty(covered: np.ndarray) -> str:
+def _where_empty(covered: NDArray[np.int64]) -> str:
     rows, columns = covered.shape
     zones = {}
     for i, vertical in enumerate(("top", "middle", "bottom")):
@@ -253,28 +264,30 @@ def _fold(lens: Lens, size: tuple[int, int]) -> float | None:
     return float(radius[back[0]] * lens.numbers[:2].mean())
 
 
-def _board_warnings(board: Board, as_told: Fit, released: Fit) -> list[str]:
-    """Whether the printed board is not what its file says."""
-    gain = 1 - released.rms_px / max(as_told.rms_px, 1e-9)
+def _board_warnings(board: Board, as_file: CameraFit, released: CameraFit) -> list[str]:
+    """A sentence if the printed board differs from its file; released: the fit with the shape of the board."""
+    gain = 1 - released.rms_px / max(as_file.rms_px, 1e-9)
     names, _ = board_shapes(board)
-    sure = np.abs(released.board) > BOARD_SIGMAS * released.board_std
-    if gain < BOARD_SHARE or as_told.rms_px < BOARD_PX or not sure.any():
+    certain_all = np.abs(released.board) > BOARD_SIGMAS * released.board_std
+    if gain < BOARD_SHARE or as_file.rms_px < BOARD_PX or not certain_all.any():
         return []
     layout, half_mm = board.layout, 0.5e3 * float(np.ptp(board.points_m, axis=0).max())
     found = []
     bends = [
-        abs(b) * half_mm for n, b, s in zip(names, released.board, sure, strict=True) if n.startswith("bend") and s
+        abs(b) * half_mm
+        for n, b, s in zip(names, released.board, certain_all, strict=True)
+        if n.startswith("bend") and s
     ]
-    for name, value, certain in zip(names, released.board, sure, strict=True):
-        if certain and name == "marker":
+    for name, value, certain in zip(names, released.board, certain_all, strict=True):
+        if certain and name == "marker" and isinstance(layout, Grid):
             side = layout.marker_m * (1 + value)
             found.append(f"markers of {1e3 * side:.2f} mm with gaps of {1e3 * (layout.pitch_m - side):.2f} mm")
         elif certain and name == "stretch":
             found.append(f"columns stretched by {100 * value:+.2f} % against rows")
     if max(bends, default=0.0) > BEND_MM:
         found.append(f"bent by {max(bends):.1f} mm")
-    change = released.lens.numbers[0] - as_told.lens.numbers[0]
+    change = released.lens.numbers[0] - as_file.lens.numbers[0]
     return [
-        f"the board is not quite as its file says: {', '.join(found)} would lower the error from {as_told.rms_px:.2f} "
+        f"the board differs from its file: {', '.join(found)} would lower the error from {as_file.rms_px:.2f} "
         f"to {released.rms_px:.2f} px and change fx by {change:+.1f} px; measure it, or use --fit-board"
     ]

@@ -7,14 +7,13 @@ from rich.console import Console
 from rich.table import Table
 
 from calibration.identification.identify import Axis, Identification
-from calibration.identification.values import as_result, changes, stranger, thrust_at_reference, warnings
+from calibration.identification.values import as_result, changes, doubts, thrust_at_reference, warnings
 from calibration.identification.windows import WINDOW_S
 from calibration.results import write_json
 from companion.core.command_line import one_line_errors
-from companion.core.config import ConfigError, load
-from companion.core.vehicle import Vehicle
+from companion.core.config import ConfigError
 
-TABLE_WIDTH = 120  # characters, where no terminal says how many there are
+TABLE_WIDTH = 120  # characters, without a terminal
 
 
 @click.command()
@@ -23,7 +22,9 @@ TABLE_WIDTH = 120  # characters, where no terminal says how many there are
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the result here.")
 @click.option("--plots", type=click.Path(path_type=Path), default=None, help="Folder for figures of the fits.")
 @click.option("--yes", is_flag=True, help="Write into the vehicle file without asking.")
-@click.option("--this-aircraft", is_flag=True, help="With --yes: the log is this aircraft's, whatever it looks like.")
+@click.option(
+    "--this-aircraft", is_flag=True, help="With --yes: write also if the log looks like that of another aircraft."
+)
 @one_line_errors
 def identify(
     logs: tuple[Path, ...],
@@ -33,14 +34,14 @@ def identify(
     yes: bool,
     this_aircraft: bool,
 ) -> None:
-    """Attitude response, delay, thrust and drag from flight logs: PX4's ULog, or this stack's own.
+    """Attitude response, delay, thrust and drag from flight logs: PX4's ULog, or those of this stack.
 
-    Several LOGs must be of one aircraft. Without --vehicle nothing but the result is shown.
+    Several LOGs must be of one aircraft. --vehicle names the file to write into; without it nothing is written.
     """
     from calibration.identification.identify import identify as identify_logs
     from calibration.vehicle_file import confirm_and_write
 
-    found = identify_logs(logs, load(vehicle, Vehicle) if vehicle else None)
+    found = identify_logs(logs, vehicle)
     source = logs[0].name if len(logs) == 1 else f"{logs[0].name} and {len(logs) - 1} more"
     made = changes(found, source)
     console = Console()
@@ -55,12 +56,12 @@ def identify(
     if plots is not None:
         _plot(found, plots)
     if not made:
-        raise ConfigError(f"{logs[0]}: nothing in it is certain enough to be written")
+        raise ConfigError(
+            f"{logs[0]}: no number is certain enough to be written: fly with more movement (docs/identification.md)"
+        )
     if vehicle is not None:
-        if yes and not this_aircraft and (doubts := stranger(found)):
-            raise ConfigError(
-                f"{vehicle}: nothing written: {'; '.join(doubts)} (--this-aircraft writes it all the same)"
-            )
+        if yes and not this_aircraft and (reasons := doubts(found)):
+            raise ConfigError(f"{vehicle}: nothing written: {'; '.join(reasons)} (--this-aircraft writes nevertheless)")
         confirm_and_write(vehicle, made, yes)
 
 
@@ -82,38 +83,38 @@ def _headline(found: Identification) -> str:
 
 
 def table(found: Identification) -> Table:
-    """What was found, with 95 % intervals."""
+    """The results with 95 % intervals."""
     shown = Table("", "value", "± 95 %", "")
     for axis in (found.roll, found.pitch, found.yaw):
         _axis_rows(shown, axis)
-    motion = found.motion
-    if motion is None:
+    forces = found.forces
+    if forces is None:
         return shown
-    intervals = motion.intervals
-    at = f"at {motion.reference_voltage_v:.2f} V" if len(found.flight.voltage) else "at an unknown voltage"
+    intervals = forces.intervals
+    at = f"at {forces.reference_voltage_v:.2f} V" if len(found.flight.voltage) else "at an unknown voltage"
     k = _half(intervals, "thrust_coefficient", 2)
-    shown.add_row("k_T in flight", f"{motion.thrust_coefficient_m_s2:.2f} m/s²", k, at)
-    reference_v, k_written = thrust_at_reference(found)
-    if len(found.flight.voltage) and reference_v != motion.reference_voltage_v:
+    shown.add_row("k_T in flight", f"{forces.thrust_coefficient_m_s2:.2f} m/s²", k, at)
+    reference_v, k_written = thrust_at_reference(found, forces)
+    if len(found.flight.voltage) and reference_v != forces.reference_voltage_v:
         at = f"at the reference of {reference_v:g} V, as written"
         shown.add_row("k_T", f"{k_written:.2f} m/s²", "", at)
-    if motion.exponent_fitted:
-        shown.add_row("voltage exponent", f"{motion.voltage_exponent:.2f}", _half(intervals, "exponent", 2), "")
-    if (t := motion.trend) is not None:
+    if forces.exponent_fitted:
+        shown.add_row("voltage exponent", f"{forces.voltage_exponent:.2f}", _half(intervals, "exponent", 2), "")
+    if (t := forces.trend) is not None:
         spread = f"{t.low:.2f} to {t.high:.2f}"
         shown.add_row("k_T over voltage", f"U^{t.exponent:.2f}", spread, f"trend of {len(t.voltage_v)} windows")
-    shown.add_row("lag of thrust", f"{motion.thrust_lag_s:.3f} s", _half(intervals, "thrust_lag_s", 3), "")
+    shown.add_row("lag of thrust", f"{forces.thrust_lag_s:.3f} s", _half(intervals, "thrust_lag_s", 3), "")
     shown.add_row(
-        "velocity", "", "", f"simulated for {WINDOW_S:g} s within {motion.velocity_rms_m_s:.3f} m/s RMS, held out"
+        "velocity", "", "", f"simulated for {WINDOW_S:g} s within {forces.velocity_rms_m_s:.3f} m/s RMS, held out"
     )
-    if motion.drag_horizontal_1_s is not None:
+    if forces.drag_horizontal_1_s is not None:
         half = _half(intervals, "drag_horizontal", 3)
-        at = f"at {motion.speed_rms_m_s:.1f} m/s RMS"
-        shown.add_row("horizontal drag", f"{motion.drag_horizontal_1_s:.3f} 1/s", half, at)
-        instead = f"instead: velocity within {motion.rotor_velocity_rms_m_s:.3f} m/s RMS"
-        shown.add_row("rotor drag", f"{motion.rotor_drag_1_s:.3f} 1/s", "", instead)
-    if motion.drag_vertical_1_s is not None:
-        shown.add_row("vertical drag", f"{motion.drag_vertical_1_s:.3f} 1/s", _half(intervals, "drag_vertical", 3), "")
+        at = f"at {forces.speed_rms_m_s:.1f} m/s RMS"
+        shown.add_row("horizontal drag", f"{forces.drag_horizontal_1_s:.3f} 1/s", half, at)
+        instead = f"instead: velocity within {forces.rotor_velocity_rms_m_s:.3f} m/s RMS"
+        shown.add_row("rotor drag", f"{forces.rotor_drag_1_s:.3f} 1/s", "", instead)
+    if forces.drag_vertical_1_s is not None:
+        shown.add_row("vertical drag", f"{forces.drag_vertical_1_s:.3f} 1/s", _half(intervals, "drag_vertical", 3), "")
     return shown
 
 
@@ -121,10 +122,10 @@ def _axis_rows(shown: Table, axis: Axis) -> None:
     if (r := axis.response) is None:
         return
     fit = f"fits {axis.held_out_percent:.1f} % of held-out flight, {axis.fit_percent:.1f} % of all"
-    sure = "" if axis.trusted else "uncertain"
+    certainty = "" if axis.trusted else "uncertain"
     tau = _half(r.intervals, "time_constant_s", 4)
     shown.add_row(f"{axis.name}: time constant", f"{r.time_constant_s:.4f} s", tau, fit)
-    shown.add_row(f"{axis.name}: delay", f"{r.delay_s:.4f} s", _half(r.intervals, "delay_s", 4), sure)
+    shown.add_row(f"{axis.name}: delay", f"{r.delay_s:.4f} s", _half(r.intervals, "delay_s", 4), certainty)
     shown.add_row(f"{axis.name}: gain", f"{r.gain:.3f}", _half(r.intervals, "gain", 3), "")
 
 

@@ -1,35 +1,50 @@
-"""What identification takes from a flight log, whoever wrote it: signals over time, and when the aircraft flew.
+"""The data of a flight for identification, from any kind of log: signals over time, and when the aircraft flew.
 
 World W is ENU, body B is FLU, as everywhere in the stack; times are seconds on one clock of the log. A signal that the
-log does not have is empty, never made up.
+log does not have is empty.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 
-from companion.core.vehicle import Vehicle
+from calibration.flown_vehicle import FlownVehicle
+from companion.core.arrays import Array
 
 Span = tuple[float, float]  # from, to [s]
 
-GAP_S = 0.5  # a longer silence of a signal cuts the flight in two
-EDGE_S = 1.5  # after take-off and before landing: ground effect, and feet that may still touch
+
+class LogKind(StrEnum):
+    """The two kinds of logs, by the names in messages."""
+
+    ULOG = "ULog"
+    FLIGHT_LOG = "flight log"
+
+
+GAP_S = 0.5  # a longer gap of a signal divides the flight
+EDGE_S = 1.5  # after take-off and before landing: ground effect, and possible contact of the feet
 AIRBORNE_MIN_S = 3.0  # shorter hops are not flights
-HOVER_SHARE = 0.92  # of the usual thrust in the air: a flight begins and ends with it, with less the feet still carry
+HOVER_SHARE = (
+    0.92  # of the median thrust in the air: a flight begins and ends with it; below, the feet still carry weight
+)
 FALLING_SHARE = 0.5  # less than this for longer than LOW_THRUST_S is a landing
 LOW_THRUST_S = 1.0
 
 
 @dataclass(frozen=True)
 class Signal:
-    """Samples over time: t_s (n,) rising, value (n,) or (n, k). `held`: constant between samples, else sampled from
-    something faster and to be read as a line between them."""
+    """Samples over time: t_s (n,) rising, value (n,) or (n, k).
 
-    t_s: np.ndarray
-    value: np.ndarray
+    held: constant between samples; otherwise samples of a faster signal, interpolated linearly.
+    """
+
+    t_s: Array
+    value: Array
     held: bool = False
 
     def __len__(self) -> int:
@@ -43,17 +58,18 @@ class Signal:
     def column(self, index: int) -> "Signal":
         return Signal(self.t_s, self.value[:, index], self.held)
 
-    def at(self, t_s: np.ndarray) -> np.ndarray:
-        """The value at times t_s (m,); outside the samples the first or last one. A line between samples, or held."""
+    def at(self, t_s: Array) -> Array:
+        """The value at times t_s (m,), interpolated or held; outside the samples the first or last one."""
         if self.held:
-            return self.value[np.clip(np.searchsorted(self.t_s, t_s, side="right") - 1, 0, len(self) - 1)]
+            last: Array = self.value[np.clip(np.searchsorted(self.t_s, t_s, side="right") - 1, 0, len(self) - 1)]
+            return last
         if self.value.ndim == 1:
             return np.interp(t_s, self.t_s, self.value)
         return np.column_stack([np.interp(t_s, self.t_s, column) for column in self.value.T])
 
     def between(self, step_s: float) -> "Signal":
-        """Samples step_s apart on a smooth line through these that does not overshoot (F. Fritsch, R. Carlson, SIAM J.
-        Numer. Anal. 17, 1980): a straight one cuts off the peaks of what moves between two samples."""
+        """Samples step_s apart of the monotone cubic interpolation (F. Fritsch, R. Carlson, SIAM J. Numer. Anal. 17,
+        1980). Linear interpolation would cut off peaks between two samples."""
         if len(self) < 3:
             return self
         t_s = np.arange(self.t_s[0], self.t_s[-1], step_s)
@@ -65,14 +81,15 @@ class Signal:
 
 
 def nothing(columns: int = 1) -> Signal:
+    """An empty signal."""
     return Signal(np.zeros(0), np.zeros(0) if columns == 1 else np.zeros((0, columns)))
 
 
-def clean(t_s: np.ndarray, value: np.ndarray, held: bool = False) -> Signal:
-    """A signal of what can be used: finite, with times that rise and belong to this log.
+def clean(t_s: Array, value: Array, held: bool = False) -> Signal:
+    """A signal of the usable samples: finite, with rising times near those of the others.
 
-    A time far off all others (a damaged record) is left out before time is made to rise, else it would take
-    everything after it along. Where a clock steps back the samples up to its old reading are left out.
+    Samples with a time far from all others (a damaged record) are left out first: otherwise every sample after them
+    would be left out, too. Where a clock steps back, samples up to its old reading are left out.
     """
     t_s, value = np.asarray(t_s, dtype=float), np.asarray(value, dtype=float)
     good = np.isfinite(t_s) & np.isfinite(value).reshape(len(t_s), -1).all(axis=1)
@@ -88,12 +105,12 @@ def clean(t_s: np.ndarray, value: np.ndarray, held: bool = False) -> Signal:
 
 
 @dataclass
-class Flight:
-    """One log. Empty signals are not in it; `notes` says what the reader noticed, one sentence each."""
+class FlightData:
+    """The data of one log; an empty signal is not in the log. notes: sentences for the user, one for each finding."""
 
     path: Path
-    kind: str  # "ULog" or "flight log"
-    aircraft: str = ""  # what the log says it is, e.g. "hexarotor"
+    kind: LogKind
+    aircraft: str = ""  # by the log, e.g. "hexarotor"
     rotors: int | None = None
     attitude: Signal = field(default_factory=lambda: nothing(3))  # roll, pitch, yaw [rad], yaw continuous
     setpoint: Signal = field(default_factory=lambda: nothing(3))  # roll, pitch, yaw [rad] in the attitude's heading
@@ -101,21 +118,31 @@ class Flight:
     yaw_rate_setpoint: Signal = field(default_factory=nothing)
     thrust: Signal = field(default_factory=nothing)  # command 0..1
     velocity_W: Signal = field(default_factory=lambda: nothing(3))  # [m/s]; see velocity_axes
-    velocity_axes: tuple[bool, bool] = (False, False)  # horizontal, vertical: whether the log's estimator trusted it
+    velocity_axes: tuple[bool, bool] = (
+        False,
+        False,
+    )  # horizontal, vertical: whether the estimator of the log declares it valid
     accelerometer_B: Signal = field(default_factory=lambda: nothing(3))  # specific force [m/s²]
     voltage: Signal = field(default_factory=nothing)
     battery_compensated: bool = False  # the autopilot scales thrust with the battery itself
-    believed: Vehicle | None = None  # what it was flown with
+    flown: FlownVehicle | None = None  # None: a kind of log that does not know vehicle files
     airborne: list[Span] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
+    def signals(self) -> tuple[Signal, ...]:
+        """All signals, empty ones too."""
+        attitude = self.attitude, self.setpoint, self.yaw_rate, self.yaw_rate_setpoint
+        return (*attitude, self.thrust, self.velocity_W, self.accelerometer_B, self.voltage)
+
+    @property
     def airborne_s(self) -> float:
+        """Time in the air [s]."""
         return sum(end - start for start, end in self.airborne)
 
 
 def without_gaps(spans: Sequence[Span], *signals: Signal, gap_s: float = GAP_S, shortest_s: float = 0.0) -> list[Span]:
-    """The parts of spans in which every signal keeps coming, at least shortest_s long."""
+    """The parts of spans without a gap in any signal, at least shortest_s long."""
     for signal in signals:
         parts = []
         for start, end in spans:
@@ -129,10 +156,10 @@ def without_gaps(spans: Sequence[Span], *signals: Signal, gap_s: float = GAP_S, 
     return [(start, end) for start, end in spans if end - start >= max(shortest_s, 1e-9)]
 
 
-def spans_where(t_s: np.ndarray, true: np.ndarray, end_s: float | None = None) -> list[Span]:
+def spans_where(t_s: Array, true: NDArray[np.bool_], end_s: float | None = None) -> list[Span]:
     """From the first to the last sample of every run of true samples.
 
-    end_s: the samples are news of a state that lasts until the next one, or to the end of the log at end_s.
+    end_s: each sample is a state that lasts until the next sample, or to the end of the log at end_s.
     """
     edges = np.flatnonzero(np.diff(np.concatenate([[0], np.asarray(true, dtype=int), [0]])))
     last = t_s if end_s is None else np.concatenate([t_s[1:], [max(end_s, t_s[-1])]]) if len(t_s) else t_s
@@ -140,6 +167,7 @@ def spans_where(t_s: np.ndarray, true: np.ndarray, end_s: float | None = None) -
 
 
 def intersection(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
+    """The parts that are in both."""
     both = [(max(a, c), min(b, d)) for a, b in one for c, d in other]
     return sorted((start, end) for start, end in both if end > start)
 
@@ -147,8 +175,8 @@ def intersection(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
 def airborne_spans(thrust: Signal, allowed: Sequence[Span]) -> list[Span]:
     """When the aircraft flew: within `allowed` (not landed, armed, attitude controlled) and with the thrust of flight.
 
-    The land detector alone is not enough: it says "in the air" as soon as the throttle rises, seconds before the feet
-    leave the ground. Flight takes about the same thrust all the time, so what is far below its median is not flight.
+    The land detector alone is not enough: it reports flight as soon as the throttle rises, seconds before the feet
+    leave the ground. The thrust of a flight is nearly constant, so samples far below its median are not flight.
     """
     inside = [thrust.within(span) for span in allowed]
     values = np.concatenate([part.value for part in inside]) if inside else np.zeros(0)
@@ -172,7 +200,7 @@ def airborne_spans(thrust: Signal, allowed: Sequence[Span]) -> list[Span]:
     return [(start, end) for start, end in found if end - start >= AIRBORNE_MIN_S]
 
 
-def rpy_of(q: np.ndarray) -> np.ndarray:
+def rpy_of(q: Array) -> Array:
     """Roll, pitch, yaw [rad] of quaternions (n, 4), yaw continuous; shape (n, 3). As `companion.core.frames`."""
     w, x, y, z = (q / np.linalg.norm(q, axis=1, keepdims=True)).T
     roll = np.arctan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
@@ -181,11 +209,11 @@ def rpy_of(q: np.ndarray) -> np.ndarray:
     return np.column_stack([roll, pitch, np.unwrap(yaw)])
 
 
-def tilt_in_heading(setpoint: np.ndarray, yaw: np.ndarray) -> np.ndarray:
-    """Setpoints (n, 3) as roll, pitch [rad] seen in another heading (n,), with their own yaw kept; shape (n, 3).
+def tilt_in_heading(setpoint: Array, yaw: Array) -> Array:
+    """Setpoints (n, 3) with roll and pitch [rad] relative to another heading (n,), their own yaw kept; shape (n, 3).
 
-    PX4 brings the thrust axis round first and yaw after it, so while the heading lags its setpoint the roll and pitch
-    that it steers to are those of the wanted thrust axis in the heading the aircraft has
+    PX4 aligns the thrust axis first and yaw after it. While the heading lags its setpoint, PX4 therefore controls roll
+    and pitch of the commanded thrust axis in the present heading
     (PX4, src/modules/mc_att_control/AttitudeControl: the reduced attitude).
     """
     roll, pitch, yaw_sp = setpoint.T

@@ -1,11 +1,15 @@
-"""A flight log of this stack (MCAP) as a `Flight`: the parts flown in offboard mode, with the setpoints really sent."""
+"""A flight log of this stack (MCAP) as `FlightData`: the parts in offboard mode, with the setpoints really sent."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from calibration.flown_vehicle import flown_vehicle
 from calibration.identification.flight_data import (
-    Flight,
+    FlightData,
+    LogKind,
+    Signal,
     airborne_spans,
     clean,
     intersection,
@@ -13,35 +17,43 @@ from calibration.identification.flight_data import (
     spans_where,
     tilt_in_heading,
 )
-from calibration.results import DataError
-from companion.core.config import ConfigError, load
-from companion.core.vehicle import Vehicle
+from calibration.logs import log_warnings, messages, no_messages
+from companion.core.arrays import Array
+from companion.core.enums import FcuMode
+from companion.core.messages import FcuAttitude, FcuPosition, FcuStatus, Message, SentSetpoint
 from companion.recording.log import read_log
 
-KIND = "flight log"
 MAGIC = b"\x89MCAP0\r\n"
 TOPICS = ("sent_setpoint", "fcu_attitude", "fcu_position", "fcu_status")
 
 
-def read_flight_log(path: str | Path) -> Flight:
-    """The flight of a log; raises `DataError` (or `LogError`) with one line if it cannot be used."""
+def read_flight_log(path: str | Path, vehicle_file: Path | None = None) -> FlightData:
+    """The flight of a log; raises `DataError` (or `LogError`) with one line if it cannot be used.
+
+    vehicle_file: that of the command line, for what flew if the log does not hold it.
+    """
     log = read_log(path, TOPICS)
-    flight = Flight(Path(path), KIND)
-    if log.truncated:
-        flight.notes.append("the end of the log is missing; what can be read is used")
-    attitude = [m for m in log["fcu_attitude"] if m.valid]
-    position = [m for m in log["fcu_position"] if m.valid]
-    status = [m for m in log["fcu_status"] if m.valid and m.connected]
-    setpoints = log["sent_setpoint"]
-    if not attitude or not status:
-        raise DataError(f"{path}: no {'attitude' if status else 'status'} of a flight controller in the log")
+    flight = FlightData(Path(path), LogKind.FLIGHT_LOG)
+    flight.notes += log_warnings(log)
+    flight.flown = flown_vehicle(log, vehicle_file)
+    flight.notes += flight.flown.notes
+    attitude = [m for m in messages(log, FcuAttitude) if m.valid]
+    position = [m for m in messages(log, FcuPosition) if m.valid]
+    status = [m for m in messages(log, FcuStatus) if m.valid and m.connected]
+    setpoints = messages(log, SentSetpoint)
+    if not attitude:
+        raise no_messages(log, (FcuAttitude,), "no attitude of a flight controller in the log")
+    if not status:
+        raise no_messages(log, (FcuStatus,), "no status of a flight controller in the log")
     if not setpoints:
-        raise DataError(
-            f"{path}: the stack sent no setpoints in this flight; for a flight by hand give the ULog from the"
-            " flight controller's card"
+        raise no_messages(
+            log,
+            (SentSetpoint,),
+            "the stack sent no setpoints in this flight; for a flight by hand give the ULog from the flight"
+            " controller's card",
         )
     q = clean(_stamps(attitude), np.array([m.q_WB for m in attitude]))
-    flight.attitude = type(q)(q.t_s, rpy_of(q.value))
+    flight.attitude = Signal(q.t_s, rpy_of(q.value))
     flight.yaw_rate = clean(_stamps(attitude), np.array([m.omega_B[2] for m in attitude]))
     sent = clean(
         _stamps(setpoints),
@@ -49,8 +61,8 @@ def read_flight_log(path: str | Path) -> Flight:
         held=True,
     )
     sent.value[:, 2] = np.unwrap(sent.value[:, 2])
-    wanted = tilt_in_heading(sent.value[:, :3], flight.attitude.column(2).at(sent.t_s))
-    flight.setpoint = type(q)(sent.t_s, wanted, held=True)
+    commanded = tilt_in_heading(sent.value[:, :3], flight.attitude.column(2).at(sent.t_s))
+    flight.setpoint = Signal(sent.t_s, commanded, held=True)
     flight.yaw_rate_setpoint = sent.column(3)
     flight.thrust = sent.column(4)
     if position:
@@ -59,22 +71,11 @@ def read_flight_log(path: str | Path) -> Flight:
     volts = np.array([m.battery_voltage_v for m in status])
     flight.voltage = clean(_stamps(status)[volts > 3.0], volts[volts > 3.0])
     t_s = _stamps(status)
-    offboard = np.array([m.armed and not m.landed and m.mode == "OFFBOARD" for m in status])
+    offboard = np.array([m.armed and not m.landed and m.mode == FcuMode.OFFBOARD for m in status])
     allowed = intersection([(float(sent.t_s[0]), float(sent.t_s[-1]))], spans_where(t_s, offboard))
     flight.airborne = airborne_spans(flight.thrust, allowed)
-    flight.believed = _vehicle(log.metadata)
     return flight
 
 
-def _vehicle(metadata: dict[str, str]) -> Vehicle | None:
-    """The vehicle file of the flight, if it still is what it was then: the log has its text, but not its base's."""
-    path = Path(metadata.get("vehicle_file", ""))
-    try:
-        same = path.read_text(encoding="utf-8") == metadata.get("vehicle")
-        return load(path, Vehicle) if same else None
-    except (ConfigError, OSError, UnicodeDecodeError):
-        return None
-
-
-def _stamps(messages: list) -> np.ndarray:
-    return np.array([m.stamp_s for m in messages])
+def _stamps(received: Sequence[Message]) -> Array:
+    return np.array([m.stamp_s for m in received])

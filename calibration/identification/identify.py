@@ -1,4 +1,4 @@
-"""Identification of one aircraft from its flights: which parts can be used, what they tell, and what they cannot."""
+"""Identification of one aircraft from its flights: usable parts, fits, and the reason for each missing number."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,76 +6,86 @@ from pathlib import Path
 
 import numpy as np
 
-from calibration.identification.flight_data import Flight, Signal, Span, without_gaps
-from calibration.identification.flight_log import KIND as FLIGHT_LOG
+from calibration.identification.flight_data import FlightData, LogKind, Signal, Span, without_gaps
 from calibration.identification.flight_log import MAGIC as FLIGHT_LOG_MAGIC
 from calibration.identification.flight_log import read_flight_log
-from calibration.identification.merge import merge
-from calibration.identification.motion import Motion, fit_motion
+from calibration.identification.forces import Forces, fit_forces
+from calibration.identification.merge import EXPONENT, merge
 from calibration.identification.response import Response, Stretch, fit_percent, fit_response, stretches
 from calibration.identification.ulog import MAGIC as ULOG_MAGIC
 from calibration.identification.ulog import read_ulog
 from calibration.identification.windows import WINDOW_S, usable_spans
 from calibration.results import DataError
+from companion.core.arrays import Array
+from companion.core.config import load
 from companion.core.vehicle import Vehicle
 
 AIRBORNE_MIN_S = 15.0
 PARTS = 3  # of the movements of an axis: each is simulated by a fit to the others
 HELD_OUT = 1.0 / 3.0  # of the flight, its last part, on which the velocity is checked
-BIN_S = 0.5  # in which a setpoint either moves or does not
+BIN_S = 0.5  # in which a setpoint counts as moving or not
 MOVES_RAD = 0.017  # within a bin: 1°
 MOVES_SHARE = 0.1  # of its largest move
-MOVING_MIN_S = 3.0  # altogether, for a fit and its check
+MOVING_MIN_S = 3.0  # in sum, for a fit and its check
 YAW_MOVES_RAD_S = 0.1
-SECOND_ORDER_MIN_HZ = 15.0  # of the setpoints: what is sampled more slowly looks like an order of its own
-DENSE_HZ = 100.0  # setpoints that come as often need nothing between them
-HELD_WORTH = 0.1  # of the squared error: reading setpoints as steps must take away that much to be right
+SECOND_ORDER_MIN_HZ = 15.0  # of the setpoints: slower sampling looks like an additional order
+DENSE_HZ = 100.0  # setpoints at this rate need no interpolation
+HELD_WORTH = 0.1  # of the squared error: setpoints are read as steps if that lowers it by more
 
 FIT_MIN_PERCENT = 50.0  # on held-out flight: a worse model is not written
-TIME_CONSTANT_SURE = 0.5  # interval over value: a less certain one is not written
-DELAY_SURE_S = 0.04
-VEHICLE_TIME_CONSTANT_MIN_S = 0.02  # the least that a vehicle file may hold
+TIME_CONSTANT_CERTAIN = 0.5  # interval over value: a less certain one is not written
+DELAY_CERTAIN_S = 0.04
+VEHICLE_TIME_CONSTANT_MIN_S = 0.02  # the least value of a vehicle file
 WINDOWS_MIN = 4
 BARE_MOTORS_EXPONENT = 1.5  # of thrust over voltage, without compensation; as in config/vehicles
 
 
 @dataclass
 class Axis:
-    """What was found of one axis, or why nothing was."""
+    """The result of one axis, or the reason why there is none."""
 
     name: str
     response: Response | None = None  # from all usable parts
-    fit_percent: float = float("nan")  # on the parts the fit saw
-    held_out_percent: float = float("nan")  # on parts that were simulated by fits which had not seen them
-    held_out_each: list[float] = field(default_factory=list)  # the same for each of the parts by itself
+    fit_percent: float = float("nan")  # on the parts of the fit
+    held_out_percent: float = float("nan")  # on parts that were simulated by fits to the others
+    held_out_each: list[float] = field(default_factory=list)  # the same for each of the parts
     pieces: list[Stretch] = field(default_factory=list)
     parts: list[list[Stretch]] = field(default_factory=list)
     moving_s: float = 0.0
     setpoint_rate_hz: float = 0.0
     held: bool = False
-    reason: str = ""  # why there is no response, or why it cannot be trusted
+    reason: str = ""  # why there is no response, or why it is too uncertain
 
     @property
     def trusted(self) -> bool:
-        return self.response is not None and not self.reason
+        """Whether the response is certain enough to be written."""
+        return self.trusted_response is not None
+
+    @property
+    def trusted_response(self) -> Response | None:
+        """The response if it is certain enough to be written."""
+        return None if self.reason else self.response
 
 
 @dataclass
 class Identification:
-    """Everything that the logs told."""
+    """The results of all logs together."""
 
-    flight: Flight
+    flight: FlightData
     roll: Axis
     pitch: Axis
     yaw: Axis  # "yaw rate", or "heading" where that is what was commanded
-    motion: Motion | None
-    motion_reason: str
+    forces: Forces | None
+    forces_reason: str
     notes: list[str]
-    believed: Vehicle | None  # the vehicle file in question, or that of the flight
+    vehicle: Vehicle | None  # the file to write into; without one the file that flew
 
 
-def read(path: str | Path) -> Flight:
-    """A log of either kind; raises `DataError` (or `LogError`) with one line if it is none."""
+def read(path: str | Path, vehicle_file: Path | None = None) -> FlightData:
+    """A log of either kind; raises `DataError` (or `LogError`) with one line if it is not a log.
+
+    vehicle_file: that of the command line, for what flew if a flight log does not hold it.
+    """
     try:
         with Path(path).open("rb") as file:
             head = file.read(8)
@@ -84,19 +94,20 @@ def read(path: str | Path) -> Flight:
     if head[: len(ULOG_MAGIC)] == ULOG_MAGIC:
         return read_ulog(path)
     if head[: len(FLIGHT_LOG_MAGIC)] == FLIGHT_LOG_MAGIC:
-        return read_flight_log(path)
+        return read_flight_log(path, vehicle_file)
     raise DataError(f"{path}: neither a ULog of PX4 nor a flight log of this stack")
 
 
-def identify(paths: Sequence[str | Path], vehicle: Vehicle | None = None) -> Identification:
-    """Identify from logs of one aircraft; raises `DataError` with one line when they tell nothing.
+def identify(paths: Sequence[str | Path], vehicle_file: Path | None = None) -> Identification:
+    """Identify from logs of one aircraft; raises `DataError` with one line when they determine nothing.
 
-    vehicle: what is believed of it, for what the logs cannot tell; None: the file that the flight was flown with, where
-    the log knows it.
+    vehicle_file: the file to write into, whose reference voltage is used and whose numbers stay where the logs do not
+    determine them. The fit itself uses the vehicle that flew, as far as the log holds it.
     """
+    given = load(vehicle_file, Vehicle) if vehicle_file else None
     flights, idle = [], []
     for path in paths:
-        flight = read(path)
+        flight = read(path, vehicle_file)
         if problem := unusable(flight):
             idle.append(f"{path}: {problem}")
         else:
@@ -111,17 +122,17 @@ def identify(paths: Sequence[str | Path], vehicle: Vehicle | None = None) -> Ide
     roll = identify_axis("roll", flight, flight.setpoint.column(0), flight.attitude.column(0), MOVES_RAD)
     pitch = identify_axis("pitch", flight, flight.setpoint.column(1), flight.attitude.column(1), MOVES_RAD)
     yaw = _yaw(flight)
-    vehicle = vehicle or flight.believed
-    motion, reason = _motion(flight, vehicle.thrust.voltage_exponent if vehicle else BARE_MOTORS_EXPONENT)
-    if not roll.response and not pitch.response and motion is None:
+    forces, reason = _forces(flight, _flown_exponent(flight, given))
+    if not roll.response and not pitch.response and forces is None:
         raise DataError(
             f"{flights[0].path}: lacks excitation: roll {roll.reason}; pitch {pitch.reason}; thrust {reason}"
         )
-    return Identification(flight, roll, pitch, yaw, motion, reason, [*idle, *flight.notes], vehicle)
+    vehicle = given or (flight.flown.vehicle if flight.flown else None)
+    return Identification(flight, roll, pitch, yaw, forces, reason, [*idle, *flight.notes], vehicle)
 
 
-def unusable(flight: Flight) -> str:
-    """Why a log cannot be used at all, "" if it can."""
+def unusable(flight: FlightData) -> str:
+    """Why a log cannot be used at all; "" if it can."""
     for signal, name in (
         (flight.attitude, "attitude"),
         (flight.setpoint, "attitude setpoints"),
@@ -134,7 +145,7 @@ def unusable(flight: Flight) -> str:
     return ""
 
 
-def identify_axis(name: str, flight: Flight, setpoint: Signal, measured: Signal, moves: float) -> Axis:
+def identify_axis(name: str, flight: FlightData, setpoint: Signal, measured: Signal, moves: float) -> Axis:
     """One axis: excitation, fit, held-out check."""
     axis = Axis(name, setpoint_rate_hz=setpoint.rate_hz, held=setpoint.held)
     if len(setpoint) < 10 or len(measured) < 10:
@@ -158,18 +169,18 @@ def identify_axis(name: str, flight: Flight, setpoint: Signal, measured: Signal,
     axis.response = fit_response(axis.pieces, second_order=second_order)
     axis.held_out_percent, axis.held_out_each = _held_out(axis.parts, second_order, axis.response)
     axis.fit_percent = fit_percent(axis.pieces, axis.response)
-    axis.reason = _doubt(axis)
+    axis.reason = _doubt(axis, axis.response)
     return axis
 
 
-def _yaw(flight: Flight) -> Axis:
-    """The yaw rate against PX4's setpoint of it; the heading where the stack commanded one and the rate only helped."""
-    if flight.kind == FLIGHT_LOG:
+def _yaw(flight: FlightData) -> Axis:
+    """The yaw rate against PX4's setpoint of it; in a flight log of this stack the heading, which it commands."""
+    if flight.kind is LogKind.FLIGHT_LOG:
         return identify_axis("heading", flight, flight.setpoint.column(2), flight.attitude.column(2), MOVES_RAD)
     return identify_axis("yaw rate", flight, flight.yaw_rate_setpoint, flight.yaw_rate, YAW_MOVES_RAD_S)
 
 
-def _parts(times_s: np.ndarray, spans: Sequence[Span]) -> list[list[Span]]:
+def _parts(times_s: Array, spans: Sequence[Span]) -> list[list[Span]]:
     """The spans cut into PARTS with about equally much movement in each."""
     cuts = [-np.inf, *(times_s[len(times_s) * i // PARTS] for i in range(1, PARTS)), np.inf]
     return [
@@ -180,7 +191,9 @@ def _parts(times_s: np.ndarray, spans: Sequence[Span]) -> list[list[Span]]:
 
 def _held_out(parts: Sequence[Sequence[Stretch]], second_order: bool, near: Response) -> tuple[float, list[float]]:
     """Fit percentage where every part is simulated by a fit to the others: (of all parts together, of each)."""
-    pieces, responses, each = [], [], []
+    pieces: list[Stretch] = []
+    responses: list[Response] = []
+    each: list[float] = []
     for i, part in enumerate(parts):
         others = [piece for j, other in enumerate(parts) if j != i for piece in other]
         response = fit_response(others, False, second_order, near)
@@ -190,7 +203,7 @@ def _held_out(parts: Sequence[Sequence[Stretch]], second_order: bool, near: Resp
     return fit_percent(pieces, responses), each
 
 
-def moving_times(setpoint: Signal, spans: Sequence[Span], moves: float) -> np.ndarray:
+def moving_times(setpoint: Signal, spans: Sequence[Span], moves: float) -> Array:
     """Beginnings of the bins of BIN_S in which the setpoint moves, shape (n,)."""
     starts, sizes = [], []
     for a, b in spans:
@@ -204,10 +217,10 @@ def moving_times(setpoint: Signal, spans: Sequence[Span], moves: float) -> np.nd
 
 
 def _best_reading(setpoint: Signal, measured: Signal, spans: Sequence[Span]) -> Signal:
-    """Setpoints that were logged less often than they were published, as what they were between two samples.
+    """Setpoints with their course between two samples, which is unknown if not every setpoint was logged.
 
-    On average a line through them is right, steps would be late by half an interval. Unless it really was a staircase
-    that was logged whole, as setpoints that come slowly are: then steps explain the flight better.
+    On average a smooth line is right, and steps would be late by half an interval. Where slow setpoints were all
+    logged, steps are right and explain the flight better.
     """
     steps = Signal(setpoint.t_s, setpoint.value, True)
     line = setpoint if setpoint.rate_hz > DENSE_HZ else setpoint.between(1.0 / DENSE_HZ)
@@ -224,26 +237,33 @@ def _squares(pieces: Sequence[Stretch], response: Response) -> float:
     return (1.0 - fit_percent(pieces, response) / 100.0) ** 2
 
 
-def _doubt(axis: Axis) -> str:
-    """Why a fitted response is not to be trusted, "" if it is."""
-    response = axis.response
-    interval = response.intervals or {}
+def _doubt(axis: Axis, response: Response) -> str:
+    """Why a fitted response is too uncertain; "" if it is not."""
+    interval = response.intervals
     if axis.held_out_percent < FIT_MIN_PERCENT:
         return (
             f"the model explains {axis.held_out_percent:.0f} % of held-out flight, {FIT_MIN_PERCENT:.0f} % are needed"
         )
     if axis.name in ("roll", "pitch") and response.time_constant_s < VEHICLE_TIME_CONSTANT_MIN_S:
-        return f"the time constant of {response.time_constant_s:.3f} s is not one of an attitude loop"
+        return f"the time constant of {response.time_constant_s:.3f} s is too short for an attitude loop"
     if response.at_bound:
-        return f"{', '.join(response.at_bound)} ran to the edge of its range"
-    if interval["time_constant_s"] > TIME_CONSTANT_SURE * response.time_constant_s:
+        return f"{', '.join(response.at_bound)} is at the edge of its range"
+    if interval["time_constant_s"] > TIME_CONSTANT_CERTAIN * response.time_constant_s:
         return f"the time constant is uncertain by {interval['time_constant_s']:.3f} s: too few or too slow moves"
-    if interval["delay_s"] > DELAY_SURE_S:
+    if interval["delay_s"] > DELAY_CERTAIN_S:
         return f"the delay is uncertain by {interval['delay_s']:.3f} s: too few or too slow moves"
     return ""
 
 
-def _motion(flight: Flight, exponent: float) -> tuple[Motion | None, str]:
+def _flown_exponent(flight: FlightData, given: Vehicle | None) -> float:
+    """The voltage exponent of the vehicle that flew, else of the file given, else of uncompensated motors."""
+    flown = flight.flown.value(EXPONENT) if flight.flown else None
+    if isinstance(flown, int | float):
+        return float(flown)
+    return given.thrust.voltage_exponent if given else BARE_MOTORS_EXPONENT
+
+
+def _forces(flight: FlightData, exponent: float) -> tuple[Forces | None, str]:
     if len(flight.velocity_W) < 10:
         return None, "no valid velocity in the log"
     spans = usable_spans(flight)
@@ -256,4 +276,4 @@ def _motion(flight: Flight, exponent: float) -> tuple[Motion | None, str]:
         used += b - a
         seen += [(a, cut)] if cut - a > WINDOW_S else []
         rest += [(cut, b)] if b - cut > WINDOW_S else []
-    return fit_motion(flight, spans, exponent, (seen, rest) if seen and rest else None), ""
+    return fit_forces(flight, spans, exponent, (seen, rest) if seen and rest else None), ""

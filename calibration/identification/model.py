@@ -1,19 +1,20 @@
-"""The flight model of docs/method.md run through the windows of a flight, and what it leaves of the measurements.
+"""The flight model of docs/method.md, simulated through the windows of a flight, and its residuals.
 
-`calibration.identification.motion` has the equations and fits it.
+`calibration.identification.forces` has the equations and fits it.
 """
 
 import numpy as np
 
 from calibration.identification.windows import STEP_S, Windows, run
+from companion.core.arrays import Array
 from companion.core.frames import GRAVITY_M_S2
 
 THIN = 2  # every other step of the grid is compared with the accelerometer
-NOISE = (0.1, 1.0)  # velocity [m/s], accelerometer [m/s²]: weights to begin with
+NOISE = (0.1, 1.0)  # velocity [m/s], accelerometer [m/s²]: for the first weights
 
 
 class FlightModel:
-    """Residuals over the nonlinear parameters p, by name (RANGES); the linear ones are solved for.
+    """Residuals as a function of the nonlinear parameters p, by name (RANGES); the linear ones are solved for.
 
     Linear are, in this order: k_T; the constant, east and north where the horizontal velocity is used; the curvature of
     thrust or the rotor drag if they are asked for; the accelerometer's biases.
@@ -37,22 +38,22 @@ class FlightModel:
             index = np.repeat(np.arange(len(windows)), grid.shape[1])
             self.window = np.concatenate([self.window, np.tile(index, len(self.axes))])
         self.weights = 1.0 / np.array(NOISE)[self.group]
-        self.rotor_velocity: np.ndarray | None = None
+        self.rotor_velocity: Array | None = None
         self.curved = False
 
     @property
     def extra(self) -> int:
-        """Place of the curvature or the rotor drag among the linear parameters."""
+        """Index of the curvature or the rotor drag among the linear parameters."""
         return 1 + sum(i < 2 for i in self.axes)
 
-    def force(self, p: dict[str, float]) -> np.ndarray:
+    def force(self, p: dict[str, float]) -> Array:
         """Thrust over k_T, (windows, samples)."""
         w = self.w
         scale = 1.0 if w.voltage is None else (w.voltage / self.reference_v) ** p["exponent"]
         return w.thrust(0.5 * p["thrust_lag_s"], 0.5 * p["thrust_lag_s"]) * scale
 
-    def _accelerations(self, p: dict[str, float]) -> list[np.ndarray]:
-        """What makes the velocity, each (windows, samples, 3) for one unit: gravity, then the linear parameters."""
+    def _accelerations(self, p: dict[str, float]) -> list[Array]:
+        """Accelerations (windows, samples, 3): gravity, then one for a unit of each linear parameter."""
         force = self.force(p)
         gravity = np.zeros((*force.shape, 3))
         gravity[..., 2] = -GRAVITY_M_S2
@@ -70,20 +71,22 @@ class FlightModel:
         return parts
 
     def drags(self, p: dict[str, float]) -> tuple[float, float, float]:
+        """Linear drag of the axes of W [1/s]."""
         flat = 0.0 if self.rotor_velocity is not None else p["drag_horizontal"]
         return flat, flat, p["drag_vertical"]
 
-    def velocities(self, p: dict[str, float]) -> list[np.ndarray]:
-        """From rest, for one unit of each of `_accelerations`."""
+    def velocities(self, p: dict[str, float]) -> list[Array]:
+        """Velocities from rest, for each of `_accelerations`."""
         drags = self.drags(p)
         return [np.stack([run(a[..., i], drags[i]) for i in range(3)], axis=2) for a in self._accelerations(p)]
 
-    def starts(self, p: dict[str, float]) -> np.ndarray:
-        """How much of a start velocity is left, (samples, 3)."""
-        return np.exp(-np.outer(STEP_S * np.arange(self.w.grid.shape[1]), self.drags(p)))
+    def starts(self, p: dict[str, float]) -> Array:
+        """Share of a start velocity that remains, (samples, 3)."""
+        remaining: Array = np.exp(-np.outer(STEP_S * np.arange(self.w.grid.shape[1]), self.drags(p)))
+        return remaining
 
-    def rows(self, p: dict[str, float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Weighted (measurement less what is known (n,), linear parameters (n, m), start velocities (n, 3))."""
+    def rows(self, p: dict[str, float]) -> tuple[Array, Array, Array]:
+        """Weighted (measurement less gravity (n,), columns of linear parameters (n, m), of start velocities (n, 3))."""
         w, drags = self.w, self.drags(p)
         parts, accelerations = self.velocities(p), self._accelerations(p)
         left = np.broadcast_to(self.starts(p), w.velocity.shape)
@@ -97,7 +100,7 @@ class FlightModel:
             biases = len(self.axes)
             columns = [np.column_stack([c, np.zeros((len(c), biases))]) for c in columns]
             R_WB, left = w.R_WB[:, ::THIN], left[:, ::THIN]
-            # Felt is all but gravity: in W, then seen in B. The constant counts as horizon error and is not felt.
+            # Specific force is all but gravity: in W, then in B. The constant counts as horizon error: no force.
             felt = [a - np.array(drags) * v for a, v in zip(accelerations, parts, strict=True)]
             felt[0] = felt[0] - accelerations[0]
             for j in range(2, 1 + self.extra):
@@ -112,14 +115,14 @@ class FlightModel:
         weights = self.weights[:, None]
         return np.concatenate(known) * self.weights, np.concatenate(columns) * weights, np.concatenate(starts) * weights
 
-    def reduced(self, p: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
-        """`rows` with the start velocity of every window that suits best taken out of both."""
+    def reduced(self, p: dict[str, float]) -> tuple[Array, Array]:
+        """`rows` less the best start velocity of every window."""
         known, columns, starts = self.rows(p)
         both = np.column_stack([known, columns])
         both = both - np.einsum("ni,nij->nj", starts, self._start_solutions(starts, both)[self.window])
         return both[:, 0], both[:, 1:]
 
-    def _start_solutions(self, starts: np.ndarray, both: np.ndarray) -> np.ndarray:
+    def _start_solutions(self, starts: Array, both: Array) -> Array:
         """Least-squares start velocities of every window for every column, (windows, 3, columns)."""
         count = len(self.w)
         normal = np.stack(
@@ -127,33 +130,35 @@ class FlightModel:
         )
         right = np.stack([np.stack([self._sum(starts[:, i] * c, count) for c in both.T]) for i in range(3)])
         normal = np.moveaxis(normal, 2, 0) + 1e-9 * np.eye(3)
-        return np.linalg.solve(normal, np.moveaxis(right, 2, 0))
+        return np.linalg.solve(normal, np.moveaxis(right, 2, 0)).astype(np.float64, copy=False)
 
-    def _sum(self, values: np.ndarray, count: int) -> np.ndarray:
-        return np.bincount(self.window, values, count)
+    def _sum(self, values: Array, count: int) -> Array:
+        sums: Array = np.bincount(self.window, values, count).astype(np.float64, copy=False)
+        return sums
 
-    def solve(self, p: dict[str, float]) -> tuple[np.ndarray, np.ndarray]:
-        """(linear parameters, weighted residual)."""
+    def solve(self, p: dict[str, float]) -> tuple[Array, Array]:
+        """(linear parameters (m,), weighted residual (n,))."""
         known, columns = self.reduced(p)
-        linear, *_ = np.linalg.lstsq(columns, known, rcond=None)
+        linear = np.linalg.lstsq(columns, known, rcond=None)[0].astype(np.float64, copy=False)
         return linear, columns @ linear - known
 
-    def weigh(self, residual: np.ndarray) -> None:
-        """Weights from what the model leaves of each kind of measurement."""
+    def weigh(self, residual: Array) -> None:
+        """Weights from the residual of each kind of measurement."""
         left = residual / self.weights
         rms = [np.sqrt(np.mean(left[self.group == g] ** 2)) for g in range(self.group.max() + 1)]
         self.weights = 1.0 / np.maximum(rms, 1e-4)[self.group]
 
-    def simulated(self, p: dict[str, float], linear: np.ndarray) -> np.ndarray:
-        """Velocities with the parameters found, from the start that suits each window, (windows, samples, 3)."""
+    def simulated(self, p: dict[str, float], linear: Array) -> Array:
+        """Velocities with the fitted parameters, from the best start velocity of each window, (windows, samples, 3)."""
         known, columns, starts = self.rows(p)
         rest = known - columns @ linear
         start = self._start_solutions(starts, rest[:, None])[..., 0]
         parts = self.velocities(p)
         total = parts[0] + sum(k * part for k, part in zip(linear, parts[1:], strict=False))
-        return total + start[:, None, :] * self.starts(p)
+        velocity: Array = total + start[:, None, :] * self.starts(p)
+        return velocity
 
-    def velocity_rms(self, p: dict[str, float], linear: np.ndarray) -> float:
+    def velocity_rms(self, p: dict[str, float], linear: Array) -> float:
         """Error of the simulated velocity over all used axes [m/s]."""
         simulated = self.simulated(p, linear)
         errors = [self.w.at_samples(simulated[..., i]) - self.w.measured[:, i] for i in self.axes]

@@ -17,7 +17,7 @@ MEASURED, MODEL, SETPOINT, HELD_OUT = "#1f2933", "#d9822b", "#9aa5b1", "#e8eef7"
 
 
 def write_plots(found: Identification, folder: Path) -> list[Path]:
-    """Writes roll.png, pitch.png, yaw_rate.png or heading.png, thrust.png, velocity.png: what there is to draw."""
+    """Writes roll.png, pitch.png, yaw_rate.png or heading.png, thrust.png, velocity.png, where there is a result."""
     folder.mkdir(parents=True, exist_ok=True)
     figures = {axis.name.replace(" ", "_"): _axis(axis) for axis in (found.roll, found.pitch, found.yaw)}
     figures |= {"thrust": _thrust(found), "velocity": _velocity(found)}
@@ -43,8 +43,8 @@ def _axis(axis: Axis) -> Figure | None:
     style = "steps-post" if axis.held else "default"
     for number, piece in enumerate(axis.pieces):
         names = ("setpoint", "measured", "simulated") if number == 0 else (None, None, None)
-        wanted, model = piece.setpoint, predict(piece, axis.response)
-        top.plot(wanted.t_s - zero, wanted.value, color=SETPOINT, lw=0.8, ds=style, label=names[0])
+        setpoint, model = piece.setpoint, predict(piece, axis.response)
+        top.plot(setpoint.t_s - zero, setpoint.value, color=SETPOINT, lw=0.8, ds=style, label=names[0])
         top.plot(piece.t_s - zero, piece.y, color=MEASURED, lw=0.9, label=names[1])
         top.plot(piece.t_s - zero, model, color=MODEL, lw=0.9, label=names[2])
         bottom.plot(piece.t_s - zero, piece.y - model, color=MEASURED, lw=0.7)
@@ -65,17 +65,17 @@ def _axis(axis: Axis) -> Figure | None:
 
 
 def _thrust(found: Identification) -> Figure | None:
-    motion = found.motion
-    if motion is None or motion.trend is None:
+    forces = found.forces
+    if forces is None or forces.trend is None:
         return None
-    trend = motion.trend
+    trend = forces.trend
     figure = _figure(2)
     axes = figure.subplots()
     axes.plot(trend.voltage_v, trend.coefficient_m_s2, "o", ms=3, color=MEASURED, label="one window each")
     volts = np.linspace(trend.voltage_v.min(), trend.voltage_v.max(), 50)
-    model = motion.thrust_coefficient_m_s2 * (volts / motion.reference_voltage_v) ** motion.voltage_exponent
-    how = "fitted" if motion.exponent_fitted else "mostly believed"
-    axes.plot(volts, model, color=MODEL, label=f"model, exponent {motion.voltage_exponent:.2f} ({how})")
+    model = forces.thrust_coefficient_m_s2 * (volts / forces.reference_voltage_v) ** forces.voltage_exponent
+    how = "fitted" if forces.exponent_fitted else "mostly that of the vehicle file"
+    axes.plot(volts, model, color=MODEL, label=f"model, exponent {forces.voltage_exponent:.2f} ({how})")
     spread = f"95 % {trend.low:.2f} to {trend.high:.2f}"
     axes.set_title(f"k_T over the battery: trend U^{trend.exponent:.2f}, {spread}", loc="left", fontsize=9)
     axes.set_xlabel("V")
@@ -85,15 +85,15 @@ def _thrust(found: Identification) -> Figure | None:
 
 
 def _velocity(found: Identification) -> Figure | None:
-    motion = found.motion
-    if motion is None:
+    forces = found.forces
+    if forces is None:
         return None
     used = [i for i, on in enumerate((found.flight.velocity_axes[0],) * 2 + (found.flight.velocity_axes[1],)) if on]
     figure = _figure(len(used))
-    zero = motion.windows.grid[0, 0]
+    zero = forces.windows.grid[0, 0]
     for axes, i in zip(np.atleast_1d(figure.subplots(len(used), 1, sharex=True)), used, strict=True):
-        axes.plot(motion.windows.t_s - zero, motion.windows.measured[:, i], ".", ms=1.5, color=MEASURED)
-        for t_s, values in zip(motion.windows.grid, motion.velocity_W[..., i], strict=True):
+        axes.plot(forces.windows.t_s - zero, forces.windows.measured[:, i], ".", ms=1.5, color=MEASURED)
+        for t_s, values in zip(forces.windows.grid, forces.velocity_W[..., i], strict=True):
             axes.plot(t_s - zero, values, color=MODEL, lw=1.0)
         axes.set_ylabel(f"v {AXES[i]}, m/s")
     axes.set_xlabel("s")

@@ -1,4 +1,4 @@
-"""PX4's ULog as a `Flight`: old and new names of topics and fields, NED/FRD into ENU/FLU.
+"""PX4's ULog as `FlightData`: old and new names of topics and fields, NED/FRD to ENU/FLU.
 
 Names and units: PX4, msg/*.msg of v1.8 to v1.17; file format: PX4 user guide, "ULog File Format". pyulog reads it.
 A file that was cut off is used as far as it can be read; the notes say so.
@@ -14,7 +14,8 @@ import numpy as np
 from pyulog import ULog
 
 from calibration.identification.flight_data import (
-    Flight,
+    FlightData,
+    LogKind,
     Signal,
     Span,
     airborne_spans,
@@ -26,22 +27,34 @@ from calibration.identification.flight_data import (
     tilt_in_heading,
 )
 from calibration.results import DataError
+from companion.core.arrays import Array
 from companion.fcu.ned import swap_attitude, swap_body, swap_world
 
 MAGIC = b"ULog\x01\x12\x35"
 ARMED = 2  # vehicle_status.arming_state
-ACRO = 10  # vehicle_status.nav_state: sticks are rates, nobody follows an attitude
-RESET_GUARD_S = 0.3  # samples this close to a jump of PX4's estimate are left out: the gap cuts the flight there
-THRUST_MIN = 0.05  # a command that never exceeds it was not the one that flew
-VALID_SHARE = 0.5  # of the samples: a velocity that is trusted less often counts as not there
+ACRO = 10  # vehicle_status.nav_state: sticks command rates, there is no attitude setpoint
+RESET_GUARD_S = 0.3  # samples this close to a jump of PX4's estimate are left out; the gap divides the flight
+THRUST_MIN = 0.05  # a command that never exceeds it did not control the flight
+VALID_SHARE = 0.5  # of the samples: a velocity that is valid less often is not used
 
-# MAV_TYPE of the MAVLink common message set, and rotors where it tells them.
-AIRCRAFT = {2: ("quadrotor", 4), 13: ("hexarotor", 6), 14: ("octorotor", 8), 15: ("tricopter", 3)}
-AIRCRAFT |= {3: ("coaxial helicopter", None), 4: ("helicopter", None), 29: ("dodecarotor", 12), 35: ("decarotor", 10)}
+# MAV_TYPE of the MAVLink common message set, and the number of rotors if the type determines it.
+AIRCRAFT: dict[int, tuple[str, int | None]] = {
+    2: ("quadrotor", 4),
+    3: ("coaxial helicopter", None),
+    4: ("helicopter", None),
+    13: ("hexarotor", 6),
+    14: ("octorotor", 8),
+    15: ("tricopter", 3),
+    29: ("dodecarotor", 12),
+    35: ("decarotor", 10),
+}
 OTHERS = {1: "fixed wing", 7: "airship", 8: "balloon", 10: "rover", 11: "boat", 12: "submarine"}
 OTHERS |= dict.fromkeys(range(19, 26), "VTOL")
 VEHICLE_TYPE = {2: "fixed wing", 3: "rover", 4: "airship"}  # vehicle_status.vehicle_type
 BY_ROTORS = {rotors: name for name, rotors in AIRCRAFT.values() if rotors}
+FRD_TO_FLU = np.array(swap_body((1.0, 1.0, 1.0)))  # the change of frame is a sign of each axis
+
+Dataset = dict[str, Any]  # of pyulog: arrays (n,) by field
 
 TOPICS = (
     "actuator_armed",
@@ -68,28 +81,31 @@ class _Topics:
 
     def __init__(self, ulog: ULog) -> None:
         self.parameters: dict[str, Any] = dict(ulog.initial_parameters)
-        self._data: dict[str, list[dict]] = {}
+        self._data: dict[str, list[Dataset]] = {}
         for dataset in ulog.data_list:
             if len(dataset.data.get("timestamp", ())):
                 self._data.setdefault(dataset.name, []).append(dataset.data)
         stamps = [data["timestamp"] for several in self._data.values() for data in several]
         self.empty = not stamps
-        # Zero of our time is somewhere in the log: large stamps would cost digits.
+        # Times start within the log: large stamps would cost digits.
         self._zero_us = float(np.median([np.median(t) for t in stamps])) if stamps else 0.0
 
-    def instances(self, topic: str) -> list[dict]:
+    def instances(self, topic: str) -> list[Dataset]:
+        """All instances of a topic."""
         return self._data.get(topic, [])
 
-    def get(self, topic: str) -> dict | None:
-        """The first instance with at least half of the most samples: PX4 counts the one it uses first."""
+    def get(self, topic: str) -> Dataset | None:
+        """The first instance with at least half of the most samples: PX4 numbers the one it uses lowest."""
         several = self.instances(topic)
         if not several:
             return None
         most = max(len(data["timestamp"]) for data in several)
         return next(data for data in several if len(data["timestamp"]) >= 0.5 * most)
 
-    def time_s(self, data: dict) -> np.ndarray:
-        return (data["timestamp"].astype(float) - self._zero_us) * 1e-6
+    def time_s(self, data: Dataset) -> Array:
+        """Times of the samples [s]."""
+        t_s: Array = (data["timestamp"].astype(float) - self._zero_us) * 1e-6
+        return t_s
 
     def signal(self, topic: str, *fields: str) -> Signal:
         """The fields of a topic, empty if the log has none of it or lacks a field."""
@@ -100,13 +116,13 @@ class _Topics:
         return clean(self.time_s(data), values[:, 0] if len(fields) == 1 else values)
 
 
-def read_ulog(path: str | Path) -> Flight:
-    """The flight of a ULog; raises `DataError` with one line if it is none, or none of a multirotor."""
+def read_ulog(path: str | Path) -> FlightData:
+    """The flight of a ULog; raises `DataError` with one line if it is not one, or not of a multirotor."""
     path = Path(path)
-    flight = Flight(path, "ULog")
+    flight = FlightData(path, LogKind.ULOG)
     topics = _Topics(_parsed(path, flight))
     if topics.empty:
-        raise DataError(f"{path}: holds nothing that identification needs (no vehicle_attitude, no setpoints)")
+        raise DataError(f"{path}: holds none of the topics that identification needs (vehicle_attitude, setpoints, …)")
     _name_aircraft(flight, topics)
     _read_attitude(flight, topics)
     _read_thrust(flight, topics)
@@ -117,7 +133,7 @@ def read_ulog(path: str | Path) -> Flight:
     return flight
 
 
-def _parsed(path: Path, flight: Flight) -> ULog:
+def _parsed(path: Path, flight: FlightData) -> ULog:
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -131,9 +147,9 @@ def _parsed(path: Path, flight: Flight) -> ULog:
             " what can be read is used"
         )
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # pyulog prints what it thinks of a file
+        with contextlib.redirect_stdout(io.StringIO()):  # pyulog prints remarks
             return ULog(io.BytesIO(content), list(TOPICS))
-    except Exception as error:  # of any kind: pyulog does not expect every kind of damage
+    except Exception as error:  # any: pyulog does not handle every kind of damage
         raise DataError(f"{path}: damaged beyond reading ({type(error).__name__})") from None
 
 
@@ -148,8 +164,8 @@ def _whole_messages(content: bytes) -> int:
     return min(at, size)
 
 
-def _name_aircraft(flight: Flight, topics: _Topics) -> None:
-    """What flew; raises `DataError` for anything that is not a multirotor."""
+def _name_aircraft(flight: FlightData, topics: _Topics) -> None:
+    """Type of aircraft and number of rotors; raises `DataError` for anything that is not a multirotor."""
     status = topics.get("vehicle_status") or {}
     last = {name: int(values[-1]) for name, values in status.items() if name != "timestamp"}
     mav_type = last.get("system_type", int(topics.parameters.get("MAV_TYPE", 0)))
@@ -161,14 +177,14 @@ def _name_aircraft(flight: Flight, topics: _Topics) -> None:
         other = "vehicle without rotors"
     if other:
         raise DataError(f"{flight.path}: log of a {other}; this stack flies multirotors")
-    # The airframe's geometry is what mixes the motors; MAV_TYPE often keeps its default.
+    # The geometry of the airframe determines the mixer; MAV_TYPE often keeps its default.
     if rotors in BY_ROTORS:
         flight.aircraft, flight.rotors = BY_ROTORS[rotors], rotors
     elif mav_type in AIRCRAFT:
         flight.aircraft, flight.rotors = AIRCRAFT[mav_type]
 
 
-def _read_attitude(flight: Flight, topics: _Topics) -> None:
+def _read_attitude(flight: FlightData, topics: _Topics) -> None:
     q = topics.signal("vehicle_attitude", *(f"q[{i}]" for i in range(4)))
     flight.attitude = _attitude(q)
     setpoint = _attitude_setpoint(topics)
@@ -190,7 +206,7 @@ def _read_attitude(flight: Flight, topics: _Topics) -> None:
 
 
 def _attitude_setpoint(topics: _Topics) -> Signal:
-    """The quaternion that PX4 follows, or the angles of before 1.9, which later senders may leave at zero."""
+    """The quaternion that PX4 follows, or the angles of PX4 before 1.9; later senders may leave these at zero."""
     name = "vehicle_attitude_setpoint"
     angles = topics.signal(name, "roll_body", "pitch_body", "yaw_body")
     q_d = topics.signal(name, *(f"q_d[{i}]" for i in range(4)), "q_d_valid")
@@ -198,15 +214,15 @@ def _attitude_setpoint(topics: _Topics) -> Signal:
         q_d = Signal(q_d.t_s[q_d.value[:, 4] > 0], q_d.value[q_d.value[:, 4] > 0, :4])
     else:
         q_d = topics.signal(name, *(f"q_d[{i}]" for i in range(4)))
-    wanted = _attitude(q_d)
-    if len(wanted) >= 0.5 * len(angles):
-        return wanted
+    setpoint = _attitude(q_d)
+    if len(setpoint) >= 0.5 * len(angles):
+        return setpoint
     roll, pitch, yaw = angles.value.T
     return Signal(angles.t_s, np.column_stack([roll, -pitch, np.unwrap(np.pi / 2 - yaw)]))
 
 
 def _attitude(q: Signal) -> Signal:
-    """Quaternions NED/FRD as roll, pitch, yaw in ENU/FLU; those of no length are left out."""
+    """Quaternions NED/FRD as roll, pitch, yaw in ENU/FLU; those without unit length are left out."""
     good = np.abs(np.linalg.norm(q.value, axis=1) - 1.0) < 0.1
     if not good.any():
         return nothing(3)
@@ -214,7 +230,7 @@ def _attitude(q: Signal) -> Signal:
     return Signal(q.t_s[good], rpy_of(turned))
 
 
-def _read_thrust(flight: Flight, topics: _Topics) -> None:
+def _read_thrust(flight: FlightData, topics: _Topics) -> None:
     """The thrust command in the unit of an attitude setpoint, from the topic that was logged most often."""
     candidates = []
     for topic in ("vehicle_rates_setpoint", "vehicle_attitude_setpoint"):
@@ -234,7 +250,7 @@ def _read_thrust(flight: Flight, topics: _Topics) -> None:
     flight.thrust = _mean_of_motors(flight, topics)
 
 
-def _mean_of_motors(flight: Flight, topics: _Topics) -> Signal:
+def _mean_of_motors(flight: FlightData, topics: _Topics) -> Signal:
     """Mean motor command 0..1 as the thrust command, for logs without any thrust setpoint."""
     motors = topics.get("actuator_motors")
     if motors is not None:
@@ -257,13 +273,13 @@ def _mean_of_motors(flight: Flight, topics: _Topics) -> Signal:
     return nothing()
 
 
-def _read_motion(flight: Flight, topics: _Topics) -> None:
-    """Velocity with what PX4 trusted of it, and specific force."""
+def _read_motion(flight: FlightData, topics: _Topics) -> None:
+    """Velocity, its axes that PX4 declares valid, and specific force."""
     data = topics.get("vehicle_local_position")
     if data is not None and all(name in data for name in ("vx", "vy", "vz")):
         ones = np.ones(len(data["timestamp"]))
         good = [data.get(name, ones).astype(bool) for name in ("v_xy_valid", "v_z_valid")]
-        flight.velocity_axes = tuple(bool(valid.mean() > VALID_SHARE) for valid in good)
+        flight.velocity_axes = bool(good[0].mean() > VALID_SHARE), bool(good[1].mean() > VALID_SHARE)
         rows = np.ones(len(ones), dtype=bool)
         for used, valid in zip(flight.velocity_axes, good, strict=True):
             rows &= valid if used else True
@@ -277,13 +293,12 @@ def _read_motion(flight: Flight, topics: _Topics) -> None:
             flight.velocity_W = clean(t_s[rows], np.array([swap_world(row) for row in ned.tolist()]).reshape(-1, 3))
     for topic, name in (("sensor_combined", "accelerometer_m_s2"), ("vehicle_acceleration", "xyz")):
         if len(found := topics.signal(topic, *(f"{name}[{i}]" for i in range(3)))):
-            turned = np.column_stack(swap_body(found.value.T))
-            flight.accelerometer_B = Signal(found.t_s, turned)
+            flight.accelerometer_B = Signal(found.t_s, found.value * FRD_TO_FLU)
             break
 
 
 def _voltage(topics: _Topics) -> Signal:
-    """Of the battery that is connected and was logged most; empty if no one measured it."""
+    """Of the connected battery with the most samples; empty without a measurement."""
     best = nothing()
     for data in topics.instances("battery_status"):
         if "voltage_v" not in data:
@@ -295,8 +310,8 @@ def _voltage(topics: _Topics) -> Signal:
     return best
 
 
-def _allowed(topics: _Topics, flight: Flight) -> list[Span]:
-    """When the log says: armed, not landed, and somebody follows attitude setpoints."""
+def _allowed(topics: _Topics, flight: FlightData) -> list[Span]:
+    """When the log says: armed, not landed, attitude controlled."""
     ends = [signal.t_s[-1] for signal in (flight.attitude, flight.thrust) if len(signal)]
     starts = [signal.t_s[0] for signal in (flight.attitude, flight.thrust) if len(signal)]
     if not ends:
@@ -307,7 +322,7 @@ def _allowed(topics: _Topics, flight: Flight) -> list[Span]:
     if len(landed):
         spans = intersection(spans, spans_where(landed.t_s, landed.value == 0, end_s))
     else:
-        flight.notes.append("no vehicle_land_detected in the log: the flight is told from thrust alone")
+        flight.notes.append("no vehicle_land_detected in the log: the flight is recognised by thrust alone")
     armed = topics.signal("vehicle_status", "arming_state")
     if len(armed):
         spans = intersection(spans, spans_where(armed.t_s, armed.value == ARMED, end_s))

@@ -5,17 +5,18 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.signal import lfilter
 
-from calibration.identification.flight_data import Flight, Signal, Span, without_gaps
+from calibration.identification.flight_data import FlightData, Signal, Span, without_gaps
+from companion.core.arrays import Array
 
 STEP_S = 0.02
-WINDOW_S = 2.0  # drag shows within it; in a longer one the slow errors of an estimated velocity pass for drag
-WINDOWS_MAX = 300  # ten minutes: more flight is thinned out, it would take minutes and tell nothing new
+WINDOW_S = 2.0  # drag acts within it; in a longer one slow errors of the estimated velocity look like drag
+WINDOWS_MAX = 300  # ten minutes; windows of a longer flight are thinned out to save time
 HISTORY_S = 1.0  # of thrust commands before a window
-VELOCITY_MAX_HZ = 25.0  # of samples that are compared; more are no news
+VELOCITY_MAX_HZ = 25.0  # of samples that are compared; more add no information
 ACCELEROMETER_MIN_HZ = 25.0  # slower ones are aliased vibration
 
 
-def usable_spans(flight: Flight) -> list[Span]:
+def usable_spans(flight: FlightData) -> list[Span]:
     """Airborne parts with attitude, thrust and velocity, long enough for a window."""
     signals = [flight.attitude, flight.thrust, flight.velocity_W]
     return without_gaps(flight.airborne, *signals, shortest_s=WINDOW_S)
@@ -26,10 +27,10 @@ class Windows:
 
     axis: e_z of B in W. R_WB: (windows, samples, 3, 3). velocity: measured, on the grid. voltage: None without battery.
     t_s, window, measured: times (n,), window and value (n, 3) of the velocity samples. accelerometer: in B, mean over a
-    step; None where it is not there or too slow.
+    step; None if it is missing or too slow.
     """
 
-    def __init__(self, flight: Flight, spans: Sequence[Span]) -> None:
+    def __init__(self, flight: FlightData, spans: Sequence[Span]) -> None:
         count = round(WINDOW_S / STEP_S)
         starts = np.array([s + WINDOW_S * i for s, e in spans for i in range(int((e - s + 1e-6) // WINDOW_S))])
         if len(starts) > WINDOWS_MAX:
@@ -39,7 +40,7 @@ class Windows:
         self.R_WB = _rotations(flight.attitude.at(flat)).reshape(*shape, 3, 3)
         self.axis = self.R_WB[..., 2]
         self.velocity = flight.velocity_W.at(flat).reshape(*shape, 3)
-        self.voltage = flight.voltage.at(flat).reshape(shape) if len(flight.voltage) else None
+        self.voltage: Array | None = flight.voltage.at(flat).reshape(shape) if len(flight.voltage) else None
         self._thrust = flight.thrust
 
         every = max(1, round(flight.velocity_W.rate_hz / VELOCITY_MAX_HZ))
@@ -51,12 +52,12 @@ class Windows:
         self._low = np.clip(place.astype(int), 0, count - 1)
         self._share = place - self._low
         slow = flight.accelerometer_B.rate_hz < ACCELEROMETER_MIN_HZ
-        self.accelerometer = None if slow else _means(flight.accelerometer_B, self.grid)
+        self.accelerometer: Array | None = None if slow else _means(flight.accelerometer_B, self.grid)
 
     def __len__(self) -> int:
         return len(self.grid)
 
-    def thrust(self, delay_s: float, lag_s: float) -> np.ndarray:
+    def thrust(self, delay_s: float, lag_s: float) -> Array:
         """The command after a delay and a first-order lag, (windows, samples)."""
         history = round(HISTORY_S / STEP_S)
         before = self.grid[:, :1] + STEP_S * np.arange(-history, 0)
@@ -66,13 +67,14 @@ class Windows:
             u = lfilter([1 - pole], [1, -pole], u, axis=1, zi=pole * u[:, :1])[0]
         return u[:, history:]
 
-    def at_samples(self, values: np.ndarray) -> np.ndarray:
+    def at_samples(self, values: Array) -> Array:
         """(windows, samples) at the times of the measured velocities, (n,)."""
         low, high = values[self.window, self._low], values[self.window, self._low + 1]
-        return low + self._share * (high - low)
+        between: Array = low + self._share * (high - low)
+        return between
 
 
-def run(acceleration: np.ndarray, drag_1_s: float) -> np.ndarray:
+def run(acceleration: Array, drag_1_s: float) -> Array:
     """Velocity from rest under an acceleration (windows, samples) with linear drag; trapezoidal, the same shape."""
     mean = 0.5 * (acceleration[:, 1:] + acceleration[:, :-1])
     decay = np.exp(-drag_1_s * STEP_S)
@@ -80,7 +82,7 @@ def run(acceleration: np.ndarray, drag_1_s: float) -> np.ndarray:
     return np.concatenate([np.zeros((len(mean), 1)), lfilter([step], [1, -decay], mean, axis=1)], axis=1)
 
 
-def _rotations(rpy: np.ndarray) -> np.ndarray:
+def _rotations(rpy: Array) -> Array:
     """R_WB of roll, pitch, yaw (n, 3), shape (n, 3, 3); `companion.core.frames.quat_from_rpy` has the convention."""
     (sr, sp, sy), (cr, cp, cy) = np.sin(rpy).T, np.cos(rpy).T
     rows = [
@@ -91,7 +93,7 @@ def _rotations(rpy: np.ndarray) -> np.ndarray:
     return np.moveaxis(np.array(rows), 2, 0)
 
 
-def _means(signal: Signal, grid: np.ndarray) -> np.ndarray:
+def _means(signal: Signal, grid: Array) -> Array:
     """Mean of the samples within half a step of every grid time, or the line between samples where there are none."""
     sums = np.concatenate([np.zeros((1, 3)), np.cumsum(signal.value, axis=0)])
     first = np.searchsorted(signal.t_s, grid - STEP_S / 2)

@@ -1,6 +1,6 @@
-"""Where the camera sits on the aircraft, and how late its images are, from sightings of a bundle that stays put.
+"""The mount of the camera on the aircraft and the delay of its images, from observations of a bundle that stays put.
 
-One least-squares problem over the whole log. For a sighting with stamp s, true at t = s - δ:
+One least-squares problem over the whole log. For an observation with stamp s, made at t = s - δ:
 
     R_CM = R_BCᵀ Qᵀ exp(e) R_WM
     p_CM = R_BCᵀ (Qᵀ exp(e) (p_WM - P + b) - p_BC)
@@ -8,36 +8,40 @@ One least-squares problem over the whole log. For a sighting with stamp s, true 
 Q and P are attitude and position as the flight controller has them at t, e(t) and b(t) their slow errors. Unknown are
 R_BC, p_BC, the bundle's pose R_WM, p_WM, δ, a delay of P against Q, and the errors e and b as lines between knots, each
 a random walk. Without the errors this is the robot-world hand-eye problem A X B = Z (Dornaika & Horaud, IEEE Trans.
-Robotics and Automation 14, 1998); with them, what is slow in the flight controller's attitude and position is not taken
-for news of the camera: only motion faster than they drift tells something. δ is found together with the rest, as in
-Kalibr (Furgale, Rehder, Siegwart, IROS 2013).
+Robotics and Automation 14, 1998). With them, slow errors of the flight controller's attitude and position do not enter
+the mount: only motion faster than their drift does. δ is found together with the rest, as in Kalibr (Furgale, Rehder,
+Siegwart, IROS 2013).
 
-How noisy Q and P are and how fast they drift is not known before. It is what makes the data most likely: the four
-numbers are those of the largest marginal likelihood of the linearised problem (the lens' noise is told by the tracker).
+Noise and drift of Q and P are not known beforehand. Their four numbers are those of the largest marginal likelihood of
+the linearised problem; the noise of the observations is the tracker's covariance.
 """
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.spatial.transform import Rotation
 
-from calibration.mount.observations import MountLog, Sightings
+from calibration.mount.observations import MountLog, Observations
+from companion.core.arrays import Array
 
 KNOTS_S = 2.0  # apart
-MAX_SIGHTINGS, MAX_FOR_NOISE = 6000, 600  # used for the result, and to find how noisy the data are
+MAX_OBSERVATIONS, MAX_FOR_NOISE = 6000, 600  # used for the result, and to find how noisy the data are
 ITERATIONS, STEP_DONE = 30, 1e-7
-OUTLIER = 5.0  # times its deviation, beyond which a sighting does not count; nearer it weighs less (Tukey)
+OUTLIER = 5.0  # times its deviation, beyond which an observation does not count; nearer it weighs less (Tukey)
 BLOCK = 2  # intervals of knots: residuals do not depend on each other for longer
-ROUNDS = 2  # of noise and weights anew
-LAG_STD_S = 0.1  # believed before; an estimator that lags more is none
+ROUNDS = 2  # of estimating noise and weights
+LAG_STD_S = 0.1  # prior of the lag of P against Q
 GAUGE_STD = 1.0  # [rad, m] of the errors at the beginning of the log; the bundle's pose takes their mean
 POSE, TURN = slice(0, 3), slice(3, 6)  # of a residual: position [m], rotation [rad], as the tracker's covariance
 
 # columns of the constants
 R_BC, P_BC, R_WM, P_WM, DELTA, LAG = slice(0, 3), slice(3, 6), slice(6, 9), slice(9, 12), 12, 13
 CONSTANTS = 14
+
+Linearised = tuple[Array, Array, Array]  # residuals, Jacobian by the constants, Jacobian by the errors
 
 
 @dataclass(frozen=True)
@@ -52,57 +56,64 @@ class Noise:
 
 @dataclass(frozen=True)
 class Mount:
-    """What is looked for; delta_s: how late the stamps are (an image is older than they say); lag_s: of P against Q."""
+    """The unknowns; delta_s: how late the stamps are (an image is older than its stamp); lag_s: of P against Q."""
 
-    R_BC: np.ndarray
-    p_BC: np.ndarray
-    R_WM: np.ndarray
-    p_WM: np.ndarray
+    R_BC: Array
+    p_BC: Array
+    R_WM: Array
+    p_WM: Array
     delta_s: float = 0.0
     lag_s: float = 0.0
-    attitude_error: np.ndarray | None = None  # (knots, 3) [rad]
-    position_error: np.ndarray | None = None  # (knots, 3) [m]
+    attitude_error: Array | None = None  # (knots, 3) [rad]
+    position_error: Array | None = None  # (knots, 3) [m]
 
 
 @dataclass(frozen=True)
 class MountFit:
     """covariance (14, 14) of R_BC [rad, right-multiplied], p_BC [m], R_WM, p_WM, delta_s, lag_s; chi2: mean squared
-    normalised residual, 1 when the noise is right; weights (n,): 0 for sightings that do not fit."""
+    normalised residual, 1 when the noise is right; weights (n,): 0 for observations that do not fit."""
 
     mount: Mount
-    covariance: np.ndarray
+    covariance: Array
     noise: Noise
     chi2: float
-    weights: np.ndarray
-    residuals: np.ndarray  # (n, 6)
-    t_s: np.ndarray
+    weights: Array
+    residuals: Array  # (n, 6)
+    t_s: Array
 
     @property
-    def std(self) -> np.ndarray:
-        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+    def std(self) -> Array:
+        std: Array = np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+        return std
 
 
 class Normal(NamedTuple):
-    """Normal equations N x = -g of constants and knots; cost; -2 log of what else belongs to the likelihood; chi2 (n,):
-    mean squared residual of each sighting, normalised; scores (knots - 1, k): what each interval of knots adds to g."""
+    """Normal equations N x = -g of constants and knots; cost; -2 log of the other factors of the likelihood; chi2 (n,):
+    mean squared residual of each observation, normalised; scores (knots - 1, k): contribution of each interval of knots
+    to g."""
 
-    N: np.ndarray
-    g: np.ndarray
+    N: Array
+    g: Array
     cost: float
     log_det: float
-    chi2: np.ndarray
-    scores: np.ndarray
+    chi2: Array
+    scores: Array
 
 
 class MountProblem:
-    """The least-squares problem of a log; with_position: False leaves p_CM and position out."""
+    """The least-squares problem of a log; with_position: False leaves p_CM and position out.
+
+    Raises ValueError with with_position for a log without position.
+    """
 
     def __init__(self, log: MountLog, with_position: bool, margin_s: float = 0.3) -> None:
-        seen = log.sightings
+        seen = log.observations
         inside = (seen.t_s > log.attitude.t_s[0] + margin_s) & (seen.t_s < log.attitude.t_s[-1] - margin_s)
         if with_position:
+            if log.position is None:
+                raise ValueError(f"{log.path}: no position")
             inside &= log.position.near(seen.t_s)
-        self.seen = _thinned(seen.take(inside), MAX_SIGHTINGS)
+        self.seen = _thinned(seen.take(inside), MAX_OBSERVATIONS)
         self.with_position = with_position
         self._attitude_t, q = log.attitude.t_s, log.attitude.value
         signs = np.ones(len(q))
@@ -115,35 +126,41 @@ class MountProblem:
 
     # --- measurements -------------------------------------------------------------------------------------------
 
-    def attitude(self, t_s: np.ndarray) -> np.ndarray:
+    def attitude(self, t_s: Array) -> Array:
         """Q (n, 3, 3) at times t_s: normalised linear interpolation of the samples."""
         q = np.column_stack([np.interp(t_s, self._attitude_t, c) for c in self._q.T])
-        return Rotation.from_quat(q[:, [1, 2, 3, 0]]).as_matrix()
+        Q: Array = Rotation.from_quat(q[:, [1, 2, 3, 0]]).as_matrix()
+        return Q
 
-    def rates(self, t_s: np.ndarray, step_s: float = 0.02) -> np.ndarray:
-        """Body rates [rad/s] (n, 3) by differences of the attitude: what shifts it when the time is shifted."""
+    def rates(self, t_s: Array, step_s: float = 0.02) -> Array:
+        """Body rates [rad/s] (n, 3) by differences of the attitude, which is its derivative by δ."""
         before, after = self.attitude(t_s - step_s), self.attitude(t_s + step_s)
-        return Rotation.from_matrix(before.transpose(0, 2, 1) @ after).as_rotvec() / (2 * step_s)
+        omega: Array = Rotation.from_matrix(before.transpose(0, 2, 1) @ after).as_rotvec() / (2 * step_s)
+        return omega
 
-    def position(self, t_s: np.ndarray) -> np.ndarray:
+    def position(self, t_s: Array) -> Array:
+        """P (n, 3) at times t_s, linearly interpolated; NaN without position."""
+        if self._position is None:
+            return np.full((len(t_s), 3), np.nan)
         return np.column_stack([np.interp(t_s, self._position.t_s, c) for c in self._position.value.T])
 
-    def between(self, seen: Sightings) -> tuple[np.ndarray, np.ndarray]:
-        """The knot before each sighting (n,) and how far it is on the way to the next, 0 … 1 (n,)."""
+    def between(self, seen: Observations) -> tuple[NDArray[np.int64], Array]:
+        """The knot before each observation (n,), and the share of the interval to the next that has passed, (n,)."""
         place = np.clip((seen.t_s - self._knot_t[0]) / (self._knot_t[1] - self._knot_t[0]), 0, self.knots - 1 - 1e-9)
         left = place.astype(int)
         return left, place - left
 
-    def error_at(self, seen: Sightings, knots: np.ndarray | None) -> np.ndarray:
-        """The error (n, 3) at each sighting of one given at the knots (knots, 3); None is none."""
+    def error_at(self, seen: Observations, knots: Array | None) -> Array:
+        """The error (n, 3) at each observation, from its values at the knots (knots, 3); None: no error."""
         if knots is None:
             return np.zeros((len(seen), 3))
         left, share = self.between(seen)
-        return (1 - share)[:, None] * knots[left] + share[:, None] * knots[left + 1]
+        error: Array = (1 - share)[:, None] * knots[left] + share[:, None] * knots[left + 1]
+        return error
 
     # --- the linearised problem -----------------------------------------------------------------------------------
 
-    def linearise(self, m: Mount, seen: Sightings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def linearise(self, m: Mount, seen: Observations) -> Linearised:
         """Residuals (n, 6), Jacobian by the constants (n, 6, 14), and by attitude and position error (n, 6, 6)."""
         n = len(seen)
         t_s = seen.t_s - m.delta_s
@@ -177,8 +194,10 @@ class MountProblem:
             by_error[:, POSE, :3] = -(Ct @ Qt) @ _skew((E @ reach[..., None])[..., 0])
         return r, J, by_error
 
-    def normal(self, m: Mount, noise: Noise, seen: Sightings, weights: np.ndarray, parts=None) -> Normal:
-        """The normal equations at m; parts: the linearised problem, if it is known already."""
+    def normal(
+        self, m: Mount, noise: Noise, seen: Observations, weights: Array, parts: Linearised | None = None
+    ) -> Normal:
+        """The normal equations at m; parts: the linearised problem, if it was computed before."""
         r, J, by_error = self.linearise(m, seen) if parts is None else parts
         S = seen.covariance + by_error[..., :3] @ by_error[..., :3].transpose(0, 2, 1) * noise.attitude**2
         rows = slice(0, 6) if self.with_position else TURN
@@ -198,7 +217,9 @@ class MountProblem:
         size = CONSTANTS + 3 * kinds * self.knots
         N, scores = np.zeros((size, size)), np.zeros((self.knots - 1, size))
         ends = np.searchsorted(left, np.arange(self.knots))
-        for i, (begin, end) in enumerate(zip(ends[:-1], ends[1:], strict=True)):  # a sighting touches two knots only
+        for i, (begin, end) in enumerate(
+            zip(ends[:-1], ends[1:], strict=True)
+        ):  # an observation touches two knots only
             flat = rows_of[begin:end].reshape(-1, rows_of.shape[2])
             at = self._columns(i, kinds)
             product = flat.T @ flat
@@ -210,13 +231,15 @@ class MountProblem:
         log_det = 2 * float(weights @ np.log(np.diagonal(L, axis1=1, axis2=2)).sum(1))
         return Normal(N, g, cost, log_det + log_prior, chi2 / S.shape[1], scores)
 
-    def _columns(self, interval: int, kinds: int) -> np.ndarray:
-        """Which unknowns the sightings between a knot and the next depend on: constants, errors there, errors after."""
+    def _columns(self, interval: int, kinds: int) -> NDArray[np.int64]:
+        """The unknowns of the observations between two knots: constants, errors at the first knot, at the second."""
         knots = [CONSTANTS + 3 * (self.knots * kind + interval) + np.arange(3) for kind in range(kinds)]
         return np.concatenate([np.arange(CONSTANTS), *knots, *(k + 3 for k in knots)])
 
-    def _with_priors(self, m: Mount, noise: Noise, N, g, cost, kinds):
-        """Random walks of the errors from knot to knot, and weak priors that hold what nothing else does."""
+    def _with_priors(
+        self, m: Mount, noise: Noise, N: Array, g: Array, cost: float, kinds: int
+    ) -> tuple[Array, Array, float, float]:
+        """Adds the random walks of the errors from knot to knot, and weak priors of what the data may not determine."""
         step = np.sqrt(self._knot_t[1] - self._knot_t[0])
         D = np.diff(np.eye(self.knots), axis=0)
         mean = np.ones((self.knots, self.knots)) / (self.knots * GAUGE_STD) ** 2
@@ -234,14 +257,14 @@ class MountProblem:
         if self.with_position:
             N[LAG, LAG] += 1 / LAG_STD_S**2
             g[LAG] += m.lag_s / LAG_STD_S**2
-        else:  # these are no unknowns then
+        else:  # they are not unknowns then
             unused = [*range(P_BC.start, P_BC.stop), *range(P_WM.start, P_WM.stop), LAG]
             N[unused, unused] += 1.0
         return N, g, cost, log_prior
 
     # --- the solution ---------------------------------------------------------------------------------------------
 
-    def moved(self, m: Mount, x: np.ndarray) -> Mount:
+    def moved(self, m: Mount, x: Array) -> Mount:
         """The mount after a step x of constants and knots."""
         at = CONSTANTS + 3 * self.knots
         zero = np.zeros((self.knots, 3))
@@ -260,8 +283,8 @@ class MountProblem:
             b,
         )
 
-    def descend(self, m: Mount, noise: Noise, weights: np.ndarray) -> Mount:
-        """Gauss-Newton with halved steps where a whole one does not help."""
+    def descend(self, m: Mount, noise: Noise, weights: Array) -> Mount:
+        """Gauss-Newton; a step that does not lower the cost is halved, up to five times."""
         cost = np.inf
         for _ in range(ITERATIONS):
             equations = self.normal(m, noise, self.seen, weights)
@@ -281,14 +304,14 @@ class MountProblem:
                 break
         return m
 
-    def likely_noise(self, m: Mount, start: Noise, weights: np.ndarray) -> Noise:
+    def likely_noise(self, m: Mount, start: Noise, weights: Array) -> Noise:
         """The noise of the largest marginal likelihood, the problem linearised at m."""
         index = np.unique(np.linspace(0, len(self.seen) - 1, MAX_FOR_NOISE).astype(int))
         seen, kept = self.seen.take(index), weights[index]
         parts = self.linearise(m, seen)
         names = ["attitude", "attitude_walk"] + (["position", "position_walk"] if self.with_position else [])
 
-        def unlikely(logs: np.ndarray) -> float:
+        def unlikely(logs: Array) -> float:
             noise = replace(start, **dict(zip(names, np.exp(np.clip(logs, -14, 1)), strict=True)))
             at = self.normal(m, noise, seen, kept, parts)
             sign, log_N = np.linalg.slogdet(at.N)
@@ -301,7 +324,7 @@ class MountProblem:
         return replace(start, **dict(zip(names, np.exp(np.clip(best.x, -14, 1)).tolist(), strict=True)))
 
     def solve(self, start: Mount, noise: Noise | None = None) -> MountFit:
-        """The mount nearest to a start, with the noise that the data show and bad sightings weighing less."""
+        """The mount nearest to a start, with the estimated noise and robust weights."""
         noise = noise or Noise()
         weights = np.ones(len(self.seen))
         m = self.descend(start, noise, weights)
@@ -315,11 +338,11 @@ class MountProblem:
         scale = max(1.0, float(np.average(equations.chi2, weights=weights)))
         return MountFit(m, scale * self._covariance(equations), noise, scale, weights, r, self.seen.t_s)
 
-    def _covariance(self, equations: Normal) -> np.ndarray:
+    def _covariance(self, equations: Normal) -> Array:
         """Of the constants (14, 14): that of the model, widened where residuals depend on each other within seconds.
 
-        (Σ_b i_b i_bᵀ) with i_b the influence of a block of time on the constants is what the residuals really do; where
-        it is more than the model says, it counts.
+        Σ_b i_b i_bᵀ, i_b the influence of a block of time on the constants, is the covariance that the residuals show;
+        where it is larger than the model's, it is used.
         """
         inverse = _inverse(equations.N)[:CONSTANTS]
         sums = np.add.reduceat(equations.scores, np.arange(0, self.knots - 1, BLOCK), axis=0)
@@ -329,12 +352,12 @@ class MountProblem:
         return covariance * np.outer(wider, wider)
 
 
-def _thinned(seen: Sightings, most: int) -> Sightings:
+def _thinned(seen: Observations, most: int) -> Observations:
     return seen if len(seen) <= most else seen.take(np.linspace(0, len(seen) - 1, most).astype(int))
 
 
-def _solve(N: np.ndarray, g: np.ndarray) -> np.ndarray:
-    """N⁻¹ g, scaled, with what nothing determines left at zero."""
+def _solve(N: Array, g: Array) -> Array:
+    """N⁻¹ g, scaled; undetermined unknowns stay at zero."""
     scale = 1 / np.sqrt(np.maximum(np.diag(N), 1e-12))
     scaled = N * np.outer(scale, scale)
     try:
@@ -343,17 +366,18 @@ def _solve(N: np.ndarray, g: np.ndarray) -> np.ndarray:
         return scale * np.linalg.lstsq(scaled, scale * g, rcond=1e-12)[0]
 
 
-def _inverse(N: np.ndarray) -> np.ndarray:
+def _inverse(N: Array) -> Array:
     scale = 1 / np.sqrt(np.maximum(np.diag(N), 1e-12))
     return np.linalg.inv(N * np.outer(scale, scale) + 1e-13 * np.eye(len(N))) * np.outer(scale, scale)
 
 
-def _skew(v: np.ndarray) -> np.ndarray:
+def _skew(v: Array) -> Array:
     """[v]× of vectors (n, 3), shape (n, 3, 3)."""
     x, y, z = v.T
     o = np.zeros_like(x)
     return np.stack([np.stack([o, -z, y], -1), np.stack([z, o, -x], -1), np.stack([-y, x, o], -1)], -2)
 
 
-def _orthonormal(R: np.ndarray) -> np.ndarray:
-    return Rotation.from_matrix(R).as_matrix()
+def _orthonormal(R: Array) -> Array:
+    nearest: Array = Rotation.from_matrix(R).as_matrix()
+    return nearest

@@ -1,33 +1,36 @@
-"""Where to begin the search for a camera's mount: its turn and delay from rotations alone, whatever was believed.
+"""Start values of a camera's mount: its rotation and delay from rotations alone, independent of the flown numbers.
 
-Over any interval aircraft and camera turn by the same angle, about axes that the mount maps onto each other. The angles
-give the delay (their correlation over time), then the axes the mount (Horn, J. Opt. Soc. Am. A 4, 1987; A X = X B).
+Over any interval aircraft and camera turn by the same angle, about axes that the mount maps onto each other. The
+correlation of the angles over time gives the delay, the axes give the mount (Horn, J. Opt. Soc. Am. A 4, 1987;
+A X = X B).
 """
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
 from calibration.mount.fit import Mount, MountProblem
 from calibration.mount.observations import MountLog
+from companion.core.arrays import Array
 
-BASE_S = 0.15  # over which a turn is taken for the delay: less is noise, more blurs the peak
+BASE_S = 0.15  # interval of the rotations for the delay: a shorter one is noisy, a longer one blurs the peak
 DELAYS_S = np.arange(-0.3, 0.5, 0.005)
 FLIP_OF_FASTEST, FLIP_RAD_S = 1.5, 0.2
-PAIR_S = (0.5, 1.5, 4.0)  # over which turns are taken for the mount
+PAIR_S = (0.5, 1.5, 4.0)  # intervals of the rotations for the mount
 MIN_TURN_RAD = 0.05
-TWO_AXES = 0.001  # second over first singular value of the turns' axes: less is turning about a single one
+TWO_AXES = 0.001  # second over first singular value of the rotation axes: less is a rotation about one axis
 MIN_PAIRS = 20
 
 
 def delay(problem: MountProblem) -> tuple[float, float]:
-    """(delay of the stamps [s], correlation of the two courses of angles there, -1 … 1)."""
+    """(delay of the stamps [s], correlation of the angles of aircraft and camera at that delay, -1 … 1)."""
     seen = problem.seen
     first, last = _pairs(seen.t_s, BASE_S)
     if len(first) < MIN_PAIRS:
         return 0.0, 0.0
     angle = _angles(seen.R_CM[first] @ seen.R_CM[last].transpose(0, 2, 1)) / (seen.t_s[last] - seen.t_s[first])
     fastest = np.quantile(np.linalg.norm(problem.rates(seen.t_s), axis=1), 0.99)
-    real = angle < FLIP_OF_FASTEST * fastest + FLIP_RAD_S  # a pose that flips turns faster than any aircraft
+    real = angle < FLIP_OF_FASTEST * fastest + FLIP_RAD_S  # a flipped pose turns faster than any aircraft
     if np.count_nonzero(real) < MIN_PAIRS:
         return 0.0, 0.0
     first, last, angle = first[real], last[real], angle[real]
@@ -40,20 +43,20 @@ def delay(problem: MountProblem) -> tuple[float, float]:
 
 
 def starts(log: MountLog, problem: MountProblem, delta_s: float) -> list[Mount]:
-    """Mounts to begin with: what the turns say, if they were about more than one axis, and what was believed."""
+    """Start values: the mount from the rotations, if they were about more than one axis, and the flown mount."""
     turns = [_from_turns(problem, delta_s), Rotation.from_quat(np.roll(log.q_BC, -1)).as_matrix()]
     return [_complete(log, problem, R, delta_s) for R in turns if R is not None]
 
 
-def _from_turns(problem: MountProblem, delta_s: float) -> np.ndarray | None:
+def _from_turns(problem: MountProblem, delta_s: float) -> Array | None:
     seen = problem.seen
     Q = problem.attitude(seen.t_s - delta_s)
-    body, camera = [], []
+    body_turns, camera_turns = [], []
     for base_s in PAIR_S:
         first, last = _pairs(seen.t_s, base_s)
-        body.append(Rotation.from_matrix(Q[first].transpose(0, 2, 1) @ Q[last]).as_rotvec())
-        camera.append(Rotation.from_matrix(seen.R_CM[first] @ seen.R_CM[last].transpose(0, 2, 1)).as_rotvec())
-    body, camera = np.concatenate(body), np.concatenate(camera)
+        body_turns.append(Rotation.from_matrix(Q[first].transpose(0, 2, 1) @ Q[last]).as_rotvec())
+        camera_turns.append(Rotation.from_matrix(seen.R_CM[first] @ seen.R_CM[last].transpose(0, 2, 1)).as_rotvec())
+    body, camera = np.concatenate(body_turns), np.concatenate(camera_turns)
     lengths = np.linalg.norm(body, axis=1), np.linalg.norm(camera, axis=1)
     good = (np.minimum(*lengths) > MIN_TURN_RAD) & (np.abs(lengths[0] - lengths[1]) < 0.3 * lengths[0] + 0.01)
     if np.count_nonzero(good) < MIN_PAIRS:
@@ -61,11 +64,12 @@ def _from_turns(problem: MountProblem, delta_s: float) -> np.ndarray | None:
     U, spread, Vt = np.linalg.svd(body[good].T @ camera[good])
     if spread[1] < TWO_AXES * spread[0]:
         return None
-    return U @ np.diag([1.0, 1.0, np.linalg.det(U @ Vt)]) @ Vt
+    R: Array = U @ np.diag([1.0, 1.0, np.linalg.det(U @ Vt)]) @ Vt
+    return R
 
 
-def _complete(log: MountLog, problem: MountProblem, R: np.ndarray, delta_s: float) -> Mount:
-    """The bundle's pose that goes with a mount, as the mean over the log."""
+def _complete(log: MountLog, problem: MountProblem, R: Array, delta_s: float) -> Mount:
+    """The mount with the pose of the bundle that follows from it, as the mean over the log."""
     seen = problem.seen
     Q = problem.attitude(seen.t_s - delta_s)
     R_WM = Rotation.from_matrix(Q @ R @ seen.R_CM).mean().as_matrix()
@@ -76,8 +80,8 @@ def _complete(log: MountLog, problem: MountProblem, R: np.ndarray, delta_s: floa
     return Mount(R, log.p_BC.copy(), R_WM, p_WM, delta_s)
 
 
-def _pairs(t_s: np.ndarray, base_s: float) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of sightings about base_s apart."""
+def _pairs(t_s: Array, base_s: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Indices of observations about base_s apart."""
     last = np.searchsorted(t_s, t_s + base_s)
     first = np.flatnonzero(last < len(t_s))
     last = last[first]
@@ -85,10 +89,11 @@ def _pairs(t_s: np.ndarray, base_s: float) -> tuple[np.ndarray, np.ndarray]:
     return first[near], last[near]
 
 
-def _angles(R: np.ndarray) -> np.ndarray:
-    return Rotation.from_matrix(R).magnitude()
+def _angles(R: Array) -> Array:
+    angles: Array = Rotation.from_matrix(R).magnitude()
+    return angles
 
 
-def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+def _correlation(a: Array, b: Array) -> float:
     a, b = a - a.mean(), b - b.mean()
-    return float(a @ b / max(np.linalg.norm(a) * np.linalg.norm(b), 1e-12))
+    return float(a @ b / max(float(np.linalg.norm(a)) * float(np.linalg.norm(b)), 1e-12))

@@ -1,7 +1,8 @@
-"""``companion calibrate latency``: how late images are, and how long a setpoint takes to act, from a flight log."""
+"""``companion calibrate latency``: the delays of the camera's images and of setpoints, from a flight log."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -12,7 +13,7 @@ from calibration.mount.extrinsics import best_fit, log_arguments, misfits
 from calibration.mount.fit import DELTA, MountFit, MountProblem
 from calibration.mount.motion import Motion, motion_of
 from calibration.mount.observations import MountLog, read_mount_log
-from calibration.results import DataError, result, write_json
+from calibration.results import DataError, Result, result, write_json
 from calibration.vehicle_file import Change, confirm_and_write
 from companion.core.command_line import one_line_errors
 from companion.core.config import ConfigError, load
@@ -24,7 +25,7 @@ ALLOWED_S = (0.0, 0.5)  # of latency.camera_s, as in companion/core/vehicle.py
 
 @dataclass(frozen=True)
 class CameraLatency:
-    """latency.camera_s and its deviation, from rotations alone; late_s: how much the flown number was too small."""
+    """latency.camera_s and its deviation, from rotations alone; late_s: this number less the flown one."""
 
     log: MountLog
     fit: MountFit
@@ -50,28 +51,30 @@ class Actuation:
     delay_s: float
     interval_s: float
     axes: tuple[Axis, Axis]
+    notes: list[str]
 
 
 def find_camera_latency(log: MountLog) -> CameraLatency:
-    """The delay of a camera's images; raises `DataError` when the motion does not tell."""
+    """The delay of a camera's images; raises `DataError` when the motion does not determine it."""
     problem = MountProblem(log, with_position=False, margin_s=0.5)
     motion = motion_of(problem)
     found = CameraLatency(log, best_fit(log, problem, motion), motion)
     if found.std_s > CAMERA_STD_MAX_S:
         raise DataError(
-            f"{log.path}: the images' delay is known to ± {1e3 * found.std_s:.0f} ms only, rates were "
+            f"{log.path}: the delay of the images is uncertain by {1e3 * found.std_s:.0f} ms, rates were "
             f"{motion.rate_rad_s:.2f} rad/s RMS ({motion}): turn and lean faster, for longer"
         )
     if not ALLOWED_S[0] <= found.camera_s <= ALLOWED_S[1]:
         raise DataError(
-            f"{log.path}: images come {1e3 * found.camera_s:.0f} ms after their exposure by this log, allowed are "
-            f"{1e3 * ALLOWED_S[0]:.0f} to {1e3 * ALLOWED_S[1]:.0f} ms: did latency.camera_s = {log.camera_s:g} s fly?"
+            f"{log.path}: by this log images come {1e3 * found.camera_s:.0f} ms after their exposure, allowed are "
+            f"{1e3 * ALLOWED_S[0]:.0f} to {1e3 * ALLOWED_S[1]:.0f} ms: was the flight made with latency.camera_s = "
+            f"{log.camera_s:g} s?"
         )
     return found
 
 
 def find_actuation(path: Path) -> Actuation:
-    """The delay of roll and pitch as `companion identify` finds it; raises `DataError` when the log does not tell."""
+    """The delay of roll and pitch as in `companion identify`; raises `DataError` if the log does not determine it."""
     flight = read(path)
     if problem := unusable(flight):
         raise DataError(f"{path}: {problem}")
@@ -82,7 +85,7 @@ def find_actuation(path: Path) -> Actuation:
     delay = actuation_delay(Identification(flight, roll, pitch, Axis("yaw rate"), None, "", [], None))
     if delay is None:
         raise DataError(f"{path}: lacks excitation: roll {roll.reason}; pitch {pitch.reason}")
-    return Actuation(*delay, (roll, pitch))
+    return Actuation(*delay, (roll, pitch), flight.notes)
 
 
 @click.command()
@@ -91,12 +94,15 @@ def find_actuation(path: Path) -> Actuation:
 def command(log: Path, bundle: str | None, vehicle: Path | None, json_file: Path | None, yes: bool) -> None:
     """Delays from a LOG of a flight over a bundle: of the camera's images, and of setpoints until they act.
 
-    What the log cannot tell is said and stays as it is. Without --vehicle nothing but the result is shown.
+    A delay that the log does not determine is named and stays as it is. The fit uses the vehicle numbers that flew.
+    --vehicle names the file to write into; without it nothing is written.
     """
-    believed = load(vehicle, Vehicle) if vehicle else None
-    camera, actuation, unknown = None, None, []
+    if vehicle:
+        load(vehicle, Vehicle)  # a wrong file is refused before the fit
+    camera, actuation = None, None
+    unknown: list[str] = []
     try:
-        camera = find_camera_latency(read_mount_log(log, bundle, believed))
+        camera = find_camera_latency(read_mount_log(log, bundle, vehicle))
     except DataError as error:
         unknown.append(str(error).removeprefix(f"{log}: "))
     try:
@@ -123,23 +129,24 @@ def _changes(log: Path, camera: CameraLatency | None, actuation: Actuation | Non
     return made
 
 
-def as_result(log: Path, camera: CameraLatency | None, actuation: Actuation | None, unknown: list[str]) -> dict:
+def as_result(log: Path, camera: CameraLatency | None, actuation: Actuation | None, unknown: list[str]) -> Result:
     """The result in the schema of all calibration commands."""
-    values: dict = {}
-    merit: dict = {}
-    details: dict = {}
+    values: dict[str, float] = {}
+    merit: dict[str, float] = {}
+    details: dict[str, Any] = {}
     warnings = list(unknown)
     if camera:
         values["latency.camera_s"] = camera.camera_s
         merit |= {
             "camera_std_s": camera.std_s,
-            "camera_sightings": len(camera.fit.t_s),
+            "camera_observations": len(camera.fit.t_s),
             "residual_rotation_deg": float(np.degrees(np.sqrt(np.mean(camera.fit.residuals[:, 3:] ** 2)))),
         }
         details |= {"camera_flown_s": camera.log.camera_s, "camera_late_s": camera.late_s, "bundle": camera.log.bundle}
         details["rate_rms_rad_s"] = camera.motion.rate_rad_s
         warnings += [*camera.log.notes, *misfits(camera.fit)]
     if actuation:
+        warnings += actuation.notes
         values["latency.actuation_s"] = actuation.delay_s
         merit["actuation_interval_s"] = actuation.interval_s
         for axis in actuation.axes:
@@ -147,21 +154,21 @@ def as_result(log: Path, camera: CameraLatency | None, actuation: Actuation | No
                 merit[f"{axis.name}_fit_percent"] = axis.fit_percent
                 details[f"{axis.name}_delay_s"] = axis.response.delay_s
                 details[f"{axis.name}_time_constant_s"] = axis.response.time_constant_s
-    return result("calibrate latency", [log], values, merit, warnings, details)
+    return result("calibrate latency", [log], values, merit, dict.fromkeys(warnings), details)
 
 
 def _show(camera: CameraLatency | None, actuation: Actuation | None, warnings: list[str]) -> None:
     if camera:
         click.echo(
             f"  camera_s     {camera.camera_s:.4f} s ± {1e3 * camera.std_s:.1f} ms   flown: {camera.log.camera_s:g} s; "
-            f"{len(camera.fit.t_s)} sightings, rates {camera.motion.rate_rad_s:.2f} rad/s RMS"
+            f"{len(camera.fit.t_s)} observations, rates {camera.motion.rate_rad_s:.2f} rad/s RMS"
         )
     if actuation:
-        told = ", ".join(
+        axes = ", ".join(
             f"{a.name} {1e3 * a.response.delay_s:.0f} ms after {1e3 * a.response.time_constant_s:.0f} ms of lag"
             for a in actuation.axes
             if a.response
         )
-        click.echo(f"  actuation_s  {actuation.delay_s:.4f} s ± {1e3 * actuation.interval_s:.1f} ms (95 %)   {told}")
+        click.echo(f"  actuation_s  {actuation.delay_s:.4f} s ± {1e3 * actuation.interval_s:.1f} ms (95 %)   {axes}")
     for warning in warnings:
         click.echo(f"warning: {warning}")

@@ -1,17 +1,18 @@
-"""What a flight must contain for its camera's mount to be found, and what this one lacks."""
+"""The motion in a log, and what to fly when it does not determine the camera's mount."""
 
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
 from calibration.mount.fit import MountFit, MountProblem
 from companion.recording.series import rpy
 
-LEAN_MIN_RAD = np.radians(3.0)  # standard deviation of roll or pitch below which leaning more is the advice
-TURN_MIN_RAD = np.radians(120.0)  # span of yaw
+LEAN_MIN_RAD = float(np.radians(3.0))  # standard deviation of roll or pitch; below it the advice is to lean more
+TURN_MIN_RAD = float(np.radians(120.0))  # span of yaw
 DRIFT_MAX_M_SQRT_S = 0.004  # of the position source
-FAST_S = 1.0  # motion slower than this is taken for drift
+FAST_S = 1.0  # slower motion counts as drift
 
 
 @dataclass(frozen=True)
@@ -38,33 +39,35 @@ def motion_of(problem: MountProblem) -> Motion:
     q = np.roll(Rotation.from_matrix(R).as_quat(), 1, axis=1)
     roll, pitch, yaw = rpy(q).T
     width = max(1, round(len(t_s) * FAST_S / max(t_s[-1] - t_s[0], FAST_S)))
-    fast = [a - np.convolve(a, np.ones(2 * width + 1) / (2 * width + 1), mode="same") for a in (roll, pitch)]
+    fast_roll, fast_pitch = (
+        a - np.convolve(a, np.ones(2 * width + 1) / (2 * width + 1), mode="same") for a in (roll, pitch)
+    )
     inner = slice(width, -width) if len(t_s) > 4 * width else slice(None)
-    lean = tuple(float(np.std(a[inner])) for a in fast)
+    lean = float(np.std(fast_roll[inner])), float(np.std(fast_pitch[inner]))
     rates = np.sqrt(np.mean(np.sum(problem.rates(t_s) ** 2, axis=1)))
     return Motion(lean, float(np.ptp(np.unwrap(yaw))), float(rates), float(t_s[-1] - t_s[0]))
 
 
-def rotation_advice(weak: np.ndarray, motion: Motion) -> str:
-    """What to fly for rotations about body axes that are not known well; weak (3,) bool."""
-    wanted = []
+def rotation_advice(weak: NDArray[np.bool_], motion: Motion) -> str:
+    """What to fly for rotations about body axes that are uncertain; weak (3,)."""
+    advice = []
     if weak[2] or min(motion.lean_rad) < LEAN_MIN_RAD:
-        wanted.append("lean quickly to all sides (short fast moves forward, back, left, right)")
+        advice.append("lean quickly to all sides (short fast moves forward, back, left, right)")
     if weak[:2].any() and motion.yaw_span_rad < TURN_MIN_RAD:
-        wanted.append("turn round while doing so, a full turn if the camera looks up or down")
-    return " and ".join(wanted) or "keep the bundle in sight for longer, nearer and whole"
+        advice.append("turn about the vertical meanwhile, a full turn if the camera looks up or down")
+    return " and ".join(advice) or "keep the bundle in sight for longer, nearer and whole"
 
 
-def translation_advice(weak: np.ndarray, motion: Motion, fit: MountFit) -> str:
-    """What to fly, or to fly with, for a place of the camera that is not known well; weak (3,) bool, body axes."""
-    wanted = []
+def translation_advice(weak: NDArray[np.bool_], motion: Motion, fit: MountFit) -> str:
+    """What to fly, or with which position source, for an uncertain position of the camera; weak (3,), body axes."""
+    advice = []
     if weak[:2].any() and motion.yaw_span_rad < TURN_MIN_RAD:
-        wanted.append("turn round above the bundle")
+        advice.append("turn about the vertical above the bundle")
     if weak[2] and min(motion.lean_rad) < LEAN_MIN_RAD:
-        wanted.append("lean quickly to all sides")
+        advice.append("lean quickly to all sides")
     if fit.noise.position_walk > DRIFT_MAX_M_SQRT_S:
         drift_mm = 1e3 * fit.noise.position_walk
-        wanted.append(
-            f"have a position that drifts less than these {drift_mm:.0f} mm in a second (motion capture, RTK)"
+        advice.append(
+            f"use a position source that drifts by less than these {drift_mm:.0f} mm in a second (motion capture, RTK)"
         )
-    return " and ".join(wanted) or "fly for longer"
+    return " and ".join(advice) or "fly for longer"

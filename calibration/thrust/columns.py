@@ -1,7 +1,7 @@
-"""Which columns of a thrust stand's table are command, thrust, voltage and current, and their units.
+"""Recognises the columns of a thrust stand's table (command, thrust, voltage, current) and their units.
 
 Names are those of RCbenchmark's and Tyto's exports ("ESC signal (µs)", "Thrust (kgf)", "Vol - V"), of this stack's own
-file and of spreadsheets people keep. A name is compared without case, unit and punctuation.
+file and of common spreadsheets. A name is compared without case, unit and punctuation.
 """
 
 import re
@@ -28,8 +28,10 @@ _SUFFIXES |= {unit for known in (NEWTONS, VOLTS, AMPERES) for unit in known if u
 
 @dataclass(frozen=True)
 class _Kind:
-    exact: tuple[str, ...]  # the first is the best
-    words: tuple[str, ...]  # or a name that has one of these
+    """How the title of one kind of column is recognised."""
+
+    exact: tuple[str, ...]  # names, the best first
+    words: tuple[str, ...]  # otherwise a name that contains one of these
     never: tuple[str, ...]  # and none of these
     units: frozenset[str]
 
@@ -77,6 +79,8 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Column:
+    """A column of a table."""
+
     index: int
     title: str  # as in the file
     unit: str  # lower case, "" if the title has none
@@ -101,7 +105,7 @@ def split_title(title: str) -> tuple[str, str]:
 
 
 def find_columns(titles: list[str]) -> dict[str, Column]:
-    """The columns of a header by kind: command, thrust, voltage, current, time, run; those that are there."""
+    """The columns of a header by kind: command, thrust, voltage, current, time, run, as far as they are present."""
     split = [split_title(title) for title in titles]
     found: dict[str, Column] = {}
     for kind, rule in _KINDS.items():

@@ -1,4 +1,4 @@
-"""``companion calibrate thrust``: a motor on the bench, or a stand's table, to the thrust numbers of a vehicle file."""
+"""``companion calibrate thrust``: the thrust numbers of a vehicle file, from a motor on the bench or from tables."""
 
 import sys
 from datetime import datetime
@@ -9,11 +9,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from calibration.results import result, write_json
+from calibration.results import Result, result, write_json
 from calibration.thrust.bench.bench_file import Bench, load_bench
-from calibration.thrust.curve import NEAR_V, Fit, fit_thrust
-from calibration.thrust.flown import from_hovers, hover_changes
+from calibration.thrust.curve import NEAR_V, ThrustFit, fit_thrust
 from calibration.thrust.hover import Hover, Output, hover, thrust_model_factor
+from calibration.thrust.hover_flights import from_hovers, hover_changes
 from calibration.thrust.steps import command_text, steps_of
 from calibration.thrust.table import read_thrust_csv
 from calibration.vehicle_file import Change, confirm_and_write
@@ -21,7 +21,7 @@ from companion.core.command_line import one_line_errors
 from companion.core.config import ConfigError, load
 from companion.core.vehicle import Vehicle
 
-TABLE_WIDTH = 130  # characters, where no terminal says how many there are
+TABLE_WIDTH = 130  # characters, without a terminal
 SHOWN = 12  # points left out that are listed on the screen; --json has all
 
 
@@ -30,7 +30,7 @@ SHOWN = 12  # points left out that are listed on the screen; --json has all
 @click.option("--fit", "offline", is_flag=True, help="Fit the tables RAW…; no bench.")
 @click.option("--bench", "bench_file", type=click.Path(path_type=Path), default=None, help="config/benches/*.toml")
 @click.option("--save", type=click.Path(path_type=Path), default=None, help="With --bench: file for the raw data.")
-@click.option("--resume", is_flag=True, help="With --bench and --save: go on where a run was cut off.")
+@click.option("--resume", is_flag=True, help="With --bench and --save: continue an interrupted run.")
 @click.option(
     "--hover",
     "hovers",
@@ -38,7 +38,7 @@ SHOWN = 12  # points left out that are listed on the screen; --json has all
     type=float,
     multiple=True,
     metavar="KG COMMAND",
-    help="No stand: a hover that was flown, its mass and PX4's thrust command (0..1); again for other loads.",
+    help="Without a stand: mass and PX4's thrust command (0..1) of a hover that was flown; repeat for other loads.",
 )
 @click.option("--vehicle", type=click.Path(path_type=Path), default=None, help="Vehicle file to write into.")
 @click.option("--mass", "mass_kg", type=click.FloatRange(0.05, 200), default=None, help="kg. Default: the vehicle's.")
@@ -49,11 +49,18 @@ SHOWN = 12  # points left out that are listed on the screen; --json has all
     "--thr-mdl-fac",
     type=click.FloatRange(0, 1),
     default=None,
-    help="THR_MDL_FAC as PX4 flies with it. Default: what comes out here, to be set there.",
+    help="THR_MDL_FAC with which PX4 flies. Default: the fitted one, which is then to be set in PX4.",
 )
 @click.option("--reference-voltage", type=click.FloatRange(3, 100), default=None, help="Default: the vehicle's.")
-@click.option("--voltage", type=click.FloatRange(2, 120), default=None, help="Of tables without it, or of the hovers.")
-@click.option("--thrust-unit", type=click.Choice(["gf", "kgf", "N", "lbf", "ozf"]), default=None, help="If not named.")
+@click.option(
+    "--voltage", type=click.FloatRange(2, 120), default=None, help="Of tables without voltage, or of the hovers."
+)
+@click.option(
+    "--thrust-unit",
+    type=click.Choice(["gf", "kgf", "N", "lbf", "ozf"]),
+    default=None,
+    help="Of tables whose header has no unit.",
+)
 @click.option("--plot", type=click.Path(path_type=Path), default=None, help="Write the picture here (PNG, PDF, SVG).")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the result here.")
 @click.option("--yes", is_flag=True, help="Write into the vehicle file without asking.")
@@ -80,14 +87,15 @@ def command(
 ) -> None:
     """Thrust of one motor against command and voltage, from the bench (--bench) or from tables (--fit RAW…).
 
-    All tables are of one motor with one propeller; the more their voltages differ the better. Without a stand, hovers
-    that were flown give k_T alone (--hover). Without --vehicle nothing but the result is shown.
+    All tables must be of one motor with one propeller; a larger difference of their voltages is better. Without a
+    stand, hovers that were flown give k_T only (--hover). --vehicle names the file to write into; without it nothing is
+    written.
     """
     if offline + (bench_file is not None) + bool(hovers) != 1 or offline != bool(raw):
-        raise ConfigError("one of --bench FILE, --fit with one or more tables, --hover KG COMMAND")
-    believed = load(vehicle, Vehicle) if vehicle else None
+        raise ConfigError("give one of --bench FILE, --fit with one or more tables, --hover KG COMMAND")
+    target = load(vehicle, Vehicle) if vehicle else None
     if hovers:
-        content = from_hovers(hovers, voltage, mass_kg, believed)
+        content = from_hovers(hovers, voltage, mass_kg, target)
         if json_file:
             write_json(json_file, content)
         if vehicle:
@@ -104,11 +112,11 @@ def command(
     if output.pwm_max_us - output.pwm_min_us < 300:
         raise ConfigError(f"--pwm-min {output.pwm_min_us:g}, --pwm-max {output.pwm_max_us:g}: less than 300 µs apart")
     fit = fit_thrust([steps_of(run) for path in raw for run in read_thrust_csv(path, thrust_unit, voltage)])
-    fit = _at_reference(fit, reference_voltage, believed)
-    mass_kg = mass_kg or (believed.mass_kg if believed else None)
-    flown = hover(fit.curve, output, mass_kg, motors, fit.curve.reference_voltage_v) if mass_kg else None
-    content = _result(raw, fit, output, flown, mass_kg, motors)
-    _show(fit, output, flown, content)
+    fit = _at_reference(fit, reference_voltage, target)
+    mass_kg = mass_kg or (target.mass_kg if target else None)
+    at_hover = hover(fit.curve, output, mass_kg, motors, fit.curve.reference_voltage_v) if mass_kg else None
+    content = _result(raw, fit, output, at_hover, mass_kg, motors)
+    _show(fit, output, at_hover, content)
     if plot:
         from calibration.thrust.plots import write_plot
 
@@ -117,7 +125,7 @@ def command(
     if json_file:
         write_json(json_file, content)
     if vehicle:
-        confirm_and_write(vehicle, _changes(raw, fit, flown, content), yes)
+        confirm_and_write(vehicle, _changes(raw, fit, at_hover, content), yes)
 
 
 def _measure(bench: Bench, save: Path | None, resume: bool) -> Path:
@@ -126,7 +134,7 @@ def _measure(bench: Bench, save: Path | None, resume: bool) -> Path:
     from calibration.thrust.bench.run import BenchRun, BenchStopped, SystemClock
 
     if resume and save is None:
-        raise ConfigError("--resume needs --save FILE: the raw data to go on with")
+        raise ConfigError("--resume needs --save FILE: the raw data of the interrupted run")
     save = save or Path(f"thrust_{datetime.now():%Y-%m-%d_%H%M%S}.csv")
     try:
         BenchRun(bench, save, resume, display_for(Console()), SystemClock()).measure()
@@ -137,19 +145,19 @@ def _measure(bench: Bench, save: Path | None, resume: bool) -> Path:
     return save
 
 
-def _at_reference(fit: Fit, wanted_v: float | None, believed: Vehicle | None) -> Fit:
-    """The fit at the voltage asked for, the vehicle's if it was about measured, or the median one."""
+def _at_reference(fit: ThrustFit, reference_v: float | None, target: Vehicle | None) -> ThrustFit:
+    """The fit at the given voltage, else at that of the vehicle file if it is near those measured, else the median."""
     low, high = fit.curve.voltage_range_v
-    if wanted_v is None and believed is not None:
-        kept = believed.thrust.reference_voltage_v
-        wanted_v = kept if low * (1 - NEAR_V) <= kept <= high * (1 + NEAR_V) else None
-    return fit.at_reference(wanted_v if wanted_v is not None else round(fit.curve.reference_voltage_v, 2))
+    if reference_v is None and target is not None:
+        kept = target.thrust.reference_voltage_v
+        reference_v = kept if low * (1 - NEAR_V) <= kept <= high * (1 + NEAR_V) else None
+    return fit.at_reference(reference_v if reference_v is not None else round(fit.curve.reference_voltage_v, 2))
 
 
-def _values(fit: Fit, flown: Hover | None) -> dict[str, float]:
+def _values(fit: ThrustFit, at_hover: Hover | None) -> dict[str, float]:
     values = {}
-    if flown is not None:
-        values["thrust.coefficient_m_s2"] = flown.k_T_m_s2
+    if at_hover is not None:
+        values["thrust.coefficient_m_s2"] = at_hover.k_T_m_s2
         values["thrust.reference_voltage_v"] = fit.curve.reference_voltage_v
     if fit.curve.exponent_known:
         values["thrust.voltage_exponent"] = fit.curve.exponent
@@ -157,8 +165,8 @@ def _values(fit: Fit, flown: Hover | None) -> dict[str, float]:
 
 
 def _result(
-    raw: tuple[Path, ...], fit: Fit, output: Output, flown: Hover | None, mass_kg: float | None, motors: int
-) -> dict:
+    raw: tuple[Path, ...], fit: ThrustFit, output: Output, at_hover: Hover | None, mass_kg: float | None, motors: int
+) -> Result:
     curve = fit.curve
     factor, factor_error = thrust_model_factor(curve, output)
     std = np.sqrt(np.diag(curve.covariance))
@@ -194,22 +202,22 @@ def _result(
             for p in fit.left_out
         ],
     }
-    if flown is not None:
-        merit |= {"coefficient_std_m_s2": flown.k_T_std_m_s2, "hover_command_std": flown.command_std}
+    if at_hover is not None:
+        merit |= {"coefficient_std_m_s2": at_hover.k_T_std_m_s2, "hover_command_std": at_hover.command_std}
         details["hover"] = {
             "mass_kg": mass_kg,
             "motors": motors,
-            "voltage_v": flown.voltage_v,
-            "thrust_per_motor_n": flown.thrust_n,
-            "pwm_us": flown.pwm_us,
-            "command": flown.command,
-            "thrust_to_weight": flown.thrust_to_weight,
+            "voltage_v": at_hover.voltage_v,
+            "thrust_per_motor_n": at_hover.thrust_n,
+            "pwm_us": at_hover.pwm_us,
+            "command": at_hover.command,
+            "thrust_to_weight": at_hover.thrust_to_weight,
         }
-    return result("calibrate thrust", raw, _values(fit, flown), merit, fit.warnings, details)
+    return result("calibrate thrust", raw, _values(fit, at_hover), merit, fit.warnings, details)
 
 
-def _changes(raw: tuple[Path, ...], fit: Fit, flown: Hover | None, content: dict) -> list[Change]:
-    if flown is None:
+def _changes(raw: tuple[Path, ...], fit: ThrustFit, at_hover: Hover | None, content: Result) -> list[Change]:
+    if at_hover is None:
         return []
     merit = content["merit"]
     source = f"{raw[0].name}{' …' if len(raw) > 1 else ''}: R² {fit.r2:.4f}"
@@ -221,7 +229,7 @@ def _changes(raw: tuple[Path, ...], fit: Fit, flown: Hover | None, content: dict
     return [Change(key, round(v, digits[key]), notes.get(key, source)) for key, v in content["values"].items()]
 
 
-def _show(fit: Fit, output: Output, flown: Hover | None, content: dict) -> None:
+def _show(fit: ThrustFit, output: Output, at_hover: Hover | None, content: Result) -> None:
     curve, merit, px4 = fit.curve, content["merit"], content["details"]["px4"]
     console = Console()
     if not console.is_terminal:
@@ -245,16 +253,17 @@ def _show(fit: Fit, output: Output, flown: Hover | None, content: dict) -> None:
     table.add_row(
         "THR_MDL_FAC",
         f"{px4['THR_MDL_FAC']:.3f} for {output.pwm_min_us:.0f} to {output.pwm_max_us:.0f} µs; "
-        f"leaves {px4['relative_thrust_error']:.1%} of full thrust"
-        + ("" if output.factor is None else f"; {output.factor:g} used as told"),
+        f"remaining error {px4['relative_thrust_error']:.1%} of full thrust"
+        + ("" if output.factor is None else f"; {output.factor:g} of --thr-mdl-fac used"),
     )
-    if flown is not None:
+    if at_hover is not None:
         table.add_row(
             "hover",
-            f"{flown.command:.3f} ± {flown.command_std:.3f} ({flown.pwm_us:.0f} µs, {flown.thrust_n:.3f} N each) at "
-            f"{flown.voltage_v:.2f} V; full thrust is {flown.thrust_to_weight:.2f} times the weight",
+            f"{at_hover.command:.3f} ± {at_hover.command_std:.3f} ({at_hover.pwm_us:.0f} µs, "
+            f"{at_hover.thrust_n:.3f} N each) at {at_hover.voltage_v:.2f} V; "
+            f"full thrust is {at_hover.thrust_to_weight:.2f} times the weight",
         )
-        table.add_row("k_T", f"{flown.k_T_m_s2:.3f} ± {flown.k_T_std_m_s2:.3f} m/s² per unit of command")
+        table.add_row("k_T", f"{at_hover.k_T_m_s2:.3f} ± {at_hover.k_T_std_m_s2:.3f} m/s² per unit of command")
     console.print(table)
     for point in fit.left_out[:SHOWN]:
         where = command_text(point.command, all(steps.run.is_pwm for steps in fit.runs))
@@ -262,6 +271,6 @@ def _show(fit: Fit, output: Output, flown: Hover | None, content: dict) -> None:
             f"left out: {point.run}, {where}, {point.thrust_n:.3f} N, {point.voltage_v:.2f} V: {point.reason}"
         )
     if len(fit.left_out) > SHOWN:
-        console.print(f"left out: {len(fit.left_out) - SHOWN} more (--json has them all)")
+        console.print(f"left out: {len(fit.left_out) - SHOWN} more (--json FILE lists all)")
     for warning in fit.warnings:
         click.echo(f"warning: {warning}", err=True)

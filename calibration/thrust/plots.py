@@ -3,16 +3,18 @@
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from calibration.thrust.curve import Fit
+from calibration.thrust.curve import ThrustFit
 from calibration.thrust.steps import COMMAND_STEP
 from calibration.thrust.table import PWM_SPAN_US, PWM_ZERO_US
+from companion.core.arrays import Array
 
 BAND = 1.96  # standard deviations: 95 %
 
 
-def write_plot(path: Path, fit: Fit) -> None:
+def write_plot(path: Path, fit: ThrustFit) -> None:
     """Write the picture (PNG, PDF or SVG by the name's ending)."""
     figure = Figure(figsize=(12, 9), layout="constrained")
     axes = figure.subplot_mosaic([["curve", "curve"], ["residual", "voltage"]], height_ratios=[3, 2])
@@ -24,7 +26,8 @@ def write_plot(path: Path, fit: Fit) -> None:
     figure.savefig(path, dpi=120)
 
 
-def _x(command, is_pwm: bool):
+def _x(command: float | Array | list[float], is_pwm: bool) -> Array:
+    """Pulse width [µs] or throttle [%] of commands."""
     return PWM_ZERO_US + np.asarray(command) * PWM_SPAN_US if is_pwm else 100 * np.asarray(command)
 
 
@@ -32,7 +35,7 @@ def _unit(is_pwm: bool) -> str:
     return "pulse width, µs" if is_pwm else "throttle, %"
 
 
-def _curve(axes, fit: Fit, is_pwm: bool) -> None:
+def _curve(axes: Axes, fit: ThrustFit, is_pwm: bool) -> None:
     grid = np.linspace(0, max(1.0, fit.curve.command_range[1]), 200)
     for i, steps in enumerate(fit.runs):
         colour, run = f"C{i % 10}", steps.run
@@ -68,7 +71,7 @@ def _curve(axes, fit: Fit, is_pwm: bool) -> None:
     axes.grid(alpha=0.3)
 
 
-def _residuals(axes, fit: Fit, is_pwm: bool) -> None:
+def _residuals(axes: Axes, fit: ThrustFit, is_pwm: bool) -> None:
     for i in range(len(fit.runs)):
         mine = fit.run == i
         axes.plot(_x(fit.command[mine], is_pwm), 100 * fit.residual_n[mine] / fit.full_measured_n, f"C{i % 10}.", ms=4)
@@ -77,8 +80,8 @@ def _residuals(axes, fit: Fit, is_pwm: bool) -> None:
     axes.grid(alpha=0.3)
 
 
-def _voltage(axes, fit: Fit) -> None:
-    """Thrust over the shape at each point: a line through 1 in logarithms with the exponent as its slope."""
+def _voltage(axes: Axes, fit: ThrustFit) -> None:
+    """Thrust over the shape at each point; in logarithms a line through 1 whose slope is the exponent."""
     curve = fit.curve
     shape = curve.thrust_n(fit.command, curve.reference_voltage_v)
     used = shape > 0.15 * curve.full_n

@@ -1,13 +1,13 @@
-"""From a stand's readings to the points a curve may be fitted to: sign, steps, limits of the supply, order.
+"""From the readings of a stand to the points of a fit: sign, steps, limits of the supply, order.
 
-Rules, in this order; whatever one leaves out is listed with its reason:
+Rules, in this order; a point that one of them leaves out is listed with its reason:
 
-1. Sign: thrust rises with the command; a stand that counts the other way is turned round (Spearman's rank correlation).
-2. Steps: readings at one command, one after the other, are one point, their median; without those that a stand which
-   records all the time took while the motor was still following a jump of the command.
-3. Top: from where the thrust does not rise any more up to the largest command, or the voltage leaves the line
-   V = V0 - R I of the source for good, the supply or the speed controller limits, not the command.
-4. Order: what is left rises with the command, or it is not a thrust curve.
+1. Sign: thrust rises with the command; readings of the opposite sign are negated (Spearman's rank correlation).
+2. Steps: consecutive readings at one command become one point, their median. In a continuous recording, readings while
+   the motor follows a jump of the command are left out.
+3. Top: where the thrust does not rise any more up to the largest command, or the voltage leaves the line V = V0 - R I
+   of the source permanently, the supply or the speed controller limits the thrust.
+4. Order: the remaining points rise with the command, or they are not a thrust curve.
 """
 
 from dataclasses import dataclass
@@ -16,18 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.results import DataError
-from calibration.thrust.table import PWM_SPAN_US, PWM_ZERO_US, FloatArray, Run
+from calibration.thrust.table import PWM_SPAN_US, PWM_ZERO_US, Run
+from companion.core.arrays import Array
 
-COMMAND_STEP = 0.005  # commands nearer than this are the same (5 µs)
+COMMAND_STEP = 0.005  # commands nearer than this count as equal (5 µs)
 JUMP, FOLLOW_S, RECORDING_S = 0.05, 1.0, 0.25  # of the command, time to follow it, between readings of a recording
-LONG_SWEEP = 400  # more steps than this are a ramp: its readings are gathered by command
+LONG_SWEEP = 400  # more steps than this are a ramp: its readings are grouped by command
 COMMANDS_MIN = 4
-FLAT = 0.01  # of the thrust's span: less is no rise
+FLAT = 0.01  # of the thrust's span: less is not a rise
 TOP_MIN = 0.025  # of the command: a limit is at least as wide
-COLLAPSE = 0.03  # of the source's voltage: below its line by more is a supply at its limit ...
-ABRUPT = 3.0  # ... if it falls there this much faster than anywhere below
-DISORDER, NOISE = 0.03, 4.0  # share of the thrust's span, standard deviations: falls by more than both are not noise
-TOP_MAX = 0.5  # of the command's span: a curve that is limited over more is none
+COLLAPSE = 0.03  # of the source's voltage: farther below its line the supply is at its limit,
+ABRUPT = 3.0  # if the voltage falls there by this factor faster than at smaller commands
+DISORDER, NOISE = 0.03, 4.0  # share of the thrust's span, standard deviations: larger falls than both are not noise
+TOP_MAX = 0.5  # of the command's span: a curve limited over more is not usable
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class LeftOut:
 
     run: str
     command: float  # 0..1
-    thrust_n: float  # as read, sign turned, zero not subtracted
+    thrust_n: float  # as read, with the corrected sign, zero not subtracted
     voltage_v: float
     reason: str
 
@@ -46,26 +47,26 @@ class Steps:
     """The points of one run that may be fitted; arrays (m,), in the order they were measured."""
 
     run: Run
-    sign: float  # +1, or -1 where the stand counts the other way
-    command: FloatArray  # 0..1
-    thrust_n: FloatArray  # [N], rising with the command, zero unknown
-    voltage_v: FloatArray
-    current_a: FloatArray
+    sign: float  # +1; -1 where readings fall with thrust
+    command: Array  # 0..1
+    thrust_n: Array  # [N], rising with the command, zero unknown
+    voltage_v: Array
+    current_a: Array
     readings: NDArray[np.int64]  # how many made a point
     left_out: tuple[LeftOut, ...]
 
 
 def command_text(command: float, is_pwm: bool) -> str:
-    """A command as its user knows it: µs or %."""
+    """A command in the unit of the user: µs or %."""
     return f"{PWM_ZERO_US + command * PWM_SPAN_US:.0f} µs" if is_pwm else f"{command:.1%}"
 
 
 def steps_of(run: Run) -> Steps:
-    """The points of a run; raises `DataError` with one line if they are no thrust curve."""
+    """The points of a run; raises `DataError` with one line if they are not a thrust curve."""
     sign = _sign(run)
     groups = _groups(run.command, _following(run))
 
-    def medians(values: FloatArray) -> FloatArray:
+    def medians(values: Array) -> Array:
         return np.array([np.median(values[group]) for group in groups])
 
     command, thrust_n = medians(run.command), sign * medians(run.thrust_n)
@@ -86,10 +87,11 @@ def steps_of(run: Run) -> Steps:
 
 def _sign(run: Run) -> float:
     ranks = [np.argsort(np.argsort(values, kind="stable")) for values in (run.command, run.thrust_n)]
-    correlation = np.corrcoef(*ranks)[0, 1] if np.ptp(run.thrust_n) > 0 and np.ptp(run.command) > 0 else 0.0
+    correlation = np.corrcoef(ranks[0], ranks[1])[0, 1] if np.ptp(run.thrust_n) > 0 and np.ptp(run.command) > 0 else 0.0
     if not abs(correlation) > 0.4:
         raise DataError(
-            f"{run.name}: the thrust does not follow the command (rank correlation {correlation:.2f}): no thrust curve"
+            f"{run.name}: the thrust does not follow the command (rank correlation {correlation:.2f}): "
+            "not a thrust curve; check the columns"
         )
     return float(np.sign(correlation))
 
@@ -106,8 +108,8 @@ def _following(run: Run) -> NDArray[np.bool_]:
     return following
 
 
-def _groups(command: FloatArray, following: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
-    """Indices of the readings of each step without those that were still following, unless hardly any are left."""
+def _groups(command: Array, following: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
+    """Indices of the readings of each step, without those that follow a jump if enough steps remain."""
     key = np.round(command / COMMAND_STEP).astype(np.int64)
     edges = np.flatnonzero(np.diff(key)) + 1
     if len(edges) + 1 > LONG_SWEEP:
@@ -118,27 +120,28 @@ def _groups(command: FloatArray, following: NDArray[np.bool_]) -> list[NDArray[n
     return settled if len({key[group[0]] for group in settled}) >= COMMANDS_MIN else groups
 
 
-def _by_command(command: FloatArray, *values: FloatArray) -> tuple[FloatArray, ...]:
-    """The values' medians at each distinct command, rising; up and down sweeps fall together."""
+def _by_command(command: Array, *values: Array) -> tuple[Array, ...]:
+    """The medians of the values at each distinct command, rising; up and down sweeps are combined."""
     key = np.round(command / COMMAND_STEP).astype(np.int64)
     levels = np.unique(key)
     return tuple(np.array([np.median(v[key == level]) for level in levels]) for v in (command, *values))
 
 
-def _smooth(values: FloatArray) -> FloatArray:
-    """Running median of three, so that one wild reading decides nothing; the ends are as they are."""
+def _smooth(values: Array) -> Array:
+    """Running median of three against single outliers; the ends stay."""
     padded = np.concatenate([values[:1], values, values[-1:]])
-    return np.median(np.stack([padded[:-2], padded[1:-1], padded[2:]]), axis=0)
+    smooth: Array = np.median(np.stack([padded[:-2], padded[1:-1], padded[2:]]), axis=0)
+    return smooth
 
 
-def _top(command: FloatArray, thrust_n: FloatArray, voltage_v: FloatArray, current_a: FloatArray) -> tuple[float, str]:
-    """The largest command that may be fitted, and why not more."""
+def _top(command: Array, thrust_n: Array, voltage_v: Array, current_a: Array) -> tuple[float, str]:
+    """The largest command that may be fitted, and the reason for the limit."""
     u, thrust, volts, amperes = _by_command(command, thrust_n, voltage_v, current_a)
     limits = [(float(u[-1]), "")]
     smooth = _smooth(thrust)
     first = int(np.argmax(smooth >= smooth.max() - FLAT * np.ptp(smooth)))
     if first + 1 < len(u) and thrust[first + 1] > thrust[first] + FLAT * np.ptp(smooth):
-        first += 1  # a sharp peak, which the median cut off
+        first += 1  # a sharp peak, which the median removed
     if u[-1] - u[first] >= TOP_MIN:
         fallen = smooth[first] - smooth[-1] > FLAT * np.ptp(smooth)
         limits.append((float(u[first]), "the thrust falls above" if fallen else "the thrust does not rise above"))
@@ -149,10 +152,10 @@ def _top(command: FloatArray, thrust_n: FloatArray, voltage_v: FloatArray, curre
     return top + COMMAND_STEP / 2, reason
 
 
-def _collapse(u: FloatArray, thrust: FloatArray, volts: FloatArray, amperes: FloatArray) -> int | None:
-    """Index of the first command at which the source does not hold its line any more, or None.
+def _collapse(u: Array, thrust: Array, volts: Array, amperes: Array) -> int | None:
+    """Index of the first command at which the voltage leaves the line of the source, or None.
 
-    The line is fitted below the middle of the commands. Without a current, thrust^(3/2) stands for it (momentum theory:
+    The line is fitted below the middle of the commands. Without a current, thrust^(3/2) replaces it (momentum theory:
     the power of a hovering rotor).
     """
     load = amperes if np.isfinite(amperes).all() else np.maximum(thrust - thrust.min(), 0) ** 1.5
@@ -167,7 +170,7 @@ def _collapse(u: FloatArray, thrust: FloatArray, volts: FloatArray, amperes: Flo
     ]
     if not slopes:
         return None
-    slope = min(float(np.median(slopes)), 0.0)  # Theil and Sen: a wild reading does not turn the line
+    slope = min(float(np.median(slopes)), 0.0)  # Theil and Sen: robust against outliers
     source = float(np.median(volts[low] - slope * load[low]))
     below = (source + slope * load - volts) / source
     collapsed = below > COLLAPSE
@@ -175,23 +178,23 @@ def _collapse(u: FloatArray, thrust: FloatArray, volts: FloatArray, amperes: Flo
         return None
     first = len(u) - int(np.argmin(collapsed[::-1])) if not collapsed.all() else 0
     if first < len(u) // 3:
-        return None  # not the top: a battery that runs down, a voltage that is not the motor's
+        return None  # not the top: a battery that discharges, or another voltage than the motor's
     rates = -np.diff(volts) / np.diff(u)
     before = np.abs(rates[: max(first - 1, 1)])
     return first if rates[first - 1 :].max() > ABRUPT * max(np.percentile(before, 90), 1e-3 * source) else None
 
 
-def _check_order(run: Run, command: FloatArray, thrust_n: FloatArray, measured: FloatArray) -> None:
+def _check_order(run: Run, command: Array, thrust_n: Array, measured: Array) -> None:
     span = np.ptp(measured)
     if np.ptp(command) < (1 - TOP_MAX) * span or np.unique(np.round(command / COMMAND_STEP)).size < COMMANDS_MIN:
         top = command_text(command.max(), run.is_pwm)
         raise DataError(
-            f"{run.name}: the thrust does not rise above {top}, less than half of the sweep: no thrust curve"
+            f"{run.name}: the thrust does not rise above {top}, less than half of the sweep: not a thrust curve"
         )
     u, thrust = _by_command(command, thrust_n)
     share = (thrust - thrust.min()) / np.ptp(thrust)
     if ((share > 0.1) & (share < 0.9)).sum() < 2:
-        raise DataError(f"{run.name}: the thrust jumps and does not rise with the command: no thrust curve")
+        raise DataError(f"{run.name}: the thrust jumps and does not rise with the command: not a thrust curve")
     smooth = _smooth(thrust)
     highest = np.maximum.accumulate(smooth)
     worst = int(np.argmax(highest - smooth))

@@ -1,7 +1,7 @@
 """A thrust stand's table from a file: separators, decimal commas, encodings, header variants, units.
 
-Read are this stack's own raw data (docs/thrust_bench.md), RCbenchmark and Tyto exports, and any table with a header
-that names command, thrust and voltage. What is not certain is refused in one line rather than guessed.
+It reads the raw data of this stack (docs/thrust_bench.md), RCbenchmark and Tyto exports, and any table with a header
+that names command, thrust and voltage. An ambiguous table is refused in one line.
 """
 
 import csv
@@ -26,10 +26,9 @@ from calibration.thrust.columns import (
     find_columns,
     split_title,
 )
+from companion.core.arrays import Array
 
-FloatArray = NDArray[np.float64]
-
-PWM_ZERO_US, PWM_SPAN_US = 1000.0, 1000.0  # command 0 and its range; what an ESC makes of it is for the fit to find
+PWM_ZERO_US, PWM_SPAN_US = 1000.0, 1000.0  # of command 0, and the range; the response of the ESC is fitted
 MIN_ROWS = 6
 HEADER_LINES = 60  # a preamble is shorter
 _SEPARATORS = (",", ";", "\t", "|")
@@ -39,17 +38,17 @@ _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?")
 
 @dataclass(frozen=True)
 class Run:
-    """Readings on one battery with one zero of the scale, in the file's order; sign and zero are unknown yet."""
+    """Readings on one battery with one zero of the scale, in the order of the file; sign and zero are not known yet."""
 
     name: str  # file, and the battery if the file has several
-    command: FloatArray  # (n,) 0..1 for 1000..2000 µs, or the throttle
-    thrust_n: FloatArray  # (n,) [N]
-    voltage_v: FloatArray  # (n,) [V]
-    current_a: FloatArray  # (n,) [A], NaN if unknown
-    time_s: FloatArray  # (n,) [s], NaN if unknown
+    command: Array  # (n,) 0..1 for 1000..2000 µs, or the throttle
+    thrust_n: Array  # (n,) [N]
+    voltage_v: Array  # (n,) [V]
+    current_a: Array  # (n,) [A], NaN if unknown
+    time_s: Array  # (n,) [s], NaN if unknown
     line: NDArray[np.int64]  # (n,) line of the file, from 1
     is_pwm: bool  # the command was a pulse width
-    notes: tuple[str, ...] = ()  # what a reader should know: rows left out, units assumed
+    notes: tuple[str, ...] = ()  # sentences for the user: rows left out, units assumed
 
 
 def read_thrust_csv(path: str | Path, thrust_unit: str | None = None, voltage_v: float | None = None) -> list[Run]:
@@ -62,13 +61,13 @@ def read_thrust_csv(path: str | Path, thrust_unit: str | None = None, voltage_v:
     lines = text.splitlines()
     separator, header, columns = _header(lines, path)
     if not text.endswith(("\n", "\r")) and len(_cells(lines[-1], separator)) < len(_cells(lines[header], separator)):
-        lines.pop()  # cut off while it was written
+        lines.pop()  # an incomplete last line
     for kind in REQUIRED:
         if kind not in columns:
             raise DataError(f"{path}: no column for {NAMES[kind]} among {_list(lines[header], separator)}")
     if "voltage" not in columns and voltage_v is None:
         found = _list(lines[header], separator)
-        raise DataError(f"{path}: no column for {NAMES['voltage']} among {found}; a constant one: --voltage")
+        raise DataError(f"{path}: no column for {NAMES['voltage']} among {found}; give a constant one with --voltage")
     return _runs(path, lines, separator, header, columns, thrust_unit, voltage_v)
 
 
@@ -104,7 +103,7 @@ def _list(line: str, separator: str) -> str:
 
 
 def _header(lines: list[str], path: Path) -> tuple[str, int, dict[str, Column]]:
-    """Separator, index of the header's line, and its columns: the line that names most of what is needed."""
+    """Separator, index of the header line, and its columns: the line that names most of the needed columns."""
     best: tuple[tuple[int, int, int], str, int, dict[str, Column]] | None = None
     for index, line in enumerate(lines[:HEADER_LINES]):
         for separator in (*_SEPARATORS, " "):
@@ -117,11 +116,11 @@ def _header(lines: list[str], path: Path) -> tuple[str, int, dict[str, Column]]:
                 best = score, separator, index, columns
     if best is None:
         raise DataError(f"{path}: no header that names {NAMES['command']} and {NAMES['thrust']}")
-    return best[1:]
+    return best[1], best[2], best[3]
 
 
 def _number(cell: str, dots: bool) -> float | None:
-    """A cell's number, or None; dots: the file has decimal points, so a comma can only part thousands."""
+    """The number of a cell, or None; dots: the file has decimal points, so a comma separates thousands."""
     text = cell.strip().strip("\"'").replace("\u00a0", "").replace("\u2212", "-")
     if "," in text:
         if dots or "." in text[: text.rfind(",")] or text.count(",") > 1:
@@ -156,7 +155,10 @@ def _runs(
     values, names, left_out = [], [], []
     for number, cells in rows:
         if separator == "," and not dots and len(cells) > width and any(cells[width:]):
-            raise DataError(f"{path}: line {number}: {len(cells)} cells, the header has {width}: a decimal comma?")
+            raise DataError(
+                f"{path}: line {number}: {len(cells)} cells, the header has {width}: "
+                "decimal commas need another separator (semicolon, tab)"
+            )
         read = {
             kind: _number(cells[columns[kind].index], dots) if _has(cells, columns[kind]) else None for kind in kinds
         }
@@ -185,8 +187,9 @@ def _runs(
     for name in dict.fromkeys(names):
         mine = np.array([other == name for other in names])
         title = path.name if len(set(names)) == 1 else f"{path.name}, {columns['run'].title} {name}"
-        arrays = (array[mine] for array in (command, thrust_n, volts, amperes, time_s))
-        runs.append(Run(title, *arrays, table[mine, 5].astype(np.int64), is_pwm, tuple(notes)))
+        line = table[mine, 5].astype(np.int64)
+        series = command[mine], thrust_n[mine], volts[mine], amperes[mine], time_s[mine]
+        runs.append(Run(title, *series, line, is_pwm, tuple(notes)))
         notes = []
     return runs
 
@@ -210,7 +213,7 @@ def _units_row(line: str, separator: str, columns: dict[str, Column]) -> dict[st
     return columns | units if any(unit.unit for unit in units.values()) else None
 
 
-def _command(path: Path, raw: FloatArray, column: Column) -> tuple[FloatArray, bool]:
+def _command(path: Path, raw: Array, column: Column) -> tuple[Array, bool]:
     """Commands as 0..1, and whether they were pulse widths."""
     unit, low, high = COMMAND_UNITS[column.unit], raw.min(), raw.max()
     if unit == "ms" or (unit == "" and low >= 0.5 and 1.2 < high <= 2.6):
@@ -233,24 +236,24 @@ def _command(path: Path, raw: FloatArray, column: Column) -> tuple[FloatArray, b
     return scaled, False
 
 
-def _thrust(path: Path, raw: FloatArray, column: Column, unit: str | None) -> tuple[FloatArray, str]:
-    """Thrust in newtons, and what was assumed."""
+def _thrust(path: Path, raw: Array, column: Column, unit: str | None) -> tuple[Array, str]:
+    """Thrust [N], and a sentence on an assumed unit or ""."""
     unit = (column.unit or unit or "").lower()
     if unit in NEWTONS:
         return raw * NEWTONS[unit], ""
     if unit:
         raise DataError(f"{path}: thrust unit '{unit}' is unknown; known: gf, kgf, N, lbf, ozf")
     span = np.ptp(raw)
-    if span > 300:  # 300 N is more than any motor of a multirotor gives, 300 kgf as well
+    if span > 300:  # too large for a motor of a multirotor in N or kgf
         return raw * NEWTONS["gf"], f"{path}: '{column.title}' has no unit; gf assumed from its size"
-    raise DataError(f"{path}: '{column.title}' has no unit and spans {span:.3g}: name it with --thrust-unit gf|kgf|N")
+    raise DataError(f"{path}: '{column.title}' has no unit and spans {span:.3g}: give it with --thrust-unit gf|kgf|N")
 
 
-def _voltage(path: Path, raw: FloatArray, column: Column) -> FloatArray:
+def _voltage(path: Path, raw: Array, column: Column) -> Array:
     volts = raw * VOLTS[column.unit]
     if volts.max() > 1000 and not column.unit:
         volts = volts / 1000  # millivolts
     if np.median(volts) < 2 or volts.max() > 120:
         low, high = raw.min(), raw.max()
-        raise DataError(f"{path}: '{column.title}' runs from {low:g} to {high:g}: not a battery (2 to 120 V)")
+        raise DataError(f"{path}: '{column.title}' runs from {low:g} to {high:g}: not a battery voltage (2 to 120 V)")
     return volts

@@ -1,9 +1,10 @@
-"""The controller node: state and reference in, attitude and thrust setpoint out, and how it is doing.
+"""The controller node: state and reference in, attitude and thrust setpoint and status out.
 
 One cycle: predict the state to the time the command acts, sample the reference over the horizon from there, solve,
-and send the first input. A cycle without a usable solution (solver status, NaN, missed deadline) sends the last good
-plan a little further on; after `PLAN_REUSE_CYCLES` of them in a row the PID takes over, until the NMPC has been clean
-for `fallback.clean_cycles_to_return` cycles. Every change of source is blended, so the command never jumps.
+and send the first input. A cycle without a usable solution (solver status, NaN, missed deadline) sends the next input
+of the last good plan. After `PLAN_REUSE_CYCLES` such cycles in a row the PID takes over, until
+`fallback.clean_cycles_to_return` cycles of the NMPC have succeeded in a row. Every change of source is blended, so the
+command never jumps.
 """
 
 import math
@@ -13,12 +14,14 @@ import msgspec
 import numpy as np
 
 from companion.control.fallback import Blend, PositionPid
-from companion.control.horizon import Stages
+from companion.control.horizon import Horizon
 from companion.control.prediction import Predictor
 from companion.control.solver import Nmpc, NmpcResult
 from companion.control.trajectories import Samples, duration_s, in_world, is_finite, sample, standoff_plane
 from companion.control.yaw import YawController
+from companion.core.arrays import Array
 from companion.core.clock import Stopwatch
+from companion.core.enums import ControlSource, FcuMode, TopicName
 from companion.core.frames import rpy_from_quat, wrap_angle
 from companion.core.messages import (
     TOPIC_OF,
@@ -32,22 +35,23 @@ from companion.core.messages import (
     State,
 )
 from companion.core.node import Latest, Node
+from companion.core.trajectory_messages import Quat, Vec3
 from companion.core.vehicle import Vehicle
 
-EXPIRY_PERIODS = 5  # of the controller: a setpoint older than this must not fly
+EXPIRY_PERIODS = 5  # of the controller: an older setpoint must not be sent
 PLAN_REUSE_CYCLES = 2  # an old plan is good for about two periods; then feedback matters more
-ACTING_MODE = "OFFBOARD"  # the flight mode in which our setpoints act
+ACTING_MODE = FcuMode.OFFBOARD  # the flight mode in which this stack's setpoints act
 QUATERNION_TOLERANCE = 1e-2  # of the length of q_WB
 
 
 class _Cycle(NamedTuple):
-    """What one cycle works with."""
+    """The inputs of one cycle."""
 
     state: State
     reference: Reference
-    yaw: float
-    fcu_yaw: float
-    acting: bool
+    yaw: float  # estimated [rad]
+    fcu_rpy: Vec3  # roll, pitch, yaw as the flight controller reports them [rad]
+    acting: bool  # this stack's setpoints act
     at_state: Samples  # one row: the reference at the time of the state
     at_nodes: Samples  # the reference at the nodes of the horizon
     acts_at_s: float  # when the command of this cycle acts
@@ -71,13 +75,13 @@ class ControllerNode(Node):
         super().__init__()
         controller = vehicle.controller
         self.rate_hz = controller.rate_hz
-        self.bad_inputs = 0  # messages that were not finite or made no sense, since start
+        self.bad_inputs = 0  # messages with numbers that are not finite or not possible, since start
         self._vehicle = vehicle
         self._period_s = self.batch_window_s = 1.0 / controller.rate_hz
         self._nmpc = nmpc or Nmpc(vehicle)
         self._predictor = predictor or Predictor(vehicle.latency.actuation_s)
         self._stopwatch = stopwatch or Stopwatch()
-        self._stages = Stages(vehicle, self._nmpc.times_s)
+        self._horizon = Horizon(vehicle, self._nmpc.times_s)
         self._sample_times = np.empty(len(self._nmpc.times_s) + 1)
         self._yaw = YawController(controller.yaw)
         self._pid = PositionPid(controller)
@@ -85,18 +89,18 @@ class ControllerNode(Node):
         self._low = np.array([controller.thrust_min, -controller.tilt_max_rad, -controller.tilt_max_rad])
         self._high = np.array([controller.thrust_max, controller.tilt_max_rad, controller.tilt_max_rad])
         self._latest = Latest()
-        self._senseless: set[str] = set()  # topics whose newest message makes no sense
+        self._bad_topics: set[TopicName] = set()  # topics whose newest message counts in `bad_inputs`
         self._reference_id: int | None = None
-        self._reference_resets: int | None = None  # of the estimator, when the present reference was first heard of
+        self._reference_resets: int | None = None  # the estimator's count when the present reference first arrived
         self._fallback_cycles = self._deadline_misses = self._solver_failures = 0
-        self._heading = 0.0  # of the last cycle, not wrapped [rad]; outlives idle times, as the solver's plan does
+        self._heading = 0.0  # of the last cycle, not wrapped [rad]; kept while idle, like the solver's plan
         self._go_idle()
 
     def _go_idle(self) -> None:
-        self._active, self._reason = "idle", ""  # of the command source
-        self._clean = self._bad = 0
-        self._plan: tuple[float, np.ndarray] | None = None  # time its first input acts [s], inputs (N, 3)
-        self._last_command: np.ndarray | None = None
+        self._active, self._reason = ControlSource.IDLE, ""  # of the command source
+        self._clean = self._bad = 0  # cycles in a row with and without a usable solution
+        self._plan: tuple[float, Array] | None = None  # time its first input acts [s], inputs (N, 3)
+        self._last_command: Array | None = None
         self._last_step_s: float | None = None
         self._yaw.reset()
         self._pid.reset()
@@ -124,13 +128,16 @@ class ControllerNode(Node):
         self._latest.put(message)
 
     def _take(self, message: Message, sane: bool) -> None:
-        """Keep a message; one that makes no sense is counted and takes the place of the last good one, invalid."""
+        """Keep a message; one that is not sane is counted and replaces the last good one as an invalid message."""
         if not sane:
             self.bad_inputs += 1
             message = msgspec.structs.replace(message, valid=False)
         self._latest.put(message)
         topic = TOPIC_OF[type(message)]
-        self._senseless.discard(topic) if sane else self._senseless.add(topic)
+        if sane:
+            self._bad_topics.discard(topic)
+        else:
+            self._bad_topics.add(topic)
 
     # --- one cycle ----------------------------------------------------------------------------------------
 
@@ -150,29 +157,31 @@ class ControllerNode(Node):
             float(cycle.at_state.yaw[0]),
             float(cycle.at_state.yaw_rate[0]),
             cycle.yaw,
-            cycle.fcu_yaw,
+            cycle.fcu_rpy[2],
             cycle.acting,
         )
         x0 = self._predict(cycle, disturbance_W, parameters)
-        self._stages.fill(cycle.at_nodes, x0[8], disturbance_W, parameters)
+        self._horizon.fill(cycle.at_nodes, x0[8], disturbance_W, parameters)
         self._nmpc.shift(elapsed_s)
         self._nmpc.set_plane(*standoff_plane(cycle.reference, cycle.state, self._vehicle.safety.standoff_min_m))
-        result = self._nmpc.solve(x0, self._stages.references, self._stages.parameters)
+        result = self._nmpc.solve(x0, self._horizon.references, self._horizon.parameters)
         late = self._stopwatch.read_s() - started_s > self._vehicle.controller.deadline_s
 
         planned = self._judge(result, late, cycle.acts_at_s, elapsed_s)
         if planned is None:
             self._fallback_cycles += 1
-            wanted = self._pid.command(
-                x0, *(row[0] for row in cycle.at_nodes[:3]), disturbance_W, parameters, elapsed_s
+            nodes = cycle.at_nodes
+            desired = self._pid.command(
+                x0, nodes.p_W[0], nodes.v_W[0], nodes.a_W[0], disturbance_W, parameters, elapsed_s
             )
         else:
-            wanted = planned
-        if self._active == "idle" and cycle.acting:
-            # Somebody flew a moment ago: this node before it was restarted, or before its inputs paused.
-            self._last_command = self._held(wanted[0], parameters)
-        command = self._within_limits(self._smooth(wanted, "pid" if planned is None else "nmpc", now_s))
-        if command is None:  # neither source has a number: say nothing, the flight controller's failsafe is next
+            desired = planned
+        if self._active == ControlSource.IDLE and cycle.acting:
+            # Setpoints acted a moment ago: those of this node before a restart, or before its inputs paused.
+            self._last_command = _holding(cycle.fcu_rpy, float(desired[0]), parameters)
+        source = ControlSource.PID if planned is None else ControlSource.NMPC
+        command = self._within_limits(self._smooth(desired, source, now_s))
+        if command is None:  # no source gives finite numbers: send nothing, the flight controller's failsafe follows
             self._go_idle()
             return [self._status(now_s, started_s, reason="no finite command", result=result)]
         self._last_command = command
@@ -189,20 +198,25 @@ class ControllerNode(Node):
         return [setpoint, self._status(now_s, started_s, self._reason, cycle, result)]
 
     def _begin(self, now_s: float) -> _Cycle | str:
-        """Everything a cycle needs, or the reason why there can be none."""
+        """The inputs of a cycle, or the reason for idling."""
         latest = self._latest
-        for kind in (State, Reference, FcuAttitude):
-            if latest.fresh(kind, now_s) is None:
-                return self._absence(kind, now_s)
-        state, reference = latest.get(State), latest.get(Reference)
+        state = latest.fresh(State, now_s)
+        if state is None:
+            return self._absence(State, now_s)
+        reference = latest.fresh(Reference, now_s)
+        if reference is None:
+            return self._absence(Reference, now_s)
+        attitude = latest.fresh(FcuAttitude, now_s)
+        if attitude is None:
+            return self._absence(FcuAttitude, now_s)
         if self._reference_resets is None:
             self._reference_resets = state.reset_count
         if self._reference_resets != state.reset_count:
-            # Another origin, another bundle, no wind: what was asked for in the old world is a jump in the new one.
-            return "the estimator started anew after this reference was made"
+            # Origin, bundle and disturbance may have changed: a reference in the old world frame is a jump in the new.
+            return "the estimator was reset after this reference was made"
         trajectory = in_world(reference, state)
         if trajectory is None:
-            return f"reference in bundle '{reference.frame}', which the state does not know"
+            return f"reference in bundle '{reference.frame}', which the state does not contain"
         status = latest.fresh(FcuStatus, now_s)
         acts_at_s = now_s + self._vehicle.latency.actuation_s
         times_s = self._sample_times
@@ -213,8 +227,8 @@ class ControllerNode(Node):
             state=state,
             reference=reference,
             yaw=rpy_from_quat(state.q_WB)[2],
-            fcu_yaw=rpy_from_quat(latest.get(FcuAttitude).q_WB)[2],
-            # Without word from the flight controller the node cannot know better than that it is obeyed.
+            fcu_rpy=rpy_from_quat(attitude.q_WB),
+            # Without a status from the flight controller the node assumes that its setpoints act.
             acting=status is None or status.mode == ACTING_MODE,
             at_state=Samples(*(column[:1] for column in samples)),
             at_nodes=Samples(*(column[1:] for column in samples)),
@@ -223,79 +237,85 @@ class ControllerNode(Node):
         )
 
     def _absence(self, kind: type[Message], now_s: float) -> str:
+        """Why there is no fresh message of a type."""
         topic, message = TOPIC_OF[kind], self._latest.get(kind)
         if message is None:
             return f"no {topic} yet"
-        if topic in self._senseless:
+        if topic in self._bad_topics:
             return f"{topic} is not finite ({self.bad_inputs} bad messages)"
         if not message.valid:
             return f"{topic} is not valid"
         return f"{topic} is {now_s - message.stamp_s:.2f} s old"
 
-    def _parameters(self, state: State) -> np.ndarray:
+    def _parameters(self, state: State) -> Array:
+        """`flight_model.PARAMETERS` with the present voltage and the estimated thrust scale, (8,)."""
         voltage_v = state.battery_voltage_v
         parameters = np.array(self._vehicle.model_parameters(voltage_v if math.isfinite(voltage_v) else None))
         parameters[0] *= state.thrust_scale
         return parameters
 
-    def _predict(self, cycle: _Cycle, disturbance_W: np.ndarray, parameters: np.ndarray) -> np.ndarray:
+    def _predict(self, cycle: _Cycle, disturbance_W: Array, parameters: Array) -> Array:
+        """x0 of the OCP: the state at the time this cycle's command acts, (9,)."""
         if not cycle.acting:
             self._predictor.forget()
             self._pid.reset()
         state = cycle.state
         x = (*state.p_W, *state.v_W, *rpy_from_quat(state.q_WB))
         x0 = self._predictor.predict(x, disturbance_W, parameters, state.stamp_s, cycle.acts_at_s)
-        # The stored plan is on the turn of the circle on which the last cycle was. A heading that hops from π to -π
-        # would be linearised a whole turn away from it, and the one iteration per cycle answers with nonsense.
+        # The heading continues that of the last cycle without a jump of 2π. After a jump from π to -π the stored plan
+        # would be a whole turn away, and the one iteration per cycle would give a useless result.
         x0[8] += 2 * math.pi * round((self._heading - x0[8]) / (2 * math.pi))
         self._heading = float(x0[8])
         return x0
 
-    def _judge(self, result: NmpcResult, late: bool, acts_at_s: float, elapsed_s: float) -> np.ndarray | None:
-        """The NMPC's command for this cycle, or None when the PID has to fly. Sets active source and reason."""
+    def _judge(self, result: NmpcResult, late: bool, acts_at_s: float, elapsed_s: float) -> Array | None:
+        """The NMPC's command for this cycle, or None when the PID has to fly. Sets the reason."""
         self._solver_failures += result.status != 0
         self._deadline_misses += late
         if result.status == 0 and not late:
             self._plan = (acts_at_s, result.inputs)
             self._clean, self._bad = self._clean + 1, 0
-            if self._active == "pid" and self._clean < self._vehicle.controller.fallback.clean_cycles_to_return:
+            if (
+                self._active == ControlSource.PID
+                and self._clean < self._vehicle.controller.fallback.clean_cycles_to_return
+            ):
                 return None
             self._reason = ""
-            return result.inputs[0]
+            first: Array = result.inputs[0]
+            return first
         self._clean, self._bad = 0, self._bad + 1
         self._reason = f"solver status {result.status}" if result.status != 0 else "deadline missed"
-        if self._active == "nmpc" and self._plan is not None and self._bad <= PLAN_REUSE_CYCLES:
+        if self._active == ControlSource.NMPC and self._plan is not None and self._bad <= PLAN_REUSE_CYCLES:
             from_s, inputs = self._plan
             node = int((acts_at_s - from_s) / self._nmpc.step_s)
-            return inputs[min(node, len(inputs) - 1)]
+            reused: Array = inputs[min(node, len(inputs) - 1)]
+            return reused
         return None
 
-    def _smooth(self, wanted: np.ndarray, source: str, now_s: float) -> np.ndarray:
-        """The command of this cycle; a change of source begins at the command that was sent last."""
+    def _smooth(self, desired: Array, source: ControlSource, now_s: float) -> Array:
+        """The command of this cycle; after a change of source it starts at the command that was sent last."""
         if source != self._active:
             last = self._last_sent(now_s)
-            if source == "pid":
+            if source == ControlSource.PID:
                 self._pid.reset()
             if last is not None:
-                self._blend.start(last, wanted, now_s)
+                self._blend.start(last, desired, now_s)
             self._active = source
-        return self._blend.apply(wanted, now_s)
+        return self._blend.apply(desired, now_s)
 
-    def _held(self, thrust: float, parameters: np.ndarray) -> np.ndarray:
-        """The command that keeps the attitude which the flight controller has now, and this thrust."""
-        roll, pitch, _ = rpy_from_quat(self._latest.get(FcuAttitude).q_WB)
-        return np.array([thrust, roll / parameters[5], pitch / parameters[7]])
-
-    def _last_sent(self, now_s: float) -> np.ndarray | None:
+    def _last_sent(self, now_s: float) -> Array | None:
+        """(thrust, roll, pitch) that left last, or this node's last command while no sent setpoint is fresh."""
         if self._last_command is None:
             return None
         sent = self._latest.fresh(SentSetpoint, now_s)
         return self._last_command if sent is None else np.array([sent.thrust, sent.roll_rad, sent.pitch_rad])
 
-    def _within_limits(self, command: np.ndarray) -> np.ndarray | None:
+    def _within_limits(self, command: Array) -> Array | None:
+        """The command within the vehicle's bounds; None when it is not finite."""
         if not math.isfinite(command.sum()):
             return None
-        return np.minimum(np.maximum(command, self._low), self._high)
+        limited: Array = np.minimum(np.maximum(command, self._low), self._high)
+        return limited
 
     def _status(
         self,
@@ -306,9 +326,11 @@ class ControllerNode(Node):
         result: NmpcResult | None = None,
     ) -> ControlStatus:
         reference = self._latest.get(Reference)
-        p_r, yaw_r, position_error, yaw_error = (0.0, 0.0, 0.0), 0.0, math.nan, math.nan
+        p_r: Vec3 = (0.0, 0.0, 0.0)
+        yaw_r, position_error, yaw_error = 0.0, math.nan, math.nan
         if cycle is not None:
-            p_r, yaw_r = tuple(cycle.at_state.p_W[0].tolist()), wrap_angle(float(cycle.at_state.yaw[0]))
+            x, y, z = cycle.at_state.p_W[0].tolist()
+            p_r, yaw_r = (x, y, z), wrap_angle(float(cycle.at_state.yaw[0]))
             position_error = math.dist(p_r, cycle.state.p_W)
             yaw_error = wrap_angle(yaw_r - cycle.yaw)
         return ControlStatus(
@@ -330,12 +352,18 @@ class ControllerNode(Node):
         )
 
 
-def _is_rotation(q) -> bool:
+def _holding(rpy: Vec3, thrust: float, parameters: Array) -> Array:
+    """The command with this thrust that keeps the attitude rpy [rad]."""
+    roll, pitch, _ = rpy
+    return np.array([thrust, roll / parameters[5], pitch / parameters[7]])
+
+
+def _is_rotation(q: Quat) -> bool:
     return abs(math.hypot(*q) - 1.0) < QUATERNION_TOLERANCE  # False for NaN
 
 
 def _is_sane(state: State) -> bool:
-    """Whether the numbers this node computes with can be computed with."""
+    """Whether the numbers that this node uses are finite and possible."""
     numbers = (*state.p_W, *state.v_W, *state.disturbance_W, state.thrust_scale)
     if not (all(map(math.isfinite, numbers)) and state.thrust_scale > 0 and _is_rotation(state.q_WB)):
         return False

@@ -1,10 +1,9 @@
-"""What flies when the NMPC cannot: a PID on position, and the blend that makes every change of source smooth.
+"""The fallback of the NMPC: a PID on position, and the blend that makes every change of source smooth.
 
     a = a_r + k_p e + k_d ė + ∫k_i e - d̂ + D v_r,   f = a + (0, 0, g)
 
-and tilt and thrust that make f (`companion.control.attitude_inversion`). The estimated disturbance is fed forward, so
-the
-integral only has the estimate's error to remove.
+`companion.control.attitude_inversion` gives the tilt and thrust for f. The estimated disturbance d̂ is fed forward, so
+the integral only removes the error of the estimate.
 """
 
 import math
@@ -12,15 +11,16 @@ import math
 import numpy as np
 
 from companion.control.attitude_inversion import tilt_and_thrust
+from companion.core.arrays import Array
 from companion.core.frames import GRAVITY_M_S2
 from companion.core.vehicle import Controller
 
-ERROR_MAX_M = 1.5  # a larger position error is flown back at constant speed, about k_p / k_d · this
-# The integral learns only this near the reference: charged on the way it would carry the aircraft past the target.
+ERROR_MAX_M = 1.5  # a larger position error counts as this: the way back is flown at about k_p / k_d · ERROR_MAX_M
+# The integral grows only within this distance of the reference: a value from the way there would cause an overshoot.
 INTEGRAL_ZONE_M = 0.3
 INTEGRAL_MAX_M_S2 = 1.5  # per axis
-LIFT_MIN_M_S2 = 0.3 * GRAVITY_M_S2  # vertical force never asked below this: thrust must keep pointing up
-BLEND_TIME_S = 0.3  # time constant in which a new source takes over: slower than the attitude loop, faster than drift
+LIFT_MIN_M_S2 = 0.3 * GRAVITY_M_S2  # lower bound of the desired vertical force: thrust must keep pointing up
+BLEND_TIME_S = 0.3  # time constant of a change of source: slower than the attitude loop, faster than drift
 
 
 class PositionPid:
@@ -34,10 +34,13 @@ class PositionPid:
         self._integral = np.zeros(3)
 
     def reset(self) -> None:
+        """Set the integral to zero."""
         self._integral[:] = 0.0
 
-    def command(self, state, p_r, v_r, a_r, disturbance_W, parameters, dt_s: float) -> np.ndarray:
-        """(thrust, roll, pitch), not yet within the vehicle's limits.
+    def command(
+        self, state: Array, p_r: Array, v_r: Array, a_r: Array, disturbance_W: Array, parameters: Array, dt_s: float
+    ) -> Array:
+        """(thrust, roll, pitch), not yet limited to the vehicle's bounds.
 
         state: (9,) x of the OCP; p_r, v_r, a_r: (3,) reference; disturbance_W: (3,) [m/s²]; parameters: (8,)
         `flight_model.PARAMETERS`; dt_s: time since the last call [s].
@@ -53,27 +56,28 @@ class PositionPid:
         force = a_r + self._kp * error + self._kd * (v_r - state[3:6]) + self._integral - disturbance_W + drag * v_r
         force[2] = max(force[2] + GRAVITY_M_S2, LIFT_MIN_M_S2)
         sideways, most = math.hypot(force[0], force[1]), force[2] * math.tan(self._tilt_max)
-        if sideways > most:  # height first
+        if sideways > most:  # the vertical force has priority
             force[0:2] *= most / sideways
         roll, pitch, magnitude = tilt_and_thrust(force, state[8])
         return np.array([magnitude / parameters[0], roll / parameters[5], pitch / parameters[7]])
 
 
 class Blend:
-    """Lets a new source begin exactly at the last command and fade in."""
+    """Starts a new source exactly at the last command; the difference decays exponentially."""
 
     def __init__(self) -> None:
         self._offset = np.zeros(3)
         self._since_s = 0.0
 
-    def start(self, last_command, new_command, now_s: float) -> None:
-        """Begin: at now_s the blended command equals last_command."""
+    def start(self, last_command: Array, new_command: Array, now_s: float) -> None:
+        """Start a blend: at now_s the blended command equals last_command."""
         self._offset = np.asarray(last_command, dtype=float) - new_command
         self._since_s = now_s
 
     def reset(self) -> None:
+        """End the blend at once."""
         self._offset = np.zeros(3)
 
-    def apply(self, command, now_s: float) -> np.ndarray:
+    def apply(self, command: Array, now_s: float) -> Array:
         """The command to send at now_s, shape (3,)."""
         return command + self._offset * math.exp(-max(now_s - self._since_s, 0.0) / BLEND_TIME_S)

@@ -1,29 +1,30 @@
-"""References and parameters of all shooting nodes, from the sampled trajectory.
+"""The horizon: references and parameters of all shooting nodes, from the sampled trajectory.
 
-The cost compares the inputs with those that *balance* the reference: drag at the reference velocity, the estimated
-disturbance and the reference acceleration,
+The cost compares the inputs with those that hold the aircraft on the reference. They come from the force-to-attitude
+inversion of the reference acceleration, the drag at the reference velocity and the estimated disturbance,
 
-    f_k = a_r + D v_r - d̂ + (0, 0, g),   tilt and thrust of f_k in the predicted heading,
+    f_k = a_r + D v_r - d̂ + (0, 0, g),   tilt and thrust of f_k in the predicted heading.
 
-so at rest on the reference the cost is zero in any wind and the weights do not trade position for effort. The heading
-is not decided by the NMPC; it is predicted by the yaw controller's law and given as a parameter.
+At rest on the reference the cost is therefore zero in any wind, and the weights do not trade position for effort. The
+NMPC does not choose the heading: the yaw controller's law predicts it, and each node gets it as a parameter.
 """
 
 import numpy as np
 
 from companion.control.attitude_inversion import tilt_and_thrust
 from companion.control.trajectories import Samples
+from companion.core.arrays import Array
 from companion.core.frames import GRAVITY_M_S2, wrap_angle
 from companion.core.vehicle import Vehicle
 
 GRAVITY_W = np.array([0.0, 0.0, GRAVITY_M_S2])
 
 
-class Stages:
-    """Owns and refills the two arrays that `companion.control.solver.Nmpc.solve` takes."""
+class Horizon:
+    """Owns and refills the two arrays for `companion.control.solver.Nmpc.solve`."""
 
-    def __init__(self, vehicle: Vehicle, times_s: np.ndarray) -> None:
-        """times_s: (N + 1,) times of the nodes after the first."""
+    def __init__(self, vehicle: Vehicle, times_s: Array) -> None:
+        """times_s: (N + 1,) times of the nodes after the first one [s]."""
         controller = vehicle.controller
         n = len(times_s)
         self.references = np.zeros((n, 12))  # p, v, roll, pitch, yaw, thrust, roll command, pitch command
@@ -34,8 +35,12 @@ class Stages:
         self._tilt_max = controller.tilt_max_rad
         self._thrust_min, self._thrust_max = controller.thrust_min, controller.thrust_max
 
-    def fill(self, samples: Samples, yaw: float, disturbance_W, parameters) -> None:
-        """samples: at the nodes; yaw: heading at the first node [rad]; parameters: (8,)."""
+    def fill(self, samples: Samples, yaw: float, disturbance_W: Array, parameters: Array) -> None:
+        """Compute both arrays for one cycle.
+
+        samples: at the nodes; yaw: heading at the first node [rad]; disturbance_W: (3,) [m/s²]; parameters: (8,)
+        `flight_model.PARAMETERS`.
+        """
         error = wrap_angle(samples.yaw[0] - yaw)
         rates = samples.yaw_rate + error * self._decay
         _clip(rates, -self._rate_max, self._rate_max, rates)
@@ -56,14 +61,14 @@ class Stages:
         _clip(pitch / parameters[7], -tilt, tilt, r[:, 11])
         np.multiply(r[:, 10], parameters[5], out=r[:, 6])
         np.multiply(r[:, 11], parameters[7], out=r[:, 7])
-        # On the turn of the circle on which the aircraft is: a yaw weight must not see a whole turn as an error.
+        # The reference heading is within half a turn of the aircraft's: a whole turn is not a yaw error.
         np.add(samples.yaw, yaw + error - samples.yaw[0], out=r[:, 8])
         p[:, 0:8] = parameters
         p[:, 8:11] = disturbance_W
         p[:, 11] = rates
 
 
-def _clip(values: np.ndarray, low: float, high: float, out: np.ndarray) -> None:
-    """np.clip at a third of its time, which for these short arrays is all overhead."""
+def _clip(values: Array, low: float, high: float, out: Array) -> None:
+    """np.clip in a third of its time; for arrays this short np.clip is all overhead."""
     np.maximum(values, low, out=out)
     np.minimum(out, high, out=out)

@@ -1,7 +1,7 @@
-"""The state at the time at which the command of this cycle acts.
+"""Prediction of the state to the time at which the command of this cycle acts.
 
-A setpoint acts `latency.actuation_s` after it was sent. The state message describes a moment that has passed, so the
-model is run from there, through the setpoints that were really sent, to now + actuation latency.
+A setpoint acts `latency.actuation_s` after it was sent. The state message describes a moment in the past. The model
+runs from there, with the setpoints that were really sent, to now + actuation latency.
 """
 
 from collections import deque
@@ -10,54 +10,60 @@ from typing import NamedTuple
 
 import numpy as np
 
+from companion.core.arrays import Array, Vector
 from companion.core.control_artifacts import PREDICT, require_prediction
 from companion.core.kernel import Kernel
 from companion.core.messages import SentSetpoint
 
 STEP_MAX_S = 0.025  # of the Runge-Kutta integration
-KEPT_S = 1.0  # of setpoint history; older ones no longer matter to any state that is fresh enough to fly by
+KEPT_S = 1.0  # length of the setpoint history; a fresh state never needs older ones
+
+Command = tuple[float, float, float, float]  # thrust, roll [rad], pitch [rad], yaw rate [rad/s]
 
 
-class _Acting(NamedTuple):
+class _ActingSetpoint(NamedTuple):
     from_s: float
-    command: tuple[float, float, float, float]  # thrust, roll, pitch, yaw rate
+    command: Command
 
 
 class Predictor:
-    """Keeps the history of sent setpoints and runs the flight model through it."""
+    """Keeps the history of sent setpoints and runs the flight model through it.
+
+    history: the recorded setpoints, oldest first; at most `KEPT_S` long.
+    """
 
     def __init__(self, actuation_s: float, library: Path | None = None) -> None:
         """Raises `companion.core.kernel.ArtifactMissing` with one line."""
         self.actuation_s = actuation_s
         self._kernel = Kernel(library or require_prediction(), PREDICT)
-        self._history: deque[_Acting] = deque()
+        self.history: deque[_ActingSetpoint] = deque()
 
     def sent(self, setpoint: SentSetpoint) -> None:
-        """Take note of a setpoint that left; setpoints that are not younger than the last one are dropped."""
+        """Record a sent setpoint; it is dropped when it is not younger than the last one, or not finite."""
         from_s = setpoint.stamp_s + self.actuation_s
-        if self._history and from_s <= self._history[-1].from_s:
+        if self.history and from_s <= self.history[-1].from_s:
             return
         command = (setpoint.thrust, setpoint.roll_rad, setpoint.pitch_rad, setpoint.yaw_rate_rad_s)
         if not np.isfinite(command).all():
             return
-        self._history.append(_Acting(from_s, command))
-        while self._history[0].from_s < from_s - KEPT_S:
-            self._history.popleft()
+        self.history.append(_ActingSetpoint(from_s, command))
+        while self.history[0].from_s < from_s - KEPT_S:
+            self.history.popleft()
 
     def forget(self) -> None:
-        """The setpoints sent so far do not act (another flight mode flies)."""
-        self._history.clear()
+        """Clear the history: the setpoints sent so far do not act (another flight mode is active)."""
+        self.history.clear()
 
-    def predict(self, state, disturbance_W, parameters, from_s: float, to_s: float) -> np.ndarray:
+    def predict(self, state: Vector, disturbance_W: Array, parameters: Array, from_s: float, to_s: float) -> Array:
         """x = (p_W, v_W, roll, pitch, yaw) at to_s, shape (9,), from x at from_s.
 
-        While no setpoint is known to act, velocity and attitude are taken as constant. parameters: (8,)
+        Before the first known setpoint acts, velocity and attitude count as constant. parameters: (8,)
         `flight_model.PARAMETERS`; disturbance_W: (3,) [m/s²].
         """
         x = np.array(state, dtype=float)
         time_s = from_s
         current = None
-        for acting in self._history:
+        for acting in self.history:
             if acting.from_s >= to_s:
                 break
             if acting.from_s > time_s:
@@ -66,7 +72,9 @@ class Predictor:
             current = acting.command
         return self._run(x, current, disturbance_W, parameters, max(to_s - time_s, 0.0))
 
-    def _run(self, x: np.ndarray, command, disturbance_W, parameters, duration_s: float) -> np.ndarray:
+    def _run(
+        self, x: Array, command: Command | None, disturbance_W: Array, parameters: Array, duration_s: float
+    ) -> Array:
         if command is None:
             x[0:3] += duration_s * x[3:6]
             return x

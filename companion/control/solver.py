@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from companion.core.arrays import Array, Vector
 from companion.core.control_artifacts import require_solver
 from companion.core.kernel import ArtifactMissing
 from companion.core.vehicle import Vehicle
@@ -14,20 +15,20 @@ STATES, INPUTS, STAGE_PARAMETERS = 9, 3, 12
 
 
 class NmpcResult(NamedTuple):
-    """One solution; `status` 0 means that inputs and states are finite and may be flown."""
+    """One solution; with `status` 0 inputs and states are finite and usable."""
 
     status: int  # acados: 0 success, 1 NaN, 2 iterations, 3 step size, 4 QP solver
-    inputs: np.ndarray  # (N, 3): thrust [1], roll [rad], pitch [rad], each held for one node interval
-    states: np.ndarray  # (N + 1, 9): p_W, v_W, roll, pitch, yaw
+    inputs: Array  # (N, 3): thrust [1], roll [rad], pitch [rad], each held for one node interval
+    states: Array  # (N + 1, 9): p_W, v_W, roll, pitch, yaw
     solve_time_s: float  # by acados' own timer
     qp_iterations: int
 
 
 class Nmpc:
-    """Owns one solver in C with its buffers; weights and bounds are those of the vehicle file."""
+    """Owns one solver in C with its buffers; weights and bounds come from the vehicle file."""
 
     def __init__(self, vehicle: Vehicle, library: Path | None = None) -> None:
-        """library: for tests; default: the artefact of this vehicle file. Raises ArtifactMissing with one line."""
+        """library: for tests; default: the artefact of this vehicle file. Raises `ArtifactMissing` with one line."""
         controller = vehicle.controller
         path = library or require_solver(vehicle)
         try:
@@ -43,7 +44,7 @@ class Nmpc:
 
         self.nodes = controller.nodes
         self.step_s = controller.horizon_s / controller.nodes
-        self.times_s = np.arange(self.nodes + 1) * self.step_s
+        self.times_s = np.arange(self.nodes + 1, dtype=float) * self.step_s
         self._x0 = np.zeros(STATES)
         self._references = np.zeros((self.nodes + 1, STATES + INPUTS))
         self._parameters = np.zeros((self.nodes + 1, STAGE_PARAMETERS))
@@ -59,7 +60,7 @@ class Nmpc:
         terminal = weights.terminal_factor * state_weights
         self._c.nmpc_set_weights(self._self, running.ctypes.data, terminal.ctypes.data)
         tilt = controller.tilt_max_rad
-        # The tilt that a command leads to is within the bound, too: the soft bound need not hold it there (ocp.py).
+        # The steady tilt of a command is gain · command. It stays within the bound without the soft bound (ocp.py).
         roll, pitch = (tilt / max(1.0, axis.gain) for axis in (vehicle.attitude.roll, vehicle.attitude.pitch))
         low = np.array([controller.thrust_min, -roll, -pitch])
         high = np.array([controller.thrust_max, roll, pitch])
@@ -94,8 +95,8 @@ class Nmpc:
             self._c.nmpc_free(self._self)
             self._self = None
 
-    def solve(self, x0, references, parameters) -> NmpcResult:
-        """Solve for one cycle, warm from the last plan; after a failure the next call starts cold.
+    def solve(self, x0: Vector, references: Array, parameters: Array) -> NmpcResult:
+        """Solve for one cycle, warm-started with the last plan; after a failure the next call starts cold.
 
         x0: (9,) state at the time the first input acts; references: (N + 1, 12) rows of x and u (u of the last row
         is not used); parameters: (N + 1, 12) rows of `flight_model.PARAMETERS`, disturbance_W, yaw rate.
@@ -103,13 +104,13 @@ class Nmpc:
         self._x0[:] = x0
         self._references[:] = references
         self._parameters[:] = parameters
-        status = self._c.nmpc_solve(*self._arguments)
+        status: int = self._c.nmpc_solve(*self._arguments)
         if status != 0:
             self.reset()
         return NmpcResult(status, self._inputs.copy(), self._states.copy(), float(self._info[0]), int(self._info[1]))
 
-    def set_plane(self, normal_W, least_m: float) -> None:
-        """Plan with normal_W · p_W ≥ least_m (soft) from now on; a normal of zeros is no plane."""
+    def set_plane(self, normal_W: Vector, least_m: float) -> None:
+        """Plan with normal_W · p_W ≥ least_m (soft) from now on; a zero normal removes the plane."""
         self._plane[:3], self._plane[3] = normal_W, least_m
 
     def shift(self, elapsed_s: float) -> None:
@@ -117,5 +118,5 @@ class Nmpc:
         self._c.nmpc_shift(self._self, min(max(elapsed_s / self.step_s, 0.0), 1.0))
 
     def reset(self) -> None:
-        """Forget the stored plan; the next solution equals the first of a new solver."""
+        """Delete the stored plan; the next solution equals the first one of a new solver."""
         self._c.nmpc_reset(self._self)

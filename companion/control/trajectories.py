@@ -1,36 +1,39 @@
-"""The trajectory of a reference, placed in the world of a state; the curves stand in `companion.core.trajectories`."""
+"""The trajectory of a reference in the world frame of a state; `companion.core.trajectories` has the curves."""
 
 import math
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from companion.core.arrays import Array, Vector
 from companion.core.frames import facing_yaw, quat_normalized, rotation_matrix
 from companion.core.messages import WORLD, Reference, State
 from companion.core.trajectories import Placed, Samples, duration_s, sample
-from companion.core.trajectory_messages import Hold, Move, Trajectory, Waypoints
+from companion.core.trajectory_messages import Hold, Move, Trajectory, Vec3, Waypoints
 
 __all__ = ["Placed", "Samples", "duration_s", "in_world", "is_finite", "sample", "standoff_plane"]
 
-NO_PLANE = ((0.0, 0.0, 0.0), 0.0)
+Plane = tuple[Vector, float]  # (n_W, c): the side n_W · p_W ≥ c is allowed
+NO_PLANE: Plane = ((0.0, 0.0, 0.0), 0.0)
 
 
 def is_finite(reference: Reference) -> bool:
-    """Whether every number of a reference can be computed with."""
+    """Whether every number of a reference is finite, and its waypoints are complete."""
     t = reference.trajectory
     if isinstance(t, Waypoints) and not (2 <= len(t.points) == len(t.yaws_rad)):
         return False
     return math.isfinite(reference.start_s) and _all_finite(msgspec.structs.astuple(t))
 
 
-def _all_finite(value) -> bool:
+def _all_finite(value: float | tuple[Any, ...]) -> bool:
     return all(map(_all_finite, value)) if isinstance(value, (tuple, list)) else math.isfinite(value)
 
 
 def in_world(reference: Reference, state: State) -> Trajectory | Placed | None:
     """The trajectory of a reference in the world frame: p = p_WM + R(q_WM) p_M, ψ = facing yaw + ψ_M.
 
-    None when the state does not know the bundle in whose frame the reference is given.
+    None when the state does not contain the bundle in whose frame the reference is given.
     """
     trajectory = reference.trajectory
     if reference.frame == WORLD:
@@ -40,23 +43,28 @@ def in_world(reference: Reference, state: State) -> Trajectory | Placed | None:
     q_WM = quat_normalized(state.q_WM)
     R, origin, yaw = rotation_matrix(q_WM), np.asarray(state.p_WM), facing_yaw(q_WM)
     if isinstance(trajectory, Hold):
-        return Hold(p=tuple((origin + R @ trajectory.p).tolist()), yaw_rad=yaw + trajectory.yaw_rad)
+        return Hold(p=_point(origin, R, trajectory.p), yaw_rad=yaw + trajectory.yaw_rad)
     if isinstance(trajectory, Move):
         return msgspec.structs.replace(
             trajectory,
-            p_start=tuple((origin + R @ trajectory.p_start).tolist()),
+            p_start=_point(origin, R, trajectory.p_start),
             yaw_start_rad=yaw + trajectory.yaw_start_rad,
-            p_end=tuple((origin + R @ trajectory.p_end).tolist()),
+            p_end=_point(origin, R, trajectory.p_end),
             yaw_end_rad=yaw + trajectory.yaw_end_rad,
         )
     return Placed(trajectory, R, origin, yaw)
 
 
-def standoff_plane(reference: Reference, state: State, standoff_min_m: float) -> tuple:
+def _point(origin: Array, R: Array, p_M: Vec3) -> Vec3:
+    x, y, z = (origin + R @ p_M).tolist()
+    return x, y, z
+
+
+def standoff_plane(reference: Reference, state: State, standoff_min_m: float) -> Plane:
     """(n_W, c): n_W · p_W ≥ c keeps standoff_min_m [m] from the face of the bundle that a reference is relative to.
 
-    What the row `standoff` of the safety table watches. `NO_PLANE` for a reference in the world: the way home and
-    down may lead past the bundle, or onto it.
+    The monitor `standoff` of the safety table checks the same distance. `NO_PLANE` for a reference in the world frame:
+    the way home and down may lead past the bundle, or onto it.
     """
     if reference.frame == WORLD or reference.frame != state.bundle:
         return NO_PLANE

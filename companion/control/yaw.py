@@ -1,25 +1,25 @@
-"""The heading: an absolute yaw setpoint, moved at a limited rate until the *estimated* heading is right.
+"""Yaw control: an absolute yaw setpoint that moves at a limited rate until the *estimated* heading is right.
 
-The flight controller measures yaw in a heading of its own, degrees away from the estimate's (compass error). The
-setpoint therefore lives in the flight controller's heading and is never compared with the reference; it is moved by
+The flight controller's heading differs from the estimated one by degrees (compass error). The setpoint is therefore an
+angle in the flight controller's heading and is never compared with the reference. It moves at the rate
 
     ψ̇_c = sat(ψ̇_r + k_p e + k_i ∫e),   e = wrap(ψ_r - ψ_estimate) in [-π, π)
 
-so it rests only where the estimate's own error is zero, whatever the difference of the two headings.
+and rests only where the error e of the estimated heading is zero, whatever the difference of the two headings.
 """
 
 from companion.core.frames import wrap_angle
 from companion.core.vehicle import Yaw
 
-LEAD_MAX_RAD = 0.3  # setpoint ahead of the flight controller's yaw: it shall not run away from a slow aircraft
-INTEGRAL_RATE_MAX_RAD_S = 0.1  # what the integral may contribute: enough for a drifting heading, too little to swing
-# The integral is there for a heading that drifts; charged during a turn it would only make the end of it slow.
+LEAD_MAX_RAD = 0.3  # largest lead of the setpoint over the flight controller's yaw, for an aircraft that turns slowly
+INTEGRAL_RATE_MAX_RAD_S = 0.1  # bound of the integral's contribution: enough for a drifting heading, no oscillation
+# The integral corrects a drifting heading. It grows only at errors below this: a value from a turn would slow its end.
 INTEGRAL_ZONE_RAD = 0.05
 STEP_MAX_S = 0.1  # longest interval that one update may integrate over
 
 
 class YawController:
-    """Turns a heading reference into (yaw setpoint in the flight controller's heading, yaw rate)."""
+    """Converts a heading reference into a yaw setpoint in the flight controller's heading and a yaw rate."""
 
     def __init__(self, config: Yaw) -> None:
         self._config = config
@@ -28,7 +28,7 @@ class YawController:
         self._last_s = 0.0
 
     def reset(self) -> None:
-        """Start anew from wherever the aircraft points."""
+        """Forget setpoint and integral; the next update starts at the present yaw."""
         self._setpoint, self._integral = None, 0.0
 
     def update(
@@ -36,8 +36,8 @@ class YawController:
     ) -> tuple[float, float]:
         """(yaw setpoint [rad], yaw rate [rad/s]).
 
-        yaw_reference, yaw: in the estimate's heading; fcu_yaw: what the flight controller itself reports; acting:
-        False while something else steers, then the setpoint follows the aircraft and nothing is integrated.
+        yaw_reference, yaw: in the estimated heading; fcu_yaw: as the flight controller reports it; acting: False while
+        another source steers, then the setpoint follows the aircraft and nothing is integrated.
         """
         limit = self._config.rate_max_rad_s
         error = wrap_angle(yaw_reference - yaw)
@@ -45,9 +45,9 @@ class YawController:
             self._setpoint, self._integral, self._last_s = fcu_yaw, 0.0, now_s
         dt = min(max(now_s - self._last_s, 0.0), STEP_MAX_S)
         self._last_s = now_s
-        wanted = rate_reference + self._config.kp * error + self._integral
-        rate = min(max(wanted, -limit), limit)
-        if rate == wanted and abs(error) < INTEGRAL_ZONE_RAD:
+        desired = rate_reference + self._config.kp * error + self._integral
+        rate = min(max(desired, -limit), limit)
+        if rate == desired and abs(error) < INTEGRAL_ZONE_RAD:
             self._integral += self._config.ki * error * dt
             self._integral = min(max(self._integral, -INTEGRAL_RATE_MAX_RAD_S), INTEGRAL_RATE_MAX_RAD_S)
         lead = wrap_angle(self._setpoint + rate * dt - fcu_yaw)

@@ -1,7 +1,7 @@
 """The chi-square distribution for whole degrees of freedom.
 
-For these the incomplete gamma function is a finite sum (Abramowitz & Stegun 26.4.4, 26.4.5). SciPy has it too, and
-25 to 80 MB besides, in each process that imports it on a computer with little memory.
+For these the incomplete gamma function is a finite sum (Abramowitz & Stegun 26.4.4, 26.4.5). SciPy is not used,
+because it takes 25 to 80 MB of memory in each process that imports it.
 """
 
 import math
@@ -10,7 +10,7 @@ import math
 def survival(x: float, dof: int) -> float:
     """Probability of a value above x > 0: Σ hᵃ e⁻ʰ / Γ(a + 1), h = x/2, over a = dof/2 - 1, dof/2 - 2, … ≥ 0.
 
-    For odd dof the a are halves and erfc(√h) stands for what lies below a = ½.
+    For odd dof the orders a are half-integers, and erfc(√h) is the term below a = ½.
     """
     half = x / 2
     log_half = math.log(half)
@@ -20,7 +20,7 @@ def survival(x: float, dof: int) -> float:
 
 
 def quantile(probability: float, dof: int) -> float:
-    """The value below which the share ``probability`` (0 < probability < 1) lies, to rounding."""
+    """The value that a sample stays below with ``probability`` (0 < probability < 1), by bisection to rounding."""
     above = 1 - probability
     low, high = 0.0, 1.0
     while survival(high, dof) > above:

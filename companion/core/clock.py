@@ -1,9 +1,8 @@
 """Time.
 
-Inside the stack there is one time: the companion's monotonic clock in seconds, the same for all processes of
-the machine. Nodes get it as an argument and may not read it. What a node may hold is a `Stopwatch`, to measure
-how long its own computing took; in simulated time computing takes no time unless a test says so, which keeps
-lockstep runs deterministic.
+The stack has one time: the companion computer's monotonic clock in seconds, the same for all its processes. Nodes
+get it as an argument and never read it. A node may hold a `Stopwatch` to measure its own computing time. In simulated
+time computing takes no time unless a test sets a cost; this keeps lockstep runs deterministic.
 """
 
 import time
@@ -18,11 +17,12 @@ class Stopwatch:
     """Measures computing time; used by nodes with a deadline."""
 
     def read_s(self) -> float:
+        """Time since a fixed moment in the past [s]; only differences have a meaning."""
         return time.perf_counter()
 
 
 class SimulatedStopwatch(Stopwatch):
-    """Computing takes ``cost_s`` per reading interval, whatever the wall clock says."""
+    """The time between two readings is always ``cost_s``, independent of the wall clock."""
 
     def __init__(self, cost_s: float = 0.0) -> None:
         self.cost_s = cost_s

@@ -10,7 +10,7 @@ import tomllib
 from enum import Enum
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -30,6 +30,7 @@ class ConfigError(UserError):
     """A configuration file cannot be used; the message is one line for the user."""
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of every table of a configuration file."""
 

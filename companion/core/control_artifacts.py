@@ -1,7 +1,7 @@
-"""Names and fingerprints of the control room's compiled artefacts, for who builds them and who loads them.
+"""Names and fingerprints of the controller's compiled artefacts; the generator and the controller both use them.
 
 Only the sources and the options that shape the code count: weights, bounds, parameters and latencies may be changed
-in the vehicle file without building anew. Needs neither CasADi nor acados: flight code imports it.
+in the vehicle file without building again. Needs neither CasADi nor acados, because flight code imports it.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from companion.core.vehicle import Vehicle
 SOLVER, PREDICTION = "nmpc", "flight_prediction"
 PREDICT = "predict"  # the function in the prediction library
 
-# The model, what it imports (gravity), and what turns it into code.
+# The flight model, its import (gravity), and the code generators.
 _COMMON = [
     GENERATORS / "flight_model.py",
     Path(frames.__file__),
@@ -23,8 +23,8 @@ _COMMON = [
 _SOLVER_SOURCES = [*_COMMON, GENERATORS / "ocp.py", GENERATORS / "nmpc.c", GENERATORS / "requirements-acados.txt"]
 
 
-def solver_options(vehicle: Vehicle) -> dict:
-    """What shapes the generated solver: nodes, horizon_s, condensed_nodes."""
+def solver_options(vehicle: Vehicle) -> dict[str, int | float]:
+    """The numbers that shape the generated solver: nodes, horizon_s, condensed_nodes."""
     controller = vehicle.controller
     return {
         "nodes": controller.nodes,
@@ -34,20 +34,22 @@ def solver_options(vehicle: Vehicle) -> dict:
 
 
 def solver_fingerprint(vehicle: Vehicle) -> str:
+    """Of the solver's sources and this vehicle's `solver_options`."""
     return fingerprint(_SOLVER_SOURCES, solver_options(vehicle))
 
 
 def prediction_fingerprint() -> str:
+    """Of the prediction kernel's sources; all vehicles share it, because the parameters are arguments."""
     return fingerprint(_COMMON)
 
 
 def solver_path(vehicle: Vehicle) -> Path:
-    """Where the solver library of this vehicle lies or would lie."""
+    """Path of the solver library of this vehicle; it need not exist."""
     return artifact(SOLVER, solver_fingerprint(vehicle))
 
 
 def prediction_path() -> Path:
-    """Where the prediction kernel lies or would lie."""
+    """Path of the prediction kernel; it need not exist."""
     return artifact(PREDICTION, prediction_fingerprint())
 
 

@@ -84,7 +84,7 @@ class SearchArea(StrEnum):
 
 
 class Phase(StrEnum):
-    """The phases of a mission; `companion.mission.phases` has the transitions between them."""
+    """The phases of a mission; `companion.mission.transitions` has the transitions between them."""
 
     WAIT_READY = "WAIT_READY"  # on the ground (or flown by the pilot, start = "rc_switch"): start checks
     ARM = "ARM"
@@ -124,6 +124,7 @@ TopicName = Literal[
     "fcu_attitude",
     "fcu_position",
     "fcu_status",
+    "fcu_info",
     "fcu_text",
     "fcu_command",
     "fcu_command_ack",

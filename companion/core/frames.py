@@ -10,7 +10,10 @@ import math
 
 import numpy as np
 
+from companion.core.arrays import Array, Vector
+
 GRAVITY_M_S2 = 9.80665  # standard gravity
+FLAT_SINE = 0.42  # sine of the angle between z of M and the vertical (25°) below which a bundle lies flat
 
 
 def wrap_angle(angle_rad: float) -> float:
@@ -18,7 +21,7 @@ def wrap_angle(angle_rad: float) -> float:
     return (angle_rad + math.pi) % (2 * math.pi) - math.pi
 
 
-def quat_multiply(a, b) -> np.ndarray:
+def quat_multiply(a: Vector, b: Vector) -> Array:
     """Hamilton product a ⊗ b, shape (4,)."""
     aw, ax, ay, az = a
     bw, bx, by, bz = b
@@ -32,21 +35,22 @@ def quat_multiply(a, b) -> np.ndarray:
     )
 
 
-def quat_conjugate(q) -> np.ndarray:
+def quat_conjugate(q: Vector) -> Array:
     """The inverse of a unit quaternion, shape (4,)."""
     return np.array([q[0], -q[1], -q[2], -q[3]])
 
 
-def quat_normalized(q) -> np.ndarray:
+def quat_normalized(q: Vector) -> Array:
     """q at unit length with w ≥ 0, shape (4,); raises ValueError when it has no length."""
-    q = np.asarray(q, dtype=float)
-    length = math.sqrt(float(q @ q))
+    array = np.asarray(q, dtype=float)
+    length = math.sqrt(float(array @ array))
     if not length > 1e-9:
-        raise ValueError("quaternion without length")
-    return q / (length if q[0] >= 0 else -length)
+        raise ValueError("the quaternion has no length")
+    unit: Array = array / (length if array[0] >= 0 else -length)
+    return unit
 
 
-def rotation_matrix(q) -> np.ndarray:
+def rotation_matrix(q: Vector) -> Array:
     """R(q), shape (3, 3)."""
     w, x, y, z = q
     return np.array(
@@ -58,7 +62,7 @@ def rotation_matrix(q) -> np.ndarray:
     )
 
 
-def quat_from_matrix(R) -> np.ndarray:
+def quat_from_matrix(R: Array) -> Array:
     """Unit quaternion of a rotation matrix, w ≥ 0, shape (4,) (Shepperd's method: the largest pivot)."""
     R = np.asarray(R, dtype=float)
     trace = R[0, 0] + R[1, 1] + R[2, 2]
@@ -75,7 +79,7 @@ def quat_from_matrix(R) -> np.ndarray:
     return quat_normalized(q)
 
 
-def quat_from_rpy(roll_rad: float, pitch_rad: float, yaw_rad: float) -> np.ndarray:
+def quat_from_rpy(roll_rad: float, pitch_rad: float, yaw_rad: float) -> Array:
     """Quaternion of Rz(yaw) Ry(pitch) Rx(roll), shape (4,)."""
     cr, sr = math.cos(roll_rad / 2), math.sin(roll_rad / 2)
     cp, sp = math.cos(pitch_rad / 2), math.sin(pitch_rad / 2)
@@ -90,7 +94,7 @@ def quat_from_rpy(roll_rad: float, pitch_rad: float, yaw_rad: float) -> np.ndarr
     )
 
 
-def rpy_from_quat(q) -> tuple[float, float, float]:
+def rpy_from_quat(q: Vector) -> tuple[float, float, float]:
     """(roll, pitch, yaw) [rad] of a unit quaternion; pitch in [-π/2, π/2]."""
     w, x, y, z = q
     roll = math.atan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
@@ -99,7 +103,7 @@ def rpy_from_quat(q) -> tuple[float, float, float]:
     return roll, pitch, yaw
 
 
-def quat_exp(rotation_vector) -> np.ndarray:
+def quat_exp(rotation_vector: Vector) -> Array:
     """Quaternion of a rotation vector [rad], shape (4,)."""
     r = np.asarray(rotation_vector, dtype=float)
     angle = math.sqrt(float(r @ r))
@@ -109,7 +113,7 @@ def quat_exp(rotation_vector) -> np.ndarray:
     return np.array([math.cos(angle / 2), s * r[0], s * r[1], s * r[2]])
 
 
-def quat_log(q) -> np.ndarray:
+def quat_log(q: Vector) -> Array:
     """Rotation vector [rad] of a unit quaternion, the short way round, shape (3,)."""
     w, v = float(q[0]), np.asarray(q[1:], dtype=float)
     if w < 0:
@@ -120,20 +124,20 @@ def quat_log(q) -> np.ndarray:
     return (2.0 * math.atan2(n, w) / n) * v
 
 
-def skew(v) -> np.ndarray:
+def skew(v: Vector) -> Array:
     """[v]× with [v]× u = v × u, shape (3, 3)."""
     x, y, z = v
     return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
 
 
-def facing_yaw(q_WM) -> float:
+def facing_yaw(q_WM: Vector) -> float:
     """Yaw [rad] at which the nose points into the face of a bundle.
 
-    The face looks along z of M, so the nose looks along -z. For a bundle that lies flat (z up or down within
+    The face points along z of M, so the nose points along -z. For a bundle that lies flat (z up or down within
     about 25°) "into the face" has no heading; then the nose points along y of M, its "up" side.
     """
     R = rotation_matrix(q_WM)
     forward = -R[:, 2]
-    if math.hypot(forward[0], forward[1]) < 0.42:
+    if math.hypot(forward[0], forward[1]) < FLAT_SINE:
         forward = R[:, 1]
     return math.atan2(forward[1], forward[0])

@@ -133,6 +133,15 @@ class FcuStatus(Message):
     slow_streams: tuple[str, ...] = ()  # messages that come too rarely or not at all
 
 
+class FcuInfo(Message):
+    """Identity of the flight controller and the parameters that preflight checks, when they are known or change."""
+
+    version: str  # of the firmware, e.g. "1.17.0 release"; "" while unknown
+    commit: str  # first digits of the firmware's commit, "" or zeros where it names none
+    hardware_id: int
+    parameters: dict[str, float]  # integers exactly, as all int32 are
+
+
 class FcuText(Message):
     """A STATUSTEXT from the flight controller."""
 
@@ -156,6 +165,7 @@ class FcuCommandAck(Message):
     id: int
     accepted: bool
     reason: str
+    temporary: bool = False  # refused for now: the same request may be accepted later
 
 
 class SentSetpoint(Message):
@@ -203,9 +213,9 @@ class State(Message, kw_only=True):
     marker_age_s: float  # since the last accepted observation of the bundle, inf before the first
     position_std_m: float  # largest standard deviation of p_W over all directions
     relative_std_m: float  # the same of the position in the bundle's frame, inf without bundle
-    covariance_diag: tuple[float, ...]  # 31 variances, see companion/estimation/layout.py
+    covariance_diag: tuple[float, ...]  # 31 variances in the order of ERROR_LAYOUT, companion/estimation/layout.py
     battery_voltage_v: float
-    reset_count: int  # how often the filter had to start anew
+    reset_count: int  # starts at tenths of seconds since boot in a process, +1 per filter restart: use differences
 
 
 class Innovation(msgspec.Struct):
@@ -295,7 +305,7 @@ class MissionStatus(Message):
 
 
 class SafetyEvent(Message):
-    """A row of the safety table became active or was cleared."""
+    """A monitor of the safety table became active, escalated or was cleared."""
 
     monitor: str  # name of the row of the safety table
     active: bool
@@ -386,6 +396,7 @@ TOPICS: dict[TopicName, Topic] = {
     "fcu_attitude":    Topic(FcuAttitude,     (FCU,),              50, True,  0.20),
     "fcu_position":    Topic(FcuPosition,     (FCU,),              50, True,  0.20),
     "fcu_status":      Topic(FcuStatus,       (FCU,),              10, True,  1.00),
+    "fcu_info":        Topic(FcuInfo,         (FCU,),               0, True,  INF),
     "fcu_text":        Topic(FcuText,         (FCU,),               0, True,  INF),
     "fcu_command":     Topic(FcuCommand,      (MISSION,),           0, True,  1.00),
     "fcu_command_ack": Topic(FcuCommandAck,   (FCU,),               0, True,  INF),

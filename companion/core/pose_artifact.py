@@ -1,4 +1,4 @@
-"""Name and fingerprint of the tracker's compiled reprojection error, for who builds it and who loads it."""
+"""Name and fingerprint of the tracker's compiled reprojection error; the generator and the tracker both use them."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ SOURCE = GENERATORS / "pose.c"
 
 def pose_fingerprint() -> str:
     """Fingerprint of the library; all vehicles share it, because the camera is an argument."""
-    return fingerprint([SOURCE, GENERATORS / "compile.py"])  # which has the compiler's flags
+    return fingerprint([SOURCE, GENERATORS / "compile.py"])  # compile.py holds the compiler's flags
 
 
 def require_pose() -> Path:

@@ -1,31 +1,33 @@
-"""PX4 parameters that this stack relies on: one table of what is allowed, what is better, and why.
+"""The PX4 parameters that this stack relies on: allowed values, recommended values, and the reasons.
 
-``companion preflight`` judges and mends by it, and whoever refuses a flight because of a parameter looks here: no
-number of it stands twice. Names and meanings are those of PX4 1.14 to 1.17 (src/modules/commander/commander_params.c,
-src/modules/navigator, src/modules/ekf2/module.yaml, docs.px4.io parameter reference).
+This is the only table of them. ``companion preflight`` checks and corrects parameters by it, the link process refuses
+a flight by it, and `markdown_table` writes it for the pages. Names and meanings are those of PX4 1.14 to 1.17
+(src/modules/commander/commander_params.c, src/modules/navigator, src/modules/ekf2/module.yaml, docs.px4.io parameter
+reference).
 """
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from companion.core.frames import GRAVITY_M_S2
 from companion.core.vehicle import Vehicle
 
 Number = int | float
 Values = Mapping[str, Number]  # by parameter name, as the flight controller has them
+Judgement = Literal["ok", "warning", "failed"]
 
-FIRMWARE_OLDEST = (1, 14)  # failsafes and EKF2_EV_CTRL in the form this table speaks of
-FIRMWARE_NEWEST = (1, 17)  # the newest this stack was tried on
+FIRMWARE_OLDEST = (1, 14)  # the first with failsafes and EKF2_EV_CTRL in the form of this table
+FIRMWARE_NEWEST = (1, 17)  # the newest version that this stack was tested with
 
-OFFBOARD_LOSS_MIN_S = 0.2  # shorter: a hiccup of the link ends the flight
-OFFBOARD_LOSS_MAX_S = 1.0  # longer: the last setpoint is held for too long after the stack has stopped on purpose
+OFFBOARD_LOSS_MIN_S = 0.2  # shorter: a short interruption of the link ends the flight
+OFFBOARD_LOSS_MAX_S = 1.0  # longer: PX4 holds the last setpoint for too long after the stack has stopped streaming
 OFFBOARD_LOSS_S = 0.5
 STICK_MAX_PERCENT = 30.0
 TILT_SPARE_RAD = math.radians(15)  # between the controller's bound, which is soft, and PX4's failure detector
-FENCE_SPARE_M = 5.0  # of PX4's fence outside the mission's, so that the stack acts first
-HOVER_DIFFERENCE = 0.1  # between PX4's hover thrust and the vehicle file's above which one of them is doubted
+FENCE_SPARE_M = 5.0  # PX4's fence lies this far outside the mission's, so that the stack acts first
+HOVER_DIFFERENCE = 0.1  # a larger one between PX4's hover thrust and the vehicle file's is reported
 
 RETURN = 3  # of COM_OBL_RC_ACT, GF_ACTION and COM_LOW_BAT_ACT
 RETURN_ON_LOSS = 2  # of NAV_RCL_ACT and NAV_DLL_ACT
@@ -37,41 +39,113 @@ SUPPLY_CHECK_OFF = 894281  # CBRK_SUPPLY_CHK_KEY of PX4's circuit_breaker.h
 MODE_SLOTS = tuple(f"COM_FLTMODE{i}" for i in range(1, 7))
 
 
-class Flight(NamedTuple):
-    """What a rule must know of the mission."""
+class PlannedFlight(NamedTuple):
+    """The numbers of a mission that the rules depend on."""
 
-    height_m: float  # limits, over the take-off point
-    distance_m: float
-    at_structure: bool
-    switch_channel: int | None  # the channel that hands over to the mission
+    height_m: float  # limits.height_m, above the take-off point
+    distance_m: float  # limits.distance_m
+    switch_channel: int | None  # the RC channel that hands over to the mission
 
 
-class Test(NamedTuple):
-    """A question to a parameter's value, and the words for a yes."""
+class Condition(NamedTuple):
+    """A condition on a parameter's value, and its description."""
 
-    words: str
+    description: str
     holds: Callable[[Number, Values], bool]
+
+
+def _no_fix(value: Number, values: Values) -> Number | None:
+    return None
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What one parameter must be. ``fix`` gives the value to set, or None where only a person can choose."""
+    """The allowed and the recommended values of one parameter.
+
+    fix: (present value, all values) -> value to set, or None where only a person can choose.
+    """
 
     name: str
     why: str
-    required: Test | None = None  # else the flight is refused
-    preferred: Test | None = None  # else a warning
-    fix: Callable[[Number, Values], Number | None] = lambda value, values: None
+    required: Condition | None = None  # a value that violates it is "failed": no flight
+    preferred: Condition | None = None  # a value that violates it is a "warning"
+    fix: Callable[[Number, Values], Number | None] = _no_fix
     optional: bool = False  # not every firmware has it
+    note: str = ""  # further explanation for the pages; not part of a message
 
-    def judge(self, values: Values) -> tuple[str, str]:
-        """("ok", "warning" or "failed", words); the parameter must be in `values`."""
+    def judge(self, values: Values) -> tuple[Judgement, str]:
+        """The judgement and its explanation; the parameter must be in `values`."""
         value = values[self.name]
         if self.required is not None and not self.required.holds(value, values):
-            return "failed", f"{shown(value)}, must be {self.required.words}: {self.why}"
+            return "failed", f"{shown(value)}, must be {self.required.description}: {self.why}"
         if self.preferred is not None and not self.preferred.holds(value, values):
-            return "warning", f"{shown(value)}, should be {self.preferred.words}: {self.why}"
+            return "warning", f"{shown(value)}, should be {self.preferred.description}: {self.why}"
         return "ok", shown(value)
+
+
+class AdvisedParameter(NamedTuple):
+    """A parameter that a person sets once, and that preflight does not check: for the pages."""
+
+    names: tuple[str, ...]
+    value: str
+    why: str
+
+
+class TableRow(NamedTuple):
+    """A row of the table in the pages; parameters with the same text share a row."""
+
+    names: tuple[str, ...]
+    allowed: str
+    recommended: str
+    reason: str
+
+
+LINK_PARAMETERS = (
+    AdvisedParameter(("MAV_1_CONFIG",), "102 (TELEM 2)", "MAVLink on that port"),
+    AdvisedParameter(
+        ("MAV_1_MODE",),
+        "2 (Onboard)",
+        "the companion's set of messages; the stack requests its own rates, and requests them again when they are lost",
+    ),
+    AdvisedParameter(
+        ("MAV_1_RATE",),
+        "0, or at least 40000",
+        "0 is half of the port's capacity; a small number reduces the rates of all messages",
+    ),
+    AdvisedParameter(("MAV_1_FLOW_CTRL",), "0", "three wires, no RTS and CTS"),
+    AdvisedParameter(
+        ("SER_TEL2_BAUD",), "921600", "attitude and position at 50 Hz each with little delay; 57600 is too slow"
+    ),
+    AdvisedParameter(("UXRCE_DDS_CFG",), "not TELEM 2", "otherwise it takes the port"),
+    AdvisedParameter(
+        ("MAV_SYS_ID",), "as `fcu.autopilot_system_id`", "the stack exchanges messages with this system only"
+    ),
+)
+TUNING_PARAMETERS = (
+    AdvisedParameter(
+        ("EKF2_GPS_P_NOISE", "EKF2_GPS_V_NOISE"),
+        "the accuracy of the position source",
+        "the defaults (0.5 m, 0.3 m/s) waste RTK or motion capture; set `estimator.position.std` and "
+        "`gnss_bias_m_sqrt_s` to match",
+    ),
+    AdvisedParameter(
+        ("THR_MDL_FAC", "MC_*"),
+        "tuned, then left unchanged",
+        "the vehicle file's thrust coefficient and attitude response are identified with them; identify again after "
+        "a change",
+    ),
+)
+VISION_PARAMETERS = (
+    AdvisedParameter(("EKF2_HGT_REF",), "unchanged", "height stays with barometer or GNSS"),
+    AdvisedParameter(
+        ("EKF2_EV_DELAY",),
+        "0",
+        "stamps are in PX4's time once its TIMESYNC with the companion has converged, 50 s after the start",
+    ),
+    AdvisedParameter(
+        ("EKF2_EV_QMIN",), "0, or 1 to 100", "quality falls from 100 to 1 while the deviation grows to 0.3 m"
+    ),
+)
 
 
 def shown(value: Number) -> str:
@@ -79,13 +153,17 @@ def shown(value: Number) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _one_of(words: str, *allowed: int) -> Test:
-    return Test(words, lambda value, values: value in allowed)
+def _one_of(description: str, *allowed: int) -> Condition:
+    return Condition(description, lambda value, values: value in allowed)
 
 
-def _between(low: float, high: float, unit: str) -> Test:
+def _between(low: float, high: float, unit: str) -> Condition:
     # the wire has float32: 0.2 arrives as 0.200000003
-    return Test(f"{low:g} to {high:g} {unit}", lambda value, values: low - 1e-6 <= value <= high + 1e-6)
+    return Condition(f"{low:g} to {high:g} {unit}", lambda value, values: low - 1e-6 <= value <= high + 1e-6)
+
+
+def _zero_or_above(limit_m: float) -> Condition:
+    return Condition(f"0 or above {limit_m:g} m", lambda value, values: value == 0 or value > limit_m)
 
 
 def _set(value: Number) -> Callable[[Number, Values], Number]:
@@ -96,10 +174,10 @@ def _add_bits(bits: int) -> Callable[[Number, Values], Number]:
     return lambda old, values: int(old) | bits
 
 
-def rules(vehicle: Vehicle, flight: Flight | None = None, send_odometry: bool = False) -> list[Rule]:
-    """The table for one aircraft and one mission, in the order in which a user would read it.
+def rules(vehicle: Vehicle, flight: PlannedFlight | None = None, send_odometry: bool = False) -> list[Rule]:
+    """The rules for one aircraft and one mission, in the order in which a user would read them.
 
-    flight: None where no mission is known; then nothing is asked that depends on one.
+    flight: None where no mission is known; then the rules that depend on one are left out.
     send_odometry: the stack sends ODOMETRY to PX4's estimator.
     """
     table = [*_offboard(flight), *_pilot(flight), *_failsafes(flight), *_fence(flight), *_tilt(vehicle)]
@@ -109,8 +187,53 @@ def rules(vehicle: Vehicle, flight: Flight | None = None, send_odometry: bool = 
     return table
 
 
-def _return_below(flight: Flight | None) -> Callable[[Values], bool]:
-    """Whether PX4's Return mode stays inside the mission's heights: it climbs to RTL_RETURN_ALT first."""
+def table_rows(vehicle: Vehicle, flight: PlannedFlight) -> list[TableRow]:
+    """All parameters for a page: those of the link, those that preflight checks, those for ODOMETRY."""
+    judged = rules(vehicle, flight)
+    vision = rules(vehicle, flight, send_odometry=True)[len(judged) :]
+    return [
+        *(_advised_row(parameter) for parameter in LINK_PARAMETERS),
+        *_merged([_rule_row(rule) for rule in judged]),
+        *(_advised_row(parameter) for parameter in TUNING_PARAMETERS),
+        *_merged([_rule_row(rule) for rule in vision]),
+        *(_advised_row(parameter) for parameter in VISION_PARAMETERS),
+    ]
+
+
+def markdown_table(vehicle: Vehicle, flight: PlannedFlight) -> str:
+    """`table_rows` as Markdown; the numbers are those of this vehicle file and this mission."""
+    lines = ["| parameter | allowed | recommended | reason |", "|---|---|---|---|"]
+    for row in table_rows(vehicle, flight):
+        names = [f"`{name}`" for name in row.names]
+        shown_names = ", ".join(names) if len(names) <= 2 else f"{names[0]} … {names[-1]}"
+        lines.append(f"| {shown_names} | {row.allowed} | {row.recommended} | {row.reason} |")
+    return "\n".join(lines) + "\n"
+
+
+def _advised_row(parameter: AdvisedParameter) -> TableRow:
+    return TableRow(parameter.names, "", parameter.value, parameter.why)
+
+
+def _rule_row(rule: Rule) -> TableRow:
+    value = rule.fix(0, {})
+    recommended = rule.preferred.description if rule.preferred is not None else "" if value is None else shown(value)
+    reason = f"{rule.why}. {rule.note}" if rule.note else rule.why
+    return TableRow((rule.name,), "any" if rule.required is None else rule.required.description, recommended, reason)
+
+
+def _merged(rows: list[TableRow]) -> list[TableRow]:
+    """Neighbouring rows with the same text as one."""
+    merged: list[TableRow] = []
+    for row in rows:
+        if merged and merged[-1][1:] == row[1:]:
+            merged[-1] = row._replace(names=(*merged[-1].names, *row.names))
+        else:
+            merged.append(row)
+    return merged
+
+
+def _return_below(flight: PlannedFlight | None) -> Callable[[Values], bool]:
+    """Whether PX4's Return mode stays below the mission's height limit; Return climbs to RTL_RETURN_ALT first."""
 
     def safe(values: Values) -> bool:
         if flight is None:
@@ -121,66 +244,68 @@ def _return_below(flight: Flight | None) -> Callable[[Values], bool]:
     return safe
 
 
-def _action(words: str, allowed: tuple[int, ...], returns: int, flight: Flight | None) -> Test:
+def _action(description: str, allowed: tuple[int, ...], returns: int, flight: PlannedFlight | None) -> Condition:
     """A failsafe's action: one of `allowed`, or Return where that stays below the mission's height."""
     safe = _return_below(flight)
     if flight is not None:
-        words += f", or Return with RTL_RETURN_ALT <= {flight.height_m:g} m (limits.height_m)"
+        description += f", or Return with RTL_RETURN_ALT <= {flight.height_m:g} m (limits.height_m)"
     else:
-        words += ", or Return"
-    return Test(words, lambda value, values: value in allowed or (value == returns and safe(values)))
+        description += ", or Return"
+    return Condition(description, lambda value, values: value in allowed or (value == returns and safe(values)))
 
 
-def _offboard(flight: Flight | None) -> list[Rule]:
+def _offboard(flight: PlannedFlight | None) -> list[Rule]:
     return [
         Rule(
             "COM_OF_LOSS_T",
-            "to stop streaming is the stack's emergency exit; PX4 holds the last setpoint for so long",
+            "the stack's emergency exit is to stop streaming; PX4 then holds the last setpoint for this time",
             required=_between(OFFBOARD_LOSS_MIN_S, OFFBOARD_LOSS_MAX_S, "s"),
             fix=_set(OFFBOARD_LOSS_S),
+            note="PX4's default is 1.0 s",
         ),
         Rule(
             "COM_OBL_RC_ACT",
-            "what follows when the stream stops; Return climbs first, the rest needs a pilot who is quick",
+            "PX4's action when the stream stops; Return climbs first, the other modes need a quick pilot",
             required=_action("0 (Position), 4 (Land) or 5 (Hold)", (0, 4, 5), RETURN, flight),
             fix=_set(0),
+            note="In Position the pilot's sticks act at once. It needs GNSS, so the pilot must be ready. "
+            "Without RC PX4 does `NAV_RCL_ACT` instead",
         ),
     ]
 
 
-def _pilot(flight: Flight | None) -> list[Rule]:
+def _pilot(flight: PlannedFlight | None) -> list[Rule]:
     channel = None if flight is None else flight.switch_channel
     table = [
         Rule(
             "COM_RC_OVERRIDE",
             "moved sticks must take over from offboard (bit 1) and from automatic modes (bit 0)",
-            required=Test("2 or 3", lambda value, values: bool(int(value) & OVERRIDE_OFFBOARD)),
-            preferred=Test("3", lambda value, values: bool(int(value) & OVERRIDE_AUTO)),
+            required=Condition("2 or 3", lambda value, values: bool(int(value) & OVERRIDE_OFFBOARD)),
+            preferred=Condition("3", lambda value, values: bool(int(value) & OVERRIDE_AUTO)),
             fix=_add_bits(OVERRIDE_AUTO | OVERRIDE_OFFBOARD),
+            note="Bit 1 is not PX4's default",
         ),
         Rule(
             "COM_RC_STICK_OV",
-            "how far a stick must move to take over",
-            preferred=Test(f"at most {STICK_MAX_PERCENT:g} %", lambda value, values: value <= STICK_MAX_PERCENT),
+            "the stick movement with which the pilot takes over",
+            preferred=Condition(f"at most {STICK_MAX_PERCENT:g} %", lambda value, values: value <= STICK_MAX_PERCENT),
             fix=_set(STICK_MAX_PERCENT),
         ),
         Rule(
             "COM_RC_IN_MODE",
-            "1 ignores the transmitter, 4 everybody's sticks",
-            required=Test(
-                "a mode that listens to the transmitter (0, 2, 3, 5 to 8)", lambda value, values: value not in (1, 4)
-            ),
+            "1 ignores RC, 4 ignores all sticks",
+            required=Condition("a mode that accepts RC (0, 2, 3, 5 to 8)", lambda value, values: value not in (1, 4)),
         ),
         Rule(
             "COM_RCL_EXCEPT",
-            "a lost transmitter must be a failsafe in offboard, too",
-            required=Test("without bit 2 (offboard)", lambda value, values: not int(value) & EXCEPT_OFFBOARD),
+            "loss of RC must be a failsafe in offboard, too",
+            required=Condition("without bit 2 (offboard)", lambda value, values: not int(value) & EXCEPT_OFFBOARD),
             fix=lambda old, values: int(old) & ~EXCEPT_OFFBOARD,
         ),
         Rule(
             "RC_MAP_KILL_SW",
-            "the last resort needs a switch of its own",
-            required=Test(
+            "the kill switch is the last resort and needs its own channel",
+            required=Condition(
                 "a channel" + (f" other than {channel}, the mission's switch" if channel else ""),
                 lambda value, values: value > 0 and value != channel,
             ),
@@ -188,7 +313,7 @@ def _pilot(flight: Flight | None) -> list[Rule]:
         Rule(
             "RC_MAP_FLTMODE",
             "the pilot takes over with the mode switch",
-            preferred=Test(
+            preferred=Condition(
                 "a channel" + (f" other than {channel}, the mission's switch" if channel else ""),
                 lambda value, values: value > 0 and value != channel,
             ),
@@ -197,26 +322,26 @@ def _pilot(flight: Flight | None) -> list[Rule]:
     table += [
         Rule(
             slot,
-            "any movement of the mode switch is the pilot taking over; offboard is asked for by the mission alone",
-            required=Test("not 7 (Offboard)", lambda value, values: value != OFFBOARD_SLOT),
+            "with any movement of the mode switch the pilot takes over; only the mission requests offboard",
+            required=Condition("not 7 (Offboard)", lambda value, values: value != OFFBOARD_SLOT),
         )
         for slot in MODE_SLOTS
     ]
     return table
 
 
-def _failsafes(flight: Flight | None) -> list[Rule]:
-    why = "Return climbs to RTL_RETURN_ALT first: under a deck that is a collision"
+def _failsafes(flight: PlannedFlight | None) -> list[Rule]:
+    why = "Return climbs to RTL_RETURN_ALT first, which means a collision under a deck"
     return [
         Rule(
             "NAV_RCL_ACT",
-            f"action on a lost transmitter; {why}",
+            f"action on loss of RC; {why}",
             required=_action("1 (Hold) or 3 (Land)", (1, 3), RETURN_ON_LOSS, flight),
             fix=_set(3),
         ),
         Rule(
             "NAV_DLL_ACT",
-            f"action on a lost ground station; {why}",
+            f"action on loss of the ground station; {why}",
             required=_action("0 (off), 1 (Hold) or 3 (Land)", (0, 1, 3), RETURN_ON_LOSS, flight),
             fix=_set(0),
         ),
@@ -224,19 +349,19 @@ def _failsafes(flight: Flight | None) -> list[Rule]:
             "COM_LOW_BAT_ACT",
             f"action on a low battery; {why}",
             required=_action("0 (Warning) or 2 (Land)", (0, 2), RETURN, flight),
-            preferred=Test("2 (Land)", lambda value, values: value != 0),
+            preferred=Condition("2 (Land)", lambda value, values: value != 0),
             fix=_set(2),
         ),
     ]
 
 
-def _fence(flight: Flight | None) -> list[Rule]:
+def _fence(flight: PlannedFlight | None) -> list[Rule]:
     table = [
         Rule(
             "GF_ACTION",
-            "PX4's own fence works when the companion does not; it may not kill the motors, nor climb into a deck",
+            "PX4's own fence works when the companion fails; its action must not stop the motors or climb into a deck",
             required=_action("0 (None), 1 (Warning), 2 (Hold) or 5 (Land)", (0, 1, 2, 5), RETURN, flight),
-            preferred=Test("2 (Hold) or 5 (Land)", lambda value, values: value not in (0, 1)),
+            preferred=Condition("2 (Hold) or 5 (Land)", lambda value, values: value not in (0, 1)),
             fix=_set(2),
         )
     ]
@@ -249,12 +374,9 @@ def _fence(flight: Flight | None) -> list[Rule]:
         table.append(
             Rule(
                 name,
-                f"PX4's fence a little outside the mission's {key} = {limit_m:g} m, so that the stack acts first",
-                required=Test(
-                    f"0 or above {limit_m:g} m",
-                    lambda value, values, limit_m=limit_m: value == 0 or value > limit_m,
-                ),
-                preferred=Test(f"above {limit_m:g} m (0 is no fence)", lambda value, values: value > 0),
+                f"PX4's fence lies a little outside the mission's {key} = {limit_m:g} m, so that the stack acts first",
+                required=_zero_or_above(limit_m),
+                preferred=Condition(f"above {limit_m:g} m (0 is no fence)", lambda value, values: value > 0),
                 fix=_set(float(math.ceil(limit_m + FENCE_SPARE_M))),
             )
         )
@@ -263,13 +385,14 @@ def _fence(flight: Flight | None) -> list[Rule]:
 
 def _tilt(vehicle: Vehicle) -> list[Rule]:
     tilt_rad = vehicle.controller.tilt_max_rad
-    tilt_deg, detector_deg = math.degrees(tilt_rad), math.ceil(math.degrees(tilt_rad + TILT_SPARE_RAD))
+    tilt_deg, spare_deg = math.degrees(tilt_rad), math.degrees(TILT_SPARE_RAD)
+    detector_deg = math.ceil(math.degrees(tilt_rad + TILT_SPARE_RAD))
     table = [
         Rule(
             name,
-            f"controller.tilt_max_rad is {tilt_deg:.0f}°; at this angle PX4's failure detector may stop the motors",
-            required=Test(
-                f"0 (off) or at least {detector_deg}°",
+            f"beyond this angle PX4's failure detector may stop the motors; controller.tilt_max_rad is {tilt_deg:.0f}°",
+            required=Condition(
+                f"0 (off) or at least {detector_deg}° (controller.tilt_max_rad + {spare_deg:.0f}°)",
                 lambda value, values: value == 0 or value >= detector_deg,
             ),
             fix=_set(max(60, detector_deg)),
@@ -279,8 +402,8 @@ def _tilt(vehicle: Vehicle) -> list[Rule]:
     table += [
         Rule(
             name,
-            f"{whose} must be able to lean as far into the wind as the controller does ({tilt_deg:.0f}°)",
-            preferred=Test(
+            f"{whose} must be able to tilt as far into the wind as the controller does ({tilt_deg:.0f}°)",
+            preferred=Condition(
                 f"at least {math.ceil(tilt_deg)}°", lambda value, values: value >= math.ceil(tilt_deg) - 1e-3
             ),
             fix=_set(float(math.ceil(tilt_deg))),
@@ -299,11 +422,12 @@ def _thrust(vehicle: Vehicle) -> list[Rule]:
             "MPC_THR_HOVER",
             f"the vehicle file's thrust.coefficient_m_s2 says {hover:.2f}; one of the two is wrong",
             preferred=_between(low, high, "of full thrust"),
+            note=f"Hover thrust is 9.81 / `thrust.coefficient_m_s2`; a difference of {HOVER_DIFFERENCE:g} is accepted",
         ),
         Rule(
             "MC_BAT_SCALE_EN",
             f"thrust.voltage_exponent is {exponent:g}; the battery's voltage must be compensated once",
-            preferred=Test(
+            preferred=Condition(
                 "0 (off)" if exponent > 0.1 else "1 (on)", lambda value, values: (value == 0) == (exponent > 0.1)
             ),
         ),
@@ -314,10 +438,11 @@ def _breakers() -> list[Rule]:
     return [
         Rule(
             "CBRK_SUPPLY_CHK",
-            "a circuit breaker has PX4's power checks off",
-            required=Test(f"not {SUPPLY_CHECK_OFF}", lambda value, values: value != SUPPLY_CHECK_OFF),
+            "this circuit breaker switches PX4's power checks off",
+            required=Condition(f"not {SUPPLY_CHECK_OFF}", lambda value, values: value != SUPPLY_CHECK_OFF),
             fix=_set(0),
             optional=True,
+            note="PX4 then checks neither power nor battery, and no battery failsafe acts",
         )
     ]
 
@@ -327,13 +452,16 @@ def _vision() -> list[Rule]:
         Rule(
             "EKF2_EV_CTRL",
             "PX4's estimator takes the position that this stack sends (ODOMETRY)",
-            required=Test("with bit 0 (horizontal position)", lambda value, values: bool(int(value) & EV_HORIZONTAL)),
+            required=Condition(
+                "with bit 0 (horizontal position)", lambda value, values: bool(int(value) & EV_HORIZONTAL)
+            ),
             fix=_add_bits(EV_HORIZONTAL),
+            note="Bit 1 is height, bit 2 velocity, bit 3 heading; leave the heading to the compass",
         ),
         Rule(
             "EKF2_EV_NOISE_MD",
-            "the covariance that is sent with every position is to be used",
-            preferred=Test("0", lambda value, values: value == 0),
+            "PX4 uses the covariance that the stack sends with every position",
+            preferred=Condition("0", lambda value, values: value == 0),
             fix=_set(0),
         ),
     ]

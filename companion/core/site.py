@@ -1,8 +1,8 @@
 """The marker file: which markers form which bundle (config/markers/*.toml).
 
-A marker's family is one of `FAMILIES`, or ``dictionary:PATH`` for printed boards with codes of one's own.
-A bundle is one rigid body with one or more markers; its frame M has x right, y up, z out of the face. Where the
-bundle stands in the world is nobody's input: the estimator finds out.
+A marker's family is one of `FAMILIES`, or ``dictionary:PATH`` for printed boards with the user's own codes.
+A bundle is one rigid body with one or more markers; its frame M has x right, y up, z out of the face. The pose of a
+bundle in the world is not an input: the estimator finds it.
 """
 
 from pathlib import Path
@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from companion.core.arrays import Array
 from companion.core.config import ConfigError, Section, integer, load, number
 from companion.core.frames import quat_from_rpy, rotation_matrix
 
@@ -20,16 +21,10 @@ SQUARE_FAMILIES = ("aruco_4x4_50", "aruco_5x5_100", "aruco_6x6_250", "aruco_6x6_
 STAG_PREFIX, STAG_LIBRARIES = "stag_hd", (11, 13, 15, 17, 19, 21, 23)
 FAMILIES = (*SQUARE_FAMILIES, *(f"{STAG_PREFIX}{n}" for n in STAG_LIBRARIES))
 KNOWN_FAMILIES = ", ".join([*FAMILIES, f"{CUSTOM_PREFIX}PATH"])
-Metres3 = tuple[
-    Annotated[float, number(-50, 50, "m")],
-    Annotated[float, number(-50, 50, "m")],
-    Annotated[float, number(-50, 50, "m")],
-]
-Radians3 = tuple[
-    Annotated[float, number(-3.15, 3.15, "rad")],
-    Annotated[float, number(-3.15, 3.15, "rad")],
-    Annotated[float, number(-3.15, 3.15, "rad")],
-]
+Metres = Annotated[float, number(-50, 50, "m")]
+Radians = Annotated[float, number(-3.15, 3.15, "rad")]
+Metres3 = tuple[Metres, Metres, Metres]
+Radians3 = tuple[Radians, Radians, Radians]
 
 
 class Marker(Section):
@@ -41,11 +36,12 @@ class Marker(Section):
     p_M: Metres3 = (0.0, 0.0, 0.0)
     rpy_rad: Radians3 = (0.0, 0.0, 0.0)
 
-    def corners_M(self) -> np.ndarray:
+    def corners_M(self) -> Array:
         """Corners on the bundle [m], shape (4, 3): top left, top right, bottom right, bottom left."""
         h = self.size_m / 2
         square = np.array([[-h, h, 0.0], [h, h, 0.0], [h, -h, 0.0], [-h, -h, 0.0]])
-        return square @ rotation_matrix(quat_from_rpy(*self.rpy_rad)).T + np.asarray(self.p_M)
+        corners: Array = square @ rotation_matrix(quat_from_rpy(*self.rpy_rad)).T + np.asarray(self.p_M)
+        return corners
 
 
 class Bundle(Section):
@@ -65,11 +61,11 @@ class Site(Section):
         return next((b for b in self.bundle if b.name == name), None)
 
 
-def load_site(path) -> Site:
+def load_site(path: str | Path) -> Site:
     """Read a marker file; dictionary paths become absolute.
 
     Raises `ConfigError`, also when a family is unknown, a dictionary file is missing, or a marker or a bundle name
-    stands twice. What a dictionary file holds is checked where it is used, by the tracker's detector.
+    occurs twice. The tracker's detector checks the content of a dictionary file.
     """
     site = _with_absolute_paths(load(path, Site), Path(path))
     names: set[str] = set()

@@ -1,4 +1,4 @@
-"""What to fly, as position, velocity, acceleration and heading over time; used by control, mission and recording.
+"""Trajectories as position, velocity, acceleration and heading over time; used by control, mission and recording.
 
 A `Move` is a straight line from rest to rest on the minimum-snap polynomial with zero velocity, acceleration and jerk
 at both ends,
@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from companion.core.arrays import Array
 from companion.core.frames import wrap_angle
 from companion.core.trajectory_messages import (
     FigureEight,
@@ -38,30 +39,30 @@ from companion.core.trajectory_messages import (
 
 PEAK_SPEED = 35 / 16
 PEAK_ACCELERATION = 84 * math.sqrt(5) / 25
-# Floors of limits and times, so that a careless zero makes a slow move and not a division by zero.
+# Lower bounds of limits and times: a zero in a mission gives a slow move instead of a division by zero.
 LIMIT_MIN = 1e-2
 DURATION_MIN_S = 1e-3
-SEGMENT_MIN_S = 0.1  # between two waypoints, before the times are scaled to the limits
-SAMPLES_PER_SEGMENT = 64  # at which the limits of a spline are checked
-CACHED = 8  # trajectories whose tables are kept: the present one and what is compared with it
+SEGMENT_MIN_S = 0.1  # shortest time between two waypoints, before the times are scaled to the limits
+SAMPLES_PER_SEGMENT = 64  # at these the limits of a spline are checked
+CACHED = 8  # trajectories whose tables are cached: the present one and those compared with it
 
 
 class Samples(NamedTuple):
     """A trajectory at n times."""
 
-    p_W: np.ndarray  # (n, 3) [m]
-    v_W: np.ndarray  # (n, 3) [m/s]
-    a_W: np.ndarray  # (n, 3) [m/s²]
-    yaw: np.ndarray  # (n,) [rad], continuous
-    yaw_rate: np.ndarray  # (n,) [rad/s]
+    p_W: Array  # (n, 3) [m]
+    v_W: Array  # (n, 3) [m/s]
+    a_W: Array  # (n, 3) [m/s²]
+    yaw: Array  # (n,) [rad], continuous
+    yaw_rate: Array  # (n,) [rad/s]
 
 
 class Placed(NamedTuple):
-    """A trajectory of a bundle's frame, and where that frame stands: p_W = origin + R p, ψ_W = yaw + ψ."""
+    """A trajectory in a bundle's frame with the pose of that frame: p_W = origin + R p, ψ_W = yaw + ψ."""
 
     trajectory: Trajectory
-    R: np.ndarray  # (3, 3)
-    origin: np.ndarray  # (3,) [m]
+    R: Array  # (3, 3)
+    origin: Array  # (3,) [m]
     yaw_rad: float
 
 
@@ -88,7 +89,7 @@ def duration_s(trajectory: Trajectory | Placed) -> float:
             return float(_chain(trajectory).ends_s)
 
 
-def sample(trajectory: Trajectory | Placed, start_s: float, times_s: np.ndarray) -> Samples:
+def sample(trajectory: Trajectory | Placed, start_s: float, times_s: Array) -> Samples:
     """A trajectory that begins at start_s, at many times (n,) [s], in its own frame (`Placed`: in the world)."""
     match trajectory:
         case Hold():
@@ -111,7 +112,8 @@ def sample(trajectory: Trajectory | Placed, start_s: float, times_s: np.ndarray)
 def begins_at(trajectory: Trajectory) -> tuple[Vec3, float]:
     """First point and heading."""
     s = sample(trajectory, 0.0, np.zeros(1))
-    return tuple(s.p_W[0].tolist()), float(s.yaw[0])
+    x, y, z = s.p_W[0].tolist()
+    return (x, y, z), float(s.yaw[0])
 
 
 # --- straight moves -----------------------------------------------------------------------------------------------
@@ -125,8 +127,8 @@ def _leg_s(length: float, speed: float, acceleration: float) -> float:
     )
 
 
-def _progress(x: np.ndarray, T) -> np.ndarray:
-    """Rows s, ds/dt = 140 τ³(1-τ)³ / T, d²s/dt² = 420 τ²(1-τ)²(1-2τ) / T², shape (3, n)."""
+def _progress(x: Array, T: float | Array) -> Array:
+    """Rows s, ds/dt = 140 τ³(1-τ)³ / T, d²s/dt² = 420 τ²(1-τ)²(1-2τ) / T², shape (3, n), at τ = x."""
     x2, w = x * x, x * (1.0 - x)
     w2 = w * w
     progress = np.empty((3, len(x)))
@@ -143,7 +145,7 @@ def _sample_hold(trajectory: Hold, n: int) -> Samples:
     return Samples(position, zero, zero, np.full(n, trajectory.yaw_rad), zero[:, 0])
 
 
-def _sample_move(trajectory: Move, t: np.ndarray) -> Samples:
+def _sample_move(trajectory: Move, t: Array) -> Samples:
     T = duration_s(trajectory)
     progress = _progress(np.minimum(np.maximum(t / T, 0.0), 1.0), T)
     start = (*trajectory.p_start, trajectory.yaw_start_rad)
@@ -155,13 +157,13 @@ def _sample_move(trajectory: Move, t: np.ndarray) -> Samples:
 
 
 class _Chain(NamedTuple):
-    """Moves from corner to corner with a stop after each."""
+    """Straight moves from corner to corner with a stop after each."""
 
-    corners: np.ndarray  # (m, 3)
-    ways: np.ndarray  # (m, 3), the last one zero
-    starts_s: np.ndarray  # (m,) when each move begins
-    times_s: np.ndarray  # (m,) how long it takes
-    ends_s: float
+    corners: Array  # (m, 3)
+    ways: Array  # (m, 3), the last one zero
+    starts_s: Array  # (m,) start of each move
+    times_s: Array  # (m,) duration of each move
+    ends_s: float  # end of the last move, with its stop
 
 
 @lru_cache(maxsize=CACHED)
@@ -190,14 +192,14 @@ def _raster_corners(raster: Raster) -> list[Vec3]:
     return corners
 
 
-def _sample_chain(trajectory: Line | Raster, t: np.ndarray) -> Samples:
+def _sample_chain(trajectory: Line | Raster, t: Array) -> Samples:
     chain = _chain(trajectory)
     i = np.maximum(np.searchsorted(chain.starts_s, t, side="right") - 1, 0)
     T = chain.times_s[i]
     progress = _progress(np.minimum(np.maximum((t - chain.starts_s[i]) / T, 0.0), 1.0), T)
     along = progress[:, :, None] * chain.ways[i]
     along[0] += chain.corners[i]
-    return Samples(*along, np.full(len(t), trajectory.yaw_rad), np.zeros(len(t)))
+    return Samples(along[0], along[1], along[2], np.full(len(t), trajectory.yaw_rad), np.zeros(len(t)))
 
 
 # --- curves of an angle ---------------------------------------------------------------------------------------------
@@ -207,8 +209,8 @@ def _ramp_s(trajectory: Spiral | FigureEight) -> float:
     return max(trajectory.ramp_s, LIMIT_MIN)
 
 
-def _eased(t: np.ndarray, total_s: float, ramp_s: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A clock that starts and stops smoothly, with rate and acceleration; it shows total_s - ramp_s at the end."""
+def _eased(t: Array, total_s: float, ramp_s: float) -> tuple[Array, Array, Array]:
+    """A clock that starts and stops smoothly, with its rate and acceleration; it ends at total_s - ramp_s."""
     t = np.minimum(np.maximum(t, 0.0), total_s)
     up = np.minimum(t / ramp_s, 1.0)
     down = np.maximum((t - total_s) / ramp_s + 1.0, 0.0)
@@ -220,7 +222,7 @@ def _eased(t: np.ndarray, total_s: float, ramp_s: float) -> tuple[np.ndarray, np
     return area[0] + np.maximum(t - ramp_s, 0.0) - area[1], rise[0] - rise[1], slope[0] - slope[1]
 
 
-def _sample_spiral(spiral: Spiral, t: np.ndarray) -> Samples:
+def _sample_spiral(spiral: Spiral, t: Array) -> Samples:
     total_s, ramp_s = duration_s(spiral), _ramp_s(spiral)
     clock, rate, acceleration = _eased(t, total_s, ramp_s)
     per_s = 1.0 / (total_s - ramp_s)
@@ -238,7 +240,7 @@ def _sample_spiral(spiral: Spiral, t: np.ndarray) -> Samples:
     )
 
 
-def _sample_figure_eight(eight: FigureEight, t: np.ndarray) -> Samples:
+def _sample_figure_eight(eight: FigureEight, t: Array) -> Samples:
     clock, rate, acceleration = _eased(t, duration_s(eight), _ramp_s(eight))
     w = 2 * math.pi / max(eight.period_s, LIMIT_MIN)
     angle, w1, w2 = (w * clock)[:, None], (w * rate)[:, None], (w * acceleration)[:, None]
@@ -263,26 +265,27 @@ DEGREE = 7
 class _Spline(NamedTuple):
     """Position and yaw (columns x, y, z, ψ) over time, a polynomial of degree `DEGREE` between two points."""
 
-    times_s: np.ndarray  # (n,) at the points
-    coefficients: np.ndarray  # (n - 1, DEGREE + 1, columns) of τ⁰, τ¹, …; τ: part of the segment, 0..1
+    times_s: Array  # (n,) at the points
+    coefficients: Array  # (n - 1, DEGREE + 1, columns) of τ⁰, τ¹, …; τ: part of the segment, 0..1
 
-    def at(self, t: np.ndarray, order: int = 0) -> np.ndarray:
+    def at(self, t: Array, order: int = 0) -> Array:
         """The derivative of an order at times within the spline, (len(t), columns)."""
         segment = np.clip(np.searchsorted(self.times_s, t, side="right") - 1, 0, len(self.coefficients) - 1)
         duration = np.diff(self.times_s)[segment]
         powers = _powers((t - self.times_s[segment]) / duration, order)
-        return np.einsum("ni,nic->nc", powers, self.coefficients[segment]) / duration[:, None] ** order
+        value: Array = np.einsum("ni,nic->nc", powers, self.coefficients[segment]) / duration[:, None] ** order
+        return value
 
 
-def _powers(tau: np.ndarray, order: int) -> np.ndarray:
+def _powers(tau: Array, order: int) -> Array:
     """Derivatives of τ⁰, …, τ⁷ of an order, (len(τ), DEGREE + 1)."""
     factors = np.array([math.perm(e, order) for e in range(order, DEGREE + 1)], dtype=float)
     return np.hstack([np.zeros((len(tau), order)), np.vander(tau, DEGREE + 1 - order, increasing=True) * factors])
 
 
-def _interpolate(times_s: np.ndarray, rows: np.ndarray) -> _Spline:
-    # Rest at both ends (velocity, acceleration, jerk), the points themselves, and derivatives up to the sixth that do
-    # not jump at the points between: as many equations as coefficients. The sixth is what least snap asks for.
+def _interpolate(times_s: Array, rows: Array) -> _Spline:
+    # Equations: rest at both ends (velocity, acceleration, jerk), the points themselves, and continuous derivatives up
+    # to the sixth at the points between. They are as many as the coefficients. Least snap requires the sixth.
     durations = np.diff(times_s)
     segments, width = len(durations), DEGREE + 1
     system = np.zeros((segments * width, segments * width))
@@ -290,7 +293,7 @@ def _interpolate(times_s: np.ndarray, rows: np.ndarray) -> _Spline:
     ends = np.array([_powers(np.array([0.0, 1.0]), order) for order in range(DEGREE)])  # (order, end, coefficient)
     equation = 0
 
-    def add(value: np.ndarray | float, *terms: tuple[int, np.ndarray]) -> None:
+    def add(value: Array | float, *terms: tuple[int, Array]) -> None:
         nonlocal equation
         for segment, row in terms:
             system[equation, segment * width : (segment + 1) * width] = row
@@ -307,7 +310,8 @@ def _interpolate(times_s: np.ndarray, rows: np.ndarray) -> _Spline:
         ratio = durations[before] / durations[after]
         for order in range(1, DEGREE):
             add(0.0, (before, ends[order, 1]), (after, -ends[order, 0] * ratio**order))
-    return _Spline(times_s, np.linalg.solve(system, right).reshape(segments, width, -1))
+    solution = np.asarray(np.linalg.solve(system, right), dtype=float)
+    return _Spline(times_s, solution.reshape(segments, width, -1))
 
 
 @lru_cache(maxsize=CACHED)
@@ -317,7 +321,7 @@ def _spline(waypoints: Waypoints) -> _Spline:
     yaw_rate = max(waypoints.yaw_rate_rad_s, LIMIT_MIN)
     ways = np.diff(rows, axis=0)
     lengths = np.linalg.norm(ways[:, :3], axis=1)
-    # Passing time at half the speed, and not less than from rest to rest at half the length would take.
+    # Segment times for half the speed; at least the time from rest to rest over the length by the acceleration.
     segments_s = np.maximum.reduce(
         [
             2.0 * lengths / speed,
@@ -340,7 +344,7 @@ def _spline(waypoints: Waypoints) -> _Spline:
     return _interpolate(times_s * stretch, rows)
 
 
-def _sample_waypoints(waypoints: Waypoints, t: np.ndarray) -> Samples:
+def _sample_waypoints(waypoints: Waypoints, t: Array) -> Samples:
     spline = _spline(waypoints)
     t = np.minimum(np.maximum(t, 0.0), spline.times_s[-1])
     p, v, a = (spline.at(t, order) for order in range(3))

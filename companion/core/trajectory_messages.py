@@ -1,8 +1,8 @@
-"""What a `companion.core.messages.Reference` may ask to fly: the types of curves, and of vectors in any message.
+"""The trajectories that a `companion.core.messages.Reference` may carry, and the vector types of all messages.
 
-Plain data like every message: told apart on the wire by ``type``, their tag. Points and headings are in the frame of
-the reference that carries them. What each curve does over time stands in `companion.core.trajectories`; those that are
-frozen have tables there that are kept by value.
+Plain data like every message; the tag ``type`` distinguishes them on the wire. Points and headings are in the frame of
+their reference. `companion.core.trajectories` samples each curve over time. The frozen types are hashable, because that
+module caches their tables by value.
 """
 
 import msgspec
@@ -43,15 +43,15 @@ class Line(msgspec.Struct, tag="line", frozen=True):
 
 
 class Spiral(msgspec.Struct, tag="spiral", frozen=True):
-    """Round a vertical axis from height to height, the nose at the axis."""
+    """Around a vertical axis from one height to another, the nose towards the axis."""
 
     centre: Vec3  # on the axis, at the height of the start
     radius_m: float
     height_end: float  # third coordinate of the end
-    angle_start_rad: float  # where on the circle it begins, 0: on the side of +x
+    angle_start_rad: float  # start on the circle, 0: on the side of +x
     turns: float  # negative: clockwise seen from above
     duration_s: float
-    ramp_s: float  # time to reach full speed, and to leave it
+    ramp_s: float  # time from rest to full speed, and from full speed to rest
 
 
 class FigureEight(msgspec.Struct, tag="figure_eight", frozen=True):
@@ -83,7 +83,7 @@ class Waypoints(msgspec.Struct, tag="waypoints", frozen=True):
     """Through points and headings on minimum-snap polynomials, from rest to rest."""
 
     points: tuple[Vec3, ...]  # at least two
-    yaws_rad: tuple[float, ...]  # one for each point; between two the short way round
+    yaws_rad: tuple[float, ...]  # one for each point; the shorter turn between two of them
     speed_m_s: float
     acceleration_m_s2: float
     yaw_rate_rad_s: float

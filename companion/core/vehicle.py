@@ -1,38 +1,50 @@
-"""The vehicle file: everything the stack knows about one aircraft, typed, with unit and range.
+"""The vehicle file: all data of one aircraft, typed, with unit and range.
 
-One file serves estimator, controller, tracker, link and calibration; no number is written twice. The simulator
-does not read it (it has airframes of its own, so the plant is never the model).
+One file serves estimator, controller, tracker, link and calibration; no number is written twice. The simulated
+aircraft does not come from it: the simulator has its own airframes (sitl/airframes/), so the plant differs from the
+model. A field without a default must be in the file (or in its ``base``).
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta
 
 from companion.core.config import Section, integer, number
 
-Vector3 = tuple[
-    Annotated[float, number(-1e3, 1e3, "")],
-    Annotated[float, number(-1e3, 1e3, "")],
-    Annotated[float, number(-1e3, 1e3, "")],
-]
-UnitQuaternion = tuple[
-    Annotated[float, number(-1, 1, "")],
-    Annotated[float, number(-1, 1, "")],
-    Annotated[float, number(-1, 1, "")],
-    Annotated[float, number(-1, 1, "")],
-]
-Std3 = tuple[
-    Annotated[float, number(1e-6, 1e3, "")],
-    Annotated[float, number(1e-6, 1e3, "")],
-    Annotated[float, number(1e-6, 1e3, "")],
-]
+T = TypeVar("T")
+Triple = tuple[T, T, T]
+
+# Types that several fields share. A number that occurs once has its range and unit beside its name.
+Coordinate = Annotated[float, number(-1e3, 1e3, "")]
+QuaternionElement = Annotated[float, number(-1, 1, "")]
+Vector3 = Triple[Coordinate]
+UnitQuaternion = tuple[QuaternionElement, QuaternionElement, QuaternionElement, QuaternionElement]  # w, x, y, z
+FocalLength = Annotated[float, number(50, 20000, "px")]
+PrincipalPoint = Annotated[float, number(0, 8192, "px")]
+Delay = Annotated[float, number(0, 0.5, "s")]
+Voltage = Annotated[float, number(3, 100, "V")]
+Megabytes = Annotated[float, number(1, 1e6, "MB")]
+MavlinkId = Annotated[int, integer(1, 254)]
+StreamRate = Annotated[float, number(10, 250, "Hz")]
+DragCoefficient = Annotated[float, number(0, 5, "1/s")]
+StateWeight = Annotated[float, number(0, 1e4, "")]
+InputWeight = Annotated[float, number(0.01, 1e5, "")]
+ProportionalGain = Annotated[float, number(0, 50, "1/s²")]
+DerivativeGain = Annotated[float, number(0, 50, "1/s")]
+IntegralGain = Annotated[float, number(0, 50, "1/s³")]
+PositionStd = Annotated[float, number(1e-4, 100, "m")]
+AttitudeStd = Annotated[float, number(1e-4, 3, "rad")]
+NoiseDensity = Annotated[float, number(1e-6, 1e3, "")]
+LossTime = Annotated[float, number(0.2, 10, "s")]
+SourceLossTime = Annotated[float, number(0.2, 60, "s")]
+PositionStdLimit = Annotated[float, number(0.01, 20, "m")]
 
 
 class Thrust(Section):
     """Mass-normalised collective thrust = coefficient · command · (voltage / reference)^exponent."""
 
     coefficient_m_s2: Annotated[float, number(5, 100, "m/s² per unit of command")]
-    reference_voltage_v: Annotated[float, number(3, 100, "V")]
+    reference_voltage_v: Voltage
     voltage_exponent: Annotated[float, number(0, 3, "(0: thrust does not depend on the battery)")]
 
 
@@ -44,34 +56,36 @@ class AttitudeAxis(Section):
 
 
 class Attitude(Section):
+    """The attitude response by axis."""
+
     roll: AttitudeAxis
     pitch: AttitudeAxis
 
 
-class Drag(Section):
-    linear_1_s: tuple[
-        Annotated[float, number(0, 5, "1/s")],
-        Annotated[float, number(0, 5, "1/s")],
-        Annotated[float, number(0, 5, "1/s")],
-    ]  # world x, y, z
+class LinearDrag(Section):
+    """Drag acceleration = -linear · velocity relative to the ground."""
+
+    linear_1_s: Triple[DragCoefficient]  # world x, y, z
 
 
 class Latency(Section):
-    actuation_s: Annotated[
-        float, number(0, 0.5, "s")
-    ]  # from a setpoint leaving to the force it makes, beyond the first-order lag
-    camera_s: Annotated[float, number(0, 0.5, "s")]  # from mid-exposure to the image's arrival in the camera process
+    """Constant delays."""
+
+    actuation_s: Delay  # from sending a setpoint to its force, beyond the first-order lag
+    camera_s: Delay  # from mid-exposure to the image's arrival in the camera process
 
 
 class Camera(Section):
+    """The camera: where its images come from, its lens, and its place on the aircraft."""
+
     device: str  # "0" or "/dev/video0", a folder of images, a video file
     width_px: Annotated[int, integer(160, 8192, "px")]
     height_px: Annotated[int, integer(120, 8192, "px")]
     rate_hz: Annotated[float, number(1, 240, "Hz")]
-    fx_px: Annotated[float, number(50, 20000, "px")]
-    fy_px: Annotated[float, number(50, 20000, "px")]
-    cx_px: Annotated[float, number(0, 8192, "px")]
-    cy_px: Annotated[float, number(0, 8192, "px")]
+    fx_px: FocalLength
+    fy_px: FocalLength
+    cx_px: PrincipalPoint
+    cy_px: PrincipalPoint
     model: Literal["pinhole", "fisheye"]
     distortion: Annotated[list[float], Meta(min_length=4, max_length=8)]  # OpenCV's order
     p_BC: Vector3  # camera in the body frame [m]
@@ -79,72 +93,64 @@ class Camera(Section):
 
 
 class Tracking(Section):
-    corner_noise_px: Annotated[float, number(0.01, 10, "px")]
-    max_reprojection_px: Annotated[float, number(0.1, 50, "px")]
+    """Detection of markers and the pose of a bundle."""
+
+    corner_noise_px: Annotated[float, number(0.01, 10, "px")]  # standard deviation of one corner coordinate
+    max_reprojection_px: Annotated[float, number(0.1, 50, "px")]  # RMS above which a bundle is rejected
     flip_ratio: Annotated[
         float, number(1, 20, "(second over first reprojection error below which a pose is ambiguous)")
     ]
     roi_margin: Annotated[float, number(0, 3, "(of the size of the bundle in the image)")]
     full_search_every: Annotated[int, integer(1, 1000, "frames")]
+    # The user's own detector as "module:Class" (companion/tracking/detection.py); None: the built-in detectors.
+    detector: str | None = None
 
 
 class Fcu(Section):
+    """The link to the flight controller."""
+
     url: str  # serial:/dev/ttyAMA0:921600, udpin:0.0.0.0:14540, tcp:127.0.0.1:5760
-    system_id: Annotated[int, integer(1, 254)]
-    component_id: Annotated[int, integer(1, 254)]
-    autopilot_system_id: Annotated[int, integer(1, 254)]
-    attitude_rate_hz: Annotated[float, number(10, 250, "Hz")]
-    position_rate_hz: Annotated[float, number(10, 250, "Hz")]
-    send_odometry: bool  # the place by the marker to PX4's own estimator (companion/fcu/odometry.py)
+    system_id: MavlinkId
+    component_id: MavlinkId
+    autopilot_system_id: MavlinkId
+    attitude_rate_hz: StreamRate
+    position_rate_hz: StreamRate
+    send_odometry: bool  # the position by the marker for PX4's own estimator (companion/fcu/odometry.py)
     forward: list[str]  # ground stations that share the link, each as udpout:127.0.0.1:14550
-    signing_key_file: str | None = None  # 32 bytes, its owner's alone; path from the vehicle file's folder
+    signing_key_file: str | None = None  # 32 bytes, readable by the owner only; path relative to the vehicle file
 
 
 class Weights(Section):
     """Diagonal weights of the cost 1/2 ∫ |x - x_r|²_Q + |u - u_r|²_R."""
 
-    position: tuple[
-        Annotated[float, number(0, 1e4, "")], Annotated[float, number(0, 1e4, "")], Annotated[float, number(0, 1e4, "")]
-    ]
-    velocity: tuple[
-        Annotated[float, number(0, 1e4, "")], Annotated[float, number(0, 1e4, "")], Annotated[float, number(0, 1e4, "")]
-    ]
-    attitude: tuple[
-        Annotated[float, number(0, 1e4, "")], Annotated[float, number(0, 1e4, "")], Annotated[float, number(0, 1e4, "")]
-    ]  # roll, pitch, yaw
-    thrust: Annotated[float, number(0.01, 1e5, "")]
-    roll_pitch: tuple[Annotated[float, number(0.01, 1e5, "")], Annotated[float, number(0.01, 1e5, "")]]
+    position: Triple[StateWeight]
+    velocity: Triple[StateWeight]
+    attitude: Triple[StateWeight]  # roll, pitch, yaw
+    thrust: InputWeight
+    roll_pitch: tuple[InputWeight, InputWeight]
     terminal_factor: Annotated[float, number(0, 1e4, "(terminal over running state weight)")]
 
 
 class Fallback(Section):
     """PID on position, world frame: acceleration = kp e + kd ė + ki ∫e (the estimated disturbance is fed forward)."""
 
-    kp: tuple[
-        Annotated[float, number(0, 50, "1/s²")],
-        Annotated[float, number(0, 50, "1/s²")],
-        Annotated[float, number(0, 50, "1/s²")],
-    ]
-    kd: tuple[
-        Annotated[float, number(0, 50, "1/s")],
-        Annotated[float, number(0, 50, "1/s")],
-        Annotated[float, number(0, 50, "1/s")],
-    ]
-    ki: tuple[
-        Annotated[float, number(0, 50, "1/s³")],
-        Annotated[float, number(0, 50, "1/s³")],
-        Annotated[float, number(0, 50, "1/s³")],
-    ]
+    kp: Triple[ProportionalGain]
+    kd: Triple[DerivativeGain]
+    ki: Triple[IntegralGain]
     clean_cycles_to_return: Annotated[int, integer(1, 1000, "cycles")]
 
 
 class Yaw(Section):
+    """The heading controller (companion/control/yaw.py)."""
+
     kp: Annotated[float, number(0, 10, "1/s")]
     ki: Annotated[float, number(0, 10, "1/s²")]
     rate_max_rad_s: Annotated[float, number(0.01, 3.0, "rad/s")]
 
 
 class Controller(Section):
+    """Model predictive controller, its limits, and what replaces it when it fails."""
+
     rate_hz: Annotated[float, number(10, 200, "Hz")]
     horizon_s: Annotated[float, number(0.5, 6, "s")]
     nodes: Annotated[int, integer(10, 200, "shooting nodes")]
@@ -162,13 +168,13 @@ class Controller(Section):
 class InitialStd(Section):
     """Standard deviations of the error state at the start."""
 
-    position_m: Annotated[float, number(1e-4, 100, "m")]
+    position_m: PositionStd
     velocity_m_s: Annotated[float, number(1e-4, 100, "m/s")]
-    attitude_rad: Annotated[float, number(1e-4, 3, "rad")]
+    attitude_rad: AttitudeStd
     disturbance_m_s2: Annotated[float, number(1e-4, 20, "m/s²")]
-    gnss_bias_m: Annotated[float, number(1e-4, 100, "m")]
-    marker_position_m: Annotated[float, number(1e-4, 100, "m")]
-    marker_attitude_rad: Annotated[float, number(1e-4, 3, "rad")]
+    gnss_bias_m: PositionStd
+    marker_position_m: PositionStd
+    marker_attitude_rad: AttitudeStd
 
 
 class ProcessNoise(Section):
@@ -176,19 +182,17 @@ class ProcessNoise(Section):
 
     velocity_m_s_sqrt_s: Annotated[float, number(1e-6, 10, "m/s/√s")]
     attitude_rad_sqrt_s: Annotated[float, number(1e-6, 10, "rad/√s")]
-    disturbance_m_s2_sqrt_s: Std3  # world x, y, z [m/s²/√s], in still air
+    disturbance_m_s2_sqrt_s: Triple[NoiseDensity]  # world x, y, z [m/s²/√s], in still air
     gust_factor: Annotated[float, number(1, 100, "(up to which the same may grow in gusts)")]
     gnss_bias_m_sqrt_s: Annotated[float, number(1e-6, 10, "m/√s")]
     marker_position_m_sqrt_s: Annotated[float, number(0, 1, "m/√s")]
     marker_attitude_rad_sqrt_s: Annotated[float, number(0, 1, "rad/√s")]
 
 
-class Sensor(Section):
+class SensorNoise(Section):
     """One kind of measurement: nominal noise, adaptation window, gate."""
 
-    std: Annotated[
-        float, number(1e-5, 100, "(of the measured unit)")
-    ]  # for the marker: factor on the tracker's own covariance
+    std: Annotated[float, number(1e-5, 100, "(of the measured unit)")]  # marker: factor on the tracker's covariance
     window: Annotated[int, integer(2, 1000, "innovations in the covariance matching")]
     gate_probability: Annotated[float, number(0.5, 0.999999, "(chi-square)")]
 
@@ -201,7 +205,7 @@ class VelocityBias(Section):
 
 
 class DisturbanceMemory(Section):
-    """Times in which a disturbance that nothing shows any more is forgotten."""
+    """Time constants with which the estimated disturbance decays while no measurement supports it."""
 
     horizontal_s: Annotated[float, number(0.5, 1e6, "s")]
     vertical_s: Annotated[float, number(0.5, 1e6, "s (what stays longer is thrust scale)")]
@@ -216,8 +220,8 @@ class AttitudeBias(Section):
     heading_time_s: Annotated[float, number(0.5, 1e5, "s")]
 
 
-class Mount(Section):
-    """The camera turning on its mount, in wind and vibration: first-order Gauss-Markov, each axis."""
+class CameraMount(Section):
+    """Rotation of the camera on its mount in wind and vibration: first-order Gauss-Markov, each axis."""
 
     std_rad: Annotated[float, number(1e-5, 0.5, "rad")]
     time_constant_s: Annotated[float, number(0.05, 1000, "s")]
@@ -231,9 +235,11 @@ class ThrustScale(Section):
 
 
 class Estimator(Section):
+    """The error-state Kalman filter: initial covariance, process noise, measurements."""
+
     rate_hz: Annotated[float, number(20, 500, "Hz")]
     history_s: Annotated[float, number(0.1, 5, "s")]
-    marker_mode: Literal["pose", "corners"]  # what of a bundle is measured: its pose, or the corners of each marker
+    marker_mode: Literal["pose", "corners"]  # the measurement: pose of the bundle, or corners of each marker
     camera_calibration_px: Annotated[float, number(0, 20, "px, standard deviation of what calibration left")]
     initial: InitialStd
     process: ProcessNoise
@@ -241,43 +247,43 @@ class Estimator(Section):
     velocity_bias: VelocityBias
     attitude_bias: AttitudeBias
     thrust_scale: ThrustScale
-    mount: Mount
-    position: Sensor  # std [m]
-    velocity: Sensor  # std [m/s], without the bias
-    attitude: Sensor  # std [rad]
-    marker: Sensor  # std [1]
+    mount: CameraMount
+    position: SensorNoise  # std [m]
+    velocity: SensorNoise  # std [m/s], without the bias
+    attitude: SensorNoise  # std [rad]
+    marker: SensorNoise  # std [1]
 
 
 class Safety(Section):
     """Limits of the safety table (companion/mission/monitors.py), in its order; ``companion safety`` prints it."""
 
-    rc_lost_s: Annotated[float, number(0.2, 10, "s")]
-    link_lost_s: Annotated[float, number(0.2, 10, "s")]
+    rc_lost_s: LossTime
+    link_lost_s: LossTime
     timesync_lost_s: Annotated[float, number(1, 600, "s")]
     state_age_s: Annotated[float, number(0.05, 5, "s")]
     innovation_nis: Annotated[
         float, number(1, 100, "(normalised innovation squared per number measured, 1 is consistent)")
     ]
-    relative_std_m: Annotated[float, number(0.01, 20, "m")]
-    position_std_m: Annotated[float, number(0.01, 20, "m")]
-    marker_lost_s: Annotated[float, number(0.2, 60, "s")]
-    gnss_lost_s: Annotated[float, number(0.2, 60, "s")]
-    both_lost_s: Annotated[float, number(0.2, 60, "s without satellites and bundle")]
+    relative_std_m: PositionStdLimit
+    position_std_m: PositionStdLimit
+    marker_lost_s: SourceLossTime
+    gnss_lost_s: SourceLossTime
+    both_lost_s: Annotated[float, number(0.2, 60, "s without GNSS and bundle")]
     control_error_m: Annotated[float, number(0.1, 20, "m")]
     tilt_rad: Annotated[float, number(0.2, 1.5, "rad from upright")]
     tilt_error_rad: Annotated[float, number(0.1, 1.5, "rad between commanded and true body z")]
     throttle_share: Annotated[float, number(0.3, 1, "of the way from controller.thrust_min to thrust_max")]
     standoff_min_m: Annotated[float, number(0.2, 20, "m from the centre of gravity to the face of the bundle")]
-    battery_low_v: Annotated[float, number(3, 100, "V")]
-    battery_critical_v: Annotated[float, number(3, 100, "V")]
+    battery_low_v: Voltage
+    battery_critical_v: Voltage
     setpoints_lost_s: Annotated[float, number(0.1, 5, "s")]
     fallback_s: Annotated[float, number(0.1, 60, "s")]
     failing_share: Annotated[float, number(0.05, 1, "of the cycles whose solve fails or which come too late")]
     process_dead_s: Annotated[float, number(1, 60, "s without a health message")]
     step_rate_share: Annotated[float, number(0.1, 1, "of its steps that a process of the loop must manage")]
     cpu_temperature_c: Annotated[float, number(40, 120, "°C")]
-    disk_free_mb: Annotated[float, number(1, 1e6, "MB")]
-    memory_free_mb: Annotated[float, number(1, 1e6, "MB")]
+    disk_free_mb: Megabytes
+    memory_free_mb: Megabytes
 
 
 class Vehicle(Section):
@@ -288,7 +294,7 @@ class Vehicle(Section):
     wheelbase_m: Annotated[float, number(0.1, 5, "m")]
     thrust: Thrust
     attitude: Attitude
-    drag: Drag
+    drag: LinearDrag
     latency: Latency
     camera: Camera
     tracking: Tracking

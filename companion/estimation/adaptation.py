@@ -1,27 +1,28 @@
-"""Covariance matching with bounded influence: measurement noise follows what the innovations say.
+"""Covariance matching with bounded influence: the measurement noise follows the innovations.
 
-Idea (Kalaitzakis & Vitzilaios 2023, section 2.2): over the last N innovations R ≈ mean(ν νᵀ) - H P Hᵀ. Taken as it
-stands this R is a noisy full matrix, not always positive definite, and one outlier owns it for N samples. Here R is
-the nominal matrix with its axes stretched,
+Idea (Kalaitzakis & Vitzilaios 2023, section 2.2): over the last N innovations R ≈ mean(ν νᵀ) - H P Hᵀ. This R is a
+noisy full matrix, not always positive definite, and one outlier dominates it for N samples. Here R is the nominal
+matrix with its axes stretched,
 
     R = D^½ R_nominal D^½,   D = diag(s),   s_g = clip(mean over the window of r_g, 1, SCALE_MAX²)
     r_g = s_g (1 + mean over axes i of g of (z_i (R z)_i - (S⁻¹ R)_ii)),   z = S⁻¹ ν,   S = H P Hᵀ + R
 
 with one s per group of axes (horizontal and vertical, tilt and heading, position and rotation of the marker).
-r_g - s_g is the likelihood's gradient in s_g, scaled as for P = 0, where it is just the paper's ν νᵀ / R_nominal.
+r_g - s_g is the likelihood's gradient in s_g, scaled as for P = 0, where r_g is the paper's ν νᵀ / R_nominal.
 Subtracting H P Hᵀ axis by axis fails where it is much larger than R and correlated (the marker: an uncertain attitude
-shifts the bundle sideways): axes that say nothing about R outvote those that do. Here they vote for what is.
-R is positive definite by construction, never below nominal, and keeps the tracker's correlations.
+shifts the bundle sideways): axes without information about R outweigh those with it. Here axes without information
+contribute the present scale. R is positive definite by construction, never below nominal, and keeps the tracker's
+correlations.
 
 Bounded influence, in three steps:
 
 1. The gate comes first and uses the R from before the measurement.
-2. A rejected innovation is not ignored, or a real change of noise would lock the filter out. It enters scaled to
-   the gate's edge, and no sample r_g counts for more than gate x current scale. One outlier, however large, thus
-   raises s_g by at most gate / N of its value (33 % for three axes, N = 50, gate 0.999).
-3. The scale has a ceiling: SCALE_MAX standard deviations. A stream of outliers beyond
-   sqrt(gate (SCALE_MAX² R + H P Hᵀ)) stays rejected for ever as far as R is concerned; what H P Hᵀ adds while
-   nothing is accepted is honest uncertainty.
+2. A rejected innovation is used as well: otherwise the filter would reject all measurements after a real change of
+   noise. It enters scaled to the gate's edge, and no sample r_g counts for more than gate x current scale. One
+   outlier of any size therefore raises s_g by at most gate / N of its value (33 % for three axes, N = 50, gate 0.999).
+3. The scale has a ceiling: SCALE_MAX standard deviations. R alone never lets a stream of outliers beyond
+   sqrt(gate (SCALE_MAX² R + H P Hᵀ)) pass. H P Hᵀ grows while no measurement is accepted, because the uncertainty
+   really grows.
 
 A real change of noise by a factor k ≤ SCALE_MAX is followed: while most innovations are rejected the scale grows
 by up to the gate's share each window, until they pass and the mean is the true one. An empty part of the window
@@ -32,14 +33,17 @@ from math import inf, sqrt
 
 import numpy as np
 
+from companion.core.arrays import Array
+from companion.core.enums import Sensor
+
 SCALE_MAX = 5.0  # ceiling of the adapted over the nominal standard deviation; blur and lens error stay below 3
 
 GROUPS = {  # of each axis
-    "position": (0, 0, 1),  # east and north, up
-    "velocity": (0, 0, 1),
-    "attitude": (0, 0, 1),  # roll and pitch, heading
-    "marker": (0, 0, 0, 1, 1, 1),  # position, rotation
-    "corners": (0,) * 8,
+    Sensor.POSITION: (0, 0, 1),  # east and north, up
+    Sensor.VELOCITY: (0, 0, 1),
+    Sensor.ATTITUDE: (0, 0, 1),  # roll and pitch, heading
+    Sensor.MARKER: (0, 0, 0, 1, 1, 1),  # position, rotation
+    Sensor.CORNERS: (0,) * 8,
 }
 
 
@@ -49,19 +53,23 @@ class Window:
     groups: group 0 or 1 of each axis, (m,); size: N; samples, total: the samples (r_0, r_1) so far and their sums;
     scales: s of each group; stretch: d dᵀ with d the roots of s, (m, m), None for ones; noise_scale: adapted over
     nominal noise, the mean over the axes of the ratios of standard deviations.
-    Two numbers at a time are plain floats here: on arrays of that size NumPy takes five times as long.
+    The two groups are plain floats: NumPy takes five times as long on arrays of two.
     """
 
     __slots__ = ("groups", "noise_scale", "samples", "scales", "size", "stretch", "total")
 
-    def __init__(self, groups: tuple[int, ...], size: int, samples: tuple, total: tuple[float, float]) -> None:
+    def __init__(
+        self, groups: tuple[int, ...], size: int, samples: tuple[tuple[float, float], ...], total: tuple[float, float]
+    ) -> None:
         self.groups = groups
         self.size = size
         self.samples = samples
         self.total = total
-        nominal = size - len(samples)  # samples that are not there yet count as nominal
+        nominal = size - len(samples)  # the empty part of the window counts as nominal
         first, second = (total[0] + nominal) / size, (total[1] + nominal) / size
-        self.stretch, self.noise_scale = None, 1.0
+        self.stretch: Array | None = None
+        self.noise_scale = 1.0
+        self.scales: tuple[float, float]
         if first <= 1.0 and second <= 1.0:  # nearly always, with good sensors
             self.scales = (1.0, 1.0)
         else:
@@ -71,18 +79,18 @@ class Window:
             self.stretch = np.array([[a * b for b in axes] for a in axes])
             self.noise_scale = sum(axes) / len(axes)
 
-    def with_innovation(self, matched, expected, clip_factor: float, gate_limit: float) -> "Window":
+    def with_innovation(self, matched: Array, expected: Array, clip_factor: float, gate_limit: float) -> "Window":
         """The window after one more innovation.
 
         matched: z_i (R z)_i of the unclipped residual, (m,); expected: (S⁻¹ R)_ii, (m,); both with the R of `noise`;
         clip_factor: from `Gate.clip_factor`; gate_limit: the gate's chi-square limit.
         """
-        m, e, n = matched.tolist(), expected.tolist(), self.groups.count(0)  # a group's axes lie together
+        m, e, n = matched.tolist(), expected.tolist(), self.groups.count(0)  # the axes of a group are contiguous
         clip, (s0, s1), rest = clip_factor * clip_factor, self.scales, len(m) - n
         r0 = s0 * min(1 + (sum(m[:n]) * clip - sum(e[:n])) / n, gate_limit)
         r1 = s1 * min(1 + (sum(m[n:]) * clip - sum(e[n:])) / rest, gate_limit) if rest else s1
         if not abs(r0) + abs(r1) < inf:
-            return self  # a residual that is not a number says nothing about the noise
+            return self  # a residual that is not finite carries no information about the noise
         first, second = self.total[0] + r0, self.total[1] + r1
         samples = self.samples
         if len(samples) == self.size:
@@ -90,16 +98,16 @@ class Window:
             first, second = first - oldest[0], second - oldest[1]
         return Window(self.groups, self.size, (*samples, (r0, r1)), (first, second))
 
-    def noise(self, R_nominal):
+    def noise(self, R_nominal: Array) -> Array:
         """The adapted covariance D^½ R_nominal D^½, (m, m)."""
         return R_nominal if self.stretch is None else R_nominal * self.stretch
 
     @property
-    def scale(self) -> np.ndarray:
+    def scale(self) -> Array:
         """s of each axis, (m,)."""
         return np.array([self.scales[g] for g in self.groups])
 
 
-def new_window(sensor: str, size: int) -> Window:
+def new_window(sensor: Sensor, size: int) -> Window:
     """An empty window of a sensor of `GROUPS`."""
     return Window(GROUPS[sensor], size, (), (0.0, 0.0))

@@ -1,19 +1,19 @@
-/* The covariance algebra of the error-state Kalman filter: what is the same for every model.
+/* The covariance algebra of the error-state Kalman filter, which is the same for every model.
 
    Residuals, measurement matrices, transitions and the injection of a correction come from acados_gen/eskf_model.py as
    generated functions (declared below, in CasADi's calling convention, which the functions here share). With S = H P Hᵀ
-   + R = L Lᵀ and W = P Hᵀ L⁻ᵀ:  K ν = W L⁻¹ ν,  P corrected = P - W Wᵀ,  which equals Joseph's form for this gain, is
-   symmetric in every rounding, and takes a third of its time. Plain loops over rows that lie together: the compiler
-   turns them into vector instructions, which it cannot do for an expression written out number by number.
+   + R = L Lᵀ and W = P Hᵀ L⁻ᵀ:  K ν = W L⁻¹ ν,  P corrected = P - W Wᵀ. This equals Joseph's form for this gain, is
+   symmetric in every rounding, and takes a third of its time. The loops run over contiguous rows, so the compiler
+   vectorises them; it cannot vectorise an expression that is written out number by number.
 
-   The sizes in capitals come from companion/estimation/layout.py by way of the compiler's flags. Every covariance is exactly
-   symmetric, so rows and columns are one. Matrices of generated functions are by columns. */
+   The sizes in capitals come from companion/estimation/layout.py as compiler flags. Every covariance is exactly
+   symmetric, so its rows equal its columns. Matrices of generated functions are column-major. */
 
 #include <math.h>
 #include <string.h>
 
 #define N ERROR_SIZE
-#define MOTION MOTION_SIZE /* position, velocity, attitude: the errors that move each other */
+#define MOTION MOTION_SIZE /* errors of position, velocity and attitude: these affect each other */
 #define REST (N - MOTION)
 
 typedef long long integer;
@@ -26,7 +26,7 @@ generated eskf_measure_position, eskf_measure_velocity, eskf_measure_attitude, e
 static void propagate(const double *P, const double *A, const double *keep, const double *noise, double dt,
                       double *out) {
     double AP[MOTION][N] = {{0}}, block[MOTION][MOTION] = {{0}};
-    int used[N], moving = 0; /* errors that move others: the columns of A that are not all zero */
+    int used[N], moving = 0; /* errors that affect the motion: the columns of A that are not all zero */
     for (int j = 0; j < N; j++) {
         int any = 0;
         for (int i = 0; i < MOTION; i++) {
@@ -56,22 +56,24 @@ static void propagate(const double *P, const double *A, const double *keep, cons
     for (int i = 0; i < N; i++) out[i * N + i] += noise[i] * dt;
 }
 
-/* How restless the air is: the disturbance's process noise follows what the disturbance is seen to do.
+/* Process noise of the disturbance, adapted to gusts.
 
-   In a hall the disturbance changes by some tenths of a m/s² in a second, in a gusty wind by several. One noise for both
-   is either slow in the wind or nervous in the hall. The size of single innovations does not tell the two apart: it is
-   the sensors' noise, mostly. Their direction does: when the noise is too small the estimate runs after the truth,
-   always the same way. A random walk of intensity q² leaves the low-pass of itself, of time constant τ, by u with a
-   variance of q² τ / 2, so 2 u² / τ is a sample of q². The noise takes the largest of those samples of late, fading over
-   FADE_S: a gust is answered when it begins, and remembered between two of them.
+   Indoors the disturbance changes by some tenths of a m/s² in a second, in gusty wind by several m/s². One fixed noise
+   over-reacts in still air or lags in gusts. The size of single innovations does not distinguish the two cases: it
+   comes mostly from the sensors' noise. Their direction does: when the process noise is too small, the estimate lags
+   behind the truth and the innovations keep their sign. A random walk of intensity q² differs from its own low-pass of
+   time constant τ by u with a variance of q² τ / 2, so 2 u² / τ is a sample of q². The noise uses the largest recent
+   sample, which decays with FADE_S: it rises when a gust begins and stays between two gusts.
 
-   d: the disturbance [m/s²]; memory: GUST_SIZE numbers, zeros in the beginning: the low-passed disturbance, q² sideways
-   and up and down [(m/s²)²/s], whether there is a memory; most: how many times the variance of still air it may be.
-   Writes the memory dt later, and the variances per second over those of still air. */
-#define LAG_S 0.3   /* τ; gusts that matter last longer, the filter answers sooner */
-#define FADE_S 2.0  /* in which a gust is forgotten */
-#define SHARE 0.5   /* of the largest sample: chi-square of one has peaks of several times its mean */
-static void follow_gusts(const double *memory, const double *d, double most, double dt, double *next, double *noise) {
+   d: the disturbance [m/s²]; memory: GUST_SIZE numbers, zeros at the start: the low-passed disturbance (3), q²
+   horizontal and vertical [(m/s²)²/s], 1 once the memory is initialised; factor_max: largest factor on the variance of
+   still air.
+   Writes the memory dt later to next, and multiplies noise, the variances per second of still air, by the factors. */
+#define LAG_S 0.3   /* τ; shorter than the gusts that matter, longer than the response of the filter */
+#define FADE_S 2.0  /* time constant of the decay after a gust */
+#define SHARE 0.5   /* of the largest sample: a chi-square of one degree of freedom peaks at several times its mean */
+static void follow_gusts(const double *memory, const double *d, double factor_max, double dt, double *next,
+                         double *noise) {
     const double share = fmin(1.0, dt / LAG_S), fade = exp(-dt / FADE_S), known = memory[5];
     double u[3];
     for (int i = 0; i < 3; i++) {
@@ -81,40 +83,41 @@ static void follow_gusts(const double *memory, const double *d, double most, dou
     next[3] = fmax(fade * memory[3], SHARE * (u[0] * u[0] + u[1] * u[1]) / LAG_S);
     next[4] = fmax(fade * memory[4], SHARE * 2 * u[2] * u[2] / LAG_S);
     next[5] = 1;
-    const double sideways = fmin(fmax(1.0, next[3] / fmin(noise[0], noise[1])), most);
+    const double sideways = fmin(fmax(1.0, next[3] / fmin(noise[0], noise[1])), factor_max);
     noise[0] *= sideways;
     noise[1] *= sideways;
-    noise[2] *= fmin(fmax(1.0, next[4] / noise[2]), most);
+    noise[2] *= fmin(fmax(1.0, next[4] / noise[2]), factor_max);
 }
 
-/* (belief, command, parameters, rates, noise of still air, most, dt) -> belief */
+/* (filter state, command, parameters, rates, noise of still air, factor_max, dt) -> filter state */
 int eskf_predict(const double **arg, double **res, integer *iw, double *w_, int mem) {
     (void)iw, (void)w_, (void)mem;
-    const double *belief = arg[0], dt = *arg[6];
+    const double *filter_state = arg[0], dt = *arg[6];
     double A[MOTION * N], keep[REST], noise[N], w[WORK_SIZE];
-    const double *model_arg[] = {belief, arg[1], arg[2], arg[3], arg[6]};
+    const double *model_arg[] = {filter_state, arg[1], arg[2], arg[3], arg[6]};
     double *model_res[] = {res[0], A, keep};
     memcpy(noise, arg[4], sizeof noise);
-    follow_gusts(belief + GUST, belief + DISTURBANCE, *arg[5], dt, res[0] + GUST, noise + DISTURBANCE_ERROR);
+    follow_gusts(filter_state + GUST, filter_state + DISTURBANCE, *arg[5], dt, res[0] + GUST,
+                 noise + DISTURBANCE_ERROR);
     const int status = eskf_transition(model_arg, model_res, 0, w, 0);
-    propagate(belief + COVARIANCE, A, keep, noise, dt, res[0] + COVARIANCE);
+    propagate(filter_state + COVARIANCE, A, keep, noise, dt, res[0] + COVARIANCE);
     return status;
 }
 
-/* (belief, rates, noise, dt) -> belief: without a command the disturbance cannot be seen */
+/* (filter state, rates, noise, dt) -> filter state: without a command the disturbance is not observable */
 int eskf_predict_coast(const double **arg, double **res, integer *iw, double *w_, int mem) {
     (void)iw, (void)w_, (void)mem;
-    const double *belief = arg[0];
+    const double *filter_state = arg[0];
     double A[MOTION * N], keep[REST], w[WORK_SIZE];
-    const double *model_arg[] = {belief, arg[1], arg[3]};
+    const double *model_arg[] = {filter_state, arg[1], arg[3]};
     double *model_res[] = {res[0], A, keep};
     const int status = eskf_coast_transition(model_arg, model_res, 0, w, 0);
-    propagate(belief + COVARIANCE, A, keep, arg[2], *arg[3], res[0] + COVARIANCE);
-    memcpy(res[0] + GUST, belief + GUST, sizeof(double) * GUST_SIZE);
+    propagate(filter_state + COVARIANCE, A, keep, arg[2], *arg[3], res[0] + COVARIANCE);
+    memcpy(res[0] + GUST, filter_state + GUST, sizeof(double) * GUST_SIZE);
     return status;
 }
 
-/* P ← G P Gᵀ for a G that is J on the three errors from `at` on and else the identity; J by columns. */
+/* P ← G P Gᵀ; G is J on the three errors that begin at `at`, and the identity elsewhere. J is column-major. */
 static void turn(double *P, int at, const double *J) {
     double rows[3][N] = {{0}}, block[3][3] = {{0}};
     for (int i = 0; i < 3; i++)
@@ -131,10 +134,12 @@ static void turn(double *P, int at, const double *J) {
         for (int j = 0; j < 3; j++) P[(at + i) * N + at + j] = block[i][j];
 }
 
-/* (belief, *measured, R) -> (ν, whitened, NIS, belief corrected, matched, expected); m: size of ν, measured: how many
-   arguments. turned: which number of ν comes first, second, …; whitened has that order, the other outputs have
-   ν's own. For the adaptation, per axis: matched z_i (R z)_i with z = S⁻¹ ν, and its expected value (S⁻¹ R)_ii. */
-static inline int update(generated *model, const int m, const int measured, const int *turned, const double **arg,
+/* (filter state, *measured, R) -> (ν, whitened, NIS, corrected filter state, matched, expected)
+
+   m: size of ν; measured: number of measured arguments; order: indices of ν in the order of whitening. whitened has
+   this order, the other outputs have the order of ν. For the adaptation, per axis: matched z_i (R z)_i with z = S⁻¹ ν,
+   and its expected value (S⁻¹ R)_ii. */
+static inline int update(generated *model, const int m, const int measured, const int *order, const double **arg,
                          double **res) {
     const double *x = arg[0], *P = arg[0] + COVARIANCE, *given_R = arg[1 + measured];
     double *nu = res[0], *whitened = res[1], *P_out = res[3] + COVARIANCE;
@@ -145,14 +150,14 @@ static inline int update(generated *model, const int m, const int measured, cons
     int status = model(model_arg, model_res, 0, w, 0);
 
     for (int i = 0; i < m; i++)
-        for (int k = 0; k < m; k++) S[i][k] = R[i][k] = given_R[turned[i > k ? i : k] + m * turned[i > k ? k : i]];
-    memset(W, 0, sizeof W); /* first P Hᵀ, a row here for each of its columns */
-    double h[N][8];         /* the columns of H that are not all zero, */
-    int seen[N], count = 0; /* and of which error each is */
+        for (int k = 0; k < m; k++) S[i][k] = R[i][k] = given_R[order[i > k ? i : k] + m * order[i > k ? k : i]];
+    memset(W, 0, sizeof W); /* at first P Hᵀ, each of its columns is a row here */
+    double h[N][8];         /* the columns of H that are not all zero */
+    int seen[N], count = 0; /* and the error of each */
     for (int j = 0; j < N; j++) {
         int any = 0;
         for (int i = 0; i < m; i++) {
-            const double a = h[count][i] = H[turned[i] + m * j];
+            const double a = h[count][i] = H[order[i] + m * j];
             if (a != 0) {
                 for (int c = 0; c < N; c++) W[i][c] += a * P[j * N + c];
                 any = 1;
@@ -164,7 +169,7 @@ static inline int update(generated *model, const int m, const int measured, cons
     for (int n = 0; n < count; n++)
         for (int i = 0; i < m; i++)
             for (int k = 0; k < m; k++) S[i][k] += W[i][seen[n]] * h[n][k];
-    for (int j = 0; j < m; j++) { /* L Lᵀ = S; where that has no root: not a number, and the gate rejects it */
+    for (int j = 0; j < m; j++) { /* L Lᵀ = S; NaN where S has no root, and the gate rejects NaN */
         double d = S[j][j];
         for (int k = 0; k < j; k++) d -= L[j][k] * L[j][k];
         L[j][j] = sqrt(d);
@@ -176,7 +181,7 @@ static inline int update(generated *model, const int m, const int measured, cons
     }
     double nis = 0, correction[N] = {0};
     for (int i = 0; i < m; i++) { /* whitened = L⁻¹ ν, W = P Hᵀ L⁻ᵀ */
-        double sum = nu[turned[i]];
+        double sum = nu[order[i]];
         for (int k = 0; k < i; k++) {
             sum -= L[i][k] * whitened[k];
             for (int c = 0; c < N; c++) W[i][c] -= L[i][k] * W[k][c];
@@ -224,23 +229,23 @@ static inline int update(generated *model, const int m, const int measured, cons
             for (int j = 0; j <= k; j++) LR += inverse[k][j] * R[j][i];
             expected += inverse[k][i] * LR;
         }
-        res[4][turned[i]] = z[i] * Rz;
-        res[5][turned[i]] = expected;
+        res[4][order[i]] = z[i] * Rz;
+        res[5][order[i]] = expected;
     }
     return status;
 }
 
-static const int STRAIGHT[] = {0, 1, 2, 3, 4, 5, 6, 7};
-static const int ROTATION_FIRST[] = {3, 4, 5, 0, 1, 2}; /* its whitened position is then given its rotation */
+static const int GIVEN_ORDER[] = {0, 1, 2, 3, 4, 5, 6, 7};
+static const int ROTATION_FIRST[] = {3, 4, 5, 0, 1, 2}; /* the whitened position is then conditional on the rotation */
 
-#define SENSOR(name, size, measured, turned)                                                    \
+#define SENSOR(name, size, measured, order)                                                     \
     int eskf_update_##name(const double **arg, double **res, integer *iw, double *w, int mem) { \
         (void)iw, (void)w, (void)mem;                                                           \
-        return update(eskf_measure_##name, size, measured, turned, arg, res);                   \
+        return update(eskf_measure_##name, size, measured, order, arg, res);                    \
     }
 
-SENSOR(position, 3, 1, STRAIGHT)
-SENSOR(velocity, 3, 1, STRAIGHT)
-SENSOR(attitude, 3, 1, STRAIGHT)
+SENSOR(position, 3, 1, GIVEN_ORDER)
+SENSOR(velocity, 3, 1, GIVEN_ORDER)
+SENSOR(attitude, 3, 1, GIVEN_ORDER)
 SENSOR(marker, 6, 4, ROTATION_FIRST)
-SENSOR(corners, 8, 4, STRAIGHT)
+SENSOR(corners, 8, 4, GIVEN_ORDER)

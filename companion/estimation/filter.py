@@ -1,91 +1,88 @@
-"""The error-state Kalman filter: a belief, its prediction and its measurement updates. Plain maths, no transport.
+"""The error-state Kalman filter: filter state, prediction, measurement updates. Mathematics only, no transport.
 
-The equations are symbols in `acados_gen.eskf_model` and run here as compiled kernels; this module adds what is not
-a formula: which noise applies, whether a measurement is believed, what happens when it is not.
+The equations are symbols in `acados_gen.eskf_model` and run here as compiled kernels. This module adds everything that
+is not a formula: which noise applies, whether a measurement is accepted, how a rejection is handled.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from companion.core.arrays import Array
+from companion.core.enums import Sensor
 from companion.core.frames import quat_multiply, rotation_matrix
 from companion.core.kernel import Kernel, require
 from companion.core.vehicle import Vehicle
 from companion.estimation.adaptation import SCALE_MAX, Window, new_window
 from companion.estimation.gating import Gate
-from companion.estimation.innovation_monitor import MOVED_ALIKE, Contradiction, Lean, Streak
+from companion.estimation.innovation_monitor import MOVED_AGREEMENT, BiasTest, ContradictionTest, RejectionRun
 from companion.estimation.inputs import Inputs
 from companion.estimation.layout import (
-    BELIEF_P,
-    BELIEF_SIZE,
-    BELIEF_X,
-    E_B,
-    E_C,
-    E_P,
-    E_PM,
-    E_THM,
-    E_V,
     ERROR_SIZE,
+    FILTER_STATE_SIZE,
     NAME,
-    PM,
-    QM,
     SENSORS,
-    P,
-    Q,
-    S,
-    V,
+    ErrorIndex,
+    FilterStateIndex,
+    StateIndex,
+    coast_shapes,
     eskf_fingerprint,
     kernel_name,
-    shapes,
+    predict_shapes,
+    update_shapes,
 )
 from companion.estimation.noise import forgetting_rates, initial_variances, process_variances
+from companion.estimation.observations import Pose
 
 # A new level of the GNSS: position innovations rejected for this long that agree with each other.
 LEVEL_TIME_S = 2.0
 LEVEL_COUNT = 10
 
-# A step between the flight controller's velocity and ours: so many rejections in a row. Few, because each of them
-# also raises the adapted noise until the wrong velocity passes the gate: after 15 of them a step of 0.4 m/s did.
+# A step between the flight controller's velocity and the filter's: this many rejections in a row. The number is small,
+# because each rejection also raises the adapted noise until the wrong velocity passes the gate: a step of 0.4 m/s
+# passed after 15 of them.
 VELOCITY_STEP_COUNT = 3
 
-BUNDLE = ("marker", "corners")  # sensors that see it
-CORNERS_UNIT = np.eye(SENSORS["corners"])
-LEAN_TIME_S = 0.3  # in which the velocity error made the offset
-ESTABLISHED = 15  # accepted more than rejected sightings after which a bundle's place is believed
+BUNDLE_SENSORS = (Sensor.MARKER, Sensor.CORNERS)
+CORNERS_UNIT = np.eye(SENSORS[Sensor.CORNERS])
+OFFSET_TIME_S = 0.3  # time in which a velocity error has made the offset that the bias test detects
+ESTABLISHED = 15  # placement score from which on the bundle's position is used without a further check
 
 
 @dataclass(slots=True)
-class Belief:
-    """Everything the filter knows at one time; a copy is a snapshot to rewind to."""
+class FilterState:
+    """The complete state of the filter at one time; a copy is a snapshot for a later run."""
 
     time_s: float
-    numbers: np.ndarray  # state, covariance and memory of gusts in one piece, as the kernels take them
-    windows: dict[str, Window]
-    streaks: dict[str, Streak]
-    accepted_s: dict[str, float]  # time of the last accepted measurement of each sensor
+    numbers: Array  # nominal state, covariance and memory of gusts in one array, as the kernels take it
+    windows: dict[Sensor, Window]
+    rejection_runs: dict[Sensor, RejectionRun]
+    accepted_s: dict[Sensor, float]  # time of the last accepted measurement of each sensor
     marker_known: bool = False
-    lean: Lean = Lean()
-    contradiction: Contradiction = Contradiction()
-    sightings: int = 0  # accepted less rejected ones since the bundle was placed, up to ESTABLISHED
-    x: np.ndarray = field(init=False)  # (33,), a view
-    P: np.ndarray = field(init=False)  # (31, 31), a view
+    bias_test: BiasTest = BiasTest()
+    contradiction: ContradictionTest = ContradictionTest()
+    placement_score: int = 0  # accepted minus rejected observations since the bundle was placed, up to ESTABLISHED
+    nominal: Array = field(init=False)  # x (33,), a view; see `layout.StateIndex`
+    covariance: Array = field(init=False)  # P (31, 31), a view; see `layout.ErrorIndex`
 
     def __post_init__(self) -> None:
-        self.x = self.numbers[BELIEF_X]
-        self.P = self.numbers[BELIEF_P].reshape(ERROR_SIZE, ERROR_SIZE)
+        self.nominal = self.numbers[FilterStateIndex.NOMINAL]
+        self.covariance = self.numbers[FilterStateIndex.COVARIANCE].reshape(ERROR_SIZE, ERROR_SIZE)
 
-    def copy(self) -> "Belief":
-        return Belief(
+    def copy(self) -> "FilterState":
+        return FilterState(
             self.time_s,
             self.numbers.copy(),
             self.windows.copy(),
-            self.streaks.copy(),
+            self.rejection_runs.copy(),
             self.accepted_s.copy(),
             self.marker_known,
-            self.lean,
+            self.bias_test,
             self.contradiction,
-            self.sightings,
+            self.placement_score,
         )
 
 
@@ -96,11 +93,11 @@ class Update(NamedTuple):
     size: int
     accepted: bool
     noise_scale: float
-    residual: np.ndarray
+    residual: Array
 
 
 class Eskf:
-    """The filter of one vehicle; works on a `Belief` that the caller owns.
+    """The filter of one vehicle; works on a `FilterState` that the caller owns.
 
     adapt: False keeps the measurement noise at its nominal value. Raises `companion.core.kernel.ArtifactMissing` when
     the kernels are not built.
@@ -108,15 +105,21 @@ class Eskf:
 
     def __init__(self, vehicle: Vehicle, adapt: bool = True) -> None:
         library = require(NAME, eskf_fingerprint())
-        self._predict = Kernel(library, kernel_name("predict"), shapes("predict"))
-        self._coast = Kernel(library, kernel_name("predict_coast"), shapes("predict_coast"))
+        self._predict = Kernel(library, kernel_name("predict"), predict_shapes())
+        self._coast = Kernel(library, kernel_name("predict_coast"), coast_shapes())
         self._relative = Kernel(library, kernel_name("relative"))
-        self._updates = {s: Kernel(library, kernel_name(f"update_{s}"), shapes(f"update_{s}")) for s in SENSORS}
+        self._updates = {s: Kernel(library, kernel_name(f"update_{s}"), update_shapes(s)) for s in SENSORS}
 
         settings = vehicle.estimator
-        self._settings = {sensor: getattr(settings, "marker" if sensor == "corners" else sensor) for sensor in SENSORS}
+        self._settings = {
+            Sensor.POSITION: settings.position,
+            Sensor.VELOCITY: settings.velocity,
+            Sensor.ATTITUDE: settings.attitude,
+            Sensor.MARKER: settings.marker,
+            Sensor.CORNERS: settings.marker,
+        }
         self.gates = {s: Gate(self._settings[s].gate_probability, size) for s, size in SENSORS.items()}
-        self.nominal = {s: self._settings[s].std ** 2 * np.eye(SENSORS[s]) for s in SENSORS if s not in BUNDLE}
+        self.nominal = {s: self._settings[s].std ** 2 * np.eye(SENSORS[s]) for s in SENSORS if s not in BUNDLE_SENSORS}
         self._marker_factor = settings.marker.std**2
         self._initial = initial_variances(vehicle)
         self._adapt = adapt
@@ -128,249 +131,268 @@ class Eskf:
 
         self.p_BC = np.array(vehicle.camera.p_BC)
         self.q_BC = np.array(vehicle.camera.q_BC) / np.linalg.norm(vehicle.camera.q_BC)
-        for sensor in BUNDLE:
+        for sensor in BUNDLE_SENSORS:
             self._updates[sensor].inputs[3][:] = self.p_BC
             self._updates[sensor].inputs[4][:] = self.q_BC
 
-    def start(self, time_s: float, p_W, v_W, q_WB) -> Belief:
-        """A belief that trusts the flight controller: bias and disturbance zero, all with their initial std."""
+    def start(self, time_s: float, p_W: ArrayLike, v_W: ArrayLike, q_WB: ArrayLike) -> FilterState:
+        """A filter state at the flight controller's values: biases and disturbance zero, all with their initial std."""
         windows = {sensor: new_window(sensor, self._settings[sensor].window) for sensor in SENSORS}
-        belief = Belief(time_s, np.zeros(BELIEF_SIZE), windows, {}, {})
-        x = belief.x
-        x[P], x[V], x[Q] = p_W, v_W, q_WB
-        x[QM] = (1.0, 0.0, 0.0, 0.0)
-        x[S] = 1.0
-        np.fill_diagonal(belief.P, self._initial)
-        return belief
+        filter_state = FilterState(time_s, np.zeros(FILTER_STATE_SIZE), windows, {}, {})
+        nominal = filter_state.nominal
+        nominal[StateIndex.POSITION] = p_W
+        nominal[StateIndex.VELOCITY] = v_W
+        nominal[StateIndex.ATTITUDE] = q_WB
+        nominal[StateIndex.MARKER_ATTITUDE] = (1.0, 0.0, 0.0, 0.0)
+        nominal[StateIndex.THRUST_SCALE] = 1.0
+        np.fill_diagonal(filter_state.covariance, self._initial)
+        return filter_state
 
     # --- prediction
 
-    def advance(self, belief: Belief, time_s: float, inputs: Inputs) -> None:
-        """Predict the belief to time_s (not before its own time)."""
-        for dt, command in inputs.segments(belief.time_s, time_s):
+    def advance(self, filter_state: FilterState, time_s: float, inputs: Inputs) -> None:
+        """Predict the filter state to time_s (not before its own time)."""
+        for dt, command in inputs.segments(filter_state.time_s, time_s):
             if command is None:
-                self.coast(belief, dt)
+                self.coast(filter_state, dt)
             else:
-                self.predict(belief, command.control, command.parameters, dt)
-        belief.time_s = max(belief.time_s, time_s)
+                self.predict(filter_state, command.control, command.parameters, dt)
+        filter_state.time_s = max(filter_state.time_s, time_s)
 
-    def predict(self, belief: Belief, control, parameters, dt: float) -> None:
-        """Move state and covariance by dt [s] under a command; does not touch the belief's time."""
+    def predict(self, filter_state: FilterState, control: ArrayLike, parameters: ArrayLike, dt: float) -> None:
+        """Predict state and covariance over dt [s] under a command; leaves the filter state's time unchanged."""
         kernel = self._predict
         before, u, k, _, _, _, step = kernel.inputs
-        before[:] = belief.numbers
+        before[:] = filter_state.numbers
         u[:] = control
         k[:] = parameters
         step[0] = dt
-        (belief.numbers[:],) = kernel()
+        (filter_state.numbers[:],) = kernel()
 
-    def coast(self, belief: Belief, dt: float) -> None:
-        """Move state and covariance by dt [s] without a command; does not touch the belief's time."""
+    def coast(self, filter_state: FilterState, dt: float) -> None:
+        """Predict state and covariance over dt [s] without a command; leaves the filter state's time unchanged."""
         kernel = self._coast
-        kernel.inputs[0][:] = belief.numbers
+        kernel.inputs[0][:] = filter_state.numbers
         kernel.inputs[3][0] = dt
-        (belief.numbers[:],) = kernel()
+        (filter_state.numbers[:],) = kernel()
 
-    # --- measurements
+    # --- measurements of the flight controller
 
-    def measure(self, belief: Belief, sensor: str, y) -> Update:
-        """Position [m], velocity [m/s] or attitude (unit quaternion) of the flight controller at the belief's time.
+    def measure(self, filter_state: FilterState, sensor: Sensor, y: ArrayLike) -> Update:
+        """Position [m], velocity [m/s] or attitude (unit quaternion) of the flight controller at the filter's time.
 
-        A position that stays at a new level is taken into the bias: after LEVEL_TIME_S of rejected innovations
-        that agree with each other, the bias' covariance is inflated by the square of the level, so the update puts
-        the jump there. p and p_M keep their covariance, and with it the position relative to the bundle.
+        A position that stays at a new level is moved into the bias: after LEVEL_TIME_S of rejected innovations that
+        agree with each other, the bias' covariance is inflated by the square of the level, so that the update changes
+        the bias. p and p_M keep their covariance, and with it the position relative to the bundle.
 
-        A velocity that steps may be the flight controller's error or a true one that the model did not expect: after
-        VELOCITY_STEP_COUNT rejections in a row v and its bias both become as uncertain as the step is large, and the
-        bundle, or the position, tells which it was. Left to its small covariance the bias would stay, the velocity
-        would take most of the step, and the bundle that contradicts it would be rejected.
+        A velocity step may be an error of the flight controller or a true step that the model did not expect: after
+        VELOCITY_STEP_COUNT rejections in a row, the variances of v and of its bias grow by the square of the step, and
+        the next observations of the bundle or of the position resolve it. With its small covariance the bias would
+        not move, the velocity would take most of the step, and the bundle, which contradicts it, would be rejected.
         """
-        kernel = self._updates[sensor]
-        kernel.inputs[1][:] = y
+        self._updates[sensor].inputs[1][:] = y
         nominal = self.nominal[sensor]
-        update = self._apply(belief, sensor, nominal)
+        update = self._update(filter_state, sensor, nominal)
         if update.accepted:
             return update
-        if sensor == "position" and self._is_new_level(belief):
-            self._loosen(belief, (E_B,), belief.streaks[sensor].mean ** 2 + nominal.diagonal())
-            del belief.streaks[sensor]
-            update = self._apply(belief, sensor, nominal)
-        elif sensor == "velocity" and belief.streaks[sensor].count % VELOCITY_STEP_COUNT == 0:
-            self._loosen(belief, (E_V, E_C), belief.streaks[sensor].mean ** 2)
-            update = self._apply(belief, sensor, nominal)
+        run = filter_state.rejection_runs[sensor]
+        if sensor == Sensor.POSITION and self._is_new_level(filter_state):
+            self._inflate(filter_state, (ErrorIndex.GNSS_BIAS,), run.mean**2 + nominal.diagonal())
+            del filter_state.rejection_runs[sensor]
+            update = self._update(filter_state, sensor, nominal)
+        elif sensor == Sensor.VELOCITY and run.length % VELOCITY_STEP_COUNT == 0:
+            self._inflate(filter_state, (ErrorIndex.VELOCITY, ErrorIndex.VELOCITY_BIAS), run.mean**2)
+            update = self._update(filter_state, sensor, nominal)
         return update
 
     @staticmethod
-    def _loosen(belief: Belief, blocks, variances) -> None:
-        """Add variances, (3,), to blocks of the covariance."""
+    def _inflate(filter_state: FilterState, blocks: Iterable[slice], variances: Array) -> None:
+        """Add variances, (3,), to the diagonal of blocks of the covariance."""
         for block in blocks:
             diagonal = np.arange(*block.indices(ERROR_SIZE))
-            belief.P[diagonal, diagonal] += variances
+            filter_state.covariance[diagonal, diagonal] += variances
 
-    def measure_marker(self, belief: Belief, p_CM, q_CM, covariance) -> Update:
+    @staticmethod
+    def _is_new_level(filter_state: FilterState) -> bool:
+        run = filter_state.rejection_runs[Sensor.POSITION]
+        return run.length >= LEVEL_COUNT and filter_state.time_s - run.start_s >= LEVEL_TIME_S
+
+    # --- measurements of the bundle
+
+    def measure_marker(self, filter_state: FilterState, p_CM: ArrayLike, q_CM: ArrayLike, covariance: Array) -> Update:
         """Pose of the bundle in the camera frame; covariance (6, 6) in the tracker's convention.
 
-        The first one places the bundle: nominal pose from the observation, large prior covariance, then a normal
-        update, so that the bundle's errors are correlated with the aircraft's as they should be.
+        The first observation places the bundle: nominal pose from the observation, large prior covariance, then a
+        normal update, which correlates the errors of the bundle with those of the aircraft.
         """
-        if not belief.marker_known:
-            self._place_marker(belief, p_CM, q_CM)
-        kernel = self._updates["marker"]
+        if not filter_state.marker_known:
+            self._place_bundle(filter_state, p_CM, q_CM)
+        kernel = self._updates[Sensor.MARKER]
         kernel.inputs[1][:] = p_CM
         kernel.inputs[2][:] = q_CM
         R = self._marker_factor * covariance
-        followed = not belief.contradiction.refused
-        update = self._apply(belief, "marker", R, followed)
-        if belief.sightings < ESTABLISHED:
-            # One false pose may have placed the bundle: two that do not agree with it, and it is placed anew.
-            belief.sightings += 1 if update.accepted else -1
-            if belief.sightings < 0:
-                self.forget_marker(belief)
+        in_use = not filter_state.contradiction.refused
+        update = self._update(filter_state, Sensor.MARKER, R, in_use)
+        if filter_state.placement_score < ESTABLISHED:
+            # A single false pose may have placed the bundle: after two observations that disagree it is placed again.
+            filter_state.placement_score += 1 if update.accepted else -1
+            if filter_state.placement_score < 0:
+                self.remove_bundle(filter_state)
             return update
         rejected = not update.accepted
-        if self._leans(belief, kernel.outputs[1].tolist()):
-            self._doubt_velocity(belief, p_CM)
+        if self._is_biased(filter_state, kernel.outputs[1].tolist()):
+            self._inflate_velocity(filter_state, p_CM)
             if rejected:
-                update = self._apply(belief, "marker", R)
-        self._weigh(belief, rejected, update.residual, R)
-        return update if followed else update._replace(accepted=False)
+                update = self._update(filter_state, Sensor.MARKER, R)
+        self._check_contradiction(filter_state, rejected, update.residual, R)
+        return update if in_use else update._replace(accepted=False)
 
-    def measure_corners(self, belief: Belief, xy, corners_M, std: float) -> Update:
-        """The four corners of one marker of a bundle that has its place.
+    def measure_corners(self, filter_state: FilterState, xy: ArrayLike, corners_M: ArrayLike, std: float) -> Update:
+        """The four corners of one marker of a bundle that is placed.
 
-        xy: normalised image coordinates, the lens undone, (8,); corners_M: on the bundle [m], (12,); std: of one
-        coordinate.
+        xy: normalised image coordinates without lens distortion, (8,); corners_M: in the bundle's frame [m], (12,);
+        std: of one coordinate.
         """
-        kernel = self._updates["corners"]
+        kernel = self._updates[Sensor.CORNERS]
         kernel.inputs[1][:] = xy
         kernel.inputs[2][:] = corners_M
         R = self._marker_factor * std * std * CORNERS_UNIT
-        return self._apply(belief, "corners", R, not belief.contradiction.refused)
+        return self._update(filter_state, Sensor.CORNERS, R, not filter_state.contradiction.refused)
 
-    def measure_bundle(self, belief: Belief, corners, std: float, choice) -> Update:
+    def measure_bundle(
+        self,
+        filter_state: FilterState,
+        corners: Iterable[tuple[Array, Array]],
+        std: float,
+        choice: tuple[Pose, Array] | None,
+    ) -> Update:
         """The corners of every marker of an established bundle, one marker after the other.
 
-        corners: (image (8,), bundle (12,)) of each marker; std: of one coordinate; choice: pose and covariance of the
-        whole bundle, None when two poses explain the image. Each marker has its gate, so that one wrong corner costs
-        the four of its marker. Two poses are no matter here: corners do not ask which one was meant.
+        corners: (image (8,), bundle (12,)) of each marker, at least one; std: of one coordinate; choice: pose and
+        covariance of the whole bundle, None when two poses explain the image. Each marker has its own gate, so a wrong
+        corner removes only the four corners of its marker. The corners are valid for both poses.
         """
-        kernel = self._updates["marker"]
+        kernel = self._updates[Sensor.MARKER]
         if choice is not None:
             (p_CM, q_CM), covariance = choice
-            for buffer, value in zip(kernel.inputs, (belief.numbers, p_CM, q_CM), strict=False):
+            for buffer, value in zip(kernel.inputs, (filter_state.numbers, p_CM, q_CM), strict=False):
                 buffer[:] = value
             kernel.inputs[-1][:] = self._marker_factor * covariance
-            if self._leans(belief, kernel()[1].tolist()):
-                self._doubt_velocity(belief, p_CM)
-        updates = [self.measure_corners(belief, xy, corners_M, std) for xy, corners_M in corners]
-        good, followed = [update for update in updates if update.accepted], not belief.contradiction.refused
+            if self._is_biased(filter_state, kernel()[1].tolist()):
+                self._inflate_velocity(filter_state, p_CM)
+        updates = [self.measure_corners(filter_state, xy, corners_M, std) for xy, corners_M in corners]
+        good, in_use = [update for update in updates if update.accepted], not filter_state.contradiction.refused
+        runs = filter_state.rejection_runs
         if good:
-            if followed:
-                belief.accepted_s["marker"] = belief.time_s
-            belief.streaks.pop("marker", None)
+            if in_use:
+                filter_state.accepted_s[Sensor.MARKER] = filter_state.time_s
+            runs.pop(Sensor.MARKER, None)
         elif choice is not None:
-            belief.streaks["marker"] = self._continued(belief, "marker", kernel.outputs[0], kernel.inputs[-1])
+            runs[Sensor.MARKER] = self._next_run(filter_state, Sensor.MARKER, kernel.outputs[0], kernel.inputs[-1])
         else:
-            streak = belief.streaks.get("marker") or Streak(belief.time_s, 0, np.zeros(6))
-            belief.streaks["marker"] = streak._replace(count=streak.count + 1)
+            run = runs.get(Sensor.MARKER) or RejectionRun(filter_state.time_s, 0, np.zeros(6))
+            runs[Sensor.MARKER] = run._replace(length=run.length + 1)
         if choice is not None:
-            self._weigh(belief, not good, kernel.outputs[0].copy(), kernel.inputs[-1])
-        told = good or updates
-        size = sum(update.size for update in told)
-        return Update(sum(u.nis for u in told), size, bool(good) and followed, told[-1].noise_scale, told[-1].residual)
+            self._check_contradiction(filter_state, not good, kernel.outputs[0].copy(), kernel.inputs[-1])
+        reported = good or updates
+        size, last = sum(update.size for update in reported), reported[-1]
+        return Update(sum(u.nis for u in reported), size, bool(good) and in_use, last.noise_scale, last.residual)
 
     @staticmethod
-    def _leans(belief: Belief, whitened) -> bool:
-        """True when the bundle has been seen beside its place for some time, and is to be believed."""
-        belief.lean, leans = belief.lean.after(whitened)
-        return leans and not belief.contradiction.refused
+    def _is_biased(filter_state: FilterState, whitened: Sequence[float]) -> bool:
+        """True when the bundle was seen beside its position for some time and is not refused."""
+        filter_state.bias_test, biased = filter_state.bias_test.updated(whitened)
+        return biased and not filter_state.contradiction.refused
 
-    def _weigh(self, belief: Belief, rejected: bool, residual, nominal) -> None:
-        """Count a sighting of an established bundle for or against it; nominal: its noise, (6, 6)."""
-        contradiction = belief.contradiction
-        if contradiction.refused and not rejected:
-            rejected = contradiction.scatters(residual, SCALE_MAX**2 * nominal, self.gates["marker"].limit)
-        belief.contradiction = contradiction.after(rejected, belief.time_s, residual)
+    def _check_contradiction(self, filter_state: FilterState, rejected: bool, residual: Array, nominal: Array) -> None:
+        """Enter an observation of an established bundle into the contradiction test; nominal: its noise, (6, 6)."""
+        test = filter_state.contradiction
+        if test.refused and not rejected:
+            rejected = test.scatters(residual, SCALE_MAX**2 * nominal, self.gates[Sensor.MARKER].limit)
+        filter_state.contradiction = test.updated(rejected, filter_state.time_s, residual)
 
-    def _doubt_velocity(self, belief: Belief, p_CM) -> None:
-        """Make position, velocity and its bias as uncertain as the bundle seen at p_CM says they are wrong."""
-        x = belief.x
+    def _inflate_velocity(self, filter_state: FilterState, p_CM: ArrayLike) -> None:
+        """Inflate position, velocity and its bias by the offset between the bundle seen at p_CM and its position."""
+        nominal = filter_state.nominal
         p_BM = self.p_BC + rotation_matrix(self.q_BC) @ p_CM
-        offset = x[PM] - x[P] - rotation_matrix(x[Q]) @ p_BM
-        self._loosen(belief, (E_P,), offset**2)
-        self._loosen(belief, (E_V, E_C), (offset / LEAN_TIME_S) ** 2)
+        p_WB, q_WB = nominal[StateIndex.POSITION], nominal[StateIndex.ATTITUDE]
+        offset = nominal[StateIndex.MARKER_POSITION] - p_WB - rotation_matrix(q_WB) @ p_BM
+        self._inflate(filter_state, (ErrorIndex.POSITION,), offset**2)
+        self._inflate(filter_state, (ErrorIndex.VELOCITY, ErrorIndex.VELOCITY_BIAS), (offset / OFFSET_TIME_S) ** 2)
 
-    def forget_marker(self, belief: Belief) -> None:
-        """The next observation places the bundle anew."""
-        belief.marker_known = False
-        belief.sightings, belief.lean, belief.contradiction = 0, Lean(), Contradiction()
-        belief.streaks.pop("marker", None)
-        belief.windows["marker"] = new_window("marker", self._settings["marker"].window)
+    def remove_bundle(self, filter_state: FilterState) -> None:
+        """Remove the bundle's position from use; the next observation places the bundle again."""
+        filter_state.marker_known = False
+        filter_state.placement_score = 0
+        filter_state.bias_test, filter_state.contradiction = BiasTest(), ContradictionTest()
+        filter_state.rejection_runs.pop(Sensor.MARKER, None)
+        filter_state.windows[Sensor.MARKER] = new_window(Sensor.MARKER, self._settings[Sensor.MARKER].window)
 
-    def expected_rotation(self, belief: Belief) -> np.ndarray:
-        """q_BM that the belief expects, (4,)."""
-        w, x, y, z = belief.x[Q]
-        return quat_multiply((w, -x, -y, -z), belief.x[QM])
+    def expected_rotation(self, filter_state: FilterState) -> Array:
+        """q_BM of the filter state, (4,)."""
+        w, x, y, z = filter_state.nominal[StateIndex.ATTITUDE]
+        return quat_multiply((w, -x, -y, -z), filter_state.nominal[StateIndex.MARKER_ATTITUDE])
 
-    def relative(self, belief: Belief) -> tuple[np.ndarray, np.ndarray]:
+    def relative(self, filter_state: FilterState) -> tuple[Array, Array]:
         """Position in the bundle's frame [m], (3,), and its covariance, (3, 3)."""
-        self._relative.inputs[0][:] = belief.x
-        self._relative.inputs[1][:] = belief.P
+        self._relative.inputs[0][:] = filter_state.nominal
+        self._relative.inputs[1][:] = filter_state.covariance
         position, covariance = self._relative()
         return position.copy(), covariance.copy()
 
-    def _place_marker(self, belief: Belief, p_CM, q_CM) -> None:
-        x = belief.x
+    def _place_bundle(self, filter_state: FilterState, p_CM: ArrayLike, q_CM: ArrayLike) -> None:
+        nominal, covariance = filter_state.nominal, filter_state.covariance
+        p_WB, q_WB = nominal[StateIndex.POSITION], nominal[StateIndex.ATTITUDE]
         p_BM = self.p_BC + rotation_matrix(self.q_BC) @ p_CM
-        x[PM] = x[P] + rotation_matrix(x[Q]) @ p_BM
-        q_WM = quat_multiply(x[Q], quat_multiply(self.q_BC, q_CM))
-        x[QM] = q_WM / np.linalg.norm(q_WM)
-        for block in (E_PM, E_THM):
-            belief.P[block, :] = 0.0
-            belief.P[:, block] = 0.0
+        nominal[StateIndex.MARKER_POSITION] = p_WB + rotation_matrix(q_WB) @ p_BM
+        q_WM = quat_multiply(q_WB, quat_multiply(self.q_BC, q_CM))
+        nominal[StateIndex.MARKER_ATTITUDE] = q_WM / np.linalg.norm(q_WM)
+        for block in (ErrorIndex.MARKER_POSITION, ErrorIndex.MARKER_ATTITUDE):
+            covariance[block, :] = 0.0
+            covariance[:, block] = 0.0
             diagonal = np.arange(*block.indices(ERROR_SIZE))
-            belief.P[diagonal, diagonal] = self._initial[block]
-        belief.marker_known = True
+            covariance[diagonal, diagonal] = self._initial[block]
+        filter_state.marker_known = True
 
-    def _apply(self, belief: Belief, sensor: str, nominal, followed: bool = True) -> Update:
-        """Judge a measurement and, unless it is not to be followed, put it in; `accepted` is the gate's word."""
-        window, gate = belief.windows[sensor], self.gates[sensor]
+    # --- the update of every sensor
+
+    def _update(self, filter_state: FilterState, sensor: Sensor, nominal: Array, in_use: bool = True) -> Update:
+        """Judge the measurement in the kernel's inputs and correct the filter state with it if it is accepted.
+
+        nominal: measurement noise; in_use: False only judges. `Update.accepted` is the result of the gate.
+        """
+        window, gate = filter_state.windows[sensor], self.gates[sensor]
         R = window.noise(nominal) if self._adapt else nominal
         kernel = self._updates[sensor]
-        kernel.inputs[0][:] = belief.numbers
+        kernel.inputs[0][:] = filter_state.numbers
         kernel.inputs[-1][:] = R
         nu, _, nis_, corrected, matched, expected = kernel()
         nis = float(nis_[0])
         accepted = gate.accepts(nis)
         if self._adapt:
             clip = gate.clip_factor(nis)
-            belief.windows[sensor] = window.with_innovation(matched, expected, clip, gate.limit)
+            filter_state.windows[sensor] = window.with_innovation(matched, expected, clip, gate.limit)
         if accepted:
-            if followed:
-                belief.numbers[:] = corrected
-                belief.accepted_s[sensor] = belief.time_s
-            belief.streaks.pop(sensor, None)
+            if in_use:
+                filter_state.numbers[:] = corrected
+                filter_state.accepted_s[sensor] = filter_state.time_s
+            filter_state.rejection_runs.pop(sensor, None)
         else:
-            belief.streaks[sensor] = self._continued(belief, sensor, nu, nominal)
+            filter_state.rejection_runs[sensor] = self._next_run(filter_state, sensor, nu, nominal)
         return Update(nis, len(nu), accepted, window.noise_scale, nu.copy())
 
-    def _continued(self, belief: Belief, sensor: str, nu, nominal) -> Streak:
-        """The streak with one more rejection.
+    def _next_run(self, filter_state: FilterState, sensor: Sensor, nu: Array, nominal: Array) -> RejectionRun:
+        """The rejection run with one more rejection.
 
-        Positions must all agree to be a level. Of a bundle most must: it was moved, and here and there is a flip.
-        Agreement is judged with nominal noise: an adapted one would call scattered outliers a level.
+        All positions of a run must agree to be a level. Of a bundle most must: it was moved, and some poses are flips.
+        Agreement is judged with nominal noise: with adapted noise scattered outliers would count as a level.
         """
-        streak = belief.streaks.get(sensor)
-        if streak is None:
-            return Streak(belief.time_s, 1, nu.copy())
-        apart = self.gates[sensor].limit * 2 * nominal.diagonal().max()
-        if sensor == "position" and not streak.agrees(nu, apart):
-            return Streak(belief.time_s, 1, nu.copy())
-        if sensor == "marker" and not streak.agrees(nu, max(apart, MOVED_ALIKE**2 * (streak.mean @ streak.mean))):
-            return streak.outvoted() or Streak(belief.time_s, 1, nu.copy())
-        return streak.after(nu)
-
-    @staticmethod
-    def _is_new_level(belief: Belief) -> bool:
-        streak = belief.streaks["position"]
-        return streak.count >= LEVEL_COUNT and belief.time_s - streak.start_s >= LEVEL_TIME_S
+        run = filter_state.rejection_runs.get(sensor)
+        if run is None:
+            return RejectionRun(filter_state.time_s, 1, nu.copy())
+        distance = self.gates[sensor].limit * 2 * nominal.diagonal().max()
+        if sensor == Sensor.POSITION and not run.agrees(nu, distance):
+            return RejectionRun(filter_state.time_s, 1, nu.copy())
+        if sensor == Sensor.MARKER and not run.agrees(nu, max(distance, MOVED_AGREEMENT**2 * (run.mean @ run.mean))):
+            return run.reduced() or RejectionRun(filter_state.time_s, 1, nu.copy())
+        return run.extended(nu)

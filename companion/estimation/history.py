@@ -1,59 +1,64 @@
-"""Late is normal: measurements enter the filter at the time they were made.
+"""History of measurements and filter states: a late measurement is applied at the time when it was made.
 
-The history is a list of measurements in the order of their stamps, each with the belief right after it. A new
-measurement goes to its place; everything from there on is re-run with the inputs of its time, so the result does
-not depend on the order of arrival. What is older than the history is dropped and counted.
+The history is a list of measurements in the order of their stamps, each with the filter state right after it. A new
+measurement is inserted at its place, and everything after it is run again with the inputs of its time. The result
+therefore does not depend on the order of arrival. A measurement older than the history is dropped and counted.
 
-Memory is bounded: entries older than `depth_s` are folded into the anchor, the oldest belief that is kept.
+Memory is bounded: only the newest entry older than `depth_s` is kept. It is the anchor from which the rest is run.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
-from typing import Any
 
-from companion.estimation.filter import Belief
+from companion.core.arrays import Array
+from companion.core.enums import Sensor
+from companion.estimation.filter import FilterState
+from companion.estimation.observations import CheckedObservation
 
-ORDER = {"tick": 0, "attitude": 1, "velocity": 2, "position": 3, "marker": 4}  # at the same stamp
-ENTRIES_MAX = 2000  # bound on memory and on one re-run, far above history_s times all sensor rates
+ORDER: dict[Sensor | None, int] = {  # of measurements with the same stamp
+    None: 0,
+    Sensor.ATTITUDE: 1,
+    Sensor.VELOCITY: 2,
+    Sensor.POSITION: 3,
+    Sensor.MARKER: 4,
+}
+ENTRIES_MAX = 2000  # bound on memory and on the time of one run, far above history_s times all sensor rates
 
 
+@dataclass(slots=True)
 class Entry:
-    """A measurement and the belief after it (None: not run yet)."""
+    """A measurement; sensor None is a tick, which only moves the filter state to its time."""
 
-    __slots__ = ("key", "sensor", "data", "belief", "reported")
-
-    def __init__(self, stamp_s: float, sensor: str, data: Any) -> None:
-        self.key = (stamp_s, ORDER[sensor])
-        self.sensor = sensor
-        self.data = data
-        self.belief: Belief | None = None
-        self.reported = False
+    stamp_s: float
+    sensor: Sensor | None
+    data: Array | CheckedObservation | None
+    reported: bool = False  # its innovation was published
 
     @property
-    def stamp_s(self) -> float:
-        return self.key[0]
+    def key(self) -> tuple[float, float]:
+        return (self.stamp_s, ORDER[self.sensor])
 
 
 class History:
-    """Ring buffer of measurements and beliefs.
+    """Ring buffer of measurements and filter states.
 
-    start: the belief everything begins with; depth_s: how late a measurement may be.
+    start: the first filter state; depth_s: largest delay of a measurement.
     """
 
-    def __init__(self, start: Belief, depth_s: float) -> None:
-        anchor = Entry(start.time_s, "tick", None)
-        anchor.belief, anchor.reported = start.copy(), True
+    def __init__(self, start: FilterState, depth_s: float) -> None:
+        anchor = Entry(start.time_s, None, None, reported=True)
         self._entries = [anchor]
-        self._keys = [anchor.key]  # of the entries, to search in
+        self._keys = [anchor.key]  # of the entries, for the search
+        self._filter_states = [start.copy()]  # after the first entries, as far as they still hold; never empty
         self._depth_s = depth_s
-        self._clean = 1  # entries before this index have a belief that still holds
         self.dropped_late = 0
 
     @property
-    def newest(self) -> Belief:
-        """The belief after the newest measurement, as of the last `run`; copy before changing it."""
-        return self._entries[self._clean - 1].belief
+    def newest(self) -> FilterState:
+        """The filter state after the newest measurement, as of the last `run`; copy it before changing it."""
+        return self._filter_states[-1]
 
     @property
     def newest_stamp_s(self) -> float:
@@ -63,46 +68,45 @@ class History:
         return len(self._entries)
 
     def holds(self, entry: Entry) -> bool:
-        """True when this measurement is already there (a repeated packet)."""
-        at = bisect_left(self._keys, entry.key)
-        return at < len(self._keys) and self._keys[at] == entry.key
+        """True when this measurement is already in the history (a repeated packet)."""
+        key = entry.key
+        at = bisect_left(self._keys, key)
+        return at < len(self._keys) and self._keys[at] == key
 
     def fill_gap(self, now_s: float) -> None:
-        """Without measurements for longer than the history, put in a tick, so that no step predicts for ever."""
+        """After a gap longer than the history, insert a tick: it bounds the time over which every step predicts."""
         if now_s - self.newest_stamp_s > self._depth_s:
-            self.insert(Entry(now_s - self._depth_s / 2, "tick", None), now_s)
+            self.insert(Entry(now_s - self._depth_s / 2, None, None), now_s)
 
     def insert(self, entry: Entry, now_s: float) -> bool:
-        """Put a measurement in its place; False (and counted) when it is older than the history."""
+        """Insert a measurement at its place; False (and counted) when it is older than the history."""
         if entry.stamp_s < now_s - self._depth_s or entry.stamp_s < self._entries[0].stamp_s:
             self.dropped_late += 1
             return False
         at = max(1, bisect_right(self._keys, entry.key))
         self._entries.insert(at, entry)
         self._keys.insert(at, entry.key)
-        self._clean = min(self._clean, at)
+        del self._filter_states[at:]
         return True
 
-    def touch(self, stamp_s: float) -> None:
-        """The inputs after stamp_s are not what they were: re-run what came later."""
+    def invalidate_after(self, stamp_s: float) -> None:
+        """Discard the filter states after stamp_s, because the inputs have changed; `run` computes them again."""
         at = bisect_right(self._keys, (stamp_s, inf))
-        self._clean = min(self._clean, max(1, at))
+        del self._filter_states[max(1, at) :]
 
-    def run(self, apply: Callable[[Belief, Entry], None]) -> None:
-        """Bring all beliefs up to date; ``apply(belief, entry)`` moves a belief to the entry's time and updates it."""
-        if self._clean == len(self._entries):
-            return
-        belief = self._entries[self._clean - 1].belief
-        for entry in self._entries[self._clean :]:
-            belief = belief.copy()
-            apply(belief, entry)
-            entry.belief = belief
-        self._clean = len(self._entries)
+    def run(self, apply: Callable[[FilterState, Entry], None]) -> None:
+        """Compute the filter states that are missing.
 
-    def forget(self, now_s: float) -> None:
-        """Fold everything that no late measurement can reach into the anchor; call after `run`."""
+        ``apply(filter_state, entry)`` moves a filter state to the entry's time and updates it.
+        """
+        for entry in self._entries[len(self._filter_states) :]:
+            filter_state = self._filter_states[-1].copy()
+            apply(filter_state, entry)
+            self._filter_states.append(filter_state)
+
+    def discard_old(self, now_s: float) -> None:
+        """Discard entries that are too old for any late measurement, except the newest of them; call after `run`."""
         at = bisect_left(self._keys, (now_s - self._depth_s, -inf))
-        drop = max(min(at, self._clean) - 1, len(self._entries) - ENTRIES_MAX, 0)
+        drop = max(min(at, len(self._filter_states)) - 1, len(self._entries) - ENTRIES_MAX, 0)
         if drop:
-            del self._entries[:drop], self._keys[:drop]
-            self._clean -= drop
+            del self._entries[:drop], self._keys[:drop], self._filter_states[:drop]

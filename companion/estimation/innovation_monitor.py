@@ -1,105 +1,115 @@
-"""What residuals in a row say that none says by itself: the velocity is wrong, or the bundle is, or it was moved.
+"""Tests over consecutive residuals: biased velocity, contradicting bundle, runs of rejections.
 
-The gate judges one measurement at a time, the adaptation only how large the residuals are. Of a row of them are known:
+The gate judges one measurement at a time, and the noise adaptation follows only the size of the residuals. Three tests
+use the residuals of several measurements:
 
-* **Lean.** A bundle that is seen again and again beside where the filter has it, turned as expected: the velocity is
-  wrong, and with it the bias of the velocity that pulled it along. The mean of the whitened position residuals shows it
-  before the gate closes, and a flip or a blunder, which is turned or alone, does not look like it. Scatter does not
-  either: large residuals to all sides have a mean, too, but a small one beside their own length.
-* **Contradiction.** Most sightings of the last second are rejected. The few that pass are those whose error happens to
-  point where the filter is already: to measure them makes it surer, not better, and it drifts with them. Such a bundle
-  is not followed until its sightings have passed for some time. Meanwhile nothing of it is measured and the covariance
-  grows; noise adaptation and the gate go on, so a change of noise, which the adaptation catches up with, ends it. What
-  the grown covariance alone lets through the gate does not: sightings in a row must agree with each other, too.
-* **Streak.** Rejections without an acceptance, and whether they agree with each other: a level of the satellites' error
-  or a bundle that was moved is the same in all of them, nonsense is not.
+* **Bias test.** A bundle that is seen repeatedly beside its position in the filter, with the expected rotation, shows
+  a wrong velocity and a wrong velocity bias. The mean of the whitened position residuals detects this before the gate
+  closes. A flipped pose (wrong rotation) and a single outlier do not trigger the test. Scatter does not either: the
+  mean of large residuals in all directions is small beside their own length.
+* **Contradiction test.** Most observations of the last second were rejected. The few that pass are those whose error
+  happens to match the error of the filter: an update with them reduces the covariance without improving the estimate,
+  which then drifts with them. Such a bundle is refused until its observations have passed the gate for some time.
+  Meanwhile no update uses the bundle and the covariance grows. Noise adaptation and gate continue, so a change of
+  noise ends the refusal as soon as the adaptation has followed it. The grown covariance alone also lets observations
+  pass the gate; therefore consecutive observations must agree with each other, too.
+* **Rejection run.** Rejections since the last acceptance, and whether they agree with each other: a new level of the
+  GNSS error or a bundle that was moved is the same in all of them, outliers are not.
 
-All are immutable, so that a snapshot of the filter costs nothing.
+All three are immutable, so that a snapshot of the filter costs nothing.
 """
 
+from collections.abc import Sequence
 from math import exp
 from typing import NamedTuple
 
 import numpy as np
 
-LEAN_SHARE = 1 / 8  # of the newest residual in the means
-LEAN_CLIP = 3.0  # a residual counts for no more, in standard deviations: three wild ones in a row are no lean
-LEAN_LIMIT = 1.7  # length of the mean; white residuals have 0.45
-LEAN_ONE_SIDED = 0.7  # of the mean length; residuals to all sides have 0.26, and 0.7 once in ten thousand images
+from companion.core.arrays import Array
+
+BIAS_SHARE = 1 / 8  # of the newest residual in the means
+BIAS_CLIP = 3.0  # largest weight of one residual, in standard deviations: three outliers in a row are no bias
+BIAS_LIMIT = 1.7  # length of the mean; white residuals have 0.45
+BIAS_ONE_SIDED = 0.7  # of the mean length; residuals in all directions have 0.26, and 0.7 once in ten thousand images
 TURNED_LIMIT = 16.3  # chi-square of the rotation's residual, three numbers, 0.999
 
 CONTRADICTION_TIME_S = 0.7  # time constant of the rejected share
-CONTRADICTION_GAP_S = 0.1  # a sighting stands for no more time than this, however long nothing was seen before it
-REFUSED_ABOVE = 0.7  # rejected share; reached by rejections alone after 0.8 s, with one of three rejected never
-FOLLOWED_BELOW = 0.25  # again; from there by acceptances alone after 0.7 s
+CONTRADICTION_GAP_S = 0.1  # largest weight of one observation in time, however long the gap before it
+REFUSED_ABOVE = 0.7  # rejected share; rejections alone reach it after 0.8 s, one of three rejected never does
+ACCEPTED_BELOW = 0.25  # end of the refusal; acceptances alone reach it after 0.7 s
 
-MOVED_ALIKE = 0.5  # sightings of a bundle that was moved differ from their mean by no more of it [m and rad]
+MOVED_AGREEMENT = 0.5  # observations of a moved bundle differ from their mean by at most this share of it [m and rad]
 
 
-class Lean(NamedTuple):
-    """Means over the last sightings, all in standard deviations."""
+class BiasTest(NamedTuple):
+    """Means over the last observations, all in standard deviations."""
 
     x: float = 0.0
     y: float = 0.0
     z: float = 0.0
-    length: float = LEAN_CLIP  # of the residuals; as if scattered before, so that a few in a row are no lean
+    length: float = BIAS_CLIP  # of the residuals; starts as if they had scattered, so that a few residuals are no bias
 
-    def after(self, whitened) -> "tuple[Lean, bool]":
-        """The means after one more residual, rotation then position, and whether the bundle leans; anew then."""
-        roll, pitch, yaw, x, y, z = whitened  # number by number: loops over three take thrice as long
-        if not roll * roll + pitch * pitch + yaw * yaw <= TURNED_LIMIT:  # a flip, or not a number
+    def updated(self, whitened: Sequence[float]) -> "tuple[BiasTest, bool]":
+        """The means after one more residual and True for a bias, after which the means start again.
+
+        whitened: rotation, then position, (6,).
+        """
+        roll, pitch, yaw, x, y, z = whitened  # number by number: loops over three take three times as long
+        if not roll * roll + pitch * pitch + yaw * yaw <= TURNED_LIMIT:  # a flipped pose, or NaN
             return self, False
         length = (x * x + y * y + z * z) ** 0.5
-        share, keep = LEAN_SHARE * min(1.0, LEAN_CLIP / max(length, LEAN_CLIP)), 1 - LEAN_SHARE
+        share, keep = BIAS_SHARE * min(1.0, BIAS_CLIP / max(length, BIAS_CLIP)), 1 - BIAS_SHARE
         mx, my, mz = keep * self[0] + share * x, keep * self[1] + share * y, keep * self[2] + share * z
         mean_length = keep * self[3] + share * length
-        if mx * mx + my * my + mz * mz < max(LEAN_LIMIT, LEAN_ONE_SIDED * mean_length) ** 2:
-            return Lean(mx, my, mz, mean_length), False
-        return Lean(), True
+        if mx * mx + my * my + mz * mz < max(BIAS_LIMIT, BIAS_ONE_SIDED * mean_length) ** 2:
+            return BiasTest(mx, my, mz, mean_length), False
+        return BiasTest(), True
 
 
-class Contradiction(NamedTuple):
-    """How much of what was seen of a bundle lately was rejected, or scatters while it is not followed."""
+class ContradictionTest(NamedTuple):
+    """Recent share of a bundle's observations that were rejected, or that scatter while the bundle is refused."""
 
     share: float = 0.0  # of the time
-    seen_s: float = 0.0  # the last sighting
-    refused: bool = False  # the bundle is not followed
-    residual: np.ndarray | None = None  # of the last sighting, (6,)
+    seen_s: float = 0.0  # time of the last observation
+    refused: bool = False  # no update uses the bundle
+    residual: Array | None = None  # of the last observation, (6,)
 
-    def scatters(self, residual, R, limit: float) -> bool:
-        """True when two residuals in a row differ by more than noise R explains: the state's error is in both alike.
+    def scatters(self, residual: Array, R: Array, limit: float) -> bool:
+        """True when two consecutive residuals differ by more than the noise R explains.
 
-        R: (6, 6), of the largest noise to be believed; limit: chi-square.
+        An error of the state is the same in both residuals and cancels in their difference. R: (6, 6), the largest
+        plausible noise; limit: chi-square.
         """
         if self.residual is None:
             return False
         difference = residual - self.residual
         return not difference @ np.linalg.solve(2 * R, difference) <= limit
 
-    def after(self, rejected: bool, now_s: float, residual) -> "Contradiction":
-        """After one more sighting. By time, not by number: it does not depend on the camera's rate."""
+    def updated(self, rejected: bool, now_s: float, residual: Array) -> "ContradictionTest":
+        """The test after one more observation; weighted by time, so independent of the camera's rate."""
         keep = exp(-min(max(now_s - self.seen_s, 0.0), CONTRADICTION_GAP_S) / CONTRADICTION_TIME_S)
         share = keep * self.share + (1 - keep) * rejected
-        refused = share > (FOLLOWED_BELOW if self.refused else REFUSED_ABOVE)
-        return Contradiction(share, now_s, refused, residual)
+        refused = share > (ACCEPTED_BELOW if self.refused else REFUSED_ABOVE)
+        return ContradictionTest(share, now_s, refused, residual)
 
 
-class Streak(NamedTuple):
-    """Rejections of one sensor since its last acceptance; what those of position and marker have in common."""
+class RejectionRun(NamedTuple):
+    """Rejections of one sensor since its last acceptance, with the mean of the residuals that agree."""
 
     start_s: float
-    count: int
-    mean: np.ndarray  # of the residuals, (m,)
+    length: int
+    mean: Array  # of the residuals, (m,)
 
-    def agrees(self, residual, apart: float) -> bool:
-        """True for a residual whose square distance to the mean is no more than that."""
+    def agrees(self, residual: Array, square_distance_max: float) -> bool:
+        """True for a residual within this square distance of the mean."""
         difference = residual - self.mean
-        return bool(difference @ difference <= apart)
+        return bool(difference @ difference <= square_distance_max)
 
-    def after(self, residual) -> "Streak":
-        count = self.count + 1
-        return Streak(self.start_s, count, self.mean + (residual - self.mean) / count)
+    def extended(self, residual: Array) -> "RejectionRun":
+        """The run with one more residual that agrees."""
+        length = self.length + 1
+        return RejectionRun(self.start_s, length, self.mean + (residual - self.mean) / length)
 
-    def outvoted(self) -> "Streak | None":
-        """After a residual that does not agree: while more do than do not, the streak goes on."""
-        return self._replace(count=self.count - 1) if self.count > 1 else None
+    def reduced(self) -> "RejectionRun | None":
+        """The run after a residual that disagrees: None when no longer more residuals agree than disagree."""
+        return self._replace(length=self.length - 1) if self.length > 1 else None

@@ -1,8 +1,8 @@
-"""What acted on the aircraft when: the setpoints really sent, as a piecewise-constant input.
+"""The input of the prediction: the setpoints that were really sent, as a piecewise-constant function of time.
 
-A setpoint acts from `actuation_s` after it was sent until the next one acts, at the longest for COMMAND_MAX_AGE_S.
-It counts only while the flight controller says OFFBOARD; else, or without a setpoint, there is no input that may
-be trusted (None: the filter coasts).
+A setpoint acts from `actuation_s` after it was sent until the next one acts, for COMMAND_MAX_AGE_S at most. It counts
+only while the flight controller reports OFFBOARD. Otherwise, or without a setpoint, no input is known (None) and the
+filter coasts.
 """
 
 from bisect import bisect_right
@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from math import ceil
 from typing import NamedTuple
 
-import numpy as np
-
+from companion.core.arrays import Array
 from companion.core.messages import TOPICS
 
-COMMAND_MAX_AGE_S = 0.5  # PX4 itself gives up a silent offboard stream after about this time
+COMMAND_MAX_AGE_S = 0.5  # PX4 ends offboard mode after about this time without a setpoint
 MODE_MAX_AGE_S = TOPICS["fcu_status"].max_age_s
 STEP_MAX_S = 0.02  # longest step of the integration; a seventh of the attitude time constant
 SHORTEST_S = 1e-9  # below this an interval is rounding
@@ -23,12 +22,12 @@ SHORTEST_S = 1e-9  # below this an interval is rounding
 class Command(NamedTuple):
     """An input of the flight model."""
 
-    control: np.ndarray  # thrust 0..1, roll [rad], pitch [rad], yaw rate [rad/s]
-    parameters: np.ndarray  # of the flight model, at the battery voltage of that moment
+    control: Array  # thrust 0..1, roll [rad], pitch [rad], yaw rate [rad/s]
+    parameters: Array  # of the flight model, at the battery voltage of that moment
 
 
 class _Mode:
-    """A time in which the mode was seen not to change."""
+    """An interval in which every report gave the same mode."""
 
     __slots__ = ("start_s", "seen_s", "offboard")
 
@@ -40,8 +39,8 @@ class _Mode:
 class Inputs:
     """The inputs of the last seconds.
 
-    actuation_s: from a setpoint leaving to the force it makes, beyond the attitude lag of the model;
-    keep_s: how long inputs are kept.
+    actuation_s: delay from sending a setpoint to its force, in addition to the attitude lag of the model;
+    keep_s: how long inputs are kept. Its length is the number of setpoints and mode intervals.
     """
 
     def __init__(self, actuation_s: float, keep_s: float) -> None:
@@ -51,8 +50,11 @@ class Inputs:
         self._commands: list[Command] = []
         self._modes: list[_Mode] = []
 
+    def __len__(self) -> int:
+        return len(self._times) + len(self._modes)
+
     def add_setpoint(self, sent_s: float, command: Command) -> float:
-        """Take a setpoint; returns the time from which on the past is another one."""
+        """Insert a setpoint; returns the time from which the input has changed."""
         acts_s = sent_s + self._actuation_s
         at = bisect_right(self._times, acts_s)
         self._times.insert(at, acts_s)
@@ -60,18 +62,18 @@ class Inputs:
         return acts_s
 
     def set_mode(self, stamp_s: float, offboard: bool) -> float | None:
-        """Take the mode seen at stamp_s; returns the time from which on the past is another one, or None."""
+        """Insert the mode reported at stamp_s; returns the time from which the input has changed, or None."""
         last = self._modes[-1] if self._modes else None
         if last and stamp_s < last.seen_s:
-            return None  # overtaken by a later one
+            return None  # a later report arrived first
         if last and last.offboard == offboard and stamp_s - last.seen_s <= MODE_MAX_AGE_S:
             last.seen_s = stamp_s
             return None
         self._modes.append(_Mode(stamp_s, offboard))
         return stamp_s
 
-    def forget(self, now_s: float) -> None:
-        """Drop what no re-run can need any more."""
+    def discard_old(self, now_s: float) -> None:
+        """Discard what no later run of the history can need."""
         oldest_s = now_s - self._keep_s
         drop = max(0, bisect_right(self._times, oldest_s) - 1)
         if drop:
@@ -105,7 +107,7 @@ class Inputs:
         until = float("inf")
         for mode in reversed(self._modes):
             if mode.start_s <= t:
-                trusted = mode.seen_s + MODE_MAX_AGE_S
-                return (mode.offboard, min(until, trusted)) if t < trusted else (False, until)
+                expires = mode.seen_s + MODE_MAX_AGE_S
+                return (mode.offboard, min(until, expires)) if t < expires else (False, until)
             until = mode.start_s
         return False, until

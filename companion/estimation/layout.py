@@ -1,55 +1,106 @@
-"""What the estimator's kernels look like from outside: state layout, names, sources. Free of CasADi.
+"""Layout of the filter's state and the interface of its compiled kernels. Needs no CasADi.
 
-State x, 33 numbers: p_W, v_W, q_WB, disturbance_W, gnss_bias_W, p_WM, q_WM, velocity_bias_W, attitude_bias_W,
-thrust_scale, mount_C. Error, 31 numbers: the same with rotation vectors δθ on the body side: q_true = q ⊗ exp(δθ), for
-both attitudes. The attitude bias is a rotation vector in W: the flight controller measures exp(β) ⊗ q. The mount is
-one in C: the camera looks along q_BC ⊗ exp(μ).
+The nominal state x has 33 numbers, the error state 31: an attitude is a quaternion (4 numbers) in the state and a
+rotation vector δθ (3 numbers) in the error. Attitude errors are on the body side, q_true = q ⊗ exp(δθ).
 
-A belief is what a kernel takes and gives in one piece: state, covariance, and what is remembered of gusts.
+- attitude_bias is a rotation vector β in W: the flight controller measures exp(β) ⊗ q.
+- mount is a rotation vector μ in C: the camera looks along q_BC ⊗ exp(μ).
+
+A filter state is the array that a kernel takes and returns: nominal state, covariance, memory of gusts.
 """
 
+import hashlib
 from pathlib import Path
 
 from companion.core import frames
+from companion.core.enums import Sensor
 from companion.core.kernel import GENERATORS, fingerprint
 
 NAME = "eskf"
 ALGEBRA = Path(__file__).with_name("eskf.c")
 
-STATE_SIZE, ERROR_SIZE = 33, 31
-MOTION_SIZE = 9  # errors of position, velocity and attitude: these move each other, the rest only fades
-P, V, Q, D, B, PM, QM, C, A, S, U = (
-    slice(0, 3),
-    slice(3, 6),
-    slice(6, 10),
-    slice(10, 13),
-    slice(13, 16),
-    slice(16, 19),
-    slice(19, 23),
-    slice(23, 26),
-    slice(26, 29),
-    slice(29, 30),
-    slice(30, 33),
-)
-E_P, E_V, E_TH, E_D, E_B, E_PM, E_THM, E_C, E_A = (slice(i, i + 3) for i in range(0, 27, 3))
-E_S, E_U = slice(27, 28), slice(28, 31)
+
+class StateIndex:
+    """Slices of the nominal state, 33 numbers."""
+
+    POSITION = slice(0, 3)  # p_W [m]
+    VELOCITY = slice(3, 6)  # v_W [m/s]
+    ATTITUDE = slice(6, 10)  # q_WB
+    DISTURBANCE = slice(10, 13)  # d_W [m/s²]
+    GNSS_BIAS = slice(13, 16)  # b_W [m]
+    MARKER_POSITION = slice(16, 19)  # p_WM [m]
+    MARKER_ATTITUDE = slice(19, 23)  # q_WM
+    VELOCITY_BIAS = slice(23, 26)  # c_W [m/s], of the flight controller's velocity
+    ATTITUDE_BIAS = slice(26, 29)  # β_W [rad], of the flight controller's attitude
+    THRUST_SCALE = slice(29, 30)  # s, true over modelled thrust
+    MOUNT = slice(30, 33)  # μ_C [rad]
+
+
+class ErrorIndex:
+    """Slices of the error state and of the rows and columns of its covariance, 31 numbers; units as `StateIndex`."""
+
+    POSITION = slice(0, 3)
+    VELOCITY = slice(3, 6)
+    ATTITUDE = slice(6, 9)  # δθ [rad], body side
+    DISTURBANCE = slice(9, 12)
+    GNSS_BIAS = slice(12, 15)
+    MARKER_POSITION = slice(15, 18)
+    MARKER_ATTITUDE = slice(18, 21)  # δθ_M [rad]
+    VELOCITY_BIAS = slice(21, 24)
+    ATTITUDE_BIAS = slice(24, 27)
+    THRUST_SCALE = slice(27, 28)
+    MOUNT = slice(28, 31)
+
+
+Layout = tuple[tuple[str, int, int], ...]  # (name, first, size) of each block, in order
+
+
+def _blocks(index: type[StateIndex] | type[ErrorIndex]) -> Layout:
+    slices = [(name.lower(), value) for name, value in vars(index).items() if isinstance(value, slice)]
+    return tuple((name, value.start, value.stop - value.start) for name, value in slices)
+
+
+# A log names these, so that its `State.covariance_diag` (in the order of ERROR_LAYOUT) can be read later.
+STATE_LAYOUT = _blocks(StateIndex)
+ERROR_LAYOUT = _blocks(ErrorIndex)
+LAYOUT_VERSION = f"{NAME}-{hashlib.sha256(repr((STATE_LAYOUT, ERROR_LAYOUT)).encode()).hexdigest()[:8]}"
+
+STATE_SIZE = StateIndex.MOUNT.stop
+ERROR_SIZE = ErrorIndex.MOUNT.stop
+MOTION_STATE_SIZE = StateIndex.ATTITUDE.stop  # position, velocity, attitude
+MOTION_SIZE = ErrorIndex.ATTITUDE.stop  # their errors: these affect each other, the other errors only fade
 
 GUST_SIZE = 6  # see `follow_gusts` in eskf.c
-BELIEF_X = slice(0, STATE_SIZE)
-BELIEF_P = slice(BELIEF_X.stop, BELIEF_X.stop + ERROR_SIZE**2)
-BELIEF_GUST = slice(BELIEF_P.stop, BELIEF_P.stop + GUST_SIZE)
-BELIEF_SIZE = BELIEF_GUST.stop
 
-SENSORS = {"position": 3, "velocity": 3, "attitude": 3, "marker": 6, "corners": 8}  # size of each residual
-MEASURED = {  # sizes of what each is measured with: numbers of the sensor, then the camera's p_BC and q_BC
-    "position": (3,),
-    "velocity": (3,),
-    "attitude": (4,),
-    "marker": (3, 4, 3, 4),
-    "corners": (8, 12, 3, 4),
+
+class FilterStateIndex:
+    """Slices of a filter state, the array that a kernel takes and returns."""
+
+    NOMINAL = slice(0, STATE_SIZE)
+    COVARIANCE = slice(STATE_SIZE, STATE_SIZE + ERROR_SIZE**2)
+    GUST = slice(STATE_SIZE + ERROR_SIZE**2, STATE_SIZE + ERROR_SIZE**2 + GUST_SIZE)
+
+
+FILTER_STATE_SIZE = FilterStateIndex.GUST.stop
+
+SENSORS = {  # size of each residual
+    Sensor.POSITION: 3,
+    Sensor.VELOCITY: 3,
+    Sensor.ATTITUDE: 3,
+    Sensor.MARKER: 6,
+    Sensor.CORNERS: 8,
 }
-RATES = 6  # of forgetting, see `acados_gen.eskf_model.forget`
+MEASURED = {  # sizes of a kernel's measured arguments: numbers of the sensor, then the camera's p_BC and q_BC
+    Sensor.POSITION: (3,),
+    Sensor.VELOCITY: (3,),
+    Sensor.ATTITUDE: (4,),
+    Sensor.MARKER: (3, 4, 3, 4),
+    Sensor.CORNERS: (8, 12, 3, 4),
+}
+RATES = 6  # forgetting rates, see `acados_gen.eskf_model.forget`
 COMMAND_SIZE, PARAMETER_SIZE = 4, 8  # (thrust, roll, pitch, yaw rate); `acados_gen.flight_model.PARAMETERS`
+
+Shapes = tuple[tuple[int, ...], ...]  # one shape for each array
 
 
 def kernel_name(function: str) -> str:
@@ -57,31 +108,38 @@ def kernel_name(function: str) -> str:
     return f"{NAME}_{function}"
 
 
-def shapes(function: str) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:
-    """Shapes of a kernel's arguments and results, as `companion.core.kernel.Kernel` binds them.
+def predict_shapes() -> tuple[Shapes, Shapes]:
+    """Shapes of the arguments and results of `predict`, as `companion.core.kernel.Kernel` binds them.
 
-    predict: (belief, command, parameters, rates, noise, most, dt) -> (belief,), noise: of still air, most: how many
-    times the disturbance's may be; predict_coast: (belief, rates, noise, dt) -> (belief,);
-    update_<sensor>: (belief, *measured, R) -> (ν, whitened, NIS, belief, matched, expected).
+    (filter state, command, parameters, rates, noise, factor_max, dt) -> (filter state,). noise: variances per second
+    in still air; factor_max: largest factor on the disturbance's variance in gusts.
     """
-    belief, rates, noise, number = (BELIEF_SIZE,), (RATES,), (ERROR_SIZE,), (1,)
-    if function == "predict":
-        return (belief, (COMMAND_SIZE,), (PARAMETER_SIZE,), rates, noise, number, number), (belief,)
-    if function == "predict_coast":
-        return (belief, rates, noise, number), (belief,)
-    sensor = function.removeprefix("update_")
+    filter_state, number = (FILTER_STATE_SIZE,), (1,)
+    arguments = (filter_state, (COMMAND_SIZE,), (PARAMETER_SIZE,), (RATES,), (ERROR_SIZE,), number, number)
+    return arguments, (filter_state,)
+
+
+def coast_shapes() -> tuple[Shapes, Shapes]:
+    """Shapes of `predict_coast`: (filter state, rates, noise, dt) -> (filter state,)."""
+    filter_state = (FILTER_STATE_SIZE,)
+    return (filter_state, (RATES,), (ERROR_SIZE,), (1,)), (filter_state,)
+
+
+def update_shapes(sensor: Sensor) -> tuple[Shapes, Shapes]:
+    """Shapes of `update_<sensor>`: (filter state, *measured, R) -> (ν, whitened, NIS, filter state, matched, expected)."""
+    filter_state, number = (FILTER_STATE_SIZE,), (1,)
     m = SENSORS[sensor]
     measured = tuple((n,) for n in MEASURED[sensor])
-    return (belief, *measured, (m, m)), ((m,), (m,), number, belief, (m,), (m,))
+    return (filter_state, *measured, (m, m)), ((m,), (m,), number, filter_state, (m,), (m,))
 
 
 def sources() -> list[Path]:
-    """The files that shape the kernels."""
+    """The files that determine the kernels."""
     own = [Path(__file__), ALGEBRA]
     generators = [GENERATORS / file for file in ("eskf_model.py", "flight_model.py", "compile.py")]
     return [*own, *generators, Path(frames.__file__)]
 
 
 def eskf_fingerprint() -> str:
-    """Fingerprint of the kernels; vehicles share them, because parameters are arguments."""
-    return fingerprint(sources())
+    """Fingerprint of the kernels; all vehicles share them, because the vehicle's parameters are arguments."""
+    return fingerprint(sources(), {"sensors": list(map(str, SENSORS))})

@@ -1,33 +1,37 @@
-"""From a bundle observation to one pose that may be measured: checks, and the choice between two solutions.
+"""Checks of a bundle observation, and the choice between its two pose solutions.
 
-A plane seen from one image can have two poses that explain the corners about equally well. The image cannot tell
-them apart, but the filter can: it knows how the bundle is turned relative to the aircraft.
+One image of a plane can have two poses that explain the corners about equally well. The image cannot resolve this
+ambiguity, but the filter can: it predicts the rotation of the bundle relative to the aircraft.
 """
 
 from math import inf, isfinite
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from companion.core.arrays import Array
 from companion.core.frames import quat_conjugate, quat_log, quat_multiply, quat_normalized
 from companion.core.messages import BundleObservation, PoseSolution
 
-HARMLESS_RAD = 0.05  # two solutions closer than this are taken as one with a larger rotation error
-CLEARER_BY = 1.5  # the chosen solution must be this much nearer to the expected rotation than the other
+HARMLESS_RAD = 0.05  # two solutions closer than this are used as one with a larger rotation error
+NEARER_FACTOR = 1.5  # the other solution must be this many times farther from the expected rotation
 
 
 class Pose(NamedTuple):
-    p_CM: np.ndarray
-    q_CM: np.ndarray
+    """Pose of a bundle in the camera frame."""
+
+    p_CM: Array
+    q_CM: Array
 
 
-class Sighting(NamedTuple):
-    """A checked observation."""
+class CheckedObservation(NamedTuple):
+    """An observation of one bundle whose numbers are usable."""
 
     best: Pose
-    alternative: Pose | None  # only kept when the tracker could not tell
-    covariance: np.ndarray  # (6, 6)
-    corners: tuple[tuple[np.ndarray, np.ndarray], ...] = ()  # of each marker: image (8,), bundle (12,)
+    alternative: Pose | None  # only while the image leaves the choice open
+    covariance: Array  # (6, 6)
+    corners: tuple[tuple[Array, Array], ...] = ()  # of each marker: normalised image (8,), bundle frame (12,)
     corner_noise_px: float = 0.0
 
 
@@ -41,8 +45,8 @@ def _pose(solution: PoseSolution) -> Pose | None:
         return None
 
 
-def checked(observation: BundleObservation) -> Sighting | None:
-    """The observation as arrays, or None when a number in it cannot be used."""
+def check(observation: BundleObservation) -> CheckedObservation | None:
+    """The observation as arrays, or None when one of its numbers cannot be used."""
     best = _pose(observation.best)
     covariance = np.asarray(observation.covariance, dtype=float)
     if best is None or covariance.shape != (36,) or not np.isfinite(covariance).all():
@@ -58,11 +62,11 @@ def checked(observation: BundleObservation) -> Sighting | None:
         alternative = _pose(observation.alternative)
         if alternative is None:
             return None
-    return Sighting(best, alternative, covariance, _corners(observation), observation.corner_noise_px)
+    return CheckedObservation(best, alternative, covariance, _corners(observation), observation.corner_noise_px)
 
 
-def _corners(observation: BundleObservation) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """The markers whose corners were sent in normalised image coordinates and are numbers."""
+def _corners(observation: BundleObservation) -> tuple[tuple[Array, Array], ...]:
+    """The markers that have finite corners in normalised image coordinates."""
     found = []
     for marker in observation.markers:
         xy, corners_M = np.array(marker.corners_xy), np.array(marker.corners_M).ravel()
@@ -71,33 +75,34 @@ def _corners(observation: BundleObservation) -> tuple[tuple[np.ndarray, np.ndarr
     return tuple(found) if 0 < observation.corner_noise_px < inf else ()
 
 
-def angle_between(a, b) -> float:
-    """Angle [rad] of the rotation from a to b."""
+def angle_between(a: ArrayLike, b: ArrayLike) -> float:
+    """Angle [rad] of the rotation from quaternion a to quaternion b."""
     return float(np.linalg.norm(quat_log(quat_multiply(quat_conjugate(a), b))))
 
 
-def unclear(sighting: Sighting) -> bool:
-    """True when the image leaves two solutions and it matters which one is taken."""
-    return (
-        sighting.alternative is not None and angle_between(sighting.best.q_CM, sighting.alternative.q_CM) > HARMLESS_RAD
-    )
+def is_ambiguous(observation: CheckedObservation) -> bool:
+    """True when the image leaves two solutions that differ by more than HARMLESS_RAD."""
+    best, alternative = observation.best, observation.alternative
+    return alternative is not None and angle_between(best.q_CM, alternative.q_CM) > HARMLESS_RAD
 
 
-def choose(sighting: Sighting, expected_q_CM) -> tuple[Pose, np.ndarray] | None:
-    """The pose to measure and its covariance, or None while it cannot be told.
+def choose_solution(observation: CheckedObservation, expected_q_CM: ArrayLike | None) -> tuple[Pose, Array] | None:
+    """The pose to measure and its covariance, or None while both solutions are possible.
 
-    expected_q_CM: what the filter expects, None while the bundle has no place yet.
+    expected_q_CM: rotation that the filter predicts, None before the bundle is placed.
     """
-    if sighting.alternative is None:
-        return sighting.best, sighting.covariance
-    if not unclear(sighting):
-        covariance = sighting.covariance.copy()
-        apart = angle_between(sighting.best.q_CM, sighting.alternative.q_CM)
-        covariance[range(3, 6), range(3, 6)] += (apart / 2) ** 2
-        return sighting.best, covariance
+    best, alternative = observation.best, observation.alternative
+    if alternative is None:
+        return best, observation.covariance
+    if not is_ambiguous(observation):
+        covariance = observation.covariance.copy()
+        separation = angle_between(best.q_CM, alternative.q_CM)
+        covariance[range(3, 6), range(3, 6)] += (separation / 2) ** 2
+        return best, covariance
     if expected_q_CM is None:
         return None
-    near, far = sorted((sighting.best, sighting.alternative), key=lambda pose: angle_between(pose.q_CM, expected_q_CM))
-    if angle_between(far.q_CM, expected_q_CM) < CLEARER_BY * angle_between(near.q_CM, expected_q_CM):
+    distances = [(angle_between(pose.q_CM, expected_q_CM), pose) for pose in (best, alternative)]
+    (near_rad, near), (far_rad, _) = sorted(distances, key=lambda candidate: candidate[0])
+    if far_rad < NEARER_FACTOR * near_rad:
         return None
-    return near, sighting.covariance
+    return near, observation.covariance

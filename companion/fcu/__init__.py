@@ -1,0 +1,1 @@
+"""The flight controller: MAVLink to and from PX4, one node."""

@@ -1,25 +1,34 @@
-"""The flight controller's boot time as its messages tell it: in order, gone back for good, or old.
+"""Checks the flight controller's boot time in its messages: in order, restarted, or old.
 
-A restart shows in every message that follows; a replayed or repeated message stands between others that are right. So a
-boot time that falls counts as a restart when several messages in a row agree on it for a while, and everything else
-that is not newer than its predecessor of the same kind is old.
+After a restart every message has a lower boot time; a replayed or repeated message stands between correct ones. A lower
+boot time therefore counts as a restart when several messages in a row agree on it for a while. Every other
+message that is not newer than its predecessor of the same kind is old.
 """
 
 import math
+from enum import Enum
 
-BACKWARD_MS = 1000  # boot time that falls by more may be a restart, by less it is a late datagram
-FORWARD_MS = 10_000  # a leap ahead that the synchronised clock denies
+BACKWARD_MS = 1000  # a boot time lower by more may be a restart, by less it is a late datagram
+FORWARD_MS = 10_000  # a boot time ahead by more, against the synchronised clock, is wrong
 RESTART_MESSAGES = 3
 RESTART_S = 0.04  # between the first and the last of them: two periods of a fast stream
 OLD_WINDOW_S = 2.0
-OLD_MAX = 20  # old messages in a window that a careless router does not explain
+OLD_MAX = 20  # so many old messages in a window are not explained by a router that repeats datagrams
+
+
+class BootTime(Enum):
+    """What the boot time of a message says about it."""
+
+    NEW = "new"
+    OLD = "old"  # to be dropped
+    RESTART = "restart"  # the flight controller has restarted, this message is new
 
 
 class BootClock:
-    """Judges ``time_boot_ms`` of the messages that have one."""
+    """Checks ``time_boot_ms`` of the messages that have one."""
 
     def __init__(self) -> None:
-        self.old = 0  # messages that came again or too late, since the start
+        self.old = 0  # repeated or late messages since the start
         self.reset()
         self._window_s = -math.inf
         self._window_old = 0
@@ -31,10 +40,10 @@ class BootClock:
         self._suspects = 0
         self._suspect_s = 0.0
 
-    def judge(self, kind: int, boot_ms: int, now_s: float, plausible: bool = True) -> str:
-        """ "new", "old" (to be dropped), or "restart": the flight controller has begun anew, this message is new.
+    def check(self, kind: int, boot_ms: int, now_s: float, plausible: bool = True) -> BootTime:
+        """Take the boot time of a message.
 
-        plausible: nothing is known of its clock that speaks against this time.
+        kind: message id; plausible: the synchronised clock does not contradict this time.
         """
         if not plausible and boot_ms > self._newest_ms + FORWARD_MS:
             return self._note_old(now_s)
@@ -43,7 +52,7 @@ class BootClock:
             if boot_ms > self._newest_ms:
                 self._newest_ms = boot_ms
             self._suspects = 0
-            return "new"
+            return BootTime.NEW
         if boot_ms < self._newest_ms - BACKWARD_MS:
             if self._suspects == 0:
                 self._suspect_s = now_s
@@ -51,16 +60,16 @@ class BootClock:
             if self._suspects >= RESTART_MESSAGES and now_s - self._suspect_s >= RESTART_S:
                 self.reset()
                 self._last_ms[kind] = self._newest_ms = boot_ms
-                return "restart"
+                return BootTime.RESTART
         return self._note_old(now_s)
 
-    def _note_old(self, now_s: float) -> str:
+    def _note_old(self, now_s: float) -> BootTime:
         self.old += 1
         if now_s - self._window_s > OLD_WINDOW_S:
             self._window_s, self._window_old = now_s, 0
         self._window_old += 1
-        return "old"
+        return BootTime.OLD
 
     def two_senders(self, now_s: float) -> bool:
-        """True when so much is old that a second flight controller with the same id must be speaking."""
+        """True when so many messages are old that a second flight controller must use the same id."""
         return self._window_old >= OLD_MAX and now_s - self._window_s <= 2 * OLD_WINDOW_S

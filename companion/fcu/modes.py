@@ -1,19 +1,22 @@
-"""PX4's flight modes: numbers of HEARTBEAT.custom_mode and of MAV_CMD_DO_SET_MODE, and their names in the stack.
+"""PX4's flight modes (HEARTBEAT.custom_mode, MAV_CMD_DO_SET_MODE), and MAVLink's results of commands in text.
 
 custom_mode is four bytes: two reserved, main mode, sub mode (PX4 `px4_custom_mode.h`).
 """
 
+from pymavlink.dialects.v20 import common
+
 from companion.core.enums import CommandAction, FcuMode
 
-MAIN_AUTO = 4
 MAIN_POSCTL = 3
+MAIN_AUTO = 4
+MAIN_OFFBOARD = 6
 
 _MAIN = {
     1: FcuMode.MANUAL,
     2: FcuMode.ALTCTL,
     3: FcuMode.POSCTL,
     5: FcuMode.ACRO,
-    6: FcuMode.OFFBOARD,
+    MAIN_OFFBOARD: FcuMode.OFFBOARD,
     7: FcuMode.STABILIZED,
     8: FcuMode.RATTITUDE,
     10: FcuMode.TERMINATION,
@@ -33,26 +36,35 @@ _AUTO = {
 
 # action of FcuCommand: (main mode, sub mode)
 MODE_OF_ACTION = {
-    CommandAction.OFFBOARD: (6, 0),
+    CommandAction.OFFBOARD: (MAIN_OFFBOARD, 0),
     CommandAction.HOLD: (MAIN_AUTO, 3),
     CommandAction.RETURN: (MAIN_AUTO, 5),
     CommandAction.LAND: (MAIN_AUTO, 6),
 }
 
-# MAV_TYPEs the stack's attitude-and-thrust setpoints make sense for
-MULTIROTOR_TYPES = {2: "quadrotor", 3: "coaxial", 13: "hexarotor", 14: "octorotor", 15: "tricopter", 29: "dodecarotor"}
+# the vehicles that can follow this stack's setpoints of attitude and thrust
+MULTIROTOR_TYPES = frozenset(
+    (
+        common.MAV_TYPE_QUADROTOR,
+        common.MAV_TYPE_COAXIAL,
+        common.MAV_TYPE_HEXAROTOR,
+        common.MAV_TYPE_OCTOROTOR,
+        common.MAV_TYPE_TRICOPTER,
+        common.MAV_TYPE_DODECAROTOR,
+    )
+)
 
-# MAV_RESULT in words
-RESULT_TEXTS = {
-    0: "accepted",
-    1: "temporarily rejected",
-    2: "denied",
-    3: "unsupported",
-    4: "failed",
-    5: "in progress",
+# MAV_RESULT as text; this version of pymavlink has no names for 6, 9 and 10
+RESULT_TEXTS: dict[int, str] = {
+    common.MAV_RESULT_ACCEPTED: "accepted",
+    common.MAV_RESULT_TEMPORARILY_REJECTED: "temporarily rejected",
+    common.MAV_RESULT_DENIED: "denied",
+    common.MAV_RESULT_UNSUPPORTED: "unsupported",
+    common.MAV_RESULT_FAILED: "failed",
+    common.MAV_RESULT_IN_PROGRESS: "in progress",
     6: "cancelled",
-    7: "only accepted as COMMAND_LONG",
-    8: "only accepted as COMMAND_INT",
+    common.MAV_RESULT_COMMAND_LONG_ONLY: "only accepted as COMMAND_LONG",
+    common.MAV_RESULT_COMMAND_INT_ONLY: "only accepted as COMMAND_INT",
     9: "unsupported frame",
     10: "not in control",
 }
@@ -64,7 +76,7 @@ def custom_mode(main: int, sub: int = 0) -> int:
 
 
 def mode_name(number: int) -> FcuMode:
-    """Mode of a custom_mode; `FcuMode.UNKNOWN` for a number not known here."""
+    """Mode of a custom_mode; `FcuMode.UNKNOWN` for a number that is not in the tables."""
     main, sub = number >> 16 & 0xFF, number >> 24 & 0xFF
     if main == MAIN_AUTO:
         name = _AUTO.get(sub)

@@ -8,7 +8,7 @@ function here is its own inverse and serves both directions. Plain floats, not a
 import math
 
 from companion.core.frames import quat_from_rpy
-from companion.core.messages import Quat, Vec3
+from companion.core.trajectory_messages import Quat, Vec3
 
 _HALF_SQRT = math.sqrt(0.5)
 

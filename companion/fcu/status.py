@@ -1,15 +1,26 @@
-"""What the flight controller says of itself, gathered from its slow messages into one FcuStatus."""
+"""The flight controller's status, collected from its slow messages into one FcuStatus."""
 
 import math
-from types import SimpleNamespace
 
 from pymavlink.dialects.v20 import common
 
-from companion.core.messages import FcuStatus, Vec3
+from companion.core.enums import FcuMode
+from companion.core.messages import FcuStatus
+from companion.core.trajectory_messages import Vec3
+from companion.fcu.link.decoded import (
+    BatteryStatus,
+    CurrentMode,
+    ExtendedSysState,
+    GpsRawInt,
+    Heartbeat,
+    HomePosition,
+    RcChannels,
+    SysStatus,
+)
 from companion.fcu.modes import MULTIROTOR_TYPES, mode_name
 from companion.fcu.ned import swap_world
 
-# oldest content that still counts; each is a few periods of the stream asked for
+# oldest content that still counts; each is a few periods of the requested stream
 BATTERY_AGE_S = 5.0
 RC_AGE_S = 1.0
 GNSS_AGE_S = 3.0
@@ -18,7 +29,8 @@ SYSTEM_AGE_S = 5.0
 
 CELL_UNKNOWN_MV = 65535
 _RC = common.MAV_SYS_STATUS_SENSOR_RC_RECEIVER
-# MAV_SYS_STATUS_SENSOR in words, for what PX4 refuses; it sends its own words to ground stations alone
+RC_CHANNELS_MAX = 18  # fields of RC_CHANNELS
+# MAV_SYS_STATUS_SENSOR as text, for a refusal of PX4; PX4 sends its own texts to ground stations only
 _SYSTEMS = {
     common.MAV_SYS_STATUS_SENSOR_3D_GYRO: "gyro",
     common.MAV_SYS_STATUS_SENSOR_3D_ACCEL: "accelerometer",
@@ -33,12 +45,17 @@ _NEVER = -math.inf
 
 
 class VehicleStatus:
-    """The newest of every slow message with the time it came. ``put_<message>`` take decoded messages."""
+    """The newest of every slow message with its arrival time. ``put_<message>`` take decoded messages."""
 
     def __init__(self) -> None:
-        self.mode = "UNKNOWN"
+        self.reset()
+
+    def reset(self) -> None:
+        """The flight controller restarted: its earlier messages are no longer valid."""
+        self.mode = FcuMode.UNKNOWN
+        self.unknown_mode: int | None = None  # custom_mode of the newest message with a mode, when it is unknown
         self.armed = False
-        self.wrong = ""  # why this is no vehicle for the stack, "" when it is one
+        self.wrong = ""  # why the stack cannot fly this vehicle, "" when it can
         self.home_W: Vec3 | None = None
         self.home_altitude_m: float | None = None  # above mean sea level
         self.origin_altitude_m: float | None = None  # of the local frame's origin, above mean sea level
@@ -57,11 +74,7 @@ class VehicleStatus:
         self._gnss_fix = 0
         self._gnss_s = _NEVER
 
-    def forget(self) -> None:
-        """The flight controller restarted: nothing it said before holds."""
-        self.__init__()
-
-    def put_heartbeat(self, m: SimpleNamespace) -> None:
+    def put_heartbeat(self, m: Heartbeat) -> None:
         if m.autopilot != common.MAV_AUTOPILOT_PX4:
             self.wrong = f"its autopilot is {_enum('MAV_AUTOPILOT', m.autopilot)}, not PX4"
         elif m.type not in MULTIROTOR_TYPES:
@@ -69,24 +82,29 @@ class VehicleStatus:
         else:
             self.wrong = ""
         self.armed = bool(m.base_mode & common.MAV_MODE_FLAG_SAFETY_ARMED)
-        self.mode = mode_name(m.custom_mode)
+        self.mode = self._known_mode(m.custom_mode)
 
-    def put_current_mode(self, m: SimpleNamespace, now_s: float) -> bool:
-        """Take the mode; returns whether it is news, which a heartbeat should confirm soon.
+    def put_current_mode(self, m: CurrentMode, now_s: float) -> bool:
+        """Take the mode; returns True for a new mode, which a heartbeat should confirm soon.
 
-        On the ground the news is kept back for the heartbeat: PX4 returns to an earlier mode in disarming, and a mode
-        that changes before "armed" does would look like somebody's doing.
+        On the ground while armed a new mode waits for the heartbeat: PX4 returns to an earlier mode when it disarms,
+        and a mode that changes before "armed" does would look like a change by the pilot.
         """
-        mode = mode_name(m.custom_mode)
-        news = mode != self.mode
+        mode = self._known_mode(m.custom_mode)
+        changed = mode != self.mode
         if not (self.armed and self.landed(now_s)):
             self.mode = mode
-        return news
+        return changed
 
-    def put_extended_sys_state(self, m: SimpleNamespace, now_s: float) -> None:
+    def _known_mode(self, number: int) -> FcuMode:
+        mode = mode_name(number)
+        self.unknown_mode = number if mode is FcuMode.UNKNOWN else None
+        return mode
+
+    def put_extended_sys_state(self, m: ExtendedSysState, now_s: float) -> None:
         self._landed, self._landed_s = m.landed_state == common.MAV_LANDED_STATE_ON_GROUND, now_s
 
-    def put_battery_status(self, m: SimpleNamespace, now_s: float) -> None:
+    def put_battery_status(self, m: BatteryStatus, now_s: float) -> None:
         if m.id != 0:
             return
         cells = [v for v in m.voltages if v != CELL_UNKNOWN_MV]
@@ -94,14 +112,14 @@ class VehicleStatus:
         self._set_battery(sum(cells) / 1000 if cells else math.nan, m.battery_remaining, now_s)
         self._battery_from_monitor_s = now_s
 
-    def put_sys_status(self, m: SimpleNamespace, now_s: float) -> None:
+    def put_sys_status(self, m: SysStatus, now_s: float) -> None:
         watched = m.onboard_control_sensors_present & m.onboard_control_sensors_enabled & _RC
         self._rc_healthy = not watched or bool(m.onboard_control_sensors_health & _RC)
         self._system_s = now_s
         self._unhealthy = m.onboard_control_sensors_enabled & ~m.onboard_control_sensors_health
-        # PX4 never calls this one present or enabled: it says in health whether its present mode could be armed in
+        # PX4 never sets this bit in present or enabled: in health it reports whether it could arm in its present mode
         self._ready = bool(m.onboard_control_sensors_health & common.MAV_SYS_STATUS_PREARM_CHECK)
-        if now_s - self._battery_from_monitor_s > BATTERY_AGE_S:  # BATTERY_STATUS knows better while it comes
+        if now_s - self._battery_from_monitor_s > BATTERY_AGE_S:  # BATTERY_STATUS is more precise while it arrives
             voltage = m.voltage_battery
             self._set_battery(math.nan if voltage == CELL_UNKNOWN_MV else voltage / 1000, m.battery_remaining, now_s)
 
@@ -110,15 +128,15 @@ class VehicleStatus:
         self._remaining = percent / 100 if 0 <= percent <= 100 else math.nan
         self._battery_s = now_s
 
-    def put_rc_channels(self, m: SimpleNamespace, now_s: float) -> None:
-        count = min(m.chancount, 18)
+    def put_rc_channels(self, m: RcChannels, now_s: float) -> None:
+        count = min(m.chancount, RC_CHANNELS_MAX)
         self._channels_us = tuple(getattr(m, f"chan{i}_raw") for i in range(1, count + 1))
         self._rc_s = now_s
 
-    def put_gps_raw_int(self, m: SimpleNamespace, now_s: float) -> None:
+    def put_gps_raw_int(self, m: GpsRawInt, now_s: float) -> None:
         self._gnss_fix, self._gnss_s = m.fix_type, now_s
 
-    def put_home_position(self, m: SimpleNamespace) -> None:
+    def put_home_position(self, m: HomePosition) -> None:
         self.home_altitude_m = m.altitude / 1000
         local = swap_world((m.x, m.y, m.z))
         known = all(map(math.isfinite, local))
@@ -126,35 +144,36 @@ class VehicleStatus:
         self.origin_altitude_m = self.home_altitude_m - local[2] if known else None
 
     def standing_altitude_m(self, height_m: float) -> float | None:
-        """Altitude over mean sea level of a height in the local frame [m]; home's while that is not known; or None.
+        """Altitude over mean sea level of a height in the local frame [m]; home's altitude while unknown; or None.
 
-        PX4 1.17 lets the altitude of its home position follow the satellites, by a metre and more; the origin of the
-        local frame, by which it climbs, stays.
+        In PX4 1.17 the altitude of the home position follows GNSS, by a metre and more; the origin of the local frame,
+        which PX4 uses to climb, stays.
         """
-        known = self.origin_altitude_m is not None and math.isfinite(height_m)
-        return self.origin_altitude_m + height_m if known else self.home_altitude_m
+        if self.origin_altitude_m is not None and math.isfinite(height_m):
+            return self.origin_altitude_m + height_m
+        return self.home_altitude_m
 
     def landed(self, now_s: float) -> bool:
-        """PX4 says that it stands on the ground, and said so just now."""
+        """PX4 has reported recently that it stands on the ground."""
         return self._landed and now_s - self._landed_s <= LANDED_AGE_S
 
     def unhealthy(self, now_s: float) -> str:
-        """What PX4 watches and finds wanting, in words; "" when nothing is or nothing is known."""
+        """Names of the systems that PX4 reports as unhealthy; "" when there are none or the report is old."""
         if now_s - self._system_s > SYSTEM_AGE_S:
             return ""
         return ", ".join(name for bit, name in _SYSTEMS.items() if self._unhealthy & bit)
 
     def rc_ok(self, now_s: float) -> bool:
-        """The receiver delivers channels and PX4's own check of it does not object."""
+        """The receiver delivers channels, and PX4's own check of the receiver passes."""
         channels = bool(self._channels_us) and now_s - self._rc_s <= RC_AGE_S
         return channels and (self._rc_healthy or now_s - self._system_s > SYSTEM_AGE_S)
 
     def ready_to_arm(self, now_s: float) -> bool | None:
-        """Whether PX4's own checks let its present mode be armed in; None when it has not said so lately."""
+        """Whether PX4's own checks permit arming in its present mode; None without a recent report."""
         return self._ready if now_s - self._system_s <= SYSTEM_AGE_S else None
 
     def message(self, now_s: float, connected: bool) -> FcuStatus:
-        """Everything as of now; what is too old counts as unknown. What the link itself knows is not in it."""
+        """The status at `now_s`; old content counts as unknown. The fields of the link are left empty."""
         battery = now_s - self._battery_s <= BATTERY_AGE_S
         rc = self.rc_ok(now_s)
         return FcuStatus(

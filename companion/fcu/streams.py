@@ -1,77 +1,76 @@
-"""Keeps the flight controller's streams at their rates: asks, measures, asks again, and tells of those that fall short.
+"""Keeps the flight controller's streams at their rates: requests them, measures them, and requests slow ones again.
 
 Rates are lost when the flight controller restarts or another station changes them, so each stream is counted and
-asked for anew when it falls short. One request is on its way at a time, because an ack does not say which
-message it is for; the wait between two requests for the same stream doubles, because some streams have no
-source (no receiver bound, no battery monitor) and never come.
+requested again when it is too slow. One request is pending at a time, because an ack does not say which message it is
+for; the wait between two requests for the same stream doubles, because some streams have no source (no receiver bound,
+no battery monitor) and never arrive.
 """
 
 from pymavlink.dialects.v20 import common
 
-from companion.fcu.commands import Commands
+from companion.fcu.commands import Commands, Outcome
 from companion.fcu.link.codec import LAYOUTS
 from companion.fcu.link.framing import CURRENT_MODE
-from companion.fcu.modes import RESULT_TEXTS
 
-SHORT_FRACTION = 0.6  # of the rate asked for, below which a stream counts as lost
+SLOW_FRACTION = 0.6  # of the requested rate, below which a stream counts as too slow
 WINDOW_S = 2.0  # over which a rate is measured, at least
 WINDOW_MESSAGES = 4  # messages expected in a window, at least
 WAIT_FIRST_S = 2.0  # between two requests for one stream
 WAIT_MAX_S = 16.0
-WAIT_REFUSED_S = 60.0  # after the flight controller said no
-REFUSALS = tuple(RESULT_TEXTS[result] for result in (2, 3, 4))  # denied, unsupported, failed
+WAIT_REFUSED_S = 60.0  # after the flight controller refused a stream
+REFUSALS = (common.MAV_RESULT_DENIED, common.MAV_RESULT_UNSUPPORTED, common.MAV_RESULT_FAILED)
 
 
 class Stream:
-    """One message the flight controller is asked to send."""
+    """One message that the flight controller is requested to send."""
 
     def __init__(
         self, message_id: int, rate_hz: float, expected_hz: float | None = None, essential: bool = False
     ) -> None:
-        """expected_hz: what must come at least, where PX4 sends on change and not at the rate asked for.
+        """expected_hz: the lowest good rate, where PX4 sends on change and not at the requested rate.
 
-        essential: nothing flies without it.
+        essential: the stack cannot fly without it.
         """
         self.essential = essential
         self.message_id = message_id
         self.name = LAYOUTS[message_id].name
         self.rate_hz = rate_hz
-        self.expected_hz = SHORT_FRACTION * rate_hz if expected_hz is None else expected_hz
+        self.expected_hz = SLOW_FRACTION * rate_hz if expected_hz is None else expected_hz
         self.window_s = max(WINDOW_S, WINDOW_MESSAGES / rate_hz)
         self.restart(0.0)
 
     def restart(self, now_s: float) -> None:
-        """Ask at the next opportunity."""
+        """Request it at the next opportunity."""
         self.count = 0
         self.window_start_s = now_s
         self.measured_hz = 0.0
         self.due_s = now_s
         self.wait_s = WAIT_FIRST_S
-        self.wanted = True
-        self.short = False  # measured, and found too slow
+        self.needs_request = True
+        self.slow = False  # in the newest window
 
     def refuse(self, now_s: float) -> None:
-        """The flight controller said no: ask rarely."""
+        """The flight controller refused it: request it rarely."""
         self.due_s = now_s + WAIT_REFUSED_S
 
     def measure(self, now_s: float) -> bool:
-        """Close the window when it is over, and judge the rate; True when it has fallen short just now."""
+        """Close the window when it is over, and measure the rate; True when the stream has just become slow."""
         elapsed_s = now_s - self.window_start_s
         if elapsed_s < self.window_s:
             return False
         self.measured_hz = self.count / elapsed_s
         self.count, self.window_start_s = 0, now_s
-        was_short, self.short = self.short, self.measured_hz < self.expected_hz
-        self.wanted = self.short
-        if not self.wanted:
+        was_slow, self.slow = self.slow, self.measured_hz < self.expected_hz
+        self.needs_request = self.slow
+        if not self.slow:
             self.wait_s = WAIT_FIRST_S
-        return self.short and not was_short
+        return self.slow and not was_slow
 
-    def words(self) -> str:
-        """What is wrong with it."""
+    def problem(self) -> str:
+        """A slow stream, for the crew."""
         if self.measured_hz == 0.0:
-            return f"{self.name} does not come, asked for at {self.rate_hz:g} Hz"
-        return f"{self.name} comes at {self.measured_hz:.1f} Hz instead of {self.rate_hz:g}"
+            return f"{self.name} does not arrive ({self.rate_hz:g} Hz requested)"
+        return f"{self.name} arrives at {self.measured_hz:.1f} Hz instead of {self.rate_hz:g} Hz"
 
 
 class Streams:
@@ -92,37 +91,37 @@ class Streams:
         ]
         self._by_id = {s.message_id: s for s in self.streams}
         self.requests = 0
-        self.losses = 0  # times a stream fell short
-        self._news: list[Stream] = []
+        self.losses = 0  # how often a stream became slow
+        self._new_slow: list[Stream] = []
 
     def restart(self, now_s: float) -> None:
-        """Ask for everything anew: the link came back or the flight controller restarted."""
+        """Request all streams again: the link came back or the flight controller restarted."""
         for stream in self.streams:
             stream.restart(now_s)
-        self._news.clear()
+        self._new_slow.clear()
 
     def count(self, message_id: int) -> None:
-        """A message came."""
+        """A message has arrived."""
         if stream := self._by_id.get(message_id):
             stream.count += 1
 
-    def short(self) -> tuple[str, ...]:
-        """Names of the streams that come too slowly or not at all."""
-        return tuple(s.name for s in self.streams if s.short)
+    def slow(self) -> tuple[str, ...]:
+        """Names of the streams that arrive too slowly or not at all."""
+        return tuple(s.name for s in self.streams if s.slow)
 
-    def news(self) -> list[Stream]:
-        """The streams that have fallen short since the last call."""
-        news, self._news = self._news, []
-        return news
+    def take_new_slow(self) -> list[Stream]:
+        """The streams that have become slow since the last call."""
+        new, self._new_slow = self._new_slow, []
+        return new
 
     def _measure(self, now_s: float) -> None:
         for stream in self.streams:
             if stream.measure(now_s):
                 self.losses += 1
-                self._news.append(stream)
+                self._new_slow.append(stream)
 
-    def ask(self, commands: Commands, now_s: float) -> None:
-        """Send MAV_CMD_SET_MESSAGE_INTERVAL for the stream that needs it most, one at a time."""
+    def request(self, commands: Commands, now_s: float) -> None:
+        """Send MAV_CMD_SET_MESSAGE_INTERVAL for the first stream that needs it, one at a time."""
         command = common.MAV_CMD_SET_MESSAGE_INTERVAL
         if commands.busy(command):
             return
@@ -130,8 +129,8 @@ class Streams:
         if stream is None:
             return
 
-        def answer(accepted: bool, reason: str) -> None:
-            if not accepted and reason.startswith(REFUSALS):
+        def answer(outcome: Outcome) -> None:
+            if outcome.result in REFUSALS:
                 stream.refuse(now_s)
 
         interval_us = round(1e6 / stream.rate_hz)
@@ -140,10 +139,10 @@ class Streams:
     def _next_request(self, now_s: float) -> Stream | None:
         self._measure(now_s)
         for stream in self.streams:
-            if stream.wanted and now_s >= stream.due_s:
+            if stream.needs_request and now_s >= stream.due_s:
                 stream.due_s = now_s + stream.wait_s
                 stream.wait_s = min(2.0 * stream.wait_s, WAIT_MAX_S)
-                stream.count, stream.window_start_s, stream.wanted = 0, now_s, False
+                stream.count, stream.window_start_s, stream.needs_request = 0, now_s, False
                 self.requests += 1
                 return stream
         return None

@@ -2,14 +2,14 @@
 
 A request carries the companion's time ts1; the answer repeats it with the flight controller's time tc1. With
 the answer at t2 and equal delays both ways, offset = (ts1 + t2)/2 - tc1 (Cristian's algorithm). The samples run
-through a second-order filter (offset and skew) in the manner of PX4's own `timesync` module: gains fall from
+through a second-order filter (offset and skew) like that of PX4's own `timesync` module: gains fall from
 0.05 to 0.003 over a window of 500 samples, samples with a long round trip are gated out, and a persistent jump
-is followed. Four things differ: the first samples are averaged, so that the offset serves after one
-second; the round-trip gate follows the observed minimum of a slow serial link; a sample counts the less, the longer
-its round trip is beyond that minimum, because the excess is one-sided delay of unknown side; and the offset never
-leaves what a round trip proves: whatever the delays each way, the truth lies within half the round trip of the
-sample. So the filter follows a clock that slips, such as a simulated PX4's on a busy machine (1 % and more), which
-no crystal does and the small gains would lag by a tenth of a second.
+is followed. Four things differ. The first samples are averaged, so that the offset is usable after one second. The
+round-trip gate follows the observed minimum of a slow serial link. The weight of a sample falls with the excess of its
+round trip over that minimum, because the excess is a one-sided delay of unknown side. The offset stays within the
+bound that a round trip proves: whatever the delays each way, the true offset lies within half the round trip of the
+sample. The filter therefore follows a clock that slips, such as a simulated PX4's on a busy machine (1 % and more). No
+crystal does that, and with the small gains alone the offset would lag by a tenth of a second.
 """
 
 import math
@@ -17,20 +17,20 @@ from collections import deque
 
 RTT_GATE_S = 0.010  # as PX4
 RTT_GATE_FACTOR = 1.5  # times the observed minimum, for links slower than the gate
-RTT_WINDOW = 100  # round trips the minimum is taken over; long enough to outlast a burst of slow ones
+RTT_WINDOW = 100  # round trips the minimum is taken over; longer than a burst of slow ones
 PROOF_MARGIN_S = 0.002  # added to half the round trip: a simulated PX4's clock moves in steps of 4 ms
 RTT_EXCESS_S = 0.002  # excess over the minimum that halves the gain
 GAIN_INITIAL = 0.05  # as PX4, for offset and skew
 GAIN_FINAL = 0.003
 GAIN_WINDOW = 500  # accepted samples over which the gains fall
 SETTLED_SAMPLES = GAIN_WINDOW // 4
-SYNC_SAMPLES = 10  # accepted samples before stamps are trusted: one second of the first requests
+SYNC_SAMPLES = 10  # accepted samples before stamps are valid: one second of the first requests
 JUMP_S = 0.100  # as PX4: a deviation no clock drift explains
-JUMP_SAMPLES = 4  # so many in a row are believed
+JUMP_SAMPLES = 4  # after so many in a row the new offset is accepted
 BACKWARD_S = 0.1  # flight-controller time that goes back by more is a reboot
 SKEW_MAX = 5e-4  # 500 ppm, ten times a bad crystal
 TYPICAL_DELAY_S = 0.003  # one way, over serial at 921600 baud or loopback; used before synchronisation
-STAMP_AGE_MAX_S = 0.5  # a mapped stamp further in the past than this is a sign of a reboot, not of delay
+STAMP_AGE_MAX_S = 0.5  # a mapped stamp further in the past than this indicates a reboot, not a delay
 
 
 class TimeSync:
@@ -38,15 +38,15 @@ class TimeSync:
 
     def __init__(self) -> None:
         self.resets = -1
-        self.restarts = 0  # times the flight controller's clock went back
+        self.restarts = 0  # how often the flight controller's clock went back
         self.rejected = 0  # answers gated out or not ours
         self.slips = 0  # answers that proved the offset wrong
         self.rtt_s = math.nan  # of the newest answer
-        self.heard_s = -math.inf  # arrival of the newest answer that was used
+        self.answered_s = -math.inf  # arrival of the newest answer that was used
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything learnt about this clock."""
+        """Discard all estimates of this clock."""
         self.resets += 1
         self.offset_s = math.nan  # at `_offset_time_s`
         self.skew = 0.0  # d(offset)/dt
@@ -75,7 +75,7 @@ class TimeSync:
 
     def answer(self, tc1_ns: int, ts1_ns: int, arrival_s: float) -> bool:
         """Take an answer that arrived at `arrival_s`; returns whether it was used."""
-        if ts1_ns not in self._pending:  # somebody else's, or answered already
+        if ts1_ns not in self._pending:  # of another sender, or answered already
             self.rejected += 1
             return False
         self._pending.remove(ts1_ns)
@@ -98,17 +98,17 @@ class TimeSync:
             return False
         used = self._update(sample_s, arrival_s, rtt_s - fastest_s)
         if used:
-            self.heard_s = arrival_s
+            self.answered_s = arrival_s
         return used
 
     def _follow_slip(self, sample_s: float, now_s: float, bound_s: float) -> None:
-        """Move an offset that lies outside sample ± bound onto that bound; a jump is left to its own rule."""
+        """Move an offset that lies outside sample ± bound onto that bound; a jump has its own rule."""
         error_s = sample_s - self.offset_at(now_s)
         if self.synced and bound_s < abs(error_s) <= JUMP_S:
             self.slips += 1
             self.offset_s = sample_s - math.copysign(bound_s, error_s)
             self._offset_time_s = now_s
-            self.samples = min(self.samples, SETTLED_SAMPLES // 2)  # ask often again, believe the answers more
+            self.samples = min(self.samples, SETTLED_SAMPLES // 2)  # request often again, with larger gains
 
     def _update(self, offset_s: float, now_s: float, excess_s: float) -> bool:
         if self.samples == 0:
@@ -121,10 +121,10 @@ class TimeSync:
             self._jumps += 1
             if self._jumps < JUMP_SAMPLES:
                 self.rejected += 1
-                self.samples = min(self.samples, SETTLED_SAMPLES // 2)  # ask often: meanwhile all stamps may be off
+                self.samples = min(self.samples, SETTLED_SAMPLES // 2)  # request often: all stamps may be wrong
                 return False
-            # So many in a row are no accident: from here on with the new offset, and asking often. To start without one
-            # would blind the stack for a second in flight.
+            # So many in a row are not outliers: continue with the new offset, and request often. A start without an
+            # offset would leave the stack without valid stamps for a second in flight.
             self.resets += 1
             self._jumps, self.skew = 0, 0.0
             self.offset_s, self._offset_time_s = offset_s, now_s
@@ -152,9 +152,9 @@ class TimeSync:
         return self.offset_s + self.skew * max(0.0, now_s - self._offset_time_s)
 
     def stamp(self, fcu_s: float, arrival_s: float) -> tuple[float, bool]:
-        """Companion time [s] of flight-controller boot time `fcu_s`, and whether it may be trusted.
+        """Companion time [s] of flight-controller boot time `fcu_s`, and whether it is valid.
 
-        Before synchronisation, and when the two clocks plainly disagree (a reboot not yet noticed), the stamp is
+        Before synchronisation, and when the two clocks clearly disagree (a reboot not yet detected), the stamp is
         the arrival less a typical delay and the answer False. A stamp is never after the arrival.
         """
         if self.synced:

@@ -1,7 +1,7 @@
-"""The `[trajectory]` table of a mission file: ``kind`` says which curve, ``frame`` in whose frame it stands.
+"""The `[trajectory]` table of a mission file: ``kind`` names the curve, ``frame`` its frame.
 
-In the frame "world" points are relative to the take-off point; in a bundle's they are the bundle's own, and yaw is
-relative to facing it.
+In the frame "world" points are relative to the take-off point. In the frame of a bundle points are the bundle's own,
+and yaw is relative to facing the bundle.
 """
 
 import math
@@ -11,9 +11,9 @@ import numpy as np
 from msgspec import Meta
 
 from companion.core.config import Section, integer, number
-from companion.core.messages import WORLD, Vec3
+from companion.core.messages import WORLD
 from companion.core.trajectories import duration_s, sample
-from companion.core.trajectory_messages import FigureEight, Hold, Line, Raster, Spiral, Trajectory, Waypoints
+from companion.core.trajectory_messages import FigureEight, Hold, Line, Raster, Spiral, Trajectory, Vec3, Waypoints
 
 Coordinate = Annotated[float, number(-500, 500, "m")]
 Point = tuple[Coordinate, Coordinate, Coordinate]
@@ -25,18 +25,18 @@ Length = Annotated[float, number(0.05, 200, "m")]
 Time = Annotated[float, number(0, 600, "s")]
 Ramp = Annotated[float, number(0.1, 60, "s")]
 
-CHECKED_EVERY_S = 0.1  # a trajectory is compared with the limits of its plan at points this far apart
+CHECKED_EVERY_S = 0.1  # time between the points at which a trajectory is compared with the limits of its plan
 
 
-class _Curve(Section, tag_field="kind"):
+class _Curve(Section, frozen=True, tag_field="kind"):
     frame: Annotated[str, Meta(min_length=1)]  # "world", or the plan's bundle
 
     def contradiction(self) -> str:
-        """What two keys say against each other, beginning with the key; "" if nothing."""
+        """A contradiction between two keys, beginning with the key; "" if none."""
         return ""
 
 
-class HoldTable(_Curve, tag="hold"):
+class HoldTable(_Curve, frozen=True, tag="hold"):
     """Stay at a point."""
 
     p_m: Point
@@ -44,7 +44,7 @@ class HoldTable(_Curve, tag="hold"):
     duration_s: Annotated[float, number(1, 3600, "s")]
 
 
-class LineTable(_Curve, tag="line"):
+class LineTable(_Curve, frozen=True, tag="line"):
     """Back and forth with stops at both ends."""
 
     start_m: Point
@@ -56,8 +56,8 @@ class LineTable(_Curve, tag="line"):
     laps: Annotated[int, integer(1, 1000)]
 
 
-class SpiralTable(_Curve, tag="spiral"):
-    """Round a vertical axis, the nose at the axis."""
+class SpiralTable(_Curve, frozen=True, tag="spiral"):
+    """Around a vertical axis, the nose at the axis."""
 
     centre_m: tuple[Coordinate, Coordinate]
     radius_m: Length
@@ -76,7 +76,7 @@ class SpiralTable(_Curve, tag="spiral"):
         return ""
 
 
-class FigureEightTable(_Curve, tag="figure_eight"):
+class FigureEightTable(_Curve, frozen=True, tag="figure_eight"):
     """The Lissajous figure of one to two; its length and width are the lengths of two directions."""
 
     centre_m: Point
@@ -88,7 +88,7 @@ class FigureEightTable(_Curve, tag="figure_eight"):
     ramp_s: Ramp
 
 
-class RasterTable(_Curve, tag="raster"):
+class RasterTable(_Curve, frozen=True, tag="raster"):
     """Scan of a rectangle in the frame's x and y: of a bundle's face, or level over the take-off point."""
 
     centre_m: Point
@@ -101,12 +101,12 @@ class RasterTable(_Curve, tag="raster"):
     stop_s: Time
 
 
-class CurvePoint(Section):
+class CurvePoint(Section, frozen=True):
     p_m: Point
     yaw_rad: Angle
 
 
-class WaypointsTable(_Curve, tag="waypoints"):
+class WaypointsTable(_Curve, frozen=True, tag="waypoints"):
     """Through points without a stop."""
 
     points: Annotated[list[CurvePoint], Meta(min_length=2, max_length=100)]
@@ -121,8 +121,8 @@ Curve = HoldTable | LineTable | SpiralTable | FigureEightTable | RasterTable | W
 def to_trajectory(curve: Curve, origin: Vec3) -> Trajectory:
     """The trajectory of a table, its points moved by origin: the take-off point, or zero in a bundle's frame."""
 
-    def moved(p) -> Vec3:
-        return tuple(float(a + b) for a, b in zip(p, origin, strict=True))
+    def moved(p: Vec3) -> Vec3:
+        return float(p[0] + origin[0]), float(p[1] + origin[1]), float(p[2] + origin[2])
 
     match curve:
         case HoldTable():
@@ -150,8 +150,8 @@ def to_trajectory(curve: Curve, origin: Vec3) -> Trajectory:
         case FigureEightTable():
             return FigureEight(
                 centre=moved(curve.centre_m),
-                semi_long=tuple(v / 2 for v in curve.long_m),
-                semi_cross=tuple(v / 2 for v in curve.cross_m),
+                semi_long=(curve.long_m[0] / 2, curve.long_m[1] / 2, curve.long_m[2] / 2),
+                semi_cross=(curve.cross_m[0] / 2, curve.cross_m[1] / 2, curve.cross_m[2] / 2),
                 yaw_rad=curve.yaw_rad,
                 period_s=curve.period_s,
                 laps=curve.laps,
@@ -179,11 +179,11 @@ def to_trajectory(curve: Curve, origin: Vec3) -> Trajectory:
 
 
 def flown_s(curve: Curve, trajectory: Trajectory) -> float:
-    """How long a trajectory is flown [s]; only a hold does not end by itself."""
+    """How long a trajectory is flown [s]: a hold for its table's time, any other curve to its end."""
     return curve.duration_s if isinstance(curve, HoldTable) else duration_s(trajectory)
 
 
 def points_of(trajectory: Trajectory) -> list[Vec3]:
-    """Points on the way, close enough to compare them with limits."""
+    """Points of a trajectory, `CHECKED_EVERY_S` apart in time."""
     times_s = np.arange(0.0, duration_s(trajectory) + CHECKED_EVERY_S, CHECKED_EVERY_S)
     return [tuple(p) for p in sample(trajectory, 0.0, times_s).p_W.tolist()]

@@ -1,202 +1,225 @@
-"""What begins with each phase of a mission: references, commands, and which modes are in order from then on."""
+"""What begins with each phase of a mission: references, commands, and the modes that are expected from then on."""
 
 import math
+from collections.abc import Callable
 
-from companion.core.messages import WORLD, Message, Reference, Vec3
-from companion.core.trajectories import begins_at, duration_s
-from companion.core.trajectory_messages import Hold, Trajectory
+from companion.core.enums import CommandAction, FcuMode, Phase
+from companion.core.messages import WORLD
+from companion.core.trajectories import begins_at
+from companion.core.trajectory_messages import Hold, Trajectory, Vec3
 from companion.mission import phases as ph
-from companion.mission import reference_geometry as moves
-from companion.mission.conditions import Conditions
-from companion.mission.curves import flown_s, to_trajectory
+from companion.mission import reference_geometry as geometry
+from companion.mission.curves import Curve, flown_s, to_trajectory
+from companion.mission.mission_context import MissionContext
+from companion.mission.monitors import CONTROL_ERROR
 
-MOVE_SPARE_S = 15.0  # over the computed duration of a move before it counts as failed
+EntryAction = Callable[[MissionContext, Phase, float], None]  # (mission, the phase before, now_s)
 
 
-class Entering(Conditions):
-    """Base of `MissionNode`: one method ``_enter_<phase>(left, now_s)`` for each phase that begins with something.
+def _enter_wait_ready(mission: MissionContext, left: Phase, now_s: float) -> None:
+    mission.begin_flight()
 
-    left: the phase before.
-    """
 
-    _outbox: list[Message]
-    _reference_id: int
-    _reached: int  # waypoints of the search that were flown
-    _trajectory_flown: bool
-    _trouble: str  # why this is not a success, the first reason
+def _enter_arm(mission: MissionContext, left: Phase, now_s: float) -> None:
+    mission.inputs.note_start(now_s)
+    mission.inputs.expect_modes(FcuMode.AUTO_LOITER, FcuMode.AUTO_TAKEOFF)
+    mission.request(CommandAction.ARM, now_s)
 
-    def _begin_anew(self) -> None:
-        raise NotImplementedError
 
-    def _enter_wait_ready(self, left: str, now_s: float) -> None:
-        self._begin_anew()
+def _enter_takeoff(mission: MissionContext, left: Phase, now_s: float) -> None:
+    mission.inputs.expect_modes(FcuMode.AUTO_TAKEOFF, FcuMode.AUTO_LOITER)
+    mission.request(CommandAction.TAKEOFF, now_s, height_m=mission.plan.takeoff.height_m)
 
-    def _enter_arm(self, left: str, now_s: float) -> None:
-        self._inputs.note_start(now_s)
-        self._inputs.expect_modes("AUTO_LOITER", "AUTO_TAKEOFF")
-        self._ask("arm", now_s)
 
-    def _enter_takeoff(self, left: str, now_s: float) -> None:
-        self._inputs.expect_modes("AUTO_TAKEOFF", "AUTO_LOITER")
-        self._ask("takeoff", now_s, height_m=self.plan.takeoff.height_m)
+def _enter_enter_offboard(mission: MissionContext, left: Phase, now_s: float) -> None:
+    if left == Phase.WAIT_READY:
+        mission.inputs.note_start(now_s)
+    own_modes = (FcuMode.AUTO_TAKEOFF, FcuMode.AUTO_LOITER) if left == Phase.TAKEOFF else ()
+    mission.inputs.expect_modes(FcuMode.OFFBOARD, *own_modes)
 
-    def _enter_enter_offboard(self, left: str, now_s: float) -> None:
-        if left == ph.WAIT_READY:
-            self._inputs.note_start(now_s)
-        own_modes = ("AUTO_TAKEOFF", "AUTO_LOITER") if left == ph.TAKEOFF else ()
-        self._inputs.expect_modes("OFFBOARD", *own_modes)
 
-    def _enter_search(self, left: str, now_s: float) -> None:
-        self._inputs.expect_modes("OFFBOARD")
-        if left == ph.ENTER_OFFBOARD:
-            self._waypoint = 0
-        if self._waypoint < len(self.plan.search.waypoints):
-            self._fly_to_waypoint(now_s)
+def _enter_search(mission: MissionContext, left: Phase, now_s: float) -> None:
+    mission.inputs.expect_modes(FcuMode.OFFBOARD)
+    if left == Phase.ENTER_OFFBOARD:
+        mission.flight.waypoint = 0
+    fly_to_waypoint(mission, now_s)
 
-    def _enter_approach(self, left: str, now_s: float) -> None:
-        state, standoff = self._inputs.state, self.plan.standoff
-        point, yaw_rad = self._inputs.reference_point(self._reference, now_s)
-        p_M, yaw_M = moves.to_bundle(point, yaw_rad, state.p_WM, state.q_WM)
-        trajectory = moves.move_or_hold(
-            p_M,
-            yaw_M,
-            standoff.offset_M,
-            standoff.yaw_rad,
-            standoff.speed_m_s,
-            standoff.acceleration_m_s2,
-            standoff.yaw_rate_rad_s,
-        )
-        self._refer(self.plan.bundle, trajectory, now_s)
 
-    def _enter_hold(self, left: str, now_s: float) -> None:
-        standoff = self.plan.standoff
-        self._refer(self.plan.bundle, Hold(p=standoff.offset_M, yaw_rad=standoff.yaw_rad), now_s)
+def _enter_approach(mission: MissionContext, left: Phase, now_s: float) -> None:
+    standoff = mission.plan.standoff
+    if standoff is not None:
+        _move_at_bundle(mission, standoff.offset_M, standoff.yaw_rad, now_s)
 
-    def _enter_transfer(self, left: str, now_s: float) -> None:
-        """To the first point of the trajectory, in the trajectory's frame."""
-        self._inputs.expect_modes("OFFBOARD")
-        curve, back = self.plan.trajectory, self.plan.return_
-        goal, goal_yaw_rad = begins_at(self._trajectory())
-        point, yaw_rad = self._inputs.reference_point(self._reference, now_s)
-        if not self.plan.trajectory_at_bundle:
-            self._move_in_world(goal, goal_yaw_rad, now_s, point, yaw_rad, back.speed_m_s, back.acceleration_m_s2)
-            return
-        state, standoff = self._inputs.state, self.plan.standoff
-        p_M, yaw_M = moves.to_bundle(point, yaw_rad, state.p_WM, state.q_WM)
-        limits = (standoff.speed_m_s, standoff.acceleration_m_s2, standoff.yaw_rate_rad_s)
-        self._refer(curve.frame, moves.move_or_hold(p_M, yaw_M, goal, goal_yaw_rad, *limits), now_s)
 
-    def _enter_trajectory(self, left: str, now_s: float) -> None:
-        trajectory = self._trajectory()
-        self._refer(self.plan.trajectory.frame, trajectory, now_s)
-        self._move_timeout_s = flown_s(self.plan.trajectory, trajectory) + MOVE_SPARE_S
+def _enter_hold(mission: MissionContext, left: Phase, now_s: float) -> None:
+    bundle, standoff = mission.plan.bundle, mission.plan.standoff
+    if bundle is not None and standoff is not None:
+        mission.refer(bundle, Hold(p=standoff.offset_M, yaw_rad=standoff.yaw_rad), now_s)
 
-    def _trajectory(self) -> Trajectory:
-        origin = (0.0, 0.0, 0.0) if self.plan.trajectory_at_bundle else self._inputs.home_W
-        return to_trajectory(self.plan.trajectory, origin)
 
-    def _enter_pause(self, left: str, now_s: float) -> None:
-        self._paused_phase = left
-        self._pauses += 1
-        demand = self._safety.demand
-        off_reference = demand is not None and demand.monitor == "control_error"
-        point, yaw_rad = (
-            self._inputs.aircraft_point() if off_reference else self._inputs.reference_point(self._reference, now_s)
-        )
-        self._move_in_world(moves.clamp(point, self._inputs.home_W, self.plan.limits), yaw_rad, now_s, point, yaw_rad)
+def _enter_transfer(mission: MissionContext, left: Phase, now_s: float) -> None:
+    """To the first point of the trajectory, in the trajectory's frame."""
+    mission.inputs.expect_modes(FcuMode.OFFBOARD)
+    plan, back = mission.plan, mission.plan.return_
+    here = _reference_point(mission, now_s)
+    trajectory = _planned(mission, plan.trajectory)
+    if here is None or trajectory is None:
+        return
+    goal, goal_yaw_rad = begins_at(trajectory)
+    if plan.trajectory_at_bundle:
+        _move_at_bundle(mission, goal, goal_yaw_rad, now_s)
+    else:
+        _move_in_world(mission, goal, goal_yaw_rad, now_s, here, back.speed_m_s, back.acceleration_m_s2)
 
-    def _enter_retreat(self, left: str, now_s: float) -> None:
-        retreat = self.plan.retreat
-        point, yaw_rad = self._inputs.reference_point(self._reference, now_s)
-        away = self._inputs.away_W
-        if away is None:  # no structure is known: back the way the nose does not point
-            away = (-math.cos(yaw_rad), -math.sin(yaw_rad), 0.0)
-        goal = moves.clamp(moves.along(point, away, retreat.distance_m), self._inputs.home_W, self.plan.limits)
-        self._move_in_world(goal, yaw_rad, now_s, point, yaw_rad, retreat.speed_m_s, retreat.acceleration_m_s2)
 
-    def _enter_return(self, left: str, now_s: float) -> None:
-        """The way back is the way out: it is known to be free."""
-        self._trajectory_flown |= left == ph.TRAJECTORY and not self._trouble
-        home = self._from_home((0.0, 0.0, self.plan.return_.height_m))
-        if self._way_back is None:
-            flown = self.plan.search.waypoints[: self._reached] if self.plan.search else []
-            self._way_back = [(self._from_home(w.p_m), w.yaw_rad) for w in reversed(flown)]
-            self._way_back.append((home, flown[0].yaw_rad if flown else self._yaw_now(now_s)))
-        elif not self._way_back:
-            self._way_back.append((home, self._yaw_now(now_s)))
-        self._fly_back(now_s)
+def _enter_trajectory(mission: MissionContext, left: Phase, now_s: float) -> None:
+    curve = mission.plan.trajectory
+    trajectory = _planned(mission, curve)
+    if curve is not None and trajectory is not None:
+        mission.references.start(curve.frame, trajectory, now_s, flown_s(curve, trajectory))
 
-    def _enter_land(self, left: str, now_s: float) -> None:
-        self._inputs.expect_modes("AUTO_LAND")
-        self._land_attempts = 1
-        if self._reference is not None and left in ph.CONTROLLING:  # stay put until PX4 has taken over
-            point, yaw_rad = self._inputs.reference_point(self._reference, now_s)
-            self._refer(WORLD, Hold(p=point, yaw_rad=yaw_rad), now_s)
-        else:
-            self._reference = None
-        self._ask("land", now_s)
 
-    def _enter_failed(self, left: str, now_s: float) -> None:
-        status = self._inputs.status
-        if status is not None and status.armed and status.landed:
-            self._ask("disarm", now_s)
+def _enter_pause(mission: MissionContext, left: Phase, now_s: float) -> None:
+    mission.flight.paused_phase = left
+    mission.flight.pauses += 1
+    demand, home_W = mission.safety.demand, mission.inputs.home_W
+    off_reference = demand is not None and demand.monitor == CONTROL_ERROR
+    here = mission.inputs.aircraft_point() if off_reference else _reference_point(mission, now_s)
+    if here is not None and home_W is not None:
+        point, yaw_rad = here
+        _move_in_world(mission, geometry.clamp(point, home_W, mission.plan.limits), yaw_rad, now_s, here)
 
-    # --- tools --------------------------------------------------------------------------------------------------
 
-    def _fly_to_waypoint(self, now_s: float) -> None:
-        waypoint, search = self.plan.search.waypoints[self._waypoint], self.plan.search
-        goal = self._from_home(waypoint.p_m)
-        point, yaw_rad = self._inputs.reference_point(self._reference, now_s)
-        self._move_in_world(goal, waypoint.yaw_rad, now_s, point, yaw_rad, search.speed_m_s, search.acceleration_m_s2)
+def _enter_retreat(mission: MissionContext, left: Phase, now_s: float) -> None:
+    retreat, home_W = mission.plan.retreat, mission.inputs.home_W
+    here = _reference_point(mission, now_s)
+    if here is None or home_W is None:
+        return
+    point, yaw_rad = here
+    away = mission.inputs.away_W
+    if away is None:  # no structure is known: backwards, against the nose
+        away = (-math.cos(yaw_rad), -math.sin(yaw_rad), 0.0)
+    goal = geometry.clamp(geometry.along(point, away, retreat.distance_m), home_W, mission.plan.limits)
+    _move_in_world(mission, goal, yaw_rad, now_s, here, retreat.speed_m_s, retreat.acceleration_m_s2)
 
-    def _yaw_now(self, now_s: float) -> float:
-        point = self._inputs.reference_point(self._reference, now_s)
-        return 0.0 if point is None else point[1]
 
-    def _fly_back(self, now_s: float) -> None:
-        goal, goal_yaw_rad = self._way_back[0]
-        point, yaw_rad = self._inputs.reference_point(self._reference, now_s)
-        back = self.plan.return_
-        self._move_in_world(goal, goal_yaw_rad, now_s, point, yaw_rad, back.speed_m_s, back.acceleration_m_s2)
+def _enter_return(mission: MissionContext, left: Phase, now_s: float) -> None:
+    """Home along the waypoints that were flown on the way out: that path is known to be free."""
+    flight, search, home_W = mission.flight, mission.plan.search, mission.inputs.home_W
+    flight.trajectory_flown |= left == Phase.TRAJECTORY and not flight.early_end
+    if home_W is None:
+        return
+    home = geometry.added((0.0, 0.0, mission.plan.return_.height_m), home_W)
+    if flight.return_path is None:
+        flown = search.waypoints[: flight.waypoints_reached] if search is not None else []
+        flight.return_path = [(geometry.added(w.p_m, home_W), w.yaw_rad) for w in reversed(flown)]
+        flight.return_path.append((home, flown[0].yaw_rad if flown else _present_yaw(mission, now_s)))
+    elif not flight.return_path:
+        flight.return_path.append((home, _present_yaw(mission, now_s)))
+    fly_back(mission, now_s)
 
-    def _move_in_world(
-        self,
-        goal: Vec3,
-        goal_yaw_rad: float,
-        now_s: float,
-        start: Vec3,
-        yaw_rad: float,
-        speed_m_s: float | None = None,
-        acceleration_m_s2: float | None = None,
-    ) -> None:
-        retreat = self.plan.retreat
-        trajectory = moves.move_or_hold(
-            start,
-            yaw_rad,
-            goal,
-            goal_yaw_rad,
-            speed_m_s or retreat.speed_m_s,
-            acceleration_m_s2 or retreat.acceleration_m_s2,
-            self.plan.yaw_rate_rad_s,
-        )
-        self._refer(WORLD, trajectory, now_s)
 
-    def _refer(self, frame: str, trajectory: Trajectory, now_s: float) -> None:
-        self._reference_id += 1
-        self._reference = Reference(
-            stamp_s=now_s, id=self._reference_id, frame=frame, start_s=now_s, trajectory=trajectory
-        )
-        self._move_timeout_s = duration_s(trajectory) + MOVE_SPARE_S
+def _enter_land(mission: MissionContext, left: Phase, now_s: float) -> None:
+    mission.inputs.expect_modes(FcuMode.AUTO_LAND)
+    mission.flight.land_attempts = 1
+    here = _reference_point(mission, now_s)
+    if mission.references.current is not None and left in ph.CONTROLLING and here is not None:
+        point, yaw_rad = here  # stay there until PX4 has taken over
+        mission.refer(WORLD, Hold(p=point, yaw_rad=yaw_rad), now_s)
+    else:
+        mission.references.stop()
+    mission.request(CommandAction.LAND, now_s)
 
-    def _copy_of_reference(self) -> Reference:
-        r = self._reference
-        return Reference(stamp_s=r.stamp_s, id=r.id, frame=r.frame, start_s=r.start_s, trajectory=r.trajectory)
 
-    def _from_home(self, p_m: Vec3) -> Vec3:
-        return tuple(a + b for a, b in zip(p_m, self._inputs.home_W, strict=True))
+def _enter_failed(mission: MissionContext, left: Phase, now_s: float) -> None:
+    if mission.inputs.armed and mission.inputs.landed:
+        mission.request(CommandAction.DISARM, now_s)
 
-    def _ask(self, action: str, now_s: float, height_m: float = 0.0) -> None:
-        self._outbox.append(self._commands.ask(action, now_s, height_m))
 
-    def _say(self, text: str, severity: int, now_s: float) -> None:
-        self._outbox.append(self._commands.text(text, severity, now_s))
+ENTRY_ACTIONS: dict[Phase, EntryAction] = {
+    Phase.WAIT_READY: _enter_wait_ready,
+    Phase.ARM: _enter_arm,
+    Phase.TAKEOFF: _enter_takeoff,
+    Phase.ENTER_OFFBOARD: _enter_enter_offboard,
+    Phase.SEARCH: _enter_search,
+    Phase.APPROACH: _enter_approach,
+    Phase.HOLD: _enter_hold,
+    Phase.TRANSFER: _enter_transfer,
+    Phase.TRAJECTORY: _enter_trajectory,
+    Phase.PAUSE: _enter_pause,
+    Phase.RETREAT: _enter_retreat,
+    Phase.RETURN: _enter_return,
+    Phase.LAND: _enter_land,
+    Phase.FAILED: _enter_failed,
+}
+
+
+# --- references -----------------------------------------------------------------------------------------------------
+
+
+def fly_to_waypoint(mission: MissionContext, now_s: float) -> None:
+    """Fly to the present waypoint of the search, if there is one left."""
+    search, index = mission.plan.search, mission.flight.waypoint
+    here, home_W = _reference_point(mission, now_s), mission.inputs.home_W
+    if search is None or index >= len(search.waypoints) or here is None or home_W is None:
+        return
+    waypoint = search.waypoints[index]
+    goal = geometry.added(waypoint.p_m, home_W)
+    _move_in_world(mission, goal, waypoint.yaw_rad, now_s, here, search.speed_m_s, search.acceleration_m_s2)
+
+
+def fly_back(mission: MissionContext, now_s: float) -> None:
+    """Fly to the next point of the return path, if there is one left."""
+    here, back = _reference_point(mission, now_s), mission.plan.return_
+    if here is None or not mission.flight.return_path:
+        return
+    goal, goal_yaw_rad = mission.flight.return_path[0]
+    _move_in_world(mission, goal, goal_yaw_rad, now_s, here, back.speed_m_s, back.acceleration_m_s2)
+
+
+def _reference_point(mission: MissionContext, now_s: float) -> tuple[Vec3, float] | None:
+    return mission.inputs.reference_point(mission.references.current, now_s)
+
+
+def _present_yaw(mission: MissionContext, now_s: float) -> float:
+    here = _reference_point(mission, now_s)
+    return 0.0 if here is None else here[1]
+
+
+def _planned(mission: MissionContext, curve: Curve | None) -> Trajectory | None:
+    """The trajectory of the plan in its own frame; None without one, or while the take-off point is not known."""
+    origin = (0.0, 0.0, 0.0) if mission.plan.trajectory_at_bundle else mission.inputs.home_W
+    return None if curve is None or origin is None else to_trajectory(curve, origin)
+
+
+def _move_at_bundle(mission: MissionContext, goal_M: Vec3, goal_yaw_M: float, now_s: float) -> None:
+    """A move in the frame of the plan's bundle, with the limits of the stand-off."""
+    bundle, standoff, state = mission.plan.bundle, mission.plan.standoff, mission.inputs.state
+    here = _reference_point(mission, now_s)
+    if bundle is None or standoff is None or state is None or here is None:
+        return
+    p_M, yaw_M = geometry.to_bundle(*here, state.p_WM, state.q_WM)
+    limits = (standoff.speed_m_s, standoff.acceleration_m_s2, standoff.yaw_rate_rad_s)
+    mission.refer(bundle, geometry.move_or_hold(p_M, yaw_M, goal_M, goal_yaw_M, *limits), now_s)
+
+
+def _move_in_world(
+    mission: MissionContext,
+    goal: Vec3,
+    goal_yaw_rad: float,
+    now_s: float,
+    start: tuple[Vec3, float],
+    speed_m_s: float | None = None,
+    acceleration_m_s2: float | None = None,
+) -> None:
+    """A move in the world; as fast as a retreat where nothing else is given."""
+    retreat = mission.plan.retreat
+    trajectory = geometry.move_or_hold(
+        *start,
+        goal,
+        goal_yaw_rad,
+        speed_m_s or retreat.speed_m_s,
+        acceleration_m_s2 or retreat.acceleration_m_s2,
+        mission.plan.yaw_rate_rad_s,
+    )
+    mission.refer(WORLD, trajectory, now_s)

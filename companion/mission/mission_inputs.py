@@ -1,12 +1,11 @@
-"""What the mission knows of the aircraft: newest messages, ages, the take-off point, who chose the mode."""
+"""The mission's inputs: newest messages, ages, the take-off point, and whether the mission chose the mode."""
 
 import math
 from collections import deque
 
+from companion.core.enums import ControlSource, FcuMode, Phase, ProcessName
 from companion.core.frames import rpy_from_quat
 from companion.core.messages import (
-    MISSION,
-    SIMULATOR,
     TOPICS,
     ControlStatus,
     EstimatorStatus,
@@ -18,35 +17,45 @@ from companion.core.messages import (
     Reference,
     SentSetpoint,
     State,
-    Vec3,
 )
 from companion.core.node import Latest
+from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import Safety
 from companion.mission import phases as ph
-from companion.mission import reference_geometry as moves
+from companion.mission import reference_geometry as geometry
 from companion.mission.plan import Plan
 from companion.mission.rc_switch import SwitchReader
 from companion.mission.snapshot import SafetySnapshot
 from companion.mission.trends import ControlTrend, InnovationTrend
 
 SEEN_S = 0.5  # a bundle counts as seen while its last accepted observation is younger
-FACES, FACE_PERIOD_S = 5, 0.5  # the oldest is two seconds older than the newest: longer than a row takes to speak up
-MANUAL_MODES = ("MANUAL", "STABILIZED", "ACRO", "RATTITUDE", "ALTCTL", "POSCTL", "POSCTL_SLOW")
+FACES, FACE_PERIOD_S = 5, 0.5  # the oldest is two seconds older than the newest: longer than a monitor takes to act
+MANUAL_MODES = (
+    FcuMode.MANUAL,
+    FcuMode.STABILIZED,
+    FcuMode.ACRO,
+    FcuMode.RATTITUDE,
+    FcuMode.ALTCTL,
+    FcuMode.POSCTL,
+    FcuMode.POSCTL_SLOW,
+)
+NOT_MONITORED = (ProcessName.MISSION, ProcessName.SIMULATOR)  # processes whose death is not an event here
 
 
 class MissionInputs:
-    """Everything the mission was told, with its age; takes no decisions."""
+    """Everything that the mission received, with its age; takes no decisions."""
 
     def __init__(self, plan: Plan, limits: Safety) -> None:
         self.plan = plan
         self._limits = limits
         self.latest = Latest()
-        self.healths: dict[str, Health] = {}
+        self.healths: dict[ProcessName, Health] = {}  # the newest of each process
         self.state: State | None = None  # the newest valid and finite one
         self.status: FcuStatus | None = None
-        self.home_W: Vec3 | None = None  # where it stood on the ground, in the estimator's world
+        self.home_W: Vec3 | None = None  # where the aircraft stood on the ground, in the estimator's world
         self.switch = SwitchReader(plan.rc_switch) if plan.rc_switch else None
-        self._faces: deque[tuple[float, Vec3]] = deque(maxlen=FACES)  # when all was well: time, normal of the bundle
+        # Time and normal of the bundle's face, taken while no monitor demanded anything.
+        self._faces: deque[tuple[float, Vec3]] = deque(maxlen=FACES)
         self._innovations = InnovationTrend()
         self._cycles = ControlTrend()
         self._rc_expected = self._gnss_expected = False
@@ -56,8 +65,8 @@ class MissionInputs:
         self._rc_s = self._gnss_s = -math.inf
         self._sending_s = -math.inf
         self._fallback_since_s: float | None = None
-        self._expected_modes: set[str] = set()
-        self._mode_at_entry = ""
+        self._expected_modes: set[FcuMode] = set()
+        self._mode_at_entry: FcuMode | None = None
         self._target_mode_seen = False
 
     # --- messages ---
@@ -84,6 +93,9 @@ class MissionInputs:
         if state.valid and all(map(math.isfinite, numbers)):
             self.state = state
 
+    def take_health(self, health: Health) -> None:
+        self.healths[health.process] = health
+
     def take_estimator(self, status: EstimatorStatus) -> None:
         self.latest.put(status)
         self._innovations.take(status)
@@ -91,9 +103,9 @@ class MissionInputs:
     def take_control(self, control: ControlStatus) -> None:
         self.latest.put(control)
         self._cycles.take(control)
-        if control.valid and control.active in ("nmpc", "pid"):
+        if control.valid and control.active in (ControlSource.NMPC, ControlSource.PID):
             self._sending_s = control.stamp_s
-        if control.active == "pid":
+        if control.active == ControlSource.PID:
             self._fallback_since_s = control.stamp_s if self._fallback_since_s is None else self._fallback_since_s
         else:
             self._fallback_since_s = None
@@ -101,8 +113,21 @@ class MissionInputs:
     # --- questions ---
 
     def linked(self, now_s: float) -> bool:
-        told = self.latest.fresh(FcuStatus, now_s) is not None
-        return told and self.status_age_s(now_s) < self._limits.link_lost_s
+        """The flight controller reports, and reported lately that it is connected."""
+        fresh = self.latest.fresh(FcuStatus, now_s) is not None
+        return fresh and self.status_age_s(now_s) < self._limits.link_lost_s
+
+    @property
+    def mode(self) -> FcuMode:
+        return FcuMode.UNKNOWN if self.status is None else self.status.mode
+
+    @property
+    def armed(self) -> bool:
+        return self.status is not None and self.status.armed
+
+    @property
+    def landed(self) -> bool:
+        return self.status is not None and self.status.landed
 
     def status_age_s(self, now_s: float) -> float:
         return now_s - self._linked_s
@@ -120,24 +145,25 @@ class MissionInputs:
         return self.latest.fresh(ControlStatus, now_s)
 
     def airborne(self) -> bool:
-        return self.status is not None and self.status.armed and not self.status.landed
+        return self.armed and not self.landed
 
     def on_ground(self) -> bool:
-        return self.status is not None and self.status.landed and not self.status.armed
+        return self.landed and not self.armed
 
     def pilots_mode(self) -> bool:
-        return self.status is not None and self.status.mode in MANUAL_MODES
+        return self.mode in MANUAL_MODES
 
     def resets(self) -> int:
         return 0 if self.state is None else self.state.reset_count - self._resets_at_home
 
     def from_home(self) -> Vec3 | None:
+        """The aircraft relative to the take-off point [m]."""
         if self.state is None or self.home_W is None:
             return None
-        return tuple(a - b for a, b in zip(self.state.p_W, self.home_W, strict=True))
+        return geometry.difference(self.state.p_W, self.home_W)
 
     def bundle_seen(self, now_s: float) -> bool:
-        """The plan's bundle was observed just now; having been seen once does not count."""
+        """The plan's bundle was observed within the last `SEEN_S`; an older observation does not count."""
         state = self.state
         if state is None or state.bundle != self.plan.bundle:
             return False
@@ -148,7 +174,7 @@ class MissionInputs:
         control = self.control(now_s)
         if reference is not None and control is not None and control.reference_id == reference.id:
             point = (*control.reference_p_W, control.reference_yaw_rad)
-            if control.active != "idle" and all(map(math.isfinite, point)):
+            if control.active != ControlSource.IDLE and all(map(math.isfinite, point)):
                 return control.reference_p_W, control.reference_yaw_rad
         return self.aircraft_point()
 
@@ -159,41 +185,44 @@ class MissionInputs:
 
     def note_ground(self, now_s: float) -> None:
         """Take the take-off point while the aircraft stands disarmed with a valid state."""
-        if self.linked(now_s) and self.on_ground() and self.latest.fresh(State, now_s) is self.state is not None:
-            self.home_W = self.state.p_W
-            self._resets_at_home = self.state.reset_count
+        state = self.state
+        if state is not None and self.linked(now_s) and self.on_ground() and self.latest.fresh(State, now_s) is state:
+            self.home_W = state.p_W
+            self._resets_at_home = state.reset_count
 
     def note_start(self, now_s: float) -> None:
-        """Remember what was there when the mission took the aircraft: only that can be lost."""
+        """Note whether RC and GNSS are there when the mission takes the aircraft: only then can they be lost."""
         self._rc_expected = now_s - self._rc_s < self._limits.rc_lost_s
         self._gnss_expected = now_s - self._gnss_s < self._limits.gnss_lost_s
         self._start_s = now_s
         self._faces.clear()
 
     def note_face(self, now_s: float) -> None:
-        """Remember where the bundle faces; to be called while no safety row asks for anything."""
-        if self.bundle_seen(now_s) and not (self._faces and now_s - self._faces[-1][0] < FACE_PERIOD_S):
-            self._faces.append((now_s, moves.face_normal(self.state.q_WM)))
+        """Remember where the bundle faces; called while no safety monitor demands anything."""
+        if self.state is None or not self.bundle_seen(now_s):
+            return
+        if not (self._faces and now_s - self._faces[-1][0] < FACE_PERIOD_S):
+            self._faces.append((now_s, geometry.face_normal(self.state.q_WM)))
 
     @property
     def away_W(self) -> Vec3 | None:
         """Unit vector away from the structure; None while the bundle has not been seen.
 
-        As it was some seconds before anything was wrong: rows take a while to speak up, and an estimate that is in
-        doubt must not choose the way of a retreat.
+        As it was some seconds before the fault: monitors need time to become active, and an estimate that is in doubt
+        must not choose the direction of a retreat.
         """
         return self._faces[0][1] if self._faces else None
 
     # --- mode ---
 
-    def expect_modes(self, *modes: str, also_present: bool = True) -> None:
-        """From now on `modes` are in order; the present one too, until one of them was seen."""
+    def expect_modes(self, *modes: FcuMode) -> None:
+        """From now on `modes` are in order; the present mode too, until one of them was seen."""
         self._expected_modes = set(modes)
-        self._mode_at_entry = self.status.mode if also_present and self.status is not None else ""
+        self._mode_at_entry = self.status.mode if self.status is not None else None
         self._target_mode_seen = False
 
     def mode_left(self) -> bool:
-        """Somebody else changed the mode; what PX4 does with it on disarming counts for nothing."""
+        """The mission did not choose the present mode; a mode that PX4 shows while disarmed does not count."""
         if self.status is None or not self.status.armed or not self._expected_modes:
             return False
         mode = self.status.mode
@@ -205,30 +234,30 @@ class MissionInputs:
     def setpoints_lost(self, now_s: float) -> bool:
         return self.setpoints_age_s(now_s) > self._limits.setpoints_lost_s
 
-    # --- safety ---
+    # --- for the safety monitors ---
 
-    def _health_ages_s(self, now_s: float) -> dict[str, float]:
-        """Of the processes that told of themselves in this flight or just before; only they can be missed."""
+    def _health_ages_s(self, now_s: float) -> dict[ProcessName, float]:
+        """Of the processes that published health in this flight or just before; others were absent from the start."""
         since_s = self._start_s - TOPICS["health"].max_age_s
-        others = (h for h in self.healths.values() if h.process not in (MISSION, SIMULATOR))
+        others = (h for h in self.healths.values() if h.process not in NOT_MONITORED)
         return {h.process: now_s - h.stamp_s for h in others if h.stamp_s >= since_s}
 
-    def _step_rates(self, now_s: float) -> dict[str, float]:
-        """Steps done over steps wanted of the processes that told lately."""
+    def _step_rates(self, now_s: float) -> dict[ProcessName, float]:
+        """Steps done over nominal steps, of the processes whose health is not too old."""
         oldest_s = now_s - TOPICS["health"].max_age_s
-        told = (h for h in self.healths.values() if h.stamp_s >= oldest_s and h.nominal_steps_per_s > 0)
-        return {h.process: h.steps_per_s / h.nominal_steps_per_s for h in told}
+        recent = (h for h in self.healths.values() if h.stamp_s >= oldest_s and h.nominal_steps_per_s > 0)
+        return {h.process: h.steps_per_s / h.nominal_steps_per_s for h in recent}
 
-    def _at_bundle(self, phase: str) -> bool:
+    def _at_bundle(self, phase: Phase | None) -> bool:
         return phase in ph.AT_BUNDLE or (phase in ph.ON_TRAJECTORY and self.plan.trajectory_at_bundle)
 
-    def situation(self, phase: str, paused_phase: str, now_s: float) -> SafetySnapshot:
-        """What the safety rows look at."""
+    def snapshot(self, phase: Phase, paused_phase: Phase | None, now_s: float) -> SafetySnapshot:
+        """What the safety monitors evaluate. paused_phase: the one that PAUSE interrupted."""
         failures, misses = self._cycles.shares(now_s)
         return SafetySnapshot(
             now_s=now_s,
             phase=phase,
-            at_bundle=self._at_bundle(paused_phase if phase == ph.PAUSE else phase),
+            at_bundle=self._at_bundle(paused_phase if phase == Phase.PAUSE else phase),
             plan=self.plan,
             status=self.status,
             status_age_s=self.status_age_s(now_s),

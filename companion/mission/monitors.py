@@ -1,14 +1,14 @@
-"""THE safety table: one row per abnormal event.
+"""THE safety table: one monitor per abnormal event.
 
-A row says what is watched, in which phases, the limit (from the vehicle file or the plan), for how long it must be
-beyond the limit, what is done and what the ground station reads. `companion.mission.safety_monitor` evaluates it;
-``companion safety`` prints it.
+A monitor names the value that it watches, the phases, the limit (from the vehicle file or the plan), how long the
+value must be beyond the limit, the actions, and the text for the ground station. `companion.mission.safety_monitor`
+evaluates the table; ``companion safety`` prints it.
 
-Actions, from mild to strong: warn (tell the ground station, go on), hold (stay where the aircraft is), retreat (back
-away from the structure), return (fly home and land), land (PX4 lands on the spot), stop (stop streaming; PX4's own
-failsafe acts), yield (somebody else is in charge: stop streaming, ask for nothing any more).
+Actions, from mild to strong: warn (report to the ground station, continue), hold (stay at the present position),
+retreat (back away from the structure), return (fly home and land), land (PX4 lands on the spot), stop streaming (no
+setpoints; PX4's own failsafe acts), relinquish (another station is in charge: no setpoints, no requests).
 
-Which rows, and the order of their actions: the failsafe ladders of published systems, foremost the MRS UAV system
+The choice of monitors and the order of their actions follow published systems, foremost the MRS UAV system
 (T. Baca et al., J. Intelligent & Robotic Systems 102:26, 2021): limits on estimate, innovation, control error, tilt
 error (20° for 0.5 s) and throttle (0.8 for 1 s); hover, then land, then failsafe.
 """
@@ -17,20 +17,24 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from companion.core.enums import Phase, SafetyAction
+from companion.core.enums import ControlSource, Phase, ProcessName, SafetyAction, Sensor
 from companion.core.frames import rotation_matrix
-from companion.core.messages import CONTROLLER, ESTIMATOR, FCU, SentSetpoint
+from companion.core.messages import HostStatus, SentSetpoint
 from companion.core.vehicle import Vehicle
 from companion.mission import phases as ph
 from companion.mission.plan import Plan, outside_m
 from companion.mission.reference_geometry import to_bundle
+from companion.mission.requests import CRITICAL, WARNING
 from companion.mission.snapshot import SafetySnapshot
 
-ESCALATION_MIN_S = 2.0  # least time between two actions, so that each has a chance to help
+ESCALATION_MIN_S = 2.0  # least time between two actions, so that each has time to help
 ACTIONS = tuple(action for action in SafetyAction if action != SafetyAction.NONE)
-LOOP = (ESTIMATOR, CONTROLLER, FCU)  # the processes that hold the aircraft still
-# Sensors that the aircraft is held by, at the bundle and elsewhere.
-HELD_BY = {True: ("marker", "velocity", "attitude"), False: ("position", "velocity", "attitude")}
+LOOP = (ProcessName.ESTIMATOR, ProcessName.CONTROLLER, ProcessName.FCU)  # the processes of the control loop
+# Sensors that determine the position for the controller, at the bundle (True) and away from it (False).
+HELD_BY = {
+    True: (Sensor.MARKER, Sensor.VELOCITY, Sensor.ATTITUDE),
+    False: (Sensor.POSITION, Sensor.VELOCITY, Sensor.ATTITUDE),
+}
 
 Value = Callable[[SafetySnapshot], float | None]
 
@@ -39,35 +43,40 @@ class Monitor(NamedTuple):
     """One abnormal event."""
 
     name: str
-    value: Value  # None: cannot be said, the row rests
-    limit: Callable[[Vehicle, Plan], float]
-    below: bool  # the event is a value below the limit (else above)
-    hysteresis: float  # how far inside the limit a value must come back, in its unit
-    after_s: float  # how long the limit must be exceeded
-    escalation: tuple[SafetyAction, ...]  # first action, then what follows while the row stays active
-    escalation_s: float  # time between two rungs
+    text: str  # what happened
+    unit: str  # "": the message has no value and limit
+    severity: int  # of the message
     phases: tuple[Phase, ...]
-    severity: int  # MAV_SEVERITY of the message: 2 critical, 4 warning, 6 information
-    text: str
-    unit: str
+    value: Value  # None: cannot be determined, the monitor is not evaluated
+    limit: Callable[[Vehicle, Plan], float]
+    escalation: tuple[SafetyAction, ...]  # first action, then those that follow while the monitor stays active
+    escalation_s: float = ESCALATION_MIN_S  # time between two levels of the escalation
+    below: bool = False  # the event is a value below the limit (else above)
+    hysteresis: float = 0.0  # how far inside the limit a value must come back, in its unit
+    after_s: float = 0.0  # how long the limit must be exceeded
+    advice: str = ""  # what the crew can do
     detail: Callable[[SafetySnapshot], str] | None = None  # which of several, in the message
 
 
 # --- values ---------------------------------------------------------------------------------------------------------
 
 
-def _ours(value: Value) -> Value:
-    """The value until PX4 has taken over the landing; from then on its estimate counts, not this stack's."""
-    return lambda s: None if s.phase == ph.LAND and not s.flown_by_us else value(s)
+def _own_estimate(value: Value) -> Value:
+    """The value until PX4 has taken over the landing; from then on PX4's estimate counts, not this stack's."""
+    return lambda s: None if s.phase == Phase.LAND and not s.in_offboard else value(s)
 
 
-def _flying(value: Value) -> Value:
-    """The value while our setpoints move the aircraft."""
-    return lambda s: value(s) if s.flown_by_us else None
+def _in_offboard(value: Value) -> Value:
+    """The value while the setpoints of this stack move the aircraft."""
+    return lambda s: value(s) if s.in_offboard else None
 
 
 def _in_conflict(s: SafetySnapshot) -> float | None:
     return None if s.status is None else float(bool(s.status.conflict))
+
+
+def _conflict(s: SafetySnapshot) -> str:
+    return "" if s.status is None else s.status.conflict
 
 
 def _relative_std(s: SafetySnapshot) -> float | None:
@@ -83,7 +92,7 @@ def _marker_age(s: SafetySnapshot) -> float | None:
 
 
 def _gnss_age(at_bundle: bool) -> Value:
-    """Elsewhere than at the bundle a bundle in sight stands in for the satellites."""
+    """Age of the GNSS fix [s]; away from the bundle, a visible bundle substitutes for GNSS."""
 
     def value(s: SafetySnapshot) -> float | None:
         if not s.gnss_expected or s.at_bundle != at_bundle:
@@ -94,21 +103,21 @@ def _gnss_age(at_bundle: bool) -> Value:
 
 
 def _both_age(s: SafetySnapshot) -> float | None:
-    near = s.at_bundle or s.phase == ph.RETREAT
+    near = s.at_bundle or s.phase == Phase.RETREAT
     return min(s.gnss_age_s, s.marker_age_s) if s.gnss_expected and near else None
 
 
 def _innovation(s: SafetySnapshot) -> float | None:
-    """The worst of the sensors that the aircraft is held by; at the bundle GNSS may be as wrong as it likes."""
+    """The largest value of the sensors in `HELD_BY`; at the bundle an error of GNSS does not count."""
     return max((s.nis[sensor] for sensor in HELD_BY[s.at_bundle] if sensor in s.nis), default=None)
 
 
 def _worst_sensor(s: SafetySnapshot) -> str:
-    return max((sensor for sensor in HELD_BY[s.at_bundle] if sensor in s.nis), key=s.nis.get, default="")
+    return max((sensor for sensor in HELD_BY[s.at_bundle] if sensor in s.nis), key=lambda n: s.nis[n], default="")
 
 
 def _control_error(s: SafetySnapshot) -> float | None:
-    return s.control.position_error_m if s.control is not None and s.control.active != "idle" else None
+    return s.control.position_error_m if s.control is not None and s.control.active != ControlSource.IDLE else None
 
 
 def _tilt(s: SafetySnapshot) -> float | None:
@@ -148,8 +157,8 @@ def _throttle_limit(v: Vehicle, p: Plan) -> float:
 
 
 def _face_distance(s: SafetySnapshot) -> float | None:
-    """Distance to the plane of the bundle's face [m], while the aircraft is in front of it on purpose."""
-    if s.state is None or s.state.bundle != s.plan.bundle or not (s.at_bundle or s.phase == ph.RETREAT):
+    """Distance to the plane of the bundle's face [m], while the mission flies in front of it."""
+    if s.state is None or s.state.bundle != s.plan.bundle or not (s.at_bundle or s.phase == Phase.RETREAT):
         return None
     return to_bundle(s.state.p_W, 0.0, s.state.p_WM, s.state.q_WM)[0][2]
 
@@ -184,7 +193,7 @@ def _oldest_health(s: SafetySnapshot) -> float | None:
 
 
 def _silent_process(s: SafetySnapshot) -> str:
-    return max(s.health_ages_s, key=s.health_ages_s.get, default="")
+    return max(s.health_ages_s, key=lambda name: s.health_ages_s[name], default="")
 
 
 def _slowest_rate(s: SafetySnapshot) -> float | None:
@@ -192,103 +201,132 @@ def _slowest_rate(s: SafetySnapshot) -> float | None:
 
 
 def _slowest_process(s: SafetySnapshot) -> str:
-    return min((name for name in LOOP if name in s.step_rates), key=s.step_rates.get, default="")
+    return min((name for name in LOOP if name in s.step_rates), key=lambda n: s.step_rates[n], default="")
 
 
-def _host(name: str) -> Value:
-    """A number of the computer's own state; one that it does not tell rests the row."""
+def _host(number: Callable[[HostStatus], float]) -> Value:
+    """A number of the computer's own state; None where the computer does not report it."""
 
     def value(s: SafetySnapshot) -> float | None:
-        number = math.nan if s.host is None else float(getattr(s.host, name))
-        return None if math.isnan(number) else number
+        present = math.nan if s.host is None else float(number(s.host))
+        return None if math.isnan(present) else present
 
     return value
 
 
 # --- the table ------------------------------------------------------------------------------------------------------
 
-OURS = (*ph.CONTROLLING, ph.LAND)  # together with `_ours` or `_flying`
-IN_AIR = (ph.TAKEOFF, ph.ENTER_OFFBOARD, *ph.CONTROLLING)
-BEFORE_RETURN = (*ph.WORKING, ph.PAUSE)
-NEAR = (*ph.AT_BUNDLE, *ph.ON_TRAJECTORY, ph.PAUSE)  # the rows of the bundle rest while nothing is flown relative to it
+WARN, HOLD, RETREAT, RETURN = SafetyAction.WARN, SafetyAction.HOLD, SafetyAction.RETREAT, SafetyAction.RETURN
+LAND, STOP_STREAMING, RELINQUISH = SafetyAction.LAND, SafetyAction.STOP_STREAMING, SafetyAction.RELINQUISH
+
+OFFBOARD_OR_LAND = (*ph.CONTROLLING, Phase.LAND)  # together with `_own_estimate` or `_in_offboard`
+IN_AIR = (Phase.TAKEOFF, Phase.ENTER_OFFBOARD, *ph.CONTROLLING)
+BEFORE_RETURN = (*ph.WORKING, Phase.PAUSE)
+NEAR = (*ph.AT_BUNDLE, *ph.ON_TRAJECTORY, Phase.PAUSE)  # where the mission may fly relative to the bundle
+CONTROL_ERROR = "control_error"  # the name of the monitor whose hold begins at the aircraft, not at the reference
 
 MONITORS: tuple[Monitor, ...] = (
-    # who is in charge, and whether it can be reached
-    Monitor("rc_takeover", lambda s: float(s.mode_left), lambda v, p: 0.5, False, 0.0, 0.0,
-        (SafetyAction.RELINQUISH,), ESCALATION_MIN_S, ph.UNDER_WAY, 4, "mode changed, pilot has control", ""),
-    Monitor("switch_off", lambda s: float(s.switched_off), lambda v, p: 0.5, False, 0.0, 0.0,
-        (SafetyAction.RELINQUISH,), ESCALATION_MIN_S, (ph.ENTER_OFFBOARD, *ph.CONTROLLING, ph.LAND), 4, "mission switch turned off", ""),
-    Monitor("conflict", _in_conflict, lambda v, p: 0.5, False, 0.0, 0.0,
-        (SafetyAction.RELINQUISH,), ESCALATION_MIN_S, ph.CONTROLLING, 2, "not alone on the link", "",
-        lambda s: s.status.conflict),  # before it, offboard is refused and the flight ends by itself
-    Monitor("rc_lost", lambda s: s.rc_age_s if s.rc_expected else None, lambda v, p: v.safety.rc_lost_s, False, 0.2, 0.0,
-        (SafetyAction.RETURN,), ESCALATION_MIN_S, BEFORE_RETURN, 4, "no transmitter", "s"),
-    Monitor("link_lost", lambda s: s.status_age_s, lambda v, p: v.safety.link_lost_s, False, 0.5, 0.0,
-        (SafetyAction.STOP_STREAMING,), ESCALATION_MIN_S, ph.UNDER_WAY, 2, "no word from the flight controller", "s"),
-    Monitor("timesync_lost", _timesync_age, lambda v, p: v.safety.timesync_lost_s, False, 0.5, 0.0,
-        (SafetyAction.RETURN,), ESCALATION_MIN_S, BEFORE_RETURN, 4, "clocks no longer synchronised", "s"),
-    # where the aircraft is
-    Monitor("state_stale", _ours(lambda s: s.state_age_s), lambda v, p: v.safety.state_age_s, False, 0.0, 0.0,
-        (SafetyAction.STOP_STREAMING,), ESCALATION_MIN_S, OURS, 2, "no valid state", "s"),
-    Monitor("estimator_reset", _ours(lambda s: float(s.resets)), lambda v, p: 0.0, False, 0.0, 0.0,
-        (SafetyAction.STOP_STREAMING,), ESCALATION_MIN_S, OURS, 2, "estimator started anew, world has moved", "resets"),
-    Monitor("innovation", _ours(_innovation), lambda v, p: v.safety.innovation_nis, False, 0.5, 0.5,
-        (SafetyAction.HOLD, SafetyAction.LAND, SafetyAction.STOP_STREAMING), 2.0, OURS, 2, "measurements contradict the estimate", "NIS per number",
-        _worst_sensor),  # no retreat: an estimate that is in doubt must not fly near a structure
-    Monitor("uncertainty_relative", _relative_std, lambda v, p: v.safety.relative_std_m, False, 0.05, 0.5,
-        (SafetyAction.HOLD, SafetyAction.RETREAT), 3.0, NEAR, 4, "position to the bundle uncertain", "m"),
-    Monitor("uncertainty_position", _ours(_position_std), lambda v, p: v.safety.position_std_m, False, 0.2, 1.0,
-        (SafetyAction.HOLD, SafetyAction.LAND, SafetyAction.STOP_STREAMING), 5.0, OURS, 2, "position uncertain", "m"),
-    Monitor("marker_lost", _marker_age, lambda v, p: v.safety.marker_lost_s, False, 0.0, 0.0,
-        (SafetyAction.HOLD, SafetyAction.RETREAT), 5.0, NEAR, 4, "bundle not seen", "s"),
-    Monitor("gnss_lost_at_bundle", _gnss_age(True), lambda v, p: v.safety.gnss_lost_s, False, 0.5, 0.0,
-        (SafetyAction.WARN,), ESCALATION_MIN_S, NEAR, 4, "no satellite fix, held by the bundle alone", "s"),
-    Monitor("gnss_lost", _ours(_gnss_age(False)), lambda v, p: v.safety.gnss_lost_s, False, 0.5, 0.0,
-        (SafetyAction.HOLD, SafetyAction.LAND, SafetyAction.STOP_STREAMING), 2.0, (*ph.WORKING, ph.PAUSE, ph.RETURN, ph.LAND), 2, "no satellite fix", "s"),
-    Monitor("both_lost", _both_age, lambda v, p: v.safety.both_lost_s, False, 0.5, 0.0,
-        (SafetyAction.RETREAT, SafetyAction.LAND, SafetyAction.STOP_STREAMING), 4.0, (*NEAR, ph.RETREAT), 2, "neither satellites nor bundle", "s"),
-    # whether it goes where it is sent
-    Monitor("control_error", _ours(_control_error), lambda v, p: v.safety.control_error_m, False, 0.3, 0.5,
-        (SafetyAction.HOLD, SafetyAction.RETREAT, SafetyAction.LAND, SafetyAction.STOP_STREAMING), 3.0, OURS, 2, "off the reference", "m"),
-    Monitor("tilt", _flying(_tilt), lambda v, p: v.safety.tilt_rad, False, 0.1, 0.1,
-        (SafetyAction.STOP_STREAMING,), ESCALATION_MIN_S, OURS, 2, "tilted too far", "rad"),
-    Monitor("tilt_error", _flying(_tilt_error), lambda v, p: v.safety.tilt_error_rad, False, 0.1, 0.5,
-        (SafetyAction.LAND, SafetyAction.STOP_STREAMING), 3.0, OURS, 2, "does not tilt as commanded", "rad"),
-    Monitor("throttle", _flying(_throttle), _throttle_limit, False, 0.02, 1.0,
-        (SafetyAction.HOLD, SafetyAction.LAND, SafetyAction.STOP_STREAMING), 2.5, OURS, 2, "hardly any thrust left", "of full command"),
-    Monitor("standoff", _face_distance, lambda v, p: v.safety.standoff_min_m, True, 0.1, 0.2,
-        (SafetyAction.RETREAT, SafetyAction.LAND, SafetyAction.STOP_STREAMING), 4.0, (*NEAR, ph.RETREAT), 2, "too near to the structure", "m"),
-    Monitor("fence", _ours(_outside_fence), lambda v, p: 0.0, False, 0.1, 0.5,
-        (SafetyAction.HOLD, SafetyAction.RETREAT, SafetyAction.LAND, SafetyAction.STOP_STREAMING), 4.0, OURS, 2, "outside the fence", "m"),
-    Monitor("height", _ours(_height), lambda v, p: p.limits.height_m, False, 0.1, 0.5,
-        (SafetyAction.HOLD, SafetyAction.LAND, SafetyAction.STOP_STREAMING), 4.0, OURS, 2, "too high", "m"),
-    Monitor("distance", _ours(_distance), lambda v, p: p.limits.distance_m, False, 0.1, 0.5,
-        (SafetyAction.HOLD, SafetyAction.RETREAT, SafetyAction.LAND, SafetyAction.STOP_STREAMING), 4.0, OURS, 2, "too far from the take-off point", "m"),
-    # what it flies with
-    Monitor("battery_low", _voltage, lambda v, p: v.safety.battery_low_v, True, 0.3, 3.0,
-        (SafetyAction.RETURN,), ESCALATION_MIN_S, BEFORE_RETURN, 4, "battery low", "V"),
-    Monitor("battery_critical", _voltage, lambda v, p: v.safety.battery_critical_v, True, 0.3, 2.0,
-        (SafetyAction.LAND,), ESCALATION_MIN_S, IN_AIR, 2, "battery critical", "V"),
+    # control of the aircraft, and the links
+    Monitor("rc_takeover", "mode changed, pilot has control", "", WARNING, ph.UNDER_WAY,
+        lambda s: float(s.mode_left), lambda v, p: 0.5, escalation=(RELINQUISH,)),
+    Monitor("switch_off", "mission switch turned off", "", WARNING, (Phase.ENTER_OFFBOARD, *ph.CONTROLLING, Phase.LAND),
+        lambda s: float(s.switched_off), lambda v, p: 0.5, escalation=(RELINQUISH,)),
+    # before offboard there is none: offboard is refused and the flight ends
+    Monitor("conflict", "another sender on the link", "", CRITICAL, ph.CONTROLLING,
+        _in_conflict, lambda v, p: 0.5, escalation=(RELINQUISH,), advice="stop the other sender", detail=_conflict),
+    Monitor("rc_lost", "RC lost", "s", WARNING, BEFORE_RETURN,
+        lambda s: s.rc_age_s if s.rc_expected else None, lambda v, p: v.safety.rc_lost_s, hysteresis=0.2,
+        escalation=(RETURN,), advice="restore RC"),
+    Monitor("link_lost", "no data from the flight controller", "s", CRITICAL, ph.UNDER_WAY,
+        lambda s: s.status_age_s, lambda v, p: v.safety.link_lost_s, hysteresis=0.5, escalation=(STOP_STREAMING,)),
+    Monitor("timesync_lost", "clock synchronisation lost", "s", WARNING, BEFORE_RETURN,
+        _timesync_age, lambda v, p: v.safety.timesync_lost_s, hysteresis=0.5, escalation=(RETURN,)),
+    # the estimate of the position
+    Monitor("state_stale", "no valid state estimate", "s", CRITICAL, OFFBOARD_OR_LAND,
+        _own_estimate(lambda s: s.state_age_s), lambda v, p: v.safety.state_age_s, escalation=(STOP_STREAMING,)),
+    Monitor("estimator_reset", "estimator was reset, its origin has moved", "resets", CRITICAL, OFFBOARD_OR_LAND,
+        _own_estimate(lambda s: float(s.resets)), lambda v, p: 0.0, escalation=(STOP_STREAMING,)),
+    # no retreat: an estimate in doubt must not fly near a structure
+    Monitor("innovation", "measurements contradict the estimate", "NIS per number", CRITICAL, OFFBOARD_OR_LAND,
+        _own_estimate(_innovation), lambda v, p: v.safety.innovation_nis, hysteresis=0.5, after_s=0.5,
+        escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=2.0, advice="be ready to take over",
+        detail=_worst_sensor),
+    Monitor("uncertainty_relative", "position relative to the bundle uncertain", "m", WARNING, NEAR,
+        _relative_std, lambda v, p: v.safety.relative_std_m, hysteresis=0.05, after_s=0.5,
+        escalation=(HOLD, RETREAT), escalation_s=3.0),
+    Monitor("uncertainty_position", "position uncertain", "m", CRITICAL, OFFBOARD_OR_LAND,
+        _own_estimate(_position_std), lambda v, p: v.safety.position_std_m, hysteresis=0.2, after_s=1.0,
+        escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=5.0, advice="be ready to take over"),
+    Monitor("marker_lost", "bundle not seen", "s", WARNING, NEAR,
+        _marker_age, lambda v, p: v.safety.marker_lost_s, escalation=(HOLD, RETREAT), escalation_s=5.0),
+    Monitor("gnss_lost_at_bundle", "no GNSS fix, position from the bundle alone", "s", WARNING, NEAR,
+        _gnss_age(True), lambda v, p: v.safety.gnss_lost_s, hysteresis=0.5,
+        escalation=(WARN,), advice="be ready to take over"),
+    Monitor("gnss_lost", "no GNSS fix", "s", CRITICAL, (*ph.WORKING, Phase.PAUSE, Phase.RETURN, Phase.LAND),
+        _own_estimate(_gnss_age(False)), lambda v, p: v.safety.gnss_lost_s, hysteresis=0.5,
+        escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=2.0, advice="be ready to take over"),
+    Monitor("both_lost", "no GNSS fix and bundle not seen", "s", CRITICAL, (*NEAR, Phase.RETREAT),
+        _both_age, lambda v, p: v.safety.both_lost_s, hysteresis=0.5,
+        escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
+    # whether the aircraft follows the controller
+    Monitor(CONTROL_ERROR, "too far from the reference", "m", CRITICAL, OFFBOARD_OR_LAND,
+        _own_estimate(_control_error), lambda v, p: v.safety.control_error_m, hysteresis=0.3, after_s=0.5,
+        escalation=(HOLD, RETREAT, LAND, STOP_STREAMING), escalation_s=3.0, advice="be ready to take over"),
+    Monitor("tilt", "tilted too far", "rad", CRITICAL, OFFBOARD_OR_LAND,
+        _in_offboard(_tilt), lambda v, p: v.safety.tilt_rad, hysteresis=0.1, after_s=0.1, escalation=(STOP_STREAMING,)),
+    Monitor("tilt_error", "attitude does not follow the command", "rad", CRITICAL, OFFBOARD_OR_LAND,
+        _in_offboard(_tilt_error), lambda v, p: v.safety.tilt_error_rad, hysteresis=0.1, after_s=0.5,
+        escalation=(LAND, STOP_STREAMING), escalation_s=3.0, advice="be ready to take over"),
+    Monitor("throttle", "thrust near its limit", "of full command", CRITICAL, OFFBOARD_OR_LAND,
+        _in_offboard(_throttle), _throttle_limit, hysteresis=0.02, after_s=1.0,
+        escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=2.5, advice="be ready to take over"),
+    Monitor("standoff", "too near to the structure", "m", CRITICAL, (*NEAR, Phase.RETREAT),
+        _face_distance, lambda v, p: v.safety.standoff_min_m, below=True, hysteresis=0.1, after_s=0.2,
+        escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
+    Monitor("fence", "outside the fence", "m", CRITICAL, OFFBOARD_OR_LAND,
+        _own_estimate(_outside_fence), lambda v, p: 0.0, hysteresis=0.1, after_s=0.5,
+        escalation=(HOLD, RETREAT, LAND, STOP_STREAMING), escalation_s=4.0),
+    Monitor("height", "too high", "m", CRITICAL, OFFBOARD_OR_LAND,
+        _own_estimate(_height), lambda v, p: p.limits.height_m, hysteresis=0.1, after_s=0.5,
+        escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=4.0),
+    Monitor("distance", "too far from the take-off point", "m", CRITICAL, OFFBOARD_OR_LAND,
+        _own_estimate(_distance), lambda v, p: p.limits.distance_m, hysteresis=0.1, after_s=0.5,
+        escalation=(HOLD, RETREAT, LAND, STOP_STREAMING), escalation_s=4.0),
+    # the battery
+    Monitor("battery_low", "battery low", "V", WARNING, BEFORE_RETURN,
+        _voltage, lambda v, p: v.safety.battery_low_v, below=True, hysteresis=0.3, after_s=3.0, escalation=(RETURN,)),
+    Monitor("battery_critical", "battery critical", "V", CRITICAL, IN_AIR,
+        _voltage, lambda v, p: v.safety.battery_critical_v, below=True, hysteresis=0.3, after_s=2.0,
+        escalation=(LAND,)),
     # the software
-    Monitor("setpoints_lost", _ours(lambda s: s.setpoints_age_s), lambda v, p: v.safety.setpoints_lost_s, False, 0.2, 0.0,
-        (SafetyAction.STOP_STREAMING,), ESCALATION_MIN_S, OURS, 2, "controller sends no setpoints", "s"),
-    Monitor("fallback_too_long", lambda s: s.fallback_time_s, lambda v, p: v.safety.fallback_s, False, 0.0, 0.0,
-        (SafetyAction.RETURN,), ESCALATION_MIN_S, BEFORE_RETURN, 4, "controller stays on its fallback", "s"),
-    Monitor("solver_failing", lambda s: s.solver_failures, lambda v, p: v.safety.failing_share, False, 0.1, 1.0,
-        (SafetyAction.HOLD, SafetyAction.RETURN), 5.0, BEFORE_RETURN, 4, "solver fails", "of its cycles"),
-    Monitor("deadline", lambda s: s.deadline_misses, lambda v, p: v.safety.failing_share, False, 0.1, 1.0,
-        (SafetyAction.HOLD, SafetyAction.RETURN), 5.0, BEFORE_RETURN, 4, "controller comes too late", "of its cycles"),
-    Monitor("process_dead", _oldest_health, lambda v, p: v.safety.process_dead_s, False, 0.5, 0.0,
-        (SafetyAction.HOLD, SafetyAction.RETURN), 5.0, BEFORE_RETURN, 4, "a process is silent", "s", _silent_process),
+    Monitor("setpoints_lost", "controller sends no setpoints", "s", CRITICAL, OFFBOARD_OR_LAND,
+        _own_estimate(lambda s: s.setpoints_age_s), lambda v, p: v.safety.setpoints_lost_s, hysteresis=0.2,
+        escalation=(STOP_STREAMING,)),
+    Monitor("fallback_too_long", "controller on its fallback for too long", "s", WARNING, BEFORE_RETURN,
+        lambda s: s.fallback_time_s, lambda v, p: v.safety.fallback_s, escalation=(RETURN,)),
+    Monitor("solver_failing", "solver of the controller fails", "of its cycles", WARNING, BEFORE_RETURN,
+        lambda s: s.solver_failures, lambda v, p: v.safety.failing_share, hysteresis=0.1, after_s=1.0,
+        escalation=(HOLD, RETURN), escalation_s=5.0),
+    Monitor("deadline", "controller misses its deadlines", "of its cycles", WARNING, BEFORE_RETURN,
+        lambda s: s.deadline_misses, lambda v, p: v.safety.failing_share, hysteresis=0.1, after_s=1.0,
+        escalation=(HOLD, RETURN), escalation_s=5.0),
+    Monitor("process_dead", "no health messages from a process", "s", WARNING, BEFORE_RETURN,
+        _oldest_health, lambda v, p: v.safety.process_dead_s, hysteresis=0.5,
+        escalation=(HOLD, RETURN), escalation_s=5.0, detail=_silent_process),
     # the computer
-    Monitor("cpu_starved", _slowest_rate, lambda v, p: v.safety.step_rate_share, True, 0.05, 1.0,
-        (SafetyAction.HOLD, SafetyAction.RETURN), 3.0, BEFORE_RETURN, 4, "processes come too late", "of their rate", _slowest_process),
-    Monitor("cpu_hot", _host("cpu_temperature_c"), lambda v, p: v.safety.cpu_temperature_c, False, 3.0, 3.0,
-        (SafetyAction.RETURN,), ESCALATION_MIN_S, BEFORE_RETURN, 4, "companion computer too hot", "°C"),
-    Monitor("cpu_throttled", _host("throttled"), lambda v, p: 0.5, False, 0.0, 3.0,
-        (SafetyAction.WARN,), ESCALATION_MIN_S, IN_AIR, 4, "companion computer throttled", ""),
-    Monitor("disk_full", _host("disk_free_mb"), lambda v, p: v.safety.disk_free_mb, True, 20.0, 2.0,
-        (SafetyAction.RETURN,), ESCALATION_MIN_S, BEFORE_RETURN, 4, "no space for the flight log", "MB"),
-    Monitor("memory_low", _host("memory_free_mb"), lambda v, p: v.safety.memory_free_mb, True, 20.0, 2.0,
-        (SafetyAction.RETURN,), ESCALATION_MIN_S, BEFORE_RETURN, 4, "companion computer has no memory left", "MB"),
+    Monitor("cpu_starved", "processes run too slowly", "of their rate", WARNING, BEFORE_RETURN,
+        _slowest_rate, lambda v, p: v.safety.step_rate_share, below=True, hysteresis=0.05, after_s=1.0,
+        escalation=(HOLD, RETURN), escalation_s=3.0, detail=_slowest_process),
+    Monitor("cpu_hot", "companion computer too hot", "°C", WARNING, BEFORE_RETURN,
+        _host(lambda h: h.cpu_temperature_c), lambda v, p: v.safety.cpu_temperature_c, hysteresis=3.0, after_s=3.0,
+        escalation=(RETURN,), advice="check cooling"),
+    Monitor("cpu_throttled", "companion computer throttled", "", WARNING, IN_AIR,
+        _host(lambda h: h.throttled), lambda v, p: 0.5, after_s=3.0,
+        escalation=(WARN,), advice="check cooling and supply"),
+    Monitor("disk_full", "little space left for the flight log", "MB", WARNING, BEFORE_RETURN,
+        _host(lambda h: h.disk_free_mb), lambda v, p: v.safety.disk_free_mb, below=True, hysteresis=20.0, after_s=2.0,
+        escalation=(RETURN,), advice="free space before the next flight"),
+    Monitor("memory_low", "little memory left on the companion computer", "MB", WARNING, BEFORE_RETURN,
+        _host(lambda h: h.memory_free_mb), lambda v, p: v.safety.memory_free_mb, below=True, hysteresis=20.0,
+        after_s=2.0, escalation=(RETURN,)),
 )  # fmt: skip

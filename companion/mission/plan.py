@@ -1,8 +1,8 @@
 """The mission file: what to fly, typed, with unit and range (config/missions/*.toml).
 
 Points of a plan are relative to the take-off point (x east, y north, z up). The stand-off, and a trajectory if it says
-so, are relative to the bundle, because where the bundle stands is the estimator's to find out. A plan without a bundle
-has neither search nor stand-off nor hold, and flies its trajectory over the take-off point.
+so, are relative to the bundle, because the estimator determines the place of the bundle in flight. A plan without a
+bundle has neither search nor stand-off nor hold, flies its trajectory over the take-off point and needs no camera.
 """
 
 import math
@@ -15,6 +15,7 @@ from msgspec import Meta
 from companion.core.config import ConfigError, Section, integer, number, parse, read_toml
 from companion.core.messages import WORLD
 from companion.core.site import Site, load_site
+from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import Vehicle
 from companion.mission.curves import Curve, points_of, to_trajectory
 
@@ -27,29 +28,29 @@ Pulse = Annotated[int, integer(500, 2500, "µs")]
 Speed = Annotated[float, number(0.05, 5, "m/s")]
 Acceleration = Annotated[float, number(0.05, 3, "m/s²")]
 YawRate = Annotated[float, number(0.05, 2, "rad/s")]
-YAW_RATE_RAD_S = 0.4  # of moves in a plan without a search
+YAW_RATE_RAD_S = 0.4  # of moves, in a plan without a search
 Angle = Annotated[float, number(-math.pi, math.pi, "rad")]
 Height = Annotated[float, number(0.5, 120, "m over the take-off point")]
 
 
-class RcSwitch(Section):
-    """A channel of the pilot's transmitter; between the two ranges the switch keeps the position it had."""
+class RcSwitch(Section, frozen=True):
+    """A channel of the pilot's RC; between the two ranges the switch keeps the position it had."""
 
     channel: Annotated[int, integer(1, 18)]
     off_us: tuple[Pulse, Pulse]
     on_us: tuple[Pulse, Pulse]
 
 
-class Takeoff(Section):
+class Takeoff(Section, frozen=True):
     height_m: Height
 
 
-class Waypoint(Section):
+class Waypoint(Section, frozen=True):
     p_m: Point
     yaw_rad: Angle  # 0 looks along x (east)
 
 
-class Search(Section):
+class Search(Section, frozen=True):
     """Where to look for the bundle."""
 
     speed_m_s: Speed
@@ -60,7 +61,7 @@ class Search(Section):
     waypoints: Annotated[list[Waypoint], Meta(min_length=1)]
 
 
-class Standoff(Section):
+class Standoff(Section, frozen=True):
     """Where to hold, in the bundle's frame."""
 
     offset_M: tuple[
@@ -74,22 +75,22 @@ class Standoff(Section):
     yaw_rate_rad_s: YawRate
 
 
-class HoldTime(Section):
+class HoldTime(Section, frozen=True):
     duration_s: Annotated[float, number(1, 3600, "s")]
 
 
-class Photographs(Section):
+class Photographs(Section, frozen=True):
     at_s: list[Annotated[float, number(0, 3600, "s after the hold began")]]
     max_error_m: Annotated[float, number(0.01, 5, "m")]  # position error above which the shutter waits
 
 
-class Return(Section):
+class Return(Section, frozen=True):
     height_m: Height
     speed_m_s: Speed
     acceleration_m_s2: Acceleration
 
 
-class Retreat(Section):
+class Retreat(Section, frozen=True):
     """How far to back away from the structure, along z of the bundle."""
 
     distance_m: Annotated[float, number(0.2, 20, "m")]
@@ -97,7 +98,7 @@ class Retreat(Section):
     acceleration_m_s2: Acceleration
 
 
-class Limits(Section):
+class Limits(Section, frozen=True):
     """The volume that the aircraft may not leave, around the take-off point."""
 
     fence_min_m: Point
@@ -106,7 +107,7 @@ class Limits(Section):
     distance_m: Annotated[float, number(1, 1000, "m, horizontal")]
 
 
-class Plan(Section, kw_only=True, rename={"return_": "return"}):
+class Plan(Section, frozen=True, kw_only=True, rename={"return_": "return"}):
     """A mission file; `marker_file` is absolute after `load_plan`."""
 
     name: Annotated[str, Meta(min_length=1)]
@@ -126,8 +127,13 @@ class Plan(Section, kw_only=True, rename={"return_": "return"}):
 
     @property
     def yaw_rate_rad_s(self) -> float:
-        """Of moves that say nothing else."""
+        """Yaw rate of moves that have none of their own."""
         return self.search.yaw_rate_rad_s if self.search else YAW_RATE_RAD_S
+
+    @property
+    def needs_camera(self) -> bool:
+        """The mission observes a bundle: camera and tracker must run."""
+        return self.bundle is not None
 
     @property
     def trajectory_at_bundle(self) -> bool:
@@ -160,14 +166,15 @@ def check_bundle(plan: Plan, site: Site, where: str = "") -> None:
     """Raise `ConfigError` when the plan's bundle is not in the marker file."""
     if plan.bundle is not None and site.find(plan.bundle) is None:
         names = ", ".join(bundle.name for bundle in site.bundle)
-        raise ConfigError(f"{where}bundle '{plan.bundle}': not in {Path(plan.marker_file).name} (has: {names})")
+        file = Path(plan.marker_file or "the marker file").name
+        raise ConfigError(f"{where}bundle '{plan.bundle}': not in {file} (has: {names})")
 
 
 def check_standoff(plan: Plan, vehicle: Vehicle) -> None:
-    """Raise `ConfigError` when the plan leads nearer to the face of its bundle than the safety table lets it."""
+    """Raise `ConfigError` when the plan leads nearer to the face of its bundle than the safety table permits."""
     nearest_m = vehicle.safety.standoff_min_m
     points = [("standoff.offset_M", plan.standoff.offset_M)] if plan.standoff is not None else []
-    if plan.trajectory_at_bundle:
+    if plan.trajectory is not None and plan.trajectory_at_bundle:
         points += [("trajectory passes", p) for p in points_of(to_trajectory(plan.trajectory, (0.0, 0.0, 0.0)))]
     for key, point in points:
         if not point[2] > nearest_m:
@@ -177,7 +184,7 @@ def check_standoff(plan: Plan, vehicle: Vehicle) -> None:
             )
 
 
-def outside_m(point, limits: Limits) -> float:
+def outside_m(point: Vec3, limits: Limits) -> float:
     """How far a point relative to the take-off point is outside the fence box [m], ≤ 0 inside; inf for NaN."""
     if any(map(math.isnan, point)):
         return math.inf
@@ -187,7 +194,7 @@ def outside_m(point, limits: Limits) -> float:
     )
 
 
-def leaves_limits(point, limits: Limits) -> str:
+def leaves_limits(point: Vec3, limits: Limits) -> str:
     """Why a point relative to the take-off point is not allowed, "" when it is."""
     if outside_m(point, limits) > 0:
         return "outside the fence"
@@ -199,7 +206,7 @@ def leaves_limits(point, limits: Limits) -> str:
 
 
 def _incomplete(plan: Plan) -> str:
-    """Which tables are missing or of no use, "" if none."""
+    """The first table that is missing or has no use, "" if none."""
     if (plan.bundle is None) != (plan.marker_file is None):
         return f"{'bundle' if plan.bundle is None else 'marker_file'}: missing key"
     for key in ("search", "standoff", "hold", "photographs"):
@@ -212,13 +219,13 @@ def _incomplete(plan: Plan) -> str:
         return "photographs: has no use without [hold]"
     if plan.bundle is None and plan.trajectory is None:
         return "trajectory: missing key (or bundle, with what belongs to it)"
-    if plan.trajectory_at_bundle and plan.trajectory.frame != plan.bundle:
+    if plan.trajectory is not None and plan.trajectory_at_bundle and plan.trajectory.frame != plan.bundle:
         return f"trajectory.frame = {plan.trajectory.frame!r}: is neither {WORLD!r} nor the plan's bundle"
     return ""
 
 
 def _contradiction(plan: Plan) -> str:
-    """What two keys of the plan say against each other, "" if nothing."""
+    """The first contradiction between two keys of the plan, "" if none."""
     limits = plan.limits
     for axis, low, high in zip("xyz", limits.fence_min_m, limits.fence_max_m, strict=True):
         if not low < high:
@@ -236,9 +243,10 @@ def _contradiction(plan: Plan) -> str:
     for key, point in points:
         if why := leaves_limits(point, limits):
             return f"{key} = {[float(v) for v in point]}: {why}"
-    late = [t for t in plan.photographs.at_s if t > plan.hold.duration_s] if plan.photographs else []
+    hold_s = 0.0 if plan.hold is None else plan.hold.duration_s
+    late = [t for t in plan.photographs.at_s if t > hold_s] if plan.photographs else []
     if late:
-        return f"photographs.at_s: {late[0]:g} s is after the hold of {plan.hold.duration_s:g} s"
+        return f"photographs.at_s: {late[0]:g} s is after the hold of {hold_s:g} s"
     if (plan.start == "rc_switch") != (plan.rc_switch is not None):
         return (
             f'start = "{plan.start}": the table [rc_switch] {"is missing" if plan.rc_switch is None else "has no use"}'

@@ -1,13 +1,13 @@
-"""The mission switch on the pilot's transmitter."""
+"""The mission switch on the pilot's RC."""
 
 from companion.core.messages import FcuStatus
 from companion.mission.plan import RcSwitch
 
-SETTLE_S = 0.25  # a position counts after this long; one broken frame must not start or end a mission
+SETTLE_S = 0.25  # a position counts after this long; one corrupted frame must not start or end a mission
 
 
 class SwitchReader:
-    """Position of the switch with hysteresis: between the two ranges, or without a transmitter, it stays as it was."""
+    """Position of the switch with hysteresis: between the two ranges, or without RC, it keeps its position."""
 
     def __init__(self, switch: RcSwitch) -> None:
         self._switch = switch

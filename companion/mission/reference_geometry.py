@@ -1,9 +1,10 @@
-"""Geometry of references: between world and bundle, and moves that begin where the reference is now."""
+"""Geometry of references: between world and bundle, limits, and moves from rest to rest."""
 
 import math
 
 import numpy as np
 
+from companion.core.arrays import Array
 from companion.core.frames import facing_yaw, rotation_matrix, wrap_angle
 from companion.core.trajectory_messages import Hold, Move, Quat, Vec3
 from companion.mission.plan import Limits
@@ -29,20 +30,34 @@ def face_normal(q_WM: Quat) -> Vec3:
     return _vec3(rotation_matrix(q_WM)[:, 2])
 
 
+def added(a: Vec3, b: Vec3) -> Vec3:
+    """a + b."""
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2]
+
+
+def difference(a: Vec3, b: Vec3) -> Vec3:
+    """a − b."""
+    return a[0] - b[0], a[1] - b[1], a[2] - b[2]
+
+
 def along(start: Vec3, direction: Vec3, distance_m: float) -> Vec3:
     """The point `distance_m` from `start` along `direction`."""
-    return tuple(a + distance_m * d for a, d in zip(start, direction, strict=True))
+    return (
+        start[0] + distance_m * direction[0],
+        start[1] + distance_m * direction[1],
+        start[2] + distance_m * direction[2],
+    )
 
 
 def clamp(point: Vec3, home_W: Vec3, limits: Limits) -> Vec3:
     """The nearest allowed point: inside fence box, height and distance around home."""
-    p = [a - b for a, b in zip(point, home_W, strict=True)]
-    p = [min(max(v, low), high) for v, low, high in zip(p, limits.fence_min_m, limits.fence_max_m, strict=True)]
-    p[2] = min(p[2], limits.height_m)
-    radius = math.hypot(p[0], p[1])
+    p = difference(point, home_W)
+    x, y, z = (min(max(v, low), high) for v, low, high in zip(p, limits.fence_min_m, limits.fence_max_m, strict=True))
+    z = min(z, limits.height_m)
+    radius = math.hypot(x, y)
     if radius > limits.distance_m:
-        p[0], p[1] = (v * limits.distance_m / radius for v in p[:2])
-    return tuple(a + b for a, b in zip(p, home_W, strict=True))
+        x, y = x * limits.distance_m / radius, y * limits.distance_m / radius
+    return added((x, y, z), home_W)
 
 
 def move_or_hold(
@@ -69,5 +84,5 @@ def move_or_hold(
     )
 
 
-def _vec3(v: np.ndarray) -> Vec3:
+def _vec3(v: Array) -> Vec3:
     return (float(v[0]), float(v[1]), float(v[2]))

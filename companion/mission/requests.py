@@ -1,12 +1,14 @@
-"""What the mission asks of others: commands to the flight controller, photographs of the camera process."""
+"""What the mission requests: commands of the flight controller, photographs of the tracker."""
 
 from typing import NamedTuple
 
+from companion.core.enums import CommandAction
 from companion.core.messages import FcuCommand, FcuCommandAck, Photo, PhotoRequest
 
-ANSWER_TIMEOUT_S = 6.0  # no answer counts as refused; longer than the FCU room repeats or waits for one in progress
-PHOTO_TIMEOUT_S = 2.0  # a photograph that did not come is asked for again
+ANSWER_TIMEOUT_S = 6.0  # no answer counts as refused; longer than the FCU package repeats or waits for one in progress
+PHOTO_TIMEOUT_S = 2.0  # then a photograph that did not come is requested again
 PHOTO_ATTEMPTS = 3
+CRITICAL, WARNING, INFORMATION = 2, 4, 6  # MAV_SEVERITY
 
 
 class _Asked(NamedTuple):
@@ -19,34 +21,34 @@ class Commands:
 
     def __init__(self) -> None:
         self._next_id = 1
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[CommandAction, _Asked] = {}
         self._answers: dict[int, FcuCommandAck] = {}
 
-    def ask(self, action: str, now_s: float, height_m: float = 0.0) -> FcuCommand:
-        """A command whose answer will be watched."""
+    def ask(self, action: CommandAction, now_s: float, height_m: float = 0.0) -> FcuCommand:
+        """A command whose answer will be kept."""
         if action in self._asked:
             self._answers.pop(self._asked[action].id, None)
         self._asked[action] = _Asked(self._next_id, now_s)
         return self._command(action, now_s, height_m=height_m)
 
     def text(self, text: str, severity: int, now_s: float) -> FcuCommand:
-        """A line to the ground station; nobody waits for its answer."""
-        return self._command("text", now_s, text=text, severity=severity)
+        """A line to the ground station; its answer is not kept."""
+        return self._command(CommandAction.TEXT, now_s, text=text, severity=severity)
 
     def take(self, answer: FcuCommandAck) -> None:
-        """Take an answer; one that nobody waits for is dropped."""
+        """Take an answer; one to no open request is dropped."""
         if any(answer.id == asked.id for asked in self._asked.values()):
             self._answers[answer.id] = answer
 
     def forget(self) -> None:
-        """Forget what was asked; for a deliberate new start."""
+        """Forget all requests and answers; for a deliberate new start."""
         self._asked.clear()
         self._answers.clear()
 
-    def asked(self, action: str) -> bool:
+    def asked(self, action: CommandAction) -> bool:
         return action in self._asked
 
-    def refusal(self, action: str, now_s: float) -> str:
+    def refusal(self, action: CommandAction, now_s: float) -> str:
         """Why the newest request of `action` failed; "" while it is open, accepted or was never made."""
         asked = self._asked.get(action)
         if asked is None:
@@ -56,19 +58,29 @@ class Commands:
             return "no answer" if now_s - asked.at_s > ANSWER_TIMEOUT_S else ""
         return "" if answer.accepted else answer.reason or "no reason given"
 
-    def since_s(self, action: str, now_s: float) -> float:
+    def may_repeat(self, action: CommandAction) -> bool:
+        """The newest request of `action` was refused for now only."""
+        asked = self._asked.get(action)
+        answer = None if asked is None else self._answers.get(asked.id)
+        return answer is not None and not answer.accepted and answer.temporary
+
+    def since_s(self, action: CommandAction, now_s: float) -> float:
         """Time since the newest request of `action` [s], 0 when never made."""
         asked = self._asked.get(action)
         return 0.0 if asked is None else now_s - asked.at_s
 
-    def _command(self, action: str, now_s: float, **content) -> FcuCommand:
-        command = FcuCommand(stamp_s=now_s, id=self._next_id, action=action, **content)
+    def _command(
+        self, action: CommandAction, now_s: float, height_m: float = 0.0, text: str = "", severity: int = INFORMATION
+    ) -> FcuCommand:
+        command = FcuCommand(
+            stamp_s=now_s, id=self._next_id, action=action, height_m=height_m, text=text, severity=severity
+        )
         self._next_id += 1
         return command
 
 
 class Photographer:
-    """Asks for the photographs of a hold, one at a time, and counts those that came."""
+    """Requests the photographs of a hold, one at a time, and counts those that came."""
 
     def __init__(self, at_s: list[float], max_error_m: float) -> None:
         self._due = sorted(at_s)
@@ -104,7 +116,7 @@ class Photographer:
         return PhotoRequest(stamp_s=now_s, id=self._open.id)
 
     def take(self, photo: Photo) -> None:
-        """Count a photograph if it is the one that is waited for and holds an image."""
+        """Count a photograph if it answers the open request and holds an image."""
         if self._open is not None and photo.id == self._open.id and photo.valid and photo.png:
             self._open = None
             self._attempts = 0

@@ -1,36 +1,53 @@
 """Evaluates the safety table (`companion.mission.monitors`) in every step.
 
-While a row stays active it climbs its escalation of actions, and it clears only when the value has been inside the limit by
-its hysteresis for `CLEAR_S`. The strongest action of all active rows is the demand on the pilot state machine.
+A monitor that stays active escalates through its actions. It clears when its value has been inside the limit by the
+hysteresis for `CLEAR_S`. The strongest action of all active monitors is the demand on the mission.
 
-Between two actions of one aircraft, whichever rows ask for them, lie at least `ESCALATION_MIN_S`, so that each has a chance
-to help. Two kinds wait for nobody: a row that begins with "yield" (the pilot has it already) and one that begins with
-"stop" (nothing can be flown any more).
+At least `ESCALATION_MIN_S` lie between two actions of one aircraft, whichever monitors demand them, so that each action
+has time to help. Two kinds of monitors do not wait: one whose first action is "relinquish" (the pilot has the aircraft
+already) and one whose first action is "stop streaming" (this stack can fly nothing any more).
 """
 
 import math
 from typing import NamedTuple
 
-from companion.core.enums import SafetyAction
+from companion.core.enums import Phase, SafetyAction
 from companion.core.messages import SafetyEvent
 from companion.core.vehicle import Vehicle
 from companion.mission.monitors import ACTIONS, ESCALATION_MIN_S, MONITORS, Monitor
 from companion.mission.plan import Plan
 from companion.mission.snapshot import SafetySnapshot
 
-CLEAR_S = 1.0  # a value must be good this long before its row clears
+CLEAR_S = 1.0  # a value must be inside the limit this long before its monitor clears
+
+# What the stack does at each level of an escalation, in words for the crew.
+ACTION_TEXTS = {
+    SafetyAction.WARN: "mission continues",
+    SafetyAction.HOLD: "holding position",
+    SafetyAction.RETREAT: "backing away",
+    SafetyAction.RETURN: "returning to land",
+    SafetyAction.LAND: "landing",
+    SafetyAction.STOP_STREAMING: "setpoints stopped, PX4 has control, take over by RC",
+    SafetyAction.RELINQUISH: "setpoints stopped",
+}
+NEXT_TEXTS = {
+    SafetyAction.RETREAT: "backing away if it lasts",
+    SafetyAction.RETURN: "returning if it lasts",
+    SafetyAction.LAND: "landing if it lasts",
+    SafetyAction.STOP_STREAMING: "PX4 takes over if it lasts",
+}
 
 
 class Demand(NamedTuple):
-    """The strongest action of all active rows."""
+    """The strongest action of all active monitors."""
 
     action: SafetyAction
     monitor: str
     text: str
 
 
-class _Memory:
-    """How long one row has been beyond its limit, and how far it has climbed."""
+class _MonitorState:
+    """How long the value of one monitor has been beyond its limit, and the level of the escalation."""
 
     def __init__(self) -> None:
         self.bad_since_s: float | None = None
@@ -42,100 +59,125 @@ class _Memory:
         self.detail = ""
 
 
-class SafetyMonitor:
-    """Evaluates the table; keeps what the rows need to remember.
+class _Change(NamedTuple):
+    """A monitor became active, escalated or cleared; note: why it is no longer active."""
 
-    `limits`: of each row by name; `demand`: the action asked for since the last `update`, None when there is none.
+    monitor: Monitor
+    state: _MonitorState
+    note: str = "cleared"
+
+
+class SafetyMonitor:
+    """Evaluates the table; keeps the state of its monitors.
+
+    `limits`: of each monitor by name; `demand`: the action demanded since the last `update`, None when there is none.
     """
 
-    def __init__(self, vehicle: Vehicle, plan: Plan, rows: tuple[Monitor, ...] = MONITORS) -> None:
-        self.rows = rows
-        self.severity = {row.name: row.severity for row in rows}
-        self.limits = {row.name: row.limit(vehicle, plan) for row in rows}
+    def __init__(self, vehicle: Vehicle, plan: Plan, monitors: tuple[Monitor, ...] = MONITORS) -> None:
+        self.monitors = monitors
+        self.severity = {monitor.name: monitor.severity for monitor in monitors}
+        self.limits = {monitor.name: monitor.limit(vehicle, plan) for monitor in monitors}
         self.reset()
 
     def reset(self) -> None:
         """Forget everything; for a deliberate new start."""
-        self._memory = {row.name: _Memory() for row in self.rows}
+        self._states = {monitor.name: _MonitorState() for monitor in self.monitors}
         self.demand: Demand | None = None
         self._acted_s = -math.inf  # when the action last changed
 
-    def update(self, situation: SafetySnapshot) -> list[SafetyEvent]:
-        """Evaluate all rows; returns an event for each that became active, climbed a level or cleared."""
-        events = [event for row in self.rows if (event := self._evaluate(row, situation)) is not None]
-        self._decide(situation.now_s)
-        return events
+    def update(self, snapshot: SafetySnapshot) -> list[SafetyEvent]:
+        """Evaluate all monitors; returns an event for each that became active, escalated or cleared."""
+        changes = [change for monitor in self.monitors if (change := self._evaluate(monitor, snapshot)) is not None]
+        self._decide(snapshot.now_s)
+        return [self._event(change, snapshot) for change in changes]
 
     def _decide(self, now_s: float) -> None:
-        """Take the strongest action of all active rows, if it may be taken yet."""
-        asking = [(row, memory) for row in self.rows if (memory := self._memory[row.name]).active]
-        asking = [(row, memory) for row, memory in asking if row.escalation[memory.level] != SafetyAction.WARN]
-        if not asking:
+        """Take the strongest action of all active monitors, if it may be taken yet."""
+        demanding = [(m, state) for m in self.monitors if (state := self._states[m.name]).active]
+        demanding = [(m, state) for m, state in demanding if m.escalation[state.level] != SafetyAction.WARN]
+        if not demanding:
             self.demand = None
             return
-        row, memory = max(asking, key=lambda pair: ACTIONS.index(pair[0].escalation[pair[1].level]))
-        action = row.escalation[memory.level]
+        monitor, state = max(demanding, key=lambda pair: ACTIONS.index(pair[0].escalation[pair[1].level]))
+        action = monitor.escalation[state.level]
         if self.demand is None or action != self.demand.action:
-            at_once = memory.level == 0 and action in (SafetyAction.STOP_STREAMING, SafetyAction.RELINQUISH)
+            at_once = state.level == 0 and action in (SafetyAction.STOP_STREAMING, SafetyAction.RELINQUISH)
             if not at_once and now_s - self._acted_s < ESCALATION_MIN_S:
-                return  # what was asked for last has not had its time yet
+                return  # the last action has not had its time yet
             self._acted_s = now_s
-        self.demand = Demand(action, row.name, self._words(row, memory))
+        self.demand = Demand(action, monitor.name, self._text(monitor, state))
 
-    def _evaluate(self, row: Monitor, s: SafetySnapshot) -> SafetyEvent | None:
-        memory, limit = self._memory[row.name], self.limits[row.name]
-        value = row.value(s) if s.phase in row.phases else None
+    def _evaluate(self, monitor: Monitor, s: SafetySnapshot) -> _Change | None:
+        state, limit = self._states[monitor.name], self.limits[monitor.name]
+        value = monitor.value(s) if s.phase in monitor.phases else None
         if value is None:
-            self._memory[row.name] = _Memory()
-            if not memory.active:
+            self._states[monitor.name] = _MonitorState()
+            if not state.active:
                 return None
-            memory.active = False
-            return self._event(row, memory, s, "no longer applies")
-        memory.value = value
-        if row.detail is not None:
-            memory.detail = row.detail(s) or memory.detail
-        excess = limit - value if row.below else value - limit
-        if memory.active:
-            return self._while_active(row, memory, s, inside=excess <= -row.hysteresis)
+            state.active = False
+            return _Change(monitor, state, "no longer applies")
+        state.value = value
+        if monitor.detail is not None:
+            state.detail = monitor.detail(s) or state.detail
+        excess = limit - value if monitor.below else value - limit
+        if state.active:
+            return self._while_active(monitor, state, s.now_s, inside=excess <= -monitor.hysteresis)
         if not excess <= 0:  # written so that NaN counts as beyond the limit
-            memory.bad_since_s = s.now_s if memory.bad_since_s is None else memory.bad_since_s
-            if s.now_s - memory.bad_since_s >= row.after_s:
-                memory.active, memory.level, memory.level_since_s = True, 0, s.now_s
-                memory.good_since_s = None
-                return self._event(row, memory, s)
+            state.bad_since_s = s.now_s if state.bad_since_s is None else state.bad_since_s
+            if s.now_s - state.bad_since_s >= monitor.after_s:
+                state.active, state.level, state.level_since_s = True, 0, s.now_s
+                state.good_since_s = None
+                return _Change(monitor, state)
         else:
-            memory.bad_since_s = None
+            state.bad_since_s = None
         return None
 
-    def _while_active(self, row: Monitor, memory: _Memory, s: SafetySnapshot, inside: bool) -> SafetyEvent | None:
+    def _while_active(self, monitor: Monitor, state: _MonitorState, now_s: float, inside: bool) -> _Change | None:
         if inside:
-            memory.good_since_s = s.now_s if memory.good_since_s is None else memory.good_since_s
-            if s.now_s - memory.good_since_s >= CLEAR_S:
-                memory.active, memory.bad_since_s = False, None
-                return self._event(row, memory, s)
-            return None  # getting better: no reason to climb
-        memory.good_since_s = None
-        if memory.level + 1 < len(row.escalation) and s.now_s - memory.level_since_s >= max(
-            row.escalation_s, ESCALATION_MIN_S
-        ):
-            memory.level, memory.level_since_s = memory.level + 1, s.now_s
-            return self._event(row, memory, s)
+            state.good_since_s = now_s if state.good_since_s is None else state.good_since_s
+            if now_s - state.good_since_s >= CLEAR_S:
+                state.active, state.bad_since_s = False, None
+                return _Change(monitor, state)
+            return None  # the value is improving: no escalation
+        state.good_since_s = None
+        wait_s = max(monitor.escalation_s, ESCALATION_MIN_S)
+        if state.level + 1 < len(monitor.escalation) and now_s - state.level_since_s >= wait_s:
+            state.level, state.level_since_s = state.level + 1, now_s
+            return _Change(monitor, state)
         return None
 
-    def _words(self, row: Monitor, memory: _Memory) -> str:
-        text = f"{row.text}: {memory.detail}" if memory.detail else row.text
-        if not row.unit:
-            return text
-        return f"{text} ({memory.value:.3g} {row.unit}, limit {self.limits[row.name]:.3g})"
+    def _text(self, monitor: Monitor, state: _MonitorState) -> str:
+        """What happened, with value and limit."""
+        numbers = f"{state.value:.3g} {monitor.unit}, limit {self.limits[monitor.name]:.3g}" if monitor.unit else ""
+        inside = ", ".join(filter(None, (state.detail, numbers)))
+        return f"{monitor.text} ({inside})" if inside else monitor.text
 
-    def _event(self, row: Monitor, memory: _Memory, s: SafetySnapshot, note: str = "cleared") -> SafetyEvent:
-        text = self._words(row, memory) if memory.active else f"{row.text}: {note}"
+    def _response(self, monitor: Monitor, state: _MonitorState, phase: Phase) -> str:
+        """What the stack does, what follows if it does not help, and what the crew can do."""
+        action, following = monitor.escalation[state.level], monitor.escalation[state.level + 1 : state.level + 2]
+        landing = ACTIONS.index(SafetyAction.LAND) if phase == Phase.LAND else -1
+        stronger = self.demand is not None and ACTIONS.index(self.demand.action) > ACTIONS.index(action)
+        words = []
+        if ACTIONS.index(action) <= landing:
+            words.append("landing continues")
+        elif not stronger or action == SafetyAction.WARN:
+            words.append(ACTION_TEXTS[action])
+        words += [NEXT_TEXTS[a] for a in following if ACTIONS.index(a) > landing and not stronger]
+        advice = monitor.advice if action != SafetyAction.STOP_STREAMING else ""
+        return "; ".join(filter(None, (", ".join(words), advice)))
+
+    def _event(self, change: _Change, s: SafetySnapshot) -> SafetyEvent:
+        monitor, state, note = change
+        if state.active:
+            text = "; ".join(filter(None, (self._text(monitor, state), self._response(monitor, state, s.phase))))
+        else:
+            text = f"{monitor.text}: {note}"
         return SafetyEvent(
             stamp_s=s.now_s,
-            monitor=row.name,
-            active=memory.active,
-            value=float(memory.value),
-            limit=float(self.limits[row.name]),
-            action=row.escalation[memory.level] if memory.active else SafetyAction.NONE,
-            text=text,
+            monitor=monitor.name,
+            active=state.active,
+            value=float(state.value),
+            limit=float(self.limits[monitor.name]),
+            action=monitor.escalation[state.level] if state.active else SafetyAction.NONE,
+            text=text[:1].upper() + text[1:],
         )

@@ -1,12 +1,13 @@
 """Named checks before the mission may begin.
 
-Each check looks at the newest messages and says why it is not content; nothing is remembered, so a check that was
-passed can fail again while the aircraft waits.
+Each check evaluates the newest messages and returns why it fails. No result is kept, so a check that passed can fail
+again while the aircraft waits.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from companion.core.enums import FcuMode, ProcessName
 from companion.core.messages import (
     TOPICS,
     ControlStatus,
@@ -23,10 +24,18 @@ from companion.core.vehicle import Vehicle
 from companion.mission.plan import Plan
 
 # Modes from which no mission may be started; PX4 itself does not arm in those that end a flight.
-NO_START_MODES = ("", "OFFBOARD", "AUTO_RTL", "AUTO_LAND", "AUTO_PRECLAND", "TERMINATION")
+NO_START_MODES = (
+    FcuMode.UNKNOWN,
+    FcuMode.OFFBOARD,
+    FcuMode.AUTO_RTL,
+    FcuMode.AUTO_LAND,
+    FcuMode.AUTO_PRECLAND,
+    FcuMode.TERMINATION,
+)
+CAMERA_PROCESSES = (ProcessName.CAMERA, ProcessName.TRACKER)
 
 
-class Check(NamedTuple):
+class StartCheck(NamedTuple):
     """One named check; ``problem`` is empty when it passed."""
 
     name: str
@@ -35,62 +44,64 @@ class Check(NamedTuple):
 
 def run_checks(
     latest: Latest,
-    healths: dict[str, Health],
+    healths: dict[ProcessName, Health],
     vehicle: Vehicle,
     plan: Plan,
-    home_inputs: bool,
+    home_known: bool,
     now_s: float,
-    required_processes: Iterable[str] = (),
-) -> list[Check]:
-    """All checks, in the order in which a user would mend them.
+    required_processes: Iterable[ProcessName] = (),
+) -> list[StartCheck]:
+    """All checks, in the order in which a user would correct them.
 
-    latest: newest message of each topic; healths: newest `Health` of each process; home_inputs: the take-off point in
-    the estimator's world has been taken; required_processes: processes whose `Health` must be arriving.
+    latest: newest message of each topic; healths: newest `Health` of each process; home_known: the take-off point in
+    the estimator's world has been taken; required_processes: processes whose `Health` must be arriving; those of
+    the camera only if the plan needs one.
     """
     status = latest.fresh(FcuStatus, now_s)
-    linked = isinstance(status, FcuStatus) and status.connected
-    checks = [Check("link", "" if linked else "no word from the flight controller")]
-    if linked:
+    linked = status is not None and status.connected
+    checks = [StartCheck("link", "" if linked else "no data from the flight controller")]
+    if status is not None and linked:
         checks += _fcu_checks(status, vehicle, plan)
     checks.append(_alive(latest, FcuPosition, "position", "no position from the flight controller", now_s))
     checks.append(_alive(latest, FcuAttitude, "attitude", "no attitude from the flight controller", now_s))
     checks.append(_state_check(latest, vehicle, now_s))
-    checks.append(Check("take-off point", "" if home_inputs else "not known: no valid state on the ground yet"))
+    checks.append(StartCheck("take-off point", "" if home_known else "not known: no valid state on the ground yet"))
     checks.append(_alive(latest, ControlStatus, "controller", "no status from the controller", now_s))
-    if plan.bundle is not None:
+    if plan.needs_camera:
         checks.append(_alive(latest, Markers, "tracker", "no markers message, is the camera running?", now_s))
-    checks += [_process_check(name, healths.get(name), now_s) for name in required_processes]
-    return checks
+    required = [name for name in required_processes if plan.needs_camera or name not in CAMERA_PROCESSES]
+    return checks + [_process_check(name, healths.get(name), now_s) for name in required]
 
 
-def problems(checks: list[Check]) -> str:
-    """The checks that are not content, in one line; empty when all passed."""
+def problems(checks: list[StartCheck]) -> str:
+    """The checks that fail, in one line; empty when all passed."""
     return "; ".join(f"{check.name}: {check.problem}" for check in checks if check.problem)
 
 
-def _fcu_checks(status: FcuStatus, vehicle: Vehicle, plan: Plan) -> list[Check]:
-    unfit = status.mode in NO_START_MODES or status.mode.startswith("UNKNOWN")
-    mode_problem = f"mode is {status.mode or 'unknown'}" if unfit else ""
+def _fcu_checks(status: FcuStatus, vehicle: Vehicle, plan: Plan) -> list[StartCheck]:
+    mode_problem = f"mode is {status.mode}" if status.mode in NO_START_MODES else ""
     voltage_v, low_v = status.battery_voltage_v, vehicle.safety.battery_low_v
     if not voltage_v > 0:
         battery_problem = "voltage not measured"
     else:
         battery_problem = "" if voltage_v > low_v else f"{voltage_v:.1f} V, must be above {low_v:.1f} V"
     checks = [
-        Check("flight controller", status.refused),
-        Check("mode", mode_problem),
-        Check("gnss", "" if status.gnss_ok else "no fix"),
-        Check("battery", battery_problem),
-        Check("home", "" if status.home_W is not None else "the flight controller has no home position"),
+        StartCheck("flight controller", status.refused),
+        StartCheck("mode", mode_problem),
+        StartCheck("gnss", "" if status.gnss_ok else "no fix"),
+        StartCheck("battery", battery_problem),
+        StartCheck("home", "" if status.home_W is not None else "the flight controller has no home position"),
     ]
     if plan.start == "auto":
-        checks.append(Check("on the ground", "" if status.landed and not status.armed else "must be landed, disarmed"))
+        checks.append(
+            StartCheck("on the ground", "" if status.landed and not status.armed else "must be landed, disarmed")
+        )
     else:
-        checks.append(Check("rc", "" if status.rc_ok else "no transmitter"))
+        checks.append(StartCheck("rc", "" if status.rc_ok else "no RC"))
     return checks
 
 
-def _state_check(latest: Latest, vehicle: Vehicle, now_s: float) -> Check:
+def _state_check(latest: Latest, vehicle: Vehicle, now_s: float) -> StartCheck:
     state = latest.fresh(State, now_s)
     if state is None:
         age_s = latest.age_s(State, now_s)
@@ -99,14 +110,14 @@ def _state_check(latest: Latest, vehicle: Vehicle, now_s: float) -> Check:
         problem = f"uncertain by {state.position_std_m:.1f} m"
     else:
         problem = ""
-    return Check("state", problem)
+    return StartCheck("state", problem)
 
 
-def _alive(latest: Latest, kind: type[Message], name: str, problem: str, now_s: float) -> Check:
-    return Check(name, "" if latest.fresh(kind, now_s) is not None else problem)
+def _alive(latest: Latest, kind: type[Message], name: str, problem: str, now_s: float) -> StartCheck:
+    return StartCheck(name, "" if latest.fresh(kind, now_s) is not None else problem)
 
 
-def _process_check(name: str, health: Health | None, now_s: float) -> Check:
+def _process_check(name: ProcessName, health: Health | None, now_s: float) -> StartCheck:
     if health is None or now_s - health.stamp_s > TOPICS["health"].max_age_s:
-        return Check(name, "no health message")
-    return Check(name, f"{health.errors} errors, last: {health.last_error}" if health.errors else "")
+        return StartCheck(name, "no health message")
+    return StartCheck(name, f"{health.errors} errors, last: {health.last_error}" if health.errors else "")

@@ -1,12 +1,13 @@
-"""What the safety rows need to remember: shares and medians over the last second."""
+"""What the safety monitors need over time: shares and medians of the last second."""
 
 from collections import deque
 from statistics import median
 
+from companion.core.enums import Sensor
 from companion.core.messages import ControlStatus, EstimatorStatus
 
 WINDOW_S = 1.0
-MIN_INNOVATIONS = 5  # fewer in a window say nothing
+MIN_INNOVATIONS = 5  # with fewer in a window there is no median
 MIN_CYCLES = 10
 
 
@@ -15,20 +16,20 @@ class InnovationTrend:
 
     NIS, the normalised innovation squared νᵀ S⁻¹ ν, is chi-square distributed with as many degrees of freedom as the
     residual has numbers while the filter is consistent (Bar-Shalom, Li, Kirubarajan, "Estimation with Applications to
-    Tracking and Navigation", section 5.4): about 1 per degree. The median, because single outliers are the gate's to
-    judge; here counts what lasts.
+    Tracking and Navigation", section 5.4): about 1 per degree. The median, because the filter's gate rejects single
+    outliers; a median shows a disagreement that lasts.
     """
 
     def __init__(self) -> None:
-        self._windows: dict[str, deque[tuple[float, float]]] = {}
+        self._windows: dict[Sensor, deque[tuple[float, float]]] = {}
 
     def take(self, status: EstimatorStatus) -> None:
         for innovation in status.innovations:
             window = self._windows.setdefault(innovation.sensor, deque())
             window.append((status.stamp_s, innovation.nis / max(innovation.dof, 1)))
 
-    def medians(self, now_s: float) -> dict[str, float]:
-        """By sensor; without those that said too little in the last `WINDOW_S`. NaN counts as inf."""
+    def medians(self, now_s: float) -> dict[Sensor, float]:
+        """By sensor; without sensors of too few updates in the last `WINDOW_S`. NaN counts as inf."""
         result = {}
         for sensor, window in self._windows.items():
             while window and window[0][0] < now_s - WINDOW_S:
@@ -47,7 +48,7 @@ class ControlTrend:
     def take(self, control: ControlStatus) -> None:
         counts = (control.solver_failures, control.deadline_misses)
         if self._cycles and any(new < old for new, old in zip(counts, self._cycles[-1][1:], strict=True)):
-            self._cycles.clear()  # a controller that was started again counts from zero
+            self._cycles.clear()  # a restarted controller counts from zero
         self._cycles.append((control.stamp_s, *counts))
 
     def shares(self, now_s: float) -> tuple[float, float]:

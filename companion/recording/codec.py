@@ -1,24 +1,29 @@
-"""Messages as JSON and their JSON schemas, the way log viewers want them.
+"""Messages as JSON, and their JSON schemas in the subset that log viewers read.
 
 JSON has no infinity and no NaN, so such a number is written as null, and what it was is kept under one extra key:
 ``"_nonfinite": [["marker_age_s", "inf"]]`` (path of keys and indices, then the value). Reading restores it, so a
 replay sees exactly what flew. The key is absent from the great majority of messages.
 """
 
+import hashlib
 import math
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from companion.core import aliases
+from companion.core.enums import TopicName
 from companion.core.messages import TOPICS, Message
+
+Path = list[str | int]  # keys and indices from the top of a message to one number
 
 NONFINITE = "_nonfinite"
 _MARK = b'"_nonfinite"'
 
 
 def _plain(value: Any) -> Any:
-    """numpy's scalars and arrays as plain data: what a room forgot to convert is still worth logging."""
+    """numpy scalars and arrays as plain data: a message whose sender did not convert them is logged all the same."""
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tolist()
     raise NotImplementedError(f"{type(value).__name__} cannot be logged")
@@ -33,18 +38,36 @@ def encode(message: Message) -> bytes:
     data = _encoder.encode(message)
     if b"null" not in data:
         return data
-    places: list[list] = []
+    places: list[Path] = []
     _find(msgspec.to_builtins(message, enc_hook=_plain), [], places)
     if not places:
         return data
     return data[:-1] + b"," + _MARK + b":" + _encoder.encode(places) + b"}"
 
 
-def decode(topic: str, data: bytes) -> Message:
-    """The message that `encode` wrote; raises KeyError for an unknown topic, msgspec.MsgspecError for anything else."""
-    decoder = _decoders[topic]
+def decode(topic: TopicName, data: bytes) -> Message:
+    """The message that `encode` wrote, also an older version of it (`companion.core.aliases`).
+
+    topic: its present name. Raises KeyError for an unknown topic, msgspec.MsgspecError for anything else.
+    """
+    try:
+        return _decoded(topic, data)
+    except msgspec.ValidationError:
+        fields = _restored(data)
+        renamed = aliases.renamed_message(topic, fields) if isinstance(fields, dict) else fields
+        if renamed == fields:
+            raise
+        return msgspec.convert(renamed, TOPICS[topic].type)
+
+
+def _decoded(topic: TopicName, data: bytes) -> Message:
     if _MARK not in data:
-        return decoder.decode(data)
+        return _decoders[topic].decode(data)
+    return msgspec.convert(_restored(data), TOPICS[topic].type)
+
+
+def _restored(data: bytes) -> Any:
+    """The plain data of a message, its infinities and NaN in place."""
     try:
         tables = msgspec.json.decode(data)
         if isinstance(tables, dict) and NONFINITE in tables:
@@ -55,10 +78,10 @@ def decode(topic: str, data: bytes) -> Message:
                 place[last] = float(text)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise msgspec.ValidationError(f"bad {NONFINITE}: {error}") from None
-    return msgspec.convert(tables, TOPICS[topic].type)
+    return tables
 
 
-def _find(value: Any, path: list, places: list[list]) -> None:
+def _find(value: Any, path: Path, places: list[Path]) -> None:
     if isinstance(value, float):
         if not math.isfinite(value):
             places.append([*path, str(value)])
@@ -70,7 +93,17 @@ def _find(value: Any, path: list, places: list[list]) -> None:
             _find(item, [*path, i], places)
 
 
-def json_schema(topic: str) -> dict:
+def schema_hashes() -> dict[str, str]:
+    """For each logged topic the first 16 hex digits of the SHA-256 of its JSON schema."""
+    encoder = msgspec.json.Encoder(order="deterministic")
+    return {
+        topic: hashlib.sha256(encoder.encode(json_schema(topic))).hexdigest()[:16]
+        for topic, row in TOPICS.items()
+        if row.logged
+    }
+
+
+def json_schema(topic: TopicName) -> dict[str, Any]:
     """JSON schema of a topic's messages: no references, tuples as arrays, unions as one object with all fields.
 
     That is the subset Foxglove, Lichtblick and PlotJuggler read. A field that is null has no value at that moment.
@@ -79,14 +112,14 @@ def json_schema(topic: str) -> dict:
     return _flatten(components[TOPICS[topic].type.__name__], components)
 
 
-def _flatten(schema: dict, components: dict) -> dict:
+def _flatten(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
     if "$ref" in schema:
         return _flatten(components[schema["$ref"]], components)
     if "anyOf" in schema:
         options = [_flatten(s, components) for s in schema["anyOf"] if s != {"type": "null"}]
         if len(options) == 1:
             return options[0]
-        merged: dict = {"type": "object", "properties": {}}
+        merged: dict[str, Any] = {"type": "object", "properties": {}}
         for option in options:
             merged["properties"] |= {k: v for k, v in option["properties"].items() if k != "type"}
         tags = [tag for option in options for tag in option["properties"].get("type", {}).get("enum", [])]
@@ -95,7 +128,7 @@ def _flatten(schema: dict, components: dict) -> dict:
         return merged
     kind = schema.get("type")
     if kind == "object":
-        flat = {"type": "object"}
+        flat: dict[str, Any] = {"type": "object"}
         if "description" in schema:
             flat["description"] = schema["description"]
         if "properties" in schema:

@@ -1,7 +1,7 @@
 """The state of this computer for `HostStatus`: disk, processor, temperature, throttling, memory.
 
-Another impure corner of the room: it reads the machine, and is given to the recorder as a function. It never raises;
-what this machine does not tell is NaN (for throttling: False).
+It reads the machine and is passed to the recorder as a function, so that the node stays pure. It never raises; a
+quantity that this machine does not provide is NaN (throttling: False).
 """
 
 import math
@@ -14,14 +14,15 @@ from companion.core.messages import HostStatus
 
 SYSTEM = Path("/sys")
 THERMAL_ZONES = "class/thermal/thermal_zone*"
-# Zones by what they say of themselves, best first: Raspberry Pi and many ARM boards, then Intel's package sensor.
-# Others (battery, wireless) say nothing of the processor.
+# Zones by their type, best first: Raspberry Pi and many ARM boards, then Intel's package sensor.
+# Other zones (battery, wireless) do not measure the processor.
 PROCESSOR_ZONES = ("cpu-thermal", "cpu_thermal", "x86_pkg_temp", "soc-thermal", "soc_thermal", "acpitz")
-# Bits of the Raspberry Pi firmware (documentation of `vcgencmd get_throttled`), the ones of now: under-voltage,
-# frequency capped, throttled, soft temperature limit. The same bits 16 higher say that it has happened since boot.
+# Bits of the Raspberry Pi firmware (documentation of `vcgencmd get_throttled`), the present state: under-voltage,
+# frequency capped, throttled, soft temperature limit. The same bits shifted by 16: since boot.
 THROTTLED_NOW = 0xF
 THROTTLED_FILES = ("devices/platform/soc*/soc*:firmware/get_throttled", "devices/platform/soc*:firmware/get_throttled")
 # Under-voltage alone, where a kernel does not have the file above (hwmon driver "rpi_volt").
+ABSENT = Path("/nonexistent")
 ALARM_NAME, ALARM_FILE = "rpi_volt", "in0_lcrit_alarm"
 
 
@@ -33,10 +34,11 @@ class Host:
 
     def __init__(self, folder: Path, system: Path = SYSTEM) -> None:
         self._folder = folder
-        self._temperature = _temperature_file(system)
-        self._throttled = next((file for name in THROTTLED_FILES for file in system.glob(name)), None)
-        self._alarm = _alarm_file(system)
-        psutil.cpu_percent()  # the first call has nothing to compare with
+        # A file that this machine does not have reads as "not a number".
+        self._temperature = _temperature_file(system) or ABSENT
+        self._throttled = next((file for name in THROTTLED_FILES for file in system.glob(name)), ABSENT)
+        self._alarm = _alarm_file(system) or ABSENT
+        psutil.cpu_percent()  # the first call only sets the reference
 
     def __call__(self, now_s: float) -> HostStatus:
         return HostStatus(
@@ -56,15 +58,15 @@ class Host:
 
 
 def _number(read: Callable[[], float]) -> float:
-    """What ``read`` gives, NaN when it cannot: a sensor that went away must not stop the log."""
+    """The result of ``read``, NaN when it fails: a sensor that disappears must not stop the log."""
     try:
         return float(read())
-    except (OSError, ValueError, AttributeError, psutil.Error):  # AttributeError: there was no such file at the start
+    except (OSError, ValueError, psutil.Error):
         return math.nan
 
 
 def _temperature_file(system: Path) -> Path | None:
-    zones = {}
+    zones: dict[str, Path] = {}
     for zone in sorted(system.glob(THERMAL_ZONES)):
         try:
             zones.setdefault((zone / "type").read_text().strip(), zone / "temp")

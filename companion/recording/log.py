@@ -1,28 +1,34 @@
-"""Reading logs, whole or cut off.
+"""Reading logs, complete or truncated.
 
-A log whose writer was killed has no index and maybe half a chunk at its end; it is read from the front and gives
-everything up to the break.
+A log whose writer was killed has no index, and its last chunk may be incomplete; it is read from the front up to the
+break. Logs of earlier versions are read through the table of `companion.core.aliases`.
 """
 
 import struct
+import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 from mcap.exceptions import InvalidMagic, McapError
-from mcap.records import Channel, Footer, Metadata
+from mcap.records import Channel, Footer, McapRecord, Metadata
 from mcap.records import Message as Record
 from mcap.stream_reader import StreamReader
 from zstandard import ZstdError
 
-from companion.core.config import ConfigError
-from companion.core.messages import TOPICS, Message
+from companion.core import aliases
+from companion.core.arrays import Array
+from companion.core.config import ConfigError, parse
+from companion.core.enums import TopicName
+from companion.core.messages import TOPIC_OF, TOPICS, Message
+from companion.core.vehicle import Vehicle
 from companion.recording.codec import decode
 from companion.recording.writer import METADATA
 
 BROKEN = (McapError, struct.error, ZstdError, ValueError, MemoryError, OverflowError, EOFError, KeyError)
+M = TypeVar("M", bound=Message)
 
 
 class LogError(ConfigError):
@@ -33,28 +39,84 @@ class Entry(NamedTuple):
     """One logged message and when it reached the recorder [s]."""
 
     arrival_s: float
-    topic: str
+    topic: TopicName
     message: Message
 
 
-class Log(dict[str, list[Message]]):
+class Undecodable(NamedTuple):
+    """Messages of one topic that this version cannot read."""
+
+    messages: int
+    reason: str  # of the first one
+
+
+class Log(dict[TopicName, list[Message]]):
     """Messages by topic in order of arrival; a topic without messages is an empty list.
 
-    metadata: text by name (vehicle and mission files, software version, start time); arrival_s: times of arrival by
-    topic, in step with the messages; truncated: the end is missing; undecodable: messages per topic that this
-    version cannot read.
+    metadata: text by name, as `companion.runtime.flight_record` and `LogWriter` wrote it; arrival_s: times of arrival
+    by topic, in step with the messages; truncated: the end is missing; undecodable: by topic as the log names it.
     """
 
     def __init__(self, path: Path) -> None:
         super().__init__({topic: [] for topic in TOPICS})
         self.path = path
         self.metadata: dict[str, str] = {}
-        self.arrival_s: dict[str, list[float]] = {topic: [] for topic in TOPICS}
+        self.arrival_s: dict[TopicName, list[float]] = {topic: [] for topic in TOPICS}
         self.truncated = False
-        self.undecodable: dict[str, int] = {}
+        self.undecodable: dict[str, Undecodable] = {}
+
+    def of(self, kind: type[M]) -> list[M]:
+        """The messages of one type, in order of arrival."""
+        return [message for message in self[TOPIC_OF[kind]] if isinstance(message, kind)]
+
+    def note_undecodable(self, topic: str, reason: str) -> None:
+        """Count a message that cannot be read."""
+        known = self.undecodable.get(topic)
+        self.undecodable[topic] = (
+            Undecodable(1, reason) if known is None else known._replace(messages=known.messages + 1)
+        )
+
+    def problems(self) -> list[str]:
+        """One line for each thing that keeps this log from being complete: for every command that reads logs."""
+        lines = [
+            f"{self.path}: {count} messages of '{topic}' cannot be read by this version and are left out: {reason}"
+            for topic, (count, reason) in sorted(self.undecodable.items())
+        ]
+        if self.truncated:
+            lines.append(f"{self.path}: the end of the log is missing (its recorder was killed)")
+        return lines
+
+    def tables(self, name: str) -> dict[str, Any] | None:
+        """The effective tables of "vehicle", "mission", "site" or "scenario" as flown, their bases merged.
+
+        None where the log does not hold them: a log of before 2026-11-22 holds the text of the vehicle and mission
+        files alone, and a file with a `base` is not complete without it. Raises `LogError` if they are corrupted.
+        """
+        effective = self.metadata.get(f"{name}_tables")
+        try:
+            if effective is not None:
+                return msgspec.json.decode(effective, type=dict[str, Any])
+            text = self.metadata.get(name)
+            tables = tomllib.loads(text) if text else None
+        except (msgspec.MsgspecError, tomllib.TOMLDecodeError) as error:
+            raise LogError(f"{self.path}: the {name} tables in the log cannot be read: {error}") from None
+        return None if tables is None or "base" in tables else tables
+
+    def vehicle(self) -> Vehicle | None:
+        """The vehicle with which the flight was flown; None where the log does not hold it.
+
+        Raises `LogError` if the vehicle of the log does not fit this version.
+        """
+        tables = self.tables("vehicle")
+        if tables is None:
+            return None
+        try:
+            return parse(aliases.renamed_keys("Vehicle", tables), Vehicle, f"{self.path}: vehicle in the log")
+        except ConfigError as error:
+            raise LogError(str(error)) from None
 
 
-def read_log(path: str | Path, topics: Iterable[str] | None = None) -> Log:
+def read_log(path: str | Path, topics: Iterable[TopicName] | None = None) -> Log:
     """All messages of a log, or those of some topics; raises `LogError` if the file is not a log.
 
     A recorder that was started again in flight has gone on in ``<name>_2.mcap`` and so on; these parts are read too.
@@ -75,10 +137,10 @@ def parts(path: Path) -> list[Path]:
     return found
 
 
-def iterate(path: str | Path, topics: Iterable[str] | None = None, log: Log | None = None) -> Iterator[Entry]:
+def iterate(path: str | Path, topics: Iterable[TopicName] | None = None, log: Log | None = None) -> Iterator[Entry]:
     """The messages of a log one by one, in order of arrival.
 
-    log: receives metadata, truncation and counts of what could not be read. Raises `LogError`.
+    log: receives metadata, truncation and what could not be read. Raises `LogError`.
     """
     log = Log(Path(path)) if log is None else log
     wanted = set(TOPICS if topics is None else topics)
@@ -90,22 +152,31 @@ def iterate(path: str | Path, topics: Iterable[str] | None = None, log: Log | No
     except OSError as error:
         raise LogError(f"{path}: cannot be read: {error.strerror}") from None
     with stream:
-        names: dict[int, str] = {}
+        names: dict[int, TopicName] = {}
+        unknown_names: dict[int, str] = {}
         channels = 0
         for record in _records(stream, size, path, log):
             if isinstance(record, Channel):
                 channels += 1
-                if record.topic in TOPICS and record.message_encoding == "json":
-                    names[record.id] = record.topic
+                topic = _known(aliases.topic_of(record.topic))
+                if record.message_encoding != "json":
+                    continue
+                if topic is not None:
+                    names[record.id] = topic
+                else:
+                    unknown_names[record.id] = record.topic
             elif isinstance(record, Metadata) and record.name == METADATA:
                 log.metadata.update(record.metadata)
             elif isinstance(record, Record):
                 topic = names.get(record.channel_id)
-                if topic in wanted:
+                if topic is None:
+                    if record.channel_id in unknown_names and topics is None:
+                        log.note_undecodable(unknown_names[record.channel_id], "no such topic in this version")
+                elif topic in wanted:
                     try:
                         message = decode(topic, record.data)
-                    except msgspec.MsgspecError:
-                        log.undecodable[topic] = log.undecodable.get(topic, 0) + 1
+                    except msgspec.MsgspecError as error:
+                        log.note_undecodable(topic, str(error))
                         continue
                     yield Entry(record.log_time / 1e9, topic, message)
         if not log.metadata and not names:
@@ -114,7 +185,11 @@ def iterate(path: str | Path, topics: Iterable[str] | None = None, log: Log | No
             )
 
 
-def _records(stream, size: int, path, log: Log) -> Iterator:
+def _known(name: str) -> TopicName | None:
+    return next((topic for topic in TOPICS if topic == name), None)
+
+
+def _records(stream: BinaryIO, size: int, path: str | Path, log: Log) -> Iterator[McapRecord]:
     """MCAP records up to the end or the first break."""
     reader = StreamReader(stream, record_size_limit=max(size, 1024), validate_crcs=True)
     records = reader.records
@@ -137,8 +212,9 @@ def _records(stream, size: int, path, log: Log) -> Iterator:
     log.truncated = not complete
 
 
-def series(messages: list[Message], field: str) -> tuple[np.ndarray, np.ndarray]:
+def series(messages: Iterable[Message], field: str) -> tuple[Array, Array]:
     """(stamps [s], values) of one field, shapes (n,) and (n,) or (n, k); empty arrays for no messages."""
+    messages = list(messages)
     if not messages:
         return np.zeros(0), np.zeros(0)
     stamps = np.array([m.stamp_s for m in messages])

@@ -4,6 +4,7 @@ nothing to draw. Times on all axes are seconds since the start of the flight.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 
@@ -15,11 +16,26 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 from scipy.special import gammaincinv
 
-from companion.core.messages import WORLD, Message
+from companion.core.arrays import Array
+from companion.core.enums import Phase, Sensor
+from companion.core.messages import (
+    WORLD,
+    ControlStatus,
+    EstimatorStatus,
+    FcuAttitude,
+    FcuStatus,
+    Innovation,
+    Markers,
+    Message,
+    MissionStatus,
+    Reference,
+    SentSetpoint,
+    State,
+    Truth,
+)
 from companion.core.trajectory_messages import Hold
 from companion.recording import series as sr
 from companion.recording.metrics import (
-    Messages,
     estimate_errors,
     measuring_frame,
     state_errors,
@@ -35,16 +51,16 @@ INK, QUIET, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 TRUTH, ESTIMATE, REFERENCE, THIRD = "#1f2933", "#2f7fc1", "#d9822b", "#2a9d6f"
 AXES = ("#2f7fc1", "#d9822b", "#2a9d6f")
 BANDS = {
-    "HOLD": "#dcefe3",
-    "APPROACH": "#e8eef7",
-    "SEARCH": "#eef1f5",
-    "PAUSE": "#fbf1d9",
-    "RETREAT": "#fbe9d9",
-    "PX4_HOLD": "#f8dcdc",
-    "PILOT": "#f8dcdc",
-    "FAILED": "#f3c6c6",
+    Phase.HOLD: "#dcefe3",
+    Phase.APPROACH: "#e8eef7",
+    Phase.SEARCH: "#eef1f5",
+    Phase.PAUSE: "#fbf1d9",
+    Phase.RETREAT: "#fbe9d9",
+    Phase.PX4_HOLD: "#f8dcdc",
+    Phase.PILOT: "#f8dcdc",
+    Phase.FAILED: "#f3c6c6",
 }
-STYLE = {
+STYLE: dict[str, Any] = {
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.titlelocation": "left",
@@ -68,16 +84,16 @@ STYLE = {
 
 
 @dataclass
-class Flight:
+class ShownFlight:
     """A log and what all figures need of it."""
 
-    log: Messages
+    log: sr.Messages
     deadline_s: float | None = None
 
     def __post_init__(self) -> None:
-        self.holds = sr.hold_intervals(self.log["mission_status"])
+        self.holds = sr.hold_intervals(sr.of(self.log, MissionStatus))
         self.frame = measuring_frame(self.log, self.holds)
-        self.phases = sr.phases(self.log["mission_status"])
+        self.phases = sr.phases(sr.of(self.log, MissionStatus))
         first = [messages[0].stamp_s for topic, messages in self.log.items() if messages and topic != "link_rx"]
         last = [messages[-1].stamp_s for topic, messages in self.log.items() if messages and topic != "link_rx"]
         self.start_s = self.phases[0][0] if self.phases else min(first, default=0.0)
@@ -95,7 +111,7 @@ class Flight:
         return max(low, 0.0), self.holds[-1][1] - self.start_s + HOLD_MARGIN_S
 
 
-def envelope(t: np.ndarray, y: np.ndarray, points: int = LINE_POINTS) -> tuple[np.ndarray, np.ndarray]:
+def envelope(t: Array, y: Array, points: int = LINE_POINTS) -> tuple[Array, Array]:
     """A line with fewer points and the same look: of each bin its smallest and its largest value, in order."""
     if len(t) <= points:
         return t, y
@@ -130,7 +146,7 @@ def _log_scale(axis: Axes) -> None:
     axis.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _finish(flight: Flight, axes: list[Axes], window: tuple[float, float] | None = None) -> None:
+def _finish(flight: ShownFlight, axes: list[Axes], window: tuple[float, float] | None = None) -> None:
     """Phase bands, names of the wide ones, limits, label and legend."""
     low, high = window or (0.0, flight.end_s - flight.start_s)
     axes[-1].set_xlim(low, max(high, low + 1e-3))
@@ -152,21 +168,21 @@ def _finish(flight: Flight, axes: list[Axes], window: tuple[float, float] | None
         axes[0].figure.legend(handles, labels, loc="upper right", ncols=len(labels), borderaxespad=0.1)
 
 
-def _line(flight: Flight, axis: Axes, t: np.ndarray, y: np.ndarray, **options) -> None:
+def _line(flight: ShownFlight, axis: Axes, t: Array, y: Array, **options: Any) -> None:
     if len(t):
         axis.plot(*envelope(t - flight.start_s, y), **options)
 
 
-def position(flight: Flight) -> Figure | None:
+def position(flight: ShownFlight) -> Figure | None:
     """Reference, estimate and truth per axis in the frame of the hold."""
-    estimate = sr.estimate_track(flight.log["state"], flight.frame)
-    truth = sr.truth_track(flight.log["truth"], flight.frame)
+    estimate = sr.estimate_track(sr.of(flight.log, State), flight.frame)
+    truth = sr.truth_track(sr.of(flight.log, Truth), flight.frame)
     if not len(estimate.t) and not len(truth.t):
         return None
     low, high = (edge + flight.start_s for edge in flight.hold_window())
     figure, axes = _figure(3)
     grid = np.linspace(low, high, LINE_POINTS)
-    points, _ = sr.reference_at(flight.log["reference"], grid, flight.frame)
+    points, _ = sr.reference_at(sr.of(flight.log, Reference), grid, flight.frame)
     for i, axis in enumerate(axes):
         for track, name, color, width in ((truth, "true", TRUTH, 1.0), (estimate, "estimated", ESTIMATE, 1.2)):
             shown = (track.t >= low) & (track.t <= high)
@@ -178,11 +194,11 @@ def position(flight: Flight) -> Figure | None:
     return figure
 
 
-def errors(flight: Flight) -> Figure | None:
+def errors(flight: ShownFlight) -> Figure | None:
     """Distance from the reference (true, or as estimated) and error of the estimate, in centimetres."""
-    truth = sr.truth_track(flight.log["truth"], flight.frame)
+    truth = sr.truth_track(sr.of(flight.log, Truth), flight.frame)
     own = not len(truth.t)
-    track = sr.estimate_track(flight.log["state"], flight.frame) if own else truth
+    track = sr.estimate_track(sr.of(flight.log, State), flight.frame) if own else truth
     t, error, yaw_error = tracking_error(track, flight.log, flight.holds, flight.frame)
     if not np.any(np.isfinite(error)):
         return None
@@ -203,12 +219,12 @@ def errors(flight: Flight) -> Figure | None:
     return figure
 
 
-def _compare(flight: Flight, field: str, unit: str) -> Figure | None:
+def _compare(flight: ShownFlight, field: str, unit: str) -> Figure | None:
     """A vector of the state, estimated and true."""
-    states = [s for s in flight.log["state"] if s.valid]
+    states = [s for s in sr.of(flight.log, State) if s.valid]
     if not states:
         return None
-    truth = flight.log["truth"]
+    truth = sr.of(flight.log, Truth)
     figure, axes = _figure(3)
     for i, axis in enumerate(axes):
         if truth:
@@ -219,25 +235,25 @@ def _compare(flight: Flight, field: str, unit: str) -> Figure | None:
     return figure
 
 
-def disturbance(flight: Flight) -> Figure | None:
+def disturbance(flight: ShownFlight) -> Figure | None:
     """Disturbance acceleration, estimated and true."""
     return _compare(flight, "disturbance_W", "m/s²")
 
 
-def gnss_bias(flight: Flight) -> Figure | None:
+def gnss_bias(flight: ShownFlight) -> Figure | None:
     """Error of the satellite position, estimated and true."""
     return _compare(flight, "gnss_bias_W", "m")
 
 
-def confidence(flight: Flight) -> Figure | None:
+def confidence(flight: ShownFlight) -> Figure | None:
     """What the filter says of its own error, beside the error; age of the marker."""
-    states = [s for s in flight.log["state"] if s.valid]
+    states = [s for s in sr.of(flight.log, State) if s.valid]
     if not states:
         return None
     t = sr.stamps(states)
     figure, axes = _figure(3)
     for axis, field, name, error in (
-        (axes[0], "position_std_m", "world", state_errors(flight.log, "state", "p_W", "p_W")),
+        (axes[0], "position_std_m", "world", state_errors(flight.log, State, "p_W", "p_W")),
         (axes[1], "relative_std_m", "bundle", estimate_errors(flight.log, flight.frame)),
     ):
         std = np.array([getattr(s, field) for s in states])
@@ -255,10 +271,10 @@ def confidence(flight: Flight) -> Figure | None:
     return figure
 
 
-def nis(flight: Flight) -> Figure | None:
+def nis(flight: ShownFlight) -> Figure | None:
     """Normalised innovation squared of each sensor with its 95 % band, rejected ones marked."""
-    by_sensor: dict[str, list] = {}
-    for status in flight.log["estimator"]:
+    by_sensor: dict[Sensor, list[Innovation]] = {}
+    for status in sr.of(flight.log, EstimatorStatus):
         for update in status.innovations:
             by_sensor.setdefault(update.sensor, []).append(update)
     if not by_sensor:
@@ -281,14 +297,14 @@ def nis(flight: Flight) -> Figure | None:
     return figure
 
 
-def times(flight: Flight) -> Figure | None:
+def times(flight: ShownFlight) -> Figure | None:
     """Computing times: solver, control cycle, filter, detector."""
     log = flight.log
     rows: list[tuple[str, list[Message], str, str]] = [
-        ("solver", [m for m in log["control"] if m.solver_status >= 0], "solve_time_s", ESTIMATE),
-        ("control cycle", [m for m in log["control"] if m.active != "idle"], "cycle_time_s", TRUTH),
-        ("filter", log["estimator"], "update_time_s", THIRD),
-        ("detector", log["markers"], "detect_time_s", REFERENCE),
+        ("solver", [m for m in sr.of(log, ControlStatus) if m.solver_status >= 0], "solve_time_s", ESTIMATE),
+        ("control cycle", [m for m in sr.of(log, ControlStatus) if m.active != "idle"], "cycle_time_s", TRUTH),
+        ("filter", sr.of(log, EstimatorStatus), "update_time_s", THIRD),
+        ("detector", sr.of(log, Markers), "detect_time_s", REFERENCE),
     ]
     figure, axes = _figure(1, 2.4)
     drawn = False
@@ -307,9 +323,9 @@ def times(flight: Flight) -> Figure | None:
     return figure
 
 
-def attitude(flight: Flight) -> Figure | None:
+def attitude(flight: ShownFlight) -> Figure | None:
     """Attitude and thrust commands and the response."""
-    sent, attitude_ = flight.log["sent_setpoint"], flight.log["fcu_attitude"]
+    sent, attitude_ = sr.of(flight.log, SentSetpoint), sr.of(flight.log, FcuAttitude)
     if not sent and not attitude_:
         return None
     figure, axes = _figure(4, 1.2)
@@ -329,17 +345,17 @@ def attitude(flight: Flight) -> Figure | None:
     return figure
 
 
-def _unwrapped(degrees: np.ndarray) -> np.ndarray:
+def _unwrapped(degrees: Array) -> Array:
     return np.degrees(np.unwrap(np.radians(degrees))) if len(degrees) else np.asarray(degrees)
 
 
-def battery(flight: Flight) -> Figure | None:
+def battery(flight: ShownFlight) -> Figure | None:
     """Battery voltage."""
-    status = flight.log["fcu_status"]
+    status = sr.of(flight.log, FcuStatus)
     if not status:
         return None
     figure, axes = _figure(1, 1.3)
-    truth = flight.log["truth"]
+    truth = sr.of(flight.log, Truth)
     if truth:
         true = np.array([m.battery_voltage_v for m in truth])
         _line(flight, axes[0], sr.stamps(truth), true, color=TRUTH, label="true", lw=0.9)
@@ -350,12 +366,12 @@ def battery(flight: Flight) -> Figure | None:
     return figure
 
 
-def overview(flight: Flight) -> Figure:
+def overview(flight: ShownFlight) -> Figure:
     """One picture of the flight: path from above, error during the hold, disturbance, satellite error."""
     figure = Figure(figsize=(12, 7), layout="constrained")
     axes = figure.subplots(2, 2)
-    states = [s for s in flight.log["state"] if s.valid]
-    truth = flight.log["truth"]
+    states = [s for s in sr.of(flight.log, State) if s.valid]
+    truth = sr.of(flight.log, Truth)
     path = axes[0, 0]
     for messages, color, name in ((truth, TRUTH, "true"), (states, ESTIMATE, "estimated")):
         if messages:
@@ -370,7 +386,7 @@ def overview(flight: Flight) -> Figure:
     error_axis = axes[0, 1]
     track = sr.truth_track(truth, flight.frame)
     own = not len(track.t)
-    track = sr.estimate_track(flight.log["state"], flight.frame) if own else track
+    track = sr.estimate_track(sr.of(flight.log, State), flight.frame) if own else track
     t, error, _ = tracking_error(track, flight.log, flight.holds, flight.frame)
     for i in range(3):
         _line(flight, error_axis, t, 100 * error[:, i], color=AXES[i], label="xyz"[i], lw=1.0)
@@ -397,9 +413,9 @@ def overview(flight: Flight) -> Figure:
     return figure
 
 
-def asked_point(flight: Flight) -> str:
+def asked_point(flight: ShownFlight) -> str:
     """The point of the hold in words, or an empty string."""
-    for reference in flight.log["reference"]:
+    for reference in sr.of(flight.log, Reference):
         if reference.frame == flight.frame and any(a <= reference.stamp_s <= b for a, b in flight.holds):
             goal = reference.trajectory
             point = goal.p if isinstance(goal, Hold) else getattr(goal, "p_end", ())  # a curve is no point

@@ -1,13 +1,12 @@
-"""The recorder: every logged message into the log, every photograph beside it with the pose it was taken from.
+"""The recorder node: writes every logged message into the log, and each photograph beside it with its camera pose.
 
-The one exception to "a node returns what it has to say": this node's output goes to a `LogWriter` that it is given,
-not to the bus. It still reads no clock and starts no thread. What it does publish is the state of the computer,
-because its log is what fills the disk; it is given a function that reads it.
+Unlike other nodes its output goes to a `LogWriter`, not to the bus. It still reads no clock and starts no thread. It
+publishes the state of the computer, because its log fills the disk; a function that reads the computer is passed in.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,28 +17,28 @@ from companion.core.node import Node
 from companion.recording.retention import Retention
 from companion.recording.writer import LogWriter
 
-STATES_KEPT = 500  # 5 s at 100 Hz: longer than any photograph is under way
-LONGEST_UNWRITTEN_S = 0.5  # a killed process loses at most this and what the bus had not delivered
-PHOTO_PATIENCE_S = 0.5  # a photograph waits that long for a state younger than itself
+STATES_KEPT = 500  # 5 s at 100 Hz: longer than the delay of any photograph
+LONGEST_UNWRITTEN_S = 0.5  # a killed process loses at most this, and messages that the bus had not delivered
+PHOTO_TIMEOUT_S = 0.5  # a photograph waits this long for a state with a later stamp
 HOST_PERIOD_S = 1.0 / TOPICS["host"].rate_hz
-AFTER_FLIGHT_S = 10.0  # a log goes on for so long after disarming
-LARGEST_MB = 500.0  # a log that grows beyond this while the aircraft waits on the ground is ended, too
+AFTER_FLIGHT_S = 10.0  # a log continues for this long after disarming
+LARGEST_MB = 500.0  # a log that grows beyond this on the ground is ended, too
 
 
 class RecorderNode(Node):
     """Feeds a `LogWriter`. Flushing follows `rate_hz`: a killed process loses at most one period.
 
-    read_host: gives the state of this computer; None: it is not published.
+    read_host: returns the state of this computer; None: it is not published.
     next_writer: opens the log of the next flight, begun when the aircraft has been disarmed for `AFTER_FLIGHT_S`
-    or waits so long that the log grows beyond `LARGEST_MB`; may raise `ConfigError`, and the old log goes on. None:
+    or waits so long that the log grows beyond `LARGEST_MB`; may raise `ConfigError`; then the old log continues. None:
     one log for all.
-    retention: keeps the folder of the logs small, on the ground alone.
+    retention: limits the size of the log folder; works on the ground only.
     """
 
     name = RECORDER
     inputs = (*(topic for topic, row in TOPICS.items() if row.logged), "photo")
     rate_hz = 4.0
-    batch_window_s = 0.005  # what the log says of arrivals is that coarse
+    batch_window_s = 0.005  # resolution of the arrival times in the log
 
     def __init__(
         self,
@@ -63,31 +62,31 @@ class RecorderNode(Node):
         self._photos: list[tuple[Photo, float]] = []  # with their arrival
 
     def handle(self, message: Message, now_s: float) -> Iterable[Message]:
-        """Take one message; what the table does not log is ignored."""
+        """Take one message; a topic that the table does not log is ignored."""
         topic = TOPIC_OF[type(message)]
-        if topic == "photo":
+        if isinstance(message, Photo):
             self._photos.append((message, now_s))
             return ()
         if not TOPICS[topic].logged:
             return ()
-        if topic == "state":
+        if isinstance(message, State):
             self._states.append(message)
-        elif topic == "fcu_status":
+        elif isinstance(message, FcuStatus):
             self._note_armed(message, now_s)
         self._writer.put(topic, message, now_s)
-        if now_s - self._flushed_s > LONGEST_UNWRITTEN_S:  # also where nobody calls `step`
+        if now_s - self._flushed_s > LONGEST_UNWRITTEN_S:  # also where `step` is never called
             return self.step(now_s)
         return ()
 
     def step(self, now_s: float) -> Iterable[Message]:
-        """Save photographs whose pose is known, flush the log, look at the computer; on the ground, tidy up."""
+        """Save photographs whose pose is known, flush the log, read the computer; on the ground, delete old logs."""
         if self._photos:
-            self._save_photos(now_s, PHOTO_PATIENCE_S)
+            self._save_photos(now_s, PHOTO_TIMEOUT_S)
         published = self._host(now_s)
         self._writer.flush()
         self._flushed_s = now_s
         if self._next_writer is not None and self._is_complete(now_s):
-            self._begin_anew(now_s)
+            self._begin_next(self._next_writer, now_s)
         if self._retention is not None and not self._flying:
             self._retention.step()
         return published
@@ -97,12 +96,12 @@ class RecorderNode(Node):
             return []
         self._host_s = now_s
         host = self._read_host(now_s)
-        self._writer.put("host", host, now_s)  # nobody hears himself on the bus
+        self._writer.put("host", host, now_s)  # a process does not receive its own messages
         return [host]
 
     def _note_armed(self, status: FcuStatus, now_s: float) -> None:
         if not (status.valid and status.connected):
-            return  # nothing is known: no reason to believe that it has landed
+            return  # without a connection the last known state stays
         self._flying = status.armed
         if status.armed:
             self._was_armed, self._disarmed_s = True, None
@@ -110,17 +109,17 @@ class RecorderNode(Node):
             self._disarmed_s = now_s
 
     def _is_complete(self, now_s: float) -> bool:
-        if self._flying or now_s - self._disarmed_s < AFTER_FLIGHT_S:
+        if self._flying or self._disarmed_s is None or now_s - self._disarmed_s < AFTER_FLIGHT_S:
             return False
         return self._was_armed or self._writer.size_mb > LARGEST_MB
 
-    def _begin_anew(self, now_s: float) -> None:
+    def _begin_next(self, next_writer: Callable[[], LogWriter], now_s: float) -> None:
         self._was_armed = False
         try:
-            following = self._next_writer()
+            following = next_writer()
         except ConfigError as error:
             self._writer.note_error(str(error))
-            self._disarmed_s = now_s  # the next attempt can wait
+            self._disarmed_s = now_s  # the next attempt is made after `AFTER_FLIGHT_S`
             return
         finished, self._writer = self._writer, following
         finished.close()
@@ -128,7 +127,7 @@ class RecorderNode(Node):
             self._retention.begin(following.path)
 
     def close(self) -> None:
-        """End the log; called by whoever runs the node, after its last step."""
+        """End the log, after the node's last step."""
         self._save_photos(0.0, -float("inf"))
         self._writer.close()
 
@@ -141,11 +140,11 @@ class RecorderNode(Node):
     def last_error(self) -> str:
         return self._writer.last_error
 
-    def _save_photos(self, now_s: float, patience_s: float) -> None:
+    def _save_photos(self, now_s: float, timeout_s: float) -> None:
         waiting = []
         for photo, arrival_s in self._photos:
             newest_s = self._states[-1].stamp_s if self._states else -float("inf")
-            if newest_s < photo.stamp_s and now_s - arrival_s < patience_s:
+            if newest_s < photo.stamp_s and now_s - arrival_s < timeout_s:
                 waiting.append((photo, arrival_s))
                 continue
             facts = {"id": photo.id, "stamp_s": photo.stamp_s, "time": self._writer.wall_time(photo.stamp_s)}
@@ -153,32 +152,11 @@ class RecorderNode(Node):
         self._photos = waiting
 
 
-def flight_metadata(vehicle_file: str | Path, mission_file: str | Path) -> dict[str, str]:
-    """What stands at the head of a log: names and text of both files. Raises `ConfigError` if one cannot be read."""
-    metadata = {"vehicle": _text(vehicle_file), "mission": _text(mission_file)}
-    return metadata | {"vehicle_file": str(vehicle_file), "mission_file": str(mission_file)}
-
-
-def open_recorder(log_file: str | Path, vehicle_file: str | Path, mission_file: str | Path) -> RecorderNode:
-    """A recorder that writes ``log_file`` with the text of both files in its metadata.
-
-    Raises `ConfigError` if a file cannot be read or the log cannot be created.
-    """
-    return RecorderNode(LogWriter(log_file, flight_metadata(vehicle_file, mission_file)))
-
-
-def _text(path: str | Path) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
-
-
-def pose_at(states: Iterable[State], stamp_s: float) -> dict:
-    """The pose of the aircraft at a time, from states in order of their stamps, as plain data for a side-car.
+def pose_at(states: Iterable[State], stamp_s: float) -> dict[str, Any]:
+    """The pose of the aircraft at a time, from states in order of their stamps, as plain data for a side-car file.
 
     Between two states position and attitude are interpolated (linearly, and along the shortest rotation); outside
-    them the nearest state is taken as it is. ``pose`` says which: "interpolated", "nearest", "none". The state is
+    them the nearest state is used. ``pose`` says which: "interpolated", "nearest", "none". The state is
     "trusted" if all states used were valid.
     """
     before = after = None
@@ -187,22 +165,17 @@ def pose_at(states: Iterable[State], stamp_s: float) -> dict:
             before = state
         elif after is None:
             after = state
-    if before is None and after is None:
+    first, last = before or after, after or before
+    if first is None or last is None:
         return {"pose": "none"}
-    if before is None or after is None:
-        used = [before or after]
-        fraction = 0.0
-    else:
-        used = [before, after]
-        fraction = (stamp_s - before.stamp_s) / (after.stamp_s - before.stamp_s)
-    first, last = used[0], used[-1]
+    fraction = 0.0 if first is last else (stamp_s - first.stamp_s) / (last.stamp_s - first.stamp_s)
     p_WB = (1 - fraction) * np.asarray(first.p_W) + fraction * np.asarray(last.p_W)
     turn = quat_log(quat_multiply(quat_conjugate(first.q_WB), last.q_WB))
     q_WB = quat_multiply(first.q_WB, quat_exp(fraction * turn))
     nearest = last if fraction > 0.5 else first
-    facts = {
-        "pose": "interpolated" if len(used) == 2 else "nearest",
-        "trusted": all(s.valid for s in used),
+    facts: dict[str, Any] = {
+        "pose": "nearest" if first is last else "interpolated",
+        "trusted": first.valid and last.valid,
         "state_age_s": stamp_s - nearest.stamp_s,
         "p_WB": p_WB.tolist(),
         "q_WB": q_WB.tolist(),

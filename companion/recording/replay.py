@@ -1,18 +1,19 @@
-"""Flying a log again through one node: the regression test of everything that thinks.
+"""Replay: a recorded flight is fed to one node again, as a regression test of that node.
 
 The node gets the recorded messages at the times they had reached the recorder, and its steps at its own rate in
-between, exactly as the lockstep runner would do it. What it returns is compared with what flew.
+between, exactly as the lockstep runner does it. Its outputs can be compared with those of the flight.
 """
 
 import math
 from collections.abc import Iterable
 
+from companion.core.enums import TopicName
 from companion.core.messages import TOPIC_OF, Message
 from companion.core.node import Node
 from companion.recording.log import Entry, Log, LogError
 
 
-def arrivals(log: Log | Iterable[Entry], topics: Iterable[str]) -> list[Entry]:
+def arrivals(log: Log | Iterable[Entry], topics: Iterable[TopicName]) -> list[Entry]:
     """The messages of some topics in order of arrival; ties keep the order within their topic."""
     wanted = set(topics)
     if isinstance(log, Log):
@@ -26,7 +27,7 @@ def arrivals(log: Log | Iterable[Entry], topics: Iterable[str]) -> list[Entry]:
     return sorted(entries, key=lambda entry: entry.arrival_s)
 
 
-def replay(log: Log | Iterable[Entry], node: Node, topics: Iterable[str] | None = None) -> list[Message]:
+def replay(log: Log | Iterable[Entry], node: Node, topics: Iterable[TopicName] | None = None) -> list[Message]:
     """All messages the node returns, in order, numbered per topic as on the bus.
 
     topics: what to feed, default the node's inputs; raises `LogError` for a topic the node does not take and for a
@@ -39,7 +40,7 @@ def replay(log: Log | Iterable[Entry], node: Node, topics: Iterable[str] | None 
     if not entries:
         raise LogError(f"replay: the log holds none of: {', '.join(topics)}")
     outputs: list[Message] = []
-    sequence: dict[str, int] = {}
+    sequence: dict[TopicName, int] = {}
 
     def keep(messages: Iterable[Message] | None) -> None:
         for message in messages or ():

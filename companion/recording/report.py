@@ -3,32 +3,50 @@
 import base64
 import datetime
 import io
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import cv2
 import jinja2
 import matplotlib
 import msgspec
 import numpy as np
+import tomlkit
 from matplotlib.figure import Figure
 
 from companion.core.config import ConfigError
-from companion.core.messages import WORLD
+from companion.core.messages import WORLD, FcuInfo, FcuText, Truth
 from companion.recording import plots
-from companion.recording.log import Log, read_log
+from companion.recording import series as sr
+from companion.recording.log import Log, LogError, read_log
 from companion.recording.metrics import metrics_from_messages
 
 TEMPLATE = "report.html.j2"
 THUMBNAIL_PX = 420  # width
 OVERVIEW_DPI = 110
+# Metadata that says which software, computer and configuration flew.
+PROVENANCE = (
+    "start_time",
+    "software_version",
+    "commit",
+    "modified",
+    "source_hash",
+    "fingerprints",
+    "state_layout",
+    "host",
+    "processor",
+    "system",
+    "python",
+    "command_line",
+    "run",
+)
 
-SECTIONS: tuple[tuple[str, str, Callable[[plots.Flight], Figure | None]], ...] = (
+SECTIONS: tuple[tuple[str, str, Callable[[plots.ShownFlight], Figure | None]], ...] = (
     ("Position", "Reference, estimate and truth over the hold, {where}.", plots.position),
     ("Error", "Over the hold, {where}.", plots.errors),
     ("Disturbance", "Mass-normalised force of the moving air, world axes.", plots.disturbance),
-    ("Satellite error", "Bias of the flight controller's local position, world axes.", plots.gnss_bias),
+    ("GNSS error", "Bias of the flight controller's local position, world axes.", plots.gnss_bias),
     ("Confidence", "Three standard deviations of the filter beside the true error; age of the last accepted marker.",
      plots.confidence),
     ("Consistency", "Normalised innovation squared by sensor (degrees of freedom), expected value and 95 % band.",
@@ -46,9 +64,9 @@ def write_report(log_path: str | Path, out_dir: str | Path) -> Path:
     """
     log_path, out_dir = Path(log_path), Path(out_dir)
     log = read_log(log_path)
-    flight = plots.Flight(log, _deadline_s(log))
+    flight = plots.ShownFlight(log, _deadline_s(log))
     metrics = metrics_from_messages(log, flight.frame)
-    with matplotlib.rc_context(plots.STYLE):
+    with matplotlib.rc_context(rc=cast(Any, plots.STYLE)):
         figures = []
         for title, caption, draw in SECTIONS:
             figure = draw(flight)
@@ -60,17 +78,19 @@ def write_report(log_path: str | Path, out_dir: str | Path) -> Path:
         log=log_path.name,
         metadata=log.metadata,
         truncated=log.truncated,
-        undecodable=log.undecodable,
+        problems=log.problems(),
         metrics=metrics,
-        has_truth=bool(log["truth"]),
+        has_truth=bool(sr.of(log, Truth)),
         where=flight.where,
         in_bundle=flight.frame != WORLD,
         goal=plots.asked_point(flight),
         start_s=flight.start_s,
         duration_s=flight.end_s - flight.start_s,
-        texts=[m for m in log["fcu_text"] if m.severity <= 4],
+        texts=[m for m in sr.of(log, FcuText) if m.severity <= 4],
         figures=figures,
         photographs=photographs(log_path),
+        configuration=_configuration(log),
+        provenance=_provenance(log),
         generated=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
     )  # fmt: skip
     report = out_dir / "report.html"
@@ -85,14 +105,37 @@ def write_report(log_path: str | Path, out_dir: str | Path) -> Path:
 
 
 def _deadline_s(log: Log) -> float | None:
-    """The controller's deadline from the vehicle file in the log's metadata."""
+    """The controller's deadline from the vehicle tables in the log, None where they do not say."""
     try:
-        return float(tomllib.loads(log.metadata.get("vehicle", ""))["controller"]["deadline_s"])
-    except (tomllib.TOMLDecodeError, KeyError, TypeError, ValueError):
+        return float((log.tables("vehicle") or {})["controller"]["deadline_s"])
+    except (LogError, KeyError, TypeError, ValueError):
         return None
 
 
-def photographs(log_path: Path) -> list[dict]:
+def _provenance(log: Log) -> list[tuple[str, str]]:
+    """(name, value) of what identifies the flight: software, computer, flight controller."""
+    shown = [(name.replace("_", " "), log.metadata[name]) for name in PROVENANCE if log.metadata.get(name)]
+    if infos := log.of(FcuInfo):
+        parameters = ", ".join(f"{name} {value:g}" for name, value in infos[-1].parameters.items())
+        shown += [("PX4", f"{infos[-1].version}, commit {infos[-1].commit}"), ("PX4 parameters", parameters)]
+    return shown
+
+
+def _configuration(log: Log) -> list[tuple[str, str]]:
+    """(name, text) of the files of the flight: a file with a base as its effective tables, else as it was written."""
+    shown = []
+    for name in ("mission", "vehicle", "site", "scenario"):
+        if log.metadata.get(f"{name}_base"):
+            tables = log.tables(name)
+            shown.append(
+                (f"{name} file, with its base {log.metadata[f'{name}_base_file']}", tomlkit.dumps(tables or {}))
+            )
+        elif log.metadata.get(name):
+            shown.append((f"{name} file", log.metadata[name]))
+    return shown
+
+
+def photographs(log_path: Path) -> list[dict[str, Any]]:
     """The photographs beside a log: side-car data, thumbnail as data URL, number of the file."""
     found = []
     for side_car in sorted(log_path.parent.glob(f"{log_path.stem}_photo_*.json")):

@@ -3,37 +3,47 @@
 Shapes: times (n,), vectors (n, 3), quaternions (n, 4) as (w, x, y, z).
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
+from companion.core.arrays import Array
+from companion.core.enums import FcuMode, Phase, TopicName
 from companion.core.frames import facing_yaw
-from companion.core.messages import WORLD, FcuStatus, Message, MissionStatus, Reference, State, Truth
+from companion.core.messages import TOPIC_OF, WORLD, FcuStatus, Message, MissionStatus, Reference, State, Truth
 from companion.core.trajectories import sample
 from companion.core.trajectory_messages import Move
 
 Interval = tuple[float, float]
+Messages = Mapping[TopicName, list[Message]]  # by topic, in order of time; topics may be missing
+M = TypeVar("M", bound=Message)
 
 
-def column(messages: list[Message], field: str, width: int = 3) -> np.ndarray:
+def of(messages: Messages, kind: type[M]) -> list[M]:
+    """The messages of one type; an empty list where there are none."""
+    return cast(list[M], messages.get(TOPIC_OF[kind], []))  # a topic has one type, see `TOPICS`
+
+
+def column(messages: Sequence[Message], field: str, width: int = 3) -> Array:
     """One vector field of all messages, shape (n, width)."""
     return np.array([getattr(m, field) for m in messages], dtype=float).reshape(len(messages), width)
 
 
-def stamps(messages: list[Message]) -> np.ndarray:
+def stamps(messages: Sequence[Message]) -> Array:
     """The stamps of all messages [s]."""
     return np.array([m.stamp_s for m in messages], dtype=float)
 
 
-def interpolate(t: np.ndarray, known_t: np.ndarray, known: np.ndarray) -> np.ndarray:
+def interpolate(t: Array, known_t: Array, known: Array) -> Array:
     """Linear interpolation of vectors, shape (len(t), k); NaN outside the known times."""
     columns = [np.interp(t, known_t, c, left=np.nan, right=np.nan) for c in known.T]
     return np.column_stack(columns)
 
 
-def interpolate_quaternion(t: np.ndarray, known_t: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Normalised linear interpolation the short way round, shape (len(t), 4); NaN outside the known times.
+def interpolate_quaternion(t: Array, known_t: Array, known: Array) -> Array:
+    """Normalised linear interpolation along the shorter rotation, shape (len(t), 4); NaN outside the known times.
 
     Good for messages a few degrees apart: the error is of third order in the step.
     """
@@ -41,32 +51,34 @@ def interpolate_quaternion(t: np.ndarray, known_t: np.ndarray, known: np.ndarray
     if len(known) > 1:
         signs[1:] = np.cumprod(np.where(np.sum(known[1:] * known[:-1], axis=1) < 0, -1.0, 1.0))
     q = interpolate(t, known_t, known * signs[:, None])
-    return q / np.linalg.norm(q, axis=1, keepdims=True)
+    normalised: Array = q / np.linalg.norm(q, axis=1, keepdims=True)
+    return normalised
 
 
-def rotate(q: np.ndarray, v: np.ndarray) -> np.ndarray:
+def rotate(q: Array, v: Array) -> Array:
     """R(q) v row by row: v + 2w (u × v) + 2 u × (u × v), u the vector part of q."""
     w, u = q[:, :1], q[:, 1:]
     uv = np.cross(u, v)
     return v + 2.0 * (w * uv + np.cross(u, uv))
 
 
-def rotate_back(q: np.ndarray, v: np.ndarray) -> np.ndarray:
+def rotate_back(q: Array, v: Array) -> Array:
     """R(q)ᵀ v row by row."""
     return rotate(q * np.array([1.0, -1.0, -1.0, -1.0]), v)
 
 
-def relative_rotation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def relative_rotation(a: Array, b: Array) -> Array:
     """Log(a⁻¹ ⊗ b) row by row: the rotation vectors [rad] that turn a into b, in a's frame; (n, 3)."""
     w = np.sum(a * b, axis=1, keepdims=True)
     v = a[:, :1] * b[:, 1:] - b[:, :1] * a[:, 1:] - np.cross(a[:, 1:], b[:, 1:])
     sign = np.where(w < 0, -1.0, 1.0)
     length = np.linalg.norm(v, axis=1, keepdims=True)
     scale = 2 * np.arctan2(length, sign * w) / np.where(length > 1e-12, length, 1.0)
-    return sign * np.where(length > 1e-12, scale, 2.0) * v
+    rotation_vectors: Array = sign * np.where(length > 1e-12, scale, 2.0) * v
+    return rotation_vectors
 
 
-def rpy(q: np.ndarray) -> np.ndarray:
+def rpy(q: Array) -> Array:
     """Roll, pitch, yaw [rad] row by row, shape (n, 3)."""
     w, x, y, z = q.T
     return np.column_stack(
@@ -78,12 +90,12 @@ def rpy(q: np.ndarray) -> np.ndarray:
     )
 
 
-def wrap(angle: np.ndarray) -> np.ndarray:
+def wrap(angle: Array) -> Array:
     """The same angles in [-π, π)."""
     return (angle + np.pi) % (2 * np.pi) - np.pi
 
 
-def intervals(messages: list[Message], inside: Callable[[Message], bool]) -> list[Interval]:
+def intervals(messages: Sequence[M], inside: Callable[[M], bool]) -> list[Interval]:
     """The spans of time from each message that is inside to the next that is not (or to the last message)."""
     spans: list[Interval] = []
     start = None
@@ -98,23 +110,23 @@ def intervals(messages: list[Message], inside: Callable[[Message], bool]) -> lis
     return spans
 
 
-MEASURED_PHASES = ("HOLD", "TRAJECTORY")
+MEASURED_PHASES = (Phase.HOLD, Phase.TRAJECTORY)
 
 
-def hold_intervals(pilot: list[MissionStatus]) -> list[Interval]:
-    """When the mission did what it was there for: held its point, or flew its trajectory."""
-    return intervals(pilot, lambda m: m.phase in MEASURED_PHASES)
+def hold_intervals(statuses: Sequence[MissionStatus]) -> list[Interval]:
+    """When the mission held its point or flew its trajectory."""
+    return intervals(statuses, lambda m: m.phase in MEASURED_PHASES)
 
 
-def offboard_intervals(status: list[FcuStatus]) -> list[Interval]:
-    """When the flight controller obeyed the companion."""
-    return intervals(status, lambda m: m.mode == "OFFBOARD")
+def offboard_intervals(statuses: Sequence[FcuStatus]) -> list[Interval]:
+    """When the flight controller followed the setpoints of the companion."""
+    return intervals(statuses, lambda m: m.mode == FcuMode.OFFBOARD)
 
 
-def phases(pilot: list[MissionStatus]) -> list[tuple[float, float, str, str]]:
+def phases(statuses: Sequence[MissionStatus]) -> list[tuple[float, float, Phase, str]]:
     """(start, end, phase, reason) in order of time."""
-    spans: list[tuple[float, float, str, str]] = []
-    for message in pilot:
+    spans: list[tuple[float, float, Phase, str]] = []
+    for message in statuses:
         if spans and spans[-1][2] == message.phase:
             spans[-1] = (spans[-1][0], message.stamp_s, *spans[-1][2:])
         else:
@@ -124,7 +136,7 @@ def phases(pilot: list[MissionStatus]) -> list[tuple[float, float, str, str]]:
     return spans
 
 
-def within(t: np.ndarray, spans: list[Interval]) -> np.ndarray:
+def within(t: Array, spans: Sequence[Interval]) -> NDArray[np.bool_]:
     """Which times lie in any of the spans, as a mask."""
     mask = np.zeros(len(t), dtype=bool)
     for start, end in spans:
@@ -135,12 +147,12 @@ def within(t: np.ndarray, spans: list[Interval]) -> np.ndarray:
 class Track(NamedTuple):
     """Position and yaw over time in one frame: WORLD, or a bundle (yaw relative to facing it)."""
 
-    t: np.ndarray
-    p: np.ndarray
-    yaw: np.ndarray
+    t: Array
+    p: Array
+    yaw: Array
 
 
-def _relative(t, p_W, q_WB, p_WM, q_WM) -> Track:
+def _relative(t: Array, p_W: Array, q_WB: Array, p_WM: Array, q_WM: Array) -> Track:
     """p_MB = R(q_WM)ᵀ (p_W - p_WM), yaw minus the yaw that faces the bundle."""
     facing = np.array([facing_yaw(q) for q in q_WM])
     return Track(t, rotate_back(q_WM, p_W - p_WM), wrap(rpy(q_WB)[:, 2] - facing))
@@ -150,7 +162,7 @@ def _empty() -> Track:
     return Track(np.zeros(0), np.zeros((0, 3)), np.zeros(0))
 
 
-def estimate_track(states: list[State], frame: str) -> Track:
+def estimate_track(states: Sequence[State], frame: str) -> Track:
     """The estimated track; only states that are valid and, in a bundle's frame, describe that bundle."""
     used = [s for s in states if s.valid and (frame == WORLD or s.bundle == frame)]
     if not used:
@@ -161,7 +173,7 @@ def estimate_track(states: list[State], frame: str) -> Track:
     return _relative(t, p_W, q_WB, column(used, "p_WM"), column(used, "q_WM", 4))
 
 
-def truth_track(truth: list[Truth], frame: str) -> Track:
+def truth_track(truth: Sequence[Truth], frame: str) -> Track:
     """The true track; empty if the simulator does not know the bundle."""
     used = [m for m in truth if frame == WORLD or frame in m.bundles]
     if not used:
@@ -174,16 +186,16 @@ def truth_track(truth: list[Truth], frame: str) -> Track:
     return _relative(t, p_W, q_WB, p_WM, q_WM)
 
 
-def reference_at(references: list[Reference], t: np.ndarray, frame: str) -> tuple[np.ndarray, np.ndarray]:
-    """(points, yaws) the mission asked for at the times t, in `frame`; NaN where it asked in another frame.
+def reference_at(references: Sequence[Reference], t: Array, frame: str) -> tuple[Array, Array]:
+    """(points, yaws) of the mission's references at the times t, in `frame`; NaN where the reference is in another frame.
 
     A move counts as its end point, so this is the reference of a hold or trajectory and not of the way to it.
     """
     points, yaws = np.full((len(t), 3), np.nan), np.full(len(t), np.nan)
     if not references:
         return points, yaws
-    index = np.searchsorted(stamps(references), t, side="right") - 1
-    # The mission repeats a reference many times a second: all its copies at once.
+    index = np.asarray(np.searchsorted(stamps(references), t, side="right")) - 1
+    # The mission repeats a reference many times a second; all copies are handled at once.
     first: dict[tuple[int, float], int] = {}
     number = np.array([first.setdefault((r.id, r.start_s), i) for i, r in enumerate(references)])
     number = np.where(index >= 0, number[index], -1)

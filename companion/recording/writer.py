@@ -1,4 +1,4 @@
-"""The log on disk: an MCAP file that is readable at any moment, even after kill -9.
+"""Writes the log: an MCAP file that is readable at any moment, even after kill -9.
 
 Records go to a spool in memory; `LogWriter.flush` closes the chunk and hands everything to the operating system, so
 what was flushed survives the death of the process. A full disk or a broken one never raises: bytes that could not be
@@ -9,31 +9,42 @@ import contextlib
 import datetime
 import math
 import os
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import IO, Any, cast
 
 import msgspec
 from mcap.writer import CompressionType, Writer
 
+from companion.core import provenance
 from companion.core.config import ConfigError
+from companion.core.enums import TopicName
 from companion.core.messages import TOPICS, Message
-from companion.recording.codec import encode, json_schema
+from companion.recording.codec import encode, json_schema, schema_hashes
 
 SPOOL_MAX_BYTES = 16_000_000  # about a minute of flight, for a disk that comes back
 CHUNK_BYTES = 4_000_000  # larger than any flush interval fills, so a chunk ends when `flush` says so
 METADATA = "flight"  # name of the metadata record
 
 
-def software_version() -> str:
-    """Version of this package, or "source tree" when it runs without having been installed."""
-    try:
-        return version("companion")
-    except PackageNotFoundError:
-        return "source tree"
+def software_facts() -> dict[str, str]:
+    """What identifies the code, the computer and the format of the messages; in every log."""
+    software, computer = provenance.software(), provenance.computer()
+    return {
+        "software_version": software.version,
+        "commit": software.commit,
+        "modified": str(software.modified).lower(),
+        "source_hash": software.source_hash,
+        "host": computer.host,
+        "processor": computer.processor,
+        "system": computer.system,
+        "python": computer.python,
+        "command_line": msgspec.json.encode(provenance.command_line()).decode(),
+        "schemas": msgspec.json.encode(schema_hashes()).decode(),
+    }
 
 
 class Spool:
-    """The file object below the MCAP writer: takes everything, writes when told, keeps what the disk refused."""
+    """The file object under the MCAP writer: buffers all bytes, writes on `drain`, keeps what the disk refused."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
@@ -68,7 +79,7 @@ class Spool:
 class LogWriter:
     """Writes one flight: messages into ``path``, photographs beside it. Not thread safe.
 
-    metadata: text by name, e.g. the vehicle and mission files; software version and start time are added.
+    metadata: text by name, e.g. the vehicle and mission files; `software_facts` and the start time are added.
     start_s: companion time of the start [s], None: the arrival of the first message; start_wall: the same moment on
     the wall clock, default now.
     Raises `ConfigError` if the log cannot be created; nothing raises afterwards.
@@ -88,7 +99,7 @@ class LogWriter:
         self.written = 0  # messages
         self._start_s = start_s
         self._start_wall = (start_wall or datetime.datetime.now(datetime.UTC)).astimezone(datetime.UTC)
-        self._pending: list[tuple[str, Message, float]] = []
+        self._pending: list[tuple[TopicName, Message, float]] = []
         self._closed = False
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,16 +108,16 @@ class LogWriter:
             raise ConfigError(f"{self.path}: log exists already; logs are never overwritten") from None
         except OSError as error:
             raise ConfigError(f"{self.path}: log cannot be created: {error.strerror}") from None
-        self._mcap = Writer(self._spool, chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD)
-        self._mcap.start(profile="", library=f"companion {software_version()}")
-        facts = {"software_version": software_version(), "start_time": self._start_wall.isoformat()}
+        self._mcap = Writer(cast(IO[bytes], self._spool), chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD)
+        self._mcap.start(profile="", library=f"companion {provenance.package_version()}")
+        facts = software_facts() | {"start_time": self._start_wall.isoformat()}
         if start_s is not None:
             facts["start_s"] = repr(start_s)
         self._mcap.add_metadata(METADATA, {str(k): str(v) for k, v in (metadata | facts).items()})
-        self._channels: dict[str, int] = {}
+        self._channels: dict[TopicName, int] = {}
         self._drain()
 
-    def put(self, topic: str, message: Message, arrival_s: float) -> None:
+    def put(self, topic: TopicName, message: Message, arrival_s: float) -> None:
         """Take a message for the next `flush`; cheap."""
         if self._start_s is None:
             self._start_s = arrival_s
@@ -123,10 +134,10 @@ class LogWriter:
         else:
             for topic, message, arrival_s in batch:
                 self._write(topic, message, arrival_s)
-            self._mcap.flush()
+            self._mcap.flush()  # type: ignore[no-untyped-call]  # mcap leaves it without annotations
         self._drain()
 
-    def _write(self, topic: str, message: Message, arrival_s: float) -> None:
+    def _write(self, topic: TopicName, message: Message, arrival_s: float) -> None:
         try:
             data = encode(message)
             log_time = _nanoseconds(arrival_s)
@@ -147,7 +158,7 @@ class LogWriter:
         self._mcap.add_message(channel, log_time=log_time, publish_time=publish_time, sequence=sequence, data=data)
         self.written += 1
 
-    def _open_channel(self, topic: str) -> int:
+    def _open_channel(self, topic: TopicName) -> int:
         schema = msgspec.json.encode(json_schema(topic))
         schema_id = self._mcap.register_schema(f"companion.{TOPICS[topic].type.__name__}", "jsonschema", schema)
         self._channels[topic] = self._mcap.register_channel(topic, "json", schema_id)
@@ -160,7 +171,7 @@ class LogWriter:
             self.note_error(f"{self.path}: {error.strerror or error}")
 
     def note_error(self, text: str) -> None:
-        """Count something that went wrong with this log."""
+        """Count an error of this log and remember its text."""
         self.errors += 1
         self.last_error = text
 
@@ -170,17 +181,17 @@ class LogWriter:
         return self._spool.tell() / 1e6
 
     def wall_time(self, stamp_s: float) -> str:
-        """Companion time as wall clock (ISO 8601, UTC), counted from the start."""
+        """Companion time as wall clock time (ISO 8601, UTC), counted from the start."""
         return (self._start_wall + datetime.timedelta(seconds=stamp_s - (self._start_s or 0.0))).isoformat()
 
-    def save_photograph(self, number: int, png: bytes, facts: dict) -> None:
+    def save_photograph(self, number: int, png: bytes, facts: dict[str, Any]) -> None:
         """Write a photograph and its side-car beside the log: ``<log>_photo_001.png`` and ``.json``.
 
         The side-car comes second and by renaming, so one that exists belongs to a complete picture.
         """
         stem = self.path.with_name(f"{self.path.stem}_photo_{number:03d}")
         copy = 1
-        while stem.with_suffix(".png").exists():  # an id used twice must not cost the first picture
+        while stem.with_suffix(".png").exists():  # an id that comes twice must not overwrite the first picture
             copy += 1
             stem = self.path.with_name(f"{self.path.stem}_photo_{number:03d}_{copy}")
         part = stem.with_suffix(".part")
@@ -201,7 +212,7 @@ class LogWriter:
             return
         self.flush()
         self._closed = True
-        self._mcap.finish()
+        self._mcap.finish()  # type: ignore[no-untyped-call]  # likewise
         self._drain()
         try:
             self._spool.close()

@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,6 +64,8 @@ def fly(
     simulated: bool,
     extra: ExtraCommands = lambda bus, folder: {},
     timeout_s: float | None = None,
+    scenario: Path | None = None,
+    run: dict[str, Any] | None = None,
 ) -> int:
     """Run all processes until the mission has ended; returns the exit status (0: flown to its end).
 
@@ -70,12 +73,16 @@ def fly(
     without a bundle starts neither camera nor tracker.
     extra: more processes to supervise.
     timeout_s: give up after this long (a simulation that never ends); None: never.
+    scenario, run: of a simulated flight, for its log.
     Raises `ConfigError` or `StartRefused` when the start is refused.
     """
     console = Console()
     folder = new_flight_folder(out, mission)
     bus_folder = Path(tempfile.mkdtemp(prefix="companion-"))
-    context = Context(vehicle.resolve(), mission.resolve(), fcu_url, bus_folder, (folder / "flight.mcap").resolve())
+    log_file = (folder / "flight.mcap").resolve()
+    context = Context(vehicle.resolve(), mission.resolve(), fcu_url, bus_folder, log_file)
+    if scenario is not None or run is not None:
+        context = replace(context, scenario_file=scenario and scenario.resolve(), run=run or {})
     try:
         context.vehicle  # noqa: B018 (refuses a bad file before anything starts)
         commands = dict(extra(bus_folder, folder.resolve()))

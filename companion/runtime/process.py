@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from types import FrameType
-from typing import Any, ParamSpec, Protocol, cast
+from typing import ParamSpec, Protocol
 
 import zmq
 
@@ -168,10 +168,6 @@ def run_node(
     supervisor: is notified of every step. silent_s: for this time after the start the node receives and steps, but its
     messages are not published.
     """
-    if hasattr(device, "read_ground"):  # TODO: remove when the process table passes a LinkDevice
-        from companion.fcu.link.device import LinkDevice
-
-        device = LinkDevice(cast(Any, device))
     health = HealthMonitor(node.name, node.rate_hz)
     supervisor = supervisor or Notifier({})
     period_s = 1.0 / node.rate_hz

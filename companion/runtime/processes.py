@@ -1,8 +1,7 @@
-"""The process table: what runs on the aircraft, a row each, and how one row is started.
+"""The process table: one row for each process on the aircraft, and the start of one process.
 
-``python -m companion.runtime.processes NAME --vehicle V --mission M --fcu URL --bus DIR --log FILE`` is one process;
-the
-manager starts them all, and a systemd unit each does the same on an aircraft (there ``--log`` names a folder).
+``python -m companion.runtime.processes NAME --vehicle V --mission M --fcu URL --bus DIR --log FILE`` is one process.
+The manager starts them all; on an aircraft each has a systemd unit of its own (there ``--log`` names a folder).
 """
 
 import argparse
@@ -10,26 +9,34 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from companion.core.bus import ZmqBus
 from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError, load
-from companion.core.kernel import ArtifactMissing
-from companion.core.messages import ESTIMATOR, TOPICS
-from companion.core.node import Node
+from companion.core.enums import ProcessName
+from companion.core.errors import UserError
+from companion.core.messages import TOPICS
 from companion.core.site import Site
 from companion.core.vehicle import Vehicle
+from companion.runtime.nodes import NodeOptions, build_node
 from companion.runtime.notify import Notifier
-from companion.runtime.process import StopFlag, run_camera, run_node, settle_memory
+from companion.runtime.process import Device, StopFlag, run_camera, run_node, settle_memory
+
+if TYPE_CHECKING:
+    from companion.mission.plan import Plan
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a process is told at its start.
+    """The arguments of a process; also the files from which `companion.runtime.nodes` builds its node.
 
+    A file is read when a node needs it, so a process does not depend on files that it does not use.
     log_file: of this flight; or a folder, which gets a log for each flight and is kept within the two limits.
     """
 
@@ -40,13 +47,15 @@ class Context:
     log_file: Path
     log_max_mb: float = 0.0  # 0: no limit
     log_max_days: float = 0.0
+    scenario_file: Path | None = None  # of a simulated flight
+    run: dict[str, Any] = field(default_factory=dict)  # how it is flown, see `companion.runtime.flight_record`
 
     @property
     def vehicle(self) -> Vehicle:
         return load(self.vehicle_file, Vehicle)
 
     @property
-    def plan(self):
+    def plan(self) -> "Plan":
         from companion.mission.plan import load_plan
 
         return load_plan(self.mission_file)
@@ -58,66 +67,41 @@ class Context:
         return site_of(self.plan)
 
 
-# A process imports its own room only: the controller's memory holds no OpenCV, the tracker's no solver.
+def _no_options(context: Context) -> NodeOptions:
+    return NodeOptions()
 
 
-def _tracker(context: Context) -> Node:
-    from companion.tracking.tracker import TrackerNode
-
-    _one_opencv_thread()
-    return TrackerNode(context.vehicle, context.site)
+def _estimator_options(context: Context) -> NodeOptions:
+    # Tenths of a second since the machine started: a restarted process counts on from above all earlier counts.
+    return NodeOptions(first_reset_count=int(10 * monotonic_s()))
 
 
-def _one_opencv_thread() -> None:
-    """OpenCV's pool takes cores that others need; on small pictures, waking it costs more than it saves."""
-    import cv2
-
-    cv2.setNumThreads(1)
-
-
-def _estimator(context: Context) -> Node:
-    from companion.estimation.estimator import EstimatorNode
-
-    # Tenths of a second since the machine started: a restarted process counts on from above all that was before.
-    return EstimatorNode(context.vehicle, context.plan.bundle, resets=int(10 * monotonic_s()))
-
-
-def _controller(context: Context) -> Node:
-    from companion.control.controller import ControllerNode
-
-    return ControllerNode(context.vehicle)
-
-
-def _fcu(context: Context) -> Node:
-    from companion.fcu.fcu_node import FcuNode
+def _fcu_options(context: Context) -> NodeOptions:
     from companion.fcu.link.signing import open_signer
 
-    vehicle = context.vehicle
-    return FcuNode(vehicle, signer=open_signer(vehicle.fcu.signing_key_file, context.vehicle_file.parent))
+    return NodeOptions(signer=open_signer(context.vehicle.fcu.signing_key_file, context.vehicle_file.parent))
 
 
-def _mission(context: Context) -> Node:
-    from companion.mission.mission_node import MissionNode
-
-    return MissionNode(context.vehicle, context.plan, context.site)
-
-
-def _recorder(context: Context) -> Node:
+def _recorder_options(context: Context) -> NodeOptions:
     from companion.recording.host import Host
-    from companion.recording.recorder import RecorderNode, flight_metadata
     from companion.recording.retention import LogLimits, Retention
     from companion.recording.writer import LogWriter
+    from companion.runtime.flight_record import flight_metadata
 
-    metadata = flight_metadata(context.vehicle_file, context.mission_file)
+    metadata = flight_metadata(context.vehicle_file, context.mission_file, context.scenario_file, context.run)
     log = context.log_file
     if not log.is_dir():
-        return RecorderNode(LogWriter(free_name(log), metadata), Host(log.parent))
+        return NodeOptions(log_writer=LogWriter(free_name(log), metadata), read_host=Host(log.parent))
 
     def next_writer() -> LogWriter:
         return LogWriter(free_name(log / f"{datetime.now():%Y-%m-%d_%H-%M-%S}.mcap"), metadata)
 
-    retention = Retention(log, LogLimits(context.log_max_mb, context.log_max_days))
-    return RecorderNode(next_writer(), Host(log), next_writer, retention)
+    return NodeOptions(
+        log_writer=next_writer(),
+        read_host=Host(log),
+        next_log_writer=next_writer,
+        log_retention=Retention(log, LogLimits(context.log_max_mb, context.log_max_days)),
+    )
 
 
 def free_name(log_file: Path) -> Path:
@@ -126,24 +110,34 @@ def free_name(log_file: Path) -> Path:
     return next((name for name in names if not name.exists()), log_file)
 
 
+def _open_fcu_link(context: Context) -> Device:
+    from companion.fcu.link.device import LinkDevice
+    from companion.fcu.link.link import open_link
+
+    fcu = context.vehicle.fcu
+    return LinkDevice(open_link(context.fcu_url or fcu.url, forward=fcu.forward))
+
+
 @dataclass(frozen=True)
-class Row:
+class ProcessSpec:
     """One process of the table."""
 
-    name: str
-    build: Callable[[Context], Node] | None  # None: the camera, which is a driver and no node
-    niceness: int  # who waits when the processor is short: seeing and writing down, never the loop that holds still
+    name: ProcessName
+    niceness: int  # the higher, the later it gets a busy processor: tracking and logging wait, control does not
+    options: Callable[[Context], NodeOptions] = _no_options  # of its node
+    open_device: Callable[[Context], Device] | None = None  # the device whose bytes the process loop moves
+    uses_opencv: bool = False
     simulated: bool = True  # runs when the world is the built-in simulator, too
 
 
 PROCESSES = (
-    Row("recorder", _recorder, niceness=10),
-    Row("fcu", _fcu, niceness=0),
-    Row("estimator", _estimator, niceness=0),
-    Row("controller", _controller, niceness=0),
-    Row("tracker", _tracker, niceness=5),
-    Row("camera", None, niceness=2, simulated=False),
-    Row("mission", _mission, niceness=2),
+    ProcessSpec(ProcessName.RECORDER, niceness=10, options=_recorder_options),
+    ProcessSpec(ProcessName.FCU, niceness=0, options=_fcu_options, open_device=_open_fcu_link),
+    ProcessSpec(ProcessName.ESTIMATOR, niceness=0, options=_estimator_options),
+    ProcessSpec(ProcessName.CONTROLLER, niceness=0),
+    ProcessSpec(ProcessName.TRACKER, niceness=5, uses_opencv=True),
+    ProcessSpec(ProcessName.CAMERA, niceness=2, uses_opencv=True, simulated=False),
+    ProcessSpec(ProcessName.MISSION, niceness=2),
 )
 
 
@@ -153,63 +147,76 @@ MISSION_STOPS_S = 0.1  # two steps of the mission, from a limit passed to the la
 def silence_s(name: str, context: Context) -> float:
     """How long a process only listens after its start [s].
 
-    An estimator that starts anew in flight knows another world than the one before it: another origin, no wind. It
-    says nothing until the mission has missed its states and stopped, and the last reference made in the old world has
-    expired. Else the controller would fly the old reference with the new state, which is a jump of the setpoint.
+    An estimator that is restarted in flight has another origin than the one before it and no wind estimate. It
+    publishes nothing until the mission has missed its states and stopped, and the last reference made in the old world
+    has expired. Otherwise the controller would fly the old reference with the new state: the setpoint would jump.
     """
-    if name != ESTIMATOR:
+    if name != ProcessName.ESTIMATOR:
         return 0.0
     return context.vehicle.safety.state_age_s + MISSION_STOPS_S + TOPICS["reference"].max_age_s
 
 
 def run(name: str, context: Context) -> None:
-    """Be the process ``name`` until a signal ends it; raises `ConfigError` or `ArtifactMissing` at the start."""
-    row = next((row for row in PROCESSES if row.name == name), None)
-    if row is None:
-        raise ConfigError(f"{name}: no such process (there are: {', '.join(r.name for r in PROCESSES)})")
+    """Be the process ``name`` until a signal ends it; raises `UserError` at the start."""
+    spec = next((spec for spec in PROCESSES if spec.name == name), None)
+    if spec is None:
+        raise ConfigError(f"{name}: no such process (there are: {', '.join(spec.name for spec in PROCESSES)})")
     stop = StopFlag()
-    os.nice(row.niceness)
-    if row.build is None:
+    os.nice(spec.niceness)
+    if spec.uses_opencv:
+        _one_opencv_thread()
+    if spec.name == ProcessName.CAMERA:
         _run_camera(context, stop)
         return
-    node = row.build(context)
-    link = None
-    if name == "fcu":
-        from companion.fcu.link.link import open_link
-
-        fcu = context.vehicle.fcu
-        link = open_link(context.fcu_url or fcu.url, forward=fcu.forward)
-    bus = ZmqBus(context.bus_folder, name, (topic for topic in node.inputs if topic != "link_rx"))
+    node = build_node(spec.name, context, spec.options(context))
+    device = spec.open_device(context) if spec.open_device is not None else None
+    bus = ZmqBus(context.bus_folder, spec.name, (topic for topic in node.inputs if topic != "link_rx"))
     settle_memory()
     try:
-        run_node(node, bus, lambda: bool(stop), link, Notifier(), silence_s(name, context))
+        run_node(node, bus, lambda: bool(stop), device, Notifier(), silence_s(spec.name, context))
     finally:
-        close = getattr(node, "close", None)
-        if close is not None:
-            close()
+        node.close()
         bus.close()
+
+
+def _one_opencv_thread() -> None:
+    """OpenCV's thread pool takes cores from other processes; on small images, waking it costs more than it saves."""
+    import cv2
+
+    cv2.setNumThreads(1)
 
 
 def _run_camera(context: Context, stop: StopFlag) -> None:
     from companion.tracking.cameras import open_source
 
-    _one_opencv_thread()
     camera = context.vehicle.camera
     source = open_source(camera.device, context.vehicle)
-    bus = ZmqBus(context.bus_folder, "camera", ())
+    bus = ZmqBus(context.bus_folder, ProcessName.CAMERA, ())
     settle_memory()
     try:
-        run_camera(source, bus, lambda: bool(stop), "camera", camera.rate_hz, Notifier())
+        run_camera(source, bus, lambda: bool(stop), ProcessName.CAMERA, camera.rate_hz, Notifier())
     finally:
         bus.close()
 
 
 def arguments(context: Context) -> list[str]:
-    """The command line words that carry a context to a child process."""
-    return [
+    """The command-line arguments that give a context to a child process."""
+    words = [
         "--vehicle", str(context.vehicle_file), "--mission", str(context.mission_file), "--fcu", context.fcu_url,
         "--bus", str(context.bus_folder), "--log", str(context.log_file),
     ]  # fmt: skip
+    if context.scenario_file is not None:
+        words += ["--scenario", str(context.scenario_file)]
+    if context.run:
+        words += ["--run", msgspec.json.encode(context.run).decode()]
+    return words
+
+
+def _run_facts(text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def main() -> int:
@@ -223,15 +230,18 @@ def main() -> int:
     parser.add_argument("--log", type=Path, required=True, help="file, or a folder that gets one for each flight")
     parser.add_argument("--log-max-mb", type=float, default=0.0, help="with a folder: delete the oldest flights beyond")
     parser.add_argument("--log-max-days", type=float, default=0.0, help="likewise; 0: no limit")
+    parser.add_argument("--scenario", type=Path, default=None, help="of a simulated flight, for its log")
+    parser.add_argument("--run", type=_run_facts, default={}, help="how it is flown, as JSON, for the log")
     parser.add_argument("--pause-when-refused", type=float, default=0.0, help="seconds before a refused start ends")
     given = parser.parse_args()
+    files = given.vehicle, given.mission, given.fcu, given.bus, given.log
     limits = given.log_max_mb, given.log_max_days
     try:
-        run(given.name, Context(given.vehicle, given.mission, given.fcu, given.bus, given.log, *limits))
-    except (ConfigError, ArtifactMissing) as error:
+        run(given.name, Context(*files, *limits, scenario_file=given.scenario, run=given.run))
+    except UserError as error:
         print(f"{given.name}: {error}", file=sys.stderr)
         Notifier().status(str(error))
-        # Who is started again whatever happens (systemd) must not keep the machine busy with being refused.
+        # systemd restarts the process at once; without this pause a refused start would keep the machine busy.
         time.sleep(given.pause_when_refused)
         return 2
     return 0

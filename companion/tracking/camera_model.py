@@ -1,4 +1,4 @@
-"""The camera: from points in front of it to pixels and back.
+"""The camera model: projection of points to pixels, and back to rays.
 
 Pinhole with OpenCV's rational distortion (k1 k2 p1 p2 [k3 [k4 k5 k6]]) and OpenCV's fisheye (k1 k2 k3 k4), with
 the Jacobian of the projection. Equations: OpenCV documentation, "Camera Calibration and 3D Reconstruction" and
@@ -9,6 +9,7 @@ y down, z forward. The centre of the top left pixel is (0, 0).
 import cv2
 import numpy as np
 
+from companion.core.arrays import Array
 from companion.core.config import ConfigError
 from companion.core.vehicle import Camera
 
@@ -17,7 +18,7 @@ MIN_DEPTH = 1e-6  # [m] points nearer than this, or behind the camera, have no i
 
 
 class CameraModel:
-    """Projection of one camera; raises `ConfigError` when the number of distortion coefficients fits no model."""
+    """Projection of one camera; raises `ConfigError` when the model has another number of distortion coefficients."""
 
     def __init__(self, camera: Camera) -> None:
         lengths = {"pinhole": (4, 5, 8), "fisheye": (4,)}[camera.model]
@@ -35,11 +36,11 @@ class CameraModel:
         self._k = np.zeros(8)
         self._k[: len(self.distortion)] = self.distortion
 
-    def project(self, p_C: np.ndarray) -> np.ndarray:
+    def project(self, p_C: Array) -> Array:
         """Pixels (n, 2) of points (n, 3) in the camera frame; NaN for points that are not in front of it."""
         return self.project_with_jacobian(p_C)[0]
 
-    def project_with_jacobian(self, p_C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def project_with_jacobian(self, p_C: Array) -> tuple[Array, Array]:
         """Pixels (n, 2) and d(pixel)/d(p_C) (n, 2, 3); NaN for points that are not in front of the camera."""
         p = np.asarray(p_C, dtype=float).reshape(-1, 3)
         z = np.where(p[:, 2] > MIN_DEPTH, p[:, 2], np.nan)
@@ -50,7 +51,7 @@ class CameraModel:
         N[:, 0, 2], N[:, 1, 2] = -x / z, -y / z
         return distorted * self.focal_px + self.centre_px, self.focal_px[:, None] * (D @ N)
 
-    def undistort(self, pixels: np.ndarray) -> np.ndarray:
+    def undistort(self, pixels: Array) -> Array:
         """Normalised image coordinates (x/z, y/z), (n, 2), of pixels (n, 2)."""
         points = np.ascontiguousarray(pixels, dtype=np.float64).reshape(-1, 1, 2)
         if len(points) == 0:
@@ -61,9 +62,9 @@ class CameraModel:
             result = cv2.fisheye.undistortPoints(points, self.K, self.distortion, criteria=criteria)
         else:
             result = cv2.undistortPoints(points, self.K, self.distortion, criteria=criteria)
-        return result.reshape(-1, 2)
+        return np.asarray(result, dtype=float).reshape(-1, 2)
 
-    def _pinhole(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _pinhole(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Distorted normalised coordinates (n, 2) and their Jacobian (n, 2, 2)."""
         k1, k2, p1, p2, k3, k4, k5, k6 = self._k
         r2 = x * x + y * y
@@ -80,7 +81,7 @@ class CameraModel:
         J[:, 1, 1] = s + 2 * y * y * ds + 6 * p1 * y + 2 * p2 * x
         return np.stack([u, v], axis=1), J
 
-    def _fisheye(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _fisheye(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Distorted normalised coordinates (n, 2) and their Jacobian (n, 2, 2)."""
         k1, k2, k3, k4 = self._k[:4]
         r = np.maximum(np.hypot(x, y), 1e-9)

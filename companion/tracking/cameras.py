@@ -1,8 +1,8 @@
 """Camera sources for the camera process: a V4L2 device, a folder of images, a video file.
 
-The one module of this room that is not pure: it reads the clock, blocks and starts a thread. A source is opened
-once (`open_source` raises `ConfigError` with one line for the user) and then never raises: what goes wrong in
-flight is counted and kept in `last_error`. A device that stops delivering is opened again.
+The only module of this package that is not pure: it reads the clock, blocks and starts a thread. Opening a source may
+fail (`open_source` raises `ConfigError` with one line for the user); an open source never raises. Errors in flight are
+counted, and `last_error` has the newest. A device that stops delivering is opened again.
 
 The stamp of an image is the middle of its exposure: its arrival minus latency.camera_s of the vehicle file.
 """
@@ -16,6 +16,7 @@ from typing import Protocol
 
 import cv2
 import numpy as np
+from cv2.typing import MatLike
 
 from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError
@@ -23,20 +24,20 @@ from companion.core.messages import Image
 from companion.core.vehicle import Vehicle
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".pgm", ".bmp", ".tif", ".tiff")
-READ_TIMEOUT_S = 0.5  # `read` gives up waiting for a device's image after this
-SILENCE_S = 2.0  # a device that delivers nothing for this long is opened again
+READ_TIMEOUT_S = 0.5  # longest wait of `read` for an image of a device
+SILENCE_S = 2.0  # a device that delivers no image for this time is opened again
 REOPEN_PAUSE_S = 1.0
 FIRST_IMAGE_S = 5.0  # some cameras need seconds for their first image
-RATE_TOLERANCE = 0.1  # of the wanted rate
+RATE_TOLERANCE = 0.1  # of the rate in the vehicle file
 FORMATS = (None, "GREY", "YUYV", "MJPG")  # tried in turn until size and rate fit; None: the device's own choice
 
 log = logging.getLogger(__name__)
 
 
 class Source(Protocol):
-    """Where images come from."""
+    """A source of images."""
 
-    finished: bool  # there will be no more images
+    finished: bool  # no more images will come
     errors: int
     last_error: str
 
@@ -48,10 +49,10 @@ class Source(Protocol):
 
 
 def open_source(spec: str | None, vehicle: Vehicle, exposure: float | None = None) -> Source:
-    """Open what `spec` names: "0", "/dev/video0", a folder of images, a video file; None: camera.device.
+    """Open a source by name: "0", "/dev/video0", a folder of images, a video file; None: camera.device.
 
     exposure: the device's own unit (100 µs for most V4L2 cameras), None: automatic; for devices only.
-    Raises `ConfigError` when it is absent, empty, or its images have not the size of the vehicle file.
+    Raises `ConfigError` when it is absent or empty, or when its images differ in size from the vehicle file.
     """
     camera, spec = vehicle.camera, spec or vehicle.camera.device
     latency_s = vehicle.latency.camera_s
@@ -77,7 +78,7 @@ class FolderSource:
         if not self._paths:
             raise ConfigError(f"camera {folder}: the folder holds no images ({' '.join(SUFFIXES)})")
         self._size, self._latency_s = (width_px, height_px), latency_s
-        self._pace = _Pace(rate_hz)
+        self._clock = _PlaybackClock(rate_hz)
         self._next = 0
         self.finished, self.errors, self.last_error = False, 0, ""
         first = cv2.imread(str(self._paths[0]), cv2.IMREAD_GRAYSCALE)
@@ -86,13 +87,13 @@ class FolderSource:
         _check_size(str(self._paths[0]), first, self._size)
 
     def read(self) -> Image | None:
-        """The next image when its time has come; an unreadable one is counted and skipped."""
+        """The next image at its time; an unreadable one is counted and skipped."""
         if self._next >= len(self._paths):
             self.finished = True
             return None
         path, self._next = self._paths[self._next], self._next + 1
         gray = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
-        arrival_s = self._pace.wait()
+        arrival_s = self._clock.wait()
         if gray is None or gray.shape[::-1] != self._size:
             self.errors += 1
             self.last_error = f"camera {path}: not an image of {self._size[0]} x {self._size[1]} px"
@@ -111,14 +112,14 @@ class VideoSource:
         ok, frame = self._capture.read()
         if not ok:
             raise ConfigError(f"camera {path}: not a video that can be read")
-        self._waiting: np.ndarray | None = frame
+        self._waiting: MatLike | None = frame
         self._path, self._size, self._latency_s = path, (width_px, height_px), latency_s
-        self._pace = _Pace(rate_hz)
+        self._clock = _PlaybackClock(rate_hz)
         self.finished, self.errors, self.last_error = False, 0, ""
         _check_size(str(path), frame, self._size)
 
     def read(self) -> Image | None:
-        """The next frame when its time has come."""
+        """The next frame at its time."""
         frame, self._waiting = self._waiting, None
         if frame is None and not self.finished:
             try:
@@ -129,7 +130,7 @@ class VideoSource:
             self.finished = not ok
         if self.finished or frame is None:
             return None
-        arrival_s = self._pace.wait()
+        arrival_s = self._clock.wait()
         if frame.shape[1::-1] != self._size:
             self.errors, self.last_error = self.errors + 1, f"camera {self._path}: the frame size changed"
             return None
@@ -143,14 +144,14 @@ class VideoSource:
 class DeviceSource:
     """A camera device, read by a thread that keeps the newest image only and opens a silent device again.
 
-    opener: opens the device and raises `ConfigError` when that fails; the first time the error goes to the user,
-    later it is counted, and tried again.
+    opener: opens the device and raises `ConfigError` when that fails. The first error goes to the user; later ones are
+    counted, and the device is tried again.
     """
 
     def __init__(self, opener: Callable[[], cv2.VideoCapture], name: str, latency_s: float) -> None:
         self._opener, self._name, self._latency_s = opener, name, latency_s
         self.finished, self.errors, self.last_error, self.reopened = False, 0, "", 0
-        self._newest: tuple[np.ndarray, float] | None = None
+        self._newest: tuple[MatLike, float] | None = None
         self._fresh = threading.Condition()
         self._last_arrival_s = monotonic_s()
         self._start(opener())
@@ -162,7 +163,7 @@ class DeviceSource:
                 self._fresh.wait(READ_TIMEOUT_S)
             newest, self._newest = self._newest, None
         if newest is None:
-            # the driver may hang inside its read: then a new thread takes over, the old one ends when it wakes
+            # The driver may hang inside its read: then a new thread takes over, and the old one ends after that read.
             if not self.finished and monotonic_s() - self._last_arrival_s > SILENCE_S:
                 self._reopen(f"no image for {SILENCE_S:g} s")
             return None
@@ -210,7 +211,7 @@ class DeviceSource:
                         self._fresh.notify()
                     continue
                 why = "the image size changed" if ok else "stopped delivering"
-            except Exception as error:  # whatever a driver does, the camera process lives on
+            except Exception as error:  # an error of a driver must not end the camera process
                 why = str(error).splitlines()[0] if str(error) else type(error).__name__
             if not stop.is_set():
                 self._report(why.removeprefix(f"camera {self._name}: "))
@@ -221,15 +222,15 @@ class DeviceSource:
         _release(capture)
 
 
-class _Pace:
-    """Waits for the next of equally spaced times, without making up for lost ones."""
+class _PlaybackClock:
+    """Waits for the next of equally spaced times; missed times are skipped."""
 
     def __init__(self, rate_hz: float) -> None:
         self._period_s = 1.0 / rate_hz
         self._next_s: float | None = None
 
     def wait(self) -> float:
-        """Returns the time now [s]."""
+        """Wait for the next time; returns the time after the wait [s]."""
         now_s = monotonic_s()
         if self._next_s is not None and self._next_s > now_s:
             time.sleep(self._next_s - now_s)
@@ -251,7 +252,7 @@ def _open_device(path: str, width_px: int, height_px: int, rate_hz: float, expos
         capture.set(cv2.CAP_PROP_FRAME_WIDTH, width_px)
         capture.set(cv2.CAP_PROP_FRAME_HEIGHT, height_px)
         capture.set(cv2.CAP_PROP_FPS, rate_hz)
-        capture.set(cv2.CAP_PROP_BUFFERSIZE, 1)  # an old image is worth less than none
+        capture.set(cv2.CAP_PROP_BUFFERSIZE, 1)  # an old image is of no use
         if exposure is not None:
             capture.set(cv2.CAP_PROP_AUTO_EXPOSURE, 1)  # V4L2: manual
             capture.set(cv2.CAP_PROP_EXPOSURE, exposure)
@@ -268,7 +269,7 @@ def _open_device(path: str, width_px: int, height_px: int, rate_hz: float, expos
     )
 
 
-def _first_frame(capture: cv2.VideoCapture) -> np.ndarray | None:
+def _first_frame(capture: cv2.VideoCapture) -> MatLike | None:
     until_s = monotonic_s() + FIRST_IMAGE_S
     while monotonic_s() < until_s:
         ok, frame = capture.read()
@@ -286,13 +287,13 @@ def _release(capture: cv2.VideoCapture | None) -> None:
             log.warning("camera: cannot be released: %s", error)
 
 
-def _check_size(name: str, frame: np.ndarray, size: tuple[int, int]) -> None:
+def _check_size(name: str, frame: MatLike, size: tuple[int, int]) -> None:
     h, w = frame.shape[:2]
     if (w, h) != size:
         raise ConfigError(f"camera {name}: {w} x {h} px, the vehicle file says {size[0]} x {size[1]} px")
 
 
-def _gray(frame: np.ndarray) -> np.ndarray:
+def _gray(frame: MatLike) -> MatLike:
     if frame.ndim == 2:
         return frame
     if frame.shape[2] == 1:
@@ -300,14 +301,15 @@ def _gray(frame: np.ndarray) -> np.ndarray:
     return cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)
 
 
-def _image(gray: np.ndarray, stamp_s: float) -> Image:
+def _image(gray: MatLike, stamp_s: float) -> Image:
     height, width = gray.shape
     return Image(stamp_s=stamp_s, width=width, height=height, data=np.ascontiguousarray(gray).tobytes())
 
 
-def _natural(path: Path) -> list:
-    """Sorts 2.jpg before 10.jpg."""
-    parts, number = [], ""
+def _natural(path: Path) -> list[tuple[int, int, str]]:
+    """A sort key that puts 2.jpg before 10.jpg."""
+    parts: list[tuple[int, int, str]] = []
+    number = ""
     for c in path.name + "\0":
         if c.isdigit():
             number += c

@@ -1,26 +1,30 @@
-"""A second look at squares that the first decoding gave up.
+"""A second decoding of squares that OpenCV's decoding rejected.
 
-OpenCV reads the cells of a square by nearest neighbours, which fails where a cell is hardly two pixels wide:
-at the far end of a marker's range. Here each cell is read by interpolation at its centre and compared with the
-black of the border and the white around it, both allowed to change linearly over the marker (light and shade).
+OpenCV reads the cells of a square by nearest neighbours. This fails where a cell is less than about two pixels wide, at
+the far end of a marker's range. Here each cell is read by interpolation at its centre and compared with the black of
+the border and the white around it; both levels may change linearly over the marker (light and shade).
 It follows the decoding of AprilTag (Wang & Olson, "AprilTag 2", IROS 2016, section III-D).
 """
 
-import cv2
-import numpy as np
+from collections.abc import Set as AbstractSet
 
+import numpy as np
+from numpy.typing import NDArray
+
+from companion.core.arrays import Array, Image8, Mask
 from companion.tracking.families import SquareFamily
+from companion.tracking.sampling import interpolate
 
 SHARPEN = 0.25  # of the Laplacian over the cells, against the camera's blur
 MIN_WHITE_BLACK = 20.0  # grey levels between the white around and the black border
 MAX_BORDER_ERRORS = 0.10  # of the border's cells
-CORRECT_RATE = 0.45  # of the correctable bits: stricter than the first look, because more squares are tried
+CORRECT_RATE = 0.45  # of the correctable bits: stricter than OpenCV's decoding, because more squares are tried
 
 
-class SecondLook:
-    """Decodes squares as markers of one family, for the wanted ids only."""
+class SecondDecoder:
+    """Decodes squares as markers of one family; ids: those to look for, None: all."""
 
-    def __init__(self, family: SquareFamily, ids: set[int] | None) -> None:
+    def __init__(self, family: SquareFamily, ids: AbstractSet[int] | None) -> None:
         bits = family.all_bits()
         self.family = family
         self._ids = np.arange(len(bits)) if ids is None else np.array(sorted(i for i in ids if i < len(bits)), int)
@@ -28,7 +32,7 @@ class SecondLook:
         turned = np.stack([np.rot90(bits[self._ids], k, axes=(1, 2)) for k in range(4)], axis=1)
         self._codes = turned.reshape(len(self._ids) * 4, n * n).astype(np.float32) * 2 - 1
         self._max_errors = int(family.dictionary.maxCorrectionBits * CORRECT_RATE)
-        # centres of all cells and of the white ring around, on a square from 0 to 1
+        # centres of all cells and of the white ring around them, on a square from 0 to 1
         axis = (np.arange(-1, n + 3) + 0.5) / (n + 2)
         self._u, self._v = (a.ravel() for a in np.meshgrid(axis, axis))
         ring = np.zeros((n + 4, n + 4), int)
@@ -41,7 +45,7 @@ class SecondLook:
         self._white_at = inner @ np.linalg.pinv(plane[self._ring == 0])
         self._black_at = inner @ np.linalg.pinv(plane[self._ring == 1])
 
-    def read(self, gray: np.ndarray, squares_px: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    def read(self, gray: Image8, squares_px: Array) -> list[tuple[int, Array]]:
         """Markers among the squares: (id, corners (4, 2) as printed from the top left corner).
 
         gray: (h, w) uint8; squares_px: (n, 4, 2), clockwise in the image.
@@ -58,14 +62,15 @@ class SecondLook:
             (int(self._ids[best[i] // 4]), np.roll(squares[i], int(best[i] % 4), axis=0)) for i in np.flatnonzero(hit)
         ]
 
-    def confirm(self, gray: np.ndarray, squares_px: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    def confirm(self, gray: Image8, squares_px: Array, ids: NDArray[np.int64]) -> Mask:
         """Whether each square (n, 4, 2), from the printed top left corner on, shows the marker of its id; (n,) bool."""
         signs, good = self._signs(gray, squares_px)
         codes = self._codes[4 * np.searchsorted(self._ids, ids)]
-        return good & ((signs.shape[1] - (signs * codes).sum(1)) / 2 <= self._max_errors + 0.5)
+        confirmed: Mask = good & ((signs.shape[1] - (signs * codes).sum(1)) / 2 <= self._max_errors + 0.5)
+        return confirmed
 
-    def _signs(self, gray: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The cells (n, cells²), 1 white and -1 black, and whether border and surroundings are a marker's (n,)."""
+    def _signs(self, gray: Image8, squares: Array) -> tuple[NDArray[np.float32], Mask]:
+        """The cells (n, cells²), 1 white and -1 black, and whether border and surroundings fit a marker (n,)."""
         levels = self._sample(gray, squares)
         n = self.family.cells
         outside, border, inner = (levels[:, self._ring == k] for k in range(3))
@@ -79,7 +84,7 @@ class SecondLook:
         signs = np.where(value > 0, 1.0, -1.0).reshape(len(value), n * n).astype(np.float32)
         return signs, (outside_level - border_level > MIN_WHITE_BLACK) & (errors <= MAX_BORDER_ERRORS)
 
-    def _sample(self, gray: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    def _sample(self, gray: Image8, squares: Array) -> Array:
         """Brightness at the cell centres of each square, shape (squares, cells)."""
         H = _homographies(squares)
         u, v = self._u, self._v
@@ -88,10 +93,10 @@ class SecondLook:
         x = (H[:, 0, 0, None] * u + H[:, 0, 1, None] * v + H[:, 0, 2, None]) / w
         y = (H[:, 1, 0, None] * u + H[:, 1, 1, None] * v + H[:, 1, 2, None]) / w
         maps = np.clip(np.stack([x, y], axis=-1), -1e4, 3e4).astype(np.float32)
-        return cv2.remap(gray, maps, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE).astype(np.float64)
+        return interpolate(gray, maps).astype(np.float64)
 
 
-def _homographies(squares: np.ndarray) -> np.ndarray:
+def _homographies(squares: Array) -> Array:
     """Maps of the unit square (0,0) (1,0) (1,1) (0,1) to each quadrilateral, shape (n, 3, 3).
 
     Closed form of P. Heckbert, "Fundamentals of texture mapping and image warping", 1989, section 2.2.3.

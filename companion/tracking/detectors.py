@@ -1,42 +1,49 @@
-"""Detectors: a grey image in, markers with their four corners out (conventions: see `detection`).
+"""The built-in detectors: a grey image in, markers with their four corners out (conventions: see `detection`).
 
-Every detector finds squares and reads their cells; the sub-pixel corners then come from the same `edges`
-refinement on the image at full resolution, so searching a part of the image or a smaller copy of it costs no
-accuracy. Square markers that were seen in the last image are not searched at all (see `follow`).
+Every detector finds squares and reads their cells. The sub-pixel corners come from the same refinement (`edges`) on the
+image at full resolution, so a search in a part of the image or in a smaller copy costs no accuracy. Square markers that
+were seen in the last image are followed without a search (see `follow`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import cv2
 import numpy as np
 import stag
+from cv2.typing import MatLike
+from numpy.typing import NDArray
 
+from companion.core.arrays import Array, Image8
 from companion.core.config import ConfigError
-from companion.tracking.decode import SecondLook
+from companion.tracking.decode import SecondDecoder
 from companion.tracking.detection import Detection, Detector, Region, check_image
 from companion.tracking.edges import refine_corners
 from companion.tracking.families import SquareFamily, square_family, stag_library
 from companion.tracking.follow import Follower
 
-MIN_PERIMETER_PX = 36.0  # smaller squares have cells of about one pixel and cannot be read
+MIN_PERIMETER_PX = 36.0  # smaller squares have cells of about one pixel and are unreadable
 THRESHOLD_WINDOWS_PX = (5, 23, 9)  # adaptive threshold: smallest, largest, step
 MIN_CORNERS_SEEN = 4  # of a marker, by its edges
 MIN_IMAGE_PX = 24  # a smaller image or region holds no readable marker
-SECOND_LOOKS = 64  # squares read again per image, largest first: bounds the time in clutter
-# Squares nearer than this, of their size, count as one and the outer one is read: the border's two sides then never
-# compete. In a reduced copy markers are large, and their white margin must not count as the same square.
+SECOND_DECODINGS = 64  # squares decoded again per image, largest first: bounds the time in clutter
+# Squares nearer than this, of their size, count as one, and the outer one is read: the border's two sides then give one
+# square. In a reduced copy markers are large, and their white margin must not count as the same square.
 NEAR_SQUARES, NEAR_SQUARES_REDUCED = 0.125, 0.02
-SAME_MARKER = 0.5  # of its side: two finds of one id nearer than this are the same marker
+SAME_MARKER = 0.5  # of its side: two detections of one id nearer than this are the same marker
+
+Wanted = Mapping[str, AbstractSet[int] | None]  # ids to look for, by family; None: all ids
+Found = list[tuple[str, int, NDArray[np.floating]]]  # family, id, corners (4, 2) [px]
 
 
 class SquareDetector:
-    """ArUco, AprilTag and own dictionaries: squares with a grid of cells, found in one pass for all families.
+    """ArUco, AprilTag and the user's own dictionaries: squares with a grid of cells, one pass for all families.
 
-    wanted: ids to look for, per family; None: all. Markers of other ids are not reported.
-    second_looks: the decoder of each family, for other uses.
+    Markers of other ids than the wanted ones are not reported. second_decoders: one for each family; `Follower` uses
+    them too.
     """
 
-    def __init__(self, wanted: dict[str, set[int] | None]) -> None:
+    def __init__(self, wanted: Wanted) -> None:
         self._families: list[SquareFamily] = [square_family(name) for name in wanted]
         self._wanted = list(wanted.values())
         self._ids: list[list[int]] = []  # by row of each family's reduced dictionary
@@ -46,12 +53,12 @@ class SquareDetector:
             count = full.bytesList.shape[0]
             if ids is not None and (bad := [i for i in ids if not 0 <= i < count]):
                 raise ConfigError(f"marker {family.name} {min(bad)}: this family has ids 0 to {count - 1}")
-            # Most of OpenCV's time goes into comparing each square with each code of the dictionary. Codes are far
-            # enough apart that a foreign marker is not taken for a wanted one when its own code is not there.
+            # Most of OpenCV's time goes into comparing each square with each code of the dictionary. Codes are so far
+            # apart that another marker of the family does not match a wanted code when its own code is left out.
             self._ids.append(list(range(count)) if ids is None else sorted(ids))
             rows = np.ascontiguousarray(full.bytesList[self._ids[-1]])
             dictionaries.append(cv2.aruco.Dictionary(rows, full.markerSize, full.maxCorrectionBits))
-        self.second_looks = [SecondLook(f, i) for f, i in zip(self._families, self._wanted, strict=True)]
+        self.second_decoders = [SecondDecoder(f, i) for f, i in zip(self._families, self._wanted, strict=True)]
         parameters = cv2.aruco.DetectorParameters()
         parameters.cornerRefinementMethod = cv2.aruco.CORNER_REFINE_NONE
         low, high, step = THRESHOLD_WINDOWS_PX
@@ -63,7 +70,7 @@ class SquareDetector:
         self._parameters = parameters
         self._detector = cv2.aruco.ArucoDetector(dictionaries, parameters)
 
-    def detect(self, gray: np.ndarray, region: Region | None = None, scale: float = 1.0) -> list[Detection]:
+    def detect(self, gray: Image8, region: Region | None = None, scale: float = 1.0) -> list[Detection]:
         """See `Detector.detect`."""
         part, x, y = _cut(check_image(gray), region)
         if min(part.shape) < MIN_IMAGE_PX:
@@ -73,44 +80,44 @@ class SquareDetector:
         self._parameters.minMarkerDistanceRate = NEAR_SQUARES if scale >= 1.0 else NEAR_SQUARES_REDUCED
         self._detector.setDetectorParameters(self._parameters)
         quads, ids, rejected, which = self._detector.detectMarkersMultiDict(small)
-        found: list[tuple[str, int, np.ndarray]] = []
+        found: Found = []
         for quad, row, w in zip(quads, np.ravel(ids), np.ravel(which), strict=True) if len(quads) else ():
             family = self._families[int(w)]
-            corners = np.roll(quad.reshape(4, 2), -family.turns, axis=0)
-            found.append((family.name, self._ids[int(w)][int(row)], corners))
-        found += self._look_again(small, rejected, found)
+            printed = np.roll(np.asarray(quad, dtype=np.float32).reshape(4, 2), -family.turns, axis=0)
+            found.append((family.name, self._ids[int(w)][int(row)], printed))
+        found += self._decode_again(small, rejected, found)
         if not found:
             return []
         corners = (np.array([f[2] for f in found], dtype=np.float64) + 0.5) / (fx, fy) - 0.5 + (x, y)
         return _refined(gray, [(f[0], f[1]) for f in found], corners, 0.0 if scale >= 1.0 else 0.7 / scale)
 
-    def _look_again(self, gray: np.ndarray, rejected, found: list) -> list[tuple[str, int, np.ndarray]]:
-        """Markers among the squares that were not decoded, unless nothing is missing."""
+    def _decode_again(self, gray: Image8, rejected: Sequence[MatLike], found: Found) -> Found:
+        """Markers among the squares that OpenCV did not decode; none when no wanted marker is missing."""
         have = {(name, id) for name, id, _ in found}
         missing = [
-            look
-            for look, ids in zip(self.second_looks, self._wanted, strict=True)
-            if ids is None or any((look.family.name, i) not in have for i in ids)
+            decoder
+            for decoder, ids in zip(self.second_decoders, self._wanted, strict=True)
+            if ids is None or any((decoder.family.name, i) not in have for i in ids)
         ]
         if not missing or len(rejected) == 0:
             return []
         squares = np.array([r.reshape(4, 2) for r in rejected], dtype=np.float64)
         diagonals = squares[:, 2] - squares[:, 0], squares[:, 3] - squares[:, 1]
         area = 0.5 * np.abs(diagonals[0][:, 0] * diagonals[1][:, 1] - diagonals[0][:, 1] * diagonals[1][:, 0])
-        squares, _ = refine_corners(gray, squares[np.argsort(-area)[:SECOND_LOOKS]])
-        return [(look.family.name, id, corners) for look in missing for id, corners in look.read(gray, squares)]
+        squares, _ = refine_corners(gray, squares[np.argsort(-area)[:SECOND_DECODINGS]])
+        return [(d.family.name, id, corners) for d in missing for id, corners in d.read(gray, squares)]
 
 
 class STagDetector:
     """STag markers of one library (M. Kalaitzakis et al. use them; Benligiray et al., arXiv:1707.06292)."""
 
-    def __init__(self, name: str, ids: set[int] | None) -> None:
+    def __init__(self, name: str, ids: AbstractSet[int] | None) -> None:
         library = stag_library(name)
         if library is None:
             raise ConfigError(f"marker family '{name}' is not a STag library")
         self._name, self._library, self._ids = name, library, ids
 
-    def detect(self, gray: np.ndarray, region: Region | None = None, scale: float = 1.0) -> list[Detection]:
+    def detect(self, gray: Image8, region: Region | None = None, scale: float = 1.0) -> list[Detection]:
         """See `Detector.detect`."""
         part, x, y = _cut(check_image(gray), region)
         if min(part.shape) < MIN_IMAGE_PX:
@@ -126,28 +133,28 @@ class STagDetector:
 
 
 class DetectorSet:
-    """All the detectors that a set of markers needs, and none more."""
+    """The built-in detectors that a set of markers needs."""
 
-    def __init__(self, wanted: dict[str, set[int] | None]) -> None:
+    def __init__(self, wanted: Wanted) -> None:
         squares = {name: ids for name, ids in wanted.items() if stag_library(name) is None}
         search = SquareDetector(squares) if squares else None
-        self._detectors: list[Detector] = [] if search is None else [Follower(search, search.second_looks, squares)]
+        self._detectors: list[Detector] = [] if search is None else [Follower(search, search.second_decoders, squares)]
         self._detectors += [STagDetector(n, ids) for n, ids in wanted.items() if stag_library(n) is not None]
 
-    def detect(self, gray: np.ndarray, region: Region | None = None, scale: float = 1.0) -> list[Detection]:
+    def detect(self, gray: Image8, region: Region | None = None, scale: float = 1.0) -> list[Detection]:
         """See `Detector.detect`."""
         return [d for detector in self._detectors for d in detector.detect(gray, region, scale)]
 
 
 def detector_for(markers: Iterable[tuple[str, int]]) -> DetectorSet:
-    """Detector of exactly these (family, id); raises `ConfigError` for an unknown family or an id it has not."""
-    wanted: dict[str, set[int] | None] = {}
+    """Detector of exactly these (family, id); raises `ConfigError` for an unknown family or an id outside of it."""
+    wanted: dict[str, set[int]] = {}
     for family, id in markers:
         wanted.setdefault(family, set()).add(id)
     return DetectorSet(wanted)
 
 
-def _cut(gray: np.ndarray, region: Region | None) -> tuple[np.ndarray, int, int]:
+def _cut(gray: Image8, region: Region | None) -> tuple[Image8, int, int]:
     """The region of the image, clipped to it, and its top left pixel."""
     if region is None:
         return gray, 0, 0
@@ -156,24 +163,25 @@ def _cut(gray: np.ndarray, region: Region | None) -> tuple[np.ndarray, int, int]
     return gray[y0 : max(y + h, y0), x0 : max(x + w, x0)], x0, y0
 
 
-def _reduce(gray: np.ndarray, scale: float) -> tuple[np.ndarray, float, float]:
-    """A reduced copy and the factors that were really reached."""
+def _reduce(gray: Image8, scale: float) -> tuple[Image8, float, float]:
+    """A reduced copy and its real factors, which differ from `scale` by rounding."""
     if scale >= 1.0:
         return gray, 1.0, 1.0
     h, w = gray.shape
     size = max(round(w * scale), MIN_IMAGE_PX), max(round(h * scale), MIN_IMAGE_PX)
-    return cv2.resize(gray, size, interpolation=cv2.INTER_AREA), size[0] / w, size[1] / h
+    small = np.asarray(cv2.resize(gray, size, interpolation=cv2.INTER_AREA), dtype=np.uint8)
+    return small, size[0] / w, size[1] / h
 
 
-def _refined(gray: np.ndarray, names: list[tuple[str, int]], corners: np.ndarray, off_px: float) -> list[Detection]:
-    """The markers whose black edges are really there: others are cut, hidden, or an inner square of the marker."""
+def _refined(gray: Image8, names: list[tuple[str, int]], corners: Array, off_px: float) -> list[Detection]:
+    """The markers whose black edges were seen; any other is cut off, hidden, or an inner square of a marker."""
     refined, seen = refine_corners(gray, corners, off_px)
     found = zip(names, refined, seen.sum(1) >= MIN_CORNERS_SEEN, strict=True)
     return _unique([Detection(name, id, c) for (name, id), c, good in found if good])
 
 
 def _unique(detections: list[Detection]) -> list[Detection]:
-    """Without the second find of one and the same marker (the same id elsewhere in the image stays)."""
+    """Without the second detection of the same marker; the same id at another place in the image stays."""
     kept: list[Detection] = []
     for d in detections:
         side = np.linalg.norm(d.corners_px[1] - d.corners_px[0])

@@ -1,9 +1,8 @@
-"""Sub-pixel corners: where the fitted edges of a black square on white meet.
+"""Sub-pixel corners: intersections of the fitted edges of a black square on white.
 
-For every end of every edge the brightness is sampled along normals of the edge; the place of the steepest rise
-from black to white is found on each normal, a line is fitted through these places, and neighbouring lines are
-intersected. The corner itself, which blur rounds off, is never looked at. All corners of all markers go through
-together as arrays.
+For both ends of every edge the brightness is sampled along normals of the edge. The place of the steepest rise from
+black to white is found on each normal, a line is fitted through these places, and neighbouring lines are intersected.
+The corner itself is not used, because blur rounds it. All corners of all markers are processed together as arrays.
 
 The idea is that of AprilTag's edge refinement (Wang & Olson, "AprilTag 2", IROS 2016, section III-C), done per
 corner so that lens distortion, which bends long edges, does not pull the corners.
@@ -11,8 +10,11 @@ corner so that lens distortion, which bends long edges, does not pull the corner
 Pixel convention: the centre of the top left pixel of the image is (0, 0).
 """
 
-import cv2
 import numpy as np
+from numpy.typing import NDArray
+
+from companion.core.arrays import Array, Image8, Mask, Points2D
+from companion.tracking.sampling import interpolate
 
 REACH_PX = 40.0  # longest part of an edge used for one corner: distortion bends it by a few hundredths of a pixel
 NORMALS = 12  # per half edge
@@ -21,9 +23,12 @@ SEARCH_MIN_PX, SEARCH_MAX_PX = 1.0, 4.0  # search to both sides of the edge
 SEARCH_OF_SIDE = 0.09  # of the square across the edge: less than the black border of every family (0.1 to 0.17)
 STEPS = 8  # to each side within the search
 SLOPE_STEPS = 2  # to each side for the slope of the brightness
-PASSES = 3  # later ones are centred on the edge found before, which removes the bias of a cut-off window
+PASSES = 3  # later ones are centred on the edge found before; this removes the bias of a window that is cut off
 MIN_CONTRAST = 6.0  # grey levels over 4 steps; less is noise, not an edge
-MAX_SHIFT_OF_SIDE, MAX_SHIFT_PX = 0.15, 6.0  # a corner that moves farther has met something else: it is kept
+MAX_SHIFT_OF_SIDE, MAX_SHIFT_PX = (
+    0.15,
+    6.0,
+)  # a corner that moves farther has found another edge: the given corner is kept
 MIN_CROSSING = 0.1  # sine of the angle between the edges of a corner; flatter ones cross anywhere
 
 _NEXT, _PREVIOUS = [1, 2, 3, 0], [3, 0, 1, 2]
@@ -35,13 +40,13 @@ _ONES = np.ones_like(_PLACES)
 
 
 def refine_corners(
-    gray: np.ndarray, corners_px: np.ndarray, uncertainty_px: float | np.ndarray = 0.0
-) -> tuple[np.ndarray, np.ndarray]:
+    gray: Image8, corners_px: NDArray[np.floating], uncertainty_px: float | Array = 0.0
+) -> tuple[Array, Mask]:
     """Refined corners of black squares on white.
 
-    gray: (h, w) uint8. corners_px: (n, 4, 2), in order around each square. uncertainty_px: how much farther than
-    a contour's usual error the given corners may be off, one number or one per square. Returns (n, 4, 2) float64
-    and (n, 4) bool: whether the corner's edges were seen; a corner whose edges were not is returned as it was.
+    gray: (h, w) uint8. corners_px: (n, 4, 2), in order around each square. uncertainty_px: error of the given corners
+    beyond the usual error of a contour, one number or one per square. Returns (n, 4, 2) float64 and (n, 4) bool: True
+    where the corner's edges were seen; any other corner is returned unchanged.
     """
     original = np.ascontiguousarray(corners_px, dtype=np.float64).reshape(-1, 4, 2).view(np.complex128)[..., 0]
     if len(original) == 0:
@@ -59,7 +64,7 @@ def refine_corners(
     return np.where(near, corners, original).view(np.float64).reshape(-1, 4, 2), near & ever
 
 
-def _once(gray: np.ndarray, corners: np.ndarray, extra_px, prefer_black: bool) -> tuple[np.ndarray, np.ndarray]:
+def _once(gray: Image8, corners: Points2D, extra_px: float | Array, prefer_black: bool) -> tuple[Points2D, Mask]:
     """One pass: (n, 4) intersections and (n, 4) whether both lines of the corner were seen.
 
     Points and directions of the plane are complex numbers x + iy, which halves the number of array operations.
@@ -79,19 +84,18 @@ def _once(gray: np.ndarray, corners: np.ndarray, extra_px, prefer_black: bool) -
     t = start[..., None] + (stop - start)[..., None] * _PARTS
     base = corners[:, :, None, None] + t * along[..., None]  # (n, 4, 2, NORMALS)
 
-    # how deep the square is across each half edge: the other edge of the same corner
+    # The size of the square across each half edge is the length of the other edge at the same corner.
     step = (np.clip(SEARCH_OF_SIDE * length[:, :, ::-1], SEARCH_MIN_PX, SEARCH_MAX_PX) + extra_px) / STEPS
     stride = (step * normal)[..., None]
     points = base[..., None] + stride[..., None] * _COUNT  # (n, 4, 2, NORMALS, offsets)
     maps = points.astype(np.complex64).view(np.float32).reshape(n * 8 * NORMALS, len(_COUNT), 2)
-    profile = cv2.remap(gray, maps, None, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-    profile = profile.reshape(n, 4, 2, NORMALS, len(_COUNT)).astype(np.float32)
+    profile = interpolate(gray, maps).reshape(n, 4, 2, NORMALS, len(_COUNT)).astype(np.float32)
     inner = profile[..., : -2 * SLOPE_STEPS]
     rise = np.maximum(profile[..., 2 * SLOPE_STEPS :] - inner, 0.0)
     weight = rise * rise
     if prefer_black:
-        # a rise that starts at black is the marker's edge, one that starts brighter belongs to something behind it
-        # (not in the last pass: it pulls a blurred edge inwards)
+        # A rise from black is the marker's edge; a rise from a brighter level belongs to the background.
+        # The last pass does without this weight, because it moves a blurred edge inwards.
         white, black = profile.max(4, keepdims=True), profile.min(4, keepdims=True)
         darkness = (white - inner) / np.maximum(white - black, 1.0)
         weight *= darkness * darkness
@@ -106,11 +110,11 @@ def _once(gray: np.ndarray, corners: np.ndarray, extra_px, prefer_black: bool) -
     return p0 + s * d0, seen.all(2) & crossing
 
 
-def _fit_lines(edge: np.ndarray, strength: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _fit_lines(edge: Points2D, strength: Array) -> tuple[Points2D, Points2D, Mask]:
     """Weighted orthogonal line fits, the second one without outliers.
 
     edge (…, m) complex, strength (…, m). Returns a point (…), a direction (…), both complex, and whether enough
-    was seen (…). The direction's angle is half that of Σ w (z - z̄)², the principal axis of the scatter.
+    places were found (…). The direction's angle is half that of Σ w (z - z̄)², the principal axis of the scatter.
     """
     weight = strength
     for _ in range(2):

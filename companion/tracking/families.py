@@ -1,11 +1,11 @@
-"""Marker families: which black and white cells each printed marker has.
+"""Marker families: the black and white cells of each printed marker.
 
-A family is one of the names a marker file may use, or ``dictionary:PATH`` for a dictionary of one's own in
-OpenCV's YAML format (keys nmarkers, markersize, maxCorrectionBits, marker_0 …).
+A family is one of the names a marker file may use, or ``dictionary:PATH`` for the user's own dictionary in OpenCV's
+YAML format (keys nmarkers, markersize, maxCorrectionBits, marker_0 …).
 
-"As printed" means the publisher's picture of the marker held upright. OpenCV's AprilTag dictionaries were made
-half a turn off the pictures of AprilRobotics (opencv/opencv#28823, later corrected), so the orientation of the
-installed version is measured when the dictionary is loaded, and the detector turns the corners accordingly.
+"As printed" means the publisher's picture of the marker held upright. OpenCV's AprilTag dictionaries were rotated by
+half a turn against the pictures of AprilRobotics (opencv/opencv#28823, later corrected). The orientation of the
+installed version is therefore measured when the dictionary is loaded, and the detector rotates the corners accordingly.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from companion.core.arrays import Image8
 from companion.core.config import ConfigError
 from companion.core.site import CUSTOM_PREFIX, KNOWN_FAMILIES, STAG_LIBRARIES, STAG_PREFIX
 
@@ -26,10 +27,10 @@ _PREDEFINED = {
 }
 # The cells of tag36h11 number 0, read row by row from AprilRobotics' picture of it (1: white).
 _APRILTAG_36H11_0 = "110101 011101 011000 101000 010110 000100"
-# Bits that may be corrected in a tag36h11 (11 bits apart: 5 are safe in theory; OpenCV's table says 0).
+# Bits that may be corrected in a tag36h11 (11 bits apart: 5 are safe in theory; OpenCV's table has 0).
 # OpenCV multiplies by its error correction rate of 0.6, which leaves 3.
 _APRILTAG_36H11_CORRECTABLE = 5
-# Limits of a dictionary of one's own: fewer cells hold no code, more are not read from any useful distance.
+# Limits of the user's own dictionary: fewer cells hold no code, more are unreadable at any useful distance.
 CELLS_ALLOWED = (3, 16)
 MAX_CODES = 100_000
 
@@ -50,17 +51,17 @@ class SquareFamily:
         """Cells along one side, without the border."""
         return self.dictionary.markerSize
 
-    def all_bits(self) -> np.ndarray:
+    def all_bits(self) -> Image8:
         """The cells of all markers as printed, shape (number, cells, cells), 1: white."""
         bits = [self._bits(i) for i in range(self.dictionary.bytesList.shape[0])]
         return np.stack([np.rot90(b, self.turns) for b in bits])
 
-    def picture(self, id: int, cell_px: int = 1) -> np.ndarray:
+    def picture(self, id: int, cell_px: int = 1) -> Image8:
         """The marker as printed with its black border, without white margin, uint8 (0 and 255)."""
         cells = np.pad(np.rot90(self._bits(id), self.turns), 1)
         return np.kron(cells, np.ones((cell_px, cell_px), np.uint8)).astype(np.uint8) * 255
 
-    def _bits(self, id: int) -> np.ndarray:
+    def _bits(self, id: int) -> Image8:
         row = self.dictionary.bytesList[id : id + 1]
         return np.asarray(cv2.aruco.Dictionary.getBitsFromByteList(row, self.cells), dtype=np.uint8)
 
@@ -92,12 +93,14 @@ def stag_library(name: str) -> int | None:
 
 
 def _read_dictionary(path: Path) -> cv2.aruco.Dictionary:
-    """A dictionary file, checked here: OpenCV's own reader takes short codes for whole ones and dies of a size of 0."""
+    """A dictionary file, checked here: OpenCV's own reader accepts short codes and crashes at a size of 0."""
     if not path.is_file():
         raise ConfigError(f"{path}: no such marker dictionary")
     wrong = f"{path}: not a marker dictionary"
     try:
-        storage = cv2.FileStorage(str(path), cv2.FILE_STORAGE_READ)  # named: its nodes die with it
+        storage = cv2.FileStorage(
+            str(path), cv2.FILE_STORAGE_READ
+        )  # kept in a variable: its nodes are valid only while it exists
         root = storage.root()
         readable = root.isMap()
     except (cv2.error, SystemError, ValueError):
@@ -110,14 +113,15 @@ def _read_dictionary(path: Path) -> cv2.aruco.Dictionary:
     correctable = 0 if absent else _whole(root, "maxCorrectionBits", 0, size * size, wrong)
     nodes = [root.getNode(f"marker_{i}") for i in range(count)]
     texts = [node.string() if node.isString() else "" for node in nodes]
-    rows, seen = [], {}
+    rows = []
+    seen: dict[bytes, str] = {}
     for i, text in enumerate(texts):
         if len(text) != size * size or set(text) - {"0", "1"}:
             raise ConfigError(f'{wrong}: marker_{i} must be "…" with {size * size} digits 0 or 1')
         bits = np.array([int(c) for c in text], dtype=np.uint8).reshape(size, size)
         turned = {np.rot90(bits, k).tobytes() for k in range(4)}
         if len(turned) < 4:
-            raise ConfigError(f"{path}: marker_{i} looks the same when turned: its top is not to be told")
+            raise ConfigError(f"{path}: marker_{i} looks the same when turned: its orientation is ambiguous")
         if twin := next((seen[code] for code in turned if code in seen), None):
             raise ConfigError(f"{path}: marker_{i} looks like {twin}")
         seen |= dict.fromkeys(turned, f"marker_{i}")

@@ -5,8 +5,8 @@
    2020) and the two poses of their largest marker.
 2. Each candidate is refined on the distorted pixels by Levenberg-Marquardt over p_CM and a right-multiplied
    rotation error, so that every corner weighs the same (acados_gen/pose.c).
-3. The best one is tested: a marker that contradicts all others is left out; a bundle whose error stays above the
-   limit is rejected; a pose that the second best explains nearly as well is called ambiguous.
+3. The best one is tested. A marker that contradicts all others is left out. A bundle whose error stays above the limit
+   is rejected. A pose is ambiguous when the second best explains the corners nearly as well.
 4. The covariance is that of least squares, (Jᵀ J)⁻¹ σ², with σ the corner noise. A residual that such noise
    cannot explain (χ² above its 99.9 % quantile) scales it up.
 """
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
+from companion.core.arrays import Array
 from companion.core.chi_square import quantile
 from companion.core.frames import quat_from_matrix
 from companion.tracking.camera_model import CameraModel
@@ -25,36 +26,36 @@ from companion.tracking.reprojection import Reprojection
 
 PLANE_TOLERANCE = 1e-3  # of the bundle's extent: thinner than this counts as coplanar
 DISTINCT_RAD, DISTINCT_OF_DISTANCE = 0.02, 0.01  # two poses nearer than both are one
-NOISE_FLOOR = (
-    0.7  # of the corner noise, the expected error of a right single-marker pose (2 of 8 degrees of freedom left):
-)
-# a smaller first error is luck and proves nothing in the flip test
-SUSPECT_NOISE = 3.0  # residual over corner noise from which one marker may be wrong
-SUSPECT_GAIN = 0.5  # leaving it out must reduce the residual at least by this factor
+# Lower bound of the best error in the flip test, in units of the corner noise: a smaller error is chance. It is about
+# the expected error of a correct pose of one marker (2 of 8 degrees of freedom left).
+NOISE_FLOOR = 0.7
+SUSPECT_NOISE = 3.0  # residual over corner noise above which one marker may be wrong
+SUSPECT_GAIN = 0.5  # without a wrong marker the residual must fall at least by this factor
 COVARIANCE_QUANTILE = 0.999
 
 
 @dataclass(frozen=True)
-class Pose:
+class CandidatePose:
     """R_CM (3, 3), p_CM (3,) [m] and the RMS distance between seen and projected corners [px]."""
 
-    R_CM: np.ndarray
-    p_CM: np.ndarray
+    R_CM: Array
+    p_CM: Array
     rms_px: float
 
     @property
-    def q_CM(self) -> np.ndarray:
+    def q_CM(self) -> Array:
+        """The rotation as a unit quaternion (4,)."""
         return quat_from_matrix(self.R_CM)
 
 
 @dataclass(frozen=True)
 class BundlePose:
-    """The result for one bundle; ``used``: indices of the markers that went in; covariance: see `messages`."""
+    """The result for one bundle; ``used``: indices of the markers it is based on; covariance: see `messages`."""
 
-    best: Pose
-    alternative: Pose | None
+    best: CandidatePose
+    alternative: CandidatePose | None
     ambiguous: bool
-    covariance: np.ndarray
+    covariance: Array
     used: tuple[int, ...]
 
 
@@ -74,7 +75,7 @@ class PoseSolver:
         self._limit_px = max_reprojection_px
         self._flip_ratio = flip_ratio
 
-    def solve(self, corners_px: np.ndarray, corners_M: np.ndarray) -> BundlePose | None:
+    def solve(self, corners_px: Array, corners_M: Array) -> BundlePose | None:
         """Pose of a bundle; corners_px (n, 4, 2), corners_M (n, 4, 3) [m] of its n ≥ 1 markers.
 
         None when no pose explains the corners within the limit.
@@ -107,11 +108,11 @@ class PoseSolver:
             return None
         return BundlePose(best, alternative, ambiguous, covariance, used)
 
-    def project(self, pose: Pose, points_M: np.ndarray) -> np.ndarray:
-        """Where a pose puts points (n, 3) of its bundle, (n, 2) [px]; NaN for one not in front of the camera."""
+    def project(self, pose: CandidatePose, points_M: Array) -> Array:
+        """Pixels (n, 2) of points (n, 3) [m] of the bundle in a pose; NaN for a point not in front of the camera."""
         return self._reprojection.project(pose.R_CM, pose.p_CM, points_M)
 
-    def covariance(self, pose: Pose, corners_px: np.ndarray, corners_M: np.ndarray) -> np.ndarray | None:
+    def covariance(self, pose: CandidatePose, corners_px: Array, corners_M: Array) -> Array | None:
         """6x6 covariance of p_CM [m²] and of the right-multiplied rotation error of q_CM [rad²], or None."""
         r, J = self._reprojection.residual(pose.R_CM, pose.p_CM, corners_px.reshape(-1, 2), corners_M.reshape(-1, 3))
         try:
@@ -125,7 +126,7 @@ class PoseSolver:
         P = 0.5 * (P + P.T)
         return P if np.isfinite(P).all() and (np.diag(P) > 0).all() else None
 
-    def _poses(self, pixels: np.ndarray, points: np.ndarray) -> list[Pose]:
+    def _poses(self, pixels: Array, points: Array) -> list[CandidatePose]:
         """All distinct refined poses of the corners, best first."""
         flat_px, flat_M = pixels.reshape(-1, 2), points.reshape(-1, 3)
         rays = self._camera.undistort(flat_px)
@@ -140,38 +141,41 @@ class PoseSolver:
             some = slice(4 * largest, 4 * largest + 4)
             starts += _generic(flat_M[some], rays[some], cv2.SOLVEPNP_IPPE)
         refined = [self._reprojection.refine(R, p, flat_px, flat_M) for R, p in starts]
-        distinct: list[Pose] = []
-        for pose in sorted((Pose(*found) for found in refined if found is not None), key=lambda s: s.rms_px):
+        distinct: list[CandidatePose] = []
+        for pose in sorted((CandidatePose(*found) for found in refined if found is not None), key=lambda s: s.rms_px):
             if not any(_same(pose, other) for other in distinct):
                 distinct.append(pose)
         return distinct
 
 
-@functools.cache  # a bundle has only so many corners
+@functools.cache  # few values: one for each number of corners
 def _residual_limit(dof: int) -> float:
     return quantile(COVARIANCE_QUANTILE, dof)
 
 
-def _is_plane(points: np.ndarray) -> bool:
+def _is_plane(points: Array) -> bool:
     spread = np.linalg.svd(points - points.mean(0), compute_uv=False)
     return bool(spread[2] <= PLANE_TOLERANCE * spread[0])
 
 
-def _generic(points: np.ndarray, rays: np.ndarray, method: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def _generic(points: Array, rays: Array, method: int) -> list[tuple[Array, Array]]:
     """Starting poses of one of OpenCV's methods on undistorted points; none when it fails."""
     try:
-        # IPPE wants the corners around the origin of their plane for its best accuracy
+        # IPPE is most accurate with the corners centred on the origin of their plane.
         middle = points.mean(0)
         ok, rotations, translations, _ = cv2.solvePnPGeneric(points - middle, rays, np.eye(3), None, flags=method)
     except cv2.error:
         return []
     if not ok:
         return []
-    poses = [(cv2.Rodrigues(r)[0], t.ravel()) for r, t in zip(rotations, translations, strict=True)]
+    poses = [
+        (np.asarray(cv2.Rodrigues(r)[0], dtype=float), np.asarray(t, dtype=float).ravel())
+        for r, t in zip(rotations, translations, strict=True)
+    ]
     return [(R, t - R @ middle) for R, t in poses if np.isfinite(R).all() and np.isfinite(t).all()]
 
 
-def _same(a: Pose, b: Pose) -> bool:
+def _same(a: CandidatePose, b: CandidatePose) -> bool:
     cosine = 0.5 * (float(np.vdot(a.R_CM, b.R_CM)) - 1.0)  # the trace of R_aᵀ R_b
     angle = math.acos(max(-1.0, min(1.0, cosine)))
     distance = math.dist(a.p_CM, b.p_CM)

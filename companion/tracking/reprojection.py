@@ -5,12 +5,13 @@ import math
 
 import numpy as np
 
+from companion.core.arrays import Array
 from companion.core.pose_artifact import require_pose
 from companion.tracking.camera_model import CameraModel
 
 
 class Reprojection:
-    """Errors of a pose R_CM (3, 3), p_CM (3,) [m], and the nearest pose with the smallest ones.
+    """Reprojection errors of a pose R_CM (3, 3), p_CM (3,) [m], and the pose of the nearest minimum.
 
     Raises `companion.core.kernel.ArtifactMissing` when the library is not built.
     """
@@ -27,9 +28,7 @@ class Reprojection:
         distortion[: len(camera.distortion)] = camera.distortion
         self._camera = np.concatenate([camera.focal_px, camera.centre_px, [float(camera.fisheye)], distortion])
 
-    def residual(
-        self, R: np.ndarray, p: np.ndarray, pixels: np.ndarray, points: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def residual(self, R: Array, p: Array, pixels: Array, points: Array) -> tuple[Array, Array]:
         """Projected minus seen corners (2n,) [px] and their Jacobian (2n, 6) by δp and δθ, R ← R exp(δθ).
 
         pixels (n, 2), points (n, 3) [m]; NaN where a point is not in front of the camera.
@@ -41,14 +40,12 @@ class Reprojection:
         self._residual(self._camera.ctypes.data, n, *(a.ctypes.data for a in arrays))
         return errors, jacobian
 
-    def project(self, R: np.ndarray, p: np.ndarray, points: np.ndarray) -> np.ndarray:
-        """Where points (n, 3) [m] of the bundle are seen, (n, 2) [px]; NaN for one not in front of the camera."""
+    def project(self, R: Array, p: Array, points: Array) -> Array:
+        """Pixels (n, 2) of points (n, 3) [m] of the bundle; NaN for a point that is not in front of the camera."""
         return self.residual(R, p, np.zeros((len(points), 2)), points)[0].reshape(-1, 2)
 
-    def refine(
-        self, R: np.ndarray, p: np.ndarray, pixels: np.ndarray, points: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, float] | None:
-        """R_CM, p_CM and RMS distance [px] at the nearest minimum; None when the corners are not before the camera."""
+    def refine(self, R: Array, p: Array, pixels: Array, points: Array) -> tuple[Array, Array, float] | None:
+        """R_CM, p_CM and RMS distance [px] at the nearest minimum; None when a corner is not in front of the camera."""
         pixels, points, pose = _flat(pixels), _flat(points), _pose(R, p)
         arrays = (points, pixels, pose)
         cost = self._refine(self._camera.ctypes.data, len(points), *(a.ctypes.data for a in arrays))
@@ -57,10 +54,10 @@ class Reprojection:
         return pose[:9].reshape(3, 3), pose[9:], math.sqrt(cost / len(points))
 
 
-def _flat(array: np.ndarray) -> np.ndarray:
-    """As C reads it."""
+def _flat(array: Array) -> Array:
+    """A contiguous array of doubles, as the C function reads it."""
     return np.ascontiguousarray(array, dtype=float)
 
 
-def _pose(R: np.ndarray, p: np.ndarray) -> np.ndarray:
+def _pose(R: Array, p: Array) -> Array:
     return np.concatenate([np.ravel(R), p])

@@ -1,12 +1,15 @@
 """The tracker node: images in, bundle observations out."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import cv2
 import numpy as np
 
+from companion.core.arrays import Array, Image8
 from companion.core.clock import Stopwatch
 from companion.core.config import ConfigError
+from companion.core.enums import SearchArea
 from companion.core.messages import (
     BundleObservation,
     Image,
@@ -19,27 +22,30 @@ from companion.core.messages import (
 )
 from companion.core.node import Node
 from companion.core.site import Bundle, Site
+from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import Vehicle
 from companion.tracking.camera_model import CameraModel
-from companion.tracking.detectors import Detection, Detector, detector_for
-from companion.tracking.pose import BundlePose, Pose, PoseSolver
-from companion.tracking.region import Box, RegionKeeper, Search
+from companion.tracking.detection import Detection, Detector, load_detector
+from companion.tracking.detectors import detector_for
+from companion.tracking.pose import BundlePose, CandidatePose, PoseSolver
+from companion.tracking.region import Box, ImageSearch, RegionKeeper
 
-MAX_PHOTO_REQUESTS = 16  # waiting for an image; older ones are dropped and counted
+MAX_PHOTO_REQUESTS = 16  # that wait for an image; older ones are dropped and counted
 PNG_COMPRESSION = 1  # 0 to 9; fast, and still lossless
-MAX_BOX = 10.0  # of the image: a projected bundle larger than this has no useful box
+MAX_BOX = 10.0  # of the image: a larger projection of a bundle gives no useful box
 
 
 class TrackerNode(Node):
     """Finds the bundles of a site in the images of a vehicle's camera.
 
-    Every image is answered by one Markers message with the image's stamp, also when nothing was seen. An image
-    that cannot be used (wrong size, truncated) is answered with ``valid=False``; an image that is not newer than the
-    last one is dropped. `counters` never go down.
+    Every image is answered by one Markers message with the image's stamp, also when no bundle was seen. An unusable
+    image (wrong size, truncated) is answered with ``valid=False``; an image that is not newer than the last one is
+    dropped. `counters` never decrease.
 
-    detector: another one than the marker families of the site call for.
+    detector: replaces the vehicle file's `tracking.detector` and the built-in detectors of the site's marker families.
+    vehicle_file: for errors.
 
-    Raises `ConfigError` when a marker or the camera's distortion cannot be used.
+    Raises `ConfigError` when a marker, the camera's distortion or the vehicle file's detector is unusable.
     """
 
     name = "tracker"
@@ -47,7 +53,12 @@ class TrackerNode(Node):
     rate_hz = 10.0
 
     def __init__(
-        self, vehicle: Vehicle, site: Site, stopwatch: Stopwatch | None = None, detector: Detector | None = None
+        self,
+        vehicle: Vehicle,
+        site: Site,
+        stopwatch: Stopwatch | None = None,
+        detector: Detector | None = None,
+        vehicle_file: str | Path | None = None,
     ) -> None:
         super().__init__()
         camera, tracking = vehicle.camera, vehicle.tracking
@@ -62,7 +73,9 @@ class TrackerNode(Node):
         self._bundles = [_BundleCorners(bundle) for bundle in site.bundle]
         self._home = {key: bundle for bundle in self._bundles for key in bundle.corners_M}
         if len(self._home) != sum(len(b.markers) for b in site.bundle):
-            raise ConfigError("site: a marker stands in two bundles or twice in one")
+            raise ConfigError("site: a marker is in two bundles or twice in one")
+        if detector is None and tracking.detector is not None:
+            detector = load_detector(tracking.detector, str(vehicle_file or f"vehicle file of '{vehicle.name}'"))
         self._detector = detector or detector_for(self._home)
         self._stopwatch = stopwatch or Stopwatch()
         self._last_stamp_s = -np.inf
@@ -80,7 +93,7 @@ class TrackerNode(Node):
         return ()
 
     def handle_image(self, message: Image, now_s: float) -> Iterable[Message]:
-        """Markers of the image, and the photos that were asked for."""
+        """The markers of the image, and the requested photos."""
         stamp_s = message.stamp_s
         if not np.isfinite(stamp_s) or stamp_s <= self._last_stamp_s:
             self.counters["old"] += 1
@@ -90,26 +103,26 @@ class TrackerNode(Node):
         size = (message.width, message.height)
         if not message.valid or size != self._size or len(message.data) != size[0] * size[1]:
             self.counters["unusable"] += 1
-            return [Markers(stamp_s=stamp_s, valid=False, observations=[], detect_time_s=0.0, search="full")]
+            return [Markers(stamp_s=stamp_s, valid=False, observations=[], detect_time_s=0.0, search=SearchArea.FULL)]
         gray = np.frombuffer(message.data, dtype=np.uint8).reshape(message.height, message.width)
         started_s = self._stopwatch.read_s()
         valid = True
         try:
             observations, search = self._track(gray, stamp_s)
-        except Exception:  # nothing an image shows may end the flight; the count makes it visible
+        except Exception:  # the content of an image must not end the flight; the count reports it
             self.counters["failed"] += 1
             self._regions.seen(stamp_s, {})
-            observations, search, valid = [], "full", False
+            observations, search, valid = [], SearchArea.FULL, False
         elapsed_s = self._stopwatch.read_s() - started_s
         markers = Markers(
             stamp_s=stamp_s, valid=valid, observations=observations, detect_time_s=elapsed_s, search=search
         )
         return [markers, *self._photos(gray, stamp_s)]
 
-    def _track(self, gray: np.ndarray, stamp_s: float) -> tuple[list[BundleObservation], str]:
+    def _track(self, gray: Image8, stamp_s: float) -> tuple[list[BundleObservation], SearchArea]:
         search = self._regions.next_search(stamp_s)
         found = self._find(gray, search)
-        if not found and search.regions is not None:  # lost: do not wait for the next image
+        if not found and search.regions is not None:  # lost: search this image as a whole, too
             search = self._regions.full_search()
             found = self._find(gray, search)
         observations, boxes = [], {}
@@ -130,17 +143,17 @@ class TrackerNode(Node):
             observations.append(observation)
             boxes[bundle.name] = self._box(bundle, seen, result.best)
         self._regions.seen(stamp_s, boxes)
-        return observations, "full" if search.regions is None else "roi"
+        return observations, SearchArea.FULL if search.regions is None else SearchArea.ROI
 
-    def _find(self, gray: np.ndarray, search: Search) -> dict[tuple[str, int], Detection]:
-        """The markers of the site; one that is seen twice cannot be assigned and is left out."""
+    def _find(self, gray: Image8, search: ImageSearch) -> dict[tuple[str, int], Detection]:
+        """The markers in the image; a marker that is seen twice is ambiguous and is left out."""
         places = [(None, search.scale)] if search.regions is None else search.regions
         detections = [d for region, scale in places for d in self._detector.detect(gray, region, scale)]
         keys = [(d.family, d.id) for d in detections]
         return {key: d for key, d in zip(keys, detections, strict=True) if keys.count(key) == 1}
 
-    def _box(self, bundle: "_BundleCorners", seen: list[Detection], pose: Pose) -> Box:
-        """Box around the whole bundle, or around what was seen where the pose cannot tell."""
+    def _box(self, bundle: "_BundleCorners", seen: list[Detection], pose: CandidatePose) -> Box:
+        """Box around the whole bundle; around the seen markers where the projection by the pose is unusable."""
         seen_px = np.concatenate([d.corners_px for d in seen])
         pixels = self._solver.project(pose, bundle.points_M)
         usable = np.isfinite(pixels).all() and (np.ptp(pixels, axis=0) < MAX_BOX * np.array(self._size)).all()
@@ -151,7 +164,8 @@ class TrackerNode(Node):
         low, high = np.maximum(pixels.min(0), 0), np.minimum(pixels.max(0), self._size)
         return Box(0.5 * (low + high), high - low, shortest_px)
 
-    def _photos(self, gray: np.ndarray, stamp_s: float) -> list[Message]:
+    def _photos(self, gray: Image8, stamp_s: float) -> list[Message]:
+        """The image for all waiting requests."""
         if not self._photo_requests:
             return []
         ok, png = cv2.imencode(".png", gray, [cv2.IMWRITE_PNG_COMPRESSION, PNG_COMPRESSION])
@@ -172,7 +186,7 @@ class _BundleCorners:
 
 
 def _observation(
-    name: str, seen: list[Detection], corners_M: np.ndarray, result: BundlePose, noise_px: float
+    name: str, seen: list[Detection], corners_M: Array, result: BundlePose, noise_px: float
 ) -> BundleObservation:
     return BundleObservation(
         bundle=name,
@@ -180,8 +194,8 @@ def _observation(
             MarkerCorners(
                 family=seen[i].family,
                 id=seen[i].id,
-                corners_px=tuple(seen[i].corners_px.ravel().tolist()),
-                corners_M=tuple(map(tuple, corners_M[i].tolist())),
+                corners_px=_pixels(seen[i].corners_px),
+                corners_M=_points(corners_M[i]),
             )
             for i in result.used
         ],
@@ -193,7 +207,17 @@ def _observation(
     )
 
 
-def _solution(pose: Pose) -> PoseSolution:
+def _pixels(corners_px: Array) -> tuple[float, float, float, float, float, float, float, float]:
+    u0, v0, u1, v1, u2, v2, u3, v3 = corners_px.ravel().tolist()
+    return u0, v0, u1, v1, u2, v2, u3, v3
+
+
+def _points(corners_M: Array) -> tuple[Vec3, Vec3, Vec3, Vec3]:
+    a, b, c, d = ((x, y, z) for x, y, z in corners_M.tolist())
+    return a, b, c, d
+
+
+def _solution(pose: CandidatePose) -> PoseSolution:
     return PoseSolution(
         p_CM=tuple(pose.p_CM.tolist()),
         q_CM=tuple(pose.q_CM.tolist()),

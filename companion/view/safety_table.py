@@ -13,15 +13,17 @@ from companion.mission.monitors import ESCALATION_MIN_S, MONITORS, Monitor
 from companion.mission.plan import Plan, check_standoff, load_plan
 
 DEFAULT_MISSION = Path("config/missions/bridge_hover.toml")
-HEADER = ("row", "what the ground station reads", "limit", "for, s", "actions", "s apart")
-TABLE_WIDTH = 170  # characters, where no terminal says how many there are
+HEADER = ("monitor", "what the ground station reads", "limit", "for, s", "actions", "s apart", "what the crew can do")
+TABLE_WIDTH = 170  # characters, where no terminal reports its width
 
 
-def cells(row: Monitor, vehicle: Vehicle, plan: Plan) -> tuple[str, ...]:
-    """One row of the table, under `HEADER`."""
-    limit = f"{'<' if row.below else '>'} {row.limit(vehicle, plan):.4g} {row.unit}" if row.unit else ""
-    apart = f"{max(row.escalation_s, ESCALATION_MIN_S):g}" if len(row.escalation) > 1 else ""
-    return row.name, row.text, limit, f"{row.after_s:g}", " → ".join(row.escalation), apart
+def cells(monitor: Monitor, vehicle: Vehicle, plan: Plan) -> tuple[str, ...]:
+    """The cells of one monitor, under `HEADER`."""
+    sign = "<" if monitor.below else ">"
+    limit = f"{sign} {monitor.limit(vehicle, plan):.4g} {monitor.unit}" if monitor.unit else ""
+    apart = f"{max(monitor.escalation_s, ESCALATION_MIN_S):g}" if len(monitor.escalation) > 1 else ""
+    actions = " → ".join(monitor.escalation)
+    return monitor.name, monitor.text, limit, f"{monitor.after_s:g}", actions, apart, monitor.advice
 
 
 @click.command()
@@ -29,12 +31,12 @@ def cells(row: Monitor, vehicle: Vehicle, plan: Plan) -> tuple[str, ...]:
 @click.option("--mission", type=click.Path(path_type=Path), default=DEFAULT_MISSION, show_default=True)
 @one_line_errors
 def safety(vehicle: Path, mission: Path) -> None:
-    """Print the safety table: what is watched, the limits of this vehicle and mission, what is done."""
+    """Print the safety table: monitors, limits of this vehicle and mission, actions."""
     aircraft, plan = load(vehicle, Vehicle), load_plan(mission)
     check_standoff(plan, aircraft)
     table = Table(*HEADER)
-    for row in MONITORS:
-        table.add_row(*cells(row, aircraft, plan))
+    for monitor in MONITORS:
+        table.add_row(*cells(monitor, aircraft, plan))
     console = Console()
     if not console.is_terminal:
         console.width = TABLE_WIDTH

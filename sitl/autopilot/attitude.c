@@ -11,13 +11,13 @@
 #include <string.h>
 
 #define ROTORS 6
-#define YAW_MARGIN 0.15          /* motors may be overdriven by this much for yaw; thrust gives way afterwards */
-#define WEAK_COLUMN 0.2          /* a rotor with less effect than this does not decide a desaturation */
+#define YAW_MARGIN 0.15          /* motors may exceed their range by this much for yaw; thrust is reduced afterwards */
+#define WEAK_COLUMN 0.2          /* a rotor with less effect than this is left out of a desaturation */
 #define INTEGRAL_FADE_RAD_S 6.98131700797731791 /* 400 deg/s */
 
 enum { LEVEL_OFF = 0, LEVEL_RATES = 1, LEVEL_ATTITUDE = 2 };
 
-/* All members are double so that the layout needs no thought on the other side. */
+/* All members are double, so that the layout has no padding and is easy to mirror in attitude.py. */
 typedef struct {
     /* inputs */
     double dt, level, landed, thrust;
@@ -59,14 +59,14 @@ static void body_z(const double q[4], double out[3])
     out[2] = 1.0 - 2.0 * (q[1] * q[1] + q[2] * q[2]);
 }
 
-/* Attitude error to rate setpoint: the shortest rotation that aligns thrust, then the weighted rest about z. */
+/* Attitude error to rate setpoint: the shortest rotation that aligns thrust, then the weighted remainder about z. */
 static void attitude(Loop *s)
 {
     double z[3], z_sp[3], tilt[4], reduced[4], rest[4], partial[4], error[4], qi[4];
     body_z(s->q, z);
     body_z(s->q_sp, z_sp);
     double dot = z[0] * z_sp[0] + z[1] * z_sp[1] + z[2] * z_sp[2];
-    if (dot < -1.0 + 1e-6) { /* upside down: any tilt axis is as good, let the full setpoint choose */
+    if (dot < -1.0 + 1e-6) { /* upside down: the tilt axis is arbitrary, take the full setpoint */
         memcpy(reduced, s->q_sp, sizeof reduced);
     } else {
         tilt[0] = 1.0 + dot;
@@ -91,7 +91,7 @@ static void attitude(Loop *s)
     s->rate_sp[0] = sign * error[1] * s->att_p[0];
     s->rate_sp[1] = sign * error[2] * s->att_p[1];
     s->rate_sp[2] = sign * error[3] * yaw_p;
-    if (isfinite(s->yaw_rate_sp)) { /* world z seen from the body */
+    if (isfinite(s->yaw_rate_sp)) { /* rate about world z, in body axes */
         s->rate_sp[0] += s->yaw_rate_sp * 2.0 * (s->q[1] * s->q[3] - s->q[0] * s->q[2]);
         s->rate_sp[1] += s->yaw_rate_sp * 2.0 * (s->q[2] * s->q[3] + s->q[0] * s->q[1]);
         s->rate_sp[2] += s->yaw_rate_sp * z[2];
@@ -143,7 +143,7 @@ static void rates(Loop *s)
     }
 }
 
-/* How much of a column takes the outputs back into [0, upper], as far as one column can. */
+/* The multiple of a column that moves the outputs into [0, upper], as far as one column can. */
 static double relief(const double u[ROTORS], const double column[ROTORS], double upper)
 {
     double low = 0.0, high = 0.0;

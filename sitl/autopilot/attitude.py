@@ -1,14 +1,16 @@
-"""Attitude and rate control in C: the Python face of attitude.c."""
+"""Attitude and rate control: the Python interface of attitude.c."""
 
 import ctypes
 import functools
 import math
 from collections import deque
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from acados_gen.compile import compile_library
+from companion.core.arrays import Array
 from companion.core.kernel import fingerprint
 from sitl.autopilot.parameters import Parameters
 
@@ -27,7 +29,7 @@ V4 = ctypes.c_double * 4
 V6 = ctypes.c_double * 6
 
 
-class Loop(ctypes.Structure):
+class AttitudeLoop(ctypes.Structure):
     """The C struct of the same name, member for member."""
 
     _fields_ = [
@@ -56,7 +58,7 @@ class Loop(ctypes.Structure):
     ]
 
 
-def mixer_matrix() -> np.ndarray:
+def mixer_matrix() -> Array:
     """Normalised pseudo-inverse of the hexrotor X, shape (6, 3): roll, pitch, yaw torque to motors.
 
     Normalisation as in PX4's control allocation: roll and pitch share the larger of their two scales, so that
@@ -65,7 +67,8 @@ def mixer_matrix() -> np.ndarray:
     effectiveness = np.array([ROTOR_Y, [-x for x in ROTOR_X], ROTOR_YAW])
     mix = np.linalg.pinv(effectiveness)
     scales = [math.sqrt(float(column @ column) / (np.count_nonzero(np.abs(column) > 1e-3) / 2)) for column in mix.T[:2]]
-    return mix / np.array([max(scales), max(scales), float(mix[:, 2].max())])
+    normalised: Array = mix / np.array([max(scales), max(scales), float(mix[:, 2].max())])
+    return normalised
 
 
 @functools.cache
@@ -73,18 +76,28 @@ def _library() -> ctypes.CDLL:
     return ctypes.CDLL(str(compile_library("autopilot_attitude", fingerprint([SOURCE]), [SOURCE])))
 
 
+class _Inputs(NamedTuple):
+    """The inputs of one step: level, thrust, attitude (w, x, y, z), yaw rate [rad/s], body rates [rad/s]."""
+
+    level: float
+    thrust: float
+    q_sp: list[float]
+    yaw_rate_sp: float
+    rate_sp_in: list[float]
+
+
 class AttitudeControl:
     """Attitude, rate loop and mixer of one aircraft.
 
-    Set the inputs on `loop` (see attitude.c), call `step`, read ``loop.motors`` (0..1).
+    Set the inputs on ``loop`` (see attitude.c), call `step`, read ``motors`` (0..1).
     """
 
     def __init__(self, parameters: Parameters, dt_s: float) -> None:
         library = _library()
         library.loop_size.restype = ctypes.c_ulong
-        if library.loop_size() != ctypes.sizeof(Loop):
-            raise RuntimeError("attitude.c and attitude.py disagree about the struct")
-        self.loop = Loop()
+        if library.loop_size() != ctypes.sizeof(AttitudeLoop):
+            raise RuntimeError("the struct of attitude.c and its mirror in attitude.py differ in size")
+        self.loop = AttitudeLoop()
         self.loop.dt = dt_s
         self.loop.q[0] = self.loop.q_sp[0] = 1.0
         self.loop.yaw_rate_sp = math.nan
@@ -94,14 +107,14 @@ class AttitudeControl:
         self._step.argtypes = [ctypes.c_void_p]
         self._step.restype = None
         self._address = ctypes.addressof(self.loop)
-        self.motors = np.frombuffer(self.loop.motors, dtype=float)
-        # From setpoint to loop: what link, scheduling and speed controllers take. The rate loop itself stays fast.
+        self.motors: Array = np.frombuffer(self.loop.motors, dtype=float)
+        # Delay from setpoint to loop of link, scheduling and speed controllers; the rate loop itself has no delay.
         self.input_delay_steps = 0
-        self._inputs: deque[tuple] = deque()
+        self._inputs: deque[_Inputs] = deque()
         self.update_parameters(parameters)
 
     def update_parameters(self, get: Parameters) -> None:
-        """Read the MC_*, IMU_* and THR_MDL_FAC parameters anew."""
+        """Read the MC_*, IMU_* and THR_MDL_FAC parameters again."""
         loop = self.loop
         for i, axis in enumerate(AXES):
             k = get[f"MC_{axis}RATE_K"]
@@ -119,12 +132,12 @@ class AttitudeControl:
         loop.thrust_model = min(max(get["THR_MDL_FAC"], 0.0), 1.0)
 
     def step(self) -> None:
-        """Run one sample; the result stands in ``loop.motors``."""
+        """Run one sample; the result is in ``motors``."""
         if not self.input_delay_steps:
             self._step(self._address)
             return
         loop = self.loop
-        present = (loop.level, loop.thrust, loop.q_sp[:], loop.yaw_rate_sp, loop.rate_sp_in[:])
+        present = _Inputs(loop.level, loop.thrust, loop.q_sp[:], loop.yaw_rate_sp, loop.rate_sp_in[:])
         if loop.level == OFF:
             self._inputs.clear()  # motors are stopped at once
         self._inputs.append(present)
@@ -134,6 +147,6 @@ class AttitudeControl:
         self._step(self._address)
         self._set(present)
 
-    def _set(self, inputs: tuple) -> None:
+    def _set(self, inputs: _Inputs) -> None:
         loop = self.loop
         loop.level, loop.thrust, loop.q_sp[:], loop.yaw_rate_sp, loop.rate_sp_in[:] = inputs

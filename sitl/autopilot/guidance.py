@@ -1,20 +1,48 @@
-"""What each flight mode asks of the position controller: smooth setpoints from sticks, targets or nothing.
+"""Setpoints of each flight mode for the position controller: smooth, from sticks, targets or the present motion.
 
 Take-off follows PX4's sequence: rotors spin up (COM_SPOOLUP_TIME), thrust ramps up (MPC_TKO_RAMP_T), then flight.
 """
 
 import math
+from enum import Enum, auto
 
+from companion.core.enums import FcuMode
 from companion.core.frames import GRAVITY_M_S2, wrap_angle
+from sitl.autopilot.conversion import Vec3, Vector
+from sitl.autopilot.modes import DESCEND, FlightMode
 from sitl.autopilot.parameters import Parameters
-from sitl.autopilot.position import NAN, Setpoint, SmoothAxis
+from sitl.autopilot.position import NAN, PositionSetpoint, SmoothAxis
+from sitl.autopilot.rc import Sticks
 
-POSITION_MODES = frozenset(("POSCTL", "AUTO_LOITER", "AUTO_TAKEOFF", "AUTO_LAND", "AUTO_RTL"))
-CLIMB_RATE_MODES = POSITION_MODES | {"ALTCTL", "DESCEND"}
-TAKEOFF_REACHED_M = 0.3  # below the target height a take-off counts as done
+POSITION_MODES = frozenset(
+    (FcuMode.POSCTL, FcuMode.AUTO_LOITER, FcuMode.AUTO_TAKEOFF, FcuMode.AUTO_LAND, FcuMode.AUTO_RTL)
+)
+CLIMB_RATE_MODES = POSITION_MODES | {FcuMode.ALTCTL, DESCEND}
+TAKEOFF_REACHED_M = 0.3  # below the target height a take-off is finished
 RETURN_ARRIVED_M = 0.5
-RAMP_LEAD_M = 0.3  # farthest the height setpoint runs ahead while thrust still ramps up
-RTL_YAW_DISTANCE_M = 5.0  # farther than this the nose points home on the way
+RAMP_LEAD_M = 0.3  # limit of the height setpoint above the aircraft while thrust ramps up
+RTL_YAW_DISTANCE_M = 5.0  # farther than this from home, the nose points home during a return
+
+
+class TakeoffState(Enum):
+    """PX4's take-off sequence."""
+
+    LANDED = auto()
+    SPOOLUP = auto()
+    RAMP = auto()
+    FLIGHT = auto()
+
+
+GROUND_STATES = (TakeoffState.LANDED, TakeoffState.SPOOLUP)
+
+
+class ReturnStage(Enum):
+    """The parts of a return to launch."""
+
+    CLIMB = auto()
+    RETURN = auto()
+    DESCEND = auto()
+    LAND = auto()
 
 
 def stick(value: float, deadzone: float, expo: float = 0.6) -> float:
@@ -24,23 +52,20 @@ def stick(value: float, deadzone: float, expo: float = 0.6) -> float:
 
 
 class Guidance:
-    """Setpoints of all modes but OFFBOARD.
-
-    ``takeoff_state``: "landed", "spoolup", "ramp" or "flight". ``finished`` says that a take-off has arrived.
-    """
+    """Setpoints of all modes but OFFBOARD; ``finished``: a take-off has reached its height."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._get = parameters
-        self.mode = ""
+        self.mode: FlightMode | None = None
         self.axes = (SmoothAxis(), SmoothAxis(), SmoothAxis())
         self.yaw = NAN
         self._target = [0.0, 0.0, 0.0]
         self._held_xy = self._held_z = False
-        self._stage = ""
-        self.takeoff_state = "landed"
+        self._stage: ReturnStage | None = None
+        self.takeoff_state = TakeoffState.LANDED
         self._state_since_s = 0.0
-        self.takeoff_height: float | None = None  # asked for by NAV_TAKEOFF, ENU
-        self.home = (0.0, 0.0, 0.0)
+        self.takeoff_height: float | None = None  # requested by NAV_TAKEOFF, ENU
+        self.home: Vec3 = (0.0, 0.0, 0.0)
         self.finished = False
         self.land_phase = False  # shown as MAV_LANDED_STATE_LANDING
         self._vertical_limit = math.inf
@@ -48,38 +73,38 @@ class Guidance:
 
     # --- take-off sequence ------------------------------------------------------------------------------------
 
-    def update_takeoff(self, now_s: float, armed: bool, landed: bool, wants_up: bool) -> None:
-        """Move the take-off state on; wants_up: the mode's setpoint asks to leave the ground."""
+    def update_takeoff(self, now_s: float, armed: bool, landed: bool, leaves_ground: bool) -> None:
+        """Update the take-off state; leaves_ground: the setpoint of the mode would leave the ground."""
         state = self.takeoff_state
         if not armed:
-            new = "landed"
-        elif state == "landed":
-            new = "spoolup" if landed else "flight"
-        elif state == "spoolup":
+            new = TakeoffState.LANDED
+        elif state is TakeoffState.LANDED:
+            new = TakeoffState.SPOOLUP if landed else TakeoffState.FLIGHT
+        elif state is TakeoffState.SPOOLUP:
             ready = now_s - self._state_since_s >= self._get["COM_SPOOLUP_TIME"]
-            new = ("ramp" if wants_up else "spoolup") if ready else "spoolup"
+            new = TakeoffState.RAMP if ready and leaves_ground else TakeoffState.SPOOLUP
             if ready and not landed:
-                new = "flight"
-        elif state == "ramp":
+                new = TakeoffState.FLIGHT
+        elif state is TakeoffState.RAMP:
             ramp_s = max(self._get["MPC_TKO_RAMP_T"], 1e-3)
             share = (now_s - self._state_since_s) / ramp_s
             sink = self._ramp_start
             self._vertical_limit = sink + share * (self._get["MPC_TKO_SPEED"] - sink)
-            new = "flight" if share >= 1.0 else "ramp"
-            if not wants_up and landed:
-                new = "spoolup"
+            new = TakeoffState.FLIGHT if share >= 1.0 else TakeoffState.RAMP
+            if not leaves_ground and landed:
+                new = TakeoffState.SPOOLUP
                 now_s -= self._get["COM_SPOOLUP_TIME"]
         else:
-            new = "spoolup" if landed else "flight"
-            if new == "spoolup":
+            new = TakeoffState.SPOOLUP if landed else TakeoffState.FLIGHT
+            if new is TakeoffState.SPOOLUP:
                 now_s -= self._get["COM_SPOOLUP_TIME"]
-        if new != state:
+        if new is not state:
             self.takeoff_state, self._state_since_s = new, now_s
-            self._vertical_limit = self._ramp_start if new == "ramp" else math.inf
+            self._vertical_limit = self._ramp_start if new is TakeoffState.RAMP else math.inf
 
     @property
     def _ramp_start(self) -> float:
-        """Vertical velocity for which the velocity controller gives no thrust at all [m/s]."""
+        """Vertical velocity setpoint at which the velocity controller gives zero thrust [m/s]."""
         return -GRAVITY_M_S2 / max(self._get["MPC_Z_VEL_P_ACC"], 1.0)
 
     @property
@@ -89,69 +114,70 @@ class Guidance:
 
     # --- modes ------------------------------------------------------------------------------------------------
 
-    def enter(self, mode: str, p, v, yaw: float) -> None:
-        """Begin a mode from the present motion."""
+    def enter(self, mode: FlightMode, p: Vector, v: Vector, yaw: float) -> None:
+        """Begin a mode from the present position and velocity."""
         get = self._get
-        smooth = self.mode in POSITION_MODES and mode in POSITION_MODES and self.takeoff_state == "flight"
+        smooth = self.mode in POSITION_MODES and mode in POSITION_MODES and self.takeoff_state is TakeoffState.FLIGHT
         for i, axis in enumerate(self.axes):
-            # keep the running setpoint between position modes, else a mode change would be felt as a kick
+            # keep the running setpoint between position modes, else it would jump with the mode
             if not smooth or abs(axis.p - p[i]) > 2.0:
                 axis.reset(p[i], v[i])
         if not smooth or not math.isfinite(self.yaw):
             self.yaw = yaw
-        self.mode, self.finished, self.land_phase, self._stage = mode, False, mode in ("AUTO_LAND", "DESCEND"), ""
+        self.mode, self.finished = mode, False
+        self.land_phase, self._stage = mode in (FcuMode.AUTO_LAND, DESCEND), None
         a_max = (get["MPC_ACC_HOR"], get["MPC_ACC_HOR"], get["MPC_ACC_UP_MAX"])
         self._target = [axis.stop_point(a) for axis, a in zip(self.axes, a_max, strict=True)]
         self._held_xy = self._held_z = False
         self.cruise_m_s = None
-        if mode == "AUTO_TAKEOFF":
+        if mode == FcuMode.AUTO_TAKEOFF:
             height = self.takeoff_height
             if height is None or not math.isfinite(height):
                 height = p[2] + get["MIS_TAKEOFF_ALT"]
             self._target = [p[0], p[1], max(height, p[2])]
             self.takeoff_height = None
-        elif mode == "AUTO_RTL":
-            self._stage = "climb"
+        elif mode == FcuMode.AUTO_RTL:
+            self._stage = ReturnStage.CLIMB
             self._target = [self._target[0], self._target[1], self._return_height(p)]
 
-    def go_to(self, p_W, yaw: float) -> None:
-        """Move the hold point; NaN members keep what is."""
+    def go_to(self, p_W: Vec3, yaw: float) -> None:
+        """Move the hold point; members that are NaN stay."""
         self._target = [new if math.isfinite(new) else old for new, old in zip(p_W, self._target, strict=True)]
         if math.isfinite(yaw):
             self.yaw = yaw
 
-    def wants_up(self, sticks: tuple[float, float, float, float]) -> bool:
-        """Whether the present mode would leave the ground."""
-        if self.mode == "AUTO_TAKEOFF":
+    def leaves_ground(self, sticks: Sticks) -> bool:
+        """Whether the setpoint of the present mode would leave the ground."""
+        if self.mode == FcuMode.AUTO_TAKEOFF:
             return True
-        if self.mode in ("ALTCTL", "POSCTL"):
+        if self.mode in (FcuMode.ALTCTL, FcuMode.POSCTL):
             return stick(sticks[2], self._get["MAN_DEADZONE"]) > 0.0
-        if self.mode == "AUTO_RTL":
-            return self._stage in ("climb", "return")
+        if self.mode == FcuMode.AUTO_RTL:
+            return self._stage in (ReturnStage.CLIMB, ReturnStage.RETURN)
         return False
 
-    def update(self, dt: float, p, v, yaw: float, sticks, now_s: float) -> Setpoint:
-        """The setpoint of the present mode. sticks: roll, pitch, throttle, yaw in -1..1 (right, forward, up, right)."""
+    def update(self, dt: float, p: Vector, yaw: float, sticks: Sticks) -> PositionSetpoint:
+        """The setpoint of the present mode."""
         mode = self.mode
-        if self.takeoff_state in ("landed", "spoolup"):
+        if self.takeoff_state in GROUND_STATES:
             for i, axis in enumerate(self.axes):
                 axis.reset(p[i], 0.0)
-            if mode != "AUTO_TAKEOFF" and mode != "AUTO_RTL":
+            if mode != FcuMode.AUTO_TAKEOFF and mode != FcuMode.AUTO_RTL:
                 self._target = [p[0], p[1], p[2]]
             self._held_xy = self._held_z = False
             self.yaw = yaw
-        if mode in ("ALTCTL", "POSCTL"):
-            return self._manual(dt, p, yaw, sticks, mode == "POSCTL")
-        if mode == "DESCEND":
+        if mode in (FcuMode.ALTCTL, FcuMode.POSCTL):
+            return self._manual(dt, p, yaw, sticks, mode == FcuMode.POSCTL)
+        if mode == DESCEND:
             self.axes[2].along(
                 dt, -self._get["MPC_LAND_SPEED"], self._get["MPC_ACC_DOWN_MAX"], self._get["MPC_JERK_AUTO"]
             )
-            return Setpoint(v=(NAN, NAN, self.axes[2].v), a=(0.0, 0.0, NAN), yaw=self.yaw)
-        if mode == "AUTO_RTL":
+            return PositionSetpoint(v=(NAN, NAN, self.axes[2].v), a=(0.0, 0.0, NAN), yaw=self.yaw)
+        if mode == FcuMode.AUTO_RTL:
             self._return(p)
         return self._auto(dt, p)
 
-    def _auto(self, dt: float, p) -> Setpoint:
+    def _auto(self, dt: float, p: Vector) -> PositionSetpoint:
         get = self._get
         x, y, z = self.axes
         cruise = get["MPC_XY_CRUISE"] if self.cruise_m_s is None else min(self.cruise_m_s, get["MPC_XY_VEL_MAX"])
@@ -160,24 +186,24 @@ class Guidance:
         distance = math.hypot(dx, dy)
         share = (abs(dx) / distance, abs(dy) / distance) if distance > 1e-6 else (1.0, 1.0)
         for axis, target, part in ((x, self._target[0], share[0]), (y, self._target[1], share[1])):
-            # both axes share the speed so that the way is nearly straight
+            # both axes share the speed so that the path is nearly straight
             axis.towards(dt, target, max(cruise * part, 0.1), get["MPC_ACC_HOR"], jerk, get["MPC_XY_P"])
         if self.land_phase:
             speed = self._land_speed(p[2])
             z.along(dt, -speed, get["MPC_ACC_DOWN_MAX"], jerk)
             z.p = p[2]
-            return Setpoint((x.p, y.p, NAN), (x.v, y.v, z.v), (x.a, y.a, z.a), self.yaw)
-        up = get["MPC_TKO_SPEED"] if self.mode == "AUTO_TAKEOFF" else get["MPC_Z_V_AUTO_UP"]
+            return PositionSetpoint((x.p, y.p, NAN), (x.v, y.v, z.v), (x.a, y.a, z.a), self.yaw)
+        up = get["MPC_TKO_SPEED"] if self.mode == FcuMode.AUTO_TAKEOFF else get["MPC_Z_V_AUTO_UP"]
         climb = self._target[2] > z.p
         limit = min(up, max(self.vertical_limit, 0.0)) if climb else get["MPC_Z_V_AUTO_DN"]
         z.towards(
             dt, self._target[2], limit, get["MPC_ACC_UP_MAX" if climb else "MPC_ACC_DOWN_MAX"], jerk, get["MPC_Z_P"]
         )
-        if self.takeoff_state == "ramp":
+        if self.takeoff_state is TakeoffState.RAMP:
             z.p = min(z.p, p[2] + RAMP_LEAD_M)
-        if self.mode == "AUTO_TAKEOFF" and self.takeoff_state == "flight":
+        if self.mode == FcuMode.AUTO_TAKEOFF and self.takeoff_state is TakeoffState.FLIGHT:
             self.finished = p[2] > self._target[2] - TAKEOFF_REACHED_M
-        return Setpoint((x.p, y.p, z.p), (x.v, y.v, z.v), (x.a, y.a, z.a), self.yaw)
+        return PositionSetpoint((x.p, y.p, z.p), (x.v, y.v, z.v), (x.a, y.a, z.a), self.yaw)
 
     def _land_speed(self, height: float) -> float:
         get = self._get
@@ -186,7 +212,7 @@ class Guidance:
         share = min(max((above - low) / max(high - low, 1e-3), 0.0), 1.0)
         return get["MPC_LAND_SPEED"] + share * (get["MPC_Z_V_AUTO_DN"] - get["MPC_LAND_SPEED"])
 
-    def _manual(self, dt: float, p, yaw: float, sticks, position: bool) -> Setpoint:
+    def _manual(self, dt: float, p: Vector, yaw: float, sticks: Sticks, position: bool) -> PositionSetpoint:
         get = self._get
         dead, jerk = get["MAN_DEADZONE"], get["MPC_JERK_MAX"]
         right, forward, up, turn = (stick(value, dead) for value in sticks)
@@ -197,27 +223,38 @@ class Guidance:
         v_z = up * (get["MPC_Z_VEL_MAX_UP"] if up > 0 else get["MPC_Z_VEL_MAX_DN"])
         v_z = min(v_z, self.vertical_limit)
         self._held_z = self._hold(dt, (z,), (2,), (v_z,), self._held_z, p, get["MPC_ACC_UP_MAX"], jerk, get["MPC_Z_P"])
-        if self.takeoff_state in ("landed", "spoolup"):
-            return Setpoint(v=(0.0, 0.0, v_z), yaw=NAN, yaw_rate=0.0)
+        if self.takeoff_state in GROUND_STATES:
+            return PositionSetpoint(v=(0.0, 0.0, v_z), yaw=NAN, yaw_rate=0.0)
         p_z = z.p if self._held_z else NAN
         if not position:
             tilt = math.tan(math.radians(get["MPC_MAN_TILT_MAX"])) * GRAVITY_M_S2
             c, s = math.cos(self.yaw), math.sin(self.yaw)
             a_f, a_l = sticks[1] * tilt, -sticks[0] * tilt
             a = (c * a_f - s * a_l, s * a_f + c * a_l, z.a)
-            return Setpoint((NAN, NAN, p_z), (NAN, NAN, z.v), a, self.yaw, yaw_rate)
+            return PositionSetpoint((NAN, NAN, p_z), (NAN, NAN, z.v), a, self.yaw, yaw_rate)
         c, s = math.cos(self.yaw), math.sin(self.yaw)
         f, left = forward * get["MPC_VEL_MANUAL"], -right * get["MPC_VEL_MANUAL"]
-        want = (c * f - s * left, s * f + c * left)
+        velocity = (c * f - s * left, s * f + c * left)
         self._held_xy = self._hold(
-            dt, (x, y), (0, 1), want, self._held_xy, p, get["MPC_ACC_HOR"], jerk, get["MPC_XY_P"]
+            dt, (x, y), (0, 1), velocity, self._held_xy, p, get["MPC_ACC_HOR"], jerk, get["MPC_XY_P"]
         )
         p_xy = (x.p, y.p) if self._held_xy else (NAN, NAN)
-        return Setpoint((*p_xy, p_z), (x.v, y.v, z.v), (x.a, y.a, z.a), self.yaw, yaw_rate)
+        return PositionSetpoint((*p_xy, p_z), (x.v, y.v, z.v), (x.a, y.a, z.a), self.yaw, yaw_rate)
 
-    def _hold(self, dt: float, axes, index, want, held: bool, p, a_max: float, jerk: float, gain: float) -> bool:
-        """Velocity by stick; a position is locked once stick and speed are near zero."""
-        moving = any(abs(w) > 1e-6 for w in want)
+    def _hold(
+        self,
+        dt: float,
+        axes: tuple[SmoothAxis, ...],
+        index: tuple[int, ...],
+        velocity: tuple[float, ...],
+        held: bool,
+        p: Vector,
+        a_max: float,
+        jerk: float,
+        gain: float,
+    ) -> bool:
+        """Velocity from the sticks; the position is held once stick and speed are near zero. Whether it is held."""
+        moving = any(abs(w) > 1e-6 for w in velocity)
         if moving:
             held = False
         elif not held and max(abs(a.v) for a in axes) < self._get["MPC_HOLD_MAX_XY"]:
@@ -225,7 +262,7 @@ class Guidance:
             for a, i in zip(axes, index, strict=True):
                 a.p = p[i]
                 self._target[i] = a.stop_point(a_max)
-        for a, i, w in zip(axes, index, want, strict=True):
+        for a, i, w in zip(axes, index, velocity, strict=True):
             if held:
                 a.towards(dt, self._target[i], self._get["MPC_XY_CRUISE"], a_max, jerk, gain)
             else:
@@ -235,8 +272,8 @@ class Guidance:
 
     # --- return to launch -------------------------------------------------------------------------------------
 
-    def _return_height(self, p) -> float:
-        """Height of the way home [m, ENU]: RTL_RETURN_ALT within a cone over home, never below the present height."""
+    def _return_height(self, p: Vector) -> float:
+        """Height of the return path [m, ENU]: RTL_RETURN_ALT within a cone over home, not below the present height."""
         get, home = self._get, self.home
         distance = math.hypot(p[0] - home[0], p[1] - home[1])
         radius = get["NAV_ACC_RAD"]
@@ -250,21 +287,21 @@ class Guidance:
             height = max(height, home[2] + 2.0 * radius)
         return max(min(height, highest), p[2])
 
-    def _return(self, p) -> None:
+    def _return(self, p: Vector) -> None:
         get, home = self._get, self.home
         distance = math.hypot(p[0] - home[0], p[1] - home[1])
-        if self._stage == "climb" and p[2] > self._target[2] - TAKEOFF_REACHED_M:
-            self._stage = "return"
+        if self._stage is ReturnStage.CLIMB and p[2] > self._target[2] - TAKEOFF_REACHED_M:
+            self._stage = ReturnStage.RETURN
             self._target[0], self._target[1] = home[0], home[1]
             if distance > RTL_YAW_DISTANCE_M:
                 self.yaw = math.atan2(home[1] - p[1], home[0] - p[0])
-        elif self._stage == "return" and distance < RETURN_ARRIVED_M:
-            self._stage = "descend"
+        elif self._stage is ReturnStage.RETURN and distance < RETURN_ARRIVED_M:
+            self._stage = ReturnStage.DESCEND
             self._target[2] = min(p[2], home[2] + get["RTL_DESCEND_ALT"])
         elif (
-            self._stage == "descend"
+            self._stage is ReturnStage.DESCEND
             and abs(p[2] - self._target[2]) < TAKEOFF_REACHED_M
             and get["RTL_LAND_DELAY"] >= 0.0
         ):
-            self._stage = "land"
+            self._stage = ReturnStage.LAND
             self.land_phase = True

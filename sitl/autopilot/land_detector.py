@@ -1,24 +1,26 @@
-"""Whether the aircraft stands on the ground, by PX4's rules: thrust, motion and the command, each for a while.
+"""PX4's land detector: whether the aircraft stands on the ground, from thrust, motion and command.
 
-Three stages, each a third of LNDMC_TRIG_TIME: ground contact (low thrust while descending, no motion), maybe
-landed (least thrust, no rotation), landed. Leaving a stage is immediate.
+Three conditions, each held for a third of LNDMC_TRIG_TIME: ground contact (low thrust while descending, no motion),
+maybe landed (least thrust, no rotation), landed. A condition ends at once.
 """
 
 import math
 
+from sitl.autopilot.conversion import Vector
 from sitl.autopilot.parameters import Parameters
 
-LANDED_WIDENS = 2.5  # limits on motion while already landed, against rotor shake
-LEAST_THRUST_S = 8.0  # without a vertical estimate: least thrust for this long
+LANDED_FACTOR = 2.5  # on the limits of motion while landed, against vibration of the rotors
+LEAST_THRUST_S = 8.0  # hold time of the least thrust without a vertical estimate
 
 
 class Held:
-    """A condition that counts once it has held for a time; it is lost at once."""
+    """A condition that becomes true after it has held for a time, and false at once."""
 
     __slots__ = ("since_s", "state")
 
     def __init__(self, state: bool) -> None:
-        self.state, self.since_s = state, None
+        self.state = state
+        self.since_s: float | None = None
 
     def update(self, condition: bool, now_s: float, hold_s: float) -> bool:
         if not condition:
@@ -56,8 +58,8 @@ class LandDetector:
         armed: bool,
         thrust: float,
         hover: float,
-        v,
-        gyro_B,
+        v: Vector,
+        gyro_B: Vector,
         climb_rate_control: bool,
         v_sp_z: float,
         vertical_valid: bool,
@@ -67,8 +69,8 @@ class LandDetector:
         get = self._get
         hold_s = get["LNDMC_TRIG_TIME"] / 3.0
         z_max = get["LNDMC_Z_VEL_MAX"]
-        widen = LANDED_WIDENS if self.landed else 1.0
-        vertical = not vertical_valid or abs(v[2]) > z_max * widen
+        factor = LANDED_FACTOR if self.landed else 1.0
+        vertical = not vertical_valid or abs(v[2]) > z_max * factor
         horizontal = horizontal_valid and math.hypot(v[0], v[1]) > get["LNDMC_XY_VEL_MAX"]
         least = get["MPC_THR_MIN"]
         contact = thrust <= least + (hover - least) * (0.6 if climb_rate_control else 0.3)
@@ -77,7 +79,7 @@ class LandDetector:
         self._contact.update(not armed or (contact and not horizontal and not vertical), now_s, hold_s)
 
         limit = least + 0.1 * (hover - least) if climb_rate_control else get["MPC_MANTHR_MIN"] + 0.01
-        quiet = math.hypot(gyro_B[0], gyro_B[1]) <= math.radians(get["LNDMC_ROT_MAX"]) * widen
+        quiet = math.hypot(gyro_B[0], gyro_B[1]) <= math.radians(get["LNDMC_ROT_MAX"]) * factor
         idle = thrust <= limit
         long_idle = self._least.update(idle, now_s, LEAST_THRUST_S)
         touched = self.contact if vertical_valid else long_idle

@@ -1,398 +1,99 @@
-"""The commander: PX4's flight modes, arming, failsafes and pilot takeover.
+"""PX4's flight modes as one table: numbers on the wire, requirements, source of the setpoints."""
 
-Two modes are kept apart, as in PX4: the one the user intends and the one that flies (``mode``). What a mode needs
-stands in `REQUIREMENTS`; what happens when something is missing is decided every update from the list of active
-failsafe conditions, the worst action wins and falls through to the next one that can run.
-"""
+from enum import Enum, StrEnum, auto
+from typing import NamedTuple
 
-import math
-from collections.abc import Callable
-
-from sitl.autopilot.failsafe import (
-    ACTION_MODE,
-    ALTCTL,
-    BATTERY_ACTION,
-    DISARM,
-    LINK_LOSS_ACTION,
-    NEVER,
-    NONE,
-    OFFBOARD_LOSS_ACTION,
-    POSCTL,
-    RTL,
-    STAB,
-    TERMINATE,
-    WARN,
-    Action,
-    Failsafes,
-)
-from sitl.autopilot.fence import fence_action
-from sitl.autopilot.mode_table import (
-    AUTO_MODES,
-    CLIMB_RATE,
-    CRITICAL,
-    INFO,
-    MANUAL_MODES,
-    PREVENT_ARMING,
-    RCL_EXCEPT,
-    REQUIREMENTS,
-    SLOT_MODES,
-    Conditions,
-    Manual,
-    Transition,
-)
-from sitl.autopilot.parameters import Parameters
-
-FORCE_MAGIC = 21196  # param2 of ARM_DISARM
-GESTURE_S = 1.0  # sticks held to arm or disarm
-SIDE, LOW = 0.9, -0.8  # stick positions of the gesture, and "throttle low"
-THROTTLE_HIGH = 0.2  # above centre: no arming in climb-rate modes
-REARM_GRACE_S = 5.0
-SUPPLY_CHECK_OFF = 894281  # of CBRK_SUPPLY_CHK
+from companion.core.enums import FcuMode
 
 
-class Commander:
-    """Modes, arming and failsafes of one aircraft; `update` runs at 50 Hz.
+class CommanderMode(StrEnum):
+    """Modes of PX4's commander that HEARTBEAT does not distinguish from others, so `FcuMode` has no member for them."""
 
-    say(severity, text): sends a STATUSTEXT.
-    """
+    DESCEND = "DESCEND"  # down without a position; HEARTBEAT says AUTO_LAND
 
-    def __init__(self, parameters: Parameters, say: Callable[[int, str], None]) -> None:
-        self._get, self._say = parameters, say
-        self.armed = False
-        self.intended = "AUTO_LOITER"
-        self.mode = "AUTO_LOITER"
-        self.transitions: list[Transition] = []
-        self.conditions = Conditions()
-        self.manual = Manual()
-        self.failsafe = False
-        self.killed = False
-        self.terminated = False
-        self.battery_warning = 0
-        self.armed_since_s = -math.inf
-        self.home_wanted = False  # set when home must be put to the present place
-        self._after_disarm = "AUTO_LOITER"
-        self._disarmed_s = -math.inf
-        self._taken_off = False
-        self._landed_since_s: float | None = None
-        self._was_landed = True
-        self._killed_since_s: float | None = None
-        self._gesture = (0, 0.0)  # direction and since when
-        self._slot = 0
-        self._mode_switched = False
-        self._stick_request = False
-        self._tilt_since_s: float | None = None
-        # offboard stream
-        self._stream_last_s = -math.inf
-        self._stream_needs: str | None = None
-        self._failsafes = Failsafes(parameters["COM_FAIL_ACT_T"])
-        self._manual_lost_at_arming = False
-        self._battery_at_arming = 0
-        self._last_s: float | None = None
-        self._previous_armed = False
 
-    # --- what can run --------------------------------------------------------------------------------------------
+FlightMode = FcuMode | CommanderMode
+DESCEND = CommanderMode.DESCEND
 
-    def offboard_setpoint(self, now_s: float, needs: str | None) -> None:
-        """A valid offboard setpoint came; needs: "position" when it can only be flown with a position."""
-        self._stream_last_s, self._stream_needs = now_s, needs
 
-    def _offboard_signal(self, now_s: float) -> bool:
-        if now_s - self._stream_last_s >= self._get["COM_OF_LOSS_T"]:
-            return False
-        return self._stream_needs != "position" or self.conditions.position
+class Requirement(StrEnum):
+    """What a mode can need; the values are used in the reasons of failsafes."""
 
-    def _has(self, what: str, now_s: float) -> bool:
-        if what == "offboard signal":
-            return self._offboard_signal(now_s)
-        if what == "manual control":
-            return self.manual.ok
-        if what == "mission":
-            return False
-        return getattr(self.conditions, what)
+    ATTITUDE = "attitude"
+    POSITION = "position"
+    HEIGHT = "height"
+    HOME = "home"
+    MANUAL_CONTROL = "manual control"
+    OFFBOARD_SIGNAL = "offboard signal"
+    MISSION = "mission"
 
-    def missing(self, mode: str, now_s: float, manual: bool = True) -> str:
-        """The first thing a mode needs and has not, or ""; manual: count the pilot's radio."""
-        for what in REQUIREMENTS[mode]:
-            if (manual or what != "manual control") and not self._has(what, now_s):
-                return what
-        return ""
 
-    # --- requests ------------------------------------------------------------------------------------------------
+class SetpointSource(Enum):
+    """The source of the setpoints of a mode."""
 
-    def request_mode(self, mode: str, now_s: float, force: bool = False, reason: str = "command") -> bool:
-        """Change the intended mode; always possible while disarmed, else only if the mode can run."""
-        if self.terminated:
-            return False
-        if self.armed and not force and self.missing(mode, now_s):
-            return False
-        self._mode_switched = True
-        self.intended = mode
-        self._reason = reason
-        if mode not in PREVENT_ARMING and mode != "AUTO_TAKEOFF":
-            self._after_disarm = mode
-        self._run_failsafes(now_s, 0.0)
-        return True
+    MANUAL_THRUST = auto()  # sticks; the throttle stick is thrust
+    MANUAL_CLIMB_RATE = auto()  # sticks; the throttle stick is a climb rate
+    AUTO = auto()  # PX4 itself
+    EXTERNAL = auto()  # the companion
+    NONE = auto()  # motors off
 
-    _reason = "start"
 
-    def arm(self, now_s: float, reason: str, checks: bool = True, by_stick: bool = False) -> bool:
-        """Arm if the checks pass; says why not."""
-        if self.armed:
-            return True
-        if self.killed:
-            self._say(CRITICAL, "Arming denied: kill switch engaged\t")
-            return False
-        if by_stick and now_s - self._disarmed_s < REARM_GRACE_S:
-            checks = False
-        if checks and (why := self._arming_refusal(now_s, by_stick)):
-            self._say(CRITICAL, f"Arming denied: {why}\t")
-            return False
-        self.armed, self.armed_since_s = True, now_s
-        self._taken_off, self._landed_since_s = False, None
-        self._say(INFO, f"Armed by {reason}\t")
-        self.home_wanted = bool(self._get["COM_HOME_EN"])
-        return True
+class ModeRow(NamedTuple):
+    """One flight mode."""
 
-    def _arming_refusal(self, now_s: float, by_stick: bool) -> str:
-        if self.mode in MANUAL_MODES:
-            up = self.manual.sticks[2]
-            if self.manual.ok and self.mode in CLIMB_RATE and up > THROTTLE_HIGH:
-                return "throttle above center"
-            if self.manual.ok and self.mode not in CLIMB_RATE and up > LOW:
-                return "high throttle"
-        elif by_stick:
-            return "switch to manual mode first"
-        return "Resolve system health failures first" if not self.can_arm(now_s) else ""
+    custom_mode: tuple[int, int]  # (main, sub) of HEARTBEAT.custom_mode
+    source: SetpointSource
+    requirements: tuple[Requirement, ...]  # in the order in which they are checked
+    slot: int | None = None  # value of COM_FLTMODE1 to 6
+    standard_mode: int = 0  # MAV_STANDARD_MODE; 0: none
+    rc_loss_bit: int = 0  # of COM_RCL_EXCEPT: the mode flies on without RC
+    arming: bool = True  # the aircraft may be armed in it
 
-    def can_arm(self, now_s: float) -> bool:
-        """Whether the health checks would let the present mode arm."""
-        least = self._get["COM_ARM_BAT_MIN"]
-        battery_bad = self.battery_warning >= 2 or (least >= 0 and self.conditions.battery_remaining < least)
-        if self._get["CBRK_SUPPLY_CHK"] == SUPPLY_CHECK_OFF:
-            battery_bad = False
-        return (
-            self.conditions.attitude
-            and self.mode not in PREVENT_ARMING
-            and not self.missing(self.mode, now_s)
-            and not battery_bad
-            and not (self.conditions.fence and self._get["GF_ACTION"])
-            and (self.conditions.position or self._get["COM_ARM_WO_GPS"] != 0)
-        )
 
-    def disarm(self, now_s: float, reason: str, force: bool = False, by_stick: bool = False) -> bool:
-        """Disarm when landed, or always with force; in manual thrust modes the sticks may do it in the air."""
-        if not self.armed:
-            return True
-        if not force and not (self.conditions.landed or self.conditions.maybe_landed):
-            manual_thrust = self.mode in MANUAL_MODES and self.mode not in CLIMB_RATE
-            if not (manual_thrust and by_stick and self._get["COM_DISARM_MAN"]):
-                if not by_stick:
-                    self._say(CRITICAL, "Disarming denied: not landed\t")
-                return False
-        self.armed, self._disarmed_s = False, now_s
-        self._taken_off = False
-        self.intended = self._after_disarm
-        self._reason = "disarmed"
-        self._say(INFO, f"Disarmed by {reason}\t")
-        self._run_failsafes(now_s, 0.0)
-        return True
+_MANUAL, _ATTITUDE, _HEIGHT = Requirement.MANUAL_CONTROL, Requirement.ATTITUDE, Requirement.HEIGHT
+_AUTO = (Requirement.ATTITUDE, Requirement.POSITION, Requirement.HEIGHT)
 
-    def terminate(self, now_s: float) -> None:
-        self.terminated = True
-        self.intended = "TERMINATION"
-        self._run_failsafes(now_s, 0.0)
+MODES: dict[FlightMode, ModeRow] = {
+    FcuMode.MANUAL: ModeRow((1, 0), SetpointSource.MANUAL_THRUST, (_MANUAL,), slot=0),
+    FcuMode.ALTCTL: ModeRow(
+        (2, 0), SetpointSource.MANUAL_CLIMB_RATE, (_ATTITUDE, _HEIGHT, _MANUAL), slot=1, standard_mode=4
+    ),
+    FcuMode.POSCTL: ModeRow(
+        (3, 0),
+        SetpointSource.MANUAL_CLIMB_RATE,
+        (_ATTITUDE, _HEIGHT, Requirement.POSITION, _MANUAL),
+        slot=2,
+        standard_mode=1,
+    ),
+    FcuMode.AUTO_TAKEOFF: ModeRow((4, 2), SetpointSource.AUTO, _AUTO, slot=10, standard_mode=8, rc_loss_bit=2),
+    FcuMode.AUTO_LOITER: ModeRow((4, 3), SetpointSource.AUTO, _AUTO, slot=4, rc_loss_bit=2),
+    FcuMode.AUTO_MISSION: ModeRow(
+        (4, 4), SetpointSource.AUTO, (*_AUTO, Requirement.MISSION), slot=3, standard_mode=6, rc_loss_bit=1
+    ),
+    FcuMode.AUTO_RTL: ModeRow(
+        (4, 5), SetpointSource.AUTO, (*_AUTO, Requirement.HOME), slot=5, standard_mode=5, arming=False
+    ),
+    FcuMode.AUTO_LAND: ModeRow((4, 6), SetpointSource.AUTO, _AUTO, slot=11, standard_mode=7, arming=False),
+    FcuMode.ACRO: ModeRow((5, 0), SetpointSource.MANUAL_THRUST, (_MANUAL,), slot=6),
+    FcuMode.OFFBOARD: ModeRow(
+        (6, 0), SetpointSource.EXTERNAL, (_ATTITUDE, Requirement.OFFBOARD_SIGNAL), slot=7, rc_loss_bit=4
+    ),
+    FcuMode.STABILIZED: ModeRow((7, 0), SetpointSource.MANUAL_THRUST, (_ATTITUDE, _MANUAL), slot=8),
+    DESCEND: ModeRow((4, 6), SetpointSource.AUTO, (_ATTITUDE,), arming=False),
+    FcuMode.TERMINATION: ModeRow((1, 0), SetpointSource.NONE, (), arming=False),
+}
 
-    # --- periodic work -------------------------------------------------------------------------------------------
+# The modes that a command can request. HEARTBEAT shows DESCEND and TERMINATION with the numbers of other modes.
+MODE_OF_CUSTOM_MODE = {
+    row.custom_mode: mode for mode, row in MODES.items() if mode not in (DESCEND, FcuMode.TERMINATION)
+}
+MODE_OF_SLOT = {row.slot: mode for mode, row in MODES.items() if row.slot is not None}
+MANUAL_CLIMB_RATE_MODES = frozenset(m for m, row in MODES.items() if row.source is SetpointSource.MANUAL_CLIMB_RATE)
+MANUAL_MODES = MANUAL_CLIMB_RATE_MODES | {m for m, row in MODES.items() if row.source is SetpointSource.MANUAL_THRUST}
+AUTO_MODES = frozenset(m for m, row in MODES.items() if row.source is SetpointSource.AUTO)
 
-    def update(self, now_s: float) -> None:
-        dt = 0.0 if self._last_s is None else now_s - self._last_s
-        self._last_s = now_s
-        self._pilot(now_s, dt)
-        self._battery()
-        self._landing(now_s)
-        self._tilt(now_s)
-        if self.mode == "AUTO_TAKEOFF" and self.conditions.takeoff_finished and self._failsafes.selected <= WARN:
-            self.request_mode("AUTO_LOITER", now_s, reason="take-off finished")
-        self._run_failsafes(now_s, dt)
 
-    def _pilot(self, now_s: float, dt: float) -> None:
-        manual, get = self.manual, self._get
-        if manual.ok and manual.slot and manual.slot != self._slot:
-            self._slot = manual.slot
-            mode = SLOT_MODES.get(int(get[f"COM_FLTMODE{manual.slot}"]))
-            if mode and not self.request_mode(mode, now_s, reason="mode switch"):
-                fallback = mode == "POSCTL" and not self.missing("ALTCTL", now_s)
-                if fallback:
-                    self.request_mode(mode, now_s, force=True, reason="mode switch")
-                else:
-                    self._say(CRITICAL, f"Switching to {mode} is currently not available\t")
-        moving = dt > 0.0 and manual.moving(dt, get["COM_RC_STICK_OV"])
-        if self.armed and moving and self.mode not in MANUAL_MODES:
-            bits = get["COM_RC_OVERRIDE"]
-            if (self.mode in AUTO_MODES and bits & 1) or (self.mode == "OFFBOARD" and bits & 2):
-                if self._failsafes.selected > WARN:
-                    self._stick_request = True
-                else:
-                    can = not self.missing("POSCTL", now_s) or not self.missing("ALTCTL", now_s)
-                    if can and self.request_mode("POSCTL", now_s, force=True, reason="sticks"):
-                        self._say(INFO, "Pilot took over using sticks\t")
-        self._gestures(now_s)
-        self.killed = manual.ok and manual.kill
-        self._killed_since_s = (self._killed_since_s or now_s) if self.killed else None
-        if self.armed and self.killed and now_s - self._killed_since_s >= get["COM_KILL_DISARM"]:
-            self.disarm(now_s, "kill switch", force=True)
-
-    def _gestures(self, now_s: float) -> None:
-        manual = self.manual
-        direction = 0
-        if manual.ok and self._get["MAN_ARM_GESTURE"] and manual.sticks[2] < LOW:
-            turn = manual.sticks[3]
-            if abs(turn) > SIDE and abs(manual.sticks[0]) < 0.1 and abs(manual.sticks[1]) < 0.1:
-                direction = 1 if turn > 0 else -1
-        if direction != self._gesture[0]:
-            self._gesture = (direction, now_s)
-        elif direction and now_s - self._gesture[1] >= GESTURE_S:
-            self._gesture = (direction, math.inf)
-            if direction > 0:
-                self.arm(now_s, "stick gesture", by_stick=True)
-            else:
-                self.disarm(now_s, "stick gesture", by_stick=True)
-
-    def _battery(self) -> None:
-        if self._get["CBRK_SUPPLY_CHK"] == SUPPLY_CHECK_OFF:
-            self.battery_warning = 0
-            return
-        get, left = self._get, self.conditions.battery_remaining
-        limits = (get["BAT_EMERGEN_THR"], get["BAT_CRIT_THR"], get["BAT_LOW_THR"])
-        level = 3 - next((i for i, limit in enumerate(limits) if left < limit), 3)
-        # a warning stays until the aircraft is disarmed: voltage recovers when the thrust goes, charge does not
-        self.battery_warning = max(level, self.battery_warning) if self.armed else level
-
-    def _landing(self, now_s: float) -> None:
-        landed = self.conditions.landed
-        if not self.armed:
-            self._was_landed, self._landed_since_s = landed, None
-            return
-        if landed and not self._was_landed:
-            self._say(INFO, "Landing detected\t")
-        elif self._was_landed and not landed:
-            self._say(INFO, "Takeoff detected\t")
-            self._taken_off = True
-            self.home_wanted = bool(self._get["COM_HOME_EN"])
-        self._was_landed = landed
-        limit_s = self._get["COM_DISARM_LAND"]
-        if self._taken_off:
-            self._landed_since_s = (self._landed_since_s or now_s) if landed else None
-            if limit_s > 0 and landed and now_s - self._landed_since_s >= limit_s:
-                self.disarm(now_s, "landing")
-        elif self._get["COM_DISARM_PRFLT"] > 0:
-            limit_s = self._get["COM_DISARM_PRFLT"] + self._get["COM_SPOOLUP_TIME"]
-            if now_s - self.armed_since_s >= limit_s:
-                self.disarm(now_s, "auto preflight disarming", force=True)
-
-    def _tilt(self, now_s: float) -> None:
-        """The failure detector's attitude check; in the first seconds it disarms, later only with the breaker off."""
-        get = self._get
-        over = self.armed and self.conditions.tilt_rad > math.radians(max(get["FD_FAIL_R"], get["FD_FAIL_P"], 1))
-        if not over:
-            self._tilt_since_s = None
-            return
-        if self._tilt_since_s is None:
-            self._tilt_since_s = now_s
-        if now_s - self._tilt_since_s < get["FD_FAIL_R_TTRI"]:
-            return
-        if now_s - self.armed_since_s < get["COM_LKDOWN_TKO"] + get["COM_SPOOLUP_TIME"]:
-            self._say(CRITICAL, "Attitude failure detected\t")
-            self.disarm(now_s, "failure detector", force=True)
-        elif get["CBRK_FLIGHTTERM"] != 121212:
-            self.terminate(now_s)
-
-    # --- failsafes -------------------------------------------------------------------------------------------------
-
-    def _wanted(self, now_s: float) -> dict[str, Action]:
-        """The failsafe conditions that hold at this moment."""
-        get, found = self._get, {}
-        lost = not self.manual.ok
-        if not lost:
-            self._manual_lost_at_arming = False
-        excepted = get["COM_RCL_EXCEPT"] & RCL_EXCEPT.get(self.intended, 0)
-        if lost and get["COM_RC_IN_MODE"] != 4 and not excepted and not self._manual_lost_at_arming:
-            action = LINK_LOSS_ACTION.get(int(get["NAV_RCL_ACT"]), NONE)
-            takeover = NEVER if action in (TERMINATE, DISARM) else None
-            found["manual control lost"] = Action(action, "manual control lost", takeover, until_mode_change=True)
-        if self.battery_warning:
-            worse = self.battery_warning > self._battery_at_arming
-            critical, emergency = BATTERY_ACTION.get(int(get["COM_LOW_BAT_ACT"]) if worse else 0, (WARN, WARN))
-            action = (NONE, WARN, critical, emergency)[self.battery_warning]
-            cause = f"battery {('', 'low', 'critical', 'emergency')[self.battery_warning]}"
-            found[cause] = Action(action, cause, None)
-        if self.conditions.fence:
-            found["geofence"] = fence_action(get)
-        if (action := self._fallback(self.intended, now_s)) != NONE:
-            why = self.missing(self.intended, now_s, manual=False) or "mode requirement"
-            found["mode fallback"] = Action(action, f"{why} lost")
-        return found
-
-    def _fallback(self, mode: str, now_s: float) -> int:
-        """What to do when a mode cannot run any more (the radio has its own failsafe)."""
-        action = NONE
-        if mode == "OFFBOARD" and not self._offboard_signal(now_s):
-            action = OFFBOARD_LOSS_ACTION.get(int(self._get["COM_OBL_RC_ACT"]), POSCTL)
-            if action == DISARM:
-                return action
-            mode = ACTION_MODE[action]
-            if action in (POSCTL, ALTCTL, STAB) and not self.manual.ok:
-                action = LINK_LOSS_ACTION.get(int(self._get["NAV_RCL_ACT"]), NONE)
-        if mode == "POSCTL" and self.missing(mode, now_s, manual=False):
-            action, mode = ALTCTL, "ALTCTL"
-        if mode == "ALTCTL" and self.missing(mode, now_s, manual=False):
-            action, mode = STAB, "STABILIZED"
-        if mode != "OFFBOARD" and self.missing(mode, now_s, manual=False):
-            action = RTL
-        return action
-
-    def _run_failsafes(self, now_s: float, dt: float) -> None:
-        """Decide which mode flies."""
-        switched, self._mode_switched = self._mode_switched, False
-        sticks, self._stick_request = self._stick_request, False
-        if self.armed != self._previous_armed:
-            self._failsafes.disarmed_or_armed()
-            self._battery_at_arming = self.battery_warning
-            self._previous_armed = self.armed
-        if not self.armed or now_s == self.armed_since_s:
-            self._manual_lost_at_arming = not self.manual.ok
-        before = self._failsafes.selected
-        if self.terminated:
-            self._fly("TERMINATION", now_s, "terminated")
-            return
-        decision = self._failsafes.update(
-            dt,
-            self._get["COM_FAIL_ACT_T"],
-            self.armed,
-            self.intended,
-            switched,
-            sticks,
-            self._wanted(now_s),
-            lambda mode: not self.missing(mode, now_s, manual=False),
-            lambda mode: self._fallback(mode, now_s),
-        )
-        action = decision.action
-        if decision.pilot_took_over:
-            self.intended = self._after_disarm = "POSCTL"
-            self._reason = "sticks"
-            self._say(INFO, "Pilot took over using sticks\t")
-        if action > max(before, WARN):
-            tail = f": entering Hold for {round(self._failsafes.delay_s)} seconds" if decision.delayed else ""
-            self._say(CRITICAL, f"Failsafe activated{tail}\t")
-        self.failsafe = action > WARN
-        if action == DISARM:
-            self.disarm(now_s, "failsafe", force=True)
-            return
-        self.terminated = action == TERMINATE
-        mode = ACTION_MODE.get(action, self.intended)
-        self._fly(mode, now_s, f"failsafe: {decision.cause}" if action > WARN else self._reason)
-
-    def _fly(self, mode: str, now_s: float, reason: str) -> None:
-        if mode != self.mode:
-            self.transitions.append(Transition(now_s, self.mode, mode, reason))
-            self.mode = mode
+def custom_mode(mode: FlightMode) -> int:
+    """The number of a flight mode in HEARTBEAT.custom_mode."""
+    main, sub = MODES[mode].custom_mode
+    return main << 16 | sub << 24

@@ -1,9 +1,10 @@
-"""Position and velocity as PX4's EKF2 would give them: smooth, with GNSS errors in them, lost when GNSS is lost.
+"""Position and velocity as PX4's EKF2 estimates them: smooth, with the errors of GNSS, invalid after a loss of GNSS.
 
 The accelerometer, turned by the attitude solution, drives position, velocity and a slow acceleration bias of each
-world axis; GNSS fixes correct them at the time they were true, with the steady-state gains of the Kalman filter
-that has EKF2's noise parameters. Height between and without fixes comes from the barometer, whose bias is learnt
-while GNSS is there. A fix outside its gate is left out; when none passed for long, the state is reset onto GNSS.
+world axis. GNSS fixes correct them at the time of their validity, with the steady-state gains of the Kalman filter
+that has EKF2's noise parameters. Height between and without fixes comes from the barometer, whose bias is estimated
+while GNSS is available. A fix outside its gate is rejected; after `RESET_AFTER_S` of rejections the state is reset
+to GNSS.
 """
 
 import math
@@ -12,27 +13,29 @@ from collections import deque
 import numpy as np
 
 from companion.core.frames import GRAVITY_M_S2
+from sitl.autopilot.conversion import Quat, Vec3
 from sitl.autopilot.parameters import Parameters
+from sitl.sensors import GnssFix
 
-GNSS_CHECK_S = 3.0  # GNSS must have been good for this long before position is trusted (EKF2_REQ_GPS_H is 10 s)
-GNSS_PERIOD_S = 0.1  # for which the gains are computed; they are mild enough for 5 to 20 Hz
+GNSS_CHECK_S = 3.0  # GNSS must have been good for this long before the position is valid (EKF2_REQ_GPS_H is 10 s)
+GNSS_PERIOD_S = 0.1  # for which the gains are computed; they are small enough for 5 to 20 Hz
 FIX_MIN_S, FIX_MAX_S = 0.004, 0.5  # periods that a source may have; longer ones are gaps
-OTHER_SOURCE = 3.0  # fixes this much more often (motion capture) or less often have gains of their own
-RESET_AFTER_S = 7.0  # rejected fixes for this long: GNSS is right and the state is wrong (EKF2: 7 s)
+OTHER_SOURCE = 3.0  # factor in the period of fixes that makes another source (motion capture) with its own gains
+RESET_AFTER_S = 7.0  # rejected fixes for this long: the state is reset to GNSS (EKF2: 7 s)
 VERTICAL_NOISE = 1.5  # GNSS height over horizontal position noise, as EKF2 assumes
 BARO_PERIOD_S = 0.02
-BARO_BIAS_TIME_S = 20.0  # over which the barometer's bias follows the GNSS height
-BARO_GAIN = 0.02  # per reading, once the bias is known, beside an ordinary receiver
-ORDINARY_NOISE_M = 0.5  # EKF2_GPS_P_NOISE of that receiver; beside a better source the barometer counts for less
+BARO_BIAS_TIME_S = 20.0  # time constant with which the barometer's bias follows the GNSS height
+BARO_GAIN = 0.02  # per reading, once the bias is known, with an ordinary receiver
+ORDINARY_NOISE_M = 0.5  # EKF2_GPS_P_NOISE of that receiver; with a better source the barometer has a smaller weight
 HISTORY = 128  # frames kept to correct late fixes: 0.5 s at 250 Hz
 
 
 class Gains:
-    """Steady-state correction gains of one axis for position and velocity measurements."""
+    """Steady-state correction gains of one axis for position and velocity measurements, with EKF2's noise parameters."""
 
     def __init__(
         self, position_noise_m: float, velocity_noise_m_s: float, accel_noise: float, bias_noise: float, dt: float
-    ):
+    ) -> None:
         F = np.array([[1.0, dt, dt * dt / 2], [0.0, 1.0, dt], [0.0, 0.0, 1.0]])
         G = np.array([dt * dt / 2, dt, 0.0])
         Q = np.outer(G, G) * accel_noise**2 + np.diag([0.0, 0.0, (bias_noise * dt) ** 2])
@@ -64,10 +67,10 @@ class Observer:
         self._timeout_s = get["EKF2_NOAID_TOUT"] * 1e-6
         self.p = [0.0, 0.0, 0.0]
         self.v = [0.0, 0.0, 0.0]
-        self.bias = [0.0, 0.0, 0.0]  # acceleration that the state does not follow
+        self.bias = [0.0, 0.0, 0.0]  # of the acceleration, world axes [m/s²]
         self.acceleration = [0.0, 0.0, 0.0]
         self._past: deque[tuple[float, ...]] = deque(maxlen=HISTORY)
-        self._shift_p, self._shift_v = [0.0] * 3, [0.0] * 3  # corrections so far: what the history has to be moved by
+        self._shift_p, self._shift_v = [0.0] * 3, [0.0] * 3  # sum of the corrections, to be added to the history
         self._baro_bias: float | None = None
         self._baro_last_s = -math.inf
         self._fused_s = -math.inf  # newest fix that passed
@@ -78,10 +81,10 @@ class Observer:
         self.height_valid = False
         self.gnss_ok = False
         self.resets = 0
-        self.ratio_p = self.ratio_v = 0.0  # innovation over gate, what ESTIMATOR_STATUS calls test ratio
+        self.ratio_p = self.ratio_v = 0.0  # innovation over gate: the test ratio of ESTIMATOR_STATUS
 
     def update_parameters(self) -> None:
-        """Read EKF2's noise parameters anew."""
+        """Read EKF2's noise parameters again."""
         get = self._parameters
         p, v = get["EKF2_GPS_P_NOISE"], get["EKF2_GPS_V_NOISE"]
         rest = (get["EKF2_ACC_NOISE"], get["EKF2_ACC_B_NOISE"], self._period_s)
@@ -90,23 +93,19 @@ class Observer:
         self._baro_share = min(p / ORDINARY_NOISE_M, 1.0)
 
     def _note_rate(self, stamp_s: float) -> None:
-        """Take the gains of another source when fixes come far more or less often than supposed."""
+        """Compute the gains of another source when the period of the fixes changes by more than `OTHER_SOURCE`."""
         last, self._fix_s = self._fix_s, stamp_s
         period_s = GNSS_PERIOD_S if last is None else stamp_s - last
         if FIX_MIN_S <= period_s <= FIX_MAX_S and not 1 / OTHER_SOURCE < period_s / self._period_s < OTHER_SOURCE:
             self._period_s = period_s
             self.update_parameters()
 
-    @property
-    def dead_reckoning(self) -> bool:
-        return self._rejected_since_s is not None or not self.gnss_ok
-
     def position_std_m(self, now_s: float) -> float:
-        """Standard deviation of the horizontal position; grows when nothing aids it."""
+        """Standard deviation of the horizontal position; grows while no fix is fused."""
         alone_s = max(0.0, now_s - self._fused_s - 0.5)
         return self.gains[0].position_std + min(0.15 * alone_s * alone_s, 100.0)
 
-    def predict(self, now_s: float, accel_B, q_WB) -> None:
+    def predict(self, now_s: float, accel_B: Vec3, q_WB: Quat) -> None:
         """Move the state to now_s with the specific force accel_B [m/s²]."""
         w, x, y, z = q_WB
         fx, fy, fz = accel_B
@@ -142,8 +141,8 @@ class Observer:
         baro_alive = self._baro_bias is not None and now_s - self._baro_last_s < 1.0
         self.height_valid = self.initialised and (baro_alive or self.position_valid)
 
-    def correct_gnss(self, now_s: float, fix) -> None:
-        """Take a fix (stamp_s, p_W, v_W, ok) that was true at its stamp."""
+    def correct_gnss(self, now_s: float, fix: GnssFix) -> None:
+        """Correct the state with a fix that was valid at its stamp."""
         if not fix.ok:
             return
         self._note_rate(fix.stamp_s)
@@ -172,7 +171,7 @@ class Observer:
         self._accept(now_s)
 
     def correct_baro(self, now_s: float, height_m: float) -> None:
-        """Take a barometer reading over the world's zero height."""
+        """Correct the height with a barometer reading over the world's zero height."""
         self._baro_last_s = now_s
         if not self.initialised:
             if self._baro_bias is None:
@@ -205,8 +204,8 @@ class Observer:
         self._shift_p[axis] += dp
         self._shift_v[axis] += dv
 
-    def _reset(self, fix) -> None:
-        """Put the state onto a fix (PX4 counts this in ODOMETRY.reset_counter)."""
+    def _reset(self, fix: GnssFix) -> None:
+        """Set the state to a fix (PX4 counts this in ODOMETRY.reset_counter)."""
         self.p, self.v, self.bias = list(fix.p_W), list(fix.v_W), [0.0, 0.0, 0.0]
         self._shift_p, self._shift_v = [0.0] * 3, [0.0] * 3
         self._past.clear()

@@ -15,8 +15,8 @@ INT32_MAX = 2**31 - 1
 class Parameters:
     """Named values; the type of a parameter never changes after loading.
 
-    ``parameters["MC_ROLL_P"]`` reads, `set` writes. ``version`` counts the writes, so that whoever derived
-    something from a parameter knows when to do it again.
+    ``parameters["MC_ROLL_P"]`` and ``parameters.integer("MAV_TYPE")`` read, `set` writes. ``version`` counts the
+    writes: values computed from parameters are computed again when it changes.
     """
 
     def __init__(self, values: dict[str, int | float]) -> None:
@@ -32,6 +32,10 @@ class Parameters:
     def __getitem__(self, name: str) -> int | float:
         return self._values[name]
 
+    def integer(self, name: str) -> int:
+        """The value of an INT32 parameter; of a REAL32 its whole part."""
+        return int(self._values[name])
+
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
@@ -39,10 +43,11 @@ class Parameters:
         return len(self.names)
 
     def is_integer(self, name: str) -> bool:
+        """Whether the type of a parameter is INT32."""
         return isinstance(self._values[name], int)
 
     def set(self, name: str, value: int | float) -> bool:
-        """Change a parameter without changing its type; False if there is no such parameter or no such value."""
+        """Change a parameter without changing its type; False for an unknown name, another type or an invalid value."""
         old = self._values.get(name)
         if old is None or not math.isfinite(value) or isinstance(old, int) != isinstance(value, int):
             return False
@@ -53,12 +58,12 @@ class Parameters:
         return True
 
     def as_bytes(self, name: str) -> bytes:
-        """The four bytes PX4 puts into the float field of PARAM_VALUE: the value's own bits."""
+        """The four bytes of the float field of PARAM_VALUE: the value's own bits, as PX4 sends them."""
         value = self._values[name]
         return struct.pack("<i" if isinstance(value, int) else "<f", value)
 
     def hash(self) -> int:
-        """CRC-32 over names and values, what PX4 offers as _HASH_CHECK."""
+        """CRC-32 over names and values; PX4's parameter _HASH_CHECK."""
         crc = 0
         for name in self.names:
             crc = zlib.crc32(self.as_bytes(name), zlib.crc32(name.encode(), crc))
@@ -66,7 +71,7 @@ class Parameters:
 
 
 def load_parameters(airframe: str) -> Parameters:
-    """PX4's defaults and the airframe's own on top; `ConfigError` for an unknown airframe or parameter."""
+    """PX4's defaults, replaced by the airframe's own values; `ConfigError` for an unknown airframe or parameter."""
     common = read_toml(FOLDER / "common.toml")
     own = read_toml(FOLDER / f"{airframe}.toml")
     if unknown := sorted(set(own) - set(common)):
@@ -77,4 +82,5 @@ def load_parameters(airframe: str) -> Parameters:
 
 
 def _float32(value: float) -> float:
-    return struct.unpack("<f", struct.pack("<f", value))[0]
+    (rounded,) = struct.unpack("<f", struct.pack("<f", value))
+    return float(rounded)

@@ -2,43 +2,49 @@
 
 Position P gives a velocity, velocity PID an acceleration, and the acceleration a thrust direction and size: the
 vertical part first, the horizontal part within the tilt that is left. A slow estimate of the hover thrust
-(MPC_USE_HTE) keeps height when the battery falls.
+(MPC_USE_HTE) keeps the height while the battery voltage falls.
 """
 
 import math
 
 from companion.core.frames import GRAVITY_M_S2, wrap_angle
+from sitl.autopilot.conversion import Quat, Vec3, Vector
 from sitl.autopilot.parameters import Parameters
 
 NAN = math.nan
 HOVER_TIME_S = 3.0  # time constant of the hover thrust estimate in steady flight
 HOVER_RANGE = (0.1, 0.9)
+FREE: Vec3 = (NAN, NAN, NAN)
 
 
-class Setpoint:
-    """What to fly; NaN members are free. Velocity and acceleration are feed-forward where a position is given."""
+class PositionSetpoint:
+    """Position, velocity, acceleration (ENU), yaw and yaw rate; NaN members are free.
+
+    Velocity and acceleration are feed-forward where a position is given.
+    """
 
     __slots__ = ("p", "v", "a", "yaw", "yaw_rate")
 
-    def __init__(self, p=(NAN,) * 3, v=(NAN,) * 3, a=(NAN,) * 3, yaw: float = NAN, yaw_rate: float = NAN) -> None:
+    def __init__(self, p: Vec3 = FREE, v: Vec3 = FREE, a: Vec3 = FREE, yaw: float = NAN, yaw_rate: float = NAN) -> None:
         self.p, self.v, self.a, self.yaw, self.yaw_rate = p, v, a, yaw, yaw_rate
 
 
 class PositionControl:
-    """Turns a `Setpoint` into attitude and thrust."""
+    """Turns a `PositionSetpoint` into attitude and thrust."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._get = parameters
-        self.hover = parameters["MPC_THR_HOVER"]
+        self.hover: float = parameters["MPC_THR_HOVER"]
         self.integral = [0.0, 0.0, 0.0]
         self._slope = [0.0, 0.0, 0.0]
         self._v_last: list[float] | None = None
-        self.velocity_sp = (0.0, 0.0, 0.0)
+        self.velocity_sp: Vec3 = (0.0, 0.0, 0.0)
         self.climb_limit = math.inf  # of the take-off ramp, may be negative [m/s]
         self._yaw = NAN
         self.update_parameters()
 
     def update_parameters(self) -> None:
+        """Read the MPC_* parameters again."""
         get = self._get
         self._p_gain = (get["MPC_XY_P"], get["MPC_XY_P"], get["MPC_Z_P"])
         self._vp, self._vi, self._vd = (
@@ -61,10 +67,10 @@ class PositionControl:
         self._yaw = NAN
 
     def resume(self) -> None:
-        """Begin again after a mode without position control.
+        """Continue after a mode without position control.
 
-        The integrals stay: PX4 clears them on the ground alone (MulticopterPositionControl::Run), so the wind that
-        was learnt on the way up is still known when it takes over from offboard.
+        The integrals stay: PX4 clears them only on the ground (MulticopterPositionControl::Run), so the wind that
+        was estimated during the climb is still known when it takes over from offboard.
         """
         self._slope = [0.0, 0.0, 0.0]
         self._v_last = None
@@ -74,15 +80,22 @@ class PositionControl:
         """Follow the hover thrust: thrust · cos(tilt) / (1 + a_z / g), slowly and only near hover."""
         if self._get["MPC_USE_HTE"] != 1 or abs(acceleration_z) > 3.0 or tilt_cosine < 0.7 or thrust < 0.05:
             return
-        seen = thrust * tilt_cosine / (1.0 + acceleration_z / GRAVITY_M_S2)
-        new = min(max(self.hover + dt / HOVER_TIME_S * (seen - self.hover), HOVER_RANGE[0]), HOVER_RANGE[1])
-        # The integral is an acceleration above what hover gives: hand over what the new hover thrust gives by itself.
+        measured = thrust * tilt_cosine / (1.0 + acceleration_z / GRAVITY_M_S2)
+        new = min(max(self.hover + dt / HOVER_TIME_S * (measured - self.hover), HOVER_RANGE[0]), HOVER_RANGE[1])
+        # The integral is an acceleration beyond that of the hover thrust: take off the part that the new one gives.
         self.integral[2] -= (new - self.hover) * GRAVITY_M_S2 / new
         self.hover = new
 
     def update(
-        self, dt: float, p, v, yaw: float, sp: Setpoint, tilt_max: float, flying: bool = True
-    ) -> tuple[tuple[float, float, float, float], float, float]:
+        self,
+        dt: float,
+        p: Vector,
+        v: Vector,
+        yaw: float,
+        sp: PositionSetpoint,
+        tilt_max: float,
+        flying: bool = True,
+    ) -> tuple[Quat, float, float]:
         """One control step.
 
         p, v: estimate, world; yaw [rad]; tilt_max [rad]; flying: False while the thrust ramp of a take-off runs, when
@@ -95,17 +108,17 @@ class PositionControl:
         v_sp = self._velocity(p, sp)
         self.velocity_sp = v_sp
         a = self._acceleration(dt, v, v_sp, sp)
-        thrust, tx, ty, tz = self._thrust(dt, v, v_sp, a, tilt_max, floor)
+        thrust, (tx, ty, tz) = self._thrust(dt, v, v_sp, a, tilt_max, floor)
         yaw_rate = sp.yaw_rate if math.isfinite(sp.yaw_rate) else 0.0
         if math.isfinite(sp.yaw):
             self._yaw = sp.yaw
         elif math.isfinite(sp.yaw_rate) or not math.isfinite(self._yaw):
-            # PX4 turns the setpoint at the wanted rate, starting from where the aircraft points
+            # PX4 turns the setpoint at this rate, starting from the heading of the aircraft
             self._yaw = wrap_angle((self._yaw if math.isfinite(self._yaw) else yaw) + yaw_rate * dt)
         return attitude_of(tx, ty, tz, self._yaw), thrust, yaw_rate
 
-    def _velocity(self, p, sp: Setpoint) -> tuple[float, float, float]:
-        out = []
+    def _velocity(self, p: Vector, sp: PositionSetpoint) -> Vec3:
+        out: list[float] = []
         for i in range(3):
             feed = sp.v[i]
             if math.isfinite(sp.p[i]):
@@ -119,10 +132,10 @@ class PositionControl:
             z = min(max(z, -self._down_max), self._up_max, self.climb_limit)
         return x, y, z
 
-    def _acceleration(self, dt: float, v, v_sp, sp: Setpoint) -> list[float]:
+    def _acceleration(self, dt: float, v: Vector, v_sp: Vec3, sp: PositionSetpoint) -> list[float]:
         alpha = dt / (dt + 1.0 / (2.0 * math.pi * self._lp_hz))
         last = self._v_last or v
-        out = []
+        out: list[float] = []
         for i in range(3):
             self._slope[i] += alpha * ((v[i] - last[i]) / dt - self._slope[i])
             feed = sp.a[i] if math.isfinite(sp.a[i]) else 0.0
@@ -132,15 +145,15 @@ class PositionControl:
         self._v_last = [v[0], v[1], v[2]]
         return out
 
-    def _thrust(self, dt: float, v, v_sp, a, tilt_max: float, floor: float) -> tuple[float, float, float, float]:
-        """Thrust size and direction; integrates the velocity error where thrust is not at its limit."""
+    def _thrust(self, dt: float, v: Vector, v_sp: Vec3, a: Vector, tilt_max: float, floor: float) -> tuple[float, Vec3]:
+        """Thrust 0..1 and its direction (x, y, z); integrates the velocity error where thrust is not at its limit."""
         g = GRAVITY_M_S2
         lift = (a[2] + g) * self.hover / g  # vertical part of the thrust command
         error_z = v_sp[2] - v[2] if math.isfinite(v_sp[2]) else 0.0
         if not ((lift >= self._thr_max and error_z > 0) or (lift <= floor and error_z < 0)):
             self.integral[2] = min(max(self.integral[2] + self._vi[2] * error_z * dt, -g), g)
         lift = min(max(lift, floor), self._thr_max)
-        # horizontal: what the tilt limit and the thrust left over allow
+        # horizontal: within the tilt limit and the remaining thrust
         hx, hy = a[0] * self.hover / g, a[1] * self.hover / g
         size = math.hypot(hx, hy)
         kept = min(self._margin, size)
@@ -149,15 +162,15 @@ class PositionControl:
         scale = most / size if size > most else 1.0
         for i in range(2):
             error = v_sp[i] - v[i] if math.isfinite(v_sp[i]) else 0.0
-            if scale < 1.0:  # tracking anti-windup: take off what could not be delivered
+            if scale < 1.0:  # tracking anti-windup: take off the part that the limits cut
                 error -= 2.0 / max(self._vp[i], 1e-3) * a[i] * (1.0 - scale)
             self.integral[i] = min(max(self.integral[i] + self._vi[i] * error * dt, -g), g)
         hx, hy = hx * scale, hy * scale
-        return math.sqrt(hx * hx + hy * hy + lift * lift), hx, hy, max(lift, 1e-3)
+        return math.sqrt(hx * hx + hy * hy + lift * lift), (hx, hy, max(lift, 1e-3))
 
 
-def attitude_of(tx: float, ty: float, tz: float, yaw: float) -> tuple[float, float, float, float]:
-    """Attitude whose z axis looks along (tx, ty, tz) and whose nose has the given yaw."""
+def attitude_of(tx: float, ty: float, tz: float, yaw: float) -> Quat:
+    """Attitude (w, x, y, z) with the z axis along (tx, ty, tz) and the nose at the given yaw."""
     n = math.sqrt(tx * tx + ty * ty + tz * tz)
     zx, zy, zz = tx / n, ty / n, tz / n
     # tilt about a horizontal axis in the yawed frame, then yaw: q = q_yaw ⊗ q_tilt, body z matching (zx, zy, zz)
@@ -191,14 +204,15 @@ class SmoothAxis:
         self.p = self.v = self.a = 0.0
 
     def reset(self, p: float, v: float) -> None:
+        """Start from a position and a velocity."""
         self.p, self.v, self.a = p, v, 0.0
 
     def stop_point(self, a_max: float) -> float:
-        """Where the axis can come to rest."""
+        """The position at which the axis can come to rest."""
         return self.p + self.v * abs(self.v) / (2.0 * a_max) + self.v / self.GAIN_1_S
 
     def towards(self, dt: float, target: float, v_max: float, a_max: float, jerk: float, gain: float) -> None:
-        """Move towards a position."""
+        """One step towards a position."""
         error = target - self.p
         distance = abs(error)
         knee = a_max / (gain * gain)  # from here on the braking law is a plain P controller
@@ -206,7 +220,7 @@ class SmoothAxis:
         self.along(dt, math.copysign(min(speed, v_max), error), a_max, jerk)
 
     def along(self, dt: float, v_target: float, a_max: float, jerk: float) -> None:
-        """Move towards a velocity."""
+        """One step towards a velocity."""
         a = min(max(self.GAIN_1_S * (v_target - self.v), -a_max), a_max)
         self.a += min(max(a - self.a, -jerk * dt), jerk * dt)
         self.p += (self.v + 0.5 * self.a * dt) * dt

@@ -1,4 +1,4 @@
-"""Which message is sent when: PX4's default rates, changed by SET_MESSAGE_INTERVAL."""
+"""The schedule of the telemetry: PX4's default rates, changed by SET_MESSAGE_INTERVAL."""
 
 import heapq
 import math
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sitl.autopilot.wire import layout
 
-# PX4 1.17's onboard link (MAVLINK_MODE_ONBOARD), of the messages this autopilot has something to say in.
+# PX4 1.17's onboard link (MAVLINK_MODE_ONBOARD), without the messages that the emulator does not have.
 ONBOARD_RATES_HZ: dict[str, float] = {
     "HEARTBEAT": 1,
     "TIMESYNC": 10,
@@ -34,13 +34,13 @@ ONBOARD_RATES_HZ: dict[str, float] = {
     "VFR_HUD": 10,
 }
 RATE_MAX_HZ = 250.0
-RETRY_S = 0.1  # a message with nothing to say is asked again after this
+RETRY_S = 0.1  # a message without data is tried again after this
 
 
-class Streams:
+class TelemetryStreams:
     """Calls message functions at their rates.
 
-    functions: by message name; each sends its message and returns True, or False when it has nothing to say.
+    functions: by message name; each sends its message and returns True, or False when it has no data yet.
     """
 
     def __init__(self, functions: dict[str, Callable[[], bool]], rates_hz: dict[str, float]) -> None:
@@ -51,7 +51,7 @@ class Streams:
         self._version: dict[str, int] = {}
         self._queue: list[tuple[float, int, str, int]] = []
         for i, (name, rate) in enumerate(rates_hz.items()):
-            self._schedule(name, rate, 0.003 * i)  # apart, so that one step does not carry them all
+            self._schedule(name, rate, 0.003 * i)  # apart, so that they are not all sent in one step
 
     def _schedule(self, name: str, rate_hz: float, start_s: float) -> None:
         self._version[name] = self._version.get(name, 0) + 1
@@ -76,7 +76,7 @@ class Streams:
         return True
 
     def interval_us(self, message_id: int) -> int:
-        """As MESSAGE_INTERVAL has it: -1 off, 0 not known."""
+        """The interval as in MESSAGE_INTERVAL: -1 off, 0 not known."""
         name = self._names.get(message_id)
         if name is None:
             return 0
@@ -84,7 +84,7 @@ class Streams:
         return round(interval * 1e6) if interval > 0 else -1
 
     def request(self, message_id: int) -> bool:
-        """Send a message once; False if it does not exist or has nothing to say."""
+        """Send a message once; False if it does not exist or has no data yet."""
         name = self._names.get(message_id)
         return name is not None and self._functions[name]()
 

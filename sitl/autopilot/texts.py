@@ -1,34 +1,35 @@
-"""STATUSTEXT: what the autopilot says to a ground station, when there is one.
+"""STATUSTEXT: texts to a ground station.
 
-As PX4 1.17 (`STATUSTEXT.hpp`): nothing is sent while no ground station's heartbeat is heard, not even to a companion;
-what was said in the last five seconds is told when one comes.
+As PX4 1.17 (`STATUSTEXT.hpp`): no text is sent while no heartbeat of a ground station arrives, not even to a companion.
+The texts of the last five seconds are sent when a ground station connects.
 """
 
 import math
 from collections import deque
 
-from sitl.autopilot.wire import Writer
+from sitl.autopilot.wire import MavSeverity, Writer
 
 TEXT_MAX = 50  # characters of one message
-KEPT = 8  # texts, while nobody is there to be told
+KEPT = 8  # texts, while no ground station is connected
 AGE_MAX_S = 5.0
-GROUND_STATION_S = 2.5  # since its last heartbeat it counts as there
+GROUND_STATION_S = 2.5  # since its last heartbeat; after this it counts as disconnected
 
 
 class Texts:
-    """Texts on their way to the ground station; ``ground_station_s`` is when its last heartbeat came."""
+    """Texts that wait for the ground station; ``ground_station_s``: time of its last heartbeat."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
-        self._waiting: deque[tuple[float, int, str]] = deque(maxlen=KEPT)
+        self._waiting: deque[tuple[float, MavSeverity, str]] = deque(maxlen=KEPT)
         self._id = 0
         self.ground_station_s = -math.inf
 
-    def say(self, severity: int, text: str, now_s: float) -> None:
+    def put(self, severity: MavSeverity, text: str, now_s: float) -> None:
+        """Put a text into the queue."""
         self._waiting.append((now_s, severity, text))
 
     def run(self, now_s: float) -> None:
-        """Send what waits, if somebody listens."""
+        """Send the waiting texts if a ground station is connected."""
         if not self._waiting or now_s - self.ground_station_s > GROUND_STATION_S:
             return
         while self._waiting:
@@ -36,7 +37,7 @@ class Texts:
             if now_s - said_s < AGE_MAX_S:
                 self._send(severity, text.encode())
 
-    def _send(self, severity: int, data: bytes) -> None:
+    def _send(self, severity: MavSeverity, data: bytes) -> None:
         """One text, a long one in numbered pieces; every text has an id."""
         self._id = self._id % 65535 + 1
         for number, start in enumerate(range(0, len(data), TEXT_MAX)):

@@ -1,4 +1,4 @@
-"""UDP for the built-in autopilot in real time, on PX4's ports."""
+"""UDP for the PX4 emulator in real time, on PX4's ports."""
 
 import socket
 
@@ -6,16 +6,16 @@ from companion.core.config import ConfigError
 
 DATAGRAM_MAX = 65535
 PIECE = 1400  # bytes sent in one datagram
-DATAGRAMS_PER_POLL = 200  # a flood must not hold up the control loop
+DATAGRAMS_PER_POLL = 200  # a flood of datagrams must not delay the control loop
 ONBOARD_PORTS = (14580, 14540)
 GROUND_PORTS = (18570, 14550)
 
 
 class UdpEndpoint:
-    """Binds one port and talks to whoever spoke last, before that to a default peer.
+    """Binds one port and sends to the sender of the newest datagram, before the first one to a default peer.
 
-    Raises `ConfigError` with one line if the port is taken. Sending never blocks and never raises: what does not
-    fit is dropped and counted in ``dropped``.
+    Raises `ConfigError` with one line if the port is taken. Sending never blocks and never raises: a datagram
+    that the socket does not take is dropped and counted in ``dropped``.
     """
 
     def __init__(
@@ -36,17 +36,18 @@ class UdpEndpoint:
         self.dropped = 0
 
     def receive(self) -> bytes:
-        """Everything that has arrived."""
+        """All bytes that have arrived."""
         pieces = []
         for _ in range(DATAGRAMS_PER_POLL):
             try:
                 data, self._peer = self._socket.recvfrom(DATAGRAM_MAX)
-            except (BlockingIOError, ConnectionError):  # ConnectionError: nobody listened to what we sent
+            except (BlockingIOError, ConnectionError):  # ConnectionError: no process had bound the port we sent to
                 break
             pieces.append(data)
         return b"".join(pieces)
 
     def send(self, data: bytes) -> None:
+        """Send bytes in datagrams of at most `PIECE` bytes."""
         for start in range(0, len(data), PIECE):
             try:
                 self._socket.sendto(data[start : start + PIECE], self._peer)
@@ -54,23 +55,26 @@ class UdpEndpoint:
                 self.dropped += 1
 
     def close(self) -> None:
+        """Release the port."""
         self._socket.close()
 
 
 class UdpLinks:
-    """Several endpoints as one link: what arrives is joined, what is sent is copied to each."""
+    """Several endpoints as one link: receives from all, sends a copy to each."""
 
     def __init__(self, endpoints: list[UdpEndpoint]) -> None:
         self._endpoints = endpoints
 
     def receive(self) -> list[bytes]:
-        """What arrived, one item for each endpoint that heard something."""
+        """The bytes that arrived, one item for each endpoint that received some."""
         return [data for endpoint in self._endpoints if (data := endpoint.receive())]
 
     def send(self, data: bytes) -> None:
+        """Send bytes on all endpoints."""
         for endpoint in self._endpoints:
             endpoint.send(data)
 
     def close(self) -> None:
+        """Release all ports."""
         for endpoint in self._endpoints:
             endpoint.close()

@@ -1,1 +1,1 @@
-"""Other stacks in the same air: what the figures of this one are compared with."""
+"""Other stacks that fly in the same air, for comparison with this one."""

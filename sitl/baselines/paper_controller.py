@@ -1,22 +1,23 @@
-"""The prior stack's controller as a node: same topics in and out as ours, its own laws inside.
+"""The prior stack's controller as a node: the topics of this stack's controller, the published laws inside.
 
-As published: the NMPC solves from the state as it last came (no prediction to the time the command acts), thrust knows
-no battery, attitude references are level whatever the wind, the reference is a list of points at the node interval of
-which each solve uses a stretch one control period further on, yaw is a PID of its own with its rate a parameter of the
-NMPC.
+As published: the NMPC solves from the newest state (no prediction to the time the command acts), thrust does not depend
+on the battery, attitude references are level whatever the wind, the reference is a list of points at the node interval
+of which each solve uses a stretch one control period further on, yaw is a PID of its own with its rate a parameter of
+the NMPC.
 
-Generous: the F550 has the wider bounds of its author's later file (`sitl.baselines.paper_tables` says why; the Aurelia
-keeps the published ±0.1 rad and 0.27 to 0.33, which saturate in strong wind), computing takes no simulated time, and
-the list of points begins at the one nearest to the present time. The error of yaw wraps at ±180° and the fallback turns
-into the body frame by Rᵀ: both are mended.
+In its favour: the F550 has the wider bounds of its author's later file (`sitl.baselines.paper_tables` gives the reason;
+the Aurelia keeps the published ±0.1 rad and 0.27 to 0.33, which saturate in strong wind), computing takes no simulated
+time, and the list of points begins at the one nearest to the present time. Two errors are corrected: the error of yaw
+wraps at ±180°, and the fallback turns into the body frame by Rᵀ.
 
-A weakness of the published problem shows in gusts: with a terminal weight of 600 state weights it prefers to be at rest
-in three seconds to everything before, so a disturbance near what the tilt bound can hold (F550: above 2.1 m/s²) makes
-it drop first, to climb later at full thrust, when tilt pushes harder. Around there its SQP often gives up.
+A weakness of the published problem shows in gusts. With a terminal weight of 600 state weights, rest after three
+seconds outweighs everything before. A disturbance near the limit that the tilt bound can hold (F550: above 2.1 m/s²)
+therefore makes it descend first and climb later at full thrust, when tilt pushes harder. Near that limit its SQP often
+does not converge.
 
 The published fallback is sent as velocity setpoints. The flight controller here takes attitude from the controller, so
-PX4's own velocity loop stands in, with its default proportional gains and no integral: a = 1.8 (v_cmd - v) sideways and
-4.0 (v_cmd - v) upward, thrust and tilt of a + g, within the published bounds.
+a model of PX4's own velocity loop is used, with its default proportional gains and no integral:
+a = 1.8 (v_cmd - v) sideways and 4.0 (v_cmd - v) upward, thrust and tilt of a + g, within the published bounds.
 """
 
 import math
@@ -26,16 +27,21 @@ import numpy as np
 
 from companion.control.attitude_inversion import tilt_and_thrust
 from companion.control.solver import INPUTS, STATES, NmpcResult
-from companion.control.trajectories import duration_s, in_world, is_finite, sample
+from companion.control.trajectories import Samples, duration_s, in_world, is_finite, sample
+from companion.core.arrays import Array
+from companion.core.enums import ControlSource
 from companion.core.frames import GRAVITY_M_S2, rotation_matrix, rpy_from_quat, wrap_angle
 from companion.core.messages import ControlStatus, Message, Reference, Setpoint, State
 from companion.core.node import Latest, Node
+from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import Vehicle
 from sitl.baselines.paper_nmpc import PaperNmpc
 from sitl.baselines.paper_tables import FALLBACK_KP, FALLBACK_KV, paper_vehicle
+from sitl.vectors import Vector, vec3
 
 EXPIRY_S = 0.25
-YAW_LEAD_MAX_RAD = 0.3  # of the setpoint over the aircraft: it shall not run away before the flight begins
+ORIGIN: Array = np.zeros(3)
+YAW_LEAD_MAX_RAD = 0.3  # of the setpoint over the aircraft: limits its growth before the flight begins
 VELOCITY_GAINS_1_S = np.array([1.8, 1.8, 4.0])  # PX4's MPC_XY_VEL_P_ACC and MPC_Z_VEL_P_ACC
 
 
@@ -44,7 +50,8 @@ class YawPid:
 
     def __init__(self, gains: tuple[float, float, float], rate_max_rad_s: float) -> None:
         self._gains, self._rate_max = gains, rate_max_rad_s
-        self.reset()
+        self._integral = 0.0
+        self._last: float | None = None
 
     def reset(self) -> None:
         self._integral, self._last = 0.0, None
@@ -59,14 +66,15 @@ class YawPid:
         return min(max(rate, -self._rate_max), self._rate_max)
 
 
-def fallback_velocity_B(p_error_W, v_error_W, q_WB) -> np.ndarray:
+def fallback_velocity_B(p_error_W: Array, v_error_W: Array, q_WB: Vector) -> Array:
     """The published fallback: v = Kp Rᵀ e_p + Kv Rᵀ e_v [m/s], body frame, shape (3,)."""
     RT = rotation_matrix(q_WB).T
-    return np.array(FALLBACK_KP) * (RT @ p_error_W) + np.array(FALLBACK_KV) * (RT @ v_error_W)
+    v_B: Array = np.array(FALLBACK_KP) * (RT @ p_error_W) + np.array(FALLBACK_KV) * (RT @ v_error_W)
+    return v_B
 
 
 class PaperControllerNode(Node):
-    """solver_fails: asked at every solve; True makes it fail, as in our own stack's fault scenarios.
+    """solver_fails: called at every solve; True makes it fail, as in the fault scenarios of this stack.
 
     Raises `ConfigError` for an aircraft without published parameters or a failed build.
     """
@@ -104,7 +112,7 @@ class PaperControllerNode(Node):
     def step(self, now_s: float) -> list[Message]:
         state, reference = self._latest.fresh(State, now_s), self._latest.fresh(Reference, now_s)
         trajectory = in_world(reference, state) if state is not None and reference is not None else None
-        if trajectory is None:
+        if state is None or reference is None or trajectory is None:
             self._list = self._yaw_sent = None
             self._yaw.reset()
             return [self._status(now_s, "no state" if state is None else "no reference that can be flown")]
@@ -113,18 +121,19 @@ class PaperControllerNode(Node):
         yaw_rate = self._yaw.update(float(samples.yaw[0]), yaw, self._period_s)
         result = self._solve(state, samples, (roll, pitch, yaw), yaw_rate)
         if result.status == 0:
-            source, reason, command = "nmpc", "", result.inputs[0]
+            source, reason, command = ControlSource.NMPC, "", result.inputs[0]
         else:
             self._solver_failures += 1
             self._fallback_cycles += 1
-            source, reason, command = "pid", f"solver status {result.status}", self._fallback(state, samples, yaw)
+            source, reason = ControlSource.PID, f"solver status {result.status}"
+            command = self._fallback(state, samples, yaw)
         setpoint = Setpoint(
             stamp_s=now_s,
             expires_s=now_s + EXPIRY_S,
             thrust=float(command[0]),
             roll_rad=float(command[1]),
             pitch_rad=float(command[2]),
-            yaw_rad=self._yaw_setpoint(yaw, yaw_rate),
+            yaw_rad=self.yaw_setpoint(yaw, yaw_rate),
             yaw_rate_rad_s=yaw_rate,
             source=source,
         )
@@ -133,10 +142,10 @@ class PaperControllerNode(Node):
         status = self._status(now_s, reason, source, reference, p_r, yaw_r, state, yaw, finished, result)
         return [setpoint, status]
 
-    def _yaw_setpoint(self, yaw: float, yaw_rate: float) -> float:
+    def yaw_setpoint(self, yaw: float, yaw_rate: float) -> float:
         """The yaw that PX4 reaches when it turns at the commanded rate, as the model of the NMPC assumes it does.
 
-        The heading of the moment would hold it back: until the next setpoint comes PX4 would pull towards it.
+        With the present heading as setpoint PX4 would turn back towards it until the next setpoint comes.
         """
         before = yaw if self._yaw_sent is None else self._yaw_sent
         lead = wrap_angle(before + yaw_rate * self._period_s - yaw)
@@ -153,20 +162,20 @@ class PaperControllerNode(Node):
         self._list = (reference.id, point_s + self._period_s)
         return point_s
 
-    def _solve(self, state: State, samples, rpy, yaw_rate: float) -> NmpcResult:
+    def _solve(self, state: State, samples: Samples, rpy: Vec3, yaw_rate: float) -> NmpcResult:
         yaw = rpy[2]
         self._references[:, 0:3], self._references[:, 3:6] = samples.p_W, samples.v_W
-        # On the turn of the circle on which the aircraft is: the weight of yaw must not see a whole turn.
+        # Within half a turn of the aircraft's yaw: the weight of yaw must not act on a whole turn.
         self._references[:, 8] = samples.yaw + (yaw + wrap_angle(samples.yaw[0] - yaw) - samples.yaw[0])
         self._parameters[:, 8:11] = state.disturbance_W
         self._parameters[:, 11] = yaw_rate
         result = self._nmpc.solve((*state.p_W, *state.v_W, *rpy), self._references, self._parameters)
         return result._replace(status=4) if self._solver_fails() else result
 
-    def _fallback(self, state: State, samples, yaw: float) -> np.ndarray:
+    def _fallback(self, state: State, samples: Samples, yaw: float) -> Array:
         v_B = fallback_velocity_B(samples.p_W[0] - state.p_W, samples.v_W[0] - state.v_W, state.q_WB)
-        wanted_W = rotation_matrix(state.q_WB) @ v_B
-        force = VELOCITY_GAINS_1_S * (wanted_W - state.v_W) + (0.0, 0.0, GRAVITY_M_S2)
+        commanded_W = rotation_matrix(state.q_WB) @ v_B
+        force = VELOCITY_GAINS_1_S * (commanded_W - state.v_W) + (0.0, 0.0, GRAVITY_M_S2)
         roll, pitch, magnitude = tilt_and_thrust(force[None, :], np.array([yaw]))
         low, high = self._paper.thrust_bounds
         tilt = self._paper.tilt_command_max_rad
@@ -177,9 +186,9 @@ class PaperControllerNode(Node):
         self,
         now_s: float,
         reason: str,
-        active: str = "idle",
+        active: ControlSource = ControlSource.IDLE,
         reference: Reference | None = None,
-        p_r=(0.0, 0.0, 0.0),
+        p_r: Array = ORIGIN,
         yaw_r: float = 0.0,
         state: State | None = None,
         yaw: float = 0.0,
@@ -193,7 +202,7 @@ class PaperControllerNode(Node):
             reason=reason,
             reference_id=latest.id if latest is not None else -1,
             reference_finished=finished,
-            reference_p_W=tuple(map(float, p_r)),
+            reference_p_W=vec3(p_r),
             reference_yaw_rad=wrap_angle(yaw_r),
             position_error_m=math.dist(p_r, state.p_W) if state is not None else math.nan,
             yaw_error_rad=wrap_angle(yaw_r - yaw) if state is not None else math.nan,

@@ -1,13 +1,15 @@
-"""The prior stack's estimator as a node: same topics in and out as ours, its own filter inside.
+"""The prior stack's estimator as a node: the topics of this stack's estimator, the published filter inside.
 
-Driven by measurements as they arrive (no use is made of their stamps): each one predicts from the last, with the
-attitude setpoints really sent, and updates. A `State` leaves with each pose of the flight controller.
+Measurements act as they arrive (their stamps are not used): each one predicts from the last, with the attitude
+setpoints that were sent, and updates. A `State` leaves with each pose of the flight controller.
 """
 
 import math
 
 import numpy as np
 
+from companion.core.arrays import Array
+from companion.core.enums import FcuMode, Sensor
 from companion.core.frames import quat_multiply, quat_normalized, rotation_matrix
 from companion.core.messages import (
     EstimatorStatus,
@@ -25,11 +27,14 @@ from companion.core.vehicle import Vehicle
 from companion.estimation.layout import ERROR_SIZE
 from sitl.baselines.paper_filter import PM, SIZE, B, P, PaperFilter, Update
 from sitl.baselines.paper_tables import paper_vehicle
+from sitl.vectors import quat, vec3
 
 COMMAND_MAX_AGE_S = 0.5  # an older command, or not offboard: constant attitude, no disturbance
-POSE_GAP_S = 0.5  # a longer silence of the flight controller starts the filter anew
-SETTLING_S = 1.0  # after a start before the state may be flown by
+POSE_GAP_S = 0.5  # a longer silence of the flight controller restarts the filter
+SETTLING_S = 1.0  # after a start until the state is valid
 NOT_VALID_PERIOD_S = 0.1
+# Names in the log; the published pose is position and attitude together, the odometry is a velocity.
+LOGGED_AS = {"pose": Sensor.POSITION, "odometry": Sensor.VELOCITY, "marker": Sensor.MARKER}
 
 
 class PaperEstimatorNode(Node):
@@ -48,8 +53,8 @@ class PaperEstimatorNode(Node):
         self._R_BC = rotation_matrix(self._q_BC)
         self.filter: PaperFilter | None = None
         self._started_s = self._updated_s = self._pose_s = self._marker_s = -math.inf
-        self._attitude: np.ndarray | None = None
-        self._commands: list[tuple[float, np.ndarray]] = []  # arrival, (thrust, roll, pitch, yaw rate); the last two
+        self._attitude: Array | None = None
+        self._commands: list[tuple[float, Array]] = []  # arrival, (thrust, roll, pitch, yaw rate); the last two
         self._offboard = False
         self._voltage_v = math.nan
         self._resets = 0
@@ -63,7 +68,7 @@ class PaperEstimatorNode(Node):
             self._attitude = quat_normalized(message.q_WB)
 
     def handle_fcu_status(self, message: FcuStatus, now_s: float) -> None:
-        self._offboard = message.armed and message.mode == "OFFBOARD"
+        self._offboard = message.armed and message.mode == FcuMode.OFFBOARD
         self._voltage_v = message.battery_voltage_v
 
     def handle_sent_setpoint(self, message: SentSetpoint, now_s: float) -> None:
@@ -102,12 +107,12 @@ class PaperEstimatorNode(Node):
                 self._marker_s = now_s
             self._note("marker", now_s, message, update)
 
-    def _interval(self, now_s: float) -> tuple[float, np.ndarray | None]:
-        """Time since the last measurement and the command that counts for it."""
+    def _interval(self, now_s: float) -> tuple[float, Array | None]:
+        """Time since the last measurement and the command of that time."""
         before_s, self._updated_s = self._updated_s, now_s
         return now_s - before_s, self._command(before_s, now_s)
 
-    def _command(self, before_s: float, now_s: float) -> np.ndarray | None:
+    def _command(self, before_s: float, now_s: float) -> Array | None:
         """The time-weighted mix of the last two commands over an interval."""
         if not self._offboard or not self._commands or now_s - self._commands[-1][0] > COMMAND_MAX_AGE_S:
             return None
@@ -123,14 +128,14 @@ class PaperEstimatorNode(Node):
         self._rejected[sensor] += not update.accepted
         late_s = now_s - message.stamp_s
         innovation = Innovation(
-            message.stamp_s, sensor, update.nis, update.size, update.accepted, update.noise_scale, late_s
+            message.stamp_s, LOGGED_AS[sensor], update.nis, update.size, update.accepted, update.noise_scale, late_s
         )
         self._innovations.append(innovation)
 
     # --- messages out -------------------------------------------------------------------------------------
 
     def step(self, now_s: float) -> list[Message]:
-        """Only says that it is alive while it has no state."""
+        """While the filter has not started, a state that is not valid shows that the process runs."""
         return [self._state(now_s)] if self.filter is None else []
 
     def _status(self, now_s: float) -> EstimatorStatus:
@@ -147,24 +152,23 @@ class PaperEstimatorNode(Node):
         covariance = f.P
         relative = covariance[P, P] + covariance[PM, PM] - covariance[P, PM] - covariance[PM, P]
         observed = covariance[P, P] + covariance[B, B] + covariance[P, B] + covariance[B, P]
-        numbers = (f.p, f.v, f.q, f.d, f.b, f.p_M, f.q_M)
-        p, v, q, d, b, p_M, q_M = (tuple(map(float, x)) for x in numbers)
         return State(
             stamp_s=now_s,
             valid=self.filter is not None and now_s - self._started_s > SETTLING_S,
-            p_W=p,
-            v_W=v,
-            q_WB=q,
-            disturbance_W=d,
-            gnss_bias_W=b,
+            p_W=vec3(f.p),
+            v_W=vec3(f.v),
+            q_WB=quat(f.q),
+            disturbance_W=vec3(f.d),
+            gnss_bias_W=vec3(f.b),
             velocity_bias_W=(0.0, 0.0, 0.0),
-            bundle=self._bundle if known else "",
-            p_WM=p_M,
-            q_WM=q_M,
-            # Our mission wants to know whether the bundle is in view; to the filter it is so for ever.
+            bundle=self._bundle if known and self._bundle is not None else "",
+            p_WM=vec3(f.p_M),
+            q_WM=quat(f.q_M),
+            # The mission checks whether the bundle is in view; the published filter does not distinguish.
             marker_age_s=now_s - self._marker_s,
-            # Without a marker only the sum of position and bias is observed, and noise per call lets the covariance of
-            # each grow by a metre a second. The prior stack monitors no uncertainty; its sum keeps our mission content.
+            # Without a marker only the sum of position and bias is observed, and noise per call lets the standard
+            # deviation of each grow by a metre a second. The prior stack monitors no uncertainty; that of the sum keeps
+            # the uncertainty monitors of the mission quiet.
             position_std_m=min(_largest_std(covariance[P, P]), _largest_std(observed)),
             relative_std_m=_largest_std(relative) if known else math.inf,
             covariance_diag=(*map(float, covariance.diagonal()), *(0.0,) * (ERROR_SIZE - SIZE)),
@@ -173,5 +177,5 @@ class PaperEstimatorNode(Node):
         )
 
 
-def _largest_std(covariance: np.ndarray) -> float:
+def _largest_std(covariance: Array) -> float:
     return math.sqrt(max(float(np.linalg.eigvalsh(covariance)[-1]), 0.0))

@@ -4,10 +4,10 @@ State p, v, q, disturbance, GNSS bias, marker p, marker q (23 numbers); error p,
 right: q_true = q ⊗ exp(θ). (Kalaitzakis & Vitzilaios, Robotics 2023, 12(5), 123, section 2.2, and its code.)
 
 Kept as published: noise added per call and not per second; covariance matching on the diagonal, never below nominal
-and fed with rejected innovations too; a rejected measurement that takes the interval it predicted over with it;
+and with rejected innovations in it too; a rejected measurement also discards the prediction over its interval;
 measurements applied when they arrive; the marker as one pose.
 
-Mended, so that the opponent is a fair one: the sign of the predicted pitch, the components of the rotation rate, the
+Corrected, so that the comparison is fair: the sign of the predicted pitch, the components of the rotation rate, the
 transpose of the attitude block of F, the damping of the vehicle. A quaternion measured as four independent numbers
 makes S rank deficient; here it is the rotation vector between measured and predicted attitude. An error θ moves a
 quaternion by θ/2, so a published variance R of its numbers is 4R in rad². The χ² limits (six and three degrees of
@@ -16,11 +16,12 @@ freedom at 0.995) stay.
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from companion.core.arrays import Array
 from companion.core.frames import (
     GRAVITY_M_S2,
     quat_conjugate,
@@ -32,6 +33,7 @@ from companion.core.frames import (
     rpy_from_quat,
     skew,
 )
+from sitl.vectors import Vector
 
 P, V, TH, D, B, PM, TM = (slice(i, i + 3) for i in range(0, 21, 3))
 SIZE = 21
@@ -45,7 +47,7 @@ QUATERNION_TO_ANGLE = 4.0  # variance of a rotation angle over that of a quatern
 class Sensor(NamedTuple):
     """Nominal variances, number of innovations matched, χ² limit."""
 
-    variances: np.ndarray
+    variances: Array
     window: int
     gate: float
 
@@ -58,7 +60,7 @@ SENSORS = {
 
 
 class Update(NamedTuple):
-    """What came of one measurement."""
+    """The result of one measurement."""
 
     nis: float
     size: int
@@ -69,7 +71,7 @@ class Update(NamedTuple):
 class PaperFilter:
     """parameters: as `acados_gen.flight_model.PARAMETERS`."""
 
-    def __init__(self, parameters, p_W, q_WB) -> None:
+    def __init__(self, parameters: Sequence[float], p_W: Vector, q_WB: Vector) -> None:
         self._k_T = parameters[0]
         self._drag = np.array(parameters[1:4])
         self._attitude = parameters[4:8]
@@ -77,14 +79,14 @@ class PaperFilter:
         self.q = quat_normalized(q_WB)
         self.d, self.b = np.zeros(3), np.zeros(3)
         self.p_M, self.q_M = np.zeros(3), np.array([1.0, 0.0, 0.0, 0.0])
-        self.marker_known = False  # once seen it counts as seen for ever, as published
+        self.marker_known = False  # once seen it stays known, as published
         self.P = np.diag(P0)
-        self._innovations = {name: deque(maxlen=sensor.window) for name, sensor in SENSORS.items()}
-        self._spread: dict[str, np.ndarray] = {}  # diag(H P Hᵀ) of the last update
+        self._innovations: dict[str, deque[Array]] = {n: deque(maxlen=sensor.window) for n, sensor in SENSORS.items()}
+        self._spread: dict[str, Array] = {}  # diag(H P Hᵀ) of the last update
 
     # --- prediction ---------------------------------------------------------------------------------------
 
-    def body_rates(self, command) -> np.ndarray:
+    def body_rates(self, command: Array) -> Array:
         """ω_B [rad/s] of the model: first-order roll and pitch, commanded yaw rate.
 
         command: thrust, roll, pitch, yaw rate.
@@ -102,11 +104,12 @@ class PaperFilter:
             ]
         )
 
-    def acceleration(self, v, q, thrust: float) -> np.ndarray:
+    def acceleration(self, v: Array, q: Array, thrust: float) -> Array:
         lift = rotation_matrix(q)[:, 2] * (self._k_T * thrust)
-        return -self._drag * v + lift - (0.0, 0.0, GRAVITY_M_S2) + self.d
+        total: Array = -self._drag * v + lift - (0.0, 0.0, GRAVITY_M_S2) + self.d
+        return total
 
-    def predict(self, dt: float, command) -> None:
+    def predict(self, dt: float, command: Array | None) -> None:
         """command: (thrust, roll, pitch, yaw rate), or None: constant velocity and attitude, disturbance set to 0."""
         F = np.eye(SIZE)
         F[P, V] = dt * np.eye(3)
@@ -123,11 +126,11 @@ class PaperFilter:
         self.P = F @ self.P @ F.T
         self.P[range(SIZE), range(SIZE)] += Q_PER_CALL
 
-    def _integrate(self, dt: float, thrust: float, omega: np.ndarray) -> None:
+    def _integrate(self, dt: float, thrust: float, omega: Array) -> None:
         """RK4 on p, v, q."""
         rate = np.array([0.0, *omega])
 
-        def slope(v, q):
+        def slope(v: Array, q: Array) -> tuple[Array, Array, Array]:
             return v, self.acceleration(v, q, thrust), 0.5 * quat_multiply(q, rate)
 
         x = (self.p, self.v, self.q)
@@ -140,10 +143,10 @@ class PaperFilter:
 
     # --- measurements -------------------------------------------------------------------------------------
 
-    def pose(self, dt: float, command, p_W, q_WB) -> Update:
+    def pose(self, dt: float, command: Array | None, p_W: Vector, q_WB: Vector) -> Update:
         """Position (with the GNSS bias in it) and attitude of the flight controller."""
 
-        def model() -> tuple[np.ndarray, np.ndarray]:
+        def model() -> tuple[Array, Array]:
             H = np.zeros((6, SIZE))
             H[:3, P] = H[:3, B] = H[3:, TH] = np.eye(3)
             turn = quat_log(quat_multiply(quat_conjugate(self.q), q_WB))
@@ -151,10 +154,10 @@ class PaperFilter:
 
         return self._update("pose", dt, command, model)
 
-    def odometry(self, dt: float, command, v_B) -> Update:
+    def odometry(self, dt: float, command: Array | None, v_B: Vector) -> Update:
         """Velocity in the body frame."""
 
-        def model() -> tuple[np.ndarray, np.ndarray]:
+        def model() -> tuple[Array, Array]:
             RT = rotation_matrix(self.q).T
             predicted = RT @ self.v
             H = np.zeros((3, SIZE))
@@ -163,7 +166,7 @@ class PaperFilter:
 
         return self._update("odometry", dt, command, model)
 
-    def marker(self, dt: float, command, p_BM, q_BM) -> Update | None:
+    def marker(self, dt: float, command: Array | None, p_BM: Array, q_BM: Array) -> Update | None:
         """Pose of the marker in the body frame; the first one places the marker and returns None."""
         if not self.marker_known:
             self.predict(dt, command)
@@ -172,7 +175,7 @@ class PaperFilter:
             self.marker_known = True
             return None
 
-        def model() -> tuple[np.ndarray, np.ndarray]:
+        def model() -> tuple[Array, Array]:
             RT = rotation_matrix(self.q).T
             predicted = RT @ (self.p_M - self.p)
             q_predicted = quat_multiply(quat_conjugate(self.q), self.q_M)
@@ -185,14 +188,15 @@ class PaperFilter:
 
         return self._update("marker", dt, command, model)
 
-    def noise(self, name: str) -> np.ndarray:
+    def noise(self, name: str) -> Array:
         """Variances of a sensor by covariance matching: diag(mean v vᵀ - H P Hᵀ), never below nominal."""
         sensor, seen = SENSORS[name], self._innovations[name]
         if len(seen) < sensor.window:
             return sensor.variances
-        return np.maximum(np.mean(np.square(seen), axis=0) - self._spread[name], sensor.variances)
+        matched: Array = np.maximum(np.mean(np.square(seen), axis=0) - self._spread[name], sensor.variances)
+        return matched
 
-    def _update(self, name: str, dt: float, command, model: Callable[[], tuple[np.ndarray, np.ndarray]]) -> Update:
+    def _update(self, name: str, dt: float, command: Array | None, model: Callable[[], tuple[Array, Array]]) -> Update:
         before = (self.p, self.v, self.q, self.d, self.P.copy())
         self.predict(dt, command)
         innovation, H = model()
@@ -214,7 +218,7 @@ class PaperFilter:
         self.P = A @ self.P @ A.T + (K * variances) @ K.T
         return Update(nis, len(innovation), True, scale)
 
-    def _inject(self, error: np.ndarray) -> None:
+    def _inject(self, error: Array) -> None:
         self.p = self.p + error[P]
         self.v = self.v + error[V]
         self.q = quat_normalized(quat_multiply(self.q, quat_exp(error[TH])))

@@ -18,9 +18,11 @@ import numpy as np
 from acados_gen.compile import CompileError, compile_library
 from companion.control.solver import INPUTS, STAGE_PARAMETERS, STATES, NmpcResult
 from companion.core import frames
+from companion.core.arrays import Array
 from companion.core.config import ConfigError
 from companion.core.kernel import artifact, fingerprint
 from sitl.baselines.paper_tables import TERMINAL_FACTOR, TILT_STATE_MAX_RAD, paper_vehicle
+from sitl.vectors import Vector
 
 NODES, HORIZON_S = 60, 3.0
 SOLVER = "paper_nmpc"
@@ -126,7 +128,7 @@ class PaperNmpc:
             self._c.paper_free(self._self)
             self._self = None
 
-    def solve(self, x0, references, parameters) -> NmpcResult:
+    def solve(self, x0: Vector, references: Array, parameters: Array) -> NmpcResult:
         """Solve to convergence. Shapes and meaning as `companion.control.solver.Nmpc.solve`.
 
         The input part of `references` is also the guess of the inputs (hover, as published); `qp_iterations` of the

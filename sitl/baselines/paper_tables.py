@@ -1,4 +1,4 @@
-"""The published numbers of the prior stack: one row per aircraft, and what holds for all.
+"""The published numbers of the prior stack: one row per aircraft, and the numbers of all aircraft.
 
 Kalaitzakis & Vitzilaios, Robotics 2023, 12(5), 123, sections 2.2, 2.3 and 3, and the parameter files published with it.
 Units stand in the names; roll, pitch and yaw as in `companion.core.frames` (the published frames are the same, ENU
@@ -63,8 +63,8 @@ PAPER_VEHICLES = {
         attitude_weights=(1.0, 1.0, 1.0),
         thrust_weight=750.0,
         roll_pitch_weights=(135.0, 135.0),
-        # Published with the paper: 0.31 to 0.38 and 0.1 rad. With them its own model cannot stand still in a steady
-        # wind of 4 m/s (drag 1.04 m/s², tilt 0.98 m/s²), and in bridge_hover it is carried off during the search. These
+        # Published with the paper: 0.31 to 0.38 and 0.1 rad. With them its own model cannot hold position in a
+        # steady wind of 4 m/s (drag 1.04 m/s², tilt 0.98 m/s²), and in bridge_hover it drifts off in the search. These
         # are the bounds of the author's later parameter file for the same aircraft.
         thrust_bounds=(0.15, 0.65),
         tilt_command_max_rad=0.25,
@@ -93,7 +93,7 @@ PAPER_VEHICLES = {
 
 
 def paper_vehicle(name: str) -> PaperVehicle:
-    """The row of an aircraft by its vehicle file's name; raises `ConfigError` for one that was never published."""
+    """The row of an aircraft by its vehicle file's name; raises `ConfigError` for one without published parameters."""
     if name not in PAPER_VEHICLES:
         raise ConfigError(f"--stack paper: no published parameters for '{name}' (only {', '.join(PAPER_VEHICLES)})")
     return PAPER_VEHICLES[name]

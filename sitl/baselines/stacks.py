@@ -1,15 +1,13 @@
-"""The stacks that can be flown in lockstep, and which nodes an opponent puts in the place of ours."""
+"""The stacks that can be flown in lockstep, and the nodes that each baseline puts in the place of this stack's."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from companion.core.clock import SimulatedStopwatch
 from companion.core.config import ConfigError
+from companion.core.enums import ProcessName
 from companion.core.node import Node
 from companion.core.vehicle import Vehicle
-
-if TYPE_CHECKING:
-    from sitl.faults import FaultInjector
+from companion.runtime.nodes import NodeFiles
 
 STACKS = {
     "full": "this stack",
@@ -19,29 +17,35 @@ STACKS = {
 
 
 def baseline_nodes(
-    stack: str, vehicle: Vehicle, bundle: str | None, faults: "FaultInjector"
-) -> dict[str, Callable[[], Node]]:
-    """Makers of the nodes, by the names of those they replace; raises `ConfigError` for an unknown stack."""
+    stack: str, files: NodeFiles, solver_fails: Callable[[], bool]
+) -> dict[ProcessName, Callable[[], Node]]:
+    """Builders of the nodes that a stack replaces; none for "full". Raises `ConfigError` for an unknown stack.
+
+    solver_fails: called at every solve; True makes it fail.
+    """
+    if stack not in STACKS:
+        raise ConfigError(f"no stack '{stack}' (allowed: {', '.join(STACKS)})")
+    vehicle = files.vehicle
     if stack == "paper":
         from sitl.baselines.paper_controller import PaperControllerNode
         from sitl.baselines.paper_estimator import PaperEstimatorNode
 
         return {
-            "estimator": lambda: PaperEstimatorNode(vehicle, bundle),
-            "controller": lambda: PaperControllerNode(vehicle, solver_fails=lambda: faults.solver_fails),
+            ProcessName.ESTIMATOR: lambda: PaperEstimatorNode(vehicle, files.plan.bundle),
+            ProcessName.CONTROLLER: lambda: PaperControllerNode(vehicle, solver_fails=solver_fails),
         }
     if stack == "px4":
         from sitl.baselines.px4 import Px4ControllerNode, Px4EstimatorNode
 
         return {
-            "estimator": lambda: Px4EstimatorNode(vehicle, bundle, SimulatedStopwatch()),
-            "controller": lambda: Px4ControllerNode(vehicle),
+            ProcessName.ESTIMATOR: lambda: Px4EstimatorNode(vehicle, files.plan.bundle, SimulatedStopwatch()),
+            ProcessName.CONTROLLER: lambda: Px4ControllerNode(vehicle),
         }
-    raise ConfigError(f"no stack '{stack}' (allowed: {', '.join(STACKS)})")
+    return {}
 
 
 def prepare(stack: str, vehicle: Vehicle) -> None:
-    """Build what a stack needs beyond our own artefacts; raises `ConfigError` with one line."""
+    """Build the artefacts that a stack needs in addition to this one's; raises `ConfigError` with one line."""
     if stack == "paper":
         from sitl.baselines.paper_nmpc import build
         from sitl.baselines.paper_tables import paper_vehicle

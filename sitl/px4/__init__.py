@@ -1,1 +1,1 @@
-"""Real PX4 in the place of the built-in autopilot: started by `companion fly --fcu px4`, never part of this project."""
+"""Real PX4 in place of the PX4 emulator: started by `companion fly --fcu px4`, never part of this project."""

@@ -1,8 +1,8 @@
-"""Real PX4 with the interface of the built-in autopilot: sensor frames in, motor commands out.
+"""Real PX4 with the interface of the PX4 emulator: sensor frames in, motor commands out.
 
-PX4 moves in lockstep with the world: each frame is one step of its clock, and the world waits for the motor commands
-that PX4 made of it. MAVLink goes between PX4 and the companion by UDP; in simulated time (`sitl.lockstep`) this object
-carries the bytes, in real time the companion's process has the port itself.
+PX4 runs in lockstep with the world: each frame is one step of its clock, and the world waits for the motor commands
+that PX4 computes from it. MAVLink goes between PX4 and the companion by UDP; in simulated time (`sitl.lockstep`) this
+object carries the bytes, in real time the companion's process has the port itself.
 """
 
 import math
@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
+from companion.core.arrays import Array
 from companion.core.config import ConfigError
 from sitl.airframe import load_airframe
 from sitl.autopilot.conversion import ORIGIN, frd
 from sitl.autopilot.parameters import load_parameters
-from sitl.autopilot.radio import transmitter
+from sitl.autopilot.rc import rc_setup
 from sitl.autopilot.udp import ONBOARD_PORTS, UdpEndpoint
 from sitl.px4.build import Px4Build, external_model, prepare_run
 from sitl.px4.hil import CONNECT_S, HilLink, hil_sensor, rc_channels
@@ -26,7 +27,7 @@ from sitl.scenario import LoadedScenario
 from sitl.sensors import FRAME_S, SensorFrame
 from sitl.wind import NormalNoise
 
-# PX4 boots and its estimator settles on this much of the world's time before time 0, as fast as the machine allows.
+# PX4 boots and its estimator settles in this time of the world before time 0, as fast as the machine allows.
 WARM_UP_S = 20.0
 MAG_EVERY = 4  # frames: 62.5 Hz
 RC_EVERY = 5
@@ -35,10 +36,10 @@ HEARTBEAT_EVERY = 250
 ROTORS = 6
 
 
-def check_parameters(process: Px4Process, source: Path, asked_for: dict[str, int | float]) -> None:
-    """Raises `ConfigError` when PX4's start-up script has told that it does not know one of these names."""
+def check_parameters(process: Px4Process, source: Path, requested: dict[str, int | float]) -> None:
+    """Raises `ConfigError` when PX4's start-up script has reported one of these names as unknown."""
     for name in process.unknown_parameters():
-        if name in asked_for:
+        if name in requested:
             raise ConfigError(f"{source}: fcu_parameters.{name}: this PX4 has no such parameter")
 
 
@@ -46,8 +47,8 @@ class Px4Autopilot:
     """PX4 as the flight controller of a simulated world.
 
     run: the folder it runs in, with its own log afterwards; carry_mavlink: `receive` and `take_output` move the
-    companion's bytes; speed: from time 0 on the world moves at most so many times as fast as the clock. Raises
-    `ConfigError` for what a user can get wrong, `Px4Ended` from `step` when PX4 ends.
+    companion's bytes; speed: from time 0 on the world moves at most this many times as fast as the clock. Raises
+    `ConfigError` for a mistake of the user, `Px4Ended` from `step` when PX4 ends.
     """
 
     def __init__(
@@ -68,19 +69,20 @@ class Px4Autopilot:
         self._cells = load_airframe(scenario.airframe).battery.cells
         delay_ms = {"EKF2_GPS_DELAY": float(round(1000 * scenario.sensors.gnss.delay_s))}
         etc = prepare_run(build, run, model, delay_ms | scenario.fcu_parameters)
-        self._source, self._asked_for = loaded.path, scenario.fcu_parameters
+        self._source, self._requested = loaded.path, scenario.fcu_parameters
         self._hil = HilLink(instance)
         self._side = SideLink(PAYLOAD_PORTS, instance)
-        self._mavlink = UdpEndpoint(*(reversed([port + instance for port in ONBOARD_PORTS]))) if carry_mavlink else None
+        px4_port, companion_port = ONBOARD_PORTS
+        self._mavlink = UdpEndpoint(companion_port + instance, px4_port + instance) if carry_mavlink else None
         self._process = Px4Process(build, run, etc, model, instance)
         self._frames = 0
         self._speed, self._due_s = speed, -math.inf
-        self._motors = np.zeros(ROTORS)
+        self._motors: Array = np.zeros(ROTORS)
         self.armed = False
-        radio = transmitter(load_parameters(scenario.airframe))
-        self.rc_mode_channel, self.rc_mode_positions_us = radio.mode_channel, radio.mode_positions_us
-        self.rc_neutral_us = radio.neutral_us
-        self._rc_us: list[int] | None = list(radio.neutral_us)
+        rc = rc_setup(load_parameters(scenario.airframe))
+        self.rc_mode_channel, self.rc_mode_positions_us = rc.mode_channel, rc.mode_positions_us
+        self.rc_neutral_us = rc.neutral_us
+        self.rc_us: list[int] | None = list(rc.neutral_us)
         try:
             self._wait_for_connection()
         except Px4Ended:
@@ -96,16 +98,16 @@ class Px4Autopilot:
 
     def check_parameters(self) -> None:
         """Raises `ConfigError` for a name in the scenario's fcu_parameters that this PX4 does not have."""
-        check_parameters(self._process, self._source, self._asked_for)
+        check_parameters(self._process, self._source, self._requested)
 
     def boot_us(self, now_s: float) -> int:
         """PX4's clock at a time of the world [µs]."""
         since_s = (now_s + WARM_UP_S) * (1.0 + self._clock.drift_ppm * 1e-6)
         return round((self._clock.boot_offset_s + since_s) * 1e6)
 
-    def set_rc(self, channels_us) -> None:
-        """What the transmitter sends from now on; None: nothing."""
-        self._rc_us = None if channels_us is None else list(channels_us)
+    def set_rc(self, channels_us: list[int] | None) -> None:
+        """Set the RC channels from now on; None: RC is lost."""
+        self.rc_us = None if channels_us is None else list(channels_us)
 
     def receive(self, data: bytes, now_s: float) -> None:
         """Bytes of the companion for PX4."""
@@ -116,14 +118,14 @@ class Px4Autopilot:
         """Bytes of PX4 for the companion."""
         return self._mavlink.receive() if self._mavlink is not None else b""
 
-    def step(self, frame: SensorFrame) -> np.ndarray:
+    def step(self, frame: SensorFrame) -> Array:
         """One sensor frame to six motor commands 0..1; raises `Px4Ended`."""
         time_us = self.boot_us(frame.stamp_s)
         count, writer = self._frames, self._hil.writer
         if frame.gnss is not None:
             writer.send("HIL_GPS", *hil_gps(time_us, frame.gnss, self._accuracy_m))
-        if count % RC_EVERY == 0 and self._rc_us is not None:
-            writer.send("RC_CHANNELS", *rc_channels(time_us // 1000 & 0xFFFFFFFF, self._rc_us))
+        if count % RC_EVERY == 0 and self.rc_us is not None:
+            writer.send("RC_CHANNELS", *rc_channels(time_us // 1000 & 0xFFFFFFFF, self.rc_us))
         mag = magnetic_field(frame.q_WB, self._noise) if count % MAG_EVERY == 0 else None
         height_m = frame.baro_height_m
         pressure = None if height_m is None else pressure_hpa(ORIGIN[2] + height_m)
@@ -143,14 +145,14 @@ class Px4Autopilot:
         return self._motors
 
     def _wait(self) -> None:
-        """Hold the pace: PX4's MAVLink threads live by the clock and need their share of each step."""
+        """Limit the speed: PX4's MAVLink threads run by the wall clock and need a part of each step."""
         now_s = time.monotonic()
         if now_s < self._due_s:
             time.sleep(self._due_s - now_s)
         self._due_s = max(self._due_s, now_s) + FRAME_S / self._speed
 
     def close(self) -> None:
-        """End PX4 and give the ports back."""
+        """End PX4 and release the ports."""
         self._process.stop()
         for end in (self._hil, self._side, self._mavlink):
             if end is not None:

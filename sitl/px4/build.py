@@ -1,7 +1,7 @@
-"""Where PX4's simulation build lies, and the folder one flight of it runs in.
+"""PX4's simulation build, and the folder in which one flight of it runs.
 
-A build is what PX4 makes of its target ``px4_sitl``: a folder with ``bin/px4`` and ``etc``. It is never written to: a
-flight gets a folder of its own with an ``etc`` of links, to which our airframe files are added.
+A build is the result of PX4's target ``px4_sitl``: a folder with ``bin/px4`` and ``etc``. It is never written to: each
+flight has a folder of its own with an ``etc`` of links, to which our airframe files are added.
 """
 
 import os
@@ -54,10 +54,10 @@ def external_model(airframe: str) -> str:
 
 
 def prepare_run(build: Px4Build, run: Path, model: str, parameters: dict[str, int | float]) -> Path:
-    """Make the folder PX4 runs in; returns its etc.
+    """Make the folder in which PX4 runs; returns its etc.
 
-    run: created if need be, must hold no earlier run's parameters. parameters: set after the airframe's own, by PX4's
-    names. Raises `ConfigError` when the build has no such model.
+    run: created if it does not exist; the parameters of an earlier run in it are removed. parameters: set after the
+    airframe's own, by PX4's names. Raises `ConfigError` when the build has no such model.
     """
     run.mkdir(parents=True, exist_ok=True)
     for old in ("parameters.bson", "parameters_backup.bson", "dataman"):
@@ -77,8 +77,8 @@ def prepare_run(build: Px4Build, run: Path, model: str, parameters: dict[str, in
     chosen = [path for path in airframes.iterdir() if path.name.partition("_")[2] == model]
     if not chosen:
         raise ConfigError(f"{build.etc / AIRFRAMES}: no airframe {model}: PX4 1.15 or later is needed")
-    # The airframe itself, then what the crew has set: a file in the place of the link. PX4 numbers its systems by
-    # instance; on the one link it has here it is system 1, as on an aircraft.
+    # A file in place of the link: the airframe itself, then the settings of the crew. PX4 numbers its systems by
+    # instance; here it has one link and is system 1, as on an aircraft.
     original = chosen[0].resolve()
     chosen[0].unlink()
     settings = {"MAV_SYS_ID": 1} | parameters

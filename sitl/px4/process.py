@@ -6,31 +6,40 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from companion.core.config import ConfigError
 from sitl.px4.build import Px4Build
 
 LOG = "px4.log"
-PATIENCE_S = 2.0  # after SIGINT, and again after SIGTERM
+STOP_TIMEOUT_S = 2.0  # after SIGINT, and again after SIGTERM
 _PR_SET_PDEATHSIG = 1
 
 
 class Px4Ended(Exception):
-    """PX4 has ended, or does not answer any more; the message is one line."""
+    """PX4 has ended or stopped answering; the message is one line."""
 
 
 class Px4Process:
-    """One running PX4. Ends with this process, however that ends.
+    """One running PX4, ended by the kernel when this process ends.
 
     instance: shifts all its ports, as PX4 counts them; environment: more variables for its start-up script.
     """
 
-    def __init__(self, build: Px4Build, run: Path, etc: Path, model: str, instance: int, environment=None) -> None:
+    def __init__(
+        self,
+        build: Px4Build,
+        run: Path,
+        etc: Path,
+        model: str,
+        instance: int,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.log = run / LOG
-        # PX4's start-up script reads variables of its own: none may leak in from the user's shell.
+        # PX4's start-up script reads PX4_* variables: it must not see those of the user's shell.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PX4_")}
-        variables = inherited | {"PX4_SIM_MODEL": model} | (environment or {})
+        variables = {**inherited, "PX4_SIM_MODEL": model, **(environment or {})}
         with open(self.log, "wb") as log:
             try:
                 self._process = subprocess.Popen(
@@ -48,10 +57,11 @@ class Px4Process:
             raise Px4Ended(f"PX4 ended with status {status}: {self.last_line()} (all of it in {self.log})")
 
     def unknown_parameters(self) -> list[str]:
-        """Names that its start-up script tried to set in vain so far."""
+        """Names of parameters that its start-up script could not set so far."""
         return re.findall(r"Parameter (\w+) not found", self._text())
 
     def last_line(self) -> str:
+        """The newest line of its output."""
         lines = [line for line in self._text().splitlines() if line.strip()]
         return lines[-1].strip() if lines else "it wrote nothing"
 
@@ -63,12 +73,12 @@ class Px4Process:
         return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
 
     def stop(self) -> None:
-        """SIGINT closes its flight log; SIGTERM and SIGKILL for what is left."""
+        """End it: SIGINT closes its flight log; SIGTERM and SIGKILL follow if it still runs."""
         for number in (signal.SIGINT, signal.SIGTERM):
             if self._process.poll() is None:
                 self._process.send_signal(number)
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(PATIENCE_S)
+                    self._process.wait(STOP_TIMEOUT_S)
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()

@@ -1,4 +1,4 @@
-"""The simulator process with real PX4: as `sitl.realtime`, which flies the built-in autopilot.
+"""The simulator process with real PX4: as `sitl.realtime`, which flies the PX4 emulator.
 
 ``python -m sitl.px4.realtime SCENARIO --mode external|sih --build DIR --run DIR --seed N --bus DIR``
 """
@@ -62,9 +62,9 @@ def main() -> int:
 def warmed_up(
     loaded: LoadedScenario, seed: int, autopilot: Px4Autopilot, stop: Callable[[], bool] = lambda: False
 ) -> World:
-    """A world at time 0 whose PX4 has booted and stood on the ground for a while; takes a few seconds.
+    """A world at time 0 whose PX4 has booted and settled on the ground for `WARM_UP_S`; takes a few seconds.
 
-    Raises `ConfigError` when PX4 does not know one of the scenario's parameters, `Px4Ended` when it does not live.
+    Raises `ConfigError` when PX4 does not know one of the scenario's parameters, `Px4Ended` when PX4 ends.
     """
     world = World(loaded, seed, autopilot=autopilot)
     world.steps = -round(WARM_UP_S / STEP_S)

@@ -1,30 +1,31 @@
-"""What PX4's drivers would read: magnetic field, air pressure and satellite fix, made of a `SensorFrame`.
+"""Inputs of PX4's drivers from a `SensorFrame`: magnetic field, air pressure and GNSS fix.
 
-The frame's attitude carries the error that a scenario gives the autopilot's attitude solution. Real PX4 makes its own
-solution and its own tilt error; only the compass is turned by the frame's error, so that the heading is as wrong as
-the scenario says.
+The frame's attitude has the error that a scenario gives the autopilot's attitude solution. Real PX4 computes its own
+solution with its own tilt error; only the compass is turned by the frame's error, so that the heading error is that of
+the scenario.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
+from companion.core.arrays import Array
 from companion.core.frames import rotation_matrix
-from sitl.autopilot.conversion import frd, geodetic
+from sitl.autopilot.conversion import Vec3, Vector, frd, geodetic
 from sitl.sensors import GnssConfig, GnssFix
-from sitl.wind import NormalNoise
 
-# The field at `conversion.ORIGIN` (World Magnetic Model 2025, at the resolution at which PX4 knows it): PX4 takes the
-# declination from its own table of that model, so another field would be a heading error.
+# The field at `conversion.ORIGIN` (World Magnetic Model 2025, at the resolution of PX4's table): PX4 takes the
+# declination from that table, so another field would be a heading error.
 DECLINATION_RAD = math.radians(-7.695)
 INCLINATION_RAD = math.radians(61.36)
 FIELD_GAUSS = 0.4809
 MAG_NOISE_GAUSS = 0.003  # of a sample; a magnetometer such as the IST8310
-# Accuracy that an ordinary receiver claims, whatever its error; PX4 believes no fix to be better than it claims.
+# Accuracy that an ordinary receiver reports, whatever its error; PX4 takes a fix as no better than reported.
 CLAIMED_HORIZONTAL_M, CLAIMED_VERTICAL_M = 0.9, 1.8
 SATELLITES = 14
 
-_FIELD_W = FIELD_GAUSS * np.array(
+_FIELD_W: Array = FIELD_GAUSS * np.array(
     [
         math.cos(INCLINATION_RAD) * math.sin(DECLINATION_RAD),
         math.cos(INCLINATION_RAD) * math.cos(DECLINATION_RAD),
@@ -33,7 +34,7 @@ _FIELD_W = FIELD_GAUSS * np.array(
 )
 
 
-def magnetic_field(q_WB, noise: NormalNoise) -> tuple[float, float, float]:
+def magnetic_field(q_WB: Vector, noise: Callable[[], float]) -> Vec3:
     """Field in FRD [gauss] at an attitude q_WB (w, x, y, z)."""
     x, y, z = (rotation_matrix(q_WB).T @ _FIELD_W).tolist()
     n = MAG_NOISE_GAUSS
@@ -42,19 +43,20 @@ def magnetic_field(q_WB, noise: NormalNoise) -> tuple[float, float, float]:
 
 def pressure_hpa(altitude_m: float) -> float:
     """Pressure of the standard atmosphere (ISO 2533, troposphere) at an altitude over sea level [m]."""
-    return 1013.25 * (1.0 - 0.0065 * altitude_m / 288.15) ** 5.25588
+    ratio: float = (1.0 - 0.0065 * altitude_m / 288.15) ** 5.25588
+    return 1013.25 * ratio
 
 
 def claimed_accuracy_m(config: GnssConfig) -> tuple[float, float]:
-    """What the receiver says of itself, horizontal and vertical [m]; only one whose error does not walk is precise."""
+    """Accuracy that the receiver reports, horizontal and vertical [m]; precise only if its error has no random walk."""
     if config.walk_variance_m2 > 0.0:
         return CLAIMED_HORIZONTAL_M, CLAIMED_VERTICAL_M
     std = max(0.01, math.sqrt(config.white_variance_m2))
     return std, 2 * std
 
 
-def hil_gps(time_us: int, fix: GnssFix, accuracy_m: tuple[float, float]) -> tuple:
-    """Values of HIL_GPS in wire order; the fix's error is in it already."""
+def hil_gps(time_us: int, fix: GnssFix, accuracy_m: tuple[float, float]) -> tuple[int, ...]:
+    """Values of HIL_GPS in wire order; the fix already contains its error."""
     lat, lon, alt = geodetic(fix.p_W)
     east, north, up = fix.v_W
     speed = math.hypot(east, north)

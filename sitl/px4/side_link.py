@@ -1,16 +1,18 @@
-"""The simulator's own MAVLink link with PX4, beside the companion's: what a pilot and a battery would tell PX4, and
-what PX4 tells a simulator. Nothing of the stack listens here.
+"""The simulator's own MAVLink link with PX4, separate from the companion's.
+
+It carries the messages of a pilot and a battery to PX4, and PX4's messages to a simulator. No process of the stack uses
+it.
 """
 
 from sitl.autopilot.udp import UdpEndpoint
 from sitl.autopilot.wire import Writer, layout
 
-# Links that PX4's simulation start-up opens for others than the companion: (PX4's port, ours), both + instance.
+# Links of PX4's simulation start-up that the companion does not use: (PX4's port, ours), both + instance.
 PAYLOAD_PORTS = (14280, 14030)
 SIH_PORTS = (19450, 19410)
-SYSTEM_ID = 1  # PX4's, and with it everything's that belongs to the aircraft (`sitl.px4.build`)
+SYSTEM_ID = 1  # of PX4 and of all components of the aircraft (`sitl.px4.build`)
 _BATTERY_COMPONENT = 180  # MAV_COMP_ID_BATTERY
-_TYPE_BATTERY, _NO_AUTOPILOT, _ACTIVE = 34, 8, 4  # of its heartbeat: no ground station, no companion
+_TYPE_BATTERY, _NO_AUTOPILOT, _ACTIVE = 34, 8, 4  # of its heartbeat: neither ground station nor companion
 _HEADER = 10
 
 
@@ -22,12 +24,13 @@ class SideLink:
         self._udp = UdpEndpoint(ours + instance, theirs + instance)
         self._writer = Writer(SYSTEM_ID, _BATTERY_COMPONENT)
 
-    def send(self, name: str, *values) -> None:
+    def send(self, name: str, *values: float | bytes) -> None:
         """Send a message; values in wire order."""
         self._writer.send(name, *values)
         self._udp.send(self._writer.take())
 
     def heartbeat(self) -> None:
+        """HEARTBEAT of a battery."""
         self.send("HEARTBEAT", 0, _TYPE_BATTERY, _NO_AUTOPILOT, 0, _ACTIVE, 3)
 
     def battery(self, voltage_v: float, current_a: float, remaining: float, cells: int) -> None:
@@ -40,23 +43,24 @@ class SideLink:
         )
 
     def sticks_centred(self) -> None:
-        """MANUAL_CONTROL of a pilot who holds still."""
+        """MANUAL_CONTROL with centred sticks."""
         self.send("MANUAL_CONTROL", 0, 0, 500, 0, 0, SYSTEM_ID, *[0] * 10)
 
-    def ask_for(self, message_id: int, rate_hz: float) -> None:
-        """Ask PX4 to stream a message on this link."""
+    def request(self, message_id: int, rate_hz: float) -> None:
+        """Request a stream of a message on this link."""
         nan = float("nan")
         interval_us = 1e6 / rate_hz
         self.send("COMMAND_LONG", message_id, interval_us, nan, nan, nan, nan, 0.0, 511, SYSTEM_ID, 1, 0)
 
-    def receive(self, name: str) -> list[tuple]:
-        """Values, in wire order, of the messages of this name that have come.
+    def receive(self, name: str) -> list[tuple[float, ...]]:
+        """Values, in wire order, of the messages of this name that have arrived.
 
-        A datagram on this machine arrives whole or not at all, so checksums are not looked at.
+        A datagram on this machine arrives complete or not at all, so checksums are not verified.
         """
         wanted = layout(name)
         form = wanted.form
-        data, found, at = self._udp.receive(), [], 0
+        found: list[tuple[float, ...]] = []
+        data, at = self._udp.receive(), 0
         while at + _HEADER + 2 <= len(data):
             end = at + _HEADER + data[at + 1]
             if data[at] != 0xFD or end + 2 > len(data):
@@ -68,4 +72,5 @@ class SideLink:
         return found
 
     def close(self) -> None:
+        """Release the port."""
         self._udp.close()

@@ -1,26 +1,28 @@
-"""PX4's own simulator (SIH): the physics are PX4's, ours are the camera, the truth on the bus and the pilot's sticks.
+"""PX4's own simulator (SIH): the physics are PX4's; the camera, the truth on the bus and the pilot's sticks are ours.
 
-PX4 runs at real time by itself. It tells its true motion by HIL_STATE_QUATERNION, which carries no time: a state counts
-from its arrival, on this machine some milliseconds later. Latitude and longitude come in steps of 1e-7 degrees (11 mm)
-and velocities in cm/s, so the place is smoothed with the velocity (`Motion`).
+PX4 runs in real time by itself. It reports its true motion by HIL_STATE_QUATERNION, which carries no time: the stamp of
+a state is its arrival, less a typical delay. Latitude and longitude come in steps of 1e-7 degrees (11 mm) and
+velocities in cm/s, so the position is smoothed with the velocity (`ReportedMotion`).
 
-Of a scenario, camera, scene, start, mission and fcu_parameters hold. Wind, sensors, airframe and clock are PX4's:
-no wind, satellites without drift, a hexarotor of 1 kg.
+Of a scenario, camera, scene, start, mission and fcu_parameters are used. Wind, sensors, airframe and clock are PX4's:
+no wind, GNSS without drift, a hexarotor of 1 kg.
 """
 
 import heapq
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from companion.core.arrays import Array
 from companion.core.bus import ZmqBus
 from companion.core.clock import monotonic_s
 from companion.core.frames import quat_from_rpy, quat_normalized
 from companion.core.messages import SIMULATOR, Image, Truth
 from companion.runtime.process import HealthMonitor, StopFlag
-from sitl.autopilot.conversion import EARTH_RADIUS_M, ORIGIN, frd, ned, q_enu
+from sitl.autopilot.conversion import EARTH_RADIUS_M, ORIGIN, Vector, frd, ned, q_enu
 from sitl.camera import SceneCamera
 from sitl.corners import CornerCamera
 from sitl.px4.autopilot import check_parameters
@@ -31,33 +33,35 @@ from sitl.realtime import TRUTH_PERIOD_S
 from sitl.scenario import LoadedScenario
 
 # In flight SIH's gyroscope and accelerometer carry white noise of up to 0.14 rad/s and 1.7 m/s² a sample, ten and five
-# times what EKF2 expects by default; left so, its heading wanders by degrees. These are the noises of its 10 ms steps.
+# times the defaults of EKF2, with which its heading wanders by degrees. These are the noises of its 10 ms steps.
 SIH_PARAMETERS = {"EKF2_GYR_NOISE": 0.1, "EKF2_ACC_NOISE": 1.0}
-STATE_HZ = 200.0  # asked for;
-TOLD_HZ = 100.0  # what comes
+STATE_REQUEST_HZ = 200.0
+STATE_HZ = 100.0  # PX4 sends no more
 STATE_ID = 115  # HIL_STATE_QUATERNION
-STATE_DELAY_S = 0.002  # typical, from PX4's step to our reading
-ASK_PERIOD_S = 1.0  # the request is repeated until states come at the rate
+STATE_DELAY_S = 0.002  # typical, from PX4's step to the reception
+REQUEST_PERIOD_S = 1.0  # the request is repeated until states arrive at the rate
 STICKS_PERIOD_S = 0.1
 POLL_S = 0.001
-SMOOTHING_S = 0.1  # time constant with which the smoothed place follows the told one
-STATE_AGE_MAX_S = 0.2  # after a longer silence the place is taken as told
+SMOOTHING_S = 0.1  # time constant with which the smoothed position follows the reported one
+STATE_AGE_MAX_S = 0.2  # after a longer gap the reported position is taken unsmoothed
 
 
-class Motion:
-    """The aircraft's true motion in W, told by PX4.
+class ReportedMotion:
+    """The aircraft's true motion in W, from PX4's reports.
 
-    The first state's place is put at start_W, so that W has its origin where the scenario says.
+    The position of the first state becomes start_W, so that the origin of W is that of the scenario.
     """
 
-    def __init__(self, start_W) -> None:
-        self._start_W = np.asarray(start_W, dtype=float)
-        self._origin: tuple[int, int, int] | None = None
+    def __init__(self, start_W: Vector) -> None:
+        self._start_W: Array = np.array(tuple(start_W), dtype=float)
+        self._origin: tuple[float, float, float] | None = None
         self.stamp_s = -math.inf
-        self.p_W, self.v_W, self.omega_B = self._start_W.copy(), np.zeros(3), np.zeros(3)
-        self.q_WB = np.array([1.0, 0.0, 0.0, 0.0])
+        self.p_W: Array = self._start_W.copy()
+        self.v_W: Array = np.zeros(3)
+        self.omega_B: Array = np.zeros(3)
+        self.q_WB: Array = np.array([1.0, 0.0, 0.0, 0.0])
 
-    def put(self, state: tuple, stamp_s: float) -> None:
+    def put(self, state: tuple[float, ...], stamp_s: float) -> None:
         """Take a HIL_STATE_QUATERNION (values in wire order)."""
         _, w, x, y, z, p, q, r, lat, lon, alt, vn, ve, vd, *_ = state
         if self._origin is None:
@@ -65,14 +69,14 @@ class Motion:
         lat0, lon0, alt0 = self._origin
         north = math.radians((lat - lat0) * 1e-7) * EARTH_RADIUS_M
         east = math.radians((lon - lon0) * 1e-7) * EARTH_RADIUS_M * math.cos(math.radians(lat0 * 1e-7))
-        told_W = self._start_W + (east, north, (alt - alt0) * 1e-3)
+        reported_W = self._start_W + (east, north, (alt - alt0) * 1e-3)
         self.v_W = np.array(ned((vn, ve, vd))) * 1e-2
         step_s = stamp_s - self.stamp_s
         if 0.0 <= step_s < STATE_AGE_MAX_S:
-            foreseen_W = self.p_W + self.v_W * step_s
-            self.p_W = foreseen_W + (1.0 - math.exp(-step_s / SMOOTHING_S)) * (told_W - foreseen_W)
+            predicted_W = self.p_W + self.v_W * step_s
+            self.p_W = predicted_W + (1.0 - math.exp(-step_s / SMOOTHING_S)) * (reported_W - predicted_W)
         else:
-            self.p_W = told_W
+            self.p_W = reported_W
         self.q_WB = quat_normalized(q_enu((w, x, y, z)))
         self.omega_B = np.array(frd((p, q, r)))
         self.stamp_s = stamp_s
@@ -84,27 +88,29 @@ class SihWorld:
     def __init__(self, loaded: LoadedScenario, seed: int) -> None:
         scenario = loaded.scenario
         images = scenario.camera_mode == "images"
-        self.motion = Motion(scenario.start.p_W)
+        self.motion = ReportedMotion(scenario.start.p_W)
         self.camera = SceneCamera(scenario.camera, scenario.scene, loaded.site, 1000 * seed + 4, draw=images)
         self._corners = None if images else CornerCamera(self.camera)
         self._bundles = {
-            placed.name: (tuple(placed.p_W), tuple(map(float, quat_from_rpy(*placed.rpy_rad))))
+            placed.name: (placed.p_W, tuple(quat_from_rpy(*placed.rpy_rad).tolist()))
             for placed in scenario.scene.bundles
         }
 
     def photograph(self) -> Image:
+        """The camera's image of this moment."""
         m = self.motion
         if self._corners is not None:
             return self._corners.expose(m.stamp_s, m.p_W, m.q_WB, False)
         return self.camera.render(m.stamp_s, m.p_W, m.q_WB, m.v_W, m.omega_B)
 
     def truth(self) -> Truth:
+        """The true motion of this moment."""
         m = self.motion
         return Truth(
             stamp_s=m.stamp_s,
             p_W=tuple(m.p_W.tolist()),
             v_W=tuple(m.v_W.tolist()),
-            q_WB=tuple(map(float, m.q_WB)),
+            q_WB=tuple(m.q_WB.tolist()),
             omega_B=tuple(m.omega_B.tolist()),
             disturbance_W=(0.0, 0.0, 0.0),
             gnss_bias_W=(0.0, 0.0, 0.0),
@@ -134,10 +140,12 @@ def fly_sih(
         link.close()
 
 
-def _run(world: SihWorld, link: SideLink, px4: Px4Process, bus: ZmqBus, stop: StopFlag, check) -> None:
-    health = HealthMonitor(SIMULATOR, TOLD_HZ)
+def _run(
+    world: SihWorld, link: SideLink, px4: Px4Process, bus: ZmqBus, stop: StopFlag, check: Callable[[], None]
+) -> None:
+    health = HealthMonitor(SIMULATOR, STATE_HZ)
     config = world.camera.config
-    next_exposure_s = next_truth_s = next_ask_s = next_sticks_s = 0.0
+    next_exposure_s = next_truth_s = next_request_s = next_sticks_s = 0.0
     on_the_way: list[tuple[float, int, Image]] = []
     count = counted = 0
     while not stop:
@@ -145,13 +153,13 @@ def _run(world: SihWorld, link: SideLink, px4: Px4Process, bus: ZmqBus, stop: St
         now_s = monotonic_s()
         started_s = time.perf_counter()
         states = link.receive("HIL_STATE_QUATERNION")
-        if now_s >= next_ask_s:
-            next_ask_s = now_s + ASK_PERIOD_S
+        if now_s >= next_request_s:
+            next_request_s = now_s + REQUEST_PERIOD_S
             px4.check()
             check()
             link.heartbeat()
-            if count - counted < 0.5 * TOLD_HZ * ASK_PERIOD_S:
-                link.ask_for(STATE_ID, STATE_HZ)
+            if count - counted < 0.5 * STATE_HZ * REQUEST_PERIOD_S:
+                link.request(STATE_ID, STATE_REQUEST_HZ)
             counted = count
         if now_s >= next_sticks_s:
             next_sticks_s = now_s + STICKS_PERIOD_S

@@ -22,10 +22,12 @@ def vehicle():
 
 
 def one_line(error):
+    """True when the message of a raised error is one short line."""
     return "\n" not in str(error.value) and len(str(error.value)) < 400
 
 
 def fake_acados(folder):
+    """A folder with empty files in place of acados."""
     for name in toolchain.NEEDED:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,19 +35,19 @@ def fake_acados(folder):
     return folder
 
 
-def test_what_exists_is_not_built_again(vehicle):
+def test_an_existing_artefact_is_not_built_again(vehicle):
     first = generate_control.generate(vehicle)
     stamps = [path.stat().st_mtime_ns for path in first]
-    said = []
-    assert generate_control.generate(vehicle, said.append) == first
-    assert said == []
+    progress = []
+    assert generate_control.generate(vehicle, progress.append) == first
+    assert progress == []
     assert [path.stat().st_mtime_ns for path in first] == stamps
 
 
-def test_the_solvers_folder_works_wherever_it_is_moved(vehicle, tmp_path):
-    """No acados in the environment, another folder: only what lies beside the library is used."""
+def test_the_folder_of_the_solver_works_at_any_place(vehicle, tmp_path):
+    """Without acados in the environment, only the libraries in the solver's own folder are loaded."""
     generate_control.generate(vehicle)
-    folder = tmp_path / "elsewhere"
+    folder = tmp_path / "moved"
     shutil.copytree(artifacts.solver_path(vehicle).parent, folder)
     code = (
         "import ctypes; c = ctypes.CDLL('libnmpc.so'.join([%r, ''])); c.nmpc_create.restype = ctypes.c_void_p; "
@@ -67,7 +69,7 @@ def test_flight_code_needs_neither_casadi_nor_acados_template():
     assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY).returncode == 0
 
 
-def test_the_users_own_acados_wins(monkeypatch, tmp_path):
+def test_the_users_own_acados_has_priority(monkeypatch, tmp_path):
     monkeypatch.setenv("ACADOS_SOURCE_DIR", str(fake_acados(tmp_path)))
     assert toolchain.ensure_acados() == tmp_path
 
@@ -81,7 +83,7 @@ def test_an_unusable_acados_source_dir_is_one_line(monkeypatch, tmp_path):
     assert one_line(error)
 
 
-def test_no_network_is_one_line_and_leaves_nothing_behind(monkeypatch, tmp_path):
+def test_without_network_the_error_is_one_line_and_no_file_remains(monkeypatch, tmp_path):
     monkeypatch.delenv("ACADOS_SOURCE_DIR", raising=False)
     monkeypatch.setenv("COMPANION_BUILD_DIR", str(tmp_path))
     for name, value in {
@@ -100,7 +102,7 @@ def test_no_network_is_one_line_and_leaves_nothing_behind(monkeypatch, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_compiler_is_one_line(monkeypatch, tmp_path):
+def test_a_missing_compiler_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(CompileError, match="no C compiler") as error:
@@ -115,7 +117,7 @@ def test_both_architectures_are_pinned_by_hash():
 
 
 def test_a_failed_generation_is_one_line(monkeypatch, tmp_path, vehicle):
-    """An acados whose Python interface is empty."""
+    """With an acados whose Python interface is empty."""
     monkeypatch.setenv("ACADOS_SOURCE_DIR", str(fake_acados(tmp_path / "acados")))
     monkeypatch.setenv("COMPANION_BUILD_DIR", str(tmp_path / "build"))
     with pytest.raises(CompileError, match="AcadosOcpSolver|AcadosModel") as error:

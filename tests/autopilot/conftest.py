@@ -1,22 +1,22 @@
-"""Flights that the autopilot's tests begin with."""
+"""Flights with which the tests of the PX4 emulator begin."""
 
 import pytest
-from autopilot_flight import QUIET, Flight
+from autopilot_flight import QUIET, EmulatorFlight
 
 from sitl.autopilot.streams import ONBOARD_RATES_HZ
 
 
 @pytest.fixture
-def grounded() -> Flight:
+def grounded() -> EmulatorFlight:
     """On the ground with a position, PX4's telemetry."""
-    flight = Flight(stream_rates_hz=ONBOARD_RATES_HZ)
+    flight = EmulatorFlight(stream_rates_hz=ONBOARD_RATES_HZ)
     flight.run(4.0)
     return flight
 
 
 @pytest.fixture
-def flying() -> Flight:
+def flying() -> EmulatorFlight:
     """In hold at 3 m, little telemetry."""
-    flight = Flight(stream_rates_hz=QUIET)
+    flight = EmulatorFlight(stream_rates_hz=QUIET)
     flight.take_off()
     return flight

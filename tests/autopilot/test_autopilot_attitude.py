@@ -1,14 +1,15 @@
-"""The attitude loop on the real plant: identified response, mixer, limits."""
+"""The attitude loop on the simulated plant: identified response, mixer, limits."""
 
 import math
 
 import numpy as np
 import pytest
-from autopilot_flight import Flight
+from autopilot_flight import EmulatorFlight
 from pymavlink.dialects.v20 import common
 from scipy.optimize import least_squares
 from scipy.signal import lfilter
 
+from companion.core.enums import FcuMode
 from companion.core.frames import quat_from_rpy, rpy_from_quat
 from sitl.autopilot.attitude import ATTITUDE, RATES, AttitudeControl, mixer_matrix
 from sitl.autopilot.parameters import load_parameters
@@ -20,9 +21,9 @@ HOLD_STEPS = 300
 
 def fly_steps(airframe: str, axis: int) -> tuple[np.ndarray, np.ndarray]:
     """Command and true angle of one axis while ±10° steps are flown in offboard from a hover."""
-    flight = Flight(airframe, stream_rates_hz={"HEARTBEAT": 1, "LOCAL_POSITION_NED": 10})
+    flight = EmulatorFlight(airframe, stream_rates_hz={"HEARTBEAT": 1, "LOCAL_POSITION_NED": 10})
     flight.take_off(12.0)
-    angle, yaw, hover = [0.0], flight.autopilot.yaw, flight.autopilot.position_control.hover
+    angle, yaw, hover = [0.0], flight.autopilot.stack.yaw, flight.autopilot.stack.position_control.hover
 
     def stream(now_s):
         return flight.attitude_target(*((angle[0], 0.0) if axis == 0 else (0.0, angle[0])), yaw=yaw, thrust=hover)
@@ -33,15 +34,15 @@ def fly_steps(airframe: str, axis: int) -> tuple[np.ndarray, np.ndarray]:
     flight.run(0.5)
     command, response = [], []
 
-    def note():
+    def record():
         command.append(angle[0])
         response.append(rpy_from_quat(flight.plant.q_WB)[axis])
         return False
 
     for value in PATTERN_DEG:
         angle[0] = math.radians(value)
-        flight.run(HOLD_STEPS * STEP_S, note)
-    assert flight.autopilot.mode == "OFFBOARD"
+        flight.run(HOLD_STEPS * STEP_S, record)
+    assert flight.autopilot.mode == FcuMode.OFFBOARD
     return np.array(command), np.array(response)
 
 
@@ -84,7 +85,7 @@ def test_mixer_is_px4s_normalised_hexarotor_x():
     np.testing.assert_allclose(mix.sum(axis=0), 0.0, atol=1e-9)
 
 
-def test_saturated_motors_give_up_yaw_and_thrust_before_roll_and_pitch():
+def test_saturated_motors_reduce_yaw_and_thrust_before_roll_and_pitch():
     c = control()
     loop = c.loop
     loop.level, loop.thrust = RATES, 0.95
@@ -95,8 +96,8 @@ def test_saturated_motors_give_up_yaw_and_thrust_before_roll_and_pitch():
     assert motors.max() <= 1.0 and motors.min() >= 0.0
     mix = mixer_matrix()
     torque = motors @ mix / (mix**2).sum(axis=0)
-    assert torque[0] == pytest.approx(0.3, abs=0.03)  # all that was asked for
-    assert torque[2] < 0.3  # of 0.6
+    assert torque[0] == pytest.approx(0.3, abs=0.03)  # the full command
+    assert torque[2] < 0.3  # of a command of 0.6
     assert motors.mean() < 0.95
 
 

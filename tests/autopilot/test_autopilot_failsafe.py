@@ -1,9 +1,12 @@
-"""What the autopilot does when something is lost, as PX4 1.17 does it."""
+"""Failsafes of the PX4 emulator, as PX4 1.17 has them: loss of offboard, RC, battery and GNSS."""
 
 import math
 
 import pytest
 from pymavlink.dialects.v20 import common
+
+from companion.core.enums import FcuMode
+from sitl.autopilot.modes import CommanderMode
 
 LOITER, LAND, RTL = (4, 3), (4, 6), (4, 5)
 POSCTL, ALTCTL, OFFBOARD = (3, 0), (2, 0), (6, 0)
@@ -20,7 +23,7 @@ def enter_offboard(flight):
 def test_offboard_loss_falls_back_to_position_mode_after_a_second(flying):
     enter_offboard(flying)
     flying.stream, lost_s = None, flying.now_s
-    assert flying.run(3.0, lambda: flying.autopilot.mode != "OFFBOARD")
+    assert flying.run(3.0, lambda: flying.autopilot.mode != FcuMode.OFFBOARD)
     assert abs(flying.now_s - lost_s - 1.0) <= 0.1  # COM_OF_LOSS_T
     assert flying.mode == POSCTL
     assert flying.fresh_heartbeat().system_status == 5
@@ -36,7 +39,7 @@ def test_offboard_loss_follows_its_parameter(flying, action, mode):
     assert flying.mode == mode
 
 
-def test_offboard_loss_without_radio_returns(flying):
+def test_offboard_loss_without_rc_returns(flying):
     flying.set_parameter("COM_RCL_EXCEPT", 4)
     flying.autopilot.set_rc(None)
     enter_offboard(flying)
@@ -45,14 +48,14 @@ def test_offboard_loss_without_radio_returns(flying):
     assert flying.mode == RTL
 
 
-def test_pilot_keeps_the_mode_after_offboard_loss_only_by_choosing_one(flying):
+def test_offboard_comes_back_with_the_stream_unless_the_pilot_chose_a_mode(flying):
     enter_offboard(flying)
     flying.stream = None
     flying.run(1.5)
     assert flying.mode == POSCTL
     flying.stream = flying.hover_bytes
     flying.run(0.5)
-    assert flying.mode == OFFBOARD  # PX4 goes back when the signal does, the intended mode is still offboard
+    assert flying.mode == OFFBOARD  # PX4 returns to it with the signal: the intended mode is still offboard
     assert flying.set_mode(3) == 0
     flying.run(1.0)
     assert flying.mode == POSCTL
@@ -86,22 +89,22 @@ def test_sticks_take_over_from_offboard_with_the_second_bit(flying):
 def test_mode_switch_takes_over_from_offboard(flying):
     enter_offboard(flying)
     channels = list(flying.autopilot.rc_neutral_us)
-    channels[flying.autopilot.rc_mode_channel - 1] = flying.autopilot.rc_mode_positions_us["ALTCTL"]
+    channels[flying.autopilot.rc_mode_channel - 1] = flying.autopilot.rc_mode_positions_us[FcuMode.ALTCTL]
     flying.autopilot.set_rc(channels)
     flying.run(0.1)
     assert flying.mode == ALTCTL
     flying.run(1.0)
-    assert flying.mode == ALTCTL  # although the stream goes on
+    assert flying.mode == ALTCTL  # although the stream continues
 
 
-def test_radio_loss_holds_and_then_returns(flying):
+def test_rc_loss_holds_and_then_returns(flying):
     flying.autopilot.set_rc(None)
     lost_s = flying.now_s
     assert flying.set_mode(4, 3) == 0
     assert flying.run(2.0, lambda: flying.autopilot.commander.failsafe)
     assert 0.4 <= flying.now_s - lost_s <= 0.7  # COM_RC_LOSS_T
     assert flying.mode == LOITER
-    assert flying.run(7.0, lambda: flying.autopilot.mode == "AUTO_RTL")
+    assert flying.run(7.0, lambda: flying.autopilot.mode == FcuMode.AUTO_RTL)
     assert 5.3 <= flying.now_s - lost_s <= 5.8  # and COM_FAIL_ACT_T
     flying.autopilot.set_rc(list(flying.autopilot.rc_neutral_us))
     flying.run(0.5)
@@ -111,7 +114,7 @@ def test_radio_loss_holds_and_then_returns(flying):
     assert flying.mode == POSCTL
 
 
-def test_radio_loss_can_be_excepted_in_offboard(flying):
+def test_rc_loss_can_be_excepted_in_offboard(flying):
     flying.set_parameter("COM_RCL_EXCEPT", 4)
     enter_offboard(flying)
     flying.autopilot.set_rc(None)
@@ -128,7 +131,7 @@ def test_kill_switch_stops_the_motors_at_once(flying):
     assert flying.fresh_heartbeat().system_status == 8
 
 
-def test_low_battery_warns_and_critical_returns_when_told_to(flying):
+def test_low_battery_warns_and_critical_battery_returns_by_parameter(flying):
     flying.set_parameter("COM_LOW_BAT_ACT", 3)
     flying.battery_remaining = 0.12
     flying.run(1.0)
@@ -160,7 +163,7 @@ def test_gnss_loss_in_position_mode_falls_back_to_altitude_after_five_seconds(fl
     lost_s = flying.now_s
     flying.run(4.5)
     assert flying.mode == POSCTL  # dead reckoning
-    assert flying.run(2.0, lambda: flying.autopilot.mode == "ALTCTL")
+    assert flying.run(2.0, lambda: flying.autopilot.mode == FcuMode.ALTCTL)
     assert 4.8 <= flying.now_s - lost_s <= 5.4
     assert flying.set_mode(4, 3) == common.MAV_RESULT_TEMPORARILY_REJECTED
     flying.sensors.set_fault("gnss_lost", None)
@@ -170,16 +173,16 @@ def test_gnss_loss_in_position_mode_falls_back_to_altitude_after_five_seconds(fl
 
 def test_gnss_loss_in_hold_descends(flying):
     flying.sensors.set_fault("gnss_lost", True)
-    assert flying.run(8.0, lambda: flying.autopilot.mode == "DESCEND")
+    assert flying.run(8.0, lambda: flying.autopilot.mode == CommanderMode.DESCEND)
     assert flying.mode == LAND  # PX4 shows DESCEND as land
-    assert flying.run(25.0, lambda: flying.autopilot.landed)
+    assert flying.run(25.0, lambda: flying.autopilot.stack.land_detector.landed)
 
 
-def test_gnss_jump_is_left_out_and_then_believed(flying):
+def test_gnss_jump_is_rejected_and_then_accepted_by_a_reset(flying):
     before = flying.last("LOCAL_POSITION_NED").y
     flying.sensors.set_fault("gnss_jump", (15.0, 0.0, 0.0))
     flying.run(3.0)
     assert abs(flying.last("LOCAL_POSITION_NED").y - before) < 2.0
     flying.run(6.0)
-    assert flying.autopilot.observer.resets == 1
+    assert flying.autopilot.stack.observer.resets == 1
     assert math.isfinite(flying.last("LOCAL_POSITION_NED").y)

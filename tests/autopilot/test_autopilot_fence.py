@@ -1,14 +1,16 @@
-"""PX4's own fence and its power checks in the built-in autopilot, by the sources of PX4 1.17."""
+"""PX4's own fence and its power checks in the PX4 emulator, by the sources of PX4 1.17."""
 
 import pytest
 from pymavlink.dialects.v20 import common
+
+from companion.core.enums import FcuMode
 
 POSCTL, ALTCTL, LOITER, RTL, LAND = (3, 0), (2, 0), (4, 3), (4, 5), (4, 6)
 UP, FORWARD = 2, 1  # channels, from 0
 
 
 def stick(flight, channel=None, mode=None) -> None:
-    """Push one stick, or turn the mode switch."""
+    """Move one stick, or the mode switch."""
     channels = list(flight.autopilot.rc_neutral_us)
     if channel is not None:
         channels[channel] = 1900
@@ -18,23 +20,23 @@ def stick(flight, channel=None, mode=None) -> None:
 
 
 def leave(flight, channel, action, until_s=10.0, **limits) -> None:
-    """Fly out of the fence in position mode and let go of the stick."""
+    """Fly out of the fence in position mode and release the stick."""
     for name, value in (limits | {"GF_ACTION": action, "COM_FAIL_ACT_T": 0.0}).items():
         flight.set_parameter(name, value)
     assert flight.set_mode(3) == 0
     stick(flight, channel)
-    flight.run(until_s, lambda: flight.autopilot.commander.conditions.fence)
+    flight.run(until_s, lambda: flight.autopilot.commander.inputs.fence)
     stick(flight)
     flight.run(0.5)
 
 
 @pytest.mark.parametrize(("action", "mode"), [(0, POSCTL), (1, POSCTL), (2, LOITER), (3, RTL), (5, LAND)])
-def test_too_high_is_followed_by_the_action_and_told(flying, action, mode):
+def test_too_high_is_followed_by_the_action_and_reported(flying, action, mode):
     leave(flying, UP, action, until_s=4.0, GF_MAX_VER_DIST=6.0)
     assert flying.plant.p_W[2] > 5.5
     assert flying.mode == mode
-    told = "Geofence: exceeding maximum altitude above Home" in flying.texts()
-    assert told == (action != 0)
+    reported = "Geofence: exceeding maximum altitude above Home" in flying.texts()
+    assert reported == (action != 0)
 
 
 def test_too_far_holds_and_only_the_mode_switch_ends_it(flying):
@@ -44,7 +46,7 @@ def test_too_far_holds_and_only_the_mode_switch_ends_it(flying):
     stick(flying, FORWARD)
     flying.run(1.0)
     assert flying.mode == LOITER
-    stick(flying, mode="ALTCTL")
+    stick(flying, mode=FcuMode.ALTCTL)
     flying.run(0.3)
     assert flying.mode == ALTCTL
 
@@ -54,9 +56,9 @@ def test_by_default_there_is_no_fence(flying):
     assert flying.mode == POSCTL
 
 
-def test_outside_the_fence_nothing_is_armed(grounded):
-    home = grounded.autopilot.home
-    grounded.autopilot.set_home((home[0] + 30.0, home[1], home[2]))
+def test_arming_is_refused_outside_the_fence(grounded):
+    home = grounded.autopilot.stack.home.p_W
+    grounded.autopilot.stack.set_home((home[0] + 30.0, home[1], home[2]))
     grounded.set_parameter("GF_MAX_HOR_DIST", 20.0)
     grounded.run(0.5)
     assert grounded.command(common.MAV_CMD_COMPONENT_ARM_DISARM, 1, 0) == 1
@@ -65,7 +67,7 @@ def test_outside_the_fence_nothing_is_armed(grounded):
     assert grounded.command(common.MAV_CMD_COMPONENT_ARM_DISARM, 1, 0) == 0
 
 
-def test_with_its_power_checks_broken_an_empty_battery_is_nothing(flying):
+def test_with_the_power_checks_off_an_empty_battery_has_no_effect(flying):
     flying.set_parameter("COM_LOW_BAT_ACT", 2)
     flying.set_parameter("CBRK_SUPPLY_CHK", 894281)
     flying.battery_remaining = 0.02

@@ -4,18 +4,21 @@ import math
 
 import numpy as np
 import pytest
+from autopilot_flight import QUIET, EmulatorFlight
 from pymavlink.dialects.v20 import common
+
+from sitl.autopilot.conversion import geodetic
 
 ARM = common.MAV_CMD_COMPONENT_ARM_DISARM
 LOITER, LAND, RTL, TAKEOFF = (4, 3), (4, 6), (4, 5), (4, 2)
 
 
-def test_takes_off_to_the_height_asked_for_and_holds_it(flying):
-    start = len(flying.heard["LOCAL_POSITION_NED"])
-    home = -flying.autopilot.home[2]
+def test_takes_off_to_the_requested_height_and_holds_it(flying):
+    start = len(flying.received["LOCAL_POSITION_NED"])
+    home = -flying.autopilot.stack.home.p_W[2]
     assert flying.mode == LOITER
     flying.run(6.0)
-    p = np.array([(m.x, m.y, m.z) for _, m in flying.heard["LOCAL_POSITION_NED"][start:]])
+    p = np.array([(m.x, m.y, m.z) for _, m in flying.received["LOCAL_POSITION_NED"][start:]])
     assert np.abs(p[:, 2] - (home - 3.0)).max() < 0.5
     assert np.linalg.norm(p[:, :2] - p[0, :2], axis=1).max() < 0.5
     assert abs(flying.plant.p_W[2] - 3.2) < 1.0
@@ -29,8 +32,8 @@ def test_lands_and_disarms_by_itself(flying):
     assert flying.mode == LAND
     assert flying.last("EXTENDED_SYS_STATE").landed_state == 4
     assert flying.run(20.0, lambda: not flying.autopilot.armed)
-    landed = next(t for t, m in flying.heard["STATUSTEXT"] if m.text.startswith("Landing detected"))
-    disarmed = next(t for t, m in flying.heard["STATUSTEXT"] if m.text.startswith("Disarmed by landing"))
+    landed = next(t for t, m in flying.received["STATUSTEXT"] if m.text.startswith("Landing detected"))
+    disarmed = next(t for t, m in flying.received["STATUSTEXT"] if m.text.startswith("Disarmed by landing"))
     assert 1.9 <= disarmed - landed <= 2.1  # COM_DISARM_LAND
     assert not flying.armed
     assert np.linalg.norm(flying.plant.v_W) < 0.05 and flying.plant.on_ground
@@ -39,7 +42,7 @@ def test_lands_and_disarms_by_itself(flying):
 def test_returns_home_and_lands(flying):
     o = flying.last("LOCAL_POSITION_NED")
     result = flying.command(
-        common.MAV_CMD_DO_REPOSITION, -1, 1, 0, math.nan, *_geo(flying, north=o.x + 3.0, east=o.y), 63.2
+        common.MAV_CMD_DO_REPOSITION, -1, 1, 0, math.nan, *latitude_longitude(flying, north=o.x + 3.0, east=o.y), 63.2
     )
     assert result == 0
     flying.run(6.0)
@@ -48,20 +51,16 @@ def test_returns_home_and_lands(flying):
     assert flying.mode == RTL
     assert flying.run(40.0, lambda: not flying.autopilot.armed)
     m = flying.last("LOCAL_POSITION_NED")
-    assert math.hypot(m.x - flying.autopilot.home[1], m.y - flying.autopilot.home[0]) < 1.0
+    assert math.hypot(m.x - flying.autopilot.stack.home.p_W[1], m.y - flying.autopilot.stack.home.p_W[0]) < 1.0
 
 
-def _geo(flight, north, east):
-    from sitl.autopilot.conversion import geodetic
-
+def latitude_longitude(flight, north, east):
     lat, lon, _ = geodetic((east, north, 0.0))
     return lat, lon
 
 
-def test_refuses_to_arm_without_position_and_says_so():
-    from autopilot_flight import Flight
-
-    flight = Flight()
+def test_refuses_to_arm_without_position_and_reports_it():
+    flight = EmulatorFlight()
     flight.sensors.set_fault("gnss_lost", True)
     flight.run(5.0)
     assert flight.command(ARM, 1, 0) == common.MAV_RESULT_TEMPORARILY_REJECTED
@@ -70,9 +69,7 @@ def test_refuses_to_arm_without_position_and_says_so():
 
 
 def test_forced_arming_from_outside_does_not_skip_the_checks():
-    from autopilot_flight import Flight
-
-    flight = Flight()
+    flight = EmulatorFlight()
     flight.run(0.5)
     assert flight.command(ARM, 1, 21196) == common.MAV_RESULT_TEMPORARILY_REJECTED
 
@@ -84,7 +81,7 @@ def test_disarms_in_flight_only_by_force(flying):
     assert not flying.armed
 
 
-def test_disarms_when_nobody_takes_off(grounded):
+def test_disarms_when_no_take_off_follows(grounded):
     assert grounded.command(ARM, 1, 0) == 0
     armed_s = grounded.now_s
     assert grounded.run(13.0, lambda: not grounded.autopilot.armed)
@@ -95,36 +92,36 @@ def test_disarms_when_nobody_takes_off(grounded):
 def test_offboard_is_refused_without_a_stream(flying):
     assert flying.set_mode(6) == common.MAV_RESULT_TEMPORARILY_REJECTED
     flying.autopilot.receive(flying.hover_bytes(), flying.now_s)
-    assert flying.set_mode(6) == 0  # PX4 1.17 asks for no more than one that is fresh
+    assert flying.set_mode(6) == 0  # PX4 1.17 requires one fresh setpoint only
     assert flying.mode == (6, 0)
 
 
 @pytest.mark.parametrize("age_s, granted", [(0.9, True), (1.1, False)])
-def test_a_setpoint_older_than_its_time_opens_no_offboard(flying, age_s, granted):
+def test_offboard_is_refused_with_an_old_setpoint(flying, age_s, granted):
     flying.autopilot.receive(flying.hover_bytes(), flying.now_s)
     flying.run(age_s)
     assert (flying.set_mode(6) == 0) == granted  # COM_OF_LOSS_T is 1 s
 
 
 def test_follows_attitude_and_yaw_rate_in_offboard(flying):
-    want = {"pitch": 0.0, "rate": None}
+    target = {"pitch": 0.0, "rate": None}
 
     def stream(now_s):
         return flying.attitude_target(
-            pitch=want["pitch"],
-            thrust=flying.autopilot.position_control.hover,
-            yaw=flying.autopilot.yaw,
-            yaw_rate=want["rate"],
+            pitch=target["pitch"],
+            thrust=flying.autopilot.stack.position_control.hover,
+            yaw=flying.autopilot.stack.yaw,
+            yaw_rate=target["rate"],
         )
 
     flying.stream = stream
     flying.run(1.2)
     assert flying.set_mode(6) == 0
-    want["pitch"] = math.radians(8.0)
+    target["pitch"] = math.radians(8.0)
     flying.run(1.0)
     flying.command(common.MAV_CMD_REQUEST_MESSAGE, 30)
     assert abs(math.degrees(flying.last("ATTITUDE").pitch) + 8.0) < 1.0  # FRD: nose down is negative
-    want["pitch"], want["rate"] = 0.0, 0.3
+    target["pitch"], target["rate"] = 0.0, 0.3
     flying.run(2.0)
     flying.command(common.MAV_CMD_REQUEST_MESSAGE, 30)
     assert abs(flying.last("ATTITUDE").yawspeed + 0.3) < 0.05  # FRD: to the left is negative
@@ -132,7 +129,7 @@ def test_follows_attitude_and_yaw_rate_in_offboard(flying):
 
 def test_follows_body_rates_in_offboard(flying):
     def stream(now_s):
-        thrust = flying.autopilot.position_control.hover
+        thrust = flying.autopilot.stack.position_control.hover
         return flying.peer.set_attitude_target_encode(0, 1, 1, 0b10000000, [1, 0, 0, 0], 0, 0, 0.3, thrust).pack(
             flying.peer
         )
@@ -165,9 +162,7 @@ def test_flies_to_a_position_in_offboard(flying):
 
 
 def test_flies_the_heavy_aircraft_too():
-    from autopilot_flight import QUIET, Flight
-
-    flight = Flight("aurelia_x6", stream_rates_hz=QUIET, wind_W=(5.0, 0.0, 0.0))
+    flight = EmulatorFlight("aurelia_x6", stream_rates_hz=QUIET, wind_W=(5.0, 0.0, 0.0))
     flight.take_off(4.0)
     start = flight.last("LOCAL_POSITION_NED")
     flight.run(4.0)

@@ -1,4 +1,4 @@
-"""The link itself: parameters, clock, intervals, requests, foreign and broken bytes."""
+"""The MAVLink link: parameters, clock, intervals, requests, messages for other systems, corrupted bytes."""
 
 import math
 import random
@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from autopilot_flight import QUIET, Flight
+from autopilot_flight import QUIET, EmulatorFlight
 from pymavlink.dialects.v20 import common
 
 from companion.core.frames import quat_from_rpy, rotation_matrix
@@ -32,26 +32,26 @@ def test_looks_like_px4_on_a_hexarotor(grounded):
     assert version.capabilities & common.MAV_PROTOCOL_CAPABILITY_PARAM_ENCODE_BYTEWISE
     assert version.capabilities & common.MAV_PROTOCOL_CAPABILITY_SET_ATTITUDE_TARGET
     assert all(
-        name in grounded.heard
+        name in grounded.received
         for name in ONBOARD_RATES_HZ
-        if name not in ("ATTITUDE_TARGET", "POSITION_TARGET_LOCAL_NED", "CURRENT_MODE")  # pymavlink knows it not
+        if name not in ("ATTITUDE_TARGET", "POSITION_TARGET_LOCAL_NED", "CURRENT_MODE")  # unknown to pymavlink
     )
 
 
 def test_default_rates_are_those_of_the_onboard_link(grounded):
-    before = {name: len(grounded.heard.get(name, [])) for name in ONBOARD_RATES_HZ}
+    before = {name: len(grounded.received.get(name, [])) for name in ONBOARD_RATES_HZ}
     grounded.run(4.0)
     for name in ("ATTITUDE", "LOCAL_POSITION_NED", "ATTITUDE_QUATERNION", "ODOMETRY", "SYS_STATUS", "HEARTBEAT"):
-        assert len(grounded.heard[name]) - before[name] == pytest.approx(4 * ONBOARD_RATES_HZ[name], abs=1)
-    assert len(grounded.heard["GPS_RAW_INT"]) - before["GPS_RAW_INT"] == pytest.approx(40, abs=2)  # every fix
+        assert len(grounded.received[name]) - before[name] == pytest.approx(4 * ONBOARD_RATES_HZ[name], abs=1)
+    assert len(grounded.received["GPS_RAW_INT"]) - before["GPS_RAW_INT"] == pytest.approx(40, abs=2)  # every fix
 
 
 def test_message_intervals_are_honoured(grounded):
     for number, hz in ((32, 50.0), (31, 100.0), (30, -1.0)):
         assert grounded.command(INTERVAL, number, 1e6 / hz if hz > 0 else -1, 0, 0, 0, 0, 0) == 0
-    before = {n: len(grounded.heard[n]) for n in ("LOCAL_POSITION_NED", "ATTITUDE_QUATERNION", "ATTITUDE")}
+    before = {n: len(grounded.received[n]) for n in ("LOCAL_POSITION_NED", "ATTITUDE_QUATERNION", "ATTITUDE")}
     grounded.run(4.0)
-    count = {n: len(grounded.heard[n]) - before[n] for n in before}
+    count = {n: len(grounded.received[n]) - before[n] for n in before}
     assert abs(count["LOCAL_POSITION_NED"] - 200) <= 2 and abs(count["ATTITUDE_QUATERNION"] - 400) <= 2
     assert count["ATTITUDE"] == 0
     assert grounded.command(common.MAV_CMD_GET_MESSAGE_INTERVAL, 32) == 0
@@ -66,29 +66,28 @@ def test_message_intervals_are_honoured(grounded):
 
 def test_a_mode_change_is_acknowledged_twice_and_the_second_is_the_answer(flying):
     """As PX4 1.17 does: its receiver accepts, its commander decides."""
-    before = len(flying.heard["COMMAND_ACK"])
+    before = len(flying.received["COMMAND_ACK"])
     flying.set_mode(6)  # no setpoints stream
     flying.run(0.1)
-    acks = [m for _, m in flying.heard["COMMAND_ACK"][before:]]
+    acks = [m for _, m in flying.received["COMMAND_ACK"][before:]]
     assert [m.command for m in acks] == [common.MAV_CMD_DO_SET_MODE] * 2
     assert [m.result for m in acks] == [common.MAV_RESULT_ACCEPTED, common.MAV_RESULT_TEMPORARILY_REJECTED]
 
 
-def test_current_mode_comes_on_a_change_and_twice_a_second_once_asked_for(flying):
-    told = []
-
-    def listen(frames):
-        told.extend(m.custom_mode for number, m in codec.decode(frames) if number == CURRENT_MODE)
-        return receive(frames)
-
+def test_current_mode_is_sent_on_a_change_and_twice_a_second_once_requested(flying):
+    modes = []
     codec = Codec(1, 191, 1)
-    receive, flying._parser.parse_buffer = flying._parser.parse_buffer, listen
+
+    def listen(data):
+        modes.extend(m.custom_mode for number, m in codec.decode(data) if number == CURRENT_MODE)
+
+    flying.listener = listen
     assert flying.command(INTERVAL, CURRENT_MODE, 100_000, 0, 0, 0, 0, 0) == 0
     flying.run(4.0)
-    assert len(told) in (8, 9) and set(told) == {4 << 16 | 3 << 24}
+    assert len(modes) in (8, 9) and set(modes) == {4 << 16 | 3 << 24}
     flying.set_mode(4, 6)
     flying.run(0.12)
-    assert told[-1] == 4 << 16 | 6 << 24
+    assert modes[-1] == 4 << 16 | 6 << 24
 
 
 def test_unknown_commands_and_requests_are_refused(grounded):
@@ -98,7 +97,7 @@ def test_unknown_commands_and_requests_are_refused(grounded):
 
 @pytest.mark.parametrize("value", [0, 1, -1, 2**31 - 1, -(2**31), -8388607, 0x7F800001])
 def test_integer_parameters_keep_their_bits(value):
-    flight = Flight(stream_rates_hz=QUIET)
+    flight = EmulatorFlight(stream_rates_hz=QUIET)
     flight.peer.robust_parsing = True
     raw = struct.pack("<i", value) + struct.pack("<BB16sB", 1, 1, b"COM_FLIGHT_UUID", 6)
     header = struct.pack("<BBBBBBHB", len(raw), 0, 0, 0, 255, 190, common.MAVLINK_MSG_ID_PARAM_SET, 0)
@@ -114,7 +113,7 @@ def test_integer_parameters_keep_their_bits(value):
 def test_parameters_are_listed_read_and_written(grounded):
     grounded.send(grounded.peer.param_request_list_encode(1, 1))
     grounded.run(2.0)
-    values = [m for _, m in grounded.heard["PARAM_VALUE"]]
+    values = [m for _, m in grounded.received["PARAM_VALUE"]]
     assert values[0].param_id == "_HASH_CHECK" and values[0].param_index == 65535
     assert [m.param_index for m in values[1:]] == list(range(values[0].param_count))
     assert [m.param_id for m in values[1:]] == sorted(m.param_id for m in values[1:])
@@ -131,15 +130,15 @@ def test_parameters_are_listed_read_and_written(grounded):
     assert grounded.last("PARAM_VALUE").param_value == 6.25
 
 
-def test_timesync_tells_the_boot_clock():
-    flight = Flight(stream_rates_hz=QUIET, boot_offset_s=100.0, clock_drift_ppm=50.0)
+def test_timesync_carries_the_boot_clock():
+    flight = EmulatorFlight(stream_rates_hz=QUIET, boot_offset_s=100.0, clock_drift_ppm=50.0)
     offsets = []
     for _ in range(2):
         flight.run(20.0)
         flight.send(flight.peer.timesync_encode(0, 123456789))
         sent_s = flight.now_s
         flight.run(0.01)
-        answer = [m for _, m in flight.heard["TIMESYNC"] if m.ts1 == 123456789][-1]
+        answer = [m for _, m in flight.received["TIMESYNC"] if m.ts1 == 123456789][-1]
         offsets.append(answer.tc1 * 1e-9 - sent_s)
     assert offsets[0] == pytest.approx(100.0 + 20 * 50e-6, abs=1e-5)
     assert offsets[1] - offsets[0] == pytest.approx(20 * 50e-6, abs=1e-5)
@@ -148,10 +147,10 @@ def test_timesync_tells_the_boot_clock():
 
 
 def test_answers_to_timesync_are_not_answered(grounded):
-    before = len(grounded.heard["TIMESYNC"])
+    before = len(grounded.received["TIMESYNC"])
     grounded.send(grounded.peer.timesync_encode(5, 6))
     grounded.run(0.05)
-    assert all(m.tc1 == 0 for _, m in grounded.heard["TIMESYNC"][before:])
+    assert all(m.tc1 == 0 for _, m in grounded.received["TIMESYNC"][before:])
 
 
 def test_ping_mission_and_files_are_answered_enough_for_a_ground_station(grounded):
@@ -159,25 +158,27 @@ def test_ping_mission_and_files_are_answered_enough_for_a_ground_station(grounde
     grounded.send(grounded.peer.mission_request_list_encode(1, 1))
     grounded.send(grounded.peer.file_transfer_protocol_encode(0, 1, 1, [7, 0, 0, 4] + [0] * 247))
     grounded.run(0.02)
-    assert any(m.seq == 5 and m.target_system == 255 and m.time_usec == 77 for _, m in grounded.heard["PING"])
+    assert any(m.seq == 5 and m.target_system == 255 and m.time_usec == 77 for _, m in grounded.received["PING"])
     assert grounded.last("MISSION_COUNT").count == 0
     payload = grounded.last("FILE_TRANSFER_PROTOCOL").payload
     assert payload[0] == 8 and payload[3] == 129 and payload[5] == 4
 
 
-def test_messages_for_others_are_ignored_and_counted(grounded):
+def test_messages_for_other_systems_are_ignored_and_counted(grounded):
     ignored = grounded.autopilot.receiver.ignored
     arm = common.MAV_CMD_COMPONENT_ARM_DISARM
     for system, component in ((2, 1), (1, 2), (0, 1)):
         grounded.send(grounded.peer.command_long_encode(system, component, arm, 0, 1, 0, 0, 0, 0, 0, 0))
     grounded.run(0.1)
-    assert not grounded.armed and "COMMAND_ACK" in grounded.heard  # the acknowledgement is of the heartbeat request
-    assert all(m.command != arm for _, m in grounded.heard["COMMAND_ACK"])
+    assert (
+        not grounded.armed and "COMMAND_ACK" in grounded.received
+    )  # the acknowledgement is that of the heartbeat request
+    assert all(m.command != arm for _, m in grounded.received["COMMAND_ACK"])
     assert grounded.autopilot.receiver.ignored == ignored + 3
 
 
-def test_garbage_and_damaged_frames_do_no_harm():
-    flight = Flight(stream_rates_hz=QUIET)
+def test_random_bytes_and_damaged_frames_do_no_harm():
+    flight = EmulatorFlight(stream_rates_hz=QUIET)
     flight.run(4.0)
     rng = random.Random(7)
     good = flight.attitude_target(thrust=0.2)
@@ -199,13 +200,13 @@ def test_garbage_and_damaged_frames_do_no_harm():
         flight.autopilot.receive(data, flight.now_s)
         sent += len(data)
     assert flight.autopilot.receiver.bad_data > 1000
-    flight.autopilot.receive(b"\0" * 600, flight.now_s)  # ends whatever frame the parser believes to be in
+    flight.autopilot.receive(b"\0" * 600, flight.now_s)  # ends an incomplete frame in the parser
     flight.run(0.1)
     assert not flight.armed
     assert flight.command(common.MAV_CMD_COMPONENT_ARM_DISARM, 1, 0) == 0
 
 
-def test_frames_turn_round_and_back():
+def test_conversions_between_frames_are_inverse_to_each_other():
     rng = np.random.default_rng(3)
     to_ned, to_frd = np.array([[0, 1, 0], [1, 0, 0], [0, 0, -1]]), np.diag([1, -1, -1])
     for _ in range(20):
@@ -218,20 +219,20 @@ def test_frames_turn_round_and_back():
 
 
 def test_telemetry_is_ned_and_frd():
-    flight = Flight(height_m=0.0)
+    flight = EmulatorFlight(height_m=0.0)
     flight.plant.q_WB[:] = quat_from_rpy(0.0, 0.0, math.pi / 2)  # looks north
     flight.run(5.0)
     assert abs(flight.last("ATTITUDE").yaw) < 0.1
     assert flight.last("VFR_HUD").heading in (*range(6), *range(354, 360))
     assert flight.last("HIGHRES_IMU").zacc == pytest.approx(-9.8, abs=0.6)
-    o, p = flight.last("LOCAL_POSITION_NED"), flight.autopilot.observer.p
+    o, p = flight.last("LOCAL_POSITION_NED"), flight.autopilot.stack.observer.p
     assert (o.x, o.y, o.z) == pytest.approx((p[1], p[0], -p[2]), abs=0.02)
 
 
 def test_a_step_with_150_messages_a_second_stays_in_its_budget():
     rates = {"HEARTBEAT": 1, "LOCAL_POSITION_NED": 50, "ATTITUDE_QUATERNION": 50, "RC_CHANNELS": 20, "SYS_STATUS": 5}
     rates |= {"GPS_RAW_INT": 10, "EXTENDED_SYS_STATE": 5, "VFR_HUD": 10}
-    flight = Flight(stream_rates_hz=rates)
+    flight = EmulatorFlight(stream_rates_hz=rates)
     flight.take_off()
     frame = flight.sensors.sample(flight.now_s, flight.plant)
     best = math.inf

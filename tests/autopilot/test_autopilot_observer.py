@@ -1,4 +1,4 @@
-"""The position estimate: smooth, consistent with its inputs' errors, honest when blind."""
+"""The position estimate: smooth, consistent with the errors of its inputs, invalid after a loss of GNSS."""
 
 import math
 
@@ -44,7 +44,7 @@ def new() -> Observer:
 
 def test_late_fixes_are_fused_at_their_own_time():
     true, seen = drive(new(), 30.0)
-    assert np.abs(true - seen)[4000:].max() < 0.06  # 0.1 s of ignored delay would cost 0.16 m
+    assert np.abs(true - seen)[4000:].max() < 0.06  # 0.1 s of uncompensated delay would be 0.16 m
 
 
 def test_estimate_is_smoother_than_the_fixes_and_learns_the_accelerometer_bias():
@@ -56,7 +56,7 @@ def test_estimate_is_smoother_than_the_fixes_and_learns_the_accelerometer_bias()
     assert observer.bias[0] == pytest.approx(-0.05, abs=0.03)
 
 
-def test_position_counts_only_after_gnss_has_been_good_for_a_while_and_not_long_after_it_is_lost():
+def test_position_is_valid_some_seconds_after_gnss_is_good_and_invalid_some_seconds_after_its_loss():
     observer = new()
     drive(observer, GNSS_CHECK_S)
     assert not observer.position_valid
@@ -67,10 +67,10 @@ def test_position_counts_only_after_gnss_has_been_good_for_a_while_and_not_long_
     assert observer.position_std_m(8.5) > 1.0
     drive(observer, 1.0, start_s=8.5, gnss=False)
     assert not observer.position_valid
-    assert observer.height_valid  # the barometer is still there
+    assert observer.height_valid  # from the barometer
 
 
-def test_outlier_is_left_out_and_a_lasting_jump_resets():
+def test_outlier_is_rejected_and_a_lasting_jump_resets():
     observer = new()
     drive(observer, 10.0, amplitude=0.0)
     observer.correct_gnss(10.0, GnssFix(9.9, (50.0, 0.0, 0.0), (0.0, 0.0, 0.0), True))

@@ -17,7 +17,7 @@ from tests.benchmark.machine import description, load
 # What stops a section: an installation that is not complete, a port in use, a flight that did not go as planned.
 REFUSALS = (ConfigError, ArtifactMissing, CompileError, ToolchainError, StartRefused, RuntimeError)
 
-PAGE = Path(__file__).parents[2] / "BENCH.md"
+PAGE = Path(__file__).parents[2] / "docs/benchmark.md"
 SECTIONS = {  # module: title
     "control": "Controller",
     "estimation": "Estimator",

@@ -1,4 +1,4 @@
-"""The filter as the estimator calls it from Python, beside the same filter in plain NumPy."""
+"""Times of the filter as the estimator calls it from Python, beside the same filter in plain NumPy."""
 
 from collections.abc import Callable
 
@@ -6,10 +6,11 @@ import numpy as np
 
 from acados_gen.eskf_model import generate
 from companion.core.config import load
-from companion.core.frames import quat_exp, quat_from_rpy, quat_multiply, rotation_matrix
+from companion.core.enums import Sensor
+from companion.core.frames import quat_conjugate, quat_exp, quat_from_rpy, quat_multiply, rotation_matrix
 from companion.core.vehicle import Vehicle
-from companion.estimation.filter import Belief, Eskf
-from companion.estimation.layout import SENSORS
+from companion.estimation.filter import Eskf, FilterState
+from companion.estimation.layout import SENSORS, StateIndex
 from companion.estimation.noise import forgetting_rates, process_variances
 from tests.benchmark.control import VEHICLE
 from tests.benchmark.figures import Figure
@@ -24,23 +25,26 @@ AGREE = 1e-9  # largest difference of state and covariance between the two filte
 
 
 class Pair:
-    """Both filters at one belief in the middle of a flight, and the same call for each."""
+    """Both filters at the same filter state in the middle of a flight, and the same calls for each."""
 
     def __init__(self, vehicle: Vehicle) -> None:
         self.vehicle, self.eskf = vehicle, Eskf(vehicle)
         self.parameters = np.array(vehicle.model_parameters())
         self.command = np.array([0.36, 0.05, -0.03, 0.1])
         self.truth = _converged(self.eskf, self.command, self.parameters)
-        self.belief = self.truth.copy()
+        self.filter_state = self.truth.copy()
         self.numpy = NumpyEskf(
-            self.truth.x, self.truth.P, process_variances(vehicle, coast=False),
+            self.truth.nominal, self.truth.covariance, process_variances(vehicle, coast=False),
             forgetting_rates(vehicle, coast=False), self.eskf.p_BC, self.eskf.q_BC,
         )  # fmt: skip
-        x = self.truth.x
+        x = self.truth.nominal
         self.y = {
-            "position": x[0:3] + x[13:16] + [0.02, -0.01, 0.03],
-            "velocity": x[3:6] + x[23:26] + [0.01, 0.02, -0.01],
-            "attitude": quat_multiply(quat_exp(x[26:29]), quat_multiply(x[6:10], quat_from_rpy(0.002, -0.001, 0.003))),
+            Sensor.POSITION: x[StateIndex.POSITION] + x[StateIndex.GNSS_BIAS] + [0.02, -0.01, 0.03],
+            Sensor.VELOCITY: x[StateIndex.VELOCITY] + x[StateIndex.VELOCITY_BIAS] + [0.01, 0.02, -0.01],
+            Sensor.ATTITUDE: quat_multiply(
+                quat_exp(x[StateIndex.ATTITUDE_BIAS]),
+                quat_multiply(x[StateIndex.ATTITUDE], quat_from_rpy(0.002, -0.001, 0.003)),
+            ),
         }
         self.p_CM, self.q_CM = _seen(self.eskf, x)
         self.p_CM = self.p_CM + [0.004, -0.003, 0.005]
@@ -52,9 +56,9 @@ class Pair:
         self.marker_noise = np.diag([1e-4] * 3 + [4e-4] * 3)
 
     def rewind(self) -> None:
-        """Back to the belief both began with."""
-        self.belief = self.truth.copy()
-        self.numpy.x, self.numpy.P = self.truth.x.copy(), self.truth.P.copy()
+        """Return to the filter state with which both began."""
+        self.filter_state = self.truth.copy()
+        self.numpy.x, self.numpy.P = self.truth.nominal.copy(), self.truth.covariance.copy()
 
     def calls(self) -> dict[str, tuple[Callable, Callable]]:
         """name → (ours, NumPy's)."""
@@ -62,44 +66,47 @@ class Pair:
         factor = self.vehicle.estimator.marker.std**2
         coasting = process_variances(self.vehicle, coast=True), forgetting_rates(self.vehicle, coast=True)
 
-        def sensor(name: str):
+        def sensor(name: Sensor):
             R = self.eskf.nominal[name]
             return (
-                lambda: eskf.measure(self.belief, name, self.y[name]),
+                lambda: eskf.measure(self.filter_state, name, self.y[name]),
                 lambda: getattr(other, name)(self.y[name], R),
             )
 
         return {
             "predict": (
-                lambda: eskf.predict(self.belief, self.command, self.parameters, STEP_S),
+                lambda: eskf.predict(self.filter_state, self.command, self.parameters, STEP_S),
                 lambda: other.predict(self.command, self.parameters, STEP_S),
             ),
             "predict without a command": (
-                lambda: eskf.coast(self.belief, STEP_S),
+                lambda: eskf.coast(self.filter_state, STEP_S),
                 lambda: other.coast(*coasting, STEP_S),
             ),
             **{f"update, {name}": sensor(name) for name in self.y},
             "update, marker": (
-                lambda: eskf.measure_marker(self.belief, self.p_CM, self.q_CM, self.marker_noise),
+                lambda: eskf.measure_marker(self.filter_state, self.p_CM, self.q_CM, self.marker_noise),
                 lambda: other.marker(self.p_CM, self.q_CM, factor * self.marker_noise),
             ),
             "update, corners of one marker": (
-                lambda: eskf.measure_corners(self.belief, self.corners_xy, self.corners_M.ravel(), CORNER_STD),
+                lambda: eskf.measure_corners(self.filter_state, self.corners_xy, self.corners_M.ravel(), CORNER_STD),
                 lambda: other.corners(
-                    self.corners_xy, self.corners_M.ravel(), factor * CORNER_STD**2 * np.eye(SENSORS["corners"])
+                    self.corners_xy, self.corners_M.ravel(), factor * CORNER_STD**2 * np.eye(SENSORS[Sensor.CORNERS])
                 ),
             ),
         }
 
     def difference(self) -> float:
         """Largest difference between the two filters, in units of the initial numbers."""
-        return max(np.abs(self.belief.x - self.numpy.x).max(), np.abs(self.belief.P - self.numpy.P).max())
+        return max(
+            np.abs(self.filter_state.nominal - self.numpy.x).max(),
+            np.abs(self.filter_state.covariance - self.numpy.P).max(),
+        )
 
 
 def figures() -> list[Figure]:
-    """Processor time of one call; both filters must give the same numbers first."""
+    """Processor time of one call, after a check that both filters give the same numbers."""
     vehicle = load(VEHICLE, Vehicle)
-    generate(vehicle)
+    generate()
     pair = Pair(vehicle)
     out = []
     for name, (ours, other) in pair.calls().items():
@@ -117,29 +124,33 @@ def figures() -> list[Figure]:
 
 def _seen(eskf: Eskf, x) -> tuple[np.ndarray, np.ndarray]:
     """The bundle's pose in the camera frame that the state x expects."""
-    p_BM = rotation_matrix(x[6:10]).T @ (x[16:19] - x[0:3])
-    w, i, j, k = q_BC = quat_multiply(eskf.q_BC, quat_exp(x[30:33]))
-    back = np.array([x[6], -x[7], -x[8], -x[9]])
-    q_CM = quat_multiply((w, -i, -j, -k), quat_multiply(back, x[19:23]))
+    p_BM = rotation_matrix(x[StateIndex.ATTITUDE]).T @ (x[StateIndex.MARKER_POSITION] - x[StateIndex.POSITION])
+    w, i, j, k = q_BC = quat_multiply(eskf.q_BC, quat_exp(x[StateIndex.MOUNT]))
+    back = quat_conjugate(x[StateIndex.ATTITUDE])
+    q_CM = quat_multiply((w, -i, -j, -k), quat_multiply(back, x[StateIndex.MARKER_ATTITUDE]))
     return rotation_matrix(q_BC).T @ (p_BM - eskf.p_BC), q_CM
 
 
-def _converged(eskf: Eskf, command, parameters) -> Belief:
-    """A belief with biases and a bundle in sight, after a second of measurements that agree with it."""
-    belief = eskf.start(0.0, (2.0, -1.0, 4.0), (0.3, -0.2, 0.1), quat_from_rpy(0.04, -0.02, 0.3))
-    belief.x[10:16] = 0.3, -0.2, 0.1, 0.8, -0.5, 0.4  # none zero: what is forgotten has to be there
-    belief.x[23:33] = 0.04, -0.03, 0.02, 0.004, -0.003, 0.02, 0.97, 0.001, -0.002, 0.001
+def _converged(eskf: Eskf, command, parameters) -> FilterState:
+    """A filter state with biases and a visible bundle, after a second of measurements that agree with it."""
+    filter_state = eskf.start(0.0, (2.0, -1.0, 4.0), (0.3, -0.2, 0.1), quat_from_rpy(0.04, -0.02, 0.3))
+    x = filter_state.nominal
+    x[StateIndex.DISTURBANCE], x[StateIndex.GNSS_BIAS] = (0.3, -0.2, 0.1), (0.8, -0.5, 0.4)
+    # not zero, so that forgetting has an effect
+    x[StateIndex.VELOCITY_BIAS], x[StateIndex.ATTITUDE_BIAS] = (0.04, -0.03, 0.02), (0.004, -0.003, 0.02)
+    x[StateIndex.THRUST_SCALE], x[StateIndex.MOUNT] = 0.97, (0.001, -0.002, 0.001)
     p_CM, q_CM = np.array([0.2, 0.1, 3.0]), quat_from_rpy(3.0, 0.1, 0.05)
     noise = np.diag([1e-4] * 3 + [4e-4] * 3)
     for turn in range(100):
-        eskf.predict(belief, command, parameters, STEP_S)
-        belief.time_s += STEP_S
-        x = belief.x
-        eskf.measure(belief, "attitude", quat_multiply(quat_exp(x[26:29]), x[6:10]))
-        eskf.measure(belief, "velocity", x[3:6] + x[23:26])
-        eskf.measure(belief, "position", x[0:3] + x[13:16])
+        eskf.predict(filter_state, command, parameters, STEP_S)
+        filter_state.time_s += STEP_S
+        eskf.measure(
+            filter_state, Sensor.ATTITUDE, quat_multiply(quat_exp(x[StateIndex.ATTITUDE_BIAS]), x[StateIndex.ATTITUDE])
+        )
+        eskf.measure(filter_state, Sensor.VELOCITY, x[StateIndex.VELOCITY] + x[StateIndex.VELOCITY_BIAS])
+        eskf.measure(filter_state, Sensor.POSITION, x[StateIndex.POSITION] + x[StateIndex.GNSS_BIAS])
         if turn % 3 == 0:
-            if belief.marker_known:
+            if filter_state.marker_known:
                 p_CM, q_CM = _seen(eskf, x)
-            eskf.measure_marker(belief, p_CM, q_CM, noise)
-    return belief
+            eskf.measure_marker(filter_state, p_CM, q_CM, noise)
+    return filter_state

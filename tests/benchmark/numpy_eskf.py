@@ -1,36 +1,29 @@
-"""The filter of `acados_gen.eskf_model` once more, in plain NumPy: what the compiled kernels are measured against.
+"""The filter of `acados_gen.eskf_model` in plain NumPy: reference for the results and times of the compiled kernels.
 
-Written after the same equations and independent of CasADi. Derivatives that are not constant come from complex steps
+Written from the same equations and independent of CasADi. Derivatives that are not constant come from complex steps
 in all directions at once (exact to rounding, and in NumPy about as fast as the formulas written out).
 """
 
 import numpy as np
 
 from companion.core.frames import GRAVITY_M_S2
+from companion.estimation.layout import ERROR_SIZE, ErrorIndex, StateIndex
 
-ERROR = 31
-STEP = 1e-30  # of the complex derivative; no difference is formed, so it may be as small as it likes
+STEP = 1e-30  # of the complex derivative; no difference is formed, so there is no lower limit from rounding
 SMALL = 1e-24
-MOVING = [*range(12), 27]  # the motion depends on the errors of p, v, θ, d and the thrust scale alone
-FORGOTTEN = {
-    9: 0,
-    10: 0,
-    11: 1,
-    21: 2,
-    22: 2,
-    23: 2,
-    24: 3,
-    25: 3,
-    26: 4,
-    28: 5,
-    29: 5,
-    30: 5,
-}  # error: its rate, as in the model
+MOTION = slice(0, StateIndex.ATTITUDE.stop)  # p, v, q
+# the motion depends only on the errors of p, v, θ, d and the thrust scale
+MOVING = [*range(ErrorIndex.DISTURBANCE.stop), ErrorIndex.THRUST_SCALE.start]
+# indices of the forgotten states, of their errors, and of the rate of each, as in the model
+FORGOTTEN = ("DISTURBANCE", "VELOCITY_BIAS", "ATTITUDE_BIAS", "MOUNT")
+FORGOTTEN_STATES = np.concatenate([np.r_[getattr(StateIndex, name)] for name in FORGOTTEN])
+FORGOTTEN_ERRORS = np.concatenate([np.r_[getattr(ErrorIndex, name)] for name in FORGOTTEN])
+FORGOTTEN_RATES = np.array([0, 0, 1, 2, 2, 2, 3, 3, 4, 5, 5, 5])
 DEPTH_MIN_M = 0.05
 
 
 def multiply(a, b):
-    """Hamilton product; quaternions in the rows, anything in the columns."""
+    """Hamilton product; the components are the rows, each column is one quaternion."""
     return np.stack(
         [
             a[0] * b[0] - a[1] * b[1] - a[2] * b[2] - a[3] * b[3],
@@ -78,10 +71,16 @@ def right_jacobian(r):
 def boxplus(x, e):
     """x ⊞ e; e (31,) or (31, n)."""
     x = x.reshape(-1, *[1] * (e.ndim - 1)) + np.zeros(e.shape[1:])
-    return np.concatenate(
-        [x[0:6] + e[0:6], multiply(x[6:10], exp(e[6:9])), x[10:19] + e[9:18], multiply(x[19:23], exp(e[18:21])),
-         x[23:33] + e[21:31]]
-    )  # fmt: skip
+    attitude = multiply(x[StateIndex.ATTITUDE], exp(e[ErrorIndex.ATTITUDE]))
+    marker_attitude = multiply(x[StateIndex.MARKER_ATTITUDE], exp(e[ErrorIndex.MARKER_ATTITUDE]))
+    # Except for the attitudes, state and error have the same vectors in the same order.
+    position_and_velocity = x[: StateIndex.VELOCITY.stop] + e[: ErrorIndex.VELOCITY.stop]
+    vectors = (
+        x[StateIndex.DISTURBANCE.start : StateIndex.MARKER_POSITION.stop]
+        + e[ErrorIndex.DISTURBANCE.start : ErrorIndex.MARKER_POSITION.stop]
+    )
+    slow = x[StateIndex.VELOCITY_BIAS.start :] + e[ErrorIndex.VELOCITY_BIAS.start :]
+    return np.concatenate([position_and_velocity, attitude, vectors, marker_attitude, slow])
 
 
 def thrust_axis(q):
@@ -92,7 +91,7 @@ def thrust_axis(q):
 
 def motion_derivative(m, disturbance, command, k):
     """ṁ of m = (p, v, q), (10,) or (10, n)."""
-    q = m[6:10] / np.sqrt((m[6:10] * m[6:10]).sum(0))
+    q = m[StateIndex.ATTITUDE] / np.sqrt((m[StateIndex.ATTITUDE] * m[StateIndex.ATTITUDE]).sum(0))
     w, x, y, z = q
     roll = np.arctan(2 * (w * x + y * z) / (1 - 2 * (x * x + y * y)))  # upright: no atan2 needed
     pitch = np.arcsin(2 * (w * y - z * x))
@@ -102,77 +101,80 @@ def motion_derivative(m, disturbance, command, k):
     omega = [roll_rate - sp * yaw_rate, cr * pitch_rate + sr * cp * yaw_rate, -sr * pitch_rate + cr * cp * yaw_rate]
     axis = thrust_axis(q)
     drag, gravity = k[1:4].reshape(3, *[1] * (m.ndim - 1)), np.array([0, 0, GRAVITY_M_S2])
-    acceleration = k[0] * command[0] * axis - drag * m[3:6] - gravity.reshape(drag.shape) + disturbance
-    return np.concatenate([m[3:6], acceleration, multiply(m[6:10], [0 * roll, *omega]) / 2])
+    acceleration = k[0] * command[0] * axis - drag * m[StateIndex.VELOCITY] - gravity.reshape(drag.shape) + disturbance
+    return np.concatenate(
+        [m[StateIndex.VELOCITY], acceleration, multiply(m[StateIndex.ATTITUDE], [0 * roll, *omega]) / 2]
+    )
 
 
 def moved(x, command, k, dt):
     """(p, v, q) after dt by RK4."""
-    m = x[0:10]
+    m = x[MOTION]
 
     def f(m):
-        return motion_derivative(m, x[10:13] + (x[29] - 1) * GRAVITY_M_S2 * thrust_axis(m[6:10]), command, k)
+        thrust = (x[StateIndex.THRUST_SCALE] - 1) * GRAVITY_M_S2 * thrust_axis(m[StateIndex.ATTITUDE])
+        return motion_derivative(m, x[StateIndex.DISTURBANCE] + thrust, command, k)
 
     k1 = f(m)
     k2 = f(m + dt / 2 * k1)
     k3 = f(m + dt / 2 * k2)
     k4 = f(m + dt * k3)
     m = m + dt / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
-    m[6:10] /= np.sqrt((m[6:10] * m[6:10]).sum(0))
+    m[StateIndex.ATTITUDE] /= np.sqrt((m[StateIndex.ATTITUDE] * m[StateIndex.ATTITUDE]).sum(0))
     return m
 
 
 class NumpyEskf:
     """State x (33,), covariance P (31, 31).
 
-    noise: process variances per second, (31,); rates: of forgetting [1/s], (6,); p_BC, q_BC: the camera.
+    noise: process variances per second, (31,); rates: forgetting rates [1/s], (6,); p_BC, q_BC: the camera.
     """
 
     def __init__(self, x, P, noise, rates, p_BC, q_BC) -> None:
         self.x, self.P = x.copy(), P.copy()
         self.noise, self.rates, self.p_BC, self.q_BC = noise, rates, p_BC, q_BC
-        self._directions = np.eye(ERROR) * (1j * STEP)
+        self._directions = np.eye(ERROR_SIZE) * (1j * STEP)
 
     def predict(self, command, k, dt: float) -> None:
-        """Move by dt under command = (thrust, roll, pitch, yaw rate)."""
+        """Predict over dt under command = (thrust, roll, pitch, yaw rate)."""
         x = self.x
         ends = moved(boxplus(x, self._directions[:, MOVING]), command, k, dt)
         m = ends[:, 0].real
-        F = np.eye(ERROR)
-        F[0:6, MOVING] = ends[0:6].imag / STEP
-        F[6:9, MOVING] = log(multiply(conjugate(m[6:10]), ends[6:10])).imag / STEP
-        x[0:10] = m
+        F = np.eye(ERROR_SIZE)
+        F[: ErrorIndex.VELOCITY.stop, MOVING] = ends[: StateIndex.VELOCITY.stop].imag / STEP
+        turned = log(multiply(conjugate(m[StateIndex.ATTITUDE]), ends[StateIndex.ATTITUDE]))
+        F[ErrorIndex.ATTITUDE, MOVING] = turned.imag / STEP
+        x[MOTION] = m
         self._forget(F, self.rates, dt)
         self.P = F @ self.P @ F.T + np.diag(self.noise * dt)
 
     def coast(self, noise, rates, dt: float) -> None:
-        """Move by dt without a command, with a noise and rates of its own: ṗ = v, all else stays."""
-        F = np.eye(ERROR)
-        F[0:3, 3:6] = dt * np.eye(3)
-        self.x[0:3] += dt * self.x[3:6]
+        """Predict over dt without a command, with the given noise and rates: ṗ = v, the other states stay."""
+        F = np.eye(ERROR_SIZE)
+        F[ErrorIndex.POSITION, ErrorIndex.VELOCITY] = dt * np.eye(3)
+        self.x[StateIndex.POSITION] += dt * self.x[StateIndex.VELOCITY]
         self._forget(F, rates, dt)
         self.P = F @ self.P @ F.T + np.diag(noise * dt)
 
     def _forget(self, F, rates, dt: float) -> None:
-        keep = np.exp(-rates * dt)
-        for error, group in FORGOTTEN.items():
-            F[error, error] = keep[group]
-            self.x[error + (1 if error < 18 else 2)] *= keep[group]  # a number more per quaternion before it
+        keep = np.exp(-rates * dt)[FORGOTTEN_RATES]
+        F[FORGOTTEN_ERRORS, FORGOTTEN_ERRORS] = keep
+        self.x[FORGOTTEN_STATES] *= keep
 
     def position(self, y, R) -> float:
-        H = np.zeros((3, ERROR))
-        H[:, 0:3] = H[:, 12:15] = np.eye(3)
-        return self._update(y - (self.x[0:3] + self.x[13:16]), H, R)
+        H = np.zeros((3, ERROR_SIZE))
+        H[:, ErrorIndex.POSITION] = H[:, ErrorIndex.GNSS_BIAS] = np.eye(3)
+        return self._update(y - (self.x[StateIndex.POSITION] + self.x[StateIndex.GNSS_BIAS]), H, R)
 
     def velocity(self, y, R) -> float:
-        H = np.zeros((3, ERROR))
-        H[:, 3:6] = H[:, 21:24] = np.eye(3)
-        return self._update(y - (self.x[3:6] + self.x[23:26]), H, R)
+        H = np.zeros((3, ERROR_SIZE))
+        H[:, ErrorIndex.VELOCITY] = H[:, ErrorIndex.VELOCITY_BIAS] = np.eye(3)
+        return self._update(y - (self.x[StateIndex.VELOCITY] + self.x[StateIndex.VELOCITY_BIAS]), H, R)
 
     def attitude(self, y, R) -> float:
         def residual(x):
             y_ = y.reshape(4, *(1,) * (x.ndim - 1))
-            return log(multiply(conjugate(x[6:10]), multiply(exp(-x[26:29]), y_)))
+            return log(multiply(conjugate(x[StateIndex.ATTITUDE]), multiply(exp(-x[StateIndex.ATTITUDE_BIAS]), y_)))
 
         return self._update(*self._linear(residual), R)
 
@@ -188,17 +190,20 @@ class NumpyEskf:
         return ends[:, 0].real, -ends.imag / STEP
 
     def _marker_residual(self, x, p_CM, q_CM):
-        q_BC, back = multiply(self.q_BC[:, None], exp(x[30:33])), conjugate(x[6:10])
-        expected = rotate(conjugate(q_BC), rotate(back, x[16:19] - x[0:3]) - self.p_BC[:, None])
-        q_expected = multiply(conjugate(q_BC), multiply(back, x[19:23]))
+        q_BC, q_BW = multiply(self.q_BC[:, None], exp(x[StateIndex.MOUNT])), conjugate(x[StateIndex.ATTITUDE])
+        p_BM = rotate(q_BW, x[StateIndex.MARKER_POSITION] - x[StateIndex.POSITION])
+        expected = rotate(conjugate(q_BC), p_BM - self.p_BC[:, None])
+        q_expected = multiply(conjugate(q_BC), multiply(q_BW, x[StateIndex.MARKER_ATTITUDE]))
         return np.concatenate([p_CM[:, None] - expected, log(multiply(conjugate(q_expected), q_CM[:, None]))])
 
     def _corners_residual(self, x, y, corners_M):
+        p_WB, q_BW = x[StateIndex.POSITION], conjugate(x[StateIndex.ATTITUDE])
+        p_WM, q_WM = x[StateIndex.MARKER_POSITION], x[StateIndex.MARKER_ATTITUDE]
         rows = []
         for i in range(4):
-            p_W = x[16:19] + rotate(x[19:23], corners_M[3 * i : 3 * i + 3, None] + 0 * x[16:19])
-            p_B = rotate(conjugate(x[6:10]), p_W - x[0:3])
-            p_C = rotate(conjugate(multiply(self.q_BC[:, None], exp(x[30:33]))), p_B - self.p_BC[:, None])
+            p_W = p_WM + rotate(q_WM, corners_M[3 * i : 3 * i + 3, None] + 0 * p_WM)
+            p_B = rotate(q_BW, p_W - p_WB)
+            p_C = rotate(conjugate(multiply(self.q_BC[:, None], exp(x[StateIndex.MOUNT]))), p_B - self.p_BC[:, None])
             depth = np.where(p_C[2].real > DEPTH_MIN_M, p_C[2], DEPTH_MIN_M)
             rows.append(y[2 * i : 2 * i + 2, None] - p_C[0:2] / depth)
         return np.concatenate(rows)
@@ -210,12 +215,12 @@ class NumpyEskf:
         solved = np.linalg.solve(L, np.column_stack([PHt.T, nu]))
         W, whitened = solved[:, :-1].T, solved[:, -1]
         correction = W @ whitened
-        G = np.eye(ERROR)
-        G[6:9, 6:9] = right_jacobian(correction[6:9])
-        G[18:21, 18:21] = right_jacobian(correction[18:21])
+        G = np.eye(ERROR_SIZE)
+        for block in (ErrorIndex.ATTITUDE, ErrorIndex.MARKER_ATTITUDE):
+            G[block, block] = right_jacobian(correction[block])
         self.P = G @ (self.P - W @ W.T) @ G.T
         x = boxplus(self.x, correction)
-        x[6:10] /= np.linalg.norm(x[6:10])
-        x[19:23] /= np.linalg.norm(x[19:23])
+        x[StateIndex.ATTITUDE] /= np.linalg.norm(x[StateIndex.ATTITUDE])
+        x[StateIndex.MARKER_ATTITUDE] /= np.linalg.norm(x[StateIndex.MARKER_ATTITUDE])
         self.x = x
         return float(whitened @ whitened)

@@ -1,7 +1,6 @@
-"""A person at the simulated bench: writes its bench file, answers questions, runs the command, in simulated time."""
+"""The user of the simulated bench: writes its bench file, answers questions, runs the command, in simulated time."""
 
-from pathlib import Path
-
+from calibration_paths import BENCHES
 from click.testing import CliRunner
 
 from calibration.thrust.bench import display, run
@@ -9,7 +8,6 @@ from companion.cli import main
 from sitl.airframe import load_airframe
 from sitl.bench import SimulatedBench, airframe_motor
 
-BENCHES = Path(__file__).parents[2] / "config/benches"
 QUICK = {"step_us": 50, "settle_s": 0.6, "readings": 5, "interval_s": 0.2, "ramp_us_s": 1000}
 
 
@@ -17,7 +15,7 @@ class User:
     """`answers` to the questions in their order; "plug" connects the next battery first and presses Enter."""
 
     def __init__(self, monkeypatch, folder, charges=(0.95,), factor=0.0, faults=None, answers=None, **bench):
-        self.folder, self.questions, self.said = folder, [], []
+        self.folder, self.questions = folder, []
         airframe = load_airframe("f550")
         options = {"thrust_model_factor": factor} | ({"faults": faults} if faults else {})
         simulated = {k: bench.pop(k) for k in ("by_hand", "scale_zero_g") if k in bench}
@@ -64,6 +62,6 @@ class User:
         return [dict(zip(head, line.split(","), strict=True)) for line in lines[1:]]
 
     def motor_is_off(self):
-        """Whether the motor stands still a moment later."""
+        """Whether the motor is off a second later."""
         self.world.sleep(1.0)
         return self.world.pwm_us <= 1000 and self.world.thrust < 0.01

@@ -1,6 +1,6 @@
 """Pictures of a calibration board through a known lens, drawn by following every ray back to the board.
 
-Written apart from what it tests: the lens is OpenCV's undistortion, the board OpenCV's own picture.
+Independent of the tested code: the lens is OpenCV's undistortion, the board OpenCV's own picture.
 """
 
 import cv2
@@ -41,7 +41,7 @@ class BoardCamera:
         with np.errstate(divide="ignore", invalid="ignore"):
             xy = on_board[:, :2] / depth[:, None]
         layout = self.board.layout
-        edge = 0.0 if isinstance(layout, Grid) or self.board.of_markers else layout.square_m
+        edge = 0.0 if isinstance(layout, Grid) or self.board.marked is not None else layout.square_m
         at = (xy + edge + MARGIN_M) * PX_PER_M + 0.5  # one more pixel of border, less half a pixel
         at[~(depth > 0) | ~np.isfinite(at).all(1)] = -10
         at = np.clip(at, -10, 20000).astype(np.float32).reshape(self.size[1] * FINE, self.size[0] * FINE, 2)

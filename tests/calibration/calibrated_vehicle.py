@@ -1,7 +1,7 @@
-"""An aircraft calibrated from nothing but the user's commands: a vehicle file that is wrong, and simulated data.
+"""An aircraft calibrated with the user's commands alone: a wrong vehicle file, and simulated data.
 
-Every step is one command as a user types it, run in this process; what they see is the F550 of the experiments
-(config/scenarios/common/laboratory.toml), whose numbers the wrong file has not.
+Every step is one command as a user types it, run in this process. The data are of the F550 of the experiments
+(config/scenarios/common/laboratory.toml); the wrong file has other numbers.
 """
 
 import json
@@ -12,20 +12,19 @@ import numpy as np
 import tomlkit
 from bench_user import User
 from board_views import BoardCamera, poses
+from calibration_paths import BOARDS, SCENARIOS, VEHICLES
 from click.testing import CliRunner
 
 from calibration.camera.board import load_board
 from companion.cli import main
 from companion.core.config import read_layered
 
-ROOT = Path(__file__).parents[2]
-VEHICLES, SCENARIOS = ROOT / "config/vehicles", ROOT / "config/scenarios"
 HAND_WRITTEN, FLOWN = VEHICLES / "f550_floor.toml", SCENARIOS / "hover_wind.toml"
-BOARD = ROOT / "config/boards/charuco_a4.toml"
+BOARD = BOARDS / "charuco_a4.toml"
 FACTOR = 0.6  # THR_MDL_FAC on the bench and on the aircraft: with it the simulated motor is nearly a line
 PICTURES = 20
 
-WRONG = {  # what the user begins with, by the key of the vehicle file
+WRONG = {  # numbers at the begin, by the key of the vehicle file
     "thrust.coefficient_m_s2": 24.5,  # -14 %
     "thrust.voltage_exponent": 1.1,
     "attitude.roll.time_constant_s": 0.18,  # +28 %
@@ -46,7 +45,7 @@ WRONG = {  # what the user begins with, by the key of the vehicle file
 
 
 def value(tables: dict, key: str):
-    """What a dotted key has in a vehicle file's tables."""
+    """The value of a dotted key in the tables of a vehicle file."""
     for name in key.split("."):
         tables = tables[name]
     return tables
@@ -66,24 +65,24 @@ def true_camera() -> dict:
 
 
 class Owner:
-    """Somebody who calibrates the aircraft of the vehicle file `file`; `said` holds what each command answered."""
+    """The user who calibrates the aircraft of the vehicle file `file`; `output` holds the output of each command."""
 
     def __init__(self, monkeypatch, folder: Path) -> None:
-        self.monkeypatch, self.folder, self.said = monkeypatch, folder, {}
+        self.monkeypatch, self.folder, self.output = monkeypatch, folder, {}
         self.file = folder / "mine.toml"
         write_wrong(self.file)
 
     def run(self, *words) -> str:
         """``companion WORDS…``, which must succeed."""
         done = CliRunner().invoke(main, list(map(str, words)), catch_exceptions=False)
-        self.said[" ".join(map(str, words))] = done.output
+        self.output[" ".join(map(str, words))] = done.output
         assert done.exit_code == 0, done.output
         return done.output
 
     def thrust(self) -> None:
         user = User(self.monkeypatch, self.folder, charges=(0.95, 0.1), factor=FACTOR)
         done = user.call("--vehicle", self.file, "--yes", "--thr-mdl-fac", FACTOR)
-        self.said["thrust"] = done.output
+        self.output["thrust"] = done.output
         assert done.exit_code == 0, done.output
 
     def camera(self) -> None:
@@ -102,7 +101,7 @@ class Owner:
         self.run("identify", log, "--vehicle", self.file, "--yes")
 
     def mount(self) -> None:
-        """Place and delay of the camera, from the calibration flight in still air with the camera of hover_wind."""
+        """Mount and delay of the camera, from the calibration flight in still air with the camera of hover_wind."""
         tables = read_layered(SCENARIOS / "calibration.toml")
         tables["camera"] = true_camera() | {"sway_std_rad": tables["camera"]["sway_std_rad"]}
         tables["mission"] = str((SCENARIOS / tables["mission"]).resolve())
@@ -113,7 +112,7 @@ class Owner:
         self.run("calibrate", "latency", log, "--vehicle", self.file, "--yes")
 
     def calibrate(self) -> None:
-        """Everything, in the order of docs/calibration.md."""
+        """All steps in the order of docs/calibration.md."""
         self.thrust()
         self.camera()
         self.identification()

@@ -1,13 +1,16 @@
-"""Flights made up for identification: known response, thrust and drag, as ULogs like PX4 writes them."""
+"""Flights made up for identification with known response, thrust and drag, as ULogs of PX4 and as flight logs."""
 
 import struct
 from pathlib import Path
 
 import numpy as np
+from calibration_paths import MISSIONS, VEHICLES
 from scipy.signal import lfilter
 
 from companion.core.frames import GRAVITY_M_S2, quat_from_rpy, rotation_matrix
+from companion.core.messages import FcuAttitude, FcuPosition, FcuStatus, Message, SentSetpoint
 from companion.fcu.ned import swap_attitude, swap_world
+from companion.recording.recorder import open_recorder
 
 STEP_S = 0.005
 MAGIC = b"ULog\x01\x12\x35\x01"
@@ -170,3 +173,46 @@ def write_ulog(path: Path, flight: dict, names: str = "new", skip: tuple[str, ..
         status["is_rotary_wing"] = ("bool", np.full(len(thrust), options.get("is_rotary_wing", True)))
     add("vehicle_status", slow, **status)
     return log.write(path)
+
+
+def status(stamp_s: float, volts: float, landed: bool, mode: str) -> FcuStatus:
+    return FcuStatus(
+        stamp_s=stamp_s,
+        connected=True,
+        armed=True,
+        mode=mode,
+        landed=landed,
+        battery_voltage_v=volts,
+        battery_remaining=0.8,
+        rc_ok=True,
+        rc_channels_us=(),
+        gnss_ok=True,
+        home_W=None,
+        timesync_offset_s=0.0,
+        timesync_rtt_s=0.0,
+        link_errors=0,
+    )
+
+
+def write_flight_log(path, flight, mode="OFFBOARD", sent=True, vehicle=VEHICLES / "f550_rtk.toml") -> Path:
+    """The flight as the recorder writes it; `mode` from take-off on; vehicle: the file that flew."""
+    messages: list[Message] = []
+    roll, pitch, yaw = flight["commands"]
+    for k in every(flight, 50):
+        t_s = float(flight["t_s"][k])
+        q, v = tuple(flight["q"][k].tolist()), tuple(flight["velocity_W"][k].tolist())
+        messages.append(FcuAttitude(stamp_s=t_s, q_WB=q, omega_B=(0.0, 0.0, 0.0)))
+        messages.append(FcuPosition(stamp_s=t_s, p_W=(0.0, 0.0, 2.0), v_W=v))
+        if sent and flight["air"][k]:
+            angles = {"roll_rad": float(roll[k]), "pitch_rad": float(pitch[k]), "yaw_rad": float(yaw[k])}
+            thrust = float(flight["thrust"][k])
+            messages.append(SentSetpoint(stamp_s=t_s, **angles, yaw_rate_rad_s=0.0, thrust=thrust))
+    for k in every(flight, 10):
+        air = bool(flight["air"][k])
+        volts = float(flight["volts"][k])
+        messages.append(status(float(flight["t_s"][k]), volts, not air, mode if air else "AUTO_LOITER"))
+    writer = open_recorder(path, vehicle, MISSIONS / "identification.toml")
+    for message in sorted(messages, key=lambda m: m.stamp_s):
+        writer.handle(message, message.stamp_s)
+    writer.close()
+    return path

@@ -1,18 +1,18 @@
-"""Made-up flights over a bundle with everything known: for the calibration of a camera's mount and delay."""
+"""Made-up flights over a bundle with known mount and delay of the camera."""
 
 from pathlib import Path
 
 import numpy as np
 from scipy.spatial.transform import Rotation
 
-from calibration.mount.observations import MountLog, Sightings, Track
+from calibration.mount.observations import MountLog, Observations, TimeSeries
 
 DOWN = Rotation.from_quat([-0.70710678, 0.70710678, 0.0, 0.0])  # camera looks down, upper edge forward
 R_BC = (DOWN * Rotation.from_rotvec([0.03, -0.05, 0.04])).as_matrix()
 P_BC = np.array([0.10, -0.015, -0.035])
 R_WM = Rotation.from_rotvec([0.02, -0.01, 1.1]).as_matrix()
 P_WM = np.array([0.3, -0.2, 0.05])
-CAMERA_S, FLOWN_S = 0.083, 0.06  # true delay of the images, and what the aircraft believed
+CAMERA_S, FLOWN_S = 0.083, 0.06  # true delay of the images, and latency.camera_s of the flight
 
 
 def walk(rng, n: int, step_s: float, std: float, time_s: float) -> np.ndarray:
@@ -43,7 +43,7 @@ def fly(
 ) -> MountLog:
     """A log of a flight 2 m over the bundle; lean_rad: standard deviation of roll and pitch, within seconds.
 
-    noisy: factor on the noise of sightings and attitude.
+    noisy: factor on the noise of observations and attitude.
     """
     rng = np.random.default_rng(seed)
     t = np.arange(0.0, duration_s, 0.004)
@@ -73,9 +73,9 @@ def fly(
     return MountLog(
         Path("flight.mcap"),
         "floor",
-        Sightings(stamps, R_CM, p_CM, covariance),
-        Track(ta, np.roll(measured, 1, axis=1)),
-        Track(ta, p[::every] + wandering + [5.0, -3.0, 100.0]) if with_position else None,
+        Observations(stamps, R_CM, p_CM, covariance),
+        TimeSeries(ta, np.roll(measured, 1, axis=1)),
+        TimeSeries(ta, p[::every] + wandering + [5.0, -3.0, 100.0]) if with_position else None,
         FLOWN_S,
         np.zeros(3),
         np.array([1.0, 0.0, 0.0, 0.0]),

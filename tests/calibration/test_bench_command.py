@@ -14,15 +14,6 @@ from companion.cli import main
 from companion.core.config import load
 from companion.core.vehicle import Vehicle
 
-F550 = "config/vehicles/f550.toml"
-
-
-@pytest.fixture
-def vehicle(tmp_path, pytestconfig):
-    path = tmp_path / "vehicle.toml"
-    path.write_bytes((pytestconfig.rootpath / F550).read_bytes())
-    return path
-
 
 def curve_error(user, factor_range=(1000, 1951), voltages=(14.0, 15.2, 16.4)):
     """Largest difference between fitted and simulated motor, as a share of full thrust."""
@@ -99,10 +90,10 @@ def test_a_throttle_moved_by_hand(tmp_path, monkeypatch):
     assert curve_error(user, voltages=(16.3,)) < 0.015
 
 
-def test_nothing_turns_without_the_word(tmp_path, monkeypatch):
+def test_the_motor_does_not_turn_without_confirmation(tmp_path, monkeypatch):
     user = User(monkeypatch, tmp_path, answers=["yes"])
     done = user.call()
-    assert done.exit_code == 2 and "not confirmed, nothing was started" in done.output
+    assert done.exit_code == 2 and "not confirmed; the motor was not started" in done.output
     assert user.world.tests == 0 and not user.raw.exists()
 
 
@@ -110,7 +101,7 @@ def test_a_file_with_data_is_never_overwritten(tmp_path, monkeypatch):
     user = User(monkeypatch, tmp_path)
     user.raw.write_text("precious")
     done = user.call()
-    assert done.exit_code == 2 and "raw.csv: exists; --resume goes on with it" in done.output
+    assert done.exit_code == 2 and "raw.csv: exists; continue it with --resume" in done.output
     done = user.call("--resume")
     assert done.exit_code == 2 and "raw.csv: not raw data of a thrust bench" in done.output
     assert user.raw.read_text() == "precious" and user.world.tests == 0
@@ -133,7 +124,7 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path, monkeypatch):
     assert [r["run"] for r in rows if r["battery"] == "2"][0] == "3"
     assert curve_error(user) < 0.015
     again = user.call("--resume", "--mass", 1.8)
-    assert again.exit_code == 0 and "nothing left to measure" in again.output
+    assert again.exit_code == 0 and "no step is left to measure" in again.output
 
 
 def test_another_sweep_cannot_go_on_in_the_same_file(tmp_path, monkeypatch):
@@ -147,14 +138,14 @@ def test_another_sweep_cannot_go_on_in_the_same_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "one of --bench FILE, --fit"),
-        (["--fit"], "one of --bench FILE, --fit"),
-        (["table.csv"], "one of --bench FILE, --fit"),
+        ([], "give one of --bench FILE, --fit"),
+        (["--fit"], "give one of --bench FILE, --fit"),
+        (["table.csv"], "give one of --bench FILE, --fit"),
         (["--fit", "absent.csv"], "absent.csv: no such file"),
         (["--hover", "1.8", "0.34"], "--hover needs --voltage"),
         (["--hover", "1.8", "1.34", "--voltage", "15"], "a command between 0 and 1"),
         (["--hover", "1.8", "0.9", "--voltage", "15", "--mass", "5"], "5 kg would hover at a command of"),
-        (["--hover", "1.8", "0.34", "--voltage", "15", "--fit"], "one of --bench FILE, --fit"),
+        (["--hover", "1.8", "0.34", "--voltage", "15", "--fit"], "give one of --bench FILE, --fit"),
         (["--bench", "absent.toml"], "absent.toml: no such file"),
         (["--fit", "table.csv"], "table.csv: no column for the voltage"),
         (["--fit", "table.csv", "--voltage", "15", "--pwm-min", "1900"], "less than 300 µs apart"),

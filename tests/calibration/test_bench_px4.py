@@ -56,7 +56,7 @@ def wait(motor, duration_s, pwm_us=None, until=lambda: False):
 
 
 @pytest.mark.realtime
-def test_px4_does_what_the_bench_believes_of_it(motor):
+def test_px4_follows_the_motor_test_as_the_bench_assumes(motor):
     wait(motor, READY_S, until=lambda: motor.factor is not None and motor.voltage_v > 0 and motor.pwm_us > 0)
     assert motor.factor == pytest.approx(0.3) and not motor.armed
     for pwm_us in (1200.0, 1800.0):
@@ -67,5 +67,5 @@ def test_px4_does_what_the_bench_believes_of_it(motor):
     assert motor.pwm_us < DISARMED_US
     wait(motor, SETTLED_S, 1500.0)
     assert motor.pwm_us == pytest.approx(1500, abs=1)
-    wait(motor, TIMEOUT_S + 0.6)  # nobody drives any more
+    wait(motor, TIMEOUT_S + 0.6)  # no further commands
     assert motor.pwm_us < DISARMED_US

@@ -1,34 +1,33 @@
 """Bench file, sweep and scale by themselves."""
 
 import io
-from pathlib import Path
 
 import msgspec
 import pytest
+from calibration_paths import BENCHES
 from rich.console import Console
 
 from calibration.thrust.bench.bench_file import load_bench
 from calibration.thrust.bench.display import PLOT_HEIGHT, LiveDisplay, plot
 from calibration.thrust.bench.raw_file import Progress
 from calibration.thrust.bench.scale import Scale
-from calibration.thrust.bench.stop_conditions import Sample
-from calibration.thrust.bench.sweep import State, Sweep, plan
+from calibration.thrust.bench.stop_conditions import BenchSnapshot
+from calibration.thrust.bench.sweep import Sweep, SweepState, plan
 from companion.core.config import ConfigError
 
-BENCHES = Path(__file__).parents[2] / "config/benches"
-HX711 = load_bench(BENCHES / "hx711.toml")
 
-
-def quick(**changes):
-    return msgspec.structs.replace(HX711, sweep=msgspec.structs.replace(HX711.sweep, **changes))
+@pytest.fixture
+def quick(hx711):
+    """The bench with changes of its sweep."""
+    return lambda **changes: msgspec.structs.replace(hx711, sweep=msgspec.structs.replace(hx711.sweep, **changes))
 
 
 def run_through(bench, until_s=1e6, pwm=None, dt=0.02):
     """Readings of a sweep whose scale shows the commanded pulse width in newtons."""
     sweep, now, out = Sweep(bench, plan(bench.sweep)), 0.0, []
-    while sweep.state is not State.DONE and now < until_s:
+    while sweep.state is not SweepState.DONE and now < until_s:
         at = sweep.pwm_us if pwm is None else pwm(now, sweep)
-        reading = sweep.advance(Sample(now, [at], at, pwm_us=at, voltage_v=15.0, current_a=1.0))
+        reading = sweep.advance(BenchSnapshot(now, [at], at, pwm_us=at, voltage_v=15.0, current_a=1.0))
         out += [reading] if reading else []
         now += dt
     return sweep, out, now
@@ -39,13 +38,13 @@ def test_shipped_bench_files_load(path):
     assert load_bench(path).name
 
 
-def test_the_sweep_of_paper_2():
-    steps = plan(HX711.sweep)
+def test_the_sweep_of_paper_2(hx711):
+    steps = plan(hx711.sweep)
     assert [step.pwm_us for step in steps[:3]] == [1000, 1020, 1040] and steps[48].pwm_us == 1950
     assert len(steps) == 97 and {step.direction for step in steps[49:]} == {"down"} and steps[-1].pwm_us == 1000
 
 
-def test_five_readings_over_five_seconds_after_settling():
+def test_five_readings_over_five_seconds_after_settling(quick):
     _, readings, now = run_through(quick(highest_us=1200.0, step_us=100.0, down=False))
     assert [(r.step.pwm_us, r.number) for r in readings] == [(p, n) for p in (1000, 1100, 1200) for n in range(1, 6)]
     times = [r.time_s for r in readings]
@@ -53,14 +52,14 @@ def test_five_readings_over_five_seconds_after_settling():
     assert times[5] - times[4] == pytest.approx(0.5 + 2.5, abs=0.15), "100 µs at 200 µs/s, settling, one second"
 
 
-def test_the_pulse_width_never_jumps():
+def test_the_pulse_width_never_jumps(quick):
     bench, seen = quick(step_us=200.0, readings=1), []
     run_through(bench, pwm=lambda _, sweep: seen.append(sweep.pwm_us) or sweep.pwm_us)
     assert max(abs(b - a) for a, b in zip(seen, seen[1:], strict=False)) <= 200 * 0.02 + 1e-9
 
 
-def test_a_hand_that_slips_starts_the_step_again():
-    manual = msgspec.structs.replace(HX711, motor=msgspec.structs.replace(HX711.motor, drive="manual"))
+def test_a_throttle_that_moves_away_starts_the_step_again(hx711):
+    manual = msgspec.structs.replace(hx711, motor=msgspec.structs.replace(hx711.motor, drive="manual"))
     slipped = lambda now, sweep: sweep.step.pwm_us + (50 if 4.0 < now < 4.1 else 0)  # noqa: E731
     _, readings, _ = run_through(manual, until_s=12.0, pwm=slipped)
     assert [r.number for r in readings][:7] == [1, 2, 1, 2, 3, 4, 5]
@@ -74,7 +73,7 @@ def test_a_hand_that_slips_starts_the_step_again():
         ('unit = "gf"', 'unit = "stone"', "scale.unit"),
         ("silence_s = 0.5", "silence_s = 50", "0.1 to 5 s"),
         (r"pattern = '\s*(", r"pattern = '\s*((", "scale.pattern: not a regular expression"),
-        (r"([-+]?\d+(?:\.\d+)?)", r"[-+]?\d+", "scale.pattern: needs a group"),
+        (r"([-+]?\d+(?:\.\d+)?)", r"[-+]?\d+", "scale.pattern: has no group"),
         ("collapse_share = 0.5", "colapse_share = 0.5", "unknown key"),
         ("voltage_min_v = 13.2 ", "#", "limits.voltage_min_v: missing key"),
     ],
@@ -120,9 +119,9 @@ def test_lines_of_scales(name, line, newtons):
 
 
 @pytest.mark.parametrize("line", [b"ERR 5\n", b"12.3.4\n", b"1e400\n", b"\xff\xfe\x00\n", b"12 34\n", b"x" * 300])
-def test_text_is_no_reading(line):
+def test_text_is_not_a_reading(hx711, line):
     port = Lines()
-    scale = Scale(port, HX711.scale)
+    scale = Scale(port, hx711.scale)
     port.data = line
     assert scale.poll(0.0) == [] and scale.text
     port.data = b"\n7\n"
@@ -137,7 +136,7 @@ def test_the_live_plot_rises_from_corner_to_corner():
     assert plot([], (1000, 2000)).count("\u2800") == PLOT_HEIGHT * 60
 
 
-def test_the_live_picture_follows_a_run():
+def test_the_live_picture_follows_a_run(quick):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, height=40)
     bench = quick(step_us=100.0, readings=2, down=False)
@@ -145,7 +144,7 @@ def test_the_live_picture_follows_a_run():
     shown.begin(bench, 1, sweep, Progress())
     _, readings, _ = run_through(bench)
     for reading in readings:
-        shown.update(sweep, Sample(reading.time_s, thrust_n=3.21, pwm_us=1500.0, voltage_v=15.5, current_a=9.0))
+        shown.update(sweep, BenchSnapshot(reading.time_s, thrust_n=3.21, pwm_us=1500.0, voltage_v=15.5, current_a=9.0))
         shown.reading(reading)
     shown.end()
     text = screen.getvalue()

@@ -27,7 +27,7 @@ def every_number_was_found(owner: Owner) -> None:
     tables, text = read_layered(owner.file), owner.file.read_text(encoding="utf-8")
     assert not [key for key, wrong in WRONG.items() if value(tables, key) == wrong]
     for source in ("raw.csv: ", "photographs: ", "identification.mcap: ", "calibration.mcap: "):
-        assert source in text  # each command has told where its numbers are from; two of the bench's were bettered
+        assert source in text  # each command has noted the source of its numbers; two of the bench were replaced
     found, true = load(owner.file, Vehicle), true_camera()
     for key in ("fx", "fy", "cx", "cy"):
         assert getattr(found.camera, f"{key}_px") == pytest.approx(true[key], abs=1.0), key

@@ -1,18 +1,15 @@
 """Board files are read strictly, and a board is found turned, in part, in the dark and in large pictures."""
 
-from pathlib import Path
-
 import cv2
 import numpy as np
 import pytest
 from board_views import BoardCamera
+from calibration_paths import BOARDS
 
 from calibration.camera.board import Charuco, Chessboard, Grid, load_board, make_board
 from calibration.camera.board_detection import BoardDetector, hint, shape_error
 from companion.core.config import ConfigError
 
-ROOT = Path(__file__).parents[2]
-BOARDS = sorted((ROOT / "config/boards").glob("*.toml"))
 K = np.array([[610.0, 0, 322.0], [0, 612.0, 237.0], [0, 0, 1]])
 BARREL = [-0.12, 0.05, 0.0005, -0.0003, 0.0]
 SIZE = (640, 480)
@@ -20,12 +17,12 @@ SIZE = (640, 480)
 
 @pytest.fixture(scope="module")
 def grid() -> BoardCamera:
-    return BoardCamera(load_board(ROOT / "config/boards/grid_a4.toml"), K, BARREL, SIZE)
+    return BoardCamera(load_board(BOARDS / "grid_a4.toml"), K, BARREL, SIZE)
 
 
 @pytest.fixture(scope="module")
 def charuco() -> BoardCamera:
-    return BoardCamera(load_board(ROOT / "config/boards/charuco_a4.toml"), K, BARREL, SIZE)
+    return BoardCamera(load_board(BOARDS / "charuco_a4.toml"), K, BARREL, SIZE)
 
 
 def truth(camera: BoardCamera, R, p) -> np.ndarray:
@@ -37,7 +34,7 @@ def worst(camera: BoardCamera, view, R, p) -> float:
     return float(np.linalg.norm(view.pixels - truth(camera, R, p)[view.numbers], axis=1).max())
 
 
-@pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(BOARDS.glob("*.toml")), ids=lambda path: path.stem)
 def test_the_boards_that_come_with_the_stack_are_found_in_their_own_pictures(path):
     board = load_board(path)
     px_per_m = 3000.0
@@ -52,10 +49,10 @@ def test_the_boards_that_come_with_the_stack_are_found_in_their_own_pictures(pat
 
 def test_opencvs_boards_have_the_same_corners():
     grid = make_board(Grid(dictionary="aruco_4x4_50", columns=3, rows=4, marker_m=0.05, separation_m=0.02, first_id=7))
-    assert np.allclose(np.concatenate(grid.opencv.getObjPoints()), grid.points_m)
-    assert np.ravel(grid.opencv.getIds()).tolist() == list(grid.marker_ids) == list(range(7, 19))
+    assert np.allclose(np.concatenate(grid.marked.opencv().getObjPoints()), grid.points_m)
+    assert np.ravel(grid.marked.opencv().getIds()).tolist() == list(grid.marked.ids) == list(range(7, 19))
     charuco = make_board(Charuco(dictionary="aruco_4x4_50", columns=4, rows=5, square_m=0.04, marker_m=0.03))
-    assert np.allclose(charuco.opencv.getChessboardCorners(), charuco.points_m)
+    assert np.allclose(charuco.marked.opencv().getChessboardCorners(), charuco.points_m)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +118,7 @@ def test_little_light_and_noise_are_no_hindrance(grid, charuco):
 
 @pytest.mark.parametrize("board", ["grid_a4", "charuco_a4", "chessboard_a4"])
 def test_a_large_photograph_is_searched_small_and_measured_at_full_size(board):
-    board = load_board(ROOT / f"config/boards/{board}.toml")
+    board = load_board(BOARDS / f"{board}.toml")
     size, large = (2000, 1500), K * 3.1
     large[2, 2] = 1
     camera = BoardCamera(board, large, [0.0] * 5, size)
@@ -129,7 +126,7 @@ def test_a_large_photograph_is_searched_small_and_measured_at_full_size(board):
     view = BoardDetector(board).view(camera.picture(R, p, blur_px=1.0), "large")
     assert len(view.numbers) == len(board.points_m)
     at = cv2.projectPoints(board.points_m, cv2.Rodrigues(R)[0], p, large, None)[0].reshape(-1, 2)
-    pairs = (view.pixels, view.pixels[::-1]) if not board.of_markers else (view.pixels,)
+    pairs = (view.pixels, view.pixels[::-1]) if board.marked is None else (view.pixels,)
     assert min(np.linalg.norm(pixels - at[view.numbers], axis=1).max() for pixels in pairs) < 0.4
 
 
@@ -149,17 +146,17 @@ def test_another_board_is_not_taken_for_this_one(grid, charuco):
     exchanged = grid.board.turned()
     view = BoardDetector(exchanged).view(picture, "exchanged")
     assert view.problem.startswith("not this board")
-    assert hint(exchanged, [picture], [view]) == "4 columns and 5 rows would fit: are they exchanged?"
+    assert hint(exchanged, [picture], [view]) == "4 columns and 5 rows would fit: exchange them in the board file"
     view = BoardDetector(charuco.board).view(picture, "other")
     assert view.problem == "board not found" or view.problem.startswith("too few corners")
     other = make_board(Grid(dictionary="aruco_4x4_50", columns=4, rows=5, marker_m=0.04, separation_m=0.005))
     view = BoardDetector(other).view(picture, "dictionary")
     assert view.problem == "board not found"
-    assert hint(other, [picture], [view]) == "markers of aruco_6x6_1000 are in sight, ids 0 to 19"
+    assert hint(other, [picture], [view]) == "markers of aruco_6x6_1000 are visible, ids 0 to 19"
 
 
 def test_a_fisheyes_picture_still_has_the_boards_shape():
-    board = load_board(ROOT / "config/boards/charuco_a4.toml")
+    board = load_board(BOARDS / "charuco_a4.toml")
     K_wide, k = np.array([[280.0, 0, 320], [0, 280, 240], [0, 0, 1]]), np.array([-0.02, 0.01, -0.004, 0.001])
     camera = BoardCamera(board, K_wide, k, SIZE, fisheye=True)
     R, p = camera.held(0.6, 0.3, 0.16, 0.3, 0.0)
@@ -167,7 +164,7 @@ def test_a_fisheyes_picture_still_has_the_boards_shape():
     assert shape_error(board.points_m, pixels.reshape(-1, 2)) < 0.01
 
 
-def test_what_is_no_picture_of_a_board_is_said_so(grid):
+def test_pictures_without_a_board_are_refused(grid):
     detector = BoardDetector(grid.board)
     assert detector.view(np.zeros((20, 20), np.uint8), "tiny").problem == "the image is too small"
     noise = np.random.default_rng(1).integers(0, 255, (240, 320)).astype(np.uint8)
@@ -177,7 +174,7 @@ def test_what_is_no_picture_of_a_board_is_said_so(grid):
 def test_boards_drawn_by_an_older_opencv_are_found_as_well():
     """With an even number of rows such a board began with a white square."""
     board = make_board(Charuco(dictionary="aruco_6x6_250", columns=5, rows=8, square_m=0.04, marker_m=0.03))
-    older = make_board(board.layout).opencv
+    older = make_board(board.layout).marked.opencv()
     older.setLegacyPattern(True)
     picture = np.pad(older.generateImage((600, 960), None, 0, 1), 40, constant_values=255)
     view = BoardDetector(board).view(picture, "older")
@@ -190,4 +187,4 @@ def test_columns_and_rows_of_a_charuco_board_that_are_exchanged_are_found_out(ch
     exchanged = charuco.board.turned()
     view = BoardDetector(exchanged).view(picture, "exchanged")
     assert view.problem
-    assert hint(exchanged, [picture], [view]) == "5 columns and 7 rows would fit: are they exchanged?"
+    assert hint(exchanged, [picture], [view]) == "5 columns and 7 rows would fit: exchange them in the board file"

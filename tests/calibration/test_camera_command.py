@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import pytest
 from board_views import BoardCamera, poses
+from calibration_paths import BOARDS, F550
 from click.testing import CliRunner
 
 from calibration.camera.board import load_board
@@ -14,8 +15,7 @@ from calibration.camera.command import command
 from companion.core.config import load
 from companion.core.vehicle import Vehicle
 
-ROOT = Path(__file__).parents[2]
-BOARD = ROOT / "config/boards/grid_a4.toml"
+BOARD = BOARDS / "grid_a4.toml"
 K = np.array([[305.0, 0, 161.0], [0, 306.0, 118.5], [0, 0, 1]])
 BARREL = [-0.12, 0.05, 0.0005, -0.0003, 0.0]
 SIZE = (320, 240)
@@ -37,7 +37,7 @@ def photographs(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def vehicle(tmp_path) -> Path:
-    text = (ROOT / "config/vehicles/f550.toml").read_text()
+    text = F550.read_text()
     text = text.replace("width_px = 640", "width_px = 320").replace("height_px = 480", "height_px = 240")
     file = tmp_path / "mine.toml"
     file.write_text(text)
@@ -72,11 +72,11 @@ def test_numbers_plots_and_result_are_written_and_bad_pictures_named(photographs
     changed = [a for a, b in zip(vehicle.read_text().splitlines(), before.splitlines(), strict=True) if a != b]
     assert len(changed) == 6 and all(photographs.name in line and "rms 0." in line for line in changed)
 
-    told = json.loads((out / "r.json").read_text())
-    assert told["command"] == "calibrate camera" and told["merit"]["views"] == 10
-    assert told["values"]["camera.fx_px"] == pytest.approx(camera.fx_px, rel=1e-6)
-    assert told["merit"]["fx_px_std"] < 2 and told["merit"]["rms_px"] < 0.2
-    assert set(told["details"]["rejected"]) == {"ceiling.png", "broken.jpg"}
+    content = json.loads((out / "r.json").read_text())
+    assert content["command"] == "calibrate camera" and content["merit"]["views"] == 10
+    assert content["values"]["camera.fx_px"] == pytest.approx(camera.fx_px, rel=1e-6)
+    assert content["merit"]["fx_px_std"] < 2 and content["merit"]["rms_px"] < 0.2
+    assert set(content["details"]["rejected"]) == {"ceiling.png", "broken.jpg"}
     for name in ("coverage.png", "residuals.png"):
         assert cv2.imread(str(out / name)).shape[0] > 400
 
@@ -92,7 +92,7 @@ def test_without_consent_nothing_is_written(photographs, vehicle):
 
 def test_pictures_of_another_size_than_the_vehicles_are_refused_or_rescaled(photographs, tmp_path):
     file = tmp_path / "f550.toml"
-    file.write_text((ROOT / "config/vehicles/f550.toml").read_text())
+    file.write_text(F550.read_text())
     said = refused(photographs, "--board", BOARD, "--vehicle", file, "--yes")
     assert "0.png: 320 x 240 px, the vehicle file's camera 640 x 480 px" in said and "--rescale" in said
     result = run(photographs, "--board", BOARD, "--vehicle", file, "--yes", "--rescale")
@@ -118,9 +118,9 @@ def test_a_phones_turned_pictures_are_those_of_its_sensor(photographs, tmp_path)
         picture.save(tmp_path / f"{i}.jpg", quality=97, exif=exif)
     result = run(tmp_path, "--board", BOARD, "--json", tmp_path / "r.json")
     assert result.exit_code == 0, result.output
-    told = json.loads((tmp_path / "r.json").read_text())
-    assert told["details"]["image_size_px"] == [320, 240]
-    assert told["values"]["camera.fx_px"] == pytest.approx(305, rel=4e-3)
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert content["details"]["image_size_px"] == [320, 240]
+    assert content["values"]["camera.fx_px"] == pytest.approx(305, rel=4e-3)
 
 
 def test_pictures_of_mixed_sizes_are_refused(photographs, tmp_path):
@@ -131,14 +131,14 @@ def test_pictures_of_mixed_sizes_are_refused(photographs, tmp_path):
     assert said == "images of mixed sizes: 320 x 240 px (1.png, 2.png, 3.png); 160 x 120 px (0.png)"
 
 
-def test_the_wrong_board_is_refused_with_what_is_in_sight(photographs, tmp_path):
+def test_the_wrong_board_is_refused_with_the_visible_markers(photographs, tmp_path):
     board = tmp_path / "board.toml"
     board.write_text(BOARD.read_text().replace("columns = 4", "columns = 5").replace("rows = 5", "rows = 4"))
     said = refused(photographs, "--board", board)
-    assert "4 columns and 5 rows would fit: are they exchanged?" in said and "10 x not this board" in said
+    assert "4 columns and 5 rows would fit: exchange them in the board file" in said and "10 x not this board" in said
     board.write_text(BOARD.read_text().replace("aruco_6x6_1000", "aruco_5x5_100"))
     said = refused(photographs, "--board", board)
-    assert "0 usable views of 12" in said and "markers of aruco_6x6_1000 are in sight, ids 0 to 19" in said
+    assert "0 usable views of 12" in said and "markers of aruco_6x6_1000 are visible, ids 0 to 19" in said
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,21 @@
-"""Photographs that other people took: a phone's of a grid board, and OpenCV's ChArUco set with its own calibration."""
-
-from pathlib import Path
+"""Published photographs: a phone's of a grid board, and OpenCV's ChArUco set with its own calibration."""
 
 import cv2
 import numpy as np
 import pytest
+from calibration_paths import SHARED, needs_shared_data
 
-from calibration.camera.board import Charuco, Grid, load_board, make_board
+from calibration.camera.board import Charuco, Grid, make_board
 from calibration.camera.board_detection import BoardDetector
 from calibration.camera.images import image_files, read_all
 from calibration.camera.views import calibrate
 from companion.core.site import CUSTOM_PREFIX
 
-ROOT = Path(__file__).parents[2]
-MARKERS = ROOT.parent / "shared/data/markers"
+MARKERS = SHARED / "markers"
 PHONE, OPENCV = MARKERS / "aruco_board_phone", MARKERS / "opencv_aruco"
 SIZE = (640, 480)
 
-needs_photographs = pytest.mark.skipif(not MARKERS.is_dir(), reason="needs the photographs of ../shared/data/markers")
+needs_photographs = needs_shared_data("markers")
 
 
 def views_of(board, paths):
@@ -26,31 +24,31 @@ def views_of(board, paths):
 
 
 @pytest.fixture(scope="module")
-def phone():
-    return views_of(load_board(ROOT / "config/boards/grid_a4.toml"), [PHONE])
+def phone(load_board):
+    return views_of(load_board("grid_a4"), [PHONE])
 
 
 @needs_photographs
-def test_a_phone_is_calibrated_by_forty_two_photographs(phone):
-    c = calibrate(load_board(ROOT / "config/boards/grid_a4.toml"), phone, SIZE, "pinhole", 5)
+def test_a_phone_is_calibrated_by_forty_two_photographs(phone, load_board):
+    c = calibrate(load_board("grid_a4"), phone, SIZE, "pinhole", 5)
     assert len(c.views) >= 40 and c.coverage > 0.9
     assert c.fit.rms_px < 0.5
     assert c.fit.lens.numbers[:2] == pytest.approx(815.0, rel=0.01)
-    assert any(w.startswith("the board is not quite as its file says: markers of 39.7") for w in c.warnings)
+    assert any(w.startswith("the board differs from its file: markers of 39.7") for w in c.warnings)
 
 
 @needs_photographs
-def test_fitting_the_printed_board_makes_the_pixels_square(phone):
+def test_fitting_the_printed_board_makes_the_pixels_square(phone, load_board):
     """The gaps on that sheet are visibly wider than 5 mm; with them right, fx and fy agree as a sensor's do."""
-    c = calibrate(load_board(ROOT / "config/boards/grid_a4.toml"), phone, SIZE, "pinhole", 5, fit_board=True)
+    c = calibrate(load_board("grid_a4"), phone, SIZE, "pinhole", 5, fit_board=True)
     fx, fy = c.fit.lens.numbers[:2]
     assert c.fit.rms_px < 0.3
     assert abs(fx - fy) < 0.5 and fx == pytest.approx(815.0, rel=0.01)
 
 
 @needs_photographs
-def test_a_view_that_was_spoilt_is_the_one_that_is_named(phone):
-    board = load_board(ROOT / "config/boards/grid_a4.toml")
+def test_a_corrupted_view_is_the_one_that_is_named(phone, load_board):
+    board = load_board("grid_a4")
     detector = BoardDetector(board)
     gray = cv2.imread(str(PHONE / "7.jpg"), cv2.IMREAD_GRAYSCALE)
     shaken = detector.view(cv2.blur(gray, (15, 1)), "shaken.jpg")

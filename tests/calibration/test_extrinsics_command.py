@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tomlkit
+from calibration_paths import F550, MISSIONS, ROOT, SCENARIOS, VEHICLES
 from click.testing import CliRunner
 from scipy.spatial.transform import Rotation
 
@@ -19,25 +20,24 @@ from companion.recording.writer import LogWriter
 from sitl.scenario import load_scenario
 from sitl.simulate import simulate
 
-ROOT = Path(__file__).parents[2]
-SCENARIO = ROOT / "config/scenarios/calibration.toml"
+SCENARIO = SCENARIOS / "calibration.toml"
 HOVER_S = 25.0
-BELIEVED_S = 0.035  # what the vehicle file has for the camera's delay; the simulated camera takes 60 ms
+FLOWN_S = 0.035  # latency.camera_s of the vehicle file; the delay of the simulated camera is 60 ms
 
 
 @pytest.fixture(scope="module")
 def flown(tmp_path_factory) -> tuple[Path, Path]:
     """The log of a hover and the vehicle file it was flown with, wrong in mount and delay.
 
-    The hover is in a gusty wind under motion capture: no turn, and no lean but what holds the place. Its images are
-    stamped as an aircraft's, with their arrival less the delay that the vehicle file believes in.
+    The hover is in a gusty wind under motion capture: no rotation, and no lean except for holding the position. Its
+    images are stamped as on an aircraft, with their arrival less the delay of the vehicle file.
     """
     folder = tmp_path_factory.mktemp("hover")
     vehicle, scenario = folder / "wrong.toml", folder / "hover.toml"
-    tables = read_layered(ROOT / "config/vehicles/f550_floor.toml")
-    tables["latency"]["camera_s"] = BELIEVED_S
+    tables = read_layered(VEHICLES / "f550_floor.toml")
+    tables["latency"]["camera_s"] = FLOWN_S
     vehicle.write_text(tomlkit.dumps(tables))
-    mission = tomllib.loads((ROOT / "config/missions/lab_hover_marker.toml").read_text())
+    mission = tomllib.loads((MISSIONS / "lab_hover_marker.toml").read_text())
     mission["marker_file"] = str(ROOT / "config/markers/lab_floor.toml")
     mission["hold"]["duration_s"] = HOVER_S
     (folder / "mission.toml").write_text(tomlkit.dumps(mission))
@@ -60,33 +60,34 @@ def run(command, *arguments) -> dict:
 def test_a_simulated_hover_gives_the_mount_within_five_millimetres_and_a_third_of_a_degree(flown):
     log, vehicle = flown
     truth = load_scenario(SCENARIO).scenario.camera
-    believed = load(vehicle, Vehicle).camera
-    told = run(extrinsics.command, log, "--vehicle", vehicle, "--yes")
+    before = load(vehicle, Vehicle).camera
+    result = run(extrinsics.command, log, "--vehicle", vehicle, "--yes")
     camera = load(vehicle, Vehicle).camera
-    assert np.abs(np.subtract(believed.p_BC, truth.p_BC)).max() > 0.015  # there was something to find
+    assert np.abs(np.subtract(before.p_BC, truth.p_BC)).max() > 0.015  # there was something to find
     assert np.abs(np.subtract(camera.p_BC, truth.p_BC)).max() < 0.005
     R = rotation_matrix(quat_normalized(truth.q_BC)).T @ rotation_matrix(camera.q_BC)
     assert np.degrees(Rotation.from_matrix(R).magnitude()) < 0.3
-    assert told["details"]["motion"]["yaw_span_deg"] < 90  # not the calibration flight
-    assert told["merit"]["changed_deg"] > 3 and max(told["merit"]["translation_std_m"]) < 0.005
-    assert "+p_BC = [" in told["output"] and "+q_BC = [" in told["output"]
-    assert any("latency.camera_s was 35 ms in this flight and should be 6" in w for w in told["warnings"])
-    said = refused(extrinsics.command, log, "--bundle", "pier")
-    assert said.endswith("bundle 'pier' was not seen (seen: floor)")
+    assert result["details"]["motion"]["yaw_span_deg"] < 90  # not the calibration flight
+    assert result["merit"]["changed_deg"] > 3 and max(result["merit"]["translation_std_m"]) < 0.005
+    assert "+p_BC = [" in result["output"] and "+q_BC = [" in result["output"]
+    assert any("latency.camera_s was 35 ms in this flight and should be 6" in w for w in result["warnings"])
+    message = refused(extrinsics.command, log, "--bundle", "pier")
+    assert message.endswith("bundle 'pier' was not seen (seen: floor)")
 
 
 def test_the_same_hover_gives_the_cameras_delay_within_five_milliseconds_and_the_actuators(flown):
     log, vehicle = flown
-    told = run(latency.command, log, "--vehicle", vehicle, "--yes")
+    result = run(latency.command, log, "--vehicle", vehicle, "--yes")
     written = load(vehicle, Vehicle).latency
     assert written.camera_s == pytest.approx(0.06, abs=0.005)
-    assert told["merit"]["camera_std_s"] < 0.002
+    assert result["merit"]["camera_std_s"] < 0.002
     # 30 ms of the scenario's delay, and what the loops and motors of the simulated aircraft need beyond a first order
-    assert 0.05 < written.actuation_s < 0.12 and told["merit"]["actuation_interval_s"] < 0.01
-    assert told["details"]["camera_flown_s"] == BELIEVED_S
-    # the file was corrected meanwhile, but not the log: the correction is not made twice
+    assert 0.05 < written.actuation_s < 0.12 and result["merit"]["actuation_interval_s"] < 0.01
+    assert result["details"]["camera_flown_s"] == FLOWN_S
+    # the file was corrected, the log was not: the correction is not made twice
     again = run(latency.command, log, "--vehicle", vehicle, "--yes")
-    assert again["values"]["latency.camera_s"] == pytest.approx(told["values"]["latency.camera_s"], abs=1e-6)
+    assert any("latency.camera_s = 0.0" in w and "(flown: 0.035)" in w for w in again["warnings"])
+    assert again["values"]["latency.camera_s"] == pytest.approx(result["values"]["latency.camera_s"], abs=1e-6)
 
 
 def refused(command, *arguments) -> str:
@@ -99,7 +100,7 @@ def refused(command, *arguments) -> str:
 @pytest.fixture
 def empty_log(tmp_path) -> Path:
     """Ten seconds of a disarmed aircraft whose camera saw no marker."""
-    text = (ROOT / "config/vehicles/f550.toml").read_text()
+    text = F550.read_text()
     path = tmp_path / "desk.mcap"
     writer = LogWriter(path, {"vehicle": text, "vehicle_file": "f550.toml"})
     for i in range(500):
@@ -112,8 +113,7 @@ def empty_log(tmp_path) -> Path:
 
 @pytest.mark.parametrize("command", [extrinsics.command, latency.command], ids=["extrinsics", "latency"])
 def test_logs_that_cannot_be_used_are_refused_in_one_line(command, empty_log, tmp_path):
-    said = refused(command, empty_log)
-    assert "desk.mcap: no marker was seen in this log, though 500 images were looked at" in said
+    assert "desk.mcap: no marker was seen in this log, in 500 images" in refused(command, empty_log)
     (tmp_path / "text.mcap").write_text("not a log")
     assert "text.mcap: " in refused(command, tmp_path / "text.mcap")
     assert "gone.mcap: cannot be read" in refused(command, tmp_path / "gone.mcap")

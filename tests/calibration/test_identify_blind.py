@@ -1,22 +1,18 @@
 """A flight whose numbers are known, identified from its log alone."""
 
 import json
-import shutil
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from identify_flights import Truth, fly, write_ulog
+from identify_flights import Truth, write_ulog
 
 from calibration.identification.identify import identify
 from companion.cli import main
 
-VEHICLE = Path(__file__).parents[2] / "config/vehicles/f550.toml"
 
-
-@pytest.fixture(scope="module")
-def flight():
-    return fly()
+@pytest.fixture
+def flight(made_up_flight):
+    return made_up_flight()
 
 
 @pytest.mark.parametrize("names", ["new", "old"])
@@ -26,21 +22,19 @@ def test_the_numbers_of_a_made_up_flight_come_back(tmp_path, flight, names):
         assert axis.response.time_constant_s == pytest.approx(Truth.time_constant_s, rel=0.05)
         assert axis.response.gain == pytest.approx(Truth.gain, rel=0.02)
         assert axis.held_out_percent > 90
-    # Setpoints change with a log that is not in step with them: between two samples there is no telling when.
+    # Setpoints change with a log that is not in step with them: between two samples the time is unknown.
     assert found.roll.response.delay_s == pytest.approx(Truth.delay_s, abs=0.012)
-    motion = found.motion
-    k_T = motion.thrust_coefficient_m_s2 * (Truth.reference_v / motion.reference_voltage_v) ** motion.voltage_exponent
+    forces = found.forces
+    k_T = forces.thrust_coefficient_m_s2 * (Truth.reference_v / forces.reference_voltage_v) ** forces.voltage_exponent
     assert k_T == pytest.approx(Truth.k_T_m_s2, rel=0.01)
-    assert motion.voltage_exponent == pytest.approx(Truth.exponent, abs=0.3)
-    assert motion.drag_horizontal_1_s == pytest.approx(Truth.drag_1_s[0], rel=0.15)
-    assert motion.drag_vertical_1_s == pytest.approx(Truth.drag_1_s[2], rel=0.3)
-    assert motion.thrust_lag_s == pytest.approx(Truth.thrust_delay_s, abs=0.02)
+    assert forces.voltage_exponent == pytest.approx(Truth.exponent, abs=0.3)
+    assert forces.drag_horizontal_1_s == pytest.approx(Truth.drag_1_s[0], rel=0.15)
+    assert forces.drag_vertical_1_s == pytest.approx(Truth.drag_1_s[2], rel=0.3)
+    assert forces.thrust_lag_s == pytest.approx(Truth.thrust_delay_s, abs=0.02)
 
 
-def test_the_command_writes_the_vehicle_file_and_the_result(tmp_path, flight):
+def test_the_command_writes_the_vehicle_file_and_the_result(tmp_path, flight, vehicle):
     log = write_ulog(tmp_path / "flight.ulg", flight)
-    vehicle = tmp_path / "mine.toml"
-    shutil.copy(VEHICLE, vehicle)
     line = ["identify", str(log), "--vehicle", str(vehicle), "--json", str(tmp_path / "r.json"), "--yes"]
     done = CliRunner().invoke(main, [*line, "--plots", str(tmp_path / "plots")])
     assert done.exit_code == 0, done.output

@@ -1,29 +1,29 @@
-"""Identification of logs that nobody here made, and of one flown in PX4 itself whose truth is known."""
-
-from pathlib import Path
+"""Identification of published logs, and of one flown in PX4's own simulator, whose truth is known."""
 
 import pytest
+import tomlkit
+from calibration_paths import F550, SHARED, needs_shared_data
+from click.testing import CliRunner
 
+from calibration.identification.command import identify as identify_command
 from calibration.identification.identify import identify
 from calibration.identification.values import changes, warnings
-from companion.core.config import load
+from companion.core.config import load, read_layered
 from companion.core.vehicle import Vehicle
 
-ROOT = Path(__file__).parents[2]
-LOGS = ROOT / "../shared/data/ulog"
-F550 = ROOT / "config/vehicles/f550.toml"
+LOGS = SHARED / "ulog"
 
-pytestmark = pytest.mark.skipif(not LOGS.is_dir(), reason="no ../shared/data")
+pytestmark = needs_shared_data("ulog")
 
 
 def test_a_flight_in_px4_gives_its_thrust_damping_and_a_response_that_fits():
     found = identify([LOGS / "px4_v117_hexa_excitation.ulg"])
     assert found.flight.rotors == 6
-    assert found.motion.thrust_coefficient_m_s2 == pytest.approx(30.0, rel=0.03)
-    assert found.motion.drag_horizontal_1_s == pytest.approx(1.0, rel=0.1)
-    lower = found.motion.drag_vertical_1_s - found.motion.intervals["drag_vertical"]
-    assert abs(found.motion.curvature) < 0.15  # that simulator's thrust is linear in its command
-    assert lower < 1.0 < found.motion.drag_vertical_1_s + found.motion.intervals["drag_vertical"]
+    assert found.forces.thrust_coefficient_m_s2 == pytest.approx(30.0, rel=0.03)
+    assert found.forces.drag_horizontal_1_s == pytest.approx(1.0, rel=0.1)
+    lower = found.forces.drag_vertical_1_s - found.forces.intervals["drag_vertical"]
+    assert abs(found.forces.curvature) < 0.15  # that simulator's thrust is linear in its command
+    assert lower < 1.0 < found.forces.drag_vertical_1_s + found.forces.intervals["drag_vertical"]
     for axis in (found.roll, found.pitch):
         assert axis.trusted and axis.held_out_percent > 90
         assert 0.11 < axis.response.delay_s < 0.13  # measured on that build by a first order plus delay
@@ -33,21 +33,21 @@ def test_a_flight_in_px4_gives_its_thrust_damping_and_a_response_that_fits():
 
 
 def identify_with_f550(name):
-    return identify([LOGS / f"{name}.ulg"], load(F550, Vehicle))
+    return identify([LOGS / f"{name}.ulg"], F550)
 
 
 @pytest.mark.parametrize(("name", "volts"), [("hexa_altitude_4s", 14.7), ("hexa_stabilised_3s", 11.6)])
-def test_a_real_hexrotor_gives_attitude_and_thrust_and_says_what_it_cannot(name, volts):
+def test_a_real_hexrotor_gives_attitude_and_thrust_and_names_what_is_missing(name, volts):
     found = identify_with_f550(name)
     assert found.flight.aircraft == "hexarotor"
     for axis in (found.roll, found.pitch):
         assert axis.trusted and axis.held_out_percent > 70
-    motion = found.motion
-    assert 17.5 < motion.thrust_coefficient_m_s2 < 20.0
-    assert motion.reference_voltage_v == pytest.approx(volts, abs=0.2)
-    assert motion.trend is not None and motion.trend.low < motion.voltage_exponent < motion.trend.high
-    assert motion.drag_horizontal_1_s is None and motion.rotor_drag_1_s is None
-    assert motion.curvature > motion.intervals["curvature"]  # propellers without PX4's thrust model
+    forces = found.forces
+    assert 17.5 < forces.thrust_coefficient_m_s2 < 20.0
+    assert forces.reference_voltage_v == pytest.approx(volts, abs=0.2)
+    assert forces.trend is not None and forces.trend.low < forces.voltage_exponent < forces.trend.high
+    assert forces.drag_horizontal_1_s is None and forces.rotor_drag_1_s is None
+    assert forces.curvature > forces.intervals["curvature"]  # propellers without PX4's thrust model
     said = " ".join(warnings(found))
     assert "horizontal drag not identified: the log has no valid horizontal velocity" in said
     written = {change.key: change.value for change in changes(found, "x")}
@@ -61,8 +61,21 @@ def test_another_battery_brings_its_own_reference_and_a_question():
     assert any("is it this aircraft's battery?" in sentence for sentence in warnings(found))
 
 
-def test_a_quadrotor_with_coarse_setpoints_is_asked_about_and_nothing_uncertain_is_written():
-    found = identify_with_f550("quad_mission_esc_status")
+def test_a_quadrotor_with_coarse_setpoints_is_accepted_and_nothing_uncertain_is_written(tmp_path):
+    log = LOGS / "quad_mission_esc_status.ulg"
+    found = identify([log], F550)
+    assert (found.flight.aircraft, found.flight.rotors) == ("quadrotor", 4)
     said = " ".join(warnings(found))
-    assert "the log is a quadrotor's" in said and "roll not identified" in said and "pitch not identified" in said
-    assert not [change for change in changes(found, "x") if change.key.startswith(("attitude", "latency"))]
+    assert "is it the right log?" not in said and "roll not identified" in said and "pitch not identified" in said
+    made = changes(found, "x")
+    assert not [change for change in made if change.key.startswith(("attitude", "latency"))]
+    values = {change.key: change.value for change in made}
+    vehicle, tables = tmp_path / "quad.toml", read_layered(F550)
+    tables["thrust"]["coefficient_m_s2"] = 1.1 * values["thrust.coefficient_m_s2"]
+    tables["thrust"]["reference_voltage_v"] = values.get(
+        "thrust.reference_voltage_v", tables["thrust"]["reference_voltage_v"]
+    )
+    vehicle.write_text(tomlkit.dumps(tables))
+    done = CliRunner().invoke(identify_command, [str(log), "--vehicle", str(vehicle), "--yes"])
+    assert done.exit_code == 0, done.output
+    assert load(vehicle, Vehicle).thrust.coefficient_m_s2 == pytest.approx(values["thrust.coefficient_m_s2"], rel=0.02)

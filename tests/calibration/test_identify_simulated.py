@@ -1,14 +1,14 @@
 """The identification flight in the simulator, identified blind, against the plant's own numbers.
 
-What the attitude loop's time constant and delay are is told by its answer to a step without any noise.
+What the attitude loop's time constant and delay are follows from its response to a step without noise.
 """
 
 import math
-from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from calibration_paths import SCENARIOS
 from scipy.optimize import least_squares
 
 from calibration.identification.identify import identify
@@ -21,8 +21,7 @@ from sitl.plant import Plant
 from sitl.scenario import load_scenario
 from sitl.simulate import fly
 
-ROOT = Path(__file__).parents[2]
-SCENARIO = ROOT / "config/scenarios/identification.toml"
+SCENARIO = SCENARIOS / "identification.toml"
 LOOP_S = 0.004
 STEP_RAD, SETTLED_S, ANSWER_S = 0.2, 2.0, 1.5
 
@@ -96,17 +95,17 @@ def test_the_thrust_coefficient_is_the_plants_and_not_the_vehicle_files(flown):
     thrust = np.array([sum(m.motor_thrust_n) for m in truth]) / mass_kg
     command = command_at(np.array([m.stamp_s for m in truth]) - lag_s)
     volts = np.array([m.battery_voltage_v for m in truth])
-    motion = found.motion
-    believed = (volts / motion.reference_voltage_v) ** motion.voltage_exponent
-    k_T = np.sum(thrust * command * believed) / np.sum((command * believed) ** 2)
-    assert motion.thrust_coefficient_m_s2 == pytest.approx(k_T, rel=0.02)
-    assert k_T < 0.96 * 28.542 * (motion.reference_voltage_v / 15.2) ** 1.5  # 8 % of thrust are missing
+    forces = found.forces
+    voltage_factor = (volts / forces.reference_voltage_v) ** forces.voltage_exponent
+    k_T = np.sum(thrust * command * voltage_factor) / np.sum((command * voltage_factor) ** 2)
+    assert forces.thrust_coefficient_m_s2 == pytest.approx(k_T, rel=0.02)
+    assert k_T < 0.96 * 28.542 * (forces.reference_voltage_v / 15.2) ** 1.5  # 8 % of thrust are missing
     exponent = np.polyfit(np.log(volts), np.log(thrust / command), 1)[0]
-    assert motion.trend.low - 0.1 < exponent < motion.trend.high + 0.1
+    assert forces.trend.low - 0.1 < exponent < forces.trend.high + 0.1
 
 
-def test_what_px4s_thrust_model_leaves_is_the_plants(flown):
-    assert thrust_model_factor(flown[0].motion) == pytest.approx(true_airframe().rotor.quadratic_fraction, abs=0.06)
+def test_the_missing_thrust_model_factor_is_the_plants(flown):
+    assert thrust_model_factor(flown[0].forces) == pytest.approx(true_airframe().rotor.quadratic_fraction, abs=0.06)
 
 
 def test_drag_is_that_of_hull_and_rotors_at_the_speeds_flown(flown):
@@ -124,9 +123,9 @@ def test_drag_is_that_of_hull_and_rotors_at_the_speeds_flown(flown):
         drag = np.array(hull.linear_n_s_m) + np.array(hull.quadratic_n_s2_m2) * np.linalg.norm(v_B) + of_rotors * speeds
         power += (R @ (drag * v_B)) / airframe.mass_kg * v_W
         square += v_W**2
-    motion = found.motion
-    assert motion.drag_horizontal_1_s == pytest.approx(power[:2].sum() / square[:2].sum(), rel=0.15)
-    assert motion.drag_vertical_1_s == pytest.approx(power[2] / square[2], rel=0.25)
+    forces = found.forces
+    assert forces.drag_horizontal_1_s == pytest.approx(power[:2].sum() / square[:2].sum(), rel=0.15)
+    assert forces.drag_vertical_1_s == pytest.approx(power[2] / square[2], rel=0.25)
 
 
 def test_the_heading_follows_its_setpoint(flown):

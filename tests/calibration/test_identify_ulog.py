@@ -1,12 +1,11 @@
-"""ULogs as crews bring them: of other vehicles, cut off, with holes, slow, several flights in one; or not a flight."""
-
-from pathlib import Path
+"""ULogs from users: of other vehicles, cut off, with gaps, slow, several flights in one; or not a flight."""
 
 import numpy as np
 import pytest
 import tomlkit
+from calibration_paths import F550
 from click.testing import CliRunner
-from identify_flights import Truth, ULogFile, every, floats, fly, write_ulog
+from identify_flights import Truth, ULogFile, every, floats, write_ulog
 
 from calibration.identification.command import identify as identify_command
 from calibration.identification.identify import identify, read
@@ -17,9 +16,9 @@ from companion.core.vehicle import Vehicle
 from companion.fcu.ned import swap_attitude
 
 
-@pytest.fixture(scope="module")
-def flight():
-    return fly(seed=3, duration_s=42.0)
+@pytest.fixture
+def flight(made_up_flight):
+    return made_up_flight(seed=3, duration_s=42.0)
 
 
 def refusal(path) -> str:
@@ -32,8 +31,8 @@ def refusal(path) -> str:
 
 def near_truth(found) -> None:
     assert found.roll.response.time_constant_s == pytest.approx(Truth.time_constant_s, rel=0.1)
-    motion = found.motion
-    k_T = motion.thrust_coefficient_m_s2 * (Truth.reference_v / motion.reference_voltage_v) ** motion.voltage_exponent
+    forces = found.forces
+    k_T = forces.thrust_coefficient_m_s2 * (Truth.reference_v / forces.reference_voltage_v) ** forces.voltage_exponent
     assert k_T == pytest.approx(Truth.k_T_m_s2, rel=0.02)
 
 
@@ -56,7 +55,7 @@ def test_a_log_of_another_kind_of_vehicle_is_refused(tmp_path, flight, options, 
     assert kind in refusal(write_ulog(tmp_path / "other.ulg", flight, **options))
 
 
-def test_the_airframes_geometry_says_how_many_rotors_not_the_type_that_keeps_its_default(tmp_path, flight):
+def test_the_number_of_rotors_is_that_of_the_airframe_geometry_not_of_the_default_type(tmp_path, flight):
     read_back = read(write_ulog(tmp_path / "a.ulg", flight, system_type=2, parameters={"CA_ROTOR_COUNT": 6}))
     assert (read_back.aircraft, read_back.rotors) == ("hexarotor", 6)
     read_back = read(write_ulog(tmp_path / "b.ulg", flight, system_type=2, parameters={}))
@@ -73,7 +72,7 @@ def test_what_is_not_a_log_is_refused(tmp_path):
     assert "neither a ULog" in refusal(path)
     assert "cannot be read" in refusal(tmp_path / "nowhere.ulg")
     assert "cannot be read" in refusal(tmp_path)
-    assert "holds nothing" in refusal(ULogFile().write(path))
+    assert "holds none of the topics" in refusal(ULogFile().write(path))
 
 
 def test_a_flight_log_of_this_stack_cut_to_nothing_is_refused(tmp_path):
@@ -89,8 +88,8 @@ def test_a_log_that_did_not_fly_is_refused(tmp_path, flight):
     assert "s only; at least 15 s are needed" in refusal(write_ulog(tmp_path / "b.ulg", hop))
 
 
-def test_a_motionless_hover_is_refused_and_says_what_is_missing(tmp_path):
-    still = fly(seed=1, duration_s=40.0, tilt=0.0)
+def test_a_motionless_hover_is_refused_with_what_is_missing(tmp_path, made_up_flight):
+    still = made_up_flight(seed=1, duration_s=40.0, tilt=0.0)
     text = refusal(write_ulog(tmp_path / "still.ulg", still, skip=("vehicle_local_position",)))
     assert "lacks excitation" in text and "setpoint moved for 0.0 s only; at least 3 s" in text
     assert "no valid velocity" in text
@@ -107,24 +106,24 @@ def test_a_log_without_what_every_fit_needs_is_refused(tmp_path, flight, topic, 
     assert lost in refusal(write_ulog(tmp_path / "flight.ulg", flight, skip=(topic,)))
 
 
-def test_without_velocity_the_attitude_is_found_and_the_rest_is_said_to_be_missing(tmp_path, flight):
+def test_without_velocity_the_attitude_is_found_and_the_rest_is_reported_as_missing(tmp_path, flight):
     found = identify([write_ulog(tmp_path / "flight.ulg", flight, skip=("vehicle_local_position",))])
-    assert found.roll.trusted and found.motion is None and "no valid velocity" in found.motion_reason
+    assert found.roll.trusted and found.forces is None and "no valid velocity" in found.forces_reason
 
 
 def test_without_horizontal_velocity_there_is_no_horizontal_drag(tmp_path, flight):
     found = identify([write_ulog(tmp_path / "flight.ulg", flight, velocity_valid=False)])
     near_truth(found)
-    assert found.motion.drag_horizontal_1_s is None and found.motion.rotor_drag_1_s is None
-    assert "no valid horizontal velocity" in found.motion.missing["drag_horizontal"]
+    assert found.forces.drag_horizontal_1_s is None and found.forces.rotor_drag_1_s is None
+    assert "no valid horizontal velocity" in found.forces.missing["drag_horizontal"]
 
 
-def test_without_a_voltage_thrust_is_found_for_the_battery_of_the_log(tmp_path):
-    steady = fly(seed=4, duration_s=40.0, sag_v=0.0)
+def test_without_a_voltage_thrust_is_found_for_the_battery_of_the_log(tmp_path, made_up_flight):
+    steady = made_up_flight(seed=4, duration_s=40.0, sag_v=0.0)
     found = identify([write_ulog(tmp_path / "flight.ulg", steady, skip=("battery_status",))])
     in_log = Truth.k_T_m_s2 * (15.8 / Truth.reference_v) ** Truth.exponent
-    assert found.motion.thrust_coefficient_m_s2 == pytest.approx(in_log, rel=0.02)
-    assert "no battery voltage" in found.motion.missing["exponent"]
+    assert found.forces.thrust_coefficient_m_s2 == pytest.approx(in_log, rel=0.02)
+    assert "no battery voltage" in found.forces.missing["exponent"]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +133,7 @@ def test_topics_that_only_help_may_be_missing(tmp_path, flight, skip):
     near_truth(identify([write_ulog(tmp_path / "flight.ulg", flight, skip=(skip,))]))
 
 
-def test_the_part_of_a_cut_off_log_that_can_be_read_is_used_and_said_so(tmp_path, flight):
+def test_the_part_of_a_cut_off_log_that_can_be_read_is_used_and_reported(tmp_path, flight):
     path = write_ulog(tmp_path / "flight.ulg", flight)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(0.8 * len(whole)) + 7])
@@ -151,7 +150,7 @@ def test_every_cut_of_a_log_gives_a_result_or_one_line(tmp_path, flight):
         assert refusal(path)
 
 
-def test_damage_in_the_middle_of_a_log_is_survived(tmp_path, flight):
+def test_damage_in_the_middle_of_a_log_is_tolerated(tmp_path, flight):
     path = write_ulog(tmp_path / "flight.ulg", flight)
     whole = bytearray(path.read_bytes())
     rng = np.random.default_rng(5)
@@ -166,15 +165,15 @@ def test_damage_in_the_middle_of_a_log_is_survived(tmp_path, flight):
             assert "\n" not in str(error)
 
 
-def test_holes_nan_and_times_of_another_world_are_left_out(tmp_path, flight):
-    holes = dict(part(flight, (flight["t_s"] % 17.0) > 1.0))  # dropouts of a second
-    holes["velocity_W"] = holes["velocity_W"].copy()
-    holes["velocity_W"][::50] = np.nan
-    holes["q"] = holes["q"].copy()
-    holes["q"][5000:5040] = np.nan
-    holes["t_s"] = holes["t_s"].copy()
-    holes["t_s"][4000:4002] += 1e5  # a damaged stamp
-    near_truth(identify([write_ulog(tmp_path / "flight.ulg", holes)]))
+def test_gaps_nan_and_impossible_times_are_left_out(tmp_path, flight):
+    gaps = dict(part(flight, (flight["t_s"] % 17.0) > 1.0))  # dropouts of a second
+    gaps["velocity_W"] = gaps["velocity_W"].copy()
+    gaps["velocity_W"][::50] = np.nan
+    gaps["q"] = gaps["q"].copy()
+    gaps["q"][5000:5040] = np.nan
+    gaps["t_s"] = gaps["t_s"].copy()
+    gaps["t_s"][4000:4002] += 1e5  # a damaged stamp
+    near_truth(identify([write_ulog(tmp_path / "flight.ulg", gaps)]))
 
 
 def test_a_clock_that_steps_back_costs_only_what_it_repeats(tmp_path, flight):
@@ -183,9 +182,9 @@ def test_a_clock_that_steps_back_costs_only_what_it_repeats(tmp_path, flight):
     assert found.roll.response.time_constant_s == pytest.approx(Truth.time_constant_s, rel=0.1)
 
 
-def test_a_log_that_looks_like_another_aircrafts_is_written_only_when_it_is_said_to_be_this_ones(tmp_path, flight):
+def test_a_log_that_looks_like_another_aircrafts_is_written_only_with_this_aircraft(tmp_path, flight):
     vehicle = tmp_path / "mine.toml"
-    tables = read_layered(Path(__file__).parents[2] / "config/vehicles/f550.toml")
+    tables = read_layered(F550)
     tables["thrust"]["coefficient_m_s2"] = 40.0
     vehicle.write_text(tomlkit.dumps(tables))
     before = vehicle.read_text()
@@ -199,8 +198,27 @@ def test_a_log_that_looks_like_another_aircrafts_is_written_only_when_it_is_said
     assert f"{k_T:.2f} m/s²" in written.output and "at the reference of 15.2 V, as written" in written.output
 
 
-def test_two_flights_in_one_log_and_two_logs_give_what_one_flight_gives(tmp_path, flight):
-    second = fly(seed=8, duration_s=30.0)
+@pytest.mark.parametrize(("rotors", "name"), [(4, "quadrotor"), (6, "hexarotor"), (8, "octorotor")])
+def test_the_log_of_an_aircraft_with_4_6_or_8_rotors_is_written_with_yes(tmp_path, flight, vehicle, rotors, name):
+    log = write_ulog(tmp_path / "flight.ulg", flight, parameters={"CA_ROTOR_COUNT": rotors})
+    done = CliRunner().invoke(identify_command, [str(log), "--vehicle", str(vehicle), "--yes"])
+    assert done.exit_code == 0, done.output
+    assert f"ULog of a {name}" in done.output and "is it the right log?" not in done.output
+    assert load(vehicle, Vehicle).attitude.roll.time_constant_s == pytest.approx(Truth.time_constant_s, rel=0.1)
+
+
+def test_the_log_of_another_number_of_rotors_is_written_only_with_this_aircraft(tmp_path, flight, vehicle):
+    before = vehicle.read_bytes()
+    line = [str(write_ulog(tmp_path / "flight.ulg", flight, parameters={"CA_ROTOR_COUNT": 3}))]
+    line += ["--vehicle", str(vehicle), "--yes"]
+    refused = CliRunner().invoke(identify_command, line)
+    assert refused.exit_code == 2 and vehicle.read_bytes() == before
+    assert "the log is of a tricopter, and this stack is made for 4, 6 or 8 rotors" in refused.output
+    assert CliRunner().invoke(identify_command, [*line, "--this-aircraft"]).exit_code == 0
+
+
+def test_two_flights_in_one_log_and_two_logs_give_what_one_flight_gives(tmp_path, flight, made_up_flight):
+    second = made_up_flight(seed=8, duration_s=30.0)
     apart = dict(second, t_s=second["t_s"] + 70.0)
     both = {k: np.concatenate([flight[k], apart[k]], axis=1 if k == "commands" else 0) for k in flight}
     one = identify([write_ulog(tmp_path / "both.ulg", both)])
@@ -214,7 +232,7 @@ def test_two_flights_in_one_log_and_two_logs_give_what_one_flight_gives(tmp_path
 def test_logs_of_two_aircraft_are_refused(tmp_path, flight):
     one = write_ulog(tmp_path / "a.ulg", flight)
     other = write_ulog(tmp_path / "b.ulg", flight, parameters={"CA_ROTOR_COUNT": 4})
-    with pytest.raises(DataError, match="one aircraft at a time"):
+    with pytest.raises(DataError, match="logs of one aircraft"):
         identify([one, other])
 
 
@@ -230,7 +248,7 @@ def test_setpoints_that_were_logged_slowly_give_a_doubt_or_the_truth(tmp_path, f
     assert not found.roll.trusted or found.roll.response.time_constant_s == pytest.approx(0.15, rel=0.3)
 
 
-def test_angles_left_at_zero_beside_a_quaternion_are_not_believed(tmp_path, flight):
+def test_angles_left_at_zero_beside_a_quaternion_are_not_used(tmp_path, flight):
     rows = every(flight, 50)
     wanted = flight["commands"].T[rows]
     q_d = np.array([swap_attitude(tuple(quat_from_rpy(*row))) for row in wanted.tolist()])
@@ -238,8 +256,8 @@ def test_angles_left_at_zero_beside_a_quaternion_are_not_believed(tmp_path, flig
     for valid in (True, False):
         log = ULogFile({"CA_ROTOR_COUNT": 6})
         angles = {"roll_body": zero, "pitch_body": zero, "yaw_body": zero}
-        told = ("bool", np.full(len(rows), valid))
-        log.add("vehicle_attitude_setpoint", flight["t_s"][rows], **angles, **floats("q_d", q_d), q_d_valid=told)
+        validity = ("bool", np.full(len(rows), valid))
+        log.add("vehicle_attitude_setpoint", flight["t_s"][rows], **angles, **floats("q_d", q_d), q_d_valid=validity)
         setpoint = read(log.write(tmp_path / "setpoints.ulg")).setpoint
         assert setpoint.value[:, :2] == pytest.approx(wanted[:, :2] if valid else 0.0, abs=1e-5)
 

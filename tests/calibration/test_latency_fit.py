@@ -1,4 +1,4 @@
-"""Delays are found from motion, with their deviation, and refused where the motion does not tell."""
+"""Delays are found from motion, with their deviation, and refused where the motion does not determine them."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from calibration.mount.latency import find_camera_latency
 from calibration.results import DataError
 
 
-def test_the_cameras_delay_is_what_was_flown_with_and_what_was_missing():
+def test_the_cameras_delay_is_the_flown_one_and_the_missing_part():
     errors = []
     for seed in range(4):
         found = find_camera_latency(fly(seed))
@@ -30,7 +30,7 @@ def test_an_attitude_that_drifts_does_not_shift_the_delay():
 
 
 def test_a_still_hover_is_refused():
-    with pytest.raises(DataError, match="turns do not go with the aircraft's .* turn and lean more"):
+    with pytest.raises(DataError, match="rotation does not follow the aircraft's .* turn and lean more"):
         find_camera_latency(fly(lean_rad=0.0003, yaw_span_rad=0.05))
 
 
@@ -38,13 +38,14 @@ def test_slow_motion_is_refused_with_the_rates_it_had():
     log = fly(2, lean_rad=0.004, yaw_span_rad=0.3, duration_s=20.0)
     with pytest.raises(DataError) as caught:
         find_camera_latency(log)
-    assert "rad/s RMS" in str(caught.value) or "turns do not go with" in str(caught.value)
+    assert "rad/s RMS" in str(caught.value) or "rotation does not follow" in str(caught.value)
 
 
 def test_images_that_would_come_before_their_exposure_are_refused():
     log = fly(5)
-    early = replace(log.sightings, t_s=log.sightings.t_s - 0.2)
+    early = replace(log.observations, t_s=log.observations.t_s - 0.2)
     with pytest.raises(
-        DataError, match=r"images come -1\d\d ms after their exposure .* did latency.camera_s = 0.06 s fly"
+        DataError,
+        match=r"images come -1\d\d ms after their exposure, .* was the flight made with latency.camera_s = 0.06 s",
     ):
-        find_camera_latency(replace(log, sightings=early))
+        find_camera_latency(replace(log, observations=early))

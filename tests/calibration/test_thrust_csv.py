@@ -1,4 +1,4 @@
-"""A thrust stand's table is read whatever its separators, header and units; what is not one is refused in one line."""
+"""A thrust stand's table is read with any separators, header and units; another file is refused in one line."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,6 @@ from calibration.results import DataError
 from calibration.thrust.columns import find_columns, split_title
 from calibration.thrust.table import read_thrust_csv
 
-ROWS = sweep(Motor(), Battery(), np.arange(0.05, 1.0, 0.1), readings=1)
 RCBENCHMARK_1580 = [
     "Time (s)", "ESC signal (µs)", "Servo 1 (µs)", "Servo 2 (µs)", "Servo 3 (µs)", "AccX (g)", "AccY (g)", "AccZ (g)",
     "Torque (N·m)", "Thrust (kgf)", "Voltage (V)", "Current (A)", "Motor Electrical Speed (RPM)",
@@ -18,10 +17,16 @@ RCBENCHMARK_1580 = [
 ]  # fmt: skip
 
 
-def same(run, thrust=True):
-    assert np.allclose(run.command, ROWS[:, 0], atol=1e-4)
-    assert np.allclose(run.voltage_v, ROWS[:, 2], rtol=1e-3)
-    assert np.allclose(run.thrust_n, ROWS[:, 1], atol=2e-3) or not thrust
+@pytest.fixture(scope="module")
+def readings():
+    """Rows of a sweep, one reading at each command."""
+    return sweep(Motor(), Battery(), np.arange(0.05, 1.0, 0.1), readings=1)
+
+
+def same(run, readings):
+    assert np.allclose(run.command, readings[:, 0], atol=1e-4)
+    assert np.allclose(run.voltage_v, readings[:, 2], rtol=1e-3)
+    assert np.allclose(run.thrust_n, readings[:, 1], atol=2e-3)
 
 
 @pytest.mark.parametrize(
@@ -38,10 +43,10 @@ def same(run, thrust=True):
         ("Pulse width (us);Thrust (ozf);Voltage", 0.27801385, ","),
     ],
 )
-def test_headers_units_and_separators(tmp_path, header, unit, decimal):
-    runs = read_thrust_csv(write_csv(tmp_path / "a.csv", ROWS, header, decimal, unit=unit))
+def test_headers_units_and_separators(tmp_path, header, unit, decimal, readings):
+    runs = read_thrust_csv(write_csv(tmp_path / "a.csv", readings, header, decimal, unit=unit))
     assert len(runs) == 1
-    same(runs[0])
+    same(runs[0], readings)
     assert np.isnan(runs[0].current_a).all() == header.endswith("Voltage")
 
 
@@ -72,28 +77,28 @@ def test_titles_are_split(title, split):
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_encodings_and_line_ends(tmp_path, encoding, end):
-    path = write_csv(tmp_path / "a.csv", ROWS, "ESC signal (µs);Thrust (gf);Voltage (V);Current (A)")
+def test_encodings_and_line_ends(tmp_path, encoding, end, readings):
+    path = write_csv(tmp_path / "a.csv", readings, "ESC signal (µs);Thrust (gf);Voltage (V);Current (A)")
     path.write_bytes(path.read_text(encoding="utf-8").replace("\n", end).encode(encoding))
-    same(read_thrust_csv(path)[0])
+    same(read_thrust_csv(path)[0], readings)
 
 
-def test_preamble_units_row_text_cells_and_repeated_header(tmp_path):
-    plain = write_csv(tmp_path / "a.csv", ROWS, "Throttle;Thrust;Voltage;Current").read_text().splitlines()
+def test_preamble_units_row_text_cells_and_repeated_header(tmp_path, readings):
+    plain = write_csv(tmp_path / "a.csv", readings, "Throttle;Thrust;Voltage;Current").read_text().splitlines()
     preamble = ["sep=;", "Motor: T-Motor 2216; propeller 10x4.5", "Date;2025-03-01", ""]
     rows = plain[1:5] + [plain[0], "1500;overload;15.1;3", ";;;", "# a remark"] + plain[5:]
     (tmp_path / "b.csv").write_text("\n".join([*preamble, plain[0], "us;gf;V;A", *rows]))
     run = read_thrust_csv(tmp_path / "b.csv")[0]
-    same(run)
+    same(run, readings)
     assert "2 lines without a number left out, the first is line 11" in run.notes[0]
     assert run.line[0] == 7
 
 
-def test_rows_may_have_more_cells_than_the_header(tmp_path):
+def test_rows_may_have_more_cells_than_the_header(tmp_path, readings):
     """RCbenchmark's scripts append columns of their own."""
-    lines = write_csv(tmp_path / "a.csv", ROWS).read_text().splitlines()
+    lines = write_csv(tmp_path / "a.csv", readings).read_text().splitlines()
     (tmp_path / "b.csv").write_text("\n".join([lines[0], *(f"{line},,7,8.5" for line in lines[1:])]))
-    same(read_thrust_csv(tmp_path / "b.csv")[0])
+    same(read_thrust_csv(tmp_path / "b.csv")[0], readings)
 
 
 def test_the_clock_of_a_recording_is_read(tmp_path):
@@ -112,7 +117,7 @@ def test_thousands_are_not_decimals(tmp_path):
     assert np.isclose(run.thrust_n[-1], 2100 * GRAM)
 
 
-def test_runs_on_several_batteries_are_told_apart(tmp_path):
+def test_runs_on_several_batteries_are_separated(tmp_path):
     lines = ["battery,pwm_us,thrust_n,voltage_v"]
     lines += [f"{b},{1000 + 100 * i},{i * i + 5 * (b == 2)},{16 - b}" for b in (1, 2) for i in range(8)]
     (tmp_path / "a.csv").write_text("\n".join(lines))
@@ -121,24 +126,24 @@ def test_runs_on_several_batteries_are_told_apart(tmp_path):
     assert [run.voltage_v[0] for run in runs] == [15, 14] and [len(run.command) for run in runs] == [8, 8]
 
 
-def test_a_table_without_voltage_is_refused_unless_one_is_named(tmp_path):
-    path = write_csv(tmp_path / "a.csv", ROWS[:, :], "pwm_us,thrust_gf")
+def test_a_table_without_voltage_is_refused_unless_one_is_given(tmp_path, readings):
+    path = write_csv(tmp_path / "a.csv", readings, "pwm_us,thrust_gf")
     with pytest.raises(DataError, match=r"a\.csv: no column for the voltage .* 'pwm_us', 'thrust_gf'; .*--voltage"):
         read_thrust_csv(path)
     assert set(read_thrust_csv(path, voltage_v=14.8)[0].voltage_v) == {14.8}
-    same(read_thrust_csv(write_csv(tmp_path / "b.csv", ROWS), voltage_v=14.8)[0])
+    same(read_thrust_csv(write_csv(tmp_path / "b.csv", readings), voltage_v=14.8)[0], readings)
 
 
-def test_thrust_without_unit(tmp_path):
-    path = write_csv(tmp_path / "a.csv", ROWS, "pwm,thrust,voltage,current")
+def test_thrust_without_unit(tmp_path, readings):
+    path = write_csv(tmp_path / "a.csv", readings, "pwm,thrust,voltage,current")
     run = read_thrust_csv(path)[0]
-    same(run)
+    same(run, readings)
     assert "gf assumed" in run.notes[0]
-    path = write_csv(tmp_path / "b.csv", ROWS, "pwm,thrust,voltage,current", unit=1.0)
+    path = write_csv(tmp_path / "b.csv", readings, "pwm,thrust,voltage,current", unit=1.0)
     with pytest.raises(DataError, match=r"b\.csv: 'thrust' has no unit .*--thrust-unit"):
         read_thrust_csv(path)
-    same(read_thrust_csv(path, thrust_unit="N")[0])
-    same(read_thrust_csv(write_csv(tmp_path / "c.csv", ROWS), thrust_unit="N")[0])
+    same(read_thrust_csv(path, thrust_unit="N")[0], readings)
+    same(read_thrust_csv(write_csv(tmp_path / "c.csv", readings), thrust_unit="N")[0], readings)
 
 
 @pytest.mark.parametrize(
@@ -150,15 +155,15 @@ def test_thrust_without_unit(tmp_path):
         ("pwm_us,voltage_v\n1000,16\n", "no column for the thrust"),
         ("pwm_us,thrust_n,voltage_v\n", "0 readings"),
         ("pwm_us,thrust_n,voltage_v\n" + "1000,overload,16\n" * 9, "line 2: thrust is 'overload', not a number"),
-        ("pwm_us,thrust_n,voltage_v\n" + "1000,1,5,16\n" * 9, "line 2: 4 cells, the header has 3: a decimal comma"),
+        ("pwm_us,thrust_n,voltage_v\n" + "1000,1,5,16\n" * 9, "line 2: 4 cells, the header has 3: decimal commas"),
         ("pwm_us,thrust_n,voltage_v\n" + "0.5,1,16\n" * 9, "not pulse widths"),
-        ("pwm_us,thrust_n,voltage_v\n" + "1500,1,0\n" * 9, "not a battery"),
+        ("pwm_us,thrust_n,voltage_v\n" + "1500,1,0\n" * 9, "not a battery voltage"),
         ("throttle_pct,thrust_n,voltage_v\n" + "1500,1,16\n" * 9, "not a throttle of 0 to 100 %"),
         ("pwm_us,thrust_parsec,voltage_v\n" + "1500,1,16\n" * 9, "'thrust_parsec' has no unit"),
         ("pwm_us,thrust (mV),voltage_v\n" + "1500,1,16\n" * 9, "no column for the thrust"),
     ],
 )
-def test_what_is_no_thrust_table_is_refused_in_one_line(tmp_path, content, words):
+def test_a_file_that_is_not_a_thrust_table_is_refused_in_one_line(tmp_path, content, words):
     (tmp_path / "a.csv").write_text(content)
     with pytest.raises(DataError) as error:
         read_thrust_csv(tmp_path / "a.csv")

@@ -5,7 +5,7 @@ import pytest
 from thrust_stand import Battery, Motor, sweep, up_and_down
 
 from calibration.results import DataError
-from calibration.thrust.curve import fit_thrust
+from calibration.thrust.curve import fit_thrust, thrust_model, thrust_slope
 from calibration.thrust.steps import steps_of
 from calibration.thrust.table import Run
 
@@ -48,14 +48,14 @@ def test_a_wrong_zero_of_one_scale_changes_nothing(tare_n):
     assert np.allclose(fitted.tare_n, [tare_n, 0.0], atol=0.1)
 
 
-def test_a_sweep_that_begins_high_trusts_the_zero_and_says_so():
+def test_a_sweep_that_begins_high_keeps_the_zero_and_warns():
     u = np.arange(0.3, 0.96, 0.04)
     fitted = fit(sweep(MOTOR, Battery(FULL_V), u), sweep(MOTOR, Battery(EMPTY_V), u))
     assert error_share(fitted.curve, low=0.3) < 0.01
-    assert "begins at 1300 µs; the scale's zero is the file's" in fitted.warnings[0]
+    assert "begins at 1300 µs; the zero of the scale is not checked" in fitted.warnings[0]
 
 
-def test_wild_steps_are_left_out_and_listed():
+def test_outlier_steps_are_left_out_and_listed():
     full, empty = two_batteries()
     full[100:105, 1], empty[150:155, 1] = 30.0, -4.0
     fitted = fit(full, empty)
@@ -70,10 +70,10 @@ def test_a_limited_supply_does_not_bend_the_curve():
     assert {p.run for p in fitted.left_out} == {"0.csv"} and len(fitted.left_out) > 5
 
 
-def test_one_battery_cannot_tell_the_exponent_and_the_band_says_how_little():
+def test_one_battery_does_not_determine_the_exponent_and_the_band_contains_that():
     one, two = fit(two_batteries()[0]), fit(*two_batteries())
     assert not one.curve.exponent_known and one.curve.exponent == pytest.approx(1.5, abs=1e-3)
-    assert "do not tell the battery's influence" in one.warnings[0]
+    assert "do not determine the influence of the battery" in one.warnings[0]
     assert one.curve.std_n(0.9, 13.0) > 5 * two.curve.std_n(0.9, 13.0)
     assert abs(one.curve.thrust_n(0.9, 13.0) - MOTOR.thrust_n(0.9, 13.0)) < 2 * one.curve.std_n(0.9, 13.0)
 
@@ -111,21 +111,19 @@ def test_another_reference_voltage_is_the_same_curve():
     assert other.full_n == pytest.approx(float(curve.thrust_n(1.0, 12.0)))
 
 
-def test_a_reference_voltage_that_was_not_measured_is_told():
+def test_a_reference_voltage_without_measurement_gives_a_warning():
     fitted = fit(*two_batteries())
     assert fitted.at_reference(15.0).warnings == ()
-    assert "nothing was measured near 11.1 V, only from 13.6 to 16.4 V" in fitted.at_reference(11.1).warnings[-1]
+    assert "no measurement near 11.1 V, only from 13.6 to 16.4 V" in fitted.at_reference(11.1).warnings[-1]
 
 
 def test_slopes_of_the_band_are_those_of_the_curve():
     curve = fit(*two_batteries()).curve
-    from calibration.thrust.command import curve as module
-
     u, v = np.array([0.2, 0.5, 0.9]), np.array([14.0, 15.0, 16.0])
     x, reference = curve.parameters, curve.reference_voltage_v
-    slope = module._slope(x, u, v, reference)
+    slope = thrust_slope(x, u, v, reference)
     for i, e in enumerate(np.eye(len(x)) * 1e-6):
-        difference = (module._model(x + e, u, v, reference) - module._model(x - e, u, v, reference)) / 2e-6
+        difference = (thrust_model(x + e, u, v, reference) - thrust_model(x - e, u, v, reference)) / 2e-6
         assert np.allclose(slope[:, i], difference, rtol=1e-5, atol=1e-6)
 
 
@@ -133,5 +131,5 @@ def test_points_that_make_no_curve_are_refused():
     rng = np.random.default_rng(3)
     full, _ = two_batteries()
     full[:, 1] = np.where(full[:, 0] > 0.5, 10, 0) + 0.01 * rng.standard_normal(len(full))
-    with pytest.raises(DataError, match="no thrust curve"):
+    with pytest.raises(DataError, match="not a thrust curve"):
         fit(full)

@@ -6,7 +6,8 @@ from thrust_stand import Battery, Motor, sweep, up_and_down
 
 from calibration.results import DataError
 from calibration.thrust.curve import ThrustCurve, fit_thrust
-from calibration.thrust.hover import Output, fit_hover, hover, thrust_model_factor
+from calibration.thrust.hover import Output, hover, thrust_model_factor
+from calibration.thrust.hover_flights import fit_hover
 from calibration.thrust.steps import steps_of
 from calibration.thrust.table import Run
 from companion.core.frames import GRAVITY_M_S2
@@ -94,6 +95,6 @@ def test_one_hover_point_is_enough_for_a_guess():
 @pytest.mark.parametrize(
     ("mass", "command"), [([], []), ([1.0], [0.0]), ([1.0], [1.2]), ([-1.0], [0.5]), ([1.0, 2.0], [0.5])]
 )
-def test_hover_points_that_are_none_are_refused(mass, command):
-    with pytest.raises(DataError, match="hover points"):
+def test_impossible_hover_points_are_refused(mass, command):
+    with pytest.raises(DataError, match="--hover needs a mass"):
         fit_hover(mass, command)

@@ -1,18 +1,18 @@
-"""Other people's stands: 208 curves of an RCbenchmark 1520, hover commands of 25 multirotors."""
+"""Published measurements: 208 curves of an RCbenchmark 1520, hover commands of 25 multirotors."""
 
 import csv
-from pathlib import Path
 
 import numpy as np
 import pytest
+from calibration_paths import SHARED, needs_shared_data
 
 from calibration.thrust.curve import fit_thrust
-from calibration.thrust.hover import fit_hover
+from calibration.thrust.hover_flights import fit_hover
 from calibration.thrust.steps import steps_of
 from calibration.thrust.table import read_thrust_csv
 
-DATA = Path(__file__).parents[3] / "shared/data/thrust"
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="no ../shared/data here")
+DATA = SHARED / "thrust"
+pytestmark = needs_shared_data("thrust")
 RAW = DATA / "motor_propeller_testing/rawdata"
 PAIRS = [f"{motor}{propeller}" for motor in "abcdefghijklm" for propeller in range(1, 9)]
 
@@ -34,7 +34,7 @@ def test_both_voltages_of_every_pair_fit_one_curve(capsys):
     with capsys.disabled():
         print(f"\nmedian residual of full thrust: {np.median(medians):.2%}, worst pair {medians.max():.2%}; "
               f"rms {np.median(rms):.2%}, worst {rms.max():.2%}; left out: {len(limited)} limited, "
-              f"{len(left_out) - len(limited)} wild, of {count}")  # fmt: skip
+              f"{len(left_out) - len(limited)} outliers, of {count}")  # fmt: skip
     assert medians.max() <= 0.025 and rms.max() <= 0.025
     assert all(point.command > 0.7 for point in limited) and len(limited) < 150
     assert len(left_out) - len(limited) <= 12, "one point in two hundred does not fit"

@@ -27,7 +27,7 @@ def test_five_readings_are_one_point_and_up_and_down_stay_apart():
     assert steps.readings.sum() == 96 * 5 and not steps.left_out and steps.sign == 1
 
 
-def test_a_stand_that_counts_the_other_way_is_turned_round():
+def test_readings_of_opposite_sign_are_inverted():
     rows = clean()
     right = steps_of(run(rows))
     rows[:, 1] = 30 - rows[:, 1]  # a motor that lifts its own weight off a kitchen scale
@@ -35,7 +35,7 @@ def test_a_stand_that_counts_the_other_way_is_turned_round():
     assert turned.sign == -1 and np.allclose(turned.thrust_n + 30, right.thrust_n)
 
 
-def test_single_wild_readings_do_not_move_a_point():
+def test_single_outliers_do_not_move_a_point():
     rows = clean()
     rows[::5, 1] += 25
     assert np.abs(steps_of(run(rows)).thrust_n - steps_of(run(clean())).thrust_n).max() < 0.05
@@ -84,13 +84,13 @@ def test_a_ramp_is_gathered_by_command():
     ("change", "words"),
     [
         (lambda u, t: np.where((u > 0.4) & (u < 0.6), 0.3 * t, t), "not monotone: the thrust falls from"),
-        (lambda u, t: np.where(u > 0.4, 8 * (0.8 - u), t), "no thrust curve"),
+        (lambda u, t: np.where(u > 0.4, 8 * (0.8 - u), t), "not a thrust curve"),
         (lambda u, t: np.random.default_rng(1).standard_normal(len(u)), "does not follow the command"),
         (lambda u, t: np.zeros_like(u), "does not follow the command"),
-        (lambda u, t: np.sin(2 * np.pi * u), "no thrust curve|not monotone|does not follow"),
+        (lambda u, t: np.sin(2 * np.pi * u), "not a thrust curve|not monotone|does not follow"),
     ],
 )
-def test_what_does_not_rise_with_the_command_is_refused_in_one_line(change, words):
+def test_thrust_that_does_not_rise_with_the_command_is_refused_in_one_line(change, words):
     rows = clean()
     rows[:, 1] = change(rows[:, 0], rows[:, 1])
     with pytest.raises(DataError, match=words) as error:

@@ -4,34 +4,30 @@ import os
 import stat
 import tomllib
 from datetime import date
-from pathlib import Path
 
 import click
 import numpy as np
 import pytest
 import tomlkit
+from calibration_paths import VEHICLES
 
 from calibration import vehicle_file
 from calibration.vehicle_file import Change, confirm_and_write, propose
 from companion.core.config import ConfigError, load
 from companion.core.vehicle import Vehicle
 
-VEHICLES = Path(__file__).parents[2] / "config/vehicles"
 TODAY = date.today().isoformat()
 
 
 @pytest.fixture
-def f550(tmp_path):
-    path = tmp_path / "f550.toml"
-    path.write_bytes((VEHICLES / "f550.toml").read_bytes())
-    return path
+def f550(copy_vehicle):
+    return copy_vehicle("f550")
 
 
 @pytest.fixture
-def rtk(f550):
-    path = f550.parent / "f550_rtk.toml"
-    path.write_bytes((VEHICLES / "f550_rtk.toml").read_bytes())
-    return path
+def rtk(f550, copy_vehicle):
+    """A copy beside that of its base."""
+    return copy_vehicle("f550_rtk")
 
 
 def changed_lines(proposal):
@@ -106,7 +102,7 @@ def test_a_key_of_the_base_is_overridden_in_the_file_that_was_named(rtk, f550):
 def test_truth_values_keep_their_comments():
     document = tomlkit.parse("a = true # x\n[t]\nb = true\nc.d = false\n[u]\nz = 1\n[t.k]\ne = false # f\n")
     for key, value in (("a", False), ("t.b", False), ("t.c.d", True), ("t.k.e", True), ("t.k.n", True)):
-        vehicle_file._edit(document, key.split("."), value, "[2026-01-01 n]")
+        vehicle_file.edit(document, key.split("."), value, "[2026-01-01 n]")
     assert tomlkit.dumps(document).splitlines() == [
         "a = false # x [2026-01-01 n]",
         "[t]",
@@ -250,7 +246,7 @@ def test_a_write_that_fails_leaves_the_old_file(f550, monkeypatch):
 def test_an_edit_between_diff_and_answer_is_not_overwritten(f550):
     proposal = propose(f550, [Change("mass_kg", 2.0, "x")])
     f550.write_text(f550.read_text().replace("1.8", "1.9"))
-    with pytest.raises(ConfigError, match="meanwhile"):
+    with pytest.raises(ConfigError, match="another program changed it"):
         proposal.apply()
     assert load(f550, Vehicle).mass_kg == 1.9
 
@@ -262,10 +258,10 @@ def test_the_command_shows_the_diff_and_asks(f550, capsys):
     shown = capsys.readouterr().out
     assert "-mass_kg = 1.8\n+mass_kg = 2.0 " in shown and "nothing written" in shown
 
-    def nobody(_):
+    def no_terminal(_):
         raise click.Abort
 
-    assert not confirm_and_write(f550, change, yes=False, ask=nobody)
-    assert confirm_and_write(f550, change, yes=True, ask=nobody)
+    assert not confirm_and_write(f550, change, yes=False, ask=no_terminal)
+    assert confirm_and_write(f550, change, yes=True, ask=no_terminal)
     assert load(f550, Vehicle).mass_kg == 2.0
     assert vehicle_file.propose(f550, change).diff == ""

@@ -1,19 +1,21 @@
-"""One flight for the conformance suite: an autopilot that is known by its MAVLink and its motors alone.
+"""One flight for the conformance suite: an autopilot that is used by its MAVLink, its RC and its motors only.
 
-The same world flies the built-in autopilot and real PX4, in simulated time; `Flight` is what a companion, a ground
-station and a pilot can do to it. PX4's MAVLink threads live by the clock, so its world moves at `PX4_SPEED` times real
-time and answers may take some milliseconds of simulated time.
+The same world flies the PX4 emulator and real PX4, in simulated time; `ConformanceFlight` has the actions of a
+companion, a ground station and a pilot. PX4's MAVLink threads run by the wall clock, so its world moves at `PX4_SPEED`
+times real time and answers may take some milliseconds of simulated time.
 """
 
 import math
 import socket
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import numpy as np
 from pymavlink.dialects.v20 import common
 
+from companion.core.config import ConfigError
 from companion.core.frames import quat_from_rpy, rpy_from_quat
 from sitl.autopilot.conversion import q_ned
 from sitl.autopilot.udp import ONBOARD_PORTS
@@ -27,7 +29,7 @@ from sitl.world import STEP_S, World
 ROOT = Path(__file__).parents[2]
 SCENARIO = ROOT / "config/scenarios/bridge_hover.toml"
 PX4_SPEED = 3.0
-INSTANCES = range(1, 10)  # PX4 gives no other a port of its own towards the companion
+INSTANCES = range(1, 10)  # PX4 has ports of their own towards the companion for these only
 STREAM_EVERY = 5  # steps: 50 Hz
 ANSWER_S = 0.3  # of simulated time that an answer may take
 ARM, TAKEOFF, LAND = 400, 22, 21
@@ -39,8 +41,6 @@ DEFAULTS = {"COM_OF_LOSS_T": 1.0, "COM_RC_OVERRIDE": 1, "NAV_RCL_ACT": 2}  # PX4
 
 def px4_build() -> Px4Build | None:
     """PX4's build when this machine has one."""
-    from companion.core.config import ConfigError
-
     try:
         return find_build()
     except ConfigError:
@@ -63,12 +63,12 @@ def free_instance() -> int:
     raise RuntimeError("no free ports for PX4")
 
 
-class Flight:
+class ConformanceFlight:
     """World, autopilot and a MAVLink peer.
 
-    target: "built-in" or "px4"; heartbeat: MAV_TYPE of the heartbeat that the peer sends once a second, None for
-    none. ``heard``: everything received by message name as (time, message). ``stream``: called with the time at 50
-    Hz, may return bytes to send.
+    target: "emulator" or "px4"; heartbeat: MAV_TYPE of the heartbeat that the peer sends once a second, None for
+    none. ``received``: all received messages by name as (time, message). ``stream``: called with the time at 50 Hz, may
+    return bytes to send. ``hold_height_m``, ``hover_thrust``: height and thrust at the end of the take-off.
     """
 
     def __init__(self, target: str, run: Path, heartbeat: int | None = GROUND_STATION, **parameters) -> None:
@@ -96,16 +96,17 @@ class Flight:
         self._heartbeat = heartbeat
         self._parser = common.MAVLink(None)
         self._parser.robust_parsing = True
-        self.heard: dict[str, list] = {}
+        self.received: dict[str, list] = {}
         self.motor_commands: list[np.ndarray] = []  # of every step since the start
-        self.stream = None
+        self.stream: Callable[[float], bytes | None] | None = None
+        self.hold_height_m = self.hover_thrust = math.nan
         step = self.autopilot.step
 
-        def noted(frame) -> np.ndarray:
+        def recorded(frame) -> np.ndarray:
             self.motor_commands.append(np.array(step(frame)))
             return self.motor_commands[-1]
 
-        self.autopilot.step = noted
+        self.autopilot.step = recorded
         self.run(4.0)
 
     def close(self) -> None:
@@ -119,7 +120,7 @@ class Flight:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def run(self, duration_s: float, until=None) -> bool:
-        """Let time pass; stops early when until() holds and says whether it did."""
+        """Advance the time; stops early when until() holds and returns whether it did."""
         for _ in range(round(duration_s / STEP_S)):
             steps = self.world.steps
             if self._heartbeat is not None and steps % round(1.0 / STEP_S) == 0:
@@ -128,8 +129,8 @@ class Flight:
                 self.autopilot.receive(data, self.now_s)
             self.world.advance()
             for message in self._parser.parse_buffer(self.autopilot.take_output()) or []:
-                if message.get_srcComponent() == AUTOPILOT:  # PX4 forwards what it hears on its other links
-                    self.heard.setdefault(message.get_type(), []).append((self.now_s, message))
+                if message.get_srcComponent() == AUTOPILOT:  # PX4 forwards messages of its other links
+                    self.received.setdefault(message.get_type(), []).append((self.now_s, message))
             if until is not None and until():
                 return True
         return False
@@ -141,10 +142,10 @@ class Flight:
 
     def since(self, name: str, at_s: float) -> list:
         """Messages of a name received after a time."""
-        return [m for t, m in self.heard.get(name, []) if t > at_s]
+        return [m for t, m in self.received.get(name, []) if t > at_s]
 
     def last(self, name: str):
-        return self.heard[name][-1][1]
+        return self.received[name][-1][1]
 
     def command(self, number: int, *p: float) -> list[int]:
         """Send a COMMAND_LONG; the results of all its acknowledgements within `ANSWER_S`."""
@@ -154,7 +155,7 @@ class Flight:
         self.run(ANSWER_S)
         return [m.result for m in self.since("COMMAND_ACK", at_s) if m.command == number]
 
-    def ask(self, message_id: int, name: str):
+    def request(self, message_id: int, name: str):
         """Request a message once and return it."""
         at_s = self.now_s
         self.send(self.peer.command_long_encode(1, 1, REQUEST, 0, message_id, 0, 0, 0, 0, 0, 0))
@@ -166,13 +167,13 @@ class Flight:
 
     @property
     def armed(self) -> bool:
-        return bool(self.ask(0, "HEARTBEAT").base_mode & 128)
+        return bool(self.request(0, "HEARTBEAT").base_mode & 128)
 
     @property
     def mode(self) -> tuple[int, int]:
         """PX4's (main, sub) mode."""
-        word = self.ask(0, "HEARTBEAT").custom_mode
-        return word >> 16 & 255, word >> 24
+        number = self.request(0, "HEARTBEAT").custom_mode
+        return number >> 16 & 255, number >> 24
 
     def until_mode(self, mode: tuple[int, int], within_s: float) -> float:
         """Wait for a mode; seconds it took. The heartbeat comes once a second, CURRENT_MODE with the change."""
@@ -186,7 +187,7 @@ class Flight:
     def texts(self) -> list[str]:
         """Status texts, pieces joined."""
         whole: list[str] = []
-        for _, m in self.heard.get("STATUSTEXT", []):
+        for _, m in self.received.get("STATUSTEXT", []):
             if m.chunk_seq and whole:
                 whole[-1] += m.text
             else:
@@ -214,7 +215,7 @@ class Flight:
     # --- flying -----------------------------------------------------------------------------------------------------
 
     def attitude_target(self, roll=0.0, pitch=0.0, yaw=None, thrust=0.344, yaw_rate=None) -> bytes:
-        """SET_ATTITUDE_TARGET of angles in ENU/FLU; yaw None: as it is."""
+        """SET_ATTITUDE_TARGET of angles in ENU/FLU; yaw None: the present one."""
         yaw = self.rpy[2] if yaw is None else yaw
         q = q_ned(tuple(quat_from_rpy(roll, pitch, yaw)))
         mask = 0b111 if yaw_rate is None else 0b011
@@ -232,13 +233,13 @@ class Flight:
         return np.array(rpy_from_quat(self.plant.q_WB))
 
     def hover(self, _now_s: float = 0.0, **angles) -> bytes:
-        """A setpoint that keeps the height with the truth; level unless told otherwise."""
-        climb = 1.0 * (self._height_m - self.plant.p_W[2]) - 1.5 * self.plant.v_W[2]
+        """A setpoint that keeps the height by the truth; level without other angles."""
+        climb = 1.0 * (self.hold_height_m - self.plant.p_W[2]) - 1.5 * self.plant.v_W[2]
         return self.attitude_target(thrust=min(max(self.hover_thrust * (1 + climb / 9.81), 0.1), 0.7), **angles)
 
     def take_off(self, height_m: float = 5.0) -> None:
         """Arm and climb with NAV_TAKEOFF; leaves the aircraft in hold."""
-        home = self.ask(242, "HOME_POSITION")
+        home = self.request(242, "HOME_POSITION")
         assert self.command(ARM, 1, 0) == [0], self.texts()
         amsl = home.altitude * 1e-3 + height_m
         assert self.command(TAKEOFF, 0, 0, 0, math.nan, math.nan, math.nan, amsl)[-1] == 0
@@ -247,8 +248,8 @@ class Flight:
         self.measure_hover()
 
     def measure_hover(self) -> None:
-        """Take note of the height and of the thrust that holds it."""
-        self._height_m = float(self.plant.p_W[2])
+        """Record the present height and the thrust that holds it."""
+        self.hold_height_m = float(self.plant.p_W[2])
         self.hover_thrust = float(np.mean(self.motor_commands[-250:]))
 
     def enter_offboard(self) -> None:

@@ -1,9 +1,9 @@
-"""The suite's two targets: the built-in autopilot always, real PX4 where its build is found."""
+"""The suite's two targets: the PX4 emulator always, real PX4 where its build is found."""
 
 import pytest
-from conformance_flight import Flight, px4_build
+from conformance_flight import ConformanceFlight, px4_build
 
-TARGETS = ["built-in", pytest.param("px4", marks=pytest.mark.realtime)]
+TARGETS = ["emulator", pytest.param("px4", marks=pytest.mark.realtime)]
 
 
 @pytest.fixture(params=TARGETS)
@@ -15,11 +15,11 @@ def target(request) -> str:
 
 @pytest.fixture
 def begin(target, tmp_path):
-    """Makes a flight on the ground: ``begin(heartbeat=…, PARAMETER=…)``."""
+    """Function that makes a flight on the ground: ``begin(heartbeat=…, PARAMETER=…)``."""
     flights = []
 
-    def make(**options) -> Flight:
-        flights.append(Flight(target, tmp_path / f"px4_{len(flights)}", **options))
+    def make(**options) -> ConformanceFlight:
+        flights.append(ConformanceFlight(target, tmp_path / f"px4_{len(flights)}", **options))
         return flights[-1]
 
     yield make
@@ -28,12 +28,12 @@ def begin(target, tmp_path):
 
 
 @pytest.fixture
-def grounded(begin) -> Flight:
+def grounded(begin) -> ConformanceFlight:
     return begin()
 
 
 @pytest.fixture
-def flying(begin) -> Flight:
+def flying(begin) -> ConformanceFlight:
     """In hold at 5 m."""
     flight = begin()
     flight.take_off()

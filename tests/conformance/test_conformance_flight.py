@@ -5,11 +5,13 @@ import math
 import pytest
 from conformance_flight import ARM, LAND, SET_MODE
 
+from companion.core.enums import FcuMode
+
 ALTCTL, POSCTL, LOITER, RTL, LAND_MODE, OFFBOARD, STABILIZED = (2, 0), (3, 0), (4, 3), (4, 5), (4, 6), (6, 0), (7, 0)
 
 
 def rc(flight, **changes) -> None:
-    """Move sticks (roll, pitch, throttle, yaw) or the mode switch (mode) of the transmitter."""
+    """Move sticks (roll, pitch, throttle, yaw) the mode switch (mode) or the kill switch (kill) of the RC."""
     channels = list(flight.autopilot.rc_neutral_us)
     for i, name in enumerate(("roll", "pitch", "throttle", "yaw")):
         channels[i] = changes.get(name, channels[i])
@@ -20,17 +22,17 @@ def rc(flight, **changes) -> None:
     flight.autopilot.set_rc(channels)
 
 
-def test_takes_off_to_the_height_asked_for_and_holds(begin):
+def test_takes_off_to_the_requested_height_and_holds(begin):
     flight = begin()
     ground = flight.plant.p_W[2]
     started_s = flight.now_s
     flight.take_off(5.0)
     took_s = flight.now_s - started_s
     print("took", took_s, "height", flight.plant.p_W[2] - ground, "hover", flight.hover_thrust)
-    assert flight.plant.p_W[2] - ground == pytest.approx(5.0, abs=1.2)  # by a satellite altitude that drifts
+    assert flight.plant.p_W[2] - ground == pytest.approx(5.0, abs=1.2)  # by a GNSS altitude that drifts
     assert 4.0 < took_s < 15.0
     assert 0.28 < flight.hover_thrust < 0.35  # 0.344 at 15.2 V; the battery is full
-    states = [m.landed_state for _, m in flight.heard["EXTENDED_SYS_STATE"]]
+    states = [m.landed_state for _, m in flight.received["EXTENDED_SYS_STATE"]]
     assert states[0] == 1 and states[-1] == 2  # on the ground, in the air
 
 
@@ -54,11 +56,11 @@ def test_offboard_is_entered_with_a_stream(flying):
     assert flying.command(SET_MODE, 1, 6, 0) == [0, 0]
     assert flying.mode == OFFBOARD
     flying.run(5.0)
-    assert flying.mode == OFFBOARD and abs(flying.plant.p_W[2] - flying._height_m) < 0.3
+    assert flying.mode == OFFBOARD and abs(flying.plant.p_W[2] - flying.hold_height_m) < 0.3
 
 
 @pytest.mark.parametrize("timeout_s", [0.5, 1.0])
-def test_offboard_loss_falls_back_to_position_mode_with_a_transmitter(begin, timeout_s):
+def test_offboard_loss_falls_back_to_position_mode_with_rc(begin, timeout_s):
     flight = begin(COM_OF_LOSS_T=timeout_s)
     flight.take_off()
     flight.enter_offboard()
@@ -72,20 +74,20 @@ def test_offboard_loss_falls_back_to_position_mode_with_a_transmitter(begin, tim
     assert flight.armed and abs(flight.plant.p_W[2] - before[2]) < 1.0
 
 
-def test_offboard_loss_without_a_transmitter_returns(begin):
+def test_offboard_loss_without_rc_returns(begin):
     flight = begin(COM_RCL_EXCEPT=4)
     flight.take_off()
     flight.enter_offboard()
     flight.autopilot.set_rc(None)
     flight.run(2.0)
-    assert flight.mode == OFFBOARD  # excepted from the loss of the transmitter
+    assert flight.mode == OFFBOARD  # excepted from the loss of RC
     flight.stream = None
     took_s = flight.until_mode(RTL, 12.0)
     print("took", took_s)
 
 
 def test_a_stream_that_comes_back_is_offboard_again(begin):
-    """PX4's failsafe ends with its cause: a companion that was silent must not stream again by itself."""
+    """PX4's failsafe ends with its cause: after a gap a companion must not stream again by itself."""
     flight = begin()
     flight.take_off()
     flight.enter_offboard()
@@ -95,20 +97,20 @@ def test_a_stream_that_comes_back_is_offboard_again(begin):
     flight.until_mode(OFFBOARD, 3.0)
 
 
-def test_a_stream_that_comes_back_after_the_pilot_s_switch_is_nothing(begin):
+def test_a_stream_that_comes_back_after_the_pilot_s_switch_has_no_effect(begin):
     flight = begin()
     flight.take_off()
     flight.enter_offboard()
     flight.stream = None
     flight.until_mode(POSCTL, 5.0)
-    rc(flight, mode="ALTCTL")
+    rc(flight, mode=FcuMode.ALTCTL)
     flight.until_mode(ALTCTL, 2.0)
     flight.stream = flight.hover
     flight.run(3.0)
     assert flight.mode == ALTCTL
 
 
-def test_the_transmitter_lost_in_offboard_is_a_failsafe(begin):
+def test_rc_loss_in_offboard_is_a_failsafe(begin):
     flight = begin()
     flight.take_off()
     flight.enter_offboard()
@@ -122,7 +124,12 @@ def test_the_mode_switch_takes_over(begin):
     flight = begin()
     flight.take_off()
     flight.enter_offboard()
-    for name, mode in (("ALTCTL", ALTCTL), ("AUTO_LOITER", LOITER), ("STABILIZED", STABILIZED), ("POSCTL", POSCTL)):
+    for name, mode in (
+        (FcuMode.ALTCTL, ALTCTL),
+        (FcuMode.AUTO_LOITER, LOITER),
+        (FcuMode.STABILIZED, STABILIZED),
+        (FcuMode.POSCTL, POSCTL),
+    ):
         rc(flight, mode=name)
         assert flight.until_mode(mode, 1.5) < 1.0, name
     flight.run(2.0)

@@ -14,15 +14,15 @@ def as_int(value: float) -> int:
 
 
 def test_is_px4_on_a_hexarotor(grounded):
-    m = grounded.ask(0, "HEARTBEAT")
+    m = grounded.request(0, "HEARTBEAT")
     assert (m.type, m.autopilot, m.get_srcSystem(), m.get_srcComponent()) == (13, 12, 1, 1)
     assert m.base_mode & 1 and not m.base_mode & 128
-    version = grounded.ask(AUTOPILOT_VERSION, "AUTOPILOT_VERSION")
+    version = grounded.request(AUTOPILOT_VERSION, "AUTOPILOT_VERSION")
     assert version.flight_sw_version >> 16 == 0x0111
     print(hex(version.capabilities), m.base_mode, m.custom_mode, m.system_status)
 
 
-def test_timesync_tells_the_boot_clock(grounded):
+def test_timesync_carries_the_boot_clock(grounded):
     offsets = []
     for _ in range(5):
         at_s = grounded.now_s
@@ -93,8 +93,8 @@ def test_unknown_commands_and_requests_are_refused(grounded):
     assert grounded.command(REQUEST, 9000, 0, 0, 0, 0, 0, 0) == [2]
 
 
-@pytest.mark.parametrize("heartbeat, told", [(GROUND_STATION, True), (ONBOARD_COMPUTER, False), (None, False)])
-def test_status_texts_go_to_ground_stations(begin, heartbeat, told):
+@pytest.mark.parametrize("heartbeat, sent", [(GROUND_STATION, True), (ONBOARD_COMPUTER, False), (None, False)])
+def test_status_texts_go_to_ground_stations(begin, heartbeat, sent):
     flight = begin(heartbeat=heartbeat)
     flight.run(2.0)
     at_s = flight.now_s
@@ -103,7 +103,7 @@ def test_status_texts_go_to_ground_stations(begin, heartbeat, told):
     flight.command(ARM, 0, 0)
     flight.run(0.5)
     print(flight.texts())
-    assert bool(flight.since("STATUSTEXT", at_s)) == told
+    assert bool(flight.since("STATUSTEXT", at_s)) == sent
 
 
 def test_arms_turns_its_rotors_and_disarms(grounded):
@@ -118,7 +118,7 @@ def test_arms_turns_its_rotors_and_disarms(grounded):
     assert grounded.motor_commands[-1].max() == 0.0
 
 
-def test_disarms_by_itself_when_nobody_takes_off(begin):
+def test_disarms_by_itself_when_no_take_off_follows(begin):
     flight = begin(COM_DISARM_PRFLT=3.0)
     assert flight.command(ARM, 1, 0) == [0]
     flight.run(2.0)
@@ -133,15 +133,15 @@ def test_take_off_needs_arming_to_leave_the_ground(grounded):
     assert grounded.plant.p_W[2] < 0.3 and not grounded.armed
 
 
-def test_home_and_origin_are_told(grounded):
-    home = grounded.ask(242, "HOME_POSITION")
+def test_home_and_origin_are_reported(grounded):
+    home = grounded.request(242, "HOME_POSITION")
     assert math.hypot(home.x, home.y) < 3.0 and abs(home.z) < 3.0
     position = grounded.last("LOCAL_POSITION_NED")
     assert math.hypot(position.x - home.x, position.y - home.y) < 3.0
 
 
-def test_home_follows_the_satellites_and_the_origin_stays(grounded):
-    """What height over home means therefore changes; `companion.fcu.status` counts on the origin."""
+def test_home_follows_gnss_and_the_origin_stays(grounded):
+    """Height over home therefore changes with home; `companion.fcu.status` depends on a constant origin."""
     homes, origins, at_s = [], [], grounded.now_s
     grounded.run(60.0)
     for m in grounded.since("HOME_POSITION", at_s):
@@ -153,10 +153,10 @@ def test_home_follows_the_satellites_and_the_origin_stays(grounded):
 
 
 def test_home_follows_a_drifting_position_on_the_ground(grounded):
-    before = grounded.ask(242, "HOME_POSITION")
+    before = grounded.request(242, "HOME_POSITION")
     grounded.world.sensors.set_fault("gnss_jump", (4.0, 0.0, 0.0))
     grounded.run(60.0)
-    home, position = grounded.ask(242, "HOME_POSITION"), grounded.last("LOCAL_POSITION_NED")
+    home, position = grounded.request(242, "HOME_POSITION"), grounded.last("LOCAL_POSITION_NED")
     print("home east", before.y, "to", home.y, "position", position.y, "home altitude", before.altitude, home.altitude)
-    assert position.y > 2.0  # EKF2 has followed the satellites
+    assert position.y > 2.0  # EKF2 has followed GNSS
     assert home.y - before.y > 1.0 and abs(home.y - position.y) < 2.5

@@ -1,27 +1,27 @@
-"""How setpoints are followed: attitude, rates, thrust. The bounds are the same for both autopilots."""
+"""The response to setpoints of attitude, rates and thrust. The limits are the same for both autopilots."""
 
 import numpy as np
 import pytest
-from conformance_flight import Flight
+from conformance_flight import ConformanceFlight
 
 STEP_RAD = 0.14  # 8 degrees
 
 
-def record(flight: Flight, duration_s: float, quantity) -> tuple[np.ndarray, np.ndarray]:
-    """(times from now, values) while the flight goes on."""
+def record(flight: ConformanceFlight, duration_s: float, quantity) -> tuple[np.ndarray, np.ndarray]:
+    """(times from now, values) while the flight continues."""
     started_s, times, values = flight.now_s, [], []
 
-    def note() -> bool:
+    def sample() -> bool:
         times.append(flight.now_s - started_s)
         values.append(quantity())
         return False
 
-    flight.run(duration_s, note)
+    flight.run(duration_s, sample)
     return np.array(times), np.array(values)
 
 
 def rise_s(times: np.ndarray, values: np.ndarray, fraction: float) -> float:
-    """When a step response that ends at 1 first exceeds a fraction."""
+    """Time at which a step response that ends at 1 first exceeds a fraction."""
     return float(times[np.argmax(values >= fraction)])
 
 
@@ -65,7 +65,7 @@ def test_body_rates_are_followed(begin, axis):
     flight.enter_offboard()
     wanted = np.zeros(3)
     flight.stream = lambda t: flight.rate_target(wanted, flight.hover_thrust)
-    flight.run(0.6)  # PX4's commander takes up to 0.3 s to notice that rates are asked for, no longer attitudes
+    flight.run(0.6)  # PX4's commander takes up to 0.3 s to change from attitudes to rates
     wanted[axis] = 0.5 if axis < 2 else 0.3
     times, values = record(flight, 0.7, lambda: flight.plant.omega_B.copy())
     late = values[times > 0.35].mean(axis=0)
@@ -93,7 +93,7 @@ def test_thrust_is_followed(begin):
     assert 0.02 <= rise_s(times, (values - before) / (late - before), 0.63) <= 0.12
 
 
-def test_a_thrust_of_nothing_stops_neither_motors_nor_control(begin):
+def test_zero_thrust_stops_neither_motors_nor_control(begin):
     flight = begin()
     flight.take_off(12.0)
     flight.enter_offboard()

@@ -1,3 +1,5 @@
+"""Fixtures of the controller's tests: the F550's vehicle file and its solver."""
+
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ F550 = Path(__file__).parents[2] / "config" / "vehicles" / "f550.toml"
 
 @pytest.fixture(scope="session")
 def vehicle():
-    """The F550 with its artefacts built (once; kept by fingerprint)."""
+    """The F550's vehicle file; its artefacts are built once and found by fingerprint."""
     from acados_gen.generate_control import generate
 
     vehicle = load(F550, Vehicle)
@@ -20,12 +22,13 @@ def vehicle():
 
 
 @pytest.fixture(scope="session")
-def _nmpc(vehicle):
+def session_nmpc(vehicle):
+    """One solver for all tests."""
     return Nmpc(vehicle)
 
 
 @pytest.fixture
-def nmpc(_nmpc):
-    """The solver, cold."""
-    _nmpc.reset()
-    return _nmpc
+def nmpc(session_nmpc):
+    """The solver without a stored plan."""
+    session_nmpc.reset()
+    return session_nmpc

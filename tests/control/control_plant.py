@@ -1,7 +1,7 @@
-"""A small aircraft that is deliberately not the model, and the loop that flies a ControllerNode on it.
+"""A simple aircraft that differs from the model on purpose, and the loop that flies a ControllerNode on it.
 
-Against the vehicle file: 8 % less thrust, motors lag by 40 ms, commands act after 30 ms, 40 % more drag, 15 % slower
-attitude. The disturbance estimate comes from an observer with 0.3 s lag, as a filter would give it.
+Differences to the vehicle file: 8 % less thrust, motors lag by 40 ms, commands act after 30 ms, 40 % more drag, 15 %
+slower attitude. The disturbance estimate comes from an observer with 0.3 s lag, similar to a filter's.
 """
 
 from collections import deque
@@ -10,6 +10,7 @@ import numpy as np
 
 from companion.control.controller import ControllerNode
 from companion.core.clock import SimulatedStopwatch
+from companion.core.enums import FcuMode
 from companion.core.frames import GRAVITY_M_S2, quat_from_rpy, rotation_matrix, wrap_angle
 from companion.core.messages import (
     WORLD,
@@ -88,7 +89,7 @@ class Plant:
 
 
 class Loop:
-    """Moves plant and node through simulated time and keeps what happened."""
+    """Advances plant and node through simulated time and records positions, setpoints and statuses."""
 
     def __init__(self, vehicle, nmpc=None, stopwatch=None, observe=True, **plant):
         self.plant = Plant(vehicle, **plant)
@@ -98,12 +99,12 @@ class Loop:
         self.now_s = 10.0
         self.reference = None
         self.bundle = ("", (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
-        self.mode = "OFFBOARD"
+        self.mode = FcuMode.OFFBOARD
         self.edit_state = lambda state: state
         self.times, self.positions, self.yaws = [], [], []
         self.setpoints: list[Setpoint] = []
         self.statuses: list[ControlStatus] = []
-        self._estimates = deque()
+        self.estimates = deque()
 
     def hold(self, p, yaw=0.0, frame=WORLD):
         self.reference = Reference(
@@ -163,7 +164,7 @@ class Loop:
         )
 
     def run(self, duration_s, before_step=None):
-        """Fly on; before_step(loop) may change anything before each controller cycle."""
+        """Continue the flight; before_step(loop) may change the loop before each controller cycle."""
         per_cycle = round(1.0 / (self.node.rate_hz * PLANT_STEP_S))
         per_estimate = round(ESTIMATE_PERIOD_S / PLANT_STEP_S)
         for _ in range(round(duration_s * self.node.rate_hz)):
@@ -172,16 +173,16 @@ class Loop:
             self.cycle()
             for i in range(per_cycle):
                 if i % per_estimate == 0:
-                    self._estimates.append(self.edit_state(self.state()))
+                    self.estimates.append(self.edit_state(self.state()))
                 self.plant.step(self.now_s, PLANT_STEP_S)
                 self.now_s += PLANT_STEP_S
         return self
 
     def cycle(self):
-        """One controller cycle: what arrived, then a step; its setpoint leaves at once."""
+        """One controller cycle: the arrived messages, then a step; its setpoint leaves at once."""
         node, now_s, plant = self.node, self.now_s, self.plant
-        while self._estimates and self._estimates[0].stamp_s <= now_s - STATE_AGE_S + 1e-9:
-            node.handle(self._estimates.popleft(), now_s)
+        while self.estimates and self.estimates[0].stamp_s <= now_s - STATE_AGE_S + 1e-9:
+            node.handle(self.estimates.popleft(), now_s)
         if self.reference:
             self.reference.stamp_s = now_s
             node.handle(self.reference, now_s)

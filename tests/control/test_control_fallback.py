@@ -11,14 +11,14 @@ ZERO = np.zeros(3)
 
 
 @pytest.mark.parametrize("yaw", np.linspace(-math.pi, math.pi, 9))
-def test_tilt_and_thrust_make_the_wanted_force(yaw):
+def test_tilt_and_thrust_produce_the_desired_force(yaw):
     force = np.array([1.2, -2.3, 8.7])
     roll, pitch, magnitude = tilt_and_thrust(force, yaw)
     made = magnitude * rotation_matrix(quat_from_rpy(float(roll), float(pitch), yaw))[:, 2]
     np.testing.assert_allclose(made, force, atol=1e-12)
 
 
-def test_tilt_and_thrust_of_many_is_that_of_each():
+def test_tilt_and_thrust_of_an_array_equal_those_of_each_force():
     rng = np.random.default_rng(1)
     forces, yaws = rng.normal(size=(20, 3)) + [0, 0, 9.8], rng.uniform(-3, 3, 20)
     together = np.array(tilt_and_thrust(forces, yaws))
@@ -28,7 +28,7 @@ def test_tilt_and_thrust_of_many_is_that_of_each():
 
 @pytest.mark.parametrize("degrees", [0, 45, 90, 135, 180, -90])
 def test_fault_5_the_fallback_flies_towards_the_target_at_any_yaw(vehicle, degrees):
-    """The prior stack rotated by R instead of its transpose: at 90° of yaw it flew away."""
+    """The earlier stack rotated by R instead of its transpose and flew away at 90° of yaw."""
     pid = PositionPid(vehicle.controller)
     yaw, target = math.radians(degrees), np.array([1.0, 0.4, 0.0])
     x = np.array([0, 0, 0, 0, 0, 0, 0, 0, yaw], float)
@@ -42,7 +42,7 @@ def test_fault_5_the_fallback_flies_towards_the_target_at_any_yaw(vehicle, degre
     assert force[2] == pytest.approx(GRAVITY_M_S2, abs=0.01)
 
 
-def test_the_estimated_disturbance_is_balanced_at_once(vehicle):
+def test_the_estimated_disturbance_is_compensated_at_once(vehicle):
     pid, wind = PositionPid(vehicle.controller), np.array([1.0, -0.5, 0.3])
     parameters = np.array(vehicle.model_parameters())
     thrust, roll, pitch = pid.command(np.zeros(9), ZERO, ZERO, ZERO, wind, parameters, 0.02)
@@ -59,7 +59,7 @@ def test_a_far_target_is_approached_without_winding_up(vehicle):
     assert command[2] <= vehicle.controller.tilt_max_rad + 0.01
 
 
-def test_height_comes_before_sideways_force(vehicle):
+def test_vertical_force_has_priority_over_sideways_force(vehicle):
     pid, parameters = PositionPid(vehicle.controller), np.array(vehicle.model_parameters())
     x = np.zeros(9)
     x[3:6] = [-30.0, 0.0, 0.0]

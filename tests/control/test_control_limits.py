@@ -1,4 +1,4 @@
-"""Soft limits of the NMPC: tilt, speed, and the distance to the face of the bundle that is flown relative to."""
+"""Soft limits of the NMPC: tilt, speed, and the distance to the face of the reference's bundle."""
 
 import msgspec
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 from control_plant import PLANT_STEP_S, Loop
 
 from acados_gen.ocp import keep_rows, row_nodes
-from companion.control.horizon import Stages
+from companion.control.horizon import Horizon
 from companion.control.solver import Nmpc
 from companion.control.trajectories import NO_PLANE, sample, standoff_plane
 from companion.core.frames import quat_from_matrix
@@ -19,8 +19,8 @@ PIER = ("pier", (FACE_X_M, 0.0, 2.0), tuple(quat_from_matrix(np.array([[0, 0, -1
 FLOOR = ("floor", (0.0, 0.0, 0.5), (1.0, 0.0, 0.0, 0.0))
 
 
-class Watched(Nmpc):
-    """A solver that keeps the status of every solution."""
+class RecordingNmpc(Nmpc):
+    """A solver that records the status of every solution."""
 
     def __init__(self, vehicle):
         super().__init__(vehicle)
@@ -40,10 +40,11 @@ def with_speed_max(vehicle, speed_max_m_s):
 
 def pier_flight(vehicle, offset_m, x=0.0, frame="pier"):
     """A hold offset_m out of the pier's face, given in its frame or as the same point of the world."""
-    loop = Loop(vehicle, Watched(vehicle), p=(x, 0.0, 2.0))
+    nmpc = RecordingNmpc(vehicle)
+    loop = Loop(vehicle, nmpc, p=(x, 0.0, 2.0))
     loop.bundle = PIER
     loop.hold((0.0, 0.0, offset_m) if frame == "pier" else (FACE_X_M - offset_m, 0.0, 2.0), frame=frame)
-    return loop, loop.node._nmpc
+    return loop, nmpc
 
 
 def speeds_m_s(loop):
@@ -54,7 +55,7 @@ def speeds_m_s(loop):
 
 @pytest.mark.parametrize("offset_m, through_m", [(0.7, 0.02), (0.0, 0.05), (-3.0, 0.1)])
 def test_a_reference_behind_the_plane_is_not_flown_to(vehicle, offset_m, through_m):
-    """The plane is soft: it gives by centimetres when the reference pulls from metres behind it."""
+    """The plane is soft: a reference metres behind it causes a violation of centimetres."""
     loop, nmpc = pier_flight(vehicle, offset_m)
     loop.run(5)
     nearest_m = FACE_X_M - np.array(loop.positions)[:, 0].max()
@@ -69,7 +70,7 @@ def test_without_a_bundle_in_the_reference_there_is_no_plane(vehicle):
 
 
 @pytest.mark.parametrize("x", [3.3, 3.9])
-def test_who_starts_behind_the_plane_comes_back_and_stays_out(vehicle, x):
+def test_an_aircraft_behind_the_plane_returns_and_stays_outside(vehicle, x):
     loop, nmpc = pier_flight(vehicle, 0.5, x=x)
     loop.run(4)
     assert loop.positions[-1][0] == pytest.approx(FACE_X_M - vehicle.safety.standoff_min_m, abs=0.03)
@@ -80,80 +81,82 @@ def test_a_reference_too_fast_is_followed_at_the_limit(vehicle):
     top = {}
     for limit_m_s in (1.0, 12.0):
         limited = with_speed_max(vehicle, limit_m_s)
-        loop = Loop(limited, Watched(limited), p=(0.0, 0.0, 2.0))
+        nmpc = RecordingNmpc(limited)
+        loop = Loop(limited, nmpc, p=(0.0, 0.0, 2.0))
         loop.move((0.0, 0.0, 2.0), (20.0, 0.0, 2.0), speed=3.0, acceleration=2.0)
         loop.run(6)
         top[limit_m_s] = speeds_m_s(loop).max()
-        assert set(loop.node._nmpc.statuses) == {0}
-    assert 0.9 < top[1.0] < 1.3  # soft: it leads by metres in the end
+        assert set(nmpc.statuses) == {0}
+    assert 0.9 < top[1.0] < 1.3  # soft: at the end the reference is metres ahead
     assert top[12.0] > 2.5
 
 
 def test_at_the_speed_limit_the_commands_stay_smooth(vehicle):
-    """Without its curvature the limit leaves the velocity free across the plan's: tilt hops its whole range."""
+    """Without its curvature the limit would not bound the velocity across the plan's, and tilt would jump."""
     limited = with_speed_max(vehicle, 1.5)
-    loop = Loop(limited, Watched(limited), p=(0.0, 0.0, 2.0))
+    loop = Loop(limited, RecordingNmpc(limited), p=(0.0, 0.0, 2.0))
     loop.plant.v[:] = (1.2, 0.0, 0.0)
     loop.hold((0.0, 6.0, 2.0))
     loop.run(4)
     assert speeds_m_s(loop)[50:].max() < 1.9
-    hops_rad = np.abs(np.diff(loop.commands()[:, 1:], axis=0)).max(axis=1)
-    assert np.quantile(hops_rad[5:], 0.95) < 0.15
+    jumps_rad = np.abs(np.diff(loop.commands()[:, 1:], axis=0)).max(axis=1)
+    assert np.quantile(jumps_rad[5:], 0.95) < 0.15
 
 
-def test_who_starts_too_fast_slows_down_and_always_has_a_plan(vehicle):
+def test_an_aircraft_above_the_speed_limit_slows_down_and_always_has_a_plan(vehicle):
     late_m_s = {}
     for limit_m_s in (1.0, 12.0):
         limited = with_speed_max(vehicle, limit_m_s)
-        loop = Loop(limited, Watched(limited), p=(0.0, 0.0, 2.0))
+        nmpc = RecordingNmpc(limited)
+        loop = Loop(limited, nmpc, p=(0.0, 0.0, 2.0))
         loop.plant.v[:] = (2.0, 1.0, 0.0)
         loop.hold((5.0, 2.5, 2.0))
         loop.run(1.6)
         late_m_s[limit_m_s] = speeds_m_s(loop)[-30:].max()
-        assert set(loop.node._nmpc.statuses) == {0}
+        assert set(nmpc.statuses) == {0}
     assert late_m_s[1.0] < 1.3
     assert late_m_s[12.0] > 2.0
 
 
 def test_limits_that_are_not_reached_change_nothing(vehicle):
-    """Along a whole flight, cycle by cycle, against a solver without them."""
+    """Cycle by cycle over a whole flight, compared with a solver without them."""
     bound, free = Nmpc(vehicle), Nmpc(with_speed_max(vehicle, 30.0))
     bound.set_plane((0.0, 0.6, 0.8), -3.0)
-    stages, parameters = Stages(vehicle, bound.times_s), np.array(vehicle.model_parameters())
+    horizon, parameters = Horizon(vehicle, bound.times_s), np.array(vehicle.model_parameters())
     x = np.array([0.1, -0.1, 1.9, 0.0, 0.0, 0.0, 0.0, 0.0, 0.4])
     samples = sample(Hold(p=(0.0, 0.0, 2.0), yaw_rad=0.0), 0.0, bound.times_s)
-    stages.fill(samples, 0.4, np.array([0.5, 0.0, 0.0]), parameters)
+    horizon.fill(samples, 0.4, np.array([0.5, 0.0, 0.0]), parameters)
     for _ in range(60):
         results = []
         for nmpc in (bound, free):
             nmpc.shift(0.02)
-            results.append(nmpc.solve(x, stages.references, stages.parameters))
+            results.append(nmpc.solve(x, horizon.references, horizon.parameters))
         np.testing.assert_allclose(results[0].inputs[0], results[1].inputs[0], atol=1e-5)
         x = x + 0.4 * (results[1].states[1] - x)
 
 
-def test_what_the_qp_solver_remembers_does_not_change_where_it_ends(vehicle):
-    """Random problems, each from the plan of the one before and from nothing, the plane at work in many of them."""
+def test_the_warm_start_does_not_change_the_converged_solution(vehicle):
+    """Random problems, each solved from the plan of the one before and from a cold start; many touch the plane."""
     warm, cold = Nmpc(vehicle), Nmpc(vehicle)
     rng, parameters = np.random.default_rng(11), np.array(vehicle.model_parameters())
-    stages = Stages(vehicle, warm.times_s)
+    horizon = Horizon(vehicle, warm.times_s)
     for scale_m in (0.05, 0.1) * 10:
         x = np.array([*rng.normal(size=3) * scale_m, *rng.normal(size=3) * 0.2, *rng.uniform(-0.2, 0.2, 2), 0.3])
         normal_W = rng.normal(size=3)
         disturbance_W = rng.normal(size=3)
         trajectory = Hold(p=(0.0, 0.0, 0.0), yaw_rad=0.0)
-        stages.fill(sample(trajectory, 0.0, warm.times_s), 0.3, disturbance_W, parameters)
+        horizon.fill(sample(trajectory, 0.0, warm.times_s), 0.3, disturbance_W, parameters)
         cold.reset()
         for each in (warm, cold):
             each.set_plane(normal_W / np.linalg.norm(normal_W), 0.1)
             for _ in range(12):
-                result = each.solve(x, stages.references, stages.parameters)
+                result = each.solve(x, horizon.references, horizon.parameters)
                 assert result.status == 0
             each.last = result.inputs[0]
         np.testing.assert_allclose(warm.last, cold.last, atol=1e-3)
 
 
-def test_the_plane_stands_off_the_face_of_the_bundle_flown_relative_to(vehicle):
+def test_the_plane_keeps_the_distance_from_the_face_of_the_references_bundle(vehicle):
     loop = Loop(vehicle)
     loop.bundle = PIER
     state = loop.state()
@@ -170,8 +173,8 @@ def test_the_plane_stands_off_the_face_of_the_bundle_flown_relative_to(vehicle):
     assert standoff_plane(reference, loop.state(), 1.2) is NO_PLANE  # the state describes another bundle
 
 
-def test_a_descent_over_a_floor_bundle_is_not_held_up(vehicle):
-    """The way down is flown in the world; only what is flown relative to the bundle keeps off it."""
+def test_a_descent_over_a_floor_bundle_is_not_stopped_by_the_plane(vehicle):
+    """The descent is flown in the world frame; only a reference in the bundle's frame keeps the distance."""
     heights_m = {}
     for frame in (WORLD, "floor"):
         loop = Loop(vehicle, p=(0.0, 0.0, 2.0))
@@ -184,21 +187,21 @@ def test_a_descent_over_a_floor_bundle_is_not_held_up(vehicle):
 
 
 def test_the_tilt_of_a_plan_is_within_the_bound_whatever_the_gain_of_the_axis(vehicle):
-    """Beyond the nodes with a soft row the bounds of the commands hold it."""
+    """Between the nodes with a soft constraint the bounds of the commands limit the tilt."""
     strong = msgspec.structs.replace(vehicle.attitude.roll, gain=1.2)
     vehicle = msgspec.structs.replace(vehicle, attitude=msgspec.structs.replace(vehicle.attitude, roll=strong))
     nmpc = Nmpc(vehicle)
-    stages = Stages(vehicle, nmpc.times_s)
+    horizon = Horizon(vehicle, nmpc.times_s)
     parameters = np.array(vehicle.model_parameters())
-    stages.fill(sample(Hold(p=(0.0, 30.0, 0.0), yaw_rad=0.0), 0.0, nmpc.times_s), 0.0, np.zeros(3), parameters)
+    horizon.fill(sample(Hold(p=(0.0, 30.0, 0.0), yaw_rad=0.0), 0.0, nmpc.times_s), 0.0, np.zeros(3), parameters)
     for _ in range(5):
-        result = nmpc.solve(np.zeros(9), stages.references, stages.parameters)
+        result = nmpc.solve(np.zeros(9), horizon.references, horizon.parameters)
     tilts = np.abs(result.states[:, 6])
     assert tilts.max() == pytest.approx(vehicle.controller.tilt_max_rad, rel=0.01)
     assert np.argmax(tilts) > 0
 
 
-def test_rows_stand_a_tilt_ahead_and_at_the_beginning_of_each_block():
+def test_constraint_rows_are_a_tilt_response_ahead_and_at_the_start_of_each_block():
     assert row_nodes(60, 3.0, 10) == [3, 6, 12, 18, 24, 30, 36, 42, 48, 54, 60]
     assert row_nodes(11, 0.9, 3) == [2, 4, 8, 11]  # blocks of 4, 4, 3
     assert row_nodes(10, 6.0, 20) == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
@@ -210,9 +213,9 @@ def test_generated_code_of_another_form_is_refused():
 
 
 def test_a_heading_is_integrated_from_its_rates(vehicle, nmpc):
-    stages = Stages(vehicle, nmpc.times_s)
+    horizon = Horizon(vehicle, nmpc.times_s)
     samples = sample(Hold(p=(0.0, 0.0, 2.0), yaw_rad=1.0), 0.0, nmpc.times_s)
-    stages.fill(samples, 0.2, np.zeros(3), np.array(vehicle.model_parameters()))
-    result = nmpc.solve(np.array([0, 0, 2.0, 0, 0, 0, 0, 0, 0.2]), stages.references, stages.parameters)
-    expected = 0.2 + nmpc.step_s * np.cumsum([0.0, *stages.parameters[:-1, 11]])
+    horizon.fill(samples, 0.2, np.zeros(3), np.array(vehicle.model_parameters()))
+    result = nmpc.solve(np.array([0, 0, 2.0, 0, 0, 0, 0, 0, 0.2]), horizon.references, horizon.parameters)
+    expected = 0.2 + nmpc.step_s * np.cumsum([0.0, *horizon.parameters[:-1, 11]])
     np.testing.assert_allclose(result.states[:, 8], expected, atol=1e-12)

@@ -1,4 +1,4 @@
-"""The controller node in closed loop with a plant that is not its model (control_plant.py)."""
+"""The controller node in closed loop with a plant that differs from its model (control_plant.py)."""
 
 import itertools
 import math
@@ -12,6 +12,7 @@ from companion.control.controller import PLAN_REUSE_CYCLES, ControllerNode
 from companion.control.fallback import BLEND_TIME_S
 from companion.control.solver import Nmpc
 from companion.core.clock import SimulatedStopwatch
+from companion.core.enums import FcuMode
 from companion.core.frames import quat_from_matrix, wrap_angle
 from companion.core.messages import ControlStatus, Setpoint
 
@@ -23,7 +24,7 @@ def failing(nmpc):
 
     class Failing:
         def __init__(self):
-            self.broken, self.poison = False, False
+            self.broken = False
 
         def __getattr__(self, name):
             return getattr(nmpc, name)
@@ -38,8 +39,8 @@ def failing(nmpc):
     return Failing()
 
 
-class Silent:
-    """In a dead controller's place: takes messages, sends nothing."""
+class SilentNode:
+    """Replaces a crashed controller: takes messages, sends nothing."""
 
     def __init__(self, node):
         self.rate_hz = node.rate_hz
@@ -60,7 +61,7 @@ def test_hover_settles_on_the_point_with_a_wrong_plant(vehicle, nmpc):
     loop.hold(HOME)
     loop.run(8)
     assert error_m(loop) < 0.005
-    assert all(s.active == "nmpc" for s in loop.statuses[1:])  # the first state is still on its way
+    assert all(s.active == "nmpc" for s in loop.statuses[1:])  # the first state is still in transit
 
 
 def test_hover_is_free_of_offset_under_a_constant_disturbance(vehicle, nmpc):
@@ -73,8 +74,8 @@ def test_hover_is_free_of_offset_under_a_constant_disturbance(vehicle, nmpc):
     assert np.linalg.norm(np.array(loop.positions) - HOME, axis=1).max() < 0.25
 
 
-def test_a_heading_that_hops_between_half_turns_moves_no_command(vehicle, nmpc):
-    """Hovering with the nose at ±180°: the estimate's sign flips with its noise, the commands must not."""
+def test_a_heading_that_jumps_between_half_turns_changes_no_command(vehicle, nmpc):
+    """Hover with the nose at ±180°: noise flips the sign of the estimated heading; the commands stay constant."""
     loop = Loop(vehicle, nmpc, yaw=math.pi)
     loop.hold(HOME, yaw=math.pi)
     loop.plant.disturbance_W = np.array([1.5, -0.8, 0.0])  # a level aircraft would not show it
@@ -82,18 +83,18 @@ def test_a_heading_that_hops_between_half_turns_moves_no_command(vehicle, nmpc):
     settled = loop.commands()[-1]
     cycles = itertools.count()
 
-    def hop(_):
+    def flip_heading(_):
         loop.plant.rpy[2] = math.copysign(math.pi - 0.002, (-1) ** next(cycles))
 
     before = len(loop.setpoints)
-    loop.run(2, before_step=hop)
+    loop.run(2, before_step=flip_heading)
     assert next(cycles) > 50
     assert np.abs(loop.commands()[before:] - settled).max() < 0.05
     assert error_m(loop) < 0.02
 
 
 def test_without_the_estimated_disturbance_there_is_an_offset(vehicle, nmpc):
-    """The counterpart: it is the estimate that removes it, so the test above can fail."""
+    """Counterpart of the test above: the estimated disturbance removes the offset."""
     loop = Loop(vehicle, nmpc, observe=False)
     loop.hold(HOME)
     loop.plant.disturbance_W = np.array([1.5, -0.8, 0.4])
@@ -126,7 +127,7 @@ def test_yaw_and_position_have_no_offset_when_the_fcus_heading_is_off(vehicle, n
 
 
 def test_a_reference_in_a_bundles_frame_is_flown_to(vehicle, nmpc):
-    R = np.array([[0, 0, -1.0], [-1, 0, 0], [0, 1, 0]])  # a face that looks along -x of W
+    R = np.array([[0, 0, -1.0], [-1, 0, 0], [0, 1, 0]])  # a face towards -x of W
     loop = Loop(vehicle, nmpc, p=(0.8, 0.1, 2.0))
     loop.bundle = ("pier", (5.0, 0.0, 2.0), tuple(quat_from_matrix(R).tolist()))
     loop.hold((0.0, 0.0, 4.0), frame="pier")
@@ -135,7 +136,7 @@ def test_a_reference_in_a_bundles_frame_is_flown_to(vehicle, nmpc):
     assert abs(wrap_angle(loop.plant.rpy[2])) < math.radians(0.2)
 
 
-def test_failed_solutions_hand_over_without_a_jump_and_return(vehicle, nmpc):
+def test_failed_solutions_lead_to_the_fallback_and_back_without_a_jump(vehicle, nmpc):
     solver = failing(nmpc)
     loop = Loop(vehicle, solver)
     loop.hold(HOME)
@@ -152,7 +153,7 @@ def test_failed_solutions_hand_over_without_a_jump_and_return(vehicle, nmpc):
     first_return = sources.index("nmpc", PLAN_REUSE_CYCLES)
     assert first_return == 200 + vehicle.controller.fallback.clean_cycles_to_return - 1
     assert set(sources[first_return:]) == {"nmpc"}
-    # Largest step of a blend that begins at an offset of 0.15 rad, and what the quiet loop does anyway.
+    # Largest step of a blend from an offset of 0.15 rad, plus the steps of the loop at rest.
     largest = 0.15 * (1 - math.exp(-1 / (vehicle.controller.rate_hz * BLEND_TIME_S))) + quiet
     assert np.abs(np.diff(loop.commands(), axis=0)).max() < largest
     assert np.linalg.norm(np.array(loop.positions) - HOME, axis=1).max() < 0.1
@@ -162,7 +163,7 @@ def test_failed_solutions_hand_over_without_a_jump_and_return(vehicle, nmpc):
 
 
 def test_a_change_of_source_begins_exactly_at_the_last_command(vehicle, nmpc):
-    """In the middle of a metre's step, where NMPC and PID want very different things."""
+    """During a step of one metre, where the commands of NMPC and PID differ much."""
     solver = failing(nmpc)
     loop = Loop(vehicle, solver)
     loop.hold(HOME)
@@ -183,27 +184,27 @@ def test_a_change_of_source_begins_exactly_at_the_last_command(vehicle, nmpc):
         assert np.abs(np.diff(commands[i - 1 : i + 20, 1:], axis=0)).max() < 2 * vehicle.controller.tilt_max_rad / 10
 
 
-def test_a_controller_that_comes_back_begins_at_the_attitude_that_is_held(vehicle, nmpc):
-    """Half a second of a new gust has carried the aircraft off: the answer fades in, it is no jump."""
+def test_a_restarted_controller_starts_at_the_present_attitude(vehicle, nmpc):
+    """After half a second without control in a new gust the correction fades in without a jump."""
     loop = Loop(vehicle, nmpc)
     loop.hold(HOME)
     loop.plant.disturbance_W = np.array([1.0, -1.0, 0.0])
     loop.run(4)
     before = loop.commands()[-1]
     loop.plant.disturbance_W = np.array([3.0, 2.0, 0.0])
-    loop.node = Silent(loop.node)
+    loop.node = SilentNode(loop.node)
     loop.run(0.5)
     nmpc.reset()
     loop.node = ControllerNode(vehicle, nmpc, loop.stopwatch)
     assert error_m(loop) > 0.2
     loop.run(4)
     commands = np.vstack([before, loop.commands()[-200:]])
-    assert np.abs(commands[:, 1:] - before[1:]).max() > 0.3  # what the correction takes
+    assert np.abs(commands[:, 1:] - before[1:]).max() > 0.3  # size of the correction
     assert np.abs(np.diff(commands[:, 1:], axis=0)).max() < 0.06
     assert error_m(loop) < 0.05
 
 
-def test_a_single_failed_solution_flies_the_old_plan_on(vehicle, nmpc):
+def test_after_a_single_failed_solution_the_old_plan_is_used(vehicle, nmpc):
     solver = failing(nmpc)
     loop = Loop(vehicle, solver)
     loop.hold(HOME)
@@ -257,7 +258,7 @@ def test_a_state_that_is_not_finite_makes_it_idle_and_is_counted(vehicle, nmpc, 
     assert loop.statuses[-1].active == "idle"
     assert "not finite" in loop.statuses[-1].reason
     assert loop.node.bad_inputs > 10
-    assert len(loop.setpoints) <= sent + 1  # one state was on its way
+    assert len(loop.setpoints) <= sent + 1  # one state was still in transit
     loop.edit_state = lambda s: s
     loop.run(0.5)
     assert loop.statuses[-1].active == "nmpc"
@@ -272,7 +273,7 @@ def test_a_quaternion_without_length_makes_it_idle(vehicle, nmpc):
     assert loop.statuses[-1].active == "idle"
 
 
-def test_a_battery_voltage_that_is_not_known_does_not_matter(vehicle, nmpc):
+def test_an_unknown_battery_voltage_is_harmless(vehicle, nmpc):
     loop = Loop(vehicle, nmpc)
     loop.hold(HOME)
     loop.edit_state = lambda s: msgspec.structs.replace(s, battery_voltage_v=math.nan)
@@ -286,7 +287,7 @@ def idle_reason(loop):
     return loop.statuses[-1].reason
 
 
-def test_idle_says_what_is_missing(vehicle, nmpc):
+def test_the_idle_controller_reports_the_missing_input(vehicle, nmpc):
     loop = Loop(vehicle, nmpc)
     assert [type(m) for m in loop.cycle()] == [ControlStatus]
     assert idle_reason(loop) == "no state yet"
@@ -303,7 +304,7 @@ def test_idle_says_what_is_missing(vehicle, nmpc):
     assert not loop.setpoints
 
 
-def test_old_messages_are_not_flown_by(vehicle, nmpc):
+def test_old_messages_lead_to_no_setpoint(vehicle, nmpc):
     loop = Loop(vehicle, nmpc)
     loop.hold(HOME)
     loop.run(0.5)
@@ -329,13 +330,13 @@ def test_setpoints_expire_after_five_periods_and_stay_within_limits(vehicle, nmp
 
 
 def test_while_the_pilot_flies_the_setpoints_follow_the_aircraft(vehicle, nmpc):
-    """Streaming before offboard must not wind anything up."""
+    """Integrals must not grow while setpoints stream before offboard."""
     loop = Loop(vehicle, nmpc, p=(2.0, 0.0, 2.0))
-    loop.mode = "POSCTL"
+    loop.mode = FcuMode.POSCTL
     loop.hold(HOME, yaw=1.0)
     for _ in range(200):
         loop.now_s += 0.02
-        loop._estimates.append(loop.state())
+        loop.estimates.append(loop.state())
         loop.now_s += 0.02
         loop.cycle()
     assert isinstance(loop.setpoints[-1], Setpoint)

@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from companion.control.horizon import Stages
+from companion.control.horizon import Horizon
 from companion.control.solver import Nmpc
 from companion.control.trajectories import sample
 from companion.core import control_artifacts as artifacts
@@ -19,9 +19,9 @@ def with_controller(vehicle, **changes):
 
 def problem(vehicle, nmpc, p=(0.0, 0.0, 2.0), disturbance_W=(0.0, 0.0, 0.0)):
     parameters = np.array(vehicle.model_parameters())
-    stages = Stages(vehicle, nmpc.times_s)
-    stages.fill(sample(Hold(p=p, yaw_rad=0.0), 0.0, nmpc.times_s), 0.0, np.array(disturbance_W, float), parameters)
-    return stages.references, stages.parameters
+    horizon = Horizon(vehicle, nmpc.times_s)
+    horizon.fill(sample(Hold(p=p, yaw_rad=0.0), 0.0, nmpc.times_s), 0.0, np.array(disturbance_W, float), parameters)
+    return horizon.references, horizon.parameters
 
 
 def state(p=(0.0, 0.0, 2.0)):
@@ -37,14 +37,14 @@ def test_at_rest_on_the_reference_the_plan_is_hover(vehicle, nmpc):
     assert result.qp_iterations >= 1
 
 
-def test_wind_is_balanced_without_leaving_the_reference(vehicle, nmpc):
+def test_wind_is_compensated_without_leaving_the_reference(vehicle, nmpc):
     wind = (1.5, -0.8, 0.4)
     tilt = problem(vehicle, nmpc, disturbance_W=wind)[0][0, 6:9]
     x0 = state()
     x0[6:9] = tilt
     result = nmpc.solve(x0, *problem(vehicle, nmpc, disturbance_W=wind))
     assert np.abs(result.states[:, 0:3] - [0, 0, 2]).max() < 1e-4
-    assert result.inputs[0, 2] < -0.1  # against wind from behind the nose goes up
+    assert result.inputs[0, 2] < -0.1  # the nose pitches up against a tailwind
 
 
 def test_inputs_stay_within_the_vehicle_files_bounds(vehicle, nmpc):
@@ -65,7 +65,7 @@ def test_a_start_outside_the_tilt_bound_still_has_a_plan(vehicle, nmpc):
 def test_a_nan_is_a_status_and_the_next_solution_is_that_of_a_new_solver(vehicle, nmpc):
     references, parameters = problem(vehicle, nmpc)
     fresh = Nmpc(vehicle).solve(state((1.0, 0.5, 2.0)), references, parameters)
-    nmpc.solve(state((-2.0, 0.0, 5.0)), references, parameters)  # a plan of another place
+    nmpc.solve(state((-2.0, 0.0, 5.0)), references, parameters)  # a plan from another place
     assert nmpc.solve(np.full(9, np.nan), references, parameters).status != 0
     again = nmpc.solve(state((1.0, 0.5, 2.0)), references, parameters)
     assert again.status == 0
@@ -75,8 +75,8 @@ def test_a_nan_is_a_status_and_the_next_solution_is_that_of_a_new_solver(vehicle
     np.testing.assert_array_equal(nmpc.solve(state((1.0, 0.5, 2.0)), references, parameters).inputs, fresh.inputs)
 
 
-def test_the_first_answer_is_already_that_of_the_converged_problem(vehicle, nmpc):
-    """For errors of a hover in wind, one real-time iteration a cycle loses nothing."""
+def test_the_first_solution_equals_the_converged_one(vehicle, nmpc):
+    """For the errors of a hover in wind, one real-time iteration per cycle is sufficient."""
     references, parameters = problem(vehicle, nmpc)
     x0 = state((0.2, -0.15, 2.1))
     first = nmpc.solve(x0, references, parameters)
@@ -111,11 +111,11 @@ def test_solver_predicts_with_the_same_model_as_the_prediction_kernel(vehicle, n
 
 
 def test_jacobian_the_solver_linearises_with_matches_finite_differences(vehicle, nmpc):
-    """The generated step against the prediction kernel, its derivatives against differences of itself."""
+    """The generated step compared with the prediction kernel, and its derivatives with its finite differences."""
     library = ctypes.CDLL(str(artifacts.require_solver(vehicle)))
     name = "flight_nmpc_dyn_disc_phi_fun_jac"
     sparsity = getattr(library, f"{name}_sparsity_out")
-    sparsity.restype = ctypes.POINTER(ctypes.c_int)  # rows, columns, where each column begins, row of each number
+    sparsity.restype = ctypes.POINTER(ctypes.c_int)  # rows, columns, start of each column, row of each number
     begins = np.array(sparsity(1)[2 : 2 + 8 + 1])
     rows, columns = np.array(sparsity(1)[11 : 11 + begins[-1]]), np.repeat(np.arange(8), np.diff(begins))
 
@@ -150,7 +150,7 @@ def test_jacobian_the_solver_linearises_with_matches_finite_differences(vehicle,
 
 
 def test_jacobian_of_the_prediction_kernel_matches_finite_differences(vehicle):
-    """Over a whole step: the symbolic Jacobian of the same function against differences of the compiled one."""
+    """Over a whole step: the symbolic Jacobian of the same function compared with differences of the compiled one."""
     import casadi as ca
 
     from acados_gen.flight_model import euler_model, rk4
@@ -182,7 +182,7 @@ def test_jacobian_of_the_prediction_kernel_matches_finite_differences(vehicle):
         np.testing.assert_allclose(np.array(columns).T, np.array(expected), atol=1e-7)
 
 
-def test_fingerprint_follows_what_shapes_the_code_and_nothing_else(vehicle):
+def test_the_fingerprint_depends_on_the_options_that_shape_the_code_only(vehicle):
     own = artifacts.solver_fingerprint(vehicle)
     assert artifacts.solver_fingerprint(with_controller(vehicle, nodes=30)) != own
     assert artifacts.solver_fingerprint(with_controller(vehicle, horizon_s=2.0)) != own
@@ -213,7 +213,7 @@ def test_a_broken_library_is_one_line(vehicle, tmp_path):
 
 
 def test_weights_of_the_vehicle_file_reach_the_solver(vehicle):
-    """A hundredfold cost of tilting makes the same error worth less tilt."""
+    """With a cost of tilt a hundred times larger, the same error causes less tilt."""
     weights = msgspec.structs.replace(vehicle.controller.weights, roll_pitch=(6000.0, 6000.0))
     lazy_vehicle = with_controller(vehicle, weights=weights)
     lazy, eager = Nmpc(lazy_vehicle), Nmpc(vehicle)

@@ -49,7 +49,7 @@ def test_pieces_of_a_prediction_add_up(predictor, parameters):
     np.testing.assert_allclose(whole, x, atol=1e-6)
 
 
-def test_without_known_setpoints_the_motion_goes_on(predictor, parameters):
+def test_without_known_setpoints_the_velocity_stays_constant(predictor, parameters):
     x = predictor.predict([0, 0, 2, 1.0, -0.5, 0.1, 0.1, 0.05, 0.3], np.ones(3), parameters, 0.0, 0.1)
     np.testing.assert_allclose(x, [0.1, -0.05, 2.01, 1.0, -0.5, 0.1, 0.1, 0.05, 0.3])
 
@@ -65,7 +65,7 @@ def test_broken_or_late_setpoints_are_dropped_and_history_is_bounded(predictor, 
         predictor.sent(sent(0.02 * i))
     predictor.sent(sent(3.0, roll=1.0))
     predictor.sent(sent(30.0, roll=float("nan")))
-    assert len(predictor._history) < 60
+    assert len(predictor.history) < 60
     assert np.isfinite(predictor.predict(np.zeros(9), np.zeros(3), parameters, 19.9, 40.0)).all()
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from companion.control.trajectories import duration_s, in_world, is_finite, sample
-from companion.core.frames import quat_from_rpy, rotation_matrix
+from companion.core.frames import quat_from_matrix, quat_from_rpy, rotation_matrix
 from companion.core.messages import WORLD, Reference, State
 from companion.core.trajectories import begins_at
 from companion.core.trajectory_messages import FigureEight, Hold, Line, Move, Raster, Spiral, Waypoints
@@ -66,7 +66,7 @@ def test_a_move_rests_before_its_start_and_after_its_end():
     assert np.abs(s.a_W).max() < 1e-12
 
 
-def test_yaw_turns_the_short_way():
+def test_a_move_turns_in_the_shorter_direction():
     trajectory = Move(
         p_start=(0, 0, 0), yaw_start_rad=3.0, p_end=(0, 0, 0), yaw_end_rad=-3.0, speed_m_s=1, acceleration_m_s2=1,
         yaw_rate_rad_s=0.5,
@@ -76,17 +76,15 @@ def test_yaw_turns_the_short_way():
     assert (s.yaw_rate >= 0).all()
 
 
-def test_a_move_without_way_or_limits_is_finite():
+def test_a_move_of_zero_length_or_zero_limits_is_finite():
     trajectory = move(end=(0.0, 0.0, 0.0), yaw_end=0.5, speed_m_s=0.0, acceleration_m_s2=0.0, yaw_rate_rad_s=0.0)
     assert all(np.isfinite(column).all() for column in sample(trajectory, 0.0, np.linspace(-1, 1, 5)))
     assert math.isfinite(duration_s(move(speed_m_s=0.0, acceleration_m_s2=-1.0)))
 
 
 def test_a_reference_in_a_bundles_frame_becomes_world():
-    """The face looks along +x of W: z of M is x of W; 4 m in front of it, looking at it, is at 5 + 4 m, yaw π."""
+    """The face points along +x of W: z of M is x of W. 4 m in front of it, facing it, is x = 5 + 4 m and yaw π."""
     R = np.array([[0, 0, 1.0], [1, 0, 0], [0, 1, 0]])  # columns: x, y, z of M in W
-    from companion.core.frames import quat_from_matrix
-
     q_WM = tuple(quat_from_matrix(R))
     hold = in_world(reference(Hold(p=(0.5, 0.2, 4.0), yaw_rad=0.0), "pier"), state(q_WM=q_WM))
     np.testing.assert_allclose(hold.p, (9.0, 1.5, 2.2), atol=1e-12)
@@ -109,7 +107,7 @@ def test_an_unknown_bundle_has_no_world_trajectory():
 @pytest.mark.parametrize(
     "trajectory", [Hold(p=(math.nan, 0, 0), yaw_rad=0), Hold(p=(0, 0, 0), yaw_rad=math.inf), move(speed_m_s=math.nan)]
 )
-def test_numbers_that_are_none_are_seen(trajectory):
+def test_numbers_that_are_not_finite_are_detected(trajectory):
     assert not is_finite(reference(trajectory))
     assert is_finite(reference(move()))
 
@@ -196,22 +194,22 @@ def test_a_figure_eight_has_its_size_and_its_period_at_full_speed():
     np.testing.assert_allclose(lap.v_W[0], lap.v_W[1], atol=1e-9)
 
 
-def test_a_raster_covers_its_face_with_lines_no_farther_apart_than_asked():
+def test_a_raster_covers_its_face_with_lines_within_its_spacing():
     s = sample(CURVES["raster"], 0.0, np.linspace(0, duration_s(CURVES["raster"]), 20001))
     assert s.p_W[:, 0].min() == pytest.approx(-1.5) and s.p_W[:, 0].max() == pytest.approx(1.5)
     heights = np.unique(np.round(s.p_W[np.abs(s.v_W[:, 0]) > 0.1, 1], 6))
     np.testing.assert_allclose(np.sort(heights), np.linspace(0.5, 1.5, 4), atol=1e-6)
 
 
-def test_waypoints_are_passed_and_yaw_goes_the_short_way():
+def test_waypoints_are_passed_and_yaw_takes_the_shorter_turn():
     s = sample(waypoints(), 0.0, np.linspace(0, duration_s(waypoints()), 20001))
     for point in waypoints().points:
         assert np.linalg.norm(s.p_W - point, axis=1).min() < 2e-3
     assert np.abs(np.diff(s.yaw)).max() < 0.01 and s.yaw.max() < 2 * math.pi
 
 
-def test_waypoints_have_less_snap_than_any_disturbed_way_through_them():
-    """Least snap: for every h that is zero with two derivatives at all points the product of the snaps vanishes."""
+def test_waypoints_have_less_snap_than_any_other_path_through_them():
+    """Least snap: the product of the snaps vanishes for every h that is zero at all points and at rest at the ends."""
     track = waypoints()
     T = duration_s(track)
     times = np.linspace(0, T, 400001)
@@ -230,7 +228,7 @@ def test_waypoints_have_less_snap_than_any_disturbed_way_through_them():
     assert abs(cross) < 0.02 * math.sqrt(float(np.mean(snap(p) ** 2) * np.mean(snap(h) ** 2)))
 
 
-def test_waypoints_that_coincide_or_are_too_few_do_no_harm():
+def test_waypoints_that_coincide_or_are_too_few_are_harmless():
     same = waypoints(points=((1.0, 1.0, 1.0),) * 3, yaws_rad=(0.0, 0.0, 0.0))
     assert all(np.isfinite(column).all() for column in sample(same, 0.0, np.linspace(-1, 1, 5)))
     assert not is_finite(reference(waypoints(points=((0.0, 0.0, 1.0),), yaws_rad=(0.0,))))

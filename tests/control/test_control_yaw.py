@@ -12,7 +12,7 @@ DT = 0.02
 
 
 def fly(yaw, reference, heading_error, duration_s, drift=0.0, follows_rate=True):
-    """Heading of an aircraft that follows setpoint and rate like a flight controller; returns the yaws."""
+    """The yaw angles of an aircraft that follows setpoint and rate like a flight controller."""
     controller, yaws = YawController(CONFIG), []
     for i in range(round(duration_s / DT)):
         now = i * DT
@@ -24,7 +24,7 @@ def fly(yaw, reference, heading_error, duration_s, drift=0.0, follows_rate=True)
 
 
 def test_fault_6_yaw_error_wraps_at_half_a_turn():
-    """From -100° to 0 it is 100° to the left, not 260° to the right; over the seam it is 20°, not 340°."""
+    """From -100° to 0 the turn is 100° to the left, not 260° to the right; across ±180° it is 20°, not 340°."""
     yaws = fly(math.radians(-100), 0.0, 0.0, 8)
     assert (np.diff(yaws) > -1e-6).sum() > len(yaws) * 0.5
     assert yaws.min() > math.radians(-101)
@@ -55,7 +55,7 @@ def test_rate_and_lead_are_limited():
         assert abs(wrap_angle(setpoint)) <= LEAD_MAX_RAD + 1e-12
 
 
-def test_integral_is_limited_and_starts_anew_when_something_else_steers():
+def test_integral_is_limited_and_reset_while_another_source_steers():
     controller = YawController(CONFIG)
     for i in range(10000):
         controller.update(i * DT, 0.04, 0.0, 0.0, 0.0, True)

@@ -12,6 +12,7 @@ from companion.estimation.filter import Eskf  # noqa: E402
 
 @pytest.fixture(scope="session")
 def vehicle():
+    """The F550's vehicle file; builds the kernels when they are missing."""
     eskf_model.generate()
     return load(Path(__file__).parents[2] / "config/vehicles/f550.toml", Vehicle)
 

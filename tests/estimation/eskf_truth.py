@@ -1,10 +1,11 @@
-"""A small world for the estimator's tests, written with Euler angles and plain numpy, not with the flight model."""
+"""Simulation for the estimator's tests, written with Euler angles and plain NumPy, independent of the flight model."""
 
 import heapq
 import itertools
 
 import numpy as np
 
+from companion.core.enums import FcuMode, SearchArea
 from companion.core.frames import (
     quat_conjugate,
     quat_exp,
@@ -24,52 +25,28 @@ from companion.core.messages import (
     SentSetpoint,
     State,
 )
-from companion.estimation.layout import (
-    E_A,
-    E_B,
-    E_C,
-    E_D,
-    E_P,
-    E_PM,
-    E_S,
-    E_TH,
-    E_THM,
-    E_U,
-    E_V,
-    ERROR_SIZE,
-    PM,
-    QM,
-    STATE_SIZE,
-    A,
-    B,
-    C,
-    D,
-    P,
-    Q,
-    S,
-    U,
-    V,
-)
+from companion.estimation.layout import ERROR_SIZE, STATE_SIZE, ErrorIndex, StateIndex
 
 G = 9.80665
-FACING = quat_from_matrix(np.array([[0.0, 0, -1], [-1, 0, 0], [0, 1, 0]]))  # a bundle whose face looks along -x of W
+# the face of the bundle points along -x of W
+FACING = quat_from_matrix(np.array([[0.0, 0, -1], [-1, 0, 0], [0, 1, 0]]))
 P_WM = np.array([4.2, 0.1, 2.2])
 VECTORS = (
-    (P, E_P),
-    (V, E_V),
-    (D, E_D),
-    (B, E_B),
-    (PM, E_PM),
-    (C, E_C),
-    (A, E_A),
-    (S, E_S),
-    (U, E_U),
-)  # blocks of the state, of the error
-ROTATIONS = ((Q, E_TH), (QM, E_THM))
+    (StateIndex.POSITION, ErrorIndex.POSITION),
+    (StateIndex.VELOCITY, ErrorIndex.VELOCITY),
+    (StateIndex.DISTURBANCE, ErrorIndex.DISTURBANCE),
+    (StateIndex.GNSS_BIAS, ErrorIndex.GNSS_BIAS),
+    (StateIndex.MARKER_POSITION, ErrorIndex.MARKER_POSITION),
+    (StateIndex.VELOCITY_BIAS, ErrorIndex.VELOCITY_BIAS),
+    (StateIndex.ATTITUDE_BIAS, ErrorIndex.ATTITUDE_BIAS),
+    (StateIndex.THRUST_SCALE, ErrorIndex.THRUST_SCALE),
+    (StateIndex.MOUNT, ErrorIndex.MOUNT),
+)  # slices of the state and of the error
+ROTATIONS = ((StateIndex.ATTITUDE, ErrorIndex.ATTITUDE), (StateIndex.MARKER_ATTITUDE, ErrorIndex.MARKER_ATTITUDE))
 
 
 def derivative(s, command, d, k):
-    """ṡ of s = (p, v, roll, pitch, yaw), written out; k: k_T, drag, tau and gain of roll, of pitch."""
+    """ṡ of s = (p, v, roll, pitch, yaw), written out; k: k_T, drag, time constant and gain of roll, then of pitch."""
     roll, pitch, yaw = s[6:9]
     k_T, drag = k[0], np.asarray(k[1:4])
     thrust = k_T * command[0]
@@ -96,7 +73,7 @@ def integrate(s, command, d, k, duration_s, step_s=0.001):
 
 
 def boxplus(x, e):
-    """x ⊞ e by hand."""
+    """x ⊞ e, written out."""
     out = np.array(x, dtype=float)
     for at, error in VECTORS:
         out[at] += e[error]
@@ -123,24 +100,24 @@ def boxminus(a, b):
 
 def random_state(rng, tilt=0.3):
     x = rng.normal(size=STATE_SIZE)
-    x[Q] = quat_from_rpy(*rng.uniform(-tilt, tilt, 2), rng.uniform(-3, 3))
-    x[QM] /= np.linalg.norm(x[QM])
-    x[U] *= 0.05  # [rad]: a camera that has turned round sees nothing of what it should
+    x[StateIndex.ATTITUDE] = quat_from_rpy(*rng.uniform(-tilt, tilt, 2), rng.uniform(-3, 3))
+    x[StateIndex.MARKER_ATTITUDE] /= np.linalg.norm(x[StateIndex.MARKER_ATTITUDE])
+    x[StateIndex.MOUNT] *= 0.05  # [rad]: a camera turned by more would not see the bundle
     return x
 
 
 def bundle_pose(x, p_BC, q_BC):
     """(p_CM, q_CM) that a camera on the state x sees."""
-    q_BC = quat_multiply(q_BC, quat_exp(x[U]))
-    p_BM = rotation_matrix(x[Q]).T @ (x[PM] - x[P])
-    q_BM = quat_multiply(quat_conjugate(x[Q]), x[QM])
+    q_BC = quat_multiply(q_BC, quat_exp(x[StateIndex.MOUNT]))
+    p_BM = rotation_matrix(x[StateIndex.ATTITUDE]).T @ (x[StateIndex.MARKER_POSITION] - x[StateIndex.POSITION])
+    q_BM = quat_multiply(quat_conjugate(x[StateIndex.ATTITUDE]), x[StateIndex.MARKER_ATTITUDE])
     return rotation_matrix(q_BC).T @ (p_BM - np.asarray(p_BC)), quat_multiply(quat_conjugate(q_BC), q_BM)
 
 
 class VelocityError:
     """The slow error c of the flight controller's velocity: first-order Gauss-Markov on each axis, exact in its steps.
 
-    std: [m/s], from the first moment on; time_constant_s: its correlation falls to 1/e in this time.
+    std: [m/s], from the start; time_constant_s: its correlation falls to 1/e in this time.
     """
 
     def __init__(self, std, time_constant_s, rng):
@@ -152,12 +129,14 @@ class VelocityError:
         self.c = keep * self.c + self.std * np.sqrt(1 - keep**2) * self.rng.normal(size=3)
 
 
-class Flight:
+class HoverSimulation:
     """A hover in front of a bundle; delivers the messages of the stack with their delays to an estimator node.
 
-    Switches may be set at any time: `marker_seen`, `offboard`, `gnss_jump` (3,), `outlier` (callable or None),
-    `marker_turn` (quaternion or None: observations are turned by it). The flight controller's velocity carries the
-    noise and the slow error `velocity_error` that the vehicle file claims.
+    These may be set at any time: `marker_seen`, `offboard`, `gnss_jump` (3,), `outlier` (callable of the time or None),
+    `marker_turn` (quaternion or None: observations are turned by it), `thrust_jitter` (callable or None: added to the
+    thrust that is sent, but without effect on the motion, as if the motors filtered it out), `edit` (callable or None:
+    message -> message, None drops the message). The flight controller's velocity has the noise and the slow error
+    `velocity_error` of the vehicle file.
     """
 
     STEP_S = 0.005
@@ -180,6 +159,7 @@ class Flight:
         self.delays = {**self.DELAYS, **(delays or {})}
         self.marker_seen, self.offboard = True, True
         self.gnss_jump, self.outlier, self.marker_turn, self.edit = np.zeros(3), None, None, None
+        self.thrust_jitter = None
         self.voltage = vehicle.thrust.reference_voltage_v
         self._queue, self._count = [], itertools.count()
         self._acting = []  # (time, command)
@@ -224,26 +204,39 @@ class Flight:
         if message is not None:
             heapq.heappush(self._queue, (self.t + delay_s, next(self._count), message))
 
-    def _messages(self):
+    def _send_messages(self):
         n, rng, x = self.noise, self.rng, self.truth()
         if self._tick % 4 == 0:  # 50 Hz
-            q = quat_multiply(quat_exp(self.attitude_bias), x[6:10])
+            q = quat_multiply(quat_exp(self.attitude_bias), x[StateIndex.ATTITUDE])
             q = quat_multiply(q, quat_exp(n * 0.0035 * rng.normal(size=3)))
             self._send(self.delays["attitude"], FcuAttitude(stamp_s=self.t, q_WB=tuple(q), omega_B=(0.0, 0.0, 0.0)))
-            p = x[0:3] + self.bias + self.gnss_jump + n * 0.05 * rng.normal(size=3)
+            p = x[StateIndex.POSITION] + self.bias + self.gnss_jump + n * 0.05 * rng.normal(size=3)
             if self.outlier is not None:
                 p = p + self.outlier(self.t)
-            v = x[V] + x[C] + n * self.vehicle.estimator.velocity.std * rng.normal(size=3)
+            v = (
+                x[StateIndex.VELOCITY]
+                + x[StateIndex.VELOCITY_BIAS]
+                + n * self.vehicle.estimator.velocity.std * rng.normal(size=3)
+            )
             self._send(self.delays["position"], FcuPosition(stamp_s=self.t, p_W=tuple(p), v_W=tuple(v)))
             c = self._command()
             self._acting.append((self.t + self.vehicle.latency.actuation_s, c))
             if self.offboard:
+                jitter = 0.0 if self.thrust_jitter is None else self.thrust_jitter()
                 sent = SentSetpoint(
-                    stamp_s=self.t, thrust=c[0], roll_rad=c[1], pitch_rad=c[2], yaw_rad=0.0, yaw_rate_rad_s=c[3]
+                    stamp_s=self.t,
+                    thrust=c[0] + jitter,
+                    roll_rad=c[1],
+                    pitch_rad=c[2],
+                    yaw_rad=0.0,
+                    yaw_rate_rad_s=c[3],
                 )
                 self._send(0.001, sent)
         if self._tick % 20 == 0:
-            self._send(self.delays["status"], status(self.t, "OFFBOARD" if self.offboard else "POSCTL", self.voltage))
+            self._send(
+                self.delays["status"],
+                status(self.t, FcuMode.OFFBOARD if self.offboard else FcuMode.POSCTL, self.voltage),
+            )
         if self._tick % 7 == 0:  # about 30 Hz
             observations = []
             if self.marker_seen:
@@ -255,13 +248,13 @@ class Flight:
                 observations = [observation(p + e[0:3], q, self.marker_std)]
             self._send(
                 self.delays["markers"],
-                Markers(stamp_s=self.t, observations=observations, detect_time_s=0.01, search="full"),
+                Markers(stamp_s=self.t, observations=observations, detect_time_s=0.01, search=SearchArea.FULL),
             )
 
     def run(self, node, duration_s):
-        """Fly on for duration_s and call the node as the lockstep runner would; returns the last state."""
+        """Continue for duration_s and call the node as the lockstep runner does; returns the last state."""
         for _ in range(round(duration_s / self.STEP_S)):
-            self._messages()
+            self._send_messages()
             acting = [c for at, c in self._acting if at <= self.t + 1e-9]
             command = acting[-1] if acting else np.array([G / self.k[0], 0, 0, 0])
             self._acting = self._acting[-8:]
@@ -300,7 +293,7 @@ def observation(p, q, std, alternative=None, ambiguous=False, bundle="pier"):
     )
 
 
-def status(stamp_s, mode="OFFBOARD", voltage=15.2, armed=True):
+def status(stamp_s, mode=FcuMode.OFFBOARD, voltage=15.2, armed=True):
     return FcuStatus(
         stamp_s=stamp_s,
         connected=True,
@@ -321,17 +314,19 @@ def status(stamp_s, mode="OFFBOARD", voltage=15.2, armed=True):
 
 def position_M(x):
     """Position in the bundle's frame."""
-    return rotation_matrix(x[QM]).T @ (x[P] - x[PM])
+    return rotation_matrix(x[StateIndex.MARKER_ATTITUDE]).T @ (x[StateIndex.POSITION] - x[StateIndex.MARKER_POSITION])
 
 
 def vector(state):
-    """The numbers of a State, in the filter's order."""
+    """The nominal state of a `State` message, in the order of `StateIndex`."""
     x = np.empty(STATE_SIZE)
-    x[P], x[V], x[Q], x[D], x[B] = state.p_W, state.v_W, state.q_WB, state.disturbance_W, state.gnss_bias_W
-    x[PM], x[QM], x[C] = state.p_WM, state.q_WM, state.velocity_bias_W
-    x[A], x[S], x[U] = state.attitude_bias_W, state.thrust_scale, state.mount_C
+    x[StateIndex.POSITION], x[StateIndex.VELOCITY], x[StateIndex.ATTITUDE] = state.p_W, state.v_W, state.q_WB
+    x[StateIndex.DISTURBANCE], x[StateIndex.GNSS_BIAS] = state.disturbance_W, state.gnss_bias_W
+    x[StateIndex.MARKER_POSITION], x[StateIndex.MARKER_ATTITUDE] = state.p_WM, state.q_WM
+    x[StateIndex.VELOCITY_BIAS], x[StateIndex.ATTITUDE_BIAS] = state.velocity_bias_W, state.attitude_bias_W
+    x[StateIndex.THRUST_SCALE], x[StateIndex.MOUNT] = state.thrust_scale, state.mount_C
     return x
 
 
 def rpy(x):
-    return rpy_from_quat(x[Q])
+    return rpy_from_quat(x[StateIndex.ATTITUDE])

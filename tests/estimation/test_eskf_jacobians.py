@@ -1,40 +1,17 @@
-"""Every Jacobian of the filter against central finite differences on the manifold, every update against a textbook."""
+"""Every Jacobian of the filter against central finite differences, every update against the textbook formula."""
 
 import numpy as np
 import pytest
 from eskf_truth import FACING, boxminus, boxplus, bundle_pose, log, position_M, random_state
 
 from acados_gen import eskf_model
+from companion.core.enums import Sensor
 from companion.core.frames import quat_conjugate, quat_exp, quat_multiply, rotation_matrix
-from companion.estimation.layout import (
-    E_A,
-    E_B,
-    E_C,
-    E_D,
-    E_PM,
-    E_S,
-    E_TH,
-    E_THM,
-    E_U,
-    E_V,
-    ERROR_SIZE,
-    MOTION_SIZE,
-    PM,
-    QM,
-    SENSORS,
-    A,
-    B,
-    C,
-    P,
-    Q,
-    S,
-    U,
-    V,
-)
+from companion.estimation.layout import ERROR_SIZE, MOTION_SIZE, SENSORS, ErrorIndex, StateIndex
 from companion.estimation.noise import forgetting_rates
 
 EPS = 1e-5
-RATES_1_S = np.array([0.05, 0.4, 0.3, 0.2, 0.1, 0.8])  # of forgetting, far from the vehicle file's, each another
+RATES_1_S = np.array([0.05, 0.4, 0.3, 0.2, 0.1, 0.8])  # forgetting rates, far from the vehicle file's, all different
 
 
 CORNERS_M = np.array([[-0.1, 0.1, 0.0], [0.1, 0.12, 0.0], [0.1, -0.1, 0.01], [-0.12, -0.1, 0.0]])
@@ -52,7 +29,7 @@ def difference(f, size):
 
 
 def moved_and_transition(outputs):
-    """(x after the step, the whole transition of the error) from a model's blocks."""
+    """(x after the step, the whole transition matrix of the error) from the outputs of a model."""
     x_next, moves, keep = (np.array(o) for o in outputs)
     F = np.zeros((ERROR_SIZE, ERROR_SIZE))
     F[:MOTION_SIZE] = moves
@@ -73,10 +50,14 @@ def test_transition_jacobian_is_the_finite_difference(vehicle, seed):
         return boxminus(np.array(step(boxplus(x, e), u, k, RATES_1_S, 0.02)[0]).ravel(), x_next)
 
     np.testing.assert_allclose(F, difference(error_after, ERROR_SIZE), atol=1e-8)
-    np.testing.assert_allclose(x_next[C], np.exp(-RATES_1_S[2] * 0.02) * x[C], atol=1e-12)
-    np.testing.assert_allclose(x_next[A], np.exp(-RATES_1_S[[3, 3, 4]] * 0.02) * x[A], atol=1e-12)
-    np.testing.assert_allclose(x_next[U], np.exp(-RATES_1_S[5] * 0.02) * x[U], atol=1e-12)
-    assert x_next[S] == x[S]
+    np.testing.assert_allclose(
+        x_next[StateIndex.VELOCITY_BIAS], np.exp(-RATES_1_S[2] * 0.02) * x[StateIndex.VELOCITY_BIAS], atol=1e-12
+    )
+    np.testing.assert_allclose(
+        x_next[StateIndex.ATTITUDE_BIAS], np.exp(-RATES_1_S[[3, 3, 4]] * 0.02) * x[StateIndex.ATTITUDE_BIAS], atol=1e-12
+    )
+    np.testing.assert_allclose(x_next[StateIndex.MOUNT], np.exp(-RATES_1_S[5] * 0.02) * x[StateIndex.MOUNT], atol=1e-12)
+    assert x_next[StateIndex.THRUST_SCALE] == x[StateIndex.THRUST_SCALE]
 
 
 def test_coast_jacobian_is_the_finite_difference():
@@ -88,26 +69,45 @@ def test_coast_jacobian_is_the_finite_difference():
         return boxminus(np.array(step(boxplus(x, e), RATES_1_S, 0.02)[0]).ravel(), x_next)
 
     np.testing.assert_allclose(F, difference(error_after, ERROR_SIZE), atol=1e-8)
-    np.testing.assert_allclose(x_next[C], np.exp(-RATES_1_S[2] * 0.02) * x[C], atol=1e-12)
-    np.testing.assert_allclose(x_next[A], np.exp(-RATES_1_S[[3, 3, 4]] * 0.02) * x[A], atol=1e-12)
-    np.testing.assert_allclose(x_next[U], np.exp(-RATES_1_S[5] * 0.02) * x[U], atol=1e-12)
-    assert x_next[S] == x[S]
+    np.testing.assert_allclose(
+        x_next[StateIndex.VELOCITY_BIAS], np.exp(-RATES_1_S[2] * 0.02) * x[StateIndex.VELOCITY_BIAS], atol=1e-12
+    )
+    np.testing.assert_allclose(
+        x_next[StateIndex.ATTITUDE_BIAS], np.exp(-RATES_1_S[[3, 3, 4]] * 0.02) * x[StateIndex.ATTITUDE_BIAS], atol=1e-12
+    )
+    np.testing.assert_allclose(x_next[StateIndex.MOUNT], np.exp(-RATES_1_S[5] * 0.02) * x[StateIndex.MOUNT], atol=1e-12)
+    assert x_next[StateIndex.THRUST_SCALE] == x[StateIndex.THRUST_SCALE]
 
 
 def measured(sensor, x, vehicle, rng, size=0.05):
-    """What a sensor measures on x, with an error of about `size`."""
-    if sensor == "marker":
+    """The measured arguments of a sensor at x, with an error of about `size`."""
+    if sensor == Sensor.MARKER:
         camera = vehicle.camera
         p, q = bundle_pose(x, camera.p_BC, camera.q_BC)
         q = quat_multiply(q, quat_exp(rng.normal(0, size, 3)))
         return [p + rng.normal(0, size, 3), q, np.array(camera.p_BC), np.array(camera.q_BC)]
-    if sensor == "attitude":
-        return [quat_multiply(quat_exp(x[A]), quat_multiply(x[Q], quat_exp(rng.normal(0, size, 3))))]
-    if sensor == "corners":
-        x[PM], x[QM] = x[P] + rotation_matrix(x[Q]) @ (3.0, 0.2, 0.1), quat_multiply(x[Q], quat_multiply(FACING, TURN))
+    if sensor == Sensor.ATTITUDE:
+        return [
+            quat_multiply(
+                quat_exp(x[StateIndex.ATTITUDE_BIAS]),
+                quat_multiply(x[StateIndex.ATTITUDE], quat_exp(rng.normal(0, size, 3))),
+            )
+        ]
+    if sensor == Sensor.CORNERS:
+        x[StateIndex.MARKER_POSITION], x[StateIndex.MARKER_ATTITUDE] = (
+            x[StateIndex.POSITION] + rotation_matrix(x[StateIndex.ATTITUDE]) @ (3.0, 0.2, 0.1),
+            quat_multiply(x[StateIndex.ATTITUDE], quat_multiply(FACING, TURN)),
+        )
         y = corners_seen(x, vehicle) + rng.normal(0, 0.1 * size, 8)
         return [y, CORNERS_M.ravel(), np.array(vehicle.camera.p_BC), np.array(vehicle.camera.q_BC)]
-    return [(x[P] + x[B] if sensor == "position" else x[V] + x[C]) + rng.normal(0, size, 3)]
+    return [
+        (
+            x[StateIndex.POSITION] + x[StateIndex.GNSS_BIAS]
+            if sensor == Sensor.POSITION
+            else x[StateIndex.VELOCITY] + x[StateIndex.VELOCITY_BIAS]
+        )
+        + rng.normal(0, size, 3)
+    ]
 
 
 def corners_seen(x, vehicle):
@@ -118,13 +118,17 @@ def corners_seen(x, vehicle):
 
 
 def residual_by_hand(sensor, x, y, vehicle):
-    if sensor == "position":
-        return y[0] - x[P] - x[B]
-    if sensor == "velocity":
-        return y[0] - x[V] - x[C]
-    if sensor == "attitude":
-        return log(quat_multiply(quat_conjugate(x[Q]), quat_multiply(quat_exp(-x[A]), y[0])))
-    if sensor == "corners":
+    if sensor == Sensor.POSITION:
+        return y[0] - x[StateIndex.POSITION] - x[StateIndex.GNSS_BIAS]
+    if sensor == Sensor.VELOCITY:
+        return y[0] - x[StateIndex.VELOCITY] - x[StateIndex.VELOCITY_BIAS]
+    if sensor == Sensor.ATTITUDE:
+        return log(
+            quat_multiply(
+                quat_conjugate(x[StateIndex.ATTITUDE]), quat_multiply(quat_exp(-x[StateIndex.ATTITUDE_BIAS]), y[0])
+            )
+        )
+    if sensor == Sensor.CORNERS:
         return y[0] - corners_seen(x, vehicle)
     p, q = bundle_pose(x, vehicle.camera.p_BC, vehicle.camera.q_BC)
     return np.concatenate([y[0] - p, log(quat_multiply(quat_conjugate(q), y[1]))])
@@ -161,77 +165,85 @@ def test_reset_jacobian_is_the_finite_difference():
 
 def test_relative_position_covariance(eskf):
     rng = np.random.default_rng(4)
-    belief = eskf.start(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]))
-    belief.x[:] = random_state(rng)
+    filter_state = eskf.start(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]))
+    filter_state.nominal[:] = random_state(rng)
     M = rng.normal(size=(ERROR_SIZE, ERROR_SIZE))
-    belief.P[:] = M @ M.T
-    J = difference(lambda e: position_M(boxplus(belief.x, e)), ERROR_SIZE)
-    position, covariance = eskf.relative(belief)
-    np.testing.assert_allclose(position, position_M(belief.x), atol=1e-12)
-    np.testing.assert_allclose(covariance, J @ belief.P @ J.T, rtol=1e-6, atol=1e-6)
+    filter_state.covariance[:] = M @ M.T
+    J = difference(lambda e: position_M(boxplus(filter_state.nominal, e)), ERROR_SIZE)
+    position, covariance = eskf.relative(filter_state)
+    np.testing.assert_allclose(position, position_M(filter_state.nominal), atol=1e-12)
+    np.testing.assert_allclose(covariance, J @ filter_state.covariance @ J.T, rtol=1e-6, atol=1e-6)
 
 
 def symmetric_covariance(rng):
-    """Symmetric to the last bit, as the filter keeps it: BLAS gives that or not, by its block sizes."""
+    """A covariance that is symmetric to the last bit, as the filter keeps it; BLAS does not guarantee that."""
     M = rng.normal(size=(ERROR_SIZE, ERROR_SIZE))
     return (M @ M.T + (M @ M.T).T) / 2
 
 
 def test_prediction_kernel_is_the_textbook_formula(vehicle, eskf):
     rng = np.random.default_rng(5)
-    belief = eskf.start(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]))
-    belief.x[:] = random_state(rng)
-    belief.P[:] = symmetric_covariance(rng)
+    filter_state = eskf.start(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]))
+    filter_state.nominal[:] = random_state(rng)
+    filter_state.covariance[:] = symmetric_covariance(rng)
     u, k = np.array([0.35, 0.1, -0.1, 0.2]), np.array(vehicle.model_parameters())
     bias, attitude = vehicle.estimator.velocity_bias, vehicle.estimator.attitude_bias
     rates = forgetting_rates(vehicle, coast=False)
-    x_next, F = moved_and_transition(eskf_model.transition()(belief.x, u, k, rates, 0.02))
+    x_next, F = moved_and_transition(eskf_model.transition()(filter_state.nominal, u, k, rates, 0.02))
     s = vehicle.estimator.process
     q = np.zeros(ERROR_SIZE)
-    q[E_V], q[E_TH], q[E_D] = s.velocity_m_s_sqrt_s**2, s.attitude_rad_sqrt_s**2, np.square(s.disturbance_m_s2_sqrt_s)
-    q[E_B], q[E_PM], q[E_THM] = s.gnss_bias_m_sqrt_s**2, s.marker_position_m_sqrt_s**2, s.marker_attitude_rad_sqrt_s**2
-    q[E_C] = 2 * bias.std_m_s**2 / bias.time_constant_s
-    q[E_A] = 2 * attitude.tilt_std_rad**2 / attitude.tilt_time_s
-    q[E_A.start + 2] = 2 * attitude.heading_std_rad**2 / attitude.heading_time_s
-    q[E_S] = vehicle.estimator.thrust_scale.walk_sqrt_s**2
-    q[E_U] = 2 * vehicle.estimator.mount.std_rad**2 / vehicle.estimator.mount.time_constant_s
-    expected = F @ belief.P @ F.T + np.diag(q) * 0.02
-    eskf.predict(belief, u, k, 0.02)
-    np.testing.assert_allclose(belief.x, x_next.ravel(), atol=1e-12)
-    np.testing.assert_allclose(belief.P, expected, atol=1e-10)
+    q[ErrorIndex.VELOCITY], q[ErrorIndex.ATTITUDE], q[ErrorIndex.DISTURBANCE] = (
+        s.velocity_m_s_sqrt_s**2,
+        s.attitude_rad_sqrt_s**2,
+        np.square(s.disturbance_m_s2_sqrt_s),
+    )
+    q[ErrorIndex.GNSS_BIAS], q[ErrorIndex.MARKER_POSITION], q[ErrorIndex.MARKER_ATTITUDE] = (
+        s.gnss_bias_m_sqrt_s**2,
+        s.marker_position_m_sqrt_s**2,
+        s.marker_attitude_rad_sqrt_s**2,
+    )
+    q[ErrorIndex.VELOCITY_BIAS] = 2 * bias.std_m_s**2 / bias.time_constant_s
+    q[ErrorIndex.ATTITUDE_BIAS] = 2 * attitude.tilt_std_rad**2 / attitude.tilt_time_s
+    q[ErrorIndex.ATTITUDE_BIAS.start + 2] = 2 * attitude.heading_std_rad**2 / attitude.heading_time_s
+    q[ErrorIndex.THRUST_SCALE] = vehicle.estimator.thrust_scale.walk_sqrt_s**2
+    q[ErrorIndex.MOUNT] = 2 * vehicle.estimator.mount.std_rad**2 / vehicle.estimator.mount.time_constant_s
+    expected = F @ filter_state.covariance @ F.T + np.diag(q) * 0.02
+    eskf.predict(filter_state, u, k, 0.02)
+    np.testing.assert_allclose(filter_state.nominal, x_next.ravel(), atol=1e-12)
+    np.testing.assert_allclose(filter_state.covariance, expected, atol=1e-10)
 
 
 @pytest.mark.parametrize("sensor", SENSORS)
 def test_update_kernel_is_the_textbook_joseph_update(vehicle, eskf, sensor):
     rng = np.random.default_rng(6)
-    belief = eskf.start(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]))
-    belief.x[:] = random_state(rng)
-    belief.marker_known = True
-    belief.P[:] = 1e-3 * symmetric_covariance(rng)
-    y = measured(sensor, belief.x, vehicle, rng, size=0.01)
-    x, prior = belief.x.copy(), belief.P.copy()
+    filter_state = eskf.start(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]))
+    filter_state.nominal[:] = random_state(rng)
+    filter_state.marker_known = True
+    filter_state.covariance[:] = 1e-3 * symmetric_covariance(rng)
+    y = measured(sensor, filter_state.nominal, vehicle, rng, size=0.01)
+    x, prior = filter_state.nominal.copy(), filter_state.covariance.copy()
     m = SENSORS[sensor]
     R = eskf.nominal[sensor] if sensor in eskf.nominal else 1e-3 * np.eye(m)
 
     nu, H = (np.array(o) for o in eskf_model.measurement(sensor)(x, *y))
-    S = H @ prior @ H.T + R
-    K = prior @ H.T @ np.linalg.inv(S)
+    innovation_covariance = H @ prior @ H.T + R
+    K = prior @ H.T @ np.linalg.inv(innovation_covariance)
     correction = (K @ nu).ravel()
     I_KH = np.eye(ERROR_SIZE) - K @ H
     G = np.eye(ERROR_SIZE)
-    for block in (E_TH, E_THM):
+    for block in (ErrorIndex.ATTITUDE, ErrorIndex.MARKER_ATTITUDE):
         r = correction[block]
         G[block, block] = difference(lambda e, r=r: log(quat_multiply(quat_conjugate(quat_exp(r)), quat_exp(r + e))), 3)
     expected_P = G @ (I_KH @ prior @ I_KH.T + K @ R @ K.T) @ G.T
 
-    if sensor == "marker":
-        update = eskf.measure_marker(belief, y[0], y[1], R)
-    elif sensor == "corners":
-        update = eskf.measure_corners(belief, y[0], y[1], 1e-3**0.5)
+    if sensor == Sensor.MARKER:
+        update = eskf.measure_marker(filter_state, y[0], y[1], R)
+    elif sensor == Sensor.CORNERS:
+        update = eskf.measure_corners(filter_state, y[0], y[1], 1e-3**0.5)
     else:
-        update = eskf.measure(belief, sensor, y[0])
+        update = eskf.measure(filter_state, sensor, y[0])
     assert update.accepted
-    assert update.nis == pytest.approx((nu.T @ np.linalg.solve(S, nu)).item())
-    np.testing.assert_allclose(boxminus(belief.x, boxplus(x, correction)), 0, atol=1e-10)
-    np.testing.assert_allclose(belief.P, expected_P, atol=1e-7)
-    np.testing.assert_array_equal(belief.P, belief.P.T)
+    assert update.nis == pytest.approx((nu.T @ np.linalg.solve(innovation_covariance, nu)).item())
+    np.testing.assert_allclose(boxminus(filter_state.nominal, boxplus(x, correction)), 0, atol=1e-10)
+    np.testing.assert_allclose(filter_state.covariance, expected_P, atol=1e-7)
+    np.testing.assert_array_equal(filter_state.covariance, filter_state.covariance.T)

@@ -1,4 +1,4 @@
-"""The noiseless prediction against formulas written by hand with Euler angles."""
+"""The noiseless prediction against formulas with Euler angles, and the inputs of the prediction."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from eskf_truth import integrate, rpy
 
 from companion.core.frames import quat_from_rpy, wrap_angle
 from companion.estimation.inputs import COMMAND_MAX_AGE_S, MODE_MAX_AGE_S, Command, Inputs
-from companion.estimation.layout import E_C, E_D, C, D, Q
+from companion.estimation.layout import ErrorIndex, StateIndex
 from companion.estimation.noise import forgetting_rates
 
 LEVEL = np.array([1.0, 0, 0, 0])
@@ -19,46 +19,55 @@ def test_prediction_is_the_hand_written_motion(vehicle, eskf, yaw, pitch, roll):
     k = np.array(vehicle.model_parameters())
     start = np.array([1.0, 2, 3, 0.5, -0.4, 0.3, roll, pitch, yaw])
     u, d = np.array([0.36, -0.5 * roll, 0.7 * pitch, 0.4]), np.array([0.5, -0.3, 0.2])
-    belief = eskf.start(0.0, start[0:3], start[3:6], quat_from_rpy(roll, pitch, yaw))
-    belief.x[D] = d
+    filter_state = eskf.start(0.0, start[0:3], start[3:6], quat_from_rpy(roll, pitch, yaw))
+    filter_state.nominal[StateIndex.DISTURBANCE] = d
     keep, expected = np.exp(-0.02 * forgetting_rates(vehicle, coast=False)[[0, 0, 1]]), start
     for i in range(50):
-        eskf.predict(belief, u, k, 0.02)
+        eskf.predict(filter_state, u, k, 0.02)
         expected = integrate(expected, u, d * keep**i, k, 0.02, 0.0005)
-    np.testing.assert_allclose(belief.x[0:6], expected[0:6], atol=2e-5)
-    got = rpy(belief.x)
+    np.testing.assert_allclose(filter_state.nominal[: StateIndex.VELOCITY.stop], expected[0:6], atol=2e-5)
+    got = rpy(filter_state.nominal)
     np.testing.assert_allclose(got[0:2], expected[6:8], atol=2e-6)
     assert abs(wrap_angle(got[2] - expected[8])) < 2e-6
 
 
 def test_coasting_keeps_velocity_and_attitude_and_forgets_disturbance_and_velocity_bias(vehicle, eskf):
-    belief = eskf.start(0.0, np.zeros(3), np.array([1.0, 0, 0]), quat_from_rpy(0.1, -0.1, 1.0))
-    belief.x[D], belief.x[C] = (1.0, 0, 0), (0, 0.1, 0)
-    q = belief.x[Q].copy()
-    eskf.advance(belief, 10.0, Inputs(0.03, 1.0))
-    np.testing.assert_allclose(belief.x[0:6], [10, 0, 0, 1, 0, 0], atol=1e-9)
-    np.testing.assert_allclose(belief.x[Q], q)
+    filter_state = eskf.start(0.0, np.zeros(3), np.array([1.0, 0, 0]), quat_from_rpy(0.1, -0.1, 1.0))
+    filter_state.nominal[StateIndex.DISTURBANCE], filter_state.nominal[StateIndex.VELOCITY_BIAS] = (
+        (1.0, 0, 0),
+        (0, 0.1, 0),
+    )
+    q = filter_state.nominal[StateIndex.ATTITUDE].copy()
+    eskf.advance(filter_state, 10.0, Inputs(0.03, 1.0))
+    np.testing.assert_allclose(filter_state.nominal[: StateIndex.VELOCITY.stop], [10, 0, 0, 1, 0, 0], atol=1e-9)
+    np.testing.assert_allclose(filter_state.nominal[StateIndex.ATTITUDE], q)
     slow = vehicle.estimator.velocity_bias
-    np.testing.assert_allclose(belief.x[D], [np.exp(-1), 0, 0], atol=1e-12)
-    np.testing.assert_allclose(belief.x[C], [0, 0.1 * np.exp(-10 / slow.time_constant_s), 0], atol=1e-12)
-    # what is forgotten stays as uncertain as it was at the start
+    np.testing.assert_allclose(filter_state.nominal[StateIndex.DISTURBANCE], [np.exp(-1), 0, 0], atol=1e-12)
+    np.testing.assert_allclose(
+        filter_state.nominal[StateIndex.VELOCITY_BIAS], [0, 0.1 * np.exp(-10 / slow.time_constant_s), 0], atol=1e-12
+    )
+    # the variance of a forgotten state returns to its initial value
     start = vehicle.estimator.initial.disturbance_m_s2
-    np.testing.assert_allclose(np.diag(belief.P)[E_D], start**2, rtol=0.02)
-    np.testing.assert_allclose(np.diag(belief.P)[E_C], slow.std_m_s**2, rtol=0.02)
+    np.testing.assert_allclose(np.diag(filter_state.covariance)[ErrorIndex.DISTURBANCE], start**2, rtol=0.02)
+    np.testing.assert_allclose(np.diag(filter_state.covariance)[ErrorIndex.VELOCITY_BIAS], slow.std_m_s**2, rtol=0.02)
 
 
 def test_velocity_bias_is_forgotten_under_a_command_as_while_coasting(vehicle, eskf):
     k, c = np.array(vehicle.model_parameters()), np.array([0.1, -0.05, 0.02])
     flown = eskf.start(0.0, np.zeros(3), np.zeros(3), LEVEL)
     coasted = flown.copy()
-    flown.x[C] = coasted.x[C] = c
+    flown.nominal[StateIndex.VELOCITY_BIAS] = coasted.nominal[StateIndex.VELOCITY_BIAS] = c
     for _ in range(100):
         eskf.predict(flown, np.array([0.35, 0, 0, 0]), k, 0.02)
         eskf.coast(coasted, 0.02)
     expected = np.exp(-2 / vehicle.estimator.velocity_bias.time_constant_s) * c
-    np.testing.assert_allclose(flown.x[C], expected, atol=1e-12)
-    np.testing.assert_allclose(coasted.x[C], expected, atol=1e-12)
-    np.testing.assert_allclose(flown.P[E_C, E_C], coasted.P[E_C, E_C], atol=1e-15)
+    np.testing.assert_allclose(flown.nominal[StateIndex.VELOCITY_BIAS], expected, atol=1e-12)
+    np.testing.assert_allclose(coasted.nominal[StateIndex.VELOCITY_BIAS], expected, atol=1e-12)
+    np.testing.assert_allclose(
+        flown.covariance[ErrorIndex.VELOCITY_BIAS, ErrorIndex.VELOCITY_BIAS],
+        coasted.covariance[ErrorIndex.VELOCITY_BIAS, ErrorIndex.VELOCITY_BIAS],
+        atol=1e-15,
+    )
 
 
 def command(thrust):
@@ -92,7 +101,7 @@ def test_steps_fill_the_interval_and_are_short():
     assert max(steps) <= 0.02 + 1e-9
 
 
-def test_an_old_setpoint_is_no_input():
+def test_an_old_setpoint_is_not_an_input():
     inputs = Inputs(0.03, 1.0)
     inputs.set_mode(0.0, True)
     inputs.set_mode(0.9, True)
@@ -100,16 +109,16 @@ def test_an_old_setpoint_is_no_input():
     assert thrust_of(inputs, 0.03, 0.8) == [(COMMAND_MAX_AGE_S - 0.03, 0.1), (0.3, None)]
 
 
-def test_not_offboard_is_no_input():
+def test_without_offboard_there_is_no_input():
     inputs = Inputs(0.0, 1.0)
     inputs.add_setpoint(0.0, command(0.1))
-    assert thrust_of(inputs, 0.0, 0.1) == [(0.1, None)]  # mode never heard of
+    assert thrust_of(inputs, 0.0, 0.1) == [(0.1, None)]  # before the first report of the mode
     inputs.set_mode(0.1, True)
     assert inputs.set_mode(0.2, False) == 0.2
     assert thrust_of(inputs, 0.0, 0.3) == [(0.1, None), (0.1, 0.1), (0.1, None)]
 
 
-def test_a_mode_is_trusted_for_a_second_only():
+def test_a_mode_report_expires_after_a_second():
     inputs = Inputs(0.0, 5.0)
     inputs.set_mode(0.0, True)
     for i in range(100):
@@ -118,11 +127,11 @@ def test_a_mode_is_trusted_for_a_second_only():
     assert inputs.set_mode(0.1, False) == 0.1
 
 
-def test_inputs_forget_only_what_is_old():
+def test_inputs_discard_only_old_entries():
     inputs = Inputs(0.03, 1.0)
     for i in range(1000):
         inputs.add_setpoint(0.02 * i, command(0.1 + i))
         inputs.set_mode(0.02 * i, i % 2 == 0)
-        inputs.forget(0.02 * i)
-    assert len(inputs._times) < 200 and len(inputs._modes) < 200
+        inputs.discard_old(0.02 * i)
+    assert len(inputs) < 300
     assert sum(dt for dt, _ in inputs.segments(19.0, 19.98)) == pytest.approx(0.98)

@@ -1,13 +1,15 @@
-"""Gate, bounded adaptation and history: what outliers, lateness and new levels may and may not do."""
+"""Gate, bounded adaptation and history: the effect of outliers, late measurements and new levels."""
 
 import numpy as np
 import pytest
 
+from companion.core.enums import Sensor
 from companion.core.frames import quat_exp, quat_multiply
 from companion.estimation.adaptation import SCALE_MAX, new_window
 from companion.estimation.filter import LEVEL_TIME_S
 from companion.estimation.gating import Gate
 from companion.estimation.history import Entry, History
+from companion.estimation.layout import StateIndex
 
 HOVER = np.array([0.0, 0, 2])
 LEVEL = np.array([1.0, 0, 0, 0])
@@ -15,7 +17,7 @@ P_CM, Q_CM, R_MARKER = np.array([0.1, -0.2, 4.0]), np.array([0.0, 1.0, 0, 0]), n
 
 
 class Hover:
-    """A filter on an aircraft that stands still; measurements at 50 Hz, bundle at 25 Hz."""
+    """A filter on an aircraft at rest; measurements at 50 Hz, bundle at 25 Hz."""
 
     def __init__(self, eskf, vehicle, marker=False, seed=0):
         self.eskf, self.marker = eskf, marker
@@ -23,29 +25,31 @@ class Hover:
         self.velocity_std = vehicle.estimator.velocity.std
         self.k = np.array(vehicle.model_parameters())
         self.u = np.array([9.80665 / self.k[0], 0, 0, 0])
-        self.belief = eskf.start(0.0, HOVER, np.zeros(3), LEVEL)
+        self.filter_state = eskf.start(0.0, HOVER, np.zeros(3), LEVEL)
         self.count = 0
 
     def step(self, offset=(0, 0, 0), std=0.1):
-        self.eskf.predict(self.belief, self.u, self.k, 0.02)
-        self.belief.time_s += 0.02
+        self.eskf.predict(self.filter_state, self.u, self.k, 0.02)
+        self.filter_state.time_s += 0.02
         self.count += 1
-        self.eskf.measure(self.belief, "attitude", LEVEL)
-        self.eskf.measure(self.belief, "velocity", self.velocity_std * self.rng.normal(size=3))
+        self.eskf.measure(self.filter_state, Sensor.ATTITUDE, LEVEL)
+        self.eskf.measure(self.filter_state, Sensor.VELOCITY, self.velocity_std * self.rng.normal(size=3))
         if self.marker and self.count % 2 == 0:
             e = 0.005 * self.rng.normal(size=3)
-            self.eskf.measure_marker(self.belief, P_CM + e, Q_CM, R_MARKER)
-        return self.eskf.measure(self.belief, "position", HOVER + std * self.rng.normal(size=3) + np.asarray(offset))
+            self.eskf.measure_marker(self.filter_state, P_CM + e, Q_CM, R_MARKER)
+        return self.eskf.measure(
+            self.filter_state, Sensor.POSITION, HOVER + std * self.rng.normal(size=3) + np.asarray(offset)
+        )
 
     def run(self, steps, **options):
         return [self.step(**options) for _ in range(steps)]
 
     @property
     def scale(self):
-        return self.belief.windows["position"].scale
+        return self.filter_state.windows[Sensor.POSITION].scale
 
 
-def test_gate_rejects_the_stated_share_and_what_is_not_a_number():
+def test_gate_rejects_the_stated_share_and_nan():
     gate = Gate(0.99, 3)
     samples = np.random.default_rng(0).normal(size=(20000, 3))
     rejected = np.mean([not gate.accepts(nis) for nis in (samples**2).sum(axis=1)])
@@ -55,14 +59,22 @@ def test_gate_rejects_the_stated_share_and_what_is_not_a_number():
     assert gate.clip_factor(float("nan")) == 0.0
 
 
-def test_one_five_metre_outlier_is_rejected_and_does_not_poison_the_noise(eskf, vehicle):
+def test_one_five_metre_outlier_is_rejected_and_hardly_raises_the_noise(eskf, vehicle):
     hover = Hover(eskf, vehicle)
     hover.run(200)
-    x, scale = hover.belief.x.copy(), hover.scale.copy()
+    x, scale = hover.filter_state.nominal.copy(), hover.scale.copy()
     update = hover.step(offset=(5, 0, 0))
     assert not update.accepted
-    assert np.linalg.norm(hover.belief.x[0:3] + hover.belief.x[13:16] - x[0:3] - x[13:16]) < 0.05
-    limit = eskf.gates["position"].limit
+    assert (
+        np.linalg.norm(
+            hover.filter_state.nominal[StateIndex.POSITION]
+            + hover.filter_state.nominal[StateIndex.GNSS_BIAS]
+            - x[StateIndex.POSITION]
+            - x[StateIndex.GNSS_BIAS]
+        )
+        < 0.05
+    )
+    limit = eskf.gates[Sensor.POSITION].limit
     assert (hover.scale <= scale * (1 + limit / 50) + 1e-9).all()
     assert all(u.accepted for u in hover.run(20))
 
@@ -80,26 +92,31 @@ def test_an_outlier_of_any_size_has_the_same_bounded_influence(eskf, vehicle):
 def test_a_stream_of_outliers_cannot_open_its_own_gate(eskf, vehicle):
     hover = Hover(eskf, vehicle)
     hover.run(200)
-    x = hover.belief.x.copy()
+    x = hover.filter_state.nominal.copy()
     for _ in range(500):
         direction = hover.rng.normal(size=3)
         update = hover.step(offset=5 * direction / np.linalg.norm(direction))
         assert not update.accepted
         assert (hover.scale <= SCALE_MAX**2 + 1e-9).all()
-    assert np.linalg.norm(hover.belief.x[13:16] - x[13:16]) < 0.2
-    assert hover.scale.max() > 4  # they were not ignored either
+    assert np.linalg.norm(hover.filter_state.nominal[StateIndex.GNSS_BIAS] - x[StateIndex.GNSS_BIAS]) < 0.2
+    assert hover.scale.max() > 4  # the adaptation has used the outliers
     hover.run(100)
     assert np.mean([u.accepted for u in hover.run(50)]) > 0.95
     assert hover.scale.max() < 3
 
 
-def test_every_second_measurement_an_outlier_is_survived(eskf, vehicle):
+def test_the_filter_works_with_every_second_measurement_an_outlier(eskf, vehicle):
     hover = Hover(eskf, vehicle, marker=True)
     hover.run(200)
     updates = [hover.step(offset=(5, 5, 0) if i % 2 else (0, 0, 0)) for i in range(400)]
     assert not any(u.accepted for u in updates[1::2])
     assert np.mean([u.accepted for u in updates[0::2]]) > 0.98
-    assert np.abs(hover.belief.x[0:3] + hover.belief.x[13:16] - HOVER).max() < 0.3
+    assert (
+        np.abs(
+            hover.filter_state.nominal[StateIndex.POSITION] + hover.filter_state.nominal[StateIndex.GNSS_BIAS] - HOVER
+        ).max()
+        < 0.3
+    )
 
 
 @pytest.mark.parametrize("factor", [2.0, 3.0])
@@ -126,7 +143,7 @@ def test_marker_noise_is_followed_although_attitude_dominates_its_innovations(es
         if i % 2:
             e = factor * claimed * hover.rng.normal(size=6)
             q_CM = quat_multiply(Q_CM, quat_exp(e[3:6]))
-            updates.append(eskf.measure_marker(hover.belief, P_CM + e[0:3], q_CM, np.diag(claimed**2)))
+            updates.append(eskf.measure_marker(hover.filter_state, P_CM + e[0:3], q_CM, np.diag(claimed**2)))
     scale = np.mean([u.noise_scale for u in updates[200:]])
     assert 0.8 * factor < scale < 1.3 * factor
     assert np.mean([u.accepted for u in updates[200:]]) > 0.97
@@ -136,7 +153,7 @@ def test_noise_is_never_below_nominal(eskf, vehicle):
     hover = Hover(eskf, vehicle)
     hover.run(300, std=0.0)
     assert (hover.scale >= 1.0).all()
-    window = new_window("marker", 10)
+    window = new_window(Sensor.MARKER, 10)
     assert np.linalg.eigvalsh(window.noise(R_MARKER) - R_MARKER)[0] >= 0
 
 
@@ -144,7 +161,7 @@ def test_adapted_noise_is_positive_definite_and_keeps_correlations():
     rng = np.random.default_rng(0)
     M = rng.normal(size=(6, 6))
     R = M @ M.T + np.eye(6)
-    window = new_window("marker", 10)
+    window = new_window(Sensor.MARKER, 10)
     for _ in range(30):
         window = window.with_innovation(100 * rng.uniform(size=6), np.ones(6), 1.0, 22.0)
     assert window.scale.max() > 4
@@ -154,27 +171,27 @@ def test_adapted_noise_is_positive_definite_and_keeps_correlations():
     np.testing.assert_allclose(adapted / std_adapted[:, None] / std_adapted, R / std[:, None] / std)
 
 
-def test_a_new_gnss_level_goes_into_the_bias_and_leaves_the_marker_position_alone(eskf, vehicle):
+def test_a_new_gnss_level_changes_the_bias_and_not_the_relative_position(eskf, vehicle):
     hover = Hover(eskf, vehicle, marker=True)
     hover.run(300)
-    before, bias = hover.belief.copy(), hover.belief.x[13:16].copy()
+    before, bias = hover.filter_state.copy(), hover.filter_state.nominal[StateIndex.GNSS_BIAS].copy()
     relative = eskf.relative(before)[0]
     jump = np.array([4.0, -3.0, 1.0])
     updates = hover.run(round(LEVEL_TIME_S / 0.02) - 2, offset=jump)
     assert not any(u.accepted for u in updates)
-    np.testing.assert_allclose(hover.belief.x[13:16], bias, atol=0.15)
+    np.testing.assert_allclose(hover.filter_state.nominal[StateIndex.GNSS_BIAS], bias, atol=0.15)
     updates = hover.run(100, offset=jump)
     assert all(u.accepted for u in updates[10:])
-    np.testing.assert_allclose(hover.belief.x[13:16] - bias, jump, atol=0.2)
-    assert np.linalg.norm(eskf.relative(hover.belief)[0] - relative) < 0.02
-    assert np.linalg.norm(hover.belief.x[0:3] - before.x[0:3]) < 0.1
+    np.testing.assert_allclose(hover.filter_state.nominal[StateIndex.GNSS_BIAS] - bias, jump, atol=0.2)
+    assert np.linalg.norm(eskf.relative(hover.filter_state)[0] - relative) < 0.02
+    assert np.linalg.norm(hover.filter_state.nominal[StateIndex.POSITION] - before.nominal[StateIndex.POSITION]) < 0.1
 
 
-def test_history_drops_and_counts_what_is_too_old(eskf):
+def test_history_drops_and_counts_measurements_that_are_too_old(eskf):
     history = History(eskf.start(10.0, HOVER, np.zeros(3), LEVEL), 1.0)
-    assert not history.insert(Entry(9.9, "position", HOVER), 10.0)
-    assert history.insert(Entry(10.5, "position", HOVER), 11.0)
-    assert not history.insert(Entry(10.5, "position", HOVER), 11.6)
+    assert not history.insert(Entry(9.9, Sensor.POSITION, HOVER), 10.0)
+    assert history.insert(Entry(10.5, Sensor.POSITION, HOVER), 11.0)
+    assert not history.insert(Entry(10.5, Sensor.POSITION, HOVER), 11.6)
     assert history.dropped_late == 2
 
 
@@ -182,28 +199,28 @@ def test_history_is_bounded_and_keeps_an_anchor(eskf):
     history = History(eskf.start(0.0, HOVER, np.zeros(3), LEVEL), 1.0)
     moves = []
 
-    def apply(belief, entry):
+    def apply(filter_state, entry):
         moves.append(entry.stamp_s)
-        belief.time_s = entry.stamp_s
+        filter_state.time_s = entry.stamp_s
 
     for i in range(1, 500):
         now = 0.02 * i
-        history.insert(Entry(now, "position", HOVER), now)
+        history.insert(Entry(now, Sensor.POSITION, HOVER), now)
         history.run(apply)
-        history.forget(now)
+        history.discard_old(now)
     assert len(history) < 60
-    assert len(moves) == 499  # in order: nothing is run twice
-    history.insert(Entry(now - 0.5, "velocity", HOVER), now)
+    assert len(moves) == 499  # in order: no entry is run twice
+    history.insert(Entry(now - 0.5, Sensor.VELOCITY, HOVER), now)
     history.run(apply)
-    assert 520 < len(moves) < 530  # only what came after the late one
+    assert 520 < len(moves) < 530  # only the entries after the late one
 
 
 def test_history_re_runs_after_a_change_of_inputs(eskf):
     history = History(eskf.start(0.0, HOVER, np.zeros(3), LEVEL), 1.0)
     stamps = []
     for t in (0.1, 0.2, 0.3):
-        history.insert(Entry(t, "position", HOVER), 0.3)
-    history.run(lambda belief, entry: stamps.append(entry.stamp_s))
-    history.touch(0.15)
-    history.run(lambda belief, entry: stamps.append(entry.stamp_s))
+        history.insert(Entry(t, Sensor.POSITION, HOVER), 0.3)
+    history.run(lambda filter_state, entry: stamps.append(entry.stamp_s))
+    history.invalidate_after(0.15)
+    history.run(lambda filter_state, entry: stamps.append(entry.stamp_s))
     assert stamps == [0.1, 0.2, 0.3, 0.2, 0.3]

@@ -1,11 +1,12 @@
-"""Corners measured directly: they hold the position, and one wrong corner costs its marker only."""
+"""Corners as measurements: accuracy of the position, and rejection of wrong corners by marker."""
 
 import msgspec
 import numpy as np
 import pytest
-from eskf_truth import Flight, bundle_pose, position_M, vector
+from eskf_truth import HoverSimulation, bundle_pose, position_M, vector
 
 from companion.core.clock import SimulatedStopwatch
+from companion.core.enums import Sensor
 from companion.core.frames import quat_exp, quat_multiply, rotation_matrix
 from companion.core.messages import MarkerCorners, Markers
 from companion.estimation.estimator import EstimatorNode
@@ -19,8 +20,11 @@ def cornered(vehicle):
     return msgspec.structs.replace(vehicle, estimator=msgspec.structs.replace(vehicle.estimator, marker_mode="corners"))
 
 
-def with_corners(flight, seed, spoil=None):
-    """An `edit` that puts three markers' corners into every observation, with 0.3 px of noise, then spoils them."""
+def with_corners(flight, seed, corrupt=None):
+    """An `edit` that adds the corners of three markers to every observation, with 0.3 px of noise.
+
+    corrupt: callable (rng, number of the marker, corners) -> corners, or None.
+    """
     rng, camera = np.random.default_rng(seed), flight.vehicle.camera
 
     def edit(message):
@@ -31,8 +35,8 @@ def with_corners(flight, seed, spoil=None):
                     corners_M = SQUARE_M + centre
                     p_C = p_CM + corners_M @ rotation_matrix(q_CM).T
                     xy = p_C[:, :2] / p_C[:, 2:] + 0.3 / camera.fx_px * rng.normal(size=(4, 2))
-                    if spoil is not None:
-                        xy = spoil(rng, number, xy)
+                    if corrupt is not None:
+                        xy = corrupt(rng, number, xy)
                     o.markers.append(
                         MarkerCorners(
                             family="tag36h11",
@@ -47,9 +51,9 @@ def with_corners(flight, seed, spoil=None):
     return edit
 
 
-def relative_rms_m(vehicle, seed, spoil=None, more=None):
-    flight = Flight(vehicle, seed=seed)
-    corners = with_corners(flight, seed, spoil)
+def relative_rms_m(vehicle, seed, corrupt=None, more=None):
+    flight = HoverSimulation(vehicle, seed=seed)
+    corners = with_corners(flight, seed, corrupt)
     flight.edit = corners if more is None else lambda message: more(corners(message))
     flight.run(EstimatorNode(vehicle, None, SimulatedStopwatch()), 8.0)
     pairs = zip(flight.states[-500:], flight.truths[-500:], strict=True)
@@ -57,38 +61,38 @@ def relative_rms_m(vehicle, seed, spoil=None, more=None):
     return rms, flight
 
 
-def test_corners_hold_the_position_relative_to_the_bundle(cornered):
+def test_corners_give_the_position_relative_to_the_bundle(cornered):
     """2.0 cm at 4.3 m: the angle to a bundle 0.8 m wide, seen with 0.3 px."""
     rms, flight = relative_rms_m(cornered, 51)
     assert rms < 0.03
-    sizes = {i.dof for i in flight.innovations("marker")[30:]}
+    sizes = {i.dof for i in flight.innovations(Sensor.MARKER)[30:]}
     assert sizes == {24}, "three markers of eight numbers"
     assert flight.statuses[-1].rejected["marker"] <= 2
 
 
-def test_one_wrong_corner_costs_its_marker_only(cornered):
+def test_one_wrong_corner_removes_only_its_marker(cornered):
     def wrong(rng, number, xy):
         if number == 1 and rng.random() < 0.5:
             xy[2] += (0.03, -0.02)  # 20 px
         return xy
 
     clean, _ = relative_rms_m(cornered, 52)
-    spoilt, flight = relative_rms_m(cornered, 52, wrong)
-    assert spoilt < 1.2 * clean
-    assert {i.dof for i in flight.innovations("marker")[30:]} == {16, 24}
+    corrupted, flight = relative_rms_m(cornered, 52, wrong)
+    assert corrupted < 1.2 * clean
+    assert {i.dof for i in flight.innovations(Sensor.MARKER)[30:]} == {16, 24}
 
 
-def test_corners_that_are_not_numbers_leave_the_pose_to_be_measured(cornered):
-    def nonsense(rng, number, xy):
+def test_the_pose_is_measured_when_corners_are_not_finite(cornered):
+    def not_finite(rng, number, xy):
         xy[0] = np.nan
         return xy
 
-    rms, flight = relative_rms_m(cornered, 53, nonsense)
+    rms, flight = relative_rms_m(cornered, 53, not_finite)
     assert rms < 0.05
-    assert {i.dof for i in flight.innovations("marker")} == {6}
+    assert {i.dof for i in flight.innovations(Sensor.MARKER)} == {6}
 
 
-def test_corners_need_no_choice_between_two_poses(cornered):
+def test_corners_are_used_while_two_poses_are_possible(cornered):
     def ambiguous(message):
         if isinstance(message, Markers) and message.stamp_s > 13.0:
             for o in message.observations:

@@ -1,15 +1,16 @@
-"""The estimator node in a simulated hover in front of a bundle, with delays, losses and nonsense."""
+"""The estimator node in a simulated hover in front of a bundle, with delays, losses and corrupted messages."""
 
 import msgspec
 import numpy as np
 import pytest
-from eskf_truth import Flight, G, boxminus, log, observation, position_M, status, vector
+from eskf_truth import G, HoverSimulation, boxminus, log, observation, position_M, status, vector
 
 from companion.core.clock import SimulatedStopwatch
+from companion.core.enums import FcuMode, SearchArea, Sensor
 from companion.core.frames import quat_conjugate, quat_exp, quat_multiply, rotation_matrix
 from companion.core.messages import EstimatorStatus, FcuAttitude, FcuPosition, FcuStatus, Markers, SentSetpoint, State
 from companion.estimation.estimator import EstimatorNode
-from companion.estimation.layout import C, D, V
+from companion.estimation.layout import StateIndex
 
 NAN = float("nan")
 
@@ -20,9 +21,9 @@ def node(vehicle):
 
 
 def force_W(state):
-    """Everything the model does not explain [m/s²]: disturbance, and thrust that is stronger than modelled.
+    """All force that the model does not explain [m/s²]: disturbance, and thrust above the modelled one.
 
-    A vertical force that lasts is one as much as the other: the tests' constant one is shared between them.
+    The filter cannot separate the two in a lasting vertical force; the tests' constant force is shared between them.
     """
     return np.array(state.disturbance_W) + (state.thrust_scale - 1) * G * rotation_matrix(state.q_WB)[:, 2]
 
@@ -37,7 +38,7 @@ def relative_rms_m(flight, count):
 
 
 def test_hover_is_estimated(vehicle, node):
-    flight = Flight(vehicle, seed=1)
+    flight = HoverSimulation(vehicle, seed=1)
     state = flight.run(node, 8.0)
     assert state.valid and state.bundle == "pier" and state.reset_count == 0
     assert state.stamp_s == pytest.approx(flight.t)
@@ -49,7 +50,7 @@ def test_hover_is_estimated(vehicle, node):
     assert sum(len(s.innovations) for s in flight.statuses) > 1000
 
 
-def test_nothing_is_published_as_valid_before_attitude_and_position(vehicle, node):
+def test_no_state_is_valid_before_attitude_and_position(vehicle, node):
     state, estimator = node.step(1.0)
     assert isinstance(state, State) and isinstance(estimator, EstimatorStatus)
     assert not state.valid and state.bundle == "" and state.marker_age_s == float("inf")
@@ -63,17 +64,17 @@ def test_nothing_is_published_as_valid_before_attitude_and_position(vehicle, nod
 
 
 def record(vehicle, seconds, **options):
-    """[(stamp, message)] of a flight, as sent."""
-    flight, sent = Flight(vehicle, seed=3, **options), []
+    """The messages of a flight, in the order of sending."""
+    flight, sent = HoverSimulation(vehicle, seed=3, **options), []
 
-    class Tape:
+    class Recorder:
         def handle(self, message, now_s):
             sent.append(message)
 
         def step(self, now_s):
             return None, None
 
-    flight.run(Tape(), seconds)
+    flight.run(Recorder(), seconds)
     return sent
 
 
@@ -99,19 +100,19 @@ def test_late_and_out_of_order_gives_the_same_answer_as_in_order(vehicle):
     start = messages[0].stamp_s
     rng = np.random.default_rng(0)
     early = [0.0 for m in messages]
-    # the first quarter second arrives alike, so that both filters start at the same measurement
+    # the first quarter second has no jitter, so that both filters start at the same measurement
     jitter = [0.0 if m.stamp_s < start + 0.25 else rng.uniform(0.0, 0.4) for m in messages]
     a, node_a, count_a = replay(vehicle, messages, early)
     b, node_b, count_b = replay(vehicle, messages, jitter)
     assert a.valid is b.valid
     assert count_a == count_b > 400
-    assert node_a._history.dropped_late == node_b._history.dropped_late
+    assert node_a.history.dropped_late == node_b.history.dropped_late
     np.testing.assert_allclose(boxminus(vector(b), vector(a)), 0, atol=1e-9)
     np.testing.assert_allclose(b.covariance_diag, a.covariance_diag, rtol=1e-9, atol=1e-12)
 
 
-def test_older_than_the_history_is_dropped_and_counted(vehicle, node):
-    flight = Flight(vehicle, seed=1)
+def test_a_message_older_than_the_history_is_dropped_and_counted(vehicle, node):
+    flight = HoverSimulation(vehicle, seed=1)
     flight.run(node, 3.0)
     before = flight.statuses[-1].dropped_late
     late = FcuPosition(stamp_s=flight.t - 1.5, p_W=(9.0, 9, 9), v_W=(0.0, 0, 0))
@@ -121,7 +122,7 @@ def test_older_than_the_history_is_dropped_and_counted(vehicle, node):
 
 
 def test_nan_in_a_message_is_dropped_and_counted(vehicle, node):
-    flight = Flight(vehicle, seed=1)
+    flight = HoverSimulation(vehicle, seed=1)
     flight.run(node, 3.0)
     t = flight.t
     bad = observation((0.0, 0, 4), (0.0, 1, 0, 0), (0.01,) * 6)
@@ -129,16 +130,16 @@ def test_nan_in_a_message_is_dropped_and_counted(vehicle, node):
     negative = observation((0.0, 0, 4), (0.0, 1, 0, 0), (0.01,) * 6)
     negative.covariance = tuple(-np.eye(6).ravel())
     short = observation((0.0, NAN, 4), (0.0, 1, 0, 0), (0.01,) * 6)
-    nonsense = [
+    corrupted = [
         FcuAttitude(stamp_s=t, q_WB=(NAN, 0.0, 0, 0), omega_B=(0.0, 0, 0)),
         FcuAttitude(stamp_s=t, q_WB=(0.0, 0, 0, 0), omega_B=(0.0, 0, 0)),
         FcuAttitude(stamp_s=NAN, q_WB=(1.0, 0, 0, 0), omega_B=(0.0, 0, 0)),
         FcuPosition(stamp_s=t, p_W=(NAN, 0, 0), v_W=(0.0, 0, 0)),
         FcuPosition(stamp_s=t, p_W=(0.0, 0, 0), v_W=(0.0, float("inf"), 0)),
         SentSetpoint(stamp_s=t, roll_rad=NAN, pitch_rad=0.0, yaw_rad=0.0, yaw_rate_rad_s=0.0, thrust=0.3),
-        Markers(stamp_s=t, observations=[bad, negative, short], detect_time_s=0.0, search="full"),
+        Markers(stamp_s=t, observations=[bad, negative, short], detect_time_s=0.0, search=SearchArea.FULL),
     ]
-    for message in nonsense:
+    for message in corrupted:
         node.handle(message, t)
     node.handle(status(t, voltage=NAN), t)
     state = flight.run(node, 1.0)
@@ -148,7 +149,7 @@ def test_nan_in_a_message_is_dropped_and_counted(vehicle, node):
 
 
 def test_stamps_from_the_future_and_repeated_packets_are_counted(vehicle, node):
-    flight = Flight(vehicle, seed=1)
+    flight = HoverSimulation(vehicle, seed=1)
     flight.run(node, 2.0)
     message = FcuAttitude(stamp_s=flight.t + 5, q_WB=(1.0, 0, 0, 0), omega_B=(0.0, 0, 0))
     node.handle(message, flight.t)
@@ -161,7 +162,7 @@ def test_stamps_from_the_future_and_repeated_packets_are_counted(vehicle, node):
 
 
 def test_loss_and_return_of_the_marker(vehicle, node):
-    flight = Flight(vehicle, seed=2)
+    flight = HoverSimulation(vehicle, seed=2)
     flight.run(node, 4.0)
     std = flight.states[-1].relative_std_m
     flight.marker_seen = False
@@ -176,8 +177,8 @@ def test_loss_and_return_of_the_marker(vehicle, node):
     assert flight.statuses[-1].rejected["marker_restart"] == 0
 
 
-def test_ambiguous_observation_takes_the_solution_that_fits_the_predicted_attitude(vehicle, node):
-    flight = Flight(vehicle, seed=4)
+def test_an_ambiguous_observation_uses_the_solution_that_fits_the_predicted_attitude(vehicle, node):
+    flight = HoverSimulation(vehicle, seed=4)
     flight.run(node, 3.0)
     flip = quat_exp((0.0, 0.5, 0.0))
 
@@ -186,7 +187,7 @@ def test_ambiguous_observation_takes_the_solution_that_fits_the_predicted_attitu
             for o in message.observations:
                 o.alternative = o.best.__class__(
                     p_CM=o.best.p_CM, q_CM=o.best.q_CM, reprojection_rms_px=0.4
-                )  # the true one comes second
+                )  # the true solution is the alternative
                 o.best.q_CM = tuple(quat_multiply(o.best.q_CM, flip))
                 o.ambiguous = True
         return message
@@ -198,8 +199,8 @@ def test_ambiguous_observation_takes_the_solution_that_fits_the_predicted_attitu
     assert relative_error_m(flight, state) < 0.04
 
 
-def test_ambiguous_observation_does_not_place_the_bundle(vehicle, node):
-    flight = Flight(vehicle, seed=4)
+def test_an_ambiguous_observation_does_not_place_the_bundle(vehicle, node):
+    flight = HoverSimulation(vehicle, seed=4)
 
     def ambiguous(message):
         if isinstance(message, Markers):
@@ -216,8 +217,8 @@ def test_ambiguous_observation_does_not_place_the_bundle(vehicle, node):
     assert flight.run(node, 1.0).bundle == "pier"
 
 
-def test_unannounced_flips_are_rejected_by_the_gate(vehicle, node):
-    flight = Flight(vehicle, seed=5)
+def test_flips_that_are_not_marked_ambiguous_are_rejected_by_the_gate(vehicle, node):
+    flight = HoverSimulation(vehicle, seed=5)
     flight.run(node, 3.0)
     before = flight.statuses[-1].rejected["marker"]
     flight.marker_turn = quat_exp((0.0, 0.5, 0.0))
@@ -227,8 +228,8 @@ def test_unannounced_flips_are_rejected_by_the_gate(vehicle, node):
     assert state.marker_age_s > 0.9
 
 
-def test_a_bundle_placed_by_a_flip_is_placed_anew(vehicle, node):
-    flight = Flight(vehicle, seed=5)
+def test_a_bundle_placed_by_a_flip_is_placed_again(vehicle, node):
+    flight = HoverSimulation(vehicle, seed=5)
     flight.marker_turn = quat_exp((0.0, 0.6, 0.0))
     flight.run(node, 1.0)
     flight.marker_turn = None
@@ -239,13 +240,13 @@ def test_a_bundle_placed_by_a_flip_is_placed_anew(vehicle, node):
 
 def test_only_the_named_bundle_is_used(vehicle):
     node = EstimatorNode(vehicle, "girder", SimulatedStopwatch())
-    flight = Flight(vehicle, seed=1)
+    flight = HoverSimulation(vehicle, seed=1)
     state = flight.run(node, 1.0)
-    assert state.bundle == "" and not flight.innovations("marker")
+    assert state.bundle == "" and not flight.innovations(Sensor.MARKER)
 
 
-def test_gnss_jump_is_rejected_then_absorbed_and_the_relative_position_stays(vehicle, node):
-    flight = Flight(vehicle, seed=6)
+def test_a_gnss_jump_is_rejected_then_moved_into_the_bias_and_the_relative_position_stays(vehicle, node):
+    flight = HoverSimulation(vehicle, seed=6)
     flight.run(node, 5.0)
     bias = np.array(flight.states[-1].gnss_bias_W)
     flight.gnss_jump = np.array([4.0, -3.0, 0.0])
@@ -262,9 +263,9 @@ def test_gnss_jump_is_rejected_then_absorbed_and_the_relative_position_stays(veh
 def switched(vehicle, node, noise):
     """(flight, position, disturbance and FCU velocity bias after convergence) of a flight that leaves OFFBOARD twice.
 
-    It leaves after 5 s and 9 s and comes back 2 s later; the arrays begin at 2 s, with 100 rows a second.
+    It leaves after 5 s and 9 s and returns 2 s later; the arrays begin at 2 s, with 100 rows a second.
     """
-    flight = Flight(vehicle, seed=7, noise=noise)
+    flight = HoverSimulation(vehicle, seed=7, noise=noise)
     flight.run(node, 5.0)
     for offboard in (False, True, False, True):
         flight.offboard = offboard
@@ -274,8 +275,8 @@ def switched(vehicle, node, noise):
     return flight, *np.array(rows).transpose(1, 0, 2)
 
 
-def test_coast_and_offboard_follow_each_other_without_a_jump(vehicle, node):
-    """Without noise, so that a jump is the switch's own."""
+def test_switches_between_coasting_and_offboard_cause_no_jump(vehicle, node):
+    """Without noise, so that only the switch can cause a jump."""
     flight, p, d, c = switched(vehicle, node, noise=0.0)
     assert np.abs(np.diff(p, axis=0)).max() < 0.01
     assert np.abs(np.diff(d, axis=0)).max() < 0.1
@@ -283,9 +284,8 @@ def test_coast_and_offboard_follow_each_other_without_a_jump(vehicle, node):
     np.testing.assert_allclose(d[-50:].mean(axis=0), flight.d, atol=0.05)
 
 
-def test_in_noise_a_switch_moves_the_estimate_no_more_than_flight_does(vehicle, node):
-    """The disturbance is as restless as its tuning makes it (a velocity of 2 cm/s noise, 50 times a second); what the
-    switches add to that is bounded."""
+def test_with_noise_a_switch_changes_the_estimate_no_more_than_flight_does(vehicle, node):
+    """Velocity noise of 2 cm/s at 50 Hz makes the disturbance vary; the switches may add a bounded amount."""
     flight, p, d, c = switched(vehicle, node, noise=1.0)
     for x in (d, c):
         steps = np.abs(np.diff(x, axis=0)).max(axis=1)
@@ -294,8 +294,8 @@ def test_in_noise_a_switch_moves_the_estimate_no_more_than_flight_does(vehicle, 
     np.testing.assert_allclose(d[-150:].mean(axis=0), flight.d, atol=0.25)
 
 
-class Turning:
-    """A slow velocity error [m/s] that turns once around in 20 s."""
+class TurningError:
+    """A slow velocity error of constant size [m/s] whose direction makes one turn in 20 s."""
 
     def __init__(self, size):
         self.size, self.t = size, 0.0
@@ -316,20 +316,27 @@ def with_velocity_bias_std(vehicle, std_m_s):
 
 
 def test_a_slow_velocity_error_of_the_flight_controller_moves_neither_position_nor_disturbance(vehicle):
-    """Why the filter has a state for it. Measured here: with the state the position relative to the visible bundle is
-    0.2 cm off and the disturbance 0.005 m/s² along the error; without (std of next to nothing) 1.7 cm, because the
-    bundle beside its place casts doubt on the velocity again and again."""
+    """The reason for the velocity bias in the filter.
+
+    Measured here: with this state the error of the position relative to the visible bundle is 0.2 cm and that of the
+    disturbance 0.005 m/s² along the velocity error. Without it (std of nearly zero) the position error is 1.7 cm, because
+    the bias test inflates the velocity again and again.
+    """
     position_m, disturbance, found = {}, {}, {}
     for std_m_s in (vehicle.estimator.velocity_bias.std_m_s, 1e-4):
-        flight = Flight(vehicle, noise=0.0)
-        flight.velocity_error = Turning(0.06)
+        flight = HoverSimulation(vehicle, noise=0.0)
+        flight.velocity_error = TurningError(0.06)
         flight.run(EstimatorNode(with_velocity_bias_std(vehicle, std_m_s), None, SimulatedStopwatch()), 15.0)
         x, truth = np.array([vector(s) for s in flight.states[-1000:]]), np.array(flight.truths[-1000:])
-        along = truth[:, C] / 0.06
+        along = truth[:, StateIndex.VELOCITY_BIAS] / 0.06
         errors = [position_M(a) - position_M(b) for a, b in zip(x, truth, strict=True)]
         position_m[std_m_s] = np.sqrt(np.mean(np.sum(np.square(errors), axis=1)))
-        disturbance[std_m_s] = abs(np.mean(np.sum((x[:, D] - truth[:, D]) * along, axis=1)))
-        found[std_m_s] = np.sqrt(np.mean(np.sum((x[:, C] - truth[:, C]) ** 2, axis=1)))
+        disturbance[std_m_s] = abs(
+            np.mean(np.sum((x[:, StateIndex.DISTURBANCE] - truth[:, StateIndex.DISTURBANCE]) * along, axis=1))
+        )
+        found[std_m_s] = np.sqrt(
+            np.mean(np.sum((x[:, StateIndex.VELOCITY_BIAS] - truth[:, StateIndex.VELOCITY_BIAS]) ** 2, axis=1))
+        )
     with_state, without = position_m
     assert position_m[with_state] < 0.005 and position_m[without] > 0.01
     assert disturbance[with_state] < 0.015
@@ -337,11 +344,11 @@ def test_a_slow_velocity_error_of_the_flight_controller_moves_neither_position_n
 
 
 @pytest.mark.parametrize("step_m_s", [0.4, 1.0, 2.0])
-def test_a_step_of_the_flight_controllers_velocity_goes_into_its_bias_and_leaves_the_marker_position_alone(
+def test_a_step_of_the_flight_controllers_velocity_changes_its_bias_and_not_the_relative_position(
     vehicle, node, step_m_s
 ):
-    """As after a reset of its own filter. Without `VELOCITY_STEP_COUNT` the position went astray by 0.7 to 2.9 m."""
-    flight = Flight(vehicle, seed=3)
+    """As after a reset of the flight controller's filter. Without `VELOCITY_STEP_COUNT` the error was 0.7 to 2.9 m."""
+    flight = HoverSimulation(vehicle, seed=3)
     flight.run(node, 4.0)
     flight.velocity_error.c[0] += step_m_s
     flight.velocity_error.time_constant_s = 1e6  # it stays
@@ -355,39 +362,45 @@ def test_a_step_of_the_flight_controllers_velocity_goes_into_its_bias_and_leaves
 
 @pytest.mark.parametrize("marker_seen", [True, False])
 def test_a_true_step_of_the_velocity_is_followed(vehicle, node, marker_seen):
-    """A push that the model did not expect is not the flight controller's error, with and without a visible bundle."""
-    flight = Flight(vehicle, seed=3)
+    """A true step that the model did not expect is not moved into the bias, with and without a visible bundle."""
+    flight = HoverSimulation(vehicle, seed=3)
     flight.run(node, 4.0)
     flight.marker_seen = marker_seen
     flight.run(node, 0.5)
     flight.s[3] += 0.5
     state = flight.run(node, 1.0)
-    errors = [vector(s)[V] - x[V] for s, x in zip(flight.states[-50:], flight.truths[-50:], strict=True)]
+    errors = [
+        vector(s)[StateIndex.VELOCITY] - x[StateIndex.VELOCITY]
+        for s, x in zip(flight.states[-50:], flight.truths[-50:], strict=True)
+    ]
     assert np.linalg.norm(np.mean(errors, axis=0)) < 0.1
     assert relative_error_m(flight, state) < 0.1 and state.valid and state.reset_count == 0
 
 
 def test_a_slow_velocity_error_is_found_in_noise(vehicle, node):
-    flight = Flight(vehicle, seed=1)
-    flight.velocity_error = Turning(0.06)
+    flight = HoverSimulation(vehicle, seed=1)
+    flight.velocity_error = TurningError(0.06)
     flight.run(node, 15.0)
     assert relative_rms_m(flight, 1000) < 0.02
-    error = np.array([s.velocity_bias_W for s in flight.states[-1000:]]) - np.array(flight.truths[-1000:])[:, C]
-    assert np.sqrt(np.mean(np.sum(error**2, axis=1))) < 0.03  # half of the 0.06 m/s it would be with none found
+    error = (
+        np.array([s.velocity_bias_W for s in flight.states[-1000:]])
+        - np.array(flight.truths[-1000:])[:, StateIndex.VELOCITY_BIAS]
+    )
+    assert np.sqrt(np.mean(np.sum(error**2, axis=1))) < 0.03  # 0.06 m/s if no bias were estimated
 
 
-def test_restart_in_mid_flight_converges_again(vehicle, node):
-    flight = Flight(vehicle, seed=8)
+def test_a_restart_in_flight_converges_again(vehicle, node):
+    flight = HoverSimulation(vehicle, seed=8)
     flight.run(node, 3.0)
     fresh = EstimatorNode(vehicle, "pier", SimulatedStopwatch())
     state = flight.run(fresh, 3.0)
     assert state.valid and relative_error_m(flight, state) < 0.05
 
 
-def test_divergence_starts_anew_and_is_counted(vehicle, node):
-    flight = Flight(vehicle, seed=8)
+def test_divergence_restarts_the_filter_and_is_counted(vehicle, node):
+    flight = HoverSimulation(vehicle, seed=8)
     flight.run(node, 2.0)
-    node._history._entries[-1].belief.P[:] = NAN
+    node.history.newest.covariance[:] = NAN
     flight.run(node, 0.02)
     assert not flight.states[-1].valid
     state = flight.run(node, 2.0)
@@ -395,8 +408,8 @@ def test_divergence_starts_anew_and_is_counted(vehicle, node):
     assert relative_error_m(flight, state) < 0.05
 
 
-def test_heading_reset_of_the_flight_controller_starts_anew(vehicle, node):
-    flight = Flight(vehicle, seed=9)
+def test_a_heading_reset_of_the_flight_controller_restarts_the_filter(vehicle, node):
+    flight = HoverSimulation(vehicle, seed=9)
     flight.run(node, 4.0)
     turn = quat_exp((0.0, 0.0, 0.8))
 
@@ -408,31 +421,33 @@ def test_heading_reset_of_the_flight_controller_starts_anew(vehicle, node):
     flight.edit = turned
     state = flight.run(node, 5.0)
     assert state.reset_count == 1 and node.last_reset_reason == "attitude rejected"
-    error = log(quat_multiply(quat_conjugate(quat_multiply(turn, flight.truth()[6:10])), np.array(state.q_WB)))
+    error = log(
+        quat_multiply(quat_conjugate(quat_multiply(turn, flight.truth()[StateIndex.ATTITUDE])), np.array(state.q_WB))
+    )
     assert np.abs(error).max() < 0.03
 
 
 def test_without_messages_the_state_becomes_invalid_and_steps_stay_cheap(vehicle, node):
-    flight = Flight(vehicle, seed=9)
+    flight = HoverSimulation(vehicle, seed=9)
     flight.run(node, 2.0)
     flight.edit = lambda message: None
     states = [node.step(flight.t + 0.01 * i)[0] for i in range(1, 500)]
     assert not states[-1].valid
-    assert len(node._history) < 100
+    assert len(node.history) < 100
 
 
-def test_thrust_coefficient_follows_the_battery(vehicle, node):
-    flight = Flight(vehicle, seed=10)
+def test_the_thrust_coefficient_follows_the_battery(vehicle, node):
+    flight = HoverSimulation(vehicle, seed=10)
     flight.voltage = 0.9 * vehicle.thrust.reference_voltage_v
     flight.k = vehicle.model_parameters(flight.voltage)
     flight.run(node, 5.0)
     vertical = np.mean([force_W(s)[2] for s in flight.states[-200:]])
-    assert vertical == pytest.approx(flight.d[2], abs=0.1)  # not 14 % of g below it
+    assert vertical == pytest.approx(flight.d[2], abs=0.1)  # a wrong coefficient would add 14 % of g
 
 
-def test_landed_and_disarmed_is_coasting(vehicle, node):
-    node.handle(status(1.0, "OFFBOARD", armed=False), 1.0)
+def test_a_disarmed_aircraft_has_no_input(vehicle, node):
+    node.handle(status(1.0, FcuMode.OFFBOARD, armed=False), 1.0)
     setpoint = SentSetpoint(stamp_s=1.0, roll_rad=0.0, pitch_rad=0.0, yaw_rad=0.0, yaw_rate_rad_s=0.0, thrust=0.9)
     node.handle(setpoint, 1.0)
-    assert all(command is None for _, command in node._inputs.segments(1.03, 1.2))
+    assert all(command is None for _, command in node.acting_inputs.segments(1.03, 1.2))
     assert isinstance(status(1.0), FcuStatus)

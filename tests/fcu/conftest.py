@@ -17,13 +17,13 @@ def vehicle():
 
 @pytest.fixture
 def peer(vehicle):
-    """An FcuNode with a scripted flight controller at its other end, not yet heard."""
+    """An FcuNode and a scripted flight controller that has not sent anything yet."""
     return Peer(FcuNode(vehicle))
 
 
 @pytest.fixture
 def flying(peer):
-    """The same, connected, synchronised and streaming."""
+    """The same pair, connected, synchronised and streaming."""
     peer.run(3.0)
     assert peer.node.connected and peer.node.timesync.synced
     return peer

@@ -1,24 +1,32 @@
-"""A scripted PX4 for the tests of the FCU room, on pymavlink alone: a decoder independent of the one under test."""
+"""A scripted PX4 for the tests of the FCU node; it uses pymavlink only, a decoder independent of the one under test."""
 
-import math
 import random
 
 from pymavlink.dialects.v20 import common
 
 from companion.core.messages import LinkRx, LinkTx
-from companion.fcu import params
+from companion.fcu.link import params
 
 GOOD_PARAMETERS = {
     "COM_OF_LOSS_T": 0.5, "COM_OBL_RC_ACT": 0, "NAV_RCL_ACT": 3, "COM_RCL_EXCEPT": 0, "CBRK_SUPPLY_CHK": 0,
 }  # fmt: skip
+SYS_STATUS = common.MAVLINK_MSG_ID_SYS_STATUS
+GPS_RAW_INT = common.MAVLINK_MSG_ID_GPS_RAW_INT
+ATTITUDE = common.MAVLINK_MSG_ID_ATTITUDE_QUATERNION
+POSITION = common.MAVLINK_MSG_ID_LOCAL_POSITION_NED
+RC_CHANNELS = common.MAVLINK_MSG_ID_RC_CHANNELS
+BATTERY = common.MAVLINK_MSG_ID_BATTERY_STATUS
+HOME = common.MAVLINK_MSG_ID_HOME_POSITION
+LANDED = common.MAVLINK_MSG_ID_EXTENDED_SYS_STATE
 HEXAROTOR, PX4 = common.MAV_TYPE_HEXAROTOR, common.MAV_AUTOPILOT_PX4
 
 
 class Peer:
-    """Moves an FcuNode through simulated time and plays the flight controller at the other end.
+    """Moves an FcuNode through simulated time and answers as the flight controller.
 
-    received: every message the node sent, decoded, as (time, message). `results` maps a MAV_CMD to the MAV_RESULT
-    it is answered with; a list is used up answer by answer (None: no answer).
+    received: every message that the node sent, decoded, as (time, message); out: every message that it published, as
+    (time, message). `results` maps a MAV_CMD to the MAV_RESULT of its answer; a list has one entry per answer (None: no
+    answer).
     """
 
     def __init__(self, node, system=1, boot_s=90.0, delay_s=0.001):
@@ -27,8 +35,8 @@ class Peer:
         self.boot_at_s = self.now_s - boot_s
         self.delay_s = delay_s
         self.mav = common.MAVLink(None, srcSystem=system, srcComponent=1)
-        self.ears = common.MAVLink(None)
-        self.ears.robust_parsing = True
+        self.parser = common.MAVLink(None)
+        self.parser.robust_parsing = True
         self.received, self.out = [], []
         self.results = {}
         self.streams = {}  # message id: interval s
@@ -39,7 +47,7 @@ class Peer:
         self.armed, self.custom_mode = False, 3 << 16
         self.autopilot, self.type = PX4, HEXAROTOR
         self.content = {}  # message id: function of boot ms
-        self.parameters = dict(GOOD_PARAMETERS)  # a missing one is not answered, as PX4 does
+        self.parameters = dict(GOOD_PARAMETERS)  # a request for a missing one gets no answer, as with PX4
         self.heartbeat_due_s = self.now_s
         self.random = random.Random(1)
 
@@ -52,28 +60,28 @@ class Peer:
         self.mav.seq = (self.mav.seq + 1) % 256
         return data
 
-    def tell(self, *messages):
-        """Deliver messages to the node now; returns what the node published."""
+    def deliver(self, *messages):
+        """Deliver MAVLink messages to the node now; returns the messages that the node published."""
         if self.silent:
             return []
         return self.feed(b"".join(self.frame(m) for m in messages))
 
     def feed(self, data):
-        return self.take(self.node.handle(LinkRx(stamp_s=self.now_s, data=data), self.now_s))
+        return self.collect(self.node.handle(LinkRx(stamp_s=self.now_s, data=data), self.now_s))
 
-    def give(self, message):
-        """Deliver a bus message (Setpoint, FcuCommand) to the node; returns what it published."""
-        return self.take(self.node.handle(message, self.now_s))
+    def publish(self, message):
+        """Deliver a bus message (Setpoint, FcuCommand) to the node; returns the messages that it published."""
+        return self.collect(self.node.handle(message, self.now_s))
 
-    def take(self, published):
+    def collect(self, published):
         published = list(published)
         self.out += [(self.now_s, m) for m in published]
         for m in published:
             if type(m) is LinkTx:
-                for heard in self.ears.parse_buffer(m.data) or []:
-                    assert heard.get_type() != "BAD_DATA", heard
-                    self.received.append((self.now_s, heard))
-                    published += self.react(heard)
+                for decoded in self.parser.parse_buffer(m.data) or []:
+                    assert decoded.get_type() != "BAD_DATA", decoded
+                    self.received.append((self.now_s, decoded))
+                    published += self.react(decoded)
         return published
 
     def react(self, m):
@@ -84,18 +92,18 @@ class Peer:
             if isinstance(result, list):
                 result = result.pop(0) if result else None
             if result is not None:
-                return self.tell(self.ack(m.command, result))
+                return self.deliver(self.ack(m.command, result))
         if m.get_type() == "PARAM_REQUEST_READ" and m.param_id in self.parameters:
             value = self.parameters[m.param_id]
             kind = params.REAL32 if isinstance(value, float) else params.INT32
             field = params.encode_value(value, kind)
-            return self.tell(common.MAVLink_param_value_message(m.param_id.encode(), field, kind, 1000, 1))
+            return self.deliver(common.MAVLink_param_value_message(m.param_id.encode(), field, kind, 1000, 1))
         if m.get_type() == "TIMESYNC" and m.tc1 == 0 and self.answer_timesync:
             fcu_ns = round((self.now_s + self.delay_s - self.boot_at_s) * 1e9)
             answer = self.frame(common.MAVLink_timesync_message(fcu_ns, m.ts1))
             if not self.silent:
                 arrival_s = self.now_s + 2 * self.delay_s
-                return self.take(self.node.handle(LinkRx(stamp_s=arrival_s, data=answer), arrival_s))
+                return self.collect(self.node.handle(LinkRx(stamp_s=arrival_s, data=answer), arrival_s))
         return []
 
     def ack(self, command, result):
@@ -106,58 +114,54 @@ class Peer:
         return common.MAVLink_heartbeat_message(self.type, self.autopilot, base, self.custom_mode, 4, 3)
 
     def run(self, seconds, step_s=0.01):
-        """Advance; heartbeats at 1 Hz and granted streams come, the node steps at 100 Hz. Returns what came out."""
+        """Advance: heartbeats at 1 Hz, granted streams, node steps at 100 Hz; returns the published messages."""
         begin = len(self.out)
         for _ in range(round(seconds / step_s)):
             self.now_s = round(self.now_s + step_s, 6)
             if self.now_s >= self.heartbeat_due_s:
                 self.heartbeat_due_s += 1.0
-                self.tell(self.heartbeat())
+                self.deliver(self.heartbeat())
             for number, interval_s in list(self.streams.items()):
                 if self.now_s >= self.stream_due_s.get(number, 0.0) - 1e-9:
                     self.stream_due_s[number] = max(self.stream_due_s.get(number, 0.0) + interval_s, self.now_s)
                     if message := self.make(number):
-                        self.tell(message)
-            self.take(self.node.step(self.now_s))
+                        self.deliver(message)
+            self.collect(self.node.step(self.now_s))
         return [m for _, m in self.out[begin:]]
 
     def make(self, number):
         if number in self.content:
             return self.content[number](self.boot_ms)
-        if number == 31:
+        if number == ATTITUDE:
             return common.MAVLink_attitude_quaternion_message(self.boot_ms, 1, 0, 0, 0, 0.1, 0.2, 0.3)
-        if number == 32:
+        if number == POSITION:
             return common.MAVLink_local_position_ned_message(self.boot_ms, 1, 2, -3, 4, 5, -6)
-        if number == 242:
+        if number == HOME:
             q = [1.0, 0, 0, 0]
             return common.MAVLink_home_position_message(0, 0, 150_250, 1.0, 2.0, -0.5, q, 0, 0, 0)
-        if number == 245:
+        if number == LANDED:
             return common.MAVLink_extended_sys_state_message(0, 1)
-        if number == 65:
+        if number == RC_CHANNELS:
             return common.MAVLink_rc_channels_message(self.boot_ms, 8, *([1500] * 8), *([65535] * 10), 80)
-        if number == 147:
+        if number == BATTERY:
             return common.MAVLink_battery_status_message(
                 0, 0, 0, 2500, [3900, 3900, 3900, 3900] + [65535] * 6, 1000, 0, 0, 73
             )
-        if number == 1:
+        if number == SYS_STATUS:
             return common.MAVLink_sys_status_message(0x10000, 0x10000, 0x10000, 0, 15600, 0, 73, 0, 0, 0, 0, 0, 0)
-        if number == 24:
+        if number == GPS_RAW_INT:
             return common.MAVLink_gps_raw_int_message(0, 3, 0, 0, 0, 100, 100, 0, 0, 12)
         return None
 
     def reboot(self):
-        """The flight controller starts anew: clock at zero, streams forgotten."""
+        """The flight controller restarts: its clock is at zero, its streams have stopped."""
         self.boot_at_s = self.now_s
         self.streams.clear()
         self.mav.seq = 0
 
     def sent(self, kind):
-        """Messages of one type the node sent so far."""
+        """Messages of one type that the node has sent."""
         return [m for _, m in self.received if m.get_type() == kind]
 
     def commands(self, command):
         return [(t, m) for t, m in self.received if m.get_type() == "COMMAND_LONG" and m.command == command]
-
-
-def angle(degrees):
-    return degrees * math.pi / 180

@@ -18,7 +18,7 @@ NUMBERS = sorted(LAYOUTS) * 4 + sorted(SEEDS)
 
 
 class FrameFuzzer:
-    """Frames that were good once, and what became of them."""
+    """Well-formed frames and mutations of them."""
 
     def __init__(self, rng):
         self.rng = rng
@@ -79,7 +79,7 @@ class FrameFuzzer:
             data = bytearray(
                 rng.choice((0xFD, 0xFE, 0x00, 0xFF, rng.randrange(256))) for _ in range(rng.randrange(300))
             )
-        elif how == 7 and len(data) > 3:  # flags nobody knows
+        elif how == 7 and len(data) > 3:  # unknown flags
             data[2] = rng.choice((2, 3, 255))
         if len(self.recorded) < 500:
             self.recorded.append(bytes(data))
@@ -99,6 +99,8 @@ def random_value(rng, kind):
         return rng.random() < 0.5
     if isinstance(kind, t.StrType):
         return rng.choice(("", "arm", "takeoff", "offboard", "land", "text", "pier", "\0\n", "x" * 300, "…"))
+    if isinstance(kind, t.EnumType):
+        return rng.choice((*(member.value for member in kind.cls), *(member.value for member in kind.cls), "unknown"))
     if isinstance(kind, t.BytesType):
         return rng.randbytes(rng.randrange(60))
     if isinstance(kind, t.NoneType):
@@ -119,7 +121,7 @@ def random_value(rng, kind):
 
 
 class BusFuzzer:
-    """The frames of bus messages of every topic: right types with extreme values, and what became of them."""
+    """The frames of bus messages of every topic: right types with extreme values, and mutations of them."""
 
     def __init__(self, rng):
         self.rng = rng

@@ -1,4 +1,4 @@
-"""Who should not be on the line, or not speak like that: one clear line and a safe state for each."""
+"""Wrong senders and wrong frames on the link: each gives one report and a safe state."""
 
 import os
 import pty
@@ -6,10 +6,12 @@ import random
 import tty
 
 import pytest
+from fcu_peer import ATTITUDE, LANDED
 from msgspec.structs import replace
 from pymavlink.dialects.v20 import common
 
 from companion.core.config import ConfigError
+from companion.core.enums import CommandAction, ControlSource, FcuMode
 from companion.core.messages import (
     FcuAttitude,
     FcuCommand,
@@ -20,7 +22,7 @@ from companion.core.messages import (
     SentSetpoint,
     Setpoint,
 )
-from companion.fcu.boot_clock import RESTART_MESSAGES, BootClock
+from companion.fcu.boot_clock import RESTART_MESSAGES, BootClock, BootTime
 from companion.fcu.fcu_node import FcuNode
 from companion.fcu.guards.conflict import HOLD_S
 from companion.fcu.link.link import open_link
@@ -33,8 +35,8 @@ def of(kind, messages):
     return [m for m in messages if type(m) is kind]
 
 
-def texts(peer, word=""):
-    return [m.text for _, m in peer.out if type(m) is FcuText and word in m.text]
+def texts(peer, part=""):
+    return [m.text for _, m in peer.out if type(m) is FcuText and part in m.text]
 
 
 def status(peer):
@@ -43,77 +45,77 @@ def status(peer):
 
 def setpoint(peer, **change):
     now_s = peer.now_s
-    fields = dict(roll_rad=0.1, pitch_rad=-0.05, yaw_rad=1.0, yaw_rate_rad_s=0.0, thrust=0.4, source="nmpc")
+    fields = dict(roll_rad=0.1, pitch_rad=-0.05, yaw_rad=1.0, yaw_rate_rad_s=0.0, thrust=0.4, source=ControlSource.NMPC)
     return Setpoint(**{"stamp_s": now_s, "expires_s": now_s + 0.1} | fields | change)
 
 
 def command(peer, action):
-    (ack,) = of(FcuCommandAck, peer.give(FcuCommand(stamp_s=peer.now_s, id=1, action=action, height_m=3.0)))
+    (ack,) = of(FcuCommandAck, peer.publish(FcuCommand(stamp_s=peer.now_s, id=1, action=action, height_m=3.0)))
     return ack
 
 
-def stranger(system, component):
+def another_sender(system, component):
     return common.MAVLink(None, srcSystem=system, srcComponent=component)
 
 
-# --- somebody else in our place ---------------------------------------------------------------------------------
+# --- another controller on the link ----------------------------------------------------------------------------------
 
 
-def assert_only_stopping(peer, words):
-    """No setpoint leaves, no flight begins, what ends one still does; told once, to stack and ground."""
-    assert words in status(peer).conflict and words in status(peer).refused
-    assert of(SentSetpoint, peer.give(setpoint(peer))) == []
-    for action in ("arm", "takeoff", "offboard"):
+def assert_conflict(peer, text):
+    """No setpoint leaves, no flight begins, landing works; one report to the stack and one to the ground station."""
+    assert text in status(peer).conflict and text in status(peer).refused
+    assert of(SentSetpoint, peer.publish(setpoint(peer))) == []
+    for action in (CommandAction.ARM, CommandAction.TAKEOFF, CommandAction.OFFBOARD):
         ack = command(peer, action)
-        assert not ack.accepted and words in ack.reason
+        assert not ack.accepted and text in ack.reason
     assert peer.node.counters["setpoints_conflict"] == 1
-    assert len(texts(peer, f"no setpoints and no new flight: {words}")) == 1
-    told = b"".join(m.text.encode() for m in peer.sent("STATUSTEXT")).decode()
-    assert words[:30] in told
-    assert of(FcuCommandAck, peer.give(FcuCommand(stamp_s=peer.now_s, id=2, action="land"))) == []
+    assert len(texts(peer, f"no setpoints and no new flight: {text}")) == 1
+    on_the_ground = b"".join(m.text.encode() for m in peer.sent("STATUSTEXT")).decode()
+    assert text[:30] in on_the_ground
+    assert of(FcuCommandAck, peer.publish(FcuCommand(stamp_s=peer.now_s, id=2, action=CommandAction.LAND))) == []
     assert peer.commands(common.MAV_CMD_DO_SET_MODE)[-1][1].param3 == 6
 
 
-def test_another_companion_with_our_ids_stops_the_stream(flying):
-    other = stranger(1, 191)
+def test_another_companion_with_our_ids_blocks_the_stream(flying):
+    other = another_sender(1, 191)
     flying.feed(common.MAVLink_heartbeat_message(18, 8, 0, 0, 4, 3).pack(other))
     flying.run(0.2)
-    assert_only_stopping(flying, "somebody else on the link has this companion's ids 1/191")
+    assert_conflict(flying, "another sender on the link uses this companion's ids 1/191")
 
 
-def test_setpoints_of_somebody_else_stop_ours(flying):
-    other = stranger(1, 197)
+def test_setpoints_of_another_sender_block_ours(flying):
+    other = another_sender(1, 197)
     q = [1.0, 0, 0, 0]
     flying.feed(common.MAVLink_set_attitude_target_message(1, 1, 1, 7, q, 0, 0, 0, 0.5).pack(other))
     flying.run(0.2)
-    assert_only_stopping(flying, "somebody else sends setpoints to the flight controller (1/197)")
+    assert_conflict(flying, "another sender (1/197) sends setpoints to the flight controller")
 
 
 def fly_offboard(peer, seconds, echo):
     """Setpoints at 50 Hz, ATTITUDE_TARGET at 10 Hz: `echo` makes it from the newest setpoint sent."""
     peer.armed, peer.custom_mode = True, OFFBOARD
-    peer.content[245] = lambda boot_ms: common.MAVLink_extended_sys_state_message(0, 2)
+    peer.content[LANDED] = lambda boot_ms: common.MAVLink_extended_sys_state_message(0, 2)
     peer.run(1.1)
     for i in range(round(seconds * 50)):
         peer.run(0.02)
-        peer.give(setpoint(peer, roll_rad=0.1 + 0.002 * (i % 50)))
+        peer.publish(setpoint(peer, roll_rad=0.1 + 0.002 * (i % 50)))
         if i % 5 == 0:
-            peer.tell(echo(peer.sent("SET_ATTITUDE_TARGET")[-1]))
+            peer.deliver(echo(peer.sent("SET_ATTITUDE_TARGET")[-1]))
 
 
-def test_a_flight_controller_that_follows_somebody_elses_setpoints_gets_none_of_ours(flying):
+def test_a_flight_controller_that_follows_another_senders_setpoints_gets_none_of_ours(flying):
     def other(m):
         return common.MAVLink_attitude_target_message(flying.boot_ms, 0, [1.0, 0, 0, 0], 0, 0, 0, 0.7)
 
     fly_offboard(flying, 3.0, other)
-    assert status(flying).conflict == "the flight controller follows setpoints of somebody else"
+    assert status(flying).conflict == "the flight controller follows setpoints of another sender"
     sent = len(flying.sent("SET_ATTITUDE_TARGET"))
     fly_offboard(flying, 1.0, other)
     assert len(flying.sent("SET_ATTITUDE_TARGET")) == sent
 
 
 @pytest.mark.parametrize("behind", [1, 40])
-def test_a_flight_controller_that_follows_our_own_setpoints_late_is_left_alone(flying, behind):
+def test_a_flight_controller_that_follows_our_own_setpoints_late_is_no_conflict(flying, behind):
     def late(m):
         m = flying.sent("SET_ATTITUDE_TARGET")[-min(behind, len(flying.sent("SET_ATTITUDE_TARGET")))]
         return common.MAVLink_attitude_target_message(flying.boot_ms, 0, [-x for x in m.q], 0, 0, 0, m.thrust)
@@ -125,24 +127,24 @@ def test_a_flight_controller_that_follows_our_own_setpoints_late_is_left_alone(f
 def test_a_conflict_stays_in_the_air_and_ends_on_the_ground(flying):
     flying.armed = True
     flying.run(1.1)
-    flying.feed(common.MAVLink_heartbeat_message(18, 8, 0, 0, 4, 3).pack(stranger(1, 191)))
+    flying.feed(common.MAVLink_heartbeat_message(18, 8, 0, 0, 4, 3).pack(another_sender(1, 191)))
     flying.run(3 * HOLD_S)
     assert status(flying).conflict
     flying.armed = False
     flying.run(1.5)
     assert status(flying).conflict == ""
-    assert of(SentSetpoint, flying.give(setpoint(flying)))
+    assert of(SentSetpoint, flying.publish(setpoint(flying)))
 
 
-def test_a_second_flight_controller_with_the_same_id_stops_everything(flying):
-    """Two clocks in one stream of messages: whom the setpoints would reach nobody knows."""
-    twin = stranger(1, 1)
+def test_a_second_flight_controller_with_the_same_id_is_a_conflict(flying):
+    """Two clocks in one stream of messages: it is unknown which of the two the setpoints would reach."""
+    twin = another_sender(1, 1)
     for i in range(100):
         flying.run(0.02)
         message = common.MAVLink_attitude_quaternion_message(5000 + 20 * i, 1, 0, 0, 0, 0, 0, 0)
         twin.seq = flying.mav.seq
         flying.feed(message.pack(twin))
-    assert_only_stopping(flying, "a second flight controller with system id 1")
+    assert_conflict(flying, "a second flight controller with system id 1")
 
 
 def test_the_companion_may_not_have_the_flight_controllers_ids(vehicle):
@@ -151,11 +153,11 @@ def test_the_companion_may_not_have_the_flight_controllers_ids(vehicle):
         FcuNode(twin)
 
 
-# --- frames that come again --------------------------------------------------------------------------------------
+# --- repeated frames -------------------------------------------------------------------------------------------------
 
 
-def test_replayed_messages_are_dropped_told_once_and_are_no_restart(flying):
-    recorded = flying.frame(flying.make(31))
+def test_replayed_messages_are_dropped_reported_once_and_no_restart(flying):
+    recorded = flying.frame(flying.make(ATTITUDE))
     flying.run(5.0)
     begin = len(flying.out)
     for _ in range(5):
@@ -163,7 +165,7 @@ def test_replayed_messages_are_dropped_told_once_and_are_no_restart(flying):
         assert of(FcuAttitude, flying.feed(recorded)) == []
     flying.run(1.0)
     new = [m.text for _, m in flying.out[begin:] if type(m) is FcuText]
-    assert len(new) == 1 and "came again or too late" in new[0]
+    assert len(new) == 1 and "repeated or late frames" in new[0]
     assert flying.node.counters["reboots"] == 0 and status(flying).connected
     assert status(flying).link_errors >= 1
 
@@ -181,7 +183,7 @@ def test_a_replayed_heartbeat_does_not_disarm(flying):
 
 
 def test_a_message_from_the_far_future_does_not_make_the_present_old(flying):
-    flying.tell(common.MAVLink_attitude_quaternion_message(4_000_000_000, 1, 0, 0, 0, 0, 0, 0))
+    flying.deliver(common.MAVLink_attitude_quaternion_message(4_000_000_000, 1, 0, 0, 0, 0, 0, 0))
     attitudes = of(FcuAttitude, flying.run(1.0))
     assert len(attitudes) >= 49 and all(m.valid for m in attitudes)
     assert flying.node.counters["reboots"] == 0
@@ -189,49 +191,44 @@ def test_a_message_from_the_far_future_does_not_make_the_present_old(flying):
 
 def test_boot_time_that_falls_for_good_is_a_restart_and_once_is_not():
     clock = BootClock()
-    assert [clock.judge(31, ms, ms * 1e-3) for ms in (100_000, 100_020, 100_020, 100_010)] == [
-        "new",
-        "new",
-        "old",
-        "old",
-    ]
-    verdicts = [clock.judge(31, 20 * i, 101.0 + 0.02 * i) for i in range(1, 6)]
-    assert verdicts.index("restart") >= RESTART_MESSAGES - 1 and verdicts[-1] == "new"
+    found = [clock.check(ATTITUDE, ms, ms * 1e-3) for ms in (100_000, 100_020, 100_020, 100_010)]
+    assert found == [BootTime.NEW, BootTime.NEW, BootTime.OLD, BootTime.OLD]
+    found = [clock.check(ATTITUDE, 20 * i, 101.0 + 0.02 * i) for i in range(1, 6)]
+    assert found.index(BootTime.RESTART) >= RESTART_MESSAGES - 1 and found[-1] is BootTime.NEW
 
 
 def test_a_burst_of_old_messages_is_no_restart():
     clock = BootClock()
-    clock.judge(31, 100_000, 100.0)
-    assert {clock.judge(31, 20 * i, 100.01) for i in range(1, 100)} == {"old"}
-    assert clock.judge(31, 100_020, 100.02) == "new"
+    clock.check(ATTITUDE, 100_000, 100.0)
+    assert {clock.check(ATTITUDE, 20 * i, 100.01) for i in range(1, 100)} == {BootTime.OLD}
+    assert clock.check(ATTITUDE, 100_020, 100.02) is BootTime.NEW
 
 
-# --- others on the line ------------------------------------------------------------------------------------------
+# --- other senders on the link ---------------------------------------------------------------------------------------
 
 
-def test_a_second_flight_controller_with_another_id_is_told_once_and_not_heard(flying):
-    other = stranger(3, 1)
+def test_a_second_flight_controller_with_another_id_is_reported_once_and_ignored(flying):
+    other = another_sender(3, 1)
     for _ in range(5):
         flying.feed(common.MAVLink_heartbeat_message(13, 12, 128, OFFBOARD, 4, 3).pack(other))
         flying.feed(common.MAVLink_local_position_ned_message(1, 9, 9, 9, 9, 9, 9).pack(other))
         flying.run(1.0)
     assert texts(flying, "other flight controllers") == [
-        "other flight controllers on the link, not listened to: system id [3]"
+        "other flight controllers on the link, their messages are ignored: system id [3]"
     ]
-    assert status(flying).mode == "POSCTL" and not status(flying).armed and status(flying).conflict == ""
+    assert status(flying).mode == FcuMode.POSCTL and not status(flying).armed and status(flying).conflict == ""
 
 
-def test_bytes_without_a_frame_are_told_once_as_a_wrong_baud_rate(peer):
+def test_bytes_without_a_frame_are_reported_once_as_a_wrong_baud_rate(peer):
     rng = random.Random(1)
     for _ in range(100):
         peer.heartbeat_due_s = float("inf")
         peer.run(0.1)
         peer.feed(rng.randbytes(200))
-    assert texts(peer) == [
-        "bytes come, but no MAVLink frame among them: wrong baud rate, or another protocol on this port"
-    ]
+    (text,) = texts(peer)
+    assert text.startswith("bytes arrive but contain no MAVLink frame") and "wrong baud rate" in text
     assert not status(peer).connected
-    assert command(peer, "arm").reason == "no flight controller on the link"
+    assert command(peer, CommandAction.ARM).reason == "no flight controller on the link"
 
 
 def test_silence_and_a_clean_link_are_no_wrong_baud_rate(flying):
@@ -241,8 +238,8 @@ def test_silence_and_a_clean_link_are_no_wrong_baud_rate(flying):
     assert texts(flying, "baud") == []
 
 
-def test_a_serial_port_at_the_wrong_baud_rate_is_told_through_the_real_port(peer, tmp_path):
-    """What a UART makes of another rate: bytes, but not those that were sent."""
+def test_a_wrong_baud_rate_is_reported_through_a_real_serial_port(peer, tmp_path):
+    """A UART at another rate receives bytes, but not those that were sent."""
     master, slave = pty.openpty()
     tty.setraw(slave)
     link = open_link(f"serial:{os.ttyname(slave)}:57600")
@@ -258,7 +255,7 @@ def test_a_serial_port_at_the_wrong_baud_rate_is_told_through_the_real_port(peer
     os.close(slave)
 
 
-# --- keys --------------------------------------------------------------------------------------------------------
+# --- keys ------------------------------------------------------------------------------------------------------------
 
 
 def signing_peer(peer_type, vehicle, key):
@@ -269,16 +266,16 @@ def signing_peer(peer_type, vehicle, key):
     return peer
 
 
-@pytest.mark.parametrize(("key", "words"), [(None, "without a signature"), (bytes(32), "of another key")])
-def test_a_flight_controller_without_the_key_is_not_believed(peer, vehicle, key, words):
+@pytest.mark.parametrize(("key", "text"), [(None, "without a signature"), (bytes(32), "of another key")])
+def test_a_flight_controller_without_the_key_is_not_connected(peer, vehicle, key, text):
     wrong = signing_peer(type(peer), vehicle, key)
     wrong.run(10.0)
     assert not status(wrong).connected
     (line,) = texts(wrong)
-    assert "frames rejected" in line and words in line and "fcu.signing_key_file" in line
+    assert "frames rejected" in line and text in line and "fcu.signing_key_file" in line
 
 
-def test_a_flight_controller_with_the_key_is_flown(peer, vehicle):
+def test_a_flight_controller_with_the_key_is_connected(peer, vehicle):
     right = signing_peer(type(peer), vehicle, bytes(range(32)))
     right.run(3.0)
     assert status(right).connected and right.node.timesync.synced and status(right).link_errors == 0

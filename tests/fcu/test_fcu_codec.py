@@ -1,4 +1,4 @@
-"""Framing: good frames come through whatever surrounds them, and nothing raises."""
+"""Framing and decoding: good frames are decoded whatever surrounds them, and nothing raises."""
 
 import random
 
@@ -6,7 +6,7 @@ import pytest
 from pymavlink.dialects.v20 import common
 from pymavlink.generator.mavcrc import x25crc
 
-from companion.fcu.link.codec import LATE_MAX, LAYOUTS, Codec
+from companion.fcu.link.codec import KINDS, LATE_MAX, LAYOUTS, Codec
 from companion.fcu.link.framing import CURRENT_MODE, checksum
 
 
@@ -48,6 +48,7 @@ def test_every_message_decodes_as_pymavlink_decodes_it(codec, px4, number):
     rng = random.Random(number)
     template = kind(*_fields(kind, rng))
     data = frame(px4, template)
+    assert KINDS[number]._fields == tuple(kind.ordered_fieldnames)
     reference = common.MAVLink(None).parse_char(data)
     ((got_number, got),) = codec.decode(data)
     assert got_number == number
@@ -75,27 +76,27 @@ def test_version_one_frames_are_understood(codec, px4):
     assert codec.decode(frame(px4, attitude(), force_mavlink1=True))[0][1].q4 == 0.5
 
 
-def test_frames_cut_anywhere_are_put_together(codec, px4):
+def test_frames_in_pieces_are_joined(codec, px4):
     data = b"".join(frame(px4, attitude(i)) for i in range(20))
     got = [m.time_boot_ms for i in range(len(data)) for _, m in codec.decode(data[i : i + 1])]
     assert got == list(range(20))
     assert codec.errors == 0
 
 
-def test_a_truncated_frame_costs_no_good_one(codec, px4):
-    """pymavlink's own parser loses the frames behind it."""
-    broken = frame(px4, attitude(1))[:20]
-    data = broken + b"".join(frame(px4, attitude(i)) for i in range(2, 5))
+def test_a_truncated_frame_loses_no_good_one(codec, px4):
+    """pymavlink's own parser loses the frames that follow."""
+    truncated = frame(px4, attitude(1))[:20]
+    data = truncated + b"".join(frame(px4, attitude(i)) for i in range(2, 5))
     assert [m.time_boot_ms for _, m in codec.decode(data)] == [2, 3, 4]
     assert codec.bad_checksums >= 1
 
 
-def test_garbage_full_of_magic_bytes_neither_costs_nor_delays_a_good_frame(codec, px4):
+def test_noise_full_of_magic_bytes_neither_loses_nor_delays_a_good_frame(codec, px4):
     rng = random.Random(2)
     for i in range(2000):
         junk = bytes(rng.choice((0xFD, 0xFE, 0x00, 0x55)) for _ in range(rng.randrange(40)))
         assert [m.time_boot_ms for _, m in codec.decode(junk + frame(px4, attitude(i)))] == [i]
-    assert codec.garbage_bytes > 10_000
+    assert codec.stray_bytes > 10_000
 
 
 def test_a_false_header_does_not_hold_back_the_next_frame(codec, px4):
@@ -129,7 +130,7 @@ def test_messages_of_an_unknown_dialect_are_skipped_whole(codec, px4):
     got = codec.decode(unknown + frame(px4, attitude(5)))
     assert [m.time_boot_ms for _, m in got] == [5]
     assert codec.unknown_messages == 1
-    assert codec.garbage_bytes == 0
+    assert codec.stray_bytes == 0
 
 
 def test_signed_frames_and_unknown_flags(codec, px4):
@@ -169,8 +170,8 @@ def test_frames_that_overtake_each_other_are_not_lost(codec, px4):
     assert (codec.frames, codec.lost_frames) == (40, 0)
 
 
-def test_frames_that_come_again_are_dropped_and_counted(codec, px4):
-    """A router that repeats what it sent, or somebody who recorded it: an old "disarmed" must not count again."""
+def test_repeated_frames_are_dropped_and_counted(codec, px4):
+    """A router that repeats frames, or a sender that recorded them: an old "disarmed" must not count again."""
     frames = [frame(px4, attitude(i)) for i in range(100)]
     for data in frames:
         codec.decode(data)
@@ -180,7 +181,7 @@ def test_frames_that_come_again_are_dropped_and_counted(codec, px4):
     assert (codec.replayed_frames, codec.lost_frames) == (3, 0)
 
 
-def test_a_sender_that_begins_anew_is_counted_from_its_new_number(codec, px4):
+def test_a_sender_that_restarted_is_counted_from_its_new_number(codec, px4):
     px4.seq = 100
     codec.decode(frame(px4, attitude()))
     px4.seq = 0
@@ -194,7 +195,7 @@ def test_a_sender_that_begins_anew_is_counted_from_its_new_number(codec, px4):
 def test_an_endless_unfinished_frame_does_not_grow_the_buffer(codec):
     for _ in range(1000):
         codec.decode(b"\xfd\xff\x00" * 300)
-    assert len(codec._framer._buffer) < 300
+    assert codec.pending_bytes < 300
 
 
 def test_twenty_thousand_mutated_frames_raise_nothing_and_the_next_good_frame_is_read(codec, px4):
@@ -216,15 +217,15 @@ def test_twenty_thousand_mutated_frames_raise_nothing_and_the_next_good_frame_is
             if not data:
                 break
         for number, content in codec.decode(bytes(data)):
-            assert number in LAYOUTS and vars(content)
-        if i % 100 == 0:  # an original that survived is a replay: the numbers may have to be taken up anew
+            assert number in LAYOUTS and type(content) is KINDS[number]
+        if i % 100 == 0:  # an unchanged original is a replay: the sequence may have to restart first
             good = b"".join(frame(px4, attitude(i)) for _ in range(LATE_MAX + 1))
             assert codec.decode(good)[-1][1].time_boot_ms == i
     assert codec.bad_checksums > 1000
 
 
 def test_mutated_payloads_with_right_checksums_raise_nothing(codec):
-    """Every content a broken sender can put into a well-formed frame: any length, any bytes."""
+    """Any content in a well-formed frame: any length, any bytes."""
     rng = random.Random(4)
     for i in range(20_000):
         number = rng.choice(list(LAYOUTS))

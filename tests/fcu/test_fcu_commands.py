@@ -1,17 +1,19 @@
-"""Commands: one answer each, retries, time-outs, and no mode change nobody asked for."""
+"""Commands: one answer each, retries, time-outs, and no mode change without a request."""
 
 import math
 
 import pytest
+from fcu_peer import HOME, POSITION
 from pymavlink.dialects.v20 import common
 
+from companion.core.enums import CommandAction, FcuMode
 from companion.core.messages import FcuCommand, FcuCommandAck, FcuStatus, FcuText, LinkTx
 
 SET_MODE, ARM, TAKEOFF = common.MAV_CMD_DO_SET_MODE, common.MAV_CMD_COMPONENT_ARM_DISARM, common.MAV_CMD_NAV_TAKEOFF
 
 
 def command(peer, action, id=1, age_s=0.0, **values):
-    return peer.give(FcuCommand(stamp_s=peer.now_s - age_s, id=id, action=action, **values))
+    return peer.publish(FcuCommand(stamp_s=peer.now_s - age_s, id=id, action=action, **values))
 
 
 def acks(messages):
@@ -19,9 +21,15 @@ def acks(messages):
 
 
 @pytest.mark.parametrize(
-    ("action", "main", "sub"), [("offboard", 6, 0), ("hold", 4, 3), ("return", 4, 5), ("land", 4, 6)]
+    ("action", "main", "sub"),
+    [
+        (CommandAction.OFFBOARD, 6, 0),
+        (CommandAction.HOLD, 4, 3),
+        (CommandAction.RETURN, 4, 5),
+        (CommandAction.LAND, 4, 6),
+    ],
 )
-def test_modes_are_asked_for_by_px4s_numbers(flying, action, main, sub):
+def test_modes_are_requested_by_px4s_numbers(flying, action, main, sub):
     out = command(flying, action, id=7)
     ((_, m),) = flying.commands(SET_MODE)
     assert (m.param1, m.param2, m.param3) == (common.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED, main, sub)
@@ -32,15 +40,15 @@ def test_modes_are_asked_for_by_px4s_numbers(flying, action, main, sub):
     assert out
 
 
-@pytest.mark.parametrize(("action", "value"), [("arm", 1.0), ("disarm", 0.0)])
+@pytest.mark.parametrize(("action", "value"), [(CommandAction.ARM, 1.0), (CommandAction.DISARM, 0.0)])
 def test_arming_and_disarming_are_never_forced(flying, action, value):
     command(flying, action)
     ((_, m),) = flying.commands(ARM)
     assert (m.param1, m.param2) == (value, 0.0)
 
 
-def test_take_off_names_the_altitude_over_sea_level_and_keeps_place_and_heading(flying):
-    command(flying, "takeoff", height_m=3.0)
+def test_take_off_has_the_altitude_over_sea_level_and_keeps_position_and_heading(flying):
+    command(flying, CommandAction.TAKEOFF, height_m=3.0)
     ((_, m),) = flying.commands(TAKEOFF)
     standing_m = 150.25 - 0.5 + 3.0  # home lies 0.5 m over the local origin, the aircraft 3 m over it
     assert m.param7 == pytest.approx(standing_m + 3.0)
@@ -48,43 +56,43 @@ def test_take_off_names_the_altitude_over_sea_level_and_keeps_place_and_heading(
 
 
 def test_the_take_off_height_does_not_follow_a_wandering_home_altitude(flying):
-    """PX4 1.17 moves the home position with the satellites' altitude; the local frame it climbs by stays."""
+    """PX4 1.17 moves the home position with the altitude of GNSS; the local frame that it uses to climb stays."""
     for wander_mm in (-1200, 900):
         q = [1.0, 0, 0, 0]
         z = -0.5 - wander_mm / 1000
-        flying.tell(common.MAVLink_home_position_message(0, 0, 150_250 + wander_mm, 1.0, 2.0, z, q, 0, 0, 0))
-        command(flying, "takeoff", height_m=3.0)
+        flying.deliver(common.MAVLink_home_position_message(0, 0, 150_250 + wander_mm, 1.0, 2.0, z, q, 0, 0, 0))
+        command(flying, CommandAction.TAKEOFF, height_m=3.0)
     first, second = (m.param7 for _, m in flying.commands(TAKEOFF))
     assert first == pytest.approx(155.75) == second
 
 
-def test_take_off_without_a_local_position_is_reckoned_from_home(peer):
-    peer.content[32] = lambda boot_ms: None
+def test_take_off_without_a_local_position_counts_from_home(peer):
+    peer.content[POSITION] = lambda boot_ms: None
     peer.run(3.0)
-    command(peer, "takeoff", height_m=3.0)
+    command(peer, CommandAction.TAKEOFF, height_m=3.0)
     ((_, m),) = peer.commands(TAKEOFF)
     assert m.param7 == pytest.approx(153.25)
 
 
 def test_take_off_waits_for_a_home_position(peer):
-    peer.content[242] = lambda boot_ms: None
+    peer.content[HOME] = lambda boot_ms: None
     peer.run(3.0)
-    command(peer, "takeoff", height_m=3.0)
+    command(peer, CommandAction.TAKEOFF, height_m=3.0)
     (ack,) = acks(m for _, m in peer.out)
     assert not ack.accepted and "home position" in ack.reason
     assert peer.commands(TAKEOFF) == []
 
 
 @pytest.mark.parametrize("height_m", [0.0, -1.0, math.nan, math.inf, 500.0])
-def test_a_take_off_height_that_cannot_be_meant_is_refused(flying, height_m):
-    command(flying, "takeoff", height_m=height_m)
+def test_an_impossible_take_off_height_is_refused(flying, height_m):
+    command(flying, CommandAction.TAKEOFF, height_m=height_m)
     assert not acks(m for _, m in flying.out)[0].accepted
     assert flying.commands(TAKEOFF) == []
 
 
 def test_a_command_without_answer_is_sent_three_times_and_then_reported(flying):
     flying.results[ARM] = []
-    command(flying, "arm", id=3)
+    command(flying, CommandAction.ARM, id=3)
     begin_s = flying.now_s
     flying.run(1.4)
     assert acks(m for _, m in flying.out) == []
@@ -98,104 +106,104 @@ def test_a_command_without_answer_is_sent_three_times_and_then_reported(flying):
 
 def test_a_lost_ack_costs_one_retry(flying):
     flying.results[ARM] = [None, 0]
-    command(flying, "arm")
+    command(flying, CommandAction.ARM)
     flying.run(2.0)
     assert len(flying.commands(ARM)) == 2
     assert [a.accepted for a in acks(m for _, m in flying.out)] == [True]
 
 
-def test_a_refusal_comes_in_words_with_px4s_own_reason(flying):
-    flying.tell(common.MAVLink_statustext_message(3, b"Arming denied: compass not calibrated"))
+def test_a_refusal_is_reported_with_px4s_own_reason(flying):
+    flying.deliver(common.MAVLink_statustext_message(3, b"Arming denied: compass not calibrated"))
     flying.results[ARM] = common.MAV_RESULT_TEMPORARILY_REJECTED
-    command(flying, "arm")
+    command(flying, CommandAction.ARM)
     (ack,) = acks(m for _, m in flying.out)
     assert ack.reason == "temporarily rejected: Arming denied: compass not calibrated"
 
 
-def test_in_progress_is_waited_for_without_sending_again(flying):
+def test_a_command_in_progress_is_not_sent_again(flying):
     flying.results[TAKEOFF] = common.MAV_RESULT_IN_PROGRESS
-    command(flying, "takeoff", height_m=2.0)
+    command(flying, CommandAction.TAKEOFF, height_m=2.0)
     flying.run(3.0)
     assert len(flying.commands(TAKEOFF)) == 1 and acks(m for _, m in flying.out) == []
-    flying.tell(flying.ack(TAKEOFF, 0))
+    flying.deliver(flying.ack(TAKEOFF, 0))
     assert [a.accepted for a in acks(m for _, m in flying.out)] == [True]
 
 
 def test_hold_does_not_wait_for_a_pending_offboard_and_is_not_answered_by_its_ack(flying):
     flying.results[SET_MODE] = []
-    command(flying, "offboard", id=1)
-    command(flying, "hold", id=2)
+    command(flying, CommandAction.OFFBOARD, id=1)
+    command(flying, CommandAction.HOLD, id=2)
     assert [m.param2 for _, m in flying.commands(SET_MODE)] == [6, 4]
-    flying.tell(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED))  # of the offboard request
-    flying.tell(flying.ack(SET_MODE, common.MAV_RESULT_DENIED))
+    flying.deliver(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED))  # of the offboard request
+    flying.deliver(flying.ack(SET_MODE, common.MAV_RESULT_DENIED))
     got = [(a.id, a.accepted, a.reason) for a in acks(m for _, m in flying.out)]
     assert got == [(1, False, "replaced by a newer request"), (2, False, "denied")]
 
 
 def test_a_mode_change_is_refused_by_the_second_of_two_acks(flying):
-    """PX4's receiver says "accepted" to having heard the command, its commander then says no."""
+    """PX4's receiver accepts the command on arrival, its commander then rejects it."""
     flying.results[SET_MODE] = []
     flying.custom_mode = 3 << 16
-    command(flying, "offboard", id=5)
-    flying.tell(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED))
+    command(flying, CommandAction.OFFBOARD, id=5)
+    flying.deliver(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED))
     flying.run(0.01)
     assert acks(m for _, m in flying.out) == []
-    out = flying.tell(flying.ack(SET_MODE, common.MAV_RESULT_TEMPORARILY_REJECTED))
+    out = flying.deliver(flying.ack(SET_MODE, common.MAV_RESULT_TEMPORARILY_REJECTED))
     assert [(a.id, a.accepted, a.reason) for a in acks(out)] == [(5, False, "temporarily rejected")]
     statuses = [m for m in flying.run(2.0) if type(m) is FcuStatus]
-    assert {s.mode for s in statuses} == {"POSCTL"}
+    assert {s.mode for s in statuses} == {FcuMode.POSCTL}
     assert len(flying.commands(SET_MODE)) == 1 and len(acks(m for _, m in flying.out)) == 1
 
 
 def test_the_second_of_two_acks_accepts_a_mode_change_at_once(flying):
     flying.results[SET_MODE] = []
-    command(flying, "offboard", id=5)
-    flying.tell(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED))
-    (ack,) = acks(flying.tell(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED)))
+    command(flying, CommandAction.OFFBOARD, id=5)
+    flying.deliver(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED))
+    (ack,) = acks(flying.deliver(flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED)))
     assert (ack.id, ack.accepted) == (5, True)
     (status, *_) = [m for m in flying.run(0.11) if type(m) is FcuStatus]
-    assert status.mode == "OFFBOARD"
+    assert status.mode == FcuMode.OFFBOARD
 
 
 def test_both_acks_of_a_replaced_mode_change_are_skipped_once_px4_is_known_to_answer_twice(flying):
     flying.results[SET_MODE] = []
-    command(flying, "hold", id=1)
-    flying.tell(*[flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED)] * 2)
-    command(flying, "offboard", id=2)
-    command(flying, "land", id=3)
+    command(flying, CommandAction.HOLD, id=1)
+    flying.deliver(*[flying.ack(SET_MODE, common.MAV_RESULT_ACCEPTED)] * 2)
+    command(flying, CommandAction.OFFBOARD, id=2)
+    command(flying, CommandAction.LAND, id=3)
     for result in (0, common.MAV_RESULT_TEMPORARILY_REJECTED, 0, 0):  # offboard's two, then landing's
-        flying.tell(flying.ack(SET_MODE, result))
+        flying.deliver(flying.ack(SET_MODE, result))
     got = [(a.id, a.accepted) for a in acks(m for _, m in flying.out)]
     assert got == [(1, True), (2, False), (3, True)]
 
 
-def test_a_refused_arming_names_what_px4_finds_wanting(flying):
-    """PX4 sends its own words to ground stations alone; what a companion gets is the health of SYS_STATUS."""
+def test_a_refused_arming_names_the_unhealthy_systems(flying):
+    """PX4 sends its own texts to ground stations only; a companion gets the health bits of SYS_STATUS."""
     gps = 0x20
-    flying.tell(common.MAVLink_sys_status_message(gps, gps, 0, 0, 15600, 0, 73, 0, 0, 0, 0, 0, 0))
+    flying.deliver(common.MAVLink_sys_status_message(gps, gps, 0, 0, 15600, 0, 73, 0, 0, 0, 0, 0, 0))
     flying.results[ARM] = common.MAV_RESULT_TEMPORARILY_REJECTED
-    command(flying, "arm")
+    command(flying, CommandAction.ARM)
     (ack,) = acks(m for _, m in flying.out)
-    assert ack.reason == "temporarily rejected (not in order: GNSS)"
+    assert ack.reason == "temporarily rejected (not healthy: GNSS)"
 
 
 def test_arming_is_known_as_soon_as_it_is_acknowledged(flying):
     flying.run(0.3)
     before = len(flying.commands(common.MAV_CMD_REQUEST_MESSAGE))
-    command(flying, "arm")
+    command(flying, CommandAction.ARM)
     (_, request) = flying.commands(common.MAV_CMD_REQUEST_MESSAGE)[before]
-    assert request.param1 == common.MAVLINK_MSG_ID_HEARTBEAT  # PX4 sends it out of turn, but never at another rate
+    assert request.param1 == common.MAVLINK_MSG_ID_HEARTBEAT  # PX4 sends an extra one, but never at another rate
 
 
 def test_acks_for_another_station_are_not_ours(flying):
     flying.results[ARM] = []
-    command(flying, "arm")
-    flying.tell(common.MAVLink_command_ack_message(ARM, 0, 0, 0, 255, 190))
+    command(flying, CommandAction.ARM)
+    flying.deliver(common.MAVLink_command_ack_message(ARM, 0, 0, 0, 255, 190))
     assert acks(m for _, m in flying.out) == []
 
 
 def test_an_old_command_is_dropped_and_answered(flying):
-    command(flying, "offboard", id=9, age_s=1.1)
+    command(flying, CommandAction.OFFBOARD, id=9, age_s=1.1)
     (ack,) = acks(m for _, m in flying.out)
     assert (ack.id, ack.accepted) == (9, False) and "expired" in ack.reason
     assert flying.commands(SET_MODE) == []
@@ -207,7 +215,7 @@ def test_an_unknown_action_is_answered(flying):
 
 
 def test_without_a_flight_controller_commands_are_answered_at_once(peer):
-    command(peer, "arm")
+    command(peer, CommandAction.ARM)
     (ack,) = acks(m for _, m in peer.out)
     assert not ack.accepted and "no flight controller" in ack.reason
     assert peer.commands(ARM) == []
@@ -217,7 +225,7 @@ def test_a_lost_link_answers_what_was_pending_and_never_sends_it_later(flying):
     flying.results[SET_MODE] = []
     flying.silent = True
     flying.run(0.8)
-    command(flying, "offboard", id=4)
+    command(flying, CommandAction.OFFBOARD, id=4)
     flying.run(2.0)
     (ack,) = acks(m for _, m in flying.out)
     assert (ack.id, ack.accepted) == (4, False)
@@ -228,7 +236,7 @@ def test_a_lost_link_answers_what_was_pending_and_never_sends_it_later(flying):
 
 
 def test_no_mode_changes_by_itself_whatever_the_flight_controller_does(flying):
-    """Offboard, lost link, pilot in position mode, restart: nothing here answers with a mode or with arming."""
+    """Offboard, lost link, pilot in position mode, restart: the node never answers with a mode or with arming."""
     for mode in (6 << 16, 3 << 16, 4 << 16 | 5 << 24, 6 << 16):
         flying.custom_mode = mode
         flying.run(2.0)
@@ -238,15 +246,18 @@ def test_no_mode_changes_by_itself_whatever_the_flight_controller_does(flying):
         flying.run(2.0)
     flying.reboot()
     flying.run(5.0)
-    assert {m.command for m in flying.sent("COMMAND_LONG")} == {common.MAV_CMD_SET_MESSAGE_INTERVAL}
+    assert {m.command for m in flying.sent("COMMAND_LONG")} <= {
+        common.MAV_CMD_SET_MESSAGE_INTERVAL,
+        common.MAV_CMD_REQUEST_MESSAGE,
+    }
 
 
 def test_short_texts_are_one_message_and_long_ones_are_chunked(flying):
-    command(flying, "text", text="holding position", severity=5)
+    command(flying, CommandAction.TEXT, text="holding position", severity=5)
     (m,) = flying.sent("STATUSTEXT")
     assert (m.severity, m.text, m.id) == (5, "holding position", 0)
     long = "marker bundle pier lost for three seconds, falling back to " + "x" * 70
-    out = command(flying, "text", id=2, text=long)
+    out = command(flying, CommandAction.TEXT, id=2, text=long)
     chunks = flying.sent("STATUSTEXT")[1:]
     assert [c.chunk_seq for c in chunks] == [0, 1, 2]
     assert len({c.id for c in chunks}) == 1 and chunks[0].id != 0
@@ -258,8 +269,8 @@ def test_short_texts_are_one_message_and_long_ones_are_chunked(flying):
 @pytest.mark.parametrize("length", [49, 50, 51, 99, 100, 101, 150])
 def test_texts_of_any_length_survive_the_way_there_and_back(flying, length):
     text = ("0123456789" * 20)[:length]
-    command(flying, "text", text=text)
+    command(flying, CommandAction.TEXT, text=text)
     out = []
     for m in flying.sent("STATUSTEXT"):
-        out += flying.tell(common.MAVLink_statustext_message(m.severity, m._text_raw, m.id, m.chunk_seq))
+        out += flying.deliver(common.MAVLink_statustext_message(m.severity, m.text.encode(), m.id, m.chunk_seq))
     assert [t.text for t in out if type(t) is FcuText] == [text]

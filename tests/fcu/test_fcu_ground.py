@@ -1,4 +1,4 @@
-"""Ground stations on the forward share the link, steer nothing, and cannot hold it up."""
+"""Ground stations on the forward share the link, cannot send setpoints, and cannot delay it."""
 
 import socket
 import time
@@ -8,7 +8,7 @@ from pymavlink.dialects.v20 import common
 
 from companion.core.config import ConfigError
 from companion.core.messages import FcuText, LinkRx, LinkTx
-from companion.fcu.ground import BURST, BYTES_PER_S
+from companion.fcu.guards.ground_filter import BURST, BYTES_PER_S
 from companion.fcu.link.link import open_link
 from companion.fcu.link.signing import EPOCH_S, UNITS_PER_S, Signer
 
@@ -20,10 +20,10 @@ def frame(sender, message):
     return message.pack(common.MAVLink(None, srcSystem=sender[0], srcComponent=sender[1]))
 
 
-def give(peer, data):
-    """Bytes of a ground station; returns what leaves for the flight controller, and the texts."""
+def send_from_ground(peer, data):
+    """Deliver bytes of a ground station; returns the frames for the flight controller, and the texts."""
     out = list(peer.node.handle(LinkRx(stamp_s=peer.now_s, data=data, ground=True), peer.now_s))
-    peer.take(out)
+    peer.collect(out)
     frames = [f for m in out if type(m) is LinkTx for f in split(m.data)]
     return frames, [m.text for m in out if type(m) is FcuText]
 
@@ -53,57 +53,57 @@ STEERING = [
 
 @pytest.mark.parametrize("message", PASSING, ids=lambda m: m.get_type())
 @pytest.mark.parametrize("sender", [QGC, MAVSDK])
-def test_what_a_ground_station_needs_goes_through_unchanged(flying, sender, message):
+def test_messages_that_a_ground_station_needs_pass_unchanged(flying, sender, message):
     data = frame(sender, message)
-    assert give(flying, data) == ([data], [])
+    assert send_from_ground(flying, data) == ([data], [])
 
 
 @pytest.mark.parametrize("message", STEERING, ids=lambda m: m.get_type())
-def test_setpoints_of_a_ground_station_never_reach_the_flight_controller_and_are_told(flying, message):
-    frames, texts = give(flying, frame(MAVSDK, message))
+def test_setpoints_of_a_ground_station_are_blocked_and_reported(flying, message):
+    frames, texts = send_from_ground(flying, frame(MAVSDK, message))
     assert [f for f in frames if f[5:7] == bytes(MAVSDK)] == []
     assert len(texts) == 1 and message.get_type() in texts[0] and "245/190" in texts[0]
     assert flying.node.ground.blocked == 1
-    assert flying.node.conflict.text == ""  # it has not steered, so our stream goes on
+    assert flying.node.conflict.text == ""  # its setpoint was blocked, so our stream continues
 
 
-def test_a_stream_of_setpoints_from_the_ground_is_told_every_few_seconds_with_its_count(flying):
-    told = []
+def test_a_stream_of_setpoints_from_the_ground_is_reported_every_few_seconds_with_its_count(flying):
+    reports = []
     for _ in range(600):
         flying.run(0.02)
-        told += give(flying, frame(QGC, STEERING[0]))[1]
-    assert 2 <= len(told) <= 3
-    assert "(1 so far)" in told[0] and flying.node.ground.blocked == 600
+        reports += send_from_ground(flying, frame(QGC, STEERING[0]))[1]
+    assert 2 <= len(reports) <= 3
+    assert "(1 so far)" in reports[0] and flying.node.ground.blocked == 600
 
 
 @pytest.mark.parametrize(
-    ("sender", "words"), [((1, 191), "this companion's own ids"), ((1, 1), "flight controller's ids")]
+    ("sender", "text"), [((1, 191), "this companion's own ids"), ((1, 1), "flight controller's ids")]
 )
-def test_borrowed_ids_are_held_back(flying, sender, words):
-    frames, texts = give(flying, frame(sender, PASSING[0]))
+def test_frames_with_reserved_ids_are_blocked(flying, sender, text):
+    frames, texts = send_from_ground(flying, frame(sender, PASSING[0]))
     assert not [f for f in frames if f[5:7] == bytes(sender) and f[7] == 0]
-    assert words in texts[0]
+    assert text in texts[0]
 
 
-def test_the_key_is_not_changed_through_us(flying):
-    frames, texts = give(flying, frame(QGC, common.MAVLink_setup_signing_message(1, 1, [7] * 32, 1)))
+def test_setup_signing_is_blocked(flying):
+    frames, texts = send_from_ground(flying, frame(QGC, common.MAVLink_setup_signing_message(1, 1, [7] * 32, 1)))
     assert "SETUP_SIGNING" in texts[0]
     assert not [f for f in frames if f[7] == 0 and f[8] == 1]
 
 
-def test_a_flood_is_thinned_out_to_a_part_of_the_line(flying):
+def test_a_flood_is_thinned_out_to_a_part_of_the_capacity(flying):
     data = frame(QGC, common.MAVLink_param_set_message(1, 1, b"MC_ROLL_P", 6.5, 9))
     passed = 0
     for _ in range(100):
-        passed += sum(len(f) for f in give(flying, data * 50)[0])
+        passed += sum(len(f) for f in send_from_ground(flying, data * 50)[0])
         flying.now_s += 0.01
     assert passed <= BURST + BYTES_PER_S * 1.0 + len(data)
     assert flying.node.ground.thinned > 1000
 
 
-def test_broken_bytes_cost_no_good_frame(flying):
+def test_corrupted_bytes_lose_no_good_frame(flying):
     good = frame(QGC, PASSING[1])
-    frames, _ = give(flying, b"\xfd\xff\x00" + good[:12] + b"\x00" * 7 + good + good)
+    frames, _ = send_from_ground(flying, b"\xfd\xff\x00" + good[:12] + b"\x00" * 7 + good + good)
     assert frames == [good, good]
 
 
@@ -142,10 +142,10 @@ def sockets():
 HEARTBEAT = frame((1, 191), PASSING[0])
 
 
-def test_the_ground_hears_the_flight_controller_and_our_texts_and_answers(sockets):
+def test_the_ground_station_gets_the_flight_controllers_bytes_and_our_texts_and_answers(sockets):
     px4, ground, link = sockets
     link.write(HEARTBEAT)
-    data, us = px4.recvfrom(1000)
+    data, address = px4.recvfrom(1000)
     assert data == HEARTBEAT and ground.recv(1000) == HEARTBEAT
     setpoint = frame((1, 191), STEERING[0])
     link.write(setpoint)
@@ -153,7 +153,7 @@ def test_the_ground_hears_the_flight_controller_and_our_texts_and_answers(socket
     link.write(text)
     data, forward = ground.recvfrom(1000)
     assert data == text  # not the setpoint
-    px4.sendto(b"\xfd from px4", us)
+    px4.sendto(b"\xfd from px4", address)
     assert link.read(1.0) == b"\xfd from px4"
     assert ground.recv(1000) == b"\xfd from px4"
     ground.sendto(b"to px4", forward)
@@ -161,26 +161,26 @@ def test_the_ground_hears_the_flight_controller_and_our_texts_and_answers(socket
     assert link.read_ground() == b"to px4" and link.read_ground() == b""
 
 
-def test_a_stranger_on_the_forward_is_not_heard(sockets):
+def test_an_unknown_sender_on_the_forward_is_ignored(sockets):
     px4, ground, link = sockets
     link.write(HEARTBEAT)
     _, forward = ground.recvfrom(1000)
-    px4.sendto(b"stranger", forward)
+    px4.sendto(b"unknown sender", forward)
     time.sleep(0.01)
     assert link.read_ground() == b""
 
 
-def test_a_ground_station_that_is_not_there_or_never_reads_holds_nothing_up(sockets):
+def test_an_absent_or_blocked_ground_station_delays_nothing(sockets):
     px4, ground, link = sockets
     link.write(HEARTBEAT)
-    _, us = px4.recvfrom(1000)
+    _, address = px4.recvfrom(1000)
     ground.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)  # never read: its queue is full at once
     for gone in (False, True):
         if gone:
             ground.close()
         begun = time.perf_counter()
         for i in range(2000):
-            px4.sendto(b"\xfd%4d" % i, us)
+            px4.sendto(b"\xfd%4d" % i, address)
             assert link.read() in (b"", b"\xfd%4d" % i)
             assert link.write(HEARTBEAT)
         assert time.perf_counter() - begun < 5.0
@@ -196,12 +196,12 @@ def test_a_serial_burst_is_cut_into_datagrams(sockets):
 
 @pytest.mark.parametrize("url", ["", "udpin:0.0.0.0:14550", "udpout:127.0.0.1", "udpout:127.0.0.1:0", "tcp:127.0.0.1:5",
                                  "udpout::14550", "udpout:no.such.host.invalid:14550"])  # fmt: skip
-def test_a_bad_forward_is_one_line_that_names_it(url):
+def test_a_wrong_forward_is_one_line_that_names_it(url):
     with pytest.raises(ConfigError) as error:
         open_link("udpout:127.0.0.1:14999", forward=[url])
-    words = (
+    text = (
         "host 'no.such.host.invalid' cannot be resolved"
         if "invalid" in url
         else f"fcu.forward {url!r}: not of the form"
     )
-    assert words in str(error.value) and url in str(error.value) and "\n" not in str(error.value)
+    assert text in str(error.value) and url in str(error.value) and "\n" not in str(error.value)

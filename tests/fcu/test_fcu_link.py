@@ -1,4 +1,4 @@
-"""The wire: what a user gets wrong stops the start with one line, what breaks in flight never raises."""
+"""The link: a user's mistake stops the start with one line, a failure in flight never raises."""
 
 import os
 import pty
@@ -9,7 +9,8 @@ import tty
 import pytest
 
 from companion.core.config import ConfigError
-from companion.fcu.link.link import PEER_SILENCE_S, RETRY_S, open_link
+from companion.fcu.link.link import RETRY_S, open_link
+from companion.fcu.link.transports import PEER_SILENCE_S
 
 FRAME = b"\xfd hello"
 
@@ -45,7 +46,7 @@ def udp():
     ["", "serial", "serial:/dev/ttyAMA0", "serial:/dev/ttyAMA0:fast", "udp:0.0.0.0:14540", "udpin::14540", "tcp:host:",
      "udpin:127.0.0.1:0", "udpin:127.0.0.1:70000", "tcp:no.such.host.invalid:5760", "serial::57600", "udpout:a:-1"],
 )  # fmt: skip
-def test_a_bad_url_is_one_line_that_names_it(url):
+def test_a_wrong_url_is_one_line_that_names_it(url):
     with pytest.raises(ConfigError) as error:
         open_link(url)
     assert url in str(error.value)
@@ -57,7 +58,7 @@ def test_an_absent_serial_port_is_named():
         open_link("serial:/dev/ttyNOT0:921600")
 
 
-def test_something_that_is_no_serial_port_is_named(tmp_path):
+def test_a_file_that_is_not_a_serial_port_is_named(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(ConfigError, match=f"serial device {file} cannot be opened"):
@@ -76,7 +77,7 @@ def test_udpin_answers_its_first_peer_and_counts_others(clock):
     link = open_link(f"udpin:127.0.0.1:{port}", clock)
     with udp() as px4, udp() as other:
         link.write(FRAME)
-        assert link.dropped == 1  # nobody to send to yet
+        assert link.dropped == 1  # no peer yet
         px4.sendto(FRAME, ("127.0.0.1", port))
         assert link.read(1.0) == FRAME
         other.sendto(b"\xfd other", ("127.0.0.1", port))
@@ -91,13 +92,13 @@ def test_udpin_answers_its_first_peer_and_counts_others(clock):
     link.close()
 
 
-def test_udpin_takes_no_peer_that_does_not_speak_mavlink(clock):
+def test_udpin_accepts_no_peer_that_does_not_send_mavlink(clock):
     port = free_port()
     link = open_link(f"udpin:127.0.0.1:{port}", clock)
     with udp() as scanner:
         scanner.sendto(b"GET / HTTP/1.0", ("127.0.0.1", port))
         assert link.read(1.0) == b""
-    assert link.peer is None and link.foreign == 1
+    assert link.transport.peer is None and link.foreign == 1
     link.close()
 
 
@@ -113,7 +114,7 @@ def test_udpin_follows_a_restarted_peer_only_after_silence(clock):
         clock.now_s += 0.2
         after.sendto(FRAME, ("127.0.0.1", port))
         assert link.read(1.0) == FRAME
-        assert link.peer == after.getsockname()
+        assert link.transport.peer == after.getsockname()
     link.close()
 
 
@@ -167,7 +168,7 @@ def test_tcp_waits_for_its_peer_and_comes_back_after_a_loss(clock):
 
 @pytest.fixture
 def serial_pair(tmp_path):
-    """A pseudo terminal behind a name that can vanish, as a USB adapter does."""
+    """A pseudo terminal behind a name that can disappear, as a USB adapter does."""
     device = tmp_path / "ttyFCU"
 
     def plug():
@@ -182,7 +183,7 @@ def serial_pair(tmp_path):
 
 
 def read_exactly(master, size):
-    """A terminal hands on what was written in its own time, on a busy machine piece by piece."""
+    """A terminal passes bytes on with a delay, and on a busy machine in pieces."""
     data = b""
     while len(data) < size and select.select([master], [], [], 5.0)[0]:
         data += os.read(master, size - len(data))
@@ -202,7 +203,7 @@ def test_serial_reads_and_writes(serial_pair, clock):
     os.close(master)
 
 
-def test_a_serial_port_unplugged_in_flight_is_told_and_comes_back(serial_pair, clock):
+def test_a_serial_port_unplugged_in_flight_is_reported_and_reopened(serial_pair, clock):
     device, plug = serial_pair
     master = plug()
     link = open_link(f"serial:{device}:57600", clock)
@@ -217,7 +218,7 @@ def test_a_serial_port_unplugged_in_flight_is_told_and_comes_back(serial_pair, c
         link.write(FRAME)
     assert link.dropped == 3 and link.losses == 1
     master = plug()
-    assert link.fileno() == -1  # not before its second is over
+    assert link.fileno() == -1  # not before the second is over
     clock.now_s += RETRY_S + 0.01
     link.read()
     assert link.trouble == ""
@@ -227,13 +228,13 @@ def test_a_serial_port_unplugged_in_flight_is_told_and_comes_back(serial_pair, c
     os.close(master)
 
 
-def test_a_frame_the_driver_takes_in_part_is_finished_before_any_other(serial_pair, clock, monkeypatch):
-    """Else the flight controller gets two halves of two frames; the newer frame is dropped whole instead."""
+def test_a_frame_that_the_driver_took_in_part_is_finished_before_any_other(serial_pair, clock, monkeypatch):
+    """Otherwise the flight controller gets two halves of two frames; the newer frame is dropped whole instead."""
     device, plug = serial_pair
     master = plug()
     link = open_link(f"serial:{device}:57600", clock)
-    write, room = os.write, [4, 3, 100, 100]
-    monkeypatch.setattr("companion.fcu.link.link.os.write", lambda fd, data: write(fd, data[: room.pop(0)]))
+    write, sizes = os.write, [4, 3, 100, 100]
+    monkeypatch.setattr("companion.fcu.link.transports.os.write", lambda fd, data: write(fd, data[: sizes.pop(0)]))
     link.write(b"AAAAAAAAAA")  # four bytes go
     link.write(b"BBBBBBBBBB")  # three more of the first
     link.write(b"CCCCCCCCCC")  # its rest, then this one

@@ -67,7 +67,7 @@ def test_roll_to_the_right_keeps_its_sign():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_setpoint_is_the_same_attitude_as_the_stack_means(seed):
+def test_a_setpoint_is_the_same_attitude_in_both_frames(seed):
     rng = np.random.default_rng(100 + seed)
     rpy = rng.uniform([-1, -1, -math.pi], [1, 1, math.pi])
     expected = swap_attitude(tuple(quat_from_rpy(*rpy)))

@@ -5,11 +5,11 @@ import struct
 import pytest
 from pymavlink.dialects.v20 import common
 
-from companion.fcu.params import INT32, REAL32, decode_value, encode_value, read_request, set_request
+from companion.fcu.link.params import INT32, REAL32, decode_value, encode_value, read_request, set_request
 
 
 @pytest.mark.parametrize("value", [0, 1, -1, 10044, 2_000_000_000, -2_147_483_648, 1_085_276_160])
-def test_integers_survive_the_float_field_byte_by_byte(value):
+def test_integers_keep_their_bytes_in_the_float_field(value):
     field = encode_value(value, INT32)
     assert struct.pack("<f", field) == struct.pack("<i", value)
     assert decode_value(field, INT32) == value
@@ -24,7 +24,7 @@ def test_floats_travel_as_floats():
 
 
 @pytest.mark.parametrize("bad", [(2**31, INT32), (1.5, INT32), (1e40, REAL32), (1, 1), (-5_000_000, INT32)])
-def test_what_cannot_be_carried_is_refused(bad):
+def test_a_value_that_does_not_fit_is_refused(bad):
     with pytest.raises(ValueError):
         encode_value(*bad)
 

@@ -1,4 +1,4 @@
-"""Setpoints: exact bytes, once, in time, and silence when the controller is silent."""
+"""Setpoints: exact bytes, once, in time, and none while the controller is silent."""
 
 import math
 import struct
@@ -6,6 +6,7 @@ import struct
 import pytest
 from pymavlink.dialects.v20 import common
 
+from companion.core.enums import ControlSource
 from companion.core.frames import rpy_from_quat
 from companion.core.messages import LinkTx, SentSetpoint, Setpoint
 
@@ -16,7 +17,7 @@ OFFBOARD = 6 << 16
 def setpoint(now_s, **changes):
     values = dict(
         stamp_s=now_s, expires_s=now_s + 0.1, roll_rad=0.0, pitch_rad=0.0, yaw_rad=0.0, yaw_rate_rad_s=0.0,
-        thrust=0.35, source="nmpc",
+        thrust=0.35, source=ControlSource.NMPC,
     )  # fmt: skip
     return Setpoint(**{**values, **changes})
 
@@ -29,10 +30,10 @@ def decoded(data):
     return dict(boot_ms=boot_ms, q=q, rates=rates, thrust=thrust, system=system, component=component, mask=mask)
 
 
-def test_the_bytes_say_what_the_controller_meant_in_px4s_frames(flying):
+def test_the_bytes_have_the_setpoint_in_px4s_frames(flying):
     now_s = flying.now_s
     s = setpoint(now_s, roll_rad=5 * DEG, pitch_rad=10 * DEG, yaw_rad=30 * DEG, yaw_rate_rad_s=0.2, thrust=0.4)
-    tx, sent = flying.give(s)
+    tx, sent = flying.publish(s)
     assert tx.data[0] == 0xFD and tx.data[7:10] == bytes((82, 0, 0)) and tx.data[5:7] == bytes((1, 191))
     m = decoded(tx.data)
     assert rpy_from_quat(m["q"]) == pytest.approx((5 * DEG, -10 * DEG, 60 * DEG), abs=1e-6)
@@ -45,7 +46,7 @@ def test_the_bytes_say_what_the_controller_meant_in_px4s_frames(flying):
 
 
 def test_pymavlink_reads_the_same(flying):
-    flying.give(setpoint(flying.now_s, pitch_rad=10 * DEG, yaw_rad=90 * DEG))
+    flying.publish(setpoint(flying.now_s, pitch_rad=10 * DEG, yaw_rad=90 * DEG))
     (m,) = flying.sent("SET_ATTITUDE_TARGET")
     assert rpy_from_quat(m.q) == pytest.approx((0.0, -10 * DEG, 0.0), abs=1e-6)
     assert m.type_mask & common.ATTITUDE_TARGET_TYPEMASK_ATTITUDE_IGNORE == 0
@@ -54,7 +55,7 @@ def test_pymavlink_reads_the_same(flying):
 
 def test_nothing_is_sent_again_when_the_controller_falls_silent(flying):
     for _ in range(25):
-        flying.give(setpoint(flying.now_s))
+        flying.publish(setpoint(flying.now_s))
         flying.run(0.02)
     assert len(flying.sent("SET_ATTITUDE_TARGET")) == 25
     flying.run(5.0)
@@ -62,16 +63,16 @@ def test_nothing_is_sent_again_when_the_controller_falls_silent(flying):
 
 
 def stream(flying, duration_s):
-    """Number of setpoints that left of those that were given 50 times a second."""
+    """Number of setpoints that left, of those delivered 50 times a second."""
     before = len(flying.sent("SET_ATTITUDE_TARGET"))
     for _ in range(round(duration_s / 0.02)):
-        flying.give(setpoint(flying.now_s))
+        flying.publish(setpoint(flying.now_s))
         flying.run(0.02)
     return len(flying.sent("SET_ATTITUDE_TARGET")) - before
 
 
-def test_a_stream_that_pauses_for_long_in_offboard_is_refused_to_its_end(flying):
-    """PX4 gives up after 0.5 s; the stream coming back would put it into offboard again behind the pilot's back."""
+def test_a_stream_with_a_long_pause_in_offboard_is_refused_until_it_ends(flying):
+    """PX4 leaves offboard after 0.5 s; a returning stream would put it back into offboard without a request."""
     flying.armed, flying.custom_mode = True, OFFBOARD
     flying.run(2.0)
     assert stream(flying, 1.0) == 50
@@ -85,7 +86,7 @@ def test_a_stream_that_pauses_for_long_in_offboard_is_refused_to_its_end(flying)
 
 
 @pytest.mark.parametrize("armed, mode, pause_s", [(False, OFFBOARD, 0.6), (True, 3 << 16, 0.6), (True, OFFBOARD, 2.1)])
-def test_a_stream_that_nobody_flew_by_or_that_is_new_may_begin(flying, armed, mode, pause_s):
+def test_a_stream_that_px4_did_not_follow_or_a_new_stream_may_begin(flying, armed, mode, pause_s):
     flying.armed, flying.custom_mode = armed, mode
     flying.run(2.0)
     stream(flying, 1.0)
@@ -96,20 +97,20 @@ def test_a_stream_that_nobody_flew_by_or_that_is_new_may_begin(flying, armed, mo
 @pytest.mark.parametrize("late_s", [0.0, 0.001, 0.2])
 def test_an_expired_setpoint_never_leaves(flying, late_s):
     s = setpoint(flying.now_s - 0.05, expires_s=flying.now_s - late_s)
-    assert not [m for m in flying.give(s) if type(m) in (LinkTx, SentSetpoint)]
+    assert not [m for m in flying.publish(s) if type(m) in (LinkTx, SentSetpoint)]
     assert flying.sent("SET_ATTITUDE_TARGET") == []
     assert flying.node.counters["setpoints_expired"] == 1
 
 
 def test_a_setpoint_older_than_the_table_allows_never_leaves_whatever_its_expiry(flying):
-    flying.give(setpoint(flying.now_s - 0.15, expires_s=flying.now_s + 10))
+    flying.publish(setpoint(flying.now_s - 0.15, expires_s=flying.now_s + 10))
     assert flying.sent("SET_ATTITUDE_TARGET") == []
 
 
 def test_setpoints_leave_in_the_order_of_their_stamps(flying):
-    flying.give(setpoint(flying.now_s, thrust=0.5))
-    flying.give(setpoint(flying.now_s - 0.02, thrust=0.1))
-    flying.give(setpoint(flying.now_s, thrust=0.2))
+    flying.publish(setpoint(flying.now_s, thrust=0.5))
+    flying.publish(setpoint(flying.now_s - 0.02, thrust=0.1))
+    flying.publish(setpoint(flying.now_s, thrust=0.2))
     assert [m.thrust for m in flying.sent("SET_ATTITUDE_TARGET")] == [0.5]
     assert flying.node.counters["setpoints_out_of_order"] == 2
 
@@ -120,22 +121,22 @@ def test_setpoints_leave_in_the_order_of_their_stamps(flying):
      dict(thrust=1.01), dict(thrust=-0.01), dict(roll_rad=1.1), dict(pitch_rad=-1.1), dict(yaw_rate_rad_s=4.0),
      dict(valid=False), dict(expires_s=math.nan), dict(stamp_s=math.nan), dict(stamp_s=1e9, expires_s=1e9 + 1)],
 )  # fmt: skip
-def test_a_setpoint_that_cannot_be_meant_is_counted_told_and_dropped(flying, bad):
-    out = flying.give(setpoint(flying.now_s, **bad))
+def test_a_corrupt_setpoint_is_counted_reported_and_dropped(flying, bad):
+    out = flying.publish(setpoint(flying.now_s, **bad))
     assert flying.sent("SET_ATTITUDE_TARGET") == []
     assert flying.node.counters["setpoints_invalid"] == 1
     assert [m.text for m in out if hasattr(m, "text")][0].startswith("setpoint not sent")
-    flying.give(setpoint(flying.now_s))
-    assert len(flying.sent("SET_ATTITUDE_TARGET")) == 1  # and does not keep out the next good one
+    flying.publish(setpoint(flying.now_s))
+    assert len(flying.sent("SET_ATTITUDE_TARGET")) == 1  # and does not block the next good one
 
 
 def test_a_hundred_bad_setpoints_are_one_text(flying):
-    out = [m for _ in range(100) for m in flying.give(setpoint(flying.now_s, thrust=2.0))]
+    out = [m for _ in range(100) for m in flying.publish(setpoint(flying.now_s, thrust=2.0))]
     assert len(out) == 1
 
 
-def test_setpoints_stream_before_arming_and_without_a_connection_but_say_so(peer):
-    *_, sent = peer.give(setpoint(peer.now_s))
+def test_setpoints_stream_without_a_connection_and_are_marked_invalid(peer):
+    *_, sent = peer.publish(setpoint(peer.now_s))
     assert len(peer.sent("SET_ATTITUDE_TARGET")) == 1
     assert sent.valid is False
 
@@ -143,5 +144,5 @@ def test_setpoints_stream_before_arming_and_without_a_connection_but_say_so(peer
 def test_no_thrust_goes_to_an_autopilot_that_is_not_px4(peer):
     peer.autopilot = common.MAV_AUTOPILOT_ARDUPILOTMEGA
     peer.run(1.0)
-    peer.give(setpoint(peer.now_s))
+    peer.publish(setpoint(peer.now_s))
     assert peer.sent("SET_ATTITUDE_TARGET") == []

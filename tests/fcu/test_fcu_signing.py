@@ -1,4 +1,4 @@
-"""Signed frames: what has the key's signature and a new time is believed, nothing else, and a key is a secret."""
+"""Signed frames: only those with the key's signature and a new time are accepted, and a key is a secret."""
 
 import random
 
@@ -33,13 +33,13 @@ def frame(mav, ms=1):
     return data
 
 
-def test_frames_with_the_keys_signature_are_believed(codec):
+def test_frames_with_the_keys_signature_are_accepted(codec):
     mav = px4()
     assert [m.time_boot_ms for i in range(5) for _, m in codec.decode(frame(mav, i), NOW_S)] == [0, 1, 2, 3, 4]
     assert codec.errors == 0
 
 
-def test_what_leaves_is_signed_as_pymavlink_checks_it(codec):
+def test_outgoing_frames_pass_pymavlinks_check_of_signatures(codec):
     mav = px4()
     for i in range(3):
         data = codec.encode(common.MAVLink_heartbeat_message(18, 8, 0, 0, 4, 3), NOW_S + 1e-6 * i)
@@ -54,7 +54,7 @@ def test_unsigned_frames_are_dropped_and_counted(codec):
 
 def test_frames_of_another_key_are_dropped_and_counted(codec):
     assert codec.decode(frame(px4(key=bytes(32))), NOW_S) == []
-    assert codec.signer.wrong == 1 and codec.errors == 1
+    assert codec.signer.wrong_signatures == 1 and codec.errors == 1
 
 
 def test_a_frame_that_comes_again_is_dropped_although_its_signature_is_right(codec):
@@ -80,23 +80,23 @@ def test_a_forged_frame_from_the_future_does_not_silence_the_real_ones(codec):
     assert len(codec.decode(frame(mav), NOW_S)) == 1
 
 
-def test_our_time_rises_and_follows_the_newest_that_was_believed(codec):
-    """A computer without a battery-backed clock starts in the past; its frames would pass for replays."""
+def test_the_signing_time_rises_and_follows_the_newest_accepted_frame(codec):
+    """A computer without a battery-backed clock starts in the past; its frames would count as replays."""
     ahead = TIME + 3600 * UNITS_PER_S
     codec.decode(frame(px4(time=ahead)), NOW_S)
     times = [codec.signer.next_time(NOW_S) for _ in range(3)]
     assert times == [ahead + 1, ahead + 2, ahead + 3]
 
 
-def test_mutated_signed_frames_are_never_believed(codec):
+def test_mutated_signed_frames_are_never_accepted(codec):
     rng, mav = random.Random(1), px4()
     for _ in range(3000):
         good = frame(mav)
         data = bytearray(good)
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-        codec.decode(bytes(data) + bytes(30), NOW_S)  # zeros end what a false length left open
+        codec.decode(bytes(data) + bytes(30), NOW_S)  # zeros complete a frame with a wrong length
         assert codec.frames == 0
-    assert len(codec.signer._streams) == 0
+    assert codec.signer.streams == 0
 
 
 @pytest.fixture
@@ -126,10 +126,10 @@ def test_a_key_that_others_can_read_is_refused(key_file, mode):
     assert "chmod 600" in refused(key_file)
 
 
-@pytest.mark.parametrize(("size", "words"), [(0, "0 bytes"), (31, "31 bytes"), (33, "more than 32 bytes")])
-def test_a_key_of_another_size_is_refused(key_file, size, words):
+@pytest.mark.parametrize(("size", "text"), [(0, "0 bytes"), (31, "31 bytes"), (33, "more than 32 bytes")])
+def test_a_key_of_another_size_is_refused(key_file, size, text):
     key_file.write_bytes(bytes(size))
-    assert words in refused(key_file)
+    assert text in refused(key_file)
 
 
 def test_a_missing_key_and_a_folder_are_refused(tmp_path):

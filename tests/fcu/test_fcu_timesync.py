@@ -40,7 +40,7 @@ def test_synchronises_within_a_second_to_half_a_millisecond():
     assert sync.offset_at(now_s) == pytest.approx(100.0, abs=5e-4)
 
 
-def test_before_synchronisation_stamps_are_guessed_and_marked():
+def test_before_synchronisation_stamps_are_estimates_and_marked_so():
     sync, wire = TimeSync(), Wire()
     run(sync, wire, 50.0, (SYNC_SAMPLES - 1) / 10)
     assert sync.stamp(12.0, 112.5) == (112.5 - TYPICAL_DELAY_S, False)
@@ -78,7 +78,7 @@ def test_a_slow_serial_link_synchronises_through_an_adapted_gate():
     assert sync.offset_at(now_s) == pytest.approx(100.0, abs=2e-3)
 
 
-def test_a_restart_is_seen_at_the_first_answer_and_the_filter_starts_anew():
+def test_a_restart_is_detected_at_the_first_answer_and_resets_the_filter():
     sync, wire = TimeSync(), Wire(seed=5, offset_s=2.0)
     now_s = run(sync, wire, 100.0, 5.0)
     wire.offset_s = now_s  # its clock begins at zero now
@@ -100,12 +100,12 @@ def test_a_forward_jump_is_followed_when_it_persists_and_the_stamps_stay_trusted
         wire.exchange(sync, now_s + 0.1 * i)
     assert sync.resets == 1
     assert sync.offset_at(now_s + 0.3) == pytest.approx(99.0, abs=2e-3)
-    assert sync.synced and not sync.settled  # stamps stay trusted, and it asks often until it is sure again
+    assert sync.synced and not sync.settled  # stamps stay valid, and requests are frequent until it has settled again
     now_s = run(sync, wire, now_s + 1.0, 2.0)
     assert sync.offset_at(now_s) == pytest.approx(99.0, abs=1e-3)
 
 
-def test_answers_to_somebody_elses_request_and_repeated_answers_are_ignored():
+def test_answers_to_another_senders_request_and_repeated_answers_are_ignored():
     sync = TimeSync()
     assert not sync.answer(1_000_000_000, 123_456_789, 5.0)
     ts1 = sync.request(5.0)
@@ -114,7 +114,7 @@ def test_answers_to_somebody_elses_request_and_repeated_answers_are_ignored():
     assert sync.samples == 1
 
 
-def test_a_stamp_never_lies_in_the_future_and_never_follows_a_clock_that_restarted():
+def test_a_stamp_is_never_in_the_future_and_never_follows_a_clock_that_restarted():
     sync, wire = TimeSync(), Wire(seed=7)
     now_s = run(sync, wire, 10.0, 5.0)
     stamp_s, good = sync.stamp(now_s - 100.0 + 0.003, now_s)
@@ -165,17 +165,17 @@ def test_a_clock_that_slips_by_a_percent_is_followed_within_milliseconds():
     assert max(errors_s) < 8e-3  # half a step, half the longest round trip, the margin
 
 
-def test_the_offset_never_leaves_what_a_round_trip_proves():
+def test_the_offset_stays_within_the_bound_of_a_round_trip():
     """Half the round trip of every answer, and the margin, bound the error whatever the delays each way."""
     sync, wire = TimeSync(), Wire(seed=6)
     now_s = run(sync, wire, 10.0, 60.0)
     wire.offset_s += 0.02  # far below a jump, far above what the delays explain
     wire.exchange(sync, now_s)
     assert sync.offset_at(now_s) == pytest.approx(wire.true_offset(now_s), abs=0.004)
-    assert not sync.settled  # asks often until it is sure again
+    assert not sync.settled  # requests are frequent until it has settled again
 
 
-def test_a_steady_clock_is_never_said_to_slip():
+def test_a_steady_clock_has_no_slips():
     sync, wire = TimeSync(), Wire(seed=7, drift=100e-6, jitter_s=0.004)
     run(sync, wire, 10.0, 300.0, rate_hz=2.0)
     assert sync.slips == 0

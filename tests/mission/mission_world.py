@@ -1,6 +1,6 @@
 """A small world for the mission node: a vehicle that follows references perfectly and answers commands.
 
-Kinematic, no dynamics: what is tested here is the mission's decisions. Scripts change `World`'s public fields or the
+Kinematic, no dynamics: the tests are about the mission's decisions. Scripts change `World`'s public fields or the
 messages through `edit` while time runs.
 """
 
@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from companion.core.config import load
+from companion.core.enums import FcuMode, Phase
 from companion.core.frames import facing_yaw, quat_from_matrix, quat_from_rpy, wrap_angle
 from companion.core.messages import (
     WORLD,
@@ -37,7 +38,7 @@ from companion.core.messages import (
 )
 from companion.core.trajectories import duration_s, sample
 from companion.core.vehicle import Vehicle
-from companion.mission import reference_geometry as moves
+from companion.mission import reference_geometry as geometry
 from companion.mission.curves import Curve
 from companion.mission.mission_node import MissionNode
 from companion.mission.plan import load_plan, site_of
@@ -63,7 +64,7 @@ def bridge_plan(**changes):
 
 
 def switch_plan():
-    """The same mission begun by the pilot's switch."""
+    """The same mission, started by the pilot's switch."""
     switch = load_plan(REPOSITORY / "config/missions/hover_marker.toml").rc_switch
     return bridge_plan(start="rc_switch", rc_switch=switch)
 
@@ -72,7 +73,7 @@ FAR = (100.0, 0.0, 4.0)  # a bundle that is never seen
 
 
 def line_plan(**changes):
-    """No bundle: take off, fly a line back and forth, come back."""
+    """No bundle: take off, fly a line back and forth, return."""
     table = {
         "kind": "line", "frame": "world", "start_m": [1.0, 0.0, 4.0], "end_m": [4.0, 0.0, 4.0], "yaw_rad": 0.2,
         "speed_m_s": 1.0, "acceleration_m_s2": 1.0, "stop_s": 1.0, "laps": 1,
@@ -102,7 +103,7 @@ class World:
         self.p, self.yaw, self.v = tuple(home), 0.5, (0.0, 0.0, 0.0)
         self.p_WM = tuple(a + b for a, b in zip(home, bundle_p_home, strict=True))
         self.q_WM = PIER_Q_WM
-        self.mode, self.armed, self.landed = "AUTO_LOITER", False, True
+        self.mode, self.armed, self.landed = FcuMode.AUTO_LOITER, False, True
         self.refuse: set[str] = set()  # actions the autopilot refuses
         self.ignore: set[str] = set()  # actions it never answers
         self.bundle_in_view = True
@@ -114,12 +115,12 @@ class World:
         self.reference: Reference | None = None
         self.reference_p, self.reference_yaw, self.finished = self.p, self.yaw, False
         self._heard_s = -math.inf
-        self._setpoint_s = -math.inf
+        self.setpoint_s = -math.inf  # of the newest setpoint
         self._seen_s = -math.inf
         self._ever_seen = False
-        self._takeoff_height = 0.0
+        self.takeoff_height_m = 0.0
         self._inbox: list[Message] = []
-        self._count = 0
+        self.steps = 0
         self.commands: list[FcuCommand] = []
         self.references: list[tuple[float, Reference]] = []
         self.statuses: list[MissionStatus] = []
@@ -128,10 +129,10 @@ class World:
         self.log: list[tuple[str, str]] = []
         self.reference_jumps_m: list[float] = []
 
-    # --- what tests ask ---
+    # --- what tests read ---
 
     @property
-    def phase(self) -> str:
+    def phase(self) -> Phase:
         return self.node.phase
 
     @property
@@ -158,18 +159,18 @@ class World:
         return self
 
     def run_until(self, phase: str, limit_s: float = 200.0) -> "World":
-        """Until the mission is in `phase`; fails when it does not come."""
+        """Until the mission is in `phase`; fails when it does not enter it."""
         end_s = self.now_s + limit_s
         while self.phase != phase:
-            assert self.now_s < end_s, f"{phase} did not come: {self.log}, {self.status}"
+            assert self.now_s < end_s, f"not in {phase}: {self.log}, {self.status}"
             self.step()
         return self
 
     def step(self) -> None:
         self.now_s += STEP_S
-        self._count += 1
+        self.steps += 1
         self._fly()
-        for message in self._messages():
+        for message in self.messages():
             edit = self.edit.get(type(message))
             message = edit(message) if edit else message
             if message is not None:
@@ -186,13 +187,13 @@ class World:
         before = self.p
         sending = self._follow()
         if self.mode == "OFFBOARD":
-            if self.now_s - self._setpoint_s > 1.0:
+            if self.now_s - self.setpoint_s > 1.0:
                 self.mode = "POSCTL"
             elif sending:
                 self.p, self.yaw = self.reference_p, self.reference_yaw
         elif self.mode == "AUTO_TAKEOFF" and self.armed:
             self.landed = False
-            top = self.home[2] + self._takeoff_height
+            top = self.home[2] + self.takeoff_height_m
             self.p = (self.p[0], self.p[1], min(self.p[2] + CLIMB_M_S * STEP_S, top))
             if self.p[2] >= top:
                 self.mode = "AUTO_LOITER"
@@ -203,33 +204,33 @@ class World:
         self.v = tuple((a - b) / STEP_S for a, b in zip(self.p, before, strict=True))
 
     def _follow(self) -> bool:
-        """The controller: where the reference is now; True while it sends setpoints."""
+        """The controller: follows the reference; True while it sends setpoints."""
         fresh = self.reference is not None and self.now_s - self._heard_s < 0.5
         if not fresh or self.controller_dead:
             self.finished = False
             return False
-        self._setpoint_s = self.now_s
+        self.setpoint_s = self.now_s
         r, t = self.reference, self.reference.trajectory
         samples = sample(t, r.start_s, np.array([self.now_s]))
         p, yaw = tuple(samples.p_W[0].tolist()), float(samples.yaw[0])
         self.finished = self.now_s - r.start_s >= duration_s(t)
         if r.frame != WORLD:
-            p, yaw = moves.to_world(p, yaw, self.p_WM, self.q_WM)
+            p, yaw = geometry.to_world(p, yaw, self.p_WM, self.q_WM)
         if self.mode == "OFFBOARD":
             self.reference_jumps_m.append(math.dist(p, self.reference_p))
         self.reference_p, self.reference_yaw = p, yaw
         return True
 
     def sending(self) -> bool:
-        return self.now_s - self._setpoint_s < STEP_S / 2
+        return self.now_s - self.setpoint_s < STEP_S / 2
 
     def in_view(self) -> bool:
-        p_M, yaw_M = moves.to_bundle(self.p, self.yaw, self.p_WM, self.q_WM)
+        p_M, yaw_M = geometry.to_bundle(self.p, self.yaw, self.p_WM, self.q_WM)
         return self.bundle_in_view and 0 < p_M[2] < self.view_distance_m and abs(yaw_M) < 0.5
 
     # --- messages ---
 
-    def _messages(self) -> list[Message]:
+    def messages(self) -> list[Message]:
         now, q = self.now_s, tuple(quat_from_rpy(0.0, 0.0, self.yaw))
         if self.in_view():
             self._seen_s, self._ever_seen = now, True
@@ -274,8 +275,8 @@ class World:
                 solver_failures=0,
             ),
         ]
-        if self._count % 2 == 0:
-            messages.append(self._fcu_status())
+        if self.steps % 2 == 0:
+            messages.append(self.fcu_status())
         messages.append(self._estimator_status())
         if self.sending():
             messages.append(
@@ -283,9 +284,9 @@ class World:
                     stamp_s=now, roll_rad=0.0, pitch_rad=0.0, yaw_rad=self.yaw, yaw_rate_rad_s=0.0, thrust=0.35
                 )
             )
-        if self._count % 10 == 0:
-            messages += [self._health(process) for process in PROCESSES]
-        if self._count % 20 == 0:
+        if self.steps % 10 == 0:
+            messages += [self.health(process) for process in PROCESSES]
+        if self.steps % 20 == 0:
             messages.append(
                 HostStatus(
                     stamp_s=now,
@@ -316,7 +317,7 @@ class World:
             stamp_s=self.now_s, innovations=innovations, rejected={}, dropped_late=0, update_time_s=0.001
         )
 
-    def _fcu_status(self) -> FcuStatus:
+    def fcu_status(self) -> FcuStatus:
         return FcuStatus(
             stamp_s=self.now_s,
             connected=True,
@@ -341,7 +342,7 @@ class World:
             channels[self.plan.rc_switch.channel - 1] = self.channel_us
         return tuple(channels)
 
-    def _health(self, process: str) -> Health:
+    def health(self, process: str) -> Health:
         return Health(
             stamp_s=self.now_s,
             process=process,
@@ -390,7 +391,7 @@ class World:
                 assert self.landed, "disarmed in flight"
                 self.armed = False
             case "takeoff":
-                self.mode, self._takeoff_height = "AUTO_TAKEOFF", command.height_m
+                self.mode, self.takeoff_height_m = "AUTO_TAKEOFF", command.height_m
             case "offboard":
                 self.mode, self.reference_p = "OFFBOARD", self.p
             case "land":

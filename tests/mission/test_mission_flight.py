@@ -1,4 +1,4 @@
-"""Whole missions in simulated time: they end well, or safely, and never fight the pilot."""
+"""Whole missions in simulated time: they end as planned, or safely, and never act against the pilot."""
 
 import math
 
@@ -7,12 +7,16 @@ import pytest
 from mission_world import FAR, OFF_US, ON_US, World, bridge_plan, face_plan, line_plan, switch_plan
 
 from companion.control.trajectories import is_finite
-from companion.core.messages import ControlStatus, FcuCommandAck, FcuStatus, State
+from companion.core.enums import Phase, ProcessName, SafetyAction
+from companion.core.messages import ControlStatus, FcuCommandAck, FcuStatus, Health, Markers, State
 from companion.core.trajectory_messages import Line, Move, Raster
+from companion.mission import conditions
 from companion.mission import phases as ph
-from companion.mission.conditions import Conditions
+from companion.mission.conditions import SAFETY_DEMANDS
 from companion.mission.curves import Curve
-from companion.mission.phases import TRANSITIONS
+from companion.mission.entry_actions import ENTRY_ACTIONS
+from companion.mission.phase_work import PHASE_WORK
+from companion.mission.transitions import TRANSITIONS
 
 NOMINAL = ["ARM", "TAKEOFF", "ENTER_OFFBOARD", "SEARCH", "APPROACH", "HOLD", "RETURN", "LAND", "DONE"]
 REFUSABLE = ["arm", "takeoff", "offboard", "land"]
@@ -45,32 +49,44 @@ REACH = {phase: (lambda phase=phase: airborne(phase)) for phase in NOMINAL[1:-1]
 # --- the table ------------------------------------------------------------------------------------
 
 
-def test_every_condition_of_the_table_exists_and_every_method_is_used():
-    in_table = {row.condition for row in TRANSITIONS}
-    methods = {name.removeprefix("is_") for name in dir(Conditions) if name.startswith("is_")}
-    assert in_table == methods
+def test_every_public_condition_is_used_in_the_table():
+    used = {row.condition for row in TRANSITIONS}
+    helpers = {conditions.may_arm_again}
+    public = {
+        function
+        for name, function in vars(conditions).items()
+        if not name.startswith("_")
+        and getattr(function, "__module__", "") == conditions.__name__
+        and callable(function)
+    }
+    assert public - helpers <= used and set(SAFETY_DEMANDS.values()) <= used
+
+
+def test_phases_without_entry_action_or_work_are_the_ones_that_only_observe_or_end():
+    assert set(Phase) - set(ENTRY_ACTIONS) == {*ph.OBSERVING, Phase.DONE}
+    assert not set(PHASE_WORK) & {*ph.OBSERVING, Phase.FAILED}
 
 
 def test_no_row_leads_from_observing_to_anything_but_waiting_on_a_deliberate_act():
     rows = [row for row in TRANSITIONS if set(row.sources) & {*ph.OBSERVING}]
-    assert [(row.condition, row.target) for row in rows] == [("switched_off", ph.WAIT_READY)]
+    assert [(row.condition, row.target) for row in rows] == [(conditions.switched_off, Phase.WAIT_READY)]
     assert set(rows[0].sources) == {*ph.OBSERVING, *ph.ENDED}
 
 
 def test_every_controlling_phase_can_be_taken_by_the_pilot_and_stopped():
     for phase in ph.UNDER_WAY:
         targets = {row.condition: row.target for row in TRANSITIONS if phase in row.sources}
-        assert targets["safety_relinquish"] == ph.PILOT
-        assert targets["safety_stop_streaming"] == ph.PX4_HOLD
+        assert targets[SAFETY_DEMANDS[SafetyAction.RELINQUISH]] == Phase.PILOT
+        assert targets[SAFETY_DEMANDS[SafetyAction.STOP_STREAMING]] == Phase.PX4_HOLD
 
 
-def test_all_phases_are_reachable_and_none_is_a_trap_without_meaning():
-    reachable = {ph.WAIT_READY}
-    for _ in ph.PHASES:
+def test_all_phases_are_reachable_and_the_end_is_left_by_the_switch_only():
+    reachable = {Phase.WAIT_READY}
+    for _ in Phase:
         reachable |= {row.target for row in TRANSITIONS if reachable & set(row.sources)}
-    assert reachable == set(ph.PHASES)
+    assert reachable == set(Phase)
     ways_on = {phase: [r.condition for r in TRANSITIONS if phase in r.sources] for phase in ph.ENDED}
-    assert all(conditions == ["switched_off"] for conditions in ways_on.values())
+    assert all(found == [conditions.switched_off] for found in ways_on.values())
 
 
 # --- a good flight --------------------------------------------------------------------------------
@@ -105,14 +121,14 @@ def test_references_come_at_ten_hertz_or_more_and_never_jump():
     assert ids == sorted(ids)
 
 
-def test_offboard_is_asked_for_only_after_references_streamed_long_enough():
+def test_offboard_is_requested_only_after_references_streamed_long_enough():
     world = World().run_until("SEARCH")
     first_s = world.references[0][0]
     asked_s = next(c.stamp_s for c in world.commands if c.action == "offboard")
     assert asked_s - first_s >= 1.5
 
 
-def test_every_transition_is_told_to_the_ground_station_with_its_reason():
+def test_every_transition_is_reported_to_the_ground_station_with_its_reason():
     world = World().run_until("DONE")
     texts = [c.text for c in world.commands if c.action == "text"]
     assert texts == [f"{phase}: {reason}" for phase, reason in world.log]
@@ -134,7 +150,7 @@ def test_hold_follows_a_bundle_estimate_that_moves():
 
 def test_take_off_that_px4_calls_complete_a_little_low_is_good_enough():
     world = World().run_until("TAKEOFF").run(0.5)
-    world._takeoff_height = 3.0  # the heights of PX4 and the estimator differ by a metre
+    world.takeoff_height_m = 3.0  # the heights of PX4 and the estimator differ by a metre
     world.run_until("DONE")
     assert world.status.success
 
@@ -191,13 +207,14 @@ def test_references_go_on_until_px4_lands_and_stop_then():
 # --- photographs ----------------------------------------------------------------------------------
 
 
-def test_photographs_that_never_come_are_asked_for_again_and_counted_as_missed():
+def test_photographs_that_never_come_are_requested_again_and_counted_as_missed():
     world = World()
     world.photographs_work = False
     world.run_until("DONE")
     assert world.status.photographs == 0 and not world.status.success
     assert len({request.id for _, request in world.photo_requests}) == len(world.photo_requests) >= 4
     assert any("0 of 4 photographs" in reason for _, reason in world.log)
+    assert world.status.cause == "0 of 4 photographs taken"
 
 
 def test_no_photograph_is_taken_while_the_aircraft_is_away_from_its_point():
@@ -211,7 +228,7 @@ def test_no_photograph_is_taken_while_the_aircraft_is_away_from_its_point():
 
 
 @pytest.mark.parametrize(("plan", "holds"), [(bridge_plan, 1), (switch_plan, 0)], ids=["auto", "rc_switch"])
-def test_a_landed_aircraft_is_not_left_in_offboard_unless_a_pilot_chooses_its_modes(plan, holds):
+def test_a_landed_aircraft_leaves_offboard_unless_a_pilot_chooses_its_modes(plan, holds):
     """PX4 returns to OFFBOARD in disarming, from which it neither arms nor starts a mission again."""
     world = World(plan())
     if plan is switch_plan:
@@ -255,7 +272,9 @@ def refuse_arming(world, reason):
             state["answered"] = state.get("answered", 0) + 1
             if state["ready"]:
                 world.armed = True
-            ack = FcuCommandAck(stamp_s=world.now_s, id=command.id, accepted=state["ready"], reason=reason)
+            ack = FcuCommandAck(
+                stamp_s=world.now_s, id=command.id, accepted=state["ready"], reason=reason, temporary=not state["ready"]
+            )
             assert list(world.node.handle(ack, world.now_s)) == []
         return status
 
@@ -263,7 +282,7 @@ def refuse_arming(world, reason):
     return lambda: state.update(ready=True)
 
 
-def test_arming_that_px4_refuses_for_the_moment_is_asked_for_again_until_it_is_ready():
+def test_arming_that_px4_refuses_temporarily_is_requested_again_until_it_is_ready():
     world = World()
     make_ready = refuse_arming(world, "temporarily rejected (not in order: compass)")
     world.run_until("ARM").run(9.0)
@@ -283,7 +302,7 @@ def test_arming_that_stays_refused_ends_with_px4s_reason():
     assert world.run(20.0).asked("arm") == asked
 
 
-def test_arming_is_not_asked_for_again_while_a_check_fails():
+def test_arming_is_not_requested_again_while_a_check_fails():
     world = World()
     refuse_arming(world, "temporarily rejected")
     world.run_until("ARM").run(1.0)
@@ -403,10 +422,11 @@ def test_interruption_at_the_end_of_the_search_still_goes_home():
     world = World()
     world.bundle_in_view = False
     world.run_until("SEARCH")
-    while world.node._waypoint == 0:
+    while world.node.waypoint == 0:
         world.step()
-    world.edit[State] = lambda m: msgspec.structs.replace(m, position_std_m=3.5)
-    world.node._safety._memory["uncertainty_position"].bad_since_s = 0.0
+    world.edit[Health] = lambda m: None
+    silent = msgspec.structs.replace(world.health(ProcessName.TRACKER), stamp_s=world.now_s - 4.0)
+    world.node.handle(silent, world.now_s)  # a monitor that acts at once, in the one step after the last waypoint
     world.step()
     assert world.phase == "PAUSE"
     world.edit.clear()
@@ -458,11 +478,11 @@ def test_lost_setpoints_leave_px4_in_charge_for_good(phase):
 
 @pytest.mark.parametrize("mode", ["OFFBOARD", "POSCTL", "AUTO_LOITER", "AUTO_TAKEOFF"])
 @pytest.mark.parametrize("make", [bridge_plan, switch_plan], ids=["auto", "rc_switch"])
-def test_mission_restarted_in_flight_only_watches(mode, make):
+def test_mission_restarted_in_flight_only_observes(mode, make):
     world = World(make())
     world.armed, world.landed, world.mode = True, False, mode
     world.p = (world.home[0], world.home[1], 4.0)
-    world._setpoint_s = math.inf  # somebody else keeps offboard alive
+    world.setpoint_s = math.inf  # another station keeps offboard alive
     world.channel_us = OFF_US
     world.run(3.0)
     world.channel_us = ON_US
@@ -472,7 +492,7 @@ def test_mission_restarted_in_flight_only_watches(mode, make):
     assert not [c for c in world.commands if c.action != "text"]
 
 
-def test_restart_in_the_middle_of_a_hold_only_watches():
+def test_restart_in_the_middle_of_a_hold_only_observes():
     world = World().run_until("HOLD")
     world.restart_node()
     world.run(10.0)
@@ -554,7 +574,7 @@ def test_switch_on_the_ground_starts_nothing():
     assert world.phase == "WAIT_READY" and any("not in flight" in c.text for c in world.commands)
 
 
-def test_switch_off_gives_the_aircraft_back_and_only_off_to_on_starts_anew():
+def test_switch_off_hands_the_aircraft_over_and_only_off_to_on_starts_again():
     world = World(switch_plan())
     start_by_switch(world)
     world.run_until("SEARCH").run(2.0)
@@ -580,7 +600,55 @@ def test_takeover_by_mode_with_the_switch_left_on_stays_with_the_pilot():
     world.mode = "POSCTL"
     world.run(10.0)
     assert world.phase == "PILOT" and world.asked("offboard") == 1
-    assert world.status.photographs == world.node._photographer.taken
+    assert world.status.photographs == len(world.photo_requests)
+
+
+# --- cause of an early end -------------------------------------------------------------------------
+
+
+def test_a_flown_mission_has_no_cause():
+    world = World().run_until("DONE")
+    assert {status.cause for status in world.statuses} == {""}
+
+
+def test_the_last_status_says_what_happened_and_what_the_mission_did():
+    world = World().run_until("HOLD")
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, battery_voltage_v=13.2)
+    world.run_until("RETURN")
+    assert world.status.cause == "battery low (13.2 V, limit 13.6): returning"
+    world.run_until("DONE")
+    assert world.status.reason == "landed"
+    assert world.status.cause == "battery low (13.2 V, limit 13.6): returned and landed"
+
+
+def test_the_first_cause_stays_and_a_measure_that_was_cut_short_is_not_called_done():
+    world = World().run_until("HOLD")
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, battery_voltage_v=13.2)
+    world.run_until("RETURN").run(1.0)
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, battery_voltage_v=12.8)
+    world.run_until("DONE")
+    assert world.status.cause == "battery low (13.2 V, limit 13.6): began to return and landed"
+
+
+def test_refused_arming_is_the_cause():
+    world = World()
+    world.refuse.add("arm")
+    world.run_until("FAILED")
+    assert world.status.cause == "arming refused (denied)"
+
+
+def test_the_cause_of_a_flight_stays_until_the_next_flight_begins():
+    world = World(switch_plan())
+    start_by_switch(world)
+    world.run_until("SEARCH").run(1.0)
+    world.channel_us = OFF_US
+    world.run(3.0)
+    assert world.phase == "WAIT_READY"
+    assert world.status.cause == "mission switch turned off: stopped streaming, control handed over"
+    world.channel_us = ON_US
+    world.run_until("ENTER_OFFBOARD")
+    assert world.status.cause == ""
+    assert world.run_until("DONE").status.cause == ""
 
 
 # --- robustness -----------------------------------------------------------------------------------
@@ -599,9 +667,9 @@ def test_not_a_number_never_reaches_a_reference(phase):
 
 def test_a_node_without_any_message_waits_and_says_what_is_missing():
     world = World()
-    world.edit = dict.fromkeys({type(m) for m in world._messages()} | {type(world._fcu_status())}, lambda m: None)
+    world.edit = dict.fromkeys({type(m) for m in world.messages()} | {type(world.fcu_status())}, lambda m: None)
     world.run(2.0)
-    assert world.phase == "WAIT_READY" and "link: no word from the flight controller" in world.status.reason
+    assert world.phase == "WAIT_READY" and "link: no data from the flight controller" in world.status.reason
 
 
 def test_two_runs_are_the_same():
@@ -622,6 +690,15 @@ def test_a_plan_without_a_bundle_flies_its_trajectory_over_the_take_off_point():
     assert world.events == []
 
 
+def test_a_plan_without_a_bundle_needs_neither_camera_nor_tracker():
+    processes = (ProcessName.CAMERA, ProcessName.TRACKER, ProcessName.RECORDER)
+    world = World(line_plan(), bundle_p_home=FAR, required_processes=processes)
+    assert not world.plan.needs_camera and bridge_plan().needs_camera
+    world.edit[Markers] = lambda m: None
+    world.edit[Health] = lambda m: m if m.process == ProcessName.RECORDER else None
+    assert world.run_until("DONE").status.success
+
+
 def test_a_scan_of_the_face_follows_the_hold_in_the_bundles_frame():
     world = World(face_plan()).run_until("DONE")
     assert world.status.success and world.status.photographs == 4
@@ -636,7 +713,7 @@ def test_a_trajectory_may_take_the_place_of_the_hold():
     assert world.status.success and "HOLD" not in world.phases()
 
 
-def test_a_bundle_lost_on_the_scan_pauses_it_and_it_begins_anew():
+def test_a_bundle_lost_on_the_scan_pauses_it_and_the_scan_begins_again():
     world = World(face_plan()).run_until("TRAJECTORY")
     world.run(1.0)
     world.bundle_in_view = False
@@ -650,7 +727,7 @@ def test_a_scan_that_leaves_the_fence_is_not_begun():
     wide = msgspec.structs.replace(face_plan().trajectory, width_m=40.0)
     world = World(face_plan(trajectory=wide)).run_until("RETURN")
     assert "TRAJECTORY" not in world.phases() and not world.status.success
-    assert "outside the fence" in world.node._trouble
+    assert world.status.cause == "the trajectory is not allowed (outside the fence): returning"
 
 
 def test_a_hold_in_the_world_ends_after_its_time():

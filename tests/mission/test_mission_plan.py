@@ -1,4 +1,4 @@
-"""The mission file is strict, and what is wrong with it is said in one line."""
+"""The mission file is strict, and an error in it is reported in one line."""
 
 import re
 import shutil
@@ -49,7 +49,7 @@ SPIRAL = (REPOSITORY / "config/missions/lab_spiral.toml").read_text(encoding="ut
         (BRIDGE, "[hold]\nduration_s = 60.0", "", "hold: missing key"),
     ],
 )
-def test_a_plan_with_a_part_too_many_or_too_few_is_refused(tmp_path, text, old, new, message):
+def test_a_plan_with_a_table_too_many_or_too_few_is_refused(tmp_path, text, old, new, message):
     assert old in text
     with pytest.raises(ConfigError, match=message) as error:
         load_plan(write(tmp_path, text.replace(old, new, 1)))

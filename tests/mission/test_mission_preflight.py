@@ -1,4 +1,4 @@
-"""No check may be failing when a mission starts, and every check says in words what is missing."""
+"""A mission starts only when every check passes, and every failing check says what is missing."""
 
 import math
 
@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from mission_world import World, switch_plan
 
+from companion.core.enums import FcuMode
 from companion.core.messages import ControlStatus, FcuAttitude, FcuPosition, FcuStatus, Health, Markers, State
 
 
@@ -14,12 +15,11 @@ def lacking(kind, **fields):
 
 
 CASES = {
-    "no link": (lacking(FcuStatus), "link: no word"),
-    "link says disconnected": (lacking(FcuStatus, connected=False), "link: no word"),
+    "no link": (lacking(FcuStatus), "link: no data"),
+    "link says disconnected": (lacking(FcuStatus, connected=False), "link: no data"),
     "in offboard already": (lacking(FcuStatus, mode="OFFBOARD"), "mode: mode is OFFBOARD"),
     "in the mode of a landing": (lacking(FcuStatus, mode="AUTO_LAND"), "mode: mode is AUTO_LAND"),
-    "unknown mode": (lacking(FcuStatus, mode=""), "mode: mode is unknown"),
-    "mode not known by name": (lacking(FcuStatus, mode="UNKNOWN"), "mode: mode is UNKNOWN"),
+    "unknown mode": (lacking(FcuStatus, mode=FcuMode.UNKNOWN), "mode: mode is UNKNOWN"),
     "no fix": (lacking(FcuStatus, gnss_ok=False), "gnss: no fix"),
     "battery low": (lacking(FcuStatus, battery_voltage_v=13.2), "battery: 13.2 V, must be above 13.6 V"),
     "battery not measured": (lacking(FcuStatus, battery_voltage_v=0.0), "battery: voltage not measured"),
@@ -40,9 +40,9 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_failing_check_keeps_the_aircraft_on_the_ground_and_is_named(case):
-    spoil, words = CASES[case]
+    break_input, words = CASES[case]
     world = World(required_processes=("recorder",))
-    spoil(world)
+    break_input(world)
     world.run(10.0)
     assert world.phase == "WAIT_READY" and not [c for c in world.commands if c.action != "text"]
     assert world.status.reason.startswith("waiting: ") and words in world.status.reason
@@ -51,13 +51,13 @@ def test_failing_check_keeps_the_aircraft_on_the_ground_and_is_named(case):
     assert world.status.success
 
 
-def test_transmitter_is_required_when_the_pilot_starts_by_switch():
+def test_rc_is_required_when_the_pilot_starts_by_switch():
     world = World(switch_plan())
     world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, rc_ok=False)
     world.run(2.0)
-    assert "rc: no transmitter" in world.status.reason
+    assert "rc: no RC" in world.status.reason
 
 
-def test_mission_that_waits_says_ready_when_everything_passed():
+def test_mission_that_waits_reports_ready_when_every_check_passed():
     world = World(switch_plan()).run(2.0)
     assert world.status.reason == "ready: fly, then turn the mission switch on"

@@ -1,4 +1,4 @@
-"""The mission switch is read by ranges, with hysteresis, and never from a transmitter that is not there."""
+"""The mission switch is read by ranges, with hysteresis, and never without RC."""
 
 from mission_world import OFF_US, ON_US, World, switch_plan
 
@@ -14,7 +14,7 @@ def feed(reader, world, pulse_us, seconds=0.6, **fields):
     world.channel_us = pulse_us
     for _ in range(round(seconds / 0.1)):
         world.now_s += 0.1
-        status = world._fcu_status()
+        status = world.fcu_status()
         for name, value in fields.items():
             setattr(status, name, value)
         reader.read(status, world.now_s)
@@ -38,7 +38,7 @@ def test_off_to_on_is_an_edge_and_the_middle_keeps_the_position():
     assert reader.on is True
 
 
-def test_single_broken_frame_is_no_position():
+def test_single_corrupted_frame_is_no_position():
     reader, world = reader_and_world()
     feed(reader, world, OFF_US)
     feed(reader, world, ON_US, 0.1)
@@ -55,7 +55,7 @@ def test_position_must_stay_a_moment_before_it_counts():
     assert reader.on is True
 
 
-def test_without_transmitter_or_channel_the_switch_stays_as_it_was():
+def test_without_rc_or_channel_the_switch_keeps_its_position():
     reader, world = reader_and_world()
     feed(reader, world, ON_US)
     feed(reader, world, OFF_US, rc_ok=False)

@@ -1,16 +1,17 @@
-"""What each row of the safety table sees: in a healthy flight, beyond its limit, without its messages, with NaN."""
+"""The value of each monitor: in a healthy flight, beyond its limit, without its messages, with NaN."""
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import msgspec
 import pytest
 from mission_world import World, bridge_plan, vehicle
 
+from companion.core.enums import Phase
 from companion.core.frames import quat_from_rpy
 from companion.core.messages import ControlStatus, EstimatorStatus, FcuAttitude, HostStatus, Innovation, SentSetpoint
-from companion.mission import phases as ph
 from companion.mission.monitors import HELD_BY, MONITORS, Monitor
 from companion.mission.snapshot import SafetySnapshot
 from companion.mission.trends import MIN_INNOVATIONS, WINDOW_S, ControlTrend, InnovationTrend
@@ -19,14 +20,12 @@ NAN = math.nan
 Edit = Callable[[SafetySnapshot], None]
 
 
+@cache
 def healthy() -> SafetySnapshot:
-    """The picture of a flight that holds at its bundle."""
+    """The snapshot of a flight that holds at its bundle."""
     world = World()
     world.run_until("HOLD").run(2.0)
-    return world.node._inputs.situation(world.phase, "", world.now_s)
-
-
-HEALTHY = healthy()
+    return world.node.snapshot(world.now_s)
 
 
 def fields(**values) -> Edit:
@@ -55,24 +54,24 @@ def rolled(angle_rad: float, yaw_rad: float = 0.0) -> Edit:
 
 
 class Case(NamedTuple):
-    """Edits of a healthy situation."""
+    """Edits of a healthy snapshot."""
 
     inside: Edit  # still allowed, just
     beyond: Edit  # no longer
-    rests: tuple[Edit, ...] = ()  # nothing can be said
-    nan: tuple[Edit, ...] = ()  # a number that is none: counts as beyond
+    no_value: tuple[Edit, ...] = ()  # the value cannot be determined
+    nan: tuple[Edit, ...] = ()  # counts as beyond
 
 
 AWAY = fields(at_bundle=False)
 NO_STATE = fields(state=None)
-PX4_LANDS = all_of(fields(phase=ph.LAND), of("status", mode="AUTO_LAND"))
+PX4_LANDS = all_of(fields(phase=Phase.LAND), of("status", mode="AUTO_LAND"))
 BY_PILOT = of("status", mode="POSCTL")
 UNSEEN = of("state", marker_age_s=60.0)
 
 CASES: dict[str, Case] = {
     "rc_takeover": Case(fields(mode_left=False), fields(mode_left=True)),
     "switch_off": Case(fields(switched_off=False), fields(switched_off=True)),
-    "conflict": Case(of("status", conflict=""), of("status", conflict="somebody else"), (fields(status=None),)),
+    "conflict": Case(of("status", conflict=""), of("status", conflict="another sender"), (fields(status=None),)),
     "rc_lost": Case(
         fields(rc_expected=True, rc_age_s=1.0),
         fields(rc_expected=True, rc_age_s=1.01),
@@ -187,59 +186,59 @@ CASES: dict[str, Case] = {
 }
 
 
-def seen(row: Monitor, edit: Edit) -> float | None:
-    """The row's value after an edit of the healthy situation."""
-    s = SafetySnapshot(**vars(HEALTHY))
+def seen(monitor: Monitor, edit: Edit) -> float | None:
+    """The monitor's value after an edit of the healthy snapshot."""
+    s = SafetySnapshot(**vars(healthy()))
     edit(s)
-    return row.value(s)
+    return monitor.value(s)
 
 
-def beyond(row: Monitor, value: float) -> bool:
-    limit = row.limit(vehicle(), bridge_plan())
-    return not (value >= limit if row.below else value <= limit)  # as the monitor has it: NaN is beyond
+def beyond(monitor: Monitor, value: float) -> bool:
+    limit = monitor.limit(vehicle(), bridge_plan())
+    return not (value >= limit if monitor.below else value <= limit)  # as `SafetyMonitor` has it: NaN is beyond
 
 
-def test_every_row_has_a_case():
-    assert set(CASES) == {row.name for row in MONITORS}
+def test_every_monitor_has_a_case():
+    assert set(CASES) == {monitor.name for monitor in MONITORS}
 
 
-@pytest.mark.parametrize("row", MONITORS, ids=lambda row: row.name)
-def test_row_sees_its_limit(row):
-    case = CASES[row.name]
-    value = row.value(HEALTHY)
-    assert value is None or not beyond(row, value), "fires in a healthy flight"
-    assert not beyond(row, seen(row, case.inside))
-    assert beyond(row, seen(row, case.beyond))
-    if row.detail is not None:
-        s = SafetySnapshot(**vars(HEALTHY))
+@pytest.mark.parametrize("monitor", MONITORS, ids=lambda monitor: monitor.name)
+def test_monitor_detects_its_limit(monitor):
+    case = CASES[monitor.name]
+    value = monitor.value(healthy())
+    assert value is None or not beyond(monitor, value), "active in a healthy flight"
+    assert not beyond(monitor, seen(monitor, case.inside))
+    assert beyond(monitor, seen(monitor, case.beyond))
+    if monitor.detail is not None:
+        s = SafetySnapshot(**vars(healthy()))
         case.beyond(s)
-        assert row.detail(s) in ("marker", "tracker", "controller", "somebody else")
+        assert monitor.detail(s) in ("marker", "tracker", "controller", "another sender")
 
 
-@pytest.mark.parametrize("row", MONITORS, ids=lambda row: row.name)
-def test_row_rests_while_nothing_can_be_said_and_takes_nan_for_trouble(row):
-    case = CASES[row.name]
-    for edit in case.rests:
-        assert seen(row, edit) is None
+@pytest.mark.parametrize("monitor", MONITORS, ids=lambda monitor: monitor.name)
+def test_monitor_has_no_value_without_its_messages_and_nan_is_beyond_the_limit(monitor):
+    case = CASES[monitor.name]
+    for edit in case.no_value:
+        assert seen(monitor, edit) is None
     for edit in case.nan:
-        assert beyond(row, seen(row, edit))
+        assert beyond(monitor, seen(monitor, edit))
 
 
 def test_tilt_error_does_not_depend_on_the_heading():
-    row = next(row for row in MONITORS if row.name == "tilt_error")
+    monitor = next(monitor for monitor in MONITORS if monitor.name == "tilt_error")
     for yaw_rad in (-3.0, 0.0, 1.0, 2.5):
         turned = all_of(rolled(0.25, yaw_rad), of("sent", roll_rad=0.25, yaw_rad=0.3))
-        assert seen(row, turned) == pytest.approx(0.0, abs=1e-6)
+        assert seen(monitor, turned) == pytest.approx(0.0, abs=1e-6)
 
 
-def test_at_the_bundle_satellites_may_contradict_and_elsewhere_the_bundle():
-    row = next(row for row in MONITORS if row.name == "innovation")
-    assert seen(row, fields(nis={"position": 50.0, "marker": 0.5})) == 0.5
-    assert seen(row, fields(nis={"position": 0.5, "marker": 50.0}, at_bundle=False)) == 0.5
+def test_an_error_of_gnss_does_not_count_at_the_bundle_nor_one_of_the_bundle_away_from_it():
+    monitor = next(monitor for monitor in MONITORS if monitor.name == "innovation")
+    assert seen(monitor, fields(nis={"position": 50.0, "marker": 0.5})) == 0.5
+    assert seen(monitor, fields(nis={"position": 0.5, "marker": 50.0}, at_bundle=False)) == 0.5
     assert set(HELD_BY) == {True, False}
 
 
-# --- what is gathered over time -------------------------------------------------------------------------------------
+# --- values over time ------------------------------------------------------------------------------------------------
 
 
 def status(now_s: float, nis: float, sensor: str = "marker", dof: int = 6) -> EstimatorStatus:
@@ -264,7 +263,7 @@ def test_a_nis_that_is_no_number_counts_as_infinite():
     assert trend.medians(0.8)["marker"] == math.inf
 
 
-def test_a_sensor_that_fell_silent_says_nothing():
+def test_a_sensor_without_new_measurements_has_no_median():
     trend = InnovationTrend()
     for i in range(MIN_INNOVATIONS):
         trend.take(status(0.01 * i, 60.0))
@@ -273,7 +272,7 @@ def test_a_sensor_that_fell_silent_says_nothing():
 
 
 def control(now_s: float, failures: int, misses: int) -> ControlStatus:
-    return msgspec.structs.replace(HEALTHY.control, stamp_s=now_s, solver_failures=failures, deadline_misses=misses)
+    return msgspec.structs.replace(healthy().control, stamp_s=now_s, solver_failures=failures, deadline_misses=misses)
 
 
 def test_shares_of_failed_and_late_cycles():
@@ -284,7 +283,7 @@ def test_shares_of_failed_and_late_cycles():
     assert trend.shares(3.0) == (0.0, 0.0)
 
 
-def test_a_controller_started_again_begins_with_nothing_held_against_it():
+def test_the_failures_of_a_controller_before_its_restart_do_not_count():
     trend = ControlTrend()
     for i in range(50):
         trend.take(control(0.02 * i, 1000 + i, 0))
@@ -294,10 +293,10 @@ def test_a_controller_started_again_begins_with_nothing_held_against_it():
     assert trend.shares(1.4) == (0.0, 0.0)
 
 
-def test_messages_that_the_situation_holds_are_the_fresh_ones():
+def test_the_snapshot_holds_fresh_messages_only():
     world = World()
     world.run_until("HOLD").run(2.0)
     world.edit.update({FcuAttitude: lambda m: None, SentSetpoint: lambda m: None, HostStatus: lambda m: None})
     world.run(4.0)
-    s = world.node._inputs.situation(world.phase, "", world.now_s)
+    s = world.node.snapshot(world.now_s)
     assert s.attitude is None and s.sent is None and s.host is None

@@ -1,8 +1,8 @@
-"""One scenario for each row of the safety table; a row without a scenario fails.
+"""One scenario for each monitor of the safety table; a monitor without a scenario fails.
 
-Every scenario flies the pure node into a phase, makes one thing abnormal, and says where the mission must end up. All
-are then checked for the same things: the row speaks up, its action is taken, the ground station is told, offboard is
-not asked for again.
+Every scenario flies the pure node into a phase, makes one thing abnormal, and gives the phases that must follow. All
+are then checked for the same things: the monitor becomes active, its action is taken, the ground station gets the
+message, offboard is not requested again, and the last status has the cause.
 """
 
 import math
@@ -14,6 +14,7 @@ import pytest
 from mission_world import OFF_US, ON_US, World, bridge_plan, switch_plan
 
 from companion.core.config import ConfigError
+from companion.core.enums import Phase, SafetyAction
 from companion.core.frames import quat_from_rpy
 from companion.core.messages import (
     ControlStatus,
@@ -26,9 +27,11 @@ from companion.core.messages import (
     State,
 )
 from companion.mission import phases as ph
+from companion.mission.conditions import SAFETY_DEMANDS
 from companion.mission.monitors import ACTIONS, ESCALATION_MIN_S, MONITORS, Monitor
+from companion.mission.transitions import TRANSITIONS
 
-ROW = {row.name: row for row in MONITORS}
+MONITOR = {monitor.name: monitor for monitor in MONITORS}
 
 
 def change(kind, **fields):
@@ -38,7 +41,7 @@ def change(kind, **fields):
 
 class Scenario(NamedTuple):
     """Fly to `phase`, apply `event`; the mission must be in the last of `path` within `limit_s`, or, without a path,
-    still be where it was."""
+    still be in the same phase."""
 
     phase: str
     event: Callable[[World], None]
@@ -95,10 +98,10 @@ def counting(field: str) -> Callable[[World], None]:
     """A counter of the controller goes up in three of four cycles."""
 
     def event(world: World) -> None:
-        begin = world._count
+        begin = world.steps
 
         def change(m: ControlStatus) -> ControlStatus:
-            return msgspec.structs.replace(m, **{field: (world._count - begin) * 3 // 4})
+            return msgspec.structs.replace(m, **{field: (world.steps - begin) * 3 // 4})
 
         world.edit[ControlStatus] = change
 
@@ -190,7 +193,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "disk_full": [Scenario("HOLD", edit(HostStatus, disk_free_mb=20.0), HOME, 60.0)],
     "memory_low": [Scenario("HOLD", edit(HostStatus, memory_free_mb=20.0), HOME, 60.0)],
 }
-CASES = [(row.name, i) for row in MONITORS for i in range(max(1, len(SCENARIOS.get(row.name, ()))))]
+CASES = [(m.name, i) for m in MONITORS for i in range(max(1, len(SCENARIOS.get(m.name, ()))))]
 
 
 def fly_to(phase: str, make) -> World:
@@ -204,11 +207,11 @@ def fly_to(phase: str, make) -> World:
 
 
 @pytest.mark.parametrize(("name", "index"), CASES)
-def test_row(name, index):
-    assert name in SCENARIOS, f"row '{name}' of the safety table has no scenario"
-    scenario, row = SCENARIOS[name][index], ROW[name]
+def test_monitor(name, index):
+    assert name in SCENARIOS, f"monitor '{name}' of the safety table has no scenario"
+    scenario, monitor = SCENARIOS[name][index], MONITOR[name]
     world = fly_to(scenario.phase, scenario.make)
-    assert not world.events, "the scenario must begin without an active row"
+    assert not world.events, "the scenario must begin without an active monitor"
     count, offboard, said = len(world.log), world.asked("offboard"), world.asked("text")
     scenario.event(world)
     if scenario.path:
@@ -217,44 +220,54 @@ def test_row(name, index):
         world.run(5.0)
     assert world.phases()[count:] == scenario.path
     first = next(e for e in world.events if e.monitor == name)
-    assert first.active and first.action == row.escalation[0] and first.text.startswith(row.text)
-    assert not first.value <= first.limit if not row.below else first.value < first.limit
-    assert first.text in [c.text for c in world.commands[said:]], "the ground station was not told"
+    assert (
+        first.active
+        and first.action == monitor.escalation[0]
+        and first.text.startswith(monitor.text[:1].upper() + monitor.text[1:])
+    )
+    assert not first.value <= first.limit if not monitor.below else first.value < first.limit
+    assert first.text in [c.text for c in world.commands[said:]], "the ground station got no message"
     world.run(5.0)
     assert world.asked("offboard") == offboard
-    assert not world.status.success or scenario.path == ["PAUSE"]
+    if not scenario.path:
+        assert world.status.cause == ""
+    elif scenario.path != ["PAUSE"]:
+        assert not world.status.success and world.status.cause.startswith(monitor.text)
 
 
-def test_every_scenario_belongs_to_a_row():
-    assert set(SCENARIOS) == set(ROW)
+def test_every_scenario_belongs_to_a_monitor():
+    assert set(SCENARIOS) == set(MONITOR)
 
 
-@pytest.mark.parametrize("row", MONITORS, ids=lambda row: row.name)
-def test_ladders_only_climb_and_leave_time_between_rungs(row: Monitor):
-    severities = [ACTIONS.index(action) for action in row.escalation]
-    assert severities == sorted(set(severities)) and row.escalation_s >= ESCALATION_MIN_S
-    assert set(row.phases) <= set(ph.UNDER_WAY) and row.phases
-    assert len(row.text) <= 50  # STATUSTEXT
+@pytest.mark.parametrize("monitor", MONITORS, ids=lambda monitor: monitor.name)
+def test_escalations_grow_stronger_and_leave_time_between_levels(monitor: Monitor):
+    severities = [ACTIONS.index(action) for action in monitor.escalation]
+    assert severities == sorted(set(severities)) and monitor.escalation_s >= ESCALATION_MIN_S
+    assert set(monitor.phases) <= set(ph.UNDER_WAY) and monitor.phases
+    assert len(monitor.text) <= 50  # STATUSTEXT
 
 
-@pytest.mark.parametrize("row", MONITORS, ids=lambda row: row.name)
-def test_first_action_of_every_row_has_a_way_out_of_each_of_its_phases(row: Monitor):
+@pytest.mark.parametrize("monitor", MONITORS, ids=lambda monitor: monitor.name)
+def test_first_action_of_every_monitor_has_a_transition_from_each_of_its_phases(monitor: Monitor):
     """An action that no transition takes in a phase would be silently ignored there."""
-    already = {"hold": {ph.PAUSE}, "retreat": {ph.RETREAT}, "return": {ph.RETURN}, "land": {ph.LAND}}
-    for phase in row.phases:
-        if row.escalation[0] == "warn":
+    already = {
+        SafetyAction.HOLD: Phase.PAUSE,
+        SafetyAction.RETREAT: Phase.RETREAT,
+        SafetyAction.RETURN: Phase.RETURN,
+        SafetyAction.LAND: Phase.LAND,
+    }
+    for phase in monitor.phases:
+        if monitor.escalation[0] == SafetyAction.WARN:
             continue
-        handled = {r.condition for r in ph.TRANSITIONS if phase in r.sources}
-        if phase == ph.LAND:  # already at the level before "stop"
-            assert {f"safety_{row.escalation[-1].name.lower()}"} & handled
+        handled = {transition.condition for transition in TRANSITIONS if phase in transition.sources}
+        if phase == Phase.LAND:  # already at the level before "stop streaming"
+            assert SAFETY_DEMANDS[monitor.escalation[-1]] in handled
             continue
-        assert f"safety_{row.escalation[0].name.lower()}" in handled or phase in already.get(row.escalation[0], ()), (
-            row.name,
-            phase,
-        )
+        has_transition = SAFETY_DEMANDS[monitor.escalation[0]] in handled
+        assert has_transition or phase == already.get(monitor.escalation[0]), (monitor.name, phase)
 
 
-def test_the_strongest_of_two_active_rows_wins():
+def test_the_strongest_action_of_two_active_monitors_is_taken():
     world = fly_to("HOLD", bridge_plan)
     world.bundle_in_view = False
     world.run_until("PAUSE")
@@ -263,7 +276,7 @@ def test_the_strongest_of_two_active_rows_wins():
     assert "battery critical" in world.node.reason
 
 
-def test_cleared_row_resumes_the_interrupted_phase():
+def test_cleared_monitor_resumes_the_interrupted_phase():
     world = fly_to("RETURN", bridge_plan)
     world.edit.update(change(State, position_std_m=3.5))
     world.run_until("PAUSE")
@@ -280,7 +293,7 @@ def test_interrupted_hold_is_not_resumed_while_the_bundle_is_out_of_sight():
     world.edit.clear()
     world.bundle_in_view = False
     world.run(2.5)
-    assert world.phase == "PAUSE" and world.node._safety.demand is None
+    assert world.phase == "PAUSE" and world.node.demand is None
     world.bundle_in_view = True
     world.run_until("HOLD")
 
@@ -289,7 +302,7 @@ def test_interrupted_hold_is_not_resumed_while_the_bundle_is_out_of_sight():
     "name",
     ["control_error", "uncertainty_position", "fence", "height", "distance", "innovation", "gnss_lost", "throttle"],
 )
-def test_ladder_ends_with_stop_when_px4_does_not_take_the_landing(name):
+def test_escalation_ends_the_stream_when_px4_does_not_take_the_landing(name):
     scenario = SCENARIOS[name][0]
     world = fly_to(scenario.phase, scenario.make)
     world.ignore.add("land")
@@ -297,9 +310,9 @@ def test_ladder_ends_with_stop_when_px4_does_not_take_the_landing(name):
     world.run_until("LAND", 20.0)
     since_s = world.now_s
     world.run_until("PX4_HOLD", 8.0)
-    assert world.now_s - since_s >= ESCALATION_MIN_S and ROW[name].text in world.node.reason
+    assert world.now_s - since_s >= ESCALATION_MIN_S and MONITOR[name].text in world.node.reason
     world.run(2.0)
-    assert world.mode == "POSCTL"  # PX4 noticed that nobody streams
+    assert world.mode == "POSCTL"  # PX4 noticed that no setpoints come
 
 
 def test_state_lost_while_px4_has_not_yet_taken_the_landing_stops_the_stream():
@@ -313,15 +326,14 @@ def test_state_lost_while_px4_has_not_yet_taken_the_landing_stops_the_stream():
 def test_hold_outside_the_fence_goes_back_to_its_edge():
     world = fly_to("HOLD", bridge_plan)
     world.run(1.0)
-    limits = world.plan.limits
-    narrow = msgspec.structs.replace(limits, fence_max_m=(8.0, 6.0, 8.0))
-    world.node.plan = msgspec.structs.replace(world.plan, limits=narrow)
-    world.node._inputs.plan = world.node.plan
+    world.p_WM = (world.p_WM[0] + 3.0, *world.p_WM[1:])  # the hold point goes with the bundle
     world.run_until("PAUSE")
-    assert world.references[-1][1].trajectory.p_end[0] == pytest.approx(world.home[0] + 8.0)
+    limits = world.plan.limits
+    assert world.p[0] > world.home[0] + limits.fence_max_m[0]
+    assert world.references[-1][1].trajectory.p_end[0] == pytest.approx(world.home[0] + limits.fence_max_m[0])
 
 
-def test_without_a_transmitter_from_the_start_its_absence_is_no_event():
+def test_without_rc_from_the_start_its_absence_is_no_event():
     world = World()
     world.edit.update(change(FcuStatus, rc_ok=False))
     world.run_until("DONE")
@@ -340,7 +352,7 @@ def test_unknown_battery_voltage_stops_the_start_but_not_a_flight():
     assert world.status.success
 
 
-def test_a_garbled_bundle_does_not_choose_the_way_of_a_retreat():
+def test_a_corrupted_bundle_pose_does_not_choose_the_direction_of_a_retreat():
     world = fly_to("HOLD", bridge_plan)
     world.run(3.0)
     turned = tuple(quat_from_rpy(0.0, 0.0, 1.0))  # its z points up
@@ -351,21 +363,21 @@ def test_a_garbled_bundle_does_not_choose_the_way_of_a_retreat():
     assert move.p_end[2] == pytest.approx(move.p_start[2])
 
 
-def test_a_process_that_was_not_there_at_the_start_is_not_missed():
+def test_a_process_that_was_absent_at_the_start_is_no_event():
     world = World()
     world.edit[Health] = lambda m: None
     world.run_until("DONE")
     assert world.status.success and not world.events
 
 
-def test_the_message_names_the_process_that_is_silent():
+def test_the_message_names_the_process_without_health():
     world = fly_to("HOLD", bridge_plan)
     of_process("tracker", lambda m: None)(world)
     world.run_until("PAUSE", 5.0)
-    assert "a process is silent: tracker" in world.node.reason
+    assert "no health messages from a process (tracker, " in world.node.reason
 
 
-def test_a_computer_that_tells_nothing_of_itself_is_no_event():
+def test_a_computer_that_reports_no_numbers_is_no_event():
     world = World()
     world.edit[HostStatus] = lambda m: msgspec.structs.replace(
         m, disk_free_mb=math.nan, cpu_temperature_c=math.nan, memory_free_mb=math.nan, cpu_load=math.nan
@@ -374,7 +386,7 @@ def test_a_computer_that_tells_nothing_of_itself_is_no_event():
     assert world.status.success and not world.events
 
 
-def test_a_mission_nearer_to_its_bundle_than_the_table_lets_it_is_refused():
+def test_a_mission_nearer_to_its_bundle_than_the_limit_is_refused():
     near = msgspec.structs.replace(bridge_plan().standoff, offset_M=(0.0, 0.0, 0.9))
     with pytest.raises(ConfigError, match=r"standoff.offset_M = \[0.0, 0.0, 0.9\].*safety.standoff_min_m = 1 m"):
         World(bridge_plan(standoff=near))

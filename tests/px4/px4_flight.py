@@ -1,4 +1,4 @@
-"""Whole flights with real PX4, as `companion fly --fcu px4` starts them, and what their logs say."""
+"""Whole flights with real PX4, as `companion fly --fcu px4` starts them, and the figures of their logs."""
 
 import os
 import signal
@@ -24,41 +24,43 @@ from sitl.px4.fly import SIH_VEHICLE
 from sitl.realtime import fcu_url
 
 ROOT = Path(__file__).parents[2]
-PACE_OVER = 10  # health messages, 5 s
-PACE_MIN = 0.9  # below this, world and stack no longer live in the same time
+RATE_WINDOW = 10  # health messages, 5 s
+RATE_MIN = 0.9  # of the nominal rate; below this, world and stack do not run at the same speed
 
 
 def need_px4() -> None:
-    """Skip where there is no PX4."""
+    """Skip where no PX4 build is found."""
     try:
         find_build()
     except ConfigError as error:
         pytest.skip(str(error))
 
 
-def need_pace(log: dict) -> None:
-    """Skip a failed real-time flight for which the machine had no time: of its world, estimator or controller."""
+def need_full_rate(log: dict) -> None:
+    """Skip a failed real-time flight in which the machine was too slow for world, estimator or controller."""
     for name in ("simulator", "estimator", "controller"):
-        pace = [m.steps_per_s / m.nominal_steps_per_s for m in log["health"] if m.process == name]
-        slowest = min((mean(pace[i : i + PACE_OVER]) for i in range(0, len(pace) - PACE_OVER, PACE_OVER)), default=1.0)
-        if slowest < PACE_MIN:
+        rates = [m.steps_per_s / m.nominal_steps_per_s for m in log["health"] if m.process == name]
+        slowest = min(
+            (mean(rates[i : i + RATE_WINDOW]) for i in range(0, len(rates) - RATE_WINDOW, RATE_WINDOW)), default=1.0
+        )
+        if slowest < RATE_MIN:
             pytest.skip(f"this machine was too busy: the {name} made {slowest:.0%} of its steps")
 
 
-def fly(mission: str, limit_m: float, out: Path, *words: str) -> tuple[dict, dict]:
+def fly(mission: str, limit_m: float, out: Path, *options: str) -> tuple[dict, dict]:
     """Fly a mission of config/missions to its end; (figures, log).
 
     Checks exit status, RMS of the position error, log, report and PX4's own log.
     """
     need_px4()
-    words = (str(ROOT / f"config/missions/{mission}.toml"), "--fcu", "px4", "--out", str(out), *words)
-    result = CliRunner().invoke(main, ["fly", *words])
+    line = (str(ROOT / f"config/missions/{mission}.toml"), "--fcu", "px4", "--out", str(out), *options)
+    result = CliRunner().invoke(main, ["fly", *line])
     sys.stdout.write(result.output)
     (folder,) = out.iterdir()
     log = read_log(folder / "flight.mcap")
     figures = flight_metrics(folder / "flight.mcap")
-    if "--speed" not in words and (result.exit_code != 0 or figures["position_rms_m"] > limit_m):
-        need_pace(log)
+    if "--speed" not in options and (result.exit_code != 0 or figures["position_rms_m"] > limit_m):
+        need_full_rate(log)
     assert result.exit_code == 0, result.output[-500:]
     assert figures["position_rms_m"] <= limit_m
     assert (folder / "report.html").stat().st_size > 1000
@@ -69,7 +71,7 @@ def fly(mission: str, limit_m: float, out: Path, *words: str) -> tuple[dict, dic
 
 
 class Px4Flight:
-    """The process graph of one flight with a hand on it; a context manager that leaves no process behind."""
+    """The processes of one flight, under the control of a test; a context manager that ends them all."""
 
     def __init__(self, mode: str, folder: Path) -> None:
         need_px4()
@@ -104,7 +106,7 @@ class Px4Flight:
         self.manager.stop(8.0)
 
     def run(self, seconds: float, until=lambda: False) -> bool:
-        """Let it fly; whether ``until()`` held before the time was over."""
+        """Fly on; returns whether ``until()`` held before the time was over."""
         end_s = monotonic_s() + seconds
         while monotonic_s() < end_s:
             for message in self.bus.receive(0.05):
@@ -120,5 +122,5 @@ class Px4Flight:
         return False
 
     def hang(self, name: str) -> None:
-        """Stop a process; the manager finds out after a second and starts it again."""
+        """Stop a process with SIGSTOP; the manager detects it after a second and starts it again."""
         os.kill(self.manager.pid(name), signal.SIGSTOP)

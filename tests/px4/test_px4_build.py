@@ -1,4 +1,4 @@
-"""Where PX4 is looked for, what a user reads when it is not there, and the folder it runs in."""
+"""The search for a PX4 build, the messages when none is found, and the folder in which PX4 runs."""
 
 import time
 from pathlib import Path
@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from companion.cli import main
 from companion.core.config import ConfigError, load
+from companion.core.vehicle import Vehicle
 from sitl.airframe import load_airframe
 from sitl.autopilot.parameters import load_parameters
 from sitl.plant import PX4_ROTORS, PX4_SPIN
@@ -19,7 +20,7 @@ MISSION = str(Path(__file__).parents[2] / "config/missions/bridge_hover.toml")
 
 @pytest.fixture
 def build(tmp_path, monkeypatch) -> Path:
-    """A folder that looks like PX4's build; its program prints what PX4 prints of an unknown parameter."""
+    """A folder that looks like PX4's build; its program prints PX4's line for an unknown parameter."""
     monkeypatch.delenv("PX4_BUILD", raising=False)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     folder = tmp_path / "build"
@@ -59,13 +60,13 @@ def test_the_command_line_says_where_to_get_px4(build):
     assert "no PX4 found" in result.output and len(result.output.strip().splitlines()) == 1
 
 
-def test_speed_is_for_our_own_physics(build):
-    words = ["fly", MISSION, "--fcu", "px4", "--px4-build", str(build), "--px4-mode", "sih", "--speed", "2"]
-    result = CliRunner().invoke(main, words)
+def test_speed_is_refused_with_px4_s_own_simulator(build):
+    line = ["fly", MISSION, "--fcu", "px4", "--px4-build", str(build), "--px4-mode", "sih", "--speed", "2"]
+    result = CliRunner().invoke(main, line)
     assert result.exit_code == 2 and "--speed: only with --px4-mode external" in result.output
 
 
-def test_the_run_folder_adds_to_the_build_and_leaves_it_alone(build, tmp_path):
+def test_the_run_folder_adds_to_the_build_and_does_not_change_it(build, tmp_path):
     before = sorted(build.rglob("*"))
     run = tmp_path / "run"
     etc = prepare_run(find_build(build), run, "none_f550", {"COM_OF_LOSS_T": 0.5})
@@ -87,7 +88,7 @@ def test_an_airframe_without_a_file_for_px4_is_refused():
         external_model("dart")
 
 
-def test_what_px4_does_not_know_is_read_from_its_words_and_it_ends_with_us(build, tmp_path):
+def test_unknown_parameters_are_read_from_px4_s_output_and_stop_ends_it(build, tmp_path):
     run = tmp_path / "run"
     etc = prepare_run(find_build(build), run, "none_f550", {})
     px4 = Px4Process(find_build(build), run, etc, "none_f550", 0)
@@ -106,24 +107,22 @@ def test_what_px4_does_not_know_is_read_from_its_words_and_it_ends_with_us(build
 
 @pytest.mark.parametrize("name, file", [("f550", "22001_none_f550"), ("aurelia_x6", "22002_none_aurelia_x6")])
 def test_px4_s_airframe_is_the_simulated_aircraft(name, file):
-    words = [line.split() for line in (OWN_AIRFRAMES / file).read_text().splitlines() if line.startswith("param ")]
-    told = {word[2]: float(word[3]) for word in words}
+    rows = [line.split() for line in (OWN_AIRFRAMES / file).read_text().splitlines() if line.startswith("param ")]
+    set_to = {row[2]: float(row[3]) for row in rows}
     airframe, gains = load_airframe(name), load_parameters(name)
     arm_m = airframe.wheelbase_m / 2
     for i, ((x, y), spin) in enumerate(zip(PX4_ROTORS, PX4_SPIN, strict=True)):
-        assert told[f"CA_ROTOR{i}_PX"] == pytest.approx(x * arm_m, abs=5e-4)
-        assert told[f"CA_ROTOR{i}_PY"] == pytest.approx(y * arm_m, abs=5e-4)
-        assert told[f"CA_ROTOR{i}_KM"] == pytest.approx(spin * airframe.rotor.torque_per_thrust_m)
-    assert told["BAT1_N_CELLS"] == airframe.battery.cells
-    shared = [key for key in told if key.startswith("MC_") or key == "MPC_THR_HOVER"]
+        assert set_to[f"CA_ROTOR{i}_PX"] == pytest.approx(x * arm_m, abs=5e-4)
+        assert set_to[f"CA_ROTOR{i}_PY"] == pytest.approx(y * arm_m, abs=5e-4)
+        assert set_to[f"CA_ROTOR{i}_KM"] == pytest.approx(spin * airframe.rotor.torque_per_thrust_m)
+    assert set_to["BAT1_N_CELLS"] == airframe.battery.cells
+    shared = [key for key in set_to if key.startswith("MC_") or key == "MPC_THR_HOVER"]
     assert len(shared) == 7
     for key in shared:
-        assert told[key] == pytest.approx(gains[key]), key
+        assert set_to[key] == pytest.approx(gains[key]), key
 
 
-def test_the_sih_vehicle_file_says_what_it_does_not_share_with_the_f550():
-    from companion.core.vehicle import Vehicle
-
+def test_the_sih_vehicle_file_differs_from_the_f550_in_its_aircraft_only():
     root = Path(__file__).parents[2] / "config/vehicles"
     sih, f550 = load(root / "px4_sih_hex.toml", Vehicle), load(root / "f550.toml", Vehicle)
     assert sih.thrust.coefficient_m_s2 == pytest.approx(6 * 5.0 / sih.mass_kg)  # SIH_T_MAX, SIH_MASS

@@ -1,4 +1,4 @@
-"""Missions with real PX4, arm to disarm, in both ways; skipped where no PX4 is found."""
+"""Missions with real PX4 from arming to disarming, with both simulators; skipped where no PX4 is found."""
 
 import msgspec
 import numpy as np
@@ -12,37 +12,37 @@ from sitl.scenario import Fault, load_scenario
 pytestmark = pytest.mark.realtime
 
 
-def tell(figures: dict) -> None:
+def show(figures: dict) -> None:
     keys = ("position_rms_m", "position_max_m", "estimate_rms_m", "gnss_rms_m", "setpoint_rate_hz", "setpoint_gap_s")
     print({key: round(figures[key], 4) for key in keys})
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("--speed", "2"), ("--px4-mode", "sih")], ids=["external", "external-simulated-time", "sih"]
+    "options", [(), ("--speed", "2"), ("--px4-mode", "sih")], ids=["external", "external-simulated-time", "sih"]
 )
-def test_bridge_hover_from_arming_to_disarming(tmp_path, words):
-    figures, log = fly("bridge_hover", 0.10, tmp_path, *words)
-    tell(figures)
+def test_bridge_hover_from_arming_to_disarming(tmp_path, options):
+    figures, log = fly("bridge_hover", 0.10, tmp_path, *options)
+    show(figures)
     assert figures["hold_s"] > 59.0
     assert log["mission_status"][-1].photographs == 4
-    if "sih" not in words:
-        assert figures["gnss_rms_m"] > 0.2, "the satellites did not drift"
+    if "sih" not in options:
+        assert figures["gnss_rms_m"] > 0.2, "GNSS did not drift"
         assert np.std([t.disturbance_W[1] for t in log["truth"]]) > 0.2, "there was no wind"
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("--speed", "2"), ("--px4-mode", "sih")], ids=["external", "external-simulated-time", "sih"]
+    "options", [(), ("--speed", "2"), ("--px4-mode", "sih")], ids=["external", "external-simulated-time", "sih"]
 )
-def test_figure_eight_of_four_metres_in_eight_seconds(tmp_path, words):
-    figures, log = fly("figure_eight_pier", 0.15, tmp_path, *words)
-    tell(figures)
+def test_figure_eight_of_four_metres_in_eight_seconds(tmp_path, options):
+    figures, log = fly("figure_eight_pier", 0.15, tmp_path, *options)
+    show(figures)
     assert figures["hold_s"] > 40.0
     speeds = [float(np.linalg.norm(t.v_W)) for t in log["truth"]]
     assert max(speeds) > 1.8, "it did not fly the figure"
 
 
 def test_a_controller_that_dies_leaves_px4_in_charge(tmp_path):
-    """In simulated time, so that it holds on a busy machine."""
+    """In simulated time, so that the load of the machine does not matter."""
     need_px4()
     loaded = load_scenario(ROOT / "config/scenarios/bridge_hover.toml", camera_mode="corners")
     dead = Fault(at_s=50.0, kind="process_dead", duration_s=2.0, name="controller")
@@ -53,9 +53,9 @@ def test_a_controller_that_dies_leaves_px4_in_charge(tmp_path):
     for status in lockstep.messages["fcu_status"]:
         if status.connected and modes[-1:] != [status.mode]:
             modes.append(status.mode)
-    for pilot in lockstep.messages["mission_status"]:
-        if phases[-1:] != [pilot.phase]:
-            phases.append(pilot.phase)
+    for status in lockstep.messages["mission_status"]:
+        if phases[-1:] != [status.phase]:
+            phases.append(status.phase)
     left_s = next(s.stamp_s for s in lockstep.messages["fcu_status"] if s.stamp_s > 50.0 and s.mode != "OFFBOARD")
     here_W = next(np.array(t.p_W) for t in lockstep.messages["truth"] if t.stamp_s > 50.0)
     farthest_m = max(np.linalg.norm(np.array(t.p_W) - here_W) for t in lockstep.messages["truth"] if t.stamp_s > 50.0)
@@ -63,7 +63,7 @@ def test_a_controller_that_dies_leaves_px4_in_charge(tmp_path):
     assert 0.5 <= left_s - 50.0 < 1.2  # COM_OF_LOSS_T is 0.5 s
     assert modes[-1] == "POSCTL" and "OFFBOARD" not in modes[modes.index("OFFBOARD") + 1 :]
     assert phases[-1] in ("PX4_HOLD", "PILOT")
-    assert farthest_m < 3.0, "position mode holds by satellites that drift, but not so far"
+    assert farthest_m < 3.0, "position mode holds by GNSS, which drifts, but not so far"
     assert list((tmp_path / "px4").glob("log/*/*.ulg")) and (tmp_path / "flight.mcap").exists()
 
 
@@ -75,7 +75,7 @@ def test_a_stream_that_stops_leads_to_px4_s_failsafe(tmp_path, mode):
         assert flight.modes[-1] == "OFFBOARD"
         here_W = np.array(flight.truth[-1].p_W)
         flight.truth.clear()
-        flight.hang("controller")  # killed, it is sometimes back before PX4 has noticed
+        flight.hang("controller")  # a killed controller sometimes runs again before PX4's timeout
         assert flight.run(3.0, lambda: flight.modes[-1] != "OFFBOARD"), "PX4 stayed in offboard"
         flight.run(6.0)
         farthest_m = max(np.linalg.norm(np.array(t.p_W) - here_W) for t in flight.truth)

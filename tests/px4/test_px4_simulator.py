@@ -1,4 +1,4 @@
-"""What PX4 is told by our simulator and how its answers are read, without PX4."""
+"""The messages between our simulator and PX4, without PX4."""
 
 import math
 import socket
@@ -15,14 +15,14 @@ from sitl.px4.hil import HilLink, hil_sensor
 from sitl.px4.process import Px4Ended
 from sitl.px4.sensors import DECLINATION_RAD, FIELD_GAUSS, claimed_accuracy_m, hil_gps, magnetic_field, pressure_hpa
 from sitl.px4.side_link import SideLink
-from sitl.px4.sih import Motion
+from sitl.px4.sih import ReportedMotion
 from sitl.sensors import PAPER, GnssFix
 
-INSTANCE = 77  # of the ports; far from anybody's flight
+INSTANCE = 77  # of the ports; not used by any flight
 HOVER = [0.31, 0.32, 0.33, 0.34, 0.35, 0.36] + [0.0] * 10
 
 
-class Peer:
+class HilPeer:
     """PX4's end of the simulator's link."""
 
     def __init__(self, link: HilLink) -> None:
@@ -35,7 +35,7 @@ class Peer:
     def controls(self, values=HOVER, armed=True):
         return self.mav.hil_actuator_controls_encode(7, values, 128 | 1 if armed else 1, 1)
 
-    def heard(self) -> list:
+    def received(self) -> list:
         self.socket.settimeout(2.0)
         return common.MAVLink(None).parse_buffer(self.socket.recv(4096)) or []
 
@@ -49,7 +49,7 @@ def link():
 
 @pytest.fixture
 def peer(link):
-    peer = Peer(link)
+    peer = HilPeer(link)
     assert link.connected(1.0)
     yield peer
     peer.socket.close()
@@ -75,14 +75,14 @@ def test_each_step_takes_one_answer_in_order_and_frames_in_pieces(link, peer):
     assert first.motors[0] == pytest.approx(0.1) and link.step().motors[0] == pytest.approx(0.2)
 
 
-def test_a_link_that_ends_or_speaks_no_mavlink_is_one_line(link, peer):
+def test_a_link_that_carries_no_mavlink_is_one_line(link, peer):
     peer.socket.sendall(b"GET / HTTP/1.1\r\n\r\n")
     with pytest.raises(Px4Ended, match="not MAVLink"):
         for _ in range(100):
             link.step()
 
 
-def test_a_closed_link_is_told(link, peer):
+def test_a_closed_link_is_reported(link, peer):
     peer.send(peer.controls())
     while link.step() is None:
         pass
@@ -100,7 +100,7 @@ def test_only_sensors_that_were_read_are_marked(link, peer):
     link.writer.send("HIL_SENSOR", *hil_sensor(4000, (0.1, 0.2, -9.8), (0.01, 0.02, 0.03), (0.2, 0.0, 0.4), 1005.5))
     link.writer.send("HIL_SENSOR", *hil_sensor(8000, (0, 0, -9.8), (0, 0, 0), None, None))
     link.step()
-    first, second = peer.heard()
+    first, second = peer.received()
     assert first.fields_updated == 0b1101111111111 & ~0x400 and second.fields_updated == 0b111111
     assert (first.xacc, first.zgyro, first.zmag, first.abs_pressure) == pytest.approx((0.1, 0.03, 0.4, 1005.5))
     assert first.time_usec == 4000 and second.time_usec == 8000
@@ -122,7 +122,7 @@ def test_pressure_falls_by_twelve_pascals_a_metre():
     assert pressure_hpa(1000.0) == pytest.approx(898.7, abs=0.1)  # table of ISO 2533
 
 
-def test_a_fix_is_told_in_px4_s_units():
+def test_a_fix_is_sent_in_px4_s_units():
     fix = GnssFix(1.0, (10.0, 20.0, 5.0), (3.0, 4.0, 1.0), True)
     message = common.MAVLink_hil_gps_message(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     values = dict(zip(message.ordered_fieldnames, hil_gps(5, fix, (0.9, 1.8)), strict=True))
@@ -135,7 +135,7 @@ def test_a_fix_is_told_in_px4_s_units():
     assert lost["fix_type"] == 0 and lost["satellites_visible"] == 0
 
 
-def test_an_ordinary_receiver_does_not_know_of_its_drift():
+def test_an_ordinary_receiver_reports_an_accuracy_without_its_drift():
     assert claimed_accuracy_m(PAPER.gnss) == (0.9, 1.8)
 
 
@@ -146,8 +146,8 @@ def hil_state(north_m: float, up_m: float, v_ned=(0.0, 0.0, 0.0), q=(1, 0, 0, 0)
     return (0, *q, 0.1, 0.2, 0.3, lat, int(ORIGIN[1] * 1e7), alt, *(int(v * 100) for v in v_ned), 0, 0, 0, 0, 0)
 
 
-def test_px4_s_motion_becomes_ours():
-    motion = Motion((1.0, 2.0, 0.0))
+def test_px4_s_motion_is_converted_to_enu_and_flu():
+    motion = ReportedMotion((1.0, 2.0, 0.0))
     q = q_ned(tuple(quat_from_rpy(0.1, -0.2, 0.7)))
     motion.put(hil_state(0.0, 0.0, (1.0, 2.0, -3.0), q), 10.0)
     assert motion.p_W.tolist() == [1.0, 2.0, 0.0] and motion.v_W.tolist() == [2.0, 1.0, 3.0]
@@ -155,20 +155,18 @@ def test_px4_s_motion_becomes_ours():
     assert abs(np.dot(motion.q_WB, quat_from_rpy(0.1, -0.2, 0.7))) == pytest.approx(1.0)
 
 
-def test_the_smoothed_place_is_better_than_the_steps_it_is_told_in():
-    motion, errors = Motion((0.0, 0.0, 0.0)), []
-    origin_m = None
+def test_the_smoothed_position_is_finer_than_the_reported_steps():
+    motion, errors = ReportedMotion((0.0, 0.0, 0.0)), []
     for i in range(2000):
         t = i * 0.005
         north = 1.5 * math.sin(0.8 * t)
         motion.put(hil_state(north, 0.0, (1.2 * math.cos(0.8 * t), 0, 0)), t)
-        origin_m = motion.p_W[1] - north if i == 0 else origin_m
         errors.append(motion.p_W[1] - north)
     assert np.std(errors[100:]) < 0.002  # the steps are 11 mm
 
 
-def test_after_a_silence_the_place_is_taken_as_told():
-    motion = Motion((0.0, 0.0, 0.0))
+def test_after_a_gap_the_reported_position_is_taken_unsmoothed():
+    motion = ReportedMotion((0.0, 0.0, 0.0))
     motion.put(hil_state(0.0, 0.0), 0.0)
     motion.put(hil_state(7.0, 3.0), 5.0)
     assert motion.p_W == pytest.approx([0.0, 7.0, 3.0], abs=0.02)

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import chi2
 
 from companion.core.frames import quat_from_rpy, quat_multiply, rotation_matrix
-from companion.core.messages import WORLD, EstimatorStatus, Innovation, MissionStatus, Reference
+from companion.core.messages import WORLD, EstimatorStatus, Innovation, MissionStatus, Reference, State
 from companion.core.trajectories import sample
 from companion.core.trajectory_messages import Hold, Line, Move
 from companion.recording import series as sr
@@ -75,7 +75,7 @@ def test_control_filter_and_mission_figures(metrics):
     assert marker["late_max_s"] == pytest.approx(0.06)
     assert metrics["success"] is True
     assert [p["phase"] for p in metrics["phases"]] == ["APPROACH", "HOLD", "RETURN", "DONE"]
-    assert metrics["events"][0]["row"] == "marker_lost"
+    assert metrics["events"][0]["monitor"] == "marker_lost"
     assert metrics["processes"][0]["cpu_percent"] == pytest.approx(5.0)
     msgspec.json.encode(metrics)
     assert b"null" not in msgspec.json.encode(metrics["solve_ms"])
@@ -252,7 +252,7 @@ def test_nees_is_the_squared_error_in_units_of_the_published_covariance(flight):
         for s in flight["state"][::10]
     ]
     nees = metrics_from_messages({**flight, "estimator": statuses})["nees"]
-    t, v = state_errors(flight, "state", "v_W", "v_W")
+    t, v = state_errors(flight, State, "v_W", "v_W")
     assert nees["velocity"] == pytest.approx(np.mean(np.sum(v**2, axis=1)) / 1e-4, rel=0.05)
     t, p = estimate_errors(flight, WORLD)
     inside = np.concatenate([p[(t >= a) & (t <= b)] for a, b in sr.hold_intervals(flight["mission_status"])])

@@ -10,7 +10,7 @@ import pytest
 
 from companion.core.config import ConfigError
 from companion.core.messages import Photo
-from companion.recording.plots import Flight, envelope
+from companion.recording.plots import ShownFlight, envelope
 from companion.recording.recorder import RecorderNode
 from companion.recording.report import write_report
 from companion.recording.writer import LogWriter
@@ -82,7 +82,7 @@ def test_the_report_of_a_simulated_flight_shows_everything_in_one_file(flight, t
         "Position",
         "Error",
         "Disturbance",
-        "Satellite error",
+        "GNSS error",
         "Confidence",
         "Consistency",
         "Attitude",
@@ -110,7 +110,7 @@ def test_the_report_of_a_real_flight_says_what_it_cannot_know(flight_without_tru
 def test_a_killed_recorder_still_gets_its_report(flight, tmp_path):
     part = {"mission_status": flight["mission_status"]}
     html = write_report(recorded(tmp_path / "flight.mcap", part, close=False), tmp_path).read_text()
-    assert "The log ends without its index" in html
+    assert "the end of the log is missing" in html
 
 
 @pytest.mark.parametrize("kept", [(), ("state", "fcu_status"), ("truth", "mission_status", "reference")])
@@ -137,6 +137,6 @@ def test_thinned_lines_keep_their_extremes_and_their_order():
 
 
 def test_times_start_with_the_mission(flight):
-    shown = Flight(flight)
+    shown = ShownFlight(flight)
     assert shown.start_s == flight["mission_status"][0].stamp_s
     assert shown.hold_window() == pytest.approx((0.0, 20.0))

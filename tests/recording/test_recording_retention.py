@@ -8,7 +8,7 @@ from companion.core.config import ConfigError
 from companion.core.messages import FcuStatus
 from companion.recording.log import read_log
 from companion.recording.recorder import AFTER_FLIGHT_S, LARGEST_MB, RecorderNode
-from companion.recording.retention import DAY_S, KEPT_WHATEVER_AGE, LogLimits, Retention, flights_in, too_many
+from companion.recording.retention import DAY_S, KEPT_AT_ANY_AGE, LogLimits, Retention, flights_in, too_many
 from companion.recording.writer import LogWriter
 
 NOW_S = 1_800_000_000.0
@@ -43,7 +43,7 @@ def test_the_oldest_go_until_the_rest_is_small_enough(tmp_path):
 
 
 def test_what_is_too_old_goes_but_some_flights_stay_whatever_the_clock_says(tmp_path):
-    for i in range(KEPT_WHATEVER_AGE + 3):
+    for i in range(KEPT_AT_ANY_AGE + 3):
         flight(tmp_path, f"f{i:02d}", age_days=100 - i)
     limits = LogLimits(0, 98.5)
     assert names(too_many(flights_in(tmp_path), limits, NOW_S)) == ["f00", "f01"]

@@ -1,9 +1,9 @@
-"""What is done to the measurements of a recorded flight before the estimator flies it again.
+"""Corrupts the measurements of a recorded flight and replays it through the estimator.
 
-`python -m tests.scenarios.abuse [SCENARIO] [--seed N]` flies a scenario once in lockstep and prints, for every kind of
-abuse, the error of the estimate while the bundle is in sight beside that of the untouched run, and how often the
-published uncertainty (three standard deviations of the position relative to the bundle) holds the true error while it
-is not.
+`python -m tests.scenarios.abuse [SCENARIO] [--seed N]` flies a scenario once in lockstep. For every kind of abuse it
+prints the error of the estimate while the bundle is in sight, also over that of the clean run, and the share of the
+time out of sight in which the true error is within the published uncertainty (three standard deviations of the position
+relative to the bundle).
 """
 
 import argparse
@@ -18,6 +18,7 @@ import numpy as np
 
 from companion.core.frames import quat_from_rpy, quat_multiply
 from companion.core.messages import FcuPosition, Markers, PoseSolution, State
+from companion.core.vehicle import Vehicle
 from companion.estimation.estimator import EstimatorNode
 from companion.recording import series as sr
 from companion.recording.log import Entry, read_log
@@ -34,12 +35,12 @@ SIGMAS = 3.0
 
 
 class Flown(NamedTuple):
-    """A recorded flight: its log and what of it reached the estimator."""
+    """A recorded flight: its log and the messages that reached the estimator."""
 
     log: dict
     entries: list[Entry]
     hold: tuple[float, float]  # of the mission [s]
-    vehicle: object
+    vehicle: Vehicle
     bundle: str
 
 
@@ -66,8 +67,8 @@ def untouched(entries, begin_s, rng) -> list[Entry]:
     return entries
 
 
-def flips_and_garbage(entries, begin_s, rng) -> list[Entry]:
-    """Every fifth sighting is replaced: by its mirror image about the line of sight, or by any pose at all."""
+def flips_and_outliers(entries, begin_s, rng) -> list[Entry]:
+    """Every fifth observation is replaced: by its mirror image about the line of sight, or by a random pose."""
 
     def replaced(message: Markers) -> Markers:
         if not message.observations or rng.random() > 0.2:
@@ -98,7 +99,7 @@ def gnss_jumps(entries, begin_s, rng) -> list[Entry]:
 
     def moved(message: FcuPosition) -> FcuPosition:
         number = int((message.stamp_s - begin_s) / 15.0)
-        if number % 2:  # every other level is the true one
+        if number % 2:  # every second position is the true one
             return message
         message = copy.copy(message)
         message.p_W = tuple(np.array(message.p_W) + jumps[number])
@@ -119,12 +120,12 @@ def no_markers(entries, begin_s, rng) -> list[Entry]:
 
 
 def no_gnss(entries, begin_s, rng) -> list[Entry]:
-    """The flight controller says nothing of position and velocity for 60 s."""
+    """The flight controller sends no position and velocity for 60 s."""
     return _each(entries, FcuPosition, begin_s, begin_s + 60.0, lambda message: None)
 
 
 def late_and_out_of_order(entries, begin_s, rng) -> list[Entry]:
-    """Sightings arrive up to 200 ms after their exposure, and overtake each other."""
+    """Observations arrive up to 200 ms after their exposure, and out of order."""
     out = []
     for entry in entries:
         if isinstance(entry.message, Markers) and entry.message.stamp_s >= begin_s:
@@ -136,7 +137,7 @@ def late_and_out_of_order(entries, begin_s, rng) -> list[Entry]:
 
 ABUSES: dict[str, Callable] = {
     "clean": untouched,
-    "20 % flips and garbage": flips_and_garbage,
+    "20 % flips and outliers": flips_and_outliers,
     "GNSS jumps of 5 m": gnss_jumps,
     "30 s without markers": no_markers,
     "60 s without GNSS": no_gnss,
@@ -161,7 +162,7 @@ def _each(entries: Iterable[Entry], kind: type, begin_s: float, end_s: float | N
 
 
 class Figures(NamedTuple):
-    """Of one replay, over the hold after its first seconds."""
+    """The figures of one replay, over the hold after its first seconds."""
 
     rms_in_sight_m: float
     bounded_out_of_sight: float  # share of the time; NaN: never out of sight
@@ -171,7 +172,7 @@ class Figures(NamedTuple):
 
 
 def endure(flown: Flown, abuse: Callable, seed: int = 0) -> Figures:
-    """Fly the log again through the estimator after an abuse."""
+    """Replay the log through the estimator after an abuse."""
     begin_s = flown.hold[0] + SETTLED_S
     entries = abuse(flown.entries, begin_s, np.random.default_rng(seed))
     outputs = replay(entries, EstimatorNode(flown.vehicle, flown.bundle))
@@ -208,7 +209,7 @@ def main() -> None:
         "abuse",
         "RMS in sight [cm]",
         "over clean",
-        "held by 3 σ out of sight",
+        "within 3 σ out of sight",
         "out of sight [s]",
         "resets",
     ):
@@ -217,12 +218,12 @@ def main() -> None:
     for name, abuse in ABUSES.items():
         figures = endure(flown, abuse)
         clean = clean or figures
-        held = "–" if np.isnan(figures.bounded_out_of_sight) else f"{100 * figures.bounded_out_of_sight:.1f} %"
+        within = "–" if np.isnan(figures.bounded_out_of_sight) else f"{100 * figures.bounded_out_of_sight:.1f} %"
         table.add_row(
             name,
             f"{100 * figures.rms_in_sight_m:.2f}",
             f"{figures.rms_in_sight_m / clean.rms_in_sight_m:.2f}",
-            held,
+            within,
             f"{figures.out_of_sight_s:.0f}",
             str(figures.resets),
         )

@@ -1,4 +1,4 @@
-"""Who is in charge, seen from outside the stack: a ground station's ear on the autopilot's second link."""
+"""The flight mode as a ground station on the autopilot's second link receives it, independent of the stack."""
 
 import socket
 from typing import NamedTuple
@@ -18,16 +18,16 @@ ARMED = 128  # MAV_MODE_FLAG_SAFETY_ARMED
 
 
 class ModeChange(NamedTuple):
-    """A flight mode and since when the autopilot has said it."""
+    """A flight mode and the time since which the autopilot reports it."""
 
     since_s: float
     mode: str
 
 
 class GroundObserver:
-    """Hears the modes of the autopilot whatever the stack does; call `listen` often.
+    """Receives the modes of the autopilot, whatever the stack does; call `receive` often.
 
-    The built-in autopilot tells a change of mode at once (CURRENT_MODE), and whether it is armed once a second.
+    The built-in autopilot reports a change of mode at once (CURRENT_MODE), and whether it is armed once a second.
     """
 
     def __init__(self, instance: int) -> None:
@@ -36,16 +36,16 @@ class GroundObserver:
         self._address = ("127.0.0.1", GROUND_PORTS[0] + instance)
         self._mavlink = common.MAVLink(None, srcSystem=GROUND_SYSTEM_ID, srcComponent=common.MAV_COMP_ID_MISSIONPLANNER)
         self._mavlink.robust_parsing = True
-        self._said_s = -HEARTBEAT_PERIOD_S
+        self._sent_s = -HEARTBEAT_PERIOD_S
         self.armed = False
         self.modes: list[ModeChange] = []
-        self._heard_s: list[float] = []
+        self._received_s: list[float] = []
         self._boot_s: list[float] = []
 
-    def listen(self) -> None:
+    def receive(self) -> None:
         now_s = monotonic_s()
-        if now_s - self._said_s >= HEARTBEAT_PERIOD_S:  # it answers whoever spoke last
-            self._said_s = now_s
+        if now_s - self._sent_s >= HEARTBEAT_PERIOD_S:  # the autopilot sends to the peer that sent last
+            self._sent_s = now_s
             beat = common.MAVLink_heartbeat_message(
                 common.MAV_TYPE_GCS, common.MAV_AUTOPILOT_INVALID, 0, 0, common.MAV_STATE_ACTIVE, 3
             )
@@ -61,22 +61,22 @@ class GroundObserver:
     def _take(self, message, now_s: float) -> None:
         kind = message.get_type()
         if kind == "ATTITUDE":
-            self._heard_s.append(now_s)
+            self._received_s.append(now_s)
             self._boot_s.append(message.time_boot_ms / 1e3)
         if kind == "HEARTBEAT" and message.get_srcComponent() == common.MAV_COMP_ID_AUTOPILOT1:
             self.armed = bool(message.base_mode & ARMED)
-        if kind == f"UNKNOWN_{CURRENT_MODE}":  # to this pymavlink
+        if kind == f"UNKNOWN_{CURRENT_MODE}":  # this pymavlink does not know it
             payload = bytes(message.data[HEADER_BYTES : HEADER_BYTES + message.data[1]])  # its last zeros are not sent
             mode = mode_name(int.from_bytes(payload[:4], "little"))
             if not self.modes or self.modes[-1].mode != mode:
                 self.modes.append(ModeChange(now_s, mode))
 
     def autopilot_s(self, at_s: float) -> float:
-        """The autopilot's clock at a time of ours: on a busy machine the simulated world is slower than the wall."""
-        return float(np.interp(at_s, self._heard_s, self._boot_s)) if self._heard_s else at_s
+        """The autopilot's clock at a companion time: on a busy machine the simulated world is slower than real time."""
+        return float(np.interp(at_s, self._received_s, self._boot_s)) if self._received_s else at_s
 
     def left_offboard_s(self, after_s: float) -> float | None:
-        """When the mode was first another one than OFFBOARD after a time; None: it was OFFBOARD until now."""
+        """The time after which the mode was first another than OFFBOARD; None: it was OFFBOARD until now."""
         for i, change in enumerate(self.modes):
             until_s = self.modes[i + 1].since_s if i + 1 < len(self.modes) else float("inf")
             if change.mode != "OFFBOARD" and until_s > after_s:
@@ -84,7 +84,7 @@ class GroundObserver:
         return None
 
     def modes_after(self, after_s: float) -> list[str]:
-        """The mode of that moment and all that followed."""
+        """The mode at that time and all later ones."""
         before = [change.mode for change in self.modes if change.since_s <= after_s]
         return before[-1:] + [change.mode for change in self.modes if change.since_s > after_s]
 

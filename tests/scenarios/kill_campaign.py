@@ -1,9 +1,9 @@
 """Kill, hang and busy loop of every process at random times of the hold, in the real process graph.
 
 ``python tests/scenarios/kill_campaign.py --times 20 --seed 1 --out outcomes.jsonl`` flies until every process has had
-every fault so often, and prints the table. A flight carries one fault that ends it and some that it survives. It may
-be stopped at any time and called again: what stands in the file is not flown again. Real time: it wants a quiet
-machine, and says how loaded it was; 20 times kill and hang take about two hours.
+every fault so often, and prints the table. A flight carries some faults that it survives and one that ends it. It may
+be stopped at any time and called again: the outcomes in the file are not flown again. It runs in real time, so it needs
+a quiet machine; the table has the machine's load. 20 times kill and hang take about two hours.
 """
 
 import argparse
@@ -44,17 +44,17 @@ def plan_flight(faults: list[Fault], chance: random.Random) -> list[Fault]:
 
 
 def fly(folder: Path, faults: list[Fault], chance: random.Random) -> list[Outcome]:
-    """One flight with these faults, as many as it lives to see; none if it did not reach its hold."""
+    """One flight with these faults, up to the one that ends it; no outcome if it did not reach its hold."""
     outcomes: list[Outcome] = []
     with RealFlight(folder, chance.randrange(1, 1_000_000), camera=True) as flight:
         observer = GroundObserver(flight.instance)
         try:
-            if not flight.run(60.0, lambda: observer.listen() or flight.phases[-1:] == ["HOLD"]):
+            if not flight.run(60.0, lambda: observer.receive() or flight.phases[-1:] == ["HOLD"]):
                 return []
             for process, kind in faults:
-                flight.run(chance.uniform(*GAP_S), lambda: observer.listen())
+                flight.run(chance.uniform(*GAP_S), lambda: observer.receive())
                 holding = flight.run(
-                    SETTLE_S, lambda: observer.listen() or flight.latest.get(MissionStatus).phase == "HOLD"
+                    SETTLE_S, lambda: observer.receive() or flight.latest.get(MissionStatus).phase == "HOLD"
                 )
                 if not holding or observer.modes[-1].mode != "OFFBOARD":
                     break
@@ -75,7 +75,7 @@ def read(file: Path) -> list[Outcome]:
 def table(outcomes: list[Outcome]) -> str:
     """A line for each process and kind, the worst of each column."""
     lines = [
-        "process     fault  times  again s  first step s  farthest m  nobody s  step rad  PX4 took over  bad  load"
+        "process     fault  times  again s  first step s  farthest m  uncontrolled s  step rad  PX4 took over  bad  load"
     ]
     for process in (*STREAM_SURVIVES, *STREAM_ENDS):
         for kind in KINDS:
@@ -87,14 +87,14 @@ def table(outcomes: list[Outcome]) -> str:
                 took = sum(o.px4_took_over for o in group)
                 load = max(o.load for o in group)
                 lines.append(
-                    f"{process:<11} {kind:<5} {len(group):6} {again:8.2f} {ready:13.2f} {farthest:11.2f} {gap:9.2f} "
+                    f"{process:<11} {kind:<5} {len(group):6} {again:8.2f} {ready:13.2f} {farthest:11.2f} {gap:15.2f} "
                     f"{step:9.2f} {took:9} {bad:5} {load:5.1f}"
                 )
     return "\n".join(lines)
 
 
 def main() -> int:
-    """Fly; exit status 1 when something happened that must not."""
+    """Fly; exit status 1 when a flight had a problem."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--times", type=int, default=20, help="of each fault, for each process")
     parser.add_argument("--kinds", default="kill,hang", help=f"of {','.join(KINDS)}")

@@ -1,4 +1,4 @@
-"""What can happen to a process in flight, and what followed: kill -9, a hang, a loop that takes a whole core."""
+"""Faults of a process in flight and their outcome: kill -9, a hang, a loop that takes a whole core."""
 
 import contextlib
 import math
@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import psutil
@@ -22,7 +22,9 @@ STREAM_ENDS = ("estimator", "controller", "fcu", "mission")
 FARTHEST_M = 1.0  # from the hold point
 RESTARTED_WITHIN_S = 2.0
 OFFBOARD_LOSS_S = 0.5  # COM_OF_LOSS_T of the scenario
-IN_CHARGE_WITHIN_S = OFFBOARD_LOSS_S + 0.3  # from the last setpoint until PX4 says that it flies; its texts take 0.1 s
+IN_CHARGE_WITHIN_S = (
+    OFFBOARD_LOSS_S + 0.3
+)  # from the last setpoint until PX4 reports that it flies; its texts take 0.1 s
 STEP_MAX_RAD = 0.2  # between two setpoints in a row; in these gusts 0.1 is usual
 STEP_MAX_THRUST = 0.15
 WATCH_S = 6.0
@@ -30,12 +32,12 @@ BURN = "while True:\n    pass"
 
 
 class Outcome(NamedTuple):
-    """What followed one fault; times from the fault on."""
+    """The outcome of one fault; times from the fault on."""
 
     process: str
     kind: str
-    restarted_s: float  # until another process had its place; inf: never
-    ready_s: float  # until that one had made its first step
+    restarted_s: float  # until another process replaced it; inf: never
+    ready_s: float  # until the new process had made its first step
     farthest_m: float
     in_charge_gap_s: float  # longest time in OFFBOARD without a setpoint
     step_rad: float  # largest change of roll or pitch between two setpoints in a row
@@ -49,19 +51,19 @@ class Outcome(NamedTuple):
         return any(mode != "OFFBOARD" for mode in self.modes)
 
     def problems(self) -> list[str]:
-        """What must not be, one line each."""
+        """What must not happen, one line each."""
         found = []
         if self.restarted_s > RESTARTED_WITHIN_S:
             found.append(f"started again after {self.restarted_s:.2f} s")
         if not self.farthest_m < FARTHEST_M:
             found.append(f"{self.farthest_m:.2f} m from the hold point")
         if self.in_charge_gap_s > IN_CHARGE_WITHIN_S:
-            found.append(f"nobody in charge for {self.in_charge_gap_s:.2f} s")
+            found.append(f"no controller for {self.in_charge_gap_s:.2f} s")
         if self.step_rad > STEP_MAX_RAD or self.step_thrust > STEP_MAX_THRUST:
             found.append(f"setpoint jumped by {self.step_rad:.2f} rad, {self.step_thrust:.2f} thrust")
         left = [i for i, mode in enumerate(self.modes) if mode != "OFFBOARD"]
         if left and "OFFBOARD" in self.modes[left[0] :]:
-            found.append(f"offboard entered again behind the pilot's back: {self.modes}")
+            found.append(f"offboard entered again without the pilot: {self.modes}")
         if left and self.phases[-1:] not in (("PX4_HOLD",), ("PILOT",)):
             found.append(f"PX4 flies, but the mission is in {self.phases[-1:]}")
         return found
@@ -69,9 +71,9 @@ class Outcome(NamedTuple):
 
 @contextlib.contextmanager
 def fault(flight: RealFlight, process: str, kind: str) -> Iterator[int]:
-    """Make it happen, as long as the process lives; gives its process id.
+    """Cause a fault until the context ends; gives the id of the process.
 
-    busy: the process stops, and a loop of the same niceness takes a core in its place until it is gone.
+    busy: the process stops, and a loop of the same niceness takes a core in its place until the context ends.
     """
     pid = flight.manager.pid(process)
     burner = None
@@ -92,10 +94,10 @@ def fault(flight: RealFlight, process: str, kind: str) -> Iterator[int]:
 
 
 def inject_and_watch(flight: RealFlight, observer: GroundObserver, process: str, kind: str) -> Outcome:
-    """One fault in the hold, and `WATCH_S` of what followed."""
+    """One fault in the hold, and `WATCH_S` of the flight after it."""
 
-    def look(until=lambda: False):
-        observer.listen()
+    def observe(until: Callable[[], bool] = lambda: False) -> bool:
+        observer.receive()
         return until()
 
     hold_W = flight.truth[-1].p_W
@@ -105,11 +107,11 @@ def inject_and_watch(flight: RealFlight, observer: GroundObserver, process: str,
     child = next(c for c in flight.manager.children if c.name == process)
     at_s = monotonic_s()
     with fault(flight, process, kind) as before:
-        replaced = flight.run(10.0, lambda: look(lambda: flight.manager.pid(process) not in (None, before)))
+        replaced = flight.run(10.0, lambda: observe(lambda: flight.manager.pid(process) not in (None, before)))
     restarted_s = monotonic_s() - at_s if replaced else math.inf
-    ready = flight.run(10.0, lambda: look(lambda: child.ready))
+    ready = flight.run(10.0, lambda: observe(lambda: child.ready))
     ready_s = monotonic_s() - at_s if ready else math.inf
-    flight.run(WATCH_S, look)
+    flight.run(WATCH_S, observe)
     return Outcome(
         process=process,
         kind=kind,
@@ -132,7 +134,7 @@ def in_charge_gap_s(sent: list[SentSetpoint], observer: GroundObserver, now_s: f
     for last_s, next_s in zip(stamps, stamps[1:], strict=False):
         left_s = observer.left_offboard_s(last_s)
         if left_s == last_s:
-            break  # PX4 flies already
+            break  # PX4 controls already
         until_s = min(next_s, left_s or math.inf)
         longest_s = max(longest_s, observer.autopilot_s(until_s) - observer.autopilot_s(last_s))
         if left_s is not None and left_s < next_s:

@@ -1,15 +1,14 @@
 """The real process graph around the real-time simulator, as a test drives it."""
 
-import os
 import re
-import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from companion.core.bus import ZmqBus
 from companion.core.clock import monotonic_s
-from companion.core.messages import FcuStatus, Health, MissionStatus, SentSetpoint, Truth
+from companion.core.messages import FcuStatus, MissionStatus, SentSetpoint, Truth
 from companion.core.node import Latest
 from companion.runtime.manager import Manager, python
 from companion.runtime.processes import PROCESSES, Context, arguments
@@ -17,7 +16,7 @@ from sitl.autopilot.udp import GROUND_PORTS, ONBOARD_PORTS
 from sitl.realtime import fcu_url
 
 ROOT = Path(__file__).parents[2]
-WATCHED = ("mission_status", "state", "control", "fcu_status", "truth", "sent_setpoint", "health")
+WATCHED = ("mission_status", "state", "control", "fcu_status", "truth", "sent_setpoint")
 RELAY_CAMERA = Path(__file__).with_name("relay_camera.py")
 
 
@@ -42,8 +41,10 @@ def near_pier(folder: Path) -> tuple[Path, Path]:
 
 
 def free_instance() -> int:
-    """The first instance number from 1 on whose UDP ports nobody uses; 0 is left to people."""
+    """The first instance number from 1 on whose UDP ports are free; 0 is the default of `companion fly`."""
     for instance in range(1, 99):
+        if ONBOARD_PORTS[1] + instance == GROUND_PORTS[1]:
+            continue
         try:
             for port in (ONBOARD_PORTS[0], ONBOARD_PORTS[1], GROUND_PORTS[0]):
                 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -55,10 +56,10 @@ def free_instance() -> int:
 
 
 class RealFlight:
-    """All processes of a simulated flight; a context manager that leaves none behind.
+    """All processes of a simulated flight; a context manager that ends all of them.
 
-    camera: with a camera process between the simulator and the rest. Then the simulator is on a bus of its own, as
-    the air is on an aircraft, and its truth is not in the flight's log.
+    camera: with a camera process between the simulator and the rest. Then the simulator is on a bus of its own, and its
+    truth is not in the flight's log.
     """
 
     def __init__(self, folder: Path, seed: int = 1, camera: bool = False) -> None:
@@ -73,9 +74,9 @@ class RealFlight:
                 "--instance", str(self.instance),
             )
         }  # fmt: skip
-        for row in PROCESSES:
-            if row.simulated:
-                commands[row.name] = python("companion.runtime.processes", row.name, *arguments(context))
+        for spec in PROCESSES:
+            if spec.simulated:
+                commands[spec.name] = python("companion.runtime.processes", spec.name, *arguments(context))
         if camera:
             commands["camera"] = [sys.executable, str(RELAY_CAMERA), "--air", str(air), "--bus", str(bus)]
         self.manager = Manager(commands, folder / "processes")
@@ -84,7 +85,7 @@ class RealFlight:
         self.latest = Latest()
         self.truth: list[Truth] = []
         self.sent: list[SentSetpoint] = []
-        self.modes: list[str] = []  # of the flight controller as the stack knows it, each change once
+        self.modes: list[str] = []  # of the flight controller as the stack receives them, each change once
         self.phases: list[str] = []
 
     def __enter__(self) -> "RealFlight":
@@ -96,8 +97,8 @@ class RealFlight:
             bus.close()
         self.manager.stop()
 
-    def run(self, seconds: float, until=lambda: False) -> bool:
-        """Let it fly; returns whether ``until()`` held before the time was over."""
+    def run(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
+        """Fly on; returns whether ``until()`` was true before the time was over."""
         end_s = monotonic_s() + seconds
         while monotonic_s() < end_s:
             for message in [message for bus in self.buses for message in bus.receive(0.05 / len(self.buses))]:
@@ -118,16 +119,6 @@ class RealFlight:
     def until_hold(self) -> bool:
         """Fly to the hold and stay there for a while."""
         return self.run(60.0, lambda: self.phases[-1:] == ["HOLD"]) and not self.run(3.0)
-
-    def kill(self, name: str) -> int:
-        """kill -9 of a process; returns its process id."""
-        pid = self.manager.pid(name)
-        os.kill(pid, signal.SIGKILL)
-        return pid
-
-    def health_of(self, name: str) -> Health | None:
-        health = self.latest.get(Health)
-        return health if health is not None and health.process == name else None
 
 
 def _append_change(values: list[str], value: str) -> None:

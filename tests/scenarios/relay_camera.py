@@ -1,7 +1,7 @@
 """The camera process of a simulated flight: the real loop around a source that gets its images from the simulator.
 
-``python relay_camera.py --air DIR --bus DIR``: images come from the bus in AIR and leave as the camera's own. So the
-camera can die or hang in a simulated flight, which has no such process otherwise.
+``python relay_camera.py --air DIR --bus DIR``: images come from the bus in AIR and leave as the camera's own. So a
+simulated flight, which has no camera process otherwise, can be flown with one that dies or hangs.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from companion.runtime.notify import Notifier
 from companion.runtime.process import StopFlag, run_camera
 
 RATE_HZ = 30.0
-READ_TIMEOUT_S = 0.5  # as the real source has it
+READ_TIMEOUT_S = 0.5  # as of the real source
 
 
 class BusSource:

@@ -1,9 +1,10 @@
-"""One lockstep flight for each row of the safety table.
+"""One lockstep flight for each monitor of the safety table.
 
-``python -m tests.scenarios.safety_flights [ROW …]`` prints what came of them.
+``python -m tests.scenarios.safety_flights [MONITOR …]`` prints the results.
 
-All flights begin alike: the aircraft takes off and holds in front of a pier (config/scenarios/safety/hold.toml). This
-beginning is flown once; each flight goes on from there in a fork of the process, with its fault.
+All flights have the same beginning: the aircraft takes off and holds in front of a pier
+(config/scenarios/safety/hold.toml). This beginning is flown once; each flight continues from there in a fork of the
+process, with its fault.
 """
 
 import os
@@ -17,10 +18,14 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from companion.core.enums import Phase
 from companion.core.messages import MissionStatus, SafetyEvent
 from companion.mission import phases as ph
+from companion.mission.conditions import SAFETY_DEMANDS
 from companion.mission.monitors import MONITORS, Monitor
+from companion.mission.plan import load_plan
 from companion.mission.safety_monitor import SafetyMonitor
+from companion.mission.transitions import TRANSITIONS
 from sitl.lockstep import Lockstep
 from sitl.scenario import Fault, LoadedScenario, load_scenario
 
@@ -28,26 +33,33 @@ SCENARIO = Path(__file__).parents[2] / "config/scenarios/safety/hold.toml"
 SEED = 1
 SETTLED_S = 3.0  # from the beginning of the phase to the fault
 LONGEST_S = 60.0  # flown after the fault
-WATCHED_S = 8.0  # flown on after this stack has handed the aircraft over
+OBSERVED_S = 8.0  # flown after this stack has handed the aircraft over
 SAMPLE_US = 20_000
-SETPOINT_AGE_MAX_S = 0.7  # COM_OF_LOSS_T of the scenario is 0.5 s, and PX4 looks 50 times a second
+SETPOINT_AGE_MAX_S = 0.7  # COM_OF_LOSS_T of the scenario is 0.5 s, and PX4 checks 50 times a second
 SWITCH_CHANNEL, SWITCH_ON_US = 8, 1900
-LEAVING = (ph.RETREAT, ph.RETURN, ph.LAND, ph.DONE)  # phases in which the aircraft leaves the hold point on purpose
+LEAVING = (
+    Phase.RETREAT,
+    Phase.RETURN,
+    Phase.LAND,
+    Phase.DONE,
+)  # phases in which the aircraft leaves the hold point on purpose
+# The beginnings of the reasons of a status whose phase was entered on demand of the safety table.
+SAFETY_REASONS = tuple(f"{row.reason}: " for row in TRANSITIONS if row.condition in SAFETY_DEMANDS.values())
 
 
-class Flight(NamedTuple):
-    """What goes wrong in one flight, and what must come of it."""
+class SafetyFlight(NamedTuple):
+    """The faults of one flight, and what must follow."""
 
     faults: tuple[tuple, ...]  # (kind, duration [s], numbers, name)
-    within_s: float  # from the fault to the row's first action
-    end: str  # last phase: DONE (landed), PX4_HOLD or PILOT (handed over; WAIT_READY after
-    # the mission switch), HOLD (went on)
+    within_s: float  # from the fault to the monitor's first action
+    # last phase: DONE (landed), PX4_HOLD or PILOT (handed over; WAIT_READY after the mission switch), HOLD (continued)
+    end: str
     excursion_m: float = 0.5  # farthest from the hold point before it is left on purpose
     begins: str = "hold"  # which beginning: hold, near and far (limits close by), search, takeoff, switch
-    parameters: tuple[tuple[str, int | float], ...] = ()  # of PX4, otherwise than in the scenario
+    parameters: tuple[tuple[str, int | float], ...] = ()  # of PX4, where they differ from the scenario's
 
 
-class Sample(NamedTuple):
+class AutopilotSample(NamedTuple):
     """The autopilot, 50 times a second."""
 
     now_s: float
@@ -56,12 +68,12 @@ class Sample(NamedTuple):
     setpoint_age_s: float  # since the last setpoint left
 
 
-class Result(NamedTuple):
-    """What came of a flight; times since the fault."""
+class FlightOutcome(NamedTuple):
+    """What happened in a flight; times since the fault."""
 
     events: list[SafetyEvent]
     statuses: list[MissionStatus]
-    samples: list[Sample]
+    samples: list[AutopilotSample]
     modes: list[tuple[float, str, str]]  # time, left, entered: of PX4
     requests: list[tuple[float, str]]  # time, action: of the mission
     excursion_m: float
@@ -70,10 +82,10 @@ class Result(NamedTuple):
 
     @property
     def actions(self) -> list[tuple[float, str]]:
-        """(time, phase) of each phase that the safety table brought about."""
+        """(time, phase) of each phase that was entered on demand of the safety table."""
         found, phase = [], self.statuses[0].phase
         for status in self.statuses:
-            if status.phase != phase and status.reason.startswith(("safety: ", "handed over", "stopped streaming")):
+            if status.phase != phase and status.reason.startswith(SAFETY_REASONS):
                 found.append((status.stamp_s, status.phase))
             phase = status.phase
         return found
@@ -85,47 +97,47 @@ def fault(kind: str, *numbers: float, lasts_s: float = 600.0, name: str = "") ->
 
 HIDDEN = fault("markers_hidden")
 SLUGGISH = (("MC_ROLL_P", 1.0), ("MC_PITCH_P", 1.0))
-FLIGHTS: dict[str, Flight] = {
-    "rc_takeover": Flight((fault("rc_mode_switch", lasts_s=1.0),), 0.5, "PILOT", 1.5),
-    "switch_off": Flight((fault("rc_channel", SWITCH_CHANNEL, 1100),), 1.0, "WAIT_READY", 1.5, "switch"),
-    # five setpoints of another companion: the aircraft is let go for good, and PX4 does not hear them any longer
-    "conflict": Flight((fault("second_companion", 0.33, lasts_s=0.1),), 0.3, "PILOT", 1.5),
-    # PX4 as docs/real_aircraft.md asks for it acts on a lost transmitter itself; this one leaves it to offboard. Its
-    # Return lets a landing go on, where Land would hold for COM_FAIL_ACT_T and land by itself
-    "rc_lost": Flight((fault("rc_lost"),), 2.0, "DONE", parameters=(("COM_RCL_EXCEPT", 4), ("NAV_RCL_ACT", 2))),
-    # while this stack flies, the state is stale before the link counts as lost
-    "link_lost": Flight((fault("link_lost"),), 2.2, "PX4_HOLD", 3.5, "takeoff"),
-    "timesync_lost": Flight((fault("timesync_lost"),), 11.0, "DONE"),
-    "state_stale": Flight((fault("process_dead", name="estimator"),), 0.5, "PX4_HOLD", 1.5),
-    "estimator_reset": Flight((fault("estimator_reset"),), 0.2, "PX4_HOLD", 1.5),
-    "innovation": Flight((fault("markers_garbage", 0.15),), 2.0, "DONE"),
-    "uncertainty_relative": Flight((fault("estimator_unsure", 0.0, 0.8),), 1.0, "DONE"),
-    "uncertainty_position": Flight((fault("estimator_unsure", 4.0, 0.0),), 2.0, "DONE", 6.0, "search"),
-    "marker_lost": Flight((HIDDEN,), 3.5, "DONE"),
-    "gnss_lost_at_bundle": Flight((fault("gnss_lost", lasts_s=10.0),), 3.0, "HOLD"),
-    "gnss_lost": Flight((fault("gnss_lost"), HIDDEN), 3.0, "DONE", 6.0, "search"),
-    "both_lost": Flight((fault("gnss_lost"), HIDDEN), 2.0, "DONE"),
-    "control_error": Flight((fault("gust", 0.0, 5.5, 0.0, lasts_s=1.0),), 2.0, "HOLD", 4.0),
-    "tilt": Flight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.3),), 1.0, "PX4_HOLD", 6.0),
-    # a push that the controller leans into, and an attitude loop a fifth as stiff as it was
-    "tilt_error": Flight((fault("gust", 0.0, 3.0, 0.0, lasts_s=1.5),), 1.5, "DONE", 1.5, parameters=SLUGGISH),
-    "throttle": Flight((fault("motors_weak", *[0.55] * 6),), 2.0, "DONE", 3.0),
-    "standoff": Flight((fault("gust", 3.2, 0.0, 0.0, lasts_s=1.0),), 2.0, "DONE", 1.5, "near"),
-    "fence": Flight((fault("gust", 0.0, 4.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
-    "height": Flight((fault("gust", 0.0, 0.0, 6.5, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
-    "distance": Flight((fault("gust", 3.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),
-    "battery_low": Flight((fault("battery_low", 13.3, 0.12),), 4.0, "DONE"),
-    "battery_critical": Flight((fault("battery_low", 12.8, 0.06),), 3.0, "DONE"),
-    "setpoints_lost": Flight((fault("process_dead", name="controller"),), 0.8, "PX4_HOLD", 1.5),
-    "fallback_too_long": Flight((fault("solver_fails"),), 5.5, "DONE"),
-    "solver_failing": Flight((fault("solver_fails", lasts_s=4.0),), 2.0, "HOLD"),
-    "deadline": Flight((fault("controller_slow", 0.03, lasts_s=4.0),), 2.0, "HOLD"),
-    "process_dead": Flight((fault("process_dead", name="tracker"),), 3.6, "DONE"),
-    "cpu_starved": Flight((fault("cpu_starved", 0.6),), 2.5, "DONE"),
-    "cpu_hot": Flight((fault("cpu_hot", 88.0),), 5.0, "DONE"),
-    "cpu_throttled": Flight((fault("cpu_throttled", lasts_s=8.0),), 5.0, "HOLD"),
-    "disk_full": Flight((fault("disk_full", 50.0),), 4.0, "DONE"),
-    "memory_low": Flight((fault("memory_low", 30.0),), 4.0, "DONE"),
+FLIGHTS: dict[str, SafetyFlight] = {
+    "rc_takeover": SafetyFlight((fault("rc_mode_switch", lasts_s=1.0),), 0.5, "PILOT", 1.5),
+    "switch_off": SafetyFlight((fault("rc_channel", SWITCH_CHANNEL, 1100),), 1.0, "WAIT_READY", 1.5, "switch"),
+    # five setpoints of another companion: this stack hands the aircraft over for good, before PX4 follows them
+    "conflict": SafetyFlight((fault("second_companion", 0.33, lasts_s=0.1),), 0.3, "PILOT", 1.5),
+    # PX4 with the parameters of docs/real_aircraft.md acts on a lost RC itself; here it leaves that to offboard. Its
+    # Return lets a landing continue, where Land would hold for COM_FAIL_ACT_T and land by itself
+    "rc_lost": SafetyFlight((fault("rc_lost"),), 2.0, "DONE", parameters=(("COM_RCL_EXCEPT", 4), ("NAV_RCL_ACT", 2))),
+    # during a flight of this stack the state is stale before the link counts as lost
+    "link_lost": SafetyFlight((fault("link_lost"),), 2.2, "PX4_HOLD", 3.5, "takeoff"),
+    "timesync_lost": SafetyFlight((fault("timesync_lost"),), 11.0, "DONE"),
+    "state_stale": SafetyFlight((fault("process_dead", name="estimator"),), 0.5, "PX4_HOLD", 1.5),
+    "estimator_reset": SafetyFlight((fault("estimator_reset"),), 0.2, "PX4_HOLD", 1.5),
+    "innovation": SafetyFlight((fault("markers_garbage", 0.15),), 2.0, "DONE"),
+    "uncertainty_relative": SafetyFlight((fault("estimator_unsure", 0.0, 0.8),), 1.0, "DONE"),
+    "uncertainty_position": SafetyFlight((fault("estimator_unsure", 4.0, 0.0),), 2.0, "DONE", 6.0, "search"),
+    "marker_lost": SafetyFlight((HIDDEN,), 3.5, "DONE"),
+    "gnss_lost_at_bundle": SafetyFlight((fault("gnss_lost", lasts_s=10.0),), 3.0, "HOLD"),
+    "gnss_lost": SafetyFlight((fault("gnss_lost"), HIDDEN), 3.0, "DONE", 6.0, "search"),
+    "both_lost": SafetyFlight((fault("gnss_lost"), HIDDEN), 2.0, "DONE"),
+    "control_error": SafetyFlight((fault("gust", 0.0, 5.5, 0.0, lasts_s=1.0),), 2.0, "HOLD", 4.0),
+    "tilt": SafetyFlight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.3),), 1.0, "PX4_HOLD", 6.0),
+    # a gust that the controller tilts against, and an attitude loop with a fifth of its gain
+    "tilt_error": SafetyFlight((fault("gust", 0.0, 3.0, 0.0, lasts_s=1.5),), 1.5, "DONE", 1.5, parameters=SLUGGISH),
+    "throttle": SafetyFlight((fault("motors_weak", *[0.55] * 6),), 2.0, "DONE", 3.0),
+    "standoff": SafetyFlight((fault("gust", 3.2, 0.0, 0.0, lasts_s=1.0),), 2.0, "DONE", 1.5, "near"),
+    "fence": SafetyFlight((fault("gust", 0.0, 4.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
+    "height": SafetyFlight((fault("gust", 0.0, 0.0, 6.5, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
+    "distance": SafetyFlight((fault("gust", 3.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),
+    "battery_low": SafetyFlight((fault("battery_low", 13.3, 0.12),), 4.0, "DONE"),
+    "battery_critical": SafetyFlight((fault("battery_low", 12.8, 0.06),), 3.0, "DONE"),
+    "setpoints_lost": SafetyFlight((fault("process_dead", name="controller"),), 0.8, "PX4_HOLD", 1.5),
+    "fallback_too_long": SafetyFlight((fault("solver_fails"),), 5.5, "DONE"),
+    "solver_failing": SafetyFlight((fault("solver_fails", lasts_s=4.0),), 2.0, "HOLD"),
+    "deadline": SafetyFlight((fault("controller_slow", 0.03, lasts_s=4.0),), 2.0, "HOLD"),
+    "process_dead": SafetyFlight((fault("process_dead", name="tracker"),), 3.6, "DONE"),
+    "cpu_starved": SafetyFlight((fault("cpu_starved", 0.6),), 2.5, "DONE"),
+    "cpu_hot": SafetyFlight((fault("cpu_hot", 88.0),), 5.0, "DONE"),
+    "cpu_throttled": SafetyFlight((fault("cpu_throttled", lasts_s=8.0),), 5.0, "HOLD"),
+    "disk_full": SafetyFlight((fault("disk_full", 50.0),), 4.0, "DONE"),
+    "memory_low": SafetyFlight((fault("memory_low", 30.0),), 4.0, "DONE"),
 }
 
 
@@ -146,8 +158,6 @@ def _loaded(begins: str) -> LoadedScenario:
         plan = msgspec.structs.replace(plan, limits=limits, standoff=standoff)
     elif begins == "switch":
         mission = load_scenario(SCENARIO.parents[1] / "hover_marker.toml").mission_path.parent / "hover_marker.toml"
-        from companion.mission.plan import load_plan
-
         plan = msgspec.structs.replace(plan, start="rc_switch", rc_switch=load_plan(mission).rc_switch)
     return msgspec.structs.replace(loaded, scenario=scenario, plan=plan)
 
@@ -172,15 +182,15 @@ def _pilot_takes_off(lockstep: Lockstep) -> None:
 
 @cache
 def beginning(begins: str) -> Lockstep:
-    """A flight up to the moment before the fault; go on from it in a fork only."""
+    """A flight up to the moment before the fault; to be continued in a fork only."""
     lockstep = Lockstep(_loaded(begins), SEED)
     if begins == "switch":
         _pilot_takes_off(lockstep)
     lockstep.start()
-    phase = {"search": ph.SEARCH, "takeoff": ph.TAKEOFF}.get(begins, ph.HOLD)
-    there = lockstep.run_until(lambda: lockstep.pilot is not None and lockstep.pilot.phase == phase)
-    assert there, f"{begins}: {phase} did not come: {lockstep.pilot}"
-    wait_s = SETTLED_S if phase == ph.HOLD else 1.0
+    phase = {"search": Phase.SEARCH, "takeoff": Phase.TAKEOFF}.get(begins, Phase.HOLD)
+    reached = lockstep.run_until(lambda: lockstep.pilot is not None and lockstep.pilot.phase == phase)
+    assert reached, f"{begins}: not in {phase}: {lockstep.pilot}"
+    wait_s = SETTLED_S if phase == Phase.HOLD else 1.0
     until_s = lockstep.now_s + wait_s
     lockstep.run_until(lambda: lockstep.now_s >= until_s)
     assert not lockstep.messages["safety"], f"{begins}: {lockstep.messages['safety'][0].text}"
@@ -190,16 +200,16 @@ def beginning(begins: str) -> Lockstep:
 # --- one flight -----------------------------------------------------------------------------------------------------
 
 
-def fly(name: str) -> Result:
-    """Fly the row's flight in a fork of this process."""
+def fly(name: str) -> FlightOutcome:
+    """Fly the monitor's flight in a fork of this process."""
     lockstep = beginning(FLIGHTS[name].begins)
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
         try:
-            answer = _go_on(lockstep, name)
-        except BaseException:  # whatever it is, the parent has to hear of it, and this process must end here
+            answer = _continue(lockstep, name)
+        except BaseException:  # any error goes to the parent, and this process must end here
             answer = traceback.format_exc()
         with os.fdopen(writing, "wb") as pipe:
             pickle.dump(answer, pipe)
@@ -214,7 +224,7 @@ def fly(name: str) -> Result:
     return answer
 
 
-def _go_on(lockstep: Lockstep, name: str) -> Result:
+def _continue(lockstep: Lockstep, name: str) -> FlightOutcome:
     flight, begin_s = FLIGHTS[name], lockstep.now_s
     for kind, lasts_s, numbers, process in flight.faults:
         lockstep.faults.add(
@@ -229,28 +239,28 @@ def _go_on(lockstep: Lockstep, name: str) -> Result:
         pilot = lockstep.pilot
         if pilot.phase in ph.OBSERVING and not handed_over:
             handed_over.append(lockstep.now_s)
-        watched = bool(handed_over) and lockstep.now_s > handed_over[0] + WATCHED_S
-        went_on = flight.end == ph.HOLD and lockstep.now_s > begin_s + 20.0
-        return watched or went_on or lockstep.now_s > begin_s + LONGEST_S
+        observed = bool(handed_over) and lockstep.now_s > handed_over[0] + OBSERVED_S
+        continued = flight.end == Phase.HOLD and lockstep.now_s > begin_s + 20.0
+        return observed or continued or lockstep.now_s > begin_s + LONGEST_S
 
     lockstep.run_until(over)
-    return _result(lockstep, name, begin_s, samples)
+    return _outcome(lockstep, name, begin_s, samples)
 
 
-def _sample(lockstep: Lockstep, begin_s: float) -> list[Sample]:
-    samples: list[Sample] = []
+def _sample(lockstep: Lockstep, begin_s: float) -> list[AutopilotSample]:
+    samples: list[AutopilotSample] = []
     autopilot, sent = lockstep.world.autopilot, lockstep.messages["sent_setpoint"]
 
     def look() -> None:
         age_s = lockstep.now_s - sent[-1].stamp_s if sent else np.inf
-        samples.append(Sample(lockstep.now_s - begin_s, autopilot.armed, autopilot.mode, age_s))
+        samples.append(AutopilotSample(lockstep.now_s - begin_s, autopilot.armed, autopilot.mode, age_s))
         lockstep.at(lockstep.now_us + SAMPLE_US, look)
 
     lockstep.at(lockstep.now_us + SAMPLE_US, look)
     return samples
 
 
-def _result(lockstep: Lockstep, name: str, begin_s: float, samples: list[Sample]) -> Result:
+def _outcome(lockstep: Lockstep, name: str, begin_s: float, samples: list[AutopilotSample]) -> FlightOutcome:
     def since(topic: str) -> list:
         """The topic's messages since the fault, stamped from there."""
         late = (m for m in lockstep.messages[topic] if m.stamp_s > begin_s)
@@ -260,13 +270,13 @@ def _result(lockstep: Lockstep, name: str, begin_s: float, samples: list[Sample]
     before = [s for s in lockstep.messages["mission_status"] if s.stamp_s <= begin_s][-1]
     statuses = [msgspec.structs.replace(before, stamp_s=0.0), *since("mission_status")]
     left_s = next((s.stamp_s for s in statuses if s.phase in LEAVING), np.inf)
-    over_s = next((s.stamp_s + WATCHED_S for s in statuses if s.phase in ph.OBSERVING), np.inf)
+    over_s = next((s.stamp_s + OBSERVED_S for s in statuses if s.phase in ph.OBSERVING), np.inf)
     point = np.array(truth[0].p_W)
     near_point = [m for m in truth if m.stamp_s < min(left_s, over_s)]
     face = lockstep.loaded.scenario.scene.bundles[0].p_W[0]
     loaded = lockstep.loaded
     limits = SafetyMonitor(loaded.vehicle, loaded.plan).limits
-    return Result(
+    return FlightOutcome(
         events=since("safety"),
         statuses=statuses,
         samples=samples,
@@ -284,30 +294,38 @@ def _result(lockstep: Lockstep, name: str, begin_s: float, samples: list[Sample]
 
 # --- the table ------------------------------------------------------------------------------------------------------
 
-HEADER = ("row", "limit", "first action after, s", "actions taken", "ends in", "excursion, m", "nearest to the face, m")
+HEADER = (
+    "monitor",
+    "limit",
+    "first action after, s",
+    "actions taken",
+    "ends in",
+    "excursion, m",
+    "nearest to the face, m",
+)
 
 
-def table_row(row: Monitor, result: Result) -> tuple[str, ...]:
-    """Cells of one flight."""
-    first_s = next((f"{e.stamp_s:.1f}" for e in result.events if e.monitor == row.name), "never")
-    actions = ", ".join(f"{phase} {at_s:.1f}" for at_s, phase in result.actions) or row.escalation[0]
+def table_row(monitor: Monitor, outcome: FlightOutcome) -> tuple[str, ...]:
+    """The cells of one flight, under `HEADER`."""
+    first_s = next((f"{e.stamp_s:.1f}" for e in outcome.events if e.monitor == monitor.name), "never")
+    actions = ", ".join(f"{phase} {at_s:.1f}" for at_s, phase in outcome.actions) or monitor.escalation[0]
     return (
-        f"`{row.name}`" + (" *" if FLIGHTS[row.name].begins in ("near", "far") else ""),
-        f"{result.limit:.3g} {row.unit}" if row.unit else "",
+        f"`{monitor.name}`" + (" *" if FLIGHTS[monitor.name].begins in ("near", "far") else ""),
+        f"{outcome.limit:.3g} {monitor.unit}" if monitor.unit else "",
         first_s,
         actions,
-        result.statuses[-1].phase,
-        f"{result.excursion_m:.2f}",
-        f"{result.nearest_m:.2f}",
+        outcome.statuses[-1].phase,
+        f"{outcome.excursion_m:.2f}",
+        f"{outcome.nearest_m:.2f}",
     )
 
 
 def main() -> None:
     print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER), flush=True)
-    for row in MONITORS:
-        if len(sys.argv) > 1 and row.name not in sys.argv[1:]:
+    for monitor in MONITORS:
+        if len(sys.argv) > 1 and monitor.name not in sys.argv[1:]:
             continue
-        print("| " + " | ".join(table_row(row, fly(row.name))) + " |", flush=True)
+        print("| " + " | ".join(table_row(monitor, fly(monitor.name))) + " |", flush=True)
 
 
 if __name__ == "__main__":

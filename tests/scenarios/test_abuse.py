@@ -1,4 +1,4 @@
-"""The estimate of hover_marker survives what is done to its measurements: one flight, flown again for every abuse."""
+"""The estimate of hover_marker stays good with corrupted measurements: one flight, replayed for every abuse."""
 
 import math
 

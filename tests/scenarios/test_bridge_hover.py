@@ -76,7 +76,7 @@ def test_the_pilot_takes_over_with_the_mode_switch():
     assert lockstep.pilot.phase == "PILOT"
 
 
-def test_a_failing_solver_hands_over_to_the_pid_and_takes_back():
+def test_while_the_solver_fails_the_pid_flies_and_then_the_nmpc_again():
     lockstep = fly_with(Fault(at_s=45.0, kind="solver_fails", duration_s=3.0))
     active = [c.active for c in lockstep.messages["control"] if 45.2 < c.stamp_s < 48.0]
     assert set(active) == {"pid"}

@@ -40,7 +40,7 @@ def test_a_delayed_setpoint_acts_that_much_later_and_stopping_acts_at_once():
         control.step()
         seen.append(control.motors.mean())
     assert np.allclose(seen[:7], before, atol=0.01) and seen[7] > before + 0.1
-    assert loop.thrust == 0.5, "telemetry shows the setpoint that came"
+    assert loop.thrust == 0.5, "telemetry shows the setpoint that arrived"
     loop.level, loop.thrust = OFF, 0.0
     control.step()
     assert control.motors.max() == 0.0
@@ -50,8 +50,8 @@ def test_a_jet_moves_the_aircraft_by_its_mean_over_hull_and_rotors():
     experiment = world("line_headwind")
     experiment.plant.p_W[:] = (-1.0, 0.0, 1.68)
     on_axis = experiment.wind.sample(30.0, experiment.plant.p_W)[0]
-    felt = experiment._wind_W(30.0)[0]
+    felt = experiment.wind_on_aircraft(30.0)[0]
     assert 11 < on_axis < 19  # 14.8 m/s with its turbulence
     assert 0.25 * on_axis < felt < 0.5 * on_axis
     experiment.plant.p_W[:] = (-1.0, 1.5, 1.68)
-    assert experiment._wind_W(30.0)[0] < 0.05 * felt
+    assert experiment.wind_on_aircraft(30.0)[0] < 0.05 * felt

@@ -1,4 +1,4 @@
-"""The experiments' scenario files: each loads, tells its source, and short ones are flown as they should be."""
+"""The experiments' scenario files: each loads and names its source; short flights follow their trajectories."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from companion.core.config import ConfigError
 from companion.core.messages import WORLD
 from companion.recording.metrics import metrics_from_messages
 from sitl.lockstep import Lockstep
-from sitl.scenario import load_scenario
+from sitl.scenario import FaultKind, load_scenario
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted((ROOT / "config/scenarios").glob("*.toml"))
@@ -33,7 +33,7 @@ def test_in_every_experiment_the_plant_is_not_the_model(name):
     assert text.startswith("# ") and ("Paper 1" in text or "Neural-Fly" in text or "not in any paper" in text)
 
 
-def test_all_experiments_are_there():
+def test_every_experiment_has_its_file():
     assert {path.stem for path in SCENARIOS} >= EXPERIMENTS
 
 
@@ -89,3 +89,22 @@ def test_a_scenario_lays_its_keys_over_those_of_its_base(tmp_path):
 def test_a_layered_file_stays_strict(tmp_path, text, base, message):
     with pytest.raises(ConfigError, match=message):
         load_scenario(scenario_file(tmp_path, text, base))
+
+
+@pytest.mark.parametrize(
+    ("former", "value", "kind"),
+    [
+        ("markers_garbage", "[0.1]", FaultKind.MARKERS_OUTLIERS),
+        ("estimator_unsure", "[0.0, 0.8]", FaultKind.ESTIMATOR_UNCERTAIN),
+    ],
+)
+def test_the_former_name_of_a_fault_is_read_as_the_present_one(tmp_path, former, value, kind):
+    text = f'fault = [{{ at_s = 1.0, kind = "{former}", value = {value} }}]\n'
+    (fault,) = load_scenario(scenario_file(tmp_path, DIFFERENCES + text)).scenario.fault
+    assert fault.kind is kind
+
+
+def test_an_unknown_fault_is_refused_by_name(tmp_path):
+    text = 'fault = [{ at_s = 1.0, kind = "meteor" }]\n'
+    with pytest.raises(ConfigError, match=r"fault\[0\].kind = 'meteor'"):
+        load_scenario(scenario_file(tmp_path, DIFFERENCES + text))

@@ -1,6 +1,6 @@
-"""Every process dies or hangs in the hold: nothing falls, nothing fights PX4, the log survives.
+"""Every process dies or hangs in the hold: the aircraft stays, nothing opposes PX4, the log survives.
 
-Real processes in real time; the simulator is not one of them (on an aircraft it is the air). This is a sample;
+Real processes in real time; the simulator is not among them (it takes the place of the aircraft). This is a sample;
 `kill_campaign.py` beside this file does it twenty times each, at random times.
 """
 
@@ -15,7 +15,7 @@ from real_flight import RealFlight
 from companion.core.messages import MissionStatus, SentSetpoint
 from companion.recording.log import read_log
 
-FLIGHTS = [  # some that the flight survives, one that ends it
+FLIGHTS = [  # faults that the flight survives, and one that ends it
     [("tracker", "kill"), ("camera", "hang"), ("estimator", "hang")],
     [("recorder", "hang"), ("controller", "kill")],
     [("tracker", "busy"), ("fcu", "hang")],
@@ -29,15 +29,19 @@ LOG_GAP_S = 3.0  # of states in the log: until a hang is noticed, the start, and
 def test_a_process_that_dies_or_hangs_in_the_hold(tmp_path, faults):
     with RealFlight(tmp_path, camera=True) as flight:
         observer = GroundObserver(flight.instance)
-        in_hold = lambda: observer.listen() or flight.phases[-1:] == ["HOLD"]  # noqa: E731
+
+        def in_hold() -> bool:
+            observer.receive()
+            return flight.phases[-1:] == ["HOLD"]
+
         assert flight.run(60.0, in_hold), f"no hold: {flight.phases}, {flight.latest.get(MissionStatus)}"
         for name, kind in faults:
             assert flight.run(20.0, in_hold), f"the hold did not come back before {name}"
-            flight.run(1.0, observer.listen)
+            flight.run(1.0, observer.receive)
             outcome = inject_and_watch(flight, observer, name, kind)
             print(outcome)
             assert outcome.problems() == []
-            # A controller that is back before the stream counts as lost goes on where it was: as good an end.
+            # A controller that is back before the stream counts as lost may go on.
             assert not outcome.px4_took_over or name in STREAM_ENDS
             flight.phases.append(flight.latest.get(MissionStatus).phase)
         observer.close()
@@ -52,7 +56,7 @@ def test_every_process_is_in_the_sample():
     assert {name for faults in FLIGHTS for name, _ in faults} == {*STREAM_SURVIVES, *STREAM_ENDS}
 
 
-# --- the judge itself, which must be able to say no
+# --- the problems that an outcome reports
 
 
 GOOD = Outcome("tracker", "kill", 0.3, 0.6, 0.1, 0.05, 0.05, 0.01, ("OFFBOARD",), ("HOLD",), 0.5)
@@ -60,22 +64,22 @@ LEFT = GOOD._replace(modes=("OFFBOARD", "POSCTL"), phases=("PX4_HOLD",))
 
 
 @pytest.mark.parametrize(
-    "outcome, told",
+    "outcome, problem",
     [
         (GOOD, ""),
         (LEFT, ""),
         (GOOD._replace(restarted_s=2.1), "started again after"),
         (GOOD._replace(farthest_m=1.0), "from the hold point"),
         (GOOD._replace(farthest_m=math.nan), "from the hold point"),
-        (GOOD._replace(in_charge_gap_s=0.9), "nobody in charge"),
+        (GOOD._replace(in_charge_gap_s=0.9), "no controller for"),
         (GOOD._replace(step_rad=0.56), "setpoint jumped"),
         (LEFT._replace(modes=("OFFBOARD", "POSCTL", "OFFBOARD")), "entered again"),
         (LEFT._replace(phases=("HOLD",)), "the mission is in"),
     ],
 )
-def test_what_must_not_happen_is_told(outcome, told):
+def test_an_outcome_reports_what_must_not_happen(outcome, problem):
     problems = outcome.problems()
-    assert (problems == []) if told == "" else (told in problems[0] and len(problems) == 1)
+    assert (problems == []) if problem == "" else (problem in problems[0] and len(problems) == 1)
 
 
 def sent(*stamps_s: float, roll_rad: float = 0.0) -> list[SentSetpoint]:
@@ -88,12 +92,12 @@ def sent(*stamps_s: float, roll_rad: float = 0.0) -> list[SentSetpoint]:
 @pytest.mark.parametrize(
     "left_s, gap_s",
     [
-        (None, 1.7),  # it never left offboard: nobody was in charge until now
+        (None, 1.7),  # it never left offboard: there was no controller until now
         (10.6, 0.5),  # it left half a second after the last setpoint
         (10.05, 0.05),  # it left while setpoints still came
     ],
 )
-def test_the_time_without_anybody_in_charge(left_s, gap_s):
+def test_the_longest_time_without_a_controller(left_s, gap_s):
     observer = GroundObserver(99)
     observer.close()
     observer.modes = [ModeChange(0.0, "OFFBOARD")] + ([ModeChange(left_s, "POSCTL")] if left_s else [])

@@ -1,4 +1,4 @@
-"""The faults of a scenario: complete or refused, and what the lockstep run tells of its processes and computer."""
+"""The faults of a scenario: complete or refused, and the health and computer messages of the lockstep run."""
 
 from pathlib import Path
 from typing import get_args
@@ -16,7 +16,7 @@ from sitl.scenario import FAULT_NUMBERS, Fault, FaultKind, load_scenario
 SCENARIO = Path(__file__).parents[2] / "config/scenarios/safety/hold.toml"
 
 
-def test_every_kind_of_fault_can_be_made_to_happen():
+def test_every_kind_of_fault_can_be_injected():
     kinds = set(get_args(FaultKind))
     assert {f"_{kind}" for kind in kinds} <= set(dir(FaultInjector)) and set(FAULT_NUMBERS) <= kinds
 
@@ -66,22 +66,22 @@ def run(*faults: Fault, until_s: float = 4.0) -> Lockstep:
     return lockstep
 
 
-def test_lockstep_tells_of_its_processes_and_computer_as_a_flight_does():
+def test_lockstep_publishes_health_and_computer_state_as_a_flight_does():
     lockstep = run(Fault(at_s=2.1, kind="process_dead", name="tracker"))
     health: list[Health] = lockstep.messages["health"]
     assert {m.process for m in health} == set(lockstep.runners)
     for name in ("estimator", "controller", "fcu"):
-        told = [m for m in health if m.process == name]
-        assert len(told) >= 7 and all(abs(m.steps_per_s / m.nominal_steps_per_s - 1) < 0.05 for m in told[1:])
+        own = [m for m in health if m.process == name]
+        assert len(own) >= 7 and all(abs(m.steps_per_s / m.nominal_steps_per_s - 1) < 0.05 for m in own[1:])
     assert max(m.stamp_s for m in health if m.process == "tracker") <= 2.1
     host: list[HostStatus] = lockstep.messages["host"]
     assert len(host) == 4 and not any(m.throttled for m in host)
 
 
-@pytest.mark.parametrize("believed_s", [0.06, 0.05])
-def test_an_image_is_as_old_as_the_camera_is_slow_when_it_arrives(believed_s):
+@pytest.mark.parametrize("assumed_s", [0.06, 0.05])
+def test_an_image_is_as_old_as_the_camera_is_slow_when_it_arrives(assumed_s):
     loaded = load_scenario(SCENARIO, camera_mode="corners")
-    latency = msgspec.structs.replace(loaded.vehicle.latency, camera_s=believed_s)
+    latency = msgspec.structs.replace(loaded.vehicle.latency, camera_s=assumed_s)
     vehicle = msgspec.structs.replace(loaded.vehicle, latency=latency)
     arrivals: list[tuple[float, float]] = []
 
@@ -93,7 +93,7 @@ def test_an_image_is_as_old_as_the_camera_is_slow_when_it_arrives(believed_s):
     lockstep.start()
     lockstep.run_until(lambda: len(arrivals) >= 10)
     assert loaded.scenario.camera.latency_s == 0.06
-    assert [now_s - stamp_s for stamp_s, now_s in arrivals] == pytest.approx([believed_s] * 10, abs=1e-6)
+    assert [now_s - stamp_s for stamp_s, now_s in arrivals] == pytest.approx([assumed_s] * 10, abs=1e-6)
     exposed_s = [now_s - 0.06 for _, now_s in arrivals]  # at the end of a step of the world, 30 times a second
     assert exposed_s == pytest.approx([0.032 * i for i in range(1, 11)], abs=1e-6)
 
@@ -117,5 +117,5 @@ def test_a_run_in_pieces_is_the_run_in_one_piece():
     whole.run()
     pieces.start()
     assert pieces.run_until(lambda: pieces.now_s >= 2.0) and not pieces.run_until(lambda: False)
-    first, second = (repr(run.messages) for run in (whole, pieces))  # NaN equals itself in words
+    first, second = (repr(run.messages) for run in (whole, pieces))  # NaN equals itself as text
     assert first == second and len(whole.messages["state"]) > 100

@@ -1,4 +1,4 @@
-"""docs/safety.md and ``companion safety`` say what the safety table is."""
+"""docs/safety.md and ``companion safety`` agree with the safety table."""
 
 from pathlib import Path
 
@@ -19,32 +19,32 @@ PLAN = load_plan(ROOT / "config/missions/bridge_hover.toml")
 
 
 def table(heading: str) -> list[tuple[str, ...]]:
-    """Cells of the first table under a heading, without its head."""
+    """Cells of the first table under a heading, without its header."""
     section = PAGE.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     lines = [line for line in section.splitlines() if line.startswith("|")][2:]
     return [tuple(cell.strip().strip("`") for cell in line.strip("|").split("|")) for line in lines]
 
 
-def test_the_page_has_the_rows_and_limits_of_the_table():
-    assert table("Rows") == [cells(row, VEHICLE, PLAN) for row in MONITORS]
+def test_the_page_has_the_monitors_and_limits_of_the_table():
+    assert table("Monitors") == [cells(monitor, VEHICLE, PLAN) for monitor in MONITORS]
 
 
 def test_the_page_explains_every_action():
     assert [action for action, _ in table("Actions")] == list(ACTIONS)
 
 
-def test_the_page_tells_what_came_of_the_flight_of_every_row():
-    assert [name.removesuffix("*").rstrip("` ") for name, *_ in table("One flight for each row")] == [
-        r.name for r in MONITORS
+def test_the_page_has_the_flight_of_every_monitor():
+    assert [name.removesuffix("*").rstrip("` ") for name, *_ in table("One flight for each monitor")] == [
+        monitor.name for monitor in MONITORS
     ]
 
 
 @pytest.mark.parametrize("vehicle", sorted((ROOT / "config/vehicles").glob("*.toml")), ids=lambda path: path.stem)
-def test_the_command_prints_every_row_for_every_vehicle(vehicle):
+def test_the_command_prints_every_monitor_for_every_vehicle(vehicle):
     mission = ROOT / "config/missions/bridge_hover.toml"
     result = CliRunner().invoke(main, ["safety", "--vehicle", str(vehicle), "--mission", str(mission)])
     assert result.exit_code == 0, result.output
-    assert all(row.name in result.output for row in MONITORS)
+    assert all(monitor.name in result.output for monitor in MONITORS)
 
 
 def test_the_command_refuses_a_mission_that_leads_too_near_to_the_structure(tmp_path):

@@ -1,74 +1,92 @@
-"""Every row of the safety table in lockstep: it speaks up in time, acts in steps, and safe hands end the flight."""
+"""Every monitor of the safety table in lockstep: active in time, actions in steps, and a safe end of the flight."""
 
 import pytest
-from safety_flights import FLIGHTS, SETPOINT_AGE_MAX_S, Result, fly
+from safety_flights import FLIGHTS, SETPOINT_AGE_MAX_S, FlightOutcome, fly
 
+from companion.core.enums import Phase, SafetyAction
 from companion.mission import phases as ph
 from companion.mission.monitors import ACTIONS, ESCALATION_MIN_S, MONITORS, Monitor
 
-PHASE_OF = {"hold": ph.PAUSE, "retreat": ph.RETREAT, "return": ph.RETURN, "land": ph.LAND}
-PHASE_OF |= {"stop streaming": ph.PX4_HOLD, "relinquish": ph.PILOT}
+PHASE_OF = {
+    SafetyAction.HOLD: Phase.PAUSE,
+    SafetyAction.RETREAT: Phase.RETREAT,
+    SafetyAction.RETURN: Phase.RETURN,
+    SafetyAction.LAND: Phase.LAND,
+    SafetyAction.STOP_STREAMING: Phase.PX4_HOLD,
+    SafetyAction.RELINQUISH: Phase.PILOT,
+}
 STEP_S = 0.05  # of the mission
 CLEARANCE_M = 0.4  # rotor tips of the F550 from its centre
 
 
-def test_every_row_has_a_flight_and_every_flight_a_row():
-    assert set(FLIGHTS) == {row.name for row in MONITORS}
+def test_every_monitor_has_a_flight_and_every_flight_a_monitor():
+    assert set(FLIGHTS) == {monitor.name for monitor in MONITORS}
 
 
-@pytest.mark.parametrize("row", MONITORS, ids=lambda row: row.name)
-def test_row(row: Monitor):
-    assert row.name in FLIGHTS, f"row '{row.name}' of the safety table has no flight"
-    flight, result = FLIGHTS[row.name], fly(row.name)
-    check_that_the_row_acts(row, flight.within_s, result)
-    check_the_steps(result)
-    check_who_is_in_charge(result)
-    assert result.statuses[-1].phase == flight.end, result.statuses[-1].reason
-    assert result.excursion_m <= flight.excursion_m
-    assert result.nearest_m > CLEARANCE_M, "touched the structure"
+@pytest.mark.parametrize("monitor", MONITORS, ids=lambda monitor: monitor.name)
+def test_monitor(monitor: Monitor):
+    assert monitor.name in FLIGHTS, f"monitor '{monitor.name}' of the safety table has no flight"
+    flight, outcome = FLIGHTS[monitor.name], fly(monitor.name)
+    check_that_the_monitor_acts(monitor, flight.within_s, outcome)
+    check_the_cause(monitor, flight.end, outcome)
+    check_the_steps(outcome)
+    check_who_is_in_charge(outcome)
+    assert outcome.statuses[-1].phase == flight.end, outcome.statuses[-1].reason
+    assert outcome.excursion_m <= flight.excursion_m
+    assert outcome.nearest_m > CLEARANCE_M, "touched the structure"
 
 
-def check_that_the_row_acts(row: Monitor, within_s: float, result: Result) -> None:
-    events = [e for e in result.events if e.monitor == row.name]
-    assert events, f"did not fire; these did: {sorted({e.monitor for e in result.events})}"
+def check_that_the_monitor_acts(monitor: Monitor, within_s: float, outcome: FlightOutcome) -> None:
+    events = [e for e in outcome.events if e.monitor == monitor.name]
+    assert events, f"not active; these were: {sorted({e.monitor for e in outcome.events})}"
     first = events[0]
-    assert first.active and first.action == row.escalation[0] and first.stamp_s <= within_s
-    assert not first.value <= first.limit if not row.below else first.value < first.limit
-    climbed = []
+    assert first.active and first.action == monitor.escalation[0] and first.stamp_s <= within_s
+    assert not first.value <= first.limit if not monitor.below else first.value < first.limit
+    levels = []
     for event in events:  # up to the first time that it cleared
         if not event.active:
             break
-        climbed.append(event)
-    assert [e.action for e in climbed] == list(row.escalation[: len(climbed)])
-    for before, after in zip(climbed, climbed[1:], strict=False):
+        levels.append(event)
+    assert [e.action for e in levels] == list(monitor.escalation[: len(levels)])
+    for before, after in zip(levels, levels[1:], strict=False):
         assert after.stamp_s - before.stamp_s >= ESCALATION_MIN_S - 1e-6
-    if row.escalation[0] == "warn":
-        assert not result.actions, "a warning changed the flight"
+    if monitor.escalation[0] == "warn":
+        assert not outcome.actions, "a warning changed the flight"
 
 
-def check_the_steps(result: Result) -> None:
-    """Actions, of whichever rows, lie 2 s apart unless the last leaves nothing to wait for."""
-    for (before_s, _), (after_s, phase) in zip(result.actions, result.actions[1:], strict=False):
-        if phase not in (ph.PILOT, ph.PX4_HOLD):
-            assert after_s - before_s >= ESCALATION_MIN_S - STEP_S, result.actions
+def check_the_cause(monitor: Monitor, end: str, outcome: FlightOutcome) -> None:
+    """A flight that ended early has its cause in the last status; one that goes on has none."""
+    cause = outcome.statuses[-1].cause
+    if end == Phase.HOLD:
+        assert cause == ""
+    else:
+        assert cause.startswith(monitor.text) and ": " in cause, cause
+        assert not outcome.statuses[-1].success
+
+
+def check_the_steps(outcome: FlightOutcome) -> None:
+    """Actions, of whichever monitors, lie 2 s apart; those that end the stream do not wait."""
+    for (before_s, _), (after_s, phase) in zip(outcome.actions, outcome.actions[1:], strict=False):
+        if phase not in (Phase.PILOT, Phase.PX4_HOLD):
+            assert after_s - before_s >= ESCALATION_MIN_S - STEP_S, outcome.actions
     ranks = {PHASE_OF[action]: rank for rank, action in enumerate(ACTIONS) if action in PHASE_OF}
-    for event_s, phase in result.actions:
-        asked = {e.action for e in result.events if e.active and e.stamp_s <= event_s}
-        assert ranks[phase] <= max(ACTIONS.index(action) for action in asked), f"{phase} was not asked for"
+    for event_s, phase in outcome.actions:
+        demanded = {e.action for e in outcome.events if e.active and e.stamp_s <= event_s}
+        assert ranks[phase] <= max(ACTIONS.index(action) for action in demanded), f"{phase} was not demanded"
 
 
-def check_who_is_in_charge(result: Result) -> None:
+def check_who_is_in_charge(outcome: FlightOutcome) -> None:
     """Offboard is left for good, and in it the aircraft is never without a fresh setpoint."""
-    assert "offboard" not in [action for _, action in result.requests]
-    armed = [s for s in result.samples if s.armed]
+    assert "offboard" not in [action for _, action in outcome.requests]
+    armed = [s for s in outcome.samples if s.armed]
     left = [i for i, s in enumerate(armed) if s.mode != "OFFBOARD"]
     if left:
         assert all(s.mode != "OFFBOARD" for s in armed[left[0] :]), "offboard was entered again"
-    blind = [s for s in armed if s.mode == "OFFBOARD" and s.setpoint_age_s > SETPOINT_AGE_MAX_S]
-    assert not blind, f"armed in offboard without setpoints at {blind[0].now_s:.2f} s"
-    last = result.statuses[-1].phase
-    if last == ph.DONE:
-        assert not result.samples[-1].armed
-    elif last in (*ph.OBSERVING, ph.WAIT_READY):
-        assert result.samples[-1].mode != "OFFBOARD"
-        assert result.samples[-1].setpoint_age_s > 1.0, "setpoints go on after the hand-over"
+    without = [s for s in armed if s.mode == "OFFBOARD" and s.setpoint_age_s > SETPOINT_AGE_MAX_S]
+    assert not without, f"armed in offboard without setpoints at {without[0].now_s:.2f} s"
+    last = outcome.statuses[-1].phase
+    if last == Phase.DONE:
+        assert not outcome.samples[-1].armed
+    elif last in (*ph.OBSERVING, Phase.WAIT_READY):
+        assert outcome.samples[-1].mode != "OFFBOARD"
+        assert outcome.samples[-1].setpoint_age_s > 1.0, "setpoints continue after the hand-over"

@@ -1,4 +1,4 @@
-"""The simulated camera puts markers where geometry says, and looks like a camera."""
+"""The simulated camera draws markers at their projections, with the noise, blur and light of a camera."""
 
 import math
 import time
@@ -11,11 +11,11 @@ import pytest
 from companion.core.config import ConfigError, parse
 from companion.core.frames import quat_from_matrix, quat_from_rpy, quat_multiply, rotation_matrix, rpy_from_quat
 from companion.core.site import Site
-from sitl.camera import CameraConfig, SceneCamera, _clip, _distort, _undistort
+from sitl.camera import CameraConfig, SceneCamera, clip, distort, undistort
 from sitl.scene import Backdrop, SceneConfig, backdrop_texture
 
 STILL = (0.0, 0.0, 0.0)
-# the face looks along -x of the world: x of M to the right of who looks at it, y up
+# the face looks along -x of the world: seen from the front, x of M is to the right and y up
 FACE = np.array([[0.0, 0, -1], [-1, 0, 0], [0, 1, 0]])
 FACE_RPY = [float(a) for a in rpy_from_quat(quat_from_matrix(FACE))]
 
@@ -165,8 +165,8 @@ def test_distortion_is_opencvs_and_its_inverse_inverts():
     k = (-0.2, 0.07, 0.002, -0.003, 0.01)
     K = np.eye(3)
     expected, _ = cv2.projectPoints(np.column_stack([xy, np.ones(200)]), np.zeros(3), np.zeros(3), K, np.array(k))
-    assert np.allclose(_distort(xy, k), expected.reshape(-1, 2), atol=1e-12)
-    assert np.allclose(_undistort(_distort(xy, k), k), xy, atol=1e-8)
+    assert np.allclose(distort(xy, k), expected.reshape(-1, 2), atol=1e-12)
+    assert np.allclose(undistort(distort(xy, k), k), xy, atol=1e-8)
 
 
 def test_projection_agrees_with_opencv():
@@ -247,7 +247,7 @@ def test_blur_has_the_length_of_the_motion():
     p, q = np.array([-3.0, 0.2, 2.9]), quat_from_rpy(0.05, -0.04, 0.1)
     v, omega = np.array([0.4, 0.6, -0.3]), np.array([0.0, 0.4, -0.5])
     p_WC, R_WC = cam.camera_pose(0.0, p, q)
-    motion = cam._motion_px(p_WC, R_WC, q, v, omega)
+    motion = cam.motion_px(p_WC, R_WC, q, v, omega)
     step = 1e-4
     q_later = quat_multiply(q, np.array([1.0, *(omega * step / 2)]))
     before = np.mean([s.corners_px for s in cam.project_corners(0.0, p, q)], axis=(0, 1))
@@ -289,21 +289,21 @@ def test_a_plane_that_reaches_behind_the_camera_is_clipped():
     )
     assert image[:200].min() > 150, "sky above the horizon"
     assert image[300:].mean() < 120, "grass below"
-    half = _clip(np.array([[0.0, 0], [2, 0], [2, 2], [0, 2]]), np.array([[1.0, 0, -1]]), np.array([0.0]))
+    half = clip(np.array([[0.0, 0], [2, 0], [2, 2], [0, 2]]), np.array([[1.0, 0, -1]]), np.array([0.0]))
     assert half[:, 0].min() == 1.0
     assert half[:, 0].max() == 2.0
 
 
 @pytest.mark.parametrize(
-    ("bundles", "changes", "words"),
+    ("bundles", "changes", "message"),
     [
         (("bridge",), {}, "'bridge' is not in the marker file"),
         (("stag",), {}, "stag_hd21 1: the renderer draws only"),
         (("pier",), {"distortion": (-1.9, 0.0, 0.0, 0.0, 0.0), "fx": 200.0, "fy": 200.0}, "folds the image"),
     ],
 )
-def test_what_cannot_be_drawn_stops_the_start(bundles, changes, words):
-    with pytest.raises(ConfigError, match=words):
+def test_a_scene_that_cannot_be_drawn_is_refused(bundles, changes, message):
+    with pytest.raises(ConfigError, match=message):
         SceneCamera(msgspec.structs.replace(CONFIG, **changes), scene(bundles=bundles), SITE, 1)
 
 
@@ -328,4 +328,4 @@ def test_a_frame_takes_a_few_milliseconds():
         start = time.process_time()
         cam.render(0.0, (-3.5, 0.2, 2.9), (1.0, 0.0, 0.0, 0.0), (0.3, 0.5, 0.0), (0.3, 0.5, 0.2))
         best = min(best, time.process_time() - start)
-    assert best < 0.02, "budget 5 ms on a free core; the limit leaves room for a slow machine"
+    assert best < 0.02, "budget 5 ms on a free core; the limit is wider for a slow machine"

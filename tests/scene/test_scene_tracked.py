@@ -1,4 +1,4 @@
-"""Markers are drawn as their publishers print them: the real tracker sees the rendered bundle the right way up."""
+"""Markers are drawn as their publishers print them: the tracker sees the rendered bundle the right way up."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from sitl.camera import SceneCamera
 from sitl.scene import SceneConfig, marker_texture
 
 BUNDLE_W = np.array([0.0, 0.0, 3.0])
-PACE, PHASE = np.array([1.0, 1.3, 0.7]), np.array([0.0, 1.0, 0.0])  # of roll, pitch and yaw in gusts
+RATE, PHASE = np.array([1.0, 1.3, 0.7]), np.array([0.0, 1.0, 0.0])  # of roll, pitch and yaw in gusts
 CODES = ["1101001010011110010110001", "0111010001101011100011010"]
 
 
@@ -78,8 +78,8 @@ def test_following_in_gusts_finds_the_corners_that_a_search_finds():
     apart, rate, turn = [], 2 * np.pi * 0.9, 0.12
     for k in range(60, 120):
         t_s = 1 + k / 30
-        rpy = turn * np.sin(rate * PACE * t_s + PHASE)
-        omega_B = turn * rate * PACE * np.cos(rate * PACE * t_s + PHASE)
+        rpy = turn * np.sin(rate * RATE * t_s + PHASE)
+        omega_B = turn * rate * RATE * np.cos(rate * RATE * t_s + PHASE)
         p_WB = np.array([-3.2 + 0.3 * np.sin(0.8 * t_s), 0.3 * np.sin(0.4 * rate * t_s), 3.0])
         p_WB[2] += 0.3 * np.sin(0.5 * rate * t_s + 2)
         image = camera.render(t_s, p_WB, quat_from_rpy(*rpy), STILL, omega_B)
@@ -102,7 +102,7 @@ def test_apriltag_0_is_drawn_as_apriltag_0_is_printed():
 
 
 @pytest.mark.parametrize("codes", [[], CODES[:1], [CODES[0], "0101"], [CODES[0], "x" * 25]])
-def test_a_dictionary_file_without_the_marker_stops_the_start(tmp_path, codes):
+def test_a_dictionary_file_without_the_marker_is_refused(tmp_path, codes):
     family = own_dictionary(tmp_path, codes)
     with pytest.raises(ConfigError, match="own.yml: no usable marker_1"):
         marker_texture(Marker(family=family, id=1, size_m=0.2))

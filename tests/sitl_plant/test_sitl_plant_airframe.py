@@ -1,4 +1,4 @@
-"""Airframe files are strict, and the battery behaves like one."""
+"""Airframe files are strict; the battery follows its equations."""
 
 import msgspec
 import pytest
@@ -29,7 +29,7 @@ def test_every_airframe_file_loads_by_name_and_by_path(path):
         ("[ground]", "[gruond]", ("gruond", "unknown key")),
     ],
 )
-def test_a_bad_key_stops_the_start_with_its_name(tmp_path, old, new, expected):
+def test_a_bad_key_is_refused_by_name(tmp_path, old, new, expected):
     source = (FOLDER / "f550.toml").read_text(encoding="utf-8")
     assert old in source
     path = tmp_path / "bad.toml"
@@ -58,7 +58,7 @@ def test_voltage_and_current_deliver_the_power_through_the_resistance(config):
     assert voltage_v == pytest.approx(source_v - config.internal_resistance_ohm * battery.current_a)
 
 
-def test_charge_drawn_is_charge_missing(config):
+def test_the_charge_decreases_by_the_charge_drawn(config):
     battery = Battery(config)
     drawn_ah = 0.0
     for _ in range(600):
@@ -69,7 +69,7 @@ def test_charge_drawn_is_charge_missing(config):
 
 
 def test_polarisation_builds_up_and_recovers_with_its_time_constant(config):
-    # A flat curve leaves polarisation as the only thing that moves.
+    # With a flat curve only the polarisation changes.
     flat = replace(config, open_circuit_v=(3.8,) * 11)
     battery = Battery(flat)
     first_v = battery.step(200.0, 0.02)

@@ -1,4 +1,4 @@
-"""The rigid body, its rotors and the air obey the laws they claim."""
+"""The rigid body, its rotors and the air follow their equations."""
 
 import ast
 import math
@@ -298,12 +298,10 @@ def test_on_ground_ends_with_take_off(f550):
 
 
 def test_motor_speed_follows_as_a_first_order_lag_with_its_two_time_constants(f550):
-    plant = Plant(equal_rotors(f550), 1, p_W=(0, 0, 500))
-    plant._state.speed_scale = 1.0
+    plant = Plant(equal_rotors(f550, speed_voltage_exponent=0.0), 1, p_W=(0, 0, 500))
     goal = f550.rotor.speed_max_rad_s * math.sqrt(0.1 * 0.16 + 0.9 * 0.4)
-    scale = plant._state.speed_scale
     plant.step(np.full(6, 0.4), 15)
-    assert plant.rotor_speed_rad_s[0] == pytest.approx(goal * scale * (1 - math.exp(-0.015 / f550.rotor.rise_time_s)))
+    assert plant.rotor_speed_rad_s[0] == pytest.approx(goal * (1 - math.exp(-0.015 / f550.rotor.rise_time_s)))
     plant.step(np.full(6, 0.4), 1000)
     high = plant.rotor_speed_rad_s[0]
     plant.step(OFF, 15)
@@ -316,11 +314,11 @@ def test_commands_act_exactly_after_the_delay(f550, delay_ms):
     for _ in range(delay_ms):
         plant.step(np.full(6, 0.5), 1)
         assert plant.motor_thrust_n.sum() == 0.0
-    plant.step(OFF, 1)  # the first command acts in this step, whatever is commanded now
+    plant.step(OFF, 1)  # the first command acts in this step, not the present one
     assert (plant.motor_thrust_n.sum() > 0.0) == (delay_ms > 0)
 
 
-def test_full_command_is_the_limit_and_nonsense_stops_the_rotor(f550):
+def test_full_command_is_the_limit_and_nan_stops_the_rotor(f550):
     plant, limited = (Plant(equal_rotors(f550), 1, p_W=(0, 0, 100)) for _ in range(2))
     plant.step([1.0, 1.0, 1.0, 0.0, 0.0, 0.0], 100)
     limited.step([7.0, math.inf, 1.0, -3.0, math.nan, 0.0], 100)
@@ -391,7 +389,7 @@ def test_attitude_integrates_the_body_rates(airframe):
     assert abs(float(expected @ plant.q_WB)) == pytest.approx(1.0, abs=1e-9)
 
 
-def test_the_simulator_does_not_know_the_controllers_model():
+def test_the_simulator_does_not_import_the_controllers_model():
     root = Path(__file__).parents[2] / "sitl"
     for name in ("airframe", "plant", "battery", "wind", "sensors"):
         source = (root / f"{name}.py").read_text(encoding="utf-8")

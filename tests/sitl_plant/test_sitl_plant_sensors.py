@@ -1,4 +1,4 @@
-"""Sensors err by exactly what their numbers say, at their rates and with their delays."""
+"""The sensors' errors have the configured size; rates and delays are as configured."""
 
 import math
 from types import SimpleNamespace
@@ -80,7 +80,7 @@ def test_fixes_arrive_at_their_rate_after_their_delay(rate_hz, delay_s):
     assert np.diff([f.gnss.stamp_s for f in arrivals]).max() <= 1 / rate_hz + FRAME_S
 
 
-def test_a_fix_tells_where_the_craft_was_not_where_it_is():
+def test_a_fix_has_the_position_at_its_stamp_and_not_at_its_arrival():
     exact = replace(PAPER, gnss=replace(PAPER.gnss, white_variance_m2=0.0, walk_variance_m2=0.0, velocity_std_m_s=0.0))
     sensors, truth = Sensors(exact, 1), motion()
     seen = 0
@@ -98,7 +98,7 @@ def test_gnss_lost_keeps_fixes_coming_without_a_solution_until_cleared():
 
     def run(start, count):
         fixes = [sensors.sample((start + i) * FRAME_S, truth).gnss for i in range(count)]
-        return [fix for fix in fixes if fix][2:]  # leave those that were on their way
+        return [fix for fix in fixes if fix][2:]  # without the fixes that were already taken
 
     assert all(fix.ok for fix in run(0, 500))
     sensors.set_fault("gnss_lost", True)
@@ -135,7 +135,7 @@ def test_tilt_and_heading_errors_have_their_spread_from_start_to_start():
     np.testing.assert_allclose(errors.std(axis=0), [tilt, tilt, heading], rtol=0.07)
 
 
-def test_tilt_error_forgets_with_its_time_constant_and_heading_keeps_its_offset():
+def test_tilt_error_decorrelates_with_its_time_constant_and_heading_keeps_its_offset():
     fast = replace(PAPER.attitude, tilt_time_s=1.0, heading_std_rad=0.0, white_std_rad=0.0)
     truth = motion()
     _, frames = fly(replace(PAPER, attitude=fast), 3, 200.0, truth)
@@ -188,7 +188,7 @@ def test_barometer_has_its_rate_noise_and_drift():
     assert np.std(drift) == pytest.approx(0.02 * math.sqrt(2.0), rel=0.2)
 
 
-def test_the_same_seed_gives_the_same_frames_and_another_others():
+def test_the_same_seed_gives_the_same_frames_and_another_seed_other_frames():
     assert fly(PAPER, 4, 1.0)[1] == fly(PAPER, 4, 1.0)[1]
     assert fly(PAPER, 4, 1.0)[1] != fly(PAPER, 5, 1.0)[1]
 

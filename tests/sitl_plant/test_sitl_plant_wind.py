@@ -1,4 +1,4 @@
-"""Wind has the statistics and the timing its numbers say."""
+"""Wind has the configured statistics and timing."""
 
 import math
 
@@ -42,7 +42,7 @@ def test_gusts_have_the_configured_mean_and_variance():
     np.testing.assert_allclose(wind.std(axis=0), [1.5, 1.0, 0.5], rtol=0.06)
 
 
-def test_gusts_forget_with_their_time_constant():
+def test_gusts_decorrelate_with_their_time_constant():
     gust = series(GUSTY, 2, 100_000) - [5.0, -2.0, 0.0]
     for axis, time_s in enumerate(GUSTY.gust_time_s):
         lag = round(time_s / 0.02)
@@ -77,7 +77,7 @@ def test_same_seed_same_wind_other_seed_other_wind():
     assert not np.array_equal(series(GUSTY, 7, 500), series(GUSTY, 8, 500))
 
 
-def test_asking_twice_or_for_the_past_does_not_change_the_gust():
+def test_a_second_sample_of_the_same_or_an_earlier_time_does_not_change_the_gust():
     wind = Wind(GUSTY, 1)
     wind.sample(0.0, ORIGIN)
     now = wind.sample(1.0, ORIGIN)
@@ -85,7 +85,7 @@ def test_asking_twice_or_for_the_past_does_not_change_the_gust():
     assert wind.sample(0.5, ORIGIN) == now
 
 
-def test_steps_come_and_go_at_their_times_along_their_ramps():
+def test_steps_begin_and_end_at_their_times_along_their_ramps():
     config = calm_but(
         mean_m_s=(1.0, 0.0, 0.0),
         steps=[

@@ -1,9 +1,9 @@
-"""Corners of a printed marker from all its pixels: an arbiter that shares nothing with the tracker's edges.
+"""Corners of a printed marker from all its pixels: a reference method that is independent of the tracker's edges.
 
-The picture of the marker is laid over the photograph by a homography, blurred, and compared with the pixels; black
-and white may each change linearly over the marker. The four corners and the blur that explain the pixels best
-(robust least squares) are the answer. All edges of all cells take part, so nothing depends on how an outer edge is
-looked for, and what lies outside the marker's margin has no say.
+A homography maps the picture of the marker onto the photograph. The result is blurred and compared with the pixels;
+black and white may each change linearly over the marker. The four corners and the blur with the smallest difference
+(robust least squares) are the result. All edges of all cells contribute, so the result does not depend on the search
+for an outer edge, and pixels outside the marker's margin have no influence.
 """
 
 import cv2
@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 CELL_PX, OVERSAMPLE, MARGIN_CELLS = 8, 3, 2
-AROUND_PX = 1.2  # of the white around the square that takes part: margins of small markers are not much wider
+AROUND_PX = 1.2  # of the white around the square that is used: margins of small markers are not much wider
 OUTLIER_LEVELS = 15.0  # grey levels: JPEG's ringing and dirt beyond this count less
 STEP_PX = 0.05  # for the Jacobian
 
@@ -40,7 +40,7 @@ def fit_corners(gray: np.ndarray, picture: np.ndarray, start_px: np.ndarray) -> 
         levels = np.concatenate([white * plane, (1 - white) * plane]).T
         return levels @ np.linalg.lstsq(levels, pixels[near], rcond=None)[0] - pixels[near]
 
-    # offsets are counted from 1, since the steps of the Jacobian are relative
+    # The offsets start at 1, because the steps of the Jacobian are relative.
     start = np.append(np.ones(8), 0.5)
     result = least_squares(
         residual, start, diff_step=STEP_PX, loss="soft_l1", f_scale=OUTLIER_LEVELS, xtol=1e-4, max_nfev=30

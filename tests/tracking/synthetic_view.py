@@ -1,5 +1,6 @@
 """Views of markers rendered from a known pose: every pixel is traced back onto the bundle's plane."""
 
+from functools import cache
 from pathlib import Path
 
 import cv2
@@ -18,12 +19,20 @@ FACING = np.diag([1.0, -1.0, -1.0])  # R_CM of a bundle seen straight on
 CELL_PX, OVERSAMPLE, WHITE_MARGIN, BACKGROUND = 24, 3, 1.0, 120
 
 
+@cache
+def f550() -> Vehicle:
+    """The F550's vehicle file."""
+    return load(ROOT / "config/vehicles/f550.toml", Vehicle)
+
+
 def vehicle(**camera) -> Vehicle:
-    base = load(ROOT / "config/vehicles/f550.toml", Vehicle)
+    """The F550 with these keys of its camera changed."""
+    base = f550()
     return msgspec.structs.replace(base, camera=msgspec.structs.replace(base.camera, **camera))
 
 
 def with_tracking(v: Vehicle, **tracking) -> Vehicle:
+    """The vehicle with these keys of `tracking` changed."""
     return msgspec.structs.replace(v, tracking=msgspec.structs.replace(v.tracking, **tracking))
 
 
@@ -34,7 +43,7 @@ def pose(tilt_rad=0.0, turn_rad=0.0, roll_rad=0.0, p=(0.0, 0.0, 3.0)) -> tuple[n
 
 
 def render(camera: CameraModel, bundle, R, p, blur_px=0.7, noise=2.0, seed=0, background=None) -> np.ndarray:
-    """Grey image (h, w) uint8 of a bundle of square markers; nothing of the tracker's geometry but `undistort`."""
+    """Grey image (h, w) uint8 of a bundle of square markers; of the tracker's geometry only `undistort` is used."""
     s = OVERSAMPLE
     w, h = camera.width_px, camera.height_px
     # sub-pixel grid: sample k of pixel i lies at i + (k + 0.5)/s - 0.5

@@ -1,4 +1,4 @@
-"""Camera sources: order, stamps, one-line refusals at the start, no exception afterwards."""
+"""Camera sources: order, stamps, errors of one line at the start, no exception afterwards."""
 
 import time
 
@@ -74,7 +74,7 @@ def test_the_device_of_the_vehicle_file_is_the_default():
         open_source(None, vehicle(device="/dev/video98"))
 
 
-def test_empty_folders_wrong_sizes_and_files_that_are_no_images_stop_the_start(tmp_path):
+def test_empty_folders_wrong_sizes_and_unreadable_files_stop_the_start(tmp_path):
     with pytest.raises(ConfigError, match="holds no images"):
         open_source(str(tmp_path), VEHICLE)
     cv2.imwrite(str(tmp_path / "a.png"), picture(1, (100, 100)))
@@ -89,7 +89,7 @@ def test_empty_folders_wrong_sizes_and_files_that_are_no_images_stop_the_start(t
 
 
 class FakeCapture:
-    """Delivers some images, then fails in one of the ways of real drivers."""
+    """Delivers some images, then fails like a real driver: end, exception or hang."""
 
     def __init__(self, count, failure="end"):
         self.left, self.failure, self.released = count, failure, False

@@ -88,7 +88,7 @@ def test_a_marker_with_cells_of_two_pixels_is_found():
         assert rms(found[0].corners_px, corners) < 0.3
 
 
-def test_only_what_the_site_uses_is_reported():
+def test_only_markers_of_the_site_are_reported():
     R, p = pose(p=(0, 0, 2.0))
     gray = render(CAMERA, one("aruco_6x6_250", 5), R, p)
     assert detector_for([("aruco_6x6_250", 6)]).detect(gray) == []
@@ -138,7 +138,7 @@ def test_a_marker_at_the_image_edge_is_right_or_not_found(visible_px):
     assert detector.detect(np.ascontiguousarray(gray[:, cut + visible_px + 15 :])) == []
 
 
-def test_garbage_images_give_nothing_and_raise_nothing():
+def test_corrupted_images_give_no_markers_and_no_exception():
     rng = np.random.default_rng(1)
     detector = DetectorSet({"aruco_4x4_50": {1, 2}, "apriltag_36h11": {3}, "stag_hd21": {4}})
     images = [np.full((480, 640), v, np.uint8) for v in (0, 128, 255)]
@@ -209,7 +209,7 @@ def test_a_broken_dictionary_file_stops_the_start_with_its_name(tmp_path, text):
         detector_for([(f"dictionary:{tmp_path / 'absent.yml'}", 0)])
 
 
-def test_refinement_keeps_corners_that_it_cannot_see_and_says_so():
+def test_refinement_returns_unseen_corners_unchanged_and_marks_them():
     corners = np.array([[[10.0, 10], [50, 10], [50, 50], [10, 50]]])
     for image, given in ((90, corners), (0, corners + 500.0)):
         refined, seen = refine_corners(np.full((80, 80), image, np.uint8), given)

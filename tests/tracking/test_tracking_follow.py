@@ -1,4 +1,4 @@
-"""Following finds the corners that a search finds, and hands over to the search whenever it is not sure."""
+"""Following finds the same corners as a search, and uses the search whenever a marker is not confirmed."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ class CountingSearch:
 
 def follower():
     search = CountingSearch(WANTED)
-    return Follower(search, search.search.second_looks, WANTED), search
+    return Follower(search, search.search.second_decoders, WANTED), search
 
 
 def view(p, markers=MARKERS, tilt=0.1, seed=0):
@@ -68,7 +68,7 @@ def test_a_jump_is_found_at_the_right_place(jump_m):
 
 
 def test_sudden_accelerations_never_leave_a_corner_on_a_wrong_edge():
-    """Shifts that no velocity foretells, 1 to 16 px; small ones are followed, larger ones searched, all are right."""
+    """Unpredicted shifts of 1 to 16 px: small ones are followed, larger ones searched, and all corners are right."""
     followed = []
     for k in range(16):
         f, search = follower()
@@ -92,7 +92,7 @@ def test_a_marker_that_is_hidden_is_not_reported_and_the_others_are():
     assert search.calls == 2
 
 
-def test_another_marker_or_a_turned_one_at_the_same_place_is_not_taken_for_the_followed_one():
+def test_another_or_a_rotated_marker_at_the_same_place_is_not_followed():
     f, _ = follower()
     gray, truth = view((0, 0, 3.0))
     f.detect(gray)
@@ -118,7 +118,7 @@ def test_a_marker_that_comes_into_view_is_found_within_some_images():
     assert counts[-1] == 5
 
 
-def test_markers_outside_the_region_are_neither_reported_nor_forgotten():
+def test_markers_outside_the_region_are_not_reported_but_stay_known():
     f, search = follower()
     gray, truth = view((0, 0, 3.0))
     f.detect(gray)
@@ -137,14 +137,14 @@ def test_a_marker_seen_twice_is_searched_not_followed():
     assert search.calls == 2
 
 
-def test_following_into_garbage_or_out_of_the_image_gives_nothing_and_raises_nothing():
+def test_following_into_corrupted_images_or_out_of_the_image_raises_nothing():
     rng = np.random.default_rng(0)
-    for garbage in (np.zeros((480, 640), np.uint8), rng.integers(0, 256, (480, 640), np.uint8)):
+    for corrupted in (np.zeros((480, 640), np.uint8), rng.integers(0, 256, (480, 640), np.uint8)):
         f, _ = follower()
         for k in range(3):  # towards the right edge
             f.detect(view((0.5 + 0.2 * k, 0, 3.0))[0], WHOLE if k else None)
-        assert f.detect(garbage, WHOLE) == []
-        assert f.detect(garbage, WHOLE) == []
+        assert f.detect(corrupted, WHOLE) == []
+        assert f.detect(corrupted, WHOLE) == []
     f, _ = follower()
     f.detect(view((0, 0, 3.0))[0])
     with pytest.raises(ValueError, match="image must be"):

@@ -1,4 +1,4 @@
-"""Real photographs: every readable marker is found, with its corners where others found them."""
+"""Real photographs: every readable marker is found, with the corners of reference detectors."""
 
 import re
 from pathlib import Path
@@ -51,7 +51,7 @@ def test_all_35_markers_of_the_board_with_its_own_dictionary_are_found():
     assert off_the_grid_px(found, 5, 0.04, 0.01) < 3.0
 
 
-def test_a_board_behind_things_gives_no_wrong_id():
+def test_a_partly_hidden_board_gives_no_wrong_id():
     found = SquareDetector({own_dictionary(): None}).detect(photo("opencv_aruco/gbocclusion.png"))
     assert len(found) >= 15
     assert off_the_grid_px(found, 5, 0.04, 0.01) < 3.0
@@ -91,8 +91,8 @@ def test_apriltags_are_found_with_the_corners_of_the_reference():
     """All 47 tags, most of them 12 to 20 px wide; the order of the corners is that of AprilTag's own library.
 
     183 of the 188 corners lie within 1 px of the reference. The reference is AprilTag's quad fit with its edge
-    refinement switched off (the library gives it to 0.14 px then; refined, it moves corners by up to 2.35 px). Who
-    is right about the other five, on four tags, is the next test.
+    refinement switched off (the library gives it to 0.14 px then; refined, it moves corners by up to 2.35 px). The
+    next test decides about the other five corners, on four tags.
     """
     apart = np.array([distance(ours, theirs) for _, ours, theirs in found_and_reference()])
     assert apart.shape == (47, 4)
@@ -102,7 +102,7 @@ def test_apriltags_are_found_with_the_corners_of_the_reference():
 
 
 def test_apriltags_lie_nearer_to_the_pixels_than_the_reference():
-    """The arbiter is a fit of the whole printed tag to the photograph (`photometric_fit`), started from both."""
+    """Compared with a fit of the whole printed tag to the photograph (`photometric_fit`), started from both results."""
     picture = square_family("apriltag_36h11").picture(0, CELL_PX)
     ours_off, theirs_off, disputed = [], [], []
     for gray, ours, theirs in found_and_reference():
@@ -111,7 +111,7 @@ def test_apriltags_lie_nearer_to_the_pixels_than_the_reference():
         theirs_off.append(distance(theirs, fitted))
         if distance(ours, theirs).max() > 1.0:
             again = fit_corners(gray, picture, theirs)
-            assert distance(again, fitted).max() < 0.2  # the arbiter does not lean to its start
+            assert distance(again, fitted).max() < 0.2  # the fit does not depend on its start
             disputed.append([np.linalg.norm(ours - again), np.linalg.norm(theirs - again)])
     ours_off, theirs_off = np.array(ours_off), np.array(theirs_off)
     assert np.median(ours_off) < 0.22 < 0.35 < np.median(theirs_off)
@@ -139,7 +139,7 @@ def test_a_stag_has_the_same_corners_in_a_region_and_its_label_at_the_top_left()
             d.corners_px.astype(np.float32), np.float32([[0, 0], [1, 0], [1, 1], [0, 1]]) * 200
         )
         upright = cv2.warpPerspective(gray, H, (200, 200))
-        # the printed number stands in the top left of the four black corners: only there is something bright
+        # The printed number is in the top left of the four black corners: only this corner has bright pixels.
         boxes = [upright[12:40, 12:40], upright[12:40, 160:188], upright[160:188, 160:188], upright[160:188, 12:40]]
         spread = [float(np.percentile(b, 95) - np.percentile(b, 5)) for b in boxes]
         assert int(np.argmax(spread)) == 0

@@ -1,11 +1,11 @@
-"""Poses from corners: right, honest about their uncertainty, about flips, and about markers that lie."""
+"""Poses from corners: accuracy, covariance, ambiguity, and wrong markers."""
 
 import numpy as np
 import pytest
 from scipy.stats import chi2
 from synthetic_view import ROOT, pose, vehicle
 
-from companion.core.frames import quat_conjugate, quat_exp, quat_log, quat_multiply, rotation_matrix
+from companion.core.frames import quat_conjugate, quat_exp, quat_from_matrix, quat_log, quat_multiply, rotation_matrix
 from companion.core.site import Bundle, Marker, load_site
 from companion.tracking.camera_model import CameraModel
 from companion.tracking.pose import PoseSolver
@@ -103,7 +103,7 @@ def test_refinement_ends_where_the_gradient_is_zero_and_refuses_corners_behind_t
     R_best, p_best, rms_px = REPROJECTION.refine(*start, pixels, points)
     errors, J = REPROJECTION.residual(R_best, p_best, pixels, points)
     assert rms_px == pytest.approx(np.sqrt(errors @ errors / len(points)))
-    # over what a standard deviation of each parameter would make of it
+    # relative to the gradient that one standard deviation of each parameter causes
     assert (np.abs(J.T @ errors) < 1e-2 * NOISE_PX * np.sqrt((J**2).sum(0))).all()
     assert REPROJECTION.refine(R, -p, pixels, points) is None
 
@@ -130,9 +130,9 @@ def test_covariance_is_consistent_with_the_errors(corners_M):
 def test_covariance_grows_when_the_corners_are_worse_than_assumed():
     rng = np.random.default_rng(5)
     R, p = FLOOR_VIEW
-    honest = SOLVER.solve(seen(PIER, R, p, NOISE_PX, rng), PIER).covariance
+    expected = SOLVER.solve(seen(PIER, R, p, NOISE_PX, rng), PIER).covariance
     worse = SOLVER.solve(seen(PIER, R, p, 4 * NOISE_PX, rng), PIER).covariance
-    assert np.trace(worse) > 6 * np.trace(honest)
+    assert np.trace(worse) > 6 * np.trace(expected)
 
 
 def test_rotation_error_is_right_multiplied():
@@ -153,12 +153,12 @@ def test_a_distant_marker_seen_face_on_is_ambiguous_and_both_poses_are_given():
         assert result.ambiguous
         assert result.alternative.rms_px >= result.best.rms_px
         angles = [
-            np.linalg.norm(quat_log(quat_multiply(quat_conjugate(s.q_CM), _quat(R))))
+            np.linalg.norm(quat_log(quat_multiply(quat_conjugate(s.q_CM), quat_from_matrix(R))))
             for s in (result.best, result.alternative)
         ]
         assert min(angles) < 0.25
         right_one_first += angles[0] < angles[1]
-    assert 0 < right_one_first < 30  # the image alone really cannot tell here
+    assert 0 < right_one_first < 30  # this image alone does not decide between the two poses
 
 
 def test_a_near_tilted_marker_is_not_ambiguous():
@@ -170,8 +170,8 @@ def test_a_near_tilted_marker_is_not_ambiguous():
         assert np.linalg.norm(error(result.best, R, p)[3:]) < 0.05
 
 
-def test_perfect_luck_with_the_corners_does_not_hide_an_ambiguity():
-    """The flip test compares with the noise, not with a first error that happens to be near zero."""
+def test_exact_corners_do_not_hide_an_ambiguity():
+    """The flip test compares with the noise, not with a best error that is near zero by chance."""
     R, p = pose(0.05, 0.0, 0.0, (0.0, 0.0, 8.0))
     result = SOLVER.solve(seen(SINGLE, R, p), SINGLE)
     assert result.best.rms_px < 1e-3
@@ -219,9 +219,3 @@ def test_fisheye_poses_are_right():
         R, p = random_pose(rng)
         pixels = camera.project(PIER.reshape(-1, 3) @ R.T + p).reshape(-1, 4, 2)
         assert np.abs(error(solver.solve(pixels, PIER).best, R, p)).max() < 1e-4
-
-
-def _quat(R):
-    from companion.core.frames import quat_from_matrix
-
-    return quat_from_matrix(R)

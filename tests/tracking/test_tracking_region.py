@@ -1,4 +1,4 @@
-"""Regions: predicted by constant velocity, widened by the margin, given up in time."""
+"""Regions: predicted by constant velocity, widened by the margin, dropped when they are too old."""
 
 import numpy as np
 import pytest

@@ -10,6 +10,7 @@ from companion.core.frames import rotation_matrix
 from companion.core.messages import Image, Markers, Photo, PhotoRequest
 from companion.core.site import Bundle, Marker, Site, load_site
 from companion.tracking.camera_model import CameraModel
+from companion.tracking.detectors import detector_for
 from companion.tracking.tracker import TrackerNode
 
 VEHICLE = vehicle()
@@ -72,7 +73,7 @@ def test_detection_time_comes_from_the_stopwatch():
 
 
 def test_pose_errors_agree_with_the_reported_covariance_on_rendered_images():
-    """The corner noise of the vehicle file covers what the detector really does: mean NEES of p below its bound."""
+    """The corner noise of the vehicle file covers the detector's real errors: mean NEES of p below its bound."""
     node, nees = tracker(), []
     for k in range(8):
         R_k, p_k = pose(0.1 * k - 0.3, 0.3 - 0.05 * k, 0.1 * k, (0.05 * k - 0.2, 0.1, 3.0 + 0.4 * k))
@@ -94,7 +95,7 @@ def test_following_gives_the_same_corners_as_a_full_search():
             np.testing.assert_allclose(m.corners_px, n.corners_px, atol=0.05)
 
 
-def test_a_lost_bundle_is_searched_everywhere_in_the_same_image():
+def test_a_lost_bundle_is_searched_in_the_whole_of_the_same_image():
     node = tracker()
     markers(node, VIEW, 1.0)
     moved = render(CAMERA, PIER, *pose(0.0, 0.2, 0.0, (-1.6, -0.9, 5.0)))
@@ -103,7 +104,7 @@ def test_a_lost_bundle_is_searched_everywhere_in_the_same_image():
     assert len(out.observations) == 1
 
 
-def test_the_whole_image_is_searched_every_so_many_images():
+def test_the_whole_image_is_searched_at_regular_intervals():
     node = tracker(with_tracking(VEHICLE, full_search_every=3))
     assert [markers(node, VIEW, 1 + k / 30).search for k in range(7)] == ["full", "roi", "roi"] * 2 + ["full"]
 
@@ -119,7 +120,7 @@ def test_a_second_bundle_is_found_while_the_first_is_followed():
     assert names[-1] == ["pier", "other"]
 
 
-def test_hidden_markers_of_a_bundle_do_not_matter():
+def test_hidden_markers_of_a_bundle_do_not_harm_its_pose():
     gray = VIEW.copy()
     gray[:, :350] = 120  # the left half of the pier
     seen = markers(tracker(), gray, 1.0).observations[0]
@@ -137,7 +138,7 @@ def test_a_hidden_marker_is_found_again_while_following():
     assert len(out.observations[0].markers) == 5
 
 
-def test_a_marker_hung_up_in_the_wrong_place_is_left_out():
+def test_a_marker_mounted_in_the_wrong_place_is_left_out():
     wrong = [
         Marker(family=m.family, id=m.id, size_m=m.size_m, p_M=(-0.45, -0.22, 0.0) if m.id == 98 else m.p_M)
         for m in PIER.markers
@@ -156,7 +157,7 @@ def test_an_id_seen_twice_is_not_used():
     assert {m.id for m in seen.markers} == {40, 62, 98, 124}
 
 
-def test_a_distant_single_marker_says_that_it_is_ambiguous():
+def test_a_distant_single_marker_is_reported_as_ambiguous():
     single = Bundle(name="one", markers=[Marker(family="aruco_6x6_250", id=7, size_m=0.3)])
     gray = render(CAMERA, single, *pose(0.1, 0.05, 0.0, (0.2, 0.1, 6.0)))
     seen = markers(tracker(site=Site(bundle=[single])), gray, 1.0).observations[0]
@@ -194,13 +195,24 @@ def test_old_and_repeated_images_are_dropped():
     assert len(send(node, VIEW, 2.03)) == 1
 
 
-def test_an_error_while_tracking_is_counted_and_not_raised(monkeypatch):
-    node = tracker()
-    monkeypatch.setattr(node._detector, "detect", lambda *_: 1 / 0)
+class FailsOnce:
+    """The built-in detector with an exception at the first image."""
+
+    def __init__(self):
+        self.detector, self.failed = detector_for((m.family, m.id) for m in PIER.markers), False
+
+    def detect(self, gray, region=None, scale=1.0):
+        if not self.failed:
+            self.failed = True
+            raise ZeroDivisionError
+        return self.detector.detect(gray, region, scale)
+
+
+def test_an_error_while_tracking_is_counted_and_not_raised():
+    node = TrackerNode(VEHICLE, SITE, SimulatedStopwatch(), FailsOnce())
     out = markers(node, VIEW, 1.0)
     assert not out.valid
     assert node.counters["failed"] == 1
-    monkeypatch.undo()
     assert len(markers(node, VIEW, 1.03).observations) == 1
 
 

@@ -10,7 +10,7 @@ from calibration.thrust.columns import NEWTONS
 from companion.core.config import ConfigError, Section, integer, load, number
 
 
-class ScaleConfig(Section):
+class ScaleConfig(Section, frozen=True):
     """A load cell that sends a line of text for each reading."""
 
     url: str  # serial:/dev/ttyUSB0:115200
@@ -25,10 +25,10 @@ class ScaleConfig(Section):
         return self.sign * NEWTONS[self.unit.lower()]
 
 
-class MotorConfig(Section):
+class MotorConfig(Section, frozen=True):
     """One motor of a PX4 flight controller."""
 
-    drive: Literal["actuator_test", "manual"]  # manual: somebody moves the throttle, the pulse width is read back
+    drive: Literal["actuator_test", "manual"]  # manual: the throttle is moved by hand, the pulse width is read back
     url: str  # the flight controller: serial:/dev/ttyACM0:57600, udpin:0.0.0.0:14540
     autopilot_system_id: Annotated[int, integer(1, 254)]
     number: Annotated[int, integer(1, 12, "(PX4's Motor 1 to 12)")]
@@ -38,8 +38,8 @@ class MotorConfig(Section):
     tolerance_us: Annotated[float, number(1, 50, "µs between the pulse width asked for and read back")]
 
 
-class SweepConfig(Section):
-    """Pulse widths, one after the other, and the readings at each."""
+class SweepConfig(Section, frozen=True):
+    """The sequence of pulse widths and the readings at each."""
 
     lowest_us: Annotated[float, number(800, 1600, "µs")]
     highest_us: Annotated[float, number(1200, 2200, "µs")]
@@ -49,20 +49,20 @@ class SweepConfig(Section):
     readings: Annotated[int, integer(1, 100, "at each pulse width")]
     interval_s: Annotated[float, number(0.1, 10, "s between two readings")]
     ramp_us_s: Annotated[float, number(20, 2000, "µs per second, at the most")]
-    batteries: Annotated[int, integer(1, 20, "(full and empty ones: the more they differ the better)")]
+    batteries: Annotated[int, integer(1, 20, "(full and empty ones: a larger difference is better)")]
 
 
-class LimitsConfig(Section):
+class LimitsConfig(Section, frozen=True):
     """What stops the motor."""
 
     voltage_min_v: Annotated[float, number(2, 100, "V, under load")]
-    thrust_max_n: Annotated[float, number(0.1, 1000, "N, what scale and stand can take")]
+    thrust_max_n: Annotated[float, number(0.1, 1000, "N, the limit of scale and stand")]
     collapse_share: Annotated[float, number(0.05, 0.95, "(of the thrust measured before at this or less command)")]
-    link_s: Annotated[float, number(0.2, 5, "s without word from the flight controller")]
+    link_s: Annotated[float, number(0.2, 5, "s without a message from the flight controller")]
     current_max_a: Annotated[float, Meta(ge=0.5, le=500, description="0.5 to 500 A")] | None = None  # none: no sensor
 
 
-class Bench(Section):
+class Bench(Section, frozen=True):
     """A bench file."""
 
     name: str
@@ -80,7 +80,7 @@ def load_bench(path: str | Path) -> Bench:
     except re.error as error:
         raise ConfigError(f"{path}: scale.pattern: not a regular expression: {error}") from None
     if groups < 1:
-        raise ConfigError(f"{path}: scale.pattern: needs a group in brackets around the reading")
+        raise ConfigError(f"{path}: scale.pattern: has no group: put the part that is the reading in round brackets")
     motor, sweep = bench.motor, bench.sweep
     if not motor.pwm_min_us <= sweep.lowest_us < sweep.highest_us <= motor.pwm_max_us:
         raise ConfigError(

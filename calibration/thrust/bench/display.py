@@ -1,4 +1,4 @@
-"""What the user of the bench sees: a live picture on a terminal, lines in a log."""
+"""Output of the bench: a live picture on a terminal, lines otherwise."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from calibration.thrust.bench.bench_file import Bench
 from calibration.thrust.bench.raw_file import Progress as Measured
-from calibration.thrust.bench.stop_conditions import Sample
+from calibration.thrust.bench.stop_conditions import BenchSnapshot
 from calibration.thrust.bench.sweep import Reading, Sweep, plan
 
 PLOT_WIDTH, PLOT_HEIGHT = 60, 15  # characters; each is two by four dots
@@ -30,7 +30,7 @@ class LogDisplay:
         self._count, self._per_step = len(plan(bench.sweep)), bench.sweep.readings
         self._echo(f"battery {battery}: about {sweep.remaining_s / 60:.0f} min; Ctrl-C stops the motor")
 
-    def update(self, sweep: Sweep, sample: Sample) -> None:
+    def update(self, sweep: Sweep, sample: BenchSnapshot) -> None:
         pass
 
     def reading(self, reading: Reading) -> None:
@@ -48,7 +48,8 @@ class LogDisplay:
         self._echo(text)
 
     def ask(self, question: str) -> str:
-        return click.prompt(question, default="", show_default=False)
+        answer: str = click.prompt(question, default="", show_default=False)
+        return answer
 
 
 class LiveDisplay(LogDisplay):
@@ -70,11 +71,11 @@ class LiveDisplay(LogDisplay):
         self._task = self._bar.add_task("", total=self._count * self._per_step, completed=done)
         self._points = list(progress.thrust_n.get(battery, {}).items())
         self._range_us = bench.sweep.lowest_us, bench.sweep.highest_us
-        self._sample, self._sweep = Sample(0.0), sweep
+        self._sample, self._sweep = BenchSnapshot(0.0), sweep
         self._live = Live(console=self._console, refresh_per_second=REFRESH_HZ, get_renderable=self._picture)
         self._live.start()
 
-    def update(self, sweep: Sweep, sample: Sample) -> None:
+    def update(self, sweep: Sweep, sample: BenchSnapshot) -> None:
         self._sample = sample
 
     def reading(self, reading: Reading) -> None:
@@ -113,5 +114,5 @@ def plot(points: list[tuple[float, float]], range_us: tuple[float, float]) -> st
 
 
 def display_for(console: Console) -> LogDisplay:
-    """The live picture on a terminal, lines elsewhere."""
+    """The live picture on a terminal, lines otherwise."""
     return LiveDisplay(console) if console.is_terminal else LogDisplay()

@@ -1,8 +1,8 @@
-"""One motor of a PX4 flight controller: driven by MAV_CMD_ACTUATOR_TEST, watched by its telemetry.
+"""One motor of a PX4 flight controller: driven by MAV_CMD_ACTUATOR_TEST, observed by telemetry.
 
 PX4 (`Commander::handleCommandActuatorTest`, v1.17) refuses the command while armed, with the safety switch on, or with
-COM_MOT_TEST_EN = 0; it runs it for at most 3 s, so a motor whose driver falls silent stops by itself. The value is a
-relative thrust: THR_MDL_FAC acts on it (`ActuatorTest::update`), which is undone here.
+COM_MOT_TEST_EN = 0; it runs it for at most 3 s, so a motor stops by itself when the commands end. The value is a
+relative thrust: THR_MDL_FAC acts on it (`ActuatorTest::update`), which is inverted here.
 """
 
 import math
@@ -12,17 +12,12 @@ from pymavlink.dialects.v20 import common
 from calibration.thrust.bench.bench_file import MotorConfig
 from companion.fcu.link.link import Link
 
-REFRESH_S = 0.1  # the command is repeated so often ...
-TIMEOUT_S = 0.5  # ... and expires at the flight controller after this
-ASK_S = 1.0  # between two requests for what does not come
+REFRESH_S = 0.1  # period of the repeated command
+TIMEOUT_S = 0.5  # after which it expires at the flight controller
+ASK_S = 1.0  # between two requests of a missing message
 STREAM_US = 100_000  # every message of interest at 10 Hz
 SYSTEM, COMPONENT = 254, common.MAV_COMP_ID_MISSIONPLANNER  # a ground station's
 
-_STREAMS = {
-    common.MAVLINK_MSG_ID_SERVO_OUTPUT_RAW: "pwm_s",
-    common.MAVLINK_MSG_ID_BATTERY_STATUS: "battery_s",
-    common.MAVLINK_MSG_ID_SYS_STATUS: "battery_s",
-}
 _REFUSALS = {
     common.MAV_RESULT_TEMPORARILY_REJECTED: "temporarily rejected",
     common.MAV_RESULT_DENIED: "denied (armed, safety switch on, or COM_MOT_TEST_EN = 0)",
@@ -33,32 +28,33 @@ _NEVER = float("-inf")
 
 
 class Motor:
-    """What is known of motor and battery, with the time it was heard; `drive` and `stop`. Nothing here raises."""
+    """Measurements of motor and battery with their times; `drive` and `stop`. No method raises."""
 
     def __init__(self, link: Link, config: MotorConfig) -> None:
         self._link, self._config = link, config
         self._mav = common.MAVLink(None, srcSystem=SYSTEM, srcComponent=COMPONENT)
-        self._ears = common.MAVLink(None)
-        self._ears.robust_parsing = True
-        self._asked_s = self._beat_s = self._driven_s = _NEVER
+        self._parser = common.MAVLink(None)
+        self._parser.robust_parsing = True
+        self._asked_s = self._heartbeat_s = self._driven_s = _NEVER
         self._full_battery_status = False
-        self.heard_s = self.pwm_s = self.battery_s = _NEVER
+        self.received_s = self.pwm_s = self.battery_s = _NEVER
         self.pwm_us = self.voltage_v = self.current_a = math.nan
         self.armed = False
         self.refusal = ""
-        self.factor: float | None = None  # THR_MDL_FAC, once told
+        self.factor: float | None = None  # THR_MDL_FAC, once received
 
     @property
     def trouble(self) -> str:
+        """The fault of the port, "" without one."""
         return self._link.trouble
 
     def poll(self, now_s: float) -> None:
-        """Take what came; keep the link and the streams alive."""
-        for message in self._ears.parse_buffer(self._link.read()) or []:
+        """Take received messages; send the heartbeat; request missing messages."""
+        for message in self._parser.parse_buffer(self._link.read()) or []:
             if message.get_srcSystem() == self._config.autopilot_system_id:
                 self._take(message, now_s)
-        if now_s - self._beat_s >= 1.0:
-            self._beat_s = now_s
+        if now_s - self._heartbeat_s >= 1.0:
+            self._heartbeat_s = now_s
             self._send(common.MAVLink_heartbeat_message(common.MAV_TYPE_GCS, common.MAV_AUTOPILOT_INVALID, 0, 0, 0, 3))
         if now_s - self._asked_s >= ASK_S:
             self._asked_s = now_s
@@ -75,7 +71,7 @@ class Motor:
         self._test(factor * signal**2 + (1 - factor) * signal, TIMEOUT_S)
 
     def stop(self) -> None:
-        """Take the hand off the motor: disarmed output at once, whatever it did."""
+        """End the motor test: disarmed output at once."""
         self._driven_s = _NEVER
         self._test(math.nan, 0.0)
 
@@ -90,25 +86,30 @@ class Motor:
         target = self._config.autopilot_system_id, common.MAV_COMP_ID_AUTOPILOT1
         self._send(common.MAVLink_command_long_message(*target, command, 0, *padded))
 
-    def _send(self, message) -> None:
+    def _send(self, message: common.MAVLink_message) -> None:
         self._link.write(message.pack(self._mav))
         self._mav.seq = (self._mav.seq + 1) % 256
 
     def _ask(self, now_s: float) -> None:
-        for number, heard in _STREAMS.items():
-            if now_s - getattr(self, heard) > ASK_S:
+        streams = (
+            (common.MAVLINK_MSG_ID_SERVO_OUTPUT_RAW, self.pwm_s),
+            (common.MAVLINK_MSG_ID_BATTERY_STATUS, self.battery_s),
+            (common.MAVLINK_MSG_ID_SYS_STATUS, self.battery_s),
+        )
+        for number, received_s in streams:
+            if now_s - received_s > ASK_S:
                 self._command(common.MAV_CMD_SET_MESSAGE_INTERVAL, number, STREAM_US)
         if self.factor is None:
             target = self._config.autopilot_system_id, common.MAV_COMP_ID_AUTOPILOT1
             self._send(common.MAVLink_param_request_read_message(*target, b"THR_MDL_FAC", -1))
 
-    def _take(self, m, now_s: float) -> None:
+    def _take(self, m: common.MAVLink_message, now_s: float) -> None:
         kind = m.get_type()
         if kind == "HEARTBEAT" and m.get_srcComponent() == common.MAV_COMP_ID_AUTOPILOT1:
-            self.heard_s = now_s
+            self.received_s = now_s
             self.armed = bool(m.base_mode & common.MAV_MODE_FLAG_SAFETY_ARMED)
         elif kind == "SERVO_OUTPUT_RAW":
-            self.heard_s = self.pwm_s = now_s
+            self.received_s = self.pwm_s = now_s
             self.pwm_us = float(getattr(m, f"servo{self._config.output}_raw"))
         elif kind == "BATTERY_STATUS" and m.id == 0:
             cells = [v for v in (*m.voltages, *m.voltages_ext) if v not in (0, 65535)]
@@ -124,6 +125,6 @@ class Motor:
             self.factor = min(max(float(m.param_value), 0.0), 1.0)
 
     def _battery(self, voltage_v: float, current_ca: int, now_s: float) -> None:
-        self.heard_s = self.battery_s = now_s
+        self.received_s = self.battery_s = now_s
         self.voltage_v = voltage_v
         self.current_a = current_ca / 100 if current_ca >= 0 else math.nan

@@ -1,6 +1,6 @@
-"""Raw data of a bench: a CSV that grows line by line and is on the disk before anything is made of it.
+"""Raw data of a bench: a CSV that is written line by line, before it is used.
 
-Read again, it tells what is still to be measured, so a run that was cut off goes on where it stopped.
+The steps that are still to be measured are read from it, so an interrupted run continues where it stopped.
 """
 
 import csv
@@ -24,14 +24,14 @@ _PLAN = "# sweep: "
 
 @dataclass
 class Progress:
-    """What a file holds already."""
+    """The content of a file so far."""
 
     run: int = 0  # the newest
     measured: dict[int, set[int]] = field(default_factory=dict)  # battery → numbers of the steps that are complete
     thrust_n: dict[int, dict[float, float]] = field(default_factory=dict)  # battery → pulse width → thrust
 
     def missing(self, bench: Bench, battery: int) -> list[Step]:
-        """Steps of a battery, from 1, that are still to be measured."""
+        """Steps of a battery, counted from 1, that are not measured yet."""
         return [step for step in plan(bench.sweep) if step.number not in self.measured.get(battery, set())]
 
 
@@ -42,7 +42,7 @@ def _signature(bench: Bench) -> str:
 
 
 def read_progress(path: Path, bench: Bench) -> Progress:
-    """What was measured; raises `DataError` with one line if the file is of another sweep or none at all."""
+    """The measured steps; raises `DataError` with one line if the file is of another sweep or not of a bench."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -51,8 +51,12 @@ def read_progress(path: Path, bench: Bench) -> Progress:
     if sweep is None:
         raise DataError(f"{path}: not raw data of a thrust bench")
     if sweep != _signature(bench):
-        raise DataError(f"{path}: was begun with another sweep ({sweep}); the bench file says {_signature(bench)}")
-    progress, counts = Progress(), {}
+        raise DataError(
+            f"{path}: was begun with another sweep ({sweep}); the bench file has {_signature(bench)}: "
+            "use the former bench file, or another file with --save"
+        )
+    progress = Progress()
+    counts: dict[tuple[int, int], int] = {}  # (battery, step) → readings
     for row in csv.DictReader(line for line in lines if not line.startswith("#")):
         try:  # the last line may have been cut off
             battery, step, run = int(row["battery"]), int(row["step"]), int(row["run"])
@@ -70,7 +74,7 @@ def read_progress(path: Path, bench: Bench) -> Progress:
 
 
 class RawFile:
-    """Appends readings; every line is flushed, every step is on the disk."""
+    """Appends readings; every line is flushed, every step is synchronised to the disk."""
 
     def __init__(self, path: Path, bench: Bench) -> None:
         """Opens for appending, with a head if it is new; raises `ConfigError` with one line."""
@@ -78,7 +82,7 @@ class RawFile:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists() and (whole := path.read_bytes().rfind(b"\n") + 1) < path.stat().st_size:
-                os.truncate(path, whole)  # a line that was cut off is no reading
+                os.truncate(path, whole)  # an incomplete line is not a reading
             self._file = open(path, "a", encoding="utf-8", newline="")  # noqa: SIM115 - closed by `close`
             if self._file.tell() == 0:
                 self._line(f"# thrust bench: {bench.name}, {datetime.now().isoformat(timespec='seconds')}")

@@ -1,4 +1,4 @@
-"""The bench at work: ports, questions, the loop, and the motor off at its end, whatever ends it."""
+"""A run of the bench: ports, questions, the loop. The motor is stopped at its end, for whatever reason it ends."""
 
 import math
 import time
@@ -13,16 +13,16 @@ from calibration.thrust.bench.bench_file import Bench
 from calibration.thrust.bench.motor import Motor
 from calibration.thrust.bench.raw_file import Progress, RawFile, read_progress
 from calibration.thrust.bench.scale import Scale
-from calibration.thrust.bench.stop_conditions import Sample, Watch
-from calibration.thrust.bench.sweep import Reading, State, Step, Sweep, plan
+from calibration.thrust.bench.stop_conditions import BenchSnapshot, StopMonitor
+from calibration.thrust.bench.sweep import Reading, Step, Sweep, SweepState, plan
 from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError
 from companion.fcu.link.link import open_link
 
 TICK_S = 0.02
-READY_S = 10.0  # for everything to answer
-FRESH_S = 2.0  # what is older is from before a battery was changed, or gone
-FACTOR_S = 3.0  # for the one parameter that is asked for
+READY_S = 10.0  # until every device must have answered
+FRESH_S = 2.0  # an older value is from before a change of battery, or its source is gone
+FACTOR_S = 3.0  # for the answer to the one parameter request
 TARE_S = 2.0
 SMOOTH_S = 0.2
 OFF_S = 2.0  # for the output to go down after a stop
@@ -30,7 +30,7 @@ PASSWORD = "spin"
 
 
 class BenchStopped(Exception):
-    """A run ended before its end; the motor is off, or the message says that it may not be."""
+    """A run was stopped; the motor is off, or the message says that this is not confirmed."""
 
 
 class Clock(Protocol):
@@ -42,6 +42,8 @@ class Clock(Protocol):
 
 
 class SystemClock:
+    """The monotonic clock of the computer."""
+
     def now_s(self) -> float:
         return monotonic_s()
 
@@ -50,11 +52,11 @@ class SystemClock:
 
 
 class Display(Protocol):
-    """What the user sees; `calibration.thrust.bench.display` has a live one and one for a log."""
+    """Output for the user; `calibration.thrust.bench.display` has a live one and one for a log."""
 
     def begin(self, bench: Bench, battery: int, sweep: Sweep, progress: Progress) -> None: ...
 
-    def update(self, sweep: Sweep, sample: Sample) -> None: ...
+    def update(self, sweep: Sweep, sample: BenchSnapshot) -> None: ...
 
     def reading(self, reading: Reading) -> None: ...
 
@@ -76,9 +78,10 @@ class BenchRun:
     clock: Clock
 
     def measure(self) -> None:
+        """Measure the steps that are missing in the raw file."""
         progress = self._progress()
         if not any(progress.missing(self.bench, b) for b in self._batteries()):
-            self.display.say(f"{self.raw}: complete, nothing left to measure")
+            self.display.say(f"{self.raw}: complete, no step is left to measure")
             return
         scale_link = open_link(self.bench.scale.url, self.clock.now_s)
         try:
@@ -103,15 +106,15 @@ class BenchRun:
     def _progress(self) -> Progress:
         if not self.raw.exists():
             if self.resume:
-                raise ConfigError(f"{self.raw}: no such file; without --resume a new one is begun")
+                raise ConfigError(f"{self.raw}: no such file; leave --resume out to begin a new one")
             return Progress()
         if not self.resume:
-            raise ConfigError(f"{self.raw}: exists; --resume goes on with it, another --raw begins anew")
+            raise ConfigError(f"{self.raw}: exists; continue it with --resume, or name another file with --save")
         return read_progress(self.raw, self.bench)
 
     # ---- ports
 
-    def _sample(self) -> Sample:
+    def _sample(self) -> BenchSnapshot:
         now_s = self.clock.now_s()
         self.motor.poll(now_s)
         values = [value - self.tare_n for value in self.scale.poll(now_s)]
@@ -119,7 +122,7 @@ class BenchRun:
         while self._recent and self._recent[0][0] < now_s - SMOOTH_S:
             self._recent.popleft()
         m = self.motor
-        return Sample(
+        return BenchSnapshot(
             now_s=now_s,
             new_thrust_n=values,
             thrust_n=fmean(value for _, value in self._recent) if self._recent else math.nan,
@@ -130,14 +133,14 @@ class BenchRun:
             voltage_v=m.voltage_v,
             current_a=m.current_a,
             battery_age_s=now_s - m.battery_s,
-            link_age_s=now_s - m.heard_s,
+            link_age_s=now_s - m.received_s,
             armed=m.armed,
             refusal=m.refusal,
             trouble=self.scale.trouble or m.trouble,
         )
 
     def _ready(self) -> None:
-        """Wait until everything answers; raises `ConfigError` naming what does not."""
+        """Wait until every device answers; raises `ConfigError` that names one that does not."""
         begin_s = self.clock.now_s()
         while True:
             sample = self._sample()
@@ -148,29 +151,29 @@ class BenchRun:
                 break
             self.clock.sleep(TICK_S)
         if not self._knows_factor():
-            self.display.say("the flight controller does not tell THR_MDL_FAC; taken as 0")
+            self.display.say("the flight controller does not answer the request of THR_MDL_FAC; 0 is assumed")
 
     def _knows_factor(self) -> bool:
         return self.bench.motor.drive == "manual" or self.motor.factor is not None
 
-    def _missing(self, s: Sample) -> str:
+    def _missing(self, s: BenchSnapshot) -> str:
         bench, limits = self.bench, self.bench.limits
         if s.trouble:
             return s.trouble
         if s.scale_age_s > FRESH_S and s.scale_text:
             return f"{bench.scale.url}: the scale sends text: '{s.scale_text}' does not match scale.pattern"
         if s.scale_age_s > FRESH_S:
-            return f"{bench.scale.url}: nothing comes from the scale"
+            return f"{bench.scale.url}: no data from the scale: check cable, port and baud rate"
         if s.link_age_s > FRESH_S:
             return f"{bench.motor.url}: no flight controller with system id {bench.motor.autopilot_system_id}"
         if s.armed and bench.motor.drive == "actuator_test":
             return f"{bench.motor.url}: the flight controller is armed; a motor test needs it disarmed"
         if s.pwm_age_s > FRESH_S:
-            return f"{bench.motor.url}: no pulse widths come (SERVO_OUTPUT_RAW)"
+            return f"{bench.motor.url}: no pulse widths are received (SERVO_OUTPUT_RAW)"
         if s.battery_age_s > FRESH_S:
-            return f"{bench.motor.url}: no battery voltage comes (BATTERY_STATUS)"
+            return f"{bench.motor.url}: no battery voltage is received (BATTERY_STATUS)"
         if limits.current_max_a is not None and math.isnan(s.current_a):
-            return f"{bench.motor.url}: no current comes; without a sensor leave limits.current_max_a out"
+            return f"{bench.motor.url}: no current is received; without a sensor leave limits.current_max_a out"
         if s.voltage_v < limits.voltage_min_v:
             return f"the battery has {s.voltage_v:.2f} V, less than limits.voltage_min_v = {limits.voltage_min_v:g} V"
         return ""
@@ -189,7 +192,7 @@ class BenchRun:
                     self._ready()
                 self._tare()
                 self._confirm(battery)
-                file = file or RawFile(self.raw, self.bench)  # not before: a run that never began leaves nothing
+                file = file or RawFile(self.raw, self.bench)  # not before: a run that was not started leaves no file
                 progress.run += 1
                 self._one(battery, missing, progress, file)
         finally:
@@ -199,13 +202,15 @@ class BenchRun:
     def _tare(self) -> None:
         """The scale's zero: the median of readings with the motor off."""
         self.tare_n, values = 0.0, []
-        self._sample()  # what waited in the port is old
+        self._sample()  # data that waited in the port are old
         until_s = self.clock.now_s() + TARE_S
         while (s := self._sample()).now_s < until_s:
             values += s.new_thrust_n
             self.clock.sleep(TICK_S)
         if len(values) < 3:
-            raise ConfigError(f"{self.bench.scale.url}: {len(values)} readings in {TARE_S:g} s, too few to tare")
+            raise ConfigError(
+                f"{self.bench.scale.url}: {len(values)} readings in {TARE_S:g} s, too few to tare: use a faster scale"
+            )
         self.tare_n = median(values)
         noise = pstdev(values)
         self.display.say(f"tare {self.tare_n:+.3f} N, noise {noise:.4f} N, {len(values) / TARE_S:.0f} readings/s")
@@ -214,30 +219,30 @@ class BenchRun:
         s, motor = self._sample(), self.bench.motor
         self.display.say(
             f"battery {battery}: {s.voltage_v:.2f} V. Motor {motor.number} is about to turn, up to "
-            f"{self.bench.sweep.highest_us:g} µs. Nobody in the propeller's plane; a second person at the battery plug."
+            f"{self.bench.sweep.highest_us:g} µs. Keep the propeller plane clear; a second person at the battery plug."
         )
         if self.display.ask(f"Type {PASSWORD} to start").strip().lower() != PASSWORD:
-            raise ConfigError("not confirmed, nothing was started")
+            raise ConfigError("not confirmed; the motor was not started")
         self._ready()
 
     def _one(self, battery: int, steps: list[Step], progress: Progress, file: RawFile) -> None:
-        sweep, watch = Sweep(self.bench, steps), Watch(self.bench)
+        sweep, monitor = Sweep(self.bench, steps), StopMonitor(self.bench)
         for pwm, thrust in progress.thrust_n.get(battery, {}).items():
-            watch.learn(pwm, thrust)
+            monitor.note_measured(pwm, thrust)
         self.display.begin(self.bench, battery, sweep, progress)
         reason = "stopped by an error of this program"
         try:
-            while sweep.state is not State.DONE:
+            while sweep.state is not SweepState.DONE:
                 sample = self._sample()
-                commanded = sample.pwm_us if watch.manual else sweep.pwm_us
-                if reason := watch.check(sample, commanded):
+                commanded = sample.pwm_us if monitor.manual else sweep.pwm_us
+                if reason := monitor.check(sample, commanded):
                     break
                 reading = sweep.advance(sample)
                 if reading is not None:
                     file.write(progress.run, battery, self.tare_n, reading)
-                    watch.learn(reading.step.pwm_us, reading.thrust_n)
+                    monitor.note_measured(reading.step.pwm_us, reading.thrust_n)
                     self.display.reading(reading)
-                if not watch.manual:
+                if not monitor.manual:
                     self.motor.drive(sweep.pwm_us, sample.now_s)
                 self.display.update(sweep, sample)
                 self.clock.sleep(TICK_S)
@@ -248,19 +253,19 @@ class BenchRun:
         except OSError as error:
             reason = f"{file.path}: {error.strerror or error}"
         finally:
-            off = self._off(watch.manual)
+            off = self._off(monitor.manual)
             self.display.end()
         if reason:
             count = len(plan(self.bench.sweep))
             done = count - len(steps) + steps.index(sweep.step)
             raise BenchStopped(
                 f"stopped at {sweep.step.pwm_us:.0f} µs: {reason}; {off}; "
-                f"{done} of {count} steps of battery {battery} are in {file.path}, --resume goes on"
+                f"{done} of {count} steps of battery {battery} are in {file.path}, --resume continues"
             )
         self.display.say(f"battery {battery}: done, {off}")
 
     def _off(self, manual: bool) -> str:
-        """Stop the motor and see that it is; Ctrl-C does not keep it from that."""
+        """Stop the motor and check that the output went down; Ctrl-C does not interrupt this."""
         if manual:
             self.display.say("\a*** THROTTLE DOWN ***")
             return "throttle down by hand"
@@ -274,4 +279,4 @@ class BenchRun:
                 self.motor.poll(self.clock.now_s())
                 if self.motor.pwm_s > asked_s and self.motor.pwm_us <= idle_us:
                     return "motor off"
-        return "the motor should be off (the test expires by itself), but nothing confirms it: pull the plug"
+        return "the motor should be off (its test expires by itself), but this is not confirmed: pull the battery plug"

@@ -5,27 +5,27 @@ import re
 from calibration.thrust.bench.bench_file import ScaleConfig
 from companion.fcu.link.link import Link
 
-LINE_MAX = 200  # bytes without an end of line: no scale, or another baud rate
+LINE_MAX = 200  # bytes without an end of line: not a scale, or a wrong baud rate
 SHOWN = 40  # characters of a line that is shown
 
 
 class Scale:
-    """Reads whole lines; what does not match the pattern is remembered as text, never guessed at."""
+    """Reads whole lines; a line that does not match the pattern is kept as text."""
 
     def __init__(self, link: Link, config: ScaleConfig) -> None:
         self._link, self._newtons = link, config.newtons
         self._pattern = re.compile(config.pattern)
         self._rest = b""
-        self.value_s = float("-inf")  # when the newest reading came
-        self.text = ""  # the newest line that was none, since then
+        self.value_s = float("-inf")  # time of the newest reading
+        self.text = ""  # the newest line after it that was not a reading
 
     @property
     def trouble(self) -> str:
-        """What is wrong with the port, "" if nothing is."""
+        """The fault of the port, "" without one."""
         return self._link.trouble
 
     def poll(self, now_s: float) -> list[float]:
-        """Readings that came since the last call [N], sign applied, zero not; never raises."""
+        """Readings since the last call [N], with the sign, without tare; never raises."""
         lines = (self._rest + self._link.read()).replace(b"\r", b"\n").split(b"\n")
         self._rest = lines.pop()
         if len(self._rest) > LINE_MAX:

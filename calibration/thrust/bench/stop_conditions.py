@@ -1,4 +1,4 @@
-"""What stops the motor: one row per danger, each with the time it must last and the words for it."""
+"""The conditions that stop the motor: a table of dangers, each with the time it must last and its message."""
 
 import math
 from collections.abc import Callable
@@ -6,22 +6,22 @@ from dataclasses import dataclass, field
 
 from calibration.thrust.bench.bench_file import Bench
 
-COLLAPSE_FROM = 0.1  # of the largest thrust so far: below, a collapse is noise
+COLLAPSE_FROM = 0.1  # of the largest thrust so far: below, a collapse cannot be told from noise
 BATTERY_AGE_S = 1.0
-MESSAGE_S = 0.4  # from a command to its pulse width read back, at the most
-NO_THRUST_FROM = 0.5  # of the sweep's span: by then a motor that turns has shown it
+MESSAGE_S = 0.4  # longest time from a command to its pulse width read back
+NO_THRUST_FROM = 0.5  # of the sweep's span: from there a turning motor gives thrust
 NO_THRUST_N = 0.05
 
 
 @dataclass
-class Sample:
-    """What is known at one moment; ages are infinite for what never came."""
+class BenchSnapshot:
+    """All measurements at one moment; the age of a value that never came is infinite."""
 
     now_s: float
     new_thrust_n: list[float] = field(default_factory=list)  # readings since the last sample, zero subtracted
     thrust_n: float = math.nan  # the newest, smoothed over a fifth of a second
     scale_age_s: float = math.inf
-    scale_text: str = ""  # the newest line of the scale, if that was no reading
+    scale_text: str = ""  # the newest line of the scale, if it was not a reading
     pwm_us: float = math.nan  # read back
     pwm_age_s: float = math.inf
     voltage_v: float = math.nan
@@ -34,14 +34,16 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Row:
+class StopCondition:
+    """One danger."""
+
     name: str
     lasts_s: float
-    words: Callable[["Watch", Sample], str]  # "" while all is well
+    reason: Callable[["StopMonitor", BenchSnapshot], str]  # "" while there is no danger
 
 
-class Watch:
-    """The table over time. `check` gives the reason to stop, or ""."""
+class StopMonitor:
+    """Evaluates the table over time; `check` returns the reason to stop, or ""."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -54,116 +56,117 @@ class Watch:
     def manual(self) -> bool:
         return self.bench.motor.drive == "manual"
 
-    def learn(self, pwm_us: float, thrust_n: float) -> None:
-        """A reading that a later collapse is told from."""
+    def note_measured(self, pwm_us: float, thrust_n: float) -> None:
+        """Keep a reading, with which a later collapse of thrust is detected."""
         self.measured[pwm_us] = thrust_n
 
-    def check(self, sample: Sample, commanded_us: float) -> str:
-        """commanded_us: what the motor is told, or, by hand, what was read back."""
+    def check(self, sample: BenchSnapshot, commanded_us: float) -> str:
+        """The reason to stop, or "". commanded_us: the commanded pulse width; by hand, the one read back."""
         if commanded_us != self.commanded_us:
             self.commanded_us, self.moved_s = commanded_us, sample.now_s
-        for row in ROWS:
-            words = row.words(self, sample)
-            if not words:
-                self._since_s.pop(row.name, None)
-            elif sample.now_s - self._since_s.setdefault(row.name, sample.now_s) >= row.lasts_s:
-                return words
+        for condition in STOP_CONDITIONS:
+            reason = condition.reason(self, sample)
+            if not reason:
+                self._since_s.pop(condition.name, None)
+            elif sample.now_s - self._since_s.setdefault(condition.name, sample.now_s) >= condition.lasts_s:
+                return reason
         return ""
 
     def expected_n(self) -> float:
-        """The least the motor gives at the present command: the most it gave at the same or less."""
+        """The least thrust at the present command: the largest measured at the same or a smaller one."""
         return max((n for pwm, n in self.measured.items() if pwm <= self.commanded_us), default=0.0)
 
 
-def _port(_watch: Watch, s: Sample) -> str:
+def _port(_monitor: StopMonitor, s: BenchSnapshot) -> str:
     return s.trouble
 
 
-def _silence(watch: Watch, s: Sample) -> str:
-    if s.scale_age_s <= watch.bench.scale.silence_s:
+def _silence(monitor: StopMonitor, s: BenchSnapshot) -> str:
+    if s.scale_age_s <= monitor.bench.scale.silence_s:
         return ""
     if s.scale_text:
         return f"the scale sends text: '{s.scale_text}' does not match scale.pattern"
     return f"the scale is silent for {s.scale_age_s:.1f} s"
 
 
-def _link(watch: Watch, s: Sample) -> str:
-    late = s.link_age_s > watch.bench.limits.link_s
-    return f"no word from the flight controller for {s.link_age_s:.1f} s" if late else ""
+def _link(monitor: StopMonitor, s: BenchSnapshot) -> str:
+    late = s.link_age_s > monitor.bench.limits.link_s
+    return f"no message from the flight controller for {s.link_age_s:.1f} s" if late else ""
 
 
-def _battery(_watch: Watch, s: Sample) -> str:
+def _battery(_monitor: StopMonitor, s: BenchSnapshot) -> str:
     return f"no battery voltage for {s.battery_age_s:.1f} s" if s.battery_age_s > BATTERY_AGE_S else ""
 
 
-def _refused(watch: Watch, s: Sample) -> str:
-    return f"the flight controller refuses the motor test: {s.refusal}" if s.refusal and not watch.manual else ""
+def _refused(monitor: StopMonitor, s: BenchSnapshot) -> str:
+    return f"the flight controller refuses the motor test: {s.refusal}" if s.refusal and not monitor.manual else ""
 
 
-def _armed(watch: Watch, s: Sample) -> str:
-    return "somebody armed the flight controller" if s.armed and not watch.manual else ""
+def _armed(monitor: StopMonitor, s: BenchSnapshot) -> str:
+    return "the flight controller was armed (by another station or RC)" if s.armed and not monitor.manual else ""
 
 
-def _current(watch: Watch, s: Sample) -> str:
-    most = watch.bench.limits.current_max_a
+def _current(monitor: StopMonitor, s: BenchSnapshot) -> str:
+    most = monitor.bench.limits.current_max_a
     over = most is not None and s.current_a > most
     return f"current {s.current_a:.1f} A is above {most:g} A" if over else ""
 
 
-def _voltage(watch: Watch, s: Sample) -> str:
-    low = s.voltage_v < watch.bench.limits.voltage_min_v
-    return f"voltage {s.voltage_v:.2f} V is below {watch.bench.limits.voltage_min_v:g} V" if low else ""
+def _voltage(monitor: StopMonitor, s: BenchSnapshot) -> str:
+    low = s.voltage_v < monitor.bench.limits.voltage_min_v
+    return f"voltage {s.voltage_v:.2f} V is below {monitor.bench.limits.voltage_min_v:g} V" if low else ""
 
 
-def _overload(watch: Watch, s: Sample) -> str:
-    most = watch.bench.limits.thrust_max_n
+def _overload(monitor: StopMonitor, s: BenchSnapshot) -> str:
+    most = monitor.bench.limits.thrust_max_n
     return f"thrust {s.thrust_n:.1f} N is above {most:g} N" if s.thrust_n > most else ""
 
 
-def _collapse(watch: Watch, s: Sample) -> str:
-    expected = watch.expected_n()
-    if expected < COLLAPSE_FROM * max(watch.measured.values(), default=0.0) or expected < 4 * NO_THRUST_N:
+def _collapse(monitor: StopMonitor, s: BenchSnapshot) -> str:
+    expected = monitor.expected_n()
+    if expected < COLLAPSE_FROM * max(monitor.measured.values(), default=0.0) or expected < 4 * NO_THRUST_N:
         return ""
-    fell = s.thrust_n < watch.bench.limits.collapse_share * expected
+    fell = s.thrust_n < monitor.bench.limits.collapse_share * expected
     return f"thrust collapsed to {s.thrust_n:.2f} N where it was {expected:.2f} N" if fell else ""
 
 
-def _no_thrust(watch: Watch, s: Sample) -> str:
-    sweep = watch.bench.sweep
-    if watch.commanded_us < sweep.lowest_us + NO_THRUST_FROM * (sweep.highest_us - sweep.lowest_us):
+def _no_thrust(monitor: StopMonitor, s: BenchSnapshot) -> str:
+    sweep = monitor.bench.sweep
+    if monitor.commanded_us < sweep.lowest_us + NO_THRUST_FROM * (sweep.highest_us - sweep.lowest_us):
         return ""
     if s.thrust_n < -NO_THRUST_N:
-        return f"thrust is {s.thrust_n:.2f} N: is scale.sign right?"
-    return f"no thrust at {watch.commanded_us:.0f} µs: does the motor turn?" if s.thrust_n < NO_THRUST_N else ""
+        return f"thrust is {s.thrust_n:.2f} N: check scale.sign of the bench file"
+    return f"no thrust at {monitor.commanded_us:.0f} µs: check that the motor turns" if s.thrust_n < NO_THRUST_N else ""
 
 
-def _follows(watch: Watch, s: Sample) -> str:
-    if watch.manual or not math.isfinite(watch.commanded_us):
+def _follows(monitor: StopMonitor, s: BenchSnapshot) -> str:
+    if monitor.manual or not math.isfinite(monitor.commanded_us):
         return ""
     if s.pwm_age_s > BATTERY_AGE_S:
-        return "no pulse widths come (SERVO_OUTPUT_RAW)"
-    sweep, motor = watch.bench.sweep, watch.bench.motor
-    lag_us = sweep.ramp_us_s * MESSAGE_S if s.now_s - watch.moved_s < MESSAGE_S else 0.0
+        return "no pulse widths are received (SERVO_OUTPUT_RAW)"
+    sweep, motor = monitor.bench.sweep, monitor.bench.motor
+    lag_us = sweep.ramp_us_s * MESSAGE_S if s.now_s - monitor.moved_s < MESSAGE_S else 0.0
     allowed = motor.tolerance_us + lag_us
-    off = abs(s.pwm_us - watch.commanded_us) > allowed
+    off = abs(s.pwm_us - monitor.commanded_us) > allowed
     return (
-        f"the output is at {s.pwm_us:.0f} µs, not {watch.commanded_us:.0f}: motor.output, pwm_min_us, pwm_max_us?"
+        f"the output is at {s.pwm_us:.0f} µs, not {monitor.commanded_us:.0f}: "
+        "check motor.output, pwm_min_us, pwm_max_us"
         if off
         else ""
     )
 
 
-ROWS = (
-    Row("refused", 0.0, _refused),
-    Row("armed", 0.0, _armed),
-    Row("current", 0.0, _current),
-    Row("overload", 0.0, _overload),
-    Row("scale silent", 0.0, _silence),
-    Row("link lost", 0.0, _link),
-    Row("port", 0.0, _port),
-    Row("battery unknown", 0.0, _battery),
-    Row("voltage low", 0.3, _voltage),
-    Row("thrust collapsed", 0.3, _collapse),
-    Row("no thrust", 1.0, _no_thrust),
-    Row("does not follow", 1.0, _follows),
+STOP_CONDITIONS = (
+    StopCondition("refused", 0.0, _refused),
+    StopCondition("armed", 0.0, _armed),
+    StopCondition("current", 0.0, _current),
+    StopCondition("overload", 0.0, _overload),
+    StopCondition("scale silent", 0.0, _silence),
+    StopCondition("link lost", 0.0, _link),
+    StopCondition("port", 0.0, _port),
+    StopCondition("battery unknown", 0.0, _battery),
+    StopCondition("voltage low", 0.3, _voltage),
+    StopCondition("thrust collapsed", 0.3, _collapse),
+    StopCondition("no thrust", 1.0, _no_thrust),
+    StopCondition("does not follow", 1.0, _follows),
 )

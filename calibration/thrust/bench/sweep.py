@@ -2,7 +2,7 @@
 
     ramp ──► settle ──► read ──► ramp …  ──► done
 
-By hand the ramp waits for the throttle, and a hand that slips goes back to it.
+By hand the ramp waits for the throttle; a throttle that leaves the pulse width returns the sweep to the ramp.
 """
 
 import math
@@ -11,14 +11,23 @@ from enum import StrEnum
 from statistics import fmean
 
 from calibration.thrust.bench.bench_file import Bench, SweepConfig
-from calibration.thrust.bench.stop_conditions import Sample
+from calibration.thrust.bench.stop_conditions import BenchSnapshot
 
 
-class State(StrEnum):
+class SweepState(StrEnum):
+    """States of a sweep."""
+
     RAMP = "ramp"
     SETTLE = "settle"
     READ = "read"
     DONE = "done"
+
+
+class Direction(StrEnum):
+    """Of a sweep."""
+
+    UP = "up"
+    DOWN = "down"
 
 
 @dataclass(frozen=True)
@@ -26,7 +35,7 @@ class Step:
     """One pulse width of the sweep."""
 
     number: int  # from 0
-    direction: str  # up, down
+    direction: Direction
     pwm_us: float
 
 
@@ -49,12 +58,12 @@ def plan(sweep: SweepConfig) -> list[Step]:
     up = [sweep.lowest_us + i * sweep.step_us for i in range(count)]
     if up[-1] < sweep.highest_us - 1e-6:
         up.append(sweep.highest_us)
-    ways = [("up", pwm) for pwm in up] + [("down", pwm) for pwm in reversed(up[:-1]) if sweep.down]
+    ways = [(Direction.UP, pwm) for pwm in up] + [(Direction.DOWN, pwm) for pwm in reversed(up[:-1]) if sweep.down]
     return [Step(i, direction, pwm) for i, (direction, pwm) in enumerate(ways)]
 
 
 class Sweep:
-    """Moves through the steps of one battery that are still to be measured."""
+    """Goes through the steps of one battery that are not measured yet."""
 
     def __init__(self, bench: Bench, steps: list[Step]) -> None:
         self._sweep, self._motor = bench.sweep, bench.motor
@@ -65,37 +74,37 @@ class Sweep:
         self._values: list[float] = []
         self._taken = 0
         self._last_s: float | None = None
-        self.pwm_us = bench.sweep.lowest_us  # what the motor is to get
-        self.state = State.RAMP if steps else State.DONE
+        self.pwm_us = bench.sweep.lowest_us  # commanded
+        self.state = SweepState.RAMP if steps else SweepState.DONE
 
     @property
     def step(self) -> Step:
-        """The one being measured; the last when done."""
+        """The step being measured; the last when done."""
         return self._steps[min(self._index, len(self._steps) - 1)]
 
     @property
     def remaining_s(self) -> float:
-        """About how long the rest takes."""
+        """Approximate time of the remaining steps [s]."""
         each = self._sweep.settle_s + self._sweep.readings * self._sweep.interval_s
         return (len(self._steps) - self._index) * (each + self._sweep.step_us / self._sweep.ramp_us_s)
 
-    def advance(self, sample: Sample) -> Reading | None:
-        """One moment on; a reading whenever one is due."""
+    def advance(self, sample: BenchSnapshot) -> Reading | None:
+        """Advance to the time of a snapshot; returns a reading when one is due."""
         now_s = sample.now_s
         elapsed_s = 0.0 if self._last_s is None else now_s - self._last_s
         self._last_s = now_s
         reading = None
-        if self.state is State.RAMP:
+        if self.state is SweepState.RAMP:
             self._move(elapsed_s)
             if self._arrived(sample):
-                self._enter(State.SETTLE, now_s)
+                self._enter(SweepState.SETTLE, now_s)
         elif self._manual and not self._arrived(sample):
             self._taken = 0
-            self._enter(State.RAMP, now_s)
-        elif self.state is State.SETTLE:
+            self._enter(SweepState.RAMP, now_s)
+        elif self.state is SweepState.SETTLE:
             if now_s - self._since_s >= self._sweep.settle_s:
-                self._enter(State.READ, now_s)
-        elif self.state is State.READ:
+                self._enter(SweepState.READ, now_s)
+        elif self.state is SweepState.READ:
             self._values += sample.new_thrust_n
             if now_s - self._since_s >= self._sweep.interval_s and self._values:
                 reading = self._read(sample)
@@ -105,15 +114,15 @@ class Sweep:
         most = self._sweep.ramp_us_s * elapsed_s
         self.pwm_us += min(max(self.step.pwm_us - self.pwm_us, -most), most)
 
-    def _arrived(self, sample: Sample) -> bool:
+    def _arrived(self, sample: BenchSnapshot) -> bool:
         if self._manual:
             return abs(sample.pwm_us - self.step.pwm_us) <= self._motor.tolerance_us
         return abs(self.pwm_us - self.step.pwm_us) < 1e-6
 
-    def _enter(self, state: State, now_s: float) -> None:
+    def _enter(self, state: SweepState, now_s: float) -> None:
         self.state, self._since_s, self._values = state, now_s, []
 
-    def _read(self, sample: Sample) -> Reading:
+    def _read(self, sample: BenchSnapshot) -> Reading:
         self._taken += 1
         reading = Reading(
             self.step,
@@ -124,9 +133,9 @@ class Sweep:
             sample.voltage_v,
             sample.current_a,
         )
-        self._enter(State.READ, sample.now_s)
+        self._enter(SweepState.READ, sample.now_s)
         if self._taken >= self._sweep.readings:
             self._taken = 0
             self._index += 1
-            self._enter(State.RAMP if self._index < len(self._steps) else State.DONE, sample.now_s)
+            self._enter(SweepState.RAMP if self._index < len(self._steps) else SweepState.DONE, sample.now_s)
         return reading

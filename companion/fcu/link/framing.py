@@ -1,15 +1,15 @@
-"""MAVLink frames in a stream of bytes: where they begin and end, and whether they are whole.
+"""Finds MAVLink frames in a stream of bytes and verifies their checksums.
 
-Checksum seeds are pymavlink's. The framing is not: after a truncated or corrupt frame pymavlink's parser throws away
+Checksum seeds are pymavlink's. The framing is not: after a truncated or corrupt frame pymavlink's parser discards
 as many bytes as the broken header announced, and good frames with them. Here a frame counts only when its checksum is
-right, and after a wrong one the search goes on at the next byte. Nothing here raises.
+right, and after a wrong checksum the search continues at the next byte. Nothing here raises.
 """
 
 import binascii
 
 from pymavlink.dialects.v20 import common
 
-CURRENT_MODE = 436  # common.xml since 2023; this pymavlink does not know it
+CURRENT_MODE = 436  # common.xml since 2023; missing in this version of pymavlink
 CURRENT_MODE_SEED = 193
 
 MAGIC_V1, MAGIC_V2 = 0xFE, 0xFD
@@ -22,23 +22,32 @@ SEEDS = {number: kind.crc_extra for number, kind in common.mavlink_map.items()} 
 
 
 def checksum(data: bytes, seed: int) -> int:
-    """CRC-16/MCRF4XX of data followed by the byte `seed`, as MAVLink ends its frames.
+    """CRC-16/MCRF4XX of data followed by the byte `seed`: the checksum of a MAVLink frame.
 
-    The standard library has the same polynomial with bits in the other order, so bytes and result are mirrored;
-    that runs in C.
+    The standard library has the same polynomial with the bits in the other order, so bytes and result are mirrored;
+    this runs in C.
     """
     crc = binascii.crc_hqx((data + bytes((seed,))).translate(_MIRROR), 0xFFFF)
     return _MIRROR[crc & 0xFF] << 8 | _MIRROR[crc >> 8]
 
 
 class Frame:
-    """Where the parts of one frame lie in a buffer."""
+    """Header of one frame, and the positions of its parts in a buffer."""
 
     __slots__ = ("start", "payload", "tail", "end", "seq", "system", "component", "number", "signed")
+    start: int  # of the magic byte
+    payload: int
+    tail: int  # of the checksum
+    end: int  # of the frame, its signature included
+    seq: int
+    system: int
+    component: int
+    number: int  # message id
+    signed: bool
 
     @classmethod
     def read(cls, buffer: bytes, at: int, end: int) -> "Frame | None":
-        """The frame whose header begins at the magic byte `at`; None if that cannot be one.
+        """The frame whose header begins at the magic byte `at`; None if there cannot be a header.
 
         `end` of a frame with an unfinished header lies beyond the buffer, and its other parts are not set.
         """
@@ -67,8 +76,8 @@ class Frame:
         return frame
 
     def verified(self, buffer: bytes) -> bool:
-        """True when the whole frame is there, of a known message, with the right checksum."""
-        seed = SEEDS.get(self.number)
+        """True when the message is known and its checksum is right; the frame must lie in the buffer completely."""
+        seed: int | None = SEEDS.get(self.number)
         if seed is None:
             return False
         tail = self.tail
@@ -76,7 +85,7 @@ class Frame:
 
 
 def next_verified(buffer: bytes, start: int, stop: int, end: int) -> int:
-    """Where the first good frame that begins in [start, stop) begins, -1 if none does."""
+    """Position of the first good frame that begins in [start, stop), -1 if there is none."""
     for at in range(start, stop):
         if buffer[at] in MAGICS:
             frame = Frame.read(buffer, at, end)
@@ -86,32 +95,37 @@ def next_verified(buffer: bytes, start: int, stop: int, end: int) -> int:
 
 
 class Framer:
-    """Cuts a stream of bytes into frames: ``frames(bytes)`` after ``frames(bytes)``.
+    """Cuts a stream of bytes into frames, one call of ``frames(bytes)`` after another.
 
-    A frame of a message that is not known here cannot be verified; it is believed when the next frame follows it at
-    once and none hides in it.
+    A frame of an unknown message cannot be verified; it is accepted when the next frame follows it directly and no
+    verified frame begins inside it.
     """
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self.garbage_bytes = 0  # outside any frame
+        self.stray_bytes = 0  # outside any frame
         self.bad_checksums = 0
 
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes kept for a frame that is not complete yet."""
+        return len(self._buffer)
+
     def frames(self, data: bytes) -> tuple[bytes, list[tuple[Frame, bool]]]:
-        """The buffer, and every frame in it that `data` completes with whether it was verified; never raises."""
+        """The buffer, and every frame in it that `data` completes, with True where it was verified; never raises."""
         self._buffer += data
         out: list[tuple[Frame, bool]] = []
         buffer, at, end = bytes(self._buffer), 0, len(self._buffer)
         while at < end:
             if buffer[at] not in MAGICS:
                 at += 1
-                self.garbage_bytes += 1
+                self.stray_bytes += 1
                 continue
             frame = Frame.read(buffer, at, end)
             if frame is None:  # a magic byte by chance
                 step = 1
             elif frame.end > end:
-                # unfinished, or a false header: a whole frame behind it decides, and nothing has to wait
+                # unfinished, or a false header: a verified frame behind it shows that the header is false
                 ahead = next_verified(buffer, at + 1, end, end)
                 if ahead < 0:
                     break
@@ -124,7 +138,7 @@ class Framer:
                 self.bad_checksums += 1
                 step = 1
             at += step
-            self.garbage_bytes += step
+            self.stray_bytes += step
         del self._buffer[:at]
         return buffer, out
 

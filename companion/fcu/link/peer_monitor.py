@@ -1,40 +1,41 @@
-"""Who is on the line: the flight controller, somebody else, both, or nobody that speaks MAVLink.
+"""Detects problems with the senders on the link: no MAVLink, other flight controllers, a wrong signing key.
 
-The node asks once a step; what is said here is said once for each trouble, and again when it has come back.
+Each problem is reported once, and again when it has ended and returned.
 """
 
 import math
 from typing import NamedTuple
 
 from companion.fcu.link.codec import Codec
+from companion.fcu.link.statustext import ERROR, WARNING
 
-NOISE_S = 3.0  # bytes without a frame for so long are no MAVLink
+NOISE_S = 3.0  # bytes without a frame for this long are not MAVLink
 NOISE_BYTES = 100
 
 
-class Remark(NamedTuple):
-    """One line for the crew; each kind is told once until it is over."""
+class Problem(NamedTuple):
+    """One line for the crew; each kind is reported once until it has ended."""
 
     kind: str
     severity: int  # MAV_SEVERITY
     text: str
 
 
-class Listener:
-    """Watches what a codec counts."""
+class PeerMonitor:
+    """Watches the counters of a codec."""
 
     def __init__(self, codec: Codec, target_system: int) -> None:
         self._codec = codec
         self._target = target_system
-        self._frames = 0  # of anybody, at the last look
+        self._frames = 0  # of any sender, when bytes last arrived
         self._noise_bytes = 0  # since the last of them
         self._noise_since_s = math.inf
-        self._unsigned = 0
-        self._forged_s = -math.inf
-        self._told: set[str] = set()
+        self._rejected = 0  # frames without the key's signature, at the last step
+        self._rejected_s = -math.inf
+        self._reported: set[str] = set()
 
-    def bytes_came(self, size: int, now_s: float) -> None:
-        """Bytes were given to the codec."""
+    def note_bytes(self, size: int, now_s: float) -> None:
+        """The codec has decoded `size` bytes."""
         frames = self._codec.good_frames
         if frames != self._frames:
             self._frames, self._noise_bytes, self._noise_since_s = frames, 0, math.inf
@@ -42,41 +43,52 @@ class Listener:
         self._noise_bytes += size
         self._noise_since_s = min(self._noise_since_s, now_s)
 
-    def remarks(self, heard_s: float, waiting_s: float, now_s: float) -> list[Remark]:
-        """What is new. heard_s: when the flight controller last spoke; waiting_s: since when it is waited for."""
-        found = [r for r in (self._noise(now_s), self._others(heard_s, waiting_s, now_s), self._forged(now_s)) if r]
-        kinds = {r.kind for r in found}
-        new = [r for r in found if r.kind not in self._told]
-        self._told = kinds
+    def new_problems(self, heartbeat_s: float, waiting_since_s: float, now_s: float) -> list[Problem]:
+        """The problems that are new since the last call.
+
+        heartbeat_s: time of the flight controller's newest heartbeat, -inf before the first; waiting_since_s: time of
+        the node's first step.
+        """
+        checks = (self._noise(now_s), self._others(heartbeat_s, waiting_since_s, now_s), self._wrong_key(now_s))
+        found = [problem for problem in checks if problem]
+        new = [problem for problem in found if problem.kind not in self._reported]
+        self._reported = {problem.kind for problem in found}
         return new
 
-    def _noise(self, now_s: float) -> Remark | None:
+    def _noise(self, now_s: float) -> Problem | None:
         if now_s - self._noise_since_s < NOISE_S or self._noise_bytes < NOISE_BYTES:
             return None
-        text = "bytes come, but no MAVLink frame among them: wrong baud rate, or another protocol on this port"
-        return Remark("noise", 3, text)
+        text = (
+            "bytes arrive but contain no MAVLink frame, no connection: wrong baud rate, or another protocol on this "
+            "port; check SER_TEL2_BAUD and fcu.url"
+        )
+        return Problem("noise", ERROR, text)
 
-    def _others(self, heard_s: float, waiting_s: float, now_s: float) -> Remark | None:
+    def _others(self, heartbeat_s: float, waiting_since_s: float, now_s: float) -> Problem | None:
         others = sorted(self._codec.foreign_autopilots)
         if not others:
             return None
-        if heard_s > -math.inf:
-            return Remark("others", 4, f"other flight controllers on the link, not listened to: system id {others}")
-        if now_s - waiting_s <= NOISE_S:
+        if heartbeat_s > -math.inf:
+            text = f"other flight controllers on the link, their messages are ignored: system id {others}"
+            return Problem("others", WARNING, text)
+        if now_s - waiting_since_s <= NOISE_S:
             return None
-        text = f"heard flight controllers with system id {others}, but the vehicle file says {self._target}"
-        return Remark("others", 3, text)
+        text = (
+            f"received flight controllers with system id {others}, but the vehicle file expects {self._target}: no "
+            "connection; check fcu.autopilot_system_id and MAV_SYS_ID"
+        )
+        return Problem("others", ERROR, text)
 
-    def _forged(self, now_s: float) -> Remark | None:
+    def _wrong_key(self, now_s: float) -> Problem | None:
         codec = self._codec
         if codec.signer is None:
             return None
-        unsigned = codec.unsigned_frames + codec.signer.wrong
-        if unsigned == self._unsigned:
-            return Remark("forged", 3, "") if now_s - self._forged_s < NOISE_S else None
-        self._unsigned, self._forged_s = unsigned, now_s
+        rejected = codec.unsigned_frames + codec.signer.wrong_signatures
+        if rejected == self._rejected:
+            return Problem("key", ERROR, "") if now_s - self._rejected_s < NOISE_S else None
+        self._rejected, self._rejected_s = rejected, now_s
         text = (
-            f"frames rejected: {codec.unsigned_frames} without a signature, {codec.signer.wrong} of another key; "
-            "fcu.signing_key_file must be the key the flight controller signs with"
+            f"frames rejected: {codec.unsigned_frames} without a signature, {codec.signer.wrong_signatures} of another "
+            "key; fcu.signing_key_file must be the key the flight controller signs with"
         )
-        return Remark("forged", 3, text)
+        return Problem("key", ERROR, text)

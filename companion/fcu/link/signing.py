@@ -1,10 +1,10 @@
-"""MAVLink 2 signatures: proof that a frame comes from somebody with the key, and has not come before.
+"""MAVLink 2 signatures: proof that the sender of a frame has the key and that the frame is not a replay.
 
 Thirteen bytes behind the checksum: link id, 48 bits of time in units of 10 µs since 2015, and the first 48 bits of
 SHA-256 over key, frame and those two (mavlink.io, message signing). A stream is (link id, system, component); its time
-must rise from frame to frame, and that of a stream not met before may be a minute behind at the most. The packing is
-pymavlink's; the check is not, because pymavlink moves a stream's time before it has seen that the signature is right,
-so that anybody could silence a stream with one frame from the future.
+must rise from frame to frame, and the time of a new stream may be a minute behind at most. The packing is pymavlink's;
+the check is not, because pymavlink stores a stream's time before it has checked the signature, so that any sender could
+block a stream with one frame from the future.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ LINK_ID = 1  # of our own frames
 UNITS_PER_S = 100_000  # 10 µs
 EPOCH_S = 1_420_070_400  # 2015-01-01 in UNIX time
 NEW_STREAM_BEHIND = 60 * UNITS_PER_S
-STREAMS_MAX = 64  # streams remembered; only holders of the key can begin one
+STREAMS_MAX = 64  # streams remembered; only a holder of the key can begin one
 
 
 def load_key(file: str | Path) -> bytes:
-    """The 32 bytes of a key file; raises `ConfigError` when it is no secret: readable by others, or of another size."""
+    """The 32 bytes of a key file; raises `ConfigError` for a file that other users can read or of another size."""
     path = Path(file)
     try:
         with path.open("rb") as opened:
@@ -42,7 +42,7 @@ def load_key(file: str | Path) -> bytes:
         mode = stat.S_IMODE(state.st_mode)
         raise ConfigError(f"fcu.signing_key_file {path}: others can read it (mode {mode:03o}); chmod 600 {path}")
     if state.st_uid not in (0, os.geteuid()):
-        raise ConfigError(f"fcu.signing_key_file {path}: belongs to somebody else (uid {state.st_uid})")
+        raise ConfigError(f"fcu.signing_key_file {path}: belongs to another user (uid {state.st_uid})")
     if len(key) != KEY_LENGTH:
         size = len(key) if len(key) < KEY_LENGTH else f"more than {KEY_LENGTH}"
         raise ConfigError(f"fcu.signing_key_file {path}: {size} bytes, a key has {KEY_LENGTH}")
@@ -50,7 +50,7 @@ def load_key(file: str | Path) -> bytes:
 
 
 class Signer:
-    """Signs our frames and judges those of others."""
+    """Signs outgoing frames and checks the signatures of incoming frames."""
 
     def __init__(self, key: bytes, start_s: float, unix_s: float) -> None:
         """key: 32 bytes; start_s, unix_s: the same moment in companion time and in UNIX time [s]."""
@@ -59,24 +59,29 @@ class Signer:
         self.key = key
         self._zero_s = start_s
         self._zero = max(0, round((unix_s - EPOCH_S) * UNITS_PER_S))
-        self._newest = 0  # of all that was signed here or believed
+        self._newest = 0  # time of the newest frame that was signed here or accepted
         self._streams: dict[tuple[int, int, int], int] = {}
-        self.wrong = 0  # signatures that do not belong to this key
-        self.replayed = 0  # right ones that were used before
+        self.wrong_signatures = 0  # not made with this key
+        self.replayed = 0  # right signatures with a time that is not new
+
+    @property
+    def streams(self) -> int:
+        """Number of streams from which a frame was accepted."""
+        return len(self._streams)
 
     def next_time(self, now_s: float) -> int:
-        """The time of the next frame of ours; it rises even where the computer's clock was set back."""
+        """The time of the next outgoing frame; it rises even after the computer's clock was set back."""
         self._newest = max(self._newest + 1, self._time(now_s))
         return self._newest
 
     def _time(self, now_s: float) -> int:
         return self._zero + round((now_s - self._zero_s) * UNITS_PER_S)
 
-    def believes(self, frame: bytes, system: int, component: int, now_s: float) -> bool:
-        """Whether a signed frame, header to signature, is genuine and new."""
+    def accepts(self, frame: bytes, system: int, component: int, now_s: float) -> bool:
+        """True when a signed frame, header to signature, has the key's signature and a new time."""
         digest = hashlib.sha256(self.key + frame[:-6]).digest()
         if not hmac.compare_digest(digest[:6], frame[-6:]):
-            self.wrong += 1
+            self.wrong_signatures += 1
             return False
         low, high = struct.unpack("<IH", frame[-12:-6])
         signed_at = low | high << 32

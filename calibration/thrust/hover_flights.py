@@ -1,0 +1,123 @@
+"""k_T from hovers that were flown, without a thrust stand: ``companion calibrate thrust --hover``."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import click
+import numpy as np
+from scipy.optimize import least_squares
+
+from calibration.results import DataError, Result, result
+from calibration.vehicle_file import Change
+from companion.core.arrays import Array
+from companion.core.config import ConfigError
+from companion.core.frames import GRAVITY_M_S2
+from companion.core.vehicle import Vehicle
+
+FACTOR, FACTOR_STD = 0.7, 0.2  # f of 104 motor-propeller pairs: a prior, because a few hovers do not determine it
+START_STD = 0.05
+COMMAND_STD = 0.01  # uncertainty of a hover command from a pilot's log
+
+
+@dataclass(frozen=True)
+class HoverCurve:
+    """Hover command over mass, from hovers of one aircraft with different loads."""
+
+    full_kg: float  # mass that full throttle lifts
+    factor: float
+    start: float
+    covariance: Array  # (3, 3) of (ln full_kg, factor, start)
+
+    def command(self, mass_kg: Array | float) -> Array:
+        """Hover command, 0..1."""
+        return _hover_command(np.array([np.log(self.full_kg), self.factor, self.start]), np.asarray(mass_kg, float))
+
+    def std(self, mass_kg: float) -> float:
+        """Standard deviation of the hover command, by the delta method."""
+        x, step = np.array([np.log(self.full_kg), self.factor, self.start]), 1e-5
+        mass = np.asarray(mass_kg, float)
+        slope = np.array(
+            [(_hover_command(x + e, mass) - _hover_command(x - e, mass)) / (2 * step) for e in np.eye(3) * step]
+        )
+        return float(np.sqrt(slope @ self.covariance @ slope))
+
+
+def _hover_command(x: Array, mass_kg: Array) -> Array:
+    share, f = mass_kg / np.exp(x[0]), max(x[1], 1e-6)
+    command: Array = x[2] + (1 - x[2]) * (np.sqrt((1 - f) ** 2 + 4 * f * share) - (1 - f)) / (2 * f)
+    return command
+
+
+def fit_hover(mass_kg: Sequence[float] | Array, command: Sequence[float] | Array) -> HoverCurve:
+    """The thrust model of `calibration.thrust.curve` through hover points (mass, command 0..1) of one aircraft.
+
+    One point determines the scale; a prior keeps shape and start near those of other motors. Raises `DataError` for
+    impossible masses or commands.
+    """
+    mass, u = np.asarray(mass_kg, float), np.asarray(command, float)
+    if len(mass) == 0 or len(mass) != len(u) or not (np.isfinite(mass) & (mass > 0) & (u > 0) & (u <= 1)).all():
+        raise DataError("--hover needs a mass in kg above 0 and a command between 0 and 1")
+
+    def cost(x: Array) -> Array:
+        held = [(x[1] - FACTOR) / FACTOR_STD, x[2] / START_STD]
+        return np.concatenate([(_hover_command(x, mass) - u) / COMMAND_STD, held])
+
+    fit = least_squares(cost, [np.log(1.5 * mass.max()), FACTOR, 0.0], bounds=([-9, 0, -0.3], [9, 1, 0.3]))
+    left = float(np.mean(fit.fun[:-2] ** 2))  # points that contradict each other count less
+    covariance = np.linalg.inv(fit.jac.T @ fit.jac) * max(left, 1.0)
+    return HoverCurve(float(np.exp(fit.x[0])), float(fit.x[1]), float(fit.x[2]), covariance)
+
+
+def from_hovers(
+    hovers: Sequence[tuple[float, float]], voltage_v: float | None, mass_kg: float | None, target: Vehicle | None
+) -> Result:
+    """Shows and returns the result; raises `ConfigError` if a number is missing or impossible.
+
+    hovers: (mass [kg], command 0..1); voltage_v: of those flights; mass_kg: of the aircraft in normal flight.
+    """
+    if voltage_v is None:
+        raise ConfigError("--hover needs --voltage: the battery voltage in those hovers")
+    mass_kg = mass_kg or (target.mass_kg if target else None)
+    if mass_kg is None:
+        raise ConfigError("--hover needs --mass or --vehicle: the mass in normal flight")
+    masses, commands = np.array(hovers, float).T
+    curve = fit_hover(masses, commands)
+    command, std = float(curve.command(mass_kg)), curve.std(mass_kg)
+    if not 0 < command < 1:
+        raise ConfigError(
+            f"{mass_kg:g} kg would hover at a command of {command:.2f}: too heavy for these motors, or a wrong --hover"
+        )
+    errors = curve.command(masses) - commands
+    k_T = GRAVITY_M_S2 / command
+    warnings = ["hovers at one voltage do not determine the influence of the battery; thrust.voltage_exponent stays"]
+    if not masses.min() * 0.8 <= mass_kg <= masses.max() * 1.25:
+        warnings.append(f"{mass_kg:g} kg is far from the masses flown, {masses.min():g} to {masses.max():g} kg")
+    click.echo(f"hover at {mass_kg:g} kg: {command:.3f} ± {std:.3f} at {voltage_v:g} V")
+    click.echo(f"k_T: {k_T:.3f} ± {k_T * std / command:.3f} m/s² per unit of command")
+    click.echo(f"{len(hovers)} hovers, largest error of the curve {np.abs(errors).max():.3f}")
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+    return result(
+        "calibrate thrust",
+        [],
+        {"thrust.coefficient_m_s2": k_T, "thrust.reference_voltage_v": voltage_v},
+        {"hovers": len(hovers), "command_error_max": np.abs(errors).max(), "hover_command_std": std,
+         "coefficient_std_m_s2": k_T * std / command},
+        warnings,
+        {"hover": {"mass_kg": mass_kg, "voltage_v": voltage_v, "command": command}, "flown": hovers,
+         "curve": {"full_kg": curve.full_kg, "factor": curve.factor, "start": curve.start}},
+    )  # fmt: skip
+
+
+def hover_changes(content: Result) -> list[Change]:
+    """The numbers for the vehicle file."""
+    merit, values = content["merit"], content["values"]
+    source = f"{merit['hovers']} hovers flown"
+    return [
+        Change(
+            "thrust.coefficient_m_s2",
+            round(values["thrust.coefficient_m_s2"], 3),
+            f"{source}: ± {merit['coefficient_std_m_s2']:.2g}",
+        ),
+        Change("thrust.reference_voltage_v", round(values["thrust.reference_voltage_v"], 2), source),
+    ]

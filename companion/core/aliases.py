@@ -1,0 +1,89 @@
+"""Names that have changed: the one table by which old logs and old vehicle files stay readable.
+
+A topic, field or value is renamed here and nowhere else. The reader of logs applies the table to a message that does
+not fit its present type; `companion.core.config.load` applies the table of keys to configuration files.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from companion.core.enums import FcuMode, SafetyAction, TopicName
+
+TOPICS: Mapping[str, TopicName] = {
+    "pilot": "mission_status",
+}
+
+# Topic → old name of a field → its present name.
+FIELDS: Mapping[TopicName, Mapping[str, str]] = {
+    "safety": {"row": "monitor"},
+}
+
+
+def _mode(value: str) -> str:
+    """A mode without a name was written with its number, "UNKNOWN(50593792)"."""
+    return FcuMode.UNKNOWN if value.startswith("UNKNOWN(") else value
+
+
+def _action(value: str) -> str:
+    return {"stop": SafetyAction.STOP_STREAMING, "yield": SafetyAction.RELINQUISH}.get(value, value)
+
+
+# Topic → field (present name) → old value to present value.
+VALUES: Mapping[TopicName, Mapping[str, Callable[[str], str]]] = {
+    "fcu_status": {"mode": _mode},
+    "safety": {"action": _action},
+}
+
+# Name of a configuration schema → old key → present key, both with the tables they stand in ("safety.old_s").
+KEYS: Mapping[str, Mapping[str, str]] = {}
+
+
+def topic_of(name: str) -> str:
+    """The present name of a topic."""
+    return TOPICS.get(name, name)
+
+
+def renamed_message(topic: TopicName, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a message under their present names and with the present values."""
+    names = FIELDS.get(topic, {})
+    renamed = {names.get(name, name): value for name, value in fields.items()}
+    for name, change in VALUES.get(topic, {}).items():
+        if isinstance(renamed.get(name), str):
+            renamed[name] = change(renamed[name])
+    return renamed
+
+
+def renamed_keys(schema: str, tables: dict[str, Any]) -> dict[str, Any]:
+    """The tables of a configuration file with old keys moved to their present place.
+
+    A key that stands under both names keeps the present one; the old one stays and is refused as unknown.
+    """
+    result = tables
+    for old, new in KEYS.get(schema, {}).items():
+        result = _moved(result, old.split("."), new.split("."))
+    return result
+
+
+def _moved(tables: dict[str, Any], old: list[str], new: list[str]) -> dict[str, Any]:
+    if _get(tables, old) is None or _get(tables, new) is not None:
+        return tables
+    result = _copied(tables)
+    table = result
+    for name in old[:-1]:
+        table = table[name]
+    value = table.pop(old[-1])
+    table = result
+    for name in new[:-1]:
+        table = table.setdefault(name, {})
+    table[new[-1]] = value
+    return result
+
+
+def _get(tables: Any, path: list[str]) -> Any:
+    for name in path:
+        tables = tables.get(name) if isinstance(tables, dict) else None
+    return tables
+
+
+def _copied(tables: dict[str, Any]) -> dict[str, Any]:
+    return {key: _copied(item) if isinstance(item, dict) else item for key, item in tables.items()}

@@ -1,0 +1,82 @@
+"""Filters the frames of ground stations on the forward: which of them may go to the flight controller.
+
+Nearly all pass: the crew arms, changes modes and writes parameters, and the mission treats a changed mode like one of
+the pilot's. Blocked are setpoints, because only one sender may steer; frames with the ids of this companion or of the
+flight controller, because acks and restarts would be misread; SETUP_SIGNING, which would lock this companion out.
+Blocked frames are counted and reported. A flood is thinned out, so that a setpoint never waits behind it.
+"""
+
+import math
+
+from pymavlink.dialects.v20 import common
+
+from companion.fcu.link.codec import AUTOPILOT_COMPONENT, SETPOINT_MESSAGES, Codec, decode_heartbeat
+from companion.fcu.link.framing import Frame, Framer
+
+BYTES_PER_S = 20_000  # a quarter of a port at 921600 baud; parameters and missions need far less
+BURST = 8_000
+STATION_S = 2.5  # PX4's HEARTBEAT_TIMEOUT_US
+_NAMES = {number: kind.msgname for number, kind in common.mavlink_map.items()}
+
+
+class GroundFilter:
+    """Cuts the bytes of ground stations into frames and returns those that may pass."""
+
+    def __init__(self, codec: Codec, autopilot_system_id: int) -> None:
+        self._codec = codec
+        self._autopilot = (autopilot_system_id, AUTOPILOT_COMPONENT)
+        self._framer = Framer()
+        self._allowance = float(BURST)
+        self._last_s = 0.0
+        self.passed = 0
+        self.blocked = 0  # because of their content or sender
+        self.unsigned = 0  # blocked because a key is set and they are not signed with it
+        self.thinned = 0  # dropped in a flood
+        self.station_s = -math.inf  # when a ground station's heartbeat last went through
+        self.reason = ""  # of the newest blocked frame
+
+    def filter(self, data: bytes, now_s: float) -> list[bytes]:
+        """The frames in `data` that may go to the flight controller, whole and unchanged; never raises."""
+        self._allowance = min(BURST, self._allowance + BYTES_PER_S * max(0.0, now_s - self._last_s))
+        self._last_s = now_s
+        buffer, frames = self._framer.frames(data)
+        out = []
+        for frame, _ in frames:
+            raw = buffer[frame.start : frame.end]
+            if not self._may_pass(frame, raw, now_s):
+                continue
+            if len(raw) > self._allowance:
+                self.thinned += 1
+                continue
+            self._allowance -= len(raw)
+            self.passed += 1
+            if frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and _is_station(buffer[frame.payload : frame.tail]):
+                self.station_s = now_s
+            out.append(raw)
+        return out
+
+    def has_station(self, now_s: float) -> bool:
+        """The flight controller receives a ground station on this link and sends texts (PX4's `STATUSTEXT.hpp`)."""
+        return now_s - self.station_s < STATION_S
+
+    def _may_pass(self, frame: Frame, raw: bytes, now_s: float) -> bool:
+        codec, sender = self._codec, (frame.system, frame.component)
+        if codec.signer is not None and not (frame.signed and codec.signer.accepts(raw, *sender, now_s)):
+            self.unsigned += 1
+            self.reason = f"frame without the key's signature from {frame.system}/{frame.component}"
+            return False
+        if frame.number in SETPOINT_MESSAGES or frame.number == common.MAVLINK_MSG_ID_SETUP_SIGNING:
+            self.reason = f"{_NAMES[frame.number]} from {frame.system}/{frame.component}"
+        elif sender == (codec.system_id, codec.component_id):
+            self.reason = f"frame with this companion's own ids {frame.system}/{frame.component}"
+        elif sender == self._autopilot:
+            self.reason = f"frame with the flight controller's ids {frame.system}/{frame.component}"
+        else:
+            return True
+        self.blocked += 1
+        return False
+
+
+def _is_station(payload: bytes) -> bool:
+    is_station: bool = decode_heartbeat(payload).type == common.MAV_TYPE_GCS
+    return is_station

@@ -1,0 +1,296 @@
+"""The devices that carry the bytes of a link: serial port, UDP port, UDP address, TCP client.
+
+A transport moves bytes and raises one of `FAILURES` when it fails; `companion.fcu.link.link.Link` catches the error and
+opens the transport again.
+"""
+
+import contextlib
+import errno
+import os
+import select
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import serial
+
+FAILURES = (OSError, ValueError, serial.SerialException)  # what a transport may raise
+
+PEER_SILENCE_S = 5.0  # a udpin peer silent for this long may be replaced by another (a restarted router)
+READ_MAX = 65_536  # bytes of one read
+DATAGRAMS_MAX = 64  # of one read, so that a flood cannot keep the process from its other work
+_MAGIC = (0xFD, 0xFE)
+
+
+class Transport(Protocol):
+    """Moves bytes without blocking; closed at first. All methods but `fileno`, `close` and `refusal` may raise."""
+
+    foreign: int  # datagrams of senders that are not the peer
+
+    def open(self) -> None:
+        """Open the device; what was left from before the loss is forgotten."""
+
+    def close(self) -> None:
+        """Release the device; it may be closed already."""
+
+    def fileno(self) -> int:
+        """Descriptor to poll for reading, -1 while closed."""
+
+    def is_ready(self) -> bool:
+        """True when an open transport can carry bytes."""
+
+    def read(self) -> bytes:
+        """The bytes that have arrived, b"" if none have."""
+
+    def write(self, data: bytes) -> bool:
+        """Send a whole frame or drop it; returns whether it left."""
+
+    def refusal(self, error: Exception) -> str:
+        """Why the device could not be opened, for a user."""
+
+
+def describe(error: Exception) -> str:
+    """One line for an error of the operating system."""
+    number = getattr(error, "errno", None)
+    return os.strerror(number).lower() if number else str(error)
+
+
+class SerialPort:
+    """A UART or USB serial port; it can be unplugged and plugged in again."""
+
+    def __init__(self, device: str, baud: int) -> None:
+        self.foreign = 0
+        self._device, self._baud = device, baud
+        self._port: serial.Serial | None = None
+        self._tail = b""  # rest of a frame that the driver took in part
+
+    def open(self) -> None:
+        if not Path(self._device).exists():
+            raise OSError(errno.ENODEV, "unplugged")
+        self._port = serial.Serial(self._device, self._baud, timeout=0, write_timeout=0, exclusive=True)
+        self._tail = b""
+
+    def fileno(self) -> int:
+        return int(self._port.fileno()) if self._port is not None else -1
+
+    def close(self) -> None:
+        port, self._port = self._port, None
+        if port is not None:
+            with contextlib.suppress(OSError):  # the device is gone; there is nothing to release
+                port.close()
+
+    def is_ready(self) -> bool:
+        return True
+
+    def read(self) -> bytes:
+        data = os.read(self.fileno(), READ_MAX)
+        if not data:  # no data or a hang-up: only poll can distinguish them
+            poll = select.poll()
+            poll.register(self.fileno(), 0)
+            if poll.poll(0) or not Path(self._device).exists():
+                raise OSError(errno.ENODEV, "unplugged")
+        return data
+
+    def write(self, data: bytes) -> bool:
+        descriptor = self.fileno()
+        if self._tail:
+            self._tail = self._tail[os.write(descriptor, self._tail) :]
+            if self._tail:
+                return False  # a late setpoint is worse than a missing one: the new frame is dropped
+        try:
+            self._tail = data[os.write(descriptor, data) :]
+        except BlockingIOError:
+            return False
+        return True
+
+    def refusal(self, error: Exception) -> str:
+        if not Path(self._device).exists():
+            return f"no serial device {self._device}"
+        return f"serial device {self._device} cannot be opened: {describe(error)}"
+
+
+class _Socket:
+    """Life of one socket: it is opened, used, closed and opened again."""
+
+    def __init__(self, kind: socket.SocketKind) -> None:
+        self._kind = kind
+        self._socket: socket.socket | None = None
+
+    def open(self) -> socket.socket:
+        """A new socket that does not block."""
+        self._socket = opened = socket.socket(socket.AF_INET, self._kind)
+        opened.setblocking(False)
+        return opened
+
+    def fileno(self) -> int:
+        return self._socket.fileno() if self._socket is not None else -1
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def get(self) -> socket.socket:
+        """The open socket; raises OSError while it is closed."""
+        if self._socket is None:
+            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+        return self._socket
+
+
+class UdpPort:
+    """Receives at a port and answers the first peer that sends MAVLink; datagrams of others are counted and ignored."""
+
+    def __init__(self, address: tuple[str, int], clock: Callable[[], float]) -> None:
+        self.foreign = 0
+        self.peer: tuple[str, int] | None = None
+        self._address, self._clock = address, clock
+        self._socket = _Socket(socket.SOCK_DGRAM)
+        self._peer_received_s = 0.0
+
+    def open(self) -> None:
+        self._socket.open().bind(self._address)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def is_ready(self) -> bool:
+        return True
+
+    def read(self) -> bytes:
+        opened = self._socket.get()
+        parts: list[bytes] = []
+        for _ in range(DATAGRAMS_MAX):
+            try:
+                data, sender = opened.recvfrom(READ_MAX)
+            except (BlockingIOError, ConnectionError):
+                break
+            if self._is_peer(sender, data):
+                parts.append(data)
+            else:
+                self.foreign += 1
+        return b"".join(parts)
+
+    def _is_peer(self, sender: tuple[str, int], data: bytes) -> bool:
+        now_s = self._clock()
+        if sender != self.peer:
+            vacant = self.peer is None or now_s - self._peer_received_s > PEER_SILENCE_S
+            if not vacant or not data or data[0] not in _MAGIC:
+                return False
+            self.peer = sender
+        self._peer_received_s = now_s
+        return True
+
+    def write(self, data: bytes) -> bool:
+        if self.peer is None:
+            return False
+        try:
+            self._socket.get().sendto(data, self.peer)
+        except ConnectionError:  # the peer's port is closed at the moment
+            return False
+        return True
+
+    def refusal(self, error: Exception) -> str:
+        in_use = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
+        why = "is in use by another program" if in_use else f"cannot be opened: {describe(error)}"
+        return f"UDP port {self._address[1]} on {self._address[0]} {why}"
+
+
+class UdpAddress:
+    """Sends to a known address and receives from that address only."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.foreign = 0
+        self._address = address
+        self._socket = _Socket(socket.SOCK_DGRAM)
+
+    def open(self) -> None:
+        self._socket.open().connect(self._address)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def is_ready(self) -> bool:
+        return True
+
+    def read(self) -> bytes:
+        opened = self._socket.get()
+        parts: list[bytes] = []
+        for _ in range(DATAGRAMS_MAX):
+            try:
+                parts.append(opened.recv(READ_MAX))
+            except (BlockingIOError, ConnectionError):
+                break
+        return b"".join(parts)
+
+    def write(self, data: bytes) -> bool:
+        try:
+            self._socket.get().send(data)
+        except ConnectionError:  # the port is not open yet at the other end
+            return False
+        return True
+
+    def refusal(self, error: Exception) -> str:
+        return f"{self._address[0]}:{self._address[1]} cannot be reached: {describe(error)}"
+
+
+class TcpClient:
+    """A TCP connection; it is made in the background."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.foreign = 0
+        self._address = address
+        self._socket = _Socket(socket.SOCK_STREAM)
+        self._connected = False
+        self._tail = b""  # rest of a frame that the system took in part
+
+    def open(self) -> None:
+        opened = self._socket.open()
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connected, self._tail = False, b""
+        error = opened.connect_ex(self._address)
+        if error not in (0, errno.EINPROGRESS):
+            raise OSError(error, os.strerror(error))
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._connected = False
+        self._socket.close()
+
+    def is_ready(self) -> bool:
+        """True once the connection is made; raises OSError when it was refused."""
+        if not self._connected:
+            opened = self._socket.get()
+            if not select.select([], [opened], [], 0)[1]:
+                return False
+            error = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if error:
+                raise OSError(error, os.strerror(error))
+            self._connected = True
+        return True
+
+    def read(self) -> bytes:
+        data = self._socket.get().recv(READ_MAX)
+        if not data:
+            raise OSError(errno.ECONNRESET, "closed")
+        return data
+
+    def write(self, data: bytes) -> bool:
+        opened = self._socket.get()
+        if self._tail:
+            self._tail = self._tail[opened.send(self._tail) :]
+            if self._tail:
+                return False
+        self._tail = data[opened.send(data) :]
+        return True
+
+    def refusal(self, error: Exception) -> str:
+        return f"{self._address[0]}:{self._address[1]} cannot be reached: {describe(error)}"

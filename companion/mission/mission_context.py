@@ -1,0 +1,84 @@
+"""What conditions, entry actions and phase work share: inputs, requests, references, state of the flight."""
+
+from collections.abc import Iterable
+
+from companion.core.enums import CommandAction, ProcessName
+from companion.core.messages import Message
+from companion.core.trajectory_messages import Trajectory
+from companion.core.vehicle import Vehicle
+from companion.mission.flight_state import FlightState
+from companion.mission.mission_inputs import MissionInputs
+from companion.mission.plan import Plan
+from companion.mission.reference_stream import ReferenceStream
+from companion.mission.requests import Commands, Photographer
+from companion.mission.safety_monitor import SafetyMonitor
+from companion.mission.start_checks import problems, run_checks
+
+
+class MissionContext:
+    """The parts of one mission; `outbox` collects the messages of the present step.
+
+    required_processes: processes that must publish `Health` before the start.
+    """
+
+    def __init__(self, vehicle: Vehicle, plan: Plan, required_processes: Iterable[ProcessName]) -> None:
+        self.vehicle = vehicle
+        self.plan = plan
+        self.required_processes = tuple(required_processes)
+        self.inputs = MissionInputs(plan, vehicle.safety)
+        self.safety = SafetyMonitor(vehicle, plan)
+        self.commands = Commands()
+        self.references = ReferenceStream()
+        self.flight = FlightState(_photographer(plan))
+        self.outbox: list[Message] = []
+
+    def begin_flight(self) -> None:
+        """Forget the flight before; a deliberate new start begins here."""
+        before = self.flight
+        self.safety.reset()
+        self.commands.forget()
+        self.flight = FlightState(
+            _photographer(self.plan),
+            before.phase,
+            before.reason,
+            before.phase_since_s,
+            cause_before=before.cause_before,
+        )
+
+    def request(self, action: CommandAction, now_s: float, height_m: float = 0.0) -> None:
+        """Request something of the flight controller."""
+        self.outbox.append(self.commands.ask(action, now_s, height_m))
+
+    def report(self, text: str, severity: int, now_s: float) -> None:
+        """Send a line to the ground station."""
+        self.outbox.append(self.commands.text(text, severity, now_s))
+
+    def refer(self, frame: str, trajectory: Trajectory, now_s: float) -> None:
+        """Stream a trajectory as the reference."""
+        self.references.start(frame, trajectory, now_s)
+
+    def move_finished(self, now_s: float) -> bool:
+        """The controller has flown the present reference to its end."""
+        return self.references.finished(self.inputs.control(now_s))
+
+    def start_problems(self, now_s: float) -> str:
+        """The start checks that fail, in one line; "" when all pass."""
+        found = problems(
+            run_checks(
+                self.inputs.latest,
+                self.inputs.healths,
+                self.vehicle,
+                self.plan,
+                self.inputs.home_W is not None,
+                now_s,
+                self.required_processes,
+            )
+        )
+        if self.inputs.resets() > 0:
+            return "; ".join(filter(None, ("estimator was reset since the take-off point was taken", found)))
+        return found
+
+
+def _photographer(plan: Plan) -> Photographer:
+    wanted = plan.photographs
+    return Photographer(wanted.at_s, wanted.max_error_m) if wanted is not None else Photographer([], 0.0)

@@ -1,0 +1,116 @@
+"""What the mission does in every step of a phase."""
+
+import math
+from collections.abc import Callable
+
+from companion.core.enums import CommandAction, FcuMode, Phase
+from companion.core.messages import WORLD
+from companion.core.trajectory_messages import Hold
+from companion.mission.conditions import LAND_ATTEMPTS, may_arm_again
+from companion.mission.entry_actions import fly_back, fly_to_waypoint
+from companion.mission.flight_state import Timer
+from companion.mission.mission_context import MissionContext
+
+PhaseWork = Callable[[MissionContext, float], None]
+
+ARM_RETRY_S = 2.0  # between two requests while PX4 refuses for the moment only
+STREAM_BEFORE_OFFBOARD_S = 1.5  # PX4 requires setpoints for 1 s before the switch
+TOUCHDOWN_DISARM_S = 5.0  # PX4 disarms by itself 2 s after landing; if it does not, one request is sent
+REFRESH_M = 0.2  # PX4 may drift this far from the reference before the hand-over until the reference follows
+
+
+def _wait_ready(mission: MissionContext, now_s: float) -> None:
+    failing = mission.start_problems(now_s)
+    ready = "ready" if mission.plan.start == "auto" else "ready: fly, then turn the mission switch on"
+    mission.flight.reason = f"waiting: {failing}" if failing else ready
+
+
+def _arm(mission: MissionContext, now_s: float) -> None:
+    refused_s = mission.commands.since_s(CommandAction.ARM, now_s)
+    if may_arm_again(mission, now_s) and refused_s >= ARM_RETRY_S and not mission.start_problems(now_s):
+        mission.request(CommandAction.ARM, now_s)
+
+
+def _enter_offboard(mission: MissionContext, now_s: float) -> None:
+    inputs, references = mission.inputs, mission.references
+    if mission.commands.asked(CommandAction.OFFBOARD):
+        return
+    here = inputs.aircraft_point()
+    if here is None or inputs.state_age_s(now_s) > mission.vehicle.safety.state_age_s:
+        references.stop()
+        mission.flight.timers.pop(Timer.SENDING, None)
+        return
+    # PX4 still flies: the reference stays where the aircraft is, so that the hand-over is without a jump.
+    present = None if references.current is None else references.current.trajectory
+    if not isinstance(present, Hold) or math.dist(present.p, here[0]) > REFRESH_M:
+        mission.refer(WORLD, Hold(p=here[0], yaw_rad=here[1]), now_s)
+    sending = not inputs.setpoints_lost(now_s) and inputs.control(now_s) is not None
+    if mission.flight.lasts(Timer.SENDING, sending, STREAM_BEFORE_OFFBOARD_S, now_s):
+        mission.request(CommandAction.OFFBOARD, now_s)
+
+
+def _search(mission: MissionContext, now_s: float) -> None:
+    flight, search = mission.flight, mission.plan.search
+    if search is None:
+        return
+    seen = mission.inputs.bundle_seen(now_s)
+    if mission.move_finished(now_s):
+        flight.waypoints_reached = flight.waypoint + 1
+    if flight.lasts(Timer.SEEN, seen, search.confirm_s, now_s):
+        flight.timers.setdefault(Timer.CONFIRMED, now_s)
+    else:
+        flight.timers.pop(Timer.CONFIRMED, None)
+    if flight.lasts(Timer.LOOKING, mission.move_finished(now_s), search.timeout_s, now_s) and not seen:
+        flight.waypoint += 1
+        flight.timers.clear()
+        fly_to_waypoint(mission, now_s)
+
+
+def _hold(mission: MissionContext, now_s: float) -> None:
+    flight = mission.flight
+    if flight.last_step_s is not None:
+        flight.hold_time_s += now_s - flight.last_step_s
+    control = mission.inputs.control(now_s)
+    error_m = math.inf if control is None or not mission.inputs.bundle_seen(now_s) else control.position_error_m
+    if request := flight.photographer.step(flight.hold_time_s, error_m, now_s):
+        mission.outbox.append(request)
+
+
+def _return(mission: MissionContext, now_s: float) -> None:
+    if mission.move_finished(now_s) and mission.flight.return_path:
+        mission.flight.return_path.pop(0)
+        fly_back(mission, now_s)
+
+
+def _land(mission: MissionContext, now_s: float) -> None:
+    inputs, flight = mission.inputs, mission.flight
+    if inputs.mode != FcuMode.OFFBOARD:
+        mission.references.stop()
+    refused = mission.commands.refusal(CommandAction.LAND, now_s) and inputs.mode != FcuMode.AUTO_LAND
+    if flight.land_attempts < LAND_ATTEMPTS and refused:
+        flight.land_attempts += 1
+        mission.request(CommandAction.LAND, now_s)
+    landed = flight.lasts(Timer.TOUCHDOWN, inputs.landed and inputs.armed, TOUCHDOWN_DISARM_S, now_s)
+    if landed and not mission.commands.asked(CommandAction.DISARM):
+        mission.request(CommandAction.DISARM, now_s)
+
+
+def _done(mission: MissionContext, now_s: float) -> None:
+    """Leave OFFBOARD, to which PX4 returns in disarming: no flight starts in that mode."""
+    inputs = mission.inputs
+    left_over = inputs.on_ground() and inputs.mode == FcuMode.OFFBOARD
+    own_flight = mission.plan.start == "auto"
+    if left_over and own_flight and inputs.linked(now_s) and not mission.commands.asked(CommandAction.HOLD):
+        mission.request(CommandAction.HOLD, now_s)
+
+
+PHASE_WORK: dict[Phase, PhaseWork] = {
+    Phase.WAIT_READY: _wait_ready,
+    Phase.ARM: _arm,
+    Phase.ENTER_OFFBOARD: _enter_offboard,
+    Phase.SEARCH: _search,
+    Phase.HOLD: _hold,
+    Phase.RETURN: _return,
+    Phase.LAND: _land,
+    Phase.DONE: _done,
+}

@@ -1,0 +1,48 @@
+"""The reference that the mission publishes in every step while it controls the aircraft."""
+
+import math
+
+from companion.core.messages import ControlStatus, Reference
+from companion.core.trajectories import duration_s
+from companion.core.trajectory_messages import Hold, Trajectory
+
+MOVE_SPARE_S = 15.0  # over the computed duration of a move before it counts as failed
+
+
+class ReferenceStream:
+    """The present reference, with an id of its own, and how far it has been flown.
+
+    `current` is None while nothing is streamed. `timeout_s`: time after which the present move counts as failed.
+    """
+
+    def __init__(self) -> None:
+        self.current: Reference | None = None
+        self.timeout_s = math.inf
+        self._id = 0
+
+    def start(self, frame: str, trajectory: Trajectory, now_s: float, time_s: float | None = None) -> None:
+        """Stream `trajectory` from now on. time_s: how long it is flown, if not to its own end."""
+        self._id += 1
+        self.current = Reference(stamp_s=now_s, id=self._id, frame=frame, start_s=now_s, trajectory=trajectory)
+        self.timeout_s = (duration_s(trajectory) if time_s is None else time_s) + MOVE_SPARE_S
+
+    def stop(self) -> None:
+        """Stream nothing any more."""
+        self.current = None
+
+    def message(self, now_s: float) -> Reference | None:
+        """The message of this step, None while nothing is streamed."""
+        r = self.current
+        if r is None:
+            return None
+        return Reference(stamp_s=now_s, id=r.id, frame=r.frame, start_s=r.start_s, trajectory=r.trajectory)
+
+    def finished(self, control: ControlStatus | None) -> bool:
+        """The controller reports that it has flown the present reference to its end."""
+        if control is None or self.current is None or control.reference_id != self.current.id:
+            return False
+        return isinstance(self.current.trajectory, Hold) or control.reference_finished
+
+    def move_time_s(self, control: ControlStatus | None, now_s: float) -> float:
+        """How long the present move has taken [s], 0 when it has finished."""
+        return 0.0 if self.current is None or self.finished(control) else now_s - self.current.start_s

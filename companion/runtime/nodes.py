@@ -1,0 +1,129 @@
+"""The table that builds every node, for processes, lockstep runs, replay and preflight alike.
+
+A builder imports its own package only when it is called: the controller's process holds no OpenCV, the tracker's no
+solver. The camera is a driver and not a node, so it has no builder.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from companion.core.clock import Stopwatch
+from companion.core.enums import ProcessName
+from companion.core.messages import HostStatus
+from companion.core.node import Node
+from companion.core.site import Site
+from companion.core.vehicle import Vehicle
+
+if TYPE_CHECKING:
+    from companion.control.solver import Nmpc
+    from companion.fcu.link.signing import Signer
+    from companion.mission.plan import Plan
+    from companion.recording.retention import Retention
+    from companion.recording.writer import LogWriter
+    from companion.tracking.detection import Detector
+
+
+class NodeFiles(Protocol):
+    """The files that a node is built from; a builder reads only those that its node needs."""
+
+    @property
+    def vehicle(self) -> Vehicle: ...
+
+    @property
+    def plan(self) -> "Plan": ...
+
+    @property
+    def site(self) -> Site: ...
+
+
+@dataclass(frozen=True)
+class LoadedFiles:
+    """`NodeFiles` that a caller has read already."""
+
+    vehicle: Vehicle
+    plan: "Plan"
+    site: Site
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """Options that differ between a process, a lockstep run and a replay; a node ignores those of other nodes.
+
+    stopwatch: measures computing time; None: by the real clock.
+    first_reset_count: of the estimator, more than any earlier estimator of the same flight had.
+    signer: of MAVLink frames; None: frames are neither signed nor checked.
+    nmpc: None: the solver of the vehicle file.
+    detector: of markers; None: the vehicle file's or what the marker families of the site require.
+    required_processes: must publish `Health` before the mission starts.
+    log_writer, read_host, next_log_writer, log_retention: see `companion.recording.recorder.RecorderNode`.
+    """
+
+    stopwatch: Stopwatch | None = None
+    first_reset_count: int = 0
+    signer: "Signer | None" = None
+    nmpc: "Nmpc | None" = None
+    detector: "Detector | None" = None
+    required_processes: tuple[ProcessName, ...] = ()
+    log_writer: "LogWriter | None" = None
+    read_host: Callable[[float], HostStatus] | None = None
+    next_log_writer: "Callable[[], LogWriter] | None" = None
+    log_retention: "Retention | None" = None
+
+
+NodeBuilder = Callable[[NodeFiles, NodeOptions], Node]
+
+
+def _tracker(files: NodeFiles, options: NodeOptions) -> Node:
+    from companion.tracking.tracker import TrackerNode
+
+    return TrackerNode(files.vehicle, files.site, options.stopwatch, options.detector)
+
+
+def _estimator(files: NodeFiles, options: NodeOptions) -> Node:
+    from companion.estimation.estimator import EstimatorNode
+
+    return EstimatorNode(files.vehicle, files.plan.bundle, options.stopwatch, resets=options.first_reset_count)
+
+
+def _controller(files: NodeFiles, options: NodeOptions) -> Node:
+    from companion.control.controller import ControllerNode
+
+    return ControllerNode(files.vehicle, options.nmpc, options.stopwatch)
+
+
+def _fcu(files: NodeFiles, options: NodeOptions) -> Node:
+    from companion.fcu.fcu_node import FcuNode
+
+    return FcuNode(files.vehicle, options.stopwatch, options.signer)
+
+
+def _mission(files: NodeFiles, options: NodeOptions) -> Node:
+    from companion.mission.mission_node import MissionNode
+
+    return MissionNode(files.vehicle, files.plan, files.site, options.required_processes)
+
+
+def _recorder(files: NodeFiles, options: NodeOptions) -> Node:
+    from companion.recording.recorder import RecorderNode
+
+    if options.log_writer is None:
+        raise ValueError("a recorder needs a log writer")
+    return RecorderNode(options.log_writer, options.read_host, options.next_log_writer, options.log_retention)
+
+
+BUILDERS: dict[ProcessName, NodeBuilder] = {
+    ProcessName.TRACKER: _tracker,
+    ProcessName.ESTIMATOR: _estimator,
+    ProcessName.CONTROLLER: _controller,
+    ProcessName.FCU: _fcu,
+    ProcessName.MISSION: _mission,
+    ProcessName.RECORDER: _recorder,
+}
+
+_DEFAULTS = NodeOptions()
+
+
+def build_node(name: ProcessName, files: NodeFiles, options: NodeOptions = _DEFAULTS) -> Node:
+    """The node of a process; raises `ConfigError` or `ArtifactMissing` when it cannot start, KeyError for the camera."""
+    return BUILDERS[name](files, options)

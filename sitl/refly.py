@@ -1,0 +1,196 @@
+"""Flies a simulated flight again from its log alone, and compares; the body of ``companion refly``.
+
+A lockstep flight is determined by its configuration, its seed, the code and the processor. All four stand in the log.
+Where they are equal, every message must be equal, except for computing times. Where they are not (another commit,
+another processor, a flight in real time) only the flown path can be compared, within a tolerance.
+"""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import tomlkit
+
+from companion.core import provenance
+from companion.core.enums import TopicName
+from companion.core.messages import TOPICS, WORLD, ControlStatus, Message, MissionStatus, Truth
+from companion.core.site import CUSTOM_PREFIX
+from companion.recording import series
+from companion.recording.codec import encode
+from companion.recording.log import Log, LogError, read_log
+from companion.recording.recorder import RecorderNode
+from companion.recording.writer import LogWriter
+from sitl.lockstep import Lockstep
+from sitl.scenario import LoadedScenario, load_scenario
+from sitl.simulate import LOCKSTEP
+
+TIMES: dict[type[Message], tuple[str, ...]] = {
+    ControlStatus: ("solve_time_s",)
+}  # computing times: measured on the machine, different in every run
+
+
+class Difference(NamedTuple):
+    """The first message of a topic that differs."""
+
+    topic: TopicName
+    flown: int  # messages in the log
+    repeated: int
+    stamp_s: float  # of the first one that differs; NaN where only the number of messages does
+    fields: tuple[str, ...]
+
+
+class Comparison(NamedTuple):
+    """What came of a repeated flight."""
+
+    equal: bool
+    messages: int  # of the log, compared one by one; 0 when only the paths were
+    differences: list[Difference]
+    path_difference_m: float  # largest distance of the true positions over the hold; NaN when not compared
+    tolerance_m: float | None
+
+
+class Run(NamedTuple):
+    """How the flight of a log was flown."""
+
+    kind: str
+    seed: int
+    stack: str
+
+
+def refly(
+    log_path: str | Path, tolerance_m: float | None = None, progress: Callable[[float], None] | None = None
+) -> Comparison:
+    """Fly the flight of a log again and compare.
+
+    tolerance_m: compare the true positions over the hold, within this distance; None: every message must be equal.
+    progress: called about once per simulated second with the time [s].
+    Raises `LogError` when the log cannot be repeated, or not exactly.
+    """
+    log = read_log(log_path)
+    run = _run(log)
+    if tolerance_m is None and (obstacle := inexact(log, run)):
+        raise LogError(f"{log.path}: {obstacle}; give --tolerance METRES to compare the flown paths")
+    with tempfile.TemporaryDirectory(prefix="companion-refly-") as folder:
+        loaded = unpack(log, Path(folder))
+        repeated = _fly(loaded, run, Path(folder) / "repeated.mcap", progress)
+    if tolerance_m is not None:
+        distance_m = path_difference_m(log, repeated)
+        return Comparison(distance_m <= tolerance_m, 0, [], distance_m, tolerance_m)
+    differences = [d for topic in TOPICS if (d := difference(topic, log[topic], repeated[topic])) is not None]
+    return Comparison(not differences, sum(map(len, log.values())), differences, float("nan"), None)
+
+
+def inexact(log: Log, run: Run) -> str:
+    """Why a flight cannot be repeated to the last digit here, "" when it can."""
+    if run.kind != LOCKSTEP:
+        return "flown in real time, which is never repeated exactly"
+    software, computer = provenance.software(), provenance.computer()
+    if log.metadata.get("source_hash") != software.source_hash:
+        return f"flown by {_code(log.metadata)}, and this is {_code(software._asdict())}"
+    if log.metadata.get("processor") != computer.processor:
+        return f"flown on {log.metadata.get('processor') or 'an unknown processor'}, and this is {computer.processor}"
+    if log.undecodable or log.truncated:
+        return "not complete: " + "; ".join(log.problems())
+    return ""
+
+
+def _code(facts: dict[str, Any]) -> str:
+    commit = f"commit {facts['commit'][:12]}" if facts.get("commit") else "a version that the log does not name"
+    return commit + (" with changes" if str(facts.get("modified")).lower() == "true" else "")
+
+
+def _run(log: Log) -> Run:
+    try:
+        facts = msgspec.json.decode(log.metadata.get("run", "{}"), type=dict[str, Any])
+        run = Run(str(facts.get("kind", "")), int(facts.get("seed", 0)), str(facts.get("stack", "full")))
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        raise LogError(f"{log.path}: the description of the run in the log cannot be read") from None
+    if log.tables("scenario") is None:
+        raise LogError(f"{log.path}: holds no scenario: only a simulated flight of this version can be flown again")
+    return run
+
+
+def unpack(log: Log, folder: Path) -> LoadedScenario:
+    """Write the effective files of a log into a folder and load them; raises `ConfigError`."""
+    tables = {name: log.tables(name) for name in ("scenario", "vehicle", "mission", "site")}
+    scenario, mission = tables["scenario"], tables["mission"]
+    if scenario is None or mission is None or tables["vehicle"] is None:
+        raise LogError(f"{log.path}: holds no complete configuration")
+    scenario |= {"mission": "mission.toml", "vehicle": "vehicle.toml"}
+    if "marker_file" in mission:
+        mission["marker_file"] = "site.toml"
+    if tables["site"] is not None:
+        _place_dictionaries(log, tables["site"], folder)
+    for name, content in tables.items():
+        if content is not None:
+            (folder / f"{name}.toml").write_text(tomlkit.dumps(content), encoding="utf-8")
+    return load_scenario(folder / "scenario.toml")
+
+
+def _place_dictionaries(log: Log, site: dict[str, Any], folder: Path) -> None:
+    """Write the marker dictionaries of a log into the folder, and let the site name them there."""
+    texts = msgspec.json.decode(log.metadata.get("dictionaries", "{}"), type=dict[str, str])
+    places = {name: f"dictionary_{number}.yml" for number, name in enumerate(sorted(texts))}
+    for name, place in places.items():
+        (folder / place).write_text(texts[name], encoding="utf-8")
+    for bundle in site.get("bundle", []):
+        for marker in bundle.get("markers", []):
+            name = str(marker.get("family", "")).removeprefix(CUSTOM_PREFIX)
+            if name in places:
+                marker["family"] = f"{CUSTOM_PREFIX}{places[name]}"
+
+
+def _fly(loaded: LoadedScenario, run: Run, log_file: Path, progress: Callable[[float], None] | None) -> Log:
+    """Through a log of its own, so that both sides of the comparison were written and read alike."""
+    recorder = RecorderNode(LogWriter(log_file, {}))
+
+    def record(message: Message, now_s: float) -> None:
+        recorder.handle(message, now_s)
+
+    lockstep = Lockstep(loaded, run.seed, record=record, stack=run.stack)
+    try:
+        lockstep.run((lambda flight: progress(flight.now_s)) if progress is not None else None)
+    finally:
+        recorder.close()
+    return read_log(log_file)
+
+
+def difference(topic: TopicName, flown: list[Message], repeated: list[Message]) -> Difference | None:
+    """The first difference between two lists of messages, None when there is none."""
+    for a, b in zip(flown, repeated, strict=False):
+        if a != b and (fields := _different_fields(a, b)):
+            return Difference(topic, len(flown), len(repeated), a.stamp_s, fields)
+    if len(flown) != len(repeated):
+        return Difference(topic, len(flown), len(repeated), float("nan"), ())
+    return None
+
+
+def _different_fields(a: Message, b: Message) -> tuple[str, ...]:
+    """Names of the fields that differ; NaN equals NaN, computing times do not count."""
+    times = TIMES.get(type(a), ())
+    a, b = (msgspec.structs.replace(m, **dict.fromkeys(times, 0.0)) for m in (a, b))
+    if encode(a) == encode(b):
+        return ()
+    return tuple(name for name in a.__struct_fields__ if repr(getattr(a, name)) != repr(getattr(b, name)))
+
+
+def path_difference_m(flown: Log, repeated: Log) -> float:
+    """Largest distance of the true positions over the first hold or trajectory, each counted from its start [m].
+
+    Infinite where one of the two flights has none.
+    """
+    tracks = []
+    for log in (flown, repeated):
+        holds = series.hold_intervals(log.of(MissionStatus))
+        track = series.truth_track(log.of(Truth), WORLD)
+        if not holds or not len(track.t):
+            return float("inf")
+        tracks.append((holds[0], track))
+    (first, a), (second, b) = tracks
+    since_s = np.arange(0.0, min(first[1] - first[0], second[1] - second[0]), 0.02)
+    p_a = series.interpolate(first[0] + since_s, a.t, a.p)
+    p_b = series.interpolate(second[0] + since_s, b.t, b.p)
+    return float(np.nanmax(np.linalg.norm(p_a - p_b, axis=1), initial=0.0))

@@ -1,0 +1,109 @@
+"""A log is fitted with the vehicle that flew, and messages that cannot be decoded are named by topic."""
+
+import pytest
+import tomlkit
+from calibration_paths import F550, VEHICLES
+from identify_flights import write_flight_log
+
+from calibration.flown_vehicle import VehicleSource, flown_vehicle
+from calibration.identification.identify import identify
+from calibration.logs import log_warnings
+from calibration.mount.observations import read_mount_log
+from calibration.results import DataError
+from companion.core.config import load, read_layered
+from companion.core.messages import FcuAttitude, Markers
+from companion.core.vehicle import Vehicle
+from companion.recording.log import read_log
+from companion.recording.writer import LogWriter
+
+EXPONENT = "thrust.voltage_exponent"
+
+
+@pytest.fixture
+def write_log(tmp_path):
+    """Writes a log with some metadata; broken: how many of its 200 marker messages cannot be decoded."""
+
+    def written(metadata: dict[str, str], broken: int = 0):
+        path = tmp_path / "flight.mcap"
+        writer = LogWriter(path, metadata)
+        for i in range(200):
+            t_s = 0.02 * i
+            attitude = FcuAttitude(stamp_s=t_s, q_WB=(1.0, 0.0, 0.0, 0.0), omega_B=(0.0, 0.0, 0.0))
+            markers = Markers(stamp_s=t_s, observations=[], detect_time_s=0.003, search="full")
+            writer.put("fcu_attitude", attitude, t_s)
+            writer.put("markers", attitude if i < broken else markers, t_s)
+        writer.close()
+        return path
+
+    return written
+
+
+def changed(path, **numbers):
+    """The vehicle file with other numbers of its table `thrust`."""
+    tables = read_layered(F550)
+    tables["thrust"] |= numbers
+    path.write_text(tomlkit.dumps(tables))
+    return path
+
+
+def test_the_numbers_that_flew_are_those_of_the_log_whatever_the_file_is_now(write_log, vehicle):
+    metadata = {"vehicle": vehicle.read_text(), "vehicle_file": str(vehicle)}
+    flew = load(vehicle, Vehicle)
+    changed(vehicle, voltage_exponent=0.7)
+    flown = flown_vehicle(read_log(write_log(metadata)), vehicle)
+    assert flown.source is VehicleSource.LOG and flown.vehicle == flew
+    assert flown.value(EXPONENT) == flew.thrust.voltage_exponent and flown.value("thrust.absent") is None
+    (note,) = flown.notes
+    assert f"{vehicle} differs from the vehicle that flew: {EXPONENT} = 0.7 (flown: 1.5)" in note
+    assert note.endswith("the fit uses the flown numbers")
+
+
+def test_a_file_that_equals_the_flown_one_gives_no_note(write_log, vehicle):
+    assert flown_vehicle(read_log(write_log({"vehicle": vehicle.read_text()})), vehicle).notes == ()
+
+
+def test_a_file_with_a_base_counts_while_it_is_unchanged(write_log, copy_vehicle):
+    copy_vehicle("f550")
+    rtk = copy_vehicle("f550_rtk")
+    metadata = {"vehicle": rtk.read_text(), "vehicle_file": str(rtk)}
+    log = read_log(write_log(metadata))
+    assert flown_vehicle(log, None).vehicle == load(rtk, Vehicle)
+    rtk.write_text(rtk.read_text() + "\n[thrust]\nvoltage_exponent = 0.7\n")
+    assert flown_vehicle(log, None).source is VehicleSource.UNKNOWN
+
+
+def test_without_a_vehicle_in_the_log_the_given_file_is_taken_and_named(write_log, vehicle):
+    log = read_log(write_log({}))
+    flown = flown_vehicle(log, vehicle)
+    assert flown.source is VehicleSource.GIVEN_FILE and flown.vehicle == load(vehicle, Vehicle)
+    assert flown.notes == (f"the log does not hold its vehicle file; the fit takes {vehicle} for the one that flew",)
+    assert flown_vehicle(log, None).source is VehicleSource.UNKNOWN
+
+
+def test_identification_fits_with_the_flown_exponent_and_keeps_the_reference_of_the_given_file(
+    tmp_path, made_up_flight
+):
+    flight = made_up_flight(seed=6, duration_s=45.0)
+    flown, given = tmp_path / "flown.toml", changed(tmp_path / "given.toml", voltage_exponent=0.7)
+    changed(flown, voltage_exponent=1.4)
+    log = write_flight_log(tmp_path / "flight.mcap", flight, vehicle=flown)
+    found, alone = identify([log], given), identify([log])
+    assert found.forces.voltage_exponent == alone.forces.voltage_exponent
+    assert found.vehicle == load(given, Vehicle) and alone.vehicle == load(flown, Vehicle)
+    assert any(f"{EXPONENT} = 0.7 (flown: 1.4)" in note for note in found.notes) and not alone.notes
+
+
+def test_messages_that_cannot_be_decoded_are_named_by_topic_and_count(write_log):
+    log = read_log(write_log({"vehicle": (VEHICLES / "f550.toml").read_text()}, broken=30))
+    (warning,) = log_warnings(log)
+    assert warning.startswith("30 of 200 messages of the topic 'markers' cannot be decoded (")
+
+
+@pytest.mark.parametrize(("broken", "seen"), [(200, False), (30, True)])
+def test_undecodable_markers_are_not_taken_for_no_markers(write_log, broken, seen):
+    path = write_log({"vehicle": (VEHICLES / "f550.toml").read_text()}, broken)
+    with pytest.raises(DataError) as caught:
+        read_mount_log(path, None, None)
+    text = str(caught.value)
+    assert f"{broken} of 200 messages of the topic 'markers' cannot be decoded" in text
+    assert ("no marker was seen" in text) == seen and "\n" not in text
