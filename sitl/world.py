@@ -12,11 +12,13 @@ import numpy as np
 
 from companion.core.arrays import Array
 from companion.core.config import ConfigError
+from companion.core.enums import FcuMode
 from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.messages import HostStatus, Image, Truth
 from companion.core.trajectory_messages import Quat, Vec3
 from sitl.airframe import Airframe, load_airframe
 from sitl.autopilot.autopilot import Autopilot
+from sitl.autopilot.modes import CommanderMode
 from sitl.camera import SceneCamera
 from sitl.corners import CornerCamera
 from sitl.plant import PX4_ROTORS, Plant
@@ -51,7 +53,7 @@ class FlightController(Protocol):
     def rc_mode_channel(self) -> int: ...  # counted from 1
 
     @property
-    def rc_mode_positions_us(self) -> dict[str, int]: ...  # by mode
+    def rc_mode_positions_us(self) -> dict[FcuMode | CommanderMode, int]: ...
 
 
 class World:

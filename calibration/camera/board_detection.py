@@ -114,7 +114,7 @@ class BoardDetector:
         if ids is None or not len(ids):
             return _NOTHING
         quads, ids, _, _ = self._markers.refineDetectedMarkers(small, self.board.marked.opencv(), quads, ids, rejected)
-        ids = np.ravel(ids)
+        ids = np.ravel(ids).astype(np.int64)
         of_board, first = self.board.marked.ids, layout.first_id
         keep = [i for i, id in enumerate(ids) if int(id) in of_board and np.count_nonzero(ids == id) == 1]
         if not keep:
