@@ -90,7 +90,7 @@ class Lockstep:
 
     stack: "full" for the nodes that fly, or the name of a baseline (`sitl.baselines.stacks`).
     record: called with (message, now_s) for every message, in order; the entry of the log writer.
-    world: the scenario's, at time 0, in the place of one with the built-in autopilot.
+    world: the scenario's, at time 0, in the place of one with the PX4 emulator.
     """
 
     def __init__(

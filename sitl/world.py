@@ -61,7 +61,7 @@ class World:
 
     seed: everything random in it follows from this one number.
     stream_rates_hz: what the autopilot sends without a request, in place of PX4's onboard rates.
-    autopilot: flies in the place of the built-in one (`sitl.px4`), configured already.
+    autopilot: flies in place of the PX4 emulator (`sitl.px4`), configured already.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class World:
         scenario = loaded.scenario
         # Independent streams, so that a change in one sensor's noise leaves the wind as it was.
         streams = [1000 * seed + i for i in range(6)]
-        # The built-in autopilot delays setpoints itself; with another one the delay is added to the motors.
+        # The PX4 emulator delays setpoints itself; with another one the delay is added to the motors.
         airframe = _true_airframe(scenario, scenario.command_delay_s if autopilot is not None else 0.0)
         self.plant = Plant(airframe, streams[0], scenario.start.p_W, scenario.start.yaw_rad)
         self.wind = Wind(scenario.wind, streams[1])

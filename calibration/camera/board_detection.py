@@ -114,14 +114,14 @@ class BoardDetector:
         if ids is None or not len(ids):
             return _NOTHING
         quads, ids, _, _ = self._markers.refineDetectedMarkers(small, self.board.marked.opencv(), quads, ids, rejected)
-        ids = np.ravel(ids).astype(np.int64)
+        ids = np.ravel(ids)
         of_board, first = self.board.marked.ids, layout.first_id
         keep = [i for i, id in enumerate(ids) if int(id) in of_board and np.count_nonzero(ids == id) == 1]
         if not keep:
             return _NOTHING
         corners = (np.array([quads[i].reshape(4, 2) for i in keep], float) + 0.5) * factor - 0.5
         corners, seen = refine_corners(gray, corners, 0.0 if scale >= 1.0 else 0.7 / scale)
-        numbers = 4 * (ids[keep, None] - first) + np.arange(4)
+        numbers = (4 * (ids[keep, None] - first) + np.arange(4)).astype(np.int64)
         return numbers[seen], corners[seen]
 
     def _find_charuco(self, gray: Image8, layout: Charuco, scale: float) -> Corners:
