@@ -69,9 +69,11 @@ def flown_vehicle(log: Log, given: Path | None) -> FlownVehicle:
 def _logged_tables(log: Log) -> dict[str, Any] | None:
     """The effective tables at the time of the flight; None if the log does not determine them.
 
-    The metadata hold the text of the vehicle file without that of its base: a file with a base counts only if it still
-    is what it was in the flight.
+    A log of before 2026-11-22 holds the text of the vehicle file without that of its base: a file with a base counts
+    only if it still is what it was in the flight.
     """
+    if (effective := log.tables("vehicle")) is not None:
+        return effective
     try:
         tables = tomllib.loads(log.metadata.get("vehicle", ""))
         if "base" in tables:

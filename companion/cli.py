@@ -32,6 +32,7 @@ from companion.core.suggestions import did_you_mean
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from sitl.scenario import CameraMode
     from sitl.simulate import SimulatedFlight
 
 TABLE_WIDTH = 150  # characters, where the output is not a terminal
@@ -165,6 +166,7 @@ def fly(
     from sitl.ports import check_ports_free
     from sitl.realtime import fcu_url
     from sitl.scenario import load_scenario, scenario_for
+    from sitl.simulate import REALTIME
 
     scenario = scenario or scenario_for(mission)
     loaded = load_scenario(scenario, vehicle)
@@ -172,12 +174,14 @@ def fly(
     build_missing(vehicle, click.echo)
 
     def simulator(bus: Path, folder: Path) -> dict[str, list[str]]:
-        words = ("--seed", str(seed), "--bus", str(bus), "--instance", str(instance))
+        words = ("--seed", str(seed), "--bus", str(bus), "--instance", str(instance), "--vehicle", str(vehicle))
         return {"simulator": python("sitl.realtime", str(scenario), *words)}
 
     timeout_s = loaded.scenario.duration_max_s
     url = fcu_url(instance)
-    sys.exit(fly_mission(mission, vehicle, url, out, simulated=True, extra=simulator, timeout_s=timeout_s))
+    run = {"kind": REALTIME, "seed": seed}
+    status = fly_mission(mission, vehicle, url, out, True, simulator, timeout_s, scenario=scenario, run=run)
+    sys.exit(status)
 
 
 @main.command()
@@ -196,7 +200,7 @@ def sim(
     seed: int,
     stack: str,
     vehicle: Path | None,
-    camera: str | None,
+    camera: "CameraMode | None",
     json_file: Path | None,
     log_file: Path | None,
 ) -> None:
@@ -292,7 +296,7 @@ def compare(
     first_seed: int,
     stacks: list[str],
     vehicle: Path | None,
-    camera: str | None,
+    camera: "CameraMode | None",
     workers: int,
     json_file: Path | None,
     plot_file: Path | None,

@@ -15,13 +15,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from companion.core.arrays import Array, Image8
+from companion.core.arrays import Array, Image8, Vector
 from companion.core.config import ConfigError, Section, integer, number
 from companion.core.frames import quat_exp, quat_multiply, quat_normalized, rotation_matrix
 from companion.core.messages import Image
 from companion.core.site import Marker, Site
 from sitl.scene import SKY, Plane, SceneConfig, backdrop_plane, marker_plane, place_markers
-from sitl.vectors import Vector
 
 MIN_SIDE_PX = 12.0  # shortest side of a marker that counts as visible
 NEAR_M = 0.05  # nothing closer is drawn

@@ -20,12 +20,12 @@ from rich.table import Table
 from companion.core.chi_square import quantile
 from companion.core.command_line import check_output_file
 from companion.core.errors import OutputError
-from companion.core.messages import Message, MissionStatus, Truth
+from companion.core.messages import MissionStatus, Truth
 from companion.recording import series as sr
 from companion.recording.metrics import tracking_error
 from companion.runtime.manager import interrupts_ignored
 from sitl.baselines.stacks import STACKS, prepare
-from sitl.scenario import load_scenario
+from sitl.scenario import CameraMode, load_scenario
 from sitl.simulate import fly
 
 FIGURES = ("position_rms_m", "estimate_rms_m", "gnss_rms_m", "yaw_rms_deg", "position_max_m")
@@ -54,7 +54,7 @@ class Job(NamedTuple):
     seed: int
     stack: str
     vehicle: Path | None
-    camera: str | None
+    camera: CameraMode | None
     with_series: bool  # keep the error over time, for the plot
 
 
@@ -63,7 +63,7 @@ def compare(
     seeds: Iterable[int],
     stacks: Iterable[str] = tuple(STACKS),
     vehicle: Path | None = None,
-    camera: str | None = None,
+    camera: CameraMode | None = None,
     workers: int = 2,
     progress: Callable[[Run], None] = lambda run: None,
 ) -> Comparison:
@@ -142,7 +142,7 @@ def _run(job: Job) -> Run:
     return run
 
 
-def error_series(messages: dict[str, list[Message]], frame: str) -> dict[str, list[float]]:
+def error_series(messages: sr.Messages, frame: str) -> dict[str, list[float]]:
     """Length of the true position error over the hold, thinned: {"t_s": since its beginning, "error_m"}."""
     holds = sr.hold_intervals([m for m in messages["mission_status"] if isinstance(m, MissionStatus)])
     truth = [m for m in messages["truth"] if isinstance(m, Truth)]

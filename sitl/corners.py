@@ -7,11 +7,10 @@ place of the real one, so everything behind detection is the code that flies, at
 
 import struct
 
-from companion.core.arrays import Image8
+from companion.core.arrays import Image8, Vector
 from companion.core.messages import Image
 from companion.tracking.detection import Detection, Region
 from sitl.camera import SceneCamera
-from sitl.vectors import Vector
 
 KEPT_EXPOSURES = 64  # more than are ever between exposure and tracker
 

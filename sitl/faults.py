@@ -8,7 +8,7 @@ import numpy as np
 from pymavlink.dialects.v20 import common
 
 from companion.control.solver import Nmpc, NmpcResult
-from companion.core.arrays import Array
+from companion.core.arrays import Array, Vector
 from companion.core.clock import SimulatedStopwatch
 from companion.core.enums import FcuMode
 from companion.core.messages import LinkTx, Message, State
@@ -64,7 +64,7 @@ class FailableNmpc(Nmpc):
         super().__init__(vehicle)
         self._fails = fails
 
-    def solve(self, x0: Array, references: Array, parameters: Array) -> NmpcResult:
+    def solve(self, x0: Vector, references: Array, parameters: Array) -> NmpcResult:
         result = super().solve(x0, references, parameters)
         return result._replace(status=SOLVER_FAILURE) if self._fails() else result
 

@@ -16,7 +16,7 @@ import msgspec
 
 from companion.core.bus import MemoryBus, MemoryHub
 from companion.core.clock import SimulatedStopwatch
-from companion.core.enums import ProcessName
+from companion.core.enums import ProcessName, TopicName
 from companion.core.messages import TOPICS, Health, LinkRx, LinkTx, Message, MissionStatus
 from companion.core.node import Node
 from companion.runtime.nodes import NodeOptions, build_node
@@ -90,7 +90,7 @@ class Lockstep:
 
     stack: "full" for the nodes that fly, or the name of a baseline (`sitl.baselines.stacks`).
     record: called with (message, now_s) for every message, in order; the entry of the log writer.
-    world: the scenario's, at time 0, in the place of one with the built-in autopilot.
+    world: the scenario's, at time 0, in the place of one with the PX4 emulator.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Lockstep:
         self.loaded = loaded
         self.stack = stack
         self.world = world or World(loaded, seed, STREAM_RATES_HZ)
-        self.messages: dict[str, list[Message]] = {topic: [] for topic in TOPICS}
+        self.messages: dict[TopicName, list[Message]] = {topic: [] for topic in TOPICS}
         self._mission_status: MissionStatus | None = None
         self._logs = {row.type: self.messages[topic] for topic, row in TOPICS.items() if row.logged}
         self._record = record

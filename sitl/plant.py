@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from acados_gen.compile import CFLAGS, compile_library
+from companion.core.arrays import Vector
 from companion.core.frames import GRAVITY_M_S2, quat_from_rpy
 from companion.core.kernel import fingerprint
 from sitl.airframe import Airframe
 from sitl.battery import Battery
-from sitl.vectors import Vector
 
 SOURCE = Path(__file__).with_name("physics.c")
 STEP_S = 1e-3  # as STEP_S in physics.c

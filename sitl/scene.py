@@ -13,11 +13,10 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from companion.core.arrays import Array, Image8
+from companion.core.arrays import Array, Image8, Vector
 from companion.core.config import ConfigError, Section, integer, number
 from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.site import CUSTOM_PREFIX, Marker, Radians3, Site
-from sitl.vectors import Vector
 
 BLACK, WHITE = 25, 220  # grey levels of printed ink and paper: neither is 0 or 255 in front of a real camera
 SKY = 205  # grey level where no plane is hit

@@ -16,11 +16,11 @@ from companion.recording.metrics import metrics_from_messages
 from companion.runtime.flight_record import flight_metadata, open_recorder
 from companion.runtime.fly import ending_line
 from sitl.lockstep import Lockstep
-from sitl.scenario import LoadedScenario, load_scenario
+from sitl.scenario import CameraMode, LoadedScenario, load_scenario
 from sitl.wind import WindConfig
 
 Result = dict[str, Any]  # JSON-ready
-LOCKSTEP, REALTIME = "lockstep", "realtime"  # "kind" of a run in the log's metadata
+LOCKSTEP, REALTIME, PX4 = "lockstep", "realtime", "px4"  # "kind" of a run in the log's metadata
 LINE_PERIOD_S = 5.0  # between two progress lines when the output is not a terminal
 
 
@@ -43,7 +43,7 @@ def simulate(
     seed: int,
     stack: str = "full",
     vehicle: Path | None = None,
-    camera: str | None = None,
+    camera: CameraMode | None = None,
     log_file: Path | None = None,
 ) -> Result:
     """Fly and measure; returns the result as JSON-ready data. Raises `ConfigError` when the start is refused.
@@ -58,7 +58,7 @@ def fly(
     seed: int,
     stack: str = "full",
     vehicle: Path | None = None,
-    camera: str | None = None,
+    camera: CameraMode | None = None,
     log_file: Path | None = None,
 ) -> tuple[Result, Lockstep]:
     """The result of `simulate`, and the finished run itself with its messages."""

@@ -1,11 +1,7 @@
 """Vectors and quaternions as plain tuples, as the messages have them."""
 
-from collections.abc import Sequence
-
 from companion.core.arrays import Array
 from companion.core.trajectory_messages import Quat, Vec3
-
-Vector = Sequence[float] | Array
 
 
 def vec3(values: Array) -> Vec3:

@@ -15,9 +15,9 @@ from typing import Annotated
 
 import numpy as np
 
+from companion.core.arrays import Vector
 from companion.core.config import ConfigError, Section, number
 from companion.core.trajectory_messages import Vec3
-from sitl.vectors import Vector
 
 Speed = Annotated[float, number(-60.0, 60.0, "m/s, the air moves towards +x (east), +y (north), +z (up)")]
 Std = Annotated[float, number(0.0, 30.0, "m/s")]

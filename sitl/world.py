@@ -12,11 +12,13 @@ import numpy as np
 
 from companion.core.arrays import Array
 from companion.core.config import ConfigError
+from companion.core.enums import FcuMode
 from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.messages import HostStatus, Image, Truth
 from companion.core.trajectory_messages import Quat, Vec3
 from sitl.airframe import Airframe, load_airframe
 from sitl.autopilot.autopilot import Autopilot
+from sitl.autopilot.modes import CommanderMode
 from sitl.camera import SceneCamera
 from sitl.corners import CornerCamera
 from sitl.plant import PX4_ROTORS, Plant
@@ -51,7 +53,7 @@ class FlightController(Protocol):
     def rc_mode_channel(self) -> int: ...  # counted from 1
 
     @property
-    def rc_mode_positions_us(self) -> dict[str, int]: ...  # by mode
+    def rc_mode_positions_us(self) -> dict[FcuMode | CommanderMode, int]: ...
 
 
 class World:
@@ -59,7 +61,7 @@ class World:
 
     seed: everything random in it follows from this one number.
     stream_rates_hz: what the autopilot sends without a request, in place of PX4's onboard rates.
-    autopilot: flies in the place of the built-in one (`sitl.px4`), configured already.
+    autopilot: flies in place of the PX4 emulator (`sitl.px4`), configured already.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class World:
         scenario = loaded.scenario
         # Independent streams, so that a change in one sensor's noise leaves the wind as it was.
         streams = [1000 * seed + i for i in range(6)]
-        # The built-in autopilot delays setpoints itself; with another one the delay is added to the motors.
+        # The PX4 emulator delays setpoints itself; with another one the delay is added to the motors.
         airframe = _true_airframe(scenario, scenario.command_delay_s if autopilot is not None else 0.0)
         self.plant = Plant(airframe, streams[0], scenario.start.p_W, scenario.start.yaw_rad)
         self.wind = Wind(scenario.wind, streams[1])

@@ -121,7 +121,7 @@ class BoardDetector:
             return _NOTHING
         corners = (np.array([quads[i].reshape(4, 2) for i in keep], float) + 0.5) * factor - 0.5
         corners, seen = refine_corners(gray, corners, 0.0 if scale >= 1.0 else 0.7 / scale)
-        numbers = 4 * (ids[keep, None] - first) + np.arange(4)
+        numbers = (4 * (ids[keep, None] - first) + np.arange(4)).astype(np.int64)
         return numbers[seen], corners[seen]
 
     def _find_charuco(self, gray: Image8, layout: Charuco, scale: float) -> Corners:

@@ -19,12 +19,12 @@ from calibration.identification.flight_data import (
 )
 from calibration.logs import log_warnings, messages, no_messages
 from companion.core.arrays import Array
-from companion.core.enums import FcuMode
+from companion.core.enums import FcuMode, TopicName
 from companion.core.messages import FcuAttitude, FcuPosition, FcuStatus, Message, SentSetpoint
 from companion.recording.log import read_log
 
 MAGIC = b"\x89MCAP0\r\n"
-TOPICS = ("sent_setpoint", "fcu_attitude", "fcu_position", "fcu_status")
+TOPICS: tuple[TopicName, ...] = ("sent_setpoint", "fcu_attitude", "fcu_position", "fcu_status")
 
 
 def read_flight_log(path: str | Path, vehicle_file: Path | None = None) -> FlightData:

@@ -19,11 +19,12 @@ from calibration.flown_vehicle import FlownVehicle, flown_vehicle
 from calibration.logs import log_warnings, messages, no_messages
 from calibration.results import DataError
 from companion.core.arrays import Array
+from companion.core.enums import TopicName
 from companion.core.frames import quat_normalized
 from companion.core.messages import FcuAttitude, FcuPosition, Markers
 from companion.recording.log import read_log
 
-TOPICS = ("markers", "fcu_attitude", "fcu_position")
+TOPICS: tuple[TopicName, ...] = ("markers", "fcu_attitude", "fcu_position")
 MIN_OBSERVATIONS = 100
 GAP_S = 0.3  # of attitude or position: observations in a longer gap are left out
 MIN_POSITIONS = 50

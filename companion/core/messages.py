@@ -411,7 +411,7 @@ TOPICS: dict[TopicName, Topic] = {
     "mission_status":  Topic(MissionStatus,   (MISSION,),          10, True,  1.00),
     "safety":          Topic(SafetyEvent,     (MISSION,),           0, True,  INF),
     "photo_request":   Topic(PhotoRequest,    (MISSION,),           0, True,  INF),
-    "photo":           Topic(Photo,           (TRACKER,),           0, False, INF),
+    "photo":           Topic(Photo,           (TRACKER, SIMULATOR), 0, False, INF),
     "host":            Topic(HostStatus,      (RECORDER, SIMULATOR), 1, True, 3.00),
     "health":          Topic(Health,          ALL_PROCESSES,        2, True,  2.00),
     "truth":           Topic(Truth,           (SIMULATOR,),       100, True,  INF),

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from companion.core.arrays import Array
+from companion.core.arrays import Array, Vector
 from companion.core.enums import Sensor
 from companion.core.frames import quat_multiply, rotation_matrix
 from companion.core.kernel import Kernel, require
@@ -135,7 +134,7 @@ class Eskf:
             self._updates[sensor].inputs[3][:] = self.p_BC
             self._updates[sensor].inputs[4][:] = self.q_BC
 
-    def start(self, time_s: float, p_W: ArrayLike, v_W: ArrayLike, q_WB: ArrayLike) -> FilterState:
+    def start(self, time_s: float, p_W: Vector, v_W: Vector, q_WB: Vector) -> FilterState:
         """A filter state at the flight controller's values: biases and disturbance zero, all with their initial std."""
         windows = {sensor: new_window(sensor, self._settings[sensor].window) for sensor in SENSORS}
         filter_state = FilterState(time_s, np.zeros(FILTER_STATE_SIZE), windows, {}, {})
@@ -159,7 +158,7 @@ class Eskf:
                 self.predict(filter_state, command.control, command.parameters, dt)
         filter_state.time_s = max(filter_state.time_s, time_s)
 
-    def predict(self, filter_state: FilterState, control: ArrayLike, parameters: ArrayLike, dt: float) -> None:
+    def predict(self, filter_state: FilterState, control: Vector, parameters: Vector, dt: float) -> None:
         """Predict state and covariance over dt [s] under a command; leaves the filter state's time unchanged."""
         kernel = self._predict
         before, u, k, _, _, _, step = kernel.inputs
@@ -178,7 +177,7 @@ class Eskf:
 
     # --- measurements of the flight controller
 
-    def measure(self, filter_state: FilterState, sensor: Sensor, y: ArrayLike) -> Update:
+    def measure(self, filter_state: FilterState, sensor: Sensor, y: Vector) -> Update:
         """Position [m], velocity [m/s] or attitude (unit quaternion) of the flight controller at the filter's time.
 
         A position that stays at a new level is moved into the bias: after LEVEL_TIME_S of rejected innovations that
@@ -219,7 +218,7 @@ class Eskf:
 
     # --- measurements of the bundle
 
-    def measure_marker(self, filter_state: FilterState, p_CM: ArrayLike, q_CM: ArrayLike, covariance: Array) -> Update:
+    def measure_marker(self, filter_state: FilterState, p_CM: Vector, q_CM: Vector, covariance: Array) -> Update:
         """Pose of the bundle in the camera frame; covariance (6, 6) in the tracker's convention.
 
         The first observation places the bundle: nominal pose from the observation, large prior covariance, then a
@@ -247,7 +246,7 @@ class Eskf:
         self._check_contradiction(filter_state, rejected, update.residual, R)
         return update if in_use else update._replace(accepted=False)
 
-    def measure_corners(self, filter_state: FilterState, xy: ArrayLike, corners_M: ArrayLike, std: float) -> Update:
+    def measure_corners(self, filter_state: FilterState, xy: Vector, corners_M: Vector, std: float) -> Update:
         """The four corners of one marker of a bundle that is placed.
 
         xy: normalised image coordinates without lens distortion, (8,); corners_M: in the bundle's frame [m], (12,);
@@ -311,7 +310,7 @@ class Eskf:
             rejected = test.scatters(residual, SCALE_MAX**2 * nominal, self.gates[Sensor.MARKER].limit)
         filter_state.contradiction = test.updated(rejected, filter_state.time_s, residual)
 
-    def _inflate_velocity(self, filter_state: FilterState, p_CM: ArrayLike) -> None:
+    def _inflate_velocity(self, filter_state: FilterState, p_CM: Vector) -> None:
         """Inflate position, velocity and its bias by the offset between the bundle seen at p_CM and its position."""
         nominal = filter_state.nominal
         p_BM = self.p_BC + rotation_matrix(self.q_BC) @ p_CM
@@ -340,7 +339,7 @@ class Eskf:
         position, covariance = self._relative()
         return position.copy(), covariance.copy()
 
-    def _place_bundle(self, filter_state: FilterState, p_CM: ArrayLike, q_CM: ArrayLike) -> None:
+    def _place_bundle(self, filter_state: FilterState, p_CM: Vector, q_CM: Vector) -> None:
         nominal, covariance = filter_state.nominal, filter_state.covariance
         p_WB, q_WB = nominal[StateIndex.POSITION], nominal[StateIndex.ATTITUDE]
         p_BM = self.p_BC + rotation_matrix(self.q_BC) @ p_CM

@@ -8,9 +8,8 @@ from math import inf, isfinite
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from companion.core.arrays import Array
+from companion.core.arrays import Array, Vector
 from companion.core.frames import quat_conjugate, quat_log, quat_multiply, quat_normalized
 from companion.core.messages import BundleObservation, PoseSolution
 
@@ -75,7 +74,7 @@ def _corners(observation: BundleObservation) -> tuple[tuple[Array, Array], ...]:
     return tuple(found) if 0 < observation.corner_noise_px < inf else ()
 
 
-def angle_between(a: ArrayLike, b: ArrayLike) -> float:
+def angle_between(a: Vector, b: Vector) -> float:
     """Angle [rad] of the rotation from quaternion a to quaternion b."""
     return float(np.linalg.norm(quat_log(quat_multiply(quat_conjugate(a), b))))
 
@@ -86,7 +85,7 @@ def is_ambiguous(observation: CheckedObservation) -> bool:
     return alternative is not None and angle_between(best.q_CM, alternative.q_CM) > HARMLESS_RAD
 
 
-def choose_solution(observation: CheckedObservation, expected_q_CM: ArrayLike | None) -> tuple[Pose, Array] | None:
+def choose_solution(observation: CheckedObservation, expected_q_CM: Vector | None) -> tuple[Pose, Array] | None:
     """The pose to measure and its covariance, or None while both solutions are possible.
 
     expected_q_CM: rotation that the filter predicts, None before the bundle is placed.

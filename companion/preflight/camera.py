@@ -8,11 +8,13 @@ import numpy as np
 
 from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError
+from companion.core.enums import ProcessName
 from companion.core.messages import TOPICS, Image, Markers
 from companion.core.vehicle import Vehicle
 from companion.mission.plan import Plan, site_of
 from companion.preflight.observation import within
 from companion.preflight.report import PreflightCheck, failed, ok, skipped, warning, worst
+from companion.runtime.nodes import LoadedFiles, build_node
 from companion.tracking.cameras import RATE_TOLERANCE, Source
 from companion.tracking.tracker import TrackerNode
 
@@ -127,8 +129,8 @@ def marker(images: list[Image], vehicle: Vehicle, plan: Plan | None) -> Prefligh
         return skipped("marker", NO_BUNDLE)
     if not images:
         return skipped("marker", "no image")
-    tracker = TrackerNode(vehicle, site_of(plan))
-    answers = [m for image in images for m in tracker.handle_image(image, image.stamp_s) if isinstance(m, Markers)]
+    tracker = build_node(ProcessName.TRACKER, LoadedFiles(vehicle, plan, site_of(plan)))
+    answers = [m for image in images for m in tracker.handle(image, image.stamp_s) if isinstance(m, Markers)]
     seen = [o for m in answers for o in m.observations if o.bundle == plan.bundle]
     time_s = statistics.median(m.detect_time_s for m in answers) if answers else 0.0
     detail = f"'{plan.bundle}' in {len(seen)} of {len(images)} images, {time_s * 1e3:.0f} ms each"

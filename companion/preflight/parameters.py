@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from companion.core.px4_parameters import Flight, Rule, Values, shown
+from companion.core.px4_parameters import PlannedFlight, Rule, Values, shown
 from companion.mission.plan import Plan
 from companion.preflight.observation import LinkFailed, Number
 from companion.preflight.report import STATUSES, ParameterChange, PreflightCheck, failed, skipped, warning
@@ -29,12 +29,12 @@ class ParameterProposal(NamedTuple):
     new: Number
 
 
-def flight_of(plan: Plan | None) -> Flight | None:
+def flight_of(plan: Plan | None) -> PlannedFlight | None:
     """What the rules need of a mission."""
     if plan is None:
         return None
     channel = plan.rc_switch.channel if plan.rc_switch else None
-    return Flight(plan.limits.height_m, plan.limits.distance_m, plan.bundle is not None, channel)
+    return PlannedFlight(plan.limits.height_m, plan.limits.distance_m, channel)
 
 
 def names_of(rules: list[Rule]) -> list[str]:

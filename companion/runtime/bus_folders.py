@@ -6,6 +6,7 @@ from pathlib import Path
 
 from companion.core.bus import ZmqBus
 from companion.core.config import ConfigError
+from companion.core.enums import TopicName
 
 SYSTEM_BUS = Path("/run/companion")  # of the systemd units
 FLIGHT_BUSES = "companion-*"  # of `companion fly`, in the folder for temporary files
@@ -14,7 +15,7 @@ FLIGHT_BUSES = "companion-*"  # of `companion fly`, in the folder for temporary 
 class BusSubscriber(ZmqBus):
     """An end of the bus that only receives. Several may have the same name: the process id is appended to it."""
 
-    def __init__(self, folder: Path, name: str, inputs: Iterable[str]) -> None:
+    def __init__(self, folder: Path, name: str, inputs: Iterable[TopicName]) -> None:
         super().__init__(folder, f"{name}-{os.getpid()}", inputs)
 
 

@@ -28,7 +28,7 @@ import numpy as np
 from companion.control.attitude_inversion import tilt_and_thrust
 from companion.control.solver import INPUTS, STATES, NmpcResult
 from companion.control.trajectories import Samples, duration_s, in_world, is_finite, sample
-from companion.core.arrays import Array
+from companion.core.arrays import Array, Vector
 from companion.core.enums import ControlSource
 from companion.core.frames import GRAVITY_M_S2, rotation_matrix, rpy_from_quat, wrap_angle
 from companion.core.messages import ControlStatus, Message, Reference, Setpoint, State
@@ -37,7 +37,7 @@ from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import Vehicle
 from sitl.baselines.paper_nmpc import PaperNmpc
 from sitl.baselines.paper_tables import FALLBACK_KP, FALLBACK_KV, paper_vehicle
-from sitl.vectors import Vector, vec3
+from sitl.vectors import vec3
 
 EXPIRY_S = 0.25
 ORIGIN: Array = np.zeros(3)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from companion.core.arrays import Array
+from companion.core.arrays import Array, Vector
 from companion.core.frames import (
     GRAVITY_M_S2,
     quat_conjugate,
@@ -33,7 +33,6 @@ from companion.core.frames import (
     rpy_from_quat,
     skew,
 )
-from sitl.vectors import Vector
 
 P, V, TH, D, B, PM, TM = (slice(i, i + 3) for i in range(0, 21, 3))
 SIZE = 21

@@ -18,11 +18,10 @@ import numpy as np
 from acados_gen.compile import CompileError, compile_library
 from companion.control.solver import INPUTS, STAGE_PARAMETERS, STATES, NmpcResult
 from companion.core import frames
-from companion.core.arrays import Array
+from companion.core.arrays import Array, Vector
 from companion.core.config import ConfigError
 from companion.core.kernel import artifact, fingerprint
 from sitl.baselines.paper_tables import TERMINAL_FACTOR, TILT_STATE_MAX_RAD, paper_vehicle
-from sitl.vectors import Vector
 
 NODES, HORIZON_S = 60, 3.0
 SOLVER = "paper_nmpc"
@@ -94,7 +93,7 @@ class PaperNmpc:
         self._c = ctypes.CDLL(str(build()))
         self.nodes = NODES
         self.step_s = HORIZON_S / NODES
-        self.times_s = np.arange(NODES + 1) * self.step_s
+        self.times_s = np.arange(NODES + 1, dtype=float) * self.step_s
         self._x0 = np.zeros(STATES)
         self._references = np.zeros((NODES + 1, STATES + INPUTS))
         self._parameters = np.zeros((NODES + 1, STAGE_PARAMETERS))

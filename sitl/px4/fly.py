@@ -10,7 +10,7 @@ from companion.core.config import ConfigError
 from companion.core.enums import Phase
 from companion.core.messages import Message
 from companion.mission.plan import load_plan
-from companion.recording.recorder import open_recorder
+from companion.runtime.flight_record import open_recorder
 from companion.runtime.fly import Ending, conclude, fly, new_flight_folder
 from companion.runtime.manager import python
 from sitl.kernels import build_missing
@@ -22,6 +22,7 @@ from sitl.px4.process import Px4Ended
 from sitl.px4.realtime import warmed_up
 from sitl.realtime import fcu_url
 from sitl.scenario import LoadedScenario, load_scenario, scenario_for
+from sitl.simulate import PX4, log_metadata
 
 SIH_VEHICLE = "px4_sih_hex.toml"  # beside the scenario's own vehicle file
 START_S = 30.0  # PX4's start-up, before the scenario's time begins
@@ -67,7 +68,15 @@ def fly_px4(
 
     timeout_s = START_S + loaded.scenario.duration_max_s
     return fly(
-        mission, loaded.vehicle_path, fcu_url(instance), out, simulated=True, extra=simulator, timeout_s=timeout_s
+        mission,
+        loaded.vehicle_path,
+        fcu_url(instance),
+        out,
+        simulated=True,
+        extra=simulator,
+        timeout_s=timeout_s,
+        scenario=scenario,
+        run={"kind": PX4, "seed": seed, "mode": mode},
     )
 
 
@@ -116,7 +125,7 @@ def simulate_px4(
     try:
         world = warmed_up(loaded, seed, autopilot)
         autopilot.take_output()  # of the time before the flight
-        recorder = open_recorder(folder / "flight.mcap", loaded.vehicle_path, loaded.mission_path)
+        recorder = open_recorder(folder / "flight.mcap", log_metadata(loaded, seed, kind=PX4))
 
         def record(message: Message, now_s: float) -> None:
             recorder.handle(message, now_s)

@@ -8,15 +8,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from companion.core.bus import ZmqBus
 from companion.core.config import ConfigError
-from companion.core.messages import SIMULATOR
 from companion.runtime.process import StopFlag
 from sitl.autopilot.udp import UdpLinks
 from sitl.px4.autopilot import WARM_UP_S, Px4Autopilot
 from sitl.px4.build import find_build
 from sitl.px4.process import Px4Ended
-from sitl.realtime import run
+from sitl.realtime import open_bus, run
 from sitl.scenario import LoadedScenario, load_scenario
 from sitl.world import STEP_S, World
 
@@ -38,7 +36,7 @@ def main() -> int:
     try:
         loaded = load_scenario(given.scenario)
         build = find_build(given.build)
-        bus = ZmqBus(given.bus, SIMULATOR, ())
+        bus = open_bus(given.bus)
         if given.mode == "sih":
             from sitl.px4.sih import fly_sih
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from companion.core.arrays import Array
+from companion.core.arrays import Array, Vector
 from companion.core.frames import rotation_matrix
-from sitl.autopilot.conversion import Vec3, Vector, frd, geodetic
+from sitl.autopilot.conversion import Vec3, frd, geodetic
 from sitl.sensors import GnssConfig, GnssFix
 
 # The field at `conversion.ORIGIN` (World Magnetic Model 2025, at the resolution of PX4's table): PX4 takes the

@@ -5,7 +5,7 @@ import re
 from unit_files import ROOT
 
 from companion.core.config import load
-from companion.core.px4_parameters import Flight, rules
+from companion.core.px4_parameters import PlannedFlight, rules
 from companion.core.vehicle import Vehicle
 
 PAGE = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
@@ -18,7 +18,7 @@ OF_THE_PORT = {
     "UXRCE_DDS_CFG",
     "MAV_SYS_ID",
 }
-FLIGHT = Flight(height_m=8.0, distance_m=10.0, at_structure=True, switch_channel=8)
+FLIGHT = PlannedFlight(height_m=8.0, distance_m=10.0, switch_channel=8)
 
 
 def section(heading: str) -> str:

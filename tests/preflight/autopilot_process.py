@@ -1,4 +1,4 @@
-"""The built-in autopilot in its own process, on ports of its own, as a flight controller on a link."""
+"""the PX4 emulator in its own process, on ports of its own, as a flight controller on a link."""
 
 import contextlib
 import itertools

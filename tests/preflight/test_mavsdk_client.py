@@ -1,4 +1,4 @@
-"""A MAVSDK 4 client flies the built-in autopilot, as it flies PX4: from the first heartbeat to disarming."""
+"""A MAVSDK 4 client flies the PX4 emulator, as it flies PX4: from the first heartbeat to disarming."""
 
 import math
 import time

@@ -1,4 +1,4 @@
-"""``companion preflight`` as a user calls it: lines, exit status, JSON, and --fix against the built-in autopilot."""
+"""``companion preflight`` as a user calls it: lines, exit status, JSON, and --fix against the PX4 emulator."""
 
 import json
 import re

@@ -107,6 +107,6 @@ def test_a_value_that_did_not_take_is_no_change():
 def test_the_missions_limits_and_switch_reach_the_rules():
     missions = Path(__file__).parents[2] / "config/missions"
     hover, lab = load_plan(missions / "hover_marker.toml"), load_plan(missions / "lab_line.toml")
-    assert flight_of(hover) == (hover.limits.height_m, hover.limits.distance_m, True, hover.rc_switch.channel)
-    assert flight_of(lab)[2:] == (lab.bundle is not None, None)
+    assert flight_of(hover) == (hover.limits.height_m, hover.limits.distance_m, hover.rc_switch.channel)
+    assert flight_of(lab)[2:] == (None,)
     assert flight_of(None) is None

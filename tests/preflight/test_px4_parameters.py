@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from companion.core.config import load
-from companion.core.px4_parameters import Flight, Rule, rules
+from companion.core.px4_parameters import PlannedFlight, Rule, rules
 from companion.core.vehicle import Vehicle
 from companion.preflight.parameters import parameter_checks
 from sitl.autopilot.parameters import load_parameters
 
 F550 = load(Path(__file__).parents[2] / "config/vehicles/f550.toml", Vehicle)
-FLIGHT = Flight(height_m=8.0, distance_m=15.0, at_structure=True, switch_channel=9)
+FLIGHT = PlannedFlight(height_m=8.0, distance_m=15.0, switch_channel=9)
 
 GOOD = {
     "COM_OF_LOSS_T": 0.5, "COM_OBL_RC_ACT": 0, "COM_RC_OVERRIDE": 3, "COM_RC_STICK_OV": 30.0, "COM_RC_IN_MODE": 3,
@@ -66,7 +66,7 @@ BAD = [
 ]
 
 
-def rule(name: str, flight: Flight | None = FLIGHT, vehicle: Vehicle = F550) -> Rule:
+def rule(name: str, flight: PlannedFlight | None = FLIGHT, vehicle: Vehicle = F550) -> Rule:
     (found,) = [r for r in rules(vehicle, flight, send_odometry=True) if r.name == name]
     return found
 
