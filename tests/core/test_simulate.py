@@ -53,7 +53,7 @@ def test_the_wind_is_described_in_a_few_words():
 
 def test_safety_events_are_counted_with_their_actions():
     def event(row: str, action: str, active: bool = True) -> dict:
-        return {"row": row, "action": action, "active": active}
+        return {"monitor": row, "action": action, "active": active}
 
     assert events_text([]) == "none"
     events = [event("marker_lost", "hold"), event("marker_lost", "", active=False), event("marker_lost", "return")]
