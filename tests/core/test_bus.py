@@ -1,4 +1,4 @@
-"""The bus delivers what the table says and drops what it does not know."""
+"""The bus delivers the topics of the table and drops unknown messages."""
 
 import hashlib
 import stat
@@ -61,7 +61,7 @@ def test_the_socket_folder_is_readable_by_the_owner_alone(pair, tmp_path):
     assert stat.S_IMODE((tmp_path / "bus").stat().st_mode) == 0o700
 
 
-def test_a_restarted_publisher_is_heard_again(tmp_path):
+def test_a_restarted_publisher_is_received_again(tmp_path):
     sink = ZmqBus(tmp_path, "estimator", ("fcu_position",))
     for stamp_s in (1.0, 2.0):
         source = ZmqBus(tmp_path, "fcu", ())
@@ -80,7 +80,7 @@ def test_a_closed_end_leaves_no_file(tmp_path):
     source.close()  # twice is once
     elsewhere = ZmqBus(tmp_path / "gone", "fcu", ())
     (tmp_path / "gone/fcu.sock").unlink()
-    elsewhere.close()  # somebody has cleaned up before
+    elsewhere.close()  # its file was removed before
 
 
 def test_the_file_of_a_process_started_in_its_place_stays(tmp_path):
@@ -93,7 +93,7 @@ def test_the_file_of_a_process_started_in_its_place_stays(tmp_path):
     sink.close()
 
 
-def test_garbage_on_the_bus_is_counted_and_dropped(pair, tmp_path):
+def test_corrupted_messages_are_counted_and_dropped(pair, tmp_path):
     source, sink = pair
     receive_some(source, sink, FcuPosition(stamp_s=0.0, **POSITION))
     good = encode(FcuPosition(stamp_s=0.0, **POSITION))
@@ -117,7 +117,7 @@ def test_a_peer_with_another_message_version_is_named_with_both_versions():
     assert version.hex() in str(error.value) and "\n" not in str(error.value)
 
 
-def test_messages_of_a_peer_with_another_table_are_dropped_counted_and_stay_told(pair):
+def test_messages_of_a_peer_with_another_table_are_dropped_counted_and_reported(pair):
     source, sink = pair
     receive_some(source, sink, FcuPosition(stamp_s=0.0, **POSITION))
     topic, _, payload = encode(FcuPosition(stamp_s=0.0, **POSITION), "fcu")
@@ -132,7 +132,7 @@ def test_messages_of_a_peer_with_another_table_are_dropped_counted_and_stay_told
 
 
 @pytest.mark.parametrize("name", [b"fcu\n\x1b[31m/", b"\xff\xfe/", b"", b"x" * 100_000])
-def test_a_topic_of_a_stranger_is_one_short_printable_line(name):
+def test_a_topic_of_an_unknown_sender_is_one_short_printable_line(name):
     with pytest.raises(BadMessage) as error:
         decode([name, b"00000000", b""])
     assert str(error.value).isprintable() and len(str(error.value)) < 120
@@ -186,7 +186,7 @@ def test_images_do_not_pile_up_for_a_slow_subscriber(tmp_path):
     sink.close()
 
 
-def test_a_bus_that_nobody_closed_goes_away_quietly(tmp_path):
+def test_a_bus_that_was_not_closed_is_collected_without_an_error(tmp_path):
     code = "from pathlib import Path; from companion.core.bus import ZmqBus; import gc; "
     code += f"bus = ZmqBus(Path({str(tmp_path)!r}), 'fcu', ('setpoint',)); bus.me = bus; del bus; gc.collect()"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=20)

@@ -1,4 +1,4 @@
-"""An estimator that starts anew in flight: no setpoint is ever made of its new world and the mission's old one."""
+"""An estimator that is restarted in flight: no setpoint mixes its new origin with a reference of the old one."""
 
 import math
 from pathlib import Path
@@ -14,7 +14,7 @@ from sitl.scenario import Fault, load_scenario
 
 ROOT = Path(__file__).parents[2]
 F550 = ROOT / "config/vehicles/f550.toml"
-SCENARIO = ROOT / "config/scenarios/hover_wind.toml"  # steps of force: what the old estimator knew is worth much
+SCENARIO = ROOT / "config/scenarios/hover_wind.toml"  # force steps: the restarted estimator lacks the disturbance
 CONTEXT = Context(F550, Path(), "", Path(), Path())
 AT_S = 40.0
 STEP_MAX_RAD = 0.1  # between two setpoints in a row, in a hold
@@ -46,8 +46,8 @@ def test_no_setpoint_is_made_of_an_old_reference_even_by_one_that_speaks_at_once
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_setpoint_does_not_jump_however_soon_the_estimator_is_back(seed):
-    flight = fly(silence_s("estimator", CONTEXT), seed)  # as if its start took no time at all
+def test_the_setpoint_does_not_jump_after_an_immediate_restart_of_the_estimator(seed):
+    flight = fly(silence_s("estimator", CONTEXT), seed)  # as if its start took no time
     sent = [s for s in flight.messages["sent_setpoint"] if s.stamp_s > AT_S - 1.0]
     assert sent[0].stamp_s < AT_S, "the flight was not under way"
     steps = [
@@ -55,6 +55,6 @@ def test_the_setpoint_does_not_jump_however_soon_the_estimator_is_back(seed):
     ]
     assert max(steps) < STEP_MAX_RAD
     states = [s for s in flight.messages["state"] if s.valid and s.stamp_s > AT_S + 0.5]
-    assert states, "the new estimator never had a state"
-    assert all(s.stamp_s < states[0].stamp_s for s in sent), "a setpoint of the new world"
+    assert states, "the restarted estimator published no state"
+    assert all(s.stamp_s < states[0].stamp_s for s in sent), "a setpoint from the new origin"
     assert math.isclose(states[0].stamp_s - AT_S, silence_s("estimator", CONTEXT), abs_tol=0.2)
