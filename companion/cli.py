@@ -353,6 +353,39 @@ def compare(
 
 @main.command()
 @click.argument("log", type=FILE)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0.0, 100.0),
+    default=None,
+    help="Compare the true positions over the hold, within this distance [m], instead of every message.",
+)
+@click.option("--json", "json_file", type=FILE, default=None, help="Write the comparison here; -: standard output.")
+@one_line_errors
+def refly(log: Path, tolerance: float | None, json_file: Path | None) -> None:
+    """Fly the simulated flight of LOG again, from the log alone, and compare; exit status 0 when they are equal.
+
+    Without --tolerance every message must be equal. That needs the same sources and the same processor.
+    """
+    from sitl.kernels import build_missing
+    from sitl.refly import comparison_lines, prepare_refly, refly_prepared
+    from sitl.simulate import FlightProgress
+
+    check_output_file(json_file)
+    with prepare_refly(log, tolerance) as prepared:
+        build_missing(prepared.loaded.vehicle_path, _say)
+        progress = FlightProgress()
+        try:
+            comparison = refly_prepared(prepared, progress)
+        finally:
+            progress.end()
+    _write_json(comparison._asdict(), json_file)
+    for line in comparison_lines(comparison):
+        click.echo(line, err=json_file == STDOUT)
+    sys.exit(0 if comparison.equal else 1)
+
+
+@main.command()
+@click.argument("log", type=FILE)
 @click.option("--out", type=FILE, default=None, help="Folder; default: beside the log.")
 @one_line_errors
 def report(log: Path, out: Path | None) -> None:

@@ -5,8 +5,9 @@ Where they are equal, every message must be equal, except for computing times. W
 another processor, a flight in real time) only the flown path can be compared, within a tolerance.
 """
 
+import contextlib
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,7 +39,7 @@ class Difference(NamedTuple):
     topic: TopicName
     flown: int  # messages in the log
     repeated: int
-    stamp_s: float  # of the first one that differs; NaN where only the number of messages does
+    stamp_s: float | None  # of the first one that differs; None where only the number of messages does
     fields: tuple[str, ...]
 
 
@@ -48,7 +49,7 @@ class Comparison(NamedTuple):
     equal: bool
     messages: int  # of the log, compared one by one; 0 when only the paths were
     differences: list[Difference]
-    path_difference_m: float  # largest distance of the true positions over the hold; NaN when not compared
+    path_difference_m: float | None  # largest distance of the true positions over the hold; None: not compared
     tolerance_m: float | None
 
 
@@ -60,27 +61,65 @@ class Run(NamedTuple):
     stack: str
 
 
-def refly(
-    log_path: str | Path, tolerance_m: float | None = None, progress: Callable[[float], None] | None = None
-) -> Comparison:
-    """Fly the flight of a log again and compare.
+class Prepared(NamedTuple):
+    """A flight that is ready to be repeated."""
+
+    log: Log
+    run: Run
+    loaded: LoadedScenario
+    folder: Path
+    tolerance_m: float | None
+
+
+def refly(log_path: str | Path, tolerance_m: float | None = None) -> Comparison:
+    """Fly the flight of a log again and compare; arguments and errors as `prepare_refly`."""
+    with prepare_refly(log_path, tolerance_m) as prepared:
+        return refly_prepared(prepared)
+
+
+@contextlib.contextmanager
+def prepare_refly(log_path: str | Path, tolerance_m: float | None = None) -> Iterator[Prepared]:
+    """Read a log and load its configuration, which exists as files until the context ends.
 
     tolerance_m: compare the true positions over the hold, within this distance; None: every message must be equal.
-    progress: called about once per simulated second with the time [s].
-    Raises `LogError` when the log cannot be repeated, or not exactly.
+    Raises `LogError` when the log cannot be repeated, or not exactly; `ConfigError` when this version refuses its
+    configuration.
     """
     log = read_log(log_path)
     run = _run(log)
     if tolerance_m is None and (obstacle := inexact(log, run)):
         raise LogError(f"{log.path}: {obstacle}; give --tolerance METRES to compare the flown paths")
     with tempfile.TemporaryDirectory(prefix="companion-refly-") as folder:
-        loaded = unpack(log, Path(folder))
-        repeated = _fly(loaded, run, Path(folder) / "repeated.mcap", progress)
+        yield Prepared(log, run, unpack(log, Path(folder)), Path(folder), tolerance_m)
+
+
+def refly_prepared(prepared: Prepared, progress: Callable[[Lockstep], None] | None = None) -> Comparison:
+    """Fly and compare; progress: called once per simulated second."""
+    log, tolerance_m = prepared.log, prepared.tolerance_m
+    repeated = _fly(prepared.loaded, prepared.run, prepared.folder / "repeated.mcap", progress)
     if tolerance_m is not None:
         distance_m = path_difference_m(log, repeated)
         return Comparison(distance_m <= tolerance_m, 0, [], distance_m, tolerance_m)
     differences = [d for topic in TOPICS if (d := difference(topic, log[topic], repeated[topic])) is not None]
-    return Comparison(not differences, sum(map(len, log.values())), differences, float("nan"), None)
+    return Comparison(not differences, sum(map(len, log.values())), differences, None, None)
+
+
+def comparison_lines(comparison: Comparison) -> list[str]:
+    """What came of it, for a person."""
+    if comparison.path_difference_m is not None:
+        verdict = "within" if comparison.equal else "beyond"
+        return [
+            f"the flown paths differ by {comparison.path_difference_m:.4f} m at most over the hold, "
+            f"{verdict} the tolerance of {comparison.tolerance_m:g} m"
+        ]
+    if comparison.equal:
+        return [f"equal: all {comparison.messages} messages of the log came again (computing times apart)"]
+    lines = [f"NOT equal: {len(comparison.differences)} topics differ"]
+    for d in comparison.differences:
+        counts = f"{d.flown} messages flown, {d.repeated} repeated"
+        first = f"first difference at {d.stamp_s:.3f} s in {', '.join(d.fields)}" if d.fields else "number of messages"
+        lines.append(f"  {d.topic}: {counts}; {first}")
+    return lines
 
 
 def inexact(log: Log, run: Run) -> str:
@@ -143,7 +182,7 @@ def _place_dictionaries(log: Log, site: dict[str, Any], folder: Path) -> None:
                 marker["family"] = f"{CUSTOM_PREFIX}{places[name]}"
 
 
-def _fly(loaded: LoadedScenario, run: Run, log_file: Path, progress: Callable[[float], None] | None) -> Log:
+def _fly(loaded: LoadedScenario, run: Run, log_file: Path, progress: Callable[[Lockstep], None] | None) -> Log:
     """Through a log of its own, so that both sides of the comparison were written and read alike."""
     recorder = RecorderNode(LogWriter(log_file, {}))
 
@@ -152,7 +191,7 @@ def _fly(loaded: LoadedScenario, run: Run, log_file: Path, progress: Callable[[f
 
     lockstep = Lockstep(loaded, run.seed, record=record, stack=run.stack)
     try:
-        lockstep.run((lambda flight: progress(flight.now_s)) if progress is not None else None)
+        lockstep.run(progress)
     finally:
         recorder.close()
     return read_log(log_file)
@@ -164,7 +203,7 @@ def difference(topic: TopicName, flown: list[Message], repeated: list[Message]) 
         if a != b and (fields := _different_fields(a, b)):
             return Difference(topic, len(flown), len(repeated), a.stamp_s, fields)
     if len(flown) != len(repeated):
-        return Difference(topic, len(flown), len(repeated), float("nan"), ())
+        return Difference(topic, len(flown), len(repeated), None, ())
     return None
 
 

@@ -15,7 +15,7 @@ from companion.core.arrays import Array
 from companion.core.frames import GRAVITY_M_S2
 from companion.core.vehicle import Controller
 
-ERROR_MAX_M = 1.5  # a larger position error counts as this: the way back is flown at about k_p / k_d · ERROR_MAX_M
+ERROR_MAX_M = 1.5  # a larger position error counts as this: the aircraft returns at about k_p / k_d · ERROR_MAX_M
 # The integral grows only within this distance of the reference: a value from the way there would cause an overshoot.
 INTEGRAL_ZONE_M = 0.3
 INTEGRAL_MAX_M_S2 = 1.5  # per axis

@@ -129,7 +129,7 @@ class FcuStatus(Message):
     ready_to_arm: bool | None = None  # by PX4's own checks, in its present mode; None: it has not said so lately
     unhealthy: str = ""  # what those checks find wanting, in words
     refused: str = ""  # why no flight is begun with this flight controller: parameters, conflict; "" when one may be
-    conflict: str = ""  # somebody else speaks or steers in this companion's place: no setpoint leaves
+    conflict: str = ""  # another sender uses the link in place of this companion: no setpoint is sent
     slow_streams: tuple[str, ...] = ()  # messages that come too rarely or not at all
 
 

@@ -6,13 +6,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from companion.core.command_line import DEFAULT_VEHICLE, one_line_errors
+from companion.core.command_line import DEFAULT_VEHICLE_NAME, ConfigFile, one_line_errors
 from companion.core.config import load
+from companion.core.config_files import ConfigKind
 from companion.core.vehicle import Vehicle
 from companion.mission.monitors import ESCALATION_MIN_S, MONITORS, Monitor
 from companion.mission.plan import Plan, check_standoff, load_plan
 
-DEFAULT_MISSION = Path("config/missions/bridge_hover.toml")
 HEADER = ("monitor", "what the ground station reads", "limit", "for, s", "actions", "s apart", "what the crew can do")
 TABLE_WIDTH = 170  # characters, where no terminal reports its width
 
@@ -27,8 +27,20 @@ def cells(monitor: Monitor, vehicle: Vehicle, plan: Plan) -> tuple[str, ...]:
 
 
 @click.command()
-@click.option("--vehicle", type=click.Path(path_type=Path), default=DEFAULT_VEHICLE, show_default=True)
-@click.option("--mission", type=click.Path(path_type=Path), default=DEFAULT_MISSION, show_default=True)
+@click.option(
+    "--vehicle",
+    type=ConfigFile(ConfigKind.VEHICLE),
+    default=DEFAULT_VEHICLE_NAME,
+    envvar="COMPANION_VEHICLE",
+    show_default=True,
+)
+@click.option(
+    "--mission",
+    type=ConfigFile(ConfigKind.MISSION),
+    default="bridge_hover",
+    envvar="COMPANION_MISSION",
+    show_default=True,
+)
 @one_line_errors
 def safety(vehicle: Path, mission: Path) -> None:
     """Print the safety table: monitors, limits of this vehicle and mission, actions."""

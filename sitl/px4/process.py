@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from companion.core.config import ConfigError
+from companion.core.errors import UserError
 from sitl.px4.build import Px4Build
 
 LOG = "px4.log"
@@ -17,7 +18,7 @@ STOP_TIMEOUT_S = 2.0  # after SIGINT, and again after SIGTERM
 _PR_SET_PDEATHSIG = 1
 
 
-class Px4Ended(Exception):
+class Px4Ended(UserError):
     """PX4 has ended or stopped answering; the message is one line."""
 
 

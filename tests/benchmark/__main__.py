@@ -1,5 +1,5 @@
 """``make bench``: measure everything into BENCH.md; ``python -m tests.benchmark SECTION …`` measures some of it
-anew."""
+again."""
 
 import importlib
 import sys

@@ -10,7 +10,7 @@ from scipy.signal import lfilter
 from companion.core.frames import GRAVITY_M_S2, quat_from_rpy, rotation_matrix
 from companion.core.messages import FcuAttitude, FcuPosition, FcuStatus, Message, SentSetpoint
 from companion.fcu.ned import swap_attitude, swap_world
-from companion.recording.recorder import open_recorder
+from companion.runtime.flight_record import flight_metadata, open_recorder
 
 STEP_S = 0.005
 MAGIC = b"ULog\x01\x12\x35\x01"
@@ -211,7 +211,7 @@ def write_flight_log(path, flight, mode="OFFBOARD", sent=True, vehicle=VEHICLES 
         air = bool(flight["air"][k])
         volts = float(flight["volts"][k])
         messages.append(status(float(flight["t_s"][k]), volts, not air, mode if air else "AUTO_LOITER"))
-    writer = open_recorder(path, vehicle, MISSIONS / "identification.toml")
+    writer = open_recorder(path, flight_metadata(vehicle, MISSIONS / "identification.toml"))
     for message in sorted(messages, key=lambda m: m.stamp_s):
         writer.handle(message, message.stamp_s)
     writer.close()

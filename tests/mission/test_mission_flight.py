@@ -164,7 +164,7 @@ def test_second_waypoint_is_flown_when_nothing_is_seen_from_the_first():
     assert world.status.success
     back = [r.trajectory.p_end for _, r in world.references if r.frame == "world" and isinstance(r.trajectory, Move)]
     ends = [tuple(round(a - b, 2) for a, b in zip(p, world.home, strict=True)) for p in dict.fromkeys(back)]
-    assert ends == [(0.0, 3.0, 4.0), (7.0, 0.0, 4.0), (0.0, 0.0, 4.0)]  # out, and the same way back
+    assert ends == [(0.0, 3.0, 4.0), (7.0, 0.0, 4.0), (0.0, 0.0, 4.0)]  # out, and the same path in return
 
 
 def test_hold_begins_only_after_a_second_near_the_point():

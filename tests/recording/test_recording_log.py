@@ -280,7 +280,7 @@ def test_images_are_not_logged_and_bytes_are(tmp_path):
     assert log["link_rx"][0].data == bytes(range(256))
 
 
-def test_messages_reach_the_disk_even_if_nobody_steps_the_recorder(tmp_path):
+def test_messages_reach_the_disk_without_a_step_of_the_recorder(tmp_path):
     path = tmp_path / "flight.mcap"
     node = RecorderNode(LogWriter(path, {}))
     for i in range(200):

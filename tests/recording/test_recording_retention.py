@@ -1,4 +1,4 @@
-"""Old flights make room for new ones; the log being written never goes, and nothing goes while in the air."""
+"""Old flights are deleted for new ones; the log being written stays, and nothing is deleted while in the air."""
 
 import os
 
@@ -150,7 +150,7 @@ def test_waiting_for_days_does_not_make_one_endless_log(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("armed", [True, None])
-def test_nothing_is_deleted_in_the_air_or_while_nobody_says_that_it_is_on_the_ground(tmp_path, armed):
+def test_nothing_is_deleted_in_the_air_or_without_a_status_that_it_is_on_the_ground(tmp_path, armed):
     flight(tmp_path, "old", age_days=2)
     bench = Bench(tmp_path, Retention(tmp_path, LogLimits(0.1, 0), lambda: NOW_S))
     bench.run(5, armed=bool(armed), connected=armed is not None)

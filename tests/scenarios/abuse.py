@@ -23,8 +23,8 @@ from companion.estimation.estimator import EstimatorNode
 from companion.recording import series as sr
 from companion.recording.log import Entry, read_log
 from companion.recording.metrics import estimate_errors, rms
-from companion.recording.recorder import open_recorder
 from companion.recording.replay import arrivals, replay
+from companion.runtime.flight_record import flight_metadata, open_recorder
 from sitl.lockstep import Lockstep
 from sitl.scenario import load_scenario
 
@@ -52,7 +52,7 @@ def fly(scenario: Path, seed: int, until_s: float | None = None) -> Flown:
         loaded = msgspec.structs.replace(loaded, scenario=ended)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "flight.mcap"
-        recorder = open_recorder(path, loaded.vehicle_path, loaded.mission_path)
+        recorder = open_recorder(path, flight_metadata(loaded.vehicle_path, loaded.mission_path))
         Lockstep(loaded, seed, record=recorder.handle).run()
         recorder.close()
         log = read_log(path)

@@ -17,6 +17,7 @@ from calibration.thrust.bench.stop_conditions import BenchSnapshot, StopMonitor
 from calibration.thrust.bench.sweep import Reading, Step, Sweep, SweepState, plan
 from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError
+from companion.core.errors import UserError
 from companion.fcu.link.link import open_link
 
 TICK_S = 0.02
@@ -29,7 +30,7 @@ OFF_S = 2.0  # for the output to go down after a stop
 PASSWORD = "spin"
 
 
-class BenchStopped(Exception):
+class BenchStopped(UserError):
     """A run was stopped; the motor is off, or the message says that this is not confirmed."""
 
 
