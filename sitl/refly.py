@@ -86,7 +86,7 @@ def prepare_refly(log_path: str | Path, tolerance_m: float | None = None) -> Ite
     configuration.
     """
     log = read_log(log_path)
-    run = _run(log)
+    run = flown_run(log)
     if tolerance_m is None and (obstacle := inexact(log, run)):
         raise LogError(f"{log.path}: {obstacle}; give --tolerance METRES to compare the flown paths")
     with tempfile.TemporaryDirectory(prefix="companion-refly-") as folder:
@@ -141,7 +141,8 @@ def _code(facts: dict[str, Any]) -> str:
     return commit + (" with changes" if str(facts.get("modified")).lower() == "true" else "")
 
 
-def _run(log: Log) -> Run:
+def flown_run(log: Log) -> Run:
+    """How the flight of a log was flown; raises `LogError` where the log does not hold it."""
     try:
         facts = msgspec.json.decode(log.metadata.get("run", "{}"), type=dict[str, Any])
         run = Run(str(facts.get("kind", "")), int(facts.get("seed", 0)), str(facts.get("stack", "full")))

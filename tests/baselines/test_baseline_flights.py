@@ -68,6 +68,7 @@ def path_of(lockstep: Lockstep) -> list:
     return [(m.p_W, m.q_WB) for m in lockstep.messages["truth"]]
 
 
+@pytest.mark.verify
 def test_both_baselines_hold_in_front_of_the_pier(result):
     runs = {run["stack"]: run for run in result["runs"]}
     for stack, run in runs.items():

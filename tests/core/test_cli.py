@@ -231,7 +231,7 @@ def test_ctrl_c_in_a_simulation_is_one_line_and_the_log_is_kept(tmp_path):
     assert len(read_log(log)["truth"]) > 100
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.verify), 2])
 def test_ctrl_c_in_a_comparison_keeps_the_flights_flown(tmp_path, workers):
     words = ["compare", short(tmp_path), "--camera", "corners", "--stacks", "full", "--seeds", "400", "--json", "-"]
     result = interrupted([*words, "--workers", workers], "2/400", tmp_path)

@@ -36,7 +36,7 @@ def test_only_the_estimator_listens_first():
     assert silence_s("estimator", CONTEXT) > load(F550, Vehicle).safety.state_age_s
 
 
-@pytest.mark.parametrize("away_s", [0.1, 0.25, 0.4])
+@pytest.mark.parametrize("away_s", [0.1, *(pytest.param(s, marks=pytest.mark.verify) for s in (0.25, 0.4))])
 def test_no_setpoint_is_made_of_an_old_reference_even_by_one_that_speaks_at_once(away_s):
     flight = fly(away_s, seed=1)
     first = next(s for s in flight.messages["state"] if s.valid and s.stamp_s > AT_S + away_s)
@@ -45,7 +45,7 @@ def test_no_setpoint_is_made_of_an_old_reference_even_by_one_that_speaks_at_once
     assert flight.pilot.phase == "PX4_HOLD"
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.verify)])
 def test_the_setpoint_does_not_jump_after_an_immediate_restart_of_the_estimator(seed):
     flight = fly(silence_s("estimator", CONTEXT), seed)  # as if its start took no time
     sent = [s for s in flight.messages["sent_setpoint"] if s.stamp_s > AT_S - 1.0]

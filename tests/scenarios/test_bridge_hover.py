@@ -15,7 +15,15 @@ INTO_THE_HOLD_S = 50.0
 REPEATED = ("truth", "fcu_attitude", "fcu_position", "state", "setpoint", "sent_setpoint", "mission_status")
 
 
-@pytest.mark.parametrize("camera, seed", [("corners", 1), ("corners", 2), ("corners", 3), ("images", 2)])
+@pytest.mark.parametrize(
+    "camera, seed",
+    [
+        ("corners", 1),
+        pytest.param("corners", 2, marks=pytest.mark.verify),
+        pytest.param("corners", 3, marks=pytest.mark.verify),
+        pytest.param("images", 2, marks=pytest.mark.verify),
+    ],
+)
 def test_the_hover_completes_and_holds_still(camera, seed):
     result = simulate(SCENARIO, seed, camera=camera)
     assert result["completed"], result["phases"][-1]
@@ -52,7 +60,13 @@ def modes_after(lockstep: Lockstep, t_s: float) -> list[str]:
     return modes
 
 
-@pytest.mark.parametrize("name", ["tracker", "estimator", "controller", "fcu", "mission"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "controller",
+        *(pytest.param(name, marks=pytest.mark.verify) for name in ("tracker", "estimator", "fcu", "mission")),
+    ],
+)
 def test_a_process_that_dies_in_the_hold_never_leads_back_to_offboard(name):
     at_s = 50.0
     lockstep = fly_with(Fault(at_s=at_s, kind="process_dead", duration_s=2.0, name=name), until_s=64)
@@ -70,12 +84,14 @@ def test_a_process_that_dies_in_the_hold_never_leads_back_to_offboard(name):
     assert max(abs(t.p_W[0] - 9.0) for t in near) < 1.0 and min(t.p_W[2] for t in near) > 3.0
 
 
+@pytest.mark.verify
 def test_the_pilot_takes_over_with_the_mode_switch():
     lockstep = fly_with(Fault(at_s=50.0, kind="rc_mode_switch", duration_s=3.0), until_s=60)
     assert "OFFBOARD" not in modes_after(lockstep, 52.0)
     assert lockstep.pilot.phase == "PILOT"
 
 
+@pytest.mark.verify
 def test_while_the_solver_fails_the_pid_flies_and_then_the_nmpc_again():
     lockstep = fly_with(Fault(at_s=45.0, kind="solver_fails", duration_s=3.0))
     active = [c.active for c in lockstep.messages["control"] if 45.2 < c.stamp_s < 48.0]
@@ -87,6 +103,7 @@ def test_while_the_solver_fails_the_pid_flies_and_then_the_nmpc_again():
     assert largest < 0.1, "the hand-over jumped"
 
 
+@pytest.mark.verify
 def test_a_controller_that_misses_its_deadline_falls_back():
     lockstep = fly_with(Fault(at_s=45.0, kind="controller_slow", duration_s=2.0, value=[0.03]))
     last = lockstep.messages["control"][-1]
@@ -94,6 +111,7 @@ def test_a_controller_that_misses_its_deadline_falls_back():
     assert lockstep.pilot.success
 
 
+@pytest.mark.verify
 def test_hidden_markers_end_the_hold_with_a_retreat():
     lockstep = fly_with(Fault(at_s=50.0, kind="markers_hidden", duration_s=100.0))
     phases = {p.phase for p in lockstep.messages["mission_status"]}
@@ -102,6 +120,7 @@ def test_hidden_markers_end_the_hold_with_a_retreat():
     assert closest < 10.5, "came nearer to the structure than half the stand-off"
 
 
+@pytest.mark.verify
 def test_a_gnss_jump_does_not_move_the_hold():
     lockstep = fly_with(Fault(at_s=50.0, kind="gnss_jump", duration_s=20.0, value=[5.0, 0.0, 0.0]), until_s=96)
     held = [t.p_W for t in lockstep.messages["truth"] if 50.0 < t.stamp_s < 95.0]

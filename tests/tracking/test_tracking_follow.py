@@ -67,6 +67,7 @@ def test_a_jump_is_found_at_the_right_place(jump_m):
     assert np.abs(errors(f.detect(gray, WHOLE), truth)).max() < 0.3
 
 
+@pytest.mark.verify
 def test_sudden_accelerations_never_leave_a_corner_on_a_wrong_edge():
     """Unpredicted shifts of 1 to 16 px: small ones are followed, larger ones searched, and all corners are right."""
     followed = []

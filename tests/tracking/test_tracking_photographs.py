@@ -101,6 +101,7 @@ def test_apriltags_are_found_with_the_corners_of_the_reference():
     assert np.median(apart) < 0.35
 
 
+@pytest.mark.verify
 def test_apriltags_lie_nearer_to_the_pixels_than_the_reference():
     """Compared with a fit of the whole printed tag to the photograph (`photometric_fit`), started from both results."""
     picture = square_family("apriltag_36h11").picture(0, CELL_PX)

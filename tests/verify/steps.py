@@ -58,6 +58,14 @@ def command(folder: Path, *words: str) -> Result:
     return Result(done.returncode == 0, lines[-1].strip("= "))
 
 
+def slow_tests(folder: Path) -> Result:
+    """The tests that are marked `verify`, except for the safety flights, which have a step of their own."""
+    return tests(
+        folder, "-m", "verify and not realtime", "--ignore", "tests/scenarios/test_safety_rows.py", "-n", "2",
+        "--dist", "worksteal",
+    )  # fmt: skip
+
+
 def coverage(folder: Path) -> Result:
     """Line coverage of companion/ by the quick tests."""
     quick = ("-m", "not realtime and not verify", "-n", "2", "--dist", "worksteal")
@@ -77,7 +85,7 @@ def px4(folder: Path) -> Result:
 STEPS: tuple[Step, ...] = (
     *(Step(f"scenario {name}", partial(scenario, name)) for name in LIMITS),
     Step("safety flights", lambda folder: tests(folder, "tests/scenarios/test_safety_rows.py", "-n", "2")),
-    Step("slow tests", lambda folder: tests(folder, "-m", "verify", "-n", "2", "--dist", "worksteal")),
+    Step("slow tests", slow_tests),
     Step("coverage", coverage),
     Step("mutated frames", lambda folder: tests(folder, "tests/fcu/test_fcu_fuzz.py")),
     Step("abuse", lambda folder: command(folder, sys.executable, "-m", "tests.scenarios.abuse", "--seed", "101")),
