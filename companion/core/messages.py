@@ -1,13 +1,13 @@
-"""THE table: every topic of the bus, its type, sources, rate, logging and age limit.
+"""The table of all topics of the bus: type, sources, rate, logging and age limit.
 
-Messages are plain data (msgspec structs, MessagePack on the wire) and hold no behaviour.
+Messages are plain data (msgspec structs, MessagePack on the wire) without behaviour.
 
 Every message starts with the same three fields:
 
 ``stamp_s``  companion monotonic time [s] at which the content was *true* (mid-exposure of an image, time
-             of an attitude), never the time of arrival;
-``seq``      counts the messages of one source, filled in by whoever runs the node;
-``valid``    False says "I am alive, but do not use this".
+             of an attitude), not the time of arrival;
+``seq``      counts the messages of one source; the runner of the node fills it in;
+``valid``    False: the source is alive, but its content must not be used.
 
 Frames: W is ENU (z up), B is FLU, C is the camera's optical frame, M is a marker bundle (x right, y up,
 z out of the face). ``p_WB`` is the position of B in W; ``q_WB`` = (w, x, y, z) rotates vectors of B into W.
@@ -35,7 +35,7 @@ WORLD = "world"  # the frame of a reference that is not tied to a bundle
 
 
 class Message(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What every message on the bus carries."""
+    """The fields that all messages have."""
 
     stamp_s: float
     seq: int = 0
@@ -73,19 +73,19 @@ class PoseSolution(msgspec.Struct):
 
 
 class BundleObservation(msgspec.Struct):
-    """Where one bundle stands in one image."""
+    """A bundle in one image."""
 
     bundle: str
     markers: list[MarkerCorners]
     best: PoseSolution
     alternative: PoseSolution | None  # the second IPPE solution, when there is one
-    ambiguous: bool  # the flip test could not tell best from alternative by the image alone
+    ambiguous: bool  # the flip test could not decide between best and alternative by the image alone
     covariance: tuple[float, ...]  # 6x6 row major: p_CM [m²], then right-multiplied rotation error of q_CM [rad²]
     corner_noise_px: float  # standard deviation assumed for one corner coordinate
 
 
 class Markers(Message):
-    """All bundles seen in one image; an image without any is sent too (it is news that nothing was seen)."""
+    """All bundles seen in one image; also sent for an image without any, because that is information, too."""
 
     observations: list[BundleObservation]
     detect_time_s: float  # time the detector took
@@ -103,14 +103,14 @@ class FcuAttitude(Message):
 
 
 class FcuPosition(Message):
-    """Local position and velocity as the flight controller estimates them (with its GNSS bias in it)."""
+    """Local position and velocity as the flight controller estimates them, including its GNSS bias."""
 
     p_W: Vec3
     v_W: Vec3
 
 
 class FcuStatus(Message):
-    """Everything slow the flight controller says of itself."""
+    """The slow states of the flight controller."""
 
     connected: bool
     armed: bool
@@ -125,12 +125,12 @@ class FcuStatus(Message):
     timesync_offset_s: float  # companion monotonic time minus FCU boot time
     timesync_rtt_s: float
     link_errors: int  # bytes or frames dropped since start
-    timesync_age_s: float = float("nan")  # since the newest answer that was used; NaN: none yet, or not told
-    ready_to_arm: bool | None = None  # by PX4's own checks, in its present mode; None: it has not said so lately
-    unhealthy: str = ""  # what those checks find wanting, in words
-    refused: str = ""  # why no flight is begun with this flight controller: parameters, conflict; "" when one may be
+    timesync_age_s: float = float("nan")  # since the newest answer that was used; NaN: none yet, or unknown
+    ready_to_arm: bool | None = None  # by PX4's own checks, in its present mode; None: no recent report
+    unhealthy: str = ""  # what those checks found, as text
+    refused: str = ""  # why no flight may begin with this flight controller (parameters, conflict); "" when one may
     conflict: str = ""  # another sender uses the link in place of this companion: no setpoint is sent
-    slow_streams: tuple[str, ...] = ()  # messages that come too rarely or not at all
+    slow_streams: tuple[str, ...] = ()  # messages that arrive too rarely or not at all
 
 
 class FcuInfo(Message):
@@ -160,7 +160,7 @@ class FcuCommand(Message):
 
 
 class FcuCommandAck(Message):
-    """What the flight controller answered."""
+    """The answer of the flight controller to an `FcuCommand`."""
 
     id: int
     accepted: bool
@@ -169,7 +169,7 @@ class FcuCommandAck(Message):
 
 
 class SentSetpoint(Message):
-    """The attitude setpoint whose bytes really left for the flight controller, at ``stamp_s``."""
+    """The attitude setpoint whose bytes were sent to the flight controller, at ``stamp_s``."""
 
     roll_rad: float
     pitch_rad: float
@@ -179,10 +179,10 @@ class SentSetpoint(Message):
 
 
 class LinkRx(Message):
-    """Raw bytes that came from the flight controller."""
+    """Raw bytes from the flight controller."""
 
     data: bytes
-    ground: bool = False  # they came from a ground station on the forward, for the flight controller
+    ground: bool = False  # from a ground station on the forward, for the flight controller
 
 
 class LinkTx(Message):
@@ -203,11 +203,11 @@ class State(Message, kw_only=True):
     disturbance_W: Vec3  # mass-normalised external force [m/s²]
     gnss_bias_W: Vec3
     velocity_bias_W: Vec3  # error of the flight controller's velocity
-    attitude_bias_W: Vec3 = (0.0, 0.0, 0.0)  # error of its attitude, a rotation vector: it says exp(bias) ⊗ q_WB
-    mount_C: Vec3 = (0.0, 0.0, 0.0)  # how far the camera is turned on its mount: it looks along q_BC ⊗ exp(mount)
+    attitude_bias_W: Vec3 = (0.0, 0.0, 0.0)  # error of its attitude, a rotation vector: it reports exp(bias) ⊗ q_WB
+    mount_C: Vec3 = (0.0, 0.0, 0.0)  # rotation of the camera on its mount: its attitude is q_BC ⊗ exp(mount)
     thrust_scale: float = 1.0  # true over modelled thrust; multiplies the thrust coefficient of the vehicle file
     thrust_scale_std: float = 0.0
-    bundle: str  # name of the bundle the next two fields describe, "" while none was ever seen
+    bundle: str  # name of the bundle of the next two fields, "" while none was seen
     p_WM: Vec3
     q_WM: Quat
     marker_age_s: float  # since the last accepted observation of the bundle, inf before the first
@@ -219,7 +219,7 @@ class State(Message, kw_only=True):
 
 
 class Innovation(msgspec.Struct):
-    """One measurement update: is it consistent with what the filter expected?"""
+    """One measurement update and its consistency with the prediction of the filter."""
 
     stamp_s: float
     sensor: Sensor
@@ -231,7 +231,7 @@ class Innovation(msgspec.Struct):
 
 
 class EstimatorStatus(Message):
-    """All updates since the last one of these, and the counters that never go down."""
+    """All updates since the last message of this type, and counters that only increase."""
 
     innovations: list[Innovation]
     rejected: dict[str, int]
@@ -240,14 +240,14 @@ class EstimatorStatus(Message):
     # Ten times a second, else empty: upper triangles of the 3x3 covariances of p, v, θ, disturbance and bias of the
     # state with the same stamp, xx xy xz yy yz zz each.
     covariance_blocks: tuple[float, ...] = ()
-    note: str = ""  # what the filter does otherwise than usual, and why; one line
+    note: str = ""  # unusual behaviour of the filter, with the reason; one line
 
 
 # --- plan -> thrust -------------------------------------------------------------------------------------------
 
 
 class Reference(Message):
-    """What to fly. Points are in ``frame``: WORLD, or the name of a bundle.
+    """A trajectory to fly. Points are in ``frame``: WORLD, or the name of a bundle.
 
     In a bundle's frame yaw is relative to "facing the bundle" (0: the nose points into its face).
     """
@@ -259,7 +259,7 @@ class Reference(Message):
 
 
 class Setpoint(Message):
-    """Attitude and thrust for the flight controller; never sent after ``expires_s``."""
+    """Attitude and thrust for the flight controller; not sent after ``expires_s``."""
 
     expires_s: float
     roll_rad: float
@@ -271,7 +271,7 @@ class Setpoint(Message):
 
 
 class ControlStatus(Message):
-    """How the controller is doing, at every cycle."""
+    """State of the controller, at every cycle."""
 
     active: ControlSource
     reason: str  # why it is idle or on the fallback
@@ -293,7 +293,7 @@ class ControlStatus(Message):
 
 
 class MissionStatus(Message):
-    """Where the mission stands."""
+    """State of the mission."""
 
     phase: Phase
     reason: str  # why the phase was entered
@@ -316,13 +316,13 @@ class SafetyEvent(Message):
 
 
 class PhotoRequest(Message):
-    """Please keep the next image."""
+    """Request to keep the next image."""
 
     id: int
 
 
 class Photo(Message):
-    """The image that was asked for, as it came from the camera; ``stamp_s`` is its mid-exposure."""
+    """The requested image, as the camera delivered it; ``stamp_s`` is its mid-exposure."""
 
     id: int
     png: bytes
@@ -332,7 +332,7 @@ class Photo(Message):
 
 
 class Health(Message):
-    """What a process says of itself, twice a second."""
+    """State of a process, twice a second."""
 
     process: ProcessName
     pid: int
@@ -347,7 +347,7 @@ class Health(Message):
 
 
 class HostStatus(Message):
-    """The computer that all of this runs on, once a second. NaN: this machine does not tell."""
+    """State of the companion computer, once a second. NaN: not available on this machine."""
 
     disk_free_mb: float  # where the flight log is written
     cpu_load: float  # 0..1, of all cores
@@ -357,7 +357,7 @@ class HostStatus(Message):
 
 
 class Truth(Message):
-    """What the simulator knows and an aircraft never does."""
+    """True state of the simulation; an aircraft does not have it."""
 
     p_W: Vec3
     v_W: Vec3

@@ -18,7 +18,7 @@ Handler = Callable[[Any, float], Iterable[Message] | None]
 class Node:
     """Base of all nodes.
 
-    A subclass names the topics it wants in `inputs`, defines one ``handle_<topic>(message, now_s)`` for each,
+    A subclass names its topics in `inputs`, defines one ``handle_<topic>(message, now_s)`` for each,
     and ``step(now_s)``, called `rate_hz` times a second. All of them return an iterable of messages to publish
     (or None). ``now_s`` is companion monotonic time [s].
     """

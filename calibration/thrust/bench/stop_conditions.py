@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from calibration.thrust.bench.bench_file import Bench
 
-COLLAPSE_FROM = 0.1  # of the largest thrust so far: below, a collapse cannot be told from noise
+COLLAPSE_FROM = 0.1  # of the largest thrust so far: below, a collapse cannot be distinguished from noise
 BATTERY_AGE_S = 1.0
 MESSAGE_S = 0.4  # longest time from a command to its pulse width read back
 NO_THRUST_FROM = 0.5  # of the sweep's span: from there a turning motor gives thrust
