@@ -1,5 +1,12 @@
+<<<<<<< HEAD
 """``make bench``: measure everything into BENCH.md; ``python -m tests.benchmark SECTION …`` measures some of it
 again."""
+=======
+"""``make benchmark``: measures everything and writes docs/benchmark.md.
+
+``python -m tests.benchmark SECTION …`` measures some sections again and leaves the others unchanged.
+"""
+>>>>>>> w/docs
 
 import importlib
 import sys
@@ -14,7 +21,7 @@ from companion.core.kernel import ArtifactMissing
 from tests.benchmark.figures import Figure, table
 from tests.benchmark.machine import description, load
 
-# What stops a section: an installation that is not complete, a port in use, a flight that did not go as planned.
+# Errors that end a section: an incomplete installation, a port in use, a flight that did not reach its hold.
 REFUSALS = (ConfigError, ArtifactMissing, CompileError, ToolchainError, StartRefused, RuntimeError)
 
 PAGE = Path(__file__).parents[2] / "docs/benchmark.md"
@@ -29,11 +36,11 @@ SECTIONS = {  # module: title
 }
 PREFACE = """# Benchmark
 
-Written by `make bench`; do not edit. Every figure stands beside what it is measured against in the same run, on the
-same machine, in turns where calls are compared. Medians; computing times of single calls are processor time of one
-thread on one core.
+Written by `make benchmark`; do not edit. Each figure is compared with a reference that was measured in the same run, on
+the same machine, and in turns where calls are compared. Figures are medians; computing times of single calls are
+processor time of one thread on one core.
 
-Machine: {machine}. The load of the machine as a section began stands with it.
+Machine: {machine}. Each section states the load of the machine at its beginning.
 """
 
 
@@ -43,7 +50,7 @@ def measure(section: str) -> list[Figure]:
 
 
 def stored() -> dict[str, str]:
-    """The sections of the page as it is: title → text."""
+    """The sections of the present page: title → text."""
     if not PAGE.exists():
         return {}
     _, *parts = PAGE.read_text(encoding="utf-8").split("\n## ")
@@ -51,7 +58,7 @@ def stored() -> dict[str, str]:
 
 
 def write(sections: dict[str, str]) -> None:
-    """The page with the sections it has, in the order of `SECTIONS`."""
+    """Write the page with these sections, in the order of `SECTIONS`."""
     parts = [f"## {title}\n\n{sections[title]}" for title in SECTIONS.values() if title in sections]
     PAGE.write_text("\n\n".join([PREFACE.format(machine=description()).strip(), *parts]) + "\n", encoding="utf-8")
 
@@ -63,13 +70,14 @@ def section(name: str, load_then: str, text: str) -> str:
 
 
 def main() -> int:
-    """Measure the sections named, or all, and put them into the page; exit status 1 if one refuses, 2 for no section.
+    """Measure the named sections, or all, and write them into the page.
 
-    A section that refuses leaves its place empty, and the others are measured all the same.
+    Exit status: 1 if a section failed, 2 if a name is not that of a section. A section that failed is left out of the
+    page, and the others are still measured.
     """
     wanted = sys.argv[1:] or list(SECTIONS)
     if unknown := [name for name in wanted if name not in SECTIONS]:
-        print(f"{unknown[0]}: no such section (there are: {', '.join(SECTIONS)})", file=sys.stderr)
+        print(f"{unknown[0]}: no such section (sections: {', '.join(SECTIONS)})", file=sys.stderr)
         return 2
     status = 0
     for name in wanted:
@@ -79,7 +87,7 @@ def main() -> int:
         try:
             text = table(measure(name))
         except REFUSALS as error:
-            print(f"bench: {name}: {error}", file=sys.stderr)
+            print(f"benchmark: {name}: {error}", file=sys.stderr)
             status = 1
         else:
             print(f"\n{title} ({time.perf_counter() - begun_s:.0f} s)\n{text}", flush=True)

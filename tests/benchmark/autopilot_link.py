@@ -1,4 +1,4 @@
-"""The FCU node: processor time of a message from the autopilot and of a setpoint to it, beside pymavlink alone."""
+"""The FCU node: processor time of a message from the autopilot and of a setpoint to it, compared with pymavlink alone."""
 
 import itertools
 
@@ -24,22 +24,22 @@ def figures() -> list[Figure]:
     messages = {
         "attitude": lambda ms: common.MAVLink_attitude_quaternion_message(ms, 1, 0, 0, 0, 0.1, 0.2, 0.3),
         "position": lambda ms: common.MAVLink_local_position_ned_message(ms, 1, 2, 3, 4, 5, 6),
-        "one of no interest": lambda ms: common.MAVLink_vfr_hud_message(1, 1, 1, 1, 1, 1),
+        "unused message": lambda ms: common.MAVLink_vfr_hud_message(1, 1, 1, 1, 1, 1),
     }
     out = []
     for name, make in messages.items():
-        # One after the other, a millisecond apart: a message that comes again is dropped.
+        # Messages a millisecond apart, because the node drops repeated messages.
         stream = []
         for _ in range(CALLS * (ROUNDS + 1)):
             peer.now_s += 0.001
             stream.append(LinkRx(stamp_s=peer.now_s, data=peer.frame(make(peer.boot_ms))))
-        received, frame, ears = iter(stream), stream[0].data, common.MAVLink(None)
+        received, frame, parser = iter(stream), stream[0].data, common.MAVLink(None)
 
-        def hear(received=received) -> None:
+        def receive(received=received) -> None:
             message = next(received)
             node.handle(message, message.stamp_s)
 
-        times = in_turns({"node": hear, "bare": lambda e=ears, f=frame: e.parse_buffer(f)}, CALLS)
+        times = in_turns({"node": receive, "bare": lambda p=parser, f=frame: p.parse_buffer(f)}, CALLS)
         if node.boot_clock.old or node.codec.errors:
             raise RuntimeError("the node dropped messages")
         out.append(Figure(f"FCU node, {name}: bytes in, bus message out", times["node"] * 1e6, "µs",
@@ -53,11 +53,11 @@ def figures() -> list[Figure]:
                      thrust=0.4, source="nmpc"), at_s,
         )  # fmt: skip
 
-    mouth = common.MAVLink(None)
+    packer = common.MAVLink(None)
 
     def bare() -> None:
         q = [1.0, 0.0, 0.0, 0.0]
-        common.MAVLink_set_attitude_target_message(1, 1, 1, 3, q, 0.0, 0.0, 0.1, 0.4).pack(mouth)
+        common.MAVLink_set_attitude_target_message(1, 1, 1, 3, q, 0.0, 0.0, 0.1, 0.4).pack(packer)
 
     times = in_turns({"node": setpoint, "bare": bare}, CALLS)
     if node.counters["setpoints_sent"] < next(stamps) - 1:

@@ -1,6 +1,6 @@
-"""One hop of the bus between two processes, beside the same bytes over bare ZeroMQ sockets.
+"""One hop of the bus between two processes, compared with the same bytes over bare ZeroMQ sockets.
 
-The other process answers with the time at which it had the message in its hands; both read the same monotonic clock.
+The other process answers with the time at which it had received the message; both use the same monotonic clock.
 """
 
 import multiprocessing
@@ -21,7 +21,7 @@ PAUSE_S = 0.002  # between two hops, so that the receiver waits as it does in fl
 
 
 def echo(folder: Path) -> None:
-    """The other process: tells when it received what."""
+    """The other process: answers each message with its time of reception."""
     bus = ZmqBus(folder, "fcu", ("truth", "image"))
     bare = zmq.Context.instance().socket(zmq.SUB)
     bare.subscribe(b"")
@@ -50,7 +50,7 @@ def image() -> Image:
 
 
 def figures() -> list[Figure]:
-    """Medians of the time from `publish` to the message in hand."""
+    """Medians of the time from `publish` to reception."""
     with tempfile.TemporaryDirectory(prefix="companion-") as scratch:
         folder = Path(scratch)
         other = multiprocessing.get_context("spawn").Process(target=echo, args=(folder,), daemon=True)
@@ -60,7 +60,7 @@ def figures() -> list[Figure]:
         bare.bind(f"ipc://{folder}/bare.sock")
         try:
             return [
-                _hop(bus, bare, small(), "a state's worth of numbers"),
+                _hop(bus, bare, small(), "message of the size of a state"),
                 _hop(bus, bare, image(), "640x480 image"),
             ]
         finally:
@@ -84,11 +84,11 @@ def _hop(bus: ZmqBus, bare: zmq.Socket, message: Message, name: str) -> Figure:
                 hops[kind].append(answers[-1].stamp_s - begun_s)
             time.sleep(PAUSE_S)
     ours, other = (statistics.median(hops[kind]) * 1e6 for kind in ("bus", "bare"))
-    return Figure(f"bus hop, {name}: publish to message in hand", ours, "µs", "bare ZeroMQ, same bytes", other)
+    return Figure(f"bus hop, {name}: publish to reception", ours, "µs", "bare ZeroMQ, same bytes", other)
 
 
 def _connect(bus: ZmqBus, sends: dict) -> None:
-    """Send until every way has been answered: sockets connect when they please."""
+    """Send on each socket until an answer arrives, because the sockets connect at an unknown time."""
     for send in sends.values():
         deadline_s = monotonic_s() + 20.0
         while True:

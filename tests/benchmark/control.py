@@ -1,4 +1,4 @@
-"""The controller: a whole cycle against the solver's own time, and against the prior stack's way to solve."""
+"""The controller: a whole cycle, compared with acados' own computing time and with the prior stack's solver."""
 
 import statistics
 import time
@@ -16,11 +16,11 @@ from tests.benchmark.timing import one_core
 from tests.control.control_plant import Loop
 
 VEHICLE = Path(__file__).parents[2] / "config/vehicles/f550.toml"
-FLIGHT_S, WARM_UP = 10.0, 25  # of a move in a gust; first cycles left out
+FLIGHT_S, WARM_UP = 10.0, 25  # of a move in a gust; the first cycles are left out
 
 
 class Recorder(Nmpc):
-    """A solver that keeps what it is given."""
+    """A solver that records its problems."""
 
     def __init__(self, vehicle: Vehicle) -> None:
         super().__init__(vehicle)
@@ -37,7 +37,7 @@ class Recorder(Nmpc):
 
 
 def fly(loop: Loop) -> None:
-    """A long move with a side wind that comes and goes."""
+    """A long move in a side wind that varies sinusoidally."""
     loop.hold((0.0, 0.0, 2.0))
     loop.run(1)
     loop.move((0.0, 0.0, 2.0), (6.0, 4.0, 4.0), yaw_end=2.0, speed=0.8)
@@ -49,7 +49,7 @@ def fly(loop: Loop) -> None:
 
 
 def figures() -> list[Figure]:
-    """Time of a cycle, cycle by cycle beside the time acados itself took for it and beside the full SQP."""
+    """Time of a cycle, compared cycle by cycle with acados' own time and with the time of the full SQP."""
     vehicle = load(VEHICLE, Vehicle)
     generate(vehicle)
     recorder = Recorder(vehicle)
@@ -65,7 +65,7 @@ def figures() -> list[Figure]:
             bare.append(result.solve_time_s)
             begun = time.perf_counter()
             reference = prior.solve(*problem)
-            if reference.status == 0:  # its bounds of the tilt are hard, so not every problem has a solution
+            if reference.status == 0:  # its tilt bounds are hard, so that some problems have no solution
                 full.append(time.perf_counter() - begun)
                 rounds.append(reference.qp_iterations)
     if len(full) < len(cycles) / 2:
@@ -85,7 +85,7 @@ def figures() -> list[Figure]:
 
 
 def _node_times(vehicle: Vehicle) -> tuple[float, float]:
-    """Medians [ms] of `ControllerNode.step` and of acados in it."""
+    """Medians [ms] of `ControllerNode.step` and of the acados call in it."""
     loop = Loop(vehicle)
     step, times, solver = loop.node.step, [], []
 

@@ -1,4 +1,4 @@
-"""Times of the filter as the estimator calls it from Python, beside the same filter in plain NumPy."""
+"""Times of the filter as the estimator calls it from Python, compared with the same filter in plain NumPy."""
 
 from collections.abc import Callable
 
@@ -61,7 +61,7 @@ class Pair:
         self.numpy.x, self.numpy.P = self.truth.nominal.copy(), self.truth.covariance.copy()
 
     def calls(self) -> dict[str, tuple[Callable, Callable]]:
-        """name → (ours, NumPy's)."""
+        """name → (the compiled filter's call, the NumPy filter's call)."""
         eskf, other = self.eskf, self.numpy
         factor = self.vehicle.estimator.marker.std**2
         coasting = process_variances(self.vehicle, coast=True), forgetting_rates(self.vehicle, coast=True)

@@ -1,14 +1,14 @@
-"""A figure of the bench, and the table of them."""
+"""A figure of the benchmark, and the table of figures."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number, beside what it is measured against in the same run.
+    """One measured number with the reference that was measured in the same run.
 
-    against: what the reference is, "" for a figure that stands alone; limit: the largest value that meets the target,
-    or with ``at_least`` the smallest; of the ratio if ``limits_ratio``.
+    against: description of the reference, "" for a figure without one; limit: the largest value that meets the target,
+    or with ``at_least`` the smallest; with ``limits_ratio`` the limit applies to the ratio.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Figure:
 
 
 def number(value: float) -> str:
-    """Three significant digits, and no exponent."""
+    """About three significant digits, without an exponent."""
     if value == 0 or abs(value) >= 100:
         return f"{value:.0f}"
     digits = 2 if abs(value) >= 1 else 3

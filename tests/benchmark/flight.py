@@ -1,14 +1,14 @@
-"""The real process graph in real time: what each process costs, and how long a marker takes to become setpoint bytes.
+"""The real process graph in real time: cost of each process, and latency from a marker to the bytes of a setpoint.
 
-The onboard processes of `companion fly --fcu sim` hold position in front of the pier; the simulator is a process of
-its own and not counted. Latencies come from the messages themselves: every stamp and every arrival here is of the same
-monotonic clock, and a chain is followed by what its messages say of each other,
+The onboard processes of `companion fly --fcu sim` hold position in front of the pier; the simulator is a separate
+process and is not counted. Latencies are computed from the messages: all stamps and arrivals use the same monotonic
+clock, and the messages of a chain refer to each other,
 
     Markers ── EstimatorStatus with an innovation of that stamp, State of that step
             ── the first Setpoint computed after that State had arrived ── SentSetpoint with its numbers,
 
-whose stamp is taken as the bytes go to the socket. The controller works at its own 50 Hz; the time a state waits for
-its next step belongs to the control rate, not to the graph, and is taken off.
+whose stamp is taken when the bytes are written to the socket. The controller runs at 50 Hz; the time from a state to
+the next control step belongs to the control rate, not to the graph, and is subtracted.
 """
 
 import statistics
@@ -29,28 +29,28 @@ from tests.benchmark.figures import Figure
 from tests.scenarios.real_flight import RealFlight
 
 FLIGHT_S = 60.0
-MATCH_S = 1.0  # a chain that takes longer was broken by a lost message
+MATCH_S = 1.0  # a longer chain is broken: a message was lost
 CHAINS_MIN = 200  # for a median and a 95 % quantile
 ADDED_MS, CORES, RESIDENT_MB = 10.0, 0.5, 500.0
 
 
 @dataclass
 class Usage:
-    """Of one process over the flight."""
+    """Processor time and memory of one process over the flight."""
 
     cpu_s: float
     resident_mb: float
-    proportional_mb: float  # PSS: shared pages divided among those who share them
+    proportional_mb: float  # PSS: shared pages divided by the number of processes that share them
 
 
 @dataclass
 class Chain:
-    """Messages of the flight with their arrival at the observer."""
+    """Messages of the flight, with their time of arrival at the observer."""
 
     markers: list[tuple[float, Markers]] = field(default_factory=list)
     fused: dict[float, float] = field(default_factory=dict)  # stamp of the image → arrival of the state with it
     setpoints: list[Setpoint] = field(default_factory=list)
-    sent: dict[tuple, float] = field(default_factory=dict)  # numbers of a setpoint → its bytes leave
+    sent: dict[tuple, float] = field(default_factory=dict)  # numbers of a setpoint → time at which its bytes were sent
     health: dict[str, list[Health]] = field(default_factory=dict)
 
     def take(self, message, at_s: float) -> None:
@@ -69,7 +69,7 @@ class Chain:
             self.health.setdefault(message.process, []).append(message)
 
     def latencies_ms(self) -> dict[str, list[float]]:
-        """Of every marker message that can be followed to the bytes."""
+        """Latencies of every marker message that can be followed to the setpoint's bytes [ms]."""
         out: dict[str, list[float]] = {"see": [], "fuse": [], "wait": [], "command": [], "added": [], "whole": []}
         starts = [s.stamp_s for s in self.setpoints]
         at = 0
@@ -102,13 +102,13 @@ def _numbers(message: Setpoint | SentSetpoint) -> tuple:
 
 
 def fly() -> tuple[Chain, dict[str, Usage], float]:
-    """A minute of holding; returns messages, usage by process, and the length in seconds."""
+    """Hold for a minute; returns the messages, the usage by process, and the duration [s]."""
     chain = Chain()
     topics = ("markers", "estimator", "setpoint", "sent_setpoint", "health")
     with tempfile.TemporaryDirectory(prefix="companion-") as scratch, RealFlight(Path(scratch)) as flight:
         if not flight.until_hold():
             raise RuntimeError(f"the flight did not reach its hold: {flight.phases}")
-        bus = ZmqBus(Path(scratch) / "bus", "bench", topics)
+        bus = ZmqBus(Path(scratch) / "bus", "benchmark", topics)
         try:
             wait_until(lambda: any(isinstance(m, Setpoint) for m in bus.receive(0.1)), 10.0, 0.0)
             names = [c.name for c in flight.manager.children if c.name != "simulator"]
@@ -147,15 +147,15 @@ def figures() -> list[Figure]:
     camera_ms = vehicle.latency.camera_s * 1e3
     cycle_ms = 1e3 / vehicle.controller.rate_hz
     out = [
-        Figure("exposure to markers on the bus", median["see"], "ms", "of it, the camera's own latency", camera_ms),
-        Figure("markers to state, three processes and the wait for the estimator's step", median["fuse"], "ms"),
+        Figure("exposure to markers on the bus", median["see"], "ms", "of which the camera's own latency", camera_ms),
+        Figure("markers to state, three processes and the time to the estimator's step", median["fuse"], "ms"),
         Figure("state to the next control step (the control rate, not the graph)", median["wait"], "ms",
                "control period", cycle_ms),
         Figure("control step to setpoint bytes, two processes", median["command"], "ms"),
         Figure("corners to setpoint bytes, added by the graph (median)", median["added"], "ms", "control period",
                cycle_ms, ADDED_MS),
         Figure("corners to setpoint bytes, added by the graph (95 %)", p95, "ms", "control period", cycle_ms),
-        Figure("exposure to setpoint bytes, everything", median["whole"], "ms", "of it, the camera's own latency",
+        Figure("exposure to setpoint bytes, total", median["whole"], "ms", "of which the camera's own latency",
                camera_ms),
     ]  # fmt: skip
     minute = 60.0 / length_s

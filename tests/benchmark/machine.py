@@ -9,7 +9,7 @@ import psutil
 
 
 def processor() -> str:
-    """The processor's name as the kernel tells it."""
+    """The processor's name as the kernel reports it."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         key, _, value = line.partition(":")
         if key.strip() in ("model name", "Model"):  # x86, ARM
@@ -18,7 +18,7 @@ def processor() -> str:
 
 
 def load() -> str:
-    """How busy the machine is: processes that want to run, mean over the last minute."""
+    """Load of the machine: number of processes that can run, mean over the last minute."""
     return f"{os.getloadavg()[0]:.1f}"
 
 

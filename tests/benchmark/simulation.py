@@ -1,7 +1,7 @@
-"""How fast lockstep flies the inspection hover: seconds of flight in a second of wall clock.
+"""Speed of lockstep in the inspection hover: seconds of flight per second of real time.
 
-Beside it, seconds of flight in a second of processor time of all its threads: what the same run costs whatever else
-the machine does. With images a second thread draws, so on two idle cores the first is the larger.
+The second figure is seconds of flight per second of processor time of all threads: it does not depend on other load of
+the machine. With images a second thread draws, so that on two idle cores the first figure is larger.
 """
 
 import time
@@ -21,7 +21,7 @@ def figures() -> list[Figure]:
         begun = time.process_time()
         result = simulate(SCENARIO, 1, camera=camera)
         if not result["completed"]:
-            raise RuntimeError(f"bridge_hover with {camera} did not end well")
+            raise RuntimeError(f"bridge_hover with {camera} was not completed")
         computing_s = time.process_time() - begun
         factor, cost = result["realtime_factor"], result["duration_s"] / computing_s
         out.append(

@@ -1,4 +1,4 @@
-"""Times of things that are to be compared: in turns, on one core, as medians."""
+"""Times of calls that are compared: measured in turns, on one core, as medians."""
 
 import gc
 import os
@@ -12,7 +12,7 @@ ROUNDS = 31
 
 @contextmanager
 def one_core():
-    """This thread on one core and without the garbage collector, as a comparison of microseconds needs it."""
+    """Keep this thread on one core and switch the garbage collector off, for comparisons of microseconds."""
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(allowed)})
     collecting = gc.isenabled()
@@ -26,9 +26,9 @@ def one_core():
 
 
 def in_turns(cases: dict[str, Callable[[], object]], calls: int, rounds: int = ROUNDS) -> dict[str, float]:
-    """Median processor time of one call of each case [s]: A B A B …, one round of each to warm up.
+    """Median processor time of one call of each case [s], in turns (A B A B …), after one warm-up round of each.
 
-    Processor time is what the call takes on a core of its own, whatever else the machine does.
+    Processor time does not include other load of the machine.
     """
     times: dict[str, list[float]] = {name: [] for name in cases}
     with one_core():

@@ -1,4 +1,4 @@
-"""The tracker: processor time of one image, first find and following, beside OpenCV's detector on the same image."""
+"""The tracker: processor time of one image at first detection and while following, compared with OpenCV's detector."""
 
 import statistics
 import time
@@ -21,7 +21,7 @@ LIMIT_720P_FOLLOWING_MS = 3.0
 
 
 def clutter(width: int, height: int) -> np.ndarray:
-    """Some hundred random boxes of all sizes and brightnesses."""
+    """600 random boxes of different sizes and brightness."""
     rng = np.random.default_rng(0)
     image = np.full((height, width), 120, np.uint8)
     for _ in range(600):
@@ -43,7 +43,7 @@ class Case:
         self.opencv_ms: list[float] = []
 
     def measure(self) -> None:
-        # First: every image far from the last one in time, so nothing can be followed.
+        # "first": each image is long after the last one, so that the tracker cannot follow
         self.stamp_s += 1.0 if self.search == "first" else 0.033
         image = message(self.gray, self.stamp_s)
         begun = time.thread_time()
@@ -52,16 +52,16 @@ class Case:
         _, found, _ = self.detector.detectMarkers(self.gray)
         ended = time.thread_time()
         if len(markers.observations) != 1 or len(markers.observations[0].markers) != 5 or len(found) < 5:
-            raise RuntimeError("the tracker did not find what is in the image")
+            raise RuntimeError("the tracker did not find the five markers of the image")
         self.count += 1
-        # A tracker that follows still searches the whole image now and then; that is a first find.
+        # a tracker that follows still searches the whole image at times; such an image does not count
         if self.count > 1 and (self.search == "first" or markers.search == "roi"):
             self.times_ms.append((middle - begun) * 1e3)
             self.opencv_ms.append((ended - middle) * 1e3)
 
 
 def figures() -> list[Figure]:
-    """The pier's five markers before a cluttered background."""
+    """Times for the pier's five markers in front of a cluttered background."""
     cv2.setNumThreads(1)
     site = load_site(ROOT / "config/markers/pier.toml")
     detector = cv2.aruco.ArucoDetector(cv2.aruco.getPredefinedDictionary(cv2.aruco.DICT_6X6_250))  # the pier's family
@@ -77,9 +77,7 @@ def figures() -> list[Figure]:
                 for _ in range(repeats):
                     case.measure()
             limit = LIMIT_720P_FOLLOWING_MS if (height, search) == (720, "following") else None
-            name = (
-                f"{'first find' if search == 'first' else 'following'}, {height}p: image in, five markers and pose out"
-            )
+            name = f"{'first detection' if search == 'first' else 'following'}, {height}p: image in, five markers and pose out"
             out.append(Figure(name, statistics.median(case.times_ms), "ms", "OpenCV's detector alone, no pose",
                               statistics.median(case.opencv_ms), limit))  # fmt: skip
     return out

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from markdown.extensions.toc import slugify
 
 from companion.cli import STACKS, main
 from companion.control.controller import ControllerNode
 from companion.core.config import load, parse, read_layered
 from companion.core.messages import ALL_PROCESSES, TOPICS, Image, Markers
+from companion.core.px4_parameters import PlannedFlight, markdown_table
 from companion.core.site import load_site
 from companion.core.vehicle import Vehicle
 from companion.estimation.estimator import EstimatorNode
@@ -47,15 +49,15 @@ def code(cell: str) -> list[str]:
 
 
 def test_the_topic_table_is_that_of_messages():
-    written = {}
+    documented = {}
     for name, kind, sources, rate, logged, oldest in table("architecture.md", "Topics"):
         age = math.inf if oldest == "–" else float(oldest)
-        written[code(name)[0]] = (code(kind)[0], set(sources.split(", ")), float(rate), logged == "yes", age)
-    true = {}
+        documented[code(name)[0]] = (code(kind)[0], set(sources.split(", ")), float(rate), logged == "yes", age)
+    defined = {}
     for name, row in TOPICS.items():
         sources = {"every process"} if row.sources == ALL_PROCESSES else set(row.sources)
-        true[name] = (row.type.__name__, sources, float(row.rate_hz), row.logged, row.max_age_s)
-    assert written == true
+        defined[name] = (row.type.__name__, sources, float(row.rate_hz), row.logged, row.max_age_s)
+    assert documented == defined
 
 
 def test_the_process_table_is_that_of_processes_and_nodes():
@@ -121,10 +123,42 @@ def test_every_file_and_test_that_a_page_names_exists(page):
     missing = [link for link in links if link and not (here / link).exists()]
     folders = "companion|acados_gen|sitl|config|tests|docs"
     named = {path for path in re.findall(rf"`((?:{folders})/[\w./-]*)", text) if not path.endswith("mine.toml")}
-    missing += [path for path in named if not (ROOT / path).exists()]
+    if page != "changelog.md":  # the history names former paths, too
+        missing += [path for path in named if not (ROOT / path).exists()]
     sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     defined = set(re.findall(r"^def (test_\w+)", sources, flags=re.M))
     missing += [name for name in re.findall(r"`(test_\w+)`", text) if name not in defined]
+    assert not missing
+
+
+PX4_TABLE = re.compile(r"<!-- px4 parameters: begin[^>]*-->\n\n(.*?)\n<!-- px4 parameters: end -->", flags=re.S)
+FLIGHT_OF_THE_TABLE = PlannedFlight(height_m=8.0, distance_m=15.0, switch_channel=9)  # the page names the same numbers
+
+
+def test_the_px4_parameters_of_the_page_are_those_of_the_code():
+    (written,) = PX4_TABLE.findall(PAGES["real_aircraft.md"])
+    assert written == markdown_table(VEHICLE, FLIGHT_OF_THE_TABLE)
+
+
+def test_the_command_of_the_page_prints_the_px4_parameters(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    (command,) = re.findall(r'^python -c "(.*px4_parameters.*)"$', PAGES["real_aircraft.md"], flags=re.M)
+    exec(command, {})
+    assert capsys.readouterr().out == markdown_table(VEHICLE, FLIGHT_OF_THE_TABLE)
+
+
+def headings(page: str) -> set[str]:
+    """Anchors of a page, as its site has them."""
+    text = re.sub(r"```.*?```", "", page, flags=re.S)
+    return {slugify(title, "-") for title in re.findall(r"^#+ (.+)$", text, flags=re.M)}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_anchor_that_a_page_links_to_exists(page):
+    text = re.sub(r"```.*?```", "", PAGES[page], flags=re.S)
+    links = re.findall(r"\]\(([^)#]*)#([^)]+)\)", text)
+    local = [(Path(file).name or page, anchor) for file, anchor in links if "://" not in file]
+    missing = [f"{file}#{anchor}" for file, anchor in local if anchor not in headings(PAGES[file])]
     assert not missing
 
 

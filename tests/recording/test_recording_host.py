@@ -1,4 +1,4 @@
-"""The state of the computer: read where it tells, NaN where it does not, published once a second and logged."""
+"""The state of the computer: read where the machine provides it, NaN where it does not, published once a second and logged."""
 
 import math
 
@@ -25,7 +25,7 @@ PI = {
 }
 
 
-def test_a_raspberry_pi_tells_temperature_and_throttling(tmp_path):
+def test_a_raspberry_pi_provides_temperature_and_throttling(tmp_path):
     host = Host(tmp_path, system(tmp_path, PI))
     assert host(1.0).cpu_temperature_c == pytest.approx(61.234)
     assert not host(1.0).throttled
@@ -35,7 +35,7 @@ def test_a_raspberry_pi_tells_temperature_and_throttling(tmp_path):
         assert host(1.0).throttled is throttled, bits
 
 
-def test_under_voltage_is_told_by_its_alarm_where_the_firmware_file_is_missing(tmp_path):
+def test_under_voltage_is_read_from_its_alarm_where_the_firmware_file_is_missing(tmp_path):
     files = {"class/hwmon/hwmon0/name": "nvme\n", "class/hwmon/hwmon1/name": "rpi_volt\n"}
     host = Host(tmp_path, system(tmp_path, files | {"class/hwmon/hwmon1/in0_lcrit_alarm": "1\n"}))
     assert host(1.0).throttled
