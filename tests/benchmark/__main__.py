@@ -1,12 +1,7 @@
-<<<<<<< HEAD
-"""``make bench``: measure everything into BENCH.md; ``python -m tests.benchmark SECTION …`` measures some of it
-again."""
-=======
 """``make benchmark``: measures everything and writes docs/benchmark.md.
 
 ``python -m tests.benchmark SECTION …`` measures some sections again and leaves the others unchanged.
 """
->>>>>>> w/docs
 
 import importlib
 import sys

@@ -5,26 +5,10 @@ import re
 from unit_files import ROOT
 
 from companion.core.config import load
-<<<<<<< HEAD
-from companion.core.px4_parameters import PlannedFlight, rules
-from companion.core.vehicle import Vehicle
-
-PAGE = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
-OF_THE_PORT = {
-    "MAV_1_CONFIG",
-    "MAV_1_MODE",
-    "MAV_1_RATE",
-    "MAV_1_FLOW_CTRL",
-    "SER_TEL2_BAUD",
-    "UXRCE_DDS_CFG",
-    "MAV_SYS_ID",
-}
-=======
 from companion.core.px4_parameters import PlannedFlight, rules, table_rows
 from companion.core.vehicle import Vehicle
 
 PAGE = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
->>>>>>> w/docs
 FLIGHT = PlannedFlight(height_m=8.0, distance_m=10.0, switch_channel=8)
 
 
@@ -32,20 +16,6 @@ def section(heading: str) -> str:
     return PAGE.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
 
 
-<<<<<<< HEAD
-def test_the_parameters_of_the_page_are_those_that_preflight_judges():
-    text = section("PX4 parameters")
-    table = "\n".join(line.split("|")[1] for line in text.splitlines() if line.startswith("|"))
-    listed = set(re.findall(r"`([A-Z0-9_]+)`", table))
-    if "`COM_FLTMODE1` … `COM_FLTMODE6`" in table:
-        listed |= {f"COM_FLTMODE{i}" for i in range(1, 7)}
-    vehicle = load(ROOT / "config/vehicles/f550.toml", Vehicle)
-    judged = rules(vehicle, FLIGHT)
-    must = {rule.name for rule in judged if not getattr(rule, "optional", False)}  # optional: not on every board
-    assert must <= listed - OF_THE_PORT <= {rule.name for rule in judged}
-    vision = {rule.name for rule in rules(vehicle, FLIGHT, send_odometry=True)} - {rule.name for rule in judged}
-    assert vision and all(f"`{name}`" in text for name in vision)
-=======
 def test_the_table_that_the_page_links_to_has_every_parameter_that_preflight_judges():
     assert "(real_aircraft.md#px4-parameters)" in section("PX4 parameters")
     vehicle = load(ROOT / "config/vehicles/f550.toml", Vehicle)
@@ -58,29 +28,17 @@ def test_every_px4_parameter_of_the_page_is_in_the_table():
     listed = {name for row in table_rows(vehicle, FLIGHT) for name in row.names}
     named = {n for n in re.findall(r"`([A-Z0-9]+_[A-Z0-9_]+)`", PAGE) if not n.startswith("COMPANION_")}
     assert named and named <= listed
->>>>>>> w/docs
 
 
 def test_the_variables_of_the_page_are_those_of_the_environment_file():
     lines = (ROOT / "systemd/companion.env").read_text(encoding="utf-8").splitlines()
     defined = {line.split("=")[0] for line in lines if "=" in line and not line.startswith("#")}
-<<<<<<< HEAD
-    listed = set(re.findall(r"COMPANION_[A-Z_]+", PAGE))
-    assert listed and listed <= defined
-=======
     named = set(re.findall(r"COMPANION_[A-Z_]+", PAGE))
     assert named and named <= defined
->>>>>>> w/docs
 
 
 def test_the_options_of_the_page_are_those_of_the_installer():
     script = (ROOT / "systemd/install.sh").read_text(encoding="utf-8")
-<<<<<<< HEAD
-    listed = set(re.findall(r"install\.sh[^`\n]*?(--[a-z-]+)", PAGE)) | {"--uninstall", "--root"}
-    assert {"--dry-run", "--rollback"} <= listed
-    assert all(re.search(rf"{option}\b", script) for option in listed)
-=======
     named = set(re.findall(r"install\.sh[^`\n]*?(--[a-z-]+)", PAGE)) | {"--uninstall", "--root"}
     assert {"--dry-run", "--rollback"} <= named
     assert all(re.search(rf"{option}\b", script) for option in named)
->>>>>>> w/docs
