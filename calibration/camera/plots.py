@@ -1,4 +1,4 @@
-"""Figures of a camera's calibration: places of the corners, their residuals, deviation of the projection."""
+"""Figures of a camera calibration: positions and residuals of the corners, standard deviation of the projection."""
 
 from pathlib import Path
 
@@ -12,12 +12,12 @@ from companion.core.arrays import Array
 from companion.core.config import ConfigError
 
 DPI = 110
-ARROW = 0.12  # of the picture's width: the longest mean residual of a cell
-MIN_IN_CELL = 3
+ARROW = 0.12  # length of the longest arrow, as a share of the width of the image or board
+MIN_IN_CELL = 3  # corners; a smaller group gets no arrow
 
 
 def write_plots(folder: Path, calibration: Calibration) -> list[Path]:
-    """``coverage.png`` and ``residuals.png`` in a folder, which is made; raises `ConfigError`."""
+    """Write ``coverage.png`` and ``residuals.png``; make the folder. Raises `ConfigError` when writing fails."""
     pictures = {"coverage.png": _coverage(calibration), "residuals.png": _residuals(calibration)}
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -71,7 +71,7 @@ def fit_hover(mass_kg: Sequence[float] | Array, command: Sequence[float] | Array
 def from_hovers(
     hovers: Sequence[tuple[float, float]], voltage_v: float | None, mass_kg: float | None, target: Vehicle | None
 ) -> Result:
-    """Shows and returns the result; raises `ConfigError` if a number is missing or impossible.
+    """k_T from hovers, printed and returned; raises `ConfigError` if a number is missing or impossible.
 
     hovers: (mass [kg], command 0..1); voltage_v: of those flights; mass_kg: of the aircraft in normal flight.
     """

@@ -1,4 +1,4 @@
-"""What every command of ``companion …`` shares: errors of one line, lazy loading, files by name, checked outputs."""
+"""Shared by all ``companion …`` commands: one-line errors, lazy loading, files found by name, checked output paths."""
 
 import contextlib
 import importlib

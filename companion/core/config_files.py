@@ -34,7 +34,7 @@ class ConfigKind(StrEnum):
 
     @property
     def singular(self) -> str:
-        """One file of the kind, without an article."""
+        """The noun for one file of this kind, without article: "marker file"."""
         return NOUNS[self].partition(" ")[2]
 
 

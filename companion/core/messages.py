@@ -125,7 +125,7 @@ class FcuStatus(Message):
     timesync_offset_s: float  # companion monotonic time minus FCU boot time
     timesync_rtt_s: float
     link_errors: int  # bytes or frames dropped since start
-    timesync_age_s: float = float("nan")  # since the newest answer that was used; NaN: none yet, or unknown
+    timesync_age_s: float = float("nan")  # since the newest answer that was used; inf: none yet; NaN: not reported
     ready_to_arm: bool | None = None  # by PX4's own checks, in its present mode; None: no recent report
     unhealthy: str = ""  # what those checks found, as text
     refused: str = ""  # why no flight may begin with this flight controller (parameters, conflict); "" when one may

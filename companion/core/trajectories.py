@@ -163,7 +163,7 @@ class _Chain(NamedTuple):
     ways: Array  # (m, 3), the last one zero
     starts_s: Array  # (m,) start of each move
     times_s: Array  # (m,) duration of each move
-    ends_s: float  # end of the last move, with its stop
+    ends_s: float  # end of the stop after the last move
 
 
 @lru_cache(maxsize=CACHED)

@@ -49,9 +49,10 @@ def persistently_rejected(filter_state: FilterState, sensor: Sensor) -> bool:
 
 def divergence(filter_state: FilterState) -> str:
     """The reason why the filter must restart, "" when there is none."""
-    # A sum is finite when all its terms are. Plain lists are faster than NumPy on so few numbers.
+    # A sum is finite only if every term is finite.
     if not (isfinite(filter_state.nominal.sum()) and isfinite(filter_state.covariance.sum())):
         return "not finite"
+    # Plain lists are faster than NumPy for so few numbers.
     nominal, variances = filter_state.nominal.tolist(), filter_state.covariance.diagonal().tolist()
     if min(variances) <= 0:
         return "covariance not positive"

@@ -122,7 +122,7 @@ def arm_refused(mission: MissionContext, now_s: float) -> Found:
 
 
 def may_arm_again(mission: MissionContext, now_s: float) -> bool:
-    """PX4 refused, but only for the moment, and there is time left."""
+    """PX4 refused temporarily, and there is time left."""
     return mission.commands.may_repeat(CommandAction.ARM) and mission.flight.phase_time_s(now_s) < ARM_PATIENCE_S
 
 

@@ -1,4 +1,4 @@
-"""What conditions, entry actions and phase work share: inputs, requests, references, state of the flight."""
+"""Shared by conditions, entry actions and phase work: inputs, requests, references and flight state."""
 
 from collections.abc import Iterable
 
@@ -33,7 +33,7 @@ class MissionContext:
         self.outbox: list[Message] = []
 
     def begin_flight(self) -> None:
-        """Forget the flight before; a deliberate new start begins here."""
+        """Reset safety, commands and flight state for a new flight; phase, reason and the previous cause are kept."""
         before = self.flight
         self.safety.reset()
         self.commands.forget()
@@ -46,7 +46,7 @@ class MissionContext:
         )
 
     def request(self, action: CommandAction, now_s: float, height_m: float = 0.0) -> None:
-        """Request something of the flight controller."""
+        """Queue a command for the flight controller in `outbox`."""
         self.outbox.append(self.commands.ask(action, now_s, height_m))
 
     def report(self, text: str, severity: int, now_s: float) -> None:

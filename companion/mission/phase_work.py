@@ -13,7 +13,7 @@ from companion.mission.mission_context import MissionContext
 
 PhaseWork = Callable[[MissionContext, float], None]
 
-ARM_RETRY_S = 2.0  # between two requests while PX4 refuses for the moment only
+ARM_RETRY_S = 2.0  # between two arming requests while PX4 refuses temporarily
 STREAM_BEFORE_OFFBOARD_S = 1.5  # PX4 requires setpoints for 1 s before the switch
 TOUCHDOWN_DISARM_S = 5.0  # PX4 disarms by itself 2 s after landing; if it does not, one request is sent
 REFRESH_M = 0.2  # PX4 may drift this far from the reference before the hand-over until the reference follows
@@ -26,8 +26,8 @@ def _wait_ready(mission: MissionContext, now_s: float) -> None:
 
 
 def _arm(mission: MissionContext, now_s: float) -> None:
-    refused_s = mission.commands.since_s(CommandAction.ARM, now_s)
-    if may_arm_again(mission, now_s) and refused_s >= ARM_RETRY_S and not mission.start_problems(now_s):
+    since_request_s = mission.commands.since_s(CommandAction.ARM, now_s)
+    if may_arm_again(mission, now_s) and since_request_s >= ARM_RETRY_S and not mission.start_problems(now_s):
         mission.request(CommandAction.ARM, now_s)
 
 

@@ -50,7 +50,7 @@ def along(start: Vec3, direction: Vec3, distance_m: float) -> Vec3:
 
 
 def clamp(point: Vec3, home_W: Vec3, limits: Limits) -> Vec3:
-    """The nearest allowed point: inside fence box, height and distance around home."""
+    """A world point moved inside the limits around home: fence box, maximum height, maximum horizontal distance [m]."""
     p = difference(point, home_W)
     x, y, z = (min(max(v, low), high) for v, low, high in zip(p, limits.fence_min_m, limits.fence_max_m, strict=True))
     z = min(z, limits.height_m)

@@ -59,7 +59,7 @@ class Commands:
         return "" if answer.accepted else answer.reason or "no reason given"
 
     def may_repeat(self, action: CommandAction) -> bool:
-        """The newest request of `action` was refused for now only."""
+        """The newest request of `action` was refused temporarily."""
         asked = self._asked.get(action)
         answer = None if asked is None else self._answers.get(asked.id)
         return answer is not None and not answer.accepted and answer.temporary

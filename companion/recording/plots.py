@@ -241,7 +241,7 @@ def disturbance(flight: ShownFlight) -> Figure | None:
 
 
 def gnss_bias(flight: ShownFlight) -> Figure | None:
-    """Error of the satellite position, estimated and true."""
+    """GNSS position bias, estimated and true."""
     return _compare(flight, "gnss_bias_W", "m")
 
 
@@ -367,7 +367,7 @@ def battery(flight: ShownFlight) -> Figure | None:
 
 
 def overview(flight: ShownFlight) -> Figure:
-    """One picture of the flight: path from above, error during the hold, disturbance, satellite error."""
+    """One picture of the flight: path from above, error during the hold, disturbance, GNSS bias."""
     figure = Figure(figsize=(12, 7), layout="constrained")
     axes = figure.subplots(2, 2)
     states = [s for s in sr.of(flight.log, State) if s.valid]
@@ -395,7 +395,7 @@ def overview(flight: ShownFlight) -> Figure:
 
     for axis, field, title, unit in (
         (axes[1, 0], "disturbance_W", "disturbance", "m/s²"),
-        (axes[1, 1], "gnss_bias_W", "satellite error", "m"),
+        (axes[1, 1], "gnss_bias_W", "GNSS bias", "m"),
     ):
         for i in range(3):
             name = ("east", "north", "up")[i]

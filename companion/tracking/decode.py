@@ -18,7 +18,9 @@ from companion.tracking.sampling import interpolate
 SHARPEN = 0.25  # of the Laplacian over the cells, against the camera's blur
 MIN_WHITE_BLACK = 20.0  # grey levels between the white around and the black border
 MAX_BORDER_ERRORS = 0.10  # of the border's cells
-CORRECT_RATE = 0.45  # of the correctable bits: stricter than OpenCV's decoding, because more squares are tried
+# Share of the correctable bits that may be wrong. OpenCV's default is 0.6. The rate is lower here, because the second
+# decoding tries more squares.
+CORRECT_RATE = 0.45
 
 
 class SecondDecoder:
@@ -70,7 +72,7 @@ class SecondDecoder:
         return confirmed
 
     def _signs(self, gray: Image8, squares: Array) -> tuple[NDArray[np.float32], Mask]:
-        """The cells (n, cells²), 1 white and -1 black, and whether border and surroundings fit a marker (n,)."""
+        """Signs of the cells (n, cells²), 1 white, -1 black; mask (n,): border and white ring fit a marker."""
         levels = self._sample(gray, squares)
         n = self.family.cells
         outside, border, inner = (levels[:, self._ring == k] for k in range(3))

@@ -108,7 +108,7 @@ class AttitudeControl:
         self._step.restype = None
         self._address = ctypes.addressof(self.loop)
         self.motors: Array = np.frombuffer(self.loop.motors, dtype=float)
-        # Delay from setpoint to loop of link, scheduling and speed controllers; the rate loop itself has no delay.
+        # Setpoints enter the loop this many steps late: delay of link, scheduling and ESCs. Gyro feedback has no delay.
         self.input_delay_steps = 0
         self._inputs: deque[_Inputs] = deque()
         self.update_parameters(parameters)

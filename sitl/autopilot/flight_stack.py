@@ -273,13 +273,13 @@ class FlightStack:
         guidance.update_takeoff(now_s, commander.armed, self.land_detector.landed, leaves_ground)
 
     def _leaves_ground(self, sticks: Sticks) -> bool:
-        """Whether the setpoint of the mode that flies would leave the ground."""
+        """Whether the setpoint of the active mode commands the aircraft off the ground."""
         if self.commander.mode == FcuMode.OFFBOARD:
             sp = self.offboard
             return isinstance(sp, PositionSetpoint) and (sp.p[2] > self.observer.p[2] + 0.2 or sp.v[2] > 0.0)
         return self._guided_mode == self.commander.mode and self.guidance.leaves_ground(sticks)
 
-    # --- setpoints of the mode that flies -----------------------------------------------------------------------------
+    # --- setpoints of the active mode ---------------------------------------------------------------------------------
 
     def _fly_offboard(self, loop: AttitudeLoop, setpoint: AttitudeSetpoint | RateSetpoint) -> None:
         self._guided_mode, self.position_sp = FcuMode.OFFBOARD, None

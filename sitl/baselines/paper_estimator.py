@@ -1,7 +1,8 @@
-"""The prior stack's estimator as a node: the topics of this stack's estimator, the published filter inside.
+"""The prior stack's estimator as a node: its published filter with the topics of this stack's estimator.
 
-Measurements act as they arrive (their stamps are not used): each one predicts from the last, with the attitude
-setpoints that were sent, and updates. A `State` leaves with each pose of the flight controller.
+Measurements are used in order of arrival; their stamps are ignored. For each one, the filter predicts over the time
+since the last one, with the attitude setpoints that were sent, and then updates. A `State` is published after each
+pose from the flight controller.
 """
 
 import math
@@ -29,16 +30,21 @@ from sitl.baselines.paper_filter import PM, SIZE, B, P, PaperFilter, Update
 from sitl.baselines.paper_tables import paper_vehicle
 from sitl.vectors import quat, vec3
 
-COMMAND_MAX_AGE_S = 0.5  # an older command, or not offboard: constant attitude, no disturbance
-POSE_GAP_S = 0.5  # a longer silence of the flight controller restarts the filter
+# With an older command, or outside offboard, the filter predicts constant velocity and attitude without disturbance.
+COMMAND_MAX_AGE_S = 0.5
+POSE_GAP_S = 0.5  # a longer gap between poses restarts the filter
 SETTLING_S = 1.0  # after a start until the state is valid
 NOT_VALID_PERIOD_S = 0.1
-# Names in the log; the published pose is position and attitude together, the odometry is a velocity.
+# Sensor names in the log. In the prior stack, "pose" is position and attitude, and "odometry" is velocity.
 LOGGED_AS = {"pose": Sensor.POSITION, "odometry": Sensor.VELOCITY, "marker": Sensor.MARKER}
 
 
 class PaperEstimatorNode(Node):
-    """bundle: the one bundle to use. Raises `ConfigError` for an aircraft without published parameters."""
+    """Runs the published filter on the messages of this stack.
+
+    bundle: the only bundle to use, None: the first one observed. Raises `ConfigError` for an aircraft without published
+    parameters.
+    """
 
     name = "estimator"
     inputs = ("fcu_attitude", "fcu_position", "fcu_status", "markers", "sent_setpoint")
@@ -54,7 +60,7 @@ class PaperEstimatorNode(Node):
         self.filter: PaperFilter | None = None
         self._started_s = self._updated_s = self._pose_s = self._marker_s = -math.inf
         self._attitude: Array | None = None
-        self._commands: list[tuple[float, Array]] = []  # arrival, (thrust, roll, pitch, yaw rate); the last two
+        self._commands: list[tuple[float, Array]] = []  # the newest two: (arrival [s], (thrust, roll, pitch, yaw rate))
         self._offboard = False
         self._voltage_v = math.nan
         self._resets = 0
@@ -76,7 +82,7 @@ class PaperEstimatorNode(Node):
         self._commands = [*self._commands[-1:], (now_s, command)]
 
     def handle_fcu_position(self, message: FcuPosition, now_s: float) -> list[Message]:
-        """Pose, then odometry: the flight controller's bridge published both from one message."""
+        """Update with pose, then odometry: the prior stack's bridge published both from one message."""
         if not message.valid or self._attitude is None:
             return []
         if self.filter is not None and now_s - self._pose_s > POSE_GAP_S:
@@ -108,12 +114,12 @@ class PaperEstimatorNode(Node):
             self._note("marker", now_s, message, update)
 
     def _interval(self, now_s: float) -> tuple[float, Array | None]:
-        """Time since the last measurement and the command of that time."""
+        """Time since the last measurement and mean command over it; also starts the next interval."""
         before_s, self._updated_s = self._updated_s, now_s
         return now_s - before_s, self._command(before_s, now_s)
 
     def _command(self, before_s: float, now_s: float) -> Array | None:
-        """The time-weighted mix of the last two commands over an interval."""
+        """Time-weighted mean of the last two commands over an interval; None: no recent command, or not in offboard."""
         if not self._offboard or not self._commands or now_s - self._commands[-1][0] > COMMAND_MAX_AGE_S:
             return None
         last_s, last = self._commands[-1]
@@ -164,11 +170,11 @@ class PaperEstimatorNode(Node):
             bundle=self._bundle if known and self._bundle is not None else "",
             p_WM=vec3(f.p_M),
             q_WM=quat(f.q_M),
-            # The mission checks whether the bundle is in view; the published filter does not distinguish.
+            # The published filter keeps no visibility of the marker; the mission derives it from this age.
             marker_age_s=now_s - self._marker_s,
-            # Without a marker only the sum of position and bias is observed, and noise per call lets the standard
-            # deviation of each grow by a metre a second. The prior stack monitors no uncertainty; that of the sum keeps
-            # the uncertainty monitors of the mission quiet.
+            # Without a marker, only the sum of position and bias is observed. The process noise per call makes the
+            # standard deviation of each grow without bound (at 50 Hz 0.8 m after 1 s, 5.5 m after 60 s). The prior
+            # stack has no uncertainty monitor; with the deviation of the sum, the mission's monitors stay inactive.
             position_std_m=min(_largest_std(covariance[P, P]), _largest_std(observed)),
             relative_std_m=_largest_std(relative) if known else math.inf,
             covariance_diag=(*map(float, covariance.diagonal()), *(0.0,) * (ERROR_SIZE - SIZE)),

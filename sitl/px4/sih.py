@@ -97,14 +97,14 @@ class SihWorld:
         }
 
     def photograph(self) -> Image:
-        """The camera's image of this moment."""
+        """The camera's image at the newest reported motion."""
         m = self.motion
         if self._corners is not None:
             return self._corners.expose(m.stamp_s, m.p_W, m.q_WB, False)
         return self.camera.render(m.stamp_s, m.p_W, m.q_WB, m.v_W, m.omega_B)
 
     def truth(self) -> Truth:
-        """The true motion of this moment."""
+        """The newest reported motion as `Truth`."""
         m = self.motion
         return Truth(
             stamp_s=m.stamp_s,

@@ -1,8 +1,9 @@
-"""The sweep of one battery as a state machine without clock or ports: pulse widths out, readings in.
+"""Throttle sweep on one battery as a state machine without clock or I/O: snapshots in, pulse widths and readings out.
 
     ramp ──► settle ──► read ──► ramp …  ──► done
 
-By hand the ramp waits for the throttle; a throttle that leaves the pulse width returns the sweep to the ramp.
+With a manual throttle, the ramp state waits until the reported pulse width is within tolerance. When it leaves the
+tolerance, the sweep returns to the ramp state and the readings of the step start again.
 """
 
 import math
@@ -24,7 +25,7 @@ class SweepState(StrEnum):
 
 
 class Direction(StrEnum):
-    """Of a sweep."""
+    """Whether the pulse width rises or falls."""
 
     UP = "up"
     DOWN = "down"
@@ -41,19 +42,19 @@ class Step:
 
 @dataclass(frozen=True)
 class Reading:
-    """One row of the raw data, without the run it belongs to."""
+    """One row of the raw data, without run, battery and tare."""
 
     step: Step
     number: int  # 1 … readings
     time_s: float
-    pwm_us: float  # read back
-    thrust_n: float  # mean since the reading before, zero subtracted
+    pwm_us: float  # reported by the flight controller
+    thrust_n: float  # mean since the previous reading, or since settling ended; tare subtracted
     voltage_v: float
     current_a: float
 
 
 def plan(sweep: SweepConfig) -> list[Step]:
-    """The pulse widths of one battery: up, and down again without the top twice."""
+    """The steps of one battery: pulse widths upwards, then downwards if `sweep.down`, the highest only once."""
     count = math.floor((sweep.highest_us - sweep.lowest_us) / sweep.step_us + 1e-9) + 1
     up = [sweep.lowest_us + i * sweep.step_us for i in range(count)]
     if up[-1] < sweep.highest_us - 1e-6:
@@ -63,7 +64,7 @@ def plan(sweep: SweepConfig) -> list[Step]:
 
 
 class Sweep:
-    """Goes through the steps of one battery that are not measured yet."""
+    """Runs the steps of one battery that are still to be measured."""
 
     def __init__(self, bench: Bench, steps: list[Step]) -> None:
         self._sweep, self._motor = bench.sweep, bench.motor

@@ -1,6 +1,6 @@
-"""Reads and checks, repeatedly, the PX4 parameters with which offboard is unsafe when they are wrong.
+"""Repeatedly reads and checks the PX4 parameters whose wrong values make offboard flight unsafe.
 
-The allowed values stand in `companion.core.px4_parameters`; this module has only the parameters that forbid a flight.
+The allowed values are in `companion.core.px4_parameters`. A wrong value of a parameter listed here forbids a flight.
 ``companion preflight`` checks the whole table.
 """
 
@@ -13,13 +13,13 @@ from companion.fcu.link.codec import OutgoingMessage
 from companion.fcu.link.decoded import ParamValue
 from companion.fcu.link.params import decode_value, read_request
 
-# PX4's actions when the setpoints stop or the RC is lost; preflight checks the rest of the table
+# PX4's timeout, actions and exceptions for lost setpoints and lost RC; preflight checks the rest of the table
 FATAL = ("COM_OF_LOSS_T", "COM_OBL_RC_ACT", "NAV_RCL_ACT", "COM_RCL_EXCEPT")
 SUPPLY = "CBRK_SUPPLY_CHK"  # checked where it exists; a firmware without it is accepted
 WATCHED = (*FATAL, SUPPLY)
 REQUEST_S = 0.05  # between two requests while something is unknown
-RETRY_S = 1.0  # between two requests for the same one
-REREAD_S = 2.0  # between two requests when all are known: a ground station may change one at any time
+RETRY_S = 1.0  # between two requests for the same unknown parameter
+REREAD_S = 2.0  # between two requests, one parameter each, when all are known: a ground station may change one
 
 
 def _rules(vehicle: Vehicle) -> dict[str, Rule]:
@@ -39,14 +39,14 @@ class ParameterWatch:
         self.reset()
 
     def reset(self) -> None:
-        """Another flight controller, or the same one restarted: read all again."""
+        """Forget all values, so that they are read again: for another or a restarted flight controller."""
         self.values.clear()
         self._due_s = -float("inf")
         self._requested_s: dict[str, float] = {}
         self.problem = self._problem()
 
     def step(self, now_s: float) -> None:
-        """Request an unknown parameter, and from time to time a known one."""
+        """If due, request one parameter: an unknown one, or, when all are known, the one requested longest ago."""
         if now_s < self._due_s:
             return
         unknown = self._unknown()
@@ -59,7 +59,7 @@ class ParameterWatch:
             self._send(read_request(names[0], self._system_id))
 
     def put(self, m: ParamValue) -> bool:
-        """Take a PARAM_VALUE; returns True when the result of the check is new."""
+        """Take a PARAM_VALUE; returns True when all of `FATAL` are known and the result of the check is new."""
         name = m.param_id.split(b"\0", 1)[0].decode("ascii", "replace")
         if name not in self._rules:
             return False
@@ -84,7 +84,7 @@ class ParameterWatch:
         return [name for name in FATAL if name not in self.values]
 
     def _problem(self) -> str:
-        """Why no flight may begin, "" when one may."""
+        """The reason that forbids a flight, "" if there is none."""
         bad = []
         for name, rule in self._rules.items():
             if name in self.values:

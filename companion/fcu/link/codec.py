@@ -111,7 +111,7 @@ LAYOUTS: dict[int, Layout] = {number: _layout(number, kind) for number, kind in 
 
 
 def decode_heartbeat(payload: bytes) -> Heartbeat:
-    """The heartbeat of any sender."""
+    """Decode the payload of a HEARTBEAT from any system."""
     heartbeat = LAYOUTS[common.MAVLINK_MSG_ID_HEARTBEAT]
     size = heartbeat.form.size
     return Heartbeat._make(heartbeat.form.unpack(payload[:size].ljust(size, b"\0")))
