@@ -53,7 +53,7 @@ class Comparison(NamedTuple):
     tolerance_m: float | None
 
 
-class Run(NamedTuple):
+class FlownRun(NamedTuple):
     """How the flight of a log was flown."""
 
     kind: str
@@ -65,7 +65,7 @@ class Prepared(NamedTuple):
     """A flight that is ready to be repeated."""
 
     log: Log
-    run: Run
+    run: FlownRun
     loaded: LoadedScenario
     folder: Path
     tolerance_m: float | None
@@ -122,7 +122,7 @@ def comparison_lines(comparison: Comparison) -> list[str]:
     return lines
 
 
-def inexact(log: Log, run: Run) -> str:
+def inexact(log: Log, run: FlownRun) -> str:
     """Why a flight cannot be repeated to the last digit here, "" when it can."""
     if run.kind != LOCKSTEP:
         return "flown in real time, which is never repeated exactly"
@@ -141,11 +141,11 @@ def _code(facts: dict[str, Any]) -> str:
     return commit + (" with changes" if str(facts.get("modified")).lower() == "true" else "")
 
 
-def flown_run(log: Log) -> Run:
+def flown_run(log: Log) -> FlownRun:
     """How the flight of a log was flown; raises `LogError` where the log does not hold it."""
     try:
         facts = msgspec.json.decode(log.metadata.get("run", "{}"), type=dict[str, Any])
-        run = Run(str(facts.get("kind", "")), int(facts.get("seed", 0)), str(facts.get("stack", "full")))
+        run = FlownRun(str(facts.get("kind", "")), int(facts.get("seed", 0)), str(facts.get("stack", "full")))
     except (msgspec.MsgspecError, TypeError, ValueError):
         raise LogError(f"{log.path}: the description of the run in the log cannot be read") from None
     if log.tables("scenario") is None:
@@ -183,7 +183,7 @@ def _place_dictionaries(log: Log, site: dict[str, Any], folder: Path) -> None:
                 marker["family"] = f"{CUSTOM_PREFIX}{places[name]}"
 
 
-def _fly(loaded: LoadedScenario, run: Run, log_file: Path, progress: Callable[[Lockstep], None] | None) -> Log:
+def _fly(loaded: LoadedScenario, run: FlownRun, log_file: Path, progress: Callable[[Lockstep], None] | None) -> Log:
     """Through a log of its own, so that both sides of the comparison were written and read alike."""
     recorder = RecorderNode(LogWriter(log_file, {}))
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.results import DataError
-from calibration.thrust.table import PWM_SPAN_US, PWM_ZERO_US, Run
+from calibration.thrust.table import PWM_SPAN_US, PWM_ZERO_US, StandRun
 from companion.core.arrays import Array
 
 COMMAND_STEP = 0.005  # commands nearer than this count as equal (5 µs)
@@ -46,7 +46,7 @@ class LeftOut:
 class Steps:
     """The points of one run that may be fitted; arrays (m,), in the order they were measured."""
 
-    run: Run
+    run: StandRun
     sign: float  # +1; -1 where readings fall with thrust
     command: Array  # 0..1
     thrust_n: Array  # [N], rising with the command, zero unknown
@@ -61,7 +61,7 @@ def command_text(command: float, is_pwm: bool) -> str:
     return f"{PWM_ZERO_US + command * PWM_SPAN_US:.0f} µs" if is_pwm else f"{command:.1%}"
 
 
-def steps_of(run: Run) -> Steps:
+def steps_of(run: StandRun) -> Steps:
     """The points of a run; raises `DataError` with one line if they are not a thrust curve."""
     sign = _sign(run)
     groups = _groups(run.command, _following(run))
@@ -85,7 +85,7 @@ def steps_of(run: Run) -> Steps:
     return Steps(run, sign, command[kept], thrust_n[kept], voltage_v[kept], current_a[kept], counts[kept], tuple(out))
 
 
-def _sign(run: Run) -> float:
+def _sign(run: StandRun) -> float:
     ranks = [np.argsort(np.argsort(values, kind="stable")) for values in (run.command, run.thrust_n)]
     correlation = np.corrcoef(ranks[0], ranks[1])[0, 1] if np.ptp(run.thrust_n) > 0 and np.ptp(run.command) > 0 else 0.0
     if not abs(correlation) > 0.4:
@@ -96,7 +96,7 @@ def _sign(run: Run) -> float:
     return float(np.sign(correlation))
 
 
-def _following(run: Run) -> NDArray[np.bool_]:
+def _following(run: StandRun) -> NDArray[np.bool_]:
     """Readings of a recording that were taken within `FOLLOW_S` of a jump of the command."""
     following = np.zeros(len(run.command), bool)
     if not np.isfinite(run.time_s).all():
@@ -184,7 +184,7 @@ def _collapse(u: Array, thrust: Array, volts: Array, amperes: Array) -> int | No
     return first if rates[first - 1 :].max() > ABRUPT * max(np.percentile(before, 90), 1e-3 * source) else None
 
 
-def _check_order(run: Run, command: Array, thrust_n: Array, measured: Array) -> None:
+def _check_order(run: StandRun, command: Array, thrust_n: Array, measured: Array) -> None:
     span = np.ptp(measured)
     if np.ptp(command) < (1 - TOP_MAX) * span or np.unique(np.round(command / COMMAND_STEP)).size < COMMANDS_MIN:
         top = command_text(command.max(), run.is_pwm)

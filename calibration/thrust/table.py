@@ -37,7 +37,7 @@ _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?")
 
 
 @dataclass(frozen=True)
-class Run:
+class StandRun:
     """Readings on one battery with one zero of the scale, in the order of the file; sign and zero are not known yet."""
 
     name: str  # file, and the battery if the file has several
@@ -51,7 +51,7 @@ class Run:
     notes: tuple[str, ...] = ()  # sentences for the user: rows left out, units assumed
 
 
-def read_thrust_csv(path: str | Path, thrust_unit: str | None = None, voltage_v: float | None = None) -> list[Run]:
+def read_thrust_csv(path: str | Path, thrust_unit: str | None = None, voltage_v: float | None = None) -> list[StandRun]:
     """The runs of a file; raises `DataError` with one line if it is not a thrust stand's table.
 
     thrust_unit: gf, kgf, N, … where the header does not say. voltage_v: for a table without voltage [V].
@@ -143,7 +143,7 @@ def _runs(
     columns: dict[str, Column],
     thrust_unit: str | None,
     voltage_v: float | None,
-) -> list[Run]:
+) -> list[StandRun]:
     width = len(_cells(lines[header], separator))
     body = [(number, line) for number, line in enumerate(lines[header + 1 :], header + 2) if line.strip(" \t,;|")]
     body = [(number, line) for number, line in body if not line.lstrip().startswith("#")]
@@ -189,7 +189,7 @@ def _runs(
         title = path.name if len(set(names)) == 1 else f"{path.name}, {columns['run'].title} {name}"
         line = table[mine, 5].astype(np.int64)
         series = command[mine], thrust_n[mine], volts[mine], amperes[mine], time_s[mine]
-        runs.append(Run(title, *series, line, is_pwm, tuple(notes)))
+        runs.append(StandRun(title, *series, line, is_pwm, tuple(notes)))
         notes = []
     return runs
 

@@ -27,8 +27,8 @@ from companion.core.messages import (
 )
 from companion.core.node import Node
 from companion.core.vehicle import Vehicle
-from companion.estimation.filter import ESTABLISHED, Eskf, FilterState, Update
-from companion.estimation.history import Entry, History
+from companion.estimation.filter import ESTABLISHED, Eskf, FilterState, FilterUpdate
+from companion.estimation.history import History, HistoryEntry
 from companion.estimation.inputs import Command, Inputs
 from companion.estimation.layout import ERROR_SIZE, SENSORS, ErrorIndex, StateIndex
 from companion.estimation.marker_map import MarkerMap
@@ -121,7 +121,7 @@ class EstimatorNode(Node):
             return
         if self._attitude is None or stamp_s >= self._attitude[0]:
             self._attitude = (stamp_s, q_WB)
-        self._insert(Entry(stamp_s, Sensor.ATTITUDE, q_WB), now_s)
+        self._insert(HistoryEntry(stamp_s, Sensor.ATTITUDE, q_WB), now_s)
 
     def handle_fcu_position(self, message: FcuPosition, now_s: float) -> None:
         if (stamp_s := self._usable(message, now_s, (*message.p_W, *message.v_W))) is None:
@@ -129,8 +129,8 @@ class EstimatorNode(Node):
         p_W, v_W = np.array(message.p_W), np.array(message.v_W)
         if self._position is None or stamp_s >= self._position[0]:
             self._position = (stamp_s, p_W, v_W)
-        self._insert(Entry(stamp_s, Sensor.VELOCITY, v_W), now_s)
-        self._insert(Entry(stamp_s, Sensor.POSITION, p_W), now_s)
+        self._insert(HistoryEntry(stamp_s, Sensor.VELOCITY, v_W), now_s)
+        self._insert(HistoryEntry(stamp_s, Sensor.POSITION, p_W), now_s)
 
     def handle_fcu_status(self, message: FcuStatus, now_s: float) -> None:
         if (stamp_s := self._usable(message, now_s, ())) is None:
@@ -181,7 +181,7 @@ class EstimatorNode(Node):
             for name, other in observations.items():
                 self._marker_map.learn(name, own, other)
         if own is not None:
-            self._insert(Entry(stamp_s, Sensor.MARKER, own), now_s)
+            self._insert(HistoryEntry(stamp_s, Sensor.MARKER, own), now_s)
 
     def _usable(self, message: Message, now_s: float, numbers: Iterable[float]) -> float | None:
         """The stamp of a usable message, not after now; None for an unusable one, which is counted."""
@@ -195,7 +195,7 @@ class EstimatorNode(Node):
             return None
         return min(message.stamp_s, now_s)
 
-    def _insert(self, entry: Entry, now_s: float) -> None:
+    def _insert(self, entry: HistoryEntry, now_s: float) -> None:
         if self.history is None:
             return
         if self.history.holds(entry):
@@ -274,7 +274,7 @@ class EstimatorNode(Node):
         self.acting_inputs.discard_old(now_s)
         return self._state(filter_state, now_s)
 
-    def _apply(self, filter_state: FilterState, entry: Entry) -> None:
+    def _apply(self, filter_state: FilterState, entry: HistoryEntry) -> None:
         """Predict a filter state to an entry's time and use its measurement; reports the innovation once only."""
         self._filter.advance(filter_state, entry.stamp_s, self.acting_inputs)
         first, entry.reported = not entry.reported, True
@@ -300,7 +300,9 @@ class EstimatorNode(Node):
             )
         )
 
-    def _measure_marker(self, filter_state: FilterState, observation: CheckedObservation, first: bool) -> Update | None:
+    def _measure_marker(
+        self, filter_state: FilterState, observation: CheckedObservation, first: bool
+    ) -> FilterUpdate | None:
         """Use an observation of the bundle; None when the filter cannot choose between two solutions."""
         if persistently_rejected(filter_state, Sensor.MARKER):  # the bundle moved, or a false pose placed it
             self._filter.remove_bundle(filter_state)

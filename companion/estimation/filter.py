@@ -85,7 +85,7 @@ class FilterState:
         )
 
 
-class Update(NamedTuple):
+class FilterUpdate(NamedTuple):
     """Outcome of one measurement."""
 
     nis: float
@@ -177,7 +177,7 @@ class Eskf:
 
     # --- measurements of the flight controller
 
-    def measure(self, filter_state: FilterState, sensor: Sensor, y: Vector) -> Update:
+    def measure(self, filter_state: FilterState, sensor: Sensor, y: Vector) -> FilterUpdate:
         """Position [m], velocity [m/s] or attitude (unit quaternion) of the flight controller at the filter's time.
 
         A position that stays at a new level is moved into the bias: after LEVEL_TIME_S of rejected innovations that
@@ -218,7 +218,7 @@ class Eskf:
 
     # --- measurements of the bundle
 
-    def measure_marker(self, filter_state: FilterState, p_CM: Vector, q_CM: Vector, covariance: Array) -> Update:
+    def measure_marker(self, filter_state: FilterState, p_CM: Vector, q_CM: Vector, covariance: Array) -> FilterUpdate:
         """Pose of the bundle in the camera frame; covariance (6, 6) in the tracker's convention.
 
         The first observation places the bundle: nominal pose from the observation, large prior covariance, then a
@@ -246,7 +246,7 @@ class Eskf:
         self._check_contradiction(filter_state, rejected, update.residual, R)
         return update if in_use else update._replace(accepted=False)
 
-    def measure_corners(self, filter_state: FilterState, xy: Vector, corners_M: Vector, std: float) -> Update:
+    def measure_corners(self, filter_state: FilterState, xy: Vector, corners_M: Vector, std: float) -> FilterUpdate:
         """The four corners of one marker of a bundle that is placed.
 
         xy: normalised image coordinates without lens distortion, (8,); corners_M: in the bundle's frame [m], (12,);
@@ -264,7 +264,7 @@ class Eskf:
         corners: Iterable[tuple[Array, Array]],
         std: float,
         choice: tuple[Pose, Array] | None,
-    ) -> Update:
+    ) -> FilterUpdate:
         """The corners of every marker of an established bundle, one marker after the other.
 
         corners: (image (8,), bundle (12,)) of each marker, at least one; std: of one coordinate; choice: pose and
@@ -295,7 +295,7 @@ class Eskf:
             self._check_contradiction(filter_state, not good, kernel.outputs[0].copy(), kernel.inputs[-1])
         reported = good or updates
         size, last = sum(update.size for update in reported), reported[-1]
-        return Update(sum(u.nis for u in reported), size, bool(good) and in_use, last.noise_scale, last.residual)
+        return FilterUpdate(sum(u.nis for u in reported), size, bool(good) and in_use, last.noise_scale, last.residual)
 
     @staticmethod
     def _is_biased(filter_state: FilterState, whitened: Sequence[float]) -> bool:
@@ -355,10 +355,10 @@ class Eskf:
 
     # --- the update of every sensor
 
-    def _update(self, filter_state: FilterState, sensor: Sensor, nominal: Array, in_use: bool = True) -> Update:
+    def _update(self, filter_state: FilterState, sensor: Sensor, nominal: Array, in_use: bool = True) -> FilterUpdate:
         """Judge the measurement in the kernel's inputs and correct the filter state with it if it is accepted.
 
-        nominal: measurement noise; in_use: False only judges. `Update.accepted` is the result of the gate.
+        nominal: measurement noise; in_use: False only judges. `FilterUpdate.accepted` is the result of the gate.
         """
         window, gate = filter_state.windows[sensor], self.gates[sensor]
         R = window.noise(nominal) if self._adapt else nominal
@@ -378,7 +378,7 @@ class Eskf:
             filter_state.rejection_runs.pop(sensor, None)
         else:
             filter_state.rejection_runs[sensor] = self._next_run(filter_state, sensor, nu, nominal)
-        return Update(nis, len(nu), accepted, window.noise_scale, nu.copy())
+        return FilterUpdate(nis, len(nu), accepted, window.noise_scale, nu.copy())
 
     def _next_run(self, filter_state: FilterState, sensor: Sensor, nu: Array, nominal: Array) -> RejectionRun:
         """The rejection run with one more rejection.

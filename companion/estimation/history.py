@@ -28,7 +28,7 @@ ENTRIES_MAX = 2000  # bound on memory and on the time of one run, far above hist
 
 
 @dataclass(slots=True)
-class Entry:
+class HistoryEntry:
     """A measurement; sensor None is a tick, which only moves the filter state to its time."""
 
     stamp_s: float
@@ -48,7 +48,7 @@ class History:
     """
 
     def __init__(self, start: FilterState, depth_s: float) -> None:
-        anchor = Entry(start.time_s, None, None, reported=True)
+        anchor = HistoryEntry(start.time_s, None, None, reported=True)
         self._entries = [anchor]
         self._keys = [anchor.key]  # of the entries, for the search
         self._filter_states = [start.copy()]  # after the first entries, as far as they still hold; never empty
@@ -67,7 +67,7 @@ class History:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def holds(self, entry: Entry) -> bool:
+    def holds(self, entry: HistoryEntry) -> bool:
         """True when this measurement is already in the history (a repeated packet)."""
         key = entry.key
         at = bisect_left(self._keys, key)
@@ -76,9 +76,9 @@ class History:
     def fill_gap(self, now_s: float) -> None:
         """After a gap longer than the history, insert a tick: it bounds the time over which every step predicts."""
         if now_s - self.newest_stamp_s > self._depth_s:
-            self.insert(Entry(now_s - self._depth_s / 2, None, None), now_s)
+            self.insert(HistoryEntry(now_s - self._depth_s / 2, None, None), now_s)
 
-    def insert(self, entry: Entry, now_s: float) -> bool:
+    def insert(self, entry: HistoryEntry, now_s: float) -> bool:
         """Insert a measurement at its place; False (and counted) when it is older than the history."""
         if entry.stamp_s < now_s - self._depth_s or entry.stamp_s < self._entries[0].stamp_s:
             self.dropped_late += 1
@@ -94,7 +94,7 @@ class History:
         at = bisect_right(self._keys, (stamp_s, inf))
         del self._filter_states[max(1, at) :]
 
-    def run(self, apply: Callable[[FilterState, Entry], None]) -> None:
+    def run(self, apply: Callable[[FilterState, HistoryEntry], None]) -> None:
         """Compute the filter states that are missing.
 
         ``apply(filter_state, entry)`` moves a filter state to the entry's time and updates it.

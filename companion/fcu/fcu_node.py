@@ -43,7 +43,7 @@ from companion.fcu.commands import Commands
 from companion.fcu.guards.conflict import Conflict
 from companion.fcu.guards.ground_filter import GroundFilter
 from companion.fcu.guards.parameter_watch import ParameterWatch
-from companion.fcu.guards.setpoints import NEW_STREAM_S, Fault, SetpointCounter, SetpointGate
+from companion.fcu.guards.setpoints import NEW_STREAM_S, SetpointCounter, SetpointFault, SetpointGate
 from companion.fcu.identity import Identity
 from companion.fcu.link.codec import AUTOPILOT_COMPONENT, Codec, OutgoingMessage
 from companion.fcu.link.decoded import (
@@ -337,11 +337,11 @@ class FcuNode(Node):
         interrupted = self._setpoints.is_interrupted(now_s)
         fault = self._setpoints.fault(message, now_s)
         if not fault and interrupted:
-            fault = Fault("setpoints_interrupted", PAUSED)
+            fault = SetpointFault("setpoints_interrupted", PAUSED)
         elif not fault and self.status.wrong:
-            fault = Fault("setpoints_invalid", self.status.wrong)
+            fault = SetpointFault("setpoints_invalid", self.status.wrong)
         elif not fault and self.conflict.text:
-            fault = Fault("setpoints_conflict", self.conflict.text)
+            fault = SetpointFault("setpoints_conflict", self.conflict.text)
         if fault:
             self.counters[fault.counter] += 1
             self._reports.log(fault.counter, f"setpoint not sent: {fault.reason}", WARNING, now_s)

@@ -10,7 +10,7 @@ from companion.mission.flight_state import FlightState
 from companion.mission.mission_inputs import MissionInputs
 from companion.mission.plan import Plan
 from companion.mission.reference_stream import ReferenceStream
-from companion.mission.requests import Commands, Photographer
+from companion.mission.requests import CommandRequests, Photographer
 from companion.mission.safety_monitor import SafetyMonitor
 from companion.mission.start_checks import problems, run_checks
 
@@ -27,7 +27,7 @@ class MissionContext:
         self.required_processes = tuple(required_processes)
         self.inputs = MissionInputs(plan, vehicle.safety)
         self.safety = SafetyMonitor(vehicle, plan)
-        self.commands = Commands()
+        self.commands = CommandRequests()
         self.references = ReferenceStream()
         self.flight = FlightState(_photographer(plan))
         self.outbox: list[Message] = []

@@ -16,7 +16,7 @@ class _Asked(NamedTuple):
     at_s: float
 
 
-class Commands:
+class CommandRequests:
     """Sends commands with ids and remembers the answer to the newest of each action."""
 
     def __init__(self) -> None:

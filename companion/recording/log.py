@@ -35,7 +35,7 @@ class LogError(ConfigError):
     """A file cannot be read as a log; the message is one line for the user."""
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """One logged message and when it reached the recorder [s]."""
 
     arrival_s: float
@@ -137,7 +137,7 @@ def parts(path: Path) -> list[Path]:
     return found
 
 
-def iterate(path: str | Path, topics: Iterable[TopicName] | None = None, log: Log | None = None) -> Iterator[Entry]:
+def iterate(path: str | Path, topics: Iterable[TopicName] | None = None, log: Log | None = None) -> Iterator[LogEntry]:
     """The messages of a log one by one, in order of arrival.
 
     log: receives metadata, truncation and what could not be read. Raises `LogError`.
@@ -178,7 +178,7 @@ def iterate(path: str | Path, topics: Iterable[TopicName] | None = None, log: Lo
                     except msgspec.MsgspecError as error:
                         log.note_undecodable(topic, str(error))
                         continue
-                    yield Entry(record.log_time / 1e9, topic, message)
+                    yield LogEntry(record.log_time / 1e9, topic, message)
         if not log.metadata and not names:
             raise LogError(
                 f"{path}: not a flight log of this stack" + (" (MCAP of something else)" if channels else "")

@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from companion.core.enums import TopicName
 from companion.core.messages import TOPIC_OF, Message
 from companion.core.node import Node
-from companion.recording.log import Entry, Log, LogError
+from companion.recording.log import Log, LogEntry, LogError
 
 
-def arrivals(log: Log | Iterable[Entry], topics: Iterable[TopicName]) -> list[Entry]:
+def arrivals(log: Log | Iterable[LogEntry], topics: Iterable[TopicName]) -> list[LogEntry]:
     """The messages of some topics in order of arrival; ties keep the order within their topic."""
     wanted = set(topics)
     if isinstance(log, Log):
         entries = [
-            Entry(arrival_s, topic, message)
+            LogEntry(arrival_s, topic, message)
             for topic in sorted(wanted)
             for arrival_s, message in zip(log.arrival_s[topic], log[topic], strict=True)
         ]
@@ -27,7 +27,7 @@ def arrivals(log: Log | Iterable[Entry], topics: Iterable[TopicName]) -> list[En
     return sorted(entries, key=lambda entry: entry.arrival_s)
 
 
-def replay(log: Log | Iterable[Entry], node: Node, topics: Iterable[TopicName] | None = None) -> list[Message]:
+def replay(log: Log | Iterable[LogEntry], node: Node, topics: Iterable[TopicName] | None = None) -> list[Message]:
     """All messages the node returns, in order, numbered per topic as on the bus.
 
     topics: what to feed, default the node's inputs; raises `LogError` for a topic the node does not take and for a

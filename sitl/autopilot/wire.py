@@ -55,7 +55,7 @@ class _CurrentMode:
     ordered_fieldnames: Sequence[str] = ("custom_mode", "intended_custom_mode", "standard_mode")
 
 
-class Layout:
+class WireLayout:
     """Payload layout of one message."""
 
     __slots__ = ("id", "name", "form", "pack", "extra", "fields")
@@ -70,13 +70,13 @@ class Layout:
 
 _messages: dict[str, _Message] = {m.msgname: m for m in common.mavlink_map.values()}
 _messages["CURRENT_MODE"] = _CurrentMode()
-_layouts: dict[str, Layout] = {}
+_layouts: dict[str, WireLayout] = {}
 
 
-def layout(name: str) -> Layout:
+def layout(name: str) -> WireLayout:
     """The layout of a message by name; KeyError if the dialect has no such message."""
     if name not in _layouts:
-        _layouts[name] = Layout(_messages[name])
+        _layouts[name] = WireLayout(_messages[name])
     return _layouts[name]
 
 
@@ -93,7 +93,7 @@ class Writer:
         message = layout(name)
         self.send_payload(message, message.pack(*values))
 
-    def send_payload(self, message: Layout, payload: bytes) -> None:
+    def send_payload(self, message: WireLayout, payload: bytes) -> None:
         """Append a message whose payload is packed already."""
         payload = payload.rstrip(b"\0") or b"\0"
         head = _HEADER.pack(

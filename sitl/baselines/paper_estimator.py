@@ -26,7 +26,7 @@ from companion.core.messages import (
 from companion.core.node import Node
 from companion.core.vehicle import Vehicle
 from companion.estimation.layout import ERROR_SIZE
-from sitl.baselines.paper_filter import PM, SIZE, B, P, PaperFilter, Update
+from sitl.baselines.paper_filter import PM, SIZE, B, P, PaperFilter, PaperUpdate
 from sitl.baselines.paper_tables import paper_vehicle
 from sitl.vectors import quat, vec3
 
@@ -128,7 +128,7 @@ class PaperEstimatorNode(Node):
         share = min(max((now_s - last_s) / (now_s - before_s), 0.0), 1.0)
         return share * last + (1.0 - share) * self._commands[0][1]
 
-    def _note(self, sensor: str, now_s: float, message: Message, update: Update | None) -> None:
+    def _note(self, sensor: str, now_s: float, message: Message, update: PaperUpdate | None) -> None:
         if update is None:
             return
         self._rejected[sensor] += not update.accepted

@@ -43,7 +43,7 @@ P0 = np.array([0.1] * 9 + [1.0] * 6 + [0.1] * 6)
 QUATERNION_TO_ANGLE = 4.0  # variance of a rotation angle over that of a quaternion's numbers
 
 
-class Sensor(NamedTuple):
+class PaperSensor(NamedTuple):
     """Nominal variances, number of innovations matched, χ² limit."""
 
     variances: Array
@@ -52,13 +52,13 @@ class Sensor(NamedTuple):
 
 
 SENSORS = {
-    "pose": Sensor(np.array([1e-2] * 3 + [QUATERNION_TO_ANGLE * 1e-4] * 3), 50, 18.548),
-    "odometry": Sensor(np.full(3, 0.04), 30, 12.838),
-    "marker": Sensor(np.array([1e-4] * 3 + [QUATERNION_TO_ANGLE * 1e-3] * 3), 10, 18.548),
+    "pose": PaperSensor(np.array([1e-2] * 3 + [QUATERNION_TO_ANGLE * 1e-4] * 3), 50, 18.548),
+    "odometry": PaperSensor(np.full(3, 0.04), 30, 12.838),
+    "marker": PaperSensor(np.array([1e-4] * 3 + [QUATERNION_TO_ANGLE * 1e-3] * 3), 10, 18.548),
 }
 
 
-class Update(NamedTuple):
+class PaperUpdate(NamedTuple):
     """The result of one measurement."""
 
     nis: float
@@ -142,7 +142,7 @@ class PaperFilter:
 
     # --- measurements -------------------------------------------------------------------------------------
 
-    def pose(self, dt: float, command: Array | None, p_W: Vector, q_WB: Vector) -> Update:
+    def pose(self, dt: float, command: Array | None, p_W: Vector, q_WB: Vector) -> PaperUpdate:
         """Position (with the GNSS bias in it) and attitude of the flight controller."""
 
         def model() -> tuple[Array, Array]:
@@ -153,7 +153,7 @@ class PaperFilter:
 
         return self._update("pose", dt, command, model)
 
-    def odometry(self, dt: float, command: Array | None, v_B: Vector) -> Update:
+    def odometry(self, dt: float, command: Array | None, v_B: Vector) -> PaperUpdate:
         """Velocity in the body frame."""
 
         def model() -> tuple[Array, Array]:
@@ -165,7 +165,7 @@ class PaperFilter:
 
         return self._update("odometry", dt, command, model)
 
-    def marker(self, dt: float, command: Array | None, p_BM: Array, q_BM: Array) -> Update | None:
+    def marker(self, dt: float, command: Array | None, p_BM: Array, q_BM: Array) -> PaperUpdate | None:
         """Pose of the marker in the body frame; the first one places the marker and returns None."""
         if not self.marker_known:
             self.predict(dt, command)
@@ -195,7 +195,9 @@ class PaperFilter:
         matched: Array = np.maximum(np.mean(np.square(seen), axis=0) - self._spread[name], sensor.variances)
         return matched
 
-    def _update(self, name: str, dt: float, command: Array | None, model: Callable[[], tuple[Array, Array]]) -> Update:
+    def _update(
+        self, name: str, dt: float, command: Array | None, model: Callable[[], tuple[Array, Array]]
+    ) -> PaperUpdate:
         before = (self.p, self.v, self.q, self.d, self.P.copy())
         self.predict(dt, command)
         innovation, H = model()
@@ -210,12 +212,12 @@ class PaperFilter:
         scale = float(np.mean(np.sqrt(variances / sensor.variances)))
         if not nis <= sensor.gate:
             self.p, self.v, self.q, self.d, self.P = before  # the interval is lost, as published
-            return Update(nis, len(innovation), False, scale)
+            return PaperUpdate(nis, len(innovation), False, scale)
         K = np.linalg.solve(S, PHT.T).T
         self._inject(K @ innovation)
         A = np.eye(SIZE) - K @ H
         self.P = A @ self.P @ A.T + (K * variances) @ K.T
-        return Update(nis, len(innovation), True, scale)
+        return PaperUpdate(nis, len(innovation), True, scale)
 
     def _inject(self, error: Array) -> None:
         self.p = self.p + error[P]

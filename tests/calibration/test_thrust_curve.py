@@ -7,7 +7,7 @@ from thrust_stand import Battery, Motor, sweep, up_and_down
 from calibration.results import DataError
 from calibration.thrust.curve import fit_thrust, thrust_model, thrust_slope
 from calibration.thrust.steps import steps_of
-from calibration.thrust.table import Run
+from calibration.thrust.table import StandRun
 
 MOTOR = Motor()
 FULL_V, EMPTY_V = 16.4, 14.2
@@ -15,7 +15,7 @@ FULL_V, EMPTY_V = 16.4, 14.2
 
 def fit(*tables):
     return fit_thrust([
-        steps_of(Run(f"{i}.csv", t[:, 0], t[:, 1], t[:, 2], t[:, 3], np.arange(len(t)) * 1.0, np.arange(len(t)), True))
+        steps_of(StandRun(f"{i}.csv", t[:, 0], t[:, 1], t[:, 2], t[:, 3], np.arange(len(t)) * 1.0, np.arange(len(t)), True))
         for i, t in enumerate(tables)
     ])  # fmt: skip
 

@@ -9,7 +9,7 @@ from calibration.thrust.curve import ThrustCurve, fit_thrust
 from calibration.thrust.hover import Output, hover, thrust_model_factor
 from calibration.thrust.hover_flights import fit_hover
 from calibration.thrust.steps import steps_of
-from calibration.thrust.table import Run
+from calibration.thrust.table import StandRun
 from companion.core.frames import GRAVITY_M_S2
 
 NOTHING = np.zeros((5, 5))
@@ -67,7 +67,7 @@ def test_hover_from_a_stand_is_that_of_the_motor_and_knows_how_sure_it_is():
     motor, runs = Motor(), []
     for i, volts in enumerate((16.4, 14.2)):
         t = sweep(motor, Battery(volts), up_and_down(step=0.04), seed=i)
-        runs.append(steps_of(Run("a", *t.T, np.arange(len(t)) * 1.0, np.arange(len(t)), True)))
+        runs.append(steps_of(StandRun("a", *t.T, np.arange(len(t)) * 1.0, np.arange(len(t)), True)))
     curve = fit_thrust(runs).curve
     output = Output(1100, 1950)
     for volts in (14.2, 15.2):

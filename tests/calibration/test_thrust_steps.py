@@ -6,7 +6,7 @@ from thrust_stand import Battery, Motor, sweep, up_and_down
 
 from calibration.results import DataError
 from calibration.thrust.steps import steps_of
-from calibration.thrust.table import Run
+from calibration.thrust.table import StandRun
 
 MOTOR = Motor()
 
@@ -14,7 +14,7 @@ MOTOR = Motor()
 def run(rows, current=True, time_s=None):
     amperes = rows[:, 3] if current else np.full(len(rows), np.nan)
     time_s = np.full(len(rows), np.nan) if time_s is None else time_s
-    return Run("a.csv", rows[:, 0], rows[:, 1], rows[:, 2], amperes, time_s, np.arange(len(rows)), True)
+    return StandRun("a.csv", rows[:, 0], rows[:, 1], rows[:, 2], amperes, time_s, np.arange(len(rows)), True)
 
 
 def clean(**faults):

@@ -8,7 +8,7 @@ from companion.core.frames import quat_exp, quat_multiply
 from companion.estimation.adaptation import SCALE_MAX, new_window
 from companion.estimation.filter import LEVEL_TIME_S
 from companion.estimation.gating import Gate
-from companion.estimation.history import Entry, History
+from companion.estimation.history import History, HistoryEntry
 from companion.estimation.layout import StateIndex
 
 HOVER = np.array([0.0, 0, 2])
@@ -189,9 +189,9 @@ def test_a_new_gnss_level_changes_the_bias_and_not_the_relative_position(eskf, v
 
 def test_history_drops_and_counts_measurements_that_are_too_old(eskf):
     history = History(eskf.start(10.0, HOVER, np.zeros(3), LEVEL), 1.0)
-    assert not history.insert(Entry(9.9, Sensor.POSITION, HOVER), 10.0)
-    assert history.insert(Entry(10.5, Sensor.POSITION, HOVER), 11.0)
-    assert not history.insert(Entry(10.5, Sensor.POSITION, HOVER), 11.6)
+    assert not history.insert(HistoryEntry(9.9, Sensor.POSITION, HOVER), 10.0)
+    assert history.insert(HistoryEntry(10.5, Sensor.POSITION, HOVER), 11.0)
+    assert not history.insert(HistoryEntry(10.5, Sensor.POSITION, HOVER), 11.6)
     assert history.dropped_late == 2
 
 
@@ -205,12 +205,12 @@ def test_history_is_bounded_and_keeps_an_anchor(eskf):
 
     for i in range(1, 500):
         now = 0.02 * i
-        history.insert(Entry(now, Sensor.POSITION, HOVER), now)
+        history.insert(HistoryEntry(now, Sensor.POSITION, HOVER), now)
         history.run(apply)
         history.discard_old(now)
     assert len(history) < 60
     assert len(moves) == 499  # in order: no entry is run twice
-    history.insert(Entry(now - 0.5, Sensor.VELOCITY, HOVER), now)
+    history.insert(HistoryEntry(now - 0.5, Sensor.VELOCITY, HOVER), now)
     history.run(apply)
     assert 520 < len(moves) < 530  # only the entries after the late one
 
@@ -219,7 +219,7 @@ def test_history_re_runs_after_a_change_of_inputs(eskf):
     history = History(eskf.start(0.0, HOVER, np.zeros(3), LEVEL), 1.0)
     stamps = []
     for t in (0.1, 0.2, 0.3):
-        history.insert(Entry(t, Sensor.POSITION, HOVER), 0.3)
+        history.insert(HistoryEntry(t, Sensor.POSITION, HOVER), 0.3)
     history.run(lambda filter_state, entry: stamps.append(entry.stamp_s))
     history.invalidate_after(0.15)
     history.run(lambda filter_state, entry: stamps.append(entry.stamp_s))

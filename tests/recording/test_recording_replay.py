@@ -4,7 +4,7 @@ import pytest
 
 from companion.core.messages import FcuStatus, FcuText, State
 from companion.core.node import Node
-from companion.recording.log import Entry, LogError, iterate, read_log
+from companion.recording.log import LogEntry, LogError, iterate, read_log
 from companion.recording.recorder import RecorderNode
 from companion.recording.replay import replay
 from companion.recording.writer import LogWriter
@@ -94,5 +94,5 @@ def test_a_message_at_the_time_of_a_step_comes_before_it():
         timesync_rtt_s=0.0,
         link_errors=0,
     )
-    replay([Entry(1.0, "fcu_status", status), Entry(1.5, "fcu_status", status)], node)
+    replay([LogEntry(1.0, "fcu_status", status), LogEntry(1.5, "fcu_status", status)], node)
     assert [e[1] for e in node.events] == ["fcu_status", *["step"] * 5, "fcu_status", "step", "step"]

@@ -21,7 +21,7 @@ from companion.core.messages import FcuPosition, Markers, PoseSolution, State
 from companion.core.vehicle import Vehicle
 from companion.estimation.estimator import EstimatorNode
 from companion.recording import series as sr
-from companion.recording.log import Entry, read_log
+from companion.recording.log import LogEntry, read_log
 from companion.recording.metrics import estimate_errors, rms
 from companion.recording.replay import arrivals, replay
 from companion.runtime.flight_record import flight_metadata, open_recorder
@@ -38,7 +38,7 @@ class Flown(NamedTuple):
     """A recorded flight: its log and the messages that reached the estimator."""
 
     log: dict
-    entries: list[Entry]
+    entries: list[LogEntry]
     hold: tuple[float, float]  # of the mission [s]
     vehicle: Vehicle
     bundle: str
@@ -63,11 +63,11 @@ def fly(scenario: Path, seed: int, until_s: float | None = None) -> Flown:
 # --- kinds of abuse: (entries, begin of the abuse [s], random numbers) -> entries -----------------------------------
 
 
-def untouched(entries, begin_s, rng) -> list[Entry]:
+def untouched(entries, begin_s, rng) -> list[LogEntry]:
     return entries
 
 
-def flips_and_outliers(entries, begin_s, rng) -> list[Entry]:
+def flips_and_outliers(entries, begin_s, rng) -> list[LogEntry]:
     """Every fifth observation is replaced: by its mirror image about the line of sight, or by a random pose."""
 
     def replaced(message: Markers) -> Markers:
@@ -92,7 +92,7 @@ def flips_and_outliers(entries, begin_s, rng) -> list[Entry]:
     return _each(entries, Markers, begin_s, None, replaced)
 
 
-def gnss_jumps(entries, begin_s, rng) -> list[Entry]:
+def gnss_jumps(entries, begin_s, rng) -> list[LogEntry]:
     """The position jumps by 5 m every 15 s, sideways and up, and back."""
     jumps = rng.normal(size=(100, 3))
     jumps *= 5.0 / np.linalg.norm(jumps, axis=1, keepdims=True)
@@ -108,7 +108,7 @@ def gnss_jumps(entries, begin_s, rng) -> list[Entry]:
     return _each(entries, FcuPosition, begin_s, None, moved)
 
 
-def no_markers(entries, begin_s, rng) -> list[Entry]:
+def no_markers(entries, begin_s, rng) -> list[LogEntry]:
     """Nothing is seen for 30 s."""
 
     def empty(message: Markers) -> Markers:
@@ -119,12 +119,12 @@ def no_markers(entries, begin_s, rng) -> list[Entry]:
     return _each(entries, Markers, begin_s, begin_s + 30.0, empty)
 
 
-def no_gnss(entries, begin_s, rng) -> list[Entry]:
+def no_gnss(entries, begin_s, rng) -> list[LogEntry]:
     """The flight controller sends no position and velocity for 60 s."""
     return _each(entries, FcuPosition, begin_s, begin_s + 60.0, lambda message: None)
 
 
-def late_and_out_of_order(entries, begin_s, rng) -> list[Entry]:
+def late_and_out_of_order(entries, begin_s, rng) -> list[LogEntry]:
     """Observations arrive up to 200 ms after their exposure, and out of order."""
     out = []
     for entry in entries:
@@ -145,7 +145,9 @@ ABUSES: dict[str, Callable] = {
 }
 
 
-def _each(entries: Iterable[Entry], kind: type, begin_s: float, end_s: float | None, change: Callable) -> list[Entry]:
+def _each(
+    entries: Iterable[LogEntry], kind: type, begin_s: float, end_s: float | None, change: Callable
+) -> list[LogEntry]:
     out = []
     for entry in entries:
         message = entry.message

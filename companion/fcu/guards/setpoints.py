@@ -43,7 +43,7 @@ SetpointCounter = Literal[
 ]
 
 
-class Fault(NamedTuple):
+class SetpointFault(NamedTuple):
     """Why a setpoint must not leave, and the counter of such setpoints."""
 
     counter: SetpointCounter
@@ -76,25 +76,25 @@ class SetpointGate:
             self._followed = False
         return self._interrupted
 
-    def fault(self, m: Setpoint, now_s: float) -> Fault | None:
+    def fault(self, m: Setpoint, now_s: float) -> SetpointFault | None:
         """Why a setpoint must not leave; None when it may."""
         numbers = (m.stamp_s, m.expires_s, m.roll_rad, m.pitch_rad, m.yaw_rad, m.yaw_rate_rad_s, m.thrust)
         if not m.valid or not all(map(math.isfinite, numbers)):
-            return Fault("setpoints_invalid", "marked invalid or not finite")
+            return SetpointFault("setpoints_invalid", "marked invalid or not finite")
         if m.stamp_s > now_s + FUTURE_LIMIT_S:
-            return Fault("setpoints_invalid", f"stamped {m.stamp_s - now_s:.2f} s ahead")
+            return SetpointFault("setpoints_invalid", f"stamped {m.stamp_s - now_s:.2f} s ahead")
         if abs(m.roll_rad) > TILT_LIMIT_RAD or abs(m.pitch_rad) > TILT_LIMIT_RAD:
-            return Fault(
+            return SetpointFault(
                 "setpoints_invalid", f"tilt of {math.degrees(max(abs(m.roll_rad), abs(m.pitch_rad))):.0f} degrees"
             )
         if abs(m.yaw_rate_rad_s) > YAW_RATE_LIMIT_RAD_S or not 0.0 <= m.thrust <= 1.0:
-            return Fault(
+            return SetpointFault(
                 "setpoints_invalid", f"yaw rate {m.yaw_rate_rad_s:.2f} rad/s, thrust {m.thrust:.3f} out of range"
             )
         if now_s >= m.expires_s or now_s - m.stamp_s > TOPICS["setpoint"].max_age_s:
-            return Fault("setpoints_expired", f"{(now_s - m.stamp_s) * 1e3:.0f} ms old, expired")
+            return SetpointFault("setpoints_expired", f"{(now_s - m.stamp_s) * 1e3:.0f} ms old, expired")
         if m.stamp_s <= self._stamp_s:
-            return Fault("setpoints_out_of_order", "older than one already sent")
+            return SetpointFault("setpoints_out_of_order", "older than one already sent")
         return None
 
     def message(self, m: Setpoint, followed: bool, now_s: float) -> common.MAVLink_set_attitude_target_message:

@@ -55,7 +55,7 @@ class OutgoingMessage(Protocol):
     def pack(self, mav: Any) -> bytes: ...
 
 
-class Layout(NamedTuple):
+class MessageLayout(NamedTuple):
     """How the payload of one message is read."""
 
     name: str  # MAVLink's
@@ -77,16 +77,16 @@ class Layout(NamedTuple):
         return self.make(fields)
 
 
-def _layout(number: int, kind: type[Decoded]) -> Layout:
+def _layout(number: int, kind: type[Decoded]) -> MessageLayout:
     if number == CURRENT_MODE:
-        return Layout("CURRENT_MODE", struct.Struct("<IIB"), CURRENT_MODE_SEED, kind._make, None)
+        return MessageLayout("CURRENT_MODE", struct.Struct("<IIB"), CURRENT_MODE_SEED, kind._make, None)
     message = common.mavlink_map[number]
     # pymavlink keeps wire order in ordered_fieldnames, lengths and the unpacker; a text is one value of many bytes
     types = dict(zip(message.fieldnames, message.fieldtypes, strict=True))
     names = zip(message.ordered_fieldnames, message.lengths, strict=True)
     lengths = tuple(1 if types[name] == "char" else length for name, length in names)
     flat = all(length == 1 for length in lengths)
-    return Layout(message.msgname, message.unpacker, message.crc_extra, kind._make, None if flat else lengths)
+    return MessageLayout(message.msgname, message.unpacker, message.crc_extra, kind._make, None if flat else lengths)
 
 
 KINDS: dict[int, type[Decoded]] = {
@@ -107,7 +107,7 @@ KINDS: dict[int, type[Decoded]] = {
     common.MAVLINK_MSG_ID_STATUSTEXT: StatusText,
     CURRENT_MODE: CurrentMode,
 }
-LAYOUTS: dict[int, Layout] = {number: _layout(number, kind) for number, kind in KINDS.items()}
+LAYOUTS: dict[int, MessageLayout] = {number: _layout(number, kind) for number, kind in KINDS.items()}
 
 
 def decode_heartbeat(payload: bytes) -> Heartbeat:
