@@ -14,6 +14,7 @@ from companion.core.vehicle import Vehicle
 WITHIN = 1.2  # times the error with the hand-written file
 
 
+@pytest.mark.verify
 def test_bench_pictures_and_two_flights_make_a_file_that_flies_as_the_one_written_by_hand(monkeypatch, tmp_path):
     owner = Owner(monkeypatch, tmp_path)
     owner.calibrate()

@@ -164,6 +164,7 @@ def test_a_fisheyes_picture_still_has_the_boards_shape():
     assert shape_error(board.points_m, pixels.reshape(-1, 2)) < 0.01
 
 
+@pytest.mark.verify
 def test_pictures_without_a_board_are_refused(grid):
     detector = BoardDetector(grid.board)
     assert detector.view(np.zeros((20, 20), np.uint8), "tiny").problem == "the image is too small"

@@ -78,6 +78,7 @@ def test_a_lens_is_recovered_from_drawn_pictures(lens, name, load_board):
 
 
 @pytest.mark.parametrize("lens", [PINHOLE, FISHEYE], ids=["pinhole", "fisheye"])
+@pytest.mark.verify
 def test_the_stated_deviations_are_those_of_many_calibrations(lens, grid):
     errors = []
     for seed in range(5):
@@ -87,6 +88,7 @@ def test_the_stated_deviations_are_those_of_many_calibrations(lens, grid):
     assert (spread > 0.3).all() and (spread < 2.0).all(), spread
 
 
+@pytest.mark.verify
 def test_rational_distortion_is_fitted_when_asked_for(grid):
     true = Lens("pinhole", np.array([500.0, 500, 320, 240, 0.2, 0.05, 0.0, 0.0, 0.001, 0.5, 0.1, 0.0]))
     c = calibrate(grid, computed(true, grid, 30, noise_px=0.05), SIZE, "pinhole", 8)

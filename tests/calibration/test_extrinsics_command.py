@@ -57,6 +57,7 @@ def run(command, *arguments) -> dict:
     return json.loads(out.read_text()) | {"output": result.output}
 
 
+@pytest.mark.verify
 def test_a_simulated_hover_gives_the_mount_within_five_millimetres_and_a_third_of_a_degree(flown):
     log, vehicle = flown
     truth = load_scenario(SCENARIO).scenario.camera
@@ -75,6 +76,7 @@ def test_a_simulated_hover_gives_the_mount_within_five_millimetres_and_a_third_o
     assert message.endswith("bundle 'pier' was not seen (seen: floor)")
 
 
+@pytest.mark.verify
 def test_the_same_hover_gives_the_cameras_delay_within_five_milliseconds_and_the_actuators(flown):
     log, vehicle = flown
     result = run(latency.command, log, "--vehicle", vehicle, "--yes")

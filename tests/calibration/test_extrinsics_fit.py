@@ -87,6 +87,7 @@ def test_the_body_rates_take_the_jitter_out_of_the_attitude_and_leave_its_motion
     assert smoothed(rare, TimeSeries(t_s[::3], rates[::3])) is rare
 
 
+@pytest.mark.verify
 def test_the_mount_is_found_from_any_flown_number():
     log = fly()
     for turn in ([0, 0, 0], [0, 0, 3.0]):
@@ -97,6 +98,7 @@ def test_the_mount_is_found_from_any_flown_number():
         assert found.fit.mount.delta_s == pytest.approx(CAMERA_S - FLOWN_S, abs=0.002)
 
 
+@pytest.mark.verify
 def test_the_stated_deviations_are_those_of_many_flights():
     errors = []
     for seed in range(4):
@@ -107,6 +109,7 @@ def test_the_stated_deviations_are_those_of_many_flights():
     assert (spread > 0.2).all() and (spread < 2.6).all(), spread
 
 
+@pytest.mark.verify
 def test_slow_errors_of_the_attitude_do_not_move_the_mount():
     calm = find_extrinsics(fly(2, drift_rad=0.0))
     drifting = find_extrinsics(fly(2, drift_rad=0.02))
@@ -133,6 +136,7 @@ def test_turning_alone_is_refused_with_the_lean_that_is_missing():
     assert "\n" not in text
 
 
+@pytest.mark.verify
 def test_little_motion_gives_the_rotation_and_names_what_the_position_needs():
     found = find_extrinsics(fly(lean_rad=0.02, yaw_span_rad=0.3, drift_rad=0.001, position_std_m=0.005))
     assert np.degrees(np.linalg.norm(rotation_error_rad(found.fit.mount.R_BC))) < 1.5

@@ -21,6 +21,7 @@ from sitl.plant import Plant
 from sitl.scenario import load_scenario
 from sitl.simulate import fly
 
+pytestmark = pytest.mark.verify  # whole flights
 SCENARIO = SCENARIOS / "identification.toml"
 LOOP_S = 0.004
 STEP_RAD, SETTLED_S, ANSWER_S = 0.2, 2.0, 1.5

@@ -127,7 +127,14 @@ def test_without_a_voltage_thrust_is_found_for_the_battery_of_the_log(tmp_path, 
 
 
 @pytest.mark.parametrize(
-    "skip", ["vehicle_land_detected", "vehicle_status", "vehicle_rates_setpoint", "sensor_combined"]
+    "skip",
+    [
+        "vehicle_status",
+        *(
+            pytest.param(topic, marks=pytest.mark.verify)
+            for topic in ("vehicle_land_detected", "vehicle_rates_setpoint", "sensor_combined")
+        ),
+    ],
 )
 def test_topics_that_only_help_may_be_missing(tmp_path, flight, skip):
     near_truth(identify([write_ulog(tmp_path / "flight.ulg", flight, skip=(skip,))]))
@@ -182,6 +189,7 @@ def test_a_clock_that_steps_back_costs_only_what_it_repeats(tmp_path, flight):
     assert found.roll.response.time_constant_s == pytest.approx(Truth.time_constant_s, rel=0.1)
 
 
+@pytest.mark.verify
 def test_a_log_that_looks_like_another_aircrafts_is_written_only_with_this_aircraft(tmp_path, flight):
     vehicle = tmp_path / "mine.toml"
     tables = read_layered(F550)
@@ -198,7 +206,10 @@ def test_a_log_that_looks_like_another_aircrafts_is_written_only_with_this_aircr
     assert f"{k_T:.2f} m/s²" in written.output and "at the reference of 15.2 V, as written" in written.output
 
 
-@pytest.mark.parametrize(("rotors", "name"), [(4, "quadrotor"), (6, "hexarotor"), (8, "octorotor")])
+@pytest.mark.parametrize(
+    ("rotors", "name"),
+    [(4, "quadrotor"), *(pytest.param(*p, marks=pytest.mark.verify) for p in ((6, "hexarotor"), (8, "octorotor")))],
+)
 def test_the_log_of_an_aircraft_with_4_6_or_8_rotors_is_written_with_yes(tmp_path, flight, vehicle, rotors, name):
     log = write_ulog(tmp_path / "flight.ulg", flight, parameters={"CA_ROTOR_COUNT": rotors})
     done = CliRunner().invoke(identify_command, [str(log), "--vehicle", str(vehicle), "--yes"])
@@ -217,6 +228,7 @@ def test_the_log_of_another_number_of_rotors_is_written_only_with_this_aircraft(
     assert CliRunner().invoke(identify_command, [*line, "--this-aircraft"]).exit_code == 0
 
 
+@pytest.mark.verify
 def test_two_flights_in_one_log_and_two_logs_give_what_one_flight_gives(tmp_path, flight, made_up_flight):
     second = made_up_flight(seed=8, duration_s=30.0)
     apart = dict(second, t_s=second["t_s"] + 70.0)

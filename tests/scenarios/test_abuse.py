@@ -3,6 +3,7 @@
 import math
 
 import abuse
+import pytest
 
 ALLOWED = 1.5  # error while the bundle is in sight, over that of the untouched run
 UNTIL_S = 95.0  # of the flight, in its hold
@@ -10,6 +11,7 @@ LONGEST_S = 62.0  # abuse: a minute without GNSS, and a little of what comes aft
 HELD = 0.99  # of the time out of sight, by three published standard deviations
 
 
+@pytest.mark.verify
 def test_the_estimate_survives_every_abuse(monkeypatch, pytestconfig):
     monkeypatch.chdir(pytestconfig.rootpath)
     flown = abuse.fly(abuse.SCENARIO, seed=101, until_s=UNTIL_S)

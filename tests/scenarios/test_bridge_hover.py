@@ -45,6 +45,7 @@ def fly_with(*faults: Fault, seed: int = 1, until_s: float = 150) -> Lockstep:
     return lockstep
 
 
+@pytest.mark.verify
 def test_the_same_seed_gives_the_same_flight_to_the_last_digit():
     first, second = (fly_with(seed=4, until_s=INTO_THE_HOLD_S).messages for _ in range(2))
     assert first["mission_status"][-1].phase == "HOLD"
