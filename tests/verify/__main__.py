@@ -53,6 +53,7 @@ class Record:
         return table
 
     def failed(self, steps: list[Step]) -> bool:
+        """Whether a step failed or has not run."""
         return any(self._results.get(step.name, {"passed": False})["passed"] is False for step in steps)
 
 
