@@ -140,6 +140,14 @@ release_name() {
     echo "$version-$sum"
 }
 
+source_commit() { # the commit of the checkout, with "modified" behind it; empty without git
+    commit=$(git -c safe.directory="$SOURCE" -C "$SOURCE" rev-parse HEAD 2>/dev/null || true)
+    if [ -n "$commit" ] && [ -n "$(git -c safe.directory="$SOURCE" -C "$SOURCE" status --porcelain --untracked-files=no)" ]; then
+        commit="$commit modified"
+    fi
+    echo "$commit"
+}
+
 make_user() {
     if [ -n "$ROOT" ]; then
         say "left out below --root: user $USER_NAME"
@@ -169,6 +177,8 @@ make_release() {
             run cp -R "$SOURCE/$part" "$release/source/"
         done
         run find "$release" -name __pycache__ -prune -exec rm -rf {} +
+        # The copy has no repository; logs and `companion --version` name the commit from this file.
+        run sh -c "echo '$(source_commit)' > '$release/source/companion/core/commit.txt'"
         if [ "$WITH_VENV" = yes ]; then
             run "$PYTHON" -m venv "$release/venv"
             run "$release/venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \

@@ -58,6 +58,13 @@ def test_everything_is_in_its_place(root):
     assert (root / "opt/companion/current/docs/deploy.md").is_file()  # which the units name
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a repository")
+def test_the_installed_copy_names_its_commit(root):
+    head = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+    words = (root / "opt/companion/current/source/companion/core/commit.txt").read_text().split()
+    assert words[0] == head.strip() and words[1:] in ([], ["modified"])
+
+
 def test_the_installed_configuration_is_whole(root):
     lines = (root / "etc/companion/companion.env").read_text().splitlines()
     names = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
