@@ -16,7 +16,7 @@ from calibration.camera.views import Calibration, calibrate, projection_std
 from calibration.results import DataError, Result, result, write_json
 from calibration.vehicle_file import Change, confirm_and_write
 from companion.core.arrays import Image8
-from companion.core.command_line import one_line_errors
+from companion.core.command_line import OutputFile, OutputFolder, WritableVehicle, one_line_errors
 from companion.core.config import ConfigError, load
 from companion.core.vehicle import Vehicle
 
@@ -32,15 +32,15 @@ SAME_SHAPE = 0.005  # of the ratio of width to height: pictures that differ by m
 @click.option(
     "--save", type=click.Path(path_type=Path), default=None, help="With --live: folder for the pictures that are taken."
 )
-@click.option("--vehicle", type=click.Path(path_type=Path), default=None, help="Vehicle file to write into.")
+@click.option("--vehicle", type=WritableVehicle(), default=None, help="Vehicle file to write into.")
 @click.option("--model", type=click.Choice(["pinhole", "fisheye"]), default="pinhole", show_default=True)
 @click.option("--coefficients", type=int, default=None, help="Of the distortion: 4, 5 (default) or 8; fisheye 4.")
 @click.option("--fit-board", is_flag=True, help="Fit stretch, marker size and bend of the printed board, too.")
 @click.option(
     "--rescale", is_flag=True, help="The vehicle's images are these pictures, reduced or enlarged as a whole."
 )
-@click.option("--plots", type=click.Path(path_type=Path), default=None, help="Folder for coverage.png, residuals.png.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the result here.")
+@click.option("--plots", type=OutputFolder(), default=None, help="Folder for coverage.png, residuals.png.")
+@click.option("--json", "json_file", type=OutputFile(), default=None, help="Write the result here.")
 @click.option("--yes", is_flag=True, help="Write into the vehicle file without asking.")
 @one_line_errors
 def command(

@@ -10,7 +10,7 @@ from calibration.identification.identify import Axis, Identification
 from calibration.identification.values import as_result, changes, doubts, thrust_at_reference, warnings
 from calibration.identification.windows import WINDOW_S
 from calibration.results import write_json
-from companion.core.command_line import one_line_errors
+from companion.core.command_line import OutputFile, OutputFolder, WritableVehicle, one_line_errors
 from companion.core.config import ConfigError
 
 TABLE_WIDTH = 120  # characters, without a terminal
@@ -18,9 +18,9 @@ TABLE_WIDTH = 120  # characters, without a terminal
 
 @click.command()
 @click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--vehicle", type=click.Path(path_type=Path), default=None, help="Vehicle file to write into.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the result here.")
-@click.option("--plots", type=click.Path(path_type=Path), default=None, help="Folder for figures of the fits.")
+@click.option("--vehicle", type=WritableVehicle(), default=None, help="Vehicle file to write into.")
+@click.option("--json", "json_file", type=OutputFile(), default=None, help="Write the result here.")
+@click.option("--plots", type=OutputFolder(), default=None, help="Folder for figures of the fits.")
 @click.option("--yes", is_flag=True, help="Write into the vehicle file without asking.")
 @click.option(
     "--this-aircraft", is_flag=True, help="With --yes: write also if the log looks like that of another aircraft."

@@ -15,7 +15,7 @@ from calibration.mount.observations import MountLog, read_mount_log
 from calibration.results import DataError, Result, result, write_json
 from calibration.vehicle_file import Change, confirm_and_write
 from companion.core.arrays import Array
-from companion.core.command_line import one_line_errors
+from companion.core.command_line import OutputFile, WritableVehicle, one_line_errors
 from companion.core.config import load
 from companion.core.frames import quat_from_matrix, rotation_matrix
 from companion.core.vehicle import Vehicle
@@ -124,8 +124,8 @@ def log_arguments(function: Callable[P, None]) -> Callable[P, None]:
     """The arguments of a command that reads a log with observations: log, bundle, vehicle, json_file, yes."""
     for declared in (
         click.option("--yes", is_flag=True, help="Write into the vehicle file without asking."),
-        click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the result here."),
-        click.option("--vehicle", type=click.Path(path_type=Path), help="Vehicle file to write into."),
+        click.option("--json", "json_file", type=OutputFile(), help="Write the result here."),
+        click.option("--vehicle", type=WritableVehicle(), help="Vehicle file to write into."),
         click.option("--bundle", help="Which bundle of the log; default: the one seen most."),
         click.argument("log", type=click.Path(path_type=Path)),
     ):

@@ -17,7 +17,7 @@ from calibration.thrust.hover_flights import from_hovers, hover_changes
 from calibration.thrust.steps import command_text, steps_of
 from calibration.thrust.table import read_thrust_csv
 from calibration.vehicle_file import Change, confirm_and_write
-from companion.core.command_line import one_line_errors
+from companion.core.command_line import OutputFile, WritableVehicle, one_line_errors
 from companion.core.config import ConfigError, load
 from companion.core.vehicle import Vehicle
 
@@ -40,7 +40,7 @@ SHOWN = 12  # points left out that are listed on the screen; --json has all
     metavar="KG COMMAND",
     help="Without a stand: mass and PX4's thrust command (0..1) of a hover that was flown; repeat for other loads.",
 )
-@click.option("--vehicle", type=click.Path(path_type=Path), default=None, help="Vehicle file to write into.")
+@click.option("--vehicle", type=WritableVehicle(), default=None, help="Vehicle file to write into.")
 @click.option("--mass", "mass_kg", type=click.FloatRange(0.05, 200), default=None, help="kg. Default: the vehicle's.")
 @click.option("--motors", type=click.IntRange(1, 12), default=6, show_default=True, help="Of the aircraft.")
 @click.option("--pwm-min", type=float, default=None, help="PX4's PWM_MAIN_MINn, µs. Default: the bench file's or 1000.")
@@ -61,8 +61,8 @@ SHOWN = 12  # points left out that are listed on the screen; --json has all
     default=None,
     help="Of tables whose header has no unit.",
 )
-@click.option("--plot", type=click.Path(path_type=Path), default=None, help="Write the picture here (PNG, PDF, SVG).")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), default=None, help="Write the result here.")
+@click.option("--plot", type=OutputFile(), default=None, help="Write the picture here (PNG, PDF, SVG).")
+@click.option("--json", "json_file", type=OutputFile(), default=None, help="Write the result here.")
 @click.option("--yes", is_flag=True, help="Write into the vehicle file without asking.")
 @one_line_errors
 def command(

@@ -172,6 +172,44 @@ class ConfigFile(click.Path):
         return path
 
 
+class OutputFile(click.Path):
+    """A parameter that names a file to write; refused before any work when it cannot be written."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path; raises `OutputError` with one line."""
+        check_output_file(Path(value))
+        return Path(value)
+
+
+class OutputFolder(click.Path):
+    """A parameter that names a folder to write into; refused before any work when that is not possible."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The path; raises `OutputError` with one line."""
+        check_output_folder(Path(value))
+        return Path(value)
+
+
+class WritableVehicle(ConfigFile):
+    """A vehicle file, by path or name, that a calibration writes into."""
+
+    def __init__(self) -> None:
+        super().__init__(ConfigKind.VEHICLE, checked=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        """The file's path; raises `OutputError` when it cannot be written."""
+        path = super().convert(value, param, ctx)
+        if path.exists():
+            check_output_file(path)
+        return path
+
+
 # --- outputs --------------------------------------------------------------------------------------------------------
 
 
