@@ -16,8 +16,9 @@ from calibration.camera.views import Calibration, calibrate, projection_std
 from calibration.results import DataError, Result, result, write_json
 from calibration.vehicle_file import Change, confirm_and_write
 from companion.core.arrays import Image8
-from companion.core.command_line import OutputFile, OutputFolder, WritableVehicle, one_line_errors
+from companion.core.command_line import ConfigFile, OutputFile, OutputFolder, WritableVehicle, one_line_errors
 from companion.core.config import ConfigError, load
+from companion.core.config_files import ConfigKind
 from companion.core.vehicle import Vehicle
 
 SAME_SHAPE = 0.005  # of the ratio of width to height: pictures that differ by more are not the same picture rescaled
@@ -25,7 +26,7 @@ SAME_SHAPE = 0.005  # of the ratio of width to height: pictures that differ by m
 
 @click.command()
 @click.argument("images", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--board", "board_file", type=click.Path(path_type=Path), required=True, help="config/boards/*.toml")
+@click.option("--board", "board_file", type=ConfigFile(ConfigKind.BOARD), required=True, help="config/boards/*.toml")
 @click.option(
     "--live", "device", default=None, help="Take the pictures with a device (0, /dev/video0) or from a video file."
 )

@@ -17,8 +17,9 @@ from calibration.thrust.hover_flights import from_hovers, hover_changes
 from calibration.thrust.steps import command_text, steps_of
 from calibration.thrust.table import read_thrust_csv
 from calibration.vehicle_file import Change, confirm_and_write
-from companion.core.command_line import OutputFile, WritableVehicle, one_line_errors
+from companion.core.command_line import ConfigFile, OutputFile, WritableVehicle, one_line_errors
 from companion.core.config import ConfigError, load
+from companion.core.config_files import ConfigKind
 from companion.core.vehicle import Vehicle
 
 TABLE_WIDTH = 130  # characters, without a terminal
@@ -28,7 +29,7 @@ SHOWN = 12  # points left out that are listed on the screen; --json has all
 @click.command()
 @click.argument("raw", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--fit", "offline", is_flag=True, help="Fit the tables RAW…; no bench.")
-@click.option("--bench", "bench_file", type=click.Path(path_type=Path), default=None, help="config/benches/*.toml")
+@click.option("--bench", "bench_file", type=ConfigFile(ConfigKind.BENCH), default=None, help="config/benches/*.toml")
 @click.option("--save", type=click.Path(path_type=Path), default=None, help="With --bench: file for the raw data.")
 @click.option("--resume", is_flag=True, help="With --bench and --save: continue an interrupted run.")
 @click.option(
