@@ -44,8 +44,9 @@ def compile_library(name: str, print_: str, sources: Iterable[Path], flags: Iter
         command = [*compiler().split(), *CFLAGS, *map(str, sources), "-o", str(output), *flags, "-lm"]
         result = subprocess.run(command, capture_output=True, text=True)
         if result.returncode != 0:
-            message = next((line for line in result.stderr.splitlines() if "error" in line), result.stderr[:200])
-            raise CompileError(f"{name}: {message.strip()}")
+            lines = [line for line in result.stderr.splitlines() if line.strip()]
+            message = next((line for line in lines if "error" in line), lines[-1] if lines else "no message")
+            raise CompileError(f"{name}: {command[0]} ended with status {result.returncode}: {message.strip()}")
         output.rename(target)
     return target
 

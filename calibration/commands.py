@@ -2,7 +2,7 @@
 
 import click
 
-from companion.core.command_line import LazyGroup
+from companion.core.command_line import HELP, LazyGroup
 
 COMMANDS: dict[str, str] = {  # name → "module:object"
     "camera": "calibration.camera.command:command",
@@ -12,6 +12,6 @@ COMMANDS: dict[str, str] = {  # name → "module:object"
 }
 
 
-@click.group(cls=LazyGroup, lazy=COMMANDS)
+@click.group(cls=LazyGroup, lazy=COMMANDS, context_settings=HELP)
 def calibrate() -> None:
     """Measure the numbers of a vehicle file, on the bench and in flight."""

@@ -51,7 +51,10 @@ def result(
 
 
 def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
-    """Write a result whole or not at all; makes the folder. Raises `ConfigError` if it cannot be written."""
+    """Write a result whole or not at all; makes the folder; "-": to stdout. Raises `ConfigError` if it cannot be written."""
+    if str(path) == "-":
+        print(json.dumps(plain(content), indent=2, ensure_ascii=False))
+        return
     write_whole(path, json.dumps(plain(content), indent=2, ensure_ascii=False) + "\n")
 
 

@@ -14,6 +14,7 @@ import click
 from companion.core.command_line import (
     DEFAULT_VEHICLE_NAME,
     FLIGHTS,
+    HELP,
     INTERRUPTED,
     REFUSED,
     STDOUT,
@@ -61,7 +62,7 @@ def _print_version(context: click.Context, _parameter: click.Parameter, wanted: 
     context.exit()
 
 
-@click.group(cls=LazyGroup, lazy=LAZY, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, lazy=LAZY, context_settings=HELP)
 @click.option(
     "--version",
     is_flag=True,
@@ -109,7 +110,9 @@ def generate(vehicle: Path | None) -> None:
     help="serial:DEVICE:BAUD, udpin:HOST:PORT, tcp:HOST:PORT, sim, or px4. Default: the vehicle file's.",
 )
 @click.option("--scenario", type=SCENARIO, default=None, help="With sim or px4: the world to fly in.")
-@click.option("--seed", type=int, default=1, show_default=True, help="With sim or px4: seed of everything random.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="With sim or px4: seed of everything random."
+)
 @click.option(
     "--instance",
     type=click.IntRange(0, INSTANCE_MAX),
@@ -186,7 +189,7 @@ def fly(
 
 @main.command()
 @click.argument("scenario", type=SCENARIO)
-@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
 @click.option("--stack", type=click.Choice(STACKS), default="full", show_default=True, help="Which stack flies.")
 @click.option("--vehicle", type=VEHICLE, default=None, help="Another vehicle file than the scenario's.")
 @click.option(
@@ -212,6 +215,8 @@ def sim(
 
     check_output_file(json_file)
     check_output_file(log_file)
+    if log_file is not None and json_file is not None and log_file.absolute() == json_file.absolute():
+        raise OutputError(f"{log_file}: given for the log and for the result; name two files")
     if log_file is not None and log_file.exists():
         raise OutputError(f"{log_file}: log exists already; logs are never overwritten")
     loaded = load_scenario(scenario, vehicle, camera)
@@ -333,7 +338,8 @@ def compare(
     failed: OutputError | None = None
     to_stdout = json_file == STDOUT
     try:
-        _write_json(result, json_file)
+        if result["runs"] or json_file == STDOUT:  # without a single flight a former result stays as it is
+            _write_json(result, json_file)
     except OutputError as error:
         failed, to_stdout = error, True
     console = _console(stderr=to_stdout)
@@ -390,9 +396,12 @@ def refly(log: Path, tolerance: float | None, json_file: Path | None) -> None:
 @one_line_errors
 def report(log: Path, out: Path | None) -> None:
     """Write the HTML report of a flight log."""
+    from companion.recording.log import log_problems
     from companion.recording.report import write_report
 
     check_output_folder(out or log.parent)
+    for problem in log_problems(log):
+        click.echo(f"companion: {problem}", err=True)
     click.echo(str(write_report(log, out or log.parent)))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from companion.core.arrays import Array, Image8, Vector
-from companion.core.config import ConfigError, Section, integer, number
+from companion.core.config import ConfigError, Section, check_unit_quaternion, integer, number
 from companion.core.frames import quat_exp, quat_multiply, quat_normalized, rotation_matrix
 from companion.core.messages import Image
 from companion.core.site import Marker, Site
@@ -58,9 +58,8 @@ class CameraConfig(Section, frozen=True):
         Annotated[float, number(-1, 1, "")],
     ]
     rate_hz: Annotated[float, number(1, 240, "Hz")]
-    latency_s: Annotated[
-        float, number(0, 1, "s")
-    ]  # from mid-exposure to arrival; applied by the caller that delivers the images
+    # from mid-exposure to arrival; applied by the caller that delivers the images
+    latency_s: Annotated[float, number(0, 1, "s")]
     exposure_s: Annotated[float, number(0, 0.1, "s")]
     noise_std: Annotated[float, number(0, 50, "grey levels")]
     blur_px: Annotated[float, number(0, 5, "px (standard deviation of the lens blur)")]
@@ -70,6 +69,9 @@ class CameraConfig(Section, frozen=True):
     vignetting: Annotated[float, number(0, 1, "(loss of light in the corners)")]
     sway_std_rad: Annotated[float, number(0, 0.2, "rad (rotation of the camera's mount, per axis)")]
     sway_time_constant_s: Annotated[float, number(0.01, 10, "s")]
+
+    def __post_init__(self) -> None:
+        check_unit_quaternion("q_BC", self.q_BC)
 
 
 class VisibleMarker(NamedTuple):

@@ -16,7 +16,7 @@ from calibration.camera.views import Calibration, calibrate, projection_std
 from calibration.results import DataError, Result, result, write_json
 from calibration.vehicle_file import Change, confirm_and_write
 from companion.core.arrays import Image8
-from companion.core.command_line import ConfigFile, OutputFile, OutputFolder, WritableVehicle, one_line_errors
+from companion.core.command_line import HELP, ConfigFile, OutputFile, OutputFolder, WritableVehicle, one_line_errors
 from companion.core.config import ConfigError, load
 from companion.core.config_files import ConfigKind
 from companion.core.vehicle import Vehicle
@@ -24,7 +24,7 @@ from companion.core.vehicle import Vehicle
 SAME_SHAPE = 0.005  # of the ratio of width to height: pictures that differ by more are not the same picture rescaled
 
 
-@click.command()
+@click.command(context_settings=HELP)
 @click.argument("images", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--board", "board_file", type=ConfigFile(ConfigKind.BOARD), required=True, help="config/boards/*.toml")
 @click.option(

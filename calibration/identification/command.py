@@ -10,13 +10,13 @@ from calibration.identification.identify import Axis, Identification
 from calibration.identification.values import as_result, changes, doubts, thrust_at_reference, warnings
 from calibration.identification.windows import WINDOW_S
 from calibration.results import write_json
-from companion.core.command_line import OutputFile, OutputFolder, WritableVehicle, one_line_errors
+from companion.core.command_line import HELP, OutputFile, OutputFolder, WritableVehicle, one_line_errors
 from companion.core.config import ConfigError
 
 TABLE_WIDTH = 120  # characters, without a terminal
 
 
-@click.command()
+@click.command(context_settings=HELP)
 @click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--vehicle", type=WritableVehicle(), default=None, help="Vehicle file to write into.")
 @click.option("--json", "json_file", type=OutputFile(), default=None, help="Write the result here.")

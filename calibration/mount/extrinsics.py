@@ -15,7 +15,7 @@ from calibration.mount.observations import MountLog, read_mount_log
 from calibration.results import DataError, Result, result, write_json
 from calibration.vehicle_file import Change, confirm_and_write
 from companion.core.arrays import Array
-from companion.core.command_line import OutputFile, WritableVehicle, one_line_errors
+from companion.core.command_line import HELP, OutputFile, WritableVehicle, one_line_errors
 from companion.core.config import load
 from companion.core.frames import quat_from_matrix, rotation_matrix
 from companion.core.vehicle import Vehicle
@@ -133,7 +133,7 @@ def log_arguments(function: Callable[P, None]) -> Callable[P, None]:
     return function
 
 
-@click.command()
+@click.command(context_settings=HELP)
 @log_arguments
 @one_line_errors
 def command(log: Path, bundle: str | None, vehicle: Path | None, json_file: Path | None, yes: bool) -> None:

@@ -15,7 +15,7 @@ from calibration.mount.motion import Motion, motion_of
 from calibration.mount.observations import MountLog, read_mount_log
 from calibration.results import DataError, Result, result, write_json
 from calibration.vehicle_file import Change, confirm_and_write
-from companion.core.command_line import one_line_errors
+from companion.core.command_line import HELP, one_line_errors
 from companion.core.config import ConfigError, load
 from companion.core.vehicle import Vehicle
 
@@ -88,7 +88,7 @@ def find_actuation(path: Path) -> Actuation:
     return Actuation(*delay, (roll, pitch), flight.notes)
 
 
-@click.command()
+@click.command(context_settings=HELP)
 @log_arguments
 @one_line_errors
 def command(log: Path, bundle: str | None, vehicle: Path | None, json_file: Path | None, yes: bool) -> None:

@@ -187,7 +187,7 @@ def smoothed(attitude: TimeSeries, rates: TimeSeries) -> TimeSeries:
 def _series(samples: Sequence[FcuAttitude] | Sequence[FcuPosition], field: str) -> TimeSeries:
     good = [m for m in samples if m.valid and np.isfinite(getattr(m, field)).all()]
     t_s = np.array([m.stamp_s for m in good])
-    value = np.array([getattr(m, field) for m in good], dtype=float).reshape(len(good), -1)
+    value = np.array([getattr(m, field) for m in good], dtype=float).reshape(len(good), -1 if good else 0)
     rising = np.ones(len(t_s), bool)
     if len(t_s) > 1:
         rising[1:] = t_s[1:] > np.maximum.accumulate(t_s)[:-1]

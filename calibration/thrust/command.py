@@ -17,7 +17,7 @@ from calibration.thrust.hover_flights import from_hovers, hover_changes
 from calibration.thrust.steps import command_text, steps_of
 from calibration.thrust.table import read_thrust_csv
 from calibration.vehicle_file import Change, confirm_and_write
-from companion.core.command_line import ConfigFile, OutputFile, WritableVehicle, one_line_errors
+from companion.core.command_line import HELP, ConfigFile, OutputFile, WritableVehicle, one_line_errors
 from companion.core.config import ConfigError, load
 from companion.core.config_files import ConfigKind
 from companion.core.vehicle import Vehicle
@@ -26,7 +26,7 @@ TABLE_WIDTH = 130  # characters, without a terminal
 SHOWN = 12  # points left out that are listed on the screen; --json has all
 
 
-@click.command()
+@click.command(context_settings=HELP)
 @click.argument("raw", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--fit", "offline", is_flag=True, help="Fit the tables RAW…; no bench.")
 @click.option("--bench", "bench_file", type=ConfigFile(ConfigKind.BENCH), default=None, help="config/benches/*.toml")

@@ -2,12 +2,16 @@
 
 import contextlib
 import importlib
+import io
 import os
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import click
@@ -69,11 +73,30 @@ def end_with(line: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
+HELP = {"help_option_names": ["-h", "--help"]}  # context settings of every command
+
+
+def end_as_by_ctrl_c() -> None:
+    """Let SIGTERM and SIGHUP (a lost terminal) end a command as Ctrl-C does: children stopped, results kept."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:  # nohup has set SIGHUP to "ignore", which stays
+                signal.signal(number, interrupt)
+
+
 def one_line_errors(command: Callable[P, R]) -> Callable[P, R]:
     """Turn the errors that a user can cause into one line and exit status 2, or 130 for Ctrl-C."""
 
     @wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        end_as_by_ctrl_c()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")  # a terminal that cannot show a character must not end the command
         try:
             return command(*args, **kwargs)
         except (Exception, KeyboardInterrupt) as error:

@@ -7,6 +7,7 @@ and the unit. There are no silent defaults: a key that a file may leave out says
 import math
 import re
 import tomllib
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from types import UnionType
@@ -43,6 +44,16 @@ def number(low: float, high: float, unit: str) -> Meta:
 def integer(low: int, high: int, unit: str = "") -> Meta:
     """Allowed range and unit of a whole number, e.g. ``Annotated[int, integer(1, 16)]``."""
     return Meta(ge=low, le=high, description=f"whole number, {low} to {high} {unit}".rstrip())
+
+
+UNIT_TOLERANCE = 0.01  # of the length of a quaternion in a file, which may have few digits
+
+
+def check_unit_quaternion(key: str, q: Sequence[float]) -> None:
+    """Raise ValueError, which becomes a `ConfigError`, when a quaternion of a table has not the length 1."""
+    length = math.sqrt(sum(number * number for number in q))
+    if abs(length - 1.0) > UNIT_TOLERANCE:
+        raise ValueError(f"{key} = {[float(number) for number in q]}: a rotation needs length 1, this has {length:.3g}")
 
 
 def load(path: str | Path, schema: type[T]) -> T:

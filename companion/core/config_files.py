@@ -71,6 +71,8 @@ def find_config(given: str | Path, kind: ConfigKind) -> Path:
     Raises `ConfigError` with the nearest name when there is neither.
     """
     path = Path(given)
+    if not path.name:
+        raise ConfigError(f"'{given}': not the name of {NOUNS[kind]}")
     if len(path.name) > NAME_MAX:
         raise ConfigError(f"{path.name[:20]}…: not the name of a file: longer than {NAME_MAX} characters")
     if _is_file(path):

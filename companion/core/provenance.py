@@ -69,7 +69,7 @@ def computer() -> Computer:
 
 def command_line() -> list[str]:
     """The words with which this process was started."""
-    return list(sys.argv)
+    return [os.fsencode(word).decode("utf-8", "backslashreplace") for word in sys.argv]
 
 
 def source_hash(root: Path = ROOT, packages: tuple[str, ...] = PACKAGES) -> str:

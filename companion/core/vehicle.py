@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta
 
-from companion.core.config import Section, integer, number
+from companion.core.config import Section, check_unit_quaternion, integer, number
 
 T = TypeVar("T")
 Triple = tuple[T, T, T]
@@ -90,6 +90,9 @@ class Camera(Section):
     distortion: Annotated[list[float], Meta(min_length=4, max_length=8)]  # OpenCV's order
     p_BC: Vector3  # camera in the body frame [m]
     q_BC: UnitQuaternion  # rotates optical axes (x right, y down, z forward) into FLU
+
+    def __post_init__(self) -> None:
+        check_unit_quaternion("q_BC", self.q_BC)
 
 
 class Tracking(Section):

@@ -14,6 +14,7 @@ import msgspec
 from companion.core.command_line import (
     DEFAULT_VEHICLE_NAME,
     FLIGHTS,
+    HELP,
     STDOUT,
     ConfigFile,
     check_output_file,
@@ -171,7 +172,7 @@ def _ask(question: str) -> str:
     return answer
 
 
-@click.command()
+@click.command(context_settings=HELP)
 @click.option(
     "--vehicle",
     type=ConfigFile(ConfigKind.VEHICLE, checked=False),

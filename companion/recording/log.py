@@ -28,6 +28,7 @@ from companion.recording.codec import decode
 from companion.recording.writer import METADATA
 
 BROKEN = (McapError, struct.error, ZstdError, ValueError, MemoryError, OverflowError, EOFError, KeyError)
+HEAD_MAX_BYTES = 4_000_000  # the metadata stand at the head of a log
 M = TypeVar("M", bound=Message)
 
 
@@ -83,7 +84,9 @@ class Log(dict[TopicName, list[Message]]):
             for topic, (count, reason) in sorted(self.undecodable.items())
         ]
         if self.truncated:
-            lines.append(f"{self.path}: the end of the log is missing (its recorder was killed)")
+            lines.append(
+                f"{self.path}: the log is not complete: its end is missing (the recorder was killed) or a part is damaged"
+            )
         return lines
 
     def tables(self, name: str) -> dict[str, Any] | None:
@@ -130,11 +133,33 @@ def read_log(path: str | Path, topics: Iterable[TopicName] | None = None) -> Log
 
 
 def parts(path: Path) -> list[Path]:
-    """The file itself and the parts that a restarted recorder wrote after it, in order."""
+    """The file itself and the parts that a restarted recorder wrote after it, in order.
+
+    A part says in its metadata which log it continues. A log of before 2026-11-22 does not; there the name decides.
+    """
     found = [path]
-    while (following := path.with_stem(f"{path.stem}_{len(found) + 1}")).exists():
+    while path.name and (following := path.with_stem(f"{path.stem}_{len(found) + 1}")).exists():
+        if not _continues(following, path):
+            break
         found.append(following)
     return found
+
+
+def _continues(part: Path, path: Path) -> bool:
+    """Whether a log is the continuation of another one."""
+    try:
+        with part.open("rb") as stream:
+            for record in StreamReader(stream, record_size_limit=HEAD_MAX_BYTES).records:
+                if isinstance(record, Metadata) and record.name == METADATA:
+                    return "schemas" not in record.metadata or record.metadata.get("continues") == path.name
+    except (OSError, *BROKEN):
+        pass
+    return False
+
+
+def log_problems(path: str | Path) -> list[str]:
+    """`Log.problems` of a file; raises `LogError` if it is not a log."""
+    return read_log(path).problems()
 
 
 def iterate(path: str | Path, topics: Iterable[TopicName] | None = None, log: Log | None = None) -> Iterator[LogEntry]:

@@ -91,7 +91,10 @@ def _recorder_options(context: Context) -> NodeOptions:
     metadata = flight_metadata(context.vehicle_file, context.mission_file, context.scenario_file, context.run)
     log = context.log_file
     if not log.is_dir():
-        return NodeOptions(log_writer=LogWriter(free_name(log), metadata), read_host=Host(log.parent))
+        name = free_name(log)
+        if name != log:
+            metadata["continues"] = log.name
+        return NodeOptions(log_writer=LogWriter(name, metadata), read_host=Host(log.parent))
 
     def next_writer() -> LogWriter:
         return LogWriter(free_name(log / f"{datetime.now():%Y-%m-%d_%H-%M-%S}.mcap"), metadata)

@@ -6,7 +6,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from companion.core.command_line import DEFAULT_VEHICLE_NAME, ConfigFile, one_line_errors
+from companion.core.command_line import DEFAULT_VEHICLE_NAME, HELP, ConfigFile, one_line_errors
 from companion.core.config import load
 from companion.core.config_files import ConfigKind
 from companion.core.vehicle import Vehicle
@@ -26,7 +26,7 @@ def cells(monitor: Monitor, vehicle: Vehicle, plan: Plan) -> tuple[str, ...]:
     return monitor.name, monitor.text, limit, f"{monitor.after_s:g}", actions, apart, monitor.advice
 
 
-@click.command()
+@click.command(context_settings=HELP)
 @click.option(
     "--vehicle",
     type=ConfigFile(ConfigKind.VEHICLE),

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from companion.core.clock import monotonic_s
-from companion.core.command_line import one_line_errors
+from companion.core.command_line import HELP, one_line_errors
 from companion.core.config import ConfigError
 from companion.core.enums import ProcessName, Sensor, TopicName
 from companion.core.messages import (
@@ -211,7 +211,7 @@ def _narrow_table(name: str, *figures: str) -> Table:
     return table
 
 
-@click.command()
+@click.command(context_settings=HELP)
 @click.argument("bus", type=click.Path(path_type=Path), required=False)
 @click.option("--once", is_flag=True, help="Listen for some seconds, print once, and end.")
 @one_line_errors

@@ -187,3 +187,10 @@ def test_a_misspelt_key_of_a_vehicle_file_is_answered_with_the_right_one(tmp_pat
     path = changed(tmp_path, "mass_kg = 1.8", "mass_kgs = 1.8")
     with pytest.raises(ConfigError, match="mass_kgs: unknown key, did you mean 'mass_kg'"):
         load(path, Vehicle)
+
+
+@pytest.mark.parametrize("q_BC", ["[0.0, 0.0, 0.0, 0.0]", "[0.5, 0.5, 0.5, 0.0]"])
+def test_a_quaternion_that_is_no_rotation_is_refused(tmp_path, q_BC):
+    (tmp_path / "mine.toml").write_text(f'base = "{ROOT}/config/vehicles/f550.toml"\n[camera]\nq_BC = {q_BC}\n')
+    with pytest.raises(ConfigError, match=r"mine.toml: camera.*q_BC.*a rotation needs length 1"):
+        load(tmp_path / "mine.toml", Vehicle)

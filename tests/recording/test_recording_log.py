@@ -17,7 +17,7 @@ from mcap.writer import Writer
 from companion.core.config import ConfigError
 from companion.core.messages import TOPICS, FcuAttitude, Image, LinkRx, Photo
 from companion.recording import writer as writer_module
-from companion.recording.log import LogError, Undecodable, iterate, read_log, series
+from companion.recording.log import LogError, Undecodable, iterate, parts, read_log, series
 from companion.recording.recorder import RecorderNode, pose_at
 from companion.recording.writer import LogWriter
 from companion.runtime.flight_record import flight_metadata
@@ -335,3 +335,20 @@ def test_recording_costs_a_few_percent_of_a_core(flight, tmp_path):
     start = time.process_time()
     record(tmp_path / "flight.mcap", messages).close()
     assert (time.process_time() - start) / 20 < 0.08
+
+
+def test_a_log_of_another_flight_is_no_continuation_whatever_its_name(tmp_path):
+    for name, metadata in (
+        ("test.mcap", {}),
+        ("test_2.mcap", {}),
+        ("flight.mcap", {}),
+        ("flight_2.mcap", {"continues": "flight.mcap"}),
+    ):
+        writer = LogWriter(tmp_path / name, metadata)
+        writer.put("fcu_attitude", attitude(1.0, 1), 1.0)
+        writer.close()
+    assert parts(tmp_path / "test.mcap") == [tmp_path / "test.mcap"]
+    assert parts(tmp_path / "flight.mcap") == [tmp_path / "flight.mcap", tmp_path / "flight_2.mcap"]
+    assert len(read_log(tmp_path / "flight.mcap")["fcu_attitude"]) == 2
+    (tmp_path / "test_2.mcap").write_bytes(b"not a log")
+    assert len(read_log(tmp_path / "test.mcap")["fcu_attitude"]) == 1
