@@ -22,6 +22,7 @@ from companion.fcu.link.params import decode_value, read_request
 
 REQUEST_S = 0.1  # between two requests
 TRIES = 3  # for the version and for each parameter
+COMMIT_BYTES = 5  # of flight_custom_version; PX4 puts its vendor version into the last three of the eight bytes
 
 
 class Identity:
@@ -49,7 +50,7 @@ class Identity:
         """Take the version, e.g. "1.17.0 release", and the first digits of PX4's commit."""
         major, minor, patch, kind = struct.pack(">I", m.flight_sw_version & 0xFFFFFFFF)
         self._version = f"{major}.{minor}.{patch} {_release(kind)}"
-        self._commit = bytes(reversed(m.flight_custom_version)).hex()
+        self._commit = bytes(reversed(m.flight_custom_version))[:COMMIT_BYTES].hex()
         self._hardware_id = m.uid
 
     def put_parameter(self, m: ParamValue) -> None:

@@ -124,7 +124,8 @@ def simulate_px4(
     autopilot = Px4Autopilot(build, loaded, folder / "px4", seed, instance, carry_mavlink=True, speed=speed)
     try:
         world = warmed_up(loaded, seed, autopilot)
-        autopilot.take_output()  # of the time before the flight
+        while autopilot.take_output():  # of the time before the flight; one call takes a limited number of datagrams
+            pass
         recorder = open_recorder(folder / "flight.mcap", log_metadata(loaded, seed, kind=PX4))
 
         def record(message: Message, now_s: float) -> None:

@@ -7,9 +7,8 @@ from companion.fcu.identity import REQUEST_S, TRIES, Identity
 from companion.fcu.link.decoded import AutopilotVersion, ParamValue
 from companion.fcu.link.params import INT32, REAL32, encode_value, name_field
 
-PX4_1_17 = AutopilotVersion(
-    0, 77, 0x011100FF, 0, 0, 0, 0, 0, (0xEF, 0xBE, 0xAD, 0xDE, 0, 0, 0, 0), (0,) * 8, (0,) * 8, (0,) * 18
-)
+VENDOR_2_0_1, COMMIT = (0x01, 0x00, 0x02), (0xC4, 0xA1, 0x2D, 0xF1, 0xD6)  # the least significant byte first
+PX4_1_17 = AutopilotVersion(0, 77, 0x011100FF, 0, 0, 0, 0, 0, (*VENDOR_2_0_1, *COMMIT), (0,) * 8, (0,) * 8, (0,) * 18)
 
 
 def _text(field):
@@ -52,7 +51,7 @@ def test_version_and_parameters_are_published_once_when_all_are_known(vehicle):
     peer = Peer(vehicle, values)
     (info,) = peer.run(20.0)
     assert isinstance(info, FcuInfo)
-    assert info.version == "1.17.0 release" and info.commit == "00000000deadbeef" and info.hardware_id == 77
+    assert info.version == "1.17.0 release" and info.commit == "d6f12da1c4" and info.hardware_id == 77
     assert info.parameters == values
     assert len(peer.requests) == len(values) + 1, "nothing is requested twice"
 

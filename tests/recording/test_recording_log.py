@@ -134,7 +134,8 @@ def test_a_log_cut_anywhere_opens_with_what_was_before_the_cut(flight, tmp_path)
     full = len(list(iterate(path)))
     assert full > 2500
     counts = []
-    for size in sorted(rng.sample(range(700, len(data)), 25)):
+    start = data.index(b"start_s") + 100  # after the metadata; their length depends on the machine and the command line
+    for size in sorted(rng.sample(range(start, len(data)), 25)):
         cut = tmp_path / "cut.mcap"
         cut.write_bytes(data[:size])
         log = read_log(cut)

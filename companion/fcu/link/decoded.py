@@ -75,7 +75,7 @@ class AutopilotVersion(NamedTuple):
     board_version: int
     vendor_id: int
     product_id: int
-    flight_custom_version: tuple[int, ...]  # eight bytes of the commit, the least significant first
+    flight_custom_version: tuple[int, ...]  # vendor version (3 bytes), commit (5 bytes), reversed
     middleware_custom_version: tuple[int, ...]
     os_custom_version: tuple[int, ...]
     uid2: tuple[int, ...]
