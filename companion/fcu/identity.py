@@ -20,7 +20,7 @@ from companion.fcu.link.codec import AUTOPILOT_COMPONENT, OutgoingMessage
 from companion.fcu.link.decoded import AutopilotVersion, ParamValue
 from companion.fcu.link.params import decode_value, read_request
 
-REQUEST_S = 0.1  # between two requests
+REQUEST_S = 0.03  # between two requests: all arrive in the second between connecting and arming
 TRIES = 3  # for the version and for each parameter
 COMMIT_BYTES = 5  # of flight_custom_version; PX4 puts its vendor version into the last three of the eight bytes
 

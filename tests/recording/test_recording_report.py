@@ -110,7 +110,7 @@ def test_the_report_of_a_real_flight_says_what_it_cannot_know(flight_without_tru
 def test_a_killed_recorder_still_gets_its_report(flight, tmp_path):
     part = {"mission_status": flight["mission_status"]}
     html = write_report(recorded(tmp_path / "flight.mcap", part, close=False), tmp_path).read_text()
-    assert "the end of the log is missing" in html
+    assert "the log is not complete" in html
 
 
 @pytest.mark.parametrize("kept", [(), ("state", "fcu_status"), ("truth", "mission_status", "reference")])
