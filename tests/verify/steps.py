@@ -54,7 +54,7 @@ def command(folder: Path, *words: str) -> Result:
     done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     name = re.sub(r"\W+", "_", " ".join(words[1:]))[:80]
     (folder / f"{name}.txt").write_text(done.stdout, encoding="utf-8")
-    lines = [line for line in done.stdout.splitlines() if line.strip()] or ["no output"]
+    lines = [line for line in done.stdout.splitlines() if re.search(r"\w", line)] or ["no output"]
     return Result(done.returncode == 0, lines[-1].strip("= "))
 
 
