@@ -27,6 +27,7 @@ OFFBOARD_LOSS_S = 0.5
 STICK_MAX_PERCENT = 30.0
 TILT_SPARE_RAD = math.radians(15)  # between the controller's bound, which is soft, and PX4's failure detector
 FENCE_SPARE_M = 5.0  # PX4's fence lies this far outside the mission's, so that the stack acts first
+MODEL_FACTOR_DIFFERENCE = 0.005  # of THR_MDL_FAC: at the hover it changes the thrust by 0.3 % at most
 HOVER_DIFFERENCE = 0.1  # a larger one between PX4's hover thrust and the vehicle file's is reported
 
 RETURN = 3  # of COM_OBL_RC_ACT, GF_ACTION and COM_LOW_BAT_ACT
@@ -129,10 +130,9 @@ TUNING_PARAMETERS = (
         "`gnss_bias_m_sqrt_s` to match",
     ),
     AdvisedParameter(
-        ("THR_MDL_FAC", "MC_*"),
+        ("MC_*",),
         "tuned, then left unchanged",
-        "the vehicle file's thrust coefficient and attitude response are identified with them; identify again after "
-        "a change",
+        "the vehicle file's attitude response is identified with them; identify again after a change",
     ),
 )
 VISION_PARAMETERS = (
@@ -416,8 +416,16 @@ def _tilt(vehicle: Vehicle) -> list[Rule]:
 def _thrust(vehicle: Vehicle) -> list[Rule]:
     hover = GRAVITY_M_S2 / vehicle.thrust.coefficient_m_s2
     low, high = round(hover - HOVER_DIFFERENCE, 2), round(hover + HOVER_DIFFERENCE, 2)
-    exponent = vehicle.thrust.voltage_exponent
+    exponent, factor = vehicle.thrust.voltage_exponent, vehicle.thrust.model_factor
     return [
+        Rule(
+            "THR_MDL_FAC",
+            "the vehicle file's thrust.coefficient_m_s2 was identified with it (thrust.model_factor); with another one the "
+            "same command gives another thrust",
+            required=Condition(f"{factor:g}", lambda value, values: abs(value - factor) <= MODEL_FACTOR_DIFFERENCE),
+            fix=_set(float(factor)),
+            note="Attitude gains depend on it, too: tune and identify again after a change",
+        ),
         Rule(
             "MPC_THR_HOVER",
             f"the vehicle file's thrust.coefficient_m_s2 says {hover:.2f}; one of the two is wrong",
