@@ -136,6 +136,16 @@ class FlightData:
         return (*attitude, self.thrust, self.velocity_W, self.accelerometer_B, self.voltage)
 
     @property
+    def start_s(self) -> float:
+        """Time of the first sample of any signal [s]; times that a user sees are counted from it."""
+        return min((float(signal.t_s[0]) for signal in self.signals if len(signal)), default=0.0)
+
+    @property
+    def end_s(self) -> float:
+        """Time of the last sample of any signal [s]."""
+        return max((float(signal.t_s[-1]) for signal in self.signals if len(signal)), default=0.0)
+
+    @property
     def airborne_s(self) -> float:
         """Time in the air [s]."""
         return sum(end - start for start, end in self.airborne)
