@@ -27,6 +27,7 @@ OFFBOARD_LOSS_S = 0.5
 STICK_MAX_PERCENT = 30.0
 TILT_SPARE_RAD = math.radians(15)  # between the controller's bound, which is soft, and PX4's failure detector
 FENCE_SPARE_M = 5.0  # PX4's fence lies this far outside the mission's, so that the stack acts first
+MODEL_FACTOR = "THR_MDL_FAC"  # PX4's thrust model: thrust = F signal² + (1 - F) signal
 MODEL_FACTOR_DIFFERENCE = 0.005  # of THR_MDL_FAC: at the hover it changes the thrust by 0.3 % at most
 HOVER_DIFFERENCE = 0.1  # a larger one between PX4's hover thrust and the vehicle file's is reported
 
@@ -419,7 +420,7 @@ def _thrust(vehicle: Vehicle) -> list[Rule]:
     exponent, factor = vehicle.thrust.voltage_exponent, vehicle.thrust.model_factor
     return [
         Rule(
-            "THR_MDL_FAC",
+            MODEL_FACTOR,
             "the vehicle file's thrust.coefficient_m_s2 was identified with it (thrust.model_factor); with another one the "
             "same command gives another thrust",
             required=Condition(f"{factor:g}", lambda value, values: abs(value - factor) <= MODEL_FACTOR_DIFFERENCE),
