@@ -41,8 +41,8 @@ def test_a_factor_changed_within_a_log_is_refused(tmp_path, short):
 
 def test_a_flight_log_holds_the_factor_of_the_flight_controller_or_of_its_vehicle(tmp_path, short):
     assert read_flight_log(write_flight_log(tmp_path / "old.mcap", short)).model_factor == 0.0
-    told = write_flight_log(tmp_path / "told.mcap", short, factors=[0.4, 0.4])
-    assert read_flight_log(told).model_factor == 0.4
+    reported = write_flight_log(tmp_path / "reported.mcap", short, factors=[0.4, 0.4])
+    assert read_flight_log(reported).model_factor == 0.4
     with pytest.raises(DataError, match=r"THR_MDL_FAC was changed from 0\.4 to 0\.2"):
         read_flight_log(write_flight_log(tmp_path / "changed.mcap", short, factors=[0.4, 0.2]))
 
