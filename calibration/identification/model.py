@@ -130,7 +130,7 @@ class FlightModel:
         """`rows` less the best start velocity of every window."""
         known, columns, starts = self.rows(p)
         both = np.column_stack([known, columns])
-        both = both - np.einsum("ni,nij->nj", starts, self._start_solutions(starts, both)[self.window])  # projection
+        both = both - np.einsum("ni,nij->nj", starts, self._start_solutions(starts, both)[self.window])
         return both[:, 0], both[:, 1:]
 
     def _start_solutions(self, starts: Array, both: Array) -> Array:

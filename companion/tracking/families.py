@@ -36,8 +36,8 @@ _APRILTAG_0 = {
 }
 # Bits that may be corrected; versions of OpenCV have different tables. OpenCV multiplies by its error correction rate of
 # 0.6, the second decoding by less. Codes that are 12, 11 and 9 bits apart can correct 5, 5 and 4 in theory; OpenCV then
-# corrects 3, 3 and 2. Those of 16h5 are 5 apart and have 16 bits only: with one corrected bit 0.8 % of all random squares
-# are one of its 30 tags, without correction 0.05 % (AprilRobotics' table, and 4 x 30 of 65536).
+# corrects 3, 3 and 2. Those of 16h5 are 5 apart and have 16 bits only: with one corrected bit 3.1 % of all squares with random
+# cells are one of its 30 tags in one of 4 turns, 17 x 4 x 30 of 65536; without correction 0.18 %.
 _CORRECTABLE = {"aruco_mip_36h12": 5, "apriltag_16h5": 0, "apriltag_25h9": 4, "apriltag_36h11": 5}
 # Limits of the user's own dictionary: fewer cells hold no code, more are unreadable at any useful distance.
 CELLS_ALLOWED = (3, 16)

@@ -79,9 +79,9 @@ def false_markers(detector, cells: int, images: int) -> int:
 
 
 def test_random_squares_are_hardly_ever_a_marker_of_16h5():
-    """480 squares, all 30 ids wanted: 0.2 are expected without correction, 4 with one corrected bit."""
+    """480 squares, all 30 ids wanted: 0.9 are expected without correction, 15 with one corrected bit."""
     detector = SquareDetector({"apriltag_16h5": None})
-    assert false_markers(detector, 4, 20) <= 1
+    assert false_markers(detector, 4, 20) <= 3
     assert false_markers(SquareDetector({"apriltag_16h5": {3, 4}}), 4, 20) == 0
     assert false_markers(SquareDetector({"apriltag_25h9": None}), 5, 10) == 0
 
