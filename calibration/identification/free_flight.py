@@ -71,6 +71,11 @@ class Slope:
         """Whether it is certainly that of a vehicle that something holds or carries."""
         return self.half < HELD_HALF and self.value + self.half < HELD_MAX
 
+    @property
+    def against(self) -> bool:
+        """Whether the vehicle certainly moves against the command: signals of another log, or an axis upside down."""
+        return self.value + self.half < -SURE_MIN
+
     def __str__(self) -> str:
         return f"{self.value:.2f} ± {self.half:.2f}"
 
@@ -96,7 +101,7 @@ class Evidence:
             return Motion.UNKNOWN
         if self._held:
             return Motion.HELD
-        if any(slope.free for slope in slopes):
+        if any(slope.free for slope in slopes) and not any(slope.against for slope in slopes):
             return Motion.FREE
         if self.speed_m_s > SPEED_MIN_M_S:
             return Motion.CARRIED
@@ -104,8 +109,8 @@ class Evidence:
 
     @property
     def _held(self) -> bool:
-        if self.lift is not None:
-            return self.lift.held
+        if self.lift is not None and self.lift.held:
+            return True
         if self.lean is not None and self.lean.full:
             return False  # in fast forward flight the air carries, too, and the command makes up for it
         return self.commanded_m_s > COMMANDED_MIN_M_S and self.climbed_m_s < MOVED_SHARE * self.commanded_m_s
@@ -121,7 +126,7 @@ class Evidence:
             case Motion.HELD:
                 shown = (
                     f"the specific force followed by {self.lift} % for 1 %"
-                    if self.lift is not None
+                    if self.lift is not None and self.lift.held
                     else f"the vertical velocity by {self.climbed_m_s:.2f} of {self.commanded_m_s:.2f} m/s"
                 )
                 return f"the vehicle was held (stand, tether, hand or ground): {moved}, {shown}; {advice}"

@@ -53,14 +53,15 @@ def changes(found: Identification, source: str) -> list[Change]:
     horizontal, vertical = drag(forces)
     if horizontal is not None or vertical is not None:
         kept = old.drag.linear_1_s if old else (0.0, 0.0, 0.0)
-        values = [*(kept[:2] if horizontal is None else (horizontal,) * 2), kept[2] if vertical is None else vertical]
+        flat, up = (None if v is None else round(v, 4) for v in (horizontal, vertical))
+        values = [*(kept[:2] if flat is None else (flat, flat)), kept[2] if up is None else up]
         intervals = [
             f"± {forces.intervals[name]:.3f}"
             for name in ("drag_horizontal", "drag_vertical")
             if name in forces.intervals
         ]
         note = f"{source}: {', '.join(intervals)} at {forces.speed_rms_m_s:.1f} m/s RMS"
-        made.append(Change("drag.linear_1_s", [round(v, 4) for v in values], note))
+        made.append(Change("drag.linear_1_s", values, note))
     return made
 
 

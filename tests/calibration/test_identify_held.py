@@ -56,6 +56,20 @@ def test_a_slow_ramp_of_the_command_on_a_stand_is_named(tmp_path, flight):
     assert "the vehicle was held" in refusal(read(log))
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda v: 0.0 * v, "the vehicle was held"),
+        (lambda v: v * (1, 1, -1), "not as its thrust and its lean command"),
+    ],
+    ids=["velocity at rest while the accelerometer moves", "the velocity moves against the command"],
+)
+def test_signals_that_contradict_each_other_are_refused(tmp_path, flight, change, words):
+    seen = read(write_ulog(tmp_path / "flight.ulg", flight))
+    seen.velocity_W.value[:] = change(seen.velocity_W.value)
+    assert words in refusal(seen)
+
+
 def test_one_held_log_among_free_ones_is_refused(tmp_path, flight):
     free = write_ulog(tmp_path / "free.ulg", flight)
     tied = write_ulog(tmp_path / "tied.ulg", held(flight, "stand"))
