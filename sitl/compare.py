@@ -23,7 +23,8 @@ from companion.core.errors import OutputError
 from companion.core.messages import MissionStatus, Truth
 from companion.recording import series as sr
 from companion.recording.metrics import tracking_error
-from companion.runtime.manager import interrupts_ignored
+from companion.runtime.end_requests import interrupts_ignored
+from companion.runtime.parent import end_with_parent
 from sitl.baselines.stacks import STACKS, prepare
 from sitl.scenario import CameraMode, load_scenario
 from sitl.simulate import fly
@@ -116,8 +117,7 @@ def _in_processes(jobs: list[Job], workers: int) -> Iterator[tuple[Job, Run]]:
     pool = ProcessPoolExecutor(
         workers,
         mp_context=multiprocessing.get_context("spawn"),
-        initializer=signal.signal,
-        initargs=(signal.SIGINT, signal.SIG_IGN),
+        initializer=_begin_worker,
     )
     try:
         with interrupts_ignored():  # a process that starts now inherits this, so that Ctrl-C ends only the caller
@@ -131,6 +131,13 @@ def _in_processes(jobs: list[Job], workers: int) -> Iterator[tuple[Job, Run]]:
                 process.kill()
         raise
     pool.shutdown()
+
+
+def _begin_worker() -> None:
+    """Ctrl-C in a terminal reaches every process; only the caller acts on it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ignored by the caller when it started this process
+    end_with_parent()
 
 
 def _run(job: Job) -> Run:
