@@ -205,7 +205,8 @@ class Manager:
             process.send_signal(signal.SIGTERM)
         if not _ended(running, patience_s):
             for process in running:
-                process.kill()
+                if process.poll() is None:
+                    process.kill()
             _ended(running, KILL_PATIENCE_S)
         self._notify_socket.close()
 
