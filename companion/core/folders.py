@@ -47,7 +47,7 @@ def is_own_folder(folder: Path) -> bool:
 def own_folder(folder: Path) -> None:
     """Make a folder that only its owner gets access to, or restrict one that exists.
 
-    Raises `ConfigError` for a link, and for a folder of another user: whoever owns it could read and replace what lies
+    Raises `ConfigError` for a link, and for a folder of another user: its owner could read and replace what lies
     there. A folder's access is changed by its descriptor, so that a link put in its place cannot redirect the change.
     """
     try:
@@ -77,7 +77,7 @@ class Hold:
     """Holds a name in a folder for the life of this process: a second process gets a `ConfigError` that names this one.
 
     The kernel releases the name when the process ends, also by kill -9 (flock(2)); the file stays and means nothing.
-    note: for whoever looks with `holder`.
+    note: what `holder` reports besides the process id.
     Raises `ConfigError` when another process holds the name, or when the file cannot be opened.
     """
 

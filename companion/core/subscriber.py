@@ -48,7 +48,7 @@ CALL_S = 0.005  # half a period of the fastest process
 TOPIC_PER_S = HIGH_WATER_MARK  # twenty times the fastest topic; a subscriber that was stopped gets no more at once
 
 LOST_CHECK_S = 0.1  # between two looks at the connections
-LOST_S = 0.5  # a connection that ZeroMQ has not restored by then is opened anew
+LOST_S = 0.5  # a connection that ZeroMQ has not restored by then is opened again
 
 
 class _Lost(NamedTuple):
@@ -56,7 +56,7 @@ class _Lost(NamedTuple):
 
     since_s: float
     file: "FileIdentity | None"  # of the publisher's socket
-    opened_anew: bool
+    reopened: bool
 
 
 @dataclass
@@ -167,7 +167,7 @@ class Subscriber:
         return True
 
     def _restore(self, group: _Group, now_s: float) -> None:
-        """Open connections anew that were cut and that ZeroMQ does not restore."""
+        """Open connections again that were cut and that ZeroMQ does not restore."""
         while cast(int, group.monitor.getsockopt(zmq.EVENTS)) & READABLE:
             event = recv_monitor_message(group.monitor, zmq.DONTWAIT)
             endpoint = os.fsdecode(event["endpoint"])
@@ -176,11 +176,11 @@ class Subscriber:
                 group.lost[endpoint] = _Lost(now_s, file, False)
                 continue
             lost = group.lost.pop(endpoint, None)
-            if lost is not None and lost.opened_anew and lost.file == file is not None:  # its process had not ended
+            if lost is not None and lost.reopened and lost.file == file is not None:  # its process had not ended
                 self.note_error(f"{Path(endpoint).stem}: sent more than a message may have; connected again")
         for endpoint, lost in list(group.lost.items()):
             if now_s - lost.since_s >= LOST_S:
-                group.lost[endpoint] = lost._replace(since_s=now_s, opened_anew=True)
+                group.lost[endpoint] = lost._replace(since_s=now_s, reopened=True)
                 with contextlib.suppress(zmq.ZMQError):
                     group.socket.disconnect(endpoint)
                     group.socket.connect(endpoint)
