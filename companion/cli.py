@@ -252,7 +252,7 @@ def _print_flight(flight: "SimulatedFlight", json_file: Path | None, log_file: P
         failed, to_stdout = error, True
     console = _console(stderr=to_stdout)
     console.print(result_table(flight, log_file))
-    console.print(plain(ending_line(flight.status)), markup=False, highlight=False, soft_wrap=True)
+    console.print(plain(ending_line(flight.status)), highlight=False, soft_wrap=True)
     if failed is not None:
         raise failed
 
@@ -269,7 +269,7 @@ def _write_json(result: dict[str, Any], json_file: Path | None) -> None:
 def _console(stderr: bool = False) -> "Console":
     from rich.console import Console
 
-    console = Console(stderr=stderr)
+    console = Console(stderr=stderr, markup=False)
     if not console.is_terminal:
         console.width = TABLE_WIDTH
     return console
@@ -322,7 +322,7 @@ def compare(
     if plot_file is not None:
         check_plot(plot_file)
     build_missing(load_scenario(scenario, vehicle, camera).vehicle_path, _say)
-    errors, total = Console(stderr=True), seeds * len(stacks)
+    errors, total = Console(stderr=True, markup=False), seeds * len(stacks)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("flights", total=total)
@@ -335,7 +335,7 @@ def compare(
             error = run["position_rms_m"]
             shown = run["final_reason"] if error is None else f"{error:.3f} m"
             line = f"{flown:>3}/{total}  {run['stack']:>6}  seed {run['seed']}: {shown}"
-            errors.print(plain(line), markup=False, highlight=False, soft_wrap=True)
+            errors.print(plain(line), highlight=False, soft_wrap=True)
 
         result = compare_stacks(scenario, range(first_seed, first_seed + seeds), stacks, vehicle, camera, workers, show)
     failed: OutputError | None = None

@@ -21,6 +21,7 @@ from companion.core.chi_square import quantile
 from companion.core.command_line import check_output_file
 from companion.core.errors import OutputError
 from companion.core.messages import MissionStatus, Truth
+from companion.core.text import plain
 from companion.recording import series as sr
 from companion.recording.metrics import tracking_error
 from companion.runtime.end_requests import interrupts_ignored
@@ -217,7 +218,7 @@ def table(result: Comparison) -> Table:
     seeds = ", ".join(map(str, result["seeds"]))
     incomplete = ", INCOMPLETE" if result["incomplete"] else ""
     title = f"{result['scenario']}, {result['vehicle']}, seeds {seeds}{incomplete} (RMS in m, frame: {frame})"
-    view = Table(title=title)
+    view = Table(title=plain(title))
     view.add_column("stack")
     for name in ("position", *AXES, "estimate", "yaw °", "completed", "ratio"):
         view.add_column(name, justify="right")

@@ -34,7 +34,7 @@ class Display:
 
     def __init__(self, console: Console | None = None) -> None:
         """console: None: standard output."""
-        self._console = console or Console(file=_own_stdout())
+        self._console = console or Console(file=_own_stdout(), markup=False)
         self._waiting: queue.Queue[Text | None] = queue.Queue(WAITING_MAX)
         self._progress = ""
         self._failed = False

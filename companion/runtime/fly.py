@@ -119,7 +119,7 @@ def fly(
             shutil.rmtree(folder, ignore_errors=True)
             raise
         results = evaluate(folder)
-        console = Console() if display.close() else Console(quiet=True)
+        console = Console(markup=False) if display.close() else Console(quiet=True)
     return show_results(results, ending, console)
 
 

@@ -221,7 +221,7 @@ def watch(bus: Path | None, once: bool) -> None:
     folder = bus or newest_bus(temporary_folder())
     if not has_sockets(folder):
         raise ConfigError(f"{folder}: no stack runs on this bus, or the bus belongs to another user")
-    console, view, started_s = Console(), StackView(), monotonic_s()
+    console, view, started_s = Console(markup=False), StackView(), monotonic_s()
     subscriber = Subscriber(folder, [topic for topic in TOPICS if topic not in NOT_WATCHED])
     try:
         with Live(console=console, auto_refresh=False, screen=console.is_terminal and not once) as live:

@@ -217,6 +217,7 @@ def test_a_killed_process_is_started_again(tmp_path):
     os.kill(first, signal.SIGKILL)
     assert wait_until(lambda: manager.check() or manager.pid("sleeper") not in (None, first), 2.0)
     assert "sleeper ended by signal 9" in manager.events[0]
+    assert not Path(f"/proc/{first}").exists()  # not even as a zombie
     manager.stop()
     assert manager.pid("sleeper") is None
 

@@ -12,7 +12,9 @@ import threading
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
+from companion.cli import _console
 from companion.core.clock import monotonic_s
 from companion.core.errors import StartRefused
 from companion.core.messages import MissionStatus, SafetyEvent
@@ -317,6 +319,14 @@ def test_markup_and_control_characters_in_a_text_are_shown_as_text(quick, text):
         assert line in file.getvalue()
     show(Console(file=file, width=200), fly.ending_line(status(reason=text, finished=True)))
     assert f"mission ended early: {safe} (phase HOLD)" in file.getvalue()
+
+
+@pytest.mark.parametrize("text", ["[/bold]", "[red"])
+def test_markup_in_a_name_is_shown_as_text_in_a_table(text, capsys):
+    table = Table(title=text)
+    table.add_row(text)
+    _console().print(table)
+    assert capsys.readouterr().out.count(text) == 2
 
 
 def test_a_fault_of_the_supervision_does_not_end_the_flight(quick):
