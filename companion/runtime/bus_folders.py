@@ -1,6 +1,7 @@
 """The bus folders of running stacks of this user, and of the systemd units."""
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def newest_bus(temporary: Path, system: Path = SYSTEM_BUS) -> Path:
     folders = [folder for folder in _folders(temporary, system) if has_sockets(folder)]
     if not folders:
         raise ConfigError("no running stack found; name its bus folder (--bus of its processes)")
-    return max(folders, key=lambda folder: folder.stat().st_mtime)
+    return max(folders, key=lambda folder: (bool(_held(folder)), folder.stat().st_mtime))
 
 
 def has_sockets(folder: Path) -> bool:
@@ -52,6 +53,18 @@ def flight_on_link(url: str, temporary: Path, system: Path = SYSTEM_BUS) -> str 
             if found is not None and found.note == url:
                 return found.pid or "?"
     return None
+
+
+def remove_left_behind(temporary: Path) -> None:
+    """Remove the bus folders of flights of this user that were killed: a manager held them, and no process does now."""
+    for folder in temporary.glob(f"{FLIGHT_BUS_PREFIX}*"):
+        if is_own_folder(folder) and (folder / f"{MANAGER}.lock").exists() and not _held(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _held(folder: Path) -> list[str]:
+    """The names in a folder that running processes hold."""
+    return [file.stem for file in folder.glob("*.lock") if holder(folder, file.stem) is not None]
 
 
 def _folders(temporary: Path, system: Path) -> list[Path]:

@@ -27,7 +27,13 @@ from companion.core.errors import StartRefused, UserError
 from companion.core.folders import Hold
 from companion.core.messages import ControlStatus, Message, MissionStatus, SafetyEvent, State
 from companion.core.node import Latest
-from companion.runtime.bus_folders import FLIGHT_BUS_PREFIX, MANAGER, flight_on_link, temporary_folder
+from companion.runtime.bus_folders import (
+    FLIGHT_BUS_PREFIX,
+    MANAGER,
+    flight_on_link,
+    remove_left_behind,
+    temporary_folder,
+)
 from companion.runtime.display import Display, show
 from companion.runtime.end_requests import EndRequests
 from companion.runtime.manager import Manager, python
@@ -96,6 +102,7 @@ def fly(
         folder = new_flight_folder(out, mission)
         display: Display | None = None
         try:
+            remove_left_behind(temporary_folder())
             bus_folder = Path(tempfile.mkdtemp(prefix=FLIGHT_BUS_PREFIX))
             try:
                 with Hold(bus_folder, MANAGER, link_url(context)):

@@ -33,6 +33,8 @@ START_MAX_S = 20.0  # from a restart to the first step; TimeoutStartSec= of the 
 RESTART_PAUSE_S = (0.0, 0.2, 0.5, 1.0, 2.0)  # before the first, second, … restart within RESTART_WINDOW_S
 RESTART_WINDOW_S = 30.0
 KILL_PATIENCE_S = 2.0  # for a process to end after SIGKILL; one that waits for a broken disk does not
+LOG_MAX_BYTES = 20_000_000  # of a process's output; a process that prints without end must not fill the disk
+LOG_CHECK_S = 5.0
 LAST_LINE_BYTES = 10_000  # of a process's output, read for its last line
 SHORT_OF_MEMORY = ", perhaps for lack of memory"
 
@@ -68,6 +70,7 @@ class Manager:
         self.events: list[str] = []
         self._notify_socket = NotifySocket()
         self._received_s = -math.inf
+        self._logs_checked_s = -math.inf
 
     def start(self) -> None:
         """Start all processes; raises `StartRefused` when the operating system cannot."""
@@ -126,6 +129,18 @@ class Manager:
                         self._try_again(child, now_s, f"{why}, trying again")
             elif child.process is not None:  # after `start`
                 self._check_running(child, child.process, now_s)
+        if now_s - self._logs_checked_s >= LOG_CHECK_S:
+            self._logs_checked_s = now_s
+            for child in self.children:
+                self._limit_log(child.name)
+
+    def _limit_log(self, name: str) -> None:
+        """Empty the log of a process when it is too large; the process goes on at its beginning."""
+        path = self.log_folder / f"{name}.log"
+        with contextlib.suppress(OSError):
+            if path.stat().st_size > LOG_MAX_BYTES:
+                os.truncate(path, 0)
+                self.events.append(f"{name} has printed more than {LOG_MAX_BYTES / 1e6:.0f} MB; its log begins again")
 
     def _check_running(self, child: Child, process: "subprocess.Popen[bytes]", now_s: float) -> None:
         status = process.poll()

@@ -13,7 +13,7 @@ from companion.cli import main
 from companion.core.config import ConfigError
 from companion.core.folders import Hold, Holder, holder
 from companion.runtime import bus_folders, fly, processes
-from companion.runtime.bus_folders import flight_on_link, newest_bus
+from companion.runtime.bus_folders import flight_on_link, newest_bus, remove_left_behind
 from companion.runtime.manager import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -122,6 +122,24 @@ def test_a_second_flight_on_a_link_finds_the_first(nothing_starts, tmp_path):
     line = f"companion: link {url}: another flight already runs on it, started by process {os.getpid()}; end it first"
     assert result.stderr.strip() == line
     assert flight_on_link(url, tmp_path) is None
+
+
+def test_what_a_killed_flight_left_is_removed_and_nothing_else(tmp_path):
+    killed, running, other, foreign = (tmp_path / f"companion-{name}" for name in ("a", "b", "c", "d"))
+    for folder in (killed, running, other, foreign):
+        folder.mkdir()
+    Hold(killed, "manager").release()
+    (foreign / "notes.txt").write_text("not a bus")
+    (tmp_path / "companion-link").symlink_to(killed)
+    Hold(other, "manager").release()
+    with Hold(running, "manager"), Hold(other, "fcu"):  # a stopped process has outlived its manager
+        remove_left_behind(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "companion-b",
+        "companion-c",
+        "companion-d",
+        "companion-link",
+    ]
 
 
 # --- whose stack is shown

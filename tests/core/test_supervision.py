@@ -154,6 +154,18 @@ def test_the_last_line_of_a_process_is_printable_whatever_its_bytes_are(supervis
     assert supervised.events == ["fcu ended with status 1 (fcu: \ufffd?[31m[/bold]\ufffd), starting it again"]
 
 
+def test_a_process_that_prints_without_end_does_not_fill_the_disk(supervised, clock, tmp_path):
+    log = tmp_path / "processes/fcu.log"
+    with log.open("ab") as output:
+        output.truncate(manager.LOG_MAX_BYTES + 1)  # a file with a hole: it takes no space
+        clock.now_s += manager.LOG_CHECK_S
+        supervised.check()
+        assert log.stat().st_size == 0
+        output.write(b"goes on\n")
+    assert supervised.last_line("fcu") == "goes on" and log.stat().st_size == 8
+    assert supervised.events == ["fcu has printed more than 20 MB; its log begins again"]
+
+
 def test_a_process_that_cannot_be_ended_does_not_keep_the_manager(supervised):
     newest("recorder").obeys = False  # it waits for a broken disk
     supervised.stop(patience_s=0.0)
