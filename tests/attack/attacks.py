@@ -54,7 +54,12 @@ ATTACKS: tuple[Attack, ...] = (
     Attack("bundle hidden", "marker", lambda rng, s: _fault(FaultKind.MARKERS_HIDDEN, s)),
     Attack("camera shaken", "marker",
         lambda rng, s: _fault(FaultKind.MARKERS_OUTLIERS, s, rng.uniform(0.02, 0.4))),
-    # satellites
+    Attack("camera frozen", "marker", lambda rng, s: _fault(FaultKind.CAMERA_FROZEN, s)),
+    Attack("camera slipped", "marker",
+        lambda rng, s: _fault(FaultKind.CAMERA_SLIPPED, s, *rng.normal(0.0, 0.15, 3))),
+    # iron and satellites
+    Attack("heading disturbed", "satellites",
+        lambda rng, s: _fault(FaultKind.HEADING_DISTURBED, s, rng.uniform(-1.0, 1.0))),
     Attack("satellites lost", "satellites", lambda rng, s: _fault(FaultKind.GNSS_LOST, s)),
     Attack("satellites jump", "satellites",
         lambda rng, s: _fault(FaultKind.GNSS_JUMP, s, *rng.uniform(-1.5, 1.5, 2), rng.uniform(-0.5, 0.5))),
