@@ -15,6 +15,7 @@ from tests.verify.limits import FIRST_SEED, LIMITS, SEEDS
 
 ROOT = Path(__file__).parents[2]
 COVERAGE_MIN = 85  # percent
+ATTACK_FLIGHTS = 100  # `python -m tests.attack --flights N` flies more
 KILLS_EACH = 1  # kills, stops and hangs of every process and of the manager; the campaign's command flies more
 
 
@@ -75,6 +76,13 @@ def coverage(folder: Path) -> Result:
     return Result(done.passed, f"{total} of the lines of companion/ (≥ {COVERAGE_MIN} %); {done.figures}")
 
 
+def attacks(folder: Path) -> Result:
+    """Random attack flights; a step that was stopped goes on with the flights that are missing."""
+    out = folder / "attacks.jsonl"
+    words = ("-m", "tests.attack", "--flights", str(ATTACK_FLIGHTS), "--jobs", "2", "--out", str(out))
+    return command(folder, sys.executable, *words)
+
+
 def px4(folder: Path) -> Result:
     """The flights with PX4's simulation build, where one is found."""
     if not os.environ.get("PX4_BUILD") and shutil.which("px4") is None:
@@ -85,6 +93,7 @@ def px4(folder: Path) -> Result:
 STEPS: tuple[Step, ...] = (
     *(Step(f"scenario {name}", partial(scenario, name)) for name in LIMITS),
     Step("safety flights", lambda folder: tests(folder, "tests/scenarios/test_safety_rows.py", "-n", "2")),
+    Step("attacks", attacks),
     Step("slow tests", slow_tests),
     Step("coverage", coverage),
     Step("mutated frames", lambda folder: tests(folder, "tests/fcu/test_fcu_fuzz.py")),
