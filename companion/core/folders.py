@@ -13,6 +13,7 @@ from companion.core.config import ConfigError
 from companion.core.text import plain
 
 OWNER_ALONE = 0o700
+OWN_FILES = (".sock", ".lock")  # of a bus folder
 HOLD_PATIENCE_S = 0.3
 _FOLDER_ITSELF = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOCK_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -47,8 +48,8 @@ def is_own_folder(folder: Path) -> bool:
 def own_folder(folder: Path) -> None:
     """Make a folder that only its owner gets access to, or restrict one that exists.
 
-    Raises `ConfigError` for a link, and for a folder of another user: its owner could read and replace what lies
-    there. A folder's access is changed by its descriptor, so that a link put in its place cannot redirect the change.
+    Raises `ConfigError` for a link, and for a folder of another user: its owner could read and replace what lies there.
+    A folder with other files whose access would change (/tmp, for root) is refused, too. A folder's access is changed by its descriptor, so that a link put in its place cannot redirect the change.
     """
     try:
         folder.mkdir(mode=OWNER_ALONE, parents=True, exist_ok=True)
@@ -61,6 +62,10 @@ def own_folder(folder: Path) -> None:
         if found.st_uid != os.geteuid():
             raise ConfigError(f"bus folder {folder}: belongs to another user (id {found.st_uid})")
         if stat.S_IMODE(found.st_mode) != OWNER_ALONE:
+            if other := [name for name in os.listdir(descriptor) if not name.endswith(OWN_FILES)]:
+                raise ConfigError(
+                    f"bus folder {folder}: holds other files ({plain(min(other))}); name a folder for it alone"
+                )
             os.fchmod(descriptor, OWNER_ALONE)
     finally:
         os.close(descriptor)

@@ -182,6 +182,19 @@ def test_a_link_is_refused_and_its_target_not_changed(tmp_path):
     assert stat.S_IMODE(target.stat().st_mode) == 0o755 and not list(target.iterdir())
 
 
+def test_a_folder_with_other_files_keeps_its_access(tmp_path):
+    folder = tmp_path / "tmp"
+    folder.mkdir(mode=0o755)
+    (folder / "fcu.sock").write_text("")
+    ZmqBus(folder, "fcu", ()).close()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.chmod(0o755)
+    (folder / "notes.txt").write_text("of the user")
+    with pytest.raises(ConfigError, match=r"holds other files \(notes\.txt\)"):
+        ZmqBus(folder, "fcu", ())
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+
+
 def test_a_socket_is_not_writable_by_others(tmp_path):
     before = os.umask(0)
     try:
