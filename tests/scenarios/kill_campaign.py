@@ -32,11 +32,12 @@ from companion.core.clock import monotonic_s
 PROCESSES = ("tracker", "recorder", "camera", "estimator", "controller", "fcu", "mission", MANAGER)
 KINDS = ("kill", "stop", "hang")
 STOP_S = (0.2, 4.0)  # shorter and longer than the watchdog waits
-HOLD_S = 20.0
-FLIGHT_S = 45.0  # from the take-off to the landing; the fault comes within
-AFTER_S = 40.0  # observed after the fault at most: the rest of the mission, and the return that a fault causes
+HOLD_S = 25.0
+FLIGHT_S = 50.0  # from the take-off to the landing; the fault comes within. The hold takes half of it
+AFTER_S = 45.0  # observed after the fault at most: the rest of the mission, and the return that a fault causes
 EXCURSION_S = 6.0  # of the hold after the fault
 MANAGER_ENDED_S = 15.0  # observed after the manager was killed: PX4 takes over, or lands
+GIVEN_UP = ("PX4_HOLD", "PILOT", "DONE", "FAILED")  # phases of a flight that ended before its fault: a busy machine
 LEAVING = ("RETREAT", "RETURN", "LAND", "DONE")  # phases in which the aircraft leaves the hold point on purpose
 
 EXCURSION_MAX_M = 1.0
@@ -140,7 +141,7 @@ class Campaign:
                 return None
             flight.run(at_s, lambda: self._check(flight.manager.poll() is not None))
             pid = flight.processes().get(case.process)
-            if pid is None or flight.manager.poll() is not None:
+            if pid is None or flight.manager.poll() is not None or flight.phase in GIVEN_UP:
                 return None
             outcome = self._outcome(flight, case, at_s, stopped_s, pid)
             if outcome.problems() and self._kept is not None:
