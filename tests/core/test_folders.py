@@ -124,6 +124,19 @@ def test_a_second_flight_on_a_link_finds_the_first(nothing_starts, tmp_path):
     assert flight_on_link(url, tmp_path) is None
 
 
+def test_a_full_folder_for_temporary_files_is_one_line_and_leaves_no_flight(tmp_path, monkeypatch):
+    def full(**_settings):
+        raise OSError(28, "No space left on device", "/tmp/companion-x")
+
+    monkeypatch.setattr(fly.tempfile, "mkdtemp", full)
+    monkeypatch.setattr(fly, "temporary_folder", lambda: tmp_path)
+    monkeypatch.setattr(fly, "Manager", never)
+    words = ["fly", "bridge_hover", "--fcu", "udpin:127.0.0.1:14999", "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2 and not (tmp_path / "out").exists()
+    assert result.stderr.strip() == "companion: /tmp/companion-x: no space left on device"
+
+
 def test_what_a_killed_flight_left_is_removed_and_nothing_else(tmp_path):
     killed, running, other, foreign = (tmp_path / f"companion-{name}" for name in ("a", "b", "c", "d"))
     for folder in (killed, running, other, foreign):
