@@ -10,6 +10,7 @@ from companion.core.config import ConfigError
 from companion.core.enums import Phase
 from companion.core.messages import Message
 from companion.mission.plan import load_plan
+from companion.runtime.display import show
 from companion.runtime.flight_record import open_recorder
 from companion.runtime.fly import Ending, conclude, fly, new_flight_folder
 from companion.runtime.manager import python
@@ -93,16 +94,16 @@ def _fly_in_simulated_time(
         running, status = lockstep, lockstep.pilot
         if status is not None and (status.phase, status.reason) != shown:
             shown = (status.phase, status.reason)
-            console.print(f"{lockstep.now_s:6.1f} s  [bold]{status.phase}[/]  {status.reason}")
+            show(console, f"{lockstep.now_s:6.1f} s  {status.phase}  {status.reason}")
 
     try:
         lockstep = simulate_px4(build, loaded, seed, speed, folder, instance, progress)
     except Px4Ended as error:
-        console.print(f"simulator: {error}", soft_wrap=True)
+        show(console, f"simulator: {error}")
         return 1
     except KeyboardInterrupt:
         return conclude(folder, Ending(None if running is None else running.pilot, interrupted=True), console)
-    console.print(f"{lockstep.now_s:.0f} s of flight in {lockstep.wall_s:.0f} s")
+    show(console, f"{lockstep.now_s:.0f} s of flight in {lockstep.wall_s:.0f} s")
     return conclude(folder, Ending(lockstep.pilot), console)
 
 

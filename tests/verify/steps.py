@@ -16,7 +16,7 @@ from tests.verify.limits import FIRST_SEED, LIMITS, SEEDS
 ROOT = Path(__file__).parents[2]
 COVERAGE_MIN = 85  # percent
 ATTACK_FLIGHTS = 100  # `python -m tests.attack --flights N` flies more
-KILLS_EACH = 1  # kills and hangs of every process; the command of the campaign flies more
+KILLS_EACH = 1  # kills, stops and hangs of every process and of the manager; the campaign's command flies more
 
 
 class Result(NamedTuple):
@@ -105,10 +105,12 @@ STEPS: tuple[Step, ...] = (
             folder,
             sys.executable,
             "tests/scenarios/kill_campaign.py",
-            "--times",
+            "--each",
             str(KILLS_EACH),
+            "--keep",
+            str(folder / "kills"),
             "--out",
-            str(folder / "kills.jsonl"),
+            str(folder / "kills.json"),
         ),
     ),
     Step("PX4", px4),
