@@ -91,6 +91,8 @@ class World:
         self._bundles = {placed.name: _pose(placed) for placed in scenario.scene.bundles}
         self.steps = 0
         self.markers_hidden = False
+        self.camera_frozen = False  # every image is the one before
+        self._newest_image: Image | None = None
         self.push_m_s2 = (0.0, 0.0, 0.0)  # force over mass beyond that of the scenario's wind
         self.motor_shares: Array | None = None  # of their commands that the motors obey; None: all of them
         self.camera_error_std_m = 0.0  # displacement of the camera in each image
@@ -117,6 +119,18 @@ class World:
 
     def exposure(self) -> Callable[[], Image]:
         """Expose an image now; the returned call draws it, also in another thread, in the order of exposure."""
+        if self.camera_frozen and self._newest_image is not None:
+            frozen, stamp_s = self._newest_image, self.now_s
+            return lambda: msgspec.structs.replace(frozen, stamp_s=stamp_s)
+        draw = self._exposed()
+
+        def drawn() -> Image:
+            self._newest_image = draw()
+            return self._newest_image
+
+        return drawn
+
+    def _exposed(self) -> Callable[[], Image]:
         plant, size, now_s = self.plant, self.camera.config, self.now_s
         p_W = plant.p_W.copy()
         if self.camera_error_std_m:

@@ -1,4 +1,4 @@
-"""Who flies: another companion on the link, the pilot. Real PX4 in simulated time; skipped where none is found."""
+"""Attacked on the link, or taken over by the pilot. Real PX4 in simulated time; skipped where none is found."""
 
 import math
 from collections.abc import Callable
@@ -9,9 +9,12 @@ from px4_flight import HOLD_S, excursion_m, modes_of, phases_of, simulated
 from pymavlink.dialects.v20 import common
 
 from companion.core.frames import quat_from_rpy
+from companion.core.messages import LinkRx
 from sitl.autopilot.conversion import q_ned
 from sitl.lockstep import Lockstep
 from sitl.scenario import Fault, FaultKind
+from tests.attack import promises
+from tests.attack.conversation import Conversation, Corrupted, Forged
 
 pytestmark = pytest.mark.realtime
 FACE_EAST_M = 12.0  # of the pier's face, which looks west
@@ -72,3 +75,25 @@ def test_the_pilot_takes_over_at_once_and_keeps_the_aircraft(tmp_path, kind, mod
     assert "OFFBOARD" not in [now for at_s, now in modes if at_s > taken_s]
     if kind == FaultKind.RC_STICKS:  # in altitude mode the wind moves the aircraft, which is the pilot's to fly
         assert excursion_m(lockstep, HOLD_S, HOLD_S + 3.0) < 2.0
+
+
+@pytest.mark.parametrize(
+    "conversation",
+    [Corrupted(11, 0.1), Corrupted(12, 0.4), Forged(13, 2.0), Forged(14, 8.0)],
+    ids=["tenth-corrupted", "two-fifths-corrupted", "forged-2-hz", "forged-8-hz"],
+)
+def test_attacked_conversations_break_no_promise_with_px4(tmp_path, conversation: Conversation):
+    """Three seconds of bytes from PX4 that are lost, cut, flipped, repeated or forged, in the hold."""
+
+    def begin(lockstep: Lockstep) -> None:
+        lockstep.at(round(HOLD_S * 1e6), lambda: lockstep.faults.change(LinkRx, conversation.change))
+        lockstep.at(round((HOLD_S + 3.0) * 1e6), lambda: lockstep.faults.change(LinkRx, None))
+
+    lockstep = simulated(tmp_path, HOLD_S + 12.0, begin=begin)
+    truth, statuses = (
+        [m for m in lockstep.messages[topic] if m.stamp_s >= HOLD_S - 0.2] for topic in ("truth", "mission_status")
+    )
+    loaded = lockstep.loaded
+    judged = promises.judge(truth, statuses, loaded.plan.limits, loaded.scenario.start.p_W, FACE_EAST_M)
+    print(judged, modes_of(lockstep), phases_of(lockstep), statuses[-1].cause)
+    assert not judged.broken

@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 COVERAGE_MIN = 85  # percent
 NO_PX4 = "no PX4 build: set PX4_BUILD (docs/px4_sitl.md)"
 PX4_SPEED = 4.0  # at most so many times real time; see docs/px4_sitl.md, "Time"
+ATTACK_FLIGHTS = 100  # `python -m tests.attack --flights N` flies more
 KILLS_EACH = 1  # kills and hangs of every process; the command of the campaign flies more
 
 
@@ -95,6 +96,13 @@ def px4_build() -> Px4Build | None:
         return None
 
 
+def attacks(folder: Path) -> Result:
+    """Random attack flights; a step that was stopped goes on with the flights that are missing."""
+    out = folder / "attacks.jsonl"
+    words = ("-m", "tests.attack", "--flights", str(ATTACK_FLIGHTS), "--jobs", "2", "--out", str(out))
+    return command(folder, sys.executable, *words)
+
+
 def px4(folder: Path) -> Result:
     """The tests with PX4's simulation build, where one is found."""
     if px4_build() is None:
@@ -139,6 +147,7 @@ def px4_scenario(name: str, folder: Path) -> Result:
 STEPS: tuple[Step, ...] = (
     *(Step(f"scenario {name}", partial(scenario, name)) for name in LIMITS),
     Step("safety flights", lambda folder: tests(folder, "tests/scenarios/test_safety_rows.py", "-n", "2")),
+    Step("attacks", attacks),
     Step("slow tests", slow_tests),
     Step("coverage", coverage),
     Step("mutated frames", lambda folder: tests(folder, "tests/fcu/test_fcu_fuzz.py")),
