@@ -473,7 +473,8 @@ def _vision() -> list[Rule]:
                 "with bit 0 (horizontal position)", lambda value, values: bool(int(value) & EV_HORIZONTAL)
             ),
             fix=_add_bits(EV_HORIZONTAL),
-            note="Bit 1 is height, bit 2 velocity, bit 3 heading; leave the heading to the compass",
+            note="PX4 does not hold by the marker with it while it fuses the position of GNSS. Bit 1 is height, bit 2 "
+            "velocity, bit 3 heading; leave the heading to the compass",
         ),
         Rule(
             "EKF2_EV_NOISE_MD",

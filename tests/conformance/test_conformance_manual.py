@@ -21,7 +21,9 @@ def begin(tmp_path):
 
     def make(in_mode: int) -> ConformanceFlight:
         flights.append(
-            ConformanceFlight("px4", tmp_path, COM_RC_IN_MODE=in_mode, COM_RC_OVERRIDE=3, COM_RCL_EXCEPT=EXCEPT_OFFBOARD)
+            ConformanceFlight(
+                "px4", tmp_path, COM_RC_IN_MODE=in_mode, COM_RC_OVERRIDE=3, COM_RCL_EXCEPT=EXCEPT_OFFBOARD
+            )
         )
         flights[0].take_off()
         flights[0].enter_offboard()

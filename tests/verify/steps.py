@@ -118,9 +118,7 @@ def with_fence(loaded: LoadedScenario) -> LoadedScenario:
         if rule.name.startswith("GF_") and (value := rule.fix(0, {})) is not None
     }
     parameters = loaded.scenario.fcu_parameters | fence
-    return msgspec.structs.replace(
-        loaded, scenario=msgspec.structs.replace(loaded.scenario, fcu_parameters=parameters)
-    )
+    return msgspec.structs.replace(loaded, scenario=msgspec.structs.replace(loaded.scenario, fcu_parameters=parameters))
 
 
 def px4_scenario(name: str, folder: Path) -> Result:
