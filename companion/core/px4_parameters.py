@@ -31,6 +31,8 @@ TILT_SPARE_RAD = math.radians(15)  # between the controller's bound, which is so
 FENCE_SPARE_MIN_M = 3.0
 FENCE_SPARE_M = 5.0
 FENCE_SPARE_MAX_M = 15.0  # a fence farther outside does not protect what is around the mission
+MODEL_FACTOR = "THR_MDL_FAC"  # PX4's thrust model: thrust = F signal² + (1 - F) signal
+MODEL_FACTOR_DIFFERENCE = 0.005  # of THR_MDL_FAC: at the hover it changes the thrust by 0.3 % at most
 HOVER_DIFFERENCE = 0.1  # a larger one between PX4's hover thrust and the vehicle file's is reported
 
 RETURN = 3  # of COM_OBL_RC_ACT, GF_ACTION and COM_LOW_BAT_ACT
@@ -133,10 +135,9 @@ TUNING_PARAMETERS = (
         "`gnss_bias_m_sqrt_s` to match",
     ),
     AdvisedParameter(
-        ("THR_MDL_FAC", "MC_*"),
+        ("MC_*",),
         "tuned, then left unchanged",
-        "the vehicle file's thrust coefficient and attitude response are identified with them; identify again after "
-        "a change",
+        "the vehicle file's attitude response is identified with them; identify again after a change",
     ),
 )
 VISION_PARAMETERS = (
@@ -433,8 +434,16 @@ def _tilt(vehicle: Vehicle) -> list[Rule]:
 def _thrust(vehicle: Vehicle) -> list[Rule]:
     hover = GRAVITY_M_S2 / vehicle.thrust.coefficient_m_s2
     low, high = round(hover - HOVER_DIFFERENCE, 2), round(hover + HOVER_DIFFERENCE, 2)
-    exponent = vehicle.thrust.voltage_exponent
+    exponent, factor = vehicle.thrust.voltage_exponent, vehicle.thrust.model_factor
     return [
+        Rule(
+            MODEL_FACTOR,
+            "the vehicle file's thrust.coefficient_m_s2 was identified with it (thrust.model_factor); with another one the "
+            "same command gives another thrust",
+            required=Condition(f"{factor:g}", lambda value, values: abs(value - factor) <= MODEL_FACTOR_DIFFERENCE),
+            fix=_set(float(factor)),
+            note="Attitude gains depend on it, too: tune and identify again after a change",
+        ),
         Rule(
             "MPC_THR_HOVER",
             f"the vehicle file's thrust.coefficient_m_s2 says {hover:.2f}; one of the two is wrong",
