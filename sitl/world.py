@@ -75,8 +75,7 @@ class World:
         scenario = loaded.scenario
         # Independent streams, so that a change in one sensor's noise leaves the wind as it was.
         streams = [1000 * seed + i for i in range(6)]
-        # The PX4 emulator delays setpoints itself; with another one the delay is added to the motors.
-        airframe = _true_airframe(scenario, scenario.command_delay_s if autopilot is not None else 0.0)
+        airframe = _true_airframe(scenario)
         self.plant = Plant(airframe, streams[0], scenario.start.p_W, scenario.start.yaw_rad)
         self.wind = Wind(scenario.wind, streams[1])
         self._jets = bool(scenario.wind.jets)
@@ -197,9 +196,8 @@ def _built_in_autopilot(loaded: LoadedScenario, seed: int, stream_rates_hz: dict
     return autopilot
 
 
-def _true_airframe(scenario: Scenario, motor_delay_s: float) -> Airframe:
-    """The airframe file with the thrust and the delay that this aircraft really has."""
+def _true_airframe(scenario: Scenario) -> Airframe:
+    """The airframe file with the thrust that this aircraft really has."""
     airframe = load_airframe(scenario.airframe)
     rotor = msgspec.structs.replace(airframe.rotor, thrust_max_n=airframe.rotor.thrust_max_n * scenario.thrust_scale)
-    delay_s = airframe.command_delay_s + motor_delay_s
-    return msgspec.structs.replace(airframe, rotor=rotor, command_delay_s=delay_s)
+    return msgspec.structs.replace(airframe, rotor=rotor)

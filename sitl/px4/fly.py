@@ -56,6 +56,8 @@ def fly_px4(
         raise ConfigError("--speed: only with --px4-mode external: PX4's own simulator runs in real time")
     elif vehicle is None:
         loaded = load_scenario(scenario, loaded.vehicle_path.with_name(SIH_VEHICLE))
+    if speed is None:
+        check_real_time(loaded, mode)
     check_ports_free(instance)
     build_missing(loaded.vehicle_path, print)
     if speed is not None:
@@ -79,6 +81,15 @@ def fly_px4(
         scenario=scenario,
         run={"kind": PX4, "seed": seed, "mode": mode},
     )
+
+
+def check_real_time(loaded: LoadedScenario, mode: str) -> None:
+    """Raises `ConfigError` for what a scenario asks of PX4 that needs simulated time."""
+    if not (faults := loaded.scenario.fault) and (mode != "external" or loaded.scenario.command_delay_s == 0.0):
+        return
+    key = f"fault[0] ({faults[0].kind})" if faults else f"command_delay_s = {loaded.scenario.command_delay_s:g}"
+    way = "add --speed 2" if mode == "external" else f"--px4-mode {mode} has none; fly --px4-mode external --speed 2"
+    raise ConfigError(f"{loaded.path}: {key}: with PX4 only in simulated time: {way}")
 
 
 def _fly_in_simulated_time(
