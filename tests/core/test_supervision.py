@@ -201,7 +201,10 @@ def test_a_request_to_end_interrupts_nothing_and_is_counted(number):
 def test_ctrl_z_does_not_stop_the_manager():
     with EndRequests() as requests:
         os.kill(os.getpid(), signal.SIGTSTP)
+        os.kill(os.getpid(), signal.SIGTTOU)
         assert (requests.stops, requests.count) == (1, 0)
+        assert signal.getsignal(signal.SIGTTOU) is signal.SIG_IGN
+    assert signal.getsignal(signal.SIGTTOU) is signal.SIG_DFL
 
 
 def test_a_signal_that_nohup_ignores_stays_ignored():
