@@ -112,12 +112,16 @@ def test_a_missing_marker_file_is_found_before_anything_starts(nothing_starts, t
     assert result.exit_code == 2 and "no_such.toml" in result.stderr and len(result.stderr.splitlines()) == 1
 
 
-def test_a_second_flight_on_a_link_finds_the_first(nothing_starts, tmp_path):
+def test_a_second_flight_on_a_link_finds_the_first(nothing_starts, tmp_path, monkeypatch):
     url = "udpin:127.0.0.1:14999"
     (tmp_path / "companion-first").mkdir()
     with Hold(tmp_path / "companion-first", "manager", url):
         result = CliRunner().invoke(main, ["fly", "bridge_hover", "--fcu", url])
         assert flight_on_link("udpin:127.0.0.1:15000", tmp_path) is None
+        with monkeypatch.context() as other_user:
+            user = os.geteuid()
+            other_user.setattr("companion.core.folders.os.geteuid", lambda: user + 1)
+            assert flight_on_link(url, tmp_path) is None  # what another user claims keeps no one from flying
     assert result.exit_code == 2
     line = f"companion: link {url}: another flight already runs on it, started by process {os.getpid()}; end it first"
     assert result.stderr.strip() == line
