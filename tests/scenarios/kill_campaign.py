@@ -28,6 +28,7 @@ from managed_flight import FACE_M, FENCE_MAX_M, FENCE_MIN_M, MANAGER, START_S, M
 from real_flight import free_instance
 
 from companion.core.clock import monotonic_s
+from companion.core.command_line import INTERRUPTED
 
 PROCESSES = ("tracker", "recorder", "camera", "estimator", "controller", "fcu", "mission", MANAGER)
 KINDS = ("kill", "stop", "hang")
@@ -313,7 +314,7 @@ def campaign(todo: list[Case], flights: Campaign, jobs: int, file: Path, stopped
 
 
 def main() -> int:
-    """Fly; exit status 1 when a flight had a problem or could not be flown."""
+    """Fly; exit status 1 when a flight had a problem or could not be flown, 130 when stopped."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--each", type=int, default=4, help="times of each fault, for each process (default: 4)")
     parser.add_argument("--process", default=",".join(PROCESSES), help=f"of {','.join(PROCESSES)}")
@@ -329,6 +330,8 @@ def main() -> int:
     if unknown := [*{*processes} - {*PROCESSES}, *{*kinds} - {*KINDS}]:
         parser.error(f"{unknown[0]}: no such process or kind")
     stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):  # a job in the background has SIGINT ignored
+        signal.signal(number, signal.default_int_handler)
     flown = read(given.out)
     todo = [case for case in cases(processes, kinds, given.each) if case not in flown][: given.flights]
     missed = 0
@@ -337,6 +340,8 @@ def main() -> int:
         missed = campaign(todo, flights, given.jobs, given.out, stopped)
     except (KeyboardInterrupt, CampaignStopped):
         print("stopped; call again to continue")
+        print(table(read(given.out).values()))
+        return INTERRUPTED
     outcomes = read(given.out)
     if missed:
         print(f"{missed} cases did not come to their fault in {FAILED_STARTS_MAX} flights: the machine is too busy")
