@@ -196,6 +196,7 @@ class Subscriber:
 
     def close(self) -> None:
         """Close the sockets; twice is once."""
-        for group in self._groups:
+        groups, self._groups = self._groups, []
+        for group in groups:
             group.socket.disable_monitor()
             group.socket.close(linger=0)
