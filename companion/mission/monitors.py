@@ -35,10 +35,9 @@ TAKEOFF_OVER_LIMIT_M = 0.25  # over limits.height_m, where that is less
 CLIMB_DELAY_S = 0.5  # from the position to PX4's answer to a command
 CLIMB_BRAKE_M_S2 = 2.0  # MPC_ACC_DOWN_MAX is 3, reached after a limited jerk
 SPEED_SPARE_M_S = 3.0  # over the plan's fastest reference: a gust of some seconds
-VELOCITY_DIFFERENCE_M_S = 0.5  # errors of the flight controller's velocity are up to 0.2 m/s
-VELOCITY_DIFFERENCE_S = 2.0
+VELOCITY_DIFFERENCE_M_S = 0.5  # mean of two seconds; errors of the flight controller's velocity are up to 0.2 m/s
 RAW_AGE_S = 1.0
-RESET_M = 3.0  # good receivers jump by so much between buildings, and PX4 may reset to such a fix
+RESET_M = 4.0  # receivers jump by 3 m near structures; PX4 resets to such a fix after seconds of dead reckoning
 VOLTAGE_AGE_S = 3.0  # a status without a voltage comes 5 s after the last measurement
 WEAK_CELL_V = 0.3  # below the mean of the cells; a healthy lithium pack keeps 0.1 V under load
 RESERVE_S = 30.0  # of flight time beyond the way home and the landing
@@ -46,7 +45,7 @@ DETOUR = 1.5  # path home over the straight line: the waypoints of the way out
 PEAK_TO_MEAN = 35 / 16  # speed of a move from rest to rest (companion/core/trajectories.py)
 LANDING_M_S = 0.7  # MPC_LAND_SPEED
 LANDING_SPARE_S = 15.0  # ground detection, disarming
-WIND_SHARE = 0.9  # of controller.tilt_max_rad, in the mean of a minute: no gust can be answered any more
+WIND_SHARE = 0.85  # of controller.tilt_max_rad, in the mean of a minute: no gust can be answered any more
 GROUND_AGE_S = 10.0  # its heartbeat comes once a second
 TOUCHDOWN_TILT_RAD = 0.26  # 15°: the slope on which legs of this width still stand
 TOUCHDOWN_SPEED_M_S = 0.5  # PX4 reports "landed" below MPC_LAND_SPEED only
@@ -441,7 +440,7 @@ MONITORS: tuple[Monitor, ...] = (
         escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
     Monitor("raw_velocity", "velocity contradicts the flight controller's", "m/s", CRITICAL, FLYING,
         _own_estimate(_raw_difference), lambda v, p: VELOCITY_DIFFERENCE_M_S, hysteresis=0.1,
-        after_s=VELOCITY_DIFFERENCE_S, escalation=(LAND, STOP_STREAMING), escalation_s=3.0,
+        after_s=0.1, escalation=(LAND, STOP_STREAMING), escalation_s=3.0,
         advice="be ready to take over"),
     Monitor("raw_lost", "no position from the flight controller", "s", WARNING, BEFORE_RETURN,
         lambda s: s.raw_age_s, lambda v, p: RAW_AGE_S, hysteresis=0.3, escalation=(RETURN,),

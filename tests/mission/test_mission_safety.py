@@ -204,7 +204,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "raw_speed": [Scenario("HOLD", edit(FcuPosition, v_W=(6.0, 0.0, 0.0)), LANDING, 20.0)],
     "raw_velocity": [Scenario("HOLD", edit(FcuPosition, v_W=(0.0, 0.8, 0.0)), LANDING, 20.0)],
     "raw_lost": [Scenario("HOLD", drop(FcuPosition), HOME, 60.0)],
-    "fcu_reset": [Scenario("HOLD", both(astray(y=4.0), edit(FcuStatus, position_resets=8)), HOME, 60.0)],
+    "fcu_reset": [Scenario("HOLD", both(astray(y=4.5), edit(FcuStatus, position_resets=8)), HOME, 60.0)],
     "fcu_unhealthy": [Scenario("HOLD", edit(FcuStatus, unhealthy_systems=("gyro",)), HOME, 60.0)],
     "battery_unmeasured": [Scenario("HOLD", edit(FcuStatus, battery_voltage_v=math.nan), HOME, 60.0)],
     "weak_cell": [Scenario("HOLD", edit(FcuStatus, cells_v=(3.9, 3.9, 3.9, 3.3)), HOME, 60.0)],

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -49,6 +49,7 @@ LEAVING = (
 SAFETY_REASONS = tuple(f"{row.reason}: " for row in TRANSITIONS if row.condition in SAFETY_DEMANDS.values())
 
 
+Answer = TypeVar("Answer")
 Attack = Callable[[Lockstep], None]  # begins something that no kind of fault describes
 
 
@@ -151,9 +152,9 @@ def _charge_falls(lockstep: Lockstep) -> None:
 
 def _wind_rises(lockstep: Lockstep) -> None:
     """A force that needs nine tenths of the tilt, in steps that the controller can follow."""
-    for step in range(1, 11):
+    for step in range(1, 21):
 
-        def blow(force: float = 0.375 * step) -> None:
+        def blow(force: float = 0.18 * step) -> None:
             lockstep.world.push_m_s2 = (0.0, force, 0.0)
 
         lockstep.at(lockstep.now_us + step * 1_000_000, blow)
@@ -233,7 +234,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "raw_velocity": SafetyFlight((HIDDEN,), 3.0, "DONE", 6.0, "search", attack=_filter_drifts(0.0, 1.0, 0.0)),
     "raw_lost": SafetyFlight((), 1.5, "DONE", 6.0, attack=_edited(FcuPosition, valid=False)),
     # PX4 rejects fixes that jump, for seven seconds; then it resets to them
-    "fcu_reset": SafetyFlight((fault("gnss_jump", 0.0, 4.0, 0.0),), 9.0, "DONE", 6.0),
+    "fcu_reset": SafetyFlight((fault("gnss_jump", 0.0, 5.0, 0.0),), 9.0, "DONE", 6.0),
     "fcu_unhealthy": SafetyFlight((), 1.5, "DONE", attack=_edited(FcuStatus, unhealthy_systems=(FcuSystem.GYRO,))),
     "battery_low": SafetyFlight((fault("battery_low", 13.3, 0.12),), 4.0, "DONE"),
     "battery_critical": SafetyFlight((fault("battery_low", 12.8, 0.06),), 3.0, "DONE"),
@@ -327,12 +328,17 @@ def beginning(begins: str) -> Lockstep:
 def fly(name: str) -> FlightOutcome:
     """Fly the monitor's flight in a fork of this process."""
     lockstep = beginning(FLIGHTS[name].begins)
+    return in_fork(lambda: _continue(lockstep, name), name)
+
+
+def in_fork(go_on: Callable[[], Answer], name: str) -> Answer:
+    """The answer of a function that a fork of this process runs; raises RuntimeError with its error."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
         try:
-            answer = _continue(lockstep, name)
+            answer = go_on()
         except BaseException:  # any error goes to the parent, and this process must end here
             answer = traceback.format_exc()
         with os.fdopen(writing, "wb") as pipe:
