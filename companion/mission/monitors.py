@@ -48,7 +48,8 @@ LANDING_SPARE_S = 15.0  # ground detection, disarming
 WIND_SHARE = 0.85  # of controller.tilt_max_rad, in the mean of a minute: no gust can be answered any more
 GROUND_AGE_S = 10.0  # its heartbeat comes once a second
 TOUCHDOWN_TILT_RAD = 0.26  # 15°: the slope on which legs of this width still stand
-TOUCHDOWN_SPEED_M_S = 0.5  # PX4 reports "landed" below MPC_LAND_SPEED only
+TOUCHDOWN_CLIMB_M_S = 0.5  # a landing at MPC_LAND_SPEED has not ended
+TOUCHDOWN_SPEED_M_S = 3.0  # twice LNDMC_XY_VEL_MAX: in 12 m/s of wind an aircraft slides on smooth ground at 2
 ESCALATION_MIN_S = 2.0  # least time between two actions, so that each has time to help
 ACTIONS = tuple(action for action in SafetyAction if action != SafetyAction.NONE)
 LOOP = (ProcessName.ESTIMATOR, ProcessName.CONTROLLER, ProcessName.FCU)  # the processes of the control loop
@@ -287,12 +288,13 @@ def _spare_time(s: SafetySnapshot) -> float | None:
 
 
 def _touchdown(s: SafetySnapshot) -> float | None:
-    """Tilt or speed of an aircraft that is reported as landed, over their limits; None while it is not."""
+    """Tilt or speed of an aircraft that is reported as landed, over its limit; None while it is not."""
     if s.status is None or not (s.status.landed and s.status.armed):
         return None
     tilt_rad = _tilt(s) or 0.0
-    speed_m_s = 0.0 if s.raw is None else _raw_speed(s.raw, s)
-    return max(tilt_rad / TOUCHDOWN_TILT_RAD, speed_m_s / TOUCHDOWN_SPEED_M_S)
+    x, y, z = (0.0, 0.0, 0.0) if s.raw is None else (0.0 if math.isnan(v) else v for v in s.raw.v)
+    speeds = (abs(z) / TOUCHDOWN_CLIMB_M_S, math.hypot(x, y) / TOUCHDOWN_SPEED_M_S)
+    return max(tilt_rad / TOUCHDOWN_TILT_RAD, *speeds)
 
 
 def _faulty_systems(s: SafetySnapshot) -> str:

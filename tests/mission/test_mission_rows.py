@@ -217,7 +217,7 @@ CASES: dict[str, Case] = {
     "sustained_wind": Case(fields(wind_share=0.85), fields(wind_share=0.86), (fields(wind_share=None),)),
     "ground_lost": Case(fields(ground_age_s=10.0), fields(ground_age_s=10.1), (fields(ground_age_s=None),)),
     "touchdown": Case(
-        all_of(LANDED, rolled(0.25), raw(v=(0.5, 0.0, 0.0))),
+        all_of(LANDED, rolled(0.25), raw(v=(2.9, 0.0, 0.4))),
         all_of(LANDED, raw(v=(0.0, 0.0, -0.7))),
         (fields(phase=Phase.LAND), all_of(LANDED, of("status", armed=False)), fields(status=None)),
     ),
