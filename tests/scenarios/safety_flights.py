@@ -7,14 +7,11 @@ All flights have the same beginning: the aircraft takes off and holds in front o
 process, with its fault.
 """
 
-import os
-import pickle
 import sys
-import traceback
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,6 +27,7 @@ from companion.mission.safety_monitor import SafetyMonitor
 from companion.mission.transitions import TRANSITIONS
 from sitl.lockstep import Lockstep
 from sitl.scenario import Fault, LoadedScenario, load_scenario
+from tests.scenarios.forked import in_fork
 
 SCENARIO = Path(__file__).parents[2] / "config/scenarios/safety/hold.toml"
 SEED = 1
@@ -49,7 +47,6 @@ LEAVING = (
 SAFETY_REASONS = tuple(f"{row.reason}: " for row in TRANSITIONS if row.condition in SAFETY_DEMANDS.values())
 
 
-Answer = TypeVar("Answer")
 Attack = Callable[[Lockstep], None]  # begins something that no kind of fault describes
 
 
@@ -227,7 +224,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "fence": SafetyFlight((fault("gust", 0.0, 4.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "height": SafetyFlight((fault("gust", 0.0, 0.0, 6.5, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "distance": SafetyFlight((fault("gust", 3.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),
-    "speed": SafetyFlight((HIDDEN,), 1.0, "DONE", 8.0, "search", attack=_too_fast, cause="raw_speed"),
+    "speed": SafetyFlight((HIDDEN,), 1.0, "DONE", 10.0, "search", attack=_too_fast, cause="raw_speed"),
     "takeoff_limits": SafetyFlight((), 1.0, "DONE", 6.0, "takeoff", attack=_filter_displaced(0.0, 7.0, 0.0)),
     "takeoff_height": SafetyFlight((), 6.0, "DONE", 6.0, "takeoff", attack=_px4_climbs_on),
     "takeoff_slow": SafetyFlight((), 30.0, "DONE", 6.0, "takeoff", (("MPC_TKO_SPEED", 0.05),)),
@@ -332,30 +329,7 @@ def beginning(begins: str) -> Lockstep:
 def fly(name: str) -> FlightOutcome:
     """Fly the monitor's flight in a fork of this process."""
     lockstep = beginning(FLIGHTS[name].begins)
-    return in_fork(lambda: _continue(lockstep, name), name)
-
-
-def in_fork(go_on: Callable[[], Answer], name: str) -> Answer:
-    """The answer of a function that a fork of this process runs; raises RuntimeError with its error."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        try:
-            answer = go_on()
-        except BaseException:  # any error goes to the parent, and this process must end here
-            answer = traceback.format_exc()
-        with os.fdopen(writing, "wb") as pipe:
-            pickle.dump(answer, pipe)
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        data = pipe.read()
-    os.waitpid(child, 0)
-    answer = pickle.loads(data)
-    if isinstance(answer, str):
-        raise RuntimeError(f"{name}:\n{answer}")
-    return answer
+    return in_fork(lambda: _continue(lockstep, name))
 
 
 def _continue(lockstep: Lockstep, name: str) -> FlightOutcome:

@@ -6,12 +6,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from pymavlink.dialects.v20 import common
-from safety_flights import SCENARIO, SEED, beginning, in_fork
+from safety_flights import SCENARIO, SEED, beginning
 
 from companion.core.enums import Phase
 from companion.mission import phases as ph
 from sitl.lockstep import Lockstep
 from sitl.scenario import load_scenario
+from tests.scenarios.forked import in_fork
 
 GIVEN_UP_S, EXCURSION_M = 3.0, 6.0
 OVER_LIMIT_M = 0.5
@@ -53,7 +54,7 @@ SLOW = pytest.mark.verify
 )
 def test_a_bundle_that_moves_sideways_is_given_up(velocity):
     """Followed for 40 m without a message: the filter took it for an error of GNSS and of its velocity."""
-    moved = in_fork(lambda: follow_a_moving_bundle(*velocity), f"{velocity}")
+    moved = in_fork(lambda: follow_a_moving_bundle(*velocity))
     assert moved.given_up_s <= GIVEN_UP_S, moved
     assert moved.excursion_m <= EXCURSION_M, moved
     assert moved.cause, moved
@@ -118,7 +119,7 @@ def take_off(changer: HomeChanger) -> TakeOff:
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_own_take_off_never_goes_above_the_limit(name):
     """A home altitude 20 m too high once led a take-off to 3 m up to 23 m, with a limit of 7 m."""
-    flown = in_fork(lambda: take_off(ATTACKS[name]), name)
+    flown = in_fork(lambda: take_off(ATTACKS[name]))
     plan = load_scenario(SCENARIO).plan
     assert flown.changed > 0
     assert flown.highest_m <= plan.takeoff.height_m + OVER_LIMIT_M < plan.limits.height_m + OVER_LIMIT_M, flown
@@ -134,7 +135,7 @@ def test_a_take_off_that_px4_does_not_end_stays_below_the_limit():
         lockstep.run_until(lambda: lockstep.pilot.phase == Phase.DONE)
         return TakeOff(max(m.p_W[2] for m in lockstep.messages["truth"]), str(lockstep.pilot.phase), 0)
 
-    flown = in_fork(climb_on, "climb")
+    flown = in_fork(climb_on)
     plan = load_scenario(SCENARIO).plan
     assert flown.phase == Phase.DONE
     assert flown.highest_m <= plan.takeoff.height_m + 1.0 < plan.limits.height_m + OVER_LIMIT_M
