@@ -30,6 +30,7 @@ from companion.mission.snapshot import SafetySnapshot
 
 TAKEOFF_SLOWEST_M_S = 0.3  # a climb slower than this has failed
 TAKEOFF_SPARE_S = 15.0  # beyond the climb: rotors start, PX4's ramp, the last decimetres
+TAKEOFF_DRIFT_M = 1.0  # over a limit: wind moves the aircraft by this much until PX4 has learnt it
 TAKEOFF_OVER_M = 1.0  # gusts lift the aircraft by half of this while PX4 climbs
 TAKEOFF_OVER_LIMIT_M = 0.25  # over limits.height_m, where that is less
 CLIMB_DELAY_S = 0.5  # from the position to PX4's answer to a command
@@ -418,7 +419,7 @@ MONITORS: tuple[Monitor, ...] = (
         escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
     # the take-off: PX4 flies it, and only a command ends it
     Monitor("takeoff_limits", "outside the limits before offboard", "m", CRITICAL, PX4_CLIMBS,
-        _outside_before_offboard, lambda v, p: 0.0, hysteresis=0.1, after_s=0.5,
+        _outside_before_offboard, lambda v, p: TAKEOFF_DRIFT_M, hysteresis=0.1, after_s=0.5,
         escalation=(LAND,), advice="be ready to take over"),
     Monitor("takeoff_height", "take-off does not end at its height", "m", CRITICAL, PX4_CLIMBS,
         _stop_height, _takeoff_height_limit, hysteresis=0.1, escalation=(LAND,), advice="be ready to take over"),

@@ -168,8 +168,8 @@ CASES: dict[str, Case] = {
         (of("state", v_W=(NAN, 0.0, 0.0)),),
     ),
     "takeoff_limits": Case(
-        all_of(CLIMBS, moved(y=5.99)),
-        all_of(CLIMBS, moved(y=6.01)),
+        all_of(CLIMBS, moved(y=6.99)),
+        all_of(CLIMBS, moved(y=7.01)),
         (fields(), all_of(CLIMBS, NO_STATE), BY_PILOT),  # in offboard other monitors watch the limits
         (all_of(CLIMBS, of("state", p_W=(NAN, 0.0, 0.0))),),
     ),

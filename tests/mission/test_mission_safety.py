@@ -193,7 +193,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "height": [Scenario("HOLD", blown(z=3.0), ["PAUSE", "LAND", "DONE"], 20.0, low_ceiling)],
     "distance": [Scenario("HOLD", blown(y=20.0), ["PAUSE", "RETREAT", "LAND", "DONE"], 20.0, narrow_distance)],
     "speed": [Scenario("HOLD", too_fast, ["PAUSE"], 0.8)],
-    "takeoff_limits": [Scenario(phase, blown(y=7.0), LANDING, 20.0) for phase in ("TAKEOFF", "ENTER_OFFBOARD")],
+    "takeoff_limits": [Scenario(phase, blown(y=8.0), LANDING, 20.0) for phase in ("TAKEOFF", "ENTER_OFFBOARD")],
     "takeoff_height": [Scenario("TAKEOFF", attribute("takeoff_height_m", 10.0), LANDING, 20.0)],
     "takeoff_slow": [Scenario("TAKEOFF", attribute("takeoff_height_m", 1.0), LANDING, 40.0)],
     "raw_fence": [

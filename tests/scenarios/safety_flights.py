@@ -225,7 +225,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "height": SafetyFlight((fault("gust", 0.0, 0.0, 6.5, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "distance": SafetyFlight((fault("gust", 3.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),
     "speed": SafetyFlight((HIDDEN,), 1.0, "DONE", 10.0, "search", attack=_too_fast, cause="raw_speed"),
-    "takeoff_limits": SafetyFlight((), 1.0, "DONE", 6.0, "takeoff", attack=_filter_displaced(0.0, 7.0, 0.0)),
+    "takeoff_limits": SafetyFlight((), 1.0, "DONE", 6.0, "takeoff", attack=_filter_displaced(0.0, 8.0, 0.0)),
     "takeoff_height": SafetyFlight((), 6.0, "DONE", 6.0, "takeoff", attack=_px4_climbs_on),
     "takeoff_slow": SafetyFlight((), 30.0, "DONE", 6.0, "takeoff", (("MPC_TKO_SPEED", 0.05),)),
     "raw_fence": SafetyFlight((HIDDEN,), 15.0, "DONE", 8.0, "corridor", attack=_filter_drifts(0.0, 0.4, 0.0)),
