@@ -22,6 +22,7 @@ from companion.core.frames import rotation_matrix
 from companion.core.messages import HostStatus, SentSetpoint
 from companion.core.vehicle import Vehicle
 from companion.mission import phases as ph
+from companion.mission import raw_guard
 from companion.mission.plan import Plan, outside_m
 from companion.mission.raw_guard import RawMotion
 from companion.mission.reference_geometry import to_bundle
@@ -243,25 +244,21 @@ def _takeoff_time(s: SafetySnapshot) -> float | None:
     return None if landed else s.phase_time_s
 
 
-def _raw(number: Callable[[RawMotion, SafetySnapshot], float]) -> Value:
+def _raw(number: Callable[[RawMotion], float]) -> Value:
     """A number of the motion by the flight controller's own data; not while the pilot flies."""
 
     def value(s: SafetySnapshot) -> float | None:
-        return None if s.raw is None or s.by_pilot else number(s.raw, s)
+        return None if s.raw is None or s.by_pilot else number(s.raw)
 
     return value
 
 
-def _raw_outside(raw: RawMotion, s: SafetySnapshot) -> float:
-    if any(map(math.isnan, raw.p)):
-        return math.inf
-    low, high = s.plan.limits.fence_min_m, s.plan.limits.fence_max_m
-    margins = (raw.margin_m, raw.margin_m, raw.vertical_margin_m)
-    return max(max(a - value, value - b) - m for value, a, b, m in zip(raw.p, low, high, margins, strict=True))
-
-
-def _raw_speed(raw: RawMotion, s: SafetySnapshot) -> float:
+def _raw_speed(raw: RawMotion) -> float:
     return math.hypot(*(v for v in raw.v if not math.isnan(v)))
+
+
+def _raw_outside_fence(s: SafetySnapshot) -> float | None:
+    return None if s.raw is None or s.by_pilot else raw_guard.outside_fence_m(s.raw, s.plan.limits)
 
 
 def _raw_difference(s: SafetySnapshot) -> float | None:
@@ -430,13 +427,13 @@ MONITORS: tuple[Monitor, ...] = (
     # its own estimate. It does so near a structure, too: a landing is over in seconds, a hold by GNSS drifts on, and the
     # pilot can take over from both.
     Monitor("raw_fence", "outside the fence by PX4's own position", "m", CRITICAL, FLYING,
-        _raw(_raw_outside), lambda v, p: 0.0, hysteresis=0.1, after_s=0.5,
+        _raw_outside_fence, lambda v, p: 0.0, hysteresis=0.1, after_s=0.5,
         escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
     Monitor("raw_height", "too high by PX4's own position", "m", CRITICAL, FLYING,
-        _raw(lambda raw, s: raw.p[2] - raw.vertical_margin_m), lambda v, p: p.limits.height_m, hysteresis=0.1,
+        _raw(raw_guard.height_m), lambda v, p: p.limits.height_m, hysteresis=0.1,
         after_s=0.5, escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
     Monitor("raw_distance", "too far from the take-off point by PX4's position", "m", CRITICAL,
-        FLYING, _raw(lambda raw, s: math.hypot(raw.p[0], raw.p[1]) - raw.margin_m), lambda v, p: p.limits.distance_m,
+        FLYING, _raw(raw_guard.distance_m), lambda v, p: p.limits.distance_m,
         hysteresis=0.1, after_s=0.5, escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
     Monitor("raw_speed", "too fast by PX4's own velocity", "m/s", CRITICAL, FLYING,
         _raw(_raw_speed), lambda v, p: _speed_limit(v, p) + VELOCITY_DIFFERENCE_M_S, hysteresis=0.3, after_s=1.0,

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from companion.core.messages import TOPICS, FcuPosition, FcuStatus, State
 from companion.core.trajectory_messages import Vec3
+from companion.mission.plan import Limits
 
 RECORD_S = 1.0  # of positions on the ground, whose median is the record
 MARGIN_MIN_M = 2.0  # drift of the local position on the ground and in flight of a good receiver
@@ -46,6 +47,31 @@ class RawMotion(NamedTuple):
     v: Vec3  # [m/s]; the vertical is NaN where it is not measured
     margin_m: float  # horizontal
     vertical_margin_m: float
+
+
+def outside_fence_m(raw: RawMotion, limits: Limits) -> float:
+    """How far the aircraft is outside the fence box beyond the margins [m], ≤ 0 inside; inf for NaN."""
+    if any(map(math.isnan, raw.p)):
+        return math.inf
+    margins = (raw.margin_m, raw.margin_m, raw.vertical_margin_m)
+    axes = zip(raw.p, limits.fence_min_m, limits.fence_max_m, margins, strict=True)
+    return max(max(low - value, value - high) - margin for value, low, high, margin in axes)
+
+
+def height_m(raw: RawMotion) -> float:
+    """Height over the record, less its margin [m]."""
+    return raw.p[2] - raw.vertical_margin_m
+
+
+def distance_m(raw: RawMotion) -> float:
+    """Horizontal distance from the record, less its margin [m]."""
+    return math.hypot(raw.p[0], raw.p[1]) - raw.margin_m
+
+
+def leaves_limits(raw: RawMotion, limits: Limits) -> bool:
+    """The aircraft is outside one of the limits, whatever the margins."""
+    outside = outside_fence_m(raw, limits) > 0 or height_m(raw) > limits.height_m
+    return outside or distance_m(raw) > limits.distance_m
 
 
 class _Jump(NamedTuple):
