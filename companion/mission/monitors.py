@@ -38,6 +38,7 @@ CLIMB_DELAY_S = 0.5  # from the position to PX4's answer to a command
 CLIMB_BRAKE_M_S2 = 2.0  # MPC_ACC_DOWN_MAX is 3, reached after a limited jerk
 SPEED_SPARE_M_S = 3.0  # over the plan's fastest reference: a gust of some seconds
 VELOCITY_DIFFERENCE_M_S = 0.5  # mean of two seconds; errors of the flight controller's velocity are up to 0.2 m/s
+VELOCITY_KICK_S = 0.6  # a fix that jumps by 3 m gives PX4's velocity an error that decays within seconds
 RAW_AGE_S = 1.0
 RESET_M = 4.0  # receivers jump by 3 m near structures; PX4 resets to such a fix after seconds of dead reckoning
 VOLTAGE_AGE_S = 3.0  # a status without a voltage comes 5 s after the last measurement
@@ -440,7 +441,7 @@ MONITORS: tuple[Monitor, ...] = (
         escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
     Monitor("raw_velocity", "velocity contradicts the flight controller's", "m/s", CRITICAL, FLYING,
         _own_estimate(_raw_difference), lambda v, p: VELOCITY_DIFFERENCE_M_S, hysteresis=0.1,
-        after_s=0.1, escalation=(LAND, STOP_STREAMING), escalation_s=3.0,
+        after_s=VELOCITY_KICK_S, escalation=(LAND, STOP_STREAMING), escalation_s=3.0,
         advice="be ready to take over"),
     Monitor("raw_lost", "no position from the flight controller", "s", WARNING, BEFORE_RETURN,
         lambda s: s.raw_age_s, lambda v, p: RAW_AGE_S, hysteresis=0.3, escalation=(RETURN,),
