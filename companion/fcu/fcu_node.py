@@ -210,7 +210,7 @@ class FcuNode(Node):
 
     def _on_heartbeat(self, m: Heartbeat, now_s: float) -> None:
         self._heartbeat_s = now_s
-        self.status.put_heartbeat(m)
+        self.status.put_heartbeat(m, now_s)
         if self.status.wrong:
             text = f"system {self._target} cannot be flown: {self.status.wrong}; no connection"
             self._reports.log("wrong", text, CRITICAL, now_s, once=True)
@@ -269,7 +269,8 @@ class FcuNode(Node):
     def _stamp(self, kind: int, boot_ms: int, now_s: float) -> tuple[float, bool] | None:
         """Companion time of a message and whether it is valid; None for an old message."""
         stamp = self.timesync.stamp(boot_ms * 1e-3, now_s)
-        boot_time = self.boot_clock.check(kind, boot_ms, now_s, stamp[1] or not self.timesync.synced)
+        future = self.timesync.is_future(boot_ms * 1e-3, now_s)
+        boot_time = self.boot_clock.check(kind, boot_ms, now_s, stamp[1] or not self.timesync.synced, future)
         if boot_time is BootTime.NEW:
             return stamp
         if boot_time is BootTime.RESTART:
@@ -406,6 +407,8 @@ class FcuNode(Node):
             if info := self._identity.step(self.status.armed, now_s):
                 self._out.append(info)
             self._commands.step(now_s)
+            if self.status.arming.doubtful and self._limiter.is_due("disarmed", STATUS_PERIOD_S, now_s):
+                self._request_heartbeat(now_s)
         self._actions.step(now_s)
         self._publish_texts(self._joiner.expire(now_s), now_s)
         if self._limiter.is_due("status", STATUS_PERIOD_S, now_s):
