@@ -253,7 +253,7 @@ def disarmed_heartbeat(peer, custom_mode=OFFBOARD):
     return common.MAVLink_heartbeat_message(peer.type, peer.autopilot, 1, custom_mode, 4, 3)
 
 
-def test_one_heartbeat_that_says_disarmed_in_flight_is_not_believed(flying):
+def test_one_heartbeat_that_says_disarmed_in_flight_is_not_accepted(flying):
     in_flight(flying)
     flying.deliver(disarmed_heartbeat(flying))
     out = flying.run(3.0)
@@ -274,7 +274,7 @@ def test_one_report_of_the_land_detector_and_one_heartbeat_do_not_disarm(flying)
     assert all(m.armed for m in of(FcuStatus, flying.run(3.0)))
 
 
-def test_a_motor_kill_in_the_air_is_believed_within_half_a_second(flying):
+def test_a_motor_kill_in_the_air_is_accepted_within_half_a_second(flying):
     """PX4 disarms, its land detector follows, and a heartbeat is requested, as PX4 sends them at 1 Hz only."""
     in_flight(flying)
     flying.armed = False

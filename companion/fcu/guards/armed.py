@@ -20,7 +20,7 @@ class ArmedState:
 
     @property
     def doubtful(self) -> bool:
-        """A heartbeat reported "disarmed" and was not believed yet: another one should be requested."""
+        """A heartbeat reported "disarmed" and was not accepted yet: another one should be requested."""
         return self.armed and self._disarmed > 0
 
     def take_landed(self, landed: bool) -> None:
