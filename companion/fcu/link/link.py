@@ -151,6 +151,11 @@ def open_link(
     return link
 
 
+def check_url(url: str) -> None:
+    """Raise `ConfigError` when a URL names no link; opens nothing."""
+    _transport(url, monotonic_s, None)
+
+
 def _transport(url: str, clock: Callable[[], float], sender: Sender | None) -> Transport:
     kind, _, rest = url.partition(":")
     rest, with_peer, peer = rest.partition(FIXED_PEER) if kind == "udpin" else (rest, "", "")
