@@ -123,6 +123,17 @@ def px4(folder: Path) -> Result:
     return tests(folder, "tests/px4", "tests/conformance", "-m", "realtime")
 
 
+def px4_kills(folder: Path) -> Result:
+    """Each process and the manager killed, stopped and hanging once with PX4's simulation build; in real time."""
+    build = px4_build()
+    if build is None:
+        return Result(None, NO_PX4)
+    words = ("--each", "1", "--px4", str(build.etc.parent), "--keep", str(folder / "px4_kills"))
+    return command(
+        folder, sys.executable, "tests/scenarios/kill_campaign.py", *words, "--out", str(folder / "px4_kills.json")
+    )
+
+
 def with_fence(loaded: LoadedScenario) -> LoadedScenario:
     """The scenario with PX4's own fence as preflight sets it: it must not act in a healthy flight."""
     fence = {
@@ -168,4 +179,5 @@ STEPS: tuple[Step, ...] = (
     *(Step(f"PX4 scenario {name}", partial(px4_scenario, name)) for name in PX4_RMS_MAX_M),
     Step("PX4 kills and hangs", px4_kills),
     Step("PX4 tests", px4),
+    Step("PX4 kills and hangs", px4_kills),
 )
