@@ -123,17 +123,6 @@ def px4(folder: Path) -> Result:
     return tests(folder, "tests/px4", "tests/conformance", "-m", "realtime")
 
 
-def px4_kills(folder: Path) -> Result:
-    """Each process and the manager killed, stopped and hanging once with PX4's simulation build; in real time."""
-    build = px4_build()
-    if build is None:
-        return Result(None, NO_PX4)
-    words = ("--each", "1", "--px4", str(build.etc.parent), "--keep", str(folder / "px4_kills"))
-    return command(
-        folder, sys.executable, "tests/scenarios/kill_campaign.py", *words, "--out", str(folder / "px4_kills.json")
-    )
-
-
 def with_fence(loaded: LoadedScenario) -> LoadedScenario:
     """The scenario with PX4's own fence as preflight sets it: it must not act in a healthy flight."""
     fence = {
