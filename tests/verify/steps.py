@@ -168,5 +168,4 @@ STEPS: tuple[Step, ...] = (
     *(Step(f"PX4 scenario {name}", partial(px4_scenario, name)) for name in PX4_RMS_MAX_M),
     Step("PX4 kills and hangs", px4_kills),
     Step("PX4 tests", px4),
-    Step("PX4 kills and hangs", px4_kills),
 )
