@@ -29,6 +29,9 @@ class FaultKind(StrEnum):
     GNSS_LOST = "gnss_lost"  # no fixes
     GNSS_JUMP = "gnss_jump"  # value: offset east, north, up [m]
     MARKERS_HIDDEN = "markers_hidden"  # the camera sees nothing
+    CAMERA_FROZEN = "camera_frozen"  # every image is the last one before the fault, with a new stamp
+    CAMERA_SLIPPED = "camera_slipped"  # value: rotation vector [rad] of the camera on its mount, in its own frame
+    HEADING_DISTURBED = "heading_disturbed"  # value[0]: rad by which iron turns the compass
     MARKERS_OUTLIERS = "markers_outliers"  # value[0]: standard deviation [m] of the camera's displacement in each image
     RC_LOST = "rc_lost"  # the receiver is silent
     RC_MODE_SWITCH = "rc_mode_switch"  # the pilot moves the mode switch away and back to position mode
@@ -50,6 +53,9 @@ class FaultKind(StrEnum):
     CPU_THROTTLED = "cpu_throttled"  # the firmware lowers the clock
     DISK_FULL = "disk_full"  # value[0]: MB left
     MEMORY_LOW = "memory_low"  # value[0]: MB left
+    # attacks on the link (`sitl.link_attacks`)
+    FOREIGN_SETPOINTS = "foreign_setpoints"  # value: rate [Hz], tilt [rad], thrust, 1: seen by this companion, too
+    VOLTAGE_WRONG = "voltage_wrong"  # value: up to four voltages [V] in turn, in place of the reported one
 
     @classmethod
     def _missing_(cls, value: object) -> "FaultKind | None":
@@ -67,6 +73,8 @@ FAULT_PROCESSES = (  # the nodes of a lockstep run
 )
 FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
     FaultKind.GNSS_JUMP: 3,
+    FaultKind.CAMERA_SLIPPED: 3,
+    FaultKind.HEADING_DISTURBED: 1,
     FaultKind.MARKERS_OUTLIERS: 1,
     FaultKind.RC_CHANNEL: 2,
     FaultKind.SECOND_COMPANION: 1,
@@ -79,6 +87,7 @@ FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
     FaultKind.CPU_HOT: 1,
     FaultKind.DISK_FULL: 1,
     FaultKind.MEMORY_LOW: 1,
+    FaultKind.FOREIGN_SETPOINTS: 4,
 }
 
 

@@ -19,9 +19,10 @@ from companion.core.trajectory_messages import Quat, Vec3
 from sitl.wind import NormalNoise, OrnsteinUhlenbeck
 
 FRAME_S = 0.004  # PX4 runs its rate loop and its simulated IMU at 250 Hz
+HEADING_FOLLOWS_S = 2.0  # time constant with which EKF2's heading follows a compass that iron turns
 TIME_EPSILON_S = 1e-6  # times are multiples of a frame up to rounding
 
-SensorFault = Literal["gnss_lost", "gnss_jump", "battery_low"]
+SensorFault = Literal["gnss_lost", "gnss_jump", "battery_low", "heading"]
 
 
 class ImuConfig(Section, frozen=True):
@@ -100,6 +101,10 @@ class GnssFix(NamedTuple):
     p_W: Vec3
     v_W: Vec3
     ok: bool
+    # Standard deviations of its errors as the receiver reports them. A jump (a fault) is not known to the receiver.
+    h_acc_m: float = 0.8  # horizontal, both axes together
+    v_acc_m: float = 1.2
+    speed_acc_m_s: float = 0.2  # all three axes together
 
 
 class SensorFrame(NamedTuple):
@@ -164,6 +169,7 @@ class Sensors:
         self._gnss_lost = False
         self._jump_W: Vec3 = (0.0, 0.0, 0.0)
         self._battery_fault: tuple[float, float] | None = None
+        self._heading_disturbance_rad = self._heading_shift_rad = 0.0
 
     @property
     def gnss_bias_W(self) -> Vec3:
@@ -174,7 +180,8 @@ class Sensors:
         """Begin a fault, or end it with None; raises ValueError for an unknown kind.
 
         "gnss_lost": True: fixes arrive without a solution. "gnss_jump": (x, y, z) [m] on every fix taken
-        from now on. "battery_low": (voltage [V], remaining 0..1) in place of the measurement.
+        from now on. "battery_low": (voltage [V], remaining 0..1) in place of the measurement. "heading": (angle [rad],) by
+        which the attitude solution's heading is turned, as EKF2 follows a compass near iron.
         """
         if kind == "gnss_lost":
             self._gnss_lost = bool(value)
@@ -183,6 +190,8 @@ class Sensors:
         if kind == "gnss_jump":
             x, y, z = (0.0, 0.0, 0.0) if numbers is None else numbers
             self._jump_W = (float(x), float(y), float(z))
+        elif kind == "heading":
+            self._heading_disturbance_rad = 0.0 if numbers is None else float(numbers[0])
         elif kind == "battery_low":
             self._battery_fault = None if numbers is None else (numbers[0], numbers[1])
         else:
@@ -220,7 +229,12 @@ class Sensors:
     def _attitude(self, truth: TrueMotion) -> Quat:
         n, s = self._attitude_noise, self._config.attitude.white_std_rad
         ex, ey, ez = self._attitude_error.advance(FRAME_S)
-        q = _multiply(_small_rotation(ex, ey, ez + self._heading_offset_rad), truth.q_WB.tolist())
+        self._heading_shift_rad += (
+            FRAME_S / HEADING_FOLLOWS_S * (self._heading_disturbance_rad - self._heading_shift_rad)
+        )
+        q = _multiply(
+            _small_rotation(ex, ey, ez + self._heading_offset_rad + self._heading_shift_rad), truth.q_WB.tolist()
+        )
         return _multiply(q, _small_rotation(s * n(), s * n(), s * n()))
 
     def _gnss(self, now_s: float, elapsed_s: float, truth: TrueMotion) -> GnssFix | None:
@@ -240,7 +254,10 @@ class Sensors:
         bias = self.gnss_bias_W
         px, py, pz = (p + b + white * n() for p, b in zip(truth.p_W.tolist(), bias, strict=True))
         vx, vy, vz = (v + c.velocity_std_m_s * n() for v in truth.v_W.tolist())
-        fix = GnssFix(now_s, (px, py, pz), (vx, vy, vz), True)
+        # honest: white noise and the random walk since the start, with the variances of this scenario
+        axis_m = math.sqrt(c.white_variance_m2 + c.walk_variance_m2 * self._gnss_count)
+        accuracy = (math.sqrt(2.0) * axis_m, axis_m, math.sqrt(3.0) * c.velocity_std_m_s)
+        fix = GnssFix(now_s, (px, py, pz), (vx, vy, vz), True, *accuracy)
         if self._gnss_lost:
             return (self._last_fix or fix)._replace(stamp_s=now_s, ok=False)
         self._last_fix = fix

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pymavlink.dialects.v20 import common
 
-from companion.core.enums import CommandAction
+from companion.core.enums import CommandAction, FcuMode
 from companion.core.messages import FcuCommand, FcuCommandAck, Message
 from companion.fcu.commands import Commands, Outcome
 from companion.fcu.modes import MODE_OF_ACTION, RESULT_TEXTS, custom_mode, mode_name
@@ -49,8 +49,13 @@ class Actions:
         self._request_heartbeat = request_heartbeat
         self._warning = (-math.inf, "")
         self._refusals: list[_Refusal] = []
+        self._requested_mode = FcuMode.UNKNOWN  # the newest
         self.px4_sends_texts = False  # on this link, because it receives a ground station's heartbeat on it
         self.now_s = 0.0  # time of the message being handled; an outcome may come much later than its request
+
+    def is_requested(self, mode: FcuMode) -> bool:
+        """The mission has requested this mode, and the flight controller has not answered yet."""
+        return self._commands.busy(common.MAV_CMD_DO_SET_MODE) and mode == self._requested_mode
 
     def note_warning(self, text: str) -> None:
         """PX4 sent a warning; it may explain a refusal."""
@@ -64,10 +69,10 @@ class Actions:
         for refusal in due:
             self._publish_refusal(refusal)
 
-    def begin(self, request: FcuCommand, against: str, height_m: float) -> None:
+    def begin(self, request: FcuCommand, against: str) -> None:
         """Start the requested action; it is answered now or when the flight controller has answered.
 
-        against: why no flight may begin, "" when one may; height_m: of the aircraft in the local frame, NaN if unknown.
+        against: why no flight may begin, "" when one may.
         """
         action = request.action
         if action in BEGINNING and against:
@@ -77,7 +82,7 @@ class Actions:
         elif action in (CommandAction.ARM, CommandAction.DISARM):
             self._arm(request, action == CommandAction.ARM)
         elif action == CommandAction.TAKEOFF:
-            self._takeoff(request, height_m)
+            self._takeoff(request)
         else:
             self.answer(request, False, f"unknown action {str(action)!r}")
 
@@ -106,12 +111,13 @@ class Actions:
 
     def _change_mode(self, request: FcuCommand) -> None:
         main, sub = MODE_OF_ACTION[request.action]
+        self._requested_mode = mode_name(custom_mode(main, sub))
 
         def answer(outcome: Outcome) -> None:
             # The heartbeat with the new mode may be a second away; until then the estimator would use setpoints that
             # the autopilot no longer follows.
             if outcome.accepted:
-                self._status.mode = mode_name(custom_mode(main, sub))
+                self._status.mode = self._requested_mode
             self._answer_outcome(request, outcome)
 
         parameters = (float(common.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED), main, sub, 0, 0, 0, 0)
@@ -130,13 +136,13 @@ class Actions:
         parameters = (1.0 if arm else 0.0, 0, 0, 0, 0, 0, 0)
         self._commands.start(common.MAV_CMD_COMPONENT_ARM_DISARM, parameters, answer, self.now_s)
 
-    def _takeoff(self, request: FcuCommand, height_m: float) -> None:
+    def _takeoff(self, request: FcuCommand) -> None:
         """MAV_CMD_NAV_TAKEOFF: PX4 expects the altitude over mean sea level; NaN: here, with the present heading."""
-        ground_m, climb_m = self._status.standing_altitude_m(height_m), request.height_m
+        (ground_m, problem), climb_m = self._status.ground_altitude_m(self.now_s), request.height_m
         if not 0.0 < climb_m <= TAKEOFF_HEIGHT_MAX_M:
             self.answer(request, False, f"take-off height {climb_m:g} m is not in 0 to {TAKEOFF_HEIGHT_MAX_M:g} m")
-        elif ground_m is None:
-            self.answer(request, False, "home position not known yet; wait until PX4 has a global position")
+        elif problem:
+            self.answer(request, False, problem)
         else:
             parameters = (NAN, 0, 0, NAN, NAN, NAN, ground_m + climb_m)
             command = common.MAV_CMD_NAV_TAKEOFF

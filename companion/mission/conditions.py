@@ -10,10 +10,12 @@ from collections.abc import Callable
 
 from companion.core.enums import CommandAction, FcuMode, Phase, SafetyAction
 from companion.mission import phases as ph
+from companion.mission import raw_guard
 from companion.mission import reference_geometry as geometry
 from companion.mission.curves import HoldTable, points_of, to_trajectory
 from companion.mission.flight_state import Timer
 from companion.mission.mission_context import MissionContext
+from companion.mission.monitors import takeoff_time_s
 from companion.mission.plan import leaves_limits
 from companion.mission.requests import WARNING
 
@@ -26,8 +28,6 @@ ARM_PATIENCE_S = 30.0  # PX4 checks more than it reports here, and its own estim
 TAKEOFF_TOLERANCE_M = 0.4  # PX4's height is its own; when it calls the take-off complete, half is enough
 TAKEOFF_STILL_S = 1.0  # height kept this long ends the take-off
 TAKEOFF_STILL_M_S = 0.3  # of climb; the wind may move the aircraft sideways while PX4 flies
-TAKEOFF_SLOWEST_M_S = 0.3  # a climb slower than this has failed
-TAKEOFF_SPARE_S = 15.0
 HANDOVER_SPEED_M_S = 1.0  # faster than this the mission does not take over from a pilot
 ARRIVED_ERROR_M = 0.15  # HOLD begins when the position error was below this
 ARRIVED_S = 1.0  # for this long
@@ -98,18 +98,21 @@ def switched_on_in_flight(mission: MissionContext, now_s: float) -> Found:
     if switch is None or switch.on is not True or switch.turned_on_s in (None, flight.switch_used_s):
         return False
     flight.switch_used_s = switch.turned_on_s  # one movement of the switch is one request
-    if problem := mission.start_problems(now_s) or _not_ready_for_handover(mission):
+    if problem := mission.start_problems(now_s) or _not_ready_for_handover(mission, now_s):
         mission.report(f"start refused: {problem}", WARNING, now_s)
         return False
     return True
 
 
-def _not_ready_for_handover(mission: MissionContext) -> str:
+def _not_ready_for_handover(mission: MissionContext, now_s: float) -> str:
     state, p = mission.inputs.state, mission.inputs.from_home()
     if state is None or p is None or not mission.inputs.airborne():
         return "not in flight"
     if why := leaves_limits(p, mission.plan.limits):
         return why
+    raw = mission.inputs.raw.motion(now_s)
+    if raw is not None and raw_guard.leaves_limits(raw, mission.plan.limits):
+        return "outside the limits by PX4's own position"
     speed_m_s = math.hypot(*state.v_W)
     return f"too fast ({speed_m_s:.1f} m/s)" if speed_m_s > HANDOVER_SPEED_M_S else ""
 
@@ -141,8 +144,8 @@ def takeoff_failed_in_air(mission: MissionContext, now_s: float) -> Found:
 def _takeoff_failure(mission: MissionContext, now_s: float) -> str:
     if refusal := mission.commands.refusal(CommandAction.TAKEOFF, now_s):
         return refusal
-    time_s = TAKEOFF_SPARE_S + mission.plan.takeoff.height_m / TAKEOFF_SLOWEST_M_S
-    return "height not reached in time" if mission.flight.phase_time_s(now_s) > time_s else ""
+    late = mission.inputs.landed and mission.flight.phase_time_s(now_s) > takeoff_time_s(mission.plan)
+    return "did not leave the ground in time" if late else ""  # in the air the safety table judges the climb
 
 
 def at_takeoff_height(mission: MissionContext, now_s: float) -> Found:

@@ -10,6 +10,8 @@ from companion.mission.conditions import LAND_ATTEMPTS, may_arm_again
 from companion.mission.entry_actions import fly_back, fly_to_waypoint
 from companion.mission.flight_state import Timer
 from companion.mission.mission_context import MissionContext
+from companion.mission.monitors import TOUCHDOWN
+from companion.mission.requests import CRITICAL
 
 PhaseWork = Callable[[MissionContext, float], None]
 
@@ -90,9 +92,27 @@ def _land(mission: MissionContext, now_s: float) -> None:
     if flight.land_attempts < LAND_ATTEMPTS and refused:
         flight.land_attempts += 1
         mission.request(CommandAction.LAND, now_s)
-    landed = flight.lasts(Timer.TOUCHDOWN, inputs.landed and inputs.armed, TOUCHDOWN_DISARM_S, now_s)
+    standing = inputs.landed and inputs.armed and not mission.safety.active(TOUCHDOWN)
+    landed = flight.lasts(Timer.TOUCHDOWN, standing, TOUCHDOWN_DISARM_S, now_s)
     if landed and not mission.commands.asked(CommandAction.DISARM):
         mission.request(CommandAction.DISARM, now_s)
+
+
+def _pilot(mission: MissionContext, now_s: float) -> None:
+    """After Hold against another sender (`companion.mission.entry_actions`): its outcome; Land once if refused."""
+    commands, flight = mission.commands, mission.flight
+    if Timer.ASKED in flight.timers or not commands.asked(CommandAction.HOLD):
+        return
+    mode, refusal = mission.inputs.mode, commands.refusal(CommandAction.HOLD, now_s)
+    if mode != FcuMode.OFFBOARD:
+        outcome = f"PX4 has left offboard ({mode}); take over by RC, stop the other sender"
+    elif refusal:
+        outcome = f"Hold refused ({refusal}), PX4 is asked to land; take over by RC, stop the other sender"
+        mission.request(CommandAction.LAND, now_s)
+    else:
+        return
+    flight.timers[Timer.ASKED] = now_s
+    mission.report(outcome, CRITICAL, now_s)
 
 
 def _done(mission: MissionContext, now_s: float) -> None:
@@ -113,4 +133,5 @@ PHASE_WORK: dict[Phase, PhaseWork] = {
     Phase.RETURN: _return,
     Phase.LAND: _land,
     Phase.DONE: _done,
+    Phase.PILOT: _pilot,
 }

@@ -5,6 +5,8 @@ Message layouts are pymavlink's, the framing is `companion.fcu.link.framing`. On
 what cannot be used is counted by kind and dropped.
 """
 
+import math
+import re
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
@@ -12,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from pymavlink.dialects.v20 import common
 
 from companion.fcu.link.decoded import (
+    Altitude,
     AttitudeQuaternion,
     AttitudeTarget,
     AutopilotVersion,
@@ -20,10 +23,12 @@ from companion.fcu.link.decoded import (
     CurrentMode,
     Decoded,
     ExtendedSysState,
+    GlobalPositionInt,
     GpsRawInt,
     Heartbeat,
     HomePosition,
     LocalPositionNed,
+    Odometry,
     ParamValue,
     RcChannels,
     StatusText,
@@ -47,6 +52,16 @@ SETPOINT_MESSAGES = frozenset(
         common.MAVLINK_MSG_ID_SET_ACTUATOR_CONTROL_TARGET,
     )
 )
+
+
+def _target_offset(number: int) -> int:
+    """Where target_system stands in the payload of a message; target_component follows it."""
+    message = common.mavlink_map[number]
+    fields = re.findall(r"\d*[a-zA-Z]", message.unpacker.format)
+    return struct.calcsize("<" + "".join(fields[: message.ordered_fieldnames.index("target_system")]))
+
+
+_TARGET_OFFSETS = {number: _target_offset(number) for number in SETPOINT_MESSAGES}
 
 
 class OutgoingMessage(Protocol):
@@ -106,6 +121,9 @@ KINDS: dict[int, type[Decoded]] = {
     common.MAVLINK_MSG_ID_EXTENDED_SYS_STATE: ExtendedSysState,
     common.MAVLINK_MSG_ID_STATUSTEXT: StatusText,
     CURRENT_MODE: CurrentMode,
+    common.MAVLINK_MSG_ID_GLOBAL_POSITION_INT: GlobalPositionInt,
+    common.MAVLINK_MSG_ID_ALTITUDE: Altitude,
+    common.MAVLINK_MSG_ID_ODOMETRY: Odometry,
 }
 LAYOUTS: dict[int, MessageLayout] = {number: _layout(number, kind) for number, kind in KINDS.items()}
 
@@ -115,6 +133,11 @@ def decode_heartbeat(payload: bytes) -> Heartbeat:
     heartbeat = LAYOUTS[common.MAVLINK_MSG_ID_HEARTBEAT]
     size = heartbeat.form.size
     return Heartbeat._make(heartbeat.form.unpack(payload[:size].ljust(size, b"\0")))
+
+
+def _is_station(payload: bytes) -> bool:
+    is_station: bool = decode_heartbeat(payload).type == common.MAV_TYPE_GCS
+    return is_station
 
 
 class Codec:
@@ -146,8 +169,9 @@ class Codec:
         self.foreign_frames = 0  # of other systems and components
         self.foreign_autopilots: dict[int, int] = {}  # system id: MAV_AUTOPILOT, from heartbeats of others
         self.own_frames = 0  # with our own ids, and not sent by us
-        self.foreign_setpoints = 0  # received from others
+        self.foreign_setpoints = 0  # received from others, for our flight controller
         self.setpoint_sender = (0, 0)  # system and component of the newest of them
+        self.station_s = -math.inf  # when a ground station's heartbeat last came through the flight controller
 
     @property
     def stray_bytes(self) -> int:
@@ -189,7 +213,7 @@ class Codec:
             if self.signer is not None and not self._is_genuine(frame, buffer, self.signer, now_s):
                 continue
             if known:
-                self._take(frame, buffer, out)
+                self._take(frame, buffer, out, now_s)
             else:
                 self.unknown_messages += 1
                 if (frame.system, frame.component) == (self._autopilot, AUTOPILOT_COMPONENT):
@@ -205,9 +229,9 @@ class Codec:
         self.replayed_frames += signer.replayed - replayed
         return accepted
 
-    def _take(self, frame: Frame, buffer: bytes, out: list[tuple[int, Decoded]]) -> None:
+    def _take(self, frame: Frame, buffer: bytes, out: list[tuple[int, Decoded]], now_s: float) -> None:
         if frame.system != self._autopilot or frame.component != AUTOPILOT_COMPONENT:
-            self._count_foreign(frame, buffer)
+            self._count_foreign(frame, buffer, now_s)
             return
         self.frames += 1
         if not self._follow(frame.seq):
@@ -216,17 +240,25 @@ class Codec:
         if layout is not None:
             out.append((frame.number, layout.decode(buffer[frame.payload : frame.tail])))
 
-    def _count_foreign(self, frame: Frame, buffer: bytes) -> None:
+    def _count_foreign(self, frame: Frame, buffer: bytes, now_s: float) -> None:
         self.foreign_frames += 1
         sender = (frame.system, frame.component)
         if sender == (self.system_id, self.component_id):
             self.own_frames += 1
-        elif frame.number in SETPOINT_MESSAGES:
+        elif frame.number in SETPOINT_MESSAGES and self._is_for_autopilot(frame, buffer):
             self.foreign_setpoints += 1
             self.setpoint_sender = sender
         elif frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and frame.component == AUTOPILOT_COMPONENT:
             heartbeat = decode_heartbeat(buffer[frame.payload : frame.tail])
             self.foreign_autopilots[frame.system] = heartbeat.autopilot
+        elif frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and _is_station(buffer[frame.payload : frame.tail]):
+            self.station_s = now_s
+
+    def _is_for_autopilot(self, frame: Frame, buffer: bytes) -> bool:
+        """Whether our flight controller takes a setpoint: several aircraft may share one link (PX4's receiver)."""
+        at = _TARGET_OFFSETS[frame.number]
+        system, component = buffer[frame.payload : frame.tail].ljust(at + 2, b"\0")[at : at + 2]
+        return system in (0, self._autopilot) and component in (0, AUTOPILOT_COMPONENT)
 
     def _follow(self, seq: int) -> bool:
         """Count the gap before a frame of the autopilot; returns whether the frame may be current."""
