@@ -261,7 +261,10 @@ def _result(
             "thrust_to_weight": at_hover.thrust_to_weight,
         }
     warnings = [*fit.warnings, *not_good, *doubts(factor_error, at_hover)]
-    return result("calibrate thrust", raw, _values(fit, at_hover), merit, warnings, details)
+    values = _values(fit, at_hover)
+    if "thrust.coefficient_m_s2" in values:
+        values["thrust.model_factor"] = output.factor if output.factor is not None else factor
+    return result("calibrate thrust", raw, values, merit, warnings, details)
 
 
 def _changes(raw: tuple[Path, ...], fit: ThrustFit, at_hover: Hover | None, content: Result) -> list[Change]:
@@ -274,6 +277,7 @@ def _changes(raw: tuple[Path, ...], fit: ThrustFit, at_hover: Hover | None, cont
         "thrust.voltage_exponent": f"{source}, ± {merit['voltage_exponent_std']:.2g}",
     }
     digits = {"thrust.coefficient_m_s2": 3, "thrust.reference_voltage_v": 2, "thrust.voltage_exponent": 3}
+    digits["thrust.model_factor"] = 2  # as PX4 shows it
     return [Change(key, round(v, digits[key]), notes.get(key, source)) for key, v in content["values"].items()]
 
 

@@ -42,6 +42,7 @@ def test_two_batteries_to_a_vehicle_file(tmp_path, monkeypatch, vehicle, factor,
     k_T = 6 * truth.rotor.thrust_max_n / truth.mass_kg  # at full command; the line through the hover is 6 % lower
     assert written.coefficient_m_s2 == pytest.approx(k_T * 0.937, rel=0.01)
     assert written.reference_voltage_v == 15.2 and written.voltage_exponent == pytest.approx(1.6, abs=0.03)
+    assert written.model_factor == factor, "the thrust coefficient belongs to it"
     assert "[" in vehicle.read_text().split("coefficient_m_s2")[1].split("\n")[0]
     content = json.loads((tmp_path / "r.json").read_text())
     assert content["command"] == "calibrate thrust" and content["merit"]["r2"] > 0.9999
