@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 from bench_user import User
-from calibration_paths import ROOT
 from click.testing import CliRunner
 from thrust_stand import Battery, Motor, record, script, write_csv
 
@@ -15,6 +14,7 @@ from calibration.thrust.table import read_thrust_csv
 from companion.cli import main
 from companion.core.config import load
 from companion.core.vehicle import Vehicle
+from sitl import bench
 
 
 def curve_error(user, factor_range=(1000, 1951), voltages=(14.0, 15.2, 16.4)):
@@ -213,12 +213,12 @@ def test_a_step_script_with_ramps_says_how_many_plateaus_it_found(tmp_path, vehi
 def test_a_poor_fit_warns_and_is_written_only_when_it_is_asked_for(tmp_path, vehicle, spoil, words):
     rows, before = stand_rows(), vehicle.read_bytes()
     spoil(rows, np.random.default_rng(1))
-    done = fit_tables(tmp_path, vehicle, rows, "--plot", tmp_path / "p.png")
+    done = fit_tables(tmp_path, vehicle, rows)
     assert done.exit_code == 2 and vehicle.read_bytes() == before
     last = done.output.strip().splitlines()[-1]
     assert "nothing written" in last and words in last and last.endswith("--poor-fit writes it nevertheless")
     assert f"warning: {last.split('nothing written: ')[1].split(';')[0]}" in done.output
-    assert json.loads((tmp_path / "r.json").read_text())["details"]["poor"] and (tmp_path / "p.png").exists()
+    assert json.loads((tmp_path / "r.json").read_text())["details"]["poor"]
     done = fit_tables(tmp_path, vehicle, rows, "--poor-fit")
     assert done.exit_code == 0 and vehicle.read_bytes() != before
 
@@ -269,16 +269,13 @@ def test_the_default_name_of_the_raw_data_is_in_the_message(tmp_path, monkeypatc
     assert f"--save {raw.name} --resume continues" in done.output
 
 
-def test_the_simulated_bench_explains_itself():
-    import subprocess
-    import sys
-
-    shown = subprocess.run(
-        [sys.executable, "-m", "sitl.bench", "-h"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert "companion calibrate thrust" in shown.stdout and "--record" in shown.stdout
+def test_the_simulated_bench_explains_itself(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        bench.main(["-h"])
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0 and "companion calibrate thrust" in shown and "--record" in shown
     for wrong in (["--charge", "7"], ["no_such_airframe"], ["--record", "/no/such/folder/x.csv"], ["--nonsense"]):
-        refused = subprocess.run(
-            [sys.executable, "-m", "sitl.bench", *wrong], cwd=ROOT, capture_output=True, text=True, timeout=60
-        )
-        assert refused.returncode == 2 and "Traceback" not in refused.stderr
+        with pytest.raises(SystemExit) as ended:
+            bench.main(wrong)
+        assert ended.value.code == 2

@@ -37,7 +37,7 @@ def never_jumps(pulses):
 
 
 # Times of one quick run: tare to 1002.1, question to 1003.1, expiry to 1004.1, then ramp, settling and reading by turns.
-@pytest.mark.parametrize("asleep", [False, True])
+@pytest.mark.parametrize("asleep", [False, pytest.param(True, marks=pytest.mark.verify)])
 @pytest.mark.parametrize("at_s", [1000.5, 1002.5, 1003.15, 1003.6, 1004.3, 1005.9, 1006.5, 1007.63, 1009.2, 1011.05])
 def test_after_a_pause_anywhere_the_motor_stays_off(tmp_path, monkeypatch, at_s, asleep):
     faults = Faults(paused_s=at_s, pause_s=0.6, asleep=asleep)
@@ -54,8 +54,8 @@ def test_after_a_pause_anywhere_the_motor_stays_off(tmp_path, monkeypatch, at_s,
         assert "# stopped at" in user.raw.read_text() and f"--save {user.raw} --resume" in user.raw.read_text()
 
 
-@pytest.mark.parametrize("pause_s", [0.1, 0.3])
-@pytest.mark.parametrize("at_s", [1004.9, 1006.5, 1007.63, 1009.2])
+@pytest.mark.parametrize("pause_s", [pytest.param(0.1, marks=pytest.mark.verify), 0.3])
+@pytest.mark.parametrize("at_s", [1004.9, 1006.5, 1009.2])
 def test_a_short_pause_is_no_step_of_the_motor(tmp_path, monkeypatch, at_s, pause_s):
     user, pulses = watched(monkeypatch, tmp_path, faults=Faults(paused_s=at_s, pause_s=pause_s))
     done = user.call("--mass", 1.8)
@@ -66,7 +66,7 @@ def test_a_short_pause_is_no_step_of_the_motor(tmp_path, monkeypatch, at_s, paus
     assert times == sorted(times) and len(rows) == 11 * 5
 
 
-@pytest.mark.parametrize("pause_s", [0.41, 0.6, 5.0])
+@pytest.mark.parametrize("pause_s", [0.41, pytest.param(0.6, marks=pytest.mark.verify), 5.0])
 @pytest.mark.parametrize("where", ["computed", "written", "sent"])
 def test_a_pulse_computed_before_a_pause_is_not_sent_after_it(tmp_path, monkeypatch, where, pause_s):
     """`computed`: between sweep and motor; `written`: between the look at the clock and the port; `sent`: after it."""
