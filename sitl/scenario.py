@@ -89,6 +89,7 @@ FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
     FaultKind.MEMORY_LOW: 1,
     FaultKind.FOREIGN_SETPOINTS: 4,
 }
+FAULT_NUMBERS_MAX = {FaultKind.VOLTAGE_WRONG: 4}  # a fault that takes one number or more, up to this many
 
 
 class Fault(Section, frozen=True):
@@ -191,7 +192,10 @@ def load_scenario(
 def fault_problem(fault: Fault) -> str:
     """Why a fault cannot be used, "" when it can."""
     needed = FAULT_NUMBERS.get(fault.kind, 0)
-    if len(fault.value) != needed:
+    if (most := FAULT_NUMBERS_MAX.get(fault.kind)) is not None:
+        if not 1 <= len(fault.value) <= most:
+            return f"value has {len(fault.value)} numbers, needs 1 to {most}"
+    elif len(fault.value) != needed:
         return f"value has {len(fault.value)} numbers, needs {needed}"
     if fault.kind == FaultKind.PROCESS_DEAD and fault.name not in FAULT_PROCESSES:
         return f"name = {fault.name!r}: no such process (there are: {', '.join(FAULT_PROCESSES)})"

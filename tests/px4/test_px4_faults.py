@@ -16,7 +16,15 @@ from sitl.px4.build import Px4Build
 from sitl.px4.fly import check_real_time
 from sitl.px4.hil import Controls
 from sitl.px4.setpoint_delay import SetpointDelay
-from sitl.scenario import FAULT_NUMBERS, Fault, FaultKind, LoadedScenario, load_scenario
+from sitl.scenario import (
+    FAULT_NUMBERS,
+    FAULT_NUMBERS_MAX,
+    Fault,
+    FaultKind,
+    LoadedScenario,
+    fault_problem,
+    load_scenario,
+)
 from sitl.world import World
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +90,7 @@ def fault_of(kind: FaultKind) -> Fault:
         at_s=0.02,
         kind=kind,
         duration_s=0.1,
-        value=[5.0, 1.0, 1.0, 1.0, 1.0, 1.0][: FAULT_NUMBERS.get(kind, 0)],
+        value=[5.0, 1.0, 1.0, 1.0, 1.0, 1.0][: FAULT_NUMBERS.get(kind, FAULT_NUMBERS_MAX.get(kind, 0))],
         name=ProcessName.TRACKER if kind == FaultKind.PROCESS_DEAD else "",
     )
 
@@ -91,10 +99,20 @@ def fault_of(kind: FaultKind) -> Fault:
 def test_every_fault_begins_and_ends_with_px4_as_the_flight_controller(kind, px4):
     loaded = load_scenario(ROOT / "config/scenarios/bridge_hover.toml", camera_mode="corners")
     loaded = with_changes(loaded, fault=[fault_of(kind)], duration_max_s=1.0)
+    assert fault_problem(fault_of(kind)) == "", "a scenario file could not have this fault"
     lockstep = Lockstep(loaded, 1, world=World(loaded, 1, autopilot=px4(loaded)))
     lockstep.start()
     lockstep.run_until(lambda: lockstep.now_s > 0.2)
     assert lockstep.now_s > 0.2
+
+
+@pytest.mark.parametrize("kind", list(FaultKind))
+def test_a_fault_that_cannot_be_flown_is_refused_with_the_scenario(kind):
+    """No fault takes seven numbers, and one that needs a number does not begin without."""
+    too_many = msgspec.structs.replace(fault_of(kind), value=[1.0] * 7)
+    assert "numbers, needs" in fault_problem(too_many)
+    if fault_of(kind).value:
+        assert "value has 0 numbers" in fault_problem(msgspec.structs.replace(too_many, value=[]))
 
 
 @pytest.mark.parametrize("kind", [FaultKind.RC_STICKS, FaultKind.RC_MODE_SWITCH, FaultKind.RC_CHANNEL])
