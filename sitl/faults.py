@@ -11,9 +11,10 @@ from companion.control.solver import Nmpc, NmpcResult
 from companion.core.arrays import Array, Vector
 from companion.core.clock import SimulatedStopwatch
 from companion.core.enums import FcuMode
-from companion.core.messages import LinkTx, Message, State
+from companion.core.messages import FcuStatus, LinkTx, Message, State
 from companion.core.vehicle import Vehicle
 from sitl.autopilot.conversion import q_ned
+from sitl.link_attacks import ForeignSetpoints, WrongVoltage
 from sitl.scenario import Fault, FaultKind
 from sitl.world import World
 
@@ -102,6 +103,7 @@ class FaultInjector:
         self.link_down = False
         self.solver_fails = False
         self.second_companion: SecondCompanion | None = None
+        self.foreign_setpoints: ForeignSetpoints | None = None
         self._faults = faults
         self._changes: dict[type[Message], Callable[[Message], Message]] = {}
 
@@ -237,6 +239,19 @@ def _send_as_second_companion(faults: FaultInjector) -> None:
     target.at(target.now_us + SECOND_COMPANION_PERIOD_US, lambda: _send_as_second_companion(faults))
 
 
+def _foreign_setpoints(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    if faults.foreign_setpoints is not None:
+        faults.foreign_setpoints.stop()
+    rate_hz, tilt_rad, thrust, routed = fault.value
+    faults.foreign_setpoints = (
+        ForeignSetpoints(faults.target, rate_hz, tilt_rad, thrust, bool(routed)) if active else None
+    )
+
+
+def _voltage_wrong(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    faults.change(FcuStatus, WrongVoltage(fault.value).changed if active else None)
+
+
 # --- software -------------------------------------------------------------------------------------------------------
 
 
@@ -335,6 +350,8 @@ EFFECTS: dict[FaultKind, Callable[[FaultInjector, Fault, bool], None]] = {
     FaultKind.CPU_THROTTLED: _cpu_throttled,
     FaultKind.DISK_FULL: _disk_full,
     FaultKind.MEMORY_LOW: _memory_low,
+    FaultKind.FOREIGN_SETPOINTS: _foreign_setpoints,
+    FaultKind.VOLTAGE_WRONG: _voltage_wrong,
 }
 
 

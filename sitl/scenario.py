@@ -53,6 +53,9 @@ class FaultKind(StrEnum):
     CPU_THROTTLED = "cpu_throttled"  # the firmware lowers the clock
     DISK_FULL = "disk_full"  # value[0]: MB left
     MEMORY_LOW = "memory_low"  # value[0]: MB left
+    # attacks on the link (`sitl.link_attacks`)
+    FOREIGN_SETPOINTS = "foreign_setpoints"  # value: rate [Hz], tilt [rad], thrust, 1: seen by this companion, too
+    VOLTAGE_WRONG = "voltage_wrong"  # value: up to four voltages [V] in turn, in place of the reported one
 
     @classmethod
     def _missing_(cls, value: object) -> "FaultKind | None":
@@ -84,6 +87,7 @@ FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
     FaultKind.CPU_HOT: 1,
     FaultKind.DISK_FULL: 1,
     FaultKind.MEMORY_LOW: 1,
+    FaultKind.FOREIGN_SETPOINTS: 4,
 }
 
 

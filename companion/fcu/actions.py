@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pymavlink.dialects.v20 import common
 
-from companion.core.enums import CommandAction
+from companion.core.enums import CommandAction, FcuMode
 from companion.core.messages import FcuCommand, FcuCommandAck, Message
 from companion.fcu.commands import Commands, Outcome
 from companion.fcu.modes import MODE_OF_ACTION, RESULT_TEXTS, custom_mode, mode_name
@@ -49,8 +49,13 @@ class Actions:
         self._request_heartbeat = request_heartbeat
         self._warning = (-math.inf, "")
         self._refusals: list[_Refusal] = []
+        self._requested_mode = FcuMode.UNKNOWN  # the newest
         self.px4_sends_texts = False  # on this link, because it receives a ground station's heartbeat on it
         self.now_s = 0.0  # time of the message being handled; an outcome may come much later than its request
+
+    def is_requested(self, mode: FcuMode) -> bool:
+        """The mission has requested this mode, and the flight controller has not answered yet."""
+        return self._commands.busy(common.MAV_CMD_DO_SET_MODE) and mode == self._requested_mode
 
     def note_warning(self, text: str) -> None:
         """PX4 sent a warning; it may explain a refusal."""
@@ -106,12 +111,13 @@ class Actions:
 
     def _change_mode(self, request: FcuCommand) -> None:
         main, sub = MODE_OF_ACTION[request.action]
+        self._requested_mode = mode_name(custom_mode(main, sub))
 
         def answer(outcome: Outcome) -> None:
             # The heartbeat with the new mode may be a second away; until then the estimator would use setpoints that
             # the autopilot no longer follows.
             if outcome.accepted:
-                self._status.mode = mode_name(custom_mode(main, sub))
+                self._status.mode = self._requested_mode
             self._answer_outcome(request, outcome)
 
         parameters = (float(common.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED), main, sub, 0, 0, 0, 0)

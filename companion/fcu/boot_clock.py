@@ -40,13 +40,17 @@ class BootClock:
         self._suspects = 0
         self._suspect_s = 0.0
 
-    def check(self, kind: int, boot_ms: int, now_s: float, plausible: bool = True) -> BootTime:
+    def check(self, kind: int, boot_ms: int, now_s: float, plausible: bool = True, future: bool = False) -> BootTime:
         """Take the boot time of a message.
 
-        kind: message id; plausible: the synchronised clock does not contradict this time.
+        kind: message id; plausible: the synchronised clock does not contradict this time; future: by that clock the
+        message was made after its arrival. Such a message is no measure for those that follow, which would be old, or
+        a restart, by comparison.
         """
         if not plausible and boot_ms > self._newest_ms + FORWARD_MS:
             return self._note_old(now_s)
+        if future and boot_ms > self._newest_ms:
+            return BootTime.NEW
         if boot_ms > self._last_ms.get(kind, -1) and boot_ms >= self._newest_ms - BACKWARD_MS:
             self._last_ms[kind] = boot_ms
             if boot_ms > self._newest_ms:

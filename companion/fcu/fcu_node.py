@@ -41,6 +41,7 @@ from companion.fcu.actions import Actions
 from companion.fcu.boot_clock import BootClock, BootTime
 from companion.fcu.commands import Commands
 from companion.fcu.guards.conflict import Conflict
+from companion.fcu.guards.echoes import ECHO_EXPECTED_HZ
 from companion.fcu.guards.ground_filter import GroundFilter
 from companion.fcu.guards.parameter_watch import ParameterWatch
 from companion.fcu.guards.setpoints import NEW_STREAM_S, SetpointCounter, SetpointFault, SetpointGate
@@ -88,7 +89,7 @@ TIMESYNC_SETTLED_PERIOD_S = 0.5
 UNKNOWN_MODES_MAX = 16  # different numbers that are reported; more come from a faulty sender
 NO_FLIGHT_CONTROLLER = "no flight controller on the link"
 RESTARTED = "the flight controller restarted"
-PAUSED = f"the stream paused in offboard and PX4 may have left it; a new stream may begin after {NEW_STREAM_S:g} s"
+PAUSED = f"PX4 has left offboard, or the stream paused in it; a new stream may begin after {NEW_STREAM_S:g} s"
 NAN = math.nan
 
 Counter = SetpointCounter | Literal["commands_expired", "bad_content", "reboots", "link_losses"]
@@ -215,7 +216,9 @@ class FcuNode(Node):
 
     def _on_heartbeat(self, m: Heartbeat, now_s: float) -> None:
         self._heartbeat_s = now_s
-        self.status.put_heartbeat(m)
+        before = self.status.mode
+        self.status.put_heartbeat(m, now_s)
+        self._check_mode(before, now_s)
         if self.status.wrong:
             text = f"system {self._target} cannot be flown: {self.status.wrong}; no connection"
             self._reports.log("wrong", text, CRITICAL, now_s, once=True)
@@ -226,9 +229,19 @@ class FcuNode(Node):
         self._report_unknown_mode(now_s)
 
     def _on_current_mode(self, m: CurrentMode, now_s: float) -> None:
+        before = self.status.mode
         if self.status.put_current_mode(m, now_s):
             self._request_heartbeat(now_s)
+        self._check_mode(before, now_s)
         self._report_unknown_mode(now_s)
+
+    def _check_mode(self, before: FcuMode, now_s: float) -> None:
+        """Follow a report of the mode: the stream ends when PX4 has left offboard without a request of the mission."""
+        mode = self.status.mode
+        self._setpoints.echoes.note_mode(mode == FcuMode.OFFBOARD, now_s)
+        if before == FcuMode.OFFBOARD != mode and self.status.armed and not self._actions.is_requested(mode):
+            self._setpoints.end_stream()
+            self._limiter.force_due("status")
 
     def _report_unknown_mode(self, now_s: float) -> None:
         """Report each unknown number once: `FcuMode.UNKNOWN` does not have it."""
@@ -274,7 +287,8 @@ class FcuNode(Node):
     def _stamp(self, kind: int, boot_ms: int, now_s: float) -> tuple[float, bool] | None:
         """Companion time of a message and whether it is valid; None for an old message."""
         stamp = self.timesync.stamp(boot_ms * 1e-3, now_s)
-        boot_time = self.boot_clock.check(kind, boot_ms, now_s, stamp[1] or not self.timesync.synced)
+        future = self.timesync.is_future(boot_ms * 1e-3, now_s)
+        boot_time = self.boot_clock.check(kind, boot_ms, now_s, stamp[1] or not self.timesync.synced, future)
         if boot_time is BootTime.NEW:
             return stamp
         if boot_time is BootTime.RESTART:
@@ -289,6 +303,7 @@ class FcuNode(Node):
     def _restarted(self, now_s: float) -> None:
         """Discard all content from before the restart; the next heartbeat connects again."""
         self.boot_clock.reset()
+        self._setpoints.echoes.reset()
         self.counters["reboots"] += 1
         self._reports.log("reboot", f"{RESTARTED}; its state is invalid until its next heartbeat", ERROR, now_s)
         self.connected = False
@@ -302,8 +317,14 @@ class FcuNode(Node):
         return self.connected and self.status.armed and self.status.mode == FcuMode.OFFBOARD
 
     def _on_attitude_target(self, m: AttitudeTarget, now_s: float) -> None:
-        if self._setpoints.is_foreign(m, self._follows_setpoints, now_s):
+        boot_s, echoes = m.time_boot_ms * 1e-3, self._setpoints.echoes
+        if self.timesync.is_future(boot_s, now_s):
+            return
+        taken_s, known = self.timesync.stamp(boot_s, now_s)
+        if echoes.take(m, self._follows_setpoints, taken_s if known else None, now_s):
             self.conflict.note("the flight controller follows setpoints of another sender", now_s)
+        elif echoes.doubtful and not self._commands.busy(common.MAV_CMD_DO_SET_MODE):
+            self._request_heartbeat(now_s)
 
     def _on_parameter(self, m: ParamValue, now_s: float) -> None:
         self._identity.put_parameter(m)
@@ -406,11 +427,15 @@ class FcuNode(Node):
             period_s = TIMESYNC_SETTLED_PERIOD_S if self.timesync.settled else TIMESYNC_PERIOD_S
             if self._limiter.is_due("timesync", period_s, now_s):
                 self._send(common.MAVLink_timesync_message(0, self.timesync.request(now_s)))
+            echoed = self._follows_setpoints and self._setpoints.echoes.is_streaming(now_s)
+            self.streams.expect(common.MAVLINK_MSG_ID_ATTITUDE_TARGET, ECHO_EXPECTED_HZ if echoed else 0.0)
             self.streams.request(self._commands, now_s)
             self.parameters.step(now_s)
             if info := self._identity.step(self.status.armed, now_s):
                 self._out.append(info)
             self._commands.step(now_s)
+            if self.status.arming.doubtful and self._limiter.is_due("disarmed", STATUS_PERIOD_S, now_s):
+                self._request_heartbeat(now_s)
         self._actions.step(now_s)
         self._publish_texts(self._joiner.expire(now_s), now_s)
         if self._limiter.is_due("status", STATUS_PERIOD_S, now_s):
@@ -449,6 +474,7 @@ class FcuNode(Node):
             severity = WARNING if stream.essential else INFO
             self._reports.log(stream.name, f"{stream.problem()}; requested again", severity, now_s)
         if conflict and conflict != self._reported_conflict:
+            self._limiter.force_due("status")
             text = (
                 f"no setpoints and no new flight: {conflict}; remove the other sender, the conflict ends when disarmed"
             )

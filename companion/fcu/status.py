@@ -10,6 +10,7 @@ from pymavlink.dialects.v20 import common
 from companion.core.enums import FcuMode, FcuSystem
 from companion.core.messages import FcuStatus
 from companion.core.trajectory_messages import Vec3
+from companion.fcu.guards.armed import ArmedState
 from companion.fcu.link.decoded import (
     Altitude,
     BatteryStatus,
@@ -72,7 +73,7 @@ class VehicleStatus:
         """The flight controller restarted: its earlier messages are no longer valid."""
         self.mode = FcuMode.UNKNOWN
         self.unknown_mode: int | None = None  # custom_mode of the newest message with a mode, when it is unknown
-        self.armed = False
+        self.arming = ArmedState()
         self.wrong = ""  # why the stack cannot fly this vehicle, "" when it can
         self.home_W: Vec3 | None = None
         self.home_altitude_m: float | None = None  # above mean sea level
@@ -99,14 +100,19 @@ class VehicleStatus:
         self._resets, self._resets_s = 0, _NEVER
         self._cells_v: tuple[float, ...] = ()
 
-    def put_heartbeat(self, m: Heartbeat) -> None:
+    @property
+    def armed(self) -> bool:
+        return self.arming.armed
+
+    def put_heartbeat(self, m: Heartbeat, now_s: float) -> None:
         if m.autopilot != common.MAV_AUTOPILOT_PX4:
             self.wrong = f"its autopilot is {_enum('MAV_AUTOPILOT', m.autopilot)}, not PX4"
         elif m.type not in MULTIROTOR_TYPES:
             self.wrong = f"its vehicle is {_enum('MAV_TYPE', m.type)}, not a multirotor"
         else:
             self.wrong = ""
-        self.armed = bool(m.base_mode & common.MAV_MODE_FLAG_SAFETY_ARMED)
+        armed = bool(m.base_mode & common.MAV_MODE_FLAG_SAFETY_ARMED)
+        self.arming.take_heartbeat(armed, now_s - self._landed_s <= LANDED_AGE_S)
         self.mode = self._known_mode(m.custom_mode)
 
     def put_current_mode(self, m: CurrentMode, now_s: float) -> bool:
@@ -128,6 +134,7 @@ class VehicleStatus:
 
     def put_extended_sys_state(self, m: ExtendedSysState, now_s: float) -> None:
         self._landed, self._landed_s = m.landed_state == common.MAV_LANDED_STATE_ON_GROUND, now_s
+        self.arming.take_landed(self._landed)
 
     def put_battery_status(self, m: BatteryStatus, now_s: float) -> None:
         if m.id != 0:

@@ -9,6 +9,7 @@ no battery monitor) and never arrive.
 from pymavlink.dialects.v20 import common
 
 from companion.fcu.commands import Commands, Outcome
+from companion.fcu.guards.echoes import ECHO_RATE_HZ
 from companion.fcu.link.codec import LAYOUTS
 from companion.fcu.link.framing import CURRENT_MODE
 
@@ -91,6 +92,7 @@ class Streams:
             Stream(m.MAVLINK_MSG_ID_GLOBAL_POSITION_INT, 2.0, 0.3),
             Stream(m.MAVLINK_MSG_ID_ODOMETRY, 10.0, 3.0),
             Stream(m.MAVLINK_MSG_ID_ALTITUDE, 5.0, 1.0),
+            Stream(m.MAVLINK_MSG_ID_ATTITUDE_TARGET, ECHO_RATE_HZ, 0.0),  # sent while PX4 follows attitude setpoints
         ]
         self._by_id = {s.message_id: s for s in self.streams}
         self.requests = 0
@@ -102,6 +104,10 @@ class Streams:
         for stream in self.streams:
             stream.restart(now_s)
         self._new_slow.clear()
+
+    def expect(self, message_id: int, rate_hz: float) -> None:
+        """Set the lowest good rate of a stream that PX4 does not always send."""
+        self._by_id[message_id].expected_hz = rate_hz
 
     def count(self, message_id: int) -> None:
         """A message has arrived."""

@@ -27,7 +27,10 @@ SETTLED_SAMPLES = GAIN_WINDOW // 4
 SYNC_SAMPLES = 10  # accepted samples before stamps are valid: one second of the first requests
 JUMP_S = 0.100  # as PX4: a deviation no clock drift explains
 JUMP_SAMPLES = 4  # after so many in a row the new offset is accepted
-BACKWARD_S = 0.1  # flight-controller time that goes back by more is a reboot
+BACKWARD_S = 0.1  # flight-controller time that goes back by more may be a reboot
+RESTART_ANSWERS = 3  # so many in a row that agree are one; a single answer may be wrong, or forged
+SLIP_MAX_S = 0.040  # the offset follows one answer by no more than this, and a second one that agrees up to JUMP_S
+FUTURE_S = 0.050  # a message that seems to be made later than this after its arrival is no measure for others
 SKEW_MAX = 5e-4  # 500 ppm, ten times a bad crystal
 TYPICAL_DELAY_S = 0.003  # one way, over serial at 921600 baud or loopback; used before synchronisation
 STAMP_AGE_MAX_S = 0.5  # a mapped stamp further in the past than this indicates a reboot, not a delay
@@ -53,6 +56,9 @@ class TimeSync:
         self.samples = 0
         self._offset_time_s = 0.0
         self._jumps = 0
+        self._backward = 0  # answers in a row with a clock that went back
+        self._backward_offset_s = math.nan  # of the newest of them
+        self._slip_s = 0.0  # of the newest answer, when it was too large to be followed at once
         self._rtts: deque[float] = deque(maxlen=RTT_WINDOW)
         self._pending: deque[int] = deque(maxlen=20)
         self._fcu_s = -math.inf
@@ -65,7 +71,7 @@ class TimeSync:
     @property
     def settled(self) -> bool:
         """True when the gains have fallen to a quarter of the way: requests may come less often."""
-        return self.samples >= SETTLED_SAMPLES
+        return self.samples >= SETTLED_SAMPLES and not self._backward
 
     def request(self, now_s: float) -> int:
         """Begin a round trip; returns ts1 [ns] for the TIMESYNC message (tc1 = 0)."""
@@ -80,12 +86,8 @@ class TimeSync:
             return False
         self._pending.remove(ts1_ns)
         fcu_s = tc1_ns * 1e-9
-        if fcu_s < self._fcu_s - BACKWARD_S:
-            self.restarts += 1
-            self.reset()
-        self._fcu_s = fcu_s
         rtt_s = arrival_s - ts1_ns * 1e-9
-        if not 0.0 <= rtt_s < 10.0:
+        if not 0.0 <= rtt_s < 10.0 or self._went_back(fcu_s, arrival_s):
             self.rejected += 1
             return False
         self.rtt_s = rtt_s
@@ -98,13 +100,30 @@ class TimeSync:
             return False
         used = self._update(sample_s, arrival_s, rtt_s - fastest_s)
         if used:
-            self.answered_s = arrival_s
+            self.answered_s, self._fcu_s = arrival_s, fcu_s
         return used
+
+    def _went_back(self, fcu_s: float, arrival_s: float) -> bool:
+        """Whether an answer contradicts the order of the clock; the last of several that agree is a restart."""
+        if fcu_s >= self._fcu_s - BACKWARD_S:
+            self._backward = 0
+            return False
+        offset_s = arrival_s - fcu_s
+        agrees = abs(offset_s - self._backward_offset_s) <= JUMP_S
+        self._backward = self._backward + 1 if self._backward and agrees else 1
+        self._backward_offset_s = offset_s
+        if self._backward < RESTART_ANSWERS:
+            return True
+        self.restarts += 1
+        self.reset()
+        return False
 
     def _follow_slip(self, sample_s: float, now_s: float, bound_s: float) -> None:
         """Move an offset that lies outside sample ± bound onto that bound; a jump has its own rule."""
         error_s = sample_s - self.offset_at(now_s)
-        if self.synced and bound_s < abs(error_s) <= JUMP_S:
+        confirmed = abs(error_s) <= SLIP_MAX_S or abs(error_s - self._slip_s) <= SLIP_MAX_S
+        self._slip_s = 0.0 if abs(error_s) <= SLIP_MAX_S else error_s
+        if self.synced and bound_s < abs(error_s) <= JUMP_S and confirmed:
             self.slips += 1
             self.offset_s = sample_s - math.copysign(bound_s, error_s)
             self._offset_time_s = now_s
@@ -150,6 +169,10 @@ class TimeSync:
     def offset_at(self, now_s: float) -> float:
         """Companion time minus flight-controller boot time at `now_s` [s]; NaN before the first answer."""
         return self.offset_s + self.skew * max(0.0, now_s - self._offset_time_s)
+
+    def is_future(self, fcu_s: float, arrival_s: float) -> bool:
+        """True when boot time `fcu_s` lies behind the arrival by the synchronised clock."""
+        return self.synced and fcu_s + self.offset_at(arrival_s) > arrival_s + FUTURE_S
 
     def stamp(self, fcu_s: float, arrival_s: float) -> tuple[float, bool]:
         """Companion time [s] of flight-controller boot time `fcu_s`, and whether it is valid.

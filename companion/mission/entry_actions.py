@@ -11,7 +11,7 @@ from companion.mission import phases as ph
 from companion.mission import reference_geometry as geometry
 from companion.mission.curves import Curve, flown_s, to_trajectory
 from companion.mission.mission_context import MissionContext
-from companion.mission.monitors import CONTROL_ERROR
+from companion.mission.monitors import CONFLICT, CONTROL_ERROR
 
 EntryAction = Callable[[MissionContext, Phase, float], None]  # (mission, the phase before, now_s)
 
@@ -131,6 +131,14 @@ def _enter_land(mission: MissionContext, left: Phase, now_s: float) -> None:
     mission.request(CommandAction.LAND, now_s)
 
 
+def _enter_pilot(mission: MissionContext, left: Phase, now_s: float) -> None:
+    """Against another sender whose setpoints PX4 follows in offboard, request Hold once; else nothing."""
+    demand = mission.safety.demand
+    in_conflict = demand is not None and demand.monitor == CONFLICT
+    if in_conflict and mission.inputs.armed and mission.inputs.mode == FcuMode.OFFBOARD:
+        mission.request(CommandAction.HOLD, now_s)
+
+
 def _enter_failed(mission: MissionContext, left: Phase, now_s: float) -> None:
     if mission.inputs.armed and mission.inputs.landed:
         mission.request(CommandAction.DISARM, now_s)
@@ -150,6 +158,7 @@ ENTRY_ACTIONS: dict[Phase, EntryAction] = {
     Phase.RETREAT: _enter_retreat,
     Phase.RETURN: _enter_return,
     Phase.LAND: _enter_land,
+    Phase.PILOT: _enter_pilot,
     Phase.FAILED: _enter_failed,
 }
 

@@ -19,6 +19,7 @@ class Timer(StrEnum):
     ARRIVED = "at the goal"
     CHECKED = "trajectory compared with the limits"
     TOUCHDOWN = "on the ground, armed"
+    ASKED = "what PX4 was asked for is settled"
 
 
 # What the mission does after the cause of an early end: while it does so, when it has finished, when it was cut short.

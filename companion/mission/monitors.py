@@ -342,6 +342,7 @@ FLYING = (*PX4_CLIMBS, *ph.CONTROLLING, Phase.LAND)
 IN_AIR = (Phase.TAKEOFF, Phase.ENTER_OFFBOARD, *ph.CONTROLLING)
 BEFORE_RETURN = (*ph.WORKING, Phase.PAUSE)
 NEAR = (*ph.AT_BUNDLE, *ph.ON_TRAJECTORY, Phase.PAUSE)  # where the mission may fly relative to the bundle
+CONFLICT = "conflict"  # the name of the monitor against whose cause PX4 is asked for Hold once
 TOUCHDOWN = "touchdown"  # while this monitor is active, the mission does not ask for disarming
 CONTROL_ERROR = "control_error"  # the name of the monitor whose hold begins at the aircraft, not at the reference
 
@@ -352,7 +353,7 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("switch_off", "mission switch turned off", "", WARNING, (Phase.ENTER_OFFBOARD, *ph.CONTROLLING, Phase.LAND),
         lambda s: float(s.switched_off), lambda v, p: 0.5, escalation=(RELINQUISH,)),
     # before offboard there is none: offboard is refused and the flight ends
-    Monitor("conflict", "another sender on the link", "", CRITICAL, ph.CONTROLLING,
+    Monitor(CONFLICT, "another sender on the link", "", CRITICAL, ph.CONTROLLING,
         _in_conflict, lambda v, p: 0.5, escalation=(RELINQUISH,), advice="stop the other sender", detail=_conflict),
     Monitor("rc_lost", "RC lost", "s", WARNING, BEFORE_RETURN,
         lambda s: s.rc_age_s if s.rc_expected else None, lambda v, p: v.safety.rc_lost_s, hysteresis=0.2,

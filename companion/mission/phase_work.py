@@ -11,6 +11,7 @@ from companion.mission.entry_actions import fly_back, fly_to_waypoint
 from companion.mission.flight_state import Timer
 from companion.mission.mission_context import MissionContext
 from companion.mission.monitors import TOUCHDOWN
+from companion.mission.requests import CRITICAL
 
 PhaseWork = Callable[[MissionContext, float], None]
 
@@ -97,6 +98,23 @@ def _land(mission: MissionContext, now_s: float) -> None:
         mission.request(CommandAction.DISARM, now_s)
 
 
+def _pilot(mission: MissionContext, now_s: float) -> None:
+    """After Hold against another sender (`companion.mission.entry_actions`): its outcome; Land once if refused."""
+    commands, flight = mission.commands, mission.flight
+    if Timer.ASKED in flight.timers or not commands.asked(CommandAction.HOLD):
+        return
+    mode, refusal = mission.inputs.mode, commands.refusal(CommandAction.HOLD, now_s)
+    if mode != FcuMode.OFFBOARD:
+        outcome = f"PX4 has left offboard ({mode}); take over by RC, stop the other sender"
+    elif refusal:
+        outcome = f"Hold refused ({refusal}), PX4 is asked to land; take over by RC, stop the other sender"
+        mission.request(CommandAction.LAND, now_s)
+    else:
+        return
+    flight.timers[Timer.ASKED] = now_s
+    mission.report(outcome, CRITICAL, now_s)
+
+
 def _done(mission: MissionContext, now_s: float) -> None:
     """Leave OFFBOARD, to which PX4 returns in disarming: no flight starts in that mode."""
     inputs = mission.inputs
@@ -115,4 +133,5 @@ PHASE_WORK: dict[Phase, PhaseWork] = {
     Phase.RETURN: _return,
     Phase.LAND: _land,
     Phase.DONE: _done,
+    Phase.PILOT: _pilot,
 }

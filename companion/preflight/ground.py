@@ -282,7 +282,7 @@ class _Pump:
                     self._rtts_s.append(now_s - m.ts1 * 1e-9)
                     self._offsets_s.append(0.5 * (now_s + m.ts1 * 1e-9) - m.tc1 * 1e-9)
             case "HEARTBEAT":
-                self._vehicle.put_heartbeat(m)
+                self._vehicle.put_heartbeat(m, now_s)
                 self._type, self._autopilot = m.type, m.autopilot
             case "SYSTEM_TIME":
                 if m.time_unix_usec > 0:

@@ -117,11 +117,16 @@ def free_name(log_file: Path) -> Path:
 
 
 def _open_fcu_link(context: Context) -> Device:
+    from companion.fcu.link.codec import AUTOPILOT_COMPONENT
     from companion.fcu.link.device import LinkDevice
     from companion.fcu.link.link import open_link
+    from companion.fcu.link.sender import Sender
+    from companion.fcu.link.signing import open_key
 
     fcu = context.vehicle.fcu
-    return LinkDevice(open_link(context.fcu_url or fcu.url, forward=fcu.forward))
+    key = open_key(fcu.signing_key_file, context.vehicle_file.parent)
+    sender = Sender(fcu.autopilot_system_id, AUTOPILOT_COMPONENT, key)
+    return LinkDevice(open_link(context.fcu_url or fcu.url, forward=fcu.forward, sender=sender))
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,8 @@ class FlightStack:
         self.yaw = 0.0
         self.baro_height = 0.0
         self.battery_voltage_v, self.battery_remaining = 0.0, 1.0
+        self.attitude_sp_s = -math.inf  # when the attitude setpoint that is flown was made or received
+        self._offboard_s = -math.inf
         self.fix: GnssFix | None = None
         self.fixes = 0  # received so far
         self.position_sp: PositionSetpoint | None = None
@@ -162,6 +164,7 @@ class FlightStack:
     def set_offboard(self, setpoint: OffboardSetpoint, now_s: float, needs_position: bool = False) -> None:
         """Take an offboard setpoint; needs_position: it can only be flown with a valid position."""
         self.offboard = setpoint
+        self._offboard_s = now_s
         self.commander.offboard_setpoint(now_s, needs_position)
 
     def turn_to_ned(self, v_FRD: Vector, only_yaw: bool) -> Vec3:
@@ -283,6 +286,7 @@ class FlightStack:
 
     def _fly_offboard(self, loop: AttitudeLoop, setpoint: AttitudeSetpoint | RateSetpoint) -> None:
         self._guided_mode, self.position_sp = FcuMode.OFFBOARD, None
+        self.attitude_sp_s = self._offboard_s
         loop.thrust = setpoint.thrust
         if isinstance(setpoint, RateSetpoint):
             loop.level = RATES
@@ -296,6 +300,7 @@ class FlightStack:
         get = self.parameters
         right, forward, up, turn = self.commander.manual.sticks
         mode = self.commander.mode
+        self.attitude_sp_s = self.now_s
         if self._guided_mode != mode:
             self._guided_mode, self._manual_yaw, self.position_sp = mode, self.yaw, None
         low, hover, high = get["MPC_MANTHR_MIN"], self.position_control.hover, get["MPC_THR_MAX"]
@@ -323,6 +328,7 @@ class FlightStack:
     def _fly_position(self, loop: AttitudeLoop) -> None:
         commander, guidance, control, o = self.commander, self.guidance, self.position_control, self.observer
         dt, mode = POSITION_DIVIDER * self._dt, commander.mode
+        self.attitude_sp_s = self.now_s
         if self._guided_mode != mode:
             if self._guided_mode not in CLIMB_RATE_MODES:
                 control.resume()

@@ -40,6 +40,7 @@ class Telemetry:
         self._stack, self._writer = stack, writer
         self._ping_seq = 0
         self._sent_fixes = 0
+        self._sent_attitude_sp_s = -math.inf
         self._sent_status: tuple[FlightMode, FlightMode, bool, bool] | None = None
         self._sent_status_s = -math.inf
         self.functions: dict[str, Callable[[], bool]] = {
@@ -313,10 +314,12 @@ class Telemetry:
     def _attitude_target(self) -> bool:
         stack = self._stack
         loop = stack.attitude.loop
-        if not loop.level:
-            return False
+        if not loop.level or stack.attitude_sp_s == self._sent_attitude_sp_s:
+            return False  # PX4 sends each attitude setpoint once, with the time at which it came
+        self._sent_attitude_sp_s = stack.attitude_sp_s
         r = loop.rate_sp
-        self._writer.send("ATTITUDE_TARGET", stack.boot_ms(), *q_ned(loop.q_sp), r[0], -r[1], -r[2], loop.thrust, 0)
+        boot_ms = stack.boot_us(stack.attitude_sp_s) // 1000
+        self._writer.send("ATTITUDE_TARGET", boot_ms, *q_ned(loop.q_sp), r[0], -r[1], -r[2], loop.thrust, 0)
         return True
 
     def _position_target_local_ned(self) -> bool:

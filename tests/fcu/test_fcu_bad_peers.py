@@ -91,6 +91,40 @@ def test_setpoints_of_another_sender_block_ours(flying):
     assert_conflict(flying, "another sender (1/197) sends setpoints to the flight controller")
 
 
+Q = [1.0, 0, 0, 0]
+SETPOINTS = {
+    "attitude": lambda system, component: common.MAVLink_set_attitude_target_message(
+        1, system, component, 7, Q, 0, 0, 0, 0.5
+    ),
+    "position": lambda system, component: common.MAVLink_set_position_target_local_ned_message(
+        1, system, component, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+    ),
+    "global position": lambda system, component: common.MAVLink_set_position_target_global_int_message(
+        1, system, component, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+    ),
+    "actuators": lambda system, component: common.MAVLink_set_actuator_control_target_message(
+        1, 0, system, component, [0] * 8
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SETPOINTS)
+@pytest.mark.parametrize("target", [(1, 1), (0, 0), (1, 0), (0, 1)])
+def test_setpoints_for_this_vehicle_count(flying, kind, target):
+    flying.feed(SETPOINTS[kind](*target).pack(another_sender(1, 197)))
+    assert flying.node.conflict.text
+
+
+@pytest.mark.parametrize("kind", SETPOINTS)
+@pytest.mark.parametrize("target", [(2, 1), (2, 0), (1, 154), (0, 190), (255, 255)])
+def test_setpoints_for_another_vehicle_or_component_are_no_conflict(flying, kind, target):
+    """Several aircraft share a radio; the controller of another one must not stop this one."""
+    for _ in range(20):
+        flying.feed(SETPOINTS[kind](*target).pack(another_sender(2, 191)))
+    flying.run(0.5)
+    assert flying.node.conflict.text == "" and of(SentSetpoint, flying.publish(setpoint(flying)))
+
+
 def fly_offboard(peer, seconds, echo):
     """Setpoints at 50 Hz, ATTITUDE_TARGET at 10 Hz: `echo` makes it from the newest setpoint sent."""
     peer.armed, peer.custom_mode = True, OFFBOARD
@@ -187,6 +221,88 @@ def test_a_message_from_the_far_future_does_not_make_the_present_old(flying):
     attitudes = of(FcuAttitude, flying.run(1.0))
     assert len(attitudes) >= 49 and all(m.valid for m in attitudes)
     assert flying.node.counters["reboots"] == 0
+
+
+@pytest.mark.parametrize("jump_ms", [100, 450, 600, 2000, 9000, 11_000, -600, -2000, -9000])
+def test_single_frames_with_another_boot_time_neither_restart_nor_hold_back_the_good_ones(flying, jump_ms):
+    """One frame 9 s ahead made all that followed look old, and a restart of the flight controller in flight."""
+    flying.run(5.0)
+    begin = len(flying.out)
+    for _ in range(20):
+        boot_ms = flying.boot_ms + jump_ms
+        flying.deliver(common.MAVLink_attitude_quaternion_message(boot_ms, 1, 0, 0, 0, 0, 0, 0))
+        flying.deliver(common.MAVLink_local_position_ned_message(boot_ms, 1, 2, -3, 0, 0, 0))
+        flying.run(0.25)
+    attitudes = [m for m in of(FcuAttitude, [m for _, m in flying.out[begin:]]) if m.valid]
+    assert len(attitudes) >= 245  # of 250 in five seconds
+    assert max(b.stamp_s - a.stamp_s for a, b in zip(attitudes, attitudes[1:], strict=False)) < 0.07
+    assert flying.node.counters["reboots"] == 0 and status(flying).connected and status(flying).conflict == ""
+
+
+# --- armed in flight ---------------------------------------------------------------------------------------------------
+
+
+def in_flight(peer):
+    peer.armed, peer.custom_mode = True, OFFBOARD
+    peer.content[LANDED] = lambda boot_ms: common.MAVLink_extended_sys_state_message(0, 2)
+    peer.run(3.0)
+    assert status(peer).armed and not status(peer).landed
+
+
+def disarmed_heartbeat(peer, custom_mode=OFFBOARD):
+    return common.MAVLink_heartbeat_message(peer.type, peer.autopilot, 1, custom_mode, 4, 3)
+
+
+def test_one_heartbeat_that_says_disarmed_in_flight_is_not_accepted(flying):
+    in_flight(flying)
+    flying.deliver(disarmed_heartbeat(flying))
+    out = flying.run(3.0)
+    assert all(m.armed for m in of(FcuStatus, out))
+
+
+def test_many_heartbeats_that_say_disarmed_do_not_count_while_the_aircraft_is_in_the_air(flying):
+    in_flight(flying)
+    for _ in range(30):
+        flying.deliver(disarmed_heartbeat(flying))
+        out = flying.run(0.1)
+        assert all(m.armed for m in of(FcuStatus, out))
+
+
+def test_one_report_of_the_land_detector_and_one_heartbeat_do_not_disarm(flying):
+    in_flight(flying)
+    flying.deliver(common.MAVLink_extended_sys_state_message(0, 1), disarmed_heartbeat(flying))
+    assert all(m.armed for m in of(FcuStatus, flying.run(3.0)))
+
+
+def test_a_motor_kill_in_the_air_is_accepted_within_half_a_second(flying):
+    """PX4 disarms, its land detector follows, and a heartbeat is requested, as PX4 sends them at 1 Hz only."""
+    in_flight(flying)
+    flying.armed = False
+    flying.content[LANDED] = lambda boot_ms: common.MAVLink_extended_sys_state_message(0, 1)
+    flying.deliver(flying.heartbeat())
+    answered = 0
+    for _ in range(50):
+        flying.run(0.01)
+        requested = [m for _, m in flying.commands(common.MAV_CMD_REQUEST_MESSAGE) if m.param1 == 0]
+        if len(requested) > answered:
+            answered = len(requested)
+            flying.deliver(flying.heartbeat())
+    assert not flying.node.status.armed
+
+
+def test_a_touchdown_disarms_with_one_heartbeat(flying):
+    in_flight(flying)
+    flying.content[LANDED] = lambda boot_ms: common.MAVLink_extended_sys_state_message(0, 1)
+    flying.run(1.0)
+    flying.deliver(disarmed_heartbeat(flying))
+    assert not flying.node.status.armed
+
+
+def test_one_heartbeat_with_another_mode_is_a_pilot(flying):
+    """The costs differ: a needless stop is a hold by PX4, a needless second is a fight with the pilot."""
+    in_flight(flying)
+    flying.deliver(common.MAVLink_heartbeat_message(flying.type, flying.autopilot, 129, 3 << 16, 4, 3))
+    assert flying.node.status.mode == FcuMode.POSCTL and flying.node.status.armed
 
 
 def test_boot_time_that_falls_for_good_is_a_restart_and_once_is_not():

@@ -7,12 +7,24 @@ import socket
 import tty
 
 import pytest
+from pymavlink.dialects.v20 import common
 
 from companion.core.config import ConfigError
 from companion.fcu.link.link import RETRY_S, open_link
+from companion.fcu.link.sender import Sender
 from companion.fcu.link.transports import PEER_SILENCE_S
 
-FRAME = b"\xfd hello"
+KEY = bytes(range(32))
+
+
+def heartbeat(system=1, component=1, key=None):
+    mav = common.MAVLink(None, srcSystem=system, srcComponent=component)
+    if key is not None:
+        mav.signing.secret_key, mav.signing.sign_outgoing = key, True
+    return bytes(common.MAVLink_heartbeat_message(13, 12, 129, 3 << 16, 4, 3).pack(mav))
+
+
+FRAME = heartbeat()
 
 
 class Clock:
@@ -44,7 +56,7 @@ def udp():
 @pytest.mark.parametrize(
     "url",
     ["", "serial", "serial:/dev/ttyAMA0", "serial:/dev/ttyAMA0:fast", "udp:0.0.0.0:14540", "udpin::14540", "tcp:host:",
-     "udpin:127.0.0.1:0", "udpin:127.0.0.1:70000", "tcp:no.such.host.invalid:5760", "serial::57600", "udpout:a:-1"],
+     "udpin:127.0.0.1:14540?peer=", "udpin:127.0.0.1:14540?peer=h:x", "udpin:127.0.0.1:14540?peer=h:0", "udpin:127.0.0.1:0", "udpin:127.0.0.1:70000", "tcp:no.such.host.invalid:5760", "serial::57600", "udpout:a:-1"],
 )  # fmt: skip
 def test_a_wrong_url_is_one_line_that_names_it(url):
     with pytest.raises(ConfigError) as error:
@@ -92,14 +104,101 @@ def test_udpin_answers_its_first_peer_and_counts_others(clock):
     link.close()
 
 
-def test_udpin_accepts_no_peer_that_does_not_send_mavlink(clock):
+def wrong_checksum():
+    return FRAME[:-1] + bytes((FRAME[-1] ^ 1,))
+
+
+OTHERS = {
+    "one byte": b"\xfd",
+    "not MAVLink": b"GET / HTTP/1.0",
+    "a header": FRAME[:10],
+    "a wrong checksum": wrong_checksum(),
+    "another flight controller": heartbeat(system=3),
+    "a ground station": heartbeat(255, 190),
+    "a component of the aircraft": heartbeat(1, 154),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_sender_neither_takes_the_peers_place_nor_gets_our_frames(clock, name):
+    """One byte 0xFD every 4 s kept the flight controller out for 100 s, and the other got our frames."""
     port = free_port()
-    link = open_link(f"udpin:127.0.0.1:{port}", clock)
-    with udp() as scanner:
-        scanner.sendto(b"GET / HTTP/1.0", ("127.0.0.1", port))
-        assert link.read(1.0) == b""
-    assert link.transport.peer is None and link.foreign == 1
+    link = open_link(f"udpin:127.0.0.1:{port}", clock, sender=Sender(1, 1))
+    with udp() as other, udp() as px4:
+        for _ in range(3):
+            other.sendto(OTHERS[name], ("127.0.0.1", port))
+            link.read(1.0)
+            clock.now_s += 4.0
+        assert link.transport.peer is None and not link.write(b"ours")
+        px4.sendto(FRAME, ("127.0.0.1", port))
+        assert link.read(1.0) == FRAME
+        assert link.transport.peer == px4.getsockname()
+        other.sendto(OTHERS[name], ("127.0.0.1", port))
+        assert link.read(1.0) == b"" and link.transport.peer == px4.getsockname()
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.recv(100)
     link.close()
+
+
+def test_mavlink_of_another_id_is_read_without_a_peer_and_never_answered(clock):
+    """So that a wrong fcu.autopilot_system_id is reported."""
+    port = free_port()
+    link = open_link(f"udpin:127.0.0.1:{port}", clock, sender=Sender(1, 1))
+    with udp() as other:
+        other.sendto(heartbeat(system=3), ("127.0.0.1", port))
+        assert link.read(1.0) == heartbeat(system=3)
+        assert link.transport.peer is None and not link.write(b"ours")
+    link.close()
+
+
+def test_with_a_key_only_signed_frames_make_a_peer(clock):
+    port = free_port()
+    link = open_link(f"udpin:127.0.0.1:{port}", clock, sender=Sender(1, 1, KEY))
+    with udp() as forger, udp() as px4:
+        for frame in (FRAME, heartbeat(key=bytes(32))):
+            forger.sendto(frame, ("127.0.0.1", port))
+            link.read(1.0)
+        assert link.transport.peer is None
+        px4.sendto(heartbeat(key=KEY), ("127.0.0.1", port))
+        link.read(1.0)
+        assert link.transport.peer == px4.getsockname()
+    link.close()
+
+
+def test_udpin_keeps_its_peer_while_the_flight_controller_is_heard_from_there(clock):
+    port = free_port()
+    link = open_link(f"udpin:127.0.0.1:{port}", clock, sender=Sender(1, 1))
+    with udp() as before, udp() as after:
+        for _ in range(10):
+            before.sendto(FRAME, ("127.0.0.1", port))
+            assert link.read(1.0) == FRAME
+            after.sendto(FRAME, ("127.0.0.1", port))
+            assert link.read(1.0) == b""
+            clock.now_s += 0.5 * PEER_SILENCE_S
+        for _ in range(10):  # bytes from the peer's place that are not the flight controller's do not keep it
+            clock.now_s += 0.5 * PEER_SILENCE_S
+            before.sendto(b"\xfd", ("127.0.0.1", port))
+            link.read(1.0)
+        after.sendto(FRAME, ("127.0.0.1", port))
+        assert link.read(1.0) == FRAME
+        assert link.transport.peer == after.getsockname()
+    link.close()
+
+
+@pytest.mark.parametrize("with_port", [True, False])
+def test_a_fixed_peer_is_the_only_one(clock, with_port):
+    port = free_port()
+    with udp() as px4, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.2", 0))
+        peer = f"127.0.0.1:{px4.getsockname()[1]}" if with_port else "127.0.0.1"
+        link = open_link(f"udpin:0.0.0.0:{port}?peer={peer}", clock, sender=Sender(1, 1))
+        other.sendto(FRAME, ("127.0.0.1", port))
+        assert link.read(0.2) == b""
+        px4.sendto(FRAME, ("127.0.0.1", port))
+        assert link.read(1.0) == FRAME
+        assert link.write(b"answer") and px4.recv(100) == b"answer"
+        link.close()
 
 
 def test_udpin_follows_a_restarted_peer_only_after_silence(clock):
@@ -164,6 +263,31 @@ def test_tcp_waits_for_its_peer_and_comes_back_after_a_loss(clock):
             assert "trying again" in link.trouble, attempt
             assert link.fileno() == -1
     link.close()
+
+
+def test_a_tcp_connection_that_falls_silent_is_made_again(clock):
+    """The other end is gone without a word, a cable was pulled: nothing else would ever end the connection."""
+    port = free_port(socket.SOCK_STREAM)
+    with socket.create_server(("127.0.0.1", port)) as server:
+        server.settimeout(2.0)
+        link = open_link(f"tcp:127.0.0.1:{port}", clock)
+        first, _ = server.accept()
+        first.sendall(b"hello")
+        assert link.read(1.0) == b"hello"
+        clock.now_s += PEER_SILENCE_S - 0.1
+        link.write(FRAME)
+        assert link.trouble == "" and link.losses == 0
+        clock.now_s += 0.2
+        link.write(FRAME)
+        assert "timed out" in link.trouble and link.losses == 1
+        clock.now_s += RETRY_S + 0.01
+        link.read()
+        second, _ = server.accept()
+        second.sendall(b"again")
+        assert link.read(1.0) == b"again" and link.trouble == ""
+        link.close()
+        first.close()
+        second.close()
 
 
 @pytest.fixture

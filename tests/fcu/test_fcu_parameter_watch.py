@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from pymavlink.dialects.v20 import common
 
 from companion.core.enums import CommandAction
 from companion.core.messages import FcuCommand, FcuCommandAck, FcuStatus, FcuText
@@ -24,7 +25,6 @@ def request(peer, action):
 UNSAFE = [
     ("COM_OF_LOSS_T", 5.0),  # flies on the last setpoint for five seconds
     ("COM_OF_LOSS_T", 0.05),  # leaves offboard after every short gap
-    ("COM_OF_LOSS_T", math.nan),
     ("COM_OBL_RC_ACT", 6),  # terminate
     ("COM_OBL_RC_ACT", 7),  # disarm
     ("COM_OBL_RC_ACT", -1),
@@ -41,8 +41,7 @@ def test_an_unsafe_parameter_refuses_every_beginning_and_is_reported_with_its_va
     peer.parameters[name] = value
     peer.run(6.0)
     assert refused(peer).startswith(f"{name} is ")
-    if value == value:
-        assert f"{value:g}" in refused(peer)
+    assert f"{value:g}" in refused(peer)
     for action in (CommandAction.ARM, CommandAction.TAKEOFF, CommandAction.OFFBOARD):
         ack = request(peer, action)
         assert not ack.accepted and name in ack.reason
@@ -114,3 +113,28 @@ def test_the_rules_are_those_of_the_table_that_preflight_uses(vehicle):
         kind = params.REAL32 if isinstance(value, float) else params.INT32
         watch.put(ParamValue(params.encode_value(value, kind), 1, 1, name.encode().ljust(16, b"\0"), kind))
     assert watch.complete and watch.problem == ""
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_parameter_that_is_no_number_is_counted_and_the_known_value_stays(flying, value):
+    """NaN differs from itself, so that it was a new problem with every message, and limits do not refuse it."""
+    assert refused(flying) == ""
+    known, begin = dict(flying.node.parameters.values), len(flying.out)
+    for _ in range(20):
+        flying.deliver(common.MAVLink_param_value_message(b"COM_OF_LOSS_T", value, params.REAL32, 1000, 1))
+        flying.run(0.1)
+    assert flying.node.parameters.values == known and refused(flying) == ""
+    assert flying.node.parameters.bad_content == 20
+    assert not [m for _, m in flying.out[begin:] if type(m) is FcuText]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_the_decoder_refuses_a_value_that_is_no_number(value):
+    with pytest.raises(ValueError, match="parameter value"):
+        params.decode_value(value, params.REAL32)
+
+
+def test_an_unknown_parameter_that_arrives_as_nan_stays_unknown(peer):
+    peer.parameters["COM_OF_LOSS_T"] = math.nan
+    peer.run(6.0)
+    assert refused(peer) == "the flight controller has not reported COM_OF_LOSS_T"

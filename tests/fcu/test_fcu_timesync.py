@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from companion.fcu.timesync import JUMP_SAMPLES, SYNC_SAMPLES, TYPICAL_DELAY_S, TimeSync
+from companion.fcu.timesync import JUMP_SAMPLES, RESTART_ANSWERS, SLIP_MAX_S, SYNC_SAMPLES, TYPICAL_DELAY_S, TimeSync
 
 
 class Wire:
@@ -78,15 +78,43 @@ def test_a_slow_serial_link_synchronises_through_an_adapted_gate():
     assert sync.offset_at(now_s) == pytest.approx(100.0, abs=2e-3)
 
 
-def test_a_restart_is_detected_at_the_first_answer_and_resets_the_filter():
+def test_a_restart_needs_several_answers_that_agree_and_resets_the_filter():
     sync, wire = TimeSync(), Wire(seed=5, offset_s=2.0)
     now_s = run(sync, wire, 100.0, 5.0)
     wire.offset_s = now_s  # its clock begins at zero now
-    wire.exchange(sync, now_s + 3.0)
+    now_s += 3.0
+    for i in range(RESTART_ANSWERS - 1):
+        wire.exchange(sync, now_s + 0.1 * i)
+        assert sync.restarts == 0 and sync.synced and not sync.settled  # requests are frequent
+    wire.exchange(sync, now_s + 0.3)
     assert sync.restarts == 1
     assert not sync.synced
-    now_s = run(sync, wire, now_s + 3.1, 2.0)
+    now_s = run(sync, wire, now_s + 0.4, 2.0)
     assert sync.offset_at(now_s) == pytest.approx(wire.offset_s, abs=1e-3)
+
+
+@pytest.mark.parametrize("error_s", [-1e9, -90.0, -50.0, -1.0, -0.2, -0.09, 0.09, 0.2, 1.0, 50.0, 1e9])
+def test_one_answer_decides_nothing(error_s):
+    """One forged or corrupted answer: no restart, no reset, and the offset moves by no more than `SLIP_MAX_S`."""
+    sync, wire = TimeSync(), Wire(seed=5)
+    now_s = run(sync, wire, 200.0, 20.0)
+    for _ in range(20):
+        ts1 = sync.request(now_s)
+        sync.answer(round((now_s + error_s - 100.0) * 1e9), ts1, now_s + 0.002)
+        assert abs(sync.offset_at(now_s) - 100.0) < SLIP_MAX_S + 0.001
+        now_s = run(sync, wire, now_s + 0.1, 0.5)
+    assert (sync.restarts, sync.resets) == (0, 0) and sync.synced
+    assert sync.offset_at(now_s) == pytest.approx(100.0, abs=4e-3)  # what the next round trip proves
+
+
+def test_wrong_answers_that_do_not_agree_are_no_restart():
+    sync, wire = TimeSync(), Wire(seed=5)
+    now_s = run(sync, wire, 200.0, 20.0)
+    for i in range(50):
+        now_s += 0.1
+        ts1 = sync.request(now_s)
+        sync.answer(round((50.0 - i) * 1e9), ts1, now_s + 0.002)
+    assert sync.restarts == 0
 
 
 def test_a_forward_jump_is_followed_when_it_persists_and_the_stamps_stay_trusted():

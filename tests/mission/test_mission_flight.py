@@ -63,8 +63,8 @@ def test_every_public_condition_is_used_in_the_table():
 
 
 def test_phases_without_entry_action_or_work_are_the_ones_that_only_observe_or_end():
-    assert set(Phase) - set(ENTRY_ACTIONS) == {*ph.OBSERVING, Phase.DONE}
-    assert not set(PHASE_WORK) & {*ph.OBSERVING, Phase.FAILED}
+    assert set(Phase) - set(ENTRY_ACTIONS) == {Phase.PX4_HOLD, Phase.DONE}
+    assert not set(PHASE_WORK) & {Phase.PX4_HOLD, Phase.FAILED}
 
 
 def test_no_row_leads_from_observing_to_anything_but_waiting_on_a_deliberate_act():

@@ -221,8 +221,8 @@ SLUGGISH = (("MC_ROLL_P", 1.0), ("MC_PITCH_P", 1.0))
 FLIGHTS: dict[str, SafetyFlight] = {
     "rc_takeover": SafetyFlight((fault("rc_mode_switch", lasts_s=1.0),), 0.5, "PILOT", 1.5),
     "switch_off": SafetyFlight((fault("rc_channel", SWITCH_CHANNEL, 1100),), 1.0, "WAIT_READY", 1.5, "switch"),
-    # five setpoints of another companion: this stack hands the aircraft over for good, before PX4 follows them
-    "conflict": SafetyFlight((fault("second_companion", 0.33, lasts_s=0.1),), 0.3, "PILOT", 1.5),
+    # 5 s of another companion on a port of its own, at 20 Hz with 10 degrees of tilt: seen in the echoes of PX4 alone
+    "conflict": SafetyFlight((fault("foreign_setpoints", 20, 0.1745, 0.344, 0, lasts_s=5.0),), 0.6, "PILOT", 1.5),
     # PX4 with the parameters of docs/real_aircraft.md acts on a lost RC itself; here it leaves that to offboard. Its
     # Return lets a landing continue, where Land would hold for COM_FAIL_ACT_T and land by itself
     "rc_lost": SafetyFlight((fault("rc_lost"),), 2.0, "DONE", parameters=(("COM_RCL_EXCEPT", 4), ("NAV_RCL_ACT", 2))),

@@ -1,18 +1,12 @@
-"""Checks outgoing setpoints, encodes them, and checks whether the flight controller follows them.
-
-PX4 reports in ATTITUDE_TARGET the attitude and thrust that it follows. In offboard that is a copy of the newest
-setpoint it received; when this stack has not sent that setpoint, another sender has.
-"""
+"""Checks outgoing setpoints and encodes them; ends a stream that PX4 does not follow any more."""
 
 import math
-from collections import deque
 from typing import Literal, NamedTuple
 
 from pymavlink.dialects.v20 import common
 
 from companion.core.messages import TOPICS, Setpoint
-from companion.core.trajectory_messages import Quat
-from companion.fcu.link.decoded import AttitudeTarget
+from companion.fcu.guards.echoes import EchoWatch
 from companion.fcu.ned import attitude_setpoint_ned
 
 TILT_LIMIT_RAD = math.radians(60)  # above every vehicle file's tilt_max_rad: such a setpoint is corrupt
@@ -26,11 +20,6 @@ TYPE_MASK = (
 
 RESUME_SHARE = 0.8  # of the pause after which PX4 leaves offboard: a shorter pause does not interrupt a stream
 NEW_STREAM_S = 2.0  # a pause longer than this starts a new stream
-
-ECHO_MEMORY_S = 2.0  # age of setpoints that PX4 may still follow: COM_OF_LOSS_T and the delay of the report
-ECHO_RECENT_S = 0.5  # without a setpoint this young PX4 may have left offboard already
-ECHO_MISSES = 10  # unexplained echoes in a row, a second of them: a change of mode is reported sooner
-ECHO_TOLERANCE = 1e-3  # of thrust, and of the sine of half the angle between two attitudes; the wire has float32
 
 
 SetpointCounter = Literal[
@@ -51,18 +40,17 @@ class SetpointFault(NamedTuple):
 
 
 class SetpointGate:
-    """Checks setpoints, encodes them, and remembers those that left."""
+    """Checks setpoints and encodes them; `echoes` compares those that left with what PX4 follows."""
 
     def __init__(self, target_system: int, lost_s: float) -> None:
         """lost_s: pause of the setpoints after which PX4 leaves offboard [s]."""
+        self.echoes = EchoWatch()
         self._target = target_system
         self._resume_within_s = RESUME_SHARE * lost_s
         self._stamp_s = -math.inf  # of the newest that left
         self._arrived_s = -math.inf  # the newest, whether it left or not
         self._followed = False  # PX4 followed setpoints when the newest left
         self._interrupted = False
-        self._sent: deque[tuple[float, Quat, float]] = deque()  # time, q_NED_FRD, thrust
-        self._unexplained = 0  # echoes in a row that match no setpoint
 
     def is_interrupted(self, now_s: float) -> bool:
         """Take the arrival of a setpoint; True while its stream must not continue.
@@ -75,6 +63,14 @@ class SetpointGate:
             self._interrupted = self._followed and pause_s < NEW_STREAM_S
             self._followed = False
         return self._interrupted
+
+    def end_stream(self) -> None:
+        """PX4 has left offboard without our request: nothing leaves until this stream has paused and another begins.
+
+        A pilot took over, or PX4's failsafe acts. The mission needs a few tenths of a second to end the stream, and
+        a setpoint on the way would put PX4 back into offboard if the pilot returned the switch.
+        """
+        self._interrupted, self._followed = True, False
 
     def fault(self, m: Setpoint, now_s: float) -> SetpointFault | None:
         """Why a setpoint must not leave; None when it may."""
@@ -105,35 +101,8 @@ class SetpointGate:
         self._stamp_s = m.stamp_s
         self._followed = followed
         q = attitude_setpoint_ned(m.roll_rad, m.pitch_rad, m.yaw_rad)
-        sent = self._sent
-        sent.append((now_s, q, m.thrust))
-        while now_s - sent[0][0] > ECHO_MEMORY_S:
-            sent.popleft()
+        self.echoes.note_sent(q, m.thrust, now_s)
         return common.MAVLink_set_attitude_target_message(
             int(now_s * 1000) & 0xFFFFFFFF, self._target, common.MAV_COMP_ID_AUTOPILOT1, TYPE_MASK, q,
             0.0, 0.0, -m.yaw_rate_rad_s, m.thrust,
         )  # fmt: skip
-
-    def is_foreign(self, echo: AttitudeTarget, offboard: bool, now_s: float) -> bool:
-        """Take an ATTITUDE_TARGET; True when PX4 in offboard has been following setpoints of another sender.
-
-        offboard: PX4 reports that it is armed and in that mode.
-        """
-        sent = self._sent
-        if not offboard or not sent or now_s - sent[-1][0] > ECHO_RECENT_S:
-            self._unexplained = 0
-            return False
-        if any(_matches(echo, q, thrust) for _, q, thrust in reversed(sent)):
-            self._unexplained = 0
-            return False
-        self._unexplained += 1
-        return self._unexplained >= ECHO_MISSES
-
-
-def _matches(echo: AttitudeTarget, q: Quat, thrust: float) -> bool:
-    """True when an echoed attitude and thrust are those of a setpoint."""
-    if not abs(echo.thrust - thrust) <= ECHO_TOLERANCE:
-        return False
-    e = echo.q
-    dot = e[0] * q[0] + e[1] * q[1] + e[2] * q[2] + e[3] * q[3]
-    return dot * dot >= 1.0 - ECHO_TOLERANCE * ECHO_TOLERANCE

@@ -6,6 +6,7 @@ what cannot be used is counted by kind and dropped.
 """
 
 import math
+import re
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
@@ -51,6 +52,16 @@ SETPOINT_MESSAGES = frozenset(
         common.MAVLINK_MSG_ID_SET_ACTUATOR_CONTROL_TARGET,
     )
 )
+
+
+def _target_offset(number: int) -> int:
+    """Where target_system stands in the payload of a message; target_component follows it."""
+    message = common.mavlink_map[number]
+    fields = re.findall(r"\d*[a-zA-Z]", message.unpacker.format)
+    return struct.calcsize("<" + "".join(fields[: message.ordered_fieldnames.index("target_system")]))
+
+
+_TARGET_OFFSETS = {number: _target_offset(number) for number in SETPOINT_MESSAGES}
 
 
 class OutgoingMessage(Protocol):
@@ -158,7 +169,7 @@ class Codec:
         self.foreign_frames = 0  # of other systems and components
         self.foreign_autopilots: dict[int, int] = {}  # system id: MAV_AUTOPILOT, from heartbeats of others
         self.own_frames = 0  # with our own ids, and not sent by us
-        self.foreign_setpoints = 0  # received from others
+        self.foreign_setpoints = 0  # received from others, for our flight controller
         self.setpoint_sender = (0, 0)  # system and component of the newest of them
         self.station_s = -math.inf  # when a ground station's heartbeat last came through the flight controller
 
@@ -234,7 +245,7 @@ class Codec:
         sender = (frame.system, frame.component)
         if sender == (self.system_id, self.component_id):
             self.own_frames += 1
-        elif frame.number in SETPOINT_MESSAGES:
+        elif frame.number in SETPOINT_MESSAGES and self._is_for_autopilot(frame, buffer):
             self.foreign_setpoints += 1
             self.setpoint_sender = sender
         elif frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and frame.component == AUTOPILOT_COMPONENT:
@@ -242,6 +253,12 @@ class Codec:
             self.foreign_autopilots[frame.system] = heartbeat.autopilot
         elif frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and _is_station(buffer[frame.payload : frame.tail]):
             self.station_s = now_s
+
+    def _is_for_autopilot(self, frame: Frame, buffer: bytes) -> bool:
+        """Whether our flight controller takes a setpoint: several aircraft may share one link (PX4's receiver)."""
+        at = _TARGET_OFFSETS[frame.number]
+        system, component = buffer[frame.payload : frame.tail].ljust(at + 2, b"\0")[at : at + 2]
+        return system in (0, self._autopilot) and component in (0, AUTOPILOT_COMPONENT)
 
     def _follow(self, seq: int) -> bool:
         """Count the gap before a frame of the autopilot; returns whether the frame may be current."""

@@ -14,6 +14,7 @@ from typing import TypeVar
 from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError
 from companion.fcu.link.forward import Forward
+from companion.fcu.link.sender import Sender
 from companion.fcu.link.transports import (
     FAILURES,
     SerialPort,
@@ -26,6 +27,7 @@ from companion.fcu.link.transports import (
 
 RETRY_S = 1.0  # between two attempts to reopen a lost transport
 FORMS = "serial:/dev/ttyAMA0:921600, udpin:0.0.0.0:14540, udpout:host:port or tcp:host:port"
+FIXED_PEER = "?peer="  # behind udpin:host:port: the only address that is answered, with or without its port
 _SHARED_MESSAGES = (0, 253)  # our HEARTBEAT and STATUSTEXT also go to the ground stations
 
 T = TypeVar("T")
@@ -123,15 +125,20 @@ class Link:
         self._retry_at_s = self._clock() + RETRY_S
 
 
-def open_link(url: str, clock: Callable[[], float] = monotonic_s, forward: Sequence[str] = ()) -> Link:
+def open_link(
+    url: str,
+    clock: Callable[[], float] = monotonic_s,
+    forward: Sequence[str] = (),
+    sender: Sender | None = None,
+) -> Link:
     """Open the link that a vehicle file names; raises `ConfigError` with one line that names the device.
 
     A TCP peer that is absent is not an error (it may start later); it is reported in `trouble`.
-    forward: URLs of ground stations that share the link.
+    forward: URLs of ground stations that share the link; sender: the flight controller, where its ids are known.
     """
     ground = Forward(forward, _resolve) if forward else None
     try:
-        transport = _transport(url, clock)
+        transport = _transport(url, clock, sender)
         link = Link(url, transport, clock, ground)
         if isinstance(transport, TcpClient):
             link.try_open()
@@ -146,11 +153,12 @@ def open_link(url: str, clock: Callable[[], float] = monotonic_s, forward: Seque
 
 def check_url(url: str) -> None:
     """Raise `ConfigError` when a URL names no link; opens nothing."""
-    _transport(url, monotonic_s)
+    _transport(url, monotonic_s, None)
 
 
-def _transport(url: str, clock: Callable[[], float]) -> Transport:
+def _transport(url: str, clock: Callable[[], float], sender: Sender | None) -> Transport:
     kind, _, rest = url.partition(":")
+    rest, with_peer, peer = rest.partition(FIXED_PEER) if kind == "udpin" else (rest, "", "")
     place, _, number = rest.rpartition(":")
     if kind not in ("serial", "udpin", "udpout", "tcp") or not place or not number.isdecimal():
         raise ConfigError(f"link {url!r}: not one of {FORMS}")
@@ -161,8 +169,16 @@ def _transport(url: str, clock: Callable[[], float]) -> Transport:
         raise ConfigError(f"link {url}: port {value} is not in 1 to 65535")
     address = _resolve(url, place, value)
     if kind == "udpin":
-        return UdpPort(address, clock)
-    return UdpAddress(address) if kind == "udpout" else TcpClient(address)
+        return UdpPort(address, clock, sender, _fixed_peer(url, peer) if with_peer else None)
+    return UdpAddress(address) if kind == "udpout" else TcpClient(address, clock)
+
+
+def _fixed_peer(url: str, peer: str) -> tuple[str, int | None]:
+    """Host and port of the only address that is answered; port None: any."""
+    host, colon, port = peer.partition(":")
+    if not host or (colon and not (port.isdecimal() and 0 < int(port) < 65536)):
+        raise ConfigError(f"link {url}: behind {FIXED_PEER} comes HOST or HOST:PORT")
+    return _resolve(url, host, int(port or 1))[0], int(port) if port else None
 
 
 def _resolve(url: str, host: str, port: int) -> tuple[str, int]:

@@ -4,6 +4,7 @@ PARAM_VALUE and PARAM_SET have one float field. PX4 copies the bytes of an int32
 (MAV_PROTOCOL_CAPABILITY_PARAM_ENCODE_BYTEWISE); it does not convert the number.
 """
 
+import math
 import struct
 
 from pymavlink.dialects.v20 import common
@@ -30,14 +31,18 @@ def encode_value(value: int | float, param_type: int) -> float:
 
 
 def decode_value(field: float, param_type: int) -> int | float:
-    """The number that the float field of PARAM_VALUE carries; raises ValueError for a type that PX4 does not have.
+    """The number that the float field of PARAM_VALUE carries.
 
+    Raises ValueError for a type that PX4 does not have, and for NaN and infinity: no parameter of PX4 is one, and each
+    comparison with a NaN is false, so that it would pass for a good value or never be equal to itself.
     Integers in the ranges named at `encode_value` are decoded wrongly, as by every decoder into floats; no PX4
     parameter has such a value.
     """
     _check_type(param_type)
     raw = struct.pack("<f", field)
     value: int | float = struct.unpack("<f" if param_type == REAL32 else "<i", raw)[0]
+    if not math.isfinite(value):
+        raise ValueError(f"parameter value {value}")
     return value
 
 

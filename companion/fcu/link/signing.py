@@ -49,6 +49,11 @@ def load_key(file: str | Path) -> bytes:
     return key
 
 
+def has_signature(key: bytes, frame: bytes) -> bool:
+    """True when a signed frame, header to signature, was signed with the key; it may be a replay."""
+    return hmac.compare_digest(hashlib.sha256(key + frame[:-6]).digest()[:6], frame[-6:])
+
+
 class Signer:
     """Signs outgoing frames and checks the signatures of incoming frames."""
 
@@ -79,8 +84,7 @@ class Signer:
 
     def accepts(self, frame: bytes, system: int, component: int, now_s: float) -> bool:
         """True when a signed frame, header to signature, has the key's signature and a new time."""
-        digest = hashlib.sha256(self.key + frame[:-6]).digest()
-        if not hmac.compare_digest(digest[:6], frame[-6:]):
+        if not has_signature(self.key, frame):
             self.wrong_signatures += 1
             return False
         low, high = struct.unpack("<IH", frame[-12:-6])
@@ -99,11 +103,15 @@ class Signer:
         return True
 
 
-def open_signer(key_file: str | None, folder: Path) -> Signer | None:
-    """The signer of a vehicle file, None when it names no key; a relative path counts from `folder`.
+def open_key(key_file: str | None, folder: Path) -> bytes | None:
+    """The key of a vehicle file, None when it names none; a relative path counts from `folder`.
 
     Raises `ConfigError` when the key file cannot be used.
     """
-    if key_file is None:
-        return None
-    return Signer(load_key(folder / key_file), monotonic_s(), time.time())
+    return None if key_file is None else load_key(folder / key_file)
+
+
+def open_signer(key_file: str | None, folder: Path) -> Signer | None:
+    """The signer of a vehicle file, as `open_key`."""
+    key = open_key(key_file, folder)
+    return None if key is None else Signer(key, monotonic_s(), time.time())

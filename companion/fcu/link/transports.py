@@ -6,6 +6,7 @@ opens the transport again.
 
 import contextlib
 import errno
+import math
 import os
 import select
 import socket
@@ -15,12 +16,16 @@ from typing import Protocol
 
 import serial
 
+from companion.fcu.link.sender import Sender, is_mavlink
+
 FAILURES = (OSError, ValueError, serial.SerialException)  # what a transport may raise
 
-PEER_SILENCE_S = 5.0  # a udpin peer silent for this long may be replaced by another (a restarted router)
+# A udpin peer from which no frame of the flight controller came for this long may be replaced by another (a restarted
+# router); a TCP connection as silent is made again (the other end is gone without a word). PX4 sends every second at least.
+PEER_SILENCE_S = 5.0
+PEER_CHECK_S = 0.5  # between two checks that the peer's datagrams have frames of the flight controller
 READ_MAX = 65_536  # bytes of one read
 DATAGRAMS_MAX = 64  # of one read, so that a flood cannot keep the process from its other work
-_MAGIC = (0xFD, 0xFE)
 
 
 class Transport(Protocol):
@@ -139,17 +144,36 @@ class _Socket:
 
 
 class UdpPort:
-    """Receives at a port and answers the first peer that sends MAVLink; datagrams of others are counted and ignored."""
+    """Receives at a port; answers the address from which the flight controller's frames come.
 
-    def __init__(self, address: tuple[str, int], clock: Callable[[], float]) -> None:
+    That address is the peer, and it stays the peer while such frames come from it. Datagrams of others are counted and
+    ignored. While there is no peer, MAVLink of any sender is read, so that a flight controller with another id can be
+    reported; nothing is sent to it.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        clock: Callable[[], float],
+        sender: Sender | None = None,
+        fixed: tuple[str, int | None] | None = None,
+    ) -> None:
+        """sender: whose frames make a peer; fixed: the only address that may be the peer; port None: any port there."""
         self.foreign = 0
         self.peer: tuple[str, int] | None = None
-        self._address, self._clock = address, clock
+        self._address, self._clock, self._sender = address, clock, sender or Sender()
+        self._fixed_host = None if fixed is None else fixed[0]
+        self._fixed_port = None if fixed is None else fixed[1]
         self._socket = _Socket(socket.SOCK_DGRAM)
-        self._peer_received_s = 0.0
+        self._heard_s = -math.inf  # when the peer last sent a frame of the flight controller
 
     def open(self) -> None:
-        self._socket.open().bind(self._address)
+        opened = self._socket.open()
+        opened.bind(self._address)
+        if self._fixed_host is not None and self._fixed_port is not None:
+            # the system drops the datagrams of all others: a flood of them cannot fill the socket's queue
+            self.peer = (self._fixed_host, self._fixed_port)
+            opened.connect(self.peer)
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -168,27 +192,39 @@ class UdpPort:
                 data, sender = opened.recvfrom(READ_MAX)
             except (BlockingIOError, ConnectionError):
                 break
-            if self._is_peer(sender, data):
+            if self._is_read(sender, data):
                 parts.append(data)
             else:
                 self.foreign += 1
         return b"".join(parts)
 
-    def _is_peer(self, sender: tuple[str, int], data: bytes) -> bool:
+    def _is_read(self, sender: tuple[str, int], data: bytes) -> bool:
+        """Whether a datagram is passed on; its sender becomes the peer when the place is vacant and it may have it."""
+        if self._fixed_port is not None:
+            return True
+        if self._fixed_host not in (None, sender[0]):
+            return False
         now_s = self._clock()
-        if sender != self.peer:
-            vacant = self.peer is None or now_s - self._peer_received_s > PEER_SILENCE_S
-            if not vacant or not data or data[0] not in _MAGIC:
-                return False
-            self.peer = sender
-        self._peer_received_s = now_s
-        return True
+        silent_s = now_s - self._heard_s
+        if sender == self.peer:
+            if silent_s > PEER_CHECK_S and self._sender.sent(data):
+                self._heard_s = now_s
+            return True
+        if silent_s <= PEER_SILENCE_S:
+            return False
+        if self._sender.sent(data):
+            self.peer, self._heard_s = sender, now_s
+            return True
+        return self.peer is None and is_mavlink(data)
 
     def write(self, data: bytes) -> bool:
         if self.peer is None:
             return False
         try:
-            self._socket.get().sendto(data, self.peer)
+            if self._fixed_port is not None:
+                self._socket.get().send(data)
+            else:
+                self._socket.get().sendto(data, self.peer)
         except ConnectionError:  # the peer's port is closed at the moment
             return False
         return True
@@ -241,11 +277,12 @@ class UdpAddress:
 
 
 class TcpClient:
-    """A TCP connection; it is made in the background."""
+    """A TCP connection; it is made in the background, and again when the other end is silent."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], clock: Callable[[], float]) -> None:
         self.foreign = 0
-        self._address = address
+        self._address, self._clock = address, clock
+        self._heard_s = 0.0
         self._socket = _Socket(socket.SOCK_STREAM)
         self._connected = False
         self._tail = b""  # rest of a frame that the system took in part
@@ -266,7 +303,7 @@ class TcpClient:
         self._socket.close()
 
     def is_ready(self) -> bool:
-        """True once the connection is made; raises OSError when it was refused."""
+        """True once the connection is made; raises OSError when it was refused or has fallen silent."""
         if not self._connected:
             opened = self._socket.get()
             if not select.select([], [opened], [], 0)[1]:
@@ -274,13 +311,16 @@ class TcpClient:
             error = opened.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if error:
                 raise OSError(error, os.strerror(error))
-            self._connected = True
+            self._connected, self._heard_s = True, self._clock()
+        if self._clock() - self._heard_s > PEER_SILENCE_S and not select.select([self._socket.get()], [], [], 0)[0]:
+            raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
         return True
 
     def read(self) -> bytes:
         data = self._socket.get().recv(READ_MAX)
         if not data:
             raise OSError(errno.ECONNRESET, "closed")
+        self._heard_s = self._clock()
         return data
 
     def write(self, data: bytes) -> bool:

@@ -1,0 +1,86 @@
+"""What another sender on the link does: setpoints beside ours, wrong voltages.
+
+Each class is one attack while it is active; `sitl.faults` starts and ends it.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+from pymavlink.dialects.v20 import common
+
+from companion.core.frames import quat_from_rpy
+from companion.core.messages import FcuStatus
+from sitl.autopilot.conversion import q_ned
+from sitl.world import World
+
+SYSTEM_ID, AUTOPILOT = 1, common.MAV_COMP_ID_AUTOPILOT1
+ATTITUDE_AND_THRUST = 0b111  # type_mask without body rates
+
+
+class Run(Protocol):
+    """The run that an attack acts on; `sitl.faults.FaultTarget` is one."""
+
+    now_us: int
+
+    @property
+    def world(self) -> World: ...
+
+    @property
+    def now_s(self) -> float: ...
+
+    def at(self, time_us: int, action: Callable[[], None]) -> None: ...
+
+    def arrive(self, data: bytes) -> None: ...
+
+
+class Repeated:
+    """Calls `act` at a rate until it is stopped."""
+
+    def __init__(self, run: Run, rate_hz: float, act: Callable[[], None]) -> None:
+        self._run, self._period_us, self._act = run, round(1e6 / rate_hz), act
+        self.active = True
+        self._again()
+
+    def _again(self) -> None:
+        if self.active:
+            self._act()
+            self._run.at(self._run.now_us + self._period_us, self._again)
+
+
+class ForeignSetpoints:
+    """A second companion: SET_ATTITUDE_TARGET with the nose to the east."""
+
+    def __init__(self, run: Run, rate_hz: float, tilt_rad: float, thrust: float, routed: bool) -> None:
+        """tilt_rad: towards the south; routed: its frames reach this companion, too, as behind a router."""
+        self._run, self._routed, self._thrust = run, routed, thrust
+        self._q = q_ned(quat_from_rpy(tilt_rad, 0.0, 0.0).tolist())
+        self._mavlink = common.MAVLink(None, srcSystem=SYSTEM_ID, srcComponent=common.MAV_COMP_ID_ONBOARD_COMPUTER2)
+        self._repeated = Repeated(run, rate_hz, self._send)
+
+    def stop(self) -> None:
+        self._repeated.active = False
+
+    def _send(self) -> None:
+        run = self._run
+        message = common.MAVLink_set_attitude_target_message(
+            int(run.now_s * 1e3), SYSTEM_ID, AUTOPILOT, ATTITUDE_AND_THRUST, self._q, 0, 0, 0, self._thrust
+        )
+        data = message.pack(self._mavlink)
+        self._mavlink.seq = (self._mavlink.seq + 1) % 256
+        run.world.autopilot.receive(data, run.now_s)
+        if self._routed:
+            run.arrive(data)
+
+
+class WrongVoltage:
+    """Battery voltages in the place of the measured ones, in turn; NaN: not measured."""
+
+    def __init__(self, voltages_v: list[float]) -> None:
+        self._voltages_v = voltages_v
+        self._count = 0
+
+    def changed(self, status: FcuStatus) -> FcuStatus:
+        """A status as it reaches the bus."""
+        self._count += 1
+        return msgspec.structs.replace(status, battery_voltage_v=self._voltages_v[self._count % len(self._voltages_v)])

@@ -1,0 +1,92 @@
+"""Attacks on the link in the hold, with nothing touched and no unsafe end."""
+
+import math
+
+import pytest
+from link_attack_flights import attack
+
+from companion.core.enums import FcuMode
+from sitl.lockstep import Lockstep
+
+TILT_RAD, HOVER = math.radians(10.0), 0.344
+ROUTED, UNSEEN = 1, 0
+CLEARANCE_M = 0.4  # rotor tips of the F550 from its centre
+
+
+def second_companion(rate_hz: float, routed: int) -> tuple:
+    """A second companion that sends for 5 s."""
+    return "foreign_setpoints", 5.0, rate_hz, TILT_RAD, HOVER, routed
+
+
+@pytest.mark.parametrize(
+    ("rate_hz", "routed"),
+    [
+        (20, UNSEEN),
+        pytest.param(50, UNSEEN, marks=pytest.mark.verify),
+        pytest.param(20, ROUTED, marks=pytest.mark.verify),
+        pytest.param(50, ROUTED, marks=pytest.mark.verify),
+        pytest.param(10, UNSEEN, marks=pytest.mark.verify),
+        pytest.param(5, UNSEEN, marks=pytest.mark.verify),
+    ],
+)
+def test_against_a_second_companion_px4_is_asked_for_hold_once(rate_hz, routed):
+    """It flew 16 m away and past the face: PX4 stayed in offboard on the other stream."""
+    outcome = attack(second_companion(rate_hz, routed), seconds=12.0)
+    assert outcome.excursion_m <= 1.5 and outcome.nearest_m > CLEARANCE_M
+    assert [action for _, action in outcome.requests] == ["hold"]
+    assert [(old, new) for _, old, new in outcome.modes] == [("OFFBOARD", "AUTO_LOITER")]
+    assert outcome.phases[-1][1] == "PILOT" and outcome.cause.startswith("another sender on the link (")
+    if rate_hz >= 20:
+        assert outcome.last_setpoint_s <= 0.5
+
+
+def _offboard_again(lockstep: Lockstep) -> None:
+    """The second companion requests offboard when PX4 has left it."""
+    commander = lockstep.world.autopilot.commander
+    lockstep.at(lockstep.now_us + 1_500_000, lambda: commander.request_mode(FcuMode.OFFBOARD, lockstep.now_s))
+
+
+@pytest.mark.verify
+def test_a_second_companion_that_requests_offboard_again_is_not_fought():
+    """One request; who insists on offboard may be flown on purpose, and two that take turns are worse."""
+    outcome = attack(second_companion(50, UNSEEN), seconds=4.0, prepare=_offboard_again)
+    assert [action for _, action in outcome.requests] == ["hold"]
+    assert [new for _, _, new in outcome.modes][:2] == ["AUTO_LOITER", "OFFBOARD"]
+
+
+def _refuses_hold(lockstep: Lockstep) -> None:
+    commander = lockstep.world.autopilot.commander
+    granted = commander.request_mode
+
+    def request(mode, *rest, **options):
+        return mode != FcuMode.AUTO_LOITER and granted(mode, *rest, **options)
+
+    commander.request_mode = request
+
+
+@pytest.mark.verify
+def test_a_refused_hold_is_followed_by_one_request_to_land():
+    outcome = attack(second_companion(20, UNSEEN), seconds=20.0, excursion_until_s=2.0, prepare=_refuses_hold)
+    assert [action for _, action in outcome.requests] == ["hold", "land"]
+    assert outcome.excursion_m <= 1.5 and outcome.nearest_m > CLEARANCE_M and outcome.landed
+
+
+@pytest.mark.verify
+def test_a_pilot_who_takes_over_is_not_disturbed_by_the_other_senders_stream():
+    """PX4 is not in offboard any more: nothing is requested, whatever the other sender does."""
+    takeover = ("rc_mode_switch", 30.0)
+    outcome = attack(takeover, ("foreign_setpoints", 5.0, 20, TILT_RAD, HOVER, ROUTED), seconds=6.0)
+    assert outcome.requests == [] and outcome.phases[-1][1] == "PILOT"
+
+
+@pytest.mark.parametrize("stagger_s", [0.0, 0.007, 0.013])
+def test_after_a_pilots_takeover_the_last_setpoint_leaves_within_0_15_s(stagger_s):
+    """The link node stops by itself; the mission needed 0.40 s to end the stream."""
+
+    def wait(lockstep: Lockstep) -> None:
+        until_s = lockstep.now_s + stagger_s
+        lockstep.run_until(lambda: lockstep.now_s >= until_s)
+
+    outcome = attack(("rc_mode_switch", 30.0), seconds=2.0, prepare=wait)
+    (switched_s, _, _) = outcome.modes[0]
+    assert outcome.last_setpoint_s - switched_s <= 0.15
