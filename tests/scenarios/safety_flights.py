@@ -18,7 +18,17 @@ import numpy as np
 from pymavlink.dialects.v20 import common
 
 from companion.core.enums import FcuMode, FcuSystem, Phase
-from companion.core.messages import FcuPosition, FcuStatus, LinkRx, Message, MissionStatus, SafetyEvent, State
+from companion.core.frames import quat_multiply, rotation_matrix
+from companion.core.messages import (
+    FcuAttitude,
+    FcuPosition,
+    FcuStatus,
+    LinkRx,
+    Message,
+    MissionStatus,
+    SafetyEvent,
+    State,
+)
 from companion.mission import phases as ph
 from companion.mission.conditions import SAFETY_DEMANDS
 from companion.mission.monitors import MONITORS, Monitor
@@ -154,13 +164,26 @@ def _charge_falls(lockstep: Lockstep) -> None:
 
 
 def _wind_rises(lockstep: Lockstep) -> None:
-    """A force that needs nine tenths of the tilt, in steps that the controller can follow."""
-    for step in range(1, 21):
+    """The mission sees a steady tilt of nearly all that the controller may use, in the direction of the wind.
 
-        def blow(force: float = 0.18 * step) -> None:
-            lockstep.world.push_m_s2 = (0.0, force, 0.0)
+    A real wind so near to the limit carries the aircraft away before a minute is over.
+    """
+    recent = [rotation_matrix(m.q_WB)[:2, 2] for m in lockstep.messages["fcu_attitude"][-150:]]
+    east, north = np.mean(recent, axis=0)
+    most = np.sin(lockstep.loaded.vehicle.controller.tilt_max_rad)
+    missing_rad = np.arcsin(0.94 * most) - np.arcsin(np.hypot(east, north))
+    axis = np.array((-north, east, 0.0)) / np.hypot(east, north)
+    turn = np.array((np.cos(missing_rad / 2), *(np.sin(missing_rad / 2) * axis)))
+    node = lockstep.runners["mission"].node
+    handle = node.handle
 
-        lockstep.at(lockstep.now_us + step * 1_000_000, blow)
+    def tilted(message: Message, now_s: float) -> object:
+        if isinstance(message, FcuAttitude):
+            q_WB = tuple(np.asarray(quat_multiply(turn, message.q_WB)).tolist())
+            message = msgspec.structs.replace(message, q_WB=q_WB)
+        return handle(message, now_s)
+
+    node.handle = tilted
 
 
 def _landed_too_early(lockstep: Lockstep) -> None:
@@ -242,7 +265,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "battery_unmeasured": SafetyFlight((), 3.5, "DONE", attack=_edited(FcuStatus, battery_voltage_v=np.nan)),
     "weak_cell": SafetyFlight((), 3.5, "DONE", attack=_edited(FcuStatus, cells_v=(3.9, 3.9, 3.9, 3.4))),
     "energy": SafetyFlight((), 40.0, "DONE", attack=_charge_falls, longest_s=80.0),
-    "sustained_wind": SafetyFlight((), 90.0, "DONE", 1.5, attack=_wind_rises, longest_s=160.0),
+    "sustained_wind": SafetyFlight((), 90.0, "DONE", attack=_wind_rises, longest_s=160.0),
     "ground_lost": SafetyFlight((), 11.5, "DONE", begins="station", attack=_station_leaves, longest_s=80.0),
     "touchdown": SafetyFlight(
         (fault("battery_low", 12.8, 0.06),), 5.0, "DONE", attack=_landed_too_early, cause="battery_critical"
