@@ -14,6 +14,7 @@ from companion.core.enums import FcuMode
 from companion.core.messages import LinkTx, Message, State
 from companion.core.vehicle import Vehicle
 from sitl.autopilot.conversion import q_ned
+from sitl.marker_attacks import MARKER_ATTACKS
 from sitl.scenario import Fault, FaultKind
 from sitl.world import World
 
@@ -154,6 +155,14 @@ def _markers_hidden(faults: FaultInjector, fault: Fault, active: bool) -> None:
 
 def _markers_outliers(faults: FaultInjector, fault: Fault, active: bool) -> None:
     faults.target.world.camera_error_std_m = fault.value[0] if active else 0.0
+
+
+def _marker_attack(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    world = faults.target.world
+    if active:
+        world.marker_attacks.begin(fault, world.now_s)
+    else:
+        world.marker_attacks.end(fault)
 
 
 # --- aircraft -------------------------------------------------------------------------------------------------------
@@ -320,6 +329,7 @@ EFFECTS: dict[FaultKind, Callable[[FaultInjector, Fault, bool], None]] = {
     FaultKind.CPU_THROTTLED: _cpu_throttled,
     FaultKind.DISK_FULL: _disk_full,
     FaultKind.MEMORY_LOW: _memory_low,
+    **dict.fromkeys(MARKER_ATTACKS, _marker_attack),
 }
 
 
