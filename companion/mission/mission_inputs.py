@@ -7,12 +7,14 @@ from companion.core.enums import ControlSource, FcuMode, Phase, ProcessName
 from companion.core.frames import rpy_from_quat
 from companion.core.messages import (
     TOPICS,
+    BundleWitness,
     ControlStatus,
     EstimatorStatus,
     FcuAttitude,
     FcuStatus,
     Health,
     HostStatus,
+    Markers,
     Message,
     Reference,
     SentSetpoint,
@@ -29,6 +31,7 @@ from companion.mission.snapshot import SafetySnapshot
 from companion.mission.trends import ControlTrend, InnovationTrend
 
 SEEN_S = 0.5  # a bundle counts as seen while its last accepted observation is younger
+COPIES_S, COPIES_MAX = 2.0, 100  # images that show two bundles of one name are counted over this time
 FACES, FACE_PERIOD_S = 5, 0.5  # the oldest is two seconds older than the newest: longer than a monitor takes to act
 MANUAL_MODES = (
     FcuMode.MANUAL,
@@ -58,6 +61,7 @@ class MissionInputs:
         self._faces: deque[tuple[float, Vec3]] = deque(maxlen=FACES)
         self._innovations = InnovationTrend()
         self._cycles = ControlTrend()
+        self._copies_s: deque[float] = deque(maxlen=COPIES_MAX)
         self._rc_expected = self._gnss_expected = False
         self._start_s = math.inf
         self._resets_at_home = 0
@@ -92,6 +96,11 @@ class MissionInputs:
         numbers = (*state.p_W, *state.v_W, *state.q_WB, *state.p_WM, *state.q_WM)
         if state.valid and all(map(math.isfinite, numbers)):
             self.state = state
+
+    def take_markers(self, markers: Markers) -> None:
+        self.latest.put(markers)
+        if self.plan.bundle in markers.copied:
+            self._copies_s.append(markers.stamp_s)
 
     def take_health(self, health: Health) -> None:
         self.healths[health.process] = health
@@ -248,6 +257,11 @@ class MissionInputs:
         recent = (h for h in self.healths.values() if h.stamp_s >= oldest_s and h.nominal_steps_per_s > 0)
         return {h.process: h.steps_per_s / h.nominal_steps_per_s for h in recent}
 
+    def _witness(self, now_s: float) -> BundleWitness | None:
+        """What speaks for and against the plan's bundle."""
+        status = self.latest.fresh(EstimatorStatus, now_s)
+        return None if status is None or self.plan.bundle is None else status.witness
+
     def _at_bundle(self, phase: Phase | None) -> bool:
         return phase in ph.AT_BUNDLE or (phase in ph.ON_TRAJECTORY and self.plan.trajectory_at_bundle)
 
@@ -277,6 +291,8 @@ class MissionInputs:
             attitude=self.latest.fresh(FcuAttitude, now_s),
             sent=self.latest.fresh(SentSetpoint, now_s),
             host=self.latest.fresh(HostStatus, now_s),
+            witness=self._witness(now_s),
+            copies=sum(now_s - stamp_s < COPIES_S for stamp_s in self._copies_s),
             nis=self._innovations.medians(now_s),
             solver_failures=failures,
             deadline_misses=misses,
