@@ -100,6 +100,10 @@ class GnssFix(NamedTuple):
     p_W: Vec3
     v_W: Vec3
     ok: bool
+    # Standard deviations of its errors as the receiver reports them. A jump (a fault) is not known to the receiver.
+    h_acc_m: float = 0.8  # horizontal, both axes together
+    v_acc_m: float = 1.2
+    speed_acc_m_s: float = 0.2  # all three axes together
 
 
 class SensorFrame(NamedTuple):
@@ -240,7 +244,10 @@ class Sensors:
         bias = self.gnss_bias_W
         px, py, pz = (p + b + white * n() for p, b in zip(truth.p_W.tolist(), bias, strict=True))
         vx, vy, vz = (v + c.velocity_std_m_s * n() for v in truth.v_W.tolist())
-        fix = GnssFix(now_s, (px, py, pz), (vx, vy, vz), True)
+        # honest: white noise and the random walk since the start, with the variances of this scenario
+        axis_m = math.sqrt(c.white_variance_m2 + c.walk_variance_m2 * self._gnss_count)
+        accuracy = (math.sqrt(2.0) * axis_m, axis_m, math.sqrt(3.0) * c.velocity_std_m_s)
+        fix = GnssFix(now_s, (px, py, pz), (vx, vy, vz), True, *accuracy)
         if self._gnss_lost:
             return (self._last_fix or fix)._replace(stamp_s=now_s, ok=False)
         self._last_fix = fix

@@ -45,6 +45,19 @@ class FcuMode(StrEnum):
     UNKNOWN = "UNKNOWN"  # none received yet, or a number that this version of the stack does not know
 
 
+class FcuSystem(StrEnum):
+    """Systems whose health the flight controller reports (SYS_STATUS)."""
+
+    GYRO = "gyro"
+    ACCELEROMETER = "accelerometer"
+    COMPASS = "compass"
+    BAROMETER = "barometer"
+    GNSS = "GNSS"
+    ATTITUDE = "attitude estimate"
+    MOTORS = "motors"
+    BATTERY = "battery"
+
+
 class CommandAction(StrEnum):
     """What the mission may request from the flight controller."""
 

@@ -22,6 +22,7 @@ from companion.core.enums import (
     CommandAction,
     ControlSource,
     FcuMode,
+    FcuSystem,
     Phase,
     ProcessName,
     SafetyAction,
@@ -132,6 +133,18 @@ class FcuStatus(Message):
     refused: str = ""  # why no flight may begin with this flight controller (parameters, conflict); "" when one may
     conflict: str = ""  # another sender uses the link in place of this companion: no setpoint is sent
     slow_streams: tuple[str, ...] = ()  # messages that arrive too rarely or not at all
+    # The receiver's own solution (GPS_RAW_INT), from its first fix since the flight controller started; None: no fix.
+    gnss_p_W: Vec3 | None = None
+    gnss_v_W: tuple[float, float] | None = None  # east, north [m/s]; None: not reported
+    gnss_s: float = float("nan")  # companion time of its arrival
+    gnss_h_acc_m: float = float("nan")  # standard deviation as the receiver reports it; NaN: not reported
+    gnss_v_acc_m: float = float("nan")
+    gnss_hdop: float = float("nan")
+    baro_altitude_m: float = float("nan")  # by pressure alone (ALTITUDE.altitude_monotonic)
+    position_resets: int | None = None  # of PX4's estimator (ODOMETRY.reset_counter, modulo 256); None: not reported
+    cells_v: tuple[float, ...] = ()  # voltages of the cells; empty where the battery monitor does not measure them
+    unhealthy_systems: tuple[FcuSystem, ...] = ()  # by PX4's own checks
+    ground_station_age_s: float = float("nan")  # since the last heartbeat of a ground station; NaN: none so far
 
 
 class FcuInfo(Message):

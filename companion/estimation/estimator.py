@@ -6,7 +6,7 @@ filter state to now. World W is the flight controller's local frame at the momen
 
 from collections.abc import Iterable
 from enum import StrEnum
-from math import exp, hypot, inf, isfinite, nan
+from math import exp, hypot, inf, isfinite
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from companion.estimation.witnesses import PlaceWitness
 
 START_AGE_S = 0.5  # largest age of the attitude and the position with which the filter starts
 FUTURE_MAX_S = 0.05  # a stamp this far ahead is time-sync jitter and is taken as now; more is a wrong clock
+GNSS_DELAY_S = 0.12  # from the validity of a fix to its arrival
 VOLTAGE_TIME_S = 1.0  # smoothing of the battery voltage: the sag within a manoeuvre is not the level of the charge
 
 BLOCKS_EVERY = 10  # steps between two publications of the covariance's blocks
@@ -134,7 +135,8 @@ class EstimatorNode(Node):
         p_W, v_W = np.array(message.p_W), np.array(message.v_W)
         if self._position is None or stamp_s >= self._position[0]:
             self._position = (stamp_s, p_W, v_W)
-        self._witness.add_position(stamp_s, p_W, v_W)
+        if not self._vehicle.fcu.send_odometry:
+            self._witness.add_position(stamp_s, p_W, v_W)
         self._insert(HistoryEntry(stamp_s, Sensor.VELOCITY, v_W), now_s)
         self._insert(HistoryEntry(stamp_s, Sensor.POSITION, p_W), now_s)
 
@@ -146,8 +148,10 @@ class EstimatorNode(Node):
             self.history.invalidate_after(changed_s)
         if not message.armed:
             self._witness.disarmed()
+        if self._vehicle.fcu.send_odometry:
+            self._add_receiver(message)
         if message.gnss_ok:
-            self._witness.add_fix(stamp_s, nan)
+            self._witness.add_fix(stamp_s, message.gnss_h_acc_m)
         voltage_v = message.battery_voltage_v
         if not (isfinite(voltage_v) and voltage_v > 0) or stamp_s <= self._voltage_stamp_s:
             return
@@ -158,6 +162,16 @@ class EstimatorNode(Node):
             self._voltage_v += share * (voltage_v - self._voltage_v)
         self._voltage_stamp_s = stamp_s
         self._parameters = np.array(self._vehicle.model_parameters(self._voltage_v))
+
+    def _add_receiver(self, message: FcuStatus) -> None:
+        """Let the witness have the receiver's solution: PX4's position contains the estimate that it gets from here."""
+        p_W, v_W = message.gnss_p_W, message.gnss_v_W
+        if p_W is None or v_W is None or self._position is None:
+            return
+        numbers = (*p_W, *v_W, message.gnss_s)
+        if all(map(isfinite, numbers)):
+            vertical_m_s = float(self._position[2][2])
+            self._witness.add_position(message.gnss_s - GNSS_DELAY_S, np.array(p_W), np.array((*v_W, vertical_m_s)))
 
     def handle_sent_setpoint(self, message: SentSetpoint, now_s: float) -> None:
         control = (message.thrust, message.roll_rad, message.pitch_rad, message.yaw_rate_rad_s)

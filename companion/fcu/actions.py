@@ -64,10 +64,10 @@ class Actions:
         for refusal in due:
             self._publish_refusal(refusal)
 
-    def begin(self, request: FcuCommand, against: str, height_m: float) -> None:
+    def begin(self, request: FcuCommand, against: str) -> None:
         """Start the requested action; it is answered now or when the flight controller has answered.
 
-        against: why no flight may begin, "" when one may; height_m: of the aircraft in the local frame, NaN if unknown.
+        against: why no flight may begin, "" when one may.
         """
         action = request.action
         if action in BEGINNING and against:
@@ -77,7 +77,7 @@ class Actions:
         elif action in (CommandAction.ARM, CommandAction.DISARM):
             self._arm(request, action == CommandAction.ARM)
         elif action == CommandAction.TAKEOFF:
-            self._takeoff(request, height_m)
+            self._takeoff(request)
         else:
             self.answer(request, False, f"unknown action {str(action)!r}")
 
@@ -130,13 +130,13 @@ class Actions:
         parameters = (1.0 if arm else 0.0, 0, 0, 0, 0, 0, 0)
         self._commands.start(common.MAV_CMD_COMPONENT_ARM_DISARM, parameters, answer, self.now_s)
 
-    def _takeoff(self, request: FcuCommand, height_m: float) -> None:
+    def _takeoff(self, request: FcuCommand) -> None:
         """MAV_CMD_NAV_TAKEOFF: PX4 expects the altitude over mean sea level; NaN: here, with the present heading."""
-        ground_m, climb_m = self._status.standing_altitude_m(height_m), request.height_m
+        (ground_m, problem), climb_m = self._status.ground_altitude_m(self.now_s), request.height_m
         if not 0.0 < climb_m <= TAKEOFF_HEIGHT_MAX_M:
             self.answer(request, False, f"take-off height {climb_m:g} m is not in 0 to {TAKEOFF_HEIGHT_MAX_M:g} m")
-        elif ground_m is None:
-            self.answer(request, False, "home position not known yet; wait until PX4 has a global position")
+        elif problem:
+            self.answer(request, False, problem)
         else:
             parameters = (NAN, 0, 0, NAN, NAN, NAN, ground_m + climb_m)
             command = common.MAV_CMD_NAV_TAKEOFF

@@ -47,6 +47,7 @@ from companion.fcu.guards.setpoints import NEW_STREAM_S, SetpointCounter, Setpoi
 from companion.fcu.identity import Identity
 from companion.fcu.link.codec import AUTOPILOT_COMPONENT, Codec, OutgoingMessage
 from companion.fcu.link.decoded import (
+    Altitude,
     AttitudeQuaternion,
     AttitudeTarget,
     AutopilotVersion,
@@ -55,10 +56,12 @@ from companion.fcu.link.decoded import (
     CurrentMode,
     Decoded,
     ExtendedSysState,
+    GlobalPositionInt,
     GpsRawInt,
     Heartbeat,
     HomePosition,
     LocalPositionNed,
+    Odometry,
     ParamValue,
     RcChannels,
     StatusText,
@@ -152,7 +155,6 @@ class FcuNode(Node):
         self._out: list[Message] = []
         self._now_s = 0.0
         self._frame_s = self._heartbeat_s = -math.inf  # arrival of the newest frame, of the newest heartbeat
-        self._height_m = NAN  # of the newest position, in the local frame
         self._reported_conflict = ""
         self._reported_old = 0  # repeated or late frames, at the last report
         self._reported_modes: set[int] = set()
@@ -174,6 +176,9 @@ class FcuNode(Node):
             _reader(GpsRawInt, self.status.put_gps_raw_int),
             _reader(HomePosition, lambda m, now_s: self.status.put_home_position(m)),
             _reader(CurrentMode, self._on_current_mode),
+            _reader(GlobalPositionInt, self.status.put_global_position_int),
+            _reader(Altitude, self.status.put_altitude),
+            _reader(Odometry, self.status.put_odometry),
         ))  # fmt: skip
 
     # --- from the flight controller --------------------------------------------------------------------------
@@ -263,7 +268,7 @@ class FcuNode(Node):
         if not all(map(math.isfinite, p_W + v_W)):
             self.counters["bad_content"] += 1
             return
-        self._height_m = p_W[2]
+        self.status.height_m = p_W[2]
         self._out.append(FcuPosition(stamp_s=stamp[0], valid=stamp[1] and self.connected, p_W=p_W, v_W=v_W))
 
     def _stamp(self, kind: int, boot_ms: int, now_s: float) -> tuple[float, bool] | None:
@@ -366,7 +371,7 @@ class FcuNode(Node):
         elif not self.connected:
             self._actions.answer(message, False, self.status.wrong or NO_FLIGHT_CONTROLLER)
         else:
-            self._actions.begin(message, self.refused, self._height_m)
+            self._actions.begin(message, self.refused)
         return self._take_out()
 
     def handle_state(self, message: State, now_s: float) -> list[Message]:
@@ -421,6 +426,8 @@ class FcuNode(Node):
         status.refused = self.refused if self.connected else self.status.wrong or NO_FLIGHT_CONTROLLER
         status.conflict = self.conflict.text
         status.slow_streams = self.streams.slow()
+        heard_s = max(self.ground.station_s, self.codec.station_s)
+        status.ground_station_age_s = now_s - heard_s if math.isfinite(heard_s) else NAN
         return status
 
     def _check_link(self, first_step_s: float, now_s: float) -> None:

@@ -1,19 +1,25 @@
 """The flight controller's status, collected from its slow messages into one FcuStatus."""
 
 import math
+from collections import deque
+from statistics import median
+from typing import Any
 
 from pymavlink.dialects.v20 import common
 
-from companion.core.enums import FcuMode
+from companion.core.enums import FcuMode, FcuSystem
 from companion.core.messages import FcuStatus
 from companion.core.trajectory_messages import Vec3
 from companion.fcu.link.decoded import (
+    Altitude,
     BatteryStatus,
     CurrentMode,
     ExtendedSysState,
+    GlobalPositionInt,
     GpsRawInt,
     Heartbeat,
     HomePosition,
+    Odometry,
     RcChannels,
     SysStatus,
 )
@@ -27,19 +33,31 @@ GNSS_AGE_S = 3.0
 LANDED_AGE_S = 2.0
 SYSTEM_AGE_S = 5.0
 
+GLOBAL_POSITION_AGE_S = 3.0
+BARO_AGE_S = 1.0
+ODOMETRY_AGE_S = 1.0
+
+# Home's altitude follows GNSS by a metre and more in PX4 1.17, and both altitudes are compared on the ground.
+ALTITUDE_DIFFERENCE_MAX_M = 5.0
+ALTITUDE_SAME_M = 0.25  # of one origin: noise of a standing aircraft's height
+EARTH_RADIUS_M = 6_371_000.0
+U16_UNKNOWN = 65535
+ACCURACY_UNKNOWN_MM = 1_000_000  # a kilometre: PX4 converts NaN into such numbers
 CELL_UNKNOWN_MV = 65535
+CELL_MAX_MV = 5000  # no lithium cell has more
+ALTITUDES = 5  # the median of so many is the ground's altitude: a jump of one message does not count
 _RC = common.MAV_SYS_STATUS_SENSOR_RC_RECEIVER
 RC_CHANNELS_MAX = 18  # fields of RC_CHANNELS
 # MAV_SYS_STATUS_SENSOR as text, for a refusal of PX4; PX4 sends its own texts to ground stations only
 _SYSTEMS = {
-    common.MAV_SYS_STATUS_SENSOR_3D_GYRO: "gyro",
-    common.MAV_SYS_STATUS_SENSOR_3D_ACCEL: "accelerometer",
-    common.MAV_SYS_STATUS_SENSOR_3D_MAG: "compass",
-    common.MAV_SYS_STATUS_SENSOR_ABSOLUTE_PRESSURE: "barometer",
-    common.MAV_SYS_STATUS_SENSOR_GPS: "GNSS",
-    common.MAV_SYS_STATUS_AHRS: "attitude and position estimate",
-    common.MAV_SYS_STATUS_SENSOR_MOTOR_OUTPUTS: "motors",
-    common.MAV_SYS_STATUS_SENSOR_BATTERY: "battery",
+    common.MAV_SYS_STATUS_SENSOR_3D_GYRO: FcuSystem.GYRO,
+    common.MAV_SYS_STATUS_SENSOR_3D_ACCEL: FcuSystem.ACCELEROMETER,
+    common.MAV_SYS_STATUS_SENSOR_3D_MAG: FcuSystem.COMPASS,
+    common.MAV_SYS_STATUS_SENSOR_ABSOLUTE_PRESSURE: FcuSystem.BAROMETER,
+    common.MAV_SYS_STATUS_SENSOR_GPS: FcuSystem.GNSS,
+    common.MAV_SYS_STATUS_AHRS: FcuSystem.ATTITUDE,
+    common.MAV_SYS_STATUS_SENSOR_MOTOR_OUTPUTS: FcuSystem.MOTORS,
+    common.MAV_SYS_STATUS_SENSOR_BATTERY: FcuSystem.BATTERY,
 }
 _NEVER = -math.inf
 
@@ -58,7 +76,9 @@ class VehicleStatus:
         self.wrong = ""  # why the stack cannot fly this vehicle, "" when it can
         self.home_W: Vec3 | None = None
         self.home_altitude_m: float | None = None  # above mean sea level
-        self.origin_altitude_m: float | None = None  # of the local frame's origin, above mean sea level
+        self.origin_altitude_m: float | None = None  # of the local frame's origin by HOME_POSITION, likewise
+        self.height_m = math.nan  # of the newest position, in the local frame
+        self._altitudes: deque[tuple[float, float]] = deque(maxlen=ALTITUDES)  # arrival, altitude: GLOBAL_POSITION_INT
         self._landed = False
         self._landed_s = _NEVER
         self._voltage_v = math.nan
@@ -73,6 +93,11 @@ class VehicleStatus:
         self._ready = False
         self._gnss_fix = 0
         self._gnss_s = _NEVER
+        self._gnss: GpsRawInt | None = None  # the newest with a fix
+        self._gnss_first: GpsRawInt | None = None
+        self._baro_m, self._baro_s = math.nan, _NEVER
+        self._resets, self._resets_s = 0, _NEVER
+        self._cells_v: tuple[float, ...] = ()
 
     def put_heartbeat(self, m: Heartbeat) -> None:
         if m.autopilot != common.MAV_AUTOPILOT_PX4:
@@ -109,6 +134,9 @@ class VehicleStatus:
             return
         cells = [v for v in m.voltages if v != CELL_UNKNOWN_MV]
         cells += [v for v in m.voltages_ext if v not in (0, CELL_UNKNOWN_MV)]
+        # A monitor that does not measure cells reports the whole voltage in the place of the first.
+        measured = len(cells) > 1 and max(cells) < CELL_MAX_MV
+        self._cells_v = tuple(v / 1000 for v in cells) if measured else ()
         self._set_battery(sum(cells) / 1000 if cells else math.nan, m.battery_remaining, now_s)
         self._battery_from_monitor_s = now_s
 
@@ -135,6 +163,19 @@ class VehicleStatus:
 
     def put_gps_raw_int(self, m: GpsRawInt, now_s: float) -> None:
         self._gnss_fix, self._gnss_s = m.fix_type, now_s
+        if m.fix_type >= common.GPS_FIX_TYPE_3D_FIX:
+            self._gnss = m
+            self._gnss_first = self._gnss_first or m
+
+    def put_altitude(self, m: Altitude, now_s: float) -> None:
+        if math.isfinite(m.altitude_monotonic):
+            self._baro_m, self._baro_s = m.altitude_monotonic, now_s
+
+    def put_odometry(self, m: Odometry, now_s: float) -> None:
+        self._resets, self._resets_s = m.reset_counter, now_s
+
+    def put_global_position_int(self, m: GlobalPositionInt, now_s: float) -> None:
+        self._altitudes.append((now_s, m.alt / 1000))
 
     def put_home_position(self, m: HomePosition) -> None:
         self.home_altitude_m = m.altitude / 1000
@@ -143,25 +184,39 @@ class VehicleStatus:
         self.home_W = local if known else None
         self.origin_altitude_m = self.home_altitude_m - local[2] if known else None
 
-    def standing_altitude_m(self, height_m: float) -> float | None:
-        """Altitude over mean sea level of a height in the local frame [m]; home's altitude while unknown; or None.
+    def ground_altitude_m(self, now_s: float) -> tuple[float, str]:
+        """Altitude over mean sea level [m] of the aircraft that stands on the ground, and why it is not known, or "".
 
-        In PX4 1.17 the altitude of the home position follows GNSS, by a metre and more; the origin of the local frame,
-        which PX4 uses to climb, stays.
+        It is the altitude by which PX4 itself climbs (GLOBAL_POSITION_INT). HOME_POSITION, whose altitude follows GNSS
+        in PX4 1.17 and which ground stations may set, has to agree with it. Where both say the same, the origin of the
+        local frame by HOME_POSITION is used: with the newest height it is more recent than the other.
         """
-        if self.origin_altitude_m is not None and math.isfinite(height_m):
-            return self.origin_altitude_m + height_m
-        return self.home_altitude_m
+        recent = [altitude for arrival_s, altitude in self._altitudes if now_s - arrival_s <= GLOBAL_POSITION_AGE_S]
+        if not recent:
+            return math.nan, "the flight controller sends no altitude (GLOBAL_POSITION_INT)"
+        if self.home_altitude_m is None:
+            return math.nan, "home position not known yet; wait until PX4 has a global position"
+        altitude_m, by_home_m = median(recent), self.home_altitude_m
+        if self.origin_altitude_m is not None and math.isfinite(self.height_m):
+            by_home_m = self.origin_altitude_m + self.height_m
+        if not abs(altitude_m - by_home_m) <= ALTITUDE_DIFFERENCE_MAX_M:
+            difference = f"differ by {abs(altitude_m - by_home_m):.1f} m, limit {ALTITUDE_DIFFERENCE_MAX_M:g} m"
+            return math.nan, f"altitudes of HOME_POSITION and GLOBAL_POSITION_INT {difference}; set home again"
+        return by_home_m if abs(altitude_m - by_home_m) <= ALTITUDE_SAME_M else altitude_m, ""
 
     def landed(self, now_s: float) -> bool:
         """PX4 has reported recently that it stands on the ground."""
         return self._landed and now_s - self._landed_s <= LANDED_AGE_S
 
-    def unhealthy(self, now_s: float) -> str:
-        """Names of the systems that PX4 reports as unhealthy; "" when there are none or the report is old."""
+    def unhealthy_systems(self, now_s: float) -> tuple[FcuSystem, ...]:
+        """The systems that PX4 reports as unhealthy; empty when there are none or the report is old."""
         if now_s - self._system_s > SYSTEM_AGE_S:
-            return ""
-        return ", ".join(name for bit, name in _SYSTEMS.items() if self._unhealthy & bit)
+            return ()
+        return tuple(system for bit, system in _SYSTEMS.items() if self._unhealthy & bit)
+
+    def unhealthy(self, now_s: float) -> str:
+        """The same as text, "" when there are none."""
+        return ", ".join(self.unhealthy_systems(now_s))
 
     def rc_ok(self, now_s: float) -> bool:
         """The receiver delivers channels, and PX4's own check of the receiver passes."""
@@ -194,7 +249,37 @@ class VehicleStatus:
             link_errors=0,
             ready_to_arm=self.ready_to_arm(now_s),
             unhealthy=self.unhealthy(now_s),
+            unhealthy_systems=self.unhealthy_systems(now_s),
+            baro_altitude_m=self._baro_m if now_s - self._baro_s <= BARO_AGE_S else math.nan,
+            position_resets=self._resets if now_s - self._resets_s <= ODOMETRY_AGE_S else None,
+            cells_v=self._cells_v if battery else (),
+            **self._receiver(now_s),
         )
+
+    def _receiver(self, now_s: float) -> dict[str, Any]:
+        """The fields of `FcuStatus` that begin with gnss_ and hold the receiver's solution; none when it is old."""
+        m, first = self._gnss, self._gnss_first
+        if m is None or first is None or self._gnss_fix < common.GPS_FIX_TYPE_3D_FIX:
+            return {}
+        if now_s - self._gnss_s > GNSS_AGE_S:
+            return {}
+        north_m = math.radians((m.lat - first.lat) * 1e-7) * EARTH_RADIUS_M
+        east_m = math.radians((m.lon - first.lon) * 1e-7) * EARTH_RADIUS_M * math.cos(math.radians(first.lat * 1e-7))
+        speed_m_s, course_rad = m.vel / 100, math.radians(m.cog / 100)
+        moves = m.vel != U16_UNKNOWN and m.cog != U16_UNKNOWN
+        return {
+            "gnss_p_W": (east_m, north_m, (m.alt - first.alt) / 1000),
+            "gnss_v_W": (speed_m_s * math.sin(course_rad), speed_m_s * math.cos(course_rad)) if moves else None,
+            "gnss_s": self._gnss_s,
+            "gnss_h_acc_m": _accuracy_m(m.h_acc),
+            "gnss_v_acc_m": _accuracy_m(m.v_acc),
+            "gnss_hdop": m.eph / 100 if m.eph not in (0, U16_UNKNOWN) else math.nan,
+        }
+
+
+def _accuracy_m(millimetres: int) -> float:
+    """0, as of a message without this field, and absurd numbers are not known."""
+    return millimetres / 1000 if 0 < millimetres < ACCURACY_UNKNOWN_MM else math.nan
 
 
 def _enum(kind: str, number: int) -> str:

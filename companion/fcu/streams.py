@@ -86,8 +86,11 @@ class Streams:
             Stream(m.MAVLINK_MSG_ID_RC_CHANNELS, 5.0),
             Stream(m.MAVLINK_MSG_ID_SYS_STATUS, 2.0, 0.3),
             Stream(m.MAVLINK_MSG_ID_BATTERY_STATUS, 2.0, 0.3),
-            Stream(m.MAVLINK_MSG_ID_GPS_RAW_INT, 2.0, 0.3),
+            Stream(m.MAVLINK_MSG_ID_GPS_RAW_INT, 5.0, 0.3),  # a receiver's rate may be lower
             Stream(m.MAVLINK_MSG_ID_HOME_POSITION, 1.0, 0.2),
+            Stream(m.MAVLINK_MSG_ID_GLOBAL_POSITION_INT, 2.0, 0.3),
+            Stream(m.MAVLINK_MSG_ID_ODOMETRY, 10.0, 3.0),
+            Stream(m.MAVLINK_MSG_ID_ALTITUDE, 5.0, 1.0),
         ]
         self._by_id = {s.message_id: s for s in self.streams}
         self.requests = 0

@@ -14,6 +14,7 @@ from companion.mission import reference_geometry as geometry
 from companion.mission.curves import HoldTable, points_of, to_trajectory
 from companion.mission.flight_state import Timer
 from companion.mission.mission_context import MissionContext
+from companion.mission.monitors import takeoff_time_s
 from companion.mission.plan import leaves_limits
 from companion.mission.requests import WARNING
 
@@ -26,8 +27,6 @@ ARM_PATIENCE_S = 30.0  # PX4 checks more than it reports here, and its own estim
 TAKEOFF_TOLERANCE_M = 0.4  # PX4's height is its own; when it calls the take-off complete, half is enough
 TAKEOFF_STILL_S = 1.0  # height kept this long ends the take-off
 TAKEOFF_STILL_M_S = 0.3  # of climb; the wind may move the aircraft sideways while PX4 flies
-TAKEOFF_SLOWEST_M_S = 0.3  # a climb slower than this has failed
-TAKEOFF_SPARE_S = 15.0
 HANDOVER_SPEED_M_S = 1.0  # faster than this the mission does not take over from a pilot
 ARRIVED_ERROR_M = 0.15  # HOLD begins when the position error was below this
 ARRIVED_S = 1.0  # for this long
@@ -141,8 +140,8 @@ def takeoff_failed_in_air(mission: MissionContext, now_s: float) -> Found:
 def _takeoff_failure(mission: MissionContext, now_s: float) -> str:
     if refusal := mission.commands.refusal(CommandAction.TAKEOFF, now_s):
         return refusal
-    time_s = TAKEOFF_SPARE_S + mission.plan.takeoff.height_m / TAKEOFF_SLOWEST_M_S
-    return "height not reached in time" if mission.flight.phase_time_s(now_s) > time_s else ""
+    late = mission.inputs.landed and mission.flight.phase_time_s(now_s) > takeoff_time_s(mission.plan)
+    return "did not leave the ground in time" if late else ""  # in the air the safety table judges the climb
 
 
 def at_takeoff_height(mission: MissionContext, now_s: float) -> Found:

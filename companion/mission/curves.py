@@ -183,6 +183,13 @@ def flown_s(curve: Curve, trajectory: Trajectory) -> float:
     return curve.duration_s if isinstance(curve, HoldTable) else duration_s(trajectory)
 
 
+def fastest_m_s(curve: Curve) -> float:
+    """The highest speed of a curve, of samples `CHECKED_EVERY_S` apart."""
+    trajectory = to_trajectory(curve, (0.0, 0.0, 0.0))
+    times_s = np.arange(0.0, duration_s(trajectory) + CHECKED_EVERY_S, CHECKED_EVERY_S)
+    return float(np.linalg.norm(sample(trajectory, 0.0, times_s).v_W, axis=1).max())
+
+
 def points_of(trajectory: Trajectory) -> list[Vec3]:
     """Points of a trajectory, `CHECKED_EVERY_S` apart in time."""
     times_s = np.arange(0.0, duration_s(trajectory) + CHECKED_EVERY_S, CHECKED_EVERY_S)

@@ -25,7 +25,7 @@ class MissionContext:
         self.vehicle = vehicle
         self.plan = plan
         self.required_processes = tuple(required_processes)
-        self.inputs = MissionInputs(plan, vehicle.safety)
+        self.inputs = MissionInputs(plan, vehicle)
         self.safety = SafetyMonitor(vehicle, plan)
         self.commands = CommandRequests()
         self.references = ReferenceStream()

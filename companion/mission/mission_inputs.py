@@ -3,7 +3,7 @@
 import math
 from collections import deque
 
-from companion.core.enums import ControlSource, FcuMode, Phase, ProcessName
+from companion.core.enums import ControlSource, FcuMode, FcuSystem, Phase, ProcessName
 from companion.core.frames import rpy_from_quat
 from companion.core.messages import (
     TOPICS,
@@ -11,6 +11,7 @@ from companion.core.messages import (
     ControlStatus,
     EstimatorStatus,
     FcuAttitude,
+    FcuPosition,
     FcuStatus,
     Health,
     HostStatus,
@@ -22,35 +23,31 @@ from companion.core.messages import (
 )
 from companion.core.node import Latest
 from companion.core.trajectory_messages import Vec3
-from companion.core.vehicle import Safety
+from companion.core.vehicle import Vehicle
 from companion.mission import phases as ph
 from companion.mission import reference_geometry as geometry
+from companion.mission.modes import MANUAL_MODES
 from companion.mission.plan import Plan
+from companion.mission.raw_guard import RawGuard
 from companion.mission.rc_switch import SwitchReader
 from companion.mission.snapshot import SafetySnapshot
-from companion.mission.trends import ControlTrend, InnovationTrend
+from companion.mission.trends import BatteryTrend, ControlTrend, InnovationTrend, TiltTrend
 
+GROUND_HEARD_S = 5.0  # a ground station was there at the start if it was heard within this time; it sends at 1 Hz
 SEEN_S = 0.5  # a bundle counts as seen while its last accepted observation is younger
 COPIES_S, COPIES_MAX = 2.0, 100  # images that show two bundles of one name are counted over this time
 FACES, FACE_PERIOD_S = 5, 0.5  # the oldest is two seconds older than the newest: longer than a monitor takes to act
-MANUAL_MODES = (
-    FcuMode.MANUAL,
-    FcuMode.STABILIZED,
-    FcuMode.ACRO,
-    FcuMode.RATTITUDE,
-    FcuMode.ALTCTL,
-    FcuMode.POSCTL,
-    FcuMode.POSCTL_SLOW,
-)
+NOT_BY_HEALTH = (FcuSystem.GNSS, FcuSystem.BATTERY)  # have monitors of their own
 NOT_MONITORED = (ProcessName.MISSION, ProcessName.SIMULATOR)  # processes whose death is not an event here
 
 
 class MissionInputs:
     """Everything that the mission received, with its age; takes no decisions."""
 
-    def __init__(self, plan: Plan, limits: Safety) -> None:
+    def __init__(self, plan: Plan, vehicle: Vehicle) -> None:
         self.plan = plan
-        self._limits = limits
+        self._limits = vehicle.safety
+        self.raw = RawGuard(vehicle.fcu.send_odometry)
         self.latest = Latest()
         self.healths: dict[ProcessName, Health] = {}  # the newest of each process
         self.state: State | None = None  # the newest valid and finite one
@@ -62,6 +59,11 @@ class MissionInputs:
         self._innovations = InnovationTrend()
         self._cycles = ControlTrend()
         self._copies_s: deque[float] = deque(maxlen=COPIES_MAX)
+        self._battery = BatteryTrend(vehicle.safety.battery_critical_v)
+        self._tilt = TiltTrend(vehicle.controller.tilt_max_rad)
+        self._unhealthy_at_start: frozenset[FcuSystem] = frozenset()
+        self._position_expected = self._voltage_expected = self._ground_expected = False
+        self._voltage_s = -math.inf
         self._rc_expected = self._gnss_expected = False
         self._start_s = math.inf
         self._resets_at_home = 0
@@ -83,7 +85,10 @@ class MissionInputs:
         if not status.valid or not status.connected:
             return
         self.status = status
+        self.raw.take_status(status, now_s)
         self._linked_s = status.stamp_s
+        if status.battery_voltage_v > 0:
+            self._voltage_s = status.stamp_s
         if status.rc_ok:
             self._rc_s = status.stamp_s
         if status.gnss_ok:
@@ -96,6 +101,11 @@ class MissionInputs:
         numbers = (*state.p_W, *state.v_W, *state.q_WB, *state.p_WM, *state.q_WM)
         if state.valid and all(map(math.isfinite, numbers)):
             self.state = state
+            self.raw.take_state(state)
+
+    def take_position(self, position: FcuPosition) -> None:
+        self.latest.put(position)
+        self.raw.take_position(position)
 
     def take_markers(self, markers: Markers) -> None:
         self.latest.put(markers)
@@ -195,16 +205,33 @@ class MissionInputs:
     def note_ground(self, now_s: float) -> None:
         """Take the take-off point while the aircraft stands disarmed with a valid state."""
         state = self.state
+        if self.linked(now_s) and self.on_ground():
+            self.raw.note_ground()
         if state is not None and self.linked(now_s) and self.on_ground() and self.latest.fresh(State, now_s) is state:
             self.home_W = state.p_W
             self._resets_at_home = state.reset_count
 
     def note_start(self, now_s: float) -> None:
-        """Note whether RC and GNSS are there when the mission takes the aircraft: only then can they be lost."""
+        """Note what is there when the mission takes the aircraft: only that can be lost."""
         self._rc_expected = now_s - self._rc_s < self._limits.rc_lost_s
         self._gnss_expected = now_s - self._gnss_s < self._limits.gnss_lost_s
+        self._position_expected = self.raw.position_age_s(now_s) < TOPICS["fcu_position"].max_age_s
+        self._voltage_expected = now_s - self._voltage_s < TOPICS["fcu_status"].max_age_s
+        status = self.status
+        self._unhealthy_at_start = frozenset() if status is None else frozenset(status.unhealthy_systems)
+        self._ground_expected = status is not None and status.ground_station_age_s < GROUND_HEARD_S
         self._start_s = now_s
         self._faces.clear()
+        self._battery.reset()
+        self._tilt.reset()
+
+    def note_flight(self, now_s: float) -> None:
+        """Follow battery and wind; called in every step in which the setpoints of this stack move the aircraft."""
+        if self.status is not None:
+            self._battery.take(now_s, self.status.battery_voltage_v, self.status.battery_remaining)
+        attitude = self.latest.fresh(FcuAttitude, now_s)
+        if attitude is not None:
+            self._tilt.take(now_s, attitude.q_WB)
 
     def note_face(self, now_s: float) -> None:
         """Remember where the bundle faces; called while no safety monitor demands anything."""
@@ -265,7 +292,18 @@ class MissionInputs:
     def _at_bundle(self, phase: Phase | None) -> bool:
         return phase in ph.AT_BUNDLE or (phase in ph.ON_TRAJECTORY and self.plan.trajectory_at_bundle)
 
-    def snapshot(self, phase: Phase, paused_phase: Phase | None, now_s: float) -> SafetySnapshot:
+    def _new_faults(self) -> tuple[FcuSystem, ...]:
+        unhealthy = () if self.status is None else self.status.unhealthy_systems
+        return tuple(s for s in unhealthy if s not in self._unhealthy_at_start and s not in NOT_BY_HEALTH)
+
+    def _ground_age_s(self, now_s: float) -> float | None:
+        if self.status is None or not self._ground_expected:
+            return None
+        return self.status.ground_station_age_s + now_s - self.status.stamp_s
+
+    def snapshot(
+        self, phase: Phase, paused_phase: Phase | None, now_s: float, phase_time_s: float = 0.0
+    ) -> SafetySnapshot:
         """What the safety monitors evaluate. paused_phase: the one that PAUSE interrupted."""
         failures, misses = self._cycles.shares(now_s)
         return SafetySnapshot(
@@ -298,4 +336,15 @@ class MissionInputs:
             deadline_misses=misses,
             health_ages_s=self._health_ages_s(now_s),
             step_rates=self._step_rates(now_s),
+            phase_time_s=phase_time_s,
+            raw=self.raw.motion(now_s),
+            raw_difference_m_s=self.raw.velocity_difference_m_s(now_s),
+            raw_reset_m=self.raw.reset_m,
+            raw_age_s=self.raw.position_age_s(now_s) if self._position_expected else None,
+            climb=self.raw.climb(now_s),
+            new_faults=self._new_faults(),
+            voltage_age_s=now_s - self._voltage_s if self._voltage_expected else None,
+            flight_time_left_s=self._battery.time_left_s,
+            wind_share=self._tilt.share(now_s),
+            ground_age_s=self._ground_age_s(now_s),
         )

@@ -94,7 +94,7 @@ class MissionNode(Node):
     def snapshot(self, now_s: float) -> SafetySnapshot:
         """What the safety monitors evaluate at this moment."""
         flight = self._mission.flight
-        return self._mission.inputs.snapshot(flight.phase, flight.paused_phase, now_s)
+        return self._mission.inputs.snapshot(flight.phase, flight.paused_phase, now_s, flight.phase_time_s(now_s))
 
     # --- messages ---------------------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class MissionNode(Node):
         self._mission.inputs.take_status(message, now_s)
 
     def handle_fcu_position(self, message: FcuPosition, now_s: float) -> None:
-        self._mission.inputs.take(message)
+        self._mission.inputs.take_position(message)
 
     def handle_fcu_attitude(self, message: FcuAttitude, now_s: float) -> None:
         self._mission.inputs.take(message)
@@ -144,6 +144,8 @@ class MissionNode(Node):
             mission.flight.phase_since_s = now_s
         if mission.flight.phase == Phase.WAIT_READY:
             mission.inputs.note_ground(now_s)
+        elif mission.flight.phase in ph.CONTROLLING:
+            mission.inputs.note_flight(now_s)
         events = mission.safety.update(self.snapshot(now_s))
         if mission.safety.demand is None:
             mission.inputs.note_face(now_s)

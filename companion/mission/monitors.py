@@ -23,10 +23,33 @@ from companion.core.messages import BundleWitness, HostStatus, SentSetpoint
 from companion.core.vehicle import Vehicle
 from companion.mission import phases as ph
 from companion.mission.plan import Plan, outside_m
+from companion.mission.raw_guard import RawMotion
 from companion.mission.reference_geometry import to_bundle
 from companion.mission.requests import CRITICAL, WARNING
 from companion.mission.snapshot import SafetySnapshot
 
+TAKEOFF_SLOWEST_M_S = 0.3  # a climb slower than this has failed
+TAKEOFF_SPARE_S = 15.0  # beyond the climb: rotors start, PX4's ramp, the last decimetres
+TAKEOFF_OVER_M = 1.0  # gusts lift the aircraft by half of this while PX4 climbs
+TAKEOFF_OVER_LIMIT_M = 0.25  # over limits.height_m, where that is less
+CLIMB_DELAY_S = 0.5  # from the position to PX4's answer to a command
+CLIMB_BRAKE_M_S2 = 2.0  # MPC_ACC_DOWN_MAX is 3, reached after a limited jerk
+SPEED_SPARE_M_S = 3.0  # over the plan's fastest reference: a gust of some seconds
+VELOCITY_DIFFERENCE_M_S = 0.5  # errors of the flight controller's velocity are up to 0.2 m/s
+VELOCITY_DIFFERENCE_S = 2.0
+RAW_AGE_S = 1.0
+RESET_M = 3.0  # good receivers jump by so much between buildings, and PX4 may reset to such a fix
+VOLTAGE_AGE_S = 3.0  # a status without a voltage comes 5 s after the last measurement
+WEAK_CELL_V = 0.3  # below the mean of the cells; a healthy lithium pack keeps 0.1 V under load
+RESERVE_S = 30.0  # of flight time beyond the way home and the landing
+DETOUR = 1.5  # path home over the straight line: the waypoints of the way out
+PEAK_TO_MEAN = 35 / 16  # speed of a move from rest to rest (companion/core/trajectories.py)
+LANDING_M_S = 0.7  # MPC_LAND_SPEED
+LANDING_SPARE_S = 15.0  # ground detection, disarming
+WIND_SHARE = 0.9  # of controller.tilt_max_rad, in the mean of a minute: no gust can be answered any more
+GROUND_AGE_S = 10.0  # its heartbeat comes once a second
+TOUCHDOWN_TILT_RAD = 0.26  # 15°: the slope on which legs of this width still stand
+TOUCHDOWN_SPEED_M_S = 0.5  # PX4 reports "landed" below MPC_LAND_SPEED only
 ESCALATION_MIN_S = 2.0  # least time between two actions, so that each has time to help
 ACTIONS = tuple(action for action in SafetyAction if action != SafetyAction.NONE)
 LOOP = (ProcessName.ESTIMATOR, ProcessName.CONTROLLER, ProcessName.FCU)  # the processes of the control loop
@@ -202,6 +225,100 @@ def _distance(s: SafetySnapshot) -> float | None:
     return None if p is None else math.hypot(p[0], p[1])
 
 
+def _speed(s: SafetySnapshot) -> float | None:
+    return None if s.state is None else math.hypot(*s.state.v_W)
+
+
+def _outside_before_offboard(s: SafetySnapshot) -> float | None:
+    """How far the filter's position is outside of any limit [m], while PX4 flies the take-off."""
+    p = s.from_home()
+    if p is None or s.by_pilot or s.in_offboard:
+        return None
+    limits = s.plan.limits
+    return max(outside_m(p, limits), p[2] - limits.height_m, math.hypot(p[0], p[1]) - limits.distance_m)
+
+
+def _stop_height(s: SafetySnapshot) -> float | None:
+    """Height over the record at which PX4 could end its climb [m]: delay and braking added to the present height."""
+    if s.climb is None or s.by_pilot or s.plan.start != "auto":
+        return None
+    height_m, climb_m_s = s.climb
+    up_m_s = max(climb_m_s, 0.0)
+    return height_m + up_m_s * CLIMB_DELAY_S + up_m_s * up_m_s / (2.0 * CLIMB_BRAKE_M_S2)
+
+
+def _takeoff_height_limit(v: Vehicle, p: Plan) -> float:
+    return min(p.takeoff.height_m + TAKEOFF_OVER_M, p.limits.height_m + TAKEOFF_OVER_LIMIT_M)
+
+
+def takeoff_time_s(plan: Plan) -> float:
+    """How long a take-off may take [s]."""
+    return TAKEOFF_SPARE_S + plan.takeoff.height_m / TAKEOFF_SLOWEST_M_S
+
+
+def _takeoff_time(s: SafetySnapshot) -> float | None:
+    landed = s.status is None or s.status.landed
+    return None if landed else s.phase_time_s
+
+
+def _raw(number: Callable[[RawMotion, SafetySnapshot], float]) -> Value:
+    """A number of the motion by the flight controller's own data; not while the pilot flies."""
+
+    def value(s: SafetySnapshot) -> float | None:
+        return None if s.raw is None or s.by_pilot else number(s.raw, s)
+
+    return value
+
+
+def _raw_outside(raw: RawMotion, s: SafetySnapshot) -> float:
+    if any(map(math.isnan, raw.p)):
+        return math.inf
+    low, high = s.plan.limits.fence_min_m, s.plan.limits.fence_max_m
+    margins = (raw.margin_m, raw.margin_m, raw.vertical_margin_m)
+    return max(max(a - value, value - b) - m for value, a, b, m in zip(raw.p, low, high, margins, strict=True))
+
+
+def _raw_speed(raw: RawMotion, s: SafetySnapshot) -> float:
+    return math.hypot(*(v for v in raw.v if not math.isnan(v)))
+
+
+def _raw_difference(s: SafetySnapshot) -> float | None:
+    return None if s.by_pilot else s.raw_difference_m_s
+
+
+def _speed_limit(v: Vehicle, p: Plan) -> float:
+    return p.speed_m_s + SPEED_SPARE_M_S
+
+
+def _cell_below_mean(s: SafetySnapshot) -> float | None:
+    cells = s.status.cells_v if s.status is not None else ()
+    return sum(cells) / len(cells) - min(cells) if cells else None
+
+
+def _spare_time(s: SafetySnapshot) -> float | None:
+    """Flight time that is left when the aircraft has landed at home [s]."""
+    p = s.from_home()
+    if p is None or s.flight_time_left_s is None:
+        return None
+    back = s.plan.return_
+    way_m = math.hypot(p[0], p[1], p[2] - back.height_m)
+    home_s = DETOUR * PEAK_TO_MEAN * way_m / back.speed_m_s
+    return s.flight_time_left_s - home_s - back.height_m / LANDING_M_S - LANDING_SPARE_S
+
+
+def _touchdown(s: SafetySnapshot) -> float | None:
+    """Tilt or speed of an aircraft that is reported as landed, over their limits; None while it is not."""
+    if s.status is None or not (s.status.landed and s.status.armed):
+        return None
+    tilt_rad = _tilt(s) or 0.0
+    speed_m_s = 0.0 if s.raw is None else _raw_speed(s.raw, s)
+    return max(tilt_rad / TOUCHDOWN_TILT_RAD, speed_m_s / TOUCHDOWN_SPEED_M_S)
+
+
+def _faulty_systems(s: SafetySnapshot) -> str:
+    return ", ".join(s.new_faults)
+
+
 def _timesync_age(s: SafetySnapshot) -> float | None:
     age_s = math.nan if s.status is None else s.status.timesync_age_s
     return None if math.isnan(age_s) else age_s
@@ -239,9 +356,12 @@ WARN, HOLD, RETREAT, RETURN = SafetyAction.WARN, SafetyAction.HOLD, SafetyAction
 LAND, STOP_STREAMING, RELINQUISH = SafetyAction.LAND, SafetyAction.STOP_STREAMING, SafetyAction.RELINQUISH
 
 OFFBOARD_OR_LAND = (*ph.CONTROLLING, Phase.LAND)  # together with `_own_estimate` or `_in_offboard`
+PX4_CLIMBS = (Phase.TAKEOFF, Phase.ENTER_OFFBOARD)
+FLYING = (*PX4_CLIMBS, *ph.CONTROLLING, Phase.LAND)
 IN_AIR = (Phase.TAKEOFF, Phase.ENTER_OFFBOARD, *ph.CONTROLLING)
 BEFORE_RETURN = (*ph.WORKING, Phase.PAUSE)
 NEAR = (*ph.AT_BUNDLE, *ph.ON_TRAJECTORY, Phase.PAUSE)  # where the mission may fly relative to the bundle
+TOUCHDOWN = "touchdown"  # while this monitor is active, the mission does not ask for disarming
 CONTROL_ERROR = "control_error"  # the name of the monitor whose hold begins at the aircraft, not at the reference
 
 MONITORS: tuple[Monitor, ...] = (
@@ -272,7 +392,8 @@ MONITORS: tuple[Monitor, ...] = (
         detail=_worst_sensor),
     # the bundle against its witnesses; a filter that followed a moving bundle has a wrong velocity: PX4 flies
     Monitor("bundle_moving", "bundle moves", "m/s", CRITICAL, ph.CONTROLLING,
-        _witness(lambda w: w.moving_m_s), lambda v, p: 0.0, escalation=(STOP_STREAMING,)),
+        _witness(lambda w: w.moving_m_s), lambda v, p: 0.0, escalation=(LAND, STOP_STREAMING), escalation_s=3.0,
+        advice="be ready to take over"),
     # its observations are not used, so the position in the world is as before
     Monitor("bundle_displaced", "bundle is not where it was", "m", CRITICAL, (*ph.WORKING, Phase.PAUSE),
         _witness(lambda w: w.displaced_m), lambda v, p: 0.0, escalation=(HOLD, RETREAT), escalation_s=3.0,
@@ -327,12 +448,68 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("distance", "too far from the take-off point", "m", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(_distance), lambda v, p: p.limits.distance_m, hysteresis=0.1, after_s=0.5,
         escalation=(HOLD, RETREAT, LAND, STOP_STREAMING), escalation_s=4.0),
+    Monitor("speed", "too fast", "m/s", CRITICAL, OFFBOARD_OR_LAND,
+        _own_estimate(_speed), _speed_limit, hysteresis=0.3, after_s=0.5,
+        escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
+    # the take-off: PX4 flies it, and only a command ends it
+    Monitor("takeoff_limits", "outside the limits before offboard", "m", CRITICAL, PX4_CLIMBS,
+        _outside_before_offboard, lambda v, p: 0.0, hysteresis=0.1, after_s=0.5,
+        escalation=(LAND,), advice="be ready to take over"),
+    Monitor("takeoff_height", "take-off does not end at its height", "m", CRITICAL, PX4_CLIMBS,
+        _stop_height, _takeoff_height_limit, hysteresis=0.1, escalation=(LAND,), advice="be ready to take over"),
+    Monitor("takeoff_slow", "take-off height not reached in time", "s", WARNING, (Phase.TAKEOFF,),
+        _takeoff_time, lambda v, p: takeoff_time_s(p), escalation=(LAND,)),
+    # The same limits by the flight controller's own data (`companion.mission.raw_guard`). When these are exceeded and
+    # the filter's are not, the filter is wrong, and with it every hold and every path home: PX4 lands on the spot, by
+    # its own estimate. It does so near a structure, too: a landing is over in seconds, a hold by GNSS drifts on, and the
+    # pilot can take over from both.
+    Monitor("raw_fence", "outside the fence by PX4's own position", "m", CRITICAL, FLYING,
+        _raw(_raw_outside), lambda v, p: 0.0, hysteresis=0.1, after_s=0.5,
+        escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
+    Monitor("raw_height", "too high by PX4's own position", "m", CRITICAL, FLYING,
+        _raw(lambda raw, s: raw.p[2] - raw.vertical_margin_m), lambda v, p: p.limits.height_m, hysteresis=0.1,
+        after_s=0.5, escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
+    Monitor("raw_distance", "too far from the take-off point by PX4's position", "m", CRITICAL,
+        FLYING, _raw(lambda raw, s: math.hypot(raw.p[0], raw.p[1]) - raw.margin_m), lambda v, p: p.limits.distance_m,
+        hysteresis=0.1, after_s=0.5, escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
+    Monitor("raw_speed", "too fast by PX4's own velocity", "m/s", CRITICAL, FLYING,
+        _raw(_raw_speed), lambda v, p: _speed_limit(v, p) + VELOCITY_DIFFERENCE_M_S, hysteresis=0.3, after_s=1.0,
+        escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
+    Monitor("raw_velocity", "velocity contradicts the flight controller's", "m/s", CRITICAL, FLYING,
+        _own_estimate(_raw_difference), lambda v, p: VELOCITY_DIFFERENCE_M_S, hysteresis=0.1,
+        after_s=VELOCITY_DIFFERENCE_S, escalation=(LAND, STOP_STREAMING), escalation_s=3.0,
+        advice="be ready to take over"),
+    Monitor("raw_lost", "no position from the flight controller", "s", WARNING, BEFORE_RETURN,
+        lambda s: s.raw_age_s, lambda v, p: RAW_AGE_S, hysteresis=0.3, escalation=(RETURN,),
+        advice="be ready to take over"),
+    Monitor("fcu_reset", "the flight controller has reset its position", "m", WARNING, BEFORE_RETURN,
+        lambda s: s.raw_reset_m, lambda v, p: RESET_M, escalation=(RETURN,), advice="be ready to take over"),
+    Monitor("fcu_unhealthy", "the flight controller reports a fault", "", CRITICAL, BEFORE_RETURN,
+        lambda s: float(len(s.new_faults)), lambda v, p: 0.5, after_s=1.0, escalation=(WARN, RETURN), escalation_s=5.0,
+        advice="be ready to take over", detail=_faulty_systems),
     # the battery
     Monitor("battery_low", "battery low", "V", WARNING, BEFORE_RETURN,
         _voltage, lambda v, p: v.safety.battery_low_v, below=True, hysteresis=0.3, after_s=3.0, escalation=(RETURN,)),
     Monitor("battery_critical", "battery critical", "V", CRITICAL, IN_AIR,
         _voltage, lambda v, p: v.safety.battery_critical_v, below=True, hysteresis=0.3, after_s=2.0,
         escalation=(LAND,)),
+    Monitor("battery_unmeasured", "battery voltage no longer measured", "s", WARNING, BEFORE_RETURN,
+        lambda s: s.voltage_age_s, lambda v, p: VOLTAGE_AGE_S, hysteresis=0.5, escalation=(RETURN,)),
+    Monitor("weak_cell", "one battery cell is weak", "V below the mean", WARNING, BEFORE_RETURN,
+        _cell_below_mean, lambda v, p: WEAK_CELL_V, hysteresis=0.05, after_s=3.0, escalation=(RETURN,),
+        advice="check the battery"),
+    Monitor("energy", "battery lasts just for the way home", "s to spare", WARNING, BEFORE_RETURN,
+        _spare_time, lambda v, p: RESERVE_S, below=True, hysteresis=30.0, after_s=5.0, escalation=(RETURN,)),
+    # the surroundings
+    Monitor("sustained_wind", "wind near the limit of the aircraft", "of its tilt", WARNING, BEFORE_RETURN,
+        lambda s: s.wind_share, lambda v, p: WIND_SHARE, hysteresis=0.05, after_s=5.0,
+        escalation=(WARN, RETURN), escalation_s=30.0),
+    Monitor("ground_lost", "ground station lost", "s", WARNING, BEFORE_RETURN,
+        lambda s: s.ground_age_s, lambda v, p: GROUND_AGE_S, hysteresis=2.0, escalation=(WARN, RETURN),
+        escalation_s=20.0, advice="the pilot can take over by RC"),
+    Monitor(TOUCHDOWN, "landed, but not level or still moving", "of its limit", CRITICAL, (Phase.LAND,),
+        _touchdown, lambda v, p: 1.0, hysteresis=0.1, after_s=0.2, escalation=(WARN,),
+        advice="not disarmed by the companion: disarm by RC when the aircraft stands"),
     # the software
     Monitor("setpoints_lost", "controller sends no setpoints", "s", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(lambda s: s.setpoints_age_s), lambda v, p: v.safety.setpoints_lost_s, hysteresis=0.2,

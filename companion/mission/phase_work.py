@@ -10,6 +10,7 @@ from companion.mission.conditions import LAND_ATTEMPTS, may_arm_again
 from companion.mission.entry_actions import fly_back, fly_to_waypoint
 from companion.mission.flight_state import Timer
 from companion.mission.mission_context import MissionContext
+from companion.mission.monitors import TOUCHDOWN
 
 PhaseWork = Callable[[MissionContext, float], None]
 
@@ -90,7 +91,8 @@ def _land(mission: MissionContext, now_s: float) -> None:
     if flight.land_attempts < LAND_ATTEMPTS and refused:
         flight.land_attempts += 1
         mission.request(CommandAction.LAND, now_s)
-    landed = flight.lasts(Timer.TOUCHDOWN, inputs.landed and inputs.armed, TOUCHDOWN_DISARM_S, now_s)
+    standing = inputs.landed and inputs.armed and not mission.safety.active(TOUCHDOWN)
+    landed = flight.lasts(Timer.TOUCHDOWN, standing, TOUCHDOWN_DISARM_S, now_s)
     if landed and not mission.commands.asked(CommandAction.DISARM):
         mission.request(CommandAction.DISARM, now_s)
 

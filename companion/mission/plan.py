@@ -17,7 +17,7 @@ from companion.core.messages import WORLD
 from companion.core.site import Site, load_site
 from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import Vehicle
-from companion.mission.curves import Curve, points_of, to_trajectory
+from companion.mission.curves import Curve, fastest_m_s, points_of, to_trajectory
 
 Point = tuple[
     Annotated[float, number(-500, 500, "m")],
@@ -129,6 +129,13 @@ class Plan(Section, frozen=True, kw_only=True, rename={"return_": "return"}):
     def yaw_rate_rad_s(self) -> float:
         """Yaw rate of moves that have none of their own."""
         return self.search.yaw_rate_rad_s if self.search else YAW_RATE_RAD_S
+
+    @property
+    def speed_m_s(self) -> float:
+        """The highest speed of the plan's references."""
+        tables = (self.search, self.standoff, self.return_, self.retreat)
+        speeds = [table.speed_m_s for table in tables if table is not None]
+        return max(speeds if self.trajectory is None else [*speeds, fastest_m_s(self.trajectory)])
 
     @property
     def needs_camera(self) -> bool:

@@ -38,6 +38,11 @@ NEXT_TEXTS = {
 }
 
 
+def _px4_lands(s: SafetySnapshot) -> bool:
+    """The landing is under way, by PX4."""
+    return s.phase == Phase.LAND and s.status is not None and not s.in_offboard
+
+
 class Demand(NamedTuple):
     """The strongest action of all active monitors."""
 
@@ -85,6 +90,10 @@ class SafetyMonitor:
         self.demand: Demand | None = None
         self._acted_s = -math.inf  # when the action last changed
 
+    def active(self, name: str) -> bool:
+        """A monitor is active."""
+        return self._states[name].active
+
     def update(self, snapshot: SafetySnapshot) -> list[SafetyEvent]:
         """Evaluate all monitors; returns an event for each that became active, escalated or cleared."""
         changes = [change for monitor in self.monitors if (change := self._evaluate(monitor, snapshot)) is not None]
@@ -121,7 +130,7 @@ class SafetyMonitor:
             state.detail = monitor.detail(s) or state.detail
         excess = limit - value if monitor.below else value - limit
         if state.active:
-            return self._while_active(monitor, state, s.now_s, inside=excess <= -monitor.hysteresis)
+            return self._while_active(monitor, state, s, inside=excess <= -monitor.hysteresis)
         if not excess <= 0:  # written so that NaN counts as beyond the limit
             state.bad_since_s = s.now_s if state.bad_since_s is None else state.bad_since_s
             if s.now_s - state.bad_since_s >= monitor.after_s:
@@ -132,7 +141,8 @@ class SafetyMonitor:
             state.bad_since_s = None
         return None
 
-    def _while_active(self, monitor: Monitor, state: _MonitorState, now_s: float, inside: bool) -> _Change | None:
+    def _while_active(self, monitor: Monitor, state: _MonitorState, s: SafetySnapshot, inside: bool) -> _Change | None:
+        now_s = s.now_s
         if inside:
             state.good_since_s = now_s if state.good_since_s is None else state.good_since_s
             if now_s - state.good_since_s >= CLEAR_S:
@@ -141,7 +151,10 @@ class SafetyMonitor:
             return None  # the value is improving: no escalation
         state.good_since_s = None
         wait_s = max(monitor.escalation_s, ESCALATION_MIN_S)
-        if state.level + 1 < len(monitor.escalation) and now_s - state.level_since_s >= wait_s:
+        following = monitor.escalation[state.level + 1 : state.level + 2]
+        if _px4_lands(s) and following == (SafetyAction.STOP_STREAMING,):
+            return None  # there is no stream to end
+        if following and now_s - state.level_since_s >= wait_s:
             state.level, state.level_since_s = state.level + 1, now_s
             return _Change(monitor, state)
         return None
@@ -152,7 +165,7 @@ class SafetyMonitor:
         inside = ", ".join(filter(None, (state.detail, numbers)))
         return f"{monitor.text} ({inside})" if inside else monitor.text
 
-    def _response(self, monitor: Monitor, state: _MonitorState, phase: Phase) -> str:
+    def _response(self, monitor: Monitor, state: _MonitorState, phase: Phase, px4_lands: bool) -> str:
         """What the stack does, what follows if it does not help, and what the crew can do."""
         action, following = monitor.escalation[state.level], monitor.escalation[state.level + 1 : state.level + 2]
         landing = ACTIONS.index(SafetyAction.LAND) if phase == Phase.LAND else -1
@@ -162,14 +175,17 @@ class SafetyMonitor:
             words.append("landing continues")
         elif not stronger or action == SafetyAction.WARN:
             words.append(ACTION_TEXTS[action])
-        words += [NEXT_TEXTS[a] for a in following if ACTIONS.index(a) > landing and not stronger]
+        if not px4_lands:
+            words += [NEXT_TEXTS[a] for a in following if ACTIONS.index(a) > landing and not stronger]
         advice = monitor.advice if action != SafetyAction.STOP_STREAMING else ""
         return "; ".join(filter(None, (", ".join(words), advice)))
 
     def _event(self, change: _Change, s: SafetySnapshot) -> SafetyEvent:
         monitor, state, note = change
         if state.active:
-            text = "; ".join(filter(None, (self._text(monitor, state), self._response(monitor, state, s.phase))))
+            text = "; ".join(
+                filter(None, (self._text(monitor, state), self._response(monitor, state, s.phase, _px4_lands(s))))
+            )
         else:
             text = f"{monitor.text}: {note}"
         return SafetyEvent(

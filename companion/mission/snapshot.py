@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from companion.core.enums import FcuMode, Phase, ProcessName, Sensor
+from companion.core.enums import FcuMode, FcuSystem, Phase, ProcessName, Sensor
 from companion.core.messages import (
     BundleWitness,
     ControlStatus,
@@ -14,7 +14,9 @@ from companion.core.messages import (
     State,
 )
 from companion.core.trajectory_messages import Vec3
+from companion.mission.modes import MANUAL_MODES
 from companion.mission.plan import Plan
+from companion.mission.raw_guard import RawMotion
 from companion.mission.reference_geometry import difference
 
 
@@ -52,6 +54,18 @@ class SafetySnapshot:
     health_ages_s: dict[ProcessName, float] = field(default_factory=dict)  # of the processes seen in this flight
     step_rates: dict[ProcessName, float] = field(default_factory=dict)  # steps done over nominal steps
 
+    phase_time_s: float = 0.0  # in the present phase
+    raw: RawMotion | None = None  # by the flight controller's own data; None: not known
+    raw_difference_m_s: float | None = None  # between its velocity and the filter's
+    raw_reset_m: float = 0.0  # sum of the jumps of its position that it counts as resets
+    raw_age_s: float | None = None  # of its newest position; None: there was none at the start
+    climb: tuple[float, float] | None = None  # height over the record and climb rate, by which PX4 climbs
+    new_faults: tuple[FcuSystem, ...] = ()  # systems that were healthy at the start and no longer are
+    voltage_age_s: float | None = None  # since the battery was last measured; None: it was not at the start
+    flight_time_left_s: float | None = None  # by the trend of the battery; None: not known yet
+    wind_share: float | None = None  # mean tilt over the tilt that the controller may use; None: not known yet
+    ground_age_s: float | None = None  # since a ground station was last heard; None: there was none at the start
+
     def from_home(self) -> Vec3 | None:
         """The aircraft relative to the take-off point [m]."""
         if self.state is None or self.home_W is None:
@@ -62,6 +76,11 @@ class SafetySnapshot:
     def in_offboard(self) -> bool:
         """The setpoints of this stack move the aircraft; not while it is disarmed, when PX4 shows an earlier mode."""
         return self.status is not None and self.status.armed and self.status.mode == FcuMode.OFFBOARD
+
+    @property
+    def by_pilot(self) -> bool:
+        """The pilot's sticks move the aircraft."""
+        return self.status is not None and self.status.mode in MANUAL_MODES
 
     @property
     def marker_age_s(self) -> float:

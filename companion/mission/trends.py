@@ -1,14 +1,20 @@
-"""What the safety monitors need over time: shares and medians of the last second."""
+"""What the safety monitors need over time: shares and medians of the last second, trends of the last minute."""
 
+import math
 from collections import deque
-from statistics import median
+from statistics import linear_regression, median
 
 from companion.core.enums import Sensor
 from companion.core.messages import ControlStatus, EstimatorStatus
+from companion.core.trajectory_messages import Quat
 
 WINDOW_S = 1.0
 MIN_INNOVATIONS = 5  # with fewer in a window there is no median
 MIN_CYCLES = 10
+TREND_S = 60.0  # over which battery and wind are followed: many gusts
+TREND_MIN_S = 30.0  # with less there is no trend
+TREND_PERIOD_S = 0.5
+REMAINING_MIN = 0.1  # charge at which PX4's estimate is no longer good for a landing
 
 
 class InnovationTrend:
@@ -61,3 +67,76 @@ class ControlTrend:
         steps = len(cycles) - 1
         failures, misses = (min((cycles[-1][i] - cycles[0][i]) / steps, 1.0) for i in (1, 2))
         return failures, misses
+
+
+class BatteryTrend:
+    """How long the battery lasts: straight lines through voltage and charge of the last minute, to their ends.
+
+    The voltage must not fall below battery_critical_v and the charge not below `REMAINING_MIN`; the earlier of the two
+    counts. The voltage of a lithium battery falls faster at its end than such a line: its end is the critical voltage,
+    not an empty battery.
+    """
+
+    def __init__(self, critical_v: float) -> None:
+        self._critical_v = critical_v
+        self._samples: deque[tuple[float, float, float]] = deque()  # time, voltage, charge (NaN: not measured)
+        self.time_left_s: float | None = None  # to the end [s], inf while it does not fall; None: too few samples
+
+    def reset(self) -> None:
+        self._samples.clear()
+        self.time_left_s = None
+
+    def take(self, now_s: float, voltage_v: float, remaining: float) -> None:
+        samples = self._samples
+        if not voltage_v > 0 or (samples and now_s - samples[-1][0] < TREND_PERIOD_S):
+            return
+        samples.append((now_s, voltage_v, remaining))
+        while samples[0][0] < now_s - TREND_S:
+            samples.popleft()
+        self.time_left_s = self._time_left_s()
+
+    def _time_left_s(self) -> float | None:
+        samples = self._samples
+        if samples[-1][0] - samples[0][0] < TREND_MIN_S:
+            return None
+        times_s, voltages_v, charges = zip(*samples, strict=True)
+        left_s = _reaches_s(times_s, voltages_v, self._critical_v)
+        if not any(map(math.isnan, charges)):
+            left_s = min(left_s, _reaches_s(times_s, charges, REMAINING_MIN))
+        return left_s
+
+
+def _reaches_s(times_s: tuple[float, ...], values: tuple[float, ...], end: float) -> float:
+    """When the line of least squares through the values, which falls, reaches its end: seconds from the last one."""
+    slope, intercept = linear_regression(times_s, values)
+    present = slope * times_s[-1] + intercept
+    return max(0.0, (present - end) / -slope) if slope < 0 else math.inf
+
+
+class TiltTrend:
+    """Mean tilt of the last minute over the tilt that the controller may use: the part of it that wind takes."""
+
+    def __init__(self, tilt_max_rad: float) -> None:
+        self._most = math.sin(tilt_max_rad)
+        self._samples: deque[tuple[float, float, float]] = deque()  # time, horizontal part of body z
+
+    def reset(self) -> None:
+        self._samples.clear()
+
+    def take(self, now_s: float, q_WB: Quat) -> None:
+        samples = self._samples
+        if samples and now_s - samples[-1][0] < TREND_PERIOD_S:
+            return
+        w, x, y, z = q_WB
+        samples.append((now_s, 2.0 * (x * z + w * y), 2.0 * (y * z - w * x)))
+        while samples[0][0] < now_s - TREND_S:
+            samples.popleft()
+
+    def share(self, now_s: float) -> float | None:
+        """0 to 1; None: not enough samples."""
+        samples = self._samples
+        if not samples or samples[-1][0] - samples[0][0] < TREND_MIN_S:
+            return None
+        count = len(samples)
+        east, north = (sum(sample[i] for sample in samples) / count for i in (1, 2))
+        return math.hypot(east, north) / self._most

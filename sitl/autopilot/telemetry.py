@@ -190,9 +190,9 @@ class Telemetry:
             3,
             14,
             mm,
-            800,
-            1200,
-            200,
+            max(round(fix.h_acc_m * 1e3), 1),  # 0: not known
+            max(round(fix.v_acc_m * 1e3), 1),
+            max(round(fix.speed_acc_m_s * 1e3), 1),
             0,
             0,
         )

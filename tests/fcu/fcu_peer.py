@@ -1,5 +1,6 @@
 """A scripted PX4 for the tests of the FCU node; it uses pymavlink only, a decoder independent of the one under test."""
 
+import math
 import random
 
 from pymavlink.dialects.v20 import common
@@ -11,6 +12,9 @@ GOOD_PARAMETERS = {
     "COM_OF_LOSS_T": 0.5, "COM_OBL_RC_ACT": 0, "NAV_RCL_ACT": 3, "COM_RCL_EXCEPT": 0, "CBRK_SUPPLY_CHK": 0,
 }  # fmt: skip
 SYS_STATUS = common.MAVLINK_MSG_ID_SYS_STATUS
+GLOBAL_POSITION = common.MAVLINK_MSG_ID_GLOBAL_POSITION_INT
+ODOMETRY = common.MAVLINK_MSG_ID_ODOMETRY
+ALTITUDE = common.MAVLINK_MSG_ID_ALTITUDE
 GPS_RAW_INT = common.MAVLINK_MSG_ID_GPS_RAW_INT
 ATTITUDE = common.MAVLINK_MSG_ID_ATTITUDE_QUATERNION
 POSITION = common.MAVLINK_MSG_ID_LOCAL_POSITION_NED
@@ -149,6 +153,15 @@ class Peer:
             )
         if number == SYS_STATUS:
             return common.MAVLink_sys_status_message(0x10000, 0x10000, 0x10000, 0, 15600, 0, 73, 0, 0, 0, 0, 0, 0)
+        if number == GLOBAL_POSITION:
+            return common.MAVLink_global_position_int_message(self.boot_ms, 0, 0, 152_750, 0, 0, 0, 0, 0)
+        if number == ODOMETRY:
+            zeros = [math.nan] * 21
+            return common.MAVLink_odometry_message(
+                self.boot_ms * 1000, 1, 1, 1, 2, -3, [1.0, 0, 0, 0], 4, 5, -6, 0, 0, 0, zeros, zeros, 7, 8
+            )
+        if number == ALTITUDE:
+            return common.MAVLink_altitude_message(0, 148.5, 152.75, 3.0, 2.5, math.nan, math.nan)
         if number == GPS_RAW_INT:
             return common.MAVLink_gps_raw_int_message(0, 3, 0, 0, 0, 100, 100, 0, 0, 12)
         return None

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from fcu_peer import HOME, POSITION
+from fcu_peer import GLOBAL_POSITION, HOME
 from pymavlink.dialects.v20 import common
 
 from companion.core.enums import CommandAction, FcuMode
@@ -50,8 +50,7 @@ def test_arming_and_disarming_are_never_forced(flying, action, value):
 def test_take_off_has_the_altitude_over_sea_level_and_keeps_position_and_heading(flying):
     command(flying, CommandAction.TAKEOFF, height_m=3.0)
     ((_, m),) = flying.commands(TAKEOFF)
-    standing_m = 150.25 - 0.5 + 3.0  # home lies 0.5 m over the local origin, the aircraft 3 m over it
-    assert m.param7 == pytest.approx(standing_m + 3.0)
+    assert m.param7 == pytest.approx(152.75 + 3.0)
     assert math.isnan(m.param4) and math.isnan(m.param5) and math.isnan(m.param6)
 
 
@@ -66,12 +65,43 @@ def test_the_take_off_height_does_not_follow_a_wandering_home_altitude(flying):
     assert first == pytest.approx(155.75) == second
 
 
-def test_take_off_without_a_local_position_counts_from_home(peer):
-    peer.content[POSITION] = lambda boot_ms: None
+@pytest.mark.parametrize("shift_m", [20.0, -20.0, 5.5])
+def test_take_off_is_refused_when_home_contradicts_the_vehicles_own_altitude(flying, shift_m):
+    """A home altitude 20 m too high led a take-off to 3 m up to 23 m."""
+    q = [1.0, 0, 0, 0]
+    flying.deliver(
+        common.MAVLink_home_position_message(0, 0, 150_250 + round(shift_m * 1e3), 1.0, 2.0, -0.5, q, 0, 0, 0)
+    )
+    command(flying, CommandAction.TAKEOFF, height_m=3.0)
+    (ack,) = acks(m for _, m in flying.out)
+    assert not ack.accepted and f"differ by {abs(shift_m):.1f} m, limit 5 m" in ack.reason
+    assert flying.commands(TAKEOFF) == []
+
+
+@pytest.mark.parametrize("shift_m", [4.5, 0.3, -4.5])
+def test_a_shifted_home_does_not_move_the_take_off(flying, shift_m):
+    q = [1.0, 0, 0, 0]
+    flying.deliver(
+        common.MAVLink_home_position_message(0, 0, 150_250 + round(shift_m * 1e3), 1.0, 2.0, -0.5, q, 0, 0, 0)
+    )
+    command(flying, CommandAction.TAKEOFF, height_m=3.0)
+    ((_, m),) = flying.commands(TAKEOFF)
+    assert m.param7 == pytest.approx(155.75)
+
+
+def test_one_jump_of_the_altitude_does_not_move_the_take_off(flying):
+    flying.deliver(common.MAVLink_global_position_int_message(flying.boot_ms, 0, 0, 190_000, 0, 0, 0, 0, 0))
+    command(flying, CommandAction.TAKEOFF, height_m=3.0)
+    ((_, m),) = flying.commands(TAKEOFF)
+    assert m.param7 == pytest.approx(155.75)
+
+
+def test_take_off_needs_the_vehicles_own_altitude(peer):
+    peer.content[GLOBAL_POSITION] = lambda boot_ms: None
     peer.run(3.0)
     command(peer, CommandAction.TAKEOFF, height_m=3.0)
-    ((_, m),) = peer.commands(TAKEOFF)
-    assert m.param7 == pytest.approx(153.25)
+    (ack,) = acks(m for _, m in peer.out)
+    assert not ack.accepted and "GLOBAL_POSITION_INT" in ack.reason
 
 
 def test_take_off_waits_for_a_home_position(peer):

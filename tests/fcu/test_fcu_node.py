@@ -4,11 +4,22 @@ import math
 import random
 
 import pytest
-from fcu_peer import ATTITUDE, BATTERY, GPS_RAW_INT, HOME, LANDED, POSITION, RC_CHANNELS, SYS_STATUS
+from fcu_peer import (
+    ALTITUDE,
+    ATTITUDE,
+    BATTERY,
+    GPS_RAW_INT,
+    HOME,
+    LANDED,
+    ODOMETRY,
+    POSITION,
+    RC_CHANNELS,
+    SYS_STATUS,
+)
 from pymavlink.dialects.v20 import common
 
 from companion.core.enums import FcuMode
-from companion.core.messages import FcuAttitude, FcuPosition, FcuStatus, FcuText
+from companion.core.messages import FcuAttitude, FcuPosition, FcuStatus, FcuText, LinkRx
 from companion.fcu.fcu_node import UNKNOWN_MODES_MAX
 from companion.fcu.link.framing import CURRENT_MODE, checksum
 from companion.fcu.modes import custom_mode, mode_name
@@ -316,7 +327,7 @@ def test_a_refused_stream_is_not_requested_until_the_flight_controller_comes_bac
     peer.grant_streams = False
     peer.results[common.MAV_CMD_SET_MESSAGE_INTERVAL] = common.MAV_RESULT_UNSUPPORTED
     peer.run(20.0)
-    assert len(peer.commands(common.MAV_CMD_SET_MESSAGE_INTERVAL)) == 9  # each once
+    assert len(peer.commands(common.MAV_CMD_SET_MESSAGE_INTERVAL)) == 12  # each once
     peer.silent = True
     peer.run(3.0)
     peer.silent, peer.grant_streams = False, True  # another firmware
@@ -423,3 +434,53 @@ def test_corrupted_content_of_any_message_raises_nothing(flying):
         flying.feed(b"\xfd" + head + payload + checksum(head + payload, seed).to_bytes(2, "little"))
         if i % 10 == 0:
             flying.collect(flying.node.step(flying.now_s))
+
+
+def test_the_receivers_own_solution_is_in_metres_from_its_first_fix(peer):
+    fix = {"lat": 340000000, "lon": -810000000, "h_acc": 700, "v_acc": 1100, "vel": 200, "cog": 9000}
+
+    def gps(boot_ms):
+        return common.MAVLink_gps_raw_int_message(
+            0, 3, fix["lat"], fix["lon"], 100_000, 70, 110, fix["vel"], fix["cog"], 12, 0, fix["h_acc"], fix["v_acc"]
+        )
+
+    peer.content[GPS_RAW_INT] = gps
+    peer.run(3.0)
+    assert last_status(peer).gnss_p_W == (0.0, 0.0, 0.0)
+    fix["lat"] += 900  # 10 m to the north
+    fix["lon"] += 1086
+    peer.run(1.0)
+    s = last_status(peer)
+    assert s.gnss_p_W == pytest.approx((10.0, 10.0, 0.0), abs=0.02) and s.gnss_v_W == pytest.approx((2.0, 0.0))
+    assert (s.gnss_h_acc_m, s.gnss_v_acc_m, s.gnss_hdop) == (0.7, 1.1, 0.7)
+    fix.update(h_acc=0, v_acc=4_294_967_295, vel=65535)  # as in older firmware
+    peer.run(1.0)
+    s = last_status(peer)
+    assert math.isnan(s.gnss_h_acc_m) and math.isnan(s.gnss_v_acc_m) and s.gnss_v_W is None
+    peer.content[GPS_RAW_INT] = lambda boot_ms: common.MAVLink_gps_raw_int_message(0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
+    peer.run(1.0)
+    assert last_status(peer).gnss_p_W is None and not last_status(peer).gnss_ok
+
+
+def test_status_has_pressure_altitude_resets_and_cells(peer):
+    peer.run(3.0)
+    s = last_status(peer)
+    assert (s.baro_altitude_m, s.position_resets, s.cells_v) == (148.5, 7, (3.9, 3.9, 3.9, 3.9))
+    peer.content[BATTERY] = lambda boot_ms: common.MAVLink_battery_status_message(
+        0, 0, 0, 2500, [15600] + [65535] * 9, 1000, 0, 0, 73
+    )
+    peer.content[ALTITUDE] = peer.content[ODOMETRY] = lambda boot_ms: None
+    peer.run(3.0)
+    s = last_status(peer)
+    assert math.isnan(s.baro_altitude_m) and s.position_resets is None
+    assert s.cells_v == () and s.battery_voltage_v == pytest.approx(15.6)
+
+
+def test_a_ground_station_counts_by_its_heartbeat_through_the_flight_controller(peer):
+    peer.run(2.0)
+    assert math.isnan(last_status(peer).ground_station_age_s)
+    station = common.MAVLink(None, srcSystem=255, srcComponent=190)
+    heartbeat = common.MAVLink_heartbeat_message(common.MAV_TYPE_GCS, common.MAV_AUTOPILOT_INVALID, 0, 0, 4, 3)
+    peer.collect(peer.node.handle(LinkRx(stamp_s=peer.now_s, data=heartbeat.pack(station)), peer.now_s))
+    peer.run(4.0)
+    assert last_status(peer).ground_station_age_s == pytest.approx(4.0, abs=0.15)

@@ -334,6 +334,11 @@ class World:
             timesync_rtt_s=0.002,
             timesync_age_s=0.2,
             link_errors=0,
+            gnss_h_acc_m=0.5,
+            gnss_v_acc_m=0.6,
+            position_resets=7,
+            cells_v=(3.9, 3.87, 3.88, 3.85),
+            ground_station_age_s=0.4,
         )
 
     def _channels_us(self) -> tuple[int, ...]:

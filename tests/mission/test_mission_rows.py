@@ -13,6 +13,7 @@ from companion.core.enums import Phase
 from companion.core.frames import quat_from_rpy
 from companion.core.messages import ControlStatus, EstimatorStatus, FcuAttitude, HostStatus, Innovation, SentSetpoint
 from companion.mission.monitors import HELD_BY, MONITORS, Monitor
+from companion.mission.raw_guard import RawMotion
 from companion.mission.snapshot import SafetySnapshot
 from companion.mission.trends import MIN_INNOVATIONS, WINDOW_S, ControlTrend, InnovationTrend
 
@@ -53,6 +54,11 @@ def rolled(angle_rad: float, yaw_rad: float = 0.0) -> Edit:
     return of("attitude", q_WB=tuple(quat_from_rpy(angle_rad, 0.0, yaw_rad)))
 
 
+def raw(p=(9.0, 0.0, 4.0), v=(0.0, 0.0, 0.0)) -> Edit:
+    """The motion by the flight controller's own data, from the record, with margins of 2 m."""
+    return fields(raw=RawMotion(p, v, 2.0, 2.0))
+
+
 class Case(NamedTuple):
     """Edits of a healthy snapshot."""
 
@@ -66,6 +72,8 @@ AWAY = fields(at_bundle=False)
 NO_STATE = fields(state=None)
 PX4_LANDS = all_of(fields(phase=Phase.LAND), of("status", mode="AUTO_LAND"))
 BY_PILOT = of("status", mode="POSCTL")
+CLIMBS = all_of(fields(phase=Phase.TAKEOFF), of("status", mode="AUTO_TAKEOFF"))
+LANDED = all_of(fields(phase=Phase.LAND), of("status", landed=True, armed=True))
 UNSEEN = of("state", marker_age_s=60.0)
 
 CASES: dict[str, Case] = {
@@ -153,6 +161,66 @@ CASES: dict[str, Case] = {
         of("status", battery_voltage_v=12.9),
         (fields(status=None), of("status", battery_voltage_v=NAN), of("status", battery_voltage_v=0.0)),
     ),
+    "speed": Case(
+        of("state", v_W=(4.0, 0.0, 0.0)),
+        of("state", v_W=(4.0, 0.0, 0.3)),
+        (NO_STATE, PX4_LANDS),
+        (of("state", v_W=(NAN, 0.0, 0.0)),),
+    ),
+    "takeoff_limits": Case(
+        all_of(CLIMBS, moved(y=5.99)),
+        all_of(CLIMBS, moved(y=6.01)),
+        (fields(), all_of(CLIMBS, NO_STATE), BY_PILOT),  # in offboard other monitors watch the limits
+        (all_of(CLIMBS, of("state", p_W=(NAN, 0.0, 0.0))),),
+    ),
+    "takeoff_height": Case(
+        fields(climb=(5.0, 0.0)),
+        fields(climb=(4.5, 1.0)),  # it could not stop at 5 m
+        (fields(climb=None), BY_PILOT),
+        (fields(climb=(NAN, 0.0)),),
+    ),
+    "takeoff_slow": Case(fields(phase_time_s=28.3), fields(phase_time_s=28.4), (of("status", landed=True),)),
+    "raw_fence": Case(
+        raw((0.0, 8.0, 4.0)), raw((0.0, 8.01, 4.0)), (fields(raw=None), BY_PILOT), (raw((NAN, 0.0, 0.0)),)
+    ),
+    "raw_height": Case(
+        raw((0.0, 0.0, 10.0)), raw((0.0, 0.0, 10.01)), (fields(raw=None), BY_PILOT), (raw((0.0, 0.0, NAN)),)
+    ),
+    "raw_distance": Case(
+        raw((17.0, 0.0, 4.0)), raw((17.01, 0.0, 4.0)), (fields(raw=None), BY_PILOT), (raw((NAN, 0.0, 0.0)),)
+    ),
+    "raw_speed": Case(
+        raw(v=(4.5, 0.0, NAN)),  # the receiver reports no vertical velocity
+        raw(v=(4.5, 0.0, 0.5)),
+        (fields(raw=None), BY_PILOT),
+    ),
+    "raw_velocity": Case(
+        fields(raw_difference_m_s=0.5),
+        fields(raw_difference_m_s=0.51),
+        (fields(raw_difference_m_s=None), BY_PILOT, all_of(fields(raw_difference_m_s=0.9), PX4_LANDS)),
+        (fields(raw_difference_m_s=NAN),),
+    ),
+    "raw_lost": Case(fields(raw_age_s=1.0), fields(raw_age_s=math.inf), (fields(raw_age_s=None),)),
+    "fcu_reset": Case(fields(raw_reset_m=3.0), fields(raw_reset_m=3.1)),
+    "fcu_unhealthy": Case(fields(new_faults=()), fields(new_faults=("gyro",))),
+    "battery_unmeasured": Case(fields(voltage_age_s=3.0), fields(voltage_age_s=3.1), (fields(voltage_age_s=None),)),
+    "weak_cell": Case(
+        of("status", cells_v=(3.9, 3.9, 3.9, 3.52)),
+        of("status", cells_v=(3.9, 3.9, 3.9, 3.48)),
+        (fields(status=None), of("status", cells_v=())),
+    ),
+    "energy": Case(
+        fields(flight_time_left_s=81.0),  # 30 s home, 6 s down, 15 s to land, 30 s in reserve
+        fields(flight_time_left_s=79.0),
+        (NO_STATE, fields(home_W=None), fields(flight_time_left_s=None)),
+    ),
+    "sustained_wind": Case(fields(wind_share=0.9), fields(wind_share=0.91), (fields(wind_share=None),)),
+    "ground_lost": Case(fields(ground_age_s=10.0), fields(ground_age_s=10.1), (fields(ground_age_s=None),)),
+    "touchdown": Case(
+        all_of(LANDED, rolled(0.25), raw(v=(0.5, 0.0, 0.0))),
+        all_of(LANDED, raw(v=(0.0, 0.0, -0.7))),
+        (fields(phase=Phase.LAND), all_of(LANDED, of("status", armed=False)), fields(status=None)),
+    ),
     "setpoints_lost": Case(fields(setpoints_age_s=0.5), fields(setpoints_age_s=math.inf), (PX4_LANDS,)),
     "fallback_too_long": Case(fields(fallback_time_s=5.0), fields(fallback_time_s=5.1)),
     "solver_failing": Case(fields(solver_failures=0.5), fields(solver_failures=0.6)),
@@ -212,7 +280,7 @@ def test_monitor_detects_its_limit(monitor):
     if monitor.detail is not None:
         s = SafetySnapshot(**vars(healthy()))
         case.beyond(s)
-        assert monitor.detail(s) in ("marker", "tracker", "controller", "another sender")
+        assert monitor.detail(s) in ("marker", "tracker", "controller", "another sender", "gyro")
 
 
 @pytest.mark.parametrize("monitor", MONITORS, ids=lambda monitor: monitor.name)

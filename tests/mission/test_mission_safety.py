@@ -20,6 +20,7 @@ from companion.core.messages import (
     ControlStatus,
     EstimatorStatus,
     FcuAttitude,
+    FcuPosition,
     FcuStatus,
     Health,
     HostStatus,
@@ -130,6 +131,34 @@ def wide_fence():
     return bridge_plan(limits=limits)
 
 
+def long_hold():
+    return bridge_plan(hold=msgspec.structs.replace(bridge_plan().hold, duration_s=200.0))
+
+
+def high_return():
+    return bridge_plan(return_=msgspec.structs.replace(bridge_plan().return_, height_m=7.9))
+
+
+def astray(**offset) -> Callable[[World], None]:
+    """The flight controller's position is displaced, and it counts no reset."""
+    d = (offset.get("x", 0.0), offset.get("y", 0.0), offset.get("z", 0.0))
+
+    def event(world: World) -> None:
+        world.edit[FcuPosition] = lambda m: msgspec.structs.replace(
+            m, p_W=tuple(a + b for a, b in zip(m.p_W, d, strict=True))
+        )
+
+    return event
+
+
+def draining(world: World) -> None:
+    begin_s = world.now_s
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(
+        m, battery_voltage_v=15.5 - 0.03 * (world.now_s - begin_s)
+    )
+
+
+LANDING = ["LAND", "DONE"]
 HOME = ["RETURN", "LAND", "DONE"]
 NO_FIX = edit(FcuStatus, gnss_ok=False)
 SCENARIOS: dict[str, list[Scenario]] = {
@@ -162,6 +191,27 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "fence": [Scenario("HOLD", blown(y=7.0), ["PAUSE", "RETREAT", "LAND", "DONE"], 20.0)],
     "height": [Scenario("HOLD", blown(z=3.0), ["PAUSE", "LAND", "DONE"], 20.0, low_ceiling)],
     "distance": [Scenario("HOLD", blown(y=20.0), ["PAUSE", "RETREAT", "LAND", "DONE"], 20.0, narrow_distance)],
+    "speed": [Scenario("HOLD", edit(State, v_W=(5.0, 0.0, 0.0)), ["PAUSE"], 0.8)],
+    "takeoff_limits": [Scenario(phase, blown(y=7.0), LANDING, 20.0) for phase in ("TAKEOFF", "ENTER_OFFBOARD")],
+    "takeoff_height": [Scenario("TAKEOFF", attribute("takeoff_height_m", 10.0), LANDING, 20.0)],
+    "takeoff_slow": [Scenario("TAKEOFF", attribute("takeoff_height_m", 1.0), LANDING, 40.0)],
+    "raw_fence": [
+        Scenario(phase, astray(y=9.0), LANDING, 20.0)
+        for phase in ("TAKEOFF", "ENTER_OFFBOARD", "SEARCH", "HOLD", "RETURN")
+    ],
+    "raw_height": [Scenario(phase, astray(z=5.5), LANDING, 20.0, low_ceiling) for phase in ("SEARCH", "HOLD")],
+    "raw_distance": [Scenario("HOLD", astray(y=20.0), LANDING, 20.0, narrow_distance)],
+    "raw_speed": [Scenario("HOLD", edit(FcuPosition, v_W=(6.0, 0.0, 0.0)), LANDING, 20.0)],
+    "raw_velocity": [Scenario("HOLD", edit(FcuPosition, v_W=(0.0, 0.8, 0.0)), LANDING, 20.0)],
+    "raw_lost": [Scenario("HOLD", drop(FcuPosition), HOME, 60.0)],
+    "fcu_reset": [Scenario("HOLD", both(astray(y=4.0), edit(FcuStatus, position_resets=8)), HOME, 60.0)],
+    "fcu_unhealthy": [Scenario("HOLD", edit(FcuStatus, unhealthy_systems=("gyro",)), HOME, 60.0)],
+    "battery_unmeasured": [Scenario("HOLD", edit(FcuStatus, battery_voltage_v=math.nan), HOME, 60.0)],
+    "weak_cell": [Scenario("HOLD", edit(FcuStatus, cells_v=(3.9, 3.9, 3.9, 3.3)), HOME, 60.0)],
+    "energy": [Scenario("HOLD", draining, HOME, 100.0, long_hold)],
+    "sustained_wind": [Scenario("HOLD", both(rolled(0.39), edit(SentSetpoint, roll_rad=0.39)), HOME, 160.0, long_hold)],
+    "ground_lost": [Scenario("HOLD", edit(FcuStatus, ground_station_age_s=12.0), HOME, 80.0, long_hold)],
+    "touchdown": [Scenario("LAND", edit(FcuStatus, landed=True), [], make=high_return)],
     "rc_lost": [Scenario("HOLD", edit(FcuStatus, rc_ok=False), HOME, 60.0)],
     "timesync_lost": [Scenario("HOLD", edit(FcuStatus, timesync_age_s=12.0), HOME, 60.0)],
     "innovation": [
@@ -340,7 +390,7 @@ def test_without_rc_from_the_start_its_absence_is_no_event():
     assert world.status.success and not world.events
 
 
-def test_unknown_battery_voltage_stops_the_start_but_not_a_flight():
+def test_unknown_battery_voltage_stops_the_start_and_ends_a_flight():
     world = World()
     world.edit.update(change(FcuStatus, battery_voltage_v=math.nan))
     world.run(5.0)
@@ -349,7 +399,7 @@ def test_unknown_battery_voltage_stops_the_start_but_not_a_flight():
     world.run_until("HOLD")
     world.edit.update(change(FcuStatus, battery_voltage_v=math.nan))
     world.run_until("DONE")
-    assert world.status.success
+    assert world.status.cause.startswith("battery voltage no longer measured")
 
 
 def test_a_corrupted_bundle_pose_does_not_choose_the_direction_of_a_retreat():

@@ -17,7 +17,7 @@ class Probes:
         self.values: list[float | None] = []
         made = tuple(self._probe(index, changed) for index, changed in enumerate(monitors or (fields,)))
         self.monitor = SafetyMonitor(vehicle(), bridge_plan(), made)
-        self.inputs = MissionInputs(bridge_plan(), vehicle().safety)
+        self.inputs = MissionInputs(bridge_plan(), vehicle())
         self.now_s = 10.0
         self.phase = Phase.HOLD
 

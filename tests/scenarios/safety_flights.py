@@ -11,15 +11,17 @@ import os
 import pickle
 import sys
 import traceback
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from pymavlink.dialects.v20 import common
 
-from companion.core.enums import Phase
-from companion.core.messages import MissionStatus, SafetyEvent
+from companion.core.enums import FcuMode, FcuSystem, Phase
+from companion.core.messages import FcuPosition, FcuStatus, LinkRx, Message, MissionStatus, SafetyEvent, State
 from companion.mission import phases as ph
 from companion.mission.conditions import SAFETY_DEMANDS
 from companion.mission.monitors import MONITORS, Monitor
@@ -47,6 +49,9 @@ LEAVING = (
 SAFETY_REASONS = tuple(f"{row.reason}: " for row in TRANSITIONS if row.condition in SAFETY_DEMANDS.values())
 
 
+Attack = Callable[[Lockstep], None]  # begins something that no kind of fault describes
+
+
 class SafetyFlight(NamedTuple):
     """The faults of one flight, and what must follow."""
 
@@ -55,8 +60,13 @@ class SafetyFlight(NamedTuple):
     # last phase: DONE (landed), PX4_HOLD or PILOT (handed over; WAIT_READY after the mission switch), HOLD (continued)
     end: str
     excursion_m: float = 0.5  # farthest from the hold point before it is left on purpose
-    begins: str = "hold"  # which beginning: hold, near and far (limits close by), search, takeoff, switch
+    # which beginning: hold, near and far (limits close by), search, corridor and short (search, limits close by),
+    # takeoff, switch, station (a ground station on the forward)
+    begins: str = "hold"
     parameters: tuple[tuple[str, int | float], ...] = ()  # of PX4, where they differ from the scenario's
+    attack: Attack | None = None
+    cause: str = ""  # the monitor that ends the flight, where it is another one
+    longest_s: float = LONGEST_S
 
 
 class AutopilotSample(NamedTuple):
@@ -95,6 +105,90 @@ def fault(kind: str, *numbers: float, lasts_s: float = 600.0, name: str = "") ->
     return (kind, lasts_s, numbers, name)
 
 
+# --- attacks --------------------------------------------------------------------------------------------------------
+
+
+def _edited(kind: type[Message], **fields: object) -> Attack:
+    """Fields of every message of a kind from now on."""
+    return lambda lockstep: lockstep.faults.change(kind, lambda m: msgspec.structs.replace(m, **fields))
+
+
+def _filter_drifts(east: float, north: float, up: float) -> Attack:
+    """The filter says that the aircraft stands, while it moves with this velocity [m/s]."""
+
+    def attack(lockstep: Lockstep) -> None:
+        begin_s, v = lockstep.now_s, np.array((east, north, up))
+
+        def change(m: State) -> State:
+            p_W = np.array(m.p_W) - v * (m.stamp_s - begin_s)
+            return msgspec.structs.replace(m, p_W=tuple(p_W.tolist()), v_W=tuple((np.array(m.v_W) - v).tolist()))
+
+        lockstep.faults.change(State, change)
+
+    return attack
+
+
+def _filter_displaced(east: float, north: float, up: float) -> Attack:
+    """The filter says that the aircraft is elsewhere by this much [m]."""
+
+    def change(m: State) -> State:
+        return msgspec.structs.replace(m, p_W=tuple((np.array(m.p_W) + (east, north, up)).tolist()))
+
+    return lambda lockstep: lockstep.faults.change(State, change)
+
+
+def _px4_climbs_on(lockstep: Lockstep) -> None:
+    """PX4 takes off to 25 m."""
+    lockstep.world.autopilot.stack.guidance._target[2] += 22.0
+
+
+def _charge_falls(lockstep: Lockstep) -> None:
+    begin_s = lockstep.now_s
+    lockstep.faults.change(
+        FcuStatus, lambda m: msgspec.structs.replace(m, battery_remaining=0.8 - 0.011 * (m.stamp_s - begin_s))
+    )
+
+
+def _wind_rises(lockstep: Lockstep) -> None:
+    """A force that needs nine tenths of the tilt, in steps that the controller can follow."""
+    for step in range(1, 11):
+
+        def blow(force: float = 0.375 * step) -> None:
+            lockstep.world.push_m_s2 = (0.0, force, 0.0)
+
+        lockstep.at(lockstep.now_us + step * 1_000_000, blow)
+
+
+def _landed_too_early(lockstep: Lockstep) -> None:
+    """PX4 reports the landing that has just begun as its end."""
+
+    def change(m: FcuStatus) -> FcuStatus:
+        return msgspec.structs.replace(m, landed=m.landed or m.mode == FcuMode.AUTO_LAND)
+
+    lockstep.faults.change(FcuStatus, change)
+
+
+def _station_leaves(lockstep: Lockstep) -> None:
+    STATION[0] = False
+
+
+STATION = [True]  # the ground station of this process sends its heartbeat
+
+
+def _station_sends(lockstep: Lockstep) -> None:
+    mavlink = common.MAVLink(None, srcSystem=255, srcComponent=common.MAV_COMP_ID_MISSIONPLANNER)
+
+    def send() -> None:
+        if STATION[0]:
+            data = common.MAVLink_heartbeat_message(common.MAV_TYPE_GCS, common.MAV_AUTOPILOT_INVALID, 0, 0, 4, 3)
+            lockstep.runners["fcu"].bus.inbox.append(
+                LinkRx(stamp_s=lockstep.now_s, data=data.pack(mavlink), ground=True)
+            )
+        lockstep.at(lockstep.now_us + 1_000_000, send)
+
+    lockstep.at(1_000_000, send)
+
+
 HIDDEN = fault("markers_hidden")
 SLUGGISH = (("MC_ROLL_P", 1.0), ("MC_PITCH_P", 1.0))
 FLIGHTS: dict[str, SafetyFlight] = {
@@ -126,8 +220,31 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "fence": SafetyFlight((fault("gust", 0.0, 4.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "height": SafetyFlight((fault("gust", 0.0, 0.0, 6.5, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "distance": SafetyFlight((fault("gust", 3.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),
+    "speed": SafetyFlight(
+        (HIDDEN,), 1.0, "DONE", 8.0, "search", attack=_edited(State, v_W=(0.0, 4.5, 0.0)), cause="raw_velocity"
+    ),
+    "takeoff_limits": SafetyFlight((), 1.0, "DONE", 6.0, "takeoff", attack=_filter_displaced(0.0, 7.0, 0.0)),
+    "takeoff_height": SafetyFlight((), 6.0, "DONE", 6.0, "takeoff", attack=_px4_climbs_on),
+    "takeoff_slow": SafetyFlight((), 30.0, "DONE", 6.0, "takeoff", (("MPC_TKO_SPEED", 0.05),)),
+    "raw_fence": SafetyFlight((HIDDEN,), 15.0, "DONE", 8.0, "corridor", attack=_filter_drifts(0.0, 0.4, 0.0)),
+    "raw_height": SafetyFlight((HIDDEN,), 15.0, "DONE", 8.0, "corridor", attack=_filter_drifts(0.0, 0.0, 0.4)),
+    "raw_distance": SafetyFlight((HIDDEN,), 18.0, "DONE", 8.0, "short", attack=_filter_drifts(0.0, 0.4, 0.0)),
+    "raw_speed": SafetyFlight((), 1.5, "DONE", 6.0, attack=_edited(FcuPosition, v_W=(0.0, 5.0, 0.0))),
+    "raw_velocity": SafetyFlight((HIDDEN,), 3.0, "DONE", 6.0, "search", attack=_filter_drifts(0.0, 1.0, 0.0)),
+    "raw_lost": SafetyFlight((), 1.5, "DONE", 6.0, attack=_edited(FcuPosition, valid=False)),
+    # PX4 rejects fixes that jump, for seven seconds; then it resets to them
+    "fcu_reset": SafetyFlight((fault("gnss_jump", 0.0, 4.0, 0.0),), 9.0, "DONE", 6.0),
+    "fcu_unhealthy": SafetyFlight((), 1.5, "DONE", attack=_edited(FcuStatus, unhealthy_systems=(FcuSystem.GYRO,))),
     "battery_low": SafetyFlight((fault("battery_low", 13.3, 0.12),), 4.0, "DONE"),
     "battery_critical": SafetyFlight((fault("battery_low", 12.8, 0.06),), 3.0, "DONE"),
+    "battery_unmeasured": SafetyFlight((), 3.5, "DONE", attack=_edited(FcuStatus, battery_voltage_v=np.nan)),
+    "weak_cell": SafetyFlight((), 3.5, "DONE", attack=_edited(FcuStatus, cells_v=(3.9, 3.9, 3.9, 3.4))),
+    "energy": SafetyFlight((), 40.0, "DONE", attack=_charge_falls, longest_s=80.0),
+    "sustained_wind": SafetyFlight((), 90.0, "DONE", 1.5, attack=_wind_rises, longest_s=160.0),
+    "ground_lost": SafetyFlight((), 11.5, "DONE", begins="station", attack=_station_leaves, longest_s=80.0),
+    "touchdown": SafetyFlight(
+        (fault("battery_low", 12.8, 0.06),), 5.0, "DONE", attack=_landed_too_early, cause="battery_critical"
+    ),
     "setpoints_lost": SafetyFlight((fault("process_dead", name="controller"),), 0.8, "PX4_HOLD", 1.5),
     "fallback_too_long": SafetyFlight((fault("solver_fails"),), 5.5, "DONE"),
     "solver_failing": SafetyFlight((fault("solver_fails", lasts_s=4.0),), 2.0, "HOLD"),
@@ -156,6 +273,10 @@ def _loaded(begins: str) -> LoadedScenario:
             )
         standoff = msgspec.structs.replace(plan.standoff, offset_M=(0.0, 0.0, 1.8))
         plan = msgspec.structs.replace(plan, limits=limits, standoff=standoff)
+    elif begins in ("corridor", "short"):
+        narrow = {"fence_min_m": (-5.0, -1.2, -1.0), "fence_max_m": (5.0, 1.2, 8.0), "height_m": 4.0}
+        limits = msgspec.structs.replace(plan.limits, **(narrow if begins == "corridor" else {"distance_m": 2.0}))
+        plan = msgspec.structs.replace(plan, limits=limits)
     elif begins == "switch":
         mission = load_scenario(SCENARIO.parents[1] / "hover_marker.toml").mission_path.parent / "hover_marker.toml"
         plan = msgspec.structs.replace(plan, start="rc_switch", rc_switch=load_plan(mission).rc_switch)
@@ -186,8 +307,11 @@ def beginning(begins: str) -> Lockstep:
     lockstep = Lockstep(_loaded(begins), SEED)
     if begins == "switch":
         _pilot_takes_off(lockstep)
+    elif begins == "station":
+        _station_sends(lockstep)
     lockstep.start()
-    phase = {"search": Phase.SEARCH, "takeoff": Phase.TAKEOFF}.get(begins, Phase.HOLD)
+    searches = dict.fromkeys(("search", "corridor", "short"), Phase.SEARCH)
+    phase = (searches | {"takeoff": Phase.TAKEOFF}).get(begins, Phase.HOLD)
     reached = lockstep.run_until(lambda: lockstep.pilot is not None and lockstep.pilot.phase == phase)
     assert reached, f"{begins}: not in {phase}: {lockstep.pilot}"
     wait_s = SETTLED_S if phase == Phase.HOLD else 1.0
@@ -232,6 +356,8 @@ def _continue(lockstep: Lockstep, name: str) -> FlightOutcome:
         )
     for parameter, value in flight.parameters:
         assert lockstep.world.autopilot.parameters.set(parameter, value)
+    if flight.attack is not None:
+        flight.attack(lockstep)
     samples = _sample(lockstep, begin_s)
     handed_over: list[float] = []
 
@@ -241,7 +367,7 @@ def _continue(lockstep: Lockstep, name: str) -> FlightOutcome:
             handed_over.append(lockstep.now_s)
         observed = bool(handed_over) and lockstep.now_s > handed_over[0] + OBSERVED_S
         continued = flight.end == Phase.HOLD and lockstep.now_s > begin_s + 20.0
-        return observed or continued or lockstep.now_s > begin_s + LONGEST_S
+        return observed or continued or lockstep.now_s > begin_s + flight.longest_s
 
     lockstep.run_until(over)
     return _outcome(lockstep, name, begin_s, samples)
@@ -287,7 +413,7 @@ def _outcome(lockstep: Lockstep, name: str, begin_s: float, samples: list[Autopi
         ],
         requests=[(c.stamp_s, c.action) for c in since("fcu_command") if c.action != "text"],
         excursion_m=float(max(np.linalg.norm(np.array(m.p_W) - point) for m in near_point)),
-        nearest_m=float(min(face - m.p_W[0] for m in truth if m.p_W[2] > 0.5)),
+        nearest_m=float(min((face - m.p_W[0] for m in truth if m.p_W[2] > 0.5), default=face - truth[0].p_W[0])),
         limit=limits[name],
     )
 

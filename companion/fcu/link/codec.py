@@ -5,6 +5,7 @@ Message layouts are pymavlink's, the framing is `companion.fcu.link.framing`. On
 what cannot be used is counted by kind and dropped.
 """
 
+import math
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from pymavlink.dialects.v20 import common
 
 from companion.fcu.link.decoded import (
+    Altitude,
     AttitudeQuaternion,
     AttitudeTarget,
     AutopilotVersion,
@@ -20,10 +22,12 @@ from companion.fcu.link.decoded import (
     CurrentMode,
     Decoded,
     ExtendedSysState,
+    GlobalPositionInt,
     GpsRawInt,
     Heartbeat,
     HomePosition,
     LocalPositionNed,
+    Odometry,
     ParamValue,
     RcChannels,
     StatusText,
@@ -106,6 +110,9 @@ KINDS: dict[int, type[Decoded]] = {
     common.MAVLINK_MSG_ID_EXTENDED_SYS_STATE: ExtendedSysState,
     common.MAVLINK_MSG_ID_STATUSTEXT: StatusText,
     CURRENT_MODE: CurrentMode,
+    common.MAVLINK_MSG_ID_GLOBAL_POSITION_INT: GlobalPositionInt,
+    common.MAVLINK_MSG_ID_ALTITUDE: Altitude,
+    common.MAVLINK_MSG_ID_ODOMETRY: Odometry,
 }
 LAYOUTS: dict[int, MessageLayout] = {number: _layout(number, kind) for number, kind in KINDS.items()}
 
@@ -115,6 +122,11 @@ def decode_heartbeat(payload: bytes) -> Heartbeat:
     heartbeat = LAYOUTS[common.MAVLINK_MSG_ID_HEARTBEAT]
     size = heartbeat.form.size
     return Heartbeat._make(heartbeat.form.unpack(payload[:size].ljust(size, b"\0")))
+
+
+def _is_station(payload: bytes) -> bool:
+    is_station: bool = decode_heartbeat(payload).type == common.MAV_TYPE_GCS
+    return is_station
 
 
 class Codec:
@@ -148,6 +160,7 @@ class Codec:
         self.own_frames = 0  # with our own ids, and not sent by us
         self.foreign_setpoints = 0  # received from others
         self.setpoint_sender = (0, 0)  # system and component of the newest of them
+        self.station_s = -math.inf  # when a ground station's heartbeat last came through the flight controller
 
     @property
     def stray_bytes(self) -> int:
@@ -189,7 +202,7 @@ class Codec:
             if self.signer is not None and not self._is_genuine(frame, buffer, self.signer, now_s):
                 continue
             if known:
-                self._take(frame, buffer, out)
+                self._take(frame, buffer, out, now_s)
             else:
                 self.unknown_messages += 1
                 if (frame.system, frame.component) == (self._autopilot, AUTOPILOT_COMPONENT):
@@ -205,9 +218,9 @@ class Codec:
         self.replayed_frames += signer.replayed - replayed
         return accepted
 
-    def _take(self, frame: Frame, buffer: bytes, out: list[tuple[int, Decoded]]) -> None:
+    def _take(self, frame: Frame, buffer: bytes, out: list[tuple[int, Decoded]], now_s: float) -> None:
         if frame.system != self._autopilot or frame.component != AUTOPILOT_COMPONENT:
-            self._count_foreign(frame, buffer)
+            self._count_foreign(frame, buffer, now_s)
             return
         self.frames += 1
         if not self._follow(frame.seq):
@@ -216,7 +229,7 @@ class Codec:
         if layout is not None:
             out.append((frame.number, layout.decode(buffer[frame.payload : frame.tail])))
 
-    def _count_foreign(self, frame: Frame, buffer: bytes) -> None:
+    def _count_foreign(self, frame: Frame, buffer: bytes, now_s: float) -> None:
         self.foreign_frames += 1
         sender = (frame.system, frame.component)
         if sender == (self.system_id, self.component_id):
@@ -227,6 +240,8 @@ class Codec:
         elif frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and frame.component == AUTOPILOT_COMPONENT:
             heartbeat = decode_heartbeat(buffer[frame.payload : frame.tail])
             self.foreign_autopilots[frame.system] = heartbeat.autopilot
+        elif frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and _is_station(buffer[frame.payload : frame.tail]):
+            self.station_s = now_s
 
     def _follow(self, seq: int) -> bool:
         """Count the gap before a frame of the autopilot; returns whether the frame may be current."""

@@ -210,6 +210,51 @@ class CurrentMode(NamedTuple):
     standard_mode: int
 
 
+class GlobalPositionInt(NamedTuple):
+    time_boot_ms: int
+    lat: int
+    lon: int
+    alt: int  # mm above mean sea level, as PX4's own position control uses it
+    relative_alt: int
+    vx: int
+    vy: int
+    vz: int
+    hdg: int
+
+
+class Altitude(NamedTuple):
+    time_usec: int
+    altitude_monotonic: float  # m, by pressure alone
+    altitude_amsl: float
+    altitude_local: float
+    altitude_relative: float
+    altitude_terrain: float
+    bottom_clearance: float
+
+
+class Odometry(NamedTuple):
+    """PX4's own estimate; only its reset counter is read."""
+
+    time_usec: int
+    x: float
+    y: float
+    z: float
+    q: Floats4
+    vx: float
+    vy: float
+    vz: float
+    rollspeed: float
+    pitchspeed: float
+    yawspeed: float
+    pose_covariance: tuple[float, ...]
+    velocity_covariance: tuple[float, ...]
+    frame_id: int
+    child_frame_id: int
+    reset_counter: int
+    estimator_type: int
+    quality: int
+
+
 Decoded = (
     Heartbeat
     | SysStatus
@@ -227,4 +272,7 @@ Decoded = (
     | ExtendedSysState
     | StatusText
     | CurrentMode
+    | GlobalPositionInt
+    | Altitude
+    | Odometry
 )

@@ -1,0 +1,233 @@
+"""The independent guard: motion by the flight controller's own data, counted from the record taken at arming.
+
+The filter of this stack can be wrong in a way that none of its own checks shows: a bundle that moves sideways was once
+taken for an error of GNSS. The guard therefore uses nothing of the filter for the position. Its source is the position
+and velocity of the flight controller (LOCAL_POSITION_NED); where this stack sends ODOMETRY to PX4, these contain the
+filter's own estimate, and the guard uses the receiver's solution (GPS_RAW_INT) and the barometer instead.
+
+* The record is the median of the raw positions of the last second on the ground, never HOME_POSITION, which follows
+  GNSS in PX4 1.17 and which a ground station may set.
+* GNSS may be wrong by as much as it reports: a limit is exceeded only beyond limit + `margin_m`.
+* A reset of PX4's estimator moves its frame, not the aircraft. PX4 counts its resets in ODOMETRY.reset_counter, alone of
+  all messages of 1.17 and without the size. A jump of the raw position that such a count confirms moves the record, by at
+  most `SHIFT_MAX_M` in one flight, so that resets cannot lead the guard away.
+* Without a fix PX4 dead-reckons, by metres within seconds: the guard has no value then, and for `SETTLE_S` after.
+"""
+
+import math
+from collections import deque
+from statistics import median
+from typing import NamedTuple
+
+from companion.core.messages import TOPICS, FcuPosition, FcuStatus, State
+from companion.core.trajectory_messages import Vec3
+
+RECORD_S = 1.0  # of positions on the ground, whose median is the record
+MARGIN_MIN_M = 2.0  # drift of the local position on the ground and in flight of a good receiver
+ACCURACIES = 3.0  # in standard deviations as the receiver reports them
+ACCURACY_MAX_M = 5.0  # PX4 accepts fixes up to EKF2_REQ_EPH = 3 m; worse reports do not widen the guard any further
+RANGE_ERROR_M = 1.5  # per HDOP, of a single-frequency receiver without corrections that reports no accuracy
+ACCURACY_UNKNOWN_M = 2.5  # a receiver that reports neither accuracy nor HDOP
+VERTICAL_RATIO = 1.5  # vertical over horizontal error where only one is reported, as EKF2 assumes
+GNSS_AGE_S = 1.0  # GPS_RAW_INT is requested five times a second
+SETTLE_S = 5.0  # after a fix has come back
+JUMP_M = 0.3  # between two positions, beyond their velocity: 20 ms apart no multirotor deviates so much
+GAP_MAX_S = 0.2  # positions farther apart show no jump
+CONFIRM_S = 0.6  # between a jump and the count of its reset: ODOMETRY ten times a second, status likewise, and one lost
+SHIFT_MAX_M = 5.0  # of the record in one flight
+DIFFERENCE_S = 0.5  # over which the difference of the velocities is averaged
+STATES = 100  # of the filter, one second
+
+
+class RawMotion(NamedTuple):
+    """The motion by the flight controller's data, world axes."""
+
+    p: Vec3  # from the record [m]
+    v: Vec3  # [m/s]; the vertical is NaN where it is not measured
+    margin_m: float  # horizontal
+    vertical_margin_m: float
+
+
+class _Jump(NamedTuple):
+    at_s: float
+    p: Vec3
+
+
+class _Record:
+    """Where the aircraft stood: the median of the positions of the last `RECORD_S` on the ground."""
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[float, Vec3]] = deque()
+        self.p: Vec3 | None = None
+
+    def add(self, stamp_s: float, p: Vec3) -> None:
+        if self._recent and stamp_s <= self._recent[-1][0]:
+            return
+        self._recent.append((stamp_s, p))
+        while self._recent[0][0] < stamp_s - RECORD_S:
+            self._recent.popleft()
+        x, y, z = (median(position[i] for _, position in self._recent) for i in range(3))
+        self.p = (x, y, z)
+
+    def move(self, by: Vec3) -> None:
+        if self.p is not None:
+            self.p = (self.p[0] + by[0], self.p[1] + by[1], self.p[2] + by[2])
+
+
+class RawGuard:
+    """Takes messages as they arrive; `motion` is what the monitors evaluate.
+
+    by_receiver: the position of the flight controller contains the estimate of this stack (`fcu.send_odometry`).
+    """
+
+    def __init__(self, by_receiver: bool) -> None:
+        self._by_receiver = by_receiver
+        self._stood = _Record()  # by the flight controller's position
+        self._stood_by_receiver = _Record()
+        self._position: FcuPosition | None = None
+        self._status: FcuStatus | None = None
+        self._raw: tuple[float, Vec3, Vec3] | None = None  # stamp, position, velocity
+        self._fix_since_s = -math.inf  # when it came back after a loss
+        self._fix_s = -math.inf
+        self._states: deque[tuple[float, Vec3]] = deque(maxlen=STATES)
+        self._differences: deque[tuple[float, Vec3]] = deque()
+        self._resets: int | None = None
+        self._counted_s = -math.inf  # when the count of resets last grew, until a jump explains it
+        self._jumps: deque[_Jump] = deque(maxlen=8)
+        self._shifted_m = 0.0
+        self.reset_m = 0.0  # sum of the confirmed jumps since the record was taken
+
+    # --- messages ---
+
+    def take_state(self, state: State) -> None:
+        """A valid and finite state."""
+        self._states.append((state.stamp_s, state.v_W))
+
+    def take_position(self, position: FcuPosition) -> None:
+        if not position.valid or not all(map(math.isfinite, (*position.p_W, *position.v_W))):
+            return
+        before, self._position = self._position, position
+        if before is not None:
+            self._note_jump(before, position)
+        if not self._by_receiver:
+            self._put(position.stamp_s, position.p_W, position.v_W)
+
+    def take_status(self, status: FcuStatus, now_s: float) -> None:
+        """A status of a connected flight controller."""
+        self._status = status
+        if status.gnss_ok:
+            if now_s - self._fix_s > GNSS_AGE_S and math.isfinite(self._fix_s):
+                self._fix_since_s = now_s
+            self._fix_s = now_s
+        if status.position_resets is not None:
+            if self._resets is not None and status.position_resets != self._resets:
+                self._counted_s = now_s
+                self._follow_resets(now_s)
+            self._resets = status.position_resets
+        stamp_s = -math.inf if self._raw is None else self._raw[0]
+        if self._by_receiver and status.gnss_p_W is not None and status.gnss_s > stamp_s:
+            east, north, up = status.gnss_p_W
+            height_m = up if math.isnan(status.baro_altitude_m) else status.baro_altitude_m
+            v_east, v_north = status.gnss_v_W or (math.nan, math.nan)
+            self._put(status.gnss_s, (east, north, height_m), (v_east, v_north, math.nan))
+
+    def _put(self, stamp_s: float, p: Vec3, v: Vec3) -> None:
+        self._raw = (stamp_s, p, v)
+        if not self._states:
+            return
+        # the newest state that is not newer than the position: states come every 10 ms
+        filtered = next((state for at_s, state in reversed(self._states) if at_s <= stamp_s), self._states[0][1])
+        self._differences.append((stamp_s, (v[0] - filtered[0], v[1] - filtered[1], v[2] - filtered[2])))
+        while self._differences[0][0] < stamp_s - DIFFERENCE_S:
+            self._differences.popleft()
+
+    def note_ground(self) -> None:
+        """The aircraft stands disarmed: take the record again."""
+        if self._position is not None:
+            self._stood.add(self._position.stamp_s, self._position.p_W)
+        if self._by_receiver and self._raw is not None:
+            self._stood_by_receiver.add(*self._raw[:2])
+        self._jumps.clear()
+        self._counted_s = -math.inf
+        self._shifted_m = self.reset_m = 0.0
+
+    # --- resets of PX4's estimator ---
+
+    def _note_jump(self, before: FcuPosition, position: FcuPosition) -> None:
+        dt = position.stamp_s - before.stamp_s
+        if not 0.0 < dt <= GAP_MAX_S:
+            return
+        step = [b - a - v * dt for a, b, v in zip(before.p_W, position.p_W, position.v_W, strict=True)]
+        if math.hypot(*step) > JUMP_M:
+            self._jumps.append(_Jump(position.stamp_s, (step[0], step[1], step[2])))
+            self._follow_resets(position.stamp_s)
+
+    def _follow_resets(self, now_s: float) -> None:
+        """Move the record by the jumps that a count of resets confirms."""
+        while self._jumps and now_s - self._jumps[0].at_s > CONFIRM_S:
+            self._jumps.popleft()
+        if not self._jumps or now_s - self._counted_s > CONFIRM_S:
+            return
+        self._counted_s = -math.inf
+        while self._jumps:
+            x, y, z = self._jumps.popleft().p
+            size_m = math.hypot(x, y, z)
+            self.reset_m += size_m
+            share = min(1.0, max(SHIFT_MAX_M - self._shifted_m, 0.0) / size_m)
+            # The reset at the end of a loss of GNSS takes a drift back: the record is right as it was.
+            if self._settled(now_s):
+                self._shifted_m += share * size_m
+                self._stood.move((share * x, share * y, share * z))
+
+    def _settled(self, now_s: float) -> bool:
+        return now_s - self._fix_s <= GNSS_AGE_S and now_s - self._fix_since_s >= SETTLE_S
+
+    # --- for the monitors ---
+
+    def accuracy_m(self) -> tuple[float, float]:
+        """Standard deviations, horizontal and vertical, of the position by GNSS, at most `ACCURACY_MAX_M`."""
+        s = self._status
+        horizontal = vertical = math.nan
+        if s is not None:
+            horizontal = s.gnss_h_acc_m if s.gnss_h_acc_m > 0 else s.gnss_hdop * RANGE_ERROR_M
+            vertical = s.gnss_v_acc_m
+        if not horizontal > 0:
+            horizontal = ACCURACY_UNKNOWN_M
+        if not vertical > 0:
+            vertical = VERTICAL_RATIO * horizontal
+        return min(horizontal, ACCURACY_MAX_M), min(vertical, ACCURACY_MAX_M)
+
+    def _trusted(self, now_s: float) -> bool:
+        if self._raw is None:
+            return False
+        max_age_s = GNSS_AGE_S if self._by_receiver else TOPICS["fcu_position"].max_age_s
+        return now_s - self._raw[0] <= max_age_s and self._settled(now_s)
+
+    def motion(self, now_s: float) -> RawMotion | None:
+        """Where the aircraft is by the flight controller; None: not known, or not to be trusted without GNSS."""
+        stood = (self._stood_by_receiver if self._by_receiver else self._stood).p
+        if stood is None or self._raw is None or not self._trusted(now_s):
+            return None
+        _, p, v = self._raw
+        horizontal_m, vertical_m = (max(MARGIN_MIN_M, ACCURACIES * m) for m in self.accuracy_m())
+        return RawMotion((p[0] - stood[0], p[1] - stood[1], p[2] - stood[2]), v, horizontal_m, vertical_m)
+
+    def velocity_difference_m_s(self, now_s: float) -> float | None:
+        """Between the flight controller's velocity and the filter's, mean of `DIFFERENCE_S`; None: not known."""
+        if not self._differences or not self._trusted(now_s):
+            return None
+        count = len(self._differences)
+        mean = [sum(difference[i] for _, difference in self._differences) / count for i in range(3)]
+        measured = [m for m in mean if not math.isnan(m)]
+        return math.hypot(*measured) if measured else None
+
+    def position_age_s(self, now_s: float) -> float:
+        """Age of the flight controller's newest position [s]; inf: none yet."""
+        return math.inf if self._position is None else now_s - self._position.stamp_s
+
+    def climb(self, now_s: float) -> tuple[float, float] | None:
+        """Height over the record [m] and climb rate [m/s] by PX4's own position, by which PX4 climbs; None: unknown."""
+        stood, position = self._stood.p, self._position
+        if stood is None or position is None or self.position_age_s(now_s) > TOPICS["fcu_position"].max_age_s:
+            return None
+        return position.p_W[2] - stood[2], position.v_W[2]
