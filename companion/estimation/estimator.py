@@ -34,11 +34,10 @@ from companion.estimation.layout import ERROR_SIZE, SENSORS, ErrorIndex, StateIn
 from companion.estimation.marker_map import MarkerMap
 from companion.estimation.observations import CheckedObservation, check, choose_solution, is_ambiguous
 from companion.estimation.validity import converged, divergence, largest_std, persistently_rejected
-from companion.estimation.witnesses import PlaceWitness
+from companion.estimation.witnesses import GNSS_DELAY_S, PlaceWitness
 
 START_AGE_S = 0.5  # largest age of the attitude and the position with which the filter starts
 FUTURE_MAX_S = 0.05  # a stamp this far ahead is time-sync jitter and is taken as now; more is a wrong clock
-GNSS_DELAY_S = 0.12  # from the validity of a fix to its arrival
 VOLTAGE_TIME_S = 1.0  # smoothing of the battery voltage: the sag within a manoeuvre is not the level of the charge
 
 BLOCKS_EVERY = 10  # steps between two publications of the covariance's blocks
@@ -148,8 +147,7 @@ class EstimatorNode(Node):
             self.history.invalidate_after(changed_s)
         if not message.armed:
             self._witness.disarmed()
-        if self._vehicle.fcu.send_odometry:
-            self._add_receiver(message)
+        self._add_receiver(message)
         if message.gnss_ok:
             self._witness.add_fix(stamp_s, message.gnss_h_acc_m)
         voltage_v = message.battery_voltage_v
@@ -164,12 +162,13 @@ class EstimatorNode(Node):
         self._parameters = np.array(self._vehicle.model_parameters(self._voltage_v))
 
     def _add_receiver(self, message: FcuStatus) -> None:
-        """Let the witness have the receiver's solution: PX4's position contains the estimate that it gets from here."""
+        """Let the witness have the receiver's solution; alone, where PX4's position contains the estimate of this node."""
         p_W, v_W = message.gnss_p_W, message.gnss_v_W
-        if p_W is None or v_W is None or self._position is None:
+        if p_W is None or self._position is None or not all(map(isfinite, (*p_W, *(v_W or ()), message.gnss_s))):
             return
-        numbers = (*p_W, *v_W, message.gnss_s)
-        if all(map(isfinite, numbers)):
+        if not self._vehicle.fcu.send_odometry:
+            self._witness.add_receiver(message.gnss_s, np.array(p_W))
+        elif v_W is not None:
             vertical_m_s = float(self._position[2][2])
             self._witness.add_position(message.gnss_s - GNSS_DELAY_S, np.array(p_W), np.array((*v_W, vertical_m_s)))
 

@@ -16,6 +16,9 @@ controller corrects itself. After a time out of sight, velocity or position coun
 **GNSS.** The same place with x the reported position: how far the bundle has gone from where it was first seen. This
 finds what is slower than the errors of the velocity.
 
+**GNSS jump.** The receiver's solution against the flight controller's position, which follows a jump late or never.
+While the bundle is in sight a jump does no harm; out of sight it is reported.
+
 **Size.** A print of s times the size in the marker file is seen at 1/s times its distance, so the range changes by 1/s
 times the distance flown. `SizeTest` estimates k = 1/s from both while the velocity has an unknown error that changes
 slowly.
@@ -60,12 +63,16 @@ GAP_MAX_S = 0.5  # longest time between two positions or attitudes over which is
 WINDOW_S = 2.0  # of the share of displaced observations
 DISPLACED_SHARE = 0.4  # displaced observations among all, so that 20 % outliers never count
 DISPLACED_RUN = 10  # or so many in a row
+SCATTER_SHARE, SCATTER_MIN = 0.25, 10  # displaced observations in the window that do not agree with each other
 MOVING_RUN = 3  # in a row, when the bundle went away step by step
 MOVING_STEP = 0.5  # of the tolerance: a larger step from one image to the next is a jump
 MOVING_GAP_S = 0.3  # between two observations of a motion
 
+GNSS_DELAY_S = 0.12  # from the validity of a fix to its arrival
+RECEIVER_TIME_S = 20.0  # slower differences between receiver and flight controller are ordinary
 GNSS_OFFSET_M = 4.0  # multipath under a bridge moves a position by up to 3 m
 GNSS_SIGMAS = 4.0
+GNSS_JUMP_SIGMAS = 1.0  # accuracies that a jump may have beyond the limit of its monitor
 GNSS_SMOOTH_S = 1.0
 
 
@@ -149,6 +156,24 @@ class MotionRecord:
         return float(np.linalg.norm(np.ptp(np.array(apart[::5] + apart[-1:]), axis=0)))
 
 
+class ReceiverJump:
+    """Change of the receiver's solution against the flight controller's position, beside slow changes."""
+
+    def __init__(self) -> None:
+        self._usual_W: Array | None = None
+        self._stamp_s = 0.0
+        self.size_m = 0.0
+
+    def add(self, stamp_s: float, difference_W: Array) -> None:
+        if self._usual_W is None or stamp_s - self._stamp_s > RECEIVER_TIME_S:
+            self._usual_W, self._stamp_s = difference_W, stamp_s
+        share = max(0.0, stamp_s - self._stamp_s) / RECEIVER_TIME_S
+        self._stamp_s = max(self._stamp_s, stamp_s)
+        away_W = difference_W - self._usual_W
+        self.size_m = hypot(*away_W.tolist())
+        self._usual_W = self._usual_W + share * away_W
+
+
 class _Observed(NamedTuple):
     """A bundle that was seen, in the world of the flight controller."""
 
@@ -163,6 +188,15 @@ class _Observed(NamedTuple):
     @property
     def range_m(self) -> float:
         return hypot(*self.range_W.tolist())
+
+
+class _Verdict(NamedTuple):
+    """One observation of the last seconds."""
+
+    stamp_s: float
+    displaced: bool
+    scattered: bool  # displaced, but not to the place of the displaced one before
+    offset_m: float
 
 
 class _Place:
@@ -193,12 +227,13 @@ class PlaceWitness:
         self._motion = MotionRecord()
         self._fix_s: float | None = None
         self._accuracy_m = 0.0
+        self._jump = ReceiverJump()
         self._forget()
 
     def _forget(self) -> None:
         self._place: _Place | None = None
         self._learning: list[_Observed] = []
-        self._recent: deque[tuple[float, bool, float]] = deque()  # stamp, displaced, offset
+        self._recent: deque[_Verdict] = deque()
         self._run = 0  # displaced observations in a row
         self._moving = False
         self._speed_m_s = 0.0
@@ -220,6 +255,12 @@ class PlaceWitness:
         """GNSS has a fix; accuracy_m: horizontal standard deviation, NaN when unknown."""
         self._fix_s = stamp_s
         self._accuracy_m = 0.0 if isnan(accuracy_m) else accuracy_m
+
+    def add_receiver(self, arrived_s: float, p_W: Array) -> None:
+        """The receiver's own position."""
+        motion = self._motion.motion(arrived_s - GNSS_DELAY_S)
+        if motion is not None:
+            self._jump.add(arrived_s, p_W - motion.p_W)
 
     def _has_fix(self, now_s: float) -> bool:
         return self._fix_s is not None and now_s - self._fix_s <= FIX_MAX_S
@@ -299,13 +340,17 @@ class PlaceWitness:
                 step_by_step = since_s <= MOVING_GAP_S and step_m < MOVING_STEP * tolerance_m
                 self._moving = step_by_step and place.last_offset_m > MOVING_STEP * tolerance_m
             offset_m = away_m
-            self._keep_distance(place, away_W, tolerance_m, follow_m)
+        scattered = displaced and not self._keep_distance(place, away_W, tolerance_m, follow_m)
         self._run = self._run + 1 if displaced else 0
         if displaced and self._moving:
             self._speed_m_s = max(self._speed_m_s, VELOCITY_ERROR_M_S + offset_m / WINDOW_S)
         place.last, place.last_offset_m, place.corrected_m = seen, offset_m, 0.0
-        self._recent.append((seen.stamp_s, displaced, offset_m))
-        return not displaced
+        self._recent.append(_Verdict(seen.stamp_s, displaced, scattered, offset_m))
+        return not displaced or self._scatters()
+
+    def _scatters(self) -> bool:
+        """True while the displaced observations are noise: the filter's own tests are made for it."""
+        return sum(v.scattered for v in self._recent) > max(SCATTER_MIN, SCATTER_SHARE * len(self._recent))
 
     def _after_hiding(self, place: _Place, seen: _Observed, since_s: float, follow_m: float) -> float:
         """The largest error of the place after a time out of sight, by velocity or by position; shifts the place."""
@@ -322,18 +367,22 @@ class PlaceWitness:
         return by_position_m
 
     @staticmethod
-    def _keep_distance(place: _Place, away_W: Array, tolerance_m: float, follow_m: float) -> None:
-        """Shift the place with a displaced bundle in sight, not faster than the velocity is wrong."""
+    def _keep_distance(place: _Place, away_W: Array, tolerance_m: float, follow_m: float) -> bool:
+        """Shift the place with a displaced bundle in sight, not faster than the velocity is wrong.
+
+        False for the first observation of a displaced bundle, and for one that is displaced to another place.
+        """
         if place.elsewhere_W is None or hypot(*(away_W - place.elsewhere_W).tolist()) > tolerance_m:
             place.elsewhere_W = away_W
-            return
+            return False
         drift_W = away_W - place.elsewhere_W
         drift_m = hypot(*drift_W.tolist())
         if drift_m > 0:
             place.by_velocity_W = place.by_velocity_W + min(1.0, follow_m / drift_m) * drift_W
+        return True
 
     def _agreed(self, place: _Place, seen: _Observed, since_s: float) -> None:
-        place.agreed_s, place.elsewhere_W = max(place.agreed_s, seen.stamp_s), None
+        place.agreed_s = max(place.agreed_s, seen.stamp_s)
         share = min(1.0, since_s / GNSS_SMOOTH_S)
         place.by_position_W = place.by_position_W + share * (seen.by_position_W - place.by_position_W)
         if self._run == 0:
@@ -348,21 +397,23 @@ class PlaceWitness:
     def report(self, now_s: float) -> BundleWitness:
         """The evidence of this moment."""
         recent = self._recent
-        while recent and recent[0][0] < now_s - WINDOW_S:
+        while recent and recent[0].stamp_s < now_s - WINDOW_S:
             recent.popleft()
-        offsets = [offset for _, displaced, offset in recent if displaced]
-        share = len(offsets) / max(len(recent), 1)
+        offsets = [v.offset_m for v in recent if v.displaced and not v.scattered]
         moving = self._moving and self._run >= MOVING_RUN and bool(offsets)
-        displaced = bool(offsets) and (
-            self._run >= DISPLACED_RUN or (share > DISPLACED_SHARE and len(offsets) >= DISPLACED_RUN)
+        enough = len(offsets) >= DISPLACED_RUN and (
+            self._run >= DISPLACED_RUN or len(offsets) > DISPLACED_SHARE * len(recent)
         )
+        displaced = enough and not self._scatters()
         size_error, size_std = self._size.estimate()
         gnss_m, gnss_max_m = self._gnss_offset(now_s)
+        in_sight = self._place is not None and now_s - self._place.agreed_s < HIDDEN_S
         return BundleWitness(
             displaced_m=median(offsets) if displaced and not moving else 0.0,
             moving_m_s=self._speed_m_s if moving else 0.0,
             gnss_offset_m=gnss_m,
             gnss_offset_max_m=gnss_max_m,
+            gnss_jump_m=0.0 if in_sight else max(0.0, self._jump.size_m - GNSS_JUMP_SIGMAS * self._accuracy_m),
             size_error=size_error,
             size_error_std=size_std,
         )
@@ -396,8 +447,8 @@ class SizeTest:
     """k = seen over true distance, by recursive least squares.
 
     State: k, offset o_W (3), velocity error b_W (3). A bundle that stands still has −r_W = k x + o, with x the integral
-    of the velocity as reported and ȯ = −k b: the error of the velocity, a first-order Gauss-Markov process, cannot be
-    told from the offset and is estimated with it. Only motion faster than the error changes shows k.
+    of the velocity as reported and ȯ = −k b: the error of the velocity, a first-order Gauss-Markov process, shifts the
+    offset as a wrong k does and is estimated with it. Only motion faster than the error changes shows k.
     """
 
     def __init__(self) -> None:

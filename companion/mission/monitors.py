@@ -58,6 +58,7 @@ HELD_BY = {
     True: (Sensor.MARKER, Sensor.VELOCITY, Sensor.ATTITUDE),
     False: (Sensor.POSITION, Sensor.VELOCITY, Sensor.ATTITUDE),
 }
+GNSS_JUMP_M = 3.5  # multipath moves a position by up to 3 m
 SIZE_ERROR, SIZE_SIGMAS = (
     0.08,
     3.5,
@@ -155,7 +156,7 @@ def _witness(number: Callable[[BundleWitness], float]) -> Value:
 
 def _size_error(w: BundleWitness) -> float:
     """What remains of the error of the apparent size beyond its uncertainty."""
-    return max(0.0, abs(w.size_error) - SIZE_SIGMAS * w.size_error_std)
+    return abs(w.size_error) - SIZE_SIGMAS * w.size_error_std
 
 
 def _control_error(s: SafetySnapshot) -> float | None:
@@ -407,6 +408,10 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("bundle_size", "bundle is not as large as its marker file says", "of its size", CRITICAL, NEAR,
         _witness(_size_error), lambda v, p: SIZE_ERROR, hysteresis=0.02, after_s=0.5,
         escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=10.0, advice="measure the printed markers"),
+    # the filter takes a jump for an error of GNSS; it must stay so until the aircraft is home
+    Monitor("gnss_jumped", "GNSS has jumped while the bundle is out of sight", "m", WARNING, BEFORE_RETURN,
+        _witness(lambda w: w.gnss_jump_m), lambda v, p: GNSS_JUMP_M, hysteresis=0.5, after_s=0.5,
+        escalation=(HOLD, RETURN), escalation_s=5.0, advice="be ready to take over"),
     Monitor("uncertainty_relative", "position relative to the bundle uncertain", "m", WARNING, NEAR,
         _relative_std, lambda v, p: v.safety.relative_std_m, hysteresis=0.05, after_s=0.5,
         escalation=(HOLD, RETREAT), escalation_s=3.0),
