@@ -70,6 +70,7 @@ MOVING_GAP_S = 0.3  # between two observations of a motion
 
 GNSS_DELAY_S = 0.12  # from the validity of a fix to its arrival
 RECEIVER_TIME_S = 20.0  # slower differences between receiver and flight controller are ordinary
+RECEIVER_APART_M = 1.5  # a larger difference: the flight controller rejects the fixes
 GNSS_OFFSET_M = 4.0  # multipath under a bridge moves a position by up to 3 m
 GNSS_SIGMAS = 4.0
 GNSS_JUMP_SIGMAS = 1.0  # accuracies that a jump may have beyond the limit of its monitor
@@ -252,8 +253,12 @@ class PlaceWitness:
             place.corrected_m = max(place.corrected_m, self._motion.corrected_m())
 
     def add_fix(self, stamp_s: float, accuracy_m: float) -> None:
-        """GNSS has a fix; accuracy_m: horizontal standard deviation, NaN when unknown."""
-        self._fix_s = stamp_s
+        """GNSS has a fix; accuracy_m: horizontal standard deviation, NaN when unknown.
+
+        A fix that the flight controller does not follow does not count: its velocity runs away meanwhile.
+        """
+        if self._jump.size_m < RECEIVER_APART_M:
+            self._fix_s = stamp_s
         self._accuracy_m = 0.0 if isnan(accuracy_m) else accuracy_m
 
     def add_receiver(self, arrived_s: float, p_W: Array) -> None:

@@ -52,6 +52,7 @@ def fly(
     fix: Callable[[float], bool] = lambda t: True,
     heading_rad: float = 0.0,
     accuracy_m: float = float("nan"),
+    receiver_error: Vector3 = lambda t: np.zeros(3),
     seed: int = 1,
 ) -> Judged:
     """Judge the images of a flight. scale: seen over true distance; heading_rad: error of the reported heading."""
@@ -66,6 +67,7 @@ def fly(
             v = (p - before) / 1e-3 + np.array(velocity_error(fcu_s))
             witness.add_attitude(fcu_s, reported_q)
             witness.add_position(fcu_s, p + np.array(gnss_error(fcu_s)), v)
+            witness.add_receiver(fcu_s, np.array(aircraft_W(fcu_s - 0.12)) + np.array(receiver_error(fcu_s)))
             if fix(fcu_s):
                 witness.add_fix(fcu_s, accuracy_m)
             fcu_s += FCU_S
@@ -221,6 +223,28 @@ def test_a_bundle_is_not_at_another_place_after_it_was_out_of_sight(hidden_s):
 def test_a_jump_is_found_without_gnss():
     judged = fly(jumps((2.0, 0, 0), 8.0), fix=lambda t: t < 3)
     assert judged.displaced_s() == [t for t in judged.times_s if t >= 8.0]
+
+
+def test_a_velocity_that_runs_away_while_the_flight_controller_rejects_fixes_is_no_moving_bundle():
+    """A GNSS jump beyond PX4's gate: seven seconds of dead reckoning with a fix."""
+
+    alone = {
+        "velocity_error": lambda t: (0.15 * max(0.0, t - 3), 0.0, 0.0),
+        "gnss_error": lambda t: (0.075 * max(0.0, t - 3) ** 2, 0.0, 0.0),  # of PX4's position, which runs away, too
+        "seconds": 10.0,
+    }
+    jumped = fly(receiver_error=lambda t: np.array((0.0, 3.0 * (t > 3), 0.0)), **alone)
+    assert jumped.first_s("moving_m_s") == jumped.first_s("displaced_m") == np.inf
+    assert fly(**alone).first_s("moving_m_s") < np.inf
+
+
+def test_a_jump_of_the_receiver_is_reported_while_the_bundle_is_out_of_sight_only():
+    def jump(t: float) -> np.ndarray:
+        return np.array((0.0, 6.0 * (t > 3), 0.0))
+
+    hidden = fly(receiver_error=jump, seen=lambda t: ALL if t < 2 else None, seconds=5.0)
+    assert hidden.witness.report(5.0).gnss_jump_m == pytest.approx(6.0, abs=0.7)
+    assert fly(receiver_error=jump, seconds=5.0).reports[-1].gnss_jump_m == 0.0
 
 
 # --- the ground ------------------------------------------------------------------------------------------------------------
