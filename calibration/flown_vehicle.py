@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from companion.core import aliases
 from companion.core.config import ConfigError, parse, read_layered, read_toml
 from companion.core.vehicle import Vehicle
 from companion.recording.log import Log
@@ -86,7 +87,7 @@ def _logged_tables(log: Log) -> dict[str, Any] | None:
 
 def _parsed(tables: dict[str, Any], path: Path) -> Vehicle | None:
     try:
-        return parse(tables, Vehicle, str(path))
+        return parse(aliases.completed("Vehicle", tables), Vehicle, str(path))
     except ConfigError:  # keys of another version; single values can still be read
         return None
 

@@ -74,7 +74,7 @@ def propose(path: str | Path, changes: Sequence[Change]) -> Proposal:
     before = _read(path)
     replaced = []
     try:
-        document = tomlkit.parse(before)
+        document = tomlkit.parse(before.removeprefix("\ufeff"))
         for change in changes:
             old = _get(layered, change.key)
             value = _written(change.value, old)

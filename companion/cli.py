@@ -27,8 +27,9 @@ from companion.core.command_line import (
     write_output,
 )
 from companion.core.config_files import ConfigKind, config_folder, find_config
-from companion.core.errors import OutputError
+from companion.core.errors import OutputError, UserError
 from companion.core.suggestions import did_you_mean
+from companion.core.text import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -162,6 +163,8 @@ def fly(
 
         sys.exit(fly_px4(mission, vehicle, scenario, px4_mode, px4_build, seed, speed, out, instance))
     vehicle = vehicle or find_config(DEFAULT_VEHICLE_NAME, ConfigKind.VEHICLE)
+    if fcu != "sim" and (near := did_you_mean(fcu, ("sim", "px4"))):
+        raise UserError(f"--fcu {fcu}: no such link{near}")
     if fcu != "sim":
         sys.exit(fly_mission(mission, vehicle, fcu, out, simulated=False))
     from companion.runtime.manager import python
@@ -249,7 +252,7 @@ def _print_flight(flight: "SimulatedFlight", json_file: Path | None, log_file: P
         failed, to_stdout = error, True
     console = _console(stderr=to_stdout)
     console.print(result_table(flight, log_file))
-    console.print(ending_line(flight.status), markup=False, highlight=False, soft_wrap=True)
+    console.print(plain(ending_line(flight.status)), highlight=False, soft_wrap=True)
     if failed is not None:
         raise failed
 
@@ -266,7 +269,7 @@ def _write_json(result: dict[str, Any], json_file: Path | None) -> None:
 def _console(stderr: bool = False) -> "Console":
     from rich.console import Console
 
-    console = Console(stderr=stderr)
+    console = Console(stderr=stderr, markup=False)
     if not console.is_terminal:
         console.width = TABLE_WIDTH
     return console
@@ -319,7 +322,7 @@ def compare(
     if plot_file is not None:
         check_plot(plot_file)
     build_missing(load_scenario(scenario, vehicle, camera).vehicle_path, _say)
-    errors, total = Console(stderr=True), seeds * len(stacks)
+    errors, total = Console(stderr=True, markup=False), seeds * len(stacks)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("flights", total=total)
@@ -332,7 +335,7 @@ def compare(
             error = run["position_rms_m"]
             shown = run["final_reason"] if error is None else f"{error:.3f} m"
             line = f"{flown:>3}/{total}  {run['stack']:>6}  seed {run['seed']}: {shown}"
-            errors.print(line, markup=False, highlight=False, soft_wrap=True)
+            errors.print(plain(line), highlight=False, soft_wrap=True)
 
         result = compare_stacks(scenario, range(first_seed, first_seed + seeds), stacks, vehicle, camera, workers, show)
     failed: OutputError | None = None
@@ -401,7 +404,7 @@ def report(log: Path, out: Path | None) -> None:
 
     check_output_folder(out or log.parent)
     for problem in log_problems(log):
-        click.echo(f"companion: {problem}", err=True)
+        click.echo(f"companion: {plain(problem)}", err=True)
     click.echo(str(write_report(log, out or log.parent)))
 
 

@@ -5,10 +5,12 @@ time. The flight controller follows the behaviour of PX4 1.17: a motor test is r
 itself, and its value goes through THR_MDL_FAC. `python -m sitl.bench` runs one against the clock, to try the command.
 """
 
+import argparse
 import contextlib
 import math
 import os
 import random
+import shlex
 import socket
 import sys
 import tempfile
@@ -21,6 +23,8 @@ from pathlib import Path
 import msgspec
 from pymavlink.dialects.v20 import common
 
+from companion.core.config_files import ConfigKind, config_folder
+from companion.core.errors import UserError
 from sitl.airframe import Airframe, load_airframe
 from sitl.battery import Battery
 
@@ -43,7 +47,12 @@ class Faults:
     link_lost_s: float = math.inf
     armed_s: float = math.inf
     ctrl_c_s: float = math.inf
+    scale_unplugged_s: float = math.inf
+    paused_s: float = math.inf  # the program under test stands still from then on,
+    pause_s: float = 0.0  # for this long
+    asleep: bool = False  # with the whole computer: the monotonic clock stands still, too
     refuses: bool = False  # COM_MOT_TEST_EN = 0
+    keeps_running: bool = False  # a motor test never expires
     wrong_pwm_us: float = 0.0  # difference of the output from the bench file
     current_sensor: bool = True
 
@@ -93,10 +102,11 @@ class SimulatedBench:
     scale_zero_g: float = 137.0
     scale_noise_g: float = 0.5
     by_hand: Callable[[float], float] | None = None  # throttle as pulse width over time, instead of motor tests
-    real_time: bool = False
+    on_output: Callable[[float, float], None] | None = None  # each change of the output: time [s], pulse width [µs]
 
     def __post_init__(self) -> None:
         self.time_s = 1000.0
+        self._asleep_s = 0.0  # of the monotonic clock
         self.thrust = 0.0
         self.pwm_us = DISARMED_US
         self.off_s = -math.inf  # when the output last went to its disarmed value
@@ -121,10 +131,12 @@ class SimulatedBench:
         self._parser.robust_parsing = True
         self._due = {"scale": 0.0, "telemetry": 0.0, "heartbeat": 0.0}
         self._interrupted = False
+        self._paused = False
 
     def close(self) -> None:
         for descriptor in (self._master, self._slave):
-            os.close(descriptor)
+            with contextlib.suppress(OSError):  # unplugged
+                os.close(descriptor)
         self._socket.close()
 
     def next_battery(self) -> None:
@@ -135,19 +147,32 @@ class SimulatedBench:
     # ---- the clock of the program under test
 
     def now_s(self) -> float:
+        return self.time_s - self._asleep_s
+
+    def boot_s(self) -> float:
         return self.time_s
 
     def sleep(self, duration_s: float) -> None:
         """Advance the time; raises KeyboardInterrupt at the time of the user's Ctrl-C."""
-        if self.real_time:
-            time.sleep(duration_s)
-        until_s = self.time_s + duration_s
-        while self.time_s < until_s - 1e-9:
-            self.time_s += STEP_S
-            self._step()
+        self.follow(self.time_s + duration_s)
+        if self.time_s >= self.faults.paused_s and not self._paused:
+            self.pause(self.faults.pause_s)
         if self.time_s >= self.faults.ctrl_c_s and not self._interrupted:
             self._interrupted = True
             raise KeyboardInterrupt
+
+    def pause(self, duration_s: float) -> None:
+        """The program under test stands still, and the world does not; once."""
+        if not self._paused:
+            self._paused = True
+            self.follow(self.time_s + duration_s)
+            self._asleep_s += duration_s if self.faults.asleep else 0.0
+
+    def follow(self, until_s: float) -> None:
+        """Advance the world to a time [s]."""
+        while self.time_s < until_s - 1e-9:
+            self.time_s += STEP_S
+            self._step()
 
     # ---- the world
 
@@ -161,6 +186,8 @@ class SimulatedBench:
         output_us = self._output()
         if output_us <= DISARMED_US < self.pwm_us:
             self.off_s = self.time_s
+        if output_us != self.pwm_us and self.on_output is not None:
+            self.on_output(self.time_s, output_us)
         self.pwm_us = output_us
         steady = self.truth_n(self.pwm_us, self.battery.voltage_v)
         if self.time_s >= self.faults.propeller_lost_s:
@@ -183,7 +210,8 @@ class SimulatedBench:
         if self.by_hand is not None:
             return self.by_hand(self.time_s)
         value, until_s = self._test
-        if self.time_s > until_s or not math.isfinite(value):
+        expired = self.time_s > until_s and not self.faults.keeps_running
+        if expired or not math.isfinite(value):
             return DISARMED_US
         factor = self.thrust_model_factor
         if factor > 0:
@@ -194,6 +222,11 @@ class SimulatedBench:
 
     def _send_reading(self) -> None:
         if self.time_s >= self.faults.scale_silent_s:
+            return
+        if self.time_s >= self.faults.scale_unplugged_s:
+            with contextlib.suppress(OSError):  # once
+                os.close(self._master)
+            self.faults.scale_silent_s = 0.0
             return
         grams = self.scale_zero_g + self.thrust / GRAM_N + self.scale_noise_g * self._random.gauss(0, 1)
         line = "ERR overload" if self.time_s >= self.faults.scale_text_s else f"{grams:.1f}"
@@ -261,19 +294,57 @@ class SimulatedBench:
         self._mav.seq = (self._mav.seq + 1) % 256
 
 
-def main(airframe_name: str = "f550") -> None:
-    """Run a bench against the clock and print a bench file for it."""
-    airframe = load_airframe(airframe_name)
-    bench = SimulatedBench(airframe_motor(airframe, 0.0), airframe, [0.9], real_time=True)
-    template = Path("config/benches/hx711.toml").read_text(encoding="utf-8")
-    template = template.replace("serial:/dev/ttyUSB0:115200", bench.scale_url)
-    template = template.replace("serial:/dev/ttyACM0:57600", bench.motor_url)
+QUICK = {"step_us": "100", "down": "false", "settle_s": "0.5", "readings": "2", "interval_s": "0.5", "batteries": "1"}
+
+
+def bench_file(bench: SimulatedBench, quick: bool = False) -> str:
+    """The text of a bench file for a simulated bench; quick: a sweep of half a minute on one battery."""
+    template = (config_folder() / ConfigKind.BENCH / "hx711.toml").read_text(encoding="utf-8")
+    urls = iter((bench.scale_url, bench.motor_url))
+    lines = []
+    for line in template.splitlines():
+        key = line.partition("=")[0].strip()
+        if key == "url":
+            line = f'url = "{next(urls)}"'
+        elif quick and key in QUICK:
+            line = f"{key} = {QUICK[key]}"
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a bench against the clock and print the command that uses it."""
+    parser = argparse.ArgumentParser(
+        "python -m sitl.bench",
+        description="Simulated thrust bench, to try `companion calibrate thrust` without hardware.",
+    )
+    parser.add_argument("airframe", nargs="?", default="f550", help="of sitl/airframes (default: f550)")
+    parser.add_argument("--charge", type=float, default=0.9, help="of the battery, 0.05 to 1 (default: 0.9)")
+    parser.add_argument("--quick", action="store_true", help="a bench file with a sweep of half a minute")
+    parser.add_argument("--record", type=Path, help="file for the pulse widths of the speed controller: time_s,pwm_us")
+    given = parser.parse_args(arguments)
+    if not 0.05 <= given.charge <= 1:
+        parser.error(f"--charge {given.charge:g}: not 0.05 to 1")
+    try:
+        airframe = load_airframe(given.airframe)
+        record = given.record.open("w", encoding="utf-8", buffering=1) if given.record else None
+    except (UserError, OSError) as error:
+        parser.error(str(error))
+    bench = SimulatedBench(airframe_motor(airframe, 0.0), airframe, [given.charge])
+    bench.time_s = time.monotonic()
+    if record is not None:
+        record.write("time_s,pwm_us\n")
+        bench.on_output = lambda time_s, pwm_us: print(f"{time_s:.3f},{pwm_us:.1f}", file=record)
     path = Path(tempfile.mkdtemp()) / "simulated.toml"
-    path.write_text(template, encoding="utf-8")
-    print(f"companion calibrate thrust --bench {path}", flush=True)
-    while True:
-        bench.sleep(STEP_S)
+    path.write_text(bench_file(bench, given.quick), encoding="utf-8")
+    print(f"companion calibrate thrust --bench {shlex.quote(str(path))}", flush=True)
+    try:
+        while True:
+            bench.follow(time.monotonic())
+            time.sleep(STEP_S)
+    except KeyboardInterrupt:
+        bench.close()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1:])

@@ -111,6 +111,7 @@ class SceneCamera:
         self._pixel_rng, self._corner_rng, self._sway_rng = pixel_rng, corner_rng, sway_rng
         self._sway = np.zeros(3)
         self._sway_t_s: float | None = None
+        self.slip: Array | None = None  # rotation vector [rad] of the camera on its mount, in the camera's frame
         self._light = scene.light
         self.printed = place_markers(scene, site)  # the markers where the scenario puts them
         self._backdrops = [backdrop_plane(b) for b in scene.backdrops]
@@ -133,13 +134,17 @@ class SceneCamera:
         self.placed = PlacedMarkers(markers, planes)
 
     def camera_pose(self, t_s: float, p_WB: Vector, q_WB: Vector) -> tuple[Array, Array]:
-        """(p_WC, R_WC) of the camera, sway of its mount included."""
+        """(p_WC, R_WC) of the camera, sway and slip of its mount included."""
         R_WB = rotation_matrix(q_WB)
         p_WC = np.asarray(p_WB, dtype=float) + R_WB @ self._p_BC
+        q_BC = self._q_BC
         if self.config.sway_std_rad > 0:
-            q_BC = quat_multiply(self._q_BC, quat_exp(self._sway_at(t_s)))
-            return p_WC, R_WB @ rotation_matrix(q_BC)
-        return p_WC, R_WB @ self._R_BC
+            q_BC = quat_multiply(q_BC, quat_exp(self._sway_at(t_s)))
+        elif self.slip is None:
+            return p_WC, R_WB @ self._R_BC
+        if self.slip is not None:
+            q_BC = quat_multiply(q_BC, quat_exp(self.slip))
+        return p_WC, R_WB @ rotation_matrix(q_BC)
 
     def _sway_at(self, t_s: float) -> Array:
         """First-order Gauss-Markov rotation vector of the mount [rad]; unchanged for a time that is not newer."""

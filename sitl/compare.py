@@ -21,9 +21,11 @@ from companion.core.chi_square import quantile
 from companion.core.command_line import check_output_file
 from companion.core.errors import OutputError
 from companion.core.messages import MissionStatus, Truth
+from companion.core.text import plain
 from companion.recording import series as sr
 from companion.recording.metrics import tracking_error
-from companion.runtime.manager import interrupts_ignored
+from companion.runtime.end_requests import interrupts_ignored
+from companion.runtime.parent import end_with_parent
 from sitl.baselines.stacks import STACKS, prepare
 from sitl.scenario import CameraMode, load_scenario
 from sitl.simulate import fly
@@ -116,8 +118,7 @@ def _in_processes(jobs: list[Job], workers: int) -> Iterator[tuple[Job, Run]]:
     pool = ProcessPoolExecutor(
         workers,
         mp_context=multiprocessing.get_context("spawn"),
-        initializer=signal.signal,
-        initargs=(signal.SIGINT, signal.SIG_IGN),
+        initializer=_begin_worker,
     )
     try:
         with interrupts_ignored():  # a process that starts now inherits this, so that Ctrl-C ends only the caller
@@ -131,6 +132,13 @@ def _in_processes(jobs: list[Job], workers: int) -> Iterator[tuple[Job, Run]]:
                 process.kill()
         raise
     pool.shutdown()
+
+
+def _begin_worker() -> None:
+    """Ctrl-C in a terminal reaches every process; only the caller acts on it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # ignored by the caller when it started this process
+    end_with_parent()
 
 
 def _run(job: Job) -> Run:
@@ -210,7 +218,7 @@ def table(result: Comparison) -> Table:
     seeds = ", ".join(map(str, result["seeds"]))
     incomplete = ", INCOMPLETE" if result["incomplete"] else ""
     title = f"{result['scenario']}, {result['vehicle']}, seeds {seeds}{incomplete} (RMS in m, frame: {frame})"
-    view = Table(title=title)
+    view = Table(title=plain(title))
     view.add_column("stack")
     for name in ("position", *AXES, "estimate", "yaw °", "completed", "ratio"):
         view.add_column(name, justify="right")

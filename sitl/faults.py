@@ -153,6 +153,18 @@ def _markers_hidden(faults: FaultInjector, fault: Fault, active: bool) -> None:
     faults.target.world.markers_hidden = active
 
 
+def _camera_frozen(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    faults.target.world.camera_frozen = active
+
+
+def _camera_slipped(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    faults.target.world.camera.slip = np.array(fault.value) if active else None
+
+
+def _heading_disturbed(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    faults.target.world.sensors.set_fault("heading", tuple(fault.value) if active else None)
+
+
 def _markers_outliers(faults: FaultInjector, fault: Fault, active: bool) -> None:
     faults.target.world.camera_error_std_m = fault.value[0] if active else 0.0
 
@@ -308,6 +320,9 @@ EFFECTS: dict[FaultKind, Callable[[FaultInjector, Fault, bool], None]] = {
     FaultKind.GNSS_LOST: _gnss_lost,
     FaultKind.GNSS_JUMP: _gnss_jump,
     FaultKind.MARKERS_HIDDEN: _markers_hidden,
+    FaultKind.CAMERA_FROZEN: _camera_frozen,
+    FaultKind.CAMERA_SLIPPED: _camera_slipped,
+    FaultKind.HEADING_DISTURBED: _heading_disturbed,
     FaultKind.MARKERS_OUTLIERS: _markers_outliers,
     FaultKind.RC_LOST: _rc_lost,
     FaultKind.RC_MODE_SWITCH: _rc_mode_switch,

@@ -29,6 +29,9 @@ class FaultKind(StrEnum):
     GNSS_LOST = "gnss_lost"  # no fixes
     GNSS_JUMP = "gnss_jump"  # value: offset east, north, up [m]
     MARKERS_HIDDEN = "markers_hidden"  # the camera sees nothing
+    CAMERA_FROZEN = "camera_frozen"  # every image is the last one before the fault, with a new stamp
+    CAMERA_SLIPPED = "camera_slipped"  # value: rotation vector [rad] of the camera on its mount, in its own frame
+    HEADING_DISTURBED = "heading_disturbed"  # value[0]: rad by which iron turns the compass
     MARKERS_OUTLIERS = "markers_outliers"  # value[0]: standard deviation [m] of the camera's displacement in each image
     RC_LOST = "rc_lost"  # the receiver is silent
     RC_MODE_SWITCH = "rc_mode_switch"  # the pilot moves the mode switch away and back to position mode
@@ -77,6 +80,8 @@ FAULT_PROCESSES = (  # the nodes of a lockstep run
 )
 FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
     FaultKind.GNSS_JUMP: 3,
+    FaultKind.CAMERA_SLIPPED: 3,
+    FaultKind.HEADING_DISTURBED: 1,
     FaultKind.MARKERS_OUTLIERS: 1,
     FaultKind.RC_CHANNEL: 2,
     FaultKind.SECOND_COMPANION: 1,

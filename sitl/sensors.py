@@ -19,9 +19,10 @@ from companion.core.trajectory_messages import Quat, Vec3
 from sitl.wind import NormalNoise, OrnsteinUhlenbeck
 
 FRAME_S = 0.004  # PX4 runs its rate loop and its simulated IMU at 250 Hz
+HEADING_FOLLOWS_S = 2.0  # time constant with which EKF2's heading follows a compass that iron turns
 TIME_EPSILON_S = 1e-6  # times are multiples of a frame up to rounding
 
-SensorFault = Literal["gnss_lost", "gnss_jump", "battery_low"]
+SensorFault = Literal["gnss_lost", "gnss_jump", "battery_low", "heading"]
 
 
 class ImuConfig(Section, frozen=True):
@@ -168,6 +169,7 @@ class Sensors:
         self._gnss_lost = False
         self._jump_W: Vec3 = (0.0, 0.0, 0.0)
         self._battery_fault: tuple[float, float] | None = None
+        self._heading_disturbance_rad = self._heading_shift_rad = 0.0
 
     @property
     def gnss_bias_W(self) -> Vec3:
@@ -178,7 +180,8 @@ class Sensors:
         """Begin a fault, or end it with None; raises ValueError for an unknown kind.
 
         "gnss_lost": True: fixes arrive without a solution. "gnss_jump": (x, y, z) [m] on every fix taken
-        from now on. "battery_low": (voltage [V], remaining 0..1) in place of the measurement.
+        from now on. "battery_low": (voltage [V], remaining 0..1) in place of the measurement. "heading": (angle [rad],) by
+        which the attitude solution's heading is turned, as EKF2 follows a compass near iron.
         """
         if kind == "gnss_lost":
             self._gnss_lost = bool(value)
@@ -187,6 +190,8 @@ class Sensors:
         if kind == "gnss_jump":
             x, y, z = (0.0, 0.0, 0.0) if numbers is None else numbers
             self._jump_W = (float(x), float(y), float(z))
+        elif kind == "heading":
+            self._heading_disturbance_rad = 0.0 if numbers is None else float(numbers[0])
         elif kind == "battery_low":
             self._battery_fault = None if numbers is None else (numbers[0], numbers[1])
         else:
@@ -224,7 +229,12 @@ class Sensors:
     def _attitude(self, truth: TrueMotion) -> Quat:
         n, s = self._attitude_noise, self._config.attitude.white_std_rad
         ex, ey, ez = self._attitude_error.advance(FRAME_S)
-        q = _multiply(_small_rotation(ex, ey, ez + self._heading_offset_rad), truth.q_WB.tolist())
+        self._heading_shift_rad += (
+            FRAME_S / HEADING_FOLLOWS_S * (self._heading_disturbance_rad - self._heading_shift_rad)
+        )
+        q = _multiply(
+            _small_rotation(ex, ey, ez + self._heading_offset_rad + self._heading_shift_rad), truth.q_WB.tolist()
+        )
         return _multiply(q, _small_rotation(s * n(), s * n(), s * n()))
 
     def _gnss(self, now_s: float, elapsed_s: float, truth: TrueMotion) -> GnssFix | None:

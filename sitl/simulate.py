@@ -12,6 +12,7 @@ import numpy as np
 from rich.table import Table
 
 from companion.core.messages import Message, MissionStatus, Truth
+from companion.core.text import plain
 from companion.recording.metrics import metrics_from_messages
 from companion.runtime.flight_record import flight_metadata, open_recorder
 from companion.runtime.fly import ending_line
@@ -150,7 +151,8 @@ class FlightProgress:
 def result_table(flight: SimulatedFlight, log_file: Path | None) -> Table:
     """The result in about ten rows."""
     result = flight.result
-    table = Table(title=f"{result['scenario']}, {flight.loaded.vehicle.name}, seed {result['seed']}", show_header=False)
+    title = f"{result['scenario']}, {flight.loaded.vehicle.name}, seed {result['seed']}"
+    table = Table(title=plain(title), show_header=False)
     table.add_row("flown", f"{result['duration_s']:.1f} s, {result['hold_s']:.1f} s of them measured")
     table.add_row("position error, RMS / max", _pair(result["position_rms_m"], result["position_max_m"], 100, "cm"))
     table.add_row("yaw error, RMS", _figure(result["yaw_rms_deg"], 1, "°", 2))
@@ -162,8 +164,8 @@ def result_table(flight: SimulatedFlight, log_file: Path | None) -> Table:
     table.add_row("setpoints, longest gap", _figure(result["setpoint_gap_s"], 1e3, "ms", 0))
     table.add_row("filter resets", _figure(result["filter_resets"], 1, "", 0))
     table.add_row("safety events", events_text(result["events"]))
-    table.add_row("ended early", "no" if result["completed"] else early_end(flight.status))
-    table.add_row("log", "none (--log FILE)" if log_file is None else str(log_file))
+    table.add_row("ended early", "no" if result["completed"] else plain(early_end(flight.status)))
+    table.add_row("log", "none (--log FILE)" if log_file is None else plain(str(log_file)))
     return table
 
 

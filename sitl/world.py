@@ -76,8 +76,7 @@ class World:
         scenario = loaded.scenario
         # Independent streams, so that a change in one sensor's noise leaves the wind as it was.
         streams = [1000 * seed + i for i in range(6)]
-        # The PX4 emulator delays setpoints itself; with another one the delay is added to the motors.
-        airframe = _true_airframe(scenario, scenario.command_delay_s if autopilot is not None else 0.0)
+        airframe = _true_airframe(scenario)
         self.plant = Plant(airframe, streams[0], scenario.start.p_W, scenario.start.yaw_rad)
         self.wind = Wind(scenario.wind, streams[1])
         self._jets = bool(scenario.wind.jets)
@@ -94,6 +93,8 @@ class World:
         self.steps = 0
         self.markers_hidden = False
         self.marker_attacks = MarkerAttacks(self.camera.printed, streams[5])
+        self.camera_frozen = False  # every image is the one before
+        self._newest_image: Image | None = None
         self.push_m_s2 = (0.0, 0.0, 0.0)  # force over mass beyond that of the scenario's wind
         self.motor_shares: Array | None = None  # of their commands that the motors obey; None: all of them
         self.camera_error_std_m = 0.0  # displacement of the camera in each image
@@ -120,6 +121,18 @@ class World:
 
     def exposure(self) -> Callable[[], Image]:
         """Expose an image now; the returned call draws it, also in another thread, in the order of exposure."""
+        if self.camera_frozen and self._newest_image is not None:
+            frozen, stamp_s = self._newest_image, self.now_s
+            return lambda: msgspec.structs.replace(frozen, stamp_s=stamp_s)
+        draw = self._exposed()
+
+        def drawn() -> Image:
+            self._newest_image = draw()
+            return self._newest_image
+
+        return drawn
+
+    def _exposed(self) -> Callable[[], Image]:
         plant, size, now_s = self.plant, self.camera.config, self.now_s
         p_W = plant.p_W.copy()
         if (markers := self.marker_attacks.exposed(now_s)) is not None:
@@ -188,9 +201,8 @@ def _built_in_autopilot(loaded: LoadedScenario, seed: int, stream_rates_hz: dict
     return autopilot
 
 
-def _true_airframe(scenario: Scenario, motor_delay_s: float) -> Airframe:
-    """The airframe file with the thrust and the delay that this aircraft really has."""
+def _true_airframe(scenario: Scenario) -> Airframe:
+    """The airframe file with the thrust that this aircraft really has."""
     airframe = load_airframe(scenario.airframe)
     rotor = msgspec.structs.replace(airframe.rotor, thrust_max_n=airframe.rotor.thrust_max_n * scenario.thrust_scale)
-    delay_s = airframe.command_delay_s + motor_delay_s
-    return msgspec.structs.replace(airframe, rotor=rotor, command_delay_s=delay_s)
+    return msgspec.structs.replace(airframe, rotor=rotor)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.camera.board import DICTIONARIES, Board, Charuco, Chessboard, Grid, charuco_board
+from calibration.camera.problem import Problem, ProblemKind
 from companion.core.arrays import Array, Image8
 from companion.tracking.edges import refine_corners
 
@@ -37,14 +38,14 @@ class View:
     """The corners of a board in one image.
 
     numbers (n,): which of `Board.points_m`; pixels (n, 2): where; blur_px: standard deviation of the blur across edges,
-    in the worse of the board's two directions; problem: why the view cannot be used, "" if it can.
+    in the worse of the board's two directions; problem: why the view cannot be used, None if it can.
     """
 
     name: str
     numbers: NDArray[np.int64]
     pixels: Array
     blur_px: float
-    problem: str = ""
+    problem: Problem | None = None
 
 
 class BoardDetector:
@@ -68,18 +69,20 @@ class BoardDetector:
     def view(self, gray: Image8, name: str) -> View:
         """The board in an image (h, w); does not raise whatever the image shows."""
         if min(gray.shape) < SMALLEST_PX:
-            return _unusable(name, "the image is too small")
+            return _unusable(name, Problem(ProblemKind.TOO_SMALL))
         numbers, pixels = self._search(gray)
         if len(numbers) < MIN_CORNERS:
             if not len(numbers):
-                return _unusable(name, "board not found")
-            return _unusable(name, f"too few corners ({len(numbers)} of {len(self.board.points_m)})", numbers, pixels)
+                return _unusable(name, Problem(ProblemKind.NOT_FOUND))
+            text = f"too few corners ({len(numbers)} of {len(self.board.points_m)})"
+            return _unusable(name, Problem(ProblemKind.FEW_CORNERS, text), numbers, pixels)
         if is_line(self.board.points_m[numbers]):
-            return _unusable(name, f"its {len(numbers)} corners lie on one line", numbers, pixels)
+            text = f"its {len(numbers)} corners lie on one line"
+            return _unusable(name, Problem(ProblemKind.ONE_LINE, text), numbers, pixels)
         error = shape_error(self.board.points_m[numbers], pixels)
         if error > SHAPE_LIMIT:
             text = f"not this board: its corners are {100 * error:.0f} % of its size from their places"
-            return _unusable(name, text, numbers, pixels)
+            return _unusable(name, Problem(ProblemKind.OTHER_BOARD, text), numbers, pixels)
         return View(name, numbers, pixels, self._blur_px(gray, numbers, pixels))
 
     def _search(self, gray: Image8) -> Corners:
@@ -190,7 +193,9 @@ class BoardDetector:
 _NOTHING: Corners = np.zeros(0, np.int64), np.zeros((0, 2))
 
 
-def _unusable(name: str, problem: str, numbers: NDArray[np.int64] = _NOTHING[0], pixels: Array = _NOTHING[1]) -> View:
+def _unusable(
+    name: str, problem: Problem, numbers: NDArray[np.int64] = _NOTHING[0], pixels: Array = _NOTHING[1]
+) -> View:
     return View(name, numbers, pixels, float("nan"), problem)
 
 

@@ -12,6 +12,7 @@ from calibration.camera.board import Board, load_board
 from calibration.camera.board_detection import HINT_IMAGES, BoardDetector, View, hint
 from calibration.camera.fit import COEFFICIENTS, NAMES, Lens, LensModel, board_shapes
 from calibration.camera.images import image_files, read_all
+from calibration.camera.problem import Problem
 from calibration.camera.views import Calibration, calibrate, projection_std
 from calibration.results import DataError, Result, result, write_json
 from calibration.vehicle_file import Change, confirm_and_write
@@ -73,7 +74,16 @@ def command(
     if not images:
         raise ConfigError("no images: name files or folders, or take them with --live DEVICE")
     views, size, rejected, tip = _views(images, board, None if rescale or target is None else target)
-    calibration = calibrate(board, views, size, model, coefficients, fit_board, rejected, tip)
+    try:
+        calibration = calibrate(board, views, size, model, coefficients, fit_board, rejected, tip)
+    except DataError as error:
+        if device is None:
+            raise
+        taken = images[-1]
+        raise DataError(
+            f"{error}; the pictures are in {taken}: take more (--live {device} --save DIR), and give both folders:"
+            f" companion calibrate camera {taken} DIR --board {board_file}"
+        ) from None
     lens, flown_size = calibration.fit.lens, calibration.size
     if target is not None:
         flown_size = (target.camera.width_px, target.camera.height_px)
@@ -97,14 +107,14 @@ def command(
 
 def _views(
     images: tuple[Path, ...], board: Board, target: Vehicle | None
-) -> tuple[list[View], tuple[int, int], dict[str, str], str]:
+) -> tuple[list[View], tuple[int, int], dict[str, Problem], str]:
     """The views of all images, their size, the unreadable files, and a hint if no view is usable.
 
     target: the vehicle whose image size these must have; None: any.
     """
     files = image_files(images)
     detector = BoardDetector(board)
-    rejected: dict[str, str] = {}
+    rejected: dict[str, Problem] = {}
     views: list[View] = []
     samples: list[Image8] = []
     size: tuple[int, int] | None = None
@@ -189,7 +199,7 @@ def _result(images: tuple[Path, ...], board: Board, c: Calibration, lens: Lens, 
             {"name": v.name, "corners": len(v.numbers), "rms_px": float(e), "blur_px": v.blur_px}
             for v, e in zip(c.views, c.fit.view_rms_px, strict=True)
         ],
-        "rejected": c.rejected,
+        "rejected": {name: str(problem) for name, problem in c.rejected.items()},
         "covariance": c.fit.covariance,
     }
     if len(c.fit.board):

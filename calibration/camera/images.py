@@ -12,6 +12,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from calibration.camera.problem import Problem, ProblemKind
 from calibration.results import DataError
 from companion.core.arrays import Image8
 from companion.tracking.cameras import SUFFIXES
@@ -44,7 +45,7 @@ def read_gray(path: Path) -> Image8 | None:
     return None if gray is None else gray.astype(np.uint8, copy=False)
 
 
-def read_all(files: list[Path], unreadable: dict[str, str]) -> Iterator[tuple[Path, Image8]]:
+def read_all(files: list[Path], unreadable: dict[str, Problem]) -> Iterator[tuple[Path, Image8]]:
     """The images one by one; a file that is not an image is added to `unreadable`, name → reason.
 
     Raises `DataError` after the last when the images have several sizes.
@@ -53,7 +54,7 @@ def read_all(files: list[Path], unreadable: dict[str, str]) -> Iterator[tuple[Pa
     for path in files:
         gray = read_gray(path)
         if gray is None:
-            unreadable[path.name] = "cannot be read as an image"
+            unreadable[path.name] = Problem(ProblemKind.UNREADABLE)
             continue
         sizes[gray.shape[1], gray.shape[0]].append(path.name)
         if len(sizes) > 1:

@@ -49,7 +49,7 @@ class Guide:
         """Keeps a view and returns "", or returns the reason why it is not kept."""
         last, self._last = self._last, view
         if view.problem:
-            return view.problem
+            return str(view.problem)
         if view.blur_px > BLUR_PX:
             return "blurred: more light, or hold still"
         width = self._size[0]
@@ -165,7 +165,7 @@ def take_pictures(device: str, board: Board, vehicle: Vehicle, save: Path | None
     if not guide.kept:
         why = f" ({source.last_error})" if source.last_error else ""
         raise ConfigError(f"camera {device}: no picture of the board was taken{why}")
-    console.print(f"{len(guide.kept)} pictures in {folder}")
+    console.print(f"{len(guide.kept)} pictures in {folder} (another folder: --save DIR)", markup=False, soft_wrap=True)
     return folder
 
 

@@ -25,6 +25,20 @@ TABLE_WIDTH = 120  # characters, without a terminal
 @click.option(
     "--this-aircraft", is_flag=True, help="With --yes: write also if the log looks like that of another aircraft."
 )
+@click.option(
+    "--from",
+    "from_s",
+    type=click.FloatRange(min=0.0),
+    default=None,
+    help="Use the log from this time [s since its start].",
+)
+@click.option(
+    "--to",
+    "to_s",
+    type=click.FloatRange(min=0.0),
+    default=None,
+    help="Use the log up to this time [s since its start].",
+)
 @one_line_errors
 def identify(
     logs: tuple[Path, ...],
@@ -33,15 +47,17 @@ def identify(
     plots: Path | None,
     yes: bool,
     this_aircraft: bool,
+    from_s: float | None,
+    to_s: float | None,
 ) -> None:
     """Attitude response, delay, thrust and drag from flight logs: PX4's ULog, or those of this stack.
 
-    Several LOGs must be of one aircraft. --vehicle names the file to write into; without it nothing is written.
+    Several LOGs must be of one aircraft. A log that does not show free flight is refused. --vehicle names the file to write into; without it nothing is written.
     """
     from calibration.identification.identify import identify as identify_logs
     from calibration.vehicle_file import confirm_and_write
 
-    found = identify_logs(logs, vehicle)
+    found = identify_logs(logs, vehicle, (from_s, to_s))
     source = logs[0].name if len(logs) == 1 else f"{logs[0].name} and {len(logs) - 1} more"
     made = changes(found, source)
     console = Console()
@@ -79,7 +95,11 @@ def _headline(found: Identification) -> str:
     flight = found.flight
     spans = len(flight.airborne)
     parts = f"{spans} part{'s' if spans > 1 else ''}"
-    return f"{flight.kind} of a {flight.aircraft or 'multirotor'}: {flight.airborne_s:.0f} s in the air in {parts}"
+    first_s, last_s = flight.airborne[0][0] - flight.start_s, flight.airborne[-1][1] - flight.start_s
+    return (
+        f"{flight.kind} of a {flight.aircraft or 'multirotor'}: {flight.airborne_s:.0f} s in the air in {parts},"
+        f" from {first_s:.0f} to {last_s:.0f} s of the log"
+    )
 
 
 def table(found: Identification) -> Table:

@@ -125,6 +125,7 @@ class FlightData:
     accelerometer_B: Signal = field(default_factory=lambda: nothing(3))  # specific force [m/s²]
     voltage: Signal = field(default_factory=nothing)
     battery_compensated: bool = False  # the autopilot scales thrust with the battery itself
+    model_factor: float | None = None  # THR_MDL_FAC with which the log was flown, None: not in the log
     flown: FlownVehicle | None = None  # None: a kind of log that does not know vehicle files
     airborne: list[Span] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -134,6 +135,16 @@ class FlightData:
         """All signals, empty ones too."""
         attitude = self.attitude, self.setpoint, self.yaw_rate, self.yaw_rate_setpoint
         return (*attitude, self.thrust, self.velocity_W, self.accelerometer_B, self.voltage)
+
+    @property
+    def start_s(self) -> float:
+        """Time of the first sample of any signal [s]; times that a user sees are counted from it."""
+        return min((float(signal.t_s[0]) for signal in self.signals if len(signal)), default=0.0)
+
+    @property
+    def end_s(self) -> float:
+        """Time of the last sample of any signal [s]."""
+        return max((float(signal.t_s[-1]) for signal in self.signals if len(signal)), default=0.0)
 
     @property
     def airborne_s(self) -> float:
@@ -198,6 +209,13 @@ def airborne_spans(thrust: Signal, allowed: Sequence[Span]) -> list[Span]:
             if len(carrying):
                 found.append((float(carrying[0]) + EDGE_S, float(carrying[-1]) - EDGE_S))
     return [(start, end) for start, end in found if end - start >= AIRBORNE_MIN_S]
+
+
+def model_factor(value: object) -> float | None:
+    """THR_MDL_FAC as PX4 uses it: 0 to 1; None for anything else."""
+    if not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
+        return None
+    return round(float(value), 4)  # the parameter is a float32: 0.3 arrives as 0.300000012
 
 
 def rpy_of(q: Array) -> Array:

@@ -13,18 +13,21 @@ from calibration.identification.flight_data import (
     airborne_spans,
     clean,
     intersection,
+    model_factor,
     rpy_of,
     spans_where,
     tilt_in_heading,
 )
 from calibration.logs import log_warnings, messages, no_messages
+from calibration.results import DataError
 from companion.core.arrays import Array
 from companion.core.enums import FcuMode, TopicName
-from companion.core.messages import FcuAttitude, FcuPosition, FcuStatus, Message, SentSetpoint
-from companion.recording.log import read_log
+from companion.core.messages import FcuAttitude, FcuInfo, FcuPosition, FcuStatus, Message, SentSetpoint
+from companion.core.px4_parameters import MODEL_FACTOR
+from companion.recording.log import Log, read_log
 
 MAGIC = b"\x89MCAP0\r\n"
-TOPICS: tuple[TopicName, ...] = ("sent_setpoint", "fcu_attitude", "fcu_position", "fcu_status")
+TOPICS: tuple[TopicName, ...] = ("sent_setpoint", "fcu_attitude", "fcu_position", "fcu_status", "fcu_info")
 
 
 def read_flight_log(path: str | Path, vehicle_file: Path | None = None) -> FlightData:
@@ -70,11 +73,25 @@ def read_flight_log(path: str | Path, vehicle_file: Path | None = None) -> Fligh
         flight.velocity_axes = (True, True)
     volts = np.array([m.battery_voltage_v for m in status])
     flight.voltage = clean(_stamps(status)[volts > 3.0], volts[volts > 3.0])
+    flight.model_factor = _model_factor(log, flight)
     t_s = _stamps(status)
     offboard = np.array([m.armed and not m.landed and m.mode == FcuMode.OFFBOARD for m in status])
     allowed = intersection([(float(sent.t_s[0]), float(sent.t_s[-1]))], spans_where(t_s, offboard))
     flight.airborne = airborne_spans(flight.thrust, allowed)
     return flight
+
+
+def _model_factor(log: Log, flight: FlightData) -> float | None:
+    """THR_MDL_FAC as the flight controller reported it, else that of the vehicle that flew."""
+    reported = [m.parameters[MODEL_FACTOR] for m in messages(log, FcuInfo) if MODEL_FACTOR in m.parameters]
+    if len(set(reported)) > 1:
+        raise DataError(
+            f"{log.path}: {MODEL_FACTOR} was changed from {reported[0]:g} to {reported[-1]:g} in this log: a thrust"
+            " coefficient belongs to one value; give a log with one"
+        )
+    if reported:
+        return model_factor(reported[0])
+    return model_factor(flight.flown.value("thrust.model_factor")) if flight.flown else None
 
 
 def _stamps(received: Sequence[Message]) -> Array:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from calibration.identification.flight_data import FlightData, LogKind, Signal, Span, without_gaps
+from calibration.identification.flight_data import FlightData, LogKind, Signal, Span, intersection, without_gaps
 from calibration.identification.flight_log import MAGIC as FLIGHT_LOG_MAGIC
 from calibration.identification.flight_log import read_flight_log
 from calibration.identification.forces import Forces, fit_forces
+from calibration.identification.free_flight import refusal
 from calibration.identification.merge import EXPONENT, merge
 from calibration.identification.response import Response, Stretch, fit_percent, fit_response, stretches
 from calibration.identification.ulog import MAGIC as ULOG_MAGIC
@@ -19,6 +20,8 @@ from calibration.results import DataError
 from companion.core.arrays import Array
 from companion.core.config import load
 from companion.core.vehicle import Vehicle
+
+Part = tuple[float | None, float | None]  # of a log: from, to [s] since its start; None: its start, its end
 
 AIRBORNE_MIN_S = 15.0
 PARTS = 3  # of the movements of an axis: each is simulated by a fit to the others
@@ -98,20 +101,28 @@ def read(path: str | Path, vehicle_file: Path | None = None) -> FlightData:
     raise DataError(f"{path}: neither a ULog of PX4 nor a flight log of this stack")
 
 
-def identify(paths: Sequence[str | Path], vehicle_file: Path | None = None) -> Identification:
+def identify(
+    paths: Sequence[str | Path], vehicle_file: Path | None = None, part_s: Part = (None, None)
+) -> Identification:
     """Identify from logs of one aircraft; raises `DataError` with one line when they determine nothing.
 
     vehicle_file: the file to write into, whose reference voltage is used and whose numbers stay where the logs do not
-    determine them. The fit itself uses the vehicle that flew, as far as the log holds it.
+    determine them. The fit itself uses the vehicle that flew, as far as the log holds it. part_s: from, to [s] since the
+    start of the one log; None: its start, its end.
     """
     given = load(vehicle_file, Vehicle) if vehicle_file else None
+    if part_s != (None, None) and len(paths) > 1:
+        raise DataError(f"{paths[1]}: --from and --to are of one log: give the logs one by one")
     flights, idle = [], []
     for path in paths:
         flight = read(path, vehicle_file)
         if problem := unusable(flight):
             idle.append(f"{path}: {problem}")
-        else:
-            flights.append(flight)
+            continue
+        cut(flight, part_s)
+        if (flight.airborne_s >= AIRBORNE_MIN_S or len(paths) > 1) and (problem := refusal(flight)):
+            raise DataError(f"{path}: {problem}")
+        flights.append(flight)
     if not flights:
         raise DataError(idle[0])
     flight = merge(flights)
@@ -129,6 +140,23 @@ def identify(paths: Sequence[str | Path], vehicle_file: Path | None = None) -> I
         )
     vehicle = given or (flight.flown.vehicle if flight.flown else None)
     return Identification(flight, roll, pitch, yaw, forces, reason, [*idle, *flight.notes], vehicle)
+
+
+def cut(flight: FlightData, part_s: Part) -> None:
+    """Leave the part of the flight from, to [s] since the start of the log; raises `DataError` if nothing is left."""
+    start_s, length_s = flight.start_s, flight.end_s - flight.start_s
+    from_s, to_s = part_s[0] or 0.0, length_s if part_s[1] is None else part_s[1]
+    if part_s == (None, None):
+        return
+    if not 0.0 <= from_s < length_s:
+        raise DataError(f"{flight.path}: --from {from_s:g}: the log is {length_s:.0f} s long")
+    if not to_s > from_s:
+        raise DataError(f"{flight.path}: --to {to_s:g}: must be later than --from {from_s:g}")
+    kept = intersection(flight.airborne, [(start_s + from_s, start_s + to_s)])
+    if not kept:
+        flown = ", ".join(f"{a - start_s:.0f} to {b - start_s:.0f} s" for a, b in flight.airborne)
+        raise DataError(f"{flight.path}: not in the air from {from_s:g} to {to_s:g} s (it was: {flown})")
+    flight.airborne = kept
 
 
 def unusable(flight: FlightData) -> str:

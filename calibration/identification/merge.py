@@ -25,6 +25,12 @@ def merge(flights: Sequence[FlightData]) -> FlightData:
             )
         if other.kind != first.kind:
             raise DataError(f"{other.path}: a {other.kind}, but {first.path} a {first.kind}; give logs of one kind")
+        if other.model_factor != first.model_factor:
+            shown = ["unknown" if f is None else f"{f:g}" for f in (other.model_factor, first.model_factor)]
+            raise DataError(
+                f"{other.path}: flown with THR_MDL_FAC {shown[0]}, but {first.path} with {shown[1]}; a thrust coefficient"
+                " belongs to one value: give the logs one by one"
+            )
     if len(flights) == 1:
         return first
     offsets, next_s = [], 0.0
@@ -56,6 +62,7 @@ def merge(flights: Sequence[FlightData]) -> FlightData:
         accelerometer_B=joined(lambda f: f.accelerometer_B),
         voltage=joined(lambda f: f.voltage),
         battery_compensated=any(f.battery_compensated for f in flights),
+        model_factor=first.model_factor,
         flown=first.flown,
         airborne=[(a + dt, b + dt) for f, dt in zip(flights, offsets, strict=True) for a, b in f.airborne],
         notes=[f"{f.path.name}: {note}" for f in flights for note in f.notes] + _other_vehicles(flights),

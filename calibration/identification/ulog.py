@@ -21,6 +21,7 @@ from calibration.identification.flight_data import (
     airborne_spans,
     clean,
     intersection,
+    model_factor,
     nothing,
     rpy_of,
     spans_where,
@@ -28,6 +29,7 @@ from calibration.identification.flight_data import (
 )
 from calibration.results import DataError
 from companion.core.arrays import Array
+from companion.core.px4_parameters import MODEL_FACTOR
 from companion.fcu.ned import swap_attitude, swap_body, swap_world
 
 MAGIC = b"ULog\x01\x12\x35"
@@ -81,6 +83,7 @@ class _Topics:
 
     def __init__(self, ulog: ULog) -> None:
         self.parameters: dict[str, Any] = dict(ulog.initial_parameters)
+        self.changed = [(name, value) for _, name, value in ulog.changed_parameters]
         self._data: dict[str, list[Dataset]] = {}
         for dataset in ulog.data_list:
             if len(dataset.data.get("timestamp", ())):
@@ -129,8 +132,23 @@ def read_ulog(path: str | Path) -> FlightData:
     _read_motion(flight, topics)
     flight.voltage = _voltage(topics)
     flight.battery_compensated = topics.parameters.get("MC_BAT_SCALE_EN", 0) == 1
+    flight.model_factor = _model_factor(path, topics)
     flight.airborne = airborne_spans(flight.thrust, _allowed(topics, flight))
     return flight
+
+
+def _model_factor(path: Path, topics: _Topics) -> float | None:
+    """THR_MDL_FAC of the log; raises `DataError` if it was changed while the log was written."""
+    first = topics.parameters.get(MODEL_FACTOR)
+    later = [value for name, value in topics.changed if name == MODEL_FACTOR and value != first]
+    if later:
+        raise DataError(
+            f"{path}: {MODEL_FACTOR} was changed from {first:g} to {later[-1]:g} in this log: a thrust coefficient belongs"
+            " to one value; give a log with one"
+            if first is not None
+            else f"{path}: {MODEL_FACTOR} was set to {later[-1]:g} in this log: a thrust coefficient belongs to one value"
+        )
+    return model_factor(first)
 
 
 def _parsed(path: Path, flight: FlightData) -> ULog:
@@ -269,7 +287,9 @@ def _mean_of_motors(flight: FlightData, topics: _Topics) -> Signal:
             flight.notes.append(
                 f"no thrust setpoint in the log: the mean PWM is used, {low:g} to {high:g} µs as 0 to 1"
             )
-            return clean(topics.time_s(outputs), np.clip((motors_pwm.mean(axis=1) - low) / (high - low), 0.0, 1.0))
+            signal = np.clip((motors_pwm - low) / (high - low), 0.0, 1.0)
+            factor = model_factor(topics.parameters.get(MODEL_FACTOR)) or 0.0
+            return clean(topics.time_s(outputs), (factor * signal**2 + (1.0 - factor) * signal).mean(axis=1))
     return nothing()
 
 

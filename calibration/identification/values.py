@@ -11,6 +11,7 @@ from calibration.identification.identify import Axis, Identification
 from calibration.results import Result, result
 from calibration.vehicle_file import Change
 from companion.core.frames import GRAVITY_M_S2
+from companion.core.px4_parameters import MODEL_FACTOR_DIFFERENCE
 from companion.core.vehicle import Vehicle
 
 REFERENCE_TOLERANCE = (
@@ -42,6 +43,8 @@ def changes(found: Identification, source: str) -> list[Change]:
     k_std = forces.intervals["thrust_coefficient"]
     note = f"{source}: at {reference_v:g} V, from {forces.reference_voltage_v:.1f} V ± {k_std:.2f}"
     made.append(Change("thrust.coefficient_m_s2", round(k, 3), note))
+    if (factor := found.flight.model_factor) is not None:
+        made.append(Change("thrust.model_factor", factor, f"{source}: THR_MDL_FAC in the log"))
     if len(found.flight.voltage) and (old is None or reference_v != old.thrust.reference_voltage_v):
         made.append(Change("thrust.reference_voltage_v", reference_v, f"{source}: that of the log"))
     if forces.exponent_fitted and "exponent" not in forces.at_bound:
@@ -92,10 +95,17 @@ def thrust_at_reference(found: Identification, forces: Forces) -> tuple[float, f
     return reference_v, forces.thrust_coefficient_m_s2 * ratio
 
 
-def thrust_model_factor(forces: Forces) -> float:
-    """By how much PX4's THR_MDL_FAC is too small: a in thrust ~ a u² + (1 - a) u with the curvature found, 0 to 1."""
-    c, hover = forces.curvature, GRAVITY_M_S2 / forces.thrust_coefficient_m_s2
-    return min(max(c / max(c + hover * (1.0 - c), 1e-3), 0.0), 1.0)
+def thrust_model_factor(forces: Forces, present: float | None = None) -> float:
+    """THR_MDL_FAC that would make thrust proportional to the command near the hover, 0 to 1.
+
+    present: the factor a₀ of the log, None: 0. PX4 sends the signal s with u = a₀ s² + (1 - a₀) s for the command u; the
+    factor a of the motors, thrust = a s² + (1 - a) s, follows from the relative slope of thrust over signal at the hover,
+    r = (1 + curvature) u'(s) / u.
+    """
+    a, u = present or 0.0, min(GRAVITY_M_S2 / forces.thrust_coefficient_m_s2, 1.0)
+    s = u if a == 0.0 else (np.sqrt((1.0 - a) ** 2 + 4.0 * a * u) - (1.0 - a)) / (2.0 * a)
+    r = (1.0 + forces.curvature) * (2.0 * a * s + 1.0 - a) / u
+    return float(min(max((r * s - 1.0) / max(2.0 * s - 1.0 - r * s * s + r * s, 1e-3), 0.0), 1.0))
 
 
 def drag(forces: Forces) -> tuple[float | None, float | None]:
@@ -144,12 +154,16 @@ def warnings(found: Identification) -> list[str]:
     if forces.curvature - forces.intervals["curvature"] > CURVATURE_MAX:
         sentences.append(
             f"thrust changes by {1.0 + forces.curvature:.1f} % for 1 % of command: the thrust coefficient is valid near"
-            f" the hover only; raise PX4's THR_MDL_FAC by about {thrust_model_factor(forces):.1f} to make it valid"
-            " everywhere"
+            f" the hover only; a THR_MDL_FAC of about {thrust_model_factor(forces, flight.model_factor):.1f} makes it valid"
+            f" everywhere ({_factor_text(flight.model_factor)}): set it in PX4, tune the rates, and identify again"
         )
     if not len(flight.voltage):
         sentences.append("without a battery voltage the thrust coefficient is valid for the battery of this log only")
     return sentences + (_contradictions(found, forces, found.vehicle) if found.vehicle else [])
+
+
+def _factor_text(factor: float | None) -> str:
+    return "the log does not hold that of the flight" if factor is None else f"{factor:g} in this log"
 
 
 def _contradictions(found: Identification, forces: Forces, vehicle: Vehicle) -> list[str]:
@@ -159,6 +173,16 @@ def _contradictions(found: Identification, forces: Forces, vehicle: Vehicle) -> 
         sentences.append(
             "PX4 compensates the battery (MC_BAT_SCALE_EN = 1): thrust.voltage_exponent of the vehicle file should be"
             f" near 0, it is {thrust.voltage_exponent:g}"
+        )
+    if flight.model_factor is None:
+        sentences.append(
+            "the log does not hold THR_MDL_FAC: the thrust coefficient is right only if it was"
+            f" {thrust.model_factor:g}, as thrust.model_factor in the vehicle file"
+        )
+    elif abs(flight.model_factor - thrust.model_factor) > MODEL_FACTOR_DIFFERENCE:
+        sentences.append(
+            f"flown with THR_MDL_FAC = {flight.model_factor:g}, thrust.model_factor of the vehicle file is"
+            f" {thrust.model_factor:g}: coefficient and factor are written together, and preflight compares PX4's"
         )
     reference_v, _ = thrust_at_reference(found, forces)
     if len(flight.voltage) and reference_v != thrust.reference_voltage_v:
@@ -229,7 +253,8 @@ def details(found: Identification) -> dict[str, Any]:
         "voltage_exponent_fitted": forces.exponent_fitted,
         "lag_s": forces.thrust_lag_s,
         "curvature": forces.curvature,
-        "thr_mdl_fac_missing": thrust_model_factor(forces),
+        "thr_mdl_fac": flight.model_factor,
+        "thr_mdl_fac_advised": thrust_model_factor(forces, flight.model_factor),
         "interval_95": {name: forces.intervals[name] for name in forces.intervals if "drag" not in name},
     }
     if forces.trend is not None:

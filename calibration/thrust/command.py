@@ -1,20 +1,25 @@
 """``companion calibrate thrust``: the thrust numbers of a vehicle file, from a motor on the bench or from tables."""
 
+import shlex
 import sys
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 import click
 import numpy as np
+from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
-from calibration.results import Result, result, write_json
+from calibration.results import DataError, Result, result, write_json
 from calibration.thrust.bench.bench_file import Bench, load_bench
 from calibration.thrust.curve import NEAR_V, ThrustFit, fit_thrust
+from calibration.thrust.goodness import doubts, poor
 from calibration.thrust.hover import Hover, Output, hover, thrust_model_factor
 from calibration.thrust.hover_flights import from_hovers, hover_changes
-from calibration.thrust.steps import command_text, steps_of
+from calibration.thrust.selection import Selection
+from calibration.thrust.steps import all_steps, command_text
 from calibration.thrust.table import read_thrust_csv
 from calibration.vehicle_file import Change, confirm_and_write
 from companion.core.command_line import HELP, ConfigFile, OutputFile, WritableVehicle, one_line_errors
@@ -62,6 +67,16 @@ SHOWN = 12  # points left out that are listed on the screen; --json has all
     default=None,
     help="Of tables whose header has no unit.",
 )
+@click.option(
+    "--command-unit",
+    type=click.Choice(["us", "%", "0..1", "dshot", "0..2000"]),
+    default=None,
+    help="Of the command in tables, instead of the header's: dshot is 48 to 2047, 0..2000 its steps from zero.",
+)
+@click.option("--min-us", type=click.FloatRange(700, 2400), default=None, help="Leave out readings below (and steps).")
+@click.option("--max-us", type=click.FloatRange(800, 2500), default=None, help="Leave out readings above (and steps).")
+@click.option("--min-voltage", type=click.FloatRange(2, 120), default=None, help="Leave out readings below; V.")
+@click.option("--poor-fit", is_flag=True, help="Write a fit that is worse than docs/thrust_bench.md calls good.")
 @click.option("--plot", type=OutputFile(), default=None, help="Write the picture here (PNG, PDF, SVG).")
 @click.option("--json", "json_file", type=OutputFile(), default=None, help="Write the result here.")
 @click.option("--yes", is_flag=True, help="Write into the vehicle file without asking.")
@@ -82,6 +97,11 @@ def command(
     reference_voltage: float | None,
     voltage: float | None,
     thrust_unit: str | None,
+    command_unit: str | None,
+    min_us: float | None,
+    max_us: float | None,
+    min_voltage: float | None,
+    poor_fit: bool,
     plot: Path | None,
     json_file: Path | None,
     yes: bool,
@@ -90,7 +110,7 @@ def command(
 
     All tables must be of one motor with one propeller; a larger difference of their voltages is better. Without a
     stand, hovers that were flown give k_T only (--hover). --vehicle names the file to write into; without it nothing is
-    written.
+    written. --min-us, --max-us and --min-voltage select the readings; with --bench the motor also keeps to them.
     """
     if offline + (bench_file is not None) + bool(hovers) != 1 or offline != bool(raw):
         raise ConfigError("give one of --bench FILE, --fit with one or more tables, --hover KG COMMAND")
@@ -102,7 +122,8 @@ def command(
         if vehicle:
             confirm_and_write(vehicle, hover_changes(content), yes)
         return
-    bench = load_bench(bench_file) if bench_file else None
+    selection = Selection(min_us, max_us, min_voltage)
+    bench = selection.of_bench(load_bench(bench_file)) if bench_file else None
     if bench is not None:
         raw = (_measure(bench, save, resume),)
     output = Output(
@@ -112,7 +133,8 @@ def command(
     )
     if output.pwm_max_us - output.pwm_min_us < 300:
         raise ConfigError(f"--pwm-min {output.pwm_min_us:g}, --pwm-max {output.pwm_max_us:g}: less than 300 µs apart")
-    fit = fit_thrust([steps_of(run) for path in raw for run in read_thrust_csv(path, thrust_unit, voltage)])
+    runs = [run for path in raw for run in read_thrust_csv(path, thrust_unit, voltage, command_unit)]
+    fit = fit_thrust(all_steps(selection.of_runs(runs)))
     fit = _at_reference(fit, reference_voltage, target)
     mass_kg = mass_kg or (target.mass_kg if target else None)
     at_hover = hover(fit.curve, output, mass_kg, motors, fit.curve.reference_voltage_v) if mass_kg else None
@@ -126,21 +148,37 @@ def command(
     if json_file:
         write_json(json_file, content)
     if vehicle:
+        if (poor := content["details"]["poor"]) and not poor_fit:
+            raise DataError(f"{vehicle}: nothing written: {poor[0]}; --poor-fit writes it nevertheless")
         confirm_and_write(vehicle, _changes(raw, fit, at_hover, content), yes)
+
+
+def _again(save: Path) -> str:
+    """The command that continues this run: its options as they were given, with the file of the raw data."""
+    context = click.get_current_context()
+    words = ["companion", "calibrate", "thrust"]
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if isinstance(option, click.Option) and given and option.name not in ("save", "resume"):
+            value = context.params[option.name or ""]
+            words += [option.opts[0]] + ([] if option.is_flag else [str(value)])
+    return shlex.join([*words, "--save", str(save), "--resume"])
 
 
 def _measure(bench: Bench, save: Path | None, resume: bool) -> Path:
     """Run the bench; returns the raw data's file. Ends the program with status 1 if the motor had to be stopped."""
     from calibration.thrust.bench.display import display_for
-    from calibration.thrust.bench.run import BenchRun, BenchStopped, SystemClock
+    from calibration.thrust.bench.pause import SystemClock
+    from calibration.thrust.bench.run import BenchRun, BenchStopped
 
     if resume and save is None:
         raise ConfigError("--resume needs --save FILE: the raw data of the interrupted run")
     save = save or Path(f"thrust_{datetime.now():%Y-%m-%d_%H%M%S}.csv")
     try:
-        BenchRun(bench, save, resume, display_for(Console()), SystemClock()).measure()
+        BenchRun(bench, save, resume, display_for(Console()), SystemClock(), _again(save)).measure()
     except BenchStopped as stopped:
-        click.echo(f"companion: {stopped}", err=True)
+        with suppress(OSError):  # the terminal may be gone; the raw data have the line, too
+            click.echo(f"companion: {stopped}", err=True)
         sys.exit(1)
     click.echo(f"raw data: {save}")
     return save
@@ -195,7 +233,14 @@ def _result(
             "pwm_max_us": output.pwm_max_us,
         },
         "runs": [
-            {"name": steps.run.name, "points": len(steps.command), "tare_n": tare, "sign": steps.sign}
+            {
+                "name": steps.run.name,
+                "points": len(steps.command),
+                "tare_n": tare,
+                "sign": steps.sign,
+                "plateaus": steps.plateaus,
+                "readings_dropped": steps.dropped,
+            }
             for steps, tare in zip(fit.runs, fit.tare_n, strict=True)
         ],
         "left_out": [
@@ -203,6 +248,7 @@ def _result(
             for p in fit.left_out
         ],
     }
+    details["poor"] = not_good = poor(fit)
     if at_hover is not None:
         merit |= {"coefficient_std_m_s2": at_hover.k_T_std_m_s2, "hover_command_std": at_hover.command_std}
         details["hover"] = {
@@ -214,7 +260,8 @@ def _result(
             "command": at_hover.command,
             "thrust_to_weight": at_hover.thrust_to_weight,
         }
-    return result("calibrate thrust", raw, _values(fit, at_hover), merit, fit.warnings, details)
+    warnings = [*fit.warnings, *not_good, *doubts(factor_error, at_hover)]
+    return result("calibrate thrust", raw, _values(fit, at_hover), merit, warnings, details)
 
 
 def _changes(raw: tuple[Path, ...], fit: ThrustFit, at_hover: Hover | None, content: Result) -> list[Change]:
@@ -238,6 +285,13 @@ def _show(fit: ThrustFit, output: Output, at_hover: Hover | None, content: Resul
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     low, high = curve.voltage_range_v
     table.add_row("points", f"{merit['points']} of {len(fit.runs)} runs, {low:.1f} to {high:.1f} V")
+    if any(steps.plateaus for steps in fit.runs):
+        read = sum(len(steps.run.command) for steps in fit.runs)
+        table.add_row(
+            "plateaus",
+            f"{sum(steps.plateaus for steps in fit.runs)}; {sum(steps.dropped for steps in fit.runs)} of {read} readings "
+            "dropped: ramps, and thrust that was not steady yet",
+        )
     table.add_row("R²", f"{fit.r2:.5f}")
     table.add_row(
         "residual",
@@ -273,5 +327,5 @@ def _show(fit: ThrustFit, output: Output, at_hover: Hover | None, content: Resul
         )
     if len(fit.left_out) > SHOWN:
         console.print(f"left out: {len(fit.left_out) - SHOWN} more (--json FILE lists all)")
-    for warning in fit.warnings:
+    for warning in content["warnings"]:
         click.echo(f"warning: {warning}", err=True)

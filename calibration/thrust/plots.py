@@ -39,9 +39,9 @@ def _curve(axes: Axes, fit: ThrustFit, is_pwm: bool) -> None:
     grid = np.linspace(0, max(1.0, fit.curve.command_range[1]), 200)
     for i, steps in enumerate(fit.runs):
         colour, run = f"C{i % 10}", steps.run
-        key = np.round(run.command / COMMAND_STEP)
+        key, readings = np.round(run.command[steps.used] / COMMAND_STEP), run.thrust_n[steps.used]
         levels = np.unique(key)
-        boxes = [steps.sign * run.thrust_n[key == level] - fit.tare_n[i] for level in levels]
+        boxes = [steps.sign * readings[key == level] - fit.tare_n[i] for level in levels]
         width = 0.6 * np.median(np.diff(levels)) * COMMAND_STEP if len(levels) > 1 else COMMAND_STEP
         axes.boxplot(
             boxes,
@@ -67,7 +67,7 @@ def _curve(axes: Axes, fit: ThrustFit, is_pwm: bool) -> None:
             label="left out",
         )
     axes.set(xlabel=_unit(is_pwm), ylabel="thrust, N", title=f"R² {fit.r2:.4f}; band: 95 % of the curve")
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="upper left")
     axes.grid(alpha=0.3)
 
 

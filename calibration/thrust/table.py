@@ -7,7 +7,9 @@ that names command, thrust and voltage. An ambiguous table is refused in one lin
 import csv
 import io
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
@@ -29,11 +31,26 @@ from calibration.thrust.columns import (
 from companion.core.arrays import Array
 
 PWM_ZERO_US, PWM_SPAN_US = 1000.0, 1000.0  # of command 0, and the range; the response of the ESC is fitted
+DSHOT_LOW, DSHOT_HIGH = 48, 2047  # throttle commands; smaller ones are for the speed controller, 0 stops the motor
+DSHOT_STEPS = 2000  # where the throttle is counted from 0
 MIN_ROWS = 6
+SIZE_MAX_BYTES = 50_000_000  # hours of a recording with all columns of a stand
+ROWS_MAX = 500_000
+RUNS_MAX = 100  # in one file
 HEADER_LINES = 60  # a preamble is shorter
 _SEPARATORS = (",", ";", "\t", "|")
 _NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*[a-zA-Z\u00b5\u03bc%]{0,4}")
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?")
+_GERMAN_THOUSANDS = re.compile(r"[-+]?\d{1,3}(\.\d{3})+(,\d*)?")
+_CLOCK = re.compile(r"(?:.*[ T])?(\d{1,2}):(\d\d):(\d\d(?:[.,]\d*)?)")  # of a time, with or without a date
+
+
+class Notation(StrEnum):
+    """How a file writes its numbers."""
+
+    POINT = "point"  # 1,234.5
+    COMMA = "comma"  # 1.234,5
+    UNKNOWN = "unknown"  # neither is clear: a lone comma or point is that of a decimal
 
 
 @dataclass(frozen=True)
@@ -51,10 +68,13 @@ class StandRun:
     notes: tuple[str, ...] = ()  # sentences for the user: rows left out, units assumed
 
 
-def read_thrust_csv(path: str | Path, thrust_unit: str | None = None, voltage_v: float | None = None) -> list[StandRun]:
+def read_thrust_csv(
+    path: str | Path, thrust_unit: str | None = None, voltage_v: float | None = None, command_unit: str | None = None
+) -> list[StandRun]:
     """The runs of a file; raises `DataError` with one line if it is not a thrust stand's table.
 
-    thrust_unit: gf, kgf, N, … where the header does not say. voltage_v: for a table without voltage [V].
+    thrust_unit: gf, kgf, N, … where the header does not say. voltage_v: for a table without voltage [V]. command_unit:
+    a unit of `COMMAND_UNITS` that replaces that of the header.
     """
     path = Path(path)
     text = _decode(path)
@@ -68,18 +88,29 @@ def read_thrust_csv(path: str | Path, thrust_unit: str | None = None, voltage_v:
     if "voltage" not in columns and voltage_v is None:
         found = _list(lines[header], separator)
         raise DataError(f"{path}: no column for {NAMES['voltage']} among {found}; give a constant one with --voltage")
+    if command_unit is not None:
+        command = columns["command"]
+        columns = columns | {"command": Column(command.index, command.title, command_unit)}
     return _runs(path, lines, separator, header, columns, thrust_unit, voltage_v)
 
 
 def _decode(path: Path) -> str:
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(SIZE_MAX_BYTES + 1)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(raw) > SIZE_MAX_BYTES:
+        raise DataError(
+            f"{path}: larger than {SIZE_MAX_BYTES / 1e6:g} MB: cut it into parts, or leave out columns and readings"
+        )
+    zeros = [raw[start:4096:2].count(0) / max(len(raw[:4096]) / 2, 1) for start in (0, 1)]
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         encodings = ["utf-16"]
+    elif max(zeros) > 0.8 and min(zeros) < 0.1:  # UTF-16 without its mark
+        encodings = ["utf-16-be" if zeros[0] > zeros[1] else "utf-16-le"]
     else:
         encodings = ["utf-8-sig", "cp1252", "latin-1"]
     for encoding in encodings:
@@ -108,7 +139,7 @@ def _header(lines: list[str], path: Path) -> tuple[str, int, dict[str, Column]]:
     for index, line in enumerate(lines[:HEADER_LINES]):
         for separator in (*_SEPARATORS, " "):
             cells = _cells(line.lstrip("# "), separator)
-            if len(cells) < 2 or sum(_number(cell, False) is not None for cell in cells) > len(cells) / 2:
+            if len(cells) < 2 or sum(_number(cell, Notation.UNKNOWN) is not None for cell in cells) > len(cells) / 2:
                 continue
             columns = find_columns(cells)
             score = (sum(kind in columns for kind in (*REQUIRED, "voltage")), separator != " ", -index)
@@ -119,11 +150,13 @@ def _header(lines: list[str], path: Path) -> tuple[str, int, dict[str, Column]]:
     return best[1], best[2], best[3]
 
 
-def _number(cell: str, dots: bool) -> float | None:
-    """The number of a cell, or None; dots: the file has decimal points, so a comma separates thousands."""
-    text = cell.strip().strip("\"'").replace("\u00a0", "").replace("\u2212", "-")
-    if "," in text:
-        if dots or "." in text[: text.rfind(",")] or text.count(",") > 1:
+def _number(cell: str, notation: Notation) -> float | None:
+    """The number of a cell, or None."""
+    text = cell.strip().strip("\"'").replace("\u00a0", "").replace("\u202f", "").replace("\u2212", "-")
+    if notation is Notation.COMMA and _GERMAN_THOUSANDS.fullmatch(text):
+        text = text.replace(".", "").replace(",", ".")
+    elif "," in text:
+        if notation is Notation.POINT or "." in text[: text.rfind(",")] or text.count(",") > 1:
             if _THOUSANDS.fullmatch(text):
                 text = text.replace(",", "")
             else:  # 1.234,5
@@ -133,6 +166,29 @@ def _number(cell: str, dots: bool) -> float | None:
     found = _NUMBER.fullmatch(text)
     value = float(found[1]) if found else None
     return value if value is not None and np.isfinite(value) else None
+
+
+def _notation(cells: Iterable[str]) -> Notation:
+    """The notation that the cells with a mark other than that of thousands agree on."""
+    found = {Notation.POINT: 0, Notation.COMMA: 0}
+    points = False
+    for cell in cells:
+        text = cell.strip()
+        points = points or "." in text
+        if "," in text and not _THOUSANDS.fullmatch(text) and text.rfind(",") > text.rfind("."):
+            found[Notation.COMMA] += 1
+        elif "." in text and not _GERMAN_THOUSANDS.fullmatch(text) and text.rfind(".") > text.rfind(","):
+            found[Notation.POINT] += 1
+    if found[Notation.POINT] == found[Notation.COMMA] == 0:
+        return Notation.POINT if points else Notation.UNKNOWN
+    return max(found, key=lambda notation: found[notation])
+
+
+def _seconds(cell: str, notation: Notation) -> float | None:
+    """A time: a number, or hours, minutes and seconds with or without a date."""
+    if found := _CLOCK.fullmatch(cell.strip().strip("\"'")):
+        return int(found[1]) * 3600 + int(found[2]) * 60 + float(found[3].replace(",", "."))
+    return _number(cell, notation)
 
 
 def _runs(
@@ -149,18 +205,25 @@ def _runs(
     body = [(number, line) for number, line in body if not line.lstrip().startswith("#")]
     if body and (units := _units_row(body[0][1], separator, columns)) is not None:
         columns, body = units, body[1:]
+    if len(body) > ROWS_MAX:
+        raise DataError(f"{path}: {len(body)} lines, more than {ROWS_MAX}: cut it into parts, or leave out readings")
     rows = [(number, _cells(line, separator)) for number, line in body]
     kinds = [kind for kind in ("command", "thrust", "voltage", "current", "time") if kind in columns]
-    dots = any("." in cells[columns[kind].index] for _, cells in rows for kind in kinds if _has(cells, columns[kind]))
+    values_of = {"time": _seconds}
+    measured = [columns[kind] for kind in kinds if kind != "time"]
+    notation = _notation(cells[column.index] for _, cells in rows for column in measured if _has(cells, column))
     values, names, left_out = [], [], []
     for number, cells in rows:
-        if separator == "," and not dots and len(cells) > width and any(cells[width:]):
+        if separator == "," and notation is not Notation.POINT and len(cells) > width and any(cells[width:]):
             raise DataError(
                 f"{path}: line {number}: {len(cells)} cells, the header has {width}: "
                 "decimal commas need another separator (semicolon, tab)"
             )
         read = {
-            kind: _number(cells[columns[kind].index], dots) if _has(cells, columns[kind]) else None for kind in kinds
+            kind: values_of.get(kind, _number)(cells[columns[kind].index], notation)
+            if _has(cells, columns[kind])
+            else None
+            for kind in kinds
         }
         bad = next((kind for kind in kinds if kind not in ("current", "time") and read[kind] is None), None)
         if bad is not None:
@@ -177,7 +240,10 @@ def _runs(
     notes = []
     if left_out:
         notes.append(f"{path}: {len(left_out)} lines without a number left out, the first is line {left_out[0][0]}")
-    command, is_pwm = _command(path, table[:, 0], columns["command"])
+    if len(set(names)) > RUNS_MAX:
+        raise DataError(f"{path}: '{columns['run'].title}' has {len(set(names))} values: not the number of a run")
+    command, is_pwm, note = _command(path, table[:, 0], columns["command"])
+    notes += [note] if note else []
     thrust_n, note = _thrust(path, table[:, 1], columns["thrust"], thrust_unit)
     notes += [note] if note else []
     volts = _voltage(path, table[:, 2], columns["voltage"]) if "voltage" in columns else np.full(len(table), voltage_v)
@@ -213,9 +279,11 @@ def _units_row(line: str, separator: str, columns: dict[str, Column]) -> dict[st
     return columns | units if any(unit.unit for unit in units.values()) else None
 
 
-def _command(path: Path, raw: Array, column: Column) -> tuple[Array, bool]:
-    """Commands as 0..1, and whether they were pulse widths."""
+def _command(path: Path, raw: Array, column: Column) -> tuple[Array, bool, str]:
+    """Commands as 0..1, whether they were pulse widths, and a sentence on what was assumed or ""."""
     unit, low, high = COMMAND_UNITS[column.unit], raw.min(), raw.max()
+    if unit in ("dshot", "2000") or (unit == "" and "dshot" in column.title.lower()):
+        return _dshot(path, raw, column, unit)
     if unit == "ms" or (unit == "" and low >= 0.5 and 1.2 < high <= 2.6):
         raw, low, high, unit = raw * 1e3, low * 1e3, high * 1e3, "us"
     if unit == "":
@@ -225,15 +293,39 @@ def _command(path: Path, raw: Array, column: Column) -> tuple[Array, bool]:
     if unit == "us":
         moving = raw[raw > 0]  # 0: no pulses, motor off
         if len(moving) == 0 or moving.min() < 700 or high > 2500:
+            dshot = low >= 0 and high <= DSHOT_HIGH and len(moving)
+            hint = "; DShot commands? --command-unit dshot or 0..2000" if dshot else ""
             raise DataError(
-                f"{path}: '{column.title}' runs from {low:g} to {high:g}: not pulse widths (700 to 2500 µs)"
+                f"{path}: '{column.title}' runs from {low:g} to {high:g}: not pulse widths (700 to 2500 µs){hint}"
             )
-        return (np.maximum(raw, min(moving.min(), PWM_ZERO_US)) - PWM_ZERO_US) / PWM_SPAN_US, True
+        return (np.maximum(raw, min(moving.min(), PWM_ZERO_US)) - PWM_ZERO_US) / PWM_SPAN_US, True, ""
     scaled = raw / 100 if unit == "%" else raw
     if scaled.min() < -0.01 or scaled.max() > 1.05:
         expected = "0 to 100 %" if unit == "%" else "0 to 1"
         raise DataError(f"{path}: '{column.title}' runs from {low:g} to {high:g}: not a throttle of {expected}")
-    return scaled, False
+    return scaled, False, ""
+
+
+def _dshot(path: Path, raw: Array, column: Column, unit: str) -> tuple[Array, bool, str]:
+    """DShot throttle as 0..1: 48 to 2047 as on the wire, or steps from 0 to 2000 where smaller values occur."""
+    low, high = raw.min(), raw.max()
+    if low < 0 or high > DSHOT_HIGH:
+        raise DataError(f"{path}: '{column.title}' runs from {low:g} to {high:g}: not DShot commands (0, 48 to 2047)")
+    moving = raw[raw > 0]
+    below = len(moving) > 0 and moving.min() < DSHOT_LOW
+    if unit == "2000" or (unit == "" and below):
+        if high > DSHOT_STEPS:
+            raise DataError(f"{path}: '{column.title}' runs from {low:g} to {high:g}: neither 0 to 2000 nor 48 to 2047")
+        note = "" if unit else f"{path}: '{column.title}' has values below {DSHOT_LOW}; read as steps from 0 to 2000"
+        return raw / DSHOT_STEPS, False, note
+    if below:
+        raise DataError(
+            f"{path}: '{column.title}' has {moving.min():g}: no throttle of 48 to 2047; --command-unit 0..2000?"
+        )
+    note = (
+        "" if unit else f"{path}: '{column.title}' read as DShot commands 48 to 2047 (otherwise --command-unit 0..2000)"
+    )
+    return np.maximum(raw - DSHOT_LOW, 0) / (DSHOT_HIGH - DSHOT_LOW), False, note
 
 
 def _thrust(path: Path, raw: Array, column: Column, unit: str | None) -> tuple[Array, str]:

@@ -37,6 +37,12 @@ VALUES: Mapping[TopicName, Mapping[str, Callable[[str], str]]] = {
 # Name of a configuration schema → old key → present key, both with the tables they stand in ("safety.old_s").
 KEYS: Mapping[str, Mapping[str, str]] = {}
 
+# Name of a configuration schema → key that logs made before it do not hold → the value with which those flights were
+# flown, as far as the log can tell. A file on disk must have every key: there are no defaults (docs/development.md).
+ADDED: Mapping[str, Mapping[str, Any]] = {
+    "Vehicle": {"thrust.model_factor": 0.0},  # not known: PX4's default, and that of the simulated aircraft
+}
+
 
 def topic_of(name: str) -> str:
     """The present name of a topic."""
@@ -61,6 +67,20 @@ def renamed_keys(schema: str, tables: dict[str, Any]) -> dict[str, Any]:
     result = tables
     for old, new in KEYS.get(schema, {}).items():
         result = _moved(result, old.split("."), new.split("."))
+    return result
+
+
+def completed(schema: str, tables: dict[str, Any]) -> dict[str, Any]:
+    """The tables of a file inside a log: present names, and the keys that are newer than the log.
+
+    A key is added only to a table that the log holds; the given tables stay as they are.
+    """
+    result = renamed_keys(schema, tables)
+    for key, value in ADDED.get(schema, {}).items():
+        *parents, name = key.split(".")
+        if isinstance(_get(result, parents), dict) and _get(result, [*parents, name]) is None:
+            result = _copied(result)
+            _get(result, parents)[name] = value
     return result
 
 

@@ -18,6 +18,7 @@ import click
 
 from companion.core.config_files import ConfigKind, check_kind, config_folder, find_config
 from companion.core.errors import OutputError, UserError
+from companion.core.text import plain
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,8 +69,9 @@ def os_error_line(error: OSError) -> str:
 
 
 def end_with(line: str, status: int) -> NoReturn:
-    """Print one line on stderr and end."""
-    click.echo(f"{PROGRAM}: {' '.join(line.split())}", err=True)
+    """Print one line on stderr and end, also where stderr is lost."""
+    with contextlib.suppress(OSError, ValueError):
+        click.echo(f"{PROGRAM}: {' '.join(plain(line).split())}", err=True)
     sys.exit(status)
 
 

@@ -24,6 +24,7 @@ Tables = dict[str, Any]  # of a TOML file
 
 SIZE_MAX_BYTES = 1_000_000  # the largest bundled file has 6 kB
 NESTING_MAX = 64  # parts of a dotted key; the reader's time and memory grow with the square of this number
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # marks at the beginning of a file
 SHOWN_MAX = 60  # characters of a value in an error message
 
 
@@ -97,7 +98,9 @@ def read_toml(path: str | Path) -> Tables:
             data = file.read(SIZE_MAX_BYTES + 1)
         if len(data) > SIZE_MAX_BYTES:
             raise ConfigError(f"{path}: larger than {SIZE_MAX_BYTES / 1e6:g} MB: this is not a configuration file")
-        text = data.decode("utf-8")
+        if data.startswith(_UTF_16):
+            raise ConfigError(f"{path}: cannot be read: its text is UTF-16: save it as UTF-8")
+        text = data.decode("utf-8-sig")  # with or without the mark that some editors put in front
         if _longest_key(text) > NESTING_MAX:
             raise _nested_too_deeply(path)
         return tomllib.loads(text)

@@ -26,7 +26,13 @@ OFFBOARD_LOSS_MAX_S = 1.0  # longer: PX4 holds the last setpoint for too long af
 OFFBOARD_LOSS_S = 0.5
 STICK_MAX_PERCENT = 30.0
 TILT_SPARE_RAD = math.radians(15)  # between the controller's bound, which is soft, and PX4's failure detector
-FENCE_SPARE_M = 5.0  # PX4's fence lies this far outside the mission's, so that the stack acts first
+# PX4's fence lies outside the mission's, so that the stack acts first: by what GNSS may be wrong between the arming, when
+# home is set, and now. Three times the accuracy that a good receiver reports (0.9 m) is the least, then five metres.
+FENCE_SPARE_MIN_M = 3.0
+FENCE_SPARE_M = 5.0
+FENCE_SPARE_MAX_M = 15.0  # a fence farther outside does not protect what is around the mission
+MODEL_FACTOR = "THR_MDL_FAC"  # PX4's thrust model: thrust = F signal² + (1 - F) signal
+MODEL_FACTOR_DIFFERENCE = 0.005  # of THR_MDL_FAC: at the hover it changes the thrust by 0.3 % at most
 HOVER_DIFFERENCE = 0.1  # a larger one between PX4's hover thrust and the vehicle file's is reported
 
 RETURN = 3  # of COM_OBL_RC_ACT, GF_ACTION and COM_LOW_BAT_ACT
@@ -42,8 +48,8 @@ MODE_SLOTS = tuple(f"COM_FLTMODE{i}" for i in range(1, 7))
 class PlannedFlight(NamedTuple):
     """The numbers of a mission that the rules depend on."""
 
-    height_m: float  # limits.height_m, above the take-off point
-    distance_m: float  # limits.distance_m
+    height_m: float  # of the stack's fence above the take-off point
+    distance_m: float  # horizontal, from the take-off point to the farthest place inside the stack's fence
     switch_channel: int | None  # the RC channel that hands over to the mission
 
 
@@ -129,10 +135,9 @@ TUNING_PARAMETERS = (
         "`gnss_bias_m_sqrt_s` to match",
     ),
     AdvisedParameter(
-        ("THR_MDL_FAC", "MC_*"),
+        ("MC_*",),
         "tuned, then left unchanged",
-        "the vehicle file's thrust coefficient and attitude response are identified with them; identify again after "
-        "a change",
+        "the vehicle file's attitude response is identified with them; identify again after a change",
     ),
 )
 VISION_PARAMETERS = (
@@ -160,10 +165,6 @@ def _one_of(description: str, *allowed: int) -> Condition:
 def _between(low: float, high: float, unit: str) -> Condition:
     # the wire has float32: 0.2 arrives as 0.200000003
     return Condition(f"{low:g} to {high:g} {unit}", lambda value, values: low - 1e-6 <= value <= high + 1e-6)
-
-
-def _zero_or_above(limit_m: float) -> Condition:
-    return Condition(f"0 or above {limit_m:g} m", lambda value, values: value == 0 or value > limit_m)
 
 
 def _set(value: Number) -> Callable[[Number, Values], Number]:
@@ -248,7 +249,7 @@ def _action(description: str, allowed: tuple[int, ...], returns: int, flight: Pl
     """A failsafe's action: one of `allowed`, or Return where that stays below the mission's height."""
     safe = _return_below(flight)
     if flight is not None:
-        description += f", or Return with RTL_RETURN_ALT <= {flight.height_m:g} m (limits.height_m)"
+        description += f", or Return with RTL_RETURN_ALT <= {flight.height_m:g} m (the mission's limit)"
     else:
         description += ", or Return"
     return Condition(description, lambda value, values: value in allowed or (value == returns and safe(values)))
@@ -293,8 +294,12 @@ def _pilot(flight: PlannedFlight | None) -> list[Rule]:
         ),
         Rule(
             "COM_RC_IN_MODE",
-            "1 ignores RC, 4 ignores all sticks",
-            required=Condition("a mode that accepts RC (0, 2, 3, 5 to 8)", lambda value, values: value not in (1, 4)),
+            "PX4 obeys one source of sticks; while that is a joystick, sticks, mode switch and kill switch of the "
+            "transmitter have no effect",
+            required=Condition("0 (RC only), 2, 3, 5 or 7", lambda value, values: value in (0, 2, 3, 5, 7)),
+            preferred=Condition("0 (RC only), 5 or 7 (RC first)", lambda value, values: value in (0, 5, 7)),
+            fix=_set(0),
+            note="PX4's default is 3: the first source after power-on, until the next power-on",
         ),
         Rule(
             "COM_RCL_EXCEPT",
@@ -360,24 +365,37 @@ def _fence(flight: PlannedFlight | None) -> list[Rule]:
         Rule(
             "GF_ACTION",
             "PX4's own fence works when the companion fails; its action must not stop the motors or climb into a deck",
-            required=_action("0 (None), 1 (Warning), 2 (Hold) or 5 (Land)", (0, 1, 2, 5), RETURN, flight),
-            preferred=Condition("2 (Hold) or 5 (Land)", lambda value, values: value not in (0, 1)),
+            required=_action("2 (Hold) or 5 (Land)", (2, 5), RETURN, flight),
             fix=_set(2),
-        )
+            note="It acts in offboard, too, and the stack then has no control until the pilot changes the mode",
+        ),
+        Rule(
+            "GF_SOURCE",
+            "raw GNSS altitude is wrong by metres, and PX4 would hold or land inside the fence",
+            preferred=Condition("0 (estimated position)", lambda value, values: value == 0),
+            fix=_set(0),
+        ),
+        Rule(
+            "GF_PREDICT",
+            "PX4's prediction of a breach is experimental and, by its own description, may cause flyaways",
+            required=Condition("0 (off)", lambda value, values: value == 0),
+            fix=_set(0),
+        ),
     ]
     if flight is None:
         return table
-    for name, key, limit_m in (
-        ("GF_MAX_HOR_DIST", "limits.distance_m", flight.distance_m),
-        ("GF_MAX_VER_DIST", "limits.height_m", flight.height_m),
+    for name, quantity, limit_m in (
+        ("GF_MAX_HOR_DIST", "distance", flight.distance_m),
+        ("GF_MAX_VER_DIST", "height", flight.height_m),
     ):
         table.append(
             Rule(
                 name,
-                f"PX4's fence lies a little outside the mission's {key} = {limit_m:g} m, so that the stack acts first",
-                required=_zero_or_above(limit_m),
-                preferred=Condition(f"above {limit_m:g} m (0 is no fence)", lambda value, values: value > 0),
+                f"PX4's fence lies outside the mission's [limits], whose largest {quantity} is {limit_m:g} m, so that "
+                "the stack acts first",
+                required=_between(limit_m + FENCE_SPARE_MIN_M, limit_m + FENCE_SPARE_MAX_M, "m"),
                 fix=_set(float(math.ceil(limit_m + FENCE_SPARE_M))),
+                note="It counts from home, which PX4 sets at arming: move home no more after that",
             )
         )
     return table
@@ -416,8 +434,16 @@ def _tilt(vehicle: Vehicle) -> list[Rule]:
 def _thrust(vehicle: Vehicle) -> list[Rule]:
     hover = GRAVITY_M_S2 / vehicle.thrust.coefficient_m_s2
     low, high = round(hover - HOVER_DIFFERENCE, 2), round(hover + HOVER_DIFFERENCE, 2)
-    exponent = vehicle.thrust.voltage_exponent
+    exponent, factor = vehicle.thrust.voltage_exponent, vehicle.thrust.model_factor
     return [
+        Rule(
+            MODEL_FACTOR,
+            "the vehicle file's thrust.coefficient_m_s2 was identified with it (thrust.model_factor); with another one the "
+            "same command gives another thrust",
+            required=Condition(f"{factor:g}", lambda value, values: abs(value - factor) <= MODEL_FACTOR_DIFFERENCE),
+            fix=_set(float(factor)),
+            note="Attitude gains depend on it, too: tune and identify again after a change",
+        ),
         Rule(
             "MPC_THR_HOVER",
             f"the vehicle file's thrust.coefficient_m_s2 says {hover:.2f}; one of the two is wrong",
@@ -456,7 +482,8 @@ def _vision() -> list[Rule]:
                 "with bit 0 (horizontal position)", lambda value, values: bool(int(value) & EV_HORIZONTAL)
             ),
             fix=_add_bits(EV_HORIZONTAL),
-            note="Bit 1 is height, bit 2 velocity, bit 3 heading; leave the heading to the compass",
+            note="PX4 does not hold by the marker with it while it fuses the position of GNSS. Bit 1 is height, bit 2 "
+            "velocity, bit 3 heading; leave the heading to the compass",
         ),
         Rule(
             "EKF2_EV_NOISE_MD",

@@ -46,6 +46,9 @@ class Thrust(Section):
     coefficient_m_s2: Annotated[float, number(5, 100, "m/s² per unit of command")]
     reference_voltage_v: Voltage
     voltage_exponent: Annotated[float, number(0, 3, "(0: thrust does not depend on the battery)")]
+    # PX4's THR_MDL_FAC with which coefficient and exponent were identified: PX4 bends the command by it on its way to
+    # the motors, so with another factor the same command gives another thrust.
+    model_factor: Annotated[float, number(0, 1, "(THR_MDL_FAC of PX4)")]
 
 
 class AttitudeAxis(Section):

@@ -1,4 +1,8 @@
-"""ODOMETRY for PX4's own estimator, so that PX4 can hold position by the marker after the stack has stopped streaming.
+"""ODOMETRY for PX4's own estimator: a witness beside GNSS, which makes PX4's position drift less, not stop.
+
+While PX4 fuses the position of GNSS (bit 0 of EKF2_GPS_CTRL), it raises the variances of this position to at least
+EKF2_GPS_P_NOISE² and subtracts a bias that it estimates against its own, GNSS-driven position. PX4 therefore does not
+hold by the marker after the stack has stopped streaming; docs/real_aircraft.md has the measurements.
 
 How PX4 1.17 uses it (mavlink_receiver.cpp handle_message_odometry, EKF2.cpp UpdateExtVisionSample,
 EKF/aid_sources/external_vision):

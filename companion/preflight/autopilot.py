@@ -10,7 +10,7 @@ from companion.core.vehicle import Vehicle
 from companion.fcu.timesync import RTT_GATE_S, SYNC_SAMPLES
 from companion.mission.plan import Plan
 from companion.mission.start_checks import NO_START_MODES
-from companion.preflight.observation import Observation
+from companion.preflight.observation import Observation, Unfit
 from companion.preflight.report import PreflightCheck, failed, ok, skipped, warning, worst
 
 SATELLITES_FEW = 8  # with fewer, a fix drifts by metres
@@ -62,7 +62,7 @@ def without_link() -> list[PreflightCheck]:
 def firmware(seen: Observation) -> PreflightCheck:
     """It is PX4, of a version that the parameter table covers."""
     name = "autopilot"
-    if seen.wrong.startswith("its autopilot"):
+    if seen.unfit is Unfit.AUTOPILOT:
         return failed(name, seen.wrong)
     if seen.firmware is None:
         return failed(name, "does not report its firmware's version")
@@ -79,7 +79,7 @@ def vehicle_type(seen: Observation) -> PreflightCheck:
     """It is a multirotor."""
     entry = common.enums["MAV_TYPE"].get(seen.vehicle_type)
     detail = entry.name.removeprefix("MAV_TYPE_").lower() if entry else f"MAV_TYPE {seen.vehicle_type}"
-    return failed("vehicle type", seen.wrong) if seen.wrong.startswith("its vehicle") else ok("vehicle type", detail)
+    return failed("vehicle type", seen.wrong) if seen.unfit is Unfit.VEHICLE else ok("vehicle type", detail)
 
 
 def disarmed(seen: Observation) -> PreflightCheck:
@@ -89,8 +89,8 @@ def disarmed(seen: Observation) -> PreflightCheck:
     if not seen.landed:
         return failed("disarmed", "not landed, or its landed state is not known")
     mode = seen.mode
-    if mode in NO_START_MODES or mode.startswith("UNKNOWN"):
-        return warning("disarmed", f"mode is {mode or 'unknown'}: no mission starts from it")
+    if mode in NO_START_MODES:
+        return warning("disarmed", f"mode is {mode}: no mission starts from it")
     return ok("disarmed", mode)
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from companion.core.config import ConfigError
 from companion.core.messages import Image
-from companion.runtime.bus_folders import BusSubscriber, has_sockets
+from companion.core.subscriber import Subscriber
+from companion.runtime.bus_folders import has_sockets
 from companion.tracking.cameras import READ_TIMEOUT_S
 
 
@@ -17,7 +18,7 @@ class BusSource:
             raise ConfigError(f"camera: no stack runs on the bus {folder}, or the bus belongs to another user")
         self.finished, self.errors, self.last_error = False, 0, ""
         self._waiting: deque[Image] = deque()
-        self._bus = BusSubscriber(folder, "preflight", ["image"])
+        self._bus = Subscriber(folder, ["image"])
 
     def read(self) -> Image | None:
         """The next image; None after `READ_TIMEOUT_S` without one."""

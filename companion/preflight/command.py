@@ -25,6 +25,7 @@ from companion.core.command_line import (
 from companion.core.config import ConfigError
 from companion.core.config_files import ConfigKind
 from companion.core.px4_parameters import Rule, rules
+from companion.core.text import plain
 from companion.core.vehicle import Vehicle
 from companion.mission.plan import Plan
 from companion.preflight import parameters
@@ -222,7 +223,7 @@ def preflight(
         click.echo(text, err=to_stderr)
 
     def show(check: PreflightCheck) -> None:
-        say(click.style(line(check), fg=COLOURS[check.status]))
+        say(click.style(plain(line(check)), fg=COLOURS[check.status]))
 
     run = Preflight(vehicle, mission, fcu, out, bus or system_bus())
     checks: list[PreflightCheck] = []

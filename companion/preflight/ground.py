@@ -31,7 +31,7 @@ from companion.core.clock import monotonic_s
 from companion.fcu.link.link import Link, open_link
 from companion.fcu.status import VehicleStatus
 from companion.fcu.timesync import TimeSync
-from companion.preflight.observation import LinkFailed, Number, Observation, within
+from companion.preflight.observation import LinkFailed, Number, Observation, Unfit, within
 
 T = TypeVar("T")
 
@@ -220,7 +220,7 @@ class _Pump:
         self.received = 0  # bytes
         self._link, self._mavsdk, self._system_id = link, mavsdk, autopilot_system_id
         self._vehicle, self._sync = VehicleStatus(), TimeSync()
-        self._type = 0
+        self._type, self._autopilot = 0, 0
         self._clock_offset_s: float | None = None
         self._texts: dict[str, None] = {}
         self._rtts_s: list[float] = []
@@ -283,7 +283,7 @@ class _Pump:
                     self._offsets_s.append(0.5 * (now_s + m.ts1 * 1e-9) - m.tc1 * 1e-9)
             case "HEARTBEAT":
                 self._vehicle.put_heartbeat(m)
-                self._type = m.type
+                self._type, self._autopilot = m.type, m.autopilot
             case "SYSTEM_TIME":
                 if m.time_unix_usec > 0:
                     self._clock_offset_s = time.time() - m.time_unix_usec * 1e-6
@@ -294,6 +294,9 @@ class _Pump:
             case "RC_CHANNELS":
                 self._vehicle.put_rc_channels(m, now_s)
 
+    def _unfit(self) -> Unfit:
+        return Unfit.VEHICLE if self._autopilot == common.MAV_AUTOPILOT_PX4 else Unfit.AUTOPILOT
+
     def observation(self, now_s: float) -> Observation:
         """What the messages so far say."""
         vehicle = self._vehicle
@@ -303,6 +306,7 @@ class _Pump:
             mode=vehicle.mode,
             rc_ok=vehicle.rc_ok(now_s),
             wrong=vehicle.wrong,
+            unfit=self._unfit() if vehicle.wrong else None,
             unhealthy=vehicle.unhealthy(now_s),
             vehicle_type=self._type,
             clock_offset_s=self._clock_offset_s,

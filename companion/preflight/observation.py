@@ -4,8 +4,10 @@ import math
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TypeVar
 
+from companion.core.enums import FcuMode
 from companion.core.errors import UserError
 
 T = TypeVar("T")
@@ -18,18 +20,26 @@ class LinkFailed(UserError):
     """The autopilot cannot be reached or does not answer; the message is one line."""
 
 
+class Unfit(StrEnum):
+    """The part of a vehicle that the stack cannot fly."""
+
+    AUTOPILOT = "autopilot"
+    VEHICLE = "vehicle"
+
+
 @dataclass
 class Observation:
     """What was seen of the flight controller in a few seconds."""
 
     armed: bool = False
     landed: bool = False
-    mode: str = "UNKNOWN"
+    mode: FcuMode = FcuMode.UNKNOWN
     rc_ok: bool = False
     battery_voltage_v: float = math.nan
     battery_remaining: float = math.nan  # 0..1
     gnss_fix: str = "NO_GPS"
     wrong: str = ""  # why this is not a vehicle for the stack, "" when it is one
+    unfit: Unfit | None = None  # which part of it is wrong
     unhealthy: str = ""  # systems that PX4 reports as not healthy, as text
     vehicle_type: int = 0  # MAV_TYPE
     firmware: tuple[int, int, int] | None = None

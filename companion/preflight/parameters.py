@@ -1,5 +1,6 @@
 """Checks of PX4's parameters by `companion.core.px4_parameters`, and ``--fix``."""
 
+import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
@@ -30,11 +31,14 @@ class ParameterProposal(NamedTuple):
 
 
 def flight_of(plan: Plan | None) -> PlannedFlight | None:
-    """What the rules need of a mission."""
+    """What the rules need of a mission; the stack's fence is the box and the two limits around the take-off point."""
     if plan is None:
         return None
     channel = plan.rc_switch.channel if plan.rc_switch else None
-    return PlannedFlight(plan.limits.height_m, plan.limits.distance_m, channel)
+    limits = plan.limits
+    (west, south, _), (east, north, top) = limits.fence_min_m, limits.fence_max_m
+    corner_m = math.hypot(max(abs(west), abs(east)), max(abs(south), abs(north)))
+    return PlannedFlight(min(limits.height_m, top), min(limits.distance_m, corner_m), channel)
 
 
 def names_of(rules: list[Rule]) -> list[str]:

@@ -114,7 +114,7 @@ class Log(dict[TopicName, list[Message]]):
         if tables is None:
             return None
         try:
-            return parse(aliases.renamed_keys("Vehicle", tables), Vehicle, f"{self.path}: vehicle in the log")
+            return parse(aliases.completed("Vehicle", tables), Vehicle, f"{self.path}: vehicle in the log")
         except ConfigError as error:
             raise LogError(str(error)) from None
 

@@ -2,7 +2,8 @@
 
 Records go to a spool in memory; `LogWriter.flush` closes the chunk and hands everything to the operating system, so
 what was flushed survives the death of the process. A full disk or a broken one never raises: bytes that could not be
-written wait in the spool (so the file never gets a hole), messages that find the spool full are dropped and counted.
+written wait in the spool (so the file never gets a hole), messages that find the spool full are dropped and counted. A
+log that is deleted while it is written begins again.
 """
 
 import contextlib
@@ -69,6 +70,14 @@ class Spool:
             del self._waiting[:written]
 
     @property
+    def deleted(self) -> bool:
+        """Whether the file has no name any more: it will be lost when it is closed."""
+        try:
+            return os.fstat(self._fd).st_nlink == 0
+        except OSError:
+            return False
+
+    @property
     def waiting_bytes(self) -> int:
         return len(self._waiting)
 
@@ -101,21 +110,43 @@ class LogWriter:
         self._start_wall = (start_wall or datetime.datetime.now(datetime.UTC)).astimezone(datetime.UTC)
         self._pending: list[tuple[TopicName, Message, float]] = []
         self._closed = False
+        self._metadata = {str(k): _encodable(str(v)) for k, v in (metadata | software_facts()).items()}
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._spool = Spool(self.path)
+            spool = self._create()
         except FileExistsError:
             raise ConfigError(f"{self.path}: log exists already; logs are never overwritten") from None
         except OSError as error:
             raise ConfigError(f"{self.path}: log cannot be created: {error.strerror}") from None
-        self._mcap = Writer(cast(IO[bytes], self._spool), chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD)
-        self._mcap.start(profile="", library=f"companion {provenance.package_version()}")
-        facts = software_facts() | {"start_time": self._start_wall.isoformat()}
-        if start_s is not None:
-            facts["start_s"] = repr(start_s)
-        self._mcap.add_metadata(METADATA, {str(k): str(v) for k, v in (metadata | facts).items()})
-        self._channels: dict[TopicName, int] = {}
+        self._begin(spool)
         self._drain()
+
+    def _create(self) -> Spool:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        return Spool(self.path)
+
+    def _begin(self, spool: Spool) -> None:
+        """Write the beginning of a log."""
+        self._spool = spool
+        self._channels: dict[TopicName, int] = {}
+        self._mcap = Writer(cast(IO[bytes], spool), chunk_size=CHUNK_BYTES, compression=CompressionType.ZSTD)
+        self._mcap.start(profile="", library=f"companion {provenance.package_version()}")
+        facts = self._metadata | {"start_time": self._start_wall.isoformat()}
+        if self._start_s is not None:
+            facts["start_s"] = repr(self._start_s)
+        self._mcap.add_metadata(METADATA, facts)
+
+    def _begin_again(self) -> None:
+        """Begin the log again under its name, after it or its folder was deleted; what it had is lost."""
+        try:
+            spool = self._create()
+        except OSError as error:
+            self.note_error(f"{self.path}: deleted in flight, cannot be created again: {error.strerror or error}")
+            return
+        with contextlib.suppress(OSError):
+            self._spool.close()
+        self._metadata["deleted_in_flight"] = "true"
+        self._begin(spool)
+        self.note_error(f"{self.path}: deleted in flight, begun again")
 
     def put(self, topic: TopicName, message: Message, arrival_s: float) -> None:
         """Take a message for the next `flush`; cheap."""
@@ -128,6 +159,8 @@ class LogWriter:
         """Encode all messages taken since the last call as one chunk and hand it to the operating system."""
         if self._closed:
             return
+        if self._spool.deleted:
+            self._begin_again()
         batch, self._pending = self._pending, []
         if batch and self._spool.waiting_bytes > SPOOL_MAX_BYTES:
             self.dropped += len(batch)
@@ -190,12 +223,14 @@ class LogWriter:
         The side-car comes second and by renaming, so one that exists belongs to a complete picture.
         """
         stem = self.path.with_name(f"{self.path.stem}_photo_{number:03d}")
-        copy = 1
-        while stem.with_suffix(".png").exists():  # an id that comes twice must not overwrite the first picture
-            copy += 1
-            stem = self.path.with_name(f"{self.path.stem}_photo_{number:03d}_{copy}")
         part = stem.with_suffix(".part")
         try:
+            copy = 1
+            while stem.with_suffix(".png").exists():  # an id that comes twice must not overwrite the first picture
+                copy += 1
+                stem = self.path.with_name(f"{self.path.stem}_photo_{number:03d}_{copy}")
+                part = stem.with_suffix(".part")
+            part.parent.mkdir(parents=True, exist_ok=True)
             part.write_bytes(png)
             part.replace(stem.with_suffix(".png"))
             text = msgspec.json.encode({"file": stem.name + ".png", **facts})
@@ -218,6 +253,11 @@ class LogWriter:
             self._spool.close()
         except OSError as error:
             self.note_error(f"{self.path}: {error.strerror or error}")
+
+
+def _encodable(text: str) -> str:
+    """A text that UTF-8 can carry: a file name may hold bytes that it cannot."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _nanoseconds(time_s: float) -> int:

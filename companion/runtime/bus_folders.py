@@ -1,34 +1,39 @@
-"""The bus folders of running stacks: where they are, and an end of the bus that only receives."""
+"""The bus folders of running stacks of this user, and of the systemd units."""
 
 import os
-from collections.abc import Iterable
+import shutil
+import tempfile
 from pathlib import Path
 
-from companion.core.bus import ZmqBus
 from companion.core.config import ConfigError
-from companion.core.enums import TopicName
+from companion.core.enums import ProcessName
+from companion.core.folders import holder, is_own_folder
 
 SYSTEM_BUS = Path("/run/companion")  # of the systemd units
-FLIGHT_BUSES = "companion-*"  # of `companion fly`, in the folder for temporary files
+FLIGHT_BUS_PREFIX = "companion-"  # of `companion fly`, in the folder for temporary files
+MANAGER = "manager"  # the name that `companion fly` holds on its bus
 
 
-class BusSubscriber(ZmqBus):
-    """An end of the bus that only receives. Several may have the same name: the process id is appended to it."""
-
-    def __init__(self, folder: Path, name: str, inputs: Iterable[TopicName]) -> None:
-        super().__init__(folder, f"{name}-{os.getpid()}", inputs)
+def temporary_folder() -> Path:
+    """Where `companion fly` makes its bus folders."""
+    return Path(tempfile.gettempdir())
 
 
 def newest_bus(temporary: Path, system: Path = SYSTEM_BUS) -> Path:
-    """The bus folder that was used last; raises `ConfigError` when no stack runs."""
-    folders = [folder for folder in (system, *temporary.glob(FLIGHT_BUSES)) if has_sockets(folder)]
+    """The bus folder of this user that was used last; raises `ConfigError` when no stack runs."""
+    folders = [folder for folder in _folders(temporary, system) if has_sockets(folder)]
     if not folders:
         raise ConfigError("no running stack found; name its bus folder (--bus of its processes)")
-    return max(folders, key=lambda folder: folder.stat().st_mtime)
+    return max(folders, key=lambda folder: (bool(_held(folder)), folder.stat().st_mtime))
 
 
 def has_sockets(folder: Path) -> bool:
-    """Whether a process has opened its end of the bus there; False also for a folder of another user."""
+    """Whether a process of this user has opened its end of the bus there.
+
+    False for a folder of another user, who could show anything there. Root may look at the bus of the systemd units.
+    """
+    if not is_own_folder(folder) and not (folder == SYSTEM_BUS and os.geteuid() == 0):
+        return False
     try:
         return any(path.is_socket() for path in folder.glob("*.sock"))
     except OSError:
@@ -38,3 +43,29 @@ def has_sockets(folder: Path) -> bool:
 def system_bus() -> Path | None:
     """The bus of the systemd units, None when they do not run."""
     return SYSTEM_BUS if has_sockets(SYSTEM_BUS) else None
+
+
+def flight_on_link(url: str, temporary: Path, system: Path = SYSTEM_BUS) -> str | None:
+    """The id of the process that flies on a link, as far as this user can see it; None when there is none."""
+    for folder in _folders(temporary, system):
+        for name in (MANAGER, ProcessName.FCU):
+            found = holder(folder, name)
+            if found is not None and found.note == url:
+                return found.pid or "?"
+    return None
+
+
+def remove_left_behind(temporary: Path) -> None:
+    """Remove the bus folders of flights of this user that were killed: a manager held them, and no process does now."""
+    for folder in temporary.glob(f"{FLIGHT_BUS_PREFIX}*"):
+        if is_own_folder(folder) and (folder / f"{MANAGER}.lock").exists() and not _held(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _held(folder: Path) -> list[str]:
+    """The names in a folder that running processes hold."""
+    return [file.stem for file in folder.glob("*.lock") if holder(folder, file.stem) is not None]
+
+
+def _folders(temporary: Path, system: Path) -> list[Path]:
+    return [system, *temporary.glob(f"{FLIGHT_BUS_PREFIX}*")]

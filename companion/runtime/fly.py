@@ -1,7 +1,14 @@
-"""Flies a mission with all onboard processes and shows its progress; the body of ``companion fly``."""
+"""Flies a mission with all onboard processes and shows its progress; the body of ``companion fly``.
 
+In flight nothing that this process lacks ends the others: its output, its signals and its log folder are not needed to
+fly. SIGINT (Ctrl-C), SIGTERM and SIGHUP (a terminal that was closed) end the flight in the same way.
+"""
+
+import contextlib
+import math
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -9,25 +16,34 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
 from companion.core.bus import ZmqBus
 from companion.core.clock import monotonic_s
 from companion.core.command_line import INTERRUPTED, REFUSED, check_output_folder, missing_package
 from companion.core.config import ConfigError
 from companion.core.enums import ControlSource, Phase, ProcessName, TopicName
-from companion.core.errors import UserError
-from companion.core.messages import ControlStatus, MissionStatus, SafetyEvent, State
+from companion.core.errors import StartRefused, UserError
+from companion.core.folders import Hold
+from companion.core.messages import ControlStatus, Message, MissionStatus, SafetyEvent, State
 from companion.core.node import Latest
+from companion.runtime.bus_folders import (
+    FLIGHT_BUS_PREFIX,
+    MANAGER,
+    flight_on_link,
+    remove_left_behind,
+    temporary_folder,
+)
+from companion.runtime.display import Display, show
+from companion.runtime.end_requests import EndRequests
 from companion.runtime.manager import Manager, python
 from companion.runtime.processes import PROCESSES, Context, arguments
 
 WATCHED: tuple[TopicName, ...] = (
     "mission_status", "state", "control", "markers", "fcu_status", "safety", "fcu_text",
 )  # fmt: skip
-PLAIN_LINE_PERIOD_S = 5.0  # between two progress lines when the output is not a terminal
+FAILED_PAUSE_S = 0.1  # after a fault of the supervision that may come again at once
+FAULTS_SHOWN = 5
 AFTER_END_S = 1.0  # time for the recorder to write the end of the flight
 HANDED_OVER = (Phase.PILOT, Phase.PX4_HOLD)  # phases in which this stack does not fly
 HANDED_OVER_END_S = 10.0
@@ -50,7 +66,7 @@ def new_flight_folder(out: Path, mission: Path) -> Path:
     stem = f"{datetime.now():%Y-%m-%d_%H-%M-%S}_{mission.stem}"
     for suffix in ("", *(f"_{i}" for i in range(2, 100))):
         folder = out / (stem + suffix)
-        if not folder.exists():
+        with contextlib.suppress(FileExistsError):
             folder.mkdir(parents=True)
             return folder
     raise ConfigError(f"{out}: no free folder name for this flight")
@@ -76,30 +92,62 @@ def fly(
     scenario, run: of a simulated flight, for its log.
     Raises `ConfigError` or `StartRefused` when the start is refused.
     """
-    console = Console()
-    folder = new_flight_folder(out, mission)
-    bus_folder = Path(tempfile.mkdtemp(prefix="companion-"))
-    log_file = (folder / "flight.mcap").resolve()
-    context = Context(vehicle.resolve(), mission.resolve(), fcu_url, bus_folder, log_file)
-    if scenario is not None or run is not None:
-        context = replace(context, scenario_file=scenario and scenario.resolve(), run=run or {})
-    try:
-        context.vehicle  # noqa: B018 (refuses a bad file before anything starts)
-        commands = dict(extra(bus_folder, folder.resolve()))
-        for name in onboard_processes(context.plan.bundle, simulated):
-            commands[name] = python("companion.runtime.processes", name, *arguments(context))
-        manager = Manager(commands, folder / "processes")
+    if scenario is not None:
+        scenario = scenario.resolve()
+    context = Context(
+        vehicle.resolve(), mission.resolve(), fcu_url, Path(), Path(), scenario_file=scenario, run=run or {}
+    )
+    refuse_bad_files(context)
+    with EndRequests() as requests:
+        folder = new_flight_folder(out, mission)
+        display: Display | None = None
         try:
-            bus = ZmqBus(bus_folder, "manager", WATCHED)
-            ending = _supervise(manager, bus, console, timeout_s, HANDED_OVER_END_S if simulated else float("inf"))
-        finally:
-            manager.stop()
-    except UserError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    finally:
-        shutil.rmtree(bus_folder, ignore_errors=True)
-    return conclude(folder, ending, console)
+            remove_left_behind(temporary_folder())
+            bus_folder = Path(tempfile.mkdtemp(prefix=FLIGHT_BUS_PREFIX))
+            try:
+                with Hold(bus_folder, MANAGER, link_url(context)):
+                    context = replace(context, bus_folder=bus_folder, log_file=(folder / "flight.mcap").resolve())
+                    commands = dict(extra(bus_folder, folder.resolve()))
+                    for name in onboard_processes(context.plan.bundle, simulated):
+                        commands[name] = python("companion.runtime.processes", name, *arguments(context))
+                    manager = Manager(commands, folder / "processes")
+                    display = Display()
+                    try:
+                        bus = ZmqBus(bus_folder, MANAGER, WATCHED)
+                        handed_over_end_s = HANDED_OVER_END_S if simulated else float("inf")
+                        ending = _supervise(manager, bus, display, requests, timeout_s, handed_over_end_s)
+                    finally:
+                        manager.stop()
+            finally:
+                shutil.rmtree(bus_folder, ignore_errors=True)
+        except UserError:
+            if display is not None:
+                display.close()
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        results = evaluate(folder)
+        console = Console(markup=False) if display.close() else Console(quiet=True)
+    return show_results(results, ending, console)
+
+
+def refuse_bad_files(context: Context) -> None:
+    """Raise `ConfigError` for a file or a link that cannot be used, and for a link on which a flight runs already.
+
+    All of it before anything starts.
+    """
+    from companion.fcu.link.link import check_url
+
+    context.vehicle  # noqa: B018
+    context.site  # noqa: B018 (reads the mission file, too)
+    url = link_url(context)
+    check_url(url)
+    if (pid := flight_on_link(url, temporary_folder())) is not None:
+        raise ConfigError(f"link {url}: another flight already runs on it, started by process {pid}; end it first")
+
+
+def link_url(context: Context) -> str:
+    """The link to the flight controller: the command line's, else the vehicle file's."""
+    return context.fcu_url or context.vehicle.fcu.url
 
 
 def onboard_processes(bundle: str | None, simulated: bool) -> list[ProcessName]:
@@ -109,51 +157,86 @@ def onboard_processes(bundle: str | None, simulated: bool) -> list[ProcessName]:
 
 
 def _supervise(
-    manager: Manager, bus: ZmqBus, console: Console, timeout_s: float | None, handed_over_end_s: float
+    manager: Manager,
+    bus: ZmqBus,
+    display: Display,
+    requests: EndRequests,
+    timeout_s: float | None,
+    handed_over_end_s: float,
 ) -> Ending:
-    """Watch until the mission has finished.
+    """Watch until the mission has finished, or a signal asks for the end.
 
     handed_over_end_s: stop this long after the pilot or PX4 took over. A real flight goes on, because the pilot still
     flies and its log is of use; a simulation ends, because no pilot will land the aircraft.
     """
-    latest = Latest()
-    interrupted = False
-    started_s = monotonic_s()
-    end_s = started_s + timeout_s if timeout_s else float("inf")
-    next_line_s = started_s
-    shown: tuple[Phase, str] | None = None
-    with Live(console=console, refresh_per_second=5, transient=True) as live:
-        try:
-            manager.start()
-            while monotonic_s() < end_s:
-                for message in bus.receive(0.1):
-                    latest.put(message)
-                    if isinstance(message, SafetyEvent) and message.active:
-                        console.print(f"[yellow]safety[/]: {message.text} → {message.action}")
-                for event in manager.events:
-                    console.print(f"[red]process[/]: {event}")
-                manager.events.clear()
+    watch = Watch(display, monotonic_s(), timeout_s, handed_over_end_s)
+    stops = 0
+    try:
+        manager.start()
+        while not requests.count and not watch.finished:
+            try:
                 manager.check()
-                now_s = monotonic_s()
-                status = latest.get(MissionStatus)
-                if status is not None and (status.phase, status.reason) != shown:
-                    shown = (status.phase, status.reason)
-                    console.print(f"{now_s - started_s:6.1f} s  [bold]{status.phase}[/]  {status.reason}")
-                line = progress_line(latest, now_s, now_s - started_s)
-                live.update(Text(line))
-                if not console.is_terminal and now_s >= next_line_s:
-                    next_line_s = now_s + PLAIN_LINE_PERIOD_S
-                    print(line, flush=True)
-                if status is not None and status.finished:
-                    end_s = min(end_s, now_s + AFTER_END_S)
-                if status is not None and status.phase in HANDED_OVER and status.phase_time_s > handed_over_end_s:
-                    break
-        except KeyboardInterrupt:
-            interrupted = True
-            console.print("interrupted: the setpoint stream ends, PX4's own failsafe takes over")
-        finally:
-            bus.close()
-    return Ending(latest.get(MissionStatus), interrupted)
+                watch.look(bus.receive(0.1), manager.events, monotonic_s())
+            except StartRefused:
+                raise
+            except Exception as error:  # a fault of the supervision must not end a flight
+                watch.note(error)
+                time.sleep(FAILED_PAUSE_S)
+            if requests.stops > stops:
+                stops = requests.stops
+                display.line("", "Ctrl-Z has no effect: a stopped manager would supervise nothing")
+    finally:
+        bus.close()
+    interrupted = requests.count > 0
+    if interrupted:
+        display.line("", "interrupted: the setpoint stream ends, PX4's own failsafe takes over; the report follows")
+    return Ending(watch.status, interrupted)
+
+
+class Watch:
+    """What the supervision of a flight knows and shows."""
+
+    def __init__(self, display: Display, started_s: float, timeout_s: float | None, handed_over_end_s: float) -> None:
+        self._display = display
+        self._latest = Latest()
+        self._started_s = started_s
+        self._end_s = started_s + timeout_s if timeout_s else math.inf
+        self._handed_over_end_s = handed_over_end_s
+        self._shown: tuple[Phase, str] | None = None
+        self._faults: set[str] = set()
+        self.finished = False
+
+    @property
+    def status(self) -> MissionStatus | None:
+        """The mission's last status."""
+        return self._latest.get(MissionStatus)
+
+    def look(self, messages: list[Message], events: list[str], now_s: float) -> None:
+        """Take messages of the bus and events of the manager, which are removed; show what is new."""
+        for message in messages:
+            self._latest.put(message)
+            if isinstance(message, SafetyEvent) and message.active:
+                self._display.line("safety", f": {message.text} → {message.action}", "yellow")
+        while events:
+            self._display.line("process", f": {events.pop(0)}", "red")
+        status = self.status
+        if status is not None and (status.phase, status.reason) != self._shown:
+            self._shown = (status.phase, status.reason)
+            self._display.line(f"{now_s - self._started_s:6.1f} s  {status.phase}", f"  {status.reason}", "bold")
+        self._display.progress(progress_line(self._latest, now_s, now_s - self._started_s))
+        if status is not None and status.finished:
+            self._end_s = min(self._end_s, now_s + AFTER_END_S)
+        handed_over = status is not None and status.phase in HANDED_OVER
+        if status is not None and handed_over and status.phase_time_s > self._handed_over_end_s:
+            self.finished = True
+        self.finished = self.finished or now_s >= self._end_s
+
+    def note(self, error: Exception) -> None:
+        """Show a fault of the supervision, each once."""
+        text = f"{type(error).__name__}: {error}"
+        if text not in self._faults and len(self._faults) < FAULTS_SHOWN:
+            self._faults.add(text)
+            self._display.line("supervision", f": {text}; the flight goes on", "red")
 
 
 def progress_line(latest: Latest, now_s: float, elapsed_s: float) -> str:
@@ -188,50 +271,69 @@ def ending_line(status: MissionStatus | None, interrupted: bool = False) -> str:
     return f"mission ended early: {status.reason or 'no reason given'} (phase {status.phase})"
 
 
+class Results(NamedTuple):
+    """What a flight has left behind."""
+
+    folder: Path
+    figures: dict[str, Any] | None  # None: no log, or its figures cannot be computed
+    lines: list[str]  # where log and report are, and what could not be written
+    has_log: bool
+    failed: int = 0  # `REFUSED` when something could not be written
+
+
 def conclude(folder: Path, ending: Ending, console: Console) -> int:
-    """Print the summary, write the report beside the log, print the cause of an early end last; returns the exit status.
+    """Write the report beside the log, print the summary and the cause of an early end last; returns the exit status.
 
-    0: flown to its end; 1: not; 130: interrupted; 2: flown, but the report could not be written.
+    0: flown to its end; 1: not; 130: interrupted; 2: flown, but the report could not be written. Ctrl-C does not keep the
+    report from being written.
     """
-    log, status = folder / "flight.mcap", ending.status
-    failed = 0
-    if log.exists():
-        failed = _summarise(folder, log, console)
-    else:
-        console.print(f"no log was written; see {folder / 'processes'}", soft_wrap=True)
-    success = status is not None and status.success
-    if not success:
-        console.print(f"messages of the processes: {folder / 'processes'}", soft_wrap=True)
-    console.print(ending_line(status, ending.interrupted), soft_wrap=True, markup=False, highlight=False)
-    if ending.interrupted:
-        return INTERRUPTED
-    return failed if success and log.exists() else 1
+    with EndRequests():
+        results = evaluate(folder)
+    return show_results(results, ending, console)
 
 
-def _summarise(folder: Path, log: Path, console: Console) -> int:
-    """Print figures and paths of a log and write its report; returns `REFUSED` when something could not be written."""
+def evaluate(folder: Path) -> Results:
+    """Compute the figures of a flight and write its report; prints nothing."""
+    log = folder / "flight.mcap"
+    if not log.exists():
+        return Results(folder, None, [f"no log was written; see {folder / 'processes'}"], False)
     from companion.recording.metrics import flight_metrics
 
-    failed = 0
+    figures, failed, lines = None, 0, []
     try:
-        console.print(summary_table(flight_metrics(log)))
+        figures = flight_metrics(log)
     except (UserError, OSError) as error:
-        console.print(f"figures cannot be computed: {error}", soft_wrap=True, markup=False)
+        lines.append(f"figures cannot be computed: {error}")
         failed = REFUSED
-    console.print(f"log     {log}", soft_wrap=True)
+    lines.append(f"log     {log}")
     try:
         from companion.recording.report import write_report
 
-        console.print(f"report  {write_report(log, folder)}", soft_wrap=True)
+        lines.append(f"report  {write_report(log, folder)}")
     except ImportError as error:
         line = missing_package(error)
         if not line:
             raise
-        console.print(f"no report: {line}; then run: companion report {log}", soft_wrap=True, markup=False)
+        lines.append(f"no report: {line}; then run: companion report {log}")
     except (UserError, OSError) as error:
-        console.print(f"report  not written: {error}", soft_wrap=True, markup=False)
+        lines.append(f"report  not written: {error}")
         failed = REFUSED
-    return failed
+    return Results(folder, figures, lines, True, failed)
+
+
+def show_results(results: Results, ending: Ending, console: Console) -> int:
+    """Print the summary, the cause of an early end last; returns the exit status, see `conclude`."""
+    success = ending.status is not None and ending.status.success
+    if results.figures is not None:
+        show(console, summary_table(results.figures))
+    lines = list(results.lines)
+    if not success:
+        lines.append(f"messages of the processes: {results.folder / 'processes'}")
+    for line in (*lines, ending_line(ending.status, ending.interrupted)):
+        show(console, line)
+    if ending.interrupted:
+        return INTERRUPTED
+    return results.failed if success and results.has_log else 1
 
 
 def summary_table(metrics: dict[str, Any]) -> Table:

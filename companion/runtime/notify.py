@@ -12,6 +12,8 @@ import socket
 import struct
 from collections.abc import Mapping
 
+from companion.core.text import plain
+
 PINGS_PER_TIMEOUT = 4  # so that one late step does no harm
 DATAGRAM_MAX = 4096
 CREDENTIALS = struct.Struct("3i")  # struct ucred of unix(7): process, user, group
@@ -45,12 +47,12 @@ class Notifier:
 
     def status(self, text: str) -> None:
         """One line for ``systemctl status``."""
-        self._send("STATUS=" + " ".join(text.split()))
+        self._send("STATUS=" + " ".join(plain(text).split()))
 
     def _send(self, text: str) -> None:
         if self._socket is not None:
             with contextlib.suppress(OSError):  # the process goes on when its supervisor is gone or busy
-                self._socket.sendto(text.encode(), self._address)
+                self._socket.sendto(text.encode("utf-8", "replace"), self._address)
 
 
 def _timeout_s(environment: Mapping[str, str]) -> float:

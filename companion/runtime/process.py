@@ -7,6 +7,7 @@ message, and the loop goes on with the next message. The safety table decides wh
 import contextlib
 import ctypes
 import gc
+import math
 import os
 import resource
 import signal
@@ -21,11 +22,14 @@ from companion.core.clock import monotonic_s
 from companion.core.enums import ProcessName
 from companion.core.messages import Health, Image, Message
 from companion.core.node import Node
+from companion.core.text import plain
 from companion.runtime.notify import Notifier
+from companion.runtime.parent import Parent
 
 P = ParamSpec("P")
 
 HEALTH_PERIOD_S = 0.5
+FAILED_PAUSE_S = 0.1  # after a failure that may come again at once
 
 
 class NodeBus(Protocol):
@@ -65,18 +69,21 @@ class CameraSource(Protocol):
 
 
 class StopFlag:
-    """True once SIGTERM or SIGINT has asked this process to end."""
+    """True once SIGTERM, SIGINT or SIGHUP has asked this process to end, or its parent has ended."""
 
     def __init__(self) -> None:
         self.set = False
+        self._parent = Parent()
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup has set it to "ignore", which stays
+            signal.signal(signal.SIGHUP, self._stop)
 
     def _stop(self, _signal: int, _frame: FrameType | None) -> None:
         self.set = True
 
     def __bool__(self) -> bool:
-        return self.set
+        return self.set or self._parent.ended
 
 
 class HealthMonitor:
@@ -99,7 +106,7 @@ class HealthMonitor:
 
     def note_error(self, error: Exception) -> None:
         self.errors += 1
-        self.last_error = f"{type(error).__name__}: {error}"[:200]
+        self.last_error = plain(f"{type(error).__name__}: {error}", 200)
 
     def due(self, now_s: float) -> bool:
         return now_s - self._last_s >= HEALTH_PERIOD_S
@@ -136,9 +143,12 @@ def health_line(health: Health) -> str:
 
 
 def resident_mb() -> float:
-    """Resident memory of this process [MB]."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    """Resident memory of this process [MB]; NaN when it cannot be read."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    except (OSError, ValueError, IndexError):  # no file descriptor left, or a system without /proc
+        return math.nan
 
 
 def settle_memory() -> None:
@@ -186,26 +196,23 @@ def run_node(
         except Exception as error:  # in flight nothing raises; see the module's docstring
             health.note_error(error)
 
-    watched = device.fileno() if device is not None else -1
-    if watched >= 0:
-        bus.poller.register(watched, zmq.POLLIN)
+    watched = _watch(bus, -1, device.fileno()) if device is not None else -1
     while not stop():
         wait_s = max(next_step_s - monotonic_s(), 0.0)
         if node.batch_window_s:  # one wake-up for many messages: a wake-up for each costs more than handling it
             time.sleep(min(wait_s, node.batch_window_s))
             wait_s = 0.0
-        for message in bus.receive(wait_s):
+        for message in _received(bus, wait_s, health):
             guarded(node.handle, message, monotonic_s())
         if device is not None:
-            if device.fileno() != watched:  # a serial port that was unplugged comes back under another number
-                if watched >= 0:
-                    bus.poller.unregister(watched)
-                watched = device.fileno()
-                if watched >= 0:
-                    bus.poller.register(watched, zmq.POLLIN)
-            for message in device.read():
-                bus.publish(message)
-                guarded(node.handle, message, message.stamp_s)
+            try:
+                if device.fileno() != watched:  # a serial port that was unplugged comes back under another number
+                    watched = _watch(bus, watched, device.fileno())
+                for message in device.read():
+                    bus.publish(message)
+                    guarded(node.handle, message, message.stamp_s)
+            except Exception as error:
+                health.note_error(error)
         now_s = monotonic_s()
         if now_s >= next_step_s:
             started_s = time.perf_counter()
@@ -215,10 +222,38 @@ def run_node(
             # Missed steps are skipped and not repeated: a burst of late steps is of no use.
             next_step_s = now_s + period_s if late_s > period_s else next_step_s + period_s
             supervisor.stepped(now_s)
-        if health.due(now_s):
-            report = health.message(now_s, bus, node, device)
-            bus.publish(report)
-            supervisor.status(health_line(report))
+        _report(health, now_s, bus, supervisor, node, device)
+
+
+def _watch(bus: NodeBus, before: int, descriptor: int) -> int:
+    """Let the bus also wake up for a device's descriptor, in the place of the one before; returns it."""
+    if before >= 0:
+        bus.poller.unregister(before)
+    if descriptor >= 0:
+        bus.poller.register(descriptor, zmq.POLLIN)
+    return descriptor
+
+
+def _received(bus: NodeBus, wait_s: float, health: HealthMonitor) -> list[Message]:
+    """What the bus has received; an end of the bus that fails must not keep the node from its steps."""
+    try:
+        return bus.receive(wait_s)
+    except Exception as error:
+        health.note_error(error)
+        time.sleep(min(wait_s, FAILED_PAUSE_S))
+        return []
+
+
+def _report(health: HealthMonitor, now_s: float, bus: NodeBus, supervisor: Notifier, *parts: object) -> None:
+    """Publish the health of this process when it is due."""
+    if not health.due(now_s):
+        return
+    try:
+        report = health.message(now_s, bus, *parts)
+        bus.publish(report)
+        supervisor.status(health_line(report))
+    except Exception as error:
+        health.note_error(error)
 
 
 def run_camera(
@@ -242,13 +277,10 @@ def run_camera(
         except Exception as error:
             health.note_error(error)
             image = None
-            time.sleep(0.1)
+            time.sleep(FAILED_PAUSE_S)
         if image is not None:
             bus.publish(image)
             health.note_step(time.perf_counter() - started_s, late=False)
         now_s = monotonic_s()
         supervisor.stepped(now_s)
-        if health.due(now_s):
-            report = health.message(now_s, bus, source)
-            bus.publish(report)
-            supervisor.status(health_line(report))
+        _report(health, now_s, bus, supervisor, source)

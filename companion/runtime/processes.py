@@ -5,6 +5,7 @@ The manager starts them all; on an aircraft each has a systemd unit of its own (
 """
 
 import argparse
+import contextlib
 import os
 import sys
 import time
@@ -21,8 +22,10 @@ from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError, load
 from companion.core.enums import ProcessName
 from companion.core.errors import UserError
+from companion.core.folders import Hold, own_folder
 from companion.core.messages import TOPICS
 from companion.core.site import Site
+from companion.core.text import plain
 from companion.core.vehicle import Vehicle
 from companion.runtime.nodes import NodeOptions, build_node
 from companion.runtime.notify import Notifier
@@ -144,6 +147,12 @@ PROCESSES = (
 )
 
 
+# When memory runs out, the kernel ends the process with the largest score: memory in thousandths of the machine's, and
+# this adjustment. 30 for each step of niceness puts the tracker (5) above a control loop that is 15 % of memory larger.
+OOM_SCORE = Path("/proc/self/oom_score_adj")
+OOM_SCORE_MAX = 1000
+OOM_SCORE_PER_NICENESS = 30
+
 MISSION_STOPS_S = 0.1  # two steps of the mission, from a limit passed to the last reference
 
 
@@ -165,7 +174,14 @@ def run(name: str, context: Context) -> None:
     if spec is None:
         raise ConfigError(f"{name}: no such process (there are: {', '.join(spec.name for spec in PROCESSES)})")
     stop = StopFlag()
-    os.nice(spec.niceness)
+    own_folder(context.bus_folder)
+    link = context.fcu_url or context.vehicle.fcu.url if spec.name == ProcessName.FCU else ""
+    with Hold(context.bus_folder, spec.name, link):
+        _run(spec, context, stop)
+
+
+def _run(spec: ProcessSpec, context: Context, stop: StopFlag) -> None:
+    _yield_when_scarce(spec)
     if spec.uses_opencv:
         _one_opencv_thread()
     if spec.name == ProcessName.CAMERA:
@@ -180,6 +196,14 @@ def run(name: str, context: Context) -> None:
     finally:
         node.close()
         bus.close()
+
+
+def _yield_when_scarce(spec: ProcessSpec) -> None:
+    """Where processor or memory run short, the control loop is served first and ended last."""
+    os.nice(spec.niceness)
+    with contextlib.suppress(OSError, ValueError):
+        score = int(OOM_SCORE.read_text())  # the units of systemd have set it lower for the control loop
+        OOM_SCORE.write_text(str(min(OOM_SCORE_MAX, score + OOM_SCORE_PER_NICENESS * spec.niceness)))
 
 
 def _one_opencv_thread() -> None:
@@ -242,7 +266,8 @@ def main() -> int:
     try:
         run(given.name, Context(*files, *limits, scenario_file=given.scenario, run=given.run))
     except UserError as error:
-        print(f"{given.name}: {error}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # a full disk: the exit status says enough
+            print(f"{given.name}: {plain(str(error))}", file=sys.stderr)
         Notifier().status(str(error))
         # systemd restarts the process at once; without this pause a refused start would keep the machine busy.
         time.sleep(given.pause_when_refused)

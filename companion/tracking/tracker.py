@@ -34,6 +34,7 @@ MAX_PHOTO_REQUESTS = 16  # that wait for an image; older ones are dropped and co
 PNG_COMPRESSION = 1  # 0 to 9; fast, and still lossless
 COPY_S = 2.0  # a bundle that was seen twice in one image is not used for this long, and the whole image is searched
 APART_OF_SIDE = 0.5  # two finds of one marker that are nearer, over its side, are one marker found twice
+FROZEN_IMAGES = 3  # repetitions in a row: two images of a real sensor differ by its noise, also in the dark
 MAX_BOX = 10.0  # of the image: a larger projection of a bundle gives no useful box
 
 
@@ -41,8 +42,9 @@ class TrackerNode(Node):
     """Finds the bundles of a site in the images of a vehicle's camera.
 
     Every image is answered by one Markers message with the image's stamp, also when no bundle was seen. An unusable
-    image (wrong size, truncated) is answered with ``valid=False``; an image that is not newer than the last one is
-    dropped. `counters` never decrease.
+    image (wrong size, truncated) is answered with ``valid=False``, and so is the image of a camera or driver that
+    delivers the same picture again and again; an image that is not newer than the last one is dropped. `counters`
+    never decrease.
 
     detector: replaces the vehicle file's `tracking.detector` and the built-in detectors of the site's marker families.
     vehicle_file: for errors.
@@ -81,10 +83,23 @@ class TrackerNode(Node):
         self._detector = detector or detector_for(self._home)
         self._stopwatch = stopwatch or Stopwatch()
         self._last_stamp_s = -np.inf
+        self._last_data = b""
+        self._repetitions = 0  # of the newest picture, in a row
         self._photo_requests: list[int] = []
         self._copied_s: dict[str, float] = {}  # of the last image with two bundles of this name
         self.counters = dict.fromkeys(
-            ("images", "unusable", "old", "failed", "rejected_bundles", "photos_dropped", "copies", "mirrored"), 0
+            (
+                "images",
+                "unusable",
+                "frozen",
+                "old",
+                "failed",
+                "rejected_bundles",
+                "photos_dropped",
+                "copies",
+                "mirrored",
+            ),
+            0,
         )
 
     def handle_photo_request(self, message: PhotoRequest, now_s: float) -> Iterable[Message]:
@@ -106,8 +121,9 @@ class TrackerNode(Node):
         self._last_stamp_s = stamp_s
         self.counters["images"] += 1
         size = (message.width, message.height)
-        if not message.valid or size != self._size or len(message.data) != size[0] * size[1]:
-            self.counters["unusable"] += 1
+        frozen = self._is_frozen(message.data)
+        if frozen or not message.valid or size != self._size or len(message.data) != size[0] * size[1]:
+            self.counters["frozen" if frozen else "unusable"] += 1
             return [Markers(stamp_s=stamp_s, valid=False, observations=[], detect_time_s=0.0, search=SearchArea.FULL)]
         gray = np.frombuffer(message.data, dtype=np.uint8).reshape(message.height, message.width)
         started_s = self._stopwatch.read_s()
@@ -128,6 +144,12 @@ class TrackerNode(Node):
             copied=copied,
         )
         return [markers, *self._photos(gray, stamp_s)]
+
+    def _is_frozen(self, data: bytes) -> bool:
+        """The same picture has come `FROZEN_IMAGES` times more: it says nothing about the present."""
+        self._repetitions = self._repetitions + 1 if data == self._last_data else 0
+        self._last_data = data
+        return self._repetitions >= FROZEN_IMAGES
 
     def _track(self, gray: Image8, stamp_s: float) -> tuple[list[BundleObservation], SearchArea, tuple[str, ...]]:
         """The observations, the part of the image that was searched, and the bundles that were seen twice."""

@@ -49,7 +49,7 @@ def safety(vehicle: Path, mission: Path) -> None:
     table = Table(*HEADER)
     for monitor in MONITORS:
         table.add_row(*cells(monitor, aircraft, plan))
-    console = Console()
+    console = Console(markup=False)
     if not console.is_terminal:
         console.width = TABLE_WIDTH
     console.print(table)

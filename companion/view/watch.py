@@ -5,7 +5,6 @@ columns are enough. A view cannot disturb a flight: a subscriber that is slow lo
 """
 
 import math
-import os
 import time
 from collections import deque
 from pathlib import Path
@@ -34,7 +33,9 @@ from companion.core.messages import (
     State,
 )
 from companion.core.node import Latest
-from companion.runtime.bus_folders import BusSubscriber, has_sockets, newest_bus
+from companion.core.subscriber import Subscriber
+from companion.core.text import plain
+from companion.runtime.bus_folders import has_sockets, newest_bus, temporary_folder
 from companion.runtime.fly import progress_line
 
 NOT_WATCHED = ("image", "photo", "link_rx", "link_tx", "truth")  # raw bytes, and what only a simulator has
@@ -95,7 +96,7 @@ class StackView:
         """The view at a time, for the console."""
         tables = Table.grid(padding=(0, 2, 0, 0))
         tables.add_row(self._topics(now_s), self._processes(now_s))
-        head = Text(progress_line(self.latest, now_s, elapsed_s), style="bold")
+        head = Text(plain(progress_line(self.latest, now_s, elapsed_s)), style="bold")
         return Group(head, tables, self._lines(now_s))
 
     def _topics(self, now_s: float) -> Table:
@@ -139,14 +140,14 @@ class StackView:
 
     def _lines(self, now_s: float) -> Group:
         lines = [self._fcu(now_s), self._filter(now_s), self._control(now_s), self._computer(now_s)]
-        shown = [Text(line) for line in lines if line]
+        shown = [Text(plain(line)) for line in lines if line]
         for process, health in sorted(self._health.items()):
             if health.errors and health.last_error:
-                shown.append(Text(f"{process}, last error: {health.last_error}", style="red"))
+                shown.append(Text(plain(f"{process}, last error: {health.last_error}"), style="red"))
         for event in self._active.values():
             line = f"SAFETY {event.monitor}: {event.text} ({event.value:.2f}, limit {event.limit:.2f}) → {event.action}"
-            shown.append(Text(line, style="bold red"))
-        return Group(*shown, *(Text(text, style="dim") for text in self._texts))
+            shown.append(Text(plain(line), style="bold red"))
+        return Group(*shown, *(Text(plain(text), style="dim") for text in self._texts))
 
     def _fcu(self, now_s: float) -> str:
         status = self.latest.fresh(FcuStatus, now_s)
@@ -217,11 +218,11 @@ def _narrow_table(name: str, *figures: str) -> Table:
 @one_line_errors
 def watch(bus: Path | None, once: bool) -> None:
     """Show the running stack live: rates, ages, processes, filter, controller, safety. BUS: its bus folder."""
-    folder = bus or newest_bus(Path(os.environ.get("TMPDIR", "/tmp")))
+    folder = bus or newest_bus(temporary_folder())
     if not has_sockets(folder):
         raise ConfigError(f"{folder}: no stack runs on this bus, or the bus belongs to another user")
-    console, view, started_s = Console(), StackView(), monotonic_s()
-    subscriber = BusSubscriber(folder, "watch", [topic for topic in TOPICS if topic not in NOT_WATCHED])
+    console, view, started_s = Console(markup=False), StackView(), monotonic_s()
+    subscriber = Subscriber(folder, [topic for topic in TOPICS if topic not in NOT_WATCHED])
     try:
         with Live(console=console, auto_refresh=False, screen=console.is_terminal and not once) as live:
             while not once or monotonic_s() - started_s < ONCE_S:

@@ -22,6 +22,7 @@ from sitl.px4.build import Px4Build, external_model, prepare_run
 from sitl.px4.hil import CONNECT_S, HilLink, hil_sensor, rc_channels
 from sitl.px4.process import Px4Ended, Px4Process
 from sitl.px4.sensors import claimed_accuracy_m, hil_gps, magnetic_field, pressure_hpa
+from sitl.px4.setpoint_delay import SetpointDelay
 from sitl.px4.side_link import PAYLOAD_PORTS, SideLink
 from sitl.scenario import LoadedScenario
 from sitl.sensors import FRAME_S, SensorFrame
@@ -29,6 +30,10 @@ from sitl.wind import NormalNoise
 
 # PX4 boots and its estimator settles in this time of the world before time 0, as fast as the machine allows.
 WARM_UP_S = 20.0
+# PX4's local frame begins where its estimator started, 17 cm above the ground at the centre of gravity, and wherever GNSS
+# was then. Until this time before time 0 it is moved to the world's origin, so that its positions can be compared with
+# the truth.
+ORIGIN_UNTIL_S = 5.0
 MAG_EVERY = 4  # frames: 62.5 Hz
 RC_EVERY = 5
 BATTERY_EVERY = 50
@@ -47,7 +52,7 @@ class Px4Autopilot:
     """PX4 as the flight controller of a simulated world.
 
     run: the folder it runs in, with its own log afterwards; carry_mavlink: `receive` and `take_output` move the
-    companion's bytes; speed: from time 0 on the world moves at most this many times as fast as the clock. Raises
+    companion's bytes, setpoints after the scenario's ``command_delay_s``; speed: from time 0 on the world moves at most this many times as fast as the clock. Raises
     `ConfigError` for a mistake of the user, `Px4Ended` from `step` when PX4 ends.
     """
 
@@ -74,6 +79,7 @@ class Px4Autopilot:
         self._side = SideLink(PAYLOAD_PORTS, instance)
         px4_port, companion_port = ONBOARD_PORTS
         self._mavlink = UdpEndpoint(companion_port + instance, px4_port + instance) if carry_mavlink else None
+        self._setpoints = SetpointDelay(scenario.command_delay_s)
         self._process = Px4Process(build, run, etc, model, instance)
         self._frames = 0
         self._speed, self._due_s = speed, -math.inf
@@ -111,8 +117,8 @@ class Px4Autopilot:
 
     def receive(self, data: bytes, now_s: float) -> None:
         """Bytes of the companion for PX4."""
-        if self._mavlink is not None:
-            self._mavlink.send(data)
+        if self._mavlink is not None and (passed := self._setpoints.put(data, now_s)):
+            self._mavlink.send(passed)
 
     def take_output(self) -> bytes:
         """Bytes of PX4 for the companion."""
@@ -120,6 +126,8 @@ class Px4Autopilot:
 
     def step(self, frame: SensorFrame) -> Array:
         """One sensor frame to six motor commands 0..1; raises `Px4Ended`."""
+        if self._mavlink is not None and (due := self._setpoints.due(frame.stamp_s)):
+            self._mavlink.send(due)
         time_us = self.boot_us(frame.stamp_s)
         count, writer = self._frames, self._hil.writer
         if frame.gnss is not None:
@@ -134,6 +142,8 @@ class Px4Autopilot:
             self._side.battery(frame.battery_voltage_v, 0.0, frame.battery_remaining, self._cells)
         if count % HEARTBEAT_EVERY == 0:
             self._side.heartbeat()
+            if frame.stamp_s < -ORIGIN_UNTIL_S:
+                self._side.origin(*ORIGIN)
             self._process.check()
         self._frames += 1
         if frame.stamp_s >= 0.0:

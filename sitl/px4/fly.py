@@ -10,6 +10,7 @@ from companion.core.config import ConfigError
 from companion.core.enums import Phase
 from companion.core.messages import Message
 from companion.mission.plan import load_plan
+from companion.runtime.display import show
 from companion.runtime.flight_record import open_recorder
 from companion.runtime.fly import Ending, conclude, fly, new_flight_folder
 from companion.runtime.manager import python
@@ -55,6 +56,8 @@ def fly_px4(
         raise ConfigError("--speed: only with --px4-mode external: PX4's own simulator runs in real time")
     elif vehicle is None:
         loaded = load_scenario(scenario, loaded.vehicle_path.with_name(SIH_VEHICLE))
+    if speed is None:
+        check_real_time(loaded, mode)
     check_ports_free(instance)
     build_missing(loaded.vehicle_path, print)
     if speed is not None:
@@ -80,6 +83,15 @@ def fly_px4(
     )
 
 
+def check_real_time(loaded: LoadedScenario, mode: str) -> None:
+    """Raises `ConfigError` for what a scenario asks of PX4 that needs simulated time."""
+    if not (faults := loaded.scenario.fault) and (mode != "external" or loaded.scenario.command_delay_s == 0.0):
+        return
+    key = f"fault[0] ({faults[0].kind})" if faults else f"command_delay_s = {loaded.scenario.command_delay_s:g}"
+    way = "add --speed 2" if mode == "external" else f"--px4-mode {mode} has none; fly --px4-mode external --speed 2"
+    raise ConfigError(f"{loaded.path}: {key}: with PX4 only in simulated time: {way}")
+
+
 def _fly_in_simulated_time(
     build: Px4Build, loaded: LoadedScenario, seed: int, speed: float, out: Path, instance: int
 ) -> int:
@@ -93,16 +105,16 @@ def _fly_in_simulated_time(
         running, status = lockstep, lockstep.pilot
         if status is not None and (status.phase, status.reason) != shown:
             shown = (status.phase, status.reason)
-            console.print(f"{lockstep.now_s:6.1f} s  [bold]{status.phase}[/]  {status.reason}")
+            show(console, f"{lockstep.now_s:6.1f} s  {status.phase}  {status.reason}")
 
     try:
         lockstep = simulate_px4(build, loaded, seed, speed, folder, instance, progress)
     except Px4Ended as error:
-        console.print(f"simulator: {error}", soft_wrap=True)
+        show(console, f"simulator: {error}")
         return 1
     except KeyboardInterrupt:
         return conclude(folder, Ending(None if running is None else running.pilot, interrupted=True), console)
-    console.print(f"{lockstep.now_s:.0f} s of flight in {lockstep.wall_s:.0f} s")
+    show(console, f"{lockstep.now_s:.0f} s of flight in {lockstep.wall_s:.0f} s")
     return conclude(folder, Ending(lockstep.pilot), console)
 
 

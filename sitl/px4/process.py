@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from companion.core.config import ConfigError
@@ -46,7 +47,7 @@ class Px4Process:
                 self._process = subprocess.Popen(
                     [build.program, "-i", str(instance), "-d", str(etc)],
                     cwd=run, env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                    preexec_fn=_die_with_parent,
+                    preexec_fn=partial(_die_with_parent, os.getpid()),
                 )  # fmt: skip
             except OSError as error:
                 raise ConfigError(f"{build.program}: cannot be started: {error.strerror}") from None
@@ -85,5 +86,7 @@ class Px4Process:
             self._process.wait()
 
 
-def _die_with_parent() -> None:
+def _die_with_parent(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # it ended before the kernel could know
+        os._exit(1)

@@ -46,6 +46,11 @@ class SideLink:
         """MANUAL_CONTROL with centred sticks."""
         self.send("MANUAL_CONTROL", 0, 0, 500, 0, 0, SYSTEM_ID, *[0] * 10)
 
+    def origin(self, latitude_deg: float, longitude_deg: float, altitude_m: float) -> None:
+        """SET_GPS_GLOBAL_ORIGIN: where PX4's local frame begins."""
+        place = (round(latitude_deg * 1e7), round(longitude_deg * 1e7), round(altitude_m * 1e3))
+        self.send("SET_GPS_GLOBAL_ORIGIN", *place, SYSTEM_ID, 0)
+
     def request(self, message_id: int, rate_hz: float) -> None:
         """Request a stream of a message on this link."""
         nan = float("nan")

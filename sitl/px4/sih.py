@@ -11,7 +11,7 @@ no wind, GNSS without drift, a hexarotor of 1 kg.
 import heapq
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +19,10 @@ import numpy as np
 from companion.core.arrays import Array
 from companion.core.bus import ZmqBus
 from companion.core.clock import monotonic_s
+from companion.core.enums import ProcessName
 from companion.core.frames import quat_from_rpy, quat_normalized
-from companion.core.messages import SIMULATOR, Image, Truth
+from companion.core.messages import SIMULATOR, Image, Message, PhotoRequest, Truth
+from companion.runtime.nodes import NodeOptions, build_node
 from companion.runtime.process import HealthMonitor, StopFlag
 from sitl.autopilot.conversion import EARTH_RADIUS_M, ORIGIN, Vector, frd, ned, q_enu
 from sitl.camera import SceneCamera
@@ -83,7 +85,10 @@ class ReportedMotion:
 
 
 class SihWorld:
-    """Camera and truth around PX4's own aircraft."""
+    """Camera and truth around PX4's own aircraft.
+
+    With ``camera_mode = "corners"`` there are no pixels; a tracker here then gets the corners, as in `sitl.realtime`.
+    """
 
     def __init__(self, loaded: LoadedScenario, seed: int) -> None:
         scenario = loaded.scenario
@@ -91,17 +96,31 @@ class SihWorld:
         self.motion = ReportedMotion(scenario.start.p_W)
         self.camera = SceneCamera(scenario.camera, scenario.scene, loaded.site, 1000 * seed + 4, draw=images)
         self._corners = None if images else CornerCamera(self.camera)
+        self._tracker = None
+        if self._corners is not None:
+            self._tracker = build_node(ProcessName.TRACKER, loaded, NodeOptions(detector=self._corners))
         self._bundles = {
             placed.name: (placed.p_W, tuple(quat_from_rpy(*placed.rpy_rad).tolist()))
             for placed in scenario.scene.bundles
         }
 
-    def photograph(self) -> Image:
+    def expose(self) -> Image:
         """The camera's image at the newest reported motion."""
         m = self.motion
         if self._corners is not None:
             return self._corners.expose(m.stamp_s, m.p_W, m.q_WB, False)
         return self.camera.render(m.stamp_s, m.p_W, m.q_WB, m.v_W, m.omega_B)
+
+    def request(self, messages: Iterable[Message]) -> None:
+        """Photo requests among some messages; without images they are for the tracker here."""
+        if self._tracker is not None:
+            for message in messages:
+                if isinstance(message, PhotoRequest):
+                    self._tracker.handle(message, self.motion.stamp_s)
+
+    def arrived(self, image: Image) -> Iterable[Message]:
+        """The messages that an image becomes on the bus: itself, or what the tracker finds in it."""
+        return [image] if self._tracker is None else self._tracker.handle(image, image.stamp_s)
 
     def truth(self) -> Truth:
         """The newest reported motion as `Truth`."""
@@ -153,6 +172,7 @@ def _run(
         now_s = monotonic_s()
         started_s = time.perf_counter()
         states = link.receive("HIL_STATE_QUATERNION")
+        world.request(bus.receive(0.0))
         if now_s >= next_request_s:
             next_request_s = now_s + REQUEST_PERIOD_S
             px4.check()
@@ -172,10 +192,11 @@ def _run(
                 bus.publish(world.truth())
             if now_s >= next_exposure_s:
                 next_exposure_s = max(next_exposure_s + 1.0 / config.rate_hz, now_s)
-                image = world.photograph()
+                image = world.expose()
                 heapq.heappush(on_the_way, (image.stamp_s + config.latency_s, count, image))
             health.note_step(time.perf_counter() - started_s, len(states) > 2)
         while on_the_way and on_the_way[0][0] <= now_s:
-            bus.publish(heapq.heappop(on_the_way)[2])
+            for message in world.arrived(heapq.heappop(on_the_way)[2]):
+                bus.publish(message)
         if health.due(now_s):
             bus.publish(health.message(now_s, bus))

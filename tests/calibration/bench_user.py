@@ -3,7 +3,7 @@
 from calibration_paths import BENCHES
 from click.testing import CliRunner
 
-from calibration.thrust.bench import display, run
+from calibration.thrust.bench import display, pause
 from companion.cli import main
 from sitl.airframe import load_airframe
 from sitl.bench import SimulatedBench, airframe_motor
@@ -23,8 +23,8 @@ class User:
         self.answers = list(answers) if answers is not None else ["spin"] + ["plug", "spin"] * (len(charges) - 1)
         self.raw, self.bench_file = folder / "raw.csv", folder / "bench.toml"
         self.write_bench(batteries=len(charges), **bench)
-        monkeypatch.setattr(run, "SystemClock", lambda: self.world)
-        monkeypatch.setattr(display.LogDisplay, "ask", lambda _, question: self.ask(question))
+        monkeypatch.setattr(pause, "SystemClock", lambda: self.world)
+        monkeypatch.setattr(display.LogDisplay, "ask", lambda _, question, tick: self.ask(question, tick))
 
     def write_bench(self, template="hx711", **changes):
         lines = (BENCHES / f"{template}.toml").read_text(encoding="utf-8").splitlines()
@@ -41,9 +41,11 @@ class User:
             out.append(line)
         self.bench_file.write_text("\n".join(out) + "\n", encoding="utf-8")
 
-    def ask(self, question):
+    def ask(self, question, tick):
         self.questions.append(question)
-        self.world.sleep(1.0)
+        for _ in range(20):
+            self.world.sleep(0.05)
+            tick()
         answer = self.answers.pop(0)
         if answer == "plug":
             self.world.next_battery()

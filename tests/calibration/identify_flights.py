@@ -8,7 +8,7 @@ from calibration_paths import MISSIONS, VEHICLES
 from scipy.signal import lfilter
 
 from companion.core.frames import GRAVITY_M_S2, quat_from_rpy, rotation_matrix
-from companion.core.messages import FcuAttitude, FcuPosition, FcuStatus, Message, SentSetpoint
+from companion.core.messages import FcuAttitude, FcuInfo, FcuPosition, FcuStatus, Message, SentSetpoint
 from companion.fcu.ned import swap_attitude, swap_world
 from companion.runtime.flight_record import flight_metadata, open_recorder
 
@@ -127,7 +127,7 @@ def floats(prefix: str, values: np.ndarray) -> dict:
 def write_ulog(path: Path, flight: dict, names: str = "new", skip: tuple[str, ...] = (), **options) -> Path:
     """A flight as PX4 logs it. names: "new" (1.14 and later) or "old" (1.9); skip: topics that are left out.
 
-    options: parameters (dict), system_type, setpoint_hz, velocity_valid, vehicle_type (new) / is_rotary_wing (old).
+    options: parameters (dict), pwm (mean pulse width 1500 µs), system_type, setpoint_hz, velocity_valid, vehicle_type (new) / is_rotary_wing (old).
     """
     parameters = options.get("parameters", {"CA_ROTOR_COUNT": 6} if names == "new" else {"MAV_TYPE": 13})
     log = ULogFile(parameters)
@@ -163,6 +163,9 @@ def write_ulog(path: Path, flight: dict, names: str = "new", skip: tuple[str, ..
     felt = flight["felt_B"] * (1.0, -1.0, -1.0)
     add("sensor_combined", every(flight, 100), **floats("accelerometer_m_s2", felt), **floats("gyro_rad", 0.0 * felt))
     add("battery_status", slow, voltage_v=("float", flight["volts"]), connected=("bool", up))
+    if options.get("pwm"):
+        half = np.full((len(thrust), 6), 1500.0)
+        add("actuator_outputs", every(flight, 10), **floats("output", half))
     add("vehicle_land_detected", slow, landed=("bool", ~flight["air"]))
     kind = options.get("system_type", 13)
     status = {"arming_state": ("uint8_t", np.full(len(thrust), 2)), "nav_state": ("uint8_t", np.full(len(thrust), 14))}
@@ -194,9 +197,15 @@ def status(stamp_s: float, volts: float, landed: bool, mode: str) -> FcuStatus:
     )
 
 
-def write_flight_log(path, flight, mode="OFFBOARD", sent=True, vehicle=VEHICLES / "f550_rtk.toml") -> Path:
-    """The flight as the recorder writes it; `mode` from take-off on; vehicle: the file that flew."""
-    messages: list[Message] = []
+def write_flight_log(path, flight, mode="OFFBOARD", sent=True, vehicle=VEHICLES / "f550_rtk.toml", factors=()) -> Path:
+    """The flight as the recorder writes it; `mode` from take-off on; vehicle: the file that flew.
+
+    factors: THR_MDL_FAC in each report of the flight controller's parameters.
+    """
+    messages: list[Message] = [
+        FcuInfo(stamp_s=1.0 + i, version="1.17.0", commit="", hardware_id=0, parameters={"THR_MDL_FAC": factor})
+        for i, factor in enumerate(factors)
+    ]
     roll, pitch, yaw = flight["commands"]
     for k in every(flight, 50):
         t_s = float(flight["t_s"][k])

@@ -5,7 +5,9 @@ import json
 import numpy as np
 import pytest
 from bench_user import User
+from calibration_paths import ROOT
 from click.testing import CliRunner
+from thrust_stand import Battery, Motor, record, script, write_csv
 
 from calibration.thrust.curve import fit_thrust
 from calibration.thrust.steps import steps_of
@@ -167,3 +169,115 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path, monkeypatch, vehicle
     assert done.exit_code == 2 and words in done.output
     assert len(done.output.strip().splitlines()) == 1
     assert vehicle.read_bytes() == before and set(tmp_path.iterdir()) == files
+
+
+# ---- tables: what is selected, and what is too poor to be written
+
+STAND = Motor()
+
+
+def fit_tables(tmp_path, vehicle, rows, *arguments, header="pwm_us,thrust_n,voltage_v,current_a", unit=1.0):
+    path = write_csv(tmp_path / "stand.csv", rows, header, unit=unit)
+    files = ["--vehicle", str(vehicle), "--yes", "--json", str(tmp_path / "r.json"), *map(str, arguments)]
+    return CliRunner().invoke(main, ["calibrate", "thrust", "--fit", str(path), *files])
+
+
+def stand_rows(levels=None, **options):
+    levels = np.arange(0.1, 0.96, 0.05) if levels is None else levels
+    batteries = [
+        record(STAND, Battery(open_v), script(levels, hz=20.0), hz=20.0, **options)[0] for open_v in (16.4, 14.4)
+    ]
+    return np.concatenate(batteries)
+
+
+def test_a_step_script_with_ramps_says_how_many_plateaus_it_found(tmp_path, vehicle):
+    done = fit_tables(tmp_path, vehicle, stand_rows())
+    assert done.exit_code == 0, done.output
+    assert "plateaus" in done.output and "readings dropped" in done.output
+    runs = json.loads((tmp_path / "r.json").read_text())["details"]["runs"]
+    assert [run["plateaus"] for run in runs] == [20, 20] and all(run["readings_dropped"] > 300 for run in runs)
+    assert load(vehicle, Vehicle).thrust.voltage_exponent == pytest.approx(1.64, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda rows, rng: rows[:, 1].__iadd__(0.35 * np.sin(25 * rows[:, 0])), "R² is 0.99"),
+        (
+            lambda rows, rng: rows[:, 2].__imul__(np.where(np.arange(len(rows)) * 2 < len(rows), 1.2, 1.0)),
+            "exponent is 0.",
+        ),
+    ],
+)
+def test_a_poor_fit_warns_and_is_written_only_when_it_is_asked_for(tmp_path, vehicle, spoil, words):
+    rows, before = stand_rows(), vehicle.read_bytes()
+    spoil(rows, np.random.default_rng(1))
+    done = fit_tables(tmp_path, vehicle, rows, "--plot", tmp_path / "p.png")
+    assert done.exit_code == 2 and vehicle.read_bytes() == before
+    last = done.output.strip().splitlines()[-1]
+    assert "nothing written" in last and words in last and last.endswith("--poor-fit writes it nevertheless")
+    assert f"warning: {last.split('nothing written: ')[1].split(';')[0]}" in done.output
+    assert json.loads((tmp_path / "r.json").read_text())["details"]["poor"] and (tmp_path / "p.png").exists()
+    done = fit_tables(tmp_path, vehicle, rows, "--poor-fit")
+    assert done.exit_code == 0 and vehicle.read_bytes() != before
+
+
+def test_readings_are_selected_by_pulse_width_and_voltage(tmp_path, vehicle):
+    limits = ["--min-us", 1100, "--max-us", 1700, "--min-voltage", 14.0]
+    done = fit_tables(tmp_path, vehicle, stand_rows(), *limits, "--poor-fit")
+    assert done.exit_code == 0, done.output
+    curve = json.loads((tmp_path / "r.json").read_text())["details"]["curve"]
+    assert curve["command_range"][0] >= 0.1 - 1e-6 and curve["command_range"][1] <= 0.7 + 1e-6
+    assert curve["voltage_range_v"][0] >= 14.0 and "left out by --min-us, --max-us, --min-voltage" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--min-us", 1990], "leave fewer than 6 of"),
+        (["--min-voltage", 30], "leave fewer than 6 of"),
+        (["--max-us", 100], "100.0 is not in the range"),
+        (["--command-unit", "furlong"], "'furlong' is not one of"),
+    ],
+)
+def test_a_selection_that_leaves_nothing_is_refused(tmp_path, vehicle, arguments, words):
+    before = vehicle.read_bytes()
+    done = fit_tables(tmp_path, vehicle, stand_rows(), *arguments)
+    assert done.exit_code == 2 and words in done.output and vehicle.read_bytes() == before
+
+
+def test_the_motor_keeps_to_the_selection(tmp_path, monkeypatch):
+    user = User(monkeypatch, tmp_path, step_us=100, answers=["spin", "spin"])
+    user.world.faults.ctrl_c_s = 1009.0
+    stopped = user.call("--max-us", 1600, "--min-voltage", 14.5, "--mass", 1.8)
+    again = stopped.output.strip().splitlines()[-1].split("; ")[-1]
+    assert f"--max-us 1600.0 --min-voltage 14.5 --save {user.raw} --resume continues" in again and "--mass 1.8" in again
+    assert user.call("--max-us", 1600, "--min-voltage", 14.5, "--mass", 1.8, "--resume").exit_code == 0
+    assert max(float(row["target_us"]) for row in user.rows()) == 1600
+    refused = user.call("--min-us", 1960, "--resume")
+    assert refused.exit_code == 2 and "no step between 1960 and 1950 µs" in refused.output
+
+
+def test_the_default_name_of_the_raw_data_is_in_the_message(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    user = User(monkeypatch, tmp_path)
+    user.world.faults.ctrl_c_s = 1009.0
+    line = ["calibrate", "thrust", "--bench", str(user.bench_file)]
+    done = CliRunner().invoke(main, line, catch_exceptions=False)
+    raw = next(tmp_path.glob("thrust_*.csv"))
+    assert f"--save {raw.name} --resume continues" in done.output
+
+
+def test_the_simulated_bench_explains_itself():
+    import subprocess
+    import sys
+
+    shown = subprocess.run(
+        [sys.executable, "-m", "sitl.bench", "-h"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "companion calibrate thrust" in shown.stdout and "--record" in shown.stdout
+    for wrong in (["--charge", "7"], ["no_such_airframe"], ["--record", "/no/such/folder/x.csv"], ["--nonsense"]):
+        refused = subprocess.run(
+            [sys.executable, "-m", "sitl.bench", *wrong], cwd=ROOT, capture_output=True, text=True, timeout=60
+        )
+        assert refused.returncode == 2 and "Traceback" not in refused.stderr

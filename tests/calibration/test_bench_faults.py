@@ -9,7 +9,7 @@ from calibration.thrust.bench import run
 from calibration.thrust.bench.raw_file import RawFile
 from sitl.bench import Faults
 
-BEGIN_S = 1012.0  # the sweep is under way, the motor at about half
+BEGIN_S = 1013.0  # the sweep is under way, the motor at about half
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ BEGIN_S = 1012.0  # the sweep is under way, the motor at about half
         ({"short_circuit_s": BEGIN_S}, "is above 25 A", 0.2),
         ({"propeller_lost_s": BEGIN_S}, "thrust collapsed to", 0.7),
         ({"battery_dies_s": BEGIN_S}, "is below 13.2 V", 0.6),
-        ({"link_lost_s": BEGIN_S}, "no message from the flight controller for 1.0 s", 1.2),
+        ({"link_lost_s": BEGIN_S}, "no message from the flight controller for ", 1.2),
         ({"armed_s": BEGIN_S}, "armed", 1.2),
         ({"ctrl_c_s": BEGIN_S}, "Ctrl-C", 0.1),
     ],

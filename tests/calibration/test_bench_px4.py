@@ -8,6 +8,7 @@ import pytest
 
 from calibration.thrust.bench.bench_file import load_bench
 from calibration.thrust.bench.motor import TIMEOUT_S, Motor
+from calibration.thrust.bench.pause import PauseWatch, SystemClock
 from companion.core.config import ConfigError
 from companion.fcu.link.link import open_link
 from sitl.px4.build import SIH_MODEL, find_build, prepare_run
@@ -29,7 +30,7 @@ def motor(tmp_path, pytestconfig):
     config = load_bench(pytestconfig.rootpath / "config/benches/hx711.toml").motor
     config = msgspec.structs.replace(config, url=f"udpin:127.0.0.1:{14540 + instance}")
     etc = prepare_run(build, tmp_path / "px4", SIH_MODEL, {"THR_MDL_FAC": 0.3})
-    motor = Motor(open_link(config.url), config)
+    motor = Motor(open_link(config.url), config, SystemClock())
     px4 = Px4Process(build, tmp_path / "px4", etc, SIH_MODEL, instance)
     yield motor
     px4.stop()
@@ -46,12 +47,14 @@ def _free(port):
 
 
 def wait(motor, duration_s, pwm_us=None, until=lambda: False):
-    end_s = time.monotonic() + duration_s
+    end_s, cycle = time.monotonic() + duration_s, PauseWatch(SystemClock())
+    if pwm_us is not None:
+        motor.release()
     while time.monotonic() < end_s and not until():
-        now_s = time.monotonic()
-        motor.poll(now_s)
+        cycle.look()
+        motor.poll(time.monotonic())
         if pwm_us is not None:
-            motor.drive(pwm_us, now_s)
+            motor.drive(pwm_us, cycle)
         time.sleep(0.02)
 
 

@@ -8,6 +8,7 @@ from calibration_paths import BOARDS
 
 from calibration.camera.board import Charuco, Chessboard, Grid, load_board, make_board
 from calibration.camera.board_detection import BoardDetector, hint, shape_error
+from calibration.camera.problem import ProblemKind
 from companion.core.config import ConfigError
 
 K = np.array([[610.0, 0, 322.0], [0, 612.0, 237.0], [0, 0, 1]])
@@ -145,13 +146,13 @@ def test_another_board_is_not_taken_for_this_one(grid, charuco):
     picture = grid.picture(*pose)
     exchanged = grid.board.turned()
     view = BoardDetector(exchanged).view(picture, "exchanged")
-    assert view.problem.startswith("not this board")
+    assert view.problem.kind is ProblemKind.OTHER_BOARD
     assert hint(exchanged, [picture], [view]) == "4 columns and 5 rows would fit: exchange them in the board file"
     view = BoardDetector(charuco.board).view(picture, "other")
-    assert view.problem == "board not found" or view.problem.startswith("too few corners")
+    assert view.problem.kind in (ProblemKind.NOT_FOUND, ProblemKind.FEW_CORNERS)
     other = make_board(Grid(dictionary="aruco_4x4_50", columns=4, rows=5, marker_m=0.04, separation_m=0.005))
     view = BoardDetector(other).view(picture, "dictionary")
-    assert view.problem == "board not found"
+    assert view.problem.kind is ProblemKind.NOT_FOUND
     assert hint(other, [picture], [view]) == "markers of aruco_6x6_1000 are visible, ids 0 to 19"
 
 
@@ -167,9 +168,9 @@ def test_a_fisheyes_picture_still_has_the_boards_shape():
 @pytest.mark.verify
 def test_pictures_without_a_board_are_refused(grid):
     detector = BoardDetector(grid.board)
-    assert detector.view(np.zeros((20, 20), np.uint8), "tiny").problem == "the image is too small"
+    assert detector.view(np.zeros((20, 20), np.uint8), "tiny").problem.kind is ProblemKind.TOO_SMALL
     noise = np.random.default_rng(1).integers(0, 255, (240, 320)).astype(np.uint8)
-    assert detector.view(noise, "noise").problem == "board not found"
+    assert detector.view(noise, "noise").problem.kind is ProblemKind.NOT_FOUND
 
 
 def test_boards_drawn_by_an_older_opencv_are_found_as_well():

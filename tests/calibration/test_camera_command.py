@@ -148,7 +148,7 @@ def test_the_wrong_board_is_refused_with_the_visible_markers(photographs, tmp_pa
         (["gone"], "gone: no such file or folder"),
         (["empty"], "empty: the folder holds no images (.png .jpg"),
         (["empty/text.png"], "text.png: cannot be read as an image"),
-        (["few"], "2 usable views of 2, at least 3 are needed"),
+        (["few"], "2 usable views of 2, at least 8 are needed"),
         (["few", "--coefficients", "6"], "--coefficients 6: a pinhole camera has 4, 5, 8"),
         (["few", "--model", "fisheye", "--coefficients", "5"], "--coefficients 5: a fisheye camera has 4"),
         (["--live", "0"], "--live needs --vehicle"),
@@ -172,7 +172,7 @@ def test_pictures_taken_live_are_kept_when_they_show_something_new(vehicle, tmp_
     frames = tmp_path / "frames"
     frames.mkdir()
     count = 0
-    for pose in poses(camera, 0.25, 0.42, seed=5, count=8):
+    for pose in poses(camera, 0.25, 0.42, seed=5, count=12):
         for picture in (camera.picture(*pose, blur_px=0.4), camera.picture(*pose, blur_px=0.4)):
             cv2.imwrite(str(frames / f"{count}.png"), picture)
             count += 1
@@ -181,7 +181,21 @@ def test_pictures_taken_live_are_kept_when_they_show_something_new(vehicle, tmp_
     result = run("--live", frames, "--save", out, "--board", BOARD, "--vehicle", vehicle, "--yes")
     assert result.exit_code == 0, result.output
     taken = sorted(out.iterdir())
-    assert 5 <= len(taken) <= 8  # one of each place, not two
+    assert 8 <= len(taken) <= 12  # one of each place, not two
     assert load(vehicle, Vehicle).camera.fx_px == pytest.approx(305, rel=6e-3)
+    assert f"{len(taken)} pictures in {out} (another folder: --save DIR)" in result.output
     said = refused("--live", frames, "--save", out, "--board", BOARD, "--vehicle", vehicle)
     assert "is not empty; name another folder with --save" in said
+
+
+def test_too_few_pictures_taken_live_are_kept_and_the_command_goes_on_from_them(photographs, vehicle, tmp_path):
+    frames = tmp_path / "frames"
+    frames.mkdir()
+    for i in range(6):
+        (frames / f"{i}.png").write_bytes((photographs / f"{i // 2}.png").read_bytes())
+    vehicle.write_text(vehicle.read_text().replace("rate_hz = 30\n", "rate_hz = 240\n"))
+    out = tmp_path / "taken"
+    said = refused("--live", frames, "--save", out, "--board", BOARD, "--vehicle", vehicle)
+    assert "at least 8 are needed" in said
+    assert f"the pictures are in {out}: take more (--live {frames} --save DIR), and give both folders" in said
+    assert f"companion calibrate camera {out} DIR --board {BOARD}" in said and list(out.iterdir())

@@ -10,6 +10,7 @@ from board_views import BoardCamera, poses
 from calibration.camera.board import Board
 from calibration.camera.board_detection import BoardDetector, View
 from calibration.camera.fit import Lens, board_shapes
+from calibration.camera.problem import Problem, ProblemKind
 from calibration.camera.views import calibrate, projection_std
 from calibration.results import DataError
 
@@ -23,17 +24,29 @@ def grid(load_board) -> Board:
     return load_board("grid_a4")
 
 
-def computed(lens: Lens, board: Board, count: int = 20, noise_px: float = 0.1, seed: int = 1, tilted: bool = True):
+def computed(
+    lens: Lens,
+    board: Board,
+    count: int = 20,
+    noise_px: float = 0.1,
+    seed: int = 1,
+    tilted: bool = True,
+    tilt_deg=(15, 45),
+    towards_rad=None,
+    reach=None,
+    distance_m=(0.3, 0.5),
+):
     """Views without pictures: projected corners with noise, those inside the image."""
     rng = np.random.default_rng(seed)
     views = []
     for i in range(count):
-        reach = 0.9 if lens.model == "fisheye" else 0.25
-        tilt = np.radians(rng.uniform(15, 45)) if tilted else 0.0
-        axis = np.array([np.cos(2.4 * i), np.sin(2.4 * i), 0.0])
+        aside = reach or (0.9 if lens.model == "fisheye" else 0.25)
+        tilt = np.radians(rng.uniform(*tilt_deg)) if tilted else 0.0
+        towards = 2.4 * i if towards_rad is None else towards_rad
+        axis = np.array([np.cos(towards), np.sin(towards), 0.0])
         R = cv2.Rodrigues(tilt * axis)[0] @ cv2.Rodrigues(np.array([0, 0, rng.uniform(-3, 3) if tilted else 0.0]))[0]
-        distance = rng.uniform(0.3, 0.5) * (0.6 if lens.model == "fisheye" else 1.0)
-        at = np.array([reach * rng.uniform(-1, 1), reach * rng.uniform(-0.75, 0.75), 1.0]) * distance
+        distance = rng.uniform(*distance_m) * (0.6 if lens.model == "fisheye" else 1.0)
+        at = np.array([aside * rng.uniform(-1, 1), aside * rng.uniform(-0.75, 0.75), 1.0]) * distance
         p = at - R @ board.points_m.mean(0)
         pixels = lens.project(board.points_m, np.concatenate([cv2.Rodrigues(R)[0].ravel(), p]))[0]
         pixels = pixels + rng.normal(0, noise_px, pixels.shape)
@@ -103,12 +116,12 @@ def test_bad_views_are_left_out_by_name_and_reason(grid):
     bent = replace(views[0], name="shaken.png", pixels=views[0].pixels + rng.normal(0, 3, views[0].pixels.shape))
     twice = replace(views[1], name="twice.png", pixels=views[1].pixels + 0.1)
     soft = replace(views[2], name="soft.png", pixels=views[2].pixels + 9.0, blur_px=4.0)
-    empty = View("empty.png", np.zeros(0, int), np.zeros((0, 2)), float("nan"), "board not found")
+    empty = View("empty.png", np.zeros(0, int), np.zeros((0, 2)), float("nan"), Problem(ProblemKind.NOT_FOUND))
     c = calibrate(grid, [*views, bent, twice, soft, empty], SIZE, "pinhole", 5)
     assert set(c.rejected) == {"shaken.png", "twice.png", "soft.png", "empty.png"}
-    assert c.rejected["shaken.png"].startswith("reprojection error 4.") or "reprojection" in c.rejected["shaken.png"]
-    assert c.rejected["twice.png"] == f"the same view as {views[1].name}"
-    assert c.rejected["soft.png"].startswith("blurred: edges 4.0 px")
+    assert c.rejected["shaken.png"].kind is ProblemKind.REPROJECTION
+    assert str(c.rejected["twice.png"]) == f"the same view as {views[1].name}"
+    assert str(c.rejected["soft.png"]).startswith("blurred: edges 4.0 px")
     assert c.fit.lens.numbers == pytest.approx(good.fit.lens.numbers, rel=1e-9)
 
 
@@ -122,7 +135,7 @@ def test_single_wrong_corners_hardly_matter(grid):
 
 def test_a_board_held_one_way_is_refused(grid):
     flat = computed(PINHOLE, grid, tilted=False)
-    with pytest.raises(DataError, match="do not determine the focal length .* tilt it by 30 to 45"):
+    with pytest.raises(DataError, match="do not determine the focal length .*tilt the board by 30 to 45"):
         calibrate(grid, flat, SIZE, "pinhole", 5)
 
 
@@ -135,11 +148,40 @@ def test_poor_coverage_is_reported_with_the_empty_places(grid):
     assert np.nanmedian(std[:, -2:]) > 2 * np.nanmedian(std[:, 4:9])
 
 
-def test_too_few_views_are_refused_with_the_problems_of_the_others(grid):
-    views = computed(PINHOLE, grid)[:2]
+def test_fewer_than_eight_views_are_refused_with_the_problems_of_the_others(grid):
+    views = computed(PINHOLE, grid)[:7]
+    missing = {name: Problem(ProblemKind.NOT_FOUND) for name in ("a.png", "b.png")}
+    few = {"c.png": Problem(ProblemKind.FEW_CORNERS, "too few corners (3 of 80)")}
     with pytest.raises(DataError) as caught:
-        calibrate(grid, views, SIZE, "pinhole", 5, rejected={"a.png": "board not found", "b.png": "board not found"})
-    assert str(caught.value) == "2 usable views of 4, at least 3 are needed: 2 x board not found"
+        calibrate(grid, views, SIZE, "pinhole", 5, rejected=missing | few)
+    assert str(caught.value) == (
+        "7 usable views of 10, at least 8 are needed: 2 x board not found, 1 x too few corners"
+    )
+
+
+@pytest.mark.parametrize(
+    ("views", "said"),
+    [
+        ({"tilt_deg": (0, 8)}, "focal length .*tilt the board by 30 to 45° to all sides .it was within 1[0-9]° of one"),
+        ({"tilt_deg": (30, 32), "towards_rad": 0.3}, "focal length .*tilt the board .*it was within [0-9]° of one"),
+        (
+            {"reach": 0.01, "distance_m": (0.45, 0.5)},
+            "the distortion .corners in .*hold the board nearer, and into each",
+        ),
+        ({"reach": 0.01, "distance_m": (1.0, 1.3)}, "the focal length .*, nor the distortion .*hold the board nearer"),
+    ],
+    ids=["frontal", "one tilt", "in the middle", "small in the middle"],
+)
+def test_many_views_that_do_not_fix_the_lens_are_refused_with_what_to_photograph(grid, views, said):
+    with pytest.raises(DataError, match=said):
+        calibrate(grid, computed(PINHOLE, grid, 24, **views), SIZE, "pinhole", 5)
+
+
+@pytest.mark.parametrize("lens", [PINHOLE, FISHEYE], ids=["pinhole", "fisheye"])
+def test_eight_good_views_at_one_distance_are_accepted(lens, grid):
+    c = calibrate(grid, computed(lens, grid, 11, distance_m=(0.35, 0.37))[:8], SIZE, lens.model, len(lens.distortion))
+    assert len(c.views) == 8
+    assert c.fit.lens.numbers[:2] == pytest.approx(lens.numbers[:2], rel=0.01)
 
 
 def test_a_board_that_differs_from_its_file_is_detected(grid):

@@ -9,6 +9,7 @@ from calibration.camera.board import Board
 from calibration.camera.board_detection import View
 from calibration.camera.fit import Lens
 from calibration.camera.live import BLUR_PX, WANTED, WANTED_PICTURES, Guide
+from calibration.camera.problem import Problem, ProblemKind
 
 LENS = Lens("pinhole", np.array([600.0, 600.0, 319.5, 239.5, 0.0, 0.0, 0.0, 0.0]))
 SIZE = (640, 480)
@@ -54,7 +55,7 @@ def test_a_board_that_moves_or_is_blurred_or_absent_is_not_kept(guide, view):
     assert guide.consider(view(0, 0)) == "hold still"
     assert guide.consider(view(0.05, 0)) == "hold still"
     assert guide.consider(view(0.05, 0, blur_px=BLUR_PX + 1)).startswith("blurred")
-    nothing = View("view", np.zeros(0, int), np.zeros((0, 2)), float("nan"), "board not found")
+    nothing = View("view", np.zeros(0, int), np.zeros((0, 2)), float("nan"), Problem(ProblemKind.NOT_FOUND))
     assert guide.consider(nothing) == "board not found"
     assert not guide.kept
 

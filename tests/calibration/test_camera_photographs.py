@@ -7,8 +7,11 @@ from calibration_paths import SHARED, needs_shared_data
 
 from calibration.camera.board import Charuco, Grid, make_board
 from calibration.camera.board_detection import BoardDetector
+from calibration.camera.fit import fit
 from calibration.camera.images import image_files, read_all
+from calibration.camera.problem import ProblemKind
 from calibration.camera.views import calibrate
+from calibration.results import DataError
 from companion.core.site import CUSTOM_PREFIX
 
 MARKERS = SHARED / "markers"
@@ -57,7 +60,7 @@ def test_a_corrupted_view_is_the_one_that_is_named(phone, load_board):
     wobbly = detector.view(cv2.remap(gray, columns, rows, cv2.INTER_LINEAR), "wobbly.jpg")
     c = calibrate(board, [*phone, shaken, wobbly], SIZE, "pinhole", 5)
     assert set(c.rejected) == {"shaken.jpg", "wobbly.jpg"}
-    assert c.rejected["wobbly.jpg"].startswith("reprojection error")
+    assert c.rejected["wobbly.jpg"].kind is ProblemKind.REPROJECTION
 
 
 @needs_photographs
@@ -67,12 +70,28 @@ def test_opencvs_charuco_set_gives_opencvs_own_calibration_within_what_four_pict
     k = storage.getNode("distortion_coefficients").mat().ravel()
     published = np.concatenate([[K[0, 0], K[1, 1], K[0, 2], K[1, 2]], k])
     board = make_board(Charuco(dictionary="aruco_6x6_250", columns=5, rows=7, square_m=0.04, marker_m=0.02))
-    c = calibrate(board, views_of(board, [OPENCV / f"img_0{i}.jpg" for i in range(4)]), SIZE, "pinhole", 5)
-    assert c.corners == 4 * 24 and not c.rejected
-    assert c.fit.rms_px < 0.2  # published: 0.182
-    assert (np.abs(c.fit.lens.numbers - published) < 1.5 * c.fit.std).all()
-    assert c.fit.lens.numbers[:2] == pytest.approx(published[:2], rel=0.03)
-    assert any("tilt it" in w for w in c.warnings) and any("only 4 views" in w for w in c.warnings)
+    views = views_of(board, [OPENCV / f"img_0{i}.jpg" for i in range(4)])
+    found = fit(board, views, SIZE, "pinhole", 5, False)
+    assert sum(len(v.numbers) for v in views) == 4 * 24
+    assert found.rms_px < 0.2  # published: 0.182
+    assert (np.abs(found.lens.numbers - published) < 1.5 * found.std).all()
+    assert found.lens.numbers[:2] == pytest.approx(published[:2], rel=0.03)
+    with pytest.raises(DataError, match="4 usable views of 4, at least 8 are needed"):
+        calibrate(board, views, SIZE, "pinhole", 5)
+
+
+@needs_photographs
+def test_the_eight_real_views_nearest_to_one_direction_are_refused_and_eight_others_are_not(phone, load_board):
+    """They fit well, and give a focal length of 766 ± 10 px; it is 813."""
+    board = load_board("grid_a4")
+    poses = fit(board, phone, SIZE, "pinhole", 5, False).poses
+    tilts = [float(np.arccos(abs(cv2.Rodrigues(pose[:3])[0][2, 2]))) for pose in poses]
+    order = [phone[i] for i in np.argsort(tilts)]
+    with pytest.raises(
+        DataError, match=r"do not determine the focal length .*tilt the board by 30 to 45° to all sides"
+    ):
+        calibrate(board, order[:8], SIZE, "pinhole", 5)
+    assert calibrate(board, order[-8:], SIZE, "pinhole", 5).fit.lens.numbers[0] == pytest.approx(813.0, rel=0.01)
 
 
 @needs_photographs

@@ -8,6 +8,8 @@ from identify_flights import Truth, write_ulog
 
 from calibration.identification.identify import identify
 from companion.cli import main
+from companion.core.config import load
+from companion.core.vehicle import Vehicle
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def test_the_numbers_of_a_made_up_flight_come_back(tmp_path, flight, names):
 
 
 def test_the_command_writes_the_vehicle_file_and_the_result(tmp_path, flight, vehicle):
-    log = write_ulog(tmp_path / "flight.ulg", flight)
+    log = write_ulog(tmp_path / "flight.ulg", flight, parameters={"CA_ROTOR_COUNT": 6, "THR_MDL_FAC": 0.3})
     line = ["identify", str(log), "--vehicle", str(vehicle), "--json", str(tmp_path / "r.json"), "--yes"]
     done = CliRunner().invoke(main, [*line, "--plots", str(tmp_path / "plots")])
     assert done.exit_code == 0, done.output
@@ -44,4 +46,5 @@ def test_the_command_writes_the_vehicle_file_and_the_result(tmp_path, flight, ve
     text = vehicle.read_text(encoding="utf-8")
     assert f"time_constant_s = {result['values']['attitude.roll.time_constant_s']}" in text
     assert "flight.ulg" in text
+    assert load(vehicle, Vehicle).thrust.model_factor == 0.3 and "THR_MDL_FAC = 0.3" in done.output
     assert {p.name for p in (tmp_path / "plots").iterdir()} >= {"roll.png", "pitch.png", "thrust.png", "velocity.png"}

@@ -5,6 +5,7 @@ import pytest
 from thrust_stand import GRAM, Battery, Motor, sweep, write_csv
 
 from calibration.results import DataError
+from calibration.thrust import table
 from calibration.thrust.columns import find_columns, split_title
 from calibration.thrust.table import read_thrust_csv
 
@@ -168,6 +169,110 @@ def test_a_file_that_is_not_a_thrust_table_is_refused_in_one_line(tmp_path, cont
     with pytest.raises(DataError) as error:
         read_thrust_csv(tmp_path / "a.csv")
     assert words in str(error.value) and "a.csv" in str(error.value) and "\n" not in str(error.value)
+
+
+GERMAN = [
+    ("Pulslänge [µs];Schub [g];Spannung [V];Strom [A];Drehzahl [1/min]", GRAM),
+    ("Gas (%);Schubkraft (N);Akkuspannung (V);Stromaufnahme (A);Drehzahl", 1.0),
+    ("ESC-Signal in µs (us);Zugkraft / kp;U_Akku [V];I [A];Drehzahl", 1e3 * GRAM),
+    ("Stellgröße [%];Schub [kg];U [V];Strom [A];Temperatur [°C]", 1e3 * GRAM),
+    ("Pulsbreite (Mikrosekunden);Schub - Gramm;Spannung - V;Strom - A;Wirkungsgrad (g/W)", GRAM),
+]
+
+
+@pytest.mark.parametrize(("header", "unit"), GERMAN)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "cp1252"])
+def test_german_tables(tmp_path, header, unit, encoding, readings):
+    path = write_csv(tmp_path / "a.csv", readings, header, ",", unit=unit)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    text = "\r\n".join([lines[0], *(line + ";1.234,5" for line in lines[1:])]) + "\r\n"
+    path.write_bytes(text.encode(encoding))
+    same(read_thrust_csv(path)[0], readings)
+
+
+def test_umlauts_may_be_composed_of_two_characters(tmp_path, readings):
+    header = "Pulsla\u0308nge (µs);Schub (g);Spannung (V);Strom (A)"
+    same(read_thrust_csv(write_csv(tmp_path / "a.csv", readings, header, ","))[0], readings)
+
+
+def test_german_thousands_are_not_decimals(tmp_path):
+    rows = ["Pulsbreite [µs];Schub [g];Spannung [V]"]
+    for u in range(0, 900, 100):
+        thrust = f"{100 + u * 2.5:,.1f}".replace(",", "#").replace(".", ",").replace("#", ".")
+        rows.append(f"1.{u:03d};{thrust};15,{u // 100}")
+    (tmp_path / "a.csv").write_text("\n".join(rows), encoding="latin-1")
+    run = read_thrust_csv(tmp_path / "a.csv")[0]
+    assert np.allclose(run.command, np.arange(0, 0.9, 0.1)) and np.isclose(run.thrust_n[-1], 2100 * GRAM)
+    assert np.isclose(run.voltage_v[-1], 15.8)
+
+
+def test_times_of_day_are_read(tmp_path):
+    rows = [
+        f"14:59:{50 + i if i < 10 else i:02d},{500 * (i % 2):03d};{1000 + 50 * i};{i * i / 10:g};15" for i in range(8)
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(["Uhrzeit;PWM (us);Schub (N);Spannung", *rows]))
+    time_s = read_thrust_csv(tmp_path / "a.csv")[0].time_s
+    assert np.allclose(np.diff(time_s), [1.5, 0.5] * 3 + [1.5])
+
+
+@pytest.mark.parametrize(
+    ("title", "low", "span", "note"),
+    [
+        ("DShot", 48, 1999, "read as DShot commands 48 to 2047"),
+        ("dshot value", 48, 1999, "read as DShot commands 48 to 2047"),
+        ("Throttle (DShot)", 48, 1999, ""),
+        ("Command (48-2047)", 48, 1999, ""),
+        ("DShot (0-2000)", 0, 2000, ""),
+        ("Throttle (0..2000)", 0, 2000, ""),
+        ("DShot", 0, 2000, "read as steps from 0 to 2000"),
+    ],
+)
+def test_dshot_commands(tmp_path, title, low, span, note):
+    u = np.array([0.01, *np.arange(0.1, 1.01, 0.1)])
+    rows = [f"{round(low + span * c)},{12 * c * c:.4f},15" for c in u]
+    (tmp_path / "a.csv").write_text("\n".join([f"{title},thrust_n,voltage", "0,0,15", *rows]))
+    run = read_thrust_csv(tmp_path / "a.csv")[0]
+    assert np.allclose(run.command, [0, *u], atol=0.0006) and not run.is_pwm
+    assert note in " ".join(run.notes) and bool(note) == bool(run.notes)
+
+
+@pytest.mark.parametrize(
+    ("title", "values", "words"),
+    [
+        ("DShot", [100, 3000], "not DShot commands"),
+        ("DShot", [-5, 1000], "not DShot commands"),
+        ("DShot (48-2047)", [10, 2000], "has 10: no throttle of 48 to 2047; --command-unit 0..2000"),
+        ("DShot (0-2000)", [10, 2047], "neither 0 to 2000 nor 48 to 2047"),
+        ("DShot", [10, 2047], "neither 0 to 2000 nor 48 to 2047"),
+        ("PWM", [48, 2047], "DShot commands? --command-unit dshot or 0..2000"),
+    ],
+)
+def test_what_is_no_dshot_is_refused(tmp_path, title, values, words):
+    rows = [f"{u:.0f},{i},15" for i, u in enumerate(np.linspace(*values, 8))]
+    (tmp_path / "a.csv").write_text("\n".join([f"{title},thrust_n,voltage", *rows]))
+    with pytest.raises(DataError) as error:
+        read_thrust_csv(tmp_path / "a.csv")
+    assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_unit_of_the_command_may_be_given(tmp_path):
+    rows = [f"{round(48 + 1999 * c)},{12 * c * c:.4f},15" for c in np.arange(0.1, 1.01, 0.1)]
+    (tmp_path / "a.csv").write_text("\n".join(["PWM,thrust_n,voltage", *rows]))
+    assert np.allclose(
+        read_thrust_csv(tmp_path / "a.csv", command_unit="dshot")[0].command, np.arange(0.1, 1.01, 0.1), atol=3e-4
+    )
+
+
+def test_monstrous_files_are_refused(tmp_path, monkeypatch):
+    with pytest.raises(DataError, match="larger than 50 MB"):
+        read_thrust_csv("/dev/zero")
+    rows = ["pwm_us,thrust_n,voltage_v,run"] + [f"{1000 + i},{i / 10},15,{i}" for i in range(500)]
+    (tmp_path / "a.csv").write_text("\n".join(rows))
+    with pytest.raises(DataError, match=r"a\.csv: 'run' has 500 values: not the number of a run"):
+        read_thrust_csv(tmp_path / "a.csv")
+    monkeypatch.setattr(table, "ROWS_MAX", 100)
+    with pytest.raises(DataError, match="500 lines, more than 100"):
+        read_thrust_csv(tmp_path / "a.csv")
 
 
 def test_files_that_are_not_text(tmp_path):

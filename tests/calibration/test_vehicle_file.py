@@ -35,6 +35,12 @@ def changed_lines(proposal):
     return [line for line in lines if line.startswith("-")], [line for line in lines if line.startswith("+")]
 
 
+def test_a_file_with_the_mark_of_a_windows_editor_is_written_without_it(f550):
+    f550.write_bytes(b"\xef\xbb\xbf" + f550.read_bytes())
+    propose(f550, [Change("thrust.coefficient_m_s2", 27.1, "raw.csv: R² 0.9991")]).apply()
+    assert load(f550, Vehicle).thrust.coefficient_m_s2 == 27.1 and not f550.read_bytes().startswith(b"\xef\xbb\xbf")
+
+
 def test_only_the_number_and_its_comment_change(f550):
     proposal = propose(f550, [Change("thrust.coefficient_m_s2", 27.123456789, "raw.csv: R² 0.9991")])
     removed, added = changed_lines(proposal)

@@ -1,6 +1,7 @@
 """A motor and a stand for the tests of the thrust curve: physics of its own, faults of real stands on demand."""
 
 import numpy as np
+from scipy.signal import lfilter
 
 GRAM = 9.80665e-3  # [N]
 
@@ -64,3 +65,28 @@ def write_csv(path, rows, header="pwm_us,thrust_gf,voltage_v,current_a", decimal
         lines.append(separator.join(cells[: header.count(separator) + 1]).replace(".", decimal))
     path.write_text("\n".join(lines) + "\n", encoding=encoding)
     return path
+
+
+def script(levels, hz=40.0, hold_s=3.0, ramp_s=2.0, idle_s=2.0):
+    """Commands of a stand's step script, recorded all the time: ramps between plateaus, idle before and after."""
+    parts, last = [np.zeros(round(idle_s * hz))], 0.0
+    for level in [*levels, 0.0]:
+        parts.append(np.linspace(last, level, round(ramp_s * hz) + 2)[1:-1])
+        parts.append(np.full(round((hold_s if level else idle_s) * hz), level))
+        last = level
+    return np.concatenate(parts)
+
+
+def record(motor, battery, commands, hz=40.0, lag_s=0.3, seed=1, noise_n=0.02, jitter=0.0):
+    """(rows (command, thrust_n, voltage_v, current_a), time_s) of a recording; motor and scale follow with a lag."""
+    rng, u = np.random.default_rng(seed), np.asarray(commands)
+    amperes, used_c = np.zeros(len(u)), battery.used_c
+    for _ in range(4):  # voltage, current and charge follow from each other
+        battery.used_c = used_c + np.cumsum(amperes) / hz
+        amperes = motor.current_a(u, battery.voltage_v(amperes))
+    volts = battery.voltage_v(amperes)
+    battery.used_c = float(battery.used_c[-1])
+    share = 1 - np.exp(-1 / (hz * lag_s))
+    thrust = lfilter([share], [1, share - 1], motor.thrust_n(u, volts))
+    series = thrust + noise_n * rng.standard_normal(len(u)), volts + 0.01 * rng.standard_normal(len(u))
+    return np.stack([u + jitter * rng.standard_normal(len(u)), *series, amperes], axis=1), np.arange(len(u)) / hz

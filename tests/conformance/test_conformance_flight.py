@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from conformance_flight import ARM, LAND, SET_MODE
 
@@ -187,3 +188,57 @@ def test_the_kill_switch_stops_the_motors(flying):
     rc(flying, kill=2000)
     flying.run(0.8)
     assert flying.motor_commands[-1].max() == 0.0
+
+
+def fly_out(flight, quantity, outside) -> float:
+    """Stream setpoints that leave PX4's fence; the quantity when PX4 has left offboard."""
+    flight.run(20.0, lambda: outside() and flight.mode != OFFBOARD)
+    reached = quantity()
+    print(f"left offboard at {reached:.1f} m: {flight.texts()[-2:]}")
+    return reached
+
+
+def test_the_fence_ends_offboard_with_hold_and_only_the_mode_switch_ends_that(begin):
+    """The companion streams on: PX4's own fence acts without it."""
+    flight = begin(GF_ACTION=2, GF_MAX_HOR_DIST=12.0, COM_RC_OVERRIDE=3)
+    flight.take_off()
+    flight.enter_offboard()
+    flight.stream = lambda t: flight.hover(pitch=0.12)
+    home_W = flight.plant.p_W.copy()
+    away = lambda: float(np.linalg.norm((flight.plant.p_W - home_W)[:2]))  # noqa: E731
+    reached_m = fly_out(flight, away, lambda: away() > 8.0)
+    assert flight.mode == LOITER and 8.0 < reached_m < 16.0  # GNSS is wrong by up to two metres
+    assert "Geofence: exceeding maximum distance to Home" in flight.texts()
+    flight.run(5.0)
+    print("came to", away())
+    assert flight.mode == LOITER and away() < 22.0 and np.linalg.norm(flight.plant.v_W) < 1.0
+    rc(flight, pitch=1900)
+    flight.run(1.0)
+    rc(flight)
+    assert flight.mode == LOITER
+    rc(flight, mode=FcuMode.ALTCTL)
+    flight.until_mode(ALTCTL, 2.0)
+
+
+def test_the_fence_in_height_ends_offboard_with_a_landing(begin):
+    flight = begin(GF_ACTION=5, GF_MAX_VER_DIST=8.0)
+    flight.take_off()
+    flight.enter_offboard()
+    flight.stream = lambda t: flight.attitude_target(thrust=flight.hover_thrust * 1.1)
+    height = lambda: float(flight.plant.p_W[2])  # noqa: E731
+    reached_m = fly_out(flight, height, lambda: height() > 6.0)
+    assert 6.0 < reached_m < 11.0
+    assert "Geofence: exceeding maximum altitude above Home" in flight.texts()
+    flight.until_mode(LAND_MODE, 8.0)  # PX4 holds for COM_FAIL_ACT_T before
+    flight.run(4.0)
+    assert flight.plant.v_W[2] < -0.3
+
+
+def test_inside_the_fence_that_preflight_sets_nothing_acts(begin):
+    """Five metres beyond a mission of 10 m and 7 m: GNSS that is wrong by its usual metres does not reach it."""
+    flight = begin(GF_ACTION=2, GF_MAX_HOR_DIST=15.0, GF_MAX_VER_DIST=12.0)
+    flight.take_off(6.0)
+    flight.enter_offboard()
+    flight.stream = lambda t: flight.hover(pitch=0.05)
+    flight.run(20.0, lambda: np.linalg.norm(flight.plant.p_W[:2]) > 9.0)
+    assert flight.mode == OFFBOARD and not any("Geofence" in text for text in flight.texts())

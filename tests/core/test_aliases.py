@@ -26,6 +26,16 @@ def test_old_values_of_a_message_become_present_ones():
     assert aliases.renamed_message("state", {"p_W": [1.0]}) == {"p_W": [1.0]}
 
 
+def test_the_tables_of_an_old_log_get_the_keys_that_are_newer():
+    old = {"thrust": {"coefficient_m_s2": 28.5}, "safety": {}}
+    assert aliases.completed("Vehicle", old)["thrust"] == {"coefficient_m_s2": 28.5, "model_factor": 0.0}
+    assert old["thrust"] == {"coefficient_m_s2": 28.5}, "the given tables stay as they are"
+    new = {"thrust": {"model_factor": 0.4}}
+    assert aliases.completed("Vehicle", new) == new
+    assert aliases.completed("Vehicle", {"thrust": 1}) == {"thrust": 1}, "a damaged table is refused by its reader"
+    assert aliases.completed("Scenario", old) == old
+
+
 def test_old_keys_of_a_file_move_to_their_present_table(monkeypatch):
     monkeypatch.setattr(aliases, "KEYS", {"Vehicle": {"safety.old_s": "controller.limits.new_s"}})
     tables = {"safety": {"old_s": 2.0, "other": 1}, "controller": {"rate_hz": 50}}

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import pytest
 
-from companion.core.config import ConfigError, Section, load, number, parse
+from companion.core.config import ConfigError, Section, load, number, parse, read_toml
 from companion.core.site import load_site
 from companion.core.vehicle import Vehicle
 
@@ -131,11 +131,12 @@ def test_a_marker_may_belong_to_one_bundle_only(tmp_path):
         (b".".join([b"a"] * 50_000) + b" = 1", "nested too deeply"),
         (b"# " + b"." * 1000 + b"\na = 1\n", "unknown key"),  # dots in a comment are no key
         (b"\xff\xfe", "cannot be read"),
+        ("mass_kg = 1.8\n".encode("utf-16"), "its text is UTF-16: save it as UTF-8"),
         (b"a = 1\n" * 400_000, "larger than 1 MB"),
         (b'base = "a\\u0000b"', "NUL byte"),
         (b'mass_kg = "' + b"9" * 100_000 + b'"', "mass_kg = '999"),
     ],
-    ids=["nul", "arrays", "dotted", "comment", "binary", "large", "base", "long value"],
+    ids=["nul", "arrays", "dotted", "comment", "binary", "utf-16", "large", "base", "long value"],
 )
 def test_a_monstrous_file_is_refused_in_one_short_line(tmp_path, content, words):
     path = tmp_path / "vehicle.toml"
@@ -144,6 +145,11 @@ def test_a_monstrous_file_is_refused_in_one_short_line(tmp_path, content, words)
         load(path, Vehicle)
     line = str(refused.value)
     assert words in line and "\n" not in line and len(line) < 1000
+
+
+def test_a_file_with_the_mark_of_a_windows_editor_is_read(tmp_path):
+    (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbfmass_kg = 1.8\n")
+    assert read_toml(tmp_path / "a.toml") == {"mass_kg": 1.8}
 
 
 def test_a_file_without_end_is_refused():

@@ -1,5 +1,6 @@
 """The process loop survives its node; the manager survives its processes."""
 
+import math
 import os
 import re
 import signal
@@ -216,6 +217,7 @@ def test_a_killed_process_is_started_again(tmp_path):
     os.kill(first, signal.SIGKILL)
     assert wait_until(lambda: manager.check() or manager.pid("sleeper") not in (None, first), 2.0)
     assert "sleeper ended by signal 9" in manager.events[0]
+    assert not Path(f"/proc/{first}").exists()  # not even as a zombie
     manager.stop()
     assert manager.pid("sleeper") is None
 
@@ -257,3 +259,39 @@ def test_a_silent_start_publishes_only_health(tmp_path):
     first = next(m for m in got if isinstance(m, FcuText))
     assert first.stamp_s - began_s >= 2.0 and node.steps > 0
     assert any(isinstance(m, Health) and m.stamp_s < began_s + 2.0 for m in got)
+
+
+def test_an_end_of_the_bus_or_a_device_that_fails_costs_no_step(tmp_path, monkeypatch):
+    class Broken:
+        """A bus and a device of a computer that has no file descriptor left."""
+
+        trouble, errors, last_error = "", 0, ""
+        reports = []
+
+        def receive(self, timeout_s):
+            raise OSError(24, "Too many open files")
+
+        def publish(self, message):
+            if isinstance(message, Health):
+                self.reports.append(message)
+                raise OSError(24, "Too many open files")
+
+        def fileno(self):
+            return -1
+
+        def read(self):
+            raise OSError(24, "Too many open files")
+
+        def write(self, messages):
+            return messages
+
+    def no_file(*_args, **_settings):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(process, "HEALTH_PERIOD_S", 0.05)
+    monkeypatch.setattr(process, "FAILED_PAUSE_S", 0.0)
+    monkeypatch.setattr(process, "open", no_file, raising=False)
+    node, broken = Fragile(), Broken()
+    run_node(node, broken, lambda: node.steps >= 10 and len(broken.reports) >= 2, broken)
+    assert broken.reports[-1].errors > 0 and "Too many open files" in broken.reports[-1].last_error
+    assert math.isnan(broken.reports[-1].memory_mb)

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from tests.verify import __main__ as runner
-from tests.verify.limits import LIMITS
+from tests.verify.limits import LIMITS, PX4_RMS_MAX_M
 from tests.verify.steps import ROOT, Result, Step
 
 
@@ -64,3 +64,4 @@ def test_every_scenario_has_limits_and_every_limit_a_scenario():
     # Two scenarios make data for calibrations; their flights are judged by tests/calibration.
     scenarios = {path.stem for path in (ROOT / "config/scenarios").glob("*.toml")}
     assert set(LIMITS) == scenarios - {"calibration", "identification"}
+    assert list(PX4_RMS_MAX_M) == list(LIMITS)

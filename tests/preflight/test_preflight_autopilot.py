@@ -9,6 +9,7 @@ from companion.core.config import load
 from companion.core.vehicle import Vehicle
 from companion.mission.plan import load_plan
 from companion.preflight.autopilot import NAMES, autopilot_checks, without_link
+from companion.preflight.observation import Unfit
 
 ROOT = Path(__file__).parents[2]
 F550 = load(ROOT / "config/vehicles/f550.toml", Vehicle)
@@ -37,12 +38,12 @@ def test_without_a_link_the_same_checks_are_skipped():
 @pytest.mark.parametrize(
     ("name", "changes", "status", "words"),
     [
-        ("autopilot", {"wrong": "its autopilot is MAV_AUTOPILOT_ARDUPILOTMEGA, not PX4"}, "failed", "ARDUPILOT"),
+        ("autopilot", {"wrong": "MAV_AUTOPILOT_ARDUPILOTMEGA", "unfit": Unfit.AUTOPILOT}, "failed", "ARDUPILOT"),
         ("autopilot", {"firmware": None}, "failed", "version"),
         ("autopilot", {"firmware": (1, 13, 3)}, "failed", "1.13.3 (release): too old, must be 1.14 to 1.17"),
         ("autopilot", {"firmware": (1, 18, 0)}, "warning", "newer"),
         ("autopilot", {"release": "DEV"}, "warning", "not a release"),
-        ("vehicle type", {"wrong": "its vehicle is MAV_TYPE_FIXED_WING, not a multirotor"}, "failed", "FIXED_WING"),
+        ("vehicle type", {"wrong": "MAV_TYPE_FIXED_WING", "unfit": Unfit.VEHICLE}, "failed", "FIXED_WING"),
         ("disarmed", {"armed": True}, "failed", "armed"),
         ("disarmed", {"landed": False}, "failed", "not landed"),
         ("disarmed", {"mode": "OFFBOARD"}, "warning", "mode is OFFBOARD"),

@@ -16,9 +16,11 @@ from click.testing import CliRunner
 from preflight_fakes import healthy
 
 from companion.cli import main
+from companion.mission.plan import load_plan
 from companion.preflight import autopilot, command
 from companion.preflight.ground import GroundConnection
 from companion.preflight.observation import forwarded_urls
+from companion.preflight.parameters import flight_of
 from companion.preflight.report import (
     NAME_WIDTH,
     PreflightCheck,
@@ -138,6 +140,7 @@ def test_against_the_autopilot_fix_shows_asks_and_sets(vehicle, tmp_path, monkey
         fixed = run(*words, "--fcu", url, "--json", tmp_path / "r.json", keyboard="a\n")
         with GroundConnection(url, autopilot_system_id=1, timeout_s=5.0) as ground:
             now = ground.read(["NAV_RCL_ACT", "COM_OF_LOSS_T"])
+            fence = ground.read(["GF_ACTION", "GF_MAX_HOR_DIST", "GF_MAX_VER_DIST", "GF_PREDICT"])
     for name in autopilot.NAMES[:5]:
         assert status_of(refused, name) == "ok", refused.output
     # PX4's own default: on a lost transmitter, climb to 60 m and come home
@@ -145,6 +148,12 @@ def test_against_the_autopilot_fix_shows_asks_and_sets(vehicle, tmp_path, monkey
     assert "NAV_RCL_ACT: 2 → 3 " in refused.output and refused.exit_code == 1
     assert fixed.exit_code == 0, fixed.output
     assert now == {"NAV_RCL_ACT": 3, "COM_OF_LOSS_T": 0.5}
+    # PX4 has no fence of its own by default; --fix sets one outside of the mission's
+    assert status_of(refused, "GF_MAX_HOR_DIST") == status_of(refused, "GF_MAX_VER_DIST") == "FAILED"
+    flight = flight_of(load_plan(MISSION))
+    assert fence["GF_ACTION"] == 2 and fence["GF_PREDICT"] == 0
+    assert 5.0 <= fence["GF_MAX_HOR_DIST"] - flight.distance_m < 6.0
+    assert 5.0 <= fence["GF_MAX_VER_DIST"] - flight.height_m < 6.0
     written = json.loads((tmp_path / "r.json").read_text())
     jsonschema.validate(written, schema())
     assert {"parameter": "NAV_RCL_ACT", "old": 2, "new": 3} in written["changes"] and written["passed"]

@@ -16,7 +16,7 @@ from pymavlink.dialects.v20 import common
 from companion.core.config import ConfigError
 from companion.preflight import ground
 from companion.preflight.ground import GroundConnection
-from companion.preflight.observation import LinkFailed, within
+from companion.preflight.observation import LinkFailed, Unfit, within
 
 ROOT = Path(__file__).parents[2]
 HEXAROTOR, PLANE = common.MAV_TYPE_HEXAROTOR, common.MAV_TYPE_FIXED_WING
@@ -83,7 +83,7 @@ def test_another_autopilot_is_named(monkeypatch):
     monkeypatch.setattr(ground, "VERSION_TIMEOUT_S", 0.1)
     with heartbeats(PLANE, ARDUPILOT) as url, GroundConnection(url, 1, 3.0) as link:
         seen = link.observe(0.5)
-    assert "MAV_AUTOPILOT_ARDUPILOTMEGA" in seen.wrong
+    assert "MAV_AUTOPILOT_ARDUPILOTMEGA" in seen.wrong and seen.unfit is Unfit.AUTOPILOT
     assert seen.firmware is None and not seen.rtts_s and not seen.landed
 
 

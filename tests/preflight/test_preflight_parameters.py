@@ -1,5 +1,7 @@
 """Parameter checks and --fix: it shows, asks, sets what was agreed to, reads back, and leaves an armed aircraft."""
 
+import itertools
+import math
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from companion.mission.plan import load_plan
 from companion.preflight.parameters import fix, flight_of, names_of, parameter_checks, proposals
 from companion.preflight.report import ParameterChange
 
+MISSIONS = Path(__file__).parents[2] / "config/missions"
 RULES = rules(F550, FLIGHT)
 BAD = GOOD | {"COM_OF_LOSS_T": 5.0, "COM_RC_OVERRIDE": 1, "NAV_RCL_ACT": 2, "RC_MAP_KILL_SW": 0}
 FIXABLE = ["COM_OF_LOSS_T", "COM_RC_OVERRIDE", "NAV_RCL_ACT"]
@@ -105,8 +108,22 @@ def test_a_value_that_did_not_take_is_no_change():
 
 
 def test_the_missions_limits_and_switch_reach_the_rules():
-    missions = Path(__file__).parents[2] / "config/missions"
-    hover, lab = load_plan(missions / "hover_marker.toml"), load_plan(missions / "lab_line.toml")
-    assert flight_of(hover) == (hover.limits.height_m, hover.limits.distance_m, hover.rc_switch.channel)
-    assert flight_of(lab)[2:] == (None,)
+    hover, lab = load_plan(MISSIONS / "hover_marker.toml"), load_plan(MISSIONS / "lab_line.toml")
+    assert flight_of(hover)[2] == hover.rc_switch.channel and flight_of(lab)[2] is None
     assert flight_of(None) is None
+
+
+@pytest.mark.parametrize("mission", sorted(MISSIONS.glob("*.toml")), ids=lambda path: path.stem)
+def test_px4_s_fence_lies_outside_of_every_place_inside_the_stack_s(mission):
+    """A box in a corner of which the distance limit is not reached must not have a fence of that distance."""
+    plan = load_plan(mission)
+    flight, limits = flight_of(plan), plan.limits
+    corners = list(itertools.product(*zip(limits.fence_min_m, limits.fence_max_m, strict=True)))
+    distance_m = min(limits.distance_m, max(math.hypot(x, y) for x, y, _ in corners))
+    height_m = min(limits.height_m, max(z for _, _, z in corners))
+    fixed = {r.name: r.fix(0.0, {}) for r in rules(F550, flight) if r.name.startswith("GF_MAX")}
+    assert distance_m + 5.0 <= fixed["GF_MAX_HOR_DIST"] < distance_m + 6.0
+    assert height_m + 5.0 <= fixed["GF_MAX_VER_DIST"] < height_m + 6.0
+    for rule in rules(F550, flight):
+        if rule.name in fixed:
+            assert rule.judge(fixed)[0] == "ok" and rule.judge({rule.name: 0.0})[0] == "failed"

@@ -16,11 +16,11 @@ F550 = load(Path(__file__).parents[2] / "config/vehicles/f550.toml", Vehicle)
 FLIGHT = PlannedFlight(height_m=8.0, distance_m=15.0, switch_channel=9)
 
 GOOD = {
-    "COM_OF_LOSS_T": 0.5, "COM_OBL_RC_ACT": 0, "COM_RC_OVERRIDE": 3, "COM_RC_STICK_OV": 30.0, "COM_RC_IN_MODE": 3,
+    "COM_OF_LOSS_T": 0.5, "COM_OBL_RC_ACT": 0, "COM_RC_OVERRIDE": 3, "COM_RC_STICK_OV": 30.0, "COM_RC_IN_MODE": 0,
     "COM_RCL_EXCEPT": 0, "RC_MAP_KILL_SW": 7, "RC_MAP_FLTMODE": 5, "COM_FLTMODE1": 8, "COM_FLTMODE2": 8,
     "COM_FLTMODE3": 1, "COM_FLTMODE4": 1, "COM_FLTMODE5": 4, "COM_FLTMODE6": 2, "NAV_RCL_ACT": 3, "NAV_DLL_ACT": 0,
-    "COM_LOW_BAT_ACT": 2, "GF_ACTION": 2, "GF_MAX_HOR_DIST": 20.0, "GF_MAX_VER_DIST": 13.0, "FD_FAIL_R": 60,
-    "FD_FAIL_P": 60, "MPC_TILTMAX_AIR": 45.0, "MPC_MAN_TILT_MAX": 35.0, "MPC_THR_HOVER": 0.344, "MC_BAT_SCALE_EN": 0,
+    "COM_LOW_BAT_ACT": 2, "GF_ACTION": 2, "GF_MAX_HOR_DIST": 20.0, "GF_MAX_VER_DIST": 13.0, "GF_SOURCE": 0,
+    "GF_PREDICT": 0, "FD_FAIL_R": 60, "FD_FAIL_P": 60, "MPC_TILTMAX_AIR": 45.0, "MPC_MAN_TILT_MAX": 35.0, "THR_MDL_FAC": 0.0, "MPC_THR_HOVER": 0.344, "MC_BAT_SCALE_EN": 0,
     "CBRK_SUPPLY_CHK": 0, "RTL_RETURN_ALT": 60.0, "EKF2_EV_CTRL": 15, "EKF2_EV_NOISE_MD": 0,
 }  # fmt: skip
 
@@ -34,8 +34,12 @@ BAD = [
     ("COM_RC_OVERRIDE", 1, "failed", 3),
     ("COM_RC_OVERRIDE", 2, "warning", 3),
     ("COM_RC_STICK_OV", 60.0, "warning", 30.0),
-    ("COM_RC_IN_MODE", 4, "failed", None),
-    ("COM_RC_IN_MODE", 1, "failed", None),
+    ("COM_RC_IN_MODE", 4, "failed", 0),
+    ("COM_RC_IN_MODE", 1, "failed", 0),
+    ("COM_RC_IN_MODE", 6, "failed", 0),
+    ("COM_RC_IN_MODE", 8, "failed", 0),
+    ("COM_RC_IN_MODE", 2, "warning", 0),
+    ("COM_RC_IN_MODE", 3, "warning", 0),
     ("COM_RCL_EXCEPT", 5, "failed", 1),
     ("RC_MAP_KILL_SW", 0, "failed", None),
     ("RC_MAP_KILL_SW", 9, "failed", None),
@@ -50,14 +54,21 @@ BAD = [
     ("COM_LOW_BAT_ACT", 0, "warning", 2),
     ("GF_ACTION", 4, "failed", 2),
     ("GF_ACTION", 3, "failed", 2),
-    ("GF_ACTION", 1, "warning", 2),
+    ("GF_ACTION", 1, "failed", 2),
+    ("GF_ACTION", 0, "failed", 2),
+    ("GF_SOURCE", 1, "warning", 0),
+    ("GF_PREDICT", 1, "failed", 0),
     ("GF_MAX_HOR_DIST", 15.0, "failed", 20.0),
-    ("GF_MAX_HOR_DIST", 0.0, "warning", 20.0),
+    ("GF_MAX_HOR_DIST", 0.0, "failed", 20.0),
+    ("GF_MAX_HOR_DIST", 31.0, "failed", 20.0),
     ("GF_MAX_VER_DIST", 2.0, "failed", 13.0),
+    ("GF_MAX_VER_DIST", 0.0, "failed", 13.0),
+    ("GF_MAX_VER_DIST", 24.0, "failed", 13.0),
     ("FD_FAIL_R", 25, "failed", 60),
     ("FD_FAIL_P", 37, "failed", 60),
     ("MPC_TILTMAX_AIR", 20.0, "warning", 23.0),
     ("MPC_MAN_TILT_MAX", 10.0, "warning", 23.0),
+    ("THR_MDL_FAC", 0.3, "failed", 0.0),
     ("MPC_THR_HOVER", 0.5, "warning", None),
     ("MC_BAT_SCALE_EN", 1, "warning", None),
     ("CBRK_SUPPLY_CHK", 894281, "failed", 0),
@@ -113,6 +124,13 @@ def test_tilt_limits_follow_the_vehicle_file():
     judged, _ = rule("FD_FAIL_R", vehicle=steep).judge(GOOD)
     assert judged == "failed"  # 46° and 15° spare are more than 60°
     assert rule("FD_FAIL_R", vehicle=steep).fix(60, GOOD) == math.ceil(math.degrees(0.8) + 15)
+
+
+def test_the_thrust_model_factor_is_the_vehicle_files():
+    bent = msgspec.structs.replace(F550, thrust=msgspec.structs.replace(F550.thrust, model_factor=0.3))
+    assert rule("THR_MDL_FAC", vehicle=bent).judge({**GOOD, "THR_MDL_FAC": 0.30000001192092896})[0] == "ok"
+    assert rule("THR_MDL_FAC", vehicle=bent).judge(GOOD)[0] == "failed"
+    assert rule("THR_MDL_FAC", vehicle=bent).fix(0.0, GOOD) == 0.3
 
 
 def test_a_battery_that_px4_compensates_must_not_be_compensated_again():

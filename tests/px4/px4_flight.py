@@ -2,10 +2,14 @@
 
 import os
 import signal
+import socket
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import mean
 
+import msgspec
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -19,9 +23,12 @@ from companion.recording.log import read_log
 from companion.recording.metrics import flight_metrics
 from companion.runtime.manager import Manager, python
 from companion.runtime.processes import PROCESSES, Context, arguments
+from sitl.lockstep import Lockstep
 from sitl.px4.build import find_build
-from sitl.px4.fly import SIH_VEHICLE
+from sitl.px4.fly import SIH_VEHICLE, simulate_px4
+from sitl.px4.hil import TCP_PORT
 from sitl.realtime import fcu_url
+from sitl.scenario import Fault, load_scenario
 
 ROOT = Path(__file__).parents[2]
 RATE_WINDOW = 10  # health messages, 5 s
@@ -68,6 +75,76 @@ def fly(mission: str, limit_m: float, out: Path, *options: str) -> tuple[dict, d
     armed = [m.armed for m in log["fcu_status"] if m.connected]
     assert any(armed) and not armed[-1]
     return figures, log
+
+
+HOLD_S = 42.0  # of `simulated`: the aircraft has been in the hold for some seconds
+
+
+def simulated(
+    folder: Path,
+    end_s: float,
+    faults: Sequence[Fault] = (),
+    begin: Callable[[Lockstep], None] = lambda lockstep: None,
+    **parameters: float,
+) -> Lockstep:
+    """Fly `bridge_hover` in simulated time, so that the load of the machine does not matter; the finished run.
+
+    begin: called once, early in the flight, to schedule what a fault does not do; parameters: PX4's, by their names.
+    """
+    need_px4()
+    loaded = load_scenario(ROOT / "config/scenarios/bridge_hover.toml", camera_mode="corners")
+    scenario = msgspec.structs.replace(
+        loaded.scenario,
+        fault=list(faults),
+        duration_max_s=end_s,
+        fcu_parameters=loaded.scenario.fcu_parameters | parameters,
+    )
+    loaded = msgspec.structs.replace(loaded, scenario=scenario)
+    begun = False
+
+    def progress(lockstep: Lockstep) -> None:
+        nonlocal begun
+        if not begun:
+            begun = True
+            begin(lockstep)
+
+    return simulate_px4(find_build(), loaded, 1, 4.0, folder, free_instance(), progress)
+
+
+def free_instance() -> int:
+    """An instance number whose TCP port is free."""
+    for instance in range(1, 10):  # 0 is `companion fly`
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", TCP_PORT + instance))
+            except OSError:
+                continue
+            return instance
+    raise RuntimeError("no free port for PX4")
+
+
+def changes(values: Iterable[tuple[float, str]]) -> list[tuple[float, str]]:
+    """The (time, value) at which a value differs from the one before."""
+    found: list[tuple[float, str]] = []
+    for at_s, value in values:
+        if not found or found[-1][1] != value:
+            found.append((round(at_s, 2), str(value)))
+    return found
+
+
+def modes_of(lockstep: Lockstep) -> list[tuple[float, str]]:
+    return changes((m.stamp_s, m.mode) for m in lockstep.messages["fcu_status"] if m.connected)
+
+
+def phases_of(lockstep: Lockstep) -> list[tuple[float, str]]:
+    return changes((m.stamp_s, m.phase) for m in lockstep.messages["mission_status"])
+
+
+def excursion_m(lockstep: Lockstep, from_s: float, until_s: float) -> float:
+    """Largest distance from the true position at ``from_s``."""
+    places = [np.array(t.p_W) for t in lockstep.messages["truth"] if from_s <= t.stamp_s <= until_s]
+    return float(max(np.linalg.norm(p - places[0]) for p in places))
 
 
 class Px4Flight:

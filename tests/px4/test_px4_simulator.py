@@ -3,21 +3,26 @@
 import math
 import socket
 import threading
+from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from pymavlink.dialects.v20 import common
 
 from companion.core.config import ConfigError
 from companion.core.frames import quat_from_rpy
+from companion.core.messages import Image, Markers, Photo, PhotoRequest
 from sitl.autopilot.conversion import EARTH_RADIUS_M, ORIGIN, q_ned
 from sitl.px4.hil import HilLink, hil_sensor
 from sitl.px4.process import Px4Ended
 from sitl.px4.sensors import DECLINATION_RAD, FIELD_GAUSS, claimed_accuracy_m, hil_gps, magnetic_field, pressure_hpa
 from sitl.px4.side_link import SideLink
-from sitl.px4.sih import ReportedMotion
+from sitl.px4.sih import ReportedMotion, SihWorld
+from sitl.scenario import load_scenario
 from sitl.sensors import PAPER, GnssFix
 
+ROOT = Path(__file__).parents[2]
 INSTANCE = 77  # of the ports; not used by any flight
 HOVER = [0.31, 0.32, 0.33, 0.34, 0.35, 0.36] + [0.0] * 10
 
@@ -188,3 +193,30 @@ def test_the_side_link_finds_its_message_among_others_and_damage():
         assert link.receive("HIL_STATE_QUATERNION") == []
     finally:
         link.close()
+
+
+def sih_world(camera_mode: str) -> SihWorld:
+    """SIH's aircraft 3 m in front of the pier's face."""
+    loaded = load_scenario(ROOT / "config/scenarios/bridge_hover.toml", camera_mode=camera_mode)
+    start = msgspec.structs.replace(loaded.scenario.start, p_W=(9.0, 0.0, 4.0))
+    scenario = msgspec.structs.replace(loaded.scenario, start=start)
+    world = SihWorld(msgspec.structs.replace(loaded, scenario=scenario), 1)
+    world.motion.put(hil_state(0.0, 0.0, q=q_ned((1.0, 0.0, 0.0, 0.0))), 10.0)
+    return world
+
+
+def test_without_images_the_aircraft_of_sih_sends_the_corners_as_markers():
+    """A blank image in their place shows no marker to any tracker."""
+    world = sih_world("corners")
+    (seen,) = world.arrived(world.expose())
+    assert isinstance(seen, Markers) and seen.stamp_s == 10.0
+    assert [bundle.bundle for bundle in seen.observations] == ["pier"]
+    world.request([PhotoRequest(stamp_s=10.0, id=1)])
+    world.motion.put(hil_state(0.0, 0.0, q=q_ned((1.0, 0.0, 0.0, 0.0))), 10.04)
+    assert any(isinstance(message, Photo) for message in world.arrived(world.expose()))
+
+
+def test_with_images_sih_sends_them_to_the_tracker():
+    world = sih_world("images")
+    (image,) = world.arrived(world.expose())
+    assert isinstance(image, Image) and len(set(image.data[::97])) > 20

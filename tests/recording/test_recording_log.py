@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -353,3 +354,38 @@ def test_a_log_of_another_flight_is_no_continuation_whatever_its_name(tmp_path):
     assert len(read_log(tmp_path / "flight.mcap")["fcu_attitude"]) == 2
     (tmp_path / "test_2.mcap").write_bytes(b"not a log")
     assert len(read_log(tmp_path / "test.mcap")["fcu_attitude"]) == 1
+
+
+def test_a_log_whose_folder_is_removed_in_flight_begins_again(tmp_path):
+    path = tmp_path / "flights" / "flight.mcap"
+    writer = LogWriter(path, {"vehicle": "name = 'F550'"})
+    for i in range(100):
+        writer.put("fcu_attitude", attitude(i * 0.02, i), i * 0.02)
+        if i % 10 == 0:
+            writer.flush()
+        if i == 50:
+            shutil.rmtree(path.parent)
+    assert writer.errors == 1 and "deleted in flight, begun again" in writer.last_error
+    writer.close()
+    log = read_log(path)
+    assert [m.seq for m in log["fcu_attitude"]] == list(range(51, 100))
+    assert log.metadata["vehicle"] == "name = 'F550'" and float(log.metadata["start_s"]) == 0.0
+
+
+def test_a_log_whose_folder_cannot_be_made_again_costs_nothing_but_the_log(tmp_path):
+    path = tmp_path / "flights" / "flight.mcap"
+    writer = LogWriter(path, {})
+    shutil.rmtree(path.parent)
+    path.parent.write_text("a file in the place of the folder")
+    for i in range(10):
+        writer.put("fcu_attitude", attitude(i * 0.02, i), i * 0.02)
+        writer.flush()
+    writer.save_photograph(1, b"png", {})
+    assert writer.errors >= 10
+    writer.close()
+
+
+def test_a_file_name_that_is_no_utf_8_does_not_keep_a_log_from_beginning(tmp_path):
+    writer = LogWriter(tmp_path / "flight.mcap", {"mission_file": os.fsdecode(b"/missions/\xff.toml")})
+    writer.close()
+    assert read_log(tmp_path / "flight.mcap").metadata["mission_file"] == "/missions/?.toml"

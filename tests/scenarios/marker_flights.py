@@ -1,20 +1,18 @@
 """Flights with attacked markers: the beginning of `safety_flights`, then the attack.
 
-``python tests/scenarios/marker_flights.py [ATTACK …]`` prints the table of docs/safety.md.
+``python -m tests.scenarios.marker_flights [ATTACK …]`` prints the table of docs/safety.md.
 """
 
-import os
-import pickle
 import sys
-import traceback
 from typing import NamedTuple
 
 import numpy as np
-from safety_flights import beginning
 
 from companion.core.enums import Phase
 from companion.mission import phases as ph
 from sitl.scenario import Fault, FaultKind
+from tests.scenarios.forked import in_fork
+from tests.scenarios.safety_flights import beginning
 
 OBSERVED_S = 40.0  # after the attack
 FACE_X_M = 6.0
@@ -71,24 +69,7 @@ ATTACKS: dict[str, Attack] = {
 def fly(attack: Attack) -> Outcome:
     """Fly an attack in a fork of this process."""
     lockstep = beginning(attack.begins)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        try:
-            answer = _continue(lockstep, attack)
-        except BaseException:  # any error goes to the parent, and this process must end here
-            answer = traceback.format_exc()
-        with os.fdopen(writing, "wb") as pipe:
-            pickle.dump(answer, pipe)
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        answer = pickle.loads(pipe.read())
-    os.waitpid(child, 0)
-    if isinstance(answer, str):
-        raise RuntimeError(answer)
-    return answer
+    return in_fork(lambda: _continue(lockstep, attack))
 
 
 def _continue(lockstep, attack: Attack) -> Outcome:

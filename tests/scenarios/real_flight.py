@@ -20,17 +20,19 @@ WATCHED = ("mission_status", "state", "control", "fcu_status", "truth", "sent_se
 RELAY_CAMERA = Path(__file__).with_name("relay_camera.py")
 
 
-def near_pier(folder: Path) -> tuple[Path, Path]:
+def near_pier(folder: Path, hold_s: float = 600.0) -> tuple[Path, Path]:
     """(mission, scenario) files of the bridge hover with the pier in sight from above the take-off point.
 
-    The hold begins soon.
+    The hold begins soon and lasts for ``hold_s``.
     """
     mission = (ROOT / "config/missions/bridge_hover.toml").read_text()
     mission = mission.replace('"../markers/', f'"{ROOT}/config/markers/')
     mission = mission.replace("p_m = [7.0, 0.0, 4.0]", "p_m = [0.0, 0.0, 3.0]").replace(
         "height_m = 4.0", "height_m = 3.0"
     )
-    mission = re.sub(r"duration_s = .*", "duration_s = 600.0", mission)
+    mission = re.sub(r"duration_s = .*", f"duration_s = {hold_s}", mission)
+    photographs = [at_s for at_s in (10.0, 25.0, 40.0, 55.0) if at_s < hold_s]
+    mission = re.sub(r"at_s = .*", f"at_s = {photographs}", mission)
     scenario = (ROOT / "config/scenarios/bridge_hover.toml").read_text()
     scenario = scenario.replace('"../missions/', f'"{folder}/').replace('"../vehicles/', f'"{ROOT}/config/vehicles/')
     scenario = scenario.replace("[12.0, 0.0, 4.0]", "[3.5, 0.0, 3.0]").replace("[12.02, 0.0, 4.0]", "[3.52, 0.0, 3.0]")
@@ -40,9 +42,9 @@ def near_pier(folder: Path) -> tuple[Path, Path]:
     return paths
 
 
-def free_instance() -> int:
-    """The first instance number from 1 on whose UDP ports are free; 0 is the default of `companion fly`."""
-    for instance in range(1, 99):
+def free_instance(first: int = 1) -> int:
+    """The first instance number from ``first`` on whose UDP ports are free; 0 is the default of `companion fly`."""
+    for instance in range(first, first + 99):
         if ONBOARD_PORTS[1] + instance == GROUND_PORTS[1]:
             continue
         try:

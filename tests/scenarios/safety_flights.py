@@ -7,10 +7,7 @@ All flights have the same beginning: the aircraft takes off and holds in front o
 process, with its fault.
 """
 
-import os
-import pickle
 import sys
-import traceback
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -30,6 +27,7 @@ from companion.mission.safety_monitor import SafetyMonitor
 from companion.mission.transitions import TRANSITIONS
 from sitl.lockstep import Lockstep
 from sitl.scenario import Fault, FaultKind, LoadedScenario, load_scenario
+from tests.scenarios.forked import in_fork
 
 SCENARIO = Path(__file__).parents[2] / "config/scenarios/safety/hold.toml"
 SEED = 1
@@ -337,25 +335,7 @@ def beginning(begins: str) -> Lockstep:
 def fly(name: str) -> FlightOutcome:
     """Fly the monitor's flight in a fork of this process."""
     lockstep = beginning(FLIGHTS[name].begins)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        try:
-            answer = _continue(lockstep, name)
-        except BaseException:  # any error goes to the parent, and this process must end here
-            answer = traceback.format_exc()
-        with os.fdopen(writing, "wb") as pipe:
-            pickle.dump(answer, pipe)
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        data = pipe.read()
-    os.waitpid(child, 0)
-    answer = pickle.loads(data)
-    if isinstance(answer, str):
-        raise RuntimeError(f"{name}:\n{answer}")
-    return answer
+    return in_fork(lambda: _continue(lockstep, name))
 
 
 def _continue(lockstep: Lockstep, name: str) -> FlightOutcome:

@@ -1,7 +1,7 @@
 """Every process dies or hangs in the hold: the aircraft stays, nothing opposes PX4, the log survives.
 
 Real processes in real time; the simulator is not among them (it takes the place of the aircraft). This is a sample;
-`kill_campaign.py` beside this file does it twenty times each, at random times.
+`kill_campaign.py` beside this file also does it at random times of whole flights, and to the manager.
 """
 
 import math

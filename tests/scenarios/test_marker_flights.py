@@ -1,7 +1,8 @@
 """Attacked markers in whole flights: given up in time, and never near to the real face."""
 
 import pytest
-from marker_flights import ATTACKS, fly
+
+from tests.scenarios.marker_flights import ATTACKS, fly
 
 CLEARANCE_M = 0.4  # rotor tips of the F550 from its centre
 SAMPLE = ("copy_then",)  # of `make test`

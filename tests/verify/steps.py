@@ -1,6 +1,5 @@
 """The steps of ``make verify``: each a name, what it shows, and a function that flies it."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -10,12 +9,26 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
+from companion.core.config import ConfigError
+from companion.core.enums import Phase
+from companion.core.errors import UserError
+from companion.core.px4_parameters import rules
+from companion.preflight.parameters import flight_of
+from companion.recording.metrics import flight_metrics
 from sitl.compare import compare
-from tests.verify.limits import FIRST_SEED, LIMITS, SEEDS
+from sitl.px4.build import Px4Build, find_build
+from sitl.px4.fly import simulate_px4
+from sitl.scenario import LoadedScenario, load_scenario
+from tests.verify.limits import FIRST_SEED, LIMITS, PX4_RMS_MAX_M, SEEDS
 
 ROOT = Path(__file__).parents[2]
 COVERAGE_MIN = 85  # percent
-KILLS_EACH = 1  # kills and hangs of every process; the command of the campaign flies more
+NO_PX4 = "no PX4 build: set PX4_BUILD (docs/px4_sitl.md)"
+PX4_SPEED = 4.0  # at most so many times real time; see docs/px4_sitl.md, "Time"
+ATTACK_FLIGHTS = 100  # `python -m tests.attack --flights N` flies more
+KILLS_EACH = 1  # kills, stops and hangs of every process and of the manager; the campaign's command flies more
 
 
 class Result(NamedTuple):
@@ -75,16 +88,64 @@ def coverage(folder: Path) -> Result:
     return Result(done.passed, f"{total} of the lines of companion/ (≥ {COVERAGE_MIN} %); {done.figures}")
 
 
+def px4_build() -> Px4Build | None:
+    """PX4's simulation build when this machine has one."""
+    try:
+        return find_build()
+    except ConfigError:
+        return None
+
+
+def attacks(folder: Path) -> Result:
+    """Random attack flights; a step that was stopped goes on with the flights that are missing."""
+    out = folder / "attacks.jsonl"
+    words = ("-m", "tests.attack", "--flights", str(ATTACK_FLIGHTS), "--jobs", "2", "--out", str(out))
+    return command(folder, sys.executable, *words)
+
+
 def px4(folder: Path) -> Result:
-    """The flights with PX4's simulation build, where one is found."""
-    if not os.environ.get("PX4_BUILD") and shutil.which("px4") is None:
-        return Result(None, "no PX4 build: set PX4_BUILD (docs/px4_sitl.md)")
+    """The tests with PX4's simulation build, where one is found."""
+    if px4_build() is None:
+        return Result(None, NO_PX4)
     return tests(folder, "tests/px4", "tests/conformance", "-m", "realtime")
+
+
+def with_fence(loaded: LoadedScenario) -> LoadedScenario:
+    """The scenario with PX4's own fence as preflight sets it: it must not act in a healthy flight."""
+    fence = {
+        rule.name: value
+        for rule in rules(loaded.vehicle, flight_of(loaded.plan))
+        if rule.name.startswith("GF_") and (value := rule.fix(0, {})) is not None
+    }
+    parameters = loaded.scenario.fcu_parameters | fence
+    return msgspec.structs.replace(loaded, scenario=msgspec.structs.replace(loaded.scenario, fcu_parameters=parameters))
+
+
+def px4_scenario(name: str, folder: Path) -> Result:
+    """Fly a scenario once with PX4's simulation build, in simulated time, against its limit."""
+    build = px4_build()
+    if build is None:
+        return Result(None, NO_PX4)
+    flight = folder / f"px4_{name}"
+    shutil.rmtree(flight, ignore_errors=True)
+    flight.mkdir()
+    loaded = with_fence(load_scenario(ROOT / f"config/scenarios/{name}.toml"))
+    try:
+        lockstep = simulate_px4(build, loaded, FIRST_SEED, PX4_SPEED, flight)
+    except UserError as error:
+        return Result(False, str(error))
+    status, limit_m = lockstep.pilot, PX4_RMS_MAX_M[name]
+    if status is None or status.phase != Phase.DONE or status.cause:
+        return Result(False, f"not flown to its end: {status.cause or status.phase if status else 'no status'}")
+    rms_m = flight_metrics(flight / "flight.mcap")["position_rms_m"]
+    shown = f"flown to its end, position_rms_m {rms_m:.4f} (≤ {limit_m:g})"
+    return Result(rms_m <= limit_m, f"{shown}, {lockstep.now_s / lockstep.wall_s:.1f} times real time")
 
 
 STEPS: tuple[Step, ...] = (
     *(Step(f"scenario {name}", partial(scenario, name)) for name in LIMITS),
     Step("safety flights", lambda folder: tests(folder, "tests/scenarios/test_safety_rows.py", "-n", "2")),
+    Step("attacks", attacks),
     Step("slow tests", slow_tests),
     Step("coverage", coverage),
     Step("mutated frames", lambda folder: tests(folder, "tests/fcu/test_fcu_fuzz.py")),
@@ -96,11 +157,14 @@ STEPS: tuple[Step, ...] = (
             folder,
             sys.executable,
             "tests/scenarios/kill_campaign.py",
-            "--times",
+            "--each",
             str(KILLS_EACH),
+            "--keep",
+            str(folder / "kills"),
             "--out",
-            str(folder / "kills.jsonl"),
+            str(folder / "kills.json"),
         ),
     ),
-    Step("PX4", px4),
+    *(Step(f"PX4 scenario {name}", partial(px4_scenario, name)) for name in PX4_RMS_MAX_M),
+    Step("PX4 tests", px4),
 )

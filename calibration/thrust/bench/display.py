@@ -13,6 +13,7 @@ from calibration.thrust.bench.bench_file import Bench
 from calibration.thrust.bench.raw_file import Progress as Measured
 from calibration.thrust.bench.stop_conditions import BenchSnapshot
 from calibration.thrust.bench.sweep import Reading, Sweep, plan
+from calibration.thrust.bench.terminal import ask_line
 
 PLOT_WIDTH, PLOT_HEIGHT = 60, 15  # characters; each is two by four dots
 REFRESH_HZ = 5
@@ -47,9 +48,9 @@ class LogDisplay:
     def say(self, text: str) -> None:
         self._echo(text)
 
-    def ask(self, question: str) -> str:
-        answer: str = click.prompt(question, default="", show_default=False)
-        return answer
+    def ask(self, question: str, tick: Callable[[], float]) -> str:
+        """The answer that a person types; see `terminal.ask_line` for `tick` and errors."""
+        return ask_line(question, lambda text: click.echo(text, nl=False), tick)
 
 
 class LiveDisplay(LogDisplay):

@@ -4,8 +4,11 @@ The steps that are still to be measured are read from it, so an interrupted run 
 """
 
 import csv
+import fcntl
 import math
 import os
+import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +23,7 @@ COLUMNS = (
     "current_a", "tare_n",
 )  # fmt: skip
 _PLAN = "# sweep: "
+CLOSE_S = 5.0  # for the disk at the end
 
 
 @dataclass
@@ -74,7 +78,10 @@ def read_progress(path: Path, bench: Bench) -> Progress:
 
 
 class RawFile:
-    """Appends readings; every line is flushed, every step is synchronised to the disk."""
+    """Appends readings; every line is flushed, every step is synchronised to the disk, by a thread.
+
+    A slow disk must not hold up the cycle: the motor stops if the commands stay away.
+    """
 
     def __init__(self, path: Path, bench: Bench) -> None:
         """Opens for appending, with a head if it is new; raises `ConfigError` with one line."""
@@ -84,15 +91,24 @@ class RawFile:
             if path.exists() and (whole := path.read_bytes().rfind(b"\n") + 1) < path.stat().st_size:
                 os.truncate(path, whole)  # an incomplete line is not a reading
             self._file = open(path, "a", encoding="utf-8", newline="")  # noqa: SIM115 - closed by `close`
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError(f"{path}: another run of the bench writes into it") from None
             if self._file.tell() == 0:
                 self._line(f"# thrust bench: {bench.name}, {datetime.now().isoformat(timespec='seconds')}")
                 self._line(_PLAN + _signature(bench))
                 self._line(",".join(COLUMNS))
         except OSError as error:
             raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from None
+        self._due, self._ends, self._error = threading.Event(), False, ""
+        self._thread = threading.Thread(target=self._synchronise, name="raw file", daemon=True)
+        self._thread.start()
 
     def write(self, run: int, battery: int, tare_n: float, reading: Reading) -> None:
         """Append one reading; OSError if the disk is full."""
+        if self._error:
+            raise OSError(self._error)
         numbers = (reading.pwm_us, reading.thrust_n, reading.voltage_v, reading.current_a, tare_n)
         digits = (0, 5, 4, 3, 5)
         cells = ["" if math.isnan(n) else f"{n:.{d}f}" for n, d in zip(numbers, digits, strict=True)]
@@ -100,10 +116,28 @@ class RawFile:
         head = (run, battery, step.number, step.direction, reading.number, f"{reading.time_s:.3f}", f"{step.pwm_us:g}")
         self._line(",".join([*map(str, head), *cells]))
         if reading.number == 1:
-            os.fsync(self._file.fileno())
+            self._due.set()
+
+    def remark(self, text: str) -> None:
+        """Append a line that is no reading: why the run ended, for the case that the terminal is gone."""
+        with suppress(OSError, ValueError):
+            self._line("# " + " ".join(text.split()))
 
     def close(self) -> None:
-        self._file.close()
+        self._ends = True
+        self._due.set()
+        self._thread.join(CLOSE_S)
+        with suppress(OSError):
+            self._file.close()
+
+    def _synchronise(self) -> None:
+        while not self._ends:
+            self._due.wait()
+            self._due.clear()
+            try:
+                os.fsync(self._file.fileno())
+            except (OSError, ValueError) as error:
+                self._error = getattr(error, "strerror", None) or str(error)
 
     def _line(self, text: str) -> None:
         self._file.write(text + "\n")

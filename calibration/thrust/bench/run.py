@@ -1,8 +1,8 @@
 """A run of the bench: ports, questions, the loop. The motor is stopped at its end, for whatever reason it ends."""
 
 import math
-import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +10,14 @@ from statistics import fmean, median, pstdev
 from typing import Protocol
 
 from calibration.thrust.bench.bench_file import Bench
-from calibration.thrust.bench.motor import Motor
+from calibration.thrust.bench.endings import ended_by_signals
+from calibration.thrust.bench.motor import TIMEOUT_S, Motor
+from calibration.thrust.bench.pause import PAUSE_S, Clock, PauseWatch
 from calibration.thrust.bench.raw_file import Progress, RawFile, read_progress
 from calibration.thrust.bench.scale import Scale
 from calibration.thrust.bench.stop_conditions import BenchSnapshot, StopMonitor
 from calibration.thrust.bench.sweep import Reading, Step, Sweep, SweepState, plan
-from companion.core.clock import monotonic_s
+from calibration.thrust.bench.terminal import terminal_lost
 from companion.core.config import ConfigError
 from companion.core.errors import UserError
 from companion.fcu.link.link import open_link
@@ -27,29 +29,12 @@ FACTOR_S = 3.0  # for the answer to the one parameter request
 TARE_S = 2.0
 SMOOTH_S = 0.2
 OFF_S = 2.0  # for the output to go down after a stop
+PROBE_S = 1.0  # for the output to follow, and beyond `TIMEOUT_S` to go off by itself
 PASSWORD = "spin"
 
 
 class BenchStopped(UserError):
     """A run was stopped; the motor is off, or the message says that this is not confirmed."""
-
-
-class Clock(Protocol):
-    """Time of the bench; simulated in tests."""
-
-    def now_s(self) -> float: ...
-
-    def sleep(self, duration_s: float) -> None: ...
-
-
-class SystemClock:
-    """The monotonic clock of the computer."""
-
-    def now_s(self) -> float:
-        return monotonic_s()
-
-    def sleep(self, duration_s: float) -> None:
-        time.sleep(duration_s)
 
 
 class Display(Protocol):
@@ -65,7 +50,7 @@ class Display(Protocol):
 
     def say(self, text: str) -> None: ...
 
-    def ask(self, question: str) -> str: ...
+    def ask(self, question: str, tick: Callable[[], float]) -> str: ...
 
 
 @dataclass
@@ -77,6 +62,7 @@ class BenchRun:
     resume: bool
     display: Display
     clock: Clock
+    again: str  # the command that continues this run
 
     def measure(self) -> None:
         """Measure the steps that are missing in the raw file."""
@@ -91,7 +77,9 @@ class BenchRun:
             scale_link.close()
             raise
         self.scale = Scale(scale_link, self.bench.scale)
-        self.motor = Motor(motor_link, self.bench.motor)
+        self.motor = Motor(motor_link, self.bench.motor, self.clock)
+        self._cycle = PauseWatch(self.clock)
+        self._polled_s = self.clock.now_s()
         self._recent: deque[tuple[float, float]] = deque()
         self.tare_n = 0.0
         try:
@@ -116,10 +104,13 @@ class BenchRun:
     # ---- ports
 
     def _sample(self) -> BenchSnapshot:
+        pause_s = self._cycle.look()
         now_s = self.clock.now_s()
         self.motor.poll(now_s)
         values = [value - self.tare_n for value in self.scale.poll(now_s)]
-        self._recent.extend((now_s, value) for value in values)
+        since_s, self._polled_s = self._polled_s, now_s  # the readings came evenly since then
+        for i, value in enumerate(values):
+            self._recent.append((since_s + (i + 1) / len(values) * (now_s - since_s), value))
         while self._recent and self._recent[0][0] < now_s - SMOOTH_S:
             self._recent.popleft()
         m = self.motor
@@ -138,6 +129,9 @@ class BenchRun:
             armed=m.armed,
             refusal=m.refusal,
             trouble=self.scale.trouble or m.trouble,
+            thrust_s=self._recent[-1][0] if self._recent else math.nan,
+            pause_s=max(pause_s, m.paused_s),
+            terminal_lost=terminal_lost(),
         )
 
     def _ready(self) -> None:
@@ -155,7 +149,7 @@ class BenchRun:
             self.display.say("the flight controller does not answer the request of THR_MDL_FAC; 0 is assumed")
 
     def _knows_factor(self) -> bool:
-        return self.bench.motor.drive == "manual" or self.motor.factor is not None
+        return self._manual or self.motor.factor is not None
 
     def _missing(self, s: BenchSnapshot) -> str:
         bench, limits = self.bench, self.bench.limits
@@ -169,6 +163,11 @@ class BenchRun:
             return f"{bench.motor.url}: no flight controller with system id {bench.motor.autopilot_system_id}"
         if s.armed and bench.motor.drive == "actuator_test":
             return f"{bench.motor.url}: the flight controller is armed; a motor test needs it disarmed"
+        if s.pwm_us > self._idle_us and s.pwm_age_s <= FRESH_S:
+            return (
+                f"{bench.motor.url}: the output is at {s.pwm_us:.0f} µs already: the throttle is up, or another program "
+                "drives the motor"
+            )
         if s.pwm_age_s > FRESH_S:
             return f"{bench.motor.url}: no pulse widths are received (SERVO_OUTPUT_RAW)"
         if s.battery_age_s > FRESH_S:
@@ -178,6 +177,19 @@ class BenchRun:
         if s.voltage_v < limits.voltage_min_v:
             return f"the battery has {s.voltage_v:.2f} V, less than limits.voltage_min_v = {limits.voltage_min_v:g} V"
         return ""
+
+    @property
+    def _idle_us(self) -> float:
+        """The largest pulse width at which the motor counts as off."""
+        return self.bench.motor.pwm_min_us + self.bench.motor.tolerance_us
+
+    @property
+    def _manual(self) -> bool:
+        return self.bench.motor.drive == "manual"
+
+    def _ask(self, question: str) -> str:
+        """Ask while the ports are read, so that nothing old waits in them afterwards."""
+        return self.display.ask(question, lambda: self._sample().pause_s)
 
     # ---- batteries
 
@@ -189,13 +201,24 @@ class BenchRun:
                 if not missing:
                     continue
                 if battery > 1:
-                    self.display.ask(f"Battery {battery} of {self.bench.sweep.batteries}: connect it, then Enter")
+                    self._ask(f"Battery {battery} of {self.bench.sweep.batteries}: connect it, then Enter")
                     self._ready()
                 self._tare()
                 self._confirm(battery)
                 file = file or RawFile(self.raw, self.bench)  # not before: a run that was not started leaves no file
                 progress.run += 1
                 self._one(battery, missing, progress, file)
+        except BenchStopped as stopped:
+            if file is not None:
+                file.remark(str(stopped))
+            raise
+        except (UserError, KeyboardInterrupt, EOFError, OSError) as error:
+            if file is None:
+                raise
+            reason = "interrupted" if isinstance(error, (KeyboardInterrupt, EOFError)) else str(error)
+            ended = BenchStopped(f"stopped between two batteries: {reason}; motor off; {self.again} continues")
+            file.remark(str(ended))
+            raise ended from None
         finally:
             if file is not None:
                 file.close()
@@ -222,62 +245,133 @@ class BenchRun:
             f"battery {battery}: {s.voltage_v:.2f} V. Motor {motor.number} is about to turn, up to "
             f"{self.bench.sweep.highest_us:g} µs. Keep the propeller plane clear; a second person at the battery plug."
         )
-        if self.display.ask(f"Type {PASSWORD} to start").strip().lower() != PASSWORD:
+        if self._manual:
+            self.display.say(
+                "This program cannot stop this motor, and nothing else does if the program is paused or dies: "
+                "keep a hand on the throttle."
+            )
+        else:
+            self.display.say(
+                "If this program is paused or dies, the flight controller switches the motor off by itself after "
+                f"{TIMEOUT_S:g} s; this is checked before the motor turns."
+            )
+        if self._ask(f"Type {PASSWORD} to start").strip().lower() != PASSWORD:
             raise ConfigError("not confirmed; the motor was not started")
-        self._ready()
+        s = self._sample()
+        if s.pause_s > PAUSE_S:
+            raise ConfigError(
+                f"the program was paused for {s.pause_s:.1f} s after {PASSWORD}; the motor was not started"
+            )
+        if missing := self._missing(s):
+            raise ConfigError(missing)
 
     def _one(self, battery: int, steps: list[Step], progress: Progress, file: RawFile) -> None:
         sweep, monitor = Sweep(self.bench, steps), StopMonitor(self.bench)
         for pwm, thrust in progress.thrust_n.get(battery, {}).items():
             monitor.note_measured(pwm, thrust)
-        self.display.begin(self.bench, battery, sweep, progress)
-        reason = "stopped by an error of this program"
-        try:
-            while sweep.state is not SweepState.DONE:
-                sample = self._sample()
-                commanded = sample.pwm_us if monitor.manual else sweep.pwm_us
-                if reason := monitor.check(sample, commanded):
-                    break
-                reading = sweep.advance(sample)
-                if reading is not None:
-                    file.write(progress.run, battery, self.tare_n, reading)
-                    monitor.note_measured(reading.step.pwm_us, reading.thrust_n)
-                    self.display.reading(reading)
-                if not monitor.manual:
-                    self.motor.drive(sweep.pwm_us, sample.now_s)
-                self.display.update(sweep, sample)
-                self.clock.sleep(TICK_S)
-            else:
-                reason = ""
-        except KeyboardInterrupt:
-            reason = "Ctrl-C"
-        except OSError as error:
-            reason = f"{file.path}: {error.strerror or error}"
-        finally:
-            off = self._off(monitor.manual)
-            self.display.end()
-        if reason:
-            count = len(plan(self.bench.sweep))
-            done = count - len(steps) + steps.index(sweep.step)
-            raise BenchStopped(
-                f"stopped at {sweep.step.pwm_us:.0f} µs: {reason}; {off}; "
-                f"{done} of {count} steps of battery {battery} are in {file.path}, --resume continues"
-            )
+        with ended_by_signals((lambda: None) if self._manual else self.motor.stop) as ending:
+            try:
+                reason = "" if self._manual else self._check_expiry()
+                if not reason:
+                    self.display.begin(self.bench, battery, sweep, progress)
+                    self.motor.release()
+                    reason = self._sweep(sweep, monitor, battery, progress, file)
+            except KeyboardInterrupt:
+                reason = ending.reason or "Ctrl-C"
+            except OSError as error:  # of the display; those of the file are caught where they occur
+                reason = f"the terminal is gone ({error.strerror or error})"
+            except BaseException:
+                ending.begin()
+                text = self._stopped(sweep, battery, steps, file, "an error of this program")
+                file.remark(text)
+                with suppress(OSError):
+                    self.display.say(text)
+                raise
+            ending.begin()
+            if reason:
+                raise BenchStopped(self._stopped(sweep, battery, steps, file, reason))
+            off = self._off()
+        self.display.end()
         self.display.say(f"battery {battery}: done, {off}")
 
-    def _off(self, manual: bool) -> str:
+    def _stopped(self, sweep: Sweep, battery: int, steps: list[Step], file: RawFile, reason: str) -> str:
+        """Stop the motor; the line that says why, and how to continue."""
+        off = self._off()
+        with suppress(OSError):
+            self.display.end()
+        count = len(plan(self.bench.sweep))
+        done = count - len(steps) + steps.index(sweep.step) + (sweep.state is SweepState.DONE)
+        return (
+            f"stopped at {sweep.step.pwm_us:.0f} µs: {reason}; {off}; "
+            f"{done} of {count} steps of battery {battery} are in {file.path}; {self.again} continues"
+        )
+
+    def _sweep(self, sweep: Sweep, monitor: StopMonitor, battery: int, progress: Progress, file: RawFile) -> str:
+        """Measure the steps of one battery; returns the reason to stop, "" at the end."""
+        while sweep.state is not SweepState.DONE:
+            sample = self._sample()
+            commanded = sample.pwm_us if self._manual else sweep.pwm_us
+            if reason := monitor.check(sample, commanded):
+                return reason
+            reading = sweep.advance(sample)
+            if not self._manual:
+                self.motor.drive(sweep.pwm_us, self._cycle)
+            if reading is not None:
+                try:
+                    file.write(progress.run, battery, self.tare_n, reading)
+                except OSError as error:
+                    return f"{file.path}: {error.strerror or error}"
+                monitor.note_measured(reading.step.pwm_us, reading.thrust_n)
+                self.display.reading(reading)
+            self.display.update(sweep, sample)
+            self.clock.sleep(TICK_S)
+        return ""
+
+    def _check_expiry(self) -> str:
+        """See the output go off by itself when no command follows, at a pulse width at which the motor stands still.
+
+        Returns the reason to stop, or "". An output that does not follow at all is left to the sweep's monitor.
+        """
+        motor, monitor = self.bench.motor, StopMonitor(self.bench)
+        rest_us = self.motor.pwm_us
+        probe_us = max(motor.pwm_min_us, rest_us + 2 * motor.tolerance_us + 1)
+        self.motor.release()
+        until_s = self.clock.now_s() + PROBE_S
+        while not abs(self.motor.pwm_us - probe_us) <= motor.tolerance_us:
+            sample = self._sample()
+            if reason := monitor.check(sample, math.nan):
+                return reason
+            if sample.now_s > until_s:
+                return ""
+            self.motor.drive(probe_us, self._cycle)
+            self.clock.sleep(TICK_S)
+        self.motor.rest()
+        until_s = self.clock.now_s() + TIMEOUT_S + PROBE_S
+        while not abs(self.motor.pwm_us - rest_us) <= motor.tolerance_us:
+            sample = self._sample()
+            if reason := monitor.check(sample, math.nan):
+                return reason
+            if sample.now_s > until_s:
+                return (
+                    f"the flight controller keeps the output at {sample.pwm_us:.0f} µs without commands: it would not "
+                    "stop the motor if this program died"
+                )
+            self.clock.sleep(TICK_S)
+        return ""
+
+    def _off(self) -> str:
         """Stop the motor and check that the output went down; Ctrl-C does not interrupt this."""
-        if manual:
-            self.display.say("\a*** THROTTLE DOWN ***")
+        if self._manual:
+            with suppress(OSError):
+                self.display.say("\a*** THROTTLE DOWN ***")
             return "throttle down by hand"
         until_s = self.clock.now_s() + OFF_S
-        idle_us = self.bench.motor.pwm_min_us + self.bench.motor.tolerance_us
         while self.clock.now_s() < until_s:
             with suppress(KeyboardInterrupt):
                 self.motor.stop()
                 asked_s = self.clock.now_s()
                 self.clock.sleep(5 * TICK_S)
                 self.motor.poll(self.clock.now_s())
-                if self.motor.pwm_s > asked_s and self.motor.pwm_us <= idle_us:
+                if self.motor.pwm_s > asked_s and self.motor.pwm_us <= self._idle_us:
                     return "motor off"
         return "the motor should be off (its test expires by itself), but this is not confirmed: pull the battery plug"

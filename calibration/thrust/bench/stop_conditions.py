@@ -5,9 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from calibration.thrust.bench.bench_file import Bench
+from calibration.thrust.bench.pause import PAUSE_S
 
 COLLAPSE_FROM = 0.1  # of the largest thrust so far: below, a collapse cannot be distinguished from noise
 BATTERY_AGE_S = 1.0
+LINK_LATE_S = 0.5  # several messages are missing
 MESSAGE_S = 0.4  # longest time from a command to its pulse width read back
 NO_THRUST_FROM = 0.5  # of the sweep's span: from there a turning motor gives thrust
 NO_THRUST_N = 0.05
@@ -31,6 +33,9 @@ class BenchSnapshot:
     armed: bool = False
     refusal: str = ""
     trouble: str = ""  # of a port
+    thrust_s: float = math.nan  # when the newest reading was made
+    pause_s: float = 0.0  # for which the program stood still before this moment
+    terminal_lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,15 @@ class StopMonitor:
     def expected_n(self) -> float:
         """The least thrust at the present command: the largest measured at the same or a smaller one."""
         return max((n for pwm, n in self.measured.items() if pwm <= self.commanded_us), default=0.0)
+
+
+def _paused(_monitor: StopMonitor, s: BenchSnapshot) -> str:
+    paused = s.pause_s > PAUSE_S
+    return f"the program was paused for {s.pause_s:.1f} s (Ctrl-Z, sleep, a computer too busy)" if paused else ""
+
+
+def _terminal(_monitor: StopMonitor, s: BenchSnapshot) -> str:
+    return "the terminal is gone" if s.terminal_lost else ""
 
 
 def _port(_monitor: StopMonitor, s: BenchSnapshot) -> str:
@@ -126,13 +140,16 @@ def _collapse(monitor: StopMonitor, s: BenchSnapshot) -> str:
     expected = monitor.expected_n()
     if expected < COLLAPSE_FROM * max(monitor.measured.values(), default=0.0) or expected < 4 * NO_THRUST_N:
         return ""
-    fell = s.thrust_n < monitor.bench.limits.collapse_share * expected
-    return f"thrust collapsed to {s.thrust_n:.2f} N where it was {expected:.2f} N" if fell else ""
+    if not s.thrust_n < monitor.bench.limits.collapse_share * expected:
+        return ""
+    text = f"thrust collapsed to {s.thrust_n:.2f} N where it was {expected:.2f} N"
+    silent = s.link_age_s > LINK_LATE_S  # then the motor test has expired, and that is the cause
+    return f"no message from the flight controller for {s.link_age_s:.1f} s, {text}" if silent else text
 
 
 def _no_thrust(monitor: StopMonitor, s: BenchSnapshot) -> str:
     sweep = monitor.bench.sweep
-    if monitor.commanded_us < sweep.lowest_us + NO_THRUST_FROM * (sweep.highest_us - sweep.lowest_us):
+    if not monitor.commanded_us >= sweep.lowest_us + NO_THRUST_FROM * (sweep.highest_us - sweep.lowest_us):
         return ""
     if s.thrust_n < -NO_THRUST_N:
         return f"thrust is {s.thrust_n:.2f} N: check scale.sign of the bench file"
@@ -157,6 +174,8 @@ def _follows(monitor: StopMonitor, s: BenchSnapshot) -> str:
 
 
 STOP_CONDITIONS = (
+    StopCondition("paused", 0.0, _paused),
+    StopCondition("terminal lost", 0.0, _terminal),
     StopCondition("refused", 0.0, _refused),
     StopCondition("armed", 0.0, _armed),
     StopCondition("current", 0.0, _current),

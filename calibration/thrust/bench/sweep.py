@@ -14,6 +14,8 @@ from statistics import fmean
 from calibration.thrust.bench.bench_file import Bench, SweepConfig
 from calibration.thrust.bench.stop_conditions import BenchSnapshot
 
+MOVE_MAX_S = 0.1  # time for which the ramp moves on at once: a cycle that was late is no step of the motor
+
 
 class SweepState(StrEnum):
     """States of a sweep."""
@@ -46,7 +48,7 @@ class Reading:
 
     step: Step
     number: int  # 1 … readings
-    time_s: float
+    time_s: float  # of the newest reading of the scale in it
     pwm_us: float  # reported by the flight controller
     thrust_n: float  # mean since the previous reading, or since settling ended; tare subtracted
     voltage_v: float
@@ -75,7 +77,7 @@ class Sweep:
         self._values: list[float] = []
         self._taken = 0
         self._last_s: float | None = None
-        self.pwm_us = bench.sweep.lowest_us  # commanded
+        self.pwm_us = bench.motor.pwm_min_us  # commanded; every sweep begins with the motor at rest
         self.state = SweepState.RAMP if steps else SweepState.DONE
 
     @property
@@ -112,7 +114,7 @@ class Sweep:
         return reading
 
     def _move(self, elapsed_s: float) -> None:
-        most = self._sweep.ramp_us_s * elapsed_s
+        most = self._sweep.ramp_us_s * min(elapsed_s, MOVE_MAX_S)
         self.pwm_us += min(max(self.step.pwm_us - self.pwm_us, -most), most)
 
     def _arrived(self, sample: BenchSnapshot) -> bool:
@@ -128,7 +130,7 @@ class Sweep:
         reading = Reading(
             self.step,
             self._taken,
-            sample.now_s,
+            sample.thrust_s if math.isfinite(sample.thrust_s) else sample.now_s,
             sample.pwm_us,
             fmean(self._values),
             sample.voltage_v,

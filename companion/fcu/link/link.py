@@ -144,6 +144,11 @@ def open_link(url: str, clock: Callable[[], float] = monotonic_s, forward: Seque
     return link
 
 
+def check_url(url: str) -> None:
+    """Raise `ConfigError` when a URL names no link; opens nothing."""
+    _transport(url, monotonic_s)
+
+
 def _transport(url: str, clock: Callable[[], float]) -> Transport:
     kind, _, rest = url.partition(":")
     place, _, number = rest.rpartition(":")

@@ -2,6 +2,8 @@
 
 from pymavlink.dialects.v20 import common
 
+from companion.core.text import plain
+
 CRITICAL: int = common.MAV_SEVERITY_CRITICAL
 ERROR: int = common.MAV_SEVERITY_ERROR
 WARNING: int = common.MAV_SEVERITY_WARNING
@@ -70,4 +72,4 @@ class TextJoiner:
 
 
 def _plain(raw: bytes) -> str:
-    return raw.decode("utf-8", errors="replace").rstrip()
+    return plain(raw.decode("utf-8", errors="replace")).rstrip()

@@ -1,0 +1,97 @@
+"""The table of attacks: what an attacker, a broken device or an accident does to a flight, drawn at random.
+
+An attack is a list of faults (`sitl.scenario.Fault`, relative to the moment of the attack) or a change of the
+conversation with the flight controller (`tests.attack.conversation`). The numbers of each attack are drawn in every
+flight, from ranges that stand here.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from numpy.random import Generator
+
+from companion.core.enums import ProcessName
+from sitl.scenario import Fault, FaultKind
+from tests.attack.conversation import Conversation, Corrupted, Forged
+
+PROCESSES = (ProcessName.ESTIMATOR, ProcessName.CONTROLLER, ProcessName.TRACKER, ProcessName.FCU, ProcessName.MISSION)
+LASTING_S = 600.0
+
+
+class Drawn(NamedTuple):
+    """One attack of one flight."""
+
+    name: str
+    begins_s: float  # after the beginning that the flight continues from
+    lasts_s: float
+    faults: tuple[Fault, ...] = ()  # `at_s` counts from the beginning of the attack
+    conversation: Conversation | None = None
+    numbers: str = ""  # what was drawn, for the table of results
+
+
+class Attack(NamedTuple):
+    """A row of the table. draw: (random numbers, duration [s]) → the faults or the conversation, and its numbers."""
+
+    name: str
+    group: str
+    draw: Callable[[Generator, float], tuple[tuple[Fault, ...], Conversation | None, str]]
+    lasts_s: tuple[float, float] = (0.1, 6.0)  # shortest and longest duration; a third of the attacks last
+
+
+def _fault(
+    kind: FaultKind, lasts_s: float, *value: float, name: str = ""
+) -> tuple[tuple[Fault, ...], Conversation | None, str]:
+    fault = Fault(at_s=0.0, kind=kind, duration_s=lasts_s, value=[float(v) for v in value], name=name)
+    return (fault,), None, name or " ".join(f"{v:.3g}" for v in value)
+
+
+def _one_of(rng: Generator, *choices: float) -> float:
+    return float(rng.choice(choices))
+
+
+ATTACKS: tuple[Attack, ...] = (
+    # the bundle
+    Attack("bundle hidden", "marker", lambda rng, s: _fault(FaultKind.MARKERS_HIDDEN, s)),
+    Attack("camera shaken", "marker",
+        lambda rng, s: _fault(FaultKind.MARKERS_OUTLIERS, s, rng.uniform(0.02, 0.4))),
+    Attack("camera frozen", "marker", lambda rng, s: _fault(FaultKind.CAMERA_FROZEN, s)),
+    Attack("camera slipped", "marker",
+        lambda rng, s: _fault(FaultKind.CAMERA_SLIPPED, s, *rng.normal(0.0, 0.15, 3))),
+    # iron and satellites
+    Attack("heading disturbed", "satellites",
+        lambda rng, s: _fault(FaultKind.HEADING_DISTURBED, s, rng.uniform(-1.0, 1.0))),
+    Attack("satellites lost", "satellites", lambda rng, s: _fault(FaultKind.GNSS_LOST, s)),
+    Attack("satellites jump", "satellites",
+        lambda rng, s: _fault(FaultKind.GNSS_JUMP, s, *rng.uniform(-1.5, 1.5, 2), rng.uniform(-0.5, 0.5))),
+    # voltages
+    Attack("voltage wrong", "voltage",
+        lambda rng, s: _fault(FaultKind.BATTERY_LOW, s, _one_of(rng, 65.0, 30.0, 1.0, 0.0, 8.0, 11.0), rng.uniform(0, 1))),
+    # the link
+    Attack("link lost", "link", lambda rng, s: _fault(FaultKind.LINK_LOST, s)),
+    Attack("clock synchronisation lost", "link", lambda rng, s: _fault(FaultKind.TIMESYNC_LOST, s)),
+    Attack("bytes corrupted", "link",
+        lambda rng, s: ((), Corrupted(int(rng.integers(2**31)), rng.uniform(0.01, 0.5)), "")),
+    Attack("frames forged", "link",
+        lambda rng, s: ((), Forged(int(rng.integers(2**31)), rng.uniform(0.5, 8.0)), ""), (0.1, 3.0)),
+    # the computer
+    Attack("process dies", "computer",
+        lambda rng, s: _fault(FaultKind.PROCESS_DEAD, s, name=str(rng.choice(PROCESSES)))),
+    Attack("processes starved", "computer", lambda rng, s: _fault(FaultKind.CPU_STARVED, s, rng.uniform(0.2, 0.95))),
+    Attack("control cycles slow", "computer",
+        lambda rng, s: _fault(FaultKind.CONTROLLER_SLOW, s, rng.uniform(0.005, 0.2))),
+    Attack("solver fails", "computer", lambda rng, s: _fault(FaultKind.SOLVER_FAILS, s)),
+)  # fmt: skip
+
+
+def draw(rng: Generator, attacks: tuple[Attack, ...] = ATTACKS, within_s: float = 4.0) -> list[Drawn]:
+    """The attacks of one flight: one, sometimes two or three at a time, each beginning within `within_s`."""
+    count = int(rng.choice([1, 2, 3], p=[0.6, 0.3, 0.1]))
+    chosen = rng.choice(len(attacks), size=min(count, len(attacks)), replace=False)
+    drawn = []
+    for index in chosen:
+        attack = attacks[index]
+        low, high = attack.lasts_s
+        lasts_s = LASTING_S if high > 5.0 and rng.random() < 1 / 3 else float(rng.uniform(low, high))
+        faults, conversation, numbers = attack.draw(rng, lasts_s)
+        drawn.append(Drawn(attack.name, float(rng.uniform(0.0, within_s)), lasts_s, faults, conversation, numbers))
+    return drawn

@@ -1,0 +1,87 @@
+"""What this stack promises under attack, judged by the truth of the simulation.
+
+* no contact with the structure;
+* the fence, the height and the distance of the mission are left by no more than `LIMITS_SPARE_M`;
+* no fall: the aircraft meets the ground upright and no faster than `TOUCHDOWN_MAX_M_S`;
+* every early end has its cause in the last status of the mission.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from companion.core.enums import Phase
+from companion.core.frames import rotation_matrix
+from companion.core.messages import MissionStatus, Truth
+from companion.mission import phases as ph
+from companion.mission.plan import Limits, outside_m
+
+CLEARANCE_M = 0.4  # rotor tips of the F550 from its centre
+LIMITS_SPARE_M = 2.0  # beyond a limit: the raw guard's least margin
+TOUCHDOWN_MAX_M_S = 1.5  # PX4 lands with 0.7 m/s (MPC_LAND_SPEED)
+TILT_MAX_RAD = math.radians(70)
+FLYING_M = 0.3  # above the ground: higher than this is flight
+LEAVING = (Phase.RETREAT, Phase.RETURN, Phase.LAND, Phase.DONE)  # phases in which the aircraft leaves on purpose
+
+
+class Judged(NamedTuple):
+    """The figures of one flight and the promises that it broke."""
+
+    broken: tuple[str, ...]
+    nearest_m: float  # of the aircraft's centre to the face
+    beyond_m: float  # farthest beyond fence, height or distance, ≤ 0 inside
+    excursion_m: float  # from the place at the attack, until the aircraft leaves it on purpose
+    touchdown_m_s: float  # fastest sinking just above the ground, 0 without a landing
+
+
+def beyond_limits_m(point: tuple[float, float, float], limits: Limits) -> float:
+    """How far a point relative to the take-off point is beyond the nearest of the mission's limits [m]."""
+    distance_m = math.hypot(point[0], point[1]) - limits.distance_m
+    return max(outside_m(point, limits), point[2] - limits.height_m, distance_m)
+
+
+def judge(
+    truth: Iterable[Truth],
+    statuses: list[MissionStatus],
+    limits: Limits,
+    home_W: tuple[float, float, float],
+    face_x_m: float,
+) -> Judged:
+    """Judge the flight from the attack on; statuses[0] is the last before it. face_x_m: the plane of the structure."""
+    left_s = next((s.stamp_s for s in statuses if s.phase in (*LEAVING, *ph.OBSERVING)), math.inf)
+    broken, nearest, beyond, excursion, touchdown = [], math.inf, -math.inf, 0.0, 0.0
+    begin, was_flying, tilted = None, False, False
+    for m in truth:
+        begin = begin or m.p_W
+        flying = m.p_W[2] - home_W[2] > FLYING_M
+        if flying:
+            nearest = min(nearest, face_x_m - m.p_W[0])
+            home = (m.p_W[0] - home_W[0], m.p_W[1] - home_W[1], m.p_W[2] - home_W[2])
+            beyond = max(beyond, beyond_limits_m(home, limits))
+            tilted |= rotation_matrix(m.q_WB)[2, 2] < math.cos(TILT_MAX_RAD)
+        elif was_flying:
+            touchdown = max(touchdown, -m.v_W[2])
+        was_flying = flying
+        if m.stamp_s < left_s:
+            excursion = max(excursion, float(np.linalg.norm(np.subtract(m.p_W, begin))))
+    if nearest < CLEARANCE_M:
+        broken.append(f"contact: {nearest:.2f} m from the face")
+    if beyond > LIMITS_SPARE_M:
+        broken.append(f"{beyond:.1f} m beyond a limit of the mission")
+    if touchdown > TOUCHDOWN_MAX_M_S:
+        broken.append(f"fell: {touchdown:.1f} m/s at the ground")
+    if tilted:
+        broken.append("tilted beyond 70 degrees")
+    broken += _ending(statuses)
+    return Judged(tuple(broken), nearest, beyond, excursion, touchdown)
+
+
+def _ending(statuses: list[MissionStatus]) -> list[str]:
+    """An early end without its cause."""
+    last = statuses[-1]
+    early = last.phase in (*ph.OBSERVING, Phase.FAILED) or (last.phase == Phase.DONE and not last.success)
+    if early and not last.cause:
+        return [f"{last.phase} without a cause: {last.reason}"]
+    return []

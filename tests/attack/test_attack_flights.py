@@ -1,0 +1,112 @@
+"""Random attack flights keep the promises of `tests.attack.promises`, and the judge of these promises sees what breaks them."""
+
+import math
+
+import numpy as np
+import pytest
+
+from companion.core.enums import Phase
+from companion.core.messages import LinkRx, MissionStatus, Truth
+from companion.mission.plan import Limits
+from tests.attack.attacks import ATTACKS, draw
+from tests.attack.conversation import Corrupted, Forged
+from tests.attack.flights import campaign, plan_of, read
+from tests.attack.promises import judge
+
+LIMITS = Limits(fence_min_m=(-5.0, -6.0, -1.0), fence_max_m=(5.0, 6.0, 8.0), height_m=7.0, distance_m=15.0)
+FACE_X_M = 6.0
+LEVEL, ON_ITS_BACK = (1.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 0.0)
+
+
+def truth(*points, v_z=0.0, q_WB=LEVEL):
+    return [
+        Truth(
+            stamp_s=0.1 * i, p_W=p, v_W=(0.0, 0.0, v_z), q_WB=q_WB, omega_B=(0.0, 0.0, 0.0),
+            disturbance_W=(0.0, 0.0, 0.0), gnss_bias_W=(0.0, 0.0, 0.0), bundles={}, battery_voltage_v=15.0,
+            motor_thrust_n=(0.0,) * 6,
+        )
+        for i, p in enumerate(points)
+    ]  # fmt: skip
+
+
+def status(phase, cause="", success=False):
+    return MissionStatus(
+        stamp_s=0.0,
+        phase=phase,
+        reason="",
+        phase_time_s=0.0,
+        finished=True,
+        success=success,
+        photographs=0,
+        cause=cause,
+    )
+
+
+def judged(flown, statuses=None):
+    return judge(flown, statuses or [status(Phase.HOLD)], LIMITS, (0.0, 0.0, 0.0), FACE_X_M)
+
+
+@pytest.mark.parametrize(
+    ("flown", "broken"),
+    [
+        (truth((3.0, 0.0, 3.0), (5.7, 0.0, 3.0)), "contact"),
+        (truth((3.0, 0.0, 3.0), (3.0, 8.1, 3.0)), "2.1 m beyond a limit"),
+        (truth((3.0, 0.0, 3.0), (3.0, 0.0, 9.5)), "2.5 m beyond a limit"),
+        (truth((3.0, 0.0, 1.0), (3.0, 0.0, 0.1), v_z=-2.0), "fell: 2.0 m/s"),
+        (truth((3.0, 0.0, 3.0), q_WB=ON_ITS_BACK), "tilted"),
+    ],
+)
+def test_a_broken_promise_is_found(flown, broken):
+    assert len(judged(flown).broken) == 1 and judged(flown).broken[0].startswith(broken)
+
+
+def test_a_quiet_hold_and_a_landing_break_nothing():
+    assert judged(truth((3.0, 0.0, 3.0), (3.1, 0.0, 3.0))).broken == ()
+    assert judged(truth((3.0, 0.0, 1.0), (3.0, 0.0, 0.1), v_z=-0.7), [status(Phase.DONE, success=True)]).broken == ()
+
+
+@pytest.mark.parametrize("phase", [Phase.PX4_HOLD, Phase.PILOT, Phase.FAILED, Phase.DONE])
+def test_an_early_end_needs_a_cause(phase):
+    assert judged(truth((3.0, 0.0, 3.0)), [status(phase)]).broken[0].startswith(f"{phase} without a cause")
+    assert judged(truth((3.0, 0.0, 3.0)), [status(phase, cause="battery low: landed")]).broken == ()
+
+
+def test_the_excursion_ends_when_the_aircraft_leaves_on_purpose():
+    flown = truth((3.0, 0.0, 3.0), (3.0, 0.5, 3.0), (0.0, 0.0, 3.0))
+    left = status(Phase.RETURN)
+    left.stamp_s = 0.15
+    assert judged(flown, [status(Phase.HOLD), left]).excursion_m == pytest.approx(0.5)
+
+
+def test_every_attack_is_drawn_from_its_seed_alone():
+    for attack in ATTACKS:
+        first, second = (draw(np.random.default_rng(5), (attack,)) for _ in range(2))
+        assert [(d.name, d.begins_s, d.faults, d.numbers) for d in first] == [
+            (d.name, d.begins_s, d.faults, d.numbers) for d in second
+        ]
+        assert bool(first[0].faults) != (first[0].conversation is not None)
+
+
+def test_every_phase_in_the_air_is_attacked():
+    phases = {phase for world in range(1, 5) for phase in plan_of(world, 20)[1]}
+    assert phases == {
+        Phase.TAKEOFF, Phase.ENTER_OFFBOARD, Phase.SEARCH, Phase.APPROACH, Phase.HOLD, Phase.RETURN, Phase.LAND
+    }  # fmt: skip
+
+
+def test_conversations_are_changed():
+    clean = [LinkRx(stamp_s=0.01 * i, data=bytes(range(60))) for i in range(400)]
+    corrupted, forged = Corrupted(1, 0.3), Forged(1, 5.0)
+    changed = [corrupted.change(m).data != m.data for m in clean]
+    assert 0.15 < np.mean(changed) < 0.4
+    added = [m for m in clean if len(forged.change(m).data) > len(m.data)]
+    assert len(added) == len(forged.sent) and 10 < len(added) < 40 and len(set(forged.sent)) > 5
+
+
+def test_the_campaign_goes_on_where_it_stopped(tmp_path):
+    out = tmp_path / "flights.jsonl"
+    quick = tuple(a for a in ATTACKS if a.name == "link lost")
+    first = campaign(range(1, 2), 1, quick, out)
+    out.write_text(out.read_text() + '{"world": 1, "ind')  # the process was killed while it wrote
+    assert campaign(range(1, 2), 1, quick, out) == first == read(out)
+    assert first[0]["broken"] == [] and math.isfinite(first[0]["nearest_m"])

@@ -1,0 +1,162 @@
+"""One process holds a name on a bus; a second one finds it and says so, also after kill -9."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from companion.cli import main
+from companion.core.config import ConfigError
+from companion.core.folders import Hold, Holder, holder
+from companion.runtime import bus_folders, fly, processes
+from companion.runtime.bus_folders import flight_on_link, newest_bus, remove_left_behind
+from companion.runtime.manager import wait_until
+
+ROOT = Path(__file__).parents[2]
+HOLDING = """
+import sys, time
+from pathlib import Path
+from companion.core.folders import Hold
+hold = Hold(Path(sys.argv[1]), "fcu", "serial:/dev/ttyX:1")
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr("companion.core.folders.HOLD_PATIENCE_S", 0.01)
+
+
+def test_a_second_process_finds_the_first_and_a_killed_one_holds_nothing(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", HOLDING, str(tmp_path)], stdout=subprocess.PIPE) as first:
+        assert first.stdout.readline() == b"held\n"
+        assert holder(tmp_path, "fcu") == Holder(str(first.pid), "serial:/dev/ttyX:1")
+        with pytest.raises(ConfigError) as refused:
+            Hold(tmp_path, "fcu")
+        assert str(refused.value) == f"fcu already runs on the bus {tmp_path} as process {first.pid}; end it first"
+        Hold(tmp_path, "mission").release()  # another name is free
+        first.kill()
+    assert wait_until(lambda: holder(tmp_path, "fcu") is None, 5.0)
+    with Hold(tmp_path, "fcu"):
+        assert holder(tmp_path, "fcu") == Holder(str(os.getpid()), "")
+    assert holder(tmp_path, "fcu") is None
+
+
+def test_a_lock_file_that_is_a_link_or_no_file_is_refused(tmp_path):
+    (tmp_path / "target").write_text("precious")
+    (tmp_path / "fcu.lock").symlink_to(tmp_path / "target")
+    with pytest.raises(ConfigError, match=r"fcu\.lock: cannot be opened"):
+        Hold(tmp_path, "fcu")
+    assert (tmp_path / "target").read_text() == "precious"
+    (tmp_path / "mission.lock").mkdir()
+    with pytest.raises(ConfigError, match=r"mission\.lock: cannot be opened"):
+        Hold(tmp_path, "mission")
+
+
+def test_a_process_of_the_table_refuses_to_run_twice_on_a_bus(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "StopFlag", lambda: None)
+    context = processes.Context(ROOT / "config/vehicles/f550.toml", Path("m.toml"), "", tmp_path, tmp_path / "log")
+    with Hold(tmp_path, "fcu"), pytest.raises(ConfigError, match="fcu already runs on the bus"):
+        processes.run("fcu", context)
+
+
+def test_a_process_refuses_a_bus_folder_that_is_a_link(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "StopFlag", lambda: None)
+    (tmp_path / "bus").symlink_to(tmp_path)
+    context = processes.Context(Path("v"), Path("m"), "", tmp_path / "bus", tmp_path / "log")
+    with pytest.raises(ConfigError, match="is a link"):
+        processes.run("mission", context)
+
+
+# --- what `companion fly` judges before anything starts
+
+
+def never(*_args, **_kwargs):
+    raise AssertionError("this must not be reached")
+
+
+@pytest.fixture
+def nothing_starts(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(fly, "temporary_folder", lambda: tmp_path)
+    monkeypatch.setattr(bus_folders, "SYSTEM_BUS", tmp_path / "system")
+    monkeypatch.setattr(fly, "Manager", never)
+    monkeypatch.setattr(fly, "new_flight_folder", never)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--fcu", "simm"], "--fcu simm: no such link, did you mean 'sim'?"),
+        (["--fcu", "serial:/dev/ttyX"], "link 'serial:/dev/ttyX': not one of serial:"),
+        (["--fcu", "udpin:127.0.0.1:99999"], "port 99999 is not in 1 to 65535"),
+        (["--fcu", "udpin:127.0.0.1:14999", "--vehicle", "broken.toml"], "broken.toml"),
+    ],
+)
+def test_files_and_the_link_are_judged_before_anything_starts(nothing_starts, tmp_path, words, expected):
+    (tmp_path / "broken.toml").write_bytes(b"name = '\xff'")
+    result = CliRunner().invoke(main, ["fly", "bridge_hover", *words])
+    lines = result.stderr.strip().splitlines()
+    assert result.exit_code == 2 and len(lines) == 1 and expected in lines[0], result.output
+
+
+def test_a_missing_marker_file_is_found_before_anything_starts(nothing_starts, tmp_path):
+    mission = (ROOT / "config/missions/bridge_hover.toml").read_text().replace("pier.toml", "no_such.toml")
+    (tmp_path / "mission.toml").write_text(mission)
+    result = CliRunner().invoke(main, ["fly", str(tmp_path / "mission.toml"), "--fcu", "udpin:127.0.0.1:14999"])
+    assert result.exit_code == 2 and "no_such.toml" in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+def test_a_second_flight_on_a_link_finds_the_first(nothing_starts, tmp_path):
+    url = "udpin:127.0.0.1:14999"
+    (tmp_path / "companion-first").mkdir()
+    with Hold(tmp_path / "companion-first", "manager", url):
+        result = CliRunner().invoke(main, ["fly", "bridge_hover", "--fcu", url])
+        assert flight_on_link("udpin:127.0.0.1:15000", tmp_path) is None
+    assert result.exit_code == 2
+    line = f"companion: link {url}: another flight already runs on it, started by process {os.getpid()}; end it first"
+    assert result.stderr.strip() == line
+    assert flight_on_link(url, tmp_path) is None
+
+
+def test_what_a_killed_flight_left_is_removed_and_nothing_else(tmp_path):
+    killed, running, other, foreign = (tmp_path / f"companion-{name}" for name in ("a", "b", "c", "d"))
+    for folder in (killed, running, other, foreign):
+        folder.mkdir()
+    Hold(killed, "manager").release()
+    (foreign / "notes.txt").write_text("not a bus")
+    (tmp_path / "companion-link").symlink_to(killed)
+    Hold(other, "manager").release()
+    with Hold(running, "manager"), Hold(other, "fcu"):  # a stopped process has outlived its manager
+        remove_left_behind(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "companion-b",
+        "companion-c",
+        "companion-d",
+        "companion-link",
+    ]
+
+
+# --- whose stack is shown
+
+
+def test_only_the_stack_of_this_user_is_watched(tmp_path, monkeypatch):
+    folder = tmp_path / "companion-x"
+    folder.mkdir()
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(folder / "fcu.sock"))
+    assert newest_bus(tmp_path, tmp_path / "system") == folder
+    (tmp_path / "companion-link").symlink_to(folder)
+    os.utime(folder)
+    assert newest_bus(tmp_path, tmp_path / "system") == folder
+    user = os.geteuid()
+    monkeypatch.setattr("companion.core.folders.os.geteuid", lambda: user + 1)
+    with pytest.raises(ConfigError, match="no running stack"):
+        newest_bus(tmp_path, tmp_path / "system")
+    result = CliRunner().invoke(main, ["watch", str(folder)])
+    assert result.exit_code == 2 and "belongs to another user" in result.stderr
