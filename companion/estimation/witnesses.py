@@ -319,6 +319,7 @@ class PlaceWitness:
     def _velocity_error_m_s(self, seen: _Observed) -> float:
         without_s = inf if self._fix_s is None else max(0.0, seen.stamp_s - self._fix_s - FIX_MAX_S)
         error = VELOCITY_ERROR_M_S + VELOCITY_ERROR_OF_SPEED * seen.speed_m_s + VELOCITY_ERROR_M_S2 * without_s
+        error += max(0.0, self._motion.corrected_m() - CORRECTION_M) / CORRECTION_S  # by its own position
         return min(error, VELOCITY_ERROR_MAX_M_S)
 
     def _judge(self, place: _Place, seen: _Observed) -> bool:
