@@ -9,6 +9,7 @@ scenario may make the two differ.
 """
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Annotated, NamedTuple
 
 import cv2
@@ -20,7 +21,7 @@ from companion.core.config import ConfigError, Section, check_unit_quaternion, i
 from companion.core.frames import quat_exp, quat_multiply, quat_normalized, rotation_matrix
 from companion.core.messages import Image
 from companion.core.site import Marker, Site
-from sitl.scene import SKY, Plane, SceneConfig, backdrop_plane, marker_plane, place_markers
+from sitl.scene import SKY, Plane, SceneConfig, SceneMarker, backdrop_plane, marker_plane, place_markers
 
 MIN_SIDE_PX = 12.0  # shortest side of a marker that counts as visible
 NEAR_M = 0.05  # nothing closer is drawn
@@ -82,6 +83,17 @@ class VisibleMarker(NamedTuple):
     corners_px: Array
 
 
+class PlacedMarkers:
+    """Markers in their places of one moment, as arrays; planes: drawn, empty for a camera that does not draw."""
+
+    def __init__(self, markers: Sequence[SceneMarker], planes: Sequence[Plane]) -> None:
+        self.markers = markers
+        self.planes = planes
+        self.corners_W = np.array([m.corners_W for m in markers]).reshape(-1, 4, 3)
+        self.centres_W = np.array([m.centre_W for m in markers]).reshape(-1, 3)
+        self.normals_W = np.array([m.R_WF[:, 2] for m in markers]).reshape(-1, 3)
+
+
 class SceneCamera:
     """Looks at a scene; the same seed and the same calls give the same output.
 
@@ -101,19 +113,25 @@ class SceneCamera:
         self._sway_t_s: float | None = None
         self.slip: Array | None = None  # rotation vector [rad] of the camera on its mount, in the camera's frame
         self._light = scene.light
-        self._markers = place_markers(scene, site)
-        self._corners_W = np.array([m.corners_W for m in self._markers]).reshape(-1, 4, 3)
-        self._centres_W = np.array([m.centre_W for m in self._markers]).reshape(-1, 3)
-        self._normals_W = np.array([m.R_WF[:, 2] for m in self._markers]).reshape(-1, 3)
+        self.printed = place_markers(scene, site)  # the markers where the scenario puts them
         self._backdrops = [backdrop_plane(b) for b in scene.backdrops]
-        self._planes: list[Plane] = []
+        planes = [marker_plane(m) for m in self.printed] if draw else []
+        self._planes_by_marker = {(m.marker.family, m.marker.id): p for m, p in zip(self.printed, planes, strict=False)}
+        self.placed = PlacedMarkers(self.printed, planes)
         self._build_field()
         if draw:
-            self._planes = self._backdrops + [marker_plane(m) for m in self._markers]
             self._build_pixels()
         self._drawn = draw
 
     # --- geometry ---------------------------------------------------------------------------------------------
+
+    def place(self, markers: Sequence[SceneMarker]) -> None:
+        """From now on the camera sees these markers; each is one of `printed`, possibly in another place."""
+        planes = []
+        for m in markers if self._drawn else ():
+            plane = self._planes_by_marker[m.marker.family, m.marker.id]
+            planes.append(plane.placed(m.centre_W, m.R_WF, m.scale, m.mirrored))
+        self.placed = PlacedMarkers(markers, planes)
 
     def camera_pose(self, t_s: float, p_WB: Vector, q_WB: Vector) -> tuple[Array, Array]:
         """(p_WC, R_WC) of the camera, sway and slip of its mount included."""
@@ -152,11 +170,11 @@ class SceneCamera:
     def project_corners(self, t_s: float, p_WB: Vector, q_WB: Vector) -> list[VisibleMarker]:
         """The markers in view, facing the camera, not hidden by a backdrop, with sides of at least 12 px."""
         p_WC, R_WC = self.camera_pose(t_s, p_WB, q_WB)
-        c = self.config
+        c, placed = self.config, self.placed
         # All markers at once: one by one, the calls on small arrays would cost ten times as much.
-        rays = self._centres_W - p_WC
-        facing = -(rays * self._normals_W).sum(axis=1) >= MIN_FACING * np.sqrt((rays * rays).sum(axis=1))
-        points_C = (self._corners_W - p_WC) @ R_WC
+        rays = placed.centres_W - p_WC
+        facing = -(rays * placed.normals_W).sum(axis=1) >= MIN_FACING * np.sqrt((rays * rays).sum(axis=1))
+        points_C = (placed.corners_W - p_WC) @ R_WC
         candidates = np.flatnonzero(facing & (points_C[:, :, 2] >= NEAR_M).all(axis=1))
         points_C = points_C[candidates]
         ideal = points_C[:, :, :2] / points_C[:, :, 2:]
@@ -167,9 +185,9 @@ class SceneCamera:
         sides = corners - corners[:, (3, 0, 1, 2)]
         seen &= (sides * sides).sum(axis=2).min(axis=1, initial=np.inf) >= MIN_SIDE_PX**2
         for backdrop in self._backdrops:
-            seen &= ~backdrop.hides(p_WC, self._corners_W[candidates]).any(axis=1)
-        found = ((self._markers[candidates[i]], corners[i]) for i in np.flatnonzero(seen))
-        return [VisibleMarker(placed.bundle, placed.marker, pixels) for placed, pixels in found]
+            seen &= ~backdrop.hides(p_WC, placed.corners_W[candidates]).any(axis=1)
+        found = ((placed.markers[candidates[i]], corners[i]) for i in np.flatnonzero(seen))
+        return [VisibleMarker(marker.bundle, marker.marker, pixels) for marker, pixels in found]
 
     def noisy_corners(self, t_s: float, p_WB: Vector, q_WB: Vector) -> list[VisibleMarker]:
         """`project_corners` with independent Gaussian noise of ``corner_noise_px`` on every coordinate."""
@@ -182,20 +200,30 @@ class SceneCamera:
 
     # --- pixels -----------------------------------------------------------------------------------------------
 
-    def render(self, t_s: float, p_WB: Vector, q_WB: Vector, v_W: Vector, omega_B: Vector) -> Image:
+    def render(
+        self,
+        t_s: float,
+        p_WB: Vector,
+        q_WB: Vector,
+        v_W: Vector,
+        omega_B: Vector,
+        placed: PlacedMarkers | None = None,
+    ) -> Image:
         """The image exposed around ``t_s``, as 8 bit grey.
 
         v_W, omega_B: velocity [m/s] and body rates [rad/s] during the exposure, for the motion blur.
+        placed: the markers of the exposure; None: as they are placed now.
         """
+        placed = placed or self.placed
         if not self._drawn:
             raise RuntimeError("this camera was built with draw=False")
         p_WC, R_WC = self.camera_pose(t_s, p_WB, q_WB)
         self._ideal[:] = SKY
-        self._draw_planes(p_WC, R_WC)
+        self._draw_planes(p_WC, R_WC, (*self._backdrops, *placed.planes))
         image = cv2.remap(
             self._ideal, self._map_xy, self._map_fraction, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
         )
-        motion = self.motion_px(p_WC, R_WC, q_WB, v_W, omega_B)
+        motion = self.motion_px(p_WC, R_WC, q_WB, v_W, omega_B, placed)
         if np.hypot(*motion) > MIN_BLUR_PX:
             image = cv2.filter2D(image, -1, _line_kernel(motion), borderType=cv2.BORDER_REPLICATE)
         if self.config.blur_px > 0:
@@ -208,13 +236,13 @@ class SceneCamera:
             image = cv2.add(image, window, dtype=cv2.CV_8U)
         return Image(stamp_s=t_s, width=self.config.width, height=self.config.height, data=image.tobytes())
 
-    def _draw_planes(self, p_WC: Array, R_WC: Array) -> None:
+    def _draw_planes(self, p_WC: Array, R_WC: Array, planes: Iterable[Plane]) -> None:
         """Warp all planes into the ideal picture, the one with the farthest visible point first.
 
         By its farthest point a marker comes after the wall or ground it stands on, and a wall after the ground.
         """
         jobs = []
-        for plane in self._planes:
+        for plane in planes:
             if not plane.two_sided and plane.normal_W @ (p_WC - plane.p_W) <= 0:
                 continue
             # columns: change per texture column, per row, and the origin, in the camera frame
@@ -258,14 +286,22 @@ class SceneCamera:
         cv2.fillConvexPoly(mask, fixed, 255, lineType=cv2.LINE_8, shift=4)
         cv2.copyTo(warped, mask, self._ideal[top:bottom, left:right])
 
-    def motion_px(self, p_WC: Array, R_WC: Array, q_WB: Vector, v_W: Vector, omega_B: Vector) -> Array:
+    def motion_px(
+        self,
+        p_WC: Array,
+        R_WC: Array,
+        q_WB: Vector,
+        v_W: Vector,
+        omega_B: Vector,
+        placed: PlacedMarkers | None = None,
+    ) -> Array:
         """Motion [px] of the picture over the exposure, shape (2,).
 
         One direction for the whole image: that of the middle of the markers before the camera, or of a point 4 m
         ahead. Roll about the optical axis therefore does not blur.
         """
         c = self.config
-        points_C = (self._centres_W - p_WC) @ R_WC
+        points_C = ((placed or self.placed).centres_W - p_WC) @ R_WC
         points_C = points_C[points_C[:, 2] > 0.2]
         if len(points_C):
             points_C = points_C[np.all(np.abs(points_C[:, :2] / points_C[:, 2:]) < 1.0, axis=1)]

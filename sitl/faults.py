@@ -15,6 +15,7 @@ from companion.core.messages import FcuStatus, LinkTx, Message, State
 from companion.core.vehicle import Vehicle
 from sitl.autopilot.conversion import q_ned
 from sitl.link_attacks import ForeignSetpoints, WrongVoltage
+from sitl.marker_attacks import MARKER_ATTACKS
 from sitl.scenario import Fault, FaultKind
 from sitl.world import World
 
@@ -168,6 +169,14 @@ def _heading_disturbed(faults: FaultInjector, fault: Fault, active: bool) -> Non
 
 def _markers_outliers(faults: FaultInjector, fault: Fault, active: bool) -> None:
     faults.target.world.camera_error_std_m = fault.value[0] if active else 0.0
+
+
+def _marker_attack(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    world = faults.target.world
+    if active:
+        world.marker_attacks.begin(fault, world.now_s)
+    else:
+        world.marker_attacks.end(fault)
 
 
 # --- aircraft -------------------------------------------------------------------------------------------------------
@@ -352,6 +361,7 @@ EFFECTS: dict[FaultKind, Callable[[FaultInjector, Fault, bool], None]] = {
     FaultKind.MEMORY_LOW: _memory_low,
     FaultKind.FOREIGN_SETPOINTS: _foreign_setpoints,
     FaultKind.VOLTAGE_WRONG: _voltage_wrong,
+    **dict.fromkeys(MARKER_ATTACKS, _marker_attack),
 }
 
 

@@ -56,6 +56,16 @@ class FaultKind(StrEnum):
     # attacks on the link (`sitl.link_attacks`)
     FOREIGN_SETPOINTS = "foreign_setpoints"  # value: rate [Hz], tilt [rad], thrust, 1: seen by this companion, too
     VOLTAGE_WRONG = "voltage_wrong"  # value: up to four voltages [V] in turn, in place of the reported one
+    # Markers that are not what the marker file says (`sitl.marker_attacks`). ``name``: of a bundle; "": all bundles.
+    BUNDLE_MOVES = "bundle_moves"  # value: velocity [m/s] east, north, up
+    BUNDLE_JUMPS = "bundle_jumps"  # value: displacement [m]; also a copy that alone is in sight
+    BUNDLE_COPIED = "bundle_copied"  # value: displacement [m] of a second bundle of the same name
+    BUNDLE_ALTERNATES = "bundle_alternates"  # value: displacement [m] in every second image
+    BUNDLE_RESIZED = "bundle_resized"  # value[0]: size as printed over the marker file's
+    BUNDLE_GROWS = "bundle_grows"  # value[0]: change of that size per second
+    BUNDLE_MIRRORED = "bundle_mirrored"  # printed left for right
+    BUNDLE_FLICKERS = "bundle_flickers"  # value[0]: share of the images without the bundle
+    MARKERS_FLICKER = "markers_flicker"  # value[0]: share of the images without a marker, each on its own
 
     @classmethod
     def _missing_(cls, value: object) -> "FaultKind | None":
@@ -88,6 +98,14 @@ FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
     FaultKind.DISK_FULL: 1,
     FaultKind.MEMORY_LOW: 1,
     FaultKind.FOREIGN_SETPOINTS: 4,
+    FaultKind.BUNDLE_MOVES: 3,
+    FaultKind.BUNDLE_JUMPS: 3,
+    FaultKind.BUNDLE_COPIED: 3,
+    FaultKind.BUNDLE_ALTERNATES: 3,
+    FaultKind.BUNDLE_RESIZED: 1,
+    FaultKind.BUNDLE_GROWS: 1,
+    FaultKind.BUNDLE_FLICKERS: 1,
+    FaultKind.MARKERS_FLICKER: 1,
 }
 FAULT_NUMBERS_MAX = {FaultKind.VOLTAGE_WRONG: 4}  # a fault that takes one number or more, up to this many
 

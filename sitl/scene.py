@@ -4,6 +4,7 @@ Everything in a scene is a rectangle in space with a grey texture. A plane's fra
 face, as a marker bundle's. Texture pixels follow the image convention: the centre of the top left one is (0, 0).
 """
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -100,6 +101,18 @@ class Plane:
             self.levels.append(cv2.resize(last, half, interpolation=cv2.INTER_AREA).astype(np.uint8, copy=False))
         self._half_px = np.array([columns / 2, rows / 2])
 
+    def placed(self, p_W: Array, R_WP: Array, scale: float, mirrored: bool) -> "Plane":
+        """The same rectangle in another place, `scale` times as large as now; mirrored: left for right."""
+        other = copy.copy(self)
+        length_x, length_y = scale * np.linalg.norm(self.right_W), scale * np.linalg.norm(self.down_W)
+        other.p_W = p_W
+        other.normal_W = R_WP[:, 2].copy()
+        other.right_W = R_WP[:, 0] * (-length_x if mirrored else length_x)
+        other.down_W = -R_WP[:, 1] * length_y
+        columns, rows = 2 * self._half_px
+        other.origin_W = p_W - 0.5 * (columns - 1) * other.right_W - 0.5 * (rows - 1) * other.down_W
+        return other
+
     def hides(self, camera_W: Array, points_W: Array) -> NDArray[np.bool_]:
         """Which of the points, shape (…, 3), the plane hides from the camera: bool, shape (…)."""
         rays = points_W - camera_W
@@ -117,12 +130,22 @@ class Plane:
 
 
 class SceneMarker:
-    """A marker in the world: its corners [m], shape (4, 3), its centre and its rotation (z out of the face)."""
+    """A marker in the world: its corners [m], shape (4, 3), its centre and its rotation (z out of the face).
 
-    def __init__(self, bundle: str, marker: Marker, p_WM: Array, R_WM: Array) -> None:
+    p_WM, R_WM: of its bundle; scale: size of the bundle as printed over that of the marker file; mirrored: printed
+    left for right.
+    """
+
+    def __init__(
+        self, bundle: str, marker: Marker, p_WM: Array, R_WM: Array, scale: float = 1.0, mirrored: bool = False
+    ) -> None:
         self.bundle = bundle
         self.marker = marker
-        self.corners_W = marker.corners_M() @ R_WM.T + p_WM
+        self.p_WM, self.R_WM, self.scale, self.mirrored = p_WM, R_WM, scale, mirrored
+        corners_M = marker.corners_M()
+        if scale != 1.0 or mirrored:
+            corners_M = corners_M * (-scale if mirrored else scale, scale, scale)
+        self.corners_W = corners_M @ R_WM.T + p_WM
         self.R_WF = R_WM @ rotation_matrix(quat_from_rpy(*marker.rpy_rad))
         self.centre_W = self.corners_W.mean(axis=0)
 

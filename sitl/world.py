@@ -21,6 +21,7 @@ from sitl.autopilot.autopilot import Autopilot
 from sitl.autopilot.modes import CommanderMode
 from sitl.camera import SceneCamera
 from sitl.corners import CornerCamera
+from sitl.marker_attacks import MarkerAttacks
 from sitl.plant import PX4_ROTORS, Plant
 from sitl.scenario import LoadedScenario, Scenario
 from sitl.scene import PlacedBundle
@@ -91,6 +92,7 @@ class World:
         self._bundles = {placed.name: _pose(placed) for placed in scenario.scene.bundles}
         self.steps = 0
         self.markers_hidden = False
+        self.marker_attacks = MarkerAttacks(self.camera.printed, streams[5])
         self.camera_frozen = False  # every image is the one before
         self._newest_image: Image | None = None
         self.push_m_s2 = (0.0, 0.0, 0.0)  # force over mass beyond that of the scenario's wind
@@ -133,6 +135,8 @@ class World:
     def _exposed(self) -> Callable[[], Image]:
         plant, size, now_s = self.plant, self.camera.config, self.now_s
         p_W = plant.p_W.copy()
+        if (markers := self.marker_attacks.exposed(now_s)) is not None:
+            self.camera.place(markers)
         if self.camera_error_std_m:
             p_W += self.camera_error_std_m * self._camera_noise.standard_normal(3)
         if self.corners is not None:
@@ -142,7 +146,8 @@ class World:
             fog = b"\x60" * (size.width * size.height)
             return lambda: Image(stamp_s=now_s, width=size.width, height=size.height, data=fog)
         motion = (p_W, plant.q_WB.copy(), plant.v_W.copy(), plant.omega_B.copy())
-        return lambda: self.camera.render(now_s, *motion)
+        placed = self.camera.placed
+        return lambda: self.camera.render(now_s, *motion, placed)
 
     def wind_on_aircraft(self, now_s: float) -> Vec3:
         """Velocity of the air [m/s], W; in a jet, which is narrower than the aircraft, its mean over hull and rotors.

@@ -91,6 +91,7 @@ class Markers(Message):
     observations: list[BundleObservation]
     detect_time_s: float  # time the detector took
     search: SearchArea
+    copied: tuple[str, ...] = ()  # bundles of which this image shows two; such a bundle has no observation
 
 
 # --- flight controller -> companion ----------------------------------------------------------------------
@@ -243,6 +244,18 @@ class Innovation(msgspec.Struct):
     late_s: float  # age of the measurement when it was applied
 
 
+class BundleWitness(msgspec.Struct):
+    """What the flight controller's own motion says about the bundle (`companion.estimation.witnesses`)."""
+
+    displaced_m: float = 0.0  # how far the bundle is seen from where it was; 0 while both agree
+    moving_m_s: float = 0.0  # speed of a bundle that goes away step by step; 0 while it stands still
+    gnss_offset_m: float = float("nan")  # change of the bundle's place by GNSS since the first sight; NaN: unknown
+    gnss_offset_max_m: float = float("nan")  # the largest change that errors of GNSS explain
+    gnss_jump_m: float = 0.0  # of the receiver against the flight controller, while the bundle is out of sight
+    size_error: float = 0.0  # seen over true distance − 1: above 0 the print is too small, and the structure nearer
+    size_error_std: float = float("inf")
+
+
 class EstimatorStatus(Message):
     """All updates since the last message of this type, and counters that only increase."""
 
@@ -254,6 +267,7 @@ class EstimatorStatus(Message):
     # state with the same stamp, xx xy xz yy yz zz each.
     covariance_blocks: tuple[float, ...] = ()
     note: str = ""  # unusual behaviour of the filter, with the reason; one line
+    witness: BundleWitness | None = None  # of the filter's bundle; None before the first sight
 
 
 # --- plan -> thrust -------------------------------------------------------------------------------------------

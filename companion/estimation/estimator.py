@@ -34,6 +34,7 @@ from companion.estimation.layout import ERROR_SIZE, SENSORS, ErrorIndex, StateIn
 from companion.estimation.marker_map import MarkerMap
 from companion.estimation.observations import CheckedObservation, check, choose_solution, is_ambiguous
 from companion.estimation.validity import converged, divergence, largest_std, persistently_rejected
+from companion.estimation.witnesses import GNSS_DELAY_S, PlaceWitness
 
 START_AGE_S = 0.5  # largest age of the attitude and the position with which the filter starts
 FUTURE_MAX_S = 0.05  # a stamp this far ahead is time-sync jitter and is taken as now; more is a wrong clock
@@ -53,6 +54,7 @@ class Rejection(StrEnum):
     DUPLICATE = "duplicate"  # a repeated packet
     MARKER_AMBIGUOUS = "marker_ambiguous"  # two pose solutions, and the filter could not choose
     MARKER_RESTART = "marker_restart"  # the bundle was placed again
+    MARKER_DISPLACED = "marker_displaced"  # observations of a bundle that is not where it was, see `witnesses`
     MARKER_REFUSED = "marker_refused"  # observations of a bundle that contradicts the filter, see `innovation_monitor`
 
 
@@ -95,6 +97,8 @@ class EstimatorNode(Node):
         self._bundle = bundle
         self._marker_map = MarkerMap()
         self._filter = Eskf(vehicle, adapt)
+        walk_m_sqrt_s = vehicle.estimator.process.gnss_bias_m_sqrt_s
+        self._witness = PlaceWitness(self._filter.p_BC, self._filter.q_BC, walk_m_sqrt_s)
         self._with_corners = vehicle.estimator.marker_mode == "corners"
         self._attitude: tuple[float, Array] | None = None  # newest (stamp, q_WB), for a start
         self._position: tuple[float, Array, Array] | None = None  # newest (stamp, p_W, v_W), for a start
@@ -121,6 +125,7 @@ class EstimatorNode(Node):
             return
         if self._attitude is None or stamp_s >= self._attitude[0]:
             self._attitude = (stamp_s, q_WB)
+        self._witness.add_attitude(stamp_s, q_WB)
         self._insert(HistoryEntry(stamp_s, Sensor.ATTITUDE, q_WB), now_s)
 
     def handle_fcu_position(self, message: FcuPosition, now_s: float) -> None:
@@ -129,6 +134,8 @@ class EstimatorNode(Node):
         p_W, v_W = np.array(message.p_W), np.array(message.v_W)
         if self._position is None or stamp_s >= self._position[0]:
             self._position = (stamp_s, p_W, v_W)
+        if not self._vehicle.fcu.send_odometry:
+            self._witness.add_position(stamp_s, p_W, v_W)
         self._insert(HistoryEntry(stamp_s, Sensor.VELOCITY, v_W), now_s)
         self._insert(HistoryEntry(stamp_s, Sensor.POSITION, p_W), now_s)
 
@@ -138,6 +145,11 @@ class EstimatorNode(Node):
         changed_s = self.acting_inputs.set_mode(stamp_s, message.armed and message.mode == FcuMode.OFFBOARD)
         if changed_s is not None and self.history is not None:
             self.history.invalidate_after(changed_s)
+        if not message.armed:
+            self._witness.disarmed()
+        self._add_receiver(message)
+        if message.gnss_ok:
+            self._witness.add_fix(stamp_s, message.gnss_h_acc_m)
         voltage_v = message.battery_voltage_v
         if not (isfinite(voltage_v) and voltage_v > 0) or stamp_s <= self._voltage_stamp_s:
             return
@@ -148,6 +160,17 @@ class EstimatorNode(Node):
             self._voltage_v += share * (voltage_v - self._voltage_v)
         self._voltage_stamp_s = stamp_s
         self._parameters = np.array(self._vehicle.model_parameters(self._voltage_v))
+
+    def _add_receiver(self, message: FcuStatus) -> None:
+        """Let the witness have the receiver's solution; alone, where PX4's position contains the estimate of this node."""
+        p_W, v_W = message.gnss_p_W, message.gnss_v_W
+        if p_W is None or self._position is None or not all(map(isfinite, (*p_W, *(v_W or ()), message.gnss_s))):
+            return
+        if not self._vehicle.fcu.send_odometry:
+            self._witness.add_receiver(message.gnss_s, np.array(p_W))
+        elif v_W is not None:
+            vertical_m_s = float(self._position[2][2])
+            self._witness.add_position(message.gnss_s - GNSS_DELAY_S, np.array(p_W), np.array((*v_W, vertical_m_s)))
 
     def handle_sent_setpoint(self, message: SentSetpoint, now_s: float) -> None:
         control = (message.thrust, message.roll_rad, message.pitch_rad, message.yaw_rate_rad_s)
@@ -180,8 +203,13 @@ class EstimatorNode(Node):
         else:
             for name, other in observations.items():
                 self._marker_map.learn(name, own, other)
-        if own is not None:
-            self._insert(HistoryEntry(stamp_s, Sensor.MARKER, own), now_s)
+        if own is None:
+            return
+        seen = frozenset(m.id for o in message.observations if o.bundle == self._bundle for m in o.markers)
+        if not self._witness.agrees(stamp_s, own.best.p_CM, seen):
+            self._rejected[Rejection.MARKER_DISPLACED] += 1
+            return
+        self._insert(HistoryEntry(stamp_s, Sensor.MARKER, own), now_s)
 
     def _usable(self, message: Message, now_s: float, numbers: Iterable[float]) -> float | None:
         """The stamp of a usable message, not after now; None for an unusable one, which is counted."""
@@ -224,6 +252,7 @@ class EstimatorNode(Node):
             update_time_s=self._stopwatch.read_s() - start_s,
             covariance_blocks=self._covariance_blocks(state),
             note=self._note(),
+            witness=self._witness.report(now_s),
         )
         return [state, status]
 

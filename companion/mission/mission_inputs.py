@@ -7,6 +7,7 @@ from companion.core.enums import ControlSource, FcuMode, FcuSystem, Phase, Proce
 from companion.core.frames import rpy_from_quat
 from companion.core.messages import (
     TOPICS,
+    BundleWitness,
     ControlStatus,
     EstimatorStatus,
     FcuAttitude,
@@ -14,6 +15,7 @@ from companion.core.messages import (
     FcuStatus,
     Health,
     HostStatus,
+    Markers,
     Message,
     Reference,
     SentSetpoint,
@@ -33,6 +35,7 @@ from companion.mission.trends import BatteryTrend, ControlTrend, InnovationTrend
 
 GROUND_HEARD_S = 5.0  # a ground station was there at the start if it was heard within this time; it sends at 1 Hz
 SEEN_S = 0.5  # a bundle counts as seen while its last accepted observation is younger
+COPIES_S, COPIES_MAX = 2.0, 100  # images that show two bundles of one name are counted over this time
 FACES, FACE_PERIOD_S = 5, 0.5  # the oldest is two seconds older than the newest: longer than a monitor takes to act
 NOT_BY_HEALTH = (FcuSystem.GNSS, FcuSystem.BATTERY)  # have monitors of their own
 NOT_MONITORED = (ProcessName.MISSION, ProcessName.SIMULATOR)  # processes whose death is not an event here
@@ -55,6 +58,7 @@ class MissionInputs:
         self._faces: deque[tuple[float, Vec3]] = deque(maxlen=FACES)
         self._innovations = InnovationTrend()
         self._cycles = ControlTrend()
+        self._copies_s: deque[float] = deque(maxlen=COPIES_MAX)
         self._battery = BatteryTrend(vehicle.safety.battery_critical_v)
         self._tilt = TiltTrend(vehicle.controller.tilt_max_rad)
         self._unhealthy_at_start: frozenset[FcuSystem] = frozenset()
@@ -102,6 +106,11 @@ class MissionInputs:
     def take_position(self, position: FcuPosition) -> None:
         self.latest.put(position)
         self.raw.take_position(position)
+
+    def take_markers(self, markers: Markers) -> None:
+        self.latest.put(markers)
+        if self.plan.bundle in markers.copied:
+            self._copies_s.append(markers.stamp_s)
 
     def take_health(self, health: Health) -> None:
         self.healths[health.process] = health
@@ -275,6 +284,11 @@ class MissionInputs:
         recent = (h for h in self.healths.values() if h.stamp_s >= oldest_s and h.nominal_steps_per_s > 0)
         return {h.process: h.steps_per_s / h.nominal_steps_per_s for h in recent}
 
+    def _witness(self, now_s: float) -> BundleWitness | None:
+        """What speaks for and against the plan's bundle."""
+        status = self.latest.fresh(EstimatorStatus, now_s)
+        return None if status is None or self.plan.bundle is None else status.witness
+
     def _at_bundle(self, phase: Phase | None) -> bool:
         return phase in ph.AT_BUNDLE or (phase in ph.ON_TRAJECTORY and self.plan.trajectory_at_bundle)
 
@@ -315,6 +329,8 @@ class MissionInputs:
             attitude=self.latest.fresh(FcuAttitude, now_s),
             sent=self.latest.fresh(SentSetpoint, now_s),
             host=self.latest.fresh(HostStatus, now_s),
+            witness=self._witness(now_s),
+            copies=sum(now_s - stamp_s < COPIES_S for stamp_s in self._copies_s),
             nis=self._innovations.medians(now_s),
             solver_failures=failures,
             deadline_misses=misses,

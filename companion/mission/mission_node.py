@@ -120,7 +120,7 @@ class MissionNode(Node):
         self._mission.inputs.take_control(message)
 
     def handle_markers(self, message: Markers, now_s: float) -> None:
-        self._mission.inputs.take(message)
+        self._mission.inputs.take_markers(message)
 
     def handle_photo(self, message: Photo, now_s: float) -> None:
         self._mission.flight.photographer.take(message)

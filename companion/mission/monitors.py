@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from companion.core.enums import ControlSource, Phase, ProcessName, SafetyAction, Sensor
 from companion.core.frames import rotation_matrix
-from companion.core.messages import HostStatus, SentSetpoint
+from companion.core.messages import BundleWitness, HostStatus, SentSetpoint
 from companion.core.vehicle import Vehicle
 from companion.mission import phases as ph
 from companion.mission import raw_guard
@@ -61,6 +61,11 @@ HELD_BY = {
     True: (Sensor.MARKER, Sensor.VELOCITY, Sensor.ATTITUDE),
     False: (Sensor.POSITION, Sensor.VELOCITY, Sensor.ATTITUDE),
 }
+GNSS_JUMP_M = 3.5  # multipath moves a position by up to 3 m
+SIZE_ERROR, SIZE_SIGMAS = (
+    0.08,
+    3.5,
+)  # more than twice the error of a good print, beyond the uncertainty of its measurement
 
 Value = Callable[[SafetySnapshot], float | None]
 
@@ -140,6 +145,21 @@ def _innovation(s: SafetySnapshot) -> float | None:
 
 def _worst_sensor(s: SafetySnapshot) -> str:
     return max((sensor for sensor in HELD_BY[s.at_bundle] if sensor in s.nis), key=lambda n: s.nis[n], default="")
+
+
+def _witness(number: Callable[[BundleWitness], float]) -> Value:
+    """A number of the bundle's witness; None while it knows nothing."""
+
+    def value(s: SafetySnapshot) -> float | None:
+        present = math.nan if s.witness is None else number(s.witness)
+        return None if math.isnan(present) else present
+
+    return value
+
+
+def _size_error(w: BundleWitness) -> float:
+    """What remains of the error of the apparent size beyond its uncertainty."""
+    return abs(w.size_error) - SIZE_SIGMAS * w.size_error_std
 
 
 def _control_error(s: SafetySnapshot) -> float | None:
@@ -372,6 +392,27 @@ MONITORS: tuple[Monitor, ...] = (
         _own_estimate(_innovation), lambda v, p: v.safety.innovation_nis, hysteresis=0.5, after_s=0.5,
         escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=2.0, advice="be ready to take over",
         detail=_worst_sensor),
+    # the bundle against its witnesses; a filter that followed a moving bundle has a wrong velocity: PX4 flies
+    Monitor("bundle_moving", "bundle moves", "m/s", CRITICAL, ph.CONTROLLING,
+        _witness(lambda w: w.moving_m_s), lambda v, p: 0.0, escalation=(LAND, STOP_STREAMING), escalation_s=3.0,
+        advice="be ready to take over"),
+    # its observations are not used, so the position in the world is as before
+    Monitor("bundle_displaced", "bundle is not where it was", "m", CRITICAL, (*ph.WORKING, Phase.PAUSE),
+        _witness(lambda w: w.displaced_m), lambda v, p: 0.0, escalation=(HOLD, RETREAT), escalation_s=3.0,
+        advice="be ready to take over"),
+    Monitor("bundle_twice", "two bundles of the same name in view", "images", CRITICAL, (*ph.WORKING, Phase.PAUSE),
+        lambda s: float(s.copies), lambda v, p: 1.0, escalation=(HOLD, RETREAT), escalation_s=3.0,
+        advice="remove the copy"),
+    Monitor("bundle_against_gnss", "bundle and GNSS have gone apart", "of the errors of GNSS", CRITICAL, NEAR,
+        _witness(lambda w: w.gnss_offset_m / w.gnss_offset_max_m), lambda v, p: 1.0, hysteresis=0.1, after_s=0.5,
+        escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=10.0, advice="be ready to take over"),
+    Monitor("bundle_size", "bundle is not as large as its marker file says", "of its size", CRITICAL, NEAR,
+        _witness(_size_error), lambda v, p: SIZE_ERROR, hysteresis=0.02, after_s=0.5,
+        escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=10.0, advice="measure the printed markers"),
+    # the filter takes a jump for an error of GNSS; it must stay so until the aircraft is home
+    Monitor("gnss_jumped", "GNSS has jumped while the bundle is out of sight", "m", WARNING, BEFORE_RETURN,
+        _witness(lambda w: w.gnss_jump_m), lambda v, p: GNSS_JUMP_M, hysteresis=0.5, after_s=0.5,
+        escalation=(HOLD, RETURN), escalation_s=5.0, advice="be ready to take over"),
     Monitor("uncertainty_relative", "position relative to the bundle uncertain", "m", WARNING, NEAR,
         _relative_std, lambda v, p: v.safety.relative_std_m, hysteresis=0.05, after_s=0.5,
         escalation=(HOLD, RETREAT), escalation_s=3.0),

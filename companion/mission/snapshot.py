@@ -4,7 +4,15 @@ import math
 from dataclasses import dataclass, field
 
 from companion.core.enums import FcuMode, FcuSystem, Phase, ProcessName, Sensor
-from companion.core.messages import ControlStatus, FcuAttitude, FcuStatus, HostStatus, SentSetpoint, State
+from companion.core.messages import (
+    BundleWitness,
+    ControlStatus,
+    FcuAttitude,
+    FcuStatus,
+    HostStatus,
+    SentSetpoint,
+    State,
+)
 from companion.core.trajectory_messages import Vec3
 from companion.mission.modes import MANUAL_MODES
 from companion.mission.plan import Plan
@@ -38,6 +46,8 @@ class SafetySnapshot:
     attitude: FcuAttitude | None = None  # None when it is too old
     sent: SentSetpoint | None = None  # likewise
     host: HostStatus | None = None  # likewise
+    witness: BundleWitness | None = None  # likewise; of the plan's bundle
+    copies: int = 0  # images of the last seconds that show the plan's bundle twice
     nis: dict[Sensor, float] = field(default_factory=dict)  # over degrees of freedom, median of the last second
     solver_failures: float = 0.0  # share of the last cycles whose solve failed
     deadline_misses: float = 0.0  # share of the last cycles that came late

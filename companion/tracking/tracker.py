@@ -32,6 +32,8 @@ from companion.tracking.region import Box, ImageSearch, RegionKeeper
 
 MAX_PHOTO_REQUESTS = 16  # that wait for an image; older ones are dropped and counted
 PNG_COMPRESSION = 1  # 0 to 9; fast, and still lossless
+COPY_S = 2.0  # a bundle that was seen twice in one image is not used for this long, and the whole image is searched
+APART_OF_SIDE = 0.5  # two finds of one marker that are nearer, over its side, are one marker found twice
 FROZEN_IMAGES = 3  # repetitions in a row: two images of a real sensor differ by its noise, also in the dark
 MAX_BOX = 10.0  # of the image: a larger projection of a bundle gives no useful box
 
@@ -84,8 +86,20 @@ class TrackerNode(Node):
         self._last_data = b""
         self._repetitions = 0  # of the newest picture, in a row
         self._photo_requests: list[int] = []
+        self._copied_s: dict[str, float] = {}  # of the last image with two bundles of this name
         self.counters = dict.fromkeys(
-            ("images", "unusable", "frozen", "old", "failed", "rejected_bundles", "photos_dropped"), 0
+            (
+                "images",
+                "unusable",
+                "frozen",
+                "old",
+                "failed",
+                "rejected_bundles",
+                "photos_dropped",
+                "copies",
+                "mirrored",
+            ),
+            0,
         )
 
     def handle_photo_request(self, message: PhotoRequest, now_s: float) -> Iterable[Message]:
@@ -115,14 +129,19 @@ class TrackerNode(Node):
         started_s = self._stopwatch.read_s()
         valid = True
         try:
-            observations, search = self._track(gray, stamp_s)
+            observations, search, copied = self._track(gray, stamp_s)
         except Exception:  # the content of an image must not end the flight; the count reports it
             self.counters["failed"] += 1
             self._regions.seen(stamp_s, {})
-            observations, search, valid = [], SearchArea.FULL, False
+            observations, search, copied, valid = [], SearchArea.FULL, (), False
         elapsed_s = self._stopwatch.read_s() - started_s
         markers = Markers(
-            stamp_s=stamp_s, valid=valid, observations=observations, detect_time_s=elapsed_s, search=search
+            stamp_s=stamp_s,
+            valid=valid,
+            observations=observations,
+            detect_time_s=elapsed_s,
+            search=search,
+            copied=copied,
         )
         return [markers, *self._photos(gray, stamp_s)]
 
@@ -132,14 +151,21 @@ class TrackerNode(Node):
         self._last_data = data
         return self._repetitions >= FROZEN_IMAGES
 
-    def _track(self, gray: Image8, stamp_s: float) -> tuple[list[BundleObservation], SearchArea]:
-        search = self._regions.next_search(stamp_s)
-        found = self._find(gray, search)
+    def _track(self, gray: Image8, stamp_s: float) -> tuple[list[BundleObservation], SearchArea, tuple[str, ...]]:
+        """The observations, the part of the image that was searched, and the bundles that were seen twice."""
+        # One of two bundles of the same name may be outside of the region in which the other is followed.
+        search = self._regions.full_search() if self._copied_s else self._regions.next_search(stamp_s)
+        found, copied = self._find(gray, search)
         if not found and search.regions is not None:  # lost: search this image as a whole, too
             search = self._regions.full_search()
-            found = self._find(gray, search)
+            found, copied = self._find(gray, search)
+        self.counters["copies"] += bool(copied)
+        self._copied_s = {name: at_s for name, at_s in self._copied_s.items() if stamp_s - at_s < COPY_S}
+        self._copied_s.update(dict.fromkeys(copied, stamp_s))
         observations, boxes = [], {}
         for bundle in self._bundles:
+            if bundle.name in self._copied_s:
+                continue  # which of the two is the real one is not known
             seen = [found[key] for key in bundle.corners_M if key in found]
             if not seen:
                 continue
@@ -156,14 +182,28 @@ class TrackerNode(Node):
             observations.append(observation)
             boxes[bundle.name] = self._box(bundle, seen, result.best)
         self._regions.seen(stamp_s, boxes)
-        return observations, SearchArea.FULL if search.regions is None else SearchArea.ROI
+        return observations, SearchArea.FULL if search.regions is None else SearchArea.ROI, tuple(sorted(copied))
 
-    def _find(self, gray: Image8, search: ImageSearch) -> dict[tuple[str, int], Detection]:
-        """The markers in the image; a marker that is seen twice is ambiguous and is left out."""
+    def _find(self, gray: Image8, search: ImageSearch) -> tuple[dict[tuple[str, int], Detection], set[str]]:
+        """The markers in the image, and the names of bundles of which a marker is in two places.
+
+        A marker that is found twice is ambiguous and is left out. A marker whose corners run the wrong way round is a
+        mirror image: no view of a print from its front shows it.
+        """
         places = [(None, search.scale)] if search.regions is None else search.regions
         detections = [d for region, scale in places for d in self._detector.detect(gray, region, scale)]
-        keys = [(d.family, d.id) for d in detections]
-        return {key: d for key, d in zip(keys, detections, strict=True) if keys.count(key) == 1}
+        upright = [d for d in detections if not _is_mirrored(d.corners_px)]
+        self.counters["mirrored"] += len(detections) - len(upright)
+        keys = [(d.family, d.id) for d in upright]
+        found = {key: d for key, d in zip(keys, upright, strict=True) if keys.count(key) == 1}
+        if len(found) == len(keys):
+            return found, set()
+        copied = set()
+        for key in set(keys) - set(found):
+            twice = [d.corners_px for k, d in zip(keys, upright, strict=True) if k == key]
+            if key in self._home and any(_are_apart(twice[0], other) for other in twice[1:]):
+                copied.add(self._home[key].name)
+        return found, copied
 
     def _box(self, bundle: "_BundleCorners", seen: list[Detection], pose: CandidatePose) -> Box:
         """Box around the whole bundle; around the seen markers where the projection by the pose is unusable."""
@@ -196,6 +236,18 @@ class _BundleCorners:
         self.name = bundle.name
         self.corners_M = {(m.family, m.id): m.corners_M() for m in bundle.markers}
         self.points_M = np.concatenate(list(self.corners_M.values()))
+
+
+def _is_mirrored(corners_px: Array) -> bool:
+    """True when the corners run against the clock in the image; z of the cross product of the diagonals."""
+    (x0, y0), (x1, y1), (x2, y2), (x3, y3) = corners_px.tolist()
+    return bool((x2 - x0) * (y3 - y1) - (y2 - y0) * (x3 - x1) < 0)
+
+
+def _are_apart(a: Array, b: Array) -> bool:
+    """True for two squares, (4, 2) [px], that are not the same one found twice."""
+    side_px = max(float(np.linalg.norm(c[0] - c[2])) for c in (a, b)) / 2**0.5
+    return float(np.linalg.norm(a.mean(0) - b.mean(0))) > APART_OF_SIDE * side_px
 
 
 def _observation(

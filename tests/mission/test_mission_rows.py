@@ -11,7 +11,15 @@ from mission_world import World, bridge_plan, vehicle
 
 from companion.core.enums import Phase
 from companion.core.frames import quat_from_rpy
-from companion.core.messages import ControlStatus, EstimatorStatus, FcuAttitude, HostStatus, Innovation, SentSetpoint
+from companion.core.messages import (
+    BundleWitness,
+    ControlStatus,
+    EstimatorStatus,
+    FcuAttitude,
+    HostStatus,
+    Innovation,
+    SentSetpoint,
+)
 from companion.mission.monitors import HELD_BY, MONITORS, Monitor
 from companion.mission.raw_guard import RawMotion
 from companion.mission.snapshot import SafetySnapshot
@@ -68,6 +76,11 @@ class Case(NamedTuple):
     nan: tuple[Edit, ...] = ()  # counts as beyond
 
 
+def witness(**values) -> Edit:
+    return fields(witness=BundleWitness(**values))
+
+
+NO_WITNESS = fields(witness=None)
 AWAY = fields(at_bundle=False)
 NO_STATE = fields(state=None)
 PX4_LANDS = all_of(fields(phase=Phase.LAND), of("status", mode="AUTO_LAND"))
@@ -100,6 +113,20 @@ CASES: dict[str, Case] = {
         fields(nis={"marker": 3.1, "velocity": 0.1}),
         (fields(nis={}), PX4_LANDS),
     ),
+    "bundle_moving": Case(witness(moving_m_s=0.0), witness(moving_m_s=0.4), (NO_WITNESS,)),
+    "bundle_displaced": Case(witness(displaced_m=0.0), witness(displaced_m=0.5), (NO_WITNESS,)),
+    "bundle_twice": Case(fields(copies=1), fields(copies=2)),
+    "bundle_against_gnss": Case(
+        witness(gnss_offset_m=4.0, gnss_offset_max_m=4.0),
+        witness(gnss_offset_m=4.1, gnss_offset_max_m=4.0),
+        (NO_WITNESS, witness(gnss_offset_m=NAN)),
+    ),
+    "bundle_size": Case(
+        witness(size_error=0.25, size_error_std=0.049),
+        witness(size_error=-0.25, size_error_std=0.048),
+        (NO_WITNESS, witness(size_error=NAN, size_error_std=0.01)),
+    ),
+    "gnss_jumped": Case(witness(gnss_jump_m=3.5), witness(gnss_jump_m=3.6), (NO_WITNESS, witness(gnss_jump_m=NAN))),
     "uncertainty_relative": Case(
         of("state", relative_std_m=0.5),
         of("state", relative_std_m=math.inf),

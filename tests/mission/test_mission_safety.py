@@ -17,6 +17,7 @@ from companion.core.config import ConfigError
 from companion.core.enums import Phase, SafetyAction
 from companion.core.frames import quat_from_rpy
 from companion.core.messages import (
+    BundleWitness,
     ControlStatus,
     EstimatorStatus,
     FcuAttitude,
@@ -24,6 +25,7 @@ from companion.core.messages import (
     FcuStatus,
     Health,
     HostStatus,
+    Markers,
     SentSetpoint,
     State,
 )
@@ -139,6 +141,14 @@ def high_return():
     return bridge_plan(return_=msgspec.structs.replace(bridge_plan().return_, height_m=7.9))
 
 
+def witness(**values) -> Callable[[World], None]:
+    return edit(EstimatorStatus, witness=BundleWitness(**values))
+
+
+def copied(world: World) -> None:
+    world.edit[Markers] = lambda m: msgspec.structs.replace(m, copied=("pier",), observations=[])
+
+
 def astray(**offset) -> Callable[[World], None]:
     """The flight controller's position is displaced, and it counts no reset."""
     d = (offset.get("x", 0.0), offset.get("y", 0.0), offset.get("z", 0.0))
@@ -194,6 +204,14 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "distance": [Scenario("HOLD", blown(y=20.0), ["PAUSE", "RETREAT", "LAND", "DONE"], 20.0, narrow_distance)],
     "speed": [Scenario("HOLD", too_fast, ["PAUSE"], 0.8)],
     "takeoff_limits": [Scenario(phase, blown(y=8.0), LANDING, 20.0) for phase in ("TAKEOFF", "ENTER_OFFBOARD")],
+    "bundle_moving": [Scenario("HOLD", witness(moving_m_s=0.6), LANDING, 20.0)],
+    "bundle_displaced": [Scenario("HOLD", witness(displaced_m=2.0), ["PAUSE", "RETREAT", *HOME], 60.0)],
+    "bundle_twice": [Scenario("HOLD", copied, ["PAUSE", "RETREAT", *HOME], 60.0)],
+    "bundle_against_gnss": [
+        Scenario("HOLD", witness(gnss_offset_m=5.0, gnss_offset_max_m=4.0), ["RETREAT", *HOME], 60.0)
+    ],
+    "bundle_size": [Scenario("HOLD", witness(size_error=0.25, size_error_std=0.02), ["RETREAT", *HOME], 60.0)],
+    "gnss_jumped": [Scenario("HOLD", witness(gnss_jump_m=6.0), ["PAUSE", *HOME], 60.0)],
     "takeoff_height": [Scenario("TAKEOFF", attribute("takeoff_height_m", 10.0), LANDING, 20.0)],
     "takeoff_slow": [Scenario("TAKEOFF", attribute("takeoff_height_m", 1.0), LANDING, 40.0)],
     "raw_fence": [

@@ -36,7 +36,7 @@ from companion.mission.plan import load_plan
 from companion.mission.safety_monitor import SafetyMonitor
 from companion.mission.transitions import TRANSITIONS
 from sitl.lockstep import Lockstep
-from sitl.scenario import Fault, LoadedScenario, load_scenario
+from sitl.scenario import Fault, FaultKind, LoadedScenario, load_scenario
 from tests.scenarios.forked import in_fork
 
 SCENARIO = Path(__file__).parents[2] / "config/scenarios/safety/hold.toml"
@@ -69,7 +69,7 @@ class SafetyFlight(NamedTuple):
     end: str
     excursion_m: float = 0.5  # farthest from the hold point before it is left on purpose
     # which beginning: hold, near and far (limits close by), search, corridor and short (search, limits close by),
-    # takeoff, switch, station (a ground station on the forward)
+    # resized (search, markers printed too small), takeoff, switch, station (a ground station on the forward)
     begins: str = "hold"
     parameters: tuple[tuple[str, int | float], ...] = ()  # of PX4, where they differ from the scenario's
     attack: Attack | None = None
@@ -232,6 +232,13 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "state_stale": SafetyFlight((fault("process_dead", name="estimator"),), 0.5, "PX4_HOLD", 1.5),
     "estimator_reset": SafetyFlight((fault("estimator_reset"),), 0.2, "PX4_HOLD", 1.5),
     "innovation": SafetyFlight((fault("markers_outliers", 0.15),), 2.0, "DONE"),
+    # the bundle goes away along the face, steps back behind it, stands there a second time, goes away slowly
+    "bundle_moving": SafetyFlight((fault("bundle_moves", 0.0, 1.0, 0.0),), 1.5, "DONE", 2.5),
+    "bundle_displaced": SafetyFlight((fault("bundle_jumps", 2.0, 0.0, 0.0),), 1.0, "DONE"),
+    "bundle_twice": SafetyFlight((fault("bundle_copied", 2.0, 0.0, 0.0),), 0.5, "DONE"),
+    "bundle_against_gnss": SafetyFlight((fault("bundle_moves", 0.0, 0.2, 0.0),), 30.0, "DONE", 6.0),
+    "bundle_size": SafetyFlight((), 60.0, "DONE", 4.0, "resized", longest_s=90.0),
+    "gnss_jumped": SafetyFlight((HIDDEN, fault("gnss_jump", 0.0, 6.0, 0.0)), 3.0, "DONE", 2.0, "search"),
     "uncertainty_relative": SafetyFlight((fault("estimator_uncertain", 0.0, 0.8),), 1.0, "DONE"),
     "uncertainty_position": SafetyFlight((fault("estimator_uncertain", 4.0, 0.0),), 2.0, "DONE", 6.0, "search"),
     "marker_lost": SafetyFlight((HIDDEN,), 3.5, "DONE"),
@@ -302,6 +309,9 @@ def _loaded(begins: str) -> LoadedScenario:
         narrow = {"fence_min_m": (-5.0, -1.2, -1.0), "fence_max_m": (5.0, 1.2, 8.0), "height_m": 4.0}
         limits = msgspec.structs.replace(plan.limits, **(narrow if begins == "corridor" else {"distance_m": 2.0}))
         plan = msgspec.structs.replace(plan, limits=limits)
+    elif begins == "resized":
+        small = Fault(at_s=0.0, kind=FaultKind.BUNDLE_RESIZED, value=[0.8])
+        scenario = msgspec.structs.replace(scenario, fault=[small])
     elif begins == "switch":
         mission = load_scenario(SCENARIO.parents[1] / "hover_marker.toml").mission_path.parent / "hover_marker.toml"
         plan = msgspec.structs.replace(plan, start="rc_switch", rc_switch=load_plan(mission).rc_switch)
@@ -335,7 +345,7 @@ def beginning(begins: str) -> Lockstep:
     elif begins == "station":
         _station_sends(lockstep)
     lockstep.start()
-    searches = dict.fromkeys(("search", "corridor", "short"), Phase.SEARCH)
+    searches = dict.fromkeys(("search", "corridor", "short", "resized"), Phase.SEARCH)
     phase = (searches | {"takeoff": Phase.TAKEOFF}).get(begins, Phase.HOLD)
     reached = lockstep.run_until(lambda: lockstep.pilot is not None and lockstep.pilot.phase == phase)
     assert reached, f"{begins}: not in {phase}: {lockstep.pilot}"

@@ -1,0 +1,535 @@
+"""Witnesses of the bundle: does the bundle agree with the motion that the flight controller reports?
+
+The filter explains a bundle that moves by errors of the flight controller: it follows the bundle, and the difference
+ends in the biases of velocity and GNSS. These checks therefore use the flight controller's raw attitude, velocity and
+position, and no number of the filter. A flight without a contradiction is not changed by them.
+
+**Place.** With x the position of the aircraft and r_W = R(q_WB) p_BM the bundle seen from it, a bundle that stands
+still has a constant place x + r_W. Here x is the integral of the reported velocity since the start. The place that is
+remembered follows the observations not faster than the velocity can be wrong (`VELOCITY_ERROR_M_S`). An observation
+farther from it than `TOLERANCE_M` + `TOLERANCE_OF_RANGE` times the range is displaced, and the filter does not get it.
+While a displaced bundle is in sight, the remembered place keeps its distance from the displaced one: both stand still,
+and the errors of the velocity shift both alike. Where position and integrated velocity of the flight controller
+disagree, because GNSS has jumped, the difference is added to the tolerance: a velocity is no witness while the flight
+controller corrects itself. After a time out of sight, velocity or position counts, whichever is better by then.
+
+**GNSS.** The same place with x the reported position: how far the bundle has gone from where it was first seen. This
+finds what is slower than the errors of the velocity.
+
+**GNSS jump.** The receiver's solution against the flight controller's position, which follows a jump late or never.
+While the bundle is in sight a jump does no harm; out of sight it is reported.
+
+**Size.** A print of s times the size in the marker file is seen at 1/s times its distance, so the range changes by 1/s
+times the distance flown. `SizeTest` estimates k = 1/s from both while the velocity has an unknown error that changes
+slowly.
+
+Errors follow the frames of the stack; all places are in the flight controller's world.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from math import hypot, inf, isnan, nan, sqrt
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+
+from companion.core.arrays import Array, Vector
+from companion.core.frames import rotation_matrix
+from companion.core.messages import BundleWitness
+
+# Largest lasting error of the flight controller's velocity, half as much again as PX4 has at worst (3 to 20 cm/s) with
+# good GNSS.
+VELOCITY_ERROR_M_S = 0.3
+VELOCITY_ERROR_OF_SPEED = 0.1  # a heading error of 5° turns the velocity against the bundle by 0.09 of itself
+VELOCITY_ERROR_M_S2 = 0.5  # without GNSS, from 1 s on: a tilt error of 1.5° and a bias of the accelerometer
+VELOCITY_ERROR_MAX_M_S = 2.0  # what is faster than this is displaced even without GNSS
+HIDDEN_S = 1.0  # a bundle that was not seen for this long was out of sight
+FIX_MAX_S = 1.0  # GNSS counts as there while the last fix is younger
+
+TOLERANCE_M = 0.15  # timing and corners
+TOLERANCE_OF_RANGE = 0.025  # an attitude error that changes by 1.5°
+# Other markers of the bundle come into view whose prints are 3 % too large where the former ones were too small. Such a
+# step counts once in this time only, or flickering markers would hide a motion.
+OTHER_MARKERS_OF_RANGE, OTHER_MARKERS_S = 0.06, 2.0
+CORRECTION_S = 3.0  # position and integrated velocity of the flight controller are compared over this time
+CORRECTION_M = 0.3  # what they differ by in ordinary flight
+
+ESTABLISHED_COUNT, ESTABLISHED_S = 8, 0.4  # observations before a place counts
+FORGET_S = 20.0  # without an observation that agrees, the place is learned again
+RECORD_S = 4.0  # of the flight controller's motion that is kept
+GAP_MAX_S = 0.5  # longest time between two positions or attitudes over which is interpolated
+
+WINDOW_S = 2.0  # of the share of displaced observations
+DISPLACED_SHARE = 0.4  # displaced observations among all, so that 20 % outliers never count
+DISPLACED_RUN = 10  # or so many in a row
+SCATTER_SHARE, SCATTER_MIN = 0.25, 10  # displaced observations in the window that do not agree with each other
+MOVING_RUN = 3  # in a row, when the bundle went away step by step
+MOVING_STEP = 0.5  # of the tolerance: a larger step from one image to the next is a jump
+MOVING_GAP_S = 0.3  # between two observations of a motion
+
+GNSS_DELAY_S = 0.12  # from the validity of a fix to its arrival
+RECEIVER_TIME_S = 20.0  # slower differences between receiver and flight controller are ordinary
+RECEIVER_APART_M = 1.5  # a larger difference: the flight controller rejects the fixes
+GNSS_OFFSET_M = 4.0  # multipath under a bridge moves a position by up to 3 m
+GNSS_SIGMAS = 4.0
+GNSS_JUMP_SIGMAS = 1.0  # accuracies that a jump may have beyond the limit of its monitor
+GNSS_SMOOTH_S = 1.0
+
+
+class _Motion(NamedTuple):
+    """The flight controller's motion at one time."""
+
+    stamp_s: float
+    travelled_W: Array  # integral of the velocity
+    p_W: Array
+    speed_m_s: float
+
+
+class MotionRecord:
+    """Attitude, position and integrated velocity of the flight controller over the last seconds."""
+
+    def __init__(self) -> None:
+        self._motions: deque[_Motion] = deque()
+        self._last_v_W: Array | None = None
+        self._attitudes: deque[tuple[float, Array]] = deque()
+        self.breaks = 0  # interruptions of the positions; integrals before and after one have nothing in common
+
+    def add_attitude(self, stamp_s: float, q_WB: Array) -> None:
+        if not self._attitudes or stamp_s > self._attitudes[-1][0]:
+            self._attitudes.append((stamp_s, q_WB))
+            while self._attitudes[0][0] < stamp_s - RECORD_S:
+                self._attitudes.popleft()
+
+    def add_position(self, stamp_s: float, p_W: Array, v_W: Array) -> None:
+        travelled_W = np.zeros(3)
+        if self._motions and self._last_v_W is not None:
+            last = self._motions[-1]
+            if stamp_s <= last.stamp_s:
+                return
+            if stamp_s - last.stamp_s > GAP_MAX_S:
+                self._motions.clear()
+                self.breaks += 1
+            else:
+                travelled_W = last.travelled_W + (stamp_s - last.stamp_s) / 2 * (self._last_v_W + v_W)
+        self._motions.append(_Motion(stamp_s, travelled_W, p_W, hypot(*v_W.tolist())))
+        self._last_v_W = v_W
+        while self._motions[0].stamp_s < stamp_s - RECORD_S:
+            self._motions.popleft()
+
+    def motion(self, stamp_s: float) -> _Motion | None:
+        """Interpolated; the newest for a later time, None where nothing is known."""
+        motions = self._motions
+        if not motions or stamp_s < motions[0].stamp_s or stamp_s > motions[-1].stamp_s + GAP_MAX_S:
+            return None
+        after = bisect_left(motions, stamp_s, key=lambda m: m.stamp_s)
+        if after == len(motions):
+            return motions[-1]
+        if after == 0:
+            return motions[0]
+        a, b = motions[after - 1], motions[after]
+        share = (stamp_s - a.stamp_s) / (b.stamp_s - a.stamp_s)
+        return _Motion(
+            stamp_s,
+            a.travelled_W + share * (b.travelled_W - a.travelled_W),
+            a.p_W + share * (b.p_W - a.p_W),
+            a.speed_m_s + share * (b.speed_m_s - a.speed_m_s),
+        )
+
+    def attitude(self, stamp_s: float) -> Array | None:
+        """Unit quaternion, interpolated; the newest for a later time, None where nothing is known."""
+        attitudes = self._attitudes
+        if not attitudes or stamp_s < attitudes[0][0] or stamp_s > attitudes[-1][0] + GAP_MAX_S:
+            return None
+        after = bisect_left(attitudes, stamp_s, key=lambda a: a[0])
+        if after in (0, len(attitudes)):
+            return attitudes[min(after, len(attitudes) - 1)][1]
+        (t0, q0), (t1, q1) = attitudes[after - 1], attitudes[after]
+        mixed = q0 + (stamp_s - t0) / (t1 - t0) * ((q1 if q0 @ q1 >= 0 else -q1) - q0)
+        return mixed / np.linalg.norm(mixed)
+
+    def corrected_m(self) -> float:
+        """How far position and integrated velocity have gone apart over the last `CORRECTION_S`."""
+        if not self._motions:
+            return 0.0
+        newest = self._motions[-1]
+        apart = [m.p_W - m.travelled_W for m in self._motions if m.stamp_s >= newest.stamp_s - CORRECTION_S]
+        return float(np.linalg.norm(np.ptp(np.array(apart[::5] + apart[-1:]), axis=0)))
+
+
+class ReceiverJump:
+    """Change of the receiver's solution against the flight controller's position, beside slow changes."""
+
+    def __init__(self) -> None:
+        self._usual_W: Array | None = None
+        self._stamp_s = 0.0
+        self.size_m = 0.0
+
+    def add(self, stamp_s: float, difference_W: Array) -> None:
+        if self._usual_W is None or stamp_s - self._stamp_s > RECEIVER_TIME_S:
+            self._usual_W, self._stamp_s = difference_W, stamp_s
+        share = max(0.0, stamp_s - self._stamp_s) / RECEIVER_TIME_S
+        self._stamp_s = max(self._stamp_s, stamp_s)
+        away_W = difference_W - self._usual_W
+        self.size_m = hypot(*away_W.tolist())
+        self._usual_W = self._usual_W + share * away_W
+
+
+class _Observed(NamedTuple):
+    """A bundle that was seen, in the world of the flight controller."""
+
+    stamp_s: float
+    range_W: Array  # from the aircraft to the bundle
+    travelled_W: Array
+    by_velocity_W: Array  # place by the integrated velocity
+    by_position_W: Array  # place by the position
+    speed_m_s: float
+    markers: frozenset[int]  # the markers that were seen
+
+    @property
+    def range_m(self) -> float:
+        return hypot(*self.range_W.tolist())
+
+
+class _Verdict(NamedTuple):
+    """One observation of the last seconds."""
+
+    stamp_s: float
+    displaced: bool
+    scattered: bool  # displaced, but not to the place of the displaced one before
+    offset_m: float
+
+
+class _Place:
+    """Where a bundle stands, as far as the observations agreed."""
+
+    def __init__(self, seen: list[_Observed]) -> None:
+        self.by_velocity_W = np.median([s.by_velocity_W for s in seen], axis=0)
+        self.first_by_position_W = np.median([s.by_position_W for s in seen], axis=0)
+        self.by_position_W = self.first_by_position_W
+        self.since_s = seen[0].stamp_s
+        self.agreed_s = seen[-1].stamp_s
+        self.last = seen[-1]
+        self.last_offset_m = 0.0
+        self.elsewhere_W: Array | None = None  # of a displaced bundle in sight, relative to this place
+        self.spare = 1.0  # of the step that other markers may make
+        self.corrected_m = 0.0  # largest correction of the flight controller since the last observation
+
+
+class PlaceWitness:
+    """Judges the observations of one bundle, see the module.
+
+    p_BC, q_BC: of the camera; gnss_walk_m_sqrt_s: by how much the GNSS error changes, from the vehicle file.
+    """
+
+    def __init__(self, p_BC: Vector, q_BC: Vector, gnss_walk_m_sqrt_s: float) -> None:
+        self._p_BC, self._R_BC = np.asarray(p_BC, dtype=float), rotation_matrix(q_BC)
+        self._gnss_walk = gnss_walk_m_sqrt_s
+        self._motion = MotionRecord()
+        self._fix_s: float | None = None
+        self._accuracy_m = 0.0
+        self._jump = ReceiverJump()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._place: _Place | None = None
+        self._learning: list[_Observed] = []
+        self._recent: deque[_Verdict] = deque()
+        self._run = 0  # displaced observations in a row
+        self._moving = False
+        self._speed_m_s = 0.0
+        self._size = SizeTest()
+        self._breaks = self._motion.breaks
+
+    # --- the flight controller
+
+    def add_attitude(self, stamp_s: float, q_WB: Array) -> None:
+        self._motion.add_attitude(stamp_s, q_WB)
+
+    def add_position(self, stamp_s: float, p_W: Array, v_W: Array) -> None:
+        self._motion.add_position(stamp_s, p_W, v_W)
+        place = self._place
+        if place is not None and stamp_s - place.last.stamp_s > HIDDEN_S:
+            place.corrected_m = max(place.corrected_m, self._motion.corrected_m())
+
+    def add_fix(self, stamp_s: float, accuracy_m: float) -> None:
+        """GNSS has a fix; accuracy_m: horizontal standard deviation, NaN when unknown.
+
+        A fix that the flight controller does not follow does not count: its velocity runs away meanwhile.
+        """
+        if self._jump.size_m < RECEIVER_APART_M:
+            self._fix_s = stamp_s
+        self._accuracy_m = 0.0 if isnan(accuracy_m) else accuracy_m
+
+    def add_receiver(self, arrived_s: float, p_W: Array) -> None:
+        """The receiver's own position."""
+        motion = self._motion.motion(arrived_s - GNSS_DELAY_S)
+        if motion is not None:
+            self._jump.add(arrived_s, p_W - motion.p_W)
+
+    def _has_fix(self, now_s: float) -> bool:
+        return self._fix_s is not None and now_s - self._fix_s <= FIX_MAX_S
+
+    def disarmed(self) -> None:
+        """On the ground a crew may carry aircraft and bundle: the next sight is the first."""
+        if self._place is not None or self._learning:
+            self._forget()
+
+    # --- the bundle
+
+    def agrees(self, stamp_s: float, p_CM: Array, markers: frozenset[int]) -> bool:
+        """False for an observation that is displaced: it must not be used. markers: ids of the markers that were seen."""
+        seen = self._observed(stamp_s, p_CM, markers)
+        if seen is None:
+            return True  # nothing is known
+        if self._breaks != self._motion.breaks or (self._place and stamp_s - self._place.last.stamp_s > FORGET_S):
+            self._forget()
+        if self._place is None:
+            self._learn(seen)
+            return True
+        return self._judge(self._place, seen)
+
+    def _observed(self, stamp_s: float, p_CM: Array, markers: frozenset[int]) -> _Observed | None:
+        motion, q_WB = self._motion.motion(stamp_s), self._motion.attitude(stamp_s)
+        if motion is None or q_WB is None:
+            return None
+        r_W = rotation_matrix(q_WB) @ (self._p_BC + self._R_BC @ p_CM)
+        return _Observed(
+            stamp_s, r_W, motion.travelled_W, motion.travelled_W + r_W, motion.p_W + r_W, motion.speed_m_s, markers
+        )
+
+    def _learn(self, seen: _Observed) -> None:
+        if self._learning and not 0 <= seen.stamp_s - self._learning[-1].stamp_s <= GAP_MAX_S:
+            self._learning = []
+        self._learning.append(seen)
+        if len(self._learning) < ESTABLISHED_COUNT or seen.stamp_s - self._learning[0].stamp_s < ESTABLISHED_S:
+            return
+        place = _Place(self._learning)
+        tolerance_m = self._tolerance_m(seen) + OTHER_MARKERS_OF_RANGE * seen.range_m
+        near = [s for s in self._learning if hypot(*(s.by_velocity_W - place.by_velocity_W)) <= tolerance_m]
+        if len(near) > 2 / 3 * len(self._learning):
+            self._place, self._learning = _Place(near), []
+        else:
+            self._learning.pop(0)  # a place that scatters is none
+
+    def _tolerance_m(self, seen: _Observed) -> float:
+        correction_m = max(0.0, self._motion.corrected_m() - CORRECTION_M)
+        return TOLERANCE_M + TOLERANCE_OF_RANGE * seen.range_m + correction_m
+
+    def _velocity_error_m_s(self, seen: _Observed) -> float:
+        without_s = inf if self._fix_s is None else max(0.0, seen.stamp_s - self._fix_s - FIX_MAX_S)
+        error = VELOCITY_ERROR_M_S + VELOCITY_ERROR_OF_SPEED * seen.speed_m_s + VELOCITY_ERROR_M_S2 * without_s
+        error += max(0.0, self._motion.corrected_m() - CORRECTION_M) / CORRECTION_S  # by its own position
+        return min(error, VELOCITY_ERROR_MAX_M_S)
+
+    def _judge(self, place: _Place, seen: _Observed) -> bool:
+        since_s = max(0.0, seen.stamp_s - place.last.stamp_s)
+        tolerance_m, follow_m = self._tolerance_m(seen), self._velocity_error_m_s(seen) * since_s
+        step_m = hypot(*(seen.by_velocity_W - place.last.by_velocity_W).tolist())
+        if since_s > HIDDEN_S:
+            follow_m = self._after_hiding(place, seen, since_s, follow_m)
+        place.spare = min(1.0, place.spare + since_s / OTHER_MARKERS_S)
+        away_W = seen.by_velocity_W - place.by_velocity_W
+        away_m = hypot(*away_W.tolist())
+        spare_m = 0.0
+        if seen.markers != place.last.markers:
+            spare_m = min(place.spare * OTHER_MARKERS_OF_RANGE * seen.range_m, step_m, max(0.0, away_m - follow_m))
+        offset_m = max(0.0, away_m - follow_m - spare_m)
+        displaced = offset_m > tolerance_m
+        if not displaced:
+            if away_m > 0:
+                place.by_velocity_W = seen.by_velocity_W - offset_m / away_m * away_W
+            place.spare -= spare_m / (OTHER_MARKERS_OF_RANGE * seen.range_m)
+            self._agreed(place, seen, since_s)
+        else:
+            if self._run == 0:
+                step_by_step = since_s <= MOVING_GAP_S and step_m < MOVING_STEP * tolerance_m
+                self._moving = step_by_step and place.last_offset_m > MOVING_STEP * tolerance_m
+            offset_m = away_m
+        scattered = displaced and not self._keep_distance(place, away_W, tolerance_m, follow_m)
+        self._run = self._run + 1 if displaced else 0
+        if displaced and self._moving:
+            self._speed_m_s = max(self._speed_m_s, VELOCITY_ERROR_M_S + offset_m / WINDOW_S)
+        place.last, place.last_offset_m, place.corrected_m = seen, offset_m, 0.0
+        self._recent.append(_Verdict(seen.stamp_s, displaced, scattered, offset_m))
+        return not displaced or self._scatters()
+
+    def _scatters(self) -> bool:
+        """True while the displaced observations are noise: the filter's own tests are made for it."""
+        return sum(v.scattered for v in self._recent) > max(SCATTER_MIN, SCATTER_SHARE * len(self._recent))
+
+    def _after_hiding(self, place: _Place, seen: _Observed, since_s: float, follow_m: float) -> float:
+        """The largest error of the place after a time out of sight, by velocity or by position; shifts the place."""
+        by_position_m = GNSS_SIGMAS * self._gnss_walk * sqrt(since_s) + max(
+            place.corrected_m, self._motion.corrected_m()
+        )
+        if not self._has_fix(seen.stamp_s) or by_position_m >= follow_m:
+            return follow_m
+        place.by_velocity_W = (
+            place.by_velocity_W
+            + (seen.by_velocity_W - place.last.by_velocity_W)
+            - (seen.by_position_W - place.last.by_position_W)
+        )
+        return by_position_m
+
+    @staticmethod
+    def _keep_distance(place: _Place, away_W: Array, tolerance_m: float, follow_m: float) -> bool:
+        """Shift the place with a displaced bundle in sight, not faster than the velocity is wrong.
+
+        False for the first observation of a displaced bundle, and for one that is displaced to another place.
+        """
+        if place.elsewhere_W is None or hypot(*(away_W - place.elsewhere_W).tolist()) > tolerance_m:
+            place.elsewhere_W = away_W
+            return False
+        drift_W = away_W - place.elsewhere_W
+        drift_m = hypot(*drift_W.tolist())
+        if drift_m > 0:
+            place.by_velocity_W = place.by_velocity_W + min(1.0, follow_m / drift_m) * drift_W
+        return True
+
+    def _agreed(self, place: _Place, seen: _Observed, since_s: float) -> None:
+        place.agreed_s = max(place.agreed_s, seen.stamp_s)
+        share = min(1.0, since_s / GNSS_SMOOTH_S)
+        place.by_position_W = place.by_position_W + share * (seen.by_position_W - place.by_position_W)
+        if self._run == 0:
+            self._moving, self._speed_m_s = False, 0.0
+        if self._has_fix(seen.stamp_s) and self._motion.corrected_m() < SIZE_CORRECTED_M:
+            self._size.add(seen.stamp_s, seen.range_W, seen.travelled_W)
+        else:
+            self._size.interrupt()
+
+    # --- what is known
+
+    def report(self, now_s: float) -> BundleWitness:
+        """The evidence of this moment."""
+        recent = self._recent
+        while recent and recent[0].stamp_s < now_s - WINDOW_S:
+            recent.popleft()
+        offsets = [v.offset_m for v in recent if v.displaced and not v.scattered]
+        moving = self._moving and self._run >= MOVING_RUN and bool(offsets)
+        enough = len(offsets) >= DISPLACED_RUN and (
+            self._run >= DISPLACED_RUN or len(offsets) > DISPLACED_SHARE * len(recent)
+        )
+        displaced = enough and not self._scatters()
+        size_error, size_std = self._size.estimate()
+        gnss_m, gnss_max_m = self._gnss_offset(now_s)
+        in_sight = self._place is not None and now_s - self._place.agreed_s < HIDDEN_S
+        return BundleWitness(
+            displaced_m=median(offsets) if displaced and not moving else 0.0,
+            moving_m_s=self._speed_m_s if moving else 0.0,
+            gnss_offset_m=gnss_m,
+            gnss_offset_max_m=gnss_max_m,
+            gnss_jump_m=0.0 if in_sight else max(0.0, self._jump.size_m - GNSS_JUMP_SIGMAS * self._accuracy_m),
+            size_error=size_error,
+            size_error_std=size_std,
+        )
+
+    def _gnss_offset(self, now_s: float) -> tuple[float, float]:
+        """(offset of the bundle against GNSS since the first sight, the largest that GNSS explains); NaN: unknown."""
+        place = self._place
+        if place is None or not self._has_fix(now_s):
+            return nan, nan
+        explained_m = max(
+            GNSS_OFFSET_M, 3 * self._accuracy_m, GNSS_SIGMAS * self._gnss_walk * sqrt(max(0.0, now_s - place.since_s))
+        )
+        return hypot(*(place.by_position_W - place.first_by_position_W).tolist()), explained_m
+
+
+# --- size -----------------------------------------------------------------------------------------------------------
+
+SIZE_PERIOD_S = 0.1  # observations of this time are averaged
+SIZE_CORRECTED_M = 1.0  # a flight controller that corrects itself by more is no witness of a distance
+SIZE_GAP_S = 1.0  # after a longer one the offset is unknown again
+SIZE_STD = 0.5  # of the apparent size before any motion
+SIZE_VELOCITY_STD_M_S = 0.12  # of each axis: 20 cm/s together
+SIZE_VELOCITY_TIME_S = 20.0
+SIZE_NOISE_M, SIZE_NOISE_OF_RANGE = 0.01, 0.003  # of an average: corners and attitude
+SIZE_WALK_RAD_SQRT_S = 0.003  # slow changes of the attitude error, times the range
+SIZE_GATE = 20.0  # chi-square of three numbers, 0.9998
+CONSISTENCY_SHARE = 0.02  # of the newest innovation in their mean
+
+
+class SizeTest:
+    """k = seen over true distance, by recursive least squares.
+
+    State: k, offset o_W (3), velocity error b_W (3). A bundle that stands still has −r_W = k x + o, with x the integral
+    of the velocity as reported and ȯ = −k b: the error of the velocity, a first-order Gauss-Markov process, shifts the
+    offset as a wrong k does and is estimated with it. Only motion faster than the error changes shows k.
+    """
+
+    def __init__(self) -> None:
+        self._x = np.zeros(7)
+        self._x[0] = 1.0
+        self._P = np.diag([SIZE_STD**2, *[1e6] * 3, *[SIZE_VELOCITY_STD_M_S**2] * 3])
+        self._origin_W: Array | None = None
+        self._group: list[tuple[float, Array, Array]] = []
+        self._waiting: deque[tuple[float, Array, Array]] = deque()  # averages that `interrupt` may still discard
+        self._last_s: float | None = None
+        self._consistency = 1.0
+        self._interrupted = False
+
+    def add(self, stamp_s: float, range_W: Array, travelled_W: Array) -> None:
+        """An observation: from the aircraft to the bundle as seen, and the integral of the velocity [m]."""
+        if self._group and stamp_s - self._group[0][0] >= SIZE_PERIOD_S:
+            stamps, ranges, distances = zip(*self._group, strict=True)
+            self._group = []
+            self._waiting.append((float(np.mean(stamps)), np.mean(ranges, axis=0), np.mean(distances, axis=0)))
+        self._group.append((stamp_s, range_W, travelled_W))
+        while self._waiting and stamp_s - self._waiting[0][0] > CORRECTION_S:
+            self._update(*self._waiting.popleft())
+
+    def interrupt(self) -> None:
+        """The velocity is wrong now, and was when the observations were made that still wait."""
+        self._group = []
+        self._waiting.clear()
+        self._interrupted = True
+
+    def _update(self, stamp_s: float, range_W: Array, travelled_W: Array) -> None:
+        if self._origin_W is None:
+            self._origin_W, self._last_s = travelled_W, stamp_s
+            self._x[1:4] = -range_W
+            return
+        dt = stamp_s - (self._last_s or stamp_s)
+        if dt <= 0:
+            return
+        self._last_s = stamp_s
+        range_m = float(np.linalg.norm(range_W))
+        self._predict(dt, range_m)
+        if dt > SIZE_GAP_S or self._interrupted:
+            self._release_offset()
+            self._interrupted = False
+        H = np.zeros((3, 7))
+        H[:, 0] = travelled_W - self._origin_W
+        H[:, 1:4] = np.eye(3)
+        noise = SIZE_NOISE_M**2 + (SIZE_NOISE_OF_RANGE * range_m) ** 2
+        residual = -range_W - H @ self._x
+        S = H @ self._P @ H.T + noise * np.eye(3)
+        gain = np.linalg.solve(S, H @ self._P).T
+        nis = float(residual @ np.linalg.solve(S, residual))
+        if not nis <= SIZE_GATE:  # another set of markers, or the flight controller corrected itself
+            self._release_offset()
+            return
+        self._consistency += CONSISTENCY_SHARE * (nis / 3 - self._consistency)
+        self._x = self._x + gain @ residual
+        P = self._P - gain @ H @ self._P
+        self._P = (P + P.T) / 2
+
+    def _predict(self, dt: float, range_m: float) -> None:
+        F = np.eye(7)
+        F[1:4, 4:] = -dt * np.eye(3)  # k is near enough to 1
+        decay = np.exp(-dt / SIZE_VELOCITY_TIME_S)
+        F[4:, 4:] *= decay
+        walk = (SIZE_WALK_RAD_SQRT_S * range_m) ** 2 * dt
+        Q = np.diag([0.0, *[walk] * 3, *[SIZE_VELOCITY_STD_M_S**2 * (1 - decay**2)] * 3])
+        self._x = F @ self._x
+        self._P = F @ self._P @ F.T + Q
+
+    def _release_offset(self) -> None:
+        """Forget the offset and the error of the velocity, and keep what is known about the size."""
+        size_variance = self._P[0, 0]
+        self._x[4:] = 0.0
+        self._P = np.diag([size_variance, *[1e6] * 3, *[SIZE_VELOCITY_STD_M_S**2] * 3])
+
+    def estimate(self) -> tuple[float, float]:
+        """(k − 1, its standard deviation)."""
+        return float(self._x[0] - 1.0), sqrt(max(self._P[0, 0], 0.0) * max(1.0, self._consistency))

@@ -1,0 +1,290 @@
+"""The witnesses of a bundle: still, moving, displaced and resized bundles, and the errors of the flight controller."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from companion.core.frames import quat_from_rpy, rotation_matrix
+from companion.estimation.witnesses import (
+    GNSS_OFFSET_M,
+    PlaceWitness,
+)
+
+P_BC, Q_BC = (0.12, 0.0, 0.0), (0.5, -0.5, 0.5, -0.5)  # a camera that looks forward
+FCU_S, IMAGE_S, LATE_S = 0.02, 1 / 30, 0.06
+ALL, FEW = frozenset({23, 40, 62, 98, 124}), frozenset({124})
+FACE_W = np.array([6.0, 0.0, 3.0])
+WALK = 0.1  # m/√s
+Vector3 = Callable[[float], object]
+
+
+class Judged:
+    """What the witness said about each image."""
+
+    def __init__(self) -> None:
+        self.witness = PlaceWitness(P_BC, Q_BC, WALK)
+        self.times_s, self.agreed, self.reports = [], [], []
+
+    def displaced_s(self, after_s: float = 0.0) -> list[float]:
+        """Times of the displaced observations."""
+        return [t for t, ok in zip(self.times_s, self.agreed, strict=True) if not ok and t >= after_s]
+
+    def first_s(self, number: str) -> float:
+        """When a number of the report was first above zero."""
+        above = (t for t, r in zip(self.times_s, self.reports, strict=True) if getattr(r, number) > 0)
+        return next(above, np.inf)
+
+
+def hover(t: float) -> np.ndarray:
+    """Held by the aircraft in gusts: a few centimetres about a point 3 m in front of the face."""
+    return np.array([3.0 + 0.05 * np.sin(2 * t), 0.05 * np.sin(1.5 * t + 1), 3.0 + 0.02 * np.sin(3 * t)])
+
+
+def fly(
+    bundle_W: Vector3 = lambda t: FACE_W,
+    aircraft_W: Vector3 = hover,
+    velocity_error: Vector3 = lambda t: np.zeros(3),
+    gnss_error: Vector3 = lambda t: np.zeros(3),
+    seen: Callable[[float], frozenset | None] = lambda t: ALL,
+    seconds: float = 12.0,
+    scale: float = 1.0,
+    fix: Callable[[float], bool] = lambda t: True,
+    heading_rad: float = 0.0,
+    accuracy_m: float = float("nan"),
+    receiver_error: Vector3 = lambda t: np.zeros(3),
+    seed: int = 1,
+) -> Judged:
+    """Judge the images of a flight. scale: seen over true distance; heading_rad: error of the reported heading."""
+    judged, rng = Judged(), np.random.default_rng(seed)
+    witness = judged.witness
+    q_WB, reported_q = quat_from_rpy(0.02, 0.03, 0.1), quat_from_rpy(0.02, 0.03, 0.1 + heading_rad)
+    R_WB, R_BC = rotation_matrix(q_WB), rotation_matrix(Q_BC)
+    fcu_s, image_s = 0.0, 0.0
+    while image_s < seconds:
+        while fcu_s <= image_s + LATE_S:
+            p, before = np.array(aircraft_W(fcu_s)), np.array(aircraft_W(fcu_s - 1e-3))
+            v = (p - before) / 1e-3 + np.array(velocity_error(fcu_s))
+            witness.add_attitude(fcu_s, reported_q)
+            witness.add_position(fcu_s, p + np.array(gnss_error(fcu_s)), v)
+            witness.add_receiver(fcu_s, np.array(aircraft_W(fcu_s - 0.12)) + np.array(receiver_error(fcu_s)))
+            if fix(fcu_s):
+                witness.add_fix(fcu_s, accuracy_m)
+            fcu_s += FCU_S
+        markers = seen(image_s)
+        if markers is not None:
+            r_B = R_WB.T @ (np.array(bundle_W(image_s)) - np.array(aircraft_W(image_s)))
+            p_CM = scale * R_BC.T @ (r_B - np.array(P_BC)) + rng.normal(0, 0.01, 3)
+            judged.times_s.append(image_s)
+            judged.agreed.append(witness.agrees(image_s, p_CM, markers))
+            judged.reports.append(witness.report(image_s + LATE_S))
+        image_s += IMAGE_S
+    return judged
+
+
+def goes(velocity: tuple[float, float, float], from_s: float = 3.0) -> Vector3:
+    return lambda t: FACE_W + max(0.0, t - from_s) * np.array(velocity)
+
+
+def approach(t: float) -> np.ndarray:
+    """From 9 m to 3 m at 0.7 m/s with 0.5 m/s², then the hover."""
+    ramp_s, way_m, top = 1.4, 6.0, 0.7
+    cruise_s = way_m / top - ramp_s
+    s = min(max(t - 2.0, 0.0), cruise_s + 2 * ramp_s)
+    gone = 0.5 * 0.5 * min(s, ramp_s) ** 2 + top * min(max(s - ramp_s, 0.0), cruise_s)
+    left = max(s - ramp_s - cruise_s, 0.0)
+    gone += top * left - 0.25 * left**2
+    return hover(t) - np.array([way_m - gone, 0.0, 0.0])
+
+
+# --- no alarm ----------------------------------------------------------------------------------------------------------
+
+UNKIND = {
+    "velocity 20 cm/s wrong": {"velocity_error": lambda t: (0.14, -0.14, 0.0)},
+    "velocity error that turns": {"velocity_error": lambda t: (0.2 * np.sin(t / 3), 0.2 * np.cos(t / 3), 0.0)},
+    "GNSS jumps by 3 m": {
+        "gnss_error": lambda t: (0.0, 3.0 * (1 - np.exp(-max(0.0, t - 5))), 0.0),
+        "velocity_error": lambda t: (0.0, 0.6 * np.exp(-max(0.0, t - 5)) * (t > 5), 0.0),
+    },
+    "GNSS drifts by 3 m": {"gnss_error": lambda t: (0.25 * t, 0.0, 0.0)},
+    "heading 5° wrong": {"heading_rad": 0.087, "aircraft_W": approach, "seconds": 25.0},
+    "prints 3 % wrong": {"scale": 1.03, "aircraft_W": approach, "seconds": 25.0},
+    "other markers, prints 3 % apart": {"seen": lambda t: ALL if int(t / 3) % 2 else FEW},
+    "every second image empty": {"seen": lambda t: ALL if int(t / IMAGE_S) % 2 else None},
+    "out of sight for 8 s": {"seen": lambda t: None if 3 < t < 11 else ALL, "seconds": 20.0},
+    "no GNSS, the velocity runs away": {
+        "fix": lambda t: t < 3,
+        "velocity_error": lambda t: (0.15 * max(0.0, t - 3), 0.0, 0.0),
+    },
+}
+
+
+@pytest.mark.parametrize("errors", UNKIND.values(), ids=UNKIND)
+def test_errors_of_the_flight_controller_and_of_good_prints_are_no_evidence_against_the_bundle(errors):
+    judged = fly(**errors)
+    assert not judged.displaced_s()
+    for report in judged.reports:
+        assert report.moving_m_s == report.displaced_m == 0.0
+        assert not report.gnss_offset_m > report.gnss_offset_max_m
+        assert abs(report.size_error) - 3.5 * report.size_error_std < 0.08
+
+
+def test_a_fifth_of_outliers_is_no_displaced_bundle():
+    rng = np.random.default_rng(3)
+    places = {}
+
+    def outliers(t: float) -> np.ndarray:
+        return places.setdefault(t, FACE_W + (rng.normal(0, 1.0, 3) if t > 1 and rng.random() < 0.2 else 0.0))
+
+    judged = fly(outliers, seconds=30.0)
+    assert judged.displaced_s(), "outliers do not reach the filter"
+    assert judged.first_s("displaced_m") == judged.first_s("moving_m_s") == np.inf
+
+
+# --- moving ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "velocity, within_s",
+    [((0, 2.0, 0), 0.4), ((0, 1.0, 0), 0.7), ((1.0, 0, 0), 0.8), ((0, 0, -1.0), 0.7), ((0, 0.5, 0), 1.7)],
+)
+def test_a_moving_bundle_is_found(velocity, within_s):
+    assert fly(goes(velocity)).first_s("moving_m_s") - 3.0 < within_s
+
+
+def test_an_aircraft_that_follows_the_bundle_is_no_excuse():
+    def follow(t: float) -> np.ndarray:
+        return hover(t) + goes((0, 1.0, 0), 3.3)(t) - FACE_W
+
+    assert fly(goes((0, 1.0, 0)), follow).first_s("moving_m_s") - 3.0 < 0.8
+
+
+def test_flickering_markers_do_not_hide_a_motion():
+    rng = np.random.default_rng(2)
+    sets = {}
+    judged = fly(goes((0, 1.0, 0)), seen=lambda t: sets.setdefault(t, ALL if rng.random() < 0.5 else FEW))
+    assert judged.first_s("moving_m_s") - 3.0 < 1.2
+
+
+def test_a_drift_below_the_error_of_the_velocity_is_found_against_gnss():
+    judged = fly(goes((0, 0.2, 0)), seconds=30.0)
+    assert judged.first_s("moving_m_s") == np.inf
+    beyond = [t for t, r in zip(judged.times_s, judged.reports, strict=True) if r.gnss_offset_m > r.gnss_offset_max_m]
+    assert beyond[0] - 3.0 < GNSS_OFFSET_M / 0.2 + 2.0
+
+
+def test_the_limit_against_gnss_grows_with_the_reported_accuracy_and_with_time():
+    coarse, fine = fly(accuracy_m=5.0).reports[-1], fly(accuracy_m=0.02).reports[-1]
+    assert coarse.gnss_offset_max_m == 15.0 and fine.gnss_offset_max_m == GNSS_OFFSET_M
+
+
+def test_without_a_fix_gnss_is_no_witness():
+    assert np.isnan(fly(fix=lambda t: t < 5, seconds=8.0).reports[-1].gnss_offset_m)
+
+
+# --- displaced -----------------------------------------------------------------------------------------------------------
+
+
+def jumps(displacement: tuple[float, float, float], at_s: float = 3.0) -> Vector3:
+    return lambda t: FACE_W + (np.array(displacement) if t >= at_s else 0.0)
+
+
+@pytest.mark.parametrize("displacement", [(2.0, 0, 0), (0, 1.0, 0), (-0.6, 0, 0)])
+def test_the_first_observation_of_a_displaced_bundle_does_not_count_and_no_later_one(displacement):
+    judged = fly(jumps(displacement), seconds=40.0)
+    times = [t for t in judged.times_s if t >= 3.0]
+    assert judged.displaced_s() == times
+    assert judged.first_s("displaced_m") - 3.0 < 0.5
+    assert judged.reports[-1].displaced_m == pytest.approx(np.linalg.norm(displacement), abs=0.1)
+
+
+def test_the_real_bundle_counts_again_although_the_velocity_was_wrong_meanwhile():
+    def back(t: float) -> np.ndarray:
+        return FACE_W + (np.array([2.0, 0, 0]) if 3 <= t < 13 else 0.0)
+
+    judged = fly(back, velocity_error=lambda t: (0.0, 0.2, 0.0), seconds=20.0)
+    assert not judged.displaced_s(13.1)
+    assert judged.reports[-1].displaced_m == 0.0
+
+
+def test_a_copy_in_every_second_image_is_found_and_does_not_count():
+    judged = fly(lambda t: FACE_W + (2.0 if t > 3 and round(t / IMAGE_S) % 2 else 0.0) * np.array([1.0, 0, 0]))
+    times = [t for t in judged.times_s if t > 3 and round(t / IMAGE_S) % 2]
+    assert judged.displaced_s() == times
+    assert judged.first_s("displaced_m") - 3.0 < 2.0
+
+
+@pytest.mark.parametrize("hidden_s", [2.5, 8.0])
+def test_a_bundle_is_not_at_another_place_after_it_was_out_of_sight(hidden_s):
+    judged = fly(jumps((2.0, 0, 0)), seen=lambda t: None if 3 < t < 3 + hidden_s else ALL, seconds=6 + hidden_s, seed=4)
+    assert judged.displaced_s(3.0) == [t for t in judged.times_s if t > 3]
+
+
+def test_a_jump_is_found_without_gnss():
+    judged = fly(jumps((2.0, 0, 0), 8.0), fix=lambda t: t < 3)
+    assert judged.displaced_s() == [t for t in judged.times_s if t >= 8.0]
+
+
+def test_a_velocity_that_runs_away_while_the_flight_controller_rejects_fixes_is_no_moving_bundle():
+    """A GNSS jump beyond PX4's gate: seven seconds of dead reckoning with a fix."""
+
+    alone = {
+        "velocity_error": lambda t: (0.15 * max(0.0, t - 3), 0.0, 0.0),
+        "gnss_error": lambda t: (0.075 * max(0.0, t - 3) ** 2, 0.0, 0.0),  # of PX4's position, which runs away, too
+        "seconds": 10.0,
+    }
+    jumped = fly(receiver_error=lambda t: np.array((0.0, 3.0 * (t > 3), 0.0)), **alone)
+    assert jumped.first_s("moving_m_s") == jumped.first_s("displaced_m") == np.inf
+    assert fly(**alone).first_s("moving_m_s") < np.inf
+
+
+def test_a_jump_of_the_receiver_is_reported_while_the_bundle_is_out_of_sight_only():
+    def jump(t: float) -> np.ndarray:
+        return np.array((0.0, 6.0 * (t > 3), 0.0))
+
+    hidden = fly(receiver_error=jump, seen=lambda t: ALL if t < 2 else None, seconds=5.0)
+    assert hidden.witness.report(5.0).gnss_jump_m == pytest.approx(6.0, abs=0.7)
+    assert fly(receiver_error=jump, seconds=5.0).reports[-1].gnss_jump_m == 0.0
+
+
+# --- the ground ------------------------------------------------------------------------------------------------------------
+
+
+def test_on_the_ground_the_bundle_may_be_carried():
+    judged = fly(seconds=3.0)
+    witness = judged.witness
+    witness.disarmed()
+    assert all(witness.agrees(3.0 + 0.01 * i, np.array([1.0, 1.0, 4.0]), ALL) for i in range(5))
+
+
+def test_nothing_is_judged_without_the_flight_controller():
+    witness = PlaceWitness(P_BC, Q_BC, WALK)
+    assert all(witness.agrees(0.1 * i, np.array([0.0, 0.0, 3.0 + i]), ALL) for i in range(20))
+    assert np.isnan(witness.report(2.0).gnss_offset_m)
+
+
+def test_positions_out_of_order_and_a_gap_start_the_integral_again():
+    judged = fly(seconds=3.0)
+    witness = judged.witness
+    witness.add_position(2.0, np.zeros(3), np.zeros(3))  # older than the newest
+    for t in (6.0, 6.02, 6.04):
+        witness.add_position(t, np.zeros(3), np.zeros(3))
+        witness.add_attitude(t, np.array([1.0, 0, 0, 0]))
+    assert witness.agrees(6.04, np.array([5.0, 0.0, 9.0]), ALL), "nothing is known after the gap"
+
+
+# --- size --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_print_of_four_fifths_is_found_by_the_way_flown():
+    judged = fly(
+        aircraft_W=approach, scale=1 / 0.8, seconds=40.0, velocity_error=lambda t: (0.05 * np.sin(t / 5), 0, 0)
+    )
+    last = judged.reports[-1]
+    assert last.size_error == pytest.approx(0.25, abs=0.08)
+    assert last.size_error - 3.5 * last.size_error_std > 0.08
+
+
+def test_the_size_is_unknown_without_motion():
+    last = fly(aircraft_W=lambda t: np.array([3.0, 0.0, 3.0]), scale=1 / 0.8, seconds=20.0).reports[-1]
+    assert last.size_error_std > 0.2
