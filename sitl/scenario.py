@@ -56,6 +56,7 @@ class FaultKind(StrEnum):
     # attacks on the link (`sitl.link_attacks`)
     FOREIGN_SETPOINTS = "foreign_setpoints"  # value: rate [Hz], tilt [rad], thrust, 1: seen by this companion, too
     VOLTAGE_WRONG = "voltage_wrong"  # value: up to four voltages [V] in turn, in place of the reported one
+    FRAMES_WRONG = "frames_wrong"  # value: velocity [m/s], tilt [rad] added to copies of PX4's frames
 
     @classmethod
     def _missing_(cls, value: object) -> "FaultKind | None":
@@ -88,6 +89,7 @@ FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
     FaultKind.DISK_FULL: 1,
     FaultKind.MEMORY_LOW: 1,
     FaultKind.FOREIGN_SETPOINTS: 4,
+    FaultKind.FRAMES_WRONG: 2,
 }
 
 

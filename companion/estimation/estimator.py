@@ -6,7 +6,7 @@ filter state to now. World W is the flight controller's local frame at the momen
 
 from collections.abc import Iterable
 from enum import StrEnum
-from math import exp, hypot, inf, isfinite
+from math import hypot, inf, isfinite
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from companion.core.messages import (
 )
 from companion.core.node import Node
 from companion.core.vehicle import Vehicle
+from companion.core.voltage import ThrustVoltage
 from companion.estimation.filter import ESTABLISHED, Eskf, FilterState, FilterUpdate
 from companion.estimation.history import History, HistoryEntry
 from companion.estimation.inputs import Command, Inputs
@@ -98,8 +99,7 @@ class EstimatorNode(Node):
         self._with_corners = vehicle.estimator.marker_mode == "corners"
         self._attitude: tuple[float, Array] | None = None  # newest (stamp, q_WB), for a start
         self._position: tuple[float, Array, Array] | None = None  # newest (stamp, p_W, v_W), for a start
-        self._voltage_v: float | None = None
-        self._voltage_stamp_s = -inf
+        self._voltage = ThrustVoltage(vehicle.thrust.reference_voltage_v)
         self._parameters = np.array(vehicle.model_parameters())
         self._innovations: list[Innovation] = []
         self._rejected: dict[str, int] = {str(name): 0 for name in (*SENSORS, *Rejection)}
@@ -138,16 +138,9 @@ class EstimatorNode(Node):
         changed_s = self.acting_inputs.set_mode(stamp_s, message.armed and message.mode == FcuMode.OFFBOARD)
         if changed_s is not None and self.history is not None:
             self.history.invalidate_after(changed_s)
-        voltage_v = message.battery_voltage_v
-        if not (isfinite(voltage_v) and voltage_v > 0) or stamp_s <= self._voltage_stamp_s:
-            return
-        if self._voltage_v is None:
-            self._voltage_v = voltage_v
-        else:
-            share = 1 - exp(-(stamp_s - self._voltage_stamp_s) / VOLTAGE_TIME_S)
-            self._voltage_v += share * (voltage_v - self._voltage_v)
-        self._voltage_stamp_s = stamp_s
-        self._parameters = np.array(self._vehicle.model_parameters(self._voltage_v))
+        voltage = self._voltage
+        if stamp_s > voltage.stamp_s and voltage.take(message.battery_voltage_v, stamp_s, VOLTAGE_TIME_S):
+            self._parameters = np.array(self._vehicle.model_parameters(voltage.value_v))
 
     def handle_sent_setpoint(self, message: SentSetpoint, now_s: float) -> None:
         control = (message.thrust, message.roll_rad, message.pitch_rad, message.yaw_rate_rad_s)
@@ -353,7 +346,7 @@ class EstimatorNode(Node):
             position_std_m=position_std_m,
             relative_std_m=relative_std_m,
             covariance_diag=tuple(covariance.diagonal().tolist()),
-            battery_voltage_v=self._voltage(),
+            battery_voltage_v=self._voltage.value_v,
             reset_count=self._resets,
         )
 
@@ -381,9 +374,6 @@ class EstimatorNode(Node):
             position_std_m=inf,
             relative_std_m=inf,
             covariance_diag=(inf,) * ERROR_SIZE,
-            battery_voltage_v=self._voltage(),
+            battery_voltage_v=self._voltage.value_v,
             reset_count=self._resets,
         )
-
-    def _voltage(self) -> float:
-        return self._voltage_v if self._voltage_v is not None else self._vehicle.thrust.reference_voltage_v
