@@ -5,6 +5,7 @@ import click
 from companion.core.command_line import HELP, LazyGroup
 
 COMMANDS: dict[str, str] = {  # name → "module:object"
+    "board": "calibration.camera.board_page:command",
     "camera": "calibration.camera.command:command",
     "extrinsics": "calibration.mount.extrinsics:command",
     "latency": "calibration.mount.latency:command",

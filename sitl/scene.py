@@ -30,10 +30,17 @@ DICTIONARIES = {
     "aruco_5x5_100": cv2.aruco.DICT_5X5_100,
     "aruco_6x6_250": cv2.aruco.DICT_6X6_250,
     "aruco_6x6_1000": cv2.aruco.DICT_6X6_1000,
+    "aruco_mip_36h12": cv2.aruco.DICT_ARUCO_MIP_36h12,
+    "apriltag_16h5": cv2.aruco.DICT_APRILTAG_16h5,
+    "apriltag_25h9": cv2.aruco.DICT_APRILTAG_25h9,
     "apriltag_36h11": cv2.aruco.DICT_APRILTAG_36h11,
 }
-# Rows of AprilRobotics' picture of tag36h11 number 0 without its black border (1: white).
-APRILTAG_36H11_0 = ("110101", "011101", "011000", "101000", "010110", "000100")
+# Rows of AprilRobotics' pictures of tag number 0 without its black border (1: white).
+APRILTAG_0 = {
+    "apriltag_16h5": ("0010", "0011", "0001", "1011"),
+    "apriltag_25h9": ("10101", "01011", "10010", "11111", "10001"),
+    "apriltag_36h11": ("110101", "011101", "011000", "101000", "010110", "000100"),
+}
 
 World3 = tuple[
     Annotated[float, number(-1e4, 1e4, "m")],
@@ -170,10 +177,10 @@ def _printed_bits(marker: Marker) -> Image8:
     if marker.id >= count:
         raise ConfigError(f"{where}: the family has ids 0 to {count - 1}")
     bits = _bits_of(dictionary, marker.id)
-    if marker.family == "apriltag_36h11":
-        # OpenCV's table of this family is half a turn off the tags that AprilRobotics prints (opencv#28823, corrected
+    if marker.family in APRILTAG_0:
+        # OpenCV's table of these families is half a turn off the tags that AprilRobotics prints (opencv#28823, corrected
         # in later versions), so the turn is found with a tag whose picture is known
-        first, printed = _bits_of(dictionary, 0), np.array([[int(c) for c in row] for row in APRILTAG_36H11_0])
+        first, printed = _bits_of(dictionary, 0), np.array([[int(c) for c in row] for row in APRILTAG_0[marker.family]])
         bits = np.rot90(bits, next(k for k in range(4) if np.array_equal(np.rot90(first, k), printed)))
     return bits
 

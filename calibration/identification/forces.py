@@ -14,6 +14,11 @@ and voltage enter), and the parameters minimise the squared difference to
 Each is weighted by its residual. k_T, c, b and the velocities at the start of the windows enter linearly
 and are solved for (variable projection).
 
+Drag is fitted in a second step, together with the curvature of thrust over command: a climb needs more thrust by its drag,
+so a thrust that is 20 % flatter or steeper than its level says makes the vertical drag wrong by a third. Its interval
+contains, besides that of the fit, the distance to a third fit in which every window has constants of its own. They absorb
+slow wind and slow errors of attitude and velocity, so the distance shows how much of the drag these may have made.
+
 Few logs determine the exponent n of the voltage. So that of the vehicle that flew counts as one more measurement,
 uncertain by EXPONENT_PRIOR_STD, and the weighted mean of both is used.
 
@@ -43,7 +48,9 @@ RANGES = {  # as the vehicle file's
 }
 START = {"exponent": 1.0, "thrust_lag_s": 0.06, "drag_horizontal": 0.3, "drag_vertical": 0.1}
 STEPS = {"exponent": 0.02, "thrust_lag_s": 0.004, "drag_horizontal": 0.01, "drag_vertical": 0.01}
+DRAGS = ("drag_horizontal", "drag_vertical")
 PASSES = 3  # of fitting and weighting
+STEPS_MAX = 6  # of a fit that begins at the result of another
 
 VOLTAGE_SPREAD_MIN = 0.02  # of the voltage, 5 to 95 %: with less its exponent is noise
 EXPONENT_PRIOR_STD = 0.75  # between PX4's own compensation (0) and uncompensated motors (1.5)
@@ -117,6 +124,12 @@ def fit_forces(
         exponent = weight * p["exponent"] + (1.0 - weight) * exponent
         p, _ = _fit(model, {*missing, "exponent"}, exponent, p)
         linear, _ = model.solve(p)
+    curvature, half = _curvature(model, p)
+    drags = [name for name in DRAGS if name in free]
+    if drags:
+        p, fitted, curvature, half = _drags(model, p, free, drags)
+        intervals |= fitted
+        linear, _ = model.solve(p)
     volts = (0.0, 0.0) if windows.voltage is None else tuple(np.percentile(windows.voltage, [5, 95]).tolist())
     horizontal = windows.velocity[..., :2] if flight.velocity_axes[0] else np.zeros(1)
     simulated = model.simulated(p, linear)
@@ -142,7 +155,6 @@ def fit_forces(
     rotor, rotor_rms = None, None
     if forces.drag_horizontal_1_s is not None:
         rotor, rotor_rms = _rotor(model, p, simulated)
-    curvature, half = _curvature(model, p)
     forces = replace(forces, rotor_drag_1_s=rotor, rotor_velocity_rms_m_s=rotor_rms, curvature=curvature)
     forces.intervals["curvature"] = half
     return forces if check is None else _checked(forces, flight, p, *check)
@@ -188,6 +200,46 @@ def _fit(
         )
         at = best.x
     return full(at), free
+
+
+def _drags(
+    model: FlightModel, p: dict[str, float], free: Sequence[str], drags: Sequence[str]
+) -> tuple[dict[str, float], dict[str, float], float, float]:
+    """(p with the drags of the second step, half-widths of their intervals, curvature, its half-width)."""
+    weights, model.curved = model.weights, True
+    varied = [name for name in free if name != "exponent"]
+    found = _refit(model, p, varied)
+    linear, residual = model.solve(found)
+    intervals = _intervals(model, found, varied, linear, residual)
+    curvature = float(linear[model.extra] / linear[0])
+    model.adrift = True
+    other = _refit(model, found, drags)
+    loose, _ = model.solve(other)
+    model.adrift = model.curved = False
+    model.weights = weights
+    halves = {name: float(np.hypot(intervals[name], other[name] - found[name])) for name in drags}
+    half = float(np.hypot(intervals["curvature"], loose[model.extra] / loose[0] - curvature))
+    return p | {name: found[name] for name in drags}, halves, curvature, half
+
+
+def _refit(model: FlightModel, p: dict[str, float], free: Sequence[str]) -> dict[str, float]:
+    """p with the parameters `free` fitted again, from p on."""
+
+    def full(x: Array) -> dict[str, float]:
+        return p | dict(zip(free, x.tolist(), strict=True))
+
+    model.weigh(model.solve(p)[1])
+    low, high = np.array([RANGES[name] for name in free]).T
+    best = least_squares(
+        lambda x: model.solve(full(x))[1],
+        np.clip([p[name] for name in free], low + 1e-6, high - 1e-6),
+        bounds=(low, high),
+        x_scale=[STEPS[name] * 10 for name in free],
+        diff_step=1e-3,
+        xtol=1e-4,
+        max_nfev=STEPS_MAX,
+    )
+    return full(best.x)
 
 
 def _rotor(model: FlightModel, p: dict[str, float], simulated: Array) -> tuple[float, float]:
@@ -272,4 +324,7 @@ def _intervals(
     steps = np.concatenate([[STEPS[name] for name in free], np.full(len(linear), 1e-3)])
     covariance, blocks = block_covariance(jacobian(error, p, steps), residual, model.t_s)
     half = student_half_width(blocks, len(p)) * np.sqrt(np.maximum(np.diag(covariance), 0.0))
-    return dict(zip(names, half[: len(names)].tolist(), strict=True))
+    found_half = dict(zip(names, half[: len(names)].tolist(), strict=True))
+    if model.curved:
+        found_half["curvature"] = float(half[len(free) + model.extra] / linear[0])
+    return found_half

@@ -21,7 +21,8 @@ class FlightModel:
 
     Rows: velocity samples of every used axis, then the accelerometer's. `weights`: one per row.
     rotor_velocity: velocities (windows, samples, 3) that make rotor drag; with it linear drag in the plane is left out.
-    curved: thrust k_T u + c (u / ū - 1) u instead of k_T u, ū its mean.
+    curved: thrust k_T u + c (u / ū - 1) u instead of k_T u, ū its mean. adrift: each window has constants of its own, an
+    acceleration and a bias of the accelerometer on every axis: slow wind, and slow errors of attitude and velocity.
     """
 
     def __init__(self, windows: Windows, axes: tuple[bool, bool], reference_v: float) -> None:
@@ -40,6 +41,7 @@ class FlightModel:
         self.weights = 1.0 / np.array(NOISE)[self.group]
         self.rotor_velocity: Array | None = None
         self.curved = False
+        self.adrift = False
 
     @property
     def extra(self) -> int:
@@ -86,7 +88,10 @@ class FlightModel:
         return remaining
 
     def rows(self, p: dict[str, float]) -> tuple[Array, Array, Array]:
-        """Weighted (measurement less gravity (n,), columns of linear parameters (n, m), of start velocities (n, 3))."""
+        """Weighted (measurement less gravity (n,), columns of linear parameters (n, m), of start velocities (n, 3)).
+
+        adrift: six more columns after the start velocities, of the constants of each window.
+        """
         w, drags = self.w, self.drags(p)
         parts, accelerations = self.velocities(p), self._accelerations(p)
         left = np.broadcast_to(self.starts(p), w.velocity.shape)
@@ -95,7 +100,10 @@ class FlightModel:
             values = [w.at_samples(part[..., i]) for part in parts]
             known.append(w.measured[:, i] - values[0])
             columns.append(np.column_stack(values[1:]))
-            starts.append(np.outer(w.at_samples(left[..., i]), np.eye(3)[i]))
+            own = [np.outer(w.at_samples(left[..., i]), np.eye(3)[i])]
+            if self.adrift:
+                own += [np.outer(w.at_samples(run(np.ones(w.grid.shape), drags[i])), np.eye(6)[i])]
+            starts.append(np.hstack(own))
         if w.accelerometer is not None:
             biases = len(self.axes)
             columns = [np.column_stack([c, np.zeros((len(c), biases))]) for c in columns]
@@ -111,7 +119,10 @@ class FlightModel:
                 known.append((measured[..., i] - seen[0][..., i]).ravel())
                 ones = np.outer(np.ones(measured[..., i].size), np.eye(biases)[number])
                 columns.append(np.column_stack([*(s[..., i].ravel() for s in seen[1:]), ones]))
-                starts.append((-R_WB[..., :, i] * np.array(drags) * left).reshape(-1, 3))
+                own = [(-R_WB[..., :, i] * np.array(drags) * left).reshape(-1, 3)]
+                if self.adrift:
+                    own += [np.outer(np.ones(len(own[0])), np.eye(6)[3 + i])]
+                starts.append(np.hstack(own))
         weights = self.weights[:, None]
         return np.concatenate(known) * self.weights, np.concatenate(columns) * weights, np.concatenate(starts) * weights
 
@@ -123,13 +134,11 @@ class FlightModel:
         return both[:, 0], both[:, 1:]
 
     def _start_solutions(self, starts: Array, both: Array) -> Array:
-        """Least-squares start velocities of every window for every column, (windows, 3, columns)."""
-        count = len(self.w)
-        normal = np.stack(
-            [np.stack([self._sum(starts[:, i] * starts[:, j], count) for j in range(3)]) for i in range(3)]
-        )
-        right = np.stack([np.stack([self._sum(starts[:, i] * c, count) for c in both.T]) for i in range(3)])
-        normal = np.moveaxis(normal, 2, 0) + 1e-9 * np.eye(3)
+        """Least-squares start velocities (and constants) of every window for every column, (windows, 3, columns)."""
+        count, own = len(self.w), range(starts.shape[1])
+        normal = np.stack([np.stack([self._sum(starts[:, i] * starts[:, j], count) for j in own]) for i in own])
+        right = np.stack([np.stack([self._sum(starts[:, i] * c, count) for c in both.T]) for i in own])
+        normal = np.moveaxis(normal, 2, 0) + 1e-9 * np.eye(len(own))
         return np.linalg.solve(normal, np.moveaxis(right, 2, 0)).astype(np.float64, copy=False)
 
     def _sum(self, values: Array, count: int) -> Array:

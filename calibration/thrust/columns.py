@@ -76,7 +76,7 @@ _KINDS = {
         ("voltage", "battery voltage", "supply voltage", "bus voltage", "input voltage", "esc voltage", "vbat", "volt",
          "volts", "vol", "v", "vin", "vcc", "batt voltage", "batt", "battery", "spannung", "akkuspannung",
          "batteriespannung", "versorgungsspannung", "eingangsspannung", "betriebsspannung", "reglerspannung", "ubat",
-         "u akku", "u bat", "u batt", "u"),
+         "u akku", "u bat", "u batt", "u", "akku", "batterie"),
         ("voltage", "volts", "vbat", "volt", "spannung", "akkuspannung", "batteriespannung"),
         ("cell", "min", "std", "max", "nominal", "cutoff", "zelle", "zellen", "zellenspannung", "nennspannung"),
         frozenset(VOLTS),

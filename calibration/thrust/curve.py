@@ -26,7 +26,7 @@ USUAL_EXPONENT = 1.5  # where the data do not determine it; 1.4 to 1.8 on 104 mo
 EXPONENT_STD = 0.3  # of the exponent among motors
 USUAL_START, START_STD = 0.05, 0.05  # command at which a motor starts, if the sweep does not show it
 BEND_STD = 0.3
-TARE_STD = 0.01  # of full thrust, with wide tails (Cauchy): most zeros are right, some are far off
+TARE_STD = 0.01  # of full thrust, with wide tails (Cauchy): most scales are tared, some are far off
 NEAR_IDLE = 0.15  # a sweep that begins below this command shows the zero of the scale
 INDEPENDENT = 15  # points a run counts as
 VOLTAGE_SPAN = 1.04  # ratio of the voltages at one command from which the exponent is determined
@@ -168,9 +168,10 @@ def fit_thrust(runs: Sequence[Steps]) -> ThrustFit:
         if robust:  # Cauchy's loss: outliers lose their weight
             misfit = np.sign(misfit) * np.sqrt(np.log1p(misfit**2))
         dips = np.minimum(_steep(x[1], x[4], _SHAPE), 0.0) * 1e3  # thrust never falls with the command
-        tare = np.sqrt(np.log1p((x[_PARAMETERS:] / TARE_STD) ** 2))
+        tare = np.sqrt(np.log1p(((x[_PARAMETERS:] - zeros) / TARE_STD) ** 2))
         return np.concatenate([misfit / crowd, (x[:_PARAMETERS] - prior) * weight, tare, dips])
 
+    zeros = np.array([_zero(steps) for steps in runs]) / scale
     tares = np.array([steps.thrust_n[np.argmin(steps.command)] for steps in runs]) / scale
     first = np.concatenate([[np.log(scale), 0.6, USUAL_EXPONENT, start, 0.0], tares])
     low = np.concatenate([[-20.0, -2.0, 0.0, -0.3, -2.0], np.full(len(runs), -np.inf)])
@@ -286,6 +287,12 @@ def _covariance(x: Array, cost: Cost, used: Mask, sigma: float) -> Array:
               for e in np.eye(len(x))]  # fmt: skip
     jacobian = np.stack(slopes, axis=1)
     return np.linalg.pinv(jacobian.T @ jacobian)[:_PARAMETERS, :_PARAMETERS].astype(np.float64, copy=False)
+
+
+def _zero(steps: Steps) -> float:
+    """The most probable reading of the scale without thrust [N]: that at 1000 µs or less, where motors stand still."""
+    off = steps.command <= COMMAND_STEP / 2
+    return float(np.median(steps.thrust_n[off])) if off.any() else 0.0
 
 
 def _start(runs: Sequence[Steps]) -> tuple[float, float]:

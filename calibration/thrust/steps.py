@@ -29,6 +29,7 @@ LONG_SWEEP = 400  # more steps than this are a ramp: its readings are gathered b
 RAMP_VOLTAGE = 0.015  # of the voltage: readings of a ramp that differ by less count as equal
 PLATEAU_MIN, PLATEAU_S = 5, 0.5  # readings and seconds of a steady command that are a plateau
 SETTLING_MIN = 20  # readings of a plateau, without times, from which its beginning can be judged
+LEVEL_SHARE = 0.5  # of a stretch within `COMMAND_STEP`: that much lies near its middle on a plateau, a third on a ramp
 SMOOTH_COMMANDS = 5  # readings: a command that is read back by radio jitters
 STEADY = 0.005  # share of the run's thrust: nearer to its final value than this, the thrust is steady
 RATIO_MAX = 0.8  # of two parts of the way to the final thrust; nearer to 1 it is a slow drift (a motor that warms up)
@@ -184,15 +185,15 @@ def _plateaus(run: StandRun) -> tuple[list[NDArray[np.int64]], list[NDArray[np.i
     if _distinct(np.array([np.median(run.command[rows]) for rows in flat])) < COMMANDS_MIN:
         return [], []
     recording = timed and float(np.median(np.abs(np.diff(run.time_s)))) <= RECORDING_S
-    if not between and not recording and max(len(rows) for rows in flat) < SETTLING_MIN:
+    recording = recording or (not timed and max(len(rows) for rows in flat) >= SETTLING_MIN)
+    if not between and not recording:
         return flat, []  # a table with some readings at each command
     sag = (np.median(run.voltage_v) / run.voltage_v) ** USUAL_VOLTAGE_EXPONENT
     thrust, span = run.thrust_n * sag, float(np.ptp(run.thrust_n))
     steady: list[NDArray[np.int64]] = []
     unsteady: list[NDArray[np.int64]] = []
     for rows in flat:
-        judged = recording or len(rows) >= SETTLING_MIN
-        settled = rows[_settled(thrust[rows], span) :] if judged else rows
+        settled = rows[_settled(thrust[rows], span) :] if recording else rows
         (steady if len(settled) else unsteady).append(settled if len(settled) else rows)
     return steady, unsteady
 
@@ -210,6 +211,10 @@ def _flat(command: Array) -> list[NDArray[np.int64]]:
         total, count = total + value, count + 1
     flat = []
     for a, b in zip(edges, [*edges[1:], len(command)], strict=True):
+        level = np.flatnonzero(np.abs(smooth[a:b] - np.median(smooth[a:b])) <= COMMAND_STEP / 4)
+        if len(level) < LEVEL_SHARE * (b - a):  # a piece of a ramp, or two commands by turns
+            continue
+        a, b = a + int(level[0]), a + int(level[-1]) + 1  # without the ends of slow ramps
         quarter = max((b - a) // 4, 1)
         drift = abs(float(np.median(smooth[a : a + quarter]) - np.median(smooth[b - quarter : b])))
         if b - a >= PLATEAU_MIN and drift <= COMMAND_STEP / 2:
@@ -225,7 +230,8 @@ def _settled(thrust: Array, span: float) -> int:
     half = len(thrust) // 2
     thirds = [float(np.median(part)) for part in np.array_split(thrust[half:], 3)]
     final = float(np.median(thrust[half:]))
-    noise = 1.4826 * float(np.median(np.abs(thrust[half:] - final)))
+    changes = np.diff(thrust[half:])  # the noise must not contain the way that is left
+    noise = 1.4826 * float(np.median(np.abs(changes - np.median(changes)))) / np.sqrt(2)
     before, after = thirds[1] - thirds[0], thirds[2] - thirds[1]
     ratio = float(np.clip(after / before, 0.0, RATIO_MAX)) if before else 0.0
     moves = abs(thirds[2] - thirds[0]) > 3 * noise / np.sqrt(max((len(thrust) - half) // 3, 1))

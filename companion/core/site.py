@@ -17,7 +17,10 @@ from companion.core.config import ConfigError, Section, integer, load, number
 from companion.core.frames import quat_from_rpy, rotation_matrix
 
 CUSTOM_PREFIX = "dictionary:"  # then the path of a dictionary in OpenCV's YAML format, relative to the marker file
-SQUARE_FAMILIES = ("aruco_4x4_50", "aruco_5x5_100", "aruco_6x6_250", "aruco_6x6_1000", "apriltag_36h11")
+SQUARE_FAMILIES = (
+    *("aruco_4x4_50", "aruco_5x5_100", "aruco_6x6_250", "aruco_6x6_1000", "aruco_mip_36h12"),
+    *("apriltag_16h5", "apriltag_25h9", "apriltag_36h11"),
+)
 STAG_PREFIX, STAG_LIBRARIES = "stag_hd", (11, 13, 15, 17, 19, 21, 23)
 FAMILIES = (*SQUARE_FAMILIES, *(f"{STAG_PREFIX}{n}" for n in STAG_LIBRARIES))
 KNOWN_FAMILIES = ", ".join([*FAMILIES, f"{CUSTOM_PREFIX}PATH"])

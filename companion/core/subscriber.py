@@ -48,6 +48,8 @@ CALL_S = 0.005  # half a period of the fastest process
 LOOK_EVERY = 32  # messages between two looks at the clock; a process that gets little time still takes so many a call
 TOPIC_PER_S = HIGH_WATER_MARK  # twenty times the fastest topic; a subscriber that was stopped gets no more at once
 
+FEW = 4  # messages
+
 LOST_CHECK_S = 0.1  # between two looks at the connections
 LOST_S = 0.5  # a connection that ZeroMQ has not restored by then is opened again
 
@@ -131,8 +133,11 @@ class Subscriber:
 
     def _take(self, socket: "zmq.Socket[bytes]", messages: list[Message], until_s: float) -> None:
         left, bytes_left, taken = CALL_MESSAGES, CALL_BYTES, 0
-        # The state is read first: an exception for an empty queue costs as much time as a message.
-        while left > 0 and bytes_left > 0 and cast(int, socket.getsockopt(zmq.EVENTS)) & READABLE:
+        while left > 0 and bytes_left > 0:
+            # An exception for an empty queue costs as much time as a message, and so does reading the state: a call
+            # that takes a few messages reads the state, a call that takes many ends with the exception.
+            if taken < FEW and not cast(int, socket.getsockopt(zmq.EVENTS)) & READABLE:
+                return
             try:
                 frames = socket.recv_multipart(zmq.DONTWAIT)
                 bytes_left -= len(frames[-1])
@@ -191,6 +196,7 @@ class Subscriber:
 
     def close(self) -> None:
         """Close the sockets; twice is once."""
-        for group in self._groups:
+        groups, self._groups = self._groups, []
+        for group in groups:
             group.socket.disable_monitor()
             group.socket.close(linger=0)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from companion.core.enums import CommandAction, FcuMode, Phase, SafetyAction
 from companion.mission import phases as ph
+from companion.mission import raw_guard
 from companion.mission import reference_geometry as geometry
 from companion.mission.curves import HoldTable, points_of, to_trajectory
 from companion.mission.flight_state import Timer
@@ -97,18 +98,21 @@ def switched_on_in_flight(mission: MissionContext, now_s: float) -> Found:
     if switch is None or switch.on is not True or switch.turned_on_s in (None, flight.switch_used_s):
         return False
     flight.switch_used_s = switch.turned_on_s  # one movement of the switch is one request
-    if problem := mission.start_problems(now_s) or _not_ready_for_handover(mission):
+    if problem := mission.start_problems(now_s) or _not_ready_for_handover(mission, now_s):
         mission.report(f"start refused: {problem}", WARNING, now_s)
         return False
     return True
 
 
-def _not_ready_for_handover(mission: MissionContext) -> str:
+def _not_ready_for_handover(mission: MissionContext, now_s: float) -> str:
     state, p = mission.inputs.state, mission.inputs.from_home()
     if state is None or p is None or not mission.inputs.airborne():
         return "not in flight"
     if why := leaves_limits(p, mission.plan.limits):
         return why
+    raw = mission.inputs.raw.motion(now_s)
+    if raw is not None and raw_guard.leaves_limits(raw, mission.plan.limits):
+        return "outside the limits by PX4's own position"
     speed_m_s = math.hypot(*state.v_W)
     return f"too fast ({speed_m_s:.1f} m/s)" if speed_m_s > HANDOVER_SPEED_M_S else ""
 

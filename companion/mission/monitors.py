@@ -22,6 +22,7 @@ from companion.core.frames import rotation_matrix
 from companion.core.messages import HostStatus, SentSetpoint
 from companion.core.vehicle import Vehicle
 from companion.mission import phases as ph
+from companion.mission import raw_guard
 from companion.mission.plan import Plan, outside_m
 from companion.mission.raw_guard import RawMotion
 from companion.mission.reference_geometry import to_bundle
@@ -30,15 +31,16 @@ from companion.mission.snapshot import SafetySnapshot
 
 TAKEOFF_SLOWEST_M_S = 0.3  # a climb slower than this has failed
 TAKEOFF_SPARE_S = 15.0  # beyond the climb: rotors start, PX4's ramp, the last decimetres
+TAKEOFF_DRIFT_M = 1.0  # over a limit: wind moves the aircraft by this much until PX4 has learnt it
 TAKEOFF_OVER_M = 1.0  # gusts lift the aircraft by half of this while PX4 climbs
 TAKEOFF_OVER_LIMIT_M = 0.25  # over limits.height_m, where that is less
 CLIMB_DELAY_S = 0.5  # from the position to PX4's answer to a command
 CLIMB_BRAKE_M_S2 = 2.0  # MPC_ACC_DOWN_MAX is 3, reached after a limited jerk
 SPEED_SPARE_M_S = 3.0  # over the plan's fastest reference: a gust of some seconds
-VELOCITY_DIFFERENCE_M_S = 0.5  # errors of the flight controller's velocity are up to 0.2 m/s
-VELOCITY_DIFFERENCE_S = 2.0
+VELOCITY_DIFFERENCE_M_S = 0.5  # mean of two seconds; errors of the flight controller's velocity are up to 0.2 m/s
+VELOCITY_KICK_S = 0.6  # a fix that jumps by 3 m gives PX4's velocity an error that decays within seconds
 RAW_AGE_S = 1.0
-RESET_M = 3.0  # good receivers jump by so much between buildings, and PX4 may reset to such a fix
+RESET_M = 4.0  # receivers jump by 3 m near structures; PX4 resets to such a fix after seconds of dead reckoning
 VOLTAGE_AGE_S = 3.0  # a status without a voltage comes 5 s after the last measurement
 WEAK_CELL_V = 0.3  # below the mean of the cells; a healthy lithium pack keeps 0.1 V under load
 RESERVE_S = 30.0  # of flight time beyond the way home and the landing
@@ -46,10 +48,11 @@ DETOUR = 1.5  # path home over the straight line: the waypoints of the way out
 PEAK_TO_MEAN = 35 / 16  # speed of a move from rest to rest (companion/core/trajectories.py)
 LANDING_M_S = 0.7  # MPC_LAND_SPEED
 LANDING_SPARE_S = 15.0  # ground detection, disarming
-WIND_SHARE = 0.9  # of controller.tilt_max_rad, in the mean of a minute: no gust can be answered any more
+WIND_SHARE = 0.85  # of controller.tilt_max_rad, in the mean of a minute: no gust can be answered any more
 GROUND_AGE_S = 10.0  # its heartbeat comes once a second
 TOUCHDOWN_TILT_RAD = 0.26  # 15°: the slope on which legs of this width still stand
-TOUCHDOWN_SPEED_M_S = 0.5  # PX4 reports "landed" below MPC_LAND_SPEED only
+TOUCHDOWN_CLIMB_M_S = 0.5  # a landing at MPC_LAND_SPEED has not ended
+TOUCHDOWN_SPEED_M_S = 3.0  # twice LNDMC_XY_VEL_MAX: in 12 m/s of wind an aircraft slides on smooth ground at 2
 ESCALATION_MIN_S = 2.0  # least time between two actions, so that each has time to help
 ACTIONS = tuple(action for action in SafetyAction if action != SafetyAction.NONE)
 LOOP = (ProcessName.ESTIMATOR, ProcessName.CONTROLLER, ProcessName.FCU)  # the processes of the control loop
@@ -251,25 +254,21 @@ def _takeoff_time(s: SafetySnapshot) -> float | None:
     return None if landed else s.phase_time_s
 
 
-def _raw(number: Callable[[RawMotion, SafetySnapshot], float]) -> Value:
+def _raw(number: Callable[[RawMotion], float]) -> Value:
     """A number of the motion by the flight controller's own data; not while the pilot flies."""
 
     def value(s: SafetySnapshot) -> float | None:
-        return None if s.raw is None or s.by_pilot else number(s.raw, s)
+        return None if s.raw is None or s.by_pilot else number(s.raw)
 
     return value
 
 
-def _raw_outside(raw: RawMotion, s: SafetySnapshot) -> float:
-    if any(map(math.isnan, raw.p)):
-        return math.inf
-    low, high = s.plan.limits.fence_min_m, s.plan.limits.fence_max_m
-    margins = (raw.margin_m, raw.margin_m, raw.vertical_margin_m)
-    return max(max(a - value, value - b) - m for value, a, b, m in zip(raw.p, low, high, margins, strict=True))
-
-
-def _raw_speed(raw: RawMotion, s: SafetySnapshot) -> float:
+def _raw_speed(raw: RawMotion) -> float:
     return math.hypot(*(v for v in raw.v if not math.isnan(v)))
+
+
+def _raw_outside_fence(s: SafetySnapshot) -> float | None:
+    return None if s.raw is None or s.by_pilot else raw_guard.outside_fence_m(s.raw, s.plan.limits)
 
 
 def _raw_difference(s: SafetySnapshot) -> float | None:
@@ -297,12 +296,13 @@ def _spare_time(s: SafetySnapshot) -> float | None:
 
 
 def _touchdown(s: SafetySnapshot) -> float | None:
-    """Tilt or speed of an aircraft that is reported as landed, over their limits; None while it is not."""
+    """Tilt or speed of an aircraft that is reported as landed, over its limit; None while it is not."""
     if s.status is None or not (s.status.landed and s.status.armed):
         return None
     tilt_rad = _tilt(s) or 0.0
-    speed_m_s = 0.0 if s.raw is None else _raw_speed(s.raw, s)
-    return max(tilt_rad / TOUCHDOWN_TILT_RAD, speed_m_s / TOUCHDOWN_SPEED_M_S)
+    x, y, z = (0.0, 0.0, 0.0) if s.raw is None else (0.0 if math.isnan(v) else v for v in s.raw.v)
+    speeds = (abs(z) / TOUCHDOWN_CLIMB_M_S, math.hypot(x, y) / TOUCHDOWN_SPEED_M_S)
+    return max(tilt_rad / TOUCHDOWN_TILT_RAD, *speeds)
 
 
 def _faulty_systems(s: SafetySnapshot) -> str:
@@ -431,7 +431,7 @@ MONITORS: tuple[Monitor, ...] = (
         escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
     # the take-off: PX4 flies it, and only a command ends it
     Monitor("takeoff_limits", "outside the limits before offboard", "m", CRITICAL, PX4_CLIMBS,
-        _outside_before_offboard, lambda v, p: 0.0, hysteresis=0.1, after_s=0.5,
+        _outside_before_offboard, lambda v, p: TAKEOFF_DRIFT_M, hysteresis=0.1, after_s=0.5,
         escalation=(LAND,), advice="be ready to take over"),
     Monitor("takeoff_height", "take-off does not end at its height", "m", CRITICAL, PX4_CLIMBS,
         _stop_height, _takeoff_height_limit, hysteresis=0.1, escalation=(LAND,), advice="be ready to take over"),
@@ -442,20 +442,20 @@ MONITORS: tuple[Monitor, ...] = (
     # its own estimate. It does so near a structure, too: a landing is over in seconds, a hold by GNSS drifts on, and the
     # pilot can take over from both.
     Monitor("raw_fence", "outside the fence by PX4's own position", "m", CRITICAL, FLYING,
-        _raw(_raw_outside), lambda v, p: 0.0, hysteresis=0.1, after_s=0.5,
+        _raw_outside_fence, lambda v, p: 0.0, hysteresis=0.1, after_s=0.5,
         escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
     Monitor("raw_height", "too high by PX4's own position", "m", CRITICAL, FLYING,
-        _raw(lambda raw, s: raw.p[2] - raw.vertical_margin_m), lambda v, p: p.limits.height_m, hysteresis=0.1,
+        _raw(raw_guard.height_m), lambda v, p: p.limits.height_m, hysteresis=0.1,
         after_s=0.5, escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
     Monitor("raw_distance", "too far from the take-off point by PX4's position", "m", CRITICAL,
-        FLYING, _raw(lambda raw, s: math.hypot(raw.p[0], raw.p[1]) - raw.margin_m), lambda v, p: p.limits.distance_m,
+        FLYING, _raw(raw_guard.distance_m), lambda v, p: p.limits.distance_m,
         hysteresis=0.1, after_s=0.5, escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
     Monitor("raw_speed", "too fast by PX4's own velocity", "m/s", CRITICAL, FLYING,
         _raw(_raw_speed), lambda v, p: _speed_limit(v, p) + VELOCITY_DIFFERENCE_M_S, hysteresis=0.3, after_s=1.0,
         escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
     Monitor("raw_velocity", "velocity contradicts the flight controller's", "m/s", CRITICAL, FLYING,
         _own_estimate(_raw_difference), lambda v, p: VELOCITY_DIFFERENCE_M_S, hysteresis=0.1,
-        after_s=VELOCITY_DIFFERENCE_S, escalation=(LAND, STOP_STREAMING), escalation_s=3.0,
+        after_s=VELOCITY_KICK_S, escalation=(LAND, STOP_STREAMING), escalation_s=3.0,
         advice="be ready to take over"),
     Monitor("raw_lost", "no position from the flight controller", "s", WARNING, BEFORE_RETURN,
         lambda s: s.raw_age_s, lambda v, p: RAW_AGE_S, hysteresis=0.3, escalation=(RETURN,),

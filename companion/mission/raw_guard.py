@@ -10,7 +10,7 @@ filter's own estimate, and the guard uses the receiver's solution (GPS_RAW_INT) 
 * GNSS may be wrong by as much as it reports: a limit is exceeded only beyond limit + `margin_m`.
 * A reset of PX4's estimator moves its frame, not the aircraft. PX4 counts its resets in ODOMETRY.reset_counter, alone of
   all messages of 1.17 and without the size. A jump of the raw position that such a count confirms moves the record, by at
-  most `SHIFT_MAX_M` in one flight, so that resets cannot lead the guard away.
+  most `SHIFT_MAX_M` from its place, so that resets cannot lead the guard away.
 * Without a fix PX4 dead-reckons, by metres within seconds: the guard has no value then, and for `SETTLE_S` after.
 """
 
@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from companion.core.messages import TOPICS, FcuPosition, FcuStatus, State
 from companion.core.trajectory_messages import Vec3
+from companion.mission.plan import Limits
 
 RECORD_S = 1.0  # of positions on the ground, whose median is the record
 MARGIN_MIN_M = 2.0  # drift of the local position on the ground and in flight of a good receiver
@@ -34,8 +35,8 @@ SETTLE_S = 5.0  # after a fix has come back
 JUMP_M = 0.3  # between two positions, beyond their velocity: 20 ms apart no multirotor deviates so much
 GAP_MAX_S = 0.2  # positions farther apart show no jump
 CONFIRM_S = 0.6  # between a jump and the count of its reset: ODOMETRY ten times a second, status likewise, and one lost
-SHIFT_MAX_M = 5.0  # of the record in one flight
-DIFFERENCE_S = 0.5  # over which the difference of the velocities is averaged
+SHIFT_MAX_M = 5.0  # of the record from its place
+DIFFERENCE_S = 2.0  # over which the difference of the velocities is averaged
 STATES = 100  # of the filter, one second
 
 
@@ -46,6 +47,31 @@ class RawMotion(NamedTuple):
     v: Vec3  # [m/s]; the vertical is NaN where it is not measured
     margin_m: float  # horizontal
     vertical_margin_m: float
+
+
+def outside_fence_m(raw: RawMotion, limits: Limits) -> float:
+    """How far the aircraft is outside the fence box beyond the margins [m], ≤ 0 inside; inf for NaN."""
+    if any(map(math.isnan, raw.p)):
+        return math.inf
+    margins = (raw.margin_m, raw.margin_m, raw.vertical_margin_m)
+    axes = zip(raw.p, limits.fence_min_m, limits.fence_max_m, margins, strict=True)
+    return max(max(low - value, value - high) - margin for value, low, high, margin in axes)
+
+
+def height_m(raw: RawMotion) -> float:
+    """Height over the record, less its margin [m]."""
+    return raw.p[2] - raw.vertical_margin_m
+
+
+def distance_m(raw: RawMotion) -> float:
+    """Horizontal distance from the record, less its margin [m]."""
+    return math.hypot(raw.p[0], raw.p[1]) - raw.margin_m
+
+
+def leaves_limits(raw: RawMotion, limits: Limits) -> bool:
+    """The aircraft is outside one of the limits, whatever the margins."""
+    outside = outside_fence_m(raw, limits) > 0 or height_m(raw) > limits.height_m
+    return outside or distance_m(raw) > limits.distance_m
 
 
 class _Jump(NamedTuple):
@@ -94,8 +120,7 @@ class RawGuard:
         self._resets: int | None = None
         self._counted_s = -math.inf  # when the count of resets last grew, until a jump explains it
         self._jumps: deque[_Jump] = deque(maxlen=8)
-        self._shifted_m = 0.0
-        self.reset_m = 0.0  # sum of the confirmed jumps since the record was taken
+        self._resets_W: Vec3 = (0.0, 0.0, 0.0)  # sum of the confirmed jumps since the record was taken
 
     # --- messages ---
 
@@ -149,7 +174,7 @@ class RawGuard:
             self._stood_by_receiver.add(*self._raw[:2])
         self._jumps.clear()
         self._counted_s = -math.inf
-        self._shifted_m = self.reset_m = 0.0
+        self._resets_W = (0.0, 0.0, 0.0)
 
     # --- resets of PX4's estimator ---
 
@@ -169,15 +194,26 @@ class RawGuard:
         if not self._jumps or now_s - self._counted_s > CONFIRM_S:
             return
         self._counted_s = -math.inf
-        while self._jumps:
-            x, y, z = self._jumps.popleft().p
-            size_m = math.hypot(x, y, z)
-            self.reset_m += size_m
-            share = min(1.0, max(SHIFT_MAX_M - self._shifted_m, 0.0) / size_m)
-            # The reset at the end of a loss of GNSS takes a drift back: the record is right as it was.
-            if self._settled(now_s):
-                self._shifted_m += share * size_m
-                self._stood.move((share * x, share * y, share * z))
+        jumps = [jump.p for jump in self._jumps]
+        self._jumps.clear()
+        # The reset at the end of a loss of GNSS takes a drift back: the record is right as it was.
+        if self._settled(now_s):
+            before = self._shift
+            x, y, z = (sum(column) for column in zip(self._resets_W, *jumps, strict=True))
+            self._resets_W = (x, y, z)
+            after = self._shift
+            self._stood.move((after[0] - before[0], after[1] - before[1], after[2] - before[2]))
+
+    @property
+    def reset_m(self) -> float:
+        """How far the confirmed resets have moved the flight controller's frame since the record was taken [m]."""
+        return math.hypot(*self._resets_W)
+
+    @property
+    def _shift(self) -> Vec3:
+        """How far they move the record."""
+        share = SHIFT_MAX_M / max(self.reset_m, SHIFT_MAX_M)
+        return share * self._resets_W[0], share * self._resets_W[1], share * self._resets_W[2]
 
     def _settled(self, now_s: float) -> bool:
         return now_s - self._fix_s <= GNSS_AGE_S and now_s - self._fix_since_s >= SETTLE_S
@@ -213,11 +249,16 @@ class RawGuard:
         return RawMotion((p[0] - stood[0], p[1] - stood[1], p[2] - stood[2]), v, horizontal_m, vertical_m)
 
     def velocity_difference_m_s(self, now_s: float) -> float | None:
-        """Between the flight controller's velocity and the filter's, mean of `DIFFERENCE_S`; None: not known."""
-        if not self._differences or not self._trusted(now_s):
+        """Between the flight controller's velocity and the filter's, mean of `DIFFERENCE_S`; None: not known.
+
+        A mean and not a time above a limit: half a metre per second takes two seconds to show, two metres per second
+        take half of one. With fewer samples the rest of the time counts as without a difference.
+        """
+        differences = self._differences
+        if not differences or not self._trusted(now_s):
             return None
-        count = len(self._differences)
-        mean = [sum(difference[i] for _, difference in self._differences) / count for i in range(3)]
+        part = min(1.0, (differences[-1][0] - differences[0][0]) / DIFFERENCE_S) / len(differences)
+        mean = [part * sum(difference[i] for _, difference in differences) for i in range(3)]
         measured = [m for m in mean if not math.isnan(m)]
         return math.hypot(*measured) if measured else None
 

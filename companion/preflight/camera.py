@@ -16,7 +16,7 @@ from companion.preflight.observation import within
 from companion.preflight.report import PreflightCheck, failed, ok, skipped, warning, worst
 from companion.runtime.nodes import LoadedFiles, build_node
 from companion.tracking.cameras import RATE_TOLERANCE, Source
-from companion.tracking.tracker import TrackerNode
+from companion.tracking.tracker import FROZEN_IMAGES, TrackerNode
 
 NAMES = ("camera", "camera latency", "marker")
 NO_BUNDLE = "the mission flies without a bundle"
@@ -92,7 +92,9 @@ def rate(seen: Images, vehicle: Vehicle) -> PreflightCheck:
         failures.append(f"slower than {slowest_hz:g} Hz")
     elif abs(rate_hz - camera.rate_hz) > RATE_TOLERANCE * camera.rate_hz:
         doubts.append(f"the vehicle file says {camera.rate_hz:g} Hz")
-    if np.frombuffer(seen.images[-1].data, np.uint8).std() < CONTRAST_MIN:
+    if len(seen.images) > FROZEN_IMAGES and all(image.data == seen.images[0].data for image in seen.images):
+        failures.append("every image is the same to the last pixel: camera or driver hangs")
+    elif np.frombuffer(seen.images[-1].data, np.uint8).std() < CONTRAST_MIN:
         doubts.append("the image is uniform: lens cap, darkness or glare?")
     if seen.trouble:
         doubts.append(seen.trouble)

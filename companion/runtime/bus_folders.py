@@ -32,7 +32,7 @@ def has_sockets(folder: Path) -> bool:
 
     False for a folder of another user, who could show anything there. Root may look at the bus of the systemd units.
     """
-    if not is_own_folder(folder) and not (folder == SYSTEM_BUS and os.geteuid() == 0):
+    if not _is_trusted(folder):
         return False
     try:
         return any(path.is_socket() for path in folder.glob("*.sock"))
@@ -47,7 +47,7 @@ def system_bus() -> Path | None:
 
 def flight_on_link(url: str, temporary: Path, system: Path = SYSTEM_BUS) -> str | None:
     """The id of the process that flies on a link, as far as this user can see it; None when there is none."""
-    for folder in _folders(temporary, system):
+    for folder in filter(_is_trusted, _folders(temporary, system)):
         for name in (MANAGER, ProcessName.FCU):
             found = holder(folder, name)
             if found is not None and found.note == url:
@@ -65,6 +65,10 @@ def remove_left_behind(temporary: Path) -> None:
 def _held(folder: Path) -> list[str]:
     """The names in a folder that running processes hold."""
     return [file.stem for file in folder.glob("*.lock") if holder(folder, file.stem) is not None]
+
+
+def _is_trusted(folder: Path) -> bool:
+    return is_own_folder(folder) or (folder == SYSTEM_BUS and os.geteuid() == 0)
 
 
 def _folders(temporary: Path, system: Path) -> list[Path]:

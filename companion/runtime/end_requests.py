@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 
 END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C, kill, a terminal that was closed
-STOP = (signal.SIGTSTP, signal.SIGTTOU)  # Ctrl-Z; output of a process in the background
 
 
 class EndRequests:
     """Counts the signals that ask this process to end. None of them interrupts anything: the command looks at ``count``.
 
     An exception from a signal handler may come between the start of a process and the line that remembers it, or during
-    the end of the processes, and leave them behind. Ctrl-Z is counted in ``stops`` and does not stop the process either:
-    a stopped manager supervises nothing. Outside of the main thread, which alone receives signals, nothing is counted.
+    the end of the processes, and leave them behind. Ctrl-Z is counted in ``stops`` and does not stop the process either,
+    nor does output in the background: a stopped manager supervises nothing. Outside of the main thread, which alone receives signals, nothing is counted.
     """
 
     def __init__(self) -> None:
@@ -25,12 +24,15 @@ class EndRequests:
 
     def __enter__(self) -> "EndRequests":
         if threading.current_thread() is threading.main_thread():
-            for number in (*END, *STOP):
+            handlers = {number: self._end for number in END} | {signal.SIGTSTP: self._stop}
+            for number, handler in handlers.items():
                 before = signal.getsignal(number)
                 if before is not signal.SIG_IGN:  # as nohup and a shell's background jobs have it, which stays
                     # A function and not SIG_IGN, which the processes that are started now would inherit.
-                    signal.signal(number, self._end if number in END else self._stop)
+                    signal.signal(number, handler)
                     self._before.append((number, before))
+            # Output of a process in the background: with a handler the kernel would repeat the signal for ever.
+            self._before.append((signal.SIGTTOU, signal.signal(signal.SIGTTOU, signal.SIG_IGN)))
         return self
 
     def __exit__(

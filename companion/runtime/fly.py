@@ -9,7 +9,7 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -92,42 +92,49 @@ def fly(
     scenario, run: of a simulated flight, for its log.
     Raises `ConfigError` or `StartRefused` when the start is refused.
     """
-    if scenario is not None:
-        scenario = scenario.resolve()
-    context = Context(
-        vehicle.resolve(), mission.resolve(), fcu_url, Path(), Path(), scenario_file=scenario, run=run or {}
-    )
+    scenario = None if scenario is None else scenario.resolve()
+    files = vehicle.resolve(), mission.resolve()
+    context = Context(*files, fcu_url, Path(), Path(), scenario_file=scenario, run=run or {})
     refuse_bad_files(context)
     with EndRequests() as requests:
-        folder = new_flight_folder(out, mission)
-        display: Display | None = None
+        display = Display()
         try:
-            remove_left_behind(temporary_folder())
-            bus_folder = Path(tempfile.mkdtemp(prefix=FLIGHT_BUS_PREFIX))
-            try:
-                with Hold(bus_folder, MANAGER, link_url(context)):
-                    context = replace(context, bus_folder=bus_folder, log_file=(folder / "flight.mcap").resolve())
+            with flight_bus(link_url(context)) as bus_folder:
+                folder = new_flight_folder(out, mission)
+                log_file = (folder / "flight.mcap").resolve()
+                context = replace(context, bus_folder=bus_folder, log_file=log_file)
+                handed_over_end_s = HANDED_OVER_END_S if simulated else math.inf
+                try:
                     commands = dict(extra(bus_folder, folder.resolve()))
                     for name in onboard_processes(context.plan.bundle, simulated):
                         commands[name] = python("companion.runtime.processes", name, *arguments(context))
                     manager = Manager(commands, folder / "processes")
-                    display = Display()
                     try:
                         bus = ZmqBus(bus_folder, MANAGER, WATCHED)
-                        handed_over_end_s = HANDED_OVER_END_S if simulated else float("inf")
                         ending = _supervise(manager, bus, display, requests, timeout_s, handed_over_end_s)
                     finally:
                         manager.stop()
-            finally:
-                shutil.rmtree(bus_folder, ignore_errors=True)
-        except UserError:
-            if display is not None:
-                display.close()
-            shutil.rmtree(folder, ignore_errors=True)
+                except UserError:
+                    shutil.rmtree(folder, ignore_errors=True)
+                    raise
+        except BaseException:
+            display.close()
             raise
         results = evaluate(folder)
         console = Console(markup=False) if display.close() else Console(quiet=True)
     return show_results(results, ending, console)
+
+
+@contextlib.contextmanager
+def flight_bus(link: str) -> Iterator[Path]:
+    """A bus folder for one flight on a link, held while it lasts; folders that killed flights left are removed."""
+    remove_left_behind(temporary_folder())
+    folder = Path(tempfile.mkdtemp(prefix=FLIGHT_BUS_PREFIX))
+    try:
+        with Hold(folder, MANAGER, link):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def refuse_bad_files(context: Context) -> None:

@@ -23,13 +23,22 @@ _PREDEFINED = {
     "aruco_5x5_100": cv2.aruco.DICT_5X5_100,
     "aruco_6x6_250": cv2.aruco.DICT_6X6_250,
     "aruco_6x6_1000": cv2.aruco.DICT_6X6_1000,
+    "aruco_mip_36h12": cv2.aruco.DICT_ARUCO_MIP_36h12,
+    "apriltag_16h5": cv2.aruco.DICT_APRILTAG_16h5,
+    "apriltag_25h9": cv2.aruco.DICT_APRILTAG_25h9,
     "apriltag_36h11": cv2.aruco.DICT_APRILTAG_36h11,
 }
-# The cells of tag36h11 number 0, read row by row from AprilRobotics' picture of it (1: white).
-_APRILTAG_36H11_0 = "110101 011101 011000 101000 010110 000100"
-# Bits that may be corrected in a tag36h11 (11 bits apart: 5 are safe in theory; OpenCV's table has 0).
-# OpenCV multiplies by its error correction rate of 0.6, which leaves 3.
-_APRILTAG_36H11_CORRECTABLE = 5
+# The cells of tag number 0, row by row from the top left, as on AprilRobotics' picture of it (1: white).
+_APRILTAG_0 = {
+    "apriltag_16h5": "0010 0011 0001 1011",
+    "apriltag_25h9": "10101 01011 10010 11111 10001",
+    "apriltag_36h11": "110101 011101 011000 101000 010110 000100",
+}
+# Bits that may be corrected; versions of OpenCV have different tables. OpenCV multiplies by its error correction rate of
+# 0.6, the second decoding by less. Codes that are 12, 11 and 9 bits apart can correct 5, 5 and 4 in theory; OpenCV then
+# corrects 3, 3 and 2. Those of 16h5 are 5 apart and have 16 bits only: with one corrected bit 3.1 % of all squares with random
+# cells are one of its 30 tags in one of 4 turns, 17 x 4 x 30 of 65536; without correction 0.18 %.
+_CORRECTABLE = {"aruco_mip_36h12": 5, "apriltag_16h5": 0, "apriltag_25h9": 4, "apriltag_36h11": 5}
 # Limits of the user's own dictionary: fewer cells hold no code, more are unreadable at any useful distance.
 CELLS_ALLOWED = (3, 16)
 MAX_CODES = 100_000
@@ -73,15 +82,17 @@ def square_family(name: str) -> SquareFamily:
     if name not in _PREDEFINED:
         raise ConfigError(f"marker family '{name}' is unknown (allowed: {KNOWN_FAMILIES})")
     dictionary = cv2.aruco.getPredefinedDictionary(_PREDEFINED[name])
-    if name != "apriltag_36h11":
+    dictionary.maxCorrectionBits = _CORRECTABLE.get(name, dictionary.maxCorrectionBits)
+    if name not in _APRILTAG_0:
         return SquareFamily(name, dictionary, 0)
-    dictionary.maxCorrectionBits = _APRILTAG_36H11_CORRECTABLE
-    printed = np.array([[int(c) for c in row] for row in _APRILTAG_36H11_0.split()], dtype=np.uint8)
+    printed = np.array([[int(c) for c in row] for row in _APRILTAG_0[name].split()], dtype=np.uint8)
     upright = SquareFamily(name, dictionary, 0)
     for turns in range(4):
         if np.array_equal(np.rot90(upright._bits(0), turns), printed):
             return SquareFamily(name, dictionary, turns)
-    raise ConfigError(f"OpenCV {cv2.__version__}: its DICT_APRILTAG_36h11 does not hold AprilTag 36h11 number 0")
+    raise ConfigError(
+        f"OpenCV {cv2.__version__}: its dictionary of {name} does not hold the tag number 0 of that family"
+    )
 
 
 def stag_library(name: str) -> int | None:

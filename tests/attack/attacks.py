@@ -1,7 +1,7 @@
 """The table of attacks: what an attacker, a broken device or an accident does to a flight, drawn at random.
 
 An attack is a list of faults (`sitl.scenario.Fault`, relative to the moment of the attack) or a change of the
-conversation with the flight controller (`tests.attack.conversation`). The numbers of each attack are drawn anew in every
+conversation with the flight controller (`tests.attack.conversation`). The numbers of each attack are drawn in every
 flight, from ranges that stand here.
 """
 

@@ -1,7 +1,7 @@
 """Random attack flights: missions in lockstep that are attacked in every phase, judged by `tests.attack.promises`.
 
 For each world (wind, sensors and satellites from one seed) a mission is flown once. At every phase several forks of the
-process continue it, each under attacks of its own; the flight that nobody attacks goes on to the next phase.
+process continue it, each under attacks of its own; the flight without an attack goes on to the next phase.
 """
 
 import json
@@ -26,7 +26,7 @@ from tests.scenarios.forked import ForkError, in_fork
 SCENARIO = Path(__file__).parents[2] / "config/scenarios/safety/hold.toml"
 LONGEST_S = 35.0  # flown after the attack began
 OBSERVED_S = 8.0  # flown after this stack has handed the aircraft over
-HOLD_S = {"hold": 600.0, "return": 4.0}  # of the mission that is attacked up to its hold, and on its way back
+HOLD_S = {"hold": 600.0, "return": 4.0}  # of the mission that is attacked up to its hold, and on its return
 PHASES = {
     "hold": (Phase.TAKEOFF, Phase.ENTER_OFFBOARD, Phase.SEARCH, Phase.APPROACH, Phase.HOLD),
     "return": (Phase.RETURN, Phase.LAND),

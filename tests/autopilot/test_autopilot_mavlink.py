@@ -46,6 +46,12 @@ def test_default_rates_are_those_of_the_onboard_link(grounded):
     assert len(grounded.received["GPS_RAW_INT"]) - before["GPS_RAW_INT"] == pytest.approx(40, abs=2)  # every fix
 
 
+def test_gps_raw_int_has_the_accuracy_of_the_fix(grounded):
+    (_, message), fix = grounded.received["GPS_RAW_INT"][-1], grounded.autopilot.stack.fix
+    assert (message.h_acc, message.v_acc) == (round(1e3 * fix.h_acc_m), round(1e3 * fix.v_acc_m))
+    assert message.vel_acc == round(1e3 * fix.speed_acc_m_s)
+
+
 def test_message_intervals_are_honoured(grounded):
     for number, hz in ((32, 50.0), (31, 100.0), (30, -1.0)):
         assert grounded.command(INTERVAL, number, 1e6 / hz if hz > 0 else -1, 0, 0, 0, 0, 0) == 0

@@ -1,13 +1,16 @@
 """A program that stood still never starts a motor again: not in one step, not without a person who types `spin`."""
 
 import contextlib
+import fcntl
 import math
 import os
 import pty
 import socket
 
+import msgspec
 import pytest
 from bench_user import QUICK, User
+from pymavlink.dialects.v20 import common
 
 from calibration.thrust.bench import motor as bench_motor
 from calibration.thrust.bench import terminal
@@ -118,6 +121,24 @@ def test_a_flight_controller_whose_motor_test_does_not_expire_is_refused(tmp_pat
     assert max(pwm for _, pwm in pulses) <= REST_US and user.motor_is_off()
 
 
+@pytest.mark.parametrize("changes", [{"faults": Faults(wrong_pwm_us=40.0)}, {"output": 9}])
+def test_an_output_that_does_not_follow_is_noticed_before_the_motor_turns(tmp_path, monkeypatch, changes):
+    user, pulses = watched(monkeypatch, tmp_path, **changes)
+    done = user.call()
+    assert done.exit_code == 1 and "not 1000: check motor.output, pwm_min_us, pwm_max_us" in done.output
+    assert max(pwm for _, pwm in pulses) <= 1040 and user.world.thrust < 0.2
+
+
+def test_a_pause_with_the_throttle_in_the_hand_ends_the_run_and_rings(tmp_path, monkeypatch):
+    hand = lambda now_s: 1000.0 + max(now_s - 1006.0, 0.0) * 20  # noqa: E731
+    user, _ = watched(monkeypatch, tmp_path, by_hand=hand, faults=Faults(paused_s=1015.0, pause_s=2.0))
+    user.write_bench("hx711", drive="manual", tolerance_us=50, batteries=1)
+    done = user.call()
+    assert done.exit_code == 1 and "the program was paused for 2.0 s" in done.output
+    assert "This program cannot stop this motor" in done.output and "*** THROTTLE DOWN ***" in done.output
+    assert user.world.tests == user.world.stops == 0
+
+
 def test_an_output_that_another_program_drives_is_refused(tmp_path, monkeypatch):
     user, _ = watched(monkeypatch, tmp_path, by_hand=lambda _: 1200.0)
     done = user.call()
@@ -171,8 +192,6 @@ def test_two_runs_do_not_write_into_one_file(tmp_path, monkeypatch):
     user, pulses = watched(monkeypatch, tmp_path, answers=["spin", "spin"])
     user.world.faults.ctrl_c_s = 1008.0
     assert user.call().exit_code == 1
-    import fcntl
-
     with open(user.raw) as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         before = len(pulses)
@@ -269,6 +288,24 @@ def test_commands_do_not_queue_in_the_port(driven):
     assert "the port does not take the commands" in motor.trouble or motor.paused_s > PAUSE_S
 
 
+def test_a_stop_discards_what_waits_in_a_serial_port(hx711, monkeypatch):
+    """Commands that a flight controller did not take before a pause are not sent after it."""
+    far, near = pty.openpty()  # it delivers at once, so only the order of the calls can be seen
+    calls, port, clock = [], Port(), Clock()
+    port.fileno = lambda: near
+    port.write = lambda data: calls.append("stop" if len(calls) == 2 else "drive") or True
+    flush = bench_motor.termios.tcflush
+    monkeypatch.setattr(bench_motor.termios, "tcflush", lambda d, q: calls.append((d, q)) or flush(d, q))
+    motor, cycle = Motor(port, hx711.motor, clock), PauseWatch(clock)
+    motor.release()
+    motor.drive(1500.0, cycle)
+    clock.move(1.0)
+    motor.drive(1500.0, cycle)
+    os.close(far)
+    os.close(near)
+    assert calls == ["drive", (near, bench_motor.termios.TCOFLUSH), "stop"]
+
+
 def test_a_port_that_takes_nothing_is_a_fault(driven):
     motor, port, clock, cycle = driven
     port.accepts = False
@@ -284,9 +321,6 @@ def test_the_command_expires_before_a_pause_ends_unnoticed():
 
 
 def test_dshot_is_read_back_as_pulse_widths(tmp_path, monkeypatch, hx711):
-    import msgspec
-    from pymavlink.dialects.v20 import common
-
     for raw, pwm_us in ((0, 1000.0), (1999, 2000.0), (110, 1055.03)):
         config = msgspec.structs.replace(hx711.motor, read_back="dshot")
 
@@ -359,6 +393,13 @@ def test_an_answer_faster_than_a_person_is_not_taken(monkeypatch, screen):
 
     assert terminal.ask_line("Type spin", shown.append, tick) == "no"
     assert any("typed or pasted before the question" in text for text in shown)
+
+
+def test_a_paste_of_several_lines_is_not_an_answer(monkeypatch, screen):
+    keyboard, shown = screen
+    tick, _ = typed_when(monkeypatch, keyboard, {5: b"spin\nand more\n", 9: b"no\n"})
+    assert terminal.ask_line("Type spin", shown.append, tick) == "no"
+    assert any("more than one line came at once" in text for text in shown)
 
 
 def test_an_answer_typed_while_the_program_was_paused_is_not_taken(monkeypatch, screen):

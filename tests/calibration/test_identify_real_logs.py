@@ -22,7 +22,9 @@ def test_a_flight_in_px4_gives_its_thrust_damping_and_a_response_that_fits():
     assert found.forces.thrust_coefficient_m_s2 == pytest.approx(30.0, rel=0.03)
     assert found.forces.drag_horizontal_1_s == pytest.approx(1.0, rel=0.1)
     lower = found.forces.drag_vertical_1_s - found.forces.intervals["drag_vertical"]
-    assert abs(found.forces.curvature) < 0.15  # that simulator's thrust is linear in its command
+    assert (
+        abs(found.forces.curvature) < found.forces.intervals["curvature"] < 0.25
+    )  # its thrust is linear in the command
     assert lower < 1.0 < found.forces.drag_vertical_1_s + found.forces.intervals["drag_vertical"]
     for axis in (found.roll, found.pitch):
         assert axis.trusted and axis.held_out_percent > 90
@@ -51,7 +53,9 @@ def test_a_real_hexrotor_gives_attitude_and_thrust_and_names_what_is_missing(nam
     said = " ".join(warnings(found))
     assert "horizontal drag not identified: the log has no valid horizontal velocity" in said
     written = {change.key: change.value for change in changes(found, "x")}
-    assert "drag.linear_1_s" not in written and "attitude.roll.time_constant_s" in written
+    assert "attitude.roll.time_constant_s" in written
+    if "drag.linear_1_s" in written:  # the vertical one
+        assert written["drag.linear_1_s"][:2] == list(load(F550, Vehicle).drag.linear_1_s[:2])
 
 
 def test_another_battery_brings_its_own_reference_and_a_question():

@@ -159,6 +159,18 @@ def test_plateaus_with_ramps_between_them_are_found(options, down):
     assert fit.curve.exponent == pytest.approx(1.64, abs=0.06)  # of this motor's physics
 
 
+@pytest.mark.parametrize("ramp_s", [0.5, 4.0])
+def test_slow_ramps_are_no_plateaus_and_a_scale_without_tare_is_seen_at_idle(ramp_s):
+    levels = np.arange(0.2, 0.9, 0.05)
+    runs = [recording(v, False, levels, seed=n, hz=80.0, ramp_s=ramp_s, hold_s=1.2) for n, v in enumerate((16.4, 14.2))]
+    for data in runs:
+        data.thrust_n[:] += 0.6
+    steps = all_steps(runs)
+    assert all(part.plateaus == len(levels) + 2 for part in steps)
+    fit = fit_thrust(steps)
+    assert curve_error(fit) < 0.012 and fit.tare_n == pytest.approx([0.6, 0.6], abs=0.05)
+
+
 def test_plateaus_that_are_too_short_for_the_thrust_are_refused_with_the_reason():
     with pytest.raises(DataError, match=r"steady on \d+ of 11 plateaus: hold each step longer"):
         steps_of(recording(lag_s=3.0, hold_s=1.0, ramp_s=0.5, noise_n=0.005))

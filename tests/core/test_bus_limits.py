@@ -221,6 +221,12 @@ def test_a_stale_file_in_the_place_of_a_socket_is_replaced(tmp_path):
     mission.close()
 
 
+def test_an_end_that_receives_closes_twice(tmp_path):
+    bus = ZmqBus(tmp_path, "recorder", ("state", "image", "photo"))
+    bus.close()
+    bus.close()
+
+
 def test_a_state_is_far_from_the_largest_message():
     zero, upright = (0.0,) * 3, (1.0, 0.0, 0.0, 0.0)
     state = State(

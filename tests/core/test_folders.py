@@ -112,16 +112,33 @@ def test_a_missing_marker_file_is_found_before_anything_starts(nothing_starts, t
     assert result.exit_code == 2 and "no_such.toml" in result.stderr and len(result.stderr.splitlines()) == 1
 
 
-def test_a_second_flight_on_a_link_finds_the_first(nothing_starts, tmp_path):
+def test_a_second_flight_on_a_link_finds_the_first(nothing_starts, tmp_path, monkeypatch):
     url = "udpin:127.0.0.1:14999"
     (tmp_path / "companion-first").mkdir()
     with Hold(tmp_path / "companion-first", "manager", url):
         result = CliRunner().invoke(main, ["fly", "bridge_hover", "--fcu", url])
         assert flight_on_link("udpin:127.0.0.1:15000", tmp_path) is None
+        with monkeypatch.context() as other_user:
+            user = os.geteuid()
+            other_user.setattr("companion.core.folders.os.geteuid", lambda: user + 1)
+            assert flight_on_link(url, tmp_path) is None  # what another user claims keeps no one from flying
     assert result.exit_code == 2
     line = f"companion: link {url}: another flight already runs on it, started by process {os.getpid()}; end it first"
     assert result.stderr.strip() == line
     assert flight_on_link(url, tmp_path) is None
+
+
+def test_a_full_folder_for_temporary_files_is_one_line_and_leaves_no_flight(tmp_path, monkeypatch):
+    def full(**_settings):
+        raise OSError(28, "No space left on device", "/tmp/companion-x")
+
+    monkeypatch.setattr(fly.tempfile, "mkdtemp", full)
+    monkeypatch.setattr(fly, "temporary_folder", lambda: tmp_path)
+    monkeypatch.setattr(fly, "Manager", never)
+    words = ["fly", "bridge_hover", "--fcu", "udpin:127.0.0.1:14999", "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2 and not (tmp_path / "out").exists()
+    assert result.stderr.strip() == "companion: /tmp/companion-x: no space left on device"
 
 
 def test_what_a_killed_flight_left_is_removed_and_nothing_else(tmp_path):

@@ -16,7 +16,7 @@ from companion.core.errors import StartRefused
 from companion.core.messages import FcuText, Health, LinkRx, LinkTx, PhotoRequest, SentSetpoint, State
 from companion.core.node import Latest, Node
 from companion.fcu.link.device import LinkDevice
-from companion.runtime import process
+from companion.runtime import process, processes
 from companion.runtime.manager import Manager, wait_until
 from companion.runtime.process import run_node
 
@@ -295,3 +295,25 @@ def test_an_end_of_the_bus_or_a_device_that_fails_costs_no_step(tmp_path, monkey
     run_node(node, broken, lambda: node.steps >= 10 and len(broken.reports) >= 2, broken)
     assert broken.reports[-1].errors > 0 and "Too many open files" in broken.reports[-1].last_error
     assert math.isnan(broken.reports[-1].memory_mb)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("fcu", "0", "0"),
+        ("tracker", "0", "150"),
+        ("tracker", "-500", "-350"),
+        ("recorder", "900", "1000"),
+        ("fcu", "x", "x"),
+    ],
+)
+def test_where_memory_runs_short_the_control_loop_is_ended_last(tmp_path, monkeypatch, name, before, after):
+    score, niceness = tmp_path / "oom_score_adj", []
+    score.write_text(before)
+    monkeypatch.setattr(processes, "OOM_SCORE", score)
+    monkeypatch.setattr(processes.os, "nice", niceness.append)
+    spec = next(spec for spec in processes.PROCESSES if spec.name == name)
+    processes._yield_when_scarce(spec)
+    assert score.read_text() == after and niceness == [spec.niceness]
+    monkeypatch.setattr(processes, "OOM_SCORE", tmp_path / "absent")
+    processes._yield_when_scarce(spec)  # a system without it

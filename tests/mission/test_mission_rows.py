@@ -168,8 +168,8 @@ CASES: dict[str, Case] = {
         (of("state", v_W=(NAN, 0.0, 0.0)),),
     ),
     "takeoff_limits": Case(
-        all_of(CLIMBS, moved(y=5.99)),
-        all_of(CLIMBS, moved(y=6.01)),
+        all_of(CLIMBS, moved(y=6.99)),
+        all_of(CLIMBS, moved(y=7.01)),
         (fields(), all_of(CLIMBS, NO_STATE), BY_PILOT),  # in offboard other monitors watch the limits
         (all_of(CLIMBS, of("state", p_W=(NAN, 0.0, 0.0))),),
     ),
@@ -201,7 +201,7 @@ CASES: dict[str, Case] = {
         (fields(raw_difference_m_s=NAN),),
     ),
     "raw_lost": Case(fields(raw_age_s=1.0), fields(raw_age_s=math.inf), (fields(raw_age_s=None),)),
-    "fcu_reset": Case(fields(raw_reset_m=3.0), fields(raw_reset_m=3.1)),
+    "fcu_reset": Case(fields(raw_reset_m=4.0), fields(raw_reset_m=4.1)),
     "fcu_unhealthy": Case(fields(new_faults=()), fields(new_faults=("gyro",))),
     "battery_unmeasured": Case(fields(voltage_age_s=3.0), fields(voltage_age_s=3.1), (fields(voltage_age_s=None),)),
     "battery_implausible": Case(
@@ -225,10 +225,10 @@ CASES: dict[str, Case] = {
         fields(flight_time_left_s=79.0),
         (NO_STATE, fields(home_W=None), fields(flight_time_left_s=None)),
     ),
-    "sustained_wind": Case(fields(wind_share=0.9), fields(wind_share=0.91), (fields(wind_share=None),)),
+    "sustained_wind": Case(fields(wind_share=0.85), fields(wind_share=0.86), (fields(wind_share=None),)),
     "ground_lost": Case(fields(ground_age_s=10.0), fields(ground_age_s=10.1), (fields(ground_age_s=None),)),
     "touchdown": Case(
-        all_of(LANDED, rolled(0.25), raw(v=(0.5, 0.0, 0.0))),
+        all_of(LANDED, rolled(0.25), raw(v=(2.9, 0.0, 0.4))),
         all_of(LANDED, raw(v=(0.0, 0.0, -0.7))),
         (fields(phase=Phase.LAND), all_of(LANDED, of("status", armed=False)), fields(status=None)),
     ),

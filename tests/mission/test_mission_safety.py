@@ -159,6 +159,7 @@ def draining(world: World) -> None:
 
 
 LANDING = ["LAND", "DONE"]
+too_fast = both(edit(State, v_W=(6.0, 0.0, 0.0)), edit(FcuPosition, v_W=(6.0, 0.0, 0.0)))
 HOME = ["RETURN", "LAND", "DONE"]
 NO_FIX = edit(FcuStatus, gnss_ok=False)
 SCENARIOS: dict[str, list[Scenario]] = {
@@ -191,8 +192,8 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "fence": [Scenario("HOLD", blown(y=7.0), ["PAUSE", "RETREAT", "LAND", "DONE"], 20.0)],
     "height": [Scenario("HOLD", blown(z=3.0), ["PAUSE", "LAND", "DONE"], 20.0, low_ceiling)],
     "distance": [Scenario("HOLD", blown(y=20.0), ["PAUSE", "RETREAT", "LAND", "DONE"], 20.0, narrow_distance)],
-    "speed": [Scenario("HOLD", edit(State, v_W=(5.0, 0.0, 0.0)), ["PAUSE"], 0.8)],
-    "takeoff_limits": [Scenario(phase, blown(y=7.0), LANDING, 20.0) for phase in ("TAKEOFF", "ENTER_OFFBOARD")],
+    "speed": [Scenario("HOLD", too_fast, ["PAUSE"], 0.8)],
+    "takeoff_limits": [Scenario(phase, blown(y=8.0), LANDING, 20.0) for phase in ("TAKEOFF", "ENTER_OFFBOARD")],
     "takeoff_height": [Scenario("TAKEOFF", attribute("takeoff_height_m", 10.0), LANDING, 20.0)],
     "takeoff_slow": [Scenario("TAKEOFF", attribute("takeoff_height_m", 1.0), LANDING, 40.0)],
     "raw_fence": [
@@ -201,10 +202,13 @@ SCENARIOS: dict[str, list[Scenario]] = {
     ],
     "raw_height": [Scenario(phase, astray(z=5.5), LANDING, 20.0, low_ceiling) for phase in ("SEARCH", "HOLD")],
     "raw_distance": [Scenario("HOLD", astray(y=20.0), LANDING, 20.0, narrow_distance)],
-    "raw_speed": [Scenario("HOLD", edit(FcuPosition, v_W=(6.0, 0.0, 0.0)), LANDING, 20.0)],
+    "raw_speed": [
+        Scenario("HOLD", too_fast, ["PAUSE", *LANDING], 20.0),
+        Scenario("TAKEOFF", too_fast, LANDING, 20.0),
+    ],
     "raw_velocity": [Scenario("HOLD", edit(FcuPosition, v_W=(0.0, 0.8, 0.0)), LANDING, 20.0)],
     "raw_lost": [Scenario("HOLD", drop(FcuPosition), HOME, 60.0)],
-    "fcu_reset": [Scenario("HOLD", both(astray(y=4.0), edit(FcuStatus, position_resets=8)), HOME, 60.0)],
+    "fcu_reset": [Scenario("HOLD", both(astray(y=4.5), edit(FcuStatus, position_resets=8)), HOME, 60.0)],
     "fcu_unhealthy": [Scenario("HOLD", edit(FcuStatus, unhealthy_systems=("gyro",)), HOME, 60.0)],
     "battery_unmeasured": [Scenario("HOLD", edit(FcuStatus, battery_voltage_v=math.nan), HOME, 60.0)],
     "battery_implausible": [Scenario("HOLD", edit(FcuStatus, battery_voltage_v=65.0), HOME, 60.0)],

@@ -1,5 +1,6 @@
 """Camera checks on pictures: opening, rate, size, steadiness, and the mission's markers by the tracker itself."""
 
+import itertools
 import math
 import threading
 import time
@@ -42,6 +43,14 @@ def picture() -> np.ndarray:
     image = np.full((480, 640), 220, np.uint8)
     image[160 : 160 + SIDE_PX, 240 : 240 + SIDE_PX] = code
     return cv2.GaussianBlur(image, (0, 0), 0.8)
+
+
+def pictures(count: int) -> list[np.ndarray]:
+    """The same picture with the noise of one pixel, as a camera delivers it."""
+    images = [picture() for _ in range(count)]
+    for number, image in enumerate(images):
+        image[0, 0] = number
+    return images
 
 
 def message(gray: np.ndarray, stamp_s: float = 0.0) -> Image:
@@ -136,18 +145,25 @@ def test_a_driver_that_hangs_does_not_hold_up_the_preflight(monkeypatch):
 
 
 def test_the_source_is_looked_at_and_closed():
-    source = ListSource([picture()] * 12)
+    source = ListSource(pictures(12))
     checks = {check.name: check for check in camera_checks(F550, PIER, lambda vehicle: source, watch_s=2.0)}
     assert source.closed
     assert "in 4 of 4 images" in checks["marker"].detail  # the tracker gets every third of 30 images a second
 
 
+def test_a_camera_that_repeats_one_picture_fails():
+    camera = rate(Images([message(picture(), 0.1 * i) for i in range(6)], list(np.arange(60) / 30.0), "", False), F550)
+    assert camera.status == "failed" and "camera or driver hangs" in camera.detail
+
+
 def test_the_images_of_the_running_stack_are_used(tmp_path):
-    bus, stop = ZmqBus(tmp_path, "camera", ()), threading.Event()
+    bus, stop, images = ZmqBus(tmp_path, "camera", ()), threading.Event(), pictures(8)
 
     def publish() -> None:
-        while not stop.is_set():
-            bus.publish(message(picture(), monotonic_s()))
+        for image in itertools.cycle(images):
+            if stop.is_set():
+                return
+            bus.publish(message(image, monotonic_s()))
             time.sleep(1 / 30)
 
     thread = threading.Thread(target=publish)

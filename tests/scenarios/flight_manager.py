@@ -5,16 +5,34 @@ own through a camera process, which an aircraft has, too.
 """
 
 import argparse
+import os
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 from companion.runtime.fly import fly
+from companion.runtime.parent import Parent
 
 RELAY_CAMERA = Path(__file__).with_name("relay_camera.py")
 
 
+def end_with_the_campaign() -> None:
+    """A campaign that was killed leaves no flight behind."""
+    parent = Parent()
+
+    def watch() -> None:
+        while not parent.ended:
+            time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def main() -> int:
     """Exit status of the flight."""
+    end_with_the_campaign()
     parser = argparse.ArgumentParser()
     for name in ("mission", "vehicle", "air", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)

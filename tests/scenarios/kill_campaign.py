@@ -28,15 +28,17 @@ from managed_flight import FACE_M, FENCE_MAX_M, FENCE_MIN_M, MANAGER, START_S, M
 from real_flight import free_instance
 
 from companion.core.clock import monotonic_s
+from companion.core.command_line import INTERRUPTED
 
 PROCESSES = ("tracker", "recorder", "camera", "estimator", "controller", "fcu", "mission", MANAGER)
 KINDS = ("kill", "stop", "hang")
 STOP_S = (0.2, 4.0)  # shorter and longer than the watchdog waits
-HOLD_S = 20.0
-FLIGHT_S = 45.0  # from the take-off to the landing; the fault comes within
-AFTER_S = 40.0  # observed after the fault at most: the rest of the mission, and the return that a fault causes
+HOLD_S = 25.0
+FLIGHT_S = 50.0  # from the take-off to the landing; the fault comes within. The hold takes half of it
+AFTER_S = 45.0  # observed after the fault at most: the rest of the mission, and the return that a fault causes
 EXCURSION_S = 6.0  # of the hold after the fault
 MANAGER_ENDED_S = 15.0  # observed after the manager was killed: PX4 takes over, or lands
+GIVEN_UP = ("PX4_HOLD", "PILOT", "DONE", "FAILED")  # phases of a flight that ended before its fault: a busy machine
 LEAVING = ("RETREAT", "RETURN", "LAND", "DONE")  # phases in which the aircraft leaves the hold point on purpose
 
 EXCURSION_MAX_M = 1.0
@@ -140,7 +142,7 @@ class Campaign:
                 return None
             flight.run(at_s, lambda: self._check(flight.manager.poll() is not None))
             pid = flight.processes().get(case.process)
-            if pid is None or flight.manager.poll() is not None:
+            if pid is None or flight.manager.poll() is not None or flight.phase in GIVEN_UP:
                 return None
             outcome = self._outcome(flight, case, at_s, stopped_s, pid)
             if outcome.problems() and self._kept is not None:
@@ -312,7 +314,7 @@ def campaign(todo: list[Case], flights: Campaign, jobs: int, file: Path, stopped
 
 
 def main() -> int:
-    """Fly; exit status 1 when a flight had a problem or could not be flown."""
+    """Fly; exit status 1 when a flight had a problem or could not be flown, 130 when stopped."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--each", type=int, default=4, help="times of each fault, for each process (default: 4)")
     parser.add_argument("--process", default=",".join(PROCESSES), help=f"of {','.join(PROCESSES)}")
@@ -328,6 +330,8 @@ def main() -> int:
     if unknown := [*{*processes} - {*PROCESSES}, *{*kinds} - {*KINDS}]:
         parser.error(f"{unknown[0]}: no such process or kind")
     stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):  # a job in the background has SIGINT ignored
+        signal.signal(number, signal.default_int_handler)
     flown = read(given.out)
     todo = [case for case in cases(processes, kinds, given.each) if case not in flown][: given.flights]
     missed = 0
@@ -336,6 +340,8 @@ def main() -> int:
         missed = campaign(todo, flights, given.jobs, given.out, stopped)
     except (KeyboardInterrupt, CampaignStopped):
         print("stopped; call again to continue")
+        print(table(read(given.out).values()))
+        return INTERRUPTED
     outcomes = read(given.out)
     if missed:
         print(f"{missed} cases did not come to their fault in {FAILED_STARTS_MAX} flights: the machine is too busy")

@@ -57,7 +57,7 @@ class ManagedFlight:
             self.manager = subprocess.Popen(
                 [sys.executable, str(FLIGHT_MANAGER), "--mission", str(mission), "--vehicle", str(VEHICLE), "--air",
                  str(air), "--out", str(folder / "flights"), "--fcu", fcu_url(instance), "--timeout", "300"],
-                env=environment, stdout=log, stderr=log, start_new_session=True,
+                env=environment | tied_to_this_process(), stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         self.observer = GroundObserver(instance)
         self.truth: list[Truth] = []

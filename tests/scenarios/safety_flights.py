@@ -135,6 +135,12 @@ def _filter_displaced(east: float, north: float, up: float) -> Attack:
     return lambda lockstep: lockstep.faults.change(State, change)
 
 
+def _too_fast(lockstep: Lockstep) -> None:
+    """Filter and flight controller agree on 5 m/s."""
+    for kind in (State, FcuPosition):
+        _edited(kind, v_W=(0.0, 5.0, 0.0))(lockstep)
+
+
 def _px4_climbs_on(lockstep: Lockstep) -> None:
     """PX4 takes off to 25 m."""
     lockstep.world.autopilot.stack.guidance._target[2] += 22.0
@@ -149,9 +155,9 @@ def _charge_falls(lockstep: Lockstep) -> None:
 
 def _wind_rises(lockstep: Lockstep) -> None:
     """A force that needs nine tenths of the tilt, in steps that the controller can follow."""
-    for step in range(1, 11):
+    for step in range(1, 21):
 
-        def blow(force: float = 0.375 * step) -> None:
+        def blow(force: float = 0.18 * step) -> None:
             lockstep.world.push_m_s2 = (0.0, force, 0.0)
 
         lockstep.at(lockstep.now_us + step * 1_000_000, blow)
@@ -218,20 +224,18 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "fence": SafetyFlight((fault("gust", 0.0, 4.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "height": SafetyFlight((fault("gust", 0.0, 0.0, 6.5, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "distance": SafetyFlight((fault("gust", 3.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),
-    "speed": SafetyFlight(
-        (HIDDEN,), 1.0, "DONE", 8.0, "search", attack=_edited(State, v_W=(0.0, 4.5, 0.0)), cause="raw_velocity"
-    ),
-    "takeoff_limits": SafetyFlight((), 1.0, "DONE", 6.0, "takeoff", attack=_filter_displaced(0.0, 7.0, 0.0)),
+    "speed": SafetyFlight((HIDDEN,), 1.0, "DONE", 10.0, "search", attack=_too_fast, cause="raw_speed"),
+    "takeoff_limits": SafetyFlight((), 1.0, "DONE", 6.0, "takeoff", attack=_filter_displaced(0.0, 8.0, 0.0)),
     "takeoff_height": SafetyFlight((), 6.0, "DONE", 6.0, "takeoff", attack=_px4_climbs_on),
     "takeoff_slow": SafetyFlight((), 30.0, "DONE", 6.0, "takeoff", (("MPC_TKO_SPEED", 0.05),)),
     "raw_fence": SafetyFlight((HIDDEN,), 15.0, "DONE", 8.0, "corridor", attack=_filter_drifts(0.0, 0.4, 0.0)),
     "raw_height": SafetyFlight((HIDDEN,), 15.0, "DONE", 8.0, "corridor", attack=_filter_drifts(0.0, 0.0, 0.4)),
     "raw_distance": SafetyFlight((HIDDEN,), 18.0, "DONE", 8.0, "short", attack=_filter_drifts(0.0, 0.4, 0.0)),
-    "raw_speed": SafetyFlight((), 1.5, "DONE", 6.0, attack=_edited(FcuPosition, v_W=(0.0, 5.0, 0.0))),
+    "raw_speed": SafetyFlight((), 1.5, "DONE", 6.0, "takeoff", attack=_too_fast),
     "raw_velocity": SafetyFlight((HIDDEN,), 3.0, "DONE", 6.0, "search", attack=_filter_drifts(0.0, 1.0, 0.0)),
     "raw_lost": SafetyFlight((), 1.5, "DONE", 6.0, attack=_edited(FcuPosition, valid=False)),
     # PX4 rejects fixes that jump, for seven seconds; then it resets to them
-    "fcu_reset": SafetyFlight((fault("gnss_jump", 0.0, 4.0, 0.0),), 9.0, "DONE", 6.0),
+    "fcu_reset": SafetyFlight((fault("gnss_jump", 0.0, 5.0, 0.0),), 9.0, "DONE", 6.0),
     "fcu_unhealthy": SafetyFlight((), 1.5, "DONE", attack=_edited(FcuStatus, unhealthy_systems=(FcuSystem.GYRO,))),
     "battery_low": SafetyFlight((fault("battery_low", 13.3, 0.12),), 4.0, "DONE"),
     "battery_implausible": SafetyFlight((fault("voltage_wrong", 65.0),), 2.0, "DONE"),

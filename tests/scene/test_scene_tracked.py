@@ -42,7 +42,9 @@ def tracker(of: Site, lens=CONFIG) -> TrackerNode:
     return TrackerNode(msgspec.structs.replace(vehicle, camera=camera), of)
 
 
-@pytest.mark.parametrize("family", ["apriltag_36h11", "aruco_6x6_250", "aruco_4x4_50", "own"])
+@pytest.mark.parametrize(
+    "family", ["apriltag_36h11", "apriltag_25h9", "apriltag_16h5", "aruco_mip_36h12", "aruco_6x6_250", "own"]
+)
 @pytest.mark.parametrize("roll_rad", [0.0, 0.35])
 def test_a_rendered_bundle_is_tracked_the_right_way_up(family, roll_rad, tmp_path):
     known = site(own_dictionary(tmp_path) if family == "own" else family)

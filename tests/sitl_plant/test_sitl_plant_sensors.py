@@ -62,6 +62,20 @@ def test_gnss_walk_spreads_with_the_square_root_of_time():
     assert np.var(np.array(ends)) == pytest.approx(40 * 1e-3, rel=0.25)
 
 
+def test_gnss_reports_the_accuracy_that_its_errors_have():
+    """Over many starts the errors of one age have the standard deviation that the receiver reports then."""
+    truth, errors = motion(), []
+    for seed in range(60):
+        sensors = Sensors(PAPER, seed)
+        fixes = [f.gnss for i in range(300) if (f := sensors.sample(0.1 * i, truth)).gnss]
+        errors.append(np.array(fixes[-1].p_W) - truth.p_W)
+    rms = np.sqrt(np.mean(np.square(errors), axis=0))
+    assert math.hypot(rms[0], rms[1]) == pytest.approx(fixes[-1].h_acc_m, rel=0.2)
+    assert rms[2] == pytest.approx(fixes[-1].v_acc_m, rel=0.25)
+    assert fixes[0].h_acc_m < 0.1 < fixes[150].h_acc_m < fixes[-1].h_acc_m
+    assert fixes[-1].speed_acc_m_s == pytest.approx(0.05 * math.sqrt(3.0))
+
+
 def test_gnss_velocity_noise_has_its_variance():
     truth = motion()
     _, frames = fly(PAPER, 1, 60.0, truth)

@@ -103,6 +103,19 @@ def attacks(folder: Path) -> Result:
     return command(folder, sys.executable, *words)
 
 
+def kills(folder: Path, *more: str) -> Result:
+    """Kills, stops and hangs; a step that was stopped goes on with the flights that are missing."""
+    kept = folder / ("px4_kills" if more else "kills")
+    words = ("--each", str(KILLS_EACH), "--keep", str(kept), "--out", str(kept.with_suffix(".json")))
+    return command(folder, sys.executable, "tests/scenarios/kill_campaign.py", *words, *more)
+
+
+def px4_kills(folder: Path) -> Result:
+    """The same with PX4's simulation build, where one is found."""
+    build = px4_build()
+    return Result(None, NO_PX4) if build is None else kills(folder, "--px4", str(build.etc.parent))
+
+
 def px4(folder: Path) -> Result:
     """The tests with PX4's simulation build, where one is found."""
     if px4_build() is None:
@@ -151,20 +164,8 @@ STEPS: tuple[Step, ...] = (
     Step("mutated frames", lambda folder: tests(folder, "tests/fcu/test_fcu_fuzz.py")),
     Step("abuse", lambda folder: command(folder, sys.executable, "-m", "tests.scenarios.abuse", "--seed", "101")),
     Step("real time", lambda folder: tests(folder, "-m", "realtime", "--ignore", "tests/px4")),
-    Step(
-        "kills and hangs",
-        lambda folder: command(
-            folder,
-            sys.executable,
-            "tests/scenarios/kill_campaign.py",
-            "--each",
-            str(KILLS_EACH),
-            "--keep",
-            str(folder / "kills"),
-            "--out",
-            str(folder / "kills.json"),
-        ),
-    ),
+    Step("kills and hangs", kills),
     *(Step(f"PX4 scenario {name}", partial(px4_scenario, name)) for name in PX4_RMS_MAX_M),
+    Step("PX4 kills and hangs", px4_kills),
     Step("PX4 tests", px4),
 )

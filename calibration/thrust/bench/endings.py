@@ -54,4 +54,4 @@ def ended_by_signals(stop: Callable[[], None]) -> Iterator[Ending]:
         yield ending
     finally:
         for number, handler in former.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not installed by Python

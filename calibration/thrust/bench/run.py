@@ -15,7 +15,7 @@ from calibration.thrust.bench.motor import TIMEOUT_S, Motor
 from calibration.thrust.bench.pause import PAUSE_S, Clock, PauseWatch
 from calibration.thrust.bench.raw_file import Progress, RawFile, read_progress
 from calibration.thrust.bench.scale import Scale
-from calibration.thrust.bench.stop_conditions import BenchSnapshot, StopMonitor
+from calibration.thrust.bench.stop_conditions import BenchSnapshot, StopMonitor, output_is_wrong
 from calibration.thrust.bench.sweep import Reading, Step, Sweep, SweepState, plan
 from calibration.thrust.bench.terminal import terminal_lost
 from companion.core.config import ConfigError
@@ -330,7 +330,7 @@ class BenchRun:
     def _check_expiry(self) -> str:
         """See the output go off by itself when no command follows, at a pulse width at which the motor stands still.
 
-        Returns the reason to stop, or "". An output that does not follow at all is left to the sweep's monitor.
+        Returns the reason to stop, or "".
         """
         motor, monitor = self.bench.motor, StopMonitor(self.bench)
         rest_us = self.motor.pwm_us
@@ -342,7 +342,7 @@ class BenchRun:
             if reason := monitor.check(sample, math.nan):
                 return reason
             if sample.now_s > until_s:
-                return ""
+                return output_is_wrong(sample.pwm_us, probe_us)
             self.motor.drive(probe_us, self._cycle)
             self.clock.sleep(TICK_S)
         self.motor.rest()

@@ -165,12 +165,12 @@ def _follows(monitor: StopMonitor, s: BenchSnapshot) -> str:
     lag_us = sweep.ramp_us_s * MESSAGE_S if s.now_s - monitor.moved_s < MESSAGE_S else 0.0
     allowed = motor.tolerance_us + lag_us
     off = abs(s.pwm_us - monitor.commanded_us) > allowed
-    return (
-        f"the output is at {s.pwm_us:.0f} µs, not {monitor.commanded_us:.0f}: "
-        "check motor.output, pwm_min_us, pwm_max_us"
-        if off
-        else ""
-    )
+    return output_is_wrong(s.pwm_us, monitor.commanded_us) if off else ""
+
+
+def output_is_wrong(pwm_us: float, commanded_us: float) -> str:
+    """The reason to stop when the output is not the commanded one."""
+    return f"the output is at {pwm_us:.0f} µs, not {commanded_us:.0f}: check motor.output, pwm_min_us, pwm_max_us"
 
 
 STOP_CONDITIONS = (

@@ -63,5 +63,8 @@ def ask_line(question: str, echo: Callable[[str], None], tick: Callable[[], floa
                 line = os.read(descriptor, _LINE_MAX)
                 if not line:
                     raise EOFError
+                if select.select([descriptor], [], [], 0.0)[0]:
+                    again = "more than one line came at once, as from a paste: answer again"
+                    continue
                 return line.decode("utf-8", "replace").strip()
         echo(f"\n{again}\n")
