@@ -11,10 +11,10 @@ from companion.control.solver import Nmpc, NmpcResult
 from companion.core.arrays import Array, Vector
 from companion.core.clock import SimulatedStopwatch
 from companion.core.enums import FcuMode
-from companion.core.messages import FcuStatus, LinkTx, Message, State
+from companion.core.messages import FcuStatus, LinkRx, LinkTx, Message, State
 from companion.core.vehicle import Vehicle
 from sitl.autopilot.conversion import q_ned
-from sitl.link_attacks import ForeignSetpoints, WrongVoltage
+from sitl.link_attacks import ForeignSetpoints, WrongFrames, WrongVoltage
 from sitl.marker_attacks import MARKER_ATTACKS
 from sitl.scenario import Fault, FaultKind
 from sitl.world import World
@@ -261,6 +261,10 @@ def _voltage_wrong(faults: FaultInjector, fault: Fault, active: bool) -> None:
     faults.change(FcuStatus, WrongVoltage(fault.value).changed if active else None)
 
 
+def _frames_wrong(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    faults.change(LinkRx, WrongFrames(fault.value[0], fault.value[1]).changed if active else None)
+
+
 # --- software -------------------------------------------------------------------------------------------------------
 
 
@@ -361,6 +365,7 @@ EFFECTS: dict[FaultKind, Callable[[FaultInjector, Fault, bool], None]] = {
     FaultKind.MEMORY_LOW: _memory_low,
     FaultKind.FOREIGN_SETPOINTS: _foreign_setpoints,
     FaultKind.VOLTAGE_WRONG: _voltage_wrong,
+    FaultKind.FRAMES_WRONG: _frames_wrong,
     **dict.fromkeys(MARKER_ATTACKS, _marker_attack),
 }
 

@@ -1,4 +1,4 @@
-"""What another sender on the link does: setpoints beside ours, wrong voltages.
+"""What another sender on the link does: setpoints beside ours, wrong voltages, frames in PX4's name.
 
 Each class is one attack while it is active; `sitl.faults` starts and ends it.
 """
@@ -9,8 +9,8 @@ from typing import Protocol
 import msgspec
 from pymavlink.dialects.v20 import common
 
-from companion.core.frames import quat_from_rpy
-from companion.core.messages import FcuStatus
+from companion.core.frames import quat_from_rpy, quat_multiply
+from companion.core.messages import FcuStatus, LinkRx
 from sitl.autopilot.conversion import q_ned
 from sitl.world import World
 
@@ -84,3 +84,37 @@ class WrongVoltage:
         """A status as it reaches the bus."""
         self._count += 1
         return msgspec.structs.replace(status, battery_voltage_v=self._voltages_v[self._count % len(self._voltages_v)])
+
+
+class WrongFrames:
+    """Behind each position and attitude of PX4 a copy with other content, as from a second estimator with its ids."""
+
+    def __init__(self, velocity_m_s: float, tilt_rad: float) -> None:
+        """Added to the velocity north, and to the roll."""
+        self._velocity_m_s, self._tilt_rad = velocity_m_s, tilt_rad
+        self._parser = common.MAVLink(None)
+        self._parser.robust_parsing = True
+        self._mavlink = common.MAVLink(None, srcSystem=SYSTEM_ID, srcComponent=AUTOPILOT)
+
+    def changed(self, message: LinkRx) -> LinkRx:
+        """Received bytes with the copies behind them; their sequence numbers are those of the originals."""
+        data = message.data
+        for m in self._parser.parse_buffer(data) or []:
+            copy = self._copy(m)
+            if copy is not None:
+                self._mavlink.seq = m.get_seq()
+                data += copy.pack(self._mavlink)
+        return msgspec.structs.replace(message, data=data)
+
+    def _copy(self, m: common.MAVLink_message) -> common.MAVLink_message | None:
+        kind = m.get_type()
+        if kind == "LOCAL_POSITION_NED" and self._velocity_m_s:
+            return common.MAVLink_local_position_ned_message(
+                m.time_boot_ms + 1, m.x, m.y, m.z, m.vx + self._velocity_m_s, m.vy, m.vz
+            )
+        if kind == "ATTITUDE_QUATERNION" and self._tilt_rad:
+            q = quat_multiply([m.q1, m.q2, m.q3, m.q4], quat_from_rpy(self._tilt_rad, 0.0, 0.0))
+            return common.MAVLink_attitude_quaternion_message(
+                m.time_boot_ms + 1, *q, m.rollspeed, m.pitchspeed, m.yawspeed
+            )
+        return None

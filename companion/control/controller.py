@@ -37,6 +37,7 @@ from companion.core.messages import (
 from companion.core.node import Latest, Node
 from companion.core.trajectory_messages import Quat, Vec3
 from companion.core.vehicle import Vehicle
+from companion.core.voltage import ThrustVoltage
 
 EXPIRY_PERIODS = 5  # of the controller: an older setpoint must not be sent
 PLAN_REUSE_CYCLES = 2  # an old plan is good for about two periods; then feedback matters more
@@ -77,6 +78,7 @@ class ControllerNode(Node):
         self.rate_hz = controller.rate_hz
         self.bad_inputs = 0  # messages with numbers that are not finite or not possible, since start
         self._vehicle = vehicle
+        self._voltage = ThrustVoltage(vehicle.thrust.reference_voltage_v)
         self._period_s = self.batch_window_s = 1.0 / controller.rate_hz
         self._nmpc = nmpc or Nmpc(vehicle)
         self._predictor = predictor or Predictor(vehicle.latency.actuation_s)
@@ -147,6 +149,7 @@ class ControllerNode(Node):
         if isinstance(cycle, str):
             self._go_idle()
             return [self._status(now_s, started_s, reason=cycle)]
+        self._voltage.take(cycle.state.battery_voltage_v, cycle.state.stamp_s, free=not cycle.acting)
         parameters = self._parameters(cycle.state)
         disturbance_W = np.array(cycle.state.disturbance_W)
         elapsed_s = self._period_s if self._last_step_s is None else now_s - self._last_step_s
@@ -249,8 +252,7 @@ class ControllerNode(Node):
 
     def _parameters(self, state: State) -> Array:
         """`flight_model.PARAMETERS` with the present voltage and the estimated thrust scale, (8,)."""
-        voltage_v = state.battery_voltage_v
-        parameters = np.array(self._vehicle.model_parameters(voltage_v if math.isfinite(voltage_v) else None))
+        parameters = np.array(self._vehicle.model_parameters(self._voltage.value_v))
         parameters[0] *= state.thrust_scale
         return parameters
 

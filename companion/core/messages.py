@@ -145,6 +145,8 @@ class FcuStatus(Message):
     cells_v: tuple[float, ...] = ()  # voltages of the cells; empty where the battery monitor does not measure them
     unhealthy_systems: tuple[FcuSystem, ...] = ()  # by PX4's own checks
     ground_station_age_s: float = float("nan")  # since the last heartbeat of a ground station; NaN: none so far
+    implausible: tuple[str, ...] = ()  # quantities with an implausible value lately (companion/fcu/guards/plausible.py)
+    implausible_messages: int = 0  # since the start
 
 
 class FcuInfo(Message):

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeVar
 from msgspec import Meta
 
 from companion.core.config import Section, check_unit_quaternion, integer, number
+from companion.core.voltage import RANGE
 
 T = TypeVar("T")
 Triple = tuple[T, T, T]
@@ -312,10 +313,12 @@ class Vehicle(Section):
     def model_parameters(self, voltage_v: float | None = None) -> tuple[float, ...]:
         """The numbers of `acados_gen.flight_model.PARAMETERS`, in that order.
 
-        voltage_v: battery voltage for the thrust coefficient; None or not positive: the reference voltage.
+        voltage_v: battery voltage for the thrust coefficient, limited to what a battery has (`companion.core.voltage`);
+        None or not positive: the reference voltage.
         """
         k_T = self.thrust.coefficient_m_s2
         if voltage_v is not None and voltage_v > 0:
-            k_T *= (voltage_v / self.thrust.reference_voltage_v) ** self.thrust.voltage_exponent
+            share = min(RANGE[1], max(RANGE[0], voltage_v / self.thrust.reference_voltage_v))
+            k_T *= share**self.thrust.voltage_exponent
         roll, pitch = self.attitude.roll, self.attitude.pitch
         return (k_T, *self.drag.linear_1_s, roll.time_constant_s, roll.gain, pitch.time_constant_s, pitch.gain)

@@ -6,7 +6,7 @@ filter state to now. World W is the flight controller's local frame at the momen
 
 from collections.abc import Iterable
 from enum import StrEnum
-from math import exp, hypot, inf, isfinite
+from math import hypot, inf, isfinite
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from companion.core.messages import (
 )
 from companion.core.node import Node
 from companion.core.vehicle import Vehicle
+from companion.core.voltage import ThrustVoltage
 from companion.estimation.filter import ESTABLISHED, Eskf, FilterState, FilterUpdate
 from companion.estimation.history import History, HistoryEntry
 from companion.estimation.inputs import Command, Inputs
@@ -102,8 +103,7 @@ class EstimatorNode(Node):
         self._with_corners = vehicle.estimator.marker_mode == "corners"
         self._attitude: tuple[float, Array] | None = None  # newest (stamp, q_WB), for a start
         self._position: tuple[float, Array, Array] | None = None  # newest (stamp, p_W, v_W), for a start
-        self._voltage_v: float | None = None
-        self._voltage_stamp_s = -inf
+        self._voltage = ThrustVoltage(vehicle.thrust.reference_voltage_v)
         self._parameters = np.array(vehicle.model_parameters())
         self._innovations: list[Innovation] = []
         self._rejected: dict[str, int] = {str(name): 0 for name in (*SENSORS, *Rejection)}
@@ -150,16 +150,9 @@ class EstimatorNode(Node):
         self._add_receiver(message)
         if message.gnss_ok:
             self._witness.add_fix(stamp_s, message.gnss_h_acc_m)
-        voltage_v = message.battery_voltage_v
-        if not (isfinite(voltage_v) and voltage_v > 0) or stamp_s <= self._voltage_stamp_s:
-            return
-        if self._voltage_v is None:
-            self._voltage_v = voltage_v
-        else:
-            share = 1 - exp(-(stamp_s - self._voltage_stamp_s) / VOLTAGE_TIME_S)
-            self._voltage_v += share * (voltage_v - self._voltage_v)
-        self._voltage_stamp_s = stamp_s
-        self._parameters = np.array(self._vehicle.model_parameters(self._voltage_v))
+        voltage = self._voltage
+        if stamp_s > voltage.stamp_s and voltage.take(message.battery_voltage_v, stamp_s, VOLTAGE_TIME_S):
+            self._parameters = np.array(self._vehicle.model_parameters(voltage.value_v))
 
     def _add_receiver(self, message: FcuStatus) -> None:
         """Let the witness have the receiver's solution; alone, where PX4's position contains the estimate of this node."""
@@ -382,7 +375,7 @@ class EstimatorNode(Node):
             position_std_m=position_std_m,
             relative_std_m=relative_std_m,
             covariance_diag=tuple(covariance.diagonal().tolist()),
-            battery_voltage_v=self._voltage(),
+            battery_voltage_v=self._voltage.value_v,
             reset_count=self._resets,
         )
 
@@ -410,9 +403,6 @@ class EstimatorNode(Node):
             position_std_m=inf,
             relative_std_m=inf,
             covariance_diag=(inf,) * ERROR_SIZE,
-            battery_voltage_v=self._voltage(),
+            battery_voltage_v=self._voltage.value_v,
             reset_count=self._resets,
         )
-
-    def _voltage(self) -> float:
-        return self._voltage_v if self._voltage_v is not None else self._vehicle.thrust.reference_voltage_v

@@ -44,6 +44,7 @@ from companion.fcu.guards.conflict import Conflict
 from companion.fcu.guards.echoes import ECHO_EXPECTED_HZ
 from companion.fcu.guards.ground_filter import GroundFilter
 from companion.fcu.guards.parameter_watch import ParameterWatch
+from companion.fcu.guards.plausible import Plausibility
 from companion.fcu.guards.setpoints import NEW_STREAM_S, SetpointCounter, SetpointFault, SetpointGate
 from companion.fcu.identity import Identity
 from companion.fcu.link.codec import AUTOPILOT_COMPONENT, Codec, OutgoingMessage
@@ -144,6 +145,7 @@ class FcuNode(Node):
         self.conflict = Conflict()
         self.ground = GroundFilter(self.codec, self._target)
         self.boot_clock = BootClock()
+        self.plausible = Plausibility(vehicle.thrust.reference_voltage_v)
         self.connected = False
         self.counters: dict[Counter, int] = dict.fromkeys(COUNTERS, 0)
         self._peers = PeerMonitor(self.codec, self._target)
@@ -171,11 +173,11 @@ class FcuNode(Node):
             _reader(CommandAck, self._on_ack),
             _reader(StatusText, self._on_text),
             _reader(ExtendedSysState, self.status.put_extended_sys_state),
-            _reader(SysStatus, self.status.put_sys_status),
-            _reader(BatteryStatus, self.status.put_battery_status),
+            _reader(SysStatus, self._on_sys_status),
+            _reader(BatteryStatus, self._on_battery_status),
             _reader(RcChannels, self.status.put_rc_channels),
             _reader(GpsRawInt, self.status.put_gps_raw_int),
-            _reader(HomePosition, lambda m, now_s: self.status.put_home_position(m)),
+            _reader(HomePosition, self._on_home_position),
             _reader(CurrentMode, self._on_current_mode),
             _reader(GlobalPositionInt, self.status.put_global_position_int),
             _reader(Altitude, self.status.put_altitude),
@@ -271,6 +273,8 @@ class FcuNode(Node):
             self.counters["bad_content"] += 1
             return
         q_WB = swap_attitude((m.q1 / length, m.q2 / length, m.q3 / length, m.q4 / length))
+        if not self.plausible.attitude(q_WB, rates, now_s):
+            return
         self._out.append(FcuAttitude(stamp_s=stamp[0], valid=stamp[1] and self.connected, q_WB=q_WB, omega_B=rates))
 
     def _on_position(self, m: LocalPositionNed, now_s: float) -> None:
@@ -280,6 +284,8 @@ class FcuNode(Node):
         p_W, v_W = swap_world((m.x, m.y, m.z)), swap_world((m.vx, m.vy, m.vz))
         if not all(map(math.isfinite, p_W + v_W)):
             self.counters["bad_content"] += 1
+            return
+        if not self.plausible.position(p_W, v_W, now_s):
             return
         self.status.height_m = p_W[2]
         self._out.append(FcuPosition(stamp_s=stamp[0], valid=stamp[1] and self.connected, p_W=p_W, v_W=v_W))
@@ -308,6 +314,7 @@ class FcuNode(Node):
         self._reports.log("reboot", f"{RESTARTED}; its state is invalid until its next heartbeat", ERROR, now_s)
         self.connected = False
         self.status.reset()
+        self.plausible.reset()
         self.parameters.reset()
         self._identity.reset()
         self._commands.cancel_all(RESTARTED)
@@ -325,6 +332,18 @@ class FcuNode(Node):
             self.conflict.note("the flight controller follows setpoints of another sender", now_s)
         elif echoes.doubtful and not self._commands.busy(common.MAV_CMD_DO_SET_MODE):
             self._request_heartbeat(now_s)
+
+    def _on_battery_status(self, m: BatteryStatus, now_s: float) -> None:
+        self.status.put_battery_status(m, now_s)
+        self.plausible.voltage(self.status.voltage_v, now_s)
+
+    def _on_sys_status(self, m: SysStatus, now_s: float) -> None:
+        self.status.put_sys_status(m, now_s)
+        self.plausible.voltage(self.status.voltage_v, now_s)
+
+    def _on_home_position(self, m: HomePosition, now_s: float) -> None:
+        if self.plausible.home((m.x, m.y, m.z), now_s):
+            self.status.put_home_position(m)
 
     def _on_parameter(self, m: ParamValue, now_s: float) -> None:
         self._identity.put_parameter(m)
@@ -451,6 +470,8 @@ class FcuNode(Node):
         status.refused = self.refused if self.connected else self.status.wrong or NO_FLIGHT_CONTROLLER
         status.conflict = self.conflict.text
         status.slow_streams = self.streams.slow()
+        status.implausible = self.plausible.lately(now_s)
+        status.implausible_messages = sum(self.plausible.counts.values())
         heard_s = max(self.ground.station_s, self.codec.station_s)
         status.ground_station_age_s = now_s - heard_s if math.isfinite(heard_s) else NAN
         return status

@@ -11,6 +11,7 @@ from companion.core.enums import FcuMode, FcuSystem
 from companion.core.messages import FcuStatus
 from companion.core.trajectory_messages import Vec3
 from companion.fcu.guards.armed import ArmedState
+from companion.fcu.guards.plausible import TABLE, Quantity
 from companion.fcu.link.decoded import (
     Altitude,
     BatteryStatus,
@@ -28,7 +29,7 @@ from companion.fcu.modes import MULTIROTOR_TYPES, mode_name
 from companion.fcu.ned import swap_world
 
 # oldest content that still counts; each is a few periods of the requested stream
-BATTERY_AGE_S = 5.0
+BATTERY_AGE_S = TABLE[Quantity.VOLTAGE].age_s
 RC_AGE_S = 1.0
 GNSS_AGE_S = 3.0
 LANDED_AGE_S = 2.0
@@ -99,6 +100,11 @@ class VehicleStatus:
         self._baro_m, self._baro_s = math.nan, _NEVER
         self._resets, self._resets_s = 0, _NEVER
         self._cells_v: tuple[float, ...] = ()
+
+    @property
+    def voltage_v(self) -> float:
+        """As it was reported; NaN: not measured."""
+        return self._voltage_v
 
     @property
     def armed(self) -> bool:

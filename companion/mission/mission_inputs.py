@@ -24,6 +24,7 @@ from companion.core.messages import (
 from companion.core.node import Latest
 from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import Vehicle
+from companion.core.voltage import outside_range_v
 from companion.mission import phases as ph
 from companion.mission import reference_geometry as geometry
 from companion.mission.modes import MANUAL_MODES
@@ -34,6 +35,7 @@ from companion.mission.snapshot import SafetySnapshot
 from companion.mission.trends import BatteryTrend, ControlTrend, InnovationTrend, TiltTrend
 
 GROUND_HEARD_S = 5.0  # a ground station was there at the start if it was heard within this time; it sends at 1 Hz
+OUTSIDE_S = 0.5  # a voltage counts as implausible for this long after the last one that was
 SEEN_S = 0.5  # a bundle counts as seen while its last accepted observation is younger
 COPIES_S, COPIES_MAX = 2.0, 100  # images that show two bundles of one name are counted over this time
 FACES, FACE_PERIOD_S = 5, 0.5  # the oldest is two seconds older than the newest: longer than a monitor takes to act
@@ -64,6 +66,8 @@ class MissionInputs:
         self._unhealthy_at_start: frozenset[FcuSystem] = frozenset()
         self._position_expected = self._voltage_expected = self._ground_expected = False
         self._voltage_s = -math.inf
+        self._reference_v = vehicle.thrust.reference_voltage_v
+        self._voltage_outside = (-math.inf, 0.0)  # when a voltage was last implausible, and by how much
         self._rc_expected = self._gnss_expected = False
         self._start_s = math.inf
         self._resets_at_home = 0
@@ -89,6 +93,8 @@ class MissionInputs:
         self._linked_s = status.stamp_s
         if status.battery_voltage_v > 0:
             self._voltage_s = status.stamp_s
+            if outside_v := outside_range_v(status.battery_voltage_v, self._reference_v):
+                self._voltage_outside = (now_s, outside_v)
         if status.rc_ok:
             self._rc_s = status.stamp_s
         if status.gnss_ok:
@@ -344,6 +350,7 @@ class MissionInputs:
             climb=self.raw.climb(now_s),
             new_faults=self._new_faults(),
             voltage_age_s=now_s - self._voltage_s if self._voltage_expected else None,
+            voltage_outside_v=self._voltage_outside[1] if now_s - self._voltage_outside[0] <= OUTSIDE_S else 0.0,
             flight_time_left_s=self._battery.time_left_s,
             wind_share=self._tilt.share(now_s),
             ground_age_s=self._ground_age_s(now_s),

@@ -214,6 +214,15 @@ def _voltage(s: SafetySnapshot) -> float | None:
     return voltage_v if voltage_v > 0 else None  # 0 and NaN: not measured
 
 
+def _implausible(s: SafetySnapshot) -> str:
+    """The quantities of the link, without the battery's, that had implausible values lately."""
+    return "" if s.status is None else ", ".join(name for name in s.status.implausible if name != BATTERY_VOLTAGE)
+
+
+def _voltage_outside(s: SafetySnapshot) -> float | None:
+    return None if s.status is None else s.voltage_outside_v
+
+
 def _outside_fence(s: SafetySnapshot) -> float | None:
     p = s.from_home()
     return None if p is None else outside_m(p, s.plan.limits)
@@ -363,6 +372,7 @@ IN_AIR = (Phase.TAKEOFF, Phase.ENTER_OFFBOARD, *ph.CONTROLLING)
 BEFORE_RETURN = (*ph.WORKING, Phase.PAUSE)
 NEAR = (*ph.AT_BUNDLE, *ph.ON_TRAJECTORY, Phase.PAUSE)  # where the mission may fly relative to the bundle
 CONFLICT = "conflict"  # the name of the monitor against whose cause PX4 is asked for Hold once
+BATTERY_VOLTAGE = "battery voltage"  # in `FcuStatus.implausible`; it has a monitor of its own
 TOUCHDOWN = "touchdown"  # while this monitor is active, the mission does not ask for disarming
 CONTROL_ERROR = "control_error"  # the name of the monitor whose hold begins at the aircraft, not at the reference
 
@@ -382,6 +392,9 @@ MONITORS: tuple[Monitor, ...] = (
         lambda s: s.status_age_s, lambda v, p: v.safety.link_lost_s, hysteresis=0.5, escalation=(STOP_STREAMING,)),
     Monitor("timesync_lost", "clock synchronisation lost", "s", WARNING, BEFORE_RETURN,
         _timesync_age, lambda v, p: v.safety.timesync_lost_s, hysteresis=0.5, escalation=(RETURN,)),
+    Monitor("implausible", "implausible values from the flight controller", "", WARNING, FLYING,
+        lambda s: None if s.status is None else float(bool(_implausible(s))), lambda v, p: 0.5, after_s=2.0,
+        escalation=(WARN,), advice="be ready to take over", detail=_implausible),
     # the estimate of the position
     Monitor("state_stale", "no valid state estimate", "s", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(lambda s: s.state_age_s), lambda v, p: v.safety.state_age_s, escalation=(STOP_STREAMING,)),
@@ -499,6 +512,10 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("battery_critical", "battery critical", "V", CRITICAL, IN_AIR,
         _voltage, lambda v, p: v.safety.battery_critical_v, below=True, hysteresis=0.3, after_s=2.0,
         escalation=(LAND,)),
+    # in flight no battery has such a voltage: the measurement is wrong, and the charge unknown
+    Monitor("battery_implausible", "battery voltage implausible", "V outside of a battery's range", WARNING, BEFORE_RETURN,
+        _voltage_outside, lambda v, p: 0.0, after_s=1.0, escalation=(RETURN,),
+        advice="check the battery monitor"),
     Monitor("battery_unmeasured", "battery voltage no longer measured", "s", WARNING, BEFORE_RETURN,
         lambda s: s.voltage_age_s, lambda v, p: VOLTAGE_AGE_S, hysteresis=0.5, escalation=(RETURN,)),
     Monitor("weak_cell", "one battery cell is weak", "V below the mean", WARNING, BEFORE_RETURN,

@@ -18,6 +18,7 @@ PhaseWork = Callable[[MissionContext, float], None]
 ARM_RETRY_S = 2.0  # between two arming requests while PX4 refuses temporarily
 STREAM_BEFORE_OFFBOARD_S = 1.5  # PX4 requires setpoints for 1 s before the switch
 TOUCHDOWN_DISARM_S = 5.0  # PX4 disarms by itself 2 s after landing; if it does not, one request is sent
+HOLD_SETTLES_S = 2.5  # the answer to a request and the heartbeat after it
 REFRESH_M = 0.2  # PX4 may drift this far from the reference before the hand-over until the reference follows
 
 
@@ -104,13 +105,15 @@ def _pilot(mission: MissionContext, now_s: float) -> None:
     if Timer.ASKED in flight.timers or not commands.asked(CommandAction.HOLD):
         return
     mode, refusal = mission.inputs.mode, commands.refusal(CommandAction.HOLD, now_s)
-    if mode != FcuMode.OFFBOARD:
-        outcome = f"PX4 has left offboard ({mode}); take over by RC, stop the other sender"
-    elif refusal:
+    if refusal and mode == FcuMode.OFFBOARD:
         outcome = f"Hold refused ({refusal}), PX4 is asked to land; take over by RC, stop the other sender"
         mission.request(CommandAction.LAND, now_s)
-    else:
+    elif commands.since_s(CommandAction.HOLD, now_s) < HOLD_SETTLES_S:
         return
+    elif mode != FcuMode.OFFBOARD:
+        outcome = f"PX4 has left offboard ({mode}); take over by RC, stop the other sender"
+    else:  # an ack of another sender, or a request of offboard by it
+        outcome = "Hold accepted, and PX4 is in offboard again; take over by RC, stop the other sender"
     flight.timers[Timer.ASKED] = now_s
     mission.report(outcome, CRITICAL, now_s)
 

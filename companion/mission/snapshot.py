@@ -62,6 +62,7 @@ class SafetySnapshot:
     climb: tuple[float, float] | None = None  # height over the record and climb rate, by which PX4 climbs
     new_faults: tuple[FcuSystem, ...] = ()  # systems that were healthy at the start and no longer are
     voltage_age_s: float | None = None  # since the battery was last measured; None: it was not at the start
+    voltage_outside_v: float = 0.0  # of what a battery in flight has, newest voltage or one of the last half second
     flight_time_left_s: float | None = None  # by the trend of the battery; None: not known yet
     wind_share: float | None = None  # mean tilt over the tilt that the controller may use; None: not known yet
     ground_age_s: float | None = None  # since a ground station was last heard; None: there was none at the start

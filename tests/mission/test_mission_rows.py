@@ -231,6 +231,17 @@ CASES: dict[str, Case] = {
     "fcu_reset": Case(fields(raw_reset_m=4.0), fields(raw_reset_m=4.1)),
     "fcu_unhealthy": Case(fields(new_faults=()), fields(new_faults=("gyro",))),
     "battery_unmeasured": Case(fields(voltage_age_s=3.0), fields(voltage_age_s=3.1), (fields(voltage_age_s=None),)),
+    "battery_implausible": Case(
+        fields(voltage_outside_v=0.0),
+        fields(voltage_outside_v=0.01),
+        (fields(status=None),),
+        (fields(voltage_outside_v=NAN),),
+    ),
+    "implausible": Case(
+        of("status", implausible=("battery voltage",)),
+        of("status", implausible=("battery voltage", "velocity")),
+        (fields(status=None),),
+    ),
     "weak_cell": Case(
         of("status", cells_v=(3.9, 3.9, 3.9, 3.52)),
         of("status", cells_v=(3.9, 3.9, 3.9, 3.48)),
@@ -307,7 +318,7 @@ def test_monitor_detects_its_limit(monitor):
     if monitor.detail is not None:
         s = SafetySnapshot(**vars(healthy()))
         case.beyond(s)
-        assert monitor.detail(s) in ("marker", "tracker", "controller", "another sender", "gyro")
+        assert monitor.detail(s) in ("marker", "tracker", "controller", "another sender", "gyro", "velocity")
 
 
 @pytest.mark.parametrize("monitor", MONITORS, ids=lambda monitor: monitor.name)

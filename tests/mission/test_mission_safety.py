@@ -229,6 +229,8 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "fcu_reset": [Scenario("HOLD", both(astray(y=4.5), edit(FcuStatus, position_resets=8)), HOME, 60.0)],
     "fcu_unhealthy": [Scenario("HOLD", edit(FcuStatus, unhealthy_systems=("gyro",)), HOME, 60.0)],
     "battery_unmeasured": [Scenario("HOLD", edit(FcuStatus, battery_voltage_v=math.nan), HOME, 60.0)],
+    "battery_implausible": [Scenario("HOLD", edit(FcuStatus, battery_voltage_v=65.0), HOME, 60.0)],
+    "implausible": [Scenario("HOLD", edit(FcuStatus, implausible=("velocity",)), [], 5.0)],
     "weak_cell": [Scenario("HOLD", edit(FcuStatus, cells_v=(3.9, 3.9, 3.9, 3.3)), HOME, 60.0)],
     "energy": [Scenario("HOLD", draining, HOME, 100.0, long_hold)],
     "sustained_wind": [Scenario("HOLD", both(rolled(0.39), edit(SentSetpoint, roll_rad=0.39)), HOME, 160.0, long_hold)],

@@ -268,6 +268,8 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "fcu_reset": SafetyFlight((fault("gnss_jump", 0.0, 5.0, 0.0),), 9.0, "DONE", 6.0),
     "fcu_unhealthy": SafetyFlight((), 1.5, "DONE", attack=_edited(FcuStatus, unhealthy_systems=(FcuSystem.GYRO,))),
     "battery_low": SafetyFlight((fault("battery_low", 13.3, 0.12),), 4.0, "DONE"),
+    "battery_implausible": SafetyFlight((fault("voltage_wrong", 65.0),), 2.0, "DONE"),
+    "implausible": SafetyFlight((fault("frames_wrong", 8.0, 0.5, lasts_s=8.0),), 3.0, "HOLD"),
     "battery_critical": SafetyFlight((fault("battery_low", 12.8, 0.06),), 3.0, "DONE"),
     "battery_unmeasured": SafetyFlight((), 3.5, "DONE", attack=_edited(FcuStatus, battery_voltage_v=np.nan)),
     "weak_cell": SafetyFlight((), 3.5, "DONE", attack=_edited(FcuStatus, cells_v=(3.9, 3.9, 3.9, 3.4))),

@@ -90,3 +90,39 @@ def test_after_a_pilots_takeover_the_last_setpoint_leaves_within_0_15_s(stagger_
     outcome = attack(("rc_mode_switch", 30.0), seconds=2.0, prepare=wait)
     (switched_s, _, _) = outcome.modes[0]
     assert outcome.last_setpoint_s - switched_s <= 0.15
+
+
+VOLTAGES = {
+    "65 V for 0.6 s": (0.6, 65.0),
+    "65 V": (60.0, 65.0),
+    "1 V": (60.0, 1.0),
+    "not a number": (60.0, math.nan),
+    "0 V": (60.0, 0.0),
+    "65 V and 1 V in turn": (60.0, 65.0, 1.0),
+    "a full battery": (60.0, 17.3),
+    "an empty battery": (60.0, 11.6),
+    "a full and an empty battery in turn": (60.0, 17.3, 11.6),
+}
+ENDS = {"HOLD", "RETURN", "LAND", "DONE"}  # by the battery's monitors, or none
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == "65 V for 0.6 s" else pytest.mark.verify) for n in VOLTAGES]
+)
+def test_a_wrong_voltage_moves_a_hover_by_0_3_m_at_most(name):
+    """65 V for 0.6 s: the aircraft fell from 3 m to 0.15 m; 1 V for longer: it climbed."""
+    lasts_s, *voltages_v = VOLTAGES[name]
+    outcome = attack(("voltage_wrong", lasts_s, *voltages_v), seconds=8.0, excursion_until_s=1.0)
+    assert outcome.excursion_m <= 0.3 and outcome.nearest_m > CLEARANCE_M
+    assert {phase for _, phase in outcome.phases} <= ENDS
+    if outcome.phases[-1][1] == "HOLD":
+        whole = attack(("voltage_wrong", lasts_s, *voltages_v), seconds=8.0)
+        assert whole.excursion_m <= 0.3
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize(("velocity_m_s", "tilt_rad"), [(8.0, 0.0), (0.0, 0.5), (8.0, 0.5)])
+def test_wrong_copies_of_every_frame_do_not_reach_control(velocity_m_s, tilt_rad):
+    outcome = attack(("frames_wrong", 60.0, velocity_m_s, tilt_rad), seconds=8.0)
+    assert outcome.excursion_m <= 0.3 and outcome.phases == [(0.1, "HOLD")]
+    assert "implausible" in [monitor for _, monitor, _, _ in outcome.events]
