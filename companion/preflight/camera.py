@@ -92,7 +92,11 @@ def rate(seen: Images, vehicle: Vehicle) -> PreflightCheck:
         failures.append(f"slower than {slowest_hz:g} Hz")
     elif abs(rate_hz - camera.rate_hz) > RATE_TOLERANCE * camera.rate_hz:
         doubts.append(f"the vehicle file says {camera.rate_hz:g} Hz")
-    if len(seen.images) > FROZEN_IMAGES and all(image.data == seen.images[0].data for image in seen.images):
+    if (
+        not seen.ended
+        and len(seen.images) > FROZEN_IMAGES
+        and all(image.data == seen.images[0].data for image in seen.images)
+    ):
         failures.append("every image is the same to the last pixel: camera or driver hangs")
     elif np.frombuffer(seen.images[-1].data, np.uint8).std() < CONTRAST_MIN:
         doubts.append("the image is uniform: lens cap, darkness or glare?")

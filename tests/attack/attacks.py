@@ -5,6 +5,7 @@ conversation with the flight controller (`tests.attack.conversation`). The numbe
 flight, from ranges that stand here.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -45,6 +46,17 @@ def _fault(
     return (fault,), None, name or " ".join(f"{v:.3g}" for v in value)
 
 
+def _along(rng: Generator, length: float) -> tuple[float, float, float]:
+    """A vector of a length in a random direction, mostly horizontal."""
+    angle = rng.uniform(-math.pi, math.pi)
+    x, y, z = length * math.cos(angle), length * math.sin(angle), 0.3 * length * rng.uniform(-1.0, 1.0)
+    return x, y, z
+
+
+def _voltages(rng: Generator) -> list[float]:
+    return [float(v) for v in rng.choice([65.0, 30.0, 17.0, 11.0, 8.0, 1.0, 0.0], size=int(rng.integers(1, 4)))]
+
+
 def _one_of(rng: Generator, *choices: float) -> float:
     return float(rng.choice(choices))
 
@@ -57,6 +69,18 @@ ATTACKS: tuple[Attack, ...] = (
     Attack("camera frozen", "marker", lambda rng, s: _fault(FaultKind.CAMERA_FROZEN, s)),
     Attack("camera slipped", "marker",
         lambda rng, s: _fault(FaultKind.CAMERA_SLIPPED, s, *rng.normal(0.0, 0.15, 3))),
+    Attack("bundle moves", "marker",
+        lambda rng, s: _fault(FaultKind.BUNDLE_MOVES, s, *_along(rng, rng.uniform(0.5, 2.0)))),
+    Attack("bundle jumps", "marker",
+        lambda rng, s: _fault(FaultKind.BUNDLE_JUMPS, s, *_along(rng, rng.uniform(0.3, 5.0)))),
+    Attack("bundle copied", "marker",
+        lambda rng, s: _fault(FaultKind.BUNDLE_COPIED, s, *_along(rng, rng.uniform(0.3, 5.0)))),
+    Attack("bundle alternates", "marker",
+        lambda rng, s: _fault(FaultKind.BUNDLE_ALTERNATES, s, *_along(rng, rng.uniform(0.3, 5.0)))),
+    Attack("bundle resized", "marker", lambda rng, s: _fault(FaultKind.BUNDLE_RESIZED, s, rng.uniform(0.7, 1.4))),
+    Attack("bundle mirrored", "marker", lambda rng, s: _fault(FaultKind.BUNDLE_MIRRORED, s)),
+    Attack("bundle flickers", "marker", lambda rng, s: _fault(FaultKind.BUNDLE_FLICKERS, s, rng.uniform(0.2, 0.95))),
+    Attack("markers flicker", "marker", lambda rng, s: _fault(FaultKind.MARKERS_FLICKER, s, rng.uniform(0.2, 0.95))),
     # iron and satellites
     Attack("heading disturbed", "satellites",
         lambda rng, s: _fault(FaultKind.HEADING_DISTURBED, s, rng.uniform(-1.0, 1.0))),
@@ -64,9 +88,13 @@ ATTACKS: tuple[Attack, ...] = (
     Attack("satellites jump", "satellites",
         lambda rng, s: _fault(FaultKind.GNSS_JUMP, s, *rng.uniform(-1.5, 1.5, 2), rng.uniform(-0.5, 0.5))),
     # voltages
-    Attack("voltage wrong", "voltage",
-        lambda rng, s: _fault(FaultKind.BATTERY_LOW, s, _one_of(rng, 65.0, 30.0, 1.0, 0.0, 8.0, 11.0), rng.uniform(0, 1))),
+    Attack("voltage wrong", "voltage", lambda rng, s: _fault(FaultKind.VOLTAGE_WRONG, s, *_voltages(rng))),
     # the link
+    Attack("second companion", "link",
+        lambda rng, s: _fault(FaultKind.FOREIGN_SETPOINTS, s, _one_of(rng, 5, 10, 20, 50, 100), rng.uniform(-0.17, 0.17),
+            rng.uniform(0.25, 0.45), float(rng.integers(2))), (0.1, 5.0)),
+    Attack("frames copied and changed", "link",
+        lambda rng, s: _fault(FaultKind.FRAMES_WRONG, s, rng.uniform(-5, 5), rng.uniform(-0.8, 0.8))),
     Attack("link lost", "link", lambda rng, s: _fault(FaultKind.LINK_LOST, s)),
     Attack("clock synchronisation lost", "link", lambda rng, s: _fault(FaultKind.TIMESYNC_LOST, s)),
     Attack("bytes corrupted", "link",

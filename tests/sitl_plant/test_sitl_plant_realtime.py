@@ -54,7 +54,8 @@ def test_an_instance_without_ports_is_refused_in_one_line(tmp_path, instance):
 
 def test_a_bus_folder_that_cannot_be_used_is_refused_in_one_line(tmp_path):
     (tmp_path / "bus").write_text("a file")
-    assert "--bus" in refused(tmp_path, "--instance", str(FREE_INSTANCE))
+    line = refused(tmp_path, "--instance", str(FREE_INSTANCE))
+    assert f"bus folder {tmp_path / 'bus'}" in line and "exists" in line
 
 
 @pytest.mark.parametrize("camera_mode", ["corners", "images"])
