@@ -117,7 +117,7 @@ class Actions:
             # The heartbeat with the new mode may be a second away; until then the estimator would use setpoints that
             # the autopilot no longer follows.
             if outcome.accepted:
-                self._status.mode = self._requested_mode
+                self._status.accept_mode(self._requested_mode, self.now_s)
             self._answer_outcome(request, outcome)
 
         parameters = (float(common.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED), main, sub, 0, 0, 0, 0)

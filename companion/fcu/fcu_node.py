@@ -453,6 +453,8 @@ class FcuNode(Node):
             if info := self._identity.step(self.status.armed, now_s):
                 self._out.append(info)
             self._commands.step(now_s)
+            if self.status.mode_to_confirm(now_s):
+                self._request_heartbeat(now_s)
             if self.status.arming.doubtful and self._limiter.is_due("disarmed", STATUS_PERIOD_S, now_s):
                 self._request_heartbeat(now_s)
         self._actions.step(now_s)

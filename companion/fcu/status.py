@@ -33,6 +33,9 @@ BATTERY_AGE_S = TABLE[Quantity.VOLTAGE].age_s
 RC_AGE_S = 1.0
 GNSS_AGE_S = 3.0
 LANDED_AGE_S = 2.0
+# From PX4's acceptance of a mode to the last report of the former one: PX4's commander publishes its status up to 0.1 s
+# after the acceptance, and a heartbeat of the old status may be on its way.
+MODE_SETTLES_S = 0.3
 SYSTEM_AGE_S = 5.0
 
 GLOBAL_POSITION_AGE_S = 3.0
@@ -74,6 +77,9 @@ class VehicleStatus:
         """The flight controller restarted: its earlier messages are no longer valid."""
         self.mode = FcuMode.UNKNOWN
         self.unknown_mode: int | None = None  # custom_mode of the newest message with a mode, when it is unknown
+        self._former_mode: FcuMode | None = None  # before the newest mode that PX4 accepted from this stack
+        self._former_until_s = _NEVER
+        self._confirm_mode = False  # a report of the former mode was left out: ask again when it counts
         self.arming = ArmedState()
         self.wrong = ""  # why the stack cannot fly this vehicle, "" when it can
         self.home_W: Vec3 | None = None
@@ -119,7 +125,20 @@ class VehicleStatus:
             self.wrong = ""
         armed = bool(m.base_mode & common.MAV_MODE_FLAG_SAFETY_ARMED)
         self.arming.take_heartbeat(armed, now_s - self._landed_s <= LANDED_AGE_S)
-        self.mode = self._known_mode(m.custom_mode)
+        self.mode = self._reported_mode(m.custom_mode, now_s)
+
+    def accept_mode(self, mode: FcuMode, now_s: float) -> None:
+        """PX4 has accepted this mode. Its reports name the former mode for a moment longer; see `MODE_SETTLES_S`."""
+        if mode != self.mode:
+            self._former_mode, self._former_until_s = self.mode, now_s + MODE_SETTLES_S
+        self.mode = mode
+
+    def mode_to_confirm(self, now_s: float) -> bool:
+        """Whether a heartbeat must be requested, because a report of the former mode was left out; True once."""
+        if not self._confirm_mode or now_s < self._former_until_s:
+            return False
+        self._confirm_mode = False
+        return True
 
     def put_current_mode(self, m: CurrentMode, now_s: float) -> bool:
         """Take the mode; returns True for a new mode, which a heartbeat should confirm soon.
@@ -127,11 +146,20 @@ class VehicleStatus:
         On the ground while armed a new mode waits for the heartbeat: PX4 returns to an earlier mode when it disarms,
         and a mode that changes before "armed" does would look like a change by the pilot.
         """
-        mode = self._known_mode(m.custom_mode)
+        mode = self._reported_mode(m.custom_mode, now_s)
         changed = mode != self.mode
         if not (self.armed and self.landed(now_s)):
             self.mode = mode
         return changed
+
+    def _reported_mode(self, number: int, now_s: float) -> FcuMode:
+        """The mode of a report; the accepted one, where the report was written before PX4 changed its mode."""
+        mode = self._known_mode(number)
+        if mode == self._former_mode and now_s < self._former_until_s:
+            self._confirm_mode = True
+            return self.mode
+        self._former_mode = None
+        return mode
 
     def _known_mode(self, number: int) -> FcuMode:
         mode = mode_name(number)

@@ -27,6 +27,7 @@ from companion.fcu.fcu_node import FcuNode
 from companion.fcu.guards.conflict import HOLD_S
 from companion.fcu.link.link import open_link
 from companion.fcu.link.signing import EPOCH_S, UNITS_PER_S, Signer
+from companion.fcu.status import MODE_SETTLES_S
 
 OFFBOARD = 6 << 16
 
@@ -303,6 +304,47 @@ def test_one_heartbeat_with_another_mode_is_a_pilot(flying):
     in_flight(flying)
     flying.deliver(common.MAVLink_heartbeat_message(flying.type, flying.autopilot, 129, 3 << 16, 4, 3))
     assert flying.node.status.mode == FcuMode.POSCTL and flying.node.status.armed
+
+
+def accept_offboard(peer):
+    """In Hold, PX4 accepts offboard; its next report is still the one of before."""
+    in_flight(peer)
+    hold, peer.custom_mode = 4 << 16 | 3 << 24, 4 << 16 | 3 << 24
+    peer.run(1.5)
+    peer.publish(FcuCommand(stamp_s=peer.now_s, id=1, action=CommandAction.OFFBOARD))
+    peer.run(0.16)
+    assert peer.node.status.mode == FcuMode.OFFBOARD
+    return common.MAVLink_heartbeat_message(peer.type, peer.autopilot, 129, hold, 4, 3)
+
+
+def test_a_report_of_the_former_mode_just_after_the_acceptance_does_not_end_the_stream(flying):
+    """PX4 1.17 accepted offboard, sent a heartbeat of its old status 4 ms later and the new mode after 100 ms."""
+    former = accept_offboard(flying)
+    flying.publish(setpoint(flying))
+    flying.deliver(former)
+    assert flying.node.status.mode == FcuMode.OFFBOARD
+    flying.custom_mode = OFFBOARD
+    flying.run(0.02)
+    before = len(of(SentSetpoint, [m for _, m in flying.out]))
+    flying.publish(setpoint(flying))
+    assert len(of(SentSetpoint, [m for _, m in flying.out])) == before + 1
+
+
+def test_a_pilot_who_returns_to_the_former_mode_at_once_is_seen_when_it_counts(flying):
+    former = accept_offboard(flying)
+    flying.custom_mode = 4 << 16 | 3 << 24
+    flying.deliver(former)
+    asked = len(flying.commands(common.MAV_CMD_REQUEST_MESSAGE))
+    flying.run(MODE_SETTLES_S + 0.02)
+    assert len(flying.commands(common.MAV_CMD_REQUEST_MESSAGE)) > asked
+    flying.deliver(former)
+    assert flying.node.status.mode == FcuMode.AUTO_LOITER
+
+
+def test_a_pilot_who_chooses_a_third_mode_is_seen_at_once(flying):
+    accept_offboard(flying)
+    flying.deliver(common.MAVLink_heartbeat_message(flying.type, flying.autopilot, 129, 3 << 16, 4, 3))
+    assert flying.node.status.mode == FcuMode.POSCTL
 
 
 def test_boot_time_that_falls_for_good_is_a_restart_and_once_is_not():
