@@ -20,7 +20,7 @@ def flight(made_up_flight):
     return made_up_flight()
 
 
-@pytest.mark.parametrize("write", [write_ulog, write_flight_log])
+@pytest.mark.parametrize("write", [write_ulog, pytest.param(write_flight_log, marks=pytest.mark.verify)])
 @pytest.mark.parametrize(("kind", "words"), HELD.items())
 def test_nothing_is_written_from_a_vehicle_that_is_not_free(tmp_path, flight, vehicle, kind, words, write):
     log = write(tmp_path / "flight.log", held(flight, kind))

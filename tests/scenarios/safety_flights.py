@@ -238,7 +238,10 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "bundle_twice": SafetyFlight((fault("bundle_copied", 2.0, 0.0, 0.0),), 0.5, "DONE"),
     "bundle_against_gnss": SafetyFlight((fault("bundle_moves", 0.0, 0.2, 0.0),), 30.0, "DONE", 6.0),
     "bundle_size": SafetyFlight((), 60.0, "DONE", 4.0, "resized", longest_s=90.0),
-    "gnss_jumped": SafetyFlight((HIDDEN, fault("gnss_jump", 0.0, 6.0, 0.0)), 3.0, "DONE", 2.0, "search"),
+    # PX4 follows such a jump by a reset of its position, and that monitor returns at once
+    "gnss_jumped": SafetyFlight(
+        (HIDDEN, fault("gnss_jump", 0.0, 6.0, 0.0)), 3.0, "DONE", 2.5, "search", cause="fcu_reset"
+    ),
     "uncertainty_relative": SafetyFlight((fault("estimator_uncertain", 0.0, 0.8),), 1.0, "DONE"),
     "uncertainty_position": SafetyFlight((fault("estimator_uncertain", 4.0, 0.0),), 2.0, "DONE", 6.0, "search"),
     "marker_lost": SafetyFlight((HIDDEN,), 3.5, "DONE"),
