@@ -13,6 +13,9 @@ from companion.mission.curves import Curve, flown_s, to_trajectory
 from companion.mission.mission_context import MissionContext
 from companion.mission.monitors import CONFLICT, CONTROL_ERROR
 
+DESCENT_M_S = 0.7  # PX4's MPC_LAND_SPEED
+DESCENT_END_M = 0.4  # over the take-off point: from there PX4 lands within a second
+
 EntryAction = Callable[[MissionContext, Phase, float], None]  # (mission, the phase before, now_s)
 
 
@@ -184,6 +187,17 @@ def fly_back(mission: MissionContext, now_s: float) -> None:
         return
     goal, goal_yaw_rad = mission.flight.return_path[0]
     _move_in_world(mission, goal, goal_yaw_rad, now_s, here, back.speed_m_s, back.acceleration_m_s2)
+
+
+def descend(mission: MissionContext, now_s: float) -> None:
+    """Sink to just above the take-off point, as the last point of the return path; PX4 lands from there."""
+    here, home_W, back = _reference_point(mission, now_s), mission.inputs.home_W, mission.plan.return_
+    if here is None or home_W is None:
+        return
+    yaw_rad = here[1]
+    goal = geometry.added((0.0, 0.0, DESCENT_END_M), home_W)
+    mission.flight.return_path = [(goal, yaw_rad)]
+    _move_in_world(mission, goal, yaw_rad, now_s, here, DESCENT_M_S, back.acceleration_m_s2)
 
 
 def _reference_point(mission: MissionContext, now_s: float) -> tuple[Vec3, float] | None:

@@ -52,6 +52,7 @@ class FlightState:
     waypoint: int = 0  # index of the waypoint of the search to look from
     waypoints_reached: int = 0
     return_path: list[tuple[Vec3, float]] | None = None  # points in the world and headings that are still to be flown
+    descended: bool = False  # by this stack, to just above the take-off point
     land_attempts: int = 0
     switch_used_s: float | None = None  # the movement of the mission switch that was last acted on
 

@@ -187,6 +187,10 @@ class MissionInputs:
             return None
         return geometry.difference(self.state.p_W, self.home_W)
 
+    def gnss_lost(self, now_s: float) -> bool:
+        """There was a fix at the start, and there has been none for `safety.gnss_lost_s`."""
+        return self._gnss_expected and now_s - self._gnss_s > self._limits.gnss_lost_s
+
     def bundle_seen(self, now_s: float) -> bool:
         """The plan's bundle was observed within the last `SEEN_S`; an older observation does not count."""
         state = self.state

@@ -7,7 +7,7 @@ from companion.core.enums import CommandAction, FcuMode, Phase
 from companion.core.messages import WORLD
 from companion.core.trajectory_messages import Hold
 from companion.mission.conditions import LAND_ATTEMPTS, may_arm_again
-from companion.mission.entry_actions import fly_back, fly_to_waypoint
+from companion.mission.entry_actions import descend, fly_back, fly_to_waypoint
 from companion.mission.flight_state import Timer
 from companion.mission.mission_context import MissionContext
 from companion.mission.monitors import TOUCHDOWN
@@ -80,9 +80,16 @@ def _hold(mission: MissionContext, now_s: float) -> None:
 
 
 def _return(mission: MissionContext, now_s: float) -> None:
-    if mission.move_finished(now_s) and mission.flight.return_path:
-        mission.flight.return_path.pop(0)
+    flight, inputs = mission.flight, mission.inputs
+    if not (mission.move_finished(now_s) and flight.return_path):
+        return
+    flight.return_path.pop(0)
+    if flight.return_path:
         fly_back(mission, now_s)
+    elif not flight.descended and inputs.gnss_lost(now_s) and inputs.bundle_seen(now_s):
+        # PX4 lands without GNSS by a velocity that drifts by metres per second; this stack still sees the bundle.
+        flight.descended = True
+        descend(mission, now_s)
 
 
 def _land(mission: MissionContext, now_s: float) -> None:

@@ -14,7 +14,7 @@ from companion.mission import conditions
 from companion.mission import phases as ph
 from companion.mission.conditions import SAFETY_DEMANDS
 from companion.mission.curves import Curve
-from companion.mission.entry_actions import ENTRY_ACTIONS
+from companion.mission.entry_actions import DESCENT_END_M, ENTRY_ACTIONS
 from companion.mission.phase_work import PHASE_WORK
 from companion.mission.transitions import TRANSITIONS
 
@@ -99,6 +99,20 @@ def test_whole_mission_runs_to_done_with_every_photograph():
     assert [world.asked(a) for a in ("arm", "takeoff", "offboard", "land")] == [1, 1, 1, 1]
     assert world.landed and not world.armed and not world.events
     assert math.dist(world.p, world.home) < 0.1
+
+
+@pytest.mark.parametrize(("gnss", "height_m"), [(True, None), (False, DESCENT_END_M)])
+def test_without_gnss_and_with_the_bundle_in_sight_the_stack_sinks_itself_before_px4_lands(gnss, height_m):
+    """PX4 lands without a fix by a velocity that drifts; with a fix it lands from the height of the return."""
+    world = World()
+    world.view_distance_m = 30.0
+    world.run_until("HOLD")
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, gnss_ok=gnss)
+    world.run_until("LAND")
+    assert world.p[2] - world.home[2] == pytest.approx(height_m or world.plan.return_.height_m, abs=0.15)
+    assert math.dist(world.p[:2], world.home[:2]) < 0.2
+    world.run_until("DONE")
+    assert world.asked("land") == 1
 
 
 def test_hold_is_at_the_standoff_point_facing_the_bundle_for_the_planned_time():
