@@ -475,7 +475,8 @@ MONITORS: tuple[Monitor, ...] = (
         _outside_before_offboard, lambda v, p: TAKEOFF_DRIFT_M, hysteresis=0.1, after_s=0.5,
         escalation=(LAND,), advice="be ready to take over"),
     Monitor("takeoff_height", "take-off does not end at its height", "m", CRITICAL, PX4_CLIMBS,
-        _stop_height, _takeoff_height_limit, hysteresis=0.1, escalation=(LAND,), advice="be ready to take over"),
+        _stop_height, _takeoff_height_limit, hysteresis=0.1, after_s=0.1,  # not by one message
+        escalation=(LAND,), advice="be ready to take over"),
     Monitor("takeoff_slow", "take-off height not reached in time", "s", WARNING, (Phase.TAKEOFF,),
         _takeoff_time, lambda v, p: takeoff_time_s(p), escalation=(LAND,)),
     # The same limits by the flight controller's own data (`companion.mission.raw_guard`). When these are exceeded and

@@ -119,8 +119,8 @@ def _pilot(mission: MissionContext, now_s: float) -> None:
         return
     elif mode != FcuMode.OFFBOARD:
         outcome = f"PX4 has left offboard ({mode}); take over by RC, stop the other sender"
-    else:  # an ack of another sender, or a request of offboard by it
-        outcome = "Hold accepted, and PX4 is in offboard again; take over by RC, stop the other sender"
+    else:  # no answer, an ack of another sender, or a request of offboard by it
+        outcome = "PX4 is in offboard after the request for Hold; take over by RC, stop the other sender"
     flight.timers[Timer.ASKED] = now_s
     mission.report(outcome, CRITICAL, now_s)
 

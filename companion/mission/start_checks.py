@@ -21,6 +21,7 @@ from companion.core.messages import (
 )
 from companion.core.node import Latest
 from companion.core.vehicle import Vehicle
+from companion.core.voltage import is_plausible
 from companion.mission.plan import Plan
 
 # Modes from which no mission may be started; PX4 itself does not arm in those that end a flight.
@@ -81,8 +82,11 @@ def problems(checks: list[StartCheck]) -> str:
 def _fcu_checks(status: FcuStatus, vehicle: Vehicle, plan: Plan) -> list[StartCheck]:
     mode_problem = f"mode is {status.mode}" if status.mode in NO_START_MODES else ""
     voltage_v, low_v = status.battery_voltage_v, vehicle.safety.battery_low_v
+    reference_v = vehicle.thrust.reference_voltage_v
     if not voltage_v > 0:
         battery_problem = "voltage not measured"
+    elif not is_plausible(voltage_v, reference_v) and voltage_v > low_v:
+        battery_problem = f"{voltage_v:.1f} V is not possible with thrust.reference_voltage_v = {reference_v:g}: wrong battery or file"
     else:
         battery_problem = "" if voltage_v > low_v else f"{voltage_v:.1f} V, must be above {low_v:.1f} V"
     checks = [

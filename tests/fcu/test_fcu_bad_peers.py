@@ -24,6 +24,7 @@ from companion.core.messages import (
 )
 from companion.fcu.boot_clock import RESTART_MESSAGES, BootClock, BootTime
 from companion.fcu.fcu_node import FcuNode
+from companion.fcu.guards.armed import ArmedState
 from companion.fcu.guards.conflict import HOLD_S
 from companion.fcu.link.link import open_link
 from companion.fcu.link.signing import EPOCH_S, UNITS_PER_S, Signer
@@ -273,6 +274,16 @@ def test_one_report_of_the_land_detector_and_one_heartbeat_do_not_disarm(flying)
     in_flight(flying)
     flying.deliver(common.MAVLink_extended_sys_state_message(0, 1), disarmed_heartbeat(flying))
     assert all(m.armed for m in of(FcuStatus, flying.run(3.0)))
+
+
+def test_an_old_report_of_the_land_detector_does_not_make_one_heartbeat_disarm():
+    """The stream stopped on the ground, and the aircraft took off since."""
+    state = ArmedState()
+    for _ in range(5):
+        state.take_landed(True)
+    state.take_heartbeat(armed=True, landed_known=True)
+    state.take_heartbeat(armed=False, landed_known=False)
+    assert state.armed and state.doubtful
 
 
 def test_a_motor_kill_in_the_air_is_accepted_within_half_a_second(flying):

@@ -49,6 +49,12 @@ STEERING = [
     common.MAVLink_set_position_target_global_int_message(1, 1, 1, 6, 0, 0, 0, *([0.0] * 9)),
     common.MAVLink_set_actuator_control_target_message(1, 0, 1, 1, [0.0] * 8),
 ]
+MISLEADING = [  # PX4's estimate or the pilot's switches would follow them
+    common.MAVLink_vision_position_estimate_message(1, 5.0, 0, 0, 0, 0, 0),
+    common.MAVLink_att_pos_mocap_message(1, Q, 5.0, 0, 0),
+    common.MAVLink_set_gps_global_origin_message(1, 0, 0, 0),
+    common.MAVLink_rc_channels_override_message(1, 1, *([2000] * 8)),
+]
 
 
 @pytest.mark.parametrize("message", PASSING, ids=lambda m: m.get_type())
@@ -58,7 +64,7 @@ def test_messages_that_a_ground_station_needs_pass_unchanged(flying, sender, mes
     assert send_from_ground(flying, data) == ([data], [])
 
 
-@pytest.mark.parametrize("message", STEERING, ids=lambda m: m.get_type())
+@pytest.mark.parametrize("message", STEERING + MISLEADING, ids=lambda m: m.get_type())
 def test_setpoints_of_a_ground_station_are_blocked_and_reported(flying, message):
     frames, texts = send_from_ground(flying, frame(MAVSDK, message))
     assert [f for f in frames if f[5:7] == bytes(MAVSDK)] == []

@@ -22,6 +22,10 @@ CASES = {
     "unknown mode": (lacking(FcuStatus, mode=FcuMode.UNKNOWN), "mode: mode is UNKNOWN"),
     "no fix": (lacking(FcuStatus, gnss_ok=False), "gnss: no fix"),
     "battery low": (lacking(FcuStatus, battery_voltage_v=13.2), "battery: 13.2 V, must be above 13.6 V"),
+    "battery impossible": (
+        lacking(FcuStatus, battery_voltage_v=65.0),
+        "battery: 65.0 V is not possible with thrust.reference_voltage_v = 15.2: wrong battery or file",
+    ),
     "battery not measured": (lacking(FcuStatus, battery_voltage_v=0.0), "battery: voltage not measured"),
     "no home": (lacking(FcuStatus, home_W=None), "home: the flight controller has no home position"),
     "armed": (lacking(FcuStatus, armed=True), "on the ground: must be landed, disarmed"),

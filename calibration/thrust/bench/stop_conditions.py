@@ -122,7 +122,11 @@ def _armed(monitor: StopMonitor, s: BenchSnapshot) -> str:
 
 def _current(monitor: StopMonitor, s: BenchSnapshot) -> str:
     most = monitor.bench.limits.current_max_a
-    over = most is not None and s.current_a > most
+    if most is None:
+        return ""
+    if math.isnan(s.current_a):
+        return f"no current is measured, and limits.current_max_a = {most:g} cannot be kept"
+    over = s.current_a > most
     return f"current {s.current_a:.1f} A is above {most:g} A" if over else ""
 
 

@@ -33,7 +33,7 @@ class ArmedState:
         if armed:
             self.armed = True
             return
-        stands = self._landed >= LANDED_REPORTS
+        stands = landed_known and self._landed >= LANDED_REPORTS
         agreed = self._disarmed >= HEARTBEATS and (self._landed > 0 or not landed_known)
         if stands or agreed:
             self.armed = False

@@ -1,7 +1,8 @@
 """Filters the frames of ground stations on the forward: which of them may go to the flight controller.
 
 Nearly all pass: the crew arms, changes modes and writes parameters, and the mission treats a changed mode like one of
-the pilot's. Blocked are setpoints, because only one sender may steer; frames with the ids of this companion or of the
+the pilot's. Blocked are setpoints, because only one sender may steer; positions and RC channels, because PX4's estimate
+and the pilot's switch would follow them; frames with the ids of this companion or of the
 flight controller, because acks and restarts would be misread; SETUP_SIGNING, which would lock this companion out.
 Blocked frames are counted and reported. A flood is thinned out, so that a setpoint never waits behind it.
 """
@@ -10,12 +11,19 @@ import math
 
 from pymavlink.dialects.v20 import common
 
-from companion.fcu.link.codec import AUTOPILOT_COMPONENT, SETPOINT_MESSAGES, Codec, decode_heartbeat
+from companion.fcu.link.codec import (
+    AUTOPILOT_COMPONENT,
+    ESTIMATE_AND_RC_MESSAGES,
+    SETPOINT_MESSAGES,
+    Codec,
+    decode_heartbeat,
+)
 from companion.fcu.link.framing import Frame, Framer
 
 BYTES_PER_S = 20_000  # a quarter of a port at 921600 baud; parameters and missions need far less
 BURST = 8_000
 STATION_S = 2.5  # PX4's HEARTBEAT_TIMEOUT_US
+BLOCKED = SETPOINT_MESSAGES | ESTIMATE_AND_RC_MESSAGES | {common.MAVLINK_MSG_ID_SETUP_SIGNING}
 _NAMES = {number: kind.msgname for number, kind in common.mavlink_map.items()}
 
 
@@ -65,7 +73,7 @@ class GroundFilter:
             self.unsigned += 1
             self.reason = f"frame without the key's signature from {frame.system}/{frame.component}"
             return False
-        if frame.number in SETPOINT_MESSAGES or frame.number == common.MAVLINK_MSG_ID_SETUP_SIGNING:
+        if frame.number in BLOCKED:
             self.reason = f"{_NAMES[frame.number]} from {frame.system}/{frame.component}"
         elif sender == (codec.system_id, codec.component_id):
             self.reason = f"frame with this companion's own ids {frame.system}/{frame.component}"

@@ -52,6 +52,18 @@ SETPOINT_MESSAGES = frozenset(
         common.MAVLINK_MSG_ID_SET_ACTUATOR_CONTROL_TARGET,
     )
 )
+# Messages that move PX4's estimate, and with it every position that this stack receives, or that stand for RC.
+# A ground station has no reason to send them; MANUAL_CONTROL is left out, a joystick is a pilot.
+ESTIMATE_AND_RC_MESSAGES = frozenset(
+    (
+        common.MAVLINK_MSG_ID_VISION_POSITION_ESTIMATE,
+        common.MAVLINK_MSG_ID_ODOMETRY,
+        common.MAVLINK_MSG_ID_ATT_POS_MOCAP,
+        common.MAVLINK_MSG_ID_SET_GPS_GLOBAL_ORIGIN,
+        common.MAVLINK_MSG_ID_GPS_INPUT,
+        common.MAVLINK_MSG_ID_RC_CHANNELS_OVERRIDE,
+    )
+)
 
 
 def _target_offset(number: int) -> int:
