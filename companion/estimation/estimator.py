@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from math import hypot, inf, isfinite
 
+import msgspec
 import numpy as np
 
 from companion.core.arrays import Array
@@ -15,6 +16,7 @@ from companion.core.clock import Stopwatch
 from companion.core.enums import FcuMode, Sensor
 from companion.core.frames import quat_conjugate, quat_multiply, quat_normalized
 from companion.core.messages import (
+    BundleWitness,
     EstimatorStatus,
     FcuAttitude,
     FcuPosition,
@@ -28,6 +30,7 @@ from companion.core.messages import (
 from companion.core.node import Node
 from companion.core.vehicle import Vehicle
 from companion.core.voltage import ThrustVoltage
+from companion.estimation.bundle_pairs import BundlePairs
 from companion.estimation.filter import ESTABLISHED, Eskf, FilterState, FilterUpdate
 from companion.estimation.history import History, HistoryEntry
 from companion.estimation.inputs import Command, Inputs
@@ -56,6 +59,7 @@ class Rejection(StrEnum):
     MARKER_AMBIGUOUS = "marker_ambiguous"  # two pose solutions, and the filter could not choose
     MARKER_RESTART = "marker_restart"  # the bundle was placed again
     MARKER_DISPLACED = "marker_displaced"  # observations of a bundle that is not where it was, see `witnesses`
+    MARKER_CONTRADICTED = "marker_contradicted"  # observations that another bundle contradicts, see `bundle_pairs`
     MARKER_REFUSED = "marker_refused"  # observations of a bundle that contradicts the filter, see `innovation_monitor`
 
 
@@ -100,6 +104,7 @@ class EstimatorNode(Node):
         self._filter = Eskf(vehicle, adapt)
         walk_m_sqrt_s = vehicle.estimator.process.gnss_bias_m_sqrt_s
         self._witness = PlaceWitness(self._filter.p_BC, self._filter.q_BC, walk_m_sqrt_s)
+        self._pairs = BundlePairs()
         self._with_corners = vehicle.estimator.marker_mode == "corners"
         self._attitude: tuple[float, Array] | None = None  # newest (stamp, q_WB), for a start
         self._position: tuple[float, Array, Array] | None = None  # newest (stamp, p_W, v_W), for a start
@@ -147,6 +152,7 @@ class EstimatorNode(Node):
             self.history.invalidate_after(changed_s)
         if not message.armed:
             self._witness.disarmed()
+            self._pairs.forget()
         self._add_receiver(message)
         if message.gnss_ok:
             self._witness.add_fix(stamp_s, message.gnss_h_acc_m)
@@ -190,10 +196,12 @@ class EstimatorNode(Node):
             return
         if self._bundle is None:
             self._bundle = next(iter(observations))
+        contradicting = self._contradicting(stamp_s, observations)
         own = observations.pop(self._bundle, None)
+        observations = {name: other for name, other in observations.items() if name not in contradicting}
         if own is None:
             own = self._marker_map.substitute(observations)
-        else:
+        elif self._bundle not in contradicting:
             for name, other in observations.items():
                 self._marker_map.learn(name, own, other)
         if own is None:
@@ -202,7 +210,17 @@ class EstimatorNode(Node):
         if not self._witness.agrees(stamp_s, own.best.p_CM, seen):
             self._rejected[Rejection.MARKER_DISPLACED] += 1
             return
+        if self._bundle in contradicting:
+            return
         self._insert(HistoryEntry(stamp_s, Sensor.MARKER, own), now_s)
+
+    def _contradicting(self, stamp_s: float, observations: dict[str, CheckedObservation]) -> frozenset[str]:
+        """The bundles of an image that must not be used because of another bundle."""
+        seen = {name: self._witness.observed(stamp_s, o.best.p_CM) for name, o in observations.items()}
+        image = {name: o for name, o in seen.items() if o is not None and not is_ambiguous(observations[name])}
+        contradicting = self._pairs.contradicting(image, seen.keys() - image.keys(), self._witness.breaks)
+        self._rejected[Rejection.MARKER_CONTRADICTED] += len(contradicting)
+        return contradicting
 
     def _usable(self, message: Message, now_s: float, numbers: Iterable[float]) -> float | None:
         """The stamp of a usable message, not after now; None for an unusable one, which is counted."""
@@ -245,9 +263,15 @@ class EstimatorNode(Node):
             update_time_s=self._stopwatch.read_s() - start_s,
             covariance_blocks=self._covariance_blocks(state),
             note=self._note(),
-            witness=self._witness.report(now_s),
+            witness=self._report(now_s),
         )
         return [state, status]
+
+    def _report(self, now_s: float) -> BundleWitness:
+        apart = self._pairs.report(now_s)
+        return msgspec.structs.replace(
+            self._witness.report(now_s), bundles_apart_m=apart.apart_m, bundles_apart=apart.bundles
+        )
 
     def _note(self) -> str:
         if self.history is None or not self.history.newest.contradiction.refused:

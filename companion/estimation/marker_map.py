@@ -5,6 +5,9 @@ on the aircraft's motion. They are averaged outside the filter, whose state keep
 image shows B but not A, the observation of B gives the pose of A, T_CA = T_CB T_AB⁻¹, and the filter uses it as an
 observation of A.
 
+Extrinsics that are rejected are learned again: prints of another size shift them with the range. `bundle_pairs` lets
+only images through in which B stands where it stood, so a bundle that was moved in flight is not learned.
+
 Errors follow the convention of the stack: a position error is in the frame of the position, a rotation error is on
 the right side of the rotation.
 """
@@ -29,7 +32,7 @@ from companion.estimation.observations import CheckedObservation, Pose, is_ambig
 GATE = quantile(0.999, 6)
 CORRELATED_IMAGES = 10.0  # consecutive images share errors (calibration, light): this many count as one
 IMAGES_MIN = 30  # common images before B may substitute for A: about one second
-REJECTED_MAX = 10  # rejections in a row after which the extrinsics are learned again: a bundle was moved
+REJECTED_MAX = 10  # rejections in a row after which the extrinsics are learned again: see the module
 
 
 class InterMarkerExtrinsics(NamedTuple):

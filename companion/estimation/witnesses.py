@@ -175,7 +175,7 @@ class ReceiverJump:
         self._usual_W = self._usual_W + share * away_W
 
 
-class _Observed(NamedTuple):
+class Observed(NamedTuple):
     """A bundle that was seen, in the world of the flight controller."""
 
     stamp_s: float
@@ -203,7 +203,7 @@ class _Verdict(NamedTuple):
 class _Place:
     """Where a bundle stands, as far as the observations agreed."""
 
-    def __init__(self, seen: list[_Observed]) -> None:
+    def __init__(self, seen: list[Observed]) -> None:
         self.by_velocity_W = np.median([s.by_velocity_W for s in seen], axis=0)
         self.first_by_position_W = np.median([s.by_position_W for s in seen], axis=0)
         self.by_position_W = self.first_by_position_W
@@ -233,7 +233,7 @@ class PlaceWitness:
 
     def _forget(self) -> None:
         self._place: _Place | None = None
-        self._learning: list[_Observed] = []
+        self._learning: list[Observed] = []
         self._recent: deque[_Verdict] = deque()
         self._run = 0  # displaced observations in a row
         self._moving = False
@@ -279,7 +279,7 @@ class PlaceWitness:
 
     def agrees(self, stamp_s: float, p_CM: Array, markers: frozenset[int]) -> bool:
         """False for an observation that is displaced: it must not be used. markers: ids of the markers that were seen."""
-        seen = self._observed(stamp_s, p_CM, markers)
+        seen = self.observed(stamp_s, p_CM, markers)
         if seen is None:
             return True  # nothing is known
         if self._breaks != self._motion.breaks or (self._place and stamp_s - self._place.last.stamp_s > FORGET_S):
@@ -289,16 +289,22 @@ class PlaceWitness:
             return True
         return self._judge(self._place, seen)
 
-    def _observed(self, stamp_s: float, p_CM: Array, markers: frozenset[int]) -> _Observed | None:
+    @property
+    def breaks(self) -> int:
+        """Interruptions of the positions; places by velocity before and after one have nothing in common."""
+        return self._motion.breaks
+
+    def observed(self, stamp_s: float, p_CM: Array, markers: frozenset[int] = frozenset()) -> Observed | None:
+        """A bundle at p_CM [m] in the world of the flight controller; None while its motion is unknown."""
         motion, q_WB = self._motion.motion(stamp_s), self._motion.attitude(stamp_s)
         if motion is None or q_WB is None:
             return None
         r_W = rotation_matrix(q_WB) @ (self._p_BC + self._R_BC @ p_CM)
-        return _Observed(
+        return Observed(
             stamp_s, r_W, motion.travelled_W, motion.travelled_W + r_W, motion.p_W + r_W, motion.speed_m_s, markers
         )
 
-    def _learn(self, seen: _Observed) -> None:
+    def _learn(self, seen: Observed) -> None:
         if self._learning and not 0 <= seen.stamp_s - self._learning[-1].stamp_s <= GAP_MAX_S:
             self._learning = []
         self._learning.append(seen)
@@ -312,17 +318,17 @@ class PlaceWitness:
         else:
             self._learning.pop(0)  # a place that scatters is none
 
-    def _tolerance_m(self, seen: _Observed) -> float:
+    def _tolerance_m(self, seen: Observed) -> float:
         correction_m = max(0.0, self._motion.corrected_m() - CORRECTION_M)
         return TOLERANCE_M + TOLERANCE_OF_RANGE * seen.range_m + correction_m
 
-    def _velocity_error_m_s(self, seen: _Observed) -> float:
+    def _velocity_error_m_s(self, seen: Observed) -> float:
         without_s = inf if self._fix_s is None else max(0.0, seen.stamp_s - self._fix_s - FIX_MAX_S)
         error = VELOCITY_ERROR_M_S + VELOCITY_ERROR_OF_SPEED * seen.speed_m_s + VELOCITY_ERROR_M_S2 * without_s
         error += max(0.0, self._motion.corrected_m() - CORRECTION_M) / CORRECTION_S  # by its own position
         return min(error, VELOCITY_ERROR_MAX_M_S)
 
-    def _judge(self, place: _Place, seen: _Observed) -> bool:
+    def _judge(self, place: _Place, seen: Observed) -> bool:
         since_s = max(0.0, seen.stamp_s - place.last.stamp_s)
         tolerance_m, follow_m = self._tolerance_m(seen), self._velocity_error_m_s(seen) * since_s
         step_m = hypot(*(seen.by_velocity_W - place.last.by_velocity_W).tolist())
@@ -358,7 +364,7 @@ class PlaceWitness:
         """True while the displaced observations are noise: the filter's own tests are made for it."""
         return sum(v.scattered for v in self._recent) > max(SCATTER_MIN, SCATTER_SHARE * len(self._recent))
 
-    def _after_hiding(self, place: _Place, seen: _Observed, since_s: float, follow_m: float) -> float:
+    def _after_hiding(self, place: _Place, seen: Observed, since_s: float, follow_m: float) -> float:
         """The largest error of the place after a time out of sight, by velocity or by position; shifts the place."""
         by_position_m = GNSS_SIGMAS * self._gnss_walk * sqrt(since_s) + max(
             place.corrected_m, self._motion.corrected_m()
@@ -387,7 +393,7 @@ class PlaceWitness:
             place.by_velocity_W = place.by_velocity_W + min(1.0, follow_m / drift_m) * drift_W
         return True
 
-    def _agreed(self, place: _Place, seen: _Observed, since_s: float) -> None:
+    def _agreed(self, place: _Place, seen: Observed, since_s: float) -> None:
         place.agreed_s = max(place.agreed_s, seen.stamp_s)
         share = min(1.0, since_s / GNSS_SMOOTH_S)
         place.by_position_W = place.by_position_W + share * (seen.by_position_W - place.by_position_W)

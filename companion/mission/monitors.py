@@ -162,6 +162,10 @@ def _size_error(w: BundleWitness) -> float:
     return abs(w.size_error) - SIZE_SIGMAS * w.size_error_std
 
 
+def _bundles_apart(s: SafetySnapshot) -> str:
+    return "" if s.witness is None else ", ".join(s.witness.bundles_apart)
+
+
 def _control_error(s: SafetySnapshot) -> float | None:
     return s.control.position_error_m if s.control is not None and s.control.active != ControlSource.IDLE else None
 
@@ -422,6 +426,10 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("bundle_size", "bundle is not as large as its marker file says", "of its size", CRITICAL, NEAR,
         _witness(_size_error), lambda v, p: SIZE_ERROR, hysteresis=0.02, after_s=0.5,
         escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=10.0, advice="measure the printed markers"),
+    # two bundles cannot tell which of them is wrong: neither is used, and the position in the world is as before
+    Monitor("bundles_disagree", "bundles are not where they were to each other", "m", CRITICAL,
+        (*ph.WORKING, Phase.PAUSE), _witness(lambda w: w.bundles_apart_m), lambda v, p: 0.0,
+        escalation=(HOLD, RETREAT), escalation_s=3.0, advice="be ready to take over", detail=_bundles_apart),
     # the filter takes a jump for an error of GNSS; it must stay so until the aircraft is home
     Monitor("gnss_jumped", "GNSS has jumped while the bundle is out of sight", "m", WARNING, BEFORE_RETURN,
         _witness(lambda w: w.gnss_jump_m), lambda v, p: GNSS_JUMP_M, hysteresis=0.5, after_s=0.5,

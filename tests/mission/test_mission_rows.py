@@ -126,6 +126,9 @@ CASES: dict[str, Case] = {
         witness(size_error=-0.25, size_error_std=0.048),
         (NO_WITNESS, witness(size_error=NAN, size_error_std=0.01)),
     ),
+    "bundles_disagree": Case(
+        witness(bundles_apart_m=0.0), witness(bundles_apart_m=0.7, bundles_apart=("beside", "pier")), (NO_WITNESS,)
+    ),
     "gnss_jumped": Case(witness(gnss_jump_m=3.5), witness(gnss_jump_m=3.6), (NO_WITNESS, witness(gnss_jump_m=NAN))),
     "uncertainty_relative": Case(
         of("state", relative_std_m=0.5),
@@ -318,7 +321,15 @@ def test_monitor_detects_its_limit(monitor):
     if monitor.detail is not None:
         s = SafetySnapshot(**vars(healthy()))
         case.beyond(s)
-        assert monitor.detail(s) in ("marker", "tracker", "controller", "another sender", "gyro", "velocity")
+        assert monitor.detail(s) in (
+            "marker",
+            "tracker",
+            "controller",
+            "another sender",
+            "gyro",
+            "velocity",
+            "beside, pier",
+        )
 
 
 @pytest.mark.parametrize("monitor", MONITORS, ids=lambda monitor: monitor.name)

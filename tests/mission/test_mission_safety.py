@@ -211,6 +211,11 @@ SCENARIOS: dict[str, list[Scenario]] = {
         Scenario("HOLD", witness(gnss_offset_m=5.0, gnss_offset_max_m=4.0), ["RETREAT", *HOME], 60.0)
     ],
     "bundle_size": [Scenario("HOLD", witness(size_error=0.25, size_error_std=0.02), ["RETREAT", *HOME], 60.0)],
+    "bundles_disagree": [
+        Scenario(
+            "HOLD", witness(bundles_apart_m=1.0, bundles_apart=("beside", "pier")), ["PAUSE", "RETREAT", *HOME], 60.0
+        )
+    ],
     "gnss_jumped": [Scenario("HOLD", witness(gnss_jump_m=6.0), ["PAUSE", *HOME], 60.0)],
     "takeoff_height": [Scenario("TAKEOFF", attribute("takeoff_height_m", 10.0), LANDING, 20.0)],
     "takeoff_slow": [Scenario("TAKEOFF", attribute("takeoff_height_m", 1.0), LANDING, 40.0)],

@@ -29,6 +29,7 @@ from companion.core.messages import (
     SafetyEvent,
     State,
 )
+from companion.core.site import Bundle, Marker
 from companion.mission import phases as ph
 from companion.mission.conditions import SAFETY_DEMANDS
 from companion.mission.monitors import MONITORS, Monitor
@@ -69,7 +70,7 @@ class SafetyFlight(NamedTuple):
     end: str
     excursion_m: float = 0.5  # farthest from the hold point before it is left on purpose
     # which beginning: hold, near and far (limits close by), search, corridor and short (search, limits close by),
-    # resized (search, markers printed too small), takeoff, switch, station (a ground station on the forward)
+    # resized (search, markers printed too small), pair (a second bundle beside the pier's), takeoff, switch, station (a ground station on the forward)
     begins: str = "hold"
     parameters: tuple[tuple[str, int | float], ...] = ()  # of PX4, where they differ from the scenario's
     attack: Attack | None = None
@@ -238,6 +239,10 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "bundle_twice": SafetyFlight((fault("bundle_copied", 2.0, 0.0, 0.0),), 0.5, "DONE"),
     "bundle_against_gnss": SafetyFlight((fault("bundle_moves", 0.0, 0.2, 0.0),), 30.0, "DONE", 6.0),
     "bundle_size": SafetyFlight((), 60.0, "DONE", 4.0, "resized", longest_s=90.0),
+    # the bundle goes into the pier, more slowly than PX4's velocity may be wrong; another one beside it stands
+    "bundles_disagree": SafetyFlight(
+        (fault("bundle_moves", 0.2, 0.0, 0.0, name="pier"),), 6.0, "DONE", 1.2, "pair", longest_s=80.0
+    ),
     # PX4 follows such a jump by a reset of its position, and that monitor returns at once
     "gnss_jumped": SafetyFlight(
         (HIDDEN, fault("gnss_jump", 0.0, 6.0, 0.0)), 3.0, "DONE", 2.5, "search", cause="fcu_reset"
@@ -317,10 +322,22 @@ def _loaded(begins: str) -> LoadedScenario:
     elif begins == "resized":
         small = Fault(at_s=0.0, kind=FaultKind.BUNDLE_RESIZED, value=[0.8])
         scenario = msgspec.structs.replace(scenario, fault=[small])
+    elif begins == "pair":
+        return _with_second_bundle(msgspec.structs.replace(loaded, scenario=scenario))
     elif begins == "switch":
         mission = load_scenario(SCENARIO.parents[1] / "hover_marker.toml").mission_path.parent / "hover_marker.toml"
         plan = msgspec.structs.replace(plan, start="rc_switch", rc_switch=load_plan(mission).rc_switch)
     return msgspec.structs.replace(loaded, scenario=scenario, plan=plan)
+
+
+def _with_second_bundle(loaded: LoadedScenario) -> LoadedScenario:
+    """Two smaller markers, 0.8 m beside the middle of the pier's bundle."""
+    markers = [Marker("aruco_6x6_250", id, 0.2, (0.0, y, 0.0)) for id, y in ((3, 0.2), (7, -0.2))]
+    site = msgspec.structs.replace(loaded.site, bundle=[*loaded.site.bundle, Bundle("beside", markers)])
+    pier = loaded.scenario.scene.bundles[0]
+    beside = msgspec.structs.replace(pier, name="beside", p_W=(pier.p_W[0], pier.p_W[1] + 0.8, pier.p_W[2]))
+    scene = msgspec.structs.replace(loaded.scenario.scene, bundles=[pier, beside])
+    return msgspec.structs.replace(loaded, site=site, scenario=msgspec.structs.replace(loaded.scenario, scene=scene))
 
 
 def _pilot_takes_off(lockstep: Lockstep) -> None:
