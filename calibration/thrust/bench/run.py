@@ -373,5 +373,10 @@ class BenchRun:
                 self.clock.sleep(5 * TICK_S)
                 self.motor.poll(self.clock.now_s())
                 if self.motor.pwm_s > asked_s and self.motor.pwm_us <= self._idle_us:
-                    return "motor off"
+                    if not self.motor.armed:
+                        return "motor off"
+                    return (
+                        f"the flight controller is armed and idles its motors (output {self.motor.pwm_us:.0f} µs): the "
+                        "propeller may turn; disarm, or pull the battery plug"
+                    )
         return "the motor should be off (its test expires by itself), but this is not confirmed: pull the battery plug"
