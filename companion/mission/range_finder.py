@@ -14,7 +14,8 @@ from companion.core.messages import State
 from companion.core.trajectory_messages import Vec3
 
 RANGE_AGE_S = 0.5  # of the status with a range: five of its periods
-TOLERANCE_M = 0.5  # mount of the sensor before the centre of gravity 0.3 m, 0.2 s of a retreat at 1 m/s 0.2 m
+DELAY_S = 0.25  # of a range against the state: periods of its stream, of the status and of the mission
+TOLERANCE_M = 0.5  # mount of the sensor before the centre of gravity 0.3 m; 0.25 s of a turn by 0.5 rad/s at 3 m 0.2 m
 TOLERANCE_SHARE = 0.1  # markers printed 3 % too large, and 1.5° of tilt and heading at 30° 2 %; twice that
 INCIDENCE_COS = math.cos(math.radians(30.0))  # beyond, 1.5° are more than 2 % of the range
 SURROUNDINGS_M = 3.0  # from the bundle's origin: there the structure is taken for a plane
@@ -25,6 +26,7 @@ class FaceAhead(NamedTuple):
     """Where body x hits the plane of the bundle's face."""
 
     range_m: float
+    away_m_s: float  # how fast the range grows by the aircraft's velocity
     aside_m: float  # from the bundle's origin, in that plane
     height_m: float  # in W
 
@@ -44,12 +46,17 @@ def face_ahead(state: State) -> FaceAhead | None:
     if range_m <= 0.0:
         return None
     aside_m = math.dist([range_m * x for x in ahead_W.tolist()], to_bundle_W)
-    return FaceAhead(range_m, aside_m, state.p_W[2] + range_m * float(ahead_W[2]))
+    away_m_s = sum(n * v for n, v in zip(face_W.tolist(), state.v_W, strict=True)) / cosine
+    return FaceAhead(range_m, away_m_s, aside_m, state.p_W[2] + range_m * float(ahead_W[2]))
 
 
 def shortfall(measured_m: float, state: State, home_W: Vec3 | None) -> float | None:
-    """How much nearer than predicted the structure is, over the tolerance; negative: farther. None: not comparable."""
+    """How much nearer than predicted the structure is, over the tolerance; negative: farther. None: not comparable.
+
+    A range measured `DELAY_S` ago is shorter while the aircraft flies away.
+    """
     face = face_ahead(state)
     if face is None or home_W is None or face.aside_m > SURROUNDINGS_M or face.height_m - home_W[2] < GROUND_M:
         return None
-    return (face.range_m - measured_m) / max(TOLERANCE_M, TOLERANCE_SHARE * face.range_m)
+    predicted_m = face.range_m - DELAY_S * max(0.0, face.away_m_s)
+    return (predicted_m - measured_m) / max(TOLERANCE_M, TOLERANCE_SHARE * face.range_m)

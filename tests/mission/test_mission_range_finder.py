@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from companion.core.frames import quat_from_rpy
 from companion.core.messages import State
-from companion.mission.range_finder import TOLERANCE_M, face_ahead, shortfall
+from companion.mission.range_finder import DELAY_S, TOLERANCE_M, face_ahead, shortfall
 
 HOME = (0.0, 0.0, 0.0)
 FACE = tuple(quat_from_rpy(math.pi / 2, 0.0, -math.pi / 2))  # its z points at −x
@@ -59,6 +59,14 @@ def test_no_value_where_the_face_is_not_ahead(other):
 
 def test_no_value_without_a_take_off_point():
     assert shortfall(3.0, state(), None) is None
+
+
+def test_a_delayed_range_is_not_too_short_while_the_aircraft_flies_away():
+    away = replace(state(), v_W=(-3.0, 1.0, 0.5))
+    assert face_ahead(away).away_m_s == pytest.approx(3.0)
+    assert shortfall(6.0 - 3.0 * DELAY_S, away, HOME) == pytest.approx(0.0)
+    toward = replace(state(), v_W=(3.0, 0.0, 0.0))
+    assert shortfall(6.0, toward, HOME) == pytest.approx(0.0)
 
 
 def test_the_tolerance_is_half_a_metre_and_a_tenth_of_the_range():
