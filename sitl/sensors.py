@@ -63,6 +63,15 @@ class BaroConfig(Section, frozen=True):
     drift_m_sqrt_s: Annotated[float, number(0.0, 1.0, "m/√s, random walk")]
 
 
+class RangeFinderConfig(Section, frozen=True):
+    """A range finder at the centre of gravity that looks along body x."""
+
+    rate_hz: Annotated[float, number(0.1, 250.0, "Hz")]
+    noise_m: Annotated[float, number(0.0, 1.0, "m, standard deviation")]
+    min_m: Annotated[float, number(0.0, 10.0, "m")]
+    max_m: Annotated[float, number(0.5, 300.0, "m")]
+
+
 class SensorConfig(Section, frozen=True):
     """The `[sensors]` table of a scenario."""
 
@@ -71,6 +80,7 @@ class SensorConfig(Section, frozen=True):
     gnss: GnssConfig
     baro: BaroConfig
     battery_noise_v: Annotated[float, number(0.0, 1.0, "V")]
+    range_finder: RangeFinderConfig | None = None  # None: the aircraft has none
 
 
 PAPER = SensorConfig(  # the virtual GNSS of paper 1 on an ordinary PX4 autopilot
@@ -107,6 +117,21 @@ class GnssFix(NamedTuple):
     speed_acc_m_s: float = 0.2  # all three axes together
 
 
+class RangeReading(NamedTuple):
+    """A reading of the range finder with the sensor's limits [m]; at ``max_m``: nothing in range."""
+
+    range_m: float
+    min_m: float
+    max_m: float
+
+
+class Face(NamedTuple):
+    """The plane that the range finder measures against: the face of an infinite wall."""
+
+    p_W: Vec3
+    normal_W: Vec3  # out of the wall
+
+
 class SensorFrame(NamedTuple):
     """All sensors at ``stamp_s``. Vectors are plain tuples and never change."""
 
@@ -118,6 +143,7 @@ class SensorFrame(NamedTuple):
     baro_height_m: float | None  # over z = 0 of W; only in frames with a new reading
     battery_voltage_v: float
     battery_remaining: float
+    range: RangeReading | None = None  # only in frames with a new reading
 
 
 class TrueMotion(Protocol):
@@ -142,14 +168,15 @@ class Sensors:
     ``gnss_bias_W`` is the part of the GNSS error that successive fixes share: random walk and jump [m].
     """
 
-    def __init__(self, config: SensorConfig, seed: int) -> None:
-        self._config = config
+    def __init__(self, config: SensorConfig, seed: int, face: Face | None = None) -> None:
+        """face: what is in front of the range finder; None: nothing."""
+        self._config, self._face = config, face
         # One stream per sensor: more noise on one of them leaves the others as they were.
-        imu, attitude, gnss, baro, battery = (
-            NormalNoise(np.random.default_rng(s)) for s in np.random.SeedSequence(seed).spawn(5)
+        imu, attitude, gnss, baro, battery, range_finder = (
+            NormalNoise(np.random.default_rng(s)) for s in np.random.SeedSequence(seed).spawn(6)
         )
         self._imu_noise, self._attitude_noise, self._gnss_noise = imu, attitude, gnss
-        self._baro_noise, self._battery_noise = baro, battery
+        self._baro_noise, self._battery_noise, self._range_noise = baro, battery, range_finder
         self._gyro_bias = [config.imu.gyro_bias_rad_s * imu() for _ in range(3)]
         self._accel_bias = [config.imu.accel_bias_m_s2 * imu() for _ in range(3)]
 
@@ -163,7 +190,7 @@ class Sensors:
         self._walk_W = [0.0, 0.0, 0.0]
         self._fixes: deque[GnssFix] = deque()  # between validity and arrival
         self._last_fix: GnssFix | None = None
-        self._gnss_count = self._baro_count = 0
+        self._gnss_count = self._baro_count = self._range_count = 0
         self._baro_drift_m = 0.0
         self._start_s: float | None = None
         self._gnss_lost = False
@@ -213,6 +240,7 @@ class Sensors:
             self._baro(elapsed_s, truth),
             voltage_v + self._config.battery_noise_v * self._battery_noise(),
             remaining,
+            self._range(elapsed_s, truth),
         )
 
     def _imu(self, truth: TrueMotion) -> tuple[Vec3, Vec3]:
@@ -270,6 +298,25 @@ class Sensors:
         self._baro_count += 1
         self._baro_drift_m += c.drift_m_sqrt_s / math.sqrt(c.rate_hz) * self._baro_noise()
         return float(truth.p_W[2]) + self._baro_drift_m + c.noise_m * self._baro_noise()
+
+    def _range(self, elapsed_s: float, truth: TrueMotion) -> RangeReading | None:
+        c = self._config.range_finder
+        if c is None or elapsed_s < self._range_count / c.rate_hz - TIME_EPSILON_S:
+            return None
+        self._range_count += 1
+        measured_m = self._distance_ahead_m(truth) + c.noise_m * self._range_noise()
+        return RangeReading(min(max(measured_m, 0.0), c.max_m), c.min_m, c.max_m)
+
+    def _distance_ahead_m(self, truth: TrueMotion) -> float:
+        """From the aircraft along body x to the face; inf where it does not look at it."""
+        if self._face is None:
+            return math.inf
+        w, x, y, z = truth.q_WB.tolist()
+        ahead_W = (1.0 - 2.0 * (y * y + z * z), 2.0 * (x * y + w * z), 2.0 * (x * z - w * y))
+        normal_W = self._face.normal_W
+        approach = -sum(n * a for n, a in zip(normal_W, ahead_W, strict=True))
+        before_m = sum(n * (a - f) for n, a, f in zip(normal_W, truth.p_W.tolist(), self._face.p_W, strict=True))
+        return before_m / approach if approach > 1e-6 and before_m >= 0.0 else math.inf
 
 
 def _small_rotation(x: float, y: float, z: float) -> Quat:

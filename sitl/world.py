@@ -25,7 +25,7 @@ from sitl.marker_attacks import MarkerAttacks
 from sitl.plant import PX4_ROTORS, Plant
 from sitl.scenario import LoadedScenario, Scenario
 from sitl.scene import PlacedBundle
-from sitl.sensors import SensorFrame, Sensors
+from sitl.sensors import Face, SensorFrame, Sensors
 from sitl.vectors import quat, vec3
 from sitl.wind import Wind
 
@@ -84,7 +84,7 @@ class World:
         self._places_B = np.array(
             [(0, 0, 0), *((x * arm_m, -y * arm_m, airframe.rotor.height_m) for x, y in PX4_ROTORS)]
         )
-        self.sensors = Sensors(scenario.sensors, streams[2])
+        self.sensors = Sensors(scenario.sensors, streams[2], _face(scenario))
         self.autopilot: FlightController = autopilot or _built_in_autopilot(loaded, streams[3], stream_rates_hz)
         images = scenario.camera_mode == "images"
         self.camera = SceneCamera(scenario.camera, scenario.scene, loaded.site, streams[4], draw=images)
@@ -182,6 +182,14 @@ class World:
 
 def _pose(placed: PlacedBundle) -> tuple[Vec3, Quat]:
     return placed.p_W, quat(quat_from_rpy(*placed.rpy_rad))
+
+
+def _face(scenario: Scenario) -> Face | None:
+    """The face of the structure: the plane of the first bundle as it really stands, whatever an attack shows."""
+    if not scenario.scene.bundles:
+        return None
+    p_W, q_WM = _pose(scenario.scene.bundles[0])
+    return Face(p_W, vec3(rotation_matrix(q_WM)[:, 2]))
 
 
 def _built_in_autopilot(loaded: LoadedScenario, seed: int, stream_rates_hz: dict[str, float] | None) -> Autopilot:

@@ -57,6 +57,7 @@ from companion.fcu.link.decoded import (
     CommandAck,
     CurrentMode,
     Decoded,
+    DistanceSensor,
     ExtendedSysState,
     GlobalPositionInt,
     GpsRawInt,
@@ -182,6 +183,7 @@ class FcuNode(Node):
             _reader(GlobalPositionInt, self.status.put_global_position_int),
             _reader(Altitude, self.status.put_altitude),
             _reader(Odometry, self.status.put_odometry),
+            _reader(DistanceSensor, self.status.put_distance_sensor),
         ))  # fmt: skip
 
     # --- from the flight controller --------------------------------------------------------------------------

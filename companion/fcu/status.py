@@ -16,6 +16,7 @@ from companion.fcu.link.decoded import (
     Altitude,
     BatteryStatus,
     CurrentMode,
+    DistanceSensor,
     ExtendedSysState,
     GlobalPositionInt,
     GpsRawInt,
@@ -41,6 +42,7 @@ SYSTEM_AGE_S = 5.0
 GLOBAL_POSITION_AGE_S = 3.0
 BARO_AGE_S = 1.0
 ODOMETRY_AGE_S = 1.0
+RANGE_AGE_S = 0.5
 
 # Home's altitude follows GNSS by a metre and more in PX4 1.17, and both altitudes are compared on the ground.
 ALTITUDE_DIFFERENCE_MAX_M = 5.0
@@ -48,6 +50,9 @@ ALTITUDE_SAME_M = 0.25  # of one origin: noise of a standing aircraft's height
 EARTH_RADIUS_M = 6_371_000.0
 U16_UNKNOWN = 65535
 ACCURACY_UNKNOWN_MM = 1_000_000  # a kilometre: PX4 converts NaN into such numbers
+RANGE_UNKNOWN_CM = 65535
+RANGE_INVALID = 1  # signal quality [%]; 0: not known
+RANGE_SENSORS_MAX = 8  # PX4 has four: another number is not one of them
 CELL_UNKNOWN_MV = 65535
 CELL_MAX_MV = 5000  # no lithium cell has more
 ALTITUDES = 5  # the median of so many is the ground's altitude: a jump of one message does not count
@@ -106,6 +111,7 @@ class VehicleStatus:
         self._baro_m, self._baro_s = math.nan, _NEVER
         self._resets, self._resets_s = 0, _NEVER
         self._cells_v: tuple[float, ...] = ()
+        self._ranges: dict[int, tuple[float, float]] = {}  # by forward range finder: range, arrival
 
     @property
     def voltage_v(self) -> float:
@@ -215,6 +221,21 @@ class VehicleStatus:
     def put_odometry(self, m: Odometry, now_s: float) -> None:
         self._resets, self._resets_s = m.reset_counter, now_s
 
+    def put_distance_sensor(self, m: DistanceSensor, now_s: float) -> None:
+        """Take a forward range; one out of the sensor's own limits, or not valid by its signal, ends the one before."""
+        if m.orientation != common.MAV_SENSOR_ROTATION_NONE or m.id >= RANGE_SENSORS_MAX:
+            return
+        within = m.min_distance <= m.current_distance < m.max_distance  # at its maximum a sensor has seen nothing
+        if within and 0 < m.current_distance < RANGE_UNKNOWN_CM and m.signal_quality != RANGE_INVALID:
+            self._ranges[m.id] = m.current_distance / 100, now_s
+        else:
+            self._ranges.pop(m.id, None)
+
+    def range_m(self, now_s: float) -> float:
+        """The shortest recent forward range [m]; NaN: none."""
+        recent = (range_m for range_m, arrival_s in self._ranges.values() if now_s - arrival_s <= RANGE_AGE_S)
+        return min(recent, default=math.nan)
+
     def put_global_position_int(self, m: GlobalPositionInt, now_s: float) -> None:
         self._altitudes.append((now_s, m.alt / 1000))
 
@@ -294,6 +315,7 @@ class VehicleStatus:
             baro_altitude_m=self._baro_m if now_s - self._baro_s <= BARO_AGE_S else math.nan,
             position_resets=self._resets if now_s - self._resets_s <= ODOMETRY_AGE_S else None,
             cells_v=self._cells_v if battery else (),
+            range_m=self.range_m(now_s),
             **self._receiver(now_s),
         )
 

@@ -93,6 +93,7 @@ class Streams:
             Stream(m.MAVLINK_MSG_ID_ODOMETRY, 10.0, 3.0),
             Stream(m.MAVLINK_MSG_ID_ALTITUDE, 5.0, 1.0),
             Stream(m.MAVLINK_MSG_ID_ATTITUDE_TARGET, ECHO_RATE_HZ, 0.0),  # sent while PX4 follows attitude setpoints
+            Stream(m.MAVLINK_MSG_ID_DISTANCE_SENSOR, 10.0, 0.0),  # few aircraft have a range finder
         ]
         self._by_id = {s.message_id: s for s in self.streams}
         self.requests = 0

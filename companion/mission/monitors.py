@@ -24,6 +24,7 @@ from companion.core.vehicle import Vehicle
 from companion.mission import phases as ph
 from companion.mission import raw_guard
 from companion.mission.plan import Plan, outside_m
+from companion.mission.range_finder import RANGE_AGE_S, shortfall
 from companion.mission.raw_guard import RawMotion
 from companion.mission.reference_geometry import to_bundle
 from companion.mission.requests import CRITICAL, WARNING
@@ -211,6 +212,28 @@ def _face_distance(s: SafetySnapshot) -> float | None:
     if s.state is None or s.state.bundle != s.plan.bundle or not (s.at_bundle or s.phase == Phase.RETREAT):
         return None
     return to_bundle(s.state.p_W, 0.0, s.state.p_WM, s.state.q_WM)[0][2]
+
+
+def _range(s: SafetySnapshot) -> float | None:
+    """Forward range [m]; None without a range finder, or while it measures nothing."""
+    if s.status is None or s.status_age_s > RANGE_AGE_S or math.isnan(s.status.range_m):
+        return None
+    return s.status.range_m
+
+
+def _nearest(s: SafetySnapshot) -> float | None:
+    """The shorter of the distance to the face and the forward range [m]; NaN where the state is."""
+    face_m, range_m = _face_distance(s), _range(s)
+    if face_m is None or range_m is None:
+        return range_m if face_m is None else face_m
+    return face_m if math.isnan(face_m) else min(face_m, range_m)
+
+
+def _range_shortfall(s: SafetySnapshot) -> float | None:
+    range_m, state = _range(s), s.state
+    if range_m is None or state is None or state.bundle != s.plan.bundle or not s.at_bundle:
+        return None
+    return shortfall(range_m, state, s.home_W)
 
 
 def _voltage(s: SafetySnapshot) -> float | None:
@@ -430,6 +453,10 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("bundles_disagree", "bundles are not where they were to each other", "m", CRITICAL,
         (*ph.WORKING, Phase.PAUSE), _witness(lambda w: w.bundles_apart_m), lambda v, p: 0.0,
         escalation=(HOLD, RETREAT), escalation_s=3.0, advice="be ready to take over", detail=_bundles_apart),
+    # only a structure that is nearer than estimated; away from it is right by both
+    Monitor("range_finder", "range finder contradicts the bundle", "of its tolerance", CRITICAL, NEAR,
+        _range_shortfall, lambda v, p: 1.0, hysteresis=0.1, after_s=0.5,
+        escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=10.0, advice="be ready to take over"),
     # the filter takes a jump for an error of GNSS; it must stay so until the aircraft is home
     Monitor("gnss_jumped", "GNSS has jumped while the bundle is out of sight", "m", WARNING, BEFORE_RETURN,
         _witness(lambda w: w.gnss_jump_m), lambda v, p: GNSS_JUMP_M, hysteresis=0.5, after_s=0.5,
@@ -464,7 +491,7 @@ MONITORS: tuple[Monitor, ...] = (
         _in_offboard(_throttle), _throttle_limit, hysteresis=0.02, after_s=1.0,
         escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=2.5, advice="be ready to take over"),
     Monitor("standoff", "too near to the structure", "m", CRITICAL, (*NEAR, Phase.RETREAT),
-        _face_distance, lambda v, p: v.safety.standoff_min_m, below=True, hysteresis=0.1, after_s=0.2,
+        _nearest, lambda v, p: v.safety.standoff_min_m, below=True, hysteresis=0.1, after_s=0.2,
         escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
     Monitor("fence", "outside the fence", "m", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(_outside_fence), lambda v, p: 0.0, hysteresis=0.1, after_s=0.5,

@@ -24,7 +24,7 @@ from sitl.autopilot.parameters import Parameters
 from sitl.autopilot.position import NAN, PositionControl, PositionSetpoint, attitude_of
 from sitl.autopilot.rc import Sticks, rc_setup, read_channels
 from sitl.autopilot.wire import MavSeverity
-from sitl.sensors import GnssFix, SensorFrame
+from sitl.sensors import GnssFix, RangeReading, SensorFrame
 
 POSITION_DIVIDER = 2  # position control at half the rate of the attitude loop
 COMMANDER_DIVIDER = 5
@@ -101,6 +101,8 @@ class FlightStack:
         self._offboard_s = -math.inf
         self.fix: GnssFix | None = None
         self.fixes = 0  # received so far
+        self.range: RangeReading | None = None  # None: no range finder
+        self.range_s = -math.inf
         self.position_sp: PositionSetpoint | None = None
 
         self.offboard: OffboardSetpoint = AttitudeSetpoint((1.0, 0.0, 0.0, 0.0), NAN, 0.0)
@@ -198,6 +200,8 @@ class FlightStack:
         if frame.baro_height_m is not None:
             self.baro_height = frame.baro_height_m
             observer.correct_baro(now_s, frame.baro_height_m)
+        if frame.range is not None:
+            self.range, self.range_s = frame.range, now_s
         if self._steps % COMMANDER_DIVIDER == 0:
             self._update_commander(frame, now_s)
         loop = self.attitude.loop

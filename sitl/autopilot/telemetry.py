@@ -40,6 +40,7 @@ class Telemetry:
         self._stack, self._writer = stack, writer
         self._ping_seq = 0
         self._sent_fixes = 0
+        self._sent_range_s = -math.inf
         self._sent_attitude_sp_s = -math.inf
         self._sent_status: tuple[FlightMode, FlightMode, bool, bool] | None = None
         self._sent_status_s = -math.inf
@@ -57,6 +58,7 @@ class Telemetry:
             "ATTITUDE": self._attitude,
             "ATTITUDE_QUATERNION": self._attitude_quaternion,
             "ODOMETRY": self._odometry,
+            "DISTANCE_SENSOR": self._distance_sensor,
             "ATTITUDE_TARGET": self._attitude_target,
             "POSITION_TARGET_LOCAL_NED": self._position_target_local_ned,
             "HIGHRES_IMU": self._highres_imu,
@@ -308,6 +310,20 @@ class Telemetry:
             o.resets & 255,
             8,
             0,
+        )
+        return True
+
+    def _distance_sensor(self) -> bool:
+        stack = self._stack
+        reading = stack.range
+        if reading is None or stack.range_s == self._sent_range_s:
+            return False
+        self._sent_range_s = stack.range_s
+        centimetres = (min(int(100.0 * m), 65535) for m in (reading.min_m, reading.max_m, reading.range_m))
+        boot_ms = stack.boot_us(stack.range_s) // 1000
+        forward = common.MAV_SENSOR_ROTATION_NONE
+        self._writer.send(
+            "DISTANCE_SENSOR", boot_ms, *centimetres, common.MAV_DISTANCE_SENSOR_LASER, 0, forward, 0, *[0.0] * 6, 0
         )
         return True
 

@@ -14,6 +14,7 @@ from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.fcu.link.codec import CURRENT_MODE, Codec
 from sitl.autopilot.conversion import geodetic, local, q_enu, q_ned
 from sitl.autopilot.streams import ONBOARD_RATES_HZ
+from sitl.sensors import RangeReading
 
 INTERVAL = common.MAV_CMD_SET_MESSAGE_INTERVAL
 
@@ -50,6 +51,19 @@ def test_gps_raw_int_has_the_accuracy_of_the_fix(grounded):
     (_, message), fix = grounded.received["GPS_RAW_INT"][-1], grounded.autopilot.stack.fix
     assert (message.h_acc, message.v_acc) == (round(1e3 * fix.h_acc_m), round(1e3 * fix.v_acc_m))
     assert message.vel_acc == round(1e3 * fix.speed_acc_m_s)
+
+
+def test_a_range_is_sent_once_and_only_by_an_aircraft_with_a_range_finder(grounded):
+    stack = grounded.autopilot.stack
+    assert grounded.command(INTERVAL, common.MAVLINK_MSG_ID_DISTANCE_SENSOR, 50_000, 0, 0, 0, 0, 0) == 0
+    grounded.run(1.0)
+    assert "DISTANCE_SENSOR" not in grounded.received
+    stack.range, stack.range_s = RangeReading(3.456, 0.2, 12.0), stack.now_s
+    grounded.run(1.0)
+    ((_, m),) = grounded.received["DISTANCE_SENSOR"]
+    assert (m.current_distance, m.min_distance, m.max_distance) == (345, 20, 1200)
+    assert (m.orientation, m.signal_quality) == (common.MAV_SENSOR_ROTATION_NONE, 0)
+    stack.range = None
 
 
 def test_message_intervals_are_honoured(grounded):

@@ -129,6 +129,20 @@ CASES: dict[str, Case] = {
     "bundles_disagree": Case(
         witness(bundles_apart_m=0.0), witness(bundles_apart_m=0.7, bundles_apart=("beside", "pier")), (NO_WITNESS,)
     ),
+    "range_finder": Case(
+        of("status", range_m=2.51),
+        of("status", range_m=2.49),
+        (
+            fields(status=None),
+            of("status", range_m=NAN),
+            all_of(of("status", range_m=1.5), fields(status_age_s=0.6)),
+            all_of(of("status", range_m=1.5), AWAY),
+            all_of(of("status", range_m=1.5), of("state", bundle="")),
+            all_of(of("status", range_m=1.5), NO_STATE),
+            all_of(of("status", range_m=1.5), fields(home_W=None)),
+        ),
+        (all_of(of("status", range_m=2.9), of("state", p_W=(NAN, 0.0, 4.0))),),
+    ),
     "gnss_jumped": Case(witness(gnss_jump_m=3.5), witness(gnss_jump_m=3.6), (NO_WITNESS, witness(gnss_jump_m=NAN))),
     "uncertainty_relative": Case(
         of("state", relative_std_m=0.5),
@@ -339,6 +353,14 @@ def test_monitor_has_no_value_without_its_messages_and_nan_is_beyond_the_limit(m
         assert seen(monitor, edit) is None
     for edit in case.nan:
         assert beyond(monitor, seen(monitor, edit))
+
+
+def test_a_forward_range_counts_for_the_standoff_like_the_distance_to_the_face():
+    monitor = next(monitor for monitor in MONITORS if monitor.name == "standoff")
+    assert seen(monitor, of("status", range_m=0.9)) == 0.9
+    assert seen(monitor, of("status", range_m=9.0)) == pytest.approx(3.0)
+    assert seen(monitor, all_of(of("status", range_m=0.9), NO_STATE)) == 0.9
+    assert seen(monitor, all_of(of("status", range_m=0.9), NO_STATE, fields(status_age_s=0.6))) is None
 
 
 def test_tilt_error_does_not_depend_on_the_heading():

@@ -216,6 +216,9 @@ SCENARIOS: dict[str, list[Scenario]] = {
             "HOLD", witness(bundles_apart_m=1.0, bundles_apart=("beside", "pier")), ["PAUSE", "RETREAT", *HOME], 60.0
         )
     ],
+    "range_finder": [
+        Scenario(phase, edit(FcuStatus, range_m=1.8), ["RETREAT", *HOME], 60.0) for phase in ("APPROACH", "HOLD")
+    ],
     "gnss_jumped": [Scenario("HOLD", witness(gnss_jump_m=6.0), ["PAUSE", *HOME], 60.0)],
     "takeoff_height": [Scenario("TAKEOFF", attribute("takeoff_height_m", 10.0), LANDING, 20.0)],
     "takeoff_slow": [Scenario("TAKEOFF", attribute("takeoff_height_m", 1.0), LANDING, 40.0)],
@@ -255,7 +258,10 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "tilt": [Scenario("HOLD", rolled(1.2), ["PX4_HOLD"], 0.3)],
     "tilt_error": [Scenario("HOLD", rolled(0.4), ["LAND", "DONE"], 10.0)],
     "throttle": [Scenario("HOLD", edit(SentSetpoint, thrust=0.6), ["PAUSE", "LAND", "DONE"], 20.0)],
-    "standoff": [Scenario("HOLD", blown(x=2.2), ["RETREAT", *HOME], 40.0, wide_fence)],
+    "standoff": [
+        Scenario("HOLD", blown(x=2.2), ["RETREAT", *HOME], 40.0, wide_fence),
+        Scenario("HOLD", edit(FcuStatus, range_m=0.9), ["RETREAT", "LAND", "DONE"], 40.0),
+    ],
     "solver_failing": [Scenario("HOLD", counting("solver_failures"), ["PAUSE", *HOME], 60.0)],
     "deadline": [Scenario("HOLD", counting("deadline_misses"), ["PAUSE", *HOME], 60.0)],
     "process_dead": [Scenario("HOLD", of_process("tracker", lambda m: None), ["PAUSE", *HOME], 60.0)],

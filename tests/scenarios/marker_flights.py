@@ -60,6 +60,7 @@ ATTACKS: dict[str, Attack] = {
     "copy_beside": Attack("copy 2 m behind the face, both visible", (one(FaultKind.BUNDLE_COPIED, *BEHIND),)),
     "copy_front": Attack("copy 1 m in front of the face in its place", (one(JUMPS, -1.0, 0.0, 0.0),)),
     "copy_alternates": Attack("copy in every second image", (one(FaultKind.BUNDLE_ALTERNATES, *BEHIND),)),
+    "copy_first": Attack("copy 2 m behind the face alone from the first sight on, with range finder", (), "copy"),
     "mirrored": Attack("mirrored", (one(FaultKind.BUNDLE_MIRRORED),)),
     "shrinks": Attack("shrinks by 3 % per second", (one(FaultKind.BUNDLE_GROWS, -0.03),)),
     "flickers": Attack("absent from half of the images", (one(FaultKind.BUNDLE_FLICKERS, 0.5),)),

@@ -38,6 +38,7 @@ from companion.mission.safety_monitor import SafetyMonitor
 from companion.mission.transitions import TRANSITIONS
 from sitl.lockstep import Lockstep
 from sitl.scenario import Fault, FaultKind, LoadedScenario, load_scenario
+from sitl.sensors import RangeFinderConfig
 from tests.scenarios.forked import in_fork
 
 SCENARIO = Path(__file__).parents[2] / "config/scenarios/safety/hold.toml"
@@ -48,6 +49,7 @@ OBSERVED_S = 8.0  # flown after this stack has handed the aircraft over
 SAMPLE_US = 20_000
 SETPOINT_AGE_MAX_S = 0.7  # COM_OF_LOSS_T of the scenario is 0.5 s, and PX4 checks 50 times a second
 SWITCH_CHANNEL, SWITCH_ON_US = 8, 1900
+RANGE_FINDER = RangeFinderConfig(rate_hz=20.0, noise_m=0.02, min_m=0.2, max_m=12.0)  # a small laser sensor
 LEAVING = (
     Phase.RETREAT,
     Phase.RETURN,
@@ -70,7 +72,8 @@ class SafetyFlight(NamedTuple):
     end: str
     excursion_m: float = 0.5  # farthest from the hold point before it is left on purpose
     # which beginning: hold, near and far (limits close by), search, corridor and short (search, limits close by),
-    # resized (search, markers printed too small), pair (a second bundle beside the pier's), takeoff, switch, station (a ground station on the forward)
+    # resized (search, markers printed too small), copy (search, range finder, the bundle stands 2 m behind the face),
+    # pair (a second bundle beside the pier's), takeoff, switch, station (a ground station on the forward)
     begins: str = "hold"
     parameters: tuple[tuple[str, int | float], ...] = ()  # of PX4, where they differ from the scenario's
     attack: Attack | None = None
@@ -243,6 +246,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "bundles_disagree": SafetyFlight(
         (fault("bundle_moves", 0.2, 0.0, 0.0, name="pier"),), 6.0, "DONE", 1.2, "pair", longest_s=80.0
     ),
+    "range_finder": SafetyFlight((), 30.0, "DONE", 4.0, "copy"),
     # PX4 follows such a jump by a reset of its position, and that monitor returns at once
     "gnss_jumped": SafetyFlight(
         (HIDDEN, fault("gnss_jump", 0.0, 6.0, 0.0)), 3.0, "DONE", 2.5, "search", cause="fcu_reset"
@@ -324,6 +328,10 @@ def _loaded(begins: str) -> LoadedScenario:
         scenario = msgspec.structs.replace(scenario, fault=[small])
     elif begins == "pair":
         return _with_second_bundle(msgspec.structs.replace(loaded, scenario=scenario))
+    elif begins == "copy":
+        copy = Fault(at_s=0.0, kind=FaultKind.BUNDLE_JUMPS, value=[2.0, 0.0, 0.0])
+        sensors = msgspec.structs.replace(scenario.sensors, range_finder=RANGE_FINDER)
+        scenario = msgspec.structs.replace(scenario, fault=[copy], sensors=sensors)
     elif begins == "switch":
         mission = load_scenario(SCENARIO.parents[1] / "hover_marker.toml").mission_path.parent / "hover_marker.toml"
         plan = msgspec.structs.replace(plan, start="rc_switch", rc_switch=load_plan(mission).rc_switch)
@@ -367,7 +375,7 @@ def beginning(begins: str) -> Lockstep:
     elif begins == "station":
         _station_sends(lockstep)
     lockstep.start()
-    searches = dict.fromkeys(("search", "corridor", "short", "resized"), Phase.SEARCH)
+    searches = dict.fromkeys(("search", "corridor", "short", "resized", "copy"), Phase.SEARCH)
     phase = (searches | {"takeoff": Phase.TAKEOFF}).get(begins, Phase.HOLD)
     reached = lockstep.run_until(lambda: lockstep.pilot is not None and lockstep.pilot.phase == phase)
     assert reached, f"{begins}: not in {phase}: {lockstep.pilot}"

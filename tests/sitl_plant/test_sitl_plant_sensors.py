@@ -11,7 +11,7 @@ from companion.core.config import ConfigError, parse
 from companion.core.frames import quat_conjugate, quat_from_rpy, quat_log, quat_multiply
 from sitl.airframe import load_airframe
 from sitl.plant import Plant
-from sitl.sensors import FRAME_S, PAPER, SensorConfig, Sensors
+from sitl.sensors import FRAME_S, PAPER, Face, RangeFinderConfig, SensorConfig, Sensors
 
 replace = msgspec.structs.replace
 
@@ -221,6 +221,37 @@ def test_sensors_read_the_plant():
     assert abs(frame.battery_voltage_v - plant.battery_voltage_v) < 0.1
     assert frame.battery_remaining == plant.battery_remaining
     assert abs(frame.accel_B[2] - 9.8) < 1.0
+
+
+FINDER = RangeFinderConfig(rate_hz=20.0, noise_m=0.02, min_m=0.2, max_m=12.0)
+WITH_FINDER = replace(PAPER, range_finder=FINDER)
+FACE = Face((6.0, 0.0, 3.0), (-1.0, 0.0, 0.0))
+
+
+def ranges(truth, face=FACE):
+    sensors = Sensors(WITH_FINDER, 1, face)
+    frames = [sensors.sample(i * FRAME_S, truth) for i in range(round(20.0 / FRAME_S))]
+    return np.array([frame.range.range_m for frame in frames if frame.range is not None])
+
+
+@pytest.mark.parametrize(
+    ("rpy", "true_m"), [((0.3, 0.0, 0.0), 5.0), ((0.0, 0.1, 0.4), 5.0 / np.cos(0.1) / np.cos(0.4))]
+)
+def test_the_range_finder_measures_along_the_nose_with_its_rate_and_noise(rpy, true_m):
+    measured_m = ranges(motion(p_W=(1.0, -2.0, 3.0), rpy=rpy))
+    assert len(measured_m) == 400
+    assert measured_m.mean() == pytest.approx(true_m, abs=0.005) and measured_m.std() == pytest.approx(0.02, rel=0.15)
+
+
+@pytest.mark.parametrize("truth", [motion(p_W=(-9.0, 0.0, 3.0), rpy=(0, 0, 0)), motion(rpy=(0, 0, 2.0))])
+def test_the_range_finder_reports_its_maximum_when_nothing_is_in_range(truth):
+    assert set(ranges(truth)) == {12.0}
+    assert set(ranges(motion(rpy=(0, 0, 0)), face=None)) == {12.0}
+
+
+def test_a_range_finder_leaves_the_other_sensors_as_they_were():
+    for a, b in zip(fly(PAPER, 4, 1.0)[1], fly(WITH_FINDER, 4, 1.0)[1], strict=True):
+        assert a.range is None and a == b._replace(range=None)
 
 
 def test_sensor_tables_are_strict():

@@ -22,6 +22,7 @@ from companion.fcu.link.decoded import (
     CommandAck,
     CurrentMode,
     Decoded,
+    DistanceSensor,
     ExtendedSysState,
     GlobalPositionInt,
     GpsRawInt,
@@ -136,6 +137,7 @@ KINDS: dict[int, type[Decoded]] = {
     common.MAVLINK_MSG_ID_GLOBAL_POSITION_INT: GlobalPositionInt,
     common.MAVLINK_MSG_ID_ALTITUDE: Altitude,
     common.MAVLINK_MSG_ID_ODOMETRY: Odometry,
+    common.MAVLINK_MSG_ID_DISTANCE_SENSOR: DistanceSensor,
 }
 LAYOUTS: dict[int, MessageLayout] = {number: _layout(number, kind) for number, kind in KINDS.items()}
 

@@ -255,6 +255,21 @@ class Odometry(NamedTuple):
     quality: int
 
 
+class DistanceSensor(NamedTuple):
+    time_boot_ms: int
+    min_distance: int  # cm, as the other two
+    max_distance: int
+    current_distance: int
+    type: int
+    id: int  # of the sensor; there may be several
+    orientation: int  # MAV_SENSOR_ORIENTATION, 0: forward
+    covariance: int
+    horizontal_fov: float
+    vertical_fov: float
+    quaternion: Floats4
+    signal_quality: int  # percent; 0: not known, 1: the measurement is not valid
+
+
 Decoded = (
     Heartbeat
     | SysStatus
@@ -275,4 +290,5 @@ Decoded = (
     | GlobalPositionInt
     | Altitude
     | Odometry
+    | DistanceSensor
 )
