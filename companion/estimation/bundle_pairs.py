@@ -130,7 +130,7 @@ class BundlePairs:
 
         unclear: bundles of the image whose place is ambiguous: the last judgement counts. breaks: `PlaceWitness.breaks`.
         """
-        if breaks != self._breaks:  # the integrated velocity begins anew
+        if breaks != self._breaks:  # the integrated velocity begins again
             self._last.clear()
             self._breaks = breaks
         for name, seen in image.items():
