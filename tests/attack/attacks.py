@@ -34,7 +34,6 @@ class Attack(NamedTuple):
     """A row of the table. draw: (random numbers, duration [s]) → the faults or the conversation, and its numbers."""
 
     name: str
-    group: str
     draw: Callable[[Generator, float], tuple[tuple[Fault, ...], Conversation | None, str]]
     lasts_s: tuple[float, float] = (0.1, 6.0)  # shortest and longest duration; a third of the attacks last
 
@@ -63,51 +62,51 @@ def _one_of(rng: Generator, *choices: float) -> float:
 
 ATTACKS: tuple[Attack, ...] = (
     # the bundle
-    Attack("bundle hidden", "marker", lambda rng, s: _fault(FaultKind.MARKERS_HIDDEN, s)),
-    Attack("camera shaken", "marker",
+    Attack("bundle hidden", lambda rng, s: _fault(FaultKind.MARKERS_HIDDEN, s)),
+    Attack("camera shaken",
         lambda rng, s: _fault(FaultKind.MARKERS_OUTLIERS, s, rng.uniform(0.02, 0.4))),
-    Attack("camera frozen", "marker", lambda rng, s: _fault(FaultKind.CAMERA_FROZEN, s)),
-    Attack("camera slipped", "marker",
+    Attack("camera frozen", lambda rng, s: _fault(FaultKind.CAMERA_FROZEN, s)),
+    Attack("camera slipped",
         lambda rng, s: _fault(FaultKind.CAMERA_SLIPPED, s, *rng.normal(0.0, 0.15, 3))),
-    Attack("bundle moves", "marker",
+    Attack("bundle moves",
         lambda rng, s: _fault(FaultKind.BUNDLE_MOVES, s, *_along(rng, rng.uniform(0.5, 2.0)))),
-    Attack("bundle jumps", "marker",
+    Attack("bundle jumps",
         lambda rng, s: _fault(FaultKind.BUNDLE_JUMPS, s, *_along(rng, rng.uniform(0.3, 5.0)))),
-    Attack("bundle copied", "marker",
+    Attack("bundle copied",
         lambda rng, s: _fault(FaultKind.BUNDLE_COPIED, s, *_along(rng, rng.uniform(0.3, 5.0)))),
-    Attack("bundle alternates", "marker",
+    Attack("bundle alternates",
         lambda rng, s: _fault(FaultKind.BUNDLE_ALTERNATES, s, *_along(rng, rng.uniform(0.3, 5.0)))),
-    Attack("bundle resized", "marker", lambda rng, s: _fault(FaultKind.BUNDLE_RESIZED, s, rng.uniform(0.7, 1.4))),
-    Attack("bundle mirrored", "marker", lambda rng, s: _fault(FaultKind.BUNDLE_MIRRORED, s)),
-    Attack("bundle flickers", "marker", lambda rng, s: _fault(FaultKind.BUNDLE_FLICKERS, s, rng.uniform(0.2, 0.95))),
-    Attack("markers flicker", "marker", lambda rng, s: _fault(FaultKind.MARKERS_FLICKER, s, rng.uniform(0.2, 0.95))),
+    Attack("bundle resized", lambda rng, s: _fault(FaultKind.BUNDLE_RESIZED, s, rng.uniform(0.7, 1.4))),
+    Attack("bundle mirrored", lambda rng, s: _fault(FaultKind.BUNDLE_MIRRORED, s)),
+    Attack("bundle flickers", lambda rng, s: _fault(FaultKind.BUNDLE_FLICKERS, s, rng.uniform(0.2, 0.95))),
+    Attack("markers flicker", lambda rng, s: _fault(FaultKind.MARKERS_FLICKER, s, rng.uniform(0.2, 0.95))),
     # iron and satellites
-    Attack("heading disturbed", "satellites",
+    Attack("heading disturbed",
         lambda rng, s: _fault(FaultKind.HEADING_DISTURBED, s, rng.uniform(-1.0, 1.0))),
-    Attack("satellites lost", "satellites", lambda rng, s: _fault(FaultKind.GNSS_LOST, s)),
-    Attack("satellites jump", "satellites",
+    Attack("satellites lost", lambda rng, s: _fault(FaultKind.GNSS_LOST, s)),
+    Attack("satellites jump",
         lambda rng, s: _fault(FaultKind.GNSS_JUMP, s, *rng.uniform(-1.5, 1.5, 2), rng.uniform(-0.5, 0.5))),
     # voltages
-    Attack("voltage wrong", "voltage", lambda rng, s: _fault(FaultKind.VOLTAGE_WRONG, s, *_voltages(rng))),
+    Attack("voltage wrong", lambda rng, s: _fault(FaultKind.VOLTAGE_WRONG, s, *_voltages(rng))),
     # the link
-    Attack("second companion", "link",
+    Attack("second companion",
         lambda rng, s: _fault(FaultKind.FOREIGN_SETPOINTS, s, _one_of(rng, 5, 10, 20, 50, 100), rng.uniform(-0.17, 0.17),
             rng.uniform(0.25, 0.45), float(rng.integers(2))), (0.1, 5.0)),
-    Attack("frames copied and changed", "link",
+    Attack("frames copied and changed",
         lambda rng, s: _fault(FaultKind.FRAMES_WRONG, s, rng.uniform(-5, 5), rng.uniform(-0.8, 0.8))),
-    Attack("link lost", "link", lambda rng, s: _fault(FaultKind.LINK_LOST, s)),
-    Attack("clock synchronisation lost", "link", lambda rng, s: _fault(FaultKind.TIMESYNC_LOST, s)),
-    Attack("bytes corrupted", "link",
+    Attack("link lost", lambda rng, s: _fault(FaultKind.LINK_LOST, s)),
+    Attack("clock synchronisation lost", lambda rng, s: _fault(FaultKind.TIMESYNC_LOST, s)),
+    Attack("bytes corrupted",
         lambda rng, s: ((), Corrupted(int(rng.integers(2**31)), rng.uniform(0.01, 0.5)), "")),
-    Attack("frames forged", "link",
+    Attack("frames forged",
         lambda rng, s: ((), Forged(int(rng.integers(2**31)), rng.uniform(0.5, 8.0)), ""), (0.1, 3.0)),
     # the computer
-    Attack("process dies", "computer",
+    Attack("process dies",
         lambda rng, s: _fault(FaultKind.PROCESS_DEAD, s, name=str(rng.choice(PROCESSES)))),
-    Attack("processes starved", "computer", lambda rng, s: _fault(FaultKind.CPU_STARVED, s, rng.uniform(0.2, 0.95))),
-    Attack("control cycles slow", "computer",
+    Attack("processes starved", lambda rng, s: _fault(FaultKind.CPU_STARVED, s, rng.uniform(0.2, 0.95))),
+    Attack("control cycles slow",
         lambda rng, s: _fault(FaultKind.CONTROLLER_SLOW, s, rng.uniform(0.005, 0.2))),
-    Attack("solver fails", "computer", lambda rng, s: _fault(FaultKind.SOLVER_FAILS, s)),
+    Attack("solver fails", lambda rng, s: _fault(FaultKind.SOLVER_FAILS, s)),
 )  # fmt: skip
 
 

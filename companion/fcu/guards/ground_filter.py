@@ -16,7 +16,7 @@ from companion.fcu.link.codec import (
     ESTIMATE_AND_RC_MESSAGES,
     SETPOINT_MESSAGES,
     Codec,
-    decode_heartbeat,
+    is_station,
 )
 from companion.fcu.link.framing import Frame, Framer
 
@@ -58,7 +58,7 @@ class GroundFilter:
                 continue
             self._allowance -= len(raw)
             self.passed += 1
-            if frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and _is_station(buffer[frame.payload : frame.tail]):
+            if frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and is_station(buffer[frame.payload : frame.tail]):
                 self.station_s = now_s
             out.append(raw)
         return out
@@ -83,8 +83,3 @@ class GroundFilter:
             return True
         self.blocked += 1
         return False
-
-
-def _is_station(payload: bytes) -> bool:
-    is_station: bool = decode_heartbeat(payload).type == common.MAV_TYPE_GCS
-    return is_station

@@ -43,17 +43,19 @@ class Limits(NamedTuple):
     unit: str
 
 
-NONE = math.inf
+UNLIMITED = math.inf
 TABLE: dict[Quantity, Limits] = {
     # a quaternion's numbers; change: the angle between two attitudes [rad], a flip takes 10 rad/s
     Quantity.ATTITUDE: Limits(1.01, 0.15, 15.0, TOPICS["fcu_attitude"].max_age_s, "rad"),
     # the range of PX4's gyros, 2000 °/s
-    Quantity.RATES: Limits(35.0, NONE, NONE, TOPICS["fcu_attitude"].max_age_s, "rad/s"),
+    Quantity.RATES: Limits(35.0, UNLIMITED, UNLIMITED, TOPICS["fcu_attitude"].max_age_s, "rad/s"),
     Quantity.POSITION: Limits(FAR_M, 1.0, 30.0, TOPICS["fcu_position"].max_age_s, "m"),
     # 3 g between two messages, and 1 m/s for a correction of PX4's estimator
     Quantity.VELOCITY: Limits(40.0, 1.0, 30.0, TOPICS["fcu_position"].max_age_s, "m/s"),
-    Quantity.VOLTAGE: Limits(NONE, NONE, NONE, 5.0, "V"),  # the range is relative to the vehicle's reference
-    Quantity.HOME: Limits(FAR_M, NONE, NONE, NONE, "m"),
+    Quantity.VOLTAGE: Limits(
+        UNLIMITED, UNLIMITED, UNLIMITED, 5.0, "V"
+    ),  # the range is relative to the vehicle's reference
+    Quantity.HOME: Limits(FAR_M, UNLIMITED, UNLIMITED, UNLIMITED, "m"),
 }
 
 
@@ -103,7 +105,7 @@ class Plausibility:
 
     def reset(self) -> None:
         """The flight controller restarted: its next values need not be near its last ones."""
-        self._steps = {quantity: _Step(limits) for quantity, limits in TABLE.items() if limits.step < NONE}
+        self._steps = {quantity: _Step(limits) for quantity, limits in TABLE.items() if limits.step < UNLIMITED}
 
     def attitude(self, q: Quat, rates: Vec3, now_s: float) -> bool:
         """Whether an attitude and body rates [rad/s] may be used."""

@@ -149,9 +149,9 @@ def decode_heartbeat(payload: bytes) -> Heartbeat:
     return Heartbeat._make(heartbeat.form.unpack(payload[:size].ljust(size, b"\0")))
 
 
-def _is_station(payload: bytes) -> bool:
-    is_station: bool = decode_heartbeat(payload).type == common.MAV_TYPE_GCS
-    return is_station
+def is_station(payload: bytes) -> bool:
+    """Whether the heartbeat in a payload is that of a ground station."""
+    return bool(decode_heartbeat(payload).type == common.MAV_TYPE_GCS)
 
 
 class Codec:
@@ -265,7 +265,7 @@ class Codec:
         elif frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and frame.component == AUTOPILOT_COMPONENT:
             heartbeat = decode_heartbeat(buffer[frame.payload : frame.tail])
             self.foreign_autopilots[frame.system] = heartbeat.autopilot
-        elif frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and _is_station(buffer[frame.payload : frame.tail]):
+        elif frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and is_station(buffer[frame.payload : frame.tail]):
             self.station_s = now_s
 
     def _is_for_autopilot(self, frame: Frame, buffer: bytes) -> bool:
