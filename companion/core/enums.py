@@ -79,6 +79,7 @@ class Sensor(StrEnum):
     ATTITUDE = "attitude"
     MARKER = "marker"  # pose of a bundle
     CORNERS = "corners"  # corners of one marker
+    SPECIFIC_FORCE = "specific_force"  # accelerometer: thrust, drag and disturbance
 
 
 class ControlSource(StrEnum):

@@ -111,6 +111,13 @@ class FcuPosition(Message):
     v_W: Vec3
 
 
+class FcuImu(Message):
+    """Mean angular rate and specific force since the sample before, less the biases that the flight controller estimates."""
+
+    gyro_B: Vec3
+    accel_B: Vec3
+
+
 class FcuStatus(Message):
     """The slow states of the flight controller."""
 
@@ -428,6 +435,7 @@ TOPICS: dict[TopicName, Topic] = {
     "markers":         Topic(Markers,         (TRACKER, SIMULATOR), 30, True, 0.30),
     "fcu_attitude":    Topic(FcuAttitude,     (FCU,),              50, True,  0.20),
     "fcu_position":    Topic(FcuPosition,     (FCU,),              50, True,  0.20),
+    "fcu_imu":         Topic(FcuImu,          (FCU,),             200, True,  0.10),
     "fcu_status":      Topic(FcuStatus,       (FCU,),              10, True,  1.00),
     "fcu_info":        Topic(FcuInfo,         (FCU,),               0, True,  INF),
     "fcu_text":        Topic(FcuText,         (FCU,),               0, True,  INF),

@@ -122,6 +122,7 @@ class Fcu(Section):
     autopilot_system_id: MavlinkId
     attitude_rate_hz: StreamRate
     position_rate_hz: StreamRate
+    imu_rate_hz: Annotated[float, number(0, 500, "Hz of HIGHRES_IMU; 0: the link is too slow, the commands propagate")]
     send_odometry: bool  # the position by the marker for PX4's own estimator (companion/fcu/odometry.py)
     forward: list[str]  # ground stations that share the link, each as udpout:127.0.0.1:14550
     signing_key_file: str | None = None  # 32 bytes, readable by the owner only; path relative to the vehicle file
@@ -241,6 +242,20 @@ class ThrustScale(Section):
     walk_sqrt_s: Annotated[float, number(1e-6, 0.1, "1/√s")]
 
 
+class ImuNoise(Section):
+    """HIGHRES_IMU of the flight controller, from which PX4 has already taken the biases that EKF2 estimates.
+
+    The noise is what propagation has to allow for: the sensors', vibration, and their product with the sampling.
+    """
+
+    gyro_rad_sqrt_s: Annotated[float, number(1e-6, 1, "rad/√s")]
+    accel_m_s_sqrt_s: Annotated[float, number(1e-6, 10, "m/s/√s")]
+    gyro_bias_rad_s: Annotated[float, number(1e-6, 0.2, "rad/s, standard deviation of what EKF2 leaves")]
+    accel_bias_m_s2: Annotated[float, number(1e-5, 5, "m/s², standard deviation of what EKF2 leaves")]
+    bias_time_s: Annotated[float, number(1, 1e5, "s, time constant of both")]
+    disturbance_m_s2_sqrt_s: Triple[NoiseDensity]  # world x, y, z [m/s²/√s]: gusts, which the accelerometer observes
+
+
 class Estimator(Section):
     """The error-state Kalman filter: initial covariance, process noise, measurements."""
 
@@ -255,6 +270,8 @@ class Estimator(Section):
     attitude_bias: AttitudeBias
     thrust_scale: ThrustScale
     mount: CameraMount
+    imu: ImuNoise
+    specific_force: SensorNoise  # std [m/s²]: mean over some hundredths of a second against thrust and drag
     position: SensorNoise  # std [m]
     velocity: SensorNoise  # std [m/s], without the bias
     attitude: SensorNoise  # std [rad]

@@ -19,8 +19,9 @@
 typedef long long integer;
 typedef int generated(const double **arg, double **res, integer *iw, double *w, int mem);
 
-generated eskf_transition, eskf_coast_transition, eskf_inject;
+generated eskf_transition, eskf_imu_transition, eskf_coast_transition, eskf_inject;
 generated eskf_measure_position, eskf_measure_velocity, eskf_measure_attitude, eskf_measure_marker, eskf_measure_corners;
+generated eskf_measure_specific_force;
 
 /* P ← F P Fᵀ + diag(noise) dt with F = [A; 0 diag(keep)], A: MOTION x N. */
 static void propagate(const double *P, const double *A, const double *keep, const double *noise, double dt,
@@ -101,6 +102,24 @@ int eskf_predict(const double **arg, double **res, integer *iw, double *w_, int 
                  noise + DISTURBANCE_ERROR);
     const int status = eskf_transition(model_arg, model_res, 0, w, 0);
     propagate(filter_state + COVARIANCE, A, keep, noise, dt, res[0] + COVARIANCE);
+    return status;
+}
+
+/* (filter state, samples, count, rates, noise) -> filter state. A sample: duration, angular rate, specific force. */
+int eskf_predict_imu(const double **arg, double **res, integer *iw, double *w_, int mem) {
+    (void)iw, (void)w_, (void)mem;
+    const int count = (int)*arg[2];
+    double from[FILTER_STATE_SIZE], A[MOTION * N], keep[REST], w[WORK_SIZE];
+    int status = 0;
+    memcpy(res[0], arg[0], sizeof from);
+    for (int i = 0; i < count && i < SAMPLES_MAX; i++) {
+        const double *sample = arg[1] + i * (1 + IMU_SIZE);
+        const double *model_arg[] = {from, sample + 1, arg[3], sample};
+        double *model_res[] = {res[0], A, keep};
+        memcpy(from, res[0], sizeof(double) * GUST);
+        status |= eskf_imu_transition(model_arg, model_res, 0, w, 0);
+        propagate(from + COVARIANCE, A, keep, arg[4], *sample, res[0] + COVARIANCE);
+    }
     return status;
 }
 
@@ -249,3 +268,4 @@ SENSOR(velocity, 3, 1, GIVEN_ORDER)
 SENSOR(attitude, 3, 1, GIVEN_ORDER)
 SENSOR(marker, 6, 4, ROTATION_FIRST)
 SENSOR(corners, 8, 4, GIVEN_ORDER)
+SENSOR(specific_force, 3, 3, GIVEN_ORDER)

@@ -19,6 +19,7 @@ from companion.core.messages import (
     BundleWitness,
     EstimatorStatus,
     FcuAttitude,
+    FcuImu,
     FcuPosition,
     FcuStatus,
     Innovation,
@@ -33,6 +34,7 @@ from companion.core.voltage import ThrustVoltage
 from companion.estimation.bundle_pairs import BundlePairs
 from companion.estimation.filter import ESTABLISHED, Eskf, FilterState, FilterUpdate
 from companion.estimation.history import History, HistoryEntry
+from companion.estimation.imu import MeanForce
 from companion.estimation.inputs import Command, Inputs
 from companion.estimation.layout import ERROR_SIZE, SENSORS, ErrorIndex, StateIndex
 from companion.estimation.marker_map import MarkerMap
@@ -44,6 +46,7 @@ START_AGE_S = 0.5  # largest age of the attitude and the position with which the
 FUTURE_MAX_S = 0.05  # a stamp this far ahead is time-sync jitter and is taken as now; more is a wrong clock
 VOLTAGE_TIME_S = 1.0  # smoothing of the battery voltage: the sag within a manoeuvre is not the level of the charge
 
+FORCE_PERIOD_S = 0.02  # of the accelerometer in one measurement of the disturbance
 BLOCKS_EVERY = 10  # steps between two publications of the covariance's blocks
 # upper triangles of the blocks of position, velocity, attitude, disturbance and GNSS bias
 BLOCK_ROWS = [3 * block + i for block in range(5) for i in range(3) for _ in range(i, 3)]
@@ -80,7 +83,7 @@ class EstimatorNode(Node):
     """
 
     name = "estimator"
-    inputs = ("fcu_attitude", "fcu_position", "fcu_status", "markers", "sent_setpoint")
+    inputs = ("fcu_attitude", "fcu_position", "fcu_imu", "fcu_status", "markers", "sent_setpoint")
 
     def __init__(
         self,
@@ -103,6 +106,8 @@ class EstimatorNode(Node):
         self._marker_map = MarkerMap()
         self._filter = Eskf(vehicle, adapt)
         walk_m_sqrt_s = vehicle.estimator.process.gnss_bias_m_sqrt_s
+        self._mean_force = MeanForce(FORCE_PERIOD_S)
+        self._flying = False
         self._witness = PlaceWitness(self._filter.p_BC, self._filter.q_BC, walk_m_sqrt_s)
         self._pairs = BundlePairs()
         self._with_corners = vehicle.estimator.marker_mode == "corners"
@@ -144,9 +149,25 @@ class EstimatorNode(Node):
         self._insert(HistoryEntry(stamp_s, Sensor.VELOCITY, v_W), now_s)
         self._insert(HistoryEntry(stamp_s, Sensor.POSITION, p_W), now_s)
 
+    def handle_fcu_imu(self, message: FcuImu, now_s: float) -> None:
+        """Propagation, and from the mean of FORCE_PERIOD_S a measurement of the disturbance while the aircraft flies."""
+        values = (*message.gyro_B, *message.accel_B)
+        if (stamp_s := self._usable(message, now_s, values)) is None:
+            return
+        changed_s = self.acting_inputs.imu.add(stamp_s, values)
+        if changed_s is None:
+            self._rejected[Rejection.DUPLICATE] += 1
+            return
+        if self.history is not None:
+            self.history.invalidate_after(changed_s)
+        mean = self._mean_force.add(stamp_s, message.accel_B)
+        if mean is not None and self._flying:
+            self._insert(HistoryEntry(stamp_s, Sensor.SPECIFIC_FORCE, np.array((mean[0], *mean[1]))), now_s)
+
     def handle_fcu_status(self, message: FcuStatus, now_s: float) -> None:
         if (stamp_s := self._usable(message, now_s, ())) is None:
             return
+        self._flying = message.armed and not message.landed
         changed_s = self.acting_inputs.set_mode(stamp_s, message.armed and message.mode == FcuMode.OFFBOARD)
         if changed_s is not None and self.history is not None:
             self.history.invalidate_after(changed_s)
@@ -329,6 +350,9 @@ class EstimatorNode(Node):
             return
         if isinstance(data, CheckedObservation):
             update = self._measure_marker(filter_state, data, first)
+        elif sensor is Sensor.SPECIFIC_FORCE:
+            acting = self.acting_inputs.mean_thrust(float(data[0]), entry.stamp_s)
+            update = self._filter.measure_force(filter_state, data[1:], acting)
         else:
             update = self._filter.measure(filter_state, sensor, data)
         if update is None or not first:

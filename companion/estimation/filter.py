@@ -18,22 +18,24 @@ from companion.core.vehicle import Vehicle
 from companion.estimation.adaptation import SCALE_MAX, Window, new_window
 from companion.estimation.gating import Gate
 from companion.estimation.innovation_monitor import MOVED_AGREEMENT, BiasTest, ContradictionTest, RejectionRun
-from companion.estimation.inputs import Inputs
+from companion.estimation.inputs import SHORTEST_S, ActingThrust, Inputs
 from companion.estimation.layout import (
     ERROR_SIZE,
     FILTER_STATE_SIZE,
     NAME,
+    SAMPLES_MAX,
     SENSORS,
     ErrorIndex,
     FilterStateIndex,
     StateIndex,
     coast_shapes,
     eskf_fingerprint,
+    imu_shapes,
     kernel_name,
     predict_shapes,
     update_shapes,
 )
-from companion.estimation.noise import forgetting_rates, initial_variances, process_variances
+from companion.estimation.noise import Propagation, forgetting_rates, initial_variances, process_variances
 from companion.estimation.observations import Pose
 
 # A new level of the GNSS: position innovations rejected for this long that agree with each other.
@@ -44,6 +46,9 @@ LEVEL_COUNT = 10
 # because each rejection also raises the adapted noise until the wrong velocity passes the gate: a step of 0.4 m/s
 # passed after 15 of them.
 VELOCITY_STEP_COUNT = 3
+
+FORCE_STEP_COUNT = 2  # rejected specific forces in a row that are a gust: 40 ms
+UNKNOWN_THRUST_M_S2 = 100.0  # std of the axis along an unknown thrust: no measurement
 
 BUNDLE_SENSORS = (Sensor.MARKER, Sensor.CORNERS)
 CORNERS_UNIT = np.eye(SENSORS[Sensor.CORNERS])
@@ -64,8 +69,8 @@ class FilterState:
     bias_test: BiasTest = BiasTest()
     contradiction: ContradictionTest = ContradictionTest()
     placement_score: int = 0  # accepted minus rejected observations since the bundle was placed, up to ESTABLISHED
-    nominal: Array = field(init=False)  # x (33,), a view; see `layout.StateIndex`
-    covariance: Array = field(init=False)  # P (31, 31), a view; see `layout.ErrorIndex`
+    nominal: Array = field(init=False)  # x (39,), a view; see `layout.StateIndex`
+    covariance: Array = field(init=False)  # P (37, 37), a view; see `layout.ErrorIndex`
 
     def __post_init__(self) -> None:
         self.nominal = self.numbers[FilterStateIndex.NOMINAL]
@@ -105,6 +110,7 @@ class Eskf:
     def __init__(self, vehicle: Vehicle, adapt: bool = True) -> None:
         library = require(NAME, eskf_fingerprint())
         self._predict = Kernel(library, kernel_name("predict"), predict_shapes())
+        self._imu = Kernel(library, kernel_name("predict_imu"), imu_shapes())
         self._coast = Kernel(library, kernel_name("predict_coast"), coast_shapes())
         self._relative = Kernel(library, kernel_name("relative"))
         self._updates = {s: Kernel(library, kernel_name(f"update_{s}"), update_shapes(s)) for s in SENSORS}
@@ -116,17 +122,21 @@ class Eskf:
             Sensor.ATTITUDE: settings.attitude,
             Sensor.MARKER: settings.marker,
             Sensor.CORNERS: settings.marker,
+            Sensor.SPECIFIC_FORCE: settings.specific_force,
         }
         self.gates = {s: Gate(self._settings[s].gate_probability, size) for s, size in SENSORS.items()}
         self.nominal = {s: self._settings[s].std ** 2 * np.eye(SENSORS[s]) for s in SENSORS if s not in BUNDLE_SENSORS}
         self._marker_factor = settings.marker.std**2
         self._initial = initial_variances(vehicle)
         self._adapt = adapt
-        self._predict.inputs[3][:] = forgetting_rates(vehicle, coast=False)
-        self._predict.inputs[4][:] = process_variances(vehicle, coast=False)
+        self._predict.inputs[3][:] = forgetting_rates(vehicle, Propagation.COMMAND)
+        self._predict.inputs[4][:] = process_variances(vehicle, Propagation.COMMAND)
         self._predict.inputs[5][0] = settings.process.gust_factor**2
-        self._coast.inputs[1][:] = forgetting_rates(vehicle, coast=True)
-        self._coast.inputs[2][:] = process_variances(vehicle, coast=True)
+        self._updates[Sensor.SPECIFIC_FORCE].inputs[3][:] = vehicle.model_parameters()
+        self._imu.inputs[3][:] = forgetting_rates(vehicle, Propagation.IMU)
+        self._imu.inputs[4][:] = process_variances(vehicle, Propagation.IMU)
+        self._coast.inputs[1][:] = forgetting_rates(vehicle, Propagation.COAST)
+        self._coast.inputs[2][:] = process_variances(vehicle, Propagation.COAST)
 
         self.p_BC = np.array(vehicle.camera.p_BC)
         self.q_BC = np.array(vehicle.camera.q_BC) / np.linalg.norm(vehicle.camera.q_BC)
@@ -151,11 +161,18 @@ class Eskf:
 
     def advance(self, filter_state: FilterState, time_s: float, inputs: Inputs) -> None:
         """Predict the filter state to time_s (not before its own time)."""
-        for dt, command in inputs.segments(filter_state.time_s, time_s):
-            if command is None:
-                self.coast(filter_state, dt)
-            else:
-                self.predict(filter_state, command.control, command.parameters, dt)
+        now_s, imu = filter_state.time_s, inputs.imu
+        while time_s - now_s > SHORTEST_S:
+            samples, now_s = imu.cover(now_s, time_s)
+            for at in range(0, len(samples), SAMPLES_MAX):
+                self.predict_imu(filter_state, samples[at : at + SAMPLES_MAX])
+            until_s = min(time_s, imu.resumes_s(now_s))
+            for dt, command in inputs.segments(now_s, until_s):
+                if command is None:
+                    self.coast(filter_state, dt)
+                else:
+                    self.predict(filter_state, command.control, command.parameters, dt)
+            now_s = max(until_s, now_s + SHORTEST_S)
         filter_state.time_s = max(filter_state.time_s, time_s)
 
     def predict(self, filter_state: FilterState, control: Vector, parameters: Vector, dt: float) -> None:
@@ -166,6 +183,18 @@ class Eskf:
         u[:] = control
         k[:] = parameters
         step[0] = dt
+        (filter_state.numbers[:],) = kernel()
+
+    def predict_imu(self, filter_state: FilterState, samples: Sequence[Sequence[float]]) -> None:
+        """Predict state and covariance over IMU samples, at most SAMPLES_MAX; leaves the filter state's time unchanged.
+
+        A sample: duration [s], angular rate ω_B [rad/s], specific force f_B [m/s²]; 7 numbers.
+        """
+        kernel = self._imu
+        numbers = [number for sample in samples for number in sample]
+        kernel.inputs[0][:] = filter_state.numbers
+        kernel.inputs[1][: len(numbers)] = numbers
+        kernel.inputs[2][0] = len(samples)
         (filter_state.numbers[:],) = kernel()
 
     def coast(self, filter_state: FilterState, dt: float) -> None:
@@ -205,7 +234,7 @@ class Eskf:
         return update
 
     @staticmethod
-    def _inflate(filter_state: FilterState, blocks: Iterable[slice], variances: Array) -> None:
+    def _inflate(filter_state: FilterState, blocks: Iterable[slice], variances: Array | float) -> None:
         """Add variances, (3,), to the diagonal of blocks of the covariance."""
         for block in blocks:
             diagonal = np.arange(*block.indices(ERROR_SIZE))
@@ -215,6 +244,29 @@ class Eskf:
     def _is_new_level(filter_state: FilterState) -> bool:
         run = filter_state.rejection_runs[Sensor.POSITION]
         return run.length >= LEVEL_COUNT and filter_state.time_s - run.start_s >= LEVEL_TIME_S
+
+    def measure_force(self, filter_state: FilterState, f_B: Vector, acting: ActingThrust | None) -> FilterUpdate:
+        """Mean specific force [m/s²], (3,), at the filter's time; acting: thrust of that time, None: not known.
+
+        Without the thrust only the axes across it are a measurement. After FORCE_STEP_COUNT rejections in a row, the
+        variance of the disturbance grows by the square of the step: a gust is not an outlier.
+        """
+        _, f, u, k, _ = self._updates[Sensor.SPECIFIC_FORCE].inputs
+        f[:] = f_B
+        R = self.nominal[Sensor.SPECIFIC_FORCE].copy()
+        if acting is None:
+            u[0], R[2, 2] = f_B[2] / k[0], UNKNOWN_THRUST_M_S2**2
+        else:
+            u[0], k[:] = acting.mean, acting.parameters
+            R[2, 2] += k[0] ** 2 * acting.variance
+        update = self._update(filter_state, Sensor.SPECIFIC_FORCE, R)
+        if update.accepted:
+            return update
+        run = filter_state.rejection_runs[Sensor.SPECIFIC_FORCE]
+        if run.length % FORCE_STEP_COUNT == 0:
+            self._inflate(filter_state, (ErrorIndex.DISTURBANCE,), run.mean @ run.mean)
+            update = self._update(filter_state, Sensor.SPECIFIC_FORCE, R)
+        return update
 
     # --- measurements of the bundle
 

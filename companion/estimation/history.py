@@ -22,7 +22,8 @@ ORDER: dict[Sensor | None, int] = {  # of measurements with the same stamp
     Sensor.ATTITUDE: 1,
     Sensor.VELOCITY: 2,
     Sensor.POSITION: 3,
-    Sensor.MARKER: 4,
+    Sensor.SPECIFIC_FORCE: 4,
+    Sensor.MARKER: 5,
 }
 ENTRIES_MAX = 2000  # bound on memory and on the time of one run, far above history_s times all sensor rates
 

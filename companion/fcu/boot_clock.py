@@ -36,11 +36,11 @@ class BootClock:
     def reset(self) -> None:
         """The flight controller restarted."""
         self._newest_ms = -math.inf
-        self._last_ms: dict[int, int] = {}  # of each kind of message
+        self._last_ms: dict[int, float] = {}  # of each kind of message
         self._suspects = 0
         self._suspect_s = 0.0
 
-    def check(self, kind: int, boot_ms: int, now_s: float, plausible: bool = True, future: bool = False) -> BootTime:
+    def check(self, kind: int, boot_ms: float, now_s: float, plausible: bool = True, future: bool = False) -> BootTime:
         """Take the boot time of a message.
 
         kind: message id; plausible: the synchronised clock does not contradict this time; future: by that clock the

@@ -77,7 +77,8 @@ class Stream:
 class Streams:
     """All streams of one vehicle."""
 
-    def __init__(self, attitude_rate_hz: float, position_rate_hz: float) -> None:
+    def __init__(self, attitude_rate_hz: float, position_rate_hz: float, imu_rate_hz: float = 0.0) -> None:
+        """imu_rate_hz: 0 for a link that is too slow; the estimator then propagates by the commands."""
         m = common
         self.streams = [
             Stream(m.MAVLINK_MSG_ID_ATTITUDE_QUATERNION, attitude_rate_hz, essential=True),
@@ -95,6 +96,8 @@ class Streams:
             Stream(m.MAVLINK_MSG_ID_ATTITUDE_TARGET, ECHO_RATE_HZ, 0.0),  # sent while PX4 follows attitude setpoints
             Stream(m.MAVLINK_MSG_ID_DISTANCE_SENSOR, 10.0, 0.0),  # few aircraft have a range finder
         ]
+        if imu_rate_hz > 0.0:
+            self.streams.append(Stream(m.MAVLINK_MSG_ID_HIGHRES_IMU, imu_rate_hz))
         self._by_id = {s.message_id: s for s in self.streams}
         self.requests = 0
         self.losses = 0  # how often a stream became slow

@@ -351,14 +351,17 @@ class Telemetry:
 
     def _highres_imu(self) -> bool:
         stack = self._stack
+        if (mean := stack.take_imu_mean()) is None:
+            return False
+        gyro, accel = mean
         height = stack.baro_height
         pressure = 1013.25 * (1 - 2.25577e-5 * (height + ORIGIN[2])) ** 5.25588
         # fields_updated: accelerometer, gyro, pressure, its altitude and temperature; there is no magnetometer
         self._writer.send(
             "HIGHRES_IMU",
             stack.boot_us(),
-            *frd(stack.accel),
-            *frd(stack.gyro),
+            *frd(accel),
+            *frd(gyro),
             NAN,
             NAN,
             NAN,

@@ -27,6 +27,7 @@ class Quantity(StrEnum):
 
     ATTITUDE = "attitude"
     RATES = "body rates"
+    SPECIFIC_FORCE = "specific force"
     POSITION = "position"
     VELOCITY = "velocity"
     VOLTAGE = "battery voltage"
@@ -49,6 +50,8 @@ TABLE: dict[Quantity, Limits] = {
     Quantity.ATTITUDE: Limits(1.01, 0.15, 15.0, TOPICS["fcu_attitude"].max_age_s, "rad"),
     # the range of PX4's gyros, 2000 °/s
     Quantity.RATES: Limits(35.0, UNLIMITED, UNLIMITED, TOPICS["fcu_attitude"].max_age_s, "rad/s"),
+    # the range of PX4's accelerometers, 16 g
+    Quantity.SPECIFIC_FORCE: Limits(160.0, UNLIMITED, UNLIMITED, TOPICS["fcu_imu"].max_age_s, "m/s²"),
     Quantity.POSITION: Limits(FAR_M, 1.0, 30.0, TOPICS["fcu_position"].max_age_s, "m"),
     # 3 g between two messages, and 1 m/s for a correction of PX4's estimator
     Quantity.VELOCITY: Limits(40.0, 1.0, 30.0, TOPICS["fcu_position"].max_age_s, "m/s"),
@@ -111,6 +114,10 @@ class Plausibility:
         """Whether an attitude and body rates [rad/s] may be used."""
         inside = self._in_range(Quantity.RATES, rates, now_s) and self._in_range(Quantity.ATTITUDE, q, now_s)
         return inside and self._near(Quantity.ATTITUDE, q, now_s)
+
+    def imu(self, rates: Vec3, force: Vec3, now_s: float) -> bool:
+        """Whether an inertial measurement, [rad/s] and [m/s²], may be used."""
+        return self._in_range(Quantity.RATES, rates, now_s) and self._in_range(Quantity.SPECIFIC_FORCE, force, now_s)
 
     def position(self, p: Vec3, v: Vec3, now_s: float) -> bool:
         """Whether a position [m] and velocity [m/s] may be used; both are judged, because they come together."""
