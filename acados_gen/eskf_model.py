@@ -119,7 +119,7 @@ def right_jacobian(r: SX) -> SX:
 
 
 def boxplus(x: SX, e: SX) -> SX:
-    """x ⊞ e, shape (39,)."""
+    """x ⊞ e, shape (50,)."""
     return ca.vertcat(
         x[StateIndex.POSITION] + e[ErrorIndex.POSITION],
         x[StateIndex.VELOCITY] + e[ErrorIndex.VELOCITY],
@@ -134,6 +134,10 @@ def boxplus(x: SX, e: SX) -> SX:
         x[StateIndex.MOUNT] + e[ErrorIndex.MOUNT],
         x[StateIndex.GYRO_BIAS] + e[ErrorIndex.GYRO_BIAS],
         x[StateIndex.ACCEL_BIAS] + e[ErrorIndex.ACCEL_BIAS],
+        x[StateIndex.LEVER] + e[ErrorIndex.LEVER],
+        x[StateIndex.CAMERA_DELAY] + e[ErrorIndex.CAMERA_DELAY],
+        x[StateIndex.BUNDLE_SCALE] + e[ErrorIndex.BUNDLE_SCALE],
+        x[StateIndex.SLOW_POSE] + e[ErrorIndex.SLOW_POSE],
     )
 
 
@@ -198,10 +202,10 @@ def motion_error(m: SX, reference: SX) -> SX:
 
 
 def forget(rates: SX, dt: SX) -> SX:
-    """Factor on each error after the first nine over dt, shape (28,): first-order Gauss-Markov states, ẋ = -rate x.
+    """Factor on each error after the first nine over dt, shape (39,): first-order Gauss-Markov states, ẋ = -rate x.
 
     rates [1/s]: of the disturbance, horizontal and vertical, of the velocity bias, of the attitude bias' tilt and
-    heading, of the mount, of the biases of gyroscope and accelerometer. All other factors are 1.
+    heading, of the mount, of the biases of gyroscope and accelerometer, of the bundle's slow pose error. All other factors are 1.
     """
     keep = ca.SX.ones(ERROR_SIZE)
     fades = ca.exp(-rates * dt)
@@ -212,6 +216,7 @@ def forget(rates: SX, dt: SX) -> SX:
         (ErrorIndex.MOUNT, (5, 5, 5)),
         (ErrorIndex.GYRO_BIAS, (6, 6, 6)),
         (ErrorIndex.ACCEL_BIAS, (7, 7, 7)),
+        (ErrorIndex.SLOW_POSE, (8, 8, 8, 8, 8, 8)),
     )
     for errors, groups in rate_of_axis:
         for i, group in enumerate(groups):
@@ -229,9 +234,10 @@ def faded(x: SX, keep: SX) -> SX:
         (StateIndex.MOUNT, ErrorIndex.MOUNT),
         (StateIndex.GYRO_BIAS, ErrorIndex.GYRO_BIAS),
         (StateIndex.ACCEL_BIAS, ErrorIndex.ACCEL_BIAS),
+        (StateIndex.SLOW_POSE, ErrorIndex.SLOW_POSE),
     )
     for state, error in fading:
-        for i in range(3):
+        for i in range(error.stop - error.start):
             rest[state.start + i - MOTION_STATE_SIZE] *= keep[error.start + i - MOTION_SIZE]
     return rest
 
@@ -239,8 +245,8 @@ def faded(x: SX, keep: SX) -> SX:
 def transition() -> ca.Function:
     """(x, command, parameters, rates, dt) -> (x after dt, A, keep).
 
-    The transition of the error is [[A], [0, diag(keep)]]; A: (9, 37), rows of position, velocity and attitude;
-    keep: (28,), see `forget`.
+    The transition of the error is [[A], [0, diag(keep)]]; A: (9, 48), rows of position, velocity and attitude;
+    keep: (39,), see `forget`.
     """
     x, e = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("e", ERROR_SIZE)
     command, parameters, dt = ca.SX.sym("u", COMMAND_SIZE), ca.SX.sym("k", PARAMETER_SIZE), ca.SX.sym("dt")
@@ -347,29 +353,42 @@ def specific_force_residual(x: SX, f_B: SX, thrust: SX, parameters: SX) -> SX:
     return f_B - (x[StateIndex.ACCEL_BIAS] + thrust_B + rotation(x[StateIndex.ATTITUDE]).T @ force_W)
 
 
-def marker_residual(x: SX, p_CM: SX, q_CM: SX, p_BC: SX, q_BC: SX) -> SX:
-    """ν of a bundle's pose in the camera frame, position [m] then rotation [rad], shape (6,)."""
+def camera_pose(x: SX, p_BC: SX, q_BC: SX, omega_B: SX) -> tuple[SX, SX]:
+    """(p_WC, q_WC) when the image was taken: mount, lever arm and the camera's delay are states."""
+    delay = x[StateIndex.CAMERA_DELAY]
+    q_WB = multiply(x[StateIndex.ATTITUDE], exp(omega_B * delay))
+    p_WB = x[StateIndex.POSITION] + x[StateIndex.VELOCITY] * delay
     q_BC = multiply(q_BC, exp(x[StateIndex.MOUNT]))
-    p_WB, q_WB = x[StateIndex.POSITION], x[StateIndex.ATTITUDE]
-    p_WM, q_WM = x[StateIndex.MARKER_POSITION], x[StateIndex.MARKER_ATTITUDE]
-    p_BM = rotation(q_WB).T @ (p_WM - p_WB)
-    p_expected = rotation(q_BC).T @ (p_BM - p_BC)
-    q_expected = multiply(conjugate(q_BC), multiply(conjugate(q_WB), q_WM))
-    return ca.vertcat(p_CM - p_expected, log(multiply(conjugate(q_expected), q_CM)))
+    return p_WB + rotation(q_WB) @ (p_BC + x[StateIndex.LEVER]), multiply(q_WB, q_BC)
 
 
-def corners_residual(x: SX, y: SX, corners_M: SX, p_BC: SX, q_BC: SX) -> SX:
+def marker_residual(x: SX, p_CM: SX, q_CM: SX, p_BC: SX, q_BC: SX, omega_B: SX, root: SX) -> SX:
+    """ν of a bundle's pose in the camera frame, position [m] then rotation [rad], shape (6,).
+
+    omega_B: body rates at the time of the image [rad/s]; root: L of the tracker's covariance L Lᵀ, 36 numbers by columns.
+
+    Corners have errors that stay for many images: edges of pixels, light, the lens. They move the pose most where the
+    geometry is weakest, which is the shape of the tracker's own covariance. The state ξ is such an error in units of its
+    standard deviations, and L ξ the pose's error. A print larger than assumed by ς looks nearer, by 1 - ς.
+    """
+    p_WC, q_WC = camera_pose(x, p_BC, q_BC, omega_B)
+    p_expected = (1 - x[StateIndex.BUNDLE_SCALE]) * (rotation(q_WC).T @ (x[StateIndex.MARKER_POSITION] - p_WC))
+    q_expected = multiply(conjugate(q_WC), x[StateIndex.MARKER_ATTITUDE])
+    residual = ca.vertcat(p_CM - p_expected, log(multiply(conjugate(q_expected), q_CM)))
+    return residual - ca.reshape(root, 6, 6) @ x[StateIndex.SLOW_POSE]
+
+
+def corners_residual(x: SX, y: SX, corners_M: SX, p_BC: SX, q_BC: SX, omega_B: SX) -> SX:
     """ν of the four corners of a marker in normalised image coordinates, x0 y0 … x3 y3, shape (8,).
 
     corners_M: the same corners in the bundle's frame, shape (12,).
     """
-    q_BC = multiply(q_BC, exp(x[StateIndex.MOUNT]))
-    p_WB, q_WB = x[StateIndex.POSITION], x[StateIndex.ATTITUDE]
+    p_WC, q_WC = camera_pose(x, p_BC, q_BC, omega_B)
     p_WM, q_WM = x[StateIndex.MARKER_POSITION], x[StateIndex.MARKER_ATTITUDE]
+    size = 1 + x[StateIndex.BUNDLE_SCALE]
     residual = []
     for i in range(4):
-        p_B = rotation(q_WB).T @ (p_WM + rotation(q_WM) @ corners_M[3 * i : 3 * i + 3] - p_WB)
-        p_C = rotation(q_BC).T @ (p_B - p_BC)
+        p_C = rotation(q_WC).T @ (p_WM + rotation(q_WM) @ (size * corners_M[3 * i : 3 * i + 3]) - p_WC)
         residual.append(y[2 * i : 2 * i + 2] - p_C[0:2] / ca.fmax(p_C[2], DEPTH_MIN_M))
     return ca.vertcat(*residual)
 
@@ -385,7 +404,7 @@ RESIDUALS: dict[Sensor, Callable[..., SX]] = {  # of (x, *measured)
 
 
 def measurement(sensor: Sensor) -> ca.Function:
-    """(x, *measured) -> (ν, H) of one sensor; H = -∂ν/∂e, (m, 37).
+    """(x, *measured) -> (ν, H) of one sensor; H = -∂ν/∂e, (m, 48).
 
     measured: see `companion.estimation.layout.MEASURED`.
     """

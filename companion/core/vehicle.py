@@ -235,6 +235,16 @@ class CameraMount(Section):
     time_constant_s: Annotated[float, number(0.05, 1000, "s")]
 
 
+class CameraErrors(Section):
+    """What calibration leaves of the camera, and the slow part of the tracker's errors. Standard deviations."""
+
+    lever_m: Annotated[float, number(1e-5, 1, "m, position on the aircraft, each axis")]
+    delay_s: Annotated[float, number(1e-5, 0.5, "s, time of an image")]
+    bundle_scale: Annotated[float, number(1e-6, 0.2, "true over assumed size of all markers of a bundle, minus 1")]
+    slow_pose: Annotated[float, number(1e-3, 20, "slow error of a bundle's pose over the tracker's standard deviation")]
+    slow_pose_time_s: Annotated[float, number(0.5, 1000, "s, time constant of the same")]
+
+
 class ThrustScale(Section):
     """True over modelled thrust: a slow random walk that begins at 1."""
 
@@ -270,6 +280,7 @@ class Estimator(Section):
     attitude_bias: AttitudeBias
     thrust_scale: ThrustScale
     mount: CameraMount
+    camera: CameraErrors
     imu: ImuNoise
     specific_force: SensorNoise  # std [m/s²]: mean over some hundredths of a second against thrust and drag
     position: SensorNoise  # std [m]

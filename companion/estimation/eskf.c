@@ -266,6 +266,6 @@ static const int ROTATION_FIRST[] = {3, 4, 5, 0, 1, 2}; /* the whitened position
 SENSOR(position, 3, 1, GIVEN_ORDER)
 SENSOR(velocity, 3, 1, GIVEN_ORDER)
 SENSOR(attitude, 3, 1, GIVEN_ORDER)
-SENSOR(marker, 6, 4, ROTATION_FIRST)
-SENSOR(corners, 8, 4, GIVEN_ORDER)
+SENSOR(marker, 6, 6, ROTATION_FIRST)
+SENSOR(corners, 8, 5, GIVEN_ORDER)
 SENSOR(specific_force, 3, 3, GIVEN_ORDER)

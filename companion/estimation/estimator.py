@@ -383,14 +383,15 @@ class EstimatorNode(Node):
             expected_q_CM = quat_multiply(quat_conjugate(self._filter.q_BC), q_BM)
         self._rejected[Rejection.MARKER_REFUSED] += first and filter_state.contradiction.refused
         choice = choose_solution(observation, expected_q_CM)
+        omega_B = self.acting_inputs.imu.rates_at(filter_state.time_s)
         if self._with_corners and observation.corners and filter_state.placement_score >= ESTABLISHED:
             std = observation.corner_noise_px / self._vehicle.camera.fx_px
-            return self._filter.measure_bundle(filter_state, observation.corners, std, choice)
+            return self._filter.measure_bundle(filter_state, observation.corners, std, choice, omega_B)
         if choice is None:
             self._rejected[Rejection.MARKER_AMBIGUOUS] += first
             return None
         (p_CM, q_CM), covariance = choice
-        return self._filter.measure_marker(filter_state, p_CM, q_CM, covariance)
+        return self._filter.measure_marker(filter_state, p_CM, q_CM, covariance, omega_B)
 
     # --- messages out
 

@@ -69,8 +69,8 @@ class FilterState:
     bias_test: BiasTest = BiasTest()
     contradiction: ContradictionTest = ContradictionTest()
     placement_score: int = 0  # accepted minus rejected observations since the bundle was placed, up to ESTABLISHED
-    nominal: Array = field(init=False)  # x (39,), a view; see `layout.StateIndex`
-    covariance: Array = field(init=False)  # P (37, 37), a view; see `layout.ErrorIndex`
+    nominal: Array = field(init=False)  # x (50,), a view; see `layout.StateIndex`
+    covariance: Array = field(init=False)  # P (48, 48), a view; see `layout.ErrorIndex`
 
     def __post_init__(self) -> None:
         self.nominal = self.numbers[FilterStateIndex.NOMINAL]
@@ -270,7 +270,9 @@ class Eskf:
 
     # --- measurements of the bundle
 
-    def measure_marker(self, filter_state: FilterState, p_CM: Vector, q_CM: Vector, covariance: Array) -> FilterUpdate:
+    def measure_marker(
+        self, filter_state: FilterState, p_CM: Vector, q_CM: Vector, covariance: Array, omega_B: Vector = (0.0, 0.0, 0.0)
+    ) -> FilterUpdate:
         """Pose of the bundle in the camera frame; covariance (6, 6) in the tracker's convention.
 
         The first observation places the bundle: nominal pose from the observation, large prior covariance, then a
@@ -281,6 +283,8 @@ class Eskf:
         kernel = self._updates[Sensor.MARKER]
         kernel.inputs[1][:] = p_CM
         kernel.inputs[2][:] = q_CM
+        kernel.inputs[5][:] = omega_B
+        kernel.inputs[6][:] = np.linalg.cholesky(covariance).ravel(order="F")
         R = self._marker_factor * covariance
         in_use = not filter_state.contradiction.refused
         update = self._update(filter_state, Sensor.MARKER, R, in_use)
@@ -298,7 +302,14 @@ class Eskf:
         self._check_contradiction(filter_state, rejected, update.residual, R)
         return update if in_use else update._replace(accepted=False)
 
-    def measure_corners(self, filter_state: FilterState, xy: Vector, corners_M: Vector, std: float) -> FilterUpdate:
+    def measure_corners(
+        self,
+        filter_state: FilterState,
+        xy: Vector,
+        corners_M: Vector,
+        std: float,
+        omega_B: Vector = (0.0, 0.0, 0.0),
+    ) -> FilterUpdate:
         """The four corners of one marker of a bundle that is placed.
 
         xy: normalised image coordinates without lens distortion, (8,); corners_M: in the bundle's frame [m], (12,);
@@ -307,6 +318,7 @@ class Eskf:
         kernel = self._updates[Sensor.CORNERS]
         kernel.inputs[1][:] = xy
         kernel.inputs[2][:] = corners_M
+        kernel.inputs[5][:] = omega_B
         R = self._marker_factor * std * std * CORNERS_UNIT
         return self._update(filter_state, Sensor.CORNERS, R, not filter_state.contradiction.refused)
 
@@ -316,6 +328,7 @@ class Eskf:
         corners: Iterable[tuple[Array, Array]],
         std: float,
         choice: tuple[Pose, Array] | None,
+        omega_B: Vector = (0.0, 0.0, 0.0),
     ) -> FilterUpdate:
         """The corners of every marker of an established bundle, one marker after the other.
 
@@ -328,10 +341,12 @@ class Eskf:
             (p_CM, q_CM), covariance = choice
             for buffer, value in zip(kernel.inputs, (filter_state.numbers, p_CM, q_CM), strict=False):
                 buffer[:] = value
+            kernel.inputs[5][:] = omega_B
+            kernel.inputs[6][:] = np.linalg.cholesky(covariance).ravel(order="F")
             kernel.inputs[-1][:] = self._marker_factor * covariance
             if self._is_biased(filter_state, kernel()[1].tolist()):
                 self._inflate_velocity(filter_state, p_CM)
-        updates = [self.measure_corners(filter_state, xy, corners_M, std) for xy, corners_M in corners]
+        updates = [self.measure_corners(filter_state, xy, corners_M, std, omega_B) for xy, corners_M in corners]
         good, in_use = [update for update in updates if update.accepted], not filter_state.contradiction.refused
         runs = filter_state.rejection_runs
         if good:

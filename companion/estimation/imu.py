@@ -59,6 +59,12 @@ class ImuSamples:
                 t = until
         return rows, t
 
+    def rates_at(self, t: float) -> tuple[float, ...]:
+        """Angular rate ω_B [rad/s] of the sample whose interval holds t; zeros where there is none."""
+        at = min(bisect_left(self._times, t), len(self._times) - 1)
+        known = at >= 0 and self._begin(at) <= t <= self._times[at] + HOLD_S
+        return self._values[at][:3] if known else (0.0, 0.0, 0.0)
+
     def resumes_s(self, t: float) -> float:
         """The time after t at which the next sample's interval begins; inf: there is none yet."""
         at = bisect_right(self._times, t + SHORTEST_S)

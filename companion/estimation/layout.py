@@ -1,6 +1,6 @@
 """Layout of the filter's state and the interface of its compiled kernels. Needs no CasADi.
 
-The nominal state x has 39 numbers, the error state 37: an attitude is a quaternion (4 numbers) in the state and a
+The nominal state x has 50 numbers, the error state 48: an attitude is a quaternion (4 numbers) in the state and a
 rotation vector δθ (3 numbers) in the error. Attitude errors are on the body side, q_true = q ⊗ exp(δθ).
 
 - attitude_bias is a rotation vector β in W: the flight controller measures exp(β) ⊗ q.
@@ -21,7 +21,7 @@ ALGEBRA = Path(__file__).with_name("eskf.c")
 
 
 class StateIndex:
-    """Slices of the nominal state, 39 numbers."""
+    """Slices of the nominal state, 50 numbers."""
 
     POSITION = slice(0, 3)  # p_W [m]
     VELOCITY = slice(3, 6)  # v_W [m/s]
@@ -36,10 +36,14 @@ class StateIndex:
     MOUNT = slice(30, 33)  # μ_C [rad]
     GYRO_BIAS = slice(33, 36)  # of HIGHRES_IMU, in B [rad/s]
     ACCEL_BIAS = slice(36, 39)  # of HIGHRES_IMU, in B [m/s²]
+    LEVER = slice(39, 42)  # error of the camera's position p_BC, in B [m]
+    CAMERA_DELAY = slice(42, 43)  # true minus assumed time of an image [s]
+    BUNDLE_SCALE = slice(43, 44)  # true over assumed size of the bundle, minus 1
+    SLOW_POSE = slice(44, 50)  # slow error of the bundle's pose in the camera, in standard deviations of the tracker
 
 
 class ErrorIndex:
-    """Slices of the error state and of the rows and columns of its covariance, 37 numbers; units as `StateIndex`."""
+    """Slices of the error state and of the rows and columns of its covariance, 48 numbers; units as `StateIndex`."""
 
     POSITION = slice(0, 3)
     VELOCITY = slice(3, 6)
@@ -54,6 +58,10 @@ class ErrorIndex:
     MOUNT = slice(28, 31)
     GYRO_BIAS = slice(31, 34)
     ACCEL_BIAS = slice(34, 37)
+    LEVER = slice(37, 40)
+    CAMERA_DELAY = slice(40, 41)
+    BUNDLE_SCALE = slice(41, 42)
+    SLOW_POSE = slice(42, 48)
 
 
 Layout = tuple[tuple[str, int, int], ...]  # (name, first, size) of each block, in order
@@ -69,8 +77,8 @@ STATE_LAYOUT = _blocks(StateIndex)
 ERROR_LAYOUT = _blocks(ErrorIndex)
 LAYOUT_VERSION = f"{NAME}-{hashlib.sha256(repr((STATE_LAYOUT, ERROR_LAYOUT)).encode()).hexdigest()[:8]}"
 
-STATE_SIZE = StateIndex.ACCEL_BIAS.stop
-ERROR_SIZE = ErrorIndex.ACCEL_BIAS.stop
+STATE_SIZE = StateIndex.SLOW_POSE.stop
+ERROR_SIZE = ErrorIndex.SLOW_POSE.stop
 MOTION_STATE_SIZE = StateIndex.ATTITUDE.stop  # position, velocity, attitude
 MOTION_SIZE = ErrorIndex.ATTITUDE.stop  # their errors: these affect each other, the other errors only fade
 
@@ -99,11 +107,11 @@ MEASURED = {  # sizes of a kernel's measured arguments: numbers of the sensor, t
     Sensor.POSITION: (3,),
     Sensor.VELOCITY: (3,),
     Sensor.ATTITUDE: (4,),
-    Sensor.MARKER: (3, 4, 3, 4),
-    Sensor.CORNERS: (8, 12, 3, 4),
+    Sensor.MARKER: (3, 4, 3, 4, 3, 36),
+    Sensor.CORNERS: (8, 12, 3, 4, 3),
     Sensor.SPECIFIC_FORCE: (3, 1, 8),
 }
-RATES = 8  # forgetting rates, see `acados_gen.eskf_model.forget`
+RATES = 9  # forgetting rates, see `acados_gen.eskf_model.forget`
 IMU_SIZE = 6  # angular rate [rad/s], specific force [m/s²], both in B
 SAMPLES_MAX = 32  # IMU samples in one call of `predict_imu`
 COMMAND_SIZE, PARAMETER_SIZE = 4, 8  # (thrust, roll, pitch, yaw rate); `acados_gen.flight_model.PARAMETERS`

@@ -14,7 +14,7 @@ COAST_DISTURBANCE_TIME_S = 10.0  # time constant at which an unobserved disturba
 
 
 def initial_variances(vehicle: Vehicle) -> Array:
-    """Diagonal of the covariance at the start, (37,), in the order of `layout.ErrorIndex`."""
+    """Diagonal of the covariance at the start, (48,), in the order of `layout.ErrorIndex`."""
     settings, initial = vehicle.estimator, vehicle.estimator.initial
     attitude_bias = settings.attitude_bias
     std = [
@@ -32,6 +32,10 @@ def initial_variances(vehicle: Vehicle) -> Array:
         *3 * [settings.mount.std_rad],
         *3 * [settings.imu.gyro_bias_rad_s],
         *3 * [settings.imu.accel_bias_m_s2],
+        *3 * [settings.camera.lever_m],
+        settings.camera.delay_s,
+        settings.camera.bundle_scale,
+        *6 * [settings.camera.slow_pose],
     ]
     return np.square(std)
 
@@ -45,7 +49,7 @@ class Propagation(StrEnum):
 
 
 def process_variances(vehicle: Vehicle, by: Propagation) -> Array:
-    """Process noise per second, (37,), in the order of `layout.ErrorIndex`.
+    """Process noise per second, (48,), in the order of `layout.ErrorIndex`.
 
     The position has no noise of its own: it is the integral of the velocity.
     """
@@ -73,6 +77,8 @@ def process_variances(vehicle: Vehicle, by: Propagation) -> Array:
         *3 * [_stationary_density(mount.std_rad, mount.time_constant_s)],
         *3 * [_stationary_density(imu.gyro_bias_rad_s, imu.bias_time_s)],
         *3 * [_stationary_density(imu.accel_bias_m_s2, imu.bias_time_s)],
+        *5 * [0.0],
+        *6 * [_stationary_density(settings.camera.slow_pose, settings.camera.slow_pose_time_s)],
     ]
     return np.square(density)
 
@@ -83,7 +89,7 @@ def _stationary_density(std: float, time_constant_s: float) -> float:
 
 
 def forgetting_rates(vehicle: Vehicle, by: Propagation) -> Array:
-    """Rates [1/s] in the order of `acados_gen.eskf_model.forget`, (8,)."""
+    """Rates [1/s] in the order of `acados_gen.eskf_model.forget`, (9,)."""
     settings, bias = vehicle.estimator, vehicle.estimator.attitude_bias
     horizontal_s, vertical_s = settings.disturbance.horizontal_s, settings.disturbance.vertical_s
     if by is Propagation.COAST:
@@ -91,7 +97,7 @@ def forgetting_rates(vehicle: Vehicle, by: Propagation) -> Array:
     velocity_bias_s, mount_s = settings.velocity_bias.time_constant_s, settings.mount.time_constant_s
     bias_s = settings.imu.bias_time_s
     times_s = np.array(
-        [horizontal_s, vertical_s, velocity_bias_s, bias.tilt_time_s, bias.heading_time_s, mount_s, bias_s, bias_s]
+        [horizontal_s, vertical_s, velocity_bias_s, bias.tilt_time_s, bias.heading_time_s, mount_s, bias_s, bias_s, settings.camera.slow_pose_time_s]
     )
     rates: Array = 1 / times_s
     return rates
