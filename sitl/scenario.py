@@ -23,6 +23,13 @@ from sitl.wind import WindConfig
 CameraMode = Literal["images", "corners"]  # drawn and searched for markers, or the markers' corners alone
 
 
+class SensorKind(StrEnum):
+    """Which errors the sensors and the aircraft have."""
+
+    KIND = "kind"  # those of the scenario file
+    UNKIND = "unkind"  # drawn for each seed (`sitl.unkind`)
+
+
 class FaultKind(StrEnum):
     """The kinds of faults; ``value`` and ``name`` are fields of `Fault`. `sitl.faults` has their effects."""
 
@@ -174,6 +181,11 @@ class LoadedScenario(Section, frozen=True):
     site: Site
     vehicle_path: Path
     mission_path: Path
+    drawn: Section | None = None  # the `sitl.unkind.UnkindWorld` that is in the scenario; None: kind sensors
+
+    @property
+    def sensors(self) -> SensorKind:
+        return SensorKind.KIND if self.drawn is None else SensorKind.UNKIND
 
 
 def load_scenario(
