@@ -119,7 +119,7 @@ def right_jacobian(r: SX) -> SX:
 
 
 def boxplus(x: SX, e: SX) -> SX:
-    """x ⊞ e, shape (50,)."""
+    """x ⊞ e, shape (53,)."""
     return ca.vertcat(
         x[StateIndex.POSITION] + e[ErrorIndex.POSITION],
         x[StateIndex.VELOCITY] + e[ErrorIndex.VELOCITY],
@@ -138,6 +138,7 @@ def boxplus(x: SX, e: SX) -> SX:
         x[StateIndex.CAMERA_DELAY] + e[ErrorIndex.CAMERA_DELAY],
         x[StateIndex.BUNDLE_SCALE] + e[ErrorIndex.BUNDLE_SCALE],
         x[StateIndex.SLOW_POSE] + e[ErrorIndex.SLOW_POSE],
+        x[StateIndex.MOUNT_OFFSET] + e[ErrorIndex.MOUNT_OFFSET],
     )
 
 
@@ -202,7 +203,7 @@ def motion_error(m: SX, reference: SX) -> SX:
 
 
 def forget(rates: SX, dt: SX) -> SX:
-    """Factor on each error after the first nine over dt, shape (39,): first-order Gauss-Markov states, ẋ = -rate x.
+    """Factor on each error after the first nine over dt, shape (42,): first-order Gauss-Markov states, ẋ = -rate x.
 
     rates [1/s]: of the disturbance, horizontal and vertical, of the velocity bias, of the attitude bias' tilt and
     heading, of the mount, of the biases of gyroscope and accelerometer, of the bundle's slow pose error. All other factors are 1.
@@ -245,8 +246,8 @@ def faded(x: SX, keep: SX) -> SX:
 def transition() -> ca.Function:
     """(x, command, parameters, rates, dt) -> (x after dt, A, keep).
 
-    The transition of the error is [[A], [0, diag(keep)]]; A: (9, 48), rows of position, velocity and attitude;
-    keep: (39,), see `forget`.
+    The transition of the error is [[A], [0, diag(keep)]]; A: (9, 51), rows of position, velocity and attitude;
+    keep: (42,), see `forget`.
     """
     x, e = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("e", ERROR_SIZE)
     command, parameters, dt = ca.SX.sym("u", COMMAND_SIZE), ca.SX.sym("k", PARAMETER_SIZE), ca.SX.sym("dt")
@@ -358,7 +359,7 @@ def camera_pose(x: SX, p_BC: SX, q_BC: SX, omega_B: SX) -> tuple[SX, SX]:
     delay = x[StateIndex.CAMERA_DELAY]
     q_WB = multiply(x[StateIndex.ATTITUDE], exp(omega_B * delay))
     p_WB = x[StateIndex.POSITION] + x[StateIndex.VELOCITY] * delay
-    q_BC = multiply(q_BC, exp(x[StateIndex.MOUNT]))
+    q_BC = multiply(multiply(q_BC, exp(x[StateIndex.MOUNT_OFFSET])), exp(x[StateIndex.MOUNT]))
     return p_WB + rotation(q_WB) @ (p_BC + x[StateIndex.LEVER]), multiply(q_WB, q_BC)
 
 
@@ -404,7 +405,7 @@ RESIDUALS: dict[Sensor, Callable[..., SX]] = {  # of (x, *measured)
 
 
 def measurement(sensor: Sensor) -> ca.Function:
-    """(x, *measured) -> (ν, H) of one sensor; H = -∂ν/∂e, (m, 48).
+    """(x, *measured) -> (ν, H) of one sensor; H = -∂ν/∂e, (m, 51).
 
     measured: see `companion.estimation.layout.MEASURED`.
     """

@@ -103,6 +103,7 @@ class Tracking(Section):
     """Detection of markers and the pose of a bundle."""
 
     corner_noise_px: Annotated[float, number(0.01, 10, "px")]  # standard deviation of one corner coordinate
+    marker_size_std: Annotated[float, number(0, 0.2, "of a marker's size against the marker file; its centre is true")]
     max_reprojection_px: Annotated[float, number(0.1, 50, "px")]  # RMS above which a bundle is rejected
     flip_ratio: Annotated[
         float, number(1, 20, "(second over first reprojection error below which a pose is ambiguous)")
@@ -238,6 +239,7 @@ class CameraMount(Section):
 class CameraErrors(Section):
     """What calibration leaves of the camera, and the slow part of the tracker's errors. Standard deviations."""
 
+    rotation_rad: Annotated[float, number(1e-6, 1, "rad, rotation on the aircraft, each axis")]
     lever_m: Annotated[float, number(1e-5, 1, "m, position on the aircraft, each axis")]
     delay_s: Annotated[float, number(1e-5, 0.5, "s, time of an image")]
     bundle_scale: Annotated[float, number(1e-6, 0.2, "true over assumed size of all markers of a bundle, minus 1")]

@@ -69,8 +69,8 @@ class FilterState:
     bias_test: BiasTest = BiasTest()
     contradiction: ContradictionTest = ContradictionTest()
     placement_score: int = 0  # accepted minus rejected observations since the bundle was placed, up to ESTABLISHED
-    nominal: Array = field(init=False)  # x (50,), a view; see `layout.StateIndex`
-    covariance: Array = field(init=False)  # P (48, 48), a view; see `layout.ErrorIndex`
+    nominal: Array = field(init=False)  # x (53,), a view; see `layout.StateIndex`
+    covariance: Array = field(init=False)  # P (51, 51), a view; see `layout.ErrorIndex`
 
     def __post_init__(self) -> None:
         self.nominal = self.numbers[FilterStateIndex.NOMINAL]

@@ -1,6 +1,6 @@
 """Layout of the filter's state and the interface of its compiled kernels. Needs no CasADi.
 
-The nominal state x has 50 numbers, the error state 48: an attitude is a quaternion (4 numbers) in the state and a
+The nominal state x has 53 numbers, the error state 51: an attitude is a quaternion (4 numbers) in the state and a
 rotation vector δθ (3 numbers) in the error. Attitude errors are on the body side, q_true = q ⊗ exp(δθ).
 
 - attitude_bias is a rotation vector β in W: the flight controller measures exp(β) ⊗ q.
@@ -21,7 +21,7 @@ ALGEBRA = Path(__file__).with_name("eskf.c")
 
 
 class StateIndex:
-    """Slices of the nominal state, 50 numbers."""
+    """Slices of the nominal state, 53 numbers."""
 
     POSITION = slice(0, 3)  # p_W [m]
     VELOCITY = slice(3, 6)  # v_W [m/s]
@@ -40,10 +40,11 @@ class StateIndex:
     CAMERA_DELAY = slice(42, 43)  # true minus assumed time of an image [s]
     BUNDLE_SCALE = slice(43, 44)  # true over assumed size of the bundle, minus 1
     SLOW_POSE = slice(44, 50)  # slow error of the bundle's pose in the camera, in standard deviations of the tracker
+    MOUNT_OFFSET = slice(50, 53)  # constant part of the mount's error, in C [rad]
 
 
 class ErrorIndex:
-    """Slices of the error state and of the rows and columns of its covariance, 48 numbers; units as `StateIndex`."""
+    """Slices of the error state and of the rows and columns of its covariance, 51 numbers; units as `StateIndex`."""
 
     POSITION = slice(0, 3)
     VELOCITY = slice(3, 6)
@@ -62,6 +63,7 @@ class ErrorIndex:
     CAMERA_DELAY = slice(40, 41)
     BUNDLE_SCALE = slice(41, 42)
     SLOW_POSE = slice(42, 48)
+    MOUNT_OFFSET = slice(48, 51)
 
 
 Layout = tuple[tuple[str, int, int], ...]  # (name, first, size) of each block, in order
@@ -77,8 +79,8 @@ STATE_LAYOUT = _blocks(StateIndex)
 ERROR_LAYOUT = _blocks(ErrorIndex)
 LAYOUT_VERSION = f"{NAME}-{hashlib.sha256(repr((STATE_LAYOUT, ERROR_LAYOUT)).encode()).hexdigest()[:8]}"
 
-STATE_SIZE = StateIndex.SLOW_POSE.stop
-ERROR_SIZE = ErrorIndex.SLOW_POSE.stop
+STATE_SIZE = StateIndex.MOUNT_OFFSET.stop
+ERROR_SIZE = ErrorIndex.MOUNT_OFFSET.stop
 MOTION_STATE_SIZE = StateIndex.ATTITUDE.stop  # position, velocity, attitude
 MOTION_SIZE = ErrorIndex.ATTITUDE.stop  # their errors: these affect each other, the other errors only fade
 

@@ -14,7 +14,7 @@ COAST_DISTURBANCE_TIME_S = 10.0  # time constant at which an unobserved disturba
 
 
 def initial_variances(vehicle: Vehicle) -> Array:
-    """Diagonal of the covariance at the start, (48,), in the order of `layout.ErrorIndex`."""
+    """Diagonal of the covariance at the start, (51,), in the order of `layout.ErrorIndex`."""
     settings, initial = vehicle.estimator, vehicle.estimator.initial
     attitude_bias = settings.attitude_bias
     std = [
@@ -36,6 +36,7 @@ def initial_variances(vehicle: Vehicle) -> Array:
         settings.camera.delay_s,
         settings.camera.bundle_scale,
         *6 * [settings.camera.slow_pose],
+        *3 * [settings.camera.rotation_rad],
     ]
     return np.square(std)
 
@@ -49,7 +50,7 @@ class Propagation(StrEnum):
 
 
 def process_variances(vehicle: Vehicle, by: Propagation) -> Array:
-    """Process noise per second, (48,), in the order of `layout.ErrorIndex`.
+    """Process noise per second, (51,), in the order of `layout.ErrorIndex`.
 
     The position has no noise of its own: it is the integral of the velocity.
     """
@@ -79,6 +80,7 @@ def process_variances(vehicle: Vehicle, by: Propagation) -> Array:
         *3 * [_stationary_density(imu.accel_bias_m_s2, imu.bias_time_s)],
         *5 * [0.0],
         *6 * [_stationary_density(settings.camera.slow_pose, settings.camera.slow_pose_time_s)],
+        *3 * [0.0],
     ]
     return np.square(density)
 
