@@ -46,7 +46,10 @@ START_AGE_S = 0.5  # largest age of the attitude and the position with which the
 FUTURE_MAX_S = 0.05  # a stamp this far ahead is time-sync jitter and is taken as now; more is a wrong clock
 VOLTAGE_TIME_S = 1.0  # smoothing of the battery voltage: the sag within a manoeuvre is not the level of the charge
 
-FORCE_PERIOD_S = 0.02  # of the accelerometer in one measurement of the disturbance
+FORCE_PERIOD_S = 0.02  # of the accelerometer in one measurement of the disturbance across the thrust
+# Along it: so long that the rotors' lag does not matter. Over some hundredths of a second the rotors do not follow the
+# command's jitter, which would be taken for a thrust that is too small.
+THRUST_PERIOD_S = 0.4
 BLOCKS_EVERY = 10  # steps between two publications of the covariance's blocks
 # upper triangles of the blocks of position, velocity, attitude, disturbance and GNSS bias
 BLOCK_ROWS = [3 * block + i for block in range(5) for i in range(3) for _ in range(i, 3)]
@@ -106,7 +109,7 @@ class EstimatorNode(Node):
         self._marker_map = MarkerMap()
         self._filter = Eskf(vehicle, adapt)
         walk_m_sqrt_s = vehicle.estimator.process.gnss_bias_m_sqrt_s
-        self._mean_force = MeanForce(FORCE_PERIOD_S)
+        self._across, self._along = MeanForce(FORCE_PERIOD_S), MeanForce(THRUST_PERIOD_S)
         self._flying = False
         self._witness = PlaceWitness(self._filter.p_BC, self._filter.q_BC, walk_m_sqrt_s)
         self._pairs = BundlePairs()
@@ -160,9 +163,12 @@ class EstimatorNode(Node):
             return
         if self.history is not None:
             self.history.invalidate_after(changed_s)
-        mean = self._mean_force.add(stamp_s, message.accel_B)
-        if mean is not None and self._flying:
-            self._insert(HistoryEntry(stamp_s, Sensor.SPECIFIC_FORCE, np.array((mean[0], *mean[1]))), now_s)
+        across = self._across.add(stamp_s, message.accel_B)
+        along = self._along.add(stamp_s, message.accel_B)
+        if self._flying and along is not None:
+            self._insert(HistoryEntry(stamp_s, Sensor.SPECIFIC_FORCE, np.array((along[0], *along[1]))), now_s)
+        elif self._flying and across is not None:
+            self._insert(HistoryEntry(stamp_s, Sensor.SPECIFIC_FORCE, np.array((inf, *across[1]))), now_s)
 
     def handle_fcu_status(self, message: FcuStatus, now_s: float) -> None:
         if (stamp_s := self._usable(message, now_s, ())) is None:
@@ -351,7 +357,8 @@ class EstimatorNode(Node):
         if isinstance(data, CheckedObservation):
             update = self._measure_marker(filter_state, data, first)
         elif sensor is Sensor.SPECIFIC_FORCE:
-            acting = self.acting_inputs.mean_thrust(float(data[0]), entry.stamp_s)
+            begin_s = float(data[0])
+            acting = None if begin_s == inf else self.acting_inputs.mean_thrust(begin_s, entry.stamp_s)
             update = self._filter.measure_force(filter_state, data[1:], acting)
         else:
             update = self._filter.measure(filter_state, sensor, data)

@@ -48,7 +48,7 @@ LEVEL_COUNT = 10
 VELOCITY_STEP_COUNT = 3
 
 FORCE_STEP_COUNT = 2  # rejected specific forces in a row that are a gust: 40 ms
-UNKNOWN_THRUST_M_S2 = 100.0  # std of the axis along an unknown thrust: no measurement
+UNUSED_AXIS_M_S2 = 100.0  # std of an axis that is no measurement
 
 BUNDLE_SENSORS = (Sensor.MARKER, Sensor.CORNERS)
 CORNERS_UNIT = np.eye(SENSORS[Sensor.CORNERS])
@@ -246,19 +246,19 @@ class Eskf:
         return run.length >= LEVEL_COUNT and filter_state.time_s - run.start_s >= LEVEL_TIME_S
 
     def measure_force(self, filter_state: FilterState, f_B: Vector, acting: ActingThrust | None) -> FilterUpdate:
-        """Mean specific force [m/s²], (3,), at the filter's time; acting: thrust of that time, None: not known.
+        """Mean specific force [m/s²], (3,), at the filter's time: across the thrust, or along it with the thrust given.
 
-        Without the thrust only the axes across it are a measurement. After FORCE_STEP_COUNT rejections in a row, the
-        variance of the disturbance grows by the square of the step: a gust is not an outlier.
+        After FORCE_STEP_COUNT rejections in a row, the variance of the disturbance grows by the square of the step: a
+        gust is not an outlier.
         """
         _, f, u, k, _ = self._updates[Sensor.SPECIFIC_FORCE].inputs
         f[:] = f_B
         R = self.nominal[Sensor.SPECIFIC_FORCE].copy()
         if acting is None:
-            u[0], R[2, 2] = f_B[2] / k[0], UNKNOWN_THRUST_M_S2**2
+            u[0], R[2, 2] = f_B[2] / k[0], UNUSED_AXIS_M_S2**2
         else:
             u[0], k[:] = acting.mean, acting.parameters
-            R[2, 2] += k[0] ** 2 * acting.variance
+            R[0, 0] = R[1, 1] = UNUSED_AXIS_M_S2**2
         update = self._update(filter_state, Sensor.SPECIFIC_FORCE, R)
         if update.accepted:
             return update

@@ -17,7 +17,6 @@ from companion.estimation.imu import ImuSamples
 COMMAND_MAX_AGE_S = 0.5  # PX4 ends offboard mode after about this time without a setpoint
 MODE_MAX_AGE_S = TOPICS["fcu_status"].max_age_s
 STEP_MAX_S = 0.02  # longest step of the integration; a seventh of the attitude time constant
-ROTOR_LAG_S = 0.05  # time constant of rotors, 0.03 to 0.07 s
 SHORTEST_S = 1e-9  # below this an interval is rounding
 
 
@@ -32,7 +31,6 @@ class ActingThrust(NamedTuple):
     """The thrust command that the rotors followed."""
 
     mean: float  # 0..1
-    variance: float  # of the command within the interval: what the rotors made of it is not known better
     parameters: Array  # of the flight model
 
 
@@ -94,21 +92,13 @@ class Inputs:
             del self._modes[0]
 
     def mean_thrust(self, start_s: float, end_s: float) -> ActingThrust | None:
-        """The thrust command of an interval; None where no command is known in all of it.
-
-        The interval begins ROTOR_LAG_S earlier: rotors follow their command with a lag that no file knows exactly.
-        """
-        start_s -= ROTOR_LAG_S
-        duration_s, total, squares, parameters = end_s - start_s, 0.0, 0.0, None
+        """The thrust command of an interval; None where no command is known in all of it."""
+        total, parameters = 0.0, None
         for dt, command in self.segments(start_s, end_s):
             if command is None:
                 return None
-            thrust = float(command.control[0])
-            total, squares, parameters = total + dt * thrust, squares + dt * thrust * thrust, command.parameters
-        if parameters is None:
-            return None
-        mean = total / duration_s
-        return ActingThrust(mean, max(0.0, squares / duration_s - mean * mean), parameters)
+            total, parameters = total + dt * float(command.control[0]), command.parameters
+        return None if parameters is None else ActingThrust(total / (end_s - start_s), parameters)
 
     def segments(self, start_s: float, end_s: float) -> Iterator[tuple[float, Command | None]]:
         """Steps (dt, command or None) that fill the interval, none longer than STEP_MAX_S."""
