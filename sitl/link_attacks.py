@@ -15,6 +15,7 @@ from sitl.autopilot.conversion import q_ned
 from sitl.world import World
 
 SYSTEM_ID, AUTOPILOT = 1, common.MAV_COMP_ID_AUTOPILOT1
+PX4_OFFBOARD = 6  # main mode
 ATTITUDE_AND_THRUST = 0b111  # type_mask without body rates
 
 
@@ -61,11 +62,22 @@ class ForeignSetpoints:
     def stop(self) -> None:
         self._repeated.active = False
 
-    def _send(self) -> None:
-        run = self._run
-        message = common.MAVLink_set_attitude_target_message(
-            int(run.now_s * 1e3), SYSTEM_ID, AUTOPILOT, ATTITUDE_AND_THRUST, self._q, 0, 0, 0, self._thrust
+    def request_offboard(self) -> None:
+        """MAV_CMD_DO_SET_MODE: this companion takes the aircraft itself."""
+        number, flags = common.MAV_CMD_DO_SET_MODE, common.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED
+        self._transmit(
+            common.MAVLink_command_long_message(SYSTEM_ID, AUTOPILOT, number, 0, flags, PX4_OFFBOARD, 0, 0, 0, 0, 0)
         )
+
+    def _send(self) -> None:
+        self._transmit(
+            common.MAVLink_set_attitude_target_message(
+                int(self._run.now_s * 1e3), SYSTEM_ID, AUTOPILOT, ATTITUDE_AND_THRUST, self._q, 0, 0, 0, self._thrust
+            )
+        )
+
+    def _transmit(self, message: common.MAVLink_message) -> None:
+        run = self._run
         data = message.pack(self._mavlink)
         self._mavlink.seq = (self._mavlink.seq + 1) % 256
         run.world.autopilot.receive(data, run.now_s)

@@ -1,5 +1,7 @@
 """Setpoints of another sender are found in PX4's echoes, and no healthy flight raises an alarm."""
 
+import math
+
 import pytest
 from echo_channel import Flight, Link, fly
 
@@ -19,6 +21,9 @@ HEALTHY = {
     "flight": Flight(),
     "the pilot takes over": Flight(leaves_s=5.0),
     "this process restarts": Flight(restarts_s=5.0),
+    "the stream ends": Flight(stops_s=5.0),
+    "the stream ends, PX4 waits for 1 s": Flight(stops_s=5.0, loss_s=1.0),
+    "PX4 never in offboard": Flight(silent=True, enters_s=99.0),
 }
 RATES_HZ = (10, 20, 30, 50, 100)
 THOROUGH = pytest.mark.verify
@@ -76,3 +81,23 @@ def test_a_pilots_takeover_is_known_soon_although_its_report_is_lost():
     assert all(r.found_s is None for r in results)
     left_s = sorted(r.left_s for r in results)
     assert left_s[5] < 0.1 and left_s[-1] < 0.5
+
+
+SILENT = {
+    "nothing was sent": Flight(silent=True, foreign_hz=20, foreign_s=(0.5, math.inf), enters_s=1.5),
+    "the last setpoint left before": Flight(stops_s=3.5, foreign_hz=20),
+}
+
+
+@pytest.mark.parametrize("link", ["plain", "a fifth lost", "all of it"])
+@pytest.mark.parametrize("flight", SILENT)
+@pytest.mark.parametrize("runs", seeds(3, 30))
+def test_a_sender_on_another_port_is_found_while_this_stack_sends_nothing(flight, link, runs):
+    """Before, echoes did not count without our own setpoints: during take-off and landing there was no conflict."""
+    for seed in runs:
+        for rate_hz in (20, 50):
+            case = SILENT[flight]._replace(foreign_hz=rate_hz)
+            begin_s = case.enters_s if case.silent else case.stops_s
+            result = fly(case, LINKS[link], seed, synced=seed % 2 == 0)
+            assert result.found_s is not None, (rate_hz, seed)
+            assert case.foreign_s[0] + result.found_s - begin_s <= (2.0 if link == "plain" else 3.5)

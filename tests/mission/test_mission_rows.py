@@ -90,7 +90,9 @@ LANDED = all_of(fields(phase=Phase.LAND), of("status", landed=True, armed=True))
 UNSEEN = of("state", marker_age_s=60.0)
 
 CASES: dict[str, Case] = {
-    "rc_takeover": Case(fields(mode_left=False), fields(mode_left=True)),
+    "rc_takeover": Case(
+        all_of(of("status", mode="OFFBOARD"), fields(mode_left=True)), all_of(BY_PILOT, fields(mode_left=True))
+    ),
     "switch_off": Case(fields(switched_off=False), fields(switched_off=True)),
     "conflict": Case(of("status", conflict=""), of("status", conflict="another sender"), (fields(status=None),)),
     "rc_lost": Case(
@@ -337,6 +339,7 @@ def test_monitor_detects_its_limit(monitor):
         case.beyond(s)
         assert monitor.detail(s) in (
             "marker",
+            "POSCTL, flown by the sticks",
             "tracker",
             "controller",
             "another sender",
