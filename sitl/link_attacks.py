@@ -3,6 +3,7 @@
 Each class is one attack while it is active; `sitl.faults` starts and ends it.
 """
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -83,6 +84,32 @@ class ForeignSetpoints:
         run.world.autopilot.receive(data, run.now_s)
         if self._routed:
             run.arrive(data)
+
+
+class ForeignOdometry:
+    """A camera computer on the same link: ODOMETRY of a place that the aircraft has left."""
+
+    def __init__(self, run: Run, rate_hz: float) -> None:
+        self._run = run
+        self._mavlink = common.MAVLink(
+            None, srcSystem=SYSTEM_ID, srcComponent=common.MAV_COMP_ID_VISUAL_INERTIAL_ODOMETRY
+        )
+        self._repeated = Repeated(run, rate_hz, self._send)
+
+    def stop(self) -> None:
+        self._repeated.active = False
+
+    def _send(self) -> None:
+        run = self._run
+        frames = common.MAV_FRAME_LOCAL_FRD, common.MAV_FRAME_BODY_FRD
+        unknown = [math.nan] * 21
+        message = common.MAVLink_odometry_message(
+            round(run.now_s * 1e6), *frames, 0, 0, 0, [1.0, 0, 0, 0], *[0.0] * 6, unknown, unknown, 0, 0, 100
+        )
+        data = message.pack(self._mavlink)
+        self._mavlink.seq = (self._mavlink.seq + 1) % 256
+        run.world.autopilot.receive(data, run.now_s)
+        run.arrive(data)
 
 
 class WrongVoltage:

@@ -4,7 +4,9 @@ import math
 
 import pytest
 from echo_channel import Flight, Link, fly
+from pymavlink.dialects.v20 import common
 
+from companion.core.messages import FcuStatus
 from companion.fcu.guards.echoes import ECHO_RATE_HZ
 
 PLAIN, LOSS = Link(), Link(loss=0.2)
@@ -101,3 +103,16 @@ def test_a_sender_on_another_port_is_found_while_this_stack_sends_nothing(flight
             result = fly(case, LINKS[link], seed, synced=seed % 2 == 0)
             assert result.found_s is not None, (rate_hz, seed)
             assert case.foreign_s[0] + result.found_s - begin_s <= (2.0 if link == "plain" else 3.5)
+
+
+@pytest.mark.parametrize(("mode", "found"), [(6 << 16, True), (3 << 16, False), (4 << 16 | 2 << 24, False)])
+def test_the_node_reports_a_conflict_by_echoes_alone_only_in_offboard(flying, mode, found):
+    """PX4 reports the setpoints of its own modes in the same way."""
+    flying.armed, flying.custom_mode = True, mode
+    flying.run(1.0)
+    for i in range(80):
+        q = [math.cos(i / 500), math.sin(i / 500), 0.0, 0.0]
+        flying.deliver(common.MAVLink_attitude_target_message(flying.boot_ms, 0, q, 0.0, 0.0, 0.0, 0.4))
+        flying.run(0.05)
+    conflicts = {m.conflict for _, m in flying.out if isinstance(m, FcuStatus)}
+    assert ("the flight controller follows setpoints of another sender" in conflicts) == found

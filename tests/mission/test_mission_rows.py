@@ -95,6 +95,11 @@ CASES: dict[str, Case] = {
     ),
     "switch_off": Case(fields(switched_off=False), fields(switched_off=True)),
     "conflict": Case(of("status", conflict=""), of("status", conflict="another sender"), (fields(status=None),)),
+    "foreign_estimate": Case(
+        of("status", foreign_estimate=""),
+        of("status", foreign_estimate="ODOMETRY of 1/197"),
+        (fields(status=None),),
+    ),
     "rc_lost": Case(
         fields(rc_expected=True, rc_age_s=1.0),
         fields(rc_expected=True, rc_age_s=1.01),
@@ -339,6 +344,7 @@ def test_monitor_detects_its_limit(monitor):
         case.beyond(s)
         assert monitor.detail(s) in (
             "marker",
+            "ODOMETRY of 1/197",
             "POSCTL, flown by the sticks",
             "tracker",
             "controller",
