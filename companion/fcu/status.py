@@ -47,7 +47,6 @@ RANGE_AGE_S = 0.5
 # Home's altitude follows GNSS by a metre and more in PX4 1.17, and both altitudes are compared on the ground.
 ALTITUDE_DIFFERENCE_MAX_M = 5.0
 ALTITUDE_SAME_M = 0.25  # of one origin: noise of a standing aircraft's height
-EARTH_RADIUS_M = 6_371_000.0
 U16_UNKNOWN = 65535
 ACCURACY_UNKNOWN_MM = 1_000_000  # a kilometre: PX4 converts NaN into such numbers
 RANGE_UNKNOWN_CM = 65535
@@ -107,7 +106,6 @@ class VehicleStatus:
         self._gnss_fix = 0
         self._gnss_s = _NEVER
         self._gnss: GpsRawInt | None = None  # the newest with a fix
-        self._gnss_first: GpsRawInt | None = None
         self._baro_m, self._baro_s = math.nan, _NEVER
         self._resets, self._resets_s = 0, _NEVER
         self._cells_v: tuple[float, ...] = ()
@@ -212,7 +210,6 @@ class VehicleStatus:
         self._gnss_fix, self._gnss_s = m.fix_type, now_s
         if m.fix_type >= common.GPS_FIX_TYPE_3D_FIX:
             self._gnss = m
-            self._gnss_first = self._gnss_first or m
 
     def put_altitude(self, m: Altitude, now_s: float) -> None:
         if math.isfinite(m.altitude_monotonic):
@@ -321,17 +318,15 @@ class VehicleStatus:
 
     def _receiver(self, now_s: float) -> dict[str, Any]:
         """The fields of `FcuStatus` that begin with gnss_ and hold the receiver's solution; none when it is old."""
-        m, first = self._gnss, self._gnss_first
-        if m is None or first is None or self._gnss_fix < common.GPS_FIX_TYPE_3D_FIX:
+        m = self._gnss
+        if m is None or self._gnss_fix < common.GPS_FIX_TYPE_3D_FIX:
             return {}
         if now_s - self._gnss_s > GNSS_AGE_S:
             return {}
-        north_m = math.radians((m.lat - first.lat) * 1e-7) * EARTH_RADIUS_M
-        east_m = math.radians((m.lon - first.lon) * 1e-7) * EARTH_RADIUS_M * math.cos(math.radians(first.lat * 1e-7))
         speed_m_s, course_rad = m.vel / 100, math.radians(m.cog / 100)
         moves = m.vel != U16_UNKNOWN and m.cog != U16_UNKNOWN
         return {
-            "gnss_p_W": (east_m, north_m, (m.alt - first.alt) / 1000),
+            "gnss_position": (m.lat / 1e7, m.lon / 1e7, m.alt / 1000),
             "gnss_v_W": (speed_m_s * math.sin(course_rad), speed_m_s * math.cos(course_rad)) if moves else None,
             "gnss_s": self._gnss_s,
             "gnss_h_acc_m": _accuracy_m(m.h_acc),
