@@ -401,9 +401,7 @@ class PlaceWitness:
         """True while the displaced observations are noise: the filter's own tests are made for it."""
         return sum(v.scattered for v in self._recent) > max(SCATTER_MIN, SCATTER_SHARE * len(self._recent))
 
-    def _after_hiding(
-        self, place: _Place, seen: Observed, since_s: float, follow_m: float, break_m: float
-    ) -> float:
+    def _after_hiding(self, place: _Place, seen: Observed, since_s: float, follow_m: float, break_m: float) -> float:
         """The largest error of the place after a time out of sight, by velocity or by position; shifts the place.
 
         break_m: of interruptions of the link meanwhile, in which the position may have jumped unseen.
