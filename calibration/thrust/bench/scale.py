@@ -1,5 +1,6 @@
 """A load cell on a serial port: lines of text to newtons."""
 
+import math
 import re
 
 from calibration.thrust.bench.bench_file import ScaleConfig
@@ -46,6 +47,7 @@ class Scale:
     def _value(self, text: str) -> float | None:
         found = self._pattern.fullmatch(text)
         try:
-            return float(found[1].replace(" ", "").replace(",", ".")) if found else None
+            value = float(found[1].replace(" ", "").replace(",", ".")) if found else math.nan
         except (ValueError, AttributeError, TypeError):
             return None
+        return value if math.isfinite(value) else None  # with "nan" no limit would hold
