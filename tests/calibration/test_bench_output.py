@@ -290,3 +290,14 @@ def test_a_scale_of_coarse_steps_is_not_frozen(hx711):
             )  # fmt: skip
             reason = monitor.check(sample, float(pwm_us))
             assert "repeats" not in reason
+
+
+def test_a_port_that_broke_is_named_without_a_promise(hx711):
+    """The link says that it tries again; after the end of the run nothing does."""
+    link = Bytes()
+    link.trouble, link.losses, link.url = "link x: unplugged; trying again every 1 s", 1, "serial:/dev/ttyACM0:57600"
+    assert Motor(link, hx711.motor, Still()).trouble == (
+        "serial:/dev/ttyACM0:57600: the connection broke (unplugged, or switched off)"
+    )
+    link.losses = 0
+    assert Scale(link, hx711.scale).trouble == link.trouble

@@ -21,6 +21,7 @@ from pymavlink.dialects.v20 import common
 
 from calibration.thrust.bench.bench_file import MotorConfig
 from calibration.thrust.bench.pause import PAUSE_S, Clock, PauseWatch
+from calibration.thrust.bench.scale import port_trouble
 from companion.fcu.link.link import Link
 
 REFRESH_S = 0.05  # period of the repeated command
@@ -70,7 +71,7 @@ class Motor:
         """The fault of the port, "" without one."""
         if self._held and self._released and self._written.age_s() > HELD_S:
             return f"{self._config.url}: the port does not take the commands"
-        return self._link.trouble
+        return port_trouble(self._link)
 
     def poll(self, now_s: float) -> None:
         """Take received messages; send the heartbeat; request missing messages."""

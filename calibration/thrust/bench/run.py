@@ -107,6 +107,8 @@ class BenchRun:
             if self.resume:
                 raise ConfigError(f"{self.raw}: no such file; leave --resume out to begin a new one")
             return Progress()
+        if not self.raw.is_file():
+            raise ConfigError(f"{self.raw}: not a file (a folder or a device); name another one with --save")
         if not self.resume:
             raise ConfigError(f"{self.raw}: exists; continue it with --resume, or name another file with --save")
         return read_progress(self.raw, self.bench)

@@ -10,6 +10,13 @@ LINE_MAX = 200  # bytes without an end of line: not a scale, or a wrong baud rat
 SHOWN = 40  # characters of a line that is shown
 
 
+def port_trouble(link: Link) -> str:
+    """The fault of a port in words that stay true after the end of the run, "" without one."""
+    if link.trouble and link.losses:
+        return f"{link.url}: the connection broke (unplugged, or switched off)"
+    return link.trouble
+
+
 class Scale:
     """Reads whole lines; a line that does not match the pattern is kept as text."""
 
@@ -23,7 +30,7 @@ class Scale:
     @property
     def trouble(self) -> str:
         """The fault of the port, "" without one."""
-        return self._link.trouble
+        return port_trouble(self._link)
 
     def poll(self, now_s: float) -> list[float]:
         """Readings since the last call [N], with the sign, without tare; never raises."""
