@@ -72,6 +72,7 @@ class MissionInputs:
         self._start_s = math.inf
         self._resets_at_home = 0
         self._linked_s = -math.inf
+        self._guarded_s = math.inf  # when the independent guard last had a value
         self._rc_s = self._gnss_s = -math.inf
         self._sending_s = -math.inf
         self._fallback_since_s: float | None = None
@@ -230,10 +231,16 @@ class MissionInputs:
         status = self.status
         self._unhealthy_at_start = frozenset() if status is None else frozenset(status.unhealthy_systems)
         self._ground_expected = status is not None and status.ground_station_age_s < GROUND_HEARD_S
-        self._start_s = now_s
+        self._start_s = self._guarded_s = now_s
+        self.raw.note_start()
         self._faces.clear()
         self._battery.reset()
         self._tilt.reset()
+
+    def note_guard(self, now_s: float) -> None:
+        """Follow whether the independent guard has a value; called in every step."""
+        if self.raw.motion(now_s) is not None:
+            self._guarded_s = now_s
 
     def note_flight(self, now_s: float) -> None:
         """Follow battery and wind; called in every step in which the setpoints of this stack move the aircraft."""
@@ -361,6 +368,8 @@ class MissionInputs:
             raw=self.raw.motion(now_s),
             raw_difference_m_s=self.raw.velocity_difference_m_s(now_s),
             raw_reset_m=self.raw.reset_m,
+            raw_off_s=max(0.0, now_s - self._guarded_s),
+            raw_missing=self.raw.missing(now_s),
             raw_age_s=self.raw.position_age_s(now_s) if self._position_expected else None,
             climb=self.raw.climb(now_s),
             new_faults=self._new_faults(),

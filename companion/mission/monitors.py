@@ -41,6 +41,7 @@ SPEED_SPARE_M_S = 3.0  # over the plan's fastest reference: a gust of some secon
 VELOCITY_DIFFERENCE_M_S = 0.5  # mean of two seconds; errors of the flight controller's velocity are up to 0.2 m/s
 VELOCITY_KICK_S = 0.6  # a fix that jumps by 3 m gives PX4's velocity an error that decays within seconds
 RAW_AGE_S = 1.0
+RAW_OFF_S = 5.0  # without a value of the independent guard; after a fix has come back it has none for as long
 RESET_M = 4.0  # receivers jump by 3 m near structures; PX4 resets to such a fix after seconds of dead reckoning
 VOLTAGE_AGE_S = 3.0  # a status without a voltage comes 5 s after the last measurement
 WEAK_CELL_V = 0.3  # below the mean of the cells; a healthy lithium pack keeps 0.1 V under load
@@ -564,6 +565,9 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("raw_lost", "no position from the flight controller", "s", WARNING, BEFORE_RETURN,
         lambda s: s.raw_age_s, lambda v, p: RAW_AGE_S, hysteresis=0.3, escalation=(RETURN,),
         advice="be ready to take over"),
+    Monitor("raw_off", "independent guard off", "s", WARNING, FLYING,
+        lambda s: s.raw_off_s, lambda v, p: RAW_OFF_S, escalation=(WARN,),
+        advice="keep the limits in sight, be ready to take over", detail=lambda s: s.raw_missing),
     Monitor("fcu_reset", "the flight controller has reset its position", "m", WARNING, BEFORE_RETURN,
         lambda s: s.raw_reset_m, lambda v, p: RESET_M, escalation=(RETURN,), advice="be ready to take over"),
     Monitor("fcu_unhealthy", "the flight controller reports a fault", "", CRITICAL, BEFORE_RETURN,

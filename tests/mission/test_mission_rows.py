@@ -252,6 +252,7 @@ CASES: dict[str, Case] = {
         (fields(raw_difference_m_s=NAN),),
     ),
     "raw_lost": Case(fields(raw_age_s=1.0), fields(raw_age_s=math.inf), (fields(raw_age_s=None),)),
+    "raw_off": Case(fields(raw_off_s=5.0), fields(raw_off_s=5.1, raw_missing="no position fix")),
     "fcu_reset": Case(fields(raw_reset_m=4.0), fields(raw_reset_m=4.1)),
     "fcu_unhealthy": Case(fields(new_faults=()), fields(new_faults=("gyro",))),
     "battery_unmeasured": Case(fields(voltage_age_s=3.0), fields(voltage_age_s=3.1), (fields(voltage_age_s=None),)),
@@ -352,6 +353,7 @@ def test_monitor_detects_its_limit(monitor):
             "gyro",
             "velocity",
             "beside, pier",
+            "no position fix",
         )
 
 

@@ -234,6 +234,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     ],
     "raw_velocity": [Scenario("HOLD", edit(FcuPosition, v_W=(0.0, 0.8, 0.0)), LANDING, 20.0)],
     "raw_lost": [Scenario("HOLD", drop(FcuPosition), HOME, 60.0)],
+    "raw_off": [Scenario("HOLD", NO_FIX, [], 8.0)],
     "fcu_reset": [Scenario("HOLD", both(astray(y=4.5), edit(FcuStatus, position_resets=8)), HOME, 60.0)],
     "fcu_unhealthy": [Scenario("HOLD", edit(FcuStatus, unhealthy_systems=("gyro",)), HOME, 60.0)],
     "battery_unmeasured": [Scenario("HOLD", edit(FcuStatus, battery_voltage_v=math.nan), HOME, 60.0)],
@@ -303,7 +304,7 @@ def test_monitor(name, index):
     if scenario.path:
         world.run_until(scenario.path[-1], scenario.limit_s)
     else:
-        world.run(5.0)
+        world.run(max(5.0, scenario.limit_s))
     assert world.phases()[count:] == scenario.path
     first = next(e for e in world.events if e.monitor == name)
     assert (

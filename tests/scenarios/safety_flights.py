@@ -283,6 +283,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "raw_speed": SafetyFlight((), 1.5, "DONE", 6.0, "takeoff", attack=_too_fast),
     "raw_velocity": SafetyFlight((HIDDEN,), 3.0, "DONE", 6.0, "search", attack=_filter_drifts(0.0, 1.0, 0.0)),
     "raw_lost": SafetyFlight((), 1.5, "DONE", 6.0, attack=_edited(FcuPosition, valid=False)),
+    "raw_off": SafetyFlight((fault("gnss_lost", lasts_s=10.0),), 8.0, "HOLD"),
     # PX4 rejects fixes that jump, for seven seconds; then it resets to them
     "fcu_reset": SafetyFlight((fault("gnss_jump", 0.0, 5.0, 0.0),), 9.0, "DONE", 6.0),
     "fcu_unhealthy": SafetyFlight((), 1.5, "DONE", attack=_edited(FcuStatus, unhealthy_systems=(FcuSystem.GYRO,))),
