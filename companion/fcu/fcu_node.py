@@ -42,6 +42,7 @@ from companion.fcu.boot_clock import BootClock, BootTime
 from companion.fcu.commands import Commands
 from companion.fcu.guards.conflict import Conflict
 from companion.fcu.guards.echoes import ECHO_EXPECTED_HZ
+from companion.fcu.guards.foreign_estimates import ForeignEstimates
 from companion.fcu.guards.ground_filter import GroundFilter
 from companion.fcu.guards.parameter_watch import ParameterWatch
 from companion.fcu.guards.plausible import Plausibility, Quantity
@@ -145,6 +146,7 @@ class FcuNode(Node):
         self.parameters = ParameterWatch(vehicle, self._send)
         self._identity = Identity(vehicle, self._send)
         self.conflict = Conflict()
+        self.foreign_estimates = ForeignEstimates()
         self.ground = GroundFilter(self.codec, self._target)
         self.boot_clock = BootClock()
         self.connected = False
@@ -201,6 +203,7 @@ class FcuNode(Node):
             self._frame_s = arrival_s
         self._peers.note_bytes(len(message.data), now_s)
         self.conflict.check(codec, now_s)
+        self.foreign_estimates.check(codec, now_s)
         for number, content in messages:
             self.streams.count(number)
             if reader := self._readers.get(type(content)):
@@ -426,7 +429,9 @@ class FcuNode(Node):
     @property
     def refused(self) -> str:
         """Why no flight may begin, "" when one may."""
-        return self.status.wrong or self.conflict.text or self.parameters.problem
+        other = "" if self.odometry is None else self.foreign_estimates.lately(self._now_s)
+        twice = f"{other} beside this stack's ODOMETRY (fcu.send_odometry): PX4 follows one; stop the other sender"
+        return self.status.wrong or self.conflict.text or self.parameters.problem or (twice if other else "")
 
     # --- periodic work ---------------------------------------------------------------------------------------
 
@@ -471,6 +476,7 @@ class FcuNode(Node):
         status.link_errors = self.codec.errors
         status.refused = self.refused if self.connected else self.status.wrong or NO_FLIGHT_CONTROLLER
         status.conflict = self.conflict.text
+        status.foreign_estimate = self.foreign_estimates.lately(now_s)
         status.slow_streams = self.streams.slow()
         status.implausible = self.plausible.lately(now_s)
         status.implausible_messages = sum(self.plausible.counts.values())

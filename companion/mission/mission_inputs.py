@@ -274,6 +274,10 @@ class MissionInputs:
         self._mode_at_entry = self.status.mode if self.status is not None else None
         self._target_mode_seen = False
 
+    def expect_also(self, mode: FcuMode) -> None:
+        """A further mode is in order from now on."""
+        self._expected_modes.add(mode)
+
     def mode_left(self) -> bool:
         """The mission did not choose the present mode; a mode that PX4 shows while disarmed does not count."""
         if self.status is None or not self.status.armed or not self._expected_modes:
@@ -283,6 +287,13 @@ class MissionInputs:
             self._target_mode_seen = True
             return False
         return self._target_mode_seen or mode != self._mode_at_entry
+
+    def offboard_of_others(self, phase: Phase) -> bool:
+        """PX4 flies in offboard by another sender: the mission did not request this mode, or the link reports it."""
+        status = self.status
+        if status is None or not status.armed or status.mode != FcuMode.OFFBOARD:
+            return False
+        return bool(status.conflict) or (phase in ph.UNDER_WAY and self.mode_left())
 
     def setpoints_lost(self, now_s: float) -> bool:
         return self.setpoints_age_s(now_s) > self._limits.setpoints_lost_s

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from companion.core.enums import CommandAction, FcuMode, Phase
 from companion.core.messages import WORLD
 from companion.core.trajectory_messages import Hold
+from companion.mission import phases as ph
 from companion.mission.conditions import LAND_ATTEMPTS, may_arm_again
 from companion.mission.entry_actions import descend, fly_back, fly_to_waypoint
 from companion.mission.flight_state import Timer
@@ -19,6 +20,7 @@ ARM_RETRY_S = 2.0  # between two arming requests while PX4 refuses temporarily
 STREAM_BEFORE_OFFBOARD_S = 1.5  # PX4 requires setpoints for 1 s before the switch
 TOUCHDOWN_DISARM_S = 5.0  # PX4 disarms by itself 2 s after landing; if it does not, one request is sent
 HOLD_SETTLES_S = 2.5  # the answer to a request and the heartbeat after it
+STAYED_S = 10.0  # PX4 leaves offboard by itself within COM_OF_LOSS_T; a later offboard is deliberate
 REFRESH_M = 0.2  # PX4 may drift this far from the reference before the hand-over until the reference follows
 
 
@@ -49,6 +51,7 @@ def _enter_offboard(mission: MissionContext, now_s: float) -> None:
         mission.refer(WORLD, Hold(p=here[0], yaw_rad=here[1]), now_s)
     sending = not inputs.setpoints_lost(now_s) and inputs.control(now_s) is not None
     if mission.flight.lasts(Timer.SENDING, sending, STREAM_BEFORE_OFFBOARD_S, now_s):
+        inputs.expect_also(FcuMode.OFFBOARD)
         mission.request(CommandAction.OFFBOARD, now_s)
 
 
@@ -106,8 +109,20 @@ def _land(mission: MissionContext, now_s: float) -> None:
         mission.request(CommandAction.DISARM, now_s)
 
 
-def _pilot(mission: MissionContext, now_s: float) -> None:
-    """After Hold against another sender (`companion.mission.entry_actions`): its outcome; Land once if refused."""
+def _px4_hold(mission: MissionContext, now_s: float) -> None:
+    """Where another sender's stream keeps PX4 in offboard, its failsafe does not act: request Hold once."""
+    inputs, flight = mission.inputs, mission.flight
+    if inputs.mode != FcuMode.OFFBOARD:  # a return to it is deliberate
+        flight.timers.setdefault(Timer.OFFBOARD_LEFT, now_s)
+    stayed = Timer.OFFBOARD_LEFT not in flight.timers and flight.phase_time_s(now_s) < STAYED_S
+    may_ask = flight.came_from in ph.UNDER_WAY and inputs.linked(now_s) and stayed
+    if may_ask and inputs.offboard_of_others(flight.phase) and not mission.commands.asked(CommandAction.HOLD):
+        mission.request(CommandAction.HOLD, now_s)
+    _after_hold(mission, now_s)
+
+
+def _after_hold(mission: MissionContext, now_s: float) -> None:
+    """After Hold against another sender: its outcome; Land once if it was refused."""
     commands, flight = mission.commands, mission.flight
     if Timer.ASKED in flight.timers or not commands.asked(CommandAction.HOLD):
         return
@@ -143,5 +158,6 @@ PHASE_WORK: dict[Phase, PhaseWork] = {
     Phase.RETURN: _return,
     Phase.LAND: _land,
     Phase.DONE: _done,
-    Phase.PILOT: _pilot,
+    Phase.PILOT: _after_hold,
+    Phase.PX4_HOLD: _px4_hold,
 }

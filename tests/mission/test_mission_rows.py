@@ -90,9 +90,16 @@ LANDED = all_of(fields(phase=Phase.LAND), of("status", landed=True, armed=True))
 UNSEEN = of("state", marker_age_s=60.0)
 
 CASES: dict[str, Case] = {
-    "rc_takeover": Case(fields(mode_left=False), fields(mode_left=True)),
+    "rc_takeover": Case(
+        all_of(of("status", mode="OFFBOARD"), fields(mode_left=True)), all_of(BY_PILOT, fields(mode_left=True))
+    ),
     "switch_off": Case(fields(switched_off=False), fields(switched_off=True)),
     "conflict": Case(of("status", conflict=""), of("status", conflict="another sender"), (fields(status=None),)),
+    "foreign_estimate": Case(
+        of("status", foreign_estimate=""),
+        of("status", foreign_estimate="ODOMETRY of 1/197"),
+        (fields(status=None),),
+    ),
     "rc_lost": Case(
         fields(rc_expected=True, rc_age_s=1.0),
         fields(rc_expected=True, rc_age_s=1.01),
@@ -338,6 +345,8 @@ def test_monitor_detects_its_limit(monitor):
         case.beyond(s)
         assert monitor.detail(s) in (
             "marker",
+            "ODOMETRY of 1/197",
+            "POSCTL, flown by the sticks",
             "tracker",
             "controller",
             "another sender",

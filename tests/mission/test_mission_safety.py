@@ -245,6 +245,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "sustained_wind": [Scenario("HOLD", both(rolled(0.39), edit(SentSetpoint, roll_rad=0.39)), HOME, 160.0, long_hold)],
     "ground_lost": [Scenario("HOLD", edit(FcuStatus, ground_station_age_s=12.0), HOME, 80.0, long_hold)],
     "touchdown": [Scenario("LAND", edit(FcuStatus, landed=True), [], make=high_return)],
+    "foreign_estimate": [Scenario("HOLD", edit(FcuStatus, foreign_estimate="ODOMETRY of 1/197"), [])],
     "rc_lost": [Scenario("HOLD", edit(FcuStatus, rc_ok=False), HOME, 60.0)],
     "timesync_lost": [Scenario("HOLD", edit(FcuStatus, timesync_age_s=12.0), HOME, 60.0)],
     "innovation": [
@@ -349,8 +350,35 @@ def test_first_action_of_every_monitor_has_a_transition_from_each_of_its_phases(
         if phase == Phase.LAND:  # already at the level before "stop streaming"
             assert SAFETY_DEMANDS[monitor.escalation[-1]] in handled
             continue
-        has_transition = SAFETY_DEMANDS[monitor.escalation[0]] in handled
+        first = monitor.escalation[0]
+        if phase == Phase.RETREAT and first == SafetyAction.HOLD:  # does not interrupt a retreat
+            first = next(a for a in monitor.escalation if ACTIONS.index(a) > ACTIONS.index(SafetyAction.RETURN))
+        has_transition = SAFETY_DEMANDS[first] in handled
         assert has_transition or phase == already.get(monitor.escalation[0]), (monitor.name, phase)
+
+
+@pytest.mark.parametrize(("lasts_s", "path"), [(1.5, ["RETURN"]), (4.0, ["RETURN", "LAND"])])
+def test_a_return_on_demand_is_not_interrupted_by_a_hold(lasts_s, path):
+    """PX4 followed a jump of GNSS: return, hold because of the innovation, return again, and so on."""
+    world = fly_to("HOLD", bridge_plan)
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, battery_voltage_v=13.3)
+    world.run_until("RETURN").run(2.0)
+    contradicted(world)
+    world.run(lasts_s)
+    world.edit.pop(EstimatorStatus)
+    world.run(2.0)
+    phases = world.phases()
+    assert phases[phases.index("HOLD") + 1 :] == path
+    texts = [event.text for event in world.events if event.monitor == "innovation" and event.active]
+    assert "; return continues, landing if it lasts" in texts[0] and "holding" not in texts[0]
+
+
+def test_a_return_at_the_end_of_the_mission_is_interrupted_by_a_hold():
+    world = fly_to("RETURN", bridge_plan)
+    contradicted(world)
+    world.run_until("PAUSE")
+    world.edit.pop(EstimatorStatus)
+    assert world.run_until("DONE").status.success
 
 
 def test_the_strongest_action_of_two_active_monitors_is_taken():
