@@ -65,6 +65,8 @@ class ForeignSetpoints:
 
     def request_offboard(self) -> None:
         """MAV_CMD_DO_SET_MODE: this companion takes the aircraft itself."""
+        if not self._repeated.active:
+            return
         number, flags = common.MAV_CMD_DO_SET_MODE, common.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED
         self._transmit(
             common.MAVLink_command_long_message(SYSTEM_ID, AUTOPILOT, number, 0, flags, PX4_OFFBOARD, 0, 0, 0, 0, 0)

@@ -21,6 +21,8 @@ STREAM_BEFORE_OFFBOARD_S = 1.5  # PX4 requires setpoints for 1 s before the swit
 TOUCHDOWN_DISARM_S = 5.0  # PX4 disarms by itself 2 s after landing; if it does not, one request is sent
 HOLD_SETTLES_S = 2.5  # the answer to a request and the heartbeat after it
 STAYED_S = 10.0  # PX4 leaves offboard by itself within COM_OF_LOSS_T; a later offboard is deliberate
+AGAIN_S = 5.0  # after our request for Hold; a later offboard is deliberate
+HOLDS_AGAIN_MAX = 2
 REFRESH_M = 0.2  # PX4 may drift this far from the reference before the hand-over until the reference follows
 
 
@@ -122,8 +124,21 @@ def _px4_hold(mission: MissionContext, now_s: float) -> None:
 
 
 def _after_hold(mission: MissionContext, now_s: float) -> None:
-    """After Hold against another sender: its outcome; Land once if it was refused."""
+    """After Hold against another sender: its outcome; Land once if it was refused.
+
+    Many programs request offboard some tenths of a second after their first setpoint, which is after our Hold. That is no
+    decision of a person, so Hold is requested again, HOLDS_AGAIN_MAX times at most. Whoever wants offboard has it then.
+    """
     commands, flight = mission.commands, mission.flight
+    if mission.inputs.mode != FcuMode.OFFBOARD:
+        flight.timers.setdefault(Timer.OFFBOARD_LEFT, now_s)
+    elif _entered_again(mission, now_s):
+        flight.holds_again += 1
+        del flight.timers[Timer.OFFBOARD_LEFT]
+        flight.timers.pop(Timer.ASKED, None)
+        mission.report("the other sender entered offboard again, Hold is requested again", CRITICAL, now_s)
+        mission.request(CommandAction.HOLD, now_s)
+        return
     if Timer.ASKED in flight.timers or not commands.asked(CommandAction.HOLD):
         return
     mode, refusal = mission.inputs.mode, commands.refusal(CommandAction.HOLD, now_s)
@@ -138,6 +153,15 @@ def _after_hold(mission: MissionContext, now_s: float) -> None:
         outcome = "PX4 is in offboard after the request for Hold; take over by RC, stop the other sender"
     flight.timers[Timer.ASKED] = now_s
     mission.report(outcome, CRITICAL, now_s)
+
+
+def _entered_again(mission: MissionContext, now_s: float) -> bool:
+    """PX4 left offboard for our Hold and is back in it, soon and by the other sender."""
+    flight, commands = mission.flight, mission.commands
+    left = commands.asked(CommandAction.HOLD) and Timer.OFFBOARD_LEFT in flight.timers
+    soon = left and commands.since_s(CommandAction.HOLD, now_s) < AGAIN_S
+    others = mission.inputs.offboard_of_others(flight.phase) and mission.inputs.linked(now_s)
+    return soon and others and flight.holds_again < HOLDS_AGAIN_MAX
 
 
 def _done(mission: MissionContext, now_s: float) -> None:

@@ -499,6 +499,24 @@ def test_an_offboard_that_was_not_requested_is_another_sender_and_no_pilot(phase
     assert [e.monitor for e in world.events[lines:]][0] == "conflict"
 
 
+@pytest.mark.parametrize("after_s, holds", [(0.5, 3), (4.0, 3), (6.0, 1)])
+def test_a_sender_that_enters_offboard_after_our_hold_is_held_twice_more(after_s, holds):
+    """Programs stream first and request offboard then. Later it is a decision, and a third time somebody insists."""
+    world = REACH["SEARCH"]()
+    world.foreign_stream = True
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, conflict="another sender")
+    world.run(0.3)
+    assert world.phase == "PILOT" and world.asked("hold") == 1
+    for _ in range(4):
+        world.mode = "AUTO_LOITER"  # by our request
+        world.run(after_s)
+        world.mode = "OFFBOARD"
+        world.run(0.2)
+    world.run(10.0)
+    assert world.asked("hold") == holds and world.mode == "OFFBOARD"
+    assert any("entered offboard again" in c.text for c in world.commands) == (holds > 1)
+
+
 def test_an_aircraft_that_is_armed_in_an_offboard_not_requested_is_held():
     world = World()
     world.ignore = {"arm"}
