@@ -125,8 +125,17 @@ class FcuNode(Node):
     inputs: tuple[TopicName, ...] = ("link_rx", "setpoint", "fcu_command")
     rate_hz = 100.0
 
-    def __init__(self, vehicle: Vehicle, stopwatch: Stopwatch | None = None, signer: Signer | None = None) -> None:
+    def __init__(
+        self,
+        vehicle: Vehicle,
+        stopwatch: Stopwatch | None = None,
+        signer: Signer | None = None,
+        own_attitudes: bool = True,
+    ) -> None:
         """signer: with the key of the vehicle file; None: frames are neither signed nor checked.
+
+        own_attitudes: PX4 follows no attitude but those that this node sends, and another is another sender's. False for
+        a stack that commands positions: PX4 then reports the attitudes of its own position control.
 
         Raises `ConfigError` when the vehicle file gives the companion the flight controller's ids.
         """
@@ -146,6 +155,7 @@ class FcuNode(Node):
         self.parameters = ParameterWatch(vehicle, self._send)
         self._identity = Identity(vehicle, self._send)
         self.conflict = Conflict()
+        self._own_attitudes = own_attitudes
         self.foreign_estimates = ForeignEstimates()
         self.ground = GroundFilter(self.codec, self._target)
         self.boot_clock = BootClock()
@@ -332,7 +342,7 @@ class FcuNode(Node):
 
     def _on_attitude_target(self, m: AttitudeTarget, now_s: float) -> None:
         boot_s, echoes = m.time_boot_ms * 1e-3, self._setpoints.echoes
-        if self.timesync.is_future(boot_s, now_s):
+        if not self._own_attitudes or self.timesync.is_future(boot_s, now_s):
             return
         taken_s, known = self.timesync.stamp(boot_s, now_s)
         if echoes.take(m, self._follows_setpoints, taken_s if known else None, now_s):

@@ -126,8 +126,8 @@ def _px4_hold(mission: MissionContext, now_s: float) -> None:
 def _after_hold(mission: MissionContext, now_s: float) -> None:
     """After Hold against another sender: its outcome; Land once if it was refused.
 
-    Many programs request offboard some tenths of a second after their first setpoint, which is after our Hold. That is no
-    decision of a person, so Hold is requested again, HOLDS_AGAIN_MAX times at most. Whoever wants offboard has it then.
+    Many programs request offboard some tenths of a second after their first setpoint, which is after our Hold. No person
+    decides that, so Hold is requested again, HOLDS_AGAIN_MAX times at most; then a person is assumed.
     """
     commands, flight = mission.commands, mission.flight
     if mission.inputs.mode != FcuMode.OFFBOARD:

@@ -501,7 +501,7 @@ def test_an_offboard_that_was_not_requested_is_another_sender_and_no_pilot(phase
 
 @pytest.mark.parametrize("after_s, holds", [(0.5, 3), (4.0, 3), (6.0, 1)])
 def test_a_sender_that_enters_offboard_after_our_hold_is_held_twice_more(after_s, holds):
-    """Programs stream first and request offboard then. Later it is a decision, and a third time somebody insists."""
+    """Programs stream first and request offboard then. Later, or a third time, it is a decision."""
     world = REACH["SEARCH"]()
     world.foreign_stream = True
     world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, conflict="another sender")
