@@ -1,4 +1,4 @@
-"""Simulator and filter are strangers: no filter's noise number is one that generates the world.
+"""Simulator and filter are independent: no noise number of the filter is one that generates the world.
 
 A number of the vehicle file *equals* a generator's when the two differ by less than `EQUAL`. In the kind world each
 quantity is one number, and several do equal the filter's: `EQUAL_IN_KIND` lists them, so that another one cannot come and one that
@@ -119,7 +119,7 @@ def test_a_range_that_shrinks_around_the_filters_number_is_found():
     assert np.mean([equal(pair.filter(vehicle), pair.unkind(vehicle, Rows(narrow, s))) for s in range(50)]) > FEW
 
 
-def test_the_drawn_world_does_not_depend_on_what_the_filter_believes():
+def test_the_drawn_world_does_not_depend_on_the_filters_numbers():
     """Another estimator, tracker and controller: the same world."""
     replace = msgspec.structs.replace
     loaded = load_scenario(ROOT / "config/scenarios/hover_wind.toml")
