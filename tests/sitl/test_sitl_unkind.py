@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -190,6 +192,13 @@ def test_a_wrong_choice_is_refused_in_one_line(tmp_path, monkeypatch, words, sai
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 2 and said in result.output
     assert len(result.output.strip().splitlines()) == 1
+
+
+def test_the_simulator_process_refuses_a_wrong_choice_in_one_line(tmp_path):
+    words = [sys.executable, "-m", "sitl.realtime", HOVER.path, "--bus", tmp_path / "bus", "--sensors", "evil"]
+    result = subprocess.run(list(map(str, words)), cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2
+    assert result.stderr.splitlines() == ["simulator: --sensors evil: must be one of kind, unkind"]
 
 
 def test_the_command_line_knows_the_same_kinds():
