@@ -50,55 +50,57 @@ HOVER_HEIGHT_M = 5.0  # for the turbulence of a scenario without a bundle
 CAMERA_LATENCY_MIN_S = 0.005
 
 Angle = Annotated[float, number(-0.5, 0.5, "rad")]
-Length = Annotated[float, number(-100.0, 100.0, "m")]
-Duration = Annotated[float, number(-1.0, 1000.0, "s")]
-Speed = Annotated[float, number(0.0, 30.0, "m/s")]
-Pixels = Annotated[float, number(0.0, 10.0, "px")]
+Tilt = Annotated[float, number(0.0, 0.5, "rad, standard deviation")]
+Time = Annotated[float, number(0.1, 1000.0, "s")]
+Latency = Annotated[float, number(-1.0, 1.0, "s")]
+Jitter = Annotated[float, number(0.0, 0.2, "s, standard deviation")]
+Shift = Annotated[float, number(-1.0, 1.0, "m")]
+Jump = Annotated[float, number(0.0, 100.0, "m")]
+Error = Annotated[float, number(0.0, 5.0, "m/s, standard deviation")]
+Wind = Annotated[float, number(0.5, 30.0, "m/s")]
+Pixels = Annotated[float, number(0.0, 10.0, "px, standard deviation")]
+Thrust = Annotated[float, number(0.5, 1.5, "as thrust_scale of a scenario")]
 Factor = Annotated[float, number(0.1, 100.0, "")]
-Share = Annotated[float, number(-0.3, 0.9, "")]
+Share = Annotated[float, number(0.0, 0.9, "(share)")]
+Size = Annotated[float, number(-0.3, 0.3, "(share)")]
 
 
 class UnkindRanges(Section, frozen=True):
     """A file of ranges: for every row the lowest and the highest number."""
 
-    tilt_std_rad: tuple[Angle, Angle]
-    tilt_time_s: tuple[Duration, Duration]
+    tilt_std_rad: tuple[Tilt, Tilt]
+    tilt_time_s: tuple[Time, Time]
     heading_offset_rad: tuple[Angle, Angle]
-    heading_walk_std_rad: tuple[Angle, Angle]
-    heading_walk_time_s: tuple[Duration, Duration]
-    fcu_velocity_std_m_s: tuple[Speed, Speed]
-    fcu_velocity_time_s: tuple[Duration, Duration]
+    heading_walk_std_rad: tuple[Tilt, Tilt]
+    heading_walk_time_s: tuple[Time, Time]
+    fcu_velocity_std_m_s: tuple[Error, Error]
+    fcu_velocity_time_s: tuple[Time, Time]
     gnss_walk_factor: tuple[Factor, Factor]
-    gnss_jump_m: tuple[Length, Length]
-    gnss_jump_interval_s: tuple[Duration, Duration]
-    gnss_jump_duration_s: tuple[Duration, Duration]
+    gnss_jump_m: tuple[Jump, Jump]
+    gnss_jump_interval_s: tuple[Time, Time]
+    gnss_jump_duration_s: tuple[Time, Time]
     corner_noise_px: tuple[Pixels, Pixels]
     corner_drift_px: tuple[Pixels, Pixels]
-    corner_drift_time_s: tuple[Duration, Duration]
-    latency_error_s: tuple[Duration, Duration]
-    latency_jitter_s: tuple[Duration, Duration]
+    corner_drift_time_s: tuple[Time, Time]
+    latency_error_s: tuple[Latency, Latency]
+    latency_jitter_s: tuple[Jitter, Jitter]
     images_lost: tuple[Share, Share]
     mount_rotation_rad: tuple[Angle, Angle]
-    mount_shift_m: tuple[Length, Length]
-    mount_sway_std_rad: tuple[Angle, Angle]
-    mount_sway_time_s: tuple[Duration, Duration]
-    marker_size_error: tuple[Share, Share]
-    print_size_error: tuple[Share, Share]
-    thrust_scale: tuple[Factor, Factor]
+    mount_shift_m: tuple[Shift, Shift]
+    mount_sway_std_rad: tuple[Tilt, Tilt]
+    mount_sway_time_s: tuple[Time, Time]
+    marker_size_error: tuple[Size, Size]
+    print_size_error: tuple[Size, Size]
+    thrust_scale: tuple[Thrust, Thrust]
     attitude_gain_factor: tuple[Factor, Factor]
     attitude_overshoot: tuple[Share, Share]
-    wind_m_s: tuple[Speed, Speed]
+    wind_m_s: tuple[Wind, Wind]
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             low, high = getattr(self, name)
             if low > high:
                 raise ValueError(f"{name} = [{low:g}, {high:g}]: the first number must not be above the second")
-            if name.endswith(POSITIVE) and low <= 0.0:
-                raise ValueError(f"{name} = [{low:g}, {high:g}]: must be above 0")
-
-
-POSITIVE = ("_time_s", "_interval_s", "_duration_s")  # endings of rows that are divided by
 
 
 class UnkindWorld(Section, frozen=True):

@@ -158,8 +158,9 @@ def test_kind_sensors_are_the_scenario_file():
     [
         ("tilt_std_rad = [0.00524, 0.02618]", "tilt_std_rad = [0.03, 0.02]", ["tilt_std_rad", "0.03", "above"]),
         ("tilt_std_rad =", "tilt_sdt_rad =", ["tilt_sdt_rad", "unknown key"]),
-        ("tilt_time_s = [10.0, 60.0]", "tilt_time_s = [0.0, 60.0]", ["tilt_time_s", "above 0"]),
+        ("tilt_time_s = [10.0, 60.0]", "tilt_time_s = [0.0, 60.0]", ["tilt_time_s", "0.1 to 1000 s"]),
         ("images_lost = [0.0, 0.10]", "images_lost = [0.0, 1.5]", ["images_lost", "1.5"]),
+        ("tilt_std_rad = [0.00524", "tilt_std_rad = [-0.1", ["tilt_std_rad", "0 to 0.5 rad"]),
         ("images_lost = [0.0, 0.10]", "images_lost = [0.1]", ["images_lost"]),
         ("images_lost = [0.0, 0.10]", 'images_lost = "few"', ["images_lost"]),
         ("wind_m_s = [3.0, 8.0]", "", ["wind_m_s", "missing"]),
