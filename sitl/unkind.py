@@ -16,7 +16,9 @@ The flight controller's velocity
 Its error comes from its inputs through the observer, so position and velocity stay consistent. A tilt error of EKF2 that
 lasts comes with a bias of the accelerometer that explains it (`AttitudeConfig.tilt_in_accel`); the rest of the tilt error is a
 false acceleration. That rest causes at most half of the variance, a slow error of the receiver's velocity the remainder.
-With a strong random walk the observer's noise alone may exceed a small draw; then that is the error.
+With a strong random walk the observer's noise alone may exceed a small draw; then that is the error. And with a good source no
+error lasts that EKF2's gates would reject: both are reduced until the innovations stay inside of them. A jump beyond the gate is
+rejected without the velocity of its fix, as EKF2 does it (`Scenario.gnss_gates_apart`).
 """
 
 import math
@@ -45,6 +47,7 @@ RANGES_FILE = Path("sensors/unkind.toml")  # in the folder of the configuration 
 GAINS = ("_P", "RATE_P", "RATE_I", "RATE_D")  # of MC_ROLL… and MC_PITCH…
 GAIN_DRAWS = 20  # the one whose overshoot is nearest to the drawn overshoot is taken
 TILT_SHARE = 0.5  # of the variance of the velocity error, at most, by tilt
+GATE_SIGMAS = 4.0  # standard deviations of the innovations, noise and slow errors together, inside EKF2's gates
 STEEPEST_JUMP = math.radians(45)  # of a jump against the horizon
 HOVER_HEIGHT_M = 5.0  # for the turbulence of a scenario without a bundle
 CAMERA_LATENCY_MIN_S = 0.005
@@ -279,15 +282,22 @@ def _with_velocity_error(world: UnkindWorld, sensors: SensorConfig, parameters: 
     error = velocity_error(
         parameters, msgspec.structs.replace(sensors, gnss=walking), world.fcu_velocity_time_s, world.tilt_time_s
     )
-    wanted2 = max(world.fcu_velocity_std_m_s**2 - error.noise_m_s**2, 0.0)
-    whole_tilt = GRAVITY_M_S2 * world.tilt_std_rad * error.per_acceleration_s
-    by_tilt = min(whole_tilt, math.sqrt(TILT_SHARE * wanted2))
-    drift = math.sqrt(wanted2 - by_tilt**2) / error.per_gnss_drift
+    by_noise, by_drift, by_acceleration = error
+    wanted2 = max(world.fcu_velocity_std_m_s**2 - by_noise.velocity_m_s**2, 0.0)
+    whole_tilt_m_s2 = GRAVITY_M_S2 * world.tilt_std_rad
+    acceleration_m_s2 = min(whole_tilt_m_s2, math.sqrt(TILT_SHARE * wanted2) / by_acceleration.velocity_m_s)
+    drift2 = wanted2 - (acceleration_m_s2 * by_acceleration.velocity_m_s) ** 2
+    drift_m_s = math.sqrt(max(drift2, 0.0)) / by_drift.velocity_m_s
+    reduced = 1.0
+    for noise, drift, acceleration in zip(by_noise.of_gates, by_drift.of_gates, by_acceleration.of_gates, strict=True):
+        slow = math.hypot(acceleration_m_s2 * acceleration, drift_m_s * drift)
+        if slow > 0.0:
+            reduced = min(reduced, max(1.0 / GATE_SIGMAS - noise, 0.0) / slow)
     return msgspec.structs.replace(
         world,
-        fcu_velocity_std_m_s=max(world.fcu_velocity_std_m_s, error.noise_m_s),
-        gnss_velocity_drift_m_s=drift,
-        tilt_in_accel=1.0 - by_tilt / whole_tilt if whole_tilt > 0.0 else 1.0,
+        fcu_velocity_std_m_s=math.hypot(by_noise.velocity_m_s, reduced * math.sqrt(wanted2)),
+        gnss_velocity_drift_m_s=reduced * drift_m_s,
+        tilt_in_accel=1.0 - reduced * acceleration_m_s2 / whole_tilt_m_s2 if whole_tilt_m_s2 > 0.0 else 1.0,
     )
 
 
@@ -332,6 +342,7 @@ def apply(loaded: LoadedScenario, world: UnkindWorld) -> LoadedScenario:
     changed = replace(
         scenario,
         thrust_scale=world.thrust_scale,
+        gnss_gates_apart=True,
         fcu_parameters={**scenario.fcu_parameters, **world.attitude_gains},
         sensors=replace(sensors, attitude=attitude, gnss=_gnss(sensors.gnss, world)),
         camera=camera,
