@@ -33,9 +33,9 @@ TRUTH = SimpleNamespace(
 )
 
 
-def hover(world: UnkindWorld | None, seed: int, seconds: float, lost_at_s: float = math.inf):
+def hover(world: UnkindWorld | None, seed: int, seconds: float, lost_at_s: float = math.inf, scenario=HOVER):
     """Errors of the observer in a hover, velocity and position, and the walk of GNSS; each of shape (n, 3)."""
-    loaded = HOVER if world is None else apply(HOVER, world)
+    loaded = scenario if world is None else apply(scenario, world)
     sensors, observer = Sensors(loaded.scenario.sensors, seed), Observer(flown_parameters(loaded.scenario), FRAME_S)
     v, p, walk = [], [], []
     for i in range(round(seconds / FRAME_S)):
@@ -48,6 +48,7 @@ def hover(world: UnkindWorld | None, seed: int, seconds: float, lost_at_s: float
         if frame.baro_height_m is not None:
             observer.correct_baro(frame.stamp_s, frame.baro_height_m)
         observer.check(frame.stamp_s)
+        assert frame.stamp_s < SETTLED_S or observer.position_valid or lost_at_s < math.inf
         if i % EVERY == 0 and frame.stamp_s > SETTLED_S:
             v.append(list(observer.v))
             p.append(list(observer.p))
@@ -59,6 +60,10 @@ def hover(world: UnkindWorld | None, seed: int, seconds: float, lost_at_s: float
 def drawn(seed: int) -> UnkindWorld:
     """The world of a seed without its jumps, which come on top."""
     world = with_sensors(HOVER, SensorKind.UNKIND, seed).drawn
+    return without_jumps(world)
+
+
+def without_jumps(world) -> UnkindWorld:
     assert isinstance(world, UnkindWorld)
     return msgspec.structs.replace(world, gnss_jumps=[])
 
@@ -80,6 +85,16 @@ def test_the_velocity_has_the_drawn_error_for_seconds_at_a_time(seed):
 def test_unkind_velocity_is_worse_than_kind():
     kind, unkind = hover(None, 1, 120.0)[0], hover(drawn(3), 3, 120.0)[0]
     assert unkind[:, :2].std() > 2.0 * kind[:, :2].std()
+
+
+@pytest.mark.parametrize("name", ["run_10", "spiral_side"])
+def test_a_precise_source_is_never_rejected_and_gives_its_precise_velocity(name):
+    """RTK and motion capture, for which the crew has told EKF2 how precise they are: its gates are narrow."""
+    precise = load_scenario(ROOT / f"config/scenarios/{name}.toml")
+    world = without_jumps(with_sensors(precise, SensorKind.UNKIND, 1).drawn)
+    v, p, _ = hover(world, 1, 60.0, scenario=precise)
+    assert 0.005 < v[:, :2].std() < 0.03
+    assert np.abs(p[:, :2]).max() < 0.1
 
 
 def test_without_gnss_the_position_is_the_integral_of_the_wrong_velocity():
