@@ -89,7 +89,7 @@ def test_unkind_velocity_is_worse_than_kind():
 
 @pytest.mark.parametrize("name", ["run_10", "spiral_side"])
 def test_a_precise_source_is_never_rejected_and_gives_its_precise_velocity(name):
-    """RTK and motion capture, for which the crew has told EKF2 how precise they are: its gates are narrow."""
+    """RTK and motion capture, for which the crew has lowered EKF2's noise: its gates are narrow."""
     precise = load_scenario(ROOT / f"config/scenarios/{name}.toml")
     world = without_jumps(with_sensors(precise, SensorKind.UNKIND, 1).drawn)
     v, p, _ = hover(world, 1, 60.0, scenario=precise)
