@@ -62,6 +62,7 @@ class FaultKind(StrEnum):
     MEMORY_LOW = "memory_low"  # value[0]: MB left
     # attacks on the link (`sitl.link_attacks`)
     FOREIGN_SETPOINTS = "foreign_setpoints"  # value: rate [Hz], tilt [rad], thrust, 1: seen by this companion, too
+    FOREIGN_OFFBOARD = "foreign_offboard"  # the same, and it requests offboard itself
     VOLTAGE_WRONG = "voltage_wrong"  # value: up to four voltages [V] in turn, in place of the reported one
     FRAMES_WRONG = "frames_wrong"  # value: velocity [m/s], tilt [rad] added to copies of PX4's frames
     # Markers that are not what the marker file says (`sitl.marker_attacks`). ``name``: of a bundle; "": all bundles.
@@ -106,6 +107,7 @@ FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
     FaultKind.DISK_FULL: 1,
     FaultKind.MEMORY_LOW: 1,
     FaultKind.FOREIGN_SETPOINTS: 4,
+    FaultKind.FOREIGN_OFFBOARD: 4,
     FaultKind.FRAMES_WRONG: 2,
     FaultKind.BUNDLE_MOVES: 3,
     FaultKind.BUNDLE_JUMPS: 3,
