@@ -39,11 +39,20 @@ if TYPE_CHECKING:
 
 TABLE_WIDTH = 150  # characters, where the output is not a terminal
 STACKS = ("full", "paper", "px4")  # sitl.baselines.stacks; not imported here, because the simulator may be absent
+SENSORS = ("kind", "unkind")  # sitl.scenario.SensorKind; likewise
+DEFAULT_SENSORS = "kind"  # of `sim`, `compare` and `fly --fcu sim`
 INSTANCE_MAX = 999  # sitl.ports; likewise
 MISSION = ConfigFile(ConfigKind.MISSION)
 VEHICLE = ConfigFile(ConfigKind.VEHICLE)
 SCENARIO = ConfigFile(ConfigKind.SCENARIO)
 FILE = click.Path(path_type=Path)
+SENSORS_OPTION = click.option(
+    "--sensors",
+    type=click.Choice(SENSORS),
+    default=DEFAULT_SENSORS,
+    show_default=True,
+    help="kind: the errors in the scenario file; unkind: sensors, mounting and aircraft drawn for the seed.",
+)
 
 LAZY: dict[str, str] = {
     "calibrate": "calibration.commands:calibrate",
@@ -140,6 +149,12 @@ def generate(vehicle: Path | None) -> None:
     default=None,
     help="With px4, external: simulated time, at most this many times real time; without it real processes in real time.",
 )
+@click.option(
+    "--sensors",
+    type=click.Choice(SENSORS),
+    default=None,
+    help=f"With sim: as for the command `sim`.  [default: {DEFAULT_SENSORS}]",
+)
 @click.option("--out", type=FILE, default=FLIGHTS, show_default=True, help="Folder for logs and reports.")
 @one_line_errors
 def fly(
@@ -152,12 +167,15 @@ def fly(
     px4_mode: str,
     px4_build: Path | None,
     speed: float | None,
+    sensors: str | None,
     out: Path,
 ) -> None:
     """Fly MISSION with all onboard processes; ends with a summary, the report's path and the cause of an early end."""
     from companion.runtime.fly import fly as fly_mission
 
     check_output_folder(out)
+    if sensors is not None and fcu != "sim":
+        raise UserError(f"--sensors {sensors}: only with --fcu sim")
     if fcu == "px4":
         from sitl.px4.fly import fly_px4
 
@@ -171,21 +189,23 @@ def fly(
     from sitl.kernels import build_missing
     from sitl.ports import check_ports_free
     from sitl.realtime import fcu_url
-    from sitl.scenario import load_scenario, scenario_for
-    from sitl.simulate import REALTIME
+    from sitl.scenario import SensorKind, load_scenario, scenario_for
+    from sitl.simulate import REALTIME, drawn_facts
+    from sitl.unkind import with_sensors
 
     scenario = scenario or scenario_for(mission)
-    loaded = load_scenario(scenario, vehicle)
+    kind = SensorKind(sensors or DEFAULT_SENSORS)
+    loaded = with_sensors(load_scenario(scenario, vehicle), kind, seed)
     check_ports_free(instance)
     build_missing(vehicle, click.echo)
 
     def simulator(bus: Path, folder: Path) -> dict[str, list[str]]:
         words = ("--seed", str(seed), "--bus", str(bus), "--instance", str(instance), "--vehicle", str(vehicle))
-        return {"simulator": python("sitl.realtime", str(scenario), *words)}
+        return {"simulator": python("sitl.realtime", str(scenario), *words, "--sensors", kind)}
 
     timeout_s = loaded.scenario.duration_max_s
     url = fcu_url(instance)
-    run = {"kind": REALTIME, "seed": seed}
+    run = {"kind": REALTIME, "seed": seed, **drawn_facts(loaded)}
     status = fly_mission(mission, vehicle, url, out, True, simulator, timeout_s, scenario=scenario, run=run)
     sys.exit(status)
 
@@ -198,6 +218,7 @@ def fly(
 @click.option(
     "--camera", type=click.Choice(["images", "corners"]), default=None, help="Override the scenario's camera mode."
 )
+@SENSORS_OPTION
 @click.option("--json", "json_file", type=FILE, default=None, help="Write the whole result here; -: standard output.")
 @click.option("--log", "log_file", type=FILE, default=None, help="Write the flight log here.")
 @one_line_errors
@@ -207,14 +228,16 @@ def sim(
     stack: str,
     vehicle: Path | None,
     camera: "CameraMode | None",
+    sensors: str,
     json_file: Path | None,
     log_file: Path | None,
 ) -> None:
     """Fly SCENARIO in lockstep, in one process and simulated time; the same seed gives the same flight."""
     from sitl.baselines.stacks import prepare
     from sitl.kernels import build_missing
-    from sitl.scenario import load_scenario
+    from sitl.scenario import SensorKind, load_scenario
     from sitl.simulate import FlightProgress, fly_loaded
+    from sitl.unkind import with_sensors
 
     check_output_file(json_file)
     check_output_file(log_file)
@@ -222,7 +245,7 @@ def sim(
         raise OutputError(f"{log_file}: given for the log and for the result; name two files")
     if log_file is not None and log_file.exists():
         raise OutputError(f"{log_file}: log exists already; logs are never overwritten")
-    loaded = load_scenario(scenario, vehicle, camera)
+    loaded = with_sensors(load_scenario(scenario, vehicle, camera), SensorKind(sensors), seed)
     build_missing(loaded.vehicle_path, _say)
     prepare(stack, loaded.vehicle)
     progress = FlightProgress()
@@ -294,6 +317,7 @@ def _stack_names(_context: click.Context, _parameter: click.Parameter, value: st
 @click.option(
     "--camera", type=click.Choice(["images", "corners"]), default=None, help="Override the scenario's camera mode."
 )
+@SENSORS_OPTION
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Processes at a time.")
 @click.option("--json", "json_file", type=FILE, default=None, help="Write the result here; -: standard output.")
 @click.option("--plot", "plot_file", type=FILE, default=None, help="Write the plot here (PNG).")
@@ -305,6 +329,7 @@ def compare(
     stacks: list[str],
     vehicle: Path | None,
     camera: "CameraMode | None",
+    sensors: str,
     workers: int,
     json_file: Path | None,
     plot_file: Path | None,
@@ -316,7 +341,7 @@ def compare(
     from sitl.compare import check_plot, consistency_line, plot, table
     from sitl.compare import compare as compare_stacks
     from sitl.kernels import build_missing
-    from sitl.scenario import load_scenario
+    from sitl.scenario import SensorKind, load_scenario
 
     check_output_file(json_file)
     if plot_file is not None:
@@ -337,7 +362,8 @@ def compare(
             line = f"{flown:>3}/{total}  {run['stack']:>6}  seed {run['seed']}: {shown}"
             errors.print(plain(line), highlight=False, soft_wrap=True)
 
-        result = compare_stacks(scenario, range(first_seed, first_seed + seeds), stacks, vehicle, camera, workers, show)
+        chosen, given = range(first_seed, first_seed + seeds), SensorKind(sensors)
+        result = compare_stacks(scenario, chosen, stacks, vehicle, camera, workers, show, given)
     failed: OutputError | None = None
     to_stdout = json_file == STDOUT
     try:

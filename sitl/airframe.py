@@ -7,6 +7,8 @@ airframe file the properties that the simulated aircraft has; neither is read in
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
+
 from companion.core.config import Section, load, number
 from sitl.battery import BatteryConfig
 
@@ -67,6 +69,12 @@ class Airframe(Section, frozen=True):
     drag: Drag
     ground: Ground
     battery: BatteryConfig
+
+
+def with_thrust(airframe: Airframe, scale: float) -> Airframe:
+    """The airframe with this many times the thrust of its file."""
+    rotor = msgspec.structs.replace(airframe.rotor, thrust_max_n=airframe.rotor.thrust_max_n * scale)
+    return msgspec.structs.replace(airframe, rotor=rotor)
 
 
 def load_airframe(name: str) -> Airframe:

@@ -21,6 +21,7 @@ from companion.core.config import ConfigError, Section, check_unit_quaternion, i
 from companion.core.frames import quat_exp, quat_multiply, quat_normalized, rotation_matrix
 from companion.core.messages import Image
 from companion.core.site import Marker, Site
+from sitl.camera_errors import CornerDrift, ImageTransport
 from sitl.scene import SKY, Plane, SceneConfig, SceneMarker, backdrop_plane, marker_plane, place_markers
 
 MIN_SIDE_PX = 12.0  # shortest side of a marker that counts as visible
@@ -70,6 +71,12 @@ class CameraConfig(Section, frozen=True):
     vignetting: Annotated[float, number(0, 1, "(loss of light in the corners)")]
     sway_std_rad: Annotated[float, number(0, 0.2, "rad (rotation of the camera's mount, per axis)")]
     sway_time_constant_s: Annotated[float, number(0.01, 10, "s")]
+    # Errors that `sitl.unkind` draws; see `sitl.camera_errors`
+    corner_drift_px: Annotated[float, number(0, 10, "px (standard deviation of the slow part, per coordinate)")] = 0.0
+    corner_drift_time_s: Annotated[float, number(0.01, 1000, "s")] = 10.0
+    image_corner_noise_px: Annotated[float, number(0, 10, "px (as corner_noise_px, in drawn images)")] = 0.0
+    latency_jitter_s: Annotated[float, number(0, 0.2, "s, standard deviation")] = 0.0
+    images_lost: Annotated[float, number(0, 0.95, "(share of the images that do not arrive)")] = 0.0
 
     def __post_init__(self) -> None:
         check_unit_quaternion("q_BC", self.q_BC)
@@ -107,8 +114,14 @@ class SceneCamera:
         self._R_BC = rotation_matrix(quat_normalized(config.q_BC))
         self._q_BC = quat_normalized(config.q_BC)
         self._p_BC = np.asarray(config.p_BC, dtype=float)
-        pixel_rng, corner_rng, sway_rng = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))
+        streams = [np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(4)]
+        pixel_rng, corner_rng, sway_rng, transport_rng = streams
         self._pixel_rng, self._corner_rng, self._sway_rng = pixel_rng, corner_rng, sway_rng
+        c = config
+        self.transport = ImageTransport(c.latency_s, c.latency_jitter_s, c.images_lost, transport_rng)
+        white_px = c.image_corner_noise_px if draw else 0.0  # corners without images have white noise already
+        drifts = c.corner_drift_px > 0 or white_px > 0
+        self._drift = CornerDrift(c.corner_drift_px, c.corner_drift_time_s, white_px, seed) if drifts else None
         self._sway = np.zeros(3)
         self._sway_t_s: float | None = None
         self.slip: Array | None = None  # rotation vector [rad] of the camera on its mount, in the camera's frame
@@ -190,9 +203,12 @@ class SceneCamera:
         return [VisibleMarker(marker.bundle, marker.marker, pixels) for marker, pixels in found]
 
     def noisy_corners(self, t_s: float, p_WB: Vector, q_WB: Vector) -> list[VisibleMarker]:
-        """`project_corners` with independent Gaussian noise of ``corner_noise_px`` on every coordinate."""
+        """`project_corners` with Gaussian noise of ``corner_noise_px`` on every coordinate, and the slow errors."""
         visible = self.project_corners(t_s, p_WB, q_WB)
         noise_px = self.config.corner_noise_px * self._corner_rng.standard_normal((len(visible), 4, 2))
+        if self._drift is not None:
+            for i, (_, marker, _) in enumerate(visible):
+                noise_px[i] += self._drift.at(t_s, (marker.family, marker.id))
         return [
             VisibleMarker(bundle, marker, corners + noise)
             for (bundle, marker, corners), noise in zip(visible, noise_px, strict=True)
@@ -219,7 +235,7 @@ class SceneCamera:
             raise RuntimeError("this camera was built with draw=False")
         p_WC, R_WC = self.camera_pose(t_s, p_WB, q_WB)
         self._ideal[:] = SKY
-        self._draw_planes(p_WC, R_WC, (*self._backdrops, *placed.planes))
+        self._draw_planes(t_s, p_WC, R_WC, (*self._backdrops, *placed.planes))
         image = cv2.remap(
             self._ideal, self._map_xy, self._map_fraction, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
         )
@@ -236,7 +252,7 @@ class SceneCamera:
             image = cv2.add(image, window, dtype=cv2.CV_8U)
         return Image(stamp_s=t_s, width=self.config.width, height=self.config.height, data=image.tobytes())
 
-    def _draw_planes(self, p_WC: Array, R_WC: Array, planes: Iterable[Plane]) -> None:
+    def _draw_planes(self, t_s: float, p_WC: Array, R_WC: Array, planes: Iterable[Plane]) -> None:
         """Warp all planes into the ideal picture, the one with the farthest visible point first.
 
         By its farthest point a marker comes after the wall or ground it stands on, and a wall after the ground.
@@ -254,10 +270,26 @@ class SceneCamera:
             jobs.append((float(np.max(np.sum(points_C**2, axis=1))), plane, A_C, polygon, points_C))
         jobs.sort(key=lambda job: -job[0])
         for _, plane, A_C, polygon, points_C in jobs:
-            self._draw(plane, A_C, polygon, points_C)
+            self._draw(plane, A_C, polygon, points_C, self._displacement(t_s, plane, A_C))
 
-    def _draw(self, plane: Plane, A_C: Array, polygon: Array, points_C: Array) -> None:
+    def _displacement(self, t_s: float, plane: Plane, A_C: Array) -> Array | None:
+        """Homography of the ideal picture that moves the corners of a marker by their errors; None: no errors."""
+        if self._drift is None or plane.marker is None:
+            return None
+        points_C = plane.marker_px @ A_C.T
+        if points_C[:, 2].min() < NEAR_M:
+            return None
+        true = points_C[:, :2] / points_C[:, 2:] * self._ideal_focal + self._ideal_centre
+        # a pixel of the image is one of the ideal picture, except for the distortion
+        moved = true + self._drift.at(t_s, plane.marker)
+        H = cv2.getPerspectiveTransform(true.astype(np.float32), moved.astype(np.float32))
+        return H.astype(np.float64)
+
+    def _draw(self, plane: Plane, A_C: Array, polygon: Array, points_C: Array, displacement: Array | None) -> None:
         outline = points_C[:, :2] / points_C[:, 2:] * self._ideal_focal + self._ideal_centre
+        if displacement is not None:
+            homogeneous = np.column_stack([outline, np.ones(len(outline))]) @ displacement.T
+            outline = homogeneous[:, :2] / homogeneous[:, 2:]
         rows, columns = self._ideal.shape
         left, top = np.maximum(np.floor(outline.min(axis=0)).astype(int), 0)
         right, bottom = np.minimum(np.ceil(outline.max(axis=0)).astype(int) + 1, (columns, rows))
@@ -273,6 +305,9 @@ class SceneCamera:
         to_full = np.array([[step_x, 0, 0.5 * step_x - 0.5], [0, step_y, 0.5 * step_y - 0.5], [0, 0, 1.0]])
         (fx, fy), (cx, cy) = self._ideal_focal, self._ideal_centre - (left, top)
         K = np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1.0]])
+        if displacement is not None:
+            shift = np.array([[1.0, 0, left], [0, 1.0, top], [0, 0, 1.0]])
+            K = np.linalg.inv(shift) @ displacement @ shift @ K
         finer = np.array([[fine, 0, (fine - 1) / 2], [0, fine, (fine - 1) / 2], [0, 0, 1.0]])
         size = (int(right - left), int(bottom - top))
         H = finer @ K @ A_C @ to_full

@@ -27,13 +27,14 @@ from companion.recording.metrics import tracking_error
 from companion.runtime.end_requests import interrupts_ignored
 from companion.runtime.parent import end_with_parent
 from sitl.baselines.stacks import STACKS, prepare
-from sitl.scenario import CameraMode, load_scenario
+from sitl.scenario import CameraMode, SensorKind, load_scenario
 from sitl.simulate import fly
 
 FIGURES = ("position_rms_m", "estimate_rms_m", "gnss_rms_m", "yaw_rms_deg", "position_max_m")
 AXES = "xyz"
 KEPT = (
     *FIGURES,
+    "drawn",
     "position_rms_axis_m",
     "position_mean_xyz_m",
     "frame",
@@ -58,6 +59,7 @@ class Job(NamedTuple):
     vehicle: Path | None
     camera: CameraMode | None
     with_series: bool  # keep the error over time, for the plot
+    sensors: SensorKind
 
 
 def compare(
@@ -68,12 +70,13 @@ def compare(
     camera: CameraMode | None = None,
     workers: int = 2,
     progress: Callable[[Run], None] = lambda run: None,
+    sensors: SensorKind = SensorKind.KIND,
 ) -> Comparison:
     """Fly every stack with every seed; returns JSON-ready data. Raises `ConfigError` when a start is refused.
 
     stacks: names of `sitl.baselines.stacks.STACKS`; ratios are against "full" when it is among them, else the first.
     progress: called after every flight. The same seed is the same world for every stack: wind, sensors and battery have
-    random streams of their own.
+    random streams of their own. sensors: those of the scenario file, or drawn for each seed.
     Ctrl-C, or the death of a process, ends the comparison early: the flights flown until then are returned, with
     "incomplete" True and the reason.
     """
@@ -81,7 +84,9 @@ def compare(
     loaded = load_scenario(scenario, vehicle, camera)
     for stack in stacks:
         prepare(stack, loaded.vehicle)  # once, and not in every process
-    jobs = [Job(scenario, seed, stack, vehicle, camera, seed == seeds[0]) for seed in seeds for stack in stacks]
+    jobs = [
+        Job(scenario, seed, stack, vehicle, camera, seed == seeds[0], sensors) for seed in seeds for stack in stacks
+    ]
     flown: dict[Job, Run] = {}
     reason = ""
     try:
@@ -102,6 +107,7 @@ def compare(
         "scenario": loaded.scenario.name,
         "vehicle": loaded.vehicle.name,
         "camera": loaded.scenario.camera_mode,
+        "sensors": str(sensors),
         "seeds": seeds,
         "stacks": stacks,
         "incomplete": len(runs) < len(jobs),
@@ -142,7 +148,7 @@ def _begin_worker() -> None:
 
 
 def _run(job: Job) -> Run:
-    result, lockstep = fly(job.scenario, job.seed, job.stack, job.vehicle, job.camera)
+    result, lockstep = fly(job.scenario, job.seed, job.stack, job.vehicle, job.camera, sensors=job.sensors)
     run = {key: result[key] for key in ("stack", "seed", "completed", "duration_s", "realtime_factor", *KEPT)}
     run["nees"] = result.get("nees", {})  # empty for a stack that estimates nothing
     if job.with_series:
@@ -217,7 +223,8 @@ def table(result: Comparison) -> Table:
     frame = next((run["frame"] for run in result["runs"]), "")
     seeds = ", ".join(map(str, result["seeds"]))
     incomplete = ", INCOMPLETE" if result["incomplete"] else ""
-    title = f"{result['scenario']}, {result['vehicle']}, seeds {seeds}{incomplete} (RMS in m, frame: {frame})"
+    world = f"{result['vehicle']}, {result['sensors']} sensors"
+    title = f"{result['scenario']}, {world}, seeds {seeds}{incomplete} (RMS in m, frame: {frame})"
     view = Table(title=plain(title))
     view.add_column("stack")
     for name in ("position", *AXES, "estimate", "yaw °", "completed", "ratio"):

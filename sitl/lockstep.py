@@ -216,10 +216,12 @@ class Lockstep:
     def _expose(self) -> None:
         # The image is due only after the camera's latency: the render thread draws it while the world goes on. It
         # draws one image after the other from the data of the exposure, so its speed does not change the result.
+        latency_s = self.world.camera.transport.latency_s(self.now_s)
+        if latency_s is None:
+            return
         image = self.world.exposure()
         if self._render_thread is not None:
             image = self._render_thread.submit(image).result
-        latency_s = self.world.camera.config.latency_s
         # Stamped as on an aircraft: the arrival less the delay of the vehicle file.
         stamp_error_s = latency_s - self.loaded.vehicle.latency.camera_s
 

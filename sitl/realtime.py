@@ -24,7 +24,8 @@ from companion.core.messages import Message, PhotoRequest
 from companion.runtime.nodes import NodeOptions, build_node
 from companion.runtime.process import HealthMonitor, StopFlag
 from sitl.autopilot.udp import GROUND_PORTS, ONBOARD_PORTS, UdpEndpoint, UdpLinks
-from sitl.scenario import load_scenario
+from sitl.scenario import SensorKind, load_scenario
+from sitl.unkind import with_sensors
 from sitl.world import STEP_S, World
 
 INPUTS: tuple[TopicName, ...] = ("photo_request",)  # topics that `run` receives
@@ -58,6 +59,11 @@ def main() -> int:
         help=f"added to the UDP ports {ONBOARD_PORTS[0]}, {ONBOARD_PORTS[1]} and {GROUND_PORTS[0]}, as PX4 does; the "
         f"ground station's port {GROUND_PORTS[1]} stays (default: 0)",
     )
+    parser.add_argument(
+        "--sensors",
+        default=SensorKind.KIND,
+        help="kind: the errors in the scenario file; unkind: drawn for the seed (default: kind)",
+    )
     given = parser.parse_args()
     try:
         if not 0 <= given.instance <= INSTANCE_MAX:
@@ -68,7 +74,10 @@ def main() -> int:
             )
         if given.seed < 0:
             raise ConfigError(f"--seed {given.seed}: must not be negative")
-        world = World(load_scenario(given.scenario, given.vehicle), given.seed)
+        if given.sensors not in list(SensorKind):
+            raise ConfigError(f"--sensors {given.sensors}: must be one of {', '.join(SensorKind)}")
+        loaded = load_scenario(given.scenario, given.vehicle)
+        world = World(with_sensors(loaded, SensorKind(given.sensors), given.seed), given.seed)
         onboard = UdpEndpoint(ONBOARD_PORTS[0] + given.instance, ONBOARD_PORTS[1] + given.instance)
         links = UdpLinks([onboard, UdpEndpoint(GROUND_PORTS[0] + given.instance, GROUND_PORTS[1])])
         bus = open_bus(given.bus)
@@ -91,7 +100,7 @@ class Exposure(NamedTuple):
     """An exposure on its way to the bus."""
 
     arrival_s: float  # in the world's time
-    zero_s: float  # companion time of the world's time 0 at the exposure
+    zero_s: float  # added to the stamps: companion time of the world's time 0 at the exposure, and the stamp's error
     messages: "Future[list[Message]]"
 
 
@@ -124,7 +133,12 @@ class CameraFeed:
         if len(self._waiting) >= EXPOSURES_MAX:
             return
         world = self._world
+        latency_s = world.camera.transport.latency_s(world.now_s)
+        if latency_s is None:
+            return
         draw, now_s = world.exposure(), world.now_s
+        # Stamped as on an aircraft: the arrival less the delay of the vehicle file.
+        stamp_error_s = latency_s - world.loaded.vehicle.latency.camera_s
         requests, self._requests = self._requests, []
 
         def messages() -> list[Message]:
@@ -135,8 +149,8 @@ class CameraFeed:
                 self._tracker.handle(request, now_s)
             return list(self._tracker.handle(image, now_s))
 
-        arrival_s = now_s + world.camera.config.latency_s
-        self._waiting.append(Exposure(arrival_s, zero_s, self._render_thread.submit(messages)))
+        arrival_s = now_s + latency_s
+        self._waiting.append(Exposure(arrival_s, zero_s + stamp_error_s, self._render_thread.submit(messages)))
 
     def arrived(self) -> Iterable[Message]:
         """The messages that reach the bus now, stamped in companion time."""

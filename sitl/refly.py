@@ -27,6 +27,7 @@ from companion.recording.writer import LogWriter
 from sitl.lockstep import Lockstep
 from sitl.scenario import LoadedScenario, load_scenario
 from sitl.simulate import LOCKSTEP
+from sitl.unkind import UnkindWorld, apply
 
 TIMES: dict[type[Message], tuple[str, ...]] = {
     ControlStatus: ("solve_time_s",)
@@ -59,6 +60,7 @@ class FlownRun(NamedTuple):
     kind: str
     seed: int
     stack: str
+    drawn: UnkindWorld | None = None  # None: kind sensors
 
 
 class Prepared(NamedTuple):
@@ -90,7 +92,9 @@ def prepare_refly(log_path: str | Path, tolerance_m: float | None = None) -> Ite
     if tolerance_m is None and (obstacle := inexact(log, run)):
         raise LogError(f"{log.path}: {obstacle}; give --tolerance METRES to compare the flown paths")
     with tempfile.TemporaryDirectory(prefix="companion-refly-") as folder:
-        yield Prepared(log, run, unpack(log, Path(folder)), Path(folder), tolerance_m)
+        loaded = unpack(log, Path(folder))
+        loaded = loaded if run.drawn is None else apply(loaded, run.drawn)
+        yield Prepared(log, run, loaded, Path(folder), tolerance_m)
 
 
 def refly_prepared(prepared: Prepared, progress: Callable[[Lockstep], None] | None = None) -> Comparison:
@@ -145,7 +149,13 @@ def flown_run(log: Log) -> FlownRun:
     """How the flight of a log was flown; raises `LogError` where the log does not hold it."""
     try:
         facts = msgspec.json.decode(log.metadata.get("run", "{}"), type=dict[str, Any])
-        run = FlownRun(str(facts.get("kind", "")), int(facts.get("seed", 0)), str(facts.get("stack", "full")))
+        drawn = facts.get("drawn")
+        run = FlownRun(
+            str(facts.get("kind", "")),
+            int(facts.get("seed", 0)),
+            str(facts.get("stack", "full")),
+            None if drawn is None else msgspec.convert(drawn, UnkindWorld),
+        )
     except (msgspec.MsgspecError, TypeError, ValueError):
         raise LogError(f"{log.path}: the description of the run in the log cannot be read") from None
     if log.tables("scenario") is None:

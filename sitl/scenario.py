@@ -23,6 +23,13 @@ from sitl.wind import WindConfig
 CameraMode = Literal["images", "corners"]  # drawn and searched for markers, or the markers' corners alone
 
 
+class SensorKind(StrEnum):
+    """Which errors the sensors and the aircraft have."""
+
+    KIND = "kind"  # those of the scenario file
+    UNKIND = "unkind"  # drawn for each seed (`sitl.unkind`)
+
+
 class FaultKind(StrEnum):
     """The kinds of faults; ``value`` and ``name`` are fields of `Fault`. `sitl.faults` has their effects."""
 
@@ -156,6 +163,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     command_delay_s: Annotated[
         float, number(0, 0.2, "s from an attitude and thrust setpoint, of any sender, to the autopilot's loops")
     ] = 0.0
+    gnss_gates_apart: bool = False  # EKF2 rejects position and velocity of a fix each by itself
     start: Start
     fcu_clock: FcuClock
     fcu_parameters: dict[str, int | float]  # set on the flight controller by the crew; PX4's names
@@ -176,6 +184,11 @@ class LoadedScenario(Section, frozen=True):
     site: Site
     vehicle_path: Path
     mission_path: Path
+    drawn: Section | None = None  # the `sitl.unkind.UnkindWorld` that is in the scenario; None: kind sensors
+
+    @property
+    def sensors(self) -> SensorKind:
+        return SensorKind.KIND if self.drawn is None else SensorKind.UNKIND
 
 
 def load_scenario(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import cv2
+import msgspec
 import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
@@ -76,6 +77,10 @@ class SceneConfig(Section, frozen=True):
     bundles: list[PlacedBundle]
     backdrops: list[Backdrop]
     light: Annotated[float, number(0.02, 3.0, "(1: as printed)")]
+    # How the print differs from the marker file: everything on it, and the size of single markers ("family/id")
+    # around their true centres.
+    print_scale: Annotated[float, number(0.5, 2.0, "as printed over the marker file")] = 1.0
+    marker_scale: dict[str, Annotated[float, number(0.5, 2.0, "as printed over the marker file")]] = {}
 
 
 class Plane:
@@ -91,6 +96,7 @@ class Plane:
         top_left = self.p_W - R_WP[:, 0] * size_m[0] / 2 + R_WP[:, 1] * size_m[1] / 2
         self.origin_W = top_left + 0.5 * self.right_W + 0.5 * self.down_W
         self.two_sided = two_sided
+        self.marker: tuple[str, int] | None = None  # family and id of a marker
         self.outline_px = np.array(
             [[-0.5, -0.5], [columns - 0.5, -0.5], [columns - 0.5, rows - 0.5], [-0.5, rows - 0.5]]
         )
@@ -100,6 +106,10 @@ class Plane:
             half = (max(1, last.shape[1] // 2), max(1, last.shape[0] // 2))
             self.levels.append(cv2.resize(last, half, interpolation=cv2.INTER_AREA).astype(np.uint8, copy=False))
         self._half_px = np.array([columns / 2, rows / 2])
+        low, right, bottom = QUIET_MODULES * MODULE_PX - 0.5, columns - 0.5, rows - 0.5
+        right, bottom = right - QUIET_MODULES * MODULE_PX, bottom - QUIET_MODULES * MODULE_PX
+        # corners of a marker's black square, (u, v, 1): top left, top right, bottom right, bottom left
+        self.marker_px = np.array([[low, low, 1.0], [right, low, 1.0], [right, bottom, 1.0], [low, bottom, 1.0]])
 
     def placed(self, p_W: Array, R_WP: Array, scale: float, mirrored: bool) -> "Plane":
         """The same rectangle in another place, `scale` times as large as now; mirrored: left for right."""
@@ -159,15 +169,32 @@ def place_markers(config: SceneConfig, site: Site) -> list[SceneMarker]:
             known = ", ".join(b.name for b in site.bundle)
             raise ConfigError(f"scene: bundles: '{placed.name}' is not in the marker file (it has: {known})")
         R_WM = rotation_matrix(quat_from_rpy(*placed.rpy_rad))
-        markers += [SceneMarker(bundle.name, m, np.asarray(placed.p_W), R_WM) for m in bundle.markers]
+        printed = (_as_printed(config, m) for m in bundle.markers)
+        markers += [SceneMarker(bundle.name, m, np.asarray(placed.p_W), R_WM) for m in printed]
     return markers
+
+
+def _as_printed(config: SceneConfig, marker: Marker) -> Marker:
+    """A marker of the marker file with the size and place that its print has."""
+    size, scale = config.marker_scale.get(marker_name(marker), 1.0), config.print_scale
+    if size == scale == 1.0:
+        return marker
+    x, y, z = marker.p_M
+    return msgspec.structs.replace(marker, size_m=marker.size_m * size * scale, p_M=(x * scale, y * scale, z * scale))
+
+
+def marker_name(marker: Marker) -> str:
+    """The key of a marker in `SceneConfig.marker_scale`."""
+    return f"{marker.family}/{marker.id}"
 
 
 def marker_plane(placed: SceneMarker) -> Plane:
     """The marker with its quiet zone as a textured plane."""
     texture, modules = marker_texture(placed.marker)
     size_m = placed.marker.size_m * (modules + 2 * QUIET_MODULES) / modules
-    return Plane(placed.centre_W, placed.R_WF, (size_m, size_m), texture, two_sided=False)
+    plane = Plane(placed.centre_W, placed.R_WF, (size_m, size_m), texture, two_sided=False)
+    plane.marker = placed.marker.family, placed.marker.id
+    return plane
 
 
 def backdrop_plane(backdrop: Backdrop) -> Plane:

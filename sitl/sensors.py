@@ -15,6 +15,7 @@ import numpy as np
 
 from companion.core.arrays import Array
 from companion.core.config import Section, number
+from companion.core.frames import GRAVITY_M_S2
 from companion.core.trajectory_messages import Quat, Vec3
 from sitl.wind import NormalNoise, OrnsteinUhlenbeck
 
@@ -43,6 +44,22 @@ class AttitudeConfig(Section, frozen=True):
     heading_std_rad: Annotated[float, number(0.0, 0.2, "rad")]
     heading_time_s: Annotated[float, number(0.1, 1e4, "s")]
     white_std_rad: Annotated[float, number(0.0, 0.1, "rad, about each axis")]
+    heading_offset_rad: Annotated[float, number(-3.15, 3.15, "rad, constant, added to the random one")] = 0.0
+    # Hovering, a tilt error e and an accelerometer bias -g x e look the same to an EKF. This share of the tilt error
+    # is such a bias, in the accelerometer too, and moves the velocity by nothing; the rest looks like an acceleration.
+    tilt_in_accel: Annotated[float, number(0.0, 1.0, "share of the tilt error")] = 0.0
+
+
+class GnssJump(Section, frozen=True):
+    """A multipath error that begins and ends suddenly. The receiver does not know it."""
+
+    at_s: Annotated[float, number(0.0, 1e5, "s from the first frame on")]
+    duration_s: Annotated[float, number(0.0, 1e5, "s")]
+    offset_m: tuple[
+        Annotated[float, number(-100, 100, "m")],
+        Annotated[float, number(-100, 100, "m")],
+        Annotated[float, number(-100, 100, "m")],
+    ]
 
 
 class GnssConfig(Section, frozen=True):
@@ -53,6 +70,9 @@ class GnssConfig(Section, frozen=True):
     white_variance_m2: Annotated[float, number(0.0, 100.0, "m² of a sample, each axis")]
     walk_variance_m2: Annotated[float, number(0.0, 1.0, "m² added by every sample, each axis")]
     velocity_std_m_s: Annotated[float, number(0.0, 5.0, "m/s, each axis")]
+    velocity_drift_m_s: Annotated[float, number(0.0, 5.0, "m/s, standard deviation of the slow error, each axis")] = 0.0
+    velocity_drift_time_s: Annotated[float, number(0.1, 1e4, "s, its correlation time")] = 5.0
+    jumps: list[GnssJump] = []
 
 
 class BaroConfig(Section, frozen=True):
@@ -165,7 +185,7 @@ class TrueMotion(Protocol):
 class Sensors:
     """Turns the true motion into sensor frames; the same seed and motion give the same frames.
 
-    ``gnss_bias_W`` is the part of the GNSS error that successive fixes share: random walk and jump [m].
+    ``gnss_bias_W`` is the part of the GNSS error that successive fixes share: random walk and jumps [m].
     """
 
     def __init__(self, config: SensorConfig, seed: int, face: Face | None = None) -> None:
@@ -181,13 +201,21 @@ class Sensors:
         self._accel_bias = [config.imu.accel_bias_m_s2 * imu() for _ in range(3)]
 
         a = config.attitude
-        self._heading_offset_rad = a.heading_offset_std_rad * attitude()
+        self._heading_offset_rad = a.heading_offset_std_rad * attitude() + a.heading_offset_rad
         self._attitude_error = OrnsteinUhlenbeck(
             (a.tilt_std_rad, a.tilt_std_rad, a.heading_std_rad),
             (a.tilt_time_s, a.tilt_time_s, a.heading_time_s),
             attitude,
         )
         self._walk_W = [0.0, 0.0, 0.0]
+        g = config.gnss
+        drift = NormalNoise(np.random.default_rng(np.random.SeedSequence((seed, 1))))  # leaves the six as they were
+        self._velocity_drift = (
+            OrnsteinUhlenbeck([g.velocity_drift_m_s] * 3, [g.velocity_drift_time_s] * 3, drift)
+            if g.velocity_drift_m_s
+            else None
+        )
+        self._multipath_W: Vec3 = (0.0, 0.0, 0.0)
         self._fixes: deque[GnssFix] = deque()  # between validity and arrival
         self._last_fix: GnssFix | None = None
         self._gnss_count = self._baro_count = self._range_count = 0
@@ -200,8 +228,8 @@ class Sensors:
 
     @property
     def gnss_bias_W(self) -> Vec3:
-        w, j = self._walk_W, self._jump_W
-        return w[0] + j[0], w[1] + j[1], w[2] + j[2]
+        w, j, m = self._walk_W, self._jump_W, self._multipath_W
+        return w[0] + j[0] + m[0], w[1] + j[1] + m[1], w[2] + j[2] + m[2]
 
     def set_fault(self, kind: SensorFault, value: bool | Sequence[float] | None) -> None:
         """Begin a fault, or end it with None; raises ValueError for an unknown kind.
@@ -230,12 +258,15 @@ class Sensors:
             self._start_s = now_s
         elapsed_s = now_s - self._start_s
         gyro_B, accel_B = self._imu(truth)
+        q_WB = self._attitude(truth)
+        if self._config.attitude.tilt_in_accel:
+            accel_B = self._biased_as_tilted(accel_B, truth)
         voltage_v, remaining = self._battery_fault or (truth.battery_voltage_v, truth.battery_remaining)
         return SensorFrame(
             now_s,
             gyro_B,
             accel_B,
-            self._attitude(truth),
+            q_WB,
             self._gnss(now_s, elapsed_s, truth),
             self._baro(elapsed_s, truth),
             voltage_v + self._config.battery_noise_v * self._battery_noise(),
@@ -265,26 +296,40 @@ class Sensors:
         )
         return _multiply(q, _small_rotation(s * n(), s * n(), s * n()))
 
+    def _biased_as_tilted(self, accel_B: Vec3, truth: TrueMotion) -> Vec3:
+        """accel_B with the bias that explains its share of the tilt error: -Rᵀ (e_W x g ẑ)."""
+        ex, ey, _ = self._attitude_error.value
+        share_g = self._config.attitude.tilt_in_accel * GRAVITY_M_S2
+        x, y, z = _turned_back((-share_g * ey, share_g * ex, 0.0), truth.q_WB.tolist())
+        return accel_B[0] + x, accel_B[1] + y, accel_B[2] + z
+
     def _gnss(self, now_s: float, elapsed_s: float, truth: TrueMotion) -> GnssFix | None:
         c = self._config.gnss
         if elapsed_s >= self._gnss_count / c.rate_hz - TIME_EPSILON_S:
             self._gnss_count += 1
-            self._fixes.append(self._take_fix(now_s, truth))
+            self._fixes.append(self._take_fix(now_s, elapsed_s, truth))
         if self._fixes and now_s >= self._fixes[0].stamp_s + c.delay_s - TIME_EPSILON_S:
             return self._fixes.popleft()
         return None
 
-    def _take_fix(self, now_s: float, truth: TrueMotion) -> GnssFix:
+    def _take_fix(self, now_s: float, elapsed_s: float, truth: TrueMotion) -> GnssFix:
         n, c, walk = self._gnss_noise, self._config.gnss, self._walk_W
         white, step = math.sqrt(c.white_variance_m2), math.sqrt(c.walk_variance_m2)
         for i in range(3):
             walk[i] += step * n()
+        if c.jumps:
+            begun = [j.offset_m for j in c.jumps if j.at_s <= elapsed_s < j.at_s + j.duration_s]
+            self._multipath_W = begun[-1] if begun else (0.0, 0.0, 0.0)
         bias = self.gnss_bias_W
         px, py, pz = (p + b + white * n() for p, b in zip(truth.p_W.tolist(), bias, strict=True))
         vx, vy, vz = (v + c.velocity_std_m_s * n() for v in truth.v_W.tolist())
-        # honest: white noise and the random walk since the start, with the variances of this scenario
+        if self._velocity_drift is not None:
+            dx, dy, dz = self._velocity_drift.advance(1.0 / c.rate_hz)
+            vx, vy, vz = vx + dx, vy + dy, vz + dz
+        # honest: white noise, the random walk since the start and the slow error, with the variances of this scenario
         axis_m = math.sqrt(c.white_variance_m2 + c.walk_variance_m2 * self._gnss_count)
-        accuracy = (math.sqrt(2.0) * axis_m, axis_m, math.sqrt(3.0) * c.velocity_std_m_s)
+        axis_m_s = math.hypot(c.velocity_std_m_s, c.velocity_drift_m_s)
+        accuracy = (math.sqrt(2.0) * axis_m, axis_m, math.sqrt(3.0) * axis_m_s)
         fix = GnssFix(now_s, (px, py, pz), (vx, vy, vz), True, *accuracy)
         if self._gnss_lost:
             return (self._last_fix or fix)._replace(stamp_s=now_s, ok=False)
@@ -324,6 +369,14 @@ def _small_rotation(x: float, y: float, z: float) -> Quat:
     x, y, z = 0.5 * x, 0.5 * y, 0.5 * z
     w = 1.0 / math.sqrt(1.0 + x * x + y * y + z * z)
     return w, x * w, y * w, z * w
+
+
+def _turned_back(v_W: Vec3, q_WB: Sequence[float]) -> Vec3:
+    """A vector of W in B."""
+    w, x, y, z = q_WB
+    inverse = (w, -x, -y, -z)
+    _, bx, by, bz = _multiply(_multiply(inverse, (0.0, *v_W)), q_WB)
+    return bx, by, bz
 
 
 def _multiply(a: Sequence[float], b: Sequence[float]) -> Quat:

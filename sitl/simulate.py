@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 import cv2
+import msgspec
 import numpy as np
 from rich.table import Table
 
@@ -17,7 +18,8 @@ from companion.recording.metrics import metrics_from_messages
 from companion.runtime.flight_record import flight_metadata, open_recorder
 from companion.runtime.fly import ending_line
 from sitl.lockstep import Lockstep
-from sitl.scenario import CameraMode, LoadedScenario, load_scenario
+from sitl.scenario import CameraMode, LoadedScenario, SensorKind, load_scenario
+from sitl.unkind import with_sensors
 from sitl.wind import WindConfig
 
 Result = dict[str, Any]  # JSON-ready
@@ -46,12 +48,13 @@ def simulate(
     vehicle: Path | None = None,
     camera: CameraMode | None = None,
     log_file: Path | None = None,
+    sensors: SensorKind = SensorKind.KIND,
 ) -> Result:
     """Fly and measure; returns the result as JSON-ready data. Raises `ConfigError` when the start is refused.
 
-    Errors are against the simulator's truth over the autonomous hold, in the frame of the mission's bundle.
+    sensors: those of the scenario file, or drawn for the seed. Errors are against the simulator's truth over the autonomous hold, in the frame of the mission's bundle.
     """
-    return fly(scenario, seed, stack, vehicle, camera, log_file)[0]
+    return fly(scenario, seed, stack, vehicle, camera, log_file, sensors)[0]
 
 
 def fly(
@@ -61,9 +64,11 @@ def fly(
     vehicle: Path | None = None,
     camera: CameraMode | None = None,
     log_file: Path | None = None,
+    sensors: SensorKind = SensorKind.KIND,
 ) -> tuple[Result, Lockstep]:
     """The result of `simulate`, and the finished run itself with its messages."""
-    flight = fly_loaded(load_scenario(scenario, vehicle, camera), seed, stack, log_file)
+    loaded = with_sensors(load_scenario(scenario, vehicle, camera), sensors, seed)
+    flight = fly_loaded(loaded, seed, stack, log_file)
     return flight.result, flight.lockstep
 
 
@@ -99,10 +104,15 @@ def fly_loaded(
 
 def log_metadata(loaded: LoadedScenario, seed: int, stack: str = "full", kind: str = LOCKSTEP) -> dict[str, str]:
     """What the log of a simulated flight holds besides its messages; see `companion.runtime.flight_record`."""
-    run = {"kind": kind, "seed": seed, "stack": stack}
+    run = {"kind": kind, "seed": seed, "stack": stack, **drawn_facts(loaded)}
     return flight_metadata(
         loaded.vehicle_path, loaded.mission_path, loaded.path, run, {"camera_mode": loaded.scenario.camera_mode}
     )
+
+
+def drawn_facts(loaded: LoadedScenario) -> Result:
+    """Which sensors a flight has, and what was drawn for them; JSON-ready."""
+    return {"sensors": str(loaded.sensors), "drawn": msgspec.to_builtins(loaded.drawn)}
 
 
 def _result(loaded: LoadedScenario, lockstep: Lockstep, stack: str, seed: int) -> Result:
@@ -112,6 +122,7 @@ def _result(loaded: LoadedScenario, lockstep: Lockstep, stack: str, seed: int) -
         "scenario": loaded.scenario.name,
         "stack": stack,
         "seed": seed,
+        **drawn_facts(loaded),
         "duration_s": round(lockstep.now_s, 3),
         "completed": bool(status and status.success),
         **metrics,
@@ -151,7 +162,7 @@ class FlightProgress:
 def result_table(flight: SimulatedFlight, log_file: Path | None) -> Table:
     """The result in about ten rows."""
     result = flight.result
-    title = f"{result['scenario']}, {flight.loaded.vehicle.name}, seed {result['seed']}"
+    title = f"{result['scenario']}, {flight.loaded.vehicle.name}, seed {result['seed']}, {result['sensors']} sensors"
     table = Table(title=plain(title), show_header=False)
     table.add_row("flown", f"{result['duration_s']:.1f} s, {result['hold_s']:.1f} s of them measured")
     table.add_row("position error, RMS / max", _pair(result["position_rms_m"], result["position_max_m"], 100, "cm"))
@@ -179,6 +190,8 @@ def wind_text(wind: WindConfig) -> str:
     parts = [f"{float(np.linalg.norm(wind.mean_m_s)):.1f} m/s"]
     if any(wind.gust_std_m_s):
         parts.append(f"gusts {max(wind.gust_std_m_s):.1f} m/s (σ)")
+    if wind.dryden is not None:
+        parts.append("Dryden turbulence")
     for items, noun in ((wind.steps, "wind step"), (wind.force_steps, "force step"), (wind.jets, "jet")):
         if items:
             parts.append(f"{len(items)} {noun}{'s' if len(items) > 1 else ''}")

@@ -5,7 +5,7 @@ Gusts are one Ornstein-Uhlenbeck process per axis of W, discretised exactly: ove
     n ← e^(-h/τ) n + σ √(1 - e^(-2h/τ)) w,   w ~ N(0, 1),
 
 which has the exponential autocorrelation of Dryden's longitudinal turbulence, with τ = length scale / airspeed
-(MIL-F-8785C, section 3.7.2). A jet is a round turbulent jet: Gaussian across, falling with a power of the
+(MIL-F-8785C, section 3.7.2). `sitl.dryden` has that turbulence whole. A jet is a round turbulent jet: Gaussian across, falling with a power of the
 distance along (S. Pope, "Turbulent Flows", section 5.1).
 """
 
@@ -18,6 +18,7 @@ import numpy as np
 from companion.core.arrays import Vector
 from companion.core.config import ConfigError, Section, number
 from companion.core.trajectory_messages import Vec3
+from sitl.dryden import DrydenConfig, DrydenTurbulence
 
 Speed = Annotated[float, number(-60.0, 60.0, "m/s, the air moves towards +x (east), +y (north), +z (up)")]
 Std = Annotated[float, number(0.0, 30.0, "m/s")]
@@ -74,6 +75,7 @@ class WindConfig(Section, frozen=True):
     steps: list[WindStep]
     force_steps: list[ForceStep]
     jets: list[Jet]
+    dryden: DrydenConfig | None = None  # turbulence in addition to the gusts, along and across mean_m_s
 
 
 CALM = WindConfig(
@@ -139,6 +141,10 @@ class Wind:
         self._gust = OrnsteinUhlenbeck(config.gust_std_m_s, config.gust_time_s, noise)
         self._jets = [_JetFlow(jet, noise) for jet in config.jets]
         self._random = any(config.gust_std_m_s) or any(jet.turbulence for jet in config.jets)
+        self._dryden: DrydenTurbulence | None = None
+        if config.dryden is not None:
+            rng = np.random.default_rng(np.random.SeedSequence((seed, 1)))  # leaves the gusts as they were
+            self._dryden = DrydenTurbulence(config.dryden, math.atan2(config.mean_m_s[1], config.mean_m_s[0]), rng)
         self._time_s: float | None = None
 
     def sample(self, t_s: float, p_W: Vector) -> Vec3:
@@ -147,6 +153,9 @@ class Wind:
         c = self._config
         mean, gust = c.mean_m_s, self._gust.value
         x, y, z = mean[0] + gust[0], mean[1] + gust[1], mean[2] + gust[2]
+        if self._dryden is not None:
+            dx, dy, dz = self._dryden.at(t_s)
+            x, y, z = x + dx, y + dy, z + dz
         for step in c.steps:
             if weight := _weight(step, t_s):
                 dx, dy, dz = step.wind_m_s

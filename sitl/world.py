@@ -16,7 +16,7 @@ from companion.core.enums import FcuMode
 from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.messages import HostStatus, Image, Truth
 from companion.core.trajectory_messages import Quat, Vec3
-from sitl.airframe import Airframe, load_airframe
+from sitl.airframe import load_airframe, with_thrust
 from sitl.autopilot.autopilot import Autopilot
 from sitl.autopilot.modes import CommanderMode
 from sitl.camera import SceneCamera
@@ -76,7 +76,7 @@ class World:
         scenario = loaded.scenario
         # Independent streams, so that a change in one sensor's noise leaves the wind as it was.
         streams = [1000 * seed + i for i in range(6)]
-        airframe = _true_airframe(scenario)
+        airframe = with_thrust(load_airframe(scenario.airframe), scenario.thrust_scale)
         self.plant = Plant(airframe, streams[0], scenario.start.p_W, scenario.start.yaw_rad)
         self.wind = Wind(scenario.wind, streams[1])
         self._jets = bool(scenario.wind.jets)
@@ -202,15 +202,9 @@ def _built_in_autopilot(loaded: LoadedScenario, seed: int, stream_rates_hz: dict
         clock_drift_ppm=scenario.fcu_clock.drift_ppm,
         stream_rates_hz=stream_rates_hz,
     )
+    autopilot.stack.observer.gates_apart = scenario.gnss_gates_apart
     autopilot.attitude.input_delay_steps = round(scenario.command_delay_s / STEP_S)
     for name, value in scenario.fcu_parameters.items():
         if not autopilot.parameters.set(name, value):
             raise ConfigError(f"{loaded.path}: fcu_parameters.{name} = {value}: no such parameter or wrong type")
     return autopilot
-
-
-def _true_airframe(scenario: Scenario) -> Airframe:
-    """The airframe file with the thrust that this aircraft really has."""
-    airframe = load_airframe(scenario.airframe)
-    rotor = msgspec.structs.replace(airframe.rotor, thrust_max_n=airframe.rotor.thrust_max_n * scenario.thrust_scale)
-    return msgspec.structs.replace(airframe, rotor=rotor)
