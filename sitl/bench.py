@@ -1,8 +1,10 @@
 """A thrust bench in simulated time: scale on a pseudo-terminal, PX4's side of a motor test over UDP, motor, batteries.
 
 `SimulatedBench.sleep` advances the simulation, so the program under test, which calls it, needs no thread and no real
-time. The flight controller follows the behaviour of PX4 1.17: a motor test is refused while armed, expires by
-itself, and its value goes through THR_MDL_FAC. `python -m sitl.bench` runs one against the clock, to try the command.
+time. The flight controller follows the behaviour of PX4 1.17 (the table is in `calibration.thrust.bench.output`): a
+motor test expires by itself, and its value goes through THR_MDL_FAC; while armed it is refused, and the output idles at
+PWM_MAIN_MIN; a kill switch holds the disarmed output whatever is accepted. `python -m sitl.bench` runs one against the
+clock, to try the command.
 """
 
 import argparse
@@ -31,7 +33,8 @@ from sitl.battery import Battery
 STEP_S = 0.005
 SCALE_HZ, TELEMETRY_HZ = 40.0, 10.0
 TEST_TIMEOUT_MAX_S = 3.0
-DISARMED_US = 900.0
+DISARMED_US = 900.0  # PWM_MAIN_DIS, if not given
+ARMING_S = 0.5  # in which an output rises to its armed value; at once if a motor test runs (`MixingOutput`)
 GRAM_N = 9.80665e-3
 
 
@@ -45,9 +48,16 @@ class Faults:
     propeller_lost_s: float = math.inf
     battery_dies_s: float = math.inf  # loses a fifth of its voltage
     link_lost_s: float = math.inf
+    link_back_s: float = math.inf
+    restart_s: float = math.inf  # of the flight controller, which is then silent and without outputs until
+    restarted_s: float = math.inf
     armed_s: float = math.inf
+    disarmed_s: float = math.inf  # after `armed_s`
+    killed_s: float = math.inf  # kill switch on
+    kill_released_s: float = math.inf
     ctrl_c_s: float = math.inf
     scale_unplugged_s: float = math.inf
+    scale_frozen_s: float = math.inf  # repeats its last line
     paused_s: float = math.inf  # the program under test stands still from then on,
     pause_s: float = 0.0  # for this long
     asleep: bool = False  # with the whole computer: the monotonic clock stands still, too
@@ -99,6 +109,7 @@ class SimulatedBench:
     thrust_model_factor: float = 0.0
     pwm_min_us: float = 1000.0
     pwm_max_us: float = 2000.0
+    disarmed_us: float = DISARMED_US
     scale_zero_g: float = 137.0
     scale_noise_g: float = 0.5
     by_hand: Callable[[float], float] | None = None  # throttle as pulse width over time, instead of motor tests
@@ -108,7 +119,7 @@ class SimulatedBench:
         self.time_s = 1000.0
         self._asleep_s = 0.0  # of the monotonic clock
         self.thrust = 0.0
-        self.pwm_us = DISARMED_US
+        self.pwm_us = self.disarmed_us
         self.off_s = -math.inf  # when the output last went to its disarmed value
         self.tests = 0  # motor tests obeyed
         self.stops = 0
@@ -116,6 +127,8 @@ class SimulatedBench:
         self.next_battery()
         self._random = random.Random(self.seed)
         self._test = (math.nan, -math.inf)  # value, until when
+        self._armed_from_us: float | None = None  # the output at arming, None while disarmed
+        self._line = ""  # of the scale
         self._master, slave = os.openpty()
         tty.setraw(slave)
         os.set_blocking(self._master, False)
@@ -184,7 +197,7 @@ class SimulatedBench:
     def _step(self) -> None:
         self._receive()
         output_us = self._output()
-        if output_us <= DISARMED_US < self.pwm_us:
+        if output_us <= self.disarmed_us < self.pwm_us:
             self.off_s = self.time_s
         if output_us != self.pwm_us and self.on_output is not None:
             self.on_output(self.time_s, output_us)
@@ -210,15 +223,45 @@ class SimulatedBench:
         if self.by_hand is not None:
             return self.by_hand(self.time_s)
         value, until_s = self._test
+        if not self._runs():
+            self._test = (math.nan, -math.inf)
+            return 0.0
+        if self._killed():
+            return self.disarmed_us
+        if self._armed():
+            return self._armed_us()
+        self._armed_from_us = None
         expired = self.time_s > until_s and not self.faults.keeps_running
         if expired or not math.isfinite(value):
-            return DISARMED_US
+            return self.disarmed_us
         factor = self.thrust_model_factor
         if factor > 0:
             signal = (math.sqrt((1 - factor) ** 2 + 4 * factor * value) - (1 - factor)) / (2 * factor)
         else:
             signal = value
         return self.pwm_min_us + signal * (self.pwm_max_us - self.pwm_min_us) + self.faults.wrong_pwm_us
+
+    def _armed_us(self) -> float:
+        """The output of an armed flight controller without a throttle command: its idle."""
+        if self._armed_from_us is None:
+            self._armed_from_us = self.pwm_us
+        if self._armed_from_us > self.disarmed_us:  # out of a motor test
+            return self.pwm_min_us
+        share = min((self.time_s - self.faults.armed_s) / ARMING_S, 1.0)
+        return self.disarmed_us + share * (self.pwm_min_us - self.disarmed_us)
+
+    def _armed(self) -> bool:
+        return self.faults.armed_s <= self.time_s < self.faults.disarmed_s
+
+    def _killed(self) -> bool:
+        return self.faults.killed_s <= self.time_s < self.faults.kill_released_s
+
+    def _runs(self) -> bool:
+        """Whether the flight controller is not restarting."""
+        return not self.faults.restart_s <= self.time_s < self.faults.restarted_s
+
+    def _reachable(self) -> bool:
+        return self._runs() and not self.faults.link_lost_s <= self.time_s < self.faults.link_back_s
 
     def _send_reading(self) -> None:
         if self.time_s >= self.faults.scale_silent_s:
@@ -230,6 +273,8 @@ class SimulatedBench:
             return
         grams = self.scale_zero_g + self.thrust / GRAM_N + self.scale_noise_g * self._random.gauss(0, 1)
         line = "ERR overload" if self.time_s >= self.faults.scale_text_s else f"{grams:.1f}"
+        line = self._line if self.time_s >= self.faults.scale_frozen_s else line
+        self._line = line
         with contextlib.suppress(BlockingIOError):  # no reader: the buffer of a real port is full then, too
             os.write(self._master, (line + "\r\n").encode())
 
@@ -241,7 +286,7 @@ class SimulatedBench:
                 data, peer = self._socket.recvfrom(4096)
             except (BlockingIOError, ConnectionError):
                 return
-            if self.time_s >= self.faults.link_lost_s:
+            if not self._reachable():
                 continue
             self._peer = peer
             for message in self._parser.parse_buffer(data) or []:
@@ -258,7 +303,7 @@ class SimulatedBench:
     def _command(self, m: common.MAVLink_message) -> None:
         result = common.MAV_RESULT_ACCEPTED
         if m.command == common.MAV_CMD_ACTUATOR_TEST:
-            if self.faults.refuses or self.time_s >= self.faults.armed_s:
+            if self.faults.refuses or self._armed():
                 result = common.MAV_RESULT_DENIED
             elif m.param2 > 0 and int(m.param5) == 1:
                 self._test = (m.param1, self.time_s + min(m.param2, TEST_TIMEOUT_MAX_S))
@@ -266,12 +311,15 @@ class SimulatedBench:
             else:
                 self._test = (math.nan, -math.inf)
                 self.stops += 1
+        elif m.command == common.MAV_CMD_REQUEST_MESSAGE and int(m.param1) == common.MAVLINK_MSG_ID_HEARTBEAT:
+            self._send_heartbeat()
         self._send(common.MAVLink_command_ack_message(m.command, result))
 
     def _send_heartbeat(self) -> None:
-        armed = common.MAV_MODE_FLAG_SAFETY_ARMED if self.time_s >= self.faults.armed_s else 0
+        armed = common.MAV_MODE_FLAG_SAFETY_ARMED if self._armed() else 0
+        state = common.MAV_STATE_FLIGHT_TERMINATION if self._killed() else common.MAV_STATE_STANDBY
         self._send(
-            common.MAVLink_heartbeat_message(common.MAV_TYPE_HEXAROTOR, common.MAV_AUTOPILOT_PX4, armed, 0, 3, 3)
+            common.MAVLink_heartbeat_message(common.MAV_TYPE_HEXAROTOR, common.MAV_AUTOPILOT_PX4, armed, 0, state, 3)
         )
 
     def _send_telemetry(self) -> None:
@@ -282,10 +330,11 @@ class SimulatedBench:
         outputs = [round(self.pwm_us), *[900] * 5, *[0] * 10]
         time_us = round(self.time_s * 1e6) % 2**32
         self._send(common.MAVLink_servo_output_raw_message(time_us, 0, *outputs))
+        self._send(common.MAVLink_servo_output_raw_message(time_us, 1, *[900] * 8, *[0] * 8))  # PWM_AUX
         self._send(common.MAVLink_battery_status_message(0, 0, 0, 32767, per_cell, current_ca, -1, -1, 50))
 
     def _send(self, message: common.MAVLink_message) -> None:
-        if self._peer is None or self.time_s >= self.faults.link_lost_s:
+        if self._peer is None or not self._reachable():
             return
         try:
             self._socket.sendto(message.pack(self._mav), self._peer)

@@ -25,6 +25,7 @@ SOLVER_FAILURE = 4  # acados' status for a QP that was not solved
 MAVLINK_2, MAVLINK_2_HEADER, CHECKSUM = 0xFD, 10, 2  # start byte, length of the header, length of the checksum
 TIMESYNC = 111  # MAVLink message id
 SECOND_COMPANION_PERIOD_US = 20_000
+OFFBOARD_AFTER_US = 500_000  # setpoints before a second companion requests offboard; PX4 demands them
 
 M = TypeVar("M", bound=Message)
 
@@ -255,6 +256,8 @@ def _foreign_setpoints(faults: FaultInjector, fault: Fault, active: bool) -> Non
     faults.foreign_setpoints = (
         ForeignSetpoints(faults.target, rate_hz, tilt_rad, thrust, bool(routed)) if active else None
     )
+    if faults.foreign_setpoints is not None and fault.kind == FaultKind.FOREIGN_OFFBOARD:
+        faults.target.at(faults.target.now_us + OFFBOARD_AFTER_US, faults.foreign_setpoints.request_offboard)
 
 
 def _voltage_wrong(faults: FaultInjector, fault: Fault, active: bool) -> None:
@@ -364,6 +367,7 @@ EFFECTS: dict[FaultKind, Callable[[FaultInjector, Fault, bool], None]] = {
     FaultKind.DISK_FULL: _disk_full,
     FaultKind.MEMORY_LOW: _memory_low,
     FaultKind.FOREIGN_SETPOINTS: _foreign_setpoints,
+    FaultKind.FOREIGN_OFFBOARD: _foreign_setpoints,
     FaultKind.VOLTAGE_WRONG: _voltage_wrong,
     FaultKind.FRAMES_WRONG: _frames_wrong,
     **dict.fromkeys(MARKER_ATTACKS, _marker_attack),

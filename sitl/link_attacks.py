@@ -3,6 +3,7 @@
 Each class is one attack while it is active; `sitl.faults` starts and ends it.
 """
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from sitl.autopilot.conversion import q_ned
 from sitl.world import World
 
 SYSTEM_ID, AUTOPILOT = 1, common.MAV_COMP_ID_AUTOPILOT1
+PX4_OFFBOARD = 6  # main mode
 ATTITUDE_AND_THRUST = 0b111  # type_mask without body rates
 
 
@@ -61,16 +63,55 @@ class ForeignSetpoints:
     def stop(self) -> None:
         self._repeated.active = False
 
-    def _send(self) -> None:
-        run = self._run
-        message = common.MAVLink_set_attitude_target_message(
-            int(run.now_s * 1e3), SYSTEM_ID, AUTOPILOT, ATTITUDE_AND_THRUST, self._q, 0, 0, 0, self._thrust
+    def request_offboard(self) -> None:
+        """MAV_CMD_DO_SET_MODE: this companion takes the aircraft itself."""
+        if not self._repeated.active:
+            return
+        number, flags = common.MAV_CMD_DO_SET_MODE, common.MAV_MODE_FLAG_CUSTOM_MODE_ENABLED
+        self._transmit(
+            common.MAVLink_command_long_message(SYSTEM_ID, AUTOPILOT, number, 0, flags, PX4_OFFBOARD, 0, 0, 0, 0, 0)
         )
+
+    def _send(self) -> None:
+        self._transmit(
+            common.MAVLink_set_attitude_target_message(
+                int(self._run.now_s * 1e3), SYSTEM_ID, AUTOPILOT, ATTITUDE_AND_THRUST, self._q, 0, 0, 0, self._thrust
+            )
+        )
+
+    def _transmit(self, message: common.MAVLink_message) -> None:
+        run = self._run
         data = message.pack(self._mavlink)
         self._mavlink.seq = (self._mavlink.seq + 1) % 256
         run.world.autopilot.receive(data, run.now_s)
         if self._routed:
             run.arrive(data)
+
+
+class ForeignOdometry:
+    """A camera computer on the same link: ODOMETRY of a place that the aircraft has left."""
+
+    def __init__(self, run: Run, rate_hz: float) -> None:
+        self._run = run
+        self._mavlink = common.MAVLink(
+            None, srcSystem=SYSTEM_ID, srcComponent=common.MAV_COMP_ID_VISUAL_INERTIAL_ODOMETRY
+        )
+        self._repeated = Repeated(run, rate_hz, self._send)
+
+    def stop(self) -> None:
+        self._repeated.active = False
+
+    def _send(self) -> None:
+        run = self._run
+        frames = common.MAV_FRAME_LOCAL_FRD, common.MAV_FRAME_BODY_FRD
+        unknown = [math.nan] * 21
+        message = common.MAVLink_odometry_message(
+            round(run.now_s * 1e6), *frames, 0, 0, 0, [1.0, 0, 0, 0], *[0.0] * 6, unknown, unknown, 0, 0, 100
+        )
+        data = message.pack(self._mavlink)
+        self._mavlink.seq = (self._mavlink.seq + 1) % 256
+        run.world.autopilot.receive(data, run.now_s)
+        run.arrive(data)
 
 
 class WrongVoltage:

@@ -61,7 +61,6 @@ def main() -> int:
     )
     parser.add_argument(
         "--sensors",
-        choices=list(SensorKind),
         default=SensorKind.KIND,
         help="kind: the errors in the scenario file; unkind: drawn for the seed (default: kind)",
     )
@@ -75,6 +74,8 @@ def main() -> int:
             )
         if given.seed < 0:
             raise ConfigError(f"--seed {given.seed}: must not be negative")
+        if given.sensors not in list(SensorKind):
+            raise ConfigError(f"--sensors {given.sensors}: must be one of {', '.join(SensorKind)}")
         loaded = load_scenario(given.scenario, given.vehicle)
         world = World(with_sensors(loaded, SensorKind(given.sensors), given.seed), given.seed)
         onboard = UdpEndpoint(ONBOARD_PORTS[0] + given.instance, ONBOARD_PORTS[1] + given.instance)

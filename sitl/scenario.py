@@ -62,6 +62,7 @@ class FaultKind(StrEnum):
     MEMORY_LOW = "memory_low"  # value[0]: MB left
     # attacks on the link (`sitl.link_attacks`)
     FOREIGN_SETPOINTS = "foreign_setpoints"  # value: rate [Hz], tilt [rad], thrust, 1: seen by this companion, too
+    FOREIGN_OFFBOARD = "foreign_offboard"  # the same, and it requests offboard itself
     VOLTAGE_WRONG = "voltage_wrong"  # value: up to four voltages [V] in turn, in place of the reported one
     FRAMES_WRONG = "frames_wrong"  # value: velocity [m/s], tilt [rad] added to copies of PX4's frames
     # Markers that are not what the marker file says (`sitl.marker_attacks`). ``name``: of a bundle; "": all bundles.
@@ -106,6 +107,7 @@ FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
     FaultKind.DISK_FULL: 1,
     FaultKind.MEMORY_LOW: 1,
     FaultKind.FOREIGN_SETPOINTS: 4,
+    FaultKind.FOREIGN_OFFBOARD: 4,
     FaultKind.FRAMES_WRONG: 2,
     FaultKind.BUNDLE_MOVES: 3,
     FaultKind.BUNDLE_JUMPS: 3,
@@ -161,6 +163,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     command_delay_s: Annotated[
         float, number(0, 0.2, "s from an attitude and thrust setpoint, of any sender, to the autopilot's loops")
     ] = 0.0
+    gnss_gates_apart: bool = False  # EKF2 rejects position and velocity of a fix each by itself
     start: Start
     fcu_clock: FcuClock
     fcu_parameters: dict[str, int | float]  # set on the flight controller by the crew; PX4's names

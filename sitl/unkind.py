@@ -16,7 +16,9 @@ The flight controller's velocity
 Its error comes from its inputs through the observer, so position and velocity stay consistent. A tilt error of EKF2 that
 lasts comes with a bias of the accelerometer that explains it (`AttitudeConfig.tilt_in_accel`); the rest of the tilt error is a
 false acceleration. That rest causes at most half of the variance, a slow error of the receiver's velocity the remainder.
-With a strong random walk the observer's noise alone may exceed a small draw; then that is the error.
+With a strong random walk the observer's noise alone may exceed a small draw; then that is the error. And with a good source no
+error lasts that EKF2's gates would reject: both are reduced until the innovations stay inside of them. A jump beyond the gate is
+rejected without the velocity of its fix, as EKF2 does it (`Scenario.gnss_gates_apart`).
 """
 
 import math
@@ -45,60 +47,63 @@ RANGES_FILE = Path("sensors/unkind.toml")  # in the folder of the configuration 
 GAINS = ("_P", "RATE_P", "RATE_I", "RATE_D")  # of MC_ROLL… and MC_PITCH…
 GAIN_DRAWS = 20  # the one whose overshoot is nearest to the drawn overshoot is taken
 TILT_SHARE = 0.5  # of the variance of the velocity error, at most, by tilt
+GATE_SIGMAS = 4.0  # standard deviations of the innovations, noise and slow errors together, inside EKF2's gates
 STEEPEST_JUMP = math.radians(45)  # of a jump against the horizon
 HOVER_HEIGHT_M = 5.0  # for the turbulence of a scenario without a bundle
 CAMERA_LATENCY_MIN_S = 0.005
 
 Angle = Annotated[float, number(-0.5, 0.5, "rad")]
-Length = Annotated[float, number(-100.0, 100.0, "m")]
-Duration = Annotated[float, number(-1.0, 1000.0, "s")]
-Speed = Annotated[float, number(0.0, 30.0, "m/s")]
-Pixels = Annotated[float, number(0.0, 10.0, "px")]
+Tilt = Annotated[float, number(0.0, 0.5, "rad, standard deviation")]
+Time = Annotated[float, number(0.1, 1000.0, "s")]
+Latency = Annotated[float, number(-1.0, 1.0, "s")]
+Jitter = Annotated[float, number(0.0, 0.2, "s, standard deviation")]
+Shift = Annotated[float, number(-1.0, 1.0, "m")]
+Jump = Annotated[float, number(0.0, 100.0, "m")]
+Error = Annotated[float, number(0.0, 5.0, "m/s, standard deviation")]
+Wind = Annotated[float, number(0.5, 30.0, "m/s")]
+Pixels = Annotated[float, number(0.0, 10.0, "px, standard deviation")]
+Thrust = Annotated[float, number(0.5, 1.5, "as thrust_scale of a scenario")]
 Factor = Annotated[float, number(0.1, 100.0, "")]
-Share = Annotated[float, number(-0.3, 0.9, "")]
+Share = Annotated[float, number(0.0, 0.9, "(share)")]
+Size = Annotated[float, number(-0.3, 0.3, "(share)")]
 
 
 class UnkindRanges(Section, frozen=True):
     """A file of ranges: for every row the lowest and the highest number."""
 
-    tilt_std_rad: tuple[Angle, Angle]
-    tilt_time_s: tuple[Duration, Duration]
+    tilt_std_rad: tuple[Tilt, Tilt]
+    tilt_time_s: tuple[Time, Time]
     heading_offset_rad: tuple[Angle, Angle]
-    heading_walk_std_rad: tuple[Angle, Angle]
-    heading_walk_time_s: tuple[Duration, Duration]
-    fcu_velocity_std_m_s: tuple[Speed, Speed]
-    fcu_velocity_time_s: tuple[Duration, Duration]
+    heading_walk_std_rad: tuple[Tilt, Tilt]
+    heading_walk_time_s: tuple[Time, Time]
+    fcu_velocity_std_m_s: tuple[Error, Error]
+    fcu_velocity_time_s: tuple[Time, Time]
     gnss_walk_factor: tuple[Factor, Factor]
-    gnss_jump_m: tuple[Length, Length]
-    gnss_jump_interval_s: tuple[Duration, Duration]
-    gnss_jump_duration_s: tuple[Duration, Duration]
+    gnss_jump_m: tuple[Jump, Jump]
+    gnss_jump_interval_s: tuple[Time, Time]
+    gnss_jump_duration_s: tuple[Time, Time]
     corner_noise_px: tuple[Pixels, Pixels]
     corner_drift_px: tuple[Pixels, Pixels]
-    corner_drift_time_s: tuple[Duration, Duration]
-    latency_error_s: tuple[Duration, Duration]
-    latency_jitter_s: tuple[Duration, Duration]
+    corner_drift_time_s: tuple[Time, Time]
+    latency_error_s: tuple[Latency, Latency]
+    latency_jitter_s: tuple[Jitter, Jitter]
     images_lost: tuple[Share, Share]
     mount_rotation_rad: tuple[Angle, Angle]
-    mount_shift_m: tuple[Length, Length]
-    mount_sway_std_rad: tuple[Angle, Angle]
-    mount_sway_time_s: tuple[Duration, Duration]
-    marker_size_error: tuple[Share, Share]
-    print_size_error: tuple[Share, Share]
-    thrust_scale: tuple[Factor, Factor]
+    mount_shift_m: tuple[Shift, Shift]
+    mount_sway_std_rad: tuple[Tilt, Tilt]
+    mount_sway_time_s: tuple[Time, Time]
+    marker_size_error: tuple[Size, Size]
+    print_size_error: tuple[Size, Size]
+    thrust_scale: tuple[Thrust, Thrust]
     attitude_gain_factor: tuple[Factor, Factor]
     attitude_overshoot: tuple[Share, Share]
-    wind_m_s: tuple[Speed, Speed]
+    wind_m_s: tuple[Wind, Wind]
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             low, high = getattr(self, name)
             if low > high:
                 raise ValueError(f"{name} = [{low:g}, {high:g}]: the first number must not be above the second")
-            if name.endswith(POSITIVE) and low <= 0.0:
-                raise ValueError(f"{name} = [{low:g}, {high:g}]: must be above 0")
-
-
-POSITIVE = ("_time_s", "_interval_s", "_duration_s")  # endings of rows that are divided by
 
 
 class UnkindWorld(Section, frozen=True):
@@ -277,15 +282,22 @@ def _with_velocity_error(world: UnkindWorld, sensors: SensorConfig, parameters: 
     error = velocity_error(
         parameters, msgspec.structs.replace(sensors, gnss=walking), world.fcu_velocity_time_s, world.tilt_time_s
     )
-    wanted2 = max(world.fcu_velocity_std_m_s**2 - error.noise_m_s**2, 0.0)
-    whole_tilt = GRAVITY_M_S2 * world.tilt_std_rad * error.per_acceleration_s
-    by_tilt = min(whole_tilt, math.sqrt(TILT_SHARE * wanted2))
-    drift = math.sqrt(wanted2 - by_tilt**2) / error.per_gnss_drift
+    by_noise, by_drift, by_acceleration = error
+    wanted2 = max(world.fcu_velocity_std_m_s**2 - by_noise.velocity_m_s**2, 0.0)
+    whole_tilt_m_s2 = GRAVITY_M_S2 * world.tilt_std_rad
+    acceleration_m_s2 = min(whole_tilt_m_s2, math.sqrt(TILT_SHARE * wanted2) / by_acceleration.velocity_m_s)
+    drift2 = wanted2 - (acceleration_m_s2 * by_acceleration.velocity_m_s) ** 2
+    drift_m_s = math.sqrt(max(drift2, 0.0)) / by_drift.velocity_m_s
+    reduced = 1.0
+    for noise, drift, acceleration in zip(by_noise.of_gates, by_drift.of_gates, by_acceleration.of_gates, strict=True):
+        slow = math.hypot(acceleration_m_s2 * acceleration, drift_m_s * drift)
+        if slow > 0.0:
+            reduced = min(reduced, max(1.0 / GATE_SIGMAS - noise, 0.0) / slow)
     return msgspec.structs.replace(
         world,
-        fcu_velocity_std_m_s=max(world.fcu_velocity_std_m_s, error.noise_m_s),
-        gnss_velocity_drift_m_s=drift,
-        tilt_in_accel=1.0 - by_tilt / whole_tilt if whole_tilt > 0.0 else 1.0,
+        fcu_velocity_std_m_s=math.hypot(by_noise.velocity_m_s, reduced * math.sqrt(wanted2)),
+        gnss_velocity_drift_m_s=reduced * drift_m_s,
+        tilt_in_accel=1.0 - reduced * acceleration_m_s2 / whole_tilt_m_s2 if whole_tilt_m_s2 > 0.0 else 1.0,
     )
 
 
@@ -330,6 +342,7 @@ def apply(loaded: LoadedScenario, world: UnkindWorld) -> LoadedScenario:
     changed = replace(
         scenario,
         thrust_scale=world.thrust_scale,
+        gnss_gates_apart=True,
         fcu_parameters={**scenario.fcu_parameters, **world.attitude_gains},
         sensors=replace(sensors, attitude=attitude, gnss=_gnss(sensors.gnss, world)),
         camera=camera,

@@ -202,6 +202,7 @@ def _built_in_autopilot(loaded: LoadedScenario, seed: int, stream_rates_hz: dict
         clock_drift_ppm=scenario.fcu_clock.drift_ppm,
         stream_rates_hz=stream_rates_hz,
     )
+    autopilot.stack.observer.gates_apart = scenario.gnss_gates_apart
     autopilot.attitude.input_delay_steps = round(scenario.command_delay_s / STEP_S)
     for name, value in scenario.fcu_parameters.items():
         if not autopilot.parameters.set(name, value):

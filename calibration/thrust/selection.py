@@ -1,5 +1,6 @@
 """The part of a bench's range that is used: pulse widths and voltages, for the sweep and for the readings."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,11 @@ class Selection:
     min_us: float | None = None
     max_us: float | None = None
     min_voltage_v: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises `ConfigError`: "nan" passes every comparison, and the limit would not hold."""
+        if not all(math.isfinite(v) for v in (self.min_us, self.max_us, self.min_voltage_v) if v is not None):
+            raise ConfigError("--min-us, --max-us, --min-voltage: not a number")
 
     def of_bench(self, bench: Bench) -> Bench:
         """The bench whose sweep and voltage stay inside; raises `ConfigError` if no sweep remains."""

@@ -140,8 +140,7 @@ class FcuStatus(Message):
     refused: str = ""  # why no flight may begin with this flight controller (parameters, conflict); "" when one may
     conflict: str = ""  # another sender uses the link in place of this companion: no setpoint is sent
     slow_streams: tuple[str, ...] = ()  # messages that arrive too rarely or not at all
-    # The receiver's own solution (GPS_RAW_INT), from its first fix since the flight controller started; None: no fix.
-    gnss_p_W: Vec3 | None = None
+    gnss_p_W: Vec3 | None = None  # of logs from before `gnss_position`: the same from the first fix [m]
     gnss_v_W: tuple[float, float] | None = None  # east, north [m/s]; None: not reported
     gnss_s: float = float("nan")  # companion time of its arrival
     gnss_h_acc_m: float = float("nan")  # standard deviation as the receiver reports it; NaN: not reported
@@ -154,7 +153,10 @@ class FcuStatus(Message):
     ground_station_age_s: float = float("nan")  # since the last heartbeat of a ground station; NaN: none so far
     implausible: tuple[str, ...] = ()  # quantities with an implausible value lately (companion/fcu/guards/plausible.py)
     implausible_messages: int = 0  # since the start
+    foreign_estimate: str = ""  # message and sender that feeds PX4's estimator in the last seconds, not this stack
     range_m: float = float("nan")  # of the nearest forward range finder, along body x; NaN: none, or nothing measured
+    # The receiver's own solution (GPS_RAW_INT): latitude, longitude [°], altitude over mean sea level [m]; None: no fix.
+    gnss_position: Vec3 | None = None
 
 
 class FcuInfo(Message):

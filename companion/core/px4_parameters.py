@@ -183,15 +183,13 @@ def rules(vehicle: Vehicle, flight: PlannedFlight | None = None, send_odometry: 
     """
     table = [*_offboard(flight), *_pilot(flight), *_failsafes(flight), *_fence(flight), *_tilt(vehicle)]
     table += [*_thrust(vehicle), *_breakers()]
-    if send_odometry:
-        table += _vision()
-    return table
+    return [*table, *(_vision() if send_odometry else _no_vision())]
 
 
 def table_rows(vehicle: Vehicle, flight: PlannedFlight) -> list[TableRow]:
     """All parameters for a page: those of the link, those that preflight checks, those for ODOMETRY."""
-    judged = rules(vehicle, flight)
-    vision = rules(vehicle, flight, send_odometry=True)[len(judged) :]
+    judged = rules(vehicle, flight)  # ends with what holds while no ODOMETRY is sent
+    vision = _vision()
     return [
         *(_advised_row(parameter) for parameter in LINK_PARAMETERS),
         *_merged([_rule_row(rule) for rule in judged]),
@@ -469,6 +467,20 @@ def _breakers() -> list[Rule]:
             fix=_set(0),
             optional=True,
             note="PX4 then checks neither power nor battery, and no battery failsafe acts",
+        )
+    ]
+
+
+def _no_vision() -> list[Rule]:
+    return [
+        Rule(
+            "EKF2_EV_CTRL",
+            "this stack sends no position to PX4's estimator (fcu.send_odometry = false), so PX4 would follow that of "
+            "another sender, and the independent guard with it",
+            required=Condition("0", lambda value, values: value == 0),
+            fix=_set(0),
+            optional=True,
+            note="Any sender on a link can send ODOMETRY or VISION_POSITION_ESTIMATE",
         )
     ]
 

@@ -10,6 +10,8 @@ import math
 RANGE = (0.75, 1.15)  # of the reference: an empty cell has 2.8 V of 3.8, a full one 4.35
 # Of the reference, per second: twice the largest change of a smoothed voltage in simulated flights (1.3 %/s, take-off).
 RATE_1_S = 0.025
+# Of one lithium cell [V]: charged; discharged under load, below which it is damaged; at the critical voltage of a vehicle.
+FULL_CELL_V, EMPTY_CELL_V, CRITICAL_CELL_V = 4.2, 3.0, 3.3
 
 
 class ThrustVoltage:
@@ -43,6 +45,11 @@ class ThrustVoltage:
             self.value_v += min(limit_v, max(-limit_v, share * (voltage_v - self.value_v)))
         self._stamp_s = stamp_s
         return True
+
+
+def cells(critical_v: float) -> int:
+    """Number of lithium cells in series of a battery that is critical at this voltage."""
+    return max(1, round(critical_v / CRITICAL_CELL_V))
 
 
 def is_plausible(voltage_v: float, reference_v: float) -> bool:

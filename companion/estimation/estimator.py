@@ -15,6 +15,7 @@ from companion.core.arrays import Array
 from companion.core.clock import Stopwatch
 from companion.core.enums import FcuMode, Sensor
 from companion.core.frames import quat_conjugate, quat_multiply, quat_normalized
+from companion.core.geodesy import LocalFrame
 from companion.core.messages import (
     BundleWitness,
     EstimatorStatus,
@@ -113,6 +114,7 @@ class EstimatorNode(Node):
         self._flying = False
         self._witness = PlaceWitness(self._filter.p_BC, self._filter.q_BC, walk_m_sqrt_s)
         self._pairs = BundlePairs()
+        self._receiver_frame = LocalFrame()
         self._with_corners = vehicle.estimator.marker_mode == "corners"
         self._attitude: tuple[float, Array] | None = None  # newest (stamp, q_WB), for a start
         self._position: tuple[float, Array, Array] | None = None  # newest (stamp, p_W, v_W), for a start
@@ -189,7 +191,7 @@ class EstimatorNode(Node):
 
     def _add_receiver(self, message: FcuStatus) -> None:
         """Let the witness have the receiver's solution; alone, where PX4's position contains the estimate of this node."""
-        p_W, v_W = message.gnss_p_W, message.gnss_v_W
+        p_W, v_W = self._receiver_frame.received(message), message.gnss_v_W
         if p_W is None or self._position is None or not all(map(isfinite, (*p_W, *(v_W or ()), message.gnss_s))):
             return
         if not self._vehicle.fcu.send_odometry:

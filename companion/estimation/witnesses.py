@@ -12,9 +12,12 @@ While a displaced bundle is in sight, the remembered place keeps its distance fr
 and the errors of the velocity shift both alike. Where position and integrated velocity of the flight controller
 disagree, because GNSS has jumped, the difference is added to the tolerance: a velocity is no witness while the flight
 controller corrects itself. After a time out of sight, velocity or position counts, whichever is better by then.
+An interrupted link does not end this: the motion over the gap is the mean of the velocities before and after it, over a
+long gap the difference of the positions, and the place may be wrong by as much as that may be. While nothing is known, an
+observation does not reach the filter.
 
 **GNSS.** The same place with x the reported position: how far the bundle has gone from where it was first seen. This
-finds what is slower than the errors of the velocity.
+finds what is slower than the errors of the velocity, and a bundle that was moved while its place was forgotten.
 
 **GNSS jump.** The receiver's solution against the flight controller's position, which follows a jump late or never.
 While the bundle is in sight a jump does no harm; out of sight it is reported.
@@ -58,7 +61,14 @@ CORRECTION_M = 0.3  # what they differ by in ordinary flight
 ESTABLISHED_COUNT, ESTABLISHED_S = 8, 0.4  # observations before a place counts
 FORGET_S = 20.0  # without an observation that agrees, the place is learned again
 RECORD_S = 4.0  # of the flight controller's motion that is kept
-GAP_MAX_S = 0.5  # longest time between two positions or attitudes over which is interpolated
+GAP_MAX_S = (
+    0.5  # longest time between two positions or attitudes over which is interpolated, or after the newest position
+)
+ATTITUDE_AGE_S = 0.2  # an older attitude says nothing about a direction
+# Of the mean velocity over a gap: an acceleration a that reverses in its middle is a way of a T²/4. References change by
+# 0.5 to 1 m/s², and a gust that lasts is in the velocity at the end.
+GAP_ACCELERATION_M_S2 = 1.0
+UNKNOWN_MAX_S = 2.0  # after this long without a motion to compare with, the bundle may be the only sensor: it is used
 
 WINDOW_S = 2.0  # of the share of displaced observations
 DISPLACED_SHARE = 0.4  # displaced observations among all, so that 20 % outliers never count
@@ -93,7 +103,8 @@ class MotionRecord:
         self._motions: deque[_Motion] = deque()
         self._last_v_W: Array | None = None
         self._attitudes: deque[tuple[float, Array]] = deque()
-        self.breaks = 0  # interruptions of the positions; integrals before and after one have nothing in common
+        self.breaks = 0  # interruptions of the positions
+        self.break_error_m = 0.0  # sum of what they may have made the integral wrong
 
     def add_attitude(self, stamp_s: float, q_WB: Array) -> None:
         if not self._attitudes or stamp_s > self._attitudes[-1][0]:
@@ -107,27 +118,34 @@ class MotionRecord:
             last = self._motions[-1]
             if stamp_s <= last.stamp_s:
                 return
-            if stamp_s - last.stamp_s > GAP_MAX_S:
-                self._motions.clear()
+            gap_s = stamp_s - last.stamp_s
+            travelled_W = last.travelled_W + gap_s / 2 * (self._last_v_W + v_W)
+            if gap_s > GAP_MAX_S:
                 self.breaks += 1
-            else:
-                travelled_W = last.travelled_W + (stamp_s - last.stamp_s) / 2 * (self._last_v_W + v_W)
+                error_m = GAP_ACCELERATION_M_S2 * gap_s**2 / 4
+                if error_m > GNSS_OFFSET_M:
+                    error_m, travelled_W = GNSS_OFFSET_M, last.travelled_W + p_W - last.p_W
+                self.break_error_m += error_m
         self._motions.append(_Motion(stamp_s, travelled_W, p_W, hypot(*v_W.tolist())))
         self._last_v_W = v_W
         while self._motions[0].stamp_s < stamp_s - RECORD_S:
             self._motions.popleft()
 
     def motion(self, stamp_s: float) -> _Motion | None:
-        """Interpolated; the newest for a later time, None where nothing is known."""
+        """Interpolated; a later time goes on with the newest velocity. None where nothing is known, and in a gap."""
         motions = self._motions
         if not motions or stamp_s < motions[0].stamp_s or stamp_s > motions[-1].stamp_s + GAP_MAX_S:
             return None
         after = bisect_left(motions, stamp_s, key=lambda m: m.stamp_s)
         if after == len(motions):
-            return motions[-1]
+            newest, v_W = motions[-1], self._last_v_W
+            ahead_W = np.zeros(3) if v_W is None else (stamp_s - newest.stamp_s) * v_W
+            return _Motion(stamp_s, newest.travelled_W + ahead_W, newest.p_W + ahead_W, newest.speed_m_s)
         if after == 0:
             return motions[0]
         a, b = motions[after - 1], motions[after]
+        if b.stamp_s - a.stamp_s > GAP_MAX_S:
+            return None
         share = (stamp_s - a.stamp_s) / (b.stamp_s - a.stamp_s)
         return _Motion(
             stamp_s,
@@ -139,12 +157,14 @@ class MotionRecord:
     def attitude(self, stamp_s: float) -> Array | None:
         """Unit quaternion, interpolated; the newest for a later time, None where nothing is known."""
         attitudes = self._attitudes
-        if not attitudes or stamp_s < attitudes[0][0] or stamp_s > attitudes[-1][0] + GAP_MAX_S:
+        if not attitudes or stamp_s < attitudes[0][0] or stamp_s > attitudes[-1][0] + ATTITUDE_AGE_S:
             return None
         after = bisect_left(attitudes, stamp_s, key=lambda a: a[0])
         if after in (0, len(attitudes)):
             return attitudes[min(after, len(attitudes) - 1)][1]
         (t0, q0), (t1, q1) = attitudes[after - 1], attitudes[after]
+        if t1 - t0 > GAP_MAX_S:
+            return None
         mixed = q0 + (stamp_s - t0) / (t1 - t0) * ((q1 if q0 @ q1 >= 0 else -q1) - q0)
         return mixed / np.linalg.norm(mixed)
 
@@ -205,8 +225,7 @@ class _Place:
 
     def __init__(self, seen: list[Observed]) -> None:
         self.by_velocity_W = np.median([s.by_velocity_W for s in seen], axis=0)
-        self.first_by_position_W = np.median([s.by_position_W for s in seen], axis=0)
-        self.by_position_W = self.first_by_position_W
+        self.by_position_W: Array = np.median([s.by_position_W for s in seen], axis=0)
         self.since_s = seen[0].stamp_s
         self.agreed_s = seen[-1].stamp_s
         self.last = seen[-1]
@@ -214,6 +233,7 @@ class _Place:
         self.elsewhere_W: Array | None = None  # of a displaced bundle in sight, relative to this place
         self.spare = 1.0  # of the step that other markers may make
         self.corrected_m = 0.0  # largest correction of the flight controller since the last observation
+        self.break_error_m = 0.0  # of the record, at the last observation
 
 
 class PlaceWitness:
@@ -229,9 +249,12 @@ class PlaceWitness:
         self._fix_s: float | None = None
         self._accuracy_m = 0.0
         self._jump = ReceiverJump()
+        self._first: tuple[float, Array] | None = None  # when, and where by the position, the bundle was first seen
+        self._unknown_since_s: float | None = None
         self._forget()
 
     def _forget(self) -> None:
+        """Learn the place again; where the bundle was first seen by the position stays known."""
         self._place: _Place | None = None
         self._learning: list[Observed] = []
         self._recent: deque[_Verdict] = deque()
@@ -239,7 +262,6 @@ class PlaceWitness:
         self._moving = False
         self._speed_m_s = 0.0
         self._size = SizeTest()
-        self._breaks = self._motion.breaks
 
     # --- the flight controller
 
@@ -272,17 +294,24 @@ class PlaceWitness:
 
     def disarmed(self) -> None:
         """On the ground a crew may carry aircraft and bundle: the next sight is the first."""
+        self._first = self._unknown_since_s = None
         if self._place is not None or self._learning:
             self._forget()
 
     # --- the bundle
 
     def agrees(self, stamp_s: float, p_CM: Array, markers: frozenset[int]) -> bool:
-        """False for an observation that is displaced: it must not be used. markers: ids of the markers that were seen."""
+        """False for an observation that must not be used: it is displaced, or for a moment nothing says that it is not.
+
+        markers: ids of the markers that were seen.
+        """
         seen = self.observed(stamp_s, p_CM, markers)
         if seen is None:
-            return True  # nothing is known
-        if self._breaks != self._motion.breaks or (self._place and stamp_s - self._place.last.stamp_s > FORGET_S):
+            if self._unknown_since_s is None:
+                self._unknown_since_s = stamp_s
+            return self._place is None or stamp_s - self._unknown_since_s > UNKNOWN_MAX_S
+        self._unknown_since_s = None
+        if self._place and stamp_s - self._place.last.stamp_s > FORGET_S:
             self._forget()
         if self._place is None:
             self._learn(seen)
@@ -291,7 +320,7 @@ class PlaceWitness:
 
     @property
     def breaks(self) -> int:
-        """Interruptions of the positions; places by velocity before and after one have nothing in common."""
+        """Interruptions of the positions; places by velocity before and after one are less certain relative to each other."""
         return self._motion.breaks
 
     def observed(self, stamp_s: float, p_CM: Array, markers: frozenset[int] = frozenset()) -> Observed | None:
@@ -315,6 +344,9 @@ class PlaceWitness:
         near = [s for s in self._learning if hypot(*(s.by_velocity_W - place.by_velocity_W)) <= tolerance_m]
         if len(near) > 2 / 3 * len(self._learning):
             self._place, self._learning = _Place(near), []
+            self._place.break_error_m = self._motion.break_error_m
+            if self._first is None:
+                self._first = self._place.since_s, self._place.by_position_W
         else:
             self._learning.pop(0)  # a place that scatters is none
 
@@ -332,8 +364,13 @@ class PlaceWitness:
         since_s = max(0.0, seen.stamp_s - place.last.stamp_s)
         tolerance_m, follow_m = self._tolerance_m(seen), self._velocity_error_m_s(seen) * since_s
         step_m = hypot(*(seen.by_velocity_W - place.last.by_velocity_W).tolist())
+        break_m = self._motion.break_error_m - place.break_error_m
+        if break_m > 0:
+            place.break_error_m = self._motion.break_error_m
+            self._size.interrupt()
+            follow_m += break_m
         if since_s > HIDDEN_S:
-            follow_m = self._after_hiding(place, seen, since_s, follow_m)
+            follow_m = self._after_hiding(place, seen, since_s, follow_m, break_m)
         place.spare = min(1.0, place.spare + since_s / OTHER_MARKERS_S)
         away_W = seen.by_velocity_W - place.by_velocity_W
         away_m = hypot(*away_W.tolist())
@@ -364,11 +401,15 @@ class PlaceWitness:
         """True while the displaced observations are noise: the filter's own tests are made for it."""
         return sum(v.scattered for v in self._recent) > max(SCATTER_MIN, SCATTER_SHARE * len(self._recent))
 
-    def _after_hiding(self, place: _Place, seen: Observed, since_s: float, follow_m: float) -> float:
-        """The largest error of the place after a time out of sight, by velocity or by position; shifts the place."""
+    def _after_hiding(self, place: _Place, seen: Observed, since_s: float, follow_m: float, break_m: float) -> float:
+        """The largest error of the place after a time out of sight, by velocity or by position; shifts the place.
+
+        break_m: of interruptions of the link meanwhile, in which the position may have jumped unseen.
+        """
         by_position_m = GNSS_SIGMAS * self._gnss_walk * sqrt(since_s) + max(
             place.corrected_m, self._motion.corrected_m()
         )
+        by_position_m = max(by_position_m, min(break_m, GNSS_OFFSET_M))
         if not self._has_fix(seen.stamp_s) or by_position_m >= follow_m:
             return follow_m
         place.by_velocity_W = (
@@ -432,13 +473,13 @@ class PlaceWitness:
 
     def _gnss_offset(self, now_s: float) -> tuple[float, float]:
         """(offset of the bundle against GNSS since the first sight, the largest that GNSS explains); NaN: unknown."""
-        place = self._place
-        if place is None or not self._has_fix(now_s):
+        if self._place is None or self._first is None or not self._has_fix(now_s):
             return nan, nan
+        since_s, first_W = self._first
         explained_m = max(
-            GNSS_OFFSET_M, 3 * self._accuracy_m, GNSS_SIGMAS * self._gnss_walk * sqrt(max(0.0, now_s - place.since_s))
+            GNSS_OFFSET_M, 3 * self._accuracy_m, GNSS_SIGMAS * self._gnss_walk * sqrt(max(0.0, now_s - since_s))
         )
-        return hypot(*(place.by_position_W - place.first_by_position_W).tolist()), explained_m
+        return hypot(*(self._place.by_position_W - first_W).tolist()), explained_m
 
 
 # --- size -----------------------------------------------------------------------------------------------------------

@@ -43,9 +43,10 @@ from companion.fcu.boot_clock import BootClock, BootTime
 from companion.fcu.commands import Commands
 from companion.fcu.guards.conflict import Conflict
 from companion.fcu.guards.echoes import ECHO_EXPECTED_HZ
+from companion.fcu.guards.foreign_estimates import ForeignEstimates
 from companion.fcu.guards.ground_filter import GroundFilter
 from companion.fcu.guards.parameter_watch import ParameterWatch
-from companion.fcu.guards.plausible import Plausibility
+from companion.fcu.guards.plausible import Plausibility, Quantity
 from companion.fcu.guards.setpoints import NEW_STREAM_S, SetpointCounter, SetpointFault, SetpointGate
 from companion.fcu.identity import Identity
 from companion.fcu.link.codec import AUTOPILOT_COMPONENT, Codec, OutgoingMessage
@@ -127,8 +128,17 @@ class FcuNode(Node):
     inputs: tuple[TopicName, ...] = ("link_rx", "setpoint", "fcu_command")
     rate_hz = 100.0
 
-    def __init__(self, vehicle: Vehicle, stopwatch: Stopwatch | None = None, signer: Signer | None = None) -> None:
+    def __init__(
+        self,
+        vehicle: Vehicle,
+        stopwatch: Stopwatch | None = None,
+        signer: Signer | None = None,
+        own_attitudes: bool = True,
+    ) -> None:
         """signer: with the key of the vehicle file; None: frames are neither signed nor checked.
+
+        own_attitudes: PX4 follows no attitude but those that this node sends, and another is another sender's. False for
+        a stack that commands positions: PX4 then reports the attitudes of its own position control.
 
         Raises `ConfigError` when the vehicle file gives the companion the flight controller's ids.
         """
@@ -142,14 +152,16 @@ class FcuNode(Node):
         self._target = fcu.autopilot_system_id
         self.codec = Codec(fcu.system_id, fcu.component_id, fcu.autopilot_system_id, signer)
         self.timesync = TimeSync()
-        self.streams = Streams(fcu.attitude_rate_hz, fcu.position_rate_hz, fcu.imu_rate_hz)
-        self.status = VehicleStatus()
+self.streams = Streams(fcu.attitude_rate_hz, fcu.position_rate_hz, fcu.imu_rate_hz)
+        self.plausible = Plausibility(vehicle.thrust.reference_voltage_v)
+        self.status = VehicleStatus(self.plausible)
         self.parameters = ParameterWatch(vehicle, self._send)
         self._identity = Identity(vehicle, self._send)
         self.conflict = Conflict()
+        self._own_attitudes = own_attitudes
+        self.foreign_estimates = ForeignEstimates()
         self.ground = GroundFilter(self.codec, self._target)
         self.boot_clock = BootClock()
-        self.plausible = Plausibility(vehicle.thrust.reference_voltage_v)
         self.connected = False
         self.counters: dict[Counter, int] = dict.fromkeys(COUNTERS, 0)
         self._peers = PeerMonitor(self.codec, self._target)
@@ -182,7 +194,7 @@ class FcuNode(Node):
             _reader(BatteryStatus, self._on_battery_status),
             _reader(RcChannels, self.status.put_rc_channels),
             _reader(GpsRawInt, self.status.put_gps_raw_int),
-            _reader(HomePosition, self._on_home_position),
+            _reader(HomePosition, self.status.put_home_position),
             _reader(CurrentMode, self._on_current_mode),
             _reader(GlobalPositionInt, self.status.put_global_position_int),
             _reader(Altitude, self.status.put_altitude),
@@ -205,6 +217,7 @@ class FcuNode(Node):
             self._frame_s = arrival_s
         self._peers.note_bytes(len(message.data), now_s)
         self.conflict.check(codec, now_s)
+        self.foreign_estimates.check(codec, now_s)
         for number, content in messages:
             self.streams.count(number)
             if reader := self._readers.get(type(content)):
@@ -281,7 +294,8 @@ class FcuNode(Node):
         q_WB = swap_attitude((m.q1 / length, m.q2 / length, m.q3 / length, m.q4 / length))
         if not self.plausible.attitude(q_WB, rates, now_s):
             return
-        self._out.append(FcuAttitude(stamp_s=stamp[0], valid=stamp[1] and self.connected, q_WB=q_WB, omega_B=rates))
+        valid = stamp[1] and self.connected and self.plausible.in_time(Quantity.ATTITUDE, stamp[0], now_s)
+        self._out.append(FcuAttitude(stamp_s=stamp[0], valid=valid, q_WB=q_WB, omega_B=rates))
 
     def _on_position(self, m: LocalPositionNed, now_s: float) -> None:
         stamp = self._stamp(common.MAVLINK_MSG_ID_LOCAL_POSITION_NED, m.time_boot_ms, now_s)
@@ -294,7 +308,8 @@ class FcuNode(Node):
         if not self.plausible.position(p_W, v_W, now_s):
             return
         self.status.height_m = p_W[2]
-        self._out.append(FcuPosition(stamp_s=stamp[0], valid=stamp[1] and self.connected, p_W=p_W, v_W=v_W))
+        valid = stamp[1] and self.connected and self.plausible.in_time(Quantity.POSITION, stamp[0], now_s)
+        self._out.append(FcuPosition(stamp_s=stamp[0], valid=valid, p_W=p_W, v_W=v_W))
 
     def _on_imu(self, m: HighresImu, now_s: float) -> None:
         stamp = self._stamp(common.MAVLINK_MSG_ID_HIGHRES_IMU, m.time_usec * 1e-3, now_s)
@@ -306,7 +321,8 @@ class FcuNode(Node):
             return
         if not self.plausible.imu(gyro_B, accel_B, now_s):
             return
-        self._out.append(FcuImu(stamp_s=stamp[0], valid=stamp[1] and self.connected, gyro_B=gyro_B, accel_B=accel_B))
+        valid = stamp[1] and self.connected and self.plausible.in_time(Quantity.SPECIFIC_FORCE, stamp[0], now_s)
+        self._out.append(FcuImu(stamp_s=stamp[0], valid=valid, gyro_B=gyro_B, accel_B=accel_B))
 
     def _stamp(self, kind: int, boot_ms: float, now_s: float) -> tuple[float, bool] | None:
         """Companion time of a message and whether it is valid; None for an old message."""
@@ -343,7 +359,7 @@ class FcuNode(Node):
 
     def _on_attitude_target(self, m: AttitudeTarget, now_s: float) -> None:
         boot_s, echoes = m.time_boot_ms * 1e-3, self._setpoints.echoes
-        if self.timesync.is_future(boot_s, now_s):
+        if not self._own_attitudes or self.timesync.is_future(boot_s, now_s):
             return
         taken_s, known = self.timesync.stamp(boot_s, now_s)
         if echoes.take(m, self._follows_setpoints, taken_s if known else None, now_s):
@@ -358,10 +374,6 @@ class FcuNode(Node):
     def _on_sys_status(self, m: SysStatus, now_s: float) -> None:
         self.status.put_sys_status(m, now_s)
         self.plausible.voltage(self.status.voltage_v, now_s)
-
-    def _on_home_position(self, m: HomePosition, now_s: float) -> None:
-        if self.plausible.home((m.x, m.y, m.z), now_s):
-            self.status.put_home_position(m)
 
     def _on_parameter(self, m: ParamValue, now_s: float) -> None:
         self._identity.put_parameter(m)
@@ -444,7 +456,9 @@ class FcuNode(Node):
     @property
     def refused(self) -> str:
         """Why no flight may begin, "" when one may."""
-        return self.status.wrong or self.conflict.text or self.parameters.problem
+        other = "" if self.odometry is None else self.foreign_estimates.lately(self._now_s)
+        twice = f"{other} beside this stack's ODOMETRY (fcu.send_odometry): PX4 follows one; stop the other sender"
+        return self.status.wrong or self.conflict.text or self.parameters.problem or (twice if other else "")
 
     # --- periodic work ---------------------------------------------------------------------------------------
 
@@ -489,6 +503,7 @@ class FcuNode(Node):
         status.link_errors = self.codec.errors
         status.refused = self.refused if self.connected else self.status.wrong or NO_FLIGHT_CONTROLLER
         status.conflict = self.conflict.text
+        status.foreign_estimate = self.foreign_estimates.lately(now_s)
         status.slow_streams = self.streams.slow()
         status.implausible = self.plausible.lately(now_s)
         status.implausible_messages = sum(self.plausible.counts.values())

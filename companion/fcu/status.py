@@ -11,7 +11,7 @@ from companion.core.enums import FcuMode, FcuSystem
 from companion.core.messages import FcuStatus
 from companion.core.trajectory_messages import Vec3
 from companion.fcu.guards.armed import ArmedState
-from companion.fcu.guards.plausible import TABLE, Quantity
+from companion.fcu.guards.plausible import TABLE, Plausibility, Quantity
 from companion.fcu.link.decoded import (
     Altitude,
     BatteryStatus,
@@ -32,22 +32,22 @@ from companion.fcu.ned import swap_world
 # oldest content that still counts; each is a few periods of the requested stream
 BATTERY_AGE_S = TABLE[Quantity.VOLTAGE].age_s
 RC_AGE_S = 1.0
-GNSS_AGE_S = 3.0
+GNSS_AGE_S = TABLE[Quantity.GNSS].age_s
 LANDED_AGE_S = 2.0
 # From PX4's acceptance of a mode to the last report of the former one: PX4's commander publishes its status up to 0.1 s
 # after the acceptance, and a heartbeat of the old status may be on its way.
 MODE_SETTLES_S = 0.3
 SYSTEM_AGE_S = 5.0
 
-GLOBAL_POSITION_AGE_S = 3.0
-BARO_AGE_S = 1.0
+GLOBAL_POSITION_AGE_S = TABLE[Quantity.ALTITUDE].age_s
+BARO_AGE_S = TABLE[Quantity.BAROMETER].age_s
+HOME_AGE_S = TABLE[Quantity.HOME].age_s
 ODOMETRY_AGE_S = 1.0
 RANGE_AGE_S = 0.5
 
 # Home's altitude follows GNSS by a metre and more in PX4 1.17, and both altitudes are compared on the ground.
 ALTITUDE_DIFFERENCE_MAX_M = 5.0
 ALTITUDE_SAME_M = 0.25  # of one origin: noise of a standing aircraft's height
-EARTH_RADIUS_M = 6_371_000.0
 U16_UNKNOWN = 65535
 ACCURACY_UNKNOWN_MM = 1_000_000  # a kilometre: PX4 converts NaN into such numbers
 RANGE_UNKNOWN_CM = 65535
@@ -73,9 +73,13 @@ _NEVER = -math.inf
 
 
 class VehicleStatus:
-    """The newest of every slow message with its arrival time. ``put_<message>`` take decoded messages."""
+    """The newest of every slow message with its arrival time. ``put_<message>`` take decoded messages.
 
-    def __init__(self) -> None:
+    plausible: drops implausible content; None: everything is taken, as for a display.
+    """
+
+    def __init__(self, plausible: Plausibility | None = None) -> None:
+        self._plausible = plausible
         self.reset()
 
     def reset(self) -> None:
@@ -89,6 +93,7 @@ class VehicleStatus:
         self.wrong = ""  # why the stack cannot fly this vehicle, "" when it can
         self.home_W: Vec3 | None = None
         self.home_altitude_m: float | None = None  # above mean sea level
+        self._home_s = _NEVER
         self.origin_altitude_m: float | None = None  # of the local frame's origin by HOME_POSITION, likewise
         self.height_m = math.nan  # of the newest position, in the local frame
         self._altitudes: deque[tuple[float, float]] = deque(maxlen=ALTITUDES)  # arrival, altitude: GLOBAL_POSITION_INT
@@ -107,7 +112,6 @@ class VehicleStatus:
         self._gnss_fix = 0
         self._gnss_s = _NEVER
         self._gnss: GpsRawInt | None = None  # the newest with a fix
-        self._gnss_first: GpsRawInt | None = None
         self._baro_m, self._baro_s = math.nan, _NEVER
         self._resets, self._resets_s = 0, _NEVER
         self._cells_v: tuple[float, ...] = ()
@@ -209,12 +213,15 @@ class VehicleStatus:
         self._rc_s = now_s
 
     def put_gps_raw_int(self, m: GpsRawInt, now_s: float) -> None:
-        self._gnss_fix, self._gnss_s = m.fix_type, now_s
         if m.fix_type >= common.GPS_FIX_TYPE_3D_FIX:
+            if self._plausible is not None and not self._plausible.gnss(_place(m), _velocity(m), now_s):
+                return
             self._gnss = m
-            self._gnss_first = self._gnss_first or m
+        self._gnss_fix, self._gnss_s = m.fix_type, now_s
 
     def put_altitude(self, m: Altitude, now_s: float) -> None:
+        if self._plausible is not None and not self._plausible.barometer(m.altitude_monotonic, now_s):
+            return
         if math.isfinite(m.altitude_monotonic):
             self._baro_m, self._baro_s = m.altitude_monotonic, now_s
 
@@ -237,9 +244,13 @@ class VehicleStatus:
         return min(recent, default=math.nan)
 
     def put_global_position_int(self, m: GlobalPositionInt, now_s: float) -> None:
-        self._altitudes.append((now_s, m.alt / 1000))
+        if self._plausible is None or self._plausible.altitude(m.alt / 1000, now_s):
+            self._altitudes.append((now_s, m.alt / 1000))
 
-    def put_home_position(self, m: HomePosition) -> None:
+    def put_home_position(self, m: HomePosition, now_s: float) -> None:
+        if self._plausible is not None and not self._plausible.home((m.x, m.y, m.z), m.altitude / 1000, now_s):
+            return
+        self._home_s = now_s
         self.home_altitude_m = m.altitude / 1000
         local = swap_world((m.x, m.y, m.z))
         known = all(map(math.isfinite, local))
@@ -256,7 +267,7 @@ class VehicleStatus:
         recent = [altitude for arrival_s, altitude in self._altitudes if now_s - arrival_s <= GLOBAL_POSITION_AGE_S]
         if not recent:
             return math.nan, "the flight controller sends no altitude (GLOBAL_POSITION_INT)"
-        if self.home_altitude_m is None:
+        if self.home_altitude_m is None or now_s - self._home_s > HOME_AGE_S:
             return math.nan, "home position not known yet; wait until PX4 has a global position"
         altitude_m, by_home_m = median(recent), self.home_altitude_m
         if self.origin_altitude_m is not None and math.isfinite(self.height_m):
@@ -305,7 +316,7 @@ class VehicleStatus:
             rc_ok=rc,
             rc_channels_us=self._channels_us if now_s - self._rc_s <= RC_AGE_S else (),
             gnss_ok=self._gnss_fix >= common.GPS_FIX_TYPE_3D_FIX and now_s - self._gnss_s <= GNSS_AGE_S,
-            home_W=self.home_W,
+            home_W=self.home_W if now_s - self._home_s <= HOME_AGE_S else None,
             timesync_offset_s=math.nan,
             timesync_rtt_s=math.nan,
             link_errors=0,
@@ -321,23 +332,32 @@ class VehicleStatus:
 
     def _receiver(self, now_s: float) -> dict[str, Any]:
         """The fields of `FcuStatus` that begin with gnss_ and hold the receiver's solution; none when it is old."""
-        m, first = self._gnss, self._gnss_first
-        if m is None or first is None or self._gnss_fix < common.GPS_FIX_TYPE_3D_FIX:
+        m = self._gnss
+        if m is None or self._gnss_fix < common.GPS_FIX_TYPE_3D_FIX:
             return {}
         if now_s - self._gnss_s > GNSS_AGE_S:
             return {}
-        north_m = math.radians((m.lat - first.lat) * 1e-7) * EARTH_RADIUS_M
-        east_m = math.radians((m.lon - first.lon) * 1e-7) * EARTH_RADIUS_M * math.cos(math.radians(first.lat * 1e-7))
-        speed_m_s, course_rad = m.vel / 100, math.radians(m.cog / 100)
-        moves = m.vel != U16_UNKNOWN and m.cog != U16_UNKNOWN
         return {
-            "gnss_p_W": (east_m, north_m, (m.alt - first.alt) / 1000),
-            "gnss_v_W": (speed_m_s * math.sin(course_rad), speed_m_s * math.cos(course_rad)) if moves else None,
+            "gnss_position": _place(m),
+            "gnss_v_W": _velocity(m),
             "gnss_s": self._gnss_s,
             "gnss_h_acc_m": _accuracy_m(m.h_acc),
             "gnss_v_acc_m": _accuracy_m(m.v_acc),
             "gnss_hdop": m.eph / 100 if m.eph not in (0, U16_UNKNOWN) else math.nan,
         }
+
+
+def _place(m: GpsRawInt) -> Vec3:
+    """Latitude, longitude [°] and altitude [m]."""
+    return m.lat / 1e7, m.lon / 1e7, m.alt / 1000
+
+
+def _velocity(m: GpsRawInt) -> tuple[float, float] | None:
+    """East and north [m/s]; None: not reported."""
+    if U16_UNKNOWN in (m.vel, m.cog):
+        return None
+    speed_m_s, course_rad = m.vel / 100, math.radians(m.cog / 100)
+    return speed_m_s * math.sin(course_rad), speed_m_s * math.cos(course_rad)
 
 
 def _accuracy_m(millimetres: int) -> float:

@@ -80,19 +80,20 @@ class Streams:
     def __init__(self, attitude_rate_hz: float, position_rate_hz: float, imu_rate_hz: float = 0.0) -> None:
         """imu_rate_hz: 0 for a link that is too slow; the estimator then propagates by the commands."""
         m = common
+        # The lowest good rates are such that one message may be lost within the age of the content (`companion.fcu.status`).
         self.streams = [
             Stream(m.MAVLINK_MSG_ID_ATTITUDE_QUATERNION, attitude_rate_hz, essential=True),
             Stream(m.MAVLINK_MSG_ID_LOCAL_POSITION_NED, position_rate_hz, essential=True),
             Stream(CURRENT_MODE, 10.0, 0.3),  # sent on change: a heartbeat may be a second late with the mode
-            Stream(m.MAVLINK_MSG_ID_EXTENDED_SYS_STATE, 5.0, 0.6),
+            Stream(m.MAVLINK_MSG_ID_EXTENDED_SYS_STATE, 5.0, 1.0),
             Stream(m.MAVLINK_MSG_ID_RC_CHANNELS, 5.0),
-            Stream(m.MAVLINK_MSG_ID_SYS_STATUS, 2.0, 0.3),
-            Stream(m.MAVLINK_MSG_ID_BATTERY_STATUS, 2.0, 0.3),
-            Stream(m.MAVLINK_MSG_ID_GPS_RAW_INT, 5.0, 0.3),  # a receiver's rate may be lower
+            Stream(m.MAVLINK_MSG_ID_SYS_STATUS, 2.0, 0.5),
+            Stream(m.MAVLINK_MSG_ID_BATTERY_STATUS, 2.0, 0.5),
+            Stream(m.MAVLINK_MSG_ID_GPS_RAW_INT, 5.0, 0.8),  # a receiver's rate may be lower
             Stream(m.MAVLINK_MSG_ID_HOME_POSITION, 1.0, 0.2),
-            Stream(m.MAVLINK_MSG_ID_GLOBAL_POSITION_INT, 2.0, 0.3),
+            Stream(m.MAVLINK_MSG_ID_GLOBAL_POSITION_INT, 2.0, 0.8),
             Stream(m.MAVLINK_MSG_ID_ODOMETRY, 10.0, 3.0),
-            Stream(m.MAVLINK_MSG_ID_ALTITUDE, 5.0, 1.0),
+            Stream(m.MAVLINK_MSG_ID_ALTITUDE, 5.0, 2.5),
             Stream(m.MAVLINK_MSG_ID_ATTITUDE_TARGET, ECHO_RATE_HZ, 0.0),  # sent while PX4 follows attitude setpoints
             Stream(m.MAVLINK_MSG_ID_DISTANCE_SENSOR, 10.0, 0.0),  # few aircraft have a range finder
         ]

@@ -294,7 +294,7 @@ def clear_on_trajectory(mission: MissionContext, now_s: float) -> Found:
 
 
 def clear_on_return(mission: MissionContext, now_s: float) -> Found:
-    return mission.safety.demand is None and mission.flight.paused_phase in (Phase.RETREAT, Phase.RETURN)
+    return mission.safety.demand is None and mission.flight.paused_phase == Phase.RETURN
 
 
 def paused_too_often(mission: MissionContext, now_s: float) -> Found:

@@ -11,7 +11,7 @@ from companion.mission import phases as ph
 from companion.mission import reference_geometry as geometry
 from companion.mission.curves import Curve, flown_s, to_trajectory
 from companion.mission.mission_context import MissionContext
-from companion.mission.monitors import CONFLICT, CONTROL_ERROR
+from companion.mission.monitors import CONTROL_ERROR
 
 DESCENT_M_S = 0.7  # PX4's MPC_LAND_SPEED
 DESCENT_END_M = 0.4  # over the take-off point: from there PX4 lands within a second
@@ -37,8 +37,10 @@ def _enter_takeoff(mission: MissionContext, left: Phase, now_s: float) -> None:
 def _enter_enter_offboard(mission: MissionContext, left: Phase, now_s: float) -> None:
     if left == Phase.WAIT_READY:
         mission.inputs.note_start(now_s)
-    own_modes = (FcuMode.AUTO_TAKEOFF, FcuMode.AUTO_LOITER) if left == Phase.TAKEOFF else ()
-    mission.inputs.expect_modes(FcuMode.OFFBOARD, *own_modes)
+    if left == Phase.TAKEOFF:  # offboard only from the request on
+        mission.inputs.expect_modes(FcuMode.AUTO_TAKEOFF, FcuMode.AUTO_LOITER)
+    else:
+        mission.inputs.expect_modes(FcuMode.OFFBOARD)
 
 
 def _enter_search(mission: MissionContext, left: Phase, now_s: float) -> None:
@@ -135,10 +137,11 @@ def _enter_land(mission: MissionContext, left: Phase, now_s: float) -> None:
 
 
 def _enter_pilot(mission: MissionContext, left: Phase, now_s: float) -> None:
-    """Against another sender whose setpoints PX4 follows in offboard, request Hold once; else nothing."""
-    demand = mission.safety.demand
-    in_conflict = demand is not None and demand.monitor == CONFLICT
-    if in_conflict and mission.inputs.armed and mission.inputs.mode == FcuMode.OFFBOARD:
+    """Against another sender whose setpoints PX4 follows in offboard, request Hold once; else nothing.
+
+    What is seen decides, not the monitor that became active first: no pilot can fly in offboard without a stream.
+    """
+    if mission.inputs.offboard_of_others(left):
         mission.request(CommandAction.HOLD, now_s)
 
 

@@ -19,6 +19,7 @@ class Timer(StrEnum):
     ARRIVED = "at the goal"
     CHECKED = "trajectory compared with the limits"
     TOUCHDOWN = "on the ground, armed"
+    OFFBOARD_LEFT = "PX4 has left offboard"
     ASKED = "what PX4 was asked for is settled"
 
 
@@ -44,6 +45,7 @@ class FlightState:
     early_end: str = ""  # what ended the mission early, the first cause; "" while all is well
     measures: dict[Phase, bool] = field(default_factory=dict)  # phases entered since then; True: finished
     cause_before: str = ""  # of the flight before this one, until this one begins
+    came_from: Phase | None = None  # the phase before the present one
     last_step_s: float | None = None
     hold_time_s: float = 0.0  # spent in HOLD, all times together
     trajectory_flown: bool = False
@@ -54,6 +56,7 @@ class FlightState:
     return_path: list[tuple[Vec3, float]] | None = None  # points in the world and headings that are still to be flown
     descended: bool = False  # by this stack, to just above the take-off point
     land_attempts: int = 0
+    holds_again: int = 0  # requests for Hold because another sender entered offboard again
     switch_used_s: float | None = None  # the movement of the mission switch that was last acted on
 
     def phase_time_s(self, now_s: float) -> float:
@@ -72,7 +75,7 @@ class FlightState:
         left = self.phase
         if phase == Phase.WAIT_READY:
             self.cause_before = self.cause
-        self.phase, self.reason, self.phase_since_s = phase, reason, now_s
+        self.phase, self.reason, self.phase_since_s, self.came_from = phase, reason, now_s, left
         self.timers.clear()
         if left == Phase.WAIT_READY:
             self.cause_before = ""

@@ -72,6 +72,7 @@ class MissionInputs:
         self._start_s = math.inf
         self._resets_at_home = 0
         self._linked_s = -math.inf
+        self._guarded_s = math.inf  # when the independent guard last had a value
         self._rc_s = self._gnss_s = -math.inf
         self._sending_s = -math.inf
         self._fallback_since_s: float | None = None
@@ -230,10 +231,16 @@ class MissionInputs:
         status = self.status
         self._unhealthy_at_start = frozenset() if status is None else frozenset(status.unhealthy_systems)
         self._ground_expected = status is not None and status.ground_station_age_s < GROUND_HEARD_S
-        self._start_s = now_s
+        self._start_s = self._guarded_s = now_s
+        self.raw.note_start()
         self._faces.clear()
         self._battery.reset()
         self._tilt.reset()
+
+    def note_guard(self, now_s: float) -> None:
+        """Follow whether the independent guard has a value; called in every step."""
+        if self.raw.motion(now_s) is not None:
+            self._guarded_s = now_s
 
     def note_flight(self, now_s: float) -> None:
         """Follow battery and wind; called in every step in which the setpoints of this stack move the aircraft."""
@@ -267,6 +274,10 @@ class MissionInputs:
         self._mode_at_entry = self.status.mode if self.status is not None else None
         self._target_mode_seen = False
 
+    def expect_also(self, mode: FcuMode) -> None:
+        """A further mode is in order from now on."""
+        self._expected_modes.add(mode)
+
     def mode_left(self) -> bool:
         """The mission did not choose the present mode; a mode that PX4 shows while disarmed does not count."""
         if self.status is None or not self.status.armed or not self._expected_modes:
@@ -276,6 +287,13 @@ class MissionInputs:
             self._target_mode_seen = True
             return False
         return self._target_mode_seen or mode != self._mode_at_entry
+
+    def offboard_of_others(self, phase: Phase) -> bool:
+        """PX4 flies in offboard by another sender: the mission did not request this mode, or the link reports it."""
+        status = self.status
+        if status is None or not status.armed or status.mode != FcuMode.OFFBOARD:
+            return False
+        return bool(status.conflict) or (phase in ph.UNDER_WAY and self.mode_left())
 
     def setpoints_lost(self, now_s: float) -> bool:
         return self.setpoints_age_s(now_s) > self._limits.setpoints_lost_s
@@ -350,6 +368,8 @@ class MissionInputs:
             raw=self.raw.motion(now_s),
             raw_difference_m_s=self.raw.velocity_difference_m_s(now_s),
             raw_reset_m=self.raw.reset_m,
+            raw_off_s=max(0.0, now_s - self._guarded_s),
+            raw_missing=self.raw.missing(now_s),
             raw_age_s=self.raw.position_age_s(now_s) if self._position_expected else None,
             climb=self.raw.climb(now_s),
             new_faults=self._new_faults(),

@@ -146,6 +146,7 @@ class MissionNode(Node):
             mission.inputs.note_ground(now_s)
         elif mission.flight.phase in ph.CONTROLLING:
             mission.inputs.note_flight(now_s)
+        mission.inputs.note_guard(now_s)
         events = mission.safety.update(self.snapshot(now_s))
         if mission.safety.demand is None:
             mission.inputs.note_face(now_s)

@@ -41,6 +41,7 @@ SPEED_SPARE_M_S = 3.0  # over the plan's fastest reference: a gust of some secon
 VELOCITY_DIFFERENCE_M_S = 0.5  # mean of two seconds; errors of the flight controller's velocity are up to 0.2 m/s
 VELOCITY_KICK_S = 0.6  # a fix that jumps by 3 m gives PX4's velocity an error that decays within seconds
 RAW_AGE_S = 1.0
+RAW_OFF_S = 5.0  # without a value of the independent guard; after a fix has come back it has none for as long
 RESET_M = 4.0  # receivers jump by 3 m near structures; PX4 resets to such a fix after seconds of dead reckoning
 VOLTAGE_AGE_S = 3.0  # a status without a voltage comes 5 s after the last measurement
 WEAK_CELL_V = 0.3  # below the mean of the cells; a healthy lithium pack keeps 0.1 V under load
@@ -103,12 +104,32 @@ def _in_offboard(value: Value) -> Value:
     return lambda s: value(s) if s.in_offboard else None
 
 
+def _mode_taken(s: SafetySnapshot) -> float:
+    """Another mode than those that the mission requested; offboard is none that a pilot could fly in."""
+    return float(s.mode_left and not s.in_offboard)
+
+
+def _mode_seen(s: SafetySnapshot) -> str:
+    if s.status is None:
+        return ""
+    mode, without_rc = s.status.mode, "" if s.status.rc_ok else ", not by RC, which is lost"
+    return f"{mode}, flown by the sticks" if s.by_pilot else f"{mode}, by PX4, RC or a ground station{without_rc}"
+
+
 def _in_conflict(s: SafetySnapshot) -> float | None:
-    return None if s.status is None else float(bool(s.status.conflict))
+    """Another sender is in control or near to it; without our setpoints it is so only while PX4 is in offboard."""
+    if s.status is None:
+        return None
+    if s.phase in ph.CONTROLLING:
+        return float(bool(s.status.conflict))
+    return float(s.in_offboard and (s.mode_left or bool(s.status.conflict)))
 
 
 def _conflict(s: SafetySnapshot) -> str:
-    return "" if s.status is None else s.status.conflict
+    if s.status is None:
+        return ""
+    unrequested = "PX4 is in offboard, which this stack did not request" if s.mode_left and s.in_offboard else ""
+    return "; ".join(filter(None, (unrequested, s.status.conflict)))
 
 
 def _relative_std(s: SafetySnapshot) -> float | None:
@@ -244,6 +265,10 @@ def _voltage(s: SafetySnapshot) -> float | None:
 def _implausible(s: SafetySnapshot) -> str:
     """The quantities of the link, without the battery's, that had implausible values lately."""
     return "" if s.status is None else ", ".join(name for name in s.status.implausible if name != BATTERY_VOLTAGE)
+
+
+def _foreign_estimate(s: SafetySnapshot) -> str:
+    return "" if s.status is None else s.status.foreign_estimate
 
 
 def _voltage_outside(s: SafetySnapshot) -> float | None:
@@ -398,19 +423,18 @@ FLYING = (*PX4_CLIMBS, *ph.CONTROLLING, Phase.LAND)
 IN_AIR = (Phase.TAKEOFF, Phase.ENTER_OFFBOARD, *ph.CONTROLLING)
 BEFORE_RETURN = (*ph.WORKING, Phase.PAUSE)
 NEAR = (*ph.AT_BUNDLE, *ph.ON_TRAJECTORY, Phase.PAUSE)  # where the mission may fly relative to the bundle
-CONFLICT = "conflict"  # the name of the monitor against whose cause PX4 is asked for Hold once
 BATTERY_VOLTAGE = "battery voltage"  # in `FcuStatus.implausible`; it has a monitor of its own
 TOUCHDOWN = "touchdown"  # while this monitor is active, the mission does not ask for disarming
 CONTROL_ERROR = "control_error"  # the name of the monitor whose hold begins at the aircraft, not at the reference
 
 MONITORS: tuple[Monitor, ...] = (
     # control of the aircraft, and the links
-    Monitor("rc_takeover", "mode changed, pilot has control", "", WARNING, ph.UNDER_WAY,
-        lambda s: float(s.mode_left), lambda v, p: 0.5, escalation=(RELINQUISH,)),
+    Monitor("rc_takeover", "mode changed, not by this stack", "", WARNING, ph.UNDER_WAY,
+        _mode_taken, lambda v, p: 0.5, escalation=(RELINQUISH,), detail=_mode_seen),
     Monitor("switch_off", "mission switch turned off", "", WARNING, (Phase.ENTER_OFFBOARD, *ph.CONTROLLING, Phase.LAND),
         lambda s: float(s.switched_off), lambda v, p: 0.5, escalation=(RELINQUISH,)),
-    # before offboard there is none: offboard is refused and the flight ends
-    Monitor(CONFLICT, "another sender on the link", "", CRITICAL, ph.CONTROLLING,
+    # before offboard its setpoints have no effect: offboard is refused and the flight ends
+    Monitor("conflict", "another sender on the link", "", CRITICAL, ph.UNDER_WAY,
         _in_conflict, lambda v, p: 0.5, escalation=(RELINQUISH,), advice="stop the other sender", detail=_conflict),
     Monitor("rc_lost", "RC lost", "s", WARNING, BEFORE_RETURN,
         lambda s: s.rc_age_s if s.rc_expected else None, lambda v, p: v.safety.rc_lost_s, hysteresis=0.2,
@@ -422,6 +446,10 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("implausible", "implausible values from the flight controller", "", WARNING, FLYING,
         lambda s: None if s.status is None else float(bool(_implausible(s))), lambda v, p: 0.5, after_s=2.0,
         escalation=(WARN,), advice="be ready to take over", detail=_implausible),
+    # not `conflict`: Hold and Land would fly by the same estimate of PX4
+    Monitor("foreign_estimate", "another sender gives PX4 positions", "", WARNING, FLYING,
+        lambda s: None if s.status is None else float(bool(_foreign_estimate(s))), lambda v, p: 0.5,
+        escalation=(WARN,), advice="be ready to take over, stop the other sender", detail=_foreign_estimate),
     # the estimate of the position
     Monitor("state_stale", "no valid state estimate", "s", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(lambda s: s.state_age_s), lambda v, p: v.safety.state_age_s, escalation=(STOP_STREAMING,)),
@@ -537,6 +565,9 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("raw_lost", "no position from the flight controller", "s", WARNING, BEFORE_RETURN,
         lambda s: s.raw_age_s, lambda v, p: RAW_AGE_S, hysteresis=0.3, escalation=(RETURN,),
         advice="be ready to take over"),
+    Monitor("raw_off", "independent guard off", "s", WARNING, FLYING,
+        lambda s: s.raw_off_s, lambda v, p: RAW_OFF_S, escalation=(WARN,),
+        advice="keep the limits in sight, be ready to take over", detail=lambda s: s.raw_missing),
     Monitor("fcu_reset", "the flight controller has reset its position", "m", WARNING, BEFORE_RETURN,
         lambda s: s.raw_reset_m, lambda v, p: RESET_M, escalation=(RETURN,), advice="be ready to take over"),
     Monitor("fcu_unhealthy", "the flight controller reports a fault", "", CRITICAL, BEFORE_RETURN,

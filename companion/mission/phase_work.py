@@ -6,6 +6,7 @@ from collections.abc import Callable
 from companion.core.enums import CommandAction, FcuMode, Phase
 from companion.core.messages import WORLD
 from companion.core.trajectory_messages import Hold
+from companion.mission import phases as ph
 from companion.mission.conditions import LAND_ATTEMPTS, may_arm_again
 from companion.mission.entry_actions import descend, fly_back, fly_to_waypoint
 from companion.mission.flight_state import Timer
@@ -19,6 +20,9 @@ ARM_RETRY_S = 2.0  # between two arming requests while PX4 refuses temporarily
 STREAM_BEFORE_OFFBOARD_S = 1.5  # PX4 requires setpoints for 1 s before the switch
 TOUCHDOWN_DISARM_S = 5.0  # PX4 disarms by itself 2 s after landing; if it does not, one request is sent
 HOLD_SETTLES_S = 2.5  # the answer to a request and the heartbeat after it
+STAYED_S = 10.0  # PX4 leaves offboard by itself within COM_OF_LOSS_T; a later offboard is deliberate
+AGAIN_S = 5.0  # after our request for Hold; a later offboard is deliberate
+HOLDS_AGAIN_MAX = 2
 REFRESH_M = 0.2  # PX4 may drift this far from the reference before the hand-over until the reference follows
 
 
@@ -49,6 +53,7 @@ def _enter_offboard(mission: MissionContext, now_s: float) -> None:
         mission.refer(WORLD, Hold(p=here[0], yaw_rad=here[1]), now_s)
     sending = not inputs.setpoints_lost(now_s) and inputs.control(now_s) is not None
     if mission.flight.lasts(Timer.SENDING, sending, STREAM_BEFORE_OFFBOARD_S, now_s):
+        inputs.expect_also(FcuMode.OFFBOARD)
         mission.request(CommandAction.OFFBOARD, now_s)
 
 
@@ -106,9 +111,34 @@ def _land(mission: MissionContext, now_s: float) -> None:
         mission.request(CommandAction.DISARM, now_s)
 
 
-def _pilot(mission: MissionContext, now_s: float) -> None:
-    """After Hold against another sender (`companion.mission.entry_actions`): its outcome; Land once if refused."""
+def _px4_hold(mission: MissionContext, now_s: float) -> None:
+    """Where another sender's stream keeps PX4 in offboard, its failsafe does not act: request Hold once."""
+    inputs, flight = mission.inputs, mission.flight
+    if inputs.mode != FcuMode.OFFBOARD:  # a return to it is deliberate
+        flight.timers.setdefault(Timer.OFFBOARD_LEFT, now_s)
+    stayed = Timer.OFFBOARD_LEFT not in flight.timers and flight.phase_time_s(now_s) < STAYED_S
+    may_ask = flight.came_from in ph.UNDER_WAY and inputs.linked(now_s) and stayed
+    if may_ask and inputs.offboard_of_others(flight.phase) and not mission.commands.asked(CommandAction.HOLD):
+        mission.request(CommandAction.HOLD, now_s)
+    _after_hold(mission, now_s)
+
+
+def _after_hold(mission: MissionContext, now_s: float) -> None:
+    """After Hold against another sender: its outcome; Land once if it was refused.
+
+    Many programs request offboard some tenths of a second after their first setpoint, which is after our Hold. No person
+    decides that, so Hold is requested again, HOLDS_AGAIN_MAX times at most; then a person is assumed.
+    """
     commands, flight = mission.commands, mission.flight
+    if mission.inputs.mode != FcuMode.OFFBOARD:
+        flight.timers.setdefault(Timer.OFFBOARD_LEFT, now_s)
+    elif _entered_again(mission, now_s):
+        flight.holds_again += 1
+        del flight.timers[Timer.OFFBOARD_LEFT]
+        flight.timers.pop(Timer.ASKED, None)
+        mission.report("the other sender entered offboard again, Hold is requested again", CRITICAL, now_s)
+        mission.request(CommandAction.HOLD, now_s)
+        return
     if Timer.ASKED in flight.timers or not commands.asked(CommandAction.HOLD):
         return
     mode, refusal = mission.inputs.mode, commands.refusal(CommandAction.HOLD, now_s)
@@ -123,6 +153,15 @@ def _pilot(mission: MissionContext, now_s: float) -> None:
         outcome = "PX4 is in offboard after the request for Hold; take over by RC, stop the other sender"
     flight.timers[Timer.ASKED] = now_s
     mission.report(outcome, CRITICAL, now_s)
+
+
+def _entered_again(mission: MissionContext, now_s: float) -> bool:
+    """PX4 left offboard for our Hold and is back in it, soon and by the other sender."""
+    flight, commands = mission.flight, mission.commands
+    left = commands.asked(CommandAction.HOLD) and Timer.OFFBOARD_LEFT in flight.timers
+    soon = left and commands.since_s(CommandAction.HOLD, now_s) < AGAIN_S
+    others = mission.inputs.offboard_of_others(flight.phase) and mission.inputs.linked(now_s)
+    return soon and others and flight.holds_again < HOLDS_AGAIN_MAX
 
 
 def _done(mission: MissionContext, now_s: float) -> None:
@@ -143,5 +182,6 @@ PHASE_WORK: dict[Phase, PhaseWork] = {
     Phase.RETURN: _return,
     Phase.LAND: _land,
     Phase.DONE: _done,
-    Phase.PILOT: _pilot,
+    Phase.PILOT: _after_hold,
+    Phase.PX4_HOLD: _px4_hold,
 }

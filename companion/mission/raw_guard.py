@@ -3,7 +3,8 @@
 The filter of this stack can be wrong in a way that none of its own checks shows: a bundle that moves sideways was once
 taken for an error of GNSS. The guard therefore uses nothing of the filter for the position. Its source is the position
 and velocity of the flight controller (LOCAL_POSITION_NED); where this stack sends ODOMETRY to PX4, these contain the
-filter's own estimate, and the guard uses the receiver's solution (GPS_RAW_INT) and the barometer instead.
+filter's own estimate, and the guard uses the receiver's solution (GPS_RAW_INT) and the barometer instead. While the
+barometer's height is silent the receiver's stands in for it, from the zero that both had in common last.
 
 * The record is the median of the raw positions of the last second on the ground, never HOME_POSITION, which follows
   GNSS in PX4 1.17 and which a ground station may set.
@@ -19,6 +20,7 @@ from collections import deque
 from statistics import median
 from typing import NamedTuple
 
+from companion.core.geodesy import LocalFrame
 from companion.core.messages import TOPICS, FcuPosition, FcuStatus, State
 from companion.core.trajectory_messages import Vec3
 from companion.mission.plan import Limits
@@ -100,6 +102,30 @@ class _Record:
             self.p = (self.p[0] + by[0], self.p[1] + by[1], self.p[2] + by[2])
 
 
+class _Heights:
+    """One height from two sources with different zeros: the barometer's, or the receiver's while that is silent.
+
+    The sources drift apart by metres. A change of the source takes their newest common difference and moves nothing.
+    """
+
+    def __init__(self) -> None:
+        self._zero_m: float | None = None  # the height at which the barometer shows 0
+        self._apart_m: deque[tuple[float, float]] = deque()  # stamp, height less the receiver's
+
+    def height_m(self, stamp_s: float, barometer_m: float, receiver_m: float) -> float:
+        """The height over a zero that does not change [m]; barometer_m: NaN while it is silent."""
+        apart_m = median(m for _, m in self._apart_m) if self._apart_m else 0.0
+        if math.isnan(barometer_m):
+            return receiver_m + apart_m
+        if self._zero_m is None:
+            self._zero_m = receiver_m - barometer_m
+        height_m = self._zero_m + barometer_m
+        self._apart_m.append((stamp_s, height_m - receiver_m))
+        while self._apart_m[0][0] < stamp_s - RECORD_S:
+            self._apart_m.popleft()
+        return height_m
+
+
 class RawGuard:
     """Takes messages as they arrive; `motion` is what the monitors evaluate.
 
@@ -110,6 +136,8 @@ class RawGuard:
         self._by_receiver = by_receiver
         self._stood = _Record()  # by the flight controller's position
         self._stood_by_receiver = _Record()
+        self._frame = LocalFrame()
+        self._heights = _Heights()
         self._position: FcuPosition | None = None
         self._status: FcuStatus | None = None
         self._raw: tuple[float, Vec3, Vec3] | None = None  # stamp, position, velocity
@@ -121,6 +149,7 @@ class RawGuard:
         self._counted_s = -math.inf  # when the count of resets last grew, until a jump explains it
         self._jumps: deque[_Jump] = deque(maxlen=8)
         self._resets_W: Vec3 = (0.0, 0.0, 0.0)  # sum of the confirmed jumps since the record was taken
+        self._resets_at_start_W: Vec3 = (0.0, 0.0, 0.0)  # the same when the mission took the aircraft
 
     # --- messages ---
 
@@ -150,9 +179,10 @@ class RawGuard:
                 self._follow_resets(now_s)
             self._resets = status.position_resets
         stamp_s = -math.inf if self._raw is None else self._raw[0]
-        if self._by_receiver and status.gnss_p_W is not None and status.gnss_s > stamp_s:
-            east, north, up = status.gnss_p_W
-            height_m = up if math.isnan(status.baro_altitude_m) else status.baro_altitude_m
+        received = self._frame.received(status) if self._by_receiver and status.gnss_s > stamp_s else None
+        if received is not None:
+            east, north, up = received
+            height_m = self._heights.height_m(status.gnss_s, status.baro_altitude_m, up)
             v_east, v_north = status.gnss_v_W or (math.nan, math.nan)
             self._put(status.gnss_s, (east, north, height_m), (v_east, v_north, math.nan))
 
@@ -174,7 +204,11 @@ class RawGuard:
             self._stood_by_receiver.add(*self._raw[:2])
         self._jumps.clear()
         self._counted_s = -math.inf
-        self._resets_W = (0.0, 0.0, 0.0)
+        self._resets_W = self._resets_at_start_W = (0.0, 0.0, 0.0)
+
+    def note_start(self) -> None:
+        """The mission takes the aircraft, perhaps in the air: what PX4 did under the pilot before is no event."""
+        self._resets_at_start_W = self._resets_W
 
     # --- resets of PX4's estimator ---
 
@@ -206,13 +240,13 @@ class RawGuard:
 
     @property
     def reset_m(self) -> float:
-        """How far the confirmed resets have moved the flight controller's frame since the record was taken [m]."""
-        return math.hypot(*self._resets_W)
+        """How far the confirmed resets have moved the flight controller's frame since the mission took the aircraft [m]."""
+        return math.dist(self._resets_W, self._resets_at_start_W)
 
     @property
     def _shift(self) -> Vec3:
         """How far they move the record."""
-        share = SHIFT_MAX_M / max(self.reset_m, SHIFT_MAX_M)
+        share = SHIFT_MAX_M / max(math.hypot(*self._resets_W), SHIFT_MAX_M)
         return share * self._resets_W[0], share * self._resets_W[1], share * self._resets_W[2]
 
     def _settled(self, now_s: float) -> bool:
@@ -247,6 +281,16 @@ class RawGuard:
         _, p, v = self._raw
         horizontal_m, vertical_m = (max(MARGIN_MIN_M, ACCURACIES * m) for m in self.accuracy_m())
         return RawMotion((p[0] - stood[0], p[1] - stood[1], p[2] - stood[2]), v, horizontal_m, vertical_m)
+
+    def missing(self, now_s: float) -> str:
+        """Why there is no `motion`, for the crew; "" while there is one."""
+        if self.motion(now_s) is not None:
+            return ""
+        if now_s - self._fix_s > GNSS_AGE_S:
+            return "no position fix"
+        if (self._stood_by_receiver if self._by_receiver else self._stood).p is None:
+            return "no record of the place where the motors started"
+        return "position fix has just come back" if not self._settled(now_s) else "no position"
 
     def velocity_difference_m_s(self, now_s: float) -> float | None:
         """Between the flight controller's velocity and the filter's, mean of `DIFFERENCE_S`; None: not known.

@@ -6,6 +6,10 @@ hysteresis for `CLEAR_S`. The strongest action of all active monitors is the dem
 At least `ESCALATION_MIN_S` lie between two actions of one aircraft, whichever monitors demand them, so that each action
 has time to help. Two kinds of monitors do not wait: one whose first action is "relinquish" (the pilot has the aircraft
 already) and one whose first action is "stop streaming" (this stack can fly nothing any more).
+
+A retreat or return that was demanded is not interrupted by a milder action. Its own monitors are no longer evaluated
+while it lasts, so they would demand it again as soon as a hold had begun, and the aircraft would stop and go in turn. A
+monitor that begins with "hold" lands the aircraft then, if its cause lasts.
 """
 
 import math
@@ -20,6 +24,9 @@ from companion.mission.snapshot import SafetySnapshot
 
 CLEAR_S = 1.0  # a value must be inside the limit this long before its monitor clears
 
+# Phases that execute a demand, and their words while a milder action is demanded.
+EXECUTED = {Phase.RETREAT: SafetyAction.RETREAT, Phase.RETURN: SafetyAction.RETURN, Phase.LAND: SafetyAction.LAND}
+CONTINUES = {Phase.RETREAT: "backing away continues", Phase.RETURN: "return continues", Phase.LAND: "landing continues"}
 # What the stack does at each level of an escalation, in words for the crew.
 ACTION_TEXTS = {
     SafetyAction.WARN: "mission continues",
@@ -89,6 +96,7 @@ class SafetyMonitor:
         self._states = {monitor.name: _MonitorState() for monitor in self.monitors}
         self.demand: Demand | None = None
         self._acted_s = -math.inf  # when the action last changed
+        self._leaving = False  # a retreat or return was demanded; the mission proper has ended
 
     def active(self, name: str) -> bool:
         """A monitor is active."""
@@ -97,13 +105,20 @@ class SafetyMonitor:
     def update(self, snapshot: SafetySnapshot) -> list[SafetyEvent]:
         """Evaluate all monitors; returns an event for each that became active, escalated or cleared."""
         changes = [change for monitor in self.monitors if (change := self._evaluate(monitor, snapshot)) is not None]
-        self._decide(snapshot.now_s)
+        self._decide(snapshot)
         return [self._event(change, snapshot) for change in changes]
 
-    def _decide(self, now_s: float) -> None:
+    def _under_way(self, phase: Phase) -> int:
+        """Rank of the action that the mission executes on demand; milder ones do not interrupt it."""
+        executed = EXECUTED.get(phase) if phase == Phase.LAND or self._leaving else None
+        return ACTIONS.index(executed) if executed is not None else -1
+
+    def _decide(self, s: SafetySnapshot) -> None:
         """Take the strongest action of all active monitors, if it may be taken yet."""
+        now_s, least = s.now_s, -1 if s.phase == Phase.LAND else self._under_way(s.phase)
         demanding = [(m, state) for m in self.monitors if (state := self._states[m.name]).active]
         demanding = [(m, state) for m, state in demanding if m.escalation[state.level] != SafetyAction.WARN]
+        demanding = [(m, state) for m, state in demanding if ACTIONS.index(m.escalation[state.level]) >= least]
         if not demanding:
             self.demand = None
             return
@@ -114,6 +129,7 @@ class SafetyMonitor:
             if not at_once and now_s - self._acted_s < ESCALATION_MIN_S:
                 return  # the last action has not had its time yet
             self._acted_s = now_s
+            self._leaving |= action in (SafetyAction.RETREAT, SafetyAction.RETURN)
         self.demand = Demand(action, monitor.name, self._text(monitor, state))
 
     def _evaluate(self, monitor: Monitor, s: SafetySnapshot) -> _Change | None:
@@ -168,15 +184,15 @@ class SafetyMonitor:
     def _response(self, monitor: Monitor, state: _MonitorState, phase: Phase, px4_lands: bool) -> str:
         """What the stack does, what follows if it does not help, and what the crew can do."""
         action, following = monitor.escalation[state.level], monitor.escalation[state.level + 1 : state.level + 2]
-        landing = ACTIONS.index(SafetyAction.LAND) if phase == Phase.LAND else -1
+        under_way = self._under_way(phase)
         stronger = self.demand is not None and ACTIONS.index(self.demand.action) > ACTIONS.index(action)
         words = []
-        if ACTIONS.index(action) <= landing:
-            words.append("landing continues")
+        if ACTIONS.index(action) <= under_way:
+            words.append(CONTINUES[phase])
         elif not stronger or action == SafetyAction.WARN:
             words.append(ACTION_TEXTS[action])
         if not px4_lands:
-            words += [NEXT_TEXTS[a] for a in following if ACTIONS.index(a) > landing and not stronger]
+            words += [NEXT_TEXTS[a] for a in following if ACTIONS.index(a) > under_way and not stronger]
         advice = monitor.advice if action != SafetyAction.STOP_STREAMING else ""
         return "; ".join(filter(None, (", ".join(words), advice)))
 

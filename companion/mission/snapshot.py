@@ -57,7 +57,9 @@ class SafetySnapshot:
     phase_time_s: float = 0.0  # in the present phase
     raw: RawMotion | None = None  # by the flight controller's own data; None: not known
     raw_difference_m_s: float | None = None  # between its velocity and the filter's
-    raw_reset_m: float = 0.0  # how far the resets that it counts have moved its frame
+    raw_reset_m: float = 0.0  # how far the resets that it counts have moved its frame since the start
+    raw_off_s: float = 0.0  # since the independent guard last had a value, or since the start
+    raw_missing: str = ""  # why it has none
     raw_age_s: float | None = None  # of its newest position; None: there was none at the start
     climb: tuple[float, float] | None = None  # height over the record and climb rate, by which PX4 climbs
     new_faults: tuple[FcuSystem, ...] = ()  # systems that were healthy at the start and no longer are

@@ -56,7 +56,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition((*ph.BEFORE_CONTROL, *ph.CONTROLLING), SAFETY_DEMANDS[SafetyAction.LAND], Phase.LAND, "safety", ""),
     Transition((*ph.WORKING, Phase.PAUSE), SAFETY_DEMANDS[SafetyAction.RETURN], Phase.RETURN, "safety", ""),
     Transition((*ph.WORKING, Phase.PAUSE), SAFETY_DEMANDS[SafetyAction.RETREAT], Phase.RETREAT, "safety", ""),
-    Transition((*ph.WORKING, Phase.RETREAT, Phase.RETURN), SAFETY_DEMANDS[SafetyAction.HOLD], Phase.PAUSE, "safety"),
+    Transition((*ph.WORKING, Phase.RETURN), SAFETY_DEMANDS[SafetyAction.HOLD], Phase.PAUSE, "safety"),
     # start
     Transition((Phase.WAIT_READY,), conditions.ready_to_arm, Phase.ARM, "all checks passed"),
     Transition((Phase.WAIT_READY,), conditions.switched_on_in_flight, Phase.ENTER_OFFBOARD, "mission switch is on"),

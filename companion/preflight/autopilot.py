@@ -7,6 +7,7 @@ from pymavlink.dialects.v20 import common
 
 from companion.core.px4_parameters import FIRMWARE_NEWEST, FIRMWARE_OLDEST
 from companion.core.vehicle import Vehicle
+from companion.core.voltage import RANGE, is_plausible
 from companion.fcu.timesync import RTT_GATE_S, SYNC_SAMPLES
 from companion.mission.plan import Plan
 from companion.mission.start_checks import NO_START_MODES
@@ -139,6 +140,10 @@ def battery(seen: Observation, vehicle: Vehicle) -> PreflightCheck:
     detail = f"{voltage_v:.1f} V" + (f", {remaining:.0%}" if math.isfinite(remaining) else "")
     if voltage_v <= low_v:
         return failed("battery", f"{detail}: must be above {low_v:.1f} V (safety.battery_low_v)")
+    reference_v = vehicle.thrust.reference_voltage_v
+    if not is_plausible(voltage_v, reference_v):
+        limits = f"{RANGE[0] * reference_v:.1f} to {RANGE[1] * reference_v:.1f} V by thrust.reference_voltage_v"
+        return failed("battery", f"{detail}: implausible in flight, which is {limits}; the flight would end at once")
     return warning("battery", f"{detail}: not full") if remaining < BATTERY_FULL else ok("battery", detail)
 
 

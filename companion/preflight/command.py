@@ -34,7 +34,7 @@ from companion.preflight.bus_source import BusSource
 from companion.preflight.camera import NAMES as CAMERA_NAMES
 from companion.preflight.camera import camera_checks
 from companion.preflight.computer import computer_checks
-from companion.preflight.files import artefact_checks, mission_file, vehicle_file
+from companion.preflight.files import artefact_checks, battery_range, mission_file, vehicle_file
 from companion.preflight.observation import LinkFailed, Number, forwarded_urls
 from companion.preflight.report import (
     COLOURS,
@@ -88,9 +88,10 @@ class Preflight:
         check, plan = mission_file(self._mission_path)
         yield check
         if vehicle is None:
-            for name in ("link", "parameters", "solver", "kernels", *CAMERA_NAMES):
+            for name in ("battery range", "link", "parameters", "solver", "kernels", *CAMERA_NAMES):
                 yield skipped(name, "no vehicle file")
         else:
+            yield battery_range(vehicle)
             yield from self._aircraft(vehicle, plan)
             yield from artefact_checks(vehicle)
             yield from camera_checks(vehicle, plan, self._camera)

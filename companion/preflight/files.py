@@ -10,12 +10,14 @@ from companion.core.control_artifacts import require_prediction, solver_fingerpr
 from companion.core.kernel import ArtifactMissing, require
 from companion.core.pose_artifact import require_pose
 from companion.core.vehicle import Vehicle
+from companion.core.voltage import EMPTY_CELL_V, FULL_CELL_V, RANGE, cells
 from companion.estimation.layout import NAME as ESKF
 from companion.estimation.layout import eskf_fingerprint
 from companion.mission.plan import Plan, load_plan
-from companion.preflight.report import PreflightCheck, failed, ok, skipped
+from companion.preflight.report import PreflightCheck, failed, ok, skipped, warning
 
 COMMAND = "companion preflight"
+ENDS = "the flight would end (battery_implausible); correct thrust.reference_voltage_v, or safety.battery_critical_v"
 
 
 def vehicle_file(path: Path) -> tuple[PreflightCheck, Vehicle | None]:
@@ -38,6 +40,26 @@ def mission_file(path: Path | None) -> tuple[PreflightCheck, Plan | None]:
     except ConfigError as error:
         return failed("mission file", str(error)), None
     return ok("mission file", f"{path}: {plan.name}"), plan
+
+
+def battery_range(vehicle: Vehicle) -> PreflightCheck:
+    """A full and an empty battery lie within the range in which a voltage counts as plausible in flight."""
+    name, reference_v = "battery range", vehicle.thrust.reference_voltage_v
+    number = cells(vehicle.safety.battery_critical_v)
+    low_v, high_v = (share * reference_v for share in RANGE)
+    full_v, empty_v = number * FULL_CELL_V, number * EMPTY_CELL_V
+    limits = (
+        f"{low_v:.1f} to {high_v:.1f} V, {RANGE[0]:g} to {RANGE[1]:g} of thrust.reference_voltage_v = {reference_v:g}"
+    )
+    if full_v > high_v:
+        return warning(
+            name, f"a full battery of {number} cells has {full_v:.1f} V, plausible in flight is {limits}: {ENDS}"
+        )
+    if empty_v < low_v:
+        return warning(
+            name, f"an empty battery of {number} cells has {empty_v:.1f} V, plausible in flight is {limits}: {ENDS}"
+        )
+    return ok(name, f"{empty_v:.1f} to {full_v:.1f} V ({number} cells), plausible in flight is {limits}")
 
 
 def artefact_checks(vehicle: Vehicle) -> list[PreflightCheck]:

@@ -4,7 +4,8 @@ The accelerometer, turned by the attitude solution, drives position, velocity an
 world axis. GNSS fixes correct them at the time of their validity, with the steady-state gains of the Kalman filter
 that has EKF2's noise parameters. Height between and without fixes comes from the barometer, whose bias is estimated
 while GNSS is available. A fix outside its gate is rejected; after `RESET_AFTER_S` of rejections the state is reset
-to GNSS.
+to GNSS. With ``gates_apart`` position and velocity of a fix are rejected each by itself, as EKF2 does: a jump of the position
+then leaves the velocity, which keeps the estimate valid, and the position is reset only after `POSITION_RESET_AFTER_S`.
 """
 
 import math
@@ -22,6 +23,7 @@ GNSS_PERIOD_S = 0.1  # for which the gains are computed; they are small enough f
 FIX_MIN_S, FIX_MAX_S = 0.004, 0.5  # periods that a source may have; longer ones are gaps
 OTHER_SOURCE = 3.0  # factor in the period of fixes that makes another source (motion capture) with its own gains
 RESET_AFTER_S = 7.0  # rejected fixes for this long: the state is reset to GNSS (EKF2: 7 s)
+POSITION_RESET_AFTER_S = 14.0  # the same while the velocity is still fused (EKF2: twice as long)
 VERTICAL_NOISE = 1.5  # GNSS height over horizontal position noise, as EKF2 assumes
 BARO_PERIOD_S = 0.02
 BARO_BIAS_TIME_S = 20.0  # time constant with which the barometer's bias follows the GNSS height
@@ -81,6 +83,7 @@ class Observer:
         self.height_valid = False
         self.gnss_ok = False
         self.resets = 0
+        self.gates_apart = False
         self.ratio_p = self.ratio_v = 0.0  # innovation over gate: the test ratio of ESTIMATOR_STATUS
 
     def update_parameters(self) -> None:
@@ -157,18 +160,29 @@ class Observer:
         dv = [fix.v_W[i] - past[4 + i] - self._shift_v[i] for i in range(3)]
         self.ratio_p = max(abs(dp[i]) / (self._gate_p * gains[i].innovation_p) for i in range(3))
         self.ratio_v = max(abs(dv[i]) / (self._gate_v * gains[i].innovation_v) for i in range(3))
-        if max(self.ratio_p, self.ratio_v) > 1.0:
+        fuse_p, fuse_v = self.ratio_p <= 1.0, self.ratio_v <= 1.0
+        if not self.gates_apart:
+            fuse_p = fuse_v = fuse_p and fuse_v
+        if not (fuse_p and fuse_v):
             if self._rejected_since_s is None:
                 self._rejected_since_s = now_s
-            if not self.position_valid or now_s - self._rejected_since_s > RESET_AFTER_S:
+            reset_after_s = POSITION_RESET_AFTER_S if fuse_p or fuse_v else RESET_AFTER_S
+            if not self.position_valid or now_s - self._rejected_since_s > reset_after_s:
                 self._reset(fix)
                 self._accept(now_s)
-            return
+                return
+            if not fuse_p:
+                dp = [0.0, 0.0, 0.0]
+            if not fuse_v:
+                dv = [0.0, 0.0, 0.0]
         for i in range(3):
             k = gains[i]
             self._shift(i, k.pp * dp[i] + k.pv * dv[i], k.vp * dp[i] + k.vv * dv[i])
             self.bias[i] += k.bp * dp[i] + k.bv * dv[i]
-        self._accept(now_s)
+        if fuse_p and fuse_v:
+            self._accept(now_s)
+        elif fuse_p or fuse_v:
+            self._fused_s = now_s
 
     def correct_baro(self, now_s: float, height_m: float) -> None:
         """Correct the height with a barometer reading over the world's zero height."""

@@ -5,7 +5,8 @@ The error e = (p, v, b) of one axis follows the observer's own prediction and co
     e ← (I - K H) F e + noise,
 
 and its stationary covariance solves P = A P Aᵀ + Q. p is counted from the random walk of GNSS, which no filter can see.
-A slow error of an input is one more state. With these numbers `sitl.unkind` chooses the errors of the inputs so that the
+A slow error of an input is one more state. The innovations follow from the same covariance: an error that the gates of EKF2
+reject cannot last in its velocity. With these numbers `sitl.unkind` chooses the errors of the inputs so that the
 velocity is wrong by what EKF2's is in flight, and the position by what then follows.
 """
 
@@ -22,12 +23,19 @@ from sitl.sensors import FRAME_S, SensorConfig
 DOUBLINGS = 24  # of the sum of A^k Q A^kᵀ
 
 
-class VelocityError(NamedTuple):
-    """Standard deviations [m/s] of the horizontal velocity's error."""
+class Caused(NamedTuple):
+    """Standard deviations that some error of the inputs causes, horizontally."""
 
-    noise_m_s: float  # by the white noise of all inputs and the random walk of GNSS
-    per_gnss_drift: float  # over the standard deviation of a slow error of GNSS velocity
-    per_acceleration_s: float  # over that of a slow error of the acceleration [m/s²]
+    velocity_m_s: float  # error of the velocity
+    of_gates: tuple[float, float]  # innovations of position and velocity over their gates
+
+
+class VelocityError(NamedTuple):
+    """By source; a slow error has the standard deviation 1 and scales."""
+
+    noise: Caused  # white noise of all inputs and the random walk of GNSS
+    gnss_drift: Caused  # slow error of GNSS velocity [m/s]
+    acceleration: Caused  # slow error of the acceleration [m/s²]
 
 
 def velocity_error(
@@ -44,7 +52,8 @@ def velocity_error(
     K = np.array([[gains.pp, gains.pv], [gains.vp, gains.vv], [gains.bp, gains.bv]])
     correct = np.eye(3) - K @ np.eye(2, 3)
     F = np.array([[1.0, period_s, period_s**2 / 2], [0.0, 1.0, period_s], [0.0, 0.0, 1.0]])
-    accelerated = correct @ np.array([period_s**2 / 2, period_s, 0.0])
+    accelerated = np.array([period_s**2 / 2, period_s, 0.0])
+    gates = get["EKF2_GPS_P_GATE"] * gains.innovation_p, get["EKF2_GPS_V_GATE"] * gains.innovation_v
     steps = round(period_s / FRAME_S) or 1
     vectors = (
         math.sqrt(source.white_variance_m2) * K[:, 0],
@@ -53,21 +62,31 @@ def velocity_error(
         sensors.imu.accel_noise_m_s2 * FRAME_S * math.sqrt(steps) * correct[:, 1],
     )
     white = sum((np.outer(v, v) for v in vectors), np.zeros((3, 3)))
-    A = correct @ F
+    P = _stationary(correct @ F, white)
+    entering = (source.white_variance_m2 + source.walk_variance_m2, source.velocity_std_m_s**2)
     return VelocityError(
-        math.sqrt(_stationary(A, white)[1, 1]),
-        _per_slow_error(A, K[:, 1], period_s / gnss_drift_time_s),
-        _per_slow_error(A, accelerated, period_s / acceleration_time_s),
+        _caused(P[1, 1], np.diag(F[:2] @ P @ F[:2].T) + entering, gates),
+        _slow_error(F, correct, K[:, 1], np.array([0.0, -1.0]), period_s / gnss_drift_time_s, gates),
+        _slow_error(F, correct, correct @ accelerated, accelerated[:2], period_s / acceleration_time_s, gates),
     )
 
 
-def _per_slow_error(A: Array, entry: Array, steps_per_time: float) -> float:
-    """Standard deviation of the velocity for a slow error of standard deviation 1 that enters by a vector."""
+def _slow_error(
+    F: Array, correct: Array, entry: Array, entry_innovation: Array, steps_per_time: float, gates: tuple[float, float]
+) -> Caused:
+    """By a slow error of standard deviation 1 that enters the corrected state and the innovations by these vectors."""
     keep = math.exp(-steps_per_time)
     whole = np.zeros((4, 4))
-    whole[:3, :3], whole[:3, 3], whole[3, 3] = A, keep * entry, keep
+    whole[:3, :3], whole[:3, 3], whole[3, 3] = correct @ F, keep * entry, keep
     noise = np.append(entry, 1.0)
-    return math.sqrt(_stationary(whole, (1.0 - keep**2) * np.outer(noise, noise))[1, 1])
+    P = _stationary(whole, (1.0 - keep**2) * np.outer(noise, noise))
+    M = np.column_stack([F[:2], keep * entry_innovation])
+    return _caused(P[1, 1], np.diag(M @ P @ M.T) + (1.0 - keep**2) * entry_innovation**2, gates)
+
+
+def _caused(velocity_variance: float, innovation_variances: Array, gates: tuple[float, float]) -> Caused:
+    position, velocity = np.sqrt(innovation_variances) / gates
+    return Caused(math.sqrt(velocity_variance), (float(position), float(velocity)))
 
 
 def _stationary(A: Array, Q: Array) -> Array:

@@ -35,9 +35,11 @@ def baseline_nodes(
             ProcessName.CONTROLLER: lambda: PaperControllerNode(vehicle, solver_fails=solver_fails),
         }
     if stack == "px4":
+        from companion.fcu.fcu_node import FcuNode
         from sitl.baselines.px4 import Px4ControllerNode, Px4EstimatorNode
 
         return {
+            ProcessName.FCU: lambda: FcuNode(vehicle, SimulatedStopwatch(), own_attitudes=False),
             ProcessName.ESTIMATOR: lambda: Px4EstimatorNode(vehicle, files.plan.bundle, SimulatedStopwatch()),
             ProcessName.CONTROLLER: lambda: Px4ControllerNode(vehicle),
         }

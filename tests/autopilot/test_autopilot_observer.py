@@ -82,6 +82,36 @@ def test_outlier_is_rejected_and_a_lasting_jump_resets():
     assert observer.p[0] == pytest.approx(50.0, abs=0.5) and observer.resets == 1
 
 
+def jump(observer, seconds: float) -> list[tuple[float, bool]]:
+    """A still aircraft whose GNSS position is 5 m off, with a true velocity; x and validity at each fix."""
+    drive(observer, 10.0, amplitude=0.0)
+    seen = []
+    for i in range(round(seconds / STEP_S)):
+        t = 10.0 + i * STEP_S
+        observer.predict(t, (0.0, 0.0, 9.80665), LEVEL)
+        if i % 25 == 0:
+            observer.correct_gnss(t, GnssFix(t, (5.0, 0.0, 0.0), (0.0, 0.0, 0.0), True))
+            observer.check(t)
+            seen.append((observer.p[0], observer.position_valid))
+    return seen
+
+
+def test_with_gates_apart_a_jump_leaves_the_velocity_and_the_position_is_reset_late():
+    observer = new()
+    observer.gates_apart = True
+    seen = jump(observer, 18.0)
+    before, after = seen[: round(13.5 * 10)], seen[round(14.5 * 10) :]
+    assert all(valid for _, valid in seen) and max(abs(x) for x, _ in before) < 0.2
+    assert min(x for x, _ in after) == pytest.approx(5.0, abs=0.2) and observer.resets == 1
+
+
+def test_with_joint_gates_the_same_jump_makes_the_position_invalid_and_resets_early():
+    observer = new()
+    seen = jump(observer, 18.0)
+    assert not all(valid for _, valid in seen)
+    assert seen[round(8.0 * 10)][0] == pytest.approx(5.0, abs=0.5)
+
+
 def follow_fast(observer, seconds: float, bias: float) -> float:
     """Motion capture: 100 Hz, 1 mm, 12 ms late, on a swaying craft; RMS of the position error after settling [m]."""
     rng = np.random.default_rng(3)

@@ -18,7 +18,7 @@ class User:
         self.folder, self.questions = folder, []
         airframe = load_airframe("f550")
         options = {"thrust_model_factor": factor} | ({"faults": faults} if faults else {})
-        simulated = {k: bench.pop(k) for k in ("by_hand", "scale_zero_g") if k in bench}
+        simulated = {k: bench.pop(k) for k in ("by_hand", "scale_zero_g", "disarmed_us") if k in bench}
         self.world = SimulatedBench(airframe_motor(airframe, factor), airframe, list(charges), **options, **simulated)
         self.answers = list(answers) if answers is not None else ["spin"] + ["plug", "spin"] * (len(charges) - 1)
         self.raw, self.bench_file = folder / "raw.csv", folder / "bench.toml"
@@ -66,4 +66,4 @@ class User:
     def motor_is_off(self):
         """Whether the motor is off a second later."""
         self.world.sleep(1.0)
-        return self.world.pwm_us <= 1000 and self.world.thrust < 0.01
+        return self.world.pwm_us <= self.world.disarmed_us and self.world.thrust < 0.01

@@ -53,9 +53,13 @@ def fly(
     heading_rad: float = 0.0,
     accuracy_m: float = float("nan"),
     receiver_error: Vector3 = lambda t: np.zeros(3),
+    gap: Callable[[float], bool] = lambda t: False,
     seed: int = 1,
 ) -> Judged:
-    """Judge the images of a flight. scale: seen over true distance; heading_rad: error of the reported heading."""
+    """Judge the images of a flight. scale: seen over true distance; heading_rad: error of the reported heading.
+
+    gap: nothing arrives from the flight controller.
+    """
     judged, rng = Judged(), np.random.default_rng(seed)
     witness = judged.witness
     q_WB, reported_q = quat_from_rpy(0.02, 0.03, 0.1), quat_from_rpy(0.02, 0.03, 0.1 + heading_rad)
@@ -63,6 +67,9 @@ def fly(
     fcu_s, image_s = 0.0, 0.0
     while image_s < seconds:
         while fcu_s <= image_s + LATE_S:
+            if gap(fcu_s):
+                fcu_s += FCU_S
+                continue
             p, before = np.array(aircraft_W(fcu_s)), np.array(aircraft_W(fcu_s - 1e-3))
             v = (p - before) / 1e-3 + np.array(velocity_error(fcu_s))
             witness.add_attitude(fcu_s, reported_q)
@@ -245,6 +252,82 @@ def test_a_jump_of_the_receiver_is_reported_while_the_bundle_is_out_of_sight_onl
     hidden = fly(receiver_error=jump, seen=lambda t: ALL if t < 2 else None, seconds=5.0)
     assert hidden.witness.report(5.0).gnss_jump_m == pytest.approx(6.0, abs=0.7)
     assert fly(receiver_error=jump, seconds=5.0).reports[-1].gnss_jump_m == 0.0
+
+
+# --- interruptions of the link ------------------------------------------------------------------------------------------
+
+
+def once(t: float) -> bool:
+    return 5.0 <= t < 5.6
+
+
+def often(t: float) -> bool:
+    return t > 4.0 and t % 2.0 < 0.6
+
+
+def cruise(t: float) -> np.ndarray:
+    return hover(t) - np.array([max(0.0, 8.0 - 1.0 * t), 0.0, 0.0])
+
+
+UNKIND_GAPS = {
+    **UNKIND,
+    "link interrupted": {},
+    "approach at 1 m/s": {"aircraft_W": cruise},
+}
+
+
+@pytest.mark.parametrize("gap", [once, often, lambda t: 5.0 <= t < 9.0], ids=["once", "often", "long"])
+@pytest.mark.parametrize("errors", UNKIND_GAPS.values(), ids=UNKIND_GAPS)
+def test_an_interrupted_link_is_no_evidence_against_a_bundle_that_stands_still(errors, gap):
+    judged = fly(**errors, gap=gap)
+    for report in judged.reports:
+        assert report.moving_m_s == report.displaced_m == 0.0
+        assert not report.gnss_offset_m > report.gnss_offset_max_m
+        assert abs(report.size_error) - 3.5 * report.size_error_std < 0.08
+    assert not [t for t in judged.displaced_s() if not (gap(t + LATE_S) or gap(t) or gap(t - FCU_S))]
+
+
+@pytest.mark.parametrize("displacement", [(2.0, 0, 0), (0, 1.4, 0), (-1.4, 0, 0)])
+@pytest.mark.parametrize("gap_s", [0.6, 1.5])
+@pytest.mark.parametrize("fraction", [0.05, 0.5, 0.95])
+def test_a_bundle_that_is_moved_while_the_link_is_interrupted_is_displaced(displacement, gap_s, fraction):
+    """Once its place was learned again after a gap of 0.5 s, wherever it was then."""
+    judged = fly(jumps(displacement, 5.0 + fraction * gap_s), gap=lambda t: 5.0 <= t < 5.0 + gap_s, seconds=20.0)
+    assert judged.displaced_s(5.0 + gap_s) == [t for t in judged.times_s if t >= 5.0 + gap_s]
+    assert judged.first_s("displaced_m") < 5.0 + gap_s + 0.6
+    unjudged = [t for t, ok in zip(judged.times_s, judged.agreed, strict=True) if ok and 5.0 + fraction * gap_s <= t]
+    assert not unjudged, "no image of the moved bundle reaches the filter"
+
+
+def test_an_interruption_while_the_bundle_is_out_of_sight_hides_no_move():
+    judged = fly(jumps((2.0, 0, 0)), seen=lambda t: None if 3 < t < 10 else ALL, gap=once, seconds=13.0)
+    assert judged.displaced_s(10.0) == [t for t in judged.times_s if t >= 10.0]
+
+
+def test_a_bundle_that_is_moved_a_little_in_each_of_many_interruptions_is_found():
+    """0.6 m in each gap of 0.6 s every two seconds; less than 0.3 m/s is not found by the velocity, but against GNSS."""
+
+    def stepwise(t: float) -> np.ndarray:
+        return FACE_W + np.array([step_m * max(0.0, np.floor((t - 2.3) / 2.0)), 0.0, 0.0])
+
+    step_m = 0.6
+    judged = fly(stepwise, gap=often, seconds=20.0)
+    found_s = min(judged.first_s("displaced_m"), judged.first_s("moving_m_s"))
+    assert found_s < 10.0
+    accepted = [t for t, ok in zip(judged.times_s, judged.agreed, strict=True) if ok]
+    assert stepwise(accepted[-1])[0] - FACE_W[0] <= 1.2
+    step_m = 0.4
+    judged = fly(stepwise, gap=often, seconds=30.0)
+    assert any(r.gnss_offset_m > r.gnss_offset_max_m or r.displaced_m > 0 for r in judged.reports)
+
+
+def test_a_bundle_that_was_moved_while_it_was_forgotten_is_found_against_gnss():
+    """Out of sight for longer than a place is remembered."""
+    judged = fly(jumps((0, 8.0, 0), 10.0), seen=lambda t: None if 3 < t < 26 else ALL, seconds=30.0)
+    assert judged.reports[-1].gnss_offset_m > judged.reports[-1].gnss_offset_max_m
+    drift = {"gnss_error": lambda t: (0.1 * t, 0, 0), "receiver_error": lambda t: (0.1 * t, 0, 0)}
+    still = fly(seen=lambda t: None if 3 < t < 26 else ALL, **drift, seconds=30.0)
+    assert still.reports[-1].gnss_offset_m < still.reports[-1].gnss_offset_max_m
 
 
 # --- the ground ------------------------------------------------------------------------------------------------------------

@@ -30,6 +30,9 @@ class Flight(NamedTuple):
     """Who sends setpoints, and when the mode changes."""
 
     duration_s: float = 8.0
+    stops_s: float = math.inf  # this stack sends its last setpoint; PX4 leaves offboard `LOSS_S` later, if it may
+    loss_s: float = 0.5
+    silent: bool = False  # this stack sends nothing at all
     echo_hz: float = 100.0
     enters_s: float = 1.5  # PX4 enters offboard
     leaves_s: float = math.inf  # PX4 leaves it: a pilot's switch
@@ -61,6 +64,7 @@ def fly(flight: Flight, link: Link, seed: int, synced: bool = True) -> Result:
     found = left = None
     followed_s = 0.0
     foreign_since = [None]
+    lost_s = [math.inf]  # when PX4 left offboard because no setpoint came
 
     def at(time_s, kind, *content):
         heapq.heappush(events, (time_s, next(order), kind, content))
@@ -77,6 +81,10 @@ def fly(flight: Flight, link: Link, seed: int, synced: bool = True) -> Result:
         at(end_s + 1e-4 * rng.random() if begin_s <= arrival_s < end_s else arrival_s, kind, *content)
 
     def in_offboard(now_s):
+        lost = newest[0] is not None and now_s > flight.stops_s and now_s - newest[0][0] > flight.loss_s
+        if lost or lost_s[0] < now_s:
+            lost_s[0] = min(lost_s[0], now_s)
+            return False
         return flight.enters_s <= now_s < flight.leaves_s
 
     at(rng.random() * 0.02, "own")
@@ -94,6 +102,8 @@ def fly(flight: Flight, link: Link, seed: int, synced: bool = True) -> Result:
         now_s, _, kind, content = heapq.heappop(events)
         if now_s > flight.duration_s:
             break
+        if kind == "own" and (flight.silent or now_s >= flight.stops_s):
+            continue
         if kind == "own":
             q, thrust = quaternion(rng, 0.02), 0.34 + rng.gauss(0, 0.005)
             watch.note_sent(q, thrust, now_s)

@@ -69,9 +69,10 @@ def test_the_take_off_height_does_not_follow_a_wandering_home_altitude(flying):
 def test_take_off_is_refused_when_home_contradicts_the_vehicles_own_altitude(flying, shift_m):
     """A home altitude 20 m too high led a take-off to 3 m up to 23 m."""
     q = [1.0, 0, 0, 0]
-    flying.deliver(
-        common.MAVLink_home_position_message(0, 0, 150_250 + round(shift_m * 1e3), 1.0, 2.0, -0.5, q, 0, 0, 0)
+    flying.content[HOME] = lambda boot_ms: common.MAVLink_home_position_message(
+        0, 0, 150_250 + round(shift_m * 1e3), 1.0, 2.0, -0.5, q, 0, 0, 0
     )
+    flying.run(4.0)  # one alone is dropped (`companion.fcu.guards.plausible`)
     command(flying, CommandAction.TAKEOFF, height_m=3.0)
     (ack,) = acks(m for _, m in flying.out)
     assert not ack.accepted and f"differ by {abs(shift_m):.1f} m, limit 5 m" in ack.reason
@@ -81,9 +82,10 @@ def test_take_off_is_refused_when_home_contradicts_the_vehicles_own_altitude(fly
 @pytest.mark.parametrize("shift_m", [4.5, 0.3, -4.5])
 def test_a_shifted_home_does_not_move_the_take_off(flying, shift_m):
     q = [1.0, 0, 0, 0]
-    flying.deliver(
-        common.MAVLink_home_position_message(0, 0, 150_250 + round(shift_m * 1e3), 1.0, 2.0, -0.5, q, 0, 0, 0)
+    flying.content[HOME] = lambda boot_ms: common.MAVLink_home_position_message(
+        0, 0, 150_250 + round(shift_m * 1e3), 1.0, 2.0, -0.5, q, 0, 0, 0
     )
+    flying.run(4.0)  # one alone is dropped (`companion.fcu.guards.plausible`)
     command(flying, CommandAction.TAKEOFF, height_m=3.0)
     ((_, m),) = flying.commands(TAKEOFF)
     assert m.param7 == pytest.approx(155.75)

@@ -1,8 +1,12 @@
 """Setpoints of another sender are found in PX4's echoes, and no healthy flight raises an alarm."""
 
+import math
+
 import pytest
 from echo_channel import Flight, Link, fly
+from pymavlink.dialects.v20 import common
 
+from companion.core.messages import FcuStatus
 from companion.fcu.guards.echoes import ECHO_RATE_HZ
 
 PLAIN, LOSS = Link(), Link(loss=0.2)
@@ -19,6 +23,9 @@ HEALTHY = {
     "flight": Flight(),
     "the pilot takes over": Flight(leaves_s=5.0),
     "this process restarts": Flight(restarts_s=5.0),
+    "the stream ends": Flight(stops_s=5.0),
+    "the stream ends, PX4 waits for 1 s": Flight(stops_s=5.0, loss_s=1.0),
+    "PX4 never in offboard": Flight(silent=True, enters_s=99.0),
 }
 RATES_HZ = (10, 20, 30, 50, 100)
 THOROUGH = pytest.mark.verify
@@ -76,3 +83,36 @@ def test_a_pilots_takeover_is_known_soon_although_its_report_is_lost():
     assert all(r.found_s is None for r in results)
     left_s = sorted(r.left_s for r in results)
     assert left_s[5] < 0.1 and left_s[-1] < 0.5
+
+
+SILENT = {
+    "nothing was sent": Flight(silent=True, foreign_hz=20, foreign_s=(0.5, math.inf), enters_s=1.5),
+    "the last setpoint left before": Flight(stops_s=3.5, foreign_hz=20),
+}
+
+
+@pytest.mark.parametrize("link", ["plain", "a fifth lost", "all of it"])
+@pytest.mark.parametrize("flight", SILENT)
+@pytest.mark.parametrize("runs", seeds(3, 30))
+def test_a_sender_on_another_port_is_found_while_this_stack_sends_nothing(flight, link, runs):
+    """Before, echoes did not count without our own setpoints: during take-off and landing there was no conflict."""
+    for seed in runs:
+        for rate_hz in (20, 50):
+            case = SILENT[flight]._replace(foreign_hz=rate_hz)
+            begin_s = case.enters_s if case.silent else case.stops_s
+            result = fly(case, LINKS[link], seed, synced=seed % 2 == 0)
+            assert result.found_s is not None, (rate_hz, seed)
+            assert case.foreign_s[0] + result.found_s - begin_s <= (2.0 if link == "plain" else 3.5)
+
+
+@pytest.mark.parametrize(("mode", "found"), [(6 << 16, True), (3 << 16, False), (4 << 16 | 2 << 24, False)])
+def test_the_node_reports_a_conflict_by_echoes_alone_only_in_offboard(flying, mode, found):
+    """PX4 reports the setpoints of its own modes in the same way."""
+    flying.armed, flying.custom_mode = True, mode
+    flying.run(1.0)
+    for i in range(80):
+        q = [math.cos(i / 500), math.sin(i / 500), 0.0, 0.0]
+        flying.deliver(common.MAVLink_attitude_target_message(flying.boot_ms, 0, q, 0.0, 0.0, 0.0, 0.4))
+        flying.run(0.05)
+    conflicts = {m.conflict for _, m in flying.out if isinstance(m, FcuStatus)}
+    assert ("the flight controller follows setpoints of another sender" in conflicts) == found

@@ -19,10 +19,12 @@ from fcu_peer import (
 from pymavlink.dialects.v20 import common
 
 from companion.core.enums import FcuMode
+from companion.core.geodesy import between
 from companion.core.messages import FcuAttitude, FcuPosition, FcuStatus, FcuText, LinkRx
-from companion.fcu.fcu_node import UNKNOWN_MODES_MAX
+from companion.fcu.fcu_node import UNKNOWN_MODES_MAX, FcuNode
 from companion.fcu.link.framing import CURRENT_MODE, checksum
 from companion.fcu.modes import custom_mode, mode_name
+from companion.mission.raw_guard import RawGuard
 
 
 def of(kind, messages):
@@ -436,7 +438,7 @@ def test_corrupted_content_of_any_message_raises_nothing(flying):
             flying.collect(flying.node.step(flying.now_s))
 
 
-def test_the_receivers_own_solution_is_in_metres_from_its_first_fix(peer):
+def test_the_receivers_own_solution_is_absolute(peer):
     fix = {"lat": 340000000, "lon": -810000000, "h_acc": 700, "v_acc": 1100, "vel": 200, "cog": 9000}
 
     def gps(boot_ms):
@@ -446,12 +448,13 @@ def test_the_receivers_own_solution_is_in_metres_from_its_first_fix(peer):
 
     peer.content[GPS_RAW_INT] = gps
     peer.run(3.0)
-    assert last_status(peer).gnss_p_W == (0.0, 0.0, 0.0)
+    assert last_status(peer).gnss_position == (34.0, -81.0, 100.0)
     fix["lat"] += 900  # 10 m to the north
     fix["lon"] += 1086
     peer.run(1.0)
     s = last_status(peer)
-    assert s.gnss_p_W == pytest.approx((10.0, 10.0, 0.0), abs=0.02) and s.gnss_v_W == pytest.approx((2.0, 0.0))
+    assert between((34.0, -81.0, 100.0), s.gnss_position) == pytest.approx((10.0, 10.0, 0.0), abs=0.02)
+    assert s.gnss_v_W == pytest.approx((2.0, 0.0))
     assert (s.gnss_h_acc_m, s.gnss_v_acc_m, s.gnss_hdop) == (0.7, 1.1, 0.7)
     fix.update(h_acc=0, v_acc=4_294_967_295, vel=65535)  # as in older firmware
     peer.run(1.0)
@@ -459,7 +462,31 @@ def test_the_receivers_own_solution_is_in_metres_from_its_first_fix(peer):
     assert math.isnan(s.gnss_h_acc_m) and math.isnan(s.gnss_v_acc_m) and s.gnss_v_W is None
     peer.content[GPS_RAW_INT] = lambda boot_ms: common.MAVLink_gps_raw_int_message(0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
     peer.run(1.0)
-    assert last_status(peer).gnss_p_W is None and not last_status(peer).gnss_ok
+    assert last_status(peer).gnss_position is None and not last_status(peer).gnss_ok
+
+
+def test_a_restart_of_the_process_in_flight_does_not_move_the_guard(peer, vehicle):
+    """The receiver's position was once counted from the first fix of the process."""
+    guard, place = RawGuard(by_receiver=True), {"lat": 340000000}
+    peer.content[GPS_RAW_INT] = lambda boot_ms: common.MAVLink_gps_raw_int_message(
+        0, 3, place["lat"], -810000000, 100_000, 70, 110, 0, 0, 12, 0, 700, 1100
+    )
+
+    def north_m(seconds, on_ground=False):
+        for _ in range(round(seconds / 0.1)):
+            for status in of(FcuStatus, peer.run(0.1)):
+                if status.connected:
+                    guard.take_status(status, status.stamp_s)
+            if on_ground:
+                guard.note_ground()
+        return guard.motion(peer.now_s).p[1]
+
+    assert north_m(8.0, on_ground=True) == 0.0
+    place["lat"] += 900
+    assert north_m(1.0) == pytest.approx(10.0, abs=0.02)
+    peer.node = FcuNode(vehicle)
+    peer.streams.clear()
+    assert north_m(12.0) == pytest.approx(10.0, abs=0.02)
 
 
 def test_status_has_pressure_altitude_resets_and_cells(peer):

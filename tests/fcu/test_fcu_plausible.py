@@ -3,11 +3,25 @@
 import math
 
 import pytest
-from fcu_peer import ATTITUDE, BATTERY, POSITION
+from fcu_peer import (
+    ALTITUDE,
+    ATTITUDE,
+    BATTERY,
+    GLOBAL_POSITION,
+    GPS_RAW_INT,
+    HOME,
+    LANDED,
+    ODOMETRY,
+    POSITION,
+    RC_CHANNELS,
+    SYS_STATUS,
+)
 from pymavlink.dialects.v20 import common
 
 from companion.core.messages import FcuAttitude, FcuPosition, FcuStatus
-from companion.fcu.guards.plausible import CONFIRM, LATELY_S, TABLE, Quantity
+from companion.core.voltage import ThrustVoltage
+from companion.fcu.guards.plausible import CONFIRM, LATE_S, LATELY_S, TABLE, Plausibility, Quantity
+from companion.fcu.status import LANDED_AGE_S, ODOMETRY_AGE_S, RC_AGE_S, SYSTEM_AGE_S
 
 
 def of(kind, messages):
@@ -104,3 +118,128 @@ def test_an_implausible_voltage_is_reported_as_it_is_and_named(steady, cell_mv):
 
 def test_the_table_has_a_row_for_every_quantity():
     assert set(TABLE) == set(Quantity)
+
+
+# --- every row, every column -------------------------------------------------------------------------------------------
+
+REFERENCE_V = 15.0
+IDENTITY, STILL = (1.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0)
+
+# Feeds one number of a quantity; the other numbers of its message stay good.
+FEED = {
+    Quantity.ATTITUDE: lambda p, x, t: p.attitude((math.cos(x / 2), math.sin(x / 2), 0.0, 0.0), STILL, t),
+    Quantity.RATES: lambda p, x, t: p.attitude(IDENTITY, (0.0, x, 0.0), t),
+    Quantity.POSITION: lambda p, x, t: p.position((0.0, x, 0.0), STILL, t),
+    Quantity.VELOCITY: lambda p, x, t: p.position(STILL, (0.0, 0.0, x), t),
+    Quantity.HOME: lambda p, x, t: p.home(STILL, x, t),
+    Quantity.ALTITUDE: lambda p, x, t: p.altitude(x, t),
+    Quantity.GNSS: lambda p, x, t: p.gnss((48.0, 11.0, x), None, t),
+    Quantity.GNSS_VELOCITY: lambda p, x, t: p.gnss((48.0, 11.0, 0.0), (x, 0.0), t),
+    Quantity.BAROMETER: lambda p, x, t: p.barometer(x, t),
+}
+
+
+@pytest.mark.parametrize("quantity", FEED)
+def test_each_row_limits_the_range_and_the_change_and_counts(quantity):
+    row, feed = TABLE[quantity], FEED[quantity]
+    most = row.step + row.rate_1_s * 0.1
+    judged = Plausibility(REFERENCE_V)
+    assert feed(judged, 0.0, 1.0)
+    assert feed(judged, 0.9 * most, 1.1) and not any(judged.counts.values())
+    assert not feed(judged, -0.9 * most, 1.2)
+    assert judged.counts[quantity] == 1 and judged.lately(1.2) == (quantity,)
+    if quantity is not Quantity.ATTITUDE:  # a quaternion's length is checked before
+        far = Plausibility(REFERENCE_V)
+        for i in range(20):  # however long it lasts
+            assert not feed(far, 1.01 * row.largest, 1.0 + 0.1 * i)
+        assert far.counts[quantity] == 20
+    nan = Plausibility(REFERENCE_V)
+    assert feed(nan, math.nan, 1.0) is (quantity is Quantity.BAROMETER)  # PX4 sends NaN for "no pressure altitude"
+
+
+def test_the_row_of_the_voltage_is_what_the_thrust_model_applies():
+    row, judged = TABLE[Quantity.VOLTAGE], Plausibility(REFERENCE_V)
+    voltage = ThrustVoltage(REFERENCE_V)
+    for share, ok in ((row.smallest - 0.01, False), (row.smallest + 0.01, True), (row.largest + 0.01, False)):
+        before = judged.counts[Quantity.VOLTAGE]
+        judged.voltage(share * REFERENCE_V, 1.0)
+        assert voltage.take(share * REFERENCE_V, 1.0) is ok and (judged.counts[Quantity.VOLTAGE] == before) is ok
+    before_v = voltage.value_v
+    voltage.take(row.largest * REFERENCE_V, 2.0)
+    assert voltage.value_v - before_v == pytest.approx(row.rate_1_s * REFERENCE_V)
+
+
+@pytest.mark.parametrize(
+    ("number", "make", "kind"), [(ATTITUDE, attitude, FcuAttitude), (POSITION, position, FcuPosition)]
+)
+def test_a_measurement_that_arrives_too_late_is_not_valid_and_counts(steady, number, make, kind):
+    steady.content[number] = lambda ms: make(ms - round(1000 * (LATE_S - 0.05)))
+    assert of(kind, steady.run(1.0))[-1].valid
+    steady.content[number] = lambda ms: make(ms - round(1000 * (LATE_S + 0.05)))
+    assert not of(kind, steady.run(1.0))[-1].valid
+    assert of(FcuStatus, steady.run(0.2))[-1].implausible
+    steady.content[number] = make
+    assert of(kind, steady.run(1.0))[-1].valid
+
+
+SLOW = {
+    Quantity.VOLTAGE: (BATTERY, lambda s: not math.isnan(s.battery_voltage_v)),
+    Quantity.HOME: (HOME, lambda s: s.home_W is not None),
+    Quantity.GNSS: (GPS_RAW_INT, lambda s: s.gnss_position is not None),
+    Quantity.GNSS_VELOCITY: (GPS_RAW_INT, lambda s: s.gnss_v_W is not None),
+    Quantity.BAROMETER: (ALTITUDE, lambda s: not math.isnan(s.baro_altitude_m)),
+}
+
+
+@pytest.mark.parametrize("quantity", SLOW)
+def test_a_slow_state_that_is_older_than_its_age_is_absent(steady, quantity):
+    number, known = SLOW[quantity]
+    steady.run(6.0)
+    steady.content[number] = steady.content[SYS_STATUS] = lambda ms: None
+    age_s = TABLE[quantity].age_s
+    period_s = steady.streams[number]
+    assert known(of(FcuStatus, steady.run(age_s - period_s - 0.2))[-1])
+    assert not known(of(FcuStatus, steady.run(period_s + 0.4))[-1])
+
+
+def test_an_altitude_that_is_too_old_begins_no_take_off(steady):
+    steady.run(6.0)
+    assert steady.node.status.ground_altitude_m(steady.now_s)[1] == ""
+    steady.content[GLOBAL_POSITION] = lambda ms: None
+    steady.run(TABLE[Quantity.ALTITUDE].age_s + 0.6)
+    assert "GLOBAL_POSITION_INT" in steady.node.status.ground_altitude_m(steady.now_s)[1]
+
+
+def test_every_row_is_tested_here():
+    assert set(FEED) | {Quantity.VOLTAGE} == set(Quantity)
+    assert set(SLOW) | {Quantity.ALTITUDE} == {q for q in Quantity if TABLE[q].age_s > LATE_S}
+
+
+def test_one_wrong_fix_between_good_ones_is_not_published(steady):
+    steady.run(3.0)
+    steady.deliver(common.MAVLink_gps_raw_int_message(0, 3, 200, 300, 0, 100, 100, 0, 0, 12))  # 4 m: a jump
+    steady.deliver(common.MAVLink_gps_raw_int_message(0, 3, 20_000, 300, 0, 100, 100, 0, 0, 12))  # 220 m
+    published = of(FcuStatus, steady.run(0.15))
+    assert all(abs(s.gnss_position[0]) * 1e7 < 201 for s in published)
+    assert steady.node.plausible.counts[Quantity.GNSS] == 1
+
+
+# the age of what each stream brings
+AGES_S = {
+    LANDED: LANDED_AGE_S,
+    RC_CHANNELS: RC_AGE_S,
+    SYS_STATUS: SYSTEM_AGE_S,
+    BATTERY: TABLE[Quantity.VOLTAGE].age_s,
+    GPS_RAW_INT: TABLE[Quantity.GNSS].age_s,
+    HOME: TABLE[Quantity.HOME].age_s,
+    GLOBAL_POSITION: TABLE[Quantity.ALTITUDE].age_s,
+    ALTITUDE: TABLE[Quantity.BAROMETER].age_s,
+    ODOMETRY: ODOMETRY_AGE_S,
+}
+
+
+@pytest.mark.parametrize("number", AGES_S)
+def test_a_stream_that_counts_as_good_brings_its_content_in_time_although_a_message_is_lost(steady, number):
+    """ALTITUDE once a second was good, and its content old after a second."""
+    (stream,) = [s for s in steady.node.streams.streams if s.message_id == number]
+    assert 2.0 / stream.expected_hz <= AGES_S[number]

@@ -109,6 +109,7 @@ class World:
         self.bundle_in_view = True
         self.view_distance_m = 8.0
         self.controller_dead = False
+        self.foreign_stream = False  # of another sender: PX4 stays in offboard on it
         self.channel_us = OFF_US
         self.edit: dict[type[Message], Callable[[Message], Message | None]] = {}
         self.photographs_work = True
@@ -187,7 +188,7 @@ class World:
         before = self.p
         sending = self._follow()
         if self.mode == "OFFBOARD":
-            if self.now_s - self.setpoint_s > 1.0:
+            if self.now_s - self.setpoint_s > 1.0 and not self.foreign_stream:
                 self.mode = "POSCTL"
             elif sending:
                 self.p, self.yaw = self.reference_p, self.reference_yaw

@@ -64,7 +64,7 @@ def test_every_public_condition_is_used_in_the_table():
 
 def test_phases_without_entry_action_or_work_are_the_ones_that_only_observe_or_end():
     assert set(Phase) - set(ENTRY_ACTIONS) == {Phase.PX4_HOLD, Phase.DONE}
-    assert not set(PHASE_WORK) & {Phase.PX4_HOLD, Phase.FAILED}
+    assert set(ph.OBSERVING) <= set(PHASE_WORK) and Phase.FAILED not in PHASE_WORK
 
 
 def test_no_row_leads_from_observing_to_anything_but_waiting_on_a_deliberate_act():
@@ -476,6 +476,99 @@ def test_takeover_in_any_phase_is_final(phase, mode):
     world.mode, world.landed, world.armed = "POSCTL", True, False
     world.run(3.0)
     assert world.status.finished and not world.status.success and world.asked("arm") == 1
+
+
+TAKEN = {phase: REACH[phase] for phase in ("TAKEOFF", "ENTER_OFFBOARD", "LAND")}
+
+
+@pytest.mark.parametrize("refused", [(), ("hold",)], ids=["", "hold refused"])
+@pytest.mark.parametrize("phase", TAKEN)
+def test_an_offboard_that_was_not_requested_is_another_sender_and_no_pilot(phase, refused):
+    """It was called a pilot's mode change: nothing was requested, and PX4 stayed on the other stream."""
+    world = TAKEN[phase]()
+    world.run(0.2)
+    world.refuse = set(refused)
+    before, lines = len(world.commands), len(world.events)
+    world.mode, world.foreign_stream = "OFFBOARD", True
+    world.run(10.0)
+    requests = [c.action for c in world.commands[before:] if c.action in MODE_REQUESTS]
+    assert world.phase == "PILOT" and requests == (["hold", "land"] if refused else ["hold"])
+    texts = [c.text for c in world.commands[before:] if c.text]
+    assert "PX4 is in offboard, which this stack did not request" in world.status.cause
+    assert not any("pilot" in text.replace("PILOT", "") for text in texts), texts
+    assert [e.monitor for e in world.events[lines:]][0] == "conflict"
+
+
+@pytest.mark.parametrize("after_s, holds", [(0.5, 3), (4.0, 3), (6.0, 1)])
+def test_a_sender_that_enters_offboard_after_our_hold_is_held_twice_more(after_s, holds):
+    """Programs stream first and request offboard then. Later, or a third time, it is a decision."""
+    world = REACH["SEARCH"]()
+    world.foreign_stream = True
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, conflict="another sender")
+    world.run(0.3)
+    assert world.phase == "PILOT" and world.asked("hold") == 1
+    for _ in range(4):
+        world.mode = "AUTO_LOITER"  # by our request
+        world.run(after_s)
+        world.mode = "OFFBOARD"
+        world.run(0.2)
+    world.run(10.0)
+    assert world.asked("hold") == holds and world.mode == "OFFBOARD"
+    assert any("entered offboard again" in c.text for c in world.commands) == (holds > 1)
+
+
+def test_an_aircraft_that_is_armed_in_an_offboard_not_requested_is_held():
+    world = World()
+    world.ignore = {"arm"}
+    world.run_until("ARM")
+    world.run(0.2)
+    world.mode, world.foreign_stream = "OFFBOARD", True  # possible while disarmed
+    world.run(0.2)
+    world.armed = True
+    world.run(0.3)
+    assert world.phase == "PILOT" and world.asked("hold") == 1 and world.asked("takeoff") == 0
+
+
+def test_offboard_by_the_pilots_mode_switch_in_a_mission_by_switch_is_in_order():
+    """The stack streams then, and requests the same mode."""
+    world = World(switch_plan())
+    start_by_switch(world)
+    world.run_until("ENTER_OFFBOARD").run(0.5)
+    world.mode = "OFFBOARD"
+    assert world.run_until("SEARCH").asked("hold") == 0
+
+
+@pytest.mark.parametrize("phase", TAKEN)
+def test_a_second_sender_whose_setpoints_px4_does_not_follow_ends_no_landing_by_px4(phase):
+    """In PX4's own modes its stream has no effect: offboard is refused, and the aircraft lands."""
+    world = TAKEN[phase]()
+    world.refuse = {"offboard"}
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, conflict="another sender")
+    world.run_until("DONE")
+    assert world.asked("hold") == 0 and world.asked("land") == 1
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "left before"])
+def test_after_stopped_setpoints_another_senders_offboard_is_held_once(leaves):
+    """PX4's failsafe does not act while another stream lasts; an offboard entered later is another's business."""
+    world = REACH["HOLD"]()
+    world.edit[State] = lambda m: msgspec.structs.replace(m, valid=False)
+    world.run_until("PX4_HOLD")
+    world.mode, world.foreign_stream = "POSCTL" if leaves else "OFFBOARD", True
+    world.run(1.5)
+    world.mode, world.foreign_stream = "OFFBOARD", True
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, conflict="another sender")
+    world.run(8.0)
+    assert world.phase == "PX4_HOLD" and world.asked("hold") == (0 if leaves else 1)
+
+
+def test_the_message_of_a_takeover_says_which_mode_was_seen_and_whose_it_is():
+    for mode, words in (("POSCTL", "POSCTL, flown by the sticks"), ("AUTO_RTL", "AUTO_RTL, by PX4, RC or a ground")):
+        world = REACH["HOLD"]()
+        world.mode = mode
+        world.run(0.3)
+        texts = [event.text for event in world.events if event.monitor == "rc_takeover" and event.active]
+        assert len(texts) == 1 and words in texts[0] and words in world.status.cause
 
 
 @pytest.mark.parametrize("phase", ph.CONTROLLING)

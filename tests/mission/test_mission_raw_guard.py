@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from mission_world import World
 
+from companion.core.geodesy import EARTH_RADIUS_M
 from companion.core.messages import FcuPosition
 from companion.mission.raw_guard import ACCURACY_MAX_M, MARGIN_MIN_M, SETTLE_S, SHIFT_MAX_M, RawGuard
 
@@ -35,7 +36,7 @@ class Flight:
             self.guard.take_position(FcuPosition(stamp_s=self.now_s, p_W=self.p, v_W=self.v))
             if self.steps % 5 == 0:
                 status = msgspec.structs.replace(self.world.fcu_status(), stamp_s=self.now_s, **self.status)
-                if status.gnss_p_W is not None:
+                if status.gnss_position is not None or status.gnss_p_W is not None:
                     status.gnss_s = self.now_s
                 self.guard.take_status(status, self.now_s)
             if on_ground:
@@ -176,23 +177,98 @@ def test_the_difference_of_the_velocities_is_a_mean_of_two_seconds():
     assert flight.run(2.5).guard.velocity_difference_m_s(flight.now_s) == pytest.approx(0.0)
 
 
+LATITUDE, LONGITUDE = 48.0, 11.0
+M_NORTH = math.degrees(1 / EARTH_RADIUS_M)  # degrees
+M_EAST = M_NORTH / math.cos(math.radians(LATITUDE))
+
+
+def receiver(east=0.0, north=0.0, up=500.0):
+    return {"gnss_position": (LATITUDE + north * M_NORTH, LONGITUDE + east * M_EAST, up)}
+
+
+def by_receiver(**status) -> Flight:
+    return Flight(by_receiver=True, **({"gnss_v_W": (0.0, 0.0), "baro_altitude_m": 480.0} | receiver() | status))
+
+
 def test_where_odometry_is_sent_the_receiver_and_the_barometer_are_the_source():
-    receiver = {"gnss_p_W": (7.0, 3.0, 1.0), "gnss_v_W": (0.0, 0.0), "baro_altitude_m": 480.0}
-    flight = Flight(by_receiver=True, **receiver).on_ground()
+    flight = by_receiver(**receiver(7.0, 3.0)).on_ground()
     flight.v = (1.0, 0.0, 0.0)  # PX4's own estimate goes elsewhere
     flight.run(3.0)
     assert flight.motion.p == (0.0, 0.0, 0.0)
     flight.filter_v = (0.0, 0.0, 0.0)
-    flight.status |= {"gnss_p_W": (7.0, 9.0, 1.0), "gnss_v_W": (0.0, 1.5), "baro_altitude_m": 482.5}
+    flight.status |= {"gnss_v_W": (0.0, 1.5), "baro_altitude_m": 482.5} | receiver(7.0, 9.0)
     flight.run(2.5)
-    assert flight.motion.p == pytest.approx((0.0, 6.0, 2.5)) and math.isnan(flight.motion.v[2])
+    assert flight.motion.p == pytest.approx((0.0, 6.0, 2.5), abs=1e-4) and math.isnan(flight.motion.v[2])
     assert flight.guard.velocity_difference_m_s(flight.now_s) == pytest.approx(1.5, abs=0.1)
-    flight.status["gnss_p_W"] = None
+    flight.status["gnss_position"] = None
     assert flight.run(1.5).motion is None
 
 
+def test_a_log_from_before_the_absolute_position_is_judged_by_its_metres():
+    old = {"gnss_p_W": (7.0, 3.0, 1.0), "gnss_v_W": (0.0, 0.0), "baro_altitude_m": 480.0}
+    flight = Flight(by_receiver=True, **old).on_ground()
+    flight.status["gnss_p_W"] = (7.0, 9.0, 1.0)
+    assert flight.run(1.0).motion.p == pytest.approx((0.0, 6.0, 0.0))
+
+
+@pytest.mark.parametrize("first_far_m", [0.0, 300e3])
+def test_a_long_way_and_a_first_fix_that_was_far_away_keep_their_precision(first_far_m):
+    """Metres are counted from the record, whose latitude has the scale, and not from the first fix of a process."""
+    flight = by_receiver(**receiver(north=-first_far_m)).run(2.0)
+    flight.status |= receiver()
+    flight.run(2.0).on_ground()
+    for east_m in (100.0, 900.0, 1100.0, 5000.0):
+        flight.status |= receiver(east=east_m)
+        flight.run(0.3)
+        assert flight.motion.p == pytest.approx((east_m, 0.0, 0.0), abs=0.01)
+    flight.status |= receiver(east=0.0)
+    assert flight.run(0.3).motion.p == pytest.approx((0.0, 0.0, 0.0), abs=0.01)
+
+
+@pytest.mark.parametrize("at_arming", ["both", "receiver", "barometer later"])
+def test_a_change_of_the_source_of_the_height_does_not_move_it(at_arming):
+    """Barometer and receiver have zeros of their own, and drift: 480 and 500 m for one place, then 483 and 501."""
+    known = {} if at_arming == "both" else {"baro_altitude_m": NAN}
+    flight = by_receiver(**known).on_ground()
+    if at_arming == "barometer later":
+        flight.status["baro_altitude_m"] = 480.0
+        assert flight.run(2.0).motion.p[2] == pytest.approx(0.0)
+    if at_arming != "receiver":
+        flight.status |= {"baro_altitude_m": 483.0} | receiver(up=501.0)
+        assert flight.run(2.0).motion.p[2] == pytest.approx(3.0)
+    height_m = flight.motion.p[2]
+    for _ in range(5):  # ALTITUDE comes and goes
+        present = flight.status["baro_altitude_m"]
+        flight.status["baro_altitude_m"] = NAN
+        assert flight.run(1.5).motion.p[2] == pytest.approx(height_m)
+        flight.status["baro_altitude_m"] = present
+        assert flight.run(1.5).motion.p[2] == pytest.approx(height_m)
+    flight.status |= {"baro_altitude_m": NAN} | receiver(up=flight.status["gnss_position"][2] + 2.0)
+    assert flight.run(0.5).motion.p[2] == pytest.approx(height_m + 2.0)
+
+
+def test_resets_under_the_pilot_before_the_hand_over_are_not_counted():
+    flight = Flight().on_ground()
+    for _ in range(3):
+        flight.jump(1.5, reset=True).run(1.0)
+    assert flight.guard.reset_m == pytest.approx(4.5)
+    flight.guard.note_start()
+    assert flight.run(1.0).guard.reset_m == 0.0 and flight.motion.p == pytest.approx((0.0, 0.0, 0.0), abs=1e-9)
+    flight.jump(0.0, 2.0, reset=True).run(1.0)
+    assert flight.guard.reset_m == pytest.approx(2.0)
+
+
+def test_the_reason_for_a_guard_without_a_value_is_named():
+    assert Flight().run(10.0).guard.missing(110.0).startswith("no record")
+    flight = Flight().on_ground().run(1.0)
+    assert flight.guard.missing(flight.now_s) == ""
+    flight.status["gnss_ok"] = False
+    assert flight.run(2.0).guard.missing(flight.now_s) == "no position fix"
+    flight.status["gnss_ok"] = True
+    assert flight.run(2.0).guard.missing(flight.now_s) == "position fix has just come back"
+
+
 def test_the_climb_is_by_px4s_own_height_also_where_odometry_is_sent():
-    receiver = {"gnss_p_W": (0.0, 0.0, 0.0), "gnss_v_W": (0.0, 0.0), "baro_altitude_m": 480.0}
-    flight = Flight(by_receiver=True, **receiver).jump(0.0, 0.0, 2.0).on_ground()
+    flight = by_receiver().jump(0.0, 0.0, 2.0).on_ground()
     flight.v = (0.0, 0.0, 1.5)
     assert flight.run(1.0).guard.climb(flight.now_s) == pytest.approx((1.5, 1.5))

@@ -90,9 +90,16 @@ LANDED = all_of(fields(phase=Phase.LAND), of("status", landed=True, armed=True))
 UNSEEN = of("state", marker_age_s=60.0)
 
 CASES: dict[str, Case] = {
-    "rc_takeover": Case(fields(mode_left=False), fields(mode_left=True)),
+    "rc_takeover": Case(
+        all_of(of("status", mode="OFFBOARD"), fields(mode_left=True)), all_of(BY_PILOT, fields(mode_left=True))
+    ),
     "switch_off": Case(fields(switched_off=False), fields(switched_off=True)),
     "conflict": Case(of("status", conflict=""), of("status", conflict="another sender"), (fields(status=None),)),
+    "foreign_estimate": Case(
+        of("status", foreign_estimate=""),
+        of("status", foreign_estimate="ODOMETRY of 1/197"),
+        (fields(status=None),),
+    ),
     "rc_lost": Case(
         fields(rc_expected=True, rc_age_s=1.0),
         fields(rc_expected=True, rc_age_s=1.01),
@@ -245,6 +252,7 @@ CASES: dict[str, Case] = {
         (fields(raw_difference_m_s=NAN),),
     ),
     "raw_lost": Case(fields(raw_age_s=1.0), fields(raw_age_s=math.inf), (fields(raw_age_s=None),)),
+    "raw_off": Case(fields(raw_off_s=5.0), fields(raw_off_s=5.1, raw_missing="no position fix")),
     "fcu_reset": Case(fields(raw_reset_m=4.0), fields(raw_reset_m=4.1)),
     "fcu_unhealthy": Case(fields(new_faults=()), fields(new_faults=("gyro",))),
     "battery_unmeasured": Case(fields(voltage_age_s=3.0), fields(voltage_age_s=3.1), (fields(voltage_age_s=None),)),
@@ -337,12 +345,15 @@ def test_monitor_detects_its_limit(monitor):
         case.beyond(s)
         assert monitor.detail(s) in (
             "marker",
+            "ODOMETRY of 1/197",
+            "POSCTL, flown by the sticks",
             "tracker",
             "controller",
             "another sender",
             "gyro",
             "velocity",
             "beside, pier",
+            "no position fix",
         )
 
 

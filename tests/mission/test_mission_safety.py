@@ -234,6 +234,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     ],
     "raw_velocity": [Scenario("HOLD", edit(FcuPosition, v_W=(0.0, 0.8, 0.0)), LANDING, 20.0)],
     "raw_lost": [Scenario("HOLD", drop(FcuPosition), HOME, 60.0)],
+    "raw_off": [Scenario("HOLD", NO_FIX, [], 8.0)],
     "fcu_reset": [Scenario("HOLD", both(astray(y=4.5), edit(FcuStatus, position_resets=8)), HOME, 60.0)],
     "fcu_unhealthy": [Scenario("HOLD", edit(FcuStatus, unhealthy_systems=("gyro",)), HOME, 60.0)],
     "battery_unmeasured": [Scenario("HOLD", edit(FcuStatus, battery_voltage_v=math.nan), HOME, 60.0)],
@@ -244,6 +245,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "sustained_wind": [Scenario("HOLD", both(rolled(0.39), edit(SentSetpoint, roll_rad=0.39)), HOME, 160.0, long_hold)],
     "ground_lost": [Scenario("HOLD", edit(FcuStatus, ground_station_age_s=12.0), HOME, 80.0, long_hold)],
     "touchdown": [Scenario("LAND", edit(FcuStatus, landed=True), [], make=high_return)],
+    "foreign_estimate": [Scenario("HOLD", edit(FcuStatus, foreign_estimate="ODOMETRY of 1/197"), [])],
     "rc_lost": [Scenario("HOLD", edit(FcuStatus, rc_ok=False), HOME, 60.0)],
     "timesync_lost": [Scenario("HOLD", edit(FcuStatus, timesync_age_s=12.0), HOME, 60.0)],
     "innovation": [
@@ -302,7 +304,7 @@ def test_monitor(name, index):
     if scenario.path:
         world.run_until(scenario.path[-1], scenario.limit_s)
     else:
-        world.run(5.0)
+        world.run(max(5.0, scenario.limit_s))
     assert world.phases()[count:] == scenario.path
     first = next(e for e in world.events if e.monitor == name)
     assert (
@@ -348,8 +350,35 @@ def test_first_action_of_every_monitor_has_a_transition_from_each_of_its_phases(
         if phase == Phase.LAND:  # already at the level before "stop streaming"
             assert SAFETY_DEMANDS[monitor.escalation[-1]] in handled
             continue
-        has_transition = SAFETY_DEMANDS[monitor.escalation[0]] in handled
+        first = monitor.escalation[0]
+        if phase == Phase.RETREAT and first == SafetyAction.HOLD:  # does not interrupt a retreat
+            first = next(a for a in monitor.escalation if ACTIONS.index(a) > ACTIONS.index(SafetyAction.RETURN))
+        has_transition = SAFETY_DEMANDS[first] in handled
         assert has_transition or phase == already.get(monitor.escalation[0]), (monitor.name, phase)
+
+
+@pytest.mark.parametrize(("lasts_s", "path"), [(1.5, ["RETURN"]), (4.0, ["RETURN", "LAND"])])
+def test_a_return_on_demand_is_not_interrupted_by_a_hold(lasts_s, path):
+    """PX4 followed a jump of GNSS: return, hold because of the innovation, return again, and so on."""
+    world = fly_to("HOLD", bridge_plan)
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, battery_voltage_v=13.3)
+    world.run_until("RETURN").run(2.0)
+    contradicted(world)
+    world.run(lasts_s)
+    world.edit.pop(EstimatorStatus)
+    world.run(2.0)
+    phases = world.phases()
+    assert phases[phases.index("HOLD") + 1 :] == path
+    texts = [event.text for event in world.events if event.monitor == "innovation" and event.active]
+    assert "; return continues, landing if it lasts" in texts[0] and "holding" not in texts[0]
+
+
+def test_a_return_at_the_end_of_the_mission_is_interrupted_by_a_hold():
+    world = fly_to("RETURN", bridge_plan)
+    contradicted(world)
+    world.run_until("PAUSE")
+    world.edit.pop(EstimatorStatus)
+    assert world.run_until("DONE").status.success
 
 
 def test_the_strongest_action_of_two_active_monitors_is_taken():

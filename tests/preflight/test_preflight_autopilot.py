@@ -61,6 +61,12 @@ def test_without_a_link_the_same_checks_are_skipped():
         ("gnss", {"gnss_uncertainty_m": 9.0}, "failed", "must be below 3 m (safety.position_std_m)"),
         ("battery", {"battery_voltage_v": float("nan")}, "failed", "not measured"),
         ("battery", {"battery_voltage_v": 13.5}, "failed", "13.5 V, 95%: must be above 13.6 V (safety.battery_low_v)"),
+        (
+            "battery",
+            {"battery_voltage_v": 17.6},
+            "failed",
+            "17.6 V, 95%: implausible in flight, which is 11.4 to 17.5 V",
+        ),
         ("battery", {"battery_remaining": 0.5}, "warning", "50%: not full"),
         ("transmitter", {"rc_ok": False}, "warning", "no pilot can take over"),
         ("time sync", {"rtts_s": [], "offsets_s": []}, "failed", "no answer"),

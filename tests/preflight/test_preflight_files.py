@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from companion.core.config import load
 from companion.core.vehicle import Vehicle
-from companion.preflight.files import artefact_checks, mission_file, vehicle_file
+from companion.preflight.files import artefact_checks, battery_range, mission_file, vehicle_file
 
 ROOT = Path(__file__).parents[2]
 F550 = ROOT / "config/vehicles/f550.toml"
@@ -35,6 +36,27 @@ def test_a_mission_without_its_markers_fails(tmp_path):
 
 def test_no_mission_is_skipped():
     assert mission_file(None)[0].status == "skipped"
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "config/vehicles").glob("*.toml")), ids=lambda file: file.stem)
+def test_a_full_and_an_empty_battery_of_every_vehicle_file_are_plausible_in_flight(file):
+    check = battery_range(load(file, Vehicle))
+    assert check.status == "ok", check.detail
+
+
+@pytest.mark.parametrize(
+    ("reference_v", "says"),
+    [
+        (14.0, "a full battery of 4 cells has 16.8 V, plausible in flight is 10.5 to 16.1 V"),
+        (16.8, "an empty battery of 4 cells has 12.0 V, plausible in flight is 12.6 to 19.3 V"),
+    ],
+)
+def test_a_reference_voltage_that_makes_a_battery_implausible_in_flight_is_a_warning(reference_v, says):
+    vehicle = load(F550, Vehicle)
+    thrust = msgspec.structs.replace(vehicle.thrust, reference_voltage_v=reference_v)
+    check = battery_range(msgspec.structs.replace(vehicle, thrust=thrust))
+    assert check.status == "warning" and says in check.detail
+    assert f"thrust.reference_voltage_v = {reference_v:g}" in check.detail
 
 
 def test_artefacts_made_for_this_vehicle_file_pass():

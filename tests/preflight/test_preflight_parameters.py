@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from preflight_fakes import ParameterServer
-from test_px4_parameters import F550, FLIGHT, GOOD
+from test_px4_parameters import F550, FLIGHT
+from test_px4_parameters import GOOD as GOOD_WITH_ODOMETRY
 
 from companion.core.px4_parameters import rules
 from companion.mission.plan import load_plan
@@ -15,6 +16,7 @@ from companion.preflight.report import ParameterChange
 
 MISSIONS = Path(__file__).parents[2] / "config/missions"
 RULES = rules(F550, FLIGHT)
+GOOD = GOOD_WITH_ODOMETRY | {"EKF2_EV_CTRL": 0}
 BAD = GOOD | {"COM_OF_LOSS_T": 5.0, "COM_RC_OVERRIDE": 1, "NAV_RCL_ACT": 2, "RC_MAP_KILL_SW": 0}
 FIXABLE = ["COM_OF_LOSS_T", "COM_RC_OVERRIDE", "NAV_RCL_ACT"]
 

@@ -9,7 +9,7 @@ import pytest
 from companion.core.config import load
 from companion.core.px4_parameters import PlannedFlight, Rule, rules
 from companion.core.vehicle import Vehicle
-from companion.preflight.parameters import parameter_checks
+from companion.preflight.parameters import parameter_checks, proposals
 from sitl.autopilot.parameters import load_parameters
 
 F550 = load(Path(__file__).parents[2] / "config/vehicles/f550.toml", Vehicle)
@@ -115,8 +115,16 @@ def test_without_a_mission_nothing_is_asked_that_depends_on_one():
     assert not {r.name for r in rules(F550)} & {"GF_MAX_HOR_DIST", "GF_MAX_VER_DIST"}
 
 
-def test_vision_parameters_matter_only_when_the_stack_sends_odometry():
-    assert not any(r.name.startswith("EKF2_EV") for r in rules(F550, FLIGHT))
+def test_a_foreign_position_must_not_be_fused_when_the_stack_sends_no_odometry():
+    (found,) = [r for r in rules(F550, FLIGHT) if r.name.startswith("EKF2_EV")]
+    assert found.judge({"EKF2_EV_CTRL": 0})[0] == "ok"
+    for value in (1, 8, 15):
+        judged, words = found.judge({"EKF2_EV_CTRL": value})
+        assert judged == "failed" and "fcu.send_odometry" in words
+        assert found.fix(value, {"EKF2_EV_CTRL": value}) == 0
+    (change,) = proposals([found], {"EKF2_EV_CTRL": 15})
+    assert (change.old, change.new) == (15, 0)
+    assert rule("EKF2_EV_CTRL").judge({"EKF2_EV_CTRL": 0})[0] == "failed"  # with ODOMETRY it must be used
 
 
 def test_tilt_limits_follow_the_vehicle_file():

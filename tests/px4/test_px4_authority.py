@@ -20,7 +20,45 @@ pytestmark = pytest.mark.realtime
 FACE_EAST_M = 12.0  # of the pier's face, which looks west
 FOREIGN_S = 5.0
 HOVER_THRUST = 0.32
+TAKEN_AFTER_S = 2.5  # from the beginning of the phase to the other companion's request of offboard
 TILT_RAD = math.radians(10.0)
+
+
+def _foreign(lockstep: Lockstep, mavlink: common.MAVLink, message: common.MAVLink_message, heard: bool) -> None:
+    """A message of another companion to PX4; heard: the stack gets it, too."""
+    data = message.pack(mavlink)
+    mavlink.seq = (mavlink.seq + 1) % 256
+    lockstep.world.autopilot.receive(data, lockstep.now_s)
+    if heard:
+        lockstep.arrive(data)
+
+
+def taking_companion(phase: str, heard: bool) -> Callable[[Lockstep], None]:
+    """Schedules a companion that streams 10° of tilt for 8 s from the beginning of a phase, and requests offboard."""
+    mavlink = common.MAVLink(None, srcSystem=1, srcComponent=common.MAV_COMP_ID_ONBOARD_COMPUTER2)
+    attitude = q_ned(tuple(quat_from_rpy(0.0, TILT_RAD, 0.0)))
+    offboard_s = TAKEN_AFTER_S
+
+    def stream(lockstep: Lockstep, until_s: float) -> None:
+        setpoint = common.MAVLink_set_attitude_target_message(
+            int(lockstep.now_s * 1e3), 1, 1, 0b111, attitude, 0, 0, 0, HOVER_THRUST
+        )
+        _foreign(lockstep, mavlink, setpoint, heard)
+        if lockstep.now_s < until_s:
+            lockstep.at(lockstep.now_us + 20_000, partial(stream, lockstep, until_s))
+
+    def request(lockstep: Lockstep) -> None:
+        mode = common.MAVLink_command_long_message(1, 1, common.MAV_CMD_DO_SET_MODE, 0, 1, 6, 0, 0, 0, 0, 0)
+        _foreign(lockstep, mavlink, mode, heard)
+
+    def wait(lockstep: Lockstep) -> None:
+        if lockstep.pilot is None or lockstep.pilot.phase != phase:
+            lockstep.at(lockstep.now_us + 20_000, partial(wait, lockstep))
+            return
+        stream(lockstep, lockstep.now_s + FOREIGN_S + 3.0)
+        lockstep.at(lockstep.now_us + round(offboard_s * 1e6), partial(request, lockstep))
+
+    return wait
 
 
 def second_companion(rate_hz: float, heard: bool) -> Callable[[Lockstep], None]:
@@ -58,6 +96,24 @@ def test_five_seconds_of_a_second_companion_in_the_hold_move_the_aircraft_little
     assert away_m <= 1.5
     assert nearest_m >= 1.0
     assert modes[-1][1] == "AUTO_LOITER"
+
+
+@pytest.mark.parametrize("phase, end_s", [("TAKEOFF", 45.0), ("LAND", 130.0)])
+@pytest.mark.parametrize("heard", [True, False], ids=["heard", "unheard"])
+def test_a_second_companion_that_requests_offboard_in_px4s_modes_gets_hold(tmp_path, phase, end_s, heard):
+    """It was taken for a pilot: nothing was requested, and PX4 followed the other stream as long as it came."""
+    lockstep = simulated(tmp_path, end_s, begin=taking_companion(phase, heard))
+    modes, phases = modes_of(lockstep), phases_of(lockstep)
+    (taken_s,) = [at_s for i, (at_s, now) in enumerate(modes) if now == "OFFBOARD" and modes[i - 1][1] != "AUTO_LOITER"]
+    left_s, left_to = next((at_s, now) for at_s, now in modes if at_s > taken_s)
+    requests = [c.action for c in lockstep.messages["fcu_command"] if c.action != "text" and c.stamp_s > taken_s]
+    away_m = excursion_m(lockstep, taken_s - 0.2, taken_s + 6.0)
+    cause = lockstep.messages["mission_status"][-1].cause
+    print(f"{phase}, heard {heard}: {left_s - taken_s:.2f} s, {away_m:.2f} m, {modes}, {phases}, {requests}, {cause}")
+    assert left_s - taken_s <= 0.6 and left_to == "AUTO_LOITER"
+    assert requests == ["hold"] and phases[-1][1] == "PILOT"
+    assert "PX4 is in offboard, which this stack did not request" in cause and "pilot" not in cause
+    assert away_m <= 2.5
 
 
 @pytest.mark.parametrize(

@@ -33,12 +33,13 @@ def attack(
     seconds: float,
     excursion_until_s: float | None = None,
     prepare: Callable[[Lockstep], None] | None = None,
+    begins: str = "hold",
 ) -> AttackOutcome:
-    """Fly a hold of `seconds` with (kind, duration [s], *numbers); the rest is observed, too.
+    """Fly on for `seconds`, from a hold or another beginning of the safety flights, with (kind, duration [s], *numbers); the rest is observed, too.
 
     excursion_until_s: when the flight may leave the hold point on purpose; prepare: called before the faults begin.
     """
-    lockstep = beginning("hold")
+    lockstep = beginning(begins)
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -6,9 +6,11 @@
 import sys
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from companion.core.enums import Phase
+from companion.core.messages import FcuPosition
 from companion.mission import phases as ph
 from sitl.scenario import Fault, FaultKind
 from tests.scenarios.forked import in_fork
@@ -25,6 +27,7 @@ class Attack(NamedTuple):
     text: str
     faults: tuple[tuple[FaultKind, float, float, tuple[float, ...]], ...]
     begins: str = "hold"
+    gap_s: float = 0.0  # for so long from then on no position of the flight controller arrives
 
 
 class Outcome(NamedTuple):
@@ -57,6 +60,7 @@ ATTACKS: dict[str, Attack] = {
     "copy_then": Attack("copy 2 m behind the face in its place", (one(JUMPS, *BEHIND),)),
     "copy_hidden": Attack("the same after 2.5 s out of sight", (one(HIDDEN, lasts_s=2.5), one(JUMPS, *BEHIND))),
     "copy_long_hidden": Attack("the same after 7 s out of sight", (one(HIDDEN, lasts_s=7.0), one(JUMPS, *BEHIND))),
+    "copy_in_gap": Attack("the same while no position arrives for 0.7 s", (one(JUMPS, *BEHIND, at_s=0.4),), gap_s=0.7),
     "copy_beside": Attack("copy 2 m behind the face, both visible", (one(FaultKind.BUNDLE_COPIED, *BEHIND),)),
     "copy_front": Attack("copy 1 m in front of the face in its place", (one(JUMPS, -1.0, 0.0, 0.0),)),
     "copy_alternates": Attack("copy in every second image", (one(FaultKind.BUNDLE_ALTERNATES, *BEHIND),)),
@@ -77,6 +81,12 @@ def _continue(lockstep, attack: Attack) -> Outcome:
     begin_s = lockstep.now_s
     for kind, at_s, lasts_s, numbers in attack.faults:
         lockstep.faults.add(Fault(at_s=begin_s + at_s, kind=kind, duration_s=lasts_s, value=list(numbers)))
+    if attack.gap_s:
+
+        def lost(m: FcuPosition) -> FcuPosition:
+            return msgspec.structs.replace(m, valid=m.valid and lockstep.now_s >= begin_s + attack.gap_s)
+
+        lockstep.faults.change(FcuPosition, lost)
     lockstep.run_until(lambda: lockstep.now_s > begin_s + OBSERVED_S)
     statuses = [m for m in lockstep.messages["mission_status"] if m.stamp_s > begin_s]
     events = [m for m in lockstep.messages["safety"] if m.stamp_s > begin_s and m.active]

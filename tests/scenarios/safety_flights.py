@@ -36,6 +36,7 @@ from companion.mission.monitors import MONITORS, Monitor
 from companion.mission.plan import load_plan
 from companion.mission.safety_monitor import SafetyMonitor
 from companion.mission.transitions import TRANSITIONS
+from sitl.link_attacks import ForeignOdometry
 from sitl.lockstep import Lockstep
 from sitl.scenario import Fault, FaultKind, LoadedScenario, load_scenario
 from sitl.sensors import RangeFinderConfig
@@ -199,6 +200,11 @@ def _landed_too_early(lockstep: Lockstep) -> None:
     lockstep.faults.change(FcuStatus, change)
 
 
+def _another_sends_odometry(lockstep: Lockstep) -> None:
+    other = ForeignOdometry(lockstep.faults.target, 30.0)
+    lockstep.at(lockstep.now_us + 5_000_000, other.stop)
+
+
 def _station_leaves(lockstep: Lockstep) -> None:
     STATION[0] = False
 
@@ -227,6 +233,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "switch_off": SafetyFlight((fault("rc_channel", SWITCH_CHANNEL, 1100),), 1.0, "WAIT_READY", 1.5, "switch"),
     # 5 s of another companion on a port of its own, at 20 Hz with 10 degrees of tilt: seen in the echoes of PX4 alone
     "conflict": SafetyFlight((fault("foreign_setpoints", 20, 0.1745, 0.344, 0, lasts_s=5.0),), 0.6, "PILOT", 1.5),
+    "foreign_estimate": SafetyFlight((), 0.5, "HOLD", attack=_another_sends_odometry),
     # PX4 with the parameters of docs/real_aircraft.md acts on a lost RC itself; here it leaves that to offboard. Its
     # Return lets a landing continue, where Land would hold for COM_FAIL_ACT_T and land by itself
     "rc_lost": SafetyFlight((fault("rc_lost"),), 2.0, "DONE", parameters=(("COM_RCL_EXCEPT", 4), ("NAV_RCL_ACT", 2))),
@@ -276,6 +283,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "raw_speed": SafetyFlight((), 1.5, "DONE", 6.0, "takeoff", attack=_too_fast),
     "raw_velocity": SafetyFlight((HIDDEN,), 3.0, "DONE", 6.0, "search", attack=_filter_drifts(0.0, 1.0, 0.0)),
     "raw_lost": SafetyFlight((), 1.5, "DONE", 6.0, attack=_edited(FcuPosition, valid=False)),
+    "raw_off": SafetyFlight((fault("gnss_lost", lasts_s=10.0),), 8.0, "HOLD"),
     # PX4 rejects fixes that jump, for seven seconds; then it resets to them
     "fcu_reset": SafetyFlight((fault("gnss_jump", 0.0, 5.0, 0.0),), 9.0, "DONE", 6.0),
     "fcu_unhealthy": SafetyFlight((), 1.5, "DONE", attack=_edited(FcuStatus, unhealthy_systems=(FcuSystem.GYRO,))),

@@ -1,11 +1,13 @@
 """Attacks on the link in the hold, with nothing touched and no unsafe end."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 from link_attack_flights import attack
 
 from companion.core.enums import FcuMode
+from sitl.link_attacks import ForeignSetpoints
 from sitl.lockstep import Lockstep
 
 TILT_RAD, HOVER = math.radians(10.0), 0.344
@@ -52,6 +54,59 @@ def test_a_second_companion_that_requests_offboard_again_is_not_fought():
     outcome = attack(second_companion(50, UNSEEN), seconds=4.0, prepare=_offboard_again)
     assert [action for _, action in outcome.requests] == ["hold"]
     assert [new for _, _, new in outcome.modes][:2] == ["AUTO_LOITER", "OFFBOARD"]
+
+
+def _takes_the_aircraft(phase: str, rate_hz: float, routed: int, after_s: float = 2.5) -> Callable[[Lockstep], None]:
+    """A second companion that streams from a phase on and requests offboard `after_s` later."""
+
+    def prepare(lockstep: Lockstep) -> None:
+        def wait() -> None:
+            if lockstep.pilot.phase != phase:
+                lockstep.at(lockstep.now_us + 20_000, wait)
+                return
+            other = ForeignSetpoints(lockstep.faults.target, rate_hz, TILT_RAD, HOVER, bool(routed))
+            lockstep.at(lockstep.now_us + round(after_s * 1e6), other.request_offboard)
+            lockstep.at(lockstep.now_us + 8_000_000, other.stop)
+
+        wait()
+
+    return prepare
+
+
+BATTERY_CRITICAL = ("battery_low", 60.0, 12.8, 0.06)
+
+
+@pytest.mark.parametrize(
+    ("phase", "routed"),
+    [
+        ("TAKEOFF", UNSEEN),
+        ("LAND", ROUTED),
+        pytest.param("TAKEOFF", ROUTED, marks=pytest.mark.verify),
+        pytest.param("LAND", UNSEEN, marks=pytest.mark.verify),
+    ],
+)
+@pytest.mark.parametrize("rate_hz", [20, pytest.param(50, marks=pytest.mark.verify)])
+def test_a_second_companion_that_takes_the_aircraft_in_px4s_modes_loses_it_by_one_hold(phase, routed, rate_hz):
+    """It was called a pilot's mode change: nothing was requested, and PX4 followed its stream."""
+    own = (BATTERY_CRITICAL,) if phase == "LAND" else ()
+    begins = "takeoff" if phase == "TAKEOFF" else "hold"
+    outcome = attack(*own, seconds=14.0, prepare=_takes_the_aircraft(phase, rate_hz, routed), begins=begins)
+    taken_s = next(at_s for at_s, _, new in outcome.modes if new == "OFFBOARD")
+    left_s, left_to = next((at_s, new) for at_s, old, new in outcome.modes if old == "OFFBOARD" and at_s > taken_s)
+    assert left_s - taken_s <= 0.5 and left_to == "AUTO_LOITER"
+    assert [action for at_s, action in outcome.requests if at_s > taken_s] == ["hold"]
+    assert outcome.phases[-1][1] == "PILOT" and outcome.nearest_m > CLEARANCE_M
+    assert "rc_takeover" not in [monitor for _, monitor, _, _ in outcome.events]
+
+
+@pytest.mark.verify
+@pytest.mark.parametrize("routed", [ROUTED, UNSEEN])
+def test_an_offboard_of_a_second_companion_before_our_own_is_not_flown_on(routed):
+    """In ENTER_OFFBOARD it looked like the mode that this stack was about to request."""
+    outcome = attack(seconds=20.0, prepare=_takes_the_aircraft("ENTER_OFFBOARD", 20, routed, 1.1), begins="takeoff")
+    actions = [action for _, action in outcome.requests]
+    assert actions[-1] == "hold" and actions.count("hold") == 1 and "offboard" not in actions
+    assert outcome.phases[-1][1] == "PILOT" and outcome.modes[-1][2] == "AUTO_LOITER"
 
 
 def _refuses_hold(lockstep: Lockstep) -> None:

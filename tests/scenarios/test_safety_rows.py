@@ -73,11 +73,13 @@ def check_the_cause(monitor: Monitor, end: str, outcome: FlightOutcome) -> None:
 
 
 def check_the_steps(outcome: FlightOutcome) -> None:
-    """Actions, of whichever monitors, lie 2 s apart; those that end the stream do not wait."""
+    """Actions, of whichever monitors, lie 2 s apart and grow stronger; those that end the stream do not wait."""
     for (before_s, _), (after_s, phase) in zip(outcome.actions, outcome.actions[1:], strict=False):
         if phase not in (Phase.PILOT, Phase.PX4_HOLD):
             assert after_s - before_s >= ESCALATION_MIN_S - STEP_S, outcome.actions
     ranks = {PHASE_OF[action]: rank for rank, action in enumerate(ACTIONS) if action in PHASE_OF}
+    taken = [ranks[phase] for _, phase in outcome.actions]
+    assert taken == sorted(taken), f"a milder action after a stronger one: {outcome.actions}"
     for event_s, phase in outcome.actions:
         demanded = {e.action for e in outcome.events if e.active and e.stamp_s <= event_s}
         assert ranks[phase] <= max(ACTIONS.index(action) for action in demanded), f"{phase} was not demanded"

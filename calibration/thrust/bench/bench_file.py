@@ -36,6 +36,7 @@ class MotorConfig(Section, frozen=True):
     pwm_min_us: Annotated[float, number(800, 1400, "µs (PX4's PWM_MAIN_MINn of that output)")]
     pwm_max_us: Annotated[float, number(1600, 2200, "µs (PX4's PWM_MAIN_MAXn)")]
     tolerance_us: Annotated[float, number(1, 50, "µs between the pulse width asked for and read back")]
+    port: Annotated[int, integer(0, 1, "(of SERVO_OUTPUT_RAW: 0 is MAIN, 1 is AUX of a board with both)")] = 0
     read_back: Literal["us", "dshot"] = "us"  # what SERVO_OUTPUT_RAW has; 0 to 1999 of DShot count as 1000 to 2000 µs
 
 

@@ -3,9 +3,11 @@
 PX4 (`Commander::handleCommandActuatorTest`, v1.17) refuses the command while armed, with the safety switch on, or with
 COM_MOT_TEST_EN = 0; it runs it for the time that the command names (at most 3 s), so a motor stops by itself when the
 commands end. The value is a relative thrust: THR_MDL_FAC acts on it (`ActuatorTest::update`), which is inverted here.
+PX4 answers each command; what its output does in its other states is the table in `calibration.thrust.bench.output`.
 
 A motor that stood still for any reason starts only by `release`, which belongs to a person's confirmation. No command
-is written that is older than `PAUSE_S`, or whose predecessor is: the output may have gone off in the meantime.
+is written that is older than `PAUSE_S`, or whose predecessor is, or after the flight controller has answered none for
+that long: the output may have gone off in the meantime.
 """
 
 import fcntl
@@ -19,6 +21,7 @@ from pymavlink.dialects.v20 import common
 
 from calibration.thrust.bench.bench_file import MotorConfig
 from calibration.thrust.bench.pause import PAUSE_S, Clock, PauseWatch
+from calibration.thrust.bench.scale import port_trouble
 from companion.fcu.link.link import Link
 
 REFRESH_S = 0.05  # period of the repeated command
@@ -46,16 +49,21 @@ class Motor:
         self._link, self._config = link, config
         self._released = self._driven = self._held = False
         self._written = PauseWatch(clock)  # the newest command that left
+        self._clock = clock
+        self._answered_s = _NEVER  # the newest accepted motor test
+        self.refused_s = _NEVER  # the newest refused one, or a refused stop
         self.paused_s = 0.0  # a pause that ended the motor test, 0 without one
+        self.unanswered_s = 0.0  # the time without an accepted command that ended it, 0 without one
         self._mav = common.MAVLink(None, srcSystem=SYSTEM, srcComponent=COMPONENT)
         self._parser = common.MAVLink(None)
         self._parser.robust_parsing = True
         self._asked_s = self._heartbeat_s = _NEVER
         self._full_battery_status = False
-        self.received_s = self.pwm_s = self.battery_s = _NEVER
+        self.received_s = self.heartbeat_s = self.pwm_s = self.battery_s = _NEVER
         self.pwm_us = self.voltage_v = self.current_a = math.nan
         self.armed = False
-        self.refusal = ""
+        self.killed = False  # kill switch, lockdown or termination: the output is off whatever is commanded
+        self.refusal = ""  # of a command since the release, even if later ones were accepted
         self.factor: float | None = None  # THR_MDL_FAC, once received
 
     @property
@@ -63,7 +71,7 @@ class Motor:
         """The fault of the port, "" without one."""
         if self._held and self._released and self._written.age_s() > HELD_S:
             return f"{self._config.url}: the port does not take the commands"
-        return self._link.trouble
+        return port_trouble(self._link)
 
     def poll(self, now_s: float) -> None:
         """Take received messages; send the heartbeat; request missing messages."""
@@ -79,7 +87,8 @@ class Motor:
 
     def release(self) -> None:
         """Allow `drive`; a person has confirmed that the motor may turn."""
-        self._released, self._driven, self._held, self.paused_s = True, False, False, 0.0
+        self._released, self._driven, self._held = True, False, False
+        self.paused_s, self.unanswered_s, self.refusal = 0.0, 0.0, ""
         self._written.look()
 
     def drive(self, pwm_us: float, cycle: PauseWatch) -> None:
@@ -90,13 +99,15 @@ class Motor:
         if not self._released or (self._driven and self._written.age_s() < REFRESH_S - 1e-6):
             return
         self._held = self._waiting() > QUEUE_MAX
-        if self._paused(cycle) or self._held:
+        if self._paused(cycle) or self._held or self._unanswered():
             return
         span = self._config.pwm_max_us - self._config.pwm_min_us
         signal = min(max((pwm_us - self._config.pwm_min_us) / span, 0.0), 1.0)
         factor = self.factor or 0.0
         self._held = not self._test(factor * signal**2 + (1 - factor) * signal, TIMEOUT_S)
         if not self._paused(cycle) and not self._held:  # paused while it was written: the stop has followed at once
+            if not self._driven:
+                self._answered_s = self._clock.now_s()
             self._driven = True
             self._written.look()
 
@@ -121,6 +132,22 @@ class Motor:
         self.paused_s = age_s
         self.stop()
         return True
+
+    def _unanswered(self) -> bool:
+        """Whether no command was accepted for too long; then the motor is stopped."""
+        self._note_gap(self._clock.now_s())
+        if self.unanswered_s:
+            self.stop()
+        return self.unanswered_s > 0.0
+
+    def _note_gap(self, now_s: float) -> None:
+        gap_s = now_s - self._answered_s
+        if self._released and self._driven and gap_s > PAUSE_S and not self.unanswered_s:
+            self.unanswered_s = gap_s
+
+    def request_state(self) -> None:
+        """Ask for a heartbeat now, which says whether the flight controller is armed; PX4 sends one a second."""
+        self._command(common.MAV_CMD_REQUEST_MESSAGE, common.MAVLINK_MSG_ID_HEARTBEAT)
 
     def _waiting(self) -> int:
         """Bytes that the operating system holds back (serial port, socket); 0 if it does not say."""
@@ -162,9 +189,10 @@ class Motor:
     def _take(self, m: common.MAVLink_message, now_s: float) -> None:
         kind = m.get_type()
         if kind == "HEARTBEAT" and m.get_srcComponent() == common.MAV_COMP_ID_AUTOPILOT1:
-            self.received_s = now_s
+            self.received_s = self.heartbeat_s = now_s
             self.armed = bool(m.base_mode & common.MAV_MODE_FLAG_SAFETY_ARMED)
-        elif kind == "SERVO_OUTPUT_RAW":
+            self.killed = m.system_status == common.MAV_STATE_FLIGHT_TERMINATION
+        elif kind == "SERVO_OUTPUT_RAW" and m.port == self._config.port:
             self.received_s = self.pwm_s = now_s
             raw = float(getattr(m, f"servo{self._config.output}_raw"))
             self.pwm_us = 1000.0 + 1000.0 * raw / DSHOT_MAX if self._config.read_back == "dshot" else raw
@@ -175,9 +203,14 @@ class Motor:
                 self._battery(sum(cells) / 1000, m.current_battery, now_s)
         elif kind == "SYS_STATUS" and not self._full_battery_status and m.voltage_battery not in (0, 65535):
             self._battery(m.voltage_battery / 1000, m.current_battery, now_s)
-        elif kind == "COMMAND_ACK" and m.command == common.MAV_CMD_ACTUATOR_TEST:
+        elif kind == "COMMAND_ACK" and m.command == common.MAV_CMD_ACTUATOR_TEST and m.target_system in (0, SYSTEM):
             accepted = m.result in (common.MAV_RESULT_ACCEPTED, common.MAV_RESULT_IN_PROGRESS)
-            self.refusal = "" if accepted else _REFUSALS.get(m.result, f"result {m.result}")
+            if accepted:
+                self._note_gap(now_s)
+                self._answered_s = now_s
+            else:
+                self.refused_s = now_s
+                self.refusal = _REFUSALS.get(m.result, f"result {m.result}")
         elif kind == "PARAM_VALUE" and m.param_id == "THR_MDL_FAC" and math.isfinite(m.param_value):
             self.factor = min(max(float(m.param_value), 0.0), 1.0)
 

@@ -4,6 +4,7 @@ The steps that are still to be measured are read from it, so an interrupted run 
 """
 
 import csv
+import errno
 import fcntl
 import math
 import os
@@ -106,9 +107,11 @@ class RawFile:
         self._thread.start()
 
     def write(self, run: int, battery: int, tare_n: float, reading: Reading) -> None:
-        """Append one reading; OSError if the disk is full."""
+        """Append one reading; OSError if the disk is full or the file was removed."""
         if self._error:
             raise OSError(self._error)
+        if os.fstat(self._file.fileno()).st_nlink == 0:  # it can be written to, and is lost at the end
+            raise OSError(errno.ENOENT, "the file was removed during the run: its readings are lost")
         numbers = (reading.pwm_us, reading.thrust_n, reading.voltage_v, reading.current_a, tare_n)
         digits = (0, 5, 4, 3, 5)
         cells = ["" if math.isnan(n) else f"{n:.{d}f}" for n, d in zip(numbers, digits, strict=True)]

@@ -12,6 +12,14 @@ from typing import Protocol
 from calibration.thrust.bench.bench_file import Bench
 from calibration.thrust.bench.endings import ended_by_signals
 from calibration.thrust.bench.motor import TIMEOUT_S, Motor
+from calibration.thrust.bench.output import (
+    UNCONFIRMED,
+    MotorState,
+    armed_text,
+    is_disarmed_level,
+    probe_us,
+    state_since,
+)
 from calibration.thrust.bench.pause import PAUSE_S, Clock, PauseWatch
 from calibration.thrust.bench.raw_file import Progress, RawFile, read_progress
 from calibration.thrust.bench.scale import Scale
@@ -28,7 +36,8 @@ FRESH_S = 2.0  # an older value is from before a change of battery, or its sourc
 FACTOR_S = 3.0  # for the answer to the one parameter request
 TARE_S = 2.0
 SMOOTH_S = 0.2
-OFF_S = 2.0  # for the output to go down after a stop
+STOP_EVERY_S = 0.04  # so long a motor test may go on that an armed and disarmed flight controller resumes
+OFF_S = 2.0  # for the output to go down after a stop, and for two heartbeats where they cannot be requested
 PROBE_S = 1.0  # for the output to follow, and beyond `TIMEOUT_S` to go off by itself
 PASSWORD = "spin"
 
@@ -82,6 +91,7 @@ class BenchRun:
         self._polled_s = self.clock.now_s()
         self._recent: deque[tuple[float, float]] = deque()
         self.tare_n = 0.0
+        self._rest_us = math.nan  # the output of the disarmed flight controller
         try:
             self._ready()
             self._all(progress)
@@ -97,6 +107,8 @@ class BenchRun:
             if self.resume:
                 raise ConfigError(f"{self.raw}: no such file; leave --resume out to begin a new one")
             return Progress()
+        if not self.raw.is_file():
+            raise ConfigError(f"{self.raw}: not a file (a folder or a device); name another one with --save")
         if not self.resume:
             raise ConfigError(f"{self.raw}: exists; continue it with --resume, or name another file with --save")
         return read_progress(self.raw, self.bench)
@@ -126,11 +138,13 @@ class BenchRun:
             current_a=m.current_a,
             battery_age_s=now_s - m.battery_s,
             link_age_s=now_s - m.received_s,
+            rest_us=self._rest_us,
             armed=m.armed,
             refusal=m.refusal,
             trouble=self.scale.trouble or m.trouble,
             thrust_s=self._recent[-1][0] if self._recent else math.nan,
             pause_s=max(pause_s, m.paused_s),
+            unanswered_s=m.unanswered_s,
             terminal_lost=terminal_lost(),
         )
 
@@ -140,11 +154,14 @@ class BenchRun:
         while True:
             sample = self._sample()
             missing = self._missing(sample)
+            if self._is_armed(sample):
+                raise ConfigError(missing)
             if missing and sample.now_s > begin_s + READY_S:
                 raise ConfigError(missing)
             if not missing and (self._knows_factor() or sample.now_s > begin_s + FACTOR_S):
                 break
             self.clock.sleep(TICK_S)
+        self._rest_us = sample.pwm_us
         if not self._knows_factor():
             self.display.say("the flight controller does not answer the request of THR_MDL_FAC; 0 is assumed")
 
@@ -161,8 +178,10 @@ class BenchRun:
             return f"{bench.scale.url}: no data from the scale: check cable, port and baud rate"
         if s.link_age_s > FRESH_S:
             return f"{bench.motor.url}: no flight controller with system id {bench.motor.autopilot_system_id}"
-        if s.armed and bench.motor.drive == "actuator_test":
-            return f"{bench.motor.url}: the flight controller is armed; a motor test needs it disarmed"
+        if self._is_armed(s):
+            return f"{bench.motor.url}: {armed_text(s.pwm_us, bench.motor)}; the bench needs it disarmed"
+        if self.motor.killed and not self._manual:
+            return f"{bench.motor.url}: the kill switch of the flight controller is on, or its flight is terminated"
         if s.pwm_us > self._idle_us and s.pwm_age_s <= FRESH_S:
             return (
                 f"{bench.motor.url}: the output is at {s.pwm_us:.0f} µs already: the throttle is up, or another program "
@@ -178,9 +197,13 @@ class BenchRun:
             return f"the battery has {s.voltage_v:.2f} V, less than limits.voltage_min_v = {limits.voltage_min_v:g} V"
         return ""
 
+    def _is_armed(self, s: BenchSnapshot) -> bool:
+        """Whether an armed flight controller drives the motor; with a manual throttle it is armed on purpose."""
+        return s.armed and s.link_age_s <= FRESH_S and not self._manual
+
     @property
     def _idle_us(self) -> float:
-        """The largest pulse width at which the motor counts as off."""
+        """The largest pulse width before a start: the throttle is down, or no motor test runs."""
         return self.bench.motor.pwm_min_us + self.bench.motor.tolerance_us
 
     @property
@@ -188,8 +211,18 @@ class BenchRun:
         return self.bench.motor.drive == "manual"
 
     def _ask(self, question: str) -> str:
-        """Ask while the ports are read, so that nothing old waits in them afterwards."""
-        return self.display.ask(question, lambda: self._sample().pause_s)
+        """Ask while the ports are read, so that nothing old waits in them afterwards.
+
+        Raises `ConfigError` when the flight controller is armed meanwhile: a person may have a hand at the motor.
+        """
+
+        def tick() -> float:
+            sample = self._sample()
+            if self._is_armed(sample):
+                raise ConfigError(f"{self.bench.motor.url}: {armed_text(sample.pwm_us, self.bench.motor)}")
+            return sample.pause_s
+
+        return self.display.ask(question, tick)
 
     # ---- batteries
 
@@ -216,7 +249,7 @@ class BenchRun:
             if file is None:
                 raise
             reason = "interrupted" if isinstance(error, (KeyboardInterrupt, EOFError)) else str(error)
-            ended = BenchStopped(f"stopped between two batteries: {reason}; motor off; {self.again} continues")
+            ended = BenchStopped(f"stopped between two batteries: {reason}; no motor test runs; {self.again} continues")
             file.remark(str(ended))
             raise ended from None
         finally:
@@ -290,19 +323,23 @@ class BenchRun:
             ending.begin()
             if reason:
                 raise BenchStopped(self._stopped(sweep, battery, steps, file, reason))
-            off = self._off()
+            state = self._off()
         self.display.end()
-        self.display.say(f"battery {battery}: done, {off}")
+        if not state.off:
+            ended = f"battery {battery} is measured, but {state.text}; {self.again} continues"
+            file.remark(f"stopped: {ended}")
+            raise BenchStopped(ended)
+        self.display.say(f"battery {battery}: done, {state.text}")
 
     def _stopped(self, sweep: Sweep, battery: int, steps: list[Step], file: RawFile, reason: str) -> str:
         """Stop the motor; the line that says why, and how to continue."""
-        off = self._off()
+        state = self._off()
         with suppress(OSError):
             self.display.end()
         count = len(plan(self.bench.sweep))
         done = count - len(steps) + steps.index(sweep.step) + (sweep.state is SweepState.DONE)
         return (
-            f"stopped at {sweep.step.pwm_us:.0f} µs: {reason}; {off}; "
+            f"stopped at {sweep.step.pwm_us:.0f} µs: {reason}; {state.text}; "
             f"{done} of {count} steps of battery {battery} are in {file.path}; {self.again} continues"
         )
 
@@ -328,55 +365,65 @@ class BenchRun:
         return ""
 
     def _check_expiry(self) -> str:
-        """See the output go off by itself when no command follows, at a pulse width at which the motor stands still.
+        """See the output go off by itself when no command follows, at the lowest pulse width distinguishable from off.
 
+        The heartbeat after it must say disarmed: an armed flight controller ends a motor test, too, and idles the motor.
         Returns the reason to stop, or "".
         """
-        motor, monitor = self.bench.motor, StopMonitor(self.bench)
-        rest_us = self.motor.pwm_us
-        probe_us = max(motor.pwm_min_us, rest_us + 2 * motor.tolerance_us + 1)
+        config, monitor = self.bench.motor, StopMonitor(self.bench)
+        held_us = probe_us(self._rest_us, config)
         self.motor.release()
         until_s = self.clock.now_s() + PROBE_S
-        while not abs(self.motor.pwm_us - probe_us) <= motor.tolerance_us:
+        while not abs(self.motor.pwm_us - held_us) <= config.tolerance_us:
             sample = self._sample()
             if reason := monitor.check(sample, math.nan):
                 return reason
             if sample.now_s > until_s:
-                return output_is_wrong(sample.pwm_us, probe_us)
-            self.motor.drive(probe_us, self._cycle)
+                return output_is_wrong(sample.pwm_us, held_us, self._rest_us, config.tolerance_us)
+            self.motor.drive(held_us, self._cycle)
             self.clock.sleep(TICK_S)
         self.motor.rest()
         until_s = self.clock.now_s() + TIMEOUT_S + PROBE_S
-        while not abs(self.motor.pwm_us - rest_us) <= motor.tolerance_us:
+        off_s = math.nan
+        while True:
             sample = self._sample()
             if reason := monitor.check(sample, math.nan):
                 return reason
-            if sample.now_s > until_s:
-                return (
-                    f"the flight controller keeps the output at {sample.pwm_us:.0f} µs without commands: it would not "
-                    "stop the motor if this program died"
-                )
+            if not is_disarmed_level(self.motor.pwm_us, self._rest_us, config):
+                off_s = math.nan
+                if sample.now_s > until_s:
+                    return (
+                        f"the flight controller keeps the output at {sample.pwm_us:.0f} µs without commands: it would "
+                        "not stop the motor if this program died"
+                    )
+            elif math.isnan(off_s):
+                off_s = sample.now_s
+                self.motor.request_state()
+            elif (state := state_since(self.motor, off_s, self._rest_us, config)) is not None:
+                return "" if state.off else state.text
+            elif sample.now_s > off_s + OFF_S:
+                return f"no heartbeat of the flight controller for {OFF_S:g} s: whether it is armed is unknown"
             self.clock.sleep(TICK_S)
-        return ""
 
-    def _off(self) -> str:
-        """Stop the motor and check that the output went down; Ctrl-C does not interrupt this."""
+    def _off(self) -> MotorState:
+        """Stop the motor and check that the output went down; Ctrl-C does not interrupt this.
+
+        An armed PX4 refuses the stop, too, and goes on with a motor test when it is disarmed before that expires: then
+        the stop is repeated until it has expired.
+        """
         if self._manual:
             with suppress(OSError):
                 self.display.say("\a*** THROTTLE DOWN ***")
-            return "throttle down by hand"
-        until_s = self.clock.now_s() + OFF_S
-        while self.clock.now_s() < until_s:
+            return MotorState(True, "throttle down by hand")
+        asked_s = self.clock.now_s()
+        while self.clock.now_s() < asked_s + OFF_S:
             with suppress(KeyboardInterrupt):
                 self.motor.stop()
-                asked_s = self.clock.now_s()
-                self.clock.sleep(5 * TICK_S)
+                self.motor.request_state()
+                self.clock.sleep(STOP_EVERY_S)
                 self.motor.poll(self.clock.now_s())
-                if self.motor.pwm_s > asked_s and self.motor.pwm_us <= self._idle_us:
-                    if not self.motor.armed:
-                        return "motor off"
-                    return (
-                        f"the flight controller is armed and idles its motors (output {self.motor.pwm_us:.0f} µs): the "
-                        "propeller may turn; disarm, or pull the battery plug"
-                    )
-        return "the motor should be off (its test expires by itself), but this is not confirmed: pull the battery plug"
+                state = state_since(self.motor, asked_s, self._rest_us, self.bench.motor)
+                expired = self.clock.now_s() > asked_s + TIMEOUT_S + STOP_EVERY_S
+                if state is not None and (expired or self.motor.refused_s < asked_s):
+                    return state
+        return UNCONFIRMED

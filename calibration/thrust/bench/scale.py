@@ -1,5 +1,6 @@
 """A load cell on a serial port: lines of text to newtons."""
 
+import math
 import re
 
 from calibration.thrust.bench.bench_file import ScaleConfig
@@ -7,6 +8,13 @@ from companion.fcu.link.link import Link
 
 LINE_MAX = 200  # bytes without an end of line: not a scale, or a wrong baud rate
 SHOWN = 40  # characters of a line that is shown
+
+
+def port_trouble(link: Link) -> str:
+    """The fault of a port in words that stay true after the end of the run, "" without one."""
+    if link.trouble and link.losses:
+        return f"{link.url}: the connection broke (unplugged, or switched off)"
+    return link.trouble
 
 
 class Scale:
@@ -22,7 +30,7 @@ class Scale:
     @property
     def trouble(self) -> str:
         """The fault of the port, "" without one."""
-        return self._link.trouble
+        return port_trouble(self._link)
 
     def poll(self, now_s: float) -> list[float]:
         """Readings since the last call [N], with the sign, without tare; never raises."""
@@ -46,6 +54,7 @@ class Scale:
     def _value(self, text: str) -> float | None:
         found = self._pattern.fullmatch(text)
         try:
-            return float(found[1].replace(" ", "").replace(",", ".")) if found else None
+            value = float(found[1].replace(" ", "").replace(",", ".")) if found else math.nan
         except (ValueError, AttributeError, TypeError):
             return None
+        return value if math.isfinite(value) else None  # with "nan" no limit would hold

@@ -9,10 +9,12 @@ from calibration.thrust.bench.pause import PAUSE_S
 
 COLLAPSE_FROM = 0.1  # of the largest thrust so far: below, a collapse cannot be distinguished from noise
 BATTERY_AGE_S = 1.0
-LINK_LATE_S = 0.5  # several messages are missing
+LINK_LATE_S = 0.35  # several messages are missing
 MESSAGE_S = 0.4  # longest time from a command to its pulse width read back
 NO_THRUST_FROM = 0.5  # of the sweep's span: from there a turning motor gives thrust
 NO_THRUST_N = 0.05
+FROZEN_US = 150.0  # over which the thrust of a turning motor changes by several steps of any scale
+FROZEN_S = 2.0  # a kitchen scale shows a new value at least once a second
 
 
 @dataclass
@@ -28,6 +30,7 @@ class BenchSnapshot:
     pwm_age_s: float = math.inf
     voltage_v: float = math.nan
     current_a: float = math.nan
+    rest_us: float = math.nan  # the output of the disarmed flight controller
     battery_age_s: float = math.inf
     link_age_s: float = math.inf
     armed: bool = False
@@ -35,6 +38,7 @@ class BenchSnapshot:
     trouble: str = ""  # of a port
     thrust_s: float = math.nan  # when the newest reading was made
     pause_s: float = 0.0  # for which the program stood still before this moment
+    unanswered_s: float = 0.0  # for which the flight controller accepted no motor test
     terminal_lost: bool = False
 
 
@@ -56,6 +60,10 @@ class StopMonitor:
         self.measured: dict[float, float] = {}  # pulse width → thrust [N] measured there
         self._since_s: dict[str, float] = {}
         self.moved_s = -math.inf
+        self.same_n = math.nan  # the newest reading [N], the time of its first occurrence, and the commands since
+        self.same_since_s = -math.inf
+        self.same_us = (math.nan, math.nan)
+        self.raised_s = math.inf  # since when the command is above the disarmed output
 
     @property
     def manual(self) -> bool:
@@ -69,6 +77,11 @@ class StopMonitor:
         """The reason to stop, or "". commanded_us: the commanded pulse width; by hand, the one read back."""
         if commanded_us != self.commanded_us:
             self.commanded_us, self.moved_s = commanded_us, sample.now_s
+        if not commanded_us > sample.rest_us + 2 * self.bench.motor.tolerance_us:
+            self.raised_s = math.inf
+        elif math.isinf(self.raised_s):
+            self.raised_s = sample.now_s
+        self._note_readings(sample, commanded_us)
         for condition in STOP_CONDITIONS:
             reason = condition.reason(self, sample)
             if not reason:
@@ -76,6 +89,12 @@ class StopMonitor:
             elif sample.now_s - self._since_s.setdefault(condition.name, sample.now_s) >= condition.lasts_s:
                 return reason
         return ""
+
+    def _note_readings(self, sample: BenchSnapshot, commanded_us: float) -> None:
+        if any(value != self.same_n for value in sample.new_thrust_n):
+            self.same_n, self.same_since_s = sample.new_thrust_n[-1], sample.now_s
+            self.same_us = commanded_us, commanded_us
+        self.same_us = min(self.same_us[0], commanded_us), max(self.same_us[1], commanded_us)
 
     def expected_n(self) -> float:
         """The least thrust at the present command: the largest measured at the same or a smaller one."""
@@ -106,6 +125,26 @@ def _silence(monitor: StopMonitor, s: BenchSnapshot) -> str:
 def _link(monitor: StopMonitor, s: BenchSnapshot) -> str:
     late = s.link_age_s > monitor.bench.limits.link_s
     return f"no message from the flight controller for {s.link_age_s:.1f} s" if late else ""
+
+
+def _unanswered(_monitor: StopMonitor, s: BenchSnapshot) -> str:
+    if not s.unanswered_s:
+        return ""
+    if s.link_age_s > LINK_LATE_S:
+        return f"no message from the flight controller for {s.link_age_s:.1f} s"
+    return f"the flight controller answered no command for {s.unanswered_s:.1f} s: the link, or its restart"
+
+
+def _went_off(monitor: StopMonitor, s: BenchSnapshot) -> str:
+    """Whatever holds the output down may end any moment, and then the motor would start in one step."""
+    read_s = s.now_s - s.pwm_age_s
+    down = s.pwm_us <= s.rest_us + monitor.bench.motor.tolerance_us
+    if monitor.manual or not down or read_s < monitor.raised_s + MESSAGE_S:
+        return ""
+    return (
+        f"the output is off ({s.pwm_us:.0f} µs) where {monitor.commanded_us:.0f} is commanded: kill switch, "
+        "arming, or a restart of the flight controller"
+    )
 
 
 def _battery(_monitor: StopMonitor, s: BenchSnapshot) -> str:
@@ -160,6 +199,14 @@ def _no_thrust(monitor: StopMonitor, s: BenchSnapshot) -> str:
     return f"no thrust at {monitor.commanded_us:.0f} µs: check that the motor turns" if s.thrust_n < NO_THRUST_N else ""
 
 
+def _frozen(monitor: StopMonitor, s: BenchSnapshot) -> str:
+    """A scale that lost its cell: neither collapse nor overload can be seen. At rest a constant reading is no fault."""
+    low_us, high_us = monitor.same_us
+    if not high_us - low_us >= FROZEN_US or s.now_s - monitor.same_since_s < FROZEN_S or monitor.same_n < NO_THRUST_N:
+        return ""
+    return f"the scale repeats one reading ({monitor.same_n:.2f} N) from {low_us:.0f} to {high_us:.0f} µs"
+
+
 def _follows(monitor: StopMonitor, s: BenchSnapshot) -> str:
     if monitor.manual or not math.isfinite(monitor.commanded_us):
         return ""
@@ -169,12 +216,15 @@ def _follows(monitor: StopMonitor, s: BenchSnapshot) -> str:
     lag_us = sweep.ramp_us_s * MESSAGE_S if s.now_s - monitor.moved_s < MESSAGE_S else 0.0
     allowed = motor.tolerance_us + lag_us
     off = abs(s.pwm_us - monitor.commanded_us) > allowed
-    return output_is_wrong(s.pwm_us, monitor.commanded_us) if off else ""
+    return output_is_wrong(s.pwm_us, monitor.commanded_us, s.rest_us, motor.tolerance_us) if off else ""
 
 
-def output_is_wrong(pwm_us: float, commanded_us: float) -> str:
+def output_is_wrong(pwm_us: float, commanded_us: float, rest_us: float, tolerance_us: float) -> str:
     """The reason to stop when the output is not the commanded one."""
-    return f"the output is at {pwm_us:.0f} µs, not {commanded_us:.0f}: check motor.output, pwm_min_us, pwm_max_us"
+    seen = f"the output is at {pwm_us:.0f} µs, not {commanded_us:.0f}: check motor."
+    if abs(pwm_us - rest_us) <= tolerance_us:
+        return f"{seen}number, output and port, and the kill switch"
+    return f"{seen}output, pwm_min_us, pwm_max_us"
 
 
 STOP_CONDITIONS = (
@@ -186,10 +236,13 @@ STOP_CONDITIONS = (
     StopCondition("overload", 0.0, _overload),
     StopCondition("scale silent", 0.0, _silence),
     StopCondition("link lost", 0.0, _link),
+    StopCondition("unanswered", 0.0, _unanswered),
+    StopCondition("output off", 0.0, _went_off),
     StopCondition("port", 0.0, _port),
     StopCondition("battery unknown", 0.0, _battery),
     StopCondition("voltage low", 0.3, _voltage),
     StopCondition("thrust collapsed", 0.3, _collapse),
     StopCondition("no thrust", 1.0, _no_thrust),
+    StopCondition("scale frozen", 0.0, _frozen),
     StopCondition("does not follow", 1.0, _follows),
 )

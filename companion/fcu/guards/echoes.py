@@ -11,7 +11,9 @@ setpoints, which a late report of the mode does not show yet.
   of them within `WINDOW_S` are another sender. In a flight with one sender there is none, whatever the delays, losses
   and the order of arrival are, because echoes are sorted by PX4's clock. The limit allows for the few that PX4's
   modules publish while its mode changes.
-* Replaced: only foreign echoes arrive, `FOREIGN_ALONE` of them, each from before a report that PX4 is in offboard.
+* Replaced: only foreign echoes arrive, `FOREIGN_ALONE` of them, each from before a report that PX4 is in offboard. While
+  this stack sends nothing, those count that arrive `STREAM_S` after its last setpoint and after offboard began: PX4 has
+  left offboard by then, if no other stream keeps it there.
 
 Of setpoints that come at 20 Hz beside our 50 Hz PX4 follows each for 0 to 20 ms, and at `ECHO_RATE_HZ` it reports at
 least every second one, in the worst phase of the two senders.
@@ -60,7 +62,8 @@ class EchoWatch:
     def __init__(self) -> None:
         self._sent: deque[_Sent] = deque()
         self._stream_since_s = math.inf
-        self._in_offboard_s = -math.inf  # the newest report that PX4 is in offboard
+        self._offboard_since_s = math.inf  # the first of the reports in a row that PX4 is in offboard
+        self._in_offboard_s = -math.inf  # the newest of them
         self.reset()
 
     def reset(self) -> None:
@@ -74,6 +77,7 @@ class EchoWatch:
         sent = self._sent
         if not sent or now_s - sent[-1].at_s > RECENT_S:
             self._stream_since_s = now_s
+            self.reset()
         sent.append(_Sent(now_s, q, thrust))
         while now_s - sent[0].at_s > MEMORY_S:
             sent.popleft()
@@ -81,8 +85,10 @@ class EchoWatch:
     def note_mode(self, offboard: bool, now_s: float) -> None:
         """Take a report of PX4's mode."""
         if offboard:
+            self._offboard_since_s = min(self._offboard_since_s, now_s)
             self._in_offboard_s = now_s
         else:
+            self._offboard_since_s = math.inf
             self.reset()
 
     def is_streaming(self, now_s: float) -> bool:
@@ -100,7 +106,7 @@ class EchoWatch:
         offboard: PX4 reports that it is armed and in that mode; taken_s: companion time at which PX4 took the setpoint,
         None where it is not known.
         """
-        if not offboard or not self._sent or now_s - self._sent[-1].at_s > RECENT_S:
+        if not offboard:
             self.reset()
             return False
         boot_s = echo.time_boot_ms * 1e-3
@@ -112,14 +118,17 @@ class EchoWatch:
             insort(self._foreign, _Echo(boot_s, now_s))
         while self._foreign and self._foreign[0].boot_s < self._newest_s - WINDOW_S:
             self._foreign.pop(0)
-        return self._is_interleaved() or self._is_replaced()
+        return self._is_interleaved() or self._is_replaced(now_s)
 
     def _is_interleaved(self) -> bool:
         begin_s, end_s = self._first_own_s + SETTLING_S, self._last_own_s
         return sum(1 for echo in self._foreign if begin_s < echo.boot_s < end_s) >= FOREIGN
 
-    def _is_replaced(self) -> bool:
-        begin_s, end_s = self._stream_since_s + STREAM_S, self._in_offboard_s - MODE_LAG_S
+    def _is_replaced(self, now_s: float) -> bool:
+        last_s = self._sent[-1].at_s if self._sent else -math.inf
+        sending = now_s - last_s <= RECENT_S
+        begin_s = (self._stream_since_s if sending else max(last_s, self._offboard_since_s)) + STREAM_S
+        end_s = self._in_offboard_s - MODE_LAG_S
         alone = (echo for echo in self._foreign if echo.boot_s > self._last_own_s)
         return sum(1 for echo in alone if begin_s < echo.arrival_s < end_s) >= FOREIGN_ALONE
 

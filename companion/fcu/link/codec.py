@@ -54,18 +54,21 @@ SETPOINT_MESSAGES = frozenset(
         common.MAVLINK_MSG_ID_SET_ACTUATOR_CONTROL_TARGET,
     )
 )
-# Messages that move PX4's estimate, and with it every position that this stack receives, or that stand for RC.
-# A ground station has no reason to send them; MANUAL_CONTROL is left out, a joystick is a pilot.
-ESTIMATE_AND_RC_MESSAGES = frozenset(
+# Messages that move PX4's estimate, and with it every position that this stack receives. They name no target.
+ESTIMATE_MESSAGES = frozenset(
     (
         common.MAVLINK_MSG_ID_VISION_POSITION_ESTIMATE,
         common.MAVLINK_MSG_ID_ODOMETRY,
         common.MAVLINK_MSG_ID_ATT_POS_MOCAP,
-        common.MAVLINK_MSG_ID_SET_GPS_GLOBAL_ORIGIN,
         common.MAVLINK_MSG_ID_GPS_INPUT,
-        common.MAVLINK_MSG_ID_RC_CHANNELS_OVERRIDE,
     )
 )
+# These and others like them, or that stand for RC.
+# A ground station has no reason to send them; MANUAL_CONTROL is left out, a joystick is a pilot.
+ESTIMATE_AND_RC_MESSAGES = ESTIMATE_MESSAGES | {
+    common.MAVLINK_MSG_ID_SET_GPS_GLOBAL_ORIGIN,
+    common.MAVLINK_MSG_ID_RC_CHANNELS_OVERRIDE,
+}
 
 
 def _target_offset(number: int) -> int:
@@ -187,6 +190,9 @@ class Codec:
         self.own_frames = 0  # with our own ids, and not sent by us
         self.foreign_setpoints = 0  # received from others, for our flight controller
         self.setpoint_sender = (0, 0)  # system and component of the newest of them
+        self.foreign_estimates = 0  # messages of others that PX4's estimator takes
+        self.estimate_sender = (0, 0)  # system and component of the newest of them
+        self.estimate_message = 0  # its number
         self.station_s = -math.inf  # when a ground station's heartbeat last came through the flight controller
 
     @property
@@ -264,6 +270,9 @@ class Codec:
         elif frame.number in SETPOINT_MESSAGES and self._is_for_autopilot(frame, buffer):
             self.foreign_setpoints += 1
             self.setpoint_sender = sender
+        elif frame.number in ESTIMATE_MESSAGES:
+            self.foreign_estimates += 1
+            self.estimate_sender, self.estimate_message = sender, frame.number
         elif frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and frame.component == AUTOPILOT_COMPONENT:
             heartbeat = decode_heartbeat(buffer[frame.payload : frame.tail])
             self.foreign_autopilots[frame.system] = heartbeat.autopilot
