@@ -152,7 +152,7 @@ class FcuNode(Node):
         self._target = fcu.autopilot_system_id
         self.codec = Codec(fcu.system_id, fcu.component_id, fcu.autopilot_system_id, signer)
         self.timesync = TimeSync()
-self.streams = Streams(fcu.attitude_rate_hz, fcu.position_rate_hz, fcu.imu_rate_hz)
+        self.streams = Streams(fcu.attitude_rate_hz, fcu.position_rate_hz, fcu.imu_rate_hz)
         self.plausible = Plausibility(vehicle.thrust.reference_voltage_v)
         self.status = VehicleStatus(self.plausible)
         self.parameters = ParameterWatch(vehicle, self._send)
