@@ -572,6 +572,31 @@ def test_switch_off_while_another_stream_keeps_px4_in_offboard_requests_hold():
     assert world.run(6.0).phase == "WAIT_READY" and world.asked("hold") == 1
 
 
+def test_a_pilot_who_lands_and_takes_off_elsewhere_gives_a_new_take_off_point():
+    """The switch stayed on over the landing: limits, guard and way home were counted from the first take-off."""
+    world = World(switch_plan())
+    start_by_switch(world)
+    world.run_until("HOLD").run(1.0)
+    world.mode = "POSCTL"
+    world.run(1.0)
+    x, y, z = world.home
+    world.p, world.landed = (x + 3.0, y - 5.0, z + 1.5), True
+    world.run(1.0)
+    world.armed = False
+    world.run(5.0)
+    assert world.phase == "PILOT"
+    world.home = world.p
+    world.pilot_takes_off()
+    world.channel_us = OFF_US
+    world.run(1.0)
+    world.channel_us = ON_US
+    world.run_until("ENTER_OFFBOARD")
+    raw = world.node.snapshot(world.now_s).raw
+    assert raw is not None and math.dist(raw.p, (0.0, 0.0, 4.0)) < 0.01
+    world.run_until("LAND")
+    assert math.dist(world.p[:2], world.home[:2]) < 0.2
+
+
 def test_an_aircraft_that_is_armed_in_an_offboard_not_requested_is_held():
     world = World()
     world.ignore = {"arm"}
