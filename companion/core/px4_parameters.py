@@ -120,6 +120,11 @@ LINK_PARAMETERS = (
     ),
     AdvisedParameter(("MAV_1_FLOW_CTRL",), "0", "three wires, no RTS and CTS"),
     AdvisedParameter(
+        ("MAV_1_RADIO_CTL",),
+        "0",
+        "a RADIO_STATUS of any sender with a full buffer, one in a second, reduces all rates of the port to a twentieth",
+    ),
+    AdvisedParameter(
         ("SER_TEL2_BAUD",), "921600", "attitude and position at 50 Hz each with little delay; 57600 is too slow"
     ),
     AdvisedParameter(("UXRCE_DDS_CFG",), "not TELEM 2", "otherwise it takes the port"),

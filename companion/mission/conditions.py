@@ -29,6 +29,7 @@ TAKEOFF_TOLERANCE_M = 0.4  # PX4's height is its own; when it calls the take-off
 TAKEOFF_STILL_S = 1.0  # height kept this long ends the take-off
 TAKEOFF_STILL_M_S = 0.3  # of climb; the wind may move the aircraft sideways while PX4 flies
 HANDOVER_SPEED_M_S = 1.0  # faster than this the mission does not take over from a pilot
+HOLD_AGAIN_S = 5.0  # after our request for Hold an offboard is another sender's; a later one is deliberate
 ARRIVED_ERROR_M = 0.15  # HOLD begins when the position error was below this
 ARRIVED_S = 1.0  # for this long
 SETTLE_TIMEOUT_S = 30.0  # after the approach should have ended
@@ -58,7 +59,16 @@ def switched_off(mission: MissionContext, now_s: float) -> Found:
     switch = mission.inputs.switch
     if switch is None or switch.on is not False or not mission.inputs.linked(now_s):
         return False
+    if mission.inputs.airborne() and _other_sender_possible(mission, now_s):
+        return False
     return mission.inputs.home_W is not None or mission.inputs.on_ground()
+
+
+def _other_sender_possible(mission: MissionContext, now_s: float) -> bool:
+    """PX4 has not left offboard since our stream ended, or may be put back into it after our Hold."""
+    commands = mission.commands
+    held = commands.asked(CommandAction.HOLD) and commands.since_s(CommandAction.HOLD, now_s) < HOLD_AGAIN_S
+    return held or mission.inputs.mode == FcuMode.OFFBOARD
 
 
 def setpoints_lost_and_mode_left(mission: MissionContext, now_s: float) -> Found:
