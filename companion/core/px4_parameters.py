@@ -481,8 +481,8 @@ def _no_vision() -> list[Rule]:
         Rule(
             "EKF2_EV_CTRL",
             "this stack sends no position to PX4's estimator (fcu.send_odometry = false), so PX4 would follow that of "
-            "another sender, and the independent guard with it",
-            required=Condition("0", lambda value, values: value == 0),
+            "another sender, and the independent guard with it; leave it only where motion capture gives PX4's position",
+            preferred=Condition("0", lambda value, values: value == 0),
             fix=_set(0),
             optional=True,
             note="Any sender on a link can send ODOMETRY or VISION_POSITION_ESTIMATE",

@@ -29,7 +29,6 @@ TAKEOFF_TOLERANCE_M = 0.4  # PX4's height is its own; when it calls the take-off
 TAKEOFF_STILL_S = 1.0  # height kept this long ends the take-off
 TAKEOFF_STILL_M_S = 0.3  # of climb; the wind may move the aircraft sideways while PX4 flies
 HANDOVER_SPEED_M_S = 1.0  # faster than this the mission does not take over from a pilot
-HOLD_AGAIN_S = 5.0  # after our request for Hold an offboard is another sender's; a later one is deliberate
 ARRIVED_ERROR_M = 0.15  # HOLD begins when the position error was below this
 ARRIVED_S = 1.0  # for this long
 SETTLE_TIMEOUT_S = 30.0  # after the approach should have ended
@@ -65,9 +64,8 @@ def switched_off(mission: MissionContext, now_s: float) -> Found:
 
 
 def _other_sender_possible(mission: MissionContext, now_s: float) -> bool:
-    """PX4 has not left offboard since our stream ended, or may be put back into it after our Hold."""
-    commands = mission.commands
-    held = commands.asked(CommandAction.HOLD) and commands.since_s(CommandAction.HOLD, now_s) < HOLD_AGAIN_S
+    """PX4 has not left offboard since our stream ended, or is in our Hold, out of which another sender may take it."""
+    held = mission.commands.asked(CommandAction.HOLD) and Timer.PERSON not in mission.flight.timers
     return held or mission.inputs.mode == FcuMode.OFFBOARD
 
 

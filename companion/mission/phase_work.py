@@ -7,7 +7,7 @@ from companion.core.enums import CommandAction, FcuMode, Phase
 from companion.core.messages import WORLD
 from companion.core.trajectory_messages import Hold
 from companion.mission import phases as ph
-from companion.mission.conditions import HOLD_AGAIN_S, LAND_ATTEMPTS, may_arm_again
+from companion.mission.conditions import LAND_ATTEMPTS, may_arm_again
 from companion.mission.entry_actions import descend, fly_back, fly_to_waypoint
 from companion.mission.flight_state import Timer
 from companion.mission.mission_context import MissionContext
@@ -21,7 +21,6 @@ STREAM_BEFORE_OFFBOARD_S = 1.5  # PX4 requires setpoints for 1 s before the swit
 TOUCHDOWN_DISARM_S = 5.0  # PX4 disarms by itself 2 s after landing; if it does not, one request is sent
 HOLD_SETTLES_S = 2.5  # the answer to a request and the heartbeat after it
 STAYED_S = 10.0  # PX4 leaves offboard by itself within COM_OF_LOSS_T; a later offboard is deliberate
-HOLDS_AGAIN_MAX = 2
 FLIES = "PX4 follows the other sender in offboard again, Hold is not requested any more"
 REFRESH_M = 0.2  # PX4 may drift this far from the reference before the hand-over until the reference follows
 
@@ -129,17 +128,18 @@ def _observe(mission: MissionContext, now_s: float) -> None:
 def _after_hold(mission: MissionContext, now_s: float) -> None:
     """After Hold against another sender: its outcome; Land once if it was refused.
 
-    Many programs request offboard some tenths of a second after their first setpoint, which is after our Hold. No person
-    decides that, so Hold is requested again, HOLDS_AGAIN_MAX times at most; then a person is assumed.
+    Programs request offboard some tenths of a second after their first setpoint, which is after our Hold, and repeat it
+    for as long as they run. Whenever PX4 goes from the Hold that we requested to offboard, Hold is requested again. A
+    person who wants offboard, or anything else, selects another mode first; then nothing is requested any more.
     """
     commands, flight = mission.commands, mission.flight
     if mission.inputs.mode != FcuMode.OFFBOARD:
         flight.timers.setdefault(Timer.OFFBOARD_LEFT, now_s)
+        if commands.asked(CommandAction.HOLD) and mission.inputs.mode not in _requested_against_others(mission):
+            flight.timers.setdefault(Timer.PERSON, now_s)
     elif _is_back_in_offboard(mission, now_s):
         del flight.timers[Timer.OFFBOARD_LEFT]
-        soon = commands.since_s(CommandAction.HOLD, now_s) < HOLD_AGAIN_S
-        if soon and flight.holds_again < HOLDS_AGAIN_MAX:
-            flight.holds_again += 1
+        if Timer.PERSON not in flight.timers:
             flight.timers.pop(Timer.ASKED, None)
             mission.report("the other sender entered offboard again, Hold is requested again", CRITICAL, now_s)
             mission.request(CommandAction.HOLD, now_s)
@@ -160,6 +160,11 @@ def _after_hold(mission: MissionContext, now_s: float) -> None:
         outcome = "PX4 is in offboard after the request for Hold; take over by RC, stop the other sender"
     flight.timers[Timer.ASKED] = now_s
     mission.report(outcome, CRITICAL, now_s)
+
+
+def _requested_against_others(mission: MissionContext) -> tuple[FcuMode, ...]:
+    landing = (FcuMode.AUTO_LAND,) if mission.commands.asked(CommandAction.LAND) else ()
+    return (FcuMode.AUTO_LOITER, *landing)
 
 
 def _is_back_in_offboard(mission: MissionContext, now_s: float) -> bool:
