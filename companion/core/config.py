@@ -184,7 +184,7 @@ def _explain(message: str, schema: type, tables: Tables) -> str:
         return f"{full}: unknown key{near}"
     value = _lookup(tables, key)
     if isinstance(value, dict) and not text.startswith(("Expected", "Invalid")):  # of a table's own check, with its key
-        return f"{key}.{text}"
+        return f"{key}.{text}" if key else text
     problem = f"{key} = {_shown(value)}: " if key else ""
     if choices := _choices(schema, key, tables):
         near = did_you_mean(value, choices) if isinstance(value, str) else ""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import pytest
 
-from companion.core.config import ConfigError, Section, load, number, parse, read_toml
+from companion.core.config import ConfigError, Section, check_unit_quaternion, load, number, parse, read_toml
 from companion.core.site import load_site
 from companion.core.vehicle import Vehicle
 
@@ -200,6 +200,19 @@ def test_a_quaternion_that_is_no_rotation_is_refused(tmp_path, q_BC):
     (tmp_path / "mine.toml").write_text(f'base = "{ROOT}/config/vehicles/f550.toml"\n[camera]\nq_BC = {q_BC}\n')
     with pytest.raises(ConfigError, match=r"mine.toml: camera.*q_BC.*a rotation needs length 1"):
         load(tmp_path / "mine.toml", Vehicle)
+
+
+class _Turned(Section):
+    q_BC: tuple[float, float, float, float]
+
+    def __post_init__(self) -> None:
+        check_unit_quaternion("q_BC", self.q_BC)
+
+
+def test_the_error_of_a_whole_file_begins_with_the_key():
+    with pytest.raises(ConfigError) as refused:
+        parse({"q_BC": [1.0, 1.0, 1.0, 1.0]}, _Turned, "file.toml")
+    assert str(refused.value) == "file.toml: q_BC = [1.0, 1.0, 1.0, 1.0]: a rotation needs length 1, this has 2"
 
 
 def test_the_error_of_a_table_names_its_key(tmp_path):
