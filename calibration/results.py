@@ -26,6 +26,15 @@ class DataError(ConfigError):
     """Measured data cannot be used; the message is one line for the user that names the file."""
 
 
+def refuse_twice(files: Iterable[Path]) -> None:
+    """Raise `DataError` when a data file is among them twice: it would count as two independent measurements."""
+    seen: set[Path] = set()
+    for file in files:
+        if (place := file.resolve()) in seen:
+            raise DataError(f"{file}: given twice")
+        seen.add(place)
+
+
 def result(
     command: str,
     inputs: Iterable[str | Path],

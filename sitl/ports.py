@@ -5,7 +5,7 @@ import socket
 from companion.core.config import ConfigError
 from sitl.autopilot.udp import GROUND_PORTS, ONBOARD_PORTS
 
-INSTANCE_MAX = 999  # keeps the ports of all instances apart
+INSTANCE_MAX = 999  # onboard ports stay below those of the ground; instances that differ by 40 share one
 
 
 def check_ports_free(instance: int) -> None:

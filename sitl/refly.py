@@ -136,7 +136,7 @@ def inexact(log: Log, run: FlownRun) -> str:
     if log.metadata.get("processor") != computer.processor:
         return f"flown on {log.metadata.get('processor') or 'an unknown processor'}, and this is {computer.processor}"
     if log.undecodable or log.truncated:
-        return "not complete: " + "; ".join(log.problems())
+        return "; ".join(problem.removeprefix(f"{log.path}: ") for problem in log.problems())
     return ""
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from calibration.identification.identify import Axis, Identification
 from calibration.identification.values import as_result, changes, doubts, thrust_at_reference, warnings
 from calibration.identification.windows import WINDOW_S
-from calibration.results import write_json
+from calibration.results import refuse_twice, write_json
 from companion.core.command_line import HELP, OutputFile, OutputFolder, WritableVehicle, one_line_errors
 from companion.core.config import ConfigError
 
@@ -57,6 +57,7 @@ def identify(
     from calibration.identification.identify import identify as identify_logs
     from calibration.vehicle_file import confirm_and_write
 
+    refuse_twice(logs)
     found = identify_logs(logs, vehicle, (from_s, to_s))
     source = logs[0].name if len(logs) == 1 else f"{logs[0].name} and {len(logs) - 1} more"
     made = changes(found, source)

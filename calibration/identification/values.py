@@ -20,6 +20,7 @@ REFERENCE_TOLERANCE = (
 CURVATURE_MAX = 0.15  # above it, with certainty, the controller's thrust is wrong away from the hover
 DRAG_CERTAIN = 0.6  # interval over value
 THRUST_CHANGE = 0.25  # of k_T: a larger change is another aircraft, propeller or battery
+BATTERY_SPREAD = 1.2  # highest over lowest voltage of flights on one battery: 4.0 and 3.4 V a cell in the median
 SUPPORTED_ROTORS = (4, 6, 8)
 
 
@@ -41,7 +42,7 @@ def changes(found: Identification, source: str) -> list[Change]:
         return made
     reference_v, k = thrust_at_reference(found, forces)
     k_std = forces.intervals["thrust_coefficient"]
-    note = f"{source}: at {reference_v:g} V, from {forces.reference_voltage_v:.1f} V ± {k_std:.2f}"
+    note = f"{source}: ± {k_std:.2f} m/s², at {reference_v:g} V, from {forces.reference_voltage_v:.1f} V"
     made.append(Change("thrust.coefficient_m_s2", round(k, 3), note))
     if (factor := found.flight.model_factor) is not None:
         made.append(Change("thrust.model_factor", factor, f"{source}: THR_MDL_FAC in the log"))
@@ -55,13 +56,14 @@ def changes(found: Identification, source: str) -> list[Change]:
         kept = old.drag.linear_1_s if old else (0.0, 0.0, 0.0)
         flat, up = (None if v is None else round(v, 4) for v in (horizontal, vertical))
         values = [*(kept[:2] if flat is None else (flat, flat)), kept[2] if up is None else up]
-        intervals = [
-            f"± {forces.intervals[name]:.3f}"
-            for name in ("drag_horizontal", "drag_vertical")
-            if name in forces.intervals
-        ]
-        note = f"{source}: {', '.join(intervals)} at {forces.speed_rms_m_s:.1f} m/s RMS"
-        made.append(Change("drag.linear_1_s", values, note))
+        half = forces.intervals
+        found_how = []
+        if flat is not None:
+            speed = f"at {forces.speed_rms_m_s:.1f} m/s RMS"
+            found_how.append(f"horizontal ± {half['drag_horizontal']:.3f} {speed}")
+        if up is not None:
+            found_how.append(f"vertical ± {half['drag_vertical']:.3f}")
+        made.append(Change("drag.linear_1_s", values, f"{source}: {', '.join(found_how)}"))
     return made
 
 
@@ -201,6 +203,12 @@ def doubts(found: Identification) -> list[str]:
         allowed = f"{', '.join(map(str, SUPPORTED_ROTORS[:-1]))} or {SUPPORTED_ROTORS[-1]}"
         sentences.append(
             f"the log is of a {flight.aircraft}, and this stack is made for {allowed} rotors: is it the right log?"
+        )
+    voltages = [float(np.median(v)) for span in flight.airborne if len(v := flight.voltage.within(span).value)]
+    if voltages and max(voltages) > BATTERY_SPREAD * min(voltages):
+        sentences.append(
+            f"parts of the flight are at {max(voltages):.1f} and at {min(voltages):.1f} V: are the logs of one aircraft"
+            " and one kind of battery?"
         )
     if found.forces is not None and found.vehicle is not None:
         reference_v, k = thrust_at_reference(found, found.forces)

@@ -15,7 +15,7 @@ from companion.core.arrays import Array
 
 BASE_S = 0.15  # interval of the rotations for the delay: a shorter one is noisy, a longer one blurs the peak
 DELAYS_S = np.arange(-0.3, 0.5, 0.005)
-FLIP_OF_FASTEST, FLIP_RAD_S = 1.5, 0.2
+FLIP_OF_FASTEST, FLIP_RAD_S = 1.5, 0.2  # of the fastest body rate, and beyond: faster is a flip
 PAIR_S = (0.5, 1.5, 4.0)  # intervals of the rotations for the mount
 MIN_TURN_RAD = 0.05
 TWO_AXES = 0.001  # second over first singular value of the rotation axes: less is a rotation about one axis
@@ -69,7 +69,7 @@ def _from_turns(problem: MountProblem, delta_s: float) -> Array | None:
 
 
 def _complete(log: MountLog, problem: MountProblem, R: Array, delta_s: float) -> Mount:
-    """The mount with the pose of the bundle that follows from it, as the mean over the log."""
+    """The mount with the pose of the bundle that follows from it, over the log: the mean of its rotation, the median of its position."""
     seen = problem.seen
     Q = problem.attitude(seen.t_s - delta_s)
     R_WM = Rotation.from_matrix(Q @ R @ seen.R_CM).mean().as_matrix()

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
-from calibration.results import DataError, Result, result, write_json
+from calibration.results import DataError, Result, refuse_twice, result, write_json
 from calibration.thrust.bench.bench_file import Bench, load_bench
 from calibration.thrust.curve import NEAR_V, ThrustFit, fit_thrust
 from calibration.thrust.goodness import doubts, poor
@@ -114,6 +114,7 @@ def command(
     """
     if offline + (bench_file is not None) + bool(hovers) != 1 or offline != bool(raw):
         raise ConfigError("give one of --bench FILE, --fit with one or more tables, --hover KG COMMAND")
+    refuse_twice(raw)
     target = load(vehicle, Vehicle) if vehicle else None
     if hovers:
         content = from_hovers(hovers, voltage, mass_kg, target)

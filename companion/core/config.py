@@ -36,6 +36,10 @@ class ConfigError(UserError):
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of every table of a configuration file."""
 
+    def contradiction(self) -> str:
+        """A contradiction between two keys, beginning with the key; "" if none. `load` asks the table of a whole file."""
+        return ""
+
 
 def number(low: float, high: float, unit: str) -> Meta:
     """Allowed range and unit of a number, e.g. ``Annotated[float, number(0.05, 2.0, "s")]``."""
@@ -59,7 +63,10 @@ def check_unit_quaternion(key: str, q: Sequence[float]) -> None:
 
 def load(path: str | Path, schema: type[T]) -> T:
     """Read a TOML file as `schema`; raises `ConfigError` with one line if it cannot be used."""
-    return parse(read_layered(path), schema, str(path))
+    made = parse(read_layered(path), schema, str(path))
+    if isinstance(made, Section) and (problem := made.contradiction()):
+        raise ConfigError(f"{path}: {problem}")
+    return made
 
 
 def read_layered(path: str | Path) -> Tables:
@@ -173,8 +180,11 @@ def _explain(message: str, schema: type, tables: Tables) -> str:
             return f"{full}: missing key{_allowed(schema, full, tables)}"
         known = _keys(schema, key, tables)
         unused = [name for name in known if name not in _table(tables, key)]
-        return f"{full}: unknown key{did_you_mean(field, unused) or did_you_mean(field, known)}"
+        near = did_you_mean(field, unused) or _belongs(schema, field, tables) or did_you_mean(field, known)
+        return f"{full}: unknown key{near}"
     value = _lookup(tables, key)
+    if isinstance(value, dict) and not text.startswith(("Expected", "Invalid")):  # of a table's own check, with its key
+        return f"{key}.{text}" if key else text
     problem = f"{key} = {_shown(value)}: " if key else ""
     if choices := _choices(schema, key, tables):
         near = did_you_mean(value, choices) if isinstance(value, str) else ""
@@ -276,6 +286,12 @@ def _keys(schema: Any, key: str, tables: Tables) -> list[str]:
     tags, tag_field = _tags(members)
     chosen = tags.get(str(_table(tables, key).get(tag_field or "")), members[0]) if tags else members[0]
     return [*getattr(chosen, "__struct_encode_fields__", ()), *([tag_field] if tag_field is not None else [])]
+
+
+def _belongs(schema: Any, field: str, tables: Tables) -> str:
+    """In which table of the file a key belongs that stands in another one, or an empty string."""
+    found = [name for name in _keys(schema, "", tables) if field in _keys(schema, name, tables)]
+    return f", it belongs in [{found[0]}]" if len(found) == 1 else ""
 
 
 def _members(kind: Any) -> list[Any]:

@@ -120,6 +120,11 @@ LINK_PARAMETERS = (
     ),
     AdvisedParameter(("MAV_1_FLOW_CTRL",), "0", "three wires, no RTS and CTS"),
     AdvisedParameter(
+        ("MAV_1_RADIO_CTL",),
+        "0",
+        "a RADIO_STATUS of any sender with a full buffer, one in a second, reduces all rates of the port to a twentieth",
+    ),
+    AdvisedParameter(
         ("SER_TEL2_BAUD",), "921600", "attitude and position at 50 Hz each with little delay; 57600 is too slow"
     ),
     AdvisedParameter(("UXRCE_DDS_CFG",), "not TELEM 2", "otherwise it takes the port"),
@@ -476,8 +481,8 @@ def _no_vision() -> list[Rule]:
         Rule(
             "EKF2_EV_CTRL",
             "this stack sends no position to PX4's estimator (fcu.send_odometry = false), so PX4 would follow that of "
-            "another sender, and the independent guard with it",
-            required=Condition("0", lambda value, values: value == 0),
+            "another sender, and the independent guard with it; leave it only where motion capture gives PX4's position",
+            preferred=Condition("0", lambda value, values: value == 0),
             fix=_set(0),
             optional=True,
             note="Any sender on a link can send ODOMETRY or VISION_POSITION_ESTIMATE",

@@ -340,6 +340,24 @@ class Vehicle(Section):
     estimator: Estimator
     safety: Safety
 
+    def contradiction(self) -> str:
+        """Of limits that exclude each other. A log may hold such a vehicle; no flight begins with its file."""
+        low, high, tilt_max_rad = self.controller.thrust_min, self.controller.thrust_max, self.controller.tilt_max_rad
+        safety = self.safety
+        if not low < high:
+            return f"controller.thrust_min = {low:g}: must be below controller.thrust_max = {high:g}"
+        if not safety.tilt_rad > tilt_max_rad:
+            return (
+                f"safety.tilt_rad = {safety.tilt_rad:g}: must be above controller.tilt_max_rad = {tilt_max_rad:g}, the tilt"
+                " that the controller may use"
+            )
+        if not safety.battery_low_v > safety.battery_critical_v:
+            return (
+                f"safety.battery_low_v = {safety.battery_low_v:g}: must be above safety.battery_critical_v ="
+                f" {safety.battery_critical_v:g}: the return comes before the landing on the spot"
+            )
+        return ""
+
     def model_parameters(self, voltage_v: float | None = None) -> tuple[float, ...]:
         """The numbers of `acados_gen.flight_model.PARAMETERS`, in that order.
 

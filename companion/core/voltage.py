@@ -7,7 +7,7 @@ the model slowly, and the filter's disturbance follows. The safety table judges 
 
 import math
 
-RANGE = (0.75, 1.15)  # of the reference: an empty cell has 2.8 V of 3.8, a full one 4.35
+RANGE = (0.75, 1.15)  # of the reference: for a cell of 3.8 V 2.85 V, below the emptiest, to 4.37 V, above the fullest
 # Of the reference, per second: twice the largest change of a smoothed voltage in simulated flights (1.3 %/s, take-off).
 RATE_1_S = 0.025
 # Of one lithium cell [V]: charged; discharged under load, below which it is damaged; at the critical voltage of a vehicle.

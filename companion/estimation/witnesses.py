@@ -249,7 +249,8 @@ class PlaceWitness:
         self._fix_s: float | None = None
         self._accuracy_m = 0.0
         self._jump = ReceiverJump()
-        self._first: tuple[float, Array] | None = None  # when, and where by the position, the bundle was first seen
+        # when, where by the position and with which accuracy of it [m] the bundle was first seen
+        self._first: tuple[float, Array, float] | None = None
         self._unknown_since_s: float | None = None
         self._forget()
 
@@ -346,7 +347,7 @@ class PlaceWitness:
             self._place, self._learning = _Place(near), []
             self._place.break_error_m = self._motion.break_error_m
             if self._first is None:
-                self._first = self._place.since_s, self._place.by_position_W
+                self._first = self._place.since_s, self._place.by_position_W, self._accuracy_m
         else:
             self._learning.pop(0)  # a place that scatters is none
 
@@ -475,9 +476,11 @@ class PlaceWitness:
         """(offset of the bundle against GNSS since the first sight, the largest that GNSS explains); NaN: unknown."""
         if self._place is None or self._first is None or not self._has_fix(now_s):
             return nan, nan
-        since_s, first_W = self._first
+        since_s, first_W, accuracy_m = self._first
         explained_m = max(
-            GNSS_OFFSET_M, 3 * self._accuracy_m, GNSS_SIGMAS * self._gnss_walk * sqrt(max(0.0, now_s - since_s))
+            GNSS_OFFSET_M,
+            3 * max(accuracy_m, self._accuracy_m),
+            GNSS_SIGMAS * self._gnss_walk * sqrt(max(0.0, now_s - since_s)),
         )
         return hypot(*(self._place.by_position_W - first_W).tolist()), explained_m
 

@@ -115,7 +115,8 @@ class VehicleStatus:
         self._baro_m, self._baro_s = math.nan, _NEVER
         self._resets, self._resets_s = 0, _NEVER
         self._cells_v: tuple[float, ...] = ()
-        self._ranges: dict[int, tuple[float, float]] = {}  # by forward range finder: range, arrival
+        # by forward range finder: newest range, the one before (inf: none), arrival of the newest
+        self._ranges: dict[int, tuple[float, float, float]] = {}
 
     @property
     def voltage_v(self) -> float:
@@ -234,14 +235,19 @@ class VehicleStatus:
             return
         within = m.min_distance <= m.current_distance < m.max_distance  # at its maximum a sensor has seen nothing
         if within and 0 < m.current_distance < RANGE_UNKNOWN_CM and m.signal_quality != RANGE_INVALID:
-            self._ranges[m.id] = m.current_distance / 100, now_s
+            newest_m, _, arrival_s = self._ranges.get(m.id, (math.inf, math.inf, -math.inf))
+            before_m = newest_m if now_s - arrival_s <= RANGE_AGE_S else math.inf
+            self._ranges[m.id] = m.current_distance / 100, before_m, now_s
         else:
             self._ranges.pop(m.id, None)
 
     def range_m(self, now_s: float) -> float:
-        """The shortest recent forward range [m]; NaN: none."""
-        recent = (range_m for range_m, arrival_s in self._ranges.values() if now_s - arrival_s <= RANGE_AGE_S)
-        return min(recent, default=math.nan)
+        """The shortest recent forward range [m]; NaN: none.
+
+        Of each sensor the longer of two readings in a row: a drop of water or an insect is one reading.
+        """
+        recent = [max(pair) for *pair, arrival_s in self._ranges.values() if now_s - arrival_s <= RANGE_AGE_S]
+        return min((range_m for range_m in recent if range_m < math.inf), default=math.nan)
 
     def put_global_position_int(self, m: GlobalPositionInt, now_s: float) -> None:
         if self._plausible is None or self._plausible.altitude(m.alt / 1000, now_s):

@@ -58,7 +58,15 @@ def switched_off(mission: MissionContext, now_s: float) -> Found:
     switch = mission.inputs.switch
     if switch is None or switch.on is not False or not mission.inputs.linked(now_s):
         return False
+    if mission.inputs.airborne() and _other_sender_possible(mission, now_s):
+        return False
     return mission.inputs.home_W is not None or mission.inputs.on_ground()
+
+
+def _other_sender_possible(mission: MissionContext, now_s: float) -> bool:
+    """PX4 has not left offboard since our stream ended, or is in our Hold, out of which another sender may take it."""
+    held = mission.commands.asked(CommandAction.HOLD) and Timer.PERSON not in mission.flight.timers
+    return held or mission.inputs.mode == FcuMode.OFFBOARD
 
 
 def setpoints_lost_and_mode_left(mission: MissionContext, now_s: float) -> Found:

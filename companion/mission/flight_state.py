@@ -20,6 +20,7 @@ class Timer(StrEnum):
     CHECKED = "trajectory compared with the limits"
     TOUCHDOWN = "on the ground, armed"
     OFFBOARD_LEFT = "PX4 has left offboard"
+    PERSON = "another mode than Hold was chosen against another sender"
     ASKED = "what PX4 was asked for is settled"
 
 
@@ -56,7 +57,6 @@ class FlightState:
     return_path: list[tuple[Vec3, float]] | None = None  # points in the world and headings that are still to be flown
     descended: bool = False  # by this stack, to just above the take-off point
     land_attempts: int = 0
-    holds_again: int = 0  # requests for Hold because another sender entered offboard again
     switch_used_s: float | None = None  # the movement of the mission switch that was last acted on
 
     def phase_time_s(self, now_s: float) -> float:

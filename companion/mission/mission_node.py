@@ -142,7 +142,7 @@ class MissionNode(Node):
         mission.outbox = []
         if mission.flight.phase_since_s is None:
             mission.flight.phase_since_s = now_s
-        if mission.flight.phase == Phase.WAIT_READY:
+        if mission.flight.phase not in ph.UNDER_WAY:  # a pilot may land and take off elsewhere
             mission.inputs.note_ground(now_s)
         elif mission.flight.phase in ph.CONTROLLING:
             mission.inputs.note_flight(now_s)

@@ -21,8 +21,7 @@ STREAM_BEFORE_OFFBOARD_S = 1.5  # PX4 requires setpoints for 1 s before the swit
 TOUCHDOWN_DISARM_S = 5.0  # PX4 disarms by itself 2 s after landing; if it does not, one request is sent
 HOLD_SETTLES_S = 2.5  # the answer to a request and the heartbeat after it
 STAYED_S = 10.0  # PX4 leaves offboard by itself within COM_OF_LOSS_T; a later offboard is deliberate
-AGAIN_S = 5.0  # after our request for Hold; a later offboard is deliberate
-HOLDS_AGAIN_MAX = 2
+FLIES = "PX4 follows the other sender in offboard again, Hold is not requested any more"
 REFRESH_M = 0.2  # PX4 may drift this far from the reference before the hand-over until the reference follows
 
 
@@ -111,8 +110,11 @@ def _land(mission: MissionContext, now_s: float) -> None:
         mission.request(CommandAction.DISARM, now_s)
 
 
-def _px4_hold(mission: MissionContext, now_s: float) -> None:
-    """Where another sender's stream keeps PX4 in offboard, its failsafe does not act: request Hold once."""
+def _observe(mission: MissionContext, now_s: float) -> None:
+    """Where another sender's stream keeps PX4 in offboard, its failsafe does not act: request Hold once.
+
+    Our stream has ended, by the safety table or by the mission switch; a pilot who took over has left offboard.
+    """
     inputs, flight = mission.inputs, mission.flight
     if inputs.mode != FcuMode.OFFBOARD:  # a return to it is deliberate
         flight.timers.setdefault(Timer.OFFBOARD_LEFT, now_s)
@@ -126,19 +128,24 @@ def _px4_hold(mission: MissionContext, now_s: float) -> None:
 def _after_hold(mission: MissionContext, now_s: float) -> None:
     """After Hold against another sender: its outcome; Land once if it was refused.
 
-    Many programs request offboard some tenths of a second after their first setpoint, which is after our Hold. No person
-    decides that, so Hold is requested again, HOLDS_AGAIN_MAX times at most; then a person is assumed.
+    Programs request offboard some tenths of a second after their first setpoint, which is after our Hold, and repeat it
+    for as long as they run. Whenever PX4 goes from the Hold that we requested to offboard, Hold is requested again. A
+    person who wants offboard, or anything else, selects another mode first; then nothing is requested any more.
     """
     commands, flight = mission.commands, mission.flight
     if mission.inputs.mode != FcuMode.OFFBOARD:
         flight.timers.setdefault(Timer.OFFBOARD_LEFT, now_s)
-    elif _entered_again(mission, now_s):
-        flight.holds_again += 1
+        if commands.asked(CommandAction.HOLD) and mission.inputs.mode not in _requested_against_others(mission):
+            flight.timers.setdefault(Timer.PERSON, now_s)
+    elif _is_back_in_offboard(mission, now_s):
         del flight.timers[Timer.OFFBOARD_LEFT]
-        flight.timers.pop(Timer.ASKED, None)
-        mission.report("the other sender entered offboard again, Hold is requested again", CRITICAL, now_s)
-        mission.request(CommandAction.HOLD, now_s)
-        return
+        if Timer.PERSON not in flight.timers:
+            flight.timers.pop(Timer.ASKED, None)
+            mission.report("the other sender entered offboard again, Hold is requested again", CRITICAL, now_s)
+            mission.request(CommandAction.HOLD, now_s)
+            return
+        flight.timers[Timer.ASKED] = now_s
+        mission.report(f"{FLIES}; take over by RC, stop the other sender", CRITICAL, now_s)
     if Timer.ASKED in flight.timers or not commands.asked(CommandAction.HOLD):
         return
     mode, refusal = mission.inputs.mode, commands.refusal(CommandAction.HOLD, now_s)
@@ -155,13 +162,15 @@ def _after_hold(mission: MissionContext, now_s: float) -> None:
     mission.report(outcome, CRITICAL, now_s)
 
 
-def _entered_again(mission: MissionContext, now_s: float) -> bool:
-    """PX4 left offboard for our Hold and is back in it, soon and by the other sender."""
-    flight, commands = mission.flight, mission.commands
-    left = commands.asked(CommandAction.HOLD) and Timer.OFFBOARD_LEFT in flight.timers
-    soon = left and commands.since_s(CommandAction.HOLD, now_s) < AGAIN_S
-    others = mission.inputs.offboard_of_others(flight.phase) and mission.inputs.linked(now_s)
-    return soon and others and flight.holds_again < HOLDS_AGAIN_MAX
+def _requested_against_others(mission: MissionContext) -> tuple[FcuMode, ...]:
+    landing = (FcuMode.AUTO_LAND,) if mission.commands.asked(CommandAction.LAND) else ()
+    return (FcuMode.AUTO_LOITER, *landing)
+
+
+def _is_back_in_offboard(mission: MissionContext, now_s: float) -> bool:
+    """PX4 left offboard for our Hold and is back in it, by the other sender."""
+    left = mission.commands.asked(CommandAction.HOLD) and Timer.OFFBOARD_LEFT in mission.flight.timers
+    return left and mission.inputs.offboard_of_others(mission.flight.phase) and mission.inputs.linked(now_s)
 
 
 def _done(mission: MissionContext, now_s: float) -> None:
@@ -182,6 +191,6 @@ PHASE_WORK: dict[Phase, PhaseWork] = {
     Phase.RETURN: _return,
     Phase.LAND: _land,
     Phase.DONE: _done,
-    Phase.PILOT: _after_hold,
-    Phase.PX4_HOLD: _px4_hold,
+    Phase.PILOT: _observe,
+    Phase.PX4_HOLD: _observe,
 }

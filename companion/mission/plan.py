@@ -119,7 +119,7 @@ class Plan(Section, frozen=True, kw_only=True, rename={"return_": "return"}):
     search: Search | None = None  # required with a bundle, refused without
     standoff: Standoff | None = None  # likewise
     hold: HoldTime | None = None  # likewise, but a bundle with a trajectory may do without
-    photographs: Photographs | None = None  # only in a hold
+    photographs: Photographs | None = None  # in a hold; required without a trajectory (`at_s` may be empty)
     trajectory: Curve | None = None  # flown after the hold, or without one
     return_: Return
     retreat: Retreat

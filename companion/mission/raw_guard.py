@@ -35,7 +35,7 @@ VERTICAL_RATIO = 1.5  # vertical over horizontal error where only one is reporte
 GNSS_AGE_S = 1.0  # GPS_RAW_INT is requested five times a second
 SETTLE_S = 5.0  # after a fix has come back
 JUMP_M = 0.3  # between two positions, beyond their velocity: 20 ms apart no multirotor deviates so much
-GAP_MAX_S = 0.2  # positions farther apart show no jump
+GAP_MAX_S = 0.45  # positions farther apart show no jump: `plausible` drops two before it follows, at 10 Hz 0.3 s
 CONFIRM_S = 0.6  # between a jump and the count of its reset: ODOMETRY ten times a second, status likewise, and one lost
 SHIFT_MAX_M = 5.0  # of the record from its place
 DIFFERENCE_S = 2.0  # over which the difference of the velocities is averaged
@@ -136,6 +136,7 @@ class RawGuard:
         self._by_receiver = by_receiver
         self._stood = _Record()  # by the flight controller's position
         self._stood_by_receiver = _Record()
+        self._stood_accuracy_m = (0.0, 0.0)  # horizontal and vertical, when the record was taken
         self._frame = LocalFrame()
         self._heights = _Heights()
         self._position: FcuPosition | None = None
@@ -202,6 +203,7 @@ class RawGuard:
             self._stood.add(self._position.stamp_s, self._position.p_W)
         if self._by_receiver and self._raw is not None:
             self._stood_by_receiver.add(*self._raw[:2])
+        self._stood_accuracy_m = self.accuracy_m()
         self._jumps.clear()
         self._counted_s = -math.inf
         self._resets_W = self._resets_at_start_W = (0.0, 0.0, 0.0)
@@ -279,7 +281,9 @@ class RawGuard:
         if stood is None or self._raw is None or not self._trusted(now_s):
             return None
         _, p, v = self._raw
-        horizontal_m, vertical_m = (max(MARGIN_MIN_M, ACCURACIES * m) for m in self.accuracy_m())
+        # A record that was taken with a poor fix is wrong by that much, however good the fix is now.
+        accuracies_m = zip(self._stood_accuracy_m, self.accuracy_m(), strict=True)
+        horizontal_m, vertical_m = (max(MARGIN_MIN_M, ACCURACIES * max(pair)) for pair in accuracies_m)
         return RawMotion((p[0] - stood[0], p[1] - stood[1], p[2] - stood[2]), v, horizontal_m, vertical_m)
 
     def missing(self, now_s: float) -> str:

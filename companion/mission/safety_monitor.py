@@ -45,6 +45,12 @@ NEXT_TEXTS = {
 }
 
 
+def _apart(value: float, limit: float) -> tuple[str, str]:
+    """Both numbers with three digits, or with more where they would read the same."""
+    shown = [(f"{value:.{digits}g}", f"{limit:.{digits}g}") for digits in (3, 4, 5)]
+    return next((both for both in shown if both[0] != both[1]), shown[0])
+
+
 def _px4_lands(s: SafetySnapshot) -> bool:
     """The landing is under way, by PX4."""
     return s.phase == Phase.LAND and s.status is not None and not s.in_offboard
@@ -140,7 +146,7 @@ class SafetyMonitor:
             if not state.active:
                 return None
             state.active = False
-            return _Change(monitor, state, "no longer applies")
+            return _Change(monitor, state, "no longer watched")  # which does not say that it is over
         state.value = value
         if monitor.detail is not None:
             state.detail = monitor.detail(s) or state.detail
@@ -177,7 +183,8 @@ class SafetyMonitor:
 
     def _text(self, monitor: Monitor, state: _MonitorState) -> str:
         """What happened, with value and limit."""
-        numbers = f"{state.value:.3g} {monitor.unit}, limit {self.limits[monitor.name]:.3g}" if monitor.unit else ""
+        value, limit = _apart(state.value, self.limits[monitor.name])
+        numbers = f"{value} {monitor.unit}, limit {limit}" if monitor.unit else ""
         inside = ", ".join(filter(None, (state.detail, numbers)))
         return f"{monitor.text} ({inside})" if inside else monitor.text
 

@@ -49,7 +49,7 @@ def table(rows: list[dict]) -> str:
     groups = defaultdict(list)
     for row in rows:
         for name in row["attacks"]:
-            kind = next((a.name for a in ATTACKS if name.startswith(a.name)), name)
+            kind = max((a.name for a in ATTACKS if name.startswith(a.name)), key=len, default=name)
             groups[kind].append(row)
     lines = [
         "| attack | flights | nearest to the face, m | beyond a limit, m | excursion, m | broken | endings |",

@@ -65,6 +65,24 @@ def test_another_battery_brings_its_own_reference_and_a_question():
     assert any("is it this aircraft's battery?" in sentence for sentence in warnings(found))
 
 
+def test_logs_of_two_kinds_of_battery_are_written_only_with_this_aircraft(tmp_path):
+    """Together they give a thrust that does not depend on the voltage, with a small interval."""
+    vehicle = tmp_path / "mine.toml"
+    vehicle.write_bytes(F550.read_bytes())
+    logs = [str(LOGS / f"{name}.ulg") for name in ("hexa_altitude_4s", "hexa_stabilised_3s")]
+    refused = CliRunner().invoke(identify_command, [*logs, "--vehicle", str(vehicle), "--yes"])
+    assert refused.exit_code == 2
+    assert (
+        "parts of the flight are at 14.6 and at 11.8 V: are the logs of one aircraft and one kind of" in refused.output
+    )
+    assert vehicle.read_bytes() == F550.read_bytes()
+
+
+def test_the_note_of_a_vertical_drag_has_its_interval_and_no_horizontal_speed():
+    (note,) = [c.note for c in changes(identify_with_f550("hexa_altitude_4s"), "x") if c.key == "drag.linear_1_s"]
+    assert note == "x: vertical ± 0.101"
+
+
 def test_a_quadrotor_with_coarse_setpoints_is_accepted_and_nothing_uncertain_is_written(tmp_path):
     log = LOGS / "quad_mission_esc_status.ulg"
     found = identify([log], F550)

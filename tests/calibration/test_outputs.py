@@ -28,3 +28,13 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_input_is_read(wo
     result = CliRunner().invoke(main, words)
     (line,) = result.output.splitlines()
     assert result.exit_code == 2 and words[-1] in line
+
+
+@pytest.mark.parametrize("words", [["identify"], ["calibrate", "thrust", "--fit"]])
+def test_a_data_file_that_is_given_twice_is_refused(words, tmp_path):
+    file = tmp_path / "data"
+    file.write_text("")
+    (tmp_path / "folder").mkdir()
+    again = tmp_path / "folder/../data"
+    refused = CliRunner().invoke(main, [*words, str(file), str(again)])
+    assert refused.exit_code == 2 and f"{again}: given twice" in refused.stderr

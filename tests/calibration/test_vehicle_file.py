@@ -44,9 +44,9 @@ def test_a_file_with_the_mark_of_a_windows_editor_is_written_without_it(f550):
 def test_only_the_number_and_its_comment_change(f550):
     proposal = propose(f550, [Change("thrust.coefficient_m_s2", 27.123456789, "raw.csv: R² 0.9991")])
     removed, added = changed_lines(proposal)
-    assert removed == ["-coefficient_m_s2 = 28.542     # identified: hover at a command of 0.344"]
+    assert removed == ["-coefficient_m_s2 = 28.542     # paper 1: hover at a command of 0.344"]
     assert added == [
-        f"+coefficient_m_s2 = 27.123457  # identified: hover at a command of 0.344 [{TODAY} raw.csv: R² 0.9991]"
+        f"+coefficient_m_s2 = 27.123457  # paper 1: hover at a command of 0.344 [{TODAY} raw.csv: R² 0.9991]"
     ]
     proposal.apply()
     assert load(f550, Vehicle).thrust.coefficient_m_s2 == 27.123457
@@ -128,7 +128,7 @@ def test_layouts_of_other_owners_stay(f550):
         "distortion = [-0.12, 0.05, 0.0, 0.0, 0.0]", "distortion = [\n  -0.12, # k1\n  0.05, # k2\n  0.0, 0.0, 0.0,\n]"
     )
     roll = (
-        "[attitude.roll]               # identified from one manual flight\ntime_constant_s = 0.14115\ngain = 0.99386\n"
+        "[attitude.roll]               # paper 1: from one manual flight\ntime_constant_s = 0.14115\ngain = 0.99386\n"
     )
     pitch = "[attitude.pitch]\ntime_constant_s = 0.14199\ngain = 1.00199\n"
     assert roll in text and pitch in text

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import pytest
 
-from companion.core.config import ConfigError, Section, load, number, parse, read_toml
+from companion.core.config import ConfigError, Section, check_unit_quaternion, load, number, parse, read_toml
 from companion.core.site import load_site
 from companion.core.vehicle import Vehicle
 
@@ -200,3 +200,65 @@ def test_a_quaternion_that_is_no_rotation_is_refused(tmp_path, q_BC):
     (tmp_path / "mine.toml").write_text(f'base = "{ROOT}/config/vehicles/f550.toml"\n[camera]\nq_BC = {q_BC}\n')
     with pytest.raises(ConfigError, match=r"mine.toml: camera.*q_BC.*a rotation needs length 1"):
         load(tmp_path / "mine.toml", Vehicle)
+
+
+class _Turned(Section):
+    q_BC: tuple[float, float, float, float]
+
+    def __post_init__(self) -> None:
+        check_unit_quaternion("q_BC", self.q_BC)
+
+
+def test_the_error_of_a_whole_file_begins_with_the_key():
+    with pytest.raises(ConfigError) as refused:
+        parse({"q_BC": [1.0, 1.0, 1.0, 1.0]}, _Turned, "file.toml")
+    assert str(refused.value) == "file.toml: q_BC = [1.0, 1.0, 1.0, 1.0]: a rotation needs length 1, this has 2"
+
+
+def test_the_error_of_a_table_names_its_key(tmp_path):
+    (tmp_path / "mine.toml").write_text(f'base = "{F550}"\n[camera]\nq_BC = [1.0, 1.0, 1.0, 1.0]\n')
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path / "mine.toml", Vehicle)
+    expected = "camera.q_BC = [1.0, 1.0, 1.0, 1.0]: a rotation needs length 1, this has 2"
+    assert str(refused.value) == f"{tmp_path}/mine.toml: {expected}"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("tilt_max_rad = 0.3\n", "tilt_max_rad: unknown key, it belongs in [controller]"),
+        ("[controller]\nmarker_lost_s = 5.0\n", "controller.marker_lost_s: unknown key, it belongs in [safety]"),
+        ("device = 1\nspoke = 2\n", "device: unknown key, it belongs in [camera]"),
+        ("spoke = 2\n", "spoke: unknown key"),
+    ],
+)
+def test_a_key_in_the_wrong_table_is_answered_with_the_right_one(tmp_path, text, line):
+    (tmp_path / "mine.toml").write_text(f'base = "{F550}"\n{text}')
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path / "mine.toml", Vehicle)
+    assert str(refused.value) == f"{tmp_path}/mine.toml: {line}"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "[controller]\nthrust_min = 0.5\nthrust_max = 0.3\n",
+            "controller.thrust_min = 0.5: must be below controller.thrust_max = 0.3",
+        ),
+        (
+            "[safety]\ntilt_rad = 0.3\n",
+            "safety.tilt_rad = 0.3: must be above controller.tilt_max_rad = 0.4, the tilt that the controller may use",
+        ),
+        (
+            "[safety]\nbattery_low_v = 12.0\n",
+            "safety.battery_low_v = 12: must be above safety.battery_critical_v = 13: the return comes before the landing"
+            " on the spot",
+        ),
+    ],
+)
+def test_limits_of_a_vehicle_file_that_exclude_each_other_are_refused(tmp_path, text, line):
+    (tmp_path / "mine.toml").write_text(f'base = "{F550}"\n{text}')
+    with pytest.raises(ConfigError) as refused:
+        load(tmp_path / "mine.toml", Vehicle)
+    assert str(refused.value) == f"{tmp_path}/mine.toml: {line}"

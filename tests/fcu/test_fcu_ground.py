@@ -53,6 +53,8 @@ MISLEADING = [  # PX4's estimate or the pilot's switches would follow them
     common.MAVLink_vision_position_estimate_message(1, 5.0, 0, 0, 0, 0, 0),
     common.MAVLink_att_pos_mocap_message(1, Q, 5.0, 0, 0),
     common.MAVLink_set_gps_global_origin_message(1, 0, 0, 0),
+    common.MAVLink_distance_sensor_message(0, 20, 1000, 40, 0, 3, 0, 0),
+    common.MAVLink_optical_flow_rad_message(0, 0, 50000, 0.1, 0, 0, 0, 0, 0, 255, 0, 1.0),
     common.MAVLink_rc_channels_override_message(1, 1, *([2000] * 8)),
 ]
 
@@ -71,6 +73,12 @@ def test_setpoints_of_a_ground_station_are_blocked_and_reported(flying, message)
     assert len(texts) == 1 and message.get_type() in texts[0] and "245/190" in texts[0]
     assert flying.node.ground.blocked == 1
     assert flying.node.conflict.text == ""  # its setpoint was blocked, so our stream continues
+
+
+def test_the_state_of_a_telemetry_radio_does_not_reach_px4_and_is_no_event(flying):
+    """PX4 reduced the rates of this port to a twentieth by the full buffer of a radio behind the forward."""
+    radio = frame((51, 68), common.MAVLink_radio_status_message(180, 170, 0, 40, 35, 0, 0))
+    assert send_from_ground(flying, radio) == ([], []) and flying.node.ground.blocked == 0
 
 
 def test_a_stream_of_setpoints_from_the_ground_is_reported_every_few_seconds_with_its_count(flying):

@@ -21,6 +21,12 @@ def sensor(current, least=20, most=1200, number=0, orientation=FORWARD, quality=
     )
 
 
+def twice(peer, *messages):
+    """One reading alone may be a drop of water."""
+    for message in 2 * messages:
+        peer.deliver(message)
+
+
 def range_m(peer):
     return [m for _, m in peer.out if type(m) is FcuStatus][-1].range_m
 
@@ -56,7 +62,7 @@ def test_a_range_that_is_not_forward_not_valid_or_out_of_the_sensors_limits_is_n
 
 
 def test_a_reading_out_of_range_ends_the_one_before(flying):
-    flying.deliver(sensor(345))
+    twice(flying, sensor(345))
     flying.run(0.15)
     assert range_m(flying) == pytest.approx(3.45)
     flying.deliver(sensor(1200))
@@ -64,20 +70,31 @@ def test_a_reading_out_of_range_ends_the_one_before(flying):
     assert math.isnan(range_m(flying))
 
 
+def test_one_short_reading_alone_is_no_range(flying):
+    """A drop, an insect, a sender with one message: the aircraft backed away without sight."""
+    twice(flying, sensor(345))
+    flying.deliver(sensor(40))
+    flying.run(0.15)
+    assert range_m(flying) == pytest.approx(3.45)
+    flying.deliver(sensor(41))
+    flying.run(0.15)
+    assert range_m(flying) == pytest.approx(0.41)
+
+
 def test_of_several_sensors_the_shortest_recent_range_counts(flying):
     for current, number, orientation in ((500, 0, FORWARD), (300, 1, FORWARD), (40, 2, DOWN)):
-        flying.deliver(sensor(current, number=number, orientation=orientation))
+        twice(flying, sensor(current, number=number, orientation=orientation))
     flying.run(0.15)
     assert range_m(flying) == pytest.approx(3.0)
 
 
 def test_a_range_is_forgotten_when_no_more_come_and_at_a_restart(flying):
-    flying.deliver(sensor(345))
+    twice(flying, sensor(345))
     flying.run(RANGE_AGE_S - 0.15)
     assert range_m(flying) == pytest.approx(3.45)
     flying.run(0.3)
     assert math.isnan(range_m(flying))
-    flying.deliver(sensor(345))
+    twice(flying, sensor(345))
     flying.node.status.reset()
     flying.run(0.15)
     assert math.isnan(range_m(flying))
@@ -97,7 +114,7 @@ def test_any_content_gives_a_range_of_the_messages_own_limits_or_none(flying):
     for _ in range(300):
         limits = [rng.choice((0, 1, 20, 400, 65535, rng.randrange(65536))) for _ in range(3)]
         byte = [rng.choice((0, 0, 0, 1, 25, 255)) for _ in range(3)]
-        flying.deliver(sensor(limits[0], limits[1], limits[2], byte[0], byte[1], byte[2]))
+        twice(flying, sensor(limits[0], limits[1], limits[2], byte[0], byte[1], byte[2]))
         flying.run(0.11)
         value = range_m(flying)
         assert math.isnan(value) or 0.0 < value < 655.35

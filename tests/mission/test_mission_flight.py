@@ -499,22 +499,105 @@ def test_an_offboard_that_was_not_requested_is_another_sender_and_no_pilot(phase
     assert [e.monitor for e in world.events[lines:]][0] == "conflict"
 
 
-@pytest.mark.parametrize("after_s, holds", [(0.5, 3), (4.0, 3), (6.0, 1)])
-def test_a_sender_that_enters_offboard_after_our_hold_is_held_twice_more(after_s, holds):
-    """Programs stream first and request offboard then. Later, or a third time, it is a decision."""
+def in_conflict() -> World:
+    """A second companion streams, and PX4 was asked to hold."""
     world = REACH["SEARCH"]()
     world.foreign_stream = True
     world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, conflict="another sender")
     world.run(0.3)
     assert world.phase == "PILOT" and world.asked("hold") == 1
-    for _ in range(4):
+    return world
+
+
+@pytest.mark.parametrize("after_s", [0.5, 6.0, 30.0])
+def test_a_sender_that_enters_offboard_from_our_hold_is_held_each_time(after_s):
+    """Programs stream first, request offboard then, and repeat it: with two repeats one of them flew 38 m past the face."""
+    world = in_conflict()
+    for count in range(1, 6):
         world.mode = "AUTO_LOITER"  # by our request
         world.run(after_s)
         world.mode = "OFFBOARD"
         world.run(0.2)
-    world.run(10.0)
-    assert world.asked("hold") == holds and world.mode == "OFFBOARD"
-    assert any("entered offboard again" in c.text for c in world.commands) == (holds > 1)
+        assert world.asked("hold") == 1 + count
+    assert any("entered offboard again" in c.text for c in world.commands)
+
+
+@pytest.mark.parametrize("mode", ["POSCTL", "AUTO_RTL"])
+def test_after_another_mode_than_our_hold_nothing_more_is_requested(mode):
+    """A person has the aircraft; the crew reads that the other sender flies it again."""
+    world = in_conflict()
+    world.mode = "AUTO_LOITER"
+    world.run(1.0)
+    world.mode = mode
+    world.run(1.0)
+    before = len(world.commands)
+    world.mode = "OFFBOARD"
+    world.run(0.2)
+    said = [(c.text, c.severity) for c in world.commands[before:]]
+    assert [("follows the other sender" in text, severity) for text, severity in said] == [(True, 2)]
+    assert len(world.run(10.0).commands) == before + 1 and world.asked("hold") == 1
+
+
+def test_the_mission_switch_turned_off_ends_no_protection_from_another_sender():
+    """A pilot who sees the conflict turns the switch off: the mission was ready for the next start, and Hold was over."""
+    world = World(switch_plan())
+    start_by_switch(world)
+    world.run_until("HOLD").run(1.0)
+    world.foreign_stream = True
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, conflict="another sender")
+    world.run(0.3)
+    assert world.phase == "PILOT" and world.asked("hold") == 1
+    world.mode, world.channel_us = "AUTO_LOITER", OFF_US
+    world.run(1.0)
+    world.mode = "OFFBOARD"
+    world.run(0.3)
+    assert world.asked("hold") == 2
+    world.mode = "AUTO_LOITER"
+    assert world.run(6.0).phase == "PILOT"
+    world.mode = "POSCTL"
+    assert world.run(1.0).phase == "WAIT_READY"
+
+
+def test_switch_off_while_another_stream_keeps_px4_in_offboard_requests_hold():
+    """PX4 has another sender to follow alone then; the flight controller's echo shows it 1.5 s later."""
+    world = World(switch_plan())
+    start_by_switch(world)
+    world.run_until("HOLD").run(1.0)
+    world.foreign_stream = True
+    world.channel_us = OFF_US
+    world.run(2.0)
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, conflict="another sender")
+    world.run(0.3)
+    assert world.phase == "PILOT" and world.asked("hold") == 1
+    world.mode = "AUTO_LOITER"
+    assert world.run(6.0).phase == "PILOT" and world.asked("hold") == 1
+    world.mode = "POSCTL"
+    assert world.run(1.0).phase == "WAIT_READY" and world.asked("hold") == 1
+
+
+def test_a_pilot_who_lands_and_takes_off_elsewhere_gives_a_new_take_off_point():
+    """The switch stayed on over the landing: limits, guard and way home were counted from the first take-off."""
+    world = World(switch_plan())
+    start_by_switch(world)
+    world.run_until("HOLD").run(1.0)
+    world.mode = "POSCTL"
+    world.run(1.0)
+    x, y, z = world.home
+    world.p, world.landed = (x + 3.0, y - 5.0, z + 1.5), True
+    world.run(1.0)
+    world.armed = False
+    world.run(5.0)
+    assert world.phase == "PILOT"
+    world.home = world.p
+    world.pilot_takes_off()
+    world.channel_us = OFF_US
+    world.run(1.0)
+    world.channel_us = ON_US
+    world.run_until("ENTER_OFFBOARD")
+    raw = world.node.snapshot(world.now_s).raw
+    assert raw is not None and math.dist(raw.p, (0.0, 0.0, 4.0)) < 0.01
+    world.run_until("LAND")
+    assert math.dist(world.p[:2], world.home[:2]) < 0.2
 
 
 def test_an_aircraft_that_is_armed_in_an_offboard_not_requested_is_held():
@@ -689,7 +772,7 @@ def test_switch_off_hands_the_aircraft_over_and_only_off_to_on_starts_again():
     world.run(2.0)
     assert world.phase == "SEARCH"
     world.channel_us = OFF_US
-    world.run(1.0)
+    world.run(2.0)  # once PX4 has left offboard
     assert "PILOT" in world.phases() and world.phase == "WAIT_READY"
     references, transitions = len(world.references), len(world.log)
     world.run(3.0)

@@ -272,3 +272,15 @@ def test_the_climb_is_by_px4s_own_height_also_where_odometry_is_sent():
     flight = by_receiver().jump(0.0, 0.0, 2.0).on_ground()
     flight.v = (0.0, 0.0, 1.5)
     assert flight.run(1.0).guard.climb(flight.now_s) == pytest.approx((1.5, 1.5))
+
+
+def test_a_record_with_a_poor_fix_keeps_its_margin_when_the_fix_becomes_good():
+    """RTK after a start with 2.5 m: PX4 follows by metres without a reset, and the aircraft was landed near a limit."""
+    flight = Flight(gnss_h_acc_m=2.5, gnss_v_acc_m=3.5).on_ground()
+    flight.run(20.0)
+    flight.status.update(gnss_h_acc_m=0.02, gnss_v_acc_m=0.03)
+    flight.run(1.0)
+    assert (flight.motion.margin_m, flight.motion.vertical_margin_m) == (7.5, 10.5)
+    other = Flight(gnss_h_acc_m=0.02, gnss_v_acc_m=0.03).on_ground()
+    other.run(1.0)
+    assert (other.motion.margin_m, other.motion.vertical_margin_m) == (2.0, 2.0)

@@ -174,6 +174,18 @@ def test_the_message_says_what_happened_what_the_stack_does_and_what_the_crew_ca
     assert [event.text for event in probes.run(1.5, 0.1)] == ["Probe: cleared"]
 
 
+def test_the_message_shows_on_which_side_of_the_limit_the_value_is():
+    (event,) = Probes({"limit": lambda v, p: 16.1, "below": True}).run(1.0, 16.06)
+    assert event.text.startswith("Probe (16.06 m, limit 16.1);")
+
+
+def test_a_monitor_whose_phase_has_ended_is_not_reported_as_over():
+    probes = Probes()
+    probes.run(1.0, 1.5)
+    probes.phase = Phase.RETURN
+    assert [event.text for event in probes.run(0.1, 1.5)] == ["Probe: no longer watched"]
+
+
 def test_the_message_does_not_promise_an_action_that_a_stronger_one_prevents():
     hold, land = {"escalation": ("hold",), "after_s": 1.0}, {"escalation": ("land",), "after_s": 0.0}
     assert [event.text for event in Probes(hold, land).run(2.0, 1.5, 1.5)] == [

@@ -49,11 +49,12 @@ def _offboard_again(lockstep: Lockstep) -> None:
 
 
 @pytest.mark.verify
-def test_a_second_companion_that_requests_offboard_again_is_not_fought():
-    """One request; who insists on offboard may be flown on purpose, and two that take turns are worse."""
+def test_a_second_companion_that_requests_offboard_again_is_held_again():
+    """No person decides so soon after our Hold."""
     outcome = attack(second_companion(50, UNSEEN), seconds=4.0, prepare=_offboard_again)
-    assert [action for _, action in outcome.requests] == ["hold"]
-    assert [new for _, _, new in outcome.modes][:2] == ["AUTO_LOITER", "OFFBOARD"]
+    assert [action for _, action in outcome.requests] == ["hold", "hold"]
+    assert [new for _, _, new in outcome.modes] == ["AUTO_LOITER", "OFFBOARD", "AUTO_LOITER"]
+    assert outcome.excursion_m <= 1.5 and outcome.nearest_m > CLEARANCE_M
 
 
 def _takes_the_aircraft(phase: str, rate_hz: float, routed: int, after_s: float = 2.5) -> Callable[[Lockstep], None]:

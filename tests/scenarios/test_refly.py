@@ -114,3 +114,12 @@ def test_the_command_ends_with_zero_when_equal_one_when_not_and_two_when_refused
     assert result.exit_code == 1 and "NOT equal" in result.output and "truth" in result.output
     result = CliRunner().invoke(main, ["refly", str(ROOT / "README.md")])
     assert result.exit_code == 2 and "not a flight log" in result.output
+
+
+def test_a_log_that_is_cut_off_is_refused_and_named_once(log_file, tmp_path):
+    cut = tmp_path / "cut.mcap"
+    cut.write_bytes(log_file.read_bytes()[:-20000])
+    with pytest.raises(LogError) as refused:
+        refly(cut)
+    assert str(refused.value).startswith(f"{cut}: the log is not complete: its end is missing")
+    assert str(refused.value).count(str(cut)) == 1

@@ -4,7 +4,9 @@ Nearly all pass: the crew arms, changes modes and writes parameters, and the mis
 the pilot's. Blocked are setpoints, because only one sender may steer; positions and RC channels, because PX4's estimate
 and the pilot's switch would follow them; frames with the ids of this companion or of the
 flight controller, because acks and restarts would be misread; SETUP_SIGNING, which would lock this companion out.
-Blocked frames are counted and reported. A flood is thinned out, so that a setpoint never waits behind it.
+Blocked frames are counted and reported. RADIO_STATUS ends here without a word: a telemetry radio on the forward sends it
+once a second, and PX4 would reduce the rates of the companion's own port by the radio's full buffer
+(`MAV_n_RADIO_CTL`, on as delivered) to a twentieth. A flood is thinned out, so that a setpoint never waits behind it.
 """
 
 import math
@@ -72,6 +74,8 @@ class GroundFilter:
         if codec.signer is not None and not (frame.signed and codec.signer.accepts(raw, *sender, now_s)):
             self.unsigned += 1
             self.reason = f"frame without the key's signature from {frame.system}/{frame.component}"
+            return False
+        if frame.number == common.MAVLINK_MSG_ID_RADIO_STATUS:
             return False
         if frame.number in BLOCKED:
             self.reason = f"{_NAMES[frame.number]} from {frame.system}/{frame.component}"

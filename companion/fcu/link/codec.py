@@ -63,10 +63,12 @@ ESTIMATE_MESSAGES = frozenset(
         common.MAVLINK_MSG_ID_GPS_INPUT,
     )
 )
-# These and others like them, or that stand for RC.
+# These and others like them, sensors included, or that stand for RC.
 # A ground station has no reason to send them; MANUAL_CONTROL is left out, a joystick is a pilot.
 ESTIMATE_AND_RC_MESSAGES = ESTIMATE_MESSAGES | {
     common.MAVLINK_MSG_ID_SET_GPS_GLOBAL_ORIGIN,
+    common.MAVLINK_MSG_ID_DISTANCE_SENSOR,  # comes back as a range of the flight controller's
+    common.MAVLINK_MSG_ID_OPTICAL_FLOW_RAD,
     common.MAVLINK_MSG_ID_RC_CHANNELS_OVERRIDE,
 }
 
