@@ -41,6 +41,13 @@ VECTORS = (
     (StateIndex.ATTITUDE_BIAS, ErrorIndex.ATTITUDE_BIAS),
     (StateIndex.THRUST_SCALE, ErrorIndex.THRUST_SCALE),
     (StateIndex.MOUNT, ErrorIndex.MOUNT),
+    (StateIndex.GYRO_BIAS, ErrorIndex.GYRO_BIAS),
+    (StateIndex.ACCEL_BIAS, ErrorIndex.ACCEL_BIAS),
+    (StateIndex.LEVER, ErrorIndex.LEVER),
+    (StateIndex.CAMERA_DELAY, ErrorIndex.CAMERA_DELAY),
+    (StateIndex.BUNDLE_SCALE, ErrorIndex.BUNDLE_SCALE),
+    (StateIndex.SLOW_POSE, ErrorIndex.SLOW_POSE),
+    (StateIndex.MOUNT_OFFSET, ErrorIndex.MOUNT_OFFSET),
 )  # slices of the state and of the error
 ROTATIONS = ((StateIndex.ATTITUDE, ErrorIndex.ATTITUDE), (StateIndex.MARKER_ATTITUDE, ErrorIndex.MARKER_ATTITUDE))
 
@@ -102,16 +109,31 @@ def random_state(rng, tilt=0.3):
     x = rng.normal(size=STATE_SIZE)
     x[StateIndex.ATTITUDE] = quat_from_rpy(*rng.uniform(-tilt, tilt, 2), rng.uniform(-3, 3))
     x[StateIndex.MARKER_ATTITUDE] /= np.linalg.norm(x[StateIndex.MARKER_ATTITUDE])
-    x[StateIndex.MOUNT] *= 0.05  # [rad]: a camera turned by more would not see the bundle
+    for small in (StateIndex.MOUNT, StateIndex.MOUNT_OFFSET):
+        x[small] *= 0.05  # [rad]: a camera turned by more would not see the bundle
+    x[StateIndex.LEVER] *= 0.05
+    x[StateIndex.CAMERA_DELAY] *= 0.02
+    x[StateIndex.BUNDLE_SCALE] *= 0.02
     return x
 
 
-def bundle_pose(x, p_BC, q_BC):
-    """(p_CM, q_CM) that a camera on the state x sees."""
-    q_BC = quat_multiply(q_BC, quat_exp(x[StateIndex.MOUNT]))
-    p_BM = rotation_matrix(x[StateIndex.ATTITUDE]).T @ (x[StateIndex.MARKER_POSITION] - x[StateIndex.POSITION])
-    q_BM = quat_multiply(quat_conjugate(x[StateIndex.ATTITUDE]), x[StateIndex.MARKER_ATTITUDE])
-    return rotation_matrix(q_BC).T @ (p_BM - np.asarray(p_BC)), quat_multiply(quat_conjugate(q_BC), q_BM)
+def camera_at(x, p_BC, q_BC, omega_B=(0.0, 0.0, 0.0)):
+    """(p_WC, q_WC): where the camera of the state x was when it took the image, rotation by rotation."""
+    delay = x[StateIndex.CAMERA_DELAY].item()
+    q_WB = quat_multiply(x[StateIndex.ATTITUDE], quat_exp(delay * np.asarray(omega_B)))
+    p_WB = x[StateIndex.POSITION] + delay * x[StateIndex.VELOCITY]
+    q_WC = quat_multiply(q_WB, q_BC)
+    for turn in (StateIndex.MOUNT_OFFSET, StateIndex.MOUNT):
+        q_WC = quat_multiply(q_WC, quat_exp(x[turn]))
+    return p_WB + rotation_matrix(q_WB) @ (np.asarray(p_BC) + x[StateIndex.LEVER]), q_WC
+
+
+def bundle_pose(x, p_BC, q_BC, omega_B=(0.0, 0.0, 0.0)):
+    """(p_CM, q_CM) that a tracker with the assumed sizes sees in a camera on the state x."""
+    p_WC, q_WC = camera_at(x, p_BC, q_BC, omega_B)
+    p_CM = rotation_matrix(q_WC).T @ (x[StateIndex.MARKER_POSITION] - p_WC)
+    q_CM = quat_multiply(quat_conjugate(q_WC), x[StateIndex.MARKER_ATTITUDE])
+    return (1 - x[StateIndex.BUNDLE_SCALE].item()) * p_CM, q_CM
 
 
 class VelocityError:
