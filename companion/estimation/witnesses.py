@@ -68,7 +68,8 @@ ATTITUDE_AGE_S = 0.2  # an older attitude says nothing about a direction
 # Of the mean velocity over a gap: an acceleration a that reverses in its middle is a way of a T²/4. References change by
 # 0.5 to 1 m/s², and a gust that lasts is in the velocity at the end.
 GAP_ACCELERATION_M_S2 = 1.0
-UNKNOWN_MAX_S = 2.0  # after this long without a motion to compare with, the bundle may be the only sensor: it is used
+# Without a motion to compare with, the bundle is the only sensor: it is used before the state becomes stale.
+UNKNOWN_MAX_S = 0.8
 
 WINDOW_S = 2.0  # of the share of displaced observations
 DISPLACED_SHARE = 0.4  # displaced observations among all, so that 20 % outliers never count
