@@ -13,8 +13,8 @@ and the errors of the velocity shift both alike. Where position and integrated v
 disagree, because GNSS has jumped, the difference is added to the tolerance: a velocity is no witness while the flight
 controller corrects itself. After a time out of sight, velocity or position counts, whichever is better by then.
 An interrupted link does not end this: the motion over the gap is the mean of the velocities before and after it, over a
-long gap the difference of the positions, and the place may be wrong by as much as that may be. While nothing is known, an
-observation does not reach the filter.
+long gap the difference of the positions, and the place may be wrong by as much as that may be. While nothing is known, no
+observation reaches the filter, for `UNKNOWN_MAX_S` at most.
 
 **GNSS.** The same place with x the reported position: how far the bundle has gone from where it was first seen. This
 finds what is slower than the errors of the velocity, and a bundle that was moved while its place was forgotten.
@@ -61,14 +61,14 @@ CORRECTION_M = 0.3  # what they differ by in ordinary flight
 ESTABLISHED_COUNT, ESTABLISHED_S = 8, 0.4  # observations before a place counts
 FORGET_S = 20.0  # without an observation that agrees, the place is learned again
 RECORD_S = 4.0  # of the flight controller's motion that is kept
-GAP_MAX_S = (
-    0.5  # longest time between two positions or attitudes over which is interpolated, or after the newest position
-)
+# longest time between two positions or attitudes over which is interpolated, or after the newest position
+GAP_MAX_S = 0.5
 ATTITUDE_AGE_S = 0.2  # an older attitude says nothing about a direction
 # Of the mean velocity over a gap: an acceleration a that reverses in its middle is a way of a T²/4. References change by
 # 0.5 to 1 m/s², and a gust that lasts is in the velocity at the end.
 GAP_ACCELERATION_M_S2 = 1.0
-UNKNOWN_MAX_S = 2.0  # after this long without a motion to compare with, the bundle may be the only sensor: it is used
+# Without a motion to compare with, the bundle is the only sensor: it is used before the state becomes stale.
+UNKNOWN_MAX_S = 0.8
 
 WINDOW_S = 2.0  # of the share of displaced observations
 DISPLACED_SHARE = 0.4  # displaced observations among all, so that 20 % outliers never count

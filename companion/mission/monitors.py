@@ -36,6 +36,7 @@ TAKEOFF_DRIFT_M = 1.0  # over a limit: wind moves the aircraft by this much unti
 TAKEOFF_OVER_M = 1.0  # gusts lift the aircraft by half of this while PX4 climbs
 TAKEOFF_OVER_LIMIT_M = 0.25  # over limits.height_m, where that is less
 CLIMB_DELAY_S = 0.5  # from the position to PX4's answer to a command
+CLIMB_CONFIRM_S = 0.1  # for which it lasts before it counts: not by one message
 CLIMB_BRAKE_M_S2 = 2.0  # MPC_ACC_DOWN_MAX is 3, reached after a limited jerk
 SPEED_SPARE_M_S = 3.0  # over the plan's fastest reference: a gust of some seconds
 VELOCITY_DIFFERENCE_M_S = 0.5  # mean of two seconds; errors of the flight controller's velocity are up to 0.2 m/s
@@ -304,12 +305,12 @@ def _outside_before_offboard(s: SafetySnapshot) -> float | None:
 
 
 def _stop_height(s: SafetySnapshot) -> float | None:
-    """Height over the record at which PX4 could end its climb [m]: delay and braking added to the present height."""
+    """Height over the record at which PX4 could end its climb [m]: delays and braking added to the present height."""
     if s.climb is None or s.by_pilot or s.plan.start != "auto":
         return None
     height_m, climb_m_s = s.climb
     up_m_s = max(climb_m_s, 0.0)
-    return height_m + up_m_s * CLIMB_DELAY_S + up_m_s * up_m_s / (2.0 * CLIMB_BRAKE_M_S2)
+    return height_m + up_m_s * (CLIMB_CONFIRM_S + CLIMB_DELAY_S) + up_m_s * up_m_s / (2.0 * CLIMB_BRAKE_M_S2)
 
 
 def _takeoff_height_limit(v: Vehicle, p: Plan) -> float:
@@ -538,7 +539,7 @@ MONITORS: tuple[Monitor, ...] = (
         _outside_before_offboard, lambda v, p: TAKEOFF_DRIFT_M, hysteresis=0.1, after_s=0.5,
         escalation=(LAND,), advice="be ready to take over"),
     Monitor("takeoff_height", "take-off does not end at its height", "m", CRITICAL, PX4_CLIMBS,
-        _stop_height, _takeoff_height_limit, hysteresis=0.1, after_s=0.1,  # not by one message
+        _stop_height, _takeoff_height_limit, hysteresis=0.1, after_s=CLIMB_CONFIRM_S,
         escalation=(LAND,), advice="be ready to take over"),
     Monitor("takeoff_slow", "take-off height not reached in time", "s", WARNING, (Phase.TAKEOFF,),
         _takeoff_time, lambda v, p: takeoff_time_s(p), escalation=(LAND,)),

@@ -110,8 +110,8 @@ def test_a_part_that_cannot_be_is_refused_in_one_line(tmp_path, flight, part, wo
 
 
 def test_a_part_is_of_one_log(tmp_path, flight):
-    log = str(write_ulog(tmp_path / "flight.ulg", flight))
-    done = CliRunner().invoke(identify_command, [log, log, "--from", "10"])
+    logs = [str(write_ulog(tmp_path / name, flight)) for name in ("flight.ulg", "other.ulg")]
+    done = CliRunner().invoke(identify_command, [*logs, "--from", "10"])
     assert done.exit_code == 2 and "--from and --to are of one log" in done.output
 
 

@@ -24,6 +24,7 @@ class Link(NamedTuple):
     late_s: float = 0.1
     stall_s: tuple[float, float] = (math.inf, math.inf)  # begin and end of a time in which nothing arrives here
     step_s: tuple[float, float] = (math.inf, 0.0)  # from when on the delay each way is larger, and by how much
+    clock_s: tuple[float, float] = (math.inf, 0.0)  # from when on PX4's synchronised clock is behind, and by how much
 
 
 class Flight(NamedTuple):
@@ -151,7 +152,9 @@ def fly(flight: Flight, link: Link, seed: int, synced: bool = True) -> Result:
             taken_s, q, thrust = content
             echo = AttitudeTarget(int((taken_s + BOOT_S) * 1e3), q, 0.0, 0.0, 0.0, thrust, 0)
             known = synced and now_s - taken_s < 0.5
-            alarm = watch.take(echo, offboard[0], taken_s + rng.gauss(0, 0.002) if known else None, now_s)
+            behind_s = link.clock_s[1] if taken_s > link.clock_s[0] else 0.0
+            shown_s = taken_s - behind_s + rng.gauss(0, 0.002)
+            alarm = watch.take(echo, offboard[0], shown_s if known else None, now_s)
             if alarm and found is None:
                 found = now_s - flight.foreign_s[0]
             if watch.doubtful and now_s - request_s[0] > 0.1:  # a heartbeat is requested

@@ -18,6 +18,7 @@ LINKS = {
     "all of it": Link(up_s=0.03, down_s=0.05, jitter_s=0.04, loss=0.2, late_share=0.2, late_s=0.15),
     "nothing arrives for 2.5 s": Link(stall_s=(4.0, 6.5)),
     "the delay grows by 0.4 s": Link(step_s=(4.0, 0.4)),
+    "PX4's clock is 0.6 s behind": Link(clock_s=(4.0, 0.6)),
 }
 HEALTHY = {
     "flight": Flight(),

@@ -77,6 +77,7 @@ class Outcome(NamedTuple):
     left: int  # processes that were still there
     log_problem: str
     load: float  # of the machine
+    cause: str = ""  # of an early end
 
     def problems(self) -> list[str]:
         """What must not happen, one line each."""
@@ -194,6 +195,7 @@ class Campaign:
             left=left,
             log_problem=flight.log_problem(),
             load=os.getloadavg()[0],
+            cause=flight.cause,
         )
 
 

@@ -62,6 +62,7 @@ class ManagedFlight:
         self.observer = GroundObserver(instance)
         self.truth: list[Truth] = []
         self.phases: list[tuple[float, str]] = []  # time, phase: each change once
+        self.cause = ""  # why the mission ended early, by its newest status
         self.seen: dict[int, str] = {}  # process id: name, of all processes that the manager has started
         self._temporary = temporary
         self._looked_s = -math.inf
@@ -111,6 +112,8 @@ class ManagedFlight:
             self.observer.receive()
             self._look()
             for message in self._bus.receive(0.0) if self._bus is not None else ():
+                if isinstance(message, MissionStatus):
+                    self.cause = message.cause
                 if isinstance(message, MissionStatus) and message.phase != self.phase:
                     self.phases.append((monotonic_s(), message.phase))
             if until():

@@ -40,7 +40,9 @@ DOUBT = 3  # foreign echoes after our last: PX4 has left offboard, or another ha
 
 MEMORY_S = 10.0  # our setpoints are remembered for this long: a link that stalls delivers echoes late
 LAG_MAX_S = 2.0  # age of a setpoint when PX4 takes it: COM_OF_LOSS_T and the delay of the link
-CLOCKS_S = 0.1  # error of the time at which PX4 took it
+# Error of the time at which PX4 took it. A computer that is too busy synchronises its clock badly, and a simulation that
+# stands still for a moment has a clock that is behind. A setpoint is recognised by its five numbers, not by its time.
+CLOCKS_S = 1.0
 RECENT_S = 0.5  # without a setpoint this young PX4 may have left offboard already
 TOLERANCE = 1e-4  # of thrust and of each number of the attitude; the wire has float32
 
