@@ -37,7 +37,9 @@ from companion.core.enums import Sensor
 from companion.core.frames import GRAVITY_M_S2
 from companion.estimation.layout import (
     ALGEBRA,
+    CARRIED_SIZE,
     COMMAND_SIZE,
+    CONSIDERED,
     ERROR_SIZE,
     FILTER_STATE_SIZE,
     GUST_SIZE,
@@ -135,8 +137,8 @@ def boxplus(x: SX, e: SX) -> SX:
         x[StateIndex.GYRO_BIAS] + e[ErrorIndex.GYRO_BIAS],
         x[StateIndex.ACCEL_BIAS] + e[ErrorIndex.ACCEL_BIAS],
         x[StateIndex.LEVER] + e[ErrorIndex.LEVER],
-        x[StateIndex.CAMERA_DELAY] + e[ErrorIndex.CAMERA_DELAY],
         x[StateIndex.BUNDLE_SCALE] + e[ErrorIndex.BUNDLE_SCALE],
+        x[StateIndex.CAMERA_DELAY] + e[ErrorIndex.CAMERA_DELAY],
         x[StateIndex.SLOW_POSE] + e[ErrorIndex.SLOW_POSE],
         x[StateIndex.MOUNT_OFFSET] + e[ErrorIndex.MOUNT_OFFSET],
     )
@@ -417,13 +419,29 @@ def measurement(sensor: Sensor) -> ca.Function:
 
 
 def inject() -> ca.Function:
-    """(x, correction) -> (x ⊞ correction, reset Jacobians of both attitudes, 3x3 each)."""
+    """(x, correction) -> (x ⊞ correction, C, J_M): the estimate moves, and with it what its errors are counted from.
+
+    The covariance after the correction is G P Gᵀ with δ ← δ + C δθ for the first CARRIED_SIZE errors, after δθ_M ← J_M δθ_M.
+
+    No sensor but the flight controller's sees the heading of W, so turning everything (aircraft, disturbance, bundle) about
+    the vertical must change no expected image. In W that turn φ moves a position p by φ × p: it depends on the estimate, and a
+    filter that linearises about estimates that jump (a distant bundle's rotation is poor) gains heading from nothing. Here errors
+    are carried so that the turn φ = R δθ stays the turn: δp ← δp + φ × Δp and so on with the correction Δp. This is the invariant
+    filter of A. Barrau and S. Bonnabel (arXiv 1510.06263) in the coordinates of this one.
+    """
     x, e = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("e", ERROR_SIZE)
     corrected = boxplus(x, e)
     for part in (StateIndex.ATTITUDE, StateIndex.MARKER_ATTITUDE):
         corrected[part] = corrected[part] / ca.norm_2(corrected[part])
-    jacobians = [right_jacobian(e[block]) for block in (ErrorIndex.ATTITUDE, ErrorIndex.MARKER_ATTITUDE)]
-    return _function("inject", [x, e], [corrected, *jacobians])
+    before, after = rotation(x[StateIndex.ATTITUDE]), rotation(corrected[StateIndex.ATTITUDE])
+    bundle_before, bundle_after = rotation(x[StateIndex.MARKER_ATTITUDE]), rotation(corrected[StateIndex.MARKER_ATTITUDE])
+    J_M = right_jacobian(e[ErrorIndex.MARKER_ATTITUDE])
+    carried = ca.SX.zeros(CARRIED_SIZE, 3)
+    for block in (ErrorIndex.POSITION, ErrorIndex.VELOCITY, ErrorIndex.DISTURBANCE, ErrorIndex.MARKER_POSITION):
+        carried[block, :] = -ca.skew(e[block]) @ before
+    carried[ErrorIndex.ATTITUDE, :] = after.T @ before - ca.SX.eye(3)
+    carried[ErrorIndex.MARKER_ATTITUDE, :] = (bundle_after.T - J_M @ bundle_before.T) @ before
+    return _function("inject", [x, e], [corrected, carried, J_M])
 
 
 def symmetric(M: SX) -> SX:
@@ -472,6 +490,9 @@ def generate() -> list[Path]:
         "SAMPLES_MAX": SAMPLES_MAX,
         "FILTER_STATE_SIZE": FILTER_STATE_SIZE,
         "DISTURBANCE": StateIndex.DISTURBANCE.start,
+        "CARRIED_SIZE": CARRIED_SIZE,
+        "CONSIDERED": CONSIDERED.start,
+        "CONSIDERED_END": CONSIDERED.stop,
         "DISTURBANCE_ERROR": ErrorIndex.DISTURBANCE.start,
         "ATTITUDE_ERROR": ErrorIndex.ATTITUDE.start,
         "BUNDLE_ATTITUDE_ERROR": ErrorIndex.MARKER_ATTITUDE.start,

@@ -153,6 +153,24 @@ static void turn(double *P, int at, const double *J) {
         for (int j = 0; j < 3; j++) P[(at + i) * N + at + j] = block[i][j];
 }
 
+/* P ← G P Gᵀ with δ_r ← δ_r + C δθ for the first CARRIED_SIZE errors, see `inject`. C is column-major. */
+static void carry(double *P, const double *C) {
+    double rows[CARRIED_SIZE][N];
+    for (int r = 0; r < CARRIED_SIZE; r++) {
+        memcpy(rows[r], P + r * N, sizeof rows[r]);
+        for (int k = 0; k < 3; k++)
+            for (int c = 0; c < N; c++) rows[r][c] += C[r + CARRIED_SIZE * k] * P[(ATTITUDE_ERROR + k) * N + c];
+    }
+    for (int r = 0; r < CARRIED_SIZE; r++) {
+        for (int c = r; c < CARRIED_SIZE; c++) {
+            double sum = rows[r][c];
+            for (int k = 0; k < 3; k++) sum += rows[r][ATTITUDE_ERROR + k] * C[c + CARRIED_SIZE * k];
+            P[r * N + c] = P[c * N + r] = sum;
+        }
+        for (int c = CARRIED_SIZE; c < N; c++) P[r * N + c] = P[c * N + r] = rows[r][c];
+    }
+}
+
 /* (filter state, *measured, R) -> (ν, whitened, NIS, corrected filter state, matched, expected)
 
    m: size of ν; measured: number of measured arguments; order: indices of ν in the order of whitening. whitened has
@@ -214,19 +232,25 @@ static inline int update(generated *model, const int m, const int measured, cons
         }
     }
     *res[2] = nis;
+    for (int c = CONSIDERED; c < CONSIDERED_END; c++) correction[c] = 0;
+    double kept[CONSIDERED_END - CONSIDERED][CONSIDERED_END - CONSIDERED];
+    for (int r = CONSIDERED; r < CONSIDERED_END; r++)
+        memcpy(kept[r - CONSIDERED], P + r * N + CONSIDERED, sizeof kept[0]);
     for (int r = 0; r < N; r++)
         for (int c = 0; c < N; c++) {
             double sum = P[r * N + c];
             for (int i = 0; i < m; i++) sum -= W[i][r] * W[i][c];
             P_out[r * N + c] = sum;
         }
+    for (int r = CONSIDERED; r < CONSIDERED_END; r++)
+        memcpy(P_out + r * N + CONSIDERED, kept[r - CONSIDERED], sizeof kept[0]);
     memcpy(res[3] + GUST, arg[0] + GUST, sizeof(double) * GUST_SIZE);
-    double J[9], J_M[9];
+    double C[CARRIED_SIZE * 3], J_M[9];
     const double *inject_arg[] = {x, correction};
-    double *inject_res[] = {res[3], J, J_M};
+    double *inject_res[] = {res[3], C, J_M};
     status |= eskf_inject(inject_arg, inject_res, 0, w, 0);
-    turn(P_out, ATTITUDE_ERROR, J);
     turn(P_out, BUNDLE_ATTITUDE_ERROR, J_M);
+    carry(P_out, C);
 
     double z[8], inverse[8][8]; /* z = L⁻ᵀ whitened, L⁻¹ */
     for (int i = m - 1; i >= 0; i--) {

@@ -12,7 +12,7 @@ import numpy as np
 
 from companion.core.arrays import Array, Vector
 from companion.core.enums import Sensor
-from companion.core.frames import quat_multiply, rotation_matrix
+from companion.core.frames import quat_multiply, rotation_matrix, skew
 from companion.core.kernel import Kernel, require
 from companion.core.vehicle import Vehicle
 from companion.estimation.adaptation import SCALE_MAX, Window, new_window
@@ -413,11 +413,17 @@ class Eskf:
         nominal[StateIndex.MARKER_POSITION] = p_WB + rotation_matrix(q_WB) @ p_BM
         q_WM = quat_multiply(q_WB, quat_multiply(self.q_BC, q_CM))
         nominal[StateIndex.MARKER_ATTITUDE] = q_WM / np.linalg.norm(q_WM)
-        for block in (ErrorIndex.MARKER_POSITION, ErrorIndex.MARKER_ATTITUDE):
-            covariance[block, :] = 0.0
-            covariance[:, block] = 0.0
-            diagonal = np.arange(*block.indices(ERROR_SIZE))
-            covariance[diagonal, diagonal] = self._initial[block]
+        # The bundle moves with the aircraft's errors. An independent prior would be information about the heading.
+        R_WB = rotation_matrix(q_WB)
+        rows = np.zeros((6, ERROR_SIZE))
+        rows[:3, ErrorIndex.POSITION] = np.eye(3)
+        rows[:3, ErrorIndex.ATTITUDE] = -R_WB @ skew(p_BM)
+        rows[3:, ErrorIndex.ATTITUDE] = rotation_matrix(q_WM).T @ R_WB
+        bundle = slice(ErrorIndex.MARKER_POSITION.start, ErrorIndex.MARKER_ATTITUDE.stop)
+        covariance[bundle, :] = covariance[:, bundle] = 0.0
+        shared = rows @ covariance
+        covariance[bundle, :], covariance[:, bundle] = shared, shared.T
+        covariance[bundle, bundle] = shared @ rows.T + np.diag(self._initial[bundle])
         filter_state.marker_known = True
 
     # --- the update of every sensor

@@ -37,8 +37,8 @@ class StateIndex:
     GYRO_BIAS = slice(33, 36)  # of HIGHRES_IMU, in B [rad/s]
     ACCEL_BIAS = slice(36, 39)  # of HIGHRES_IMU, in B [m/s²]
     LEVER = slice(39, 42)  # error of the camera's position p_BC, in B [m]
-    CAMERA_DELAY = slice(42, 43)  # true minus assumed time of an image [s]
-    BUNDLE_SCALE = slice(43, 44)  # true over assumed size of the bundle, minus 1
+    BUNDLE_SCALE = slice(42, 43)  # true over assumed size of the bundle, minus 1
+    CAMERA_DELAY = slice(43, 44)  # true minus assumed time of an image [s]
     SLOW_POSE = slice(44, 50)  # slow error of the bundle's pose in the camera, in standard deviations of the tracker
     MOUNT_OFFSET = slice(50, 53)  # constant part of the mount's error, in C [rad]
 
@@ -60,8 +60,8 @@ class ErrorIndex:
     GYRO_BIAS = slice(31, 34)
     ACCEL_BIAS = slice(34, 37)
     LEVER = slice(37, 40)
-    CAMERA_DELAY = slice(40, 41)
-    BUNDLE_SCALE = slice(41, 42)
+    BUNDLE_SCALE = slice(40, 41)
+    CAMERA_DELAY = slice(41, 42)
     SLOW_POSE = slice(42, 48)
     MOUNT_OFFSET = slice(48, 51)
 
@@ -83,6 +83,9 @@ STATE_SIZE = StateIndex.MOUNT_OFFSET.stop
 ERROR_SIZE = ErrorIndex.MOUNT_OFFSET.stop
 MOTION_STATE_SIZE = StateIndex.ATTITUDE.stop  # position, velocity, attitude
 MOTION_SIZE = ErrorIndex.ATTITUDE.stop  # their errors: these affect each other, the other errors only fade
+
+CONSIDERED = slice(ErrorIndex.LEVER.start, ErrorIndex.BUNDLE_SCALE.stop)  # never corrected, see `update` in eskf.c
+CARRIED_SIZE = ErrorIndex.MARKER_ATTITUDE.stop  # errors that a turn of everything moves are among these, see `inject`
 
 GUST_SIZE = 6  # see `follow_gusts` in eskf.c
 

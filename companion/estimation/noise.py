@@ -33,8 +33,8 @@ def initial_variances(vehicle: Vehicle) -> Array:
         *3 * [settings.imu.gyro_bias_rad_s],
         *3 * [settings.imu.accel_bias_m_s2],
         *3 * [settings.camera.lever_m],
-        settings.camera.delay_s,
         settings.camera.bundle_scale,
+        settings.camera.delay_s,
         *6 * [settings.camera.slow_pose],
         *3 * [settings.camera.rotation_rad],
     ]
