@@ -171,6 +171,23 @@ def test_adapted_noise_is_positive_definite_and_keeps_correlations():
     np.testing.assert_allclose(adapted / std_adapted[:, None] / std_adapted, R / std[:, None] / std)
 
 
+@pytest.mark.parametrize(
+    "flat", [0.0, np.diag([0, 0, 1e-4, 0, 0, 0]), 1e-4 * np.ones((6, 6)), -1.0 * np.eye(6), np.nan]
+)
+def test_a_singular_covariance_of_the_tracker_does_not_raise(eskf, vehicle, flat):
+    hover = Hover(eskf, vehicle, marker=True)
+    hover.run(100)
+    filter_state, x = hover.filter_state, hover.filter_state.nominal.copy()
+    corners = (np.tile([0.02, 0.03], 4), np.zeros(12))
+    covariance = flat * np.ones((6, 6))
+    eskf.measure_bundle(filter_state, [corners], 1e-3, ((P_CM, Q_CM), covariance))
+    update = eskf.measure_marker(filter_state, P_CM, Q_CM, covariance)
+    assert np.isfinite(filter_state.numbers).all()
+    assert np.abs(filter_state.nominal - x)[StateIndex.POSITION].max() < 0.05
+    if not np.isfinite(flat).all():
+        assert not update.accepted
+
+
 def test_a_new_gnss_level_changes_the_bias_and_not_the_relative_position(eskf, vehicle):
     hover = Hover(eskf, vehicle, marker=True)
     hover.run(300)
