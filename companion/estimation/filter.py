@@ -124,10 +124,10 @@ class FilterUpdate(NamedTuple):
 def _root(covariance: Array) -> Array:
     """L with L Lᵀ = covariance; without its correlations where it is singular, because nothing raises in flight."""
     try:
-        root: Array = np.linalg.cholesky(covariance)
+        root = np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
         root = np.diag(np.sqrt(np.maximum(covariance.diagonal(), 0.0)))
-    return root
+    return np.asarray(root, dtype=np.float64)
 
 
 class Eskf:

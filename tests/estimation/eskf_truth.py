@@ -230,6 +230,7 @@ class HoverSimulation:
         self.imu, self.imu_bias = imu, np.zeros(6)
         self._imu_rng = np.random.default_rng((seed, 2))
         self.s = np.array([0.0, 0, 2, 0, 0, 0, 0, 0, 0])
+        self._felt = self.s.copy()  # at the last sample of the IMU, which feels a step of s too
         self.t = 10.0
         self.bias = np.zeros(3)
         slow = vehicle.estimator.velocity_bias
@@ -334,16 +335,16 @@ class HoverSimulation:
             command = acting[-1] if acting else np.array([G / self.k[0], 0, 0, 0])
             self._acting = self._acting[-8:]
             force = self.thrust_scale * command[0]
-            before = self.s
             self.s = integrate(self.s, (force, *command[1:]), self.d, self.k, self.STEP_S, self.STEP_S)
             self.velocity_error.step(self.STEP_S)
             self.t += self.STEP_S
             self._tick += 1
             if self.imu:
                 noise = self.noise * self.IMU_STD * self._imu_rng.normal(size=6)
-                values = inertial(before, self.s, self.STEP_S) + self.imu_bias + noise
+                values = inertial(self._felt, self.s, self.STEP_S) + self.imu_bias + noise
                 message = FcuImu(stamp_s=self.t, gyro_B=tuple(values[:3]), accel_B=tuple(values[3:]))
                 self._send(self.delays["imu"], message)
+            self._felt = self.s.copy()
             while self._queue and self._queue[0][0] <= self.t:
                 arrival_s, _, message = heapq.heappop(self._queue)
                 node.handle(message, arrival_s)

@@ -211,7 +211,8 @@ def matched(request, vehicle):
 OVERCONFIDENT = {
     (Propagation.COMMAND, "theta"): "3.4 of 3: a start with 0.1 rad of attitude error is beyond a linear update",
     (Propagation.COMMAND, "beta"): "3.3 of 3, as the attitude",
-    (Propagation.COMMAND, "delay"): "1.5 of 1: the delay is learned from a velocity that jumps",
+    (Propagation.COMMAND, "scale"): "1.3 of 1: 1 - 1/s bends over its std of 0.15",
+    (Propagation.COMMAND, "delay"): "1.4 of 1: the delay is learned from a velocity that jumps",
     (Propagation.COMMAND, "relative"): "3.4 of 3, because of the delay: 3.1 without this state",
     (
         Propagation.IMU,
