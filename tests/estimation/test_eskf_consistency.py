@@ -289,6 +289,7 @@ def mismatched(request, vehicle, other_world):
     return monte_carlo(vehicle, request.param, OTHER_RUNS, other_world)[0]
 
 
+@pytest.mark.verify
 @pytest.mark.parametrize("block", ["p", "v", "theta", "d", "b", "relative"])
 def test_nees_per_dimension_stays_in_its_band_in_a_world_with_other_numbers(mismatched, block):
     assert 0.6 < mismatched[block].mean() / SIZES[block] < 1.6

@@ -126,7 +126,7 @@ SCATTER_BROKEN = {
 }
 
 
-@pytest.mark.parametrize("imu", [False, True], ids=["by command", "by IMU"])
+@pytest.mark.parametrize("imu", [False, pytest.param(True, marks=pytest.mark.verify)], ids=["by command", "by IMU"])
 @pytest.mark.parametrize("std_m, seed", [(0.15, 61), (0.15, 62), (0.6, 61)])
 def test_scattered_observations_are_refused_and_reported_until_they_end(request, vehicle, std_m, seed, imu):
     if (std_m, seed, imu) in SCATTER_BROKEN:
