@@ -114,7 +114,7 @@ def moved(x, command, k, dt):
     m = x[MOTION]
 
     def f(m):
-        thrust = (x[StateIndex.THRUST_SCALE] - 1) * GRAVITY_M_S2 * thrust_axis(m[StateIndex.ATTITUDE])
+        thrust = (1 - 1 / x[StateIndex.THRUST_SCALE]) * GRAVITY_M_S2 * thrust_axis(m[StateIndex.ATTITUDE])
         return motion_derivative(m, x[StateIndex.DISTURBANCE] + thrust, command, k)
 
     k1 = f(m)

@@ -213,7 +213,7 @@ OVERCONFIDENT = {
     (Propagation.COMMAND, "beta"): "3.3 of 3, as the attitude",
     (Propagation.COMMAND, "scale"): "1.3 of 1: 1 - 1/s bends over its std of 0.15",
     (Propagation.COMMAND, "delay"): "1.4 of 1: the delay is learned from a velocity that jumps",
-    (Propagation.COMMAND, "relative"): "3.4 of 3, because of the delay: 3.1 without this state",
+    (Propagation.COMMAND, "relative"): "3.4 of 3, because of the delay",
     (Propagation.IMU, "d"): "3.8 of 3: a mean of 0.4 s along the thrust is taken for its end; else 3.2",
     (Propagation.IMU, "scale"): "1.4 of 1, rising to 1.9, as the disturbance",
 }

@@ -67,7 +67,7 @@ def relative_rms_m(vehicle, seed, corrupt=None, more=None, imu=False):
     return rms, flight
 
 
-@with_and_without_imu("3.6 cm")
+@with_and_without_imu("3.9 cm")
 def test_corners_give_the_position_relative_to_the_bundle(cornered, imu):
     """2.4 cm at 4.3 m: the angle to a bundle 0.8 m wide, seen with 0.3 px."""
     rms, flight = relative_rms_m(cornered, 51, imu=imu)
