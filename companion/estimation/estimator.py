@@ -170,7 +170,8 @@ class EstimatorNode(Node):
         if self._flying and along is not None:
             self._insert(HistoryEntry(stamp_s, Sensor.SPECIFIC_FORCE, np.array((along[0], *along[1]))), now_s)
         elif self._flying and across is not None:
-            self._insert(HistoryEntry(stamp_s, Sensor.SPECIFIC_FORCE, np.array((inf, *across[1]))), now_s)
+            middle_s = (across[0] + stamp_s) / 2  # at the end of its samples the disturbance has walked on
+            self._insert(HistoryEntry(middle_s, Sensor.SPECIFIC_FORCE, np.array((inf, *across[1]))), now_s)
 
     def handle_fcu_status(self, message: FcuStatus, now_s: float) -> None:
         if (stamp_s := self._usable(message, now_s, ())) is None:

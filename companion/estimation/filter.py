@@ -121,6 +121,15 @@ class FilterUpdate(NamedTuple):
     residual: Array
 
 
+def _root(covariance: Array) -> Array:
+    """L with L Lᵀ = covariance; without its correlations where it is singular, because nothing raises in flight."""
+    try:
+        root = np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        root = np.diag(np.sqrt(np.maximum(covariance.diagonal(), 0.0)))
+    return np.asarray(root, dtype=np.float64)
+
+
 class Eskf:
     """The filter of one vehicle; works on a `FilterState` that the caller owns.
 
@@ -348,7 +357,7 @@ class Eskf:
         kernel.inputs[1][:] = p_CM
         kernel.inputs[2][:] = q_CM
         kernel.inputs[5][:] = omega_B
-        kernel.inputs[6][:] = np.linalg.cholesky(covariance).ravel(order="F")
+        kernel.inputs[6][:] = _root(covariance).ravel(order="F")
         R = self._marker_factor * covariance
         in_use = not filter_state.contradiction.refused
         update = self._update(filter_state, Sensor.MARKER, R, in_use)
@@ -406,7 +415,7 @@ class Eskf:
             for buffer, value in zip(kernel.inputs, (filter_state.numbers, p_CM, q_CM), strict=False):
                 buffer[:] = value
             kernel.inputs[5][:] = omega_B
-            kernel.inputs[6][:] = np.linalg.cholesky(covariance).ravel(order="F")
+            kernel.inputs[6][:] = _root(covariance).ravel(order="F")
             kernel.inputs[-1][:] = self._marker_factor * covariance
             if self._is_biased(filter_state, kernel()[1].tolist()):
                 self._inflate_velocity(filter_state, p_CM)
