@@ -218,6 +218,8 @@ class Eskf:
     def _out_of_sight(filter_state: FilterState) -> bool:
         if not filter_state.marker_known or filter_state.placement_score < ESTABLISHED:
             return False
+        if filter_state.contradiction.refused:  # it is in sight, and nothing is known about which of the two is wrong
+            return False
         age_s = filter_state.time_s - filter_state.accepted_s.get(Sensor.MARKER, -inf)
         return OUT_OF_SIGHT_S[0] < age_s < OUT_OF_SIGHT_S[1]
 

@@ -12,7 +12,7 @@ from companion.core.enums import Sensor
 from companion.core.frames import quat_exp, quat_multiply
 from companion.core.messages import FcuImu
 from companion.estimation.estimator import FORCE_PERIOD_S, THRUST_PERIOD_S, EstimatorNode
-from companion.estimation.imu import FIRST_S, GAP_MAX_S, HOLD_S, ImuSamples, MeanForce
+from companion.estimation.imu import FIRST_S, GAP_MAX_S, HOLD_S, ForceWindows, ImuSamples
 from companion.estimation.inputs import Command, Inputs
 from companion.estimation.layout import ERROR_SIZE, SAMPLES_MAX, ErrorIndex, StateIndex
 from companion.estimation.noise import Propagation, forgetting_rates, process_variances
@@ -144,43 +144,54 @@ def test_discarding_old_samples_does_not_change_what_is_kept():
 # --- the mean force
 
 
-def forces(count, start_s=1.0):
-    rng = np.random.default_rng(2)
-    return [(start_s + DT * i, rng.normal(size=3)) for i in range(count)]
+def windows(stamps, period_s=0.02):
+    cut = ForceWindows(period_s)
+    return [(round(a, 9), round(b, 9)) for t in stamps for a, b in [cut.add(t) or (0.0, 0.0)] if b]
 
 
-def test_the_mean_force_is_the_mean_of_the_samples_of_a_period():
-    mean, samples = MeanForce(0.02), forces(13)
-    found = [(t, out) for t, f in samples if (out := mean.add(t, f)) is not None]
-    assert [round(t, 9) for t, _ in found] == [1.02, 1.04, 1.06]
-    for number, (_, (begin_s, force_B)) in enumerate(found):
-        assert begin_s == pytest.approx(1.0 + 0.02 * number)
-        expected = np.mean([f for _, f in samples[4 * number + 1 : 4 * number + 5]], axis=0)
-        np.testing.assert_allclose(force_B, expected)
+def stamps(count, start_s=1.0, step_s=DT):
+    return [start_s + step_s * i for i in range(count)]
 
 
-def test_a_mean_force_never_reaches_across_a_gap():
-    mean = MeanForce(0.02)
-    for t, f in forces(3):
-        assert mean.add(t, f) is None
-    found = [(t, out) for t, f in forces(6, 1.2) if (out := mean.add(t, f)) is not None]
-    assert len(found) == 1 and found[0][1][0] == pytest.approx(1.2)
+def test_windows_follow_each_other_without_a_gap():
+    assert windows(stamps(13)) == [(1.0, 1.02), (1.02, 1.04), (1.04, 1.06)]
+
+
+def test_a_window_never_reaches_across_a_gap():
+    assert windows(stamps(3) + stamps(6, 1.2)) == [(1.2, 1.22)]
 
 
 @pytest.mark.parametrize("step_s", [-5.0, 5.0])
-def test_a_step_of_the_clock_starts_the_mean_force_again(step_s):
-    mean = MeanForce(0.02)
-    for t, f in forces(3):
-        mean.add(t, f)
-    found = [out for t, f in forces(5, 1.0 + step_s) if (out := mean.add(t, f)) is not None]
-    assert len(found) == 1 and found[0][0] == pytest.approx(1.0 + step_s)
+def test_a_step_of_the_clock_starts_the_windows_again(step_s):
+    start_s = 1.0 + step_s
+    assert windows(stamps(3) + stamps(5, start_s)) == [(start_s, round(start_s + 0.02, 9))]
 
 
-def test_a_slower_stream_gives_a_mean_force_of_every_sample():
-    mean = MeanForce(0.02)
-    found = [mean.add(1.0 + 0.025 * i, (0.0, 0.0, float(i))) for i in range(4)]
-    assert found[0] is None
-    assert [out[1][2] for out in found[1:]] == [1.0, 2.0, 3.0]
+def test_a_slower_stream_gives_a_window_for_every_sample():
+    assert windows(stamps(4, step_s=0.025)) == [(1.0, 1.025), (1.025, 1.05), (1.05, 1.075)]
+
+
+def test_a_late_sample_ends_no_window_and_moves_none():
+    in_order = stamps(9)
+    assert windows([*in_order[:6], in_order[3], *in_order[6:]]) == windows(in_order)
+
+
+def test_the_mean_force_is_that_of_the_samples_of_the_window_in_any_order():
+    rng = np.random.default_rng(2)
+    samples = [(t, (0.0, 0.0, 0.0, *rng.normal(size=3))) for t in stamps(9)]
+    imu = ImuSamples(1.0)
+    for i in (0, 2, 1, 3, 5, 4, 6, 8, 7):
+        imu.add(*samples[i])
+    expected = np.mean([values[3:] for _, values in samples[1:5]], axis=0)
+    np.testing.assert_allclose(imu.mean_force(1.0, 1.02), expected)
+
+
+def test_a_window_with_missing_samples_has_no_mean_force():
+    imu = ImuSamples(1.0)
+    for t in (1.0, 1.005, 1.06):
+        imu.add(t, (0.0,) * 6)
+    assert imu.mean_force(1.0, 1.06) is None and imu.mean_force(1.0, 1.05) is None
+    assert imu.mean_force(1.1, 1.2) is None
 
 
 # --- the prediction by IMU
@@ -373,21 +384,20 @@ def test_a_repeated_sample_is_counted(vehicle):
     assert flight.statuses[-1].rejected["duplicate"] == 1
 
 
-def test_the_force_across_the_thrust_is_measured_at_the_middle_of_its_samples(vehicle):
+def test_the_force_is_measured_at_the_middle_of_its_samples(vehicle):
     """At their end the disturbance has walked on: the filter was overconfident by a factor of 1.8."""
     flight = HoverSimulation(vehicle, seed=74, imu=True)
     sent = []
     flight.edit = lambda message: sent.append(message) or message
     flight.run(EstimatorNode(vehicle, None, SimulatedStopwatch()), 2.0)
-    across, along, middles, ends = MeanForce(FORCE_PERIOD_S), MeanForce(THRUST_PERIOD_S), set(), set()
+    across, along, middles, long = ForceWindows(FORCE_PERIOD_S), ForceWindows(THRUST_PERIOD_S), set(), set()
     for message in sent:
         if isinstance(message, FcuImu):
-            if (mean := across.add(message.stamp_s, message.accel_B)) is not None:
-                middles.add(round((mean[0] + message.stamp_s) / 2, 6))
-            if along.add(message.stamp_s, message.accel_B) is not None:
-                ends.add(round(message.stamp_s, 6))
+            for cut, found in ((across, middles), (along, long)):
+                if (window := cut.add(message.stamp_s)) is not None:
+                    found.add(round(sum(window) / 2, 6))
     used = {round(i.stamp_s, 6) for i in flight.innovations(Sensor.SPECIFIC_FORCE)}
-    assert len(used & middles) > 80 and used <= middles | ends
+    assert len(used & middles) > 80 and used <= middles | long
 
 
 @pytest.mark.parametrize("bad", [{"gyro_B": (float("nan"), 0.0, 0.0)}, {"accel_B": (0.0, float("inf"), 0.0)}])
