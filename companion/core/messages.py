@@ -157,6 +157,7 @@ class FcuStatus(Message):
     range_m: float = float("nan")  # of the nearest forward range finder, along body x; NaN: none, or nothing measured
     # The receiver's own solution (GPS_RAW_INT): latitude, longitude [°], altitude over mean sea level [m]; None: no fix.
     gnss_position: Vec3 | None = None
+    imu_rate_hz: float = float("nan")  # of HIGHRES_IMU, as it arrives; NaN: not requested, or not measured yet
 
 
 class FcuInfo(Message):

@@ -353,7 +353,9 @@ class Telemetry:
         stack = self._stack
         if (mean := stack.take_imu_mean()) is None:
             return False
-        gyro, accel = mean
+        gyro, raw = mean
+        bx, by, bz = stack.observer.accel_bias_B(stack.q)  # PX4 sends the accelerometer less EKF2's bias
+        accel = (raw[0] - bx, raw[1] - by, raw[2] - bz)
         height = stack.baro_height
         pressure = 1013.25 * (1 - 2.25577e-5 * (height + ORIGIN[2])) ** 5.25588
         # fields_updated: accelerometer, gyro, pressure, its altitude and temperature; there is no magnetometer

@@ -13,7 +13,7 @@ from companion.recording.report import write_report
 GOLDEN = sorted((Path(__file__).parent / "golden").glob("*.mcap"))
 # Of the first format: topic `pilot`, field `row`, actions "stop" and "yield"; state of 33 numbers.
 FIRST = Path(__file__).parent / "golden" / "2026-11-21_state33.mcap"
-SINCE = {FIRST.stem: {"fcu_info"}}  # topics that are newer than the log
+SINCE = {FIRST.stem: {"fcu_info", "fcu_imu"}}  # topics that are newer than the log
 NEVER_LOGGED = {topic for topic, row in TOPICS.items() if not row.logged}
 
 
