@@ -112,7 +112,10 @@ class FcuPosition(Message):
 
 
 class FcuImu(Message):
-    """Mean angular rate and specific force since the sample before, less the biases that the flight controller estimates."""
+    """Mean angular rate and specific force over a sample's interval, less the biases that the flight controller estimates.
+
+    The interval ends at the stamp. PX4's is that of `IMU_INTEG_RATE` (5 ms), also where the stream is slower.
+    """
 
     gyro_B: Vec3
     accel_B: Vec3

@@ -129,6 +129,11 @@ LINK_PARAMETERS = (
         "921600",
         "the IMU at 200 Hz alone is 15 kB/s; on a slower line set `fcu.imu_rate_hz` to 0; 57600 is too slow at all",
     ),
+    AdvisedParameter(
+        ("IMU_INTEG_RATE",),
+        "200, as `fcu.imu_rate_hz`",
+        "HIGHRES_IMU is the mean over one such interval; a slower stream leaves gaps that no sample covers",
+    ),
     AdvisedParameter(("UXRCE_DDS_CFG",), "not TELEM 2", "otherwise it takes the port"),
     AdvisedParameter(
         ("MAV_SYS_ID",), "as `fcu.autopilot_system_id`", "the stack exchanges messages with this system only"

@@ -135,8 +135,7 @@ class Observer:
     def accel_bias_B(self, q_WB: Quat) -> Vec3:
         """What the observer subtracts from the accelerometer [m/s²]: its bias in body axes.
 
-        EKF2 estimates it by the receiver's position and velocity, so it changes in steps: by a little with each fix, and to
-        zero in a reset.
+        EKF2 estimates it by the receiver's position and velocity: it changes by a little with each fix, and to zero in a reset.
         """
         w, x, y, z = q_WB
         bx, by, bz = self.bias
