@@ -137,6 +137,7 @@ TopicName = Literal[
     "markers",
     "fcu_attitude",
     "fcu_position",
+    "fcu_imu",
     "fcu_status",
     "fcu_info",
     "fcu_text",

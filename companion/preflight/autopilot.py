@@ -8,6 +8,7 @@ from pymavlink.dialects.v20 import common
 from companion.core.px4_parameters import FIRMWARE_NEWEST, FIRMWARE_OLDEST
 from companion.core.vehicle import Vehicle
 from companion.core.voltage import RANGE, is_plausible
+from companion.fcu.streams import SLOW_FRACTION
 from companion.fcu.timesync import RTT_GATE_S, SYNC_SAMPLES
 from companion.mission.plan import Plan
 from companion.mission.start_checks import NO_START_MODES
@@ -15,6 +16,9 @@ from companion.preflight.observation import Observation, Unfit
 from companion.preflight.report import PreflightCheck, failed, ok, skipped, warning, worst
 
 SATELLITES_FEW = 8  # with fewer, a fix drifts by metres
+# Between the accelerometer and the attitude of a standing aircraft. EKF2 levels the attitude by the accelerometer, so they
+# agree within a few degrees; a wrong sign or two swapped axes are 90° and more away, unless both axes are level.
+IMU_TILT_MAX_RAD = math.radians(10.0)
 BATTERY_FULL = 0.8  # of its charge; less is a warning, not a failure
 NAMES = (
     "autopilot",
@@ -26,6 +30,7 @@ NAMES = (
     "battery",
     "transmitter",
     "time sync",
+    "imu",
 )
 FIXES = ("FIX_3D", "FIX_DGPS", "RTK_FLOAT", "RTK_FIXED")
 CALIBRATED = {
@@ -52,6 +57,7 @@ def autopilot_checks(seen: Observation, vehicle: Vehicle, plan: Plan | None) -> 
         battery(seen, vehicle),
         transmitter(seen, plan),
         time_sync(seen),
+        imu(seen, vehicle),
     ]
 
 
@@ -172,3 +178,25 @@ def time_sync(seen: Observation) -> PreflightCheck:
         doubts.append("the offset is not steady: a clock that drifts, or a busy computer")
     detail = f"round trip {rtt_s * 1e3:.1f} ms, offset within {spread_s * 1e3:.1f} ms"
     return worst("time sync", [], doubts, detail)
+
+
+def imu(seen: Observation, vehicle: Vehicle) -> PreflightCheck:
+    """Rate of HIGHRES_IMU, and whether its accelerometer agrees with the attitude of the standing aircraft."""
+    name, wanted_hz = "imu", vehicle.fcu.imu_rate_hz
+    if wanted_hz == 0.0:
+        return skipped(name, "not requested (fcu.imu_rate_hz = 0): the filter predicts by the commands")
+    if seen.imu_rate_hz == 0.0:
+        return warning(
+            name, "HIGHRES_IMU does not arrive: the filter predicts by the commands, less accurately in wind"
+        )
+    failures, doubts = [], []
+    if seen.imu_rate_hz < SLOW_FRACTION * wanted_hz:
+        doubts.append(
+            f"slower than {SLOW_FRACTION * wanted_hz:g} Hz: the line needs 921600 baud and MAV_1_RATE 0, or set fcu.imu_rate_hz to 0"
+        )
+    if seen.imu_tilt_rad > IMU_TILT_MAX_RAD:
+        failures.append(
+            f"the accelerometer and the attitude disagree by {math.degrees(seen.imu_tilt_rad):.0f}°: axes swapped or with a"
+            " wrong sign, or not calibrated"
+        )
+    return worst(name, failures, doubts, f"{seen.imu_rate_hz:.0f} of {wanted_hz:g} Hz")

@@ -51,6 +51,8 @@ class Observation:
     clock_offset_s: float | None = None
     texts: list[str] = field(default_factory=list)
     rtts_s: list[float] = field(default_factory=list)  # of TIMESYNC
+    imu_rate_hz: float = 0.0  # of HIGHRES_IMU, after it was requested as in flight
+    imu_tilt_rad: float = math.nan  # between the mean specific force and what the attitude says a standing aircraft has
     offsets_s: list[float] = field(default_factory=list)  # companion minus flight controller, one per round trip
 
 
