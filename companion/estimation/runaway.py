@@ -4,13 +4,15 @@ Such a state has explained something that is no error of its sensor. The filter 
 prior value and variance again and is correlated with nothing, so what it had explained has to be explained by others.
 """
 
-from math import hypot, radians
+from math import hypot, inf, radians, sqrt
 from typing import NamedTuple
+
+import numpy as np
 
 from companion.core.arrays import Array
 from companion.core.enums import FilterOffset
 from companion.estimation.filter import FilterState
-from companion.estimation.layout import ErrorIndex, StateIndex
+from companion.estimation.layout import STATE_SIZE, ErrorIndex, StateIndex
 
 
 class Bound(NamedTuple):
@@ -37,6 +39,11 @@ BOUNDS = (
     # A mount is fitted by hand to 2 or 3 degrees about each axis.
     Bound(FilterOffset.MOUNT_OFFSET, StateIndex.MOUNT_OFFSET, ErrorIndex.MOUNT_OFFSET, 0.0, radians(10.0)),
 )
+# Of every number of the state: its prior, and the distance from it at which a state cannot be beyond its bound.
+_PRIOR, _WITHIN = np.zeros(STATE_SIZE), np.full(STATE_SIZE, inf)
+for _bound in BOUNDS:
+    _PRIOR[_bound.state] = _bound.prior
+    _WITHIN[_bound.state] = _bound.limit / sqrt(_bound.state.stop - _bound.state.start)
 
 
 def put_back(filter_state: FilterState, initial_variances: Array) -> tuple[FilterOffset, ...]:
@@ -44,6 +51,8 @@ def put_back(filter_state: FilterState, initial_variances: Array) -> tuple[Filte
 
     initial_variances: diagonal of the covariance at the start, (51,).
     """
+    if not (np.abs(filter_state.nominal - _PRIOR) > _WITHIN).any():
+        return ()
     numbers = filter_state.nominal.tolist()
     beyond = [bound for bound in BOUNDS if hypot(*(x - bound.prior for x in numbers[bound.state])) > bound.limit]
     for bound in beyond:

@@ -10,7 +10,7 @@ from companion.core.vehicle import Vehicle
 from companion.core.voltage import RANGE, is_plausible
 from companion.fcu.timesync import RTT_GATE_S, SYNC_SAMPLES
 from companion.mission.plan import Plan
-from companion.mission.start_checks import NO_START_MODES
+from companion.mission.start_checks import IMU_WRONG, NO_START_MODES
 from companion.preflight.observation import Observation, Unfit
 from companion.preflight.report import PreflightCheck, failed, ok, skipped, warning, worst
 
@@ -26,6 +26,7 @@ NAMES = (
     "battery",
     "transmitter",
     "time sync",
+    "imu",
 )
 FIXES = ("FIX_3D", "FIX_DGPS", "RTK_FLOAT", "RTK_FIXED")
 CALIBRATED = {
@@ -52,6 +53,7 @@ def autopilot_checks(seen: Observation, vehicle: Vehicle, plan: Plan | None) -> 
         battery(seen, vehicle),
         transmitter(seen, plan),
         time_sync(seen),
+        imu(seen, vehicle),
     ]
 
 
@@ -172,3 +174,14 @@ def time_sync(seen: Observation) -> PreflightCheck:
         doubts.append("the offset is not steady: a clock that drifts, or a busy computer")
     detail = f"round trip {rtt_s * 1e3:.1f} ms, offset within {spread_s * 1e3:.1f} ms"
     return worst("time sync", [], doubts, detail)
+
+
+def imu(seen: Observation, vehicle: Vehicle) -> PreflightCheck:
+    """Rate of the inertial measurements, and whether they point up by PX4's attitude."""
+    rate_hz, wanted_hz = seen.imu_rate_hz, vehicle.fcu.imu_rate_hz
+    detail = f"{rate_hz:.0f} of {wanted_hz:g} Hz (fcu.imu_rate_hz)"
+    if seen.imu_fault in IMU_WRONG:
+        return failed("imu", f"{seen.imu_problem}; {detail}")
+    if wanted_hz > 0.0 and (rate_hz == 0.0 or seen.imu_fault is not None):
+        return warning("imu", f"not used in flight: {detail}; a faster link, or 0 in the vehicle file")
+    return ok("imu", detail)

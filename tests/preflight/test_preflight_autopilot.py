@@ -6,6 +6,7 @@ import pytest
 from preflight_fakes import healthy
 
 from companion.core.config import load
+from companion.core.enums import ImuFault
 from companion.core.vehicle import Vehicle
 from companion.mission.plan import load_plan
 from companion.preflight.autopilot import NAMES, autopilot_checks, without_link
@@ -72,6 +73,9 @@ def test_without_a_link_the_same_checks_are_skipped():
         ("time sync", {"rtts_s": [], "offsets_s": []}, "failed", "no answer"),
         ("time sync", {"rtts_s": [0.002] * 3, "offsets_s": [1.0] * 3}, "failed", "3 answers"),
         ("time sync", {"rtts_s": [0.030] * 40}, "warning", "slow or busy link"),
+        ("imu", {"imu_fault": ImuFault.DIRECTION, "imu_problem": "it points down"}, "failed", "it points down; 200 of"),
+        ("imu", {"imu_rate_hz": 20.0, "imu_fault": ImuFault.SLOW, "imu_problem": "slow"}, "warning", "20 of 200 Hz"),
+        ("imu", {"imu_rate_hz": 0.0}, "warning", "0 of 200 Hz"),
         ("time sync", {"offsets_s": [1000.0 + 0.002 * i for i in range(40)]}, "warning", "not steady"),
     ],
 )
