@@ -22,7 +22,7 @@ def correlated(vehicle, eskf):
     return filter_state
 
 
-def test_every_offset_has_a_bound_with_room_for_its_prior(vehicle):
+def test_every_offset_has_a_bound_well_beyond_its_prior(vehicle):
     prior = initial_variances(vehicle)
     assert {bound.offset for bound in BOUNDS} == set(FilterOffset)
     for bound in BOUNDS:
