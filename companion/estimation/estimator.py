@@ -167,7 +167,7 @@ class EstimatorNode(Node):
         """Propagation, and from the mean of FORCE_PERIOD_S a measurement of the disturbance while the aircraft flies."""
         values = (*message.gyro_B, *message.accel_B)
         if (stamp_s := self._usable(message, now_s, values)) is None:
-            self._imu_check.add_unusable()
+            self._imu_check.add_unusable(message.stamp_s, now_s)
             return
         verdict = self._imu_check.add(stamp_s, message.gyro_B, message.accel_B, now_s)
         if not verdict.use:

@@ -35,8 +35,7 @@ RATE_MIN_HZ = 45.0  # 50 Hz with a tenth of the messages lost; below that most o
 RATE_SAMPLES = 20  # over which the rate is a mean
 STOP_S = 0.2  # between two samples: the integrals begin again
 STOPPED_S = 0.5  # without a sample: the stream has stopped
-LATE_S = 0.1  # a sample this far behind the newest is late; more is a stamp that cannot be used
-AGE_MAX_S = 0.5  # of a sample when it arrives
+LATE_S = 0.1  # a sample this far behind the newest is late; more is a stamp that jumped back
 BAD_STAMPS = 5.0  # within a second
 
 GRAVITY_S, GRAVITY_M_S2_MAX = 1.0, 1.5
@@ -211,9 +210,13 @@ class ImuCheck:
         if not self._velocities or stamp_s > self._velocities[-1][0]:
             self._velocities.append((stamp_s, v_W))
 
-    def add_unusable(self) -> None:
-        """A sample with a stamp that the link or the clock has refused; before the first good one it means nothing."""
-        if self._newest_s > -inf:
+    def add_unusable(self, stamp_s: float, now_s: float) -> None:
+        """A sample that the link or the estimator has refused.
+
+        Its stamp is bad when it is ahead of the clock or behind the stream; one that is only late in order is not.
+        Before the first good sample the clock need not be known.
+        """
+        if self._newest_s > -inf and (stamp_s > now_s or self._newest_s - stamp_s > LATE_S):
             self._bad_stamps = min(self._bad_stamps + 1.0, 2.0 * BAD_STAMPS)
             self.rejected[ImuFault.STAMPS] += 1
 
@@ -228,8 +231,8 @@ class ImuCheck:
     def add(self, stamp_s: float, gyro_B: Vec3, force_B: Vec3, now_s: float) -> ImuVerdict:
         """Judge a sample, the mean of the interval that ends at its stamp: [rad/s], [m/s²]."""
         behind_s = self._newest_s - stamp_s
-        if behind_s > LATE_S or now_s - stamp_s > AGE_MAX_S:
-            self.add_unusable()
+        if behind_s > LATE_S:
+            self.add_unusable(stamp_s, now_s)
             return REFUSE
         if behind_s >= 0.0:
             return REFUSE if self._refused else USE

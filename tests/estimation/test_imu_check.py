@@ -279,6 +279,22 @@ def test_a_late_sample_is_used_and_does_not_disturb_the_judgement():
     assert check.rejected[ImuFault.STAMPS] == 0
 
 
+def test_samples_that_come_late_in_order_are_used():
+    """An interrupted link delivers what it has kept."""
+    flight = Flight().run(3.0)
+    add = flight.check.add
+    flight.check.add = lambda stamp_s, gyro, force, now_s: add(stamp_s, gyro, force, now_s + 0.8)
+    flight.run(2.0)
+    flight.check.add_unusable(flight.t, flight.t + 0.8)  # too old for the link
+    assert all(use for _, use in flight.used) and not sum(flight.check.rejected.values())
+
+
+def test_a_stamp_ahead_of_the_clock_is_counted():
+    check = Flight().run(3.0).check
+    check.add_unusable(103.7, 103.0)
+    assert check.rejected[ImuFault.STAMPS] == 1
+
+
 def test_a_stream_that_stops_is_named_once_and_used_again_at_once():
     flight = Flight().run(3.0)
     flight.alive = False
@@ -303,7 +319,7 @@ def test_a_stream_that_was_wrong_before_it_stopped_stays_wrong():
 def test_a_stream_that_never_began_is_no_fault():
     flight = Flight()
     flight.alive = False
-    flight.check.add_unusable()
+    flight.check.add_unusable(99.0, 100.0)
     flight.run(5.0)
     assert flight.check.fault is None and flight.check.rate_hz == 0.0 and not sum(flight.check.rejected.values())
 
