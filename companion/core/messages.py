@@ -23,6 +23,7 @@ from companion.core.enums import (
     ControlSource,
     FcuMode,
     FcuSystem,
+    ImuFault,
     Phase,
     ProcessName,
     SafetyAction,
@@ -275,6 +276,14 @@ class BundleWitness(msgspec.Struct):
     bundles_apart: tuple[str, ...] = ()  # the names of these two
 
 
+class ImuReport(msgspec.Struct):
+    """How the filter uses the flight controller's inertial measurements (`companion.estimation.imu_check`)."""
+
+    rate_hz: float  # at which they arrive; 0: none
+    fault: ImuFault | None = None  # why they are not used; None: they are, or there was none yet
+    problem: str = ""  # the same in words
+
+
 class EstimatorStatus(Message):
     """All updates since the last message of this type, and counters that only increase."""
 
@@ -287,6 +296,8 @@ class EstimatorStatus(Message):
     covariance_blocks: tuple[float, ...] = ()
     note: str = ""  # unusual behaviour of the filter, with the reason; one line
     witness: BundleWitness | None = None  # of the filter's bundle; None before the first sight
+    imu: ImuReport | None = None  # None: not reported, an older version
+    runaways: dict[str, int] = {}  # by `FilterOffset`: how often a state left its bounds and was put back, if it did
 
 
 # --- plan -> thrust -------------------------------------------------------------------------------------------

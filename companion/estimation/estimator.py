@@ -13,7 +13,7 @@ import numpy as np
 
 from companion.core.arrays import Array
 from companion.core.clock import Stopwatch
-from companion.core.enums import FcuMode, Sensor
+from companion.core.enums import FcuMode, FilterOffset, Sensor
 from companion.core.frames import quat_conjugate, quat_multiply, quat_normalized
 from companion.core.geodesy import LocalFrame
 from companion.core.messages import (
@@ -23,6 +23,7 @@ from companion.core.messages import (
     FcuImu,
     FcuPosition,
     FcuStatus,
+    ImuReport,
     Innovation,
     Markers,
     Message,
@@ -36,10 +37,13 @@ from companion.estimation.bundle_pairs import BundlePairs
 from companion.estimation.filter import ESTABLISHED, Eskf, FilterState, FilterUpdate
 from companion.estimation.history import History, HistoryEntry
 from companion.estimation.imu import ForceWindows
+from companion.estimation.imu_check import ImuCheck
 from companion.estimation.inputs import Command, Inputs
 from companion.estimation.layout import ERROR_SIZE, SENSORS, ErrorIndex, StateIndex
 from companion.estimation.marker_map import MarkerMap
+from companion.estimation.noise import initial_variances
 from companion.estimation.observations import CheckedObservation, check, choose_solution, is_ambiguous
+from companion.estimation.runaway import put_back
 from companion.estimation.validity import converged, divergence, largest_std, persistently_rejected
 from companion.estimation.witnesses import GNSS_DELAY_S, PlaceWitness
 
@@ -83,7 +87,8 @@ class EstimatorNode(Node):
 
     adapt: False keeps the measurement noise at its nominal value.
 
-    `EstimatorStatus.rejected` counts by name: each sensor (rejected by its gate) and each `Rejection`. Raises `companion.core.kernel.ArtifactMissing` when the kernels are not built.
+    `EstimatorStatus.rejected` counts by name: each sensor (rejected by its gate), each `Rejection`, `ImuFault` and
+    `FilterOffset`. Raises `companion.core.kernel.ArtifactMissing` when the kernels are not built.
     """
 
     name = "estimator"
@@ -112,6 +117,8 @@ class EstimatorNode(Node):
         walk_m_sqrt_s = vehicle.estimator.process.gnss_bias_m_sqrt_s
         self._across, self._along = ForceWindows(FORCE_PERIOD_S), ForceWindows(THRUST_PERIOD_S)
         self._flying = False
+        self._imu_check = ImuCheck()
+        self._prior = initial_variances(vehicle)
         self._witness = PlaceWitness(self._filter.p_BC, self._filter.q_BC, walk_m_sqrt_s)
         self._pairs = BundlePairs()
         self._receiver_frame = LocalFrame()
@@ -121,7 +128,7 @@ class EstimatorNode(Node):
         self._voltage = ThrustVoltage(vehicle.thrust.reference_voltage_v)
         self._parameters = np.array(vehicle.model_parameters())
         self._innovations: list[Innovation] = []
-        self._rejected: dict[str, int] = {str(name): 0 for name in (*SENSORS, *Rejection)}
+        self._rejected: dict[str, int] = {str(name): 0 for name in (*SENSORS, *Rejection, *FilterOffset)}
         self._dropped_late = 0  # of earlier histories
         self._resets = resets
         self._now_s = 0.0
@@ -141,12 +148,14 @@ class EstimatorNode(Node):
         if self._attitude is None or stamp_s >= self._attitude[0]:
             self._attitude = (stamp_s, q_WB)
         self._witness.add_attitude(stamp_s, q_WB)
+        self._imu_check.add_attitude(stamp_s, tuple(q_WB.tolist()))
         self._insert(HistoryEntry(stamp_s, Sensor.ATTITUDE, q_WB), now_s)
 
     def handle_fcu_position(self, message: FcuPosition, now_s: float) -> None:
         if (stamp_s := self._usable(message, now_s, (*message.p_W, *message.v_W))) is None:
             return
         p_W, v_W = np.array(message.p_W), np.array(message.v_W)
+        self._imu_check.add_velocity(stamp_s, message.v_W)
         if self._position is None or stamp_s >= self._position[0]:
             self._position = (stamp_s, p_W, v_W)
         if not self._vehicle.fcu.send_odometry:
@@ -158,6 +167,14 @@ class EstimatorNode(Node):
         """Propagation, and from the mean of FORCE_PERIOD_S a measurement of the disturbance while the aircraft flies."""
         values = (*message.gyro_B, *message.accel_B)
         if (stamp_s := self._usable(message, now_s, values)) is None:
+            self._imu_check.add_unusable(message.stamp_s, now_s)
+            return
+        verdict = self._imu_check.add(stamp_s, message.gyro_B, message.accel_B, now_s)
+        if not verdict.use:
+            if verdict.withdraw_s < inf:
+                self.acting_inputs.imu.withdraw_after(verdict.withdraw_s)
+            if verdict.withdraw_s < inf and self.history is not None:
+                self.history.invalidate_after(verdict.withdraw_s)
             return
         changed_s = self.acting_inputs.imu.add(stamp_s, values)
         if changed_s is None:
@@ -177,6 +194,7 @@ class EstimatorNode(Node):
         if (stamp_s := self._usable(message, now_s, ())) is None:
             return
         self._flying = message.armed and not message.landed
+        self._imu_check.set_at_rest(message.landed and not message.armed)
         changed_s = self.acting_inputs.set_mode(stamp_s, message.armed and message.mode == FcuMode.OFFBOARD)
         if changed_s is not None and self.history is not None:
             self.history.invalidate_after(changed_s)
@@ -279,6 +297,7 @@ class EstimatorNode(Node):
         """Bring the filter up to date and publish `State` (predicted to now) and `EstimatorStatus`."""
         start_s = self._stopwatch.read_s()
         self._now_s = now_s
+        self._imu_check.note_time(now_s)
         if self.history is None:
             self.history = self._start(now_s)
         state = None if self.history is None else self._estimate(self.history, now_s)
@@ -289,12 +308,14 @@ class EstimatorNode(Node):
         status = EstimatorStatus(
             stamp_s=now_s,
             innovations=innovations,
-            rejected=dict(self._rejected),
+            rejected=self._rejected | self._imu_check.rejected,
             dropped_late=dropped,
             update_time_s=self._stopwatch.read_s() - start_s,
             covariance_blocks=self._covariance_blocks(state),
             note=self._note(),
             witness=self._report(now_s),
+            imu=ImuReport(self._imu_check.rate_hz, self._imu_check.fault, self._imu_check.problem),
+            runaways={offset: count for offset in FilterOffset if (count := self._rejected[offset])},
         )
         return [state, status]
 
@@ -305,9 +326,10 @@ class EstimatorNode(Node):
         )
 
     def _note(self) -> str:
-        if self.history is None or not self.history.newest.contradiction.refused:
-            return ""
-        return f"bundle {self._bundle} contradicts the estimate; its observations are not used"
+        notes = [f"inertial measurements are not used: {self._imu_check.problem}"] if self._imu_check.problem else []
+        if self.history is not None and self.history.newest.contradiction.refused:
+            notes.append(f"bundle {self._bundle} contradicts the estimate; its observations are not used")
+        return "; ".join(notes)
 
     def _covariance_blocks(self, state: State) -> tuple[float, ...]:
         """See `EstimatorStatus`; published in every BLOCKS_EVERY-th step only, because they serve evaluation."""
@@ -355,6 +377,12 @@ class EstimatorNode(Node):
         """Predict a filter state to an entry's time and use its measurement; reports the innovation once only."""
         self._filter.advance(filter_state, entry.stamp_s, self.acting_inputs)
         first, entry.reported = not entry.reported, True
+        self._use(filter_state, entry, first)
+        for offset in put_back(filter_state, self._prior):
+            self._rejected[offset] += first
+
+    def _use(self, filter_state: FilterState, entry: HistoryEntry, first: bool) -> None:
+        """Use the measurement of an entry at whose time the filter state is."""
         sensor, data = entry.sensor, entry.data
         if sensor is None or data is None:
             return

@@ -36,6 +36,16 @@ class ImuSamples:
         self._values.insert(at, values)
         return self._begin(at)
 
+    def holds(self, stamp_s: float) -> bool:
+        """True while there is a sample with this stamp."""
+        at = bisect_left(self._times, stamp_s)
+        return at < len(self._times) and self._times[at] == stamp_s
+
+    def withdraw_after(self, time_s: float) -> None:
+        """Remove the samples that are newer than time_s: they were wrong."""
+        at = bisect_right(self._times, time_s)
+        del self._times[at:], self._values[at:]
+
     def _begin(self, at: int) -> float:
         """The beginning of a sample's interval."""
         before = self._times[at - 1] if at else -inf

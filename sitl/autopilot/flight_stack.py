@@ -24,6 +24,7 @@ from sitl.autopilot.parameters import Parameters
 from sitl.autopilot.position import NAN, PositionControl, PositionSetpoint, attitude_of
 from sitl.autopilot.rc import Sticks, rc_setup, read_channels
 from sitl.autopilot.wire import MavSeverity
+from sitl.imu_faults import ImuFault
 from sitl.sensors import GnssFix, RangeReading, SensorFrame
 
 POSITION_DIVIDER = 2  # position control at half the rate of the attitude loop
@@ -94,6 +95,7 @@ class FlightStack:
         self.gyro: Vec3 = (0.0, 0.0, 0.0)
         self.accel: Vec3 = (0.0, 0.0, 0.0)
         self._imu_sum, self._imu_count = [0.0] * 6, 0  # since the last HIGHRES_IMU
+        self.imu_fault: ImuFault | None = None  # of HIGHRES_IMU; the autopilot itself is healthy
         self.q: Quat = (1.0, 0.0, 0.0, 0.0)
         self.yaw = 0.0
         self.baro_height = 0.0

@@ -11,6 +11,7 @@ from sitl.autopilot.conversion import ORIGIN, Vec3, frd, geodetic, ned, q_ned
 from sitl.autopilot.flight_stack import FlightStack, RateSetpoint
 from sitl.autopilot.modes import AUTO_MODES, MANUAL_MODES, MODES, FlightMode, custom_mode
 from sitl.autopilot.wire import Writer
+from sitl.imu_faults import ImuSample
 
 EPOCH_US = 1_760_000_000_000_000  # SYSTEM_TIME at boot
 
@@ -354,19 +355,21 @@ class Telemetry:
 
     def _highres_imu(self) -> bool:
         stack = self._stack
-        if (mean := stack.take_imu_mean()) is None:
+        boot_us, fault = stack.boot_us(), stack.imu_fault
+        if (fault is not None and not fault.due(boot_us)) or (mean := stack.take_imu_mean()) is None:
             return False
-        gyro, raw = mean
-        bx, by, bz = self._published_bias(stack.now_s)
-        accel = (raw[0] - bx, raw[1] - by, raw[2] - bz)
+        (gyro, raw), (bx, by, bz) = mean, self._published_bias(stack.now_s)
+        sample = ImuSample(boot_us, gyro, (raw[0] - bx, raw[1] - by, raw[2] - bz))
+        if fault is not None:
+            sample = fault.changed(sample)
         height = stack.baro_height
         pressure = 1013.25 * (1 - 2.25577e-5 * (height + ORIGIN[2])) ** 5.25588
         # fields_updated: accelerometer, gyro, pressure, its altitude and temperature; there is no magnetometer
         self._writer.send(
             "HIGHRES_IMU",
-            stack.boot_us(),
-            *frd(accel),
-            *frd(gyro),
+            sample.boot_us,
+            *frd(sample.accel_B),
+            *frd(sample.gyro_B),
             NAN,
             NAN,
             NAN,

@@ -17,9 +17,10 @@ import msgspec
 import numpy as np
 from pymavlink.dialects.v20 import common
 
-from companion.core.enums import FcuMode, FcuSystem, Phase
+from companion.core.enums import FcuMode, FcuSystem, FilterOffset, Phase
 from companion.core.frames import quat_multiply, rotation_matrix
 from companion.core.messages import (
+    EstimatorStatus,
     FcuAttitude,
     FcuPosition,
     FcuStatus,
@@ -243,6 +244,11 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "state_stale": SafetyFlight((fault("process_dead", name="estimator"),), 0.5, "PX4_HOLD", 1.5),
     "estimator_reset": SafetyFlight((fault("estimator_reset"),), 0.2, "PX4_HOLD", 1.5),
     "innovation": SafetyFlight((fault("markers_outliers", 0.15),), 2.0, "DONE"),
+    # axes and signs; the filter propagates by the commands meanwhile
+    "imu_unused": SafetyFlight((fault("imu_inverted", lasts_s=8.0),), 2.0, "HOLD"),
+    "state_runaway": SafetyFlight(
+        (), 0.5, "HOLD", attack=_edited(EstimatorStatus, runaways={FilterOffset.GYRO_BIAS: 4})
+    ),
     # the bundle goes away along the face, steps back behind it, stands there a second time, goes away slowly
     "bundle_moving": SafetyFlight((fault("bundle_moves", 0.0, 1.0, 0.0),), 1.5, "DONE", 2.5),
     "bundle_displaced": SafetyFlight((fault("bundle_jumps", 2.0, 0.0, 0.0),), 1.0, "DONE"),
@@ -315,7 +321,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
 # --- beginnings -----------------------------------------------------------------------------------------------------
 
 
-def _loaded(begins: str) -> LoadedScenario:
+def loaded_for(begins: str) -> LoadedScenario:
     loaded = load_scenario(SCENARIO)
     scenario = msgspec.structs.replace(loaded.scenario, duration_max_s=600.0)
     plan = loaded.plan
@@ -377,7 +383,7 @@ def _pilot_takes_off(lockstep: Lockstep) -> None:
 @cache
 def beginning(begins: str) -> Lockstep:
     """A flight up to the moment before the fault; to be continued in a fork only."""
-    lockstep = Lockstep(_loaded(begins), SEED)
+    lockstep = Lockstep(loaded_for(begins), SEED)
     if begins == "switch":
         _pilot_takes_off(lockstep)
     elif begins == "station":
