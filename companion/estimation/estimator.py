@@ -183,12 +183,11 @@ class EstimatorNode(Node):
         if self.history is not None:
             late = changed_s < self.history.newest_stamp_s
             self.history.invalidate_after(changed_s - (THRUST_PERIOD_S / 2 if late else 0.0))
-        along, across = self._along.add(stamp_s), self._across.add(stamp_s)
-        if self._flying and (along or across):
-            begin_s, end_s = along or across or (stamp_s, stamp_s)
-            # In the middle: at the end of the window the disturbance has walked on.
-            data = np.array((begin_s, end_s, along is not None))
-            self._insert(HistoryEntry((begin_s + end_s) / 2, Sensor.SPECIFIC_FORCE, data), now_s)
+        for part, windows in enumerate((self._across, self._along)):
+            if (window := windows.add(stamp_s)) is not None and self._flying:
+                # In the middle: at the end of the window the disturbance has walked on.
+                data = np.array((*window, windows is self._along))
+                self._insert(HistoryEntry(sum(window) / 2, Sensor.SPECIFIC_FORCE, data, part=part), now_s)
 
     def handle_fcu_status(self, message: FcuStatus, now_s: float) -> None:
         if (stamp_s := self._usable(message, now_s, ())) is None:

@@ -30,16 +30,20 @@ ENTRIES_MAX = 2000  # bound on memory and on the time of one run, far above hist
 
 @dataclass(slots=True)
 class HistoryEntry:
-    """A measurement; sensor None is a tick, which only moves the filter state to its time."""
+    """A measurement; sensor None is a tick, which only moves the filter state to its time.
+
+    part: distinguishes measurements of one sensor at one time.
+    """
 
     stamp_s: float
     sensor: Sensor | None
     data: Array | CheckedObservation | None
     reported: bool = False  # its innovation was published
+    part: int = 0
 
     @property
-    def key(self) -> tuple[float, float]:
-        return (self.stamp_s, ORDER[self.sensor])
+    def key(self) -> tuple[float, float, int]:
+        return (self.stamp_s, ORDER[self.sensor], self.part)
 
 
 class History:

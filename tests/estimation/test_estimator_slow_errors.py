@@ -68,9 +68,7 @@ def test_a_heading_offset_of_the_flight_controller_is_within_the_published_uncer
         assert (np.abs(error) < 3 * np.sqrt(np.array(state.covariance_diag)[ErrorIndex.ATTITUDE])).all()
 
 
-def test_a_heading_offset_of_the_flight_controller_has_no_effect_in_the_bundles_frame(request, heading_offset):
-    if not heading_offset.imu:
-        request.applymarker(pytest.mark.xfail(strict=True, reason="6.02 cm without the IMU, 2.3 with it"))
+def test_a_heading_offset_of_the_flight_controller_has_no_effect_in_the_bundles_frame(heading_offset):
     assert relative_errors_m(heading_offset, 200).max() < 0.06
 
 
