@@ -52,7 +52,7 @@ VELOCITY_STEP_COUNT = 3
 # satellites for some seconds: those may jump by metres beside a pier, and nothing then separates a jump from motion. For so
 # long after the last observation the bias takes what the position does; later the satellites are the better reference.
 OUT_OF_SIGHT_S = (0.3, 15.0)
-OUT_OF_SIGHT_FACTOR = 50.0  # on the bias' random walk
+OUT_OF_SIGHT_FACTOR = 10.0  # on the bias' random walk
 # The flight controller's filter corrects its velocity with the fix that moves its position: while the bias moves away from its
 # low-pass, its velocity may be wrong by this share of the distance.
 JUMP_TIME_S = 0.5  # of the low-pass

@@ -273,10 +273,10 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "control_error": SafetyFlight((fault("gust", 0.0, 5.5, 0.0, lasts_s=1.0),), 2.0, "HOLD", 4.0),
     "tilt": SafetyFlight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.3),), 1.0, "PX4_HOLD", 6.0),
     # a gust that the controller tilts against, and an attitude loop with a fifth of its gain
-    "tilt_error": SafetyFlight((fault("gust", 0.0, 3.0, 0.0, lasts_s=1.5),), 1.5, "DONE", 1.5, parameters=SLUGGISH),
+    "tilt_error": SafetyFlight((fault("gust", 0.0, 3.0, 0.0, lasts_s=1.5),), 2.5, "DONE", 1.5, parameters=SLUGGISH),
     "throttle": SafetyFlight((fault("motors_weak", *[0.55] * 6),), 2.0, "DONE", 3.0),
-    "standoff": SafetyFlight((fault("gust", 3.2, 0.0, 0.0, lasts_s=1.0),), 2.0, "DONE", 1.5, "near"),
-    "fence": SafetyFlight((fault("gust", 0.0, 4.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
+    "standoff": SafetyFlight((fault("gust", 3.7, 0.0, 0.0, lasts_s=1.0),), 2.0, "DONE", 1.5, "near"),
+    "fence": SafetyFlight((fault("gust", 0.0, 4.6, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "height": SafetyFlight((fault("gust", 0.0, 0.0, 6.5, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "distance": SafetyFlight((fault("gust", 3.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),
     "speed": SafetyFlight((HIDDEN,), 1.0, "DONE", 10.0, "search", attack=_too_fast, cause="raw_speed"),
