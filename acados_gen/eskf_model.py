@@ -29,6 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import casadi as ca
+import numpy as np
 
 from acados_gen import flight_model
 from acados_gen.compile import CompileError, compile_functions
@@ -62,7 +63,7 @@ from companion.estimation.layout import (
 
 SMALL = 1e-24  # rad²; keeps square roots differentiable at zero, far below the rounding of any real angle
 DEPTH_MIN_M = 0.05  # a corner nearer than this has no usable image
-SIN_PITCH_MAX = 0.999999  # the Euler rates of the flight model are singular at a pitch of 90°
+PITCH_MAX = 1.4  # rad, 80°: the Euler angles of the flight model are singular at a pitch of 90°
 
 
 # --- rotations -------------------------------------------------------------------------------------------
@@ -160,10 +161,18 @@ def derivative_at_zero(expression: SX, error: SX, constant: tuple[SX, SX] | None
 
 
 def roll_pitch(q: SX) -> tuple[SX, SX]:
-    """(roll, pitch) [rad] of a unit quaternion."""
+    """(roll, pitch) [rad] of a unit quaternion; its derivative stays bounded where the Euler angles are singular.
+
+    Beyond a pitch of PITCH_MAX the angles are no more than a direction to turn to: no command of this stack is that steep,
+    and an infinite derivative would make the covariance indefinite.
+    """
     w, x, y, z = q[0], q[1], q[2], q[3]
-    sin_pitch = ca.fmin(ca.fmax(2 * (w * y - z * x), -SIN_PITCH_MAX), SIN_PITCH_MAX)
-    return ca.atan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y)), ca.asin(sin_pitch)
+    sin_pitch, cos_pitch_max = 2 * (w * y - z * x), float(np.cos(PITCH_MAX))
+    up, side = 1 - 2 * (x * x + y * y), 2 * (w * x + y * z)  # cos(pitch) times the cosine and the sine of the roll
+    length = ca.sqrt(up * up + side * side + SMALL)
+    limited = ca.fmin(length / cos_pitch_max, 1)  # 1 but for steep attitudes
+    limit = float(np.sin(PITCH_MAX))
+    return limited * ca.atan2(side, up), ca.asin(ca.fmin(ca.fmax(sin_pitch, -limit), limit))
 
 
 def motion_derivative(m: SX, disturbance_W: SX, command: SX, parameters: SX) -> SX:
@@ -183,13 +192,13 @@ def motion_derivative(m: SX, disturbance_W: SX, command: SX, parameters: SX) -> 
 def moved(x: SX, command: SX, parameters: SX, dt: SX) -> SX:
     """Nominal (p, v, q) after dt by RK4, quaternion at unit length; shape (10,).
 
-    The thrust scale s acts on the thrust of a hover: v̇ gains (s - 1) g along the thrust's axis. If it multiplied the
-    command itself, it would be estimated too small (by 7 %): the motors' lag filters the jitter of the command out, so
-    the jitter has no effect on the motion.
+    The thrust scale s multiplies k_T as in `specific_force_residual` and in the controller, at the thrust of a hover:
+    s k_T u = g, so v̇ gains (1 - 1/s) g along the thrust's axis. If it multiplied the command itself, it would be estimated
+    too small (by 7 %): the motors' lag filters the jitter of the command out, so the jitter has no effect on the motion.
     """
 
     def derivative(m: SX) -> SX:
-        scaled = (x[StateIndex.THRUST_SCALE] - 1) * GRAVITY_M_S2 * rotation(m[StateIndex.ATTITUDE])[:, 2]
+        scaled = (1 - 1 / x[StateIndex.THRUST_SCALE]) * GRAVITY_M_S2 * rotation(m[StateIndex.ATTITUDE])[:, 2]
         return motion_derivative(m, x[StateIndex.DISTURBANCE] + scaled, command, parameters)
 
     m = flight_model.rk4(derivative, x[:MOTION_STATE_SIZE], dt)

@@ -158,6 +158,7 @@ TopicName = Literal[
     "markers",
     "fcu_attitude",
     "fcu_position",
+    "fcu_imu",
     "fcu_status",
     "fcu_info",
     "fcu_text",

@@ -113,7 +113,10 @@ class FcuPosition(Message):
 
 
 class FcuImu(Message):
-    """Mean angular rate and specific force since the sample before, less the biases that the flight controller estimates."""
+    """Mean angular rate and specific force over a sample's interval, less the biases that the flight controller estimates.
+
+    The interval ends at the stamp. PX4's is that of `IMU_INTEG_RATE` (5 ms), also where the stream is slower.
+    """
 
     gyro_B: Vec3
     accel_B: Vec3
@@ -158,6 +161,7 @@ class FcuStatus(Message):
     range_m: float = float("nan")  # of the nearest forward range finder, along body x; NaN: none, or nothing measured
     # The receiver's own solution (GPS_RAW_INT): latitude, longitude [°], altitude over mean sea level [m]; None: no fix.
     gnss_position: Vec3 | None = None
+    imu_rate_hz: float = float("nan")  # of HIGHRES_IMU, as it arrives; NaN: not requested, or not measured yet
 
 
 class FcuInfo(Message):

@@ -36,7 +36,7 @@ from companion.core.voltage import ThrustVoltage
 from companion.estimation.bundle_pairs import BundlePairs
 from companion.estimation.filter import ESTABLISHED, Eskf, FilterState, FilterUpdate
 from companion.estimation.history import History, HistoryEntry
-from companion.estimation.imu import MeanForce
+from companion.estimation.imu import ForceWindows
 from companion.estimation.imu_check import ImuCheck
 from companion.estimation.inputs import Command, Inputs
 from companion.estimation.layout import ERROR_SIZE, SENSORS, ErrorIndex, StateIndex
@@ -115,7 +115,7 @@ class EstimatorNode(Node):
         self._marker_map = MarkerMap()
         self._filter = Eskf(vehicle, adapt)
         walk_m_sqrt_s = vehicle.estimator.process.gnss_bias_m_sqrt_s
-        self._across, self._along = MeanForce(FORCE_PERIOD_S), MeanForce(THRUST_PERIOD_S)
+        self._across, self._along = ForceWindows(FORCE_PERIOD_S), ForceWindows(THRUST_PERIOD_S)
         self._flying = False
         self._imu_check = ImuCheck()
         self._prior = initial_variances(vehicle)
@@ -167,27 +167,29 @@ class EstimatorNode(Node):
         """Propagation, and from the mean of FORCE_PERIOD_S a measurement of the disturbance while the aircraft flies."""
         values = (*message.gyro_B, *message.accel_B)
         if (stamp_s := self._usable(message, now_s, values)) is None:
-            self._imu_check.add_unusable(message.stamp_s, now_s)
+            if all(map(isfinite, values)):
+                self._imu_check.add_unusable(message.stamp_s, now_s)
             return
         verdict = self._imu_check.add(stamp_s, message.gyro_B, message.accel_B, now_s)
         if not verdict.use:
             if verdict.withdraw_s < inf:
                 self.acting_inputs.imu.withdraw_after(verdict.withdraw_s)
             if verdict.withdraw_s < inf and self.history is not None:
-                self.history.invalidate_after(verdict.withdraw_s)
+                self.history.invalidate_after(verdict.withdraw_s - THRUST_PERIOD_S / 2)
             return
         changed_s = self.acting_inputs.imu.add(stamp_s, values)
         if changed_s is None:
             self._rejected[Rejection.DUPLICATE] += 1
             return
         if self.history is not None:
-            self.history.invalidate_after(changed_s)
-        across = self._across.add(stamp_s, message.accel_B)
-        along = self._along.add(stamp_s, message.accel_B)
-        if self._flying and along is not None:
-            self._insert(HistoryEntry(stamp_s, Sensor.SPECIFIC_FORCE, np.array((along[0], *along[1]))), now_s)
-        elif self._flying and across is not None:
-            self._insert(HistoryEntry(stamp_s, Sensor.SPECIFIC_FORCE, np.array((inf, *across[1]))), now_s)
+            late = changed_s < self.history.newest_stamp_s
+            self.history.invalidate_after(changed_s - (THRUST_PERIOD_S / 2 if late else 0.0))
+        along, across = self._along.add(stamp_s), self._across.add(stamp_s)
+        if self._flying and (along or across):
+            begin_s, end_s = along or across or (stamp_s, stamp_s)
+            # In the middle: at the end of the window the disturbance has walked on.
+            data = np.array((begin_s, end_s, along is not None))
+            self._insert(HistoryEntry((begin_s + end_s) / 2, Sensor.SPECIFIC_FORCE, data), now_s)
 
     def handle_fcu_status(self, message: FcuStatus, now_s: float) -> None:
         if (stamp_s := self._usable(message, now_s, ())) is None:
@@ -224,7 +226,8 @@ class EstimatorNode(Node):
             return
         changed_s = self.acting_inputs.add_setpoint(stamp_s, Command(np.array(control), self._parameters))
         if self.history is not None:
-            self.history.invalidate_after(changed_s)
+            # A setpoint that arrives after it began to act changes the mean thrust of windows before it.
+            self.history.invalidate_after(changed_s - (THRUST_PERIOD_S / 2 if changed_s < now_s else 0.0))
 
     def handle_markers(self, message: Markers, now_s: float) -> None:
         if (stamp_s := self._usable(message, now_s, ())) is None:
@@ -387,11 +390,7 @@ class EstimatorNode(Node):
         if isinstance(data, CheckedObservation):
             update = self._measure_marker(filter_state, data, first)
         elif sensor is Sensor.SPECIFIC_FORCE:
-            if not self.acting_inputs.imu.holds(entry.stamp_s):
-                return  # withdrawn
-            begin_s = float(data[0])
-            acting = None if begin_s == inf else self.acting_inputs.mean_thrust(begin_s, entry.stamp_s)
-            update = self._filter.measure_force(filter_state, data[1:], acting)
+            update = self._measure_force(filter_state, *data.tolist())
         else:
             update = self._filter.measure(filter_state, sensor, data)
         if update is None or not first:
@@ -408,6 +407,17 @@ class EstimatorNode(Node):
                 late_s=self._now_s - entry.stamp_s,
             )
         )
+
+    def _measure_force(
+        self, filter_state: FilterState, begin_s: float, end_s: float, along: bool
+    ) -> FilterUpdate | None:
+        """The mean force of a window, along the thrust if its command is known; None when samples or command are missing."""
+        inputs = self.acting_inputs
+        acting = inputs.mean_thrust(begin_s, end_s) if along else None
+        f_B = inputs.imu.mean_force(begin_s, end_s)
+        if f_B is None or (along and acting is None):
+            return None
+        return self._filter.measure_force(filter_state, f_B, acting)
 
     def _measure_marker(
         self, filter_state: FilterState, observation: CheckedObservation, first: bool

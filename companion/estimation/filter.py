@@ -6,6 +6,7 @@ is not a formula: which noise applies, whether a measurement is accepted, how a 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +48,16 @@ LEVEL_COUNT = 10
 # passed after 15 of them.
 VELOCITY_STEP_COUNT = 3
 
+# Out of sight the inertial sensors and the flight controller's velocity carry the position along the bundle better than
+# satellites for some seconds: those may jump by metres beside a pier, and nothing then separates a jump from motion. For so
+# long after the last observation the bias takes what the position does; later the satellites are the better reference.
+OUT_OF_SIGHT_S = (0.3, 15.0)
+OUT_OF_SIGHT_FACTOR = 50.0  # on the bias' random walk
+# The flight controller's filter corrects its velocity with the fix that moves its position: while the bias moves away from its
+# low-pass, its velocity may be wrong by this share of the distance.
+JUMP_TIME_S = 0.5  # of the low-pass
+JUMP_VELOCITY_1_S = 0.4
+
 FORCE_STEP_COUNT = 2  # rejected specific forces in a row that are a gust: 40 ms
 UNUSED_AXIS_M_S2 = 100.0  # std of an axis that is no measurement
 
@@ -68,6 +79,8 @@ class FilterState:
     marker_known: bool = False
     bias_test: BiasTest = BiasTest()
     contradiction: ContradictionTest = ContradictionTest()
+    bias_before: Array | None = None  # low-pass of the GNSS bias [m], (3,), while the bundle is out of sight
+    by: Propagation = Propagation.COAST  # what the newest prediction was driven by
     placement_score: int = 0  # accepted minus rejected observations since the bundle was placed, up to ESTABLISHED
     nominal: Array = field(init=False)  # x (53,), a view; see `layout.StateIndex`
     covariance: Array = field(init=False)  # P (51, 51), a view; see `layout.ErrorIndex`
@@ -86,8 +99,16 @@ class FilterState:
             self.marker_known,
             self.bias_test,
             self.contradiction,
+            self.bias_before,
+            self.by,
             self.placement_score,
         )
+
+
+def _bias_walk(variances: Array) -> tuple[Array, Array]:
+    """Variances per second of the GNSS bias, (3,): with the bundle in sight, and out of sight."""
+    walk = variances[ErrorIndex.GNSS_BIAS].copy()
+    return walk, walk * OUT_OF_SIGHT_FACTOR**2
 
 
 class FilterUpdate(NamedTuple):
@@ -98,6 +119,15 @@ class FilterUpdate(NamedTuple):
     accepted: bool
     noise_scale: float
     residual: Array
+
+
+def _root(covariance: Array) -> Array:
+    """L with L Lᵀ = covariance; without its correlations where it is singular, because nothing raises in flight."""
+    try:
+        root = np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        root = np.diag(np.sqrt(np.maximum(covariance.diagonal(), 0.0)))
+    return np.asarray(root, dtype=np.float64)
 
 
 class Eskf:
@@ -130,6 +160,12 @@ class Eskf:
         self._initial = initial_variances(vehicle)
         self._adapt = adapt
         self._predict.inputs[3][:] = forgetting_rates(vehicle, Propagation.COMMAND)
+        self._walk = {by: _bias_walk(process_variances(vehicle, by)) for by in Propagation}
+        self._noise_inputs = {
+            Propagation.COMMAND: self._predict.inputs[4],
+            Propagation.IMU: self._imu.inputs[4],
+            Propagation.COAST: self._coast.inputs[2],
+        }
         self._predict.inputs[4][:] = process_variances(vehicle, Propagation.COMMAND)
         self._predict.inputs[5][0] = settings.process.gust_factor**2
         self._updates[Sensor.SPECIFIC_FORCE].inputs[3][:] = vehicle.model_parameters()
@@ -162,6 +198,9 @@ class Eskf:
     def advance(self, filter_state: FilterState, time_s: float, inputs: Inputs) -> None:
         """Predict the filter state to time_s (not before its own time)."""
         now_s, imu = filter_state.time_s, inputs.imu
+        out_of_sight = self._out_of_sight(filter_state)
+        for by, noise in self._noise_inputs.items():
+            noise[ErrorIndex.GNSS_BIAS] = self._walk[by][out_of_sight]
         while time_s - now_s > SHORTEST_S:
             samples, now_s = imu.cover(now_s, time_s)
             for at in range(0, len(samples), SAMPLES_MAX):
@@ -175,6 +214,15 @@ class Eskf:
             now_s = max(until_s, now_s + SHORTEST_S)
         filter_state.time_s = max(filter_state.time_s, time_s)
 
+    @staticmethod
+    def _out_of_sight(filter_state: FilterState) -> bool:
+        if not filter_state.marker_known or filter_state.placement_score < ESTABLISHED:
+            return False
+        if filter_state.contradiction.refused:  # it is in sight, and nothing is known about which of the two is wrong
+            return False
+        age_s = filter_state.time_s - filter_state.accepted_s.get(Sensor.MARKER, -inf)
+        return OUT_OF_SIGHT_S[0] < age_s < OUT_OF_SIGHT_S[1]
+
     def predict(self, filter_state: FilterState, control: Vector, parameters: Vector, dt: float) -> None:
         """Predict state and covariance over dt [s] under a command; leaves the filter state's time unchanged."""
         kernel = self._predict
@@ -184,6 +232,7 @@ class Eskf:
         k[:] = parameters
         step[0] = dt
         (filter_state.numbers[:],) = kernel()
+        filter_state.by = Propagation.COMMAND
 
     def predict_imu(self, filter_state: FilterState, samples: Sequence[Sequence[float]]) -> None:
         """Predict state and covariance over IMU samples, at most SAMPLES_MAX; leaves the filter state's time unchanged.
@@ -196,6 +245,7 @@ class Eskf:
         kernel.inputs[1][: len(numbers)] = numbers
         kernel.inputs[2][0] = len(samples)
         (filter_state.numbers[:],) = kernel()
+        filter_state.by = Propagation.IMU
 
     def coast(self, filter_state: FilterState, dt: float) -> None:
         """Predict state and covariance over dt [s] without a command; leaves the filter state's time unchanged."""
@@ -203,6 +253,7 @@ class Eskf:
         kernel.inputs[0][:] = filter_state.numbers
         kernel.inputs[3][0] = dt
         (filter_state.numbers[:],) = kernel()
+        filter_state.by = Propagation.COAST
 
     # --- measurements of the flight controller
 
@@ -216,11 +267,15 @@ class Eskf:
         A velocity step may be an error of the flight controller or a true step that the model did not expect: after
         VELOCITY_STEP_COUNT rejections in a row, the variances of v and of its bias grow by the square of the step, and
         the next observations of the bundle or of the position resolve it. With its small covariance the bias would
-        not move, the velocity would take most of the step, and the bundle, which contradicts it, would be rejected.
+        not move, the velocity would take most of the step, and the bundle, which contradicts it, would be rejected. While
+        the inertial sensors drive the prediction, only the bias grows.
         """
         self._updates[sensor].inputs[1][:] = y
         nominal = self.nominal[sensor]
+        since_s = filter_state.time_s - filter_state.accepted_s.get(sensor, -inf)
         update = self._update(filter_state, sensor, nominal)
+        if sensor == Sensor.POSITION:
+            self._follow_jump(filter_state, since_s)
         if update.accepted:
             return update
         run = filter_state.rejection_runs[sensor]
@@ -229,7 +284,10 @@ class Eskf:
             del filter_state.rejection_runs[sensor]
             update = self._update(filter_state, sensor, nominal)
         elif sensor == Sensor.VELOCITY and run.length % VELOCITY_STEP_COUNT == 0:
-            self._inflate(filter_state, (ErrorIndex.VELOCITY, ErrorIndex.VELOCITY_BIAS), run.mean**2)
+            # The inertial sensors would have felt a true step.
+            felt = filter_state.by is Propagation.IMU
+            blocks = (ErrorIndex.VELOCITY_BIAS,) if felt else (ErrorIndex.VELOCITY, ErrorIndex.VELOCITY_BIAS)
+            self._inflate(filter_state, blocks, run.mean**2)
             update = self._update(filter_state, sensor, nominal)
         return update
 
@@ -239,6 +297,18 @@ class Eskf:
         for block in blocks:
             diagonal = np.arange(*block.indices(ERROR_SIZE))
             filter_state.covariance[diagonal, diagonal] += variances
+
+    def _follow_jump(self, filter_state: FilterState, since_s: float) -> None:
+        """Doubt the flight controller's velocity while its position moves with the satellites; out of sight only."""
+        bias = filter_state.nominal[StateIndex.GNSS_BIAS]
+        before = filter_state.bias_before
+        if not self._out_of_sight(filter_state) or before is None or not since_s < JUMP_TIME_S:
+            filter_state.bias_before = bias.copy() if self._out_of_sight(filter_state) else None
+            return
+        shift = bias - before
+        filter_state.bias_before = before + since_s / JUMP_TIME_S * shift
+        doubt = (JUMP_VELOCITY_1_S * shift) ** 2 * 2 * since_s / JUMP_TIME_S
+        self._inflate(filter_state, (ErrorIndex.VELOCITY_BIAS,), doubt)
 
     @staticmethod
     def _is_new_level(filter_state: FilterState) -> bool:
@@ -271,7 +341,12 @@ class Eskf:
     # --- measurements of the bundle
 
     def measure_marker(
-        self, filter_state: FilterState, p_CM: Vector, q_CM: Vector, covariance: Array, omega_B: Vector = (0.0, 0.0, 0.0)
+        self,
+        filter_state: FilterState,
+        p_CM: Vector,
+        q_CM: Vector,
+        covariance: Array,
+        omega_B: Vector = (0.0, 0.0, 0.0),
     ) -> FilterUpdate:
         """Pose of the bundle in the camera frame; covariance (6, 6) in the tracker's convention.
 
@@ -284,7 +359,7 @@ class Eskf:
         kernel.inputs[1][:] = p_CM
         kernel.inputs[2][:] = q_CM
         kernel.inputs[5][:] = omega_B
-        kernel.inputs[6][:] = np.linalg.cholesky(covariance).ravel(order="F")
+        kernel.inputs[6][:] = _root(covariance).ravel(order="F")
         R = self._marker_factor * covariance
         in_use = not filter_state.contradiction.refused
         update = self._update(filter_state, Sensor.MARKER, R, in_use)
@@ -342,7 +417,7 @@ class Eskf:
             for buffer, value in zip(kernel.inputs, (filter_state.numbers, p_CM, q_CM), strict=False):
                 buffer[:] = value
             kernel.inputs[5][:] = omega_B
-            kernel.inputs[6][:] = np.linalg.cholesky(covariance).ravel(order="F")
+            kernel.inputs[6][:] = _root(covariance).ravel(order="F")
             kernel.inputs[-1][:] = self._marker_factor * covariance
             if self._is_biased(filter_state, kernel()[1].tolist()):
                 self._inflate_velocity(filter_state, p_CM)

@@ -6,7 +6,6 @@ newest sample holds for HOLD_S: messages are that late.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from math import inf
 
 GAP_MAX_S = 0.03  # between two samples of one run: 50 Hz with a lost sample are still propagation at the IMU's rate
@@ -36,11 +35,6 @@ class ImuSamples:
         self._times.insert(at, stamp_s)
         self._values.insert(at, values)
         return self._begin(at)
-
-    def holds(self, stamp_s: float) -> bool:
-        """True while there is a sample with this stamp."""
-        at = bisect_left(self._times, stamp_s)
-        return at < len(self._times) and self._times[at] == stamp_s
 
     def withdraw_after(self, time_s: float) -> None:
         """Remove the samples that are newer than time_s: they were wrong."""
@@ -75,6 +69,18 @@ class ImuSamples:
         known = at >= 0 and self._begin(at) <= t <= self._times[at] + HOLD_S
         return self._values[at][:3] if known else (0.0, 0.0, 0.0)
 
+    def mean_force(self, begin_s: float, end_s: float) -> tuple[float, float, float] | None:
+        """Mean specific force f_B [m/s²] of the samples after begin_s until end_s; None where some are missing."""
+        first, last = bisect_right(self._times, begin_s + SHORTEST_S), bisect_right(self._times, end_s + SHORTEST_S)
+        if first == last or self._times[last - 1] < end_s - GAP_MAX_S:
+            return None
+        if any(
+            self._begin(at) > (self._times[at - 1] if at > first else begin_s) + SHORTEST_S for at in range(first, last)
+        ):
+            return None
+        count, used = last - first, self._values[first:last]
+        return sum(v[3] for v in used) / count, sum(v[4] for v in used) / count, sum(v[5] for v in used) / count
+
     def resumes_s(self, t: float) -> float:
         """The time after t at which the next sample's interval begins; inf: there is none yet."""
         at = bisect_right(self._times, t + SHORTEST_S)
@@ -86,24 +92,22 @@ class ImuSamples:
             del self._times[:drop], self._values[:drop]
 
 
-class MeanForce:
-    """The mean specific force of some samples: one measurement for thrust and disturbance."""
+class ForceWindows:
+    """Cuts the stream into windows of about ``period_s``: the specific force of each is one measurement."""
 
     def __init__(self, period_s: float) -> None:
         self._period_s = period_s
         self._begin_s: float | None = None
-        self._sum = [0.0, 0.0, 0.0]
-        self._count = 0
 
-    def add(self, stamp_s: float, force_B: Sequence[float]) -> tuple[float, tuple[float, ...]] | None:
-        """Take a sample; (beginning, mean) when one period is full."""
-        if self._begin_s is None or not 0.0 < stamp_s - self._begin_s <= self._period_s + 2 * GAP_MAX_S:
-            self._begin_s, self._sum, self._count = stamp_s, [0.0, 0.0, 0.0], 0
+    def add(self, stamp_s: float) -> tuple[float, float] | None:
+        """Take the stamp of a sample; (beginning, end) [s] of a window that it ends. A late sample ends none."""
+        begin_s = self._begin_s
+        if begin_s is not None and begin_s - self._period_s < stamp_s <= begin_s:
             return None
-        self._sum = [s + f for s, f in zip(self._sum, force_B, strict=True)]
-        self._count += 1
-        if stamp_s - self._begin_s < self._period_s - SHORTEST_S:
+        if begin_s is None or not 0.0 < stamp_s - begin_s <= self._period_s + 2 * GAP_MAX_S:
+            self._begin_s = stamp_s
             return None
-        begin_s, mean = self._begin_s, tuple(s / self._count for s in self._sum)
-        self._begin_s, self._sum, self._count = stamp_s, [0.0, 0.0, 0.0], 0
-        return begin_s, mean
+        if stamp_s - begin_s < self._period_s - SHORTEST_S:
+            return None
+        self._begin_s = stamp_s
+        return begin_s, stamp_s

@@ -99,7 +99,17 @@ def forgetting_rates(vehicle: Vehicle, by: Propagation) -> Array:
     velocity_bias_s, mount_s = settings.velocity_bias.time_constant_s, settings.mount.time_constant_s
     bias_s = settings.imu.bias_time_s
     times_s = np.array(
-        [horizontal_s, vertical_s, velocity_bias_s, bias.tilt_time_s, bias.heading_time_s, mount_s, bias_s, bias_s, settings.camera.slow_pose_time_s]
+        [
+            horizontal_s,
+            vertical_s,
+            velocity_bias_s,
+            bias.tilt_time_s,
+            bias.heading_time_s,
+            mount_s,
+            bias_s,
+            bias_s,
+            settings.camera.slow_pose_time_s,
+        ]
     )
     rates: Array = 1 / times_s
     return rates

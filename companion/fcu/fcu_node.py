@@ -321,7 +321,7 @@ class FcuNode(Node):
             return
         if not self.plausible.imu(gyro_B, accel_B, now_s):
             return
-        valid = stamp[1] and self.connected and self.plausible.in_time(Quantity.SPECIFIC_FORCE, stamp[0], now_s)
+        valid = stamp[1] and self.connected and self.plausible.in_time(Quantity.IMU_RATES, stamp[0], now_s)
         self._out.append(FcuImu(stamp_s=stamp[0], valid=valid, gyro_B=gyro_B, accel_B=accel_B))
 
     def _stamp(self, kind: int, boot_ms: float, now_s: float) -> tuple[float, bool] | None:
@@ -505,6 +505,7 @@ class FcuNode(Node):
         status.conflict = self.conflict.text
         status.foreign_estimate = self.foreign_estimates.lately(now_s)
         status.slow_streams = self.streams.slow()
+        status.imu_rate_hz = self.streams.measured_hz(common.MAVLINK_MSG_ID_HIGHRES_IMU)
         status.implausible = self.plausible.lately(now_s)
         status.implausible_messages = sum(self.plausible.counts.values())
         heard_s = max(self.ground.station_s, self.codec.station_s)

@@ -6,6 +6,8 @@ for; the wait between two requests for the same stream doubles, because some str
 no battery monitor) and never arrive.
 """
 
+import math
+
 from pymavlink.dialects.v20 import common
 
 from companion.fcu.commands import Commands, Outcome
@@ -45,6 +47,7 @@ class Stream:
         self.count = 0
         self.window_start_s = now_s
         self.measured_hz = 0.0
+        self.is_measured = False
         self.due_s = now_s
         self.wait_s = WAIT_FIRST_S
         self.needs_request = True
@@ -59,7 +62,7 @@ class Stream:
         elapsed_s = now_s - self.window_start_s
         if elapsed_s < self.window_s:
             return False
-        self.measured_hz = self.count / elapsed_s
+        self.measured_hz, self.is_measured = self.count / elapsed_s, True
         self.count, self.window_start_s = 0, now_s
         was_slow, self.slow = self.slow, self.measured_hz < self.expected_hz
         self.needs_request = self.slow
@@ -122,6 +125,11 @@ class Streams:
     def slow(self) -> tuple[str, ...]:
         """Names of the streams that arrive too slowly or not at all."""
         return tuple(s.name for s in self.streams if s.slow)
+
+    def measured_hz(self, message_id: int) -> float:
+        """Rate of a stream in its newest whole window [Hz]; NaN: it is not requested, or not measured yet."""
+        stream = self._by_id.get(message_id)
+        return stream.measured_hz if stream is not None and stream.is_measured else math.nan
 
     def take_new_slow(self) -> list[Stream]:
         """The streams that have become slow since the last call."""

@@ -62,7 +62,8 @@ def prepare_run(build: Px4Build, run: Path, model: str, parameters: dict[str, in
     run.mkdir(parents=True, exist_ok=True)
     for old in ("parameters.bson", "parameters_backup.bson", "dataman"):
         (run / old).unlink(missing_ok=True)
-    etc = run / "etc_flight"  # not "etc": PX4 makes a link of that name to what it was given
+    # Not "etc": PX4 makes a link of that name, in its own folder, to what it was given; a relative path would lead nowhere.
+    etc = run.resolve() / "etc_flight"
     if etc.exists():
         shutil.rmtree(etc)
     _link_all(build.etc, etc)

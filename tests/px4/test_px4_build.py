@@ -82,6 +82,13 @@ def test_the_run_folder_adds_to_the_build_and_does_not_change_it(build, tmp_path
         prepare_run(find_build(build), run, "sihsim_octo", {})
 
 
+def test_a_relative_run_folder_works_from_px4_s_own_working_folder(build, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    etc = prepare_run(find_build(build), Path("flights/px4"), "none_f550", {})
+    assert etc.is_absolute(), "PX4 runs in another folder than the command"
+    assert etc == tmp_path / "flights" / "px4" / "etc_flight"
+
+
 def test_an_airframe_without_a_file_for_px4_is_refused():
     assert external_model("f550") == "none_f550"
     with pytest.raises(ConfigError, match=r"no PX4 airframe for 'dart' \(there are: aurelia_x6, f550\)"):

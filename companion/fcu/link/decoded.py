@@ -299,6 +299,7 @@ Decoded = (
     | AutopilotVersion
     | AttitudeQuaternion
     | LocalPositionNed
+    | HighresImu
     | RcChannels
     | AttitudeTarget
     | CommandAck
