@@ -443,7 +443,10 @@ def inject() -> ca.Function:
     for part in (StateIndex.ATTITUDE, StateIndex.MARKER_ATTITUDE):
         corrected[part] = corrected[part] / ca.norm_2(corrected[part])
     before, after = rotation(x[StateIndex.ATTITUDE]), rotation(corrected[StateIndex.ATTITUDE])
-    bundle_before, bundle_after = rotation(x[StateIndex.MARKER_ATTITUDE]), rotation(corrected[StateIndex.MARKER_ATTITUDE])
+    bundle_before, bundle_after = (
+        rotation(x[StateIndex.MARKER_ATTITUDE]),
+        rotation(corrected[StateIndex.MARKER_ATTITUDE]),
+    )
     J_M = right_jacobian(e[ErrorIndex.MARKER_ATTITUDE])
     carried = ca.SX.zeros(CARRIED_SIZE, 3)
     for block in (ErrorIndex.POSITION, ErrorIndex.VELOCITY, ErrorIndex.DISTURBANCE, ErrorIndex.MARKER_POSITION):

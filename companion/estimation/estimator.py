@@ -52,9 +52,9 @@ FUTURE_MAX_S = 0.05  # a stamp this far ahead is time-sync jitter and is taken a
 VOLTAGE_TIME_S = 1.0  # smoothing of the battery voltage: the sag within a manoeuvre is not the level of the charge
 
 FORCE_PERIOD_S = 0.02  # of the accelerometer in one measurement of the disturbance across the thrust
-# Along it: so long that the rotors' lag does not matter. Over some hundredths of a second the rotors do not follow the
-# command's jitter, which would be taken for a thrust that is too small.
-THRUST_PERIOD_S = 0.4
+# Along it: long enough for the rotors to follow. Over some hundredths of a second they do not follow the command's jitter,
+# which would be taken for a thrust that is too small; over several tenths the disturbance is known too late.
+THRUST_PERIOD_S = 0.1
 BLOCKS_EVERY = 10  # steps between two publications of the covariance's blocks
 # upper triangles of the blocks of position, velocity, attitude, disturbance and GNSS bias
 BLOCK_ROWS = [3 * block + i for block in range(5) for i in range(3) for _ in range(i, 3)]

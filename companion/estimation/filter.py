@@ -453,13 +453,20 @@ class Eskf:
         filter_state.contradiction = test.updated(rejected, filter_state.time_s, residual)
 
     def _inflate_velocity(self, filter_state: FilterState, p_CM: Vector) -> None:
-        """Inflate position, velocity and its bias by the offset between the bundle seen at p_CM and its position."""
+        """Inflate what may be wrong when the bundle is seen at p_CM, and that is beside its position for some time.
+
+        By the offset between both: the position, and the velocity and its bias. The inertial sensors would have felt a
+        change of the velocity: while they drive the prediction, the camera's mount has moved instead.
+        """
         nominal = filter_state.nominal
         p_BM = self.p_BC + rotation_matrix(self.q_BC) @ p_CM
         p_WB, q_WB = nominal[StateIndex.POSITION], nominal[StateIndex.ATTITUDE]
         offset = nominal[StateIndex.MARKER_POSITION] - p_WB - rotation_matrix(q_WB) @ p_BM
         self._inflate(filter_state, (ErrorIndex.POSITION,), offset**2)
-        self._inflate(filter_state, (ErrorIndex.VELOCITY, ErrorIndex.VELOCITY_BIAS), (offset / OFFSET_TIME_S) ** 2)
+        if filter_state.by is Propagation.IMU:
+            self._inflate(filter_state, (ErrorIndex.MOUNT,), float(offset @ offset) / max(float(p_BM @ p_BM), 1e-6))
+        else:
+            self._inflate(filter_state, (ErrorIndex.VELOCITY, ErrorIndex.VELOCITY_BIAS), (offset / OFFSET_TIME_S) ** 2)
 
     def remove_bundle(self, filter_state: FilterState) -> None:
         """Remove the bundle's position from use; the next observation places the bundle again."""

@@ -11,14 +11,11 @@ from companion.core.voltage import RANGE, is_plausible
 from companion.fcu.streams import SLOW_FRACTION
 from companion.fcu.timesync import RTT_GATE_S, SYNC_SAMPLES
 from companion.mission.plan import Plan
-from companion.mission.start_checks import NO_START_MODES
+from companion.mission.start_checks import IMU_WRONG, NO_START_MODES
 from companion.preflight.observation import Observation, Unfit
 from companion.preflight.report import PreflightCheck, failed, ok, skipped, warning, worst
 
 SATELLITES_FEW = 8  # with fewer, a fix drifts by metres
-# Between the accelerometer and the attitude of a standing aircraft. EKF2 levels the attitude by the accelerometer, so they
-# agree within a few degrees; a wrong sign or two swapped axes are 90° and more away, unless both axes are level.
-IMU_TILT_MAX_RAD = math.radians(10.0)
 BATTERY_FULL = 0.8  # of its charge; less is a warning, not a failure
 NAMES = (
     "autopilot",
@@ -181,22 +178,22 @@ def time_sync(seen: Observation) -> PreflightCheck:
 
 
 def imu(seen: Observation, vehicle: Vehicle) -> PreflightCheck:
-    """Rate of HIGHRES_IMU, and whether its accelerometer agrees with the attitude of the standing aircraft."""
-    name, wanted_hz = "imu", vehicle.fcu.imu_rate_hz
+    """Rate of HIGHRES_IMU, and whether it agrees with the attitude of the standing aircraft."""
+    name, wanted_hz, rate_hz = "imu", vehicle.fcu.imu_rate_hz, seen.imu_rate_hz
     if wanted_hz == 0.0:
         return skipped(name, "not requested (fcu.imu_rate_hz = 0): the filter predicts by the commands")
-    if seen.imu_rate_hz == 0.0:
+    if rate_hz == 0.0:
         return warning(
             name, "HIGHRES_IMU does not arrive: the filter predicts by the commands, less accurately in wind"
         )
+    detail = f"{rate_hz:.0f} of {wanted_hz:g} Hz"
     failures, doubts = [], []
-    if seen.imu_rate_hz < SLOW_FRACTION * wanted_hz:
+    if seen.imu_fault in IMU_WRONG:
+        failures.append(seen.imu_problem)
+    elif seen.imu_fault is not None:
+        doubts.append("not used in flight")
+    if rate_hz < SLOW_FRACTION * wanted_hz:
         doubts.append(
             f"slower than {SLOW_FRACTION * wanted_hz:g} Hz: the line needs 921600 baud and MAV_1_RATE 0, or set fcu.imu_rate_hz to 0"
         )
-    if seen.imu_tilt_rad > IMU_TILT_MAX_RAD:
-        failures.append(
-            f"the accelerometer and the attitude disagree by {math.degrees(seen.imu_tilt_rad):.0f}°: axes swapped or with a"
-            " wrong sign, or not calibrated"
-        )
-    return worst(name, failures, doubts, f"{seen.imu_rate_hz:.0f} of {wanted_hz:g} Hz")
+    return worst(name, failures, doubts, detail)

@@ -11,7 +11,6 @@ when it does not return.
 
 import contextlib
 import math
-import statistics
 import threading
 import time
 from collections import deque
@@ -29,10 +28,10 @@ from mavsdk.plugins.telemetry import FixType, Telemetry
 from pymavlink.dialects.v20 import common
 
 from companion.core.clock import monotonic_s
-from companion.core.trajectory_messages import Quat, Vec3
 from companion.fcu.link.link import Link, open_link
 from companion.fcu.status import VehicleStatus
 from companion.fcu.timesync import TimeSync
+from companion.preflight.imu import ImuWatch
 from companion.preflight.observation import LinkFailed, Number, Observation, Unfit, within
 
 T = TypeVar("T")
@@ -229,14 +228,12 @@ class _Pump:
         self._vehicle, self._sync = VehicleStatus(), TimeSync()
         self._type, self._autopilot = 0, 0
         self._clock_offset_s: float | None = None
+        self._imu = ImuWatch()
         self._texts: dict[str, None] = {}
         self._rtts_s: list[float] = []
         self._offsets_s: list[float] = []
         self._parser = common.MAVLink(None, SYSTEM_ID, COMPONENT_ID)
         self._parser.robust_parsing = True
-        self._imu_s: list[float] = []  # boot times
-        self._imu_tilts_rad: list[float] = []  # between the specific force and the vertical by the attitude
-        self._down_B: Vec3 = (0.0, 0.0, 0.0)  # by the newest attitude, FRD; zero: none yet
         self._waiting: deque[bytes] = deque()
         self._synchronising = False
         self._stop = threading.Event()
@@ -255,17 +252,18 @@ class _Pump:
         """Begin or end sending TIMESYNC requests."""
         self._synchronising = on
 
-    def request_imu(self, rate_hz: float) -> None:
-        """Have the thread request HIGHRES_IMU."""
-        command = common.MAV_CMD_SET_MESSAGE_INTERVAL
-        request = common.MAVLink_command_long_message(
-            self._system_id, AUTOPILOT, command, 0, common.MAVLINK_MSG_ID_HIGHRES_IMU, 1e6 / rate_hz, 0, 0, 0, 0, 0
-        )
-        self._waiting.append(request.pack(self._parser))
-
     def take_text(self, text: Any, _user: Any) -> None:
         """Keep a text of the flight controller; MAVSDK's callback."""
         self._texts[text.text.strip()] = None
+
+    def request_imu(self, rate_hz: float) -> None:
+        """Request HIGHRES_IMU, and compare it with the attitude from now on."""
+        self._imu = ImuWatch()
+        command, kind = common.MAV_CMD_SET_MESSAGE_INTERVAL, common.MAVLINK_MSG_ID_HIGHRES_IMU
+        request = common.MAVLink_command_long_message(
+            self._system_id, AUTOPILOT, command, 0, kind, 1e6 / rate_hz, 0, 0, 0, 0, 0
+        )
+        self._waiting.append(request.pack(self._parser))
 
     def _run(self) -> None:
         request_s = -math.inf
@@ -299,6 +297,10 @@ class _Pump:
                 if m.tc1 and self._sync.answer(m.tc1, m.ts1, now_s):
                     self._rtts_s.append(now_s - m.ts1 * 1e-9)
                     self._offsets_s.append(0.5 * (now_s + m.ts1 * 1e-9) - m.tc1 * 1e-9)
+            case "HIGHRES_IMU":
+                self._imu.take_imu(m)
+            case "ATTITUDE_QUATERNION":
+                self._imu.take_attitude(m)
             case "HEARTBEAT":
                 self._vehicle.put_heartbeat(m, now_s)
                 self._type, self._autopilot = m.type, m.autopilot
@@ -309,12 +311,6 @@ class _Pump:
                 self._vehicle.put_sys_status(m, now_s)
             case "EXTENDED_SYS_STATE":
                 self._vehicle.put_extended_sys_state(m, now_s)
-            case "ATTITUDE_QUATERNION":
-                self._down_B = _down_B((m.q1, m.q2, m.q3, m.q4))
-            case "HIGHRES_IMU":
-                self._imu_s.append(m.time_usec * 1e-6)
-                if math.isfinite(tilt_rad := _angle((-m.xacc, -m.yacc, -m.zacc), self._down_B)):
-                    self._imu_tilts_rad.append(tilt_rad)
             case "RC_CHANNELS":
                 self._vehicle.put_rc_channels(m, now_s)
 
@@ -334,33 +330,13 @@ class _Pump:
             unhealthy=vehicle.unhealthy(now_s),
             vehicle_type=self._type,
             clock_offset_s=self._clock_offset_s,
+            imu_rate_hz=self._imu.rate_hz,
+            imu_fault=self._imu.fault,
+            imu_problem=self._imu.problem,
             texts=list(self._texts),
             rtts_s=self._rtts_s,
             offsets_s=self._offsets_s,
-            imu_rate_hz=_settled_rate_hz(self._imu_s),
-            imu_tilt_rad=statistics.median(self._imu_tilts_rad) if self._imu_tilts_rad else math.nan,
         )
-
-
-def _settled_rate_hz(times_s: list[float]) -> float:
-    """Messages per second in the later half of some boot times, after a request has taken effect; 0: none."""
-    late_s = [t for t in times_s if t >= 0.5 * (times_s[0] + times_s[-1])]
-    return (len(late_s) - 1) / (late_s[-1] - late_s[0]) if late_s and late_s[-1] > late_s[0] else 0.0
-
-
-def _down_B(q: Quat) -> Vec3:
-    """The vertical in FRD of an attitude (FRD to NED)."""
-    w, x, y, z = q
-    return 2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)
-
-
-def _angle(a: Vec3, b: Vec3) -> float:
-    lengths = math.hypot(*a) * math.hypot(*b)
-    return (
-        math.acos(max(-1.0, min(1.0, sum(x * y for x, y in zip(a, b, strict=True)) / lengths)))
-        if lengths > 0.0
-        else math.nan
-    )
 
 
 def _as_text(result: IntEnum) -> str:

@@ -358,8 +358,7 @@ class Telemetry:
         boot_us, fault = stack.boot_us(), stack.imu_fault
         if (fault is not None and not fault.due(boot_us)) or (mean := stack.take_imu_mean()) is None:
             return False
-        gyro, raw = mean
-        bx, by, bz = self._published_bias(stack.now_s)
+        (gyro, raw), (bx, by, bz) = mean, self._published_bias(stack.now_s)
         sample = ImuSample(boot_us, gyro, (raw[0] - bx, raw[1] - by, raw[2] - bz))
         if fault is not None:
             sample = fault.changed(sample)

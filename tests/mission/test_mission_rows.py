@@ -251,13 +251,13 @@ CASES: dict[str, Case] = {
         raw((17.0, 0.0, 4.0)), raw((17.01, 0.0, 4.0)), (fields(raw=None), BY_PILOT), (raw((NAN, 0.0, 0.0)),)
     ),
     "raw_speed": Case(
-        raw(v=(4.5, 0.0, NAN)),  # the receiver reports no vertical velocity
-        raw(v=(4.5, 0.0, 0.5)),
+        raw(v=(4.8, 0.0, NAN)),  # the receiver reports no vertical velocity
+        raw(v=(4.8, 0.0, 0.5)),
         (fields(raw=None), BY_PILOT),
     ),
     "raw_velocity": Case(
-        fields(raw_difference_m_s=0.5),
-        fields(raw_difference_m_s=0.51),
+        fields(raw_difference_m_s=0.8),
+        fields(raw_difference_m_s=0.81),
         (fields(raw_difference_m_s=None), BY_PILOT, all_of(fields(raw_difference_m_s=0.9), PX4_LANDS)),
         (fields(raw_difference_m_s=NAN),),
     ),

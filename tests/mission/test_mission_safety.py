@@ -237,7 +237,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
         Scenario("HOLD", too_fast, ["PAUSE", *LANDING], 20.0),
         Scenario("TAKEOFF", too_fast, LANDING, 20.0),
     ],
-    "raw_velocity": [Scenario("HOLD", edit(FcuPosition, v_W=(0.0, 0.8, 0.0)), LANDING, 20.0)],
+    "raw_velocity": [Scenario("HOLD", edit(FcuPosition, v_W=(0.0, 1.1, 0.0)), LANDING, 20.0)],
     "raw_lost": [Scenario("HOLD", drop(FcuPosition), HOME, 60.0)],
     "raw_off": [Scenario("HOLD", NO_FIX, [], 8.0)],
     "fcu_reset": [Scenario("HOLD", both(astray(y=4.5), edit(FcuStatus, position_resets=8)), HOME, 60.0)],

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from preflight_fakes import healthy
 
 from companion.core.config import load
+from companion.core.enums import ImuFault
 from companion.core.vehicle import Vehicle
 from companion.mission.plan import load_plan
 from companion.preflight.autopilot import NAMES, autopilot_checks, without_link
@@ -75,7 +76,13 @@ def test_without_a_link_the_same_checks_are_skipped():
         ("time sync", {"rtts_s": [0.030] * 40}, "warning", "slow or busy link"),
         ("imu", {"imu_rate_hz": 0.0}, "warning", "does not arrive: the filter predicts by the commands"),
         ("imu", {"imu_rate_hz": 49.6}, "warning", "slower than 120 Hz: the line needs 921600 baud and MAV_1_RATE 0"),
-        ("imu", {"imu_tilt_rad": 3.1}, "failed", "disagree by 178°: axes swapped or with a wrong sign"),
+        ("imu", {"imu_fault": ImuFault.DIRECTION, "imu_problem": "it points down"}, "failed", "it points down"),
+        (
+            "imu",
+            {"imu_rate_hz": 20.0, "imu_fault": ImuFault.SLOW, "imu_problem": "slow"},
+            "warning",
+            "not used in flight",
+        ),
         ("time sync", {"offsets_s": [1000.0 + 0.002 * i for i in range(40)]}, "warning", "not steady"),
     ],
 )

@@ -189,7 +189,7 @@ def test_a_signing_key_is_a_warning(vehicle, tmp_path, monkeypatch):
         def __init__(self, *_):
             pass
 
-        def observe(self, duration_s, imu_rate_hz):
+        def observe(self, duration_s, imu_rate_hz=0.0):
             return healthy()
 
         def read(self, names):
