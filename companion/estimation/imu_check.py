@@ -15,6 +15,7 @@ difference of two values, does not grow.
 | direction | the same, along the thrust | -3 m/s² | rotors push only upwards; a gust from above at hover: > 5 m/s² |
 | direction | and with gravity added, by the attitude | 7 m/s² | an aircraft that lies on its side: 0.6 m/s² as above |
 | turns | turn by the gyroscope less that of the attitude, across the vertical, τ 0.5 s | 0.035 rad RMS and 0.7 of the turn | bias 0.02 rad/s, attitude 0.35° white, 10 ms at 0.5 rad/s: 0.015 rad |
+| turns | the same at any moment | 0.07 rad and 0.7 of the turn | three standard deviations of that: 0.045 rad |
 | turns | the same about the vertical | 0.15 rad RMS and 0.7 of the turn | a compass that iron turns by 20° in 2 s: 0.09 rad |
 | forces | speed by the accelerometer less that of the velocity, τ 2 s | 4 m/s | 0.6 m/s² as above and 0.3 by vibration: 1.8 m/s; velocity 0.2 m/s, a kick by a fix of 0.5 m/s |
 
@@ -44,6 +45,7 @@ GRAVITY_S, GRAVITY_M_S2_MAX = 1.0, 1.5
 ACROSS_M_S2, ACROSS_ALONG, ALONG_M_S2 = 7.0, 1.5, -3.0
 SAMPLE_SHARE, SPIKE_M_S2 = 0.25, 20.0  # of a sample in the mean; a single sample counts as no more: an impact
 TURN_S, TURN_RAD, TURN_UP_RAD, TURN_SHARE = 0.5, 0.035, 0.15, 0.7
+TURN_AT_ONCE_RAD = 0.07  # across the vertical, without waiting for the mean
 TURN_MEAN_S = 2.0  # of the squares
 FORCE_S, FORCE_M_S = 2.0, 4.0
 SETTLED_S = 0.5  # before a mean is judged
@@ -172,6 +174,7 @@ class ImuCheck:
         self._good_s = GOOD_S  # without a fault, before the stream is used again
         self._newest_s = -inf
         self._stopped = False
+        self._turn_is_wrong = False  # at this moment, across the vertical
         self._counted, self._counted_s, self._intervals = 0.0, 0.0, 0  # samples and time; both fade
         self._bad_stamps = 0.0
         self._at_rest = False
@@ -262,7 +265,7 @@ class ImuCheck:
 
     def _begin(self, stamp_s: float) -> None:
         """The stream begins, or goes on after a stop."""
-        self._stopped = False
+        self._stopped = self._turn_is_wrong = False
         self._counted, self._counted_s, self._intervals, self._force_B = 0.0, 0.0, 0, None
         for part in (self._motion, self._speed, self._gravity, self._turn_error, self._turn, self._speed_error):
             part.reset()
@@ -289,6 +292,7 @@ class ImuCheck:
         self._turn.add(dt, seen_B)
         up_B = _up(q_end)
         error, turn = _split(self._turn_error.value, up_B), _split(self._turn.value, up_B)
+        self._turn_is_wrong = error[0] > max(TURN_AT_ONCE_RAD**2, TURN_SHARE**2 * turn[0])
         for squares, e, s in zip(self._squares, error, turn, strict=True):
             squares.add(dt, (e, s, 0.0))
 
@@ -333,6 +337,8 @@ class ImuCheck:
             error, turn = sqrt(mean[0]), sqrt(mean[1])
             if error > limit_rad and error > TURN_SHARE * turn:
                 return ImuFault.TURNS
+        if self._turn_is_wrong:
+            return ImuFault.TURNS
         return ImuFault.FORCES if hypot(*self._speed_error.value) > FORCE_M_S else None
 
     def _points_wrong(self, force_B: Vec3) -> bool:
