@@ -47,7 +47,7 @@ def stops() -> ImuFault:
 
 
 def slow(rate_hz: float) -> ImuFault:
-    """Messages at a lower rate; each is the mean since the one before, as PX4 sends it."""
+    """Messages at a lower rate; each is the mean since the one before."""
     return ImuFault(interval_us=round(SECOND_US / rate_hz) - 1)
 
 

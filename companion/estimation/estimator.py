@@ -167,14 +167,15 @@ class EstimatorNode(Node):
         """Propagation, and from the mean of FORCE_PERIOD_S a measurement of the disturbance while the aircraft flies."""
         values = (*message.gyro_B, *message.accel_B)
         if (stamp_s := self._usable(message, now_s, values)) is None:
-            self._imu_check.add_unusable(message.stamp_s, now_s)
+            if all(map(isfinite, values)):
+                self._imu_check.add_unusable(message.stamp_s, now_s)
             return
         verdict = self._imu_check.add(stamp_s, message.gyro_B, message.accel_B, now_s)
         if not verdict.use:
             if verdict.withdraw_s < inf:
                 self.acting_inputs.imu.withdraw_after(verdict.withdraw_s)
             if verdict.withdraw_s < inf and self.history is not None:
-                self.history.invalidate_after(verdict.withdraw_s)
+                self.history.invalidate_after(verdict.withdraw_s - THRUST_PERIOD_S / 2)
             return
         changed_s = self.acting_inputs.imu.add(stamp_s, values)
         if changed_s is None:

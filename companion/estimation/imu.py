@@ -36,11 +36,6 @@ class ImuSamples:
         self._values.insert(at, values)
         return self._begin(at)
 
-    def holds(self, stamp_s: float) -> bool:
-        """True while there is a sample with this stamp."""
-        at = bisect_left(self._times, stamp_s)
-        return at < len(self._times) and self._times[at] == stamp_s
-
     def withdraw_after(self, time_s: float) -> None:
         """Remove the samples that are newer than time_s: they were wrong."""
         at = bisect_right(self._times, time_s)

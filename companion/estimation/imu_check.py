@@ -15,6 +15,7 @@ difference of two values, does not grow.
 | direction | the same, along the thrust | -3 m/s² | rotors push only upwards; a gust from above at hover: > 5 m/s² |
 | direction | and with gravity added, by the attitude | 7 m/s² | an aircraft that lies on its side: 0.6 m/s² as above |
 | turns | turn by the gyroscope less that of the attitude, across the vertical, τ 0.5 s | 0.035 rad RMS and 0.7 of the turn | bias 0.02 rad/s, attitude 0.35° white, 10 ms at 0.5 rad/s: 0.015 rad |
+| turns | the same at any moment | 0.07 rad and 0.7 of the turn | three standard deviations of that: 0.045 rad |
 | turns | the same about the vertical | 0.15 rad RMS and 0.7 of the turn | a compass that iron turns by 20° in 2 s: 0.09 rad |
 | forces | speed by the accelerometer less that of the velocity, τ 2 s | 4 m/s | 0.6 m/s² as above and 0.3 by vibration: 1.8 m/s; velocity 0.2 m/s, a kick by a fix of 0.5 m/s |
 
@@ -32,16 +33,19 @@ from companion.core.frames import GRAVITY_M_S2
 from companion.core.trajectory_messages import Quat, Vec3
 
 RATE_MIN_HZ = 45.0  # 50 Hz with a tenth of the messages lost; below that most of the time is between the samples
-RATE_SAMPLES = 20  # over which the rate is a mean
+LATE_ARRIVAL_S = 0.15  # after its stamp, a sample that the link refuses is one that an interruption has delayed
+RATE_S = 0.25  # over which the rate is a mean
+RATE_SAMPLES = 10  # before it is judged
 STOP_S = 0.2  # between two samples: the integrals begin again
 STOPPED_S = 0.5  # without a sample: the stream has stopped
-LATE_S = 0.1  # a sample this far behind the newest is late; more is a stamp that jumped back
+LATE_S = 0.5  # a sample this far behind the newest has come late; more is a stamp that jumped back
 BAD_STAMPS = 5.0  # within a second
 
 GRAVITY_S, GRAVITY_M_S2_MAX = 1.0, 1.5
 ACROSS_M_S2, ACROSS_ALONG, ALONG_M_S2 = 7.0, 1.5, -3.0
-SAMPLE_SHARE = 0.25  # of a sample in the mean
+SAMPLE_SHARE, SPIKE_M_S2 = 0.25, 20.0  # of a sample in the mean; a single sample counts as no more: an impact
 TURN_S, TURN_RAD, TURN_UP_RAD, TURN_SHARE = 0.5, 0.035, 0.15, 0.7
+TURN_AT_ONCE_RAD = 0.07  # across the vertical, without waiting for the mean
 TURN_MEAN_S = 2.0  # of the squares
 FORCE_S, FORCE_M_S = 2.0, 4.0
 SETTLED_S = 0.5  # before a mean is judged
@@ -170,7 +174,8 @@ class ImuCheck:
         self._good_s = GOOD_S  # without a fault, before the stream is used again
         self._newest_s = -inf
         self._stopped = False
-        self._interval_s, self._intervals = 0.0, 0
+        self._turn_is_wrong = False  # at this moment, across the vertical
+        self._counted, self._counted_s, self._intervals = 0.0, 0.0, 0  # samples and time; both fade
         self._bad_stamps = 0.0
         self._at_rest = False
         self._motion, self._speed = _Integral(), _Integral()  # (turn_B, force_B · time), change of velocity in W
@@ -184,8 +189,8 @@ class ImuCheck:
 
     @property
     def rate_hz(self) -> float:
-        """Samples per second, mean of RATE_SAMPLES; 0: none arrives."""
-        return 1.0 / self._interval_s if self._interval_s > 0.0 and not self._stopped else 0.0
+        """Samples per second, mean of RATE_S; 0: none arrives."""
+        return self._counted / self._counted_s if self._counted_s > 0.0 and not self._stopped else 0.0
 
     @property
     def problem(self) -> str:
@@ -213,10 +218,12 @@ class ImuCheck:
     def add_unusable(self, stamp_s: float, now_s: float) -> None:
         """A sample that the link or the estimator has refused.
 
-        Its stamp is bad when it is ahead of the clock or behind the stream; one that is only late in order is not.
-        Before the first good sample the clock need not be known.
+        Its stamp is bad when it is ahead of the clock or behind the stream; one that is only late in order is not. The
+        link gives a sample whose stamp cannot be used the time of its arrival: a refused sample is late, or its stamp
+        is bad. Before the first good sample the clock need not be known.
         """
-        if self._newest_s > -inf and (stamp_s > now_s or self._newest_s - stamp_s > LATE_S):
+        late = now_s - stamp_s > LATE_ARRIVAL_S and self._newest_s - stamp_s <= LATE_S
+        if self._newest_s > -inf and not late:
             self._bad_stamps = min(self._bad_stamps + 1.0, 2.0 * BAD_STAMPS)
             self.rejected[ImuFault.STAMPS] += 1
 
@@ -235,6 +242,7 @@ class ImuCheck:
             self.add_unusable(stamp_s, now_s)
             return REFUSE
         if behind_s >= 0.0:
+            self._counted += behind_s > 0.0
             return REFUSE if self._refused else USE
         dt = -behind_s
         self._newest_s = stamp_s
@@ -244,7 +252,8 @@ class ImuCheck:
             self._begin(stamp_s)
         else:
             self._intervals += 1
-            self._interval_s += (dt - self._interval_s) / min(self._intervals, RATE_SAMPLES)
+            keep = exp(-dt / RATE_S)
+            self._counted, self._counted_s = keep * self._counted + 1.0, keep * self._counted_s + dt
             self._force_B = _blended(self._force_B, force_B)
             turn, push = (tuple(dt * x for x in values) for values in (gyro_B, force_B))
             self._motion.add(stamp_s, (*turn, *push))
@@ -256,8 +265,8 @@ class ImuCheck:
 
     def _begin(self, stamp_s: float) -> None:
         """The stream begins, or goes on after a stop."""
-        self._stopped = False
-        self._intervals, self._interval_s, self._force_B = 0, 0.0, None
+        self._stopped = self._turn_is_wrong = False
+        self._counted, self._counted_s, self._intervals, self._force_B = 0.0, 0.0, 0, None
         for part in (self._motion, self._speed, self._gravity, self._turn_error, self._turn, self._speed_error):
             part.reset()
         for squares in self._squares:
@@ -283,6 +292,7 @@ class ImuCheck:
         self._turn.add(dt, seen_B)
         up_B = _up(q_end)
         error, turn = _split(self._turn_error.value, up_B), _split(self._turn.value, up_B)
+        self._turn_is_wrong = error[0] > max(TURN_AT_ONCE_RAD**2, TURN_SHARE**2 * turn[0])
         for squares, e, s in zip(self._squares, error, turn, strict=True):
             squares.add(dt, (e, s, 0.0))
 
@@ -314,7 +324,7 @@ class ImuCheck:
         """The fault that the samples show at this moment."""
         if self._bad_stamps >= BAD_STAMPS:
             return ImuFault.STAMPS
-        if self._intervals >= RATE_SAMPLES / 2 and self._interval_s > 1.0 / RATE_MIN_HZ:
+        if self._intervals >= RATE_SAMPLES and self._counted < RATE_MIN_HZ * self._counted_s:
             return ImuFault.SLOW
         if self._force_B is not None and self._points_wrong(self._force_B):
             return ImuFault.DIRECTION
@@ -327,6 +337,8 @@ class ImuCheck:
             error, turn = sqrt(mean[0]), sqrt(mean[1])
             if error > limit_rad and error > TURN_SHARE * turn:
                 return ImuFault.TURNS
+        if self._turn_is_wrong:
+            return ImuFault.TURNS
         return ImuFault.FORCES if hypot(*self._speed_error.value) > FORCE_M_S else None
 
     def _points_wrong(self, force_B: Vec3) -> bool:
@@ -361,8 +373,9 @@ class ImuCheck:
 def _blended(mean: Vec3 | None, sample: Vec3) -> Vec3:
     if mean is None:
         return sample
-    (x, y, z), (a, b, c), k = mean, sample, SAMPLE_SHARE
-    return x + k * (a - x), y + k * (b - y), z + k * (c - z)
+    x, y, z = (s - m for s, m in zip(sample, mean, strict=True))
+    share = SAMPLE_SHARE * min(1.0, SPIKE_M_S2 / max(hypot(x, y, z), SPIKE_M_S2))
+    return mean[0] + share * x, mean[1] + share * y, mean[2] + share * z
 
 
 def _turn_between(q_start: Quat, q_end: Quat) -> Vec3:

@@ -75,7 +75,7 @@ def test_samples_that_point_down_are_withdrawn_and_the_state_does_not_move(vehic
 
 
 def test_a_stream_of_twenty_hertz_gives_the_state_of_no_stream(vehicle):
-    slow = Hover(vehicle, imu_every=10).run(4.0, lambda t: ((0.3, 0.0, 0.0), (0.5, 0.0, G)))
+    slow = Hover(vehicle, imu_every=10).run(4.0, lambda t: ((0.05, 0.0, 0.0), (0.5, 0.0, G)))
     none = Hover(vehicle).run(4.0, None)
     assert slow.status.imu.fault is ImuFault.SLOW and none.status.imu.fault is None
     assert slow.status.imu.rate_hz == pytest.approx(20.0, rel=0.01) and none.status.imu.rate_hz == 0.0
