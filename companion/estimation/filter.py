@@ -59,6 +59,7 @@ JUMP_TIME_S = 0.5  # of the low-pass
 JUMP_VELOCITY_1_S = 0.4
 
 FORCE_STEP_COUNT = 2  # rejected specific forces in a row that are a gust: 40 ms
+IMPACT_M_S2 = 8.0  # beyond this it is no gust: the ground, or a touch
 UNUSED_AXIS_M_S2 = 100.0  # std of an axis that is no measurement
 
 BUNDLE_SENSORS = (Sensor.MARKER, Sensor.CORNERS)
@@ -319,7 +320,7 @@ class Eskf:
         """Mean specific force [m/s²], (3,), at the filter's time: across the thrust, or along it with the thrust given.
 
         After FORCE_STEP_COUNT rejections in a row, the variance of the disturbance grows by the square of the step: a
-        gust is not an outlier.
+        gust is not an outlier. An impact is one.
         """
         _, f, u, k, _ = self._updates[Sensor.SPECIFIC_FORCE].inputs
         f[:] = f_B
@@ -333,8 +334,9 @@ class Eskf:
         if update.accepted:
             return update
         run = filter_state.rejection_runs[Sensor.SPECIFIC_FORCE]
-        if run.length % FORCE_STEP_COUNT == 0:
-            self._inflate(filter_state, (ErrorIndex.DISTURBANCE,), run.mean @ run.mean)
+        step2 = float(run.mean @ run.mean)
+        if run.length % FORCE_STEP_COUNT == 0 and step2 < IMPACT_M_S2**2:
+            self._inflate(filter_state, (ErrorIndex.DISTURBANCE,), step2)
             update = self._update(filter_state, Sensor.SPECIFIC_FORCE, R)
         return update
 

@@ -152,11 +152,17 @@ def _filter_displaced(east: float, north: float, up: float) -> Attack:
 
 
 def _too_fast(lockstep: Lockstep) -> None:
-    """Filter and flight controller agree on 5 m/s, until both rows have acted: the filter itself does not follow for long."""
-    until_s = lockstep.now_s + 1.1
+    """Filter and flight controller agree on 5 m/s."""
+    for kind in (State, FcuPosition):
+        _edited(kind, v_W=(0.0, 5.0, 0.0))(lockstep)
+
+
+def _fast_for_a_moment(lockstep: Lockstep) -> None:
+    """The same below the limit of the flight controller's own velocity, until the row has acted."""
+    until_s = lockstep.now_s + 0.7
 
     def edited(m: Any) -> Any:
-        return msgspec.structs.replace(m, v_W=(0.0, 5.0, 0.0)) if lockstep.now_s < until_s else m
+        return msgspec.structs.replace(m, v_W=(0.0, 4.4, 0.0)) if lockstep.now_s < until_s else m
 
     for kind in (State, FcuPosition):
         lockstep.faults.change(kind, edited)
@@ -233,7 +239,7 @@ def _station_sends(lockstep: Lockstep) -> None:
 
 
 HIDDEN = fault("markers_hidden")
-SLUGGISH = (("MC_ROLL_P", 1.6), ("MC_PITCH_P", 1.6))
+SLUGGISH = (("MC_ROLL_P", 1.0), ("MC_PITCH_P", 1.0))
 FLIGHTS: dict[str, SafetyFlight] = {
     "rc_takeover": SafetyFlight((fault("rc_mode_switch", lasts_s=1.0),), 0.5, "PILOT", 1.5),
     "switch_off": SafetyFlight((fault("rc_channel", SWITCH_CHANNEL, 1100),), 1.0, "WAIT_READY", 1.5, "switch"),
@@ -278,13 +284,13 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "control_error": SafetyFlight((fault("gust", 0.0, 5.5, 0.0, lasts_s=1.0),), 2.0, "HOLD", 4.0),
     "tilt": SafetyFlight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.3),), 1.0, "PX4_HOLD", 6.0),
     # a gust that the controller tilts against, and an attitude loop with a fifth of its gain
-    "tilt_error": SafetyFlight((fault("gust", 0.0, 3.5, 0.0, lasts_s=1.5),), 2.5, "DONE", 1.5, parameters=SLUGGISH),
+    "tilt_error": SafetyFlight((fault("gust", 0.0, 2.0, 0.0, lasts_s=1.5),), 2.5, "DONE", 1.5, parameters=SLUGGISH),
     "throttle": SafetyFlight((fault("motors_weak", *[0.55] * 6),), 2.0, "DONE", 3.0),
     "standoff": SafetyFlight((fault("gust", 3.7, 0.0, 0.0, lasts_s=1.0),), 2.0, "DONE", 1.5, "near"),
     "fence": SafetyFlight((fault("gust", 0.0, 4.6, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "height": SafetyFlight((fault("gust", 0.0, 0.0, 6.5, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "distance": SafetyFlight((fault("gust", 3.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),
-    "speed": SafetyFlight((HIDDEN,), 1.0, "DONE", 10.0, "search", attack=_too_fast, cause="raw_speed"),
+    "speed": SafetyFlight((), 1.0, "HOLD", 3.0, attack=_fast_for_a_moment),
     "takeoff_limits": SafetyFlight((), 1.0, "DONE", 6.0, "takeoff", attack=_filter_displaced(0.0, 8.0, 0.0)),
     "takeoff_height": SafetyFlight((), 6.0, "DONE", 6.0, "takeoff", attack=_px4_climbs_on),
     "takeoff_slow": SafetyFlight((), 30.0, "DONE", 6.0, "takeoff", (("MPC_TKO_SPEED", 0.05),)),
