@@ -29,6 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import casadi as ca
+import numpy as np
 
 from acados_gen import flight_model
 from acados_gen.compile import CompileError, compile_functions
@@ -37,15 +38,20 @@ from companion.core.enums import Sensor
 from companion.core.frames import GRAVITY_M_S2
 from companion.estimation.layout import (
     ALGEBRA,
+    CARRIED_SIZE,
     COMMAND_SIZE,
+    CONSIDERED,
     ERROR_SIZE,
+    FILTER_STATE_SIZE,
     GUST_SIZE,
+    IMU_SIZE,
     MEASURED,
     MOTION_SIZE,
     MOTION_STATE_SIZE,
     NAME,
     PARAMETER_SIZE,
     RATES,
+    SAMPLES_MAX,
     SENSORS,
     STATE_SIZE,
     ErrorIndex,
@@ -57,7 +63,7 @@ from companion.estimation.layout import (
 
 SMALL = 1e-24  # rad²; keeps square roots differentiable at zero, far below the rounding of any real angle
 DEPTH_MIN_M = 0.05  # a corner nearer than this has no usable image
-SIN_PITCH_MAX = 0.999999  # the Euler rates of the flight model are singular at a pitch of 90°
+PITCH_MAX = 1.4  # rad, 80°: the Euler angles of the flight model are singular at a pitch of 90°
 
 
 # --- rotations -------------------------------------------------------------------------------------------
@@ -116,7 +122,7 @@ def right_jacobian(r: SX) -> SX:
 
 
 def boxplus(x: SX, e: SX) -> SX:
-    """x ⊞ e, shape (33,)."""
+    """x ⊞ e, shape (53,)."""
     return ca.vertcat(
         x[StateIndex.POSITION] + e[ErrorIndex.POSITION],
         x[StateIndex.VELOCITY] + e[ErrorIndex.VELOCITY],
@@ -129,6 +135,13 @@ def boxplus(x: SX, e: SX) -> SX:
         x[StateIndex.ATTITUDE_BIAS] + e[ErrorIndex.ATTITUDE_BIAS],
         x[StateIndex.THRUST_SCALE] + e[ErrorIndex.THRUST_SCALE],
         x[StateIndex.MOUNT] + e[ErrorIndex.MOUNT],
+        x[StateIndex.GYRO_BIAS] + e[ErrorIndex.GYRO_BIAS],
+        x[StateIndex.ACCEL_BIAS] + e[ErrorIndex.ACCEL_BIAS],
+        x[StateIndex.LEVER] + e[ErrorIndex.LEVER],
+        x[StateIndex.BUNDLE_SCALE] + e[ErrorIndex.BUNDLE_SCALE],
+        x[StateIndex.CAMERA_DELAY] + e[ErrorIndex.CAMERA_DELAY],
+        x[StateIndex.SLOW_POSE] + e[ErrorIndex.SLOW_POSE],
+        x[StateIndex.MOUNT_OFFSET] + e[ErrorIndex.MOUNT_OFFSET],
     )
 
 
@@ -148,10 +161,18 @@ def derivative_at_zero(expression: SX, error: SX, constant: tuple[SX, SX] | None
 
 
 def roll_pitch(q: SX) -> tuple[SX, SX]:
-    """(roll, pitch) [rad] of a unit quaternion."""
+    """(roll, pitch) [rad] of a unit quaternion; its derivative stays bounded where the Euler angles are singular.
+
+    Beyond a pitch of PITCH_MAX the angles are no more than a direction to turn to: no command of this stack is that steep,
+    and an infinite derivative would make the covariance indefinite.
+    """
     w, x, y, z = q[0], q[1], q[2], q[3]
-    sin_pitch = ca.fmin(ca.fmax(2 * (w * y - z * x), -SIN_PITCH_MAX), SIN_PITCH_MAX)
-    return ca.atan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y)), ca.asin(sin_pitch)
+    sin_pitch, cos_pitch_max = 2 * (w * y - z * x), float(np.cos(PITCH_MAX))
+    up, side = 1 - 2 * (x * x + y * y), 2 * (w * x + y * z)  # cos(pitch) times the cosine and the sine of the roll
+    length = ca.sqrt(up * up + side * side + SMALL)
+    limited = ca.fmin(length / cos_pitch_max, 1)  # 1 but for steep attitudes
+    limit = float(np.sin(PITCH_MAX))
+    return limited * ca.atan2(side, up), ca.asin(ca.fmin(ca.fmax(sin_pitch, -limit), limit))
 
 
 def motion_derivative(m: SX, disturbance_W: SX, command: SX, parameters: SX) -> SX:
@@ -171,13 +192,13 @@ def motion_derivative(m: SX, disturbance_W: SX, command: SX, parameters: SX) -> 
 def moved(x: SX, command: SX, parameters: SX, dt: SX) -> SX:
     """Nominal (p, v, q) after dt by RK4, quaternion at unit length; shape (10,).
 
-    The thrust scale s acts on the thrust of a hover: v̇ gains (s - 1) g along the thrust's axis. If it multiplied the
-    command itself, it would be estimated too small (by 7 %): the motors' lag filters the jitter of the command out, so
-    the jitter has no effect on the motion.
+    The thrust scale s multiplies k_T as in `specific_force_residual` and in the controller, at the thrust of a hover:
+    s k_T u = g, so v̇ gains (1 - 1/s) g along the thrust's axis. If it multiplied the command itself, it would be estimated
+    too small (by 7 %): the motors' lag filters the jitter of the command out, so the jitter has no effect on the motion.
     """
 
     def derivative(m: SX) -> SX:
-        scaled = (x[StateIndex.THRUST_SCALE] - 1) * GRAVITY_M_S2 * rotation(m[StateIndex.ATTITUDE])[:, 2]
+        scaled = (1 - 1 / x[StateIndex.THRUST_SCALE]) * GRAVITY_M_S2 * rotation(m[StateIndex.ATTITUDE])[:, 2]
         return motion_derivative(m, x[StateIndex.DISTURBANCE] + scaled, command, parameters)
 
     m = flight_model.rk4(derivative, x[:MOTION_STATE_SIZE], dt)
@@ -193,10 +214,10 @@ def motion_error(m: SX, reference: SX) -> SX:
 
 
 def forget(rates: SX, dt: SX) -> SX:
-    """Factor on each error after the first nine over dt, shape (22,): first-order Gauss-Markov states, ẋ = -rate x.
+    """Factor on each error after the first nine over dt, shape (42,): first-order Gauss-Markov states, ẋ = -rate x.
 
     rates [1/s]: of the disturbance, horizontal and vertical, of the velocity bias, of the attitude bias' tilt and
-    heading, of the mount. All other factors are 1.
+    heading, of the mount, of the biases of gyroscope and accelerometer, of the bundle's slow pose error. All other factors are 1.
     """
     keep = ca.SX.ones(ERROR_SIZE)
     fades = ca.exp(-rates * dt)
@@ -205,6 +226,9 @@ def forget(rates: SX, dt: SX) -> SX:
         (ErrorIndex.VELOCITY_BIAS, (2, 2, 2)),
         (ErrorIndex.ATTITUDE_BIAS, (3, 3, 4)),
         (ErrorIndex.MOUNT, (5, 5, 5)),
+        (ErrorIndex.GYRO_BIAS, (6, 6, 6)),
+        (ErrorIndex.ACCEL_BIAS, (7, 7, 7)),
+        (ErrorIndex.SLOW_POSE, (8, 8, 8, 8, 8, 8)),
     )
     for errors, groups in rate_of_axis:
         for i, group in enumerate(groups):
@@ -220,9 +244,12 @@ def faded(x: SX, keep: SX) -> SX:
         (StateIndex.VELOCITY_BIAS, ErrorIndex.VELOCITY_BIAS),
         (StateIndex.ATTITUDE_BIAS, ErrorIndex.ATTITUDE_BIAS),
         (StateIndex.MOUNT, ErrorIndex.MOUNT),
+        (StateIndex.GYRO_BIAS, ErrorIndex.GYRO_BIAS),
+        (StateIndex.ACCEL_BIAS, ErrorIndex.ACCEL_BIAS),
+        (StateIndex.SLOW_POSE, ErrorIndex.SLOW_POSE),
     )
     for state, error in fading:
-        for i in range(3):
+        for i in range(error.stop - error.start):
             rest[state.start + i - MOTION_STATE_SIZE] *= keep[error.start + i - MOTION_SIZE]
     return rest
 
@@ -230,8 +257,8 @@ def faded(x: SX, keep: SX) -> SX:
 def transition() -> ca.Function:
     """(x, command, parameters, rates, dt) -> (x after dt, A, keep).
 
-    The transition of the error is [[A], [0, diag(keep)]]; A: (9, 31), rows of position, velocity and attitude;
-    keep: (22,), see `forget`.
+    The transition of the error is [[A], [0, diag(keep)]]; A: (9, 51), rows of position, velocity and attitude;
+    keep: (42,), see `forget`.
     """
     x, e = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("e", ERROR_SIZE)
     command, parameters, dt = ca.SX.sym("u", COMMAND_SIZE), ca.SX.sym("k", PARAMETER_SIZE), ca.SX.sym("dt")
@@ -241,6 +268,36 @@ def transition() -> ca.Function:
     error = motion_error(moved(boxplus(x, e), command, parameters, dt), reference)
     moves, keep = derivative_at_zero(error, e, (reference, m)), forget(rates, dt)
     return _function("transition", [x, command, parameters, rates, dt], [ca.vertcat(m, faded(x, keep)), moves, keep])
+
+
+def imu_moved(x: SX, imu: SX, dt: SX) -> SX:
+    """Nominal (p, v, q) after dt with the mean angular rate and specific force of the interval; shape (10,).
+
+    imu: (ω_B [rad/s], f_B [m/s²]). v̇ = R f + g at the attitude of the middle, and the same acceleration over the whole
+    interval; at 100 Hz and turns of 3 rad/s the error is below 1e-5 of the acceleration. Solà (arXiv 1711.02508),
+    section 5.4.1, with the midpoint's attitude.
+    """
+    turn = (imu[0:3] - x[StateIndex.GYRO_BIAS]) * dt
+    q = x[StateIndex.ATTITUDE]
+    specific_force_B = imu[3:6] - x[StateIndex.ACCEL_BIAS]
+    acceleration = rotation(multiply(q, exp(turn / 2))) @ specific_force_B - ca.vertcat(0, 0, GRAVITY_M_S2)
+    p, v, after = x[StateIndex.POSITION], x[StateIndex.VELOCITY], multiply(q, exp(turn))
+    return ca.vertcat(p + dt * v + dt**2 / 2 * acceleration, v + dt * acceleration, after / ca.norm_2(after))
+
+
+def imu_transition() -> ca.Function:
+    """(x, imu, rates, dt) -> as `transition`. imu: (6,), see `imu_moved`.
+
+    The disturbance has no part in the motion: the accelerometer feels it. It is what specific force remains without the
+    thrust, see `specific_force_residual`.
+    """
+    x, e = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("e", ERROR_SIZE)
+    imu, rates, dt = ca.SX.sym("imu", IMU_SIZE), ca.SX.sym("rates", RATES), ca.SX.sym("dt")
+    reference = ca.SX.sym("r", MOTION_STATE_SIZE)
+    m = imu_moved(x, imu, dt)
+    error = motion_error(imu_moved(boxplus(x, e), imu, dt), reference)
+    moves, keep = derivative_at_zero(error, e, (reference, m)), forget(rates, dt)
+    return _function("imu_transition", [x, imu, rates, dt], [ca.vertcat(m, faded(x, keep)), moves, keep])
 
 
 def coast_transition() -> ca.Function:
@@ -297,29 +354,53 @@ def attitude_residual(x: SX, y: SX) -> SX:
     return log(multiply(conjugate(x[StateIndex.ATTITUDE]), multiply(exp(-x[StateIndex.ATTITUDE_BIAS]), y)))
 
 
-def marker_residual(x: SX, p_CM: SX, q_CM: SX, p_BC: SX, q_BC: SX) -> SX:
-    """ν of a bundle's pose in the camera frame, position [m] then rotation [rad], shape (6,)."""
-    q_BC = multiply(q_BC, exp(x[StateIndex.MOUNT]))
-    p_WB, q_WB = x[StateIndex.POSITION], x[StateIndex.ATTITUDE]
-    p_WM, q_WM = x[StateIndex.MARKER_POSITION], x[StateIndex.MARKER_ATTITUDE]
-    p_BM = rotation(q_WB).T @ (p_WM - p_WB)
-    p_expected = rotation(q_BC).T @ (p_BM - p_BC)
-    q_expected = multiply(conjugate(q_BC), multiply(conjugate(q_WB), q_WM))
-    return ca.vertcat(p_CM - p_expected, log(multiply(conjugate(q_expected), q_CM)))
+def specific_force_residual(x: SX, f_B: SX, thrust: SX, parameters: SX) -> SX:
+    """ν = f_B - (b_a + s k_T u e_z + Rᵀ (d - D v)), the accelerometer's mean over some hundredths of a second [m/s²].
+
+    thrust: u, the command that the rotors follow; parameters: of the flight model.
+    """
+    k_T, drag = parameters[0], parameters[1:4]
+    force_W = x[StateIndex.DISTURBANCE] - drag * x[StateIndex.VELOCITY]
+    thrust_B = ca.vertcat(0, 0, x[StateIndex.THRUST_SCALE] * k_T * thrust)
+    return f_B - (x[StateIndex.ACCEL_BIAS] + thrust_B + rotation(x[StateIndex.ATTITUDE]).T @ force_W)
 
 
-def corners_residual(x: SX, y: SX, corners_M: SX, p_BC: SX, q_BC: SX) -> SX:
+def camera_pose(x: SX, p_BC: SX, q_BC: SX, omega_B: SX) -> tuple[SX, SX]:
+    """(p_WC, q_WC) when the image was taken: mount, lever arm and the camera's delay are states."""
+    delay = x[StateIndex.CAMERA_DELAY]
+    q_WB = multiply(x[StateIndex.ATTITUDE], exp(omega_B * delay))
+    p_WB = x[StateIndex.POSITION] + x[StateIndex.VELOCITY] * delay
+    q_BC = multiply(multiply(q_BC, exp(x[StateIndex.MOUNT_OFFSET])), exp(x[StateIndex.MOUNT]))
+    return p_WB + rotation(q_WB) @ (p_BC + x[StateIndex.LEVER]), multiply(q_WB, q_BC)
+
+
+def marker_residual(x: SX, p_CM: SX, q_CM: SX, p_BC: SX, q_BC: SX, omega_B: SX, root: SX) -> SX:
+    """ν of a bundle's pose in the camera frame, position [m] then rotation [rad], shape (6,).
+
+    omega_B: body rates at the time of the image [rad/s]; root: L of the tracker's covariance L Lᵀ, 36 numbers by columns.
+
+    Corners have errors that stay for many images: edges of pixels, light, the lens. They move the pose most where the
+    geometry is weakest, which is the shape of the tracker's own covariance. The state ξ is such an error in units of its
+    standard deviations, and L ξ the pose's error. A print larger than assumed by ς looks nearer, by 1 - ς.
+    """
+    p_WC, q_WC = camera_pose(x, p_BC, q_BC, omega_B)
+    p_expected = (1 - x[StateIndex.BUNDLE_SCALE]) * (rotation(q_WC).T @ (x[StateIndex.MARKER_POSITION] - p_WC))
+    q_expected = multiply(conjugate(q_WC), x[StateIndex.MARKER_ATTITUDE])
+    residual = ca.vertcat(p_CM - p_expected, log(multiply(conjugate(q_expected), q_CM)))
+    return residual - ca.reshape(root, 6, 6) @ x[StateIndex.SLOW_POSE]
+
+
+def corners_residual(x: SX, y: SX, corners_M: SX, p_BC: SX, q_BC: SX, omega_B: SX) -> SX:
     """ν of the four corners of a marker in normalised image coordinates, x0 y0 … x3 y3, shape (8,).
 
     corners_M: the same corners in the bundle's frame, shape (12,).
     """
-    q_BC = multiply(q_BC, exp(x[StateIndex.MOUNT]))
-    p_WB, q_WB = x[StateIndex.POSITION], x[StateIndex.ATTITUDE]
+    p_WC, q_WC = camera_pose(x, p_BC, q_BC, omega_B)
     p_WM, q_WM = x[StateIndex.MARKER_POSITION], x[StateIndex.MARKER_ATTITUDE]
+    size = 1 + x[StateIndex.BUNDLE_SCALE]
     residual = []
     for i in range(4):
-        p_B = rotation(q_WB).T @ (p_WM + rotation(q_WM) @ corners_M[3 * i : 3 * i + 3] - p_WB)
-        p_C = rotation(q_BC).T @ (p_B - p_BC)
+        p_C = rotation(q_WC).T @ (p_WM + rotation(q_WM) @ (size * corners_M[3 * i : 3 * i + 3]) - p_WC)
         residual.append(y[2 * i : 2 * i + 2] - p_C[0:2] / ca.fmax(p_C[2], DEPTH_MIN_M))
     return ca.vertcat(*residual)
 
@@ -330,11 +411,12 @@ RESIDUALS: dict[Sensor, Callable[..., SX]] = {  # of (x, *measured)
     Sensor.ATTITUDE: attitude_residual,
     Sensor.MARKER: marker_residual,
     Sensor.CORNERS: corners_residual,
+    Sensor.SPECIFIC_FORCE: specific_force_residual,
 }
 
 
 def measurement(sensor: Sensor) -> ca.Function:
-    """(x, *measured) -> (ν, H) of one sensor; H = -∂ν/∂e, (m, 31).
+    """(x, *measured) -> (ν, H) of one sensor; H = -∂ν/∂e, (m, 51).
 
     measured: see `companion.estimation.layout.MEASURED`.
     """
@@ -346,13 +428,32 @@ def measurement(sensor: Sensor) -> ca.Function:
 
 
 def inject() -> ca.Function:
-    """(x, correction) -> (x ⊞ correction, reset Jacobians of both attitudes, 3x3 each)."""
+    """(x, correction) -> (x ⊞ correction, C, J_M): the estimate moves, and with it what its errors are counted from.
+
+    The covariance after the correction is G P Gᵀ with δ ← δ + C δθ for the first CARRIED_SIZE errors, after δθ_M ← J_M δθ_M.
+
+    No sensor but the flight controller's sees the heading of W, so turning everything (aircraft, disturbance, bundle) about
+    the vertical must change no expected image. In W that turn φ moves a position p by φ × p: it depends on the estimate, and a
+    filter that linearises about estimates that jump (a distant bundle's rotation is poor) gains heading from nothing. Here errors
+    are carried so that the turn φ = R δθ stays the turn: δp ← δp + φ × Δp and so on with the correction Δp. This is the invariant
+    filter of A. Barrau and S. Bonnabel (arXiv 1510.06263) in the coordinates of this one.
+    """
     x, e = ca.SX.sym("x", STATE_SIZE), ca.SX.sym("e", ERROR_SIZE)
     corrected = boxplus(x, e)
     for part in (StateIndex.ATTITUDE, StateIndex.MARKER_ATTITUDE):
         corrected[part] = corrected[part] / ca.norm_2(corrected[part])
-    jacobians = [right_jacobian(e[block]) for block in (ErrorIndex.ATTITUDE, ErrorIndex.MARKER_ATTITUDE)]
-    return _function("inject", [x, e], [corrected, *jacobians])
+    before, after = rotation(x[StateIndex.ATTITUDE]), rotation(corrected[StateIndex.ATTITUDE])
+    bundle_before, bundle_after = (
+        rotation(x[StateIndex.MARKER_ATTITUDE]),
+        rotation(corrected[StateIndex.MARKER_ATTITUDE]),
+    )
+    J_M = right_jacobian(e[ErrorIndex.MARKER_ATTITUDE])
+    carried = ca.SX.zeros(CARRIED_SIZE, 3)
+    for block in (ErrorIndex.POSITION, ErrorIndex.VELOCITY, ErrorIndex.DISTURBANCE, ErrorIndex.MARKER_POSITION):
+        carried[block, :] = -ca.skew(e[block]) @ before
+    carried[ErrorIndex.ATTITUDE, :] = after.T @ before - ca.SX.eye(3)
+    carried[ErrorIndex.MARKER_ATTITUDE, :] = (bundle_after.T - J_M @ bundle_before.T) @ before
+    return _function("inject", [x, e], [corrected, carried, J_M])
 
 
 def symmetric(M: SX) -> SX:
@@ -383,7 +484,13 @@ def generate() -> list[Path]:
         raise CompileError(
             "companion.estimation.layout.PARAMETER_SIZE is not the number of the flight model's parameters"
         )
-    models = [transition(), coast_transition(), inject(), *(measurement(sensor) for sensor in SENSORS)]
+    models = [
+        transition(),
+        imu_transition(),
+        coast_transition(),
+        inject(),
+        *(measurement(sensor) for sensor in SENSORS),
+    ]
     sizes = {
         "ERROR_SIZE": ERROR_SIZE,
         "MOTION_SIZE": MOTION_SIZE,
@@ -391,7 +498,13 @@ def generate() -> list[Path]:
         "COVARIANCE": FilterStateIndex.COVARIANCE.start,
         "GUST": FilterStateIndex.GUST.start,
         "GUST_SIZE": GUST_SIZE,
+        "IMU_SIZE": IMU_SIZE,
+        "SAMPLES_MAX": SAMPLES_MAX,
+        "FILTER_STATE_SIZE": FILTER_STATE_SIZE,
         "DISTURBANCE": StateIndex.DISTURBANCE.start,
+        "CARRIED_SIZE": CARRIED_SIZE,
+        "CONSIDERED": CONSIDERED.start,
+        "CONSIDERED_END": CONSIDERED.stop,
         "DISTURBANCE_ERROR": ErrorIndex.DISTURBANCE.start,
         "ATTITUDE_ERROR": ErrorIndex.ATTITUDE.start,
         "BUNDLE_ATTITUDE_ERROR": ErrorIndex.MARKER_ATTITUDE.start,

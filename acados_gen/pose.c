@@ -8,7 +8,15 @@
  *   pixels   n x 2    detected corners [px]
  *   pose     9 + 3    R_CM by rows, p_CM [m]
  *
+ *   weight            of the sizes as the marker file has them: corner noise over relative standard deviation, squared
+ *                     [px²]; 0: the sizes are exact
+ *
  * Errors are projected minus detected; Jacobians are with respect to δp and to δθ in R exp(δθ).
+ *
+ * Corners come by markers of four. A marker may be printed, cut or seen (glare, blur) larger than the file says, and its
+ * centre is where it is. Its size 1 + s is unknown beside the pose: with h = de/ds, the s that explains its eight errors
+ * best is eliminated, e.g. H - Jᵀh hᵀJ / (hᵀh + weight). Otherwise one marker that is 3 % larger than its neighbour tilts
+ * the bundle by degrees. A bundle of one marker has only its size to measure the range by: the filter knows that.
  */
 
 #include <math.h>
@@ -16,6 +24,7 @@
 #include <string.h>
 
 #define MIN_DEPTH 1e-6 /* [m], as in camera_model.py: nearer points have no image */
+#define CORNERS 4 /* of a marker */
 #define ITERATIONS 25
 #define TOLERANCE 1e-6 /* relative change of the cost; convergence is quadratic, so the next step would be far smaller */
 #define DAMPING_START 1e-4
@@ -80,21 +89,55 @@ void pose_residual(const double *camera, int64_t n, const double *points, const 
     }
 }
 
-/* Sum of squared errors; half its Hessian H = JᵀJ (6 x 6, lower triangle) and half its gradient g = Jᵀe. */
+/* How the two numbers of a corner change with the size of its marker: de/ds = J_p R (corner - centre). */
+static void size_slope(const double *pose, const double *m, const double *centre, const double *J, double *h) {
+    double outward[3];
+    for (int i = 0; i < 3; i++) {
+        outward[i] = 0;
+        for (int j = 0; j < 3; j++) outward[i] += pose[3 * i + j] * (m[j] - centre[j]);
+    }
+    for (int i = 0; i < 2; i++) h[i] = J[6 * i] * outward[0] + J[6 * i + 1] * outward[1] + J[6 * i + 2] * outward[2];
+}
+
+/* Sum of squared errors; half its Hessian H = JᵀJ (6 x 6, lower triangle) and half its gradient g = Jᵀe, with the sizes
+ * of the markers eliminated. */
 static double normal_equations(const double *camera, int64_t n, const double *points, const double *pixels,
-                               const double *pose, double *H, double *g) {
-    double cost = 0.0, e[2], J[12];
+                               const double *pose, double weight, double *H, double *g) {
+    double cost = 0.0, e[2], J[12], h[2];
     memset(H, 0, 36 * sizeof(double));
     memset(g, 0, 6 * sizeof(double));
-    for (int64_t k = 0; k < n; k++) {
-        corner(camera, pose, points + 3 * k, pixels + 2 * k, e, J);
-        cost += e[0] * e[0] + e[1] * e[1];
+    for (int64_t first = 0; first < n; first += CORNERS) {
+        const int64_t end = first + CORNERS < n ? first + CORNERS : n;
+        double centre[3] = {0}, hJ[6] = {0}, hh = weight, he = 0;
+        for (int64_t k = first; k < end; k++)
+            for (int i = 0; i < 3; i++) centre[i] += points[3 * k + i] / (double)(end - first);
+        for (int64_t k = first; k < end; k++) {
+            corner(camera, pose, points + 3 * k, pixels + 2 * k, e, J);
+            cost += e[0] * e[0] + e[1] * e[1];
+            for (int i = 0; i < 6; i++) {
+                g[i] += J[i] * e[0] + J[6 + i] * e[1];
+                for (int j = 0; j <= i; j++) H[6 * i + j] += J[i] * J[j] + J[6 + i] * J[6 + j];
+            }
+            size_slope(pose, points + 3 * k, centre, J, h);
+            hh += h[0] * h[0] + h[1] * h[1];
+            he += h[0] * e[0] + h[1] * e[1];
+            for (int i = 0; i < 6; i++) hJ[i] += h[0] * J[i] + h[1] * J[6 + i];
+        }
+        if (!(weight > 0)) continue;
+        cost -= he * he / hh;
         for (int i = 0; i < 6; i++) {
-            g[i] += J[i] * e[0] + J[6 + i] * e[1];
-            for (int j = 0; j <= i; j++) H[6 * i + j] += J[i] * J[j] + J[6 + i] * J[6 + j];
+            g[i] -= hJ[i] * he / hh;
+            for (int j = 0; j <= i; j++) H[6 * i + j] -= hJ[i] * hJ[j] / hh;
         }
     }
     return cost;
+}
+
+/* H = JᵀJ (6 x 6, lower triangle) with the sizes eliminated; returns the sum of squared errors. */
+double pose_information(const double *camera, int64_t n, const double *points, const double *pixels, const double *pose,
+                        double weight, double *H) {
+    double g[6];
+    return normal_equations(camera, n, points, pixels, pose, weight, H, g);
 }
 
 /* step = -(H + damping diag H)⁻¹ g by Cholesky's method; returns 0 when that matrix is not positive definite. */
@@ -139,15 +182,16 @@ static void moved_by(const double *pose, const double *step, double *moved) {
 
 /* Levenberg-Marquardt: moves the pose to the nearest minimum and returns the sum of squared errors there [px²]; NaN,
  * with the pose as it was, when a corner is not in front of the camera. */
-double pose_refine(const double *camera, int64_t n, const double *points, const double *pixels, double *pose) {
+double pose_refine(const double *camera, int64_t n, const double *points, const double *pixels, double *pose,
+                   double weight) {
     double H[36], g[6], H_new[36], g_new[6], step[6], trial[12];
-    double cost = normal_equations(camera, n, points, pixels, pose, H, g);
+    double cost = normal_equations(camera, n, points, pixels, pose, weight, H, g);
     double damping = DAMPING_START;
     if (!isfinite(cost)) return NAN;
     for (int i = 0; i < ITERATIONS && damping <= DAMPING_MAX; i++) {
         if (damped_step(H, g, damping, step)) {
             moved_by(pose, step, trial);
-            const double cost_new = normal_equations(camera, n, points, pixels, trial, H_new, g_new);
+            const double cost_new = normal_equations(camera, n, points, pixels, trial, weight, H_new, g_new);
             if (cost_new <= cost) { /* false for NaN as well: a step through the camera plane */
                 const double gain = cost - cost_new;
                 memcpy(pose, trial, sizeof trial);

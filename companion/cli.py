@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 TABLE_WIDTH = 150  # characters, where the output is not a terminal
 STACKS = ("full", "paper", "px4")  # sitl.baselines.stacks; not imported here, because the simulator may be absent
 SENSORS = ("kind", "unkind")  # sitl.scenario.SensorKind; likewise
-DEFAULT_SENSORS = "kind"  # of `sim`, `compare` and `fly --fcu sim`
+DEFAULT_SENSORS = "unkind"  # of `sim`, `compare` and `fly --fcu sim`
 INSTANCE_MAX = 999  # sitl.ports; likewise
 MISSION = ConfigFile(ConfigKind.MISSION)
 VEHICLE = ConfigFile(ConfigKind.VEHICLE)

@@ -2,7 +2,8 @@
 
 Every (stack, seed) is a lockstep run; the runs are distributed over processes. Errors are those of
 `companion.recording.metrics`: over the mission's hold, against the simulator's truth, in the frame of the mission's
-bundle. A run whose mission did not reach its hold has no errors and counts in "completed" only.
+bundle. A run whose mission did not reach its hold has no errors and counts in "completed", "early" or "failed" only
+(see `sitl.flight_end`).
 """
 
 import math
@@ -27,6 +28,7 @@ from companion.recording.metrics import tracking_error
 from companion.runtime.end_requests import interrupts_ignored
 from companion.runtime.parent import end_with_parent
 from sitl.baselines.stacks import STACKS, prepare
+from sitl.flight_end import FlightEnd
 from sitl.scenario import CameraMode, SensorKind, load_scenario
 from sitl.simulate import fly
 
@@ -41,6 +43,8 @@ KEPT = (
     "hold_s",
     "final_phase",
     "final_reason",
+    "end",
+    "failure",
     "fallback_cycles",
 )
 SERIES_PERIOD_S = 0.1  # of the error kept for the plot
@@ -175,7 +179,8 @@ def summarise(runs: list[Run]) -> dict[str, Any]:
     axes = [run["position_rms_axis_m"] for run in runs]
     result["position_rms_axis_m"] = [mean_and_std([axis[i] for axis in axes if axis is not None]) for i in range(3)]
     result["nees"] = consistency([run["nees"] for run in runs if run.get("nees")])
-    result["completed"] = sum(run["completed"] for run in runs)
+    for end in FlightEnd:
+        result[str(end)] = sum(run["end"] == end for run in runs)
     result["flown"] = len(runs)
     return result
 
@@ -227,7 +232,7 @@ def table(result: Comparison) -> Table:
     title = f"{result['scenario']}, {world}, seeds {seeds}{incomplete} (RMS in m, frame: {frame})"
     view = Table(title=plain(title))
     view.add_column("stack")
-    for name in ("position", *AXES, "estimate", "yaw °", "completed", "ratio"):
+    for name in ("position", *AXES, "estimate", "yaw °", "completed", "early", "failed", "ratio"):
         view.add_column(name, justify="right")
     for stack in result["stacks"]:
         row = result["summary"][stack]
@@ -238,6 +243,8 @@ def table(result: Comparison) -> Table:
             _cell(row["estimate_rms_m"]),
             _cell(row["yaw_rms_deg"], 2),
             f"{row['completed']}/{row['flown']}",
+            f"{row['early']}",
+            f"{row['failed']}",
             "–" if row["ratio"] is None else f"{row['ratio']:.1f}",
         )
     return view

@@ -13,6 +13,7 @@ from companion.core.clock import SimulatedStopwatch
 from companion.core.enums import FcuMode
 from companion.core.messages import FcuStatus, LinkRx, LinkTx, Message, State
 from companion.core.vehicle import Vehicle
+from sitl import imu_faults
 from sitl.autopilot.conversion import q_ned
 from sitl.link_attacks import ForeignSetpoints, WrongFrames, WrongVoltage
 from sitl.marker_attacks import MARKER_ATTACKS
@@ -178,6 +179,19 @@ def _marker_attack(faults: FaultInjector, fault: Fault, active: bool) -> None:
         world.marker_attacks.begin(fault, world.now_s)
     else:
         world.marker_attacks.end(fault)
+
+
+IMU_FAULTS: dict[FaultKind, Callable[[Fault], imu_faults.ImuFault]] = {
+    FaultKind.IMU_STOPS: lambda fault: imu_faults.stops(),
+    FaultKind.IMU_SLOW: lambda fault: imu_faults.slow(fault.value[0]),
+    FaultKind.IMU_TIME_JUMPS: lambda fault: imu_faults.time_jumps(fault.value[0]),
+    FaultKind.IMU_SWAPPED: lambda fault: imu_faults.swapped(int(fault.value[0]), int(fault.value[1])),
+    FaultKind.IMU_INVERTED: lambda fault: imu_faults.inverted(),
+}
+
+
+def _imu_wrong(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    faults.target.world.autopilot.set_imu_fault(IMU_FAULTS[FaultKind(fault.kind)](fault) if active else None)
 
 
 # --- aircraft -------------------------------------------------------------------------------------------------------
@@ -346,6 +360,7 @@ EFFECTS: dict[FaultKind, Callable[[FaultInjector, Fault, bool], None]] = {
     FaultKind.CAMERA_SLIPPED: _camera_slipped,
     FaultKind.HEADING_DISTURBED: _heading_disturbed,
     FaultKind.MARKERS_OUTLIERS: _markers_outliers,
+    **dict.fromkeys(IMU_FAULTS, _imu_wrong),
     FaultKind.RC_LOST: _rc_lost,
     FaultKind.RC_MODE_SWITCH: _rc_mode_switch,
     FaultKind.RC_STICKS: _rc_sticks,

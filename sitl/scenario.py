@@ -40,6 +40,12 @@ class FaultKind(StrEnum):
     CAMERA_SLIPPED = "camera_slipped"  # value: rotation vector [rad] of the camera on its mount, in its own frame
     HEADING_DISTURBED = "heading_disturbed"  # value[0]: rad by which iron turns the compass
     MARKERS_OUTLIERS = "markers_outliers"  # value[0]: standard deviation [m] of the camera's displacement in each image
+    # HIGHRES_IMU (`sitl.imu_faults`)
+    IMU_STOPS = "imu_stops"  # none is sent
+    IMU_SLOW = "imu_slow"  # value[0]: Hz
+    IMU_TIME_JUMPS = "imu_time_jumps"  # value[0]: s by which the stamps are ahead, in order, behind, in order in turn
+    IMU_SWAPPED = "imu_swapped"  # value: numbers of the two axes, 1 to 3
+    IMU_INVERTED = "imu_inverted"  # rates and specific force have the wrong sign
     RC_LOST = "rc_lost"  # the receiver is silent
     RC_MODE_SWITCH = "rc_mode_switch"  # the pilot moves the mode switch away and back to position mode
     RC_STICKS = "rc_sticks"  # the pilot moves the sticks
@@ -90,11 +96,21 @@ FAULT_PROCESSES = (  # the nodes of a lockstep run
     ProcessName.MISSION,
     ProcessName.CONTROLLER,
 )
+IMU_FAULTS = (  # of the stream of the PX4 emulator; real PX4 sends what it measures
+    FaultKind.IMU_STOPS,
+    FaultKind.IMU_SLOW,
+    FaultKind.IMU_TIME_JUMPS,
+    FaultKind.IMU_SWAPPED,
+    FaultKind.IMU_INVERTED,
+)
 FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
     FaultKind.GNSS_JUMP: 3,
     FaultKind.CAMERA_SLIPPED: 3,
     FaultKind.HEADING_DISTURBED: 1,
     FaultKind.MARKERS_OUTLIERS: 1,
+    FaultKind.IMU_SLOW: 1,
+    FaultKind.IMU_TIME_JUMPS: 1,
+    FaultKind.IMU_SWAPPED: 2,
     FaultKind.RC_CHANNEL: 2,
     FaultKind.SECOND_COMPANION: 1,
     FaultKind.CONTROLLER_SLOW: 1,
@@ -232,6 +248,10 @@ def fault_problem(fault: Fault) -> str:
             return f"value has {len(fault.value)} numbers, needs 1 to {most}"
     elif len(fault.value) != needed:
         return f"value has {len(fault.value)} numbers, needs {needed}"
+    if fault.kind == FaultKind.IMU_SWAPPED and not set(fault.value) <= {1.0, 2.0, 3.0}:
+        return f"value = {fault.value}: the axes are 1, 2 and 3"
+    if fault.kind == FaultKind.IMU_SLOW and not fault.value[0] > 0.0:
+        return f"value = {fault.value}: must be above 0 Hz"
     if fault.kind == FaultKind.PROCESS_DEAD and fault.name not in FAULT_PROCESSES:
         return f"name = {fault.name!r}: no such process (there are: {', '.join(FAULT_PROCESSES)})"
     return ""

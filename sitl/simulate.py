@@ -14,9 +14,11 @@ from rich.table import Table
 
 from companion.core.messages import Message, MissionStatus, Truth
 from companion.core.text import plain
+from companion.recording import series as sr
 from companion.recording.metrics import metrics_from_messages
 from companion.runtime.flight_record import flight_metadata, open_recorder
 from companion.runtime.fly import ending_line
+from sitl.flight_end import FlightEnd, judge
 from sitl.lockstep import Lockstep
 from sitl.scenario import CameraMode, LoadedScenario, SensorKind, load_scenario
 from sitl.unkind import with_sensors
@@ -118,13 +120,16 @@ def drawn_facts(loaded: LoadedScenario) -> Result:
 def _result(loaded: LoadedScenario, lockstep: Lockstep, stack: str, seed: int) -> Result:
     status = lockstep.pilot
     metrics = metrics_from_messages(lockstep.messages, bundle=loaded.plan.bundle)
+    end, failure = judge(sr.of(lockstep.messages, Truth), status, loaded.plan.limits)
     return {
         "scenario": loaded.scenario.name,
         "stack": stack,
         "seed": seed,
         **drawn_facts(loaded),
         "duration_s": round(lockstep.now_s, 3),
-        "completed": bool(status and status.success),
+        "completed": end is FlightEnd.COMPLETED,
+        "end": str(end),
+        "failure": failure,
         **metrics,
         "realtime_factor": round(lockstep.now_s / lockstep.wall_s, 2),
     }
@@ -175,6 +180,8 @@ def result_table(flight: SimulatedFlight, log_file: Path | None) -> Table:
     table.add_row("setpoints, longest gap", _figure(result["setpoint_gap_s"], 1e3, "ms", 0))
     table.add_row("filter resets", _figure(result["filter_resets"], 1, "", 0))
     table.add_row("safety events", events_text(result["events"]))
+    if result["failure"]:
+        table.add_row("failed", plain(result["failure"]))
     table.add_row("ended early", "no" if result["completed"] else plain(early_end(flight.status)))
     table.add_row("log", "none (--log FILE)" if log_file is None else plain(str(log_file)))
     return table

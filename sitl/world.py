@@ -21,6 +21,7 @@ from sitl.autopilot.autopilot import Autopilot
 from sitl.autopilot.modes import CommanderMode
 from sitl.camera import SceneCamera
 from sitl.corners import CornerCamera
+from sitl.imu_faults import ImuFault
 from sitl.marker_attacks import MarkerAttacks
 from sitl.plant import PX4_ROTORS, Plant
 from sitl.scenario import LoadedScenario, Scenario
@@ -43,6 +44,8 @@ class FlightController(Protocol):
     def take_output(self) -> bytes: ...  # MAVLink for the companion
 
     def set_rc(self, channels_us: list[int] | None) -> None: ...  # None: no RC signal
+
+    def set_imu_fault(self, fault: ImuFault | None) -> None: ...  # of the stream; None: there is none
 
     @property
     def rc_us(self) -> list[int] | None: ...  # the channels of this moment [µs]

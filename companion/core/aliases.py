@@ -38,9 +38,32 @@ VALUES: Mapping[TopicName, Mapping[str, Callable[[str], str]]] = {
 KEYS: Mapping[str, Mapping[str, str]] = {}
 
 # Name of a configuration schema → key that logs made before it do not hold → the value with which those flights were
-# flown, as far as the log can tell. A file on disk must have every key: there are no defaults (docs/development.md).
+# flown, as far as the log can tell; a key may be a whole table. A file on disk must have every key: there are no defaults (docs/development.md).
 ADDED: Mapping[str, Mapping[str, Any]] = {
-    "Vehicle": {"thrust.model_factor": 0.0},  # not known: PX4's default, and that of the simulated aircraft
+    "Vehicle": {
+        "thrust.model_factor": 0.0,  # not known: PX4's default, and that of the simulated aircraft
+        # Those flights had no HIGHRES_IMU, and the filter had none of these states: the smallest values that are allowed.
+        "fcu.imu_rate_hz": 0.0,
+        "tracking.marker_size_std": 0.0,
+        "estimator.camera": {
+            "rotation_rad": 1e-6,
+            "lever_m": 1e-5,
+            "delay_s": 1e-5,
+            "bundle_scale": 1e-6,
+            "slow_pose": 1e-3,
+            "slow_pose_time_s": 10.0,
+        },
+        # Not used without HIGHRES_IMU; as in config/vehicles/f550.toml, in case such a log is flown again with it.
+        "estimator.imu": {
+            "gyro_rad_sqrt_s": 0.002,
+            "accel_m_s_sqrt_s": 0.03,
+            "gyro_bias_rad_s": 0.003,
+            "accel_bias_m_s2": 0.2,
+            "bias_time_s": 100.0,
+            "disturbance_m_s2_sqrt_s": [2.0, 2.0, 0.4],
+        },
+        "estimator.specific_force": {"std": 0.2, "window": 50, "gate_probability": 0.999},
+    },
 }
 
 
@@ -80,7 +103,7 @@ def completed(schema: str, tables: dict[str, Any]) -> dict[str, Any]:
         *parents, name = key.split(".")
         if isinstance(_get(result, parents), dict) and _get(result, [*parents, name]) is None:
             result = _copied(result)
-            _get(result, parents)[name] = value
+            _get(result, parents)[name] = _copied(value) if isinstance(value, dict) else value
     return result
 
 

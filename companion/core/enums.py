@@ -79,6 +79,28 @@ class Sensor(StrEnum):
     ATTITUDE = "attitude"
     MARKER = "marker"  # pose of a bundle
     CORNERS = "corners"  # corners of one marker
+    SPECIFIC_FORCE = "specific_force"  # accelerometer: thrust, drag and disturbance
+
+
+class ImuFault(StrEnum):
+    """Why the flight controller's inertial measurements are not used; names in `EstimatorStatus.rejected`, too."""
+
+    DIRECTION = "imu_direction"  # the force does not point up on the ground, or along the thrust in flight
+    TURNS = "imu_turns"  # angular rates against the attitude
+    FORCES = "imu_forces"  # specific force against the velocity
+    SLOW = "imu_slow"
+    STAMPS = "imu_stamps"  # of the time
+    STOPPED = "imu_stopped"
+
+
+class FilterOffset(StrEnum):
+    """Constant or slow states of the filter that have bounds; names in `EstimatorStatus.rejected`, too."""
+
+    GYRO_BIAS = "gyro_bias_runaway"
+    ACCEL_BIAS = "accel_bias_runaway"
+    CAMERA_DELAY = "camera_delay_runaway"
+    THRUST_SCALE = "thrust_scale_runaway"
+    MOUNT_OFFSET = "mount_offset_runaway"
 
 
 class ControlSource(StrEnum):
@@ -136,6 +158,7 @@ TopicName = Literal[
     "markers",
     "fcu_attitude",
     "fcu_position",
+    "fcu_imu",
     "fcu_status",
     "fcu_info",
     "fcu_text",

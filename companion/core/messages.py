@@ -23,6 +23,7 @@ from companion.core.enums import (
     ControlSource,
     FcuMode,
     FcuSystem,
+    ImuFault,
     Phase,
     ProcessName,
     SafetyAction,
@@ -111,6 +112,16 @@ class FcuPosition(Message):
     v_W: Vec3
 
 
+class FcuImu(Message):
+    """Mean angular rate and specific force over a sample's interval, less the biases that the flight controller estimates.
+
+    The interval ends at the stamp. PX4's is that of `IMU_INTEG_RATE` (5 ms), also where the stream is slower.
+    """
+
+    gyro_B: Vec3
+    accel_B: Vec3
+
+
 class FcuStatus(Message):
     """The slow states of the flight controller."""
 
@@ -150,6 +161,7 @@ class FcuStatus(Message):
     range_m: float = float("nan")  # of the nearest forward range finder, along body x; NaN: none, or nothing measured
     # The receiver's own solution (GPS_RAW_INT): latitude, longitude [°], altitude over mean sea level [m]; None: no fix.
     gnss_position: Vec3 | None = None
+    imu_rate_hz: float = float("nan")  # of HIGHRES_IMU, as it arrives; NaN: not requested, or not measured yet
 
 
 class FcuInfo(Message):
@@ -264,6 +276,14 @@ class BundleWitness(msgspec.Struct):
     bundles_apart: tuple[str, ...] = ()  # the names of these two
 
 
+class ImuReport(msgspec.Struct):
+    """How the filter uses the flight controller's inertial measurements (`companion.estimation.imu_check`)."""
+
+    rate_hz: float  # at which they arrive; 0: none
+    fault: ImuFault | None = None  # why they are not used; None: they are, or there was none yet
+    problem: str = ""  # the same in words
+
+
 class EstimatorStatus(Message):
     """All updates since the last message of this type, and counters that only increase."""
 
@@ -276,6 +296,8 @@ class EstimatorStatus(Message):
     covariance_blocks: tuple[float, ...] = ()
     note: str = ""  # unusual behaviour of the filter, with the reason; one line
     witness: BundleWitness | None = None  # of the filter's bundle; None before the first sight
+    imu: ImuReport | None = None  # None: not reported, an older version
+    runaways: dict[str, int] = {}  # by `FilterOffset`: how often a state left its bounds and was put back, if it did
 
 
 # --- plan -> thrust -------------------------------------------------------------------------------------------
@@ -430,6 +452,7 @@ TOPICS: dict[TopicName, Topic] = {
     "markers":         Topic(Markers,         (TRACKER, SIMULATOR), 30, True, 0.30),
     "fcu_attitude":    Topic(FcuAttitude,     (FCU,),              50, True,  0.20),
     "fcu_position":    Topic(FcuPosition,     (FCU,),              50, True,  0.20),
+    "fcu_imu":         Topic(FcuImu,          (FCU,),             200, True,  0.10),
     "fcu_status":      Topic(FcuStatus,       (FCU,),              10, True,  1.00),
     "fcu_info":        Topic(FcuInfo,         (FCU,),               0, True,  INF),
     "fcu_text":        Topic(FcuText,         (FCU,),               0, True,  INF),

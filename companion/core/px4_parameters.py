@@ -115,8 +115,8 @@ LINK_PARAMETERS = (
     ),
     AdvisedParameter(
         ("MAV_1_RATE",),
-        "0, or at least 40000",
-        "0 is half of the port's capacity; a small number reduces the rates of all messages",
+        "0, or at least 45000",
+        "0 is half of the port's capacity, 46 kB/s, of which the stack's streams take 40; a smaller number reduces the rates of all messages",
     ),
     AdvisedParameter(("MAV_1_FLOW_CTRL",), "0", "three wires, no RTS and CTS"),
     AdvisedParameter(
@@ -125,7 +125,14 @@ LINK_PARAMETERS = (
         "a RADIO_STATUS of any sender with a full buffer, one in a second, reduces all rates of the port to a twentieth",
     ),
     AdvisedParameter(
-        ("SER_TEL2_BAUD",), "921600", "attitude and position at 50 Hz each with little delay; 57600 is too slow"
+        ("SER_TEL2_BAUD",),
+        "921600",
+        "the IMU at 200 Hz alone is 15 kB/s; on a slower line set `fcu.imu_rate_hz` to 0; 57600 is too slow at all",
+    ),
+    AdvisedParameter(
+        ("IMU_INTEG_RATE",),
+        "200, as `fcu.imu_rate_hz`",
+        "HIGHRES_IMU is the mean over one such interval; a slower stream leaves gaps that no sample covers",
     ),
     AdvisedParameter(("UXRCE_DDS_CFG",), "not TELEM 2", "otherwise it takes the port"),
     AdvisedParameter(

@@ -103,6 +103,7 @@ class Tracking(Section):
     """Detection of markers and the pose of a bundle."""
 
     corner_noise_px: Annotated[float, number(0.01, 10, "px")]  # standard deviation of one corner coordinate
+    marker_size_std: Annotated[float, number(0, 0.2, "of a marker's size against the marker file; its centre is true")]
     max_reprojection_px: Annotated[float, number(0.1, 50, "px")]  # RMS above which a bundle is rejected
     flip_ratio: Annotated[
         float, number(1, 20, "(second over first reprojection error below which a pose is ambiguous)")
@@ -122,6 +123,7 @@ class Fcu(Section):
     autopilot_system_id: MavlinkId
     attitude_rate_hz: StreamRate
     position_rate_hz: StreamRate
+    imu_rate_hz: Annotated[float, number(0, 500, "Hz of HIGHRES_IMU; 0: the link is too slow, the commands propagate")]
     send_odometry: bool  # the position by the marker for PX4's own estimator (companion/fcu/odometry.py)
     forward: list[str]  # ground stations that share the link, each as udpout:127.0.0.1:14550
     signing_key_file: str | None = None  # 32 bytes, readable by the owner only; path relative to the vehicle file
@@ -234,11 +236,36 @@ class CameraMount(Section):
     time_constant_s: Annotated[float, number(0.05, 1000, "s")]
 
 
+class CameraErrors(Section):
+    """What calibration leaves of the camera, and the slow part of the tracker's errors. Standard deviations."""
+
+    rotation_rad: Annotated[float, number(1e-6, 1, "rad, rotation on the aircraft, each axis")]
+    lever_m: Annotated[float, number(1e-5, 1, "m, position on the aircraft, each axis")]
+    delay_s: Annotated[float, number(1e-5, 0.5, "s, time of an image")]
+    bundle_scale: Annotated[float, number(1e-6, 0.2, "true over assumed size of all markers of a bundle, minus 1")]
+    slow_pose: Annotated[float, number(1e-3, 20, "slow error of a bundle's pose over the tracker's standard deviation")]
+    slow_pose_time_s: Annotated[float, number(0.5, 1000, "s, time constant of the same")]
+
+
 class ThrustScale(Section):
     """True over modelled thrust: a slow random walk that begins at 1."""
 
     std: Annotated[float, number(1e-4, 0.5, "at the start")]
     walk_sqrt_s: Annotated[float, number(1e-6, 0.1, "1/√s")]
+
+
+class ImuNoise(Section):
+    """HIGHRES_IMU of the flight controller, from which PX4 has already taken the biases that EKF2 estimates.
+
+    The noise is what propagation has to allow for: the sensors', vibration, and their product with the sampling.
+    """
+
+    gyro_rad_sqrt_s: Annotated[float, number(1e-6, 1, "rad/√s")]
+    accel_m_s_sqrt_s: Annotated[float, number(1e-6, 10, "m/s/√s")]
+    gyro_bias_rad_s: Annotated[float, number(1e-6, 0.2, "rad/s, standard deviation of what EKF2 leaves")]
+    accel_bias_m_s2: Annotated[float, number(1e-5, 5, "m/s², standard deviation of what EKF2 leaves")]
+    bias_time_s: Annotated[float, number(1, 1e5, "s, time constant of both")]
+    disturbance_m_s2_sqrt_s: Triple[NoiseDensity]  # world x, y, z [m/s²/√s]: gusts, which the accelerometer observes
 
 
 class Estimator(Section):
@@ -255,6 +282,9 @@ class Estimator(Section):
     attitude_bias: AttitudeBias
     thrust_scale: ThrustScale
     mount: CameraMount
+    camera: CameraErrors
+    imu: ImuNoise
+    specific_force: SensorNoise  # std [m/s²]: mean over some hundredths of a second against thrust and drag
     position: SensorNoise  # std [m]
     velocity: SensorNoise  # std [m/s], without the bias
     attitude: SensorNoise  # std [rad]

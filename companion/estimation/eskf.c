@@ -19,8 +19,9 @@
 typedef long long integer;
 typedef int generated(const double **arg, double **res, integer *iw, double *w, int mem);
 
-generated eskf_transition, eskf_coast_transition, eskf_inject;
+generated eskf_transition, eskf_imu_transition, eskf_coast_transition, eskf_inject;
 generated eskf_measure_position, eskf_measure_velocity, eskf_measure_attitude, eskf_measure_marker, eskf_measure_corners;
+generated eskf_measure_specific_force;
 
 /* P ← F P Fᵀ + diag(noise) dt with F = [A; 0 diag(keep)], A: MOTION x N. */
 static void propagate(const double *P, const double *A, const double *keep, const double *noise, double dt,
@@ -104,6 +105,24 @@ int eskf_predict(const double **arg, double **res, integer *iw, double *w_, int 
     return status;
 }
 
+/* (filter state, samples, count, rates, noise) -> filter state. A sample: duration, angular rate, specific force. */
+int eskf_predict_imu(const double **arg, double **res, integer *iw, double *w_, int mem) {
+    (void)iw, (void)w_, (void)mem;
+    const int count = (int)*arg[2];
+    double from[FILTER_STATE_SIZE], A[MOTION * N], keep[REST], w[WORK_SIZE];
+    int status = 0;
+    memcpy(res[0], arg[0], sizeof from);
+    for (int i = 0; i < count && i < SAMPLES_MAX; i++) {
+        const double *sample = arg[1] + i * (1 + IMU_SIZE);
+        const double *model_arg[] = {from, sample + 1, arg[3], sample};
+        double *model_res[] = {res[0], A, keep};
+        memcpy(from, res[0], sizeof(double) * GUST);
+        status |= eskf_imu_transition(model_arg, model_res, 0, w, 0);
+        propagate(from + COVARIANCE, A, keep, arg[4], *sample, res[0] + COVARIANCE);
+    }
+    return status;
+}
+
 /* (filter state, rates, noise, dt) -> filter state: without a command the disturbance is not observable */
 int eskf_predict_coast(const double **arg, double **res, integer *iw, double *w_, int mem) {
     (void)iw, (void)w_, (void)mem;
@@ -132,6 +151,24 @@ static void turn(double *P, int at, const double *J) {
         for (int c = 0; c < N; c++) P[(at + i) * N + c] = P[c * N + at + i] = rows[i][c];
     for (int i = 0; i < 3; i++)
         for (int j = 0; j < 3; j++) P[(at + i) * N + at + j] = block[i][j];
+}
+
+/* P ← G P Gᵀ with δ_r ← δ_r + C δθ for the first CARRIED_SIZE errors, see `inject`. C is column-major. */
+static void carry(double *P, const double *C) {
+    double rows[CARRIED_SIZE][N];
+    for (int r = 0; r < CARRIED_SIZE; r++) {
+        memcpy(rows[r], P + r * N, sizeof rows[r]);
+        for (int k = 0; k < 3; k++)
+            for (int c = 0; c < N; c++) rows[r][c] += C[r + CARRIED_SIZE * k] * P[(ATTITUDE_ERROR + k) * N + c];
+    }
+    for (int r = 0; r < CARRIED_SIZE; r++) {
+        for (int c = r; c < CARRIED_SIZE; c++) {
+            double sum = rows[r][c];
+            for (int k = 0; k < 3; k++) sum += rows[r][ATTITUDE_ERROR + k] * C[c + CARRIED_SIZE * k];
+            P[r * N + c] = P[c * N + r] = sum;
+        }
+        for (int c = CARRIED_SIZE; c < N; c++) P[r * N + c] = P[c * N + r] = rows[r][c];
+    }
 }
 
 /* (filter state, *measured, R) -> (ν, whitened, NIS, corrected filter state, matched, expected)
@@ -195,19 +232,25 @@ static inline int update(generated *model, const int m, const int measured, cons
         }
     }
     *res[2] = nis;
+    for (int c = CONSIDERED; c < CONSIDERED_END; c++) correction[c] = 0;
+    double kept[CONSIDERED_END - CONSIDERED][CONSIDERED_END - CONSIDERED];
+    for (int r = CONSIDERED; r < CONSIDERED_END; r++)
+        memcpy(kept[r - CONSIDERED], P + r * N + CONSIDERED, sizeof kept[0]);
     for (int r = 0; r < N; r++)
         for (int c = 0; c < N; c++) {
             double sum = P[r * N + c];
             for (int i = 0; i < m; i++) sum -= W[i][r] * W[i][c];
             P_out[r * N + c] = sum;
         }
+    for (int r = CONSIDERED; r < CONSIDERED_END; r++)
+        memcpy(P_out + r * N + CONSIDERED, kept[r - CONSIDERED], sizeof kept[0]);
     memcpy(res[3] + GUST, arg[0] + GUST, sizeof(double) * GUST_SIZE);
-    double J[9], J_M[9];
+    double C[CARRIED_SIZE * 3], J_M[9];
     const double *inject_arg[] = {x, correction};
-    double *inject_res[] = {res[3], J, J_M};
+    double *inject_res[] = {res[3], C, J_M};
     status |= eskf_inject(inject_arg, inject_res, 0, w, 0);
-    turn(P_out, ATTITUDE_ERROR, J);
     turn(P_out, BUNDLE_ATTITUDE_ERROR, J_M);
+    carry(P_out, C);
 
     double z[8], inverse[8][8]; /* z = L⁻ᵀ whitened, L⁻¹ */
     for (int i = m - 1; i >= 0; i--) {
@@ -247,5 +290,6 @@ static const int ROTATION_FIRST[] = {3, 4, 5, 0, 1, 2}; /* the whitened position
 SENSOR(position, 3, 1, GIVEN_ORDER)
 SENSOR(velocity, 3, 1, GIVEN_ORDER)
 SENSOR(attitude, 3, 1, GIVEN_ORDER)
-SENSOR(marker, 6, 4, ROTATION_FIRST)
-SENSOR(corners, 8, 4, GIVEN_ORDER)
+SENSOR(marker, 6, 6, ROTATION_FIRST)
+SENSOR(corners, 8, 5, GIVEN_ORDER)
+SENSOR(specific_force, 3, 3, GIVEN_ORDER)

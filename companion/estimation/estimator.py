@@ -13,15 +13,17 @@ import numpy as np
 
 from companion.core.arrays import Array
 from companion.core.clock import Stopwatch
-from companion.core.enums import FcuMode, Sensor
+from companion.core.enums import FcuMode, FilterOffset, Sensor
 from companion.core.frames import quat_conjugate, quat_multiply, quat_normalized
 from companion.core.geodesy import LocalFrame
 from companion.core.messages import (
     BundleWitness,
     EstimatorStatus,
     FcuAttitude,
+    FcuImu,
     FcuPosition,
     FcuStatus,
+    ImuReport,
     Innovation,
     Markers,
     Message,
@@ -34,10 +36,14 @@ from companion.core.voltage import ThrustVoltage
 from companion.estimation.bundle_pairs import BundlePairs
 from companion.estimation.filter import ESTABLISHED, Eskf, FilterState, FilterUpdate
 from companion.estimation.history import History, HistoryEntry
+from companion.estimation.imu import ForceWindows
+from companion.estimation.imu_check import ImuCheck
 from companion.estimation.inputs import Command, Inputs
 from companion.estimation.layout import ERROR_SIZE, SENSORS, ErrorIndex, StateIndex
 from companion.estimation.marker_map import MarkerMap
+from companion.estimation.noise import initial_variances
 from companion.estimation.observations import CheckedObservation, check, choose_solution, is_ambiguous
+from companion.estimation.runaway import put_back
 from companion.estimation.validity import converged, divergence, largest_std, persistently_rejected
 from companion.estimation.witnesses import GNSS_DELAY_S, PlaceWitness
 
@@ -45,6 +51,10 @@ START_AGE_S = 0.5  # largest age of the attitude and the position with which the
 FUTURE_MAX_S = 0.05  # a stamp this far ahead is time-sync jitter and is taken as now; more is a wrong clock
 VOLTAGE_TIME_S = 1.0  # smoothing of the battery voltage: the sag within a manoeuvre is not the level of the charge
 
+FORCE_PERIOD_S = 0.02  # of the accelerometer in one measurement of the disturbance across the thrust
+# Along it: long enough for the rotors to follow. Over some hundredths of a second they do not follow the command's jitter,
+# which would be taken for a thrust that is too small; over several tenths the disturbance is known too late.
+THRUST_PERIOD_S = 0.1
 BLOCKS_EVERY = 10  # steps between two publications of the covariance's blocks
 # upper triangles of the blocks of position, velocity, attitude, disturbance and GNSS bias
 BLOCK_ROWS = [3 * block + i for block in range(5) for i in range(3) for _ in range(i, 3)]
@@ -77,11 +87,12 @@ class EstimatorNode(Node):
 
     adapt: False keeps the measurement noise at its nominal value.
 
-    `EstimatorStatus.rejected` counts by name: each sensor (rejected by its gate) and each `Rejection`. Raises `companion.core.kernel.ArtifactMissing` when the kernels are not built.
+    `EstimatorStatus.rejected` counts by name: each sensor (rejected by its gate), each `Rejection`, `ImuFault` and
+    `FilterOffset`. Raises `companion.core.kernel.ArtifactMissing` when the kernels are not built.
     """
 
     name = "estimator"
-    inputs = ("fcu_attitude", "fcu_position", "fcu_status", "markers", "sent_setpoint")
+    inputs = ("fcu_attitude", "fcu_position", "fcu_imu", "fcu_status", "markers", "sent_setpoint")
 
     def __init__(
         self,
@@ -104,6 +115,10 @@ class EstimatorNode(Node):
         self._marker_map = MarkerMap()
         self._filter = Eskf(vehicle, adapt)
         walk_m_sqrt_s = vehicle.estimator.process.gnss_bias_m_sqrt_s
+        self._across, self._along = ForceWindows(FORCE_PERIOD_S), ForceWindows(THRUST_PERIOD_S)
+        self._flying = False
+        self._imu_check = ImuCheck()
+        self._prior = initial_variances(vehicle)
         self._witness = PlaceWitness(self._filter.p_BC, self._filter.q_BC, walk_m_sqrt_s)
         self._pairs = BundlePairs()
         self._receiver_frame = LocalFrame()
@@ -113,7 +128,7 @@ class EstimatorNode(Node):
         self._voltage = ThrustVoltage(vehicle.thrust.reference_voltage_v)
         self._parameters = np.array(vehicle.model_parameters())
         self._innovations: list[Innovation] = []
-        self._rejected: dict[str, int] = {str(name): 0 for name in (*SENSORS, *Rejection)}
+        self._rejected: dict[str, int] = {str(name): 0 for name in (*SENSORS, *Rejection, *FilterOffset)}
         self._dropped_late = 0  # of earlier histories
         self._resets = resets
         self._now_s = 0.0
@@ -133,12 +148,14 @@ class EstimatorNode(Node):
         if self._attitude is None or stamp_s >= self._attitude[0]:
             self._attitude = (stamp_s, q_WB)
         self._witness.add_attitude(stamp_s, q_WB)
+        self._imu_check.add_attitude(stamp_s, tuple(q_WB.tolist()))
         self._insert(HistoryEntry(stamp_s, Sensor.ATTITUDE, q_WB), now_s)
 
     def handle_fcu_position(self, message: FcuPosition, now_s: float) -> None:
         if (stamp_s := self._usable(message, now_s, (*message.p_W, *message.v_W))) is None:
             return
         p_W, v_W = np.array(message.p_W), np.array(message.v_W)
+        self._imu_check.add_velocity(stamp_s, message.v_W)
         if self._position is None or stamp_s >= self._position[0]:
             self._position = (stamp_s, p_W, v_W)
         if not self._vehicle.fcu.send_odometry:
@@ -146,9 +163,38 @@ class EstimatorNode(Node):
         self._insert(HistoryEntry(stamp_s, Sensor.VELOCITY, v_W), now_s)
         self._insert(HistoryEntry(stamp_s, Sensor.POSITION, p_W), now_s)
 
+    def handle_fcu_imu(self, message: FcuImu, now_s: float) -> None:
+        """Propagation, and from the mean of FORCE_PERIOD_S a measurement of the disturbance while the aircraft flies."""
+        values = (*message.gyro_B, *message.accel_B)
+        if (stamp_s := self._usable(message, now_s, values)) is None:
+            if all(map(isfinite, values)):
+                self._imu_check.add_unusable(message.stamp_s, now_s)
+            return
+        verdict = self._imu_check.add(stamp_s, message.gyro_B, message.accel_B, now_s)
+        if not verdict.use:
+            if verdict.withdraw_s < inf:
+                self.acting_inputs.imu.withdraw_after(verdict.withdraw_s)
+            if verdict.withdraw_s < inf and self.history is not None:
+                self.history.invalidate_after(verdict.withdraw_s - THRUST_PERIOD_S / 2)
+            return
+        changed_s = self.acting_inputs.imu.add(stamp_s, values)
+        if changed_s is None:
+            self._rejected[Rejection.DUPLICATE] += 1
+            return
+        if self.history is not None:
+            late = changed_s < self.history.newest_stamp_s
+            self.history.invalidate_after(changed_s - (THRUST_PERIOD_S / 2 if late else 0.0))
+        for part, windows in enumerate((self._across, self._along)):
+            if (window := windows.add(stamp_s)) is not None and self._flying:
+                # In the middle: at the end of the window the disturbance has walked on.
+                data = np.array((*window, windows is self._along))
+                self._insert(HistoryEntry(sum(window) / 2, Sensor.SPECIFIC_FORCE, data, part=part), now_s)
+
     def handle_fcu_status(self, message: FcuStatus, now_s: float) -> None:
         if (stamp_s := self._usable(message, now_s, ())) is None:
             return
+        self._flying = message.armed and not message.landed
+        self._imu_check.set_at_rest(message.landed and not message.armed)
         changed_s = self.acting_inputs.set_mode(stamp_s, message.armed and message.mode == FcuMode.OFFBOARD)
         if changed_s is not None and self.history is not None:
             self.history.invalidate_after(changed_s)
@@ -179,7 +225,8 @@ class EstimatorNode(Node):
             return
         changed_s = self.acting_inputs.add_setpoint(stamp_s, Command(np.array(control), self._parameters))
         if self.history is not None:
-            self.history.invalidate_after(changed_s)
+            # A setpoint that arrives after it began to act changes the mean thrust of windows before it.
+            self.history.invalidate_after(changed_s - (THRUST_PERIOD_S / 2 if changed_s < now_s else 0.0))
 
     def handle_markers(self, message: Markers, now_s: float) -> None:
         if (stamp_s := self._usable(message, now_s, ())) is None:
@@ -250,6 +297,7 @@ class EstimatorNode(Node):
         """Bring the filter up to date and publish `State` (predicted to now) and `EstimatorStatus`."""
         start_s = self._stopwatch.read_s()
         self._now_s = now_s
+        self._imu_check.note_time(now_s)
         if self.history is None:
             self.history = self._start(now_s)
         state = None if self.history is None else self._estimate(self.history, now_s)
@@ -260,12 +308,14 @@ class EstimatorNode(Node):
         status = EstimatorStatus(
             stamp_s=now_s,
             innovations=innovations,
-            rejected=dict(self._rejected),
+            rejected=self._rejected | self._imu_check.rejected,
             dropped_late=dropped,
             update_time_s=self._stopwatch.read_s() - start_s,
             covariance_blocks=self._covariance_blocks(state),
             note=self._note(),
             witness=self._report(now_s),
+            imu=ImuReport(self._imu_check.rate_hz, self._imu_check.fault, self._imu_check.problem),
+            runaways={offset: count for offset in FilterOffset if (count := self._rejected[offset])},
         )
         return [state, status]
 
@@ -276,9 +326,10 @@ class EstimatorNode(Node):
         )
 
     def _note(self) -> str:
-        if self.history is None or not self.history.newest.contradiction.refused:
-            return ""
-        return f"bundle {self._bundle} contradicts the estimate; its observations are not used"
+        notes = [f"inertial measurements are not used: {self._imu_check.problem}"] if self._imu_check.problem else []
+        if self.history is not None and self.history.newest.contradiction.refused:
+            notes.append(f"bundle {self._bundle} contradicts the estimate; its observations are not used")
+        return "; ".join(notes)
 
     def _covariance_blocks(self, state: State) -> tuple[float, ...]:
         """See `EstimatorStatus`; published in every BLOCKS_EVERY-th step only, because they serve evaluation."""
@@ -326,11 +377,19 @@ class EstimatorNode(Node):
         """Predict a filter state to an entry's time and use its measurement; reports the innovation once only."""
         self._filter.advance(filter_state, entry.stamp_s, self.acting_inputs)
         first, entry.reported = not entry.reported, True
+        self._use(filter_state, entry, first)
+        for offset in put_back(filter_state, self._prior):
+            self._rejected[offset] += first
+
+    def _use(self, filter_state: FilterState, entry: HistoryEntry, first: bool) -> None:
+        """Use the measurement of an entry at whose time the filter state is."""
         sensor, data = entry.sensor, entry.data
         if sensor is None or data is None:
             return
         if isinstance(data, CheckedObservation):
             update = self._measure_marker(filter_state, data, first)
+        elif sensor is Sensor.SPECIFIC_FORCE:
+            update = self._measure_force(filter_state, *data.tolist())
         else:
             update = self._filter.measure(filter_state, sensor, data)
         if update is None or not first:
@@ -348,6 +407,17 @@ class EstimatorNode(Node):
             )
         )
 
+    def _measure_force(
+        self, filter_state: FilterState, begin_s: float, end_s: float, along: bool
+    ) -> FilterUpdate | None:
+        """The mean force of a window, along the thrust if its command is known; None when samples or command are missing."""
+        inputs = self.acting_inputs
+        acting = inputs.mean_thrust(begin_s, end_s) if along else None
+        f_B = inputs.imu.mean_force(begin_s, end_s)
+        if f_B is None or (along and acting is None):
+            return None
+        return self._filter.measure_force(filter_state, f_B, acting)
+
     def _measure_marker(
         self, filter_state: FilterState, observation: CheckedObservation, first: bool
     ) -> FilterUpdate | None:
@@ -361,14 +431,15 @@ class EstimatorNode(Node):
             expected_q_CM = quat_multiply(quat_conjugate(self._filter.q_BC), q_BM)
         self._rejected[Rejection.MARKER_REFUSED] += first and filter_state.contradiction.refused
         choice = choose_solution(observation, expected_q_CM)
+        omega_B = self.acting_inputs.imu.rates_at(filter_state.time_s)
         if self._with_corners and observation.corners and filter_state.placement_score >= ESTABLISHED:
             std = observation.corner_noise_px / self._vehicle.camera.fx_px
-            return self._filter.measure_bundle(filter_state, observation.corners, std, choice)
+            return self._filter.measure_bundle(filter_state, observation.corners, std, choice, omega_B)
         if choice is None:
             self._rejected[Rejection.MARKER_AMBIGUOUS] += first
             return None
         (p_CM, q_CM), covariance = choice
-        return self._filter.measure_marker(filter_state, p_CM, q_CM, covariance)
+        return self._filter.measure_marker(filter_state, p_CM, q_CM, covariance, omega_B)
 
     # --- messages out
 

@@ -6,34 +6,37 @@ is not a formula: which noise applies, whether a measurement is accepted, how a 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
 from companion.core.arrays import Array, Vector
 from companion.core.enums import Sensor
-from companion.core.frames import quat_multiply, rotation_matrix
+from companion.core.frames import quat_multiply, rotation_matrix, skew
 from companion.core.kernel import Kernel, require
 from companion.core.vehicle import Vehicle
 from companion.estimation.adaptation import SCALE_MAX, Window, new_window
 from companion.estimation.gating import Gate
 from companion.estimation.innovation_monitor import MOVED_AGREEMENT, BiasTest, ContradictionTest, RejectionRun
-from companion.estimation.inputs import Inputs
+from companion.estimation.inputs import SHORTEST_S, ActingThrust, Inputs
 from companion.estimation.layout import (
     ERROR_SIZE,
     FILTER_STATE_SIZE,
     NAME,
+    SAMPLES_MAX,
     SENSORS,
     ErrorIndex,
     FilterStateIndex,
     StateIndex,
     coast_shapes,
     eskf_fingerprint,
+    imu_shapes,
     kernel_name,
     predict_shapes,
     update_shapes,
 )
-from companion.estimation.noise import forgetting_rates, initial_variances, process_variances
+from companion.estimation.noise import Propagation, forgetting_rates, initial_variances, process_variances
 from companion.estimation.observations import Pose
 
 # A new level of the GNSS: position innovations rejected for this long that agree with each other.
@@ -44,6 +47,20 @@ LEVEL_COUNT = 10
 # because each rejection also raises the adapted noise until the wrong velocity passes the gate: a step of 0.4 m/s
 # passed after 15 of them.
 VELOCITY_STEP_COUNT = 3
+
+# Out of sight the inertial sensors and the flight controller's velocity carry the position along the bundle better than
+# satellites for some seconds: those may jump by metres beside a pier, and nothing then separates a jump from motion. For so
+# long after the last observation the bias takes what the position does; later the satellites are the better reference.
+OUT_OF_SIGHT_S = (0.3, 15.0)
+OUT_OF_SIGHT_FACTOR = 10.0  # on the bias' random walk
+# The flight controller's filter corrects its velocity with the fix that moves its position: while the bias moves away from its
+# low-pass, its velocity may be wrong by this share of the distance.
+JUMP_TIME_S = 0.5  # of the low-pass
+JUMP_VELOCITY_1_S = 0.4
+
+FORCE_STEP_COUNT = 2  # rejected specific forces in a row that are a gust: 40 ms
+IMPACT_M_S2 = 8.0  # beyond this it is no gust: the ground, or a touch
+UNUSED_AXIS_M_S2 = 100.0  # std of an axis that is no measurement
 
 BUNDLE_SENSORS = (Sensor.MARKER, Sensor.CORNERS)
 CORNERS_UNIT = np.eye(SENSORS[Sensor.CORNERS])
@@ -63,9 +80,11 @@ class FilterState:
     marker_known: bool = False
     bias_test: BiasTest = BiasTest()
     contradiction: ContradictionTest = ContradictionTest()
+    bias_before: Array | None = None  # low-pass of the GNSS bias [m], (3,), while the bundle is out of sight
+    by: Propagation = Propagation.COAST  # what the newest prediction was driven by
     placement_score: int = 0  # accepted minus rejected observations since the bundle was placed, up to ESTABLISHED
-    nominal: Array = field(init=False)  # x (33,), a view; see `layout.StateIndex`
-    covariance: Array = field(init=False)  # P (31, 31), a view; see `layout.ErrorIndex`
+    nominal: Array = field(init=False)  # x (53,), a view; see `layout.StateIndex`
+    covariance: Array = field(init=False)  # P (51, 51), a view; see `layout.ErrorIndex`
 
     def __post_init__(self) -> None:
         self.nominal = self.numbers[FilterStateIndex.NOMINAL]
@@ -81,8 +100,16 @@ class FilterState:
             self.marker_known,
             self.bias_test,
             self.contradiction,
+            self.bias_before,
+            self.by,
             self.placement_score,
         )
+
+
+def _bias_walk(variances: Array) -> tuple[Array, Array]:
+    """Variances per second of the GNSS bias, (3,): with the bundle in sight, and out of sight."""
+    walk = variances[ErrorIndex.GNSS_BIAS].copy()
+    return walk, walk * OUT_OF_SIGHT_FACTOR**2
 
 
 class FilterUpdate(NamedTuple):
@@ -95,6 +122,15 @@ class FilterUpdate(NamedTuple):
     residual: Array
 
 
+def _root(covariance: Array) -> Array:
+    """L with L Lᵀ = covariance; without its correlations where it is singular, because nothing raises in flight."""
+    try:
+        root = np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        root = np.diag(np.sqrt(np.maximum(covariance.diagonal(), 0.0)))
+    return np.asarray(root, dtype=np.float64)
+
+
 class Eskf:
     """The filter of one vehicle; works on a `FilterState` that the caller owns.
 
@@ -105,6 +141,7 @@ class Eskf:
     def __init__(self, vehicle: Vehicle, adapt: bool = True) -> None:
         library = require(NAME, eskf_fingerprint())
         self._predict = Kernel(library, kernel_name("predict"), predict_shapes())
+        self._imu = Kernel(library, kernel_name("predict_imu"), imu_shapes())
         self._coast = Kernel(library, kernel_name("predict_coast"), coast_shapes())
         self._relative = Kernel(library, kernel_name("relative"))
         self._updates = {s: Kernel(library, kernel_name(f"update_{s}"), update_shapes(s)) for s in SENSORS}
@@ -116,17 +153,27 @@ class Eskf:
             Sensor.ATTITUDE: settings.attitude,
             Sensor.MARKER: settings.marker,
             Sensor.CORNERS: settings.marker,
+            Sensor.SPECIFIC_FORCE: settings.specific_force,
         }
         self.gates = {s: Gate(self._settings[s].gate_probability, size) for s, size in SENSORS.items()}
         self.nominal = {s: self._settings[s].std ** 2 * np.eye(SENSORS[s]) for s in SENSORS if s not in BUNDLE_SENSORS}
         self._marker_factor = settings.marker.std**2
         self._initial = initial_variances(vehicle)
         self._adapt = adapt
-        self._predict.inputs[3][:] = forgetting_rates(vehicle, coast=False)
-        self._predict.inputs[4][:] = process_variances(vehicle, coast=False)
+        self._predict.inputs[3][:] = forgetting_rates(vehicle, Propagation.COMMAND)
+        self._walk = {by: _bias_walk(process_variances(vehicle, by)) for by in Propagation}
+        self._noise_inputs = {
+            Propagation.COMMAND: self._predict.inputs[4],
+            Propagation.IMU: self._imu.inputs[4],
+            Propagation.COAST: self._coast.inputs[2],
+        }
+        self._predict.inputs[4][:] = process_variances(vehicle, Propagation.COMMAND)
         self._predict.inputs[5][0] = settings.process.gust_factor**2
-        self._coast.inputs[1][:] = forgetting_rates(vehicle, coast=True)
-        self._coast.inputs[2][:] = process_variances(vehicle, coast=True)
+        self._updates[Sensor.SPECIFIC_FORCE].inputs[3][:] = vehicle.model_parameters()
+        self._imu.inputs[3][:] = forgetting_rates(vehicle, Propagation.IMU)
+        self._imu.inputs[4][:] = process_variances(vehicle, Propagation.IMU)
+        self._coast.inputs[1][:] = forgetting_rates(vehicle, Propagation.COAST)
+        self._coast.inputs[2][:] = process_variances(vehicle, Propagation.COAST)
 
         self.p_BC = np.array(vehicle.camera.p_BC)
         self.q_BC = np.array(vehicle.camera.q_BC) / np.linalg.norm(vehicle.camera.q_BC)
@@ -151,12 +198,31 @@ class Eskf:
 
     def advance(self, filter_state: FilterState, time_s: float, inputs: Inputs) -> None:
         """Predict the filter state to time_s (not before its own time)."""
-        for dt, command in inputs.segments(filter_state.time_s, time_s):
-            if command is None:
-                self.coast(filter_state, dt)
-            else:
-                self.predict(filter_state, command.control, command.parameters, dt)
+        now_s, imu = filter_state.time_s, inputs.imu
+        out_of_sight = self._out_of_sight(filter_state)
+        for by, noise in self._noise_inputs.items():
+            noise[ErrorIndex.GNSS_BIAS] = self._walk[by][out_of_sight]
+        while time_s - now_s > SHORTEST_S:
+            samples, now_s = imu.cover(now_s, time_s)
+            for at in range(0, len(samples), SAMPLES_MAX):
+                self.predict_imu(filter_state, samples[at : at + SAMPLES_MAX])
+            until_s = min(time_s, imu.resumes_s(now_s))
+            for dt, command in inputs.segments(now_s, until_s):
+                if command is None:
+                    self.coast(filter_state, dt)
+                else:
+                    self.predict(filter_state, command.control, command.parameters, dt)
+            now_s = max(until_s, now_s + SHORTEST_S)
         filter_state.time_s = max(filter_state.time_s, time_s)
+
+    @staticmethod
+    def _out_of_sight(filter_state: FilterState) -> bool:
+        if not filter_state.marker_known or filter_state.placement_score < ESTABLISHED:
+            return False
+        if filter_state.contradiction.refused:  # it is in sight, and nothing is known about which of the two is wrong
+            return False
+        age_s = filter_state.time_s - filter_state.accepted_s.get(Sensor.MARKER, -inf)
+        return OUT_OF_SIGHT_S[0] < age_s < OUT_OF_SIGHT_S[1]
 
     def predict(self, filter_state: FilterState, control: Vector, parameters: Vector, dt: float) -> None:
         """Predict state and covariance over dt [s] under a command; leaves the filter state's time unchanged."""
@@ -167,6 +233,20 @@ class Eskf:
         k[:] = parameters
         step[0] = dt
         (filter_state.numbers[:],) = kernel()
+        filter_state.by = Propagation.COMMAND
+
+    def predict_imu(self, filter_state: FilterState, samples: Sequence[Sequence[float]]) -> None:
+        """Predict state and covariance over IMU samples, at most SAMPLES_MAX; leaves the filter state's time unchanged.
+
+        A sample: duration [s], angular rate ω_B [rad/s], specific force f_B [m/s²]; 7 numbers.
+        """
+        kernel = self._imu
+        numbers = [number for sample in samples for number in sample]
+        kernel.inputs[0][:] = filter_state.numbers
+        kernel.inputs[1][: len(numbers)] = numbers
+        kernel.inputs[2][0] = len(samples)
+        (filter_state.numbers[:],) = kernel()
+        filter_state.by = Propagation.IMU
 
     def coast(self, filter_state: FilterState, dt: float) -> None:
         """Predict state and covariance over dt [s] without a command; leaves the filter state's time unchanged."""
@@ -174,6 +254,7 @@ class Eskf:
         kernel.inputs[0][:] = filter_state.numbers
         kernel.inputs[3][0] = dt
         (filter_state.numbers[:],) = kernel()
+        filter_state.by = Propagation.COAST
 
     # --- measurements of the flight controller
 
@@ -187,11 +268,15 @@ class Eskf:
         A velocity step may be an error of the flight controller or a true step that the model did not expect: after
         VELOCITY_STEP_COUNT rejections in a row, the variances of v and of its bias grow by the square of the step, and
         the next observations of the bundle or of the position resolve it. With its small covariance the bias would
-        not move, the velocity would take most of the step, and the bundle, which contradicts it, would be rejected.
+        not move, the velocity would take most of the step, and the bundle, which contradicts it, would be rejected. While
+        the inertial sensors drive the prediction, only the bias grows.
         """
         self._updates[sensor].inputs[1][:] = y
         nominal = self.nominal[sensor]
+        since_s = filter_state.time_s - filter_state.accepted_s.get(sensor, -inf)
         update = self._update(filter_state, sensor, nominal)
+        if sensor == Sensor.POSITION:
+            self._follow_jump(filter_state, since_s)
         if update.accepted:
             return update
         run = filter_state.rejection_runs[sensor]
@@ -200,25 +285,71 @@ class Eskf:
             del filter_state.rejection_runs[sensor]
             update = self._update(filter_state, sensor, nominal)
         elif sensor == Sensor.VELOCITY and run.length % VELOCITY_STEP_COUNT == 0:
-            self._inflate(filter_state, (ErrorIndex.VELOCITY, ErrorIndex.VELOCITY_BIAS), run.mean**2)
+            # The inertial sensors would have felt a true step.
+            felt = filter_state.by is Propagation.IMU
+            blocks = (ErrorIndex.VELOCITY_BIAS,) if felt else (ErrorIndex.VELOCITY, ErrorIndex.VELOCITY_BIAS)
+            self._inflate(filter_state, blocks, run.mean**2)
             update = self._update(filter_state, sensor, nominal)
         return update
 
     @staticmethod
-    def _inflate(filter_state: FilterState, blocks: Iterable[slice], variances: Array) -> None:
+    def _inflate(filter_state: FilterState, blocks: Iterable[slice], variances: Array | float) -> None:
         """Add variances, (3,), to the diagonal of blocks of the covariance."""
         for block in blocks:
             diagonal = np.arange(*block.indices(ERROR_SIZE))
             filter_state.covariance[diagonal, diagonal] += variances
+
+    def _follow_jump(self, filter_state: FilterState, since_s: float) -> None:
+        """Doubt the flight controller's velocity while its position moves with the satellites; out of sight only."""
+        bias = filter_state.nominal[StateIndex.GNSS_BIAS]
+        before = filter_state.bias_before
+        if not self._out_of_sight(filter_state) or before is None or not since_s < JUMP_TIME_S:
+            filter_state.bias_before = bias.copy() if self._out_of_sight(filter_state) else None
+            return
+        shift = bias - before
+        filter_state.bias_before = before + since_s / JUMP_TIME_S * shift
+        doubt = (JUMP_VELOCITY_1_S * shift) ** 2 * 2 * since_s / JUMP_TIME_S
+        self._inflate(filter_state, (ErrorIndex.VELOCITY_BIAS,), doubt)
 
     @staticmethod
     def _is_new_level(filter_state: FilterState) -> bool:
         run = filter_state.rejection_runs[Sensor.POSITION]
         return run.length >= LEVEL_COUNT and filter_state.time_s - run.start_s >= LEVEL_TIME_S
 
+    def measure_force(self, filter_state: FilterState, f_B: Vector, acting: ActingThrust | None) -> FilterUpdate:
+        """Mean specific force [m/s²], (3,), at the filter's time: across the thrust, or along it with the thrust given.
+
+        After FORCE_STEP_COUNT rejections in a row, the variance of the disturbance grows by the square of the step: a
+        gust is not an outlier. An impact is one.
+        """
+        _, f, u, k, _ = self._updates[Sensor.SPECIFIC_FORCE].inputs
+        f[:] = f_B
+        R = self.nominal[Sensor.SPECIFIC_FORCE].copy()
+        if acting is None:
+            u[0], R[2, 2] = f_B[2] / k[0], UNUSED_AXIS_M_S2**2
+        else:
+            u[0], k[:] = acting.mean, acting.parameters
+            R[0, 0] = R[1, 1] = UNUSED_AXIS_M_S2**2
+        update = self._update(filter_state, Sensor.SPECIFIC_FORCE, R)
+        if update.accepted:
+            return update
+        run = filter_state.rejection_runs[Sensor.SPECIFIC_FORCE]
+        step2 = float(run.mean @ run.mean)
+        if run.length % FORCE_STEP_COUNT == 0 and step2 < IMPACT_M_S2**2:
+            self._inflate(filter_state, (ErrorIndex.DISTURBANCE,), step2)
+            update = self._update(filter_state, Sensor.SPECIFIC_FORCE, R)
+        return update
+
     # --- measurements of the bundle
 
-    def measure_marker(self, filter_state: FilterState, p_CM: Vector, q_CM: Vector, covariance: Array) -> FilterUpdate:
+    def measure_marker(
+        self,
+        filter_state: FilterState,
+        p_CM: Vector,
+        q_CM: Vector,
+        covariance: Array,
+        omega_B: Vector = (0.0, 0.0, 0.0),
+    ) -> FilterUpdate:
         """Pose of the bundle in the camera frame; covariance (6, 6) in the tracker's convention.
 
         The first observation places the bundle: nominal pose from the observation, large prior covariance, then a
@@ -229,6 +360,8 @@ class Eskf:
         kernel = self._updates[Sensor.MARKER]
         kernel.inputs[1][:] = p_CM
         kernel.inputs[2][:] = q_CM
+        kernel.inputs[5][:] = omega_B
+        kernel.inputs[6][:] = _root(covariance).ravel(order="F")
         R = self._marker_factor * covariance
         in_use = not filter_state.contradiction.refused
         update = self._update(filter_state, Sensor.MARKER, R, in_use)
@@ -246,7 +379,14 @@ class Eskf:
         self._check_contradiction(filter_state, rejected, update.residual, R)
         return update if in_use else update._replace(accepted=False)
 
-    def measure_corners(self, filter_state: FilterState, xy: Vector, corners_M: Vector, std: float) -> FilterUpdate:
+    def measure_corners(
+        self,
+        filter_state: FilterState,
+        xy: Vector,
+        corners_M: Vector,
+        std: float,
+        omega_B: Vector = (0.0, 0.0, 0.0),
+    ) -> FilterUpdate:
         """The four corners of one marker of a bundle that is placed.
 
         xy: normalised image coordinates without lens distortion, (8,); corners_M: in the bundle's frame [m], (12,);
@@ -255,6 +395,7 @@ class Eskf:
         kernel = self._updates[Sensor.CORNERS]
         kernel.inputs[1][:] = xy
         kernel.inputs[2][:] = corners_M
+        kernel.inputs[5][:] = omega_B
         R = self._marker_factor * std * std * CORNERS_UNIT
         return self._update(filter_state, Sensor.CORNERS, R, not filter_state.contradiction.refused)
 
@@ -264,6 +405,7 @@ class Eskf:
         corners: Iterable[tuple[Array, Array]],
         std: float,
         choice: tuple[Pose, Array] | None,
+        omega_B: Vector = (0.0, 0.0, 0.0),
     ) -> FilterUpdate:
         """The corners of every marker of an established bundle, one marker after the other.
 
@@ -276,10 +418,12 @@ class Eskf:
             (p_CM, q_CM), covariance = choice
             for buffer, value in zip(kernel.inputs, (filter_state.numbers, p_CM, q_CM), strict=False):
                 buffer[:] = value
+            kernel.inputs[5][:] = omega_B
+            kernel.inputs[6][:] = _root(covariance).ravel(order="F")
             kernel.inputs[-1][:] = self._marker_factor * covariance
             if self._is_biased(filter_state, kernel()[1].tolist()):
                 self._inflate_velocity(filter_state, p_CM)
-        updates = [self.measure_corners(filter_state, xy, corners_M, std) for xy, corners_M in corners]
+        updates = [self.measure_corners(filter_state, xy, corners_M, std, omega_B) for xy, corners_M in corners]
         good, in_use = [update for update in updates if update.accepted], not filter_state.contradiction.refused
         runs = filter_state.rejection_runs
         if good:
@@ -311,13 +455,20 @@ class Eskf:
         filter_state.contradiction = test.updated(rejected, filter_state.time_s, residual)
 
     def _inflate_velocity(self, filter_state: FilterState, p_CM: Vector) -> None:
-        """Inflate position, velocity and its bias by the offset between the bundle seen at p_CM and its position."""
+        """Inflate what may be wrong when the bundle is seen at p_CM, and that is beside its position for some time.
+
+        By the offset between both: the position, and the velocity and its bias. The inertial sensors would have felt a
+        change of the velocity: while they drive the prediction, the camera's mount has moved instead.
+        """
         nominal = filter_state.nominal
         p_BM = self.p_BC + rotation_matrix(self.q_BC) @ p_CM
         p_WB, q_WB = nominal[StateIndex.POSITION], nominal[StateIndex.ATTITUDE]
         offset = nominal[StateIndex.MARKER_POSITION] - p_WB - rotation_matrix(q_WB) @ p_BM
         self._inflate(filter_state, (ErrorIndex.POSITION,), offset**2)
-        self._inflate(filter_state, (ErrorIndex.VELOCITY, ErrorIndex.VELOCITY_BIAS), (offset / OFFSET_TIME_S) ** 2)
+        if filter_state.by is Propagation.IMU:
+            self._inflate(filter_state, (ErrorIndex.MOUNT,), float(offset @ offset) / max(float(p_BM @ p_BM), 1e-6))
+        else:
+            self._inflate(filter_state, (ErrorIndex.VELOCITY, ErrorIndex.VELOCITY_BIAS), (offset / OFFSET_TIME_S) ** 2)
 
     def remove_bundle(self, filter_state: FilterState) -> None:
         """Remove the bundle's position from use; the next observation places the bundle again."""
@@ -346,11 +497,17 @@ class Eskf:
         nominal[StateIndex.MARKER_POSITION] = p_WB + rotation_matrix(q_WB) @ p_BM
         q_WM = quat_multiply(q_WB, quat_multiply(self.q_BC, q_CM))
         nominal[StateIndex.MARKER_ATTITUDE] = q_WM / np.linalg.norm(q_WM)
-        for block in (ErrorIndex.MARKER_POSITION, ErrorIndex.MARKER_ATTITUDE):
-            covariance[block, :] = 0.0
-            covariance[:, block] = 0.0
-            diagonal = np.arange(*block.indices(ERROR_SIZE))
-            covariance[diagonal, diagonal] = self._initial[block]
+        # The bundle moves with the aircraft's errors. An independent prior would be information about the heading.
+        R_WB = rotation_matrix(q_WB)
+        rows = np.zeros((6, ERROR_SIZE))
+        rows[:3, ErrorIndex.POSITION] = np.eye(3)
+        rows[:3, ErrorIndex.ATTITUDE] = -R_WB @ skew(p_BM)
+        rows[3:, ErrorIndex.ATTITUDE] = rotation_matrix(q_WM).T @ R_WB
+        bundle = slice(ErrorIndex.MARKER_POSITION.start, ErrorIndex.MARKER_ATTITUDE.stop)
+        covariance[bundle, :] = covariance[:, bundle] = 0.0
+        shared = rows @ covariance
+        covariance[bundle, :], covariance[:, bundle] = shared, shared.T
+        covariance[bundle, bundle] = shared @ rows.T + np.diag(self._initial[bundle])
         filter_state.marker_known = True
 
     # --- the update of every sensor

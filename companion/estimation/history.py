@@ -22,23 +22,28 @@ ORDER: dict[Sensor | None, int] = {  # of measurements with the same stamp
     Sensor.ATTITUDE: 1,
     Sensor.VELOCITY: 2,
     Sensor.POSITION: 3,
-    Sensor.MARKER: 4,
+    Sensor.SPECIFIC_FORCE: 4,
+    Sensor.MARKER: 5,
 }
 ENTRIES_MAX = 2000  # bound on memory and on the time of one run, far above history_s times all sensor rates
 
 
 @dataclass(slots=True)
 class HistoryEntry:
-    """A measurement; sensor None is a tick, which only moves the filter state to its time."""
+    """A measurement; sensor None is a tick, which only moves the filter state to its time.
+
+    part: distinguishes measurements of one sensor at one time.
+    """
 
     stamp_s: float
     sensor: Sensor | None
     data: Array | CheckedObservation | None
     reported: bool = False  # its innovation was published
+    part: int = 0
 
     @property
-    def key(self) -> tuple[float, float]:
-        return (self.stamp_s, ORDER[self.sensor])
+    def key(self) -> tuple[float, float, int]:
+        return (self.stamp_s, ORDER[self.sensor], self.part)
 
 
 class History:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from companion.core.arrays import Array
 from companion.core.messages import TOPICS
+from companion.estimation.imu import ImuSamples
 
 COMMAND_MAX_AGE_S = 0.5  # PX4 ends offboard mode after about this time without a setpoint
 MODE_MAX_AGE_S = TOPICS["fcu_status"].max_age_s
@@ -24,6 +25,13 @@ class Command(NamedTuple):
 
     control: Array  # thrust 0..1, roll [rad], pitch [rad], yaw rate [rad/s]
     parameters: Array  # of the flight model, at the battery voltage of that moment
+
+
+class ActingThrust(NamedTuple):
+    """The thrust command that the rotors followed."""
+
+    mean: float  # 0..1
+    parameters: Array  # of the flight model
 
 
 class _Mode:
@@ -49,9 +57,10 @@ class Inputs:
         self._times: list[float] = []  # when each command starts to act, ascending
         self._commands: list[Command] = []
         self._modes: list[_Mode] = []
+        self.imu = ImuSamples(self._keep_s)
 
     def __len__(self) -> int:
-        return len(self._times) + len(self._modes)
+        return len(self._times) + len(self._modes) + len(self.imu)
 
     def add_setpoint(self, sent_s: float, command: Command) -> float:
         """Insert a setpoint; returns the time from which the input has changed."""
@@ -74,12 +83,22 @@ class Inputs:
 
     def discard_old(self, now_s: float) -> None:
         """Discard what no later run of the history can need."""
+        self.imu.discard_old(now_s)
         oldest_s = now_s - self._keep_s
         drop = max(0, bisect_right(self._times, oldest_s) - 1)
         if drop:
             del self._times[:drop], self._commands[:drop]
         while len(self._modes) > 1 and self._modes[1].start_s < oldest_s:
             del self._modes[0]
+
+    def mean_thrust(self, start_s: float, end_s: float) -> ActingThrust | None:
+        """The thrust command of an interval; None where no command is known in all of it."""
+        total, parameters = 0.0, None
+        for dt, command in self.segments(start_s, end_s):
+            if command is None:
+                return None
+            total, parameters = total + dt * float(command.control[0]), command.parameters
+        return None if parameters is None else ActingThrust(total / (end_s - start_s), parameters)
 
     def segments(self, start_s: float, end_s: float) -> Iterator[tuple[float, Command | None]]:
         """Steps (dt, command or None) that fill the interval, none longer than STEP_MAX_S."""

@@ -1,6 +1,6 @@
 """Layout of the filter's state and the interface of its compiled kernels. Needs no CasADi.
 
-The nominal state x has 33 numbers, the error state 31: an attitude is a quaternion (4 numbers) in the state and a
+The nominal state x has 53 numbers, the error state 51: an attitude is a quaternion (4 numbers) in the state and a
 rotation vector δθ (3 numbers) in the error. Attitude errors are on the body side, q_true = q ⊗ exp(δθ).
 
 - attitude_bias is a rotation vector β in W: the flight controller measures exp(β) ⊗ q.
@@ -21,7 +21,7 @@ ALGEBRA = Path(__file__).with_name("eskf.c")
 
 
 class StateIndex:
-    """Slices of the nominal state, 33 numbers."""
+    """Slices of the nominal state, 53 numbers."""
 
     POSITION = slice(0, 3)  # p_W [m]
     VELOCITY = slice(3, 6)  # v_W [m/s]
@@ -34,10 +34,17 @@ class StateIndex:
     ATTITUDE_BIAS = slice(26, 29)  # β_W [rad], of the flight controller's attitude
     THRUST_SCALE = slice(29, 30)  # s, true over modelled thrust
     MOUNT = slice(30, 33)  # μ_C [rad]
+    GYRO_BIAS = slice(33, 36)  # of HIGHRES_IMU, in B [rad/s]
+    ACCEL_BIAS = slice(36, 39)  # of HIGHRES_IMU, in B [m/s²]
+    LEVER = slice(39, 42)  # error of the camera's position p_BC, in B [m]
+    BUNDLE_SCALE = slice(42, 43)  # true over assumed size of the bundle, minus 1
+    CAMERA_DELAY = slice(43, 44)  # true minus assumed time of an image [s]
+    SLOW_POSE = slice(44, 50)  # slow error of the bundle's pose in the camera, in standard deviations of the tracker
+    MOUNT_OFFSET = slice(50, 53)  # constant part of the mount's error, in C [rad]
 
 
 class ErrorIndex:
-    """Slices of the error state and of the rows and columns of its covariance, 31 numbers; units as `StateIndex`."""
+    """Slices of the error state and of the rows and columns of its covariance, 51 numbers; units as `StateIndex`."""
 
     POSITION = slice(0, 3)
     VELOCITY = slice(3, 6)
@@ -50,6 +57,13 @@ class ErrorIndex:
     ATTITUDE_BIAS = slice(24, 27)
     THRUST_SCALE = slice(27, 28)
     MOUNT = slice(28, 31)
+    GYRO_BIAS = slice(31, 34)
+    ACCEL_BIAS = slice(34, 37)
+    LEVER = slice(37, 40)
+    BUNDLE_SCALE = slice(40, 41)
+    CAMERA_DELAY = slice(41, 42)
+    SLOW_POSE = slice(42, 48)
+    MOUNT_OFFSET = slice(48, 51)
 
 
 Layout = tuple[tuple[str, int, int], ...]  # (name, first, size) of each block, in order
@@ -65,10 +79,13 @@ STATE_LAYOUT = _blocks(StateIndex)
 ERROR_LAYOUT = _blocks(ErrorIndex)
 LAYOUT_VERSION = f"{NAME}-{hashlib.sha256(repr((STATE_LAYOUT, ERROR_LAYOUT)).encode()).hexdigest()[:8]}"
 
-STATE_SIZE = StateIndex.MOUNT.stop
-ERROR_SIZE = ErrorIndex.MOUNT.stop
+STATE_SIZE = StateIndex.MOUNT_OFFSET.stop
+ERROR_SIZE = ErrorIndex.MOUNT_OFFSET.stop
 MOTION_STATE_SIZE = StateIndex.ATTITUDE.stop  # position, velocity, attitude
 MOTION_SIZE = ErrorIndex.ATTITUDE.stop  # their errors: these affect each other, the other errors only fade
+
+CONSIDERED = slice(ErrorIndex.LEVER.start, ErrorIndex.BUNDLE_SCALE.stop)  # never corrected, see `update` in eskf.c
+CARRIED_SIZE = ErrorIndex.MARKER_ATTITUDE.stop  # errors that a turn of everything moves are among these, see `inject`
 
 GUST_SIZE = 6  # see `follow_gusts` in eskf.c
 
@@ -89,22 +106,26 @@ SENSORS = {  # size of each residual
     Sensor.ATTITUDE: 3,
     Sensor.MARKER: 6,
     Sensor.CORNERS: 8,
+    Sensor.SPECIFIC_FORCE: 3,
 }
-MEASURED = {  # sizes of a kernel's measured arguments: numbers of the sensor, then the camera's p_BC and q_BC
+MEASURED = {  # sizes of a kernel's measured arguments: numbers of the sensor, then those of the camera or of the model
     Sensor.POSITION: (3,),
     Sensor.VELOCITY: (3,),
     Sensor.ATTITUDE: (4,),
-    Sensor.MARKER: (3, 4, 3, 4),
-    Sensor.CORNERS: (8, 12, 3, 4),
+    Sensor.MARKER: (3, 4, 3, 4, 3, 36),
+    Sensor.CORNERS: (8, 12, 3, 4, 3),
+    Sensor.SPECIFIC_FORCE: (3, 1, 8),
 }
-RATES = 6  # forgetting rates, see `acados_gen.eskf_model.forget`
+RATES = 9  # forgetting rates, see `acados_gen.eskf_model.forget`
+IMU_SIZE = 6  # angular rate [rad/s], specific force [m/s²], both in B
+SAMPLES_MAX = 32  # IMU samples in one call of `predict_imu`
 COMMAND_SIZE, PARAMETER_SIZE = 4, 8  # (thrust, roll, pitch, yaw rate); `acados_gen.flight_model.PARAMETERS`
 
 Shapes = tuple[tuple[int, ...], ...]  # one shape for each array
 
 
 def kernel_name(function: str) -> str:
-    """Name of a kernel in the library: predict, predict_coast, relative, update_<sensor>."""
+    """Name of a kernel in the library: predict, predict_imu, predict_coast, relative, update_<sensor>."""
     return f"{NAME}_{function}"
 
 
@@ -117,6 +138,15 @@ def predict_shapes() -> tuple[Shapes, Shapes]:
     filter_state, number = (FILTER_STATE_SIZE,), (1,)
     arguments = (filter_state, (COMMAND_SIZE,), (PARAMETER_SIZE,), (RATES,), (ERROR_SIZE,), number, number)
     return arguments, (filter_state,)
+
+
+def imu_shapes() -> tuple[Shapes, Shapes]:
+    """Shapes of `predict_imu`: (filter state, samples, count, rates, noise) -> (filter state,).
+
+    samples: rows of duration [s], angular rate, specific force; the first ``count`` of SAMPLES_MAX are used.
+    """
+    filter_state, samples = (FILTER_STATE_SIZE,), (SAMPLES_MAX * (1 + IMU_SIZE),)
+    return (filter_state, samples, (1,), (RATES,), (ERROR_SIZE,)), (filter_state,)
 
 
 def coast_shapes() -> tuple[Shapes, Shapes]:

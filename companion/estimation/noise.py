@@ -1,5 +1,7 @@
 """Initial covariance, process noise and forgetting rates from the vehicle file."""
 
+from enum import StrEnum
+
 import numpy as np
 
 from companion.core.arrays import Array
@@ -12,7 +14,7 @@ COAST_DISTURBANCE_TIME_S = 10.0  # time constant at which an unobserved disturba
 
 
 def initial_variances(vehicle: Vehicle) -> Array:
-    """Diagonal of the covariance at the start, (31,), in the order of `layout.ErrorIndex`."""
+    """Diagonal of the covariance at the start, (51,), in the order of `layout.ErrorIndex`."""
     settings, initial = vehicle.estimator, vehicle.estimator.initial
     attitude_bias = settings.attitude_bias
     std = [
@@ -28,19 +30,36 @@ def initial_variances(vehicle: Vehicle) -> Array:
         attitude_bias.heading_std_rad,
         settings.thrust_scale.std,
         *3 * [settings.mount.std_rad],
+        *3 * [settings.imu.gyro_bias_rad_s],
+        *3 * [settings.imu.accel_bias_m_s2],
+        *3 * [settings.camera.lever_m],
+        settings.camera.bundle_scale,
+        settings.camera.delay_s,
+        *6 * [settings.camera.slow_pose],
+        *3 * [settings.camera.rotation_rad],
     ]
     return np.square(std)
 
 
-def process_variances(vehicle: Vehicle, coast: bool) -> Array:
-    """Process noise per second, (31,), in the order of `layout.ErrorIndex`.
+class Propagation(StrEnum):
+    """What the filter's prediction is driven by."""
+
+    IMU = "imu"  # the flight controller's angular rate and specific force
+    COMMAND = "command"  # the setpoints that were sent, by the flight model
+    COAST = "coast"  # nothing
+
+
+def process_variances(vehicle: Vehicle, by: Propagation) -> Array:
+    """Process noise per second, (51,), in the order of `layout.ErrorIndex`.
 
     The position has no noise of its own: it is the integral of the velocity.
     """
-    settings, process = vehicle.estimator, vehicle.estimator.process
+    settings, process, imu = vehicle.estimator, vehicle.estimator.process, vehicle.estimator.imu
     velocity, attitude = process.velocity_m_s_sqrt_s, process.attitude_rad_sqrt_s
     disturbance = list(process.disturbance_m_s2_sqrt_s)
-    if coast:
+    if by is Propagation.IMU:
+        velocity, attitude, disturbance = imu.accel_m_s_sqrt_s, imu.gyro_rad_sqrt_s, list(imu.disturbance_m_s2_sqrt_s)
+    if by is Propagation.COAST:
         velocity, attitude = max(velocity, COAST_VELOCITY_M_S_SQRT_S), max(attitude, COAST_ATTITUDE_RAD_SQRT_S)
         disturbance = 3 * [_stationary_density(settings.initial.disturbance_m_s2, COAST_DISTURBANCE_TIME_S)]
     bias, velocity_bias, mount = settings.attitude_bias, settings.velocity_bias, settings.mount
@@ -57,6 +76,11 @@ def process_variances(vehicle: Vehicle, coast: bool) -> Array:
         _stationary_density(bias.heading_std_rad, bias.heading_time_s),
         settings.thrust_scale.walk_sqrt_s,
         *3 * [_stationary_density(mount.std_rad, mount.time_constant_s)],
+        *3 * [_stationary_density(imu.gyro_bias_rad_s, imu.bias_time_s)],
+        *3 * [_stationary_density(imu.accel_bias_m_s2, imu.bias_time_s)],
+        *5 * [0.0],
+        *6 * [_stationary_density(settings.camera.slow_pose, settings.camera.slow_pose_time_s)],
+        *3 * [0.0],
     ]
     return np.square(density)
 
@@ -66,13 +90,26 @@ def _stationary_density(std: float, time_constant_s: float) -> float:
     return std * float((2 / time_constant_s) ** 0.5)
 
 
-def forgetting_rates(vehicle: Vehicle, coast: bool) -> Array:
-    """Rates [1/s] in the order of `acados_gen.eskf_model.forget`, (6,)."""
+def forgetting_rates(vehicle: Vehicle, by: Propagation) -> Array:
+    """Rates [1/s] in the order of `acados_gen.eskf_model.forget`, (9,)."""
     settings, bias = vehicle.estimator, vehicle.estimator.attitude_bias
     horizontal_s, vertical_s = settings.disturbance.horizontal_s, settings.disturbance.vertical_s
-    if coast:
+    if by is Propagation.COAST:
         horizontal_s = vertical_s = COAST_DISTURBANCE_TIME_S
     velocity_bias_s, mount_s = settings.velocity_bias.time_constant_s, settings.mount.time_constant_s
-    times_s = np.array([horizontal_s, vertical_s, velocity_bias_s, bias.tilt_time_s, bias.heading_time_s, mount_s])
+    bias_s = settings.imu.bias_time_s
+    times_s = np.array(
+        [
+            horizontal_s,
+            vertical_s,
+            velocity_bias_s,
+            bias.tilt_time_s,
+            bias.heading_time_s,
+            mount_s,
+            bias_s,
+            bias_s,
+            settings.camera.slow_pose_time_s,
+        ]
+    )
     rates: Array = 1 / times_s
     return rates

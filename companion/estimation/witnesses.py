@@ -495,6 +495,9 @@ SIZE_VELOCITY_STD_M_S = 0.12  # of each axis: 20 cm/s together
 SIZE_VELOCITY_TIME_S = 20.0
 SIZE_NOISE_M, SIZE_NOISE_OF_RANGE = 0.01, 0.003  # of an average: corners and attitude
 SIZE_WALK_RAD_SQRT_S = 0.003  # slow changes of the attitude error, times the range
+# Motion that shows the size: so far within such a time, as the bundle is seen. In a hover the integral of the velocity's error
+# would look like a way that the range does not follow, as if the bundle were endlessly large.
+SIZE_MOTION_M, SIZE_MOTION_S = 0.25, 2.0
 SIZE_GATE = 20.0  # chi-square of three numbers, 0.9998
 CONSISTENCY_SHARE = 0.02  # of the newest innovation in their mean
 
@@ -504,7 +507,8 @@ class SizeTest:
 
     State: k, offset o_W (3), velocity error b_W (3). A bundle that stands still has −r_W = k x + o, with x the integral
     of the velocity as reported and ȯ = −k b: the error of the velocity, a first-order Gauss-Markov process, shifts the
-    offset as a wrong k does and is estimated with it. Only motion faster than the error changes shows k.
+    offset as a wrong k does and is estimated with it. Only motion faster than the error changes shows k, so k is not
+    corrected in a hover.
     """
 
     def __init__(self) -> None:
@@ -515,6 +519,7 @@ class SizeTest:
         self._group: list[tuple[float, Array, Array]] = []
         self._waiting: deque[tuple[float, Array, Array]] = deque()  # averages that `interrupt` may still discard
         self._last_s: float | None = None
+        self._ranges: deque[tuple[float, Array]] = deque()  # averages of the last SIZE_MOTION_S
         self._consistency = 1.0
         self._interrupted = False
 
@@ -545,6 +550,7 @@ class SizeTest:
         self._last_s = stamp_s
         range_m = float(np.linalg.norm(range_W))
         self._predict(dt, range_m)
+        moving = self._is_moving(stamp_s, range_W)
         if dt > SIZE_GAP_S or self._interrupted:
             self._release_offset()
             self._interrupted = False
@@ -555,14 +561,23 @@ class SizeTest:
         residual = -range_W - H @ self._x
         S = H @ self._P @ H.T + noise * np.eye(3)
         gain = np.linalg.solve(S, H @ self._P).T
+        if not moving:
+            gain[0] = 0.0
         nis = float(residual @ np.linalg.solve(S, residual))
         if not nis <= SIZE_GATE:  # another set of markers, or the flight controller corrected itself
             self._release_offset()
             return
         self._consistency += CONSISTENCY_SHARE * (nis / 3 - self._consistency)
         self._x = self._x + gain @ residual
-        P = self._P - gain @ H @ self._P
+        rest = np.eye(7) - gain @ H
+        P = rest @ self._P @ rest.T + noise * gain @ gain.T
         self._P = (P + P.T) / 2
+
+    def _is_moving(self, stamp_s: float, range_W: Array) -> bool:
+        while self._ranges and stamp_s - self._ranges[0][0] > SIZE_MOTION_S:
+            self._ranges.popleft()
+        self._ranges.append((stamp_s, range_W))
+        return hypot(*(range_W - self._ranges[0][1]).tolist()) > SIZE_MOTION_M
 
     def _predict(self, dt: float, range_m: float) -> None:
         F = np.eye(7)

@@ -8,11 +8,15 @@ message that is not newer than its predecessor of the same kind is old.
 import math
 from enum import Enum
 
+from pymavlink.dialects.v20 import common
+
 BACKWARD_MS = 1000  # a boot time lower by more may be a restart, by less it is a late datagram
 FORWARD_MS = 10_000  # a boot time ahead by more, against the synchronised clock, is wrong
 RESTART_MESSAGES = 3
 RESTART_S = 0.04  # between the first and the last of them: two periods of a fast stream
 OLD_WINDOW_S = 2.0
+# Streams that nothing is flown by. Old messages of these alone are wrong stamps, not a second flight controller.
+ALONE = (common.MAVLINK_MSG_ID_HIGHRES_IMU,)
 OLD_MAX = 20  # so many old messages in a window are not explained by a router that repeats datagrams
 
 
@@ -36,11 +40,11 @@ class BootClock:
     def reset(self) -> None:
         """The flight controller restarted."""
         self._newest_ms = -math.inf
-        self._last_ms: dict[int, int] = {}  # of each kind of message
+        self._last_ms: dict[int, float] = {}  # of each kind of message
         self._suspects = 0
         self._suspect_s = 0.0
 
-    def check(self, kind: int, boot_ms: int, now_s: float, plausible: bool = True, future: bool = False) -> BootTime:
+    def check(self, kind: int, boot_ms: float, now_s: float, plausible: bool = True, future: bool = False) -> BootTime:
         """Take the boot time of a message.
 
         kind: message id; plausible: the synchronised clock does not contradict this time; future: by that clock the
@@ -48,7 +52,7 @@ class BootClock:
         a restart, by comparison.
         """
         if not plausible and boot_ms > self._newest_ms + FORWARD_MS:
-            return self._note_old(now_s)
+            return self._note_old(kind, now_s)
         if future and boot_ms > self._newest_ms:
             return BootTime.NEW
         if boot_ms > self._last_ms.get(kind, -1) and boot_ms >= self._newest_ms - BACKWARD_MS:
@@ -65,10 +69,12 @@ class BootClock:
                 self.reset()
                 self._last_ms[kind] = self._newest_ms = boot_ms
                 return BootTime.RESTART
-        return self._note_old(now_s)
+        return self._note_old(kind, now_s)
 
-    def _note_old(self, now_s: float) -> BootTime:
+    def _note_old(self, kind: int, now_s: float) -> BootTime:
         self.old += 1
+        if kind in ALONE:
+            return BootTime.OLD
         if now_s - self._window_s > OLD_WINDOW_S:
             self._window_s, self._window_old = now_s, 0
         self._window_old += 1

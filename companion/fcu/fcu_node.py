@@ -25,6 +25,7 @@ from companion.core.messages import (
     TOPICS,
     FcuAttitude,
     FcuCommand,
+    FcuImu,
     FcuPosition,
     FcuStatus,
     FcuText,
@@ -63,6 +64,7 @@ from companion.fcu.link.decoded import (
     GlobalPositionInt,
     GpsRawInt,
     Heartbeat,
+    HighresImu,
     HomePosition,
     LocalPositionNed,
     Odometry,
@@ -93,6 +95,7 @@ UNKNOWN_MODES_MAX = 16  # different numbers that are reported; more come from a 
 NO_FLIGHT_CONTROLLER = "no flight controller on the link"
 RESTARTED = "the flight controller restarted"
 PAUSED = f"PX4 has left offboard, or the stream paused in it; a new stream may begin after {NEW_STREAM_S:g} s"
+INERTIAL_FIELDS = 0x3F  # of HIGHRES_IMU.fields_updated: accelerometer and gyroscope
 NAN = math.nan
 
 Counter = SetpointCounter | Literal["commands_expired", "bad_content", "reboots", "link_losses"]
@@ -149,7 +152,7 @@ class FcuNode(Node):
         self._target = fcu.autopilot_system_id
         self.codec = Codec(fcu.system_id, fcu.component_id, fcu.autopilot_system_id, signer)
         self.timesync = TimeSync()
-        self.streams = Streams(fcu.attitude_rate_hz, fcu.position_rate_hz)
+        self.streams = Streams(fcu.attitude_rate_hz, fcu.position_rate_hz, fcu.imu_rate_hz)
         self.plausible = Plausibility(vehicle.thrust.reference_voltage_v)
         self.status = VehicleStatus(self.plausible)
         self.parameters = ParameterWatch(vehicle, self._send)
@@ -179,6 +182,7 @@ class FcuNode(Node):
             _reader(Heartbeat, self._on_heartbeat),
             _reader(AttitudeQuaternion, self._on_attitude),
             _reader(LocalPositionNed, self._on_position),
+            _reader(HighresImu, self._on_imu),
             _reader(AttitudeTarget, self._on_attitude_target),
             _reader(ParamValue, self._on_parameter),
             _reader(AutopilotVersion, lambda m, now_s: self._identity.put_version(m)),
@@ -307,7 +311,20 @@ class FcuNode(Node):
         valid = stamp[1] and self.connected and self.plausible.in_time(Quantity.POSITION, stamp[0], now_s)
         self._out.append(FcuPosition(stamp_s=stamp[0], valid=valid, p_W=p_W, v_W=v_W))
 
-    def _stamp(self, kind: int, boot_ms: int, now_s: float) -> tuple[float, bool] | None:
+    def _on_imu(self, m: HighresImu, now_s: float) -> None:
+        stamp = self._stamp(common.MAVLINK_MSG_ID_HIGHRES_IMU, m.time_usec * 1e-3, now_s)
+        if stamp is None:
+            return
+        gyro_B, accel_B = swap_body((m.xgyro, m.ygyro, m.zgyro)), swap_body((m.xacc, m.yacc, m.zacc))
+        if m.fields_updated & INERTIAL_FIELDS != INERTIAL_FIELDS or not all(map(math.isfinite, gyro_B + accel_B)):
+            self.counters["bad_content"] += 1
+            return
+        if not self.plausible.imu(gyro_B, accel_B, now_s):
+            return
+        valid = stamp[1] and self.connected and self.plausible.in_time(Quantity.IMU_RATES, stamp[0], now_s)
+        self._out.append(FcuImu(stamp_s=stamp[0], valid=valid, gyro_B=gyro_B, accel_B=accel_B))
+
+    def _stamp(self, kind: int, boot_ms: float, now_s: float) -> tuple[float, bool] | None:
         """Companion time of a message and whether it is valid; None for an old message."""
         stamp = self.timesync.stamp(boot_ms * 1e-3, now_s)
         future = self.timesync.is_future(boot_ms * 1e-3, now_s)
@@ -488,6 +505,7 @@ class FcuNode(Node):
         status.conflict = self.conflict.text
         status.foreign_estimate = self.foreign_estimates.lately(now_s)
         status.slow_streams = self.streams.slow()
+        status.imu_rate_hz = self.streams.measured_hz(common.MAVLINK_MSG_ID_HIGHRES_IMU)
         status.implausible = self.plausible.lately(now_s)
         status.implausible_messages = sum(self.plausible.counts.values())
         heard_s = max(self.ground.station_s, self.codec.station_s)

@@ -6,6 +6,8 @@ for; the wait between two requests for the same stream doubles, because some str
 no battery monitor) and never arrive.
 """
 
+import math
+
 from pymavlink.dialects.v20 import common
 
 from companion.fcu.commands import Commands, Outcome
@@ -45,6 +47,7 @@ class Stream:
         self.count = 0
         self.window_start_s = now_s
         self.measured_hz = 0.0
+        self.is_measured = False
         self.due_s = now_s
         self.wait_s = WAIT_FIRST_S
         self.needs_request = True
@@ -59,7 +62,7 @@ class Stream:
         elapsed_s = now_s - self.window_start_s
         if elapsed_s < self.window_s:
             return False
-        self.measured_hz = self.count / elapsed_s
+        self.measured_hz, self.is_measured = self.count / elapsed_s, True
         self.count, self.window_start_s = 0, now_s
         was_slow, self.slow = self.slow, self.measured_hz < self.expected_hz
         self.needs_request = self.slow
@@ -77,7 +80,8 @@ class Stream:
 class Streams:
     """All streams of one vehicle."""
 
-    def __init__(self, attitude_rate_hz: float, position_rate_hz: float) -> None:
+    def __init__(self, attitude_rate_hz: float, position_rate_hz: float, imu_rate_hz: float = 0.0) -> None:
+        """imu_rate_hz: 0 for a link that is too slow; the estimator then propagates by the commands."""
         m = common
         # The lowest good rates are such that one message may be lost within the age of the content (`companion.fcu.status`).
         self.streams = [
@@ -96,6 +100,8 @@ class Streams:
             Stream(m.MAVLINK_MSG_ID_ATTITUDE_TARGET, ECHO_RATE_HZ, 0.0),  # sent while PX4 follows attitude setpoints
             Stream(m.MAVLINK_MSG_ID_DISTANCE_SENSOR, 10.0, 0.0),  # few aircraft have a range finder
         ]
+        if imu_rate_hz > 0.0:
+            self.streams.append(Stream(m.MAVLINK_MSG_ID_HIGHRES_IMU, imu_rate_hz))
         self._by_id = {s.message_id: s for s in self.streams}
         self.requests = 0
         self.losses = 0  # how often a stream became slow
@@ -119,6 +125,11 @@ class Streams:
     def slow(self) -> tuple[str, ...]:
         """Names of the streams that arrive too slowly or not at all."""
         return tuple(s.name for s in self.streams if s.slow)
+
+    def measured_hz(self, message_id: int) -> float:
+        """Rate of a stream in its newest whole window [Hz]; NaN: it is not requested, or not measured yet."""
+        stream = self._by_id.get(message_id)
+        return stream.measured_hz if stream is not None and stream.is_measured else math.nan
 
     def take_new_slow(self) -> list[Stream]:
         """The streams that have become slow since the last call."""

@@ -12,6 +12,8 @@ from companion.mission import reference_geometry as geometry
 from companion.mission.curves import Curve, flown_s, to_trajectory
 from companion.mission.mission_context import MissionContext
 from companion.mission.monitors import CONTROL_ERROR
+from companion.mission.requests import WARNING
+from companion.mission.start_checks import imu_warning
 
 DESCENT_M_S = 0.7  # PX4's MPC_LAND_SPEED
 DESCENT_END_M = 0.4  # over the take-off point: from there PX4 lands within a second
@@ -23,8 +25,15 @@ def _enter_wait_ready(mission: MissionContext, left: Phase, now_s: float) -> Non
     mission.begin_flight()
 
 
-def _enter_arm(mission: MissionContext, left: Phase, now_s: float) -> None:
+def _note_start(mission: MissionContext, now_s: float) -> None:
+    """The mission takes the aircraft."""
     mission.inputs.note_start(now_s)
+    if warning := imu_warning(mission.inputs.latest, mission.vehicle, now_s):
+        mission.report(warning, WARNING, now_s)
+
+
+def _enter_arm(mission: MissionContext, left: Phase, now_s: float) -> None:
+    _note_start(mission, now_s)
     mission.inputs.expect_modes(FcuMode.AUTO_LOITER, FcuMode.AUTO_TAKEOFF)
     mission.request(CommandAction.ARM, now_s)
 
@@ -36,7 +45,7 @@ def _enter_takeoff(mission: MissionContext, left: Phase, now_s: float) -> None:
 
 def _enter_enter_offboard(mission: MissionContext, left: Phase, now_s: float) -> None:
     if left == Phase.WAIT_READY:
-        mission.inputs.note_start(now_s)
+        _note_start(mission, now_s)
     if left == Phase.TAKEOFF:  # offboard only from the request on
         mission.inputs.expect_modes(FcuMode.AUTO_TAKEOFF, FcuMode.AUTO_LOITER)
     else:

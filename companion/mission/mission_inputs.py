@@ -15,6 +15,7 @@ from companion.core.messages import (
     FcuStatus,
     Health,
     HostStatus,
+    ImuReport,
     Markers,
     Message,
     Reference,
@@ -68,7 +69,8 @@ class MissionInputs:
         self._voltage_s = -math.inf
         self._reference_v = vehicle.thrust.reference_voltage_v
         self._voltage_outside = (-math.inf, 0.0)  # when a voltage was last implausible, and by how much
-        self._rc_expected = self._gnss_expected = False
+        self._rc_expected = self._gnss_expected = self._imu_expected = False
+        self._runaways_at_start: dict[str, int] = {}
         self._start_s = math.inf
         self._resets_at_home = 0
         self._linked_s = -math.inf
@@ -231,6 +233,10 @@ class MissionInputs:
         status = self.status
         self._unhealthy_at_start = frozenset() if status is None else frozenset(status.unhealthy_systems)
         self._ground_expected = status is not None and status.ground_station_age_s < GROUND_HEARD_S
+        estimator = self.latest.fresh(EstimatorStatus, now_s)
+        imu = None if estimator is None else estimator.imu
+        self._imu_expected = imu is not None and imu.rate_hz > 0.0 and imu.fault is None
+        self._runaways_at_start = {} if estimator is None else estimator.runaways
         self._start_s = self._guarded_s = now_s
         self.raw.note_start()
         self._faces.clear()
@@ -317,6 +323,17 @@ class MissionInputs:
         status = self.latest.fresh(EstimatorStatus, now_s)
         return None if status is None or self.plan.bundle is None else status.witness
 
+    def _imu(self, now_s: float) -> ImuReport | None:
+        """How the filter uses the inertial measurements; None where they were not used at the start."""
+        status = self.latest.fresh(EstimatorStatus, now_s)
+        return status.imu if status is not None and self._imu_expected else None
+
+    def _runaways(self) -> dict[str, int]:
+        """How often each state of the filter was put back since the start."""
+        status, before = self.latest.get(EstimatorStatus), self._runaways_at_start
+        counts = {} if status is None else status.runaways
+        return {offset: count - before.get(offset, 0) for offset, count in counts.items()}
+
     def _at_bundle(self, phase: Phase | None) -> bool:
         return phase in ph.AT_BUNDLE or (phase in ph.ON_TRAJECTORY and self.plan.trajectory_at_bundle)
 
@@ -358,6 +375,8 @@ class MissionInputs:
             sent=self.latest.fresh(SentSetpoint, now_s),
             host=self.latest.fresh(HostStatus, now_s),
             witness=self._witness(now_s),
+            imu=self._imu(now_s),
+            runaways=self._runaways(),
             copies=sum(now_s - stamp_s < COPIES_S for stamp_s in self._copies_s),
             nis=self._innovations.medians(now_s),
             solver_failures=failures,

@@ -10,6 +10,7 @@ from companion.core.messages import (
     FcuAttitude,
     FcuStatus,
     HostStatus,
+    ImuReport,
     SentSetpoint,
     State,
 )
@@ -47,6 +48,8 @@ class SafetySnapshot:
     sent: SentSetpoint | None = None  # likewise
     host: HostStatus | None = None  # likewise
     witness: BundleWitness | None = None  # likewise; of the plan's bundle
+    imu: ImuReport | None = None  # None: not used at the start, or not reported
+    runaways: dict[str, int] = field(default_factory=dict)  # of the filter's states since the start
     copies: int = 0  # images of the last seconds that show the plan's bundle twice
     nis: dict[Sensor, float] = field(default_factory=dict)  # over degrees of freedom, median of the last second
     solver_failures: float = 0.0  # share of the last cycles whose solve failed

@@ -7,10 +7,11 @@ again while the aircraft waits.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from companion.core.enums import FcuMode, ProcessName
+from companion.core.enums import FcuMode, ImuFault, ProcessName
 from companion.core.messages import (
     TOPICS,
     ControlStatus,
+    EstimatorStatus,
     FcuAttitude,
     FcuPosition,
     FcuStatus,
@@ -33,6 +34,8 @@ NO_START_MODES = (
     FcuMode.AUTO_PRECLAND,
     FcuMode.TERMINATION,
 )
+# A stream that is slow or absent is no reason not to fly: the filter propagates by the commands.
+IMU_WRONG = (ImuFault.DIRECTION, ImuFault.TURNS, ImuFault.FORCES, ImuFault.STAMPS)
 CAMERA_PROCESSES = (ProcessName.CAMERA, ProcessName.TRACKER)
 
 
@@ -66,6 +69,7 @@ def run_checks(
     checks.append(_alive(latest, FcuPosition, "position", "no position from the flight controller", now_s))
     checks.append(_alive(latest, FcuAttitude, "attitude", "no attitude from the flight controller", now_s))
     checks.append(_state_check(latest, vehicle, now_s))
+    checks.append(_imu_check(latest, now_s))
     checks.append(StartCheck("take-off point", "" if home_known else "not known: no valid state on the ground yet"))
     checks.append(_alive(latest, ControlStatus, "controller", "no status from the controller", now_s))
     if plan.needs_camera:
@@ -115,6 +119,24 @@ def _state_check(latest: Latest, vehicle: Vehicle, now_s: float) -> StartCheck:
     else:
         problem = ""
     return StartCheck("state", problem)
+
+
+def _imu_check(latest: Latest, now_s: float) -> StartCheck:
+    status = latest.fresh(EstimatorStatus, now_s)
+    imu = None if status is None else status.imu
+    return StartCheck("inertial measurements", imu.problem if imu is not None and imu.fault in IMU_WRONG else "")
+
+
+def imu_warning(latest: Latest, vehicle: Vehicle, now_s: float) -> str:
+    """What a crew must know of a stream of inertial measurements that is too slow or absent; "" when it is used."""
+    status, wanted_hz = latest.fresh(EstimatorStatus, now_s), vehicle.fcu.imu_rate_hz
+    imu = None if status is None else status.imu
+    if imu is None or wanted_hz == 0.0 or (imu.rate_hz > 0.0 and imu.fault is None):
+        return ""
+    return (
+        f"inertial measurements at {imu.rate_hz:.0f} of {wanted_hz:g} Hz are not used: the filter propagates by the "
+        "commands, gusts move the aircraft more; a faster link, or fcu.imu_rate_hz = 0"
+    )
 
 
 def _alive(latest: Latest, kind: type[Message], name: str, problem: str, now_s: float) -> StartCheck:

@@ -8,9 +8,10 @@ from pymavlink.dialects.v20 import common
 from companion.core.px4_parameters import FIRMWARE_NEWEST, FIRMWARE_OLDEST
 from companion.core.vehicle import Vehicle
 from companion.core.voltage import RANGE, is_plausible
+from companion.fcu.streams import SLOW_FRACTION
 from companion.fcu.timesync import RTT_GATE_S, SYNC_SAMPLES
 from companion.mission.plan import Plan
-from companion.mission.start_checks import NO_START_MODES
+from companion.mission.start_checks import IMU_WRONG, NO_START_MODES
 from companion.preflight.observation import Observation, Unfit
 from companion.preflight.report import PreflightCheck, failed, ok, skipped, warning, worst
 
@@ -26,6 +27,7 @@ NAMES = (
     "battery",
     "transmitter",
     "time sync",
+    "imu",
 )
 FIXES = ("FIX_3D", "FIX_DGPS", "RTK_FLOAT", "RTK_FIXED")
 CALIBRATED = {
@@ -52,6 +54,7 @@ def autopilot_checks(seen: Observation, vehicle: Vehicle, plan: Plan | None) -> 
         battery(seen, vehicle),
         transmitter(seen, plan),
         time_sync(seen),
+        imu(seen, vehicle),
     ]
 
 
@@ -172,3 +175,25 @@ def time_sync(seen: Observation) -> PreflightCheck:
         doubts.append("the offset is not steady: a clock that drifts, or a busy computer")
     detail = f"round trip {rtt_s * 1e3:.1f} ms, offset within {spread_s * 1e3:.1f} ms"
     return worst("time sync", [], doubts, detail)
+
+
+def imu(seen: Observation, vehicle: Vehicle) -> PreflightCheck:
+    """Rate of HIGHRES_IMU, and whether it agrees with the attitude of the standing aircraft."""
+    name, wanted_hz, rate_hz = "imu", vehicle.fcu.imu_rate_hz, seen.imu_rate_hz
+    if wanted_hz == 0.0:
+        return skipped(name, "not requested (fcu.imu_rate_hz = 0): the filter predicts by the commands")
+    if rate_hz == 0.0:
+        return warning(
+            name, "HIGHRES_IMU does not arrive: the filter predicts by the commands, less accurately in wind"
+        )
+    detail = f"{rate_hz:.0f} of {wanted_hz:g} Hz"
+    failures, doubts = [], []
+    if seen.imu_fault in IMU_WRONG:
+        failures.append(seen.imu_problem)
+    elif seen.imu_fault is not None:
+        doubts.append("not used in flight")
+    if rate_hz < SLOW_FRACTION * wanted_hz:
+        doubts.append(
+            f"slower than {SLOW_FRACTION * wanted_hz:g} Hz: the line needs 921600 baud and MAV_1_RATE 0, or set fcu.imu_rate_hz to 0"
+        )
+    return worst(name, failures, doubts, detail)

@@ -118,7 +118,7 @@ class Preflight:
                 "preflight does not sign (fcu.signing_key_file): an autopilot that requires signing does not answer"
             )
             yield warning("link", f"{detail}; {unsigned}")
-        seen = ground.observe(OBSERVE_S)
+        seen = ground.observe(OBSERVE_S, vehicle.fcu.imu_rate_hz)
         self._clock_offset_s = seen.clock_offset_s
         yield from autopilot_checks(seen, vehicle, plan)
         if seen.wrong:

@@ -31,6 +31,7 @@ from companion.core.clock import monotonic_s
 from companion.fcu.link.link import Link, open_link
 from companion.fcu.status import VehicleStatus
 from companion.fcu.timesync import TimeSync
+from companion.preflight.imu import ImuWatch
 from companion.preflight.observation import LinkFailed, Number, Observation, Unfit, within
 
 T = TypeVar("T")
@@ -111,9 +112,14 @@ class GroundConnection:
 
     # --- status ------------------------------------------------------------------------------------------------
 
-    def observe(self, duration_s: float) -> Observation:
-        """Listen for a while, with a round trip of TIMESYNC twenty times a second."""
+    def observe(self, duration_s: float, imu_rate_hz: float = 0.0) -> Observation:
+        """Listen for a while, with a round trip of TIMESYNC twenty times a second.
+
+        imu_rate_hz: at which HIGHRES_IMU is requested, as the stack does it in flight; 0: it is not.
+        """
         texts = self._telemetry.subscribe_status_text(self._pump.take_text)
+        if imu_rate_hz > 0.0:
+            self._pump.request_imu(imu_rate_hz)
         self._pump.synchronise(True)
         time.sleep(duration_s)
         self._pump.synchronise(False)
@@ -222,6 +228,7 @@ class _Pump:
         self._vehicle, self._sync = VehicleStatus(), TimeSync()
         self._type, self._autopilot = 0, 0
         self._clock_offset_s: float | None = None
+        self._imu = ImuWatch()
         self._texts: dict[str, None] = {}
         self._rtts_s: list[float] = []
         self._offsets_s: list[float] = []
@@ -248,6 +255,15 @@ class _Pump:
     def take_text(self, text: Any, _user: Any) -> None:
         """Keep a text of the flight controller; MAVSDK's callback."""
         self._texts[text.text.strip()] = None
+
+    def request_imu(self, rate_hz: float) -> None:
+        """Request HIGHRES_IMU, and compare it with the attitude from now on."""
+        self._imu = ImuWatch()
+        command, kind = common.MAV_CMD_SET_MESSAGE_INTERVAL, common.MAVLINK_MSG_ID_HIGHRES_IMU
+        request = common.MAVLink_command_long_message(
+            self._system_id, AUTOPILOT, command, 0, kind, 1e6 / rate_hz, 0, 0, 0, 0, 0
+        )
+        self._waiting.append(request.pack(self._parser))
 
     def _run(self) -> None:
         request_s = -math.inf
@@ -281,6 +297,10 @@ class _Pump:
                 if m.tc1 and self._sync.answer(m.tc1, m.ts1, now_s):
                     self._rtts_s.append(now_s - m.ts1 * 1e-9)
                     self._offsets_s.append(0.5 * (now_s + m.ts1 * 1e-9) - m.tc1 * 1e-9)
+            case "HIGHRES_IMU":
+                self._imu.take_imu(m)
+            case "ATTITUDE_QUATERNION":
+                self._imu.take_attitude(m)
             case "HEARTBEAT":
                 self._vehicle.put_heartbeat(m, now_s)
                 self._type, self._autopilot = m.type, m.autopilot
@@ -310,6 +330,9 @@ class _Pump:
             unhealthy=vehicle.unhealthy(now_s),
             vehicle_type=self._type,
             clock_offset_s=self._clock_offset_s,
+            imu_rate_hz=self._imu.rate_hz,
+            imu_fault=self._imu.fault,
+            imu_problem=self._imu.problem,
             texts=list(self._texts),
             rtts_s=self._rtts_s,
             offsets_s=self._offsets_s,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
-from companion.core.enums import FcuMode
+from companion.core.enums import FcuMode, ImuFault
 from companion.core.errors import UserError
 
 T = TypeVar("T")
@@ -49,6 +49,9 @@ class Observation:
     gnss_uncertainty_m: float = math.nan  # horizontal
     # This computer's UTC minus the flight controller's UTC from GNSS.
     clock_offset_s: float | None = None
+    imu_rate_hz: float = 0.0  # of HIGHRES_IMU; 0: it does not come
+    imu_fault: ImuFault | None = None  # why the filter would not use it
+    imu_problem: str = ""  # the same in words
     texts: list[str] = field(default_factory=list)
     rtts_s: list[float] = field(default_factory=list)  # of TIMESYNC
     offsets_s: list[float] = field(default_factory=list)  # companion minus flight controller, one per round trip

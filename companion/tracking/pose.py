@@ -67,13 +67,19 @@ class PoseSolver:
     """
 
     def __init__(
-        self, camera: CameraModel, corner_noise_px: float, max_reprojection_px: float, flip_ratio: float
+        self,
+        camera: CameraModel,
+        corner_noise_px: float,
+        max_reprojection_px: float,
+        flip_ratio: float,
+        marker_size_std: float = 0.0,
     ) -> None:
         self._camera = camera
         self._reprojection = Reprojection(camera)
         self._noise_px = corner_noise_px
         self._limit_px = max_reprojection_px
         self._flip_ratio = flip_ratio
+        self._size_weight = (corner_noise_px / marker_size_std) ** 2 if marker_size_std > 0 else 0.0
 
     def solve(self, corners_px: Array, corners_M: Array) -> BundlePose | None:
         """Pose of a bundle; corners_px (n, 4, 2), corners_M (n, 4, 3) [m] of its n ≥ 1 markers.
@@ -114,17 +120,23 @@ class PoseSolver:
 
     def covariance(self, pose: CandidatePose, corners_px: Array, corners_M: Array) -> Array | None:
         """6x6 covariance of p_CM [m²] and of the right-multiplied rotation error of q_CM [rad²], or None."""
-        r, J = self._reprojection.residual(pose.R_CM, pose.p_CM, corners_px.reshape(-1, 2), corners_M.reshape(-1, 3))
+        flat_px, flat_M = corners_px.reshape(-1, 2), corners_M.reshape(-1, 3)
+        weight = self._weight(len(flat_px))
+        H, cost = self._reprojection.information(pose.R_CM, pose.p_CM, flat_px, flat_M, weight)
         try:
-            P = np.linalg.inv(J.T @ J) * self._noise_px**2
+            P = np.linalg.inv(H) * self._noise_px**2
         except np.linalg.LinAlgError:
             return None
-        dof = len(r) - 6
-        ratio = float(r @ r) / self._noise_px**2
+        dof = 2 * len(flat_px) - 6
+        ratio = cost / self._noise_px**2
         if ratio > _residual_limit(dof):
             P = P * (ratio / dof)
         P = 0.5 * (P + P.T)
         return P if np.isfinite(P).all() and (np.diag(P) > 0).all() else None
+
+    def _weight(self, corners: int) -> float:
+        """Weight of the sizes for so many corners: the size of a single marker is all that measures its range."""
+        return self._size_weight if corners > 4 else 0.0
 
     def _poses(self, pixels: Array, points: Array) -> list[CandidatePose]:
         """All distinct refined poses of the corners, best first."""
@@ -140,7 +152,8 @@ class PoseSolver:
             largest = int(np.argmax(sizes))
             some = slice(4 * largest, 4 * largest + 4)
             starts += _generic(flat_M[some], rays[some], cv2.SOLVEPNP_IPPE)
-        refined = [self._reprojection.refine(R, p, flat_px, flat_M) for R, p in starts]
+        weight = self._weight(len(flat_px))
+        refined = [self._reprojection.refine(R, p, flat_px, flat_M, weight) for R, p in starts]
         distinct: list[CandidatePose] = []
         for pose in sorted((CandidatePose(*found) for found in refined if found is not None), key=lambda s: s.rms_px):
             if not any(_same(pose, other) for other in distinct):

@@ -19,10 +19,13 @@ class Reprojection:
     def __init__(self, camera: CameraModel) -> None:
         library = ctypes.CDLL(str(require_pose()))
         self._residual, self._refine = library.pose_residual, library.pose_refine
-        array, count = ctypes.c_void_p, ctypes.c_int64
+        self._information = library.pose_information
+        array, count, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
         self._residual.argtypes = [array, count, *[array] * 5]
         self._residual.restype = None
-        self._refine.argtypes = [array, count, *[array] * 3]
+        self._refine.argtypes = [array, count, *[array] * 3, number]
+        self._information.argtypes = [array, count, *[array] * 3, number, array]
+        self._information.restype = number
         self._refine.restype = ctypes.c_double
         distortion = np.zeros(8)
         distortion[: len(camera.distortion)] = camera.distortion
@@ -44,14 +47,32 @@ class Reprojection:
         """Pixels (n, 2) of points (n, 3) [m] of the bundle; NaN for a point that is not in front of the camera."""
         return self.residual(R, p, np.zeros((len(points), 2)), points)[0].reshape(-1, 2)
 
-    def refine(self, R: Array, p: Array, pixels: Array, points: Array) -> tuple[Array, Array, float] | None:
-        """R_CM, p_CM and RMS distance [px] at the nearest minimum; None when a corner is not in front of the camera."""
+    def information(self, R: Array, p: Array, pixels: Array, points: Array, weight: float) -> tuple[Array, float]:
+        """JᵀJ (6, 6) of the pose and the sum of squared errors [px²], with the sizes of the markers eliminated.
+
+        weight: of the sizes in the marker file, see acados_gen/pose.c; 0: they are exact.
+        """
+        pixels, points, pose = _flat(pixels), _flat(points), _pose(R, p)
+        H = np.empty((6, 6))
+        arrays = (points, pixels, pose)
+        cost = self._information(
+            self._camera.ctypes.data, len(points), *(a.ctypes.data for a in arrays), weight, H.ctypes.data
+        )
+        return np.tril(H) + np.tril(H, -1).T, cost
+
+    def refine(
+        self, R: Array, p: Array, pixels: Array, points: Array, weight: float = 0.0
+    ) -> tuple[Array, Array, float] | None:
+        """R_CM, p_CM and RMS distance [px] at the nearest minimum; None when a corner is not in front of the camera.
+
+        weight: of the sizes in the marker file, see acados_gen/pose.c; 0: they are exact.
+        """
         pixels, points, pose = _flat(pixels), _flat(points), _pose(R, p)
         arrays = (points, pixels, pose)
-        cost = self._refine(self._camera.ctypes.data, len(points), *(a.ctypes.data for a in arrays))
+        cost = self._refine(self._camera.ctypes.data, len(points), *(a.ctypes.data for a in arrays), weight)
         if math.isnan(cost):
             return None
-        return pose[:9].reshape(3, 3), pose[9:], math.sqrt(cost / len(points))
+        return pose[:9].reshape(3, 3), pose[9:], math.sqrt(max(cost, 0.0) / len(points))
 
 
 def _flat(array: Array) -> Array:

@@ -71,7 +71,11 @@ class TrackerNode(Node):
         self._camera = CameraModel(camera)
         self._with_xy = vehicle.estimator.marker_mode == "corners"
         self._solver = PoseSolver(
-            self._camera, tracking.corner_noise_px, tracking.max_reprojection_px, tracking.flip_ratio
+            self._camera,
+            tracking.corner_noise_px,
+            tracking.max_reprojection_px,
+            tracking.flip_ratio,
+            tracking.marker_size_std,
         )
         self._regions = RegionKeeper(*self._size, tracking.roi_margin, tracking.full_search_every)
         self._bundles = [_BundleCorners(bundle) for bundle in site.bundle]

@@ -156,6 +156,8 @@ class StackView:
         parts = [status.mode, "ARMED" if status.armed else "disarmed", "landed" if status.landed else "in the air"]
         parts += [f"{status.battery_voltage_v:.1f} V {status.battery_remaining:.0%}"]
         parts += ["RC" if status.rc_ok else "NO RC", "GNSS" if status.gnss_ok else "NO GNSS FIX"]
+        if math.isfinite(status.imu_rate_hz):
+            parts.append(f"IMU at {status.imu_rate_hz:.0f} Hz" if status.imu_rate_hz else "NO IMU DATA")
         return f"flight controller: {', '.join(parts)}, round trip {status.timesync_rtt_s * 1e3:.1f} ms"
 
     def _filter(self, now_s: float) -> str:

@@ -14,6 +14,7 @@ from sitl.autopilot.streams import ONBOARD_RATES_HZ, TelemetryStreams
 from sitl.autopilot.telemetry import Telemetry
 from sitl.autopilot.texts import Texts
 from sitl.autopilot.wire import Writer
+from sitl.imu_faults import ImuFault
 from sitl.sensors import SensorFrame
 
 
@@ -74,6 +75,10 @@ class Autopilot:
     def set_rc(self, channels_us: list[int] | None) -> None:
         """Set the output of the RC receiver from now on; None: RC is lost."""
         self.stack.set_rc(channels_us)
+
+    def set_imu_fault(self, fault: ImuFault | None) -> None:
+        """Set what is wrong with HIGHRES_IMU from now on; None: nothing."""
+        self.stack.imu_fault = fault
 
     def receive(self, data: bytes, now_s: float) -> None:
         """Take bytes that reached the autopilot at simulated time now_s [s]."""

@@ -24,6 +24,7 @@ from sitl.autopilot.parameters import Parameters
 from sitl.autopilot.position import NAN, PositionControl, PositionSetpoint, attitude_of
 from sitl.autopilot.rc import Sticks, rc_setup, read_channels
 from sitl.autopilot.wire import MavSeverity
+from sitl.imu_faults import ImuFault
 from sitl.sensors import GnssFix, RangeReading, SensorFrame
 
 POSITION_DIVIDER = 2  # position control at half the rate of the attitude loop
@@ -93,6 +94,8 @@ class FlightStack:
         # the newest values, for telemetry
         self.gyro: Vec3 = (0.0, 0.0, 0.0)
         self.accel: Vec3 = (0.0, 0.0, 0.0)
+        self._imu_sum, self._imu_count = [0.0] * 6, 0  # since the last HIGHRES_IMU
+        self.imu_fault: ImuFault | None = None  # of HIGHRES_IMU; the autopilot itself is healthy
         self.q: Quat = (1.0, 0.0, 0.0, 0.0)
         self.yaw = 0.0
         self.baro_height = 0.0
@@ -120,6 +123,14 @@ class FlightStack:
         """The boot clock [s]."""
         t = self.now_s if now_s is None else now_s
         return max(0.0, self._boot_offset_s + t * self._clock_rate)
+
+    def take_imu_mean(self) -> tuple[Vec3, Vec3] | None:
+        """Mean angular rate and specific force since the last call (PX4's vehicle_imu integrates); None: no new frame."""
+        if not self._imu_count:
+            return None
+        gx, gy, gz, ax, ay, az = (s / self._imu_count for s in self._imu_sum)
+        self._imu_sum, self._imu_count = [0.0] * 6, 0
+        return (gx, gy, gz), (ax, ay, az)
 
     def boot_us(self, now_s: float | None = None) -> int:
         """The boot clock [µs]."""
@@ -189,6 +200,8 @@ class FlightStack:
         """One sensor frame to six motor commands 0..1 (a view that the next step overwrites)."""
         self.now_s = now_s = frame.stamp_s
         self.gyro, self.accel, self.q = frame.gyro_B, frame.accel_B, frame.q_WB
+        self._imu_sum = [s + x for s, x in zip(self._imu_sum, (*frame.gyro_B, *frame.accel_B), strict=True)]
+        self._imu_count += 1
         w, x, y, z = self.q
         self.yaw = math.atan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
         observer = self.observer

@@ -132,6 +132,20 @@ class Observer:
         sp, sv = self._shift_p, self._shift_v
         self._past.append((now_s, p[0] - sp[0], p[1] - sp[1], p[2] - sp[2], v[0] - sv[0], v[1] - sv[1], v[2] - sv[2]))
 
+    def accel_bias_B(self, q_WB: Quat) -> Vec3:
+        """What the observer subtracts from the accelerometer [m/s²]: its bias in body axes.
+
+        EKF2 estimates it by the receiver's position and velocity: it changes by a little with each fix, and to zero in a reset.
+        """
+        w, x, y, z = q_WB
+        bx, by, bz = self.bias
+        cx, cy, cz = by * z - bz * y, bz * x - bx * z, bx * y - by * x  # b × u
+        return (
+            -(bx + 2.0 * (w * cx + cy * z - cz * y)),
+            -(by + 2.0 * (w * cy + cz * x - cx * z)),
+            -(bz + 2.0 * (w * cz + cx * y - cy * x)),
+        )
+
     def check(self, now_s: float) -> None:
         """Bring the validity flags up to date."""
         self.gnss_ok = self._good_since_s is not None and now_s - self._fused_s < 1.0

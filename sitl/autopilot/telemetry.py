@@ -7,10 +7,11 @@ from pymavlink.dialects.v20 import common
 
 from companion.core.enums import FcuMode
 from sitl.autopilot.commander import BATTERY_CRITICAL
-from sitl.autopilot.conversion import ORIGIN, frd, geodetic, ned, q_ned
+from sitl.autopilot.conversion import ORIGIN, Vec3, frd, geodetic, ned, q_ned
 from sitl.autopilot.flight_stack import FlightStack, RateSetpoint
 from sitl.autopilot.modes import AUTO_MODES, MANUAL_MODES, MODES, FlightMode, custom_mode
 from sitl.autopilot.wire import Writer
+from sitl.imu_faults import ImuSample
 
 EPOCH_US = 1_760_000_000_000_000  # SYSTEM_TIME at boot
 
@@ -25,6 +26,7 @@ BATTERY, PREARM = 33554432, 268435456
 PRESENT = GYRO | ACCEL | MAG | BARO | GPS | ATT | XY | MOTORS | RC | AHRS | BATTERY
 
 STATUS_PERIOD_S = 0.5
+BIAS_CHANGE_M_S2, BIAS_PERIOD_S = 0.001, 1.0  # EKF2 publishes its biases after such a change, and at this period
 
 CAPABILITIES = 1 | 2 | 4 | 8 | 16 | 32 | 64 | 128 | 2048 | 8192 | 16384 | 32768
 VERSION_1_17_0 = (1 << 24) | (17 << 16) | (0 << 8) | 255  # 255: official release
@@ -44,6 +46,8 @@ class Telemetry:
         self._sent_attitude_sp_s = -math.inf
         self._sent_status: tuple[FlightMode, FlightMode, bool, bool] | None = None
         self._sent_status_s = -math.inf
+        self._bias: Vec3 = (0.0, 0.0, 0.0)  # of the accelerometer, as published
+        self._bias_s = -math.inf
         self.functions: dict[str, Callable[[], bool]] = {
             "HEARTBEAT": self._heartbeat,
             "CURRENT_MODE": self._current_mode,
@@ -351,14 +355,21 @@ class Telemetry:
 
     def _highres_imu(self) -> bool:
         stack = self._stack
+        boot_us, fault = stack.boot_us(), stack.imu_fault
+        if (fault is not None and not fault.due(boot_us)) or (mean := stack.take_imu_mean()) is None:
+            return False
+        (gyro, raw), (bx, by, bz) = mean, self._published_bias(stack.now_s)
+        sample = ImuSample(boot_us, gyro, (raw[0] - bx, raw[1] - by, raw[2] - bz))
+        if fault is not None:
+            sample = fault.changed(sample)
         height = stack.baro_height
         pressure = 1013.25 * (1 - 2.25577e-5 * (height + ORIGIN[2])) ** 5.25588
         # fields_updated: accelerometer, gyro, pressure, its altitude and temperature; there is no magnetometer
         self._writer.send(
             "HIGHRES_IMU",
-            stack.boot_us(),
-            *frd(stack.accel),
-            *frd(stack.gyro),
+            sample.boot_us,
+            *frd(sample.accel_B),
+            *frd(sample.gyro_B),
             NAN,
             NAN,
             NAN,
@@ -370,6 +381,13 @@ class Telemetry:
             0,
         )
         return True
+
+    def _published_bias(self, now_s: float) -> Vec3:
+        """The accelerometer's bias that PX4 subtracts in HIGHRES_IMU: EKF2's, as of its last publication."""
+        bias = self._stack.observer.accel_bias_B(self._stack.q)
+        if math.dist(bias, self._bias) > BIAS_CHANGE_M_S2 or now_s - self._bias_s >= BIAS_PERIOD_S:
+            self._bias, self._bias_s = bias, now_s
+        return self._bias
 
     def _altitude(self) -> bool:
         stack = self._stack

@@ -18,13 +18,14 @@ from sitl.autopilot.conversion import ORIGIN, frd
 from sitl.autopilot.parameters import load_parameters
 from sitl.autopilot.rc import rc_setup
 from sitl.autopilot.udp import ONBOARD_PORTS, UdpEndpoint
+from sitl.imu_faults import ImuFault
 from sitl.px4.build import Px4Build, external_model, prepare_run
 from sitl.px4.hil import CONNECT_S, HilLink, hil_sensor, rc_channels
 from sitl.px4.process import Px4Ended, Px4Process
 from sitl.px4.sensors import claimed_accuracy_m, hil_gps, magnetic_field, pressure_hpa
 from sitl.px4.setpoint_delay import SetpointDelay
 from sitl.px4.side_link import PAYLOAD_PORTS, SideLink
-from sitl.scenario import LoadedScenario
+from sitl.scenario import IMU_FAULTS, LoadedScenario
 from sitl.sensors import FRAME_S, SensorFrame
 from sitl.wind import NormalNoise
 
@@ -67,6 +68,8 @@ class Px4Autopilot:
         speed: float = math.inf,
     ) -> None:
         scenario = loaded.scenario
+        if wrong := next((fault.kind for fault in scenario.fault if fault.kind in IMU_FAULTS), None):
+            raise ConfigError(f"{loaded.path}: fault '{wrong}' needs the PX4 emulator")
         model = external_model(scenario.airframe)
         self._clock = scenario.fcu_clock
         self._accuracy_m = claimed_accuracy_m(scenario.sensors.gnss)
@@ -114,6 +117,11 @@ class Px4Autopilot:
     def set_rc(self, channels_us: list[int] | None) -> None:
         """Set the RC channels from now on; None: RC is lost."""
         self.rc_us = None if channels_us is None else list(channels_us)
+
+    def set_imu_fault(self, fault: ImuFault | None) -> None:
+        """Real PX4 sends what it measures: raises `ConfigError` for a fault of its stream."""
+        if fault is not None:
+            raise ConfigError("faults of HIGHRES_IMU need the PX4 emulator")
 
     def receive(self, data: bytes, now_s: float) -> None:
         """Bytes of the companion for PX4."""

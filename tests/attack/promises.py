@@ -16,13 +16,16 @@ from companion.core.enums import Phase
 from companion.core.frames import rotation_matrix
 from companion.core.messages import MissionStatus, Truth
 from companion.mission import phases as ph
-from companion.mission.plan import Limits, outside_m
+from companion.mission.plan import Limits
+from sitl.flight_end import (
+    CLEARANCE_M,
+    FLYING_M,
+    LIMITS_SPARE_M,
+    TILT_MAX_RAD,
+    TOUCHDOWN_MAX_M_S,
+    beyond_limits_m,
+)
 
-CLEARANCE_M = 0.4  # rotor tips of the F550 from its centre
-LIMITS_SPARE_M = 2.0  # beyond a limit: the raw guard's least margin
-TOUCHDOWN_MAX_M_S = 1.5  # PX4 lands with 0.7 m/s (MPC_LAND_SPEED)
-TILT_MAX_RAD = math.radians(70)
-FLYING_M = 0.3  # above the ground: higher than this is flight
 LEAVING = (Phase.RETREAT, Phase.RETURN, Phase.LAND, Phase.DONE)  # phases in which the aircraft leaves on purpose
 
 
@@ -34,12 +37,6 @@ class Judged(NamedTuple):
     beyond_m: float  # farthest beyond fence, height or distance, ≤ 0 inside
     excursion_m: float  # from the place at the attack, until the aircraft leaves it on purpose
     touchdown_m_s: float  # fastest sinking just above the ground, 0 without a landing
-
-
-def beyond_limits_m(point: tuple[float, float, float], limits: Limits) -> float:
-    """How far a point relative to the take-off point is beyond the nearest of the mission's limits [m]."""
-    distance_m = math.hypot(point[0], point[1]) - limits.distance_m
-    return max(outside_m(point, limits), point[2] - limits.height_m, distance_m)
 
 
 def judge(

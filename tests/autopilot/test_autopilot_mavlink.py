@@ -4,10 +4,11 @@ import math
 import random
 import struct
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from autopilot_flight import QUIET, EmulatorFlight
+from autopilot_flight import QUIET, STEP_S, EmulatorFlight
 from pymavlink.dialects.v20 import common
 
 from companion.core.frames import quat_from_rpy, rotation_matrix
@@ -247,6 +248,47 @@ def test_telemetry_is_ned_and_frd():
     assert flight.last("HIGHRES_IMU").zacc == pytest.approx(-9.8, abs=0.6)
     o, p = flight.last("LOCAL_POSITION_NED"), flight.autopilot.stack.observer.p
     assert (o.x, o.y, o.z) == pytest.approx((p[1], p[0], -p[2]), abs=0.02)
+
+
+def test_highres_imu_comes_at_the_requested_rate_and_is_the_mean_since_the_message_before(grounded):
+    for rate_hz in (200, 20):
+        assert grounded.command(INTERVAL, common.MAVLINK_MSG_ID_HIGHRES_IMU, 1e6 / rate_hz) == 0
+        grounded.run(0.1)
+        grounded.received["HIGHRES_IMU"].clear()
+        grounded.run(2.0)
+        assert len(grounded.received["HIGHRES_IMU"]) == pytest.approx(2 * rate_hz, abs=2)
+    frame = grounded.sensors.sample(grounded.now_s, grounded.plant)
+    grounded.received["HIGHRES_IMU"].clear()
+    rates, newest = [], []
+    for i in range(250):
+        grounded.now_s += STEP_S
+        rates.append(math.sin(0.7 * i) + (3.0 if i % 13 == 0 else 0.0))
+        grounded.autopilot.step(frame._replace(stamp_s=grounded.now_s, gyro_B=(rates[-1], 0.0, 0.0)))
+        sent = common.MAVLink(None).parse_buffer(grounded.autopilot.take_output()) or []
+        newest += [(i, message.xgyro) for message in sent if message.get_type() == "HIGHRES_IMU"]
+    assert len(newest) == pytest.approx(20, abs=1)
+    for (before, _), (at, mean) in pairwise(newest):
+        assert mean == pytest.approx(np.mean(rates[before + 1 : at + 1]), abs=1e-6)
+
+
+def test_highres_imu_is_less_the_observers_bias_and_follows_its_steps():
+    flight = EmulatorFlight(height_m=0.0)
+    flight.plant.q_WB[:] = quat_from_rpy(0.0, 0.0, math.pi / 2)  # looks north: FRD's x is north, its y east
+    flight.run(5.0)
+    observer = flight.autopilot.stack.observer
+
+    def mean_force():
+        flight.received["HIGHRES_IMU"].clear()
+        flight.run(0.08)  # between two fixes the bias stays
+        samples = [(m.xacc, m.yacc, m.zacc) for _, m in flight.received["HIGHRES_IMU"]]
+        return np.mean(samples, axis=0)
+
+    observer.bias[:] = [0.0, 0.0, 0.0]
+    before = mean_force()
+    observer.bias[:] = [0.5, -2.0, 1.0]  # east, north, up: added to the acceleration
+    np.testing.assert_allclose(mean_force() - before, (-2.0, 0.5, -1.0), atol=0.3)
+    q = quat_from_rpy(0.4, -0.9, 2.0)
+    np.testing.assert_allclose(observer.accel_bias_B(tuple(q)), -rotation_matrix(q).T @ observer.bias, atol=1e-12)
 
 
 def test_a_step_with_150_messages_a_second_stays_in_its_budget():

@@ -7,18 +7,20 @@ in all directions at once (exact to rounding, and in NumPy about as fast as the 
 import numpy as np
 
 from companion.core.frames import GRAVITY_M_S2
-from companion.estimation.layout import ERROR_SIZE, ErrorIndex, StateIndex
+from companion.estimation.layout import CONSIDERED, ERROR_SIZE, ErrorIndex, StateIndex
 
 STEP = 1e-30  # of the complex derivative; no difference is formed, so there is no lower limit from rounding
 SMALL = 1e-24
 MOTION = slice(0, StateIndex.ATTITUDE.stop)  # p, v, q
 # the motion depends only on the errors of p, v, θ, d and the thrust scale
 MOVING = [*range(ErrorIndex.DISTURBANCE.stop), ErrorIndex.THRUST_SCALE.start]
+# and by IMU on those of p, v, θ and the biases
+MOVING_BY_IMU = [*range(ErrorIndex.ATTITUDE.stop), *range(ErrorIndex.GYRO_BIAS.start, ErrorIndex.ACCEL_BIAS.stop)]
 # indices of the forgotten states, of their errors, and of the rate of each, as in the model
-FORGOTTEN = ("DISTURBANCE", "VELOCITY_BIAS", "ATTITUDE_BIAS", "MOUNT")
+FORGOTTEN = ("DISTURBANCE", "VELOCITY_BIAS", "ATTITUDE_BIAS", "MOUNT", "GYRO_BIAS", "ACCEL_BIAS", "SLOW_POSE")
 FORGOTTEN_STATES = np.concatenate([np.r_[getattr(StateIndex, name)] for name in FORGOTTEN])
 FORGOTTEN_ERRORS = np.concatenate([np.r_[getattr(ErrorIndex, name)] for name in FORGOTTEN])
-FORGOTTEN_RATES = np.array([0, 0, 1, 2, 2, 2, 3, 3, 4, 5, 5, 5])
+FORGOTTEN_RATES = np.array([0, 0, 1, *3 * [2], 3, 3, 4, *3 * [5], *3 * [6], *3 * [7], *6 * [8]])
 DEPTH_MIN_M = 0.05
 
 
@@ -69,7 +71,7 @@ def right_jacobian(r):
 
 
 def boxplus(x, e):
-    """x ⊞ e; e (31,) or (31, n)."""
+    """x ⊞ e; e (51,) or (51, n)."""
     x = x.reshape(-1, *[1] * (e.ndim - 1)) + np.zeros(e.shape[1:])
     attitude = multiply(x[StateIndex.ATTITUDE], exp(e[ErrorIndex.ATTITUDE]))
     marker_attitude = multiply(x[StateIndex.MARKER_ATTITUDE], exp(e[ErrorIndex.MARKER_ATTITUDE]))
@@ -112,7 +114,7 @@ def moved(x, command, k, dt):
     m = x[MOTION]
 
     def f(m):
-        thrust = (x[StateIndex.THRUST_SCALE] - 1) * GRAVITY_M_S2 * thrust_axis(m[StateIndex.ATTITUDE])
+        thrust = (1 - 1 / x[StateIndex.THRUST_SCALE]) * GRAVITY_M_S2 * thrust_axis(m[StateIndex.ATTITUDE])
         return motion_derivative(m, x[StateIndex.DISTURBANCE] + thrust, command, k)
 
     k1 = f(m)
@@ -124,10 +126,23 @@ def moved(x, command, k, dt):
     return m
 
 
-class NumpyEskf:
-    """State x (33,), covariance P (31, 31).
+def imu_moved(x, omega_B, force_B, dt):
+    """(p, v, q) after dt with an angular rate and a specific force."""
+    column = (3, *[1] * (x.ndim - 1))
+    turn = (omega_B.reshape(column) - x[StateIndex.GYRO_BIAS]) * dt
+    q, gravity = x[StateIndex.ATTITUDE], np.array([0, 0, GRAVITY_M_S2]).reshape(column)
+    middle = multiply(q, exp(turn / 2))
+    acceleration = rotate(middle, force_B.reshape(column) - x[StateIndex.ACCEL_BIAS]) - gravity
+    v = x[StateIndex.VELOCITY]
+    after = multiply(q, exp(turn))
+    after = after / np.sqrt((after * after).sum(0))
+    return np.concatenate([x[StateIndex.POSITION] + dt * v + dt**2 / 2 * acceleration, v + dt * acceleration, after])
 
-    noise: process variances per second, (31,); rates: forgetting rates [1/s], (6,); p_BC, q_BC: the camera.
+
+class NumpyEskf:
+    """State x (53,), covariance P (51, 51).
+
+    noise: process variances per second, (51,); rates: forgetting rates [1/s], (9,); p_BC, q_BC: the camera.
     """
 
     def __init__(self, x, P, noise, rates, p_BC, q_BC) -> None:
@@ -137,16 +152,28 @@ class NumpyEskf:
 
     def predict(self, command, k, dt: float) -> None:
         """Predict over dt under command = (thrust, roll, pitch, yaw rate)."""
-        x = self.x
-        ends = moved(boxplus(x, self._directions[:, MOVING]), command, k, dt)
-        m = ends[:, 0].real
-        F = np.eye(ERROR_SIZE)
-        F[: ErrorIndex.VELOCITY.stop, MOVING] = ends[: StateIndex.VELOCITY.stop].imag / STEP
-        turned = log(multiply(conjugate(m[StateIndex.ATTITUDE]), ends[StateIndex.ATTITUDE]))
-        F[ErrorIndex.ATTITUDE, MOVING] = turned.imag / STEP
-        x[MOTION] = m
+        F = self._transition(moved(boxplus(self.x, self._directions[:, MOVING]), command, k, dt), MOVING)
         self._forget(F, self.rates, dt)
         self.P = F @ self.P @ F.T + np.diag(self.noise * dt)
+
+    def predict_imu(self, samples, noise, rates) -> None:
+        """Predict over samples (duration, ω_B, f_B), with the given noise and rates."""
+        for duration_s, *imu in samples:
+            omega_B, force_B = np.array(imu[:3]), np.array(imu[3:])
+            ends = imu_moved(boxplus(self.x, self._directions[:, MOVING_BY_IMU]), omega_B, force_B, duration_s)
+            F = self._transition(ends, MOVING_BY_IMU)
+            self._forget(F, rates, duration_s)
+            self.P = F @ self.P @ F.T + np.diag(noise * duration_s)
+
+    def _transition(self, ends, moving):
+        """Move (p, v, q); the transition matrix of the error without forgetting. ends: for each error of moving."""
+        m = ends[:, 0].real
+        F = np.eye(ERROR_SIZE)
+        F[: ErrorIndex.VELOCITY.stop, moving] = ends[: StateIndex.VELOCITY.stop].imag / STEP
+        turned = log(multiply(conjugate(m[StateIndex.ATTITUDE]), ends[StateIndex.ATTITUDE]))
+        F[ErrorIndex.ATTITUDE, moving] = turned.imag / STEP
+        self.x[MOTION] = m
+        return F
 
     def coast(self, noise, rates, dt: float) -> None:
         """Predict over dt without a command, with the given noise and rates: ṗ = v, the other states stay."""
@@ -178,32 +205,48 @@ class NumpyEskf:
 
         return self._update(*self._linear(residual), R)
 
-    def marker(self, p_CM, q_CM, R) -> float:
-        return self._update(*self._linear(lambda x: self._marker_residual(x, p_CM, q_CM)), R)
+    def marker(self, p_CM, q_CM, R, omega_B, root) -> float:
+        return self._update(*self._linear(lambda x: self._marker_residual(x, p_CM, q_CM, omega_B, root)), R)
 
-    def corners(self, y, corners_M, R) -> float:
-        return self._update(*self._linear(lambda x: self._corners_residual(x, y, corners_M)), R)
+    def corners(self, y, corners_M, R, omega_B) -> float:
+        return self._update(*self._linear(lambda x: self._corners_residual(x, y, corners_M, omega_B)), R)
+
+    def specific_force(self, f_B, thrust, k, R) -> float:
+        def residual(x):
+            air = x[StateIndex.DISTURBANCE] - k[1:4, None] * x[StateIndex.VELOCITY]
+            thrust_B = np.array([0, 0, k[0] * thrust])[:, None] * x[StateIndex.THRUST_SCALE]
+            return f_B[:, None] - x[StateIndex.ACCEL_BIAS] - thrust_B - rotate(conjugate(x[StateIndex.ATTITUDE]), air)
+
+        return self._update(*self._linear(residual), R)
 
     def _linear(self, residual):
         """ν and H = -∂ν/∂e."""
         ends = residual(boxplus(self.x, self._directions))
         return ends[:, 0].real, -ends.imag / STEP
 
-    def _marker_residual(self, x, p_CM, q_CM):
-        q_BC, q_BW = multiply(self.q_BC[:, None], exp(x[StateIndex.MOUNT])), conjugate(x[StateIndex.ATTITUDE])
-        p_BM = rotate(q_BW, x[StateIndex.MARKER_POSITION] - x[StateIndex.POSITION])
-        expected = rotate(conjugate(q_BC), p_BM - self.p_BC[:, None])
-        q_expected = multiply(conjugate(q_BC), multiply(q_BW, x[StateIndex.MARKER_ATTITUDE]))
-        return np.concatenate([p_CM[:, None] - expected, log(multiply(conjugate(q_expected), q_CM[:, None]))])
+    def _camera(self, x, omega_B):
+        """(p_WC, q_WC) when the image was taken."""
+        delay = x[StateIndex.CAMERA_DELAY]
+        q_WB = multiply(x[StateIndex.ATTITUDE], exp(omega_B[:, None] * delay))
+        q_WC = multiply(q_WB, self.q_BC[:, None] + 0 * q_WB)
+        q_WC = multiply(multiply(q_WC, exp(x[StateIndex.MOUNT_OFFSET])), exp(x[StateIndex.MOUNT]))
+        p_WB = x[StateIndex.POSITION] + x[StateIndex.VELOCITY] * delay
+        return p_WB + rotate(q_WB, self.p_BC[:, None] + x[StateIndex.LEVER]), q_WC
 
-    def _corners_residual(self, x, y, corners_M):
-        p_WB, q_BW = x[StateIndex.POSITION], conjugate(x[StateIndex.ATTITUDE])
+    def _marker_residual(self, x, p_CM, q_CM, omega_B, root):
+        p_WC, q_WC = self._camera(x, omega_B)
+        expected = (1 - x[StateIndex.BUNDLE_SCALE]) * rotate(conjugate(q_WC), x[StateIndex.MARKER_POSITION] - p_WC)
+        q_expected = multiply(conjugate(q_WC), x[StateIndex.MARKER_ATTITUDE])
+        turned = log(multiply(conjugate(q_expected), q_CM[:, None]))
+        return np.concatenate([p_CM[:, None] - expected, turned]) - root @ x[StateIndex.SLOW_POSE]
+
+    def _corners_residual(self, x, y, corners_M, omega_B):
+        p_WC, q_WC = self._camera(x, omega_B)
         p_WM, q_WM = x[StateIndex.MARKER_POSITION], x[StateIndex.MARKER_ATTITUDE]
         rows = []
         for i in range(4):
-            p_W = p_WM + rotate(q_WM, corners_M[3 * i : 3 * i + 3, None] + 0 * p_WM)
-            p_B = rotate(q_BW, p_W - p_WB)
-            p_C = rotate(conjugate(multiply(self.q_BC[:, None], exp(x[StateIndex.MOUNT]))), p_B - self.p_BC[:, None])
+            corner_M = corners_M[3 * i : 3 * i + 3, None] * (1 + x[StateIndex.BUNDLE_SCALE])
+            p_C = rotate(conjugate(q_WC), p_WM + rotate(q_WM, corner_M) - p_WC)
             depth = np.where(p_C[2].real > DEPTH_MIN_M, p_C[2], DEPTH_MIN_M)
             rows.append(y[2 * i : 2 * i + 2, None] - p_C[0:2] / depth)
         return np.concatenate(rows)
@@ -215,12 +258,29 @@ class NumpyEskf:
         solved = np.linalg.solve(L, np.column_stack([PHt.T, nu]))
         W, whitened = solved[:, :-1].T, solved[:, -1]
         correction = W @ whitened
-        G = np.eye(ERROR_SIZE)
-        for block in (ErrorIndex.ATTITUDE, ErrorIndex.MARKER_ATTITUDE):
-            G[block, block] = right_jacobian(correction[block])
-        self.P = G @ (self.P - W @ W.T) @ G.T
+        correction[CONSIDERED] = 0
+        P = self.P - W @ W.T
+        P[CONSIDERED, CONSIDERED] = self.P[CONSIDERED, CONSIDERED]
         x = boxplus(self.x, correction)
         x[StateIndex.ATTITUDE] /= np.linalg.norm(x[StateIndex.ATTITUDE])
         x[StateIndex.MARKER_ATTITUDE] /= np.linalg.norm(x[StateIndex.MARKER_ATTITUDE])
-        self.x = x
+        G = self._reset(self.x, correction, x)
+        self.x, self.P = x, G @ P @ G.T
         return float(whitened @ whitened)
+
+    @staticmethod
+    def _reset(x, correction, after):
+        """The errors after a correction from those before: turns of everything stay turns, see `eskf_model.inject`."""
+        before, bundle, bundle_after = (
+            np.stack([rotate(q, axis) for axis in np.eye(3)], axis=1)
+            for q in (x[StateIndex.ATTITUDE], x[StateIndex.MARKER_ATTITUDE], after[StateIndex.MARKER_ATTITUDE])
+        )
+        J_M = right_jacobian(correction[ErrorIndex.MARKER_ATTITUDE])
+        G = np.eye(ERROR_SIZE)
+        G[ErrorIndex.MARKER_ATTITUDE, ErrorIndex.MARKER_ATTITUDE] = J_M
+        for block in (ErrorIndex.POSITION, ErrorIndex.VELOCITY, ErrorIndex.DISTURBANCE, ErrorIndex.MARKER_POSITION):
+            G[block, ErrorIndex.ATTITUDE] = -skew(correction[block]) @ before
+        after_B = np.stack([rotate(conjugate(after[StateIndex.ATTITUDE]), axis) for axis in np.eye(3)], axis=1)
+        G[ErrorIndex.ATTITUDE, ErrorIndex.ATTITUDE] = after_B @ before
+        G[ErrorIndex.MARKER_ATTITUDE, ErrorIndex.ATTITUDE] = (bundle_after.T - J_M @ bundle.T) @ before
+        return G

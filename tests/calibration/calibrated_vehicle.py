@@ -97,7 +97,7 @@ class Owner:
 
     def identification(self) -> None:
         log = self.folder / "identification.mcap"
-        self.run("sim", SCENARIOS / "identification.toml", "--vehicle", self.file, "--log", log)
+        self.run("sim", SCENARIOS / "identification.toml", "--vehicle", self.file, "--sensors", "kind", "--log", log)
         self.run("identify", log, "--vehicle", self.file, "--yes")
 
     def mount(self) -> None:
@@ -107,7 +107,7 @@ class Owner:
         tables["mission"] = str((SCENARIOS / tables["mission"]).resolve())
         scenario, log = self.folder / "calibration.toml", self.folder / "calibration.mcap"
         scenario.write_text(tomlkit.dumps(tables), encoding="utf-8")
-        self.run("sim", scenario, "--vehicle", self.file, "--log", log)
+        self.run("sim", scenario, "--vehicle", self.file, "--sensors", "kind", "--log", log)
         self.run("calibrate", "extrinsics", log, "--vehicle", self.file, "--yes")
         self.run("calibrate", "latency", log, "--vehicle", self.file, "--yes")
 
@@ -121,5 +121,5 @@ class Owner:
     def hover_wind(self, vehicle: Path, seed: int = 1) -> dict:
         """Figures of the flight in wind with a vehicle file."""
         out = self.folder / "flight.json"
-        self.run("sim", FLOWN, "--vehicle", vehicle, "--seed", seed, "--json", out)
+        self.run("sim", FLOWN, "--vehicle", vehicle, "--seed", seed, "--sensors", "kind", "--json", out)
         return json.loads(out.read_text())

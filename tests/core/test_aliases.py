@@ -36,6 +36,16 @@ def test_the_tables_of_an_old_log_get_the_keys_that_are_newer():
     assert aliases.completed("Scenario", old) == old
 
 
+def test_whole_tables_that_are_newer_than_a_log_are_added():
+    old = {"estimator": {"rate_hz": 100}, "fcu": {}, "tracking": {}}
+    tables = aliases.completed("Vehicle", old)
+    assert tables["fcu"] == {"imu_rate_hz": 0.0} and tables["tracking"] == {"marker_size_std": 0.0}
+    assert set(tables["estimator"]) == {"rate_hz", "camera", "imu", "specific_force"}
+    tables["estimator"]["imu"]["bias_time_s"] = 7.0
+    assert aliases.completed("Vehicle", old)["estimator"]["imu"]["bias_time_s"] == 100.0, "each log has its own tables"
+    assert old == {"estimator": {"rate_hz": 100}, "fcu": {}, "tracking": {}}
+
+
 def test_old_keys_of_a_file_move_to_their_present_table(monkeypatch):
     monkeypatch.setattr(aliases, "KEYS", {"Vehicle": {"safety.old_s": "controller.limits.new_s"}})
     tables = {"safety": {"old_s": 2.0, "other": 1}, "controller": {"rate_hz": 50}}

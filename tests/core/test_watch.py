@@ -12,9 +12,10 @@ from companion.cli import main
 from companion.core.bus import ZmqBus
 from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError
-from companion.core.enums import ProcessName
+from companion.core.enums import FcuMode, ProcessName
 from companion.core.messages import (
     EstimatorStatus,
+    FcuStatus,
     FcuText,
     Health,
     Innovation,
@@ -132,6 +133,19 @@ def test_innovations_are_counted_by_sensor():
     view.take(state, 10.0)
     text = shown(view, 10.0)
     assert "marker NIS 4.00, 67% used" in text and "NOT CONVERGED; position ± 10 cm" in text
+
+
+@pytest.mark.parametrize(("rate_hz", "words"), [(198.4, "IMU at 198 Hz"), (0.0, "NO IMU DATA"), (float("nan"), None)])
+def test_the_rate_of_the_imu_is_shown_in_words(rate_hz, words):
+    view = watch.StackView()
+    status = FcuStatus(
+        stamp_s=10.0, connected=True, armed=False, mode=FcuMode.POSCTL, landed=True, battery_voltage_v=16.0,
+        battery_remaining=0.9, rc_ok=True, rc_channels_us=(), gnss_ok=True, home_W=None, timesync_offset_s=0.0,
+        timesync_rtt_s=0.002, link_errors=0, imu_rate_hz=rate_hz,
+    )  # fmt: skip
+    view.take(status, 10.0)
+    text = shown(view, 10.0)
+    assert words in text if words else "IMU" not in text
 
 
 def test_the_whole_view_fits_80_columns_without_cutting_a_figure():

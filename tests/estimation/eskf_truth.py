@@ -18,6 +18,7 @@ from companion.core.frames import (
 from companion.core.messages import (
     BundleObservation,
     FcuAttitude,
+    FcuImu,
     FcuPosition,
     FcuStatus,
     Markers,
@@ -41,6 +42,13 @@ VECTORS = (
     (StateIndex.ATTITUDE_BIAS, ErrorIndex.ATTITUDE_BIAS),
     (StateIndex.THRUST_SCALE, ErrorIndex.THRUST_SCALE),
     (StateIndex.MOUNT, ErrorIndex.MOUNT),
+    (StateIndex.GYRO_BIAS, ErrorIndex.GYRO_BIAS),
+    (StateIndex.ACCEL_BIAS, ErrorIndex.ACCEL_BIAS),
+    (StateIndex.LEVER, ErrorIndex.LEVER),
+    (StateIndex.CAMERA_DELAY, ErrorIndex.CAMERA_DELAY),
+    (StateIndex.BUNDLE_SCALE, ErrorIndex.BUNDLE_SCALE),
+    (StateIndex.SLOW_POSE, ErrorIndex.SLOW_POSE),
+    (StateIndex.MOUNT_OFFSET, ErrorIndex.MOUNT_OFFSET),
 )  # slices of the state and of the error
 ROTATIONS = ((StateIndex.ATTITUDE, ErrorIndex.ATTITUDE), (StateIndex.MARKER_ATTITUDE, ErrorIndex.MARKER_ATTITUDE))
 
@@ -98,20 +106,90 @@ def boxminus(a, b):
     return e
 
 
+def reset(x, correction):
+    """G, (51, 51): the error after a correction of x in terms of the error before it, see `eskf_model.inject`.
+
+    Of the bundle the exact Jacobian of the rotation vector. An error of the aircraft's attitude is a turn φ = R δθ of the
+    world's vectors, of the bundle as of the aircraft: it stays the same turn, so what it turns is counted from the
+    corrected estimate. Written with the turn as a coordinate of its own, independent of the model's expression.
+    """
+    after = boxplus(x, correction)
+    G, turned, turned_after = np.eye(ERROR_SIZE), turn_direction(x), turn_direction(after)
+    r, step = correction[ErrorIndex.MARKER_ATTITUDE], 1e-5
+    columns = [
+        log(quat_multiply(quat_exp(-r), quat_exp(r + e))) - log(quat_multiply(quat_exp(-r), quat_exp(r - e)))
+        for e in step * np.eye(3)
+    ]
+    G[ErrorIndex.MARKER_ATTITUDE, ErrorIndex.MARKER_ATTITUDE] = np.array(columns).T / (2 * step)
+    # error = N φ + rest, rest without attitude: φ = R δθ
+    R = rotation_matrix(x[StateIndex.ATTITUDE])
+    G[:, ErrorIndex.ATTITUDE] = 0.0
+    return G + (turned_after - G @ turned) @ R @ np.eye(ERROR_SIZE)[ErrorIndex.ATTITUDE]
+
+
+def turn_direction(x):
+    """N, (51, 3): errors of x that are a small turn φ of everything about the origin of W, ∂e/∂φ."""
+    N, step = np.zeros((ERROR_SIZE, 3)), 1e-6
+    for i, phi in enumerate(step * np.eye(3)):
+        N[:, i] = (boxminus(turned(x, phi), x) - boxminus(turned(x, -phi), x)) / (2 * step)
+    return N
+
+
+def turned(x, phi):
+    """x with aircraft, its velocity, the disturbance and the bundle turned by φ [rad] about the origin of W."""
+    out, q = np.array(x, dtype=float), quat_exp(phi)
+    for vector in (StateIndex.POSITION, StateIndex.VELOCITY, StateIndex.DISTURBANCE, StateIndex.MARKER_POSITION):
+        out[vector] = rotation_matrix(q) @ x[vector]
+    for attitude in (StateIndex.ATTITUDE, StateIndex.MARKER_ATTITUDE):
+        out[attitude] = quat_multiply(q, x[attitude])
+    return out
+
+
 def random_state(rng, tilt=0.3):
     x = rng.normal(size=STATE_SIZE)
     x[StateIndex.ATTITUDE] = quat_from_rpy(*rng.uniform(-tilt, tilt, 2), rng.uniform(-3, 3))
     x[StateIndex.MARKER_ATTITUDE] /= np.linalg.norm(x[StateIndex.MARKER_ATTITUDE])
-    x[StateIndex.MOUNT] *= 0.05  # [rad]: a camera turned by more would not see the bundle
+    for small in (StateIndex.MOUNT, StateIndex.MOUNT_OFFSET):
+        x[small] *= 0.05  # [rad]: a camera turned by more would not see the bundle
+    x[StateIndex.LEVER] *= 0.05
+    x[StateIndex.CAMERA_DELAY] *= 0.02
+    x[StateIndex.BUNDLE_SCALE] *= 0.02
     return x
 
 
-def bundle_pose(x, p_BC, q_BC):
-    """(p_CM, q_CM) that a camera on the state x sees."""
-    q_BC = quat_multiply(q_BC, quat_exp(x[StateIndex.MOUNT]))
-    p_BM = rotation_matrix(x[StateIndex.ATTITUDE]).T @ (x[StateIndex.MARKER_POSITION] - x[StateIndex.POSITION])
-    q_BM = quat_multiply(quat_conjugate(x[StateIndex.ATTITUDE]), x[StateIndex.MARKER_ATTITUDE])
-    return rotation_matrix(q_BC).T @ (p_BM - np.asarray(p_BC)), quat_multiply(quat_conjugate(q_BC), q_BM)
+def camera_at(x, p_BC, q_BC, omega_B=(0.0, 0.0, 0.0)):
+    """(p_WC, q_WC): where the camera of the state x was when it took the image, rotation by rotation."""
+    delay = x[StateIndex.CAMERA_DELAY].item()
+    q_WB = quat_multiply(x[StateIndex.ATTITUDE], quat_exp(delay * np.asarray(omega_B)))
+    p_WB = x[StateIndex.POSITION] + delay * x[StateIndex.VELOCITY]
+    q_WC = quat_multiply(q_WB, q_BC)
+    for turn in (StateIndex.MOUNT_OFFSET, StateIndex.MOUNT):
+        q_WC = quat_multiply(q_WC, quat_exp(x[turn]))
+    return p_WB + rotation_matrix(q_WB) @ (np.asarray(p_BC) + x[StateIndex.LEVER]), q_WC
+
+
+def bundle_pose(x, p_BC, q_BC, omega_B=(0.0, 0.0, 0.0)):
+    """(p_CM, q_CM) that a tracker with the assumed sizes sees in a camera on the state x."""
+    p_WC, q_WC = camera_at(x, p_BC, q_BC, omega_B)
+    p_CM = rotation_matrix(q_WC).T @ (x[StateIndex.MARKER_POSITION] - p_WC)
+    q_CM = quat_multiply(quat_conjugate(q_WC), x[StateIndex.MARKER_ATTITUDE])
+    return (1 - x[StateIndex.BUNDLE_SCALE].item()) * p_CM, q_CM
+
+
+def force_seen(x, thrust, k):
+    """Specific force of the model in B, (3,)."""
+    air_W = x[StateIndex.DISTURBANCE] - k[1:4] * x[StateIndex.VELOCITY]
+    thrust_B = np.array([0.0, 0.0, x[StateIndex.THRUST_SCALE].item() * k[0] * thrust])
+    return thrust_B + air_W @ rotation_matrix(x[StateIndex.ATTITUDE]) + x[StateIndex.ACCEL_BIAS]
+
+
+def inertial(before, after, duration_s):
+    """Mean angular rate ω_B and specific force f_B, (6,), between two s = (p, v, roll, pitch, yaw)."""
+    q = quat_from_rpy(*before[6:9])
+    turn = log(quat_multiply(quat_conjugate(q), quat_from_rpy(*after[6:9])))
+    force_W = (after[3:6] - before[3:6]) / duration_s + (0.0, 0.0, G)
+    middle = rotation_matrix(quat_multiply(q, quat_exp(turn / 2)))
+    return np.concatenate([turn / duration_s, force_W @ middle])
 
 
 class VelocityError:
@@ -135,20 +213,24 @@ class HoverSimulation:
     These may be set at any time: `marker_seen`, `offboard`, `gnss_jump` (3,), `outlier` (callable of the time or None),
     `marker_turn` (quaternion or None: observations are turned by it), `thrust_jitter` (callable or None: added to the
     thrust that is sent, but without effect on the motion, as if the motors filtered it out), `edit` (callable or None:
-    message -> message, None drops the message). The flight controller's velocity has the noise and the slow error
-    `velocity_error` of the vehicle file.
+    message -> message, None drops the message), `imu` (whether HIGHRES_IMU is streamed at 200 Hz), `imu_bias` (6,). The flight
+    controller's velocity has the noise and the slow error `velocity_error` of the vehicle file.
     """
 
     STEP_S = 0.005
-    DELAYS = {"attitude": 0.03, "position": 0.06, "markers": 0.1, "status": 0.02}
+    DELAYS = {"attitude": 0.03, "position": 0.06, "markers": 0.1, "status": 0.02, "imu": 0.01}
+    IMU_STD = np.array([0.01] * 3 + [0.3] * 3)  # of a mean over 5 ms [rad/s], [m/s²]: vibration
 
-    def __init__(self, vehicle, seed=0, noise=1.0, disturbance=(0.6, -0.4, 0.2), delays=None):
+    def __init__(self, vehicle, seed=0, noise=1.0, disturbance=(0.6, -0.4, 0.2), delays=None, imu=False):
         self.vehicle, self.k = vehicle, vehicle.model_parameters()
         self.rng = np.random.default_rng(seed)
         self.noise = noise
         self.d = np.array(disturbance)
         self.attitude_bias, self.thrust_scale = np.zeros(3), 1.0
+        self.imu, self.imu_bias = imu, np.zeros(6)
+        self._imu_rng = np.random.default_rng((seed, 2))
         self.s = np.array([0.0, 0, 2, 0, 0, 0, 0, 0, 0])
+        self._felt = self.s.copy()  # at the last sample of the IMU, which feels a step of s too
         self.t = 10.0
         self.bias = np.zeros(3)
         slow = vehicle.estimator.velocity_bias
@@ -169,21 +251,15 @@ class HoverSimulation:
         self.truths = []
 
     def truth(self):
-        q = quat_from_rpy(*self.s[6:9])
-        return np.concatenate(
-            [
-                self.s[0:6],
-                q,
-                self.d,
-                self.bias,
-                P_WM,
-                FACING,
-                self.velocity_error.c,
-                self.attitude_bias,
-                [self.thrust_scale],
-                np.zeros(3),
-            ]
-        )
+        x = np.zeros(STATE_SIZE)  # the camera and the bundle are as assumed
+        x[StateIndex.POSITION], x[StateIndex.VELOCITY] = self.s[0:3], self.s[3:6]
+        x[StateIndex.ATTITUDE] = quat_from_rpy(*self.s[6:9])
+        x[StateIndex.DISTURBANCE], x[StateIndex.GNSS_BIAS] = self.d, self.bias
+        x[StateIndex.MARKER_POSITION], x[StateIndex.MARKER_ATTITUDE] = P_WM, FACING
+        x[StateIndex.VELOCITY_BIAS], x[StateIndex.ATTITUDE_BIAS] = self.velocity_error.c, self.attitude_bias
+        x[StateIndex.THRUST_SCALE] = self.thrust_scale
+        x[StateIndex.GYRO_BIAS], x[StateIndex.ACCEL_BIAS] = self.imu_bias[:3], self.imu_bias[3:]
+        return x
 
     def _command(self):
         a = np.array([2.0, 2.0, 3.0]) * (np.array([0.0, 0, 2]) - self.s[0:3]) - 2.5 * self.s[3:6]
@@ -263,6 +339,12 @@ class HoverSimulation:
             self.velocity_error.step(self.STEP_S)
             self.t += self.STEP_S
             self._tick += 1
+            if self.imu:
+                noise = self.noise * self.IMU_STD * self._imu_rng.normal(size=6)
+                values = inertial(self._felt, self.s, self.STEP_S) + self.imu_bias + noise
+                message = FcuImu(stamp_s=self.t, gyro_B=tuple(values[:3]), accel_B=tuple(values[3:]))
+                self._send(self.delays["imu"], message)
+            self._felt = self.s.copy()
             while self._queue and self._queue[0][0] <= self.t:
                 arrival_s, _, message = heapq.heappop(self._queue)
                 node.handle(message, arrival_s)
@@ -318,8 +400,8 @@ def position_M(x):
 
 
 def vector(state):
-    """The nominal state of a `State` message, in the order of `StateIndex`."""
-    x = np.empty(STATE_SIZE)
+    """The nominal state of a `State` message, in the order of `StateIndex`; zeros for what it does not contain."""
+    x = np.zeros(STATE_SIZE)
     x[StateIndex.POSITION], x[StateIndex.VELOCITY], x[StateIndex.ATTITUDE] = state.p_W, state.v_W, state.q_WB
     x[StateIndex.DISTURBANCE], x[StateIndex.GNSS_BIAS] = state.disturbance_W, state.gnss_bias_W
     x[StateIndex.MARKER_POSITION], x[StateIndex.MARKER_ATTITUDE] = state.p_WM, state.q_WM

@@ -2,20 +2,39 @@
 
 import numpy as np
 import pytest
-from eskf_truth import FACING, boxminus, boxplus, bundle_pose, log, position_M, random_state
+from eskf_truth import (
+    FACING,
+    boxminus,
+    boxplus,
+    bundle_pose,
+    camera_at,
+    force_seen,
+    log,
+    position_M,
+    random_state,
+    reset,
+)
 
 from acados_gen import eskf_model
 from companion.core.enums import Sensor
 from companion.core.frames import quat_conjugate, quat_exp, quat_multiply, rotation_matrix
-from companion.estimation.layout import ERROR_SIZE, MOTION_SIZE, SENSORS, ErrorIndex, StateIndex
-from companion.estimation.noise import forgetting_rates
+from companion.estimation.filter import UNUSED_AXIS_M_S2
+from companion.estimation.inputs import ActingThrust
+from companion.estimation.layout import CONSIDERED, ERROR_SIZE, MOTION_SIZE, SENSORS, ErrorIndex, StateIndex
+from companion.estimation.noise import Propagation, forgetting_rates
 
 EPS = 1e-5
-RATES_1_S = np.array([0.05, 0.4, 0.3, 0.2, 0.1, 0.8])  # forgetting rates, far from the vehicle file's, all different
+RATES_1_S = np.array(
+    [0.05, 0.4, 0.3, 0.2, 0.1, 0.8, 0.03, 0.07, 0.15]
+)  # forgetting rates, far from the vehicle file's, all different
 
 
 CORNERS_M = np.array([[-0.1, 0.1, 0.0], [0.1, 0.12, 0.0], [0.1, -0.1, 0.01], [-0.12, -0.1, 0.0]])
 TURN = quat_exp((0.1, -0.2, 0.3))
+OMEGA_B = np.array([0.4, -0.3, 0.2])
+THRUST = 0.36
+# of a covariance of the tracker, lower triangle, far from diagonal
+ROOT = np.tril(np.random.default_rng(17).normal(0, 0.02, (6, 6))) + 0.05 * np.eye(6)
 
 
 def difference(f, size):
@@ -60,6 +79,40 @@ def test_transition_jacobian_is_the_finite_difference(vehicle, seed):
     assert x_next[StateIndex.THRUST_SCALE] == x[StateIndex.THRUST_SCALE]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_imu_jacobian_is_the_finite_difference(seed):
+    rng = np.random.default_rng(seed)
+    x = random_state(rng)
+    x[StateIndex.GYRO_BIAS] *= 0.1
+    imu = np.array([*rng.normal(0, 0.5, 3), *rng.normal(0, 2.0, 2), 10.3])
+    step = eskf_model.imu_transition()
+    x_next, F = moved_and_transition(step(x, imu, RATES_1_S, 0.01))
+
+    def error_after(e):
+        return boxminus(np.array(step(boxplus(x, e), imu, RATES_1_S, 0.01)[0]).ravel(), x_next)
+
+    np.testing.assert_allclose(F, difference(error_after, ERROR_SIZE), atol=1e-7)
+
+
+def test_imu_propagation_follows_a_turning_and_accelerating_body():
+    """Against the motion of a body with constant body rates and constant specific force in B, integrated finely."""
+    x = random_state(np.random.default_rng(4))
+    x[StateIndex.GYRO_BIAS], x[StateIndex.ACCEL_BIAS] = (0.01, -0.02, 0.03), (0.1, 0.2, -0.1)
+    omega, force = np.array([0.5, -0.8, 0.6]), np.array([1.0, -0.5, 10.5])
+    imu = np.concatenate([omega + x[StateIndex.GYRO_BIAS], force + x[StateIndex.ACCEL_BIAS]])
+    step, moved = eskf_model.imu_transition(), x
+    for _ in range(200):
+        moved = np.array(step(moved, imu, np.zeros(9), 0.005)[0]).ravel()
+    p, v, q, fine = x[StateIndex.POSITION].copy(), x[StateIndex.VELOCITY].copy(), x[StateIndex.ATTITUDE], 2e-4
+    for _ in range(round(1.0 / fine)):
+        middle = quat_multiply(q, quat_exp(omega * fine / 2))
+        a = rotation_matrix(middle) @ force - (0.0, 0.0, 9.80665)
+        p, v, q = p + fine * v + fine**2 / 2 * a, v + fine * a, quat_multiply(q, quat_exp(omega * fine))
+    np.testing.assert_allclose(moved[StateIndex.POSITION], p, atol=1e-4)
+    np.testing.assert_allclose(moved[StateIndex.VELOCITY], v, atol=1e-4)
+    np.testing.assert_allclose(log(quat_multiply(quat_conjugate(q), moved[StateIndex.ATTITUDE])), 0, atol=1e-9)
+
+
 def test_coast_jacobian_is_the_finite_difference():
     x = random_state(np.random.default_rng(1))
     step = eskf_model.coast_transition()
@@ -83,9 +136,14 @@ def measured(sensor, x, vehicle, rng, size=0.05):
     """The measured arguments of a sensor at x, with an error of about `size`."""
     if sensor == Sensor.MARKER:
         camera = vehicle.camera
-        p, q = bundle_pose(x, camera.p_BC, camera.q_BC)
-        q = quat_multiply(q, quat_exp(rng.normal(0, size, 3)))
-        return [p + rng.normal(0, size, 3), q, np.array(camera.p_BC), np.array(camera.q_BC)]
+        p, q = bundle_pose(x, camera.p_BC, camera.q_BC, OMEGA_B)
+        slow = ROOT @ x[StateIndex.SLOW_POSE]
+        q = quat_multiply(q, quat_exp(slow[3:] + rng.normal(0, size, 3)))
+        p = p + slow[:3] + rng.normal(0, size, 3)
+        return [p, q, np.array(camera.p_BC), np.array(camera.q_BC), OMEGA_B, ROOT.ravel(order="F")]
+    if sensor == Sensor.SPECIFIC_FORCE:
+        k = np.array(vehicle.model_parameters())
+        return [force_seen(x, THRUST, k) + rng.normal(0, size, 3), np.array([THRUST]), k]
     if sensor == Sensor.ATTITUDE:
         return [
             quat_multiply(
@@ -99,7 +157,7 @@ def measured(sensor, x, vehicle, rng, size=0.05):
             quat_multiply(x[StateIndex.ATTITUDE], quat_multiply(FACING, TURN)),
         )
         y = corners_seen(x, vehicle) + rng.normal(0, 0.1 * size, 8)
-        return [y, CORNERS_M.ravel(), np.array(vehicle.camera.p_BC), np.array(vehicle.camera.q_BC)]
+        return [y, CORNERS_M.ravel(), np.array(vehicle.camera.p_BC), np.array(vehicle.camera.q_BC), OMEGA_B]
     return [
         (
             x[StateIndex.POSITION] + x[StateIndex.GNSS_BIAS]
@@ -112,8 +170,10 @@ def measured(sensor, x, vehicle, rng, size=0.05):
 
 def corners_seen(x, vehicle):
     """Normalised image coordinates of the corners, (8,)."""
-    p_CM, q_CM = bundle_pose(x, vehicle.camera.p_BC, vehicle.camera.q_BC)
-    p_C = p_CM + CORNERS_M @ rotation_matrix(q_CM).T
+    p_WC, q_WC = camera_at(x, vehicle.camera.p_BC, vehicle.camera.q_BC, OMEGA_B)
+    corners_M = (1 + x[StateIndex.BUNDLE_SCALE].item()) * CORNERS_M
+    corners_W = x[StateIndex.MARKER_POSITION] + corners_M @ rotation_matrix(x[StateIndex.MARKER_ATTITUDE]).T
+    p_C = (corners_W - p_WC) @ rotation_matrix(q_WC)
     return (p_C[:, :2] / p_C[:, 2:]).ravel()
 
 
@@ -130,8 +190,10 @@ def residual_by_hand(sensor, x, y, vehicle):
         )
     if sensor == Sensor.CORNERS:
         return y[0] - corners_seen(x, vehicle)
-    p, q = bundle_pose(x, vehicle.camera.p_BC, vehicle.camera.q_BC)
-    return np.concatenate([y[0] - p, log(quat_multiply(quat_conjugate(q), y[1]))])
+    if sensor == Sensor.SPECIFIC_FORCE:
+        return y[0] - force_seen(x, THRUST, y[2])
+    p, q = bundle_pose(x, vehicle.camera.p_BC, vehicle.camera.q_BC, OMEGA_B)
+    return np.concatenate([y[0] - p, log(quat_multiply(quat_conjugate(q), y[1]))]) - ROOT @ x[StateIndex.SLOW_POSE]
 
 
 @pytest.mark.parametrize("sensor", SENSORS)
@@ -188,7 +250,7 @@ def test_prediction_kernel_is_the_textbook_formula(vehicle, eskf):
     filter_state.covariance[:] = symmetric_covariance(rng)
     u, k = np.array([0.35, 0.1, -0.1, 0.2]), np.array(vehicle.model_parameters())
     bias, attitude = vehicle.estimator.velocity_bias, vehicle.estimator.attitude_bias
-    rates = forgetting_rates(vehicle, coast=False)
+    rates = forgetting_rates(vehicle, Propagation.COMMAND)
     x_next, F = moved_and_transition(eskf_model.transition()(filter_state.nominal, u, k, rates, 0.02))
     s = vehicle.estimator.process
     q = np.zeros(ERROR_SIZE)
@@ -206,6 +268,10 @@ def test_prediction_kernel_is_the_textbook_formula(vehicle, eskf):
     q[ErrorIndex.ATTITUDE_BIAS] = 2 * attitude.tilt_std_rad**2 / attitude.tilt_time_s
     q[ErrorIndex.ATTITUDE_BIAS.start + 2] = 2 * attitude.heading_std_rad**2 / attitude.heading_time_s
     q[ErrorIndex.THRUST_SCALE] = vehicle.estimator.thrust_scale.walk_sqrt_s**2
+    imu, camera = vehicle.estimator.imu, vehicle.estimator.camera
+    q[ErrorIndex.GYRO_BIAS] = 2 * imu.gyro_bias_rad_s**2 / imu.bias_time_s
+    q[ErrorIndex.ACCEL_BIAS] = 2 * imu.accel_bias_m_s2**2 / imu.bias_time_s
+    q[ErrorIndex.SLOW_POSE] = 2 * camera.slow_pose**2 / camera.slow_pose_time_s
     q[ErrorIndex.MOUNT] = 2 * vehicle.estimator.mount.std_rad**2 / vehicle.estimator.mount.time_constant_s
     expected = F @ filter_state.covariance @ F.T + np.diag(q) * 0.02
     eskf.predict(filter_state, u, k, 0.02)
@@ -223,23 +289,28 @@ def test_update_kernel_is_the_textbook_joseph_update(vehicle, eskf, sensor):
     y = measured(sensor, filter_state.nominal, vehicle, rng, size=0.01)
     x, prior = filter_state.nominal.copy(), filter_state.covariance.copy()
     m = SENSORS[sensor]
-    R = eskf.nominal[sensor] if sensor in eskf.nominal else 1e-3 * np.eye(m)
+    R = eskf.nominal[sensor].copy() if sensor in eskf.nominal else 1e-3 * np.eye(m)
+    if sensor == Sensor.MARKER:
+        R = 1e-3 * np.eye(m)
+        y[-1] = 1e-3**0.5 * np.eye(m).ravel()
+    if sensor == Sensor.SPECIFIC_FORCE:
+        R[0, 0] = R[1, 1] = UNUSED_AXIS_M_S2**2
 
     nu, H = (np.array(o) for o in eskf_model.measurement(sensor)(x, *y))
     innovation_covariance = H @ prior @ H.T + R
     K = prior @ H.T @ np.linalg.inv(innovation_covariance)
+    K[CONSIDERED] = 0.0  # Schmidt: these errors are never corrected
     correction = (K @ nu).ravel()
     I_KH = np.eye(ERROR_SIZE) - K @ H
-    G = np.eye(ERROR_SIZE)
-    for block in (ErrorIndex.ATTITUDE, ErrorIndex.MARKER_ATTITUDE):
-        r = correction[block]
-        G[block, block] = difference(lambda e, r=r: log(quat_multiply(quat_conjugate(quat_exp(r)), quat_exp(r + e))), 3)
+    G = reset(x, correction)
     expected_P = G @ (I_KH @ prior @ I_KH.T + K @ R @ K.T) @ G.T
 
     if sensor == Sensor.MARKER:
-        update = eskf.measure_marker(filter_state, y[0], y[1], R)
+        update = eskf.measure_marker(filter_state, y[0], y[1], R, OMEGA_B)
     elif sensor == Sensor.CORNERS:
-        update = eskf.measure_corners(filter_state, y[0], y[1], 1e-3**0.5)
+        update = eskf.measure_corners(filter_state, y[0], y[1], 1e-3**0.5, OMEGA_B)
+    elif sensor == Sensor.SPECIFIC_FORCE:
+        update = eskf.measure_force(filter_state, y[0], ActingThrust(THRUST, y[2]))
     else:
         update = eskf.measure(filter_state, sensor, y[0])
     assert update.accepted

@@ -7,7 +7,7 @@ from eskf_truth import integrate, rpy
 from companion.core.frames import quat_from_rpy, wrap_angle
 from companion.estimation.inputs import COMMAND_MAX_AGE_S, MODE_MAX_AGE_S, Command, Inputs
 from companion.estimation.layout import ErrorIndex, StateIndex
-from companion.estimation.noise import forgetting_rates
+from companion.estimation.noise import Propagation, forgetting_rates
 
 LEVEL = np.array([1.0, 0, 0, 0])
 
@@ -21,7 +21,7 @@ def test_prediction_is_the_hand_written_motion(vehicle, eskf, yaw, pitch, roll):
     u, d = np.array([0.36, -0.5 * roll, 0.7 * pitch, 0.4]), np.array([0.5, -0.3, 0.2])
     filter_state = eskf.start(0.0, start[0:3], start[3:6], quat_from_rpy(roll, pitch, yaw))
     filter_state.nominal[StateIndex.DISTURBANCE] = d
-    keep, expected = np.exp(-0.02 * forgetting_rates(vehicle, coast=False)[[0, 0, 1]]), start
+    keep, expected = np.exp(-0.02 * forgetting_rates(vehicle, Propagation.COMMAND)[[0, 0, 1]]), start
     for i in range(50):
         eskf.predict(filter_state, u, k, 0.02)
         expected = integrate(expected, u, d * keep**i, k, 0.02, 0.0005)

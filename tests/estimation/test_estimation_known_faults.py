@@ -13,7 +13,7 @@ from companion.estimation.adaptation import SCALE_MAX
 from companion.estimation.estimator import EstimatorNode
 from companion.estimation.filter import Eskf
 from companion.estimation.inputs import Inputs
-from companion.estimation.layout import ERROR_SIZE, STATE_SIZE, ErrorIndex, StateIndex
+from companion.estimation.layout import ERROR_SIZE, RATES, STATE_SIZE, ErrorIndex, StateIndex
 
 LEVEL = np.array([1.0, 0, 0, 0])
 G = 9.80665
@@ -50,7 +50,7 @@ def test_fault_3_attitude_block_of_the_transition_is_not_transposed(k):
     u, eps = [G / k[0], 0.3, -0.2, 0.5], 1e-5
     x = np.zeros(STATE_SIZE)
     x[StateIndex.ATTITUDE], x[StateIndex.MARKER_ATTITUDE] = quat_from_rpy(0.1, 0.2, 1.0), LEVEL
-    step = eskf_model.transition()
+    step, rates = eskf_model.transition(), np.full(RATES, 0.1)
 
     def attitude_after(error):
         y = x.copy()
@@ -61,7 +61,7 @@ def test_fault_3_attitude_block_of_the_transition_is_not_transposed(k):
     for e in np.eye(3) * eps:
         plus, minus = attitude_after(e), attitude_after(-e)
         columns.append(log(quat_multiply(quat_conjugate(minus), plus)) / (2 * eps))
-    block = np.array(step(x, u, k, 0.1, 0.02)[1])[ErrorIndex.ATTITUDE, ErrorIndex.ATTITUDE]
+    block = np.array(step(x, u, k, rates, 0.02)[1])[ErrorIndex.ATTITUDE, ErrorIndex.ATTITUDE]
     np.testing.assert_allclose(block, np.array(columns).T, atol=1e-7)
     assert np.abs(block - block.T).max() > 1e-3  # so the test detects a transposed block
 
@@ -82,7 +82,8 @@ def test_fault_8_innovation_covariance_has_full_rank_even_without_noise(vehicle,
         y = [x[StateIndex.ATTITUDE]]
     else:
         camera = vehicle.camera
-        y = [*bundle_pose(x, camera.p_BC, camera.q_BC), camera.p_BC, camera.q_BC]
+        unmoved, no_slow_error = np.zeros(3), np.zeros(36)
+        y = [*bundle_pose(x, camera.p_BC, camera.q_BC), camera.p_BC, camera.q_BC, unmoved, no_slow_error]
     H = np.array(eskf_model.measurement(sensor)(x, *y)[1])
     S = H @ P @ H.T  # R = 0: the rank is the model's own
     assert S.shape == ((3, 3) if sensor == Sensor.ATTITUDE else (6, 6))

@@ -51,8 +51,12 @@ def with_corners(flight, seed, corrupt=None):
     return edit
 
 
-def relative_rms_m(vehicle, seed, corrupt=None, more=None):
-    flight = HoverSimulation(vehicle, seed=seed)
+# By command, the errors of the camera and the sway of its mount are found less well: a vehicle without a fast link.
+WITH_AND_WITHOUT_IMU = pytest.mark.parametrize(("imu", "limit_m"), [(False, 0.045), (True, 0.035)])
+
+
+def relative_rms_m(vehicle, seed, corrupt=None, more=None, imu=False):
+    flight = HoverSimulation(vehicle, seed=seed, imu=imu)
     corners = with_corners(flight, seed, corrupt)
     flight.edit = corners if more is None else lambda message: more(corners(message))
     flight.run(EstimatorNode(vehicle, None, SimulatedStopwatch()), 8.0)
@@ -61,10 +65,11 @@ def relative_rms_m(vehicle, seed, corrupt=None, more=None):
     return rms, flight
 
 
-def test_corners_give_the_position_relative_to_the_bundle(cornered):
-    """2.0 cm at 4.3 m: the angle to a bundle 0.8 m wide, seen with 0.3 px."""
-    rms, flight = relative_rms_m(cornered, 51)
-    assert rms < 0.03
+@WITH_AND_WITHOUT_IMU
+def test_corners_give_the_position_relative_to_the_bundle(cornered, imu, limit_m):
+    """2.4 cm at 4.3 m: the angle to a bundle 0.8 m wide, seen with 0.3 px."""
+    rms, flight = relative_rms_m(cornered, 51, imu=imu)
+    assert rms < limit_m
     sizes = {i.dof for i in flight.innovations(Sensor.MARKER)[30:]}
     assert sizes == {24}, "three markers of eight numbers"
     assert flight.statuses[-1].rejected["marker"] <= 2
@@ -92,7 +97,8 @@ def test_the_pose_is_measured_when_corners_are_not_finite(cornered):
     assert {i.dof for i in flight.innovations(Sensor.MARKER)} == {6}
 
 
-def test_corners_are_used_while_two_poses_are_possible(cornered):
+@WITH_AND_WITHOUT_IMU
+def test_corners_are_used_while_two_poses_are_possible(cornered, imu, limit_m):
     def ambiguous(message):
         if isinstance(message, Markers) and message.stamp_s > 13.0:
             for o in message.observations:
@@ -102,6 +108,6 @@ def test_corners_are_used_while_two_poses_are_possible(cornered):
                 o.best.q_CM, o.ambiguous = near, True
         return message
 
-    rms, flight = relative_rms_m(cornered, 54, more=ambiguous)
-    assert rms < 0.03 and flight.states[-1].marker_age_s < 0.2
+    rms, flight = relative_rms_m(cornered, 54, more=ambiguous, imu=imu)
+    assert rms < limit_m and flight.states[-1].marker_age_s < 0.2
     assert flight.statuses[-1].rejected["marker_ambiguous"] == 0

@@ -53,14 +53,23 @@ def test_leaving_and_entering_offboard_again_keeps_the_thrust_scale(vehicle, nod
     assert np.abs(scales - 0.92).max() < 0.03
 
 
-def test_a_heading_offset_of_the_flight_controller_is_within_the_published_uncertainty(vehicle, node):
-    flight = HoverSimulation(vehicle, seed=24)
+@pytest.fixture(scope="module", params=[False, True], ids=["by command", "by IMU"])
+def heading_offset(request, vehicle):
+    flight = HoverSimulation(vehicle, seed=24, imu=request.param)
     flight.attitude_bias = np.array([0.004, -0.003, 0.025])
-    flight.run(node, 10.0)
+    flight.run(EstimatorNode(vehicle, None, SimulatedStopwatch()), 10.0)
+    return flight
+
+
+def test_a_heading_offset_of_the_flight_controller_is_within_the_published_uncertainty(heading_offset):
+    flight = heading_offset
     for state, truth in zip(flight.states[-200::20], flight.truths[-200::20], strict=True):
         error = boxminus(truth, vector(state))[ErrorIndex.ATTITUDE]
         assert (np.abs(error) < 3 * np.sqrt(np.array(state.covariance_diag)[ErrorIndex.ATTITUDE])).all()
-    assert relative_errors_m(flight, 200).max() < 0.06, "the offset has no effect in the bundle's frame"
+
+
+def test_a_heading_offset_of_the_flight_controller_has_no_effect_in_the_bundles_frame(heading_offset):
+    assert relative_errors_m(heading_offset, 200).max() < 0.06
 
 
 class Ramp:

@@ -21,8 +21,14 @@ POSITION = common.MAVLINK_MSG_ID_LOCAL_POSITION_NED
 RC_CHANNELS = common.MAVLINK_MSG_ID_RC_CHANNELS
 BATTERY = common.MAVLINK_MSG_ID_BATTERY_STATUS
 HOME = common.MAVLINK_MSG_ID_HOME_POSITION
+IMU = common.MAVLINK_MSG_ID_HIGHRES_IMU
 LANDED = common.MAVLINK_MSG_ID_EXTENDED_SYS_STATE
 HEXAROTOR, PX4 = common.MAV_TYPE_HEXAROTOR, common.MAV_AUTOPILOT_PX4
+
+
+def imu(ms, force=(0.1, 0.2, -9.8), rates=(0.01, 0.02, 0.03), updated=0x3F):
+    """HIGHRES_IMU of a hover, FRD."""
+    return common.MAVLink_highres_imu_message(ms * 1000, *force, *rates, 0, 0, 0, 0, 0, 0, 0, updated)
 
 
 class Peer:

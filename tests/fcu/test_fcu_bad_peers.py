@@ -172,6 +172,15 @@ def test_a_conflict_stays_in_the_air_and_ends_on_the_ground(flying):
     assert of(SentSetpoint, flying.publish(setpoint(flying)))
 
 
+def test_inertial_measurements_with_old_stamps_are_no_second_flight_controller(flying):
+    before = flying.node.boot_clock.old
+    for i in range(100):
+        flying.run(0.02)
+        numbers = [0.0] * 13
+        flying.feed(common.MAVLink_highres_imu_message(5_000_000 + 20_000 * i, *numbers, 63, 0).pack(flying.mav))
+    assert flying.node.boot_clock.old == before + 100 and status(flying).conflict == ""
+
+
 def test_a_second_flight_controller_with_the_same_id_is_a_conflict(flying):
     """Two clocks in one stream of messages: it is unknown which of the two the setpoints would reach."""
     twin = another_sender(1, 1)

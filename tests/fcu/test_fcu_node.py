@@ -3,6 +3,7 @@
 import math
 import random
 
+import msgspec
 import pytest
 from fcu_peer import (
     ALTITUDE,
@@ -10,17 +11,20 @@ from fcu_peer import (
     BATTERY,
     GPS_RAW_INT,
     HOME,
+    IMU,
     LANDED,
     ODOMETRY,
     POSITION,
     RC_CHANNELS,
     SYS_STATUS,
+    Peer,
+    imu,
 )
 from pymavlink.dialects.v20 import common
 
 from companion.core.enums import FcuMode
 from companion.core.geodesy import between
-from companion.core.messages import FcuAttitude, FcuPosition, FcuStatus, FcuText, LinkRx
+from companion.core.messages import FcuAttitude, FcuImu, FcuPosition, FcuStatus, FcuText, LinkRx
 from companion.fcu.fcu_node import UNKNOWN_MODES_MAX, FcuNode
 from companion.fcu.link.framing import CURRENT_MODE, checksum
 from companion.fcu.modes import custom_mode, mode_name
@@ -276,6 +280,38 @@ def test_a_slow_stream_is_counted_reported_once_and_listed_until_it_is_back(flyi
     flying.run(10.0)
     assert "ATTITUDE_QUATERNION" not in last_status(flying).slow_streams
     assert "LOCAL_POSITION_NED" not in last_status(flying).slow_streams
+
+
+def test_the_status_has_the_rate_at_which_the_imu_arrives(flying):
+    assert last_status(flying).imu_rate_hz == 0.0
+    flying.content[IMU] = imu
+    flying.streams[IMU] = 0.02  # PX4's own rate, because another station requested it
+    flying.grant_streams = False
+    flying.run(8.0)
+    assert last_status(flying).imu_rate_hz == pytest.approx(50, abs=1.0)
+    assert "HIGHRES_IMU" in last_status(flying).slow_streams
+
+
+def test_on_a_slow_link_the_imu_is_not_requested(vehicle):
+    fcu = msgspec.structs.replace(vehicle.fcu, imu_rate_hz=0.0)
+    peer = Peer(FcuNode(msgspec.structs.replace(vehicle, fcu=fcu)))
+    peer.run(6.0)
+    requested = {int(m.param1) for _, m in peer.commands(common.MAV_CMD_SET_MESSAGE_INTERVAL)}
+    assert ATTITUDE in requested and IMU not in requested
+    assert math.isnan(last_status(peer).imu_rate_hz) and "HIGHRES_IMU" not in last_status(peer).slow_streams
+
+
+def test_the_imu_is_published_in_the_axes_of_b_at_the_time_of_the_sample(flying):
+    flying.content[IMU] = imu
+    sample = [m for m in flying.run(1.0) if type(m) is FcuImu][-1]
+    assert sample.valid and flying.now_s - sample.stamp_s < 0.02
+    assert sample.accel_B == pytest.approx((0.1, -0.2, 9.8)) and sample.gyro_B == pytest.approx((0.01, -0.02, -0.03))
+    partly = imu(flying.boot_ms + 1, updated=0x1F)  # without the gyroscope's z axis
+    before = flying.node.counters["bad_content"]
+    assert not [
+        m for m in flying.deliver(partly, imu(flying.boot_ms + 2, rates=(0, float("nan"), 0))) if type(m) is FcuImu
+    ]
+    assert flying.node.counters["bad_content"] == before + 2
 
 
 def test_a_missing_stream_is_reported_once(peer):

@@ -10,15 +10,17 @@ from fcu_peer import (
     GLOBAL_POSITION,
     GPS_RAW_INT,
     HOME,
+    IMU,
     LANDED,
     ODOMETRY,
     POSITION,
     RC_CHANNELS,
     SYS_STATUS,
+    imu,
 )
 from pymavlink.dialects.v20 import common
 
-from companion.core.messages import FcuAttitude, FcuPosition, FcuStatus
+from companion.core.messages import FcuAttitude, FcuImu, FcuPosition, FcuStatus
 from companion.core.voltage import ThrustVoltage
 from companion.fcu.guards.plausible import CONFIRM, LATE_S, LATELY_S, TABLE, Plausibility, Quantity
 from companion.fcu.status import LANDED_AGE_S, ODOMETRY_AGE_S, RC_AGE_S, SYSTEM_AGE_S
@@ -40,6 +42,7 @@ def position(ms, p=(1.0, 2.0, -3.0), v=(0.0, 0.0, 0.0)):
 def steady(flying):
     flying.content[ATTITUDE] = attitude
     flying.content[POSITION] = position
+    flying.content[IMU] = imu
     flying.run(2.0)  # the first of them are a reset: they differ from the peer's usual content
     for quantity in Quantity:
         flying.node.plausible.counts[quantity] = 0
@@ -51,11 +54,24 @@ WRONG = {
     Quantity.RATES: lambda ms: attitude(ms, rates=(40.0, 0.0, 0.0)),
     Quantity.POSITION: lambda ms: position(ms, p=(9.0, 2.0, -3.0)),
     Quantity.VELOCITY: lambda ms: position(ms, v=(8.0, 0.0, 0.0)),
+    Quantity.IMU_RATES: lambda ms: imu(ms, rates=(0.0, 6.0, 0.0)),
+    Quantity.SPECIFIC_FORCE: lambda ms: imu(ms, force=(0.0, 0.0, 90.0)),
 }
 FAR = {
     Quantity.POSITION: lambda ms: position(ms, p=(2e4, 0.0, 0.0)),
     Quantity.VELOCITY: lambda ms: position(ms, v=(0.0, 0.0, 41.0)),
     Quantity.RATES: lambda ms: attitude(ms, rates=(0.0, 0.0, -1e9)),
+    Quantity.IMU_RATES: lambda ms: imu(ms, rates=(0.0, 40.0, 0.0)),
+    Quantity.SPECIFIC_FORCE: lambda ms: imu(ms, force=(0.0, -170.0, 0.0)),
+}
+KINDS = {ATTITUDE: FcuAttitude, POSITION: FcuPosition, IMU: FcuImu}
+FAST = {
+    Quantity.ATTITUDE: ATTITUDE,
+    Quantity.RATES: ATTITUDE,
+    Quantity.POSITION: POSITION,
+    Quantity.VELOCITY: POSITION,
+    Quantity.IMU_RATES: IMU,
+    Quantity.SPECIFIC_FORCE: IMU,
 }
 
 
@@ -65,10 +81,11 @@ def test_single_wrong_frames_between_good_ones_never_pass(steady, quantity):
     for _ in range(50):
         steady.run(0.06)
         published = steady.deliver(WRONG[quantity](steady.boot_ms + 1))
-        assert of(FcuAttitude, published) + of(FcuPosition, published) == []
+        assert [m for kind in KINDS.values() for m in of(kind, published)] == []
     out = [m for _, m in steady.out[begin:]]
     assert {m.q_WB for m in of(FcuAttitude, out)} == {of(FcuAttitude, out)[0].q_WB}
     assert len({(m.p_W, m.v_W) for m in of(FcuPosition, out)}) == 1
+    assert len({(m.gyro_B, m.accel_B) for m in of(FcuImu, out)}) == 1
     last = of(FcuStatus, steady.run(0.2))[-1]
     assert last.implausible == (quantity,) and last.implausible_messages == 50
     assert steady.node.plausible.counts[quantity] == 50
@@ -77,9 +94,9 @@ def test_single_wrong_frames_between_good_ones_never_pass(steady, quantity):
 
 @pytest.mark.parametrize("quantity", FAR)
 def test_content_out_of_range_never_passes_however_long_it_lasts(steady, quantity):
-    kind, number = (FcuAttitude, ATTITUDE) if quantity is Quantity.RATES else (FcuPosition, POSITION)
+    number = FAST[quantity]
     steady.content[number] = FAR[quantity]
-    assert of(kind, steady.run(3.0)) == []
+    assert of(KINDS[number], steady.run(3.0)) == []
 
 
 def test_a_reset_of_px4s_position_is_followed_after_three_messages(steady):
@@ -136,6 +153,8 @@ FEED = {
     Quantity.GNSS: lambda p, x, t: p.gnss((48.0, 11.0, x), None, t),
     Quantity.GNSS_VELOCITY: lambda p, x, t: p.gnss((48.0, 11.0, 0.0), (x, 0.0), t),
     Quantity.BAROMETER: lambda p, x, t: p.barometer(x, t),
+    Quantity.IMU_RATES: lambda p, x, t: p.imu((0.0, 0.0, x), STILL, t),
+    Quantity.SPECIFIC_FORCE: lambda p, x, t: p.imu(STILL, (x, 0.0, 0.0), t),
 }
 
 
@@ -170,7 +189,8 @@ def test_the_row_of_the_voltage_is_what_the_thrust_model_applies():
 
 
 @pytest.mark.parametrize(
-    ("number", "make", "kind"), [(ATTITUDE, attitude, FcuAttitude), (POSITION, position, FcuPosition)]
+    ("number", "make", "kind"),
+    [(ATTITUDE, attitude, FcuAttitude), (POSITION, position, FcuPosition), (IMU, imu, FcuImu)],
 )
 def test_a_measurement_that_arrives_too_late_is_not_valid_and_counts(steady, number, make, kind):
     steady.content[number] = lambda ms: make(ms - round(1000 * (LATE_S - 0.05)))

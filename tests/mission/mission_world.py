@@ -25,6 +25,7 @@ from companion.core.messages import (
     FcuStatus,
     Health,
     HostStatus,
+    ImuReport,
     Innovation,
     Markers,
     Message,
@@ -315,7 +316,12 @@ class World:
             for sensor, dof in sensors.items()
         ]
         return EstimatorStatus(
-            stamp_s=self.now_s, innovations=innovations, rejected={}, dropped_late=0, update_time_s=0.001
+            stamp_s=self.now_s,
+            innovations=innovations,
+            rejected={},
+            dropped_late=0,
+            update_time_s=0.001,
+            imu=ImuReport(200.0),
         )
 
     def fcu_status(self) -> FcuStatus:

@@ -4,10 +4,20 @@ import math
 
 import msgspec
 import pytest
-from mission_world import World, switch_plan
+from mission_world import ON_US, World, switch_plan
 
-from companion.core.enums import FcuMode
-from companion.core.messages import ControlStatus, FcuAttitude, FcuPosition, FcuStatus, Health, Markers, State
+from companion.core.enums import FcuMode, ImuFault
+from companion.core.messages import (
+    ControlStatus,
+    EstimatorStatus,
+    FcuAttitude,
+    FcuPosition,
+    FcuStatus,
+    Health,
+    ImuReport,
+    Markers,
+    State,
+)
 
 
 def lacking(kind, **fields):
@@ -35,6 +45,10 @@ CASES = {
     "state not converged": (lacking(State, valid=False), "state: not converged"),
     "state uncertain": (lacking(State, position_std_m=4.0), "state: uncertain by 4.0 m"),
     "state not a number": (lacking(State, p_W=(math.nan, 0.0, 0.0)), "take-off point: not known"),
+    "inertial measurements wrong": (
+        lacking(EstimatorStatus, imu=ImuReport(200.0, ImuFault.DIRECTION, "they do not point up")),
+        "inertial measurements: they do not point up",
+    ),
     "no controller": (lacking(ControlStatus), "controller: no status"),
     "no tracker": (lacking(Markers), "tracker: no markers message"),
     "no recorder": (lacking(Health), "recorder: no health"),
@@ -65,3 +79,28 @@ def test_rc_is_required_when_the_pilot_starts_by_switch():
 def test_mission_that_waits_reports_ready_when_every_check_passed():
     world = World(switch_plan()).run(2.0)
     assert world.status.reason == "ready: fly, then turn the mission switch on"
+
+
+@pytest.mark.parametrize(
+    "imu, rate, plan",
+    [
+        (ImuReport(20.0, ImuFault.SLOW, "too slow"), "20 of 200 Hz", None),
+        (ImuReport(20.0, ImuFault.SLOW, "too slow"), "20 of 200 Hz", switch_plan()),
+        (ImuReport(0.0), "0 of 200 Hz", None),
+        (ImuReport(0.0, ImuFault.STOPPED, "stopped"), "0 of 200 Hz", None),
+        (ImuReport(200.0), None, None),
+        (None, None, None),
+    ],
+    ids=["slow", "slow, by switch", "absent", "stopped", "good", "not reported"],
+)
+def test_a_slow_or_absent_stream_of_inertial_measurements_is_warned_of_and_flown(imu, rate, plan):
+    world = World(plan)
+    world.edit[EstimatorStatus] = lambda m: msgspec.structs.replace(m, imu=imu)
+    if plan is None:
+        world.run_until("TAKEOFF")
+    else:
+        world.run(2.0).pilot_takes_off()
+        world.channel_us = ON_US
+        world.run_until("SEARCH")
+    texts = [c.text for c in world.commands if c.action == "text" and "inertial measurements at" in c.text]
+    assert len(texts) == (rate is not None) and all(rate in text for text in texts)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from mission_world import World, bridge_plan, vehicle
 
-from companion.core.enums import Phase
+from companion.core.enums import FilterOffset, ImuFault, Phase
 from companion.core.frames import quat_from_rpy
 from companion.core.messages import (
     BundleWitness,
@@ -17,6 +17,7 @@ from companion.core.messages import (
     EstimatorStatus,
     FcuAttitude,
     HostStatus,
+    ImuReport,
     Innovation,
     SentSetpoint,
 )
@@ -119,6 +120,15 @@ CASES: dict[str, Case] = {
         fields(nis={"marker": 3.0, "velocity": 0.1}),
         fields(nis={"marker": 3.1, "velocity": 0.1}),
         (fields(nis={}), PX4_LANDS),
+    ),
+    "imu_unused": Case(
+        fields(imu=ImuReport(200.0)),
+        fields(imu=ImuReport(0.0, ImuFault.STOPPED, "the stream has stopped")),
+        (fields(imu=None),),
+    ),
+    "state_runaway": Case(
+        fields(runaways={FilterOffset.GYRO_BIAS: 3, FilterOffset.CAMERA_DELAY: 1}),
+        fields(runaways={FilterOffset.GYRO_BIAS: 1, FilterOffset.CAMERA_DELAY: 4}),
     ),
     "bundle_moving": Case(witness(moving_m_s=0.0), witness(moving_m_s=0.4), (NO_WITNESS,)),
     "bundle_displaced": Case(witness(displaced_m=0.0), witness(displaced_m=0.5), (NO_WITNESS,)),
@@ -241,13 +251,13 @@ CASES: dict[str, Case] = {
         raw((17.0, 0.0, 4.0)), raw((17.01, 0.0, 4.0)), (fields(raw=None), BY_PILOT), (raw((NAN, 0.0, 0.0)),)
     ),
     "raw_speed": Case(
-        raw(v=(4.5, 0.0, NAN)),  # the receiver reports no vertical velocity
-        raw(v=(4.5, 0.0, 0.5)),
+        raw(v=(4.8, 0.0, NAN)),  # the receiver reports no vertical velocity
+        raw(v=(4.8, 0.0, 0.5)),
         (fields(raw=None), BY_PILOT),
     ),
     "raw_velocity": Case(
-        fields(raw_difference_m_s=0.5),
-        fields(raw_difference_m_s=0.51),
+        fields(raw_difference_m_s=0.8),
+        fields(raw_difference_m_s=0.81),
         (fields(raw_difference_m_s=None), BY_PILOT, all_of(fields(raw_difference_m_s=0.9), PX4_LANDS)),
         (fields(raw_difference_m_s=NAN),),
     ),
@@ -354,6 +364,8 @@ def test_monitor_detects_its_limit(monitor):
             "velocity",
             "beside, pier",
             "no position fix",
+            "the stream has stopped",
+            "camera delay",
         )
 
 

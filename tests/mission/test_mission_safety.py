@@ -14,7 +14,7 @@ import pytest
 from mission_world import OFF_US, ON_US, World, bridge_plan, switch_plan
 
 from companion.core.config import ConfigError
-from companion.core.enums import Phase, SafetyAction
+from companion.core.enums import FilterOffset, ImuFault, Phase, SafetyAction
 from companion.core.frames import quat_from_rpy
 from companion.core.messages import (
     BundleWitness,
@@ -25,6 +25,7 @@ from companion.core.messages import (
     FcuStatus,
     Health,
     HostStatus,
+    ImuReport,
     Markers,
     SentSetpoint,
     State,
@@ -204,6 +205,10 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "distance": [Scenario("HOLD", blown(y=20.0), ["PAUSE", "RETREAT", "LAND", "DONE"], 20.0, narrow_distance)],
     "speed": [Scenario("HOLD", too_fast, ["PAUSE"], 0.8)],
     "takeoff_limits": [Scenario(phase, blown(y=8.0), LANDING, 20.0) for phase in ("TAKEOFF", "ENTER_OFFBOARD")],
+    "imu_unused": [
+        Scenario("HOLD", edit(EstimatorStatus, imu=ImuReport(0.0, ImuFault.STOPPED, "the stream has stopped")), [], 5.0)
+    ],
+    "state_runaway": [Scenario("HOLD", edit(EstimatorStatus, runaways={FilterOffset.CAMERA_DELAY: 4}), [], 5.0)],
     "bundle_moving": [Scenario("HOLD", witness(moving_m_s=0.6), LANDING, 20.0)],
     "bundle_displaced": [Scenario("HOLD", witness(displaced_m=2.0), ["PAUSE", "RETREAT", *HOME], 60.0)],
     "bundle_twice": [Scenario("HOLD", copied, ["PAUSE", "RETREAT", *HOME], 60.0)],
@@ -232,7 +237,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
         Scenario("HOLD", too_fast, ["PAUSE", *LANDING], 20.0),
         Scenario("TAKEOFF", too_fast, LANDING, 20.0),
     ],
-    "raw_velocity": [Scenario("HOLD", edit(FcuPosition, v_W=(0.0, 0.8, 0.0)), LANDING, 20.0)],
+    "raw_velocity": [Scenario("HOLD", edit(FcuPosition, v_W=(0.0, 1.1, 0.0)), LANDING, 20.0)],
     "raw_lost": [Scenario("HOLD", drop(FcuPosition), HOME, 60.0)],
     "raw_off": [Scenario("HOLD", NO_FIX, [], 8.0)],
     "fcu_reset": [Scenario("HOLD", both(astray(y=4.5), edit(FcuStatus, position_resets=8)), HOME, 60.0)],

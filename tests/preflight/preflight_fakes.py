@@ -32,6 +32,7 @@ def healthy(**changes) -> Observation:
         "satellites": 14,
         "gnss_uncertainty_m": 0.8,
         "clock_offset_s": 0.1,
+        "imu_rate_hz": 199.0,
         "rtts_s": [0.002] * 40,
         "offsets_s": [1000.0 + 1e-4 * (i % 3) for i in range(40)],
     }

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from preflight_fakes import healthy
 
 from companion.core.config import load
+from companion.core.enums import ImuFault
 from companion.core.vehicle import Vehicle
 from companion.mission.plan import load_plan
 from companion.preflight.autopilot import NAMES, autopilot_checks, without_link
@@ -72,6 +74,15 @@ def test_without_a_link_the_same_checks_are_skipped():
         ("time sync", {"rtts_s": [], "offsets_s": []}, "failed", "no answer"),
         ("time sync", {"rtts_s": [0.002] * 3, "offsets_s": [1.0] * 3}, "failed", "3 answers"),
         ("time sync", {"rtts_s": [0.030] * 40}, "warning", "slow or busy link"),
+        ("imu", {"imu_rate_hz": 0.0}, "warning", "does not arrive: the filter predicts by the commands"),
+        ("imu", {"imu_rate_hz": 49.6}, "warning", "slower than 120 Hz: the line needs 921600 baud and MAV_1_RATE 0"),
+        ("imu", {"imu_fault": ImuFault.DIRECTION, "imu_problem": "it points down"}, "failed", "it points down"),
+        (
+            "imu",
+            {"imu_rate_hz": 20.0, "imu_fault": ImuFault.SLOW, "imu_problem": "slow"},
+            "warning",
+            "not used in flight",
+        ),
         ("time sync", {"offsets_s": [1000.0 + 0.002 * i for i in range(40)]}, "warning", "not steady"),
     ],
 )
@@ -91,6 +102,12 @@ def test_a_mission_that_waits_for_the_pilots_switch_needs_a_transmitter():
 def test_a_battery_of_unknown_charge_is_judged_by_its_voltage():
     check = checks(healthy(battery_remaining=float("nan")))["battery"]
     assert (check.status, check.detail) == ("ok", "16.4 V")
+
+
+def test_an_imu_that_the_vehicle_file_does_not_request_is_not_judged():
+    vehicle = replace(F550, fcu=replace(F550.fcu, imu_rate_hz=0.0))
+    check = autopilot_checks(healthy(imu_rate_hz=50.0), vehicle, BY_ITSELF)[-1]
+    assert (check.name, check.status) == ("imu", "skipped") and "fcu.imu_rate_hz = 0" in check.detail
 
 
 def test_missing_health_is_a_failure():

@@ -141,7 +141,7 @@ def test_against_the_autopilot_fix_shows_asks_and_sets(vehicle, tmp_path, monkey
         with GroundConnection(url, autopilot_system_id=1, timeout_s=5.0) as ground:
             now = ground.read(["NAV_RCL_ACT", "COM_OF_LOSS_T"])
             fence = ground.read(["GF_ACTION", "GF_MAX_HOR_DIST", "GF_MAX_VER_DIST", "GF_PREDICT"])
-    for name in autopilot.NAMES[:5]:
+    for name in (*autopilot.NAMES[:5], "imu"):
         assert status_of(refused, name) == "ok", refused.output
     # PX4's own default: on a lost transmitter, climb to 60 m and come home
     assert status_of(refused, "NAV_RCL_ACT") == "FAILED"
@@ -189,7 +189,7 @@ def test_a_signing_key_is_a_warning(vehicle, tmp_path, monkeypatch):
         def __init__(self, *_):
             pass
 
-        def observe(self, duration_s):
+        def observe(self, duration_s, imu_rate_hz=0.0):
             return healthy()
 
         def read(self, names):

@@ -11,15 +11,16 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from pymavlink.dialects.v20 import common
 
-from companion.core.enums import FcuMode, FcuSystem, Phase
+from companion.core.enums import FcuMode, FcuSystem, FilterOffset, Phase
 from companion.core.frames import quat_multiply, rotation_matrix
 from companion.core.messages import (
+    EstimatorStatus,
     FcuAttitude,
     FcuPosition,
     FcuStatus,
@@ -73,7 +74,7 @@ class SafetyFlight(NamedTuple):
     end: str
     excursion_m: float = 0.5  # farthest from the hold point before it is left on purpose
     # which beginning: hold, near and far (limits close by), search, corridor and short (search, limits close by),
-    # resized (search, markers printed too small), copy (search, range finder, the bundle stands 2 m behind the face),
+    # resized (search, markers printed too small), copy (search, range finder, the bundle stands 1.7 m behind the face),
     # pair (a second bundle beside the pier's), takeoff, switch, station (a ground station on the forward)
     begins: str = "hold"
     parameters: tuple[tuple[str, int | float], ...] = ()  # of PX4, where they differ from the scenario's
@@ -154,6 +155,17 @@ def _too_fast(lockstep: Lockstep) -> None:
     """Filter and flight controller agree on 5 m/s."""
     for kind in (State, FcuPosition):
         _edited(kind, v_W=(0.0, 5.0, 0.0))(lockstep)
+
+
+def _fast_for_a_moment(lockstep: Lockstep) -> None:
+    """The same below the limit of the flight controller's own velocity, until the row has acted."""
+    until_s = lockstep.now_s + 0.7
+
+    def edited(m: Any) -> Any:
+        return msgspec.structs.replace(m, v_W=(0.0, 4.4, 0.0)) if lockstep.now_s < until_s else m
+
+    for kind in (State, FcuPosition):
+        lockstep.faults.change(kind, edited)
 
 
 def _px4_climbs_on(lockstep: Lockstep) -> None:
@@ -243,6 +255,11 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "state_stale": SafetyFlight((fault("process_dead", name="estimator"),), 0.5, "PX4_HOLD", 1.5),
     "estimator_reset": SafetyFlight((fault("estimator_reset"),), 0.2, "PX4_HOLD", 1.5),
     "innovation": SafetyFlight((fault("markers_outliers", 0.15),), 2.0, "DONE"),
+    # axes and signs; the filter propagates by the commands meanwhile
+    "imu_unused": SafetyFlight((fault("imu_inverted", lasts_s=8.0),), 2.0, "HOLD"),
+    "state_runaway": SafetyFlight(
+        (), 0.5, "HOLD", attack=_edited(EstimatorStatus, runaways={FilterOffset.GYRO_BIAS: 4})
+    ),
     # the bundle goes away along the face, steps back behind it, stands there a second time, goes away slowly
     "bundle_moving": SafetyFlight((fault("bundle_moves", 0.0, 1.0, 0.0),), 1.5, "DONE", 2.5),
     "bundle_displaced": SafetyFlight((fault("bundle_jumps", 2.0, 0.0, 0.0),), 1.0, "DONE"),
@@ -251,7 +268,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "bundle_size": SafetyFlight((), 60.0, "DONE", 4.0, "resized", longest_s=90.0),
     # the bundle goes into the pier, more slowly than PX4's velocity may be wrong; another one beside it stands
     "bundles_disagree": SafetyFlight(
-        (fault("bundle_moves", 0.2, 0.0, 0.0, name="pier"),), 6.0, "DONE", 1.2, "pair", longest_s=80.0
+        (fault("bundle_moves", 0.2, 0.0, 0.0, name="pier"),), 6.0, "DONE", 1.4, "pair", longest_s=80.0
     ),
     "range_finder": SafetyFlight((), 30.0, "DONE", 4.0, "copy"),
     # PX4 follows such a jump by a reset of its position, and that monitor returns at once
@@ -267,13 +284,13 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "control_error": SafetyFlight((fault("gust", 0.0, 5.5, 0.0, lasts_s=1.0),), 2.0, "HOLD", 4.0),
     "tilt": SafetyFlight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.3),), 1.0, "PX4_HOLD", 6.0),
     # a gust that the controller tilts against, and an attitude loop with a fifth of its gain
-    "tilt_error": SafetyFlight((fault("gust", 0.0, 3.0, 0.0, lasts_s=1.5),), 1.5, "DONE", 1.5, parameters=SLUGGISH),
+    "tilt_error": SafetyFlight((fault("gust", 0.0, 2.0, 0.0, lasts_s=1.5),), 2.5, "DONE", 1.5, parameters=SLUGGISH),
     "throttle": SafetyFlight((fault("motors_weak", *[0.55] * 6),), 2.0, "DONE", 3.0),
-    "standoff": SafetyFlight((fault("gust", 3.2, 0.0, 0.0, lasts_s=1.0),), 2.0, "DONE", 1.5, "near"),
-    "fence": SafetyFlight((fault("gust", 0.0, 4.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
+    "standoff": SafetyFlight((fault("gust", 3.7, 0.0, 0.0, lasts_s=1.0),), 2.0, "DONE", 1.5, "near"),
+    "fence": SafetyFlight((fault("gust", 0.0, 4.6, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "height": SafetyFlight((fault("gust", 0.0, 0.0, 6.5, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "distance": SafetyFlight((fault("gust", 3.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),
-    "speed": SafetyFlight((HIDDEN,), 1.0, "DONE", 10.0, "search", attack=_too_fast, cause="raw_speed"),
+    "speed": SafetyFlight((), 1.0, "HOLD", 3.0, attack=_fast_for_a_moment),
     "takeoff_limits": SafetyFlight((), 1.0, "DONE", 6.0, "takeoff", attack=_filter_displaced(0.0, 8.0, 0.0)),
     "takeoff_height": SafetyFlight((), 6.0, "DONE", 6.0, "takeoff", attack=_px4_climbs_on),
     "takeoff_slow": SafetyFlight((), 30.0, "DONE", 6.0, "takeoff", (("MPC_TKO_SPEED", 0.05),)),
@@ -315,7 +332,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
 # --- beginnings -----------------------------------------------------------------------------------------------------
 
 
-def _loaded(begins: str) -> LoadedScenario:
+def loaded_for(begins: str) -> LoadedScenario:
     loaded = load_scenario(SCENARIO)
     scenario = msgspec.structs.replace(loaded.scenario, duration_max_s=600.0)
     plan = loaded.plan
@@ -337,7 +354,7 @@ def _loaded(begins: str) -> LoadedScenario:
     elif begins == "pair":
         return _with_second_bundle(msgspec.structs.replace(loaded, scenario=scenario))
     elif begins == "copy":
-        copy = Fault(at_s=0.0, kind=FaultKind.BUNDLE_JUMPS, value=[2.0, 0.0, 0.0])
+        copy = Fault(at_s=0.0, kind=FaultKind.BUNDLE_JUMPS, value=[1.7, 0.0, 0.0])
         sensors = msgspec.structs.replace(scenario.sensors, range_finder=RANGE_FINDER)
         scenario = msgspec.structs.replace(scenario, fault=[copy], sensors=sensors)
     elif begins == "switch":
@@ -377,7 +394,7 @@ def _pilot_takes_off(lockstep: Lockstep) -> None:
 @cache
 def beginning(begins: str) -> Lockstep:
     """A flight up to the moment before the fault; to be continued in a fork only."""
-    lockstep = Lockstep(_loaded(begins), SEED)
+    lockstep = Lockstep(loaded_for(begins), SEED)
     if begins == "switch":
         _pilot_takes_off(lockstep)
     elif begins == "station":

@@ -77,12 +77,10 @@ PAIRS = {
 
 # The pairs that are equal in the scenario files, each with the vehicle file that it names. The kind world is friendly;
 # this list may become shorter, not longer.
-EVERYWHERE = {"camera latency", "corner noise", "tilt", "tilt time"}
-WITH_A_COMPASS = EVERYWHERE | {"heading"}
-WITH_PAPER_1S_GNSS = WITH_A_COMPASS | {"GNSS walk"}
+EVERYWHERE = {"camera latency", "corner noise"}
+WITH_PAPER_1S_GNSS = EVERYWHERE | {"GNSS walk"}
 EQUAL_IN_KIND = {
     **{path.stem: EVERYWHERE for path in SCENARIOS},
-    **dict.fromkeys(("identification", "run_5", "run_10"), WITH_A_COMPASS),
     **dict.fromkeys(("bridge_field", "bridge_hover", "figure_eight_pier", "hover_marker"), WITH_PAPER_1S_GNSS),
     "hover_wind": WITH_PAPER_1S_GNSS | {"mount sway"},
 }

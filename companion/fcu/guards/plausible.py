@@ -35,6 +35,8 @@ class Quantity(StrEnum):
 
     ATTITUDE = "attitude"
     RATES = "body rates"
+    IMU_RATES = "body rates of the IMU"
+    SPECIFIC_FORCE = "specific force"
     POSITION = "position"
     VELOCITY = "velocity"
     VOLTAGE = "battery voltage"
@@ -61,6 +63,11 @@ TABLE: dict[Quantity, Limits] = {
     Quantity.ATTITUDE: Limits(1.01, 0.15, 15.0, LATE_S, "rad"),
     # The range of PX4's gyros, 2000 °/s. Rotors of full and no thrust on one side turn an aircraft by 100 rad/s².
     Quantity.RATES: Limits(35.0, 5.0, 300.0, LATE_S, "rad/s"),
+    # HIGHRES_IMU comes at 200 Hz and is integrated, so its step is smaller: one wrong sample turns the attitude by at most 1°.
+    Quantity.IMU_RATES: Limits(35.0, 2.0, 300.0, LATE_S, "rad/s"),
+    # The range of PX4's accelerometers, 16 g. A blow of more than half of it from sample to sample is no flight: a landing,
+    # which no filter needs, or a wrong sample, which changes the velocity by at most 0.4 m/s.
+    Quantity.SPECIFIC_FORCE: Limits(160.0, 80.0, 0.0, LATE_S, "m/s²"),
     Quantity.POSITION: Limits(FAR_M, 1.0, 30.0, LATE_S, "m"),
     # 3 g between two messages, and 1 m/s for a correction of PX4's estimator
     Quantity.VELOCITY: Limits(40.0, 1.0, 30.0, LATE_S, "m/s"),
@@ -138,6 +145,18 @@ class Plausibility:
             return False
         near_q, near_rates = self._near(Quantity.ATTITUDE, q, now_s), self._near(Quantity.RATES, rates, now_s)
         return near_q and near_rates
+
+    def imu(self, rates: Vec3, force: Vec3, now_s: float) -> bool:
+        """Whether an inertial measurement, [rad/s] and [m/s²], may be used."""
+        if not (
+            self._in_range(Quantity.IMU_RATES, rates, now_s) and self._in_range(Quantity.SPECIFIC_FORCE, force, now_s)
+        ):
+            return False
+        near_rates, near_force = (
+            self._near(Quantity.IMU_RATES, rates, now_s),
+            self._near(Quantity.SPECIFIC_FORCE, force, now_s),
+        )
+        return near_rates and near_force
 
     def position(self, p: Vec3, v: Vec3, now_s: float) -> bool:
         """Whether a position [m] and velocity [m/s] may be used; both are judged, because they come together."""

@@ -58,6 +58,27 @@ class GpsRawInt(NamedTuple):
     yaw: int
 
 
+class HighresImu(NamedTuple):
+    """FRD. `fields_updated` is a bit for each number, from the accelerometer's x on."""
+
+    time_usec: int  # since boot
+    xacc: float
+    yacc: float
+    zacc: float
+    xgyro: float
+    ygyro: float
+    zgyro: float
+    xmag: float
+    ymag: float
+    zmag: float
+    abs_pressure: float
+    diff_pressure: float
+    pressure_alt: float
+    temperature: float
+    fields_updated: int
+    id: int
+
+
 class ParamValue(NamedTuple):
     param_value: float  # the bytes of an integer parameter, see `companion.fcu.link.params`
     param_count: int
@@ -278,6 +299,7 @@ Decoded = (
     | AutopilotVersion
     | AttitudeQuaternion
     | LocalPositionNed
+    | HighresImu
     | RcChannels
     | AttitudeTarget
     | CommandAck
