@@ -18,8 +18,9 @@ from companion.core.kernel import Kernel, require
 from companion.core.vehicle import Vehicle
 from companion.estimation.adaptation import SCALE_MAX, Window, new_window
 from companion.estimation.gating import Gate
+from companion.estimation.imu import SHORTEST_S
 from companion.estimation.innovation_monitor import MOVED_AGREEMENT, BiasTest, ContradictionTest, RejectionRun
-from companion.estimation.inputs import SHORTEST_S, ActingThrust, Inputs
+from companion.estimation.inputs import ActingThrust, Inputs
 from companion.estimation.layout import (
     ERROR_SIZE,
     FILTER_STATE_SIZE,

@@ -1,7 +1,7 @@
 """The flight controller's inertial measurements of the last seconds, as steps of the prediction.
 
-A sample of HIGHRES_IMU is the mean over the interval that ends at its stamp (PX4's ``vehicle_imu``: integrated angle and
-velocity over their duration). Between two samples that are more than GAP_MAX_S apart nothing is known, except that the
+A sample of HIGHRES_IMU is taken as the mean over the interval that ends at its stamp. PX4 sends its newest ``vehicle_imu``,
+which is the mean over IMU_INTEG_RATE: this is the whole interval when the message comes as often. Between two samples that are more than GAP_MAX_S apart nothing is known, except that the
 newest sample holds for HOLD_S: messages are that late.
 """
 

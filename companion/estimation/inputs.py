@@ -12,12 +12,11 @@ from typing import NamedTuple
 
 from companion.core.arrays import Array
 from companion.core.messages import TOPICS
-from companion.estimation.imu import ImuSamples
+from companion.estimation.imu import SHORTEST_S, ImuSamples
 
 COMMAND_MAX_AGE_S = 0.5  # PX4 ends offboard mode after about this time without a setpoint
 MODE_MAX_AGE_S = TOPICS["fcu_status"].max_age_s
 STEP_MAX_S = 0.02  # longest step of the integration; a seventh of the attitude time constant
-SHORTEST_S = 1e-9  # below this an interval is rounding
 
 
 class Command(NamedTuple):

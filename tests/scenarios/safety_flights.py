@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -157,17 +157,6 @@ def _too_fast(lockstep: Lockstep) -> None:
         _edited(kind, v_W=(0.0, 5.0, 0.0))(lockstep)
 
 
-def _fast_for_a_moment(lockstep: Lockstep) -> None:
-    """The same below the limit of the flight controller's own velocity, until the row has acted."""
-    until_s = lockstep.now_s + 0.7
-
-    def edited(m: Any) -> Any:
-        return msgspec.structs.replace(m, v_W=(0.0, 4.4, 0.0)) if lockstep.now_s < until_s else m
-
-    for kind in (State, FcuPosition):
-        lockstep.faults.change(kind, edited)
-
-
 def _px4_climbs_on(lockstep: Lockstep) -> None:
     """PX4 takes off to 25 m."""
     lockstep.world.autopilot.stack.guidance._target[2] += 22.0
@@ -268,7 +257,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "bundle_size": SafetyFlight((), 60.0, "DONE", 4.0, "resized", longest_s=90.0),
     # the bundle goes into the pier, more slowly than PX4's velocity may be wrong; another one beside it stands
     "bundles_disagree": SafetyFlight(
-        (fault("bundle_moves", 0.2, 0.0, 0.0, name="pier"),), 6.0, "DONE", 1.4, "pair", longest_s=80.0
+        (fault("bundle_moves", 0.2, 0.0, 0.0, name="pier"),), 6.0, "DONE", 1.2, "pair", longest_s=80.0
     ),
     "range_finder": SafetyFlight((), 30.0, "DONE", 4.0, "copy"),
     # PX4 follows such a jump by a reset of its position, and that monitor returns at once
@@ -284,13 +273,13 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "control_error": SafetyFlight((fault("gust", 0.0, 5.5, 0.0, lasts_s=1.0),), 2.0, "HOLD", 4.0),
     "tilt": SafetyFlight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.3),), 1.0, "PX4_HOLD", 6.0),
     # a gust that the controller tilts against, and an attitude loop with a fifth of its gain
-    "tilt_error": SafetyFlight((fault("gust", 0.0, 2.0, 0.0, lasts_s=1.5),), 2.5, "DONE", 1.5, parameters=SLUGGISH),
+    "tilt_error": SafetyFlight((fault("gust", 0.0, 3.0, 0.0, lasts_s=1.5),), 1.5, "DONE", 1.5, parameters=SLUGGISH),
     "throttle": SafetyFlight((fault("motors_weak", *[0.55] * 6),), 2.0, "DONE", 3.0),
     "standoff": SafetyFlight((fault("gust", 3.7, 0.0, 0.0, lasts_s=1.0),), 2.0, "DONE", 1.5, "near"),
     "fence": SafetyFlight((fault("gust", 0.0, 4.6, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "height": SafetyFlight((fault("gust", 0.0, 0.0, 6.5, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "distance": SafetyFlight((fault("gust", 3.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),
-    "speed": SafetyFlight((), 1.0, "HOLD", 3.0, attack=_fast_for_a_moment),
+    "speed": SafetyFlight((HIDDEN,), 1.0, "DONE", 10.0, "search", attack=_too_fast, cause="raw_speed"),
     "takeoff_limits": SafetyFlight((), 1.0, "DONE", 6.0, "takeoff", attack=_filter_displaced(0.0, 8.0, 0.0)),
     "takeoff_height": SafetyFlight((), 6.0, "DONE", 6.0, "takeoff", attack=_px4_climbs_on),
     "takeoff_slow": SafetyFlight((), 30.0, "DONE", 6.0, "takeoff", (("MPC_TKO_SPEED", 0.05),)),

