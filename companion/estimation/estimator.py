@@ -125,7 +125,7 @@ class EstimatorNode(Node):
         self._with_corners = vehicle.estimator.marker_mode == "corners"
         self._attitude: tuple[float, Array] | None = None  # newest (stamp, q_WB), for a start
         self._position: tuple[float, Array, Array] | None = None  # newest (stamp, p_W, v_W), for a start
-        self._accuracy_m = (0.0, 0.0)  # of the receiver: each horizontal axis, up
+        self._accuracy_m: tuple[float, float] | None = None  # of the receiver: each horizontal axis, up
         self._voltage = ThrustVoltage(vehicle.thrust.reference_voltage_v)
         self._parameters = np.array(vehicle.model_parameters())
         self._innovations: list[Innovation] = []
@@ -374,9 +374,10 @@ class EstimatorNode(Node):
             self._reset(history, reason)
             return None
         for entry, settled in history.discard_old(now_s):
-            if entry.sensor is Sensor.POSITION and self._filter.in_sight(settled):
+            if isinstance(entry.data, np.ndarray) and entry.sensor is Sensor.POSITION and Eskf.in_sight(settled):
                 self.acting_inputs.gnss_walk.add(entry.stamp_s, entry.data - settled.nominal[StateIndex.POSITION])
         self.acting_inputs.settle(now_s, self._flying)
+        self._witness.set_measured_walk(sqrt(self.acting_inputs.gnss_walk.at(now_s)))
         self.acting_inputs.discard_old(now_s)
         return self._state(filter_state, now_s)
 

@@ -64,11 +64,13 @@ FORCE_STEP_COUNT = 2  # rejected specific forces in a row that are a gust: 40 ms
 IMPACT_M_S2 = 8.0  # beyond this it is no gust: the ground, or a touch
 UNUSED_AXIS_M_S2 = 100.0  # std of an axis that is no measurement
 
-# Noise of the inertial stream and quickness of the disturbance as measured, over the vehicle file's. Much noisier sensors are
-# those of PX4's SIH (4 times); below half of the file's quickness a gust that begins is followed too late.
+# Noise of the inertial stream and quickness of the disturbance as measured, over the vehicle file's. Sensors much noisier than
+# the file's are those of PX4's SIH (4 times). The mean force of a good sensor is better than the file's, which has to allow for
+# vibration; half of it with a quarter of the quickness follows a gust as both of the file do, and is as sure as it is accurate.
 STREAM_FACTOR = 5.0
+STILL_FACTOR, GUST_FACTOR = 0.25, 2.0
+FORCE_FACTOR = np.array([0.5, 0.5, 1.0])  # along the thrust the model of the thrust decides, not the sensor
 MOVED = slice(ErrorIndex.VELOCITY.start, ErrorIndex.DISTURBANCE.stop)
-STILL_FACTOR, GUST_FACTOR = 0.5, 2.0
 
 GNSS_LEVEL = slice(ErrorIndex.GNSS_BIAS.start, ErrorIndex.GNSS_BIAS.start + 2)
 
@@ -196,12 +198,12 @@ class Eskf:
             self._updates[sensor].inputs[4][:] = self.q_BC
 
     def start(
-        self, time_s: float, p_W: Vector, v_W: Vector, q_WB: Vector, accuracy_m: tuple[float, float] = (0.0, 0.0)
+        self, time_s: float, p_W: Vector, v_W: Vector, q_WB: Vector, accuracy_m: tuple[float, float] | None = None
     ) -> FilterState:
         """A filter state at the flight controller's values: biases and disturbance zero, all with their initial std.
 
-        accuracy_m: standard deviations of its position, horizontal of each axis and vertical. The position is wrong by as much
-        as the bias is, and by the opposite.
+        accuracy_m: standard deviations of its position, horizontal of each axis and vertical, where they are reported. The position
+        is then wrong by as much as the bias is, and by the opposite.
         """
         windows = {sensor: new_window(sensor, self._settings[sensor].window) for sensor in SENSORS}
         filter_state = FilterState(time_s, np.zeros(FILTER_STATE_SIZE), windows, {}, {})
@@ -212,6 +214,8 @@ class Eskf:
         nominal[StateIndex.MARKER_ATTITUDE] = (1.0, 0.0, 0.0, 0.0)
         nominal[StateIndex.THRUST_SCALE] = 1.0
         np.fill_diagonal(filter_state.covariance, self._initial)
+        if accuracy_m is None:
+            return filter_state
         level, up = accuracy_m
         for axis, std_m in enumerate((level, level, up)):
             position, bias = ErrorIndex.POSITION.start + axis, ErrorIndex.GNSS_BIAS.start + axis
@@ -381,7 +385,9 @@ class Eskf:
         """
         _, f, u, k, _ = self._updates[Sensor.SPECIFIC_FORCE].inputs
         f[:] = f_B
-        R = np.diag(np.maximum(self.nominal[Sensor.SPECIFIC_FORCE].diagonal(), self._accel_2 / period_s))
+        file = self.nominal[Sensor.SPECIFIC_FORCE].diagonal()
+        least = file if self._measured is None else FORCE_FACTOR**2 * file
+        R = np.diag(np.maximum(least, self._accel_2 / period_s))
         if acting is None:
             measured, u[0], R[2, 2] = (1.0, 1.0, 0.0), f_B[2] / k[0], UNUSED_AXIS_M_S2**2
         else:

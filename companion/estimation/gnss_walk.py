@@ -5,7 +5,7 @@ estimated one is the error of the satellites. Two values of it a time T apart di
 variance q T: a structure function, as in `companion.estimation.imu_noise`. Beside a pier the walk is many times that of an open
 sky.
 
-Before a bundle is seen, and after it, only the receiver's own accuracy tells: where that gets worse, its growth is a walk.
+Before a bundle is seen, and after it, only the receiver's own accuracy is known: where that gets worse, its growth is a walk.
 """
 
 from bisect import bisect_right

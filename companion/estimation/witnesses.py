@@ -83,6 +83,7 @@ RECEIVER_TIME_S = 20.0  # slower differences between receiver and flight control
 RECEIVER_APART_M = 1.5  # a larger difference: the flight controller rejects the fixes
 GNSS_OFFSET_M = 4.0  # multipath under a bridge moves a position by up to 3 m
 GNSS_SIGMAS = 4.0
+MEASURED_WALK_MAX = 4.0  # ten times the variance of an open sky, and some
 GNSS_JUMP_SIGMAS = 1.0  # accuracies that a jump may have beyond the limit of its monitor
 GNSS_SMOOTH_S = 1.0
 
@@ -244,7 +245,7 @@ class PlaceWitness:
 
     def __init__(self, p_BC: Vector, q_BC: Vector, gnss_walk_m_sqrt_s: float) -> None:
         self._p_BC, self._R_BC = np.asarray(p_BC, dtype=float), rotation_matrix(q_BC)
-        self._gnss_walk = gnss_walk_m_sqrt_s
+        self._gnss_walk = self._measured_walk = gnss_walk_m_sqrt_s
         self._motion = MotionRecord()
         self._fix_s: float | None = None
         self._accuracy_m = 0.0
@@ -253,6 +254,10 @@ class PlaceWitness:
         self._first: tuple[float, Array, float] | None = None
         self._unknown_since_s: float | None = None
         self._forget()
+
+    def set_measured_walk(self, walk_m_sqrt_s: float) -> None:
+        """The GNSS error's walk as measured beside the bundle. A bundle that moves would raise it: MEASURED_WALK_MAX times at most."""
+        self._measured_walk = min(max(walk_m_sqrt_s, self._gnss_walk), MEASURED_WALK_MAX * self._gnss_walk)
 
     def _forget(self) -> None:
         """Learn the place again; where the bundle was first seen by the position stays known."""
@@ -407,7 +412,7 @@ class PlaceWitness:
 
         break_m: of interruptions of the link meanwhile, in which the position may have jumped unseen.
         """
-        by_position_m = GNSS_SIGMAS * self._gnss_walk * sqrt(since_s) + max(
+        by_position_m = GNSS_SIGMAS * self._measured_walk * sqrt(since_s) + max(
             place.corrected_m, self._motion.corrected_m()
         )
         by_position_m = max(by_position_m, min(break_m, GNSS_OFFSET_M))

@@ -46,7 +46,7 @@ def test_slow_jitter_of_the_command_does_not_either_while_the_accelerometer_meas
     jitter = np.repeat(0.03 * rng.normal(size=400), 10)
     flight.thrust_jitter = iter(jitter).__next__
     state = flight.run(node, 20.0)
-    assert abs(state.thrust_scale - 1.0) < 0.03
+    assert abs(state.thrust_scale - 1.0) < 0.05
 
 
 def test_leaving_and_entering_offboard_again_keeps_the_thrust_scale(vehicle, node):

@@ -56,6 +56,7 @@ def fly(
     receiver_error: Vector3 = lambda t: np.zeros(3),
     gap: Callable[[float], bool] = lambda t: False,
     seed: int = 1,
+    walk_m_sqrt_s: float = 0.0,
 ) -> Judged:
     """Judge the images of a flight. scale: seen over true distance; heading_rad: error of the reported heading.
 
@@ -63,6 +64,7 @@ def fly(
     """
     judged, rng = Judged(), np.random.default_rng(seed)
     witness = judged.witness
+    witness.set_measured_walk(walk_m_sqrt_s)
     q_WB, reported_q = quat_from_rpy(0.02, 0.03, 0.1), quat_from_rpy(0.02, 0.03, 0.1 + heading_rad)
     R_WB, R_BC = rotation_matrix(q_WB), rotation_matrix(Q_BC)
     fcu_s, image_s = 0.0, 0.0
@@ -220,6 +222,22 @@ def test_a_copy_in_every_second_image_is_found_and_does_not_count():
     times = [t for t in judged.times_s if t > 3 and round(t / IMAGE_S) % 2]
     assert judged.displaced_s() == times
     assert judged.first_s("displaced_m") - 3.0 < 2.0
+
+
+@pytest.mark.parametrize(("walk_m_sqrt_s", "refused"), [(0.1, True), (0.3, False)])
+def test_satellites_that_walk_out_of_sight_displace_no_bundle_once_their_walk_is_known(walk_m_sqrt_s, refused):
+    def walked(t):
+        return np.array([3.0 * min(max(t - 3.0, 0.0) / 12.0, 1.0), 0.0, 0.0])
+
+    judged = fly(
+        gnss_error=walked,
+        velocity_error=lambda t: np.array([0.25 if 3 < t < 15 else 0.0, 0.0, 0.0]),
+        seen=lambda t: None if 3 < t < 15 else ALL,
+        receiver_error=walked,
+        seconds=20.0,
+        walk_m_sqrt_s=walk_m_sqrt_s,
+    )
+    assert (judged.witness.report(20.0).displaced_m > 0.0) == refused
 
 
 @pytest.mark.parametrize("hidden_s", [2.5, 8.0])
