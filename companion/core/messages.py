@@ -162,6 +162,7 @@ class FcuStatus(Message):
     # The receiver's own solution (GPS_RAW_INT): latitude, longitude [°], altitude over mean sea level [m]; None: no fix.
     gnss_position: Vec3 | None = None
     imu_rate_hz: float = float("nan")  # of HIGHRES_IMU, as it arrives; NaN: not requested, or not measured yet
+    position_resets_s: float = float("nan")  # companion time at which ODOMETRY with `position_resets` arrived
 
 
 class FcuInfo(Message):
