@@ -5,12 +5,15 @@ aircraft does not come from it: the simulator has its own airframes (sitl/airfra
 model. A field without a default must be in the file (or in its ``base``).
 """
 
+import re
 from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta
 
 from companion.core.config import Section, check_unit_quaternion, integer, number
 from companion.core.voltage import RANGE
+
+SENDER = re.compile(r"\d{1,3}/\d{1,3}", re.ASCII)  # system/component
 
 T = TypeVar("T")
 Triple = tuple[T, T, T]
@@ -127,6 +130,19 @@ class Fcu(Section):
     send_odometry: bool  # the position by the marker for PX4's own estimator (companion/fcu/odometry.py)
     forward: list[str]  # ground stations that share the link, each as udpout:127.0.0.1:14550
     signing_key_file: str | None = None  # 32 bytes, readable by the owner only; path relative to the vehicle file
+    # Other senders that belong to the aircraft, as "1/197" (system/component): motion capture, flow sensor, smart battery.
+    measurement_senders: list[str] = []
+
+    def __post_init__(self) -> None:
+        for sender in self.measurement_senders:
+            if not SENDER.fullmatch(sender) or not all(1 <= int(number) <= 255 for number in sender.split("/")):
+                raise ValueError(f'measurement_senders: "{sender}" is no system/component as "1/197", 1 to 255 each')
+
+    @property
+    def senders_of_measurements(self) -> list[tuple[int, int]]:
+        """System and component of each of `measurement_senders`."""
+        pairs = (sender.split("/") for sender in self.measurement_senders)
+        return [(int(system), int(component)) for system, component in pairs]
 
 
 class Weights(Section):

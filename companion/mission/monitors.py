@@ -283,6 +283,10 @@ def _foreign_estimate(s: SafetySnapshot) -> str:
     return "" if s.status is None else s.status.foreign_estimate
 
 
+def _foreign_change(s: SafetySnapshot) -> str:
+    return "" if s.status is None else s.status.foreign_change
+
+
 def _voltage_outside(s: SafetySnapshot) -> float | None:
     return None if s.status is None else s.voltage_outside_v
 
@@ -459,9 +463,13 @@ MONITORS: tuple[Monitor, ...] = (
         lambda s: None if s.status is None else float(bool(_implausible(s))), lambda v, p: 0.5, after_s=2.0,
         escalation=(WARN,), advice="be ready to take over", detail=_implausible),
     # not `conflict`: Hold and Land would fly by the same estimate of PX4
-    Monitor("foreign_estimate", "another sender gives PX4 positions", "", WARNING, FLYING,
+    Monitor("foreign_estimate", "another sender gives PX4 positions or measurements", "", WARNING, FLYING,
         lambda s: None if s.status is None else float(bool(_foreign_estimate(s))), lambda v, p: 0.5,
-        escalation=(WARN,), advice="be ready to take over, stop the other sender", detail=_foreign_estimate),
+        escalation=(WARN,), advice="be ready to take over, stop the sender or name it in fcu.measurement_senders",
+        detail=_foreign_estimate),
+    Monitor("foreign_change", "another sender changes the flight controller", "", WARNING, FLYING,
+        lambda s: None if s.status is None else float(bool(_foreign_change(s))), lambda v, p: 0.5,
+        escalation=(WARN,), advice="be ready to take over", detail=_foreign_change),
     # the estimate of the position
     Monitor("state_stale", "no valid state estimate", "s", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(lambda s: s.state_age_s), lambda v, p: v.safety.state_age_s, escalation=(STOP_STREAMING,)),

@@ -101,6 +101,11 @@ CASES: dict[str, Case] = {
         of("status", foreign_estimate="ODOMETRY of 1/197"),
         (fields(status=None),),
     ),
+    "foreign_change": Case(
+        of("status", foreign_change=""),
+        of("status", foreign_change="PARAM_SET MPC_LAND_SPEED of 1/193"),
+        (fields(status=None),),
+    ),
     "rc_lost": Case(
         fields(rc_expected=True, rc_age_s=1.0),
         fields(rc_expected=True, rc_age_s=1.01),
@@ -360,6 +365,7 @@ def test_monitor_detects_its_limit(monitor):
             "tracker",
             "controller",
             "another sender",
+            "PARAM_SET MPC_LAND_SPEED of 1/193",
             "gyro",
             "velocity",
             "beside, pier",

@@ -251,6 +251,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "ground_lost": [Scenario("HOLD", edit(FcuStatus, ground_station_age_s=12.0), HOME, 80.0, long_hold)],
     "touchdown": [Scenario("LAND", edit(FcuStatus, landed=True), [], make=high_return)],
     "foreign_estimate": [Scenario("HOLD", edit(FcuStatus, foreign_estimate="ODOMETRY of 1/197"), [])],
+    "foreign_change": [Scenario("HOLD", edit(FcuStatus, foreign_change="DO_SET_HOME of 1/193"), [])],
     "rc_lost": [Scenario("HOLD", edit(FcuStatus, rc_ok=False), HOME, 60.0)],
     "timesync_lost": [Scenario("HOLD", edit(FcuStatus, timesync_age_s=12.0), HOME, 60.0)],
     "innovation": [
