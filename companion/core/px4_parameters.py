@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from companion.core.frames import GRAVITY_M_S2
 from companion.core.vehicle import Vehicle
 
 Number = int | float
@@ -443,7 +442,7 @@ def _tilt(vehicle: Vehicle) -> list[Rule]:
 
 
 def _thrust(vehicle: Vehicle) -> list[Rule]:
-    hover = GRAVITY_M_S2 / vehicle.thrust.coefficient_m_s2
+    hover = vehicle.hover_thrust()
     low, high = round(hover - HOVER_DIFFERENCE, 2), round(hover + HOVER_DIFFERENCE, 2)
     exponent, factor = vehicle.thrust.voltage_exponent, vehicle.thrust.model_factor
     return [

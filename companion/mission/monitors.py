@@ -236,8 +236,7 @@ def _throttle(s: SafetySnapshot) -> float | None:
 
 
 def _throttle_limit(v: Vehicle, p: Plan) -> float:
-    low, high = v.controller.thrust_min, v.controller.thrust_max
-    return low + v.safety.throttle_share * (high - low)
+    return v.throttle_limit
 
 
 def _face_distance(s: SafetySnapshot) -> float | None:
