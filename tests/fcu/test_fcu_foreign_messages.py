@@ -66,25 +66,15 @@ def with_fcu(vehicle, **fields):
     return replace(vehicle, fcu=replace(vehicle.fcu, **fields))
 
 
-@pytest.mark.parametrize("name", ESTIMATES)
-def test_a_measurement_of_another_sender_is_reported_for_some_seconds(flying, name):
-    assert status(flying).foreign_estimate == ""
-    flying.feed(other(ESTIMATES[name]))
-    seen = status(flying)
-    assert seen.foreign_estimate == f"{name} of 1/197" and seen.foreign_change == ""
-    assert seen.conflict == "" and seen.refused == ""
-    flying.run(RECENT_S)
-    assert status(flying).foreign_estimate == ""
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_change_by_another_sender_is_reported_for_some_seconds(flying, name):
-    flying.feed(other(CHANGES[name]))
-    seen = status(flying)
-    assert seen.foreign_change == f"{name} of 1/197" and seen.foreign_estimate == ""
-    assert seen.conflict == "" and seen.refused == ""
-    flying.run(RECENT_S)
-    assert status(flying).foreign_change == ""
+@pytest.mark.parametrize("messages, field", [(ESTIMATES, "foreign_estimate"), (CHANGES, "foreign_change")])
+def test_a_measurement_or_change_of_another_sender_is_reported_for_some_seconds(flying, messages, field):
+    fields = {"foreign_estimate", "foreign_change", "conflict", "refused"}
+    for name, message in messages.items():
+        flying.feed(other(message))
+        seen = status(flying)
+        assert {key: text for key in fields if (text := getattr(seen, key))} == {field: f"{name} of 1/197"}
+        flying.run(RECENT_S)
+        assert not any(getattr(status(flying), key) for key in fields)
 
 
 @pytest.mark.parametrize("message", WITHOUT_INFLUENCE, ids=lambda m: m.get_type())

@@ -21,7 +21,7 @@ class Influence(StrEnum):
     """What a message changes."""
 
     SETPOINT = "setpoint"  # where PX4 flies: a conflict of authority
-    POSITION = "position"  # where PX4 believes to be
+    POSITION = "position"  # where the estimate of PX4 is
     MEASUREMENT = "measurement"  # what PX4 measures: range, flow, battery, wind
     STICKS = "sticks"  # what PX4 takes for RC
     CHANGE = "change"  # mode, arming, home, parameters, mission and fence, calibration
