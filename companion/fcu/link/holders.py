@@ -14,7 +14,7 @@ NAME_MAX = 60  # characters of a command line
 def of_device(device: str) -> str:
     """The processes that have a device open, for a message: "process 123 (minicom -D /dev/ttyUSB0)"; "": not known."""
     wanted = os.path.realpath(device)
-    return ", ".join(_described(pid) for pid in _processes() if _has_open(pid, wanted))
+    return ", ".join(_described(pid) for pid in sorted(_processes()) if _has_open(pid, wanted))
 
 
 def of_udp_port(port: int) -> str:
@@ -28,9 +28,7 @@ def of_udp_port(port: int) -> str:
 
 
 def _processes() -> Iterator[int]:
-    """All but this one."""
-    numbers = (int(folder.name) for folder in Path("/proc").glob("[0-9]*") if folder.name.isdecimal())
-    return (pid for pid in numbers if pid != os.getpid())
+    return (int(folder.name) for folder in Path("/proc").glob("[0-9]*") if folder.name.isdecimal())
 
 
 def _has_open(pid: int, wanted: str) -> bool:
