@@ -289,6 +289,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "takeoff_limits": SafetyFlight((), 1.0, "DONE", 6.0, "takeoff", attack=_filter_displaced(0.0, 8.0, 0.0)),
     "takeoff_height": SafetyFlight((), 6.0, "DONE", 6.0, "takeoff", attack=_px4_climbs_on),
     "takeoff_slow": SafetyFlight((), 30.0, "DONE", 6.0, "takeoff", (("MPC_TKO_SPEED", 0.05),)),
+    "takeoff_gnss_lost": SafetyFlight((fault("gnss_lost"),), 2.0, "DONE", 3.0, "takeoff"),
     "raw_fence": SafetyFlight((HIDDEN,), 15.0, "DONE", 8.0, "corridor", attack=_filter_drifts(0.0, 0.4, 0.0)),
     "raw_height": SafetyFlight((HIDDEN,), 15.0, "DONE", 8.0, "corridor", attack=_filter_drifts(0.0, 0.0, 0.4)),
     "raw_distance": SafetyFlight((HIDDEN,), 18.0, "DONE", 8.0, "short", attack=_filter_drifts(0.0, 0.4, 0.0)),
