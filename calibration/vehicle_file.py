@@ -88,7 +88,8 @@ def propose(path: str | Path, changes: Sequence[Change]) -> Proposal:
             raise ValueError("the editor does not support its layout: write the numbers by hand")
     except (TOMLKitError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path}: cannot be edited in place: {error}") from None
-    parse(layered, Vehicle, str(path))
+    if problem := parse(layered, Vehicle, str(path)).contradiction():
+        raise ConfigError(f"{path}: nothing written: {problem}")
     return Proposal(path, before, after, tuple(replaced))
 
 

@@ -41,7 +41,6 @@ TABLE_WIDTH = 150  # characters, where the output is not a terminal
 STACKS = ("full", "paper", "px4")  # sitl.baselines.stacks; not imported here, because the simulator may be absent
 SENSORS = ("kind", "unkind")  # sitl.scenario.SensorKind; likewise
 DEFAULT_SENSORS = "unkind"  # of `sim`, `compare` and `fly --fcu sim`
-INSTANCE_MAX = 999  # sitl.ports; likewise
 MISSION = ConfigFile(ConfigKind.MISSION)
 VEHICLE = ConfigFile(ConfigKind.VEHICLE)
 SCENARIO = ConfigFile(ConfigKind.SCENARIO)
@@ -125,7 +124,7 @@ def generate(vehicle: Path | None) -> None:
 )
 @click.option(
     "--instance",
-    type=click.IntRange(0, INSTANCE_MAX),
+    type=click.IntRange(0),  # sitl.ports has the largest
     default=0,
     show_default=True,
     help="With sim or px4: added to all UDP ports, so that flights side by side do not disturb each other.",
@@ -193,10 +192,10 @@ def fly(
     from sitl.simulate import REALTIME, drawn_facts
     from sitl.unkind import with_sensors
 
+    check_ports_free(instance)
     scenario = scenario or scenario_for(mission)
     kind = SensorKind(sensors or DEFAULT_SENSORS)
     loaded = with_sensors(load_scenario(scenario, vehicle), kind, seed)
-    check_ports_free(instance)
     build_missing(vehicle, click.echo)
 
     def simulator(bus: Path, folder: Path) -> dict[str, list[str]]:

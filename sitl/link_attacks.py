@@ -114,6 +114,27 @@ class ForeignOdometry:
         run.arrive(data)
 
 
+class ForeignParameter:
+    """A third program on the same link: PARAM_SET of a parameter of PX4."""
+
+    def __init__(self, run: Run, rate_hz: float, name: bytes, value: float) -> None:
+        self._run = run
+        self._mavlink = common.MAVLink(None, srcSystem=SYSTEM_ID, srcComponent=common.MAV_COMP_ID_ONBOARD_COMPUTER3)
+        self._message = common.MAVLink_param_set_message(
+            SYSTEM_ID, AUTOPILOT, name, value, common.MAV_PARAM_TYPE_REAL32
+        )
+        self._repeated = Repeated(run, rate_hz, self._send)
+
+    def stop(self) -> None:
+        self._repeated.active = False
+
+    def _send(self) -> None:
+        data = self._message.pack(self._mavlink)
+        self._mavlink.seq = (self._mavlink.seq + 1) % 256
+        self._run.world.autopilot.receive(data, self._run.now_s)
+        self._run.arrive(data)
+
+
 class WrongVoltage:
     """Battery voltages in the place of the measured ones, in turn; NaN: not measured."""
 

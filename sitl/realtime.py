@@ -24,12 +24,12 @@ from companion.core.messages import Message, PhotoRequest
 from companion.runtime.nodes import NodeOptions, build_node
 from companion.runtime.process import HealthMonitor, StopFlag
 from sitl.autopilot.udp import GROUND_PORTS, ONBOARD_PORTS, UdpEndpoint, UdpLinks
+from sitl.ports import check_instance
 from sitl.scenario import SensorKind, load_scenario
 from sitl.unkind import with_sensors
 from sitl.world import STEP_S, World
 
 INPUTS: tuple[TopicName, ...] = ("photo_request",)  # topics that `run` receives
-INSTANCE_MAX = 65535 - max(*ONBOARD_PORTS, *GROUND_PORTS)
 TRUTH_PERIOD_S = 0.02
 EXPOSURES_MAX = 4  # between exposure and arrival; a slow machine skips exposures and delays nothing else
 # Further behind than this the world's clock stands still and does not catch up. The limit is well below the age at
@@ -66,12 +66,7 @@ def main() -> int:
     )
     given = parser.parse_args()
     try:
-        if not 0 <= given.instance <= INSTANCE_MAX:
-            raise ConfigError(f"--instance {given.instance}: allowed: 0 to {INSTANCE_MAX}")
-        if ONBOARD_PORTS[1] + given.instance == GROUND_PORTS[1]:
-            raise ConfigError(
-                f"--instance {given.instance}: its onboard port is the ground station's, {GROUND_PORTS[1]}"
-            )
+        check_instance(given.instance)
         if given.seed < 0:
             raise ConfigError(f"--seed {given.seed}: must not be negative")
         if given.sensors not in list(SensorKind):

@@ -14,7 +14,7 @@ from companion.core.config import ConfigError, Section, load, number, read_toml
 from companion.core.enums import ProcessName
 from companion.core.site import Site
 from companion.core.vehicle import Vehicle
-from companion.mission.plan import Plan, load_plan, site_of
+from companion.mission.plan import Plan, check_standoff, load_plan, site_of
 from sitl.camera import CameraConfig
 from sitl.scene import SceneConfig
 from sitl.sensors import SensorConfig
@@ -229,10 +229,12 @@ def load_scenario(
     for placed in scenario.scene.bundles:
         if site.find(placed.name) is None:
             raise ConfigError(f"{path}: scene.bundles: '{placed.name}' is not in the mission's marker file")
+    vehicle = load(vehicle_path, Vehicle)
+    check_standoff(plan, vehicle, f"{mission_path}: ")
     return LoadedScenario(
         path=path,
         scenario=scenario,
-        vehicle=load(vehicle_path, Vehicle),
+        vehicle=vehicle,
         plan=plan,
         site=site,
         vehicle_path=vehicle_path,

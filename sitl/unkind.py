@@ -147,11 +147,15 @@ class Rows:
     def stream(self, row: str) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence((self._seed, zlib.crc32(row.encode()))))
 
-    def one(self, row: str) -> float:
-        return self.several(row, 1)[0]
+    def one(self, row: str, least: float = -math.inf) -> float:
+        """least: the part of the range below it is impossible. Raises `ConfigError` when that is all of it."""
+        return self.several(row, 1, least)[0]
 
-    def several(self, row: str, count: int) -> list[float]:
+    def several(self, row: str, count: int, least: float = -math.inf) -> list[float]:
         low, high = getattr(self._ranges, row)
+        low = max(low, least)
+        if low > high:
+            raise ConfigError(f"{row}: its highest number is {high:g}, less than {low:g} is impossible")
         return self.stream(row).uniform(low, high, count).tolist()  # type: ignore[no-any-return]
 
 
@@ -170,7 +174,7 @@ def with_sensors(loaded: LoadedScenario, sensors: SensorKind, seed: int) -> Load
 def draw(ranges: UnkindRanges, loaded: LoadedScenario, seed: int) -> UnkindWorld:
     """The world of a seed; raises `ConfigError` when no attitude gains of the range are inside the allowed overshoot."""
     rows, scenario = Rows(ranges, seed), loaded.scenario
-    one, sensors = rows.one, scenario.sensors
+    one, sensors, camera_s = rows.one, scenario.sensors, loaded.vehicle.latency.camera_s
     gnss, attitude = sensors.gnss, sensors.attitude
     position_ratio = math.sqrt(gnss.white_variance_m2 / PAPER.gnss.white_variance_m2)
     velocity_ratio = gnss.velocity_std_m_s / PAPER.gnss.velocity_std_m_s
@@ -195,7 +199,8 @@ def draw(ranges: UnkindRanges, loaded: LoadedScenario, seed: int) -> UnkindWorld
         corner_noise_px=one("corner_noise_px"),
         corner_drift_px=one("corner_drift_px"),
         corner_drift_time_s=one("corner_drift_time_s"),
-        camera_latency_s=max(loaded.vehicle.latency.camera_s + one("latency_error_s"), CAMERA_LATENCY_MIN_S),
+        # an image arrives after its exposure: a vehicle file with a short delay is wrong by less in that direction
+        camera_latency_s=camera_s + one("latency_error_s", CAMERA_LATENCY_MIN_S - camera_s),
         camera_latency_jitter_s=one("latency_jitter_s"),
         images_lost=one("images_lost"),
         mount_rotation_rad=vec3(np.array(rows.several("mount_rotation_rad", 3))),

@@ -157,11 +157,13 @@ class FcuStatus(Message):
     ground_station_age_s: float = float("nan")  # since the last heartbeat of a ground station; NaN: none so far
     implausible: tuple[str, ...] = ()  # quantities with an implausible value lately (companion/fcu/guards/plausible.py)
     implausible_messages: int = 0  # since the start
-    foreign_estimate: str = ""  # message and sender that feeds PX4's estimator in the last seconds, not this stack
+    foreign_estimate: str = ""  # message and sender that gives PX4 measurements in the last seconds, not this stack
     range_m: float = float("nan")  # of the nearest forward range finder, along body x; NaN: none, or nothing measured
     # The receiver's own solution (GPS_RAW_INT): latitude, longitude [°], altitude over mean sea level [m]; None: no fix.
     gnss_position: Vec3 | None = None
     imu_rate_hz: float = float("nan")  # of HIGHRES_IMU, as it arrives; NaN: not requested, or not measured yet
+    foreign_change: str = ""  # likewise, what changes its mode, settings or sticks
+    position_resets_s: float = float("nan")  # companion time at which ODOMETRY with `position_resets` arrived
 
 
 class FcuInfo(Message):

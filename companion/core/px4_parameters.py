@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from companion.core.frames import GRAVITY_M_S2
 from companion.core.vehicle import Vehicle
 
 Number = int | float
@@ -195,7 +194,8 @@ def rules(vehicle: Vehicle, flight: PlannedFlight | None = None, send_odometry: 
     """
     table = [*_offboard(flight), *_pilot(flight), *_failsafes(flight), *_fence(flight), *_tilt(vehicle)]
     table += [*_thrust(vehicle), *_breakers()]
-    return [*table, *(_vision() if send_odometry else _no_vision())]
+    others_measure = vehicle.fcu.measurement_senders != []
+    return [*table, *(_vision() if send_odometry else [] if others_measure else _no_vision())]
 
 
 def table_rows(vehicle: Vehicle, flight: PlannedFlight) -> list[TableRow]:
@@ -442,7 +442,7 @@ def _tilt(vehicle: Vehicle) -> list[Rule]:
 
 
 def _thrust(vehicle: Vehicle) -> list[Rule]:
-    hover = GRAVITY_M_S2 / vehicle.thrust.coefficient_m_s2
+    hover = vehicle.hover_thrust()
     low, high = round(hover - HOVER_DIFFERENCE, 2), round(hover + HOVER_DIFFERENCE, 2)
     exponent, factor = vehicle.thrust.voltage_exponent, vehicle.thrust.model_factor
     return [
@@ -488,7 +488,7 @@ def _no_vision() -> list[Rule]:
         Rule(
             "EKF2_EV_CTRL",
             "this stack sends no position to PX4's estimator (fcu.send_odometry = false), so PX4 would follow that of "
-            "another sender, and the independent guard with it; leave it only where motion capture gives PX4's position",
+            "another sender, and the independent guard with it; motion capture belongs into fcu.measurement_senders",
             preferred=Condition("0", lambda value, values: value == 0),
             fix=_set(0),
             optional=True,

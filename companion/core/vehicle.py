@@ -5,12 +5,16 @@ aircraft does not come from it: the simulator has its own airframes (sitl/airfra
 model. A field without a default must be in the file (or in its ``base``).
 """
 
+import re
 from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta
 
 from companion.core.config import Section, check_unit_quaternion, integer, number
+from companion.core.frames import GRAVITY_M_S2
 from companion.core.voltage import RANGE
+
+SENDER = re.compile(r"\d{1,3}/\d{1,3}", re.ASCII)  # system/component
 
 T = TypeVar("T")
 Triple = tuple[T, T, T]
@@ -127,6 +131,19 @@ class Fcu(Section):
     send_odometry: bool  # the position by the marker for PX4's own estimator (companion/fcu/odometry.py)
     forward: list[str]  # ground stations that share the link, each as udpout:127.0.0.1:14550
     signing_key_file: str | None = None  # 32 bytes, readable by the owner only; path relative to the vehicle file
+    # Other senders that belong to the aircraft, as "1/197" (system/component): motion capture, flow sensor, smart battery.
+    measurement_senders: list[str] = []
+
+    def __post_init__(self) -> None:
+        for sender in self.measurement_senders:
+            if not SENDER.fullmatch(sender) or not all(1 <= int(number) <= 255 for number in sender.split("/")):
+                raise ValueError(f'measurement_senders: "{sender}" is no system/component as "1/197", 1 to 255 each')
+
+    @property
+    def senders_of_measurements(self) -> list[tuple[int, int]]:
+        """System and component of each of `measurement_senders`."""
+        pairs = (sender.split("/") for sender in self.measurement_senders)
+        return [(int(system), int(component)) for system, component in pairs]
 
 
 class Weights(Section):
@@ -346,6 +363,8 @@ class Vehicle(Section):
         safety = self.safety
         if not low < high:
             return f"controller.thrust_min = {low:g}: must be below controller.thrust_max = {high:g}"
+        if problem := self._hover_contradiction():
+            return problem
         if not safety.tilt_rad > tilt_max_rad:
             return (
                 f"safety.tilt_rad = {safety.tilt_rad:g}: must be above controller.tilt_max_rad = {tilt_max_rad:g}, the tilt"
@@ -356,6 +375,41 @@ class Vehicle(Section):
                 f"safety.battery_low_v = {safety.battery_low_v:g}: must be above safety.battery_critical_v ="
                 f" {safety.battery_critical_v:g}: the return comes before the landing on the spot"
             )
+        return ""
+
+    @property
+    def throttle_limit(self) -> float:
+        """Thrust command above which the safety table says that the thrust is near its limit."""
+        low, high = self.controller.thrust_min, self.controller.thrust_max
+        return low + self.safety.throttle_share * (high - low)
+
+    def hover_thrust(self, voltage_v: float | None = None) -> float:
+        """Thrust command of a hover in still air, by `model_parameters`."""
+        return GRAVITY_M_S2 / self.model_parameters(voltage_v)[0]
+
+    def _hover_contradiction(self) -> str:
+        """The aircraft cannot hover within the limits of its thrust: k_T or a limit is wrong, or it is too heavy."""
+        reference_v, critical_v = self.thrust.reference_voltage_v, self.safety.battery_critical_v
+        limits = self.controller
+        for voltage_v, most, key in (
+            (reference_v, limits.thrust_max, "controller.thrust_max"),
+            (
+                reference_v,
+                self.throttle_limit,
+                "safety.throttle_share of the way from controller.thrust_min to thrust_max",
+            ),
+            (critical_v, limits.thrust_max, "controller.thrust_max"),
+        ):
+            hover = self.hover_thrust(voltage_v)
+            place = "thrust.reference_voltage_v" if voltage_v == reference_v else "safety.battery_critical_v"
+            needs = (
+                f"thrust.coefficient_m_s2 = {self.thrust.coefficient_m_s2:g}: hover takes {hover:.3g} of full command at"
+                f" {place} = {voltage_v:g} V, "
+            )
+            if not hover < most:
+                return f"{needs}must be below {most:.3g} ({key})"
+            if not hover > limits.thrust_min:
+                return f"{needs}must be above controller.thrust_min = {limits.thrust_min:g}"
         return ""
 
     def model_parameters(self, voltage_v: float | None = None) -> tuple[float, ...]:

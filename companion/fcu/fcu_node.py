@@ -43,7 +43,7 @@ from companion.fcu.boot_clock import BootClock, BootTime
 from companion.fcu.commands import Commands
 from companion.fcu.guards.conflict import Conflict
 from companion.fcu.guards.echoes import ECHO_EXPECTED_HZ
-from companion.fcu.guards.foreign_estimates import ForeignEstimates
+from companion.fcu.guards.foreign_messages import ForeignMessages
 from companion.fcu.guards.ground_filter import GroundFilter
 from companion.fcu.guards.parameter_watch import ParameterWatch
 from companion.fcu.guards.plausible import Plausibility, Quantity
@@ -74,6 +74,7 @@ from companion.fcu.link.decoded import (
     SysStatus,
     Timesync,
 )
+from companion.fcu.link.influence import ForeignMessage, Influence
 from companion.fcu.link.peer_monitor import PeerMonitor
 from companion.fcu.link.rate_limiter import RateLimiter
 from companion.fcu.link.signing import Signer
@@ -159,7 +160,7 @@ class FcuNode(Node):
         self._identity = Identity(vehicle, self._send)
         self.conflict = Conflict()
         self._own_attitudes = own_attitudes
-        self.foreign_estimates = ForeignEstimates()
+        self.foreign = ForeignMessages(fcu.senders_of_measurements)
         self.ground = GroundFilter(self.codec, self._target)
         self.boot_clock = BootClock()
         self.connected = False
@@ -217,7 +218,7 @@ class FcuNode(Node):
             self._frame_s = arrival_s
         self._peers.note_bytes(len(message.data), now_s)
         self.conflict.check(codec, now_s)
-        self.foreign_estimates.check(codec, now_s)
+        self._note_foreign(codec.take_foreign(), now_s)
         for number, content in messages:
             self.streams.count(number)
             if reader := self._readers.get(type(content)):
@@ -230,10 +231,21 @@ class FcuNode(Node):
         before = ground.blocked + ground.unsigned
         if frames := ground.filter(data, now_s):
             self._out.append(LinkTx(stamp_s=now_s, data=b"".join(frames)))
+        self._note_foreign(ground.take_changes(), now_s)
         if (count := ground.blocked + ground.unsigned) != before:
             text = f"blocked on the forward, not sent to the flight controller: {ground.reason} ({count} so far)"
             self._reports.warn("ground", text, WARNING, now_s)
         return self._take_out()
+
+    def _note_foreign(self, messages: list[ForeignMessage], now_s: float) -> None:
+        """What other senders do to the flight controller."""
+        for message in messages:
+            if message.influence is Influence.SETPOINT:
+                self.conflict.note_setpoint(message, now_s)
+                continue
+            self.foreign.note(message, now_s)
+            if message.influence is Influence.CHANGE:
+                self._reports.log(message.text, f"the flight controller was changed by {message.text}", INFO, now_s)
 
     def _on_heartbeat(self, m: Heartbeat, now_s: float) -> None:
         self._heartbeat_s = now_s
@@ -456,7 +468,7 @@ class FcuNode(Node):
     @property
     def refused(self) -> str:
         """Why no flight may begin, "" when one may."""
-        other = "" if self.odometry is None else self.foreign_estimates.lately(self._now_s)
+        other = "" if self.odometry is None else self.foreign.position(self._now_s)
         twice = f"{other} beside this stack's ODOMETRY (fcu.send_odometry): PX4 follows one; stop the other sender"
         return self.status.wrong or self.conflict.text or self.parameters.problem or (twice if other else "")
 
@@ -503,7 +515,7 @@ class FcuNode(Node):
         status.link_errors = self.codec.errors
         status.refused = self.refused if self.connected else self.status.wrong or NO_FLIGHT_CONTROLLER
         status.conflict = self.conflict.text
-        status.foreign_estimate = self.foreign_estimates.lately(now_s)
+        status.foreign_estimate, status.foreign_change = self.foreign.estimate(now_s), self.foreign.change(now_s)
         status.slow_streams = self.streams.slow()
         status.imu_rate_hz = self.streams.measured_hz(common.MAVLINK_MSG_ID_HIGHRES_IMU)
         status.implausible = self.plausible.lately(now_s)

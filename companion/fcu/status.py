@@ -331,6 +331,7 @@ class VehicleStatus:
             unhealthy_systems=self.unhealthy_systems(now_s),
             baro_altitude_m=self._baro_m if now_s - self._baro_s <= BARO_AGE_S else math.nan,
             position_resets=self._resets if now_s - self._resets_s <= ODOMETRY_AGE_S else None,
+            position_resets_s=self._resets_s if now_s - self._resets_s <= ODOMETRY_AGE_S else math.nan,
             cells_v=self._cells_v if battery else (),
             range_m=self.range_m(now_s),
             **self._receiver(now_s),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from companion.core.enums import CommandAction, FcuMode, Phase
+from companion.core.enums import CommandAction, FcuMode, Phase, SafetyAction
 from companion.core.messages import WORLD
 from companion.core.trajectories import begins_at
 from companion.core.trajectory_messages import Hold, Trajectory, Vec3
@@ -11,12 +11,15 @@ from companion.mission import phases as ph
 from companion.mission import reference_geometry as geometry
 from companion.mission.curves import Curve, flown_s, to_trajectory
 from companion.mission.mission_context import MissionContext
-from companion.mission.monitors import CONTROL_ERROR
+from companion.mission.monitors import CONTROL_ERROR, ESTIMATE_GOOD
 from companion.mission.requests import WARNING
 from companion.mission.start_checks import imu_warning
 
 DESCENT_M_S = 0.7  # PX4's MPC_LAND_SPEED
 DESCENT_END_M = 0.4  # over the take-off point: from there PX4 lands within a second
+
+# Without GNSS and bundle: faster than PX4's landing, because the error of the motion by the IMU grows with the time
+SINK_M_S, SINK_M_S2 = 1.5, 1.5
 
 EntryAction = Callable[[MissionContext, Phase, float], None]  # (mission, the phase before, now_s)
 
@@ -134,10 +137,46 @@ def _enter_return(mission: MissionContext, left: Phase, now_s: float) -> None:
 
 
 def _enter_land(mission: MissionContext, left: Phase, now_s: float) -> None:
+    if left in ph.CONTROLLING and _can_sink(mission, now_s):
+        mission.inputs.expect_modes(FcuMode.OFFBOARD)
+        mission.flight.sinks = True
+        _sink(mission, now_s)
+        return
+    request_land(mission, left in ph.CONTROLLING, now_s)
+
+
+def _can_sink(mission: MissionContext, now_s: float) -> bool:
+    """Whether this stack sinks itself: PX4 without a position levels the aircraft and lets the wind take it.
+
+    This stack leans against the wind that it knows and follows the motion by the IMU, for the seconds that it takes.
+    """
+    inputs = mission.inputs
+    known = inputs.state_age_s(now_s) <= mission.vehicle.safety.state_age_s and not inputs.setpoints_lost(now_s)
+    return known and inputs.gnss_lost(now_s) and may_sink(mission)
+
+
+def may_sink(mission: MissionContext) -> bool:
+    """This stack is in control, and no monitor that doubts its estimate demands a landing."""
+    doubted = any(name not in ESTIMATE_GOOD for name in mission.safety.demanding(SafetyAction.LAND))
+    return mission.inputs.mode == FcuMode.OFFBOARD and not doubted
+
+
+def _sink(mission: MissionContext, now_s: float) -> None:
+    """Straight down to just above the height of the take-off point."""
+    here, home_W = mission.inputs.aircraft_point(), mission.inputs.home_W
+    if here is None or home_W is None:
+        return
+    (x, y, _), yaw_rad = here
+    _move_in_world(mission, (x, y, home_W[2] + DESCENT_END_M), yaw_rad, now_s, here, SINK_M_S, SINK_M_S2)
+
+
+def request_land(mission: MissionContext, in_control: bool, now_s: float) -> None:
+    """PX4 lands on the spot. in_control: the setpoints of this stack move the aircraft until then."""
+    mission.flight.sinks = False
     mission.inputs.expect_modes(FcuMode.AUTO_LAND)
     mission.flight.land_attempts = 1
     here = _reference_point(mission, now_s)
-    if mission.references.current is not None and left in ph.CONTROLLING and here is not None:
+    if mission.references.current is not None and in_control and here is not None:
         point, yaw_rad = here  # stay there until PX4 has taken over
         mission.refer(WORLD, Hold(p=point, yaw_rad=yaw_rad), now_s)
     else:

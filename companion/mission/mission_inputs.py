@@ -347,9 +347,14 @@ class MissionInputs:
         return self.status.ground_station_age_s + now_s - self.status.stamp_s
 
     def snapshot(
-        self, phase: Phase, paused_phase: Phase | None, now_s: float, phase_time_s: float = 0.0
+        self,
+        phase: Phase,
+        paused_phase: Phase | None,
+        now_s: float,
+        phase_time_s: float = 0.0,
+        sinks: bool = False,
     ) -> SafetySnapshot:
-        """What the safety monitors evaluate. paused_phase: the one that PAUSE interrupted."""
+        """What the safety monitors evaluate. paused_phase: the one that PAUSE interrupted; sinks: see the snapshot."""
         failures, misses = self._cycles.shares(now_s)
         return SafetySnapshot(
             now_s=now_s,
@@ -384,6 +389,7 @@ class MissionInputs:
             health_ages_s=self._health_ages_s(now_s),
             step_rates=self._step_rates(now_s),
             phase_time_s=phase_time_s,
+            sinks=sinks,
             raw=self.raw.motion(now_s),
             raw_difference_m_s=self.raw.velocity_difference_m_s(now_s),
             raw_reset_m=self.raw.reset_m,

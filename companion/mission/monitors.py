@@ -244,8 +244,7 @@ def _throttle(s: SafetySnapshot) -> float | None:
 
 
 def _throttle_limit(v: Vehicle, p: Plan) -> float:
-    low, high = v.controller.thrust_min, v.controller.thrust_max
-    return low + v.safety.throttle_share * (high - low)
+    return v.throttle_limit
 
 
 def _face_distance(s: SafetySnapshot) -> float | None:
@@ -291,6 +290,10 @@ def _foreign_estimate(s: SafetySnapshot) -> str:
     return "" if s.status is None else s.status.foreign_estimate
 
 
+def _foreign_change(s: SafetySnapshot) -> str:
+    return "" if s.status is None else s.status.foreign_change
+
+
 def _voltage_outside(s: SafetySnapshot) -> float | None:
     return None if s.status is None else s.voltage_outside_v
 
@@ -321,6 +324,11 @@ def _outside_before_offboard(s: SafetySnapshot) -> float | None:
         return None
     limits = s.plan.limits
     return max(outside_m(p, limits), p[2] - limits.height_m, math.hypot(p[0], p[1]) - limits.distance_m)
+
+
+def _gnss_age_before_offboard(s: SafetySnapshot) -> float | None:
+    """Age of the GNSS fix [s] while PX4 flies the take-off or holds."""
+    return None if s.by_pilot or s.in_offboard or not s.gnss_expected else s.gnss_age_s
 
 
 def _stop_height(s: SafetySnapshot) -> float | None:
@@ -445,6 +453,9 @@ BEFORE_RETURN = (*ph.WORKING, Phase.PAUSE)
 NEAR = (*ph.AT_BUNDLE, *ph.ON_TRAJECTORY, Phase.PAUSE)  # where the mission may fly relative to the bundle
 BATTERY_VOLTAGE = "battery voltage"  # in `FcuStatus.implausible`; it has a monitor of its own
 TOUCHDOWN = "touchdown"  # while this monitor is active, the mission does not ask for disarming
+GNSS_LOST, BOTH_LOST, BATTERY_CRITICAL = "gnss_lost", "both_lost", "battery_critical"
+# A landing that these demand is no doubt in this stack's own estimate: it may sink by it
+ESTIMATE_GOOD = (GNSS_LOST, BOTH_LOST, BATTERY_CRITICAL)
 CONTROL_ERROR = "control_error"  # the name of the monitor whose hold begins at the aircraft, not at the reference
 
 MONITORS: tuple[Monitor, ...] = (
@@ -467,9 +478,13 @@ MONITORS: tuple[Monitor, ...] = (
         lambda s: None if s.status is None else float(bool(_implausible(s))), lambda v, p: 0.5, after_s=2.0,
         escalation=(WARN,), advice="be ready to take over", detail=_implausible),
     # not `conflict`: Hold and Land would fly by the same estimate of PX4
-    Monitor("foreign_estimate", "another sender gives PX4 positions", "", WARNING, FLYING,
+    Monitor("foreign_estimate", "another sender gives PX4 positions or measurements", "", WARNING, FLYING,
         lambda s: None if s.status is None else float(bool(_foreign_estimate(s))), lambda v, p: 0.5,
-        escalation=(WARN,), advice="be ready to take over, stop the other sender", detail=_foreign_estimate),
+        escalation=(WARN,), advice="be ready to take over, stop the sender or name it in fcu.measurement_senders",
+        detail=_foreign_estimate),
+    Monitor("foreign_change", "another sender changes the flight controller", "", WARNING, FLYING,
+        lambda s: None if s.status is None else float(bool(_foreign_change(s))), lambda v, p: 0.5,
+        escalation=(WARN,), advice="be ready to take over", detail=_foreign_change),
     # the estimate of the position
     Monitor("state_stale", "no valid state estimate", "s", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(lambda s: s.state_age_s), lambda v, p: v.safety.state_age_s, escalation=(STOP_STREAMING,)),
@@ -527,10 +542,10 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("gnss_lost_at_bundle", "no GNSS fix, position from the bundle alone", "s", WARNING, NEAR,
         _gnss_age(True), lambda v, p: v.safety.gnss_lost_s, hysteresis=0.5,
         escalation=(WARN,), advice="be ready to take over"),
-    Monitor("gnss_lost", "no GNSS fix", "s", CRITICAL, (*ph.WORKING, Phase.PAUSE, Phase.RETURN, Phase.LAND),
+    Monitor(GNSS_LOST, "no GNSS fix", "s", CRITICAL, (*ph.WORKING, Phase.PAUSE, Phase.RETURN, Phase.LAND),
         _own_estimate(_gnss_age(False)), lambda v, p: v.safety.gnss_lost_s, hysteresis=0.5,
         escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=2.0, advice="be ready to take over"),
-    Monitor("both_lost", "no GNSS fix and bundle not seen", "s", CRITICAL, (*NEAR, Phase.RETREAT),
+    Monitor(BOTH_LOST, "no GNSS fix and bundle not seen", "s", CRITICAL, (*NEAR, Phase.RETREAT),
         _both_age, lambda v, p: v.safety.both_lost_s, hysteresis=0.5,
         escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
     # whether the aircraft follows the controller
@@ -569,6 +584,9 @@ MONITORS: tuple[Monitor, ...] = (
         escalation=(LAND,), advice="be ready to take over"),
     Monitor("takeoff_slow", "take-off height not reached in time", "s", WARNING, (Phase.TAKEOFF,),
         _takeoff_time, lambda v, p: takeoff_time_s(p), escalation=(LAND,)),
+    # PX4 dead-reckons for 5 s (EKF2_NOAID_TOUT), which is a landing from this height; then it would let the wind take it
+    Monitor("takeoff_gnss_lost", "no GNSS fix before offboard", "s", CRITICAL, PX4_CLIMBS,
+        _gnss_age_before_offboard, lambda v, p: v.safety.gnss_lost_s, escalation=(LAND,), advice="be ready to take over"),
     # The same limits by the flight controller's own data (`companion.mission.raw_guard`). When these are exceeded and
     # the filter's are not, the filter is wrong, and with it every hold and every path home: PX4 lands on the spot, by
     # its own estimate. It does so near a structure, too: a landing is over in seconds, a hold by GNSS drifts on, and the
@@ -603,7 +621,7 @@ MONITORS: tuple[Monitor, ...] = (
     # the battery
     Monitor("battery_low", "battery low", "V", WARNING, BEFORE_RETURN,
         _voltage, lambda v, p: v.safety.battery_low_v, below=True, hysteresis=0.3, after_s=3.0, escalation=(RETURN,)),
-    Monitor("battery_critical", "battery critical", "V", CRITICAL, IN_AIR,
+    Monitor(BATTERY_CRITICAL, "battery critical", "V", CRITICAL, IN_AIR,
         _voltage, lambda v, p: v.safety.battery_critical_v, below=True, hysteresis=0.3, after_s=2.0,
         escalation=(LAND,)),
     # in flight no battery has such a voltage: the measurement is wrong, and the charge unknown

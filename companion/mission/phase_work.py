@@ -7,8 +7,8 @@ from companion.core.enums import CommandAction, FcuMode, Phase
 from companion.core.messages import WORLD
 from companion.core.trajectory_messages import Hold
 from companion.mission import phases as ph
-from companion.mission.conditions import LAND_ATTEMPTS, may_arm_again
-from companion.mission.entry_actions import descend, fly_back, fly_to_waypoint
+from companion.mission.conditions import LAND_ATTEMPTS, may_arm_again, move_too_long
+from companion.mission.entry_actions import descend, fly_back, fly_to_waypoint, may_sink, request_land
 from companion.mission.flight_state import Timer
 from companion.mission.mission_context import MissionContext
 from companion.mission.monitors import TOUCHDOWN
@@ -98,6 +98,11 @@ def _return(mission: MissionContext, now_s: float) -> None:
 
 def _land(mission: MissionContext, now_s: float) -> None:
     inputs, flight = mission.inputs, mission.flight
+    if flight.sinks:
+        down = mission.move_finished(now_s) or inputs.landed or move_too_long(mission, now_s)
+        if down or not may_sink(mission):
+            request_land(mission, inputs.mode == FcuMode.OFFBOARD, now_s)
+        return
     if inputs.mode != FcuMode.OFFBOARD:
         mission.references.stop()
     refused = mission.commands.refusal(CommandAction.LAND, now_s) and inputs.mode != FcuMode.AUTO_LAND

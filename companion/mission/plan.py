@@ -177,8 +177,11 @@ def check_bundle(plan: Plan, site: Site, where: str = "") -> None:
         raise ConfigError(f"{where}bundle '{plan.bundle}': not in {file} (has: {names})")
 
 
-def check_standoff(plan: Plan, vehicle: Vehicle) -> None:
-    """Raise `ConfigError` when the plan leads nearer to the face of its bundle than the safety table permits."""
+def check_standoff(plan: Plan, vehicle: Vehicle, where: str = "") -> None:
+    """Raise `ConfigError` when the plan leads nearer to the face of its bundle than the safety table permits.
+
+    where: beginning of the message, the mission file.
+    """
     nearest_m = vehicle.safety.standoff_min_m
     points = [("standoff.offset_M", plan.standoff.offset_M)] if plan.standoff is not None else []
     if plan.trajectory is not None and plan.trajectory_at_bundle:
@@ -186,8 +189,8 @@ def check_standoff(plan: Plan, vehicle: Vehicle) -> None:
     for key, point in points:
         if not point[2] > nearest_m:
             raise ConfigError(
-                f"{plan.name}: {key} = {[float(v) for v in point]}: z must be above the vehicle's "
-                f"safety.standoff_min_m = {nearest_m:g} m"
+                f"{where or f'{plan.name}: '}{key} = {[float(v) for v in point]}: z must be above "
+                f"safety.standoff_min_m = {nearest_m:g} m of the vehicle file"
             )
 
 

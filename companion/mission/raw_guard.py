@@ -21,7 +21,7 @@ from statistics import median
 from typing import NamedTuple
 
 from companion.core.geodesy import LocalFrame
-from companion.core.messages import TOPICS, FcuPosition, FcuStatus, State
+from companion.core.messages import FcuPosition, FcuStatus, State
 from companion.core.trajectory_messages import Vec3
 from companion.mission.plan import Limits
 
@@ -34,9 +34,13 @@ ACCURACY_UNKNOWN_M = 2.5  # a receiver that reports neither accuracy nor HDOP
 VERTICAL_RATIO = 1.5  # vertical over horizontal error where only one is reported, as EKF2 assumes
 GNSS_AGE_S = 1.0  # GPS_RAW_INT is requested five times a second
 SETTLE_S = 5.0  # after a fix has come back
-JUMP_M = 0.3  # between two positions, beyond their velocity: 20 ms apart no multirotor deviates so much
-GAP_MAX_S = 0.45  # positions farther apart show no jump: `plausible` drops two before it follows, at 10 Hz 0.3 s
-CONFIRM_S = 0.6  # between a jump and the count of its reset: ODOMETRY ten times a second, status likewise, and one lost
+POSITION_AGE_S = 1.0  # an older position is lost (`raw_lost`): a stream of 2 Hz has a value without a break, too
+JUMP_M = 0.3  # between two positions, beyond their velocities: 20 ms apart no multirotor deviates so much
+MANOEUVRE_M_S2 = 5.0  # by which it deviates between positions farther apart, at most: half of the weight
+# Positions farther apart show no jump. `plausible` drops two before it follows: three periods of a stream of 3 Hz.
+GAP_MAX_S = 1.05
+CONFIRM_S = 0.4  # by which the times of a jump and of its count may miss each other: delays of the link, a message lost
+COUNT_AGE_MAX_S = 1.2  # of a jump that no count confirms: ODOMETRY and positions of 2 Hz, and `CONFIRM_S`
 SHIFT_MAX_M = 5.0  # of the record from its place
 DIFFERENCE_S = 2.0  # over which the difference of the velocities is averaged
 STATES = 100  # of the filter, one second
@@ -77,7 +81,10 @@ def leaves_limits(raw: RawMotion, limits: Limits) -> bool:
 
 
 class _Jump(NamedTuple):
-    at_s: float
+    """A step of the position beyond the motion; it lies between two positions."""
+
+    since_s: float
+    until_s: float
     p: Vec3
 
 
@@ -147,7 +154,8 @@ class RawGuard:
         self._states: deque[tuple[float, Vec3]] = deque(maxlen=STATES)
         self._differences: deque[tuple[float, Vec3]] = deque()
         self._resets: int | None = None
-        self._counted_s = -math.inf  # when the count of resets last grew, until a jump explains it
+        self._resets_s = -math.inf  # when it was counted
+        self._counted_s: tuple[float, float] | None = None  # between which times it last grew, until a jump explains it
         self._jumps: deque[_Jump] = deque(maxlen=8)
         self._resets_W: Vec3 = (0.0, 0.0, 0.0)  # sum of the confirmed jumps since the record was taken
         self._resets_at_start_W: Vec3 = (0.0, 0.0, 0.0)  # the same when the mission took the aircraft
@@ -176,9 +184,10 @@ class RawGuard:
             self._fix_s = now_s
         if status.position_resets is not None:
             if self._resets is not None and status.position_resets != self._resets:
-                self._counted_s = now_s
+                self._counted_s = self._resets_s, now_s
                 self._follow_resets(now_s)
-            self._resets = status.position_resets
+            counted_s = status.position_resets_s  # NaN in logs from before this field
+            self._resets, self._resets_s = status.position_resets, now_s if math.isnan(counted_s) else counted_s
         stamp_s = -math.inf if self._raw is None else self._raw[0]
         received = self._frame.received(status) if self._by_receiver and status.gnss_s > stamp_s else None
         if received is not None:
@@ -205,7 +214,7 @@ class RawGuard:
             self._stood_by_receiver.add(*self._raw[:2])
         self._stood_accuracy_m = self.accuracy_m()
         self._jumps.clear()
-        self._counted_s = -math.inf
+        self._counted_s = None
         self._resets_W = self._resets_at_start_W = (0.0, 0.0, 0.0)
 
     def note_start(self) -> None:
@@ -218,20 +227,26 @@ class RawGuard:
         dt = position.stamp_s - before.stamp_s
         if not 0.0 < dt <= GAP_MAX_S:
             return
-        step = [b - a - v * dt for a, b, v in zip(before.p_W, position.p_W, position.v_W, strict=True)]
-        if math.hypot(*step) > JUMP_M:
-            self._jumps.append(_Jump(position.stamp_s, (step[0], step[1], step[2])))
+        columns = zip(before.p_W, position.p_W, before.v_W, position.v_W, strict=True)
+        step = [b - a - 0.5 * (v_a + v_b) * dt for a, b, v_a, v_b in columns]
+        # under a constant acceleration the mean velocity is right; at worst it changes its sign half-way
+        if math.hypot(*step) > JUMP_M + 0.25 * MANOEUVRE_M_S2 * dt * dt:
+            self._jumps.append(_Jump(before.stamp_s, position.stamp_s, (step[0], step[1], step[2])))
             self._follow_resets(position.stamp_s)
 
     def _follow_resets(self, now_s: float) -> None:
-        """Move the record by the jumps that a count of resets confirms."""
-        while self._jumps and now_s - self._jumps[0].at_s > CONFIRM_S:
+        """Move the record by the jumps that a count of resets confirms: both lie between two times, which overlap."""
+        while self._jumps and now_s - self._jumps[0].until_s > COUNT_AGE_MAX_S:
             self._jumps.popleft()
-        if not self._jumps or now_s - self._counted_s > CONFIRM_S:
+        if self._counted_s is None:
             return
-        self._counted_s = -math.inf
-        jumps = [jump.p for jump in self._jumps]
+        since_s, until_s = self._counted_s[0] - CONFIRM_S, self._counted_s[1] + CONFIRM_S
+        confirmed = [jump for jump in self._jumps if jump.since_s <= until_s and jump.until_s >= since_s]
+        if not confirmed:
+            return
+        self._counted_s = None
         self._jumps.clear()
+        jumps = [jump.p for jump in confirmed]
         # The reset at the end of a loss of GNSS takes a drift back: the record is right as it was.
         if self._settled(now_s):
             before = self._shift
@@ -272,7 +287,7 @@ class RawGuard:
     def _trusted(self, now_s: float) -> bool:
         if self._raw is None:
             return False
-        max_age_s = GNSS_AGE_S if self._by_receiver else TOPICS["fcu_position"].max_age_s
+        max_age_s = GNSS_AGE_S if self._by_receiver else POSITION_AGE_S
         return now_s - self._raw[0] <= max_age_s and self._settled(now_s)
 
     def motion(self, now_s: float) -> RawMotion | None:
@@ -317,6 +332,6 @@ class RawGuard:
     def climb(self, now_s: float) -> tuple[float, float] | None:
         """Height over the record [m] and climb rate [m/s] by PX4's own position, by which PX4 climbs; None: unknown."""
         stood, position = self._stood.p, self._position
-        if stood is None or position is None or self.position_age_s(now_s) > TOPICS["fcu_position"].max_age_s:
+        if stood is None or position is None or self.position_age_s(now_s) > POSITION_AGE_S:
             return None
         return position.p_W[2] - stood[2], position.v_W[2]

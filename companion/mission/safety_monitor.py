@@ -18,7 +18,7 @@ from typing import NamedTuple
 from companion.core.enums import Phase, SafetyAction
 from companion.core.messages import SafetyEvent
 from companion.core.vehicle import Vehicle
-from companion.mission.monitors import ACTIONS, ESCALATION_MIN_S, MONITORS, Monitor
+from companion.mission.monitors import ACTIONS, ESCALATION_MIN_S, ESTIMATE_GOOD, MONITORS, Monitor
 from companion.mission.plan import Plan
 from companion.mission.snapshot import SafetySnapshot
 
@@ -108,6 +108,11 @@ class SafetyMonitor:
         """A monitor is active."""
         return self._states[name].active
 
+    def demanding(self, action: SafetyAction) -> list[str]:
+        """The active monitors that are at this action of their escalation, whichever of them the demand names."""
+        states = ((monitor, self._states[monitor.name]) for monitor in self.monitors)
+        return [monitor.name for monitor, state in states if state.active and monitor.escalation[state.level] == action]
+
     def update(self, snapshot: SafetySnapshot) -> list[SafetyEvent]:
         """Evaluate all monitors; returns an event for each that became active, escalated or cleared."""
         changes = [change for monitor in self.monitors if (change := self._evaluate(monitor, snapshot)) is not None]
@@ -176,6 +181,9 @@ class SafetyMonitor:
         following = monitor.escalation[state.level + 1 : state.level + 2]
         if _px4_lands(s) and following == (SafetyAction.STOP_STREAMING,):
             return None  # there is no stream to end
+        if s.sinks and monitor.name in ESTIMATE_GOOD:
+            state.level_since_s = now_s  # PX4 has not been asked yet; without a position it could do less
+            return None
         if following and now_s - state.level_since_s >= wait_s:
             state.level, state.level_since_s = state.level + 1, now_s
             return _Change(monitor, state)

@@ -58,6 +58,7 @@ class SafetySnapshot:
     step_rates: dict[ProcessName, float] = field(default_factory=dict)  # steps done over nominal steps
 
     phase_time_s: float = 0.0  # in the present phase
+    sinks: bool = False  # in LAND, this stack still flies the aircraft down by its own estimate
     raw: RawMotion | None = None  # by the flight controller's own data; None: not known
     raw_difference_m_s: float | None = None  # between its velocity and the filter's
     raw_reset_m: float = 0.0  # how far the resets that it counts have moved its frame since the start

@@ -85,7 +85,7 @@ class Preflight:
         """All checks, in their order."""
         check, vehicle = vehicle_file(self._vehicle_path)
         yield check
-        check, plan = mission_file(self._mission_path)
+        check, plan = mission_file(self._mission_path, vehicle)
         yield check
         if vehicle is None:
             for name in ("battery range", "link", "parameters", "solver", "kernels", *CAMERA_NAMES):

@@ -4,10 +4,14 @@ import ctypes
 import math
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+import psutil
 
 from companion.core.clock import monotonic_s
 from companion.core.messages import HostStatus
+from companion.core.text import plain
 from companion.core.vehicle import Safety
 from companion.preflight.report import PreflightCheck, failed, ok, skipped, warning
 from companion.recording.host import SYSTEM, THROTTLED_FILES, Host
@@ -17,6 +21,8 @@ DISK_SPARE_MB = 2000.0  # some MB a minute, and photographs
 MEMORY_SPARE_MB = 300.0  # all processes together need less
 TEMPERATURE_SPARE_C = 10.0
 LOAD_HIGH = 0.7  # of all cores, over the last minute: the stack needs about one core of a Pi 5 itself
+BUSY_S = 0.5  # over which the processor time of programs is measured
+BUSY_SHOWN, BUSY_SHARE = 3, 0.1  # programs in the line, each with at least this share of a core
 DAY_S = 86400
 CLOCK_ERROR_S = 2.0  # against GNSS time
 NTP_ERROR = 5  # TIME_ERROR of ntp_gettime(3): the kernel's clock is not synchronised
@@ -43,7 +49,7 @@ def computer_checks(
     return [
         *_limited(safety, host, folder),
         throttling(host.throttled, _throttle_flags(system)),
-        load(os.getloadavg()[0], os.cpu_count() or 1),
+        load(os.getloadavg()[0], os.cpu_count() or 1, busiest_programs),
         clock(clock_offset_s, _ntp_synchronised(), time.time(), newest_source_s()),
     ]
 
@@ -98,14 +104,41 @@ def throttling(throttled: bool, flags: int | None) -> PreflightCheck:
     return ok("cpu throttling", "never since power-on")
 
 
-def load(load_1min: float, cores: int) -> PreflightCheck:
-    """Load of the processor before the flight."""
-    detail = f"{load_1min:.1f} of {cores} cores busy over the last minute"
-    return (
-        warning("cpu load", f"{detail}: which other program runs here?")
-        if load_1min > LOAD_HIGH * cores
-        else ok("cpu load", detail)
+def load(load_1min: float, cores: int, busiest: Callable[[], str] = lambda: "") -> PreflightCheck:
+    """Load of the computer before the flight: programs that compute or wait for the disk, mean of the last minute.
+
+    busiest: names the programs that use most of the processor; asked only when the load is high.
+    """
+    detail = f"load {load_1min:.1f} on {cores} {'core' if cores == 1 else 'cores'}, mean of the last minute"
+    if not load_1min > LOAD_HIGH * cores:
+        return ok("cpu load", detail)
+    found = busiest()
+    who = f"most by {found}" if found else "no program uses much at this moment: wait a minute"
+    return warning("cpu load", f"{detail}, more than {LOAD_HIGH * cores:.1f}: {who}")
+
+
+def busiest_programs() -> str:
+    """The programs that used most of the processor while this waited a moment, without this one; "": none did."""
+    before = _processor_times()
+    time.sleep(BUSY_S)
+    after = _processor_times()
+    shares = {name: (used_s - before[name]) / BUSY_S for name, used_s in after.items() if name in before}
+    most = sorted(shares, key=lambda name: -shares[name])[:BUSY_SHOWN]
+    return ", ".join(
+        f"{plain(text)} (process {pid}) {shares[pid, text]:.0%}"
+        for pid, text in most
+        if shares[pid, text] >= BUSY_SHARE
     )
+
+
+def _processor_times() -> dict[tuple[int, str], float]:
+    """Seconds that each other process has used, by process number and name."""
+    found = {}
+    for process in psutil.process_iter(["pid", "name", "cpu_times"]):
+        times = process.info["cpu_times"]
+        if times is not None and process.info["pid"] != os.getpid():
+            found[process.info["pid"], process.info["name"] or "?"] = times.user + times.system
+    return found
 
 
 def clock(offset_s: float | None, ntp: bool | None, now_s: float, not_before_s: float) -> PreflightCheck:

@@ -13,7 +13,7 @@ from companion.core.vehicle import Vehicle
 from companion.core.voltage import EMPTY_CELL_V, FULL_CELL_V, RANGE, cells
 from companion.estimation.layout import NAME as ESKF
 from companion.estimation.layout import eskf_fingerprint
-from companion.mission.plan import Plan, load_plan
+from companion.mission.plan import Plan, check_standoff, load_plan
 from companion.preflight.report import PreflightCheck, failed, ok, skipped, warning
 
 COMMAND = "companion preflight"
@@ -30,15 +30,18 @@ def vehicle_file(path: Path) -> tuple[PreflightCheck, Vehicle | None]:
     return ok("vehicle file", f"{path}: {vehicle.name}"), vehicle
 
 
-def mission_file(path: Path | None) -> tuple[PreflightCheck, Plan | None]:
-    """The check and the plan, or None when none is given or it cannot be used."""
+def mission_file(path: Path | None, vehicle: Vehicle | None = None) -> tuple[PreflightCheck, Plan | None]:
+    """The check and the plan, or None when none is given or it cannot be read. vehicle: that flies it."""
     if path is None:
         return skipped("mission file", "none given (--mission)"), None
+    plan = None
     try:
         check_kind(path, ConfigKind.MISSION, COMMAND)
         plan = load_plan(path)
+        if vehicle is not None:
+            check_standoff(plan, vehicle, f"{path}: ")
     except ConfigError as error:
-        return failed("mission file", str(error)), None
+        return failed("mission file", str(error)), plan
     return ok("mission file", f"{path}: {plan.name}"), plan
 
 

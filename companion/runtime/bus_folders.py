@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import tempfile
 from pathlib import Path
 
@@ -28,16 +29,29 @@ def newest_bus(temporary: Path, system: Path = SYSTEM_BUS) -> Path:
 
 
 def has_sockets(folder: Path) -> bool:
-    """Whether a process of this user has opened its end of the bus there.
+    """Whether a process of this user has its end of the bus open there; what a killed stack left behind does not count.
 
     False for a folder of another user, who could show anything there. Root may look at the bus of the systemd units.
     """
     if not _is_trusted(folder):
         return False
     try:
-        return any(path.is_socket() for path in folder.glob("*.sock"))
+        return any(_is_open(path) for path in folder.glob("*.sock"))
     except OSError:
         return False
+
+
+def _is_open(path: Path) -> bool:
+    """Whether a process listens at a socket; its file outlives a process that was killed."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except BlockingIOError:  # its queue is full
+            return True
+        except OSError:
+            return False
+    return True
 
 
 def system_bus() -> Path | None:

@@ -143,8 +143,9 @@ def refuse_bad_files(context: Context) -> None:
     All of it before anything starts.
     """
     from companion.fcu.link.link import check_url
+    from companion.mission.plan import check_standoff
 
-    context.vehicle  # noqa: B018
+    check_standoff(context.plan, context.vehicle, f"{context.mission_file}: ")
     context.site  # noqa: B018 (reads the mission file, too)
     url = link_url(context)
     check_url(url)
@@ -246,11 +247,11 @@ class Watch:
             self._display.line("supervision", f": {text}; the flight goes on", "red")
 
 
-def progress_line(latest: Latest, now_s: float, elapsed_s: float) -> str:
-    """One line: phase, position error, disturbance, solve time, marker age."""
+def progress_line(latest: Latest, now_s: float, elapsed_s: float, without_status: str = "starting") -> str:
+    """One line: phase, position error, disturbance, solve time, marker age. without_status: in the place of the phase."""
     status, control = latest.get(MissionStatus), latest.fresh(ControlStatus, now_s)
     state = latest.fresh(State, now_s)
-    parts = [f"{elapsed_s:6.1f} s", f"{status.phase if status else 'starting':<15}"]
+    parts = [f"{elapsed_s:6.1f} s", f"{status.phase if status else without_status:<15}"]
     if control is not None and control.active != ControlSource.IDLE:
         parts.append(f"error {control.position_error_m * 100:5.1f} cm")
         parts.append(f"{control.active} {control.solve_time_s * 1e3:4.2f} ms")

@@ -45,7 +45,7 @@ def cells(monitor: Monitor, vehicle: Vehicle, plan: Plan) -> tuple[str, ...]:
 def safety(vehicle: Path, mission: Path) -> None:
     """Print the safety table: monitors, limits of this vehicle and mission, actions."""
     aircraft, plan = load(vehicle, Vehicle), load_plan(mission)
-    check_standoff(plan, aircraft)
+    check_standoff(plan, aircraft, f"{mission}: ")
     table = Table(*HEADER)
     for monitor in MONITORS:
         table.add_row(*cells(monitor, aircraft, plan))

@@ -29,6 +29,7 @@ from companion.core.messages import (
     Health,
     HostStatus,
     Message,
+    MissionStatus,
     SafetyEvent,
     State,
 )
@@ -44,6 +45,7 @@ SLOW, VERY_SLOW = 0.9, 0.5  # of the nominal rate: yellow, red
 TEXTS = 6
 REFRESH_HZ = 4
 ONCE_S = 2.5  # time for which ``--once`` receives: a health message is published twice a second
+ONCE_MAX_S = 10.0  # the same while there is no status of the mission: a busy computer, or a stack that begins
 
 
 class StackView:
@@ -83,6 +85,16 @@ class StackView:
             self._cpu[health.process] = (health.cpu_s - before.cpu_s) / (health.stamp_s - before.stamp_s)
         self._health[health.process] = health
 
+    @property
+    def is_empty(self) -> bool:
+        """No message has arrived."""
+        return not self._arrivals
+
+    def is_complete(self, elapsed_s: float) -> bool:
+        """Everything has had its time to arrive, for a view that is shown once."""
+        known = self.latest.get(MissionStatus) is not None
+        return elapsed_s >= (ONCE_S if known else ONCE_MAX_S)
+
     def rate_hz(self, topic: TopicName, now_s: float) -> float:
         """Messages per second over the last `WINDOW_S`."""
         arrivals = self._arrivals.get(topic, deque())
@@ -96,7 +108,7 @@ class StackView:
         """The view at a time, for the console."""
         tables = Table.grid(padding=(0, 2, 0, 0))
         tables.add_row(self._topics(now_s), self._processes(now_s))
-        head = Text(plain(progress_line(self.latest, now_s, elapsed_s)), style="bold")
+        head = Text(plain(progress_line(self.latest, now_s, elapsed_s, "NO STATUS")), style="bold")
         return Group(head, tables, self._lines(now_s))
 
     def _topics(self, now_s: float) -> Table:
@@ -139,7 +151,13 @@ class StackView:
         return table
 
     def _lines(self, now_s: float) -> Group:
-        lines = [self._fcu(now_s), self._filter(now_s), self._control(now_s), self._computer(now_s)]
+        lines = [
+            self._mission(now_s),
+            self._fcu(now_s),
+            self._filter(now_s),
+            self._control(now_s),
+            self._computer(now_s),
+        ]
         shown = [Text(plain(line)) for line in lines if line]
         for process, health in sorted(self._health.items()):
             if health.errors and health.last_error:
@@ -148,6 +166,14 @@ class StackView:
             line = f"SAFETY {event.monitor}: {event.text} ({event.value:.2f}, limit {event.limit:.2f}) → {event.action}"
             shown.append(Text(plain(line), style="bold red"))
         return Group(*shown, *(Text(plain(text), style="dim") for text in self._texts))
+
+    def _mission(self, now_s: float) -> str:
+        """A mission whose status does not arrive; "" while it does."""
+        if self.latest.fresh(MissionStatus, now_s) is not None:
+            return ""
+        if (newest := self.latest.get(MissionStatus)) is None:
+            return "mission: no status so far: its process is starting, has ended or hangs"
+        return f"mission: NO STATUS for {now_s - newest.stamp_s:.0f} s, its phase was {newest.phase}"
 
     def _fcu(self, now_s: float) -> str:
         status = self.latest.fresh(FcuStatus, now_s)
@@ -227,7 +253,7 @@ def watch(bus: Path | None, once: bool) -> None:
     subscriber = Subscriber(folder, [topic for topic in TOPICS if topic not in NOT_WATCHED])
     try:
         with Live(console=console, auto_refresh=False, screen=console.is_terminal and not once) as live:
-            while not once or monotonic_s() - started_s < ONCE_S:
+            while not once or not view.is_complete(monotonic_s() - started_s):
                 until_s = monotonic_s() + 1.0 / REFRESH_HZ
                 while (now_s := monotonic_s()) < until_s:
                     for message in subscriber.receive(until_s - now_s):
@@ -240,4 +266,6 @@ def watch(bus: Path | None, once: bool) -> None:
     finally:
         subscriber.close()
     if once:
+        if view.is_empty:
+            raise ConfigError(f"{folder}: a process runs on this bus, but nothing was published in {ONCE_MAX_S:g} s")
         console.print(view.render(monotonic_s(), monotonic_s() - started_s))

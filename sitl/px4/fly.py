@@ -9,7 +9,7 @@ from rich.console import Console
 from companion.core.config import ConfigError
 from companion.core.enums import Phase
 from companion.core.messages import Message
-from companion.mission.plan import load_plan
+from companion.mission.plan import check_standoff, load_plan
 from companion.runtime.display import show
 from companion.runtime.flight_record import open_recorder
 from companion.runtime.fly import Ending, conclude, fly, new_flight_folder
@@ -47,6 +47,7 @@ def fly_px4(
     ports.
     Raises `ConfigError` or `StartRefused` when the start is refused.
     """
+    check_ports_free(instance, px4=True)
     build = find_build(build_folder)
     scenario = scenario or scenario_for(mission)
     loaded = load_scenario(scenario, vehicle)
@@ -58,10 +59,10 @@ def fly_px4(
         loaded = load_scenario(scenario, loaded.vehicle_path.with_name(SIH_VEHICLE))
     if speed is None:
         check_real_time(loaded, mode)
-    check_ports_free(instance)
     build_missing(loaded.vehicle_path, print)
     if speed is not None:
         loaded = msgspec.structs.replace(loaded, plan=load_plan(mission), mission_path=mission.resolve())
+        check_standoff(loaded.plan, loaded.vehicle, f"{mission}: ")
         return _fly_in_simulated_time(build, loaded, seed, speed, out, instance)
 
     def simulator(bus: Path, folder: Path) -> dict[str, list[str]]:

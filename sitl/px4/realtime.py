@@ -11,6 +11,7 @@ from pathlib import Path
 from companion.core.config import ConfigError
 from companion.runtime.process import StopFlag
 from sitl.autopilot.udp import UdpLinks
+from sitl.ports import check_instance
 from sitl.px4.autopilot import WARM_UP_S, Px4Autopilot
 from sitl.px4.build import find_build
 from sitl.px4.process import Px4Ended
@@ -34,6 +35,7 @@ def main() -> int:
     given = parser.parse_args()
     stop = StopFlag()
     try:
+        check_instance(given.instance, px4=True)
         loaded = load_scenario(given.scenario)
         build = find_build(given.build)
         bus = open_bus(given.bus)

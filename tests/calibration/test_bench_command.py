@@ -63,6 +63,11 @@ def test_hovers_that_were_flown_are_enough_for_k_T(tmp_path, vehicle):
     """The F550 of the CTU's table with three loads; at 2.848 kg it hovered at 0.572."""
     hovers = ["--hover", "2.36", "0.5", "--hover", "3.338", "0.64", "--voltage", "15.4", "--mass", "2.848"]
     line = ["calibrate", "thrust", *hovers, "--vehicle", str(vehicle), "--yes", "--json", str(tmp_path / "r.json")]
+    before = vehicle.read_text()
+    refused = CliRunner().invoke(main, line, catch_exceptions=False)  # its flights would end by `throttle`
+    assert refused.exit_code == 2 and vehicle.read_text() == before
+    assert "coefficient_m_s2 = 17.125: hover takes 0.573 of full command" in refused.stderr
+    vehicle.write_text(before.replace("thrust_max = 0.65", "thrust_max = 0.9 "))
     done = CliRunner().invoke(main, line, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     content, written = json.loads((tmp_path / "r.json").read_text()), load(vehicle, Vehicle).thrust

@@ -76,6 +76,12 @@ def test_a_throttle_that_moves_away_starts_the_step_again(hx711):
         (r"([-+]?\d+(?:\.\d+)?)", r"[-+]?\d+", "scale.pattern: has no group"),
         ("collapse_share = 0.5", "colapse_share = 0.5", "unknown key"),
         ("voltage_min_v = 13.2 ", "#", "limits.voltage_min_v: missing key"),
+        (
+            "tolerance_us = 5",
+            "tolerance_us = 40",
+            "tolerance_us = 40: the test of the output before a sweep drives the"
+            " motor at 1081 µs, above motor.pwm_min_us by twice the tolerance: at most 24",
+        ),
     ],
 )
 def test_bench_files_are_strict(tmp_path, old, new, words):

@@ -271,3 +271,14 @@ def test_the_command_shows_the_diff_and_asks(f550, capsys):
     assert confirm_and_write(f550, change, yes=True, ask=no_terminal)
     assert load(f550, Vehicle).mass_kg == 2.0
     assert vehicle_file.propose(f550, change).diff == ""
+
+
+def test_a_calibrated_thrust_coefficient_without_a_hover_in_the_limits_is_refused(f550):
+    before = f550.read_text()
+    with pytest.raises(ConfigError) as refused:
+        propose(f550, [Change("thrust.coefficient_m_s2", 14.6, "raw.csv: R² 0.9991")])
+    assert str(refused.value) == (
+        f"{f550}: nothing written: thrust.coefficient_m_s2 = 14.6: hover takes 0.672 of full command at"
+        " thrust.reference_voltage_v = 15.2 V, must be below 0.65 (controller.thrust_max)"
+    )
+    assert f550.read_text() == before

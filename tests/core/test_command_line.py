@@ -91,7 +91,7 @@ def test_an_error_of_the_program_keeps_its_traceback():
         (["sim", "bridge_hover", "--sed", "3"], "--sed"),
         (["sim", "bridge_hover", "--stack", "ful"], "'ful' is not one of"),
         (["compare", "bridge_hover", "--stacks", "ful"], "did you mean 'full'?"),
-        (["fly", "bridge_hover", "--instance", "5000"], "5000"),
+        (["fly", "bridge_hover", "--instance", "-1"], "-1"),
         (["calibrate", "camra"], "'camra'"),
     ],
 )
@@ -234,7 +234,22 @@ def test_a_command_that_cannot_be_loaded_is_listed_with_the_reason(monkeypatch):
     )
 
 
-def test_the_instances_of_the_command_line_are_those_of_the_ports():
-    from sitl.ports import INSTANCE_MAX
-
-    assert cli.INSTANCE_MAX == INSTANCE_MAX
+@pytest.mark.parametrize(
+    ("fcu", "instance", "why"),
+    [
+        ("sim", 10, "its onboard port is the ground station's, 14550"),
+        ("sim", 5000, "allowed: 0 to 999"),
+        ("px4", 10, "allowed: 0 to 9 with PX4"),
+        ("px4", 5000, "allowed: 0 to 9 with PX4"),
+    ],
+)
+def test_an_instance_without_ports_is_refused_before_anything_is_read_or_made(
+    tmp_path, monkeypatch, fcu, instance, why
+):
+    monkeypatch.setenv("PX4_BUILD", str(tmp_path / "none"))
+    out = tmp_path / "flights"
+    result = CliRunner().invoke(
+        cli.main, ["fly", "bridge_hover", "--fcu", fcu, "--instance", str(instance), "--out", str(out)]
+    )
+    assert result.exit_code == 2 and result.stderr.startswith(f"companion: --instance {instance}: {why}"), result.stderr
+    assert len(result.stderr.splitlines()) == 1 and not out.exists()

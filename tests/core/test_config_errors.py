@@ -247,6 +247,26 @@ def test_a_key_in_the_wrong_table_is_answered_with_the_right_one(tmp_path, text,
             "controller.thrust_min = 0.5: must be below controller.thrust_max = 0.3",
         ),
         (
+            "[thrust]\ncoefficient_m_s2 = 15.0\n",
+            "thrust.coefficient_m_s2 = 15: hover takes 0.654 of full command at thrust.reference_voltage_v = 15.2 V, must be"
+            " below 0.65 (controller.thrust_max)",
+        ),
+        (
+            "[thrust]\ncoefficient_m_s2 = 66.0\n",
+            "thrust.coefficient_m_s2 = 66: hover takes 0.149 of full command at thrust.reference_voltage_v = 15.2 V, must be"
+            " above controller.thrust_min = 0.15",
+        ),
+        (
+            "[controller]\nthrust_max = 0.35\n",
+            "thrust.coefficient_m_s2 = 28.542: hover takes 0.344 of full command at thrust.reference_voltage_v = 15.2 V,"
+            " must be below 0.31 (safety.throttle_share of the way from controller.thrust_min to thrust_max)",
+        ),
+        (
+            "[controller]\nthrust_max = 0.43\n",
+            "thrust.coefficient_m_s2 = 28.542: hover takes 0.434 of full command at safety.battery_critical_v = 13 V, must be"
+            " below 0.43 (controller.thrust_max)",
+        ),
+        (
             "[safety]\ntilt_rad = 0.3\n",
             "safety.tilt_rad = 0.3: must be above controller.tilt_max_rad = 0.4, the tilt that the controller may use",
         ),

@@ -162,11 +162,13 @@ def test_what_a_killed_flight_left_is_removed_and_nothing_else(tmp_path):
 # --- whose stack is shown
 
 
-def test_only_the_stack_of_this_user_is_watched(tmp_path, monkeypatch):
+def test_only_the_stack_of_this_user_is_watched(tmp_path, monkeypatch, request):
     folder = tmp_path / "companion-x"
     folder.mkdir()
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(folder / "fcu.sock"))
+    made = socket.socket(socket.AF_UNIX)
+    request.addfinalizer(made.close)
+    made.bind(str(folder / "fcu.sock"))
+    made.listen()
     assert newest_bus(tmp_path, tmp_path / "system") == folder
     (tmp_path / "companion-link").symlink_to(folder)
     os.utime(folder)

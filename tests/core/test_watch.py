@@ -1,5 +1,6 @@
 """The live view: rates and ages by the table, silent and failing processes, safety monitors while they are active."""
 
+import socket
 import threading
 import time
 from pathlib import Path
@@ -187,8 +188,7 @@ def test_the_command_listens_and_shows(tmp_path, monkeypatch):
 
     def publish() -> None:
         while not stop.is_set():
-            bus.publish(MissionStatus(stamp_s=monotonic_s(), phase="HOLD", reason="", phase_time_s=1, finished=False,
-                                    success=False, photographs=0))  # fmt: skip
+            bus.publish(mission_status(monotonic_s()))
             time.sleep(0.05)
 
     thread = threading.Thread(target=publish)
@@ -203,6 +203,61 @@ def test_the_command_listens_and_shows(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     assert left == ["mission.sock"]
     assert "HOLD" in result.output and float(row(result.output, "mission_status")[0]) > 3.0
+
+
+def left_by_a_killed_process(folder: Path, name: str) -> None:
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(folder / f"{name}.sock"))
+        killed.listen()
+
+
+def test_what_a_killed_stack_left_behind_is_not_watched(tmp_path):
+    """A newer folder with the sockets of a killed stack was shown as one that is starting."""
+    bus = ZmqBus(tmp_path / "companion-a", "mission", ())
+    try:
+        (tmp_path / "companion-b").mkdir()
+        left_by_a_killed_process(tmp_path / "companion-b", "mission")
+        assert newest_bus(tmp_path, tmp_path / "system") == tmp_path / "companion-a"
+    finally:
+        bus.close()
+    with pytest.raises(ConfigError, match="no running stack"):
+        newest_bus(tmp_path, tmp_path / "system")
+    result = CliRunner().invoke(main, ["watch", str(tmp_path / "companion-b"), "--once"])
+    assert result.exit_code == 2 and "no stack runs on this bus" in result.output
+
+
+def mission_status(stamp_s: float) -> MissionStatus:
+    return MissionStatus(stamp_s=stamp_s, phase="HOLD", reason="", phase_time_s=1, finished=False, success=False,
+                         photographs=0)  # fmt: skip
+
+
+def test_a_mission_that_sends_no_status_is_not_shown_as_one_that_starts():
+    view = watch.StackView()
+    view.take(health(), 10.0)
+    text = shown(view, 10.0)
+    assert "starting  " not in text and "mission: no status so far" in text
+    view.take(mission_status(10.0), 10.0)
+    assert "HOLD" in shown(view, 10.1) and "mission:" not in shown(view, 10.1)
+    assert "mission: NO STATUS for 5 s, its phase was HOLD" in shown(view, 15.0)
+
+
+def test_a_view_shown_once_waits_longer_while_the_mission_has_not_reported():
+    view = watch.StackView()
+    assert not view.is_complete(watch.ONCE_S) and view.is_complete(watch.ONCE_MAX_S)
+    view.take(health(), 10.0)
+    assert not view.is_complete(watch.ONCE_S) and view.is_complete(watch.ONCE_MAX_S)
+    view.take(mission_status(10.0), 10.0)
+    assert not view.is_complete(watch.ONCE_S - 0.1) and view.is_complete(watch.ONCE_S)
+
+
+def test_a_bus_on_which_nothing_is_published_is_said_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(watch, "ONCE_MAX_S", 0.3)
+    bus = ZmqBus(tmp_path, "mission", ())
+    try:
+        result = CliRunner().invoke(main, ["watch", str(tmp_path), "--once"])
+    finally:
+        bus.close()
+    assert result.exit_code == 2 and "nothing was published in 0.3 s" in result.output
 
 
 def test_a_folder_without_a_stack_is_refused_with_one_line(tmp_path):

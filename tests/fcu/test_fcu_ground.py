@@ -63,7 +63,9 @@ MISLEADING = [  # PX4's estimate or the pilot's switches would follow them
 @pytest.mark.parametrize("sender", [QGC, MAVSDK])
 def test_messages_that_a_ground_station_needs_pass_unchanged(flying, sender, message):
     data = frame(sender, message)
-    assert send_from_ground(flying, data) == ([data], [])
+    frames, texts = send_from_ground(flying, data)
+    assert frames == [data] and flying.node.ground.blocked == 0
+    assert all(text.startswith("the flight controller was changed by ") for text in texts)
 
 
 @pytest.mark.parametrize("message", STEERING + MISLEADING, ids=lambda m: m.get_type())

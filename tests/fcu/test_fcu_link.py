@@ -1,16 +1,20 @@
 """The link: a user's mistake stops the start with one line, a failure in flight never raises."""
 
+import contextlib
 import os
 import pty
 import select
 import socket
+import subprocess
+import sys
 import tty
 
 import pytest
 from pymavlink.dialects.v20 import common
 
 from companion.core.config import ConfigError
-from companion.fcu.link.link import RETRY_S, open_link
+from companion.fcu.link import holders
+from companion.fcu.link.link import RETRY_S, check_url, open_link
 from companion.fcu.link.sender import Sender
 from companion.fcu.link.transports import PEER_SILENCE_S
 
@@ -56,13 +60,19 @@ def udp():
 @pytest.mark.parametrize(
     "url",
     ["", "serial", "serial:/dev/ttyAMA0", "serial:/dev/ttyAMA0:fast", "udp:0.0.0.0:14540", "udpin::14540", "tcp:host:",
-     "udpin:127.0.0.1:14540?peer=", "udpin:127.0.0.1:14540?peer=h:x", "udpin:127.0.0.1:14540?peer=h:0", "udpin:127.0.0.1:0", "udpin:127.0.0.1:70000", "tcp:no.such.host.invalid:5760", "serial::57600", "udpout:a:-1"],
+     "udpin:127.0.0.1:14540?peer=", "udpin:127.0.0.1:14540?peer=h:x", "udpin:127.0.0.1:14540?peer=h:0", "udpin:127.0.0.1:0", "udpin:127.0.0.1:70000", "tcp:no.such.host.invalid:5760", "serial::57600", "udpout:a:-1", "serial:/dev/ttyAMA0:12", "serial:/dev/ttyAMA0:0", "serial:/dev/ttyAMA0:99999999"],
 )  # fmt: skip
 def test_a_wrong_url_is_one_line_that_names_it(url):
     with pytest.raises(ConfigError) as error:
         open_link(url)
     assert url in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("url", ["serial:/dev/ttyNOT0:12", "serial:/dev/ttyNOT0:9216000000"])
+def test_an_impossible_baud_rate_is_found_without_the_device(url):
+    with pytest.raises(ConfigError, match="baud is not in 9600 to 12000000"):
+        check_url(url)
 
 
 def test_an_absent_serial_port_is_named():
@@ -80,8 +90,43 @@ def test_a_file_that_is_not_a_serial_port_is_named(tmp_path):
 def test_a_busy_udp_port_is_named():
     with udp() as other:
         port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"UDP port {port} on 127.0.0.1 is in use by process {os.getpid()} \("):
+            open_link(f"udpin:127.0.0.1:{port}")
+
+
+def test_a_busy_port_whose_process_linux_does_not_show_is_named(monkeypatch, serial_pair):
+    monkeypatch.setattr(holders, "_processes", lambda: iter([1, 2**22 + 1]))
+    monkeypatch.setattr(holders.psutil, "net_connections", lambda kind: [])
+    with udp() as other:
+        port = other.getsockname()[1]
         with pytest.raises(ConfigError, match=f"UDP port {port} on 127.0.0.1 is in use by another program"):
             open_link(f"udpin:127.0.0.1:{port}")
+    device, plug = serial_pair
+    plug()
+    with locked(device), pytest.raises(ConfigError) as refused:
+        open_link(f"serial:{device}:57600")
+    assert str(refused.value).endswith(f"serial device {device} is in use by another program; end it first")
+
+
+@contextlib.contextmanager
+def locked(device):
+    """Another process has the device open, and holds its lock as pyserial does."""
+    text = "import fcntl, sys; f = open(sys.argv[1], 'rb+', 0); fcntl.flock(f, fcntl.LOCK_EX); print('locked', flush=True); sys.stdin.read()"
+    words = [sys.executable, "-c", text, str(device)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"locked\n"
+        yield other.pid
+        other.stdin.close()
+
+
+def test_a_busy_serial_port_is_named_with_the_process_that_holds_it(serial_pair):
+    device, plug = serial_pair
+    plug()
+    with locked(device) as pid, pytest.raises(ConfigError) as refused:
+        open_link(f"serial:{device}:57600")
+    text = str(refused.value)
+    assert f"serial device {device} is in use by process {pid} (" in text and "import fcntl" in text
+    assert text.endswith("; end it first") and "\n" not in text
 
 
 def test_udpin_answers_its_first_peer_and_counts_others(clock):

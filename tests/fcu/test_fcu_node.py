@@ -529,6 +529,7 @@ def test_status_has_pressure_altitude_resets_and_cells(peer):
     peer.run(3.0)
     s = last_status(peer)
     assert (s.baro_altitude_m, s.position_resets, s.cells_v) == (148.5, 7, (3.9, 3.9, 3.9, 3.9))
+    assert 0.0 <= s.stamp_s - s.position_resets_s < 0.3
     peer.content[BATTERY] = lambda boot_ms: common.MAVLink_battery_status_message(
         0, 0, 0, 2500, [15600] + [65535] * 9, 1000, 0, 0, 73
     )

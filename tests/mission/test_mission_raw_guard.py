@@ -8,7 +8,8 @@ from mission_world import World
 
 from companion.core.geodesy import EARTH_RADIUS_M
 from companion.core.messages import FcuPosition
-from companion.mission.raw_guard import ACCURACY_MAX_M, MARGIN_MIN_M, SETTLE_S, SHIFT_MAX_M, RawGuard
+from companion.fcu.guards.plausible import Plausibility
+from companion.mission.raw_guard import ACCURACY_MAX_M, MARGIN_MIN_M, POSITION_AGE_S, SETTLE_S, SHIFT_MAX_M, RawGuard
 
 STEP_S = 0.02
 NAN = math.nan
@@ -17,7 +18,11 @@ NAN = math.nan
 class Flight:
     """A guard that gets positions 50 times a second and a status ten times."""
 
-    def __init__(self, by_receiver: bool = False, **status) -> None:
+    def __init__(self, by_receiver: bool = False, rate_hz: float = 1.0 / STEP_S, **status) -> None:
+        """rate_hz: of the positions that arrive; they pass the check of the link, which drops some after a jump."""
+        self.every = round(1.0 / (rate_hz * STEP_S))
+        self.link = Plausibility(reference_v=14.8)
+        self.silent_until_s = 0.0
         self.world = World()
         self.guard = RawGuard(by_receiver)
         self.now_s, self.steps = 100.0, 0
@@ -33,7 +38,9 @@ class Flight:
             if self.filter_v is not None:
                 state = next(m for m in self.world.messages() if type(m).__name__ == "State")
                 self.guard.take_state(msgspec.structs.replace(state, stamp_s=self.now_s, v_W=self.filter_v))
-            self.guard.take_position(FcuPosition(stamp_s=self.now_s, p_W=self.p, v_W=self.v))
+            arrives = self.steps % self.every == 0 and self.now_s >= self.silent_until_s
+            if arrives and self.link.position(self.p, self.v, self.now_s):
+                self.guard.take_position(FcuPosition(stamp_s=self.now_s, p_W=self.p, v_W=self.v))
             if self.steps % 5 == 0:
                 status = msgspec.structs.replace(self.world.fcu_status(), stamp_s=self.now_s, **self.status)
                 if status.gnss_position is not None or status.gnss_p_W is not None:
@@ -101,6 +108,46 @@ def test_a_jump_that_px4_counts_as_a_reset_moves_the_record(early):
     assert flight.guard.reset_m == pytest.approx(math.hypot(2.0, 1.0, 0.5))
 
 
+@pytest.mark.parametrize("rate_hz", [50.0, 10.0, 5.0, 3.125])
+@pytest.mark.parametrize("size_m", [2.0, 10.0])
+@pytest.mark.parametrize("silent_s", [0.0, 0.25, 0.4])
+@pytest.mark.parametrize("counted_after_s", [0.02, 0.3])
+def test_a_reset_is_followed_at_every_rate_of_the_positions(rate_hz, size_m, silent_s, counted_after_s):
+    """On a slow link positions lie 0.2 s apart, some are lost, and the check of the link drops two after a large jump."""
+    if silent_s and rate_hz < 5.0 and size_m > 5.0:
+        pytest.skip("positions are more than a second apart then, and lost")
+    flight = Flight(rate_hz=rate_hz).on_ground()
+    flight.v = (1.5, 0.0, 0.0)
+    flight.run(1.02)
+    flight.silent_until_s = flight.now_s + silent_s
+    flight.jump(0.0, size_m).run(counted_after_s)
+    flight.jump(0.0, reset=True).run(2.4)
+    assert flight.guard.reset_m == pytest.approx(size_m, abs=0.05)
+    assert flight.motion.p[1] == pytest.approx(max(0.0, size_m - SHIFT_MAX_M), abs=0.05)
+
+
+@pytest.mark.parametrize("rate_hz", [50.0, 5.0, 3.125])
+def test_a_hard_manoeuvre_at_a_low_rate_is_no_jump(rate_hz):
+    flight = Flight(rate_hz=rate_hz).on_ground()
+    for i in range(100):
+        flight.v = (flight.v[0] + (0.1 if i % 50 < 25 else -0.1), 0.0, 0.0)  # 5 m/s², back and forth
+        if i % 20 == 0:
+            flight.jump(0.0, reset=True)  # of the heading
+        flight.run(STEP_S)
+    assert flight.guard.reset_m == 0.0
+
+
+@pytest.mark.parametrize("rate_hz", [50.0, 5.0, 2.0])
+def test_the_guard_has_a_value_at_every_moment_between_two_positions(rate_hz):
+    """A monitor needs its value for half a second without a break."""
+    flight = Flight(rate_hz=rate_hz).on_ground()
+    flight.v = (0.0, 0.0, 1.0)
+    for _ in range(100):
+        flight.run(STEP_S)
+        delayed_s = flight.now_s + 0.05  # of the link, and a step of the mission
+        assert flight.guard.motion(delayed_s) is not None and flight.guard.climb(delayed_s) is not None
+
+
 def test_a_jump_without_a_reset_and_a_reset_without_a_jump_move_nothing():
     flight = Flight().on_ground()
     flight.jump(3.0).run(1.0)
@@ -125,9 +172,12 @@ def test_a_receiver_that_jumps_there_and_back_leaves_the_record_where_it_was():
 
 def test_fast_flight_is_no_jump():
     flight = Flight().on_ground()
-    flight.v = (12.0, 0.0, 0.0)
+    for i in range(12):
+        flight.v = (i + 1.0, 0.0, 0.0)
+        flight.run(0.1)
+    start_m = flight.motion.p[0]
     flight.jump(0.0, reset=True).run(1.0)
-    assert flight.motion.p == pytest.approx((12.0, 0.0, 0.0))
+    assert flight.motion.p == pytest.approx((start_m + 12.0, 0.0, 0.0)) and flight.guard.reset_m == 0.0
 
 
 def test_without_a_fix_there_is_no_value_until_px4_has_settled_again():
@@ -153,8 +203,9 @@ def test_the_reset_at_the_end_of_a_loss_of_gnss_does_not_move_the_record():
 
 def test_old_positions_have_no_motion():
     flight = Flight().on_ground()
-    assert flight.guard.motion(flight.now_s + 0.1) is not None
-    assert flight.guard.motion(flight.now_s + 0.3) is None and flight.guard.climb(flight.now_s + 0.3) is None
+    assert flight.guard.motion(flight.now_s + POSITION_AGE_S - 0.1) is not None
+    late_s = flight.now_s + POSITION_AGE_S + 0.1
+    assert flight.guard.motion(late_s) is None and flight.guard.climb(late_s) is None
 
 
 @pytest.mark.parametrize("broken", [{"p_W": (NAN, 0.0, 0.0)}, {"v_W": (0.0, math.inf, 0.0)}, {"valid": False}])

@@ -101,6 +101,11 @@ CASES: dict[str, Case] = {
         of("status", foreign_estimate="ODOMETRY of 1/197"),
         (fields(status=None),),
     ),
+    "foreign_change": Case(
+        of("status", foreign_change=""),
+        of("status", foreign_change="PARAM_SET MPC_LAND_SPEED of 1/193"),
+        (fields(status=None),),
+    ),
     "rc_lost": Case(
         fields(rc_expected=True, rc_age_s=1.0),
         fields(rc_expected=True, rc_age_s=1.01),
@@ -244,6 +249,12 @@ CASES: dict[str, Case] = {
         (fields(climb=None), BY_PILOT),
         (fields(climb=(NAN, 0.0)),),
     ),
+    "takeoff_gnss_lost": Case(
+        all_of(CLIMBS, fields(gnss_expected=True, gnss_age_s=1.0)),
+        all_of(CLIMBS, fields(gnss_expected=True, gnss_age_s=1.01)),
+        (fields(gnss_expected=True, gnss_age_s=9.0), BY_PILOT, all_of(CLIMBS, fields(gnss_expected=False))),
+        (all_of(CLIMBS, fields(gnss_expected=True, gnss_age_s=NAN)),),
+    ),
     "takeoff_slow": Case(fields(phase_time_s=28.3), fields(phase_time_s=28.4), (of("status", landed=True),)),
     "raw_fence": Case(
         raw((0.0, 8.0, 4.0)), raw((0.0, 8.01, 4.0)), (fields(raw=None), BY_PILOT), (raw((NAN, 0.0, 0.0)),)
@@ -364,6 +375,7 @@ def test_monitor_detects_its_limit(monitor):
             "tracker",
             "controller",
             "another sender",
+            "PARAM_SET MPC_LAND_SPEED of 1/193",
             "gyro",
             "velocity",
             "beside, pier",

@@ -226,6 +226,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     ],
     "gnss_jumped": [Scenario("HOLD", witness(gnss_jump_m=6.0), ["PAUSE", *HOME], 60.0)],
     "takeoff_height": [Scenario("TAKEOFF", attribute("takeoff_height_m", 10.0), LANDING, 20.0)],
+    "takeoff_gnss_lost": [Scenario("TAKEOFF", NO_FIX, LANDING, 20.0)],
     "takeoff_slow": [Scenario("TAKEOFF", attribute("takeoff_height_m", 1.0), LANDING, 40.0)],
     "raw_fence": [
         Scenario(phase, astray(y=9.0), LANDING, 20.0)
@@ -251,6 +252,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "ground_lost": [Scenario("HOLD", edit(FcuStatus, ground_station_age_s=12.0), HOME, 80.0, long_hold)],
     "touchdown": [Scenario("LAND", edit(FcuStatus, landed=True), [], make=high_return)],
     "foreign_estimate": [Scenario("HOLD", edit(FcuStatus, foreign_estimate="ODOMETRY of 1/197"), [])],
+    "foreign_change": [Scenario("HOLD", edit(FcuStatus, foreign_change="DO_SET_HOME of 1/193"), [])],
     "rc_lost": [Scenario("HOLD", edit(FcuStatus, rc_ok=False), HOME, 60.0)],
     "timesync_lost": [Scenario("HOLD", edit(FcuStatus, timesync_age_s=12.0), HOME, 60.0)],
     "innovation": [
@@ -432,6 +434,41 @@ def test_escalation_ends_the_stream_when_px4_does_not_take_the_landing(name):
     assert world.now_s - since_s >= ESCALATION_MIN_S and MONITOR[name].text in world.node.reason
     world.run(2.0)
     assert world.mode == "POSCTL"  # PX4 noticed that no setpoints come
+
+
+def asked_to_land(world: World) -> bool:
+    return any(m.action == "land" for m in world.commands)
+
+
+def test_without_a_position_this_stack_sinks_itself_and_px4_lands_the_last_decimetres():
+    """PX4 without a position levels the aircraft, and the wind takes it."""
+    world = fly_to("SEARCH", bridge_plan)
+    NO_FIX(world)
+    world.run_until("LAND", 6.0)
+    height_m = world.p[2]
+    world.run(2.5)
+    assert world.mode == "OFFBOARD" and not asked_to_land(world) and world.p[2] < height_m - 1.0
+    world.run_until("DONE", 30.0)
+    assert asked_to_land(world) and not [e for e in world.events if e.action == "stop streaming"]
+
+
+def test_px4_lands_at_once_when_this_stacks_estimate_is_in_doubt_on_its_way_down():
+    world = fly_to("SEARCH", bridge_plan)
+    NO_FIX(world)
+    world.run_until("LAND", 6.0).run(0.5)
+    assert not asked_to_land(world)
+    rolled(0.4)(world)  # `tilt_error`
+    world.run(0.7)
+    assert asked_to_land(world) and world.phase == "LAND"
+
+
+def test_a_pilot_takes_over_on_the_way_down():
+    world = fly_to("SEARCH", bridge_plan)
+    NO_FIX(world)
+    world.run_until("LAND", 6.0).run(0.5)
+    world.mode = "ALTCTL"
+    world.run_until("PILOT", 0.5)
+    assert not asked_to_land(world)
 
 
 def test_state_lost_while_px4_has_not_yet_taken_the_landing_stops_the_stream():

@@ -1,6 +1,8 @@
 """Checks of the computer, each with good and bad numbers, and the files of Linux that they come from."""
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,8 +33,13 @@ SAFETY = load(Path(__file__).parents[2] / "config/vehicles/f550.toml", Vehicle).
         (computer.memory(900.0, 100.0), "ok", "900 MB free"),
         (computer.memory(300.0, 100.0), "warning", "not much"),
         (computer.memory(100.0, 100.0), "failed", "must be above 100 MB"),
-        (computer.load(0.4, 4), "ok", "0.4 of 4 cores"),
-        (computer.load(3.5, 4), "warning", "which other program"),
+        (computer.load(0.4, 4), "ok", "load 0.4 on 4 cores, mean of the last minute"),
+        (
+            computer.load(9.5, 4, lambda: "make (process 7) 98%"),
+            "warning",
+            "load 9.5 on 4 cores, mean of the last minute, more than 2.8: most by make (process 7) 98%",
+        ),
+        (computer.load(3.5, 4), "warning", "no program uses much at this moment: wait a minute"),
         (computer.clock(0.3, False, 2e9, 1e9), "ok", "+0.3 s from GNSS time"),
         (computer.clock(-90.0, True, 2e9, 1e9), "warning", "-90 s from GNSS time"),
         (computer.clock(3e7, True, 2e9, 1e9), "warning", "(+347 days)"),
@@ -74,3 +81,13 @@ def test_broken_files_count_as_absent(tmp_path):
 def test_without_a_vehicle_file_there_are_no_limits(tmp_path):
     checks = {check.name: check.status for check in computer.computer_checks(None, tmp_path, 0.0, tmp_path)}
     assert checks["disk"] == checks["memory"] == checks["cpu temperature"] == "skipped"
+
+
+def test_a_program_that_uses_the_processor_is_named(monkeypatch):
+    monkeypatch.setattr(computer, "BUSY_SHOWN", 1000)  # other tests may run
+    monkeypatch.setattr(computer, "BUSY_SHARE", 0.01)
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        try:
+            assert f"(process {busy.pid}) " in computer.busiest_programs()
+        finally:
+            busy.kill()

@@ -64,7 +64,7 @@ def test_a_serial_port_that_another_program_holds_is_refused():
     controller, device = os.openpty()
     url = f"serial:{os.ttyname(device)}:921600"
     held = ground.open_link(url)
-    with pytest.raises(ConfigError, match="cannot be opened"):
+    with pytest.raises(ConfigError, match=rf"is in use by process {os.getpid()} \("):
         GroundConnection(url, 1, 0.2)
     held.close()
     os.close(controller)

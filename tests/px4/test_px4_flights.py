@@ -1,13 +1,15 @@
 """Missions with real PX4 from arming to disarming, with both simulators; skipped where no PX4 is found."""
 
+import math
+
 import msgspec
 import numpy as np
 import pytest
-from px4_flight import ROOT, Px4Flight, fly, need_px4
+from px4_flight import HOLD_S, ROOT, Px4Flight, fly, need_px4, simulated
 
 from sitl.px4.build import find_build
 from sitl.px4.fly import simulate_px4
-from sitl.scenario import Fault, load_scenario
+from sitl.scenario import Fault, FaultKind, load_scenario
 
 pytestmark = pytest.mark.realtime
 
@@ -83,3 +85,14 @@ def test_a_stream_that_stops_leads_to_px4_s_failsafe(tmp_path, mode):
         assert "OFFBOARD" not in flight.modes[flight.modes.index("OFFBOARD") + 1 :], "offboard came back by itself"
         assert flight.modes[-1] == "POSCTL" and flight.phases[-1] in ("PX4_HOLD", "PILOT")
         assert farthest_m < 3.0
+
+
+def test_without_a_position_this_stack_sinks_against_the_wind_and_px4_takes_the_last_decimetres(tmp_path):
+    """PX4's own descent from the hold moved the aircraft by 10 m, and met the ground at 4 m/s."""
+    lost = [Fault(at_s=HOLD_S, kind=kind, duration_s=600.0) for kind in (FaultKind.GNSS_LOST, FaultKind.MARKERS_HIDDEN)]
+    lockstep = simulated(tmp_path, HOLD_S + 28.0, lost)
+    assert lockstep.pilot is not None and lockstep.pilot.phase == "DONE"
+    home, truth = lockstep.loaded.scenario.start.p_W, [m for m in lockstep.messages["truth"] if m.stamp_s >= HOLD_S]
+    touched = next(m for m in truth if m.p_W[2] - home[2] < 0.25)
+    assert math.dist(touched.p_W[:2], truth[0].p_W[:2]) < 4.0
+    assert math.hypot(*touched.v_W[:2]) < 2.0

@@ -37,7 +37,7 @@ from companion.mission.monitors import MONITORS, Monitor
 from companion.mission.plan import load_plan
 from companion.mission.safety_monitor import SafetyMonitor
 from companion.mission.transitions import TRANSITIONS
-from sitl.link_attacks import ForeignOdometry
+from sitl.link_attacks import ForeignOdometry, ForeignParameter
 from sitl.lockstep import Lockstep
 from sitl.scenario import Fault, FaultKind, LoadedScenario, load_scenario
 from sitl.sensors import RangeFinderConfig
@@ -206,6 +206,11 @@ def _another_sends_odometry(lockstep: Lockstep) -> None:
     lockstep.at(lockstep.now_us + 5_000_000, other.stop)
 
 
+def _another_sets_a_parameter(lockstep: Lockstep) -> None:
+    other = ForeignParameter(lockstep.faults.target, 1.0, b"MPC_LAND_SPEED", 1.2)
+    lockstep.at(lockstep.now_us + 5_000_000, other.stop)
+
+
 def _station_leaves(lockstep: Lockstep) -> None:
     STATION[0] = False
 
@@ -235,6 +240,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     # 5 s of another companion on a port of its own, at 20 Hz with 10 degrees of tilt: seen in the echoes of PX4 alone
     "conflict": SafetyFlight((fault("foreign_setpoints", 20, 0.1745, 0.344, 0, lasts_s=5.0),), 0.6, "PILOT", 1.5),
     "foreign_estimate": SafetyFlight((), 0.5, "HOLD", attack=_another_sends_odometry),
+    "foreign_change": SafetyFlight((), 0.5, "HOLD", attack=_another_sets_a_parameter),
     # PX4 with the parameters of docs/real_aircraft.md acts on a lost RC itself; here it leaves that to offboard. Its
     # Return lets a landing continue, where Land would hold for COM_FAIL_ACT_T and land by itself
     "rc_lost": SafetyFlight((fault("rc_lost"),), 2.0, "DONE", parameters=(("COM_RCL_EXCEPT", 4), ("NAV_RCL_ACT", 2))),
@@ -283,6 +289,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "takeoff_limits": SafetyFlight((), 1.0, "DONE", 6.0, "takeoff", attack=_filter_displaced(0.0, 8.0, 0.0)),
     "takeoff_height": SafetyFlight((), 6.0, "DONE", 6.0, "takeoff", attack=_px4_climbs_on),
     "takeoff_slow": SafetyFlight((), 30.0, "DONE", 6.0, "takeoff", (("MPC_TKO_SPEED", 0.05),)),
+    "takeoff_gnss_lost": SafetyFlight((fault("gnss_lost"),), 2.0, "DONE", 3.0, "takeoff"),
     "raw_fence": SafetyFlight((HIDDEN,), 15.0, "DONE", 8.0, "corridor", attack=_filter_drifts(0.0, 0.4, 0.0)),
     "raw_height": SafetyFlight((HIDDEN,), 15.0, "DONE", 8.0, "corridor", attack=_filter_drifts(0.0, 0.0, 0.4)),
     "raw_distance": SafetyFlight((HIDDEN,), 18.0, "DONE", 8.0, "short", attack=_filter_drifts(0.0, 0.4, 0.0)),

@@ -10,6 +10,7 @@ from companion.core.config import load
 from companion.core.vehicle import Vehicle
 from companion.mission.monitors import ACTIONS, MONITORS
 from companion.mission.plan import load_plan
+from companion.preflight.files import mission_file
 from companion.view.safety_table import cells
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +53,11 @@ def test_the_command_refuses_a_mission_that_leads_too_near_to_the_structure(tmp_
     near = tmp_path / "near.toml"
     near.write_text(text.replace("offset_M = [0.0, 0.0, 3.0]", "offset_M = [0.0, 0.0, 0.8]"))
     vehicle = str(ROOT / "config/vehicles/f550.toml")
-    result = CliRunner().invoke(main, ["safety", "--vehicle", vehicle, "--mission", str(near)])
-    assert result.exit_code == 2 and result.output.count("\n") == 1
-    assert "standoff.offset_M" in result.output and "safety.standoff_min_m = 1 m" in result.output
+    for command in (["safety", "--mission", str(near)], ["fly", str(near), "--fcu", "udpin:127.0.0.1:14599"]):
+        result = CliRunner().invoke(main, [*command, "--vehicle", vehicle])
+        assert result.exit_code == 2 and result.stderr == (
+            f"companion: {near}: standoff.offset_M = [0.0, 0.0, 0.8]: z must be above safety.standoff_min_m = 1 m of the"
+            " vehicle file\n"
+        )
+    check, plan = mission_file(near, load(vehicle, Vehicle))
+    assert check.status == "failed" and str(near) in check.detail and plan is not None

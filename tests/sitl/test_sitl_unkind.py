@@ -19,7 +19,16 @@ from sitl.autopilot.step_response import overshoot
 from sitl.refly import refly
 from sitl.scenario import LoadedScenario, SensorKind, load_scenario
 from sitl.sensors import PAPER
-from sitl.unkind import RANGES_FILE, UnkindWorld, apply, draw, flown_parameters, load_ranges, with_sensors
+from sitl.unkind import (
+    CAMERA_LATENCY_MIN_S,
+    RANGES_FILE,
+    UnkindWorld,
+    apply,
+    draw,
+    flown_parameters,
+    load_ranges,
+    with_sensors,
+)
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "config" / RANGES_FILE
@@ -68,6 +77,24 @@ def test_every_number_is_inside_its_range(worlds):
         before = flown_parameters(HOVER.scenario)
         assert len(world.attitude_gains) == 8
         assert all(inside(v / before[name], "attitude_gain_factor") for name, v in world.attitude_gains.items())
+
+
+@pytest.mark.parametrize("camera_s", [0.0, 0.02, 0.5])
+def test_an_image_arrives_after_its_exposure_and_the_errors_stay_even(camera_s):
+    vehicle = HOVER.vehicle
+    measured = replace(vehicle, latency=replace(vehicle.latency, camera_s=camera_s))
+    drawn = [draw(RANGES, replace(HOVER, vehicle=measured), seed).camera_latency_s for seed in range(12)]
+    low, high = (camera_s + error for error in RANGES.latency_error_s)
+    assert all(max(low, CAMERA_LATENCY_MIN_S) <= latency_s <= high for latency_s in drawn)
+    assert len(set(drawn)) == len(drawn)  # not all at the shortest that is possible
+
+
+def test_a_range_of_delays_that_cannot_be_is_refused():
+    short = replace(RANGES, latency_error_s=(-0.2, -0.1))
+    with pytest.raises(
+        ConfigError, match=r"latency_error_s: its highest number is -0.1, less than -0.055 is impossible"
+    ):
+        draw(short, HOVER, 1)
 
 
 def test_most_flights_have_jumps_and_no_two_seeds_the_same_world(worlds):

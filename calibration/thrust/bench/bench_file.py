@@ -9,6 +9,10 @@ from msgspec import Meta
 from calibration.thrust.columns import NEWTONS
 from companion.core.config import ConfigError, Section, integer, load, number
 
+# The test of the output before a sweep drives the motor above an armed idle by two tolerances and a bit: by no more than
+# this share of the range, because it does so in one step.
+PROBE_SHARE, PROBE_TOLERANCES, PROBE_ABOVE_US = 0.05, 2.0, 1.0
+
 
 class ScaleConfig(Section, frozen=True):
     """A load cell that sends a line of text for each reading."""
@@ -89,4 +93,15 @@ def load_bench(path: str | Path) -> Bench:
             f"{path}: sweep.lowest_us, sweep.highest_us = {sweep.lowest_us:g}, {sweep.highest_us:g}: must rise and lie "
             f"between motor.pwm_min_us and motor.pwm_max_us ({motor.pwm_min_us:g} to {motor.pwm_max_us:g} µs)"
         )
+    most_us = (PROBE_SHARE * (motor.pwm_max_us - motor.pwm_min_us) - PROBE_ABOVE_US) / PROBE_TOLERANCES
+    if motor.drive == "actuator_test" and motor.tolerance_us > most_us:
+        raise ConfigError(
+            f"{path}: motor.tolerance_us = {motor.tolerance_us:g}: the test of the output before a sweep drives the motor "
+            f"at {probe_us(motor.pwm_min_us, motor):.0f} µs, above motor.pwm_min_us by twice the tolerance: at most {most_us:.0f}"
+        )
     return bench
+
+
+def probe_us(rest_us: float, motor: MotorConfig) -> float:
+    """The lowest pulse width [µs] above the disarmed output and an armed idle by more than the tolerance."""
+    return max(motor.pwm_min_us, rest_us) + PROBE_TOLERANCES * motor.tolerance_us + PROBE_ABOVE_US

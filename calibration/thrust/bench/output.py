@@ -49,11 +49,6 @@ def is_disarmed_level(pwm_us: float, rest_us: float, config: MotorConfig) -> boo
     return pwm_us <= rest_us + config.tolerance_us
 
 
-def probe_us(rest_us: float, config: MotorConfig) -> float:
-    """The lowest pulse width [µs] above the disarmed output and an armed idle by more than the tolerance."""
-    return max(config.pwm_min_us, rest_us) + 2 * config.tolerance_us + 1
-
-
 def state_since(motor: Motor, asked_s: float, rest_us: float, config: MotorConfig) -> MotorState | None:
     """The motor's state by messages received after `asked_s`; None while they are missing or the output is not down."""
     if motor.heartbeat_s <= asked_s or motor.pwm_s <= asked_s:

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, median, pstdev
 from typing import Protocol
 
-from calibration.thrust.bench.bench_file import Bench
+from calibration.thrust.bench.bench_file import Bench, probe_us
 from calibration.thrust.bench.endings import ended_by_signals
 from calibration.thrust.bench.motor import TIMEOUT_S, Motor
 from calibration.thrust.bench.output import (
@@ -17,7 +17,6 @@ from calibration.thrust.bench.output import (
     MotorState,
     armed_text,
     is_disarmed_level,
-    probe_us,
     state_since,
 )
 from calibration.thrust.bench.pause import PAUSE_S, Clock, PauseWatch

@@ -7,6 +7,7 @@ worse than PX4's own failsafe.
 """
 
 from companion.fcu.link.codec import Codec
+from companion.fcu.link.influence import ForeignMessage
 
 HOLD_S = 5.0
 
@@ -18,18 +19,19 @@ class Conflict:
         self.text = ""  # "" while there is no conflict
         self.signs = 0
         self._newest_s = 0.0
-        self._own_frames = self._setpoints = 0  # counters of the codec at the last check
+        self._own_frames = 0  # counter of the codec at the last check
 
     def check(self, codec: Codec, now_s: float) -> None:
-        """Compare the counters of the codec with those of the last call."""
+        """Compare the counter of the codec with that of the last call."""
         if codec.own_frames != self._own_frames:
             self._own_frames = codec.own_frames
             ids = f"{codec.system_id}/{codec.component_id}"
             self.note(f"another sender on the link uses this companion's ids {ids} (or the link echoes)", now_s)
-        if codec.foreign_setpoints != self._setpoints:
-            self._setpoints = codec.foreign_setpoints
-            system, component = codec.setpoint_sender
-            self.note(f"another sender ({system}/{component}) sends setpoints to the flight controller", now_s)
+
+    def note_setpoint(self, message: ForeignMessage, now_s: float) -> None:
+        """Take a setpoint of another sender."""
+        sender = f"{message.system}/{message.component}"
+        self.note(f"another sender ({sender}) sends setpoints to the flight controller", now_s)
 
     def note(self, text: str, now_s: float) -> None:
         """Take a sign of a conflict."""

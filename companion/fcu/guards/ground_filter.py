@@ -6,7 +6,7 @@ and the pilot's switch would follow them; frames with the ids of this companion 
 flight controller, because acks and restarts would be misread; SETUP_SIGNING, which would lock this companion out.
 Blocked frames are counted and reported. RADIO_STATUS ends here without a word: a telemetry radio on the forward sends it
 once a second, and PX4 would reduce the rates of the companion's own port by the radio's full buffer
-(`MAV_n_RADIO_CTL`, on as delivered) to a twentieth. A flood is thinned out, so that a setpoint never waits behind it.
+(`MAV_n_RADIO_CTL`, on as delivered) to a twentieth. Changes of mode and settings pass and are kept for a report. A flood is thinned out, so that a setpoint never waits behind it.
 """
 
 import math
@@ -15,17 +15,18 @@ from pymavlink.dialects.v20 import common
 
 from companion.fcu.link.codec import (
     AUTOPILOT_COMPONENT,
-    ESTIMATE_AND_RC_MESSAGES,
-    SETPOINT_MESSAGES,
+    FOREIGN_MAX,
     Codec,
     is_station,
 )
 from companion.fcu.link.framing import Frame, Framer
+from companion.fcu.link.influence import MESSAGES, ForeignMessage, Influence, influence_of
 
 BYTES_PER_S = 20_000  # a quarter of a port at 921600 baud; parameters and missions need far less
 BURST = 8_000
 STATION_S = 2.5  # PX4's HEARTBEAT_TIMEOUT_US
-BLOCKED = SETPOINT_MESSAGES | ESTIMATE_AND_RC_MESSAGES | {common.MAVLINK_MSG_ID_SETUP_SIGNING}
+BLOCKED = {number for number, influence in MESSAGES.items() if influence is not Influence.CHANGE}
+BLOCKED.add(common.MAVLINK_MSG_ID_SETUP_SIGNING)
 _NAMES = {number: kind.msgname for number, kind in common.mavlink_map.items()}
 
 
@@ -44,6 +45,7 @@ class GroundFilter:
         self.thinned = 0  # dropped in a flood
         self.station_s = -math.inf  # when a ground station's heartbeat last went through
         self.reason = ""  # of the newest blocked frame
+        self._changes: dict[ForeignMessage, None] = {}  # that passed since the last report
 
     def filter(self, data: bytes, now_s: float) -> list[bytes]:
         """The frames in `data` that may go to the flight controller, whole and unchanged; never raises."""
@@ -60,10 +62,22 @@ class GroundFilter:
                 continue
             self._allowance -= len(raw)
             self.passed += 1
+            self._note_change(frame, buffer)
             if frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and is_station(buffer[frame.payload : frame.tail]):
                 self.station_s = now_s
             out.append(raw)
         return out
+
+    def take_changes(self) -> list[ForeignMessage]:
+        """What ground stations changed in the flight controller since the last call; each kind once."""
+        changes, self._changes = list(self._changes), {}
+        return changes
+
+    def _note_change(self, frame: Frame, buffer: bytes) -> None:
+        sender = (frame.system, frame.component)
+        message = influence_of(frame.number, buffer[frame.payload : frame.tail], sender, self._autopilot[0])
+        if message is not None and len(self._changes) < FOREIGN_MAX:
+            self._changes[message] = None
 
     def has_station(self, now_s: float) -> bool:
         """The flight controller receives a ground station on this link and sends texts (PX4's `STATUSTEXT.hpp`)."""

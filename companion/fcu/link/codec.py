@@ -6,7 +6,6 @@ what cannot be used is counted by kind and dropped.
 """
 
 import math
-import re
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
@@ -38,6 +37,7 @@ from companion.fcu.link.decoded import (
     Timesync,
 )
 from companion.fcu.link.framing import CURRENT_MODE, CURRENT_MODE_SEED, Frame, Framer
+from companion.fcu.link.influence import ForeignMessage, influence_of
 from companion.fcu.link.signing import LINK_ID, Signer
 
 AUTOPILOT_COMPONENT = common.MAV_COMP_ID_AUTOPILOT1
@@ -45,42 +45,7 @@ AUTOPILOT_COMPONENT = common.MAV_COMP_ID_AUTOPILOT1
 LATE_MAX = 3  # frames in a row with numbers from the past: more is not overtaking, the sender restarted
 OVERTAKEN_MAX = 32  # places by which a frame may be overtaken; from further back it is a replay
 
-# Messages that carry a setpoint; only this stack may send them to the flight controller while it flies.
-SETPOINT_MESSAGES = frozenset(
-    (
-        common.MAVLINK_MSG_ID_SET_ATTITUDE_TARGET,
-        common.MAVLINK_MSG_ID_SET_POSITION_TARGET_LOCAL_NED,
-        common.MAVLINK_MSG_ID_SET_POSITION_TARGET_GLOBAL_INT,
-        common.MAVLINK_MSG_ID_SET_ACTUATOR_CONTROL_TARGET,
-    )
-)
-# Messages that move PX4's estimate, and with it every position that this stack receives. They name no target.
-ESTIMATE_MESSAGES = frozenset(
-    (
-        common.MAVLINK_MSG_ID_VISION_POSITION_ESTIMATE,
-        common.MAVLINK_MSG_ID_ODOMETRY,
-        common.MAVLINK_MSG_ID_ATT_POS_MOCAP,
-        common.MAVLINK_MSG_ID_GPS_INPUT,
-    )
-)
-# These and others like them, sensors included, or that stand for RC.
-# A ground station has no reason to send them; MANUAL_CONTROL is left out, a joystick is a pilot.
-ESTIMATE_AND_RC_MESSAGES = ESTIMATE_MESSAGES | {
-    common.MAVLINK_MSG_ID_SET_GPS_GLOBAL_ORIGIN,
-    common.MAVLINK_MSG_ID_DISTANCE_SENSOR,  # comes back as a range of the flight controller's
-    common.MAVLINK_MSG_ID_OPTICAL_FLOW_RAD,
-    common.MAVLINK_MSG_ID_RC_CHANNELS_OVERRIDE,
-}
-
-
-def _target_offset(number: int) -> int:
-    """Where target_system stands in the payload of a message; target_component follows it."""
-    message = common.mavlink_map[number]
-    fields = re.findall(r"\d*[a-zA-Z]", message.unpacker.format)
-    return struct.calcsize("<" + "".join(fields[: message.ordered_fieldnames.index("target_system")]))
-
-
-_TARGET_OFFSETS = {number: _target_offset(number) for number in SETPOINT_MESSAGES}
+FOREIGN_MAX = 64  # kinds of messages of others that are kept until the next report; more come from a faulty sender
 
 
 class OutgoingMessage(Protocol):
@@ -190,11 +155,7 @@ class Codec:
         self.foreign_frames = 0  # of other systems and components
         self.foreign_autopilots: dict[int, int] = {}  # system id: MAV_AUTOPILOT, from heartbeats of others
         self.own_frames = 0  # with our own ids, and not sent by us
-        self.foreign_setpoints = 0  # received from others, for our flight controller
-        self.setpoint_sender = (0, 0)  # system and component of the newest of them
-        self.foreign_estimates = 0  # messages of others that PX4's estimator takes
-        self.estimate_sender = (0, 0)  # system and component of the newest of them
-        self.estimate_message = 0  # its number
+        self._foreign: dict[ForeignMessage, None] = {}  # since the last report, in the order of their first arrival
         self.station_s = -math.inf  # when a ground station's heartbeat last came through the flight controller
 
     @property
@@ -269,23 +230,19 @@ class Codec:
         sender = (frame.system, frame.component)
         if sender == (self.system_id, self.component_id):
             self.own_frames += 1
-        elif frame.number in SETPOINT_MESSAGES and self._is_for_autopilot(frame, buffer):
-            self.foreign_setpoints += 1
-            self.setpoint_sender = sender
-        elif frame.number in ESTIMATE_MESSAGES:
-            self.foreign_estimates += 1
-            self.estimate_sender, self.estimate_message = sender, frame.number
+        elif message := influence_of(frame.number, buffer[frame.payload : frame.tail], sender, self._autopilot):
+            if len(self._foreign) < FOREIGN_MAX:
+                self._foreign[message] = None
         elif frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and frame.component == AUTOPILOT_COMPONENT:
             heartbeat = decode_heartbeat(buffer[frame.payload : frame.tail])
             self.foreign_autopilots[frame.system] = heartbeat.autopilot
         elif frame.number == common.MAVLINK_MSG_ID_HEARTBEAT and is_station(buffer[frame.payload : frame.tail]):
             self.station_s = now_s
 
-    def _is_for_autopilot(self, frame: Frame, buffer: bytes) -> bool:
-        """Whether our flight controller takes a setpoint: several aircraft may share one link (PX4's receiver)."""
-        at = _TARGET_OFFSETS[frame.number]
-        system, component = buffer[frame.payload : frame.tail].ljust(at + 2, b"\0")[at : at + 2]
-        return system in (0, self._autopilot) and component in (0, AUTOPILOT_COMPONENT)
+    def take_foreign(self) -> list[ForeignMessage]:
+        """What other senders did to the flight controller since the last call; each kind once."""
+        foreign, self._foreign = list(self._foreign), {}
+        return foreign
 
     def _follow(self, seq: int) -> bool:
         """Count the gap before a frame of the autopilot; returns whether the frame may be current."""

@@ -27,6 +27,7 @@ from companion.fcu.link.transports import (
 
 RETRY_S = 1.0  # between two attempts to reopen a lost transport
 FORMS = "serial:/dev/ttyAMA0:921600, udpin:0.0.0.0:14540, udpout:host:port or tcp:host:port"
+BAUD = (9600, 12_000_000)  # from a telemetry radio to the fastest adapters
 FIXED_PEER = "?peer="  # behind udpin:host:port: the only address that is answered, with or without its port
 _SHARED_MESSAGES = (0, 253)  # our HEARTBEAT and STATUSTEXT also go to the ground stations
 
@@ -164,6 +165,8 @@ def _transport(url: str, clock: Callable[[], float], sender: Sender | None) -> T
         raise ConfigError(f"link {url!r}: not one of {FORMS}")
     value = int(number)
     if kind == "serial":
+        if not BAUD[0] <= value <= BAUD[1]:
+            raise ConfigError(f"link {url}: {value} baud is not in {BAUD[0]} to {BAUD[1]}, as 921600")
         return SerialPort(place, value)
     if not 0 < value < 65536:
         raise ConfigError(f"link {url}: port {value} is not in 1 to 65535")

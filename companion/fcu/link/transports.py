@@ -16,6 +16,7 @@ from typing import Protocol
 
 import serial
 
+from companion.fcu.link import holders
 from companion.fcu.link.sender import Sender, is_mavlink
 
 FAILURES = (OSError, ValueError, serial.SerialException)  # what a transport may raise
@@ -24,6 +25,7 @@ FAILURES = (OSError, ValueError, serial.SerialException)  # what a transport may
 # router); a TCP connection as silent is made again (the other end is gone without a word). PX4 sends every second at least.
 PEER_SILENCE_S = 5.0
 PEER_CHECK_S = 0.5  # between two checks that the peer's datagrams have frames of the flight controller
+LOCKED = (errno.EAGAIN, errno.EBUSY)  # flock(2) and TIOCEXCL of another process
 READ_MAX = 65_536  # bytes of one read
 DATAGRAMS_MAX = 64  # of one read, so that a flood cannot keep the process from its other work
 
@@ -112,6 +114,9 @@ class SerialPort:
     def refusal(self, error: Exception) -> str:
         if not Path(self._device).exists():
             return f"no serial device {self._device}"
+        if isinstance(error, OSError) and error.errno in LOCKED:
+            holder = holders.of_device(self._device) or "another program"
+            return f"serial device {self._device} is in use by {holder}; end it first"
         return f"serial device {self._device} cannot be opened: {describe(error)}"
 
 
@@ -231,7 +236,10 @@ class UdpPort:
 
     def refusal(self, error: Exception) -> str:
         in_use = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        why = "is in use by another program" if in_use else f"cannot be opened: {describe(error)}"
+        if in_use:
+            why = f"is in use by {holders.of_udp_port(self._address[1]) or 'another program'}"
+        else:
+            why = f"cannot be opened: {describe(error)}"
         return f"UDP port {self._address[1]} on {self._address[0]} {why}"
 
 
