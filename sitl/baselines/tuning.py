@@ -1,5 +1,7 @@
 """The tuning that the authors of a baseline would make on the aircraft that is flown: the one rule, for every scenario.
 
+``python -m sitl.baselines.tuning SCENARIO --sensors kind --seed 101`` prints what the rule gives.
+
 `paper`. Its published numbers belong to two aircraft on the days on which they were flown. On another aircraft, and for
 another task, its authors do again what they describe:
 
@@ -22,13 +24,17 @@ and for the noise of the position source, which the scenario's `fcu_parameters` 
 flight (MPC_USE_HTE), so a drawn thrust needs no other number. Nothing changes for it.
 """
 
+import argparse
 import math
+import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from companion.control.trajectories import Placed, duration_s, sample
 from companion.core.arrays import Array
+from companion.core.errors import UserError
 from companion.core.frames import GRAVITY_M_S2, quat_from_rpy, rotation_matrix
 from companion.core.messages import WORLD
 from companion.mission.curves import CHECKED_EVERY_S, to_trajectory
@@ -37,8 +43,8 @@ from sitl.autopilot.step_response import hover_command
 from sitl.baselines.identification import identify_aircraft
 from sitl.baselines.paper_tables import PAPER_VEHICLES, TILT_STATE_MAX_RAD, PaperVehicle, paper_vehicle
 from sitl.plant import ROTORS, Plant
-from sitl.scenario import LoadedScenario
-from sitl.unkind import flown_parameters
+from sitl.scenario import LoadedScenario, SensorKind, load_scenario
+from sitl.unkind import flown_parameters, with_sensors
 from sitl.wind import WindConfig
 
 # The F550's tilt bound over the tilt that holds the largest force of the paper (section 3.1.2).
@@ -126,3 +132,33 @@ def _push_m_s2(airframe: Airframe, speed_m_s: float) -> float:
     plant.v_W[:] = 0.0
     plant.step(motors, 0, (speed_m_s, 0.0, 0.0))
     return float(np.hypot(plant.disturbance_W[0], plant.disturbance_W[1]))
+
+
+def main() -> int:
+    """Print the tuned numbers; exit status 2 with one line for a scenario that cannot be used."""
+    parser = argparse.ArgumentParser(prog="python -m sitl.baselines.tuning", description=__doc__.partition("\n")[0])
+    parser.add_argument("scenario", type=Path)
+    parser.add_argument("--sensors", type=SensorKind, choices=list(SensorKind), default=SensorKind.UNKIND)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    try:
+        loaded = with_sensors(load_scenario(given.scenario), given.sensors, given.seed)
+        paper = paper_tuning(loaded)
+    except UserError as refused:
+        print(f"tuning: {refused}", file=sys.stderr)
+        return 2
+    model, (low, high) = paper.model, paper.thrust_bounds
+    print(f"{loaded.scenario.name}, {given.sensors} sensors, seed {given.seed}: {loaded.vehicle.name}")
+    print(f"thrust coefficient {model.thrust_coefficient_m_s2:.2f} m/s², drag {model.drag_1_s[0]:.3f} 1/s")
+    print(
+        f"roll {model.roll_time_constant_s:.3f} s, {model.roll_gain:.3f}; pitch {model.pitch_time_constant_s:.3f} s, {model.pitch_gain:.3f}"
+    )
+    print(
+        f"hover {GRAVITY_M_S2 / model.thrust_coefficient_m_s2:.3f}, thrust {low:.3f} to {high:.3f}, tilt {paper.tilt_command_max_rad:.3f} rad"
+    )
+    print(f"position source: {'with' if paper.position_walks else 'without'} random walk")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -20,7 +20,7 @@ from sitl.baselines.identification import (
     identify,
 )
 from sitl.baselines.paper_tables import PAPER_VEHICLES, TILT_STATE_MAX_RAD, PaperVehicle
-from sitl.baselines.tuning import paper_tuning
+from sitl.baselines.tuning import main, paper_tuning
 from sitl.plant import Plant
 from sitl.scenario import LoadedScenario, SensorKind, load_scenario
 from sitl.unkind import flown_parameters, with_sensors
@@ -164,3 +164,14 @@ def test_less_thrust_and_slower_gains_are_identified():
     assert weak.thrust_coefficient_m_s2 / whole.thrust_coefficient_m_s2 == pytest.approx(0.8, abs=0.02)
     assert weak.roll_time_constant_s > 1.3 * whole.roll_time_constant_s
     assert weak.pitch_time_constant_s < 1.2 * whole.pitch_time_constant_s
+
+
+def test_the_command_prints_the_tuned_numbers(monkeypatch, capsys):
+    path = ROOT / "config/scenarios/bridge_field.toml"
+    monkeypatch.setattr("sys.argv", ["tuning", str(path), "--sensors", "kind"])
+    assert main() == 0
+    tuned = paper_tuning(load_scenario(path))
+    assert f"tilt {tuned.tilt_command_max_rad:.3f} rad" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", ["tuning", str(path.with_name("none.toml"))])
+    assert main() == 2
+    assert "none.toml" in capsys.readouterr().err
