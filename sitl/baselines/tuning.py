@@ -11,9 +11,9 @@ another task, its authors do again what they describe:
 2. **Thrust bounds** lie around the hover command g / k_T: 0.9 to 1.1 of it in the first files of both aircraft, exactly
    0.8 to 1.2 in one of another hexarotor of the group. The shares of the published row are kept.
 3. **Bounds that the task needs.** With the first ±0.1 rad the F550 cannot hold 1.5 m/s², the largest force of the paper; the
-   file that came with the trajectories has ±0.25 rad. Where mean wind and reference need more tilt than the published bound
-   gives with the same reserve, the bound is wider, up to that of the roll and pitch states. A thrust that the reference
-   needs lies inside of the bounds with the reserve that the first files have around hover.
+   file that came with the trajectories has ±0.25 rad. Where the strongest wind and the reference need more tilt than the
+   published bound gives with the same reserve, the bound is wider, up to that of the roll and pitch states. A thrust that
+   they need lies inside of the bounds with the reserve that the first files have around hover.
 4. **Position source.** Under motion capture the authors take the random walk out of the position measurement (their branch
    for motion capture). Here: for every source whose random walk in the vehicle file is below `WALK_MAX_M_SQRT_S`.
 
@@ -42,6 +42,7 @@ from sitl.airframe import Airframe, load_airframe, with_thrust
 from sitl.autopilot.step_response import hover_command
 from sitl.baselines.identification import identify_aircraft
 from sitl.baselines.paper_tables import PAPER_VEHICLES, TILT_STATE_MAX_RAD, PaperVehicle, paper_vehicle
+from sitl.dryden import low_altitude
 from sitl.plant import ROTORS, Plant
 from sitl.scenario import LoadedScenario, SensorKind, load_scenario
 from sitl.unkind import flown_parameters, with_sensors
@@ -52,11 +53,12 @@ TILT_RESERVE = PAPER_VEHICLES["F550"].tilt_command_max_rad / math.atan(1.5 / GRA
 THRUST_RESERVE = (0.9, 1.1)  # lowest and highest thrust over that of hover, of the first files of both aircraft
 THRUST_MIN = 0.1  # the published node sends no less
 WALK_MAX_M_SQRT_S = 0.01  # in 100 s as far as 0.1 m, the published standard deviation of a position
+GUST_SIGMAS = 3.0  # of the strongest gust of a flight; bridge_field: 1.5 m/s², as much as the paper's largest force
 SPIN_UP_MS = 300  # until the rotors turn at the speed of hover
 
 
 class Need(NamedTuple):
-    """What the mean wind and the reference ask of an aircraft."""
+    """What the strongest wind and the reference ask of an aircraft."""
 
     tilt_rad: float
     lift_m_s2: tuple[float, float]  # least and largest thrust over mass
@@ -79,13 +81,13 @@ def paper_tuning(loaded: LoadedScenario) -> PaperVehicle:
 
 
 def need_of(loaded: LoadedScenario, airframe: Airframe) -> Need:
-    """Tilt and thrust of the scenario's holds and trajectory in each of its mean winds and lasting forces.
+    """Tilt and thrust of the scenario's holds and trajectory in each of its winds and lasting forces.
 
-    Gusts and jets are not in it: they pass. Drag is that of level air on the aircraft with its rotors at hover speed.
+    Jets are not in it: those of the scenarios are the paper's own, of about its largest force. Drag is that of level air on the aircraft with its rotors at hover speed.
     """
     v_W, a_W = _motion(loaded)
     needs: list[Array] = []
-    for wind_W, force_W in _mean_airs(loaded.scenario.wind):
+    for wind_W, force_W in _airs(loaded.scenario.wind):
         air_W = wind_W - v_W
         air_W[:, 2] = 0.0
         speeds = np.linalg.norm(air_W, axis=1)
@@ -115,13 +117,26 @@ def _motion(loaded: LoadedScenario) -> tuple[Array, Array]:
     return np.concatenate([still, samples.v_W]), np.concatenate([still, samples.a_W])
 
 
-def _mean_airs(wind: WindConfig) -> list[tuple[Array, Array]]:
-    """Every pair of mean wind [m/s] and lasting force over mass [m/s²] that acts for a while, W."""
+def _airs(wind: WindConfig) -> list[tuple[Array, Array]]:
+    """Every pair of wind with its strongest gust [m/s] and lasting force over mass [m/s²], W."""
     mean, none = np.array(wind.mean_m_s), np.zeros(3)
-    airs = [(mean, none)]
-    airs += [(mean + np.array(step.wind_m_s), none) for step in wind.steps]
-    airs += [(mean, np.array(step.acceleration_m_s2)) for step in wind.force_steps]
+    airs = [(_strongest(wind, mean), none)]
+    airs += [(_strongest(wind, mean + np.array(step.wind_m_s)), none) for step in wind.steps]
+    airs += [(_strongest(wind, mean), np.array(step.acceleration_m_s2)) for step in wind.force_steps]
     return airs
+
+
+def _strongest(wind: WindConfig, mean_m_s: Array) -> Array:
+    """A mean wind with a gust of `GUST_SIGMAS` along it."""
+    speed = float(np.linalg.norm(mean_m_s))
+    if speed == 0.0:
+        return mean_m_s
+    along = mean_m_s / speed
+    std = float(np.linalg.norm(along * wind.gust_std_m_s))
+    if wind.dryden is not None:
+        std = math.hypot(std, low_altitude(wind.dryden).std_m_s[0])
+    gusty: Array = mean_m_s + GUST_SIGMAS * std * along
+    return gusty
 
 
 def _push_m_s2(airframe: Airframe, speed_m_s: float) -> float:
