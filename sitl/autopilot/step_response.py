@@ -14,6 +14,13 @@ SETTLE_S, RESPONSE_S = 0.4, 0.9
 STEP_RAD = 0.2  # far from every limit of rates and motors
 
 
+def hover_command(airframe: Airframe) -> float:
+    """Command of every motor that carries the aircraft at the battery's reference voltage."""
+    rotor = airframe.rotor
+    share, f = airframe.mass_kg * GRAVITY_M_S2 / (ROTORS * rotor.thrust_max_n), rotor.quadratic_fraction
+    return (math.sqrt((1 - f) ** 2 + 4 * f * share) - (1 - f)) / (2 * f) if f > 0 else share
+
+
 def overshoot(airframe: Airframe, parameters: Parameters) -> float:
     """The larger one of roll and pitch in hover, still air, with perfect sensors; as a share of the step."""
     return max(_overshoot(airframe, parameters, axis) for axis in (0, 1))
@@ -21,11 +28,9 @@ def overshoot(airframe: Airframe, parameters: Parameters) -> float:
 
 def _overshoot(airframe: Airframe, parameters: Parameters, axis: int) -> float:
     plant, control = Plant(airframe, 0, (0.0, 0.0, HEIGHT_M)), AttitudeControl(parameters, LOOP_STEP_S)
-    rotor = airframe.rotor
-    share, f = airframe.mass_kg * GRAVITY_M_S2 / (ROTORS * rotor.thrust_max_n), rotor.quadratic_fraction
     loop = control.loop
     loop.level = ATTITUDE
-    loop.thrust = (math.sqrt((1 - f) ** 2 + 4 * f * share) - (1 - f)) / (2 * f) if f > 0 else share
+    loop.thrust = hover_command(airframe)
     largest = 0.0
     for step in range(round((SETTLE_S + RESPONSE_S) / LOOP_STEP_S)):
         if step == round(SETTLE_S / LOOP_STEP_S):

@@ -5,19 +5,17 @@ on the battery, attitude references are level whatever the wind, the reference i
 of which each solve uses a stretch one control period further on, yaw is a PID of its own with its rate a parameter of
 the NMPC.
 
-In its favour: the F550 has the wider bounds of its author's later file (`sitl.baselines.paper_tables` gives the reason;
-the Aurelia keeps the published ±0.1 rad and 0.27 to 0.33, which saturate in strong wind), computing takes no simulated
-time, and the list of points begins at the one nearest to the present time. Two errors are corrected: the error of yaw
-wraps at ±180°, and the fallback turns into the body frame by Rᵀ.
+Model and bounds are those that its authors would give it on the aircraft flown (`sitl.baselines.tuning`). In its favour:
+computing takes no simulated time, and the list of points begins at the one nearest to the present time. Two errors are
+corrected: the error of yaw wraps at ±180°, and the fallback turns into the body frame by Rᵀ.
 
 A weakness of the published problem shows in gusts. With a terminal weight of 600 state weights, rest after three
-seconds outweighs everything before. A disturbance near the limit that the tilt bound can hold (F550: above 2.1 m/s²)
-therefore makes it descend first and climb later at full thrust, when tilt pushes harder. Near that limit its SQP often
-does not converge.
+seconds outweighs everything before. A disturbance near the limit that the tilt bound can hold therefore makes it descend
+first and climb later at full thrust, when tilt pushes harder. Near that limit its SQP often does not converge.
 
 The published fallback is sent as velocity setpoints. The flight controller here takes attitude from the controller, so
 a model of PX4's own velocity loop is used, with its default proportional gains and no integral:
-a = 1.8 (v_cmd - v) sideways and 4.0 (v_cmd - v) upward, thrust and tilt of a + g, within the published bounds.
+a = 1.8 (v_cmd - v) sideways and 4.0 (v_cmd - v) upward, thrust and tilt of a + g, within the bounds of the NMPC.
 """
 
 import math
@@ -34,9 +32,8 @@ from companion.core.frames import GRAVITY_M_S2, rotation_matrix, rpy_from_quat, 
 from companion.core.messages import ControlStatus, Message, Reference, Setpoint, State
 from companion.core.node import Latest, Node
 from companion.core.trajectory_messages import Vec3
-from companion.core.vehicle import Vehicle
 from sitl.baselines.paper_nmpc import PaperNmpc
-from sitl.baselines.paper_tables import FALLBACK_KP, FALLBACK_KV, paper_vehicle
+from sitl.baselines.paper_tables import FALLBACK_KP, FALLBACK_KV, PaperVehicle
 from sitl.vectors import vec3
 
 EXPIRY_S = 0.25
@@ -48,8 +45,8 @@ VELOCITY_GAINS_1_S = np.array([1.8, 1.8, 4.0])  # PX4's MPC_XY_VEL_P_ACC and MPC
 class YawPid:
     """Yaw rate from the yaw error in [-π, π)."""
 
-    def __init__(self, gains: tuple[float, float, float], rate_max_rad_s: float) -> None:
-        self._gains, self._rate_max = gains, rate_max_rad_s
+    def __init__(self, gains: tuple[float, float, float]) -> None:
+        self._gains = gains
         self._integral = 0.0
         self._last: float | None = None
 
@@ -62,8 +59,7 @@ class YawPid:
         slope = 0.0 if self._last is None else wrap_angle(error - self._last) / dt
         self._integral += error * dt
         self._last = error
-        rate = kp * error + ki * self._integral + kd * slope
-        return min(max(rate, -self._rate_max), self._rate_max)
+        return kp * error + ki * self._integral + kd * slope
 
 
 def fallback_velocity_B(p_error_W: Array, v_error_W: Array, q_WB: Vector) -> Array:
@@ -83,21 +79,22 @@ class PaperControllerNode(Node):
     inputs = ("state", "reference")
 
     def __init__(
-        self, vehicle: Vehicle, nmpc: PaperNmpc | None = None, solver_fails: Callable[[], bool] = lambda: False
+        self, paper: PaperVehicle, nmpc: PaperNmpc | None = None, solver_fails: Callable[[], bool] = lambda: False
     ) -> None:
+        """paper: the numbers of the aircraft (`sitl.baselines.tuning.paper_tuning`)."""
         super().__init__()
-        self._paper = paper_vehicle(vehicle.name)
+        self._paper = paper
         self.rate_hz = self._paper.control_rate_hz
         self._period_s = 1.0 / self.rate_hz
-        self._nmpc = nmpc or PaperNmpc(vehicle.name)
+        self._nmpc = nmpc or PaperNmpc(paper)
         self._solver_fails = solver_fails
-        self._yaw = YawPid(self._paper.yaw_gains, self._paper.yaw_rate_max_rad_s)
+        self._yaw = YawPid(self._paper.yaw_gains)
         self._latest = Latest()
         n = len(self._nmpc.times_s)
         self._references = np.zeros((n, STATES + INPUTS))
-        self._references[:, STATES] = GRAVITY_M_S2 / self._paper.thrust_coefficient_m_s2
+        self._references[:, STATES] = GRAVITY_M_S2 / self._paper.model.thrust_coefficient_m_s2
         self._parameters = np.zeros((n, 12))
-        self._parameters[:, :8] = self._paper.model_parameters
+        self._parameters[:, :8] = self._paper.model.parameters
         self._list: tuple[int, float] | None = None  # reference id, time of the point the next solve begins at
         self._yaw_sent: float | None = None
         self._fallback_cycles = self._solver_failures = 0
@@ -179,7 +176,7 @@ class PaperControllerNode(Node):
         roll, pitch, magnitude = tilt_and_thrust(force[None, :], np.array([yaw]))
         low, high = self._paper.thrust_bounds
         tilt = self._paper.tilt_command_max_rad
-        thrust = min(max(float(magnitude[0]) / self._paper.thrust_coefficient_m_s2, low), high)
+        thrust = min(max(float(magnitude[0]) / self._paper.model.thrust_coefficient_m_s2, low), high)
         return np.array([thrust, *(min(max(float(a[0]), -tilt), tilt) for a in (roll, pitch))])
 
     def _status(

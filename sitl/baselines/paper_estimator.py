@@ -1,15 +1,15 @@
 """The prior stack's estimator as a node: its published filter with the topics of this stack's estimator.
 
-Measurements are used in order of arrival; their stamps are ignored. For each one, the filter predicts over the time
-since the last one, with the attitude setpoints that were sent, and then updates. A `State` is published after each
-pose from the flight controller.
+Measurements are used in order of arrival. For each one, the filter predicts from the newest stamp so far to its own,
+with the attitude setpoints that were sent, and then updates; one with an older stamp, as an image has, updates the
+present state. A `State` is published after each pose from the flight controller.
 """
 
 import math
 
 import numpy as np
 
-from companion.core.arrays import Array
+from companion.core.arrays import Array, Vector
 from companion.core.enums import FcuMode, Sensor
 from companion.core.frames import quat_multiply, quat_normalized, rotation_matrix
 from companion.core.messages import (
@@ -27,7 +27,7 @@ from companion.core.node import Node
 from companion.core.vehicle import Vehicle
 from companion.estimation.layout import ERROR_SIZE
 from sitl.baselines.paper_filter import PM, SIZE, B, P, PaperFilter, PaperUpdate
-from sitl.baselines.paper_tables import paper_vehicle
+from sitl.baselines.paper_tables import PaperVehicle
 from sitl.vectors import quat, vec3
 
 # With an older command, or outside offboard, the filter predicts constant velocity and attitude without disturbance.
@@ -42,17 +42,17 @@ LOGGED_AS = {"pose": Sensor.POSITION, "odometry": Sensor.VELOCITY, "marker": Sen
 class PaperEstimatorNode(Node):
     """Runs the published filter on the messages of this stack.
 
-    bundle: the only bundle to use, None: the first one observed. Raises `ConfigError` for an aircraft without published
-    parameters.
+    paper: the numbers of the aircraft (`sitl.baselines.tuning.paper_tuning`). bundle: the only one to use, None: the first
+    one observed.
     """
 
     name = "estimator"
     inputs = ("fcu_attitude", "fcu_position", "fcu_status", "markers", "sent_setpoint")
     rate_hz = 1.0 / NOT_VALID_PERIOD_S
 
-    def __init__(self, vehicle: Vehicle, bundle: str | None = None) -> None:
+    def __init__(self, vehicle: Vehicle, paper: PaperVehicle, bundle: str | None = None) -> None:
         super().__init__()
-        self._parameters = paper_vehicle(vehicle.name).model_parameters
+        self._paper = paper
         self._reference_voltage_v = vehicle.thrust.reference_voltage_v
         self._bundle = bundle
         self._p_BC, self._q_BC = np.array(vehicle.camera.p_BC), quat_normalized(vehicle.camera.q_BC)
@@ -85,17 +85,20 @@ class PaperEstimatorNode(Node):
         """Update with pose, then odometry: the prior stack's bridge published both from one message."""
         if not message.valid or self._attitude is None:
             return []
-        if self.filter is not None and now_s - self._pose_s > POSE_GAP_S:
-            self.filter = None
-            self._resets += 1
-        self._pose_s = now_s
+        gap_s, self._pose_s = message.stamp_s - self._pose_s, message.stamp_s
         if self.filter is None:
-            self.filter = PaperFilter(self._parameters, message.p_W, self._attitude)
-            self._started_s = self._updated_s = now_s
+            self.filter = self._new_filter(message.p_W, self._attitude)
+            self._started_s, self._updated_s = now_s, message.stamp_s
             return []
-        self._note("pose", now_s, message, self.filter.pose(*self._interval(now_s), message.p_W, self._attitude))
+        if gap_s > POSE_GAP_S:
+            self.filter.restart(gap_s, message.p_W, self._attitude)
+            self._updated_s = message.stamp_s
+            self._resets += 1
+            return [self._state(now_s), self._status(now_s)]
+        interval = self._interval(message.stamp_s)
+        self._note("pose", now_s, message, self.filter.pose(*interval, message.p_W, self._attitude))
         v_B = rotation_matrix(self._attitude).T @ np.array(message.v_W)
-        self._note("odometry", now_s, message, self.filter.odometry(*self._interval(now_s), v_B))
+        self._note("odometry", now_s, message, self.filter.odometry(*self._interval(message.stamp_s), v_B))
         return [self._state(now_s), self._status(now_s)]
 
     def handle_markers(self, message: Markers, now_s: float) -> None:
@@ -108,15 +111,19 @@ class PaperEstimatorNode(Node):
                 continue
             p_BM = self._p_BC + self._R_BC @ np.array(observation.best.p_CM)
             q_BM = quat_multiply(self._q_BC, quat_normalized(observation.best.q_CM))
-            update = self.filter.marker(*self._interval(now_s), p_BM, q_BM)
+            interval = self._interval(message.stamp_s) if self.filter.marker_known else (0.0, None)
+            update = self.filter.marker(*interval, p_BM, q_BM)
             if update is None or update.accepted:
                 self._marker_s = now_s
             self._note("marker", now_s, message, update)
 
-    def _interval(self, now_s: float) -> tuple[float, Array | None]:
-        """Time since the last measurement and mean command over it; also starts the next interval."""
-        before_s, self._updated_s = self._updated_s, now_s
-        return now_s - before_s, self._command(before_s, now_s)
+    def _new_filter(self, p_W: Vector, q_WB: Vector) -> PaperFilter:
+        return PaperFilter(self._paper.model.parameters, p_W, q_WB, self._paper.position_walks)
+
+    def _interval(self, stamp_s: float) -> tuple[float, Array | None]:
+        """Time since the newest stamp so far, 0 for an older one, and mean command over it; also starts the next interval."""
+        before_s, self._updated_s = self._updated_s, max(self._updated_s, stamp_s)
+        return self._updated_s - before_s, self._command(before_s, self._updated_s)
 
     def _command(self, before_s: float, now_s: float) -> Array | None:
         """Time-weighted mean of the last two commands over an interval; None: no recent command, or not in offboard."""
@@ -153,7 +160,7 @@ class PaperEstimatorNode(Node):
     def _state(self, now_s: float) -> State:
         f = self.filter
         if f is None:
-            f = PaperFilter(self._parameters, (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
+            f = self._new_filter((0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0))
         known = f.marker_known
         covariance = f.P
         relative = covariance[P, P] + covariance[PM, PM] - covariance[P, PM] - covariance[PM, P]

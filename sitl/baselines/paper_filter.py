@@ -4,8 +4,10 @@ State p, v, q, disturbance, GNSS bias, marker p, marker q (23 numbers); error p,
 right: q_true = q ⊗ exp(θ). (Kalaitzakis & Vitzilaios, Robotics 2023, 12(5), 123, section 2.2, and its code.)
 
 Kept as published: noise added per call and not per second; covariance matching on the diagonal, never below nominal
-and with rejected innovations in it too; a rejected measurement also discards the prediction over its interval;
-measurements applied when they arrive; the marker as one pose.
+and with rejected innovations in it too; a measurement is gated and weighted with the noise that the ones before it
+gave; a rejected measurement also discards the prediction over its interval; a measurement older than the newest one is
+applied to the present state; the marker as one pose, whose correction of the aircraft's roll and pitch is dropped while
+the covariance counts it (so in the published code; the paper's text does not have it).
 
 Corrected, so that the comparison is fair: the sign of the predicted pitch, the components of the rotation rate, the
 transpose of the attitude block of F, the damping of the vehicle. A quaternion measured as four independent numbers
@@ -36,10 +38,12 @@ from companion.core.frames import (
 
 P, V, TH, D, B, PM, TM = (slice(i, i + 3) for i in range(0, 21, 3))
 SIZE = 21
+ROLL_PITCH = slice(TH.start, TH.start + 2)
 DISTURBANCE_MAX_M_S2 = 10.0
 # Added to the covariance at every prediction, whatever its length.
 Q_PER_CALL = np.array([0.01] * 15 + [1e-5] * 6)
 P0 = np.array([0.1] * 9 + [1.0] * 6 + [0.1] * 6)
+GAP_NOISE_1_S = 30.0  # calls per second for which a gap counts
 QUATERNION_TO_ANGLE = 4.0  # variance of a rotation angle over that of a quaternion's numbers
 
 
@@ -68,9 +72,10 @@ class PaperUpdate(NamedTuple):
 
 
 class PaperFilter:
-    """parameters: as `acados_gen.flight_model.PARAMETERS`."""
+    """parameters: as `acados_gen.flight_model.PARAMETERS`. position_walks: the measured position is p + b, else p."""
 
-    def __init__(self, parameters: Sequence[float], p_W: Vector, q_WB: Vector) -> None:
+    def __init__(self, parameters: Sequence[float], p_W: Vector, q_WB: Vector, position_walks: bool = True) -> None:
+        self._position_walks = position_walks
         self._k_T = parameters[0]
         self._drag = np.array(parameters[1:4])
         self._attitude = parameters[4:8]
@@ -81,7 +86,12 @@ class PaperFilter:
         self.marker_known = False  # once seen it stays known, as published
         self.P = np.diag(P0)
         self._innovations: dict[str, deque[Array]] = {n: deque(maxlen=sensor.window) for n, sensor in SENSORS.items()}
-        self._spread: dict[str, Array] = {}  # diag(H P Hᵀ) of the last update
+        self._matched = {name: sensor.variances for name, sensor in SENSORS.items()}  # for the next measurement
+
+    def restart(self, gap_s: float, p_W: Vector, q_WB: Vector) -> None:
+        """After a gap between poses: position and attitude of the pose, at rest; the other states stay, less certain."""
+        self.p, self.v, self.q = np.array(p_W, dtype=float), np.zeros(3), quat_normalized(q_WB)
+        self.P[range(SIZE), range(SIZE)] += GAP_NOISE_1_S * gap_s * Q_PER_CALL
 
     # --- prediction ---------------------------------------------------------------------------------------
 
@@ -143,13 +153,17 @@ class PaperFilter:
     # --- measurements -------------------------------------------------------------------------------------
 
     def pose(self, dt: float, command: Array | None, p_W: Vector, q_WB: Vector) -> PaperUpdate:
-        """Position (with the GNSS bias in it) and attitude of the flight controller."""
+        """Position (with the GNSS bias in it, where the source has one) and attitude of the flight controller."""
 
         def model() -> tuple[Array, Array]:
             H = np.zeros((6, SIZE))
-            H[:3, P] = H[:3, B] = H[3:, TH] = np.eye(3)
+            H[:3, P] = H[3:, TH] = np.eye(3)
+            expected = self.p
+            if self._position_walks:
+                H[:3, B] = np.eye(3)
+                expected = self.p + self.b
             turn = quat_log(quat_multiply(quat_conjugate(self.q), q_WB))
-            return np.concatenate([np.asarray(p_W) - self.p - self.b, turn]), H
+            return np.concatenate([np.asarray(p_W) - expected, turn]), H
 
         return self._update("pose", dt, command, model)
 
@@ -168,7 +182,6 @@ class PaperFilter:
     def marker(self, dt: float, command: Array | None, p_BM: Array, q_BM: Array) -> PaperUpdate | None:
         """Pose of the marker in the body frame; the first one places the marker and returns None."""
         if not self.marker_known:
-            self.predict(dt, command)
             self.p_M = self.p + rotation_matrix(self.q) @ p_BM
             self.q_M = quat_normalized(quat_multiply(self.q, q_BM))
             self.marker_known = True
@@ -188,24 +201,29 @@ class PaperFilter:
         return self._update("marker", dt, command, model)
 
     def noise(self, name: str) -> Array:
-        """Variances of a sensor by covariance matching: diag(mean v vᵀ - H P Hᵀ), never below nominal."""
+        """Variances of a sensor for its next measurement."""
+        return self._matched[name]
+
+    def _match(self, name: str, innovation: Array, spread: Array) -> None:
+        """Covariance matching: diag(mean v vᵀ - H P Hᵀ), never below nominal."""
         sensor, seen = SENSORS[name], self._innovations[name]
-        if len(seen) < sensor.window:
-            return sensor.variances
-        matched: Array = np.maximum(np.mean(np.square(seen), axis=0) - self._spread[name], sensor.variances)
-        return matched
+        seen.append(innovation)
+        if len(seen) == sensor.window:
+            self._matched[name] = np.maximum(np.mean(np.square(seen), axis=0) - spread.diagonal(), sensor.variances)
 
     def _update(
         self, name: str, dt: float, command: Array | None, model: Callable[[], tuple[Array, Array]]
     ) -> PaperUpdate:
         before = (self.p, self.v, self.q, self.d, self.P.copy())
-        self.predict(dt, command)
+        if dt > 0.0:
+            self.predict(dt, command)
+        else:
+            self.P[range(SIZE), range(SIZE)] += Q_PER_CALL
         innovation, H = model()
         PHT = self.P @ H.T
         spread = H @ PHT
-        self._innovations[name].append(innovation)
-        self._spread[name] = spread.diagonal()
         variances = self.noise(name)
+        self._match(name, innovation, spread)
         S = spread + np.diag(variances)
         nis = float(innovation @ np.linalg.solve(S, innovation))
         sensor = SENSORS[name]
@@ -214,7 +232,10 @@ class PaperFilter:
             self.p, self.v, self.q, self.d, self.P = before  # the interval is lost, as published
             return PaperUpdate(nis, len(innovation), False, scale)
         K = np.linalg.solve(S, PHT.T).T
-        self._inject(K @ innovation)
+        error = K @ innovation
+        if name == "marker":
+            error[ROLL_PITCH] = 0.0
+        self._inject(error)
         A = np.eye(SIZE) - K @ H
         self.P = A @ self.P @ A.T + (K * variances) @ K.T
         return PaperUpdate(nis, len(innovation), True, scale)

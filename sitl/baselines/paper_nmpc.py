@@ -1,6 +1,6 @@
 """The prior stack's NMPC as published: N = 60, T = 3 s, full SQP by acados, hover inputs as the guess of every cycle.
 
-    paper = PaperNmpc("F550")                      # builds the solver when it is not there yet
+    paper = PaperNmpc(paper_vehicle("F550"))       # builds the solver when it is not there yet
     result = paper.solve(x0, references, parameters)
 
 `result.solve_time_s` is acados' own time of the whole SQP, for comparing solvers in one run.
@@ -21,7 +21,7 @@ from companion.core import frames
 from companion.core.arrays import Array, Vector
 from companion.core.config import ConfigError
 from companion.core.kernel import artifact, fingerprint
-from sitl.baselines.paper_tables import TERMINAL_FACTOR, TILT_STATE_MAX_RAD, paper_vehicle
+from sitl.baselines.paper_tables import TERMINAL_FACTOR, TILT_STATE_MAX_RAD, PaperVehicle
 
 NODES, HORIZON_S = 60, 3.0
 SOLVER = "paper_nmpc"
@@ -85,11 +85,10 @@ def _build(home: Path, path: Path) -> Path:
 
 
 class PaperNmpc:
-    """Owns one solver in C with its buffers; weights and bounds are the published ones of the aircraft."""
+    """Owns one solver in C with its buffers."""
 
-    def __init__(self, vehicle_name: str) -> None:
-        """vehicle_name: `Vehicle.name`. Raises `ConfigError` for an unknown aircraft or a failed build."""
-        paper = paper_vehicle(vehicle_name)
+    def __init__(self, paper: PaperVehicle) -> None:
+        """paper: weights and bounds. Raises `ConfigError` for a failed build."""
         self._c = ctypes.CDLL(str(build()))
         self.nodes = NODES
         self.step_s = HORIZON_S / NODES

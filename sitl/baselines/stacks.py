@@ -7,17 +7,17 @@ from companion.core.config import ConfigError
 from companion.core.enums import ProcessName
 from companion.core.node import Node
 from companion.core.vehicle import Vehicle
-from companion.runtime.nodes import NodeFiles
+from sitl.scenario import LoadedScenario
 
 STACKS = {
     "full": "this stack",
-    "paper": "the stack of Kalaitzakis & Vitzilaios (2023) as published",
+    "paper": "the stack of Kalaitzakis & Vitzilaios (2023) as its authors would tune it for the aircraft",
     "px4": "the autopilot's own position control on its own GNSS estimate",
 }
 
 
 def baseline_nodes(
-    stack: str, files: NodeFiles, solver_fails: Callable[[], bool]
+    stack: str, files: LoadedScenario, solver_fails: Callable[[], bool]
 ) -> dict[ProcessName, Callable[[], Node]]:
     """Builders of the nodes that a stack replaces; none for "full". Raises `ConfigError` for an unknown stack.
 
@@ -29,10 +29,12 @@ def baseline_nodes(
     if stack == "paper":
         from sitl.baselines.paper_controller import PaperControllerNode
         from sitl.baselines.paper_estimator import PaperEstimatorNode
+        from sitl.baselines.tuning import paper_tuning
 
+        paper = paper_tuning(files)
         return {
-            ProcessName.ESTIMATOR: lambda: PaperEstimatorNode(vehicle, files.plan.bundle),
-            ProcessName.CONTROLLER: lambda: PaperControllerNode(vehicle, solver_fails=solver_fails),
+            ProcessName.ESTIMATOR: lambda: PaperEstimatorNode(vehicle, paper, files.plan.bundle),
+            ProcessName.CONTROLLER: lambda: PaperControllerNode(paper, solver_fails=solver_fails),
         }
     if stack == "px4":
         from companion.fcu.fcu_node import FcuNode

@@ -18,12 +18,12 @@ from sitl.baselines.paper_filter import P0, SENSORS, SIZE, TH, B, D, P, PaperFil
 from sitl.baselines.paper_tables import paper_vehicle
 
 F550 = paper_vehicle("F550")
-HOVER = 9.80665 / F550.thrust_coefficient_m_s2
+HOVER = 9.80665 / F550.model.thrust_coefficient_m_s2
 LEVEL = (1.0, 0.0, 0.0, 0.0)
 
 
 def new_filter(q=LEVEL, p=(0.0, 0.0, 0.0)) -> PaperFilter:
-    return PaperFilter(F550.model_parameters, p, q)
+    return PaperFilter(F550.model.parameters, p, q)
 
 
 def fly(filter_, command, seconds=0.3, dt=0.02):
@@ -51,7 +51,7 @@ def test_the_euler_angles_follow_the_published_model_when_all_rates_act_together
     # A wrong component in the quaternion's rate shows only away from level and with all rates at once.
     f = new_filter(quat_from_rpy(0.2, -0.3, 0.7))
     command, dt = np.array([HOVER, -0.2, 0.3, 0.5]), 1e-4
-    tau_r, k_r, tau_p, k_p = F550.model_parameters[4:8]
+    tau_r, k_r, tau_p, k_p = F550.model.parameters[4:8]
     expected = np.array([(k_r * -0.2 - 0.2) / tau_r, (k_p * 0.3 + 0.3) / tau_p, 0.5])
     before = np.array(rpy_from_quat(f.q))
     f.predict(dt, command)
@@ -62,7 +62,7 @@ def test_the_filter_uses_the_damping_of_the_aircraft():
     f = new_filter()
     f.v = np.array([1.0, 0.0, 0.0])
     fly(f, (HOVER, 0.0, 0.0, 0.0), seconds=1.0)
-    assert f.v[0] == pytest.approx(math.exp(-F550.drag_1_s[0]), abs=0.01)
+    assert f.v[0] == pytest.approx(math.exp(-F550.model.drag_1_s[0]), abs=0.01)
 
 
 def test_the_transition_matrix_matches_finite_differences():
@@ -107,6 +107,8 @@ def test_a_measurement_pulls_every_part_of_the_state_towards_it(sensor):
     f.p_M, f.q_M, f.marker_known = p_M, q_M, True
     p_BM, q_BM = R.T @ (p_M - p_true), quat_multiply(quat_conjugate(q_true), q_M)
     for _ in range(60):
+        if sensor == "marker":  # the part that it gives to roll and pitch is lost, so they must be known
+            f.pose(0.0, None, p_true, q_true)
         update = {
             "pose": lambda: f.pose(0.0, None, p_true, q_true),
             "odometry": lambda: f.odometry(0.0, None, R.T @ v_true),
@@ -122,6 +124,62 @@ def test_a_measurement_pulls_every_part_of_the_state_towards_it(sensor):
         np.testing.assert_allclose(rotation_matrix(f.q).T @ (f.p_M - f.p), p_BM, atol=0.01)
         turn = quat_log(quat_multiply(quat_conjugate(quat_multiply(quat_conjugate(f.q), f.q_M)), q_BM))
         assert np.linalg.norm(turn) < 0.01
+
+
+def observed(f: PaperFilter, error_B=(0.0, 0.0, 0.0), turn=LEVEL):
+    """What an exact camera sees of the filter's own marker, with an error."""
+    p_BM = rotation_matrix(f.q).T @ (f.p_M - f.p) + error_B
+    return p_BM, quat_multiply(turn, quat_multiply(quat_conjugate(f.q), f.q_M))
+
+
+def marked_filter() -> PaperFilter:
+    f = new_filter()
+    f.marker(0.0, None, np.array([3.0, 0.0, 0.0]), quat_from_rpy(1.5, 0.0, 0.0))
+    for _ in range(20):
+        f.pose(0.02, (HOVER, 0, 0, 0), (0.0, 0.0, 0.0), LEVEL)
+        f.marker(0.0, None, *observed(f))
+    return f
+
+
+def test_a_marker_does_not_correct_roll_and_pitch_as_published():
+    f = marked_filter()
+    before = np.array(rpy_from_quat(f.q))
+    assert f.marker(0.0, None, *observed(f, turn=quat_from_rpy(0.03, 0.03, 0.03))).accepted
+    moved = np.array(rpy_from_quat(f.q)) - before
+    assert abs(moved[2]) > 1e-4
+    np.testing.assert_allclose(moved[:2], 0.0, atol=1e-9)
+
+
+def test_an_outlier_does_not_open_the_gate_for_itself():
+    f = marked_filter()
+    for _ in range(SENSORS["marker"].window):
+        f.marker(0.0, None, *observed(f))
+    assert not f.marker(0.0, None, *observed(f, error_B=(5.0, 0.0, 0.0))).accepted
+    assert f.noise("marker")[0] > 1.0  # it counts for the next one
+
+
+def test_a_source_without_random_walk_has_no_bias():
+    f = PaperFilter(F550.model.parameters, (0.0, 0.0, 0.0), LEVEL, position_walks=False)
+    for _ in range(100):
+        f.pose(0.02, (HOVER, 0, 0, 0), (0.2, 0.0, 0.0), LEVEL)
+    assert f.p[0] == pytest.approx(0.2, abs=1e-3) and not f.b.any()
+
+
+def test_a_late_measurement_is_applied_to_the_present_state():
+    f = marked_filter()
+    f.v = np.array([1.0, 0.0, 0.0])
+    p = f.p.copy()
+    assert f.marker(0.0, (HOVER, 0, 0, 0), *observed(f)).accepted
+    np.testing.assert_allclose(f.p, p, atol=1e-12)
+
+
+def test_a_gap_between_poses_keeps_marker_and_bias():
+    f = marked_filter()
+    f.b[:] = 0.5, 0.0, 0.0
+    marker, spread = f.p_M.copy(), f.P.diagonal().copy()
+    f.restart(1.0, (2.0, 0.0, 0.0), LEVEL)
+    np.testing.assert_array_equal(f.p_M, marker)
+    assert f.p[0] == 2.0 and f.b[0] == 0.5 and f.marker_known and (f.P.diagonal() > spread).all()
 
 
 def test_the_innovation_covariance_has_full_rank():

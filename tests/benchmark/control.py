@@ -11,6 +11,7 @@ from companion.control.solver import Nmpc
 from companion.core.config import load
 from companion.core.vehicle import Vehicle
 from sitl.baselines.paper_nmpc import PaperNmpc
+from sitl.baselines.paper_tables import paper_vehicle
 from tests.benchmark.figures import Figure
 from tests.benchmark.timing import one_core
 from tests.control.control_plant import Loop
@@ -54,7 +55,7 @@ def figures() -> list[Figure]:
     generate(vehicle)
     recorder = Recorder(vehicle)
     fly(Loop(vehicle, recorder))
-    ours, prior = Nmpc(vehicle), PaperNmpc(vehicle.name)
+    ours, prior = Nmpc(vehicle), PaperNmpc(paper_vehicle(vehicle.name))
     cycles, bare, full, rounds = [], [], [], []
     with one_core():
         for elapsed_s, *problem in recorder.problems:
