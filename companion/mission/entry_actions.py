@@ -11,11 +11,13 @@ from companion.mission import phases as ph
 from companion.mission import reference_geometry as geometry
 from companion.mission.curves import Curve, flown_s, to_trajectory
 from companion.mission.mission_context import MissionContext
-from companion.mission.monitors import CONTROL_ERROR
+from companion.mission.monitors import CONTROL_ERROR, LANDED_BY_STACK
 from companion.mission.requests import WARNING
 from companion.mission.start_checks import imu_warning
 
 DESCENT_M_S = 0.7  # PX4's MPC_LAND_SPEED
+# Without satellites and perhaps without a bundle in sight every second counts: 4 m in seven seconds.
+QUICK_DESCENT_M_S, QUICK_DESCENT_M_S2 = 1.2, 1.0
 DESCENT_END_M = 0.4  # over the take-off point: from there PX4 lands within a second
 
 EntryAction = Callable[[MissionContext, Phase, float], None]  # (mission, the phase before, now_s)
@@ -45,6 +47,7 @@ def _enter_takeoff(mission: MissionContext, left: Phase, now_s: float) -> None:
 
 def _enter_enter_offboard(mission: MissionContext, left: Phase, now_s: float) -> None:
     if left == Phase.WAIT_READY:
+        mission.inputs.note_handover()
         _note_start(mission, now_s)
     if left == Phase.TAKEOFF:  # offboard only from the request on
         mission.inputs.expect_modes(FcuMode.AUTO_TAKEOFF, FcuMode.AUTO_LOITER)
@@ -134,10 +137,28 @@ def _enter_return(mission: MissionContext, left: Phase, now_s: float) -> None:
 
 
 def _enter_land(mission: MissionContext, left: Phase, now_s: float) -> None:
+    if _lands_itself(mission, left, now_s):
+        mission.inputs.expect_modes(FcuMode.OFFBOARD, FcuMode.AUTO_LAND)
+        descend_here(mission, now_s)
+    else:
+        request_landing(mission, left in ph.CONTROLLING, now_s)
+
+
+def _lands_itself(mission: MissionContext, left: Phase, now_s: float) -> bool:
+    """Without satellites PX4 sinks with the wind; this stack sinks on the spot while nothing speaks against its estimate."""
+    inputs, demand = mission.inputs, mission.safety.demand
+    known = inputs.state_age_s(now_s) <= mission.vehicle.safety.state_age_s
+    doubted = demand is not None and demand.monitor not in LANDED_BY_STACK
+    flying = left in ph.CONTROLLING and mission.references.current is not None and inputs.mode == FcuMode.OFFBOARD
+    return not mission.plan.satellites and known and flying and not doubted
+
+
+def request_landing(mission: MissionContext, controlling: bool, now_s: float) -> None:
+    """Ask PX4 to land; controlling: this stack flies until PX4 has taken over."""
     mission.inputs.expect_modes(FcuMode.AUTO_LAND)
     mission.flight.land_attempts = 1
     here = _reference_point(mission, now_s)
-    if mission.references.current is not None and left in ph.CONTROLLING and here is not None:
+    if mission.references.current is not None and controlling and here is not None:
         point, yaw_rad = here  # stay there until PX4 has taken over
         mission.refer(WORLD, Hold(p=point, yaw_rad=yaw_rad), now_s)
     else:
@@ -199,6 +220,16 @@ def fly_back(mission: MissionContext, now_s: float) -> None:
         return
     goal, goal_yaw_rad = mission.flight.return_path[0]
     _move_in_world(mission, goal, goal_yaw_rad, now_s, here, back.speed_m_s, back.acceleration_m_s2)
+
+
+def descend_here(mission: MissionContext, now_s: float) -> None:
+    """Sink on the spot to just above the height of the take-off point."""
+    here, home_W = _reference_point(mission, now_s), mission.inputs.home_W
+    if here is None or home_W is None:
+        return
+    (x, y, z), yaw_rad = here
+    goal = (x, y, min(z, home_W[2] + DESCENT_END_M))
+    _move_in_world(mission, goal, yaw_rad, now_s, here, QUICK_DESCENT_M_S, QUICK_DESCENT_M_S2)
 
 
 def descend(mission: MissionContext, now_s: float) -> None:

@@ -28,6 +28,7 @@ from companion.core.vehicle import Vehicle
 from companion.core.voltage import outside_range_v
 from companion.mission import phases as ph
 from companion.mission import reference_geometry as geometry
+from companion.mission.height_guard import HeightGuard
 from companion.mission.modes import MANUAL_MODES
 from companion.mission.plan import Plan
 from companion.mission.raw_guard import RawGuard
@@ -50,7 +51,7 @@ class MissionInputs:
     def __init__(self, plan: Plan, vehicle: Vehicle) -> None:
         self.plan = plan
         self._limits = vehicle.safety
-        self.raw = RawGuard(vehicle.fcu.send_odometry)
+        self.raw = RawGuard(vehicle.fcu.send_odometry) if plan.satellites else HeightGuard()
         self.latest = Latest()
         self.healths: dict[ProcessName, Health] = {}  # the newest of each process
         self.state: State | None = None  # the newest valid and finite one
@@ -194,6 +195,10 @@ class MissionInputs:
         """There was a fix at the start, and there has been none for `safety.gnss_lost_s`."""
         return self._gnss_expected and now_s - self._gnss_s > self._limits.gnss_lost_s
 
+    def without_gnss(self, now_s: float) -> bool:
+        """There is no fix: it was lost, or the flight is one without satellites."""
+        return not self.plan.satellites or self.gnss_lost(now_s)
+
     def bundle_seen(self, now_s: float) -> bool:
         """The plan's bundle was observed within the last `SEEN_S`; an older observation does not count."""
         state = self.state
@@ -224,10 +229,19 @@ class MissionInputs:
             self.home_W = state.p_W
             self._resets_at_home = state.reset_count
 
+    def note_handover(self) -> None:
+        """Without satellites the place where the motors started is lost on the pilot's way: limits count from here.
+
+        The height still counts from the ground; the horizontal position is that where the mission takes the aircraft.
+        """
+        if not self.plan.satellites and self.state is not None and self.home_W is not None:
+            self.home_W = (self.state.p_W[0], self.state.p_W[1], self.home_W[2])
+            self._resets_at_home = self.state.reset_count
+
     def note_start(self, now_s: float) -> None:
         """Note what is there when the mission takes the aircraft: only that can be lost."""
         self._rc_expected = now_s - self._rc_s < self._limits.rc_lost_s
-        self._gnss_expected = now_s - self._gnss_s < self._limits.gnss_lost_s
+        self._gnss_expected = self.plan.satellites and now_s - self._gnss_s < self._limits.gnss_lost_s
         self._position_expected = self.raw.position_age_s(now_s) < TOPICS["fcu_position"].max_age_s
         self._voltage_expected = now_s - self._voltage_s < TOPICS["fcu_status"].max_age_s
         status = self.status
@@ -335,6 +349,8 @@ class MissionInputs:
         return {offset: count - before.get(offset, 0) for offset, count in counts.items()}
 
     def _at_bundle(self, phase: Phase | None) -> bool:
+        if not self.plan.satellites:  # everything is flown relative to the bundle
+            return True
         return phase in ph.AT_BUNDLE or (phase in ph.ON_TRAJECTORY and self.plan.trajectory_at_bundle)
 
     def _new_faults(self) -> tuple[FcuSystem, ...]:

@@ -206,7 +206,7 @@ class Telemetry:
         return True
 
     def _gps_global_origin(self) -> bool:
-        if not self._stack.observer.initialised:
+        if not (self._stack.observer.initialised and self._stack.observer.uses_gnss):
             return False
         lat, lon, alt = ORIGIN
         self._writer.send(

@@ -1,0 +1,29 @@
+"""Flights without satellites: one for each action of the safety table, and the whole mission."""
+
+import pytest
+from alone_flights import FLIGHTS, fly
+
+from companion.core.enums import Phase
+
+CLEARANCE_M = 0.4  # rotor tips of the F550 from its centre
+# `make test` flies these: the bundle comes back, it does not, the pilot gets the aircraft.
+SAMPLE = ("hidden_short", "hidden", "stop_streaming")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in SAMPLE else pytest.mark.verify) for n in FLIGHTS])
+def test_action_without_satellites(name):
+    flight, outcome = FLIGHTS[name], fly(name)
+    first = next((e for e in outcome.flight.events if e.active), None)
+    assert first is not None and first.monitor == flight.monitor
+    assert outcome.phases == flight.phases and outcome.modes == flight.modes
+    assert outcome.landed == bool(flight.modes)
+    assert outcome.flight.excursion_m <= flight.excursion_m
+    assert outcome.flight.nearest_m > CLEARANCE_M, "touched the structure"
+    from_m = outcome.from_handover_m if Phase.RETURN in flight.phases else outcome.from_hold_m
+    assert from_m <= flight.landed_m
+
+
+def test_the_table_of_the_flights_has_every_action():
+    """Every action has a flight in which the table takes it; warn and relinquish end nothing."""
+    phases = {phase for flight in FLIGHTS.values() for phase in flight.phases}
+    assert {Phase.PAUSE, Phase.RETREAT, Phase.RETURN, Phase.LAND, Phase.PX4_HOLD, Phase.PILOT} <= phases
