@@ -16,8 +16,10 @@ from companion.mission.requests import WARNING
 from companion.mission.start_checks import imu_warning
 
 DESCENT_M_S = 0.7  # PX4's MPC_LAND_SPEED
-# Without satellites and perhaps without a bundle in sight every second counts: 4 m in seven seconds.
+# Without satellites and perhaps without a bundle in sight every second counts: 4 m in seven seconds. PX4's Descend is level and
+# the wind moves it, so this stack sinks to the ground; the end of its path is below, as its height may be wrong by that much.
 QUICK_DESCENT_M_S, QUICK_DESCENT_M_S2 = 1.2, 1.0
+TOUCH_END_M = -0.3
 DESCENT_END_M = 0.4  # over the take-off point: from there PX4 lands within a second
 
 EntryAction = Callable[[MissionContext, Phase, float], None]  # (mission, the phase before, now_s)
@@ -139,7 +141,7 @@ def _enter_return(mission: MissionContext, left: Phase, now_s: float) -> None:
 def _enter_land(mission: MissionContext, left: Phase, now_s: float) -> None:
     if _lands_itself(mission, left, now_s):
         mission.inputs.expect_modes(FcuMode.OFFBOARD, FcuMode.AUTO_LAND)
-        descend_here(mission, now_s)
+        sink_here(mission, now_s)
     else:
         request_landing(mission, left in ph.CONTROLLING, now_s)
 
@@ -150,7 +152,8 @@ def _lands_itself(mission: MissionContext, left: Phase, now_s: float) -> bool:
     known = inputs.state_age_s(now_s) <= mission.vehicle.safety.state_age_s
     doubted = demand is not None and demand.monitor not in LANDED_BY_STACK
     flying = left in ph.CONTROLLING and mission.references.current is not None and inputs.mode == FcuMode.OFFBOARD
-    return not mission.plan.satellites and known and flying and not doubted
+    on_ground = mission.flight.descended and left == Phase.RETURN and demand is None
+    return not mission.plan.satellites and known and flying and not doubted and not on_ground
 
 
 def request_landing(mission: MissionContext, controlling: bool, now_s: float) -> None:
@@ -222,25 +225,31 @@ def fly_back(mission: MissionContext, now_s: float) -> None:
     _move_in_world(mission, goal, goal_yaw_rad, now_s, here, back.speed_m_s, back.acceleration_m_s2)
 
 
-def descend_here(mission: MissionContext, now_s: float) -> None:
-    """Sink on the spot to just above the height of the take-off point."""
+def sink_here(mission: MissionContext, now_s: float) -> None:
+    """Sink on the spot to the ground, without satellites."""
     here, home_W = _reference_point(mission, now_s), mission.inputs.home_W
     if here is None or home_W is None:
         return
-    (x, y, z), yaw_rad = here
-    goal = (x, y, min(z, home_W[2] + DESCENT_END_M))
+    (x, y, _), yaw_rad = here
+    goal = (x, y, home_W[2] + TOUCH_END_M)
     _move_in_world(mission, goal, yaw_rad, now_s, here, QUICK_DESCENT_M_S, QUICK_DESCENT_M_S2)
 
 
 def descend(mission: MissionContext, now_s: float) -> None:
-    """Sink to just above the take-off point, as the last point of the return path; PX4 lands from there."""
+    """Sink to just above the take-off point, as the last point of the return path; PX4 lands from there.
+
+    Without satellites to the ground, at the place of the hand-over.
+    """
     here, home_W, back = _reference_point(mission, now_s), mission.inputs.home_W, mission.plan.return_
     if here is None or home_W is None:
         return
+    end_m, limits = DESCENT_END_M, (DESCENT_M_S, back.acceleration_m_s2)
+    if not mission.plan.satellites:
+        end_m, limits = TOUCH_END_M, (QUICK_DESCENT_M_S, QUICK_DESCENT_M_S2)
     yaw_rad = here[1]
-    goal = geometry.added((0.0, 0.0, DESCENT_END_M), home_W)
+    goal = geometry.added((0.0, 0.0, end_m), home_W)
     mission.flight.return_path = [(goal, yaw_rad)]
-    _move_in_world(mission, goal, yaw_rad, now_s, here, DESCENT_M_S, back.acceleration_m_s2)
+    _move_in_world(mission, goal, yaw_rad, now_s, here, *limits)
 
 
 def _reference_point(mission: MissionContext, now_s: float) -> tuple[Vec3, float] | None:

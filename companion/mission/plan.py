@@ -113,7 +113,7 @@ class Plan(Section, frozen=True, kw_only=True, rename={"return_": "return"}):
     name: Annotated[str, Meta(min_length=1)]
     marker_file: str | None = None  # relative to the mission file; with `bundle`, or not at all
     bundle: str | None = None
-    satellites: bool = True  # False: the flight controller has no position (EKF2_GPS_CTRL 0); see docs/missions.md
+    satellites: bool = True  # False: the flight controller has no position (EKF2_GPS_CTRL 0); see docs/configuration.md
     start: Literal["auto", "rc_switch"]
     rc_switch: RcSwitch | None = None  # required by start = "rc_switch", refused otherwise
     takeoff: Takeoff

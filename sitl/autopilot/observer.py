@@ -32,6 +32,7 @@ VERTICAL_NOISE = 1.5  # GNSS height over horizontal position noise, as EKF2 assu
 BARO_PERIOD_S = 0.02
 BARO_BIAS_TIME_S = 20.0  # time constant with which the barometer's bias follows the GNSS height
 BARO_GAIN = 0.02  # per reading, once the bias is known, with an ordinary receiver
+BARO_ALONE_1_S = 0.5  # triple pole of height, velocity and bias of the acceleration where the barometer is all there is
 ORDINARY_NOISE_M = 0.5  # EKF2_GPS_P_NOISE of that receiver; with a better source the barometer has a smaller weight
 GPS_POSITION = 1  # bit of EKF2_GPS_CTRL
 HISTORY = 128  # frames kept to correct late fixes: 0.5 s at 250 Hz
@@ -218,6 +219,11 @@ class Observer:
         error = height_m - self._baro_bias - self.p[2]
         if self.gnss_ok:
             self._baro_bias += error * BARO_PERIOD_S / BARO_BIAS_TIME_S
+        if not self.uses_gnss:
+            w = BARO_ALONE_1_S
+            self._shift(2, 3 * w * BARO_PERIOD_S * error, 3 * w**2 * BARO_PERIOD_S * error)
+            self.bias[2] += w**3 * BARO_PERIOD_S * error
+            return
         gain = BARO_GAIN * self._baro_share if self.gnss_ok else BARO_GAIN
         self._shift(2, gain * error, 0.1 * gain * error)
 

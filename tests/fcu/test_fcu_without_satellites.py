@@ -23,7 +23,7 @@ def newest(peer, kind):
     return [m for _, m in peer.out if isinstance(m, kind)][-1:]
 
 
-def test_what_px4_sends_as_a_position_reaches_nobody(alone):
+def test_what_px4_sends_as_a_position_is_not_passed_on(alone):
     """PX4 1.17 sends LOCAL_POSITION_NED without saying that x and y are not valid."""
     for _ in range(50):
         alone.deliver(common.MAVLink_local_position_ned_message(alone.boot_ms, 55.0, -3.0, -4.0, 7.0, 0.0, 0.0))

@@ -12,7 +12,7 @@ from companion.core.enums import FcuMode, Phase, SafetyAction
 from companion.core.messages import FcuPosition, FcuStatus, SentSetpoint, State
 from companion.mission import phases as ph
 from companion.mission.conditions import SAFETY_DEMANDS
-from companion.mission.entry_actions import DESCENT_END_M
+from companion.mission.entry_actions import TOUCH_END_M
 from companion.mission.monitors import ACTIONS, ESCALATION_MIN_S, MONITORS, MONITORS_ALONE, monitors_for
 from companion.mission.plan import load_plan
 from companion.mission.transitions import TRANSITIONS
@@ -177,14 +177,14 @@ def test_a_bundle_that_is_lost_for_good_leads_back_and_down_by_this_stack():
     assert "no bundle seen" in world.status.cause and not world.status.success
 
 
-def test_this_stack_sinks_to_just_above_the_ground_and_px4_does_the_rest():
+def test_this_stack_sinks_to_the_ground_before_px4_is_asked_to_land():
     world = hand_over(alone_world())
     world.run_until("HOLD").run(2.0)
     world.bundle_in_view = False
     world.run_until("LAND", 8.0)
     while not world.asked("land"):
         world.step()
-    assert world.p[2] - world.home[2] == pytest.approx(DESCENT_END_M, abs=0.05)
+    assert world.p[2] - world.home[2] == pytest.approx(TOUCH_END_M, abs=0.05)
 
 
 def test_a_state_that_becomes_invalid_while_sinking_leaves_the_landing_to_px4():

@@ -22,6 +22,7 @@ from tests.scenarios.safety_flights import SETTLED_S, Attack, AutopilotSample, F
 
 SCENARIO = Path(__file__).parents[2] / "config/scenarios/bridge_no_satellites.toml"
 SEED = 1
+CLEARANCE_M = 0.4  # rotor tips of the F550 from its centre
 LONGEST_S = 70.0
 AFTER_S = 0.5  # flown on after the end, so that the mission has seen it
 CONTINUED_S = 15.0  # flown after a fault after which the mission goes on
@@ -35,7 +36,8 @@ class AloneFlight(NamedTuple):
     phases: tuple[str, ...]  # the phases of the mission after HOLD, in order
     modes: tuple[str, ...]  # the modes of PX4 after OFFBOARD, in order
     excursion_m: float = 0.5  # farthest from the hold point before it is left on purpose
-    landed_m: float = 2.0  # farthest from where the aircraft was at the fault, or from the hand-over after a return
+    landed_m: float = 1.5  # farthest from where the aircraft was at the fault, or from the hand-over after a return
+    nearest_m: float = CLEARANCE_M  # to the plane of the face
     attack: Attack | None = None
 
 
@@ -80,7 +82,7 @@ FLIGHTS = {
         (fault("markers_hidden"),),
         (Phase.PAUSE, Phase.RETREAT, Phase.LAND, Phase.DONE),
         ("DESCEND",),
-        landed_m=6.0,
+        landed_m=4.0,  # it backs away by 2 m at most
     ),
     "return": AloneFlight(
         "battery_low",
@@ -100,10 +102,10 @@ FLIGHTS = {
         (Phase.PX4_HOLD,),
         ("ALTCTL",),
         excursion_m=6.0,
-        landed_m=8.0,
+        landed_m=4.0,
     ),
     "relinquish": AloneFlight(
-        "rc_takeover", (), (Phase.PILOT,), ("ALTCTL",), excursion_m=6.0, landed_m=8.0, attack=_pilot_takes_over
+        "rc_takeover", (), (Phase.PILOT,), ("ALTCTL",), excursion_m=6.0, landed_m=4.0, attack=_pilot_takes_over
     ),
     "switch_off": AloneFlight(
         "switch_off",
@@ -111,7 +113,7 @@ FLIGHTS = {
         (Phase.PILOT, Phase.WAIT_READY),
         ("ALTCTL",),
         excursion_m=6.0,
-        landed_m=8.0,
+        landed_m=4.0,
         attack=_pilot_turns_switch_off,
     ),
     "rc_lost": AloneFlight("rc_lost", (fault("rc_lost"),), (Phase.RETURN, Phase.LAND, Phase.DONE), ("DESCEND",)),
@@ -120,8 +122,9 @@ FLIGHTS = {
         (fault("rc_lost"), fault("process_dead", name="estimator")),
         (Phase.PX4_HOLD,),
         ("DESCEND",),
-        excursion_m=25.0,
-        landed_m=25.0,
+        excursion_m=27.0,
+        landed_m=27.0,
+        nearest_m=-2.0,  # the wind carries it past the pier, on its side
     ),
 }
 
