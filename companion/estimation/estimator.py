@@ -124,7 +124,7 @@ class EstimatorNode(Node):
             self._filter.nominal[Sensor.POSITION] = height_noise()
         walk_m_sqrt_s = vehicle.estimator.process.gnss_bias_m_sqrt_s
         self._across, self._along = ForceWindows(FORCE_PERIOD_S), ForceWindows(THRUST_PERIOD_S)
-        self._flying = False
+        self._flying = self._in_offboard = False
         self._imu_check = ImuCheck()
         self._prior = initial_variances(vehicle)
         self._witness = PlaceWitness(self._filter.p_BC, self._filter.q_BC, walk_m_sqrt_s)
@@ -202,8 +202,9 @@ class EstimatorNode(Node):
         if (stamp_s := self._usable(message, now_s, ())) is None:
             return
         self._flying = message.armed and not message.landed
+        self._in_offboard = message.armed and message.mode == FcuMode.OFFBOARD
         self._imu_check.set_at_rest(message.landed and not message.armed)
-        changed_s = self.acting_inputs.set_mode(stamp_s, message.armed and message.mode == FcuMode.OFFBOARD)
+        changed_s = self.acting_inputs.set_mode(stamp_s, self._in_offboard)
         if changed_s is not None and self.history is not None:
             self.history.invalidate_after(changed_s)
         if not message.armed:
@@ -446,7 +447,9 @@ class EstimatorNode(Node):
         self, filter_state: FilterState, observation: CheckedObservation, first: bool
     ) -> FilterUpdate | None:
         """Use an observation of the bundle; None when the filter cannot choose between two solutions."""
-        if persistently_rejected(filter_state, Sensor.MARKER):  # the bundle moved, or a false pose placed it
+        # The bundle moved, or a false pose placed it. Under the pilot nothing speaks for the estimate without satellites.
+        alone = self._height is not None and not self._in_offboard and filter_state.contradiction.refused
+        if alone or persistently_rejected(filter_state, Sensor.MARKER):
             self._filter.remove_bundle(filter_state)
             self._rejected[Rejection.MARKER_RESTART] += first
         expected_q_CM = None

@@ -7,6 +7,7 @@ from eskf_truth import HoverSimulation, position_M, status, vector
 
 from companion.core.clock import SimulatedStopwatch
 from companion.core.enums import FcuMode, Sensor
+from companion.core.frames import quat_exp
 from companion.core.messages import FcuAttitude, FcuImu, FcuPosition, FcuStatus
 from companion.estimation.estimator import EstimatorNode
 from companion.estimation.without_satellites import HeightAiding
@@ -117,6 +118,18 @@ def test_the_height_by_pressure_holds_the_vertical_out_of_sight(vehicle):
     flight.marker_seen = False
     state = flight.run(node, 8.0)
     assert abs(state.p_W[2] - flight.s[2] - offset_m) < 0.4
+
+
+@pytest.mark.parametrize("offboard", [False, True], ids=["pilot", "offboard"])
+def test_a_bundle_that_contradicts_the_estimate_is_placed_again_under_the_pilot_only(vehicle, offboard):
+    """A false pose from afar may have placed it. In offboard it may have moved, and must not be followed."""
+    flight = alone(HoverSimulation(vehicle, seed=5, imu=True))
+    flight.offboard = offboard
+    node = estimator(vehicle)
+    flight.run(node, 6.0)
+    flight.marker_turn = quat_exp(np.array([0.0, 0.5, 0.0]))  # seen turned, and where it was
+    state = flight.run(node, 1.6)
+    assert (state.marker_age_s < 0.5) == (not offboard)
 
 
 def test_a_repeated_height_is_one_measurement():
