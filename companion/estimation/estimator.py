@@ -417,6 +417,8 @@ class EstimatorNode(Node):
             update = self._measure_force(filter_state, *data.tolist())
         else:
             update = self._filter.measure(filter_state, sensor, data)
+            if sensor is Sensor.POSITION and self._height is not None and not self._in_offboard:
+                self._height.anchor(filter_state)
         if update is None or not first:
             return
         self._rejected[sensor] += not update.accepted

@@ -20,7 +20,7 @@ from companion.core.messages import FcuStatus
 from companion.core.vehicle import Vehicle
 from companion.estimation.filter import FilterState
 from companion.estimation.history import HistoryEntry
-from companion.estimation.layout import ErrorIndex
+from companion.estimation.layout import ERROR_SIZE, ErrorIndex
 
 # White part of the height by pressure, with the propellers' pressure on the sensor. What changes slowly is in the bias of
 # the position, as the error of GNSS is in other flights.
@@ -30,6 +30,7 @@ UNUSED_AXIS_M = 1e4  # std of an axis that is no measurement: hundreds of them s
 # of a velocity that the flight controller does not have.
 HEIGHT_BIAS_M, HEIGHT_WALK_M_SQRT_S = 0.3, 0.02
 VELOCITY_BIAS_M_S = 0.001
+ANCHOR_STD_M = 1e-3  # of a place that is right by definition
 HEIGHT_AGE_S = 1.0  # of the height with which the filter starts
 # Largest std of the velocity of a valid state; the position's follows from it. Out of sight of the bundle the choice is between
 # this estimate and none: PX4's Descend drifts with the wind, by 18 m in 4 m/s, and inertial sensors by a metre.
@@ -86,6 +87,28 @@ class HeightAiding:
         """Height over the first measurement for a start of the filter; None while it is not known."""
         newest = self._newest
         return None if newest is None or now_s - newest.stamp_s > HEIGHT_AGE_S else newest.above_start_m
+
+    @staticmethod
+    def anchor(filter_state: FilterState) -> None:
+        """Move the uncertainty of the world's origin out of the position, while the pilot flies; in place.
+
+        Nothing measures where the origin is, so a position that is uncertain to tens of metres after minutes out of sight
+        would move with every observation, and with it every reference in the world. The world stands where the
+        bundle is (δp − δp_M is the new error of the position), or, before one is placed, where the aircraft is.
+        The height by pressure, p + b, keeps its error.
+        """
+        T = np.eye(ERROR_SIZE)
+        position, bias, bundle = ErrorIndex.POSITION, ErrorIndex.GNSS_BIAS, ErrorIndex.MARKER_POSITION
+        if filter_state.marker_known:
+            T[position, bundle], T[bias, bundle], T[bundle, bundle] = -np.eye(3), np.eye(3), 0.0
+            fixed = range(bundle.start, bundle.stop)
+        else:
+            fixed = range(position.start, position.start + 2)
+            for axis, index in enumerate(fixed):
+                T[index, index], T[bias.start + axis, index] = 0.0, 1.0
+        anchored = T @ filter_state.covariance @ T.T
+        anchored[fixed, fixed] += ANCHOR_STD_M**2
+        filter_state.covariance[:] = (anchored + anchored.T) / 2
 
     def doubt_motion(self, filter_state: FilterState) -> None:
         """A start in flight: the velocity is not known."""

@@ -10,6 +10,7 @@ from companion.core.enums import FcuMode, Sensor
 from companion.core.frames import quat_exp
 from companion.core.messages import FcuAttitude, FcuImu, FcuPosition, FcuStatus
 from companion.estimation.estimator import EstimatorNode
+from companion.estimation.layout import ErrorIndex
 from companion.estimation.without_satellites import HeightAiding
 
 PRESSURE_M = 488.0
@@ -130,6 +131,44 @@ def test_a_bundle_that_contradicts_the_estimate_is_placed_again_under_the_pilot_
     flight.marker_turn = quat_exp(np.array([0.0, 0.5, 0.0]))  # seen turned, and where it was
     state = flight.run(node, 1.6)
     assert (state.marker_age_s < 0.5) == (not offboard)
+
+
+def test_the_world_stands_at_the_bundle_after_minutes_out_of_sight_under_the_pilot(vehicle):
+    """Else the origin is uncertain by tens of metres, and every observation moves the world and the references in it."""
+    flight = alone(HoverSimulation(vehicle, seed=6, imu=True))
+    flight.offboard = False
+    node = estimator(vehicle)
+    flight.run(node, 4.0)
+    flight.marker_seen = False
+    flight.run(node, 40.0)
+    flight.marker_seen = True
+    flight.run(node, 3.0)
+    before = len(flight.states)
+    flight.offboard = True
+    state = flight.run(node, 3.0)
+    assert state.valid and state.position_std_m < 0.5 and relative_m(flight, state) < 0.08
+    bundles = np.array([s.p_WM for s in flight.states[before:]])
+    assert np.ptp(bundles, axis=0).max() < 0.1
+
+
+def test_anchoring_keeps_what_is_known_of_the_bundle_and_of_the_height(vehicle):
+    flight = alone(HoverSimulation(vehicle, seed=7, imu=True))
+    node = estimator(vehicle)
+    flight.run(node, 4.0)
+    filter_state = node.history.newest.copy()
+    p, b, m = (slice(i.start, i.stop) for i in (ErrorIndex.POSITION, ErrorIndex.GNSS_BIAS, ErrorIndex.MARKER_POSITION))
+
+    def known(P):
+        relative = P[p, p] - P[p, m] - P[m, p] + P[m, m]
+        height = P[p, p] + P[p, b] + P[b, p] + P[b, b]
+        return relative, height[2, 2]
+
+    before = known(filter_state.covariance)
+    HeightAiding.anchor(filter_state)
+    after = known(filter_state.covariance)
+    np.testing.assert_allclose(after[0], before[0], atol=2e-6)
+    assert after[1] == pytest.approx(before[1], rel=1e-3)
+    assert np.linalg.eigvalsh(filter_state.covariance).min() > -1e-9
 
 
 def test_a_repeated_height_is_one_measurement():
