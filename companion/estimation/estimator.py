@@ -395,6 +395,7 @@ class EstimatorNode(Node):
             self._reset(history, reason)
             return None
         history.discard_old(now_s)
+        self.acting_inputs.settle(now_s, self._flying)
         self.acting_inputs.discard_old(now_s)
         return self._state(filter_state, now_s)
 
@@ -443,7 +444,7 @@ class EstimatorNode(Node):
         f_B = inputs.imu.mean_force(begin_s, end_s)
         if f_B is None or (along and acting is None):
             return None
-        return self._filter.measure_force(filter_state, f_B, acting)
+        return self._filter.measure_force(filter_state, f_B, acting, end_s - begin_s)
 
     def _measure_marker(
         self, filter_state: FilterState, observation: CheckedObservation, first: bool

@@ -19,6 +19,7 @@ from companion.core.vehicle import Vehicle
 from companion.estimation.adaptation import SCALE_MAX, Window, new_window
 from companion.estimation.gating import Gate
 from companion.estimation.imu import SHORTEST_S
+from companion.estimation.imu_noise import Densities
 from companion.estimation.innovation_monitor import MOVED_AGREEMENT, BiasTest, ContradictionTest, RejectionRun
 from companion.estimation.inputs import ActingThrust, Inputs
 from companion.estimation.layout import (
@@ -62,6 +63,12 @@ JUMP_VELOCITY_1_S = 0.4
 FORCE_STEP_COUNT = 2  # rejected specific forces in a row that are a gust: 40 ms
 IMPACT_M_S2 = 8.0  # beyond this it is no gust: the ground, or a touch
 UNUSED_AXIS_M_S2 = 100.0  # std of an axis that is no measurement
+
+# Noise of the inertial stream and quickness of the disturbance as measured, over the vehicle file's. Much noisier sensors are
+# those of PX4's SIH (4 times); below half of the file's quickness a gust that begins is followed too late.
+STREAM_FACTOR = 5.0
+MOVED = slice(ErrorIndex.VELOCITY.start, ErrorIndex.DISTURBANCE.stop)
+STILL_FACTOR, GUST_FACTOR = 0.5, 2.0
 
 BUNDLE_SENSORS = (Sensor.MARKER, Sensor.CORNERS)
 CORNERS_UNIT = np.eye(SENSORS[Sensor.CORNERS])
@@ -176,6 +183,10 @@ class Eskf:
         self._coast.inputs[1][:] = forgetting_rates(vehicle, Propagation.COAST)
         self._coast.inputs[2][:] = process_variances(vehicle, Propagation.COAST)
 
+        self._stream_file = process_variances(vehicle, Propagation.IMU)
+        self._accel_2 = np.zeros(3)  # variance per hertz of the specific force, each axis
+        self._measured: Densities | None = None
+
         self.p_BC = np.array(vehicle.camera.p_BC)
         self.q_BC = np.array(vehicle.camera.q_BC) / np.linalg.norm(vehicle.camera.q_BC)
         for sensor in BUNDLE_SENSORS:
@@ -203,6 +214,7 @@ class Eskf:
         out_of_sight = self._out_of_sight(filter_state)
         for by, noise in self._noise_inputs.items():
             noise[ErrorIndex.GNSS_BIAS] = self._walk[by][out_of_sight]
+        self.follow_stream(inputs.imu_noise.at(now_s))
         while time_s - now_s > SHORTEST_S:
             samples, now_s = imu.cover(now_s, time_s)
             for at in range(0, len(samples), SAMPLES_MAX):
@@ -224,6 +236,25 @@ class Eskf:
             return False
         age_s = filter_state.time_s - filter_state.accepted_s.get(Sensor.MARKER, -inf)
         return OUT_OF_SIGHT_S[0] < age_s < OUT_OF_SIGHT_S[1]
+
+    def follow_stream(self, measured: Densities | None) -> None:
+        """Take the noise of the inertial stream and the quickness of the disturbance from the stream; None: from the file.
+
+        The vehicle file's numbers are for a good sensor in ordinary gusts: noise is at least that and at most STREAM_FACTOR
+        times it, the disturbance's between STILL_FACTOR and GUST_FACTOR times.
+        """
+        if measured is self._measured:
+            return
+        self._measured = measured
+        noise, file = self._noise_inputs[Propagation.IMU], self._stream_file
+        if measured is None:
+            self._accel_2, noise[MOVED] = np.zeros(3), file[MOVED]
+            return
+        self._accel_2 = np.array(measured.accel)
+        for block, density2 in ((ErrorIndex.ATTITUDE, measured.gyro), (ErrorIndex.VELOCITY, self._accel_2.mean())):
+            noise[block] = np.clip(density2, file[block], STREAM_FACTOR**2 * file[block])
+        level = slice(ErrorIndex.DISTURBANCE.start, ErrorIndex.DISTURBANCE.start + 2)
+        noise[level] = np.clip(measured.disturbance, STILL_FACTOR**2 * file[level], GUST_FACTOR**2 * file[level])
 
     def predict(self, filter_state: FilterState, control: Vector, parameters: Vector, dt: float) -> None:
         """Predict state and covariance over dt [s] under a command; leaves the filter state's time unchanged."""
@@ -317,15 +348,17 @@ class Eskf:
         run = filter_state.rejection_runs[Sensor.POSITION]
         return run.length >= LEVEL_COUNT and filter_state.time_s - run.start_s >= LEVEL_TIME_S
 
-    def measure_force(self, filter_state: FilterState, f_B: Vector, acting: ActingThrust | None) -> FilterUpdate:
-        """Mean specific force [m/s²], (3,), at the filter's time: across the thrust, or along it with the thrust given.
+    def measure_force(
+        self, filter_state: FilterState, f_B: Vector, acting: ActingThrust | None, period_s: float = inf
+    ) -> FilterUpdate:
+        """Mean specific force [m/s²] over period_s [s], (3,): across the thrust, or along it with the thrust given.
 
         After FORCE_STEP_COUNT rejections in a row, the variance of the disturbance grows by the square of the step: a
         gust is not an outlier. An impact is one.
         """
         _, f, u, k, _ = self._updates[Sensor.SPECIFIC_FORCE].inputs
         f[:] = f_B
-        R = self.nominal[Sensor.SPECIFIC_FORCE].copy()
+        R = np.diag(np.maximum(self.nominal[Sensor.SPECIFIC_FORCE].diagonal(), self._accel_2 / period_s))
         if acting is None:
             u[0], R[2, 2] = f_B[2] / k[0], UNUSED_AXIS_M_S2**2
         else:

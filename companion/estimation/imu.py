@@ -63,6 +63,11 @@ class ImuSamples:
                 t = until
         return rows, t
 
+    def between(self, after_s: float, until_s: float) -> list[tuple[float, tuple[float, ...]]]:
+        """(stamp, (ω_B, f_B)) of the samples after one time until another."""
+        rows = slice(bisect_right(self._times, after_s), bisect_right(self._times, until_s))
+        return list(zip(self._times[rows], self._values[rows], strict=True))
+
     def rates_at(self, t: float) -> tuple[float, ...]:
         """Angular rate ω_B [rad/s] of the sample whose interval holds t; zeros where there is none."""
         at = min(bisect_left(self._times, t), len(self._times) - 1)

@@ -7,12 +7,13 @@ filter coasts.
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from math import ceil
+from math import ceil, inf
 from typing import NamedTuple
 
 from companion.core.arrays import Array
 from companion.core.messages import TOPICS
 from companion.estimation.imu import SHORTEST_S, ImuSamples
+from companion.estimation.imu_noise import ImuNoise
 
 COMMAND_MAX_AGE_S = 0.5  # PX4 ends offboard mode after about this time without a setpoint
 MODE_MAX_AGE_S = TOPICS["fcu_status"].max_age_s
@@ -56,7 +57,8 @@ class Inputs:
         self._times: list[float] = []  # when each command starts to act, ascending
         self._commands: list[Command] = []
         self._modes: list[_Mode] = []
-        self.imu = ImuSamples(self._keep_s)
+        self.imu, self.imu_noise = ImuSamples(self._keep_s), ImuNoise(self._keep_s)
+        self._settled_s, self._settles_s = -inf, keep_s
 
     def __len__(self) -> int:
         return len(self._times) + len(self._modes) + len(self.imu)
@@ -79,6 +81,14 @@ class Inputs:
             return None
         self._modes.append(_Mode(stamp_s, offboard))
         return stamp_s
+
+    def settle(self, now_s: float, flying: bool) -> None:
+        """Measure the noise of the inertial samples that no later message can change."""
+        until_s = now_s - self._settles_s
+        for stamp_s, values in self.imu.between(self._settled_s, until_s):
+            self.imu_noise.add(stamp_s, values[:3], values[3:], flying)
+        self._settled_s = max(self._settled_s, until_s)
+        self.imu_noise.close(now_s)
 
     def discard_old(self, now_s: float) -> None:
         """Discard what no later run of the history can need."""

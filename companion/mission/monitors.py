@@ -68,10 +68,12 @@ HELD_BY = {
 }
 RUNAWAYS = 3.0  # once may be an outlier; a state that runs away again and again explains an error that stays
 GNSS_JUMP_M = 3.5  # multipath moves a position by up to 3 m
-SIZE_ERROR, SIZE_SIGMAS = (
-    0.08,
+SIZE_ERROR = 0.08  # more than twice the error of a good print, beyond the uncertainty of its measurement
+SIZE_SIGMAS, SIZE_SIGMAS_LARGE = (
     3.5,
-)  # more than twice the error of a good print, beyond the uncertainty of its measurement
+    5.0,
+)  # of that uncertainty, for a print that is too small and one that is too large
+SIZE_STD_MAX = 0.1
 
 Value = Callable[[SafetySnapshot], float | None]
 
@@ -190,8 +192,14 @@ def _witness(number: Callable[[BundleWitness], float]) -> Value:
 
 
 def _size_error(w: BundleWitness) -> float:
-    """What remains of the error of the apparent size beyond its uncertainty."""
-    return abs(w.size_error) - SIZE_SIGMAS * w.size_error_std
+    """What remains of the error of the apparent size beyond its uncertainty, while that is small enough to judge by.
+
+    Before the aircraft has moved much, the flight controller's velocity errs as much as it has moved: in PX4's SIH a true print
+    looked 74 % too small for a second. A print that is too large keeps the aircraft away, and needs more certainty.
+    """
+    if w.size_error_std > SIZE_STD_MAX:
+        return math.nan
+    return max(w.size_error - SIZE_SIGMAS * w.size_error_std, -w.size_error - SIZE_SIGMAS_LARGE * w.size_error_std)
 
 
 def _imu_problem(s: SafetySnapshot) -> str:

@@ -40,6 +40,15 @@ def test_jitter_of_the_command_does_not_change_the_thrust_scale(vehicle, node):
     assert abs(state.thrust_scale - 1.0) < 0.03
 
 
+def test_slow_jitter_of_the_command_does_not_either_while_the_accelerometer_measures(vehicle, node):
+    """Jitter of some tenths of a second stays in the mean of a window of the specific force."""
+    flight, rng = HoverSimulation(vehicle, seed=22, disturbance=(0.5, -0.3, 0.0), imu=True), np.random.default_rng(0)
+    jitter = np.repeat(0.03 * rng.normal(size=400), 10)
+    flight.thrust_jitter = iter(jitter).__next__
+    state = flight.run(node, 20.0)
+    assert abs(state.thrust_scale - 1.0) < 0.03
+
+
 def test_leaving_and_entering_offboard_again_keeps_the_thrust_scale(vehicle, node):
     flight = HoverSimulation(vehicle, seed=23, noise=0.0, disturbance=(0.5, -0.3, 0.0))
     flight.thrust_scale = 0.92

@@ -139,9 +139,13 @@ CASES: dict[str, Case] = {
         (NO_WITNESS, witness(gnss_offset_m=NAN)),
     ),
     "bundle_size": Case(
-        witness(size_error=0.25, size_error_std=0.049),
-        witness(size_error=-0.25, size_error_std=0.048),
-        (NO_WITNESS, witness(size_error=NAN, size_error_std=0.01)),
+        witness(size_error=-0.31, size_error_std=0.075),  # a print that is too large keeps the aircraft away
+        witness(size_error=-0.35, size_error_std=0.05),
+        (
+            NO_WITNESS,
+            witness(size_error=NAN, size_error_std=0.01),
+            witness(size_error=0.74, size_error_std=0.18),  # hardly moved yet
+        ),
     ),
     "bundles_disagree": Case(
         witness(bundles_apart_m=0.0), witness(bundles_apart_m=0.7, bundles_apart=("beside", "pier")), (NO_WITNESS,)
