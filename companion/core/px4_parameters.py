@@ -386,7 +386,7 @@ def _alone() -> list[Rule]:
             "EKF2_GPS_CTRL",
             "the mission declares a flight without satellites (satellites = false); with a doubtful fix PX4 would fly "
             "Hold, Position and Land by it",
-            required=Condition("0 (off)", lambda value, values: value == 0),
+            required=_one_of("0 (off)", 0),
             fix=_set(0),
             note="For flights with satellites it is 7",
         ),

@@ -33,8 +33,6 @@ ARRIVED_ERROR_M = 0.15  # HOLD begins when the position error was below this
 ARRIVED_S = 1.0  # for this long
 SETTLE_TIMEOUT_S = 30.0  # after the approach should have ended
 PHOTO_GRACE_S = 8.0  # longest extension of the hold for photographs still due
-# The height may be wrong by the first; in gusts the aircraft lags a descent by less than the second while it sinks.
-TOUCH_BELOW_M, TOUCH_BEHIND_M, TOUCH_STILL_M_S = 1.0, 0.12, 0.15
 LAND_ATTEMPTS = 2
 MAX_PAUSES = 5  # a mission that safety monitors interrupt more often is given up
 
@@ -324,19 +322,9 @@ def move_too_long(mission: MissionContext, now_s: float) -> Found:
 
 
 def return_finished(mission: MissionContext, now_s: float) -> Found:
-    if mission.flight.descended and touched(mission, now_s):
+    if mission.flight.descended and mission.inputs.touched(now_s):
         return True
     return not mission.flight.return_path and mission.move_finished(now_s)
-
-
-def touched(mission: MissionContext, now_s: float) -> bool:
-    """Without satellites this stack sinks to the ground: the aircraft stands, and its reference sinks on."""
-    inputs, control = mission.inputs, mission.inputs.control(now_s)
-    state, p = inputs.state, inputs.from_home()
-    if mission.plan.satellites or state is None or p is None or control is None:
-        return False
-    behind_m = state.p_W[2] - control.reference_p_W[2]
-    return p[2] < TOUCH_BELOW_M and behind_m > TOUCH_BEHIND_M and state.v_W[2] > -TOUCH_STILL_M_S
 
 
 def land_refused(mission: MissionContext, now_s: float) -> Found:

@@ -39,6 +39,8 @@ from companion.mission.trends import BatteryTrend, ControlTrend, InnovationTrend
 GROUND_HEARD_S = 5.0  # a ground station was there at the start if it was heard within this time; it sends at 1 Hz
 OUTSIDE_S = 0.5  # a voltage counts as implausible for this long after the last one that was
 SEEN_S = 0.5  # a bundle counts as seen while its last accepted observation is younger
+# The height may be wrong by the first; in gusts the aircraft lags a descent by less than the second while it sinks.
+TOUCH_BELOW_M, TOUCH_BEHIND_M, TOUCH_STILL_M_S = 1.0, 0.12, 0.15
 COPIES_S, COPIES_MAX = 2.0, 100  # images that show two bundles of one name are counted over this time
 FACES, FACE_PERIOD_S = 5, 0.5  # the oldest is two seconds older than the newest: longer than a monitor takes to act
 NOT_BY_HEALTH = (FcuSystem.GNSS, FcuSystem.BATTERY)  # have monitors of their own
@@ -205,6 +207,14 @@ class MissionInputs:
         if state is None or state.bundle != self.plan.bundle:
             return False
         return state.marker_age_s + self.state_age_s(now_s) < SEEN_S
+
+    def touched(self, now_s: float) -> bool:
+        """Without satellites this stack sinks to the ground: the aircraft stands, and its reference sinks on."""
+        state, p, control = self.state, self.from_home(), self.control(now_s)
+        if self.plan.satellites or state is None or p is None or control is None:
+            return False
+        behind_m = state.p_W[2] - control.reference_p_W[2]
+        return p[2] < TOUCH_BELOW_M and behind_m > TOUCH_BEHIND_M and state.v_W[2] > -TOUCH_STILL_M_S
 
     def reference_point(self, reference: Reference | None, now_s: float) -> tuple[Vec3, float] | None:
         """Point and heading in the world where the reference is now, else where the aircraft is; None: unknown."""

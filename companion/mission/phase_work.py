@@ -7,7 +7,7 @@ from companion.core.enums import CommandAction, FcuMode, Phase
 from companion.core.messages import WORLD
 from companion.core.trajectory_messages import Hold
 from companion.mission import phases as ph
-from companion.mission.conditions import LAND_ATTEMPTS, may_arm_again, touched
+from companion.mission.conditions import LAND_ATTEMPTS, may_arm_again
 from companion.mission.entry_actions import descend, fly_back, fly_to_waypoint, request_landing
 from companion.mission.flight_state import Timer
 from companion.mission.mission_context import MissionContext
@@ -101,7 +101,7 @@ def _land(mission: MissionContext, now_s: float) -> None:
     inputs, flight = mission.inputs, mission.flight
     if not mission.commands.asked(CommandAction.LAND):  # this stack sinks, without satellites
         known = inputs.state_age_s(now_s) <= STATE_FRESH_S
-        sinking = not mission.move_finished(now_s) and not touched(mission, now_s)
+        sinking = not mission.move_finished(now_s) and not inputs.touched(now_s)
         if known and inputs.mode == FcuMode.OFFBOARD and sinking:
             return
         request_landing(mission, inputs.mode == FcuMode.OFFBOARD, now_s)
