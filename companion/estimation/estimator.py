@@ -6,7 +6,7 @@ filter state to now. World W is the flight controller's local frame at the momen
 
 from collections.abc import Iterable
 from enum import StrEnum
-from math import hypot, inf, isfinite
+from math import hypot, inf, isfinite, sqrt
 
 import msgspec
 import numpy as np
@@ -133,6 +133,7 @@ class EstimatorNode(Node):
         self._with_corners = vehicle.estimator.marker_mode == "corners"
         self._attitude: tuple[float, Array] | None = None  # newest (stamp, q_WB), for a start
         self._position: tuple[float, Array, Array] | None = None  # newest (stamp, p_W, v_W), for a start
+        self._accuracy_m = (0.0, 0.0)  # of the receiver: each horizontal axis, up
         self._voltage = ThrustVoltage(vehicle.thrust.reference_voltage_v)
         self._parameters = np.array(vehicle.model_parameters())
         self._innovations: list[Innovation] = []
@@ -214,6 +215,9 @@ class EstimatorNode(Node):
             for entry in self._height.entries(message, stamp_s):
                 self._insert(entry, now_s)
         self._add_receiver(message)
+        if message.gnss_ok and isfinite(message.gnss_h_acc_m) and isfinite(message.gnss_v_acc_m):
+            self._accuracy_m = (message.gnss_h_acc_m / sqrt(2), message.gnss_v_acc_m)
+            self.acting_inputs.gnss_walk.add_reported(stamp_s, self._accuracy_m[0])
         if message.gnss_ok:
             self._witness.add_fix(stamp_s, message.gnss_h_acc_m)
         voltage = self._voltage
@@ -358,7 +362,7 @@ class EstimatorNode(Node):
         if now_s - min(attitude_s, position_s) > START_AGE_S:
             return None
         start_s = max(attitude_s, position_s)
-        filter_state = self._filter.start(start_s, p_W, v_W, q_WB)
+        filter_state = self._filter.start(start_s, p_W, v_W, q_WB, self._accuracy_m)
         filter_state.accepted_s[Sensor.ATTITUDE] = attitude_s
         return History(filter_state, self._vehicle.estimator.history_s)
 
@@ -394,7 +398,9 @@ class EstimatorNode(Node):
         if reason := divergence(filter_state):
             self._reset(history, reason)
             return None
-        history.discard_old(now_s)
+        for entry, settled in history.discard_old(now_s):
+            if entry.sensor is Sensor.POSITION and self._filter.in_sight(settled):
+                self.acting_inputs.gnss_walk.add(entry.stamp_s, entry.data - settled.nominal[StateIndex.POSITION])
         self.acting_inputs.settle(now_s, self._flying)
         self.acting_inputs.discard_old(now_s)
         return self._state(filter_state, now_s)

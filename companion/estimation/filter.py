@@ -70,6 +70,8 @@ STREAM_FACTOR = 5.0
 MOVED = slice(ErrorIndex.VELOCITY.start, ErrorIndex.DISTURBANCE.stop)
 STILL_FACTOR, GUST_FACTOR = 0.5, 2.0
 
+GNSS_LEVEL = slice(ErrorIndex.GNSS_BIAS.start, ErrorIndex.GNSS_BIAS.start + 2)
+
 BUNDLE_SENSORS = (Sensor.MARKER, Sensor.CORNERS)
 CORNERS_UNIT = np.eye(SENSORS[Sensor.CORNERS])
 OFFSET_TIME_S = 0.3  # time in which a velocity error has made the offset that the bias test detects
@@ -193,8 +195,14 @@ class Eskf:
             self._updates[sensor].inputs[3][:] = self.p_BC
             self._updates[sensor].inputs[4][:] = self.q_BC
 
-    def start(self, time_s: float, p_W: Vector, v_W: Vector, q_WB: Vector) -> FilterState:
-        """A filter state at the flight controller's values: biases and disturbance zero, all with their initial std."""
+    def start(
+        self, time_s: float, p_W: Vector, v_W: Vector, q_WB: Vector, accuracy_m: tuple[float, float] = (0.0, 0.0)
+    ) -> FilterState:
+        """A filter state at the flight controller's values: biases and disturbance zero, all with their initial std.
+
+        accuracy_m: standard deviations of its position, horizontal of each axis and vertical. The position is wrong by as much
+        as the bias is, and by the opposite.
+        """
         windows = {sensor: new_window(sensor, self._settings[sensor].window) for sensor in SENSORS}
         filter_state = FilterState(time_s, np.zeros(FILTER_STATE_SIZE), windows, {}, {})
         nominal = filter_state.nominal
@@ -204,6 +212,13 @@ class Eskf:
         nominal[StateIndex.MARKER_ATTITUDE] = (1.0, 0.0, 0.0, 0.0)
         nominal[StateIndex.THRUST_SCALE] = 1.0
         np.fill_diagonal(filter_state.covariance, self._initial)
+        level, up = accuracy_m
+        for axis, std_m in enumerate((level, level, up)):
+            position, bias = ErrorIndex.POSITION.start + axis, ErrorIndex.GNSS_BIAS.start + axis
+            variance = max(std_m**2, self._initial[position])
+            filter_state.covariance[position, position] = variance
+            filter_state.covariance[bias, bias] = variance + self._initial[position]
+            filter_state.covariance[position, bias] = filter_state.covariance[bias, position] = -variance
         return filter_state
 
     # --- prediction
@@ -214,6 +229,7 @@ class Eskf:
         out_of_sight = self._out_of_sight(filter_state)
         for by, noise in self._noise_inputs.items():
             noise[ErrorIndex.GNSS_BIAS] = self._walk[by][out_of_sight]
+            noise[GNSS_LEVEL] = np.maximum(noise[GNSS_LEVEL], inputs.gnss_walk.at(now_s))
         self.follow_stream(inputs.imu_noise.at(now_s))
         while time_s - now_s > SHORTEST_S:
             samples, now_s = imu.cover(now_s, time_s)
@@ -255,6 +271,13 @@ class Eskf:
             noise[block] = np.clip(density2, file[block], STREAM_FACTOR**2 * file[block])
         level = slice(ErrorIndex.DISTURBANCE.start, ErrorIndex.DISTURBANCE.start + 2)
         noise[level] = np.clip(measured.disturbance, STILL_FACTOR**2 * file[level], GUST_FACTOR**2 * file[level])
+
+    @staticmethod
+    def in_sight(filter_state: FilterState) -> bool:
+        """Whether an established bundle has just been observed."""
+        established = filter_state.marker_known and filter_state.placement_score >= ESTABLISHED
+        age_s = filter_state.time_s - filter_state.accepted_s.get(Sensor.MARKER, -inf)
+        return established and not filter_state.contradiction.refused and age_s < OUT_OF_SIGHT_S[0]
 
     def predict(self, filter_state: FilterState, control: Vector, parameters: Vector, dt: float) -> None:
         """Predict state and covariance over dt [s] under a command; leaves the filter state's time unchanged."""
@@ -360,17 +383,18 @@ class Eskf:
         f[:] = f_B
         R = np.diag(np.maximum(self.nominal[Sensor.SPECIFIC_FORCE].diagonal(), self._accel_2 / period_s))
         if acting is None:
-            u[0], R[2, 2] = f_B[2] / k[0], UNUSED_AXIS_M_S2**2
+            measured, u[0], R[2, 2] = (1.0, 1.0, 0.0), f_B[2] / k[0], UNUSED_AXIS_M_S2**2
         else:
-            u[0], k[:] = acting.mean, acting.parameters
+            measured, u[0], k[:] = (0.0, 0.0, 1.0), acting.mean, acting.parameters
             R[0, 0] = R[1, 1] = UNUSED_AXIS_M_S2**2
         update = self._update(filter_state, Sensor.SPECIFIC_FORCE, R)
         if update.accepted:
             return update
         run = filter_state.rejection_runs[Sensor.SPECIFIC_FORCE]
-        step2 = float(run.mean @ run.mean)
-        if run.length % FORCE_STEP_COUNT == 0 and step2 < IMPACT_M_S2**2:
-            self._inflate(filter_state, (ErrorIndex.DISTURBANCE,), step2)
+        # An axis that was not measured has no step: with it a touchdown made the vertical disturbance 17 m/s².
+        step_W = rotation_matrix(filter_state.nominal[StateIndex.ATTITUDE]) @ (run.mean * measured)
+        if run.length % FORCE_STEP_COUNT == 0 and step_W @ step_W < IMPACT_M_S2**2:
+            self._inflate(filter_state, (ErrorIndex.DISTURBANCE,), step_W**2)
             update = self._update(filter_state, Sensor.SPECIFIC_FORCE, R)
         return update
 

@@ -109,9 +109,14 @@ class History:
             apply(filter_state, entry)
             self._filter_states.append(filter_state)
 
-    def discard_old(self, now_s: float) -> None:
-        """Discard entries that are too old for any late measurement, except the newest of them; call after `run`."""
+    def discard_old(self, now_s: float) -> list[tuple[HistoryEntry, FilterState]]:
+        """Discard entries that are too old for any late measurement, except the newest of them; call after `run`.
+
+        Returns them with the filter states after them: nothing can change these any more.
+        """
         at = bisect_left(self._keys, (now_s - self._depth_s, -inf))
         drop = max(min(at, len(self._filter_states)) - 1, len(self._entries) - ENTRIES_MAX, 0)
+        settled = list(zip(self._entries[:drop], self._filter_states[:drop], strict=True))
         if drop:
             del self._entries[:drop], self._keys[:drop], self._filter_states[:drop]
+        return settled

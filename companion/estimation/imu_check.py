@@ -20,7 +20,8 @@ difference of two values, does not grow.
 | forces | speed by the accelerometer less that of the velocity, τ 2 s | 4 m/s | 0.6 m/s² as above and 0.3 by vibration: 1.8 m/s; velocity 0.2 m/s, a kick by a fix of 0.5 m/s |
 
 An attitude that turns faster than STEP_RAD_S or a velocity that changes by more than STEP_M_S from one message to the
-next is a reset of the flight controller's estimator, which says nothing about the IMU.
+next is a reset of the flight controller's estimator, which says nothing about the IMU; nor does the velocity in the
+DOUBT_S after it, because the estimator has just been wrong.
 """
 
 from bisect import bisect_right
@@ -49,13 +50,11 @@ TURN_AT_ONCE_RAD = 0.07  # across the vertical, without waiting for the mean
 TURN_MEAN_S = 2.0  # of the squares
 FORCE_S, FORCE_M_S = 2.0, 4.0
 SETTLED_S = 0.5  # before a mean is judged
-STEP_RAD_S, STEP_M_S = 10.0, 2.0
+STEP_RAD_S, STEP_M_S, DOUBT_S = 10.0, 2.0, 5.0
 INTERVAL_MAX_S = 0.25  # between two attitudes or velocities that are compared
 
-GOOD_S, GOOD_MAX_S = (
-    3.0,
-    48.0,
-)  # a stream is used again after this time without a fault, twice as long after each relapse
+# A stream is used again after this time without a fault, twice as long after each relapse.
+GOOD_S, GOOD_MAX_S = 3.0, 48.0
 RELAPSE_S = 60.0  # a fault within this time is a relapse
 UNDO_S = 0.8  # of the samples before a fault was found are withdrawn: it takes that long to show
 KEEP_S = 1.0  # of samples, for attitudes and velocities that arrive later
@@ -165,14 +164,13 @@ class ImuCheck:
     """The sanity check of one stream. Times are the stamps of the samples, in the companion's clock."""
 
     def __init__(self) -> None:
-        self.rejected = {
-            str(fault): 0 for fault in ImuFault
-        }  # samples that were not used, by reason; STOPPED: how often
+        # samples that were not used, by reason; STOPPED: how often
+        self.rejected = {str(fault): 0 for fault in ImuFault}
         self.fault: ImuFault | None = None  # why the stream is not used
         self._refused: ImuFault | None = None
         self._bad_s = self._used_again_s = -inf  # when a fault was last seen, when the stream was last used again
         self._good_s = GOOD_S  # without a fault, before the stream is used again
-        self._newest_s = -inf
+        self._newest_s = self._stepped_s = -inf
         self._stopped = False
         self._turn_is_wrong = False  # at this moment, across the vertical
         self._counted, self._counted_s, self._intervals = 0.0, 0.0, 0  # samples and time; both fade
@@ -315,7 +313,10 @@ class ImuCheck:
             if grown is None or dt > INTERVAL_MAX_S:
                 continue
             seen = tuple(b - a for a, b in zip(v_start, v_end, strict=True))
-            x, y, z = (0.0, 0.0, 0.0) if hypot(*seen) > STEP_M_S else (a - b for a, b in zip(grown, seen, strict=True))
+            if hypot(*seen) > STEP_M_S:
+                self._stepped_s = end_s
+            doubted = end_s - self._stepped_s < DOUBT_S
+            x, y, z = (0.0, 0.0, 0.0) if doubted else (a - b for a, b in zip(grown, seen, strict=True))
             self._speed_error.add(dt, (x, y, z))
 
     # --- the verdict

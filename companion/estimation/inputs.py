@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from companion.core.arrays import Array
 from companion.core.messages import TOPICS
+from companion.estimation.gnss_walk import GnssWalk
 from companion.estimation.imu import SHORTEST_S, ImuSamples
 from companion.estimation.imu_noise import ImuNoise
 
@@ -58,6 +59,7 @@ class Inputs:
         self._commands: list[Command] = []
         self._modes: list[_Mode] = []
         self.imu, self.imu_noise = ImuSamples(self._keep_s), ImuNoise(self._keep_s)
+        self.gnss_walk = GnssWalk(self._keep_s)
         self._settled_s, self._settles_s = -inf, keep_s
 
     def __len__(self) -> int:
@@ -89,6 +91,7 @@ class Inputs:
             self.imu_noise.add(stamp_s, values[:3], values[3:], flying)
         self._settled_s = max(self._settled_s, until_s)
         self.imu_noise.close(now_s)
+        self.gnss_walk.close(now_s)
 
     def discard_old(self, now_s: float) -> None:
         """Discard what no later run of the history can need."""

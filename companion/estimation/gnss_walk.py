@@ -1,0 +1,78 @@
+"""How quickly the flight controller's position walks away from the truth, from what a bundle in sight shows.
+
+While a bundle is in sight the filter knows the aircraft's position beside it to centimetres, so the reported position less the
+estimated one is the error of the satellites. Two values of it a time T apart differ, for a random walk of density q, with the
+variance q T: a structure function, as in `companion.estimation.imu_noise`. Beside a pier the walk is many times that of an open
+sky.
+
+Before a bundle is seen, and after it, only the receiver's own accuracy tells: where that gets worse, its growth is a walk.
+"""
+
+from bisect import bisect_right
+from collections import deque
+
+import numpy as np
+
+from companion.core.arrays import Array
+
+LAG_S = 1.0  # between two values: the noise of a single position is below the walk of a second beside a structure
+MEAN_S = 10.0  # over which the squares are averaged
+SAMPLE_S = 0.1  # between two values that are kept
+PERIOD_S = 0.5  # between two changes of the result
+REPORTED_S = 5.0  # over which the growth of the reported accuracy is taken
+
+
+class GnssWalk:
+    """The density of the walk, as a function of time; takes values that no later message can change, in their order."""
+
+    def __init__(self, keep_s: float) -> None:
+        """keep_s: for how long `at` remembers."""
+        self._keep_s = keep_s
+        self._values: deque[tuple[float, Array]] = deque()
+        self._known_s = 0.0
+        self._density2 = 0.0
+        self._reported: deque[tuple[float, float]] = deque()
+        self._growth2 = 0.0
+        self._begins: list[float] = []
+        self._results: list[float] = []
+
+    def add(self, stamp_s: float, error_W: Array) -> None:
+        """The position's error [m], (3,), with a bundle in sight."""
+        values = self._values
+        if values and not 0.0 <= stamp_s - values[-1][0] <= LAG_S:
+            values.clear()
+        if values and stamp_s - values[-1][0] < SAMPLE_S:
+            return
+        values.append((stamp_s, error_W))
+        if stamp_s - values[0][0] < LAG_S:
+            return
+        then_s, then_W = values.popleft()
+        sample = float(np.mean((error_W - then_W)[:2] ** 2)) / (stamp_s - then_s)
+        self._known_s = min(self._known_s + SAMPLE_S, MEAN_S)
+        self._density2 += SAMPLE_S / self._known_s * (sample - self._density2)
+
+    def add_reported(self, stamp_s: float, std_m: float) -> None:
+        """The receiver's accuracy, standard deviation of each horizontal axis [m]."""
+        reported = self._reported
+        if reported and not 0.0 <= stamp_s - reported[-1][0] <= LAG_S:
+            reported.clear()
+        reported.append((stamp_s, std_m**2))
+        while stamp_s - reported[0][0] > REPORTED_S:
+            reported.popleft()
+        span_s, growth_m2 = stamp_s - reported[0][0], reported[-1][1] - reported[0][1]
+        self._growth2 = max(growth_m2, 0.0) / span_s if span_s > LAG_S else 0.0
+
+    def close(self, now_s: float) -> None:
+        """What is known by now applies from now on."""
+        if self._begins and now_s - self._begins[-1] < PERIOD_S:
+            return
+        self._begins.append(now_s)
+        self._results.append(max(self._density2, self._growth2))
+        drop = bisect_right(self._begins, now_s - self._keep_s) - 1
+        if drop > 0:
+            del self._begins[:drop], self._results[:drop]
+
+    def at(self, t: float) -> float:
+        """Variance per second of each horizontal axis [m²/s] that applies at t; 0 while nothing is known."""
+        i = bisect_right(self._begins, t) - 1
+        return self._results[i] if i >= 0 else 0.0

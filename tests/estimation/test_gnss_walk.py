@@ -1,0 +1,87 @@
+"""How quickly a position walks away, from walks whose density is known."""
+
+import math
+
+import numpy as np
+import pytest
+
+from companion.core.enums import Sensor
+from companion.estimation.estimator import EstimatorNode
+from companion.estimation.gnss_walk import MEAN_S, REPORTED_S, GnssWalk
+from companion.estimation.layout import ErrorIndex, StateIndex
+from tests.estimation.eskf_truth import HoverSimulation
+
+STEP_S = 0.02
+
+
+def measured(density, seconds=30.0, seed=1, noise_m=0.01):
+    rng, walk = np.random.default_rng(seed), GnssWalk(keep_s=1.0)
+    error = np.cumsum(density * math.sqrt(STEP_S) * rng.standard_normal((round(seconds / STEP_S), 3)), axis=0)
+    for i, value in enumerate(error + noise_m * rng.standard_normal(error.shape)):
+        walk.add(i * STEP_S, value)
+        walk.close(i * STEP_S)
+    return math.sqrt(walk.at(seconds))
+
+
+@pytest.mark.parametrize("density", [0.1, 0.32])
+def test_the_walk_is_measured(density):
+    assert np.mean([measured(density, seed=seed) for seed in range(10)]) == pytest.approx(density, rel=0.15)
+
+
+def test_nothing_is_known_without_a_bundle_or_of_the_past():
+    walk = GnssWalk(keep_s=1.0)
+    assert walk.at(5.0) == 0.0
+    for i in range(1000):  # a bundle that is seen for one instant every two seconds
+        walk.add(2.0 * i, np.array([0.1 * i, 0.0, 0.0]))
+        walk.close(2.0 * i)
+    assert walk.at(2000.0) == 0.0
+
+
+def test_a_jump_is_forgotten_after_some_time():
+    walk = GnssWalk(keep_s=1.0)
+    for i in range(3000):
+        t = i * STEP_S
+        walk.add(t, np.array([3.0 if t > 15.0 else 0.0, 0.0, 0.0]))
+        walk.close(t)
+        if math.isclose(t, 17.0):
+            after_jump = walk.at(t)
+            assert after_jump > 0.3
+        if math.isclose(t, 17.0 + MEAN_S):
+            assert walk.at(t) < 0.5 * after_jump
+    assert walk.at(60.0) < 0.01
+
+
+def test_an_accuracy_that_gets_worse_is_a_walk():
+    walk, density = GnssWalk(keep_s=1.0), 0.3
+    for i in range(200):
+        t = 0.1 * i
+        walk.add_reported(t, math.sqrt(0.04 + density**2 * t))
+        walk.close(t)
+    assert math.sqrt(walk.at(20.0)) == pytest.approx(density, rel=0.05)
+    for i in range(200, 200 + round(10 * (REPORTED_S + 1))):
+        walk.add_reported(0.1 * i, 1.0)
+        walk.close(0.1 * i)
+    assert walk.at(30.0) == 0.0
+
+
+def test_the_position_is_as_uncertain_as_the_receiver_says(eskf):
+    filter_state = eskf.start(0.0, (5.0, 2.0, 1.0), (0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0), accuracy_m=(0.9, 1.5))
+    for _ in range(100):
+        assert eskf.measure(filter_state, Sensor.POSITION, (5.0, 2.0, 1.0)).accepted
+    std = np.sqrt(filter_state.covariance.diagonal())
+    assert std[ErrorIndex.POSITION] == pytest.approx([0.9, 0.9, 1.5], rel=0.02), "a hundred positions share one error"
+    assert std[ErrorIndex.GNSS_BIAS] == pytest.approx([0.9, 0.9, 1.5], rel=0.02)
+    assert np.linalg.eigvalsh(filter_state.covariance).min() > 0.0
+
+
+def test_a_walk_of_the_satellites_beside_a_bundle_is_left_to_the_bias(vehicle):
+    """0.3 m/√s, three times the vehicle file's."""
+    flight, rng, node = HoverSimulation(vehicle, seed=5, imu=True), np.random.default_rng(9), EstimatorNode(vehicle)
+    begin = flight.run(node, 15.0)
+    for _ in range(200):
+        flight.gnss_jump = flight.gnss_jump + 0.3 * math.sqrt(0.1) * rng.standard_normal(3)
+        flight.run(node, 0.1)
+    end = node.history.newest
+    assert math.sqrt(node.acting_inputs.gnss_walk.at(end.time_s)) > 0.2
+    moved_m = np.linalg.norm(end.nominal[StateIndex.POSITION] - np.array(begin.p_W))
+    assert moved_m < 0.1 + np.linalg.norm(flight.s[:3] - np.array(begin.p_W))
