@@ -399,7 +399,7 @@ class EstimatorNode(Node):
             self._reset(history, reason)
             return None
         for entry, settled in history.discard_old(now_s):
-            if entry.sensor is Sensor.POSITION and self._filter.in_sight(settled):
+            if self._height is None and entry.sensor is Sensor.POSITION and self._filter.in_sight(settled):
                 self.acting_inputs.gnss_walk.add(entry.stamp_s, entry.data - settled.nominal[StateIndex.POSITION])
         self.acting_inputs.settle(now_s, self._flying)
         self.acting_inputs.discard_old(now_s)
