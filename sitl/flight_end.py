@@ -38,12 +38,22 @@ def beyond_limits_m(point: Vec3, limits: Limits) -> float:
     return max(outside_m(point, limits), point[2] - limits.height_m, distance_m)
 
 
-def judge(truth: Iterable[Truth], status: MissionStatus | None, limits: Limits) -> tuple[FlightEnd, str]:
-    """The end of a flight and what failed, "" unless it failed; the first message of truth is at the take-off point."""
+def judge(
+    truth: Iterable[Truth], status: MissionStatus | None, limits: Limits, from_s: float | None = None
+) -> tuple[FlightEnd, str]:
+    """The end of a flight and what failed, "" unless it failed; the first message of truth is at the take-off point.
+
+    from_s: in a flight without satellites, when the mission took the aircraft: the limits count from that place, heights
+    from the take-off point. Before it the pilot flies.
+    """
     start: Vec3 | None = None
     touchdown_m_s, flying, last = 0.0, False, None
     for m in truth:
         start = start or m.p_W
+        if from_s is not None and m.stamp_s >= from_s:
+            start, from_s = (m.p_W[0], m.p_W[1], start[2]), None
+        elif from_s is not None:
+            start = (m.p_W[0], m.p_W[1], start[2])
         place = (m.p_W[0] - start[0], m.p_W[1] - start[1], m.p_W[2] - start[2])
         was_flying, flying, last = flying, place[2] > FLYING_M, m
         if not flying:

@@ -17,11 +17,12 @@ import msgspec
 from companion.core.bus import MemoryBus, MemoryHub
 from companion.core.clock import SimulatedStopwatch
 from companion.core.enums import ProcessName, TopicName
-from companion.core.messages import TOPICS, Health, LinkRx, LinkTx, Message, MissionStatus
+from companion.core.messages import TOPICS, FcuStatus, Health, LinkRx, LinkTx, Message, MissionStatus
 from companion.core.node import Node
 from companion.runtime.nodes import NodeOptions, build_node
 from sitl.baselines.stacks import baseline_nodes
 from sitl.faults import FailableNmpc, FaultInjector
+from sitl.pilot import PERIOD_S as PILOT_PERIOD_S
 from sitl.scenario import LoadedScenario
 from sitl.world import STEP_S, World
 
@@ -209,6 +210,13 @@ class Lockstep:
         if self.world.steps % self._expose_every == 0:
             self._expose()
 
+    def _step_pilot(self) -> None:
+        """The pilot sees the aircraft, and its mode on the ground station."""
+        if statuses := self.messages["fcu_status"]:
+            status = statuses[-1]
+            assert isinstance(status, FcuStatus)
+            self.world.step_pilot(status.mode, status.armed)
+
     def arrive(self, data: bytes) -> None:
         """Bytes come over the link, for the FCU node."""
         self.publish([LinkRx(stamp_s=self.now_s, data=data)], self._bus)
@@ -250,6 +258,8 @@ class Lockstep:
             self._every(runner.period_us, partial(self._step_node, runner), 1000 + 137 * offset)
         self._every(HEALTH_PERIOD_US, self._publish_health, HEALTH_PERIOD_US)
         self._every(HOST_PERIOD_US, lambda: self.publish([self.world.host_status()], self._bus), HOST_PERIOD_US)
+        if self.world.pilot is not None:
+            self._every(round(PILOT_PERIOD_S * 1e6), self._step_pilot, 0)
         if progress is not None:
             self._every(1_000_000, lambda: progress(self), 1_000_000)
 

@@ -23,7 +23,9 @@ from companion.core.errors import UserError
 from companion.core.messages import Message, PhotoRequest
 from companion.runtime.nodes import NodeOptions, build_node
 from companion.runtime.process import HealthMonitor, StopFlag
+from sitl.autopilot.autopilot import Autopilot
 from sitl.autopilot.udp import GROUND_PORTS, ONBOARD_PORTS, UdpEndpoint, UdpLinks
+from sitl.pilot import PERIOD_S as PILOT_PERIOD_S
 from sitl.ports import check_instance
 from sitl.scenario import SensorKind, load_scenario
 from sitl.unkind import with_sensors
@@ -165,7 +167,7 @@ def run(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag) -> None:
 def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, camera: CameraFeed) -> None:
     health = HealthMonitor(ProcessName.SIMULATOR, 1.0 / STEP_S)
     zero_s = monotonic_s()  # companion time of the world's time 0
-    next_exposure_s, next_truth_s = 0.0, 0.0
+    next_exposure_s = next_truth_s = next_look_s = 0.0
     while not stop:
         lag_s = monotonic_s() - zero_s - world.now_s
         if lag_s < STEP_S:
@@ -177,6 +179,9 @@ def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, camera: Ca
         for data in links.receive():
             world.autopilot.receive(data, world.now_s)
         world.advance()
+        if world.now_s >= next_look_s and isinstance(world.autopilot, Autopilot):
+            next_look_s += PILOT_PERIOD_S
+            world.step_pilot(world.autopilot.mode, world.autopilot.armed)
         if data := world.autopilot.take_output():
             links.send(data)
         if camera.publishes_markers:

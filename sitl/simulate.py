@@ -1,5 +1,6 @@
 """One scenario in lockstep, and its result as plain data; the body of ``companion sim``."""
 
+import math
 import sys
 import time
 from collections import Counter
@@ -12,6 +13,7 @@ import msgspec
 import numpy as np
 from rich.table import Table
 
+from companion.core.enums import Phase
 from companion.core.messages import Message, MissionStatus, Truth
 from companion.core.text import plain
 from companion.recording import series as sr
@@ -120,7 +122,12 @@ def drawn_facts(loaded: LoadedScenario) -> Result:
 def _result(loaded: LoadedScenario, lockstep: Lockstep, stack: str, seed: int) -> Result:
     status = lockstep.pilot
     metrics = metrics_from_messages(lockstep.messages, bundle=loaded.plan.bundle)
-    end, failure = judge(sr.of(lockstep.messages, Truth), status, loaded.plan.limits)
+    end, failure = judge(
+        sr.of(lockstep.messages, Truth),
+        status,
+        loaded.plan.limits,
+        None if loaded.plan.satellites else _taken_s(lockstep),
+    )
     return {
         "scenario": loaded.scenario.name,
         "stack": stack,
@@ -133,6 +140,12 @@ def _result(loaded: LoadedScenario, lockstep: Lockstep, stack: str, seed: int) -
         **metrics,
         "realtime_factor": round(lockstep.now_s / lockstep.wall_s, 2),
     }
+
+
+def _taken_s(lockstep: Lockstep) -> float:
+    """When the mission took the aircraft from the pilot [s]; inf: never."""
+    statuses = sr.of(lockstep.messages, MissionStatus)
+    return next((m.stamp_s for m in statuses if m.phase == Phase.ENTER_OFFBOARD), math.inf)
 
 
 class FlightProgress:

@@ -23,6 +23,7 @@ from sitl.camera import SceneCamera
 from sitl.corners import CornerCamera
 from sitl.imu_faults import ImuFault
 from sitl.marker_attacks import MarkerAttacks
+from sitl.pilot import ScriptedPilot
 from sitl.plant import PX4_ROTORS, Plant
 from sitl.scenario import LoadedScenario, Scenario
 from sitl.scene import PlacedBundle
@@ -89,6 +90,11 @@ class World:
         )
         self.sensors = Sensors(scenario.sensors, streams[2], _face(scenario))
         self.autopilot: FlightController = autopilot or _built_in_autopilot(loaded, streams[3], stream_rates_hz)
+        self.pilot = None
+        if scenario.pilot is not None:
+            self.pilot = ScriptedPilot(
+                scenario.pilot, loaded.plan.rc_switch, self.autopilot, 1000 * seed + len(streams)
+            )
         images = scenario.camera_mode == "images"
         self.camera = SceneCamera(scenario.camera, scenario.scene, loaded.site, streams[4], draw=images)
         self.corners = None if images else CornerCamera(self.camera)
@@ -121,6 +127,11 @@ class World:
         push_n = [(a + b) * plant.mass_kg for a, b in zip(force, self.push_m_s2, strict=True)]
         plant.step(motors, PLANT_STEPS, self.wind_on_aircraft(now_s), push_n)
         self.steps += 1
+
+    def step_pilot(self, mode: FcuMode | CommanderMode, armed: bool) -> None:
+        """Let the pilot look and move the sticks; every `sitl.pilot.PERIOD_S`."""
+        if self.pilot is not None:
+            self.pilot.step(self.now_s, self.plant.p_W, self.plant.v_W, self.plant.q_WB, mode, armed)
 
     def exposure(self) -> Callable[[], Image]:
         """Expose an image now; the returned call draws it, also in another thread, in the order of exposure."""

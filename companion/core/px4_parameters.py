@@ -50,6 +50,7 @@ class PlannedFlight(NamedTuple):
     height_m: float  # of the stack's fence above the take-off point
     distance_m: float  # horizontal, from the take-off point to the farthest place inside the stack's fence
     switch_channel: int | None  # the RC channel that hands over to the mission
+    satellites: bool = True
 
 
 class Condition(NamedTuple):
@@ -186,14 +187,21 @@ def _add_bits(bits: int) -> Callable[[Number, Values], Number]:
     return lambda old, values: int(old) | bits
 
 
-def rules(vehicle: Vehicle, flight: PlannedFlight | None = None, send_odometry: bool = False) -> list[Rule]:
+def rules(
+    vehicle: Vehicle, flight: PlannedFlight | None = None, send_odometry: bool = False, satellites: bool = True
+) -> list[Rule]:
     """The rules for one aircraft and one mission, in the order in which a user would read them.
 
     flight: None where no mission is known; then the rules that depend on one are left out.
     send_odometry: the stack sends ODOMETRY to PX4's estimator.
+    satellites: False for a flight without them; also by the mission.
     """
-    table = [*_offboard(flight), *_pilot(flight), *_failsafes(flight), *_fence(flight), *_tilt(vehicle)]
-    table += [*_thrust(vehicle), *_breakers()]
+    if not satellites or (flight is not None and not flight.satellites):
+        pilot = [rule for rule in _pilot(flight) if rule.name != "COM_RCL_EXCEPT"]
+        table = [*_alone(), *pilot, *_failsafes_alone()]
+    else:
+        table = [*_offboard(flight), *_pilot(flight), *_failsafes(flight), *_fence(flight)]
+    table += [*_tilt(vehicle), *_thrust(vehicle), *_breakers()]
     others_measure = vehicle.fcu.measurement_senders != []
     return [*table, *(_vision() if send_odometry else [] if others_measure else _no_vision())]
 
@@ -366,6 +374,67 @@ def _failsafes(flight: PlannedFlight | None) -> list[Rule]:
             required=_action("0 (Warning) or 2 (Land)", (0, 2), RETURN, flight),
             preferred=Condition("2 (Land)", lambda value, values: value != 0),
             fix=_set(2),
+        ),
+    ]
+
+
+def _alone() -> list[Rule]:
+    """In place of `_offboard` and `_fence`, which needs a position."""
+    loss, _ = _offboard(None)
+    return [
+        Rule(
+            "EKF2_GPS_CTRL",
+            "the mission declares a flight without satellites (satellites = false); with a doubtful fix PX4 would fly "
+            "Hold, Position and Land by it",
+            required=_one_of("0 (off)", 0),
+            fix=_set(0),
+            note="For flights with satellites it is 7",
+        ),
+        Rule(
+            "COM_ARM_WO_GPS",
+            "PX4 must arm without a position",
+            required=Condition("1 (warning) or 2 (allowed)", lambda value, values: value in (1, 2)),
+            fix=_set(1),
+            optional=True,
+        ),
+        loss,
+        Rule(
+            "COM_OBL_RC_ACT",
+            "PX4's action when the stream stops; without a position it can fly Altitude mode by the pilot's sticks, or sink on "
+            "the spot (Descend), which it does in place of Hold, Return and Land",
+            required=_one_of(
+                "0 (Position, which becomes Altitude), 1 (Altitude) or 4 (Land, which becomes Descend)", 0, 1, 4
+            ),
+            preferred=_one_of("1 (Altitude)", 1),
+            fix=_set(1),
+        ),
+    ]
+
+
+def _failsafes_alone() -> list[Rule]:
+    """In place of `_failsafes`: what PX4 can do without a position."""
+    why = "without a position PX4 sinks on the spot (Descend) in place of Hold, Return and Land"
+    return [
+        Rule(
+            "COM_RCL_EXCEPT",
+            "on loss of RC the stack returns by the bundle and lands; PX4's own action is Descend, which drifts with the wind",
+            preferred=Condition("with bit 2 (offboard)", lambda value, values: bool(int(value) & EXCEPT_OFFBOARD)),
+            fix=_add_bits(EXCEPT_OFFBOARD),
+            note="Where the stream stops as well, PX4 does `NAV_RCL_ACT`",
+        ),
+        Rule("NAV_RCL_ACT", f"action on loss of RC; {why}", required=_one_of("3 (Land)", 3), fix=_set(3)),
+        Rule(
+            "NAV_DLL_ACT",
+            f"action on loss of the ground station; {why}",
+            required=_one_of("0 (off) or 3 (Land)", 0, 3),
+            fix=_set(0),
+        ),
+        Rule(
+            "COM_LOW_BAT_ACT",
+            f"action on a low battery; {why}",
+            required=_one_of("0 (Warning) or 2 (Land)", 0, 2),
+            preferred=_one_of("0 (Warning): the stack lands by the bundle earlier than PX4 would sink", 0),
+            fix=_set(0),
         ),
     ]
 

@@ -45,6 +45,7 @@ from companion.estimation.noise import initial_variances
 from companion.estimation.observations import CheckedObservation, check, choose_solution, is_ambiguous
 from companion.estimation.runaway import put_back
 from companion.estimation.validity import converged, divergence, largest_std, persistently_rejected
+from companion.estimation.without_satellites import VELOCITY_STD_MAX_M_S, HeightAiding, height_noise, settings_of
 from companion.estimation.witnesses import GNSS_DELAY_S, PlaceWitness
 
 START_AGE_S = 0.5  # largest age of the attitude and the position with which the filter starts
@@ -87,6 +88,8 @@ class EstimatorNode(Node):
 
     adapt: False keeps the measurement noise at its nominal value.
 
+    satellites: False for a flight controller without a position (`companion.estimation.without_satellites`).
+
     `EstimatorStatus.rejected` counts by name: each sensor (rejected by its gate), each `Rejection`, `ImuFault` and
     `FilterOffset`. Raises `companion.core.kernel.ArtifactMissing` when the kernels are not built.
     """
@@ -101,6 +104,7 @@ class EstimatorNode(Node):
         stopwatch: Stopwatch | None = None,
         resets: int = 0,
         adapt: bool = True,
+        satellites: bool = True,
     ) -> None:
         super().__init__()
         self.rate_hz = vehicle.estimator.rate_hz
@@ -108,15 +112,19 @@ class EstimatorNode(Node):
         self.history: History | None = None  # None before the start
         self.acting_inputs = Inputs(vehicle.latency.actuation_s, vehicle.estimator.history_s)
         self.last_reset_reason = ""
+        vehicle = vehicle if satellites else settings_of(vehicle)
         self._vehicle = vehicle
         self._stopwatch = stopwatch or Stopwatch()
         self._configured_bundle = bundle
         self._bundle = bundle
         self._marker_map = MarkerMap()
         self._filter = Eskf(vehicle, adapt)
+        self._height = None if satellites else HeightAiding()  # None: the flight controller has a position
+        if self._height is not None:
+            self._filter.nominal[Sensor.POSITION] = height_noise()
         walk_m_sqrt_s = vehicle.estimator.process.gnss_bias_m_sqrt_s
         self._across, self._along = ForceWindows(FORCE_PERIOD_S), ForceWindows(THRUST_PERIOD_S)
-        self._flying = False
+        self._flying = self._in_offboard = False
         self._imu_check = ImuCheck()
         self._prior = initial_variances(vehicle)
         self._witness = PlaceWitness(self._filter.p_BC, self._filter.q_BC, walk_m_sqrt_s)
@@ -153,7 +161,7 @@ class EstimatorNode(Node):
         self._insert(HistoryEntry(stamp_s, Sensor.ATTITUDE, q_WB), now_s)
 
     def handle_fcu_position(self, message: FcuPosition, now_s: float) -> None:
-        if (stamp_s := self._usable(message, now_s, (*message.p_W, *message.v_W))) is None:
+        if self._height is not None or (stamp_s := self._usable(message, now_s, (*message.p_W, *message.v_W))) is None:
             return
         p_W, v_W = np.array(message.p_W), np.array(message.v_W)
         self._imu_check.add_velocity(stamp_s, message.v_W)
@@ -195,13 +203,17 @@ class EstimatorNode(Node):
         if (stamp_s := self._usable(message, now_s, ())) is None:
             return
         self._flying = message.armed and not message.landed
+        self._in_offboard = message.armed and message.mode == FcuMode.OFFBOARD
         self._imu_check.set_at_rest(message.landed and not message.armed)
-        changed_s = self.acting_inputs.set_mode(stamp_s, message.armed and message.mode == FcuMode.OFFBOARD)
+        changed_s = self.acting_inputs.set_mode(stamp_s, self._in_offboard)
         if changed_s is not None and self.history is not None:
             self.history.invalidate_after(changed_s)
         if not message.armed:
             self._witness.disarmed()
             self._pairs.forget()
+        if self._height is not None:
+            for entry in self._height.entries(message, stamp_s):
+                self._insert(entry, now_s)
         self._add_receiver(message)
         if message.gnss_ok and isfinite(message.gnss_h_acc_m) and isfinite(message.gnss_v_acc_m):
             self._accuracy_m = (message.gnss_h_acc_m / sqrt(2), message.gnss_v_acc_m)
@@ -342,6 +354,8 @@ class EstimatorNode(Node):
 
     def _start(self, now_s: float) -> History | None:
         """A history from the newest attitude and position; None while one of them is missing or too old."""
+        if self._height is not None:
+            return self._start_by_height(self._height, now_s)
         if self._attitude is None or self._position is None:
             return None
         (attitude_s, q_WB), (position_s, p_W, v_W) = self._attitude, self._position
@@ -349,6 +363,17 @@ class EstimatorNode(Node):
             return None
         start_s = max(attitude_s, position_s)
         filter_state = self._filter.start(start_s, p_W, v_W, q_WB, self._accuracy_m)
+        filter_state.accepted_s[Sensor.ATTITUDE] = attitude_s
+        return History(filter_state, self._vehicle.estimator.history_s)
+
+    def _start_by_height(self, height: HeightAiding, now_s: float) -> History | None:
+        """The same without a position: where the aircraft is now is the horizontal zero of the world."""
+        height_m = height.start_height_m(now_s)
+        if self._attitude is None or height_m is None or now_s - self._attitude[0] > START_AGE_S:
+            return None
+        attitude_s, q_WB = self._attitude
+        filter_state = self._filter.start(attitude_s, (0.0, 0.0, height_m), (0.0, 0.0, 0.0), q_WB)
+        height.doubt_motion(filter_state)
         filter_state.accepted_s[Sensor.ATTITUDE] = attitude_s
         return History(filter_state, self._vehicle.estimator.history_s)
 
@@ -374,8 +399,9 @@ class EstimatorNode(Node):
             self._reset(history, reason)
             return None
         for entry, settled in history.discard_old(now_s):
-            if isinstance(entry.data, np.ndarray) and entry.sensor is Sensor.POSITION and Eskf.in_sight(settled):
-                self.acting_inputs.gnss_walk.add(entry.stamp_s, entry.data - settled.nominal[StateIndex.POSITION])
+            position = entry.data if self._height is None and entry.sensor is Sensor.POSITION else None
+            if isinstance(position, np.ndarray) and Eskf.in_sight(settled):
+                self.acting_inputs.gnss_walk.add(entry.stamp_s, position - settled.nominal[StateIndex.POSITION])
         self.acting_inputs.settle(now_s, self._flying)
         self._witness.set_measured_walk(sqrt(self.acting_inputs.gnss_walk.at(now_s)))
         self.acting_inputs.discard_old(now_s)
@@ -400,6 +426,8 @@ class EstimatorNode(Node):
             update = self._measure_force(filter_state, *data.tolist())
         else:
             update = self._filter.measure(filter_state, sensor, data)
+            if sensor is Sensor.POSITION and self._height is not None and not self._in_offboard:
+                self._height.anchor(filter_state)
         if update is None or not first:
             return
         self._rejected[sensor] += not update.accepted
@@ -430,7 +458,9 @@ class EstimatorNode(Node):
         self, filter_state: FilterState, observation: CheckedObservation, first: bool
     ) -> FilterUpdate | None:
         """Use an observation of the bundle; None when the filter cannot choose between two solutions."""
-        if persistently_rejected(filter_state, Sensor.MARKER):  # the bundle moved, or a false pose placed it
+        # The bundle moved, or a false pose placed it. Under the pilot nothing speaks for the estimate without satellites.
+        alone = self._height is not None and not self._in_offboard and filter_state.contradiction.refused
+        if alone or persistently_rejected(filter_state, Sensor.MARKER):
             self._filter.remove_bundle(filter_state)
             self._rejected[Rejection.MARKER_RESTART] += first
         expected_q_CM = None
@@ -458,11 +488,11 @@ class EstimatorNode(Node):
             self._blocks = tuple(covariance[BLOCK_ROWS, BLOCK_COLUMNS].tolist())
         position_std_m = largest_std(covariance[ErrorIndex.POSITION, ErrorIndex.POSITION])
         relative_std_m = self._relative_std_m(filter_state) if filter_state.marker_known else inf
-        limit_m = self._vehicle.safety.position_std_m
+        limits = (self._vehicle.safety.position_std_m,) if self._height is None else (inf, VELOCITY_STD_MAX_M_S)
         thrust_scale_variance = float(covariance[ErrorIndex.THRUST_SCALE, ErrorIndex.THRUST_SCALE][0, 0])
         return State(
             stamp_s=now_s,
-            valid=converged(filter_state, now_s, min(position_std_m, relative_std_m), limit_m),
+            valid=converged(filter_state, now_s, min(position_std_m, relative_std_m), *limits),
             p_W=tuple(nominal[StateIndex.POSITION]),
             v_W=tuple(nominal[StateIndex.VELOCITY]),
             q_WB=tuple(nominal[StateIndex.ATTITUDE]),

@@ -67,7 +67,13 @@ def divergence(filter_state: FilterState) -> str:
     return next((f"{sensor} rejected" for sensor in sensors if persistently_rejected(filter_state, sensor)), "")
 
 
-def converged(filter_state: FilterState, now_s: float, position_std_m: float, position_std_max_m: float) -> bool:
+def converged(
+    filter_state: FilterState,
+    now_s: float,
+    position_std_m: float,
+    position_std_max_m: float,
+    velocity_std_max_m_s: float = VELOCITY_STD_MAX_M_S,
+) -> bool:
     """True while the estimate is accurate enough for flight.
 
     position_std_m: the smaller of the standard deviations in the world and relative to the bundle.
@@ -77,6 +83,6 @@ def converged(filter_state: FilterState, now_s: float, position_std_m: float, po
         isfinite(position_std_m)
         and position_std_m <= position_std_max_m
         and largest_std(covariance[ErrorIndex.ATTITUDE, ErrorIndex.ATTITUDE]) <= ATTITUDE_STD_MAX_RAD
-        and largest_std(covariance[ErrorIndex.VELOCITY, ErrorIndex.VELOCITY]) <= VELOCITY_STD_MAX_M_S
+        and largest_std(covariance[ErrorIndex.VELOCITY, ErrorIndex.VELOCITY]) <= velocity_std_max_m_s
         and now_s - filter_state.accepted_s.get(Sensor.ATTITUDE, -inf) <= ATTITUDE_AGE_MAX_S
     )

@@ -135,11 +135,15 @@ class FcuNode(Node):
         stopwatch: Stopwatch | None = None,
         signer: Signer | None = None,
         own_attitudes: bool = True,
+        satellites: bool = True,
     ) -> None:
         """signer: with the key of the vehicle file; None: frames are neither signed nor checked.
 
         own_attitudes: PX4 follows no attitude but those that this node sends, and another is another sender's. False for
         a stack that commands positions: PX4 then reports the attitudes of its own position control.
+
+        satellites: False: the flight controller has no horizontal position (EKF2_GPS_CTRL 0). What it sends as one is
+        ignored, no `FcuPosition` is published, and the height is that by pressure in `FcuStatus`.
 
         Raises `ConfigError` when the vehicle file gives the companion the flight controller's ids.
         """
@@ -153,10 +157,10 @@ class FcuNode(Node):
         self._target = fcu.autopilot_system_id
         self.codec = Codec(fcu.system_id, fcu.component_id, fcu.autopilot_system_id, signer)
         self.timesync = TimeSync()
-        self.streams = Streams(fcu.attitude_rate_hz, fcu.position_rate_hz, fcu.imu_rate_hz)
+        self.streams = Streams(fcu.attitude_rate_hz, fcu.position_rate_hz, fcu.imu_rate_hz, satellites)
         self.plausible = Plausibility(vehicle.thrust.reference_voltage_v)
         self.status = VehicleStatus(self.plausible)
-        self.parameters = ParameterWatch(vehicle, self._send)
+        self.parameters = ParameterWatch(vehicle, self._send, satellites)
         self._identity = Identity(vehicle, self._send)
         self.conflict = Conflict()
         self._own_attitudes = own_attitudes
@@ -179,7 +183,7 @@ class FcuNode(Node):
         self._reported_old = 0  # repeated or late frames, at the last report
         self._reported_modes: set[int] = set()
         self._first_step_s: float | None = None
-        self._readers: dict[type[object], Reader] = dict((
+        readers = (
             _reader(Heartbeat, self._on_heartbeat),
             _reader(AttitudeQuaternion, self._on_attitude),
             _reader(LocalPositionNed, self._on_position),
@@ -201,7 +205,9 @@ class FcuNode(Node):
             _reader(Altitude, self.status.put_altitude),
             _reader(Odometry, self.status.put_odometry),
             _reader(DistanceSensor, self.status.put_distance_sensor),
-        ))  # fmt: skip
+        )  # fmt: skip
+        by_position = () if satellites else (LocalPositionNed, GlobalPositionInt, HomePosition, Odometry)
+        self._readers: dict[type[object], Reader] = {kind: read for kind, read in readers if kind not in by_position}
 
     # --- from the flight controller --------------------------------------------------------------------------
 

@@ -23,6 +23,18 @@ WAIT_MAX_S = 16.0
 WAIT_REFUSED_S = 60.0  # after the flight controller refused a stream
 REFUSALS = (common.MAV_RESULT_DENIED, common.MAV_RESULT_UNSUPPORTED, common.MAV_RESULT_FAILED)
 
+# Without satellites these do not come, or their horizontal numbers mean nothing: PX4 1.17 sends LOCAL_POSITION_NED without
+# saying that x and y are not valid. The other two are requested in another way then.
+BY_POSITION = (
+    common.MAVLINK_MSG_ID_LOCAL_POSITION_NED,
+    common.MAVLINK_MSG_ID_GLOBAL_POSITION_INT,
+    common.MAVLINK_MSG_ID_HOME_POSITION,
+    common.MAVLINK_MSG_ID_ODOMETRY,
+    common.MAVLINK_MSG_ID_ALTITUDE,
+    common.MAVLINK_MSG_ID_GPS_RAW_INT,
+)
+HEIGHT_RATE_HZ = 10.0  # of ALTITUDE without satellites, as the status that carries it
+
 
 class Stream:
     """One message that the flight controller is requested to send."""
@@ -80,8 +92,14 @@ class Stream:
 class Streams:
     """All streams of one vehicle."""
 
-    def __init__(self, attitude_rate_hz: float, position_rate_hz: float, imu_rate_hz: float = 0.0) -> None:
-        """imu_rate_hz: 0 for a link that is too slow; the estimator then propagates by the commands."""
+    def __init__(
+        self, attitude_rate_hz: float, position_rate_hz: float, imu_rate_hz: float = 0.0, satellites: bool = True
+    ) -> None:
+        """imu_rate_hz: 0 for a link that is too slow; the estimator then propagates by the commands.
+
+        satellites: False: PX4 has no horizontal position. What depends on one is not requested, and the height by pressure,
+        the only one, is essential.
+        """
         m = common
         # The lowest good rates are such that one message may be lost within the age of the content (`companion.fcu.status`).
         self.streams = [
@@ -102,6 +120,10 @@ class Streams:
         ]
         if imu_rate_hz > 0.0:
             self.streams.append(Stream(m.MAVLINK_MSG_ID_HIGHRES_IMU, imu_rate_hz))
+        if not satellites:
+            self.streams = [stream for stream in self.streams if stream.message_id not in BY_POSITION]
+            self.streams.append(Stream(m.MAVLINK_MSG_ID_ALTITUDE, HEIGHT_RATE_HZ, essential=True))
+            self.streams.append(Stream(m.MAVLINK_MSG_ID_GPS_RAW_INT, 5.0, 0.0))  # there may be no receiver
         self._by_id = {s.message_id: s for s in self.streams}
         self.requests = 0
         self.losses = 0  # how often a stream became slow

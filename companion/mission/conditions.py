@@ -116,10 +116,12 @@ def _not_ready_for_handover(mission: MissionContext, now_s: float) -> str:
     state, p = mission.inputs.state, mission.inputs.from_home()
     if state is None or p is None or not mission.inputs.airborne():
         return "not in flight"
+    if not mission.plan.satellites:
+        p = (0.0, 0.0, p[2])  # the horizontal limits count from here
     if why := leaves_limits(p, mission.plan.limits):
         return why
     raw = mission.inputs.raw.motion(now_s)
-    if raw is not None and raw_guard.leaves_limits(raw, mission.plan.limits):
+    if raw is not None and raw_guard.leaves_limits(raw, mission.plan.limits, mission.plan.satellites):
         return "outside the limits by PX4's own position"
     speed_m_s = math.hypot(*state.v_W)
     return f"too fast ({speed_m_s:.1f} m/s)" if speed_m_s > HANDOVER_SPEED_M_S else ""
@@ -320,6 +322,8 @@ def move_too_long(mission: MissionContext, now_s: float) -> Found:
 
 
 def return_finished(mission: MissionContext, now_s: float) -> Found:
+    if mission.flight.descended and mission.inputs.touched(now_s):
+        return True
     return not mission.flight.return_path and mission.move_finished(now_s)
 
 

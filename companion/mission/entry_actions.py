@@ -18,8 +18,11 @@ from companion.mission.start_checks import imu_warning
 DESCENT_M_S = 0.7  # PX4's MPC_LAND_SPEED
 DESCENT_END_M = 0.4  # over the take-off point: from there PX4 lands within a second
 
-# Without GNSS and bundle: faster than PX4's landing, because the error of the motion by the IMU grows with the time
-SINK_M_S, SINK_M_S2 = 1.5, 1.5
+# This stack sinks itself, speed [m/s] and acceleration [m/s²]: without GNSS and bundle faster than PX4's landing, because the
+# error of the motion by the IMU grows with the time; without satellites to the ground, and the end of the path is below, as the
+# height may be wrong by that much.
+SINKS, SINKS_ALONE = (1.5, 1.5), (1.2, 1.0)
+TOUCH_END_M = -0.3
 
 EntryAction = Callable[[MissionContext, Phase, float], None]  # (mission, the phase before, now_s)
 
@@ -48,6 +51,7 @@ def _enter_takeoff(mission: MissionContext, left: Phase, now_s: float) -> None:
 
 def _enter_enter_offboard(mission: MissionContext, left: Phase, now_s: float) -> None:
     if left == Phase.WAIT_READY:
+        mission.inputs.note_handover()
         _note_start(mission, now_s)
     if left == Phase.TAKEOFF:  # offboard only from the request on
         mission.inputs.expect_modes(FcuMode.AUTO_TAKEOFF, FcuMode.AUTO_LOITER)
@@ -137,7 +141,7 @@ def _enter_return(mission: MissionContext, left: Phase, now_s: float) -> None:
 
 
 def _enter_land(mission: MissionContext, left: Phase, now_s: float) -> None:
-    if left in ph.CONTROLLING and _can_sink(mission, now_s):
+    if left in ph.CONTROLLING and _can_sink(mission, left, now_s):
         mission.inputs.expect_modes(FcuMode.OFFBOARD)
         mission.flight.sinks = True
         _sink(mission, now_s)
@@ -145,14 +149,16 @@ def _enter_land(mission: MissionContext, left: Phase, now_s: float) -> None:
     request_land(mission, left in ph.CONTROLLING, now_s)
 
 
-def _can_sink(mission: MissionContext, now_s: float) -> bool:
+def _can_sink(mission: MissionContext, left: Phase, now_s: float) -> bool:
     """Whether this stack sinks itself: PX4 without a position levels the aircraft and lets the wind take it.
 
-    This stack leans against the wind that it knows and follows the motion by the IMU, for the seconds that it takes.
+    This stack leans against the wind that it knows and follows the motion by bundle and IMU, for the seconds that it takes.
     """
-    inputs = mission.inputs
+    inputs, flight = mission.inputs, mission.flight
     known = inputs.state_age_s(now_s) <= mission.vehicle.safety.state_age_s and not inputs.setpoints_lost(now_s)
-    return known and inputs.gnss_lost(now_s) and may_sink(mission)
+    descended = flight.descended and left == Phase.RETURN and mission.safety.demand is None  # it is as good as down
+    without_position = inputs.gnss_lost(now_s) or (not mission.plan.satellites and not descended)
+    return known and without_position and may_sink(mission)
 
 
 def may_sink(mission: MissionContext) -> bool:
@@ -162,12 +168,19 @@ def may_sink(mission: MissionContext) -> bool:
 
 
 def _sink(mission: MissionContext, now_s: float) -> None:
-    """Straight down to just above the height of the take-off point."""
-    here, home_W = mission.inputs.aircraft_point(), mission.inputs.home_W
+    """Straight down: to just above the height of the take-off point; without satellites on the ground.
+
+    PX4 lands without a position where it lost its satellites, and dead-reckons for a moment; where it never had any, it would
+    let the wind take the aircraft over the last decimetres, too.
+    """
+    satellites, home_W = mission.plan.satellites, mission.inputs.home_W
+    here = mission.inputs.aircraft_point() if satellites else _reference_point(mission, now_s)
     if here is None or home_W is None:
         return
     (x, y, _), yaw_rad = here
-    _move_in_world(mission, (x, y, home_W[2] + DESCENT_END_M), yaw_rad, now_s, here, SINK_M_S, SINK_M_S2)
+    end_m = DESCENT_END_M if satellites else TOUCH_END_M
+    speed_m_s, acceleration_m_s2 = SINKS if satellites else SINKS_ALONE
+    _move_in_world(mission, (x, y, home_W[2] + end_m), yaw_rad, now_s, here, speed_m_s, acceleration_m_s2)
 
 
 def request_land(mission: MissionContext, in_control: bool, now_s: float) -> None:
@@ -241,14 +254,20 @@ def fly_back(mission: MissionContext, now_s: float) -> None:
 
 
 def descend(mission: MissionContext, now_s: float) -> None:
-    """Sink to just above the take-off point, as the last point of the return path; PX4 lands from there."""
+    """Sink to just above the take-off point, as the last point of the return path; PX4 lands from there.
+
+    Without satellites to the ground, at the place of the hand-over.
+    """
     here, home_W, back = _reference_point(mission, now_s), mission.inputs.home_W, mission.plan.return_
     if here is None or home_W is None:
         return
+    end_m, limits = DESCENT_END_M, (DESCENT_M_S, back.acceleration_m_s2)
+    if not mission.plan.satellites:
+        end_m, limits = TOUCH_END_M, SINKS_ALONE
     yaw_rad = here[1]
-    goal = geometry.added((0.0, 0.0, DESCENT_END_M), home_W)
+    goal = geometry.added((0.0, 0.0, end_m), home_W)
     mission.flight.return_path = [(goal, yaw_rad)]
-    _move_in_world(mission, goal, yaw_rad, now_s, here, DESCENT_M_S, back.acceleration_m_s2)
+    _move_in_world(mission, goal, yaw_rad, now_s, here, *limits)
 
 
 def _reference_point(mission: MissionContext, now_s: float) -> tuple[Vec3, float] | None:

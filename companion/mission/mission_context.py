@@ -74,7 +74,7 @@ class MissionContext:
                 self.required_processes,
             )
         )
-        if self.inputs.resets() > 0:
+        if self.inputs.resets() > 0 and self.plan.satellites:  # else the handover takes the place again
             return "; ".join(filter(None, ("estimator was reset since the take-off point was taken", found)))
         return found
 

@@ -28,6 +28,7 @@ from companion.core.vehicle import Vehicle
 from companion.core.voltage import outside_range_v
 from companion.mission import phases as ph
 from companion.mission import reference_geometry as geometry
+from companion.mission.height_guard import HeightGuard
 from companion.mission.modes import MANUAL_MODES
 from companion.mission.plan import Plan
 from companion.mission.raw_guard import RawGuard
@@ -38,6 +39,8 @@ from companion.mission.trends import BatteryTrend, ControlTrend, InnovationTrend
 GROUND_HEARD_S = 5.0  # a ground station was there at the start if it was heard within this time; it sends at 1 Hz
 OUTSIDE_S = 0.5  # a voltage counts as implausible for this long after the last one that was
 SEEN_S = 0.5  # a bundle counts as seen while its last accepted observation is younger
+# The height may be wrong by the first; in gusts the aircraft lags a descent by less than the second while it sinks.
+TOUCH_BELOW_M, TOUCH_BEHIND_M, TOUCH_STILL_M_S = 1.0, 0.12, 0.15
 COPIES_S, COPIES_MAX = 2.0, 100  # images that show two bundles of one name are counted over this time
 FACES, FACE_PERIOD_S = 5, 0.5  # the oldest is two seconds older than the newest: longer than a monitor takes to act
 NOT_BY_HEALTH = (FcuSystem.GNSS, FcuSystem.BATTERY)  # have monitors of their own
@@ -50,7 +53,7 @@ class MissionInputs:
     def __init__(self, plan: Plan, vehicle: Vehicle) -> None:
         self.plan = plan
         self._limits = vehicle.safety
-        self.raw = RawGuard(vehicle.fcu.send_odometry)
+        self.raw = RawGuard(vehicle.fcu.send_odometry) if plan.satellites else HeightGuard()
         self.latest = Latest()
         self.healths: dict[ProcessName, Health] = {}  # the newest of each process
         self.state: State | None = None  # the newest valid and finite one
@@ -194,12 +197,24 @@ class MissionInputs:
         """There was a fix at the start, and there has been none for `safety.gnss_lost_s`."""
         return self._gnss_expected and now_s - self._gnss_s > self._limits.gnss_lost_s
 
+    def without_gnss(self, now_s: float) -> bool:
+        """There is no fix: it was lost, or the flight is one without satellites."""
+        return not self.plan.satellites or self.gnss_lost(now_s)
+
     def bundle_seen(self, now_s: float) -> bool:
         """The plan's bundle was observed within the last `SEEN_S`; an older observation does not count."""
         state = self.state
         if state is None or state.bundle != self.plan.bundle:
             return False
         return state.marker_age_s + self.state_age_s(now_s) < SEEN_S
+
+    def touched(self, now_s: float) -> bool:
+        """Without satellites this stack sinks to the ground: the aircraft stands, and its reference sinks on."""
+        state, p, control = self.state, self.from_home(), self.control(now_s)
+        if self.plan.satellites or state is None or p is None or control is None:
+            return False
+        behind_m = state.p_W[2] - control.reference_p_W[2]
+        return p[2] < TOUCH_BELOW_M and behind_m > TOUCH_BEHIND_M and state.v_W[2] > -TOUCH_STILL_M_S
 
     def reference_point(self, reference: Reference | None, now_s: float) -> tuple[Vec3, float] | None:
         """Point and heading in the world where the reference is now, else where the aircraft is; None: unknown."""
@@ -224,10 +239,19 @@ class MissionInputs:
             self.home_W = state.p_W
             self._resets_at_home = state.reset_count
 
+    def note_handover(self) -> None:
+        """Without satellites the place where the motors started is lost on the pilot's way: limits count from here.
+
+        The height still counts from the ground; the horizontal position is that where the mission takes the aircraft.
+        """
+        if not self.plan.satellites and self.state is not None and self.home_W is not None:
+            self.home_W = (self.state.p_W[0], self.state.p_W[1], self.home_W[2])
+            self._resets_at_home = self.state.reset_count
+
     def note_start(self, now_s: float) -> None:
         """Note what is there when the mission takes the aircraft: only that can be lost."""
         self._rc_expected = now_s - self._rc_s < self._limits.rc_lost_s
-        self._gnss_expected = now_s - self._gnss_s < self._limits.gnss_lost_s
+        self._gnss_expected = self.plan.satellites and now_s - self._gnss_s < self._limits.gnss_lost_s
         self._position_expected = self.raw.position_age_s(now_s) < TOPICS["fcu_position"].max_age_s
         self._voltage_expected = now_s - self._voltage_s < TOPICS["fcu_status"].max_age_s
         status = self.status
@@ -335,6 +359,8 @@ class MissionInputs:
         return {offset: count - before.get(offset, 0) for offset, count in counts.items()}
 
     def _at_bundle(self, phase: Phase | None) -> bool:
+        if not self.plan.satellites:  # everything is flown relative to the bundle
+            return True
         return phase in ph.AT_BUNDLE or (phase in ph.ON_TRAJECTORY and self.plan.trajectory_at_bundle)
 
     def _new_faults(self) -> tuple[FcuSystem, ...]:

@@ -94,9 +94,11 @@ class MissionNode(Node):
     def snapshot(self, now_s: float) -> SafetySnapshot:
         """What the safety monitors evaluate at this moment."""
         flight = self._mission.flight
-        return self._mission.inputs.snapshot(
+        taken = self._mission.inputs.snapshot(
             flight.phase, flight.paused_phase, now_s, flight.phase_time_s(now_s), flight.sinks
         )
+        taken.descending = flight.descended and flight.phase == Phase.RETURN
+        return taken
 
     # --- messages ---------------------------------------------------------------------------------------------------
 

@@ -95,6 +95,7 @@ class Monitor(NamedTuple):
     after_s: float = 0.0  # how long the limit must be exceeded
     advice: str = ""  # what the crew can do
     detail: Callable[[SafetySnapshot], str] | None = None  # which of several, in the message
+    alone: bool = True  # evaluated in a flight without satellites, too
 
 
 # --- values ---------------------------------------------------------------------------------------------------------
@@ -159,6 +160,11 @@ def _gnss_age(at_bundle: bool) -> Value:
         return s.gnss_age_s if at_bundle else min(s.gnss_age_s, s.marker_age_s)
 
     return value
+
+
+def _alone_age(s: SafetySnapshot) -> float | None:
+    """Age of the bundle [s] where it is all that gives a position; not in the last part of a landing, which it leaves."""
+    return None if s.plan.satellites or s.descending else s.marker_age_s
 
 
 def _both_age(s: SafetySnapshot) -> float | None:
@@ -453,9 +459,9 @@ BEFORE_RETURN = (*ph.WORKING, Phase.PAUSE)
 NEAR = (*ph.AT_BUNDLE, *ph.ON_TRAJECTORY, Phase.PAUSE)  # where the mission may fly relative to the bundle
 BATTERY_VOLTAGE = "battery voltage"  # in `FcuStatus.implausible`; it has a monitor of its own
 TOUCHDOWN = "touchdown"  # while this monitor is active, the mission does not ask for disarming
-GNSS_LOST, BOTH_LOST, BATTERY_CRITICAL = "gnss_lost", "both_lost", "battery_critical"
+GNSS_LOST, BOTH_LOST, BUNDLE_LOST, BATTERY_CRITICAL = "gnss_lost", "both_lost", "bundle_lost", "battery_critical"
 # A landing that these demand is no doubt in this stack's own estimate: it may sink by it
-ESTIMATE_GOOD = (GNSS_LOST, BOTH_LOST, BATTERY_CRITICAL)
+ESTIMATE_GOOD = (GNSS_LOST, BOTH_LOST, BUNDLE_LOST, BATTERY_CRITICAL)
 CONTROL_ERROR = "control_error"  # the name of the monitor whose hold begins at the aircraft, not at the reference
 
 MONITORS: tuple[Monitor, ...] = (
@@ -505,24 +511,24 @@ MONITORS: tuple[Monitor, ...] = (
     # the bundle against its witnesses; a filter that followed a moving bundle has a wrong velocity: PX4 flies
     Monitor("bundle_moving", "bundle moves", "m/s", CRITICAL, ph.CONTROLLING,
         _witness(lambda w: w.moving_m_s), lambda v, p: 0.0, escalation=(LAND, STOP_STREAMING), escalation_s=3.0,
-        advice="be ready to take over"),
+        advice="be ready to take over", alone=False),
     # its observations are not used, so the position in the world is as before
     Monitor("bundle_displaced", "bundle is not where it was", "m", CRITICAL, (*ph.WORKING, Phase.PAUSE),
         _witness(lambda w: w.displaced_m), lambda v, p: 0.0, escalation=(HOLD, RETREAT), escalation_s=3.0,
-        advice="be ready to take over"),
+        advice="be ready to take over", alone=False),
     Monitor("bundle_twice", "two bundles of the same name in view", "images", CRITICAL, (*ph.WORKING, Phase.PAUSE),
         lambda s: float(s.copies), lambda v, p: 1.0, escalation=(HOLD, RETREAT), escalation_s=3.0,
         advice="remove the copy"),
     Monitor("bundle_against_gnss", "bundle and GNSS have gone apart", "of the errors of GNSS", CRITICAL, NEAR,
         _witness(lambda w: w.gnss_offset_m / w.gnss_offset_max_m), lambda v, p: 1.0, hysteresis=0.1, after_s=0.5,
-        escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=10.0, advice="be ready to take over"),
+        escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=10.0, advice="be ready to take over", alone=False),
     Monitor("bundle_size", "bundle is not as large as its marker file says", "of its size", CRITICAL, NEAR,
         _witness(_size_error), lambda v, p: SIZE_ERROR, hysteresis=0.02, after_s=0.5,
-        escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=10.0, advice="measure the printed markers"),
+        escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=10.0, advice="measure the printed markers", alone=False),
     # two bundles cannot tell which of them is wrong: neither is used, and the position in the world is as before
     Monitor("bundles_disagree", "bundles are not where they were to each other", "m", CRITICAL,
         (*ph.WORKING, Phase.PAUSE), _witness(lambda w: w.bundles_apart_m), lambda v, p: 0.0,
-        escalation=(HOLD, RETREAT), escalation_s=3.0, advice="be ready to take over", detail=_bundles_apart),
+        escalation=(HOLD, RETREAT), escalation_s=3.0, advice="be ready to take over", detail=_bundles_apart, alone=False),
     # only a structure that is nearer than estimated; away from it is right by both
     Monitor("range_finder", "range finder contradicts the bundle", "of its tolerance", CRITICAL, NEAR,
         _range_shortfall, lambda v, p: 1.0, hysteresis=0.1, after_s=0.5,
@@ -530,24 +536,24 @@ MONITORS: tuple[Monitor, ...] = (
     # the filter takes a jump for an error of GNSS; it must stay so until the aircraft is home
     Monitor("gnss_jumped", "GNSS has jumped while the bundle is out of sight", "m", WARNING, BEFORE_RETURN,
         _witness(lambda w: w.gnss_jump_m), lambda v, p: GNSS_JUMP_M, hysteresis=0.5, after_s=0.5,
-        escalation=(HOLD, RETURN), escalation_s=5.0, advice="be ready to take over"),
+        escalation=(HOLD, RETURN), escalation_s=5.0, advice="be ready to take over", alone=False),
     Monitor("uncertainty_relative", "position relative to the bundle uncertain", "m", WARNING, NEAR,
         _relative_std, lambda v, p: v.safety.relative_std_m, hysteresis=0.05, after_s=0.5,
         escalation=(HOLD, RETREAT), escalation_s=3.0),
     Monitor("uncertainty_position", "position uncertain", "m", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(_position_std), lambda v, p: v.safety.position_std_m, hysteresis=0.2, after_s=1.0,
-        escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=5.0, advice="be ready to take over"),
+        escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=5.0, advice="be ready to take over", alone=False),
     Monitor("marker_lost", "bundle not seen", "s", WARNING, NEAR,
-        _marker_age, lambda v, p: v.safety.marker_lost_s, escalation=(HOLD, RETREAT), escalation_s=5.0),
+        _marker_age, lambda v, p: v.safety.marker_lost_s, escalation=(HOLD, RETREAT), escalation_s=5.0, alone=False),
     Monitor("gnss_lost_at_bundle", "no GNSS fix, position from the bundle alone", "s", WARNING, NEAR,
         _gnss_age(True), lambda v, p: v.safety.gnss_lost_s, hysteresis=0.5,
-        escalation=(WARN,), advice="be ready to take over"),
+        escalation=(WARN,), advice="be ready to take over", alone=False),
     Monitor(GNSS_LOST, "no GNSS fix", "s", CRITICAL, (*ph.WORKING, Phase.PAUSE, Phase.RETURN, Phase.LAND),
         _own_estimate(_gnss_age(False)), lambda v, p: v.safety.gnss_lost_s, hysteresis=0.5,
-        escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=2.0, advice="be ready to take over"),
+        escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=2.0, advice="be ready to take over", alone=False),
     Monitor(BOTH_LOST, "no GNSS fix and bundle not seen", "s", CRITICAL, (*NEAR, Phase.RETREAT),
         _both_age, lambda v, p: v.safety.both_lost_s, hysteresis=0.5,
-        escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
+        escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over", alone=False),
     # whether the aircraft follows the controller
     Monitor(CONTROL_ERROR, "too far from the reference", "m", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(_control_error), lambda v, p: v.safety.control_error_m, hysteresis=0.3, after_s=0.5,
@@ -578,43 +584,44 @@ MONITORS: tuple[Monitor, ...] = (
     # the take-off: PX4 flies it, and only a command ends it
     Monitor("takeoff_limits", "outside the limits before offboard", "m", CRITICAL, PX4_CLIMBS,
         _outside_before_offboard, lambda v, p: TAKEOFF_DRIFT_M, hysteresis=0.1, after_s=0.5,
-        escalation=(LAND,), advice="be ready to take over"),
+        escalation=(LAND,), advice="be ready to take over", alone=False),
     Monitor("takeoff_height", "take-off does not end at its height", "m", CRITICAL, PX4_CLIMBS,
         _stop_height, _takeoff_height_limit, hysteresis=0.1, after_s=CLIMB_CONFIRM_S,
-        escalation=(LAND,), advice="be ready to take over"),
+        escalation=(LAND,), advice="be ready to take over", alone=False),
     Monitor("takeoff_slow", "take-off height not reached in time", "s", WARNING, (Phase.TAKEOFF,),
-        _takeoff_time, lambda v, p: takeoff_time_s(p), escalation=(LAND,)),
+        _takeoff_time, lambda v, p: takeoff_time_s(p), escalation=(LAND,), alone=False),
     # PX4 dead-reckons for 5 s (EKF2_NOAID_TOUT), which is a landing from this height; then it would let the wind take it
     Monitor("takeoff_gnss_lost", "no GNSS fix before offboard", "s", CRITICAL, PX4_CLIMBS,
-        _gnss_age_before_offboard, lambda v, p: v.safety.gnss_lost_s, escalation=(LAND,), advice="be ready to take over"),
+        _gnss_age_before_offboard, lambda v, p: v.safety.gnss_lost_s, escalation=(LAND,), advice="be ready to take over",
+        alone=False),
     # The same limits by the flight controller's own data (`companion.mission.raw_guard`). When these are exceeded and
     # the filter's are not, the filter is wrong, and with it every hold and every path home: PX4 lands on the spot, by
     # its own estimate. It does so near a structure, too: a landing is over in seconds, a hold by GNSS drifts on, and the
     # pilot can take over from both.
     Monitor("raw_fence", "outside the fence by PX4's own position", "m", CRITICAL, FLYING,
         _raw_outside_fence, lambda v, p: 0.0, hysteresis=0.1, after_s=0.5,
-        escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
+        escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over", alone=False),
     Monitor("raw_height", "too high by PX4's own position", "m", CRITICAL, FLYING,
         _raw(raw_guard.height_m), lambda v, p: p.limits.height_m, hysteresis=0.1,
         after_s=0.5, escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
     Monitor("raw_distance", "too far from the take-off point by PX4's position", "m", CRITICAL,
         FLYING, _raw(raw_guard.distance_m), lambda v, p: p.limits.distance_m,
-        hysteresis=0.1, after_s=0.5, escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
+        hysteresis=0.1, after_s=0.5, escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over", alone=False),
     Monitor("raw_speed", "too fast by PX4's own velocity", "m/s", CRITICAL, FLYING,
         _raw(_raw_speed), lambda v, p: _speed_limit(v, p) + VELOCITY_DIFFERENCE_M_S, hysteresis=0.3, after_s=1.0,
-        escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
+        escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over", alone=False),
     Monitor("raw_velocity", "velocity contradicts the flight controller's", "m/s", CRITICAL, FLYING,
         _own_estimate(_raw_difference), lambda v, p: VELOCITY_DIFFERENCE_M_S, hysteresis=0.1,
         after_s=VELOCITY_KICK_S, escalation=(LAND, STOP_STREAMING), escalation_s=3.0,
-        advice="be ready to take over"),
+        advice="be ready to take over", alone=False),
     Monitor("raw_lost", "no position from the flight controller", "s", WARNING, BEFORE_RETURN,
         lambda s: s.raw_age_s, lambda v, p: RAW_AGE_S, hysteresis=0.3, escalation=(RETURN,),
-        advice="be ready to take over"),
+        advice="be ready to take over", alone=False),
     Monitor("raw_off", "independent guard off", "s", WARNING, FLYING,
         lambda s: s.raw_off_s, lambda v, p: RAW_OFF_S, escalation=(WARN,),
         advice="keep the limits in sight, be ready to take over", detail=lambda s: s.raw_missing),
     Monitor("fcu_reset", "the flight controller has reset its position", "m", WARNING, BEFORE_RETURN,
-        lambda s: s.raw_reset_m, lambda v, p: RESET_M, escalation=(RETURN,), advice="be ready to take over"),
+        lambda s: s.raw_reset_m, lambda v, p: RESET_M, escalation=(RETURN,), advice="be ready to take over", alone=False),
     Monitor("fcu_unhealthy", "the flight controller reports a fault", "", CRITICAL, BEFORE_RETURN,
         lambda s: float(len(s.new_faults)), lambda v, p: 0.5, after_s=1.0, escalation=(WARN, RETURN), escalation_s=5.0,
         advice="be ready to take over", detail=_faulty_systems),
@@ -677,3 +684,16 @@ MONITORS: tuple[Monitor, ...] = (
         _host(lambda h: h.memory_free_mb), lambda v, p: v.safety.memory_free_mb, below=True, hysteresis=20.0,
         after_s=2.0, escalation=(RETURN,)),
 )  # fmt: skip
+
+# In place of those that a flight without satellites cannot evaluate.
+MONITORS_ALONE: tuple[Monitor, ...] = (
+    # for some seconds the inertial sensors hold the place; then backing away and landing are worth more than waiting
+    Monitor(BUNDLE_LOST, "no bundle seen, and nothing else gives a position", "s", CRITICAL, ph.CONTROLLING,
+        _alone_age, lambda v, p: v.safety.both_lost_s, hysteresis=0.5,
+        escalation=(HOLD, RETREAT, LAND, STOP_STREAMING), advice="be ready to take over in Altitude mode"),
+)  # fmt: skip
+
+
+def monitors_for(plan: Plan) -> tuple[Monitor, ...]:
+    """The monitors that are evaluated in a flight of the plan."""
+    return MONITORS if plan.satellites else (*(m for m in MONITORS if m.alone), *MONITORS_ALONE)

@@ -22,6 +22,7 @@ TOUCHDOWN_DISARM_S = 5.0  # PX4 disarms by itself 2 s after landing; if it does 
 HOLD_SETTLES_S = 2.5  # the answer to a request and the heartbeat after it
 STAYED_S = 10.0  # PX4 leaves offboard by itself within COM_OF_LOSS_T; a later offboard is deliberate
 FLIES = "PX4 follows the other sender in offboard again, Hold is not requested any more"
+STATE_FRESH_S = 0.15  # before the safety table ends the stream for a stale state, PX4 is asked to land
 REFRESH_M = 0.2  # PX4 may drift this far from the reference before the hand-over until the reference follows
 
 
@@ -90,7 +91,7 @@ def _return(mission: MissionContext, now_s: float) -> None:
     flight.return_path.pop(0)
     if flight.return_path:
         fly_back(mission, now_s)
-    elif not flight.descended and inputs.gnss_lost(now_s) and inputs.bundle_seen(now_s):
+    elif not flight.descended and inputs.without_gnss(now_s) and inputs.bundle_seen(now_s):
         # PX4 lands without GNSS by a velocity that drifts by metres per second; this stack still sees the bundle.
         flight.descended = True
         descend(mission, now_s)
@@ -99,8 +100,9 @@ def _return(mission: MissionContext, now_s: float) -> None:
 def _land(mission: MissionContext, now_s: float) -> None:
     inputs, flight = mission.inputs, mission.flight
     if flight.sinks:
-        down = mission.move_finished(now_s) or inputs.landed or move_too_long(mission, now_s)
-        if down or not may_sink(mission):
+        known = inputs.state_age_s(now_s) <= STATE_FRESH_S
+        down = mission.move_finished(now_s) or inputs.landed or inputs.touched(now_s) or move_too_long(mission, now_s)
+        if down or not known or not may_sink(mission):
             request_land(mission, inputs.mode == FcuMode.OFFBOARD, now_s)
         return
     if inputs.mode != FcuMode.OFFBOARD:

@@ -113,6 +113,7 @@ class Plan(Section, frozen=True, kw_only=True, rename={"return_": "return"}):
     name: Annotated[str, Meta(min_length=1)]
     marker_file: str | None = None  # relative to the mission file; with `bundle`, or not at all
     bundle: str | None = None
+    satellites: bool = True  # False: the flight controller has no position (EKF2_GPS_CTRL 0); see docs/configuration.md
     start: Literal["auto", "rc_switch"]
     rc_switch: RcSwitch | None = None  # required by start = "rc_switch", refused otherwise
     takeoff: Takeoff
@@ -225,6 +226,8 @@ def _incomplete(plan: Plan) -> str:
             return f"{key}: has no use without a bundle"
         if not given and plan.bundle is not None and not (key in ("hold", "photographs") and plan.trajectory):
             return f"{key}: missing key"
+    if not plan.satellites and plan.bundle is None:
+        return "bundle: missing key: without satellites the position comes from a bundle"
     if plan.photographs is not None and plan.hold is None:
         return "photographs: has no use without [hold]"
     if plan.bundle is None and plan.trajectory is None:
@@ -257,6 +260,12 @@ def _contradiction(plan: Plan) -> str:
     late = [t for t in plan.photographs.at_s if t > hold_s] if plan.photographs else []
     if late:
         return f"photographs.at_s: {late[0]:g} s is after the hold of {hold_s:g} s"
+    if not plan.satellites and plan.start == "auto":
+        return (
+            'satellites = false: start = "auto" needs them, because PX4 takes off with a position only; use "rc_switch"'
+        )
+    if not plan.satellites and plan.trajectory is not None and not plan.trajectory_at_bundle:
+        return f"trajectory.frame = {WORLD!r}: without satellites a trajectory is flown at the bundle"
     if (plan.start == "rc_switch") != (plan.rc_switch is not None):
         return (
             f'start = "{plan.start}": the table [rc_switch] {"is missing" if plan.rc_switch is None else "has no use"}'

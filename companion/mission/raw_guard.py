@@ -74,8 +74,10 @@ def distance_m(raw: RawMotion) -> float:
     return math.hypot(raw.p[0], raw.p[1]) - raw.margin_m
 
 
-def leaves_limits(raw: RawMotion, limits: Limits) -> bool:
-    """The aircraft is outside one of the limits, whatever the margins."""
+def leaves_limits(raw: RawMotion, limits: Limits, horizontal: bool = True) -> bool:
+    """The aircraft is outside one of the limits, whatever the margins; horizontal: False: only the height is known."""
+    if not horizontal:
+        return height_m(raw) > limits.height_m
     outside = outside_fence_m(raw, limits) > 0 or height_m(raw) > limits.height_m
     return outside or distance_m(raw) > limits.distance_m
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from companion.core.enums import Phase, SafetyAction
 from companion.core.messages import SafetyEvent
 from companion.core.vehicle import Vehicle
-from companion.mission.monitors import ACTIONS, ESCALATION_MIN_S, ESTIMATE_GOOD, MONITORS, Monitor
+from companion.mission.monitors import ACTIONS, ESCALATION_MIN_S, ESTIMATE_GOOD, Monitor, monitors_for
 from companion.mission.plan import Plan
 from companion.mission.snapshot import SafetySnapshot
 
@@ -91,8 +91,9 @@ class SafetyMonitor:
     `limits`: of each monitor by name; `demand`: the action demanded since the last `update`, None when there is none.
     """
 
-    def __init__(self, vehicle: Vehicle, plan: Plan, monitors: tuple[Monitor, ...] = MONITORS) -> None:
-        self.monitors = monitors
+    def __init__(self, vehicle: Vehicle, plan: Plan, monitors: tuple[Monitor, ...] = ()) -> None:
+        """monitors: other ones than those of the plan."""
+        self.monitors = monitors = monitors or monitors_for(plan)
         self.severity = {monitor.name: monitor.severity for monitor in monitors}
         self.limits = {monitor.name: monitor.limit(vehicle, plan) for monitor in monitors}
         self.reset()

@@ -72,6 +72,7 @@ class SafetySnapshot:
     flight_time_left_s: float | None = None  # by the trend of the battery; None: not known yet
     wind_share: float | None = None  # mean tilt over the tilt that the controller may use; None: not known yet
     ground_age_s: float | None = None  # since a ground station was last heard; None: there was none at the start
+    descending: bool = False  # by this stack, over the place where it lands
 
     def from_home(self) -> Vec3 | None:
         """The aircraft relative to the take-off point [m]."""

@@ -5,6 +5,7 @@ again while the aircraft waits.
 """
 
 from collections.abc import Iterable
+from math import isfinite
 from typing import NamedTuple
 
 from companion.core.enums import FcuMode, ImuFault, ProcessName
@@ -37,6 +38,7 @@ NO_START_MODES = (
 # A stream that is slow or absent is no reason not to fly: the filter propagates by the commands.
 IMU_WRONG = (ImuFault.DIRECTION, ImuFault.TURNS, ImuFault.FORCES, ImuFault.STAMPS)
 CAMERA_PROCESSES = (ProcessName.CAMERA, ProcessName.TRACKER)
+SEEN_S = 0.5  # oldest observation of a bundle that is in sight
 
 
 class StartCheck(NamedTuple):
@@ -66,10 +68,13 @@ def run_checks(
     checks = [StartCheck("link", "" if linked else "no data from the flight controller")]
     if status is not None and linked:
         checks += _fcu_checks(status, vehicle, plan)
-    checks.append(_alive(latest, FcuPosition, "position", "no position from the flight controller", now_s))
+    if plan.satellites:
+        checks.append(_alive(latest, FcuPosition, "position", "no position from the flight controller", now_s))
     checks.append(_alive(latest, FcuAttitude, "attitude", "no attitude from the flight controller", now_s))
-    checks.append(_state_check(latest, vehicle, now_s))
-    checks.append(_imu_check(latest, now_s))
+    checks.append(_state_check(latest, vehicle, plan, now_s))
+    checks.append(_imu_check(latest, plan, now_s))
+    if not plan.satellites:
+        checks.append(_bundle_check(latest, plan, now_s))
     checks.append(StartCheck("take-off point", "" if home_known else "not known: no valid state on the ground yet"))
     checks.append(_alive(latest, ControlStatus, "controller", "no status from the controller", now_s))
     if plan.needs_camera:
@@ -96,10 +101,17 @@ def _fcu_checks(status: FcuStatus, vehicle: Vehicle, plan: Plan) -> list[StartCh
     checks = [
         StartCheck("flight controller", status.refused),
         StartCheck("mode", mode_problem),
-        StartCheck("gnss", "" if status.gnss_ok else "no fix"),
         StartCheck("battery", battery_problem),
-        StartCheck("home", "" if status.home_W is not None else "the flight controller has no home position"),
     ]
+    if plan.satellites:
+        home_problem = "" if status.home_W is not None else "the flight controller has no home position"
+        checks.insert(2, StartCheck("gnss", "" if status.gnss_ok else "no fix"))
+        checks.append(StartCheck("home", home_problem))
+    else:
+        measured = isfinite(status.baro_altitude_m)
+        checks.append(
+            StartCheck("height", "" if measured else "no height by pressure from the flight controller (ALTITUDE)")
+        )
     if plan.start == "auto":
         checks.append(
             StartCheck("on the ground", "" if status.landed and not status.armed else "must be landed, disarmed")
@@ -109,21 +121,39 @@ def _fcu_checks(status: FcuStatus, vehicle: Vehicle, plan: Plan) -> list[StartCh
     return checks
 
 
-def _state_check(latest: Latest, vehicle: Vehicle, now_s: float) -> StartCheck:
+def _state_check(latest: Latest, vehicle: Vehicle, plan: Plan, now_s: float) -> StartCheck:
     state = latest.fresh(State, now_s)
+    std_m = 0.0
+    if state is not None:  # without satellites the place in the world does not matter, once the bundle is known
+        std_m = state.position_std_m if plan.satellites else min(state.position_std_m, state.relative_std_m)
     if state is None:
         age_s = latest.age_s(State, now_s)
         problem = "no state from the estimator" if age_s > vehicle.safety.state_age_s else "not converged yet"
-    elif state.position_std_m > vehicle.safety.position_std_m:
-        problem = f"uncertain by {state.position_std_m:.1f} m"
+    elif std_m > vehicle.safety.position_std_m:
+        problem = f"uncertain by {std_m:.1f} m"
     else:
         problem = ""
     return StartCheck("state", problem)
 
 
-def _imu_check(latest: Latest, now_s: float) -> StartCheck:
+def _bundle_check(latest: Latest, plan: Plan, now_s: float) -> StartCheck:
+    """In a flight without satellites the bundle is the only position: the mission takes over in sight of it."""
+    state = latest.fresh(State, now_s)
+    seen = state is not None and state.bundle == plan.bundle and state.marker_age_s + now_s - state.stamp_s < SEEN_S
+    return StartCheck(
+        "bundle",
+        "" if seen else f"'{plan.bundle}' is not in sight, and without satellites nothing else gives a position",
+    )
+
+
+def _imu_check(latest: Latest, plan: Plan, now_s: float) -> StartCheck:
     status = latest.fresh(EstimatorStatus, now_s)
     imu = None if status is None else status.imu
+    if not plan.satellites and (imu is None or not imu.rate_hz > 0.0 or imu.fault is not None):
+        why = "" if imu is None else imu.problem
+        return StartCheck(
+            "inertial measurements", f"not used{f' ({why})' if why else ''}; without satellites they are needed"
+        )
     return StartCheck("inertial measurements", imu.problem if imu is not None and imu.fault in IMU_WRONG else "")
 
 

@@ -44,17 +44,18 @@ POSITIONED = {
 
 def autopilot_checks(seen: Observation, vehicle: Vehicle, plan: Plan | None) -> list[PreflightCheck]:
     """All checks of the flight controller except its parameters, in the order of `NAMES`."""
+    satellites = plan is None or plan.satellites
     return [
         firmware(seen),
         vehicle_type(seen),
         disarmed(seen),
         sensors(seen),
-        ready_to_arm(seen),
-        gnss(seen, vehicle),
+        ready_to_arm(seen, satellites),
+        gnss(seen, vehicle) if satellites else skipped("gnss", "the mission flies without satellites"),
         battery(seen, vehicle),
         transmitter(seen, plan),
         time_sync(seen),
-        imu(seen, vehicle),
+        imu(seen, vehicle, satellites),
     ]
 
 
@@ -106,9 +107,9 @@ def sensors(seen: Observation) -> PreflightCheck:
     return worst("sensors", [*([f"not healthy: {seen.unhealthy}"] if seen.unhealthy else []), *found], [], "")
 
 
-def ready_to_arm(seen: Observation) -> PreflightCheck:
-    """PX4's own checks, with its texts for a refusal."""
-    found = [words for key, words in POSITIONED.items() if not seen.health.get(key)]
+def ready_to_arm(seen: Observation, satellites: bool = True) -> PreflightCheck:
+    """PX4's own checks, with its texts for a refusal; without satellites it has no position."""
+    found = [words for key, words in POSITIONED.items() if satellites and not seen.health.get(key)]
     if not seen.health.get("is_armable"):
         found.append("PX4 would not arm")
     return worst("ready to arm", found, [], "; ".join(seen.texts) if found else "")
@@ -177,9 +178,12 @@ def time_sync(seen: Observation) -> PreflightCheck:
     return worst("time sync", [], doubts, detail)
 
 
-def imu(seen: Observation, vehicle: Vehicle) -> PreflightCheck:
-    """Rate of HIGHRES_IMU, and whether it agrees with the attitude of the standing aircraft."""
+def imu(seen: Observation, vehicle: Vehicle, satellites: bool = True) -> PreflightCheck:
+    """Rate of HIGHRES_IMU, and whether it agrees with the attitude of the standing aircraft; essential without satellites."""
     name, wanted_hz, rate_hz = "imu", vehicle.fcu.imu_rate_hz, seen.imu_rate_hz
+    if not satellites and (wanted_hz == 0.0 or rate_hz == 0.0):
+        why = "fcu.imu_rate_hz = 0" if wanted_hz == 0.0 else "HIGHRES_IMU does not arrive"
+        return failed(name, f"{why}: without satellites the filter needs it between two sights of the bundle")
     if wanted_hz == 0.0:
         return skipped(name, "not requested (fcu.imu_rate_hz = 0): the filter predicts by the commands")
     if rate_hz == 0.0:

@@ -38,7 +38,7 @@ def flight_of(plan: Plan | None) -> PlannedFlight | None:
     limits = plan.limits
     (west, south, _), (east, north, top) = limits.fence_min_m, limits.fence_max_m
     corner_m = math.hypot(max(abs(west), abs(east)), max(abs(south), abs(north)))
-    return PlannedFlight(min(limits.height_m, top), min(limits.distance_m, corner_m), channel)
+    return PlannedFlight(min(limits.height_m, top), min(limits.distance_m, corner_m), channel, plan.satellites)
 
 
 def names_of(rules: list[Rule]) -> list[str]:

@@ -83,7 +83,13 @@ def _tracker(files: NodeFiles, options: NodeOptions) -> Node:
 def _estimator(files: NodeFiles, options: NodeOptions) -> Node:
     from companion.estimation.estimator import EstimatorNode
 
-    return EstimatorNode(files.vehicle, files.plan.bundle, options.stopwatch, resets=options.first_reset_count)
+    return EstimatorNode(
+        files.vehicle,
+        files.plan.bundle,
+        options.stopwatch,
+        resets=options.first_reset_count,
+        satellites=files.plan.satellites,
+    )
 
 
 def _controller(files: NodeFiles, options: NodeOptions) -> Node:
@@ -95,7 +101,7 @@ def _controller(files: NodeFiles, options: NodeOptions) -> Node:
 def _fcu(files: NodeFiles, options: NodeOptions) -> Node:
     from companion.fcu.fcu_node import FcuNode
 
-    return FcuNode(files.vehicle, options.stopwatch, options.signer)
+    return FcuNode(files.vehicle, options.stopwatch, options.signer, satellites=files.plan.satellites)
 
 
 def _mission(files: NodeFiles, options: NodeOptions) -> Node:

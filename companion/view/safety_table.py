@@ -10,10 +10,20 @@ from companion.core.command_line import DEFAULT_VEHICLE_NAME, HELP, ConfigFile, 
 from companion.core.config import load
 from companion.core.config_files import ConfigKind
 from companion.core.vehicle import Vehicle
-from companion.mission.monitors import ESCALATION_MIN_S, MONITORS, Monitor
+from companion.mission.monitors import ESCALATION_MIN_S, MONITORS, MONITORS_ALONE, Monitor
 from companion.mission.plan import Plan, check_standoff, load_plan
 
-HEADER = ("monitor", "what the ground station reads", "limit", "for, s", "actions", "s apart", "what the crew can do")
+HEADER = (
+    "monitor",
+    "what the ground station reads",
+    "limit",
+    "for, s",
+    "actions",
+    "s apart",
+    "what the crew can do",
+    "without satellites",
+)
+ROWS = (*MONITORS, *MONITORS_ALONE)
 TABLE_WIDTH = 170  # characters, where no terminal reports its width
 
 
@@ -23,7 +33,8 @@ def cells(monitor: Monitor, vehicle: Vehicle, plan: Plan) -> tuple[str, ...]:
     limit = f"{sign} {monitor.limit(vehicle, plan):.4g} {monitor.unit}" if monitor.unit else ""
     apart = f"{max(monitor.escalation_s, ESCALATION_MIN_S):g}" if len(monitor.escalation) > 1 else ""
     actions = " → ".join(monitor.escalation)
-    return monitor.name, monitor.text, limit, f"{monitor.after_s:g}", actions, apart, monitor.advice
+    alone = "only" if monitor in MONITORS_ALONE else "yes" if monitor.alone else "no"
+    return monitor.name, monitor.text, limit, f"{monitor.after_s:g}", actions, apart, monitor.advice, alone
 
 
 @click.command(context_settings=HELP)
@@ -47,7 +58,7 @@ def safety(vehicle: Path, mission: Path) -> None:
     aircraft, plan = load(vehicle, Vehicle), load_plan(mission)
     check_standoff(plan, aircraft, f"{mission}: ")
     table = Table(*HEADER)
-    for monitor in MONITORS:
+    for monitor in ROWS:
         table.add_row(*cells(monitor, aircraft, plan))
     console = Console(markup=False)
     if not console.is_terminal:

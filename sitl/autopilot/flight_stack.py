@@ -260,7 +260,10 @@ class FlightStack:
             observer.height_valid,
             observer.position_valid,
         )
-        standing = not commander.armed and self.land_detector.landed and observer.position_valid
+        standing = not commander.armed and self.land_detector.landed
+        if standing:
+            observer.rest()
+        standing = standing and observer.position_valid
         if self.home.outdated(standing, observer, now_s):
             self.set_home()
         inputs = commander.inputs

@@ -6,6 +6,10 @@ that has EKF2's noise parameters. Height between and without fixes comes from th
 while GNSS is available. A fix outside its gate is rejected; after `RESET_AFTER_S` of rejections the state is reset
 to GNSS. With ``gates_apart`` position and velocity of a fix are rejected each by itself, as EKF2 does: a jump of the position
 then leaves the velocity, which keeps the estimate valid, and the position is reset only after `POSITION_RESET_AFTER_S`.
+
+With EKF2_GPS_CTRL 0 nothing of the receiver is used: the height is the barometer's, over the place of the start, and the
+horizontal position is not valid. Its numbers are sent all the same (LOCAL_POSITION_NED of PX4 1.17 has no flag): at rest
+they stand still, in flight they are the integral of the accelerometer and drift without bound.
 """
 
 import math
@@ -28,7 +32,9 @@ VERTICAL_NOISE = 1.5  # GNSS height over horizontal position noise, as EKF2 assu
 BARO_PERIOD_S = 0.02
 BARO_BIAS_TIME_S = 20.0  # time constant with which the barometer's bias follows the GNSS height
 BARO_GAIN = 0.02  # per reading, once the bias is known, with an ordinary receiver
+BARO_ALONE_1_S = 0.5  # triple pole of height, velocity and bias of the acceleration where the barometer is all there is
 ORDINARY_NOISE_M = 0.5  # EKF2_GPS_P_NOISE of that receiver; with a better source the barometer has a smaller weight
+GPS_POSITION = 1  # bit of EKF2_GPS_CTRL
 HISTORY = 128  # frames kept to correct late fixes: 0.5 s at 250 Hz
 
 
@@ -89,6 +95,7 @@ class Observer:
     def update_parameters(self) -> None:
         """Read EKF2's noise parameters again."""
         get = self._parameters
+        self.uses_gnss = get.integer("EKF2_GPS_CTRL") & GPS_POSITION != 0
         p, v = get["EKF2_GPS_P_NOISE"], get["EKF2_GPS_V_NOISE"]
         rest = (get["EKF2_ACC_NOISE"], get["EKF2_ACC_B_NOISE"], self._period_s)
         horizontal, vertical = Gains(p, v, *rest), Gains(VERTICAL_NOISE * p, v, *rest)
@@ -160,7 +167,7 @@ class Observer:
 
     def correct_gnss(self, now_s: float, fix: GnssFix) -> None:
         """Correct the state with a fix that was valid at its stamp."""
-        if not fix.ok:
+        if not fix.ok or not self.uses_gnss:
             return
         self._note_rate(fix.stamp_s)
         if not self.initialised:
@@ -201,6 +208,8 @@ class Observer:
     def correct_baro(self, now_s: float, height_m: float) -> None:
         """Correct the height with a barometer reading over the world's zero height."""
         self._baro_last_s = now_s
+        if not self.initialised and not self.uses_gnss:
+            self.initialised, self._baro_bias = True, height_m
         if not self.initialised:
             if self._baro_bias is None:
                 self._baro_bias = 0.0
@@ -210,8 +219,18 @@ class Observer:
         error = height_m - self._baro_bias - self.p[2]
         if self.gnss_ok:
             self._baro_bias += error * BARO_PERIOD_S / BARO_BIAS_TIME_S
+        if not self.uses_gnss:
+            w = BARO_ALONE_1_S
+            self._shift(2, 3 * w * BARO_PERIOD_S * error, 3 * w**2 * BARO_PERIOD_S * error)
+            self.bias[2] += w**3 * BARO_PERIOD_S * error
+            return
         gain = BARO_GAIN * self._baro_share if self.gnss_ok else BARO_GAIN
         self._shift(2, gain * error, 0.1 * gain * error)
+
+    def rest(self) -> None:
+        """Without GNSS the horizontal state stands still while the aircraft stands disarmed, as with EKF2's constant position."""
+        if not self.uses_gnss:
+            self.p[:2], self.v[:2] = [0.0, 0.0], [0.0, 0.0]
 
     def _accept(self, now_s: float) -> None:
         self._fused_s = now_s

@@ -116,7 +116,7 @@ class Telemetry:
     def _sys_status(self) -> bool:
         stack = self._stack
         health = GYRO | ACCEL | MAG | BARO | ATT | AHRS | MOTORS
-        health |= GPS if stack.observer.gnss_ok else 0
+        health |= GPS if stack.observer.gnss_ok or not stack.observer.uses_gnss else 0
         health |= XY if stack.observer.position_valid else 0
         health |= RC if stack.commander.manual.ok else 0
         health |= BATTERY if stack.commander.battery_warning < BATTERY_CRITICAL else 0
@@ -206,7 +206,7 @@ class Telemetry:
         return True
 
     def _gps_global_origin(self) -> bool:
-        if not self._stack.observer.initialised:
+        if not (self._stack.observer.initialised and self._stack.observer.uses_gnss):
             return False
         lat, lon, alt = ORIGIN
         self._writer.send(

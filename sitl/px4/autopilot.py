@@ -15,6 +15,7 @@ from companion.core.arrays import Array
 from companion.core.config import ConfigError
 from sitl.airframe import load_airframe
 from sitl.autopilot.conversion import ORIGIN, frd
+from sitl.autopilot.observer import GPS_POSITION
 from sitl.autopilot.parameters import load_parameters
 from sitl.autopilot.rc import rc_setup
 from sitl.autopilot.udp import ONBOARD_PORTS, UdpEndpoint
@@ -78,6 +79,7 @@ class Px4Autopilot:
         delay_ms = {"EKF2_GPS_DELAY": float(round(1000 * scenario.sensors.gnss.delay_s))}
         etc = prepare_run(build, run, model, delay_ms | scenario.fcu_parameters)
         self._source, self._requested = loaded.path, scenario.fcu_parameters
+        self._has_position = int(scenario.fcu_parameters.get("EKF2_GPS_CTRL", GPS_POSITION)) & GPS_POSITION != 0
         self._hil = HilLink(instance)
         self._side = SideLink(PAYLOAD_PORTS, instance)
         px4_port, companion_port = ONBOARD_PORTS
@@ -150,7 +152,7 @@ class Px4Autopilot:
             self._side.battery(frame.battery_voltage_v, 0.0, frame.battery_remaining, self._cells)
         if count % HEARTBEAT_EVERY == 0:
             self._side.heartbeat()
-            if frame.stamp_s < -ORIGIN_UNTIL_S:
+            if self._has_position and frame.stamp_s < -ORIGIN_UNTIL_S:
                 self._side.origin(*ORIGIN)
             self._process.check()
         self._frames += 1

@@ -86,6 +86,11 @@ def fly_px4(
 
 def check_real_time(loaded: LoadedScenario, mode: str) -> None:
     """Raises `ConfigError` for what a scenario asks of PX4 that needs simulated time."""
+    if loaded.scenario.pilot is not None:
+        way = (
+            "add --speed 2" if mode == "external" else f"--px4-mode {mode} has none; fly --px4-mode external --speed 2"
+        )
+        raise ConfigError(f"{loaded.path}: pilot: with PX4 only in simulated time: {way}")
     if not (faults := loaded.scenario.fault) and (mode != "external" or loaded.scenario.command_delay_s == 0.0):
         return
     key = f"fault[0] ({faults[0].kind})" if faults else f"command_delay_s = {loaded.scenario.command_delay_s:g}"

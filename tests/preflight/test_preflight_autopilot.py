@@ -1,5 +1,6 @@
 """Checks of the flight controller: each passes a good one and reports the fault of a bad one."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,17 @@ def test_an_imu_that_the_vehicle_file_does_not_request_is_not_judged():
 def test_missing_health_is_a_failure():
     found = checks(healthy(health={}))
     assert found["sensors"].status == found["ready to arm"].status == "failed"
+
+
+def test_without_satellites_neither_fix_nor_position_is_asked_for_and_the_imu_is_essential():
+    alone = load_plan(ROOT / "config/missions/bridge_no_satellites.toml")
+    health = healthy().health | dict.fromkeys(
+        ("is_local_position_ok", "is_global_position_ok", "is_home_position_ok"), False
+    )
+    seen = dataclasses.replace(healthy(), health=health, gnss_fix="NO_GPS", satellites=0)
+    found = checks(seen, alone)
+    assert found["gnss"].status == "skipped" and found["ready to arm"].status == "ok"
+    assert not {"failed", "warning"} & {check.status for check in found.values()}
+    silent = checks(dataclasses.replace(seen, imu_rate_hz=0.0), alone)["imu"]
+    assert silent.status == "failed" and "HIGHRES_IMU does not arrive" in silent.detail
+    assert checks(dataclasses.replace(healthy(), imu_rate_hz=0.0))["imu"].status == "warning"

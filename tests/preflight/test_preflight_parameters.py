@@ -115,7 +115,29 @@ def test_the_missions_limits_and_switch_reach_the_rules():
     assert flight_of(None) is None
 
 
-@pytest.mark.parametrize("mission", sorted(MISSIONS.glob("*.toml")), ids=lambda path: path.stem)
+def test_a_flight_without_satellites_has_rules_of_its_own():
+    """PX4's fence and its Return need a position; EKF2_GPS_CTRL must say that there is none."""
+    flight = flight_of(load_plan(MISSIONS / "bridge_no_satellites.toml"))
+    alone, usual = ({r.name: r for r in rules(F550, f)} for f in (flight, flight._replace(satellites=True)))
+    assert "EKF2_GPS_CTRL" in alone and "EKF2_GPS_CTRL" not in usual
+    assert not any(name.startswith("GF_") for name in alone) and {"RC_MAP_KILL_SW", "FD_FAIL_R"} <= set(alone)
+    wrong = {
+        "EKF2_GPS_CTRL": 7,
+        "COM_OBL_RC_ACT": 5,
+        "NAV_RCL_ACT": 2,
+        "NAV_DLL_ACT": 1,
+        "COM_ARM_WO_GPS": 0,
+        "COM_LOW_BAT_ACT": 3,
+    }
+    for name, value in wrong.items():
+        assert alone[name].judge({name: value})[0] == "failed", name
+        assert alone[name].judge({name: alone[name].fix(value, {})})[0] == "ok", name
+    assert alone["COM_RCL_EXCEPT"].judge({"COM_RCL_EXCEPT": 0})[0] == "warning"
+
+
+@pytest.mark.parametrize(
+    "mission", sorted(m for m in MISSIONS.glob("*.toml") if load_plan(m).satellites), ids=lambda path: path.stem
+)
 def test_px4_s_fence_lies_outside_of_every_place_inside_the_stack_s(mission):
     """A box in a corner of which the distance limit is not reached must not have a fence of that distance."""
     plan = load_plan(mission)

@@ -426,7 +426,7 @@ def _continue(lockstep: Lockstep, name: str) -> FlightOutcome:
         assert lockstep.world.autopilot.parameters.set(parameter, value)
     if flight.attack is not None:
         flight.attack(lockstep)
-    samples = _sample(lockstep, begin_s)
+    samples = sampled(lockstep, begin_s)
     handed_over: list[float] = []
 
     def over() -> bool:
@@ -438,10 +438,10 @@ def _continue(lockstep: Lockstep, name: str) -> FlightOutcome:
         return observed or continued or lockstep.now_s > begin_s + flight.longest_s
 
     lockstep.run_until(over)
-    return _outcome(lockstep, name, begin_s, samples)
+    return outcome_of(lockstep, name, begin_s, samples)
 
 
-def _sample(lockstep: Lockstep, begin_s: float) -> list[AutopilotSample]:
+def sampled(lockstep: Lockstep, begin_s: float) -> list[AutopilotSample]:
     samples: list[AutopilotSample] = []
     autopilot, sent = lockstep.world.autopilot, lockstep.messages["sent_setpoint"]
 
@@ -454,7 +454,7 @@ def _sample(lockstep: Lockstep, begin_s: float) -> list[AutopilotSample]:
     return samples
 
 
-def _outcome(lockstep: Lockstep, name: str, begin_s: float, samples: list[AutopilotSample]) -> FlightOutcome:
+def outcome_of(lockstep: Lockstep, name: str, begin_s: float, samples: list[AutopilotSample]) -> FlightOutcome:
     def since(topic: str) -> list:
         """The topic's messages since the fault, stamped from there."""
         late = (m for m in lockstep.messages[topic] if m.stamp_s > begin_s)

@@ -11,7 +11,7 @@ from companion.core.vehicle import Vehicle
 from companion.mission.monitors import ACTIONS, MONITORS
 from companion.mission.plan import load_plan
 from companion.preflight.files import mission_file
-from companion.view.safety_table import cells
+from companion.view.safety_table import ROWS, cells
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/safety.md").read_text(encoding="utf-8")
@@ -27,7 +27,7 @@ def table(heading: str) -> list[tuple[str, ...]]:
 
 
 def test_the_page_has_the_monitors_and_limits_of_the_table():
-    assert table("Monitors") == [cells(monitor, VEHICLE, PLAN) for monitor in MONITORS]
+    assert table("Monitors") == [cells(monitor, VEHICLE, PLAN) for monitor in ROWS]
 
 
 def test_the_page_explains_every_action():
@@ -45,7 +45,7 @@ def test_the_command_prints_every_monitor_for_every_vehicle(vehicle):
     mission = ROOT / "config/missions/bridge_hover.toml"
     result = CliRunner().invoke(main, ["safety", "--vehicle", str(vehicle), "--mission", str(mission)])
     assert result.exit_code == 0, result.output
-    assert all(monitor.name in result.output for monitor in MONITORS)
+    assert all(monitor.name in result.output for monitor in ROWS)
 
 
 def test_the_command_refuses_a_mission_that_leads_too_near_to_the_structure(tmp_path):

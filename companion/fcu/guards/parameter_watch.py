@@ -17,21 +17,25 @@ from companion.fcu.link.params import decode_value, read_request
 FATAL = ("COM_OF_LOSS_T", "COM_OBL_RC_ACT", "NAV_RCL_ACT", "COM_RCL_EXCEPT")
 SUPPLY = "CBRK_SUPPLY_CHK"  # checked where it exists; a firmware without it is accepted
 WATCHED = (*FATAL, SUPPLY)
+# of a flight that is declared to be without satellites, beside `FATAL`
+FATAL_ALONE = ("EKF2_GPS_CTRL",)
 REQUEST_S = 0.05  # between two requests while something is unknown
 RETRY_S = 1.0  # between two requests for the same unknown parameter
 REREAD_S = 2.0  # between two requests, one parameter each, when all are known: a ground station may change one
 
 
-def _rules(vehicle: Vehicle) -> dict[str, Rule]:
-    return {rule.name: rule for rule in rules(vehicle) if rule.name in WATCHED}
+def _rules(vehicle: Vehicle, satellites: bool) -> dict[str, Rule]:
+    watched = WATCHED if satellites else (*WATCHED, *FATAL_ALONE)
+    return {rule.name: rule for rule in rules(vehicle, satellites=satellites) if rule.name in watched}
 
 
 class ParameterWatch:
     """The watched parameters of one flight controller."""
 
-    def __init__(self, vehicle: Vehicle, send: Callable[[OutgoingMessage], None]) -> None:
-        """send: takes a pymavlink message."""
-        self._rules = _rules(vehicle)
+    def __init__(self, vehicle: Vehicle, send: Callable[[OutgoingMessage], None], satellites: bool = True) -> None:
+        """send: takes a pymavlink message; satellites: False for a flight without them."""
+        self._rules = _rules(vehicle, satellites)
+        self._fatal = FATAL if satellites else (*FATAL, *FATAL_ALONE)
         self._system_id = vehicle.fcu.autopilot_system_id
         self._send = send
         self.values: dict[str, int | float] = {}
@@ -59,7 +63,7 @@ class ParameterWatch:
             self._send(read_request(names[0], self._system_id))
 
     def put(self, m: ParamValue) -> bool:
-        """Take a PARAM_VALUE; returns True when all of `FATAL` are known and the result of the check is new."""
+        """Take a PARAM_VALUE; returns True when all that may forbid a flight are known and the result of the check is new."""
         name = m.param_id.split(b"\0", 1)[0].decode("ascii", "replace")
         if name not in self._rules:
             return False
@@ -77,11 +81,11 @@ class ParameterWatch:
 
     @property
     def complete(self) -> bool:
-        """All parameters of `FATAL` are known."""
+        """All parameters that a flight needs are known."""
         return not self._unknown()
 
     def _unknown(self) -> list[str]:
-        return [name for name in FATAL if name not in self.values]
+        return [name for name in self._fatal if name not in self.values]
 
     def _problem(self) -> str:
         """The reason that forbids a flight, "" if there is none."""
