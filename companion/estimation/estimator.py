@@ -217,7 +217,6 @@ class EstimatorNode(Node):
         self._add_receiver(message)
         if message.gnss_ok and isfinite(message.gnss_h_acc_m) and isfinite(message.gnss_v_acc_m):
             self._accuracy_m = (message.gnss_h_acc_m / sqrt(2), message.gnss_v_acc_m)
-            self.acting_inputs.gnss_walk.add_reported(stamp_s, self._accuracy_m[0])
         if message.gnss_ok:
             self._witness.add_fix(stamp_s, message.gnss_h_acc_m)
         voltage = self._voltage
@@ -400,7 +399,7 @@ class EstimatorNode(Node):
             return None
         for entry, settled in history.discard_old(now_s):
             position = entry.data if self._height is None and entry.sensor is Sensor.POSITION else None
-            if isinstance(position, np.ndarray) and Eskf.in_sight(settled):
+            if isinstance(position, np.ndarray) and Eskf.near_bundle(settled):
                 self.acting_inputs.gnss_walk.add(entry.stamp_s, position - settled.nominal[StateIndex.POSITION])
         self.acting_inputs.settle(now_s, self._flying)
         self._witness.set_measured_walk(sqrt(self.acting_inputs.gnss_walk.at(now_s)))

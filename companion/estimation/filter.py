@@ -72,6 +72,7 @@ STREAM_FACTOR = 5.0
 STILL_FACTOR, GUST_FACTOR = 1.0, 2.0
 MOVED = slice(ErrorIndex.VELOCITY.start, ErrorIndex.DISTURBANCE.stop)
 
+NEAR_M = 6.0  # of a bundle: farther away its direction is worse than satellites are within a second
 GNSS_LEVEL = slice(ErrorIndex.GNSS_BIAS.start, ErrorIndex.GNSS_BIAS.start + 2)
 
 BUNDLE_SENSORS = (Sensor.MARKER, Sensor.CORNERS)
@@ -277,11 +278,13 @@ class Eskf:
         noise[level] = np.clip(measured.disturbance, STILL_FACTOR**2 * file[level], GUST_FACTOR**2 * file[level])
 
     @staticmethod
-    def in_sight(filter_state: FilterState) -> bool:
-        """Whether an established bundle has just been observed."""
+    def near_bundle(filter_state: FilterState) -> bool:
+        """Whether an established bundle has just been observed from less than NEAR_M."""
         established = filter_state.marker_known and filter_state.placement_score >= ESTABLISHED
-        age_s = filter_state.time_s - filter_state.accepted_s.get(Sensor.MARKER, -inf)
-        return established and not filter_state.contradiction.refused and age_s < OUT_OF_SIGHT_S[0]
+        seen = filter_state.time_s - filter_state.accepted_s.get(Sensor.MARKER, -inf) < OUT_OF_SIGHT_S[0]
+        nominal = filter_state.nominal
+        range_m = np.linalg.norm(nominal[StateIndex.MARKER_POSITION] - nominal[StateIndex.POSITION])
+        return established and seen and not filter_state.contradiction.refused and bool(range_m < NEAR_M)
 
     def predict(self, filter_state: FilterState, control: Vector, parameters: Vector, dt: float) -> None:
         """Predict state and covariance over dt [s] under a command; leaves the filter state's time unchanged."""

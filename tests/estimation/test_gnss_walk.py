@@ -7,7 +7,7 @@ import pytest
 
 from companion.core.enums import Sensor
 from companion.estimation.estimator import EstimatorNode
-from companion.estimation.gnss_walk import MEAN_S, REPORTED_S, GnssWalk
+from companion.estimation.gnss_walk import MEAN_S, GnssWalk
 from companion.estimation.layout import ErrorIndex, StateIndex
 from tests.estimation.eskf_truth import HoverSimulation
 
@@ -49,19 +49,6 @@ def test_a_jump_is_forgotten_after_some_time():
         if math.isclose(t, 17.0 + MEAN_S):
             assert walk.at(t) < 0.5 * after_jump
     assert walk.at(60.0) < 0.01
-
-
-def test_an_accuracy_that_gets_worse_is_a_walk():
-    walk, density = GnssWalk(keep_s=1.0), 0.3
-    for i in range(200):
-        t = 0.1 * i
-        walk.add_reported(t, math.sqrt(0.04 + density**2 * t))
-        walk.close(t)
-    assert math.sqrt(walk.at(20.0)) == pytest.approx(density, rel=0.05)
-    for i in range(200, 200 + round(10 * (REPORTED_S + 1))):
-        walk.add_reported(0.1 * i, 1.0)
-        walk.close(0.1 * i)
-    assert walk.at(30.0) == 0.0
 
 
 def test_the_position_is_as_uncertain_as_the_receiver_says(eskf):

@@ -81,7 +81,10 @@ EVERYWHERE = {"camera latency", "corner noise"}
 WITH_PAPER_1S_GNSS = EVERYWHERE | {"GNSS walk"}
 EQUAL_IN_KIND = {
     **{path.stem: EVERYWHERE for path in SCENARIOS},
-    **dict.fromkeys(("bridge_field", "bridge_hover", "figure_eight_pier", "hover_marker"), WITH_PAPER_1S_GNSS),
+    **dict.fromkeys(
+        ("bridge_field", "bridge_hover", "bridge_no_satellites", "figure_eight_pier", "hover_marker"),
+        WITH_PAPER_1S_GNSS,
+    ),
     "hover_wind": WITH_PAPER_1S_GNSS | {"mount sway"},
 }
 
