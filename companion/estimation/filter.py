@@ -69,7 +69,7 @@ ACROSS, ALONG = np.array([1.0, 1.0, 0.0]), np.array([0.0, 0.0, 1.0])  # axes tha
 # the file's are those of PX4's SIH (4 times). In gusts the disturbance walks up to twice as quickly; in still air the file's
 # quickness stays, because a gust that begins must be followed at once (a quarter of it let a push of 5.5 m/s² go 0.4 m further).
 STREAM_FACTOR = 5.0
-STILL_FACTOR, GUST_FACTOR = 1.0, 2.0
+GUST_FACTOR = 2.0
 MOVED = slice(ErrorIndex.VELOCITY.start, ErrorIndex.DISTURBANCE.stop)
 
 NEAR_M = 6.0  # of a bundle: farther away its direction is worse than satellites are within a second
@@ -262,7 +262,7 @@ class Eskf:
         """Take the noise of the inertial stream and the quickness of the disturbance from the stream; None: from the file.
 
         The vehicle file's numbers are for a good sensor in ordinary gusts: noise is at least that and at most STREAM_FACTOR
-        times it, the disturbance's between STILL_FACTOR and GUST_FACTOR times.
+        times it, the disturbance's at most GUST_FACTOR times.
         """
         if measured is self._measured:
             return
@@ -275,7 +275,7 @@ class Eskf:
         for block, density2 in ((ErrorIndex.ATTITUDE, measured.gyro), (ErrorIndex.VELOCITY, self._accel_2.mean())):
             noise[block] = np.clip(density2, file[block], STREAM_FACTOR**2 * file[block])
         level = slice(ErrorIndex.DISTURBANCE.start, ErrorIndex.DISTURBANCE.start + 2)
-        noise[level] = np.clip(measured.disturbance, STILL_FACTOR**2 * file[level], GUST_FACTOR**2 * file[level])
+        noise[level] = np.clip(measured.disturbance, file[level], GUST_FACTOR**2 * file[level])
 
     @staticmethod
     def near_bundle(filter_state: FilterState) -> bool:

@@ -10,12 +10,12 @@ distrusts the satellites from the start is led by a distant bundle, whose direct
 `bridge_hover` with unkind sensors then left its limits by 2 m).
 """
 
-from bisect import bisect_right
 from collections import deque
 
 import numpy as np
 
 from companion.core.arrays import Array
+from companion.estimation.schedule import Schedule
 
 LAG_S = 1.0  # between two values: the noise of a single position is below the walk of a second beside a structure
 MEAN_S = 10.0  # over which the squares are averaged
@@ -28,12 +28,10 @@ class GnssWalk:
 
     def __init__(self, keep_s: float) -> None:
         """keep_s: for how long `at` remembers."""
-        self._keep_s = keep_s
+        self._schedule = Schedule[float](keep_s, PERIOD_S)
         self._values: deque[tuple[float, Array]] = deque()
         self._known_s = 0.0
         self._density2 = 0.0
-        self._begins: list[float] = []
-        self._results: list[float] = []
 
     def add(self, stamp_s: float, error_W: Array) -> None:
         """The position's error [m], (3,), with a bundle in sight."""
@@ -52,15 +50,9 @@ class GnssWalk:
 
     def close(self, now_s: float) -> None:
         """What is known by now applies from now on."""
-        if not self._known_s or (self._begins and now_s - self._begins[-1] < PERIOD_S):
-            return
-        self._begins.append(now_s)
-        self._results.append(self._density2)
-        drop = bisect_right(self._begins, now_s - self._keep_s) - 1
-        if drop > 0:
-            del self._begins[:drop], self._results[:drop]
+        if self._known_s and self._schedule.is_due(now_s):
+            self._schedule.append(now_s, self._density2)
 
     def at(self, t: float) -> float:
         """Variance per second of each horizontal axis [m²/s] that applies at t; 0 while nothing is known."""
-        i = bisect_right(self._begins, t) - 1
-        return self._results[i] if i >= 0 else 0.0
+        return self._schedule.at(t) or 0.0

@@ -6,12 +6,12 @@ a time T apart differ with a variance of q T + 2 r (a structure function; R. E. 
 numbers these are). Neither needs an innovation, so neither can feed on the filter's own errors.
 """
 
-from bisect import bisect_right
 from math import inf
 from typing import NamedTuple
 
 from companion.core.arrays import Vector
 from companion.estimation.imu import GAP_MAX_S, SHORTEST_S
+from companion.estimation.schedule import Schedule
 
 MEAN_S = (
     2.0  # over which the squares are averaged; a gust that begins faster passes as a step, see `Eskf.measure_force`
@@ -41,12 +41,10 @@ class ImuNoise:
 
     def __init__(self, keep_s: float) -> None:
         """keep_s: for how long `at` remembers."""
-        self._keep_s = keep_s
+        self._schedule = Schedule[Densities](keep_s, PERIOD_S)
         self._gyro, self._accel, self._walk = StreamNoise(), StreamNoise(), DisturbanceWalk()
         self._window: list[tuple[float, Vector]] = []
         self._window_s = WINDOW_S
-        self._begins: list[float] = []
-        self._densities: list[Densities] = []
 
     def add(self, stamp_s: float, gyro_B: Vector, accel_B: Vector, flying: bool) -> None:
         """Take the next sample; on the ground there is no disturbance."""
@@ -65,24 +63,18 @@ class ImuNoise:
 
     def close(self, now_s: float) -> None:
         """What is known by now applies from now on, until PERIOD_S later at least."""
-        if self._begins and now_s - self._begins[-1] < PERIOD_S:
+        if not self._schedule.is_due(now_s):
             return
         gyro, accel = self._gyro.density2, self._accel.density2
         if gyro is None or accel is None:
             return
         walk = self._walk.density2((accel[0] + accel[1]) / 2, self._window_s)
-        if walk is None:
-            return
-        self._begins.append(now_s)
-        self._densities.append(Densities(gyro, accel, walk))
-        drop = bisect_right(self._begins, now_s - self._keep_s) - 1
-        if drop > 0:
-            del self._begins[:drop], self._densities[:drop]
+        if walk is not None:
+            self._schedule.append(now_s, Densities(gyro, accel, walk))
 
     def at(self, t: float) -> Densities | None:
         """What applies at t; None before MEAN_S of flight."""
-        i = bisect_right(self._begins, t) - 1
-        return self._densities[i] if i >= 0 else None
+        return self._schedule.at(t)
 
 
 class StreamNoise:

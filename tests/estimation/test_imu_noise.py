@@ -7,7 +7,7 @@ import pytest
 
 from companion.core.enums import Sensor
 from companion.core.vehicle import Vehicle
-from companion.estimation.filter import STILL_FACTOR, STREAM_FACTOR, Eskf
+from companion.estimation.filter import STREAM_FACTOR, Eskf
 from companion.estimation.imu_noise import MEAN_S, Densities, DisturbanceWalk, ImuNoise, StreamNoise
 from companion.estimation.layout import ErrorIndex
 from companion.estimation.noise import Propagation, process_variances
@@ -116,7 +116,7 @@ def test_a_noisy_stream_is_trusted_less_and_within_bounds(vehicle):
     quiet = predicted(vehicle, None)
     still = predicted(vehicle, Densities((0.0,) * 3, (0.0,) * 3, 0.0))
     assert still[ErrorIndex.ATTITUDE] == pytest.approx(quiet[ErrorIndex.ATTITUDE])
-    assert still[ErrorIndex.DISTURBANCE][:2] == pytest.approx(STILL_FACTOR**2 * quiet[ErrorIndex.DISTURBANCE][:2])
+    assert still[ErrorIndex.DISTURBANCE][:2] == pytest.approx(quiet[ErrorIndex.DISTURBANCE][:2])
     wild = predicted(vehicle, Densities((1.0,) * 3, (1.0,) * 3, 1e6))
     assert wild[ErrorIndex.ATTITUDE] == pytest.approx(STREAM_FACTOR**2 * file[ErrorIndex.ATTITUDE], rel=0.05)
     noisy = predicted(vehicle, Densities((0.0,) * 3, (0.1**2,) * 3, 0.0))
