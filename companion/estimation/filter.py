@@ -16,12 +16,12 @@ from companion.core.frames import quat_multiply, rotation_matrix, skew
 from companion.core.kernel import Kernel, require
 from companion.core.vehicle import Vehicle
 from companion.estimation.adaptation import SCALE_MAX, new_window
+from companion.estimation.filter_state import BUNDLE_SENSORS, ESTABLISHED, FilterState
 from companion.estimation.gating import Gate
 from companion.estimation.imu import SHORTEST_S
 from companion.estimation.imu_noise import Densities
 from companion.estimation.innovation_monitor import MOVED_AGREEMENT, BiasTest, ContradictionTest, RejectionRun
 from companion.estimation.inputs import ActingThrust, Inputs
-from companion.estimation.filter_state import BUNDLE_SENSORS, FilterState
 from companion.estimation.layout import (
     BUNDLE_ERROR,
     ERROR_SIZE,
@@ -82,7 +82,6 @@ STATE, RESIDUAL, WHITENED, GAIN = 0, 1, 2, 6
 
 CORNERS_UNIT = np.eye(SENSORS[Sensor.CORNERS])
 OFFSET_TIME_S = 0.3  # time in which a velocity error has made the offset that the bias test detects
-ESTABLISHED = 15  # placement score from which on the bundle's position is used without a further check
 
 
 def _bias_walk(variances: Array) -> tuple[Array, Array]:
@@ -221,12 +220,10 @@ class Eskf:
 
     @staticmethod
     def _out_of_sight(filter_state: FilterState) -> bool:
-        if not filter_state.marker_known or filter_state.placement_score < ESTABLISHED:
-            return False
-        if filter_state.contradiction.refused:  # it is in sight, and nothing is known about which of the two is wrong
-            return False
-        age_s = filter_state.time_s - filter_state.accepted_s.get(Sensor.MARKER, -inf)
-        return OUT_OF_SIGHT_S[0] < age_s < OUT_OF_SIGHT_S[1]
+        sight = filter_state.last_sight()
+        if sight is None or filter_state.contradiction.refused:
+            return False  # a refused bundle is in sight, and nothing is known about which of the two is wrong
+        return OUT_OF_SIGHT_S[0] < filter_state.time_s - sight[0] < OUT_OF_SIGHT_S[1]
 
     def follow_stream(self, measured: Densities | None) -> None:
         """Take the noise of the inertial stream and the quickness of the disturbance from the stream; None: from the file.
@@ -250,11 +247,10 @@ class Eskf:
     @staticmethod
     def near_bundle(filter_state: FilterState) -> bool:
         """Whether an established bundle has just been observed from less than NEAR_M."""
-        established = filter_state.marker_known and filter_state.placement_score >= ESTABLISHED
-        seen = filter_state.time_s - filter_state.accepted_s.get(Sensor.MARKER, -inf) < OUT_OF_SIGHT_S[0]
-        nominal = filter_state.nominal
-        range_m = np.linalg.norm(nominal[StateIndex.MARKER_POSITION] - nominal[StateIndex.POSITION])
-        return established and seen and not filter_state.contradiction.refused and bool(range_m < NEAR_M)
+        sight = filter_state.last_sight()
+        if sight is None or filter_state.time_s - sight[0] >= OUT_OF_SIGHT_S[0]:
+            return False
+        return bool(np.linalg.norm(sight[1] - filter_state.nominal[StateIndex.POSITION]) < NEAR_M)
 
     def predict(self, filter_state: FilterState, control: Vector, parameters: Vector, dt: float) -> None:
         """Predict state and covariance over dt [s] under a command; leaves the filter state's time unchanged."""
@@ -469,7 +465,9 @@ class Eskf:
                 filter_state.accepted_s[Sensor.MARKER] = filter_state.time_s
             runs.pop(Sensor.MARKER, None)
         elif choice is not None:
-            runs[Sensor.MARKER] = self._next_run(filter_state, Sensor.MARKER, kernel.outputs[RESIDUAL], kernel.inputs[-1])
+            runs[Sensor.MARKER] = self._next_run(
+                filter_state, Sensor.MARKER, kernel.outputs[RESIDUAL], kernel.inputs[-1]
+            )
         else:
             run = runs.get(Sensor.MARKER) or RejectionRun(filter_state.time_s, 0, np.zeros(6))
             runs[Sensor.MARKER] = run._replace(length=run.length + 1)
@@ -551,12 +549,16 @@ class Eskf:
     # --- the map
 
     def begin_bundle(self, filter_state: FilterState, name: str) -> bool:
-        """Let the further bundle `name` have the place of the mission's, until `end_bundle`; False when it has no room."""
-        windows = tuple(new_window(sensor, self._settings[sensor].window) for sensor in BUNDLE_SENSORS)
-        if not filter_state.make_room(name, self._initial, windows):
+        """Let the further bundle `name` have the place of the mission's, until `end_bundle`; False while too many are in sight."""
+        if not self.allocate(filter_state, name):
             return False
         self.end_bundle(filter_state, name)
         return True
+
+    def allocate(self, filter_state: FilterState, name: str) -> bool:
+        """Give a further bundle its places in the state; False while too many others are in sight."""
+        windows = tuple(new_window(sensor, self._settings[sensor].window) for sensor in BUNDLE_SENSORS)
+        return filter_state.allocate(name, self._initial, windows)
 
     def end_bundle(self, filter_state: FilterState, name: str) -> None:
         """Exchange the bundle `name` and the mission's once more."""

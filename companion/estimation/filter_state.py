@@ -1,7 +1,7 @@
 """The complete state of the filter at one time, and the bundles of its map.
 
 The bundle of the mission has a fixed place in the state (`companion.estimation.layout`). Every further bundle that is seen adds
-its pose with all correlations, up to OTHERS_MAX; then the one that was unseen for longest makes room. For the time of its
+its pose with all correlations, up to OTHERS_MAX; then the one that was unseen for longest is dropped. For the time of its
 observation a bundle is exchanged with the mission's, so that one set of equations and monitors serves all of them.
 """
 
@@ -26,6 +26,7 @@ from companion.estimation.layout import (
     SLOW_SIZE,
     ErrorIndex,
     FilterStateIndex,
+    StateIndex,
     covariance_of,
     poses_of,
     slow_errors_of,
@@ -33,6 +34,7 @@ from companion.estimation.layout import (
 from companion.estimation.noise import Propagation
 
 BUNDLE_SENSORS = (Sensor.MARKER, Sensor.CORNERS)
+ESTABLISHED = 15  # placement score from which on a bundle's position is used without a further check
 IN_SIGHT_S = 1.0  # a bundle that was observed since then keeps its slow error
 
 
@@ -101,10 +103,35 @@ class FilterState:
 
     # --- the map
 
+    def last_sight(self) -> tuple[float, Array] | None:
+        """When and where [m] an established bundle that is not refused was last observed; None before the first."""
+        own = self.accepted_s.get(Sensor.MARKER, -inf), self.nominal[StateIndex.MARKER_POSITION]
+        sights = (
+            [own]
+            if self.marker_known and self.placement_score >= ESTABLISHED and not self.contradiction.refused
+            else []
+        )
+        for name, record in self.others.items():
+            if record.marker_known and record.placement_score >= ESTABLISHED and not record.contradiction.refused:
+                sights.append((record.accepted_s[0], self.pose(name)[:3]))
+        return max(sights, key=lambda sight: sight[0], default=None)
+
+    def refused(self) -> list[str]:
+        """Names of the bundles that contradict the filter; "": the mission's."""
+        return [
+            *([""] if self.contradiction.refused else []),
+            *(name for name, record in self.others.items() if record.contradiction.refused),
+        ]
+
     def pose(self, name: str) -> Array:
         """p_WM and q_WM of a further bundle, (7,), a view."""
         first = FilterStateIndex.REST + POSE_STATE_SIZE * list(self.others).index(name)
         return self.numbers[first : first + POSE_STATE_SIZE]
+
+    def slow_error(self, name: str) -> Array:
+        """The slow error of a further bundle, (6,), a view."""
+        first = slow_errors_of(len(self.others), 0).start + SLOW_SIZE * self.slow.index(name)
+        return self.numbers[first : first + SLOW_SIZE]
 
     def errors_of(self, name: str) -> slice:
         """Rows of the covariance that belong to the pose of a further bundle."""
@@ -116,7 +143,7 @@ class FilterState:
         first = ERROR_SIZE + POSE_SIZE * len(self.others) + SLOW_SIZE * self.slow.index(name)
         return slice(first, first + SLOW_SIZE)
 
-    def make_room(self, name: str, variances: Array, windows: tuple[Window, ...]) -> bool:
+    def allocate(self, name: str, variances: Array, windows: tuple[Window, ...]) -> bool:
         """Give a further bundle a pose and a slow error, where it has none; False while too many others are in sight.
 
         variances: diagonal of the covariance at the start, (51,); windows: empty ones of BUNDLE_SENSORS.
@@ -161,6 +188,13 @@ class FilterState:
         self.numbers, self.others, self.slow = numbers, others, slow
         self._bind()
 
+    def set_placed(self, name: str, score: int) -> None:
+        """A bundle has a pose that no observation of it gave; "": the mission's."""
+        if name:
+            self.others = self.others | {name: self.others[name]._replace(marker_known=True, placement_score=score)}
+        else:
+            self.marker_known, self.placement_score = True, score
+
     def _slow_errors(self) -> Sequence[Array]:
         errors = self.numbers[slow_errors_of(len(self.others), len(self.slow))]
         return list(errors.reshape(len(self.slow), SLOW_SIZE))
@@ -181,5 +215,7 @@ class FilterState:
         self.marker_known, self.placement_score = record.marker_known, record.placement_score
         self.bias_test, self.contradiction = record.bias_test, record.contradiction
         self.windows |= zip(sensors, record.windows, strict=True)
-        self.rejection_runs |= {s: run for s, run in zip(sensors, record.rejection_runs, strict=True) if run is not None}
+        self.rejection_runs |= {
+            s: run for s, run in zip(sensors, record.rejection_runs, strict=True) if run is not None
+        }
         self.accepted_s |= {s: at for s, at in zip(sensors, record.accepted_s, strict=True) if at > -inf}

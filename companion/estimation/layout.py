@@ -150,7 +150,9 @@ IMU_SIZE = 6  # angular rate [rad/s], specific force [m/s²], both in B
 SAMPLES_MAX = 32  # IMU samples in one call of `predict_imu`
 COMMAND_SIZE, PARAMETER_SIZE = 4, 8  # (thrust, roll, pitch, yaw rate); `acados_gen.flight_model.PARAMETERS`
 
-GAIN_SIZE = (max(SENSORS.values()) + 1) * ERROR_SIZE_MAX  # P Hᵀ L⁻ᵀ by rows, correction: what `update` leaves for `correct`
+GAIN_SIZE = (
+    max(SENSORS.values()) + 1
+) * ERROR_SIZE_MAX  # P Hᵀ L⁻ᵀ by rows, correction: what `update` leaves for `correct`
 
 Shape = tuple[int, ...] | None  # None: memory of the caller, see `companion.core.kernel.Kernel.point`
 Shapes = tuple[Shape, ...]  # one shape for each array
