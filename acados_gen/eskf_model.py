@@ -38,21 +38,25 @@ from companion.core.enums import Sensor
 from companion.core.frames import GRAVITY_M_S2
 from companion.estimation.layout import (
     ALGEBRA,
+    BUNDLE_ERROR,
+    BUNDLE_STATE,
     CARRIED_SIZE,
     COMMAND_SIZE,
     CONSIDERED,
     ERROR_SIZE,
-    FILTER_STATE_SIZE,
-    GUST_SIZE,
+    ERROR_SIZE_MAX,
     IMU_SIZE,
     MEASURED,
     MOTION_SIZE,
     MOTION_STATE_SIZE,
     NAME,
     PARAMETER_SIZE,
+    POSE_SIZE,
+    POSE_STATE_SIZE,
     RATES,
     SAMPLES_MAX,
     SENSORS,
+    SLOW_SIZE,
     STATE_SIZE,
     ErrorIndex,
     FilterStateIndex,
@@ -461,6 +465,19 @@ def inject() -> ca.Function:
     return _function("inject", [x, e], [corrected, carried, J_M])
 
 
+def inject_bundle() -> ca.Function:
+    """(q_WB, pose, correction) -> (pose ⊞ correction, C, J_M) of a further bundle, as `inject`; C: (6, 3).
+
+    q_WB: before the correction; pose: p_WM, q_WM.
+    """
+    q_WB, pose, e = ca.SX.sym("q", 4), ca.SX.sym("pose", POSE_STATE_SIZE), ca.SX.sym("e", POSE_SIZE)
+    turned = multiply(pose[3:], exp(e[3:]))
+    turned = turned / ca.norm_2(turned)
+    before, J_M = rotation(q_WB), right_jacobian(e[3:])
+    carried = ca.vertcat(-ca.skew(e[:3]), rotation(turned).T - J_M @ rotation(pose[3:]).T) @ before
+    return _function("inject_bundle", [q_WB, pose, e], [ca.vertcat(pose[:3] + e[:3], turned), carried, J_M])
+
+
 def symmetric(M: SX) -> SX:
     """The symmetric matrix with the upper triangle of M."""
     return ca.triu2symm(ca.triu(M))
@@ -494,25 +511,34 @@ def generate() -> list[Path]:
         imu_transition(),
         coast_transition(),
         inject(),
+        inject_bundle(),
         *(measurement(sensor) for sensor in SENSORS),
     ]
     sizes = {
         "ERROR_SIZE": ERROR_SIZE,
+        "ERROR_SIZE_MAX": ERROR_SIZE_MAX,
         "MOTION_SIZE": MOTION_SIZE,
+        "STATE_SIZE": STATE_SIZE,
+        "POSE_SIZE": POSE_SIZE,
+        "POSE_STATE_SIZE": POSE_STATE_SIZE,
+        "SLOW_SIZE": SLOW_SIZE,
         "MEASURED_MAX": max(map(len, MEASURED.values())),
-        "COVARIANCE": FilterStateIndex.COVARIANCE.start,
+        "NOMINAL": FilterStateIndex.NOMINAL.start,
         "GUST": FilterStateIndex.GUST.start,
-        "GUST_SIZE": GUST_SIZE,
+        "REST": FilterStateIndex.REST,
         "IMU_SIZE": IMU_SIZE,
         "SAMPLES_MAX": SAMPLES_MAX,
-        "FILTER_STATE_SIZE": FILTER_STATE_SIZE,
+        "ATTITUDE": StateIndex.ATTITUDE.start,
         "DISTURBANCE": StateIndex.DISTURBANCE.start,
+        "BUNDLE_STATE": BUNDLE_STATE.start,
+        "SLOW_STATE": StateIndex.SLOW_POSE.start,
         "CARRIED_SIZE": CARRIED_SIZE,
         "CONSIDERED": CONSIDERED.start,
         "CONSIDERED_END": CONSIDERED.stop,
         "DISTURBANCE_ERROR": ErrorIndex.DISTURBANCE.start,
         "ATTITUDE_ERROR": ErrorIndex.ATTITUDE.start,
-        "BUNDLE_ATTITUDE_ERROR": ErrorIndex.MARKER_ATTITUDE.start,
+        "BUNDLE_ERROR": BUNDLE_ERROR.start,
+        "SLOW_ERROR": ErrorIndex.SLOW_POSE.start,
         "WORK_SIZE": max(1, *(model.sz_w() for model in models)),
     }
     flags = [f"-D{name}={size}" for name, size in sizes.items()]

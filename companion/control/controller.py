@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from companion.control.correction_smoothing import CorrectionSmoothing
 from companion.control.fallback import Blend, PositionPid
 from companion.control.horizon import Horizon
 from companion.control.prediction import Predictor
@@ -82,6 +83,7 @@ class ControllerNode(Node):
         self._period_s = self.batch_window_s = 1.0 / controller.rate_hz
         self._nmpc = nmpc or Nmpc(vehicle)
         self._predictor = predictor or Predictor(vehicle.latency.actuation_s)
+        self._corrections = CorrectionSmoothing()
         self._stopwatch = stopwatch or Stopwatch()
         self._horizon = Horizon(vehicle, self._nmpc.times_s)
         self._sample_times = np.empty(len(self._nmpc.times_s) + 1)
@@ -164,9 +166,12 @@ class ControllerNode(Node):
             cycle.acting,
         )
         x0 = self._predict(cycle, disturbance_W, parameters)
+        held_back_W = self._corrections.offset_W(cycle.state, cycle.reference.frame) if cycle.acting else np.zeros(3)
+        x0[:3] -= held_back_W
         self._horizon.fill(cycle.at_nodes, x0[8], disturbance_W, parameters)
         self._nmpc.shift(elapsed_s)
-        self._nmpc.set_plane(*standoff_plane(cycle.reference, cycle.state, self._vehicle.safety.standoff_min_m))
+        normal_W, from_m = standoff_plane(cycle.reference, cycle.state, self._vehicle.safety.standoff_min_m)
+        self._nmpc.set_plane(normal_W, from_m - float(np.dot(normal_W, held_back_W)))
         result = self._nmpc.solve(x0, self._horizon.references, self._horizon.parameters)
         late = self._stopwatch.read_s() - started_s > self._vehicle.controller.deadline_s
 
@@ -260,6 +265,7 @@ class ControllerNode(Node):
         """x0 of the OCP: the state at the time this cycle's command acts, (9,)."""
         if not cycle.acting:
             self._predictor.forget()
+            self._corrections.forget()
             self._pid.reset()
         state = cycle.state
         x = (*state.p_W, *state.v_W, *rpy_from_quat(state.q_WB))

@@ -25,7 +25,8 @@ class ArtifactMissing(UserError):
 
 
 Options = Mapping[str, object]  # what shapes the generated code, besides its sources
-Shapes = tuple[Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]]  # of all arguments, of all results
+Shape = tuple[int, ...] | None  # None: memory of the caller
+Shapes = tuple[Sequence[Shape], Sequence[Shape]]  # of all arguments, of all results
 
 GENERATORS = Path(__file__).parents[2] / "acados_gen"  # the sources of the artefacts; read here, never imported
 
@@ -68,7 +69,8 @@ class Kernel:
     no allocation, about 0.5 µs above the function's own time. The views stay the same objects for the kernel's
     life: copy results that are needed after the next call. Not thread safe.
 
-    shapes: of its arguments and results; None for a generated function, which describes them itself.
+    shapes: of its arguments and results; None for a generated function, which describes them itself. An array without a
+    shape is memory of the caller: `point` gives its address before a call, and its buffer here is empty.
     """
 
     inputs: tuple[Array, ...]
@@ -79,7 +81,7 @@ class Kernel:
         self._library = lib  # keeps the code mapped
         self.name = function
         if shapes is not None:
-            self.inputs, self.outputs = (tuple(np.zeros(shape, order="F") for shape in side) for side in shapes)
+            self.inputs, self.outputs = (tuple(np.zeros(shape or 0, order="F") for shape in side) for side in shapes)
             n_arg, n_res, n_iw, n_w = len(self.inputs), len(self.outputs), 0, 0
         else:
             self.inputs, self.outputs = self._own_buffers("in"), self._own_buffers("out")
@@ -112,6 +114,10 @@ class Kernel:
         if not dense and pattern[2 + columns] != rows * columns:
             raise ValueError(f"{self.name}: argument {index} is sparse; generate it dense")
         return np.zeros(rows) if columns == 1 else np.zeros((rows, columns), order="F")
+
+    def point(self, result: int, address: int) -> None:
+        """Let a result be in the caller's memory at this address (`numpy.ndarray.ctypes.data`) for the next calls."""
+        self._res[result] = address
 
     def __call__(self) -> tuple[Array, ...]:
         """Run the function on the bound buffers; returns `outputs`."""

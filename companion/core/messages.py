@@ -227,6 +227,15 @@ class LinkTx(Message):
 # --- state -------------------------------------------------------------------------------------------------
 
 
+class MapBundle(msgspec.Struct):
+    """A bundle of the filter's map, beside the mission's."""
+
+    name: str
+    p_WM: Vec3
+    q_WM: Quat
+    age_s: float  # since its last accepted observation, inf before the first
+
+
 class State(Message, kw_only=True):
     """The estimate of the filter at ``stamp_s``; ``valid`` is False until it has converged enough to fly by."""
 
@@ -243,11 +252,12 @@ class State(Message, kw_only=True):
     bundle: str  # name of the bundle of the next two fields, "" while none was seen
     p_WM: Vec3
     q_WM: Quat
-    marker_age_s: float  # since the last accepted observation of the bundle, inf before the first
+    marker_age_s: float  # since the last accepted observation of the bundle, or of others by which its place is known
     position_std_m: float  # largest standard deviation of p_W over all directions
     relative_std_m: float  # the same of the position in the bundle's frame, inf without bundle
     covariance_diag: tuple[float, ...]  # 31 variances in the order of ERROR_LAYOUT, companion/estimation/layout.py
     battery_voltage_v: float
+    bundles: tuple[MapBundle, ...] = ()  # the others of the map
     reset_count: int  # starts at tenths of seconds since boot in a process, +1 per filter restart: use differences
 
 

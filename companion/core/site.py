@@ -2,7 +2,7 @@
 
 A marker's family is one of `FAMILIES`, or ``dictionary:PATH`` for printed boards with the user's own codes.
 A bundle is one rigid body with one or more markers; its frame M has x right, y up, z out of the face. The pose of a
-bundle in the world is not an input: the estimator finds it.
+bundle in the world is not an input: the estimator finds it. Poses of bundles relative to each other may be given by a survey.
 """
 
 from pathlib import Path
@@ -25,6 +25,7 @@ STAG_PREFIX, STAG_LIBRARIES = "stag_hd", (11, 13, 15, 17, 19, 21, 23)
 FAMILIES = (*SQUARE_FAMILIES, *(f"{STAG_PREFIX}{n}" for n in STAG_LIBRARIES))
 KNOWN_FAMILIES = ", ".join([*FAMILIES, f"{CUSTOM_PREFIX}PATH"])
 Metres = Annotated[float, number(-50, 50, "m")]
+SiteMetres = Annotated[float, number(-2000, 2000, "m")]
 Radians = Annotated[float, number(-3.15, 3.15, "rad")]
 Metres3 = tuple[Metres, Metres, Metres]
 Radians3 = tuple[Radians, Radians, Radians]
@@ -47,11 +48,21 @@ class Marker(Section):
         return corners
 
 
+class Survey(Section):
+    """Where a bundle was measured to stand, in the surveyor's frame S, which all surveyed bundles of a site have in common."""
+
+    p_S: tuple[SiteMetres, SiteMetres, SiteMetres]
+    rpy_S_rad: Radians3
+    std_m: Annotated[float, number(0.001, 1, "m")]  # of each axis
+    std_rad: Annotated[float, number(0.001, 0.5, "rad")]  # of a rotation about each axis
+
+
 class Bundle(Section):
     """Markers on one rigid body."""
 
     name: Annotated[str, Meta(min_length=1)]
     markers: Annotated[list[Marker], Meta(min_length=1)]
+    survey: Survey | None = None
 
 
 class Site(Section):

@@ -6,6 +6,9 @@
    symmetric in every rounding, and takes a third of its time. The loops run over contiguous rows, so the compiler
    vectorises them; it cannot vectorise an expression that is written out number by number.
 
+   The state of a bundle that is not the mission's is its pose, and while it is in sight a slow error. They come after the N
+   errors of the models, which know one bundle; `exchange` puts another into its place.
+
    The sizes in capitals come from companion/estimation/layout.py as compiler flags. Every covariance is exactly
    symmetric, so its rows equal its columns. Matrices of generated functions are column-major. */
 
@@ -14,47 +17,81 @@
 
 #define N ERROR_SIZE
 #define MOTION MOTION_SIZE /* errors of position, velocity and attitude: these affect each other */
-#define REST (N - MOTION)
+#define POSE POSE_SIZE
+#define N_MAX ERROR_SIZE_MAX
+#define M_MAX 8 /* largest size of a residual */
+
+/* Loops over rows are twice as fast with wider registers, and have the same results. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define WIDE __attribute__((target_clones("avx2", "default")))
+#else
+#define WIDE
+#endif
+#define INLINED static inline __attribute__((always_inline)) /* into a caller that is WIDE, with its constants */
 
 typedef long long integer;
 typedef int generated(const double **arg, double **res, integer *iw, double *w, int mem);
 
-generated eskf_transition, eskf_imu_transition, eskf_coast_transition, eskf_inject;
+generated eskf_transition, eskf_imu_transition, eskf_coast_transition, eskf_inject, eskf_inject_bundle;
 generated eskf_measure_position, eskf_measure_velocity, eskf_measure_attitude, eskf_measure_marker, eskf_measure_corners;
 generated eskf_measure_specific_force;
 
-/* P ← F P Fᵀ + diag(noise) dt with F = [A; 0 diag(keep)], A: MOTION x N. */
-static void propagate(const double *P, const double *A, const double *keep, const double *noise, double dt,
-                      double *out) {
-    double AP[MOTION][N] = {{0}}, block[MOTION][MOTION] = {{0}};
+/* The parts of a filter state, see FilterStateIndex. */
+typedef struct {
+    int others, slow, n; /* further bundles, slow errors, rows of P */
+    double *x, *gust, *poses, *slows, *P;
+} parts;
+
+static parts parts_of(double *filter_state) {
+    parts s = {.others = (int)filter_state[0], .slow = (int)filter_state[1]};
+    s.n = N + POSE * s.others + SLOW_SIZE * s.slow;
+    s.x = filter_state + NOMINAL;
+    s.gust = filter_state + GUST;
+    s.poses = filter_state + REST;
+    s.slows = s.poses + POSE_STATE_SIZE * s.others;
+    s.P = s.slows + SLOW_SIZE * s.slow;
+    return s;
+}
+
+/* P ← F P Fᵀ + diag(noise) dt with F = [A; 0 diag(keep)], A: MOTION x N. A bundle's pose stays, its slow error fades. */
+WIDE static void propagate(parts s, const double *A, const double *core_keep, const double *noise, double dt) {
+    const int n = s.n, slow = N + POSE * s.others;
+    double *P = s.P, AP[MOTION][N_MAX], block[MOTION][MOTION] = {{0}}, keep[N_MAX];
     int used[N], moving = 0; /* errors that affect the motion: the columns of A that are not all zero */
+    for (int i = 0; i < MOTION; i++)
+        for (int c = 0; c < n; c++) AP[i][c] = 0;
     for (int j = 0; j < N; j++) {
         int any = 0;
         for (int i = 0; i < MOTION; i++) {
             const double a = A[i + MOTION * j];
             if (a != 0) {
-                for (int c = 0; c < N; c++) AP[i][c] += a * P[j * N + c];
+                for (int c = 0; c < n; c++) AP[i][c] += a * P[j * n + c];
                 any = 1;
             }
         }
         if (any) used[moving++] = j;
     }
-    for (int n = 0; n < moving; n++) {
-        const double *column = A + MOTION * used[n];
+    for (int u = 0; u < moving; u++) {
+        const double *column = A + MOTION * used[u];
         for (int i = 0; i < MOTION; i++)
-            for (int k = 0; k < MOTION; k++) block[i][k] += AP[i][used[n]] * column[k];
+            for (int k = 0; k < MOTION; k++) block[i][k] += AP[i][used[u]] * column[k];
     }
-    for (int i = 0; i < MOTION; i++) {
-        for (int k = i; k < MOTION; k++) out[i * N + k] = out[k * N + i] = block[i][k];
-        for (int c = 0; c < REST; c++)
-            out[i * N + MOTION + c] = out[(MOTION + c) * N + i] = AP[i][MOTION + c] * keep[c];
+    for (int i = MOTION; i < n; i++)
+        keep[i] = i < N ? core_keep[i - MOTION] : i < slow ? 1 : core_keep[SLOW_ERROR - MOTION + (i - slow) % SLOW_SIZE];
+    for (int i = 0; i < MOTION; i++)
+        for (int k = i; k < MOTION; k++) P[i * n + k] = P[k * n + i] = block[i][k];
+    for (int c = MOTION; c < n; c++)
+        for (int i = 0; i < MOTION; i++) P[i * n + c] = P[c * n + i] = AP[i][c] * keep[c];
+    for (int r = MOTION; r < n; r++) { /* among poses nothing changes */
+        double *row = P + r * n;
+        const int pose = r >= N && r < slow, first = pose ? N : n, next = pose ? slow : n;
+        for (int c = MOTION; c < first; c++) row[c] = (keep[r] * keep[c]) * row[c];
+        for (int c = next; c < n; c++) row[c] = (keep[r] * keep[c]) * row[c];
     }
-    for (int r = 0; r < REST; r++) {
-        const double *row = P + (MOTION + r) * N + MOTION;
-        double *to = out + (MOTION + r) * N + MOTION;
-        for (int c = 0; c < REST; c++) to[c] = (keep[r] * keep[c]) * row[c];
-    }
-    for (int i = 0; i < N; i++) out[i * N + i] += noise[i] * dt;
+    for (int i = 0; i < N; i++) P[i * n + i] += noise[i] * dt;
+    for (int i = N; i < slow; i++) P[i * n + i] += noise[BUNDLE_ERROR + (i - N) % POSE] * dt;
+    for (int i = slow; i < n; i++) P[i * n + i] += noise[SLOW_ERROR + (i - slow) % SLOW_SIZE] * dt;
+    for (int i = 0; i < SLOW_SIZE * s.slow; i++) s.slows[i] *= keep[slow + i];
 }
 
 /* Process noise of the disturbance, adapted to gusts.
@@ -69,143 +106,111 @@ static void propagate(const double *P, const double *A, const double *keep, cons
    d: the disturbance [m/s²]; memory: GUST_SIZE numbers, zeros at the start: the low-passed disturbance (3), q²
    horizontal and vertical [(m/s²)²/s], 1 once the memory is initialised; factor_max: largest factor on the variance of
    still air.
-   Writes the memory dt later to next, and multiplies noise, the variances per second of still air, by the factors. */
+   Advances the memory by dt, and multiplies noise, the variances per second of still air, by the factors. */
 #define LAG_S 0.3   /* τ; shorter than the gusts that matter, longer than the response of the filter */
 #define FADE_S 2.0  /* time constant of the decay after a gust */
 #define SHARE 0.5   /* of the largest sample: a chi-square of one degree of freedom peaks at several times its mean */
-static void follow_gusts(const double *memory, const double *d, double factor_max, double dt, double *next,
-                         double *noise) {
+static void follow_gusts(double *memory, const double *d, double factor_max, double dt, double *noise) {
     const double share = fmin(1.0, dt / LAG_S), fade = exp(-dt / FADE_S), known = memory[5];
     double u[3];
     for (int i = 0; i < 3; i++) {
         u[i] = known ? d[i] - memory[i] : 0;
-        next[i] = known ? memory[i] + share * u[i] : d[i];
+        memory[i] = known ? memory[i] + share * u[i] : d[i];
     }
-    next[3] = fmax(fade * memory[3], SHARE * (u[0] * u[0] + u[1] * u[1]) / LAG_S);
-    next[4] = fmax(fade * memory[4], SHARE * 2 * u[2] * u[2] / LAG_S);
-    next[5] = 1;
-    const double sideways = fmin(fmax(1.0, next[3] / fmin(noise[0], noise[1])), factor_max);
+    memory[3] = fmax(fade * memory[3], SHARE * (u[0] * u[0] + u[1] * u[1]) / LAG_S);
+    memory[4] = fmax(fade * memory[4], SHARE * 2 * u[2] * u[2] / LAG_S);
+    memory[5] = 1;
+    const double sideways = fmin(fmax(1.0, memory[3] / fmin(noise[0], noise[1])), factor_max);
     noise[0] *= sideways;
     noise[1] *= sideways;
-    noise[2] *= fmin(fmax(1.0, next[4] / noise[2]), factor_max);
+    noise[2] *= fmin(fmax(1.0, memory[4] / noise[2]), factor_max);
 }
 
-/* (filter state, command, parameters, rates, noise of still air, factor_max, dt) -> filter state */
+/* (command, parameters, rates, noise of still air, factor_max, dt) -> filter state */
 int eskf_predict(const double **arg, double **res, integer *iw, double *w_, int mem) {
     (void)iw, (void)w_, (void)mem;
-    const double *filter_state = arg[0], dt = *arg[6];
-    double A[MOTION * N], keep[REST], noise[N], w[WORK_SIZE];
-    const double *model_arg[] = {filter_state, arg[1], arg[2], arg[3], arg[6]};
-    double *model_res[] = {res[0], A, keep};
-    memcpy(noise, arg[4], sizeof noise);
-    follow_gusts(filter_state + GUST, filter_state + DISTURBANCE, *arg[5], dt, res[0] + GUST,
-                 noise + DISTURBANCE_ERROR);
+    const parts s = parts_of(res[0]);
+    const double dt = *arg[5];
+    double A[MOTION * N], keep[N - MOTION], noise[N], x[STATE_SIZE], w[WORK_SIZE];
+    const double *model_arg[] = {s.x, arg[0], arg[1], arg[2], arg[5]};
+    double *model_res[] = {x, A, keep};
+    memcpy(noise, arg[3], sizeof noise);
+    follow_gusts(s.gust, s.x + DISTURBANCE, *arg[4], dt, noise + DISTURBANCE_ERROR);
     const int status = eskf_transition(model_arg, model_res, 0, w, 0);
-    propagate(filter_state + COVARIANCE, A, keep, noise, dt, res[0] + COVARIANCE);
+    memcpy(s.x, x, sizeof x);
+    propagate(s, A, keep, noise, dt);
     return status;
 }
 
-/* (filter state, samples, count, rates, noise) -> filter state. A sample: duration, angular rate, specific force. */
+/* (samples, count, rates, noise) -> filter state. A sample: duration, angular rate, specific force. */
 int eskf_predict_imu(const double **arg, double **res, integer *iw, double *w_, int mem) {
     (void)iw, (void)w_, (void)mem;
-    const int count = (int)*arg[2];
-    double from[FILTER_STATE_SIZE], A[MOTION * N], keep[REST], w[WORK_SIZE];
+    const parts s = parts_of(res[0]);
+    const int count = (int)*arg[1];
+    double A[MOTION * N], keep[N - MOTION], x[STATE_SIZE], w[WORK_SIZE];
     int status = 0;
-    memcpy(res[0], arg[0], sizeof from);
     for (int i = 0; i < count && i < SAMPLES_MAX; i++) {
-        const double *sample = arg[1] + i * (1 + IMU_SIZE);
-        const double *model_arg[] = {from, sample + 1, arg[3], sample};
-        double *model_res[] = {res[0], A, keep};
-        memcpy(from, res[0], sizeof(double) * GUST);
+        const double *sample = arg[0] + i * (1 + IMU_SIZE);
+        const double *model_arg[] = {s.x, sample + 1, arg[2], sample};
+        double *model_res[] = {x, A, keep};
         status |= eskf_imu_transition(model_arg, model_res, 0, w, 0);
-        propagate(from + COVARIANCE, A, keep, arg[4], *sample, res[0] + COVARIANCE);
+        memcpy(s.x, x, sizeof x);
+        propagate(s, A, keep, arg[3], *sample);
     }
     return status;
 }
 
-/* (filter state, rates, noise, dt) -> filter state: without a command the disturbance is not observable */
+/* (rates, noise, dt) -> filter state: without a command the disturbance is not observable */
 int eskf_predict_coast(const double **arg, double **res, integer *iw, double *w_, int mem) {
     (void)iw, (void)w_, (void)mem;
-    const double *filter_state = arg[0];
-    double A[MOTION * N], keep[REST], w[WORK_SIZE];
-    const double *model_arg[] = {filter_state, arg[1], arg[3]};
-    double *model_res[] = {res[0], A, keep};
+    const parts s = parts_of(res[0]);
+    double A[MOTION * N], keep[N - MOTION], x[STATE_SIZE], w[WORK_SIZE];
+    const double *model_arg[] = {s.x, arg[0], arg[2]};
+    double *model_res[] = {x, A, keep};
     const int status = eskf_coast_transition(model_arg, model_res, 0, w, 0);
-    propagate(filter_state + COVARIANCE, A, keep, arg[2], *arg[3], res[0] + COVARIANCE);
-    memcpy(res[0] + GUST, filter_state + GUST, sizeof(double) * GUST_SIZE);
+    memcpy(s.x, x, sizeof x);
+    propagate(s, A, keep, arg[1], *arg[2]);
     return status;
 }
 
-/* P ← G P Gᵀ; G is J on the three errors that begin at `at`, and the identity elsewhere. J is column-major. */
-static void turn(double *P, int at, const double *J) {
-    double rows[3][N] = {{0}}, block[3][3] = {{0}};
-    for (int i = 0; i < 3; i++)
-        for (int k = 0; k < 3; k++)
-            for (int c = 0; c < N; c++) rows[i][c] += J[i + 3 * k] * P[(at + k) * N + c];
-    for (int i = 0; i < 3; i++)
-        for (int j = i; j < 3; j++) {
-            for (int k = 0; k < 3; k++) block[i][j] += rows[i][at + k] * J[j + 3 * k];
-            block[j][i] = block[i][j];
-        }
-    for (int i = 0; i < 3; i++)
-        for (int c = 0; c < N; c++) P[(at + i) * N + c] = P[c * N + at + i] = rows[i][c];
-    for (int i = 0; i < 3; i++)
-        for (int j = 0; j < 3; j++) P[(at + i) * N + at + j] = block[i][j];
-}
-
-/* P ← G P Gᵀ with δ_r ← δ_r + C δθ for the first CARRIED_SIZE errors, see `inject`. C is column-major. */
-static void carry(double *P, const double *C) {
-    double rows[CARRIED_SIZE][N];
-    for (int r = 0; r < CARRIED_SIZE; r++) {
-        memcpy(rows[r], P + r * N, sizeof rows[r]);
-        for (int k = 0; k < 3; k++)
-            for (int c = 0; c < N; c++) rows[r][c] += C[r + CARRIED_SIZE * k] * P[(ATTITUDE_ERROR + k) * N + c];
-    }
-    for (int r = 0; r < CARRIED_SIZE; r++) {
-        for (int c = r; c < CARRIED_SIZE; c++) {
-            double sum = rows[r][c];
-            for (int k = 0; k < 3; k++) sum += rows[r][ATTITUDE_ERROR + k] * C[c + CARRIED_SIZE * k];
-            P[r * N + c] = P[c * N + r] = sum;
-        }
-        for (int c = CARRIED_SIZE; c < N; c++) P[r * N + c] = P[c * N + r] = rows[r][c];
-    }
-}
-
-/* (filter state, *measured, R) -> (ν, whitened, NIS, corrected filter state, matched, expected)
+/* (*measured, R) -> (filter state, ν, whitened, NIS, matched, expected, gain); the filter state is only read
 
    m: size of ν; measured: number of measured arguments; order: indices of ν in the order of whitening. whitened has
    this order, the other outputs have the order of ν. For the adaptation, per axis: matched z_i (R z)_i with z = S⁻¹ ν,
-   and its expected value (S⁻¹ R)_ii. */
-static inline int update(generated *model, const int m, const int measured, const int *order, const double **arg,
-                         double **res) {
-    const double *x = arg[0], *P = arg[0] + COVARIANCE, *given_R = arg[1 + measured];
-    double *nu = res[0], *whitened = res[1], *P_out = res[3] + COVARIANCE;
-    double H[8 * N], W[8][N], S[8][8], L[8][8], R[8][8], w[WORK_SIZE];
-    const double *model_arg[1 + MEASURED_MAX] = {x};
+   and its expected value (S⁻¹ R)_ii. gain: rows of W = P Hᵀ L⁻ᵀ, transposed, then the correction W L⁻¹ ν. */
+INLINED int update(generated *model, const int m, const int measured, const int *order, const double **arg,
+                   double **res) {
+    const parts s = parts_of(res[0]);
+    const int n = s.n;
+    const double *P = s.P, *given_R = arg[measured];
+    double *nu = res[1], *whitened = res[2], (*W)[N_MAX] = (double(*)[N_MAX])res[6], *correction = W[m];
+    double H[M_MAX * N], S[M_MAX][M_MAX], L[M_MAX][M_MAX], R[M_MAX][M_MAX], w[WORK_SIZE];
+    const double *model_arg[1 + MEASURED_MAX] = {s.x};
     double *model_res[] = {nu, H};
-    for (int i = 0; i < measured; i++) model_arg[1 + i] = arg[1 + i];
-    int status = model(model_arg, model_res, 0, w, 0);
+    for (int i = 0; i < measured; i++) model_arg[1 + i] = arg[i];
+    const int status = model(model_arg, model_res, 0, w, 0);
 
     for (int i = 0; i < m; i++)
         for (int k = 0; k < m; k++) S[i][k] = R[i][k] = given_R[order[i > k ? i : k] + m * order[i > k ? k : i]];
-    memset(W, 0, sizeof W); /* at first P Hᵀ, each of its columns is a row here */
-    double h[N][8];         /* the columns of H that are not all zero */
+    for (int i = 0; i <= m; i++) /* W is at first P Hᵀ, each of its columns is a row here */
+        for (int c = 0; c < n; c++) W[i][c] = 0;
+    double h[N][M_MAX];     /* the columns of H that are not all zero */
     int seen[N], count = 0; /* and the error of each */
     for (int j = 0; j < N; j++) {
         int any = 0;
         for (int i = 0; i < m; i++) {
             const double a = h[count][i] = H[order[i] + m * j];
             if (a != 0) {
-                for (int c = 0; c < N; c++) W[i][c] += a * P[j * N + c];
+                for (int c = 0; c < n; c++) W[i][c] += a * P[j * n + c];
                 any = 1;
             }
         }
         seen[count] = j;
         count += any;
     }
-    for (int n = 0; n < count; n++)
+    for (int u = 0; u < count; u++)
         for (int i = 0; i < m; i++)
-            for (int k = 0; k < m; k++) S[i][k] += W[i][seen[n]] * h[n][k];
+            for (int k = 0; k < m; k++) S[i][k] += W[i][seen[u]] * h[u][k];
     for (int j = 0; j < m; j++) { /* L Lᵀ = S; NaN where S has no root, and the gate rejects NaN */
         double d = S[j][j];
         for (int k = 0; k < j; k++) d -= L[j][k] * L[j][k];
@@ -216,43 +221,25 @@ static inline int update(generated *model, const int m, const int measured, cons
             L[i][j] = sum / L[j][j];
         }
     }
-    double nis = 0, correction[N] = {0};
+    double nis = 0;
     for (int i = 0; i < m; i++) { /* whitened = L⁻¹ ν, W = P Hᵀ L⁻ᵀ */
         double sum = nu[order[i]];
         for (int k = 0; k < i; k++) {
             sum -= L[i][k] * whitened[k];
-            for (int c = 0; c < N; c++) W[i][c] -= L[i][k] * W[k][c];
+            for (int c = 0; c < n; c++) W[i][c] -= L[i][k] * W[k][c];
         }
         const double scale = 1 / L[i][i];
         whitened[i] = sum * scale;
         nis += whitened[i] * whitened[i];
-        for (int c = 0; c < N; c++) {
+        for (int c = 0; c < n; c++) {
             W[i][c] *= scale;
             correction[c] += W[i][c] * whitened[i];
         }
     }
-    *res[2] = nis;
+    *res[3] = nis;
     for (int c = CONSIDERED; c < CONSIDERED_END; c++) correction[c] = 0;
-    double kept[CONSIDERED_END - CONSIDERED][CONSIDERED_END - CONSIDERED];
-    for (int r = CONSIDERED; r < CONSIDERED_END; r++)
-        memcpy(kept[r - CONSIDERED], P + r * N + CONSIDERED, sizeof kept[0]);
-    for (int r = 0; r < N; r++)
-        for (int c = 0; c < N; c++) {
-            double sum = P[r * N + c];
-            for (int i = 0; i < m; i++) sum -= W[i][r] * W[i][c];
-            P_out[r * N + c] = sum;
-        }
-    for (int r = CONSIDERED; r < CONSIDERED_END; r++)
-        memcpy(P_out + r * N + CONSIDERED, kept[r - CONSIDERED], sizeof kept[0]);
-    memcpy(res[3] + GUST, arg[0] + GUST, sizeof(double) * GUST_SIZE);
-    double C[CARRIED_SIZE * 3], J_M[9];
-    const double *inject_arg[] = {x, correction};
-    double *inject_res[] = {res[3], C, J_M};
-    status |= eskf_inject(inject_arg, inject_res, 0, w, 0);
-    turn(P_out, BUNDLE_ATTITUDE_ERROR, J_M);
-    carry(P_out, C);
 
-    double z[8], inverse[8][8]; /* z = L⁻ᵀ whitened, L⁻¹ */
+    double z[M_MAX], inverse[M_MAX][M_MAX]; /* z = L⁻ᵀ whitened, L⁻¹ */
     for (int i = m - 1; i >= 0; i--) {
         double sum = whitened[i];
         for (int k = i + 1; k < m; k++) sum -= L[k][i] * z[k];
@@ -281,10 +268,10 @@ static inline int update(generated *model, const int m, const int measured, cons
 static const int GIVEN_ORDER[] = {0, 1, 2, 3, 4, 5, 6, 7};
 static const int ROTATION_FIRST[] = {3, 4, 5, 0, 1, 2}; /* the whitened position is then conditional on the rotation */
 
-#define SENSOR(name, size, measured, order)                                                     \
-    int eskf_update_##name(const double **arg, double **res, integer *iw, double *w, int mem) { \
-        (void)iw, (void)w, (void)mem;                                                           \
-        return update(eskf_measure_##name, size, measured, order, arg, res);                    \
+#define SENSOR(name, size, measured, order)                                                          \
+    WIDE int eskf_update_##name(const double **arg, double **res, integer *iw, double *w, int mem) { \
+        (void)iw, (void)w, (void)mem;                                                                \
+        return update(eskf_measure_##name, size, measured, order, arg, res);                         \
     }
 
 SENSOR(position, 3, 1, GIVEN_ORDER)
@@ -293,3 +280,122 @@ SENSOR(attitude, 3, 1, GIVEN_ORDER)
 SENSOR(marker, 6, 6, ROTATION_FIRST)
 SENSOR(corners, 8, 5, GIVEN_ORDER)
 SENSOR(specific_force, 3, 3, GIVEN_ORDER)
+
+/* P ← D P Dᵀ, W ← W Dᵀ; D is J on the three errors that begin at `at`, and the identity elsewhere. J is column-major. */
+static void turn(const parts s, double (*W)[N_MAX], int m, int at, const double *J) {
+    double rows[3][N_MAX], block[3][3] = {{0}}, *P = s.P;
+    const int n = s.n;
+    for (int i = 0; i < 3; i++)
+        for (int c = 0; c < n; c++)
+            rows[i][c] = J[i] * P[at * n + c] + J[i + 3] * P[(at + 1) * n + c] + J[i + 6] * P[(at + 2) * n + c];
+    for (int i = 0; i < 3; i++)
+        for (int j = i; j < 3; j++) {
+            for (int k = 0; k < 3; k++) block[i][j] += rows[i][at + k] * J[j + 3 * k];
+            block[j][i] = block[i][j];
+        }
+    for (int c = 0; c < n; c++)
+        for (int i = 0; i < 3; i++) P[(at + i) * n + c] = P[c * n + at + i] = rows[i][c];
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 3; j++) P[(at + i) * n + at + j] = block[i][j];
+    for (int r = 0; r < m; r++) {
+        double *w = W[r] + at, before[3] = {w[0], w[1], w[2]};
+        for (int i = 0; i < 3; i++) w[i] = J[i] * before[0] + J[i + 3] * before[1] + J[i + 6] * before[2];
+    }
+}
+
+/* P ← G (P - W Wᵀ) Gᵀ with G = I + C E, E the rows of the identity for the attitude's three errors, see `inject`.
+
+   With Q = (P - W Wᵀ) Eᵀ and U = Q + C E Q / 2 this is P - W Wᵀ + U Cᵀ + C Uᵀ. */
+WIDE static void downdate(const parts s, double (*W)[N_MAX], int m, double (*C)[N_MAX]) {
+    const int n = s.n;
+    double *P = s.P, U[3][N_MAX];
+    for (int k = 0; k < 3; k++) {
+        for (int c = 0; c < n; c++) U[k][c] = P[(ATTITUDE_ERROR + k) * n + c];
+        for (int i = 0; i < m; i++) {
+            const double a = W[i][ATTITUDE_ERROR + k];
+            for (int c = 0; c < n; c++) U[k][c] -= a * W[i][c];
+        }
+    }
+    double half[3][3];
+    for (int k = 0; k < 3; k++)
+        for (int l = 0; l < 3; l++) half[k][l] = U[k][ATTITUDE_ERROR + l] / 2;
+    for (int k = 0; k < 3; k++)
+        for (int c = 0; c < n; c++) U[k][c] += half[k][0] * C[0][c] + half[k][1] * C[1][c] + half[k][2] * C[2][c];
+    for (int r = 0; r < n; r++) {
+        double *row = P + r * n;
+        for (int i = 0; i < m; i++) {
+            const double a = W[i][r];
+            for (int c = r; c < n; c++) row[c] -= a * W[i][c];
+        }
+        const double u0 = U[0][r], u1 = U[1][r], u2 = U[2][r], c0 = C[0][r], c1 = C[1][r], c2 = C[2][r];
+        for (int c = r; c < n; c++)
+            row[c] += u0 * C[0][c] + u1 * C[1][c] + u2 * C[2][c] + c0 * U[0][c] + c1 * U[1][c] + c2 * U[2][c];
+    }
+    for (int r = 0; r < n; r++)
+        for (int c = r + 1; c < n; c++) P[c * n + r] = P[r * n + c];
+}
+
+/* Below this rotation [rad] the matrix J of a further bundle is the identity to 5e-5, and twenty of them cost a quarter of the
+   update. */
+#define SMALL_TURN 1e-4
+
+/* (size of ν, gain) -> filter state, corrected as the last `update` has found */
+int eskf_correct(const double **arg, double **res, integer *iw, double *w_, int mem) {
+    (void)iw, (void)w_, (void)mem;
+    const parts s = parts_of(res[0]);
+    const int m = (int)*arg[0], n = s.n, considered = CONSIDERED_END - CONSIDERED;
+    double W[M_MAX + 1][N_MAX], C[3][N_MAX] = {{0}}, core[CARRIED_SIZE * 3], J[9], x[STATE_SIZE], w[WORK_SIZE];
+    memcpy(W, arg[1], sizeof(double) * (m + 1) * N_MAX);
+    double kept[CONSIDERED_END - CONSIDERED][CONSIDERED_END - CONSIDERED];
+    for (int r = 0; r < considered; r++)
+        memcpy(kept[r], s.P + (CONSIDERED + r) * n + CONSIDERED, sizeof kept[0]);
+    const double *correction = W[m], *inject_arg[] = {s.x, correction};
+    double *inject_res[] = {x, core, J};
+    int status = eskf_inject(inject_arg, inject_res, 0, w, 0);
+    turn(s, W, m, BUNDLE_ERROR + 3, J);
+    for (int r = 0; r < CARRIED_SIZE; r++)
+        for (int k = 0; k < 3; k++) C[k][r] = core[r + CARRIED_SIZE * k];
+    for (int b = 0; b < s.others; b++) {
+        const int at = N + POSE * b;
+        double pose[POSE_STATE_SIZE], carried[POSE * 3];
+        const double *bundle_arg[] = {s.x + ATTITUDE, s.poses + POSE_STATE_SIZE * b, correction + at};
+        double *bundle_res[] = {pose, carried, J};
+        status |= eskf_inject_bundle(bundle_arg, bundle_res, 0, w, 0);
+        memcpy(s.poses + POSE_STATE_SIZE * b, pose, sizeof pose);
+        const double *angle = correction + at + 3;
+        if (angle[0] * angle[0] + angle[1] * angle[1] + angle[2] * angle[2] > SMALL_TURN * SMALL_TURN)
+            turn(s, W, m, at + 3, J);
+        for (int r = 0; r < POSE; r++)
+            for (int k = 0; k < 3; k++) C[k][at + r] = carried[r + POSE * k];
+    }
+    for (int i = 0; i < SLOW_SIZE * s.slow; i++) s.slows[i] += correction[N + POSE * s.others + i];
+    memcpy(s.x, x, sizeof x);
+    downdate(s, W, m, C);
+    for (int r = 0; r < considered; r++)
+        memcpy(s.P + (CONSIDERED + r) * n + CONSIDERED, kept[r], sizeof kept[0]);
+    return status;
+}
+
+static void swap(double *a, double *b, int count, int stride) {
+    for (int i = 0; i < count; i++) {
+        const double kept = a[i * stride];
+        a[i * stride] = b[i * stride];
+        b[i * stride] = kept;
+    }
+}
+
+/* (number of a further bundle's pose, of its slow error) -> filter state in which it has the place of the mission's */
+int eskf_exchange(const double **arg, double **res, integer *iw, double *w, int mem) {
+    (void)iw, (void)w, (void)mem;
+    const parts s = parts_of(res[0]);
+    const int pose = (int)*arg[0], slow = (int)*arg[1], n = s.n;
+    swap(s.x + BUNDLE_STATE, s.poses + POSE_STATE_SIZE * pose, POSE_STATE_SIZE, 1);
+    swap(s.x + SLOW_STATE, s.slows + SLOW_SIZE * slow, SLOW_SIZE, 1);
+    for (int i = 0; i < POSE + SLOW_SIZE; i++) {
+        const int own = i < POSE ? BUNDLE_ERROR + i : SLOW_ERROR + i - POSE;
+        const int other = i < POSE ? N + POSE * pose + i : N + POSE * s.others + SLOW_SIZE * slow + i - POSE;
+        swap(s.P + own * n, s.P + other * n, n, 1);
+        swap(s.P + own, s.P + other, n, n);
+    }
+    return 0;
+}

@@ -4,7 +4,7 @@ A message that arrives only enters the history. `step` brings the filter up to d
 filter state to now. World W is the flight controller's local frame at the moment when the filter starts (bias 0).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from math import hypot, inf, isfinite, sqrt
 
@@ -25,6 +25,7 @@ from companion.core.messages import (
     FcuStatus,
     ImuReport,
     Innovation,
+    MapBundle,
     Markers,
     Message,
     SentSetpoint,
@@ -34,19 +35,21 @@ from companion.core.node import Node
 from companion.core.vehicle import Vehicle
 from companion.core.voltage import ThrustVoltage
 from companion.estimation.bundle_pairs import BundlePairs
-from companion.estimation.filter import ESTABLISHED, Eskf, FilterState, FilterUpdate
+from companion.estimation.bundle_witnesses import BundleWitnesses
+from companion.estimation.filter import Eskf, FilterUpdate
+from companion.estimation.filter_state import ESTABLISHED, FilterState
 from companion.estimation.history import History, HistoryEntry
 from companion.estimation.imu import ForceWindows
 from companion.estimation.imu_check import ImuCheck
 from companion.estimation.inputs import Command, Inputs
-from companion.estimation.layout import ERROR_SIZE, SENSORS, ErrorIndex, StateIndex
-from companion.estimation.marker_map import MarkerMap
+from companion.estimation.layout import ERROR_SIZE, SENSORS, SLOW_MAX, ErrorIndex, StateIndex
 from companion.estimation.noise import initial_variances
 from companion.estimation.observations import CheckedObservation, check, choose_solution, is_ambiguous
 from companion.estimation.runaway import put_back
+from companion.estimation.survey import Surveyed, place_by_survey
 from companion.estimation.validity import converged, divergence, largest_std, persistently_rejected
 from companion.estimation.without_satellites import VELOCITY_STD_MAX_M_S, HeightAiding, height_noise, settings_of
-from companion.estimation.witnesses import GNSS_DELAY_S, PlaceWitness
+from companion.estimation.witnesses import GNSS_DELAY_S
 
 START_AGE_S = 0.5  # largest age of the attitude and the position with which the filter starts
 FUTURE_MAX_S = 0.05  # a stamp this far ahead is time-sync jitter and is taken as now; more is a wrong clock
@@ -76,10 +79,11 @@ class Rejection(StrEnum):
 
 
 class EstimatorNode(Node):
-    """Estimates the state of the aircraft, the disturbance, the GNSS bias and the pose of one bundle.
+    """Estimates the state of the aircraft, the disturbance, the GNSS bias and the poses of all bundles that are seen.
 
-    bundle: name of the bundle to use, None for the first one seen. While it is out of sight, other bundles that were
-    seen together with it substitute for it (`companion.estimation.marker_map`).
+    bundle: name of the mission's bundle, None for the first one seen. The others are a map with all correlations
+    (`companion.estimation.filter_state`): in their sight the position relative to the mission's bundle is known as well as
+    the map is.
 
     resets: first value of `State.reset_count`, which every restart of the filter increments by one. A process passes
     tenths of a second since boot. A new process then continues above every value of the process before, because the
@@ -89,6 +93,8 @@ class EstimatorNode(Node):
     adapt: False keeps the measurement noise at its nominal value.
 
     satellites: False for a flight controller without a position (`companion.estimation.without_satellites`).
+
+    survey: surveyed poses of bundles; from the first of them that is seen, all others have a place.
 
     `EstimatorStatus.rejected` counts by name: each sensor (rejected by its gate), each `Rejection`, `ImuFault` and
     `FilterOffset`. Raises `companion.core.kernel.ArtifactMissing` when the kernels are not built.
@@ -105,6 +111,7 @@ class EstimatorNode(Node):
         resets: int = 0,
         adapt: bool = True,
         satellites: bool = True,
+        survey: Mapping[str, Surveyed] | None = None,
     ) -> None:
         super().__init__()
         self.rate_hz = vehicle.estimator.rate_hz
@@ -116,8 +123,8 @@ class EstimatorNode(Node):
         self._vehicle = vehicle
         self._stopwatch = stopwatch or Stopwatch()
         self._configured_bundle = bundle
+        self._survey = survey or {}
         self._bundle = bundle
-        self._marker_map = MarkerMap()
         self._filter = Eskf(vehicle, adapt)
         self._height = None if satellites else HeightAiding()  # None: the flight controller has a position
         if self._height is not None:
@@ -127,7 +134,7 @@ class EstimatorNode(Node):
         self._flying = self._in_offboard = False
         self._imu_check = ImuCheck()
         self._prior = initial_variances(vehicle)
-        self._witness = PlaceWitness(self._filter.p_BC, self._filter.q_BC, walk_m_sqrt_s)
+        self._witnesses = BundleWitnesses(self._filter.p_BC, self._filter.q_BC, walk_m_sqrt_s)
         self._pairs = BundlePairs()
         self._receiver_frame = LocalFrame()
         self._with_corners = vehicle.estimator.marker_mode == "corners"
@@ -156,7 +163,7 @@ class EstimatorNode(Node):
             return
         if self._attitude is None or stamp_s >= self._attitude[0]:
             self._attitude = (stamp_s, q_WB)
-        self._witness.add_attitude(stamp_s, q_WB)
+        self._witnesses.add_attitude(stamp_s, q_WB)
         self._imu_check.add_attitude(stamp_s, tuple(q_WB.tolist()))
         self._insert(HistoryEntry(stamp_s, Sensor.ATTITUDE, q_WB), now_s)
 
@@ -168,7 +175,7 @@ class EstimatorNode(Node):
         if self._position is None or stamp_s >= self._position[0]:
             self._position = (stamp_s, p_W, v_W)
         if not self._vehicle.fcu.send_odometry:
-            self._witness.add_position(stamp_s, p_W, v_W)
+            self._witnesses.add_position(stamp_s, p_W, v_W)
         self._insert(HistoryEntry(stamp_s, Sensor.VELOCITY, v_W), now_s)
         self._insert(HistoryEntry(stamp_s, Sensor.POSITION, p_W), now_s)
 
@@ -209,7 +216,7 @@ class EstimatorNode(Node):
         if changed_s is not None and self.history is not None:
             self.history.invalidate_after(changed_s)
         if not message.armed:
-            self._witness.disarmed()
+            self._witnesses.disarmed()
             self._pairs.forget()
         if self._height is not None:
             for entry in self._height.entries(message, stamp_s):
@@ -218,7 +225,7 @@ class EstimatorNode(Node):
         if message.gnss_ok and isfinite(message.gnss_h_acc_m) and isfinite(message.gnss_v_acc_m):
             self._accuracy_m = (message.gnss_h_acc_m / sqrt(2), message.gnss_v_acc_m)
         if message.gnss_ok:
-            self._witness.add_fix(stamp_s, message.gnss_h_acc_m)
+            self._witnesses.add_fix(stamp_s, message.gnss_h_acc_m)
         voltage = self._voltage
         if stamp_s > voltage.stamp_s and voltage.take(message.battery_voltage_v, stamp_s, VOLTAGE_TIME_S):
             self._parameters = np.array(self._vehicle.model_parameters(voltage.value_v))
@@ -229,10 +236,10 @@ class EstimatorNode(Node):
         if p_W is None or self._position is None or not all(map(isfinite, (*p_W, *(v_W or ()), message.gnss_s))):
             return
         if not self._vehicle.fcu.send_odometry:
-            self._witness.add_receiver(message.gnss_s, np.array(p_W))
+            self._witnesses.add_receiver(message.gnss_s, np.array(p_W))
         elif v_W is not None:
             vertical_m_s = float(self._position[2][2])
-            self._witness.add_position(message.gnss_s - GNSS_DELAY_S, np.array(p_W), np.array((*v_W, vertical_m_s)))
+            self._witnesses.add_position(message.gnss_s - GNSS_DELAY_S, np.array(p_W), np.array((*v_W, vertical_m_s)))
 
     def handle_sent_setpoint(self, message: SentSetpoint, now_s: float) -> None:
         control = (message.thrust, message.roll_rad, message.pitch_rad, message.yaw_rate_rad_s)
@@ -261,28 +268,28 @@ class EstimatorNode(Node):
         if self._bundle is None:
             self._bundle = next(iter(observations))
         contradicting = self._contradicting(stamp_s, observations)
-        own = observations.pop(self._bundle, None)
-        observations = {name: other for name, other in observations.items() if name not in contradicting}
-        if own is None:
-            own = self._marker_map.substitute(observations)
-        elif self._bundle not in contradicting:
-            for name, other in observations.items():
-                self._marker_map.learn(name, own, other)
-        if own is None:
-            return
-        seen = frozenset(m.id for o in message.observations if o.bundle == self._bundle for m in o.markers)
-        if not self._witness.agrees(stamp_s, own.best.p_CM, seen):
-            self._rejected[Rejection.MARKER_DISPLACED] += 1
-            return
-        if self._bundle in contradicting:
-            return
-        self._insert(HistoryEntry(stamp_s, Sensor.MARKER, own), now_s)
+        ids = {o.bundle: frozenset(marker.id for marker in o.markers) for o in message.observations}
+        for part, name in enumerate(self._by_use(observations)):
+            if not self._witnesses.agrees(name, stamp_s, observations[name].best.p_CM, ids[name]):
+                self._rejected[Rejection.MARKER_DISPLACED] += 1
+            elif name not in contradicting:
+                further = "" if name == self._bundle else name
+                self._insert(HistoryEntry(stamp_s, Sensor.MARKER, observations[name], part=part, bundle=further), now_s)
+
+    def _by_use(self, observations: dict[str, CheckedObservation]) -> list[str]:
+        """The bundles of an image that are used: the mission's first, then the best seen."""
+
+        def variance_m2(name: str) -> float:
+            return -inf if name == self._bundle else float(np.trace(observations[name].covariance[:3, :3]))
+
+        names = sorted(observations, key=variance_m2)
+        return names[: SLOW_MAX + (self._bundle in observations)]
 
     def _contradicting(self, stamp_s: float, observations: dict[str, CheckedObservation]) -> frozenset[str]:
         """The bundles of an image that must not be used because of another bundle."""
-        seen = {name: self._witness.observed(stamp_s, o.best.p_CM) for name, o in observations.items()}
+        seen = {name: self._witnesses.observed(stamp_s, o.best.p_CM) for name, o in observations.items()}
         image = {name: o for name, o in seen.items() if o is not None and not is_ambiguous(observations[name])}
-        contradicting = self._pairs.contradicting(image, seen.keys() - image.keys(), self._witness.breaks)
+        contradicting = self._pairs.contradicting(image, seen.keys() - image.keys(), self._witnesses.breaks)
         self._rejected[Rejection.MARKER_CONTRADICTED] += len(contradicting)
         return contradicting
 
@@ -337,13 +344,16 @@ class EstimatorNode(Node):
     def _report(self, now_s: float) -> BundleWitness:
         apart = self._pairs.report(now_s)
         return msgspec.structs.replace(
-            self._witness.report(now_s), bundles_apart_m=apart.apart_m, bundles_apart=apart.bundles
+            self._witnesses.report(self._bundle, now_s), bundles_apart_m=apart.apart_m, bundles_apart=apart.bundles
         )
 
     def _note(self) -> str:
         notes = [f"inertial measurements are not used: {self._imu_check.problem}"] if self._imu_check.problem else []
-        if self.history is not None and self.history.newest.contradiction.refused:
-            notes.append(f"bundle {self._bundle} contradicts the estimate; its observations are not used")
+        if self.history is not None:
+            notes += [
+                f"bundle {name or self._bundle} contradicts the estimate; its observations are not used"
+                for name in self.history.newest.refused()
+            ]
         return "; ".join(notes)
 
     def _covariance_blocks(self, state: State) -> tuple[float, ...]:
@@ -381,7 +391,6 @@ class EstimatorNode(Node):
         self.history = None
         self._attitude = self._position = None  # the next start uses later measurements
         self._bundle = self._configured_bundle
-        self._marker_map = MarkerMap()  # it may be the cause
         self._resets += 1
         self.last_reset_reason = reason
 
@@ -402,7 +411,7 @@ class EstimatorNode(Node):
             if isinstance(position, np.ndarray) and Eskf.near_bundle(settled):
                 self.acting_inputs.gnss_walk.add(entry.stamp_s, position - settled.nominal[StateIndex.POSITION])
         self.acting_inputs.settle(now_s, self._flying)
-        self._witness.set_measured_walk(sqrt(self.acting_inputs.gnss_walk.at(now_s)))
+        self._witnesses.set_measured_walk(sqrt(self.acting_inputs.gnss_walk.at(now_s)))
         self.acting_inputs.discard_old(now_s)
         return self._state(filter_state, now_s)
 
@@ -420,7 +429,7 @@ class EstimatorNode(Node):
         if sensor is None or data is None:
             return
         if isinstance(data, CheckedObservation):
-            update = self._measure_marker(filter_state, data, first)
+            update = self._measure_bundle(filter_state, entry.bundle, data, first)
         elif sensor is Sensor.SPECIFIC_FORCE:
             update = self._measure_force(filter_state, *data.tolist())
         else:
@@ -453,13 +462,29 @@ class EstimatorNode(Node):
             return None
         return self._filter.measure_force(filter_state, f_B, acting, end_s - begin_s)
 
+    def _measure_bundle(
+        self, filter_state: FilterState, further: str, observation: CheckedObservation, first: bool
+    ) -> FilterUpdate | None:
+        """Use an observation of a further bundle, or of the mission's if ``further`` is empty."""
+        name = further or self._bundle or ""
+        if further and not self._filter.begin_bundle(filter_state, further):
+            return None
+        update = self._measure_marker(filter_state, name, observation, first)
+        established = filter_state.placement_score >= ESTABLISHED and not filter_state.contradiction.refused
+        if further:
+            self._filter.end_bundle(filter_state, further)
+        if established and name in self._survey:
+            place_by_survey(self._filter, filter_state, self._survey, self._bundle, name)
+        return update
+
     def _measure_marker(
-        self, filter_state: FilterState, observation: CheckedObservation, first: bool
+        self, filter_state: FilterState, name: str, observation: CheckedObservation, first: bool
     ) -> FilterUpdate | None:
         """Use an observation of the bundle; None when the filter cannot choose between two solutions."""
         # The bundle moved, or a false pose placed it. Under the pilot nothing speaks for the estimate without satellites.
         alone = self._height is not None and not self._in_offboard and filter_state.contradiction.refused
-        if alone or persistently_rejected(filter_state, Sensor.MARKER):
+        free = name not in self._survey  # a surveyed bundle that stands elsewhere is refused for good
+        if free and (alone or persistently_rejected(filter_state, Sensor.MARKER)):
             self._filter.remove_bundle(filter_state)
             self._rejected[Rejection.MARKER_RESTART] += first
         expected_q_CM = None
@@ -505,12 +530,31 @@ class EstimatorNode(Node):
             bundle=(self._bundle or "") if filter_state.marker_known else "",
             p_WM=tuple(nominal[StateIndex.MARKER_POSITION]),
             q_WM=tuple(nominal[StateIndex.MARKER_ATTITUDE]),
-            marker_age_s=now_s - filter_state.accepted_s.get(Sensor.MARKER, -inf),
+            marker_age_s=now_s - self._guided_s(filter_state, relative_std_m),
+            bundles=self._map(filter_state, now_s),
             position_std_m=position_std_m,
             relative_std_m=relative_std_m,
-            covariance_diag=tuple(covariance.diagonal().tolist()),
+            covariance_diag=tuple(covariance.diagonal()[:ERROR_SIZE].tolist()),
             battery_voltage_v=self._voltage.value_v,
             reset_count=self._resets,
+        )
+
+    def _guided_s(self, filter_state: FilterState, relative_std_m: float) -> float:
+        """When the position relative to the mission's bundle was last measured, by that bundle or by the map.
+
+        The map counts while the position is as certain as the row `uncertainty_relative` of the safety table demands.
+        """
+        own_s, sight = filter_state.accepted_s.get(Sensor.MARKER, -inf), filter_state.last_sight()
+        by_map = filter_state.marker_known and relative_std_m <= self._vehicle.safety.relative_std_m
+        return max(own_s, sight[0]) if by_map and sight is not None else own_s
+
+    @staticmethod
+    def _map(filter_state: FilterState, now_s: float) -> tuple[MapBundle, ...]:
+        known = [(name, record) for name, record in filter_state.others.items() if record.marker_known]
+        poses = {name: filter_state.pose(name).tolist() for name, _ in known}
+        return tuple(
+            MapBundle(name, tuple(poses[name][:3]), tuple(poses[name][3:]), now_s - record.accepted_s[0])
+            for name, record in known
         )
 
     def _relative_std_m(self, filter_state: FilterState) -> float:

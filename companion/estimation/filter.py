@@ -5,7 +5,6 @@ is not a formula: which noise applies, whether a measurement is accepted, how a 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
@@ -16,23 +15,26 @@ from companion.core.enums import Sensor
 from companion.core.frames import quat_multiply, rotation_matrix, skew
 from companion.core.kernel import Kernel, require
 from companion.core.vehicle import Vehicle
-from companion.estimation.adaptation import SCALE_MAX, Window, new_window
+from companion.estimation.adaptation import SCALE_MAX, new_window
+from companion.estimation.filter_state import BUNDLE_SENSORS, ESTABLISHED, FilterState
 from companion.estimation.gating import Gate
 from companion.estimation.imu import SHORTEST_S
 from companion.estimation.imu_noise import Densities
 from companion.estimation.innovation_monitor import MOVED_AGREEMENT, BiasTest, ContradictionTest, RejectionRun
 from companion.estimation.inputs import ActingThrust, Inputs
 from companion.estimation.layout import (
+    BUNDLE_ERROR,
     ERROR_SIZE,
-    FILTER_STATE_SIZE,
     NAME,
     SAMPLES_MAX,
     SENSORS,
     ErrorIndex,
-    FilterStateIndex,
     StateIndex,
     coast_shapes,
+    correct_shapes,
+    covariance_of,
     eskf_fingerprint,
+    exchange_shapes,
     imu_shapes,
     kernel_name,
     predict_shapes,
@@ -75,48 +77,11 @@ MOVED = slice(ErrorIndex.VELOCITY.start, ErrorIndex.DISTURBANCE.stop)
 NEAR_M = 6.0  # of a bundle: farther away its direction is worse than satellites are within a second
 GNSS_LEVEL = slice(ErrorIndex.GNSS_BIAS.start, ErrorIndex.GNSS_BIAS.start + 2)
 
-BUNDLE_SENSORS = (Sensor.MARKER, Sensor.CORNERS)
+# Results of the kernels.
+STATE, RESIDUAL, WHITENED, GAIN = 0, 1, 2, 6
+
 CORNERS_UNIT = np.eye(SENSORS[Sensor.CORNERS])
 OFFSET_TIME_S = 0.3  # time in which a velocity error has made the offset that the bias test detects
-ESTABLISHED = 15  # placement score from which on the bundle's position is used without a further check
-
-
-@dataclass(slots=True)
-class FilterState:
-    """The complete state of the filter at one time; a copy is a snapshot for a later run."""
-
-    time_s: float
-    numbers: Array  # nominal state, covariance and memory of gusts in one array, as the kernels take it
-    windows: dict[Sensor, Window]
-    rejection_runs: dict[Sensor, RejectionRun]
-    accepted_s: dict[Sensor, float]  # time of the last accepted measurement of each sensor
-    marker_known: bool = False
-    bias_test: BiasTest = BiasTest()
-    contradiction: ContradictionTest = ContradictionTest()
-    bias_before: Array | None = None  # low-pass of the GNSS bias [m], (3,), while the bundle is out of sight
-    by: Propagation = Propagation.COAST  # what the newest prediction was driven by
-    placement_score: int = 0  # accepted minus rejected observations since the bundle was placed, up to ESTABLISHED
-    nominal: Array = field(init=False)  # x (53,), a view; see `layout.StateIndex`
-    covariance: Array = field(init=False)  # P (51, 51), a view; see `layout.ErrorIndex`
-
-    def __post_init__(self) -> None:
-        self.nominal = self.numbers[FilterStateIndex.NOMINAL]
-        self.covariance = self.numbers[FilterStateIndex.COVARIANCE].reshape(ERROR_SIZE, ERROR_SIZE)
-
-    def copy(self) -> "FilterState":
-        return FilterState(
-            self.time_s,
-            self.numbers.copy(),
-            self.windows.copy(),
-            self.rejection_runs.copy(),
-            self.accepted_s.copy(),
-            self.marker_known,
-            self.bias_test,
-            self.contradiction,
-            self.bias_before,
-            self.by,
-            self.placement_score,
-        )
 
 
 def _bias_walk(variances: Array) -> tuple[Array, Array]:
@@ -158,6 +123,10 @@ class Eskf:
         self._coast = Kernel(library, kernel_name("predict_coast"), coast_shapes())
         self._relative = Kernel(library, kernel_name("relative"))
         self._updates = {s: Kernel(library, kernel_name(f"update_{s}"), update_shapes(s)) for s in SENSORS}
+        self._correct = Kernel(library, kernel_name("correct"), correct_shapes())
+        self._exchange = Kernel(library, kernel_name("exchange"), exchange_shapes())
+        for update in self._updates.values():  # what one has found, the other uses
+            update.point(GAIN, self._correct.inputs[1].ctypes.data)
 
         settings = vehicle.estimator
         self._settings = {
@@ -173,20 +142,20 @@ class Eskf:
         self._marker_factor = settings.marker.std**2
         self._initial = initial_variances(vehicle)
         self._adapt = adapt
-        self._predict.inputs[3][:] = forgetting_rates(vehicle, Propagation.COMMAND)
+        self._predict.inputs[2][:] = forgetting_rates(vehicle, Propagation.COMMAND)
         self._walk = {by: _bias_walk(process_variances(vehicle, by)) for by in Propagation}
         self._noise_inputs = {
-            Propagation.COMMAND: self._predict.inputs[4],
-            Propagation.IMU: self._imu.inputs[4],
-            Propagation.COAST: self._coast.inputs[2],
+            Propagation.COMMAND: self._predict.inputs[3],
+            Propagation.IMU: self._imu.inputs[3],
+            Propagation.COAST: self._coast.inputs[1],
         }
-        self._predict.inputs[4][:] = process_variances(vehicle, Propagation.COMMAND)
-        self._predict.inputs[5][0] = settings.process.gust_factor**2
-        self._updates[Sensor.SPECIFIC_FORCE].inputs[3][:] = vehicle.model_parameters()
-        self._imu.inputs[3][:] = forgetting_rates(vehicle, Propagation.IMU)
-        self._imu.inputs[4][:] = process_variances(vehicle, Propagation.IMU)
-        self._coast.inputs[1][:] = forgetting_rates(vehicle, Propagation.COAST)
-        self._coast.inputs[2][:] = process_variances(vehicle, Propagation.COAST)
+        self._predict.inputs[3][:] = process_variances(vehicle, Propagation.COMMAND)
+        self._predict.inputs[4][0] = settings.process.gust_factor**2
+        self._updates[Sensor.SPECIFIC_FORCE].inputs[2][:] = vehicle.model_parameters()
+        self._imu.inputs[2][:] = forgetting_rates(vehicle, Propagation.IMU)
+        self._imu.inputs[3][:] = process_variances(vehicle, Propagation.IMU)
+        self._coast.inputs[0][:] = forgetting_rates(vehicle, Propagation.COAST)
+        self._coast.inputs[1][:] = process_variances(vehicle, Propagation.COAST)
 
         self._stream_file = process_variances(vehicle, Propagation.IMU)
         self._accel_2 = np.zeros(3)  # variance per hertz of the specific force, each axis
@@ -195,8 +164,8 @@ class Eskf:
         self.p_BC = np.array(vehicle.camera.p_BC)
         self.q_BC = np.array(vehicle.camera.q_BC) / np.linalg.norm(vehicle.camera.q_BC)
         for sensor in BUNDLE_SENSORS:
-            self._updates[sensor].inputs[3][:] = self.p_BC
-            self._updates[sensor].inputs[4][:] = self.q_BC
+            self._updates[sensor].inputs[2][:] = self.p_BC
+            self._updates[sensor].inputs[3][:] = self.q_BC
 
     def start(
         self, time_s: float, p_W: Vector, v_W: Vector, q_WB: Vector, accuracy_m: tuple[float, float] | None = None
@@ -207,7 +176,7 @@ class Eskf:
         is then wrong by as much as the bias is, and by the opposite.
         """
         windows = {sensor: new_window(sensor, self._settings[sensor].window) for sensor in SENSORS}
-        filter_state = FilterState(time_s, np.zeros(FILTER_STATE_SIZE), windows, {}, {})
+        filter_state = FilterState(time_s, np.zeros(covariance_of(0, 0)[0].stop), windows, {}, {})
         nominal = filter_state.nominal
         nominal[StateIndex.POSITION] = p_W
         nominal[StateIndex.VELOCITY] = v_W
@@ -251,12 +220,10 @@ class Eskf:
 
     @staticmethod
     def _out_of_sight(filter_state: FilterState) -> bool:
-        if not filter_state.marker_known or filter_state.placement_score < ESTABLISHED:
-            return False
-        if filter_state.contradiction.refused:  # it is in sight, and nothing is known about which of the two is wrong
-            return False
-        age_s = filter_state.time_s - filter_state.accepted_s.get(Sensor.MARKER, -inf)
-        return OUT_OF_SIGHT_S[0] < age_s < OUT_OF_SIGHT_S[1]
+        sight = filter_state.last_sight()
+        if sight is None or filter_state.contradiction.refused:
+            return False  # a refused bundle is in sight, and nothing is known about which of the two is wrong
+        return OUT_OF_SIGHT_S[0] < filter_state.time_s - sight[0] < OUT_OF_SIGHT_S[1]
 
     def follow_stream(self, measured: Densities | None) -> None:
         """Take the noise of the inertial stream and the quickness of the disturbance from the stream; None: from the file.
@@ -280,21 +247,20 @@ class Eskf:
     @staticmethod
     def near_bundle(filter_state: FilterState) -> bool:
         """Whether an established bundle has just been observed from less than NEAR_M."""
-        established = filter_state.marker_known and filter_state.placement_score >= ESTABLISHED
-        seen = filter_state.time_s - filter_state.accepted_s.get(Sensor.MARKER, -inf) < OUT_OF_SIGHT_S[0]
-        nominal = filter_state.nominal
-        range_m = np.linalg.norm(nominal[StateIndex.MARKER_POSITION] - nominal[StateIndex.POSITION])
-        return established and seen and not filter_state.contradiction.refused and bool(range_m < NEAR_M)
+        sight = filter_state.last_sight()
+        if sight is None or filter_state.time_s - sight[0] >= OUT_OF_SIGHT_S[0]:
+            return False
+        return bool(np.linalg.norm(sight[1] - filter_state.nominal[StateIndex.POSITION]) < NEAR_M)
 
     def predict(self, filter_state: FilterState, control: Vector, parameters: Vector, dt: float) -> None:
         """Predict state and covariance over dt [s] under a command; leaves the filter state's time unchanged."""
         kernel = self._predict
-        before, u, k, _, _, _, step = kernel.inputs
-        before[:] = filter_state.numbers
+        u, k, _, _, _, step = kernel.inputs
         u[:] = control
         k[:] = parameters
         step[0] = dt
-        (filter_state.numbers[:],) = kernel()
+        kernel.point(STATE, filter_state.address)
+        kernel()
         filter_state.by = Propagation.COMMAND
 
     def predict_imu(self, filter_state: FilterState, samples: Sequence[Sequence[float]]) -> None:
@@ -304,18 +270,18 @@ class Eskf:
         """
         kernel = self._imu
         numbers = [number for sample in samples for number in sample]
-        kernel.inputs[0][:] = filter_state.numbers
-        kernel.inputs[1][: len(numbers)] = numbers
-        kernel.inputs[2][0] = len(samples)
-        (filter_state.numbers[:],) = kernel()
+        kernel.inputs[0][: len(numbers)] = numbers
+        kernel.inputs[1][0] = len(samples)
+        kernel.point(STATE, filter_state.address)
+        kernel()
         filter_state.by = Propagation.IMU
 
     def coast(self, filter_state: FilterState, dt: float) -> None:
         """Predict state and covariance over dt [s] without a command; leaves the filter state's time unchanged."""
         kernel = self._coast
-        kernel.inputs[0][:] = filter_state.numbers
-        kernel.inputs[3][0] = dt
-        (filter_state.numbers[:],) = kernel()
+        kernel.inputs[2][0] = dt
+        kernel.point(STATE, filter_state.address)
+        kernel()
         filter_state.by = Propagation.COAST
 
     # --- measurements of the flight controller
@@ -333,7 +299,7 @@ class Eskf:
         not move, the velocity would take most of the step, and the bundle, which contradicts it, would be rejected. While
         the inertial sensors drive the prediction, only the bias grows.
         """
-        self._updates[sensor].inputs[1][:] = y
+        self._updates[sensor].inputs[0][:] = y
         nominal = self.nominal[sensor]
         since_s = filter_state.time_s - filter_state.accepted_s.get(sensor, -inf)
         update = self._update(filter_state, sensor, nominal)
@@ -358,7 +324,7 @@ class Eskf:
     def _inflate(filter_state: FilterState, blocks: Iterable[slice], variances: Array | float) -> None:
         """Add variances, (3,), to the diagonal of blocks of the covariance."""
         for block in blocks:
-            diagonal = np.arange(*block.indices(ERROR_SIZE))
+            diagonal = np.arange(block.start, block.stop)
             filter_state.covariance[diagonal, diagonal] += variances
 
     def _follow_jump(self, filter_state: FilterState, since_s: float) -> None:
@@ -386,7 +352,7 @@ class Eskf:
         After FORCE_STEP_COUNT rejections in a row, the variance of the disturbance grows by the square of the step: a
         gust is not an outlier. An impact is one.
         """
-        _, f, u, k, _ = self._updates[Sensor.SPECIFIC_FORCE].inputs
+        f, u, k, _ = self._updates[Sensor.SPECIFIC_FORCE].inputs
         f[:] = f_B
         R = np.diag(np.maximum(self.nominal[Sensor.SPECIFIC_FORCE].diagonal(), self._accel_2 / period_s))
         if acting is None:
@@ -427,10 +393,10 @@ class Eskf:
         if not filter_state.marker_known:
             self._place_bundle(filter_state, p_CM, q_CM)
         kernel = self._updates[Sensor.MARKER]
-        kernel.inputs[1][:] = p_CM
-        kernel.inputs[2][:] = q_CM
-        kernel.inputs[5][:] = omega_B
-        kernel.inputs[6][:] = _root(covariance).ravel(order="F")
+        kernel.inputs[0][:] = p_CM
+        kernel.inputs[1][:] = q_CM
+        kernel.inputs[4][:] = omega_B
+        kernel.inputs[5][:] = _root(covariance).ravel(order="F")
         R = self._marker_factor * covariance
         in_use = not filter_state.contradiction.refused
         update = self._update(filter_state, Sensor.MARKER, R, in_use)
@@ -441,7 +407,7 @@ class Eskf:
                 self.remove_bundle(filter_state)
             return update
         rejected = not update.accepted
-        if self._is_biased(filter_state, kernel.outputs[1].tolist()):
+        if self._is_biased(filter_state, kernel.outputs[WHITENED].tolist()):
             self._inflate_velocity(filter_state, p_CM)
             if rejected:
                 update = self._update(filter_state, Sensor.MARKER, R)
@@ -462,9 +428,9 @@ class Eskf:
         std: of one coordinate.
         """
         kernel = self._updates[Sensor.CORNERS]
-        kernel.inputs[1][:] = xy
-        kernel.inputs[2][:] = corners_M
-        kernel.inputs[5][:] = omega_B
+        kernel.inputs[0][:] = xy
+        kernel.inputs[1][:] = corners_M
+        kernel.inputs[4][:] = omega_B
         R = self._marker_factor * std * std * CORNERS_UNIT
         return self._update(filter_state, Sensor.CORNERS, R, not filter_state.contradiction.refused)
 
@@ -485,12 +451,11 @@ class Eskf:
         kernel = self._updates[Sensor.MARKER]
         if choice is not None:
             (p_CM, q_CM), covariance = choice
-            for buffer, value in zip(kernel.inputs, (filter_state.numbers, p_CM, q_CM), strict=False):
-                buffer[:] = value
-            kernel.inputs[5][:] = omega_B
-            kernel.inputs[6][:] = _root(covariance).ravel(order="F")
+            kernel.inputs[0][:], kernel.inputs[1][:], kernel.inputs[4][:] = p_CM, q_CM, omega_B
+            kernel.inputs[5][:] = _root(covariance).ravel(order="F")
             kernel.inputs[-1][:] = self._marker_factor * covariance
-            if self._is_biased(filter_state, kernel()[1].tolist()):
+            kernel.point(STATE, filter_state.address)
+            if self._is_biased(filter_state, kernel()[WHITENED].tolist()):
                 self._inflate_velocity(filter_state, p_CM)
         updates = [self.measure_corners(filter_state, xy, corners_M, std, omega_B) for xy, corners_M in corners]
         good, in_use = [update for update in updates if update.accepted], not filter_state.contradiction.refused
@@ -500,12 +465,14 @@ class Eskf:
                 filter_state.accepted_s[Sensor.MARKER] = filter_state.time_s
             runs.pop(Sensor.MARKER, None)
         elif choice is not None:
-            runs[Sensor.MARKER] = self._next_run(filter_state, Sensor.MARKER, kernel.outputs[0], kernel.inputs[-1])
+            runs[Sensor.MARKER] = self._next_run(
+                filter_state, Sensor.MARKER, kernel.outputs[RESIDUAL], kernel.inputs[-1]
+            )
         else:
             run = runs.get(Sensor.MARKER) or RejectionRun(filter_state.time_s, 0, np.zeros(6))
             runs[Sensor.MARKER] = run._replace(length=run.length + 1)
         if choice is not None:
-            self._check_contradiction(filter_state, not good, kernel.outputs[0].copy(), kernel.inputs[-1])
+            self._check_contradiction(filter_state, not good, kernel.outputs[RESIDUAL].copy(), kernel.inputs[-1])
         reported = good or updates
         size, last = sum(update.size for update in reported), reported[-1]
         return FilterUpdate(sum(u.nis for u in reported), size, bool(good) and in_use, last.noise_scale, last.residual)
@@ -555,7 +522,7 @@ class Eskf:
     def relative(self, filter_state: FilterState) -> tuple[Array, Array]:
         """Position in the bundle's frame [m], (3,), and its covariance, (3, 3)."""
         self._relative.inputs[0][:] = filter_state.nominal
-        self._relative.inputs[1][:] = filter_state.covariance
+        self._relative.inputs[1][:] = filter_state.covariance[:ERROR_SIZE, :ERROR_SIZE]
         position, covariance = self._relative()
         return position.copy(), covariance.copy()
 
@@ -568,16 +535,39 @@ class Eskf:
         nominal[StateIndex.MARKER_ATTITUDE] = q_WM / np.linalg.norm(q_WM)
         # The bundle moves with the aircraft's errors. An independent prior would be information about the heading.
         R_WB = rotation_matrix(q_WB)
-        rows = np.zeros((6, ERROR_SIZE))
+        rows = np.zeros((6, len(covariance)))
         rows[:3, ErrorIndex.POSITION] = np.eye(3)
         rows[:3, ErrorIndex.ATTITUDE] = -R_WB @ skew(p_BM)
         rows[3:, ErrorIndex.ATTITUDE] = rotation_matrix(q_WM).T @ R_WB
-        bundle = slice(ErrorIndex.MARKER_POSITION.start, ErrorIndex.MARKER_ATTITUDE.stop)
+        bundle = BUNDLE_ERROR
         covariance[bundle, :] = covariance[:, bundle] = 0.0
         shared = rows @ covariance
         covariance[bundle, :], covariance[:, bundle] = shared, shared.T
         covariance[bundle, bundle] = shared @ rows.T + np.diag(self._initial[bundle])
         filter_state.marker_known = True
+
+    # --- the map
+
+    def begin_bundle(self, filter_state: FilterState, name: str) -> bool:
+        """Let the further bundle `name` have the place of the mission's, until `end_bundle`; False while too many are in sight."""
+        if not self.allocate(filter_state, name):
+            return False
+        self.end_bundle(filter_state, name)
+        return True
+
+    def allocate(self, filter_state: FilterState, name: str) -> bool:
+        """Give a further bundle its places in the state; False while too many others are in sight."""
+        windows = tuple(new_window(sensor, self._settings[sensor].window) for sensor in BUNDLE_SENSORS)
+        return filter_state.allocate(name, self._initial, windows)
+
+    def end_bundle(self, filter_state: FilterState, name: str) -> None:
+        """Exchange the bundle `name` and the mission's once more."""
+        kernel = self._exchange
+        kernel.inputs[0][0] = list(filter_state.others).index(name)
+        kernel.inputs[1][0] = filter_state.slow.index(name)
+        kernel.point(STATE, filter_state.address)
+        kernel()
+        filter_state.exchange_records(name)
 
     # --- the update of every sensor
 
@@ -589,9 +579,9 @@ class Eskf:
         window, gate = filter_state.windows[sensor], self.gates[sensor]
         R = window.noise(nominal) if self._adapt else nominal
         kernel = self._updates[sensor]
-        kernel.inputs[0][:] = filter_state.numbers
         kernel.inputs[-1][:] = R
-        nu, _, nis_, corrected, matched, expected = kernel()
+        kernel.point(STATE, filter_state.address)
+        _, nu, _, nis_, matched, expected, _ = kernel()
         nis = float(nis_[0])
         accepted = gate.accepts(nis)
         if self._adapt:
@@ -599,7 +589,9 @@ class Eskf:
             filter_state.windows[sensor] = window.with_innovation(matched, expected, clip, gate.limit)
         if accepted:
             if in_use:
-                filter_state.numbers[:] = corrected
+                self._correct.inputs[0][0] = len(nu)
+                self._correct.point(STATE, filter_state.address)
+                self._correct()
                 filter_state.accepted_s[sensor] = filter_state.time_s
             filter_state.rejection_runs.pop(sensor, None)
         else:

@@ -14,7 +14,7 @@ from math import inf
 
 from companion.core.arrays import Array
 from companion.core.enums import Sensor
-from companion.estimation.filter import FilterState
+from companion.estimation.filter_state import FilterState
 from companion.estimation.observations import CheckedObservation
 
 ORDER: dict[Sensor | None, int] = {  # of measurements with the same stamp
@@ -32,7 +32,7 @@ ENTRIES_MAX = 2000  # bound on memory and on the time of one run, far above hist
 class HistoryEntry:
     """A measurement; sensor None is a tick, which only moves the filter state to its time.
 
-    part: distinguishes measurements of one sensor at one time.
+    part: distinguishes measurements of one sensor at one time. bundle: the further bundle that was observed, "": the mission's.
     """
 
     stamp_s: float
@@ -40,6 +40,7 @@ class HistoryEntry:
     data: Array | CheckedObservation | None
     reported: bool = False  # its innovation was published
     part: int = 0
+    bundle: str = ""
 
     @property
     def key(self) -> tuple[float, float, int]:

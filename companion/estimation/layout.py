@@ -6,7 +6,12 @@ rotation vector δθ (3 numbers) in the error. Attitude errors are on the body s
 - attitude_bias is a rotation vector β in W: the flight controller measures exp(β) ⊗ q.
 - mount is a rotation vector μ in C: the camera looks along q_BC ⊗ exp(μ).
 
-A filter state is the array that a kernel takes and returns: nominal state, covariance, memory of gusts.
+These are the numbers of the aircraft, its sensors and one bundle, that of the mission. Each further bundle of the map adds a pose
+(7 numbers, 6 errors), and while it is in sight the slow error of its pose (6 and 6), after all others. The algebra of the
+kernels has any number of bundles; the models are those of one, whose place in the state a further bundle takes for the time of
+its observation (`exchange` in eskf.c).
+
+A filter state is the array that a kernel changes; it describes itself, see `FilterStateIndex`.
 """
 
 import hashlib
@@ -89,16 +94,40 @@ CARRIED_SIZE = ErrorIndex.MARKER_ATTITUDE.stop  # errors that a turn of everythi
 
 GUST_SIZE = 6  # see `follow_gusts` in eskf.c
 
+# The map: bundles beside the mission's, and how many of them can have a slow error of their own.
+OTHERS_MAX = 19
+SLOW_MAX = 4
+POSE_STATE_SIZE, POSE_SIZE, SLOW_SIZE = 7, 6, 6  # numbers and errors of a pose, both of a slow error
+ERROR_SIZE_MAX = ERROR_SIZE + POSE_SIZE * OTHERS_MAX + SLOW_SIZE * SLOW_MAX
+BUNDLE_ERROR = slice(ErrorIndex.MARKER_POSITION.start, ErrorIndex.MARKER_ATTITUDE.stop)
+BUNDLE_STATE = slice(StateIndex.MARKER_POSITION.start, StateIndex.MARKER_ATTITUDE.stop)
+
 
 class FilterStateIndex:
-    """Slices of a filter state, the array that a kernel takes and returns."""
+    """Slices of a filter state. After them: a pose of each further bundle, then slow errors, then the covariance by rows."""
 
-    NOMINAL = slice(0, STATE_SIZE)
-    COVARIANCE = slice(STATE_SIZE, STATE_SIZE + ERROR_SIZE**2)
-    GUST = slice(STATE_SIZE + ERROR_SIZE**2, STATE_SIZE + ERROR_SIZE**2 + GUST_SIZE)
+    COUNTS = slice(0, 2)  # further bundles, slow errors
+    NOMINAL = slice(2, 2 + STATE_SIZE)
+    GUST = slice(2 + STATE_SIZE, 2 + STATE_SIZE + GUST_SIZE)
+    REST = 2 + STATE_SIZE + GUST_SIZE
 
 
-FILTER_STATE_SIZE = FilterStateIndex.GUST.stop
+def poses_of(others: int) -> slice:
+    """The poses of so many further bundles in a filter state."""
+    return slice(FilterStateIndex.REST, FilterStateIndex.REST + POSE_STATE_SIZE * others)
+
+
+def slow_errors_of(others: int, slow: int) -> slice:
+    """The slow errors after the poses."""
+    start = poses_of(others).stop
+    return slice(start, start + SLOW_SIZE * slow)
+
+
+def covariance_of(others: int, slow: int) -> tuple[slice, int]:
+    """The covariance's numbers in a filter state, and its number of rows."""
+    start, rows = slow_errors_of(others, slow).stop, ERROR_SIZE + POSE_SIZE * others + SLOW_SIZE * slow
+    return slice(start, start + rows * rows), rows
+
 
 SENSORS = {  # size of each residual
     Sensor.POSITION: 3,
@@ -121,46 +150,63 @@ IMU_SIZE = 6  # angular rate [rad/s], specific force [m/s²], both in B
 SAMPLES_MAX = 32  # IMU samples in one call of `predict_imu`
 COMMAND_SIZE, PARAMETER_SIZE = 4, 8  # (thrust, roll, pitch, yaw rate); `acados_gen.flight_model.PARAMETERS`
 
-Shapes = tuple[tuple[int, ...], ...]  # one shape for each array
+GAIN_SIZE = (
+    max(SENSORS.values()) + 1
+) * ERROR_SIZE_MAX  # P Hᵀ L⁻ᵀ by rows, correction: what `update` leaves for `correct`
+
+Shape = tuple[int, ...] | None  # None: memory of the caller, see `companion.core.kernel.Kernel.point`
+Shapes = tuple[Shape, ...]  # one shape for each array
 
 
 def kernel_name(function: str) -> str:
-    """Name of a kernel in the library: predict, predict_imu, predict_coast, relative, update_<sensor>."""
+    """Name of a kernel: predict, predict_imu, predict_coast, update_<sensor>, correct, exchange, relative."""
     return f"{NAME}_{function}"
+
+
+# The first result of every kernel is the filter state, which it changes in place.
 
 
 def predict_shapes() -> tuple[Shapes, Shapes]:
     """Shapes of the arguments and results of `predict`, as `companion.core.kernel.Kernel` binds them.
 
-    (filter state, command, parameters, rates, noise, factor_max, dt) -> (filter state,). noise: variances per second
-    in still air; factor_max: largest factor on the disturbance's variance in gusts.
+    (command, parameters, rates, noise, factor_max, dt) -> (filter state,). noise: variances per second in still air;
+    factor_max: largest factor on the disturbance's variance in gusts.
     """
-    filter_state, number = (FILTER_STATE_SIZE,), (1,)
-    arguments = (filter_state, (COMMAND_SIZE,), (PARAMETER_SIZE,), (RATES,), (ERROR_SIZE,), number, number)
-    return arguments, (filter_state,)
+    number = (1,)
+    return ((COMMAND_SIZE,), (PARAMETER_SIZE,), (RATES,), (ERROR_SIZE,), number, number), (None,)
 
 
 def imu_shapes() -> tuple[Shapes, Shapes]:
-    """Shapes of `predict_imu`: (filter state, samples, count, rates, noise) -> (filter state,).
+    """Shapes of `predict_imu`: (samples, count, rates, noise) -> (filter state,).
 
     samples: rows of duration [s], angular rate, specific force; the first ``count`` of SAMPLES_MAX are used.
     """
-    filter_state, samples = (FILTER_STATE_SIZE,), (SAMPLES_MAX * (1 + IMU_SIZE),)
-    return (filter_state, samples, (1,), (RATES,), (ERROR_SIZE,)), (filter_state,)
+    return ((SAMPLES_MAX * (1 + IMU_SIZE),), (1,), (RATES,), (ERROR_SIZE,)), (None,)
 
 
 def coast_shapes() -> tuple[Shapes, Shapes]:
-    """Shapes of `predict_coast`: (filter state, rates, noise, dt) -> (filter state,)."""
-    filter_state = (FILTER_STATE_SIZE,)
-    return (filter_state, (RATES,), (ERROR_SIZE,), (1,)), (filter_state,)
+    """Shapes of `predict_coast`: (rates, noise, dt) -> (filter state,)."""
+    return ((RATES,), (ERROR_SIZE,), (1,)), (None,)
 
 
 def update_shapes(sensor: Sensor) -> tuple[Shapes, Shapes]:
-    """Shapes of `update_<sensor>`: (filter state, *measured, R) -> (ν, whitened, NIS, filter state, matched, expected)."""
-    filter_state, number = (FILTER_STATE_SIZE,), (1,)
+    """Shapes of `update_<sensor>`: (*measured, R) -> (filter state, ν, whitened, NIS, matched, expected, gain).
+
+    It only judges; `correct` with its gain changes the filter state.
+    """
     m = SENSORS[sensor]
     measured = tuple((n,) for n in MEASURED[sensor])
-    return (filter_state, *measured, (m, m)), ((m,), (m,), number, filter_state, (m,), (m,))
+    return (*measured, (m, m)), (None, (m,), (m,), (1,), (m,), (m,), None)
+
+
+def correct_shapes() -> tuple[Shapes, Shapes]:
+    """Shapes of `correct`: (size of ν, gain) -> (filter state,)."""
+    return ((1,), (GAIN_SIZE,)), (None,)
+
+
+def exchange_shapes() -> tuple[Shapes, Shapes]:
+    """Shapes of `exchange`: (number of the further bundle's pose, of its slow error) -> (filter state,)."""
+    return ((1,), (1,)), (None,)
 
 
 def sources() -> list[Path]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from companion.core.arrays import Array
 from companion.core.enums import FilterOffset
-from companion.estimation.filter import FilterState
+from companion.estimation.filter_state import FilterState
 from companion.estimation.layout import STATE_SIZE, ErrorIndex, StateIndex
 
 

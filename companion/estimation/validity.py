@@ -4,7 +4,7 @@ from math import acos, cos, inf, isfinite, sqrt
 
 from companion.core.arrays import Array
 from companion.core.enums import Sensor
-from companion.estimation.filter import FilterState
+from companion.estimation.filter_state import FilterState
 from companion.estimation.layout import ErrorIndex, StateIndex
 
 # Limits of a valid state; the limit of the position is safety.position_std_m of the vehicle file.

@@ -18,9 +18,9 @@ from companion.core.arrays import Array
 from companion.core.enums import Sensor
 from companion.core.messages import FcuStatus
 from companion.core.vehicle import Vehicle
-from companion.estimation.filter import FilterState
+from companion.estimation.filter_state import FilterState
 from companion.estimation.history import HistoryEntry
-from companion.estimation.layout import ERROR_SIZE, ErrorIndex
+from companion.estimation.layout import ErrorIndex
 
 # White part of the height by pressure, with the propellers' pressure on the sensor. What changes slowly is in the bias of
 # the position, as the error of GNSS is in other flights.
@@ -97,15 +97,19 @@ class HeightAiding:
         bundle is (δp − δp_M is the new error of the position), or, before one is placed, where the aircraft is.
         The height by pressure, p + b, keeps its error.
         """
-        T = np.eye(ERROR_SIZE)
+        T = np.eye(len(filter_state.covariance))
+        others = [filter_state.errors_of(name).start for name in filter_state.others]
         position, bias, bundle = ErrorIndex.POSITION, ErrorIndex.GNSS_BIAS, ErrorIndex.MARKER_POSITION
         if filter_state.marker_known:
             T[position, bundle], T[bias, bundle], T[bundle, bundle] = -np.eye(3), np.eye(3), 0.0
+            for first in others:
+                T[first : first + 3, bundle] = -np.eye(3)
             fixed = range(bundle.start, bundle.stop)
         else:
             fixed = range(position.start, position.start + 2)
             for axis, index in enumerate(fixed):
                 T[index, index], T[bias.start + axis, index] = 0.0, 1.0
+                T[[first + axis for first in others], index] = -1.0
         anchored = T @ filter_state.covariance @ T.T
         anchored[fixed, fixed] += ANCHOR_STD_M**2
         filter_state.covariance[:] = (anchored + anchored.T) / 2

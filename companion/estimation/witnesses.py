@@ -107,6 +107,7 @@ class MotionRecord:
         self._attitudes: deque[tuple[float, Array]] = deque()
         self.breaks = 0  # interruptions of the positions
         self.break_error_m = 0.0  # sum of what they may have made the integral wrong
+        self._corrected = (-inf, 0.0)  # time and value of the last answer
 
     def add_attitude(self, stamp_s: float, q_WB: Array) -> None:
         if not self._attitudes or stamp_s > self._attitudes[-1][0]:
@@ -175,6 +176,11 @@ class MotionRecord:
         if not self._motions:
             return 0.0
         newest = self._motions[-1]
+        if self._corrected[0] != newest.stamp_s:
+            self._corrected = newest.stamp_s, self._went_apart_m(newest)
+        return self._corrected[1]
+
+    def _went_apart_m(self, newest: _Motion) -> float:
         apart = [m.p_W - m.travelled_W for m in self._motions if m.stamp_s >= newest.stamp_s - CORRECTION_S]
         return float(np.linalg.norm(np.ptp(np.array(apart[::5] + apart[-1:]), axis=0)))
 
@@ -241,13 +247,16 @@ class _Place:
 class PlaceWitness:
     """Judges the observations of one bundle, see the module.
 
-    p_BC, q_BC: of the camera; gnss_walk_m_sqrt_s: by how much the GNSS error changes, from the vehicle file.
+    p_BC, q_BC: of the camera; gnss_walk_m_sqrt_s: by how much the GNSS error changes, from the vehicle file; motion: a
+    record that the witnesses of several bundles share.
     """
 
-    def __init__(self, p_BC: Vector, q_BC: Vector, gnss_walk_m_sqrt_s: float) -> None:
-        self._p_BC, self._R_BC = np.asarray(p_BC, dtype=float), rotation_matrix(q_BC)
+    def __init__(
+        self, p_BC: Vector, q_BC: Vector, gnss_walk_m_sqrt_s: float, motion: MotionRecord | None = None
+    ) -> None:
+        self._p_BC, self._q_BC, self._R_BC = np.asarray(p_BC, dtype=float), q_BC, rotation_matrix(q_BC)
         self._gnss_walk = self._measured_walk = gnss_walk_m_sqrt_s
-        self._motion = MotionRecord()
+        self._motion = motion or MotionRecord()
         self._fix_s: float | None = None
         self._accuracy_m = 0.0
         self._jump = ReceiverJump()
@@ -255,6 +264,13 @@ class PlaceWitness:
         self._first: tuple[float, Array, float] | None = None
         self._unknown_since_s: float | None = None
         self._forget()
+
+    def sibling(self) -> "PlaceWitness":
+        """A witness of another bundle that knows what this one knows about the flight controller."""
+        other = PlaceWitness(self._p_BC, self._q_BC, self._gnss_walk, self._motion)
+        other._measured_walk, other._jump = self._measured_walk, self._jump
+        other._fix_s, other._accuracy_m = self._fix_s, self._accuracy_m
+        return other
 
     def set_measured_walk(self, walk_m_sqrt_s: float) -> None:
         """The GNSS error's walk as measured beside the bundle. A bundle that moves would raise it: MEASURED_WALK_MAX times at most."""
@@ -456,6 +472,11 @@ class PlaceWitness:
             self._gain.interrupt()
 
     # --- what is known
+
+    @property
+    def seen_s(self) -> float:
+        """When the bundle was last seen, at its place or elsewhere; −inf: its place is not known."""
+        return -inf if self._place is None else self._place.last.stamp_s
 
     def report(self, now_s: float) -> BundleWitness:
         """The evidence of this moment."""

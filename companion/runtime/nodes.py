@@ -82,6 +82,7 @@ def _tracker(files: NodeFiles, options: NodeOptions) -> Node:
 
 def _estimator(files: NodeFiles, options: NodeOptions) -> Node:
     from companion.estimation.estimator import EstimatorNode
+    from companion.estimation.survey import surveyed
 
     return EstimatorNode(
         files.vehicle,
@@ -89,6 +90,7 @@ def _estimator(files: NodeFiles, options: NodeOptions) -> Node:
         options.stopwatch,
         resets=options.first_reset_count,
         satellites=files.plan.satellites,
+        survey=surveyed(files.site),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from test_marker_map import TwoBundles
+from two_bundles import TwoBundles
 
 from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.messages import FcuStatus, Markers

@@ -271,11 +271,12 @@ def test_a_bundle_placed_by_a_flip_is_placed_again(vehicle, node):
     assert relative_error_m(flight, state) < 0.05 and state.reset_count == 0
 
 
-def test_only_the_named_bundle_is_used(vehicle):
+def test_another_bundle_is_in_the_map_and_never_takes_the_place_of_the_named_one(vehicle):
     node = EstimatorNode(vehicle, "girder", SimulatedStopwatch())
     flight = HoverSimulation(vehicle, seed=1)
     state = flight.run(node, 1.0)
-    assert state.bundle == "" and not flight.innovations(Sensor.MARKER)
+    assert state.bundle == "" and [bundle.name for bundle in state.bundles] == ["pier"]
+    assert state.marker_age_s > 1e6
 
 
 def test_a_gnss_jump_is_rejected_then_moved_into_the_bias_and_the_relative_position_stays(vehicle, node):

@@ -1,0 +1,50 @@
+"""Corrections of the estimate reach the controller gradually.
+
+When a bundle comes into sight after seconds without one, the estimated position relative to the reference jumps by decimetres although
+the aircraft has not moved. A controller that takes the jump for a motion answers with a step of the attitude, the turning
+aircraft makes the next image worse, and the next correction larger. Here the controller sees the position without the jump, and the
+jump fades in over TIME_S. Small corrections, the ordinary work of the filter, pass at once.
+"""
+
+import numpy as np
+
+from companion.core.arrays import Array
+from companion.core.frames import rotation_matrix
+from companion.core.messages import WORLD, State
+
+JUMP_M = 0.05  # in the hold 999 of 1000 corrections are below 0.03 m
+LARGEST_M = 1.0  # held back at most: beyond this the aircraft must move at once
+TIME_S = 1.0
+GAP_S = 0.1  # states farther apart show no jump
+
+
+class CorrectionSmoothing:
+    """What of past corrections the controller does not see yet."""
+
+    def __init__(self) -> None:
+        self._left_W = np.zeros(3)
+        self._last: tuple[float, str, int, Array, Array] | None = None
+
+    def forget(self) -> None:
+        """The controller does not act."""
+        self._left_W, self._last = np.zeros(3), None
+
+    def offset_W(self, state: State, frame: str) -> Array:
+        """What to subtract from the state's position [m], (3,); frame: of the reference.
+
+        A jump is the change of the position in the reference's frame that the velocity does not explain.
+        """
+        p_W, v_W = np.array(state.p_W), np.array(state.v_W)
+        known = frame != WORLD and frame == state.bundle
+        R_WF = rotation_matrix(state.q_WM) if known else np.eye(3)
+        p_F = R_WF.T @ (p_W - state.p_WM) if known else p_W
+        last, self._last = self._last, (state.stamp_s, frame, state.reset_count, p_F, R_WF.T @ v_W)
+        if last is None or last[1:3] != self._last[1:3] or not 0 <= state.stamp_s - last[0] <= GAP_S:
+            return self._left_W
+        since_s = state.stamp_s - last[0]
+        jump_W = R_WF @ (p_F - last[3] - since_s * (last[4] + self._last[4]) / 2)
+        self._left_W = np.exp(-since_s / TIME_S) * self._left_W
+        if np.linalg.norm(jump_W) > JUMP_M:
+            left_W = self._left_W + jump_W
+            self._left_W = left_W * min(1.0, LARGEST_M / max(float(np.linalg.norm(left_W)), 1e-9))
+        return self._left_W

@@ -1,0 +1,72 @@
+"""The witnesses of all bundles: each has its own place, and all have the flight controller's motion in common."""
+
+from companion.core.arrays import Array, Vector
+from companion.core.messages import BundleWitness
+from companion.estimation.witnesses import HIDDEN_S, MotionRecord, Observed, PlaceWitness
+
+
+class BundleWitnesses:
+    """A `PlaceWitness` for each bundle; arguments as there."""
+
+    def __init__(self, p_BC: Vector, q_BC: Vector, gnss_walk_m_sqrt_s: float) -> None:
+        self._settings = p_BC, q_BC, gnss_walk_m_sqrt_s
+        self._motion = MotionRecord()
+        self._common = PlaceWitness(*self._settings, self._motion)  # of no bundle
+        self._places: dict[str, PlaceWitness] = {}
+
+    def _all(self) -> list[PlaceWitness]:
+        return [self._common, *self._places.values()]
+
+    # --- the flight controller
+
+    def set_measured_walk(self, walk_m_sqrt_s: float) -> None:
+        """See `PlaceWitness`."""
+        for witness in self._all():
+            witness.set_measured_walk(walk_m_sqrt_s)
+
+    def add_attitude(self, stamp_s: float, q_WB: Array) -> None:
+        self._motion.add_attitude(stamp_s, q_WB)
+
+    def add_position(self, stamp_s: float, p_W: Array, v_W: Array) -> None:
+        for witness in self._all():
+            witness.add_position(stamp_s, p_W, v_W)
+
+    def add_fix(self, stamp_s: float, accuracy_m: float) -> None:
+        """See `PlaceWitness`."""
+        for witness in self._all():
+            witness.add_fix(stamp_s, accuracy_m)
+
+    def add_receiver(self, arrived_s: float, p_W: Array) -> None:
+        """The receiver's own position."""
+        for witness in self._all():
+            witness.add_receiver(arrived_s, p_W)
+
+    def disarmed(self) -> None:
+        """On the ground a crew may carry aircraft and bundles."""
+        for witness in self._all():
+            witness.disarmed()
+
+    # --- bundles
+
+    @property
+    def breaks(self) -> int:
+        """Interruptions of the positions."""
+        return self._motion.breaks
+
+    def observed(self, stamp_s: float, p_CM: Array) -> Observed | None:
+        """A bundle at p_CM [m] in the world of the flight controller; None while its motion is unknown."""
+        return self._common.observed(stamp_s, p_CM)
+
+    def agrees(self, name: str, stamp_s: float, p_CM: Array, markers: frozenset[int]) -> bool:
+        """False for an observation of a bundle that must not be used, see `PlaceWitness`."""
+        if name not in self._places:
+            self._places[name] = self._common.sibling()
+        return self._places[name].agrees(stamp_s, p_CM, markers)
+
+    def report(self, name: str | None, now_s: float) -> BundleWitness:
+        """The evidence about the bundle `name`; about the last one seen while that is out of sight."""
+        own = self._places.get(name or "", self._common)
+        if now_s - own.seen_s < HIDDEN_S:
+            return own.report(now_s)
+        latest = max(self._places.values(), key=lambda witness: witness.seen_s, default=own)
+        return (latest if now_s - latest.seen_s < HIDDEN_S else own).report(now_s)

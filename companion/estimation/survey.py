@@ -1,0 +1,84 @@
+"""Surveyed poses of bundles: from one bundle that is in the filter's state, the places of the others follow.
+
+A bundle that is not where the survey says is refused by the contradiction test, and is not placed again.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from companion.core.arrays import Array
+from companion.core.frames import quat_conjugate, quat_from_rpy, quat_multiply, rotation_matrix, skew
+from companion.core.site import Site, Survey
+from companion.estimation.filter import Eskf
+from companion.estimation.filter_state import ESTABLISHED, FilterState
+from companion.estimation.layout import BUNDLE_ERROR, BUNDLE_STATE, OTHERS_MAX
+
+
+class Surveyed(NamedTuple):
+    """A bundle's pose in the surveyor's frame S, with standard deviations of each axis [m], [rad]."""
+
+    p_S: Array
+    q_S: Array
+    std_m: float
+    std_rad: float
+
+
+def surveyed(site: Site) -> dict[str, Surveyed]:
+    """The surveyed bundles of a marker file."""
+
+    def pose(survey: Survey) -> Surveyed:
+        return Surveyed(np.array(survey.p_S), quat_from_rpy(*survey.rpy_S_rad), survey.std_m, survey.std_rad)
+
+    return {bundle.name: pose(bundle.survey) for bundle in site.bundle if bundle.survey is not None}
+
+
+def place_by_survey(
+    eskf: Eskf, filter_state: FilterState, poses: Mapping[str, Surveyed], own: str | None, seen: str
+) -> tuple[str, ...]:
+    """Place every surveyed bundle that is not known yet, relative to the established bundle `seen`; returns their names.
+
+    own: name of the mission's bundle. With p_B = p_A + R_A p_AB the errors are δp_B = δp_A − R_A [p_AB]ₓ δθ_A + e_p and
+    δθ_B = R_ABᵀ δθ_A + e_θ; e: of both surveyed poses. Raises nothing: bundles beyond the state's size wait.
+    """
+    placed = []
+    for name in poses:
+        known = filter_state.marker_known if name == own else name in filter_state.others
+        full = name != own and len(filter_state.others) >= OTHERS_MAX
+        if name == seen or known or full:
+            continue
+        if name != own and not eskf.allocate(filter_state, name):
+            continue
+        _place(filter_state, "" if name == own else name, "" if seen == own else seen, poses[seen], poses[name])
+        placed.append(name)
+    return tuple(placed)
+
+
+def _place(filter_state: FilterState, name: str, by: str, known: Surveyed, new: Surveyed) -> None:
+    """Place the bundle `name` relative to the bundle `by`; "": the mission's."""
+    R_SA = rotation_matrix(known.q_S)
+    p_AB, q_AB = R_SA.T @ (new.p_S - known.p_S), quat_multiply(quat_conjugate(known.q_S), new.q_S)
+    A, p_WM, q_WM = _rows(filter_state, by), *np.split(_pose(filter_state, by), [3])
+    B, pose, R_WA = _rows(filter_state, name), _pose(filter_state, name), rotation_matrix(q_WM)
+    pose[:3], pose[3:] = p_WM + R_WA @ p_AB, quat_multiply(q_WM, q_AB)
+    T = np.zeros((6, len(filter_state.covariance)))
+    T[:3, A.start : A.start + 3], T[:3, A.start + 3 : A.stop] = np.eye(3), -R_WA @ skew(p_AB)
+    T[3:, A.start + 3 : A.stop] = rotation_matrix(q_AB).T
+    # A wrong attitude of the first bundle moves the second in proportion to their distance.
+    lever_m = float(np.linalg.norm(p_AB))
+    variance_m2 = known.std_m**2 + new.std_m**2 + (lever_m * known.std_rad) ** 2
+    covariance = filter_state.covariance
+    covariance[B, :] = covariance[:, B] = 0.0
+    shared = T @ covariance
+    covariance[B, :], covariance[:, B] = shared, shared.T
+    covariance[B, B] = shared @ T.T + np.diag(3 * [variance_m2] + 3 * [known.std_rad**2 + new.std_rad**2])
+    filter_state.set_placed(name, ESTABLISHED)
+
+
+def _rows(filter_state: FilterState, name: str) -> slice:
+    return filter_state.errors_of(name) if name else BUNDLE_ERROR
+
+
+def _pose(filter_state: FilterState, name: str) -> Array:
+    return filter_state.pose(name) if name else filter_state.nominal[BUNDLE_STATE]
