@@ -557,6 +557,8 @@ class Eskf:
 
     def allocate(self, filter_state: FilterState, name: str) -> bool:
         """Give a further bundle its places in the state; False while too many others are in sight."""
+        if name in filter_state.slow:
+            return True
         windows = tuple(new_window(sensor, self._settings[sensor].window) for sensor in BUNDLE_SENSORS)
         return filter_state.allocate(name, self._initial, windows)
 

@@ -9,9 +9,10 @@ from companion.core.config import load
 from companion.core.enums import Sensor
 from companion.core.frames import quat_conjugate, quat_exp, quat_from_rpy, quat_multiply, rotation_matrix
 from companion.core.vehicle import Vehicle
-from companion.estimation.filter import UNUSED_AXIS_M_S2, Eskf, FilterState
+from companion.estimation.filter import UNUSED_AXIS_M_S2, Eskf
+from companion.estimation.filter_state import FilterState
 from companion.estimation.inputs import ActingThrust
-from companion.estimation.layout import SENSORS, StateIndex
+from companion.estimation.layout import OTHERS_MAX, SENSORS, StateIndex
 from companion.estimation.noise import Propagation, forgetting_rates, process_variances
 from tests.benchmark.control import VEHICLE
 from tests.benchmark.figures import Figure
@@ -23,7 +24,7 @@ STEP_S = 0.01
 IMU_STEP_S, SAMPLES = 0.005, 10
 OMEGA_B = np.array([0.2, -0.1, 0.3])
 MARKER_M, CORNER_STD = 0.3, 1e-3  # a corner's noise in normalised image coordinates: 0.6 pixels
-PREDICT_US, UPDATE_US = 5.0, 15.0
+PREDICT_US, UPDATE_US, MAP_US = 5.0, 15.0, 30.0
 AGREE = 1e-9  # largest difference of state and covariance between the two filters after one call
 
 
@@ -152,6 +153,39 @@ def figures() -> list[Figure]:
         name, each = (f"{name}, each", SAMPLES) if name.endswith("samples") else (name, 1)
         out.append(Figure(f"ESKF {name}, from Python", times["ours"] / each * 1e6, "µs", "the same filter in NumPy",
                           times["numpy"] / each * 1e6, limit))  # fmt: skip
+    return out + _with_twenty_bundles(pair)
+
+
+def _with_twenty_bundles(pair: Pair) -> list[Figure]:
+    """The same calls while the state has the mission's bundle and OTHERS_MAX others."""
+    eskf, filter_state = pair.eskf, pair.truth.copy()
+    names = [f"bundle {i}" for i in range(OTHERS_MAX)]
+    for i, name in enumerate(names):
+        filter_state.time_s += 2.0  # one after the other, not in one image
+        eskf.begin_bundle(filter_state, name)
+        eskf.measure_marker(filter_state, pair.p_CM + [0.1 * i, 0.0, 0.0], pair.q_CM, pair.marker_noise, OMEGA_B)
+        eskf.end_bundle(filter_state, name)
+    before = filter_state.numbers.copy()
+
+    def of_a_further_bundle() -> None:
+        filter_state.numbers[:] = before  # else the same image again and again would be hundreds of them
+        eskf.begin_bundle(filter_state, names[-1])
+        eskf.measure_marker(filter_state, pair.p_CM + [0.1 * OTHERS_MAX, 0.0, 0.0], pair.q_CM, pair.marker_noise, OMEGA_B)
+        eskf.end_bundle(filter_state, names[-1])
+
+    many = SAMPLES * [pair.sample]
+    calls = {
+        f"predict by {SAMPLES} IMU samples, each": (lambda: eskf.predict_imu(filter_state, many), SAMPLES, PREDICT_US),
+        "update, attitude": (lambda: eskf.measure(filter_state, Sensor.ATTITUDE, pair.y[Sensor.ATTITUDE]), 1, MAP_US),
+        "update, marker of a further bundle": (of_a_further_bundle, 1, MAP_US),
+        "copy of the state": (filter_state.copy, 1, None),
+    }
+    out = []
+    for name, (call, each, limit) in calls.items():
+        filter_state.numbers[:] = before
+        times = in_turns({"ours": call, "one": call}, CALLS)
+        us = min(times.values()) / each * 1e6
+        out.append(Figure(f"ESKF with {1 + OTHERS_MAX} bundles, {name}, from Python", us, "µs", "", None, limit))
     return out
 
 

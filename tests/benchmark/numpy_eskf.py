@@ -217,7 +217,10 @@ class NumpyEskf:
             thrust_B = np.array([0, 0, k[0] * thrust])[:, None] * x[StateIndex.THRUST_SCALE]
             return f_B[:, None] - x[StateIndex.ACCEL_BIAS] - thrust_B - rotate(conjugate(x[StateIndex.ATTITUDE]), air)
 
-        return self._update(*self._linear(residual), R)
+        nu, H = self._linear(residual)
+        # The scale is learned at the thrust of a hover.
+        H[2, ErrorIndex.THRUST_SCALE] = GRAVITY_M_S2 / self.x[StateIndex.THRUST_SCALE]
+        return self._update(nu, H, R)
 
     def _linear(self, residual):
         """ν and H = -∂ν/∂e."""

@@ -6,7 +6,7 @@ import pytest
 from eskf_truth import G, HoverSimulation, boxminus, log, observation, position_M, status, vector
 
 from companion.core.clock import SimulatedStopwatch
-from companion.core.enums import FcuMode, SearchArea, Sensor
+from companion.core.enums import FcuMode, SearchArea
 from companion.core.frames import quat_conjugate, quat_exp, quat_multiply, rotation_matrix
 from companion.core.messages import (
     EstimatorStatus,
