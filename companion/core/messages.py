@@ -283,6 +283,8 @@ class BundleWitness(msgspec.Struct):
     gnss_jump_m: float = 0.0  # of the receiver against the flight controller, while the bundle is out of sight
     size_error: float = 0.0  # seen over true distance − 1: above 0 the print is too small, and the structure nearer
     size_error_std: float = float("inf")
+    # Change of the range over the way along it, in the sways of the last seconds: at least this; NaN: unknown.
+    range_gain: float = float("nan")
     # Largest change of the place of a bundle relative to another (`companion.estimation.bundle_pairs`); 0: all agree.
     bundles_apart_m: float = 0.0
     bundles_apart: tuple[str, ...] = ()  # the names of these two

@@ -24,7 +24,7 @@ While the bundle is in sight a jump does no harm; out of sight it is reported.
 
 **Size.** A print of s times the size in the marker file is seen at 1/s times its distance, so the range changes by 1/s
 times the distance flown. `SizeTest` estimates k = 1/s from both while the velocity has an unknown error that changes
-slowly.
+slowly. `companion.estimation.range_gain` finds a print that shrinks in a hover, which this test takes for an error of the velocity.
 
 Errors follow the frames of the stack; all places are in the flight controller's world.
 """
@@ -40,6 +40,7 @@ import numpy as np
 from companion.core.arrays import Array, Vector
 from companion.core.frames import rotation_matrix
 from companion.core.messages import BundleWitness
+from companion.estimation.range_gain import RangeGain
 
 # Largest lasting error of the flight controller's velocity, half as much again as PX4 has at worst (3 to 20 cm/s) with
 # good GNSS.
@@ -283,7 +284,7 @@ class PlaceWitness:
         self._run = 0  # displaced observations in a row
         self._moving = False
         self._speed_m_s = 0.0
-        self._size = SizeTest()
+        self._size, self._gain = SizeTest(), RangeGain()
 
     # --- the flight controller
 
@@ -390,6 +391,7 @@ class PlaceWitness:
         if break_m > 0:
             place.break_error_m = self._motion.break_error_m
             self._size.interrupt()
+            self._gain.interrupt()
             follow_m += break_m
         if since_s > HIDDEN_S:
             follow_m = self._after_hiding(place, seen, since_s, follow_m, break_m)
@@ -464,8 +466,10 @@ class PlaceWitness:
             self._moving, self._speed_m_s = False, 0.0
         if self._has_fix(seen.stamp_s) and self._motion.corrected_m() < SIZE_CORRECTED_M:
             self._size.add(seen.stamp_s, seen.range_W, seen.travelled_W)
+            self._gain.add(seen.stamp_s, seen.range_W, seen.travelled_W, seen.markers)
         else:
             self._size.interrupt()
+            self._gain.interrupt()
 
     # --- what is known
 
@@ -496,6 +500,7 @@ class PlaceWitness:
             gnss_jump_m=0.0 if in_sight else max(0.0, self._jump.size_m - GNSS_JUMP_SIGMAS * self._accuracy_m),
             size_error=size_error,
             size_error_std=size_std,
+            range_gain=self._gain.lower_bound if in_sight else nan,
         )
 
     def _gnss_offset(self, now_s: float) -> tuple[float, float]:

@@ -24,6 +24,9 @@ DESCENT_END_M = 0.4  # over the take-off point: from there PX4 lands within a se
 SINKS, SINKS_ALONE = (1.5, 1.5), (1.2, 1.0)
 TOUCH_END_M = -0.3
 
+BRAKE_S = 1.0  # about 1 / bandwidth of the position control
+BRAKE_MAX_M = 1.0
+
 EntryAction = Callable[[MissionContext, Phase, float], None]  # (mission, the phase before, now_s)
 
 
@@ -188,13 +191,33 @@ def request_land(mission: MissionContext, in_control: bool, now_s: float) -> Non
     mission.flight.sinks = False
     mission.inputs.expect_modes(FcuMode.AUTO_LAND)
     mission.flight.land_attempts = 1
+    mission.flight.brakes = mission.safety.estimate_doubted()
     here = _reference_point(mission, now_s)
-    if mission.references.current is not None and in_control and here is not None:
+    if mission.references.current is None or not in_control or here is None:
+        mission.references.stop()
+    elif not brake(mission, now_s):
         point, yaw_rad = here  # stay there until PX4 has taken over
         mission.refer(WORLD, Hold(p=point, yaw_rad=yaw_rad), now_s)
-    else:
-        mission.references.stop()
     mission.request(CommandAction.LAND, now_s)
+
+
+def brake(mission: MissionContext, now_s: float) -> bool:
+    """Until PX4 has taken over: stop the aircraft by the flight controller's velocity, not by an estimate in doubt.
+
+    The controller regulates the estimated velocity. Where the aircraft moves by v_e more than the estimate says, a reference
+    that is v_e τ behind it makes the controller brake by v_e. False: the estimate was not in doubt, or nothing else is known.
+    """
+    inputs = mission.inputs
+    raw = inputs.raw.motion(now_s) if mission.flight.brakes and mission.plan.satellites else None
+    state, here = inputs.state, inputs.aircraft_point()
+    if raw is None or state is None or here is None:
+        return False
+    point, yaw_rad = here
+    missed = [0.0 if math.isnan(v) else v - seen for v, seen in zip(raw.v, state.v_W, strict=True)]
+    time_s = BRAKE_MAX_M / max(math.hypot(*missed), BRAKE_MAX_M / BRAKE_S)
+    behind = (time_s * missed[0], time_s * missed[1], time_s * missed[2])
+    mission.refer(WORLD, Hold(p=geometry.difference(point, behind), yaw_rad=yaw_rad), now_s)
+    return True
 
 
 def _enter_pilot(mission: MissionContext, left: Phase, now_s: float) -> None:

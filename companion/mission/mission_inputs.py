@@ -34,6 +34,7 @@ from companion.mission.plan import Plan
 from companion.mission.raw_guard import RawGuard
 from companion.mission.rc_switch import SwitchReader
 from companion.mission.snapshot import SafetySnapshot
+from companion.mission.tilt_error import TiltErrorTrend, tilt_error
 from companion.mission.trends import BatteryTrend, ControlTrend, InnovationTrend, TiltTrend
 
 GROUND_HEARD_S = 5.0  # a ground station was there at the start if it was heard within this time; it sends at 1 Hz
@@ -67,6 +68,7 @@ class MissionInputs:
         self._copies_s: deque[float] = deque(maxlen=COPIES_MAX)
         self._battery = BatteryTrend(vehicle.safety.battery_critical_v)
         self._tilt = TiltTrend(vehicle.controller.tilt_max_rad)
+        self._tilt_error = TiltErrorTrend(vehicle.safety.tilt_error_rad)
         self._unhealthy_at_start: frozenset[FcuSystem] = frozenset()
         self._position_expected = self._voltage_expected = self._ground_expected = False
         self._voltage_s = -math.inf
@@ -272,6 +274,14 @@ class MissionInputs:
         if self.raw.motion(now_s) is not None:
             self._guarded_s = now_s
 
+    def note_tilt(self, now_s: float) -> None:
+        """Follow how the aircraft follows its setpoints; called in every step."""
+        attitude, sent = self.latest.fresh(FcuAttitude, now_s), self.latest.fresh(SentSetpoint, now_s)
+        if attitude is None or sent is None or self.mode != FcuMode.OFFBOARD:
+            self._tilt_error.reset()
+        else:
+            self._tilt_error.take(now_s, tilt_error(attitude.q_WB, sent))
+
     def note_flight(self, now_s: float) -> None:
         """Follow battery and wind; called in every step in which the setpoints of this stack move the aircraft."""
         if self.status is not None:
@@ -379,13 +389,21 @@ class MissionInputs:
         now_s: float,
         phase_time_s: float = 0.0,
         sinks: bool = False,
+        came_from: Phase | None = None,
     ) -> SafetySnapshot:
-        """What the safety monitors evaluate. paused_phase: the one that PAUSE interrupted; sinks: see the snapshot."""
+        """What the safety monitors evaluate.
+
+        paused_phase: the one that PAUSE interrupted; sinks: see the snapshot; came_from: the phase before the present one.
+        """
+        landing = phase == Phase.LAND
+        left = paused_phase if came_from == Phase.PAUSE else came_from
         failures, misses = self._cycles.shares(now_s)
         return SafetySnapshot(
             now_s=now_s,
             phase=phase,
             at_bundle=self._at_bundle(paused_phase if phase == Phase.PAUSE else phase),
+            tilt_error_rad=self._tilt_error.lasting_rad(now_s),
+            landing_at_bundle=landing and self._at_bundle(left),
             plan=self.plan,
             status=self.status,
             status_age_s=self.status_age_s(now_s),

@@ -95,7 +95,7 @@ class MissionNode(Node):
         """What the safety monitors evaluate at this moment."""
         flight = self._mission.flight
         taken = self._mission.inputs.snapshot(
-            flight.phase, flight.paused_phase, now_s, flight.phase_time_s(now_s), flight.sinks
+            flight.phase, flight.paused_phase, now_s, flight.phase_time_s(now_s), flight.sinks, flight.came_from
         )
         taken.descending = flight.descended and flight.phase == Phase.RETURN
         return taken
@@ -151,6 +151,7 @@ class MissionNode(Node):
         elif mission.flight.phase in ph.CONTROLLING:
             mission.inputs.note_flight(now_s)
         mission.inputs.note_guard(now_s)
+        mission.inputs.note_tilt(now_s)
         events = mission.safety.update(self.snapshot(now_s))
         if mission.safety.demand is None:
             mission.inputs.note_face(now_s)

@@ -7,7 +7,7 @@ from companion.core.enums import CommandAction, FcuMode, Phase
 from companion.core.messages import WORLD
 from companion.mission import phases as ph
 from companion.mission.conditions import LAND_ATTEMPTS, may_arm_again, move_too_long
-from companion.mission.entry_actions import descend, fly_back, fly_to_waypoint, may_sink, request_land
+from companion.mission.entry_actions import brake, descend, fly_back, fly_to_waypoint, may_sink, request_land
 from companion.mission.flight_state import Timer
 from companion.mission.handover import come_to_rest
 from companion.mission.mission_context import MissionContext
@@ -105,6 +105,8 @@ def _land(mission: MissionContext, now_s: float) -> None:
         return
     if inputs.mode != FcuMode.OFFBOARD:
         mission.references.stop()
+    elif mission.references.current is not None:
+        brake(mission, now_s)
     refused = mission.commands.refusal(CommandAction.LAND, now_s) and inputs.mode != FcuMode.AUTO_LAND
     if flight.land_attempts < LAND_ATTEMPTS and refused:
         flight.land_attempts += 1

@@ -4,8 +4,9 @@ A monitor that stays active escalates through its actions. It clears when its va
 hysteresis for `CLEAR_S`. The strongest action of all active monitors is the demand on the mission.
 
 At least `ESCALATION_MIN_S` lie between two actions of one aircraft, whichever monitors demand them, so that each action
-has time to help. Two kinds of monitors do not wait: one whose first action is "relinquish" (the pilot has the aircraft
-already) and one whose first action is "stop streaming" (this stack can fly nothing any more).
+has time to help. Three kinds of monitors do not wait: one whose first action is "relinquish" (the pilot has the aircraft
+already), one whose first action is "stop streaming" (this stack can fly nothing any more), and one that doubts this
+stack's own estimate and whose first action is "land" (a hold that another monitor began would go on by that estimate).
 
 A retreat or return that was demanded is not interrupted by a milder action. Its own monitors are no longer evaluated
 while it lasts, so they would demand it again as soon as a hold had begun, and the aircraft would stop and go in turn. A
@@ -54,6 +55,13 @@ def _apart(value: float, limit: float) -> tuple[str, str]:
 def _px4_lands(s: SafetySnapshot) -> bool:
     """The landing is under way, by PX4."""
     return s.phase == Phase.LAND and s.status is not None and not s.in_offboard
+
+
+def _does_not_wait(monitor: Monitor, first: SafetyAction) -> bool:
+    """The first action of a monitor is taken at once, whatever action was taken last."""
+    return first in (SafetyAction.STOP_STREAMING, SafetyAction.RELINQUISH) or (
+        monitor.doubts and first == SafetyAction.LAND
+    )
 
 
 class Demand(NamedTuple):
@@ -114,6 +122,11 @@ class SafetyMonitor:
         states = ((monitor, self._states[monitor.name]) for monitor in self.monitors)
         return [monitor.name for monitor, state in states if state.active and monitor.escalation[state.level] == action]
 
+    def estimate_doubted(self) -> bool:
+        """An active monitor that doubts this stack's own estimate demands a landing."""
+        states = ((monitor, self._states[monitor.name]) for monitor in self.monitors if monitor.doubts)
+        return any(state.active and m.escalation[state.level] == SafetyAction.LAND for m, state in states)
+
     def update(self, snapshot: SafetySnapshot) -> list[SafetyEvent]:
         """Evaluate all monitors; returns an event for each that became active, escalated or cleared."""
         changes = [change for monitor in self.monitors if (change := self._evaluate(monitor, snapshot)) is not None]
@@ -137,7 +150,8 @@ class SafetyMonitor:
         monitor, state = max(demanding, key=lambda pair: ACTIONS.index(pair[0].escalation[pair[1].level]))
         action = monitor.escalation[state.level]
         if self.demand is None or action != self.demand.action:
-            at_once = state.level == 0 and action in (SafetyAction.STOP_STREAMING, SafetyAction.RELINQUISH)
+            beginning = (m for m, its in demanding if its.level == 0 and m.escalation[0] == action)
+            at_once = any(_does_not_wait(m, action) for m in beginning)
             if not at_once and now_s - self._acted_s < ESCALATION_MIN_S:
                 return  # the last action has not had its time yet
             self._acted_s = now_s

@@ -57,6 +57,10 @@ class SafetySnapshot:
     health_ages_s: dict[ProcessName, float] = field(default_factory=dict)  # of the processes seen in this flight
     step_rates: dict[ProcessName, float] = field(default_factory=dict)  # steps done over nominal steps
 
+    tilt_error_rad: float | None = (
+        None  # of the attitude against the setpoints sent, see `companion.mission.tilt_error`
+    )
+    landing_at_bundle: bool = False  # in LAND: it began while flying relative to the bundle
     phase_time_s: float = 0.0  # in the present phase
     sinks: bool = False  # in LAND, this stack still flies the aircraft down by its own estimate
     raw: RawMotion | None = None  # by the flight controller's own data; None: not known

@@ -216,10 +216,9 @@ SCENARIOS: dict[str, list[Scenario]] = {
         Scenario("HOLD", witness(gnss_offset_m=5.0, gnss_offset_max_m=4.0), ["RETREAT", *HOME], 60.0)
     ],
     "bundle_size": [Scenario("HOLD", witness(size_error=0.25, size_error_std=0.02), ["RETREAT", *HOME], 60.0)],
+    "bundle_shrinks": [Scenario("HOLD", witness(range_gain=1.6), LANDING, 20.0)],
     "bundles_disagree": [
-        Scenario(
-            "HOLD", witness(bundles_apart_m=1.0, bundles_apart=("beside", "pier")), ["PAUSE", "RETREAT", *HOME], 60.0
-        )
+        Scenario("HOLD", witness(bundles_apart_m=1.0, bundles_apart=("beside", "pier")), ["RETREAT", *HOME], 60.0)
     ],
     "range_finder": [
         Scenario(phase, edit(FcuStatus, range_m=1.8), ["RETREAT", *HOME], 60.0) for phase in ("APPROACH", "HOLD")
@@ -256,9 +255,11 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "rc_lost": [Scenario("HOLD", edit(FcuStatus, rc_ok=False), HOME, 60.0)],
     "timesync_lost": [Scenario("HOLD", edit(FcuStatus, timesync_age_s=12.0), HOME, 60.0)],
     "innovation": [
-        Scenario("HOLD", contradicted, ["PAUSE", "LAND", "DONE"], 20.0),
+        Scenario("SEARCH", contradicted, ["PAUSE", "LAND", "DONE"], 20.0),
         Scenario("RETURN", contradicted, ["PAUSE", "LAND", "DONE"], 20.0),
+        Scenario("HOLD", both(NO_FIX, contradicted), ["PAUSE", "LAND", "DONE"], 20.0),
     ],
+    "innovation_at_bundle": [Scenario("HOLD", contradicted, LANDING, 20.0)],
     "gnss_lost_at_bundle": [Scenario("HOLD", NO_FIX, [])],
     "gnss_lost": [Scenario("SEARCH", NO_FIX, ["PAUSE", "LAND", "DONE"], 20.0)],
     "both_lost": [
@@ -421,7 +422,17 @@ def test_interrupted_hold_is_not_resumed_while_the_bundle_is_out_of_sight():
 
 @pytest.mark.parametrize(
     "name",
-    ["control_error", "uncertainty_position", "fence", "height", "distance", "innovation", "gnss_lost", "throttle"],
+    [
+        "control_error",
+        "uncertainty_position",
+        "fence",
+        "height",
+        "distance",
+        "innovation",
+        "innovation_at_bundle",
+        "gnss_lost",
+        "throttle",
+    ],
 )
 def test_escalation_ends_the_stream_when_px4_does_not_take_the_landing(name):
     scenario = SCENARIOS[name][0]
@@ -460,6 +471,33 @@ def test_px4_lands_at_once_when_this_stacks_estimate_is_in_doubt_on_its_way_down
     rolled(0.4)(world)  # `tilt_error`
     world.run(0.7)
     assert asked_to_land(world) and world.phase == "LAND"
+
+
+@pytest.mark.parametrize(
+    ("v_W", "behind_m"), [((0.0, 0.0, 0.0), (0.0, 0.0)), ((0.5, -0.1, 0.0), (0.5, -0.1)), ((6.0, 0.0, 0.0), (1.0, 0.0))]
+)
+def test_an_aircraft_whose_estimate_is_in_doubt_brakes_by_px4s_velocity_until_px4_has_taken_over(v_W, behind_m):
+    """The estimate stood still while the aircraft flew at the pier, at 0.7 m/s."""
+    world = fly_to("HOLD", bridge_plan)
+    world.ignore.add("land")
+    contradicted(world)
+    world.run(0.35)
+    edit(FcuPosition, v_W=v_W)(world)
+    at, count = world.p, len(world.references)
+    world.run_until("LAND", 1.0)
+    assert "measurements contradict the estimate" in world.node.reason
+    reference = world.references[count:][-1][1]
+    assert reference.frame == "world" and asked_to_land(world)
+    assert reference.trajectory.p == pytest.approx((at[0] - behind_m[0], at[1] - behind_m[1], at[2]), abs=0.01)
+
+
+def test_a_landing_for_another_reason_stays_at_the_reference_until_px4_has_taken_over():
+    world = fly_to("HOLD", bridge_plan)
+    world.ignore.add("land")
+    both(edit(FcuPosition, v_W=(0.5, 0.0, 0.0)), edit(FcuStatus, battery_voltage_v=12.9))(world)
+    at = world.p
+    world.run_until("LAND", 3.0)
+    assert world.references[-1][1].trajectory.p == pytest.approx(at, abs=0.01)
 
 
 def test_a_pilot_takes_over_on_the_way_down():

@@ -147,6 +147,24 @@ def test_first_actions_that_end_the_stream_do_not_wait():
         assert then == action and then_s - hold_s < 0.6
 
 
+def test_a_landing_because_the_estimate_is_in_doubt_does_not_wait():
+    """2 s of hold by an estimate in doubt led an aircraft 2 m nearer to the structure."""
+    hold, land = {"escalation": ("hold",), "after_s": 0.0}, {"escalation": ("land",), "after_s": 0.5, "doubts": True}
+    (hold_s, _), (then_s, then) = changes(Probes(hold, land), 5.0, 2.0, 2.0)
+    assert then == "land" and then_s - hold_s < 0.6
+    other_first = Probes({"escalation": ("land",), "after_s": 0.5}, hold, land)
+    (hold_s, _), (then_s, then) = changes(other_first, 5.0, 2.0, 2.0, 2.0)
+    assert then == "land" and then_s - hold_s < 0.6
+
+
+def test_a_later_level_of_a_monitor_that_doubts_the_estimate_waits():
+    probes = Probes(
+        {"escalation": ("hold",), "after_s": 1.9}, {"escalation": ("retreat", "land"), "after_s": 0.0, "doubts": True}
+    )
+    times = [at_s for at_s, _ in changes(probes, 8.0, 2.0, 2.0)]
+    assert len(times) == 2 and times[1] - times[0] >= ESCALATION_MIN_S - 1e-9
+
+
 def test_the_end_of_the_stream_as_last_level_has_to_wait():
     probes = Probes(
         {"escalation": ("hold", "stop streaming"), "after_s": 0.0, "escalation_s": 2.5},

@@ -67,6 +67,7 @@ ATTACKS: dict[str, Attack] = {
     "copy_first": Attack("copy 2 m behind the face alone from the first sight on, with range finder", (), "copy"),
     "mirrored": Attack("mirrored", (one(FaultKind.BUNDLE_MIRRORED),)),
     "shrinks": Attack("shrinks by 3 % per second", (one(FaultKind.BUNDLE_GROWS, -0.03),)),
+    "shrinks_fast": Attack("shrinks by 7 % per second", (one(FaultKind.BUNDLE_GROWS, -0.07),)),
     "flickers": Attack("absent from half of the images", (one(FaultKind.BUNDLE_FLICKERS, 0.5),)),
 }
 

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from pymavlink.dialects.v20 import common
 
-from companion.core.enums import FcuMode, FcuSystem, FilterOffset, Phase
+from companion.core.enums import FcuMode, FcuSystem, FilterOffset, Phase, Sensor
 from companion.core.frames import quat_multiply, rotation_matrix
 from companion.core.messages import (
     EstimatorStatus,
@@ -151,6 +151,18 @@ def _filter_displaced(east: float, north: float, up: float) -> Attack:
     return lambda lockstep: lockstep.faults.change(State, change)
 
 
+def _position_contradicts(lockstep: Lockstep) -> None:
+    """The filter reports that the flight controller's positions contradict it."""
+
+    def change(m: EstimatorStatus) -> EstimatorStatus:
+        wide = [
+            msgspec.structs.replace(i, nis=10.0 * i.dof) if i.sensor == Sensor.POSITION else i for i in m.innovations
+        ]
+        return msgspec.structs.replace(m, innovations=wide)
+
+    lockstep.faults.change(EstimatorStatus, change)
+
+
 def _too_fast(lockstep: Lockstep) -> None:
     """Filter and flight controller agree on 5 m/s."""
     for kind in (State, FcuPosition):
@@ -249,7 +261,8 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "timesync_lost": SafetyFlight((fault("timesync_lost"),), 11.0, "DONE"),
     "state_stale": SafetyFlight((fault("process_dead", name="estimator"),), 0.5, "PX4_HOLD", 1.5),
     "estimator_reset": SafetyFlight((fault("estimator_reset"),), 0.2, "PX4_HOLD", 1.5),
-    "innovation": SafetyFlight((fault("markers_outliers", 0.15),), 2.0, "DONE"),
+    "innovation": SafetyFlight((HIDDEN,), 2.0, "DONE", 6.0, "search", attack=_position_contradicts),
+    "innovation_at_bundle": SafetyFlight((fault("markers_outliers", 0.15),), 2.0, "DONE"),
     # axes and signs; the filter propagates by the commands meanwhile
     "imu_unused": SafetyFlight((fault("imu_inverted", lasts_s=8.0),), 2.0, "HOLD"),
     "state_runaway": SafetyFlight(
@@ -261,6 +274,8 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "bundle_twice": SafetyFlight((fault("bundle_copied", 2.0, 0.0, 0.0),), 0.5, "DONE"),
     "bundle_against_gnss": SafetyFlight((fault("bundle_moves", 0.0, 0.2, 0.0),), 30.0, "DONE", 6.0),
     "bundle_size": SafetyFlight((), 60.0, "DONE", 4.0, "resized", longest_s=90.0),
+    # the aircraft follows it by 9 cm/s
+    "bundle_shrinks": SafetyFlight((fault("bundle_grows", -0.03),), 18.0, "DONE", 2.0),
     # the bundle goes into the pier, more slowly than PX4's velocity may be wrong; another one beside it stands
     "bundles_disagree": SafetyFlight(
         (fault("bundle_moves", 0.2, 0.0, 0.0, name="pier"),), 6.0, "DONE", 1.2, "pair", longest_s=80.0
