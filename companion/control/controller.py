@@ -18,6 +18,7 @@ from companion.control.fallback import Blend, PositionPid
 from companion.control.horizon import Horizon
 from companion.control.prediction import Predictor
 from companion.control.solver import Nmpc, NmpcResult
+from companion.control.tilt_offset import TiltOffset
 from companion.control.trajectories import Samples, duration_s, in_world, is_finite, sample, standoff_plane
 from companion.control.yaw import YawController
 from companion.core.arrays import Array
@@ -52,6 +53,7 @@ class _Cycle(NamedTuple):
     state: State
     reference: Reference
     yaw: float  # estimated [rad]
+    attitude: FcuAttitude
     fcu_rpy: Vec3  # roll, pitch, yaw as the flight controller reports them [rad]
     acting: bool  # this stack's setpoints act
     at_state: Samples  # one row: the reference at the time of the state
@@ -88,6 +90,7 @@ class ControllerNode(Node):
         self._horizon = Horizon(vehicle, self._nmpc.times_s)
         self._sample_times = np.empty(len(self._nmpc.times_s) + 1)
         self._yaw = YawController(controller.yaw)
+        self._tilt_offset = TiltOffset()
         self._pid = PositionPid(controller)
         self._blend = Blend()
         self._low = np.array([controller.thrust_min, -controller.tilt_max_rad, -controller.tilt_max_rad])
@@ -107,6 +110,7 @@ class ControllerNode(Node):
         self._last_command: Array | None = None
         self._last_step_s: float | None = None
         self._yaw.reset()
+        self._tilt_offset.reset()
         self._pid.reset()
         self._blend.reset()
 
@@ -165,8 +169,9 @@ class ControllerNode(Node):
             cycle.fcu_rpy[2],
             cycle.acting,
         )
-        x0 = self._predict(cycle, disturbance_W, parameters)
-        held_back_W = self._corrections.offset_W(cycle.state, cycle.reference.frame) if cycle.acting else np.zeros(3)
+        offset = self._command_offset(cycle, parameters)
+        x0 = self._predict(cycle, disturbance_W, parameters, offset)
+        held_back_W = self._corrections.offset_W(cycle.state, cycle.reference.frame)
         x0[:3] -= held_back_W
         self._horizon.fill(cycle.at_nodes, x0[8], disturbance_W, parameters)
         self._nmpc.shift(elapsed_s)
@@ -184,6 +189,7 @@ class ControllerNode(Node):
             )
         else:
             desired = planned
+        desired = desired + offset
         if self._active == ControlSource.IDLE and cycle.acting:
             # Setpoints acted a moment ago: those of this node before a restart, or before its inputs paused.
             self._last_command = _holding(cycle.fcu_rpy, float(desired[0]), parameters)
@@ -235,6 +241,7 @@ class ControllerNode(Node):
             state=state,
             reference=reference,
             yaw=rpy_from_quat(state.q_WB)[2],
+            attitude=attitude,
             fcu_rpy=rpy_from_quat(attitude.q_WB),
             # Without a status from the flight controller the node assumes that its setpoints act.
             acting=status is None or status.mode == ACTING_MODE,
@@ -261,15 +268,21 @@ class ControllerNode(Node):
         parameters[0] *= state.thrust_scale
         return parameters
 
-    def _predict(self, cycle: _Cycle, disturbance_W: Array, parameters: Array) -> Array:
+    def _command_offset(self, cycle: _Cycle, parameters: Array) -> Array:
+        """What the commands of a plan lack for the flight controller's own attitude: (thrust, roll, pitch), (3,)."""
+        self._tilt_offset.update(cycle.state, cycle.attitude)
+        roll, pitch = self._tilt_offset.value
+        return np.array([0.0, roll / parameters[5], pitch / parameters[7]])
+
+    def _predict(self, cycle: _Cycle, disturbance_W: Array, parameters: Array, offset: Array) -> Array:
         """x0 of the OCP: the state at the time this cycle's command acts, (9,)."""
         if not cycle.acting:
             self._predictor.forget()
-            self._corrections.forget()
+            self._corrections.hand_over(cycle.state.stamp_s, cycle.reference.id)
             self._pid.reset()
         state = cycle.state
         x = (*state.p_W, *state.v_W, *rpy_from_quat(state.q_WB))
-        x0 = self._predictor.predict(x, disturbance_W, parameters, state.stamp_s, cycle.acts_at_s)
+        x0 = self._predictor.predict(x, disturbance_W, parameters, state.stamp_s, cycle.acts_at_s, offset)
         # The heading continues that of the last cycle without a jump of 2π. After a jump from π to -π the stored plan
         # would be a whole turn away, and the one iteration per cycle would give a useless result.
         x0[8] += 2 * math.pi * round((self._heading - x0[8]) / (2 * math.pi))

@@ -4,7 +4,12 @@ When a bundle comes into sight after seconds without one, the estimated position
 the aircraft has not moved. A controller that takes the jump for a motion answers with a step of the attitude, the turning
 aircraft makes the next image worse, and the next correction larger. Here the controller sees the position without the jump, and the
 jump fades in over TIME_S. Small corrections, the ordinary work of the filter, pass at once.
+
+In the seconds after the hand-over no correction passes at once. Far from a bundle the position in the world is known to decimetres, the
+motion to centimetres per second. The reference began at the estimated position and has the same error: the aircraft stays.
 """
+
+import math
 
 import numpy as np
 
@@ -16,6 +21,8 @@ JUMP_M = 0.05  # in the hold 999 of 1000 corrections are below 0.03 m
 LARGEST_M = 1.0  # held back at most: beyond this the aircraft must move at once
 TIME_S = 1.0
 GAP_S = 0.1  # states farther apart show no jump
+HANDOVER_S = 5.0  # from the last cycle without acting setpoints; later a reference is flown to where it is in the world
+HANDOVER_TIME_S = 5.0  # instead of TIME_S meanwhile
 
 
 class CorrectionSmoothing:
@@ -24,9 +31,17 @@ class CorrectionSmoothing:
     def __init__(self) -> None:
         self._left_W = np.zeros(3)
         self._last: tuple[float, str, int, Array, Array] | None = None
+        self._handover_ends_s = -math.inf
+        self._reference_id: int | None = None
+
+    def hand_over(self, stamp_s: float, reference_id: int) -> None:
+        """The controller does not act yet; a new reference begins at the present estimate."""
+        if reference_id != self._reference_id:
+            self.forget()
+        self._reference_id, self._handover_ends_s = reference_id, stamp_s + HANDOVER_S
 
     def forget(self) -> None:
-        """The controller does not act."""
+        """Hold nothing back of what has been corrected so far."""
         self._left_W, self._last = np.zeros(3), None
 
     def offset_W(self, state: State, frame: str) -> Array:
@@ -43,8 +58,9 @@ class CorrectionSmoothing:
             return self._left_W
         since_s = state.stamp_s - last[0]
         jump_W = R_WF @ (p_F - last[3] - since_s * (last[4] + self._last[4]) / 2)
-        self._left_W = np.exp(-since_s / TIME_S) * self._left_W
-        if np.linalg.norm(jump_W) > JUMP_M:
+        handover = frame == WORLD and state.stamp_s < self._handover_ends_s
+        self._left_W = np.exp(-since_s / (HANDOVER_TIME_S if handover else TIME_S)) * self._left_W
+        if handover or np.linalg.norm(jump_W) > JUMP_M:
             left_W = self._left_W + jump_W
             self._left_W = left_W * min(1.0, LARGEST_M / max(float(np.linalg.norm(left_W)), 1e-9))
         return self._left_W

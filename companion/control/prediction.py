@@ -54,11 +54,20 @@ class Predictor:
         """Clear the history: the setpoints sent so far do not act (another flight mode is active)."""
         self.history.clear()
 
-    def predict(self, state: Vector, disturbance_W: Array, parameters: Array, from_s: float, to_s: float) -> Array:
+    def predict(
+        self,
+        state: Vector,
+        disturbance_W: Array,
+        parameters: Array,
+        from_s: float,
+        to_s: float,
+        offset: Vector = (0.0, 0.0, 0.0),
+    ) -> Array:
         """x = (p_W, v_W, roll, pitch, yaw) at to_s, shape (9,), from x at from_s.
 
         Before the first known setpoint acts, velocity and attitude count as constant. parameters: (8,)
-        `flight_model.PARAMETERS`; disturbance_W: (3,) [m/s²].
+        `flight_model.PARAMETERS`; disturbance_W: (3,) [m/s²]; offset: part of the sent thrust, roll and pitch that
+        the aircraft does not follow, (3,).
         """
         x = np.array(state, dtype=float)
         time_s = from_s
@@ -67,13 +76,19 @@ class Predictor:
             if acting.from_s >= to_s:
                 break
             if acting.from_s > time_s:
-                x = self._run(x, current, disturbance_W, parameters, acting.from_s - time_s)
+                x = self._run(x, current, disturbance_W, parameters, acting.from_s - time_s, offset)
                 time_s = acting.from_s
             current = acting.command
-        return self._run(x, current, disturbance_W, parameters, max(to_s - time_s, 0.0))
+        return self._run(x, current, disturbance_W, parameters, max(to_s - time_s, 0.0), offset)
 
     def _run(
-        self, x: Array, command: Command | None, disturbance_W: Array, parameters: Array, duration_s: float
+        self,
+        x: Array,
+        command: Command | None,
+        disturbance_W: Array,
+        parameters: Array,
+        duration_s: float,
+        offset: Vector,
     ) -> Array:
         if command is None:
             x[0:3] += duration_s * x[3:6]
@@ -83,6 +98,7 @@ class Predictor:
             return x
         state, u, d, p, h = self._kernel.inputs
         state[:], u[:], d[:], p[:], h[:] = x, command, disturbance_W, parameters, duration_s / steps
+        u[:3] -= offset
         (after,) = self._kernel.outputs
         for _ in range(steps):
             self._kernel()

@@ -51,11 +51,13 @@ def in_world(reference: Reference, state: State) -> Trajectory | Placed | None:
             yaw_start_rad=yaw + trajectory.yaw_start_rad,
             p_end=_point(origin, R, trajectory.p_end),
             yaw_end_rad=yaw + trajectory.yaw_end_rad,
+            v_start=_point(0.0, R, trajectory.v_start),
+            a_start=_point(0.0, R, trajectory.a_start),
         )
     return Placed(trajectory, R, origin, yaw)
 
 
-def _point(origin: Array, R: Array, p_M: Vec3) -> Vec3:
+def _point(origin: Array | float, R: Array, p_M: Vec3) -> Vec3:
     x, y, z = (origin + R @ p_M).tolist()
     return x, y, z
 

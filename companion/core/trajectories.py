@@ -9,6 +9,13 @@ at both ends,
 speed is 35/16 · L/T and its largest acceleration 84√5/25 · L/T²; T is the shortest time that keeps both, and the
 largest yaw rate, within the limits of the move. `Line` and `Raster` are chains of such moves with stops between.
 
+A `Move` that begins with a velocity v₀ and an acceleration a₀ is such a move plus a stop,
+
+    v(τ) = (1-τ)³ ((1 + 3τ + 6τ²) v₀ + (τ + 3τ²) T a₀),
+
+the polynomial of lowest degree from v₀, a₀ and no jerk to rest. It ends T (v₀ / 2 + T a₀ / 10) from its start. Without a₀
+its largest acceleration is 15/8 · v₀/T.
+
 `Spiral` and `FigureEight` are curves of an angle that starts and stops smoothly: its rate rises over ``ramp_s`` as
 6 x⁵ - 15 x⁴ + 10 x³ and falls likewise, so that the jerk is continuous. `Waypoints` is the spline of seventh degree
 through its points that is at rest at both ends: the interpolant with the least integral of squared snap for given
@@ -41,6 +48,8 @@ PEAK_SPEED = 35 / 16
 PEAK_ACCELERATION = 84 * math.sqrt(5) / 25
 # Lower bounds of limits and times: a zero in a mission gives a slow move instead of a division by zero.
 LIMIT_MIN = 1e-2
+STOP_M_S2 = 1.5  # of a stop: 9° of tilt, which with that against a fresh wind is within the bound of the tilt
+STOP_MIN_S = 0.8  # longer than the position control's response, shorter than a drift of decimetres
 DURATION_MIN_S = 1e-3
 SEGMENT_MIN_S = 0.1  # shortest time between two waypoints, before the times are scaled to the limits
 SAMPLES_PER_SEGMENT = 64  # at these the limits of a spline are checked
@@ -74,8 +83,9 @@ def duration_s(trajectory: Trajectory | Placed) -> float:
         case Move():
             turn = abs(wrap_angle(trajectory.yaw_end_rad - trajectory.yaw_start_rad))
             yaw_s = PEAK_SPEED * turn / max(trajectory.yaw_rate_rad_s, LIMIT_MIN)
-            length = math.dist(trajectory.p_start, trajectory.p_end)
-            return max(_leg_s(length, trajectory.speed_m_s, trajectory.acceleration_m_s2), yaw_s)
+            length = math.dist(stop_point(trajectory), trajectory.p_end)
+            leg_s = _leg_s(length, trajectory.speed_m_s, trajectory.acceleration_m_s2)
+            return max(leg_s, yaw_s, stop_s(trajectory))
         case Spiral():
             return max(trajectory.duration_s, 2 * _ramp_s(trajectory))
         case FigureEight():
@@ -107,6 +117,20 @@ def sample(trajectory: Trajectory | Placed, start_s: float, times_s: Array) -> S
             return Samples(p @ R.T + origin, v @ R.T, a @ R.T, yaw + yaw_rad, yaw_rate)
         case _:
             return _sample_chain(trajectory, times_s - start_s)
+
+
+def stop_s(move: Move) -> float:
+    """How long the initial velocity and acceleration of a move take to end [s]; 0 for a move from rest."""
+    if not (any(move.v_start) or any(move.a_start)):
+        return 0.0
+    return max(15 / 8 * math.hypot(*move.v_start) / STOP_M_S2, STOP_MIN_S)
+
+
+def stop_point(move: Move) -> Vec3:
+    """Where the initial velocity and acceleration of a move would end without the rest of the move."""
+    T = stop_s(move)
+    x, y, z = (p + T * (v / 2 + T * a / 10) for p, v, a in zip(move.p_start, move.v_start, move.a_start, strict=True))
+    return x, y, z
 
 
 def begins_at(trajectory: Trajectory) -> tuple[Vec3, float]:
@@ -150,10 +174,28 @@ def _sample_move(trajectory: Move, t: Array) -> Samples:
     progress = _progress(np.minimum(np.maximum(t / T, 0.0), 1.0), T)
     start = (*trajectory.p_start, trajectory.yaw_start_rad)
     turn = wrap_angle(trajectory.yaw_end_rad - trajectory.yaw_start_rad)
-    path = np.array([*(e - b for b, e in zip(trajectory.p_start, trajectory.p_end, strict=True)), turn])
+    path = np.array([*(e - b for b, e in zip(stop_point(trajectory), trajectory.p_end, strict=True)), turn])
     along = progress[:, :, None] * path
     along[0] += start
+    if stops := stop_s(trajectory):
+        along[:, :, :3] += _sample_stop(trajectory, t, stops)
     return Samples(along[0, :, :3], along[1, :, :3], along[2, :, :3], along[0, :, 3], along[1, :, 3])
+
+
+def _sample_stop(move: Move, t: Array, T: float) -> Array:
+    """Path, velocity and acceleration of a move's stop, which takes T [s]; (3, n, 3). Before it: constant velocity."""
+    x = np.minimum(np.maximum(t / T, 0.0), 1.0)
+    rest = 1.0 - x
+    rest2 = rest * rest
+    by_v, by_a = np.empty((3, len(x))), np.empty((3, len(x)))
+    by_v[0] = (0.5 - rest2 * rest2 * (0.5 + x * (1.0 + x))) * T + np.minimum(t, 0.0)
+    by_v[1] = rest2 * rest * (1.0 + x * (3.0 + 6.0 * x))
+    by_v[2] = x * x * rest2 * (-30.0 / T)
+    by_a[0] = (0.1 - rest2 * rest2 * (0.1 + x * (0.4 + 0.5 * x))) * (T * T)
+    by_a[1] = rest2 * rest * x * (1.0 + 3.0 * x) * T
+    by_a[2] = rest2 * (1.0 + x * (2.0 - 15.0 * x)) * (t >= 0.0)
+    stop: Array = by_v[:, :, None] * move.v_start + by_a[:, :, None] * move.a_start
+    return stop
 
 
 class _Chain(NamedTuple):

@@ -18,8 +18,11 @@ class Hold(msgspec.Struct, tag="hold"):
     yaw_rad: float
 
 
-class Move(msgspec.Struct, tag="move"):
-    """A smooth straight move from rest to rest that begins at the reference's start time."""
+class Move(msgspec.Struct, tag="move", omit_defaults=True):
+    """A smooth straight move that begins at the reference's start time and ends at rest.
+
+    It begins with a velocity and an acceleration, which end smoothly; from rest where they are zero.
+    """
 
     p_start: Vec3
     yaw_start_rad: float
@@ -28,6 +31,8 @@ class Move(msgspec.Struct, tag="move"):
     speed_m_s: float
     acceleration_m_s2: float
     yaw_rate_rad_s: float
+    v_start: Vec3 = (0.0, 0.0, 0.0)  # [m/s]
+    a_start: Vec3 = (0.0, 0.0, 0.0)  # [m/s²]
 
 
 class Line(msgspec.Struct, tag="line", frozen=True):

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 from companion.core.enums import CommandAction, FcuMode, Phase
 from companion.core.messages import WORLD
-from companion.core.trajectory_messages import Hold
 from companion.mission import phases as ph
 from companion.mission.conditions import LAND_ATTEMPTS, may_arm_again, move_too_long
 from companion.mission.entry_actions import brake, descend, fly_back, fly_to_waypoint, may_sink, request_land
 from companion.mission.flight_state import Timer
+from companion.mission.handover import come_to_rest
 from companion.mission.mission_context import MissionContext
 from companion.mission.monitors import TOUCHDOWN
 from companion.mission.requests import CRITICAL
@@ -23,7 +23,6 @@ HOLD_SETTLES_S = 2.5  # the answer to a request and the heartbeat after it
 STAYED_S = 10.0  # PX4 leaves offboard by itself within COM_OF_LOSS_T; a later offboard is deliberate
 FLIES = "PX4 follows the other sender in offboard again, Hold is not requested any more"
 STATE_FRESH_S = 0.15  # before the safety table ends the stream for a stale state, PX4 is asked to land
-REFRESH_M = 0.2  # PX4 may drift this far from the reference before the hand-over until the reference follows
 
 
 def _wait_ready(mission: MissionContext, now_s: float) -> None:
@@ -42,15 +41,14 @@ def _enter_offboard(mission: MissionContext, now_s: float) -> None:
     inputs, references = mission.inputs, mission.references
     if mission.commands.asked(CommandAction.OFFBOARD):
         return
-    here = inputs.aircraft_point()
-    if here is None or inputs.state_age_s(now_s) > mission.vehicle.safety.state_age_s:
+    state = inputs.state
+    if state is None or inputs.state_age_s(now_s) > mission.vehicle.safety.state_age_s:
         references.stop()
         mission.flight.timers.pop(Timer.SENDING, None)
         return
-    # PX4 still flies: the reference stays where the aircraft is, so that the hand-over is without a jump.
-    present = None if references.current is None else references.current.trajectory
-    if not isinstance(present, Hold) or math.dist(present.p, here[0]) > REFRESH_M:
-        mission.refer(WORLD, Hold(p=here[0], yaw_rad=here[1]), now_s)
+    if inputs.mode != FcuMode.OFFBOARD or references.current is None:
+        # PX4 still flies: the reference begins with the aircraft's present motion, so the hand-over is without a jump.
+        mission.refer(WORLD, come_to_rest(state, mission.vehicle, now_s), now_s)
     sending = not inputs.setpoints_lost(now_s) and inputs.control(now_s) is not None
     if mission.flight.lasts(Timer.SENDING, sending, STREAM_BEFORE_OFFBOARD_S, now_s):
         inputs.expect_also(FcuMode.OFFBOARD)

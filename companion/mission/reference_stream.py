@@ -2,9 +2,12 @@
 
 import math
 
+import msgspec
+import numpy as np
+
 from companion.core.messages import ControlStatus, Reference
-from companion.core.trajectories import duration_s
-from companion.core.trajectory_messages import Hold, Trajectory
+from companion.core.trajectories import duration_s, sample, stop_s
+from companion.core.trajectory_messages import Hold, Move, Trajectory
 
 MOVE_SPARE_S = 15.0  # over the computed duration of a move before it counts as failed
 
@@ -21,10 +24,25 @@ class ReferenceStream:
         self._id = 0
 
     def start(self, frame: str, trajectory: Trajectory, now_s: float, time_s: float | None = None) -> None:
-        """Stream `trajectory` from now on. time_s: how long it is flown, if not to its own end."""
+        """Stream `trajectory` from now on. time_s: how long it is flown, if not to its own end.
+
+        A move that replaces the stop at the hand-over before its end begins with what is left of its motion.
+        """
+        trajectory = self._continued(frame, trajectory, now_s)
         self._id += 1
         self.current = Reference(stamp_s=now_s, id=self._id, frame=frame, start_s=now_s, trajectory=trajectory)
         self.timeout_s = (duration_s(trajectory) if time_s is None else time_s) + MOVE_SPARE_S
+
+    def _continued(self, frame: str, trajectory: Trajectory, now_s: float) -> Trajectory:
+        present = self.current
+        if present is None or frame != present.frame or not isinstance(trajectory, Move) or any(trajectory.v_start):
+            return trajectory
+        stop = present.trajectory
+        if not isinstance(stop, Move) or now_s - present.start_s >= stop_s(stop):
+            return trajectory
+        at = sample(stop, present.start_s, np.array([now_s]))
+        p, v, a = (tuple(column[0].tolist()) for column in (at.p_W, at.v_W, at.a_W))
+        return msgspec.structs.replace(trajectory, p_start=p, v_start=v, a_start=a)
 
     def stop(self) -> None:
         """Stream nothing any more."""

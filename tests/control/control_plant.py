@@ -33,16 +33,18 @@ STATE_AGE_S = 0.01
 class Plant:
     """Point mass with first-order attitude and thrust, in W (ENU)."""
 
-    def __init__(self, vehicle, p=(0.0, 0.0, 2.0), yaw=0.0, heading_error=0.0, thrust_gain=0.92):
+    def __init__(self, vehicle, p=(0.0, 0.0, 2.0), yaw=0.0, heading_error=0.0, thrust_gain=0.92, tilt_error=(0.0, 0.0)):
         self.vehicle = vehicle
         self.parameters = np.array(vehicle.model_parameters())
         self.p, self.v, self.rpy = np.array(p, float), np.zeros(3), np.array([0.0, 0.0, yaw])
         self.heading_error = heading_error  # FCU's yaw minus true yaw
+        self.tilt_error = tilt_error  # FCU's roll and pitch minus the true ones
         self.thrust_gain = thrust_gain
         self.thrust = GRAVITY_M_S2 / (self.parameters[0] * thrust_gain)
         self.disturbance_W = np.zeros(3)
         self.observed_W = np.zeros(3)
         self.command = (self.thrust, 0.0, 0.0, wrap_angle(yaw + heading_error), 0.0)
+        self.rate = np.zeros(3)  # of roll, pitch and yaw
         self.pending = deque()
 
     def send(self, now_s, setpoint):
@@ -69,8 +71,8 @@ class Plant:
         self.thrust += dt / 0.04 * (thrust_c - self.thrust)
         rate = np.array(
             [
-                (k_r * roll_c - self.rpy[0]) / (1.15 * tau_r),
-                (k_p * pitch_c - self.rpy[1]) / (1.15 * tau_p),
+                (k_r * roll_c - self.rpy[0] - self.tilt_error[0]) / (1.15 * tau_r),
+                (k_p * pitch_c - self.rpy[1] - self.tilt_error[1]) / (1.15 * tau_p),
                 0.8 * yaw_rate + 2.8 * wrap_angle(yaw_c - self.fcu_yaw),
             ]
         )
@@ -85,6 +87,7 @@ class Plant:
         self.observed_W = self.observed_W + dt / 0.3 * (a - model - self.observed_W)
         self.v = self.v + dt * a
         self.p = self.p + dt * self.v
+        self.rate = rate
         self.rpy = self.rpy + dt * rate
 
 
@@ -186,8 +189,9 @@ class Loop:
         if self.reference:
             self.reference.stamp_s = now_s
             node.handle(self.reference, now_s)
-        q_fcu = tuple(quat_from_rpy(plant.rpy[0], plant.rpy[1], plant.fcu_yaw).tolist())
-        node.handle(FcuAttitude(stamp_s=now_s, q_WB=q_fcu, omega_B=(0.0, 0.0, 0.0)), now_s)
+        roll, pitch = plant.rpy[:2] + plant.tilt_error
+        q_fcu = tuple(quat_from_rpy(roll, pitch, plant.fcu_yaw).tolist())
+        node.handle(FcuAttitude(stamp_s=now_s, q_WB=q_fcu, omega_B=tuple(plant.rate.tolist())), now_s)
         node.handle(self.fcu_status(), now_s)
         messages = list(node.step(now_s))
         for message in messages:

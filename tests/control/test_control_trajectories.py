@@ -6,7 +6,7 @@ import pytest
 from companion.control.trajectories import duration_s, in_world, is_finite, sample
 from companion.core.frames import quat_from_matrix, quat_from_rpy, rotation_matrix
 from companion.core.messages import WORLD, Reference, State
-from companion.core.trajectories import begins_at
+from companion.core.trajectories import STOP_M_S2, STOP_MIN_S, begins_at, stop_point
 from companion.core.trajectory_messages import FigureEight, Hold, Line, Move, Raster, Spiral, Waypoints
 
 
@@ -247,3 +247,46 @@ def test_a_curve_in_a_bundles_frame_is_turned_and_shifted_into_the_world(name):
     np.testing.assert_allclose(world.a_W, local.a_W @ R.T)
     assert duration_s(placed) == duration_s(CURVES[name])
     assert in_world(reference(CURVES[name]), state()) is CURVES[name]
+
+
+def stopping(v=(1.2, -0.9, 0.1), a=(0.5, 0.0, 0.2), **changes):
+    return move(end=(2.0, 1.0, 0.0), v_start=v, a_start=a, **changes)
+
+
+def test_a_move_that_begins_in_motion_continues_it_and_ends_at_its_goal():
+    trajectory = stopping()
+    T = duration_s(trajectory)
+    times = np.linspace(-1, T + 1, 40001)
+    s = sample(trajectory, 0.0, times)
+    np.testing.assert_allclose(np.gradient(s.p_W, times, axis=0), s.v_W, atol=2e-4)
+    within = times >= 0
+    slope = np.gradient(s.v_W[within], times[within], axis=0)
+    np.testing.assert_allclose(slope[1:-1], s.a_W[within][1:-1], atol=1e-3)
+    begins = sample(trajectory, 5.0, np.array([5.0]))
+    np.testing.assert_allclose(begins.p_W[0], trajectory.p_start, atol=1e-12)
+    np.testing.assert_allclose(begins.v_W[0], trajectory.v_start, atol=1e-12)
+    np.testing.assert_allclose(begins.a_W[0], trajectory.a_start, atol=1e-12)
+    np.testing.assert_allclose(s.p_W[-1], trajectory.p_end, atol=1e-9)
+    assert np.abs(s.v_W[-1]).max() < 1e-9 and np.abs(s.a_W[-1]).max() < 1e-9
+    before = sample(trajectory, 0.0, np.array([-0.1]))
+    np.testing.assert_allclose(before.p_W[0], -0.1 * np.array(trajectory.v_start), atol=1e-12)
+
+
+@pytest.mark.parametrize("speed", [0.01, 0.3, 1.5, 8.0])
+def test_a_stop_keeps_its_limit(speed):
+    trajectory = stopping(v=(0.0, speed, 0.0), a=(0.0, 0.0, 0.0), yaw_end=0.5)
+    trajectory.p_end = stop_point(trajectory)
+    T = duration_s(trajectory)
+    s = sample(trajectory, 0.0, np.linspace(0, T, 4001))
+    largest = np.linalg.norm(s.a_W, axis=1).max()
+    assert largest <= STOP_M_S2 * (1 + 1e-6)
+    assert largest == pytest.approx(STOP_M_S2, rel=1e-4) or math.isclose(T, STOP_MIN_S)
+    np.testing.assert_allclose(s.p_W[-1] - s.p_W[0], [0.0, speed * T / 2, 0.0], atol=1e-9)
+    assert s.v_W[:, 1].min() > -1e-9, "it goes back"
+
+
+def test_a_motion_in_a_bundles_frame_is_turned_into_the_world():
+    q_WM = quat_from_rpy(0.1, -0.2, 0.7)
+    world = in_world(reference(stopping(), "pier"), state(q_WM=tuple(q_WM)))
+    np.testing.assert_allclose(world.v_start, rotation_matrix(q_WM) @ stopping().v_start)
+    np.testing.assert_allclose(world.a_start, rotation_matrix(q_WM) @ stopping().a_start)
