@@ -44,7 +44,14 @@ from companion.estimation.imu_check import ImuCheck
 from companion.estimation.inputs import Command, Inputs
 from companion.estimation.layout import ERROR_SIZE, SENSORS, SLOW_MAX, ErrorIndex, StateIndex
 from companion.estimation.noise import initial_variances
-from companion.estimation.observations import CheckedObservation, check, choose_solution, is_ambiguous
+from companion.estimation.observations import (
+    FLIP_SHARE_MAX,
+    CheckedObservation,
+    check,
+    choose_solution,
+    flip_share,
+    is_ambiguous,
+)
 from companion.estimation.runaway import put_back
 from companion.estimation.survey import Surveyed, place_by_survey
 from companion.estimation.validity import converged, divergence, largest_std, persistently_rejected
@@ -493,6 +500,12 @@ class EstimatorNode(Node):
             expected_q_CM = quat_multiply(quat_conjugate(self._filter.q_BC), q_BM)
         self._rejected[Rejection.MARKER_REFUSED] += first and filter_state.contradiction.refused
         choice = choose_solution(observation, expected_q_CM)
+        if choice is not None:
+            filter_state.flip_share = flip_share(filter_state.flip_share, observation, choice[0])
+        if filter_state.flip_share > FLIP_SHARE_MAX and free:
+            self._filter.remove_bundle(filter_state)
+            self._rejected[Rejection.MARKER_RESTART] += first
+            return None
         omega_B = self.acting_inputs.imu.rates_at(filter_state.time_s)
         if self._with_corners and observation.corners and filter_state.placement_score >= ESTABLISHED:
             std = observation.corner_noise_px / self._vehicle.camera.fx_px

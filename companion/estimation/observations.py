@@ -2,6 +2,10 @@
 
 One image of a plane can have two poses that explain the corners about equally well. The image cannot resolve this
 ambiguity, but the filter can: it predicts the rotation of the bundle relative to the aircraft.
+
+Unless the bundle was placed by a flipped pose: then the filter expects the flip, and of every image it uses the pose that explains
+the corners less well. A right placement uses the better pose of most images, so the share of the others shows a flip
+(`flip_share`).
 """
 
 from math import inf, isfinite
@@ -14,6 +18,8 @@ from companion.core.frames import quat_conjugate, quat_log, quat_multiply, quat_
 from companion.core.messages import BundleObservation, PoseSolution
 
 HARMLESS_RAD = 0.05  # two solutions closer than this are used as one with a larger rotation error
+FLIP_WEIGHT = 1 / 20  # of the newest image in the share: 24 flips in a row are a placement by a flip
+FLIP_SHARE_MAX = 0.7
 NEARER_FACTOR = 1.5  # the other solution must be this many times farther from the expected rotation
 
 
@@ -83,6 +89,11 @@ def is_ambiguous(observation: CheckedObservation) -> bool:
     """True when the image leaves two solutions that differ by more than HARMLESS_RAD."""
     best, alternative = observation.best, observation.alternative
     return alternative is not None and angle_between(best.q_CM, alternative.q_CM) > HARMLESS_RAD
+
+
+def flip_share(share: float, observation: CheckedObservation, used: Pose) -> float:
+    """The share after one more image; used: the pose that the filter has chosen."""
+    return share + FLIP_WEIGHT * ((used is not observation.best) - share)
 
 
 def choose_solution(observation: CheckedObservation, expected_q_CM: Vector | None) -> tuple[Pose, Array] | None:
