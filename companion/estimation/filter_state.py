@@ -67,7 +67,7 @@ class FilterState:
     marker_known: bool = False
     bias_test: BiasTest = BiasTest()
     contradiction: ContradictionTest = ContradictionTest()
-    flip_share: float = 0.0  # recent share of images whose better pose was not the one that was used, see `observations`
+    flip_share: float = 0.0  # recent share of images whose better pose was not used, see `observations`
     bias_before: Array | None = None  # low-pass of the GNSS bias [m], (3,), while the bundle is out of sight
     by: Propagation = Propagation.COAST  # what the newest prediction was driven by
     placement_score: int = 0  # accepted minus rejected observations since the bundle was placed, up to ESTABLISHED

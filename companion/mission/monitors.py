@@ -75,7 +75,7 @@ SIZE_SIGMAS, SIZE_SIGMAS_LARGE = (
     5.0,
 )  # of that uncertainty, for a print that is too small and one that is too large
 SIZE_STD_MAX = 0.1
-RANGE_GAIN = 1.4  # 1.23 at most in 17 healthy flights with unkind sensors; `bundle_size` finds smaller errors
+RANGE_GAIN = 1.4  # 1.23 at most in 17 healthy logs, 16 of them with unkind sensors; `bundle_size` finds smaller errors
 
 Value = Callable[[SafetySnapshot], float | None]
 

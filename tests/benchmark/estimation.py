@@ -170,7 +170,9 @@ def _with_twenty_bundles(pair: Pair) -> list[Figure]:
     def of_a_further_bundle() -> None:
         filter_state.numbers[:] = before  # else the same image again and again would be hundreds of them
         eskf.begin_bundle(filter_state, names[-1])
-        eskf.measure_marker(filter_state, pair.p_CM + [0.1 * OTHERS_MAX, 0.0, 0.0], pair.q_CM, pair.marker_noise, OMEGA_B)
+        eskf.measure_marker(
+            filter_state, pair.p_CM + [0.1 * OTHERS_MAX, 0.0, 0.0], pair.q_CM, pair.marker_noise, OMEGA_B
+        )
         eskf.end_bundle(filter_state, names[-1])
 
     many = SAMPLES * [pair.sample]
