@@ -45,6 +45,7 @@ from companion.estimation.inputs import Command, Inputs
 from companion.estimation.layout import ERROR_SIZE, SENSORS, SLOW_MAX, ErrorIndex, StateIndex
 from companion.estimation.noise import initial_variances
 from companion.estimation.observations import (
+    CLEAR_IMAGES,
     FLIP_SHARE_MAX,
     CheckedObservation,
     check,
@@ -477,6 +478,8 @@ class EstimatorNode(Node):
         if further and not self._filter.begin_bundle(filter_state, further):
             return None
         update = self._measure_marker(filter_state, name, observation, first)
+        if update is not None and update.accepted and not is_ambiguous(observation):
+            filter_state.clear_images += 1
         established = filter_state.placement_score >= ESTABLISHED and not filter_state.contradiction.refused
         if further:
             self._filter.end_bundle(filter_state, further)
@@ -502,7 +505,7 @@ class EstimatorNode(Node):
         choice = choose_solution(observation, expected_q_CM)
         if choice is not None:
             filter_state.flip_share = flip_share(filter_state.flip_share, observation, choice[0])
-        if filter_state.flip_share > FLIP_SHARE_MAX and free:
+        if filter_state.flip_share > FLIP_SHARE_MAX and filter_state.clear_images < CLEAR_IMAGES and free:
             self._filter.remove_bundle(filter_state)
             self._rejected[Rejection.MARKER_RESTART] += first
             return None

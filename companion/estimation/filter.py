@@ -511,7 +511,7 @@ class Eskf:
         filter_state.marker_known = False
         filter_state.placement_score = 0
         filter_state.bias_test, filter_state.contradiction = BiasTest(), ContradictionTest()
-        filter_state.flip_share = 0.0
+        filter_state.flip_share, filter_state.clear_images = 0.0, 0
         filter_state.rejection_runs.pop(Sensor.MARKER, None)
         filter_state.windows[Sensor.MARKER] = new_window(Sensor.MARKER, self._settings[Sensor.MARKER].window)
 

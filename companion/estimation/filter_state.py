@@ -46,6 +46,7 @@ class BundleRecord(NamedTuple):
     bias_test: BiasTest = BiasTest()
     contradiction: ContradictionTest = ContradictionTest()
     flip_share: float = 0.0
+    clear_images: int = 0
     windows: tuple[Window, ...] = ()  # of BUNDLE_SENSORS, as the two dictionaries below
     rejection_runs: tuple[RejectionRun | None, ...] = (None, None)
     accepted_s: tuple[float, ...] = (-inf, -inf)
@@ -68,6 +69,7 @@ class FilterState:
     bias_test: BiasTest = BiasTest()
     contradiction: ContradictionTest = ContradictionTest()
     flip_share: float = 0.0  # recent share of images whose better pose was not used, see `observations`
+    clear_images: int = 0  # accepted since the bundle was placed, with one pose
     bias_before: Array | None = None  # low-pass of the GNSS bias [m], (3,), while the bundle is out of sight
     by: Propagation = Propagation.COAST  # what the newest prediction was driven by
     placement_score: int = 0  # accepted minus rejected observations since the bundle was placed, up to ESTABLISHED
@@ -97,6 +99,7 @@ class FilterState:
             self.bias_test,
             self.contradiction,
             self.flip_share,
+            self.clear_images,
             self.bias_before,
             self.by,
             self.placement_score,
@@ -211,6 +214,7 @@ class FilterState:
             self.bias_test,
             self.contradiction,
             self.flip_share,
+            self.clear_images,
             tuple(self.windows[s] for s in sensors),
             tuple(self.rejection_runs.pop(s, None) for s in sensors),
             tuple(self.accepted_s.pop(s, -inf) for s in sensors),
@@ -218,7 +222,7 @@ class FilterState:
         self.others = self.others | {name: own}
         self.marker_known, self.placement_score = record.marker_known, record.placement_score
         self.bias_test, self.contradiction = record.bias_test, record.contradiction
-        self.flip_share = record.flip_share
+        self.flip_share, self.clear_images = record.flip_share, record.clear_images
         self.windows |= zip(sensors, record.windows, strict=True)
         self.rejection_runs |= {
             s: run for s, run in zip(sensors, record.rejection_runs, strict=True) if run is not None

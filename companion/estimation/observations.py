@@ -5,7 +5,8 @@ ambiguity, but the filter can: it predicts the rotation of the bundle relative t
 
 Unless the bundle was placed by a flipped pose: then the filter expects the flip, and of every image it uses the pose that explains
 the corners less well. A right placement uses the better pose of most images, so the share of the others shows a flip
-(`flip_share`).
+(`flip_share`), until CLEAR_IMAGES images with one pose have agreed with the placement: a board that is not flat may prefer the
+wrong pose for long.
 """
 
 from math import inf, isfinite
@@ -20,6 +21,7 @@ from companion.core.messages import BundleObservation, PoseSolution
 HARMLESS_RAD = 0.05  # two solutions closer than this are used as one with a larger rotation error
 FLIP_WEIGHT = 1 / 20  # of the newest image in the share: 24 flips in a row are a placement by a flip
 FLIP_SHARE_MAX = 0.7
+CLEAR_IMAGES = 60
 NEARER_FACTOR = 1.5  # the other solution must be this many times farther from the expected rotation
 
 
