@@ -1,7 +1,6 @@
 """The NMPC solver: the generated C code (acados_gen/ocp.py, acados_gen/nmpc.c) behind one call per cycle."""
 
 import ctypes
-import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,8 +12,6 @@ from companion.core.kernel import ArtifactMissing
 from companion.core.vehicle import Vehicle
 
 STATES, INPUTS, STAGE_PARAMETERS = 9, 3, 12
-TILT_ALWAYS_RAD = 0.1  # of each axis around its reference, for gusts: a second of it moves the aircraft by half a metre
-NEAR_BOUND = 0.85  # share of the tilt's bound from which an axis leaves less to the other
 
 
 class NmpcResult(NamedTuple):
@@ -62,30 +59,12 @@ class Nmpc:
         running = np.array([*state_weights, weights.thrust, *weights.roll_pitch], dtype=float)
         terminal = weights.terminal_factor * state_weights
         self._c.nmpc_set_weights(self._self, running.ctypes.data, terminal.ctypes.data)
-        tilt = self._tilt = controller.tilt_max_rad
+        tilt = controller.tilt_max_rad
         # The steady tilt of a command is gain · command. It stays within the bound without the soft bound (ocp.py).
         roll, pitch = (tilt / max(1.0, axis.gain) for axis in (vehicle.attitude.roll, vehicle.attitude.pitch))
-        self._most, self._speed_max_m_s = np.array([controller.thrust_max, roll, pitch]), controller.speed_max_m_s
-        self._high, self._low = self._most.copy(), np.array([controller.thrust_min, -roll, -pitch])
-        self._set_bounds()
-
-    def _set_bounds(self) -> None:
-        low, high = self._low.ctypes.data, self._high.ctypes.data
-        self._c.nmpc_set_bounds(self._self, low, high, self._tilt, self._speed_max_m_s)
-
-    def _leave_for(self, roll: float, pitch: float) -> None:
-        """Bound an axis by what the other leaves of the tilt while its reference [rad] is near the bound.
-
-        Without this, a wind beyond the tilt's bound makes the other axis swing from bound to bound: a swing reduces the lift,
-        which allows more thrust and with it more force against the wind.
-        """
-        for axis, own, other in ((1, roll, pitch), (2, pitch, roll)):
-            left = max(abs(own) + TILT_ALWAYS_RAD, math.sqrt(max(self._tilt**2 - other**2, 0.0)))
-            share = min(max((abs(other) / self._tilt - NEAR_BOUND) / (1.0 - NEAR_BOUND), 0.0), 1.0)
-            self._high[axis] = self._most[axis] - share * max(self._most[axis] - left, 0.0)
-        if not np.array_equal(self._high[1:], -self._low[1:]):
-            self._low[1:] = -self._high[1:]
-            self._set_bounds()
+        low = np.array([controller.thrust_min, -roll, -pitch])
+        high = np.array([controller.thrust_max, roll, pitch])
+        self._c.nmpc_set_bounds(self._self, low.ctypes.data, high.ctypes.data, tilt, controller.speed_max_m_s)
 
     def _bind(self) -> None:
         pointer = ctypes.c_void_p
@@ -125,7 +104,6 @@ class Nmpc:
         self._x0[:] = x0
         self._references[:] = references
         self._parameters[:] = parameters
-        self._leave_for(*references[0, STATES + 1 :].tolist())
         status: int = self._c.nmpc_solve(*self._arguments)
         if status != 0:
             self.reset()
