@@ -9,9 +9,8 @@ class BundleWitnesses:
     """A `PlaceWitness` for each bundle; arguments as there."""
 
     def __init__(self, p_BC: Vector, q_BC: Vector, gnss_walk_m_sqrt_s: float) -> None:
-        self._settings = p_BC, q_BC, gnss_walk_m_sqrt_s
         self._motion = MotionRecord()
-        self._common = PlaceWitness(*self._settings, self._motion)  # of no bundle
+        self._common = PlaceWitness(p_BC, q_BC, gnss_walk_m_sqrt_s, self._motion)  # of no bundle
         self._places: dict[str, PlaceWitness] = {}
 
     def _all(self) -> list[PlaceWitness]:

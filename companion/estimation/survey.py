@@ -36,23 +36,21 @@ def surveyed(site: Site) -> dict[str, Surveyed]:
 
 def place_by_survey(
     eskf: Eskf, filter_state: FilterState, poses: Mapping[str, Surveyed], own: str | None, seen: str
-) -> tuple[str, ...]:
-    """Place every surveyed bundle that is not known yet, relative to the established bundle `seen`; returns their names.
+) -> None:
+    """Place every surveyed bundle that is not established yet, relative to the established bundle `seen`.
 
-    own: name of the mission's bundle. With p_B = p_A + R_A p_AB the errors are δp_B = δp_A − R_A [p_AB]ₓ δθ_A + e_p and
+    A place by its own few observations is replaced: later ones agree with the survey's, or are refused. own: name of the mission's bundle. With p_B = p_A + R_A p_AB the errors are δp_B = δp_A − R_A [p_AB]ₓ δθ_A + e_p and
     δθ_B = R_ABᵀ δθ_A + e_θ; e: of both surveyed poses. Raises nothing: bundles beyond the state's size wait.
     """
-    placed = []
     for name in poses:
-        known = filter_state.marker_known if name == own else name in filter_state.others
-        full = name != own and len(filter_state.others) >= OTHERS_MAX
-        if name == seen or known or full:
+        record = filter_state.others.get(name)
+        score = filter_state.placement_score if name == own else (0 if record is None else record.placement_score)
+        full = name != own and record is None and len(filter_state.others) >= OTHERS_MAX
+        if name == seen or score >= ESTABLISHED or full:
             continue
         if name != own and not eskf.allocate(filter_state, name):
             continue
         _place(filter_state, "" if name == own else name, "" if seen == own else seen, poses[seen], poses[name])
-        placed.append(name)
-    return tuple(placed)
 
 
 def _place(filter_state: FilterState, name: str, by: str, known: Surveyed, new: Surveyed) -> None:
