@@ -52,7 +52,7 @@ def _connected(address: str) -> Client:
     try:
         client.wait_for_workers(1, timeout=CONNECT_S)
     except TimeoutError:
-        client.close()
+        client.close()  # type: ignore[no-untyped-call]
         raise UserError(f"--scheduler {address}: the scheduler has no workers") from None
     return client
 
