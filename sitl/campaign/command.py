@@ -134,7 +134,7 @@ def _fly_all(
             raise
         reason, status = str(error), REFUSED
     finally:
-        _write_results(plan, store, console)
+        _write_results(plan, store)
         store.close()
     if reason:
         end_with(f"{reason}: {len(store.rows)} of {len(plan.flights)} flights flown; go on with --resume", status)
@@ -227,15 +227,20 @@ def _duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
-def _write_results(plan: "CampaignPlan", store: "Store", console: "Console") -> None:
-    from sitl.campaign.store import RESULTS
+def _write_results(plan: "CampaignPlan", store: "Store") -> None:
+    from sitl.campaign.report import summary_lines, write_campaign_report
+    from sitl.campaign.store import REPORT, RESULTS
     from sitl.campaign.table import write_parquet
 
     rows = store.ordered()
     if not rows:
         return
     write_parquet(rows, store.folder / RESULTS)
+    write_campaign_report(plan, rows, store.folder / REPORT)
+    for line in summary_lines(rows):
+        click.echo(line)
     click.echo(str(store.folder / RESULTS))
+    click.echo(str(store.folder / REPORT))
 
 
 def _console(stderr: bool) -> "Console":

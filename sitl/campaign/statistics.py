@@ -19,6 +19,7 @@ from companion.core.arrays import Array
 PERMUTATIONS = 2000
 SEED = 1  # of the permutations: the same results give the same report
 FEWEST = 8  # flights with the figure, below which nothing is said
+ABSENT_MAX = 0.2  # share of the flights that may lack a field
 Z_95 = 1.959964
 
 
@@ -58,7 +59,8 @@ class Influence(NamedTuple):
 def influences(fields: dict[str, list[Any]], figure: list[float | None]) -> list[Influence]:
     """All fields that vary, the strongest first; none when fewer than `FEWEST` flights have the figure, or all have the same.
 
-    fields: a number or name of every flight, None where a flight has none.
+    fields: a number or name of every flight, None where a flight has none: a crashed flight does not say what its sensors
+    were. Such a flight counts as the median of the field, and a field that many flights lack is left out.
     """
     have = np.array([value is not None and math.isfinite(value) for value in figure])
     target = np.array([value for value, ok in zip(figure, have, strict=True) if ok], dtype=float)
@@ -71,8 +73,11 @@ def influences(fields: dict[str, list[Any]], figure: list[float | None]) -> list
     measures: list[Array] = []
     for field, values in fields.items():
         chosen = [value for value, ok in zip(values, have, strict=True) if ok]
-        if any(value is None for value in chosen) or len(set(chosen)) < 2:
+        given = [value for value in chosen if value is not None]
+        if len(set(given)) < 2 or len(chosen) - len(given) > ABSENT_MAX * len(chosen):
             continue
+        if _are_numbers(given):
+            chosen = [float(np.median(given)) if value is None else value for value in chosen]
         compared = _compared(chosen, ranks, shuffled)
         found.append((field, *compared[:2]))
         measures.append(compared[2])
@@ -90,7 +95,7 @@ def influences(fields: dict[str, list[Any]], figure: list[float | None]) -> list
 
 def _compared(values: list[Any], ranks: Array, shuffled: Array) -> tuple[float, str, Array]:
     """(measure, direction, the measure in each permutation)."""
-    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
+    if _are_numbers(values):
         numbers = np.array(values, dtype=float)
         along = _standardised(rankdata(numbers))
         apart = _standardised(rankdata(np.abs(numbers - np.median(numbers))))
@@ -104,6 +109,10 @@ def _compared(values: list[Any], ranks: Array, shuffled: Array) -> tuple[float, 
     ratio = _correlation_ratio(groups, ranks[None, :])
     highest = max(groups, key=lambda group: float(ranks[group].mean()))
     return float(ratio[0]), names[int(np.argmax(highest))], _correlation_ratio(groups, shuffled)
+
+
+def _are_numbers(values: list[Any]) -> bool:
+    return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
 
 
 def _correlation_ratio(groups: list[Array], ranks: Array) -> Array:
