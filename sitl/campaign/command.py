@@ -38,6 +38,9 @@ FILE = click.Path(path_type=Path)
 @click.option("--scheduler", default=None, metavar="ADDRESS", help="Fly on a Dask cluster: tcp://HOST:PORT.")
 @click.option("--resume", is_flag=True, help="Go on with the campaign in the folder: fly only what is missing.")
 @click.option(
+    "--report", is_flag=True, help="Write table and report of the folder again, by this version; fly nothing."
+)
+@click.option(
     "--logs", type=FILE, default=None, help="Write a log of every flight into this folder, where it is flown."
 )
 @click.option("--check", is_flag=True, help="Draw and check all flights, and fly none.")
@@ -53,6 +56,7 @@ def campaign(
     jobs: int | None,
     scheduler: str | None,
     resume: bool,
+    report: bool,
     logs: Path | None,
     check: bool,
     only: int | None,
@@ -64,6 +68,7 @@ def campaign(
     The same file gives the same flights, whatever the number of processes or machines.
     """
     from sitl.campaign.flights import plan_campaign
+    from sitl.campaign.store import Store
 
     if only is None and (log_file is not None or json_file is not None):
         raise UserError(
@@ -78,6 +83,9 @@ def campaign(
     if only is not None:
         sys.exit(_fly_only(plan, only, log_file, json_file))
     assert out is not None
+    if report:
+        _write_results(plan, Store.of_any_version(out, plan))
+        return
     _fly_all(plan, out, jobs, scheduler, resume, logs)
 
 

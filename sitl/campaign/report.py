@@ -87,7 +87,7 @@ def write_campaign_report(plan: CampaignPlan, rows: list[Row], path: Path) -> No
 def summary_lines(rows: list[Row]) -> list[str]:
     """The report's first figures for a terminal, and every cause with its count."""
     lines = [f"{card['name']}: {card['value']} {card['unit']} ({card['note']})" for card in _cards(rows)]
-    return lines + [f"{c['share'].count} {c['outcome']}: {c['cause']}" for c in _causes(rows)]
+    return lines + [f"{c['share'].hits} {c['outcome']}: {c['cause']}" for c in _causes(rows)]
 
 
 def figure_of(row: Row, name: str) -> float | None:
@@ -105,7 +105,7 @@ def _count(rows: list[Row], *outcomes: Outcome) -> Share:
 
 def _cards(rows: list[Row]) -> list[dict[str, str]]:
     def share(name: str, found: Share) -> dict[str, str]:
-        note = f"{found.count} of {found.of}; 95 %: {100 * found.low:.1f} to {100 * found.high:.1f} %"
+        note = f"{found.hits} of {found.of}; 95 %: {100 * found.low:.1f} to {100 * found.high:.1f} %"
         return {"name": name, "value": f"{100 * found.share:.1f}", "unit": "%", "note": note}
 
     cards = [
@@ -134,7 +134,7 @@ def _groups(rows: list[Row]) -> list[dict[str, Any]]:
                 "key": key,
                 "completed": _count(members, Outcome.COMPLETED),
                 "safe": _count(members, Outcome.COMPLETED, Outcome.EARLY),
-                "outcomes": [_count(members, outcome).count for outcome in (Outcome.EARLY, *BAD)],
+                "outcomes": [_count(members, outcome).hits for outcome in (Outcome.EARLY, *BAD)],
                 "hold": [HOLD.scale * q for q in quantiles(holds)] if holds else None,
             }
         )
@@ -258,12 +258,13 @@ def _sensitivity(rows: list[Row]) -> list[dict[str, Any]]:
     early = [row["outcome"] in (*BAD, Outcome.EARLY) for row in rows]
     holds = [figure_of(row, HOLD.name) for row in rows]
     parts = []
-    for title, figure, what in (
+    questions: tuple[tuple[str, list[float | None], str], ...] = (
         ("Which field explains the failures", [float(b) for b in bad], f"{sum(bad)} failed or crashed flights"),
         ("Which field explains the flights that were not completed", [float(e) for e in early],
          f"{sum(early)} flights that ended early, failed or crashed"),
         ("Which field explains the hold error", holds, f"{sum(h is not None for h in holds)} flights with a hold"),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for title, figure, what in questions:
         found = influences(fields, figure)
         pictures = [
             svg

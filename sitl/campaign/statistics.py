@@ -26,14 +26,14 @@ Z_95 = 1.959964
 class Share(NamedTuple):
     """Part of the flights, with the Wilson interval of 95 %."""
 
-    count: int
+    hits: int
     of: int
     low: float
     high: float
 
     @property
     def share(self) -> float:
-        return self.count / self.of if self.of else math.nan
+        return self.hits / self.of if self.of else math.nan
 
 
 def wilson(count: int, of: int, z: float = Z_95) -> Share:
@@ -117,15 +117,18 @@ def _are_numbers(values: list[Any]) -> bool:
 
 def _correlation_ratio(groups: list[Array], ranks: Array) -> Array:
     """η of each row; the ranks have mean 0 and length 1."""
-    between = sum(group.sum() * ranks[:, group].mean(axis=1) ** 2 for group in groups)
-    return np.sqrt(np.asarray(between))
+    between = np.zeros(len(ranks))
+    for group in groups:
+        between += group.sum() * ranks[:, group].mean(axis=1) ** 2
+    found: Array = np.sqrt(between)
+    return found
 
 
 def _standardised(ranks: Array) -> Array:
     """Mean 0, length 1; zeros where all are equal."""
-    centred = ranks - ranks.mean()
+    centred: Array = ranks - ranks.mean()
     length = float(np.linalg.norm(centred))
-    return centred / length if length > 0.0 else centred
+    return np.asarray(centred / length) if length > 0.0 else centred
 
 
 def quantiles(values: list[float], shares: tuple[float, ...] = (0.05, 0.5, 0.95)) -> list[float]:

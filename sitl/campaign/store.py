@@ -36,7 +36,7 @@ class Store:
     no obstacle to resume: the campaign was killed before its first flight.
     """
 
-    def __init__(self, folder: Path, plan: CampaignPlan, resume: bool) -> None:
+    def __init__(self, folder: Path, plan: CampaignPlan, resume: bool, any_version: bool = False) -> None:
         check_output_folder(folder)
         self.folder = folder
         self._plan = plan
@@ -55,7 +55,7 @@ class Store:
         except OSError as error:
             raise OutputError(f"{folder}: cannot be written: {(error.strerror or str(error)).lower()}") from None
         if begun:
-            self._check(_read(manifest))
+            self._check(_read(manifest), any_version)
         else:
             self._write(manifest, self._described())
         for left in (folder / FLIGHTS).glob(f"*{TEMPORARY}"):
@@ -71,14 +71,21 @@ class Store:
             **provenance.software()._asdict(),
         }
 
-    def _check(self, manifest: dict[str, Any]) -> None:
+    @classmethod
+    def of_any_version(cls, folder: Path, plan: CampaignPlan) -> "Store":
+        """A folder with a campaign of this file, flown by any version of the project; to read it."""
+        if not (folder / MANIFEST).is_file():
+            raise OutputError(f"{folder}: holds no campaign ({MANIFEST})")
+        return cls(folder, plan, resume=True, any_version=True)
+
+    def _check(self, manifest: dict[str, Any], any_version: bool) -> None:
         """Raise `UserError` unless the folder's campaign is this one, of this version of the project."""
         inputs, flown = self._plan.inputs, manifest.get("inputs", {})
         changed = [name for name in {**flown, **inputs} if flown.get(name) != inputs.get(name)]
         if changed:
             raise UserError(f"{self.folder}: cannot be resumed: {changed[0]} is not what its flights were drawn from")
         here = provenance.software()
-        if manifest.get("source_hash") != here.source_hash:
+        if manifest.get("source_hash") != here.source_hash and not any_version:
             flown_by = f"commit {str(manifest.get('commit'))[:12]}{' with changes' if manifest.get('modified') else ''}"
             raise UserError(
                 f"{self.folder}: cannot be resumed: its flights were flown by {flown_by}, and this is "
