@@ -65,7 +65,7 @@ typedef struct {
     ocp_nlp_out *out;
     ocp_nlp_solver *solver;
     double running[NY], terminal[NX];     /* diagonal weights */
-    double command_max[NU];               /* largest of each command */
+    double roll_max;                      /* bound of the roll command [rad] */
     double speed_max;                     /* [m/s] */
     int has_tilt[N + 1], has_rows[N + 1]; /* nodes with soft rows: of tilt, of speed and plane */
     int curved[N + 1];                    /* the node's weights contain an addition */
@@ -157,7 +157,7 @@ void nmpc_set_bounds(nmpc *self, const double *input_min, const double *input_ma
         ocp_nlp_constraints_model_set(self->config, self->dims, self->in, k, "lbx", low);
         ocp_nlp_constraints_model_set(self->config, self->dims, self->in, k, "ubx", high);
     }
-    memcpy(self->command_max, input_max, sizeof self->command_max);
+    self->roll_max = input_max[1];
     self->speed_max = speed_max;
 }
 
@@ -197,28 +197,26 @@ static int add_speed_curvature(nmpc *self, int k, const double *v, int rows, dou
     return 1;
 }
 
-/* Add to the weight of a tilt command what makes a swing at the bound of the other one useless; returns 0 where there is
+/* Add to the weight of the pitch command what makes a swing of pitch at the bound of roll useless; returns 0 where there is
  * none.
  *
  * Where roll is at its bound t, lift in balance, T cos(roll) cos(pitch) = g, gives the force T sin(roll) = g tan(t) / cos(pitch):
  * pitch takes lift, which allows more thrust and with it more force against the wind. To second order in pitch the cost
  * falls by ½ λ sin(t) cos(t) pitch², λ the multiplier of roll's bound. The linearised dynamics do not contain this term:
  * they promise lift from one bound of pitch when the plan is at the other, so the plan swings between them in every
- * cycle. The added weight is SWING_MARGIN times the term. In a corner the two multipliers compensate. */
+ * cycle. The added weight is SWING_MARGIN times the term. In a corner the two multipliers compensate. At the bound of
+ * pitch the force T sin(pitch) cos(roll) = g tan(t) does not depend on roll. */
 static int add_swing_weight(nmpc *self, int k, double *W, double *y) {
-    double values[MULTIPLIERS_MAX], lambda[NU];
-    const int upper = multipliers(self, k, values) + (self->has_rows[k] ? NROWS : 0);
-    int added = 0;
-    for (int i = 1; i < NU; i++) lambda[i] = (values[i] + values[upper + i]) / self->in->Ts[k];
-    for (int i = 1; i < NU; i++) {
-        const double t = self->command_max[NU - i], weight = self->running[NX + i];
-        const double more = SWING_MARGIN * sin(t) * cos(t) * (lambda[NU - i] - lambda[i]);
-        if (more <= CURVATURE_MIN * weight) continue;
-        W[(NX + i) * (NY + 1)] += more;
-        y[NX + i] *= weight / (weight + more);
-        added = 1;
-    }
-    return added;
+    enum { ROLL = 1, PITCH = 2, AT = NX + PITCH };
+    double values[MULTIPLIERS_MAX];
+    const double *lower = values, *upper = values + multipliers(self, k, values) + (self->has_rows[k] ? NROWS : 0);
+    const double lambda = lower[ROLL] + upper[ROLL] - lower[PITCH] - upper[PITCH];
+    const double more = SWING_MARGIN * sin(self->roll_max) * cos(self->roll_max) * lambda / self->in->Ts[k];
+    const double weight = self->running[AT];
+    if (more <= CURVATURE_MIN * weight) return 0;
+    W[AT * (NY + 1)] += more;
+    y[AT] *= weight / (weight + more);
+    return 1;
 }
 
 /* The cost of a node: the weights of the vehicle file and what the limits add. */
