@@ -1,6 +1,7 @@
 """The effective files of a simulated flight as plain tables: from a log, or changed by a campaign, or sent to another machine."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class FlightFiles(msgspec.Struct):
         if self.site is not None:
             tables["site.toml"] = _with_dictionaries(self.site, places)
         for name, content in tables.items():
-            (folder / name).write_text(tomlkit.dumps(content), encoding="utf-8")
+            (folder / name).write_text(_toml(msgspec.json.encode(content)), encoding="utf-8")
         return folder / SCENARIO_FILE
 
 
@@ -51,6 +52,11 @@ def files_of(loaded: LoadedScenario) -> FlightFiles:
     """The files of a scenario that has been read, with its camera mode."""
     overrides = {"camera_mode": loaded.scenario.camera_mode}
     return _of_metadata(flight_metadata(loaded.vehicle_path, loaded.mission_path, loaded.path, None, overrides))
+
+
+@lru_cache(maxsize=32)  # the flights of a campaign share most of their files, and writing TOML is slow
+def _toml(content: bytes) -> str:
+    return tomlkit.dumps(msgspec.json.decode(content))
 
 
 def _of_metadata(metadata: Mapping[str, str]) -> FlightFiles:

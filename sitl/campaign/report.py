@@ -245,9 +245,11 @@ def _repeats(name: str, values: list[Any], everywhere: dict[str, list[Any]]) -> 
 def _ordered_alike(a: list[Any], b: list[Any]) -> bool:
     """Two columns of numbers that rise together, one in place of the other."""
     both = [(x, y) for x, y in zip(a, b, strict=True) if isinstance(x, (int, float)) and isinstance(y, (int, float))]
-    if len(set(both)) < 3:
+    if not both:
         return False
     first, second = zip(*both, strict=True)
+    if min(len(set(first)), len(set(second))) < 3:
+        return False
     return bool(np.array_equal(np.argsort(first, kind="stable"), np.argsort(second, kind="stable")))
 
 

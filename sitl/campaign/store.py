@@ -54,10 +54,14 @@ class Store:
             raise OutputError(f"{folder}: another campaign is writing there") from None
         except OSError as error:
             raise OutputError(f"{folder}: cannot be written: {(error.strerror or str(error)).lower()}") from None
-        if begun:
-            self._check(_read(manifest), any_version)
-        else:
-            self._write(manifest, self._described())
+        try:
+            if begun:
+                self._check(_read(manifest), any_version)
+            else:
+                self._write(manifest, self._described())
+        except BaseException:
+            self.close()
+            raise
         for left in (folder / FLIGHTS).glob(f"*{TEMPORARY}"):
             left.unlink()
         self.rows, self.unreadable = self._read_flights()
