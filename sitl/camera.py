@@ -198,6 +198,8 @@ class SceneCamera:
         facing = -(rays * placed.normals_W).sum(axis=1) >= MIN_FACING * np.sqrt((rays * rays).sum(axis=1))
         points_C = (placed.corners_W - p_WC) @ R_WC
         candidates = np.flatnonzero(facing & (points_C[:, :, 2] >= NEAR_M).all(axis=1))
+        if not candidates.size:
+            return []
         points_C = points_C[candidates]
         ideal = points_C[:, :, :2] / points_C[:, :, 2:]
         # far beyond the field of view, where the distortion polynomial has no meaning, nothing is seen
@@ -206,7 +208,7 @@ class SceneCamera:
         seen &= ((corners >= 0) & (corners <= (c.width - 1, c.height - 1))).all(axis=(1, 2))
         sides = corners - corners[:, (3, 0, 1, 2)]
         seen &= (sides * sides).sum(axis=2).min(axis=1, initial=np.inf) >= MIN_SIDE_PX**2
-        for backdrop in self._backdrops:
+        for backdrop in self._backdrops if seen.any() else ():
             seen &= ~backdrop.hides(p_WC, placed.corners_W[candidates]).any(axis=1)
         found = ((placed.markers[candidates[i]], corners[i]) for i in np.flatnonzero(seen))
         return [VisibleMarker(marker.bundle, marker.marker, pixels) for marker, pixels in found]
