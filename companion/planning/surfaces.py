@@ -155,7 +155,8 @@ def covered_share(size_m: tuple[float, float], footprints: list[Footprint]) -> f
     covered = np.zeros((len(u), len(v)), dtype=bool)
     for f in footprints:
         covered |= ((u > f.u_low) & (u < f.u_high))[:, None] & ((v > f.v_low) & (v < f.v_high))[None, :]
-    return float((np.diff(us)[:, None] * np.diff(vs)[None, :])[covered].sum() / (width * height))
+    area = (np.diff(us)[:, None] * np.diff(vs)[None, :])[covered].sum()
+    return min(1.0, float(area / (width * height)))
 
 
 def centres(length_m: float, footprint_m: float, overlap: float, margin_m: float, closed: bool = False) -> list[float]:

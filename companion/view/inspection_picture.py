@@ -21,8 +21,8 @@ DPI = 110
 PATH, PHOTOGRAPH, STRUCTURE, FENCE = "#1f5fa8", "#d1495b", "#555555", "#2a9d5c"
 
 
-def draw(plan: InspectionPlan, limits: Limits, path: Path, kind: str) -> None:
-    """Write the picture. kind: "svg" or "png"."""
+def draw(plan: InspectionPlan, limits: Limits, files: dict[str, Path]) -> None:
+    """Write the picture. files: by kind, "svg" or "png"."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -36,7 +36,8 @@ def draw(plan: InspectionPlan, limits: Limits, path: Path, kind: str) -> None:
         _unrolled(axes, plan, name, surface, index)
     for axes in grid[1 + len(surfaces) :]:
         axes.set_axis_off()
-    figure.savefig(path, format=kind, dpi=DPI)
+    for kind, path in files.items():
+        figure.savefig(path, format=kind, dpi=DPI)
 
 
 def _with_surface(plan: InspectionPlan) -> list[tuple[int, Surface]]:

@@ -117,11 +117,10 @@ def plan(
         click.echo(json.dumps(summary(loaded), indent=2))
     elif json_file is not None:
         write_output(json_file, json.dumps(summary(loaded), indent=2) + "\n")
-    for picture in (svg_file, png_file):
-        if picture is not None:
-            from companion.view.inspection_picture import draw
+    if pictures := {kind: file for kind, file in (("svg", svg_file), ("png", png_file)) if file is not None}:
+        from companion.view.inspection_picture import draw
 
-            draw(loaded.plan, loaded.mission.limits, picture, "svg" if picture == svg_file else "png")
+        draw(loaded.plan, loaded.mission.limits, pictures)
     for line in lines(loaded):
         click.echo(line, err=json_file == STDOUT)
 
