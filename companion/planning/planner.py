@@ -7,7 +7,7 @@ All points are relative to the take-off point.
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,11 +17,11 @@ from companion.core.frames import wrap_angle
 from companion.core.trajectories import duration_s
 from companion.core.trajectory_messages import Move, Vec3
 from companion.planning.camera import CameraPose, seen
-from companion.planning.sections import Battery, SurfaceItem
+from companion.planning.sections import Battery, SurfaceItem, along_x
 from companion.planning.stations import PlannedItem, Planning, Station, plan_item
 from companion.planning.surfaces import Footprint, Surface, covered_share, grid
 
-TAKEOFF_M_S, LAND_M_S = 1.5, 0.7  # PX4's defaults of MPC_TKO_SPEED and MPC_LAND_SPEED
+TAKEOFF_M_S = 1.5  # PX4's default of MPC_TKO_SPEED
 CHECKED_EVERY_M = 0.1  # of the path, against fence and surfaces
 SHOWN_M = 1e-6  # rounding of a stand-off that is exactly the smallest
 
@@ -43,6 +43,8 @@ class Surroundings(NamedTuple):
     search_s: float  # time to confirm the bundle
     return_height_m: float
     return_leg: Leg
+    sink_leg: Leg  # above the take-off point
+    sink_end_m: float  # height from which PX4 lands, at the same speed
     refusal: Callable[[Vec3], str]  # why a point is not allowed, "" when it is
     mass_kg: float
 
@@ -108,14 +110,26 @@ def make_plan(
     items = [plan_item(index, planning, where) for index, where in enumerate(wheres)]
     stations = _ordered(items, around)
     surfaces = [(n, item.surface) for n, item in zip(names, items, strict=True) if item.surface is not None]
-    _check_places(stations, wheres, around)
     leg = Leg(inspection.speed_m_s, inspection.acceleration_m_s2, inspection.yaw_rate_rad_s)
     moves = _moves(stations, leg)
-    _check_ways(stations, moves, surfaces, wheres, planning.standoff_min_m, around)
-    stops_s = _stops_s(stations, moves, planning.camera.trigger_period_s)
+    route = _Route(
+        stations,
+        moves,
+        _stops_s(stations, moves, planning.camera.trigger_period_s),
+        [way_out(station, around, leg) for station in stations],
+        [way_home(station, around) for station in stations],
+        surfaces,
+        wheres,
+        planning.standoff_min_m,
+        around,
+    )
+    route.check()
     power_w = battery.power_w(around.mass_kg)
     battery_s = battery.usable_j / power_w
-    flights, corners = _flights(stations, moves, stops_s, battery_s, around, leg, surfaces, wheres, planning)
+    flights = [route.flight(0, battery_s)]
+    while flights[-1].last + 1 < len(stations):
+        flights.append(route.flight(flights[-1].last + 1, battery_s))
+    corners = [corner for flight in flights for corner in route.corners(flight)]
     if len(flights) > 1 and not inspection.resumable:
         total_s = sum(flight.duration_s for flight in flights)
         raise ConfigError(
@@ -171,43 +185,6 @@ def _stops_s(stations: list[Station], moves: list[Move], trigger_period_s: float
     return stops
 
 
-def _check_places(stations: list[Station], wheres: list[str], around: Surroundings) -> None:
-    for station in stations:
-        if why := around.refusal(station.p_W):
-            raise ConfigError(f"{wheres[station.item]}the station at {_shown(station.p_W)} is {why}")
-
-
-def _check_ways(
-    stations: list[Station],
-    moves: list[Move],
-    surfaces: list[tuple[str, Surface]],
-    wheres: list[str],
-    standoff_min_m: float,
-    around: Surroundings,
-) -> None:
-    for station, way in zip(stations, moves, strict=True):
-        if problem := _obstacle(way, surfaces, standoff_min_m, around):
-            raise ConfigError(f"{wheres[station.item]}the way to its {problem}")
-
-
-def _obstacle(way: Move, surfaces: list[tuple[str, Surface]], standoff_min_m: float, around: Surroundings) -> str:
-    """What a straight way is too near to, or which limit of the mission it leaves; "" if none. Checked point by point."""
-    count = max(2, math.ceil(math.dist(way.p_start, way.p_end) / CHECKED_EVERY_M) + 1)
-    points = np.linspace(way.p_start, way.p_end, count)
-    for name, surface in surfaces:
-        distances = surface.distance_m(points)
-        nearest = int(np.argmin(distances))
-        if distances[nearest] < standoff_min_m - SHOWN_M:
-            return (
-                f"station at {_shown(way.p_end)} passes '{name}' at {distances[nearest]:.2f} m: "
-                f"safety.standoff_min_m of the vehicle file is {standoff_min_m:g} m"
-            )
-    for point in points.tolist():
-        if why := around.refusal((point[0], point[1], point[2])):
-            return f"station at {_shown(way.p_end)} leads over {_shown(point)}: {why}"
-    return ""
-
-
 def _shown(p: Vec3 | list[float]) -> str:
     return "[" + ", ".join(f"{v:.2f}" for v in p) + "]"
 
@@ -225,79 +202,100 @@ def way_out(station: Station, around: Surroundings, leg: Leg) -> list[Move]:
 
 
 def way_home(station: Station, around: Surroundings) -> list[Move]:
-    """Up or down to the height of the return, then above the take-off point."""
-    x, y, _ = station.p_W
-    corners = [station.p_W, (x, y, around.return_height_m), (0.0, 0.0, around.return_height_m)]
-    return [
-        move(a, station.yaw_rad, b, station.yaw_rad, around.return_leg)
-        for a, b in zip(corners, corners[1:], strict=False)
-    ]
+    """As the mission returns: back over the first point of the search, above the take-off point, down."""
+    corners = [(station.p_W, station.yaw_rad), *around.search[::-1]]
+    yaw = corners[-1][1]
+    corners += [((0.0, 0.0, around.return_height_m), yaw), ((0.0, 0.0, around.sink_end_m), yaw)]
+    legs = [around.return_leg] * (len(corners) - 2) + [around.sink_leg]
+    return [move(*a, *b, leg) for a, b, leg in zip(corners, corners[1:], legs, strict=False)]
 
 
-def _flights(
-    stations: list[Station],
-    moves: list[Move],
-    stops_s: list[float],
-    battery_s: float,
-    around: Surroundings,
-    leg: Leg,
-    surfaces: list[tuple[str, Surface]],
-    wheres: list[str],
-    planning: Planning,
-) -> tuple[list[Flight], list[Vec3]]:
-    """As many stations on each battery as it ends with the way home, and the corners of all ways.
+class _Route(NamedTuple):
+    """All stations with the ways between them, and what the ways must keep clear of."""
 
-    A flight ends earlier where the way home, or the next flight's way out, would lead too near to a surface.
-    """
+    stations: list[Station]
+    moves: list[Move]  # to each station from the one before
+    stops_s: list[float]
+    ways_out: list[list[Move]]  # to each station from above the take-off point
+    ways_home: list[list[Move]]
+    surfaces: list[tuple[str, Surface]]
+    wheres: list[str]  # by item
+    standoff_min_m: float
+    around: Surroundings
 
-    def obstacle(ways: list[Move]) -> str:
-        found = (_obstacle(way, surfaces, planning.standoff_min_m, around) for way in ways)
-        return next((problem for problem in found if problem), "")
+    def where(self, station: int) -> str:
+        """Beginning of a message about a station."""
+        return self.wheres[self.stations[station].item]
 
-    climb_s = around.takeoff_height_m / TAKEOFF_M_S + around.search_s
-    land_s = around.return_height_m / LAND_M_S
-    ways_out = [way_out(s, around, leg) for s in stations]
-    ways_home = [way_home(s, around) for s in stations]
-    out_s = [climb_s + sum(map(duration_s, ways)) for ways in ways_out]
-    home_s = [land_s + sum(map(duration_s, ways)) for ways in ways_home]
-    flights: list[Flight] = []
-    corners: list[Vec3] = []
-    first = 0
-    while first < len(stations):
-        work_s = out_s[first] + stops_s[first]
+    def check(self) -> None:
+        """Raise `ConfigError` for a station, or a point between two stations, that the mission's limits do not allow."""
+        for index, station in enumerate(self.stations):
+            if why := self.around.refusal(station.p_W):
+                raise ConfigError(f"{self.where(index)}the station at {_shown(station.p_W)} is {why}")
+        for index, way in enumerate(self.moves):
+            if problem := self.obstacle([way]):
+                raise ConfigError(f"{self.where(index)}the way to its {problem}")
+
+    def obstacle(self, ways: list[Move]) -> str:
+        """What straight ways pass too near to, or which limit of the mission they leave; "" if none. Point by point."""
+        for way in ways:
+            count = max(2, math.ceil(math.dist(way.p_start, way.p_end) / CHECKED_EVERY_M) + 1)
+            points = np.linspace(way.p_start, way.p_end, count)
+            for name, surface in self.surfaces:
+                nearest_m = float(surface.distance_m(points).min())
+                if nearest_m < self.standoff_min_m - SHOWN_M:
+                    return (
+                        f"station at {_shown(way.p_end)} passes '{name}' at {nearest_m:.2f} m: "
+                        f"safety.standoff_min_m of the vehicle file is {self.standoff_min_m:g} m"
+                    )
+            for point in points.tolist():
+                if why := self.around.refusal((point[0], point[1], point[2])):
+                    return f"station at {_shown(way.p_end)} leads over {_shown(point)}: {why}"
+        return ""
+
+    def flight_s(self, first: int, last: int) -> float:
+        """From take-off over two stations and all between them to the landing [s]."""
+        vertical_s = (
+            self.around.takeoff_height_m / TAKEOFF_M_S + self.around.sink_end_m / self.around.sink_leg.speed_m_s
+        )
+        ways = [*self.ways_out[first], *self.moves[first + 1 : last + 1], *self.ways_home[last]]
+        return vertical_s + self.around.search_s + sum(map(duration_s, ways)) + sum(self.stops_s[first : last + 1])
+
+    def flight(self, first: int, battery_s: float) -> Flight:
+        """As many stations from the first on as a battery ends with the way home.
+
+        Fewer where the way home, or the next flight's way out, would lead too near to a surface; raises `ConfigError`
+        when there is no such station.
+        """
+        end = len(self.stations) - 1
         last = first
-        while last + 1 < len(stations):
-            more_s = duration_s(moves[last + 1]) + stops_s[last + 1]
-            if work_s + more_s + home_s[last + 1] > battery_s:
-                break
-            work_s += more_s
+        while last < end and self.flight_s(first, last + 1) <= battery_s:
             last += 1
-        total_s = work_s + home_s[last]
+        total_s = self.flight_s(first, last)
         if total_s > battery_s:
             raise ConfigError(
-                f"{wheres[stations[first].item]}the flight to {_shown(stations[first].p_W)} and back takes {total_s / 60:.1f} "
-                f"min, one battery lasts {battery_s / 60:.1f} min"
+                f"{self.where(first)}the flight to {_shown(self.stations[first].p_W)} and back takes {total_s / 60:.1f} min, "
+                f"one battery lasts {battery_s / 60:.1f} min"
             )
-        where = wheres[stations[first].item]
-        if problem := obstacle(ways_out[first]):
-            raise ConfigError(f"{where}the way from take-off to its {problem}")
-        wanted = last
-        while problem := obstacle(ways_home[last]) or (
-            obstacle(ways_out[last + 1]) if last + 1 < len(stations) else ""
-        ):
-            if last == first:
-                problem = obstacle(ways_home[wanted]) or problem
-                raise ConfigError(f"{wheres[stations[wanted].item]}on the way home the way to the {problem}")
-            last -= 1
-        if last < wanted:
-            work_s = out_s[first] + sum(stops_s[first : last + 1]) + sum(map(duration_s, moves[first + 1 : last + 1]))
-            total_s = work_s + home_s[last]
-        corners += [(0.0, 0.0, 0.0), *(way.p_start for way in ways_out[first])]
-        corners += [s.p_W for s in stations[first : last + 1]]
-        corners += [*(way.p_end for way in ways_home[last]), (0.0, 0.0, 0.0)]
-        flights.append(Flight(first, last, total_s, total_s / battery_s))
-        first = last + 1
-    return flights, corners
+        if problem := self.obstacle(self.ways_out[first]):
+            raise ConfigError(f"{self.where(first)}the way from take-off to its {problem}")
+        clear = (n for n in range(last, first - 1, -1) if self._may_end_at(n))
+        if (chosen := next(clear, None)) is None:
+            problem = self.obstacle(self.ways_home[last]) or self.obstacle(self.ways_out[last + 1])
+            raise ConfigError(f"{self.where(last)}on the way home the way to the {problem}")
+        total_s = self.flight_s(first, chosen)
+        return Flight(first, chosen, total_s, total_s / battery_s)
+
+    def _may_end_at(self, station: int) -> bool:
+        following = self.ways_out[station + 1] if station + 1 < len(self.stations) else []
+        return not self.obstacle([*self.ways_home[station], *following])
+
+    def corners(self, flight: Flight) -> list[Vec3]:
+        """Points of a flight between straight ways, from the ground to the ground."""
+        ground = (0.0, 0.0, 0.0)
+        there = [way.p_start for way in self.ways_out[flight.first]]
+        stops = [station.p_W for station in self.stations[flight.first : flight.last + 1]]
+        return [ground, *there, *stops, *(way.p_end for way in self.ways_home[flight.last]), ground]
 
 
 # --- figures --------------------------------------------------------------------------------------------------------
@@ -308,15 +306,19 @@ def surface_figures(
 ) -> SurfaceFigures:
     """Coverage, GSD and overlap of one surface."""
     surface, item = planned.surface, planning.inspection.item[index]
-    assert surface is not None and planned.standoff_m is not None and planned.useful_m is not None
-    limit_m = _limit_m(item)
+    assert (
+        isinstance(item, SurfaceItem)
+        and surface is not None
+        and planned.standoff_m is not None
+        and planned.useful_m is not None
+    )
     best = best_gsd_m(surface, planning, [s.photograph.pose for s in stations if s.photograph is not None])
-    within = best <= limit_m * (1 + 1e-9)
+    within = best <= item.gsd_mm_px / 1e3 * (1 + 1e-9)
     shots = [s.photograph for s in stations if s.photograph is not None]
     footprints = {(s.row, s.column): s.footprint for s in shots if s.footprint is not None}
     coverage = covered_share(surface.size_m, list(footprints.values())) if surface.plane else float(within.mean())
     finite = best[np.isfinite(best)] * 1e3
-    along_u = _along_u(item)
+    along_u = along_x(item)
     return SurfaceFigures(
         name,
         str(type(item).__struct_config__.tag),
@@ -340,14 +342,6 @@ def best_gsd_m(surface: Surface, planning: Planning, poses: list[CameraPose]) ->
     for pose in poses:
         np.minimum(best, seen(planning.camera, pose, points, normals).gsd_m, out=best)
     return best
-
-
-def _limit_m(item: Any) -> float:
-    return float(item.gsd_mm_px) / 1e3
-
-
-def _along_u(item: SurfaceItem | Any) -> bool:
-    return getattr(item, "along", "x") == "x"
 
 
 def smallest_overlap(

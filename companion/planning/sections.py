@@ -102,6 +102,11 @@ Item = HoldItem | RectangleItem | UndersideItem | CylinderItem | ViewpointsItem 
 SurfaceItem = RectangleItem | UndersideItem | CylinderItem
 
 
+def along_x(item: SurfaceItem) -> bool:
+    """Paths lead along the surface's x axis: the length of an underside, the rings of a cylinder."""
+    return not isinstance(item, RectangleItem) or item.along == "x"
+
+
 class BundlePlace(Section, frozen=True):
     """Where a bundle is assumed to stand. The flight follows the bundle itself; limits are checked for this place."""
 

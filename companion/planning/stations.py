@@ -32,6 +32,7 @@ from companion.planning.sections import (
     SurfaceItem,
     UndersideItem,
     ViewpointsItem,
+    along_x,
 )
 from companion.planning.surfaces import Cylinder, Footprint, Rectangle, Surface, centres
 
@@ -166,14 +167,18 @@ def _surface(index: int, item: SurfaceItem, planning: Planning, where: str) -> P
     _check_gsd(item, planning, where)
     standoff_m = item.standoff_m or _farthest(item, surface, planning, where)
     useful = useful_size(camera, surface, standoff_m, item.gsd_mm_px / 1e3, where)
-    along_x = not isinstance(item, RectangleItem) or item.along == "x"
-    overlaps = (item.overlap_along, item.overlap_between) if along_x else (item.overlap_between, item.overlap_along)
+    rows_along_x = along_x(item)
+    overlaps = (
+        (item.overlap_along, item.overlap_between) if rows_along_x else (item.overlap_between, item.overlap_along)
+    )
     us = centres(surface.size_m[0], useful[0], overlaps[0], item.margin_m, surface.closed)
     vs = centres(surface.size_m[1], useful[1], overlaps[1], item.margin_m)
-    columns, rows = (us, vs) if along_x else (vs, us)
+    columns, rows = (us, vs) if rows_along_x else (vs, us)
     shots = [
         [
-            _shot(index, surface, (c, r) if along_x else (r, c), (row, column), standoff_m, useful, planning, where)
+            _shot(
+                index, surface, (c, r) if rows_along_x else (r, c), (row, column), standoff_m, useful, planning, where
+            )
             for column, c in enumerate(columns)
         ]
         for row, r in enumerate(rows)

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from companion.core.command_line import (
-    DEFAULT_VEHICLE_NAME,
     HELP,
     STDOUT,
+    VEHICLE_OF_COMMAND,
     ConfigFile,
     OutputFile,
     one_line_errors,
@@ -21,6 +21,7 @@ from companion.core.config_files import ConfigKind
 from companion.core.errors import OutputError
 from companion.core.frames import quat_from_matrix
 from companion.core.vehicle import Vehicle
+from companion.mission.entry_actions import DESCENT_END_M, DESCENT_M_S
 from companion.mission.plan import Plan, leaves_limits, load_plan, site_of
 from companion.planning.camera import load_camera
 from companion.planning.planner import InspectionPlan, Leg, SurfaceFigures, Surroundings, make_plan
@@ -78,6 +79,8 @@ def surroundings(plan: Plan, mass_kg: float) -> Surroundings:
         search.confirm_s if search is not None else 0.0,
         back.height_m,
         Leg(back.speed_m_s, back.acceleration_m_s2, yaw_rate),
+        Leg(DESCENT_M_S, back.acceleration_m_s2, yaw_rate),
+        DESCENT_END_M,
         lambda point: leaves_limits(point, plan.limits),
         mass_kg,
     )
@@ -85,14 +88,7 @@ def surroundings(plan: Plan, mass_kg: float) -> Surroundings:
 
 @click.command(context_settings=HELP)
 @click.argument("mission", type=ConfigFile(ConfigKind.MISSION))
-@click.option(
-    "--vehicle",
-    type=ConfigFile(ConfigKind.VEHICLE),
-    default=DEFAULT_VEHICLE_NAME,
-    envvar="COMPANION_VEHICLE",
-    show_default=True,
-    help="Vehicle file: smallest stand-off, mass, thrust.",
-)
+@VEHICLE_OF_COMMAND
 @click.option("--json", "json_file", type=OutputFile(), default=None, help="Write the plan here; -: standard output.")
 @click.option("--svg", "svg_file", type=OutputFile(), default=None, help="Write a picture of it here.")
 @click.option("--png", "png_file", type=OutputFile(), default=None, help="Write a picture of it here.")

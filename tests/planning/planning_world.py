@@ -94,7 +94,7 @@ def planning(items, camera_changes=(), standoff_min_m=1.0, site=None, folder=Pat
 
 def around(refusal=lambda point: "", **changes) -> Surroundings:
     leg = Leg(1.0, 0.5, 0.4)
-    return Surroundings(4.0, [], leg, 0.0, 4.0, leg, refusal, 2.3)._replace(**changes)
+    return Surroundings(4.0, [], leg, 0.0, 4.0, leg, leg._replace(speed_m_s=0.7), 0.4, refusal, 2.3)._replace(**changes)
 
 
 def battery(**changes) -> Battery:

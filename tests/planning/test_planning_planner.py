@@ -8,7 +8,7 @@ from planning_world import CAMERA, DECK, PIER, WALL, around, battery, plan_of, p
 
 from companion.core.config import ConfigError, parse
 from companion.core.trajectories import duration_s, sample
-from companion.planning.planner import LAND_M_S, TAKEOFF_M_S, Leg, make_plan, move, way_home, way_out
+from companion.planning.planner import TAKEOFF_M_S, Leg, make_plan, move, way_home, way_out
 from companion.planning.sections import Battery
 
 HOLD = {"kind": "hold", "name": "wait", "frame": "world", "p_m": [5.0, 2.0, 6.0], "yaw_rad": 0.5, "duration_s": 20.0}
@@ -34,7 +34,7 @@ def test_the_duration_is_that_of_the_sampled_moves_and_the_stops():
     ways += way_home(plan.stations[-1], world)
     flown_s = sum(rest_after_s(way) for way in ways)
     stops_s = 20.0 + plan.photographs * (2.0 + CAMERA["exposure_s"])
-    vertical_s = 4.0 / TAKEOFF_M_S + 4.0 / LAND_M_S
+    vertical_s = 4.0 / TAKEOFF_M_S + 0.4 / 0.7
     assert len(plan.flights) == 1
     assert plan.duration_s == pytest.approx(flown_s + stops_s + vertical_s, abs=0.3)
     # The sampled moves keep the limits of the inspection.
@@ -54,7 +54,7 @@ def test_a_slow_camera_makes_the_stops_longer():
 def test_the_path_begins_and_ends_on_the_ground_at_the_take_off_point():
     _, plan = plan_of([SMALL])
     assert plan.path[0] == plan.path[-1] == (0.0, 0.0, 0.0)
-    assert plan.path[1] == (0.0, 0.0, 4.0) and plan.path[-2] == (0.0, 0.0, 4.0)
+    assert plan.path[1] == (0.0, 0.0, 4.0) and plan.path[-3] == (0.0, 0.0, 4.0)
     assert [s.p_W for s in plan.stations] == plan.path[2 : 2 + len(plan.stations)]
     length_m = sum(math.dist(a, b) for a, b in zip(plan.path, plan.path[1:], strict=False))
     assert plan.path_m == pytest.approx(length_m)
@@ -65,7 +65,7 @@ def test_the_search_is_part_of_the_way_out():
     without = make_plan("test", "mission.toml", world, battery(), around())
     searched = around(search=[((3.0, -3.0, 5.0), 0.2)], search_s=7.0)
     plan = make_plan("test", "mission.toml", world, battery(), searched)
-    assert plan.path[2] == (3.0, -3.0, 5.0)
+    assert plan.path[2] == plan.path[-4] == (3.0, -3.0, 5.0)
     assert plan.duration_s > without.duration_s + 7.0
 
 
