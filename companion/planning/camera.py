@@ -14,7 +14,7 @@ from companion.core.config import Section, check_unit_quaternion, integer, load,
 from companion.core.frames import quat_normalized, rotation_matrix, wrap_angle
 from companion.planning.sections import Name
 
-UPRIGHT_SINE = 0.17  # a view within 10° of the vertical has no heading of its own
+UPRIGHT_SINE = 1e-3  # a view so near to the vertical has no heading of its own
 NEAR_M = 1e-6  # nothing is nearer to the lens
 EDGE = 1 + 1e-9  # rounding at the picture's edge
 PITCH_TOLERANCE_RAD = 1e-3  # of a gimbal's end stop: π/2 in a file has few digits

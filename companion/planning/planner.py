@@ -112,12 +112,18 @@ def make_plan(
     surfaces = [(n, item.surface) for n, item in zip(names, items, strict=True) if item.surface is not None]
     leg = Leg(inspection.speed_m_s, inspection.acceleration_m_s2, inspection.yaw_rate_rad_s)
     moves = _moves(stations, leg)
+    stops_s = _stops_s(stations, moves, planning.camera.trigger_period_s)
+    ways_out = [way_out(station, around, leg) for station in stations]
+    ways_home = [way_home(station, around) for station in stations]
     route = _Route(
         stations,
         moves,
-        _stops_s(stations, moves, planning.camera.trigger_period_s),
-        [way_out(station, around, leg) for station in stations],
-        [way_home(station, around) for station in stations],
+        stops_s,
+        np.cumsum([duration_s(way) + stop_s for way, stop_s in zip(moves, stops_s, strict=True)]),
+        ways_out,
+        ways_home,
+        [sum(map(duration_s, ways)) for ways in ways_out],
+        [sum(map(duration_s, ways)) for ways in ways_home],
         surfaces,
         wheres,
         planning.standoff_min_m,
@@ -216,8 +222,11 @@ class _Route(NamedTuple):
     stations: list[Station]
     moves: list[Move]  # to each station from the one before
     stops_s: list[float]
+    left_s: Array  # when each station is left, counted from the first one
     ways_out: list[list[Move]]  # to each station from above the take-off point
     ways_home: list[list[Move]]
+    out_s: list[float]  # durations of both
+    home_s: list[float]
     surfaces: list[tuple[str, Surface]]
     wheres: list[str]  # by item
     standoff_min_m: float
@@ -258,8 +267,8 @@ class _Route(NamedTuple):
         vertical_s = (
             self.around.takeoff_height_m / TAKEOFF_M_S + self.around.sink_end_m / self.around.sink_leg.speed_m_s
         )
-        ways = [*self.ways_out[first], *self.moves[first + 1 : last + 1], *self.ways_home[last]]
-        return vertical_s + self.around.search_s + sum(map(duration_s, ways)) + sum(self.stops_s[first : last + 1])
+        work_s = self.stops_s[first] + float(self.left_s[last] - self.left_s[first])
+        return vertical_s + self.around.search_s + self.out_s[first] + work_s + self.home_s[last]
 
     def flight(self, first: int, battery_s: float) -> Flight:
         """As many stations from the first on as a battery ends with the way home.

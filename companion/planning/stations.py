@@ -37,6 +37,8 @@ from companion.planning.sections import (
 from companion.planning.surfaces import Cylinder, Footprint, Rectangle, Surface, centres
 
 ALIGNED_COSINE = math.cos(math.radians(1.0))  # picture edges along the surface's axes: else the raster has gaps
+PHOTOGRAPHS_MAX = 20_000  # of a surface: beyond it a number of the item is wrong
+USEFUL_MIN_M = 0.01  # a footprint smaller than this is a stand-off at the very limit of the GSD
 TRIES = 40  # stand-offs that are tried for a cylinder
 ARC_STEPS = 2000  # along a quarter of a cylinder
 
@@ -171,8 +173,14 @@ def _surface(index: int, item: SurfaceItem, planning: Planning, where: str) -> P
     overlaps = (
         (item.overlap_along, item.overlap_between) if rows_along_x else (item.overlap_between, item.overlap_along)
     )
+    if min(useful) < USEFUL_MIN_M:
+        raise ConfigError(
+            f"{where}standoff_m = {standoff_m:g}: gsd_mm_px = {item.gsd_mm_px:g} is exceeded beside the middle"
+        )
     us = centres(surface.size_m[0], useful[0], overlaps[0], item.margin_m, surface.closed)
     vs = centres(surface.size_m[1], useful[1], overlaps[1], item.margin_m)
+    if len(us) * len(vs) > PHOTOGRAPHS_MAX:
+        raise ConfigError(f"{where}size: takes {len(us) * len(vs)} photographs, {PHOTOGRAPHS_MAX} can be planned")
     columns, rows = (us, vs) if rows_along_x else (vs, us)
     shots = [
         [

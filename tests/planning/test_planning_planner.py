@@ -122,7 +122,7 @@ def test_a_path_too_near_to_any_surface_is_refused():
 
 def test_a_round_begins_on_the_near_side_and_no_flight_ends_behind_the_pier():
     pier = PIER | {"base_m": [12.0, 0.0, 0.0], "height_m": 8.0}
-    for start in (0.0, 1.0, 3.0):
+    for start in (0.0, 2.0):
         _, plan = plan_of([pier | {"angle_start_rad": start}], {"capacity_ah": 1.6})
         assert len(plan.flights) > 1
         ends = [plan.stations[i] for f in plan.flights for i in (f.first, f.last)]

@@ -205,6 +205,13 @@ def test_a_view_and_the_attitude_of_body_and_gimbal_agree(heading, elevation):
     assert aimed.R_WC[:, 0] == pytest.approx(right, abs=1e-6)
 
 
+def test_a_surface_that_is_nearly_level_is_faced_along_its_normal():
+    ramp = WALL | {"centre_m": [0.0, 0.0, 0.0], "rpy_rad": [0.05, 0.0, 0.0]}
+    _, planned, photographs = planned_surface(ramp)
+    normal = planned.surface.n
+    assert 0.99 < normal[2] < 1.0 and all(p.pose.R_WC[:, 2] == pytest.approx(-normal) for p in photographs)
+
+
 def test_a_camera_that_is_mounted_looking_up_needs_no_gimbal_for_an_underside():
     up = {"q_BC": [0.7071068, 0.0, 0.0, -0.7071068], "pitch_range_rad": [0.0, 0.0]}  # x to the right, z up
     lens = camera(**up)
@@ -254,6 +261,8 @@ BROKEN = {
     "lens": (WALL | {"gsd_mm_px": 0.15, "standoff_m": 1.0}, r"gsd_mm_px = 0.15: test camera gives 0.171 mm/px at the smallest stand-off of 1 m \(safety.standoff_min_m"),
     "far": (WALL | {"standoff_m": 6.0}, r"standoff_m = 6: test camera gives 1.03 mm/px there, gsd_mm_px allows 1 \(up to 5.83 m\)"),
     "near": (WALL | {"standoff_m": 0.8}, r"standoff_m = 0.8: the smallest is 1 m"),
+    "edge of the gsd": (PIER | {"standoff_m": 35 / 6}, r"standoff_m = 5.83333: gsd_mm_px = 1 is exceeded beside the middle"),
+    "huge": (WALL | {"size_m": [500.0, 500.0], "overlap_along": 0.95, "overlap_between": 0.95}, r"size: takes \d+ photographs, 20000 can be planned"),
     "frame": (WALL | {"frame": "pear"}, r"frame = 'pear': no such bundle \(has: world\)"),
     "slanted": (WALL | {"rpy_rad": [math.pi / 2, 0.3, -math.pi / 2]}, r"rpy_rad: the picture is level"),
 }  # fmt: skip
