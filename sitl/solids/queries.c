@@ -3,7 +3,7 @@
  * Every solid is a box, a plate (a box without height), a round cylinder or a closed triangle mesh in a frame S of its
  * own. Boxes, plates and cylinders are exact. A mesh has a tree of bounding boxes over its triangles, which are sorted
  * along a space-filling curve: node 1 is the root, node i has the children 2 i and 2 i + 1, and the last `leaves` nodes
- * are one triangle each (padded with empty boxes). SI units. solids.py has the mirror of solid_t and checks its size.
+ * are one triangle each (the last one is repeated up to a power of two). SI units. solids.py has the mirror of solid_t and checks its size.
  *
  * Closest point of a triangle: C. Ericson, "Real-Time Collision Detection", section 5.1.5. Ray against a triangle:
  * T. Moeller, B. Trumbore, "Fast, minimum storage ray-triangle intersection", Journal of Graphics Tools 2(1), 1997.
@@ -23,15 +23,15 @@ typedef struct {
     double bounds_W[2][3];          /* low and high corner */
     const double (*bounds)[2][3];   /* of a mesh's nodes, in S */
     const double (*corners)[3][3];  /* of a mesh's triangles, in S */
-    int64_t leaves, triangles;
+    int64_t leaves;
 } solid_t;
 
-/* A contact shape: a cylinder about `axis`; a disc where half_m is 0, a point where radius_m is 0, too. */
+/* A contact shape: all points within ball_m of a disc about `axis`; a disc, a sphere or a point where a number is 0. */
 typedef struct {
     double centre_W[3];
     double velocity_W[3];
     double axis_W[3];
-    double radius_m, half_m;
+    double radius_m, ball_m;
 } shape_t;
 
 /* What a shape remembers of a solid: the plane n·x = d that had it on its free side. */
@@ -377,54 +377,52 @@ void nearest(const solid_t *solids, int64_t count, const double (*p_W)[3], int64
 static double least_along(const shape_t *shape, const double *centre_W, const double *n)
 {
     const double axial = dot(n, shape->axis_W), across = 1 - axial * axial;
-    return dot(n, centre_W) - shape->radius_m * sqrt(across > 0 ? across : 0) - shape->half_m * fabs(axial);
+    return dot(n, centre_W) - shape->radius_m * sqrt(across > 0 ? across : 0) - shape->ball_m;
 }
 
-/* The point q of a shape that is deepest along -n; where the shape is flat there, the one nearest to `near`. */
+/* The point q of a shape's disc that is deepest along -n; where the disc is parallel to the plane, its centre. */
 static void deepest(const shape_t *shape, const double *centre_W, const double *n, double *q)
 {
     const double axial = dot(n, shape->axis_W), across = sqrt(fmax(1 - axial * axial, 0));
     for (int i = 0; i < 3; i++) {
-        q[i] = centre_W[i] - copysign(shape->half_m, axial) * shape->axis_W[i];
+        q[i] = centre_W[i];
         if (across > TOUCHING_M) q[i] -= shape->radius_m * (n[i] - axial * shape->axis_W[i]) / across;
     }
 }
 
-/* The point q of a shape that is closest to p. */
-static void closest_of_shape(const shape_t *shape, const double *centre_W, const double *p, double *q)
+/* The point q of a shape's disc that is closest to p. */
+static void closest_of_disc(const shape_t *shape, const double *centre_W, const double *p, double *q)
 {
     double d[3];
     subtract(p, centre_W, d);
     const double axial = dot(d, shape->axis_W);
     for (int i = 0; i < 3; i++) d[i] -= axial * shape->axis_W[i];
     const double r = sqrt(dot(d, d)), scale = r > shape->radius_m ? shape->radius_m / r : 1;
-    for (int i = 0; i < 3; i++) q[i] = centre_W[i] + clamp(axial, shape->half_m) * shape->axis_W[i] + scale * d[i];
+    for (int i = 0; i < 3; i++) q[i] = centre_W[i] + scale * d[i];
 }
 
-/* The plane of a solid that has a shape furthest on its free side; returns that distance, negative where they overlap.
+/* The plane of a solid that has a shape furthest on its free side.
  *
- * Projects a point on the shape and on the solid in turn, which ends at the closest pair; every plane on the way touches
+ * Projects a point on the disc and on the solid in turn, which ends at the closest pair; every plane on the way touches
  * the solid, so the best one is kept, and it is exact where its distance is that of the pair.
  */
-static double separate(const solid_t *s, const shape_t *shape, const double *centre_W, double *plane_W)
+static void separate(const solid_t *s, const shape_t *shape, const double *centre_W, double *plane_W)
 {
-    double q[3], on[3], n[3], best = -INFINITY;
+    double q[3], rim[3], best = -INFINITY;
     memcpy(q, centre_W, sizeof q);
     for (int k = 0; k < ITERATIONS; k++) {
-        double rim[3];
-        const double distance = closest(s, q, on, n), offset = dot(n, on);
-        const double gap = least_along(shape, centre_W, n) - offset;
-        if (gap > best) best = gap, memcpy(plane_W, n, sizeof n), plane_W[3] = offset;
-        if (distance - best < PAIR_M) break;
-        deepest(shape, centre_W, n, rim);
-        double on_rim[3], n_rim[3];
-        const double d_rim = closest(s, rim, on_rim, n_rim), offset_rim = dot(n_rim, on_rim);
-        const double gap_rim = least_along(shape, centre_W, n_rim) - offset_rim;
-        if (gap_rim > best) best = gap_rim, memcpy(plane_W, n_rim, sizeof n), plane_W[3] = offset_rim;
-        if (d_rim - best < PAIR_M) break;
-        closest_of_shape(shape, centre_W, d_rim < distance ? on_rim : on, q);
+        double on[2][3], n[2][3], distance[2];
+        distance[0] = closest(s, q, on[0], n[0]);
+        deepest(shape, centre_W, n[0], rim);
+        distance[1] = closest(s, rim, on[1], n[1]);
+        for (int i = 0; i < 2; i++) {
+            const double offset = dot(n[i], on[i]), gap = least_along(shape, centre_W, n[i]) - offset;
+            if (gap > best) best = gap, memcpy(plane_W, n[i], sizeof n[i]), plane_W[3] = offset;
+        }
+        const int nearer = distance[1] < distance[0];
+        if (distance[nearer] - shape->ball_m - best < PAIR_M) return;
+        closest_of_disc(shape, centre_W, on[nearer], q);
     }
-    return best;
 }
 
 /* The shortest displacement v with v·n_j ≥ depth_j for all planes (C. Hildreth's method); returns its length. */
@@ -452,7 +450,7 @@ void contact_planes(const solid_t *solids, int64_t count, const shape_t *shapes,
 {
     for (int64_t k = 0; k < n; k++) {
         const shape_t *shape = &shapes[k];
-        const double reach = sqrt(shape->radius_m * shape->radius_m + shape->half_m * shape->half_m) + 2 * PROXY_M +
+        const double reach = shape->radius_m + shape->ball_m + 2 * PROXY_M +
                              2 * ahead_s * sqrt(dot(shape->velocity_W, shape->velocity_W));
         double normals[CONSTRAINTS][3], depths[CONSTRAINTS], soonest = INFINITY, deepest_m = 0;
         int behind = 0;

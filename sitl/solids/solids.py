@@ -1,17 +1,41 @@
 """The solids of a simulated world: one source for drawing, ray casting, hiding, distances and contacts."""
 
+import ctypes
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from companion.core.arrays import Array, Mask, Vector
 from companion.core.config import ConfigError
+from sitl.solids.queries import CSolid, c_solid, library
 from sitl.solids.textures import texture_of
 from sitl.solids.triangles import SolidMesh, pose, surface_of
 from sitl.solids.world_file import WorldFile, load_world_file, materials
 
+GLUED_M = 0.005  # a point less than this behind a surface is on it: a printed marker on a wall
+
+
+class Nearest(NamedTuple):
+    """What is closest to each of n points, shape (n, …).
+
+    distance_m: negative inside a solid; a plate has no inside. point_W, normal_W: on the surface, and the unit normal out
+    of the solid there: at an edge, and everywhere outside, the direction to the point. solid: index in the world file.
+    """
+
+    distance_m: Array
+    point_W: Array
+    normal_W: Array
+    solid: NDArray[np.int64]
+
 
 class Solids:
-    """The solids of a world file. Raises `ConfigError` for a texture or mesh that cannot be used."""
+    """The solids of a world file; the ground z = 0 is not one of them.
+
+    Boxes, plates and cylinders are exact in every query, meshes as their triangles. Queries may run in any thread.
+    Raises `ConfigError` for a mesh that cannot be used.
+    """
 
     def __init__(self, file: WorldFile, path: Path) -> None:
         """path: of the world file; textures and meshes are relative to it."""
@@ -20,6 +44,10 @@ class Solids:
         self.names = [solid.name for solid in file.solid]
         self._materials = materials(file)
         self._surfaces = [surface_of(s, f"{path}: solid[{i}]", path.parent) for i, s in enumerate(file.solid)]
+        made = [c_solid(solid, surface) for solid, surface in zip(file.solid, self._surfaces, strict=True)]
+        self._kept = [array for _, arrays in made for array in arrays]
+        self._c_solids = (CSolid * len(made))(*(solid for solid, _ in made))
+        self._library = library()
 
     @classmethod
     def load(cls, path: str | Path) -> "Solids":
@@ -57,3 +85,39 @@ class Solids:
                     f"{self.path}: solid[{i}].material = {solid.material!r}: a depth camera needs this material's "
                     f"depth_noise_per_m"
                 )
+
+    # --- queries ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def c_arguments(self) -> tuple[int, int]:
+        """The first two arguments of every function in queries.c, valid as long as this object."""
+        return ctypes.addressof(self._c_solids), len(self._c_solids)
+
+    def first_hit(self, origin_W: Vector, directions_W: Array) -> Array:
+        """Distance [m] along each direction to the first solid, inf where there is none.
+
+        origin_W: (3,) or (…, 3); directions_W: (…, 3) of any length but zero. A ray that begins inside a solid hits its
+        surface from inside. Returns shape (…).
+        """
+        directions = np.asarray(directions_W, dtype=float)
+        unit = np.ascontiguousarray(directions / np.linalg.norm(directions, axis=-1, keepdims=True))
+        origins = np.ascontiguousarray(np.broadcast_to(np.asarray(origin_W, dtype=float), unit.shape))
+        distances = np.empty(unit.shape[:-1])
+        self._library.first_hit(
+            *self.c_arguments, origins.ctypes.data, unit.ctypes.data, distances.size, distances.ctypes.data
+        )
+        return distances
+
+    def hides(self, camera_W: Vector, points_W: Array) -> Mask:
+        """Which of the points, shape (…, 3), cannot be seen from the camera (3,): bool, shape (…)."""
+        rays = np.asarray(points_W, dtype=float) - np.asarray(camera_W, dtype=float)
+        hidden: Mask = self.first_hit(camera_W, rays) < np.linalg.norm(rays, axis=-1) - GLUED_M
+        return hidden
+
+    def nearest(self, points_W: Array) -> Nearest:
+        """The closest surface to each of the points, shape (n, 3)."""
+        points = np.ascontiguousarray(points_W, dtype=float).reshape(-1, 3)
+        n = len(points)
+        found = Nearest(np.empty(n), np.empty((n, 3)), np.empty((n, 3)), np.empty(n, dtype=np.int64))
+        self._library.nearest(*self.c_arguments, points.ctypes.data, n, *(a.ctypes.data for a in found))
+        return found
