@@ -47,6 +47,7 @@ class Solids:
         made = [c_solid(solid, surface) for solid, surface in zip(file.solid, self._surfaces, strict=True)]
         self._kept = [array for _, arrays in made for array in arrays]
         self._c_solids = (CSolid * len(made))(*(solid for solid, _ in made))
+        self._arguments = ctypes.addressof(self._c_solids), len(made)
         self._library = library()
 
     @classmethod
@@ -88,11 +89,6 @@ class Solids:
 
     # --- queries ----------------------------------------------------------------------------------------------------------
 
-    @property
-    def c_arguments(self) -> tuple[int, int]:
-        """The first two arguments of every function in queries.c, valid as long as this object."""
-        return ctypes.addressof(self._c_solids), len(self._c_solids)
-
     def first_hit(self, origin_W: Vector, directions_W: Array) -> Array:
         """Distance [m] along each direction to the first solid, inf where there is none.
 
@@ -104,7 +100,7 @@ class Solids:
         origins = np.ascontiguousarray(np.broadcast_to(np.asarray(origin_W, dtype=float), unit.shape))
         distances = np.empty(unit.shape[:-1])
         self._library.first_hit(
-            *self.c_arguments, origins.ctypes.data, unit.ctypes.data, distances.size, distances.ctypes.data
+            *self._arguments, origins.ctypes.data, unit.ctypes.data, distances.size, distances.ctypes.data
         )
         return distances
 
@@ -119,5 +115,23 @@ class Solids:
         points = np.ascontiguousarray(points_W, dtype=float).reshape(-1, 3)
         n = len(points)
         found = Nearest(np.empty(n), np.empty((n, 3)), np.empty((n, 3)), np.empty(n, dtype=np.int64))
-        self._library.nearest(*self.c_arguments, points.ctypes.data, n, *(a.ctypes.data for a in found))
+        self._library.nearest(*self._arguments, points.ctypes.data, n, *(a.ctypes.data for a in found))
         return found
+
+    def contact_planes(
+        self,
+        shapes: NDArray[np.void],
+        memory: NDArray[np.void],
+        ahead_s: float,
+        planes_W: Array,
+        index: NDArray[np.int64],
+    ) -> None:
+        """Choose the plane beside each of n contact shapes for the next `ahead_s` (contact_planes in queries.c).
+
+        shapes: (n,) of type `SHAPE`; memory: (n, solids) of type `MEMORY`, zeros at first, kept from call to call.
+        planes_W: output (n, 4), unit normal into the free space and offset, or zeros; index: output (n,), of its solid or -1.
+        """
+        outputs = planes_W.ctypes.data, index.ctypes.data
+        self._library.contact_planes(
+            *self._arguments, shapes.ctypes.data, len(shapes), memory.ctypes.data, ahead_s, *outputs
+        )

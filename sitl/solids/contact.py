@@ -1,0 +1,122 @@
+"""Contact of the simulated aircraft with solids: the planes beside its contact shapes, and what they met.
+
+Far from every solid the plant moves in whole steps of the world. Near one it moves by a millisecond at a time, and each
+of its shapes gets the plane of the solid that it meets first; `queries.c` chooses it and remembers the side on which the
+shape was.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from companion.core.arrays import Array, Vector
+from companion.core.frames import rotation_matrix
+from companion.core.trajectory_messages import Vec3
+from sitl.plant import CONTACTS, FEET, STEP_S, Plant
+from sitl.solids.queries import MEMORY, SHAPE
+from sitl.solids.solids import Solids
+from sitl.vectors import vec3
+
+NEAR_M = 0.05  # between shapes and solids: nearer than this the plant moves by single milliseconds
+APART_S = 0.2  # a solid that is not touched for this long is touched again, in a new contact
+LANDING_MAX_M_S = 1.5  # as the ground's (`sitl.flight_end`)
+TOP_NORMAL_Z = 0.7  # a face this flat or flatter can be landed on, as STANDING_NORMAL_Z in physics.c
+
+
+class Touch(NamedTuple):
+    """A contact with a solid from its first touch until the aircraft is apart from it.
+
+    place_W: of the first touch; normal_W: out of the solid there; speed_m_s: of the aircraft's touching point, just before;
+    force_n: the largest so far, of all shapes on this solid; landing: feet alone, slowly, on its top.
+    """
+
+    start_s: float
+    last_s: float
+    solid: str
+    place_W: Vec3
+    normal_W: Vec3
+    speed_m_s: float
+    force_n: float
+    landing: bool
+
+
+class SolidContact:
+    """Moves a plant among solids; `touches` is the list of its contacts, oldest first."""
+
+    def __init__(self, solids: Solids, plant: Plant) -> None:
+        self._solids, self._plant = solids, plant
+        self._shapes = np.zeros(CONTACTS, dtype=SHAPE)
+        sphere = np.arange(CONTACTS) == CONTACTS - 1  # the hull; all others are discs, the feet of radius 0
+        self._shapes["radius_m"] = np.where(sphere, 0.0, plant.shape_radius_m)
+        self._shapes["ball_m"] = np.where(sphere, plant.shape_radius_m, 0.0)
+        self._reach_m = float(np.max(np.linalg.norm(plant.shapes_B, axis=1) + plant.shape_radius_m)) + NEAR_M
+        self._memory = np.zeros((CONTACTS, len(solids.names)), dtype=MEMORY)
+        self._planes_W = np.empty((CONTACTS, 4))
+        self._index = np.empty(CONTACTS, dtype=np.int64)
+        self._touching = np.zeros(CONTACTS, dtype=bool)
+        self.touches: list[Touch] = []
+
+    def step(self, motor_commands: Vector, steps: int, wind_W: Vector, force_W: Vector) -> None:
+        """`Plant.step` among the solids."""
+        plant = self._plant
+        speed_m_s = float(np.linalg.norm(plant.v_W))
+        reach_m = self._reach_m + 2 * speed_m_s * steps * STEP_S
+        if self._solids.nearest(plant.p_W).distance_m[0] > reach_m:
+            self._memory["known"] = 0
+            plant.surfaces_W[:] = 0.0
+            self._touching[:] = False
+            plant.step(motor_commands, steps, wind_W, force_W)
+            return
+        for _ in range(steps):
+            self._lay_planes()
+            before = plant.v_W.copy(), rotation_matrix(plant.q_WB) @ plant.omega_B, plant.p_W.copy()
+            plant.step(motor_commands, 1, wind_W, force_W)
+            self._note(*before)
+
+    def _lay_planes(self) -> None:
+        plant, shapes = self._plant, self._shapes
+        R = rotation_matrix(plant.q_WB)
+        arms_W = plant.shapes_B @ R.T
+        shapes["centre_W"] = plant.p_W + arms_W
+        shapes["velocity_W"] = plant.v_W + np.cross(R @ plant.omega_B, arms_W)
+        shapes["axis_W"] = R[:, 2]
+        self._solids.contact_planes(shapes, self._memory, STEP_S, self._planes_W, self._index)
+        plant.surfaces_W[:] = self._planes_W
+
+    def _note(self, v_W: Array, omega_W: Array, p_W: Array) -> None:
+        """Enter what was touched in the last millisecond, which began with this motion."""
+        plant = self._plant
+        touching = plant.contact_peak_n > 0.0
+        for k in np.flatnonzero(touching):
+            name, normal_W, place_W = self._solids.names[self._index[k]], self._planes_W[k, :3], plant.contact_W[k]
+            speed_m_s = float(np.linalg.norm(v_W + np.cross(omega_W, place_W - p_W)))
+            soft = self._touching[k] or speed_m_s < LANDING_MAX_M_S
+            landing = bool(k < FEET and normal_W[2] > TOP_NORMAL_Z and soft)
+            same_W = plant.contact_force_W[touching & (self._index == self._index[k])].sum(axis=0)
+            force_n = max(float(plant.contact_peak_n[k]), float(np.linalg.norm(same_W)))
+            i = self._ongoing(name, landing, plant.time_s)
+            if i is None:
+                self.touches.append(
+                    Touch(
+                        plant.time_s - STEP_S,
+                        plant.time_s,
+                        name,
+                        vec3(place_W),
+                        vec3(normal_W),
+                        speed_m_s,
+                        force_n,
+                        landing,
+                    )
+                )
+            else:
+                touch = self.touches[i]
+                self.touches[i] = touch._replace(last_s=plant.time_s, force_n=max(force_n, touch.force_n))
+        self._touching = touching
+
+    def _ongoing(self, solid: str, landing: bool, now_s: float) -> int | None:
+        """Index of the contact that a touch continues."""
+        for i in reversed(range(len(self.touches))):
+            touch = self.touches[i]
+            if touch.solid == solid and touch.landing == landing:
+                return i if now_s - touch.last_s < APART_S else None
+        return None
