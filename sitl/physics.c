@@ -49,8 +49,8 @@ typedef struct {
     double friction;
     double disc_radius_m;
     double hull_radius_m;
-    double surface_stiffness_n_m;
-    double surface_damping_n_s_m;
+    double surface_stiffness_n_m[CONTACTS];
+    double surface_damping_n_s_m[CONTACTS];
     int64_t delay_steps;
 } parameters_t;
 
@@ -225,11 +225,11 @@ static int surface(const parameters_t *c, const state_t *s, int k, const double 
     for (int i = 0; i < 3; i++) v[i] += y[V + i], along += v[i] * plane[i];
     for (int i = 0; i < 3; i++) slip_W[i] = v[i] - along * plane[i];
     const double felt = depth > s->sunk_m[k] ? depth - s->sunk_m[k] : 0;
-    const double normal = felt > 0 ? c->surface_stiffness_n_m * felt - c->surface_damping_n_s_m * along : 0;
+    const double stiffness = c->surface_stiffness_n_m[k], damping = c->surface_damping_n_s_m[k];
+    const double normal = felt > 0 ? stiffness * felt - damping * along : 0;
     if (normal <= 0) return 1;
     for (int i = 0; i < 3; i++) {
-        f_W[i] = -c->surface_stiffness_n_m * (s->slack_W[k][i] + ahead_s * slip_W[i]) -
-                 c->surface_damping_n_s_m * slip_W[i];
+        f_W[i] = -stiffness * (s->slack_W[k][i] + ahead_s * slip_W[i]) - damping * slip_W[i];
         pull += f_W[i] * f_W[i];
     }
     const double limit = c->friction * normal, scale = pull > limit * limit ? limit / sqrt(pull) : 1;
@@ -391,7 +391,7 @@ static void move_slack(const parameters_t *c, state_t *s, double duration_s)
             s->slack_W[k][i] = touches ? s->slack_W[k][i] + duration_s * slip_W[i] : 0;
             length += s->slack_W[k][i] * s->slack_W[k][i];
         }
-        const double limit = c->friction * normal / c->surface_stiffness_n_m;
+        const double limit = c->friction * normal / c->surface_stiffness_n_m[k];
         length = sqrt(length);
         for (int i = 0; i < 3 && length > limit; i++) s->slack_W[k][i] *= limit / length;
         s->contact_peak_n[k] = fmax(s->contact_peak_n[k], sqrt(force));

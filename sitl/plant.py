@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from acados_gen.compile import CFLAGS, compile_library
-from companion.core.arrays import Vector
+from companion.core.arrays import Array, Vector
 from companion.core.frames import GRAVITY_M_S2, quat_from_rpy
 from companion.core.kernel import fingerprint
 from sitl.airframe import Airframe
@@ -66,8 +66,8 @@ class _Parameters(ctypes.Structure):
         ("friction", _D),
         ("disc_radius_m", _D),
         ("hull_radius_m", _D),
-        ("surface_stiffness_n_m", _D),
-        ("surface_damping_n_s_m", _D),
+        ("surface_stiffness_n_m", _D * CONTACTS),
+        ("surface_damping_n_s_m", _D * CONTACTS),
         ("delay_steps", ctypes.c_int64),
     )
 
@@ -270,8 +270,10 @@ def _parameters(airframe: Airframe, rng: np.random.Generator) -> _Parameters:
         hull_radius_m=max(arm_m - rotor.radius_m, 0.0),  # what the discs leave free
         delay_steps=round(airframe.command_delay_s / STEP_S),
     )
-    c.surface_stiffness_n_m, c.surface_damping_n_s_m = _surface_spring(airframe)
+    stiffness_n_m, damping_n_s_m = _surface_springs(airframe)
     for name, value in (
+        ("surface_stiffness_n_m", stiffness_n_m),
+        ("surface_damping_n_s_m", damping_n_s_m),
         ("inertia_kg_m2", airframe.inertia_kg_m2),
         ("rotor_B", hubs),
         ("rotor_spin", PX4_SPIN),
@@ -285,11 +287,13 @@ def _parameters(airframe: Airframe, rng: np.random.Generator) -> _Parameters:
     return c
 
 
-def _surface_spring(airframe: Airframe) -> tuple[float, float]:
-    """Stiffness [N/m] and damping [N s/m] of solids: as stiff as the step allows, so that a fast craft stops soon.
+def _surface_springs(airframe: Airframe) -> tuple[Array, Array]:
+    """Stiffness [N/m] and damping [N s/m] of each contact shape: as stiff as the step allows, so that a fast craft stops soon.
 
-    The lightest way to push the craft is at the rim of a rotor, where it has the mass (1/m + r²/J)^-1.
+    The lightest way to push the craft is at the rim of a rotor, where it has the mass (1/m + r²/J)^-1. The hull has no
+    lever and carries the whole mass: at 30 m/s the origin stays out of a solid.
     """
     reach_m = airframe.wheelbase_m / 2 + airframe.rotor.radius_m
     light_kg = 1 / (1 / airframe.mass_kg + reach_m**2 / min(airframe.inertia_kg_m2))
-    return light_kg * SURFACE_RATE_RAD_S**2, 2 * SURFACE_DAMPING_RATIO * light_kg * SURFACE_RATE_RAD_S
+    pushed_kg = np.append(np.full(GROUND_CONTACTS, light_kg), airframe.mass_kg)
+    return pushed_kg * SURFACE_RATE_RAD_S**2, 2 * SURFACE_DAMPING_RATIO * pushed_kg * SURFACE_RATE_RAD_S
