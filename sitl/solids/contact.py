@@ -5,43 +5,29 @@ of its shapes gets the plane of the solid that it meets first; `queries.c` choos
 shape was.
 """
 
-from typing import NamedTuple
-
+import msgspec
 import numpy as np
 
 from companion.core.arrays import Array, Vector
 from companion.core.frames import rotation_matrix
-from companion.core.trajectory_messages import Vec3
+from companion.core.messages import Contact
 from sitl.plant import CONTACTS, FEET, STEP_S, Plant
 from sitl.solids.queries import MEMORY, SHAPE
 from sitl.solids.solids import Solids
 from sitl.vectors import vec3
 
 NEAR_M = 0.05  # between shapes and solids: nearer than this the plant moves by single milliseconds
-APART_S = 0.2  # a solid that is not touched for this long is touched again, in a new contact
+APART_S = 0.2  # a solid that was not touched for this long is touched in a new contact
+REPORT_S = 0.1  # after its beginning: longer than a blow lasts
 LANDING_MAX_M_S = 1.5  # as the ground's (`sitl.flight_end`)
 TOP_NORMAL_Z = 0.7  # a face this flat or flatter can be landed on, as STANDING_NORMAL_Z in physics.c
 
 
-class Touch(NamedTuple):
-    """A contact with a solid from its first touch until the aircraft is apart from it.
-
-    place_W: of the first touch; normal_W: out of the solid there; speed_m_s: of the aircraft's touching point, just before;
-    force_n: the largest so far, of all shapes on this solid; landing: feet alone, slowly, on its top.
-    """
-
-    start_s: float
-    last_s: float
-    solid: str
-    place_W: Vec3
-    normal_W: Vec3
-    speed_m_s: float
-    force_n: float
-    landing: bool
-
-
 class SolidContact:
-    """Moves a plant among solids; `touches` is the list of its contacts, oldest first."""
+    """Moves a plant among solids; `contacts` are those of the flight, oldest first, stamped in the plant's time.
+
+    One contact lasts until the solid has not been touched for `APART_S`; a landing is one of its own.
+    """
 
     def __init__(self, solids: Solids, plant: Plant) -> None:
         self._solids, self._plant = solids, plant
@@ -54,7 +40,10 @@ class SolidContact:
         self._planes_W = np.empty((CONTACTS, 4))
         self._index = np.empty(CONTACTS, dtype=np.int64)
         self._touching = np.zeros(CONTACTS, dtype=bool)
-        self.touches: list[Touch] = []
+        self._slow = np.zeros(CONTACTS, dtype=bool)  # when it began to touch
+        self.contacts: list[Contact] = []
+        self._last_s: list[float] = []  # of each contact: its newest touch
+        self._taken = 0
 
     def step(self, motor_commands: Vector, steps: int, wind_W: Vector, force_W: Vector) -> None:
         """`Plant.step` among the solids."""
@@ -73,6 +62,13 @@ class SolidContact:
             plant.step(motor_commands, 1, wind_W, force_W)
             self._note(*before)
 
+    def take(self) -> list[Contact]:
+        """The contacts that began `REPORT_S` ago, each once, with the largest force until now; copies."""
+        first = self._taken
+        while self._taken < len(self.contacts) and self._plant.time_s - self.contacts[self._taken].stamp_s >= REPORT_S:
+            self._taken += 1
+        return [msgspec.structs.replace(contact) for contact in self.contacts[first : self._taken]]
+
     def _lay_planes(self) -> None:
         plant, shapes = self._plant, self._shapes
         R = rotation_matrix(plant.q_WB)
@@ -90,33 +86,33 @@ class SolidContact:
         for k in np.flatnonzero(touching):
             name, normal_W, place_W = self._solids.names[self._index[k]], self._planes_W[k, :3], plant.contact_W[k]
             speed_m_s = float(np.linalg.norm(v_W + np.cross(omega_W, place_W - p_W)))
-            soft = self._touching[k] or speed_m_s < LANDING_MAX_M_S
-            landing = bool(k < FEET and normal_W[2] > TOP_NORMAL_Z and soft)
+            if not self._touching[k]:
+                self._slow[k] = speed_m_s < LANDING_MAX_M_S
+            landing = bool(k < FEET and normal_W[2] > TOP_NORMAL_Z and self._slow[k])
             same_W = plant.contact_force_W[touching & (self._index == self._index[k])].sum(axis=0)
             force_n = max(float(plant.contact_peak_n[k]), float(np.linalg.norm(same_W)))
-            i = self._ongoing(name, landing, plant.time_s)
-            if i is None:
-                self.touches.append(
-                    Touch(
-                        plant.time_s - STEP_S,
-                        plant.time_s,
-                        name,
-                        vec3(place_W),
-                        vec3(normal_W),
-                        speed_m_s,
-                        force_n,
-                        landing,
-                    )
+            i = self._ongoing(name, landing)
+            if i is not None:
+                self._last_s[i] = plant.time_s
+                self.contacts[i].force_n = max(force_n, self.contacts[i].force_n)
+                continue
+            self._last_s.append(plant.time_s)
+            self.contacts.append(
+                Contact(
+                    stamp_s=plant.time_s - STEP_S,
+                    solid=name,
+                    p_W=vec3(place_W),
+                    normal_W=vec3(normal_W),
+                    speed_m_s=speed_m_s,
+                    force_n=force_n,
+                    landing=landing,
                 )
-            else:
-                touch = self.touches[i]
-                self.touches[i] = touch._replace(last_s=plant.time_s, force_n=max(force_n, touch.force_n))
+            )
         self._touching = touching
 
-    def _ongoing(self, solid: str, landing: bool, now_s: float) -> int | None:
-        """Index of the contact that a touch continues."""
-        for i in reversed(range(len(self.touches))):
-            touch = self.touches[i]
-            if touch.solid == solid and touch.landing == landing:
-                return i if now_s - touch.last_s < APART_S else None
+    def _ongoing(self, solid: str, landing: bool) -> int | None:
+        """Index of the contact that a touch of this moment continues."""
+        for i in reversed(range(len(self.contacts))):
+            if self.contacts[i].solid == solid and self.contacts[i].landing == landing:
+                return i if self._plant.time_s - self._last_s[i] < APART_S else None
         return None

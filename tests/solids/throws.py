@@ -63,7 +63,7 @@ def throw(solids, target_W, rng, speed_m_s, plant=None):
         hit = float(solids.first_hit(before, moved)) if moved.any() else math.inf
         crossings += hit < np.linalg.norm(moved)
     return (
-        Thrown(bool(contact.touches), gained, bool(crossings % 2) or distance < 0, deepest, crossings),
+        Thrown(bool(contact.contacts), gained, bool(crossings % 2) or distance < 0, deepest, crossings),
         contact,
         plant,
         start,
