@@ -139,7 +139,7 @@ def _result(loaded: LoadedScenario, lockstep: Lockstep, stack: str, seed: int) -
         "completed": end is FlightEnd.COMPLETED,
         "end": str(end),
         "failure": failure,
-        "contacts": [msgspec.to_builtins(contact) for contact in contacts],
+        "contacts": [msgspec.to_builtins(contact) for contact in contacts or ()],
         **metrics,
         "realtime_factor": round(lockstep.now_s / lockstep.wall_s, 2),
     }

@@ -136,9 +136,9 @@ class World:
         self.steps += 1
 
     @property
-    def contacts(self) -> list[Contact]:
-        """All contacts with solids so far."""
-        return [] if self.contact is None else self.contact.contacts
+    def contacts(self) -> list[Contact] | None:
+        """All contacts with solids so far; None: a world without solids."""
+        return None if self.contact is None else self.contact.contacts
 
     def take_contacts(self) -> list[Contact]:
         """The contacts with solids of which enough is known by now, each once."""
