@@ -148,9 +148,8 @@ def test_momentum_theory_gives_the_same_curve():
 
 
 def test_a_ceiling_pulls_up_and_its_pull_grows_without_jumps_to_contact(f550):
-    gains = []
+    gains, plant = [], spun_up(f550)
     for gap in np.linspace(5.0, 0.0, 501):
-        plant = spun_up(f550) if not gains else plant
         plant.clearance_m[:, ABOVE] = gap * f550.rotor.radius_m
         plant.step(HOVER, 1)
         gains.append(plant.motor_thrust_n.sum())
