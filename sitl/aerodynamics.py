@@ -1,6 +1,6 @@
 """Wind around solids: stowed in front, faster beside, slow behind. Pure functions of place and wind.
 
-Beside a solid the flow is that of an ideal fluid around a circular cylinder, told by distance and normal instead of polar
+Beside a solid the flow is that of an ideal fluid around a circular cylinder, written with distance and normal instead of polar
 coordinates. With radius a, distance d from the surface, its unit normal n, s = (a / (a + d))², and U the wind far away,
 the classic solution (G. Batchelor, "An Introduction to Fluid Dynamics", 1967, section 6.6) is
 
