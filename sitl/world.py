@@ -16,6 +16,7 @@ from companion.core.enums import FcuMode
 from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.messages import Contact, HostStatus, Image, Truth
 from companion.core.trajectory_messages import Quat, Vec3
+from sitl.aerodynamics import AirAmongSolids
 from sitl.airframe import load_airframe, with_thrust
 from sitl.autopilot.autopilot import Autopilot
 from sitl.autopilot.modes import CommanderMode
@@ -85,10 +86,11 @@ class World:
         airframe = with_thrust(load_airframe(scenario.airframe), scenario.thrust_scale)
         self.plant = Plant(airframe, streams[0], scenario.start.p_W, scenario.start.yaw_rad)
         self.wind = Wind(scenario.wind, streams[1])
-        self.contact = None
+        self.contact = self.air = None
         if loaded.solids is not None:
             _raise_onto(loaded.solids, self.plant)
             self.contact = SolidContact(loaded.solids, self.plant)
+            self.air = AirAmongSolids(loaded.solids, self.plant)
         self._jets = bool(scenario.wind.jets)
         arm_m = airframe.wheelbase_m / 2
         self._places_B = np.array(
@@ -131,6 +133,8 @@ class World:
             motors = motors * self.motor_shares
         force = self.wind.force(now_s, plant.p_W)
         push_n = [(a + b) * plant.mass_kg for a, b in zip(force, self.push_m_s2, strict=True)]
+        if self.air is not None:
+            self.air.look()
         step = plant.step if self.contact is None else self.contact.step
         step(motors, PLANT_STEPS, self.wind_on_aircraft(now_s), push_n)
         self.steps += 1
@@ -181,14 +185,17 @@ class World:
 
     def wind_on_aircraft(self, now_s: float) -> Vec3:
         """Velocity of the air [m/s], W; in a jet, which is narrower than the aircraft, its mean over hull and rotors.
+        Among solids it is the wind around them.
 
         Advances the gusts to ``now_s``.
         """
         plant, wind = self.plant, self.wind
         if not self._jets:
-            return wind.sample(now_s, plant.p_W)
-        places = plant.p_W + self._places_B @ rotation_matrix(plant.q_WB).T
-        return vec3(np.mean([wind.sample(now_s, place) for place in places], axis=0))
+            sampled = wind.sample(now_s, plant.p_W)
+        else:
+            places = plant.p_W + self._places_B @ rotation_matrix(plant.q_WB).T
+            sampled = vec3(np.mean([wind.sample(now_s, place) for place in places], axis=0))
+        return sampled if self.air is None else vec3(self.air.wind(sampled, STEP_S))
 
     def host_status(self) -> HostStatus:
         """The state of the computer that flies in this world."""
