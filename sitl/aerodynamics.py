@@ -77,16 +77,23 @@ def wind_around(wind_W: Vector, mean_W: Vector, position_W: Vector, solids: Sequ
 
     Continuous outside of the solids.
     """
-    wind, place, mean = (np.array(v, dtype=float) for v in (wind_W, position_W, mean_W))
+    wind: Array = flow_around(mean_W, position_W, solids) @ np.asarray(wind_W, dtype=float)
+    return wind
+
+
+def flow_around(mean_W: Vector, position_W: Vector, solids: Sequence[Bluff]) -> Array:
+    """The matrix (3, 3) that makes the wind at a place from the wind far from all solids, which it is linear in."""
+    place, mean = (np.array(v, dtype=float) for v in (position_W, mean_W))
     speed = float(np.linalg.norm(mean))
     if not solids or speed < STILL_M_S:
-        return wind
+        return np.eye(3)
     along_W = mean / speed
-    u, weights, open_share = np.zeros(3), 0.0, 1.0
+    u, weights, open_share = np.zeros((3, 3)), 0.0, 1.0
     for solid in solids:
         distance_m, normal_W = solid.nearest(place)
         weight = (distance_m + TOUCHING_M) ** -4
-        u = u + weight * beside(wind, distance_m, normal_W, *_half_sizes(solid, along_W))
+        sizes_m = _half_sizes(solid, along_W)
+        u = u + weight * np.array([beside(unit, distance_m, normal_W, *sizes_m) for unit in np.eye(3)]).T
         weights += weight
         open_share *= 1.0 - wake_deficit(solid, along_W, place)
     result: Array = open_share * u / weights
