@@ -1,4 +1,4 @@
-"""Air among solids: the wind beside and behind them, and the free distances around the rotors. No random numbers.
+"""Wind around solids: stowed in front, faster beside, slow behind. Pure functions of place and wind.
 
 Beside a solid the flow is that of an ideal fluid around a circular cylinder, written with distance and normal instead of
 polar coordinates. With radius a, distance d from the surface, its unit normal n, s = (a / (a + d))², and U the wind far
@@ -18,7 +18,7 @@ edition, section 24.b), with drag coefficient C_D, width h and distance x behind
 and a Gaussian across, in width and in height. It starts at the widest section. Because it scales the whole velocity, it
 adds no flow through a surface. What this leaves out: reversed flow, vortices and turbulence of the wake, and the boundary
 layer. Beside several solids the flow is the mean of those around each, weighted by distance to the power -4, so that the
-nearest surface lets no air through; their wakes multiply. Meshes are left out: the box around a slope is no obstacle.
+nearest surface lets no air through; their wakes multiply.
 """
 
 from collections.abc import Sequence
@@ -27,23 +27,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from companion.core.arrays import Array, Vector
-from companion.core.frames import rotation_matrix
-from sitl.plant import FEET, ROTORS, Plant
-from sitl.solids.solids import Solids
-from sitl.solids.triangles import pose
-from sitl.solids.world_file import Cylinder, Mesh
 
 DEFICIT_MAX = 0.9  # the base of a wake is nearly still; its reversed flow is not modelled
 PLANE_WAKE = 0.98
 DRAG_ROUND, DRAG_ANGULAR = 1.0, 2.0  # C_D of a long cylinder below the drag crisis, and of a long square prism
 STILL_M_S = 0.05
 TOUCHING_M = 1e-6
-THIN_M = 0.01  # half the thickness of a plate
-
-REACH_RADII = 5.0  # of a rotor: at this gap its effects are 0.1 to 0.3 %, and fade to nothing
-RIM_SHARE = 0.7  # of the radius: half of the disc is outside
-WIND_STEPS = 10  # of the world, between two looks at the solids: 40 ms
-MEAN_TIME_S = 5.0  # in which the direction of wakes follows the wind
 
 
 @dataclass(frozen=True)
@@ -74,25 +63,24 @@ class WindAround:
 
     def at(self, wind_W: Vector, mean_W: Vector, place_W: Vector) -> Array:
         """The wind at a place [m/s]. wind_W: far from all solids, with its gusts; mean_W: gives the wakes' direction."""
-        wind, mean = np.array(wind_W, dtype=float), np.array(mean_W, dtype=float)
-        speed = float(np.linalg.norm(mean))
-        if not len(self) or speed < STILL_M_S:
-            return wind
-        u: Array = self.matrix(mean / speed, np.asarray(place_W, dtype=float)) @ wind
+        u: Array = self.flow(mean_W, place_W) @ np.asarray(wind_W, dtype=float)
         return u
 
-    def matrix(self, along_W: Array, place_W: Array) -> Array:
-        """The matrix (3, 3) that makes the wind at a place of that far away; along_W: direction of the mean wind."""
-        distance, _ = self.nearest(place_W)
+    def flow(self, mean_W: Vector, place_W: Vector) -> Array:
+        """The matrix (3, 3) that makes the wind at a place of that far from all solids, in which it is linear."""
+        mean, place = np.asarray(mean_W, dtype=float), np.asarray(place_W, dtype=float)
+        speed = float(np.linalg.norm(mean))
+        if not len(self) or speed < STILL_M_S:
+            return np.eye(3)
+        along_W = mean / speed
+        distance, _ = self.nearest(place)
         weight = (distance + TOUCHING_M) ** -4.0
         weight /= weight.sum()
-        mixed: Array = np.prod(1.0 - self.wakes(along_W, place_W)) * np.einsum(
-            "n,nij->ij", weight, self.beside(along_W, place_W)
-        )
-        return mixed
+        mixed: Array = np.einsum("n,nij->ij", weight, self.beside(along_W, place))
+        return mixed * float(np.prod(1.0 - self.wakes(along_W, place)))
 
     def beside(self, along_W: Array, place_W: Array) -> Array:
-        """The same for each solid alone and without wakes, (n, 3, 3)."""
+        """The same for each solid alone and without wakes, (n, 3, 3); along_W: direction of the mean wind."""
         distance, normal = self.nearest(place_W)
         side_W, up_W = _cross_axes(along_W)
         across = np.minimum(self._half_width(side_W), self._half_width(up_W))
@@ -139,77 +127,6 @@ class WindAround:
         along = np.abs(self._R_SW @ direction_W) * self._half
         half: Array = np.where(self._round, np.hypot(along[:, 0], along[:, 1]) + along[:, 2], along.sum(axis=1))
         return half
-
-
-def bluffs(solids: Solids) -> list[Bluff]:
-    """The solids of a world that the wind goes around: all but meshes."""
-    found = []
-    for solid in solids.file.solid:
-        if isinstance(solid, Mesh):
-            continue
-        centre_W, R_WS = pose(solid.p_W, solid.rpy_rad)
-        if isinstance(solid, Cylinder):
-            half_m = np.array([solid.radius_m, solid.radius_m, solid.length_m / 2])
-        else:
-            half_m = np.maximum(np.array([*solid.size_m, 0.0])[:3] / 2, THIN_M)
-        found.append(Bluff(np.array(centre_W, dtype=float), R_WS, half_m, isinstance(solid, Cylinder)))
-    return found
-
-
-class AirAmongSolids:
-    """What solids do to the air at one aircraft: distances around its rotors, and the wind at its place."""
-
-    def __init__(self, solids: Solids, plant: Plant) -> None:
-        self._solids, self._plant = solids, plant
-        self._around = WindAround(bluffs(solids))
-        self._hubs_B = plant.shapes_B[FEET : FEET + ROTORS]
-        radius_m = plant.airframe.rotor.radius_m
-        rim = RIM_SHARE * radius_m * np.array([(0, 0, 0), (1, 0, 0), (0, 1, 0), (-1, 0, 0), (0, -1, 0)], dtype=float)
-        self._places_B = (self._hubs_B[:, None] + rim).reshape(-1, 3)
-        self._reach_m = REACH_RADII * radius_m
-        self._craft_m = float(np.max(np.linalg.norm(self._hubs_B, axis=1))) + radius_m
-        self._mean_W: Array | None = None
-        self._matrix = np.eye(3)
-        self._step = 0
-
-    def look(self) -> None:
-        """Write the free distances of the rotors into the plant; once before every step of it.
-
-        Up and down the axis 1/z² is the mean over five rays of a disc, so that a rotor half under an edge feels half of it;
-        1/z² and the 1/d² of the wall fade to 0 at REACH_RADII.
-        """
-        plant = self._plant
-        if self._solids.nearest(plant.p_W).distance_m[0] > self._reach_m + self._craft_m:
-            plant.clearance_m[:] = np.inf
-            return
-        R = rotation_matrix(plant.q_WB)
-        places_W = plant.p_W + self._places_B @ R.T
-        up = np.broadcast_to(R[:, 2], places_W.shape)
-        hits = self._solids.first_hit(np.stack([places_W, places_W]), np.stack([-up, up])).reshape(2, ROTORS, -1)
-        plant.clearance_m[:, :2] = self._faded(np.mean(np.maximum(hits, TOUCHING_M) ** -2.0, axis=2).T)
-        near = self._solids.nearest(plant.p_W + self._hubs_B @ R.T)
-        distance_m = np.maximum(near.distance_m, TOUCHING_M)
-        plant.clearance_m[:, 2] = self._faded(distance_m**-2.0)
-        plant.side_W[:] = (near.normal_W @ R[:, 2])[:, None] * R[:, 2] - near.normal_W
-
-    def _faded(self, inverse_square: Array) -> Array:
-        left = np.maximum(inverse_square - self._reach_m**-2.0, 0.0)
-        with np.errstate(divide="ignore"):
-            distance_m: Array = left**-0.5
-        return distance_m
-
-    def wind(self, wind_W: Vector, step_s: float) -> Array:
-        """The wind at the aircraft [m/s], of that far from all solids; once in every step of step_s."""
-        far = np.array(wind_W, dtype=float)
-        if self._step % WIND_STEPS == 0 and len(self._around):
-            keep = np.exp(-WIND_STEPS * step_s / MEAN_TIME_S)
-            self._mean_W = far if self._mean_W is None else keep * self._mean_W + (1.0 - keep) * far
-            speed = float(np.linalg.norm(self._mean_W))
-            calm = speed < STILL_M_S
-            self._matrix = np.eye(3) if calm else self._around.matrix(self._mean_W / speed, self._plant.p_W)
-        self._step += 1
-        u: Array = self._matrix @ far
-        return u
 
 
 def _cross_axes(along_W: Array) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from companion.core.config import Section, load, number
+from companion.core.config import Section, Tables, load, number
 from sitl.battery import BatteryConfig
 
 FOLDER = Path(__file__).parent / "airframes"
@@ -117,7 +117,15 @@ def with_thrust(airframe: Airframe, scale: float) -> Airframe:
     return msgspec.structs.replace(airframe, rotor=rotor)
 
 
-def load_airframe(name: str) -> Airframe:
-    """Airframe by the name of its file in sitl/airframes, or by path; raises `ConfigError`."""
+def airframe_file(name: str) -> Path:
+    """The file of an airframe that is given by name or by path."""
     path = Path(name)
-    return load(path if path.suffix == ".toml" else FOLDER / f"{name}.toml", Airframe)
+    return path if path.suffix == ".toml" else FOLDER / f"{name}.toml"
+
+
+def load_airframe(name: str, changes: Tables | None = None) -> Airframe:
+    """Airframe by the name of its file in sitl/airframes, or by path; raises `ConfigError`.
+
+    changes: tables that are laid over those of the file, `airframe_changes` of a scenario.
+    """
+    return load(airframe_file(name), Airframe, changes)

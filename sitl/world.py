@@ -16,7 +16,6 @@ from companion.core.enums import FcuMode
 from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.messages import Contact, HostStatus, Image, Truth
 from companion.core.trajectory_messages import Quat, Vec3
-from sitl.aerodynamics import AirAmongSolids
 from sitl.airframe import load_airframe, with_thrust
 from sitl.autopilot.autopilot import Autopilot
 from sitl.autopilot.modes import CommanderMode
@@ -29,6 +28,7 @@ from sitl.plant import PX4_ROTORS, Plant
 from sitl.scenario import LoadedScenario, Scenario
 from sitl.scene import PlacedBundle
 from sitl.sensors import Face, SensorFrame, Sensors
+from sitl.solids.air import SolidAir
 from sitl.solids.contact import SolidContact
 from sitl.solids.solids import GLUED_M, Solids
 from sitl.vectors import quat, vec3
@@ -83,14 +83,14 @@ class World:
         scenario = loaded.scenario
         # Independent streams, so that a change in one sensor's noise leaves the wind as it was.
         streams = [1000 * seed + i for i in range(6)]
-        airframe = with_thrust(load_airframe(scenario.airframe), scenario.thrust_scale)
+        airframe = with_thrust(load_airframe(scenario.airframe, scenario.airframe_changes), scenario.thrust_scale)
         self.plant = Plant(airframe, streams[0], scenario.start.p_W, scenario.start.yaw_rad)
         self.wind = Wind(scenario.wind, streams[1])
         self.contact = self.air = None
         if loaded.solids is not None:
             _raise_onto(loaded.solids, self.plant)
             self.contact = SolidContact(loaded.solids, self.plant)
-            self.air = AirAmongSolids(loaded.solids, self.plant)
+            self.air = SolidAir(loaded.solids, self.plant, scenario.wind.mean_m_s)
         self._jets = bool(scenario.wind.jets)
         arm_m = airframe.wheelbase_m / 2
         self._places_B = np.array(
@@ -133,10 +133,12 @@ class World:
             motors = motors * self.motor_shares
         force = self.wind.force(now_s, plant.p_W)
         push_n = [(a + b) * plant.mass_kg for a, b in zip(force, self.push_m_s2, strict=True)]
-        if self.air is not None:
-            self.air.look()
-        step = plant.step if self.contact is None else self.contact.step
-        step(motors, PLANT_STEPS, self.wind_on_aircraft(now_s), push_n)
+        wind_W = self.wind_on_aircraft(now_s)
+        if self.contact is None or self.air is None:
+            plant.step(motors, PLANT_STEPS, wind_W, push_n)
+        else:
+            self.air.lay_surfaces()
+            self.contact.step(motors, PLANT_STEPS, self.air.wind(wind_W), push_n)
         self.steps += 1
 
     @property
@@ -185,17 +187,14 @@ class World:
 
     def wind_on_aircraft(self, now_s: float) -> Vec3:
         """Velocity of the air [m/s], W; in a jet, which is narrower than the aircraft, its mean over hull and rotors.
-        Among solids it is the wind around them.
 
         Advances the gusts to ``now_s``.
         """
         plant, wind = self.plant, self.wind
         if not self._jets:
-            sampled = wind.sample(now_s, plant.p_W)
-        else:
-            places = plant.p_W + self._places_B @ rotation_matrix(plant.q_WB).T
-            sampled = vec3(np.mean([wind.sample(now_s, place) for place in places], axis=0))
-        return sampled if self.air is None else vec3(self.air.wind(sampled, STEP_S))
+            return wind.sample(now_s, plant.p_W)
+        places = plant.p_W + self._places_B @ rotation_matrix(plant.q_WB).T
+        return vec3(np.mean([wind.sample(now_s, place) for place in places], axis=0))
 
     def host_status(self) -> HostStatus:
         """The state of the computer that flies in this world."""
