@@ -13,13 +13,14 @@ from companion.core.site import CUSTOM_PREFIX
 from companion.runtime.flight_record import flight_metadata
 from sitl.scenario import LoadedScenario
 
-SCENARIO_FILE = "scenario.toml"
+SCENARIO_FILE, WORLD_FILE = "scenario.toml", "world.toml"
 
 
 class FlightFiles(msgspec.Struct):
     """Tables without bases; they name each other by their names in the folder that `write` makes.
 
-    dictionaries: texts of the marker dictionaries, by the name that the marker file uses.
+    dictionaries: texts of the marker dictionaries, by the name that the marker file uses; world_files: meshes and images of the
+    world file, likewise.
     """
 
     scenario: Tables
@@ -27,6 +28,8 @@ class FlightFiles(msgspec.Struct):
     mission: Tables
     site: Tables | None = None
     dictionaries: dict[str, str] = {}
+    world: Tables | None = None
+    world_files: dict[str, bytes] = {}
 
     def write(self, folder: Path) -> Path:
         """Write the files into a folder; returns the scenario's path."""
@@ -43,9 +46,22 @@ class FlightFiles(msgspec.Struct):
         }
         if self.site is not None:
             tables["site.toml"] = _with_dictionaries(self.site, places)
+        if self.world is not None:
+            tables[SCENARIO_FILE]["world"] = WORLD_FILE
+            tables[WORLD_FILE] = self._written_world(self.world, folder)
         for name, content in tables.items():
             (folder / name).write_text(_toml(msgspec.json.encode(content)), encoding="utf-8")
         return folder / SCENARIO_FILE
+
+    def _written_world(self, world: Tables, folder: Path) -> Tables:
+        """Write the meshes and images of the world; returns the world file, naming them there."""
+        places = {name: f"world_{number}{Path(name).suffix}" for number, name in enumerate(sorted(self.world_files))}
+        for name, place in places.items():
+            (folder / place).write_bytes(self.world_files[name])
+        world = _copy(world)
+        for solid in world.get("solid", []):
+            solid |= {key: places[solid[key]] for key in ("file", "texture") if solid.get(key) in places}
+        return world
 
 
 def files_of(loaded: LoadedScenario) -> FlightFiles:
@@ -69,15 +85,21 @@ def _of_metadata(metadata: Mapping[str, str]) -> FlightFiles:
         mission=tables("mission"),
         site=tables("site") if "site_tables" in metadata else None,
         dictionaries=msgspec.json.decode(metadata.get("dictionaries", "{}")),
+        world=tables("world") if "world_tables" in metadata else None,
+        world_files=msgspec.json.decode(metadata.get("world_files", "{}"), type=dict[str, bytes]),
     )
 
 
 def _with_dictionaries(site: Tables, places: Mapping[str, str]) -> Tables:
     """The marker file, naming its dictionaries where they were written."""
-    site = msgspec.json.decode(msgspec.json.encode(site))  # a copy
+    site = _copy(site)
     for bundle in site.get("bundle", []):
         for marker in bundle.get("markers", []):
             name = str(marker.get("family", "")).removeprefix(CUSTOM_PREFIX)
             if name in places:
                 marker["family"] = f"{CUSTOM_PREFIX}{places[name]}"
     return site
+
+
+def _copy(tables: Tables) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(tables))
