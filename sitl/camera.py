@@ -120,7 +120,13 @@ class SceneCamera:
     """
 
     def __init__(
-        self, config: CameraConfig, scene: SceneConfig, site: Site, seed: int, draw: bool = True, solids: Solids | None = None
+        self,
+        config: CameraConfig,
+        scene: SceneConfig,
+        site: Site,
+        seed: int,
+        draw: bool = True,
+        solids: Solids | None = None,
     ) -> None:
         self.config = config
         self._solids = solids

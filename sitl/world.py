@@ -28,6 +28,7 @@ from sitl.plant import PX4_ROTORS, Plant
 from sitl.scenario import LoadedScenario, Scenario
 from sitl.scene import PlacedBundle
 from sitl.sensors import Face, SensorFrame, Sensors
+from sitl.solids.air import AirAmongSolids
 from sitl.solids.contact import SolidContact
 from sitl.solids.solids import GLUED_M, Solids
 from sitl.vectors import quat, vec3
@@ -85,10 +86,11 @@ class World:
         airframe = with_thrust(load_airframe(scenario.airframe, scenario.airframe_changes), scenario.thrust_scale)
         self.plant = Plant(airframe, streams[0], scenario.start.p_W, scenario.start.yaw_rad)
         self.wind = Wind(scenario.wind, streams[1])
-        self.contact = None
+        self.contact = self.air = None
         if loaded.solids is not None:
             _raise_onto(loaded.solids, self.plant)
             self.contact = SolidContact(loaded.solids, self.plant)
+            self.air = AirAmongSolids(loaded.solids, self.plant, scenario.wind.mean_m_s)
         self._jets = bool(scenario.wind.jets)
         arm_m = airframe.wheelbase_m / 2
         self._places_B = np.array(
@@ -131,6 +133,8 @@ class World:
             motors = motors * self.motor_shares
         force = self.wind.force(now_s, plant.p_W)
         push_n = [(a + b) * plant.mass_kg for a, b in zip(force, self.push_m_s2, strict=True)]
+        if self.air is not None:
+            self.air.follow()
         step = plant.step if self.contact is None else self.contact.step
         step(motors, PLANT_STEPS, self.wind_on_aircraft(now_s), push_n)
         self.steps += 1
@@ -186,9 +190,11 @@ class World:
         """
         plant, wind = self.plant, self.wind
         if not self._jets:
-            return wind.sample(now_s, plant.p_W)
-        places = plant.p_W + self._places_B @ rotation_matrix(plant.q_WB).T
-        return vec3(np.mean([wind.sample(now_s, place) for place in places], axis=0))
+            free = wind.sample(now_s, plant.p_W)
+        else:
+            places = plant.p_W + self._places_B @ rotation_matrix(plant.q_WB).T
+            free = vec3(np.mean([wind.sample(now_s, place) for place in places], axis=0))
+        return free if self.air is None else vec3(self.air.wind(free))
 
     def host_status(self) -> HostStatus:
         """The state of the computer that flies in this world."""

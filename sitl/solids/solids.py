@@ -78,6 +78,10 @@ class Solids:
             )
         return meshes
 
+    def vertices_S(self, index: int) -> Array:
+        """The corners of a solid's triangles in its own frame, (n, 3)."""
+        return self._surfaces[index].vertices_S
+
     def check_depth_noise(self) -> None:
         """Raise `ConfigError` when a material in use has no depth noise, for a world that a depth camera looks at."""
         for i, solid in enumerate(self.file.solid):
