@@ -14,7 +14,7 @@ import numpy as np
 from acados_gen.compile import CFLAGS, compile_library
 from companion.core.arrays import Vector
 from companion.core.frames import GRAVITY_M_S2, quat_from_rpy
-from companion.core.kernel import fingerprint
+from companion.core.kernel import fingerprint, short_calls
 from sitl.airframe import Airframe
 from sitl.battery import Battery
 
@@ -91,10 +91,10 @@ class _State(ctypes.Structure):
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
+def _library() -> ctypes.PyDLL:
     """physics.c, compiled when its sources or flags have changed; raises `CompileError`."""
     print_ = fingerprint([SOURCE], {"flags": CFLAGS})
-    library = ctypes.CDLL(str(compile_library("physics", print_, [SOURCE])))
+    library = short_calls(compile_library("physics", print_, [SOURCE]))
     for name, mirror in (("parameters_size", _Parameters), ("state_size", _State)):
         size = getattr(library, name)
         size.restype = ctypes.c_int64

@@ -14,7 +14,7 @@ import numpy as np
 from rich.table import Table
 
 from companion.core.enums import Phase
-from companion.core.messages import Message, MissionStatus, Truth
+from companion.core.messages import MissionStatus, Truth
 from companion.core.text import plain
 from companion.recording import series as sr
 from companion.recording.metrics import metrics_from_messages
@@ -93,12 +93,8 @@ def fly_loaded(
         lockstep.run(progress)
         return SimulatedFlight(loaded, _result(loaded, lockstep, stack, seed), lockstep, "")
     recorder = open_recorder(log_file, log_metadata(loaded, seed, stack))
-
-    def record(message: Message, now_s: float) -> None:
-        recorder.handle(message, now_s)
-
     try:
-        lockstep = Lockstep(loaded, seed, record=record, stack=stack)
+        lockstep = Lockstep(loaded, seed, record=recorder.handle, stack=stack)
         lockstep.run(progress)
     finally:
         recorder.close()
