@@ -26,7 +26,7 @@ import msgspec
 from companion.core import provenance
 from companion.core.errors import UserError
 from sitl.campaign.flights import Flight
-from sitl.campaign.fly import Row, check_version, crashed, flight_of_json, fly_flight
+from sitl.campaign.fly import Row, check_unchanged, check_version, crashed, flight_of_json, fly_flight
 
 LOOK_EVERY_S = 0.2  # at the memory and the time of a flight
 TRACE_MAX = 4000  # last characters of what a crashed flight wrote
@@ -169,7 +169,9 @@ def main() -> None:
         answers.write(msgspec.json.encode({"pid": os.getpid()}) + b"\n")
         provenance.computer()
         while True:
-            answers.write(msgspec.json.encode(supervise(flight_of_json(requests.next()), requests)) + b"\n")
+            flight = flight_of_json(requests.next())
+            check_unchanged()  # a kernel of other sources would fly under the name of this version
+            answers.write(msgspec.json.encode(supervise(flight, requests)) + b"\n")
     except (InputEnded, BrokenPipeError):
         return
     except UserError as error:
