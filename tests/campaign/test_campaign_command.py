@@ -91,6 +91,7 @@ def test_a_campaign_is_flown_resumed_and_repeated(tmp_path):
     assert repeated["result"]["control_cycles"] == first["result"]["control_cycles"]
 
 
+@pytest.mark.verify
 def test_the_log_of_a_flight_can_be_flown_again(tmp_path):
     """The log alone has the drawn fields, those of the airframe and of unkind sensors, too."""
     range_row = draw("unkind.thrust_scale", distribution="uniform", low=0.9, high=1.1)

@@ -95,7 +95,7 @@ def ended_by(flight, action, slot):
         thread.join()
 
 
-@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGSEGV, marks=pytest.mark.verify), signal.SIGKILL])
 def test_a_flight_that_dies_is_a_row_and_the_next_one_flies(flights, slot, number):
     row = ended_by(changed(flights[2], duration_max_s=3000.0), lambda fork: fork.send_signal(number), slot)
     assert (row["outcome"], row["cause"], row["flight"]) == ("crashed", f"its process was ended by {number.name}", 3)
