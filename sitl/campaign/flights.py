@@ -85,7 +85,6 @@ class _Base:
             fl.MISSION: self.files.mission,
             fl.MARKERS: self.files.site or {},
             fl.AIRFRAME: _plain(airframe),
-            fl.WORLD: self.files.world or {},
             fl.UNKIND: read_layered(config_folder() / RANGES_FILE),
         }
         # Keys that the files leave out have their defaults here.
@@ -95,7 +94,6 @@ class _Base:
             fl.MISSION: _plain(loaded.plan),
             fl.MARKERS: _plain(loaded.site),
             fl.AIRFRAME: self.tables[fl.AIRFRAME],
-            fl.WORLD: {},
             fl.UNKIND: {},
         }
 
@@ -107,7 +105,6 @@ class _Base:
             "vehicle.toml": self.loaded.vehicle_path.name,
             "mission.toml": self.loaded.mission_path.name,
             "site.toml": Path(self.loaded.plan.marker_file or "site.toml").name,
-            "world.toml": Path(str(self.files.scenario.get("world", "world.toml"))).name,
         }
 
     def changed(self, chosen: Chosen) -> tuple[Tables, dict[str, Any]]:
@@ -144,11 +141,8 @@ class _Base:
             known = _plain(load_airframe(name))
             changes = {key: value for key, value in tables[fl.AIRFRAME].items() if value != known.get(key)}
             scenario = scenario | ({"airframe_changes": changes} if changes else {})
-        own = self.files
-        site = tables[fl.MARKERS] if own.site is not None else None
-        world = tables[fl.WORLD] if own.world is not None else None
-        vehicle, mission = tables[fl.VEHICLE], tables[fl.MISSION]
-        return FlightFiles(scenario, vehicle, mission, site, own.dictionaries, world, own.world_files)
+        site = tables[fl.MARKERS] if self.files.site is not None else None
+        return FlightFiles(scenario, tables[fl.VEHICLE], tables[fl.MISSION], site, self.files.dictionaries)
 
 
 def _plain(content: Any) -> Any:
@@ -163,7 +157,6 @@ def _path_of(field: str) -> fl.Path:
         (fl.SCENARIO, "mission"),
         (fl.SCENARIO, "vehicle"),
         (fl.SCENARIO, "airframe"),
-        (fl.SCENARIO, "world"),
         (fl.MISSION, "marker_file"),
     ):
         raise ConfigError(f"{field}: names a file and cannot be drawn; list several scenarios")
@@ -190,8 +183,6 @@ def plan_campaign(path: Path, only: int | None = None) -> CampaignPlan:
                 raise ConfigError(f"{path}: draw[{index}]: {error}") from None
             if root == fl.UNKIND and campaign.sensor_kinds == [SensorKind.KIND]:
                 raise ConfigError(f'{path}: draw[{index}]: {field} has no use with sensors = "kind"')
-            if root == fl.WORLD and (bare := next((b.name for b in bases if b.files.world is None), None)):
-                raise ConfigError(f"{path}: draw[{index}]: {field}: scenario {bare} names no world file")
     with tempfile.TemporaryDirectory(prefix="companion-campaign-") as folder:
         for base in bases:
             _check_extremes(path, campaign, base, Path(folder))
@@ -323,8 +314,6 @@ def _inputs(path: Path, bases: list[_Base]) -> dict[str, str]:
         }
         if files.site is not None:
             of_base[base.shown["site.toml"]] = [files.site, files.dictionaries]
-        if files.world is not None:
-            of_base[base.shown["world.toml"]] = [files.world, files.world_files]
         found |= {f"{name} of scenario {base.name}": content for name, content in of_base.items()}
     return {
         name: hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()

@@ -44,7 +44,6 @@ BAD_DRAWS = {
     "an unknown parameter of PX4": (
         draw("scenario.fcu_parameters.NAV_RLC_ACT", distribution="choice", values=[3]), ("NAV_RLC_ACT", "no such parameter")),
     "ranges of unkind sensors for kind ones": (draw("unkind.wind_m_s", **UNIFORM), ("has no use with sensors",)),
-    "a solid of no world": (draw("world.solid[0].size_m[0]", **UNIFORM), ("bridge_hover names no world file",)),
     "low above high": (draw("vehicle.mass_kg", distribution="uniform", low=2.0, high=1.0), ("draw[0].low = 2", "high = 1")),
     "no logarithm": (draw("vehicle.mass_kg", distribution="log_uniform", low=0.0, high=1.0), ("logarithm",)),
     "a mean outside": (draw("vehicle.mass_kg", distribution="normal", mean=1.0, std=0.1, low=1.5), ("the mean 1",)),
