@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import distributed
 import pyarrow.parquet as pq
 
 from sitl.campaign.store import FLIGHTS, RESULTS
@@ -95,6 +96,13 @@ class Cluster:
         self.scheduler = self._start("scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
         local = ("--nthreads", "1", "--no-dashboard", "--no-nanny", "--local-directory", str(folder))
         self.workers = [self._start("worker", self.address, *local) for _ in range(workers)]
+        try:
+            if workers:
+                with distributed.Client(self.address, timeout=WAIT_S, set_as_default=False) as client:
+                    client.wait_for_workers(workers, timeout=WAIT_S)
+        except BaseException:
+            self.__exit__()
+            raise
 
     def _start(self, *words: str) -> "subprocess.Popen[bytes]":
         quiet = subprocess.DEVNULL
