@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.campaign.demonstrations import Flown, killed_and_resumed, on_cluster_with_a_lost_worker, seconds
+from tests.campaign.demonstrations import Flown, killed_and_resumed, on_cluster_with_a_lost_worker, speed
 
 
 def main() -> int:
@@ -28,8 +28,10 @@ def main() -> int:
             loads, taken = [], []
             for jobs in (1, 2):
                 loads.append(os.getloadavg()[0])
-                taken.append(seconds(folder, n, duration_s, jobs))
-            shown = f"{taken[0]:.1f} s with one process, {taken[1]:.1f} s with two: efficiency {taken[0] / (2 * taken[1]):.2f}"
+                taken.append(speed(folder, n, duration_s, jobs))
+            (one_s, one_cpu_s), (two_s, two_cpu_s) = taken
+            shown = f"{one_s:.1f} s with one process, {two_s:.1f} s with two: efficiency {one_s / (2 * two_s):.2f}"
+            shown += f"; processor time of a flight {one_cpu_s:.2f} s and {two_cpu_s:.2f} s"
             load = " and ".join(f"{load:.1f}" for load in loads)
             print(f"| {n} flights of {duration_s:g} s | {shown} (load of the machine before: {load}) |", flush=True)
         killed = killed_and_resumed(folder, n, duration_s, 2, n // 3)
