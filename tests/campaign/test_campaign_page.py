@@ -29,4 +29,4 @@ def test_the_campaign_of_the_page_can_be_flown(tmp_path):
 def test_the_tables_name_every_campaign_distribution_and_file():
     assert first_cells("campaign") == {path.stem for path in (config_folder() / ConfigKind.CAMPAIGN).glob("*.toml")}
     assert first_cells("distribution") == {one.__struct_config__.tag for one in get_args(Draw)}
-    assert first_cells("first part") == set(ROOTS) | {"world"}
+    assert first_cells("first part") == set(ROOTS)
