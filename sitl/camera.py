@@ -23,6 +23,7 @@ from companion.core.messages import Image
 from companion.core.site import Marker, Site
 from sitl.camera_errors import CornerDrift, ImageTransport
 from sitl.scene import SKY, Plane, SceneConfig, SceneMarker, backdrop_plane, marker_plane, place_markers
+from sitl.solids.solids import Solids
 
 MIN_SIDE_PX = 12.0  # shortest side of a marker that counts as visible
 NEAR_M = 0.05  # nothing closer is drawn
@@ -113,12 +114,22 @@ class PlacedMarkers:
 class SceneCamera:
     """Looks at a scene; the same seed and the same calls give the same output.
 
+    solids: they hide markers; None: there are none.
     draw: False builds no textures; then `render` may not be called, and bundles of any family are allowed.
     Raises `ConfigError` for what cannot be drawn: an unknown bundle or family, a distortion that folds the image.
     """
 
-    def __init__(self, config: CameraConfig, scene: SceneConfig, site: Site, seed: int, draw: bool = True) -> None:
+    def __init__(
+        self,
+        config: CameraConfig,
+        scene: SceneConfig,
+        site: Site,
+        seed: int,
+        draw: bool = True,
+        solids: Solids | None = None,
+    ) -> None:
         self.config = config
+        self._solids = solids
         self._distortion = config.distortion
         self._R_BC = rotation_matrix(quat_normalized(config.q_BC))
         self._q_BC = quat_normalized(config.q_BC)
@@ -190,7 +201,7 @@ class SceneCamera:
         return pixels
 
     def project_corners(self, t_s: float, p_WB: Vector, q_WB: Vector) -> list[VisibleMarker]:
-        """The markers in view, facing the camera, not hidden by a backdrop, with sides of at least 12 px."""
+        """The markers in view, facing the camera, not hidden by a backdrop or a solid, with sides of at least 12 px."""
         p_WC, R_WC = self.camera_pose(t_s, p_WB, q_WB)
         c, placed = self.config, self.placed
         # All markers at once: one by one, the calls on small arrays would cost ten times as much.
@@ -210,6 +221,8 @@ class SceneCamera:
         seen &= (sides * sides).sum(axis=2).min(axis=1, initial=np.inf) >= MIN_SIDE_PX**2
         for backdrop in self._backdrops if seen.any() else ():
             seen &= ~backdrop.hides(p_WC, placed.corners_W[candidates]).any(axis=1)
+        if self._solids is not None:
+            seen &= ~self._solids.hides(p_WC, placed.corners_W[candidates]).any(axis=1)
         found = ((placed.markers[candidates[i]], corners[i]) for i in np.flatnonzero(seen))
         return [VisibleMarker(marker.bundle, marker.marker, pixels) for marker, pixels in found]
 
@@ -287,7 +300,9 @@ class SceneCamera:
             drawn.append((plane, A_C, polygon, self._outline(points_C, displacement), displacement))
         for i, (plane, A_C, polygon, outline, displacement) in enumerate(drawn):
             box = self._box(outline)
-            if box is not None and not any(covers(later[3], box) for later in drawn[i + 1 :] if later[0].two_sided):
+            # What is beyond the field of view is in no image.
+            seen = np.clip(outline, EDGE_MARGIN_PX, self._ideal_span - EDGE_MARGIN_PX)
+            if box is not None and not any(covers(later[3], seen) for later in drawn[i + 1 :] if later[0].two_sided):
                 self._draw(plane, A_C, polygon, outline, box, displacement)
 
     def _displacement(self, t_s: float, plane: Plane, A_C: Array) -> Array | None:
@@ -391,7 +406,8 @@ class SceneCamera:
         self._field_low, self._field_high = ideal.min(axis=0) - margin, ideal.max(axis=0) + margin
         self._ideal_focal = focal
         self._ideal_centre = -self._field_low * focal
-        self._ideal_size = np.ceil((self._field_high - self._field_low) * focal).astype(int) + 1
+        self._ideal_span = (self._field_high - self._field_low) * focal
+        self._ideal_size = np.ceil(self._ideal_span).astype(int) + 1
         self._rays = ideal
         (x0, y0), (x1, y1) = self._field_low, self._field_high
         # rows n with n · p_C ≥ offset inside
@@ -467,11 +483,10 @@ def clip(polygon: Array, planes: Array, offset: Array) -> Array:
     return polygon
 
 
-def covers(polygon: Array, box: Box) -> bool:
-    """Whether all pixels of a box lie in a convex polygon, shape (n, 2), and no nearer to its edge than one pixel."""
+def covers(polygon: Array, other: Array) -> bool:
+    """Whether a convex polygon [px], shape (n, 2), holds all of another one, no nearer to its edge than a pixel."""
     contour = polygon.astype(np.float32)
-    corners = ((x, y) for x in (box.left, box.right - 1) for y in (box.top, box.bottom - 1))
-    return all(cv2.pointPolygonTest(contour, (float(x), float(y)), True) >= 1.0 for x, y in corners)
+    return all(cv2.pointPolygonTest(contour, (x, y), True) >= 1.0 for x, y in other.tolist())
 
 
 def _area(polygon: Array) -> float:

@@ -19,7 +19,8 @@ SCENARIO_FILE = "scenario.toml"
 class FlightFiles(msgspec.Struct):
     """Tables without bases; they name each other by their names in the folder that `write` makes.
 
-    dictionaries: texts of the marker dictionaries, by the name that the marker file uses.
+    dictionaries: texts of the marker dictionaries, by the name that the marker file uses. world_files: meshes and images, by
+    the name that the world file uses.
     """
 
     scenario: Tables
@@ -27,6 +28,8 @@ class FlightFiles(msgspec.Struct):
     mission: Tables
     site: Tables | None = None
     dictionaries: dict[str, str] = {}
+    world: Tables | None = None
+    world_files: dict[str, bytes] = {}
 
     def write(self, folder: Path) -> Path:
         """Write the files into a folder; returns the scenario's path."""
@@ -43,6 +46,14 @@ class FlightFiles(msgspec.Struct):
         }
         if self.site is not None:
             tables["site.toml"] = _with_dictionaries(self.site, places)
+        if self.world is not None:
+            beside = {
+                name: f"world_{number}{Path(name).suffix}" for number, name in enumerate(sorted(self.world_files))
+            }
+            for name, place in beside.items():
+                (folder / place).write_bytes(self.world_files[name])
+            tables["world.toml"] = _with_world_files(self.world, beside)
+            tables[SCENARIO_FILE]["world"] = "world.toml"
         for name, content in tables.items():
             (folder / name).write_text(_toml(msgspec.json.encode(content)), encoding="utf-8")
         return folder / SCENARIO_FILE
@@ -69,6 +80,8 @@ def _of_metadata(metadata: Mapping[str, str]) -> FlightFiles:
         mission=tables("mission"),
         site=tables("site") if "site_tables" in metadata else None,
         dictionaries=msgspec.json.decode(metadata.get("dictionaries", "{}")),
+        world=tables("world") if "world_tables" in metadata else None,
+        world_files=msgspec.json.decode(metadata.get("world_files", "{}"), type=dict[str, bytes]),
     )
 
 
@@ -81,3 +94,9 @@ def _with_dictionaries(site: Tables, places: Mapping[str, str]) -> Tables:
             if name in places:
                 marker["family"] = f"{CUSTOM_PREFIX}{places[name]}"
     return site
+
+
+def _with_world_files(world: Tables, places: Mapping[str, str]) -> Tables:
+    """The world file, naming its meshes and images where they were written."""
+    solids = [s | {key: places[s[key]] for key in ("file", "texture") if s.get(key) in places} for s in world["solid"]]
+    return world | {"solid": solids}

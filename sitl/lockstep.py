@@ -204,6 +204,8 @@ class Lockstep:
             self.arrive(output)
         if self.world.steps % TRUTH_EVERY == 0:
             self.publish([self.world.truth()], self._bus)
+        if contacts := self.world.take_contacts():
+            self.publish(contacts, self._bus)
         # Not an event of its own: that might come before the world's step of the same time. The image would then show
         # the step before, and arrive a step later than the camera's latency says.
         if self.world.steps % self._expose_every == 0:

@@ -7,12 +7,13 @@ the battery, which is slow enough for Python.
 import ctypes
 import functools
 import math
+from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
 
 from acados_gen.compile import CFLAGS, compile_library
-from companion.core.arrays import Vector
+from companion.core.arrays import Array, Vector
 from companion.core.frames import GRAVITY_M_S2, quat_from_rpy
 from companion.core.kernel import fingerprint, short_calls
 from sitl.airframe import Airframe
@@ -22,8 +23,12 @@ SOURCE = Path(__file__).with_name("physics.c")
 STEP_S = 1e-3  # as STEP_S in physics.c
 BATTERY_STEPS = 20  # the battery follows at 50 Hz: slow against its time constants, fast against a flight
 
+# Contact with solids, of the lightest mass at one spring: 21 steps in a period, and a bounce to 0.37 of the speed.
+SURFACE_RATE_RAD_S, SURFACE_DAMPING_RATIO = 300.0, 0.3
+
 ROTORS, FEET, DELAY_MAX = 6, 4, 201
-CONTACTS = FEET + ROTORS
+GROUND_CONTACTS = FEET + ROTORS
+CONTACTS = GROUND_CONTACTS + 1  # with solids: feet, rotor discs, hull
 
 # PX4's "Hexarotor X": place of the rotors over the arm's length (x forward, y RIGHT) and sign of KM, which PX4
 # takes as positive for a rotor that turns counter-clockwise seen from above.
@@ -32,6 +37,15 @@ PX4_ROTORS = ((_COS_30, 0.5), (0, 1), (-_COS_30, 0.5), (-_COS_30, -0.5), (0, -1)
 PX4_SPIN = (1, -1, 1, -1, 1, -1)
 
 _D = ctypes.c_double
+
+
+class _DragModel(IntEnum):
+    """As in physics.c."""
+
+    BLADES_AND_BODY = 0
+    LINEAR = 1
+    TOTAL_THRUST = 2
+    EACH_ROTOR = 3
 
 
 class _Parameters(ctypes.Structure):
@@ -47,6 +61,7 @@ class _Parameters(ctypes.Structure):
         ("torque_per_thrust_m", _D),
         ("rotor_inertia_kg_m2", _D),
         ("speed_max_rad_s", _D),
+        ("speed_full_rad_s", _D),
         ("quadratic_fraction", _D),
         ("rise_decay", _D),
         ("fall_decay", _D),
@@ -56,10 +71,20 @@ class _Parameters(ctypes.Structure):
         ("drag_linear", _D * 3),
         ("drag_quadratic", _D * 3),
         ("drag_angular", _D * 3),
-        ("contact_B", _D * 3 * CONTACTS),
+        ("drag_model", ctypes.c_int64),
+        ("linear_drag", _D * 3),
+        ("rotor_drag_k", _D),
+        ("rotor_drag_b", _D),
+        ("rotor_drag_c_d", _D),
+        ("ground_effect", ctypes.c_int64),
+        ("contact_B", _D * 3 * GROUND_CONTACTS),
         ("contact_stiffness_n_m", _D),
         ("contact_damping_n_s_m", _D),
         ("friction", _D),
+        ("disc_radius_m", _D),
+        ("hull_radius_m", _D),
+        ("surface_stiffness_n_m", _D * CONTACTS),
+        ("surface_damping_n_s_m", _D * CONTACTS),
         ("delay_steps", ctypes.c_int64),
     )
 
@@ -76,17 +101,28 @@ class _State(ctypes.Structure):
         ("wind_W", _D * 3),
         ("force_W", _D * 3),
         ("speed_scale", _D),
+        ("clearance_m", _D * 3 * ROTORS),
+        ("side_W", _D * 3 * ROTORS),
+        ("surface_W", _D * 4 * CONTACTS),
         ("rotor_speed_rad_s", _D * ROTORS),
         ("rotor_acceleration_rad_s2", _D * ROTORS),
-        ("anchor_W", _D * 2 * CONTACTS),
-        ("touching", ctypes.c_int64 * CONTACTS),
+        ("anchor_W", _D * 2 * GROUND_CONTACTS),
+        ("touching", ctypes.c_int64 * GROUND_CONTACTS),
         ("ring", _D * ROTORS * DELAY_MAX),
         ("ring_head", ctypes.c_int64),
+        ("held_W", _D * 4 * CONTACTS),
+        ("sunk_m", _D * CONTACTS),
+        ("slack_W", _D * 3 * CONTACTS),
         ("specific_force_B", _D * 3),
         ("motor_thrust_n", _D * ROTORS),
+        ("free_thrust_n", _D * ROTORS),
         ("disturbance_W", _D * 3),
         ("rotor_energy_j", _D),
         ("on_ground", ctypes.c_int64),
+        ("contact_W", _D * 3 * CONTACTS),
+        ("contact_force_W", _D * 3 * CONTACTS),
+        ("contact_depth_m", _D * CONTACTS),
+        ("contact_peak_n", _D * CONTACTS),
     )
 
 
@@ -113,9 +149,29 @@ class Plant:
 
         p_W, v_W [m, m/s]     q_WB (w, x, y, z)     omega_B [rad/s]
         specific_force_B      output of an ideal accelerometer in the centre of mass [m/s²]
-        motor_thrust_n        of each rotor, PX4's order
-        disturbance_W         force of the moving air beyond the still-air drag, and the extra force, over mass [m/s²]
+        motor_thrust_n        of each rotor, PX4's order; free_thrust_n: what it would be far from all surfaces
+        disturbance_W         what moving air, surfaces near the rotors and extra force add to the still-air drag [m/s²]
         battery_voltage_v, battery_remaining, on_ground, time_s, mass_kg, rest_height_m
+
+    Solids: each of the eleven contact shapes can have one plane beside it, valid until it is written again: four feet,
+    which are points, six rotors, which are discs, and the hull, the sphere around the origin that touches the discs.
+    The ground z = 0 is always there and carries feet and hubs.
+
+        surfaces_W            input (CONTACTS, 4): unit normal n into the free space and offset d [m]: free where
+                              n·x ≥ d; all zeros: none. A shape that touches must keep its face until it is free again,
+                              or it can leave a thin solid on the other side.
+        shapes_B              centres of the shapes (CONTACTS, 3), and shape_radius_m (CONTACTS,): 0, disc or sphere
+        contact_force_W       of the surface on each shape (CONTACTS, 3) [N]; contact_depth_m: how deep it is (CONTACTS,)
+        contact_W             its deepest point (CONTACTS, 3) [m], defined where contact_depth_m > 0
+        contact_peak_n        largest force in the last call of `step` (CONTACTS,) [N]
+
+    Air near surfaces: for each rotor the free distance from its hub to the next solid, valid until it is written again.
+
+        clearance_m           input (ROTORS, 3): down and up the rotor's axis, sideways to the nearest wall [m]; inf: none,
+                              the beginning. The ground z = 0 counts only where the airframe says `ground_effect`.
+        side_W                input (ROTORS, 3): unit vector towards that wall, less its part along the rotor's axis
+
+    No contact adds energy: a surface that appears or turns around a shape leaves the energy of its spring as it was.
     """
 
     def __init__(self, airframe: Airframe, seed: int, p_W: Vector = (0.0, 0.0, 0.0), yaw_rad: float = 0.0) -> None:
@@ -139,7 +195,20 @@ class Plant:
         self.rotor_speed_rad_s = np.frombuffer(state.rotor_speed_rad_s)
         self.specific_force_B = np.frombuffer(state.specific_force_B)
         self.motor_thrust_n = np.frombuffer(state.motor_thrust_n)
+        self.free_thrust_n = np.frombuffer(state.free_thrust_n)
         self.disturbance_W = np.frombuffer(state.disturbance_W)
+        self.clearance_m = np.frombuffer(state.clearance_m).reshape(ROTORS, 3)
+        self.clearance_m[:] = np.inf
+        self.side_W = np.frombuffer(state.side_W).reshape(ROTORS, 3)
+        self.surfaces_W = np.frombuffer(state.surface_W).reshape(CONTACTS, 4)
+        feet_and_hubs = np.frombuffer(self._parameters.contact_B).reshape(GROUND_CONTACTS, 3)
+        self.shapes_B = np.vstack([feet_and_hubs, np.zeros((1, 3))])
+        radii = (0.0, self._parameters.disc_radius_m, self._parameters.hull_radius_m)
+        self.shape_radius_m = np.repeat(radii, (FEET, ROTORS, 1))
+        self.contact_W = np.frombuffer(state.contact_W).reshape(CONTACTS, 3)
+        self.contact_force_W = np.frombuffer(state.contact_force_W).reshape(CONTACTS, 3)
+        self.contact_depth_m = np.frombuffer(state.contact_depth_m)
+        self.contact_peak_n = np.frombuffer(state.contact_peak_n)
         self._command = np.frombuffer(state.command)
         self._wind_W = np.frombuffer(state.wind_W)
         self._force_W = np.frombuffer(state.force_W)
@@ -167,6 +236,7 @@ class Plant:
         self._command[:] = motor_commands
         self._wind_W[:] = wind_W
         self._force_W[:] = force_W
+        self.contact_peak_n[:] = 0.0
         if steps <= 0:
             self._advance(*self._addresses, 0)
         while steps > 0:
@@ -182,7 +252,8 @@ class Plant:
         voltage_v = self.battery.step(self._state.rotor_energy_j / duration_s, duration_s)
         self._state.rotor_energy_j = 0.0
         ratio = voltage_v / self.airframe.battery.reference_voltage_v
-        self._state.speed_scale = ratio**self.airframe.rotor.speed_voltage_exponent
+        exponent = 1.0 if self.airframe.motor else self.airframe.rotor.speed_voltage_exponent
+        self._state.speed_scale = ratio**exponent
 
     @property
     def time_s(self) -> float:
@@ -190,7 +261,7 @@ class Plant:
 
     @property
     def on_ground(self) -> bool:
-        """Whether the ground carries some of the weight."""
+        """Whether the ground, or a surface under the feet, carries some of the weight."""
         return bool(self._state.on_ground)
 
     @property
@@ -204,7 +275,10 @@ class Plant:
 
 def _parameters(airframe: Airframe, rng: np.random.Generator) -> _Parameters:
     """The airframe in the form of physics.c."""
-    rotor, ground, drag = airframe.rotor, airframe.ground, airframe.drag
+    rotor, ground, drag, motor = airframe.rotor, airframe.ground, airframe.drag, airframe.motor
+    rise_s, fall_s = rotor.rise_time_s, rotor.fall_time_s
+    if motor:
+        rise_s = fall_s = rotor.inertia_kg_m2 * motor.idle_speed_rad_s / motor.starting_torque_n_m
     arm_m = airframe.wheelbase_m / 2
     hubs = [(x * arm_m, -y * arm_m, rotor.height_m) for x, y in PX4_ROTORS]
     side = ground.foot_radius_m / math.sqrt(2)
@@ -218,17 +292,30 @@ def _parameters(airframe: Airframe, rng: np.random.Generator) -> _Parameters:
         rotor_inertia_kg_m2=rotor.inertia_kg_m2,
         speed_max_rad_s=rotor.speed_max_rad_s,
         quadratic_fraction=rotor.quadratic_fraction,
-        rise_decay=math.exp(-STEP_S / rotor.rise_time_s),
-        fall_decay=math.exp(-STEP_S / rotor.fall_time_s),
+        speed_full_rad_s=motor.idle_speed_rad_s if motor else rotor.speed_max_rad_s,
+        rise_decay=math.exp(-STEP_S / rise_s),
+        fall_decay=math.exp(-STEP_S / fall_s),
         in_plane_drag=rotor.in_plane_drag_n_s2_m_rad,
         axial_drag=rotor.axial_drag_n_s2_m_rad,
         power_max_w=rotor.power_max_w,
         contact_stiffness_n_m=ground.stiffness_n_m,
         contact_damping_n_s_m=ground.damping_n_s_m,
         friction=ground.friction,
+        disc_radius_m=rotor.radius_m,
+        hull_radius_m=max(arm_m - rotor.radius_m, 0.0),  # what the discs leave free
         delay_steps=round(airframe.command_delay_s / STEP_S),
     )
+    c.ground_effect = bool(airframe.ground_effect)
+    if linear := airframe.linear_drag:
+        c.drag_model = _DragModel.LINEAR
+        c.linear_drag[:] = linear.d_n_s_m
+    elif rotors := airframe.rotor_drag:
+        c.drag_model = _DragModel.EACH_ROTOR if rotors.each_rotor else _DragModel.TOTAL_THRUST
+        c.rotor_drag_k, c.rotor_drag_b, c.rotor_drag_c_d = rotors.k, rotors.b, rotors.c_d
+    stiffness_n_m, damping_n_s_m = _surface_springs(airframe)
     for name, value in (
+        ("surface_stiffness_n_m", stiffness_n_m),
+        ("surface_damping_n_s_m", damping_n_s_m),
         ("inertia_kg_m2", airframe.inertia_kg_m2),
         ("rotor_B", hubs),
         ("rotor_spin", PX4_SPIN),
@@ -240,3 +327,15 @@ def _parameters(airframe: Airframe, rng: np.random.Generator) -> _Parameters:
     ):
         np.frombuffer(getattr(c, name))[:] = np.asarray(value, dtype=float).ravel()
     return c
+
+
+def _surface_springs(airframe: Airframe) -> tuple[Array, Array]:
+    """Stiffness [N/m] and damping [N s/m] of each contact shape: as stiff as the step allows, so that a fast craft stops soon.
+
+    The lightest way to push the craft is at the rim of a rotor, where it has the mass (1/m + r²/J)^-1. The hull has no
+    lever and carries the whole mass: at 30 m/s the origin stays out of a solid.
+    """
+    reach_m = airframe.wheelbase_m / 2 + airframe.rotor.radius_m
+    light_kg = 1 / (1 / airframe.mass_kg + reach_m**2 / min(airframe.inertia_kg_m2))
+    pushed_kg = np.append(np.full(GROUND_CONTACTS, light_kg), airframe.mass_kg)
+    return pushed_kg * SURFACE_RATE_RAD_S**2, 2 * SURFACE_DAMPING_RATIO * pushed_kg * SURFACE_RATE_RAD_S

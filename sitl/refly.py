@@ -164,12 +164,13 @@ def flown_run(log: Log) -> FlownRun:
 
 def unpack(log: Log, folder: Path) -> LoadedScenario:
     """Write the effective files of a log into a folder and load them; raises `ConfigError`."""
-    tables = {name: log.tables(name) for name in ("scenario", "vehicle", "mission", "site")}
+    tables = {name: log.tables(name) for name in ("scenario", "vehicle", "mission", "site", "world")}
     scenario, mission = tables["scenario"], tables["mission"]
     if scenario is None or mission is None or tables["vehicle"] is None:
         raise LogError(f"{log.path}: holds no complete configuration")
     texts = msgspec.json.decode(log.metadata.get("dictionaries", "{}"), type=dict[str, str])
-    files = FlightFiles(scenario, tables["vehicle"], mission, tables["site"], texts)
+    beside = msgspec.json.decode(log.metadata.get("world_files", "{}"), type=dict[str, bytes])
+    files = FlightFiles(scenario, tables["vehicle"], mission, tables["site"], texts, tables["world"], beside)
     return load_scenario(files.write(folder))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from rich.table import Table
 
 from companion.core.enums import Phase
-from companion.core.messages import MissionStatus, Truth
+from companion.core.messages import Contact, MissionStatus, Truth
 from companion.core.text import plain
 from companion.recording import series as sr
 from companion.recording.metrics import metrics_from_messages
@@ -118,11 +118,13 @@ def drawn_facts(loaded: LoadedScenario) -> Result:
 def _result(loaded: LoadedScenario, lockstep: Lockstep, stack: str, seed: int) -> Result:
     status = lockstep.pilot
     metrics = metrics_from_messages(lockstep.messages, bundle=loaded.plan.bundle)
+    contacts = lockstep.world.contacts
     end, failure = judge(
         sr.of(lockstep.messages, Truth),
         status,
         loaded.plan.limits,
         None if loaded.plan.satellites else _taken_s(lockstep),
+        contacts,
     )
     return {
         "scenario": loaded.scenario.name,
@@ -133,9 +135,15 @@ def _result(loaded: LoadedScenario, lockstep: Lockstep, stack: str, seed: int) -
         "completed": end is FlightEnd.COMPLETED,
         "end": str(end),
         "failure": failure,
+        "contacts": [_fields(contact) for contact in contacts or ()],
         **metrics,
         "realtime_factor": round(lockstep.now_s / lockstep.wall_s, 2),
     }
+
+
+def _fields(contact: Contact) -> Result:
+    """A contact without what only a message needs."""
+    return {key: value for key, value in msgspec.structs.asdict(contact).items() if key not in ("seq", "valid")}
 
 
 def _taken_s(lockstep: Lockstep) -> float:

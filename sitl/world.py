@@ -14,7 +14,7 @@ from companion.core.arrays import Array
 from companion.core.config import ConfigError
 from companion.core.enums import FcuMode
 from companion.core.frames import quat_from_rpy, rotation_matrix
-from companion.core.messages import HostStatus, Image, Truth
+from companion.core.messages import Contact, HostStatus, Image, Truth
 from companion.core.trajectory_messages import Quat, Vec3
 from sitl.airframe import load_airframe, with_thrust
 from sitl.autopilot.autopilot import Autopilot
@@ -28,6 +28,9 @@ from sitl.plant import PX4_ROTORS, Plant
 from sitl.scenario import LoadedScenario, Scenario
 from sitl.scene import PlacedBundle
 from sitl.sensors import Face, SensorFrame, Sensors
+from sitl.solids.air import SolidAir
+from sitl.solids.contact import SolidContact
+from sitl.solids.solids import GLUED_M, Solids
 from sitl.vectors import quat, vec3
 from sitl.wind import Wind
 
@@ -83,6 +86,11 @@ class World:
         airframe = with_thrust(load_airframe(scenario.airframe, scenario.airframe_changes), scenario.thrust_scale)
         self.plant = Plant(airframe, streams[0], scenario.start.p_W, scenario.start.yaw_rad)
         self.wind = Wind(scenario.wind, streams[1])
+        self.contact = self.air = None
+        if loaded.solids is not None:
+            _raise_onto(loaded.solids, self.plant)
+            self.contact = SolidContact(loaded.solids, self.plant)
+            self.air = SolidAir(loaded.solids, self.plant, scenario.wind.mean_m_s)
         self._jets = bool(scenario.wind.jets)
         arm_m = airframe.wheelbase_m / 2
         self._places_B = np.array(
@@ -96,7 +104,7 @@ class World:
                 scenario.pilot, loaded.plan.rc_switch, self.autopilot, 1000 * seed + len(streams)
             )
         images = scenario.camera_mode == "images"
-        self.camera = SceneCamera(scenario.camera, scenario.scene, loaded.site, streams[4], draw=images)
+        self.camera = SceneCamera(scenario.camera, scenario.scene, loaded.site, streams[4], images, loaded.solids)
         self.corners = None if images else CornerCamera(self.camera)
         self._bundles = {placed.name: _pose(placed) for placed in scenario.scene.bundles}
         self.steps = 0
@@ -125,8 +133,22 @@ class World:
             motors = motors * self.motor_shares
         force = self.wind.force(now_s, plant.p_W)
         push_n = [(a + b) * plant.mass_kg for a, b in zip(force, self.push_m_s2, strict=True)]
-        plant.step(motors, PLANT_STEPS, self.wind_on_aircraft(now_s), push_n)
+        wind_W = self.wind_on_aircraft(now_s)
+        if self.contact is None or self.air is None:
+            plant.step(motors, PLANT_STEPS, wind_W, push_n)
+        else:
+            self.air.lay_surfaces()
+            self.contact.step(motors, PLANT_STEPS, self.air.wind(wind_W), push_n)
         self.steps += 1
+
+    @property
+    def contacts(self) -> list[Contact] | None:
+        """All contacts with solids so far; None: a world without solids."""
+        return None if self.contact is None else self.contact.contacts
+
+    def take_contacts(self) -> list[Contact]:
+        """The contacts with solids of which enough is known by now, each once."""
+        return [] if self.contact is None else self.contact.take()
 
     def step_pilot(self, mode: FcuMode | CommanderMode, armed: bool) -> None:
         """Let the pilot look and move the sticks; every `sitl.pilot.PERIOD_S`."""
@@ -192,6 +214,12 @@ class World:
             battery_voltage_v=float(plant.battery_voltage_v),
             motor_thrust_n=tuple(plant.motor_thrust_n.tolist()),
         )
+
+
+def _raise_onto(solids: Solids, plant: Plant) -> None:
+    """Put an aircraft whose feet are in a solid under it onto the solid's top."""
+    below_m = float(solids.first_hit(plant.p_W + (0.0, 0.0, GLUED_M), np.array([0.0, 0.0, -1.0]))) - GLUED_M
+    plant.p_W[2] += max(0.0, plant.rest_height_m - below_m)
 
 
 def _pose(placed: PlacedBundle) -> tuple[Vec3, Quat]:

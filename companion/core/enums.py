@@ -179,4 +179,5 @@ TopicName = Literal[
     "host",
     "health",
     "truth",
+    "contact",
 ]

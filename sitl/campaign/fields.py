@@ -12,10 +12,10 @@ Step = str | int
 Path = tuple[Step, ...]
 
 SCENARIO, VEHICLE, MISSION, MARKERS = "scenario", "vehicle", "mission", "markers"
-AIRFRAME, UNKIND, FAULT = "airframe", "unkind", "fault"
+AIRFRAME, UNKIND, FAULT, WORLD = "airframe", "unkind", "fault", "world"
 # The first part of a path. "fault" is the list of faults of the scenario, "unkind" the ranges of config/sensors/unkind.toml:
 # a number there is a range without width.
-ROOTS = (SCENARIO, VEHICLE, MISSION, MARKERS, AIRFRAME, UNKIND, FAULT)
+ROOTS = (SCENARIO, VEHICLE, MISSION, MARKERS, AIRFRAME, UNKIND, FAULT, WORLD)
 
 _PART = re.compile(r"([^.\[\]]+)((?:\[(?:\d{1,4}|\*)\])*)")
 

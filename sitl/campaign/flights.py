@@ -84,6 +84,7 @@ class _Base:
             fl.VEHICLE: self.files.vehicle,
             fl.MISSION: self.files.mission,
             fl.MARKERS: self.files.site or {},
+            fl.WORLD: self.files.world or {},
             fl.AIRFRAME: _plain(airframe),
             fl.UNKIND: read_layered(config_folder() / RANGES_FILE),
         }
@@ -93,6 +94,7 @@ class _Base:
             fl.VEHICLE: _plain(loaded.vehicle),
             fl.MISSION: _plain(loaded.plan),
             fl.MARKERS: _plain(loaded.site),
+            fl.WORLD: {} if loaded.solids is None else _plain(loaded.solids.file),
             fl.AIRFRAME: self.tables[fl.AIRFRAME],
             fl.UNKIND: {},
         }
@@ -104,6 +106,7 @@ class _Base:
             SCENARIO_FILE: self.loaded.path.name,
             "vehicle.toml": self.loaded.vehicle_path.name,
             "mission.toml": self.loaded.mission_path.name,
+            "world.toml": "world.toml" if self.loaded.solids is None else self.loaded.solids.path.name,
             "site.toml": Path(self.loaded.plan.marker_file or "site.toml").name,
         }
 
@@ -142,7 +145,16 @@ class _Base:
             changes = {key: value for key, value in tables[fl.AIRFRAME].items() if value != known.get(key)}
             scenario = scenario | ({"airframe_changes": changes} if changes else {})
         site = tables[fl.MARKERS] if self.files.site is not None else None
-        return FlightFiles(scenario, tables[fl.VEHICLE], tables[fl.MISSION], site, self.files.dictionaries)
+        world = tables[fl.WORLD] if self.files.world is not None else None
+        return FlightFiles(
+            scenario,
+            tables[fl.VEHICLE],
+            tables[fl.MISSION],
+            site,
+            self.files.dictionaries,
+            world,
+            self.files.world_files,
+        )
 
 
 def _plain(content: Any) -> Any:
@@ -157,6 +169,7 @@ def _path_of(field: str) -> fl.Path:
         (fl.SCENARIO, "mission"),
         (fl.SCENARIO, "vehicle"),
         (fl.SCENARIO, "airframe"),
+        (fl.SCENARIO, "world"),
         (fl.MISSION, "marker_file"),
     ):
         raise ConfigError(f"{field}: names a file and cannot be drawn; list several scenarios")
@@ -306,12 +319,15 @@ def _inputs(path: Path, bases: list[_Base]) -> dict[str, str]:
     }
     for base in bases:
         loaded, files = base.loaded, base.files
-        found[loaded.path.name] = files.scenario
-        found[loaded.vehicle_path.name] = files.vehicle
-        found[loaded.mission_path.name] = files.mission
+        of_base: dict[str, Any] = {
+            loaded.path.name: files.scenario,
+            loaded.vehicle_path.name: files.vehicle,
+            loaded.mission_path.name: files.mission,
+            f"airframe {loaded.scenario.airframe}": base.tables[fl.AIRFRAME],
+        }
         if files.site is not None:
-            found[base.shown["site.toml"]] = [files.site, files.dictionaries]
-        found[f"airframe {loaded.scenario.airframe}"] = base.tables[fl.AIRFRAME]
+            of_base[base.shown["site.toml"]] = [files.site, files.dictionaries]
+        found |= {f"{name} of scenario {base.name}": content for name, content in of_base.items()}
     return {
         name: hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
         for name, content in found.items()
