@@ -10,7 +10,7 @@ scenario may make the two differ.
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Protocol
 
 import cv2
 import numpy as np
@@ -101,15 +101,39 @@ class PlacedMarkers:
         self.normals_W = np.array([m.R_WF[:, 2] for m in markers]).reshape(-1, 3)
 
 
+class Painter(Protocol):
+    """Draws the planes in place of the homographies, and what else is there (`sitl.rendering.painter`)."""
+
+    def paint(
+        self,
+        picture: Image8,
+        focal: Array,
+        centre: Array,
+        p_WC: Array,
+        R_WC: Array,
+        planes: Sequence[tuple[Plane, Array | None]],
+    ) -> None: ...
+
+
 class SceneCamera:
     """Looks at a scene; the same seed and the same calls give the same output.
 
     draw: False builds no textures; then `render` may not be called, and bundles of any family are allowed.
+    painter: draws the undistorted picture; None: each plane by its homography.
     Raises `ConfigError` for what cannot be drawn: an unknown bundle or family, a distortion that folds the image.
     """
 
-    def __init__(self, config: CameraConfig, scene: SceneConfig, site: Site, seed: int, draw: bool = True) -> None:
+    def __init__(
+        self,
+        config: CameraConfig,
+        scene: SceneConfig,
+        site: Site,
+        seed: int,
+        draw: bool = True,
+        painter: Painter | None = None,
+    ) -> None:
         self.config = config
+        self._painter = painter
         self._distortion = config.distortion
         self._R_BC = rotation_matrix(quat_normalized(config.q_BC))
         self._q_BC = quat_normalized(config.q_BC)
@@ -234,8 +258,7 @@ class SceneCamera:
         if not self._drawn:
             raise RuntimeError("this camera was built with draw=False")
         p_WC, R_WC = self.camera_pose(t_s, p_WB, q_WB)
-        self._ideal[:] = SKY
-        self._draw_planes(t_s, p_WC, R_WC, (*self._backdrops, *placed.planes))
+        self._draw_picture(t_s, p_WC, R_WC, (*self._backdrops, *placed.planes))
         image = cv2.remap(
             self._ideal, self._map_xy, self._map_fraction, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
         )
@@ -251,6 +274,17 @@ class SceneCamera:
             window = self._noise[i : i + self.config.height, j : j + self.config.width]
             image = cv2.add(image, window, dtype=cv2.CV_8U)
         return Image(stamp_s=t_s, width=self.config.width, height=self.config.height, data=image.tobytes())
+
+    def _draw_picture(self, t_s: float, p_WC: Array, R_WC: Array, planes: Sequence[Plane]) -> None:
+        if self._painter is None:
+            self._ideal[:] = SKY
+            self._draw_planes(t_s, p_WC, R_WC, planes)
+            return
+        displaced = []
+        for plane in planes:
+            A_C = R_WC.T @ np.column_stack([plane.right_W, plane.down_W, plane.origin_W - p_WC])
+            displaced.append((plane, self._displacement(t_s, plane, A_C)))
+        self._painter.paint(self._ideal, self._ideal_focal, self._ideal_centre, p_WC, R_WC, displaced)
 
     def _draw_planes(self, t_s: float, p_WC: Array, R_WC: Array, planes: Iterable[Plane]) -> None:
         """Warp all planes into the ideal picture, the one with the farthest visible point first.

@@ -16,6 +16,7 @@ from companion.core.site import Site
 from companion.core.vehicle import Vehicle
 from companion.mission.plan import Plan, check_standoff, load_plan, site_of
 from sitl.camera import CameraConfig
+from sitl.devices.config import DevicesConfig
 from sitl.pilot import PilotConfig
 from sitl.scene import SceneConfig
 from sitl.sensors import SensorConfig
@@ -188,6 +189,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     sensors: SensorConfig
     camera: CameraConfig
     scene: SceneConfig
+    devices: DevicesConfig | None = None  # connected to the companion, besides the camera; None: there are none
     pilot: PilotConfig | None = None  # who takes off and hands over; None: the sticks stay in their centres
     fault: list[Fault] = []
 

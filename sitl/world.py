@@ -4,8 +4,8 @@ It has no clock and no socket: the lockstep runner and the real-time process bot
 images.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import numpy as np
@@ -30,6 +30,11 @@ from sitl.scene import PlacedBundle
 from sitl.sensors import Face, SensorFrame, Sensors
 from sitl.vectors import quat, vec3
 from sitl.wind import Wind
+
+if TYPE_CHECKING:
+    from sitl.devices.arrivals import Arrival
+    from sitl.devices.config import DevicesConfig
+    from sitl.devices.devices import Devices
 
 STEP_S = 0.004  # the autopilot's inner loop runs at 250 Hz
 PLANT_STEPS = 4  # the physics at 1 kHz
@@ -102,6 +107,7 @@ class World:
         self.steps = 0
         self.markers_hidden = False
         self.marker_attacks = MarkerAttacks(self.camera.printed, streams[5])
+        self.devices = None if scenario.devices is None else _devices(scenario.devices, self.camera, scenario, seed)
         self.camera_frozen = False  # every image is the one before
         self._newest_image: Image | None = None
         self.push_m_s2 = (0.0, 0.0, 0.0)  # force over mass beyond that of the scenario's wind
@@ -163,6 +169,10 @@ class World:
         placed = self.camera.placed
         return lambda: self.camera.render(now_s, *motion, placed)
 
+    def measured(self) -> "Sequence[Arrival]":
+        """What the devices measured in the step that ends now, and when it arrives."""
+        return () if self.devices is None else self.devices.step(self.now_s, self.plant)
+
     def wind_on_aircraft(self, now_s: float) -> Vec3:
         """Velocity of the air [m/s], W; in a jet, which is narrower than the aircraft, its mean over hull and rotors.
 
@@ -204,6 +214,12 @@ def _face(scenario: Scenario) -> Face | None:
         return None
     p_W, q_WM = _pose(scenario.scene.bundles[0])
     return Face(p_W, vec3(rotation_matrix(q_WM)[:, 2]))
+
+
+def _devices(config: "DevicesConfig", camera: SceneCamera, scenario: Scenario, seed: int) -> "Devices":
+    from sitl.devices.devices import Devices, scene_of  # here: a scenario without devices loads no renderer
+
+    return Devices(config, scene_of(camera, scenario.scene), seed)
 
 
 def _built_in_autopilot(loaded: LoadedScenario, seed: int, stream_rates_hz: dict[str, float] | None) -> Autopilot:
