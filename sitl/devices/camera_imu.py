@@ -19,7 +19,7 @@ from sitl.devices.timing import TIME_EPSILON_S, Clock, Timing
 from sitl.vectors import vec3
 
 
-class CameraImuConfig(Timing, frozen=True):
+class CameraImuConfig(Timing, frozen=True, kw_only=True):
     """Noise densities as a data sheet or an Allan deviation has them."""
 
     rate_hz: Annotated[float, number(10, 240, "Hz")] = 200.0

@@ -41,7 +41,7 @@ class DepthNoise(Section, frozen=True):
     without: Annotated[float, number(0.0, 1.0, "(share of the pixels without a value)")] = 0.01
 
 
-class DepthCameraConfig(Timing, frozen=True):
+class DepthCameraConfig(Timing, frozen=True, kw_only=True):
     """A depth camera without distortion, as such devices deliver their images."""
 
     width: Annotated[int, number(16, 1920, "px")] = 460

@@ -30,7 +30,7 @@ class Facing(StrEnum):
 DIRECTIONS_B: dict[Facing, Vec3] = {Facing.FORWARD: (1.0, 0.0, 0.0), Facing.DOWN: (0.0, 0.0, -1.0)}
 
 
-class RangeFinderConfig(Timing, frozen=True):
+class RangeFinderConfig(Timing, frozen=True, kw_only=True):
     """A range finder with a narrow beam."""
 
     facing: Facing

@@ -21,7 +21,7 @@ NOISE_MARGIN_PX = 128  # the noise of a frame is a random window of one larger f
 Coefficient = Annotated[float, number(-2, 2, "")]
 
 
-class StereoConfig(Timing, frozen=True):
+class StereoConfig(Timing, frozen=True, kw_only=True):
     """The true stereo camera; both of its cameras have the same lens. Paper 3 has no distortion."""
 
     width: Annotated[int, integer(64, 2048, "px")]
