@@ -219,7 +219,7 @@ def _face(scenario: Scenario) -> Face | None:
 def _devices(config: "DevicesConfig", camera: SceneCamera, scenario: Scenario, seed: int) -> "Devices":
     from sitl.devices.devices import Devices, scene_of  # here: a scenario without devices loads no renderer
 
-    return Devices(config, scene_of(camera, scenario.scene), seed)
+    return Devices(config, scene_of(camera, scenario.scene, draw=config.draws), seed)
 
 
 def _built_in_autopilot(loaded: LoadedScenario, seed: int, stream_rates_hz: dict[str, float] | None) -> Autopilot:

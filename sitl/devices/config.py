@@ -14,3 +14,8 @@ class DevicesConfig(Section, frozen=True):
     depth: DepthCameraConfig | None = None
     imu: CameraImuConfig | None = None
     range_finder: RangeFinderConfig | None = None
+
+    @property
+    def draws(self) -> bool:
+        """Whether a device needs pictures."""
+        return self.stereo is not None or self.depth is not None

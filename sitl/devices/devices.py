@@ -72,7 +72,7 @@ class Devices:
         self._steps: list[Callable[[float, Aircraft], list[Arrival]]] = []
         # one stream for each device: one more of them leaves the others as they were
         streams = np.random.SeedSequence((seed, 0xDE)).spawn(8)
-        if config.stereo is not None or config.depth is not None:
+        if config.draws:
             self._rasteriser = Rasteriser(scene.meshes, scene.light)
             self._drawing = ThreadPoolExecutor(max_workers=1)
         if config.stereo is not None:
@@ -198,14 +198,16 @@ def _ready(message: Message) -> Message:
     return message
 
 
-def scene_of(camera: SceneCamera, scene: SceneConfig, meshes: Sequence[Drawable] = ()) -> Surroundings:
+def scene_of(
+    camera: SceneCamera, scene: SceneConfig, meshes: Sequence[Drawable] = (), draw: bool = True
+) -> Surroundings:
     """The surroundings of the camera of a world: its markers where they stand, the backdrops, and the meshes.
 
     The range finder measures against meshes, backdrops and the ground at z = 0. A camera that does not draw has no
-    textures of markers; they get their own here, where the family can be drawn.
+    textures of markers; they get their own here. draw: False when no device draws; then any family of markers is allowed.
     """
     backdrops = [backdrop_plane(b) for b in scene.backdrops]
-    markers = {marker_key(m): marker_plane(m) for m in camera.printed}
+    markers = {marker_key(m): marker_plane(m) for m in camera.printed} if draw else {}
     rays = Rays([*meshes, *(as_mesh(plane) for plane in backdrops)])
 
     def planes() -> list[Plane]:

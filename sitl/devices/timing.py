@@ -1,5 +1,6 @@
 """Clock and way of a simulated device's messages: when it measures, how they are stamped, when they arrive."""
 
+import math
 from typing import Annotated
 
 import numpy as np
@@ -38,7 +39,7 @@ class Clock:
         """Whether to measure now; True once for each measurement. Times that were missed are skipped."""
         if now_s < self.next_s() - TIME_EPSILON_S:
             return False
-        self._count = max(self._count + 1, int(now_s * self._timing.rate_hz))
+        self._count = max(self._count, math.floor((now_s + TIME_EPSILON_S) * self._timing.rate_hz)) + 1
         return True
 
     def arrival_s(self, measured_s: float) -> float | None:

@@ -14,7 +14,7 @@ SURFACELESS = 0x31DD  # EGL_PLATFORM_SURFACELESS_MESA
 DEVICE = 0x313F  # EGL_PLATFORM_DEVICE_EXT
 MAJOR, MINOR, PROFILE, CORE = 0x3098, 0x30FB, 0x30FD, 1  # EGL_CONTEXT_MAJOR_VERSION …
 VERSION = (3, 3)
-WITHOUT = 'camera_mode = "corners" flies without it'
+WITHOUT = 'camera_mode = "corners" without stereo and depth cameras flies without it'
 
 
 class NoRenderer(UserError):
@@ -53,6 +53,8 @@ class OffScreen:
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
         """The calling thread draws with this context."""
+        if self._context is None:
+            raise NoRenderer("rendering: the renderer was closed")
         egl, none = self._egl, self._egl.EGL_NO_SURFACE
         egl.eglMakeCurrent(self._display, none, none, self._context)
         try:

@@ -21,7 +21,6 @@ from sitl.scene import SKY, Plane
 from sitl.views import Picture, Pinhole
 
 MATERIALS_MAX = 255  # number 0 of a pixel's material: nothing was hit
-MARKER_LOD_BIAS = -1.0  # markers are drawn from the finer reduced copy: detectors measure their edges
 
 VERTEX = """
 #version 330 core
@@ -43,11 +42,19 @@ in vec3 surface;
 in float depth;
 uniform sampler2D grey;
 uniform float material;
-uniform float lod_bias;
+uniform bool is_marker;
 layout(location = 0) out vec2 picture;
 layout(location = 1) out float distance;
 void main() {
-    picture = vec2(texture(grey, surface.xy, lod_bias).r * surface.z, material);
+    float level;
+    if (is_marker) {  // four points of the pixel from the copy that is finer by two, as `sitl.camera` draws markers
+        vec2 x = 0.25 * dFdx(surface.xy), y = 0.25 * dFdy(surface.xy);
+        level = 0.25 * (texture(grey, surface.xy - x - y, -1.0).r + texture(grey, surface.xy + x - y, -1.0).r
+                        + texture(grey, surface.xy - x + y, -1.0).r + texture(grey, surface.xy + x + y, -1.0).r);
+    } else {
+        level = texture(grey, surface.xy).r;
+    }
+    picture = vec2(level * surface.z, material);
     distance = depth;
 }
 """
@@ -145,7 +152,7 @@ class Rasteriser:
         clip = clip_from_view @ view_from_world
         gl.glUniform4fv(self._to_depth, 1, view_from_world[2].astype(np.float32))
         gl.glUniformMatrix4fv(self._to_clip, 1, gl.GL_TRUE, clip.astype(np.float32))
-        gl.glUniform1f(self._lod_bias, 0.0)
+        gl.glUniform1i(self._is_marker, 0)
         gl.glEnable(gl.GL_CULL_FACE)
         for mesh in self._meshes:
             if _outside(clip, mesh.low_W, mesh.high_W):
@@ -188,7 +195,7 @@ class Rasteriser:
             is_marker = not plane.two_sided
             # a marker is glued to a face: it wins where both have the same depth
             gl.glPolygonOffset(*((-1.0, -4.0) if is_marker else (0.0, 0.0)))
-            gl.glUniform1f(self._lod_bias, MARKER_LOD_BIAS if is_marker else 0.0)
+            gl.glUniform1i(self._is_marker, int(is_marker))
             gl.glUniform1f(self._material, self._numbers[FOAM_BOARD_PER_M if is_marker else CEMENT_PER_M] / 255.0)
             gl.glUniform4fv(self._to_depth, 1, view_from_quad[2].astype(np.float32))
             gl.glUniformMatrix4fv(self._to_clip, 1, gl.GL_TRUE, clip.astype(np.float32))
@@ -244,9 +251,9 @@ class Rasteriser:
             raise NoRenderer(
                 f"rendering: this OpenGL refuses the shaders: {str(error).splitlines()[0][:200]}"
             ) from None
-        names = ("to_clip", "to_depth", "material", "lod_bias")
+        names = ("to_clip", "to_depth", "material", "is_marker")
         places = [gl.glGetUniformLocation(self._program, name) for name in names]
-        self._to_clip, self._to_depth, self._material, self._lod_bias = places
+        self._to_clip, self._to_depth, self._material, self._is_marker = places
 
     def _upload(self, mesh: Drawable) -> _Mesh:
         corners = np.asarray(mesh.vertices_W, dtype=float)[np.asarray(mesh.triangles)]  # (k, 3, 3)
