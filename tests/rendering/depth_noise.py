@@ -55,7 +55,7 @@ def main() -> int:
         cells = []
         for last_m in RANGES_M:
             part = distances <= last_m + 1e-9
-            every[last_m].append(r_squared(deviations[name][part], model[part]))
+            every[last_m].append(r_squared(np.asarray(deviations[name])[part], model[part]))
             cells.append(f"{every[last_m][-1]:.5f} ({PUBLISHED.get((name, last_m), '–')})")
         print(f"| {name}, m = {m:.2f} 1/m | {' | '.join(cells)} |")
     means = [f"{np.mean(every[last_m]):.5f} ({PUBLISHED['mean', last_m]})" for last_m in RANGES_M]
