@@ -28,6 +28,7 @@ class Rotor(Section, frozen=True):
     torque_per_thrust_m: Annotated[float, number(0.001, 0.5, "m")]
     inertia_kg_m2: Annotated[float, number(0.0, 0.1, "kg m²")]
     height_m: Annotated[float, number(-1.0, 1.0, "m above the centre of mass")]
+    radius_m: Annotated[float, number(0.02, 1.0, "m, of the propeller's disc")]
     in_plane_drag_n_s2_m_rad: Annotated[float, number(0.0, 0.1, "N per (m/s · rad/s)")]
     axial_drag_n_s2_m_rad: Annotated[float, number(0.0, 0.1, "N per (m/s · rad/s)")]
     power_max_w: Annotated[float, number(1.0, 20000.0, "W electrical, at thrust_max_n")]

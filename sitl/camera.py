@@ -23,6 +23,7 @@ from companion.core.messages import Image
 from companion.core.site import Marker, Site
 from sitl.camera_errors import CornerDrift, ImageTransport
 from sitl.scene import SKY, Plane, SceneConfig, SceneMarker, backdrop_plane, marker_plane, place_markers
+from sitl.solids.solids import Solids
 
 MIN_SIDE_PX = 12.0  # shortest side of a marker that counts as visible
 NEAR_M = 0.05  # nothing closer is drawn
@@ -118,6 +119,7 @@ class Painter(Protocol):
 class SceneCamera:
     """Looks at a scene; the same seed and the same calls give the same output.
 
+    solids: they hide markers; None: there are none.
     draw: False builds no textures; then `render` may not be called, and bundles of any family are allowed.
     painter: draws the undistorted picture; None: each plane by its homography.
     Raises `ConfigError` for what cannot be drawn: an unknown bundle or family, a distortion that folds the image.
@@ -130,9 +132,11 @@ class SceneCamera:
         site: Site,
         seed: int,
         draw: bool = True,
+        solids: Solids | None = None,
         painter: Painter | None = None,
     ) -> None:
         self.config = config
+        self._solids = solids
         self._painter = painter
         self._distortion = config.distortion
         self._R_BC = rotation_matrix(quat_normalized(config.q_BC))
@@ -205,7 +209,7 @@ class SceneCamera:
         return pixels
 
     def project_corners(self, t_s: float, p_WB: Vector, q_WB: Vector) -> list[VisibleMarker]:
-        """The markers in view, facing the camera, not hidden by a backdrop, with sides of at least 12 px."""
+        """The markers in view, facing the camera, not hidden by a backdrop or a solid, with sides of at least 12 px."""
         p_WC, R_WC = self.camera_pose(t_s, p_WB, q_WB)
         c, placed = self.config, self.placed
         # All markers at once: one by one, the calls on small arrays would cost ten times as much.
@@ -223,6 +227,8 @@ class SceneCamera:
         seen &= (sides * sides).sum(axis=2).min(axis=1, initial=np.inf) >= MIN_SIDE_PX**2
         for backdrop in self._backdrops:
             seen &= ~backdrop.hides(p_WC, placed.corners_W[candidates]).any(axis=1)
+        if self._solids is not None:
+            seen &= ~self._solids.hides(p_WC, placed.corners_W[candidates]).any(axis=1)
         found = ((placed.markers[candidates[i]], corners[i]) for i in np.flatnonzero(seen))
         return [VisibleMarker(marker.bundle, marker.marker, pixels) for marker, pixels in found]
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 import numpy as np
 
 from companion.core.frames import rotation_matrix
-from companion.core.messages import MissionStatus, Truth
+from companion.core.messages import Contact, MissionStatus, Truth
 from companion.core.trajectory_messages import Vec3
 from companion.mission.plan import Limits, outside_m
 
@@ -39,16 +39,24 @@ def beyond_limits_m(point: Vec3, limits: Limits) -> float:
 
 
 def judge(
-    truth: Iterable[Truth], status: MissionStatus | None, limits: Limits, from_s: float | None = None
+    truth: Iterable[Truth],
+    status: MissionStatus | None,
+    limits: Limits,
+    from_s: float | None = None,
+    contacts: Iterable[Contact] = (),
 ) -> tuple[FlightEnd, str]:
     """The end of a flight and what failed, "" unless it failed; the first message of truth is at the take-off point.
 
     from_s: in a flight without satellites, when the mission took the aircraft: the limits count from that place, heights
-    from the take-off point. Before it the pilot flies.
+    from the take-off point. Before it the pilot flies. contacts: with solids, in order of time; all but a landing on one are
+    failures.
     """
+    hit = next((c for c in contacts if not c.landing), None)
     start: Vec3 | None = None
     touchdown_m_s, flying, last = 0.0, False, None
     for m in truth:
+        if hit is not None and m.stamp_s >= hit.stamp_s:
+            break
         start = start or m.p_W
         if from_s is not None and m.stamp_s >= from_s:
             start, from_s = (m.p_W[0], m.p_W[1], start[2]), None
@@ -65,11 +73,19 @@ def judge(
             return FlightEnd.FAILED, f"{beyond:.1f} m beyond a limit of the mission"
         if name := _struck(m):
             return FlightEnd.FAILED, f"contact with the structure at bundle {name}"
+    if hit is not None:
+        return FlightEnd.FAILED, contact_text(hit)
     if touchdown_m_s > TOUCHDOWN_MAX_M_S:
         return FlightEnd.FAILED, f"met the ground with {touchdown_m_s:.1f} m/s"
     if status is None or last is None or not status.finished:
         return FlightEnd.FAILED, "the time of the scenario ran out"
     return (FlightEnd.COMPLETED if status.success else FlightEnd.EARLY), ""
+
+
+def contact_text(contact: Contact) -> str:
+    """A contact in a few words."""
+    x, y, z = contact.p_W
+    return f"contact with {contact.solid} at ({x:.2f}, {y:.2f}, {z:.2f}), {contact.speed_m_s:.1f} m/s"
 
 
 def _struck(m: Truth) -> str:

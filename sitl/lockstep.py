@@ -208,6 +208,8 @@ class Lockstep:
         for arrival in self.world.measured():
             arrives_us = max(round(arrival.at_s * 1e6), self.now_us)
             self.at(arrives_us, partial(self._arrived, arrival.message))
+        if contacts := self.world.take_contacts():
+            self.publish(contacts, self._bus)
         # Not an event of its own: that might come before the world's step of the same time. The image would then show
         # the step before, and arrive a step later than the camera's latency says.
         if self.world.steps % self._expose_every == 0:

@@ -3,7 +3,7 @@
  * Frames: W is ENU (z up, the ground is the plane z = 0), B is FLU with its origin in the centre of mass.
  * q_WB = (w, x, y, z) rotates vectors of B into W. SI units.
  *
- *   ṗ = v                              m v̇ = R (F_rotors + F_drag) + F_ground + F_extra - m g e_z
+ *   ṗ = v                              m v̇ = R (F_rotors + F_drag) + F_ground + F_solids + F_extra - m g e_z
  *   q̇ = ½ q ⊗ (0, ω)                   J ω̇ = τ - ω × (J ω + h e_z),   h = Σ s_i J_r Ω_i
  *
  * Integrated by the classic Runge-Kutta method with rotor speeds, wind and friction anchors held in a step; rotor
@@ -18,9 +18,11 @@
 
 #define ROTORS 6
 #define FEET 4
-#define CONTACTS (FEET + ROTORS) /* a craft on its back lies on its rotor hubs */
+#define GROUND_CONTACTS (FEET + ROTORS)  /* a craft on its back lies on its rotor hubs */
+#define CONTACTS (GROUND_CONTACTS + 1)   /* with solids: feet, rotor discs, and the hull, a sphere around the origin */
 #define DELAY_MAX 201            /* steps in the command ring, one more than the longest delay */
 #define STEP_S 1e-3
+#define STANDING_NORMAL_Z 0.7 /* a surface this flat or flatter (45 degrees) can be stood on */
 
 typedef struct {
     double gravity_m_s2;
@@ -41,10 +43,14 @@ typedef struct {
     double drag_linear[3];
     double drag_quadratic[3];
     double drag_angular[3];
-    double contact_B[CONTACTS][3];
+    double contact_B[GROUND_CONTACTS][3];
     double contact_stiffness_n_m;
     double contact_damping_n_s_m;
     double friction;
+    double disc_radius_m;
+    double hull_radius_m;
+    double surface_stiffness_n_m[CONTACTS];
+    double surface_damping_n_s_m[CONTACTS];
     int64_t delay_steps;
 } parameters_t;
 
@@ -59,19 +65,27 @@ typedef struct {
     double wind_W[3];
     double force_W[3];
     double speed_scale; /* rotor speed at the present battery voltage over that at the reference voltage */
+    double surface_W[CONTACTS][4]; /* plane beside each contact shape: unit normal into the free space, offset */
     /* the rest of the state */
     double rotor_speed_rad_s[ROTORS];
     double rotor_acceleration_rad_s2[ROTORS];
-    double anchor_W[CONTACTS][2]; /* rest position of a touching point */
-    int64_t touching[CONTACTS];
+    double anchor_W[GROUND_CONTACTS][2]; /* rest position of a touching point */
+    int64_t touching[GROUND_CONTACTS];
     double ring[DELAY_MAX][ROTORS];
     int64_t ring_head;
+    double held_W[CONTACTS][4];   /* the surface of the last step */
+    double sunk_m[CONTACTS];      /* depth in the surface that the spring does not feel */
+    double slack_W[CONTACTS][3];  /* how far a shape has moved along its surface from its rest position */
     /* outputs */
     double specific_force_B[3];
     double motor_thrust_n[ROTORS];
     double disturbance_W[3];
     double rotor_energy_j; /* electrical, since the caller last set it to zero */
     int64_t on_ground;
+    double contact_W[CONTACTS][3];       /* deepest point of a shape against its surface */
+    double contact_force_W[CONTACTS][3]; /* of the surface on it */
+    double contact_depth_m[CONTACTS];
+    double contact_peak_n[CONTACTS]; /* largest force since the caller last set it to zero */
 } state_t;
 
 enum { P = 0, V = 3, Q = 6, W = 10, STATES = 13 };
@@ -160,8 +174,72 @@ static int contact(const parameters_t *c, const state_t *s, int k, const double 
     return 1;
 }
 
-/* All forces but gravity, in W, and all torques, in B, at the state y. */
-static void wrench(const parameters_t *c, const state_t *s, const double *y, double *F_W, double *M_B)
+static int has_surface(const double *plane) { return plane[0] != 0 || plane[1] != 0 || plane[2] != 0; }
+
+/* Deepest point (relative to p, in W) of contact shape k in direction -n: of a foot itself, of a rotor on its rim.
+ *
+ * Where a disc is parallel to the surface, every point is deepest: the hub.
+ */
+static void deepest(const parameters_t *c, int k, double R[3][3], const double *n_W, double *arm_W)
+{
+    double n_B[3], at_B[3];
+    if (k == GROUND_CONTACTS) {
+        for (int i = 0; i < 3; i++) arm_W[i] = -c->hull_radius_m * n_W[i];
+        return;
+    }
+    memcpy(at_B, c->contact_B[k], sizeof at_B);
+    if (k >= FEET) {
+        to_body(R, n_W, n_B);
+        const double across = sqrt(n_B[0] * n_B[0] + n_B[1] * n_B[1]);
+        for (int i = 0; i < 2 && across > 1e-9; i++) at_B[i] -= c->disc_radius_m * n_B[i] / across;
+    }
+    to_world(R, at_B, arm_W);
+}
+
+static double depth_in(const double *plane, const double *p_W, const double *arm_W)
+{
+    double height = -plane[3];
+    for (int i = 0; i < 3; i++) height += plane[i] * (p_W[i] + arm_W[i]);
+    return -height;
+}
+
+/* Arm and force in W of contact shape k against its surface; returns 1 if it touches.
+ *
+ * As `contact`, with two differences. A shape that finds a new surface (the next face of a solid) carries its
+ * spring's energy over and no more: the rest of the new depth is `sunk_m`. The rest position of friction is kept as
+ * the distance slid, `slack_W`, because the deepest point of a disc is not one of its material points; `ahead_s` is
+ * the time since slack_W was set. So neither adds energy. slip_W: velocity along the surface.
+ */
+static int surface(const parameters_t *c, const state_t *s, int k, const double *y, double R[3][3], double ahead_s,
+                   double *arm_W, double *f_W, double *slip_W)
+{
+    const double *plane = s->surface_W[k];
+    deepest(c, k, R, plane, arm_W);
+    f_W[0] = f_W[1] = f_W[2] = slip_W[0] = slip_W[1] = slip_W[2] = 0;
+    const double depth = depth_in(plane, &y[P], arm_W);
+    if (depth <= 0) return 0;
+    double arm_B[3], turning_B[3], v[3], along = 0, pull = 0;
+    to_body(R, arm_W, arm_B);
+    cross(&y[W], arm_B, turning_B);
+    to_world(R, turning_B, v);
+    for (int i = 0; i < 3; i++) v[i] += y[V + i], along += v[i] * plane[i];
+    for (int i = 0; i < 3; i++) slip_W[i] = v[i] - along * plane[i];
+    const double felt = depth > s->sunk_m[k] ? depth - s->sunk_m[k] : 0;
+    const double stiffness = c->surface_stiffness_n_m[k], damping = c->surface_damping_n_s_m[k];
+    const double normal = felt > 0 ? stiffness * felt - damping * along : 0;
+    if (normal <= 0) return 1;
+    for (int i = 0; i < 3; i++) {
+        f_W[i] = -stiffness * (s->slack_W[k][i] + ahead_s * slip_W[i]) - damping * slip_W[i];
+        pull += f_W[i] * f_W[i];
+    }
+    const double limit = c->friction * normal, scale = pull > limit * limit ? limit / sqrt(pull) : 1;
+    for (int i = 0; i < 3; i++) f_W[i] = f_W[i] * scale + normal * plane[i];
+    return 1;
+}
+
+/* All forces but gravity, in W, and all torques, in B, at the state y, ahead_s after the start of the step. */
+static void wrench(const parameters_t *c, const state_t *s, const double *y, double ahead_s, double *F_W,
+                   double *M_B)
 {
     double R[3][3], air_W[3], air_B[3], F_B[3] = {0};
     rotation(&y[Q], R);
@@ -184,19 +262,27 @@ static void wrench(const parameters_t *c, const state_t *s, const double *y, dou
     to_world(R, F_B, F_W);
     for (int i = 0; i < 3; i++) F_W[i] += s->force_W[i];
 
-    for (int k = 0; k < CONTACTS; k++) {
+    for (int k = 0; k < GROUND_CONTACTS; k++) {
         double arm_W[3], f_W[3], m_W[3], m_B[3];
         if (!contact(c, s, k, y, R, arm_W, f_W)) continue;
         cross(arm_W, f_W, m_W);
         to_body(R, m_W, m_B);
         for (int i = 0; i < 3; i++) F_W[i] += f_W[i], M_B[i] += m_B[i];
     }
+    for (int k = 0; k < CONTACTS; k++) {
+        double arm_W[3], f_W[3], slip_W[3], m_W[3], m_B[3];
+        if (!has_surface(s->surface_W[k])) continue;
+        if (!surface(c, s, k, y, R, ahead_s, arm_W, f_W, slip_W)) continue;
+        cross(arm_W, f_W, m_W);
+        to_body(R, m_W, m_B);
+        for (int i = 0; i < 3; i++) F_W[i] += f_W[i], M_B[i] += m_B[i];
+    }
 }
 
-static void derivative(const parameters_t *c, const state_t *s, const double *y, double *dy)
+static void derivative(const parameters_t *c, const state_t *s, const double *y, double ahead_s, double *dy)
 {
     double F_W[3], M_B[3], Jw[3], gyro[3];
-    wrench(c, s, y, F_W, M_B);
+    wrench(c, s, y, ahead_s, F_W, M_B);
     const double *q = &y[Q], *w = &y[W];
     for (int i = 0; i < 3; i++) {
         dy[P + i] = y[V + i];
@@ -240,7 +326,7 @@ static void move_anchors(const parameters_t *c, state_t *s)
     double R[3][3];
     rotation(s->q_WB, R);
     s->on_ground = 0;
-    for (int k = 0; k < CONTACTS; k++) {
+    for (int k = 0; k < GROUND_CONTACTS; k++) {
         double arm_W[3], f_W[3];
         const int touches = contact(c, s, k, s->p_W, R, arm_W, f_W);
         if (touches) {
@@ -260,12 +346,65 @@ static void move_anchors(const parameters_t *c, state_t *s)
     }
 }
 
+/* Take over the surfaces of this call: a shape's spring keeps its energy, its slack stays in the surface. */
+static void adopt_surfaces(const parameters_t *c, state_t *s)
+{
+    double R[3][3], arm_W[3];
+    rotation(s->q_WB, R);
+    for (int k = 0; k < CONTACTS; k++) {
+        double *old = s->held_W[k], *new = s->surface_W[k];
+        if (memcmp(old, new, sizeof s->held_W[k]) == 0) continue;
+        double felt = 0, depth = 0, along = 0;
+        if (has_surface(old)) {
+            deepest(c, k, R, old, arm_W);
+            felt = fmax(depth_in(old, s->p_W, arm_W) - s->sunk_m[k], 0);
+        }
+        if (has_surface(new)) {
+            deepest(c, k, R, new, arm_W);
+            depth = fmax(depth_in(new, s->p_W, arm_W), 0);
+        }
+        s->sunk_m[k] = fmax(depth - felt, 0);
+        for (int i = 0; i < 3; i++) along += s->slack_W[k][i] * new[i];
+        for (int i = 0; i < 3; i++) s->slack_W[k][i] = felt > 0 ? s->slack_W[k][i] - along * new[i] : 0;
+        memcpy(old, new, sizeof s->held_W[k]);
+    }
+}
+
+/* After a step: rest positions slide at the friction limit, and a shape that moves out of its surface feels it again. */
+static void move_slack(const parameters_t *c, state_t *s, double duration_s)
+{
+    double R[3][3];
+    rotation(s->q_WB, R);
+    for (int k = 0; k < CONTACTS; k++) {
+        double slip_W[3], length = 0, force = 0, normal = 0, *f_W = s->contact_force_W[k], *arm_W = s->contact_W[k];
+        s->contact_depth_m[k] = 0;
+        f_W[0] = f_W[1] = f_W[2] = 0;
+        if (!has_surface(s->surface_W[k])) continue;
+        const int touches = surface(c, s, k, s->p_W, R, duration_s, arm_W, f_W, slip_W);
+        const double depth = fmax(depth_in(s->surface_W[k], s->p_W, arm_W), 0);
+        s->sunk_m[k] = fmin(s->sunk_m[k], depth);
+        s->contact_depth_m[k] = depth;
+        for (int i = 0; i < 3; i++) {
+            arm_W[i] += s->p_W[i];
+            force += f_W[i] * f_W[i];
+            normal += f_W[i] * s->surface_W[k][i];
+            s->slack_W[k][i] = touches ? s->slack_W[k][i] + duration_s * slip_W[i] : 0;
+            length += s->slack_W[k][i] * s->slack_W[k][i];
+        }
+        const double limit = c->friction * normal / c->surface_stiffness_n_m[k];
+        length = sqrt(length);
+        for (int i = 0; i < 3 && length > limit; i++) s->slack_W[k][i] *= limit / length;
+        s->contact_peak_n[k] = fmax(s->contact_peak_n[k], sqrt(force));
+        s->on_ground |= k < FEET && f_W[2] > 0 && s->surface_W[k][2] > STANDING_NORMAL_Z;
+    }
+}
+
 /* The accelerometer's specific force; the disturbance: moving air and extra force beyond the still-air drag. */
 static void observe(const parameters_t *c, state_t *s)
 {
     double R[3][3], F_W[3], M[3], F_moving[3] = {0}, F_still[3] = {0}, air_W[3], air_B[3], v_B[3];
     rotation(s->q_WB, R);
-    wrench(c, s, s->p_W, F_W, M);
+    wrench(c, s, s->p_W, 0, F_W, M);
     to_body(R, F_W, s->specific_force_B);
     for (int i = 0; i < 3; i++) s->specific_force_B[i] /= c->mass_kg, air_W[i] = s->v_W[i] - s->wind_W[i];
     to_body(R, air_W, air_B);
@@ -280,22 +419,25 @@ static void observe(const parameters_t *c, state_t *s)
 /* Advance by `steps` milliseconds under the commands, wind and force of the state. */
 void advance(const parameters_t *c, state_t *s, int64_t steps)
 {
+    adopt_surfaces(c, s);
     for (int64_t n = 0; n < steps; n++) {
         double *y = s->p_W; /* the first 13 numbers of the state */
         double k1[STATES], k2[STATES], k3[STATES], k4[STATES], x[STATES];
         spin_rotors(c, s);
-        derivative(c, s, y, k1);
+        derivative(c, s, y, 0, k1);
         for (int i = 0; i < STATES; i++) x[i] = y[i] + 0.5 * STEP_S * k1[i];
-        derivative(c, s, x, k2);
+        derivative(c, s, x, 0.5 * STEP_S, k2);
         for (int i = 0; i < STATES; i++) x[i] = y[i] + 0.5 * STEP_S * k2[i];
-        derivative(c, s, x, k3);
+        derivative(c, s, x, 0.5 * STEP_S, k3);
         for (int i = 0; i < STATES; i++) x[i] = y[i] + STEP_S * k3[i];
-        derivative(c, s, x, k4);
+        derivative(c, s, x, STEP_S, k4);
         for (int i = 0; i < STATES; i++) y[i] += STEP_S / 6 * (k1[i] + 2 * k2[i] + 2 * k3[i] + k4[i]);
         const double *q = s->q_WB;
         const double length = sqrt(q[0] * q[0] + q[1] * q[1] + q[2] * q[2] + q[3] * q[3]);
         for (int i = 0; i < 4; i++) s->q_WB[i] /= length;
         move_anchors(c, s);
+        move_slack(c, s, STEP_S);
     }
+    if (steps == 0) move_slack(c, s, 0);
     observe(c, s);
 }

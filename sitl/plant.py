@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from acados_gen.compile import CFLAGS, compile_library
-from companion.core.arrays import Vector
+from companion.core.arrays import Array, Vector
 from companion.core.frames import GRAVITY_M_S2, quat_from_rpy
 from companion.core.kernel import fingerprint
 from sitl.airframe import Airframe
@@ -22,8 +22,12 @@ SOURCE = Path(__file__).with_name("physics.c")
 STEP_S = 1e-3  # as STEP_S in physics.c
 BATTERY_STEPS = 20  # the battery follows at 50 Hz: slow against its time constants, fast against a flight
 
+# Contact with solids, of the lightest mass at one spring: 21 steps in a period, and a bounce to 0.37 of the speed.
+SURFACE_RATE_RAD_S, SURFACE_DAMPING_RATIO = 300.0, 0.3
+
 ROTORS, FEET, DELAY_MAX = 6, 4, 201
-CONTACTS = FEET + ROTORS
+GROUND_CONTACTS = FEET + ROTORS
+CONTACTS = GROUND_CONTACTS + 1  # with solids: feet, rotor discs, hull
 
 # PX4's "Hexarotor X": place of the rotors over the arm's length (x forward, y RIGHT) and sign of KM, which PX4
 # takes as positive for a rotor that turns counter-clockwise seen from above.
@@ -56,10 +60,14 @@ class _Parameters(ctypes.Structure):
         ("drag_linear", _D * 3),
         ("drag_quadratic", _D * 3),
         ("drag_angular", _D * 3),
-        ("contact_B", _D * 3 * CONTACTS),
+        ("contact_B", _D * 3 * GROUND_CONTACTS),
         ("contact_stiffness_n_m", _D),
         ("contact_damping_n_s_m", _D),
         ("friction", _D),
+        ("disc_radius_m", _D),
+        ("hull_radius_m", _D),
+        ("surface_stiffness_n_m", _D * CONTACTS),
+        ("surface_damping_n_s_m", _D * CONTACTS),
         ("delay_steps", ctypes.c_int64),
     )
 
@@ -76,17 +84,25 @@ class _State(ctypes.Structure):
         ("wind_W", _D * 3),
         ("force_W", _D * 3),
         ("speed_scale", _D),
+        ("surface_W", _D * 4 * CONTACTS),
         ("rotor_speed_rad_s", _D * ROTORS),
         ("rotor_acceleration_rad_s2", _D * ROTORS),
-        ("anchor_W", _D * 2 * CONTACTS),
-        ("touching", ctypes.c_int64 * CONTACTS),
+        ("anchor_W", _D * 2 * GROUND_CONTACTS),
+        ("touching", ctypes.c_int64 * GROUND_CONTACTS),
         ("ring", _D * ROTORS * DELAY_MAX),
         ("ring_head", ctypes.c_int64),
+        ("held_W", _D * 4 * CONTACTS),
+        ("sunk_m", _D * CONTACTS),
+        ("slack_W", _D * 3 * CONTACTS),
         ("specific_force_B", _D * 3),
         ("motor_thrust_n", _D * ROTORS),
         ("disturbance_W", _D * 3),
         ("rotor_energy_j", _D),
         ("on_ground", ctypes.c_int64),
+        ("contact_W", _D * 3 * CONTACTS),
+        ("contact_force_W", _D * 3 * CONTACTS),
+        ("contact_depth_m", _D * CONTACTS),
+        ("contact_peak_n", _D * CONTACTS),
     )
 
 
@@ -116,6 +132,20 @@ class Plant:
         motor_thrust_n        of each rotor, PX4's order
         disturbance_W         force of the moving air beyond the still-air drag, and the extra force, over mass [m/s²]
         battery_voltage_v, battery_remaining, on_ground, time_s, mass_kg, rest_height_m
+
+    Solids: each of the eleven contact shapes can have one plane beside it, valid until it is written again: four feet,
+    which are points, six rotors, which are discs, and the hull, the sphere around the origin that touches the discs.
+    The ground z = 0 is always there and carries feet and hubs.
+
+        surfaces_W            input (CONTACTS, 4): unit normal n into the free space and offset d [m]: free where
+                              n·x ≥ d; all zeros: none. A shape that touches must keep its face until it is free again,
+                              or it can leave a thin solid on the other side.
+        shapes_B              centres of the shapes (CONTACTS, 3), and shape_radius_m (CONTACTS,): 0, disc or sphere
+        contact_force_W       of the surface on each shape (CONTACTS, 3) [N]; contact_depth_m: how deep it is (CONTACTS,)
+        contact_W             its deepest point (CONTACTS, 3) [m], defined where contact_depth_m > 0
+        contact_peak_n        largest force in the last call of `step` (CONTACTS,) [N]
+
+    Nothing here adds energy: a surface that appears or turns around a shape leaves the energy of its spring as it was.
     """
 
     def __init__(self, airframe: Airframe, seed: int, p_W: Vector = (0.0, 0.0, 0.0), yaw_rad: float = 0.0) -> None:
@@ -140,6 +170,15 @@ class Plant:
         self.specific_force_B = np.frombuffer(state.specific_force_B)
         self.motor_thrust_n = np.frombuffer(state.motor_thrust_n)
         self.disturbance_W = np.frombuffer(state.disturbance_W)
+        self.surfaces_W = np.frombuffer(state.surface_W).reshape(CONTACTS, 4)
+        feet_and_hubs = np.frombuffer(self._parameters.contact_B).reshape(GROUND_CONTACTS, 3)
+        self.shapes_B = np.vstack([feet_and_hubs, np.zeros((1, 3))])
+        radii = (0.0, self._parameters.disc_radius_m, self._parameters.hull_radius_m)
+        self.shape_radius_m = np.repeat(radii, (FEET, ROTORS, 1))
+        self.contact_W = np.frombuffer(state.contact_W).reshape(CONTACTS, 3)
+        self.contact_force_W = np.frombuffer(state.contact_force_W).reshape(CONTACTS, 3)
+        self.contact_depth_m = np.frombuffer(state.contact_depth_m)
+        self.contact_peak_n = np.frombuffer(state.contact_peak_n)
         self._command = np.frombuffer(state.command)
         self._wind_W = np.frombuffer(state.wind_W)
         self._force_W = np.frombuffer(state.force_W)
@@ -167,6 +206,7 @@ class Plant:
         self._command[:] = motor_commands
         self._wind_W[:] = wind_W
         self._force_W[:] = force_W
+        self.contact_peak_n[:] = 0.0
         if steps <= 0:
             self._advance(*self._addresses, 0)
         while steps > 0:
@@ -190,7 +230,7 @@ class Plant:
 
     @property
     def on_ground(self) -> bool:
-        """Whether the ground carries some of the weight."""
+        """Whether the ground, or a surface under the feet, carries some of the weight."""
         return bool(self._state.on_ground)
 
     @property
@@ -226,9 +266,14 @@ def _parameters(airframe: Airframe, rng: np.random.Generator) -> _Parameters:
         contact_stiffness_n_m=ground.stiffness_n_m,
         contact_damping_n_s_m=ground.damping_n_s_m,
         friction=ground.friction,
+        disc_radius_m=rotor.radius_m,
+        hull_radius_m=max(arm_m - rotor.radius_m, 0.0),  # what the discs leave free
         delay_steps=round(airframe.command_delay_s / STEP_S),
     )
+    stiffness_n_m, damping_n_s_m = _surface_springs(airframe)
     for name, value in (
+        ("surface_stiffness_n_m", stiffness_n_m),
+        ("surface_damping_n_s_m", damping_n_s_m),
         ("inertia_kg_m2", airframe.inertia_kg_m2),
         ("rotor_B", hubs),
         ("rotor_spin", PX4_SPIN),
@@ -240,3 +285,15 @@ def _parameters(airframe: Airframe, rng: np.random.Generator) -> _Parameters:
     ):
         np.frombuffer(getattr(c, name))[:] = np.asarray(value, dtype=float).ravel()
     return c
+
+
+def _surface_springs(airframe: Airframe) -> tuple[Array, Array]:
+    """Stiffness [N/m] and damping [N s/m] of each contact shape: as stiff as the step allows, so that a fast craft stops soon.
+
+    The lightest way to push the craft is at the rim of a rotor, where it has the mass (1/m + r²/J)^-1. The hull has no
+    lever and carries the whole mass: at 30 m/s the origin stays out of a solid.
+    """
+    reach_m = airframe.wheelbase_m / 2 + airframe.rotor.radius_m
+    light_kg = 1 / (1 / airframe.mass_kg + reach_m**2 / min(airframe.inertia_kg_m2))
+    pushed_kg = np.append(np.full(GROUND_CONTACTS, light_kg), airframe.mass_kg)
+    return pushed_kg * SURFACE_RATE_RAD_S**2, 2 * SURFACE_DAMPING_RATIO * pushed_kg * SURFACE_RATE_RAD_S

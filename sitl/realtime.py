@@ -202,6 +202,9 @@ def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, camera: Ca
             truth = world.truth()
             truth.stamp_s += zero_s
             bus.publish(truth)
+        for contact in world.take_contacts():
+            contact.stamp_s += zero_s
+            bus.publish(contact)
         health.note_step(time.perf_counter() - started_s, lag_s > 2 * STEP_S)
         now_s = monotonic_s()
         if health.due(now_s):

@@ -165,13 +165,16 @@ def flown_run(log: Log) -> FlownRun:
 
 def unpack(log: Log, folder: Path) -> LoadedScenario:
     """Write the effective files of a log into a folder and load them; raises `ConfigError`."""
-    tables = {name: log.tables(name) for name in ("scenario", "vehicle", "mission", "site")}
+    tables = {name: log.tables(name) for name in ("scenario", "vehicle", "mission", "site", "world")}
     scenario, mission = tables["scenario"], tables["mission"]
     if scenario is None or mission is None or tables["vehicle"] is None:
         raise LogError(f"{log.path}: holds no complete configuration")
     scenario |= {"mission": "mission.toml", "vehicle": "vehicle.toml"}
     if "marker_file" in mission:
         mission["marker_file"] = "site.toml"
+    if tables["world"] is not None:
+        scenario["world"] = "world.toml"
+        _place_world_files(log, tables["world"], folder)
     if tables["site"] is not None:
         _place_dictionaries(log, tables["site"], folder)
     for name, content in tables.items():
@@ -191,6 +194,16 @@ def _place_dictionaries(log: Log, site: dict[str, Any], folder: Path) -> None:
             name = str(marker.get("family", "")).removeprefix(CUSTOM_PREFIX)
             if name in places:
                 marker["family"] = f"{CUSTOM_PREFIX}{places[name]}"
+
+
+def _place_world_files(log: Log, world: dict[str, Any], folder: Path) -> None:
+    """Write the meshes and images of a log into the folder, and let the world name them there."""
+    contents = msgspec.json.decode(log.metadata.get("world_files", "{}"), type=dict[str, bytes])
+    places = {name: f"world_{number}{Path(name).suffix}" for number, name in enumerate(sorted(contents))}
+    for name, place in places.items():
+        (folder / place).write_bytes(contents[name])
+    for solid in world.get("solid", []):
+        solid |= {key: places[solid[key]] for key in ("file", "texture") if solid.get(key) in places}
 
 
 def _fly(loaded: LoadedScenario, run: FlownRun, log_file: Path, progress: Callable[[Lockstep], None] | None) -> Log:

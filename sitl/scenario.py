@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from companion.core.config import ConfigError, Section, load, number, read_toml
@@ -20,6 +21,7 @@ from sitl.devices.config import DevicesConfig
 from sitl.pilot import PilotConfig
 from sitl.scene import SceneConfig
 from sitl.sensors import SensorConfig
+from sitl.solids.solids import GLUED_M, Solids
 from sitl.wind import WindConfig
 
 CameraMode = Literal["images", "corners"]  # drawn and searched for markers, or the markers' corners alone
@@ -192,6 +194,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     devices: DevicesConfig | None = None  # connected to the companion, besides the camera; None: there are none
     pilot: PilotConfig | None = None  # who takes off and hands over; None: the sticks stay in their centres
     fault: list[Fault] = []
+    world: str | None = None  # world file with solids, relative to this file; None: there are none
 
 
 class LoadedScenario(Section, frozen=True):
@@ -204,6 +207,7 @@ class LoadedScenario(Section, frozen=True):
     site: Site
     vehicle_path: Path
     mission_path: Path
+    solids: Solids | None = None  # of the world file
     drawn: Section | None = None  # the `sitl.unkind.UnkindWorld` that is in the scenario; None: kind sensors
 
     @property
@@ -233,6 +237,9 @@ def load_scenario(
     for placed in scenario.scene.bundles:
         if site.find(placed.name) is None:
             raise ConfigError(f"{path}: scene.bundles: '{placed.name}' is not in the mission's marker file")
+    solids = None if scenario.world is None else Solids.load((path.parent / scenario.world).resolve())
+    if solids is not None and (problem := world_problem(scenario, plan, solids)):
+        raise ConfigError(f"{path}: {problem}")
     vehicle = load(vehicle_path, Vehicle)
     check_standoff(plan, vehicle, f"{mission_path}: ")
     return LoadedScenario(
@@ -243,7 +250,22 @@ def load_scenario(
         site=site,
         vehicle_path=vehicle_path,
         mission_path=mission_path,
+        solids=solids,
     )
+
+
+def world_problem(scenario: Scenario, plan: Plan, solids: Solids) -> str:
+    """What in a scenario does not fit its world, beginning with the key; "" if nothing."""
+    placed = [bundle.name for bundle in scenario.scene.bundles]
+    if plan.bundle is not None and plan.bundle not in placed:
+        return f"scene.bundles: the mission's bundle '{plan.bundle}' is not in the world (it has: {', '.join(placed)})"
+    places = [("start.p_W", scenario.start.p_W)]
+    places += [(f"scene.bundles: '{bundle.name}'", bundle.p_W) for bundle in scenario.scene.bundles]
+    for key, p_W in places:
+        near = solids.nearest(np.array([p_W]))
+        if near.distance_m[0] < -GLUED_M:
+            return f"{key}: {-near.distance_m[0]:.2f} m inside of the solid '{solids.names[near.solid[0]]}'"
+    return ""
 
 
 def fault_problem(fault: Fault) -> str:

@@ -122,11 +122,13 @@ def drawn_facts(loaded: LoadedScenario) -> Result:
 def _result(loaded: LoadedScenario, lockstep: Lockstep, stack: str, seed: int) -> Result:
     status = lockstep.pilot
     metrics = metrics_from_messages(lockstep.messages, bundle=loaded.plan.bundle)
+    contacts = lockstep.world.contacts
     end, failure = judge(
         sr.of(lockstep.messages, Truth),
         status,
         loaded.plan.limits,
         None if loaded.plan.satellites else _taken_s(lockstep),
+        contacts,
     )
     return {
         "scenario": loaded.scenario.name,
@@ -137,6 +139,7 @@ def _result(loaded: LoadedScenario, lockstep: Lockstep, stack: str, seed: int) -
         "completed": end is FlightEnd.COMPLETED,
         "end": str(end),
         "failure": failure,
+        "contacts": [msgspec.to_builtins(contact) for contact in contacts],
         **metrics,
         "realtime_factor": round(lockstep.now_s / lockstep.wall_s, 2),
     }

@@ -14,12 +14,12 @@ from companion.core.arrays import Array
 from companion.core.config import ConfigError
 from companion.core.enums import FcuMode
 from companion.core.frames import quat_from_rpy, rotation_matrix
-from companion.core.messages import HostStatus, Image, Truth
+from companion.core.messages import Contact, HostStatus, Image, Truth
 from companion.core.trajectory_messages import Quat, Vec3
 from sitl.airframe import load_airframe, with_thrust
 from sitl.autopilot.autopilot import Autopilot
 from sitl.autopilot.modes import CommanderMode
-from sitl.camera import SceneCamera
+from sitl.camera import Painter, SceneCamera
 from sitl.corners import CornerCamera
 from sitl.imu_faults import ImuFault
 from sitl.marker_attacks import MarkerAttacks
@@ -28,6 +28,8 @@ from sitl.plant import PX4_ROTORS, Plant
 from sitl.scenario import LoadedScenario, Scenario
 from sitl.scene import PlacedBundle
 from sitl.sensors import Face, SensorFrame, Sensors
+from sitl.solids.contact import SolidContact
+from sitl.solids.solids import GLUED_M, Solids
 from sitl.vectors import quat, vec3
 from sitl.wind import Wind
 
@@ -88,6 +90,10 @@ class World:
         airframe = with_thrust(load_airframe(scenario.airframe), scenario.thrust_scale)
         self.plant = Plant(airframe, streams[0], scenario.start.p_W, scenario.start.yaw_rad)
         self.wind = Wind(scenario.wind, streams[1])
+        self.contact = None
+        if loaded.solids is not None:
+            _raise_onto(loaded.solids, self.plant)
+            self.contact = SolidContact(loaded.solids, self.plant)
         self._jets = bool(scenario.wind.jets)
         arm_m = airframe.wheelbase_m / 2
         self._places_B = np.array(
@@ -101,13 +107,16 @@ class World:
                 scenario.pilot, loaded.plan.rc_switch, self.autopilot, 1000 * seed + len(streams)
             )
         images = scenario.camera_mode == "images"
-        self.camera = SceneCamera(scenario.camera, scenario.scene, loaded.site, streams[4], draw=images)
+        painter = None if loaded.solids is None or not images else _painter(loaded.solids)
+        self.camera = SceneCamera(
+            scenario.camera, scenario.scene, loaded.site, streams[4], images, loaded.solids, painter
+        )
         self.corners = None if images else CornerCamera(self.camera)
         self._bundles = {placed.name: _pose(placed) for placed in scenario.scene.bundles}
         self.steps = 0
         self.markers_hidden = False
         self.marker_attacks = MarkerAttacks(self.camera.printed, streams[5])
-        self.devices = None if scenario.devices is None else _devices(scenario.devices, self.camera, scenario, seed)
+        self.devices = None if scenario.devices is None else _devices(loaded, scenario.devices, self.camera, seed)
         self.camera_frozen = False  # every image is the one before
         self._newest_image: Image | None = None
         self.push_m_s2 = (0.0, 0.0, 0.0)  # force over mass beyond that of the scenario's wind
@@ -131,8 +140,18 @@ class World:
             motors = motors * self.motor_shares
         force = self.wind.force(now_s, plant.p_W)
         push_n = [(a + b) * plant.mass_kg for a, b in zip(force, self.push_m_s2, strict=True)]
-        plant.step(motors, PLANT_STEPS, self.wind_on_aircraft(now_s), push_n)
+        step = plant.step if self.contact is None else self.contact.step
+        step(motors, PLANT_STEPS, self.wind_on_aircraft(now_s), push_n)
         self.steps += 1
+
+    @property
+    def contacts(self) -> list[Contact]:
+        """All contacts with solids so far."""
+        return [] if self.contact is None else self.contact.contacts
+
+    def take_contacts(self) -> list[Contact]:
+        """The contacts with solids of which enough is known by now, each once."""
+        return [] if self.contact is None else self.contact.take()
 
     def step_pilot(self, mode: FcuMode | CommanderMode, armed: bool) -> None:
         """Let the pilot look and move the sticks; every `sitl.pilot.PERIOD_S`."""
@@ -204,6 +223,12 @@ class World:
         )
 
 
+def _raise_onto(solids: Solids, plant: Plant) -> None:
+    """Put an aircraft whose feet are in a solid under it onto the solid's top."""
+    below_m = float(solids.first_hit(plant.p_W + (0.0, 0.0, GLUED_M), np.array([0.0, 0.0, -1.0]))) - GLUED_M
+    plant.p_W[2] += max(0.0, plant.rest_height_m - below_m)
+
+
 def _pose(placed: PlacedBundle) -> tuple[Vec3, Quat]:
     return placed.p_W, quat(quat_from_rpy(*placed.rpy_rad))
 
@@ -216,10 +241,18 @@ def _face(scenario: Scenario) -> Face | None:
     return Face(p_W, vec3(rotation_matrix(q_WM)[:, 2]))
 
 
-def _devices(config: "DevicesConfig", camera: SceneCamera, scenario: Scenario, seed: int) -> "Devices":
+def _painter(solids: Solids) -> Painter:
+    from sitl.rendering.painter import ScenePainter  # here: a world without solids loads no renderer
+
+    return ScenePainter(solids.meshes())
+
+
+def _devices(loaded: LoadedScenario, config: "DevicesConfig", camera: SceneCamera, seed: int) -> "Devices":
     from sitl.devices.devices import Devices, scene_of  # here: a scenario without devices loads no renderer
 
-    return Devices(config, scene_of(camera, scenario.scene, draw=config.draws), seed)
+    if config.depth is not None and loaded.solids is not None:
+        loaded.solids.check_depth_noise()
+    return Devices(config, scene_of(camera, loaded.scenario.scene, loaded.solids, config.draws), seed)
 
 
 def _built_in_autopilot(loaded: LoadedScenario, seed: int, stream_rates_hz: dict[str, float] | None) -> Autopilot:

@@ -183,4 +183,5 @@ TopicName = Literal[
     "host",
     "health",
     "truth",
+    "contact",
 ]

@@ -473,6 +473,17 @@ class Truth(Message):
     motor_thrust_n: tuple[float, ...]
 
 
+class Contact(Message):
+    """The simulated aircraft has touched a solid of its world; ``stamp_s``: of the first touch."""
+
+    solid: str  # its name in the world file
+    p_W: Vec3
+    normal_W: Vec3  # out of the solid
+    speed_m_s: float  # of the aircraft's touching point, just before
+    force_n: float  # the largest since then
+    landing: bool  # feet alone, slowly, on its top
+
+
 # --- the table ------------------------------------------------------------------------------------------------------
 
 
@@ -523,6 +534,7 @@ TOPICS: dict[TopicName, Topic] = {
     "host":            Topic(HostStatus,      (RECORDER, SIMULATOR), 1, True, 3.00),
     "health":          Topic(Health,          ALL_PROCESSES,        2, True,  2.00),
     "truth":           Topic(Truth,           (SIMULATOR,),       100, True,  INF),
+    "contact":         Topic(Contact,         (SIMULATOR,),         0, True,  INF),
 }  # fmt: skip
 
 TOPIC_OF: dict[type[Message], TopicName] = {row.type: name for name, row in TOPICS.items()}

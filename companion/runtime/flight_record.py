@@ -38,6 +38,9 @@ def flight_metadata(
         files["site"] = mission_file.parent / marker_file
     if scenario_file is not None:
         files["scenario"] = Path(scenario_file)
+        world_file = read_layered(scenario_file).get("world")
+        if isinstance(world_file, str):
+            files["world"] = Path(scenario_file).parent / world_file
     metadata: dict[str, str] = {"run": _json(run or {"kind": "aircraft"})}
     for name, path in files.items():
         metadata |= _file(name, path)
@@ -45,6 +48,8 @@ def flight_metadata(
         metadata["scenario_tables"] = _json(read_layered(scenario_file) | overrides)
     if "site" in files:
         metadata["dictionaries"] = _json(_dictionaries(files["site"]))
+    if "world" in files:
+        metadata["world_files"] = _json(_beside_world(files["world"]))
     vehicle = load(vehicle_file, Vehicle)
     metadata["fingerprints"] = _json(
         {
@@ -84,6 +89,16 @@ def _dictionaries(site_file: Path) -> dict[str, str]:
                 name = family.removeprefix(CUSTOM_PREFIX)
                 found[name] = _text(site_file.parent / name)
     return found
+
+
+def _beside_world(world_file: Path) -> dict[str, bytes]:
+    """The meshes and images that a world file names, by the name that it uses."""
+    named = [solid.get(key) for solid in read_layered(world_file).get("solid", []) for key in ("file", "texture")]
+    paths = {name: world_file.parent / name for name in named if isinstance(name, str)}
+    try:
+        return {name: path.read_bytes() for name, path in paths.items() if path.is_file()}
+    except OSError as error:
+        raise ConfigError(f"{error.filename}: cannot be read: {error.strerror}") from None
 
 
 def _json(value: Any) -> str:

@@ -47,7 +47,8 @@ NOT_WATCHED = (
     "link_rx",
     "link_tx",
     "truth",
-)  # raw bytes, and what only a simulator has
+    "contact",
+)  # bytes, and a simulator's
 WINDOW_S = 2.0  # over which rates are counted
 SLOW, VERY_SLOW = 0.9, 0.5  # of the nominal rate: yellow, red
 TEXTS = 6

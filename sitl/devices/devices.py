@@ -3,6 +3,7 @@
 A scenario without the section ``[devices]`` has none of them; then this module is not imported, and nothing is drawn.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -25,9 +26,10 @@ from sitl.devices.stereo import PixelNoise, StereoConfig, finished, right_of, st
 from sitl.devices.timing import Clock
 from sitl.light import LightConfig
 from sitl.rendering.lens import Lens
-from sitl.rendering.meshes import Drawable, MeshPatch, Rays
+from sitl.rendering.meshes import Drawable
 from sitl.rendering.rasteriser import DrawnPlane, Rasteriser
 from sitl.scene import Plane, SceneConfig, SceneMarker, backdrop_plane, marker_plane
+from sitl.solids.solids import Solids
 
 NORMAL_RANGE_M = 4.0  # distance for the shutter's shift where nothing is in sight
 
@@ -198,39 +200,43 @@ def _ready(message: Message) -> Message:
     return message
 
 
-def scene_of(
-    camera: SceneCamera, scene: SceneConfig, meshes: Sequence[Drawable] = (), draw: bool = True
-) -> Surroundings:
-    """The surroundings of the camera of a world: its markers where they stand, the backdrops, and the meshes.
+def scene_of(camera: SceneCamera, scene: SceneConfig, solids: Solids | None = None, draw: bool = True) -> Surroundings:
+    """The surroundings of the camera of a world: its markers where they stand, the backdrops, and the solids.
 
-    The range finder measures against meshes, backdrops and the ground at z = 0. A camera that does not draw has no
+    The range finder measures against solids, backdrops and the ground at z = 0. A camera that does not draw has no
     textures of markers; they get their own here. draw: False when no device draws; then any family of markers is allowed.
     """
     backdrops = [backdrop_plane(b) for b in scene.backdrops]
     markers = {marker_key(m): marker_plane(m) for m in camera.printed} if draw else {}
-    rays = Rays([*meshes, *(as_mesh(plane) for plane in backdrops)])
 
     def planes() -> list[Plane]:
         placed = camera.placed.markers
         return [*backdrops, *(markers[marker_key(m)].placed(m.centre_W, m.R_WF, m.scale, m.mirrored) for m in placed)]
 
     def look(origin_W: Array, direction_W: Array) -> float:
-        ground_m = -origin_W[2] / direction_W[2] if direction_W[2] < 0.0 <= origin_W[2] else np.inf
-        return min(rays.distance(origin_W, direction_W), float(ground_m))
+        found_m = [distance_to(plane, origin_W, direction_W) for plane in backdrops]
+        if direction_W[2] < 0.0 <= origin_W[2]:
+            found_m.append(float(-origin_W[2] / direction_W[2]))
+        if solids is not None:
+            found_m.append(float(solids.first_hit(origin_W, direction_W)))
+        return min(found_m, default=math.inf)
 
-    return Surroundings(meshes, planes, look)
+    return Surroundings([] if solids is None or not draw else solids.meshes(), planes, look)
+
+
+def distance_to(plane: Plane, origin_W: Array, direction_W: Array) -> float:
+    """From a point along a unit vector to a rectangle [m]; inf: it is not there."""
+    approach = float(direction_W @ plane.normal_W)
+    distance_m = float((plane.p_W - origin_W) @ plane.normal_W) / approach if approach else -1.0
+    if distance_m <= 0.0:
+        return math.inf
+    rows, columns = plane.levels[0].shape
+    offset = origin_W + distance_m * direction_W - plane.p_W
+    u = abs(offset @ plane.right_W) / (plane.right_W @ plane.right_W) / columns
+    v = abs(offset @ plane.down_W) / (plane.down_W @ plane.down_W) / rows
+    return distance_m if max(u, v) <= 0.5 else math.inf
 
 
 def marker_key(marker: SceneMarker) -> tuple[str, str, int]:
     """What distinguishes a marker from all others of a scene."""
     return marker.bundle, marker.marker.family, marker.marker.id
-
-
-def as_mesh(plane: Plane) -> MeshPatch:
-    """A rectangle of a scene as a mesh, for rays."""
-    rows, columns = plane.levels[0].shape
-    right, down = plane.right_W * columns, plane.down_W * rows
-    corner = plane.origin_W - 0.5 * plane.right_W - 0.5 * plane.down_W
-    corners = np.array([corner, corner + right, corner + right + down, corner + down])
-    uv = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
-    return MeshPatch(corners, np.array([(0, 2, 1), (0, 3, 2)]), uv, plane.levels[0])

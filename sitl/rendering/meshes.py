@@ -1,6 +1,5 @@
 """What is drawn: triangle meshes with a grey texture and a material."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -9,8 +8,6 @@ from numpy.typing import NDArray
 from companion.core.arrays import Array, Image8, Vector
 from companion.core.config import ConfigError
 
-# Growth of the depth noise with the distance [1/m] (W. Kim et al., Applied Sciences 2023, 13(19), 10631, table 1).
-PLASTIC_PER_M, CEMENT_PER_M, FOAM_BOARD_PER_M = 0.85, 0.50, 0.55
 DEPTH_NOISE_MAX_PER_M = 5.0
 
 
@@ -45,7 +42,7 @@ class MeshPatch(NamedTuple):
     triangles: NDArray[Any]
     uv: NDArray[Any]
     texture: Image8
-    depth_noise_per_m: float | None = CEMENT_PER_M
+    depth_noise_per_m: float | None = 0.5
 
 
 def check(name: str, mesh: Drawable) -> None:
@@ -69,7 +66,7 @@ def check(name: str, mesh: Drawable) -> None:
 
 
 def rectangle(
-    p_W: Vector, R_WP: Array, size_m: tuple[float, float], texture: Image8, depth_noise_per_m: float = CEMENT_PER_M
+    p_W: Vector, R_WP: Array, size_m: tuple[float, float], texture: Image8, depth_noise_per_m: float = 0.5
 ) -> MeshPatch:
     """A rectangle with the frame of `sitl.scene` (x right, y up, z out of the face), seen from both sides."""
     x, y = R_WP[:, 0] * size_m[0] / 2, R_WP[:, 1] * size_m[1] / 2
@@ -77,27 +74,3 @@ def rectangle(
     uv = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
     front = np.array([(0, 2, 1), (0, 3, 2)])
     return MeshPatch(corners, np.concatenate([front, front[:, ::-1]]), uv, texture, depth_noise_per_m)
-
-
-class Rays:
-    """Distances to meshes along rays (T. Möller, B. Trumbore, Journal of Graphics Tools 2(1), 1997)."""
-
-    def __init__(self, meshes: Sequence[Drawable]) -> None:
-        corners = [np.asarray(m.vertices_W, dtype=float)[np.asarray(m.triangles)] for m in meshes]
-        a, b, c = np.concatenate([np.zeros((0, 3, 3)), *corners]).transpose(1, 2, 0).copy()
-        self._a, self._ab, self._ac = a, b - a, c - a  # (3, k): each coordinate in one piece, which is faster
-
-    def distance(self, origin_W: Vector, direction_W: Vector) -> float:
-        """From a point along a unit vector to the nearest triangle, from either side [m]; inf: none."""
-        ox, oy, oz = np.asarray(origin_W, dtype=float)[:, None] - self._a
-        dx, dy, dz = np.asarray(direction_W, dtype=float)
-        (bx, by, bz), (cx, cy, cz) = self._ab, self._ac
-        px, py, pz = dy * cz - dz * cy, dz * cx - dx * cz, dx * cy - dy * cx
-        qx, qy, qz = oy * bz - oz * by, oz * bx - ox * bz, ox * by - oy * bx
-        with np.errstate(divide="ignore", invalid="ignore"):
-            inverse = 1.0 / (bx * px + by * py + bz * pz)
-            u = (ox * px + oy * py + oz * pz) * inverse
-            v = (dx * qx + dy * qy + dz * qz) * inverse
-            t = (cx * qx + cy * qy + cz * qz) * inverse
-            hit = (u >= 0.0) & (v >= 0.0) & (u + v <= 1.0) & (t > 0.0) & np.isfinite(inverse)
-        return float(t[hit].min(initial=np.inf))

@@ -16,10 +16,14 @@ from companion.core.arrays import Array, Image8
 from companion.core.config import ConfigError
 from sitl.light import LightConfig
 from sitl.rendering.context import NoRenderer, OffScreen
-from sitl.rendering.meshes import CEMENT_PER_M, FOAM_BOARD_PER_M, Drawable, check
+from sitl.rendering.meshes import Drawable, check
 from sitl.scene import SKY, Plane
+from sitl.solids.solids import GLUED_M
+from sitl.solids.world_file import MATERIALS
 from sitl.views import Picture, Pinhole
 
+NOISE_PER_M = {material.name: material.depth_noise_per_m or 0.0 for material in MATERIALS}
+BACKDROP_PER_M, MARKER_PER_M = NOISE_PER_M["cement"], NOISE_PER_M["foam_board"]  # of rectangles
 MATERIALS_MAX = 255  # number 0 of a pixel's material: nothing was hit
 
 VERTEX = """
@@ -92,7 +96,7 @@ class Rasteriser:
     ) -> None:
         for i, mesh in enumerate(meshes):
             check(f"mesh {i}", mesh)
-        exponents = sorted({CEMENT_PER_M, FOAM_BOARD_PER_M, *(_noise(m) for m in meshes)})
+        exponents = sorted({BACKDROP_PER_M, MARKER_PER_M, *(_noise(m) for m in meshes)})
         if len(exponents) > MATERIALS_MAX:
             raise ConfigError(f"meshes: {len(exponents)} materials, at most {MATERIALS_MAX}")
         self.depth_noise_per_m = np.array([0.0, *exponents], dtype=np.float32)
@@ -179,7 +183,6 @@ class Rasteriser:
     ) -> None:
         gl = self._gl
         gl.glDisable(gl.GL_CULL_FACE)
-        gl.glEnable(gl.GL_POLYGON_OFFSET_FILL)
         gl.glBindVertexArray(self._quad)
         for plane, displacement in planes:
             if not plane.two_sided and plane.normal_W @ (p_WC - plane.p_W) <= 0:
@@ -193,15 +196,15 @@ class Rasteriser:
             if displacement is not None:
                 clip = _displaced(clip, displacement, view)
             is_marker = not plane.two_sided
-            # a marker is glued to a face: it wins where both have the same depth
-            gl.glPolygonOffset(*((-1.0, -4.0) if is_marker else (0.0, 0.0)))
+            if is_marker and (distance_m := view_from_world[2] @ (*plane.p_W, 1.0)) > self._near_m:
+                # A marker less than GLUED_M behind a face is on it: nearer by that, to first order, for the depth test.
+                clip[2] += clip_from_view[2, 3] * GLUED_M / distance_m**2 * clip[3]
             gl.glUniform1i(self._is_marker, int(is_marker))
-            gl.glUniform1f(self._material, self._numbers[FOAM_BOARD_PER_M if is_marker else CEMENT_PER_M] / 255.0)
+            gl.glUniform1f(self._material, self._numbers[MARKER_PER_M if is_marker else BACKDROP_PER_M] / 255.0)
             gl.glUniform4fv(self._to_depth, 1, view_from_quad[2].astype(np.float32))
             gl.glUniformMatrix4fv(self._to_clip, 1, gl.GL_TRUE, clip.astype(np.float32))
             gl.glBindTexture(gl.GL_TEXTURE_2D, self._texture_of(plane.levels[0], repeats=False))
             gl.glDrawArrays(gl.GL_TRIANGLE_STRIP, 0, 4)
-        gl.glDisable(gl.GL_POLYGON_OFFSET_FILL)
 
     def _projection(self, view: Pinhole) -> Array:
         """OpenGL's clip coordinates of points in the camera frame; the first row of memory is the top one."""

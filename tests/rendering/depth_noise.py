@@ -14,12 +14,13 @@ import numpy as np
 
 from companion.core.errors import UserError
 from sitl.devices.depth_camera import DepthNoise, DepthNoiseField
-from sitl.rendering.meshes import CEMENT_PER_M, FOAM_BOARD_PER_M, PLASTIC_PER_M
 from sitl.rendering.rasteriser import Rasteriser
+from sitl.solids import world_file
 from sitl.views import Pinhole
 from tests.rendering.drawn_worlds import AHEAD, sphere, wall
 
-MATERIALS = {"plastic": PLASTIC_PER_M, "cement": CEMENT_PER_M, "foam board": FOAM_BOARD_PER_M}
+NAMES = {"plastic": "plastic", "cement": "cement", "foam_board": "foam board"}
+MATERIALS = {NAMES[material.name]: material.depth_noise_per_m or 0.0 for material in world_file.MATERIALS}
 RANGES_M = (3.0, 6.0, 8.0)
 FIRST_M, LAST_M, STEP_M = 0.5, 8.0, 0.01
 # R² of table 1 (0.5 to 8 m) and of the text of section 2.4; "–": not published

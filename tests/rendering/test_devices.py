@@ -11,19 +11,22 @@ import pytest
 from companion.core.config import ConfigError, parse
 from companion.core.frames import quat_from_rpy
 from companion.core.messages import CameraImu, DepthImage, RangeReading, SentSetpoint, StereoImages, Truth
+from sitl.camera import SceneCamera
 from sitl.devices.arrivals import Arrival, ArrivalQueue
 from sitl.devices.camera_imu import CameraImuConfig, CameraInertial
 from sitl.devices.config import DevicesConfig
 from sitl.devices.depth_camera import depths_of
-from sitl.devices.devices import Devices, Surroundings
+from sitl.devices.devices import Devices, Surroundings, scene_of
 from sitl.devices.range_finder import RangeFinder, RangeFinderConfig
 from sitl.devices.stereo import images_of
 from sitl.devices.timing import Clock, Timing
 from sitl.lockstep import Lockstep
-from sitl.rendering.meshes import Rays, rectangle
 from sitl.scenario import load_scenario
+from sitl.scene import Backdrop, SceneConfig
+from sitl.solids.solids import Solids
+from sitl.solids.world_file import Box, Cylinder, WorldFile
 from sitl.world import World
-from tests.rendering.drawn_worlds import AHEAD, box, draws, wall
+from tests.rendering.drawn_worlds import AHEAD, draws, wall
 
 SCENARIO = Path(__file__).parents[2] / "config/scenarios/bridge_hover.toml"
 FORWARD = {"p_B": [0.1, 0.0, 0.0], "q_B": [0.5, -0.5, 0.5, -0.5]}
@@ -139,22 +142,26 @@ def finder(look, **changes):
     return RangeFinder(config, look, np.random.default_rng(1), clock_of(config))
 
 
-def test_a_range_finder_measures_against_meshes_along_its_axis():
-    rays = Rays(
-        [
-            wall(7.0),
-            box((4.0, 0.0, 2.0), (1.0, 1.0, 1.0)),
-            rectangle((0, 0, 0), np.eye(3), (50, 50), np.ones((2, 2), np.uint8)),
-        ]
-    )
+def test_a_range_finder_measures_against_what_is_there_along_its_axis():
+    solid = {"texture": "concrete", "material": "cement"}
+    wall_ahead = Box(name="wall", p_W=(7.5, 0.0, 0.0), size_m=(1.0, 40.0, 40.0), **solid)
+    pillar = Cylinder(name="pillar", p_W=(4.0, 0.0, 2.0), radius_m=0.5, length_m=1.0, **solid)
+    solids = Solids(WorldFile(name="two", description="", solid=[wall_ahead, pillar]), Path("two.toml"))
+    loaded = load_scenario(SCENARIO, camera_mode="corners")
+    upright = (math.pi / 2, 0.0, math.pi / 2)
+    backdrop = Backdrop(p_W=(-6.0, 0.0, 2.0), rpy_rad=upright, size_m=(2, 2), texture="plain", seed=1)
+    scene = SceneConfig(bundles=[], backdrops=[backdrop], light=1.0)
+    camera = SceneCamera(loaded.scenario.camera, scene, loaded.site, 1, draw=False)
+    look = scene_of(camera, scene, solids, draw=False).look
     p_W = np.array([0.0, 0.0, 2.0])
-    forward, down = finder(rays.distance, facing="forward", p_B=[0.1, 0.0, 0.0]), finder(rays.distance)
+    forward, down = finder(look, facing="forward", p_B=[0.1, 0.0, 0.0]), finder(look)
     assert forward.read(0.0, p_W, quat_from_rpy(0, 0, 0)).range_m == pytest.approx(3.4)
     assert forward.read(0.0, p_W, quat_from_rpy(0, 0, 0.3)).range_m == pytest.approx(
         (7.0 - 0.1 * math.cos(0.3)) / math.cos(0.3)
     )
     assert down.read(0.0, p_W, quat_from_rpy(0.2, 0, 0)).range_m == pytest.approx(2.0 / math.cos(0.2))
-    assert math.isnan(forward.read(0.0, p_W, quat_from_rpy(0, 0, math.pi)).range_m)
+    assert forward.read(0.0, p_W, quat_from_rpy(0, 0, math.pi)).range_m == pytest.approx(5.9)
+    assert math.isnan(forward.read(0.0, p_W, quat_from_rpy(0, 0, math.pi / 2)).range_m)
 
 
 def test_a_reading_outside_of_the_limits_is_none_and_noise_has_its_size():

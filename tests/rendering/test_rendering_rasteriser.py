@@ -117,6 +117,12 @@ def test_a_marker_glued_to_a_mesh_is_drawn_on_it_where_it_is():
     error = detected(drawn.grey) - true  # the detector draws the corners of a blurred square towards its middle
     assert np.abs(error).max() < 0.4 and np.abs(error.mean(axis=0)).max() < 0.03
     assert np.isclose(drawn.depth_m[240, 320], 4.0, atol=1e-4)
+    behind = SceneMarker("face", marker, placed.centre_W + (0.004, 0.0, 0.0), FACING)
+    glued = rasteriser.draw(view, ORIGIN, AHEAD, [DrawnPlane(marker_plane(behind))])
+    assert np.abs(detected(glued.grey) - true).max() < 0.5
+    hidden = SceneMarker("face", marker, placed.centre_W + (0.02, 0.0, 0.0), FACING)
+    nothing = rasteriser.draw(view, ORIGIN, AHEAD, [DrawnPlane(marker_plane(hidden))])
+    assert np.array_equal(nothing.grey, rasteriser.draw(view, ORIGIN, AHEAD).grey)
     shift = np.array([[1.0, 0.0, 5.25], [0.0, 1.0, -3.5], [0.0, 0.0, 1.0]])
     moved = rasteriser.draw(view, ORIGIN, AHEAD, [DrawnPlane(marker_plane(placed), shift)])
     assert np.abs((detected(moved.grey) - true - (5.25, -3.5)).mean(axis=0)).max() < 0.1
