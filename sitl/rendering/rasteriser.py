@@ -46,22 +46,23 @@ in vec3 surface;
 in float depth;
 uniform sampler2D grey;
 uniform float material;
-uniform bool is_marker;
 layout(location = 0) out vec2 picture;
 layout(location = 1) out float distance;
+float at(float right, float down) {
+    return texture(grey, surface.xy + 0.25 * (right * dFdx(surface.xy) + down * dFdy(surface.xy)), -1.0).r;
+}
 void main() {
-    float level;
-    if (is_marker) {  // four points of the pixel from the copy that is finer by two, as `sitl.camera` draws markers
-        vec2 x = 0.25 * dFdx(surface.xy), y = 0.25 * dFdy(surface.xy);
-        level = 0.25 * (texture(grey, surface.xy - x - y, -1.0).r + texture(grey, surface.xy + x - y, -1.0).r
-                        + texture(grey, surface.xy - x + y, -1.0).r + texture(grey, surface.xy + x + y, -1.0).r);
-    } else {
-        level = texture(grey, surface.xy).r;
-    }
+    float level = LEVEL;
     picture = vec2(level * surface.z, material);
     distance = depth;
 }
 """
+
+
+# Two programs: with a branch in one, the software renderer would do the work of both sides for each pixel.
+FACE_LEVEL = "texture(grey, surface.xy).r"
+# Four points of the pixel, from the reduced copy that is finer by two: as `sitl.camera` draws markers.
+MARKER_LEVEL = "0.25 * (at(-1.0, -1.0) + at(1.0, -1.0) + at(-1.0, 1.0) + at(1.0, 1.0))"
 
 
 class DrawnPlane(NamedTuple):
@@ -69,6 +70,13 @@ class DrawnPlane(NamedTuple):
 
     plane: Plane
     displacement: Array | None = None
+
+
+class _Program(NamedTuple):
+    name: int
+    to_clip: int  # places of its uniforms
+    to_depth: int
+    material: int
 
 
 class _Mesh(NamedTuple):
@@ -110,7 +118,7 @@ class Rasteriser:
             from OpenGL import GL
 
             self._gl: Any = GL
-            self._build_program()
+            self._build_programs()
             self._meshes = [self._upload(mesh) for mesh in meshes]
             self._quad = self._quad_buffer()
             self._check("the meshes")
@@ -147,21 +155,20 @@ class Rasteriser:
         if depth:
             gl.glClearBufferfv(gl.GL_COLOR, 1, np.array([np.inf, 0, 0, 0], dtype=np.float32))
         gl.glClearBufferfv(gl.GL_DEPTH, 0, np.ones(1, dtype=np.float32))
-        gl.glUseProgram(self._program)
+        program = self._use(self._faces)
         gl.glEnable(gl.GL_DEPTH_TEST)
         gl.glFrontFace(gl.GL_CW)  # y of the picture points down: what is anticlockwise appears clockwise to OpenGL
         view_from_world = np.eye(4)
         view_from_world[:3, :3], view_from_world[:3, 3] = R_WC.T, -R_WC.T @ p_WC
         clip_from_view = self._projection(view)
         clip = clip_from_view @ view_from_world
-        gl.glUniform4fv(self._to_depth, 1, view_from_world[2].astype(np.float32))
-        gl.glUniformMatrix4fv(self._to_clip, 1, gl.GL_TRUE, clip.astype(np.float32))
-        gl.glUniform1i(self._is_marker, 0)
+        gl.glUniform4fv(program.to_depth, 1, view_from_world[2].astype(np.float32))
+        gl.glUniformMatrix4fv(program.to_clip, 1, gl.GL_TRUE, clip.astype(np.float32))
         gl.glEnable(gl.GL_CULL_FACE)
         for mesh in self._meshes:
             if _outside(clip, mesh.low_W, mesh.high_W):
                 continue
-            gl.glUniform1f(self._material, mesh.material / 255.0)
+            gl.glUniform1f(program.material, mesh.material / 255.0)
             gl.glBindTexture(gl.GL_TEXTURE_2D, mesh.texture)
             gl.glBindVertexArray(mesh.vertices)
             gl.glDrawArrays(gl.GL_TRIANGLES, 0, mesh.corners)
@@ -199,12 +206,16 @@ class Rasteriser:
             if is_marker and (distance_m := view_from_world[2] @ (*plane.p_W, 1.0)) > self._near_m:
                 # A marker less than GLUED_M behind a face is on it: nearer by that, to first order, for the depth test.
                 clip[2] += clip_from_view[2, 3] * GLUED_M / distance_m**2 * clip[3]
-            gl.glUniform1i(self._is_marker, int(is_marker))
-            gl.glUniform1f(self._material, self._numbers[MARKER_PER_M if is_marker else BACKDROP_PER_M] / 255.0)
-            gl.glUniform4fv(self._to_depth, 1, view_from_quad[2].astype(np.float32))
-            gl.glUniformMatrix4fv(self._to_clip, 1, gl.GL_TRUE, clip.astype(np.float32))
+            program = self._use(self._markers if is_marker else self._faces)
+            gl.glUniform1f(program.material, self._numbers[MARKER_PER_M if is_marker else BACKDROP_PER_M] / 255.0)
+            gl.glUniform4fv(program.to_depth, 1, view_from_quad[2].astype(np.float32))
+            gl.glUniformMatrix4fv(program.to_clip, 1, gl.GL_TRUE, clip.astype(np.float32))
             gl.glBindTexture(gl.GL_TEXTURE_2D, self._texture_of(plane.levels[0], repeats=False))
             gl.glDrawArrays(gl.GL_TRIANGLE_STRIP, 0, 4)
+
+    def _use(self, program: _Program) -> _Program:
+        self._gl.glUseProgram(program.name)
+        return program
 
     def _projection(self, view: Pinhole) -> Array:
         """OpenGL's clip coordinates of points in the camera frame; the first row of memory is the top one."""
@@ -239,24 +250,26 @@ class Rasteriser:
 
     # --- preparation ------------------------------------------------------------------------------------------
 
-    def _build_program(self) -> None:
+    def _build_programs(self) -> None:
+        gl = self._gl
+        gl.glBindVertexArray(gl.glGenVertexArrays(1))  # a core profile validates a program only with one
+        self._faces, self._markers = (self._program(level) for level in (FACE_LEVEL, MARKER_LEVEL))
+
+    def _program(self, level: str) -> _Program:
         from OpenGL.GL import shaders
 
         gl = self._gl
-        gl.glBindVertexArray(gl.glGenVertexArrays(1))  # a core profile validates a program only with one
         try:
             parts = [
                 shaders.compileShader(VERTEX, gl.GL_VERTEX_SHADER),
-                shaders.compileShader(FRAGMENT, gl.GL_FRAGMENT_SHADER),
+                shaders.compileShader(FRAGMENT.replace("LEVEL", level), gl.GL_FRAGMENT_SHADER),
             ]
-            self._program = shaders.compileProgram(*parts, validate=False)
+            name = shaders.compileProgram(*parts, validate=False)
         except RuntimeError as error:
             raise NoRenderer(
                 f"rendering: this OpenGL refuses the shaders: {str(error).splitlines()[0][:200]}"
             ) from None
-        names = ("to_clip", "to_depth", "material", "is_marker")
-        places = [gl.glGetUniformLocation(self._program, name) for name in names]
-        self._to_clip, self._to_depth, self._material, self._is_marker = places
+        return _Program(name, *(gl.glGetUniformLocation(name, u) for u in ("to_clip", "to_depth", "material")))
 
     def _upload(self, mesh: Drawable) -> _Mesh:
         corners = np.asarray(mesh.vertices_W, dtype=float)[np.asarray(mesh.triangles)]  # (k, 3, 3)
