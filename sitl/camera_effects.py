@@ -77,30 +77,41 @@ class Effects:
         """Whether the distance of what is in sight changes an image."""
         return self._config.rolling_shutter is not None
 
+    @property
+    def develops(self) -> bool:
+        """Whether the light of the scene is applied here; else by the caller."""
+        return self._config.glare is not None or self._config.auto_exposure is not None
+
     def apply(
-        self, t_s: float, frames: Sequence[Frame], omega_C: Vector, v_C: Vector, distance_m: float = math.inf
+        self,
+        t_s: float,
+        frames: Sequence[Frame],
+        omega_C: Vector,
+        v_C: Vector,
+        distance_m: float = math.inf,
+        light: float = 1.0,
     ) -> list[Image8]:
         """The images of pictures that were exposed together at t_s; the first one is metered for the next exposure.
 
         omega_C [rad/s], v_C [m/s]: motion of the camera in its own axes; distance_m: of what it looks at, for the part
-        of the shutter's shift that comes from v_C.
+        of the shutter's shift that comes from v_C. light: times that of the pictures, when this camera `develops`.
         """
         c = self._config
         if c.rolling_shutter is not None:
             maps = shutter_maps(self._view, c.rolling_shutter.readout_s, omega_C, v_C, distance_m)
             if maps is not None:
                 frames = [Frame(_moved(f.grey, maps), _moved(f.sky.astype(np.uint8), maps) > 0) for f in frames]
-        if c.glare is None and c.auto_exposure is None:
+        if not self.develops:
             return [frame.grey for frame in frames]
         if c.auto_exposure is not None:
             self._expose(t_s, c.auto_exposure)
-        images = [self._developed(frame) for frame in frames]
+        images = [self._developed(frame, light) for frame in frames]
         h, w = images[0].shape
         self._mean = float(images[0][h // 4 : h - h // 4, w // 4 : w - w // 4].mean())
         return images
 
-    def _developed(self, frame: Frame) -> Image8:
-        c, light = self._config, frame.grey.astype(np.float32)
+    def _developed(self, frame: Frame, brightness: float) -> Image8:
+        c, light = self._config, frame.grey.astype(np.float32) * np.float32(brightness)
         if c.glare is not None:
             light[frame.sky] *= c.glare.sky
             light = spread(light, c.glare.share, c.glare.radius)

@@ -150,8 +150,9 @@ class _Stereo:
             frames.append(Frame(lens.bend(picture.grey), lens.bend_depth(picture.material) == 0))
             if picture.depth_m is not None and (seen := np.isfinite(picture.depth_m)).any():
                 distance_m = float(np.median(picture.depth_m[seen]))
-        images = self._effects.apply(now_s, frames, pose.omega_C, pose.v_C, distance_m)
-        left, right = (finished(image, c, noise) for image, noise in zip(images, self._noises, strict=True))
+        images = self._effects.apply(now_s, frames, pose.omega_C, pose.v_C, distance_m, c.light)
+        light = 1.0 if self._effects.develops else c.light
+        left, right = (finished(image, c, light, noise) for image, noise in zip(images, self._noises, strict=True))
         return stereo_message(self._clock.stamp_s(now_s), left, right)
 
 

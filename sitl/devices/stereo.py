@@ -62,12 +62,12 @@ class PixelNoise:
         return cv2.add(image, self._field[i : i + h, j : j + w], dtype=cv2.CV_8U).astype(np.uint8, copy=False)
 
 
-def finished(image: Image8, config: StereoConfig, noise: PixelNoise) -> Image8:
+def finished(image: Image8, config: StereoConfig, light: float, noise: PixelNoise) -> Image8:
     """A picture with the blur of the lens, the light and the noise of the sensor."""
     if config.blur_px > 0:
         image = cv2.GaussianBlur(image, (0, 0), config.blur_px, borderType=cv2.BORDER_REPLICATE).astype(np.uint8)
-    if config.light != 1.0:
-        image = cv2.convertScaleAbs(image, alpha=config.light).astype(np.uint8, copy=False)
+    if light != 1.0:
+        image = cv2.convertScaleAbs(image, alpha=light).astype(np.uint8, copy=False)
     return noise.add(image)
 
 

@@ -1,10 +1,14 @@
 """Rolling shutter, glare and auto-exposure as functions of a drawn picture."""
 
+from pathlib import Path
+
+import msgspec
 import numpy as np
 import pytest
 
 from companion.core.config import ConfigError, parse
 from companion.core.frames import quat_exp, rotation_matrix
+from sitl.camera import SceneCamera
 from sitl.camera_effects import (
     AutoExposure,
     Effects,
@@ -15,7 +19,10 @@ from sitl.camera_effects import (
     shutter_maps,
     spread,
 )
+from sitl.scenario import load_scenario
 from sitl.views import Pinhole
+
+ROOT = Path(__file__).parents[2]
 
 VIEW = Pinhole(320, 240, 200.0, 210.0, 158.3, 121.7)
 STILL = np.zeros(3)
@@ -113,3 +120,27 @@ def test_the_gain_has_limits_and_both_frames_of_a_pair_have_the_same():
 def test_a_wrong_option_is_refused_with_its_key(table, names):
     with pytest.raises(ConfigError, match=names):
         parse(table, EffectsConfig, "scenario.toml")
+
+
+def test_the_trackers_camera_has_the_same_options():
+    loaded = load_scenario(ROOT / "config/scenarios/bridge_hover.toml")
+    scenario = loaded.scenario
+
+    def image(omega_B=(0.0, 0.0, 0.0), light=1.0, times=(0.0,), **options):
+        scene = msgspec.structs.replace(scenario.scene, light=light)
+        config = msgspec.structs.replace(scenario.camera, noise_std=0.0, effects=EffectsConfig(**options))
+        camera = SceneCamera(config, scene, loaded.site, 1)
+        for t_s in times:
+            drawn = camera.render(t_s, (6.0, 0.0, 4.0), (1.0, 0.0, 0.0, 0.0), STILL, omega_B)
+        return np.frombuffer(drawn.data, np.uint8).reshape(480, 640).astype(float)
+
+    plain = image()
+    assert np.array_equal(image(), plain)
+    assert (
+        np.abs(image(light=0.3, times=0.1 * np.arange(40), auto_exposure=AutoExposure(target=110.0)).mean() - 110) < 20
+    )
+    assert image(light=0.3).mean() < 0.4 * plain.mean()
+    assert image(glare=Glare(share=0.05)).mean() > plain.mean()
+    turned = image(omega_B=(0.0, 0.0, 0.6), rolling_shutter=RollingShutter(readout_s=0.03))
+    still = image(omega_B=(0.0, 0.0, 0.6))
+    assert np.abs(turned[235:246] - still[235:246]).mean() < 1.0 < np.abs(turned[:100] - still[:100]).mean()

@@ -1,6 +1,8 @@
 """The devices of a simulated aircraft: clock, inertial sensor, range finder, and their messages in a flight."""
 
 import math
+import re
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,7 +30,8 @@ from sitl.solids.world_file import Box, Cylinder, WorldFile
 from sitl.world import World
 from tests.rendering.drawn_worlds import AHEAD, draws, wall
 
-SCENARIO = Path(__file__).parents[2] / "config/scenarios/bridge_hover.toml"
+ROOT = Path(__file__).parents[2]
+SCENARIO = ROOT / "config/scenarios/bridge_hover.toml"
 FORWARD = {"p_B": [0.1, 0.0, 0.0], "q_B": [0.5, -0.5, 0.5, -0.5]}
 LENS = {"fx": 320, "fy": 320, "cx": 319.5, "cy": 179.5}
 STEREO = {"rate_hz": 20, "width": 640, "height": 360, **LENS, "mount": FORWARD, "baseline_m": 0.2, "noise_std": 0}
@@ -266,6 +269,14 @@ def test_devices_deliver_their_topics_and_change_nothing_else_of_a_flight():
 def test_a_wrong_device_is_refused_with_its_key(table, names):
     with pytest.raises(ConfigError, match=names):
         parse(table, DevicesConfig, "scenario.toml")
+
+
+def test_the_devices_of_the_page_are_possible():
+    page = (ROOT / "docs/simulated_sensors.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"<!-- checked by tests/rendering/test_devices.py -->\n```toml\n(.*?)```", page, flags=re.S)
+    config = parse(tomllib.loads(block)["devices"], DevicesConfig, "page")
+    assert config.draws and None not in (config.stereo, config.depth, config.imu, config.range_finder)
+    assert (config.depth.width, config.depth.height, config.imu.rate_hz) == (460, 320, 200.0)
 
 
 def test_the_camera_looks_ahead_as_the_tests_say():
