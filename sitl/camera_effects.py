@@ -4,7 +4,6 @@ They are options of a camera; without them a picture stays as it was drawn. The 
 (shutter), what the lens spreads (glare), what the sensor counts (exposure).
 """
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
@@ -100,7 +99,8 @@ class Effects:
         if c.rolling_shutter is not None:
             maps = shutter_maps(self._view, c.rolling_shutter.readout_s, omega_C, v_C, distance_m)
             if maps is not None:
-                frames = [Frame(_moved(f.grey, maps), _moved(f.sky.astype(np.uint8), maps) > 0) for f in frames]
+                skies = [_moved(f.sky.astype(np.uint8), maps) > 0 if self.develops else f.sky for f in frames]
+                frames = [Frame(_moved(f.grey, maps), sky) for f, sky in zip(frames, skies, strict=True)]
         if not self.develops:
             return [frame.grey for frame in frames]
         if c.auto_exposure is not None:
@@ -144,8 +144,9 @@ def shutter_maps(
     drift = v / distance_m if math.isfinite(distance_m) and distance_m > 0 else np.zeros(3)
     if readout_s <= 0 or not (omega.any() or drift.any()):
         return None
-    rows, columns = (n // GRID_PX + 2 for n in (view.height, view.width))
-    u, v_px = np.meshgrid(np.linspace(0, view.width - 1, columns), np.linspace(0, view.height - 1, rows))
+    # the middles of blocks that cover the picture and a block more on each side
+    rows, columns = (math.ceil(n / GRID_PX) + 2 for n in (view.height, view.width))
+    u, v_px = np.meshgrid((np.arange(columns) - 0.5) * GRID_PX - 0.5, (np.arange(rows) - 0.5) * GRID_PX - 0.5)
     rays = np.stack([(u - view.cx) / view.fx, (v_px - view.cy) / view.fy, np.ones_like(u)], axis=-1)
     tau = ((v_px / max(view.height - 1, 1) - 0.5) * readout_s)[..., None]
     turned = rays + np.cross(omega, rays) * tau + 0.5 * np.cross(omega, np.cross(omega, rays)) * tau**2 + drift * tau
@@ -155,19 +156,12 @@ def shutter_maps(
 
 
 def _finer(coarse: Array, view: Pinhole) -> NDArray[np.float32]:
-    """A field given at points that span the picture from its first to its last pixel, at every pixel."""
+    """A field given in the middles of blocks at every pixel of the picture, interpolated linearly."""
     rows, columns = coarse.shape
-    fine: NDArray[np.float32] = (
-        _weights(rows, view.height) @ coarse.astype(np.float32) @ _weights(columns, view.width).T
-    )
-    return fine
-
-
-@functools.cache
-def _weights(coarse: int, fine: int) -> NDArray[np.float32]:
-    """Matrix (fine, coarse) of the linear interpolation between points that share their ends."""
-    at = np.linspace(0, coarse - 1, fine)
-    return np.maximum(1.0 - np.abs(at[:, None] - np.arange(coarse)), 0.0).astype(np.float32)
+    size = columns * GRID_PX, rows * GRID_PX
+    fine = cv2.resize(coarse.astype(np.float32), size, interpolation=cv2.INTER_LINEAR)
+    inside = fine[GRID_PX : GRID_PX + view.height, GRID_PX : GRID_PX + view.width]
+    return np.ascontiguousarray(inside, dtype=np.float32)
 
 
 def spread(light: NDArray[np.float32], share: float, radius: float) -> NDArray[np.float32]:

@@ -17,7 +17,7 @@ from sitl.devices.depth_camera import DepthNoise, DepthNoiseField
 from sitl.rendering.rasteriser import Rasteriser
 from sitl.solids import world_file
 from sitl.views import Pinhole
-from tests.rendering.drawn_worlds import AHEAD, sphere, wall
+from tests.rendering.drawn_worlds import AHEAD, many_spheres, wall
 
 NAMES = {"plastic": "plastic", "cement": "cement", "foam_board": "foam board"}
 MATERIALS = {NAMES[material.name]: material.depth_noise_per_m or 0.0 for material in world_file.MATERIALS}
@@ -119,10 +119,7 @@ def noise_time_ms() -> tuple[float, float]:
 
 def picture_times_ms(size: tuple[int, int], side: int) -> tuple[int, tuple[float, float], tuple[float, float]]:
     """Triangles, and processor times of grey alone and of grey with depth, fastest and median."""
-    texture = np.random.default_rng(1).integers(0, 255, (512, 512)).astype(np.uint8)
-    centres = [(6 + 2 * (i % 3), -3 + i % 5 * 1.5, -2 + i // 5 * 1.2) for i in range(20)]
-    meshes = [sphere(np.array(c), 1.0, side, texture) for c in centres]
-    meshes.append(sphere(np.zeros(3), 30.0, side, texture, inside=True))
+    meshes = many_spheres(side)
     rasteriser = Rasteriser(meshes)
     focal = 0.7 * size[0]
     view = Pinhole(*size, focal, focal, size[0] / 2 - 0.5, size[1] / 2 - 0.5)

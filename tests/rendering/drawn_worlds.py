@@ -1,6 +1,7 @@
 """Meshes and views for the tests of rendering, and the mark of tests that draw."""
 
 import functools
+import os
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from sitl.rendering.context import NoRenderer, OffScreen
 from sitl.rendering.meshes import MeshPatch, rectangle
 from sitl.views import Pinhole
 
+os.environ.setdefault("LP_NUM_THREADS", "0")  # Mesa's renderer works in the thread that calls it
 AHEAD = np.array([[0.0, 0.0, 1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])  # R_WC of a camera that looks along x of W
 FACING = rotation_matrix(quat_from_rpy(np.pi / 2, 0.0, -np.pi / 2))  # R_WP of a face that looks against x of W
 VIEW = Pinhole(320, 240, 200.0, 210.0, 158.3, 121.7)
@@ -54,3 +56,11 @@ def sphere(centre, radius_m, side, texture, inside=False):
     uv = np.stack([2 * azimuth / np.pi, 4 * polar / np.pi], -1).reshape(-1, 2)
     vertices = centre + radius_m * places.reshape(-1, 3)
     return MeshPatch(vertices, triangles[:, ::-1] if inside else triangles, uv, texture)
+
+
+def many_spheres(side=34):
+    """20 spheres before a camera that looks along x, within a large one: 42 side² triangles."""
+    texture = np.random.default_rng(1).integers(0, 255, (512, 512)).astype(np.uint8)
+    centres = [(6 + 2 * (i % 3), -3 + i % 5 * 1.5, -2 + i // 5 * 1.2) for i in range(20)]
+    meshes = [sphere(np.array(centre), 1.0, side, texture) for centre in centres]
+    return [*meshes, sphere(np.zeros(3), 30.0, side, texture, inside=True)]
