@@ -25,6 +25,6 @@ def generate_all(vehicle_files: Iterable[Path], progress: Callable[[str], None] 
             vehicle = load(path, Vehicle)
             yield from generate_control(vehicle, progress)
         yield from generate_estimator()
-        yield compile_library(pose_artifact.NAME, pose_artifact.pose_fingerprint(), [pose_artifact.SOURCE])
+        yield compile_library(pose_artifact.NAME, pose_artifact.pose_fingerprint(), pose_artifact.SOURCES)
     except CompileError as error:
         raise ConfigError(str(error)) from None

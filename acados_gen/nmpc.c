@@ -44,6 +44,7 @@ enum {
     QP_COLD = 0,
     QP_FROM_MULTIPLIERS = 2, /* the QP solver applies its own lower limit to them */
     STATISTICS_MAX = 64,
+    MULTIPLIERS_MAX = 2 * (NU + NX + NROWS) + 2 * (NTILT + NROWS),
 };
 
 /* Cost of a violation e of a soft bound: linear e + quadratic e^2 / 2, e in rad, m/s, m. Far above the tracking cost,
@@ -53,6 +54,7 @@ enum {
 static const double TILT_SLACK_COST[2] = {100.0, 1000.0}, ROW_SLACK_COST[2] = {30.0, 30000.0};
 static const double FAR_M = 20.0;         /* more than the change of a plan from one cycle to the next */
 static const double CURVATURE_MIN = 1e-3; /* share of the velocity weights; less has no effect */
+static const double SWING_MARGIN = 1.5;    /* 1 is neutral */
 static const double SLOW_M_S = 1e-3;      /* below this speed the direction of a velocity is noise */
 
 typedef struct {
@@ -63,9 +65,10 @@ typedef struct {
     ocp_nlp_out *out;
     ocp_nlp_solver *solver;
     double running[NY], terminal[NX];     /* diagonal weights */
+    double roll_max;                      /* bound of the roll command [rad] */
     double speed_max;                     /* [m/s] */
     int has_tilt[N + 1], has_rows[N + 1]; /* nodes with soft rows: of tilt, of speed and plane */
-    int curved[N + 1];                    /* the node's weights contain the curvature of the speed limit */
+    int curved[N + 1];                    /* the node's weights contain an addition */
     int cold;                             /* no plan to start from */
 } nmpc;
 
@@ -154,48 +157,79 @@ void nmpc_set_bounds(nmpc *self, const double *input_min, const double *input_ma
         ocp_nlp_constraints_model_set(self->config, self->dims, self->in, k, "lbx", low);
         ocp_nlp_constraints_model_set(self->config, self->dims, self->in, k, "ubx", high);
     }
+    self->roll_max = input_max[1];
     self->speed_max = speed_max;
 }
 
-/* Multiplier of the speed limit at a node, in the last solution. */
-static double speed_multiplier(nmpc *self, int k) {
-    double multipliers[2 * (NU + NX + NROWS) + 2 * (NTILT + NROWS)];
-    const int bounds = (k < N ? NU : 0) + (self->has_tilt[k] ? NTILT : 0);
-    ocp_nlp_out_get(self->config, self->dims, self->out, k, "lam", multipliers);
-    return multipliers[2 * bounds + NROWS]; /* lower: bounds, rows; then upper: bounds, rows */
+/* Multipliers of a node's bounds and rows in the last solution: lower (commands, tilt, rows), then upper. */
+static int multipliers(nmpc *self, int k, double *values) {
+    const int bounds = (k < N ? NU : 0) + (k == 0 ? NX : self->has_tilt[k] ? NTILT : 0);
+    ocp_nlp_out_get(self->config, self->dims, self->out, k, "lam", values);
+    return bounds;
 }
 
-/* Add the curvature of |v|, times its multiplier, to the cost of the velocity, without a change of the cost's gradient
- * at the plan. Without the curvature the linearised limit does not restrict the velocity across the plan's velocity,
- * and the velocity oscillates from cycle to cycle.
+/* Add the curvature of |v|, times its multiplier, to the weights of the velocity, without a change of the cost's
+ * gradient at the plan; returns 0 where there is none. Without the curvature the linearised limit does not restrict the
+ * velocity across the plan's velocity, and the velocity oscillates from cycle to cycle.
  *
  * With a = multiplier / |v|, e = v / |v|, D = W's velocity part: W+ = D + a (I - e e'), and the reference r+ with
  * the same gradient solves W+ (v - r+) = D (v - r), by Sherman and Morrison. */
-static void set_curvature(nmpc *self, int k, const double *v, double speed, const double *reference) {
+static int add_speed_curvature(nmpc *self, int k, const double *v, int rows, double *W, double *y) {
     const double *weights = k < N ? self->running : self->terminal;
-    const double multiplier = speed > SLOW_M_S ? speed_multiplier(self, k) : 0.0;
-    const double a = multiplier / (fmax(speed, SLOW_M_S) * (k < N ? self->in->Ts[k] : 1.0));
-    double y[NY], e[3], inverse[3], right[3], definite = 0.0, along = 0.0;
+    const double speed = sqrt(v[0] * v[0] + v[1] * v[1] + v[2] * v[2]);
+    if (speed <= SLOW_M_S) return 0;
+    double values[MULTIPLIERS_MAX], e[3], inverse[3], right[3], definite = 0.0, along = 0.0;
+    const int bounds = multipliers(self, k, values);
+    const double multiplier = values[2 * bounds + NROWS]; /* of the upper bound of the first row */
+    const double a = multiplier / (speed * (k < N ? self->in->Ts[k] : 1.0));
     for (int i = 0; i < 3; i++) {
-        e[i] = speed > SLOW_M_S ? v[i] / speed : 0.0;
+        e[i] = v[i] / speed;
         inverse[i] = 1.0 / (weights[3 + i] + a);
-        right[i] = weights[3 + i] * (v[i] - reference[3 + i]);
+        right[i] = weights[3 + i] * (v[i] - y[3 + i]);
         definite += e[i] * e[i] * weights[3 + i] * inverse[i];
         along += e[i] * inverse[i] * right[i];
     }
-    const int curved = a > CURVATURE_MIN * (weights[3] + weights[4] + weights[5]) && definite > 0.0;
-    if (!curved && !self->curved[k]) return;
+    if (a <= CURVATURE_MIN * (weights[3] + weights[4] + weights[5]) || definite <= 0.0) return 0;
+    for (int i = 0; i < 3; i++) {
+        for (int j = 0; j < 3; j++) W[(3 + i) * rows + 3 + j] += a * ((i == j) - e[i] * e[j]);
+        y[3 + i] = v[i] - inverse[i] * (right[i] + a * e[i] * along / definite);
+    }
+    return 1;
+}
 
+/* Add to the weight of the pitch command what makes a swing of pitch at the bound of roll useless; returns 0 where there is
+ * none.
+ *
+ * Where roll is at its bound t, lift in balance, T cos(roll) cos(pitch) = g, gives the force T sin(roll) = g tan(t) / cos(pitch):
+ * pitch takes lift, which allows more thrust and with it more force against the wind. To second order in pitch the cost
+ * falls by ½ λ sin(t) cos(t) pitch², λ the multiplier of roll's bound. The linearised dynamics do not contain this term:
+ * they promise lift from one bound of pitch when the plan is at the other, so the plan swings between them in every
+ * cycle. The added weight is SWING_MARGIN times the term. In a corner the two multipliers compensate. At the bound of
+ * pitch the force T sin(pitch) cos(roll) = g tan(t) does not depend on roll. */
+static int add_swing_weight(nmpc *self, int k, double *W, double *y) {
+    enum { ROLL = 1, PITCH = 2, AT = NX + PITCH };
+    double values[MULTIPLIERS_MAX];
+    const double *lower = values, *upper = values + multipliers(self, k, values) + (self->has_rows[k] ? NROWS : 0);
+    const double lambda = lower[ROLL] + upper[ROLL] - lower[PITCH] - upper[PITCH];
+    const double more = SWING_MARGIN * sin(self->roll_max) * cos(self->roll_max) * lambda / self->in->Ts[k];
+    const double weight = self->running[AT];
+    if (more <= CURVATURE_MIN * weight) return 0;
+    W[AT * (NY + 1)] += more;
+    y[AT] *= weight / (weight + more);
+    return 1;
+}
+
+/* The cost of a node: the weights of the vehicle file and what the limits add. */
+static void set_cost(nmpc *self, int k, const double *reference) {
+    const double *weights = k < N ? self->running : self->terminal;
     const int rows = k < N ? NY : NX;
-    double W[NY * NY] = {0};
+    double W[NY * NY] = {0}, y[NY], x[NX];
     for (int i = 0; i < rows; i++) W[i * (rows + 1)] = weights[i];
     without_yaw(reference, y);
-    if (curved) {
-        for (int i = 0; i < 3; i++) {
-            for (int j = 0; j < 3; j++) W[(3 + i) * rows + 3 + j] += a * ((i == j) - e[i] * e[j]);
-            y[3 + i] = v[i] - inverse[i] * (right[i] + a * e[i] * along / definite);
-        }
-    }
+    ocp_nlp_out_get(self->config, self->dims, self->out, k, "x", x);
+    int curved = self->has_rows[k] && add_speed_curvature(self, k, x + 3, rows, W, y);
+    if (k < N) curved |= add_swing_weight(self, k, W, y);
+    if (!curved && !self->curved[k]) return;
     ocp_nlp_cost_model_set(self->config, self->dims, self->in, k, "W", W);
     ocp_nlp_cost_model_set(self->config, self->dims, self->in, k, "yref", y);
     self->curved[k] = curved;
@@ -221,8 +255,8 @@ static void set_rows(nmpc *self, const double *plane, const double *references) 
         ocp_nlp_constraints_model_set(self->config, self->dims, self->in, k, "C", C);
         ocp_nlp_constraints_model_set(self->config, self->dims, self->in, k, "lg", low);
         ocp_nlp_constraints_model_set(self->config, self->dims, self->in, k, "ug", high);
-        set_curvature(self, k, x + 3, speed, references + k * ROW);
     }
+    for (int k = 0; k <= N; k++) set_cost(self, k, references + k * ROW);
 }
 
 /* Discard the last plan and the memory of the QP solver: the next call equals the first call of a new solver. */

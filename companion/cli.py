@@ -55,6 +55,7 @@ SENSORS_OPTION = click.option(
 
 LAZY: dict[str, str] = {
     "calibrate": "calibration.commands:calibrate",
+    "campaign": "sitl.campaign.command:campaign",
     "identify": "calibration.identification.command:identify",
     "preflight": "companion.preflight.command:preflight",
     "safety": "companion.view.safety_table:safety",

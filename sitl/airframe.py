@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from companion.core.config import Section, load, number
+from companion.core.config import Section, Tables, load, number
 from sitl.battery import BatteryConfig
 
 FOLDER = Path(__file__).parent / "airframes"
@@ -48,6 +48,34 @@ class Drag(Section, frozen=True):
     angular_n_m_s: tuple[AngularDrag, AngularDrag, AngularDrag]
 
 
+class LinearDragModel(Section, frozen=True):
+    """AirSim's drag, D·Rᵀv, in place of the drag of body and rotors: equation 5 of the source in physics.c."""
+
+    d_n_s_m: tuple[LinearDrag, LinearDrag, LinearDrag]
+
+
+class RotorDragModel(Section, frozen=True):
+    """Drag (k T + b)·c_d in the plane of each rotor, in place of the drag of body and rotors: equations 11 and 13.
+
+    k T + b is the line that stands for the root of a rotor's thrust (equation 7), which makes the units what they are.
+    """
+
+    k: Annotated[float, number(0.0, 10.0, "1/√N")]
+    b: Annotated[float, number(0.0, 100.0, "√N, of one rotor")]
+    c_d: Annotated[float, number(0.0, 10.0, "√N s/m")]
+    each_rotor: bool  # at each hub with its velocity ω × d (equation 11), or the sum at the centre of mass (13)
+
+
+class Motor(Section, frozen=True):
+    """Motors I·dΩ/dt = M_s (U - Ω/Ω_idle), in place of rise and fall times; U: duty times battery over reference voltage.
+
+    I is the rotor's inertia_kg_m2, so that the time constant is I Ω_idle / M_s.
+    """
+
+    starting_torque_n_m: Annotated[float, number(0.001, 100.0, "N m")]
+    idle_speed_rad_s: Annotated[float, number(50.0, 5000.0, "rad/s, at full command and reference voltage")]
+
+
 class Ground(Section, frozen=True):
     """Four feet and the ground under them."""
 
@@ -70,6 +98,17 @@ class Airframe(Section, frozen=True):
     drag: Drag
     ground: Ground
     battery: BatteryConfig
+    ground_effect: bool | None = None  # of the ground z = 0 on the rotors; without the key: none
+    linear_drag: LinearDragModel | None = None
+    rotor_drag: RotorDragModel | None = None
+    motor: Motor | None = None
+
+    def contradiction(self) -> str:
+        if self.linear_drag and self.rotor_drag:
+            return "linear_drag: the file has rotor_drag, too, and an aircraft has one model of drag: leave one out"
+        if self.motor and not self.rotor.inertia_kg_m2 > 0:
+            return "motor: needs rotor.inertia_kg_m2 > 0, the inertia that its torque speeds up"
+        return ""
 
 
 def with_thrust(airframe: Airframe, scale: float) -> Airframe:
@@ -78,7 +117,15 @@ def with_thrust(airframe: Airframe, scale: float) -> Airframe:
     return msgspec.structs.replace(airframe, rotor=rotor)
 
 
-def load_airframe(name: str) -> Airframe:
-    """Airframe by the name of its file in sitl/airframes, or by path; raises `ConfigError`."""
+def airframe_file(name: str) -> Path:
+    """The file of an airframe that is given by name or by path."""
     path = Path(name)
-    return load(path if path.suffix == ".toml" else FOLDER / f"{name}.toml", Airframe)
+    return path if path.suffix == ".toml" else FOLDER / f"{name}.toml"
+
+
+def load_airframe(name: str, changes: Tables | None = None) -> Airframe:
+    """Airframe by the name of its file in sitl/airframes, or by path; raises `ConfigError`.
+
+    changes: tables that are laid over those of the file, `airframe_changes` of a scenario.
+    """
+    return load(airframe_file(name), Airframe, changes)

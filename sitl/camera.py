@@ -94,6 +94,15 @@ class VisibleMarker(NamedTuple):
     corners_px: Array
 
 
+class Box(NamedTuple):
+    """Pixels of a picture; right and bottom are the first ones outside."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+
 class PlacedMarkers:
     """Markers in their places of one moment, as arrays; planes: drawn, empty for a camera that does not draw."""
 
@@ -222,6 +231,8 @@ class SceneCamera:
         facing = -(rays * placed.normals_W).sum(axis=1) >= MIN_FACING * np.sqrt((rays * rays).sum(axis=1))
         points_C = (placed.corners_W - p_WC) @ R_WC
         candidates = np.flatnonzero(facing & (points_C[:, :, 2] >= NEAR_M).all(axis=1))
+        if not candidates.size:
+            return []
         points_C = points_C[candidates]
         ideal = points_C[:, :, :2] / points_C[:, :, 2:]
         # far beyond the field of view, where the distortion polynomial has no meaning, nothing is seen
@@ -230,7 +241,7 @@ class SceneCamera:
         seen &= ((corners >= 0) & (corners <= (c.width - 1, c.height - 1))).all(axis=(1, 2))
         sides = corners - corners[:, (3, 0, 1, 2)]
         seen &= (sides * sides).sum(axis=2).min(axis=1, initial=np.inf) >= MIN_SIDE_PX**2
-        for backdrop in self._backdrops:
+        for backdrop in self._backdrops if seen.any() else ():
             seen &= ~backdrop.hides(p_WC, placed.corners_W[candidates]).any(axis=1)
         if self._solids is not None:
             seen &= ~self._solids.hides(p_WC, placed.corners_W[candidates]).any(axis=1)
@@ -302,7 +313,8 @@ class SceneCamera:
     def _draw_planes(self, t_s: float, p_WC: Array, R_WC: Array, planes: Iterable[Plane]) -> None:
         """Warp all planes into the ideal picture, the one with the farthest visible point first.
 
-        By its farthest point a marker comes after the wall or ground it stands on, and a wall after the ground.
+        By its farthest point a marker comes after the wall or ground it stands on, and a wall after the ground. A plane is
+        left out where a later one is drawn over all of it.
         """
         jobs = []
         for plane in planes:
@@ -316,8 +328,14 @@ class SceneCamera:
             points_C = np.column_stack([polygon, np.ones(len(polygon))]) @ A_C.T
             jobs.append((float(np.max(np.sum(points_C**2, axis=1))), plane, A_C, polygon, points_C))
         jobs.sort(key=lambda job: -job[0])
+        drawn = []
         for _, plane, A_C, polygon, points_C in jobs:
-            self._draw(plane, A_C, polygon, points_C, self._displacement(t_s, plane, A_C))
+            displacement = self._displacement(t_s, plane, A_C)
+            drawn.append((plane, A_C, polygon, self._outline(points_C, displacement), displacement))
+        for i, (plane, A_C, polygon, outline, displacement) in enumerate(drawn):
+            box = self._box(outline)
+            if box is not None and not any(covers(later[3], box) for later in drawn[i + 1 :] if later[0].two_sided):
+                self._draw(plane, A_C, polygon, outline, box, displacement)
 
     def _displacement(self, t_s: float, plane: Plane, A_C: Array) -> Array | None:
         """Homography of the ideal picture that moves the corners of a marker by their errors; None: no errors."""
@@ -332,16 +350,25 @@ class SceneCamera:
         H = cv2.getPerspectiveTransform(true.astype(np.float32), moved.astype(np.float32))
         return H.astype(np.float64)
 
-    def _draw(self, plane: Plane, A_C: Array, polygon: Array, points_C: Array, displacement: Array | None) -> None:
-        outline = points_C[:, :2] / points_C[:, 2:] * self._ideal_focal + self._ideal_centre
+    def _outline(self, points_C: Array, displacement: Array | None) -> Array:
+        """Convex polygon in the ideal picture [px], shape (n, 2), of points in the camera frame, shape (n, 3)."""
+        outline: Array = points_C[:, :2] / points_C[:, 2:] * self._ideal_focal + self._ideal_centre
         if displacement is not None:
             homogeneous = np.column_stack([outline, np.ones(len(outline))]) @ displacement.T
             outline = homogeneous[:, :2] / homogeneous[:, 2:]
+        return outline
+
+    def _box(self, outline: Array) -> Box | None:
+        """The pixels of the ideal picture within which a polygon lies; None: it lies outside of the picture."""
         rows, columns = self._ideal.shape
         left, top = np.maximum(np.floor(outline.min(axis=0)).astype(int), 0)
         right, bottom = np.minimum(np.ceil(outline.max(axis=0)).astype(int) + 1, (columns, rows))
-        if right <= left or bottom <= top:
-            return
+        return None if right <= left or bottom <= top else Box(left, top, right, bottom)
+
+    def _draw(
+        self, plane: Plane, A_C: Array, polygon: Array, outline: Array, box: Box, displacement: Array | None
+    ) -> None:
+        left, top, right, bottom = box
         area_px = max(_area(outline), 1e-6)
         # the reduced copy whose pixels are about as large as those of the image: no aliasing, little blur
         fine = 1 if plane.two_sided else MARKER_SUPERSAMPLING
@@ -514,6 +541,13 @@ def clip(polygon: Array, planes: Array, offset: Array) -> Array:
                 kept.append(polygon[i])
         polygon = np.array(kept).reshape(-1, 2)
     return polygon
+
+
+def covers(polygon: Array, box: Box) -> bool:
+    """Whether all pixels of a box lie in a convex polygon, shape (n, 2), and no nearer to its edge than one pixel."""
+    contour = polygon.astype(np.float32)
+    corners = ((x, y) for x in (box.left, box.right - 1) for y in (box.top, box.bottom - 1))
+    return all(cv2.pointPolygonTest(contour, (float(x), float(y)), True) >= 1.0 for x, y in corners)
 
 
 def _area(polygon: Array) -> float:

@@ -43,15 +43,15 @@ def judge(
     status: MissionStatus | None,
     limits: Limits,
     from_s: float | None = None,
-    contacts: Iterable[Contact] = (),
+    contacts: Iterable[Contact] | None = None,
 ) -> tuple[FlightEnd, str]:
     """The end of a flight and what failed, "" unless it failed; the first message of truth is at the take-off point.
 
     from_s: in a flight without satellites, when the mission took the aircraft: the limits count from that place, heights
-    from the take-off point. Before it the pilot flies. contacts: with solids, in order of time; all but a landing on one are
-    failures.
+    from the take-off point. Before it the pilot flies. contacts: in a world with solids, in order of time; all but a landing on one
+    are failures. None: a world without solids, where the face around a bundle is taken for the structure.
     """
-    hit = next((c for c in contacts if not c.landing), None)
+    hit = next((c for c in contacts or () if not c.landing), None)
     start: Vec3 | None = None
     touchdown_m_s, flying, last = 0.0, False, None
     for m in truth:
@@ -71,7 +71,7 @@ def judge(
             return FlightEnd.FAILED, f"tilted beyond {math.degrees(TILT_MAX_RAD):.0f}°"
         if (beyond := beyond_limits_m(place, limits)) > LIMITS_SPARE_M:
             return FlightEnd.FAILED, f"{beyond:.1f} m beyond a limit of the mission"
-        if name := _struck(m):
+        if contacts is None and (name := _struck(m)):
             return FlightEnd.FAILED, f"contact with the structure at bundle {name}"
     if hit is not None:
         return FlightEnd.FAILED, contact_text(hit)

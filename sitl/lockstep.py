@@ -114,6 +114,7 @@ class Lockstep:
         self.controller_watch = SimulatedStopwatch()
         self.faults = FaultInjector(self, loaded.scenario.fault)
         self.now_us = 0
+        self.now_s = 0.0  # the same; an attribute, because it is read ten thousand times in a second of flight
         self.runners = self._build_runners()
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = 0
@@ -145,10 +146,6 @@ class Lockstep:
 
     # --- time ---------------------------------------------------------------------------------------------
 
-    @property
-    def now_s(self) -> float:
-        return self.now_us * 1e-6
-
     def at(self, time_us: int, action: Callable[[], None]) -> None:
         """Run an action at a simulated time; actions of the same time run in the order of these calls."""
         self._order += 1
@@ -164,17 +161,19 @@ class Lockstep:
     # --- messages -----------------------------------------------------------------------------------------
 
     def publish(self, messages: Iterable[Message], bus: MemoryBus) -> None:
+        faults, logs, record = self.faults, self._logs, self._record
         for message in messages:
-            message = self.faults.changed(message)
-            if isinstance(message, LinkTx) and not self.faults.link_down:
-                self.world.autopilot.receive(message.data, self.now_s)
-            bus.publish(message)
-            if (log := self._logs.get(type(message))) is not None:
-                log.append(message)
-            if isinstance(message, MissionStatus):
+            message = faults.changed(message)
+            if isinstance(message, LinkTx):
+                if not faults.link_down:
+                    self.world.autopilot.receive(message.data, self.now_s)
+            elif isinstance(message, MissionStatus):
                 self._mission_status = message
-            if self._record is not None:
-                self._record(message, self.now_s)
+            bus.publish(message)
+            if (log := logs.get(type(message))) is not None:
+                log.append(message)
+            if record is not None:
+                record(message, self.now_s)
 
     def _pump(self) -> None:
         """Hand every message to its consumers until all inboxes are empty."""
@@ -184,8 +183,8 @@ class Lockstep:
                 inbox = runner.bus.inbox
                 while inbox:
                     message = inbox.popleft()
-                    if runner.alive:
-                        self.publish(runner.node.handle(message, self.now_s), runner.bus)
+                    if runner.alive and (answers := runner.node.handle(message, self.now_s)):
+                        self.publish(answers, runner.bus)
 
     # --- the loop -----------------------------------------------------------------------------------------
 
@@ -284,8 +283,10 @@ class Lockstep:
                 if there():
                     return True
                 self.now_us, _, action = heapq.heappop(self._events)
+                self.now_s = self.now_us * 1e-6
                 action()
-                self._pump()
+                if self._hub.waiting:
+                    self._pump()
                 if not self._finishing and self.finished:
                     self._finishing = True
                     self._end_us = min(self._end_us, self.now_us + round(AFTER_END_S * 1e6))

@@ -22,6 +22,12 @@
 #define CONTACTS (GROUND_CONTACTS + 1)   /* with solids: feet, rotor discs, and the hull, a sphere around the origin */
 #define DELAY_MAX 201            /* steps in the command ring, one more than the longest delay */
 #define STEP_S 1e-3
+#define PI 3.14159265358979323846
+#define AIR_DENSITY_KG_M3 1.225
+/* Closest approach of the curves of air near surfaces, in rotor radii; nearer, they stay as they are there. */
+#define GROUND_NEAREST 0.5   /* the source gives none below; 1/(1 - (R/4z)²) diverges at 0.25 */
+#define CEILING_NEAREST 0.25 /* the theory's uniform inflow fails; at contact it diverges */
+#define WALL_NEAREST 1.0     /* the rim touches */
 #define STANDING_NORMAL_Z 0.7 /* a surface this flat or flatter (45 degrees) can be stood on */
 
 typedef struct {
@@ -34,6 +40,7 @@ typedef struct {
     double torque_per_thrust_m;
     double rotor_inertia_kg_m2;
     double speed_max_rad_s;
+    double speed_full_rad_s; /* towards which a rotor spins up at full command and reference voltage */
     double quadratic_fraction;
     double rise_decay; /* exp(-step / time constant) of a rotor that gains speed */
     double fall_decay; /* … and of one that loses it */
@@ -43,6 +50,12 @@ typedef struct {
     double drag_linear[3];
     double drag_quadratic[3];
     double drag_angular[3];
+    int64_t drag_model;           /* of the enum below */
+    double linear_drag[3];        /* D of LINEAR */
+    double rotor_drag_k;          /* of TOTAL_THRUST and EACH_ROTOR: (k T + b) c_d */
+    double rotor_drag_b;          /* of one rotor */
+    double rotor_drag_c_d;
+    int64_t ground_effect; /* whether the plane z = 0 counts as a surface under the rotors */
     double contact_B[GROUND_CONTACTS][3];
     double contact_stiffness_n_m;
     double contact_damping_n_s_m;
@@ -65,6 +78,8 @@ typedef struct {
     double wind_W[3];
     double force_W[3];
     double speed_scale; /* rotor speed at the present battery voltage over that at the reference voltage */
+    double clearance_m[ROTORS][3]; /* free distance from the hub: down and up its axis, sideways to the nearest wall */
+    double side_W[ROTORS][3];      /* unit vector towards that wall */
     double surface_W[CONTACTS][4]; /* plane beside each contact shape: unit normal into the free space, offset */
     /* the rest of the state */
     double rotor_speed_rad_s[ROTORS];
@@ -79,6 +94,7 @@ typedef struct {
     /* outputs */
     double specific_force_B[3];
     double motor_thrust_n[ROTORS];
+    double free_thrust_n[ROTORS]; /* what it would be far from any surface */
     double disturbance_W[3];
     double rotor_energy_j; /* electrical, since the caller last set it to zero */
     int64_t on_ground;
@@ -88,6 +104,8 @@ typedef struct {
     double contact_peak_n[CONTACTS]; /* largest force since the caller last set it to zero */
 } state_t;
 
+enum { BLADES_AND_BODY, LINEAR, TOTAL_THRUST, EACH_ROTOR }; /* drag_model */
+enum { BELOW, ABOVE, SIDE };                               /* clearance_m */
 enum { P = 0, V = 3, Q = 6, W = 10, STATES = 13 };
 
 int64_t parameters_size(void) { return sizeof(parameters_t); }
@@ -121,28 +139,101 @@ static void to_body(double R[3][3], const double *v_W, double *v_B)
     for (int i = 0; i < 3; i++) v_B[i] = R[0][i] * v_W[0] + R[1][i] * v_W[1] + R[2][i] * v_W[2];
 }
 
-/* Force and torque of the air on body and rotor discs, both in B, added to F and M.
+/* Force and torque of the air on body and rotor discs, both in B, added to F and M; one of four models.
  *
- * air_B: velocity of the body against the air. The body's drag grows linearly and quadratically with it. A rotor
- * disc is dragged in its plane in proportion to speed times air velocity (blade flapping and induced drag), and
- * loses thrust when it moves along its axis; both at the hub, so they also damp rotations.
+ * air_B: velocity of the body against the air; toward_B: that of the air at each rotor towards a wall, or null. The
+ * default: the body's drag grows linearly and quadratically with air velocity; a rotor disc is dragged in its plane in
+ * proportion to speed times air velocity (blade flapping and induced drag), and loses thrust when it moves along its
+ * axis; both at the hub, so they also damp rotations. The others are those of W. Kim et al., "High-Fidelity Drone
+ * Simulation with Depth Camera Noise and Improved Air Drag Force Models", Applied Sciences 13, 10631, 2023: LINEAR is
+ * equation 5, D v (AirSim's); TOTAL_THRUST equation 13, (k T + b) c_d in the rotors' plane, at the centre of mass;
+ * EACH_ROTOR equation 11, the same for each rotor with ω × d. The angular drag of the hull belongs to all.
  */
-static void air(const parameters_t *c, const double *rotor_speed, const double *air_B, const double *omega_B,
-                double *F, double *M)
+static void air(const parameters_t *c, const state_t *s, const double *air_B, double toward_B[ROTORS][3],
+                const double *omega_B, double *F, double *M)
 {
+    static double still[ROTORS][3];
+    const double *rotor_speed = s->rotor_speed_rad_s;
     const double speed = sqrt(air_B[0] * air_B[0] + air_B[1] * air_B[1] + air_B[2] * air_B[2]);
+    if (!toward_B) toward_B = still;
     for (int i = 0; i < 3; i++) {
-        F[i] -= (c->drag_linear[i] + c->drag_quadratic[i] * speed) * air_B[i];
+        if (c->drag_model == BLADES_AND_BODY) F[i] -= (c->drag_linear[i] + c->drag_quadratic[i] * speed) * air_B[i];
         M[i] -= c->drag_angular[i] * omega_B[i];
     }
     for (int k = 0; k < ROTORS; k++) {
-        double hub[3], f[3], m[3];
+        const double *wall = toward_B[k];
+        double hub[3], f[3] = {0}, m[3];
         cross(omega_B, c->rotor_B[k], hub);
-        f[0] = -c->in_plane_drag * rotor_speed[k] * (air_B[0] + hub[0]);
-        f[1] = -c->in_plane_drag * rotor_speed[k] * (air_B[1] + hub[1]);
-        f[2] = -c->axial_drag * rotor_speed[k] * (air_B[2] + hub[2]);
+        if (c->drag_model == BLADES_AND_BODY) {
+            f[0] = -c->in_plane_drag * rotor_speed[k] * (air_B[0] + hub[0] - wall[0]);
+            f[1] = -c->in_plane_drag * rotor_speed[k] * (air_B[1] + hub[1] - wall[1]);
+            f[2] = -c->axial_drag * rotor_speed[k] * (air_B[2] + hub[2] - wall[2]);
+        } else if (c->drag_model == LINEAR) {
+            for (int i = 0; i < 3; i++) F[i] -= c->linear_drag[i] * (air_B[i] - wall[i]) / ROTORS;
+            continue;
+        } else {
+            const int each = c->drag_model == EACH_ROTOR;
+            const double drag = (c->rotor_drag_k * s->motor_thrust_n[k] + c->rotor_drag_b) * c->rotor_drag_c_d;
+            for (int i = 0; i < 2; i++) f[i] = -drag * (air_B[i] + (each ? hub[i] : 0) - wall[i]);
+            if (!each) {
+                F[0] += f[0], F[1] += f[1];
+                continue;
+            }
+        }
         cross(c->rotor_B[k], f, m);
         for (int i = 0; i < 3; i++) F[i] += f[i], M[i] += m[i];
+    }
+}
+
+/* Induced velocity of a hovering rotor with this thrust. */
+static double induced_speed(const parameters_t *c, double thrust_n)
+{
+    const double area_m2 = PI * c->disc_radius_m * c->disc_radius_m;
+    return sqrt(thrust_n / (2 * AIR_DENSITY_KG_M3 * area_m2));
+}
+
+/* Thrust of rotor k near surfaces over that far from any, at the same rotor speed; air_B: velocity against the air.
+ *
+ * Ground: I. C. Cheeseman, W. E. Bennett, "The effect of the ground on a helicopter rotor in forward flight", ARC R&M
+ * 3021, 1955: 1 / (1 - (R/4z)² / (1 + (V/v_i)²)). Ceiling: Y. H. Hsiao, P. Chirarattananon, "Ceiling effects for hybrid
+ * aerial-surface locomotion of small rotorcraft", IEEE/ASME Transactions on Mechatronics 24(5), 2019: momentum theory
+ * with radial inflow through the gap gives γ = (1 + sqrt(1 + (R/z)² / 8)) / 2.
+ */
+static double near_surfaces(const parameters_t *c, const state_t *s, int k, double R[3][3], const double *air_B)
+{
+    const double radius = c->disc_radius_m, free_n = s->free_thrust_n[k];
+    double below = s->clearance_m[k][BELOW], factor = 1;
+    if (c->ground_effect && R[2][2] > 0) {
+        double hub_W[3];
+        to_world(R, c->rotor_B[k], hub_W);
+        below = fmin(below, (s->p_W[2] + hub_W[2]) / R[2][2]);
+    }
+    if (below < INFINITY && free_n > 0) {
+        const double v_i = induced_speed(c, free_n), z = fmax(below, GROUND_NEAREST * radius);
+        const double along2 = (air_B[0] * air_B[0] + air_B[1] * air_B[1]) / (v_i * v_i);
+        factor /= 1 - radius * radius / (16 * z * z) / (1 + along2);
+    }
+    if (s->clearance_m[k][ABOVE] < INFINITY) {
+        const double z = fmax(s->clearance_m[k][ABOVE], CEILING_NEAREST * radius);
+        factor *= 0.5 + 0.5 * sqrt(1 + radius * radius / (8 * z * z));
+    }
+    return factor;
+}
+
+/* Velocity in B of the air at each rotor towards the wall beside it.
+ *
+ * The inflow of a rotor is that of a sink of π R² v_i; a wall at distance d is an image sink at 2 d, as the ground of
+ * Cheeseman and Bennett is an image source, and draws the air at the rotor with v_i (R/4d)². It acts through the drag.
+ */
+static void wall_inflow(const parameters_t *c, const state_t *s, double R[3][3], double toward_B[ROTORS][3])
+{
+    for (int k = 0; k < ROTORS; k++) {
+        toward_B[k][0] = toward_B[k][1] = toward_B[k][2] = 0;
+        if (!(s->clearance_m[k][SIDE] < INFINITY)) continue;
+        const double ratio = c->disc_radius_m / (4 * fmax(s->clearance_m[k][SIDE], WALL_NEAREST * c->disc_radius_m));
+        const double speed = induced_speed(c, s->free_thrust_n[k]) * ratio * ratio;
+        to_body(R, s->side_W[k], toward_B[k]);
+        for (int i = 0; i < 3; i++) toward_B[k][i] *= speed;
     }
 }
 
@@ -241,11 +332,12 @@ static int surface(const parameters_t *c, const state_t *s, int k, const double 
 static void wrench(const parameters_t *c, const state_t *s, const double *y, double ahead_s, double *F_W,
                    double *M_B)
 {
-    double R[3][3], air_W[3], air_B[3], F_B[3] = {0};
+    double R[3][3], air_W[3], air_B[3], toward_B[ROTORS][3], F_B[3] = {0};
     rotation(&y[Q], R);
     for (int i = 0; i < 3; i++) air_W[i] = y[V + i] - s->wind_W[i], M_B[i] = 0;
     to_body(R, air_W, air_B);
-    air(c, s->rotor_speed_rad_s, air_B, &y[W], F_B, M_B);
+    wall_inflow(c, s, R, toward_B);
+    air(c, s, air_B, toward_B, &y[W], F_B, M_B);
     double spin = 0; /* angular momentum of the rotors along z of B */
     for (int k = 0; k < ROTORS; k++) {
         const double thrust = s->motor_thrust_n[k];
@@ -254,7 +346,8 @@ static void wrench(const parameters_t *c, const state_t *s, const double *y, dou
         M_B[1] -= c->rotor_B[k][0] * thrust;
         /* a rotor turns the air and its own inertia one way: the reaction turns the body the other way */
         M_B[2] -= c->rotor_spin[k] *
-                  (c->torque_per_thrust_m * thrust + c->rotor_inertia_kg_m2 * s->rotor_acceleration_rad_s2[k]);
+                  (c->torque_per_thrust_m * s->free_thrust_n[k] +
+                   c->rotor_inertia_kg_m2 * s->rotor_acceleration_rad_s2[k]);
         spin += c->rotor_spin[k] * c->rotor_inertia_kg_m2 * s->rotor_speed_rad_s[k];
     }
     M_B[0] -= y[W + 1] * spin; /* -ω × (h e_z) */
@@ -299,23 +392,32 @@ static void derivative(const parameters_t *c, const state_t *s, const double *y,
 
 /* Rotor speeds one step on: the delayed command's steady speed, approached by a first-order lag.
  *
+ * The motor of E. V. Strashnov, I. N. Mironenko, L. A. Finagin, "Simulation of quadcopter flight modes in virtual
+ * environment systems", equation 25, I_m dΩ/dt = M_s (U - Ω/Ω_idle), is the same lag with the time constant
+ * I_m Ω_idle / M_s and the steady speed Ω_idle U.
+ *
  * Steady thrust fraction of a command u at the reference voltage: a u² + (1 - a) u, the form PX4's THR_MDL_FAC
- * inverts; thrust goes with the square of the speed.
+ * inverts; thrust goes with the square of the speed, and rises near surfaces.
  */
 static void spin_rotors(const parameters_t *c, state_t *s)
 {
     const int64_t length = c->delay_steps + 1;
+    double R[3][3], air_W[3], air_B[3];
+    rotation(s->q_WB, R);
+    for (int i = 0; i < 3; i++) air_W[i] = s->v_W[i] - s->wind_W[i];
+    to_body(R, air_W, air_B);
     memcpy(s->ring[s->ring_head], s->command, sizeof s->command);
     s->ring_head = (s->ring_head + 1) % length; /* now the oldest entry, written delay_steps ago */
     for (int k = 0; k < ROTORS; k++) {
         const double u = clip(s->ring[s->ring_head][k]), a = c->quadratic_fraction;
-        const double goal = c->speed_max_rad_s * sqrt(a * u * u + (1 - a) * u) * s->speed_scale;
+        const double goal = c->speed_full_rad_s * sqrt(a * u * u + (1 - a) * u) * s->speed_scale;
         const double old = s->rotor_speed_rad_s[k];
         const double now = goal + (old - goal) * (goal > old ? c->rise_decay : c->fall_decay);
         const double mean = 0.5 * (old + now), fraction = mean / c->speed_max_rad_s;
         s->rotor_speed_rad_s[k] = now;
         s->rotor_acceleration_rad_s2[k] = (now - old) / STEP_S;
-        s->motor_thrust_n[k] = c->thrust_coefficient_n_s2[k] * now * now;
+        s->free_thrust_n[k] = c->thrust_coefficient_n_s2[k] * now * now;
+        s->motor_thrust_n[k] = s->free_thrust_n[k] * near_surfaces(c, s, k, R, air_B);
         s->rotor_energy_j += c->power_max_w * fraction * fraction * fraction * STEP_S;
     }
 }
@@ -399,18 +501,22 @@ static void move_slack(const parameters_t *c, state_t *s, double duration_s)
     }
 }
 
-/* The accelerometer's specific force; the disturbance: moving air and extra force beyond the still-air drag. */
+/* The accelerometer's specific force; the disturbance: what moving air, surfaces near the rotors and extra force add to
+ * the drag in still, open air. */
 static void observe(const parameters_t *c, state_t *s)
 {
-    double R[3][3], F_W[3], M[3], F_moving[3] = {0}, F_still[3] = {0}, air_W[3], air_B[3], v_B[3];
+    double R[3][3], F_W[3], M[3], F_moving[3] = {0}, F_still[3] = {0}, air_W[3], air_B[3], v_B[3], toward_B[ROTORS][3];
     rotation(s->q_WB, R);
     wrench(c, s, s->p_W, 0, F_W, M);
     to_body(R, F_W, s->specific_force_B);
     for (int i = 0; i < 3; i++) s->specific_force_B[i] /= c->mass_kg, air_W[i] = s->v_W[i] - s->wind_W[i];
     to_body(R, air_W, air_B);
     to_body(R, s->v_W, v_B);
-    air(c, s->rotor_speed_rad_s, air_B, s->omega_B, F_moving, M);
-    air(c, s->rotor_speed_rad_s, v_B, s->omega_B, F_still, M);
+    wall_inflow(c, s, R, toward_B);
+    air(c, s, air_B, toward_B, s->omega_B, F_moving, M);
+    air(c, s, v_B, 0, s->omega_B, F_still, M);
+    for (int k = 0; k < ROTORS; k++)
+        if (s->motor_thrust_n[k] != s->free_thrust_n[k]) F_moving[2] += s->motor_thrust_n[k] - s->free_thrust_n[k];
     for (int i = 0; i < 3; i++) F_moving[i] -= F_still[i];
     to_world(R, F_moving, s->disturbance_W);
     for (int i = 0; i < 3; i++) s->disturbance_W[i] = (s->disturbance_W[i] + s->force_W[i]) / c->mass_kg;

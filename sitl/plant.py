@@ -7,6 +7,7 @@ the battery, which is slow enough for Python.
 import ctypes
 import functools
 import math
+from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from acados_gen.compile import CFLAGS, compile_library
 from companion.core.arrays import Array, Vector
 from companion.core.frames import GRAVITY_M_S2, quat_from_rpy
-from companion.core.kernel import fingerprint
+from companion.core.kernel import fingerprint, short_calls
 from sitl.airframe import Airframe
 from sitl.battery import Battery
 
@@ -38,6 +39,15 @@ PX4_SPIN = (1, -1, 1, -1, 1, -1)
 _D = ctypes.c_double
 
 
+class _DragModel(IntEnum):
+    """As in physics.c."""
+
+    BLADES_AND_BODY = 0
+    LINEAR = 1
+    TOTAL_THRUST = 2
+    EACH_ROTOR = 3
+
+
 class _Parameters(ctypes.Structure):
     """Mirror of parameters_t."""
 
@@ -51,6 +61,7 @@ class _Parameters(ctypes.Structure):
         ("torque_per_thrust_m", _D),
         ("rotor_inertia_kg_m2", _D),
         ("speed_max_rad_s", _D),
+        ("speed_full_rad_s", _D),
         ("quadratic_fraction", _D),
         ("rise_decay", _D),
         ("fall_decay", _D),
@@ -60,6 +71,12 @@ class _Parameters(ctypes.Structure):
         ("drag_linear", _D * 3),
         ("drag_quadratic", _D * 3),
         ("drag_angular", _D * 3),
+        ("drag_model", ctypes.c_int64),
+        ("linear_drag", _D * 3),
+        ("rotor_drag_k", _D),
+        ("rotor_drag_b", _D),
+        ("rotor_drag_c_d", _D),
+        ("ground_effect", ctypes.c_int64),
         ("contact_B", _D * 3 * GROUND_CONTACTS),
         ("contact_stiffness_n_m", _D),
         ("contact_damping_n_s_m", _D),
@@ -84,6 +101,8 @@ class _State(ctypes.Structure):
         ("wind_W", _D * 3),
         ("force_W", _D * 3),
         ("speed_scale", _D),
+        ("clearance_m", _D * 3 * ROTORS),
+        ("side_W", _D * 3 * ROTORS),
         ("surface_W", _D * 4 * CONTACTS),
         ("rotor_speed_rad_s", _D * ROTORS),
         ("rotor_acceleration_rad_s2", _D * ROTORS),
@@ -96,6 +115,7 @@ class _State(ctypes.Structure):
         ("slack_W", _D * 3 * CONTACTS),
         ("specific_force_B", _D * 3),
         ("motor_thrust_n", _D * ROTORS),
+        ("free_thrust_n", _D * ROTORS),
         ("disturbance_W", _D * 3),
         ("rotor_energy_j", _D),
         ("on_ground", ctypes.c_int64),
@@ -107,10 +127,10 @@ class _State(ctypes.Structure):
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
+def _library() -> ctypes.PyDLL:
     """physics.c, compiled when its sources or flags have changed; raises `CompileError`."""
     print_ = fingerprint([SOURCE], {"flags": CFLAGS})
-    library = ctypes.CDLL(str(compile_library("physics", print_, [SOURCE])))
+    library = short_calls(compile_library("physics", print_, [SOURCE]))
     for name, mirror in (("parameters_size", _Parameters), ("state_size", _State)):
         size = getattr(library, name)
         size.restype = ctypes.c_int64
@@ -130,7 +150,7 @@ class Plant:
         p_W, v_W [m, m/s]     q_WB (w, x, y, z)     omega_B [rad/s]
         specific_force_B      output of an ideal accelerometer in the centre of mass [m/s²]
         motor_thrust_n        of each rotor, PX4's order
-        disturbance_W         force of the moving air beyond the still-air drag, and the extra force, over mass [m/s²]
+        disturbance_W         what moving air, surfaces near the rotors and extra force add to the still-air drag [m/s²]
         battery_voltage_v, battery_remaining, on_ground, time_s, mass_kg, rest_height_m
 
     Solids: each of the eleven contact shapes can have one plane beside it, valid until it is written again: four feet,
@@ -145,7 +165,13 @@ class Plant:
         contact_W             its deepest point (CONTACTS, 3) [m], defined where contact_depth_m > 0
         contact_peak_n        largest force in the last call of `step` (CONTACTS,) [N]
 
-    Nothing here adds energy: a surface that appears or turns around a shape leaves the energy of its spring as it was.
+    Air near surfaces: for each rotor the free distance from its hub to the next solid, valid until it is written again.
+
+        clearance_m           input (ROTORS, 3): down and up the rotor's axis, sideways to the nearest wall [m]; inf: none,
+                              the beginning. The ground z = 0 counts only where the airframe says `ground_effect`.
+        side_W                input (ROTORS, 3): unit vector towards that wall
+
+    No contact adds energy: a surface that appears or turns around a shape leaves the energy of its spring as it was.
     """
 
     def __init__(self, airframe: Airframe, seed: int, p_W: Vector = (0.0, 0.0, 0.0), yaw_rad: float = 0.0) -> None:
@@ -170,6 +196,9 @@ class Plant:
         self.specific_force_B = np.frombuffer(state.specific_force_B)
         self.motor_thrust_n = np.frombuffer(state.motor_thrust_n)
         self.disturbance_W = np.frombuffer(state.disturbance_W)
+        self.clearance_m = np.frombuffer(state.clearance_m).reshape(ROTORS, 3)
+        self.clearance_m[:] = np.inf
+        self.side_W = np.frombuffer(state.side_W).reshape(ROTORS, 3)
         self.surfaces_W = np.frombuffer(state.surface_W).reshape(CONTACTS, 4)
         feet_and_hubs = np.frombuffer(self._parameters.contact_B).reshape(GROUND_CONTACTS, 3)
         self.shapes_B = np.vstack([feet_and_hubs, np.zeros((1, 3))])
@@ -222,7 +251,8 @@ class Plant:
         voltage_v = self.battery.step(self._state.rotor_energy_j / duration_s, duration_s)
         self._state.rotor_energy_j = 0.0
         ratio = voltage_v / self.airframe.battery.reference_voltage_v
-        self._state.speed_scale = ratio**self.airframe.rotor.speed_voltage_exponent
+        exponent = 1.0 if self.airframe.motor else self.airframe.rotor.speed_voltage_exponent
+        self._state.speed_scale = ratio**exponent
 
     @property
     def time_s(self) -> float:
@@ -244,7 +274,10 @@ class Plant:
 
 def _parameters(airframe: Airframe, rng: np.random.Generator) -> _Parameters:
     """The airframe in the form of physics.c."""
-    rotor, ground, drag = airframe.rotor, airframe.ground, airframe.drag
+    rotor, ground, drag, motor = airframe.rotor, airframe.ground, airframe.drag, airframe.motor
+    rise_s, fall_s = rotor.rise_time_s, rotor.fall_time_s
+    if motor:
+        rise_s = fall_s = rotor.inertia_kg_m2 * motor.idle_speed_rad_s / motor.starting_torque_n_m
     arm_m = airframe.wheelbase_m / 2
     hubs = [(x * arm_m, -y * arm_m, rotor.height_m) for x, y in PX4_ROTORS]
     side = ground.foot_radius_m / math.sqrt(2)
@@ -258,8 +291,9 @@ def _parameters(airframe: Airframe, rng: np.random.Generator) -> _Parameters:
         rotor_inertia_kg_m2=rotor.inertia_kg_m2,
         speed_max_rad_s=rotor.speed_max_rad_s,
         quadratic_fraction=rotor.quadratic_fraction,
-        rise_decay=math.exp(-STEP_S / rotor.rise_time_s),
-        fall_decay=math.exp(-STEP_S / rotor.fall_time_s),
+        speed_full_rad_s=motor.idle_speed_rad_s if motor else rotor.speed_max_rad_s,
+        rise_decay=math.exp(-STEP_S / rise_s),
+        fall_decay=math.exp(-STEP_S / fall_s),
         in_plane_drag=rotor.in_plane_drag_n_s2_m_rad,
         axial_drag=rotor.axial_drag_n_s2_m_rad,
         power_max_w=rotor.power_max_w,
@@ -270,6 +304,13 @@ def _parameters(airframe: Airframe, rng: np.random.Generator) -> _Parameters:
         hull_radius_m=max(arm_m - rotor.radius_m, 0.0),  # what the discs leave free
         delay_steps=round(airframe.command_delay_s / STEP_S),
     )
+    c.ground_effect = bool(airframe.ground_effect)
+    if linear := airframe.linear_drag:
+        c.drag_model = _DragModel.LINEAR
+        c.linear_drag[:] = linear.d_n_s_m
+    elif rotors := airframe.rotor_drag:
+        c.drag_model = _DragModel.EACH_ROTOR if rotors.each_rotor else _DragModel.TOTAL_THRUST
+        c.rotor_drag_k, c.rotor_drag_b, c.rotor_drag_c_d = rotors.k, rotors.b, rotors.c_d
     stiffness_n_m, damping_n_s_m = _surface_springs(airframe)
     for name, value in (
         ("surface_stiffness_n_m", stiffness_n_m),

@@ -13,17 +13,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import tomlkit
 
 from companion.core import provenance
 from companion.core.enums import TopicName
 from companion.core.messages import TOPICS, WORLD, ControlStatus, Message, MissionStatus, Truth
-from companion.core.site import CUSTOM_PREFIX
 from companion.recording import series
 from companion.recording.codec import encode
 from companion.recording.log import Log, LogError, read_log
 from companion.recording.recorder import RecorderNode
 from companion.recording.writer import LogWriter
+from sitl.flight_files import FlightFiles
 from sitl.lockstep import Lockstep
 from sitl.scenario import LoadedScenario, load_scenario
 from sitl.simulate import LOCKSTEP
@@ -169,41 +168,10 @@ def unpack(log: Log, folder: Path) -> LoadedScenario:
     scenario, mission = tables["scenario"], tables["mission"]
     if scenario is None or mission is None or tables["vehicle"] is None:
         raise LogError(f"{log.path}: holds no complete configuration")
-    scenario |= {"mission": "mission.toml", "vehicle": "vehicle.toml"}
-    if "marker_file" in mission:
-        mission["marker_file"] = "site.toml"
-    if tables["world"] is not None:
-        scenario["world"] = "world.toml"
-        _place_world_files(log, tables["world"], folder)
-    if tables["site"] is not None:
-        _place_dictionaries(log, tables["site"], folder)
-    for name, content in tables.items():
-        if content is not None:
-            (folder / f"{name}.toml").write_text(tomlkit.dumps(content), encoding="utf-8")
-    return load_scenario(folder / "scenario.toml")
-
-
-def _place_dictionaries(log: Log, site: dict[str, Any], folder: Path) -> None:
-    """Write the marker dictionaries of a log into the folder, and let the site name them there."""
     texts = msgspec.json.decode(log.metadata.get("dictionaries", "{}"), type=dict[str, str])
-    places = {name: f"dictionary_{number}.yml" for number, name in enumerate(sorted(texts))}
-    for name, place in places.items():
-        (folder / place).write_text(texts[name], encoding="utf-8")
-    for bundle in site.get("bundle", []):
-        for marker in bundle.get("markers", []):
-            name = str(marker.get("family", "")).removeprefix(CUSTOM_PREFIX)
-            if name in places:
-                marker["family"] = f"{CUSTOM_PREFIX}{places[name]}"
-
-
-def _place_world_files(log: Log, world: dict[str, Any], folder: Path) -> None:
-    """Write the meshes and images of a log into the folder, and let the world name them there."""
-    contents = msgspec.json.decode(log.metadata.get("world_files", "{}"), type=dict[str, bytes])
-    places = {name: f"world_{number}{Path(name).suffix}" for number, name in enumerate(sorted(contents))}
-    for name, place in places.items():
-        (folder / place).write_bytes(contents[name])
-    for solid in world.get("solid", []):
-        solid |= {key: places[solid[key]] for key in ("file", "texture") if solid.get(key) in places}
+    beside = msgspec.json.decode(log.metadata.get("world_files", "{}"), type=dict[str, bytes])
+    files = FlightFiles(scenario, tables["vehicle"], mission, tables["site"], texts, tables["world"], beside)
+    return load_scenario(files.write(folder))
 
 
 def _fly(loaded: LoadedScenario, run: FlownRun, log_file: Path, progress: Callable[[Lockstep], None] | None) -> Log:

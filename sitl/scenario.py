@@ -5,7 +5,7 @@ A file may begin with ``base = "FILE"`` and then need only hold what differs (`c
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -177,6 +177,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     mission: str  # relative to this file
     vehicle: str  # relative to this file
     airframe: str  # name in sitl/airframes
+    airframe_changes: dict[str, Any] = {}  # tables that are laid over those of the airframe's file
     duration_max_s: Annotated[float, number(1, 3600, "s")]
     camera_mode: CameraMode
     thrust_scale: Annotated[float, number(0.5, 1.5, "true thrust over what the airframe file says")] = 1.0

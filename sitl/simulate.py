@@ -14,7 +14,7 @@ import numpy as np
 from rich.table import Table
 
 from companion.core.enums import Phase
-from companion.core.messages import Message, MissionStatus, Truth
+from companion.core.messages import Contact, MissionStatus, Truth
 from companion.core.text import plain
 from companion.recording import series as sr
 from companion.recording.metrics import metrics_from_messages
@@ -93,12 +93,8 @@ def fly_loaded(
         lockstep.run(progress)
         return SimulatedFlight(loaded, _result(loaded, lockstep, stack, seed), lockstep, "")
     recorder = open_recorder(log_file, log_metadata(loaded, seed, stack))
-
-    def record(message: Message, now_s: float) -> None:
-        recorder.handle(message, now_s)
-
     try:
-        lockstep = Lockstep(loaded, seed, record=record, stack=stack)
+        lockstep = Lockstep(loaded, seed, record=recorder.handle, stack=stack)
         lockstep.run(progress)
     finally:
         recorder.close()
@@ -139,10 +135,15 @@ def _result(loaded: LoadedScenario, lockstep: Lockstep, stack: str, seed: int) -
         "completed": end is FlightEnd.COMPLETED,
         "end": str(end),
         "failure": failure,
-        "contacts": [msgspec.to_builtins(contact) for contact in contacts],
+        "contacts": [_fields(contact) for contact in contacts or ()],
         **metrics,
         "realtime_factor": round(lockstep.now_s / lockstep.wall_s, 2),
     }
+
+
+def _fields(contact: Contact) -> Result:
+    """A contact without what only a message needs."""
+    return {key: value for key, value in msgspec.structs.asdict(contact).items() if key not in ("seq", "valid")}
 
 
 def _taken_s(lockstep: Lockstep) -> float:

@@ -258,7 +258,7 @@ def _gains(
     rows: Rows, ranges: UnkindRanges, scenario: Scenario, parameters: Parameters, thrust_scale: float
 ) -> tuple[dict[str, float], float]:
     """PX4's gains of roll and pitch, and the overshoot that they cause."""
-    airframe = with_thrust(load_airframe(scenario.airframe), thrust_scale)
+    airframe = with_thrust(load_airframe(scenario.airframe, scenario.airframe_changes), thrust_scale)
     low, high = ranges.attitude_overshoot
     wanted = rows.one("attitude_overshoot")
     factors = iter(rows.several("attitude_gain_factor", GAIN_DRAWS * len(GAINS)))

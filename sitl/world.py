@@ -28,6 +28,7 @@ from sitl.plant import PX4_ROTORS, Plant
 from sitl.scenario import LoadedScenario, Scenario
 from sitl.scene import PlacedBundle
 from sitl.sensors import Face, SensorFrame, Sensors
+from sitl.solids.air import SolidAir
 from sitl.solids.contact import SolidContact
 from sitl.solids.solids import GLUED_M, Solids
 from sitl.vectors import quat, vec3
@@ -87,13 +88,14 @@ class World:
         scenario = loaded.scenario
         # Independent streams, so that a change in one sensor's noise leaves the wind as it was.
         streams = [1000 * seed + i for i in range(6)]
-        airframe = with_thrust(load_airframe(scenario.airframe), scenario.thrust_scale)
+        airframe = with_thrust(load_airframe(scenario.airframe, scenario.airframe_changes), scenario.thrust_scale)
         self.plant = Plant(airframe, streams[0], scenario.start.p_W, scenario.start.yaw_rad)
         self.wind = Wind(scenario.wind, streams[1])
-        self.contact = None
+        self.contact = self.air = None
         if loaded.solids is not None:
             _raise_onto(loaded.solids, self.plant)
             self.contact = SolidContact(loaded.solids, self.plant)
+            self.air = SolidAir(loaded.solids, self.plant, scenario.wind.mean_m_s)
         self._jets = bool(scenario.wind.jets)
         arm_m = airframe.wheelbase_m / 2
         self._places_B = np.array(
@@ -140,14 +142,18 @@ class World:
             motors = motors * self.motor_shares
         force = self.wind.force(now_s, plant.p_W)
         push_n = [(a + b) * plant.mass_kg for a, b in zip(force, self.push_m_s2, strict=True)]
-        step = plant.step if self.contact is None else self.contact.step
-        step(motors, PLANT_STEPS, self.wind_on_aircraft(now_s), push_n)
+        wind_W = self.wind_on_aircraft(now_s)
+        if self.contact is None or self.air is None:
+            plant.step(motors, PLANT_STEPS, wind_W, push_n)
+        else:
+            self.air.lay_surfaces()
+            self.contact.step(motors, PLANT_STEPS, self.air.wind(wind_W), push_n)
         self.steps += 1
 
     @property
-    def contacts(self) -> list[Contact]:
-        """All contacts with solids so far."""
-        return [] if self.contact is None else self.contact.contacts
+    def contacts(self) -> list[Contact] | None:
+        """All contacts with solids so far; None: a world without solids."""
+        return None if self.contact is None else self.contact.contacts
 
     def take_contacts(self) -> list[Contact]:
         """The contacts with solids of which enough is known by now, each once."""

@@ -136,7 +136,38 @@ def table(found: Identification) -> Table:
         shown.add_row("rotor drag", f"{forces.rotor_drag_1_s:.3f} 1/s", "", instead)
     if forces.drag_vertical_1_s is not None:
         shown.add_row("vertical drag", f"{forces.drag_vertical_1_s:.3f} 1/s", _half(intervals, "drag_vertical", 3), "")
+    _drag_rows(shown, found)
     return shown
+
+
+def _drag_rows(shown: Table, found: Identification) -> None:
+    if (drags := found.drags) is None:
+        return
+    for name, value, half, explained, rmse in (
+        (
+            "acceleration: linear drag",
+            ", ".join(f"{d:.3f}" for d in drags.linear_1_s) + " 1/s",
+            ", ".join(f"{d:.3f}" for d in drags.linear_half_1_s),
+            drags.explained_linear,
+            drags.rmse_linear_m_s2,
+        ),
+        (
+            "acceleration: rotor drag",
+            f"({drags.k_s_sqrt_m:.4f} t + {drags.b_sqrt_m_s:.3f}) · {drags.c_d_1_sqrt_m:.4f} 1/s",
+            f"{drags.c_d_half_1_sqrt_m:.4f} of c_d",
+            drags.explained_rotor,
+            drags.rmse_rotor_m_s2,
+        ),
+        (
+            "… and vertical",
+            f"{drags.vertical_1_s:.3f} 1/s",
+            f"{drags.vertical_half_1_s:.3f}",
+            drags.explained_rotor_vertical,
+            drags.rmse_rotor_vertical_m_s2,
+        ),
+    ):
+        gain = f"explains {100 * explained:.0f} %: {drags.rmse_none_m_s2:.3f} to {rmse:.3f} m/s² RMS, held out"
+        shown.add_row(name, value, half, gain)
 
 
 def _axis_rows(shown: Table, axis: Axis) -> None:

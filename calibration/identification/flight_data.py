@@ -123,6 +123,9 @@ class FlightData:
         False,
     )  # horizontal, vertical: whether the estimator of the log declares it valid
     accelerometer_B: Signal = field(default_factory=lambda: nothing(3))  # specific force [m/s²]
+    imu_B: Signal = field(
+        default_factory=lambda: nothing(3)
+    )  # the same of a flight log, for the comparison of drags alone
     voltage: Signal = field(default_factory=nothing)
     battery_compensated: bool = False  # the autopilot scales thrust with the battery itself
     model_factor: float | None = None  # THR_MDL_FAC with which the log was flown, None: not in the log

@@ -22,12 +22,12 @@ from calibration.logs import log_warnings, messages, no_messages
 from calibration.results import DataError
 from companion.core.arrays import Array
 from companion.core.enums import FcuMode, TopicName
-from companion.core.messages import FcuAttitude, FcuInfo, FcuPosition, FcuStatus, Message, SentSetpoint
+from companion.core.messages import FcuAttitude, FcuImu, FcuInfo, FcuPosition, FcuStatus, Message, SentSetpoint
 from companion.core.px4_parameters import MODEL_FACTOR
 from companion.recording.log import Log, read_log
 
 MAGIC = b"\x89MCAP0\r\n"
-TOPICS: tuple[TopicName, ...] = ("sent_setpoint", "fcu_attitude", "fcu_position", "fcu_status", "fcu_info")
+TOPICS: tuple[TopicName, ...] = ("sent_setpoint", "fcu_attitude", "fcu_position", "fcu_status", "fcu_info", "fcu_imu")
 
 
 def read_flight_log(path: str | Path, vehicle_file: Path | None = None) -> FlightData:
@@ -71,6 +71,8 @@ def read_flight_log(path: str | Path, vehicle_file: Path | None = None) -> Fligh
     if position:
         flight.velocity_W = clean(_stamps(position), np.array([m.v_W for m in position]))
         flight.velocity_axes = (True, True)
+    if imu := [m for m in messages(log, FcuImu) if m.valid]:
+        flight.imu_B = clean(_stamps(imu), np.array([m.accel_B for m in imu]))
     volts = np.array([m.battery_voltage_v for m in status])
     flight.voltage = clean(_stamps(status)[volts > 3.0], volts[volts > 3.0])
     flight.model_factor = _model_factor(log, flight)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from calibration.identification.drag_models import DragModels, compare_drags
 from calibration.identification.flight_data import FlightData, LogKind, Signal, Span, intersection, without_gaps
 from calibration.identification.flight_log import MAGIC as FLIGHT_LOG_MAGIC
 from calibration.identification.flight_log import read_flight_log
@@ -82,6 +83,8 @@ class Identification:
     forces_reason: str
     notes: list[str]
     vehicle: Vehicle | None  # the file to write into; without one the file that flew
+    drags: DragModels | None = None
+    drags_reason: str = ""
 
 
 def read(path: str | Path, vehicle_file: Path | None = None) -> FlightData:
@@ -139,7 +142,9 @@ def identify(
             f"{flights[0].path}: lacks excitation: roll {roll.reason}; pitch {pitch.reason}; thrust {reason}"
         )
     vehicle = given or (flight.flown.vehicle if flight.flown else None)
-    return Identification(flight, roll, pitch, yaw, forces, reason, [*idle, *flight.notes], vehicle)
+    drags, drags_reason = compare_drags(flight, usable_spans(flight), forces) if forces else (None, reason)
+    notes = [*idle, *flight.notes]
+    return Identification(flight, roll, pitch, yaw, forces, reason, notes, vehicle, drags, drags_reason)
 
 
 def cut(flight: FlightData, part_s: Part) -> None:

@@ -60,6 +60,7 @@ def merge(flights: Sequence[FlightData]) -> FlightData:
         velocity_W=joined(lambda f: f.velocity_W),
         velocity_axes=(all(f.velocity_axes[0] for f in flights), all(f.velocity_axes[1] for f in flights)),
         accelerometer_B=joined(lambda f: f.accelerometer_B),
+        imu_B=joined(lambda f: f.imu_B),
         voltage=joined(lambda f: f.voltage),
         battery_compensated=any(f.battery_compensated for f in flights),
         model_factor=first.model_factor,

@@ -281,8 +281,39 @@ def details(found: Identification) -> dict[str, Any]:
         "constant_m_s2": forces.constant_m_s2,
         "interval_95": {name: forces.intervals[name] for name in forces.intervals if "drag" in name},
         "missing": {name: reason for name, reason in forces.missing.items() if "drag" in name},
+        "models": _drag_models(found),
     }
     return content
+
+
+def _drag_models(found: Identification) -> dict[str, Any]:
+    """Both models of `calibration.identification.drag_models`, or the reason why there are none."""
+    if (drags := found.drags) is None:
+        return {"reason": found.drags_reason}
+    return {
+        "linear": {
+            "d_1_s": drags.linear_1_s,
+            "interval_95_1_s": drags.linear_half_1_s,
+            "rmse_m_s2": drags.rmse_linear_m_s2,
+            "explained": drags.explained_linear,
+        },
+        "rotor": {
+            "k_s_sqrt_m": drags.k_s_sqrt_m,
+            "b_sqrt_m_s": drags.b_sqrt_m_s,
+            "c_d_1_sqrt_m": drags.c_d_1_sqrt_m,
+            "interval_95_1_sqrt_m": drags.c_d_half_1_sqrt_m,
+            "thrust_range_m_s2": drags.thrust_range_m_s2,
+            "rmse_m_s2": drags.rmse_rotor_m_s2,
+            "explained": drags.explained_rotor,
+        },
+        "rotor_and_vertical": {
+            "vertical_1_s": drags.vertical_1_s,
+            "interval_95_1_s": drags.vertical_half_1_s,
+            "rmse_m_s2": drags.rmse_rotor_vertical_m_s2,
+            "explained": drags.explained_rotor_vertical,
+        },
+        "none": {"rmse_m_s2": drags.rmse_none_m_s2},
+    }
 
 
 def _axis_details(axis: Axis) -> dict[str, Any]:

@@ -118,27 +118,21 @@ class ZmqBus:
 
 
 class MemoryHub:
-    """Connects in-memory ends of the bus; a published message is in all inboxes of its topic at once.
+    """Connects in-memory ends of the bus; a published message is in all ``inboxes`` of its topic at once.
 
     ``waiting`` becomes True whenever a message enters an inbox; the code that empties the inboxes may clear it.
     """
 
     def __init__(self) -> None:
-        self._inboxes: dict[TopicName, list[deque[Message]]] = {topic: [] for topic in TOPICS}
+        self.inboxes: dict[TopicName, list[deque[Message]]] = {topic: [] for topic in TOPICS}
         self.waiting = False
 
     def connect(self, inputs: Iterable[TopicName]) -> "MemoryBus":
         """A new end that receives these topics."""
         bus = MemoryBus(self)
         for topic in inputs:
-            self._inboxes[topic].append(bus.inbox)
+            self.inboxes[topic].append(bus.inbox)
         return bus
-
-    def deliver(self, topic: TopicName, message: Message) -> None:
-        """Put a message into the inboxes of its topic."""
-        for inbox in self._inboxes[topic]:
-            inbox.append(message)
-            self.waiting = True
 
 
 class MemoryBus:
@@ -156,7 +150,9 @@ class MemoryBus:
         """Deliver to all subscribers at once."""
         topic = TOPIC_OF[type(message)]
         self._sequence[topic] = message.seq = self._sequence.get(topic, 0) + 1
-        self._hub.deliver(topic, message)
+        for inbox in self._hub.inboxes[topic]:
+            inbox.append(message)
+            self._hub.waiting = True
 
     def receive(self, timeout_s: float = 0.0) -> list[Message]:
         """All messages of the inbox; never waits."""

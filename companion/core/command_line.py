@@ -32,7 +32,14 @@ INTERRUPTED = 130  # exit status after Ctrl-C: 128 + SIGINT, as a shell counts
 STDOUT = Path("-")
 
 # Packages that an aircraft need not have, and the extra of this package that installs them.
-EXTRAS = {"matplotlib": "report", "jinja2": "report", "mavsdk": "preflight", "casadi": "generate"}
+EXTRAS = {
+    "matplotlib": "report",
+    "jinja2": "report",
+    "mavsdk": "preflight",
+    "casadi": "generate",
+    "distributed": "campaign",
+    "pyarrow": "campaign",
+}
 
 
 def missing_package(error: ImportError) -> str:

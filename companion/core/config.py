@@ -61,9 +61,13 @@ def check_unit_quaternion(key: str, q: Sequence[float]) -> None:
         raise ValueError(f"{key} = {[float(number) for number in q]}: a rotation needs length 1, this has {length:.3g}")
 
 
-def load(path: str | Path, schema: type[T]) -> T:
-    """Read a TOML file as `schema`; raises `ConfigError` with one line if it cannot be used."""
-    made = parse(read_layered(path), schema, str(path))
+def load(path: str | Path, schema: type[T], changes: Tables | None = None) -> T:
+    """Read a TOML file as `schema`; raises `ConfigError` with one line if it cannot be used.
+
+    changes: tables that are laid over those of the file.
+    """
+    tables = read_layered(path)
+    made = parse(tables if changes is None else _laid_over(tables, changes), schema, str(path))
     if isinstance(made, Section) and (problem := made.contradiction()):
         raise ConfigError(f"{path}: {problem}")
     return made

@@ -31,6 +31,7 @@ class ConfigKind(StrEnum):
     MARKERS = "markers"
     BOARD = "boards"
     BENCH = "benches"
+    CAMPAIGN = "campaigns"
 
     @property
     def singular(self) -> str:
@@ -45,6 +46,7 @@ NOUNS: dict[ConfigKind, str] = {
     ConfigKind.MARKERS: "a marker file",
     ConfigKind.BOARD: "a calibration board",
     ConfigKind.BENCH: "a bench file",
+    ConfigKind.CAMPAIGN: "a campaign file",
 }
 
 # Keys that files of only one kind have.
@@ -54,6 +56,7 @@ KEYS: dict[ConfigKind, frozenset[str]] = {
     ConfigKind.SCENARIO: frozenset({"mission", "vehicle", "airframe", "fcu_clock", "scene", "wind", "sensors"}),
     ConfigKind.BOARD: frozenset({"board"}),
     ConfigKind.BENCH: frozenset({"scale", "sweep"}),
+    ConfigKind.CAMPAIGN: frozenset({"scenarios", "seeds", "draw"}),
 }
 MARKER_KEYS = frozenset({"bundle"})  # all that a marker file has: a list of tables
 

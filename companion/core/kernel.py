@@ -61,6 +61,15 @@ def require(name: str, digest: str) -> Path:
     return path
 
 
+def short_calls(library: Path) -> ctypes.PyDLL:
+    """A library whose functions take microseconds.
+
+    Calls keep Python's lock. `ctypes.CDLL` gives it up, and a thread that draws images then takes it for up to 5 ms, in
+    each of the thousands of calls of a second of flight.
+    """
+    return ctypes.PyDLL(str(library))
+
+
 class Kernel:
     """One C function in CasADi's calling convention with its buffers bound once.
 
@@ -77,7 +86,7 @@ class Kernel:
     outputs: tuple[Array, ...]
 
     def __init__(self, library: ctypes.CDLL | Path, function: str, shapes: Shapes | None = None) -> None:
-        lib = library if isinstance(library, ctypes.CDLL) else ctypes.CDLL(str(library))
+        lib = library if isinstance(library, ctypes.CDLL) else short_calls(library)
         self._library = lib  # keeps the code mapped
         self.name = function
         if shapes is not None:

@@ -1,16 +1,16 @@
-"""Name and fingerprint of the tracker's compiled reprojection error; the generator and the tracker both use them."""
+"""Name and fingerprint of the tracker's compiled corners and reprojection error, for generator and tracker."""
 
 from pathlib import Path
 
 from companion.core.kernel import GENERATORS, fingerprint, require
 
 NAME = "pose"
-SOURCE = GENERATORS / "pose.c"
+SOURCES = (GENERATORS / "edges.c", GENERATORS / "pose.c")
 
 
 def pose_fingerprint() -> str:
     """Fingerprint of the library; all vehicles share it, because the camera is an argument."""
-    return fingerprint([SOURCE, GENERATORS / "compile.py"])  # compile.py holds the compiler's flags
+    return fingerprint([*SOURCES, GENERATORS / "compile.py"])  # compile.py holds the compiler's flags
 
 
 def require_pose() -> Path:

@@ -181,8 +181,10 @@ class MotionRecord:
         return self._corrected[1]
 
     def _went_apart_m(self, newest: _Motion) -> float:
-        apart = [m.p_W - m.travelled_W for m in self._motions if m.stamp_s >= newest.stamp_s - CORRECTION_S]
-        return float(np.linalg.norm(np.ptp(np.array(apart[::5] + apart[-1:]), axis=0)))
+        motions = list(self._motions)
+        recent = motions[bisect_left(motions, newest.stamp_s - CORRECTION_S, key=lambda m: m.stamp_s) :]
+        apart = [m.p_W - m.travelled_W for m in recent[::5] + recent[-1:]]
+        return float(np.linalg.norm(np.ptp(np.array(apart), axis=0)))
 
 
 class ReceiverJump:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from companion.core.enums import CommandAction, ProcessName
-from companion.core.messages import Message
+from companion.core.messages import WORLD, Message
 from companion.core.trajectory_messages import Trajectory
 from companion.core.vehicle import Vehicle
 from companion.mission.flight_state import FlightState
@@ -55,7 +55,9 @@ class MissionContext:
 
     def refer(self, frame: str, trajectory: Trajectory, now_s: float) -> None:
         """Stream a trajectory as the reference."""
-        self.references.start(frame, trajectory, now_s)
+        state = self.inputs.state
+        q_WM = None if frame == WORLD or state is None else state.q_WM
+        self.references.start(frame, trajectory, now_s, q_WM=q_WM)
 
     def move_finished(self, now_s: float) -> bool:
         """The controller has flown the present reference to its end."""

@@ -5,9 +5,11 @@ import math
 import msgspec
 import numpy as np
 
-from companion.core.messages import ControlStatus, Reference
+from companion.core.arrays import Array
+from companion.core.frames import rotation_matrix
+from companion.core.messages import WORLD, ControlStatus, Reference
 from companion.core.trajectories import duration_s, sample, stop_s
-from companion.core.trajectory_messages import Hold, Move, Trajectory
+from companion.core.trajectory_messages import Hold, Move, Quat, Trajectory, Vec3
 
 MOVE_SPARE_S = 15.0  # over the computed duration of a move before it counts as failed
 
@@ -23,26 +25,41 @@ class ReferenceStream:
         self.timeout_s = math.inf
         self._id = 0
 
-    def start(self, frame: str, trajectory: Trajectory, now_s: float, time_s: float | None = None) -> None:
+    def start(
+        self,
+        frame: str,
+        trajectory: Trajectory,
+        now_s: float,
+        time_s: float | None = None,
+        q_WM: Quat | None = None,
+    ) -> None:
         """Stream `trajectory` from now on. time_s: how long it is flown, if not to its own end.
 
-        A move that replaces the stop at the hand-over before its end begins with what is left of its motion.
+        A move that replaces the stop at the hand-over before its end begins with what is left of its motion. q_WM: rotation
+        of the frame, for a move in a bundle's frame that may replace a stop in the world.
         """
-        trajectory = self._continued(frame, trajectory, now_s)
+        trajectory = self._continued(frame, trajectory, now_s, q_WM)
         self._id += 1
         self.current = Reference(stamp_s=now_s, id=self._id, frame=frame, start_s=now_s, trajectory=trajectory)
         self.timeout_s = (duration_s(trajectory) if time_s is None else time_s) + MOVE_SPARE_S
 
-    def _continued(self, frame: str, trajectory: Trajectory, now_s: float) -> Trajectory:
+    def _continued(self, frame: str, trajectory: Trajectory, now_s: float, q_WM: Quat | None) -> Trajectory:
         present = self.current
-        if present is None or frame != present.frame or not isinstance(trajectory, Move) or any(trajectory.v_start):
+        if present is None or not isinstance(trajectory, Move) or any(trajectory.v_start):
             return trajectory
-        stop = present.trajectory
-        if not isinstance(stop, Move) or now_s - present.start_s >= stop_s(stop):
+        stop, turned = present.trajectory, present.frame == WORLD and q_WM is not None
+        if (
+            not isinstance(stop, Move)
+            or now_s - present.start_s >= stop_s(stop)
+            or not (turned or frame == present.frame)
+        ):
             return trajectory
         at = sample(stop, present.start_s, np.array([now_s]))
-        p, v, a = (tuple(column[0].tolist()) for column in (at.p_W, at.v_W, at.a_W))
-        return msgspec.structs.replace(trajectory, p_start=p, v_start=v, a_start=a)
+        p, v, a = at.p_W[0], at.v_W[0], at.a_W[0]
+        if frame != present.frame and q_WM is not None:
+            R = rotation_matrix(q_WM)
+            p, v, a = np.asarray(trajectory.p_start), R.T @ v, R.T @ a
+        return msgspec.structs.replace(trajectory, p_start=_vec3(p), v_start=_vec3(v), a_start=_vec3(a))
 
     def stop(self) -> None:
         """Stream nothing any more."""
@@ -64,3 +81,8 @@ class ReferenceStream:
     def move_time_s(self, control: ControlStatus | None, now_s: float) -> float:
         """How long the present move has taken [s], 0 when it has finished."""
         return 0.0 if self.current is None or self.finished(control) else now_s - self.current.start_s
+
+
+def _vec3(v: Array) -> Vec3:
+    x, y, z = v.tolist()
+    return x, y, z

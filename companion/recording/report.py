@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import cv2
-import jinja2
 import matplotlib
 import msgspec
 import numpy as np
@@ -21,6 +20,7 @@ from companion.recording import plots
 from companion.recording import series as sr
 from companion.recording.log import Log, LogError, read_log
 from companion.recording.metrics import metrics_from_messages
+from companion.recording.pages import page_environment
 
 TEMPLATE = "report.html.j2"
 THUMBNAIL_PX = 420  # width
@@ -73,7 +73,7 @@ def write_report(log_path: str | Path, out_dir: str | Path) -> Path:
             if figure is not None:
                 figures.append({"title": title, "caption": caption.format(where=flight.where), "svg": _svg(figure)})
         picture = _png(plots.overview(flight))
-    html = _environment().get_template(TEMPLATE).render(
+    html = page_environment().get_template(TEMPLATE).render(
         title=f"Flight {log.metadata.get('start_time', '')[:19].replace('T', ' ')}".strip(),
         log=log_path.name,
         metadata=log.metadata,
@@ -167,22 +167,3 @@ def _png(figure: Figure) -> bytes:
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=OVERVIEW_DPI)
     return data.getvalue()
-
-
-def _environment() -> jinja2.Environment:
-    def number(value: float | None, scale: float = 1.0, digits: int = 1) -> str:
-        return "–" if value is None else f"{value * scale:.{digits}f}"
-
-    def axes(values: list[float | None] | None, scale: float = 1.0, digits: int = 1) -> str:
-        return " / ".join(number(v, scale, digits) for v in values or [])
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["number"] = number
-    environment.filters["axes"] = axes
-    return environment

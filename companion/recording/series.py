@@ -4,6 +4,8 @@ Shapes: times (n,), vectors (n, 3), quaternions (n, 4) as (w, x, y, z).
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -28,7 +30,8 @@ def of(messages: Messages, kind: type[M]) -> list[M]:
 
 def column(messages: Sequence[Message], field: str, width: int = 3) -> Array:
     """One vector field of all messages, shape (n, width)."""
-    return np.array([getattr(m, field) for m in messages], dtype=float).reshape(len(messages), width)
+    numbers = chain.from_iterable(map(attrgetter(field), messages))
+    return np.fromiter(numbers, dtype=float, count=width * len(messages)).reshape(len(messages), width)
 
 
 def stamps(messages: Sequence[Message]) -> Array:

@@ -50,19 +50,21 @@ def flight_metadata(
         metadata["dictionaries"] = _json(_dictionaries(files["site"]))
     if "world" in files:
         metadata["world_files"] = _json(_beside_world(files["world"]))
-    vehicle = load(vehicle_file, Vehicle)
-    metadata["fingerprints"] = _json(
-        {
-            "solver": control_artifacts.solver_fingerprint(vehicle),
-            "prediction": control_artifacts.prediction_fingerprint(),
-            "filter": layout.eskf_fingerprint(),
-            "pose": pose_artifact.pose_fingerprint(),
-        }
-    )
+    metadata["fingerprints"] = _json(fingerprints(load(vehicle_file, Vehicle)))
     metadata["state_layout"] = _json(
         {"version": layout.LAYOUT_VERSION, "state": layout.STATE_LAYOUT, "error": layout.ERROR_LAYOUT}
     )
     return metadata
+
+
+def fingerprints(vehicle: Vehicle) -> dict[str, str]:
+    """Of the compiled artefacts that fly a vehicle file."""
+    return {
+        "solver": control_artifacts.solver_fingerprint(vehicle),
+        "prediction": control_artifacts.prediction_fingerprint(),
+        "filter": layout.eskf_fingerprint(),
+        "pose": pose_artifact.pose_fingerprint(),
+    }
 
 
 def open_recorder(log_file: str | Path, metadata: dict[str, str]) -> RecorderNode:

@@ -144,7 +144,7 @@ class PoseSolver:
         rays = self._camera.undistort(flat_px)
         if not np.isfinite(rays).all():
             return []
-        if _is_plane(flat_M):
+        if _is_plane(flat_M.tobytes()):
             starts = _generic(flat_M, rays, cv2.SOLVEPNP_IPPE)
         else:
             starts = _generic(flat_M, rays, cv2.SOLVEPNP_SQPNP)
@@ -166,7 +166,10 @@ def _residual_limit(dof: int) -> float:
     return quantile(COVARIANCE_QUANTILE, dof)
 
 
-def _is_plane(points: Array) -> bool:
+@functools.lru_cache(maxsize=256)  # the same markers are seen image after image
+def _is_plane(points_M: bytes) -> bool:
+    """Whether corners, the bytes of an array (n, 3), lie in a plane."""
+    points = np.frombuffer(points_M).reshape(-1, 3)
     spread = np.linalg.svd(points - points.mean(0), compute_uv=False)
     return bool(spread[2] <= PLANE_TOLERANCE * spread[0])
 

@@ -6,6 +6,7 @@ import math
 import numpy as np
 
 from companion.core.arrays import Array
+from companion.core.kernel import short_calls
 from companion.core.pose_artifact import require_pose
 from companion.tracking.camera_model import CameraModel
 
@@ -17,7 +18,7 @@ class Reprojection:
     """
 
     def __init__(self, camera: CameraModel) -> None:
-        library = ctypes.CDLL(str(require_pose()))
+        library = short_calls(require_pose())
         self._residual, self._refine = library.pose_residual, library.pose_refine
         self._information = library.pose_information
         array, count, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double

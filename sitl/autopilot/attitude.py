@@ -11,7 +11,7 @@ import numpy as np
 
 from acados_gen.compile import compile_library
 from companion.core.arrays import Array
-from companion.core.kernel import fingerprint
+from companion.core.kernel import fingerprint, short_calls
 from sitl.autopilot.parameters import Parameters
 
 SOURCE = Path(__file__).with_name("attitude.c")
@@ -72,8 +72,8 @@ def mixer_matrix() -> Array:
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
-    return ctypes.CDLL(str(compile_library("autopilot_attitude", fingerprint([SOURCE]), [SOURCE])))
+def _library() -> ctypes.PyDLL:
+    return short_calls(compile_library("autopilot_attitude", fingerprint([SOURCE]), [SOURCE]))
 
 
 class _Inputs(NamedTuple):

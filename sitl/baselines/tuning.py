@@ -67,7 +67,7 @@ class Need(NamedTuple):
 def paper_tuning(loaded: LoadedScenario) -> PaperVehicle:
     """The paper's numbers, adapted to the aircraft of a scenario; raises `ConfigError` for one without published numbers."""
     scenario, published = loaded.scenario, paper_vehicle(loaded.vehicle.name)
-    airframe = with_thrust(load_airframe(scenario.airframe), scenario.thrust_scale)
+    airframe = with_thrust(load_airframe(scenario.airframe, scenario.airframe_changes), scenario.thrust_scale)
     model = identify_aircraft(airframe, flown_parameters(scenario), scenario.command_delay_s)
     k_T, need = model.thrust_coefficient_m_s2, need_of(loaded, airframe)
     low, high = (bound * published.model.thrust_coefficient_m_s2 / k_T for bound in published.thrust_bounds)

@@ -75,7 +75,7 @@ class Px4Autopilot:
         self._clock = scenario.fcu_clock
         self._accuracy_m = claimed_accuracy_m(scenario.sensors.gnss)
         self._noise = NormalNoise(np.random.default_rng(seed))
-        self._cells = load_airframe(scenario.airframe).battery.cells
+        self._cells = load_airframe(scenario.airframe, scenario.airframe_changes).battery.cells
         delay_ms = {"EKF2_GPS_DELAY": float(round(1000 * scenario.sensors.gnss.delay_s))}
         etc = prepare_run(build, run, model, delay_ms | scenario.fcu_parameters)
         self._source, self._requested = loaded.path, scenario.fcu_parameters

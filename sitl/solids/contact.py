@@ -8,8 +8,8 @@ shape was.
 import msgspec
 import numpy as np
 
-from companion.core.arrays import Array, Vector
-from companion.core.frames import rotation_matrix
+from companion.core.arrays import Array, Mask, Vector
+from companion.core.frames import rotation_matrix, skew
 from companion.core.messages import Contact
 from sitl.plant import CONTACTS, FEET, STEP_S, Plant
 from sitl.solids.queries import MEMORY, SHAPE
@@ -60,7 +60,10 @@ class SolidContact:
             self._lay_planes()
             before = plant.v_W.copy(), rotation_matrix(plant.q_WB) @ plant.omega_B, plant.p_W.copy()
             plant.step(motor_commands, 1, wind_W, force_W)
-            self._note(*before)
+            touching = plant.contact_peak_n > 0.0
+            if touching.any():
+                self._note(touching, *before)
+            self._touching = touching
 
     def take(self) -> list[Contact]:
         """The contacts that began `REPORT_S` ago, each once, with the largest force until now; copies."""
@@ -72,17 +75,15 @@ class SolidContact:
     def _lay_planes(self) -> None:
         plant, shapes = self._plant, self._shapes
         R = rotation_matrix(plant.q_WB)
-        arms_W = plant.shapes_B @ R.T
-        shapes["centre_W"] = plant.p_W + arms_W
-        shapes["velocity_W"] = plant.v_W + np.cross(R @ plant.omega_B, arms_W)
+        shapes["centre_W"] = plant.p_W + plant.shapes_B @ R.T
+        shapes["velocity_W"] = plant.v_W + plant.shapes_B @ (R @ skew(plant.omega_B)).T
         shapes["axis_W"] = R[:, 2]
         self._solids.contact_planes(shapes, self._memory, STEP_S, self._planes_W, self._index)
         plant.surfaces_W[:] = self._planes_W
 
-    def _note(self, v_W: Array, omega_W: Array, p_W: Array) -> None:
+    def _note(self, touching: Mask, v_W: Array, omega_W: Array, p_W: Array) -> None:
         """Enter what was touched in the last millisecond, which began with this motion."""
         plant = self._plant
-        touching = plant.contact_peak_n > 0.0
         for k in np.flatnonzero(touching):
             name, normal_W, place_W = self._solids.names[self._index[k]], self._planes_W[k, :3], plant.contact_W[k]
             speed_m_s = float(np.linalg.norm(v_W + np.cross(omega_W, place_W - p_W)))
@@ -108,7 +109,6 @@ class SolidContact:
                     landing=landing,
                 )
             )
-        self._touching = touching
 
     def _ongoing(self, solid: str, landing: bool) -> int | None:
         """Index of the contact that a touch of this moment continues."""

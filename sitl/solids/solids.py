@@ -43,8 +43,8 @@ class Solids:
         self.file = file
         self.names = [solid.name for solid in file.solid]
         self._materials = materials(file)
-        self._surfaces = [surface_of(s, f"{path}: solid[{i}]", path.parent) for i, s in enumerate(file.solid)]
-        made = [c_solid(solid, surface) for solid, surface in zip(file.solid, self._surfaces, strict=True)]
+        self.surfaces = [surface_of(s, f"{path}: solid[{i}]", path.parent) for i, s in enumerate(file.solid)]
+        made = [c_solid(solid, surface) for solid, surface in zip(file.solid, self.surfaces, strict=True)]
         self._kept = [array for _, arrays in made for array in arrays]
         self._c_solids = (CSolid * len(made))(*(solid for solid, _ in made))
         self._arguments = ctypes.addressof(self._c_solids), len(made)
@@ -58,7 +58,7 @@ class Solids:
     def meshes(self) -> list[SolidMesh]:
         """Every solid as triangles with its texture and material, in the order of the file; raises `ConfigError`."""
         meshes = []
-        for i, (solid, surface) in enumerate(zip(self.file.solid, self._surfaces, strict=True)):
+        for i, (solid, surface) in enumerate(zip(self.file.solid, self.surfaces, strict=True)):
             texture = texture_of(solid, f"{self.path}: solid[{i}]", self.path.parent)
             p_W, R = pose(solid.p_W, solid.rpy_rad)
             uv = surface.uv

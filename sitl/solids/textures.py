@@ -75,6 +75,8 @@ def _draw_shape(image: Image8, size: float, rng: np.random.Generator) -> None:
     centre, turn, grey, form = rng.uniform(0, side, 2), rng.uniform(0, 180), int(rng.integers(20, 236)), rng.random()
     for shift in np.array([(i, j) for i in (-side, 0, side) for j in (-side, 0, side)]):
         x, y = centre + shift
+        if min(x, y) < -size or max(x, y) > side + size:
+            continue
         if form < 0.4:
             cv2.circle(image, (round(x), round(y)), round(size / 2), grey, -1, cv2.LINE_AA)
         else:

@@ -77,6 +77,7 @@ class WorldFile(Section, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(min_length=1)]
     description: str
+    shapes_wind: bool = True  # the wind flows around the solids (`sitl.aerodynamics`); False: as if there were none
     material: list[Material] = []  # beyond `MATERIALS`
     solid: Annotated[list[Box | Plate | Cylinder | Mesh], Meta(min_length=1, max_length=256)]
 

@@ -129,6 +129,17 @@ def test_drag_is_that_of_hull_and_rotors_at_the_speeds_flown(flown):
     assert forces.drag_vertical_1_s == pytest.approx(power[2] / square[2], rel=0.25)
 
 
+def test_the_models_of_drag_explain_the_acceleration_that_the_flight_controller_feels(flown):
+    drags, airframe = flown[0].drags, true_airframe()
+    rotor = airframe.rotor
+    of_blades = rotor.in_plane_drag_n_s2_m_rad * rotor.speed_max_rad_s / math.sqrt(rotor.thrust_max_n)
+    of_blades *= math.sqrt(6 / airframe.mass_kg)
+    assert of_blades < drags.c_d_1_sqrt_m < 1.4 * of_blades  # the hull adds to it
+    assert drags.explained_linear > 0.8
+    assert drags.explained_rotor_vertical > 0.8
+    assert drags.explained_rotor > 0.5
+
+
 def test_the_heading_follows_its_setpoint(flown):
     yaw = flown[0].yaw
     assert yaw.name == "heading" and yaw.trusted and yaw.response.gain == pytest.approx(1.0, abs=0.05)

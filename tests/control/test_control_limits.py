@@ -9,7 +9,7 @@ from acados_gen.ocp import keep_rows, row_nodes
 from companion.control.horizon import Horizon
 from companion.control.solver import Nmpc
 from companion.control.trajectories import NO_PLANE, sample, standoff_plane
-from companion.core.frames import quat_from_matrix
+from companion.core.frames import GRAVITY_M_S2, quat_from_matrix
 from companion.core.messages import WORLD, Reference
 from companion.core.trajectory_messages import Hold
 
@@ -100,7 +100,32 @@ def test_at_the_speed_limit_the_commands_stay_smooth(vehicle):
     loop.run(4)
     assert speeds_m_s(loop)[50:].max() < 1.9
     jumps_rad = np.abs(np.diff(loop.commands()[:, 1:], axis=0)).max(axis=1)
-    assert np.quantile(jumps_rad[5:], 0.95) < 0.15
+    assert np.quantile(jumps_rad[5:], 0.95) < 0.375 * vehicle.controller.tilt_max_rad
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_wind_beyond_the_tilt_bound_does_not_make_the_other_axis_swing(vehicle, axis):
+    """Tilting the other axis takes lift and so allows more thrust; the plan must not swing between both bounds of it."""
+    nmpc = RecordingNmpc(vehicle)
+    loop, noise = Loop(vehicle, nmpc, p=(0.0, 0.0, 3.0)), np.random.default_rng(1)
+    loop.edit_state = lambda state: msgspec.structs.replace(
+        state, disturbance_W=tuple(np.array(state.disturbance_W) + 0.1 * noise.normal(size=3))
+    )
+    loop.hold((0.0, 0.0, 3.0))
+    loop.run(2)
+    beyond_m_s2 = 1.15 * GRAVITY_M_S2 * np.tan(vehicle.controller.tilt_max_rad)
+
+    def rise(loop):
+        loop.plant.disturbance_W[axis] = -beyond_m_s2 * min(1.0, (loop.now_s - begin_s) / 1.5)
+
+    begin_s = loop.now_s
+    loop.run(4, rise)
+    commands = loop.commands()[-100:]
+    bound, other = (2, 1) if axis == 0 else (1, 2)
+    assert np.abs(commands[:, bound]).max() == pytest.approx(vehicle.controller.tilt_max_rad, rel=0.02)
+    assert np.abs(commands[:, other]).max() < 0.15
+    assert np.array(loop.positions)[:, 2].min() > 2.5
+    assert set(nmpc.statuses) == {0}
 
 
 def test_an_aircraft_above_the_speed_limit_slows_down_and_always_has_a_plan(vehicle):

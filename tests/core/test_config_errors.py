@@ -268,7 +268,7 @@ def test_a_key_in_the_wrong_table_is_answered_with_the_right_one(tmp_path, text,
         ),
         (
             "[safety]\ntilt_rad = 0.3\n",
-            "safety.tilt_rad = 0.3: must be above controller.tilt_max_rad = 0.4, the tilt that the controller may use",
+            "safety.tilt_rad = 0.3: must be above controller.tilt_max_rad = 0.5, the tilt that the controller may use",
         ),
         (
             "[safety]\nbattery_low_v = 12.0\n",

@@ -99,7 +99,7 @@ def test_a_report_that_cannot_be_written_costs_neither_figures_nor_the_cause(fol
 
 
 def test_without_the_packages_of_the_report_a_line_names_the_extra(folder, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("companion.recording.report")]:
+    for name in [n for n in sys.modules if n.startswith(("companion.recording.report", "companion.recording.pages"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     code, lines = concluded(folder, Ending(status(success=True)))

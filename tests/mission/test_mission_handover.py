@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from mission_world import ON_US, STEP_S, World, switch_plan
 
+from companion.core.frames import rotation_matrix
 from companion.core.messages import WORLD, FcuPosition, State
 from companion.core.trajectories import duration_s, sample, stop_s
 from companion.core.trajectory_messages import Hold, Move
@@ -36,6 +37,17 @@ def test_a_move_that_replaces_the_stop_continues_its_motion():
     np.testing.assert_allclose(at(move, 10.4, 10.4), at(STOP, 10.0, 10.4), atol=1e-9)
     np.testing.assert_allclose(at(move, 10.4, 10.4 + duration_s(move)), [*MOVE.p_end, *[0.0] * 6], atol=1e-9)
     assert stream.timeout_s > duration_s(move)
+
+
+def test_a_move_at_a_bundle_continues_the_stop_in_the_world():
+    q_WM = (0.5, 0.5, -0.5, -0.5)
+    R = rotation_matrix(q_WM)
+    stream = ReferenceStream()
+    stream.start(WORLD, STOP, 10.0)
+    stream.start("pier", MOVE, 10.4, q_WM=q_WM)
+    begin, stop = at(stream.current.trajectory, 10.4, 10.4), at(STOP, 10.0, 10.4)
+    np.testing.assert_allclose(begin[:3], MOVE.p_start, atol=1e-9)  # given in the bundle's frame already
+    np.testing.assert_allclose([R @ begin[3:6], R @ begin[6:9]], [stop[3:6], stop[6:9]], atol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -211,8 +211,8 @@ CASES: dict[str, Case] = {
     ),
     "tilt": Case(rolled(1.04), rolled(1.06), (fields(attitude=None), BY_PILOT), (of("attitude", q_WB=(NAN,) * 4),)),
     "tilt_error": Case(
-        fields(tilt_error_rad=0.35),
-        fields(tilt_error_rad=0.36),
+        fields(tilt_error_rad=0.25),
+        fields(tilt_error_rad=0.26),
         (fields(tilt_error_rad=None), BY_PILOT),
         (fields(tilt_error_rad=NAN),),
     ),

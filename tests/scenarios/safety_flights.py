@@ -18,7 +18,7 @@ import numpy as np
 from pymavlink.dialects.v20 import common
 
 from companion.core.enums import FcuMode, FcuSystem, FilterOffset, Phase, Sensor
-from companion.core.frames import quat_multiply, rotation_matrix
+from companion.core.frames import quat_from_rpy, quat_multiply, rotation_matrix, rpy_from_quat
 from companion.core.messages import (
     EstimatorStatus,
     FcuAttitude,
@@ -28,6 +28,7 @@ from companion.core.messages import (
     Message,
     MissionStatus,
     SafetyEvent,
+    SentSetpoint,
     State,
 )
 from companion.core.site import Bundle, Marker
@@ -182,7 +183,7 @@ def _charge_falls(lockstep: Lockstep) -> None:
 
 
 def _wind_rises(lockstep: Lockstep) -> None:
-    """The mission sees a steady tilt of nearly all that the controller may use, in the direction of the wind.
+    """The mission sees a steady tilt, and setpoints of it, of nearly all that the controller may use, in the direction of the wind.
 
     A real wind so near to the limit carries the aircraft away before a minute is over.
     """
@@ -199,6 +200,10 @@ def _wind_rises(lockstep: Lockstep) -> None:
         if isinstance(message, FcuAttitude):
             q_WB = tuple(np.asarray(quat_multiply(turn, message.q_WB)).tolist())
             message = msgspec.structs.replace(message, q_WB=q_WB)
+        elif isinstance(message, SentSetpoint):
+            q_WB = quat_from_rpy(message.roll_rad, message.pitch_rad, message.yaw_rad)
+            roll, pitch, _ = rpy_from_quat(quat_multiply(turn, q_WB))
+            message = msgspec.structs.replace(message, roll_rad=roll, pitch_rad=pitch)
         return handle(message, now_s)
 
     node.handle = tilted
@@ -291,15 +296,15 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "gnss_lost_at_bundle": SafetyFlight((fault("gnss_lost", lasts_s=10.0),), 3.0, "HOLD"),
     "gnss_lost": SafetyFlight((fault("gnss_lost"), HIDDEN), 3.0, "DONE", 6.0, "search"),
     "both_lost": SafetyFlight((fault("gnss_lost"), HIDDEN), 2.0, "DONE"),
-    "control_error": SafetyFlight((fault("gust", 0.0, 5.5, 0.0, lasts_s=1.0),), 2.0, "HOLD", 4.0),
+    "control_error": SafetyFlight((fault("gust", 0.0, 6.2, 0.0, lasts_s=1.0),), 2.0, "HOLD", 4.0),
     "tilt": SafetyFlight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.3),), 1.0, "PX4_HOLD", 6.0),
     # a gust that the controller tilts against, and an attitude loop with a fifth of its gain
     "tilt_error": SafetyFlight((fault("gust", 0.0, 3.0, 0.0, lasts_s=1.5),), 1.5, "DONE", 1.5, parameters=SLUGGISH),
     "throttle": SafetyFlight((fault("motors_weak", *[0.55] * 6),), 2.0, "DONE", 3.0),
-    "standoff": SafetyFlight((fault("gust", 3.7, 0.0, 0.0, lasts_s=1.0),), 2.0, "DONE", 1.5, "near"),
+    "standoff": SafetyFlight((fault("gust", 4.6, 0.0, 0.0, lasts_s=1.0),), 2.0, "DONE", 1.5, "near"),
     "fence": SafetyFlight((fault("gust", 0.0, 4.6, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "height": SafetyFlight((fault("gust", 0.0, 0.0, 6.5, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
-    "distance": SafetyFlight((fault("gust", 3.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),
+    "distance": SafetyFlight((fault("gust", 4.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),
     "speed": SafetyFlight((HIDDEN,), 1.0, "DONE", 10.0, "search", attack=_too_fast, cause="raw_speed"),
     "takeoff_limits": SafetyFlight((), 1.0, "DONE", 6.0, "takeoff", attack=_filter_displaced(0.0, 8.0, 0.0)),
     "takeoff_height": SafetyFlight((), 6.0, "DONE", 6.0, "takeoff", attack=_px4_climbs_on),

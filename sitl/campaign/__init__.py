@@ -1,0 +1,1 @@
+"""Campaigns: many simulated flights with drawn numbers, on one machine or many."""

@@ -1,0 +1,75 @@
+"""What the solids of a world do to the air: the wind around them, and the surfaces near the rotors of an aircraft."""
+
+import numpy as np
+
+from companion.core.arrays import Array, Vector
+from companion.core.frames import rotation_matrix
+from companion.core.trajectory_messages import Vec3
+from sitl.aerodynamics import Bluff, flow_around
+from sitl.plant import FEET, ROTORS, Plant
+from sitl.solids.solids import Solids
+from sitl.solids.triangles import pose
+from sitl.solids.world_file import Box, Cylinder, Plate
+from sitl.vectors import vec3
+
+REACH_RADII = 10.0  # farther from its hub than this, a surface changes a rotor's thrust by less than 0.1 %
+WALL_ALONG = 0.7  # largest part of a wall's normal along the rotor's axis
+MOVED_M = 0.1  # after which the flow is computed again
+PLATE_M = 0.01  # thickness of a plate in the wind
+
+
+class SolidAir:
+    """The air among solids, for one aircraft; mean_W: the scenario's mean wind, along which the wakes lie [m/s]."""
+
+    def __init__(self, solids: Solids, plant: Plant, mean_W: Vector) -> None:
+        self._solids, self._plant, self._mean_W = solids, plant, mean_W
+        self._bluffs = _bluffs(solids) if solids.file.shapes_wind else []
+        self._hubs_B = plant.shapes_B[FEET : FEET + ROTORS]
+        arms_m = np.linalg.norm(self._hubs_B, axis=1)
+        self._reach_m = REACH_RADII * plant.airframe.rotor.radius_m
+        self._near_m = self._reach_m + float(arms_m.max())
+        self._flow_p_W = np.full(3, np.inf)
+        self._flow = np.eye(3)
+
+    def wind(self, wind_W: Vec3) -> Vec3:
+        """The wind at the aircraft [m/s] where it is wind_W far from all solids."""
+        moved = self._plant.p_W - self._flow_p_W
+        if not moved @ moved < MOVED_M**2:
+            self._flow_p_W = self._plant.p_W.copy()
+            self._flow = flow_around(self._mean_W, self._flow_p_W, self._bluffs)
+        return vec3(self._flow @ wind_W)
+
+    def lay_surfaces(self) -> None:
+        """Tell the plant how far its rotors are from the surfaces under, over and beside them."""
+        plant = self._plant
+        plant.clearance_m[:] = np.inf
+        if self._solids.nearest(plant.p_W).distance_m[0] > self._near_m:
+            return
+        R = rotation_matrix(plant.q_WB)
+        hubs_W, axis_W = plant.p_W + self._hubs_B @ R.T, R[:, 2]
+        both = np.concatenate([np.tile(-axis_W, (ROTORS, 1)), np.tile(axis_W, (ROTORS, 1))])
+        found_m = self._solids.first_hit(np.tile(hubs_W, (2, 1)), both)
+        plant.clearance_m[:, :2] = np.where(found_m > self._reach_m, np.inf, found_m).reshape(2, ROTORS).T
+        near = self._solids.nearest(hubs_W)
+        wall = (np.abs(near.normal_W @ axis_W) < WALL_ALONG) & (near.distance_m < self._reach_m)
+        plant.clearance_m[wall, 2] = np.maximum(near.distance_m[wall], 0.0)
+        plant.side_W[:] = -near.normal_W
+
+
+def _bluffs(solids: Solids) -> list[Bluff]:
+    """The solids as the wind sees them: a mesh is the box around it in its own frame."""
+    bluffs = []
+    for solid, surface in zip(solids.file.solid, solids.surfaces, strict=True):
+        p_W, R = pose(solid.p_W, solid.rpy_rad)
+        half_m: Array
+        if isinstance(solid, Cylinder):
+            half_m = np.array([solid.radius_m, solid.radius_m, solid.length_m / 2])
+        elif isinstance(solid, Box):
+            half_m = np.array(solid.size_m) / 2
+        elif isinstance(solid, Plate):
+            half_m = np.array([*solid.size_m, PLATE_M]) / 2
+        else:
+            low, high = surface.vertices_S.min(axis=0), surface.vertices_S.max(axis=0)
+            p_W, half_m = p_W + R @ (low + high) / 2, (high - low) / 2
+        bluffs.append(Bluff(p_W, R, half_m, round=isinstance(solid, Cylinder)))
+    return bluffs

@@ -1,0 +1,171 @@
+"""What a campaign file may say, and that every mistake is one line with file and field before any flight."""
+
+import re
+
+import pytest
+
+from companion.core.config import ConfigError
+from sitl.campaign.flights import plan_campaign
+from tests.campaign.small_campaigns import MASS, SHORT, campaign, draw
+
+UNIFORM = {"distribution": "uniform", "low": 0.5, "high": 1.0}
+BAD_DRAWS = {
+    "a field that does not exist": (
+        draw("vehicle.masss_kg", **UNIFORM), ("draw[0] vehicle.masss_kg", "f550.toml", "unknown key", "mass_kg")),
+    "a table that does not exist": (
+        draw("scenario.winds.mean_m_s[0]", **UNIFORM), ("scenario.winds", "bridge_hover.toml", "winds: unknown key")),
+    "a file that does not exist": (draw("vehicel.mass_kg", **UNIFORM), ("vehicel", "did you mean 'vehicle'?")),
+    "no path": (draw("vehicle..mass_kg", **UNIFORM), ("not a dotted path",)),
+    "a whole file": (draw("vehicle", **UNIFORM), ("names a whole file",)),
+    "a file's name": (draw("scenario.mission", distribution="choice", values=["a"]), ("scenario.mission", "cannot be drawn")),
+    "an index too far": (draw("scenario.start.p_W[7]", **UNIFORM), ("the list has 3 elements",)),
+    "through a number": (draw("vehicle.mass_kg.low", **UNIFORM), ("vehicle.mass_kg", "is not a table")),
+    "every element of no list": (draw("fault[*].at_s", **UNIFORM), ("fault[*].at_s", "no such list")),
+    "a range that is forbidden above": (
+        draw("vehicle.mass_kg", distribution="uniform", low=1.5, high=500.0), ("vehicle.mass_kg = 500", "f550.toml", "allowed")),
+    "a range that is forbidden below": (
+        draw("airframe.mass_kg", distribution="uniform", low=-1.0, high=2.0), ("airframe.mass_kg = -1", "allowed")),
+    "a factor that leads out of the range": (
+        draw("airframe.mass_kg", distribution="uniform", low=1.0, high=99.0, apply="factor"), ("airframe.mass_kg", "allowed")),
+    "a bound of a normal distribution": (
+        draw("vehicle.mass_kg", distribution="normal", mean=1.8, std=0.0, low=-5.0), ("vehicle.mass_kg = -5", "allowed")),
+    "one of several values": (
+        draw("vehicle.mass_kg", distribution="choice", values=[1.8, "heavy"]), ("vehicle.mass_kg = heavy", "expected")),
+    "a contradiction of the vehicle file": (
+        draw("vehicle.safety.battery_low_v", distribution="uniform", low=5.0, high=13.6), ("battery",)),
+    "a stand-off nearer than the safety table permits": (
+        draw("mission.standoff.offset_M[2]", distribution="uniform", low=0.6, high=3.0), ("standoff_min_m", "bridge_hover.toml")),
+    "an unknown fault": (
+        draw("fault", distribution="choice", values=[[{"kind": "gnss_lots", "at_s": 1.0}]]), ("gnss_lots", "gnss_lost")),
+    "a fault without its numbers": (
+        draw("fault", distribution="choice", values=[[{"kind": "gust", "at_s": 1.0}]]), ("gust", "needs 3")),
+    "a factor of no number": (
+        draw("scenario.name", distribution="uniform", low=1.0, high=2.0, apply="factor"), ("scenario.name", "needs a number")),
+    "an unknown parameter of PX4": (
+        draw("scenario.fcu_parameters.NAV_RLC_ACT", distribution="choice", values=[3]), ("NAV_RLC_ACT", "no such parameter")),
+    "ranges of unkind sensors for kind ones": (draw("unkind.wind_m_s", **UNIFORM), ("has no use with sensors",)),
+    "low above high": (draw("vehicle.mass_kg", distribution="uniform", low=2.0, high=1.0), ("draw[0].low = 2", "high = 1")),
+    "no logarithm": (draw("vehicle.mass_kg", distribution="log_uniform", low=0.0, high=1.0), ("logarithm",)),
+    "a mean outside": (draw("vehicle.mass_kg", distribution="normal", mean=1.0, std=0.1, low=1.5), ("the mean 1",)),
+    "an unknown distribution": (draw("vehicle.mass_kg", distribution="unform", low=1.0, high=2.0), ("unform", "uniform")),
+    "a missing number": (draw("vehicle.mass_kg", distribution="uniform", low=1.0), ("draw[0].high: missing key",)),
+    "an unknown key of a draw": (draw("vehicle.mass_kg", **UNIFORM, step=1.0), ("draw[0].step: unknown key",)),
+    "no values": (draw("vehicle.mass_kg", distribution="list", values=[]), ("draw[0].values",)),
+    "weights of other values": (
+        draw("vehicle.mass_kg", distribution="choice", values=[1.8, 2.0], weights=[1.0]), ("1 numbers for 2 values",)),
+    "labels of other values": (
+        draw("vehicle.mass_kg", distribution="choice", values=[1.8], labels=["a", "b"]), ("2 names for 1 values",)),
+    "a field twice": (MASS + MASS, ("airframe.mass_kg is drawn twice",)),
+}  # fmt: skip
+BAD_HEADS = {
+    "no such scenario": ({"scenarios": '["bridge_hoover"]'}, ("bridge_hoover", "did you mean 'bridge_hover'?")),
+    "no scenario": ({"scenarios": "[]"}, ("scenarios",)),
+    "a mission for a scenario": ({"scenarios": '["lab_line"]'}, ("lab_line is a mission",)),
+    "a scenario twice": ({"scenarios": '["bridge_hover", "bridge_hover"]'}, ("stands there twice",)),
+    "an unknown stack": ({"stacks": '["ful"]'}, ("did you mean 'full'?",)),
+    "unknown sensors": ({"sensors": '"rude"'}, ("allowed: kind, unkind, both",)),
+    "a seed twice": ({"seeds": "[1, 2, 1]"}, ("seeds: 1 stands there twice",)),
+    "no seeds": ({"seeds": "{ first = 1, count = 0 }"}, ("seeds.count",)),
+    "an unknown key": ({"jobs": "2"}, ("jobs: unknown key",)),
+    "an unknown vehicle": ({"vehicle": '"f505"'}, ("f505", "did you mean 'f550'?")),
+    "a limit out of its range": ({"limits": "{ wall_s = 0.0 }"}, ("limits.wall_s = 0.0", "allowed")),
+}
+
+
+def refusal(path) -> str:
+    with pytest.raises(ConfigError) as error:
+        plan_campaign(path)
+    line = str(error.value)
+    assert "\n" not in line and line.startswith(str(path)), line
+    assert "/companion-campaign-" not in line, "the temporary folder of the check"
+    return line
+
+
+@pytest.mark.parametrize("case", BAD_DRAWS)
+def test_a_bad_draw_is_one_line_that_names_file_and_field(tmp_path, case):
+    table, words = BAD_DRAWS[case]
+    line = refusal(campaign(tmp_path, table, seeds="[1]"))
+    assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize("case", BAD_HEADS)
+def test_a_bad_key_is_one_line_that_names_the_file(tmp_path, case):
+    changes, words = BAD_HEADS[case]
+    line = refusal(campaign(tmp_path, **changes))
+    assert all(word in line for word in words), line
+
+
+def test_a_drawn_field_that_unkind_sensors_replace_is_refused(tmp_path):
+    table = draw("scenario.thrust_scale", distribution="uniform", low=0.9, high=1.1)
+    line = refusal(campaign(tmp_path, table, sensors='"unkind"', seeds="[1]"))
+    assert "scenario.thrust_scale: unkind sensors replace it" in line
+
+
+def test_only_a_flight_shows_what_two_draws_together_forbid(tmp_path):
+    """Each range is allowed by itself; the line names the flight."""
+    fence = draw("mission.limits.height_m", distribution="list", values=[8.0, 3.0])
+    line = refusal(campaign(tmp_path, fence, draw("mission.takeoff.height_m", distribution="list", values=[2.0, 4.0])))
+    assert re.search(r"(flight 2 of bridge_hover|draw\[\d\])", line), line
+
+
+def test_a_file_of_another_kind_is_named(tmp_path):
+    path = campaign(tmp_path)
+    path.write_text('[[bundle]]\nname = "x"\n')
+    assert "bundle: unknown key" in refusal(path)
+
+
+def test_too_many_solvers_are_refused(tmp_path):
+    from sitl.campaign.flights import solver_vehicles
+
+    table = draw("vehicle.controller.horizon_s", distribution="uniform", low=1.0, high=1.2)
+    plan = plan_campaign(campaign(tmp_path, table, seeds="{ first = 1, count = 9 }"))
+    with pytest.raises(ConfigError, match="9 different solvers"):
+        solver_vehicles(plan.flights)
+
+
+def test_fields_of_every_file_reach_the_flight(tmp_path):
+    path = campaign(
+        tmp_path,
+        SHORT,
+        MASS,
+        draw("vehicle.mass_kg", distribution="fixed", value=1.9),
+        draw("mission.standoff.offset_M[2]", distribution="list", values=[2.0, 2.5, 3.5]),
+        draw("markers.bundle[0].markers[1].size_m", distribution="uniform", low=1.1, high=1.2, apply="factor"),
+        draw("scenario.wind.mean_m_s[1]", distribution="uniform", low=0.5, high=1.5, apply="offset"),
+        draw("fault", distribution="choice", values=[[{"kind": "gnss_lost", "at_s": 0.0}, {"kind": "markers_hidden", "at_s": 0.0}]], labels=["both_lost"]),
+        draw("fault[*].at_s", distribution="uniform", low=0.5, high=1.0),
+        draw("scenario.thrust_scale", distribution="normal", mean=1.0, std=0.2, low=0.9, high=1.1, apply="factor"),
+    )  # fmt: skip
+    plan = plan_campaign(path)
+    flight = plan.flights[1]
+    (tmp_path / "files").mkdir()
+    loaded = flight.loaded(tmp_path / "files")
+    drawn, scenario = flight.fields, loaded.scenario
+    assert loaded.vehicle.mass_kg == 1.9 and scenario.duration_max_s == 1.5
+    assert (
+        scenario.airframe_changes == {"mass_kg": drawn["airframe.mass_kg"]}
+        and 1.62 <= drawn["airframe.mass_kg"] <= 1.98
+    )
+    assert loaded.plan.standoff.offset_M[2] == 2.5 and loaded.plan.standoff.offset_M[0] == 0.0
+    assert loaded.site.find("pier").markers[1].size_m == drawn["markers.bundle[0].markers[1].size_m"] > 0.3
+    assert scenario.wind.mean_m_s[1] == drawn["scenario.wind.mean_m_s[1]"] and 4.5 <= scenario.wind.mean_m_s[1] <= 5.5
+    assert [fault.at_s for fault in scenario.fault] == [drawn["fault[*].at_s"]] * 2 and drawn["fault"] == "both_lost"
+    assert scenario.thrust_scale == drawn["scenario.thrust_scale"] != 1.0
+    assert len({f.fields["airframe.mass_kg"] for f in plan.flights}) == 3
+
+
+def test_ranges_of_unkind_sensors_are_drawn_for_the_seed(tmp_path):
+    path = campaign(
+        tmp_path,
+        draw("unkind.wind_m_s", distribution="uniform", low=9.0, high=12.0),
+        draw("unkind.mount_shift_m", distribution="fixed", value=[-0.001, 0.001]),
+        sensors='"both"',
+        seeds="[5]",
+    )
+    kind, unkind = plan_campaign(path).flights
+    assert (kind.sensors, unkind.sensors) == ("kind", "unkind")
+    assert kind.fields == {} and unkind.fields["unkind.wind_m_s"] > 9.0
+    (tmp_path / "files").mkdir()
+    world = unkind.in_its_world(unkind.loaded(tmp_path / "files")).drawn
+    assert world.wind_m_s == unkind.fields["unkind.wind_m_s"]
+    assert max(map(abs, world.mount_shift_m)) <= 0.001 and world.tilt_std_rad > 0.005

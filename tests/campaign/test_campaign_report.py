@@ -1,0 +1,168 @@
+"""The statistics are those of the textbooks, and the page holds everything that it shows."""
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from sitl.campaign.charts import ticks
+from sitl.campaign.report import explaining, general, repeat_command, summary_lines, write_campaign_report
+from sitl.campaign.statistics import influences, wilson
+from tests.campaign.small_campaigns import row
+from tests.campaign.test_campaign_store import plan
+
+
+@pytest.mark.parametrize(
+    ("hits", "of", "low", "high"),
+    # R. Newcombe, "Two-sided confidence intervals for the single proportion", 1998, table I, method 3
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_wilsons_interval(hits, of, low, high):
+    share = wilson(hits, of)
+    assert (share.low, share.high) == pytest.approx((low, high), abs=5e-5)
+    other = wilson(of - hits, of)
+    assert (1.0 - other.high, 1.0 - other.low) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_nothing_flown_is_no_division_by_zero():
+    assert wilson(0, 0)[2:] == (0.0, 1.0)
+
+
+def fields_of(n, seed):
+    rng = np.random.default_rng(seed)
+    return {f"field_{i}": rng.uniform(-1.0, 1.0, n).tolist() for i in range(10)}, rng
+
+
+def test_the_field_that_causes_a_figure_comes_first_in_whatever_direction():
+    fields, rng = fields_of(100, 1)
+    fields["name"] = [str(n) for n in rng.choice(["a", "b", "c"], 100)]
+    noise = rng.normal(0.0, 0.3, 100)
+    for cause, figure, how in (
+        ("field_3", np.array(fields["field_3"]) + noise, "high"),
+        ("field_4", -(np.array(fields["field_4"]) ** 3) + noise, "low"),
+        ("field_5", np.abs(fields["field_5"]) + noise, "far from its median"),
+        ("name", np.array([n == "b" for n in fields["name"]]) + noise, "b"),
+    ):
+        first, second, *_ = influences(fields, figure.tolist())
+        assert (
+            (first.field, first.how) == (cause, how) and first.p < 0.005 < second.p and first.measure > second.measure
+        )
+
+
+def test_the_field_that_causes_failures_comes_first():
+    fields, rng = fields_of(150, 2)
+    failed = (np.array(fields["field_7"]) > 0.7) & (rng.random(150) < 0.8)
+    first = influences(fields, failed.astype(float).tolist())[0]
+    assert first.field == "field_7" and first.p < 0.005
+
+
+def test_chance_is_called_so():
+    """Of lists in which nothing explains anything, one in twenty has a field with p of 5 % or less."""
+    found = 0
+    for seed in range(40):
+        fields, rng = fields_of(30, 100 + seed)
+        found += influences(fields, rng.random(30).tolist())[0].p <= 0.05
+    assert found <= 6  # 40 lists at 5 %: more than 6 with a probability of 1.4 %
+
+
+def test_too_few_flights_and_equal_figures_say_nothing():
+    fields, _ = fields_of(30, 3)
+    assert influences(fields, [1.0] * 30) == []
+    assert influences({k: v[:5] for k, v in fields.items()}, [1.0, 2.0, 3.0, 4.0, 5.0]) == []
+    assert influences({"same": [1.0] * 30, "absent": [None] * 30}, list(map(float, range(30)))) == []
+
+
+def test_a_crashed_flight_without_draws_does_not_drop_the_field():
+    fields, _ = fields_of(40, 4)
+    figure = list(fields["field_0"])
+    fields["field_0"][3] = None
+    assert influences(fields, figure)[0].field == "field_0"
+
+
+def test_ticks_are_round_and_inside():
+    assert ticks(0.0, 10.0) == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
+    assert ticks(0.031, 0.058) == pytest.approx([0.035, 0.04, 0.045, 0.05, 0.055])
+
+
+def test_equal_causes_are_counted_together():
+    one, two = general("1.2 m beyond a limit of the mission"), general("13 m beyond a limit of the mission")
+    assert one == two == "N m beyond a limit of the mission"
+    assert general("Tilt near its limit (33.1°, limit 35): landed") == "Tilt near its limit: landed"
+
+
+class Page(HTMLParser):
+    VOID = {"meta", "br"}
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.links, self.text = [], [], ""
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self.links += [v for k, v in attributes if k in ("src", "href", "xlink:href")]
+
+    def handle_startendtag(self, tag, attributes):
+        self.links += [v for k, v in attributes if k in ("src", "href")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture
+def flights():
+    rows = [row(n) for n in range(1, 31)]
+    rows[4] |= {"outcome": "early", "cause": "Wind <too> strong (5 m/s): landed"}
+    rows[9] |= {"outcome": "failed", "cause": "2.5 m beyond a limit of the mission"}
+    rows[11] |= {"outcome": "failed", "cause": "3.5 m beyond a limit of the mission"}
+    rows[20] = row(21, "crashed", "not finished within 60 s", trace="Traceback <here>")
+    return rows
+
+
+def test_the_page_has_every_cause_and_needs_no_network(tmp_path, flights):
+    write_campaign_report(plan(tmp_path, 200), flights, tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text()
+    page = Page(html)
+    assert page.links == [] and not re.search(r"url\(|@import|<script|<link", html)
+    for words in (
+        "30 of 200 flights flown", "go on with --resume", "26 of 30", "27 of 30", "N m beyond a limit of the mission",
+        "10, 12", "Wind <too> strong: landed", "not finished within N s", "Traceback <here>", "bundle_displaced",
+        "airframe.mass_kg", "gust (15)", "Flight 21: crashed", "0123456789abcdef",
+    ):  # fmt: skip
+        assert words in page.text, words
+
+
+def test_the_worst_flights_come_with_the_command_that_repeats_them(tmp_path, flights):
+    write_campaign_report(plan(tmp_path, 30), flights, tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text()
+    found = [int(n) for n in re.findall(r"--only (\d+) --log flight_\1\.mcap", html)]
+    assert found[:4] == [21, 12, 10, 5] and len(found) == 10
+    assert repeat_command(plan(tmp_path), 7) == f"companion campaign {tmp_path}/small.toml --only 7 --log flight_7.mcap"
+
+
+def test_one_flight_and_nothing_but_crashes_make_a_page(tmp_path):
+    for rows in ([row(1)], [row(n, "crashed", "killed") for n in (1, 2, 3)]):
+        write_campaign_report(plan(tmp_path, 3), rows, tmp_path / "report.html")
+        Page((tmp_path / "report.html").read_text())
+
+
+def test_a_draw_that_is_a_field_already_is_not_compared_twice(flights):
+    for flight in flights:
+        flight["fields"]["unkind.thrust_scale"] = 0.9 + 0.01 * flight["flight"]
+    fields = explaining(flights)
+    assert "unkind.thrust_scale" in fields and "drawn.thrust_scale" not in fields
+    assert fields["drawn.gnss_jumps (largest)"][0] == 5.0
+
+
+def test_the_lines_for_a_terminal_have_shares_and_causes(flights):
+    lines = summary_lines(flights)
+    assert (
+        lines[0].startswith("Completed: 86.7 % (26 of 30; 95 %: ")
+        and "2 failed: N m beyond a limit of the mission" in lines
+    )
