@@ -285,7 +285,9 @@ class SceneCamera:
             self._ideal, self._map_xy, self._map_fraction, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
         )
         if self._effects is not None:
-            image = self._with_effects(self._effects, image, t_s, p_WC, R_WC, q_WB, v_W, omega_B, placed)
+            image = self._with_effects(
+                self._effects, image.astype(np.uint8, copy=False), t_s, p_WC, R_WC, q_WB, v_W, omega_B, placed
+            )
         motion = self.motion_px(p_WC, R_WC, q_WB, v_W, omega_B, placed)
         if np.hypot(*motion) > MIN_BLUR_PX:
             image = cv2.filter2D(image, -1, _line_kernel(motion), borderType=cv2.BORDER_REPLICATE)

@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
+import cv2
 import msgspec
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from sitl.devices.range_finder import RangeFinder, RangeFinderConfig
 from sitl.devices.stereo import images_of
 from sitl.devices.timing import Clock, Timing
 from sitl.lockstep import Lockstep
-from sitl.scenario import load_scenario
+from sitl.scenario import Start, load_scenario
 from sitl.scene import Backdrop, SceneConfig
 from sitl.solids.solids import Solids
 from sitl.solids.world_file import Box, Cylinder, WorldFile
@@ -283,3 +284,29 @@ def test_the_camera_looks_ahead_as_the_tests_say():
     from companion.core.frames import rotation_matrix
 
     assert np.allclose(rotation_matrix(np.array(FORWARD["q_B"])), AHEAD)
+
+
+@draws
+def test_the_trackers_camera_and_the_devices_see_the_solids_of_a_world():
+    loaded = load_scenario(SCENARIO.with_name("bridge_solid.toml"), camera_mode="images")
+    near = {
+        "devices": parse({"depth": DEPTH}, DevicesConfig, "scenario.toml"),
+        "start": Start(p_W=(7.0, 0.0, 4.0), yaw_rad=0.0),
+    }
+    world = World(msgspec.structs.replace(loaded, scenario=msgspec.structs.replace(loaded.scenario, **near)), 1)
+    p_W, q_WB = np.array([8.0, 0.0, 4.0]), quat_from_rpy(0.0, 0.0, 0.0)
+    image = world.camera.render(0.0, p_W, q_WB, np.zeros(3), np.zeros(3))
+    parameters = cv2.aruco.DetectorParameters()
+    dictionary = cv2.aruco.getPredefinedDictionary(cv2.aruco.DICT_6X6_250)
+    grey = np.frombuffer(image.data, np.uint8).reshape(480, 640)
+    corners, ids, _ = cv2.aruco.ArucoDetector(dictionary, parameters).detectMarkers(grey)
+    true = {seen.marker.id: seen.corners_px for seen in world.camera.project_corners(0.0, p_W, q_WB)}
+    assert len(true) >= 4 and set(ids.ravel()) == set(true)
+    assert all(np.abs(c[0] - true[i]).max() < 3.0 for c, i in zip(corners, ids.ravel(), strict=True))
+    world.plant.p_W[:], world.plant.q_WB[:] = p_W, q_WB
+    world.devices.step(0.0, world.plant)[0].message()
+    depth = depths_of(world.devices.step(1.0, world.plant)[0].message())
+    ahead_m = float(loaded.solids.first_hit(p_W + (0.1, 0.0, 0.0), np.array([1.0, 0.0, 0.0])))
+    assert 3.0 < ahead_m < 5.0
+    assert np.nanmedian(depth[155:165, 215:225]) == pytest.approx(ahead_m, abs=0.02)
+    world.devices.close()
