@@ -1,8 +1,8 @@
 """Wind around solids: stowed in front, faster beside, slow behind. Pure functions of place and wind.
 
-Beside a solid the flow is that of an ideal fluid around a circular cylinder, written with distance and normal instead of polar
-coordinates. With radius a, distance d from the surface, its unit normal n, s = (a / (a + d))², and U the wind far away,
-the classic solution (G. Batchelor, "An Introduction to Fluid Dynamics", 1967, section 6.6) is
+Beside a solid the flow is that of an ideal fluid around a circular cylinder, written with distance and normal instead of
+polar coordinates. With radius a, distance d from the surface, its unit normal n, s = (a / (a + d))², and U the wind far
+away, the classic solution (G. Batchelor, "An Introduction to Fluid Dynamics", 1967, section 6.6) is
 
     u = U - s (U·n) n + s g (U - (U·n) n),    g = 1
 
@@ -31,13 +31,13 @@ from companion.core.arrays import Array, Vector
 DEFICIT_MAX = 0.9  # the base of a wake is nearly still; its reversed flow is not modelled
 PLANE_WAKE = 0.98
 DRAG_ROUND, DRAG_ANGULAR = 1.0, 2.0  # C_D of a long cylinder below the drag crisis, and of a long square prism
-STILL_M_S = 1e-6
+STILL_M_S = 0.05
 TOUCHING_M = 1e-6
 
 
 @dataclass(frozen=True)
 class Bluff:
-    """A convex solid in the wind: a box, or a cylinder along its third axis; other solids by the box around them.
+    """A convex solid in the wind: a box, or a cylinder along its third axis.
 
     R_WS: columns are the axes of the solid in W (3, 3). half_m: half its size along them (3,); of a cylinder radius,
     radius, half height.
@@ -48,93 +48,85 @@ class Bluff:
     half_m: Array
     round: bool = False
 
-    def half_width_m(self, direction_W: Array) -> float:
-        """Half the size of the solid along a unit vector."""
-        along = np.abs(self.R_WS.T @ direction_W) * self.half_m
-        if self.round:
-            return float(np.hypot(along[0], along[1]) + along[2])
-        return float(along.sum())
 
-    def nearest(self, position_W: Array) -> tuple[float, Array]:
-        """Distance [m] from the surface and unit normal there, in W; within the solid 0 and the normal of the next face."""
-        local = self.R_WS.T @ (position_W - self.centre_W)
-        excess = np.abs(local) - self.half_m
-        if self.round:
-            radial = float(np.hypot(local[0], local[1]))
-            side = local[:2] / radial if radial > 0 else np.array([1.0, 0.0])
-            parts = np.array([radial - self.half_m[0], excess[2]])
-            axes = np.array([[side[0], side[1], 0.0], [0.0, 0.0, np.copysign(1.0, local[2])]])
-        else:
-            parts, axes = excess, np.diag(np.copysign(1.0, local))
+class WindAround:
+    """The wind around solids as a function of place. All outputs are continuous outside of the solids."""
+
+    def __init__(self, solids: Sequence[Bluff]) -> None:
+        self._centre = np.array([s.centre_W for s in solids]).reshape(-1, 3)
+        self._R_SW = np.array([s.R_WS.T for s in solids]).reshape(-1, 3, 3)
+        self._half = np.array([s.half_m for s in solids]).reshape(-1, 3)
+        self._round = np.array([s.round for s in solids], dtype=bool)
+
+    def __len__(self) -> int:
+        return len(self._centre)
+
+    def at(self, wind_W: Vector, mean_W: Vector, place_W: Vector) -> Array:
+        """The wind at a place [m/s]. wind_W: far from all solids, with its gusts; mean_W: gives the wakes' direction."""
+        u: Array = self.flow(mean_W, place_W) @ np.asarray(wind_W, dtype=float)
+        return u
+
+    def flow(self, mean_W: Vector, place_W: Vector) -> Array:
+        """The matrix (3, 3) that makes the wind at a place of that far from all solids, in which it is linear."""
+        mean, place = np.asarray(mean_W, dtype=float), np.asarray(place_W, dtype=float)
+        speed = float(np.linalg.norm(mean))
+        if not len(self) or speed < STILL_M_S:
+            return np.eye(3)
+        along_W = mean / speed
+        distance, _ = self.nearest(place)
+        weight = (distance + TOUCHING_M) ** -4.0
+        weight /= weight.sum()
+        mixed: Array = np.einsum("n,nij->ij", weight, self.beside(along_W, place))
+        return mixed * float(np.prod(1.0 - self.wakes(along_W, place)))
+
+    def beside(self, along_W: Array, place_W: Array) -> Array:
+        """The same for each solid alone and without wakes, (n, 3, 3); along_W: direction of the mean wind."""
+        distance, normal = self.nearest(place_W)
+        side_W, up_W = _cross_axes(along_W)
+        across = np.minimum(self._half_width(side_W), self._half_width(up_W))
+        s = (across / (across + distance)) ** 2
+        g = np.minimum(across / self._half_width(along_W), 1.0)
+        through = normal[:, :, None] * normal[:, None, :]
+        share = (s * g)[:, None, None]
+        made: Array = (1.0 + share) * np.eye(3) - (s[:, None, None] + share) * through
+        return made
+
+    def wakes(self, along_W: Array, place_W: Array) -> Array:
+        """The share of the wind that is missing behind each solid, (n,), 0 to DEFICIT_MAX."""
+        side_W, up_W = _cross_axes(along_W)
+        offset = place_W - self._centre
+        x = np.maximum(offset @ along_W, 0.0)
+        width, height = self._half_width(side_W), self._half_width(up_W)
+        strength_m = np.where(self._round, DRAG_ROUND, DRAG_ANGULAR) * 2.0 * np.minimum(width, height)
+        deficit = np.minimum(PLANE_WAKE * np.sqrt(strength_m / np.maximum(x, 1e-9)), DEFICIT_MAX)
+        begun = np.minimum(x / self._half_width(along_W), 1.0)  # 0 at the widest section, 1 behind the solid
+        spread = strength_m * x / 16.0
+        bells = np.exp2(-((offset @ side_W) ** 2) / (width**2 + spread) - (offset @ up_W) ** 2 / (height**2 + spread))
+        missing: Array = deficit * begun**2 * (3.0 - 2.0 * begun) * bells
+        return missing
+
+    def nearest(self, place_W: Array) -> tuple[Array, Array]:
+        """Distance [m] from each surface (n,) and unit normal there (n, 3); within a solid 0 and that of the next face."""
+        local = np.einsum("nij,nj->ni", self._R_SW, place_W - self._centre)
+        parts, axes = np.abs(local) - self._half, np.copysign(1.0, local)
+        radial = np.hypot(local[:, 0], local[:, 1])
+        side = np.where(radial[:, None] > 0, local[:, :2] / np.maximum(radial, 1e-12)[:, None], [1.0, 0.0])
+        parts[self._round, 0] = radial[self._round] - self._half[self._round, 0]
+        parts[self._round, 1] = -np.inf  # the first entry stands for both
         outside = np.maximum(parts, 0.0)
-        distance_m = float(np.linalg.norm(outside))
-        normal = (outside / distance_m) @ axes if distance_m > 0 else axes[int(np.argmax(parts))]
-        return distance_m, self.R_WS @ normal
+        distance = np.linalg.norm(outside, axis=1)
+        inside = distance == 0
+        pointing = np.where(inside[:, None], parts == parts.max(axis=1, keepdims=True), outside)
+        local_normal = pointing * axes
+        local_normal[self._round, :2] = (pointing[:, :1] * side)[self._round]
+        local_normal /= np.linalg.norm(local_normal, axis=1, keepdims=True)
+        return distance, np.einsum("nji,nj->ni", self._R_SW, local_normal)
 
-
-def wind_around(wind_W: Vector, mean_W: Vector, position_W: Vector, solids: Sequence[Bluff]) -> Array:
-    """The wind at a place [m/s]. wind_W: far from all solids, with its gusts; mean_W: without, gives the wakes' direction.
-
-    Continuous outside of the solids.
-    """
-    wind: Array = flow_around(mean_W, position_W, solids) @ np.asarray(wind_W, dtype=float)
-    return wind
-
-
-def flow_around(mean_W: Vector, position_W: Vector, solids: Sequence[Bluff]) -> Array:
-    """The matrix (3, 3) that makes the wind at a place from the wind far from all solids, which it is linear in."""
-    place, mean = (np.array(v, dtype=float) for v in (position_W, mean_W))
-    speed = float(np.linalg.norm(mean))
-    if not solids or speed < STILL_M_S:
-        return np.eye(3)
-    along_W = mean / speed
-    u, weights, open_share = np.zeros((3, 3)), 0.0, 1.0
-    for solid in solids:
-        distance_m, normal_W = solid.nearest(place)
-        weight = (distance_m + TOUCHING_M) ** -4
-        sizes_m = _half_sizes(solid, along_W)
-        u = u + weight * np.array([beside(unit, distance_m, normal_W, *sizes_m) for unit in np.eye(3)]).T
-        weights += weight
-        open_share *= 1.0 - wake_deficit(solid, along_W, place)
-    result: Array = open_share * u / weights
-    return result
-
-
-def beside(wind_W: Array, distance_m: float, normal_W: Array, across_m: float, along_m: float) -> Array:
-    """The wind of an ideal fluid beside a solid of these half sizes across and along the wind, from its distance and normal."""
-    s = (across_m / (across_m + distance_m)) ** 2
-    g = min(across_m / along_m, 1.0)
-    through_W = (wind_W @ normal_W) * normal_W
-    u: Array = wind_W - s * through_W + s * g * (wind_W - through_W)
-    return u
-
-
-def wake_deficit(solid: Bluff, along_W: Array, position_W: Array) -> float:
-    """The share of the wind that is missing in the wake of a solid, 0 to DEFICIT_MAX; along_W: unit vector of the wind."""
-    side_W, up_W = _cross_axes(along_W)
-    offset = position_W - solid.centre_W
-    x = float(offset @ along_W)
-    if x <= 0:
-        return 0.0
-    half_width, half_height = solid.half_width_m(side_W), solid.half_width_m(up_W)
-    strength_m = (DRAG_ROUND if solid.round else DRAG_ANGULAR) * 2.0 * min(half_width, half_height)
-    deficit = min(PLANE_WAKE * np.sqrt(strength_m / x), DEFICIT_MAX)
-    share = min(x / solid.half_width_m(along_W), 1.0)  # 0 at the widest section, 1 behind the solid
-    across = _bell(float(offset @ side_W), half_width, strength_m * x) * _bell(
-        float(offset @ up_W), half_height, strength_m * x
-    )
-    return float(deficit * share**2 * (3.0 - 2.0 * share) * across)
-
-
-def _bell(y_m: float, half_m: float, spread_m2: float) -> float:
-    """1 in the middle of a wake, ½ at its half-width."""
-    return float(np.exp2(-(y_m**2) / (half_m**2 + spread_m2 / 16.0)))
-
-
-def _half_sizes(solid: Bluff, along_W: Array) -> tuple[float, float]:
-    """Half the size of a solid (across, along) the wind; the flow goes around the narrower way."""
-    side_W, up_W = _cross_axes(along_W)
-    return min(solid.half_width_m(side_W), solid.half_width_m(up_W)), solid.half_width_m(along_W)
+    def _half_width(self, direction_W: Array) -> Array:
+        """Half the size of each solid along a unit vector, (n,)."""
+        along = np.abs(self._R_SW @ direction_W) * self._half
+        half: Array = np.where(self._round, np.hypot(along[:, 0], along[:, 1]) + along[:, 2], along.sum(axis=1))
+        return half
 
 
 def _cross_axes(along_W: Array) -> tuple[Array, Array]:

@@ -47,7 +47,9 @@ class FlightFiles(msgspec.Struct):
         if self.site is not None:
             tables["site.toml"] = _with_dictionaries(self.site, places)
         if self.world is not None:
-            beside = {name: f"world_{number}{Path(name).suffix}" for number, name in enumerate(sorted(self.world_files))}
+            beside = {
+                name: f"world_{number}{Path(name).suffix}" for number, name in enumerate(sorted(self.world_files))
+            }
             for name, place in beside.items():
                 (folder / place).write_bytes(self.world_files[name])
             tables["world.toml"] = _with_world_files(self.world, beside)

@@ -149,7 +149,7 @@ class Plant:
 
         p_W, v_W [m, m/s]     q_WB (w, x, y, z)     omega_B [rad/s]
         specific_force_B      output of an ideal accelerometer in the centre of mass [m/s²]
-        motor_thrust_n        of each rotor, PX4's order
+        motor_thrust_n        of each rotor, PX4's order; free_thrust_n: what it would be far from all surfaces
         disturbance_W         what moving air, surfaces near the rotors and extra force add to the still-air drag [m/s²]
         battery_voltage_v, battery_remaining, on_ground, time_s, mass_kg, rest_height_m
 
@@ -169,7 +169,7 @@ class Plant:
 
         clearance_m           input (ROTORS, 3): down and up the rotor's axis, sideways to the nearest wall [m]; inf: none,
                               the beginning. The ground z = 0 counts only where the airframe says `ground_effect`.
-        side_W                input (ROTORS, 3): unit vector towards that wall
+        side_W                input (ROTORS, 3): unit vector towards that wall, less its part along the rotor's axis
 
     No contact adds energy: a surface that appears or turns around a shape leaves the energy of its spring as it was.
     """
@@ -195,6 +195,7 @@ class Plant:
         self.rotor_speed_rad_s = np.frombuffer(state.rotor_speed_rad_s)
         self.specific_force_B = np.frombuffer(state.specific_force_B)
         self.motor_thrust_n = np.frombuffer(state.motor_thrust_n)
+        self.free_thrust_n = np.frombuffer(state.free_thrust_n)
         self.disturbance_W = np.frombuffer(state.disturbance_W)
         self.clearance_m = np.frombuffer(state.clearance_m).reshape(ROTORS, 3)
         self.clearance_m[:] = np.inf

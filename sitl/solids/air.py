@@ -5,7 +5,7 @@ import numpy as np
 from companion.core.arrays import Array, Vector
 from companion.core.frames import rotation_matrix
 from companion.core.trajectory_messages import Vec3
-from sitl.aerodynamics import Bluff, flow_around
+from sitl.aerodynamics import Bluff, WindAround
 from sitl.plant import FEET, ROTORS, Plant
 from sitl.solids.solids import Solids
 from sitl.solids.triangles import pose
@@ -13,7 +13,8 @@ from sitl.solids.world_file import Box, Cylinder, Plate
 from sitl.vectors import vec3
 
 REACH_RADII = 10.0  # farther from its hub than this, a surface changes a rotor's thrust by less than 0.1 %
-WALL_ALONG = 0.7  # largest part of a wall's normal along the rotor's axis
+RIM_SHARE = 0.7  # of the radius: half of a rotor's disc is outside
+TOUCHING_M = 1e-6
 MOVED_M = 0.1  # after which the flow is computed again
 PLATE_M = 0.01  # thickness of a plate in the wind
 
@@ -23,8 +24,11 @@ class SolidAir:
 
     def __init__(self, solids: Solids, plant: Plant, mean_W: Vector) -> None:
         self._solids, self._plant, self._mean_W = solids, plant, mean_W
-        self._bluffs = _bluffs(solids) if solids.file.shapes_wind else []
+        self._around = WindAround(_bluffs(solids) if solids.file.shapes_wind else [])
         self._hubs_B = plant.shapes_B[FEET : FEET + ROTORS]
+        rim = RIM_SHARE * plant.airframe.rotor.radius_m
+        rays_B = np.array([(0, 0, 0), (rim, 0, 0), (0, rim, 0), (-rim, 0, 0), (0, -rim, 0)])
+        self._rays_B = (self._hubs_B[:, None] + rays_B).reshape(-1, 3)
         arms_m = np.linalg.norm(self._hubs_B, axis=1)
         self._reach_m = REACH_RADII * plant.airframe.rotor.radius_m
         self._near_m = self._reach_m + float(arms_m.max())
@@ -36,24 +40,30 @@ class SolidAir:
         moved = self._plant.p_W - self._flow_p_W
         if not moved @ moved < MOVED_M**2:
             self._flow_p_W = self._plant.p_W.copy()
-            self._flow = flow_around(self._mean_W, self._flow_p_W, self._bluffs)
+            self._flow = self._around.flow(self._mean_W, self._flow_p_W)
         return vec3(self._flow @ wind_W)
 
     def lay_surfaces(self) -> None:
-        """Tell the plant how far its rotors are from the surfaces under, over and beside them."""
+        """Write into the plant how far its rotors are from the surfaces under, over and beside them.
+
+        Up and down, 1/z² is the mean over five rays of each disc: a rotor half under an edge feels half of it.
+        """
         plant = self._plant
         plant.clearance_m[:] = np.inf
         if self._solids.nearest(plant.p_W).distance_m[0] > self._near_m:
             return
         R = rotation_matrix(plant.q_WB)
         hubs_W, axis_W = plant.p_W + self._hubs_B @ R.T, R[:, 2]
-        both = np.concatenate([np.tile(-axis_W, (ROTORS, 1)), np.tile(axis_W, (ROTORS, 1))])
-        found_m = self._solids.first_hit(np.tile(hubs_W, (2, 1)), both)
-        plant.clearance_m[:, :2] = np.where(found_m > self._reach_m, np.inf, found_m).reshape(2, ROTORS).T
+        rays_W = np.tile(plant.p_W + self._rays_B @ R.T, (2, 1))
+        along_W = np.repeat([-axis_W, axis_W], len(self._rays_B), axis=0)
+        found_m = np.maximum(self._solids.first_hit(rays_W, along_W), TOUCHING_M)
+        felt = np.where(found_m > self._reach_m, 0.0, found_m**-2.0).reshape(2, ROTORS, -1).mean(axis=2)
+        with np.errstate(divide="ignore"):
+            plant.clearance_m[:, :2] = (felt**-0.5).T
         near = self._solids.nearest(hubs_W)
-        wall = (np.abs(near.normal_W @ axis_W) < WALL_ALONG) & (near.distance_m < self._reach_m)
+        wall = near.distance_m < self._reach_m
         plant.clearance_m[wall, 2] = np.maximum(near.distance_m[wall], 0.0)
-        plant.side_W[:] = -near.normal_W
+        plant.side_W[:] = (near.normal_W @ axis_W)[:, None] * axis_W - near.normal_W
 
 
 def _bluffs(solids: Solids) -> list[Bluff]:

@@ -6,13 +6,25 @@ import numpy as np
 import pytest
 
 from companion.core.frames import quat_from_rpy, rotation_matrix
-from sitl.aerodynamics import DEFICIT_MAX, Bluff, beside, wake_deficit, wind_around
+from sitl.aerodynamics import DEFICIT_MAX, Bluff, WindAround
 
 WIND_W = np.array([8.0, 0.0, 0.0])
 PIER = Bluff(np.array([0.0, 0.0, 10.0]), np.eye(3), np.array([1.5, 1.5, 10.0]), round=True)
 BOX = Bluff(np.array([2.0, -1.0, 4.0]), rotation_matrix(quat_from_rpy(0.1, 0.2, 0.5)), np.array([1.0, 3.0, 2.0]))
 DECK = Bluff(np.array([0.0, 0.0, 12.0]), np.eye(3), np.array([6.0, 30.0, 0.5]))
 SOLIDS = pytest.mark.parametrize("solid", [PIER, BOX, DECK], ids=["pier", "box", "deck"])
+
+
+def wind_around(wind_W, mean_W, place_W, solids):
+    return WindAround(solids).at(wind_W, mean_W, place_W)
+
+
+def distance_m(solid, place_W):
+    return WindAround([solid]).nearest(place_W)[0][0]
+
+
+def wake_deficit(solid, along_W, place_W):
+    return WindAround([solid]).wakes(along_W, place_W)[0]
 
 
 def winds(seed, count):
@@ -48,7 +60,7 @@ def test_no_air_flows_through_the_nearest_of_several_faces():
     rng = np.random.default_rng(3)
     for wind_W in winds(4, 100):
         place_W, normal_W = on_the_surface(PIER, rng)
-        if BOX.nearest(place_W)[0] > 0 and DECK.nearest(place_W)[0] > 0:
+        if distance_m(BOX, place_W) > 0 and distance_m(DECK, place_W) > 0:
             u = wind_around(wind_W, wind_W, place_W + 1e-9 * normal_W, [PIER, BOX, DECK])
             assert abs(u @ normal_W) < 1e-6 * np.linalg.norm(wind_W)
 
@@ -62,7 +74,7 @@ def test_the_wind_is_bounded_and_continuous(solid):
         speed = np.linalg.norm(wind_W)
         u = wind_around(wind_W, wind_W, place_W, [solid])
         assert np.linalg.norm(u) <= 2.0 * speed + 1e-9
-        if solid.nearest(place_W)[0] < 0.05:
+        if distance_m(solid, place_W) < 0.05:
             continue
         step = rng.normal(size=3)
         beyond = wind_around(wind_W, wind_W, place_W + 1e-3 * step / np.linalg.norm(step), [solid])
@@ -80,7 +92,7 @@ def test_beside_a_long_cylinder_it_is_the_potential_flow():
     a = PIER.half_m[0]
     for r, angle in ((1.6, 0.3), (2.0, 1.6), (4.0, 2.5), (9.0, -1.0)):
         place = r * np.array([math.cos(angle), math.sin(angle), 0.0])
-        u = beside(WIND_W, r - a, place / r, a, a)
+        u = WindAround([PIER]).beside(WIND_W / 8.0, place + PIER.centre_W)[0] @ WIND_W
         radial = WIND_W[0] * (1 - (a / r) ** 2) * math.cos(angle)
         around = -WIND_W[0] * (1 + (a / r) ** 2) * math.sin(angle)
         expected = radial * place / r + around * np.array([-math.sin(angle), math.cos(angle), 0.0])

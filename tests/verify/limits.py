@@ -8,6 +8,7 @@ FIRST_SEED, SEEDS = 101, 5
 LIMITS: dict[str, dict[str, float]] = {
     "bridge_hover": {"position_rms_m": 0.05},
     "bridge_no_satellites": {"position_rms_m": 0.05},
+    "bridge_solid": {"position_rms_m": 0.05},
     "hover_marker": {"estimate_rms_m": 0.02},
     "hover_wind": {"position_rms_m": 0.035},
     "line_headwind": {"position_rms_m": 0.03},
@@ -32,6 +33,7 @@ LIMITS: dict[str, dict[str, float]] = {
 PX4_RMS_MAX_M: dict[str, float] = {
     "bridge_hover": 0.05,
     "bridge_no_satellites": 0.05,
+    "bridge_solid": 0.05,
     "hover_marker": 0.05,
     "hover_wind": 0.035,
     "line_headwind": 0.03,
