@@ -75,7 +75,9 @@ WINDOW_S = 2.0  # of the share of displaced observations
 DISPLACED_SHARE = 0.4  # displaced observations among all, so that 20 % outliers never count
 DISPLACED_RUN = 10  # or so many in a row
 SCATTER_SHARE, SCATTER_MIN = 0.25, 10  # displaced observations in the window that do not agree with each other
-MOVING_RUN = 3  # in a row, when the bundle went away step by step
+# In a row and for so long, when the bundle went away step by step. A swaying camera, or a gyration while the camera's delay
+# is not known yet, displaces a bundle 13 m away by half a metre for a fifth of a second.
+MOVING_RUN, MOVING_S = 3, 0.4
 MOVING_STEP = 0.5  # of the tolerance: a larger step from one image to the next is a jump
 MOVING_GAP_S = 0.3  # between two observations of a motion
 
@@ -285,6 +287,7 @@ class PlaceWitness:
         self._recent: deque[_Verdict] = deque()
         self._run = 0  # displaced observations in a row
         self._moving = False
+        self._run_since_s = -inf
         self._speed_m_s = 0.0
         self._size, self._gain = SizeTest(), RangeGain()
 
@@ -417,6 +420,8 @@ class PlaceWitness:
             offset_m = away_m
         scattered = displaced and not self._keep_distance(place, away_W, tolerance_m, follow_m)
         self._run = self._run + 1 if displaced else 0
+        if self._run == 1:
+            self._run_since_s = seen.stamp_s
         if displaced and self._moving:
             self._speed_m_s = max(self._speed_m_s, VELOCITY_ERROR_M_S + offset_m / WINDOW_S)
         place.last, place.last_offset_m, place.corrected_m = seen, offset_m, 0.0
@@ -486,7 +491,12 @@ class PlaceWitness:
         while recent and recent[0].stamp_s < now_s - WINDOW_S:
             recent.popleft()
         offsets = [v.offset_m for v in recent if v.displaced and not v.scattered]
-        moving = self._moving and self._run >= MOVING_RUN and bool(offsets)
+        lasts = (
+            self._run >= MOVING_RUN
+            and self._place is not None
+            and self._place.last.stamp_s - self._run_since_s >= MOVING_S
+        )
+        moving = self._moving and lasts and bool(offsets)
         enough = len(offsets) >= DISPLACED_RUN and (
             self._run >= DISPLACED_RUN or len(offsets) > DISPLACED_SHARE * len(recent)
         )
