@@ -114,18 +114,13 @@ class PlacedMarkers:
         self.normals_W = np.array([m.R_WF[:, 2] for m in markers]).reshape(-1, 3)
 
 
+Displaced = Sequence[tuple[Plane, Array | None]]  # planes with the homography of the picture that moves them
+
+
 class Painter(Protocol):
     """Draws the planes in place of the homographies, and what else is there (`sitl.rendering.painter`)."""
 
-    def paint(
-        self,
-        picture: Image8,
-        focal: Array,
-        centre: Array,
-        p_WC: Array,
-        R_WC: Array,
-        planes: Sequence[tuple[Plane, Array | None]],
-    ) -> None: ...
+    def paint(self, picture: Image8, view: Pinhole, p_WC: Array, R_WC: Array, planes: Displaced) -> None: ...
 
 
 class SceneCamera:
@@ -310,7 +305,9 @@ class SceneCamera:
         for plane in planes:
             A_C = R_WC.T @ np.column_stack([plane.right_W, plane.down_W, plane.origin_W - p_WC])
             displaced.append((plane, self._displacement(t_s, plane, A_C)))
-        self._painter.paint(self._ideal, self._ideal_focal, self._ideal_centre, p_WC, R_WC, displaced)
+        height, width = self._ideal.shape
+        (fx, fy), (cx, cy) = self._ideal_focal.tolist(), self._ideal_centre.tolist()
+        self._painter.paint(self._ideal, Pinhole(width, height, fx, fy, cx, cy), p_WC, R_WC, displaced)
 
     def _draw_planes(self, t_s: float, p_WC: Array, R_WC: Array, planes: Iterable[Plane]) -> None:
         """Warp all planes into the ideal picture, the one with the farthest visible point first.

@@ -170,6 +170,8 @@ def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, camera: Ca
     zero_s = monotonic_s()  # companion time of the world's time 0
     next_exposure_s = next_truth_s = next_look_s = 0.0
     devices = ArrivalQueue()
+    if world.devices is not None:
+        world.devices.in_real_time = True
     while not stop:
         lag_s = monotonic_s() - zero_s - world.now_s
         if lag_s < STEP_S:

@@ -7,10 +7,11 @@ from companion.core.messages import Message
 
 
 class Arrival(NamedTuple):
-    """A message on its way: the time of its arrival in the world's time, and the call that gives it."""
+    """A message on its way."""
 
-    at_s: float
-    message: Callable[[], Message]
+    at_s: float  # of its arrival, in the world's time
+    message: Callable[[], Message]  # waits for a picture that is being drawn
+    ready: Callable[[], bool] = lambda: True  # whether `message` need not wait
 
 
 class ArrivalQueue:
@@ -24,10 +25,11 @@ class ArrivalQueue:
         self._waiting.extend(arrivals)
 
     def arrived(self, now_s: float) -> Iterator[Message]:
-        """The messages whose time has come, in its order."""
+        """The messages whose time has come, in its order; a picture that is not drawn yet arrives later."""
         if not self._waiting:
             return
-        ready = sorted((a for a in self._waiting if a.at_s <= now_s), key=lambda arrival: arrival.at_s)
-        self._waiting = [a for a in self._waiting if a.at_s > now_s]
-        for arrival in ready:
+        here = [a.at_s <= now_s and a.ready() for a in self._waiting]
+        ready = [arrival for arrival, is_here in zip(self._waiting, here, strict=True) if is_here]
+        self._waiting = [arrival for arrival, is_here in zip(self._waiting, here, strict=True) if not is_here]
+        for arrival in sorted(ready, key=lambda arrival: arrival.at_s):
             yield arrival.message()

@@ -4,8 +4,9 @@ A scenario without the section ``[devices]`` has none of them; then this module 
 """
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -31,6 +32,7 @@ from sitl.rendering.rasteriser import DrawnPlane, Rasteriser
 from sitl.scene import Plane, SceneConfig, SceneMarker, backdrop_plane, marker_plane
 from sitl.solids.solids import Solids
 
+PICTURES_MAX = 4  # on their way in real time
 NORMAL_RANGE_M = 4.0  # distance for the shutter's shift where nothing is in sight
 
 
@@ -71,6 +73,8 @@ class Devices:
     def __init__(self, config: DevicesConfig, scene: Surroundings, seed: int) -> None:
         self._scene = scene
         self._drawing: ThreadPoolExecutor | None = None
+        self._pictures: deque[Future[Message]] = deque()  # not drawn yet, or not asked for since
+        self.in_real_time = False  # a slow machine then leaves exposures out and delays nothing else
         self._steps: list[Callable[[float, Aircraft], list[Arrival]]] = []
         # one stream for each device: one more of them leaves the others as they were
         streams = np.random.SeedSequence((seed, 0xDE)).spawn(8)
@@ -118,10 +122,18 @@ class Devices:
         """The rectangles as they stand now."""
         return [DrawnPlane(plane) for plane in self._scene.planes()]
 
-    def draw(self, make: Callable[[], Message]) -> Callable[[], Message]:
-        """Draw in the thread; the call waits for the result."""
+    def is_busy(self) -> bool:
+        """Whether an exposure is left out because the last ones are not drawn yet; never in lockstep."""
+        while self._pictures and self._pictures[0].done():
+            self._pictures.popleft()
+        return self.in_real_time and len(self._pictures) >= PICTURES_MAX
+
+    def draw(self, at_s: float, make: Callable[[], Message]) -> Arrival:
+        """Draw in the thread; the arrival waits for the result."""
         assert self._drawing is not None
-        return self._drawing.submit(make).result
+        picture = self._drawing.submit(make)
+        self._pictures.append(picture)
+        return Arrival(at_s, picture.result, picture.done)
 
 
 class _Stereo:
@@ -136,10 +148,10 @@ class _Stereo:
         self._effects = Effects(config.effects, config.view)
 
     def step(self, now_s: float, motion: Aircraft) -> list[Arrival]:
-        if not self._clock.due(now_s) or (at_s := self._clock.arrival_s(now_s)) is None:
+        if not self._clock.due(now_s) or self._devices.is_busy() or (at_s := self._clock.arrival_s(now_s)) is None:
             return []
         pose, planes = _pose(self._config.mount, motion), self._devices.planes()
-        return [Arrival(at_s, self._devices.draw(lambda: self._expose(now_s, pose, planes)))]
+        return [self._devices.draw(at_s, lambda: self._expose(now_s, pose, planes))]
 
     def _expose(self, now_s: float, pose: _Pose, planes: list[DrawnPlane]) -> StereoImages:
         c, lens, distance_m = self._config, self._lens, NORMAL_RANGE_M
@@ -164,13 +176,13 @@ class _Depth:
         self._count = 0
 
     def step(self, now_s: float, motion: Aircraft) -> list[Arrival]:
-        if not self._clock.due(now_s):
+        if not self._clock.due(now_s) or self._devices.is_busy():
             return []
         self._count += 1
         if (at_s := self._clock.arrival_s(now_s)) is None:
             return []
         pose, planes, number = _pose(self._config.mount, motion), self._devices.planes(), self._count
-        return [Arrival(at_s, self._devices.draw(lambda: self._expose(now_s, pose, planes, number)))]
+        return [self._devices.draw(at_s, lambda: self._expose(now_s, pose, planes, number))]
 
     def _expose(self, now_s: float, pose: _Pose, planes: list[DrawnPlane], number: int) -> Message:
         rasteriser = self._devices.rasteriser

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from companion.core.arrays import Array, Image8
+from sitl.camera import Displaced
 from sitl.light import LightConfig
 from sitl.rendering.meshes import Drawable
 from sitl.rendering.rasteriser import DrawnPlane, Rasteriser
-from sitl.scene import Plane
 from sitl.views import Pinhole
 
 
@@ -21,18 +21,7 @@ class ScenePainter:
     def __init__(self, meshes: Sequence[Drawable], light: LightConfig | None = None) -> None:
         self._rasteriser = Rasteriser(meshes, light)
 
-    def paint(
-        self,
-        picture: Image8,
-        focal: Array,
-        centre: Array,
-        p_WC: Array,
-        R_WC: Array,
-        planes: Sequence[tuple[Plane, Array | None]],
-    ) -> None:
-        """Fill an undistorted picture, shape (h, w); focal, centre: (2,) [px]; each plane with its displacement."""
-        height, width = picture.shape
-        (fx, fy), (cx, cy) = focal.tolist(), centre.tolist()
+    def paint(self, picture: Image8, view: Pinhole, p_WC: Array, R_WC: Array, planes: Displaced) -> None:
+        """Fill the undistorted picture of this view."""
         drawn = [DrawnPlane(plane, displacement) for plane, displacement in planes]
-        view = Pinhole(width, height, fx, fy, cx, cy)
         np.copyto(picture, self._rasteriser.draw(view, p_WC, R_WC, drawn, depth=False).grey)

@@ -2,6 +2,7 @@
 
 import math
 import re
+import threading
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,6 +85,15 @@ def test_messages_wait_for_their_time_and_come_in_its_order():
     waiting.keep(Arrival(at_s, lambda m=m: m) for at_s, m in zip((0.3, 0.1, 0.2), messages, strict=True))
     assert [m.stamp_s for m in waiting.arrived(0.25)] == [1.0, 2.0]
     assert [m.stamp_s for m in waiting.arrived(0.35)] == [0.0] and not list(waiting.arrived(9.0))
+
+
+def test_a_picture_that_is_not_drawn_in_time_arrives_later():
+    waiting, drawn = ArrivalQueue(), []
+    late = CameraImu(stamp_s=1.0, gyro_I=(0.0,) * 3, accel_I=(0.0,) * 3)
+    waiting.keep([Arrival(0.1, lambda: late, lambda: bool(drawn))])
+    assert not list(waiting.arrived(0.2))
+    drawn.append(True)
+    assert list(waiting.arrived(0.3)) == [late]
 
 
 # --- inertial sensor
@@ -310,3 +320,19 @@ def test_the_trackers_camera_and_the_devices_see_the_solids_of_a_world():
     assert 3.0 < ahead_m < 5.0
     assert np.nanmedian(depth[155:165, 215:225]) == pytest.approx(ahead_m, abs=0.02)
     world.devices.close()
+
+
+@draws
+def test_in_real_time_a_slow_machine_leaves_exposures_out():
+    config = parse({"stereo": STEREO, "depth": DEPTH}, DevicesConfig, "scenario.toml")
+
+    def exposures(in_real_time):
+        devices = Devices(config, Surroundings([wall(4.0)], list, lambda *_: math.inf), 1)
+        devices.in_real_time, hold = in_real_time, threading.Event()
+        devices.draw(0.0, lambda: hold.wait(30.0))  # a picture that takes long
+        count = sum(len(devices.step(0.05 * i, still())) for i in range(10))
+        hold.set()
+        devices.close()
+        return count
+
+    assert (exposures(True), exposures(False)) == (3, 17)
