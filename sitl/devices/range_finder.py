@@ -15,6 +15,7 @@ from companion.core.config import number
 from companion.core.frames import rotation_matrix
 from companion.core.messages import RangeReading
 from companion.core.trajectory_messages import Vec3
+from sitl.devices.mount import Place
 from sitl.devices.timing import Clock, Timing
 
 Look = Callable[[Array, Array], float]  # (origin_W, direction_W) -> distance [m], inf: nothing there
@@ -34,9 +35,7 @@ class RangeFinderConfig(Timing, frozen=True, kw_only=True):
     """A range finder with a narrow beam."""
 
     facing: Facing
-    p_B: tuple[
-        Annotated[float, number(-5, 5, "m")], Annotated[float, number(-5, 5, "m")], Annotated[float, number(-5, 5, "m")]
-    ] = (0.0, 0.0, 0.0)
+    p_B: Place = (0.0, 0.0, 0.0)
     noise_m: Annotated[float, number(0.0, 1.0, "m, standard deviation")]
     noise_share: Annotated[float, number(0.0, 0.2, "of the range, standard deviation")] = 0.0
     min_m: Annotated[float, number(0.0, 10.0, "m")]
