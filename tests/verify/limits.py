@@ -25,7 +25,6 @@ LIMITS: dict[str, dict[str, float]] = {
     "run_5": {"position_rms_m": 0.15},
     "run_10": {"position_rms_m": 0.30},
     "figure_eight_pier": {"position_rms_m": 0.15},
-    "bridge_solid": {"position_rms_m": 0.05},
     "under_deck": {"position_rms_m": 0.05},
     "two_piers": {"position_rms_m": 0.30},  # relative to the first pier's bundle, 12 m away
 }
@@ -52,7 +51,6 @@ PX4_RMS_MAX_M: dict[str, float] = {
     "run_5": 0.15,
     "run_10": 0.30,
     "figure_eight_pier": 0.15,
-    "bridge_solid": 0.05,
     "under_deck": 0.07,
     "two_piers": 0.35,
 }
