@@ -418,6 +418,8 @@ class EstimatorNode(Node):
             position = entry.data if self._height is None and entry.sensor is Sensor.POSITION else None
             if isinstance(position, np.ndarray) and Eskf.near_bundle(settled):
                 self.acting_inputs.gnss_walk.add(entry.stamp_s, position - settled.nominal[StateIndex.POSITION])
+            if entry.nis is not None and isinstance(entry.data, CheckedObservation):
+                self.acting_inputs.mount_noise.add(entry.nis)
         self.acting_inputs.settle(now_s, self._flying)
         self._witnesses.set_measured_walk(sqrt(self.acting_inputs.gnss_walk.at(now_s)))
         self.acting_inputs.discard_old(now_s)
@@ -444,6 +446,7 @@ class EstimatorNode(Node):
             update = self._filter.measure(filter_state, sensor, data)
             if sensor is Sensor.POSITION and self._height is not None and not self._in_offboard:
                 self._height.anchor(filter_state)
+        entry.nis = None if update is None else update.nis / update.size
         if update is None or not first:
             return
         self._rejected[sensor] += not update.accepted

@@ -144,6 +144,7 @@ class Eskf:
         self._adapt = adapt
         self._predict.inputs[2][:] = forgetting_rates(vehicle, Propagation.COMMAND)
         self._walk = {by: _bias_walk(process_variances(vehicle, by)) for by in Propagation}
+        self._mount = process_variances(vehicle, Propagation.IMU)[ErrorIndex.MOUNT]
         self._noise_inputs = {
             Propagation.COMMAND: self._predict.inputs[3],
             Propagation.IMU: self._imu.inputs[3],
@@ -200,8 +201,9 @@ class Eskf:
     def advance(self, filter_state: FilterState, time_s: float, inputs: Inputs) -> None:
         """Predict the filter state to time_s (not before its own time)."""
         now_s, imu = filter_state.time_s, inputs.imu
-        out_of_sight = self._out_of_sight(filter_state)
+        out_of_sight, mount = self._out_of_sight(filter_state), inputs.mount_noise.at(now_s)
         for by, noise in self._noise_inputs.items():
+            noise[ErrorIndex.MOUNT] = self._mount * mount
             noise[ErrorIndex.GNSS_BIAS] = self._walk[by][out_of_sight]
             noise[GNSS_LEVEL] = np.maximum(noise[GNSS_LEVEL], inputs.gnss_walk.at(now_s))
         self.follow_stream(inputs.imu_noise.at(now_s))

@@ -39,6 +39,7 @@ class HistoryEntry:
     sensor: Sensor | None
     data: Array | CheckedObservation | None
     reported: bool = False  # its innovation was published
+    nis: float | None = None  # of its innovation, per number; None: not used
     part: int = 0
     bundle: str = ""
 

@@ -15,6 +15,7 @@ from companion.core.messages import TOPICS
 from companion.estimation.gnss_walk import GnssWalk
 from companion.estimation.imu import SHORTEST_S, ImuSamples
 from companion.estimation.imu_noise import ImuNoise
+from companion.estimation.mount_noise import MountNoise
 
 COMMAND_MAX_AGE_S = 0.5  # PX4 ends offboard mode after about this time without a setpoint
 MODE_MAX_AGE_S = TOPICS["fcu_status"].max_age_s
@@ -59,7 +60,7 @@ class Inputs:
         self._commands: list[Command] = []
         self._modes: list[_Mode] = []
         self.imu, self.imu_noise = ImuSamples(self._keep_s), ImuNoise(self._keep_s)
-        self.gnss_walk = GnssWalk(self._keep_s)
+        self.gnss_walk, self.mount_noise = GnssWalk(self._keep_s), MountNoise(self._keep_s)
         self._settled_s, self._settles_s = -inf, keep_s
 
     def __len__(self) -> int:
@@ -92,6 +93,7 @@ class Inputs:
         self._settled_s = max(self._settled_s, until_s)
         self.imu_noise.close(now_s)
         self.gnss_walk.close(now_s)
+        self.mount_noise.close(now_s)
 
     def discard_old(self, now_s: float) -> None:
         """Discard what no later run of the history can need."""

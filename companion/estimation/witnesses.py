@@ -11,10 +11,11 @@ farther from it than `TOLERANCE_M` + `TOLERANCE_OF_RANGE` times the range is dis
 While a displaced bundle is in sight, the remembered place keeps its distance from the displaced one: both stand still,
 and the errors of the velocity shift both alike. Where position and integrated velocity of the flight controller
 disagree, because GNSS has jumped, the difference is added to the tolerance: a velocity is no witness while the flight
-controller corrects itself. After a time out of sight, velocity or position counts, whichever is better by then.
-An interrupted link does not end this: the motion over the gap is the mean of the velocities before and after it, over a
-long gap the difference of the positions, and the place may be wrong by as much as that may be. While nothing is known, no
-observation reaches the filter, for `UNKNOWN_MAX_S` at most.
+controller corrects itself. The receiver shows a jump before the flight controller has followed it, so its difference
+counts, too. After a time out of sight, velocity or position counts, whichever is better by then. An interrupted link does
+not end this: the motion over the gap is the mean of the velocities before and after it, over a long gap the difference of
+the positions, and the place may be wrong by as much as that may be. While nothing is known, no observation reaches the
+filter, for `UNKNOWN_MAX_S` at most.
 
 **GNSS.** The same place with x the reported position: how far the bundle has gone from where it was first seen. This
 finds what is slower than the errors of the velocity, and a bundle that was moved while its place was forgotten.
@@ -75,7 +76,9 @@ WINDOW_S = 2.0  # of the share of displaced observations
 DISPLACED_SHARE = 0.4  # displaced observations among all, so that 20 % outliers never count
 DISPLACED_RUN = 10  # or so many in a row
 SCATTER_SHARE, SCATTER_MIN = 0.25, 10  # displaced observations in the window that do not agree with each other
-MOVING_RUN = 3  # in a row, when the bundle went away step by step
+# In a row and for so long, when the bundle went away step by step. A swaying camera displaces a bundle 13 m away by half a metre
+# for a fifth of a second.
+MOVING_RUN, MOVING_S = 3, 0.4
 MOVING_STEP = 0.5  # of the tolerance: a larger step from one image to the next is a jump
 MOVING_GAP_S = 0.3  # between two observations of a motion
 
@@ -285,6 +288,7 @@ class PlaceWitness:
         self._recent: deque[_Verdict] = deque()
         self._run = 0  # displaced observations in a row
         self._moving = False
+        self._run_since_s = -inf
         self._speed_m_s = 0.0
         self._size, self._gain = SizeTest(), RangeGain()
 
@@ -376,7 +380,8 @@ class PlaceWitness:
             self._learning.pop(0)  # a place that scatters is none
 
     def _tolerance_m(self, seen: Observed) -> float:
-        correction_m = max(0.0, self._motion.corrected_m() - CORRECTION_M)
+        receiver_m = min(self._jump.size_m, RECEIVER_APART_M)
+        correction_m = max(0.0, self._motion.corrected_m() - CORRECTION_M, receiver_m - CORRECTION_M)
         return TOLERANCE_M + TOLERANCE_OF_RANGE * seen.range_m + correction_m
 
     def _velocity_error_m_s(self, seen: Observed) -> float:
@@ -417,6 +422,8 @@ class PlaceWitness:
             offset_m = away_m
         scattered = displaced and not self._keep_distance(place, away_W, tolerance_m, follow_m)
         self._run = self._run + 1 if displaced else 0
+        if self._run == 1:
+            self._run_since_s = seen.stamp_s
         if displaced and self._moving:
             self._speed_m_s = max(self._speed_m_s, VELOCITY_ERROR_M_S + offset_m / WINDOW_S)
         place.last, place.last_offset_m, place.corrected_m = seen, offset_m, 0.0
@@ -486,7 +493,12 @@ class PlaceWitness:
         while recent and recent[0].stamp_s < now_s - WINDOW_S:
             recent.popleft()
         offsets = [v.offset_m for v in recent if v.displaced and not v.scattered]
-        moving = self._moving and self._run >= MOVING_RUN and bool(offsets)
+        lasts = (
+            self._run >= MOVING_RUN
+            and self._place is not None
+            and self._place.last.stamp_s - self._run_since_s >= MOVING_S
+        )
+        moving = self._moving and lasts and bool(offsets)
         enough = len(offsets) >= DISPLACED_RUN and (
             self._run >= DISPLACED_RUN or len(offsets) > DISPLACED_SHARE * len(recent)
         )

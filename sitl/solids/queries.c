@@ -41,7 +41,7 @@ typedef struct {
 } memory_t;
 
 #define STACK 64        /* nodes that wait: two for every level of the tree */
-#define TOUCHING_M 1e-9 /* nearer than this a direction cannot be told from rounding */
+#define TOUCHING_M 1e-9 /* nearer than this a direction is rounding */
 #define PROXY_M 0.01    /* a shape that touches is judged from this far outside: edges turn its plane over this distance */
 #define ITERATIONS 24   /* of the search for the closest pair */
 #define PAIR_M 1e-6     /* its precision */

@@ -288,7 +288,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "range_finder": SafetyFlight((), 30.0, "DONE", 4.0, "copy"),
     # PX4 follows such a jump by a reset of its position, and that monitor returns at once
     "gnss_jumped": SafetyFlight(
-        (HIDDEN, fault("gnss_jump", 0.0, 6.0, 0.0)), 3.0, "DONE", 2.5, "search", cause="fcu_reset"
+        (HIDDEN, fault("gnss_jump", 0.0, 8.0, 0.0)), 3.0, "DONE", 2.5, "search", cause="fcu_reset"
     ),
     "uncertainty_relative": SafetyFlight((fault("estimator_uncertain", 0.0, 0.8),), 1.0, "DONE"),
     "uncertainty_position": SafetyFlight((fault("estimator_uncertain", 4.0, 0.0),), 2.0, "DONE", 6.0, "search"),
@@ -318,7 +318,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "raw_lost": SafetyFlight((), 1.5, "DONE", 6.0, attack=_edited(FcuPosition, valid=False)),
     "raw_off": SafetyFlight((fault("gnss_lost", lasts_s=10.0),), 8.0, "HOLD"),
     # PX4 rejects fixes that jump, for seven seconds; then it resets to them
-    "fcu_reset": SafetyFlight((fault("gnss_jump", 0.0, 5.0, 0.0),), 9.0, "DONE", 6.0),
+    "fcu_reset": SafetyFlight((fault("gnss_jump", 0.0, 8.0, 0.0),), 9.0, "DONE", 6.0),
     "fcu_unhealthy": SafetyFlight((), 1.5, "DONE", attack=_edited(FcuStatus, unhealthy_systems=(FcuSystem.GYRO,))),
     "battery_low": SafetyFlight((fault("battery_low", 13.3, 0.12),), 4.0, "DONE"),
     "battery_implausible": SafetyFlight((fault("voltage_wrong", 65.0),), 2.0, "DONE"),

@@ -2,7 +2,6 @@
 
 import math
 
-import msgspec
 import numpy as np
 import pytest
 import trimesh
@@ -12,24 +11,20 @@ from sitl.airframe import load_airframe
 from sitl.plant import FEET, Plant
 from sitl.solids.contact import SolidContact
 from sitl.solids.world_file import Box, Mesh, Plate
-from tests.solids.throws import CALM, CENTRE_W, NO_FORCE, OFF, energy_j, set_random, throw, watch, without_drag
-from tests.solids.world_makers import BOX, COMMON, CYLINDER, PLATE, rock, solids_of
-
-replace = msgspec.structs.replace
-THROWN_AT = {
-    "box": replace(BOX, p_W=CENTRE_W),
-    "thin box": replace(BOX, p_W=CENTRE_W, size_m=(2.0, 1.5, 0.02)),
-    "beam": replace(BOX, p_W=CENTRE_W, size_m=(4.0, 0.1, 0.1)),
-    "plate": replace(PLATE, p_W=CENTRE_W),
-    "cylinder": replace(CYLINDER, p_W=CENTRE_W),
-    "pole": replace(CYLINDER, p_W=CENTRE_W, radius_m=0.03, length_m=4.0),
-}
-
-
-def thrown(kind, folder, seeds):
-    solid = THROWN_AT.get(kind) or rock(folder, p_W=CENTRE_W)
-    solids = solids_of(solid, folder=folder)
-    return [throw(solids, seed) for seed in seeds]
+from tests.solids.throws import (
+    CALM,
+    CENTRE_W,
+    NO_FORCE,
+    OFF,
+    TARGETS,
+    energy_j,
+    set_random,
+    target,
+    throw,
+    watch,
+    without_drag,
+)
+from tests.solids.world_makers import COMMON, solids_of
 
 
 def check(throws):
@@ -38,15 +33,17 @@ def check(throws):
     assert max(t.gained_j for t in throws) < 1e-6  # of 810 J
 
 
-@pytest.mark.parametrize("kind", [*THROWN_AT, "mesh"])
+@pytest.mark.parametrize("kind", TARGETS)
 def test_a_throw_at_30_m_s_does_not_go_through_a_solid_and_gains_no_energy(kind, tmp_path):
-    check(thrown(kind, tmp_path, range(12)))
+    solids = target(kind, tmp_path)
+    check([throw(solids, seed) for seed in range(12)])
 
 
 @pytest.mark.verify
-@pytest.mark.parametrize("kind", [*THROWN_AT, "mesh"])
+@pytest.mark.parametrize("kind", TARGETS)
 def test_a_hundred_throws_do_not_go_through_a_solid_and_gain_no_energy(kind, tmp_path):
-    check(thrown(kind, tmp_path, range(100, 200)))
+    solids = target(kind, tmp_path)
+    check([throw(solids, seed) for seed in range(100, 200)])
 
 
 def cage(kind, folder, half_m=2.0):

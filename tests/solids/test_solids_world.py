@@ -12,6 +12,7 @@ from companion.mission.plan import Limits
 from companion.recording.log import read_log
 from companion.runtime.flight_record import flight_metadata, open_recorder
 from sitl.camera import SceneCamera
+from sitl.campaign.flights import plan_campaign
 from sitl.flight_end import FlightEnd, judge
 from sitl.plant import CONTACTS
 from sitl.refly import unpack
@@ -20,6 +21,7 @@ from sitl.simulate import simulate
 from sitl.solids.solids import Solids
 from sitl.solids.world_file import Box
 from sitl.world import World
+from tests.campaign.small_campaigns import campaign, draw
 from tests.solids.world_makers import COMMON, rock, solids_of
 
 ROOT = Path(__file__).parents[2]
@@ -181,3 +183,16 @@ def test_the_hold_under_the_deck_is_as_accurate_as_before_the_pier_alone(seed):
     result = simulate(SCENARIO, seed=seed)
     assert result["end"] == FlightEnd.COMPLETED and result["contacts"] == []
     assert result["position_rms_m"] < 0.05
+
+
+def test_a_campaign_draws_fields_of_a_world(tmp_path):
+    drawn = draw("world.solid[0].p_W[2]", distribution="uniform", low=9.0, high=12.0)
+    flights = plan_campaign(campaign(tmp_path, drawn, scenarios='["bridge_solid"]', seeds="[1, 2]")).flights
+    heights = []
+    for flight in flights:
+        (tmp_path / str(flight.number)).mkdir()
+        solids = flight.loaded(tmp_path / str(flight.number)).solids
+        deck = solids.file.solid[0]
+        assert deck.name == "deck" and deck.p_W[2] == flight.fields["world.solid[0].p_W[2]"]
+        heights.append(deck.p_W[2] - float(solids.first_hit((9.5, 6.0, 4.0), np.array([0.0, 0.0, 1.0]))) - 4.0)
+    assert flights[0].fields != flights[1].fields and heights == pytest.approx([0.2, 0.2])  # half the deck's height

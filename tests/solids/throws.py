@@ -1,6 +1,12 @@
-"""Throws of an aircraft with its rotors off at solids, and what they show."""
+"""Throws of an aircraft with its rotors off at solids, and what they show.
 
+``python -m tests.solids.throws`` prints the table of docs/worlds.md.
+"""
+
+import argparse
 import math
+import tempfile
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -10,10 +16,21 @@ from companion.core.frames import GRAVITY_M_S2
 from sitl.airframe import Drag, load_airframe
 from sitl.plant import Plant
 from sitl.solids.contact import SolidContact
+from tests.solids.world_makers import BOX, CYLINDER, PLATE, rock, solids_of
 
 OFF, CALM, NO_FORCE = np.zeros(6), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)
 FROM_M, SECONDS, STEPS, STEP_S = 3.0, 0.5, 4, 0.004
 CENTRE_W = (0.0, 0.0, 200.0)  # of the solids: the ground is far
+replace = msgspec.structs.replace
+TARGETS = {
+    "box of 1 x 2 x 0.5 m": replace(BOX, p_W=CENTRE_W),
+    "box 2 cm thin": replace(BOX, p_W=CENTRE_W, size_m=(2.0, 1.5, 0.02)),
+    "beam of 10 cm": replace(BOX, p_W=CENTRE_W, size_m=(4.0, 0.1, 0.1)),
+    "plate": replace(PLATE, p_W=CENTRE_W),
+    "cylinder of 1.2 m": replace(CYLINDER, p_W=CENTRE_W),
+    "pole of 6 cm": replace(CYLINDER, p_W=CENTRE_W, radius_m=0.03, length_m=4.0),
+    "mesh, a rock": None,
+}
 
 
 class Thrown(NamedTuple):
@@ -27,9 +44,14 @@ class Thrown(NamedTuple):
 def without_drag(name="f550"):
     """An airframe that loses energy by contact alone."""
     airframe = load_airframe(name)
-    rotor = msgspec.structs.replace(airframe.rotor, in_plane_drag_n_s2_m_rad=0.0, axial_drag_n_s2_m_rad=0.0)
+    rotor = replace(airframe.rotor, in_plane_drag_n_s2_m_rad=0.0, axial_drag_n_s2_m_rad=0.0)
     none = Drag(linear_n_s_m=(0.0,) * 3, quadratic_n_s2_m2=(0.0,) * 3, angular_n_m_s=(0.0,) * 3)
-    return msgspec.structs.replace(airframe, drag=none, rotor=rotor)
+    return replace(airframe, drag=none, rotor=rotor)
+
+
+def target(kind, folder):
+    """The solid to throw at."""
+    return solids_of(TARGETS[kind] or rock(folder, p_W=CENTRE_W), folder=folder)
 
 
 def energy_j(plant):
@@ -66,3 +88,21 @@ def throw(solids, seed, speed_m_s=30.0, target_W=CENTRE_W):
     plant.v_W[:] = speed_m_s * aim / np.linalg.norm(aim)
     set_random(plant, rng)
     return watch(solids, SolidContact(solids, plant), plant, SECONDS)
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="tests.solids.throws", description=__doc__)
+    parser.add_argument("--throws", type=int, default=100)
+    count = parser.parse_args().throws
+    print("| solid | throws | touched | entered | energy gained, J |")
+    print("| --- | --- | --- | --- | --- |")
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in TARGETS:
+            solids = target(kind, Path(folder))
+            thrown = [throw(solids, seed) for seed in range(100, 100 + count)]
+            touched, entered = sum(t.touched for t in thrown), sum(t.entered for t in thrown)
+            print(f"| {kind} | {count} | {touched} | {entered} | {max(t.gained_j for t in thrown):.0e} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
