@@ -17,6 +17,7 @@ from companion.mission.plan import check_flown, load_plan
 from companion.planning.camera import load_camera
 from companion.planning.qgc import read_plan
 from companion.planning.sections import Battery
+from companion.preflight.files import mission_file
 from companion.view.inspection_plan import Loaded, lines, summary
 
 TEXT = EXAMPLE.read_text(encoding="utf-8")
@@ -163,3 +164,8 @@ def test_every_camera_file_loads(path):
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "config/batteries").glob("*.toml")), ids=lambda path: path.stem)
 def test_every_battery_file_loads(path):
     assert load(path, Battery).power_w(1.8) > 0
+
+
+def test_preflight_fails_for_a_mission_that_can_only_be_planned():
+    check, _ = mission_file(EXAMPLE)
+    assert check.status == "failed" and "can be planned (companion plan), not flown" in check.detail
