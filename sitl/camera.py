@@ -333,7 +333,9 @@ class SceneCamera:
             drawn.append((plane, A_C, polygon, self._outline(points_C, displacement), displacement))
         for i, (plane, A_C, polygon, outline, displacement) in enumerate(drawn):
             box = self._box(outline)
-            if box is not None and not any(covers(later[3], box) for later in drawn[i + 1 :] if later[0].two_sided):
+            # What is beyond the field of view is in no image.
+            seen = np.clip(outline, EDGE_MARGIN_PX, self._ideal_span - EDGE_MARGIN_PX)
+            if box is not None and not any(covers(later[3], seen) for later in drawn[i + 1 :] if later[0].two_sided):
                 self._draw(plane, A_C, polygon, outline, box, displacement)
 
     def _displacement(self, t_s: float, plane: Plane, A_C: Array) -> Array | None:
@@ -465,7 +467,8 @@ class SceneCamera:
         self._field_low, self._field_high = ideal.min(axis=0) - margin, ideal.max(axis=0) + margin
         self._ideal_focal = focal
         self._ideal_centre = -self._field_low * focal
-        self._ideal_size = np.ceil((self._field_high - self._field_low) * focal).astype(int) + 1
+        self._ideal_span = (self._field_high - self._field_low) * focal
+        self._ideal_size = np.ceil(self._ideal_span).astype(int) + 1
         self._rays = ideal
         (x0, y0), (x1, y1) = self._field_low, self._field_high
         # rows n with n · p_C ≥ offset inside
@@ -542,11 +545,10 @@ def clip(polygon: Array, planes: Array, offset: Array) -> Array:
     return polygon
 
 
-def covers(polygon: Array, box: Box) -> bool:
-    """Whether all pixels of a box lie in a convex polygon, shape (n, 2), and no nearer to its edge than one pixel."""
+def covers(polygon: Array, other: Array) -> bool:
+    """Whether a convex polygon [px], shape (n, 2), holds all of another one, no nearer to its edge than a pixel."""
     contour = polygon.astype(np.float32)
-    corners = ((x, y) for x in (box.left, box.right - 1) for y in (box.top, box.bottom - 1))
-    return all(cv2.pointPolygonTest(contour, (float(x), float(y)), True) >= 1.0 for x, y in corners)
+    return all(cv2.pointPolygonTest(contour, (x, y), True) >= 1.0 for x, y in other.tolist())
 
 
 def _area(polygon: Array) -> float:

@@ -319,12 +319,15 @@ def _inputs(path: Path, bases: list[_Base]) -> dict[str, str]:
     }
     for base in bases:
         loaded, files = base.loaded, base.files
-        found[loaded.path.name] = files.scenario
-        found[loaded.vehicle_path.name] = files.vehicle
-        found[loaded.mission_path.name] = files.mission
+        of_base: dict[str, Any] = {
+            loaded.path.name: files.scenario,
+            loaded.vehicle_path.name: files.vehicle,
+            loaded.mission_path.name: files.mission,
+            f"airframe {loaded.scenario.airframe}": base.tables[fl.AIRFRAME],
+        }
         if files.site is not None:
-            found[base.shown["site.toml"]] = [files.site, files.dictionaries]
-        found[f"airframe {loaded.scenario.airframe}"] = base.tables[fl.AIRFRAME]
+            of_base[base.shown["site.toml"]] = [files.site, files.dictionaries]
+        found |= {f"{name} of scenario {base.name}": content for name, content in of_base.items()}
     return {
         name: hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
         for name, content in found.items()
