@@ -512,7 +512,7 @@ class PlaceWitness:
         gnss_m, gnss_max_m = self._gnss_offset(now_s)
         in_sight = self._place is not None and now_s - self._place.agreed_s < HIDDEN_S
         return BundleWitness(
-            displaced_m=median(offsets) if displaced and not moving else 0.0,
+            displaced_m=median(offsets) if displaced and not self._moving else 0.0,  # the other row is about a motion
             moving_m_s=self._speed_m_s if moving else 0.0,
             gnss_offset_m=gnss_m,
             gnss_offset_max_m=gnss_max_m,
