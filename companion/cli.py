@@ -57,6 +57,7 @@ LAZY: dict[str, str] = {
     "calibrate": "calibration.commands:calibrate",
     "campaign": "sitl.campaign.command:campaign",
     "identify": "calibration.identification.command:identify",
+    "plan": "companion.view.inspection_plan:plan",
     "preflight": "companion.preflight.command:preflight",
     "safety": "companion.view.safety_table:safety",
     "watch": "companion.view.watch:watch",

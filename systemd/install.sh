@@ -207,7 +207,7 @@ make_kernels() { # before the new version becomes the current one, because it ca
 
 make_configuration() {
     keep_or_put "$SOURCE/systemd/companion.env" "$ETC/companion.env"
-    for folder in vehicles missions markers; do
+    for folder in vehicles missions markers cameras batteries; do
         for file in "$SOURCE/config/$folder"/*.toml; do
             keep_or_put "$file" "$ETC/$folder/${file##*/}"
         done

@@ -204,6 +204,16 @@ class ConfigFile(click.Path):
         return path
 
 
+VEHICLE_OF_COMMAND = click.option(
+    "--vehicle",
+    type=ConfigFile(ConfigKind.VEHICLE),
+    default=DEFAULT_VEHICLE_NAME,
+    envvar="COMPANION_VEHICLE",
+    show_default=True,
+    help="Vehicle file: limits, masses.",
+)
+
+
 class OutputFile(click.Path):
     """A parameter that names a file to write; refused before any work when it cannot be written."""
 

@@ -27,7 +27,7 @@ from companion.mission import phases as ph
 from companion.mission.entry_actions import ENTRY_ACTIONS
 from companion.mission.mission_context import MissionContext
 from companion.mission.phase_work import PHASE_WORK
-from companion.mission.plan import Plan, check_bundle, check_standoff
+from companion.mission.plan import Plan, check_bundle, check_flown, check_standoff
 from companion.mission.requests import INFORMATION, WARNING
 from companion.mission.safety_monitor import Demand
 from companion.mission.snapshot import SafetySnapshot
@@ -69,6 +69,7 @@ class MissionNode(Node):
         super().__init__()
         check_bundle(plan, site)
         check_standoff(plan, vehicle)
+        check_flown(plan)
         self._mission = MissionContext(vehicle, plan, required_processes)
         self._status_sent_s = -math.inf
 

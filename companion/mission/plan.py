@@ -18,6 +18,7 @@ from companion.core.site import Site, load_site
 from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import Vehicle
 from companion.mission.curves import Curve, fastest_m_s, points_of, to_trajectory
+from companion.planning.sections import Inspection
 
 Point = tuple[
     Annotated[float, number(-500, 500, "m")],
@@ -122,6 +123,7 @@ class Plan(Section, frozen=True, kw_only=True, rename={"return_": "return"}):
     hold: HoldTime | None = None  # likewise, but a bundle with a trajectory may do without
     photographs: Photographs | None = None  # in a hold; required without a trajectory (`at_s` may be empty)
     trajectory: Curve | None = None  # flown after the hold, or without one
+    inspection: Inspection | None = None  # planned by `companion plan`; no process flies it
     return_: Return
     retreat: Retreat
     limits: Limits
@@ -193,6 +195,12 @@ def check_standoff(plan: Plan, vehicle: Vehicle, where: str = "") -> None:
                 f"{where or f'{plan.name}: '}{key} = {[float(v) for v in point]}: z must be above "
                 f"safety.standoff_min_m = {nearest_m:g} m of the vehicle file"
             )
+
+
+def check_flown(plan: Plan, where: str = "") -> None:
+    """Raise `ConfigError` for a plan with an inspection: no phase of the mission flies it, so its photographs would be missing."""
+    if plan.inspection is not None:
+        raise ConfigError(f"{where or f'{plan.name}: '}inspection: can be planned (companion plan), not flown")
 
 
 def outside_m(point: Vec3, limits: Limits) -> float:

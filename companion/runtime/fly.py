@@ -143,9 +143,10 @@ def refuse_bad_files(context: Context) -> None:
     All of it before anything starts.
     """
     from companion.fcu.link.link import check_url
-    from companion.mission.plan import check_standoff
+    from companion.mission.plan import check_flown, check_standoff
 
     check_standoff(context.plan, context.vehicle, f"{context.mission_file}: ")
+    check_flown(context.plan, f"{context.mission_file}: ")
     context.site  # noqa: B018 (reads the mission file, too)
     url = link_url(context)
     check_url(url)

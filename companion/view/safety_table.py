@@ -6,7 +6,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from companion.core.command_line import DEFAULT_VEHICLE_NAME, HELP, ConfigFile, one_line_errors
+from companion.core.command_line import HELP, VEHICLE_OF_COMMAND, ConfigFile, one_line_errors
 from companion.core.config import load
 from companion.core.config_files import ConfigKind
 from companion.core.vehicle import Vehicle
@@ -38,13 +38,7 @@ def cells(monitor: Monitor, vehicle: Vehicle, plan: Plan) -> tuple[str, ...]:
 
 
 @click.command(context_settings=HELP)
-@click.option(
-    "--vehicle",
-    type=ConfigFile(ConfigKind.VEHICLE),
-    default=DEFAULT_VEHICLE_NAME,
-    envvar="COMPANION_VEHICLE",
-    show_default=True,
-)
+@VEHICLE_OF_COMMAND
 @click.option(
     "--mission",
     type=ConfigFile(ConfigKind.MISSION),

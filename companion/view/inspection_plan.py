@@ -1,0 +1,251 @@
+"""``companion plan``: the inspection of a mission before the flight, as text, JSON, picture and QGroundControl `.plan`."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import click
+
+from companion.core.command_line import (
+    HELP,
+    STDOUT,
+    VEHICLE_OF_COMMAND,
+    ConfigFile,
+    OutputFile,
+    one_line_errors,
+    write_output,
+)
+from companion.core.config import ConfigError, load
+from companion.core.config_files import ConfigKind
+from companion.core.errors import OutputError
+from companion.core.frames import quat_from_matrix
+from companion.core.vehicle import Vehicle
+from companion.mission.entry_actions import DESCENT_END_M, DESCENT_M_S
+from companion.mission.plan import Plan, leaves_limits, load_plan, site_of
+from companion.planning.camera import load_camera
+from companion.planning.planner import InspectionPlan, Leg, SurfaceFigures, Surroundings, make_plan
+from companion.planning.qgc import QgcStation, plan_document
+from companion.planning.sections import Battery, Inspection
+from companion.planning.stations import Planning, Station
+
+
+class Loaded:
+    """A mission with everything that its inspection names, and the plan of it.
+
+    mission, vehicle: files. Raises `ConfigError`.
+    """
+
+    def __init__(self, mission: Path, vehicle: Path) -> None:
+        self.mission, self.vehicle = load_plan(mission), load(vehicle, Vehicle)
+        self.inspection = _inspection(self.mission, mission)
+        folder = mission.parent
+        self.battery = load((folder / self.inspection.battery).resolve(), Battery)
+        standoff_min_m = self.vehicle.safety.standoff_min_m
+        camera = load_camera(str((folder / self.inspection.camera).resolve()))
+        self.planning = Planning(self.inspection, camera, site_of(self.mission), folder, standoff_min_m)
+        mass_kg = self.vehicle.mass_kg + camera.mass_kg
+        command = self.vehicle.hover_thrust() * mass_kg / self.vehicle.mass_kg
+        if not command < self.vehicle.throttle_limit:
+            raise ConfigError(
+                f"{mission}: inspection.camera: with {camera.name} ({camera.mass_kg:g} kg) a hover takes {command:.2f} of full "
+                f"thrust; the vehicle file allows {self.vehicle.throttle_limit:.2f}"
+            )
+        around = surroundings(self.mission, mass_kg)
+        self.plan = make_plan(self.mission.name, mission, self.planning, self.battery, around)
+
+
+def _inspection(plan: Plan, path: Path) -> Inspection:
+    if plan.inspection is None:
+        raise ConfigError(f"{path}: inspection: missing table: this mission has nothing to plan")
+    known = [bundle.name for bundle in site_of(plan).bundle]
+    for place in plan.inspection.bundle:
+        if place.name not in known:
+            raise ConfigError(
+                f"{path}: inspection.bundle '{place.name}': not in the marker file (has: {', '.join(known)})"
+            )
+    return plan.inspection
+
+
+def surroundings(plan: Plan, mass_kg: float) -> Surroundings:
+    """What of a mission the planner needs."""
+    search, back, yaw_rate = plan.search, plan.return_, plan.yaw_rate_rad_s
+    first = [(w.p_m, w.yaw_rad) for w in search.waypoints[:1]] if search is not None else []
+    limits = search if search is not None else back
+    return Surroundings(
+        plan.takeoff.height_m,
+        first,
+        Leg(limits.speed_m_s, limits.acceleration_m_s2, yaw_rate),
+        search.confirm_s if search is not None else 0.0,
+        back.height_m,
+        Leg(back.speed_m_s, back.acceleration_m_s2, yaw_rate),
+        Leg(DESCENT_M_S, back.acceleration_m_s2, yaw_rate),
+        DESCENT_END_M,
+        lambda point: leaves_limits(point, plan.limits),
+        mass_kg,
+    )
+
+
+@click.command(context_settings=HELP)
+@click.argument("mission", type=ConfigFile(ConfigKind.MISSION))
+@VEHICLE_OF_COMMAND
+@click.option("--json", "json_file", type=OutputFile(), default=None, help="Write the plan here; -: standard output.")
+@click.option("--svg", "svg_file", type=OutputFile(), default=None, help="Write a picture of it here.")
+@click.option("--png", "png_file", type=OutputFile(), default=None, help="Write a picture of it here.")
+@click.option("--qgc", "qgc_file", type=OutputFile(), default=None, help="Write it as QGroundControl's .plan.")
+@one_line_errors
+def plan(
+    mission: Path,
+    vehicle: Path,
+    json_file: Path | None,
+    svg_file: Path | None,
+    png_file: Path | None,
+    qgc_file: Path | None,
+) -> None:
+    """Plan the [inspection] of MISSION: path, photographs, coverage, GSD, overlap, duration, batteries."""
+    outputs = [file.absolute() for file in (json_file, svg_file, png_file, qgc_file) if file not in (None, STDOUT)]
+    if len(set(outputs)) < len(outputs):
+        raise OutputError(f"{outputs[0]}: given for two results; name two files")
+    loaded = Loaded(mission, vehicle)
+    if qgc_file is not None:
+        write_output(qgc_file, json.dumps(qgc_document(loaded, mission), indent=2) + "\n")
+    if json_file == STDOUT:
+        click.echo(json.dumps(summary(loaded), indent=2))
+    elif json_file is not None:
+        write_output(json_file, json.dumps(summary(loaded), indent=2) + "\n")
+    if pictures := {kind: file for kind, file in (("svg", svg_file), ("png", png_file)) if file is not None}:
+        from companion.view.inspection_picture import draw
+
+        draw(loaded.plan, loaded.mission.limits, pictures)
+    for line in lines(loaded):
+        click.echo(line, err=json_file == STDOUT)
+
+
+# --- text -----------------------------------------------------------------------------------------------------------
+
+
+def lines(loaded: Loaded) -> list[str]:
+    """The plan for a crew, one fact a line."""
+    planned, camera = loaded.plan, loaded.planning.camera
+    shown = [f"{planned.name}: {camera.name}, {camera.width_px} x {camera.height_px} px, {loaded.vehicle.name}", ""]
+    head = (
+        "surface",
+        "m²",
+        "photographs",
+        "stand-off m",
+        "footprint m",
+        "coverage",
+        "GSD median, p95 mm/px",
+        "overlap",
+    )
+    rows = [head, *map(_row, planned.figures)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    if planned.figures:
+        shown += ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows] + [""]
+    total = summary(loaded)
+    shown += [
+        f"photographs  {planned.photographs}",
+        f"path         {planned.path_m:.0f} m from take-off to landing, {len(planned.stations)} stops",
+        f"duration     {_minutes(planned.duration_s)}",
+        f"battery      {loaded.battery.name}: {_minutes(planned.battery_s)} at {planned.power_w:.0f} W, "
+        f"{total['energy_wh']:.0f} Wh needed",
+        f"batteries    {len(planned.flights)}",
+    ]
+    for number, flight in enumerate(planned.flights, 1):
+        photographs = sum(s.photograph is not None for s in planned.stations[flight.first : flight.last + 1])
+        stops = f"stops {flight.first + 1} to {flight.last + 1}, {photographs} photographs"
+        shown.append(
+            f"  flight {number}   {stops}, {_minutes(flight.duration_s)}, {_percent(flight.energy_share)} of the battery"
+        )
+    return shown
+
+
+def _row(f: SurfaceFigures) -> tuple[str, ...]:
+    """Cells of a surface's line."""
+    return (
+        f"{f.name} ({f.kind})",
+        f"{f.area_m2:.1f}",
+        str(f.photographs),
+        f"{f.standoff_m:.2f}",
+        f"{f.footprint_m[0]:.2f} x {f.footprint_m[1]:.2f}",
+        _percent(f.coverage, down=True),
+        f"{_number(f.gsd_median_mm_px)}, {_number(f.gsd_p95_mm_px)}",
+        f"{_percent(f.overlap_along)} along, {_percent(f.overlap_between)} between",
+    )
+
+
+def _percent(share: float | None, down: bool = False) -> str:
+    if share is None:
+        return "–"
+    return f"{(math.floor(share * 1000 + 1e-6) / 10 if down else share * 100):.1f} %"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(round(seconds)) // 60}:{int(round(seconds)) % 60:02d} min"
+
+
+# --- JSON and .plan ---------------------------------------------------------------------------------------------------
+
+
+def summary(loaded: Loaded) -> dict[str, Any]:
+    """The plan as plain data: totals, surfaces, flights, stations with their photographs."""
+    planned, inspection = loaded.plan, loaded.inspection
+    return {
+        "mission": planned.name,
+        "camera": loaded.planning.camera.name,
+        "path_m": planned.path_m,
+        "photographs": planned.photographs,
+        "duration_s": planned.duration_s,
+        "power_w": planned.power_w,
+        "energy_wh": planned.power_w * planned.duration_s / 3600,
+        "battery_s": planned.battery_s,
+        "batteries": len(planned.flights),
+        "surfaces": [figures._asdict() for figures in planned.figures],
+        "flights": [flight._asdict() for flight in planned.flights],
+        "stations": [_station(station, inspection.item[station.item].name) for station in planned.stations],
+    }
+
+
+def _station(station: Station, item: str) -> dict[str, Any]:
+    photograph = station.photograph
+    found: dict[str, Any] = {
+        "item": item,
+        "p_m": station.p_W,
+        "yaw_rad": station.yaw_rad,
+        "gimbal_pitch_rad": station.pitch_rad,
+        "stop_s": station.stop_s,
+        "photograph": None,
+    }
+    if photograph is not None:
+        found["photograph"] = {
+            "camera_p_m": photograph.pose.p_W.tolist(),
+            "camera_q": quat_from_matrix(photograph.pose.R_WC).tolist(),
+            "looks_along": photograph.pose.R_WC[:, 2].tolist(),
+            "row": photograph.row,
+            "column": photograph.column,
+            "footprint_m": None if photograph.corners_W is None else photograph.corners_W.tolist(),
+            "gsd_mm_px": None if photograph.gsd_m is None else photograph.gsd_m * 1e3,
+        }
+    return found
+
+
+def qgc_stations(planned: InspectionPlan) -> list[QgcStation]:
+    """The stops as a `.plan` has them: the camera's pitch is its elevation above the horizon."""
+    found = []
+    for s in planned.stations:
+        pitch = None if s.photograph is None else math.asin(max(-1.0, min(1.0, float(s.photograph.pose.R_WC[2, 2]))))
+        found.append(QgcStation(s.p_W, s.yaw_rad, pitch, s.stop_s, s.photograph is not None))
+    return found
+
+
+def qgc_document(loaded: Loaded, mission: Path) -> dict[str, Any]:
+    """The plan as QGroundControl's JSON; raises `ConfigError` without the place of the take-off point."""
+    origin = loaded.inspection.origin
+    if origin is None:
+        raise ConfigError(f"{mission}: inspection.origin: missing table: a .plan has latitudes and longitudes")
+    height_m = loaded.mission.takeoff.height_m
+    return plan_document(qgc_stations(loaded.plan), origin, height_m, loaded.inspection.speed_m_s)

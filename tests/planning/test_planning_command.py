@@ -1,0 +1,171 @@
+"""`companion plan`: its example, its files, and what it refuses."""
+
+import json
+import re
+import shutil
+
+import pytest
+from click.testing import CliRunner
+from planning_world import EXAMPLE, REPOSITORY
+
+from companion.cli import main
+from companion.core.config import ConfigError, load
+from companion.core.site import load_site
+from companion.core.vehicle import Vehicle
+from companion.mission.mission_node import MissionNode
+from companion.mission.plan import check_flown, load_plan
+from companion.planning.camera import load_camera
+from companion.planning.qgc import read_plan
+from companion.planning.sections import Battery
+from companion.preflight.files import mission_file
+from companion.view.inspection_plan import Loaded, lines, summary
+
+TEXT = EXAMPLE.read_text(encoding="utf-8")
+F550 = REPOSITORY / "config/vehicles/f550.toml"
+
+
+def mission(folder, old="", new="", count=1):
+    for name in ("markers", "cameras", "batteries"):
+        if not (folder / name).exists():
+            shutil.copytree(REPOSITORY / "config" / name, folder / name)
+    (folder / "missions").mkdir(exist_ok=True)
+    path = folder / "missions" / "mission.toml"
+    assert old in TEXT
+    path.write_text(TEXT.replace(old, new, count) if old else TEXT, encoding="utf-8")
+    return path
+
+
+def run(*words):
+    return CliRunner().invoke(main, ["plan", *map(str, words)], catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def example():
+    return Loaded(EXAMPLE, F550)
+
+
+def test_the_example_meets_what_it_asks_for(example):
+    surfaces = {f.name: f for f in example.plan.figures}
+    assert set(surfaces) == {"first pier", "deck", "second pier"}
+    for figures in surfaces.values():
+        assert figures.coverage == pytest.approx(1.0) and figures.gsd_p95_mm_px <= 1.0
+        assert figures.overlap_along >= 0.8
+        assert figures.overlap_between is None or figures.overlap_between >= 0.7
+    assert surfaces["deck"].overlap_between >= 0.7
+    assert 0 < example.plan.flights[0].energy_share <= 1.0
+
+
+def test_the_page_shows_the_output_of_the_command(example):
+    page = (REPOSITORY / "docs/inspection_plan.md").read_text(encoding="utf-8")
+    shown = re.search(r"<!-- output: begin -->\n\n```\n(.*?)\n```", page, flags=re.S)
+    assert shown is not None and shown[1].splitlines() == lines(example)
+
+
+def test_all_files_of_a_plan_are_written(tmp_path):
+    files = {kind: tmp_path / f"plan.{kind}" for kind in ("json", "svg", "png", "qgc")}
+    result = run("two_piers_inspection", *(word for kind, path in files.items() for word in (f"--{kind}", path)))
+    assert result.exit_code == 0 and "photographs  36" in result.stdout
+    plan = json.loads(files["json"].read_text())
+    assert plan["photographs"] == sum(s["photograph"] is not None for s in plan["stations"]) == 36
+    assert plan["surfaces"][1]["name"] == "deck" and len(plan["stations"][0]["photograph"]["footprint_m"]) == 4
+    assert files["svg"].read_text().lstrip().startswith("<?xml") and files["png"].read_bytes()[:4] == b"\x89PNG"
+    read = read_plan(files["qgc"], load_plan(EXAMPLE).inspection.origin)
+    assert len(read) == len(plan["stations"])
+    assert read[0].p_W == pytest.approx(plan["stations"][0]["p_m"], abs=1e-6)
+
+
+def test_json_on_standard_output_is_json_alone():
+    result = run("two_piers_inspection", "--json", "-")
+    assert json.loads(result.stdout)["batteries"] == 1 and "photographs  36" in result.stderr
+
+
+def test_the_summary_has_the_figures_of_the_plan(example):
+    plan = summary(example)
+    assert plan["energy_wh"] == pytest.approx(example.plan.power_w * example.plan.duration_s / 3600)
+    assert plan["duration_s"] == sum(f["duration_s"] for f in plan["flights"])
+    assert json.loads(json.dumps(plan)) is not None
+
+
+def test_a_mission_with_an_inspection_is_refused_where_it_would_be_flown():
+    plan = load_plan(EXAMPLE)
+    with pytest.raises(ConfigError, match=r"^m.toml: inspection: can be planned \(companion plan\), not flown$"):
+        check_flown(plan, "m.toml: ")
+    with pytest.raises(ConfigError, match="not flown"):
+        MissionNode(load(F550, Vehicle), plan, load_site(plan.marker_file))
+
+
+BROKEN = {
+    "behind the fence": ("fence_max_m = [11.0,", "fence_max_m = [6.5,", r"inspection.item\[0\] 'first pier': the station at .* is outside the fence"),
+    "too high": ("\nheight_m = 8.0", "\nheight_m = 5.0", r"'first pier': the station at .* is higher than limits.height_m = 5"),
+    "lens": ("gsd_mm_px = 1.0", "gsd_mm_px = 0.1", r"item\[0\] 'first pier': gsd_mm_px = 0.1: Sony RX1, 35 mm gives 0.171 mm/px at the smallest stand-off of 1 m"),
+    "overlap": ("overlap_along = 0.8", "overlap_along = 0.97", r"inspection.item\[0\].overlap_along = 0.97: .*allowed: 0 to 0.95"),
+    "kind": ('kind = "underside"', 'kind = "upside"', r"inspection.item\[1\].kind = 'upside': .*\(allowed: "),
+    "key": ("along = \"y\"", "alongside = \"y\"", r"inspection.item\[0\].alongside: unknown key, did you mean 'along'"),
+    "axis": ('along = "y"', 'along = "z"', r"inspection.item\[0\].along = 'z': .*x, y"),
+    "frame": ('frame = "pier"', 'frame = "peer"', r"frame = 'peer': no such bundle \(has: world, pier, second_pier\)"),
+    "place of no bundle": ('name = "second_pier"', 'name = "third_pier"', r"inspection.bundle 'third_pier': not in the marker file"),
+    "no place": ('[[inspection.bundle]]\nname = "second_pier"\np_m = [12.0, 12.0, 4.0]\nrpy_rad = [1.5707963, 0.0, -1.5707963]', "", r"'second pier': frame = 'second_pier': where this bundle stands is not known"),
+    "no camera": ("sony_rx1_gimbal.toml", "sony.toml", r"sony.toml: no such file"),
+    "a battery as camera": ("cameras/sony_rx1_gimbal", "batteries/f550_4s_5ah", r"f550_4s_5ah.toml: "),
+    "no items": ("\n[inspection]\n", "\n[inspection_of]\n", r"inspection_of: unknown key"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_mission_that_cannot_be_planned_is_refused_in_one_line(tmp_path, case):
+    old, new, message = BROKEN[case]
+    result = run(mission(tmp_path, old, new))
+    assert result.exit_code == 2 and result.stdout == ""
+    assert re.search(message, result.stderr) and result.stderr.count("\n") == 1
+    assert ".toml" in result.stderr
+
+
+def test_a_plan_beyond_one_battery_is_refused_unless_it_may_be_resumed(tmp_path):
+    path = mission(tmp_path, "resumable = true", "resumable = false")
+    battery = tmp_path / "batteries/f550_4s_5ah.toml"
+    battery.write_text(battery.read_text().replace("capacity_ah = 5.0", "capacity_ah = 1.4"))
+    result = run(path)
+    assert result.exit_code == 2 and re.search(r"inspection: takes 2 batteries .*resumable = true", result.stderr)
+    result = run(mission(tmp_path))
+    assert result.exit_code == 0 and "flight 2" in result.stdout
+
+
+def test_a_camera_that_is_too_heavy_is_refused(tmp_path):
+    path = mission(tmp_path)
+    camera = tmp_path / "cameras/sony_rx1_gimbal.toml"
+    camera.write_text(camera.read_text().replace("mass_kg = 0.75", "mass_kg = 3.0"))
+    result = run(path)
+    assert result.exit_code == 2 and "a hover takes" in result.stderr and "mission.toml" in result.stderr
+
+
+def test_a_mission_without_an_inspection_has_nothing_to_plan():
+    result = run("bridge_hover")
+    assert result.exit_code == 2 and "inspection: missing table" in result.stderr
+
+
+def test_a_plan_for_qgroundcontrol_needs_an_origin(tmp_path):
+    start, end = TEXT.index("[inspection.origin]"), TEXT.index("[[inspection.bundle]]")
+    path = mission(tmp_path, TEXT[start:end], "")
+    assert run(path).exit_code == 0
+    result = run(path, "--qgc", tmp_path / "out.plan")
+    assert result.exit_code == 2 and "inspection.origin: missing table" in result.stderr
+
+
+def test_two_results_in_one_file_are_refused(tmp_path):
+    result = run("two_piers_inspection", "--json", tmp_path / "x", "--qgc", tmp_path / "x")
+    assert result.exit_code == 2 and "name two files" in result.stderr
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "config/cameras").glob("*.toml")), ids=lambda path: path.stem)
+def test_every_camera_file_loads(path):
+    assert load_camera(str(path)).focal_px[0] > 1000
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "config/batteries").glob("*.toml")), ids=lambda path: path.stem)
+def test_every_battery_file_loads(path):
+    assert load(path, Battery).power_w(1.8) > 0
+
+
+def test_preflight_fails_for_a_mission_that_can_only_be_planned():
+    check, _ = mission_file(EXAMPLE)
+    assert check.status == "failed" and "can be planned (companion plan), not flown" in check.detail
