@@ -29,6 +29,7 @@ class OffScreen:
 
     def __init__(self) -> None:
         self._egl = egl = _import_egl()
+        self._error = _error_of_opengl()
         self._display = _display(egl)
         try:
             egl.eglBindAPI(egl.EGL_OPENGL_API)
@@ -52,13 +53,15 @@ class OffScreen:
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
-        """The calling thread draws with this context."""
+        """The calling thread draws with this context; an error of OpenGL becomes a `NoRenderer`."""
         if self._context is None:
             raise NoRenderer("rendering: the renderer was closed")
         egl, none = self._egl, self._egl.EGL_NO_SURFACE
         egl.eglMakeCurrent(self._display, none, none, self._context)
         try:
             yield
+        except self._error as error:
+            raise NoRenderer(f"rendering: OpenGL failed: {_line(error)}") from None
         finally:
             egl.eglMakeCurrent(self._display, none, none, egl.EGL_NO_CONTEXT)
 
@@ -80,6 +83,13 @@ def _import_egl() -> Any:
     except Exception as error:  # a missing library shows as OSError, AttributeError or TypeError inside PyOpenGL
         raise NoRenderer(f"rendering: libEGL cannot be loaded ({_line(error)}); {WITHOUT}") from None
     return EGL
+
+
+def _error_of_opengl() -> type[Exception]:
+    from OpenGL.error import GLError
+
+    kind: type[Exception] = GLError
+    return kind
 
 
 def _display(egl: Any) -> Any:

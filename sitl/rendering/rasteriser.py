@@ -121,7 +121,6 @@ class Rasteriser:
             self._build_programs()
             self._meshes = [self._upload(mesh) for mesh in meshes]
             self._quad = self._quad_buffer()
-            self._check("the meshes")
 
     @property
     def renderer(self) -> str:
@@ -181,7 +180,6 @@ class Rasteriser:
             distances = np.empty((h, w), dtype=np.float32)
             gl.glReadBuffer(gl.GL_COLOR_ATTACHMENT1)
             gl.glReadPixels(0, 0, w, h, gl.GL_RED, gl.GL_FLOAT, distances)
-        self._check("a picture")
         grey, material = np.ascontiguousarray(picture[..., 0]), np.ascontiguousarray(picture[..., 1])
         return Picture(grey, distances, material)
 
@@ -333,10 +331,6 @@ class Rasteriser:
         ):
             gl.glTexParameteri(gl.GL_TEXTURE_2D, name, value)
         return texture
-
-    def _check(self, what: str) -> None:
-        if error := self._gl.glGetError():
-            raise NoRenderer(f"rendering: OpenGL failed with error {int(error):#x} drawing {what}")
 
 
 def _noise(mesh: Drawable) -> float:

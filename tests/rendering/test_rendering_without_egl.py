@@ -4,12 +4,14 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from sitl.rendering import context
 from sitl.rendering.context import NoRenderer, OffScreen
 from sitl.rendering.rasteriser import Rasteriser
-from tests.rendering.drawn_worlds import draws, wall
+from sitl.views import Pinhole
+from tests.rendering.drawn_worlds import AHEAD, draws, wall
 
 
 def refused():
@@ -58,11 +60,20 @@ def test_a_context_that_is_lost_is_one_line():
         _ = rasteriser.renderer
 
 
+@draws
+def test_an_error_of_opengl_is_one_line():
+    rasteriser = Rasteriser([wall(4.0)])
+    with pytest.raises(NoRenderer, match="^rendering: OpenGL failed: [^\n]+$"):
+        rasteriser.draw(Pinhole(-4, 8, 4.0, 4.0, 2.0, 4.0), np.zeros(3), AHEAD)
+    assert rasteriser.draw(Pinhole(8, 8, 4.0, 4.0, 4.0, 4.0), np.zeros(3), AHEAD).grey.shape == (8, 8)
+
+
 def test_a_world_without_devices_loads_no_opengl():
     code = "import sys, sitl.lockstep, sitl.realtime; print([m for m in sys.modules if m.split('.')[0] in ('OpenGL', 'trimesh')])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
+@draws
 def test_an_error_of_many_lines_becomes_one(monkeypatch):
     def fails(*_):
         raise RuntimeError("first\n  second")
