@@ -10,7 +10,7 @@ scenario may make the two differ.
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, Protocol
 
 import cv2
 import numpy as np
@@ -21,9 +21,11 @@ from companion.core.config import ConfigError, Section, check_unit_quaternion, i
 from companion.core.frames import quat_exp, quat_multiply, quat_normalized, rotation_matrix
 from companion.core.messages import Image
 from companion.core.site import Marker, Site
+from sitl.camera_effects import Effects, EffectsConfig, Frame
 from sitl.camera_errors import CornerDrift, ImageTransport
 from sitl.scene import SKY, Plane, SceneConfig, SceneMarker, backdrop_plane, marker_plane, place_markers
 from sitl.solids.solids import Solids
+from sitl.views import Pinhole
 
 MIN_SIDE_PX = 12.0  # shortest side of a marker that counts as visible
 NEAR_M = 0.05  # nothing closer is drawn
@@ -78,6 +80,7 @@ class CameraConfig(Section, frozen=True):
     image_corner_noise_px: Annotated[float, number(0, 10, "px (as corner_noise_px, in drawn images)")] = 0.0
     latency_jitter_s: Annotated[float, number(0, 0.2, "s, standard deviation")] = 0.0
     images_lost: Annotated[float, number(0, 0.95, "(share of the images that do not arrive)")] = 0.0
+    effects: EffectsConfig | None = None  # of drawn images: rolling shutter, glare, auto-exposure
 
     def __post_init__(self) -> None:
         check_unit_quaternion("q_BC", self.q_BC)
@@ -111,11 +114,21 @@ class PlacedMarkers:
         self.normals_W = np.array([m.R_WF[:, 2] for m in markers]).reshape(-1, 3)
 
 
+Displaced = Sequence[tuple[Plane, Array | None]]  # planes with the homography of the picture that moves them
+
+
+class Painter(Protocol):
+    """Draws the planes in place of the homographies, and what else is there (`sitl.rendering.painter`)."""
+
+    def paint(self, picture: Image8, view: Pinhole, p_WC: Array, R_WC: Array, planes: Displaced) -> None: ...
+
+
 class SceneCamera:
     """Looks at a scene; the same seed and the same calls give the same output.
 
     solids: they hide markers; None: there are none.
     draw: False builds no textures; then `render` may not be called, and bundles of any family are allowed.
+    painter: draws the undistorted picture; None: each plane by its homography.
     Raises `ConfigError` for what cannot be drawn: an unknown bundle or family, a distortion that folds the image.
     """
 
@@ -127,9 +140,13 @@ class SceneCamera:
         seed: int,
         draw: bool = True,
         solids: Solids | None = None,
+        painter: Painter | None = None,
     ) -> None:
         self.config = config
         self._solids = solids
+        self._painter = painter
+        view = Pinhole(config.width, config.height, config.fx, config.fy, config.cx, config.cy)
+        self._effects = None if config.effects is None else Effects(config.effects, view)
         self._distortion = config.distortion
         self._R_BC = rotation_matrix(quat_normalized(config.q_BC))
         self._q_BC = quat_normalized(config.q_BC)
@@ -258,11 +275,14 @@ class SceneCamera:
         if not self._drawn:
             raise RuntimeError("this camera was built with draw=False")
         p_WC, R_WC = self.camera_pose(t_s, p_WB, q_WB)
-        self._ideal[:] = SKY
-        self._draw_planes(t_s, p_WC, R_WC, (*self._backdrops, *placed.planes))
+        self._draw_picture(t_s, p_WC, R_WC, (*self._backdrops, *placed.planes))
         image = cv2.remap(
             self._ideal, self._map_xy, self._map_fraction, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE
         )
+        if self._effects is not None:
+            image = self._with_effects(
+                self._effects, image.astype(np.uint8, copy=False), t_s, p_WC, R_WC, q_WB, v_W, omega_B, placed
+            )
         motion = self.motion_px(p_WC, R_WC, q_WB, v_W, omega_B, placed)
         if np.hypot(*motion) > MIN_BLUR_PX:
             image = cv2.filter2D(image, -1, _line_kernel(motion), borderType=cv2.BORDER_REPLICATE)
@@ -275,6 +295,19 @@ class SceneCamera:
             window = self._noise[i : i + self.config.height, j : j + self.config.width]
             image = cv2.add(image, window, dtype=cv2.CV_8U)
         return Image(stamp_s=t_s, width=self.config.width, height=self.config.height, data=image.tobytes())
+
+    def _draw_picture(self, t_s: float, p_WC: Array, R_WC: Array, planes: Sequence[Plane]) -> None:
+        if self._painter is None:
+            self._ideal[:] = SKY
+            self._draw_planes(t_s, p_WC, R_WC, planes)
+            return
+        displaced = []
+        for plane in planes:
+            A_C = R_WC.T @ np.column_stack([plane.right_W, plane.down_W, plane.origin_W - p_WC])
+            displaced.append((plane, self._displacement(t_s, plane, A_C)))
+        height, width = self._ideal.shape
+        (fx, fy), (cx, cy) = self._ideal_focal.tolist(), self._ideal_centre.tolist()
+        self._painter.paint(self._ideal, Pinhole(width, height, fx, fy, cx, cy), p_WC, R_WC, displaced)
 
     def _draw_planes(self, t_s: float, p_WC: Array, R_WC: Array, planes: Iterable[Plane]) -> None:
         """Warp all planes into the ideal picture, the one with the farthest visible point first.
@@ -300,7 +333,9 @@ class SceneCamera:
             drawn.append((plane, A_C, polygon, self._outline(points_C, displacement), displacement))
         for i, (plane, A_C, polygon, outline, displacement) in enumerate(drawn):
             box = self._box(outline)
-            if box is not None and not any(covers(later[3], box) for later in drawn[i + 1 :] if later[0].two_sided):
+            # What is beyond the field of view is in no image.
+            seen = np.clip(outline, EDGE_MARGIN_PX, self._ideal_span - EDGE_MARGIN_PX)
+            if box is not None and not any(covers(later[3], seen) for later in drawn[i + 1 :] if later[0].two_sided):
                 self._draw(plane, A_C, polygon, outline, box, displacement)
 
     def _displacement(self, t_s: float, plane: Plane, A_C: Array) -> Array | None:
@@ -376,20 +411,48 @@ class SceneCamera:
         ahead. Roll about the optical axis therefore does not blur.
         """
         c = self.config
-        points_C = ((placed or self.placed).centres_W - p_WC) @ R_WC
-        points_C = points_C[points_C[:, 2] > 0.2]
-        if len(points_C):
-            points_C = points_C[np.all(np.abs(points_C[:, :2] / points_C[:, 2:]) < 1.0, axis=1)]
-        target = points_C.mean(axis=0) if len(points_C) else np.array([0.0, 0.0, 4.0])
-        R_WB = rotation_matrix(q_WB)
-        omega_W = R_WB @ np.asarray(omega_B, dtype=float)
-        v_C = R_WC.T @ (np.asarray(v_W, dtype=float) + np.cross(omega_W, R_WB @ self._p_BC))
-        rate = -v_C - np.cross(R_WC.T @ omega_W, target)
+        target = self._target_C(p_WC, R_WC, placed or self.placed)
+        omega_C, v_C = self._motion_C(R_WC, q_WB, v_W, omega_B)
+        rate = -v_C - np.cross(omega_C, target)
         x, y, z = target
         flow = np.array([c.fx * (rate[0] - x / z * rate[2]) / z, c.fy * (rate[1] - y / z * rate[2]) / z])
         motion = flow * c.exposure_s
         limited: Array = motion * min(1.0, MAX_BLUR_PX / max(np.hypot(*motion), 1e-9))
         return limited
+
+    def _target_C(self, p_WC: Array, R_WC: Array, placed: PlacedMarkers) -> Array:
+        """What the camera looks at: the middle of the markers before it, or a point 4 m ahead."""
+        points_C = (placed.centres_W - p_WC) @ R_WC
+        points_C = points_C[points_C[:, 2] > 0.2]
+        if len(points_C):
+            points_C = points_C[np.all(np.abs(points_C[:, :2] / points_C[:, 2:]) < 1.0, axis=1)]
+        target: Array = points_C.mean(axis=0) if len(points_C) else np.array([0.0, 0.0, 4.0])
+        return target
+
+    def _motion_C(self, R_WC: Array, q_WB: Vector, v_W: Vector, omega_B: Vector) -> tuple[Array, Array]:
+        """Angular rate and velocity of the camera in its own axes."""
+        R_WB = rotation_matrix(q_WB)
+        omega_W = R_WB @ np.asarray(omega_B, dtype=float)
+        v_C = R_WC.T @ (np.asarray(v_W, dtype=float) + np.cross(omega_W, R_WB @ self._p_BC))
+        return R_WC.T @ omega_W, v_C
+
+    def _with_effects(
+        self,
+        effects: Effects,
+        image: Image8,
+        t_s: float,
+        p_WC: Array,
+        R_WC: Array,
+        q_WB: Vector,
+        v_W: Vector,
+        omega_B: Vector,
+        placed: PlacedMarkers,
+    ) -> Image8:
+        # A single pixel of a texture may have the sky's grey level; the sky is more than three pixels wide.
+        sky = cv2.erode((image == SKY).astype(np.uint8), np.ones((3, 3), np.uint8)) > 0
+        distance_m = float(self._target_C(p_WC, R_WC, placed)[2])
+        motion = self._motion_C(R_WC, q_WB, v_W, omega_B)
+        return effects.apply(t_s, [Frame(image, sky)], *motion, distance_m, self._light)[0]
 
     # --- preparation --------------------------------------------------------------------------------------------
 
@@ -404,7 +467,8 @@ class SceneCamera:
         self._field_low, self._field_high = ideal.min(axis=0) - margin, ideal.max(axis=0) + margin
         self._ideal_focal = focal
         self._ideal_centre = -self._field_low * focal
-        self._ideal_size = np.ceil((self._field_high - self._field_low) * focal).astype(int) + 1
+        self._ideal_span = (self._field_high - self._field_low) * focal
+        self._ideal_size = np.ceil(self._ideal_span).astype(int) + 1
         self._rays = ideal
         (x0, y0), (x1, y1) = self._field_low, self._field_high
         # rows n with n · p_C ≥ offset inside
@@ -422,11 +486,12 @@ class SceneCamera:
         self._map_xy, self._map_fraction = cv2.convertMaps(maps[..., 0].copy(), maps[..., 1].copy(), cv2.CV_16SC2)
         self._gain: Image8 | None = None
         self._gain_scale = 1.0
-        if c.vignetting > 0 or self._light != 1.0:
+        light = 1.0 if self._effects is not None and self._effects.develops else self._light
+        if c.vignetting > 0 or light != 1.0:
             radius = np.hypot(self._rays[:, 0], self._rays[:, 1]).reshape(c.height, c.width)
             gain = 1.0 - c.vignetting * (radius / radius.max()) ** 2
             self._gain = np.round(255 * gain).astype(np.uint8)
-            self._gain_scale = self._light / 255
+            self._gain_scale = light / 255
         self._noise: NDArray[np.int16] | None = None
         if c.noise_std > 0:
             size = (c.height + NOISE_MARGIN_PX, c.width + NOISE_MARGIN_PX)
@@ -480,11 +545,10 @@ def clip(polygon: Array, planes: Array, offset: Array) -> Array:
     return polygon
 
 
-def covers(polygon: Array, box: Box) -> bool:
-    """Whether all pixels of a box lie in a convex polygon, shape (n, 2), and no nearer to its edge than one pixel."""
+def covers(polygon: Array, other: Array) -> bool:
+    """Whether a convex polygon [px], shape (n, 2), holds all of another one, no nearer to its edge than a pixel."""
     contour = polygon.astype(np.float32)
-    corners = ((x, y) for x in (box.left, box.right - 1) for y in (box.top, box.bottom - 1))
-    return all(cv2.pointPolygonTest(contour, (float(x), float(y)), True) >= 1.0 for x, y in corners)
+    return all(cv2.pointPolygonTest(contour, (x, y), True) >= 1.0 for x, y in other.tolist())
 
 
 def _area(polygon: Array) -> float:

@@ -204,12 +204,18 @@ class Lockstep:
             self.arrive(output)
         if self.world.steps % TRUTH_EVERY == 0:
             self.publish([self.world.truth()], self._bus)
+        for arrival in self.world.measured():
+            arrives_us = max(round(arrival.at_s * 1e6), self.now_us)
+            self.at(arrives_us, partial(self._arrived, arrival.message))
         if contacts := self.world.take_contacts():
             self.publish(contacts, self._bus)
         # Not an event of its own: that might come before the world's step of the same time. The image would then show
         # the step before, and arrive a step later than the camera's latency says.
         if self.world.steps % self._expose_every == 0:
             self._expose()
+
+    def _arrived(self, message: Callable[[], Message]) -> None:
+        self.publish([message()], self._bus)
 
     def _step_pilot(self) -> None:
         """The pilot sees the aircraft, and its mode on the ground station."""
@@ -250,6 +256,8 @@ class Lockstep:
         finally:
             if self._render_thread is not None:
                 self._render_thread.shutdown()
+            if self.world.devices is not None:
+                self.world.devices.close()
 
     def start(self, progress: Callable[["Lockstep"], None] | None = None) -> None:
         """Schedule all periodic work and the faults; once, before `run_until`."""

@@ -25,6 +25,7 @@ from companion.runtime.nodes import NodeOptions, build_node
 from companion.runtime.process import HealthMonitor, StopFlag
 from sitl.autopilot.autopilot import Autopilot
 from sitl.autopilot.udp import GROUND_PORTS, ONBOARD_PORTS, UdpEndpoint, UdpLinks
+from sitl.devices.arrivals import ArrivalQueue
 from sitl.pilot import PERIOD_S as PILOT_PERIOD_S
 from sitl.ports import check_instance
 from sitl.scenario import SensorKind, load_scenario
@@ -168,6 +169,9 @@ def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, camera: Ca
     health = HealthMonitor(ProcessName.SIMULATOR, 1.0 / STEP_S)
     zero_s = monotonic_s()  # companion time of the world's time 0
     next_exposure_s = next_truth_s = next_look_s = 0.0
+    devices = ArrivalQueue()
+    if world.devices is not None:
+        world.devices.in_real_time = True
     while not stop:
         lag_s = monotonic_s() - zero_s - world.now_s
         if lag_s < STEP_S:
@@ -179,6 +183,7 @@ def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, camera: Ca
         for data in links.receive():
             world.autopilot.receive(data, world.now_s)
         world.advance()
+        devices.keep(world.measured())
         if world.now_s >= next_look_s and isinstance(world.autopilot, Autopilot):
             next_look_s += PILOT_PERIOD_S
             world.step_pilot(world.autopilot.mode, world.autopilot.armed)
@@ -190,6 +195,9 @@ def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, camera: Ca
             next_exposure_s += 1.0 / world.camera.config.rate_hz
             camera.expose(zero_s)
         for message in camera.arrived():
+            bus.publish(message)
+        for message in devices.arrived(world.now_s):
+            message.stamp_s += zero_s
             bus.publish(message)
         if world.now_s >= next_truth_s:
             next_truth_s += TRUTH_PERIOD_S

@@ -17,6 +17,7 @@ from companion.core.site import Site
 from companion.core.vehicle import Vehicle
 from companion.mission.plan import Plan, check_standoff, load_plan, site_of
 from sitl.camera import CameraConfig
+from sitl.devices.config import DevicesConfig
 from sitl.pilot import PilotConfig
 from sitl.scene import SceneConfig
 from sitl.sensors import SensorConfig
@@ -191,6 +192,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     sensors: SensorConfig
     camera: CameraConfig
     scene: SceneConfig
+    devices: DevicesConfig | None = None  # connected to the companion, besides the camera; None: there are none
     pilot: PilotConfig | None = None  # who takes off and hands over; None: the sticks stay in their centres
     fault: list[Fault] = []
     world: str | None = None  # world file with solids, relative to this file; None: there are none

@@ -4,8 +4,8 @@ It has no clock and no socket: the lockstep runner and the real-time process bot
 images.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ from companion.core.trajectory_messages import Quat, Vec3
 from sitl.airframe import load_airframe, with_thrust
 from sitl.autopilot.autopilot import Autopilot
 from sitl.autopilot.modes import CommanderMode
-from sitl.camera import SceneCamera
+from sitl.camera import Painter, SceneCamera
 from sitl.corners import CornerCamera
 from sitl.imu_faults import ImuFault
 from sitl.marker_attacks import MarkerAttacks
@@ -33,6 +33,11 @@ from sitl.solids.contact import SolidContact
 from sitl.solids.solids import GLUED_M, Solids
 from sitl.vectors import quat, vec3
 from sitl.wind import Wind
+
+if TYPE_CHECKING:
+    from sitl.devices.arrivals import Arrival
+    from sitl.devices.config import DevicesConfig
+    from sitl.devices.devices import Devices
 
 STEP_S = 0.004  # the autopilot's inner loop runs at 250 Hz
 PLANT_STEPS = 4  # the physics at 1 kHz
@@ -104,12 +109,16 @@ class World:
                 scenario.pilot, loaded.plan.rc_switch, self.autopilot, 1000 * seed + len(streams)
             )
         images = scenario.camera_mode == "images"
-        self.camera = SceneCamera(scenario.camera, scenario.scene, loaded.site, streams[4], images, loaded.solids)
+        painter = None if loaded.solids is None or not images else _painter(loaded.solids)
+        self.camera = SceneCamera(
+            scenario.camera, scenario.scene, loaded.site, streams[4], images, loaded.solids, painter
+        )
         self.corners = None if images else CornerCamera(self.camera)
         self._bundles = {placed.name: _pose(placed) for placed in scenario.scene.bundles}
         self.steps = 0
         self.markers_hidden = False
         self.marker_attacks = MarkerAttacks(self.camera.printed, streams[5])
+        self.devices = None if scenario.devices is None else _devices(loaded, scenario.devices, self.camera, seed)
         self.camera_frozen = False  # every image is the one before
         self._newest_image: Image | None = None
         self.push_m_s2 = (0.0, 0.0, 0.0)  # force over mass beyond that of the scenario's wind
@@ -185,6 +194,10 @@ class World:
         placed = self.camera.placed
         return lambda: self.camera.render(now_s, *motion, placed)
 
+    def measured(self) -> "Sequence[Arrival]":
+        """What the devices measured in the step that ends now, and when it arrives."""
+        return () if self.devices is None else self.devices.step(self.now_s, self.plant)
+
     def wind_on_aircraft(self, now_s: float) -> Vec3:
         """Velocity of the air [m/s], W; in a jet, which is narrower than the aircraft, its mean over hull and rotors.
 
@@ -232,6 +245,20 @@ def _face(scenario: Scenario) -> Face | None:
         return None
     p_W, q_WM = _pose(scenario.scene.bundles[0])
     return Face(p_W, vec3(rotation_matrix(q_WM)[:, 2]))
+
+
+def _painter(solids: Solids) -> Painter:
+    from sitl.rendering.painter import ScenePainter  # here: a world without solids loads no renderer
+
+    return ScenePainter(solids.meshes())
+
+
+def _devices(loaded: LoadedScenario, config: "DevicesConfig", camera: SceneCamera, seed: int) -> "Devices":
+    from sitl.devices.devices import Devices, scene_of  # here: a scenario without devices loads no renderer
+
+    if config.depth is not None and loaded.solids is not None:
+        loaded.solids.check_depth_noise()
+    return Devices(config, scene_of(camera, loaded.scenario.scene, loaded.solids, config.draws), seed)
 
 
 def _built_in_autopilot(loaded: LoadedScenario, seed: int, stream_rates_hz: dict[str, float] | None) -> Autopilot:

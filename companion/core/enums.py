@@ -155,6 +155,10 @@ class SafetyAction(StrEnum):
 
 TopicName = Literal[
     "image",
+    "stereo",
+    "depth",
+    "camera_imu",
+    "range",
     "markers",
     "fcu_attitude",
     "fcu_position",

@@ -55,6 +55,38 @@ class Image(Message):
     data: bytes  # height * width bytes, row major, 8 bit
 
 
+class StereoImages(Message):
+    """The two monochrome frames of a stereo camera; ``stamp_s`` is the middle of their common exposure."""
+
+    width: int  # of one frame
+    height: int
+    data: bytes  # the left frame, then the right one: each height * width bytes, row major, 8 bit
+
+
+class DepthImage(Message):
+    """One frame of a depth camera; ``stamp_s`` is the middle of the exposure."""
+
+    width: int
+    height: int
+    data: bytes  # height * width little-endian uint16, row major: mm along the optical axis; 0: no value
+
+
+class CameraImu(Message):
+    """A sample of the inertial sensor inside a camera, in its own axes I, with its biases: rad/s and m/s²."""
+
+    gyro_I: Vec3
+    accel_I: Vec3  # specific force
+
+
+class RangeReading(Message):
+    """A reading of a range finder that is connected to the companion."""
+
+    range_m: float  # along direction_B; NaN: nothing between min_m and max_m
+    min_m: float
+    max_m: float
+    direction_B: Vec3  # unit vector
+
+
 class MarkerCorners(msgspec.Struct):
     """One detected marker of a bundle: its four corners in the image and on the bundle."""
 
@@ -474,6 +506,10 @@ INF = float("inf")
 TOPICS: dict[TopicName, Topic] = {
     #                        type             sources              Hz  logged max age s
     "image":           Topic(Image,           (CAMERA, SIMULATOR), 30, False, 0.20),
+    "stereo":          Topic(StereoImages,    (CAMERA, SIMULATOR), 20, False, 0.20),
+    "depth":           Topic(DepthImage,      (CAMERA, SIMULATOR), 30, False, 0.20),
+    "camera_imu":      Topic(CameraImu,       (CAMERA, SIMULATOR), 200, True, 0.10),
+    "range":           Topic(RangeReading,    (SIMULATOR,),        20, True,  0.20),
     "markers":         Topic(Markers,         (TRACKER, SIMULATOR), 30, True, 0.30),
     "fcu_attitude":    Topic(FcuAttitude,     (FCU,),              50, True,  0.20),
     "fcu_position":    Topic(FcuPosition,     (FCU,),              50, True,  0.20),

@@ -92,7 +92,7 @@ class Subscriber:
         inputs = list(inputs)
         groups: tuple[tuple[list[TopicName], int, int], ...] = (
             ([t for t in inputs if t not in BULK], HIGH_WATER_MARK, MESSAGE_MAX_BYTES),
-            ([t for t in inputs if t == "image"], IMAGE_HIGH_WATER_MARK, BULK_MAX_BYTES),
+            ([t for t in inputs if t in ("image", "stereo", "depth")], IMAGE_HIGH_WATER_MARK, BULK_MAX_BYTES),
             ([t for t in inputs if t == "photo"], PHOTO_HIGH_WATER_MARK, BULK_MAX_BYTES),
         )
         self._groups = [self._subscribe(topics, mark, size, but) for topics, mark, size in groups if topics]

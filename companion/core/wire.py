@@ -12,7 +12,7 @@ from companion.core.enums import TopicName
 from companion.core.messages import TOPIC_OF, TOPICS, Message
 from companion.core.text import plain
 
-BULK: frozenset[TopicName] = frozenset(("image", "photo"))  # topics with pictures
+BULK: frozenset[TopicName] = frozenset(("image", "photo", "stereo", "depth"))  # topics with pictures
 # The largest payload that is sent and accepted [bytes]. A picture of the largest camera of a vehicle file (8192 x 8192)
 # has 67 MB; every other message has less than 100 kB.
 MESSAGE_MAX_BYTES = 1_000_000

@@ -40,6 +40,10 @@ class BundleWitnesses:
         for witness in self._all():
             witness.add_receiver(arrived_s, p_W)
 
+    def set_taking_off(self, taking_off: bool) -> None:
+        """See `MotionRecord.taking_off`."""
+        self._motion.taking_off = taking_off
+
     def disarmed(self) -> None:
         """On the ground a crew may carry aircraft and bundles."""
         for witness in self._all():

@@ -219,6 +219,7 @@ class EstimatorNode(Node):
             return
         self._flying = message.armed and not message.landed
         self._in_offboard = message.armed and message.mode == FcuMode.OFFBOARD
+        self._witnesses.set_taking_off(message.armed and message.mode == FcuMode.AUTO_TAKEOFF)
         self._imu_check.set_at_rest(message.landed and not message.armed)
         changed_s = self.acting_inputs.set_mode(stamp_s, self._in_offboard)
         if changed_s is not None and self.history is not None:

@@ -102,9 +102,13 @@ class _Motion(NamedTuple):
 
 
 class MotionRecord:
-    """Attitude, position and integrated velocity of the flight controller over the last seconds."""
+    """Attitude, position and integrated velocity of the flight controller over the last seconds.
+
+    taking_off: its velocity is at its worst, near the ground and after seconds at rest; sizes are not measured by it.
+    """
 
     def __init__(self) -> None:
+        self.taking_off = False
         self._motions: deque[_Motion] = deque()
         self._last_v_W: Array | None = None
         self._attitudes: deque[tuple[float, Array]] = deque()
@@ -473,7 +477,8 @@ class PlaceWitness:
         place.by_position_W = place.by_position_W + share * (seen.by_position_W - place.by_position_W)
         if self._run == 0:
             self._moving, self._speed_m_s = False, 0.0
-        if self._has_fix(seen.stamp_s) and self._motion.corrected_m() < SIZE_CORRECTED_M:
+        good = self._has_fix(seen.stamp_s) and not self._motion.taking_off
+        if good and self._motion.corrected_m() < SIZE_CORRECTED_M:
             self._size.add(seen.stamp_s, seen.range_W, seen.travelled_W)
             self._gain.add(seen.stamp_s, seen.range_W, seen.travelled_W, seen.markers)
         else:
@@ -507,7 +512,7 @@ class PlaceWitness:
         gnss_m, gnss_max_m = self._gnss_offset(now_s)
         in_sight = self._place is not None and now_s - self._place.agreed_s < HIDDEN_S
         return BundleWitness(
-            displaced_m=median(offsets) if displaced and not moving else 0.0,
+            displaced_m=median(offsets) if displaced and not self._moving else 0.0,  # the other row is about a motion
             moving_m_s=self._speed_m_s if moving else 0.0,
             gnss_offset_m=gnss_m,
             gnss_offset_max_m=gnss_max_m,

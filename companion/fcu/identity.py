@@ -45,6 +45,7 @@ class Identity:
         self._tries: dict[str, int] = {}
         self._due_s = -math.inf
         self._published: FcuInfo | None = None
+        self._changed = True  # since `step` last looked
 
     def put_version(self, m: AutopilotVersion) -> None:
         """Take the version, e.g. "1.17.0 release", and the first digits of PX4's commit."""
@@ -52,6 +53,7 @@ class Identity:
         self._version = f"{major}.{minor}.{patch} {_release(kind)}"
         self._commit = bytes(reversed(m.flight_custom_version))[:COMMIT_BYTES].hex()
         self._hardware_id = m.uid
+        self._changed = True
 
     def put_parameter(self, m: ParamValue) -> None:
         """Take the value of a parameter of the table."""
@@ -59,17 +61,20 @@ class Identity:
         if name in self._names:
             try:
                 self._values[name] = decode_value(m.param_value, m.param_type)
+                self._changed = True
             except (ValueError, struct.error):
                 return  # counted where the watched parameters are read
 
     def step(self, armed: bool, now_s: float) -> FcuInfo | None:
         """Request the next missing item on the ground; returns what is known when it is complete and has changed."""
-        missing = self._missing()
-        if missing and not armed and now_s >= self._due_s:
-            self._due_s = now_s + REQUEST_S
-            self._request(missing[0])
-        if missing and not armed:
+        if not armed and (missing := self._missing()):
+            if now_s >= self._due_s:
+                self._due_s = now_s + REQUEST_S
+                self._request(missing[0])
             return None
+        if not self._changed:
+            return None
+        self._changed = False
         info = FcuInfo(
             stamp_s=now_s,
             version=self._version,

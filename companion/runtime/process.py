@@ -263,9 +263,11 @@ def run_camera(
     name: str,
     rate_hz: float,
     supervisor: Notifier | None = None,
+    others: Callable[[], list[Message]] | None = None,
 ) -> None:
     """Publish the images of a camera source (`companion.tracking.cameras`) until ``stop()``.
 
+    others: takes the messages that a stereo device delivers besides its images.
     A source without images does not hang the loop: the source opens its device again by itself.
     """
     health = HealthMonitor(name, rate_hz)
@@ -281,6 +283,8 @@ def run_camera(
         if image is not None:
             bus.publish(image)
             health.note_step(time.perf_counter() - started_s, late=False)
+        for message in others() if others is not None else ():
+            bus.publish(message)
         now_s = monotonic_s()
         supervisor.stepped(now_s)
         _report(health, now_s, bus, supervisor, source)

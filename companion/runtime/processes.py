@@ -220,13 +220,15 @@ def _one_opencv_thread() -> None:
 
 def _run_camera(context: Context, stop: StopFlag) -> None:
     from companion.tracking.cameras import open_source
+    from companion.tracking.stereo_devices import StereoDeviceSource
 
     camera = context.vehicle.camera
     source = open_source(camera.device, context.vehicle)
     bus = ZmqBus(context.bus_folder, ProcessName.CAMERA, ())
+    others = source.take_others if isinstance(source, StereoDeviceSource) else None
     settle_memory()
     try:
-        run_camera(source, bus, lambda: bool(stop), ProcessName.CAMERA, camera.rate_hz, Notifier())
+        run_camera(source, bus, lambda: bool(stop), ProcessName.CAMERA, camera.rate_hz, Notifier(), others)
     finally:
         bus.close()
 

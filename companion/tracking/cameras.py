@@ -22,6 +22,7 @@ from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError
 from companion.core.messages import Image
 from companion.core.vehicle import Vehicle
+from companion.tracking.stereo_devices import is_stereo_device, open_stereo_device
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".pgm", ".bmp", ".tif", ".tiff")
 READ_TIMEOUT_S = 0.5  # longest wait of `read` for an image of a device
@@ -49,13 +50,15 @@ class Source(Protocol):
 
 
 def open_source(spec: str | None, vehicle: Vehicle, exposure: float | None = None) -> Source:
-    """Open a source by name: "0", "/dev/video0", a folder of images, a video file; None: camera.device.
+    """Open a source by name: "0", "/dev/video0", a folder of images, a video file, "realsense", "oak"; None: camera.device.
 
     exposure: the device's own unit (100 µs for most V4L2 cameras), None: automatic; for devices only.
     Raises `ConfigError` when it is absent or empty, or when its images differ in size from the vehicle file.
     """
     camera, spec = vehicle.camera, spec or vehicle.camera.device
     latency_s = vehicle.latency.camera_s
+    if is_stereo_device(spec):
+        return open_stereo_device(spec, vehicle)
     if spec.isdigit() or spec.startswith("/dev/"):
         path = f"/dev/video{spec}" if spec.isdigit() else spec
         if not Path(path).exists():

@@ -39,7 +39,16 @@ from companion.core.text import plain
 from companion.runtime.bus_folders import has_sockets, newest_bus, temporary_folder
 from companion.runtime.fly import progress_line
 
-NOT_WATCHED = ("image", "photo", "link_rx", "link_tx", "truth", "contact")  # raw bytes, and what only a simulator has
+NOT_WATCHED = (
+    "image",
+    "stereo",
+    "depth",
+    "photo",
+    "link_rx",
+    "link_tx",
+    "truth",
+    "contact",
+)  # bytes, and a simulator's
 WINDOW_S = 2.0  # over which rates are counted
 SLOW, VERY_SLOW = 0.9, 0.5  # of the nominal rate: yellow, red
 TEXTS = 6

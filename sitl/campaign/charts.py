@@ -40,8 +40,9 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def histogram(values: list[float], unit: str, marks: list[float]) -> str:
-    """Counts over the values. marks: values that get a vertical line, e.g. the median."""
-    low, high = _spread(values)
+    """Counts over the values; outliers (`reach`) are in the first or last bar. marks: values with a vertical line."""
+    low, high = reach(values)
+    values = [min(max(value, low), high) for value in values]
     counts = [0] * BINS
     for value in values:
         counts[min(BINS - 1, int((value - low) / (high - low) * BINS))] += 1
@@ -58,8 +59,10 @@ def histogram(values: list[float], unit: str, marks: list[float]) -> str:
 
 
 def scatter(points: list[tuple[float, float, bool]], x_name: str, y_name: str) -> str:
-    """Points (x, y, marked)."""
-    frame = Frame(330, 220, 52, 40, _spread([p[0] for p in points]), _spread([p[1] for p in points]))
+    """Points (x, y, marked); outliers (`reach`) are on the edge."""
+    low, high = reach([p[1] for p in points])
+    frame = Frame(330, 220, 52, 40, _spread([p[0] for p in points]), (low, high))
+    points = [(x, min(max(y, low), high), marked) for x, y, marked in points]
     parts = _axes(frame, x_name, y_name)
     for x, y, marked in sorted(points, key=lambda p: p[2]):
         colour = RED if marked else BLUE
@@ -80,6 +83,13 @@ def shares(bins: list[tuple[float, float, int, int]], x_name: str) -> str:
             parts.append(_rectangle(x0 + 1, y, x1 - x0 - 2, frame.py(0.0) - y, RED))
             parts.append(_text((x0 + x1) / 2, y - 3, f"{marked}/{of}", "middle", QUIET, 10))
     return _svg(frame, parts)
+
+
+def reach(values: list[float]) -> tuple[float, float]:
+    """The range that a chart shows: all values, but not those that are twice the spread of 90 % beyond that spread."""
+    low, high = (sorted(values)[round(share * (len(values) - 1))] for share in (0.05, 0.95))
+    inside = [v for v in values if low - 2.0 * (high - low) <= v <= high + 2.0 * (high - low)]
+    return _spread(inside)
 
 
 def _spread(values: list[float]) -> tuple[float, float]:

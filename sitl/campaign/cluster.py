@@ -23,6 +23,7 @@ from sitl.campaign.flights import Flight
 from sitl.campaign.fly import Row, crashed
 
 CONNECT_S = 10.0
+WORKERS_S = 30.0  # until the first worker has connected
 LOST_S = 30.0  # without a connection until the scheduler counts as lost
 LOOK_EVERY_S = 0.5
 Client = Any  # of `distributed`, which has few types
@@ -50,7 +51,7 @@ def _connected(address: str) -> Client:
         reason = "no scheduler answers there" if isinstance(error, OSError) else str(error)
         raise UserError(f"--scheduler {address}: {reason}") from None
     try:
-        client.wait_for_workers(1, timeout=CONNECT_S)
+        client.wait_for_workers(1, timeout=WORKERS_S)
     except TimeoutError:
         client.close()  # type: ignore[no-untyped-call]
         raise UserError(f"--scheduler {address}: the scheduler has no workers") from None

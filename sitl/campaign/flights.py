@@ -196,6 +196,8 @@ def plan_campaign(path: Path, only: int | None = None) -> CampaignPlan:
                 raise ConfigError(f"{path}: draw[{index}]: {error}") from None
             if root == fl.UNKIND and campaign.sensor_kinds == [SensorKind.KIND]:
                 raise ConfigError(f'{path}: draw[{index}]: {field} has no use with sensors = "kind"')
+            if root == fl.WORLD and (bare := next((base.name for base in bases if base.files.world is None), None)):
+                raise ConfigError(f"{path}: draw[{index}]: {field}: scenario {bare} names no world file")
     with tempfile.TemporaryDirectory(prefix="companion-campaign-") as folder:
         for base in bases:
             _check_extremes(path, campaign, base, Path(folder))
@@ -319,12 +321,17 @@ def _inputs(path: Path, bases: list[_Base]) -> dict[str, str]:
     }
     for base in bases:
         loaded, files = base.loaded, base.files
-        found[loaded.path.name] = files.scenario
-        found[loaded.vehicle_path.name] = files.vehicle
-        found[loaded.mission_path.name] = files.mission
+        of_base: dict[str, Any] = {
+            loaded.path.name: files.scenario,
+            loaded.vehicle_path.name: files.vehicle,
+            loaded.mission_path.name: files.mission,
+            f"airframe {loaded.scenario.airframe}": base.tables[fl.AIRFRAME],
+        }
         if files.site is not None:
-            found[base.shown["site.toml"]] = [files.site, files.dictionaries]
-        found[f"airframe {loaded.scenario.airframe}"] = base.tables[fl.AIRFRAME]
+            of_base[base.shown["site.toml"]] = [files.site, files.dictionaries]
+        if files.world is not None:
+            of_base[base.shown["world.toml"]] = [files.world, files.world_files]
+        found |= {f"{name} of scenario {base.name}": content for name, content in of_base.items()}
     return {
         name: hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
         for name, content in found.items()

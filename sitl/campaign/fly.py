@@ -45,6 +45,12 @@ def check_version(source_hash: str) -> None:
         )
 
 
+def check_unchanged() -> None:
+    """Raise `OtherVersion` when the sources on the disk are no longer those that this process has imported."""
+    if provenance.source_hash() != provenance.software().source_hash:
+        raise OtherVersion("the project was changed while its flights were flown")
+
+
 def fly_flight(
     flight: Flight, log_file: Path | None = None, progress: Progress | None = None
 ) -> tuple[SimulatedFlight, Row]:

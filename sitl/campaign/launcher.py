@@ -26,7 +26,7 @@ import msgspec
 from companion.core import provenance
 from companion.core.errors import UserError
 from sitl.campaign.flights import Flight
-from sitl.campaign.fly import Row, check_version, crashed, flight_of_json, fly_flight
+from sitl.campaign.fly import Row, check_unchanged, check_version, crashed, flight_of_json, fly_flight
 
 LOOK_EVERY_S = 0.2  # at the memory and the time of a flight
 TRACE_MAX = 4000  # last characters of what a crashed flight wrote
@@ -55,6 +55,17 @@ class Requests:
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
+
+
+class Answers:
+    """Lines of JSON into a descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._file = os.fdopen(descriptor, "wb")
+
+    def write(self, content: Row) -> None:
+        self._file.write(msgspec.json.encode(content) + b"\n")
+        self._file.flush()
 
 
 def supervise(flight: Flight, requests: Requests) -> Row:
@@ -160,20 +171,22 @@ def main() -> None:
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C in a terminal reaches every process; only the campaign acts on it
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    answers = Answers(os.dup(1))
     os.dup2(2, 1)  # what a library prints is no answer
     cv2.setNumThreads(1)
     requests = Requests(0)
     try:
         check_version(requests.next().decode())
-        answers.write(msgspec.json.encode({"pid": os.getpid()}) + b"\n")
+        answers.write({"pid": os.getpid()})
         provenance.computer()
         while True:
-            answers.write(msgspec.json.encode(supervise(flight_of_json(requests.next()), requests)) + b"\n")
+            flight = flight_of_json(requests.next())
+            check_unchanged()  # a kernel of other sources would fly under the name of this version
+            answers.write(supervise(flight, requests))
     except (InputEnded, BrokenPipeError):
         return
     except UserError as error:
-        answers.write(msgspec.json.encode({"refused": str(error)}) + b"\n")
+        answers.write({"refused": str(error)})
 
 
 if __name__ == "__main__":

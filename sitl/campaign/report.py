@@ -116,8 +116,8 @@ def _cards(rows: list[Row]) -> list[dict[str, str]]:
     ]
     if holds := [v for row in rows if (v := figure_of(row, HOLD.name)) is not None]:
         _, median, high = (HOLD.scale * q for q in quantiles(holds))
-        note = f"of the hold error, RMS; 95 % of {len(holds)} flights: {high:.1f} cm or less"
-        cards.append({"name": "Median", "value": f"{median:.1f}", "unit": HOLD.unit, "note": note})
+        note = f"RMS; 95 % of {len(holds)} flights: {high:.1f} cm or less"
+        cards.append({"name": "Median hold error", "value": f"{median:.1f}", "unit": HOLD.unit, "note": note})
     return cards
 
 
@@ -192,12 +192,15 @@ def _figures(rows: list[Row]) -> list[dict[str, Any]]:
         values = [figure.scale * v for row in rows if (v := figure_of(row, figure.name)) is not None]
         if len(values) > 1:
             low, median, high = quantiles(values)
+            from_, to = charts.reach(values)
+            beyond = sum(not from_ <= v <= to for v in values)
             shown.append(
                 {
                     "title": figure.title,
                     "svg": charts.histogram(values, figure.unit, [median, high]),
                     "note": f"5 / 50 / 95 %: {low:.3g} / {median:.3g} / {high:.3g} {figure.unit}, largest "
-                    f"{max(values):.3g} {figure.unit}; {len(values)} flights",
+                    f"{max(values):.3g} {figure.unit}; {len(values)} flights"
+                    + (f", {beyond} beyond the axis, in its last bars" if beyond else ""),
                 }
             )
     return shown

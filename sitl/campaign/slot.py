@@ -39,6 +39,8 @@ class Slot:
         for _ in range(STARTS):
             process = self._started()
             answer = _asked(process, msgspec.json.encode(flight))
+            if answer is not None and "refused" in answer:
+                raise OtherVersion(answer["refused"])
             if answer is not None:
                 return answer
             if self._closed:

@@ -27,6 +27,7 @@ SECTIONS = {  # module: title
     "autopilot_link": "Link to the flight controller",
     "bus": "Bus",
     "simulation": "Simulation",
+    "devices": "Simulated sensors",
     "flight": "Process graph in flight",
 }
 PREFACE = """# Benchmark

@@ -44,6 +44,7 @@ BAD_DRAWS = {
     "an unknown parameter of PX4": (
         draw("scenario.fcu_parameters.NAV_RLC_ACT", distribution="choice", values=[3]), ("NAV_RLC_ACT", "no such parameter")),
     "ranges of unkind sensors for kind ones": (draw("unkind.wind_m_s", **UNIFORM), ("has no use with sensors",)),
+    "a solid of no world": (draw("world.solid[0].size_m[0]", **UNIFORM), ("bridge_hover names no world file",)),
     "low above high": (draw("vehicle.mass_kg", distribution="uniform", low=2.0, high=1.0), ("draw[0].low = 2", "high = 1")),
     "no logarithm": (draw("vehicle.mass_kg", distribution="log_uniform", low=0.0, high=1.0), ("logarithm",)),
     "a mean outside": (draw("vehicle.mass_kg", distribution="normal", mean=1.0, std=0.1, low=1.5), ("the mean 1",)),
@@ -112,6 +113,14 @@ def test_a_file_of_another_kind_is_named(tmp_path):
     path = campaign(tmp_path)
     path.write_text('[[bundle]]\nname = "x"\n')
     assert "bundle: unknown key" in refusal(path)
+
+
+def test_a_changed_file_of_any_kind_is_another_campaign(tmp_path):
+    """Each file that the flights are made of has its hash in the folder of the results."""
+    inputs = plan_campaign(campaign(tmp_path, scenarios='["bridge_solid"]', seeds="[1]")).inputs
+    files = ("bridge_solid.toml", "f550.toml", "bridge_hover.toml", "pier.toml", "bridge.toml", "airframe f550")
+    named = {f"{file} of scenario bridge_solid" for file in files}
+    assert set(inputs) == {"small.toml", "sensors/unkind.toml", *named}
 
 
 def test_too_many_solvers_are_refused(tmp_path):

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from sitl.campaign.charts import ticks
+from sitl.campaign.charts import reach, ticks
 from sitl.campaign.report import explaining, general, repeat_command, summary_lines, write_campaign_report
 from sitl.campaign.statistics import influences, wilson
 from tests.campaign.small_campaigns import row
@@ -83,6 +83,12 @@ def test_a_crashed_flight_without_draws_does_not_drop_the_field():
 def test_ticks_are_round_and_inside():
     assert ticks(0.0, 10.0) == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
     assert ticks(0.031, 0.058) == pytest.approx([0.035, 0.04, 0.045, 0.05, 0.055])
+
+
+def test_an_outlier_does_not_hide_the_others():
+    values = [1.0 + 0.01 * i for i in range(100)]
+    assert reach([*values, 500.0]) == (1.0, values[-1]) and reach(values) == (1.0, values[-1])
+    assert reach([3.0, 3.0])[0] < 3.0 < reach([3.0, 3.0])[1]
 
 
 def test_equal_causes_are_counted_together():

@@ -11,7 +11,7 @@ import pytest
 from companion.core.config import ConfigError, parse
 from companion.core.frames import quat_from_matrix, quat_from_rpy, quat_multiply, rotation_matrix, rpy_from_quat
 from companion.core.site import Site
-from sitl.camera import CameraConfig, SceneCamera, clip, distort, undistort
+from sitl.camera import CameraConfig, SceneCamera, clip, covers, distort, undistort
 from sitl.scene import Backdrop, SceneConfig, backdrop_texture
 
 STILL = (0.0, 0.0, 0.0)
@@ -209,6 +209,25 @@ def test_a_wall_in_front_covers_markers_and_markers_cover_their_wall():
     covered = pixels(camera(backdrops=(wall, GROUND), noise_std=0.0).render(0.0, (-3.0, 0.0, 3.0), level, STILL, STILL))
     assert open_view[100:380, 150:490].min() < 60
     assert covered[100:380, 150:490].min() > 100
+
+
+def test_an_image_without_the_planes_that_are_hidden_is_the_same(monkeypatch):
+    left_out = []
+
+    def images():
+        cam = camera()
+        near = [((-1.5 - 0.1 * i, 0.0, 3.0), quat_from_rpy(0.02 * i, 0.0, 0.0)) for i in range(4)]
+        return [cam.render(0.0, p_WB, q_WB, STILL, STILL).data for p_WB, q_WB in (*near, *poses(8))]
+
+    def noted(polygon, other):
+        left_out.append(covers(polygon, other))
+        return left_out[-1]
+
+    monkeypatch.setattr("sitl.camera.covers", noted)
+    without = images()
+    monkeypatch.setattr("sitl.camera.covers", lambda polygon, other: False)
+    assert without == images()
+    assert 3 < sum(left_out) < 12  # near the pier the ground is behind it, farther away it is in view
 
 
 def test_noise_light_and_seed():

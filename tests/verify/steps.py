@@ -88,6 +88,11 @@ def coverage(folder: Path) -> Result:
     return Result(done.passed, f"{total} of the lines of companion/ (≥ {COVERAGE_MIN} %); {done.figures}")
 
 
+def campaigns(folder: Path) -> Result:
+    """Campaigns that are killed and resumed, and a cluster that loses a worker."""
+    return command(folder, sys.executable, "-m", "tests.campaign", "--skip-speed", "--flights", "12", "--seconds", "10")
+
+
 def px4_build() -> Px4Build | None:
     """PX4's simulation build when this machine has one."""
     try:
@@ -159,6 +164,7 @@ STEPS: tuple[Step, ...] = (
     *(Step(f"scenario {name}", partial(scenario, name)) for name in LIMITS),
     Step("safety flights", lambda folder: tests(folder, "tests/scenarios/test_safety_rows.py", "-n", "2")),
     Step("attacks", attacks),
+    Step("campaigns", campaigns),
     Step("slow tests", slow_tests),
     Step("coverage", coverage),
     Step("mutated frames", lambda folder: tests(folder, "tests/fcu/test_fcu_fuzz.py")),

@@ -209,7 +209,8 @@ class Plausibility:
 
     def _in_range(self, quantity: Quantity, values: tuple[float, ...], now_s: float) -> bool:
         limits = TABLE[quantity]
-        if all(max(limits.smallest, -limits.largest) <= value <= limits.largest for value in values):  # not for NaN
+        low, high = max(limits.smallest, -limits.largest), limits.largest
+        if all(low <= value <= high for value in values):  # not for NaN
             return True
         self._drop(quantity, now_s)
         return False

@@ -1,0 +1,139 @@
+"""One process for each flight: whatever happens to a flight is a row with its cause, and the next one flies."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import msgspec
+import psutil
+import pytest
+
+from companion.core import provenance
+from companion.core.errors import UserError
+from sitl.campaign.flights import plan_campaign
+from sitl.campaign.fly import fly_flight
+from sitl.campaign.run import fly_here
+from sitl.campaign.slot import Slot, SlotClosed
+from tests.campaign.small_campaigns import MASS, SHORT, campaign, draw
+
+CLOCKS = ("solve_ms", "realtime_factor")  # figures that are measured on the machine
+
+
+@pytest.fixture(scope="module")
+def flights(tmp_path_factory):
+    fault = draw("fault", distribution="fixed", value=[{"kind": "gust", "at_s": 0.5, "value": [2.0, 0.0, 0.0]}])
+    path = campaign(tmp_path_factory.mktemp("campaign"), SHORT, MASS, fault)
+    return plan_campaign(path).flights
+
+
+@pytest.fixture(scope="module")
+def slot():
+    made = Slot(provenance.software().source_hash)
+    yield made
+    made.close()
+
+
+def changed(flight, **scenario):
+    """The flight with other values in its scenario."""
+    files = msgspec.structs.replace(flight.files, scenario=flight.files.scenario | scenario)
+    return msgspec.structs.replace(flight, files=files)
+
+
+def processes_below(process):
+    return psutil.Process(process).children(recursive=True)
+
+
+def test_a_flight_is_the_same_in_a_process_of_its_own_and_in_this_one(flights, slot):
+    apart, (_, here) = slot.fly(flights[1]), fly_flight(flights[1])
+    here = json.loads(json.dumps(here))
+    results = [{k: v for k, v in row["result"].items() if k not in CLOCKS} for row in (apart, here)]
+    assert results[0] == results[1] and results[0]["duration_s"] == 1.5
+    for name in ("flight", "fields", "seed", "outcome", "cause", "commit", "source_hash", "fingerprints"):
+        assert apart[name] == here[name], name
+    assert apart["outcome"] == "failed" and apart["cause"] == "the time of the scenario ran out"
+    assert apart["memory_mb"] > 50 and apart["wall_s"] > 0.1 and 0.1 < apart["cpu_s"] < 60
+
+
+def test_a_flight_that_is_refused_is_a_row_with_its_line(flights, slot):
+    row = slot.fly(changed(flights[0], airframe="f505"))
+    assert row["outcome"] == "crashed" and "f505.toml: no such file" in row["cause"] and row["result"] == {}
+
+
+def test_an_error_of_the_program_is_a_row_with_its_trace(flights, slot):
+    row = slot.fly(msgspec.structs.replace(flights[0], log="/proc/no/such/folder/1.mcap"))
+    assert row["outcome"] == "crashed" and row["cause"] and row["flight"] == 1
+
+
+def test_a_flight_that_takes_too_long_or_too_much_memory_is_ended(flights, slot):
+    endless = changed(flights[0], duration_max_s=3000.0)
+    row = slot.fly(msgspec.structs.replace(endless, wall_max_s=0.5))
+    assert (row["outcome"], row["cause"]) == ("crashed", "not finished within 0.5 s") and row["wall_s"] >= 0.5
+    row = slot.fly(msgspec.structs.replace(endless, memory_max_mb=20.0))
+    assert (row["outcome"], row["cause"]) == ("crashed", "more than 20 MB of memory")
+
+
+def ended_by(flight, action, slot):
+    """The answer to a flight while its processes get a signal once the flight has begun."""
+
+    def act():
+        deadline = time.monotonic() + 60.0
+        while time.monotonic() < deadline:
+            launchers = [p for p in processes_below(os.getpid()) if "sitl.campaign.launcher" in " ".join(p.cmdline())]
+            forks = [p for p in launchers if p.ppid() != os.getpid()]
+            if forks:
+                action(forks[0])
+                return
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    try:
+        return slot.fly(flight)
+    finally:
+        thread.join()
+
+
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGSEGV, marks=pytest.mark.verify), signal.SIGKILL])
+def test_a_flight_that_dies_is_a_row_and_the_next_one_flies(flights, slot, number):
+    row = ended_by(changed(flights[2], duration_max_s=3000.0), lambda fork: fork.send_signal(number), slot)
+    assert (row["outcome"], row["cause"], row["flight"]) == ("crashed", f"its process was ended by {number.name}", 3)
+    if number == signal.SIGKILL:
+        assert slot.fly(flights[0])["outcome"] == "failed"
+
+
+def test_the_end_of_a_slot_ends_its_flight(flights):
+    own = Slot(provenance.software().source_hash)
+    forks = []
+
+    def close(fork):
+        forks.append(fork)
+        own.close()
+
+    with pytest.raises(SlotClosed):
+        ended_by(changed(flights[0], duration_max_s=3000.0), close, own)
+    _, alive = psutil.wait_procs(forks, timeout=20.0)
+    assert forks and not alive
+
+
+def test_another_version_of_the_project_flies_nothing(flights):
+    own = Slot("0" * 64)
+    with pytest.raises(UserError, match="another version of the project: companion"):
+        own.fly(flights[0])
+    own.close()
+
+
+@pytest.mark.verify
+def test_a_launcher_that_is_killed_is_replaced(flights):
+    own = Slot(provenance.software().source_hash)
+    row = ended_by(flights[0], lambda fork: psutil.Process(fork.ppid()).kill(), own)
+    assert row["outcome"] == "failed", "the flight was flown again, to its end"
+    own.close()
+
+
+@pytest.mark.verify
+def test_several_jobs_fly_each_flight_once(flights):
+    rows = list(fly_here(flights, 2))
+    assert sorted(row["flight"] for row in rows) == [1, 2, 3]
+    assert not [p for p in processes_below(os.getpid()) if "sitl.campaign.launcher" in " ".join(p.cmdline())]
