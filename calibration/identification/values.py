@@ -146,6 +146,8 @@ def warnings(found: Identification) -> list[str]:
     }
     sentences += [f"{names[name]} not identified: {reason}" for name, reason in forces.missing.items()]
     sentences += [f"{names[name]} is at the edge of its range" for name in forces.at_bound]
+    if found.drags is None and "drag_horizontal" not in forces.missing:
+        sentences.append(f"linear and rotor drag not compared: {found.drags_reason}")
     for value, name, index in zip(
         (forces.drag_horizontal_1_s, forces.drag_vertical_1_s),
         ("drag_horizontal", "drag_vertical"),

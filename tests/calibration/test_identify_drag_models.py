@@ -9,6 +9,8 @@ import pytest
 from calibration.identification.drag_models import compare_drags, root_line
 from calibration.identification.flight_data import FlightData, LogKind, Signal, nothing
 from calibration.identification.forces import Forces
+from calibration.identification.identify import Axis, Identification
+from calibration.identification.values import warnings
 from calibration.identification.windows import Windows, usable_spans
 from companion.core.frames import GRAVITY_M_S2, quat_from_rpy, rotation_matrix
 
@@ -117,6 +119,15 @@ def test_without_the_data_there_is_a_reason(with_rotor_drag, broken, expected):
     flight = broken(with_rotor_drag)
     drags, reason = compared(flight)
     assert drags is None and expected in reason
+
+
+def test_the_reason_is_said(with_rotor_drag):
+    none = replace(with_rotor_drag, imu_B=nothing(3))
+    forces = forces_of(none, intervals={"drag_horizontal": 0.01, "curvature": 0.0}, thrust_lag_s=0.05)
+    drags, reason = compare_drags(none, usable_spans(none), forces)
+    axes = [Axis(name, reason="not flown") for name in ("roll", "pitch", "yaw rate")]
+    found = Identification(none, *axes, forces, "", [], None, drags, reason)
+    assert f"linear and rotor drag not compared: {reason}" in warnings(found)
 
 
 def test_where_the_flight_determines_no_drag_its_reason_is_given(with_rotor_drag):
