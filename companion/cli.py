@@ -58,6 +58,7 @@ LAZY: dict[str, str] = {
     "campaign": "sitl.campaign.command:campaign",
     "identify": "calibration.identification.command:identify",
     "plan": "companion.view.inspection_plan:plan",
+    "log": "companion.recording.log_commands:log",
     "preflight": "companion.preflight.command:preflight",
     "safety": "companion.view.safety_table:safety",
     "watch": "companion.view.watch:watch",

@@ -108,8 +108,13 @@ def json_schema(topic: TopicName) -> dict[str, Any]:
 
     That is the subset Foxglove, Lichtblick and PlotJuggler read. A field that is null has no value at that moment.
     """
-    _, components = msgspec.json.schema_components([TOPICS[topic].type], ref_template="{name}")
-    return _flatten(components[TOPICS[topic].type.__name__], components)
+    return flattened(TOPICS[topic].type)
+
+
+def flattened(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """JSON schema of a type, as `json_schema`."""
+    _, components = msgspec.json.schema_components([kind], ref_template="{name}")
+    return _flatten(components[kind.__name__], components)
 
 
 def _flatten(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:

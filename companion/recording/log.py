@@ -4,6 +4,7 @@ A log whose writer was killed has no index, and its last chunk may be incomplete
 break. Logs of earlier versions are read through the table of `companion.core.aliases`.
 """
 
+import datetime
 import struct
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -104,6 +105,14 @@ class Log(dict[TopicName, list[Message]]):
         except (msgspec.MsgspecError, tomllib.TOMLDecodeError) as error:
             raise LogError(f"{self.path}: the {name} tables in the log cannot be read: {error}") from None
         return None if tables is None or "base" in tables else tables
+
+    def clock_offset_ns(self) -> int:
+        """UTC minus companion time [ns]; 0 where the log does not hold it."""
+        try:
+            began = datetime.datetime.fromisoformat(self.metadata["start_time"]).timestamp()
+            return round(began * 1e9) - round(float(self.metadata["start_s"]) * 1e9)
+        except (KeyError, ValueError):
+            return 0
 
     def vehicle(self) -> Vehicle | None:
         """The vehicle with which the flight was flown; None where the log does not hold it.
