@@ -97,10 +97,11 @@ def _recorder_options(context: Context) -> NodeOptions:
         name = free_name(log)
         if name != log:
             metadata["continues"] = log.name
-        return NodeOptions(log_writer=LogWriter(name, metadata), read_host=Host(log.parent))
+        return NodeOptions(log_writer=LogWriter(name, metadata, start_s=monotonic_s()), read_host=Host(log.parent))
 
     def next_writer() -> LogWriter:
-        return LogWriter(free_name(log / f"{datetime.now():%Y-%m-%d_%H-%M-%S}.mcap"), metadata)
+        path = free_name(log / f"{datetime.now():%Y-%m-%d_%H-%M-%S}.mcap")
+        return LogWriter(path, metadata, start_s=monotonic_s())
 
     return NodeOptions(
         log_writer=next_writer(),
