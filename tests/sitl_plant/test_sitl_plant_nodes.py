@@ -53,8 +53,8 @@ def test_a_process_imports_its_own_package_only(name):
     assert result.returncode == 0, result.stderr
     modules = result.stdout.split()
     packages = {module.split(".")[1] for module in modules if module.startswith("companion.")}
-    # The files of the plan and the site are read with `companion.mission.plan`.
-    assert packages <= {"core", "runtime", "mission", PACKAGE_OF[name]}
+    # The files of the plan and the site are read with `companion.mission.plan`, inspections in them with `companion.planning`.
+    assert packages <= {"core", "runtime", "mission", "planning", PACKAGE_OF[name]}
     assert ("cv2" in modules) == (name == ProcessName.TRACKER)
 
 
