@@ -1,7 +1,6 @@
 """The statistics are those of the textbooks, and the page holds everything that it shows."""
 
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from sitl.campaign.report import explaining, general, repeat_command, summary_li
 from sitl.campaign.statistics import influences, wilson
 from tests.campaign.small_campaigns import row
 from tests.campaign.test_campaign_store import plan
+from tests.html_page import Page
 
 
 @pytest.mark.parametrize(
@@ -95,30 +95,6 @@ def test_equal_causes_are_counted_together():
     one, two = general("1.2 m beyond a limit of the mission"), general("13 m beyond a limit of the mission")
     assert one == two == "N m beyond a limit of the mission"
     assert general("Tilt near its limit (33.1°, limit 35): landed") == "Tilt near its limit: landed"
-
-
-class Page(HTMLParser):
-    VOID = {"meta", "br"}
-
-    def __init__(self, html):
-        super().__init__()
-        self.open, self.links, self.text = [], [], ""
-        self.feed(html)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        if tag not in self.VOID:
-            self.open.append(tag)
-        self.links += [v for k, v in attributes if k in ("src", "href", "xlink:href")]
-
-    def handle_startendtag(self, tag, attributes):
-        self.links += [v for k, v in attributes if k in ("src", "href")]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
 
 
 @pytest.fixture

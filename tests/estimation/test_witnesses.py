@@ -9,6 +9,7 @@ from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.estimation.witnesses import (
     GNSS_OFFSET_M,
     UNKNOWN_MAX_S,
+    MotionRecord,
     PlaceWitness,
 )
 
@@ -24,7 +25,8 @@ class Judged:
     """What the witness said about each image."""
 
     def __init__(self) -> None:
-        self.witness = PlaceWitness(P_BC, Q_BC, WALK)
+        self.motion = MotionRecord()
+        self.witness = PlaceWitness(P_BC, Q_BC, WALK, self.motion)
         self.times_s, self.agreed, self.reports = [], [], []
 
     def displaced_s(self, after_s: float = 0.0) -> list[float]:
@@ -55,6 +57,7 @@ def fly(
     accuracy_m: float = float("nan"),
     receiver_error: Vector3 = lambda t: np.zeros(3),
     gap: Callable[[float], bool] = lambda t: False,
+    taking_off: Callable[[float], bool] = lambda t: False,
     seed: int = 1,
     walk_m_sqrt_s: float = 0.0,
 ) -> Judged:
@@ -81,6 +84,7 @@ def fly(
             if fix(fcu_s):
                 witness.add_fix(fcu_s, accuracy_m)
             fcu_s += FCU_S
+        judged.motion.taking_off = taking_off(image_s)
         markers = seen(image_s)
         if markers is not None:
             r_B = R_WB.T @ (np.array(bundle_W(image_s)) - np.array(aircraft_W(image_s)))
@@ -387,6 +391,21 @@ def test_a_print_of_four_fifths_is_found_by_the_way_flown():
     last = judged.reports[-1]
     assert last.size_error == pytest.approx(0.25, abs=0.08)
     assert last.size_error > 4 * last.size_error_std, "with the row's margin the flight of `bundle_size` finds it"
+
+
+def test_the_size_is_not_measured_while_px4_takes_off():
+    """Its velocity has an error of a fifth of the climb then, and a true print would look too large or too small."""
+
+    def climb(t: float) -> np.ndarray:
+        return np.array([-6.0, 0.0, min(max(t - 2.0, 0.0), 4.0)])
+
+    def too_fast(t: float) -> tuple[float, float, float]:
+        return 0.0, 0.0, 0.2 * (2.0 < t < 6.0)
+
+    measured = fly(aircraft_W=climb, velocity_error=too_fast, seconds=10.0).reports[-1]
+    assert abs(measured.size_error) > 3 * measured.size_error_std, "the fault would be there"
+    rested = fly(aircraft_W=climb, velocity_error=too_fast, seconds=10.0, taking_off=lambda t: t < 6.5).reports[-1]
+    assert rested.size_error_std > 0.2
 
 
 def test_the_size_is_unknown_without_motion():

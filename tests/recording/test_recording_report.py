@@ -1,7 +1,6 @@
 """The report of any flight is one self-contained page."""
 
 import re
-from html.parser import HTMLParser
 
 import cv2
 import msgspec
@@ -14,6 +13,7 @@ from companion.recording.plots import ShownFlight, envelope
 from companion.recording.recorder import RecorderNode
 from companion.recording.report import write_report
 from companion.recording.writer import LogWriter
+from tests.html_page import Page
 
 VEHICLE = "name = 'F550'\n[controller]\ndeadline_s = 0.015\n"
 
@@ -29,32 +29,6 @@ def recorded(path, flight, photo=False, close=True):
     if close:
         node.close()
     return path
-
-
-class Page(HTMLParser):
-    """Checks that tags close and gathers text and links."""
-
-    VOID = {"meta", "img", "br", "link"}
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.open, self.links, self.text = [], [], ""
-        self.feed(html)
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        if tag not in self.VOID:
-            self.open.append(tag)
-        self.links += [v for k, v in attributes if k in ("src", "href", "xlink:href")]
-
-    def handle_startendtag(self, tag, attributes):
-        self.links += [v for k, v in attributes if k in ("src", "href", "xlink:href")]
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
 
 
 def headings(html: str) -> list[str]:
