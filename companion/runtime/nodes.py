@@ -56,6 +56,7 @@ class NodeOptions:
     nmpc: None: the solver of the vehicle file.
     detector: of markers; None: the vehicle file's or what the marker families of the site require.
     required_processes: must publish `Health` before the mission starts.
+    photographed: item, row and column of an inspection's photographs that former flights took.
     log_writer, read_host, next_log_writer, log_retention: see `companion.recording.recorder.RecorderNode`.
     """
 
@@ -65,6 +66,7 @@ class NodeOptions:
     nmpc: "Nmpc | None" = None
     detector: "Detector | None" = None
     required_processes: tuple[ProcessName, ...] = ()
+    photographed: tuple[tuple[str, int, int], ...] = ()
     log_writer: "LogWriter | None" = None
     read_host: Callable[[float], HostStatus] | None = None
     next_log_writer: "Callable[[], LogWriter] | None" = None
@@ -109,7 +111,7 @@ def _fcu(files: NodeFiles, options: NodeOptions) -> Node:
 def _mission(files: NodeFiles, options: NodeOptions) -> Node:
     from companion.mission.mission_node import MissionNode
 
-    return MissionNode(files.vehicle, files.plan, files.site, options.required_processes)
+    return MissionNode(files.vehicle, files.plan, files.site, options.required_processes, options.photographed)
 
 
 def _recorder(files: NodeFiles, options: NodeOptions) -> Node:

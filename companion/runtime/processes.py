@@ -54,6 +54,11 @@ class Context:
     run: dict[str, Any] = field(default_factory=dict)  # how it is flown, see `companion.runtime.flight_record`
 
     @property
+    def photographed(self) -> list[tuple[str, int, int]]:
+        """Photographs of the inspection that former flights took: item, row, column."""
+        return [(str(item), int(row), int(column)) for item, row, column in self.run.get("photographed", [])]
+
+    @property
     def vehicle(self) -> Vehicle:
         return load(self.vehicle_file, Vehicle)
 
@@ -72,6 +77,10 @@ class Context:
 
 def _no_options(context: Context) -> NodeOptions:
     return NodeOptions()
+
+
+def _mission_options(context: Context) -> NodeOptions:
+    return NodeOptions(photographed=tuple(context.photographed))
 
 
 def _estimator_options(context: Context) -> NodeOptions:
@@ -149,7 +158,7 @@ PROCESSES = (
     ProcessSpec(ProcessName.CONTROLLER, niceness=0),
     ProcessSpec(ProcessName.TRACKER, niceness=5, uses_opencv=True),
     ProcessSpec(ProcessName.CAMERA, niceness=2, uses_opencv=True, simulated=False),
-    ProcessSpec(ProcessName.MISSION, niceness=2),
+    ProcessSpec(ProcessName.MISSION, niceness=2, options=_mission_options),
 )
 
 
