@@ -6,7 +6,12 @@ from companion.mission.inspection_route import Stop, Wanted
 
 ATTEMPTS = 3  # of one photograph: a request, and two more
 ANSWER_TIMEOUT_S = 30.0  # the payload process has shorter ones for a silent camera; this is for a silent process
-BETTER = (CaptureOutcome.LOST, CaptureOutcome.REFUSED, CaptureOutcome.BLURRED, CaptureOutcome.TAKEN)  # than those before
+BETTER = (
+    CaptureOutcome.LOST,
+    CaptureOutcome.REFUSED,
+    CaptureOutcome.BLURRED,
+    CaptureOutcome.TAKEN,
+)  # than those before
 
 
 class Captures:

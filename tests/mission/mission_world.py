@@ -138,7 +138,9 @@ class World:
         self.mode, self.armed, self.landed = FcuMode.AUTO_LOITER, False, True
         self.refuse: set[str] = set()  # actions the autopilot refuses
         self.ignore: set[str] = set()  # actions it never answers
-        self.others: dict[str, tuple[float, float, float]] = {}  # places of further bundles, with the attitude of the first
+        self.others: dict[
+            str, tuple[float, float, float]
+        ] = {}  # places of further bundles, with the attitude of the first
         self._others_s: dict[str, float] = {}
         self.captures: Callable[[CaptureRequest, int], Capture | None] = taken
         self.capture_requests: list[CaptureRequest] = []
@@ -260,7 +262,7 @@ class World:
 
     def place(self, bundle: str) -> tuple[float, float, float]:
         """Where a bundle really stands."""
-        return self.others[bundle] if bundle in self.others else self.p_WM
+        return self.others.get(bundle, self.p_WM)
 
     def sending(self) -> bool:
         return self.now_s - self.setpoint_s < STEP_S / 2

@@ -8,8 +8,8 @@ from mission_world import REPOSITORY, World, answered, inspection_plan, vehicle
 from companion.core.config import ConfigError
 from companion.core.messages import WORLD, State
 from companion.mission.inspection_files import load_inspection
-from companion.mission.mission_node import MissionNode
 from companion.mission.inspection_progress import Inspecting
+from companion.mission.mission_node import MissionNode
 from companion.mission.plan import load_plan, site_of
 
 PHOTOGRAPHS = 16
@@ -85,7 +85,10 @@ def test_a_photograph_that_is_given_up_is_missing_and_the_plan_goes_on():
     status = world.status
     assert len([r for r in world.capture_requests if r.id == 4]) == 3
     assert (status.photographs, status.photographs_missing, status.success) == (PHOTOGRAPHS - 1, 1, False)
-    assert status.cause == f"{PHOTOGRAPHS - 1} of {PHOTOGRAPHS} photographs taken, missing 4: no storage; go on with --resume"
+    assert (
+        status.cause
+        == f"{PHOTOGRAPHS - 1} of {PHOTOGRAPHS} photographs taken, missing 4: no storage; go on with --resume"
+    )
 
 
 def test_a_photograph_that_is_given_up_ends_the_inspection_where_the_mission_says_so():
@@ -139,7 +142,10 @@ def test_a_bundle_that_is_not_there_ends_the_inspection():
     world = site_world()
     del world.others["second_pier"]
     world.run_until("DONE", 700.0)
-    assert world.status.cause == "bundle 'second_pier' not found at the first station of 'second pier': returned and landed"
+    assert (
+        world.status.cause
+        == "bundle 'second_pier' not found at the first station of 'second pier': returned and landed"
+    )
     assert world.capture_requests[-1].id == SECOND - 1
 
 
@@ -198,9 +204,7 @@ def test_a_retreat_from_below_the_deck_does_not_lead_to_the_ground():
     world = site_world()
     while len(world.capture_requests) < DECK + 3:
         world.step()
-    world.edit[State] = lambda state: msgspec.structs.replace(
-        state, p_W=(HOME[0] + 9.4, HOME[1] + 6.0, HOME[2] + 7.2)
-    )
+    world.edit[State] = lambda state: msgspec.structs.replace(state, p_W=(HOME[0] + 9.4, HOME[1] + 6.0, HOME[2] + 7.2))
     world.run_until("RETREAT", 5.0)
     end = reference_points(world)[-1][1].p_end
     assert end[2] - HOME[2] >= 1.5 - 1e-6
