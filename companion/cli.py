@@ -165,6 +165,7 @@ def generate(vehicle: Path | None) -> None:
     help=f"With sim: as for the command `sim`.  [default: {DEFAULT_SENSORS}]",
 )
 @RESUME_OPTION
+@click.option("--yes-auto", is_flag=True, help='On a serial link: fly a mission with start = "auto", which takes off by itself.')
 @click.option("--out", type=FILE, default=FLIGHTS, show_default=True, help="Folder for logs and reports.")
 @one_line_errors
 def fly(
@@ -179,10 +180,12 @@ def fly(
     speed: float | None,
     sensors: str | None,
     resume: tuple[Path, ...],
+    yes_auto: bool,
     out: Path,
 ) -> None:
     """Fly MISSION with all onboard processes; ends with a summary, the report's path and the cause of an early end."""
     from companion.runtime.fly import fly as fly_mission
+    from companion.runtime.processes import YES_AUTO
     from companion.runtime.resume import photographed, run_with
 
     check_output_folder(out)
@@ -197,7 +200,7 @@ def fly(
     if fcu != "sim" and (near := did_you_mean(fcu, ("sim", "px4"))):
         raise UserError(f"--fcu {fcu}: no such link{near}")
     if fcu != "sim":
-        run = run_with({"kind": "aircraft"}, former) if former else None
+        run = run_with({"kind": "aircraft"} | ({YES_AUTO: True} if yes_auto else {}), former)
         sys.exit(fly_mission(mission, vehicle, fcu, out, simulated=False, run=run))
     from companion.runtime.manager import python
     from sitl.kernels import build_missing

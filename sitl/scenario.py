@@ -16,14 +16,18 @@ from companion.core.enums import ProcessName
 from companion.core.site import Site
 from companion.core.vehicle import Vehicle
 from companion.mission.inspection_files import load_inspection
-from companion.mission.plan import Plan, check_standoff, load_plan, site_of
+from companion.mission.plan import Plan, RcSwitch, check_standoff, load_plan, site_of
 from sitl.camera import CameraConfig
 from sitl.devices.config import DevicesConfig
-from sitl.pilot import PilotConfig
+from sitl.pilot import PilotConfig, TakeBack
 from sitl.scene import SceneConfig
 from sitl.sensors import SensorConfig
 from sitl.solids.solids import GLUED_M, Solids
 from sitl.wind import WindConfig
+
+DEFAULT_PILOT = "default"  # of --pilot
+PILOTED_S = 150.0  # longer than a mission that starts by itself
+SWITCH = RcSwitch(8, (900, 1300), (1700, 2100))  # of a pilot, where the mission has none
 
 CameraMode = Literal["images", "corners"]  # drawn and searched for markers, or the markers' corners alone
 
@@ -255,6 +259,32 @@ def load_scenario(
         mission_path=mission_path,
         solids=solids,
     )
+
+
+def with_pilot(loaded: LoadedScenario, named: str) -> LoadedScenario:
+    """The scenario with a pilot who takes off and hands over by the switch, also where the mission would start by itself.
+
+    named: a pilot file (the keys of `[pilot]`), or "default": to the first waypoint of the search in Position mode, hand-over, back
+    by the sticks, hand-over. Raises `ConfigError`.
+    """
+    pilot = _default_pilot(loaded) if named == DEFAULT_PILOT else load(named, PilotConfig)
+    plan = loaded.plan
+    if plan.rc_switch is None:
+        plan = msgspec.structs.replace(plan, start="rc_switch", rc_switch=SWITCH)
+    duration_s = min(loaded.scenario.duration_max_s + PILOTED_S, 3600.0)
+    scenario = msgspec.structs.replace(loaded.scenario, pilot=pilot, duration_max_s=duration_s)
+    return msgspec.structs.replace(loaded, scenario=scenario, plan=plan)
+
+
+def _default_pilot(loaded: LoadedScenario) -> PilotConfig:
+    """Flies to the first waypoint of the search; without one to above the take-off point."""
+    start, search = loaded.scenario.start, loaded.plan.search
+    p_m, yaw_rad = ((0.0, 0.0, loaded.plan.takeoff.height_m), start.yaw_rad)
+    if search is not None:
+        p_m, yaw_rad = search.waypoints[0].p_m, search.waypoints[0].yaw_rad
+    x, y, z = (a + b for a, b in zip(start.p_W, p_m, strict=True))
+    back = [TakeBack(after_s=30.0, by="sticks", again_s=5.0)]
+    return PilotConfig(8.0, (x, y, z), yaw_rad, 1.0, "POSCTL", back)
 
 
 def world_problem(scenario: Scenario, plan: Plan, solids: Solids) -> str:

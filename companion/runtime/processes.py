@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from companion.mission.plan import Plan
 
 
+YES_AUTO = "yes_auto"  # in the run of a flight: a start by itself was allowed
+
+
 @dataclass(frozen=True)
 class Context:
     """The arguments of a process; also the files from which `companion.runtime.nodes` builds its node.
@@ -79,7 +82,18 @@ def _no_options(context: Context) -> NodeOptions:
     return NodeOptions()
 
 
+def refuse_auto(context: Context) -> None:
+    """Raise `ConfigError` for a mission that would take off by itself on an aircraft: a serial link leads to one."""
+    link = context.fcu_url or context.vehicle.fcu.url
+    if context.plan.start == "auto" and link.startswith("serial:") and not context.run.get(YES_AUTO):
+        raise ConfigError(
+            f'{context.mission_file}: start = "auto" takes off as soon as all checks have passed, and link {link} leads to an '
+            'aircraft: fly a mission with start = "rc_switch", or give companion fly --yes-auto'
+        )
+
+
 def _mission_options(context: Context) -> NodeOptions:
+    refuse_auto(context)
     return NodeOptions(photographed=tuple(context.photographed))
 
 
