@@ -22,6 +22,7 @@ from companion.core.node import Node
 from companion.runtime.nodes import NodeOptions, build_node
 from sitl.baselines.stacks import baseline_nodes
 from sitl.faults import FailableNmpc, FaultInjector
+from sitl.payload_camera import UTC_AT_START_S
 from sitl.pilot import PERIOD_S as PILOT_PERIOD_S
 from sitl.scenario import LoadedScenario
 from sitl.world import STEP_S, World
@@ -140,6 +141,8 @@ class Lockstep:
                 nmpc=FailableNmpc(self.loaded.vehicle, lambda: self.faults.solver_fails),
             ),
         }
+        if self.world.payload is not None:
+            options[ProcessName.PAYLOAD] = lambda: NodeOptions(read_utc_offset_s=lambda: UTC_AT_START_S)
         replaced = baseline_nodes(self.stack, self.loaded, lambda: self.faults.solver_fails)
 
         def build(name: ProcessName) -> Node:
@@ -169,7 +172,7 @@ class Lockstep:
             message = faults.changed(message)
             if isinstance(message, LinkTx):
                 if not faults.link_down:
-                    self.world.autopilot.receive(message.data, self.now_s)
+                    self.world.receive(message.data, self.now_s)
             elif isinstance(message, MissionStatus):
                 self._mission_status = message
             bus.publish(message)
@@ -202,7 +205,7 @@ class Lockstep:
 
     def _step_world(self) -> None:
         self.world.advance()
-        output = self.world.autopilot.take_output()
+        output = self.world.take_output()
         if output and not self.faults.link_down:
             self.arrive(output)
         if self.world.steps % TRUTH_EVERY == 0:
@@ -210,6 +213,8 @@ class Lockstep:
         for arrival in self.world.measured():
             arrives_us = max(round(arrival.at_s * 1e6), self.now_us)
             self.at(arrives_us, partial(self._arrived, arrival.message))
+        if captures := self.world.take_captures():
+            self.publish(captures, self._bus)
         if contacts := self.world.take_contacts():
             self.publish(contacts, self._bus)
         # Not an event of its own: that might come before the world's step of the same time. The image would then show

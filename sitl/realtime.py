@@ -181,13 +181,13 @@ def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, camera: Ca
             zero_s += lag_s - STEP_S
         started_s = time.perf_counter()
         for data in links.receive():
-            world.autopilot.receive(data, world.now_s)
+            world.receive(data, world.now_s)
         world.advance()
         devices.keep(world.measured())
         if world.now_s >= next_look_s and isinstance(world.autopilot, Autopilot):
             next_look_s += PILOT_PERIOD_S
             world.step_pilot(world.autopilot.mode, world.autopilot.armed)
-        if data := world.autopilot.take_output():
+        if data := world.take_output():
             links.send(data)
         if camera.publishes_markers:
             camera.request(bus.receive(0.0))
@@ -204,9 +204,9 @@ def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, camera: Ca
             truth = world.truth()
             truth.stamp_s += zero_s
             bus.publish(truth)
-        for contact in world.take_contacts():
-            contact.stamp_s += zero_s
-            bus.publish(contact)
+        for event in (*world.take_contacts(), *world.take_captures()):
+            event.stamp_s += zero_s
+            bus.publish(event)
         health.note_step(time.perf_counter() - started_s, lag_s > 2 * STEP_S)
         now_s = monotonic_s()
         if health.due(now_s):

@@ -19,6 +19,7 @@ from companion.mission.inspection_files import load_inspection
 from companion.mission.plan import Plan, RcSwitch, check_standoff, load_plan, site_of
 from sitl.camera import CameraConfig
 from sitl.devices.config import DevicesConfig
+from sitl.payload_camera import PayloadConfig
 from sitl.pilot import PilotConfig, TakeBack
 from sitl.scene import SceneConfig
 from sitl.sensors import SensorConfig
@@ -75,6 +76,14 @@ class FaultKind(StrEnum):
     CPU_THROTTLED = "cpu_throttled"  # the firmware lowers the clock
     DISK_FULL = "disk_full"  # value[0]: MB left
     MEMORY_LOW = "memory_low"  # value[0]: MB left
+    # of the payload camera (`sitl.payload_camera`)
+    PAYLOAD_SILENT = "payload_silent"  # camera and gimbal neither send nor receive
+    PAYLOAD_REFUSES = "payload_refuses"  # every photograph
+    PAYLOAD_LOSES = "payload_loses"  # it takes the photographs, its answers are lost
+    PAYLOAD_LATE = "payload_late"  # value[0]: s by which its answers are late
+    PAYLOAD_REPEATS = "payload_repeats"  # every answer comes twice
+    PAYLOAD_WITHOUT_STORAGE = "payload_without_storage"
+    GIMBAL_STUCK = "gimbal_stuck"  # it stays where it is
     # attacks on the link (`sitl.link_attacks`)
     FOREIGN_SETPOINTS = "foreign_setpoints"  # value: rate [Hz], tilt [rad], thrust, 1: seen by this companion, too
     FOREIGN_OFFBOARD = "foreign_offboard"  # the same, and it requests offboard itself
@@ -104,6 +113,7 @@ FAULT_PROCESSES = (  # the nodes of a lockstep run
     ProcessName.ESTIMATOR,
     ProcessName.MISSION,
     ProcessName.CONTROLLER,
+    ProcessName.PAYLOAD,
 )
 IMU_FAULTS = (  # of the stream of the PX4 emulator; real PX4 sends what it measures
     FaultKind.IMU_STOPS,
@@ -131,6 +141,7 @@ FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
     FaultKind.CPU_HOT: 1,
     FaultKind.DISK_FULL: 1,
     FaultKind.MEMORY_LOW: 1,
+    FaultKind.PAYLOAD_LATE: 1,
     FaultKind.FOREIGN_SETPOINTS: 4,
     FaultKind.FOREIGN_OFFBOARD: 4,
     FaultKind.FRAMES_WRONG: 2,
@@ -198,6 +209,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     camera: CameraConfig
     scene: SceneConfig
     devices: DevicesConfig | None = None  # connected to the companion, besides the camera; None: there are none
+    payload: PayloadConfig = PayloadConfig()  # the payload camera of a mission with an inspection
     pilot: PilotConfig | None = None  # who takes off and hands over; None: the sticks stay in their centres
     fault: list[Fault] = []
     world: str | None = None  # world file with solids, relative to this file; None: there are none

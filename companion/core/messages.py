@@ -268,6 +268,7 @@ class MapBundle(msgspec.Struct):
     p_WM: Vec3
     q_WM: Quat
     age_s: float  # since its last accepted observation, inf before the first
+    relative_std_m: float = float("nan")  # of the body's position in its frame, the largest; NaN: not reported
 
 
 class State(Message, kw_only=True):
@@ -484,6 +485,10 @@ class Capture(Message):
     late: bool = False  # the answer came after the time-out
     clock: ExposureClock = ExposureClock.NONE
     time_std_s: float = float("nan")  # of `stamp_s`
+    # Of the camera: latitude, longitude [°], altitude over mean sea level [m] by the flight controller's origin; None: unknown.
+    geo: Vec3 | None = None
+    geo_std_m: float = float("nan")  # horizontal
+    speed_m_s: float = float("nan")  # of the camera
 
 
 class PayloadStatus(Message):

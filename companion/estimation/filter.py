@@ -24,6 +24,7 @@ from companion.estimation.innovation_monitor import MOVED_AGREEMENT, BiasTest, C
 from companion.estimation.inputs import ActingThrust, Inputs
 from companion.estimation.layout import (
     BUNDLE_ERROR,
+    BUNDLE_STATE,
     ERROR_SIZE,
     NAME,
     SAMPLES_MAX,

@@ -106,7 +106,7 @@ def fly(
                 handed_over_end_s = HANDED_OVER_END_S if simulated else math.inf
                 try:
                     commands = dict(extra(bus_folder, folder.resolve()))
-                    for name in onboard_processes(context.plan.bundle, simulated):
+                    for name in onboard_processes(context.plan.bundle, simulated, context.plan.inspection is not None):
                         commands[name] = python("companion.runtime.processes", name, *arguments(context))
                     manager = Manager(commands, folder / "processes")
                     try:
@@ -160,9 +160,9 @@ def link_url(context: Context) -> str:
     return context.fcu_url or context.vehicle.fcu.url
 
 
-def onboard_processes(bundle: str | None, simulated: bool) -> list[ProcessName]:
+def onboard_processes(bundle: str | None, simulated: bool, inspection: bool = False) -> list[ProcessName]:
     """The processes of the table that a mission starts; bundle: the mission's, None without."""
-    started = (row for row in PROCESSES if row.simulated or not simulated)
+    started = (row for row in PROCESSES if (row.simulated or not simulated) and (inspection or not row.for_inspection))
     return [ProcessName(row.name) for row in started if bundle is not None or row.name not in NEED_A_BUNDLE]
 
 

@@ -27,7 +27,7 @@ from companion.core.messages import TOPICS
 from companion.core.site import Site
 from companion.core.text import plain
 from companion.core.vehicle import Vehicle
-from companion.runtime.nodes import NodeOptions, build_node
+from companion.runtime.nodes import NodeOptions, build_node, by_flight_controller, payload_camera
 from companion.runtime.notify import Notifier
 from companion.runtime.process import Device, StopFlag, run_camera, run_node, settle_memory
 
@@ -76,6 +76,12 @@ class Context:
         from companion.mission.plan import site_of
 
         return site_of(self.plan)
+
+    @property
+    def photographs_folder(self) -> Path:
+        """Where a local camera stores its pictures: beside the log."""
+        folder = self.log_file if self.log_file.is_dir() else self.log_file.parent
+        return folder / "photographs"
 
 
 def _no_options(context: Context) -> NodeOptions:
@@ -153,6 +159,25 @@ def _open_fcu_link(context: Context) -> Device:
     return LinkDevice(open_link(context.fcu_url or fcu.url, forward=fcu.forward, sender=sender))
 
 
+def _payload_options(context: Context) -> NodeOptions:
+    return NodeOptions(read_utc_offset_s=lambda: time.time() - monotonic_s())
+
+
+def _open_camera(context: Context) -> Device | None:
+    """The camera's own link or the local camera; None: the fcu process has the link."""
+    from companion.fcu.link.link import open_link
+    from companion.runtime.camera_device import CameraLink, StillDevice
+
+    camera = payload_camera(context.plan)
+    if camera is None or camera.control is None or by_flight_controller(camera):
+        return None
+    if camera.control.trigger == "still":
+        from companion.payload.still_camera import StillCamera
+
+        return StillDevice(StillCamera(camera, context.photographs_folder))
+    return CameraLink(open_link(camera.control.link or ""), context.vehicle)
+
+
 @dataclass(frozen=True)
 class ProcessSpec:
     """One process of the table."""
@@ -160,9 +185,10 @@ class ProcessSpec:
     name: ProcessName
     niceness: int  # the higher, the later it gets a busy processor: tracking and logging wait, control does not
     options: Callable[[Context], NodeOptions] = _no_options  # of its node
-    open_device: Callable[[Context], Device] | None = None  # the device whose bytes the process loop moves
+    open_device: Callable[[Context], Device | None] | None = None  # the device whose bytes the process loop moves
     uses_opencv: bool = False
     simulated: bool = True  # runs when the world is the built-in simulator, too
+    for_inspection: bool = False  # runs in a mission with an inspection only
 
 
 PROCESSES = (
@@ -172,6 +198,9 @@ PROCESSES = (
     ProcessSpec(ProcessName.CONTROLLER, niceness=0),
     ProcessSpec(ProcessName.TRACKER, niceness=5, uses_opencv=True),
     ProcessSpec(ProcessName.CAMERA, niceness=2, uses_opencv=True, simulated=False),
+    ProcessSpec(
+        ProcessName.PAYLOAD, niceness=4, options=_payload_options, open_device=_open_camera, for_inspection=True
+    ),
     ProcessSpec(ProcessName.MISSION, niceness=2, options=_mission_options),
 )
 
@@ -182,6 +211,8 @@ OOM_SCORE = Path("/proc/self/oom_score_adj")
 OOM_SCORE_MAX = 1000
 OOM_SCORE_PER_NICENESS = 30
 
+FROM_DEVICE = ("link_rx", "camera_rx")  # topics of which a process with a device is itself the source
+IDLE_S = 0.2  # well below the watchdog's time
 MISSION_STOPS_S = 0.1  # two steps of the mission, from a limit passed to the last reference
 
 
@@ -216,15 +247,28 @@ def _run(spec: ProcessSpec, context: Context, stop: StopFlag) -> None:
     if spec.name == ProcessName.CAMERA:
         _run_camera(context, stop)
         return
+    if spec.for_inspection and context.plan.inspection is None:
+        _idle(stop)
+        return
     node = build_node(spec.name, context, spec.options(context))
     device = spec.open_device(context) if spec.open_device is not None else None
-    bus = ZmqBus(context.bus_folder, spec.name, (topic for topic in node.inputs if topic != "link_rx"))
+    own = () if device is None else FROM_DEVICE
+    bus = ZmqBus(context.bus_folder, spec.name, (topic for topic in node.inputs if topic not in own))
     settle_memory()
     try:
         run_node(node, bus, lambda: bool(stop), device, Notifier(), silence_s(spec.name, context))
     finally:
         node.close()
         bus.close()
+
+
+def _idle(stop: StopFlag) -> None:
+    """Be a process that the mission does not need: systemd starts them all."""
+    notifier = Notifier()
+    notifier.status("nothing to do in this mission")
+    while not stop:
+        notifier.stepped(monotonic_s())
+        time.sleep(IDLE_S)
 
 
 def _yield_when_scarce(spec: ProcessSpec) -> None:
