@@ -16,7 +16,7 @@ from companion.core.enums import ProcessName
 from companion.core.site import Site
 from companion.core.vehicle import Vehicle
 from companion.mission.inspection_files import load_inspection
-from companion.mission.plan import Plan, RcSwitch, check_standoff, load_plan, site_of
+from companion.mission.plan import Plan, RcSwitch, check_standoff, handed_over, load_plan, site_of
 from sitl.camera import CameraConfig
 from sitl.devices.config import DevicesConfig
 from sitl.payload_camera import PayloadConfig
@@ -28,7 +28,7 @@ from sitl.wind import WindConfig
 
 DEFAULT_PILOT = "default"  # of --pilot
 PILOTED_S = 150.0  # longer than a mission that starts by itself
-SWITCH = RcSwitch(8, (900, 1300), (1700, 2100))  # of a pilot, where the mission has none
+SWITCH = RcSwitch(channel=8, off_us=(900, 1300), on_us=(1700, 2100))  # of a pilot, where the mission has none
 
 CameraMode = Literal["images", "corners"]  # drawn and searched for markers, or the markers' corners alone
 
@@ -226,6 +226,7 @@ class LoadedScenario(Section, frozen=True):
     vehicle_path: Path
     mission_path: Path
     solids: Solids | None = None  # of the world file
+    piloted: bool = False  # the pilot and the switch are not those of the files (`with_pilot`)
     drawn: Section | None = None  # the `sitl.unkind.UnkindWorld` that is in the scenario; None: kind sensors
 
     @property
@@ -280,12 +281,14 @@ def with_pilot(loaded: LoadedScenario, named: str) -> LoadedScenario:
     by the sticks, hand-over. Raises `ConfigError`.
     """
     pilot = _default_pilot(loaded) if named == DEFAULT_PILOT else load(named, PilotConfig)
-    plan = loaded.plan
-    if plan.rc_switch is None:
-        plan = msgspec.structs.replace(plan, start="rc_switch", rc_switch=SWITCH)
+    return piloted(loaded, pilot, loaded.plan.rc_switch or SWITCH)
+
+
+def piloted(loaded: LoadedScenario, pilot: PilotConfig, switch: RcSwitch) -> LoadedScenario:
+    """The scenario flown by a pilot with a switch."""
     duration_s = min(loaded.scenario.duration_max_s + PILOTED_S, 3600.0)
     scenario = msgspec.structs.replace(loaded.scenario, pilot=pilot, duration_max_s=duration_s)
-    return msgspec.structs.replace(loaded, scenario=scenario, plan=plan)
+    return msgspec.structs.replace(loaded, scenario=scenario, plan=handed_over(loaded.plan, switch), piloted=True)
 
 
 def _default_pilot(loaded: LoadedScenario) -> PilotConfig:
@@ -296,7 +299,9 @@ def _default_pilot(loaded: LoadedScenario) -> PilotConfig:
         p_m, yaw_rad = search.waypoints[0].p_m, search.waypoints[0].yaw_rad
     x, y, z = (a + b for a, b in zip(start.p_W, p_m, strict=True))
     back = [TakeBack(after_s=30.0, by="sticks", again_s=5.0)]
-    return PilotConfig(8.0, (x, y, z), yaw_rad, 1.0, "POSCTL", back)
+    return PilotConfig(
+        takes_off_s=8.0, goal_W=(x, y, z), yaw_rad=yaw_rad, reaction_s=1.0, mode="POSCTL", take_back=back
+    )
 
 
 def world_problem(scenario: Scenario, plan: Plan, solids: Solids) -> str:

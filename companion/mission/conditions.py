@@ -332,8 +332,8 @@ def clear_on_trajectory(mission: MissionContext, now_s: float) -> Found:
 
 
 def clear_in_inspection(mission: MissionContext, now_s: float) -> Found:
-    progress = mission.flight.inspection
-    seen = progress is not None and (not progress.at_bundle or mission.inputs.bundle_seen(now_s))
+    sight = mission.inputs.sight
+    seen = sight is not None and (not sight.at_bundle or mission.inputs.bundle_seen(now_s))
     return mission.safety.demand is None and mission.flight.paused_phase == Phase.INSPECT and seen
 
 

@@ -29,6 +29,7 @@ from companion.core.voltage import outside_range_v
 from companion.mission import phases as ph
 from companion.mission import reference_geometry as geometry
 from companion.mission.height_guard import HeightGuard
+from companion.mission.inspection_progress import Sight
 from companion.mission.inspection_route import Nearest
 from companion.mission.modes import MANUAL_MODES
 from companion.mission.plan import Plan
@@ -67,7 +68,7 @@ class MissionInputs:
         self._innovations = InnovationTrend()
         self._cycles = ControlTrend()
         self.structure: Nearest | None = None  # the nearest surface of an inspection that has begun
-        self.inspects_at_bundle = False  # the inspection's present station is flown to relative to a bundle
+        self.sight: Sight | None = None  # of its bundles
         self._copies_s: deque[float] = deque(maxlen=COPIES_MAX)
         self._battery = BatteryTrend(vehicle.safety.battery_critical_v)
         self._tilt = TiltTrend(vehicle.controller.tilt_max_rad)
@@ -207,8 +208,13 @@ class MissionInputs:
         return not self.plan.satellites or self.gnss_lost(now_s)
 
     def bundle_seen(self, now_s: float) -> bool:
-        """The plan's bundle was observed within the last `SEEN_S`; an older observation does not count."""
+        """The plan's bundle was observed within the last `SEEN_S`; an older observation does not count.
+
+        In an inspection any of its bundles counts.
+        """
         state = self.state
+        if self.sight is not None:
+            return self.sight.age_s + self.state_age_s(now_s) < SEEN_S
         if state is None or state.bundle != self.plan.bundle:
             return False
         return state.marker_age_s + self.state_age_s(now_s) < SEEN_S
@@ -374,7 +380,7 @@ class MissionInputs:
 
     def _at_bundle(self, phase: Phase | None) -> bool:
         if phase == Phase.INSPECT and self.plan.satellites:
-            return self.inspects_at_bundle
+            return self.sight is not None and self.sight.at_bundle
         if not self.plan.satellites:  # everything is flown relative to the bundle
             return True
         return phase in ph.AT_BUNDLE or (phase in ph.ON_TRAJECTORY and self.plan.trajectory_at_bundle)
@@ -408,6 +414,7 @@ class MissionInputs:
             now_s=now_s,
             phase=phase,
             at_bundle=self._at_bundle(paused_phase if phase == Phase.PAUSE else phase),
+            sight=self.sight,
             structure_m=None if self.structure is None else self.structure.distance_m,
             tilt_error_rad=self._tilt_error.lasting_rad(now_s),
             landing_at_bundle=landing and self._at_bundle(left),

@@ -144,7 +144,9 @@ def _conflict(s: SafetySnapshot) -> str:
 
 
 def _relative_std(s: SafetySnapshot) -> float | None:
-    return s.state.relative_std_m if s.state is not None and s.at_bundle else None
+    if s.state is None or not s.at_bundle:
+        return None
+    return s.state.relative_std_m if s.sight is None else s.sight.std_m
 
 
 def _position_std(s: SafetySnapshot) -> float | None:

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from companion.mission.plan import Plan
 
 
-YES_AUTO = "yes_auto"  # in the run of a flight: a start by itself was allowed
+# In the run of a flight: a start by itself was allowed; the switch by which it starts, in the place of the mission's start.
+YES_AUTO, RC_SWITCH = "yes_auto", "rc_switch"
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,15 @@ class Context:
 
     @property
     def plan(self) -> "Plan":
-        from companion.mission.plan import load_plan
+        from companion.mission.plan import RcSwitch, handed_over, load_plan
 
-        return load_plan(self.mission_file)
+        plan = load_plan(self.mission_file)
+        if (switch := self.run.get(RC_SWITCH)) is None:
+            return plan
+        try:
+            return handed_over(plan, msgspec.convert(switch, RcSwitch))
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"--run: {RC_SWITCH}: {error}") from None
 
     @property
     def site(self) -> Site:
