@@ -741,7 +741,8 @@ def test_switch_that_was_on_from_the_beginning_starts_nothing():
 
 def test_a_hand_over_in_too_much_wind_is_refused():
     world = World(switch_plan()).run(2.0)
-    world.pilot_takes_off()
+    world.armed = True
+    world.run(0.5).pilot_takes_off()
     world.edit[State] = lambda m: msgspec.structs.replace(m, disturbance_W=(0.0, 4.7, 0.0))
     world.run(5.0)
     world.channel_us = ON_US
