@@ -53,6 +53,13 @@ SENSORS_OPTION = click.option(
     help="kind: the errors in the scenario file; unkind: sensors, mounting and aircraft drawn for the seed.",
 )
 
+RESUME_OPTION = click.option(
+    "--resume",
+    type=FILE,
+    multiple=True,
+    help="Log of a former flight of the inspection, or a folder of flights: go on at the first photograph that is missing.",
+)
+
 LAZY: dict[str, str] = {
     "calibrate": "calibration.commands:calibrate",
     "campaign": "sitl.campaign.command:campaign",
@@ -157,6 +164,7 @@ def generate(vehicle: Path | None) -> None:
     default=None,
     help=f"With sim: as for the command `sim`.  [default: {DEFAULT_SENSORS}]",
 )
+@RESUME_OPTION
 @click.option("--out", type=FILE, default=FLIGHTS, show_default=True, help="Folder for logs and reports.")
 @one_line_errors
 def fly(
@@ -170,23 +178,27 @@ def fly(
     px4_build: Path | None,
     speed: float | None,
     sensors: str | None,
+    resume: tuple[Path, ...],
     out: Path,
 ) -> None:
     """Fly MISSION with all onboard processes; ends with a summary, the report's path and the cause of an early end."""
     from companion.runtime.fly import fly as fly_mission
+    from companion.runtime.resume import photographed, run_with
 
     check_output_folder(out)
     if sensors is not None and fcu != "sim":
         raise UserError(f"--sensors {sensors}: only with --fcu sim")
+    former = photographed(mission, resume)
     if fcu == "px4":
         from sitl.px4.fly import fly_px4
 
-        sys.exit(fly_px4(mission, vehicle, scenario, px4_mode, px4_build, seed, speed, out, instance))
+        sys.exit(fly_px4(mission, vehicle, scenario, px4_mode, px4_build, seed, speed, out, instance, former))
     vehicle = vehicle or find_config(DEFAULT_VEHICLE_NAME, ConfigKind.VEHICLE)
     if fcu != "sim" and (near := did_you_mean(fcu, ("sim", "px4"))):
         raise UserError(f"--fcu {fcu}: no such link{near}")
     if fcu != "sim":
-        sys.exit(fly_mission(mission, vehicle, fcu, out, simulated=False))
+        run = run_with({"kind": "aircraft"}, former) if former else None
+        sys.exit(fly_mission(mission, vehicle, fcu, out, simulated=False, run=run))
     from companion.runtime.manager import python
     from sitl.kernels import build_missing
     from sitl.ports import check_ports_free
@@ -207,7 +219,7 @@ def fly(
 
     timeout_s = loaded.scenario.duration_max_s
     url = fcu_url(instance)
-    run = {"kind": REALTIME, "seed": seed, **drawn_facts(loaded)}
+    run = run_with({"kind": REALTIME, "seed": seed, **drawn_facts(loaded)}, former)
     status = fly_mission(mission, vehicle, url, out, True, simulator, timeout_s, scenario=scenario, run=run)
     sys.exit(status)
 
@@ -221,6 +233,7 @@ def fly(
     "--camera", type=click.Choice(["images", "corners"]), default=None, help="Override the scenario's camera mode."
 )
 @SENSORS_OPTION
+@RESUME_OPTION
 @click.option("--json", "json_file", type=FILE, default=None, help="Write the whole result here; -: standard output.")
 @click.option("--log", "log_file", type=FILE, default=None, help="Write the flight log here.")
 @one_line_errors
@@ -231,10 +244,12 @@ def sim(
     vehicle: Path | None,
     camera: "CameraMode | None",
     sensors: str,
+    resume: tuple[Path, ...],
     json_file: Path | None,
     log_file: Path | None,
 ) -> None:
     """Fly SCENARIO in lockstep, in one process and simulated time; the same seed gives the same flight."""
+    from companion.runtime.resume import photographed
     from sitl.baselines.stacks import prepare
     from sitl.kernels import build_missing
     from sitl.scenario import SensorKind, load_scenario
@@ -250,9 +265,10 @@ def sim(
     loaded = with_sensors(load_scenario(scenario, vehicle, camera), SensorKind(sensors), seed)
     build_missing(loaded.vehicle_path, _say)
     prepare(stack, loaded.vehicle)
+    former = photographed(loaded.mission_path, resume)
     progress = FlightProgress()
     try:
-        flight = fly_loaded(loaded, seed, stack, log_file, progress)
+        flight = fly_loaded(loaded, seed, stack, log_file, progress, former)
     except KeyboardInterrupt:
         kept = f"; the log until then: {log_file}" if log_file is not None and log_file.exists() else ""
         end_with(f"interrupted{kept}", INTERRUPTED)

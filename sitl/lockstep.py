@@ -93,6 +93,7 @@ class Lockstep:
     stack: "full" for the nodes that fly, or the name of a baseline (`sitl.baselines.stacks`).
     record: called with (message, now_s) for every message, in order; the entry of the log writer.
     world: the scenario's, at time 0, in the place of one with the PX4 emulator.
+    photographed: item, row and column of an inspection's photographs that former flights took.
     """
 
     def __init__(
@@ -102,8 +103,10 @@ class Lockstep:
         record: Callable[[Message, float], object] | None = None,
         stack: str = "full",
         world: World | None = None,
+        photographed: Iterable[tuple[str, int, int]] = (),
     ) -> None:
         self.loaded = loaded
+        self._photographed = tuple(photographed)
         self.stack = stack
         self.world = world or World(loaded, seed, STREAM_RATES_HZ)
         self.messages: dict[TopicName, list[Message]] = {topic: [] for topic in TOPICS}
@@ -132,7 +135,7 @@ class Lockstep:
             ProcessName.FCU: NodeOptions,
             ProcessName.TRACKER: lambda: NodeOptions(stopwatch=no_time, detector=self.world.corners),
             ProcessName.ESTIMATOR: lambda: NodeOptions(stopwatch=no_time, first_reset_count=self.now_us // 100_000),
-            ProcessName.MISSION: NodeOptions,
+            ProcessName.MISSION: lambda: NodeOptions(photographed=self._photographed),
             ProcessName.CONTROLLER: lambda: NodeOptions(
                 stopwatch=self.controller_watch,
                 nmpc=FailableNmpc(self.loaded.vehicle, lambda: self.faults.solver_fails),

@@ -22,6 +22,7 @@ from companion.recording.codec import encode
 from companion.recording.log import Log, LogError, read_log
 from companion.recording.recorder import RecorderNode
 from companion.recording.writer import LogWriter
+from companion.runtime.resume import RUN_KEY, Place
 from sitl.flight_files import FlightFiles
 from sitl.lockstep import Lockstep
 from sitl.scenario import LoadedScenario, load_scenario
@@ -60,6 +61,7 @@ class FlownRun(NamedTuple):
     seed: int
     stack: str
     drawn: UnkindWorld | None = None  # None: kind sensors
+    photographed: tuple[Place, ...] = ()  # of an inspection, by flights before
 
 
 class Prepared(NamedTuple):
@@ -154,6 +156,7 @@ def flown_run(log: Log) -> FlownRun:
             int(facts.get("seed", 0)),
             str(facts.get("stack", "full")),
             None if drawn is None else msgspec.convert(drawn, UnkindWorld),
+            msgspec.convert(facts.get(RUN_KEY, []), tuple[Place, ...]),
         )
     except (msgspec.MsgspecError, TypeError, ValueError):
         raise LogError(f"{log.path}: the description of the run in the log cannot be read") from None
@@ -181,7 +184,7 @@ def _fly(loaded: LoadedScenario, run: FlownRun, log_file: Path, progress: Callab
     def record(message: Message, now_s: float) -> None:
         recorder.handle(message, now_s)
 
-    lockstep = Lockstep(loaded, run.seed, record=record, stack=run.stack)
+    lockstep = Lockstep(loaded, run.seed, record=record, stack=run.stack, photographed=run.photographed)
     try:
         lockstep.run(progress)
     finally:

@@ -15,6 +15,7 @@ from companion.core.config import ConfigError, Section, load, number, read_toml
 from companion.core.enums import ProcessName
 from companion.core.site import Site
 from companion.core.vehicle import Vehicle
+from companion.mission.inspection_files import load_inspection
 from companion.mission.plan import Plan, check_standoff, load_plan, site_of
 from sitl.camera import CameraConfig
 from sitl.devices.config import DevicesConfig
@@ -255,6 +256,7 @@ def load_scenario(
         raise ConfigError(f"{path}: {problem}")
     vehicle = load(vehicle_path, Vehicle)
     check_standoff(plan, vehicle, f"{mission_path}: ")
+    load_inspection(plan, site, vehicle, mission_path)
     return LoadedScenario(
         path=path,
         scenario=scenario,

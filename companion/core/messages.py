@@ -362,6 +362,7 @@ class Reference(Message):
     frame: str
     start_s: float
     trajectory: Trajectory
+    before_face: bool = True  # in a bundle's frame: the controller keeps off the plane of its face
 
 
 class Setpoint(Message):
@@ -408,6 +409,13 @@ class MissionStatus(Message):
     success: bool
     photographs: int
     cause: str = ""  # why the mission ended early or without success, the first cause; "" while all is well
+    # Of an inspection: stops that were reached and all of this flight; photographs by the payload camera count in `photographs`, too.
+    station: int = 0
+    stations: int = 0
+    photographs_wanted: int = 0  # of the whole plan
+    photographs_before: int = 0  # of these, taken in former flights (`--resume`)
+    photographs_blurred: int = 0  # taken in this flight, but not sharp in any attempt
+    photographs_missing: int = 0  # requested in this flight and given up
 
 
 class SafetyEvent(Message):

@@ -60,6 +60,7 @@ class SafetySnapshot:
     tilt_error_rad: float | None = (
         None  # of the attitude against the setpoints sent, see `companion.mission.tilt_error`
     )
+    structure_m: float | None = None  # to the nearest surface of an inspection that is flown
     landing_at_bundle: bool = False  # in LAND: it began while flying relative to the bundle
     phase_time_s: float = 0.0  # in the present phase
     sinks: bool = False  # in LAND, this stack still flies the aircraft down by its own estimate

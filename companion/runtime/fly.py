@@ -143,11 +143,11 @@ def refuse_bad_files(context: Context) -> None:
     All of it before anything starts.
     """
     from companion.fcu.link.link import check_url
-    from companion.mission.plan import check_flown, check_standoff
+    from companion.mission.inspection_files import load_inspection
+    from companion.mission.plan import check_standoff
 
     check_standoff(context.plan, context.vehicle, f"{context.mission_file}: ")
-    check_flown(context.plan, f"{context.mission_file}: ")
-    context.site  # noqa: B018 (reads the mission file, too)
+    load_inspection(context.plan, context.site, context.vehicle, context.mission_file, context.photographed)
     url = link_url(context)
     check_url(url)
     if (pid := flight_on_link(url, temporary_folder())) is not None:

@@ -60,6 +60,7 @@ class NodeOptions:
     detector: of markers; None: the vehicle file's or what the marker families of the site require.
     read_utc_offset_s: UTC minus companion time, by the computer's clock; None: unknown.
     required_processes: must publish `Health` before the mission starts.
+    photographed: item, row and column of an inspection's photographs that former flights took.
     log_writer, read_host, next_log_writer, log_retention: see `companion.recording.recorder.RecorderNode`.
     """
 
@@ -70,6 +71,7 @@ class NodeOptions:
     detector: "Detector | None" = None
     required_processes: tuple[ProcessName, ...] = ()
     read_utc_offset_s: Callable[[], float] | None = None
+    photographed: tuple[tuple[str, int, int], ...] = ()
     log_writer: "LogWriter | None" = None
     read_host: Callable[[float], HostStatus] | None = None
     next_log_writer: "Callable[[], LogWriter] | None" = None
@@ -142,7 +144,7 @@ def _payload(files: NodeFiles, options: NodeOptions) -> Node:
 def _mission(files: NodeFiles, options: NodeOptions) -> Node:
     from companion.mission.mission_node import MissionNode
 
-    return MissionNode(files.vehicle, files.plan, files.site, options.required_processes)
+    return MissionNode(files.vehicle, files.plan, files.site, options.required_processes, options.photographed)
 
 
 def _recorder(files: NodeFiles, options: NodeOptions) -> Node:

@@ -54,6 +54,11 @@ class Context:
     run: dict[str, Any] = field(default_factory=dict)  # how it is flown, see `companion.runtime.flight_record`
 
     @property
+    def photographed(self) -> list[tuple[str, int, int]]:
+        """Photographs of the inspection that former flights took: item, row, column."""
+        return [(str(item), int(row), int(column)) for item, row, column in self.run.get("photographed", [])]
+
+    @property
     def vehicle(self) -> Vehicle:
         return load(self.vehicle_file, Vehicle)
 
@@ -78,6 +83,10 @@ class Context:
 
 def _no_options(context: Context) -> NodeOptions:
     return NodeOptions()
+
+
+def _mission_options(context: Context) -> NodeOptions:
+    return NodeOptions(photographed=tuple(context.photographed))
 
 
 def _estimator_options(context: Context) -> NodeOptions:
@@ -178,7 +187,7 @@ PROCESSES = (
     ProcessSpec(
         ProcessName.PAYLOAD, niceness=4, options=_payload_options, open_device=_open_camera, for_inspection=True
     ),
-    ProcessSpec(ProcessName.MISSION, niceness=2),
+    ProcessSpec(ProcessName.MISSION, niceness=2, options=_mission_options),
 )
 
 

@@ -1,6 +1,6 @@
 """Flies a mission with real PX4; the body of ``companion fly --fcu px4``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,6 +14,7 @@ from companion.runtime.display import show
 from companion.runtime.flight_record import open_recorder
 from companion.runtime.fly import Ending, conclude, fly, new_flight_folder
 from companion.runtime.manager import python
+from companion.runtime.resume import Place, run_with
 from sitl.kernels import build_missing
 from sitl.lockstep import Lockstep
 from sitl.ports import check_ports_free
@@ -39,6 +40,7 @@ def fly_px4(
     speed: float | None,
     out: Path,
     instance: int = 0,
+    photographed: Sequence[Place] = (),
 ) -> int:
     """Start PX4 and all processes; returns the exit status (0: flown to its end).
 
@@ -63,7 +65,7 @@ def fly_px4(
     if speed is not None:
         loaded = msgspec.structs.replace(loaded, plan=load_plan(mission), mission_path=mission.resolve())
         check_standoff(loaded.plan, loaded.vehicle, f"{mission}: ")
-        return _fly_in_simulated_time(build, loaded, seed, speed, out, instance)
+        return _fly_in_simulated_time(build, loaded, seed, speed, out, instance, photographed)
 
     def simulator(bus: Path, folder: Path) -> dict[str, list[str]]:
         words = ("--mode", mode, "--build", str(build.etc.parent), "--run", str(folder / "px4"), "--seed", str(seed),
@@ -80,7 +82,7 @@ def fly_px4(
         extra=simulator,
         timeout_s=timeout_s,
         scenario=scenario,
-        run={"kind": PX4, "seed": seed, "mode": mode},
+        run=run_with({"kind": PX4, "seed": seed, "mode": mode}, photographed),
     )
 
 
@@ -99,7 +101,13 @@ def check_real_time(loaded: LoadedScenario, mode: str) -> None:
 
 
 def _fly_in_simulated_time(
-    build: Px4Build, loaded: LoadedScenario, seed: int, speed: float, out: Path, instance: int
+    build: Px4Build,
+    loaded: LoadedScenario,
+    seed: int,
+    speed: float,
+    out: Path,
+    instance: int,
+    photographed: Sequence[Place],
 ) -> int:
     console = Console()
     folder = new_flight_folder(out, loaded.mission_path)
@@ -114,7 +122,7 @@ def _fly_in_simulated_time(
             show(console, f"{lockstep.now_s:6.1f} s  {status.phase}  {status.reason}")
 
     try:
-        lockstep = simulate_px4(build, loaded, seed, speed, folder, instance, progress)
+        lockstep = simulate_px4(build, loaded, seed, speed, folder, instance, progress, photographed)
     except Px4Ended as error:
         show(console, f"simulator: {error}")
         return 1
@@ -132,6 +140,7 @@ def simulate_px4(
     folder: Path,
     instance: int = 0,
     progress: Callable[[Lockstep], None] | None = None,
+    photographed: Sequence[Place] = (),
 ) -> Lockstep:
     """The nodes that fly, in one process and in simulated time, in lockstep with PX4; the log goes to the folder.
 
@@ -144,13 +153,13 @@ def simulate_px4(
         world = warmed_up(loaded, seed, autopilot)
         while autopilot.take_output():  # of the time before the flight; one call takes a limited number of datagrams
             pass
-        recorder = open_recorder(folder / "flight.mcap", log_metadata(loaded, seed, kind=PX4))
+        recorder = open_recorder(folder / "flight.mcap", log_metadata(loaded, seed, kind=PX4, photographed=photographed))
 
         def record(message: Message, now_s: float) -> None:
             recorder.handle(message, now_s)
 
         try:
-            lockstep = Lockstep(loaded, seed, record=record, world=world)
+            lockstep = Lockstep(loaded, seed, record=record, world=world, photographed=photographed)
             lockstep.run(progress)
         finally:
             recorder.close()
