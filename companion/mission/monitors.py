@@ -720,6 +720,7 @@ def monitors_for(plan: Plan) -> tuple[Monitor, ...]:
     """The monitors that are evaluated in a flight of the plan."""
     monitors = MONITORS if plan.satellites else (*(m for m in MONITORS if m.alone), *MONITORS_ALONE)
     if plan.inspection is not None and plan.inspection.on_camera_failure == "return":
-        returns = {"escalation": (WARN, RETURN), "advice": "the plan returns without photographs"}
-        monitors = tuple(m._replace(**returns) if m.name == PAYLOAD_CAMERA else m for m in monitors)
+        advice = "the plan returns without photographs"
+        changed = (m._replace(escalation=(WARN, RETURN), advice=advice) for m in monitors if m.name == PAYLOAD_CAMERA)
+        monitors = (*(m for m in monitors if m.name != PAYLOAD_CAMERA), *changed)
     return monitors

@@ -41,10 +41,6 @@ def flight_metadata(
     marker_file = read_toml(mission_file).get("marker_file")
     if isinstance(marker_file, str):
         files["site"] = mission_file.parent / marker_file
-    inspection = read_toml(mission_file).get("inspection")
-    for name in ("camera", "battery") if isinstance(inspection, dict) else ():
-        if isinstance(inspection.get(name), str):
-            files[name] = mission_file.parent / inspection[name]
     if scenario_file is not None:
         files["scenario"] = Path(scenario_file)
         world_file = read_layered(scenario_file).get("world")

@@ -76,7 +76,7 @@ def tag(
 
 def camera_of(log: Log) -> PayloadCamera:
     """The camera file of a flight; raises `ConfigError` when the log does not hold it."""
-    tables = log.tables("camera")
+    tables = log.tables("payload_camera")
     if tables is None:
         raise ConfigError(f"{log.path}: holds no camera file: its mission had no inspection")
     return parse(tables, PayloadCamera, f"{log.path}: camera in the log")

@@ -155,7 +155,7 @@ def card(folder, count, names="DSC{:05d}.JPG", first=7, taken_s=None):
 
 def log_of(path, captures):
     tables = json.dumps(msgspec.to_builtins(CAMERA))
-    writer = LogWriter(path, {"camera_tables": tables, "run": "{}"}, start_s=100.0)
+    writer = LogWriter(path, {"payload_camera_tables": tables, "run": "{}"}, start_s=100.0)
     for message in (*captures, PayloadStatus(stamp_s=100.0, connected=True, problem="", utc_offset_s=UTC_OFFSET_S)):
         writer.put(TOPIC_OF[type(message)], message, message.stamp_s)
     writer.close()
