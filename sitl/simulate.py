@@ -20,6 +20,7 @@ from companion.recording import series as sr
 from companion.recording.metrics import metrics_from_messages
 from companion.runtime.flight_record import flight_metadata, open_recorder
 from companion.runtime.fly import ending_line
+from companion.runtime.processes import RC_SWITCH
 from companion.runtime.resume import Place, run_with
 from sitl.flight_end import FlightEnd, judge
 from sitl.lockstep import Lockstep
@@ -115,8 +116,14 @@ def log_metadata(
 
 
 def drawn_facts(loaded: LoadedScenario) -> Result:
-    """Which sensors a flight has, and what was drawn for them; JSON-ready."""
-    return {"sensors": str(loaded.sensors), "drawn": msgspec.to_builtins(loaded.drawn)}
+    """Which sensors a flight has, what was drawn for them, and a pilot who is not the scenario's; JSON-ready."""
+    facts = {"sensors": str(loaded.sensors), "drawn": msgspec.to_builtins(loaded.drawn)}
+    if loaded.piloted:
+        facts |= {
+            "pilot": msgspec.to_builtins(loaded.scenario.pilot),
+            RC_SWITCH: msgspec.to_builtins(loaded.plan.rc_switch),
+        }
+    return facts
 
 
 def _result(loaded: LoadedScenario, lockstep: Lockstep, stack: str, seed: int) -> Result:

@@ -41,6 +41,17 @@ class Captures:
     def missing(self) -> int:
         return self.count(CaptureOutcome.REFUSED, CaptureOutcome.LOST)
 
+    def has(self, photograph: Wanted | None) -> bool:
+        """It was taken, or there is none to take."""
+        return photograph is None or self.outcomes.get(photograph.id) in (CaptureOutcome.TAKEN, CaptureOutcome.BLURRED)
+
+    def give_another_chance(self) -> None:
+        """Photographs that were given up may be requested again."""
+        self._open = None
+        for number in [n for n, o in self.outcomes.items() if o in (CaptureOutcome.REFUSED, CaptureOutcome.LOST)]:
+            del self.outcomes[number]
+            self.reasons.pop(number, None)
+
     def settled(self, photograph: Wanted) -> bool:
         """It was taken, or given up."""
         return self._open is None and photograph.id in self.outcomes

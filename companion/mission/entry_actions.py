@@ -164,7 +164,7 @@ def _back_to_free_way(mission: MissionContext) -> list[tuple[Vec3, float]]:
     if progress is None or not progress.begun:
         return []
     poses = progress.poses(inputs.state, inputs.home_W)
-    stops = [progress.route.stops[index] for index in progress.way_back()]
+    stops = [progress.route.stops[index] for index in progress.retraced()]
     return [to_world(stop.p, stop.yaw_rad, stop.frame, poses[stop.frame]) for stop in stops if stop.frame in poses]
 
 

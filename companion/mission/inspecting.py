@@ -50,7 +50,7 @@ def fly_to_stop(mission: MissionContext, now_s: float) -> None:
     frame, leg = progress.guide(stop.frame), progress.route.leg
     if frame != WORLD:
         here, goal = to_frame(*here, frame, poses[frame]), to_frame(*goal, frame, poses[frame])
-    progress.arrived_s, progress.own_frame, progress.at_bundle = None, frame == stop.frame, frame != WORLD
+    progress.arrived_s, progress.frame = None, frame
     before = min(here[0][2], goal[0][2]) > progress.route.standoff_min_m + KEPT_OFF_M
     mission.refer(frame, geometry.move_or_hold(*here, *goal, *leg), now_s, before_face=before)
 
@@ -68,7 +68,8 @@ def inspect(mission: MissionContext, now_s: float) -> None:
     if not progress.own_frame:
         _wait_for_bundle(mission, progress, stop, now_s)
         return
-    if now_s - progress.arrived_s < stop.stop_s or not _photographed(mission, progress, stop, now_s):
+    passed = stop.photograph is not None and progress.captures.has(stop.photograph)  # in a hand-over before this one
+    if not passed and (now_s - progress.arrived_s < stop.stop_s or not _photographed(mission, progress, stop, now_s)):
         return
     progress.stop += 1
     fly_to_stop(mission, now_s)

@@ -1,6 +1,8 @@
 """How far the inspection of one flight is, and where the frames of its items are now."""
 
+import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from companion.core.bundle_poses import bundle_pose
 from companion.core.enums import CaptureOutcome
@@ -12,6 +14,14 @@ from companion.mission.inspection_route import UPRIGHT, Pose, Route
 NAMED = 3  # missing photographs in the cause; the log has all
 
 
+class Sight(NamedTuple):
+    """Of the bundles of an inspection: any of them counts as seen, the one that guides is that of the present move."""
+
+    age_s: float  # since one was observed, at the time of the state
+    std_m: float  # of the position relative to the one that guides
+    at_bundle: bool  # a bundle guides
+
+
 @dataclass
 class Inspecting:
     """The state of an inspection in one flight."""
@@ -21,16 +31,27 @@ class Inspecting:
     begun: bool = False
     stop: int = 0  # index in the route, of the station that is flown to or held
     arrived_s: float | None = None
-    own_frame: bool = False  # the present move is in the frame of the stop's item
-    at_bundle: bool = False  # it is in the frame of a bundle
+    frame: str = WORLD  # of the present move
     seen_since_s: dict[str, float] = field(default_factory=dict)
     confirmed: set[str] = field(default_factory=set)  # bundles that were seen without a break for long enough
     problem: str = ""  # why the inspection ends here
 
     @property
+    def own_frame(self) -> bool:
+        """The present move is in the frame of the stop's item."""
+        return self.complete or self.frame == self.route.stops[self.stop].frame
+
+    @property
     def complete(self) -> bool:
         """The last stop of this flight is behind."""
         return self.stop >= len(self.route.stops)
+
+    def sight(self, state: State) -> "Sight":
+        """How the position relative to the structure is known, in the inspection."""
+        newest_s = max(_sight_s(state, name) for name in (state.bundle, *(other.name for other in state.bundles)))
+        found = [other.relative_std_m for other in state.bundles if other.name == self.frame]
+        std_m = found[0] if found and not math.isnan(found[0]) else state.relative_std_m
+        return Sight(state.stamp_s - newest_s, std_m, self.frame != WORLD)
 
     def note_bundles(self, state: State | None, seen_s: float, confirm_s: float, now_s: float) -> None:
         """Follow which bundles are in sight; called in every step in the air. seen_s: age up to which one counts as seen."""
@@ -60,7 +81,18 @@ class Inspecting:
             return frame if frame in self.confirmed else WORLD
         return self.route.nearest_to(frame, self.confirmed)
 
-    def way_back(self) -> list[int]:
+    def again(self) -> "Inspecting":
+        """Of the next flight of the same process: from the first photograph that is missing, or from the stop before it to which
+        the way from take-off is free, as the way home from it is."""
+        stop, stops = 0, self.route.stops
+        while stop < len(stops) and self.captures.has(stops[stop].photograph):
+            stop += 1
+        while 0 < stop < len(stops) and not stops[stop].clear_home:
+            stop -= 1
+        self.captures.give_another_chance()
+        return Inspecting(self.route, self.captures, stop=stop)
+
+    def retraced(self) -> list[int]:
         """Stops to fly back over, from which the way home is free; empty where it is from here."""
         reached = self.stop if self.arrived_s is not None else self.stop - 1
         reached = min(reached, len(self.route.stops) - 1)

@@ -45,7 +45,7 @@ class MissionContext:
         self.commands.forget()
         self.flight = FlightState(
             _photographer(self.plan),
-            self._inspecting(),
+            self._inspecting(before.inspection),
             before.phase,
             before.reason,
             before.phase_since_s,
@@ -67,8 +67,11 @@ class MissionContext:
         q_WM = None if pose is None else pose[1]
         self.references.start(frame, trajectory, now_s, q_WM=q_WM, before_face=before_face)
 
-    def _inspecting(self) -> Inspecting | None:
-        return None if self._route is None else Inspecting(self._route)
+    def _inspecting(self, before: Inspecting | None = None) -> Inspecting | None:
+        """Of a new flight; after a hand-over in the same flight it goes on with the photographs that are missing."""
+        if self._route is None:
+            return None
+        return Inspecting(self._route) if before is None else before.again()
 
     def move_finished(self, now_s: float) -> bool:
         """The controller has flown the present reference to its end."""

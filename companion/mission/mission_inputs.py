@@ -30,6 +30,7 @@ from companion.core.voltage import outside_range_v
 from companion.mission import phases as ph
 from companion.mission import reference_geometry as geometry
 from companion.mission.height_guard import HeightGuard
+from companion.mission.inspection_progress import Sight
 from companion.mission.inspection_route import Nearest
 from companion.mission.modes import MANUAL_MODES
 from companion.mission.plan import Plan
@@ -37,10 +38,11 @@ from companion.mission.raw_guard import RawGuard
 from companion.mission.rc_switch import SwitchReader
 from companion.mission.snapshot import SafetySnapshot
 from companion.mission.tilt_error import TiltErrorTrend, tilt_error
-from companion.mission.trends import BatteryTrend, ControlTrend, InnovationTrend, TiltTrend
+from companion.mission.trends import BatteryTrend, ControlTrend, InnovationTrend, TiltTrend, WindTrend
 
 GROUND_HEARD_S = 5.0  # a ground station was there at the start if it was heard within this time; it sends at 1 Hz
 OUTSIDE_S = 0.5  # a voltage counts as implausible for this long after the last one that was
+WIND_HEIGHT_M = 1.0  # over the take-off point; nearer to the ground its push counts as wind
 SEEN_S = 0.5  # a bundle counts as seen while its last accepted observation is younger
 # The height may be wrong by the first; in gusts the aircraft lags a descent by less than the second while it sinks.
 TOUCH_BELOW_M, TOUCH_BEHIND_M, TOUCH_STILL_M_S = 1.0, 0.12, 0.15
@@ -70,10 +72,11 @@ class MissionInputs:
         self._cycles = ControlTrend()
         self._payload_s: float | None = None  # when the payload camera was last ready
         self.structure: Nearest | None = None  # the nearest surface of an inspection that has begun
-        self.inspects_at_bundle = False  # the inspection's present station is flown to relative to a bundle
+        self.sight: Sight | None = None  # of its bundles
         self._copies_s: deque[float] = deque(maxlen=COPIES_MAX)
         self._battery = BatteryTrend(vehicle.safety.battery_critical_v)
         self._tilt = TiltTrend(vehicle.controller.tilt_max_rad)
+        self._wind = WindTrend(vehicle.controller.tilt_max_rad)
         self._tilt_error = TiltErrorTrend(vehicle.safety.tilt_error_rad)
         self._unhealthy_at_start: frozenset[FcuSystem] = frozenset()
         self._position_expected = self._voltage_expected = self._ground_expected = False
@@ -215,8 +218,13 @@ class MissionInputs:
         return not self.plan.satellites or self.gnss_lost(now_s)
 
     def bundle_seen(self, now_s: float) -> bool:
-        """The plan's bundle was observed within the last `SEEN_S`; an older observation does not count."""
+        """The plan's bundle was observed within the last `SEEN_S`; an older observation does not count.
+
+        In an inspection any of its bundles counts.
+        """
         state = self.state
+        if self.sight is not None:
+            return self.sight.age_s + self.state_age_s(now_s) < SEEN_S
         if state is None or state.bundle != self.plan.bundle:
             return False
         return state.marker_age_s + self.state_age_s(now_s) < SEEN_S
@@ -284,6 +292,19 @@ class MissionInputs:
         """Follow whether the independent guard has a value; called in every step."""
         if self.raw.motion(now_s) is not None:
             self._guarded_s = now_s
+
+    def note_wind(self, now_s: float) -> None:
+        """Follow the wind, also while PX4 or a pilot flies; called in every step."""
+        p = self.from_home()
+        if self.state is None or p is None or not self.airborne() or p[2] < WIND_HEIGHT_M:
+            self._wind.reset()
+        elif self.state_age_s(now_s) <= self._limits.state_age_s:
+            self._wind.take(now_s, self.state.disturbance_W)
+
+    @property
+    def strong_wind(self) -> float | None:
+        """The part of the controller's tilt that the wind of the last seconds takes; None: not known."""
+        return self._wind.share()
 
     def note_tilt(self, now_s: float) -> None:
         """Follow how the aircraft follows its setpoints; called in every step."""
@@ -382,7 +403,7 @@ class MissionInputs:
 
     def _at_bundle(self, phase: Phase | None) -> bool:
         if phase == Phase.INSPECT and self.plan.satellites:
-            return self.inspects_at_bundle
+            return self.sight is not None and self.sight.at_bundle
         if not self.plan.satellites:  # everything is flown relative to the bundle
             return True
         return phase in ph.AT_BUNDLE or (phase in ph.ON_TRAJECTORY and self.plan.trajectory_at_bundle)
@@ -416,6 +437,7 @@ class MissionInputs:
             now_s=now_s,
             phase=phase,
             at_bundle=self._at_bundle(paused_phase if phase == Phase.PAUSE else phase),
+            sight=self.sight,
             structure_m=None if self.structure is None else self.structure.distance_m,
             tilt_error_rad=self._tilt_error.lasting_rad(now_s),
             landing_at_bundle=landing and self._at_bundle(left),
@@ -463,5 +485,6 @@ class MissionInputs:
             voltage_outside_v=self._voltage_outside[1] if now_s - self._voltage_outside[0] <= OUTSIDE_S else 0.0,
             flight_time_left_s=self._battery.time_left_s,
             wind_share=self._tilt.share(now_s),
+            strong_wind=self.strong_wind,
             ground_age_s=self._ground_age_s(now_s),
         )

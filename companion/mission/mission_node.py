@@ -177,6 +177,7 @@ class MissionNode(Node):
             note_inspection(mission, now_s)
         mission.inputs.note_guard(now_s)
         self._note_structure()
+        mission.inputs.note_wind(now_s)
         mission.inputs.note_tilt(now_s)
         events = mission.safety.update(self.snapshot(now_s))
         if mission.safety.demand is None:
@@ -198,7 +199,9 @@ class MissionNode(Node):
         inspects = Phase.INSPECT in (flight.phase, flight.paused_phase if flight.phase == Phase.PAUSE else None)
         near = inspects or flight.phase == Phase.RETREAT
         mission.inputs.structure = nearest_surface(mission) if near else None
-        mission.inputs.inspects_at_bundle = flight.inspection is not None and flight.inspection.at_bundle
+        state, progress = mission.inputs.state, flight.inspection
+        known = near and progress is not None and progress.begun and state is not None
+        mission.inputs.sight = progress.sight(state) if known and progress is not None and state is not None else None
 
     def _change_phase(self, now_s: float) -> None:
         """Take the first transition whose condition holds."""

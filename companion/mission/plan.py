@@ -200,6 +200,11 @@ def check_standoff(plan: Plan, vehicle: Vehicle, where: str = "") -> None:
             )
 
 
+def handed_over(plan: Plan, switch: RcSwitch) -> Plan:
+    """The plan started by a switch of the pilot, whatever its file says."""
+    return msgspec.structs.replace(plan, start="rc_switch", rc_switch=switch)
+
+
 def outside_m(point: Vec3, limits: Limits) -> float:
     """How far a point relative to the take-off point is outside the fence box [m], ≤ 0 inside; inf for NaN."""
     if any(map(math.isnan, point)):

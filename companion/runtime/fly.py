@@ -37,7 +37,7 @@ from companion.runtime.bus_folders import (
 from companion.runtime.display import Display, show
 from companion.runtime.end_requests import EndRequests
 from companion.runtime.manager import Manager, python
-from companion.runtime.processes import PROCESSES, Context, arguments
+from companion.runtime.processes import PROCESSES, Context, arguments, refuse_auto
 
 WATCHED: tuple[TopicName, ...] = (
     "mission_status", "state", "control", "markers", "fcu_status", "safety", "fcu_text",
@@ -150,6 +150,7 @@ def refuse_bad_files(context: Context) -> None:
     load_inspection(context.plan, context.site, context.vehicle, context.mission_file, context.photographed)
     url = link_url(context)
     check_url(url)
+    refuse_auto(context)
     if (pid := flight_on_link(url, temporary_folder())) is not None:
         raise ConfigError(f"link {url}: another flight already runs on it, started by process {pid}; end it first")
 

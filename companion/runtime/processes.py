@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from companion.mission.plan import Plan
 
 
+# In the run of a flight: a start by itself was allowed; the switch by which it starts, in the place of the mission's start.
+YES_AUTO, RC_SWITCH = "yes_auto", "rc_switch"
+
+
 @dataclass(frozen=True)
 class Context:
     """The arguments of a process; also the files from which `companion.runtime.nodes` builds its node.
@@ -64,9 +68,15 @@ class Context:
 
     @property
     def plan(self) -> "Plan":
-        from companion.mission.plan import load_plan
+        from companion.mission.plan import RcSwitch, handed_over, load_plan
 
-        return load_plan(self.mission_file)
+        plan = load_plan(self.mission_file)
+        if (switch := self.run.get(RC_SWITCH)) is None:
+            return plan
+        try:
+            return handed_over(plan, msgspec.convert(switch, RcSwitch))
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"--run: {RC_SWITCH}: {error}") from None
 
     @property
     def site(self) -> Site:
@@ -85,7 +95,18 @@ def _no_options(context: Context) -> NodeOptions:
     return NodeOptions()
 
 
+def refuse_auto(context: Context) -> None:
+    """Raise `ConfigError` for a mission that would take off by itself on an aircraft: a serial link leads to one."""
+    link = context.fcu_url or context.vehicle.fcu.url
+    if context.plan.start == "auto" and link.startswith("serial:") and not context.run.get(YES_AUTO):
+        raise ConfigError(
+            f'{context.mission_file}: start = "auto" takes off as soon as all checks have passed, and link {link} leads to an '
+            'aircraft: fly a mission with start = "rc_switch", or give companion fly --yes-auto'
+        )
+
+
 def _mission_options(context: Context) -> NodeOptions:
+    refuse_auto(context)
     return NodeOptions(photographed=tuple(context.photographed))
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from companion.core.config import ConfigError
 from companion.core.enums import Phase
 from companion.core.messages import Message
-from companion.mission.plan import check_standoff, load_plan
+from companion.mission.plan import check_standoff, handed_over, load_plan
 from companion.runtime.display import show
 from companion.runtime.flight_record import open_recorder
 from companion.runtime.fly import Ending, conclude, fly, new_flight_folder
@@ -23,7 +23,7 @@ from sitl.px4.build import Px4Build, external_model, find_build
 from sitl.px4.process import Px4Ended
 from sitl.px4.realtime import warmed_up
 from sitl.realtime import fcu_url
-from sitl.scenario import LoadedScenario, load_scenario, scenario_for
+from sitl.scenario import LoadedScenario, load_scenario, scenario_for, with_pilot
 from sitl.simulate import PX4, log_metadata
 
 SIH_VEHICLE = "px4_sih_hex.toml"  # beside the scenario's own vehicle file
@@ -41,6 +41,7 @@ def fly_px4(
     out: Path,
     instance: int = 0,
     photographed: Sequence[Place] = (),
+    pilot: str | None = None,
 ) -> int:
     """Start PX4 and all processes; returns the exit status (0: flown to its end).
 
@@ -59,11 +60,16 @@ def fly_px4(
         raise ConfigError("--speed: only with --px4-mode external: PX4's own simulator runs in real time")
     elif vehicle is None:
         loaded = load_scenario(scenario, loaded.vehicle_path.with_name(SIH_VEHICLE))
+    if pilot is not None:
+        loaded = with_pilot(loaded, pilot)
     if speed is None:
         check_real_time(loaded, mode)
     build_missing(loaded.vehicle_path, print)
     if speed is not None:
-        loaded = msgspec.structs.replace(loaded, plan=load_plan(mission), mission_path=mission.resolve())
+        plan = load_plan(mission)
+        if loaded.piloted and loaded.plan.rc_switch is not None:
+            plan = handed_over(plan, loaded.plan.rc_switch)
+        loaded = msgspec.structs.replace(loaded, plan=plan, mission_path=mission.resolve())
         check_standoff(loaded.plan, loaded.vehicle, f"{mission}: ")
         return _fly_in_simulated_time(build, loaded, seed, speed, out, instance, photographed)
 

@@ -215,11 +215,11 @@ def test_the_way_home_leads_back_over_stations_where_the_straight_way_is_not_fre
     route = load_inspection(plan, site_of(plan), vehicle(), "m.toml").route()
     stops = [stop._replace(clear_home=number < 6) for number, stop in enumerate(route.stops)]
     progress = Inspecting(route._replace(stops=stops), stop=9, arrived_s=1.0)
-    assert progress.way_back() == [9, 8, 7, 6, 5]
+    assert progress.retraced() == [9, 8, 7, 6, 5]
     progress.arrived_s = None  # on the way there
-    assert progress.way_back() == [8, 7, 6, 5]
+    assert progress.retraced() == [8, 7, 6, 5]
     progress.stop = 4
-    assert progress.way_back() == []
+    assert progress.retraced() == []
 
 
 def test_items_of_the_world_need_satellites_and_bundles_a_search(tmp_path):
