@@ -73,6 +73,7 @@ LAZY: dict[str, str] = {
     "identify": "calibration.identification.command:identify",
     "plan": "companion.view.inspection_plan:plan",
     "log": "companion.recording.log_commands:log",
+    "photographs": "companion.view.photographs:photographs",
     "preflight": "companion.preflight.command:preflight",
     "safety": "companion.view.safety_table:safety",
     "watch": "companion.view.watch:watch",
