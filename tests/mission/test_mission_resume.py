@@ -69,19 +69,16 @@ def test_a_folder_of_flights_counts_those_of_this_plan(tmp_path):
         photographed(MISSION, [tmp_path / "c"])
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("size_m = [12.0, 4.0]", "size_m = [11.0, 4.0]", "inspection.item 'deck' is not that of"),
-        ('name = "second pier"', 'name = "other pier"', "inspection.item 'second pier' is not that of"),
-        (
-            "focal_length_mm = 35.0",
-            "focal_length_mm = 36.0",
-            "inspection.camera is not sony_rx1_gimbal.toml as it is now",
-        ),
-    ],
-)
-def test_a_log_of_another_plan_is_refused_in_one_line(tmp_path, old, new, message):
+CHANGED = {  # what is different, as the file has it and as it is now; what the message says
+    "size": ("size_m = [12.0, 4.0]", "size_m = [11.0, 4.0]", "inspection.item 'deck' is not that of"),
+    "name": ('name = "second pier"', 'name = "other pier"', "inspection.item 'second pier' is not that of"),
+    "lens": ("focal_length_mm = 35.0", "focal_length_mm = 36.0", "inspection.camera is not sony_rx1_gimbal.toml as it is now"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_a_log_of_another_plan_is_refused_in_one_line(tmp_path, case):
+    old, new, message = CHANGED[case]
     log = flown(tmp_path / "flight.mcap", ["taken"])
     changed = with_change(tmp_path, old, new)
     with pytest.raises(ConfigError, match=f"a log of another plan: {message}") as error:
