@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import cv2
+import numpy as np
 
 from companion.core.config import ConfigError
 from companion.core.errors import OutputError
@@ -58,7 +59,7 @@ def draw_photographs(
         for truth in truths:
             if not isinstance(truth, CaptureTruth):
                 continue
-            picture = rasteriser.draw(view, truth.p_WC, rotation_matrix(truth.q_WC), planes, depth=False).grey
+            picture = rasteriser.draw(view, np.array(truth.p_WC), rotation_matrix(truth.q_WC), planes, depth=False).grey
             path = folder / file_name(truth.image_index)
             if not cv2.imwrite(str(path), picture, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY]):
                 raise OutputError(f"{path}: cannot be written")
