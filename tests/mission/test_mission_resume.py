@@ -10,9 +10,12 @@ from companion.cli import main
 from companion.core.config import ConfigError
 from companion.core.errors import UserError
 from companion.core.messages import CaptureRequest
+from companion.mission.inspection_files import load_inspection
 from companion.recording.writer import LogWriter
 from companion.runtime.flight_record import flight_metadata
 from companion.runtime.resume import photographed
+from sitl.flight_files import files_of
+from sitl.scenario import load_scenario
 
 MISSION = REPOSITORY / "config/missions/two_piers_inspection.toml"
 VEHICLE = REPOSITORY / "config/vehicles/f550_inspection.toml"
@@ -107,3 +110,14 @@ def test_the_command_refuses_the_log_of_another_plan(tmp_path):
     result = CliRunner().invoke(main, ["sim", "two_piers", "--resume", str(hover)])
     assert result.exit_code == 2 and "a log of another plan" in result.output
     assert len(result.output.strip().splitlines()) == 1
+
+
+def test_the_files_of_a_flight_hold_all_that_its_inspection_names(tmp_path):
+    """A log, a campaign and `companion refly` need nothing else."""
+    loaded = load_scenario(REPOSITORY / "config/scenarios/two_piers.toml", camera_mode="corners")
+    again = load_scenario(files_of(loaded).write(tmp_path))
+    vehicle = loaded.vehicle
+    first, second = (load_inspection(one.plan, one.site, vehicle, one.mission_path) for one in (loaded, again))
+    assert second.camera == first.camera and second.battery == first.battery
+    assert second.plan.stations[0].p_W == first.plan.stations[0].p_W
+    assert str(tmp_path) in again.plan.inspection.camera
