@@ -159,7 +159,9 @@ def simulate_px4(
         world = warmed_up(loaded, seed, autopilot)
         while autopilot.take_output():  # of the time before the flight; one call takes a limited number of datagrams
             pass
-        recorder = open_recorder(folder / "flight.mcap", log_metadata(loaded, seed, kind=PX4, photographed=photographed))
+        recorder = open_recorder(
+            folder / "flight.mcap", log_metadata(loaded, seed, kind=PX4, photographed=photographed)
+        )
 
         def record(message: Message, now_s: float) -> None:
             recorder.handle(message, now_s)

@@ -203,9 +203,7 @@ def test_a_position_that_drifted_without_a_fix_is_no_evidence_when_the_fix_is_ba
     def drift(t):
         return (0.8 * (t - without[0]) if without[0] < t < without[1] else 0.0, 0.0, 0.0)
 
-    judged = fly(
-        fix=lambda t: not without[0] < t < without[1], gnss_error=drift, receiver_error=drift, seconds=45.0
-    )
+    judged = fly(fix=lambda t: not without[0] < t < without[1], gnss_error=drift, receiver_error=drift, seconds=45.0)
     known = [r for r in judged.reports if not np.isnan(r.gnss_offset_m)]
     assert max(r.gnss_offset_m for r in known) < 1.0 and judged.reports[-1] is known[-1]
 

@@ -41,7 +41,11 @@ def rehearsal(name: str) -> Lockstep:
 def until(lockstep: Lockstep, phase: Phase, limit_s: float = 120.0) -> None:
     end_s = lockstep.now_s + limit_s
     lockstep.run_until(lambda: lockstep.now_s > end_s or (lockstep.pilot is not None and lockstep.pilot.phase == phase))
-    assert lockstep.pilot is not None and lockstep.pilot.phase == phase, (phase, lockstep.pilot, lockstep.world.pilot.stage)
+    assert lockstep.pilot is not None and lockstep.pilot.phase == phase, (
+        phase,
+        lockstep.pilot,
+        lockstep.world.pilot.stage,
+    )
 
 
 def take_back(lockstep: Lockstep, by: str, again_s: float | None = 3.0) -> FcuMode:
