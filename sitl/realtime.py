@@ -77,7 +77,8 @@ def main() -> int:
         loaded = load_scenario(given.scenario, given.vehicle)
         world = World(with_sensors(loaded, SensorKind(given.sensors), given.seed), given.seed)
         onboard = UdpEndpoint(ONBOARD_PORTS[0] + given.instance, ONBOARD_PORTS[1] + given.instance)
-        links = UdpLinks([onboard, UdpEndpoint(GROUND_PORTS[0] + given.instance, GROUND_PORTS[1])])
+        # in PX4's order: its sources of sticks are counted by it
+        links = UdpLinks([UdpEndpoint(GROUND_PORTS[0] + given.instance, GROUND_PORTS[1]), onboard])
         bus = open_bus(given.bus)
     except UserError as error:
         print(f"simulator: {error}", file=sys.stderr)
@@ -180,8 +181,8 @@ def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, camera: Ca
         if lag_s > MAX_LAG_S:
             zero_s += lag_s - STEP_S
         started_s = time.perf_counter()
-        for data in links.receive():
-            world.autopilot.receive(data, world.now_s)
+        for instance, data in links.receive():
+            world.autopilot.receive(data, world.now_s, instance)
         world.advance()
         devices.keep(world.measured())
         if world.now_s >= next_look_s and isinstance(world.autopilot, Autopilot):
