@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from companion.core.enums import FcuMode
 from companion.core.trajectory_messages import Quat
-from companion.remote.flight_modes import StickModes
+from companion.remote.flight_modes import StickModes, limited
 
 MODES_BY_VELOCITY = frozenset((FcuMode.POSCTL, FcuMode.POSCTL_SLOW))  # sticks command a velocity, not a tilt
 FULL = 1000  # of MANUAL_CONTROL.x, y and r; z is 0..FULL
@@ -94,7 +94,7 @@ def manual_control(
     and expo before it turns the stick: the turn of headless mode is therefore made on the shaped stick, and the shape is
     undone.
     """
-    ahead, right = sticks.ahead, sticks.right
+    ahead, right = limited(sticks.ahead), limited(sticks.right)
     if mode in MODES_BY_VELOCITY:
         ahead, right = (shaped(stick, dead_zone, PX4_EXPO) for stick in (ahead, right))
         size = math.hypot(ahead, right)
@@ -108,7 +108,5 @@ def manual_control(
 
 
 def _axis(stick: float) -> int:
-    """A stick as a whole number in ±1000; one that is not a number is the centre."""
-    if not math.isfinite(stick):
-        return 0
-    return round(FULL * min(max(stick, -1.0), 1.0))
+    """A stick as a whole number in ±1000."""
+    return round(FULL * limited(stick))

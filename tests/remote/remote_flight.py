@@ -15,12 +15,14 @@ from sitl.sensors import PAPER
 from tests.autopilot.autopilot_flight import EmulatorFlight
 
 TOKEN = "the-right-token-of-this-test"
-# attitude and position without errors: what remains is the remote's and the autopilot's own
+# sensors without errors: what remains is the remote's and the autopilot's own
 EXACT = msgspec.structs.replace(
     PAPER,
+    imu=msgspec.structs.replace(PAPER.imu, gyro_bias_rad_s=0.0, accel_noise_m_s2=0.0, accel_bias_m_s2=0.0),
     attitude=msgspec.structs.replace(
         PAPER.attitude, tilt_std_rad=0.0, heading_std_rad=0.0, heading_offset_std_rad=0.0, white_std_rad=0.0
     ),
+    gnss=msgspec.structs.replace(PAPER.gnss, white_variance_m2=0.0, walk_variance_m2=0.0, velocity_std_m_s=0.0),
 )
 RATES = {
     "HEARTBEAT": 1, "ATTITUDE_QUATERNION": 50, "LOCAL_POSITION_NED": 25, "EXTENDED_SYS_STATE": 5, "SYS_STATUS": 1,
