@@ -51,6 +51,7 @@ class RemoteServer:
         self._connections: dict[int, ServerConnection] = {}
         self._next = 0
         self._trouble = ""
+        self._timer: asyncio.TimerHandle | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
     async def run(self, host: str, port: int, tls: ssl.SSLContext | None, ready: Callable[[int], None]) -> None:
@@ -94,6 +95,17 @@ class RemoteServer:
             due = max(due + STEP_S, loop.time())
             await asyncio.sleep(due - loop.time())
 
+    def _plan_sample(self) -> None:
+        """Wake up when a sample that came too soon may be sent: the next step may be later."""
+        due_s = self._station.sticks_due_s
+        if due_s is not None and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, due_s - monotonic_s()), self._send_sample)
+
+    def _send_sample(self) -> None:
+        self._timer = None
+        self._station.send_due(monotonic_s())
+        self._flush()
+
     def _flush(self) -> None:
         """Send what the station has: first the bytes for the aircraft."""
         station = self._station
@@ -124,6 +136,7 @@ class RemoteServer:
                 async for text in connection:
                     station.receive(client, text, monotonic_s())
                     self._flush()
+                    self._plan_sample()
         finally:
             self._connections.pop(client, None)
             station.close(client, monotonic_s())

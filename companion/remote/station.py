@@ -258,6 +258,20 @@ class Station:
         if now_s - self._sent_s >= SOONEST_S:
             self._send_sticks(holder, now_s)
 
+    @property
+    def sticks_due_s(self) -> float | None:
+        """When a sample that came too soon after the one before may be sent; None: none waits."""
+        holder = self._holder
+        if holder is None or not holder.begun or holder.sample_s <= self._sent_s:
+            return None
+        return self._sent_s + SOONEST_S
+
+    def send_due(self, now_s: float) -> None:
+        """Send the sample that waits, when it is due."""
+        due_s = self.sticks_due_s
+        if self._holder is not None and due_s is not None and now_s >= due_s:
+            self._send_sticks(self._holder, now_s)
+
     def _send_sticks(self, holder: _Holder, now_s: float) -> None:
         aircraft = self.aircraft
         q_WB, mode = aircraft.attitude(now_s), aircraft.mode
@@ -375,8 +389,10 @@ class Station:
                 self._stop(f"no sample of the sticks for {DEAD_MAN_S:g} s", now_s)
             elif not aircraft.connected(now_s):
                 self._stop("the link to the flight controller is lost", now_s)
-            elif holder.begun and now_s - self._sent_s >= (SOONEST_S if holder.sample_s > self._sent_s else LATEST_S):
+            elif holder.begun and now_s - self._sent_s >= LATEST_S:
                 self._send_sticks(holder, now_s)
+            else:
+                self.send_due(now_s)
         while self._sent and self._sent[0] <= now_s - SENT_WINDOW_S:
             self._sent.popleft()
         for client, known in self._clients.items():

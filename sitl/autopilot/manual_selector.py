@@ -11,7 +11,7 @@ from sitl.autopilot.parameters import Parameters
 from sitl.autopilot.rc import ManualControl, Sticks, read_channels
 
 NO_SOURCE, RC, FIRST_LINK = 0, 1, 2  # numbers of the sources; MAVLink instance n is FIRST_LINK + n
-LINKS_MAX = 6  # MAVLink instances that PX4 tells apart
+LINKS_MAX = 6  # MAVLink instances that are sources of their own
 CENTRED: Sticks = (0.0, 0.0, 0.0, 0.0)
 
 

@@ -185,7 +185,7 @@ def of_the_mouse(count: int = 60) -> list[float]:
                 pairs.append((after - before, (before + after) / 2 - there))
             offset = min(pairs)[1]
             page.run(
-                "window.moves = []; document.getElementById('right').addEventListener('pointermove',"
+                "window.moves = []; document.getElementById('right').addEventListener('pointerrawupdate',"
                 " event => window.moves.push(event.timeStamp), true)"
             )
             x, y = page.point("right", 0.0, 0.0)

@@ -3,7 +3,7 @@
 
 const PROTOCOL = 1;
 const SAMPLE_MS = 25;       // between two samples of the sticks
-const SOONEST_MS = 20;      // between two samples while a stick moves
+const SOONEST_MS = 8;       // between two samples while a stick moves; the remote sends the newest, at most 50 a second
 const REACH = 92;           // of a knob from its centre, in units of the drawing
 const EXTENT = 216;         // of the drawing of a stick
 const RETRY_MS = 1000;
@@ -116,7 +116,9 @@ function pad(element, across, along) {
     move(event);
     event.preventDefault();
   });
-  element.addEventListener("pointermove", event => { if (event.pointerId === pointer) move(event); });
+  // the raw event comes at once, the other with the next picture
+  const motion = "onpointerrawupdate" in window ? "pointerrawupdate" : "pointermove";
+  element.addEventListener(motion, event => { if (event.pointerId === pointer) move(event); });
   const end = event => {
     if (event.pointerId !== pointer) return;
     pointer = null;
