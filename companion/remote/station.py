@@ -304,7 +304,7 @@ class Station:
                 return
         self._holder.modes.mode = frame
         self._log(f"frame {frame}")
-        self._answer(client, "frame", True, frame)
+        self._answer(client, "frame", True, f"{frame} frame")
 
     def _set_ahead(self, client: int, now_s: float) -> None:
         q_WB = self.aircraft.attitude(now_s)

@@ -88,11 +88,11 @@ class FakeAutopilot:
 
 
 @contextlib.contextmanager
-def served(token: str = TOKEN) -> Iterator[tuple[Station, FakeAutopilot, int, list[str]]]:
-    """A remote in a thread: station, autopilot, port of the page, lines of the console."""
-    autopilot = FakeAutopilot()
-    station, lines, ports = Station(Aircraft(), token), [], []
-    link = open_link(f"udpout:127.0.0.1:{autopilot.port}")
+def serving(station: Station, url: str) -> Iterator[tuple[int, list[str]]]:
+    """A remote in a thread, on a link: port of its page, lines of the console."""
+    lines: list[str] = []
+    ports: list[int] = []
+    link = open_link(url)
     ready = threading.Event()
 
     def note(port: int) -> None:
@@ -110,12 +110,23 @@ def served(token: str = TOKEN) -> Iterator[tuple[Station, FakeAutopilot, int, li
     thread.start()
     assert ready.wait(10)
     try:
-        yield station, autopilot, ports[0], lines
+        yield ports[0], lines
     finally:
         loop.call_soon_threadsafe(task.cancel)
         thread.join(5)
         loop.close()
         link.close()
+
+
+@contextlib.contextmanager
+def served(token: str = TOKEN) -> Iterator[tuple[Station, FakeAutopilot, int, list[str]]]:
+    """A remote with an autopilot that only answers: station, autopilot, port of the page, lines of the console."""
+    autopilot = FakeAutopilot()
+    station = Station(Aircraft(), token)
+    try:
+        with serving(station, f"udpout:127.0.0.1:{autopilot.port}") as (port, lines):
+            yield station, autopilot, port, lines
+    finally:
         autopilot.close()
 
 
