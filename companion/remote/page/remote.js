@@ -249,7 +249,7 @@ function show() {
   at("height").textContent = fixed(s.height_m, 1);
   at("speed").textContent = fixed(s.speed_m_s, 1);
   at("climb").textContent = fixed(s.climb_m_s, 1);
-  at("heading").textContent = fixed(s.heading_deg, 0);
+  at("heading").textContent = s.heading_deg === null ? "–" : String(Math.round(s.heading_deg) % 360);
   at("battery").textContent = s.battery === null ? "–" : fixed(100 * s.battery, 0);
   at("battery").parentElement.classList.toggle("bad", s.battery !== null && s.battery < 0.2);
   at("age").textContent = fixed(s.link_age_s, 2);
