@@ -62,7 +62,7 @@ class Aircraft:
     def __init__(self, autopilot_system_id: int = 1, signer: Signer | None = None) -> None:
         self._target = autopilot_system_id
         self._codec = Codec(SYSTEM_ID, COMPONENT_ID, autopilot_system_id, signer)
-        self._status = VehicleStatus()
+        self.vehicle = VehicleStatus()  # mode, armed, and why it cannot be flown
         self._commands = Commands(autopilot_system_id, self._send)
         self._limiter = RateLimiter()
         self._joiner = TextJoiner()
@@ -75,12 +75,12 @@ class Aircraft:
         self.parameters: dict[str, float] = {}
         self.texts: deque[tuple[int, str]] = deque(maxlen=TEXTS_MAX)  # severity, text; the newest last
         self._readers: dict[type[object], Callable[..., None]] = {
-            Heartbeat: lambda m: self._status.put_heartbeat(m, self._now_s),
+            Heartbeat: lambda m: self.vehicle.put_heartbeat(m, self._now_s),
             CurrentMode: self._on_current_mode,
-            ExtendedSysState: lambda m: self._status.put_extended_sys_state(m, self._now_s),
-            SysStatus: lambda m: self._status.put_sys_status(m, self._now_s),
-            BatteryStatus: lambda m: self._status.put_battery_status(m, self._now_s),
-            RcChannels: lambda m: self._status.put_rc_channels(m, self._now_s),
+            ExtendedSysState: lambda m: self.vehicle.put_extended_sys_state(m, self._now_s),
+            SysStatus: lambda m: self.vehicle.put_sys_status(m, self._now_s),
+            BatteryStatus: lambda m: self.vehicle.put_battery_status(m, self._now_s),
+            RcChannels: lambda m: self.vehicle.put_rc_channels(m, self._now_s),
             AttitudeQuaternion: self._on_attitude,
             LocalPositionNed: self._on_position,
             CommandAck: self._on_ack,
@@ -95,24 +95,11 @@ class Aircraft:
         return now_s - self._heard_s
 
     def connected(self, now_s: float) -> bool:
-        return self.age_s(now_s) <= SILENCE_S and self._status.mode is not FcuMode.UNKNOWN and not self._status.wrong
+        return self.age_s(now_s) <= SILENCE_S and self.vehicle.mode is not FcuMode.UNKNOWN and not self.vehicle.wrong
 
     def status(self, now_s: float) -> FcuStatus:
         """Mode, arming, battery and RC."""
-        return self._status.message(now_s, self.connected(now_s))
-
-    @property
-    def wrong(self) -> str:
-        """Why this vehicle cannot be flown here, "" when it can."""
-        return self._status.wrong
-
-    @property
-    def mode(self) -> FcuMode:
-        return self._status.mode
-
-    @property
-    def armed(self) -> bool:
-        return self._status.armed
+        return self.vehicle.message(now_s, self.connected(now_s))
 
     @property
     def missing_parameters(self) -> list[str]:
@@ -209,7 +196,7 @@ class Aircraft:
     # --- messages of the flight controller --------------------------------------------------------------------------
 
     def _on_current_mode(self, m: CurrentMode) -> None:
-        if self._status.put_current_mode(m, self._now_s):
+        if self.vehicle.put_current_mode(m, self._now_s):
             self._request_heartbeat()
 
     def _on_ack(self, m: CommandAck) -> None:

@@ -225,8 +225,8 @@ class Station:
     def _no_sticks(self, now_s: float) -> str:
         """Why the aircraft could not be flown by these sticks now, "" when it can."""
         aircraft = self.aircraft
-        if aircraft.wrong:
-            return f"this vehicle cannot be flown: {aircraft.wrong}"
+        if aircraft.vehicle.wrong:
+            return f"this vehicle cannot be flown: {aircraft.vehicle.wrong}"
         if not aircraft.connected(now_s):
             return "no flight controller on the link"
         if missing := aircraft.missing_parameters:
@@ -274,7 +274,7 @@ class Station:
 
     def _send_sticks(self, holder: _Holder, now_s: float) -> None:
         aircraft = self.aircraft
-        q_WB, mode = aircraft.attitude(now_s), aircraft.mode
+        q_WB, mode = aircraft.attitude(now_s), aircraft.vehicle.mode
         heading = math.nan if q_WB is None else heading_rad(q_WB, mode)
         self._control = manual_control(holder.sample, holder.modes, heading, mode, holder.dead_zone, now_s)
         aircraft.manual_control(self._control)
@@ -419,7 +419,7 @@ class Station:
         shared = {
             "s": now_s,
             "connected": status.connected,
-            "wrong": aircraft.wrong,
+            "wrong": aircraft.vehicle.wrong,
             "mode": status.mode,
             "armed": status.armed,
             "landed": status.landed,

@@ -147,6 +147,15 @@ class Client:
             if wanted(message):
                 return message
 
+    def rest(self, duration_s: float) -> dict:
+        """Send centred sticks for a while; the last state."""
+        ends = time.monotonic() + duration_s
+        while True:
+            state = self.until(lambda m: m["type"] == "state")
+            self.send(type="sticks", ahead=0.0, right=0.0, up=0.0, turn=0.0, seen_s=state["s"])
+            if time.monotonic() > ends:
+                return state
+
     def take(self) -> None:
         """The sticks, when the aircraft is ready."""
         for _ in range(50):

@@ -140,10 +140,10 @@ def directions(pilot: Pilot, mode: FcuMode, frame: str) -> list[tuple[float, flo
         pilot.client.send(type="frame", frame=frame)
         pilot.mode(mode)
         time.sleep(1.0)
-        yaw = pilot.yaw
         pilot.move(ahead=0.5, right=0.3)
         time.sleep(1.0)
         flown = thrust_direction(pilot, 1.2) - first
+        yaw = pilot.yaw
         pilot.move()
         found.append(tuple(math.degrees(math.remainder(a, math.tau)) for a in (flown, yaw - first)))
         pilot.mode(FcuMode.POSCTL)

@@ -44,15 +44,9 @@ def test_a_wrong_token_is_closed_with_the_reason_and_the_pilot_flies_on():
     with served() as (_, autopilot, port, _):
         pilot = Client(port)
         pilot.take()
-        for _ in range(5):
-            state = pilot.until(lambda m: m["type"] == "state")
-            pilot.send(type="sticks", ahead=0.0, right=0.0, up=0.0, turn=0.0, seen_s=state["s"])
+        pilot.rest(0.3)
         wrong = [Client(port, token="guess") for _ in range(10)]
-        ends = time.monotonic() + 1.6
-        while time.monotonic() < ends:
-            state = pilot.until(lambda m: m["type"] == "state")
-            assert state["you"]
-            pilot.send(type="sticks", ahead=0.0, right=0.0, up=0.0, turn=0.0, seen_s=state["s"])
+        assert pilot.rest(1.6)["you"]
         for client in wrong:
             assert "wrong token" in client.until(lambda m: m["type"] == "refused")["reason"]
             with pytest.raises(ConnectionClosed):
@@ -68,9 +62,7 @@ def test_manual_control_ends_with_the_connection(how):
     with served() as (_, autopilot, port, lines):
         client = Client(port)
         client.take()
-        for _ in range(4):
-            state = client.until(lambda m: m["type"] == "state")
-            client.send(type="sticks", ahead=0.0, right=0.0, up=0.0, turn=0.0, seen_s=state["s"])
+        client.rest(0.2)
         assert autopilot.arrival(lambda m: True)
         if how == "closed":
             client.socket.close()

@@ -101,6 +101,7 @@ function release(reason) {
 
 function pad(element, across, along) {
   let pointer = null;
+  element.append(...at("pad").content.firstElementChild.cloneNode(true).children);
   const move = event => {
     const box = element.getBoundingClientRect();
     const scale = EXTENT / box.width;
