@@ -66,7 +66,8 @@ class Aircraft:
         self._commands = Commands(autopilot_system_id, self._send)
         self._limiter = RateLimiter()
         self._joiner = TextJoiner()
-        self._counts: dict[int, int] = {}
+        self._counts: dict[int, int] = {}  # messages by number since `_counted_s`
+        self._counted_s = 0.0
         self._out: list[bytes] = []
         self._now_s = self._heard_s = self._attitude_s = self._position_s = -math.inf
         self._q_WB: Quat = (1.0, 0.0, 0.0, 0.0)
@@ -164,11 +165,13 @@ class Aircraft:
         if self.age_s(now_s) > SILENCE_S:
             self._commands.cancel_all("the link to the flight controller is lost")
             self._counts.clear()
+            self._counted_s = now_s
             self.parameters.clear()  # another aircraft, or this one after a restart, may have others
             return
         self._commands.step(now_s)
         self.texts.extend(self._joiner.expire(now_s))
-        if self._limiter.is_due("streams", STREAM_CHECK_S, now_s):
+        if now_s - self._counted_s >= STREAM_CHECK_S:
+            self._counted_s = now_s
             self._request_streams(now_s)
         missing = self.missing_parameters
         if missing and self._limiter.is_due("parameters", PARAMETER_RETRY_S, now_s):

@@ -95,7 +95,8 @@ def remote(
 
     def ready(number: int) -> None:
         name = f"[{listen}]" if ":" in listen else listen
-        click.echo(f"remote: {'https' if tls else 'http'}://{name}:{number}/#{token}")
+        shown = token if token_file is None else f"(the token in {token_file})"
+        click.echo(f"remote: {'https' if tls else 'http'}://{name}:{number}/#{shown}")
 
     with contextlib.ExitStack() as stack:
         if fcu == SIMULATED:

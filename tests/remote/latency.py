@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 import statistics
 import threading
 import time
@@ -88,7 +89,7 @@ class FakeAutopilot:
 
 
 @contextlib.contextmanager
-def serving(station: Station, url: str) -> Iterator[tuple[int, list[str]]]:
+def serving(station: Station, url: str, tls: ssl.SSLContext | None = None) -> Iterator[tuple[int, list[str]]]:
     """A remote in a thread, on a link: port of its page, lines of the console."""
     lines: list[str] = []
     ports: list[int] = []
@@ -100,7 +101,7 @@ def serving(station: Station, url: str) -> Iterator[tuple[int, list[str]]]:
         ready.set()
 
     loop = asyncio.new_event_loop()
-    task = loop.create_task(RemoteServer(station, link, lines.append).run("127.0.0.1", 0, None, note))
+    task = loop.create_task(RemoteServer(station, link, lines.append).run("127.0.0.1", 0, tls, note))
 
     def run() -> None:
         with contextlib.suppress(asyncio.CancelledError):

@@ -1,9 +1,11 @@
 """Real PX4 (its own simulator SIH) flown by the remote; skipped where no build is found.
 
-``python -m tests.remote.test_remote_px4`` prints the directions to which the aircraft tilts.
+``python -m tests.remote.test_remote_px4`` prints the directions flown.
 """
 
+import contextlib
 import math
+import sys
 import tempfile
 import threading
 import time
@@ -12,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError
@@ -42,6 +45,10 @@ class Pilot:
         self.thread.start()
 
     def _run(self) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            self._receive()
+
+    def _receive(self) -> None:
         while not self.ends:
             message = self.client.until(lambda m: True)
             if message["type"] == "state":
@@ -128,7 +135,7 @@ def thrust_direction(pilot: Pilot, duration_s: float) -> float:
 
 
 def directions(pilot: Pilot, mode: FcuMode, frame: str) -> list[tuple[float, float]]:
-    """(direction of the tilt, the nose's) from where "ahead" was set [deg], with one stick at each of `NOSES`."""
+    """(direction of tilt or, in Position, of velocity; the nose's) from where "ahead" was set [deg], with one stick at each of `NOSES`."""
     pilot.mode(FcuMode.POSCTL)
     pilot.client.send(type="frame", frame="body")
     time.sleep(1.0)
@@ -142,7 +149,12 @@ def directions(pilot: Pilot, mode: FcuMode, frame: str) -> list[tuple[float, flo
         time.sleep(1.0)
         pilot.move(ahead=0.5, right=0.3)
         time.sleep(1.0)
-        flown = thrust_direction(pilot, 1.2) - first
+        if mode is FcuMode.POSCTL:  # a velocity: its direction once it is steady
+            time.sleep(4.0)
+            east, north, _ = pilot.aircraft.motion(monotonic_s())[1]
+            flown = math.atan2(north, east) - first
+        else:
+            flown = thrust_direction(pilot, 1.2) - first
         yaw = pilot.yaw
         pilot.move()
         found.append(tuple(math.degrees(math.remainder(a, math.tau)) for a in (flown, yaw - first)))
@@ -172,11 +184,11 @@ def test_px4_is_flown_by_the_page_and_headless_has_one_direction(tmp_path):
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder, pilot_of_px4(Path(folder)) as pilot:
         pilot.take_off(8.0)
-        for mode in (FcuMode.STABILIZED, FcuMode.ALTCTL, FcuMode.POSCTL):
+        for mode in [FcuMode(word) for word in sys.argv[1:]] or (FcuMode.STABILIZED, FcuMode.ALTCTL, FcuMode.POSCTL):
             for frame in ("body", "headless"):
                 rows = directions(pilot, mode, frame)
                 print(
-                    f"{mode:11} {frame:9} " + "  ".join(f"nose {n:7.2f}°: tilt {f:7.2f}°" for f, n in rows), flush=True
+                    f"{mode:11} {frame:9} " + "  ".join(f"nose {n:7.2f}°: flown {f:7.2f}°" for f, n in rows), flush=True
                 )
         pilot.samples = False
         time.sleep(2.0)

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from companion.core.enums import FcuMode
+from companion.recording.log import read_log
 from companion.remote.aircraft import Aircraft
 from companion.remote.station import Station
 from sitl.autopilot.manual_selector import InMode
@@ -113,8 +114,6 @@ def test_a_killed_page_and_a_killed_remote_leave_no_gap_in_the_setpoints(tmp_pat
     scenario = tmp_path / "scenario.toml"  # without images: this test is about the page, not the camera
     scenario.write_text(scenario.read_text().replace('camera_mode = "images"', 'camera_mode = "corners"'))
     with made as flight:
-        assert flight.run(60.0, lambda: flight.phases[-1:] == ["HOLD"]), flight.phases
-        flight.run(5.0)
         fcu = f"udpout:127.0.0.1:{18570 + flight.instance}"
         command = [sys.executable, "-m", "companion.cli", "remote", "--fcu", fcu, "--port", "0"]
         remote = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -122,6 +121,8 @@ def test_a_killed_page_and_a_killed_remote_leave_no_gap_in_the_setpoints(tmp_pat
         try:
             url = remote.stdout.readline().split()[1]
             page = browser.page(url)
+            assert flight.run(60.0, lambda: flight.phases[-1:] == ["HOLD"]), flight.phases
+            flight.run(5.0)
             page.wait("state && state.connected")
             page.wait("(held || document.getElementById('take').click(), held)")
             flight.run(4.0)
@@ -143,5 +144,8 @@ def test_a_killed_page_and_a_killed_remote_leave_no_gap_in_the_setpoints(tmp_pat
             print(
                 f"largest gap of the setpoints: {1e3 * without_s:.0f} ms before, {1e3 * with_s:.0f} ms with the kills"
             )
-        assert flight.phases[-1] == "HOLD" and flight.modes[-1] == "OFFBOARD"
         assert with_s <= 0.1
+        if flight.phases[-1] != "HOLD":
+            assert [e.monitor for e in read_log(flight.log)["safety"] if e.active] == ["cpu_starved"]
+            pytest.skip("this machine was too busy: the mission paused")
+        assert flight.modes[-1] == "OFFBOARD"
