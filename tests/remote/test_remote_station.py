@@ -5,12 +5,12 @@ import json
 import math
 
 import pytest
-from remote_flight import TOKEN, RemoteFlight
 
 from companion.core.enums import FcuMode
 from companion.remote.station import DEAD_MAN_S
 from companion.remote.sticks import RELEASED, Sticks
 from sitl.autopilot.manual_selector import InMode
+from tests.remote.remote_flight import TOKEN, RemoteFlight
 
 
 @pytest.fixture
