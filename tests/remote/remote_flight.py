@@ -64,14 +64,17 @@ class FakePage:
 class RemoteFlight:
     """``run`` moves everything; start_s: time on the ground, 4 s for a position. ``sent`` has (time, MANUAL_CONTROL) of all that left the remote."""
 
-    def __init__(self, start_s: float = 4.0, sensors=EXACT, in_mode: int = InMode.MAVLINK_ONLY, **parameters) -> None:
-        self.flight = EmulatorFlight(sensors=sensors, stream_rates_hz=dict(RATES))
+    def __init__(
+        self, start_s: float = 4.0, sensors=EXACT, in_mode: int = InMode.MAVLINK_ONLY, rates_hz=RATES, **parameters
+    ) -> None:
+        self.flight = EmulatorFlight(sensors=sensors, stream_rates_hz=dict(rates_hz))
         for name, value in {"COM_RC_IN_MODE": int(in_mode), **parameters}.items():
             assert self.flight.autopilot.parameters.set(name, value)
         self.aircraft = Aircraft()
         self.station = Station(self.aircraft, TOKEN)
         self.pages: dict[int, FakePage] = {}
         self.sent: list[tuple[float, common.MAVLink_manual_control_message]] = []
+        self.commands: list[tuple[int, float]] = []  # MAV_CMD and its first parameter
         self.log: list[str] = []
         self.linked = True
         self._parser = common.MAVLink(None)
@@ -166,4 +169,6 @@ class RemoteFlight:
                 assert message.get_srcSystem() == SYSTEM_ID
                 if message.get_type() == "MANUAL_CONTROL":
                     self.sent.append((now_s, message))
+                elif message.get_type() == "COMMAND_LONG":
+                    self.commands.append((message.command, message.param1))
         return b"".join(frames) if self.linked else b""

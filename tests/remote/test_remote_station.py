@@ -5,8 +5,10 @@ import json
 import math
 
 import pytest
+from pymavlink.dialects.v20 import common
 
 from companion.core.enums import FcuMode
+from companion.remote.aircraft import STREAMS
 from companion.remote.station import DEAD_MAN_S
 from companion.remote.sticks import RELEASED, Sticks
 from sitl.autopilot.manual_selector import InMode
@@ -296,3 +298,18 @@ def test_a_gamepad_that_is_unplugged_takes_the_sticks_away(standing):
     position[0] = None
     remote.run(0.1)
     assert not page.last("state")["you"]
+
+
+def test_streams_that_are_fast_enough_are_left_alone_and_missing_ones_requested():
+    interval = common.MAV_CMD_SET_MESSAGE_INTERVAL
+    fast = RemoteFlight(start_s=5.0)
+    assert not [c for c in fast.commands if c[0] == interval]
+    slow = RemoteFlight(start_s=18.0, rates_hz={"HEARTBEAT": 1, "ATTITUDE_QUATERNION": 10})
+    assert {number for command, number in slow.commands if command == interval} == set(STREAMS)
+    assert slow.page().last("state") and slow.aircraft.attitude(slow.now_s) is not None
+
+
+def test_mode_and_arming_are_requested_of_the_aircraft_and_nothing_else_is(remote):
+    remote.flying(height_m=2.0)
+    changing = {command for command, _ in remote.commands} - {common.MAV_CMD_REQUEST_MESSAGE}
+    assert changing == {common.MAV_CMD_DO_SET_MODE, common.MAV_CMD_COMPONENT_ARM_DISARM}
