@@ -54,6 +54,8 @@ QUESTION_S = 5.0  # a question to arm is open this long
 REPORT_PERIOD_S = 1.0  # between two answers to invalid messages of one page
 LOG_MAX = 200
 JOYSTICK_MODES_OFF = (0.0, 4.0)  # COM_RC_IN_MODE: RC only, no sticks at all
+RC_FIRST = frozenset((5, 7))  # COM_RC_IN_MODE: RC has priority
+FIRST_KEPT = frozenset((2, 3))  # likewise: the source that was there first stays
 MANUAL = frozenset((FcuMode.STABILIZED, FcuMode.ALTCTL, FcuMode.POSCTL))
 TILT_MAX_DEG = (1.0, 89.0)
 SENT_WINDOW_S = 2.0
@@ -440,6 +442,7 @@ class Station:
             "control": self._control if holder is not None and holder.begun else None,
             "texts": [text for _, text in aircraft.texts],
             "rc_loss": _loss_rule(aircraft.parameters),
+            "ignored": _ignored(aircraft.parameters, status.rc_ok),
         }
         for client, known in self._clients.items():
             if known.known:
@@ -459,6 +462,15 @@ class Station:
     def _log(self, line: str) -> None:
         if len(self._out.log) < LOG_MAX:
             self._out.log.append(line)
+
+
+def _ignored(parameters: dict[str, float], transmitter: bool) -> str:
+    """Why PX4 may not obey these sticks beside a transmitter that is on, for the page; "" when it does."""
+    in_mode = round(parameters.get("COM_RC_IN_MODE", 1.0))
+    if not transmitter or in_mode not in RC_FIRST | FIRST_KEPT:
+        return ""
+    text = "has priority" if in_mode in RC_FIRST else "may be the source"
+    return f"the transmitter is on and {text} (COM_RC_IN_MODE {in_mode})"
 
 
 _LOSS_ACTIONS = {1: "Hold", 2: "Return", 3: "Land", 5: "termination", 6: "disarming"}  # NAV_RCL_ACT

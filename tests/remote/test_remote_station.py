@@ -313,3 +313,20 @@ def test_mode_and_arming_are_requested_of_the_aircraft_and_nothing_else_is(remot
     remote.flying(height_m=2.0)
     changing = {command for command, _ in remote.commands} - {common.MAV_CMD_REQUEST_MESSAGE}
     assert changing == {common.MAV_CMD_DO_SET_MODE, common.MAV_CMD_COMPONENT_ARM_DISARM}
+
+
+@pytest.mark.parametrize(
+    "in_mode, text",
+    [
+        (InMode.KEEP_FIRST, "the transmitter is on and may be the source (COM_RC_IN_MODE 3)"),
+        (InMode.RC_THEN_LINKS_UP, "the transmitter is on and has priority (COM_RC_IN_MODE 5)"),
+        (InMode.MAVLINK_ONLY, ""),
+        (InMode.LINKS_UP_THEN_RC, ""),
+    ],
+)
+def test_the_page_says_when_a_transmitter_may_be_obeyed_in_its_place(in_mode, text):
+    remote = RemoteFlight(start_s=1.2, in_mode=in_mode)
+    assert remote.pilot().last("state")["ignored"] == text
+    remote.autopilot.set_rc(None)
+    remote.run(3.0)
+    assert remote.pages[1].last("state")["ignored"] == ""

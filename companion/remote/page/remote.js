@@ -243,9 +243,9 @@ function show() {
   fact("link", s.wrong || (s.connected ? "link" : "no link"), s.connected ? "good" : "bad");
   fact("armed", s.armed ? (s.landed ? "armed" : "armed, flying") : "disarmed", s.armed ? "live" : "");
   fact("flight-mode", s.connected ? NAMES[s.mode] || s.mode : "–", "strong");
-  at("owner").textContent = s.you ? "You have the sticks" : s.owner ? `Another page has the sticks: ${s.owner}`
+  at("owner").textContent = s.you ? (s.ignored ? `You have the sticks, but ${s.ignored}` : "You have the sticks") : s.owner ? `Another page has the sticks: ${s.owner}`
     : s.stopped ? `Sticks stopped: ${s.stopped}` : "No page has the sticks";
-  at("owner").classList.toggle("bad", !s.you && Boolean(s.stopped));
+  at("owner").classList.toggle("bad", s.you ? Boolean(s.ignored) : Boolean(s.stopped));
   at("take").disabled = !s.you && (!s.connected || Boolean(s.owner));
   at("height").textContent = fixed(s.height_m, 1);
   at("speed").textContent = fixed(s.speed_m_s, 1);
