@@ -7,6 +7,7 @@ from conformance_flight import ARM, SET_MODE, ConformanceFlight
 
 from companion.core.frames import rotation_matrix
 
+pytestmark = pytest.mark.verify  # tests/autopilot/test_autopilot_sticks.py is the quick one, of the emulator alone
 STABILIZED, ALTCTL, POSCTL = (7, 0), (2, 0), (3, 0)
 MAVLINK_ONLY = 1  # of COM_RC_IN_MODE
 
