@@ -75,6 +75,7 @@ LAZY: dict[str, str] = {
     "log": "companion.recording.log_commands:log",
     "photographs": "companion.view.photographs:photographs",
     "preflight": "companion.preflight.command:preflight",
+    "remote": "companion.remote.command:remote",
     "safety": "companion.view.safety_table:safety",
     "watch": "companion.view.watch:watch",
 }
