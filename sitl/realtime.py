@@ -30,7 +30,7 @@ from sitl.autopilot.udp import GROUND_PORTS, ONBOARD_PORTS, UdpEndpoint, UdpLink
 from sitl.devices.arrivals import ArrivalQueue
 from sitl.pilot import PERIOD_S as PILOT_PERIOD_S
 from sitl.ports import check_instance
-from sitl.scenario import SensorKind, load_scenario
+from sitl.scenario import SensorKind, load_scenario, with_pilot
 from sitl.unkind import with_sensors
 from sitl.world import STEP_S, World
 
@@ -74,6 +74,7 @@ def main() -> int:
         action="store_true",
         help="for a virtual remote alone: MAVLink is the only source of sticks (COM_RC_IN_MODE 1), and no images",
     )
+    parser.add_argument("--pilot", default=None, help="pilot file, or default: who takes off and hands over")
     given = parser.parse_args()
     try:
         check_instance(given.instance)
@@ -86,6 +87,8 @@ def main() -> int:
             parameters = loaded.scenario.fcu_parameters | {"COM_RC_IN_MODE": int(InMode.MAVLINK_ONLY)}
             scenario = msgspec.structs.replace(loaded.scenario, fcu_parameters=parameters)
             loaded = msgspec.structs.replace(loaded, scenario=scenario)
+        if given.pilot is not None:
+            loaded = with_pilot(loaded, given.pilot)
         world = World(with_sensors(loaded, SensorKind(given.sensors), given.seed), given.seed)
         onboard = UdpEndpoint(ONBOARD_PORTS[0] + given.instance, ONBOARD_PORTS[1] + given.instance)
         # in PX4's order: its sources of sticks are counted by it
@@ -193,13 +196,13 @@ def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, camera: Ca
             zero_s += lag_s - STEP_S
         started_s = time.perf_counter()
         for instance, data in links.receive():
-            world.autopilot.receive(data, world.now_s, instance)
+            world.receive(data, world.now_s, instance)
         world.advance()
         devices.keep(world.measured())
         if world.now_s >= next_look_s and isinstance(world.autopilot, Autopilot):
             next_look_s += PILOT_PERIOD_S
             world.step_pilot(world.autopilot.mode, world.autopilot.armed)
-        if data := world.autopilot.take_output():
+        if data := world.take_output():
             links.send(data)
         if camera.publishes_markers:
             camera.request(bus.receive(0.0))
@@ -216,9 +219,9 @@ def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, camera: Ca
             truth = world.truth()
             truth.stamp_s += zero_s
             bus.publish(truth)
-        for contact in world.take_contacts():
-            contact.stamp_s += zero_s
-            bus.publish(contact)
+        for event in (*world.take_contacts(), *world.take_captures()):
+            event.stamp_s += zero_s
+            bus.publish(event)
         health.note_step(time.perf_counter() - started_s, lag_s > 2 * STEP_S)
         now_s = monotonic_s()
         if health.due(now_s):
