@@ -77,6 +77,25 @@ class Site(Section):
         """The bundle of that name, or None."""
         return next((b for b in self.bundle if b.name == name), None)
 
+    def contradiction(self) -> str:
+        """A sentence when the surveyed places of two bundles cannot both be true, "" otherwise.
+
+        Two prints that face the same way cannot overlap. Prints on the two sides of one board face opposite ways.
+        """
+        surveyed = [(bundle, bundle.survey) for bundle in self.bundle if bundle.survey is not None]
+        for (a, survey_a), (b, survey_b) in combinations(surveyed, 2):
+            std_m = hypot(survey_a.std_m, survey_b.std_m)
+            for m, (centre_m, normal_m) in zip(a.markers, _centres_and_normals(a, survey_a), strict=True):
+                for n, (centre_n, normal_n) in zip(b.markers, _centres_and_normals(b, survey_b), strict=True):
+                    apart_m = float(np.linalg.norm(centre_m - centre_n))
+                    least_m = min(m.size_m, n.size_m) / 2
+                    if normal_m @ normal_n > 0.0 and apart_m < least_m - SIGMAS * std_m:
+                        return (
+                            f"bundle.survey: marker {n.id} of '{b.name}' stands on marker {m.id} of '{a.name}' ({apart_m:.3f} m apart): "
+                            "measure one of the two bundles again, or take its survey out"
+                        )
+        return ""
+
 
 def load_site(path: str | Path) -> Site:
     """Read a marker file; dictionary paths become absolute.
@@ -96,29 +115,7 @@ def load_site(path: str | Path) -> Site:
             if key in seen:
                 raise ConfigError(f"{path}: marker {key[0]} {key[1]} stands in '{seen[key]}' and in '{bundle.name}'")
             seen[key] = bundle.name
-    if problem := contradiction(site):
-        raise ConfigError(f"{path}: {problem}")
     return site
-
-
-def contradiction(site: Site) -> str:
-    """A sentence when the surveyed places of two bundles cannot both be true, "" otherwise.
-
-    Two prints that face the same way cannot overlap. Prints on the two sides of one board face opposite ways.
-    """
-    surveyed = [(bundle, bundle.survey) for bundle in site.bundle if bundle.survey is not None]
-    for (a, survey_a), (b, survey_b) in combinations(surveyed, 2):
-        std_m = hypot(survey_a.std_m, survey_b.std_m)
-        for m, (centre_m, normal_m) in zip(a.markers, _centres_and_normals(a, survey_a), strict=True):
-            for n, (centre_n, normal_n) in zip(b.markers, _centres_and_normals(b, survey_b), strict=True):
-                apart_m = float(np.linalg.norm(centre_m - centre_n))
-                least_m = min(m.size_m, n.size_m) / 2
-                if normal_m @ normal_n > 0.0 and apart_m < least_m - SIGMAS * std_m:
-                    return (
-                        f"the survey has marker {n.id} of '{b.name}' on marker {m.id} of '{a.name}' ({apart_m:.3f} m apart): "
-                        "measure one of the two bundles again, or take its survey out"
-                    )
-    return ""
 
 
 def _centres_and_normals(bundle: Bundle, survey: Survey) -> list[tuple[Array, Array]]:

@@ -28,7 +28,7 @@ def written(tmp_path, *bundles):
 def test_two_bundles_surveyed_in_one_place_are_one_line(tmp_path):
     file = written(tmp_path, ("pier", [5.0, 0.0, 2.0], 0.0), ("deck", [5.05, 0.0, 2.0], 0.0))
     with pytest.raises(
-        ConfigError, match=r"site.toml: the survey has marker 1 of 'deck' on marker 0 of 'pier' \(0.050 m"
+        ConfigError, match=r"site.toml: bundle.survey: marker 1 of 'deck' stands on marker 0 of 'pier' \(0.050 m"
     ):
         load_site(file)
 
