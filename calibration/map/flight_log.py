@@ -39,6 +39,7 @@ INTEGRATED_S = 0.005  # interval over which PX4 averages an inertial sample
 OUTSIDE = 0.1  # share of the picture by which corners may be outside of it
 JITTER_S = 0.008  # of the images' stamps [estimate]: USB and scheduling
 VELOCITY_STD_M_S = 0.05
+ACCEL_BIAS_TIME_S = 30.0  # [estimate]: what the flight controller takes off a sample follows its tilt error
 
 
 @dataclass(frozen=True)
@@ -299,7 +300,7 @@ def flight_noise(vehicle: Vehicle) -> FlightNoise:
         gyro=imu.gyro_rad_sqrt_s,
         accel=imu.accel_m_s_sqrt_s,
         gyro_bias=SlowError(imu.gyro_bias_rad_s, imu.bias_time_s),
-        accel_bias=SlowError(imu.accel_bias_m_s2, imu.bias_time_s),
+        accel_bias=SlowError(imu.accel_bias_m_s2, ACCEL_BIAS_TIME_S),
         velocity_m_s=VELOCITY_STD_M_S,
         velocity_bias=SlowError(velocity.std_m_s, velocity.time_constant_s),
         sway=SlowError(mount.std_rad, mount.time_constant_s),

@@ -1,8 +1,11 @@
 """Made-up flights past bundles of a site, with the sensors' errors and without the adjustment's beliefs."""
 
-from dataclasses import dataclass, field
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from calibration_paths import F550
 from scipy.ndimage import gaussian_filter1d
 from scipy.spatial.transform import Rotation
 
@@ -11,7 +14,23 @@ from calibration.map.corners import CornerNoise, Lens, Prints, Seen
 from calibration.map.motion import FlightNoise, SlowError
 from calibration.map.preintegration import InertialSamples
 from calibration.map.unknowns import Unknowns
-from companion.core.frames import GRAVITY_M_S2
+from companion.core.config import load, parse
+from companion.core.enums import SearchArea
+from companion.core.frames import GRAVITY_M_S2, quat_from_matrix
+from companion.core.messages import (
+    BundleObservation,
+    FcuImu,
+    FcuPosition,
+    MarkerCorners,
+    Markers,
+    Message,
+    PoseSolution,
+    State,
+)
+from companion.core.site import Site
+from companion.core.vehicle import Vehicle
+from companion.recording.writer import LogWriter
+from companion.tracking.camera_model import CameraModel
 
 FORWARD = Rotation.from_quat([-0.5, 0.5, -0.5, 0.5])  # the camera looks along x of the body
 FACING = Rotation.from_euler("ZYX", [-np.pi / 2, 0.0, np.pi / 2])  # of a bundle that looks to -x
@@ -81,7 +100,6 @@ class Course:
     laps: int = 2
     stop_s: float = 1.0
     bundles: int = 2
-    stops: list[float] = field(default_factory=list)
 
 
 def gauss_markov(rng, t, shape, std, time_s) -> np.ndarray:
@@ -216,3 +234,77 @@ def fly(seed: int, course: Course = Course(), sensors: Sensors | None = None, ou
         *(R_WM, p_WM, np.full(b, print_scale), sizes - 1),
     )
     return Flight(data, exact)
+
+
+def site_text(bundles: int = 2, families: str = "aruco_6x6_250") -> str:
+    """The marker file of the made-up flights."""
+    places, sizes = [(-0.45, 0.3), (0.45, 0.3), (0.45, -0.3), (-0.45, -0.3), (0.0, 0.0)], [0.3, 0.3, 0.3, 0.3, 0.12]
+    text = "# A made-up site.\n"
+    for b in range(bundles):
+        text += f'\n[[bundle]]\nname = "bundle_{b}" # the {b + 1}. pier\nmarkers = [\n'
+        for m, ((x, y), size) in enumerate(zip(places, sizes, strict=True)):
+            text += f'    {{ family = "{families}", id = {10 * b + m}, size_m = {size}, p_M = [{x}, {y}, 0.0] }},\n'
+        text += "]\n"
+    return text
+
+
+def write_log(
+    path: Path, flight: Flight, metadata: dict[str, str], inertial: bool = True, markers: bool = True
+) -> Path:
+    """The flight as a log of the F550; metadata: of the log, with the vehicle."""
+    data, exact = flight.data, flight.true
+    camera = CameraModel(load(F550, Vehicle).camera)
+    site = [bundle.markers for bundle in parse(tomllib.loads(site_text(len(data.bundles))), Site, "site").bundle]
+    R_WC = exact.R_WB @ data.lens.R_BC
+    entries: list[tuple[float, str, Message]] = []
+    for k, t in enumerate(data.t_s.tolist()):
+        pose = {"p_W": tuple(data.start.p_W[k]), "v_W": tuple(data.start.v_W[k]), "q_WB": _quat(data.start.R_WB[k])}
+        entries.append((t, "state", State(stamp_s=t, **STATE, **pose)))
+        observations = []
+        for row in np.flatnonzero(data.seen.image == k):
+            b = int(data.seen.bundle[row])
+            p_CM = R_WC[k].T @ (exact.p_WM[b] - exact.p_W[k]) - data.lens.R_BC.T @ data.lens.p_BC
+            corners = []
+            for m in np.flatnonzero(data.seen.seen[row]):
+                px = camera.project(np.column_stack([data.seen.xy[row, m], np.ones(4)]))
+                corners_M = tuple(map(tuple, site[b][m].corners_M().tolist()))
+                corners.append(MarkerCorners(site[b][m].family, site[b][m].id, tuple(px.ravel().tolist()), corners_M))
+            best = PoseSolution(tuple(p_CM.tolist()), _quat(R_WC[k].T @ exact.R_WM[b]), 0.3)
+            covariance = tuple((1e-4 * np.eye(6)).ravel().tolist())
+            observations.append(BundleObservation(data.bundles[b], corners, best, None, False, covariance, 0.3))
+        seen = Markers(
+            stamp_s=t, observations=observations if markers else [], detect_time_s=0.0, search=SearchArea.FULL
+        )
+        entries.append((t + 0.01, "markers", seen))
+    if inertial:
+        for t, gyro, accel in zip(*(part.tolist() for part in data.samples), strict=True):
+            stamp = t + 0.0025
+            entries.append((stamp, "fcu_imu", FcuImu(stamp_s=stamp, gyro_B=tuple(gyro), accel_B=tuple(accel))))
+    for t, v in zip(data.velocity_s.tolist(), data.velocity_W.tolist(), strict=True):
+        entries.append((t, "fcu_position", FcuPosition(stamp_s=t, p_W=(0.0, 0.0, 0.0), v_W=tuple(v))))
+    writer = LogWriter(path, metadata)
+    for arrival_s, topic, message in sorted(entries, key=lambda entry: entry[0]):
+        writer.put(topic, message, arrival_s)
+    writer.close()
+    return path
+
+
+STATE = {
+    "valid": True,
+    "disturbance_W": (0.0, 0.0, 0.0),
+    "gnss_bias_W": (0.0, 0.0, 0.0),
+    "velocity_bias_W": (0.0, 0.0, 0.0),
+    "bundle": "",
+    "p_WM": (0.0, 0.0, 0.0),
+    "q_WM": (1.0, 0.0, 0.0, 0.0),
+    "marker_age_s": 0.0,
+    "position_std_m": 0.1,
+    "relative_std_m": 0.1,
+    "covariance_diag": (0.0,) * 51,
+    "battery_voltage_v": 15.0,
+    "reset_count": 0,
+}
+
+
+def _quat(R: np.ndarray) -> tuple[float, ...]:
+    return tuple(quat_from_matrix(R).tolist())
