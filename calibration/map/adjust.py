@@ -30,12 +30,11 @@ from calibration.map.motion import (
     rotation_factor,
     slow_factors,
     translation_factor,
-    velocity_factor,
 )
 from calibration.map.normal_equations import Factor, NormalEquations, Solver, gradient
 from calibration.map.preintegration import InertialSamples, preintegrate
 from calibration.map.rotations import exp
-from calibration.map.unknowns import ACCEL_BIAS, GYRO_BIAS, PER_IMAGE, POSE, SWAY, VELOCITY_BIAS, Unknowns
+from calibration.map.unknowns import ACCEL_BIAS, GYRO_BIAS, PER_IMAGE, POSE, SWAY, Unknowns
 from calibration.results import DataError
 from companion.core.arrays import Array
 
@@ -53,10 +52,7 @@ RATE_WINDOW_S = 0.02  # over which the angular rate at an image is averaged
 
 @dataclass(frozen=True)
 class FlightData:
-    """What the adjustment of a flight takes; k images, of which some see no bundle.
-
-    t_s (k,): stamps; velocity_s, velocity_W: of the flight controller, (n,) and (n, 3).
-    """
+    """What the adjustment of a flight takes; k images, of which some see no bundle. t_s (k,): their stamps."""
 
     name: str
     bundles: tuple[str, ...]
@@ -65,8 +61,6 @@ class FlightData:
     prints: Prints
     lens: Lens
     samples: InertialSamples
-    velocity_s: Array
-    velocity_W: Array
     start: Unknowns
     noise: FlightNoise
 
@@ -97,7 +91,6 @@ class _Shifted(NamedTuple):
     shifted_s: float
     t_s: Array
     rate_B: Array
-    velocity_W: Array
 
 
 Groups = dict[str, list[Factor]]
@@ -167,8 +160,6 @@ class _Problem:
             "gyro": [rotation_factor(u, self._motion, noise)],
             "accel": [translation_factor(u, self._motion, noise)],
             "accel_bias": slow_factors(u, t_s, u.accel_bias, ACCEL_BIAS, noise.accel_bias),
-            "velocity_m_s": [velocity_factor(u, self._shift.velocity_W, noise)],
-            "velocity_bias": slow_factors(u, t_s, u.velocity_bias, VELOCITY_BIAS, noise.velocity_bias),
             "sway": slow_factors(u, t_s, u.sway, SWAY, noise.sway),
             "jitter_s": [jitter_factor(u, noise)],
             "": [
@@ -221,14 +212,7 @@ def _shift(data: FlightData, shifted_s: float) -> _Shifted:
 
     half = RATE_WINDOW_S / 2
     rate = (at(samples.t_s, total, t_s + half) - at(samples.t_s, total, t_s - half)) / RATE_WINDOW_S
-    if len(data.velocity_s):
-        velocity = at(data.velocity_s, data.velocity_W, t_s)
-        after = np.clip(np.searchsorted(data.velocity_s, t_s), 1, len(data.velocity_s) - 1)
-        near = data.velocity_s[after] - data.velocity_s[after - 1] < 0.3
-        velocity[~near | (t_s < data.velocity_s[0]) | (t_s > data.velocity_s[-1])] = np.nan
-    else:
-        velocity = np.full((len(t_s), 3), np.nan)
-    return _Shifted(shifted_s, t_s, rate, velocity)
+    return _Shifted(shifted_s, t_s, rate)
 
 
 def _robust(seen: Seen, noise: FlightNoise) -> Callable[[Array], Whitening]:

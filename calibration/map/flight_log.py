@@ -1,4 +1,4 @@
-"""What the site map takes from a flight log: corners, inertial samples, velocities, the filter's states as a start."""
+"""What the site map takes from a flight log: corners, inertial samples, the filter's states as a start."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -20,14 +20,14 @@ from calibration.results import DataError
 from companion.core.arrays import Array
 from companion.core.enums import TopicName
 from companion.core.frames import quat_normalized, rotation_matrix
-from companion.core.messages import BundleObservation, FcuImu, FcuPosition, Markers, State, Truth
+from companion.core.messages import BundleObservation, FcuImu, Markers, State, Truth
 from companion.core.site import Bundle, Site
 from companion.core.trajectory_messages import Quat, Vec3
 from companion.core.vehicle import Vehicle
 from companion.recording.log import Log, read_log
 from companion.tracking.camera_model import CameraModel
 
-TOPICS: tuple[TopicName, ...] = ("markers", "fcu_imu", "fcu_position", "state", "truth")
+TOPICS: tuple[TopicName, ...] = ("markers", "fcu_imu", "state", "truth")
 EVERY_S = 0.25  # images that are used: the errors of corners last for seconds, so more would add little
 MOST_IMAGES = 1500
 LONGEST_S = 0.5  # between two sets of unknowns of the motion
@@ -38,7 +38,9 @@ SAME_PRINT_M = 0.002  # corners of a marker in the log and in the site file
 INTEGRATED_S = 0.005  # interval over which PX4 averages an inertial sample
 OUTSIDE = 0.1  # share of the picture by which corners may be outside of it
 JITTER_S = 0.008  # of the images' stamps [estimate]: USB and scheduling
-VELOCITY_STD_M_S = 0.05
+# A MEMS gyro with vibration. The vehicle file's number is larger: the filter's propagation needs it, and the residuals cannot tell a gyro's
+# noise from the camera's sway when it is that large.
+GYRO_RAD_SQRT_S = 0.0005
 ACCEL_BIAS_TIME_S = 30.0  # [estimate]: what the flight controller takes off a sample follows its tilt error
 
 
@@ -103,7 +105,7 @@ def read_map_log(path: Path, site: Site, site_file: Path, vehicle_file: Path | N
     if len(names) < 2:
         return MapLog(path, None, _filter_map(states[-1]), _truth(log), left_out, notes)
     bundles = [bundle for bundle in site.bundle if bundle.name in names]
-    data = _flight_data(path, bundles, used, camera, lens, vehicle, samples, states, messages(log, FcuPosition))
+    data = _flight_data(path, bundles, used, camera, lens, vehicle, samples, states)
     return MapLog(path, data, _filter_map(states[-1]), _truth(log), left_out, notes)
 
 
@@ -209,7 +211,6 @@ def _flight_data(
     vehicle: Vehicle,
     samples: InertialSamples,
     states: list[State],
-    positions: list[FcuPosition],
 ) -> FlightData:
     names = tuple(bundle.name for bundle in bundles)
     images = [m for m in images if any(o.bundle in names for o in m.observations)]
@@ -221,15 +222,12 @@ def _flight_data(
     k, zero = len(t_s), np.zeros((len(t_s), 3))
     R_WM, p_WM = _first_poses(images, names, lens, states)
     start = Unknowns(
-        *(R_WB, p_W, v_W, zero, zero, zero, zero, np.zeros(k)),
+        *(R_WB, p_W, v_W, zero, zero, zero, np.zeros(k)),
         *(np.zeros(3), np.zeros(3), 0.0, np.zeros(4)),
         *(R_WM, p_WM, np.zeros(len(names)), np.zeros((len(names), seen.seen.shape[1]))),
     )
-    moving = [p for p in positions if p.valid and np.isfinite(p.v_W).all()]
     return FlightData(
         *(str(path), names, t_s, seen, _prints(bundles), lens, samples),
-        np.array([p.stamp_s for p in moving]),
-        np.array([p.v_W for p in moving]).reshape(-1, 3),
         start,
         flight_noise(vehicle),
     )
@@ -293,16 +291,14 @@ def _first_poses(images: list[Markers], names: tuple[str, ...], lens: Lens, stat
 def flight_noise(vehicle: Vehicle) -> FlightNoise:
     """What the vehicle file says of the sensors, as the start of the estimate."""
     estimator, camera = vehicle.estimator, vehicle.camera
-    imu, errors, mount, velocity = estimator.imu, estimator.camera, estimator.mount, estimator.velocity_bias
+    imu, errors, mount = estimator.imu, estimator.camera, estimator.mount
     pixels = estimator.camera_calibration_px
     edge = np.hypot(camera.width_px, camera.height_px) / 2 / camera.fx_px
     return FlightNoise(
-        gyro=imu.gyro_rad_sqrt_s,
+        gyro=GYRO_RAD_SQRT_S,
         accel=imu.accel_m_s_sqrt_s,
         gyro_bias=SlowError(imu.gyro_bias_rad_s, imu.bias_time_s),
         accel_bias=SlowError(imu.accel_bias_m_s2, ACCEL_BIAS_TIME_S),
-        velocity_m_s=VELOCITY_STD_M_S,
-        velocity_bias=SlowError(velocity.std_m_s, velocity.time_constant_s),
         sway=SlowError(mount.std_rad, mount.time_constant_s),
         jitter_s=JITTER_S,
         mount_rad=errors.rotation_rad,

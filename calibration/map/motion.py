@@ -5,6 +5,8 @@ Residuals of an interval from image i to j, with the preintegrated samples ΔR, 
     log((ΔR exp(∂R/∂b_g δb_g))ᵀ R_iᵀ R_j)
     R_iᵀ (v_j - v_i - g Δt) - Δv(δb)
     R_iᵀ (p_j - p_i - v_i Δt - g Δt²/2) - Δp(δb)
+
+The flight controller's own velocity is no measurement beside them: it has the same inertial samples in it.
 """
 
 from dataclasses import dataclass, replace
@@ -29,7 +31,6 @@ from calibration.map.unknowns import (
     POSITION,
     SCALE,
     VELOCITY,
-    VELOCITY_BIAS,
     Unknowns,
     columns,
 )
@@ -38,7 +39,6 @@ from companion.core.frames import GRAVITY_M_S2
 
 GRAVITY_W = np.array([0.0, 0.0, -GRAVITY_M_S2])
 FIRST_POSITION_STD_M, FIRST_ATTITUDE_STD_RAD = 0.001, 0.05  # the frame of the flight; its heading is free
-HUBER = 3.0  # standard deviations of a velocity, beyond which it weighs less
 
 
 @dataclass(frozen=True)
@@ -53,16 +53,13 @@ class SlowError:
 class FlightNoise:
     """Of the sensors: white noise of gyro [rad/√s] and accelerometer [m/s/√s], slow errors, and priors of constants.
 
-    velocity_m_s: of the flight controller's velocity from message to message, velocity_bias what lasts of it; jitter_s: of the
-    images' times; lens: standard deviations as `Unknowns.lens`.
+    jitter_s: of the images' times; lens: standard deviations as `Unknowns.lens`.
     """
 
     gyro: float
     accel: float
     gyro_bias: SlowError
     accel_bias: SlowError
-    velocity_m_s: float
-    velocity_bias: SlowError
     sway: SlowError
     jitter_s: float
     mount_rad: float
@@ -139,16 +136,6 @@ def slow_factors(u: Unknowns, t_s: Array, value: Array, part: slice, slow: SlowE
         Factor(residual, jacobian, place),
         Factor(value[:1] / slow.std, np.eye(3)[None] / slow.std, first),
     ]
-
-
-def velocity_factor(u: Unknowns, measured_W: Array, noise: FlightNoise) -> Factor:
-    """The flight controller's velocity (k, 3) at the images; NaN: none."""
-    known = np.flatnonzero(np.isfinite(measured_W).all(axis=1))
-    residual = (u.v_W[known] + u.velocity_bias[known] - measured_W[known]) / noise.velocity_m_s
-    size = np.linalg.norm(residual, axis=1, keepdims=True)
-    weight = np.sqrt(HUBER / np.maximum(size, HUBER))
-    jacobian = np.tile(np.concatenate([np.eye(3), np.eye(3)], axis=1) / noise.velocity_m_s, (len(known), 1, 1))
-    return Factor(residual * weight, jacobian * weight[:, :, None], columns(PER_IMAGE * known, VELOCITY, VELOCITY_BIAS))
 
 
 def jitter_factor(u: Unknowns, noise: FlightNoise) -> Factor:

@@ -14,9 +14,9 @@ from companion.core.arrays import Array
 
 # Errors of one image.
 ATTITUDE, POSITION, VELOCITY = slice(0, 3), slice(3, 6), slice(6, 9)
-GYRO_BIAS, ACCEL_BIAS, VELOCITY_BIAS = slice(9, 12), slice(12, 15), slice(15, 18)
-SWAY, JITTER = slice(18, 21), slice(21, 22)
-PER_IMAGE = 22
+GYRO_BIAS, ACCEL_BIAS = slice(9, 12), slice(12, 15)
+SWAY, JITTER = slice(15, 18), slice(18, 19)
+PER_IMAGE = 19
 
 # Errors of the flight, counted from the first of them.
 MOUNT, LEVER, DELAY, LENS = slice(0, 3), slice(3, 6), slice(6, 7), slice(7, 11)
@@ -32,8 +32,7 @@ PER_BUNDLE = 7  # and one for each marker
 class Unknowns:
     """Of k images and b bundles; m: markers of the bundle with the most.
 
-    R_WB (k, 3, 3), p_W, v_W (k, 3): the aircraft at the stamps of the images; gyro_bias, accel_bias (k, 3) in B; velocity_bias
-    (k, 3): error of the flight controller's velocity; sway (k, 3): rotation of the camera on its mount [rad], in C; jitter_s (k,):
+    R_WB (k, 3, 3), p_W, v_W (k, 3): the aircraft at the stamps of the images; gyro_bias, accel_bias (k, 3) in B; sway (k, 3): rotation of the camera on its mount [rad], in C; jitter_s (k,):
     how much later than its stamp and delay_s an image was exposed; mount (3,): constant rotation of the camera [rad], in C; lever_m (3,): error of p_BC;
     lens (4,): relative error of the focal length, of the principal point [px], of the radial distortion; R_WM (b, 3, 3), p_WM
     (b, 3); print_scale (b,), marker_scale (b, m): relative errors of sizes.
@@ -44,7 +43,6 @@ class Unknowns:
     v_W: Array
     gyro_bias: Array
     accel_bias: Array
-    velocity_bias: Array
     sway: Array
     jitter_s: Array
     mount: Array
@@ -92,7 +90,6 @@ class Unknowns:
             v_W=self.v_W + image[:, VELOCITY],
             gyro_bias=self.gyro_bias + image[:, GYRO_BIAS],
             accel_bias=self.accel_bias + image[:, ACCEL_BIAS],
-            velocity_bias=self.velocity_bias + image[:, VELOCITY_BIAS],
             sway=self.sway + image[:, SWAY],
             jitter_s=self.jitter_s + image[:, JITTER][:, 0],
             mount=self.mount + flight[MOUNT],

@@ -20,7 +20,6 @@ from companion.core.frames import GRAVITY_M_S2, quat_from_matrix
 from companion.core.messages import (
     BundleObservation,
     FcuImu,
-    FcuPosition,
     MarkerCorners,
     Markers,
     Message,
@@ -38,12 +37,10 @@ RATE_HZ, FOCAL_PX, HALF_PX = 200, 610.0, np.array([320.0, 240.0])
 IMAGE_S = 0.25
 
 BELIEVED = FlightNoise(  # as of an F550 (config/vehicles/f550.toml)
-    gyro=0.002,
+    gyro=0.0005,
     accel=0.03,
     gyro_bias=SlowError(0.003, 100.0),
-    accel_bias=SlowError(0.2, 100.0),
-    velocity_m_s=0.05,
-    velocity_bias=SlowError(0.15, 4.0),
+    accel_bias=SlowError(0.2, 30.0),
     sway=SlowError(0.01, 1.0),
     jitter_s=0.008,
     mount_rad=0.02,
@@ -63,7 +60,6 @@ class Sensors:
     gyro: float = 0.0005
     accel: float = 0.012
     accel_bias: tuple[float, float] = (0.08, 30.0)
-    velocity: tuple[float, float] = (0.1, 4.0)
     sway: tuple[float, float] = (0.006, 0.7)
     jitter_s: float = 0.008
     corner: tuple[float, float, float] = (0.4, 0.4, 8.0)  # white [px], slow [px], time [s]
@@ -74,7 +70,6 @@ class Sensors:
             gyro=rng.uniform(0.0003, 0.001),
             accel=rng.uniform(0.008, 0.02),
             accel_bias=(rng.uniform(0.02, 0.12), rng.uniform(15, 60)),
-            velocity=(rng.uniform(0.03, 0.2), rng.uniform(1, 10)),
             sway=(rng.uniform(0.001, 0.01), rng.uniform(0.3, 2.0)),
             jitter_s=rng.uniform(0.002, 0.008),
             corner=(rng.uniform(0.2, 0.6), rng.uniform(0.2, 0.6), rng.uniform(5, 20)),
@@ -208,13 +203,11 @@ def fly(seed: int, course: Course = Course(), sensors: Sensors | None = None, ou
         turned @ R[index] @ Rotation.from_rotvec(0.01 * rng.standard_normal(3)).as_matrix(),
         (p[index] + gauss_markov(rng, t[index], (3,), 0.3, 20.0)) @ turned.T,
         (v[index] + 0.05 * rng.standard_normal((k, 3))) @ turned.T,
-        *(zero, zero, zero, zero, np.zeros(k), np.zeros(3), np.zeros(3), 0.0, np.zeros(4)),
+        *(zero, zero, zero, np.zeros(k), np.zeros(3), np.zeros(3), 0.0, np.zeros(4)),
         turned @ R_WM @ wrong,
         (p_WM + 0.3 * rng.standard_normal((b, 3))) @ turned.T,
         *(np.zeros(b), np.zeros((b, 5))),
     )
-    every = slice(None, None, 4)
-    velocity = v[every] + gauss_markov(rng, t[every], (3,), *true.velocity) + 0.03 * rng.standard_normal(v[every].shape)
     data = FlightData(
         f"flight {seed}",
         tuple(f"bundle_{m}" for m in range(b)),
@@ -223,13 +216,11 @@ def fly(seed: int, course: Course = Course(), sensors: Sensors | None = None, ou
         prints,
         Lens(np.array([FOCAL_PX, FOCAL_PX]), R_BC, p_BC),
         InertialSamples(samples_s, gyro, force),
-        t[every],
-        velocity @ turned.T,
         start,
         BELIEVED,
     )
     exact = Unknowns(
-        *(R[index], p[index], v[index], zero, zero, zero, sway_rad, jitter_s, mount_rad, lever - p_BC, delay_s),
+        *(R[index], p[index], v[index], zero, zero, sway_rad, jitter_s, mount_rad, lever - p_BC, delay_s),
         np.array([focal / FOCAL_PX - 1, *centre_px, 0.0]),
         *(R_WM, p_WM, np.full(b, print_scale), sizes - 1),
     )
@@ -280,8 +271,6 @@ def write_log(
         for t, gyro, accel in zip(*(part.tolist() for part in data.samples), strict=True):
             stamp = t + 0.0025
             entries.append((stamp, "fcu_imu", FcuImu(stamp_s=stamp, gyro_B=tuple(gyro), accel_B=tuple(accel))))
-    for t, v in zip(data.velocity_s.tolist(), data.velocity_W.tolist(), strict=True):
-        entries.append((t, "fcu_position", FcuPosition(stamp_s=t, p_W=(0.0, 0.0, 0.0), v_W=tuple(v))))
     writer = LogWriter(path, metadata)
     for arrival_s, topic, message in sorted(entries, key=lambda entry: entry[0]):
         writer.put(topic, message, arrival_s)

@@ -1,7 +1,5 @@
 """The analytic derivatives of the site map's factors against finite differences."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from map_flights import BELIEVED, Course, fly
@@ -13,7 +11,6 @@ from calibration.map.motion import (
     rotation_factor,
     slow_factors,
     translation_factor,
-    velocity_factor,
 )
 from calibration.map.preintegration import preintegrate
 from calibration.map.unknowns import SWAY
@@ -42,25 +39,22 @@ def factors(flight, rate_B):
     zero = 0.01 * np.ones((len(flight.t_s) - 1, 3))
     motion = preintegrate(flight.samples, flight.t_s, zero, zero)
     white = whitening(flight.seen, flight.t_s, BELIEVED.corner)
-    velocity = np.where(np.arange(len(flight.t_s))[:, None] % 5 == 0, np.nan, flight.start.v_W + 0.1)
 
     def corners(u):
         seen = predict(u, flight.seen, flight.prints, flight.lens, rate_B)
         return [corner_factor(u, flight.seen, seen, white)]
 
-    loose = replace(BELIEVED, velocity_m_s=10.0)  # inside of the robust limit: its weight is no part of the derivative
     return {
         "corners": corners,
         "rotation": lambda u: [rotation_factor(u, motion, BELIEVED)],
         "translation": lambda u: [translation_factor(u, motion, BELIEVED)],
-        "velocity": lambda u: [velocity_factor(u, velocity, loose)],
         "slow": lambda u: slow_factors(u, flight.t_s, u.sway, SWAY, BELIEVED.sway),
         "jitter": lambda u: [jitter_factor(u, BELIEVED)],
         "constants": lambda u: constant_factors(u, BELIEVED, flight.start.p_W[0], flight.start.R_WB[0], 0.01),
     }
 
 
-NAMES = ("corners", "rotation", "translation", "velocity", "slow", "jitter", "constants")
+NAMES = ("corners", "rotation", "translation", "slow", "jitter", "constants")
 
 
 @pytest.mark.parametrize("name", NAMES)
