@@ -151,7 +151,8 @@ def check_survey(found: SiteMap, site: Site, file: str) -> None:
         if _misfit(seen, by_survey) > CONTRADICTION:
             against[a].append(b)
             against[b].append(a)
-            sentences[a] = sentences[b] = _apart(a, b, seen, by_survey)
+            for name in (a, b):
+                sentences.setdefault(name, _apart(a, b, seen, by_survey))
     if sentences:
         named = [name for name, names in against.items() if 2 * len(names) > len(surveys) - 1] or list(sentences)
         listed = " or ".join(f"'{name}'" for name in named)

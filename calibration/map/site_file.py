@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Mapping
 from datetime import date
-from itertools import combinations
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,12 @@ def surveys_of(found: SiteMap) -> dict[str, Survey]:
     """
     count = len(found.bundles)
     rad, m = [LEAST_STD] * count, [LEAST_STD] * count
-    pairs = [(i, j, found.between(found.bundles[i], found.bundles[j])) for i, j in combinations(range(count), 2)]
+    pairs = [(i, j, found.between(found.bundles[i], found.bundles[j])) for i, j in permutations(range(count), 2)]
     for i, j, pair in pairs:
         half = pair.std_rad / 2**0.5
         rad[i], rad[j] = max(rad[i], half), max(rad[j], half)
     for i, j, pair in pairs:
-        lever_m2 = float(pair.p_AB @ pair.p_AB) * min(rad[i], rad[j]) ** 2
+        lever_m2 = float(pair.p_AB @ pair.p_AB) * rad[i] ** 2
         half = (max(0.0, pair.std_m**2 - lever_m2) / 2) ** 0.5
         m[i], m[j] = max(m[i], half), max(m[j], half)
     surveys = {}
