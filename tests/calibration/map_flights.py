@@ -1,4 +1,4 @@
-"""Made-up flights past bundles of a site, with the sensors' errors and without the adjustment's beliefs."""
+"""Made-up flights past bundles of a site, with the sensors' errors and without what the adjustment assumes of them."""
 
 import tomllib
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ FACING = Rotation.from_euler("ZYX", [-np.pi / 2, 0.0, np.pi / 2])  # of a bundle
 RATE_HZ, FOCAL_PX, HALF_PX = 200, 610.0, np.array([320.0, 240.0])
 IMAGE_S = 0.25
 
-BELIEVED = FlightNoise(  # as of an F550 (config/vehicles/f550.toml)
+ASSUMED = FlightNoise(  # as of an F550 (config/vehicles/f550.toml)
     gyro=0.0005,
     accel=0.03,
     gyro_bias=SlowError(0.003, 100.0),
@@ -217,7 +217,7 @@ def fly(seed: int, course: Course = Course(), sensors: Sensors | None = None, ou
         Lens(np.array([FOCAL_PX, FOCAL_PX]), R_BC, p_BC),
         InertialSamples(samples_s, gyro, force),
         start,
-        BELIEVED,
+        ASSUMED,
     )
     exact = Unknowns(
         *(R[index], p[index], v[index], zero, zero, sway_rad, jitter_s, mount_rad, lever - p_BC, delay_s),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from map_flights import BELIEVED, Course, fly
+from map_flights import ASSUMED, Course, fly
 
 from calibration.map.corners import corner_factor, predict, whitening
 from calibration.map.motion import (
@@ -38,7 +38,7 @@ def factors(flight, rate_B):
     """name → function of the unknowns that gives factors."""
     zero = 0.01 * np.ones((len(flight.t_s) - 1, 3))
     motion = preintegrate(flight.samples, flight.t_s, zero, zero)
-    white = whitening(flight.seen, flight.t_s, BELIEVED.corner)
+    white = whitening(flight.seen, flight.t_s, ASSUMED.corner)
 
     def corners(u):
         seen = predict(u, flight.seen, flight.prints, flight.lens, rate_B)
@@ -46,11 +46,11 @@ def factors(flight, rate_B):
 
     return {
         "corners": corners,
-        "rotation": lambda u: [rotation_factor(u, motion, BELIEVED)],
-        "translation": lambda u: [translation_factor(u, motion, BELIEVED)],
-        "slow": lambda u: slow_factors(u, flight.t_s, u.sway, SWAY, BELIEVED.sway),
-        "jitter": lambda u: [jitter_factor(u, BELIEVED)],
-        "constants": lambda u: constant_factors(u, BELIEVED, flight.start.p_W[0], flight.start.R_WB[0], 0.01),
+        "rotation": lambda u: [rotation_factor(u, motion, ASSUMED)],
+        "translation": lambda u: [translation_factor(u, motion, ASSUMED)],
+        "slow": lambda u: slow_factors(u, flight.t_s, u.sway, SWAY, ASSUMED.sway),
+        "jitter": lambda u: [jitter_factor(u, ASSUMED)],
+        "constants": lambda u: constant_factors(u, ASSUMED, flight.start.p_W[0], flight.start.R_WB[0], 0.01),
     }
 
 
