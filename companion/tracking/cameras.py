@@ -61,6 +61,8 @@ def open_source(spec: str | None, vehicle: Vehicle, exposure: float | None = Non
     camera, spec = vehicle.camera, spec or vehicle.camera.device
     latency_s = vehicle.latency.camera_s
     if is_stereo_device(spec):
+        if camera.controls is not None:
+            raise ConfigError(f"camera {spec}: camera.controls: not for this device: it sets its own exposure")
         return open_stereo_device(spec, vehicle)
     if is_rpicam(spec):
         return DeviceSource(lambda first: open_rpicam(camera, spec, first), spec, latency_s)

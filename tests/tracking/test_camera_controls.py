@@ -87,6 +87,11 @@ def test_a_device_with_wrong_controls_is_refused_at_the_start_and_used_when_it_i
         assert cameras._open_device("/dev/video0", camera, None, True) is made[-1]
 
 
+def test_a_device_without_these_controls_is_refused():
+    with pytest.raises(ConfigError, match="^camera realsense: camera.controls: not for this device"):
+        cameras.open_source("realsense", vehicle(controls=ALL))
+
+
 def test_an_exposure_in_the_wrong_unit_is_one_line():
     with pytest.raises(ConfigError, match="exposure_s"):
         parse({"exposure_s": 30}, CameraControls, "vehicle.toml")
