@@ -72,6 +72,17 @@ class Outliers(NamedTuple):
     left_out: int
 
 
+class Jump(NamedTuple):
+    """The interval between two images in which the inertial samples fit worst.
+
+    size: standard deviations of its worst residual; t_s: its beginning; bundles: those in sight then.
+    """
+
+    size: float
+    t_s: float
+    bundles: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Adjusted:
     """covariance (6 b, 6 b): of each bundle's rotation (right) and place in the flight's frame; corner_px: root mean square."""
@@ -81,6 +92,7 @@ class Adjusted:
     noise: FlightNoise
     covariance: Array
     outliers: dict[str, Outliers]
+    jump: Jump
     corner_px: float
     delay_s: float
 
@@ -121,7 +133,7 @@ def adjust(data: FlightData) -> Adjusted:
             else:
                 noise = noise.scaled(_scales(groups, solver, u.size))
             noise = replace(noise, corner=_corner_noise(seen, errors, shift.t_s, noise.corner))
-    except np.linalg.LinAlgError:
+    except (np.linalg.LinAlgError, ValueError):  # singular, or no longer finite
         raise DataError(f"{data.name}: the motion between the bundles is not determined by this log") from None
     errors = predict(u, seen, data.prints, data.lens, shift.rate_B).residual
     return Adjusted(
@@ -130,6 +142,7 @@ def adjust(data: FlightData) -> Adjusted:
         noise,
         _bundle_covariance(solver, u),
         {name: _counted(data.seen, seen, b) for b, name in enumerate(data.bundles)},
+        _jump(data, groups),
         float(np.sqrt(np.sum(errors**2) / (CORNERS * _count(seen)))),
         shift.shifted_s + u.delay_s,
     )
@@ -241,6 +254,16 @@ def _without_outliers(seen: Seen, errors: Array) -> tuple[Seen, Array]:
 
 def _count(seen: Seen) -> int:
     return max(1, int(np.count_nonzero(seen.seen)))
+
+
+def _jump(data: FlightData, groups: Groups) -> Jump:
+    size = np.max(
+        [np.abs(factor.residual).max(axis=1) for name in ("gyro", "accel") for factor in groups[name]], axis=0
+    )
+    worst = int(np.argmax(size))
+    near = np.abs(data.seen.image - worst - 0.5) < 1.0
+    names = tuple(data.bundles[b] for b in np.unique(data.seen.bundle[near]))
+    return Jump(float(size[worst]), float(data.t_s[worst]), names)
 
 
 def _counted(before: Seen, after: Seen, bundle: int) -> Outliers:

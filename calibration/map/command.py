@@ -20,6 +20,7 @@ from companion.core.site import Site, Survey, load_site
 
 OUTLIERS_MAX = 0.2  # share of a bundle's markers that may be left out
 STD_MAX_M, STD_MAX_RAD = 0.3, float(np.radians(3.0))  # a less certain bundle is left out of the map
+JUMP_MAX = 5.0  # standard deviations
 CORNER_MAX_PX = 3.0  # root mean square of what remains
 
 
@@ -70,6 +71,12 @@ def _check_flight(flight: Adjusted) -> None:
         raise DataError(
             f"{flight.data.name}: corners do not fit any motion by {flight.corner_px:.1f} px: the lens of the vehicle file is "
             "not that of this flight, or a bundle moved"
+        )
+    if flight.jump.size > JUMP_MAX:
+        names = " or ".join(f"'{name}'" for name in flight.jump.bundles) or "a bundle"
+        raise DataError(
+            f"{flight.data.name}: {names} moved during the flight: at {flight.jump.t_s:.1f} s the corners jump by "
+            f"{flight.jump.size:.0f} standard deviations of the inertial samples"
         )
     for name, count in flight.outliers.items():
         if count.left_out > OUTLIERS_MAX * count.seen:
@@ -178,6 +185,7 @@ def _flight_table(flight: Adjusted) -> dict[str, object]:
         "duration_s": float(flight.data.t_s[-1] - flight.data.t_s[0]),
         "markers": {name: count._asdict() for name, count in flight.outliers.items()},
         "corner_px": flight.corner_px,
+        "largest_jump": flight.jump.size,
         "mount_deg": np.degrees(u.mount),
         "lever_m": u.lever_m,
         "camera_late_s": flight.delay_s,

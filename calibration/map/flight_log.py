@@ -92,7 +92,7 @@ def read_map_log(path: Path, site: Site, site_file: Path, vehicle_file: Path | N
     notes = [*log_warnings(log), *flown.notes]
     start_s, end_s = _longest_stretch(samples.t_s)
     inside = [m for m in images if start_s + 1.0 < m.stamp_s < end_s - 1.0 and _near(states, m.stamp_s)]
-    if lost := len(images) - len(inside) > 0.1 * len(images):
+    if (lost := len(images) - len(inside)) > 0.1 * len(images):
         notes.append(f"{path}: {lost} images without inertial samples or a valid state are left out")
     used = _thinned(inside)
     count = Counter(o.bundle for m in used for o in m.observations)
@@ -149,7 +149,7 @@ def _check_bundles(path: Path, images: list[Markers], site: Site, site_file: Pat
         bundle = site.find(name)
         if bundle is None:
             raise DataError(f"{path}: bundle '{name}' of this flight is not in {site_file}")
-        known = next((m for m in bundle.markers if m.id == number and _same(m.family, family)), None)
+        known = next((m for m in bundle.markers if m.id == number and _kind(m.family) == _kind(family)), None)
         if known is None:
             raise DataError(f"{path}: marker {number} of bundle '{name}' is not in that bundle of {site_file}")
         if float(np.abs(known.corners_M() - corners_M).max()) > SAME_PRINT_M:
@@ -158,9 +158,9 @@ def _check_bundles(path: Path, images: list[Markers], site: Site, site_file: Pat
             )
 
 
-def _same(family: str, other: str) -> bool:
-    """Dictionaries are files that may stand in another place today."""
-    return family.partition(":")[0] == other.partition(":")[0] if ":" in family else family == other
+def _kind(family: str) -> str:
+    """A family without the path of its dictionary, which may have another place today."""
+    return family.partition(":")[0]
 
 
 def _check_camera(path: Path, images: list[Markers], vehicle: Vehicle) -> None:
@@ -256,7 +256,9 @@ def _prints(bundles: list[Bundle]) -> Prints:
 def _seen(images: list[Markers], number: Array, bundles: list[Bundle], camera: CameraModel) -> Seen:
     most = max(len(bundle.markers) for bundle in bundles)
     place = {
-        (bundle.name, marker.id): (b, m) for b, bundle in enumerate(bundles) for m, marker in enumerate(bundle.markers)
+        (bundle.name, _kind(marker.family), marker.id): m
+        for bundle in bundles
+        for m, marker in enumerate(bundle.markers)
     }
     numbers = {bundle.name: b for b, bundle in enumerate(bundles)}
     pairs: list[tuple[int, int, BundleObservation]] = [
@@ -268,7 +270,7 @@ def _seen(images: list[Markers], number: Array, bundles: list[Bundle], camera: C
     seen, xy = np.zeros((len(pairs), most), bool), np.zeros((len(pairs), most, 4, 2))
     for row, (_, _, observation) in enumerate(pairs):
         for marker in observation.markers:
-            m = place[observation.bundle, marker.id][1]
+            m = place[observation.bundle, _kind(marker.family), marker.id]
             xy[row, m] = camera.undistort(np.reshape(marker.corners_px, (4, 2)))
             seen[row, m] = bool(np.isfinite(xy[row, m]).all())
     xy[~seen] = 0.0

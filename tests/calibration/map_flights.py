@@ -125,8 +125,11 @@ def path(course: Course) -> tuple[np.ndarray, np.ndarray]:
     return t, np.column_stack([np.zeros_like(y), y, np.full_like(y, 4.0)])
 
 
-def fly(seed: int, course: Course = Course(), sensors: Sensors | None = None, outliers: float = 0.0) -> Flight:
-    """Data of a flight; sensors: None draws them; outliers: share of the markers that are seen in a wrong place."""
+def fly(
+    seed: int, course: Course = Course(), sensors: Sensors | None = None, outliers: float = 0.0, moved_m: float = 0.0
+) -> Flight:
+    """Data of a flight; sensors: None draws them; outliers: share of the markers that are seen in a wrong place;
+    moved_m: how far the last bundle moves along its face in the middle of the flight."""
     rng = np.random.default_rng(seed)
     true = sensors or Sensors.drawn(rng)
     t, p = path(course)
@@ -184,7 +187,8 @@ def fly(seed: int, course: Course = Course(), sensors: Sensors | None = None, ou
         R_now = R[j] @ Rotation.from_rotvec((q[j].inv() * q[j + 1]).as_rotvec() * part).as_matrix()
         p_now = p[j] + part * (p[j + 1] - p[j])
         for m in range(b):
-            X_B = (printed[m] @ R_WM[m].T + p_WM[m] - p_now) @ R_now
+            moved = np.array([0.0, moved_m if m == b - 1 and k > len(index) / 2 else 0.0, 0.0])
+            X_B = (printed[m] @ R_WM[m].T + p_WM[m] + moved - p_now) @ R_now
             X_C = (X_B - lever) @ mount @ sway[k]
             ahead = X_C[..., 2] > 0.3
             px = focal * X_C[..., :2] / np.where(ahead, X_C[..., 2], 1.0)[..., None] + centre_px

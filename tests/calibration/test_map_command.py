@@ -85,6 +85,14 @@ def test_a_bundle_that_stands_elsewhere_is_named_and_nothing_is_written(log, sit
     assert site.read_text() == moved
 
 
+@pytest.mark.parametrize("moved_m", [0.3, 1.0])
+def test_a_bundle_that_moved_during_the_flight_is_no_map(site, tmp_path, moved_m):
+    log = write_log(tmp_path / "moved.mcap", fly(5, COURSE, moved_m=moved_m), VEHICLE)
+    output, status = run(log, "--site", site, "--force")
+    assert status == 2 and "moved.mcap: 'bundle_1' moved during the flight: at " in output
+    assert site.read_text() == site_text()
+
+
 def test_a_log_of_one_bundle_is_no_map(flight, site, tmp_path):
     one = write_log(tmp_path / "one.mcap", only(flight, 0), VEHICLE)
     output, status = run(one, "--site", site, "--force")
