@@ -69,12 +69,12 @@ def main() -> int:
         default=SensorKind.KIND,
         help="kind: the errors in the scenario file; unkind: drawn for the seed (default: kind)",
     )
-    parser.add_argument("--pilot", default=None, help="pilot file, or default: who takes off and hands over")
     parser.add_argument(
         "--remote",
         action="store_true",
         help="for a virtual remote alone: MAVLink is the only source of sticks (COM_RC_IN_MODE 1), and no images",
     )
+    parser.add_argument("--pilot", default=None, help="pilot file, or default: who takes off and hands over")
     given = parser.parse_args()
     try:
         check_instance(given.instance)
@@ -83,12 +83,12 @@ def main() -> int:
         if given.sensors not in list(SensorKind):
             raise ConfigError(f"--sensors {given.sensors}: must be one of {', '.join(SensorKind)}")
         loaded = load_scenario(given.scenario, given.vehicle, camera_mode="corners" if given.remote else None)
-        if given.pilot is not None:
-            loaded = with_pilot(loaded, given.pilot)
         if given.remote:
             parameters = loaded.scenario.fcu_parameters | {"COM_RC_IN_MODE": int(InMode.MAVLINK_ONLY)}
             scenario = msgspec.structs.replace(loaded.scenario, fcu_parameters=parameters)
             loaded = msgspec.structs.replace(loaded, scenario=scenario)
+        if given.pilot is not None:
+            loaded = with_pilot(loaded, given.pilot)
         world = World(with_sensors(loaded, SensorKind(given.sensors), given.seed), given.seed)
         onboard = UdpEndpoint(ONBOARD_PORTS[0] + given.instance, ONBOARD_PORTS[1] + given.instance)
         # in PX4's order: its sources of sticks are counted by it

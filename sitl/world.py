@@ -159,7 +159,7 @@ class World:
             self.payload.step(self.now_s, STEP_S)
 
     def receive(self, data: bytes, now_s: float, instance: int = 0) -> None:
-        """MAVLink on a link of this number reaches the autopilot at a simulated time, and the payload camera behind it."""
+        """MAVLink of a link reaches the autopilot at a simulated time, and the payload camera behind it."""
         self.autopilot.receive(data, now_s, instance)
         if self.payload is not None:
             self.payload.receive(data, now_s)
