@@ -43,7 +43,7 @@ class Air(NamedTuple):
 
     wind_W: tuple[float, float, float] = (0.0, 0.0, 0.0)  # m/s, where the air moves to
     thrust_factor: float = 1.0  # of what the controller asks for
-    torque: tuple[float, float, float] = (0.0, 0.0, 0.0)  # N m about the vehicle's φ, θ, ψ
+    torque: tuple[float, float, float] = (0.0, 0.0, 0.0)  # N m about x, y, z of B
 
 
 STILL = Air()

@@ -143,7 +143,7 @@ class Tello:
     def advance(self, sticks: Sticks, air: Air, steps: int) -> None:
         """Fly this many milliseconds with sticks and air held."""
         self._u[:] = sticks.climb, -sticks.yaw, sticks.ahead, sticks.right
-        self._air[:] = *air.wind_W, air.thrust_factor, *(air.torque[i] for i in (0, 1, 2))
+        self._air[:] = *air.wind_W, air.thrust_factor, *air.torque
         library().tello_advance(
             self._vector.ctypes.data, self.state.ctypes.data, self._u.ctypes.data, self._air.ctypes.data, steps
         )
