@@ -95,7 +95,8 @@ class Modes:
         keep = math.exp(-elapsed_s / n.stick_time_s)
         self._stick = [keep * old + (1.0 - keep) * new for old, new in zip(self._stick, sticks[:2], strict=True)]
         turned = -sticks.yaw * n.turn_rate_rad_s * elapsed_s
-        alpha, beta = stick_turns(*self._stick, n.tilt_max_rad)
+        ahead, right = self._stick
+        alpha, beta = stick_turns(ahead, right, n.tilt_max_rad)
         if sticks.mode is FlightMode.HEADLESS:
             if self._headless == 0.0:
                 self._gamma = gamma_for_heading(alpha, beta, self._psi)
