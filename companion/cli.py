@@ -62,6 +62,7 @@ LAZY: dict[str, str] = {
     "preflight": "companion.preflight.command:preflight",
     "safety": "companion.view.safety_table:safety",
     "teleop": "sitl.teleop.command:teleop",
+    "tune": "sitl.teleop.tune_command:tune_",
     "watch": "companion.view.watch:watch",
 }
 

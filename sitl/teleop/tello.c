@@ -17,6 +17,7 @@
 #define TILT_MAX 0.78539816339744831 /* π/4: algorithm 1 bounds the desired pitch and roll */
 #define UPRIGHT 1.55                 /* |φ| beyond which M(η) counts as singular; it is at π/2 */
 #define LARGEST 1e6                  /* a state beyond it has diverged */
+#define LIMIT_EVERY 64               /* steps between two looks at the limit */
 #define ERROR_MAX 10.0               /* m or rad: a larger error counts as this one, so that every candidate has a cost */
 
 enum { Z, PSI, THETA, PHI, AXES }; /* the order of algorithm 1 */
@@ -62,9 +63,16 @@ static double pid(const double *p, double *s, int axis, double measured) {
     return p[P_GAIN + axis] * error + p[I_GAIN + axis] * s[SUM + axis] + p[D_GAIN + axis] * slope;
 }
 
+typedef struct { double c_phi, s_phi, c_th, s_th; } tilt_t;
+
+static tilt_t tilt_of(const double *s) {
+    tilt_t tilt = {cos(s[ANGLE]), sin(s[ANGLE]), cos(s[ANGLE + 1]), sin(s[ANGLE + 1])};
+    return tilt;
+}
+
 /* η'' of the rotation; the caller keeps |φ| below π/2. */
-static void rotation(const double *p, const double *s, const double *torque, double *acceleration) {
-    double c_phi = cos(s[ANGLE]), s_phi = sin(s[ANGLE]), c_th = cos(s[ANGLE + 1]), s_th = sin(s[ANGLE + 1]);
+static void rotation(const double *p, const double *s, const tilt_t *tilt, const double *torque, double *acceleration) {
+    double c_phi = tilt->c_phi, s_phi = tilt->s_phi, c_th = tilt->c_th, s_th = tilt->s_th;
     double d_phi = s[RATE], d_th = s[RATE + 1], d_psi = s[RATE + 2];
     double i_xx = p[I_XX], i_yy = p[I_YY], i_zz = p[I_ZZ], a = i_zz - i_xx;
     double sc = s_th * c_th, c_2 = c_th * c_th - s_th * s_th;
@@ -105,10 +113,11 @@ static void step(const double *p, double *s, const double *u, const double *air,
     }
 
     double angular[3], linear[3] = {0.0, 0.0, 0.0};
-    rotation(p, s, torque, angular);
-    double c_phi = cos(s[ANGLE]), c_th = cos(s[ANGLE + 1]);
+    tilt_t tilt = tilt_of(s);
+    rotation(p, s, &tilt, torque, angular);
+    double c_phi = tilt.c_phi, c_th = tilt.c_th;
     if (level) {
-        double s_phi = sin(s[ANGLE]), s_th = sin(s[ANGLE + 1]), c_psi = cos(s[ANGLE + 2]), s_psi = sin(s[ANGLE + 2]);
+        double s_phi = tilt.s_phi, s_th = tilt.s_th, c_psi = cos(s[ANGLE + 2]), s_psi = sin(s[ANGLE + 2]);
         linear[0] = ((c_psi * s_th + c_th * s_phi * s_psi) * thrust - p[B_X] * (s[V] - air[WIND])) / p[MASS];
         linear[1] = ((s_th * s_psi - c_th * c_psi * s_phi) * thrust - p[B_Y] * (s[V + 1] - air[WIND + 1])) / p[MASS];
     }
@@ -142,7 +151,8 @@ void tello_advance(const double *p, double *s, const double *u, const double *ai
 
 /* The seven values of the rotation alone, for tests: η'' under a torque. */
 void tello_rotation(const double *p, const double *s, const double *torque, double *acceleration) {
-    rotation(p, s, torque, acceleration);
+    tilt_t tilt = tilt_of(s);
+    rotation(p, s, &tilt, torque, acceleration);
 }
 
 static const double *delayed(const double *p, const double *sticks, int64_t i) {
@@ -165,9 +175,9 @@ int64_t tello_follow(const double *p, double *s, const double *sticks, double *p
 }
 
 /* Integral of the squared error by axis, (candidates, 4), of the path against the flown one, (n, 4). After a divergence
- * every axis has its largest error. */
+ * every axis has its largest error. A candidate whose sum passes its limit is left there: it lost. */
 void tello_errors(const double *candidates, int64_t count, const double *start, const double *sticks,
-                  const double *flown, int64_t n, double *errors) {
+                  const double *flown, int64_t n, const double *limits, double *errors) {
     for (int64_t c = 0; c < count; c++) {
         const double *p = candidates + PARAMETERS * c;
         double s[STATES], sum[AXES] = {0.0, 0.0, 0.0, 0.0};
@@ -181,8 +191,10 @@ void tello_errors(const double *candidates, int64_t count, const double *start, 
                 sum[axis] += error * error;
             }
             step(p, s, delayed(p, sticks, i), STILL, 0);
+            if (i % LIMIT_EVERY == 0 && (sum[0] + sum[1] + sum[2] + sum[3]) * STEP_S > limits[c]) break;
         }
+        double left = s[DIVERGED] != 0.0 ? (double)(n - i) : 0.0;
         for (int axis = 0; axis < AXES; axis++)
-            errors[AXES * c + axis] = (sum[axis] + (double)(n - i) * ERROR_MAX * ERROR_MAX) * STEP_S;
+            errors[AXES * c + axis] = (sum[axis] + left * ERROR_MAX * ERROR_MAX) * STEP_S;
     }
 }

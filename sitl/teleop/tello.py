@@ -61,7 +61,7 @@ def library() -> ctypes.CDLL:
     found.tello_advance.argtypes = [address, address, address, address, number]
     found.tello_rotation.argtypes = [address, address, address, address]
     found.tello_follow.argtypes = [address, address, address, address, number]
-    found.tello_errors.argtypes = [address, number, address, address, address, number, address]
+    found.tello_errors.argtypes = [address, number, address, address, address, number, address, address]
     for function in (found.tello_advance, found.tello_rotation, found.tello_errors):
         function.restype = None
     found.tello_follow.restype = number
@@ -95,11 +95,13 @@ def follow(parameters: Array, start: Array, sticks: Array) -> Followed:
     return Followed(path[:n], n < len(path))
 
 
-def errors(candidates: Array, start: Array, sticks: Array, flown: Array) -> Array:
+def errors(candidates: Array, start: Array, sticks: Array, flown: Array, limits: Array | None = None) -> Array:
     """Integral of the squared error by axis [m² s, rad² s], (c, 4), of c candidates (c, 30) against the flown (n, 4).
 
-    An error counts at most 10 m or rad; after a divergence every error counts so.
+    An error counts at most 10 m or rad; after a divergence every error counts so. limits: of the sum over the axes, (c,); a
+    candidate that passes its limit is not followed to its end.
     """
+    bounds = np.full(len(candidates), np.inf) if limits is None else np.ascontiguousarray(limits, dtype=float)
     candidates = np.ascontiguousarray(candidates, dtype=float)
     sticks, flown = np.ascontiguousarray(sticks, dtype=float), np.ascontiguousarray(flown, dtype=float)
     if sticks.shape != flown.shape or candidates.shape[1] != len(PARAMETERS):
@@ -112,6 +114,7 @@ def errors(candidates: Array, start: Array, sticks: Array, flown: Array) -> Arra
         sticks.ctypes.data,
         flown.ctypes.data,
         len(flown),
+        bounds.ctypes.data,
         found.ctypes.data,
     )
     return found
