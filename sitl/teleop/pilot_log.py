@@ -132,7 +132,7 @@ def zxy_angles(R: Array) -> Array:
 
 def _clean(t_s: Array, value: Array) -> Signal:
     """Finite samples in order of time, one for each time."""
-    value = value.reshape(len(t_s), -1)
+    value = value if value.ndim == 2 else value[:, None]
     good = np.isfinite(t_s) & np.isfinite(value).all(axis=1)
     t_s, value = t_s[good], value[good]
     t_s, first = np.unique(t_s, return_index=True)

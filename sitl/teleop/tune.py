@@ -19,6 +19,7 @@ from sitl.teleop.pilot_log import PilotLog, Upsampling, Window, window
 CANDIDATES, GENERATIONS, FACTOR, CROSSOVER = 20, 1000, 0.5, 0.5
 PUBLISHED_BOUNDS, PUBLISHED_START = (0.0, 30.0), 15.0
 HELD_OUT_MIN_S = 5.0
+SMALLEST = 1e-4  # m² or rad²: an axis that moved less does not decide
 AXES = tello.AXES
 
 
@@ -142,15 +143,15 @@ def divide(
     log: PilotLog,
     fit_s: float,
     held_out_s: float,
-    from_s: float | None = None,
+    from_s: float = 0.0,
     upsampling: Upsampling = Upsampling.LINEAR,
 ) -> Part:
-    """The fitted part and, after it, the held-out one, of the longest part in the air; raises `UserError` if it is shorter.
+    """A fitted part and, after it, the held-out one, of the longest part in the air; raises `UserError` if it is shorter.
 
-    from_s: start of the fitted part, after the first sample of the longest part in the air.
+    from_s: start of the fitted part, after the start of the longest part in the air.
     """
     start_s, end_s = log.longest
-    start_s += from_s or 0.0
+    start_s += from_s
     left_s = end_s - start_s - fit_s
     if left_s < HELD_OUT_MIN_S:
         raise UserError(
@@ -180,7 +181,10 @@ def tune(
         values, left = columns.T, limits.copy() if columns.shape[1] == CANDIDATES else np.full(columns.shape[1], np.inf)
         total = np.zeros(len(values))
         for part in parts:
-            total += what.errors(values, part.fitted, left - total).sum(axis=1)
+            if what.is_tello:
+                total += what.errors(values, part.fitted, left - total).sum(axis=1)
+            else:  # few numbers of one axis each: every axis counts by what it moved, or the height alone would decide
+                total += (what.errors(values, part.fitted) / (part.fitted.flown.var(axis=0) + SMALLEST)).sum(axis=1)
         return total
 
     def after_generation(intermediate_result: OptimizeResult) -> None:

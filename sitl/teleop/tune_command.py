@@ -90,6 +90,8 @@ def tune_(
     what = parameter_set(name, base, dict(_bound(text) for text in bounds))
     parts = [divide(read_pilot_log(path), fit_s, held_out_s, from_s, Upsampling(upsampling)) for path in logs]
     for part in parts:
+        start_s, end_s = part.log.longest
+        click.echo(f"{part.log.path}: longest part in the air: {end_s - start_s:.1f} s", err=True)
         for note in part.log.notes:
             click.echo(f"{part.log.path}: {note}", err=True)
     errors = Console(stderr=True, markup=False)
