@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from pymavlink.dialects.v20 import common
@@ -91,7 +92,8 @@ class SimulatedPilot:
     """
 
     reaction_s = 0.2
-    ahead_per_m, ahead_per_m_s = 0.45, 0.40
+    # Stick per metre away and per m/s: a person gets used to an aircraft. The tello leans slowly in thick air.
+    feel: ClassVar[dict[str, tuple[float, float]]] = {"tello": (0.45, 0.40), "paper4": (0.12, 0.17)}
     climb_per_m = 0.8
     trim_per_m_s, trim_max, trim_near_m = 0.04, 0.4, 1.0  # against wind, learnt near a point
     stick_max = 0.6
@@ -140,8 +142,9 @@ class SimulatedPilot:
         if self._trims and float(np.linalg.norm(away)) < self.trim_near_m and not self._down:
             learnt = self._trim + self.trim_per_m_s * self.sample_s * away[:2]
             self._trim = np.clip(learnt, -self.trim_max, self.trim_max)
-        wanted = np.clip(self.ahead_per_m * away[:2], -self.stick_max, self.stick_max) - self.ahead_per_m_s * v_W[:2]
-        wanted = wanted + self._trim
+        per_m, per_m_s = self.feel[self._vehicle.name]
+        wanted = np.clip(per_m * away[:2], -self.stick_max, self.stick_max) - per_m_s * v_W[:2] + self._trim
+        wanted = np.clip(wanted, -self.stick_max, self.stick_max)
         ahead, right = float(wanted[0]), -float(wanted[1])  # in the world, x ahead, y left
         if self._mode is FlightMode.BODY:
             ahead, right = turned_sticks(ahead, right, yaw_rad)
