@@ -20,8 +20,9 @@ from sitl.teleop.faults import Faults, parse_fault
 from sitl.teleop.flight import COLUMNS, Flown, TrainingFlight
 from sitl.teleop.paper4 import Paper4
 from sitl.teleop.parameter_file import read_parameters
+from sitl.teleop.remote_port import RemotePort
 from sitl.teleop.results import append_row, check_results, write_rows
-from sitl.teleop.sources import ManualControlPort, SimulatedPilot, StickFile
+from sitl.teleop.sources import SimulatedPilot, StickFile
 from sitl.teleop.sticks import StickSource, Vehicle
 from sitl.teleop.tasks import Hold, Land, Score, Square, Task
 from sitl.teleop.tello import Tello
@@ -65,7 +66,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
     "sticks_from",
     default=PILOT,
     show_default=True,
-    help="FILE.csv; pilot: a simulated one; udp:PORT: MANUAL_CONTROL of a remote, always in real time.",
+    help="FILE.csv; pilot: a simulated one; udp:PORT: a remote's MANUAL_CONTROL, always in real time.",
 )
 @click.option(
     "--mode", type=click.Choice([mode.value for mode in FlightMode]), default=FlightMode.BODY.value, show_default=True
@@ -146,15 +147,17 @@ def teleop(
             "gust_std_m_s": (gusts, gusts, 0.5 * gusts),
         }
     )
-    remote = isinstance(source, ManualControlPort)
-    if remote:
+    remote = source if isinstance(source, RemotePort) else None
+    if remote is not None:
         click.echo(f"teleop: waiting for MANUAL_CONTROL on UDP port {sticks_from.removeprefix(UDP)}", err=True)
     try:
+        if remote is not None:
+            remote.wait(flown_vehicle.pose())
         flight = TrainingFlight(flown_vehicle, source, task, Wind(calm, seed), acting, solids)
-        flown = flight.run(duration, realtime or remote)
+        flown = flight.run(duration, realtime or remote is not None, remote.report if remote is not None else None)
     finally:
-        if isinstance(source, ManualControlPort):
-            source.close()
+        if remote is not None:
+            remote.close()
     if csv_file is not None:
         write_rows(csv_file, COLUMNS, flown.rows)
     if results is not None:
@@ -204,7 +207,7 @@ def _source(given: str, vehicle: Vehicle, task: Task, seed: int, mode: FlightMod
         port = given.removeprefix(UDP)
         if not port.isdecimal() or not 1024 <= int(port) <= 65535:
             raise UserError(f"--sticks {given}: allowed ports: 1024 to 65535")
-        return ManualControlPort(int(port), mode)
+        return RemotePort(int(port), mode)
     return StickFile(Path(given), mode)
 
 

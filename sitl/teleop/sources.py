@@ -1,4 +1,4 @@
-"""Sources of sticks: a CSV file, a simulated pilot, MANUAL_CONTROL over UDP."""
+"""Sources of sticks: a CSV file and a simulated pilot; the numbers of MANUAL_CONTROL."""
 
 import csv
 import math
@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from pymavlink.dialects.v20 import common
 
 from companion.core.arrays import Array
 from companion.core.errors import UserError
 from companion.remote.flight_modes import FlightMode, turned_sticks
-from sitl.autopilot.udp import UdpEndpoint
 from sitl.teleop.sticks import CENTRED, Sticks, Vehicle
 
 COLUMNS = ("t_s", "ahead", "right", "climb", "yaw")
-LOST_S = 0.3  # without a sample the sticks are lost
 ROWS_MAX = 2_000_000  # eleven hours at 50 Hz
 
 
@@ -152,32 +149,6 @@ class SimulatedPilot:
         yaw = self.turn * math.sin(0.7 * now_s) if not self._down else 0.0
         d_ahead, d_right, d_climb, d_yaw = (self.unsteady * self._rng.standard_normal(4)).tolist()
         return Sticks(ahead + d_ahead, right + d_right, climb + d_climb, yaw + d_yaw, self._mode).within_range()
-
-
-class ManualControlPort:
-    """MANUAL_CONTROL as a remote sends it, on a UDP port of this computer; silence for 0.3 s means lost."""
-
-    def __init__(self, port: int, mode: FlightMode = FlightMode.BODY) -> None:
-        """Raises `ConfigError` when the port is taken."""
-        self._endpoint = UdpEndpoint(bind_port=port)
-        self._mavlink = common.MAVLink(None)
-        self._mavlink.robust_parsing = True
-        self._newest: Sticks | None = None
-        self._heard_s = -math.inf
-        self._mode = mode
-
-    def sticks(self, now_s: float) -> Sticks | None:
-        """The newest sticks, or None when none came in time."""
-        for message in self._mavlink.parse_buffer(self._endpoint.receive()) or ():
-            if message.get_type() == "MANUAL_CONTROL":
-                received = from_manual_control(message.x, message.y, message.z, message.r, self._mode)
-                if received is not None:
-                    self._newest, self._heard_s = received, now_s
-        return self._newest if now_s - self._heard_s <= LOST_S else None
-
-    def close(self) -> None:
-        """Release the port."""
-        self._endpoint.close()
 
 
 def from_manual_control(x: int, y: int, z: int, r: int, mode: FlightMode = FlightMode.BODY) -> Sticks | None:

@@ -3,13 +3,11 @@
 import csv
 import json
 import math
-import socket
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from pymavlink.dialects.v20 import common
 
 from companion.core.errors import UserError
 from companion.remote.flight_modes import FlightMode
@@ -17,7 +15,7 @@ from sitl.teleop.command import RESULTS, teleop
 from sitl.teleop.faults import Faults, parse_fault
 from sitl.teleop.flight import COLUMNS, TrainingFlight
 from sitl.teleop.results import append_row
-from sitl.teleop.sources import ManualControlPort, StickFile, from_manual_control
+from sitl.teleop.sources import StickFile, from_manual_control
 from sitl.teleop.sticks import Sticks
 from sitl.teleop.tasks import Hold
 from sitl.teleop.tello import Tello
@@ -110,26 +108,6 @@ def test_manual_control_is_read_as_px4_reads_it() -> None:
     assert from_manual_control(0, 0, 0, 0) == Sticks(0.0, 0.0, -1.0, 0.0)
     for bad in ((1001, 0, 500, 0), (0, 0, -1, 0), (0, 0, 1001, 0), (0, 32767, 500, 0)):
         assert from_manual_control(*bad) is None
-
-
-def test_the_port_of_a_remote_gives_the_newest_sticks_until_they_are_late() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    source = ManualControlPort(port)
-    try:
-        assert source.sticks(0.0) is None
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as remote:
-            link = common.MAVLink(None, srcSystem=255)
-            for x in (100, 400, 2000):  # the last is out of range
-                message = link.manual_control_encode(1, x, 0, 500, 0, 0)
-                remote.sendto(b"noise" + message.pack(link), ("127.0.0.1", port))
-            got = next(got for got in iter(lambda: source.sticks(1.0), "never") if got and got.ahead > 0.2)
-        assert got == Sticks(0.4)
-        assert source.sticks(1.29) == got
-        assert source.sticks(1.31) is None
-    finally:
-        source.close()
 
 
 def test_lost_sticks_are_centred_and_counted() -> None:
