@@ -81,6 +81,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option("--hold-s", type=click.FloatRange(1.0, 3600.0), default=20.0, show_default=True, help="For hold.")
 @click.option("--side-m", type=click.FloatRange(1.0, 100.0), default=3.0, show_default=True, help="For square.")
+@click.option("--laps", type=click.IntRange(1, 1000), default=1, show_default=True, help="For square.")
 @click.option(
     "--markers", type=ConfigFile(ConfigKind.MARKERS), default="floor", show_default=True, help="For land: its bundle."
 )
@@ -114,6 +115,7 @@ def teleop(
     place: tuple[float, ...] | None,
     hold_s: float,
     side_m: float,
+    laps: int,
     markers: Path,
     world: str | None,
     wind: tuple[float, ...],
@@ -130,7 +132,7 @@ def teleop(
 ) -> None:
     """Fly a published quadrotor by sticks, as training, and score the flight."""
     flight_mode = FlightMode(mode)
-    task = _task(task_name, np.array(place or DEFAULT_PLACE[task_name]), hold_s, side_m, markers)
+    task = _task(task_name, np.array(place or DEFAULT_PLACE[task_name]), hold_s, side_m, laps, markers)
     flown_vehicle = _vehicle(vehicle, parameters)
     acting = Faults([parse_fault(text) for text in faults])
     solids = None if world is None else Solids.load(_world_file(world))
@@ -179,11 +181,11 @@ def teleop(
     _print(flown, as_json)
 
 
-def _task(name: str, place_W: Array, hold_s: float, side_m: float, markers: Path) -> Task:
+def _task(name: str, place_W: Array, hold_s: float, side_m: float, laps: int, markers: Path) -> Task:
     if name == "hold":
         return Hold(place_W, hold_s)
     if name == "square":
-        return Square(place_W, side_m)
+        return Square(place_W, side_m, laps)
     return Land(place_W, load_site(markers).bundle[0])
 
 

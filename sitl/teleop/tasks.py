@@ -88,13 +88,14 @@ class Hold:
 
 
 class Square:
-    """Fly along the four sides of a level square, back to its first corner."""
+    """Fly along the four sides of a level square, back to its first corner, as many times as there are laps."""
 
     name = "square"
     lands = False
 
-    def __init__(self, corner_W: Array, side_m: float) -> None:
-        steps = ((0.0, 0.0), (side_m, 0.0), (side_m, side_m), (0.0, side_m), (0.0, 0.0))
+    def __init__(self, corner_W: Array, side_m: float, laps: int = 1) -> None:
+        lap = ((side_m, 0.0), (side_m, side_m), (0.0, side_m), (0.0, 0.0))
+        steps = ((0.0, 0.0), *lap * laps)
         self.points_W = [corner_W + np.array([*step, 0.0]) for step in steps]
         self._reached, self._start_s, self._now_s = 0, math.nan, math.nan
         self._errors: list[float] = []

@@ -44,7 +44,7 @@ class Pilot(NamedTuple):
 
 def fly(vehicle_name: str, duration_s: float, seed: int) -> Pilot:
     vehicle = Tello() if vehicle_name == "tello" else Paper4()
-    task = Square(np.array([0.0, 0.0, 1.5]), 20.0)  # longer than the flight
+    task = Square(np.array([0.0, 0.0, 1.5]), 3.0, 20)  # longer than the flight, and every stick moves all the time
     pilot = SimulatedPilot(vehicle, task.points_W, False, seed)
     rows = TrainingFlight(vehicle, pilot, task, Wind(CALM, seed), Faults([])).run(duration_s).rows
     rng = np.random.default_rng(seed)

@@ -44,7 +44,7 @@ def test_a_simulated_pilots_log_is_fitted_and_the_held_out_part_too(pilots, tmp_
     log = pilots("paper4").write(tmp_path / "pilot.csv")
     out, result, plots = tmp_path / "fitted.toml", tmp_path / "result.json", tmp_path / "plots"
     files = ("--out", out, "--json", result, "--plots", plots)
-    done = run(log, "--fit", 5, "--held-out", 10, "--generations", 300, *files)
+    done = run(log, "--fit", 8, "--held-out", 10, "--generations", 190, *files)
     assert done.exit_code == 0, done.output
     found = json.loads(result.read_text())
     assert found["start_diverged"] and found["gain"] > 20.0
