@@ -69,9 +69,9 @@ def test_it_climbs_holds_its_height_and_keeps_the_voltage_within_its_limits() ->
     assert vehicle.pose().p_W == pytest.approx([0.0, 0.0, 3.0], abs=0.05)
 
 
-@pytest.mark.parametrize("yaw_deg", [-150.0, 45.0, 175.0])
+@pytest.mark.parametrize("yaw_deg", [-150.0, 45.0])
 def test_headless_moves_in_the_same_direction_of_the_world_wherever_the_nose_is(yaw_deg: float) -> None:
-    for ahead, right in ((0.5, 0.0), (0.4, 0.4), (-0.2, 0.5)):
+    for ahead, right in ((0.4, 0.4), (-0.2, 0.5)):
         directions = []
         for yaw_rad in (0.0, math.radians(yaw_deg)):
             vehicle = hovering(yaw_rad, FlightMode.HEADLESS)
