@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from conftest import flight_log, ulog
+from pilot_logs import flight_log, ulog
 
 from companion.core.errors import UserError
 from sitl.teleop import response, tello
