@@ -60,6 +60,7 @@ LAZY: dict[str, str] = {
     "plan": "companion.view.inspection_plan:plan",
     "log": "companion.recording.log_commands:log",
     "preflight": "companion.preflight.command:preflight",
+    "remote": "companion.remote.command:remote",
     "safety": "companion.view.safety_table:safety",
     "teleop": "sitl.teleop.command:teleop",
     "tune": "sitl.teleop.tune_command:tune_",

@@ -48,7 +48,9 @@ class FlightController(Protocol):
 
     def step(self, frame: SensorFrame) -> Array: ...  # six motor commands 0..1
 
-    def receive(self, data: bytes, now_s: float) -> None: ...  # MAVLink from the companion
+    def receive(
+        self, data: bytes, now_s: float, instance: int = 0
+    ) -> None: ...  # MAVLink, from the link of this number
 
     def take_output(self) -> bytes: ...  # MAVLink for the companion
 
