@@ -1,5 +1,6 @@
 """The link between a remote and a vehicle of `companion teleop`: sticks in time, and what a remote asks for."""
 
+import contextlib
 import socket
 import struct
 from collections.abc import Iterator
@@ -7,9 +8,12 @@ from collections.abc import Iterator
 import pytest
 from pymavlink.dialects.v20 import common
 
+from companion.core.enums import FcuMode
 from companion.core.errors import UserError
+from companion.remote.aircraft import Aircraft
+from companion.remote.sticks import ManualControl
 from sitl.teleop.remote_port import PARAMETERS, RemotePort
-from sitl.teleop.sticks import Sticks
+from sitl.teleop.sticks import STILL, Sticks
 from sitl.teleop.tello import Tello
 
 
@@ -36,6 +40,18 @@ class Station:
 
     def next(self, kind: str):
         return next(m for m in self.messages() if m.get_type() == kind)
+
+    def raw(self) -> bytes:
+        """All bytes that have arrived."""
+        pieces = []
+        self._socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                pieces.append(self._socket.recv(2048))
+        return b"".join(pieces)
+
+    def put(self, data: bytes) -> None:
+        self._socket.sendto(data, self._address)
 
     def close(self) -> None:
         self._socket.close()
@@ -92,6 +108,26 @@ def test_a_station_gets_what_it_needs_before_it_sends_sticks(link) -> None:
         0.7071, abs=1e-3
     )  # nose east
     assert station.next("LOCAL_POSITION_NED").z == pytest.approx(0.0)
+
+
+def test_the_virtual_remote_connects_and_flies_it(link) -> None:
+    port, station = link
+    vehicle, remote = Tello(), Aircraft(1)
+    for i in range(4000):
+        now_s = 0.01 * i
+        remote.receive(station.raw(), now_s)
+        remote.step(now_s)
+        if remote.connected(now_s) and not remote.missing_parameters:
+            remote.manual_control(ManualControl(0, 0, 900, 0))
+        for frame in remote.take_output():
+            station.put(frame)
+        if (got := port.sticks(now_s)) is not None:
+            vehicle.advance(got, STILL, 10)
+        port.report(now_s, vehicle.pose())
+        if remote.motion(now_s)[0][2] > 1.0:
+            break
+    assert remote.status(now_s).armed and remote.vehicle.mode is FcuMode.ALTCTL and not remote.vehicle.wrong
+    assert remote.motion(now_s)[0][2] == pytest.approx(vehicle.pose().p_W[2], abs=0.3)
 
 
 def test_the_flight_begins_with_the_first_sticks(link) -> None:
