@@ -77,6 +77,8 @@ LAZY: dict[str, str] = {
     "preflight": "companion.preflight.command:preflight",
     "remote": "companion.remote.command:remote",
     "safety": "companion.view.safety_table:safety",
+    "teleop": "sitl.teleop.command:teleop",
+    "tune": "sitl.teleop.tune_command:tune_",
     "watch": "companion.view.watch:watch",
 }
 

@@ -1,0 +1,195 @@
+"""`companion teleop`: sources of sticks, tasks, scores, faults, collisions, and inputs that cannot be used."""
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from companion.core.errors import UserError
+from companion.remote.flight_modes import FlightMode
+from sitl.teleop.command import RESULTS, teleop
+from sitl.teleop.faults import Faults, parse_fault
+from sitl.teleop.flight import COLUMNS, TrainingFlight
+from sitl.teleop.results import append_row
+from sitl.teleop.sources import StickFile, from_manual_control
+from sitl.teleop.sticks import Sticks
+from sitl.teleop.tasks import Hold
+from sitl.teleop.tello import Tello
+from sitl.wind import CALM, Wind
+
+HEAD = "t_s,ahead,right,climb,yaw\n"
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(teleop, [str(argument) for argument in arguments])
+
+
+def score(*arguments: object) -> dict[str, float]:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def sticks(tmp_path: Path):
+    def write(rows: str, head: str = HEAD) -> Path:
+        file = tmp_path / "sticks.csv"
+        file.write_text(head + rows, encoding="utf-8")
+        return file
+
+    return write
+
+
+@pytest.mark.parametrize("vehicle", ["tello", "paper4"])
+@pytest.mark.parametrize("task", ["hold", "square", "land"])
+def test_a_simulated_pilot_completes_every_task_with_every_vehicle(vehicle: str, task: str) -> None:
+    got = score("--vehicle", vehicle, "--task", task)
+    assert got["completed"] and got["collisions"] == 0
+    assert got["error_rms_m"] < {"hold": 0.2, "square": 0.6, "land": 0.3}[task]
+    assert got["time_s"] > 5.0 and got["jerk_rms_m_s3"] > 0.0 and got["stick_travel_1_s"] > 0.0
+
+
+def test_a_stick_file_is_flown_and_its_path_and_score_are_written(sticks, tmp_path: Path) -> None:
+    file = sticks("0,0,0,0.5,0\n1,0,0,0,0\n2,0.5,0,0,0.2\n4,0,0,0,0\n")
+    path, results = tmp_path / "out" / "path.csv", tmp_path / "results.csv"
+    for _ in range(2):
+        got = run("--sticks", file, "--duration", 5, "--csv", path, "--results", results, "--name", "A, B")
+        assert got.exit_code == 0, got.output
+    with path.open() as opened:
+        rows = list(csv.DictReader(opened))
+    assert tuple(rows[0]) == COLUMNS and len(rows) == 501
+    assert float(rows[300]["ahead"]) == 0.5 and float(rows[-1]["x_m"]) > 0.2 and float(rows[-1]["yaw_rad"]) < -0.5
+    with results.open() as opened:
+        rows = list(csv.DictReader(opened))
+    assert len(rows) == 2 and tuple(rows[0]) == RESULTS
+    assert rows[0]["pilot"] == "A, B" and rows[0]["completed"] == "0" and rows[0]["end"] == "time over"
+
+
+def test_the_same_seed_gives_the_same_flight_and_gusts_make_it_worse() -> None:
+    calm, again, gusty = (score(*given) for given in ((), (), ("--gusts", 0.4)))
+    assert calm == again
+    assert gusty["error_rms_m"] > 2 * calm["error_rms_m"]
+    windy = score("--vehicle", "paper4", "--wind", "3,0,0", "--gusts", 1.0)  # its pilot leans against the wind
+    assert windy["completed"] and windy["error_rms_m"] < 0.6
+
+
+def test_faults_act_in_their_time() -> None:
+    faults = Faults([parse_fault(text) for text in ("thrust_loss@1-2=0.25", "torque_yaw@1=0.1", "sticks_held@3-4")])
+    assert faults.air(0.5, (0.0, 0.0, 0.0)).thrust_factor == 1.0
+    assert faults.air(1.5, (0.0, 0.0, 0.0)) == ((0.0, 0.0, 0.0), 0.75, (0.0, 0.0, 0.1))
+    assert faults.sticks(2.9, Sticks(0.5)) == Sticks(0.5)
+    assert faults.sticks(3.5, Sticks(-0.5)) == Sticks(0.5)
+    assert faults.sticks(4.0, Sticks(-0.5)) == Sticks(-0.5)
+    assert Faults([parse_fault("sticks_lost@0")]).sticks(1.0, Sticks(0.5)) is None
+
+
+def test_a_fall_is_a_collision_and_a_wall_too(tmp_path: Path) -> None:
+    assert score("--fault", "thrust_loss@8-9.5=1", "--duration", 15)["collisions"] == 1
+    world = tmp_path / "wall.toml"
+    world.write_text(
+        'name = "wall"\ndescription = "one wall"\n[[solid]]\nkind = "box"\nname = "wall"\np_W = [3.0, 0.0, 2.0]\n'
+        'size_m = [0.2, 8.0, 4.0]\nmaterial = "cement"\ntexture = "wallpaper"\ntexture_width_m = 4.0\nseed = 1\n'
+    )
+    sticks_file = tmp_path / "into.csv"
+    sticks_file.write_text(HEAD + "0,0,0,1,0\n1,0.5,0,0,0\n")
+    path = tmp_path / "path.csv"
+    got = score("--sticks", sticks_file, "--world", world, "--duration", 12, "--csv", path)
+    assert got["collisions"] == 1
+    with path.open() as opened:
+        assert max(float(row["x_m"]) for row in csv.DictReader(opened)) < 2.9 - Tello.radius_m + 0.01
+
+
+def test_manual_control_is_read_as_px4_reads_it() -> None:
+    assert from_manual_control(1000, -500, 500, 250) == Sticks(1.0, -0.5, 0.0, 0.25)
+    assert from_manual_control(0, 0, 0, 0) == Sticks(0.0, 0.0, -1.0, 0.0)
+    for bad in ((1001, 0, 500, 0), (0, 0, -1, 0), (0, 0, 1001, 0), (0, 32767, 500, 0)):
+        assert from_manual_control(*bad) is None
+
+
+def test_lost_sticks_are_centred_and_counted() -> None:
+    class Silent:
+        def sticks(self, now_s: float) -> Sticks | None:
+            return Sticks(climb=1.0) if now_s < 1.0 else None
+
+    flight = TrainingFlight(Tello(), Silent(), Hold(np.array([0.0, 0.0, 9.0]), 5.0), Wind(CALM, 1), Faults([]))
+    flown = flight.run(3.0)
+    assert flown.sticks_lost_s == pytest.approx(2.0)
+    assert float(flown.rows[-1][8]) == pytest.approx(2.8, abs=0.05)
+    assert not flown.score.completed and math.isnan(flown.score.error_rms_m)
+
+
+@pytest.mark.parametrize(
+    ("rows", "head", "words"),
+    [
+        ("0,0,0,0,nan\n", HEAD, "row 2: yaw = 'nan' is not a number"),
+        ("0,0,0,0\n", HEAD, "row 2: yaw = None is not a number"),
+        ("0,0,1.2,0,0\n", HEAD, "row 2: right = 1.2 (allowed: -1 to 1)"),
+        ("0,0,0,0,0\n0,0,0,0,0\n", HEAD, "row 3: t_s = 0 is not after the row before"),
+        ("0,0,0,0\n", "t_s,ahead,right,climb\n", "no column yaw"),
+        ("0,0,0,0,0,upside\n", HEAD.strip() + ",mode\n", "mode = 'upside' (allowed: body, headless)"),
+        ("0,0,0,0,0,headless\n", HEAD.strip() + ",mode\n", "no headless mode: choose --vehicle paper4"),
+        ("", HEAD, "no rows"),
+    ],
+)
+def test_a_stick_file_that_cannot_be_flown_is_one_line(rows: str, head: str, words: str, sticks) -> None:
+    result = run("--sticks", sticks(rows, head))
+    assert result.exit_code == 2
+    assert words in result.stderr and len(result.stderr.strip().splitlines()) == 1
+
+
+def test_other_files_and_options_that_cannot_be_used_are_one_line(tmp_path: Path) -> None:
+    binary, other, parameters = tmp_path / "binary.csv", tmp_path / "other.csv", tmp_path / "p.toml"
+    binary.write_bytes(b"\xff\xfe\x00\x01")
+    other.write_text("a,b\n1,2\n")
+    cases = {
+        ("--sticks", tmp_path / "none.csv"): "none.csv: no such file",
+        ("--sticks", binary): "not a text file",
+        ("--sticks", "udp:80"): "allowed ports: 1024 to 65535",
+        ("--results", other): "has other columns",
+        ("--mode", "headless"): "choose --vehicle paper4",
+        ("--world", "corridr"): "corridr",
+        ("--fault", "thrust_los@1=0.2"): "did you mean 'thrust_loss'?",
+        ("--fault", "thrust_loss@1=2"): "allowed: 0 to 1 of the thrust",
+        ("--fault", "sticks_lost@5-4"): "ends before it starts",
+        ("--fault", "sticks_lost"): "KIND@START",
+        ("--vehicle", "paper4", "--parameters", parameters): "for --vehicle tello",
+    }
+    for given, words in cases.items():
+        result = run(*given)
+        assert result.exit_code == 2, given
+        assert words in result.stderr and len(result.stderr.strip().splitlines()) == 1, result.stderr
+    for text, words in {
+        "a = 1": "no table [parameters]",
+        "[parameters]\nkp_zz = 1.0": "did you mean 'kp_z'?",
+        "[parameters]\nkp_z = nan": "allowed: 0 to 1000",
+        "[parameters]\nm = 0.0": "must be above 0",
+        "[": "not a TOML file",
+    }.items():
+        parameters.write_text(text)
+        result = run("--parameters", parameters)
+        assert result.exit_code == 2 and words in result.stderr, result.stderr
+    result = run("--wind", "1,2")
+    assert result.exit_code == 2 and "3 numbers between commas" in result.stderr
+
+
+def test_a_table_of_another_kind_is_never_appended_to(tmp_path: Path) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match="other columns"):
+        append_row(other, ("x", "y"), (1, 2.0))
+    assert other.read_text() == "a,b\n1,2\n"
+
+
+def test_paper4_is_flown_headless_from_a_file(sticks, tmp_path: Path) -> None:
+    file = sticks("0,0,0,1,0,headless\n1,0,0,0,1,headless\n2,0.5,0,0,0,headless\n", HEAD.strip() + ",mode\n")
+    assert StickFile(file).modes == {FlightMode.HEADLESS}
+    path = tmp_path / "path.csv"
+    score("--vehicle", "paper4", "--sticks", file, "--duration", 5, "--csv", path)
+    with path.open() as opened:
+        last = list(csv.DictReader(opened))[-1]
+    assert float(last["yaw_rad"]) == pytest.approx(-1.5, abs=0.1)
+    assert float(last["x_m"]) > 2.0 and abs(float(last["y_m"])) < 0.1 * float(last["x_m"])
