@@ -176,7 +176,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     description: str
     mission: str  # relative to this file
     vehicle: str  # relative to this file
-    airframe: str  # name in sitl/airframes
+    airframe: str  # name in config/airframes
     airframe_changes: dict[str, Any] = {}  # tables that are laid over those of the airframe's file
     duration_max_s: Annotated[float, number(1, 3600, "s")]
     camera_mode: CameraMode
