@@ -33,6 +33,9 @@ TIMES: dict[type[Message], tuple[str, ...]] = {
 }  # computing times: measured on the machine, different in every run
 
 
+PACKED = ("scenario", "vehicle", "mission", "site", "world", "airframe", "autopilot")  # files whose tables a log holds
+
+
 class Difference(NamedTuple):
     """The first message of a topic that differs."""
 
@@ -164,13 +167,16 @@ def flown_run(log: Log) -> FlownRun:
 
 def unpack(log: Log, folder: Path) -> LoadedScenario:
     """Write the effective files of a log into a folder and load them; raises `ConfigError`."""
-    tables = {name: log.tables(name) for name in ("scenario", "vehicle", "mission", "site", "world")}
+    tables = {name: log.tables(name) for name in PACKED}
     scenario, mission = tables["scenario"], tables["mission"]
     if scenario is None or mission is None or tables["vehicle"] is None:
         raise LogError(f"{log.path}: holds no complete configuration")
     texts = msgspec.json.decode(log.metadata.get("dictionaries", "{}"), type=dict[str, str])
     beside = msgspec.json.decode(log.metadata.get("world_files", "{}"), type=dict[str, bytes])
-    files = FlightFiles(scenario, tables["vehicle"], mission, tables["site"], texts, tables["world"], beside)
+    of_aircraft = tables["airframe"], tables["autopilot"]
+    files = FlightFiles(
+        scenario, tables["vehicle"], mission, tables["site"], texts, tables["world"], beside, *of_aircraft
+    )
     return load_scenario(files.write(folder))
 
 
