@@ -1,19 +1,22 @@
 """Aircraft with any number of rotors: places, senses, tilt, coaxial pairs, and files that describe none that flies."""
 
 import math
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
-from companion.core.config import ConfigError
+from companion.core.config import ConfigError, load
 from companion.core.frames import GRAVITY_M_S2
+from companion.core.vehicle import Vehicle
 from sitl.airframe import FRAMES, Airframe, Coaxial, Drag, Frame, Hub, Spin, airframe_file, effectiveness, load_airframe
 from sitl.autopilot.attitude import mixer_of
 from sitl.autopilot.autopilot import Autopilot
 from sitl.autopilot.step_response import hover_command
 from sitl.plant import Plant
 
+ROOT = Path(__file__).parents[2]
 replace = msgspec.structs.replace
 NO_DRAG = Drag(linear_n_s_m=(0, 0, 0), quadratic_n_s2_m2=(0, 0, 0), angular_n_m_s=(0, 0, 0))
 HUB = '[[hub]]\np_m = [{:g}, {:g}, {:g}]\nspin = "{}"\n'
@@ -102,6 +105,15 @@ def test_every_aircraft_hovers_at_its_command(name):
     force, torque = loads(airframe, np.full(n, hover_command(airframe)))
     assert force[2] == pytest.approx(GRAVITY_M_S2, rel=1e-3)
     np.testing.assert_allclose([*force[:2], *torque], 0.0, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["f450", "x8"])
+def test_the_commands_have_found_the_thrust_of_the_airframe(name):
+    vehicle, airframe = load(ROOT / f"config/vehicles/{name}.toml", Vehicle), load_airframe(name)
+    assert vehicle.mass_kg == airframe.mass_kg
+    assert vehicle.thrust.coefficient_m_s2 == pytest.approx(GRAVITY_M_S2 / hover_command(airframe), rel=0.02)
+    text = (ROOT / f"config/vehicles/{name}.toml").read_text(encoding="utf-8")
+    assert text.count(f"{name}.mcap: ") >= 7  # each number names its log
 
 
 @pytest.mark.parametrize("frame", FRAMES)
