@@ -86,8 +86,9 @@ def test_mixer_is_px4s_normalised_hexarotor_x():
     np.testing.assert_allclose(mix.sum(axis=0), [0.0, 0.0, 0.0, 6.0], atol=1e-9)
 
 
-def test_saturated_motors_reduce_yaw_and_thrust_before_roll_and_pitch():
-    c = control()
+@pytest.mark.parametrize("airframe", ["f550", "f450", "x8"])
+def test_saturated_motors_reduce_yaw_and_thrust_before_roll_and_pitch(airframe):
+    c = control(airframe)
     loop = c.loop
     loop.level, loop.thrust = RATES, 0.95
     loop.rate_p[:], loop.rate_i[:], loop.yaw_torque_cutoff_hz = (0.2, 0.2, 0.2), (0.0, 0.0, 0.0), 0.0
@@ -95,7 +96,7 @@ def test_saturated_motors_reduce_yaw_and_thrust_before_roll_and_pitch():
     c.step()
     motors = np.array(c.motors)
     assert motors.max() <= 1.0 and motors.min() >= 0.0
-    torque = mixer_of(load_airframe("f550")).reach @ motors
+    torque = mixer_of(load_airframe(airframe)).reach @ motors
     assert torque[0] == pytest.approx(0.3, abs=0.03)  # the full command
     assert torque[2] < 0.3  # of a command of 0.6
     assert motors.mean() < 0.95

@@ -202,6 +202,15 @@ BAD = [
 ]
 
 
+def refusal(folder: Path, text: str) -> str:
+    """Why an airframe file is refused."""
+    (folder / "bad.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as error:
+        load_airframe(str(folder / "bad.toml"))
+    assert "bad.toml: " in str(error.value) and "\n" not in str(error.value)
+    return str(error.value)
+
+
 @pytest.mark.parametrize(("hubs", "expected"), BAD)
 def test_rotors_that_cannot_fly_the_aircraft_are_refused_in_one_line(tmp_path, hubs, expected):
     text = airframe_file("f550").read_text(encoding="utf-8")
@@ -209,29 +218,20 @@ def test_rotors_that_cannot_fly_the_aircraft_are_refused_in_one_line(tmp_path, h
         assert line in text
         text = text.replace(line, "", 1)
     frame, rest = hubs.split("\n", 1) if hubs.startswith("frame") else ("", hubs)
-    path = tmp_path / "bad.toml"
-    path.write_text(text.replace("mass_kg =", f"{frame}\nmass_kg =", 1) + "\n" + rest, encoding="utf-8")
-    with pytest.raises(ConfigError) as error:
-        load_airframe(str(path))
-    assert all(part in str(error.value) for part in (*expected, "bad.toml")), str(error.value)
-    assert "\n" not in str(error.value)
+    found = refusal(tmp_path, text.replace("mass_kg =", f"{frame}\nmass_kg =", 1) + "\n" + rest)
+    assert all(part in found for part in expected), found
 
 
 @pytest.mark.parametrize("key", ["wheelbase_m", "height_m"])
 def test_a_frame_needs_its_sizes(tmp_path, key):
     lines = airframe_file("f550").read_text(encoding="utf-8").splitlines()
-    path = tmp_path / "bad.toml"
-    path.write_text("\n".join(line for line in lines if not line.startswith(f"{key} ")), encoding="utf-8")
-    with pytest.raises(ConfigError, match=rf"bad\.toml: .*{key}: needed with frame"):
-        load_airframe(str(path))
+    found = refusal(tmp_path, "\n".join(line for line in lines if not line.startswith(f"{key} ")))
+    assert f"{key}: needed with frame" in found
 
 
 def test_too_heavy_an_aircraft_is_refused(tmp_path):
-    text = airframe_file("x8").read_text(encoding="utf-8")
-    path = tmp_path / "bad.toml"
-    path.write_text(text.replace("mass_kg = 6.5", "mass_kg = 14.5"), encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"bad\.toml: hub: a hover needs .*mass_kg"):
-        load_airframe(str(path))
+    text = airframe_file("x8").read_text(encoding="utf-8").replace("mass_kg = 6.5", "mass_kg = 14.5")
+    assert "hub: a hover needs 1" in refusal(tmp_path, text)
 
 
 def test_an_autopilot_set_for_another_number_of_rotors_is_refused():
