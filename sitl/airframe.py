@@ -21,8 +21,11 @@ from sitl.battery import BatteryConfig
 ROTORS_MAX = 16  # as in physics.c
 COAXIAL_RADII = 0.5  # two hubs nearer to each other than this across their axis are a coaxial pair
 COAXIAL_GAP_RADII = 0.1  # least distance of their discs
-NOT_BALANCED = 0.1  # share of the rotors' torque that is left about an axis at equal thrusts
-SINGULAR = 0.05  # least of the singular values of the normalised effectiveness over the largest one
+BESIDE_RADII = (
+    1.8  # least distance of two hubs at one height; discs of real aircraft overlap by up to a tenth of a radius
+)
+NOT_BALANCED = 0.1  # share of the rotors' torque that is left about z at equal thrusts
+SINGULAR = 0.05  # least singular value of the normalised effectiveness over the largest one
 HOVER_SHARE_MAX = 0.85  # of a rotor's thrust: the rest must hold the aircraft in wind
 
 _COS_30, _S, _L = math.sqrt(3) / 2, math.sqrt(0.5), math.cos(math.pi / 8)
@@ -257,9 +260,15 @@ class Airframe(Section, frozen=True):
     def _pair_problem(self) -> str:
         hubs, radius_m = self.hubs, self.rotor.radius_m
         for k, hub in enumerate(hubs):
-            near = (i for i in range(k) if math.dist(hub.p_m, hubs[i].p_m) < COAXIAL_GAP_RADII * radius_m)
-            if (i := next(near, None)) is not None:
-                return f"hub[{k}].p_m: that of hub[{i}]: two rotors cannot be at one place"
+            for i, other in enumerate(hubs[:k]):
+                apart_m = math.dist(hub.p_m, other.p_m)
+                if apart_m < COAXIAL_GAP_RADII * radius_m:
+                    return f"hub[{k}].p_m: that of hub[{i}]: two rotors cannot be at one place"
+                level = abs(hub.p_m[2] - other.p_m[2]) < COAXIAL_GAP_RADII * radius_m
+                if level and apart_m < BESIDE_RADII * radius_m:
+                    return (
+                        f"rotor.radius_m = {radius_m:g}: rotors {i} and {k} are {apart_m:.3f} m apart: their discs cut"
+                    )
         for k, hub in enumerate(hubs):
             i_upper = self.upper_of(k)
             if i_upper is None:
@@ -300,8 +309,8 @@ def _balance_problem(airframe: Airframe) -> str:
     left = abs(float(rows[2].sum())) / n
     if left > NOT_BALANCED:
         return f"{key}: the spins do not balance: at equal thrust {left:.0%} of the rotors' torque is left about z"
-    pull = rows * shares * rotor.thrust_max_n
-    hover = np.linalg.pinv(pull) @ np.array([0.0, 0.0, 0.0, airframe.mass_kg * GRAVITY_M_S2])
+    hover = np.linalg.pinv(rows)[:, 3]  # in the proportions of the mixer
+    hover *= airframe.mass_kg * GRAVITY_M_S2 / (float(rows[3] * shares @ hover) * rotor.thrust_max_n)
     for k, share in enumerate(hover):
         if not 0.0 <= share <= HOVER_SHARE_MAX:
             return (

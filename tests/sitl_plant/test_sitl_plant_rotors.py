@@ -195,10 +195,11 @@ BAD = [
     (X.replace('spin = "cw"', 'spin = "cw"\ntilt_rad = 2.0'), ("tilt_rad = 2", "rad")),
     ("".join(HUB.format(0.3 * k, 0.1, 0.03, "cw") for k in range(-8, 9)), ("hub", "17 rotors", "16")),
     (
-        X.replace("p_m = [-0.2,", "p_m = [0.05,"),
+        X.replace("p_m = [0.2,", "p_m = [0.5,").replace("[-0.2,", "[0.1,"),
         ("hub", "a hover needs -", "rotor"),
     ),  # all in front of the centre of mass
     (HUB.format(0, 0, 0.03, "cw") * 4, ("hub[1]", "one place")),
+    (X.replace("0.2,", "0.1,"), ("rotor.radius_m = 0.127", "rotors 0 and 2 are 0.200 m apart", "cut")),
 ]
 
 
@@ -231,7 +232,7 @@ def test_a_frame_needs_its_sizes(tmp_path, key):
 
 def test_too_heavy_an_aircraft_is_refused(tmp_path):
     text = airframe_file("x8").read_text(encoding="utf-8").replace("mass_kg = 6.5", "mass_kg = 14.5")
-    assert "hub: a hover needs 1" in refusal(tmp_path, text)
+    assert "hub: a hover needs 95%" in refusal(tmp_path, text)
 
 
 def test_an_autopilot_set_for_another_number_of_rotors_is_refused():
