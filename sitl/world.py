@@ -46,7 +46,7 @@ PLANT_STEPS = 4  # the physics at 1 kHz
 class FlightController(Protocol):
     """The autopilot of a world's aircraft."""
 
-    def step(self, frame: SensorFrame) -> Array: ...  # six motor commands 0..1
+    def step(self, frame: SensorFrame) -> Array: ...  # motor commands 0..1
 
     def receive(self, data: bytes, now_s: float) -> None: ...  # MAVLink from the companion
 
