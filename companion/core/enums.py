@@ -16,6 +16,7 @@ class ProcessName(StrEnum):
     CONTROLLER = "controller"
     FCU = "fcu"
     MISSION = "mission"
+    PAYLOAD = "payload"  # present in an inspection with photographs only
     RECORDER = "recorder"
     SIMULATOR = "simulator"
 
@@ -80,6 +81,7 @@ class Sensor(StrEnum):
     MARKER = "marker"  # pose of a bundle
     CORNERS = "corners"  # corners of one marker
     SPECIFIC_FORCE = "specific_force"  # accelerometer: thrust, drag and disturbance
+    PLUMB = "plumb"  # an axis of a bundle that a spirit level has made vertical; once for each bundle
 
 
 class ImuFault(StrEnum):
@@ -130,6 +132,7 @@ class Phase(StrEnum):
     HOLD = "HOLD"
     TRANSFER = "TRANSFER"  # to the first point of the trajectory
     TRAJECTORY = "TRAJECTORY"
+    INSPECT = "INSPECT"  # from station to station of an inspection, with its photographs
     PAUSE = "PAUSE"  # a safety monitor demands a hold; the mission goes on when it clears
     RETREAT = "RETREAT"  # back away from the structure
     RETURN = "RETURN"
@@ -138,6 +141,24 @@ class Phase(StrEnum):
     PX4_HOLD = "PX4_HOLD"  # this stack stopped streaming, PX4's own failsafe acts
     PILOT = "PILOT"  # the pilot or another station chose a mode
     FAILED = "FAILED"  # ended on the ground
+
+
+class CaptureOutcome(StrEnum):
+    """How the request of a photograph with the payload camera ended."""
+
+    TAKEN = "taken"
+    BLURRED = "blurred"  # taken although the aircraft moved: it did not become still in time
+    REFUSED = "refused"  # by the camera or by this stack: no photograph was taken
+    LOST = "lost"  # no answer in time; a late answer makes another `Capture` with the same id and attempt
+
+
+class ExposureClock(StrEnum):
+    """How the time of an exposure is known, from good to poor."""
+
+    SYNCHRONISED = "synchronised"  # the camera's or flight controller's clock by TIMESYNC
+    UTC = "utc"  # the camera's UTC against this computer's
+    ARRIVAL = "arrival"  # the command's time and the camera file's delay
+    NONE = ""
 
 
 class SafetyAction(StrEnum):
@@ -180,8 +201,14 @@ TopicName = Literal[
     "safety",
     "photo_request",
     "photo",
+    "capture_request",
+    "capture",
+    "payload",
+    "camera_rx",
+    "camera_tx",
     "host",
     "health",
     "truth",
     "contact",
+    "capture_truth",
 ]

@@ -144,17 +144,8 @@ class _Base:
             scenario = scenario | {"airframe_changes": changes}
         site = tables[fl.MARKERS] if self.files.site is not None else None
         world = tables[fl.WORLD] if self.files.world is not None else None
-        return FlightFiles(
-            scenario,
-            tables[fl.VEHICLE],
-            tables[fl.MISSION],
-            site,
-            self.files.dictionaries,
-            world,
-            self.files.world_files,
-            self.files.airframe,
-            self.files.autopilot,
-        )
+        changed = {"scenario": scenario, "vehicle": tables[fl.VEHICLE], "mission": tables[fl.MISSION]}
+        return msgspec.structs.replace(self.files, **changed, site=site, world=world)
 
 
 def _plain(content: Any) -> Any:
