@@ -44,6 +44,7 @@ DEFAULT_SENSORS = "unkind"  # of `sim`, `compare` and `fly --fcu sim`
 MISSION = ConfigFile(ConfigKind.MISSION)
 VEHICLE = ConfigFile(ConfigKind.VEHICLE)
 SCENARIO = ConfigFile(ConfigKind.SCENARIO)
+AIRFRAME = ConfigFile(ConfigKind.AIRFRAME)
 FILE = click.Path(path_type=Path)
 SENSORS_OPTION = click.option(
     "--sensors",
@@ -251,6 +252,7 @@ def fly(
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
 @click.option("--stack", type=click.Choice(STACKS), default="full", show_default=True, help="Which stack flies.")
 @click.option("--vehicle", type=VEHICLE, default=None, help="Another vehicle file than the scenario's.")
+@click.option("--airframe", type=AIRFRAME, default=None, help="Another simulated aircraft than the scenario's.")
 @click.option(
     "--camera", type=click.Choice(["images", "corners"]), default=None, help="Override the scenario's camera mode."
 )
@@ -272,6 +274,7 @@ def sim(
     seed: int,
     stack: str,
     vehicle: Path | None,
+    airframe: Path | None,
     camera: "CameraMode | None",
     sensors: str,
     pilot: str | None,
@@ -294,7 +297,7 @@ def sim(
         raise OutputError(f"{log_file}: given for the log and for the result; name two files")
     if log_file is not None and log_file.exists():
         raise OutputError(f"{log_file}: log exists already; logs are never overwritten")
-    loaded = load_scenario(scenario, vehicle, camera)
+    loaded = load_scenario(scenario, vehicle, camera, airframe)
     loaded = with_sensors(loaded if pilot is None else with_pilot(loaded, pilot), SensorKind(sensors), seed)
     if photograph_folder is not None:
         from sitl.photographs import check_drawable

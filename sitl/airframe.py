@@ -1,22 +1,114 @@
-"""The simulated aircraft: one TOML file in sitl/airframes.
+"""The simulated aircraft: one TOML file in config/airframes.
 
 These files are not the vehicle files of config/vehicles. A vehicle file holds the parameters that the stack assumes, an
 airframe file the properties that the simulated aircraft has; neither is read in place of the other.
 """
 
+import math
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
+import numpy as np
 
+from companion.core.arrays import Array
 from companion.core.config import Section, Tables, load, number
+from companion.core.config_files import ConfigKind, find_config
+from companion.core.frames import GRAVITY_M_S2
 from sitl.battery import BatteryConfig
 
-FOLDER = Path(__file__).parent / "airframes"
+ROTORS_MAX = 16  # as in physics.c
+COAXIAL_RADII = 0.5  # two hubs nearer to each other than this across their axis are a coaxial pair
+COAXIAL_GAP_RADII = 0.1  # least distance of their discs
+BESIDE_RADII = (
+    1.8  # least distance of two hubs at one height; discs of real aircraft overlap by up to a tenth of a radius
+)
+NOT_BALANCED = 0.1  # share of the rotors' torque that is left about z at equal thrusts
+SINGULAR = 0.05  # least singular value of the normalised effectiveness over the largest one
+HOVER_SHARE_MAX = 0.85  # of a rotor's thrust: the rest must hold the aircraft in wind
+
+_COS_30, _S, _L = math.sqrt(3) / 2, math.sqrt(0.5), math.cos(math.pi / 8)
+_O = math.sin(math.pi / 8)
 
 
-class Rotor(Section, frozen=True):
-    """One of six equal rotors with motor and speed controller."""
+class Spin(StrEnum):
+    """Sense of rotation of a rotor, seen from above."""
+
+    CCW = "ccw"
+    CW = "cw"
+
+    @property
+    def sign(self) -> int:
+        """+1: counter-clockwise, as PX4's CA_ROTORx_KM."""
+        return 1 if self is Spin.CCW else -1
+
+
+class Frame(StrEnum):
+    """PX4's flat airframes with equal arms; its numbering of the rotors is kept."""
+
+    QUADROTOR_X = "quadrotor_x"
+    HEXAROTOR_X = "hexarotor_x"
+    OCTOROTOR_X = "octorotor_x"
+
+
+# For each rotor: place over the arm's length (x forward, y left), sense of rotation.
+FRAMES: dict[Frame, tuple[tuple[float, float, Spin], ...]] = {
+    Frame.QUADROTOR_X: ((_S, -_S, Spin.CCW), (-_S, _S, Spin.CCW), (_S, _S, Spin.CW), (-_S, -_S, Spin.CW)),
+    Frame.HEXAROTOR_X: (
+        (_COS_30, -0.5, Spin.CCW),
+        (0.0, -1.0, Spin.CW),
+        (-_COS_30, -0.5, Spin.CCW),
+        (-_COS_30, 0.5, Spin.CW),
+        (0.0, 1.0, Spin.CCW),
+        (_COS_30, 0.5, Spin.CW),
+    ),
+    Frame.OCTOROTOR_X: (
+        (_L, -_O, Spin.CW),
+        (-_L, _O, Spin.CW),
+        (_O, -_L, Spin.CCW),
+        (-_L, -_O, Spin.CCW),
+        (_L, _O, Spin.CCW),
+        (-_O, _L, Spin.CCW),
+        (_O, _L, Spin.CW),
+        (-_O, -_L, Spin.CW),
+    ),
+}
+
+
+class Hub(Section, frozen=True):
+    """One rotor that stands where no `Frame` has it."""
+
+    p_m: tuple[
+        Annotated[float, number(-5.0, 5.0, "m forward of the centre of mass")],
+        Annotated[float, number(-5.0, 5.0, "m left of it")],
+        Annotated[float, number(-1.0, 1.0, "m above it")],
+    ]
+    spin: Spin
+    tilt_rad: Annotated[float, number(0.0, 1.0, "rad between its thrust and the body's z axis")] = 0.0
+    tilt_toward_rad: Annotated[
+        float, number(-math.pi, math.pi, "rad: heading of the tilt, 0: thrust also forward, π/2: also to the left")
+    ] = 0.0
+
+    @property
+    def axis_B(self) -> tuple[float, float, float]:
+        """Unit vector of its thrust."""
+        across = math.sin(self.tilt_rad)
+        return (
+            across * math.cos(self.tilt_toward_rad),
+            across * math.sin(self.tilt_toward_rad),
+            math.cos(self.tilt_rad),
+        )
+
+
+class Coaxial(Section, frozen=True):
+    """What the rotors of coaxial pairs do to each other."""
+
+    lower_thrust_share: Annotated[float, number(0.2, 1.0, "thrust of the lower rotor over that of a free one")]
+
+
+class Rotor(Section, frozen=True, kw_only=True):
+    """One of the aircraft's equal rotors with motor and speed controller."""
 
     thrust_max_n: Annotated[float, number(0.5, 500.0, "N, at full command and reference voltage")]
     thrust_spread: Annotated[float, number(0.0, 0.1, "standard deviation of single rotors, as a fraction")]
@@ -27,7 +119,7 @@ class Rotor(Section, frozen=True):
     fall_time_s: Annotated[float, number(0.002, 1.0, "s")]
     torque_per_thrust_m: Annotated[float, number(0.001, 0.5, "m")]
     inertia_kg_m2: Annotated[float, number(0.0, 0.1, "kg m²")]
-    height_m: Annotated[float, number(-1.0, 1.0, "m above the centre of mass")]
+    height_m: Annotated[float, number(-1.0, 1.0, "m above the centre of mass, with frame")] | None = None
     radius_m: Annotated[float, number(0.02, 1.0, "m, of the propeller's disc")]
     in_plane_drag_n_s2_m_rad: Annotated[float, number(0.0, 0.1, "N per (m/s · rad/s)")]
     axial_drag_n_s2_m_rad: Annotated[float, number(0.0, 0.1, "N per (m/s · rad/s)")]
@@ -87,28 +179,145 @@ class Ground(Section, frozen=True):
 
 
 class Airframe(Section, frozen=True):
-    """An airframe file. Rotors stand and turn as in PX4's "Hexarotor X"."""
+    """An airframe file. Its rotors stand as in a `frame` of PX4 with `wheelbase_m`, or at the places of `hub`."""
 
     name: str
+    autopilot: str  # parameter file of the built-in autopilot, relative to this file
     mass_kg: Annotated[float, number(0.1, 100.0, "kg")]
-    wheelbase_m: Annotated[float, number(0.1, 5.0, "m, motor to opposite motor")]
     inertia_kg_m2: tuple[Inertia, Inertia, Inertia]
     command_delay_s: Annotated[float, number(0.0, 0.2, "s from command to the speed controller's output")]
     rotor: Rotor
     drag: Drag
     ground: Ground
     battery: BatteryConfig
+    frame: Frame | None = None
+    wheelbase_m: Annotated[float, number(0.1, 5.0, "m, motor to opposite motor, with frame")] | None = None
+    hub: tuple[Hub, ...] = ()
+    coaxial: Coaxial | None = None
     ground_effect: bool | None = None  # of the ground z = 0 on the rotors; without the key: none
     linear_drag: LinearDragModel | None = None
     rotor_drag: RotorDragModel | None = None
     motor: Motor | None = None
+
+    @property
+    def hubs(self) -> tuple[Hub, ...]:
+        """The rotors in PX4's order."""
+        if self.frame is None or self.wheelbase_m is None or self.rotor.height_m is None:
+            return self.hub
+        arm_m, height_m = self.wheelbase_m / 2, self.rotor.height_m
+        return tuple(Hub(p_m=(x * arm_m, y * arm_m, height_m), spin=spin) for x, y, spin in FRAMES[self.frame])
+
+    @property
+    def arm_m(self) -> float:
+        """Horizontal distance of the farthest hub from the centre of mass."""
+        if self.frame is not None and self.wheelbase_m is not None:
+            return self.wheelbase_m / 2
+        return max(math.hypot(*hub.p_m[:2]) for hub in self.hub)
+
+    def upper_of(self, k: int) -> int | None:
+        """The rotor over rotor k in a coaxial pair, None if rotor k has free air above."""
+        hubs, reach_m = self.hubs, COAXIAL_RADII * self.rotor.radius_m
+        for i, other in enumerate(hubs):
+            gap = np.subtract(other.p_m, hubs[k].p_m)
+            along = float(gap @ hubs[k].axis_B)
+            if i != k and along > 0 and float(np.linalg.norm(gap - along * np.array(hubs[k].axis_B))) < reach_m:
+                return i
+        return None
+
+    @property
+    def thrust_shares(self) -> tuple[float, ...]:
+        """Thrust of each rotor over that of a free one at the same speed."""
+        share = 1.0 if self.coaxial is None else self.coaxial.lower_thrust_share
+        return tuple(1.0 if self.upper_of(k) is None else share for k in range(len(self.hubs)))
+
+    @property
+    def thrust_max_n(self) -> float:
+        """Of all rotors along the body's z axis, at full command and reference voltage."""
+        of_one = sum(share * hub.axis_B[2] for share, hub in zip(self.thrust_shares, self.hubs, strict=True))
+        return of_one * self.rotor.thrust_max_n
 
     def contradiction(self) -> str:
         if self.linear_drag and self.rotor_drag:
             return "linear_drag: the file has rotor_drag, too, and an aircraft has one model of drag: leave one out"
         if self.motor and not self.rotor.inertia_kg_m2 > 0:
             return "motor: needs rotor.inertia_kg_m2 > 0, the inertia that its torque speeds up"
+        return self._form_problem() or self._pair_problem() or _balance_problem(self)
+
+    def _form_problem(self) -> str:
+        if (self.frame is None) == (not self.hub):
+            return (
+                "frame: one of frame and [[hub]] says where the rotors are; the file has "
+                f"{'none of them' if self.frame is None else 'both'}"
+            )
+        of_frame = {"wheelbase_m": self.wheelbase_m, "rotor.height_m": self.rotor.height_m}
+        for key, value in of_frame.items():
+            if (value is None) == (self.frame is not None):
+                return f"{key}: {'needed with frame' if value is None else 'belongs to frame; the file has [[hub]]'}"
+        if len(self.hubs) > ROTORS_MAX:
+            return f"hub: {len(self.hubs)} rotors, at most {ROTORS_MAX} are simulated"
         return ""
+
+    def _pair_problem(self) -> str:
+        hubs, radius_m = self.hubs, self.rotor.radius_m
+        for k, hub in enumerate(hubs):
+            for i, other in enumerate(hubs[:k]):
+                apart_m = math.dist(hub.p_m, other.p_m)
+                if apart_m < COAXIAL_GAP_RADII * radius_m:
+                    return f"hub[{k}].p_m: that of hub[{i}]: two rotors cannot be at one place"
+                level = abs(hub.p_m[2] - other.p_m[2]) < COAXIAL_GAP_RADII * radius_m
+                if level and apart_m < BESIDE_RADII * radius_m:
+                    return (
+                        f"rotor.radius_m = {radius_m:g}: rotors {i} and {k} are {apart_m:.3f} m apart: their discs cut"
+                    )
+        for k, hub in enumerate(hubs):
+            i_upper = self.upper_of(k)
+            if i_upper is None:
+                continue
+            if hubs[i_upper].spin == hub.spin:
+                return (
+                    f"hub[{k}].spin = {hub.spin}: as that of hub[{i_upper}] over it; a coaxial pair needs both senses"
+                )
+            if self.coaxial is None:
+                return f"coaxial.lower_thrust_share: missing, and hub[{k}] works in the downwash of hub[{i_upper}]"
+        if self.coaxial is not None and not any(self.upper_of(k) is not None for k in range(len(hubs))):
+            return "coaxial: no rotor stands under another one"
+        return ""
+
+
+def effectiveness(hubs: tuple[Hub, ...], torque_per_thrust_m: float) -> Array:
+    """Torque about x, y and z of B [m] and force along z of 1 N of each rotor, shape (4, n)."""
+    columns = []
+    for hub in hubs:
+        axis = np.array(hub.axis_B)
+        columns.append([*(np.cross(hub.p_m, axis) - hub.spin.sign * torque_per_thrust_m * axis), axis[2]])
+    return np.array(columns).T
+
+
+def _balance_problem(airframe: Airframe) -> str:
+    """What keeps the rotors from hovering the aircraft, beginning with the key; "" if nothing."""
+    rotor, shares = airframe.rotor, np.array(airframe.thrust_shares)
+    arm_m, torque_m, n = airframe.arm_m, rotor.torque_per_thrust_m, len(shares)
+    key = "hub" if airframe.frame is None else "frame"
+    if not arm_m > 0:
+        return f"{key}: all rotors are at the centre of mass"
+    # unit: of torque the arm's length or the rotor's, so that the rows can be compared
+    scale = np.array([arm_m, arm_m, torque_m, 1.0])
+    rows = effectiveness(airframe.hubs, torque_m) / scale[:, None]
+    sizes = np.linalg.svd(rows, compute_uv=False)
+    if n < len(rows) or sizes[-1] < SINGULAR * sizes[0]:
+        return f"{key}: {n} rotors so placed and so turning cannot roll, pitch, yaw and lift independently (rank < 4)"
+    left = abs(float(rows[2].sum())) / n
+    if left > NOT_BALANCED:
+        return f"{key}: the spins do not balance: at equal thrust {left:.0%} of the rotors' torque is left about z"
+    hover = np.linalg.pinv(rows)[:, 3]  # in the proportions of the mixer
+    hover *= airframe.mass_kg * GRAVITY_M_S2 / (float(rows[3] * shares @ hover) * rotor.thrust_max_n)
+    for k, share in enumerate(hover):
+        if not 0.0 <= share <= HOVER_SHARE_MAX:
+            return (
+                f"{key}: a hover needs {share:.0%} of the thrust of rotor {k}, must be 0 to {HOVER_SHARE_MAX:.0%}: "
+                "see mass_kg, rotor.thrust_max_n and the places"
+            )
+    return ""
 
 
 def with_thrust(airframe: Airframe, scale: float) -> Airframe:
@@ -118,13 +327,12 @@ def with_thrust(airframe: Airframe, scale: float) -> Airframe:
 
 
 def airframe_file(name: str) -> Path:
-    """The file of an airframe that is given by name or by path."""
-    path = Path(name)
-    return path if path.suffix == ".toml" else FOLDER / f"{name}.toml"
+    """The file of an airframe that is given by name or by path; raises `ConfigError`."""
+    return find_config(name, ConfigKind.AIRFRAME)
 
 
 def load_airframe(name: str, changes: Tables | None = None) -> Airframe:
-    """Airframe by the name of its file in sitl/airframes, or by path; raises `ConfigError`.
+    """Airframe by the name of its file in config/airframes, or by path; raises `ConfigError`.
 
     changes: tables that are laid over those of the file, `airframe_changes` of a scenario.
     """

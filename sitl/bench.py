@@ -367,7 +367,7 @@ def main(arguments: list[str] | None = None) -> None:
         "python -m sitl.bench",
         description="Simulated thrust bench, to try `companion calibrate thrust` without hardware.",
     )
-    parser.add_argument("airframe", nargs="?", default="f550", help="of sitl/airframes (default: f550)")
+    parser.add_argument("airframe", nargs="?", default="f550", help="of config/airframes (default: f550)")
     parser.add_argument("--charge", type=float, default=0.9, help="of the battery, 0.05 to 1 (default: 0.9)")
     parser.add_argument("--quick", action="store_true", help="a bench file with a sweep of half a minute")
     parser.add_argument("--record", type=Path, help="file for the pulse widths of the speed controller: time_s,pwm_us")

@@ -206,6 +206,13 @@ def _motors_weak(faults: FaultInjector, fault: Fault, active: bool) -> None:
     faults.target.world.motor_shares = np.array(fault.value) if active else None
 
 
+def _motor_stops(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    world = faults.target.world
+    shares = np.ones(world.plant.rotors)
+    shares[[int(number) for number in fault.value]] = 0.0
+    world.motor_shares = shares if active else None
+
+
 # --- RC -------------------------------------------------------------------------------------------------------------
 
 
@@ -400,6 +407,7 @@ EFFECTS: dict[FaultKind, Callable[[FaultInjector, Fault, bool], None]] = {
     FaultKind.ESTIMATOR_RESET: _estimator_reset,
     FaultKind.GUST: _gust,
     FaultKind.MOTORS_WEAK: _motors_weak,
+    FaultKind.MOTOR_STOPS: _motor_stops,
     FaultKind.CPU_STARVED: _cpu_starved,
     FaultKind.CPU_HOT: _cpu_hot,
     FaultKind.CPU_THROTTLED: _cpu_throttled,

@@ -11,9 +11,11 @@ import tomlkit
 from companion.core.config import Tables
 from companion.core.site import CUSTOM_PREFIX
 from companion.runtime.flight_record import flight_metadata
+from sitl.airframe import airframe_file
+from sitl.autopilot.parameters import parameter_file
 from sitl.scenario import LoadedScenario
 
-SCENARIO_FILE = "scenario.toml"
+SCENARIO_FILE, AUTOPILOT_FILE = "scenario.toml", "autopilot.toml"
 
 
 class FlightFiles(msgspec.Struct):
@@ -21,6 +23,7 @@ class FlightFiles(msgspec.Struct):
 
     dictionaries: texts of the marker dictionaries, by the name that the marker file uses. world_files: meshes and images, by
     the name that the world file uses. plans: texts of QGroundControl's, by the name that the mission's inspection uses.
+    airframe, autopilot: None in older logs; then the installed files are taken.
     """
 
     scenario: Tables
@@ -33,6 +36,8 @@ class FlightFiles(msgspec.Struct):
     payload_camera: Tables | None = None
     payload_battery: Tables | None = None
     plans: dict[str, str] = {}
+    airframe: Tables | None = None
+    autopilot: Tables | None = None
 
     def write(self, folder: Path) -> Path:
         """Write the files into a folder; returns the scenario's path."""
@@ -49,6 +54,11 @@ class FlightFiles(msgspec.Struct):
             "vehicle.toml": self.vehicle,
             "mission.toml": mission,
         }
+        if self.airframe is not None and self.autopilot is not None:
+            file = f"airframes/{self.scenario['airframe']}.toml"  # in a folder of its own: keeps its name
+            tables[SCENARIO_FILE]["airframe"] = file
+            tables[file] = self.airframe | {"autopilot": f"../{AUTOPILOT_FILE}"}
+            tables[AUTOPILOT_FILE] = self.autopilot
         if self.site is not None:
             tables["site.toml"] = _with_dictionaries(self.site, places)
         if self.world is not None:
@@ -60,6 +70,7 @@ class FlightFiles(msgspec.Struct):
             tables["world.toml"] = _with_world_files(self.world, beside)
             tables[SCENARIO_FILE]["world"] = "world.toml"
         for name, content in tables.items():
+            (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(_toml(msgspec.json.encode(content)), encoding="utf-8")
         return folder / SCENARIO_FILE
 
@@ -78,8 +89,21 @@ class FlightFiles(msgspec.Struct):
 
 def files_of(loaded: LoadedScenario) -> FlightFiles:
     """The files of a scenario that has been read, with its camera mode."""
-    overrides = {"camera_mode": loaded.scenario.camera_mode}
-    return _of_metadata(flight_metadata(loaded.vehicle_path, loaded.mission_path, loaded.path, None, overrides))
+    return _of_metadata(metadata_of(loaded))
+
+
+def metadata_of(loaded: LoadedScenario, run: dict[str, Any] | None = None) -> dict[str, str]:
+    """The metadata of a log with a scenario as it was read, with what the command line replaced."""
+    name = loaded.scenario.airframe
+    overrides: dict[str, Any] = {"camera_mode": loaded.scenario.camera_mode, "airframe": Path(name).stem}
+    return flight_metadata(
+        loaded.vehicle_path,
+        loaded.mission_path,
+        loaded.path,
+        run,
+        overrides | {"airframe_changes": loaded.scenario.airframe_changes},
+        {"airframe": airframe_file(name), "autopilot": parameter_file(name)},
+    )
 
 
 @lru_cache(maxsize=32)  # the flights of a campaign share most of their files, and writing TOML is slow
@@ -102,6 +126,8 @@ def _of_metadata(metadata: Mapping[str, str]) -> FlightFiles:
         payload_battery=tables("payload_battery") if "payload_battery_tables" in metadata else None,
         plans=msgspec.json.decode(metadata.get("plans", "{}")),
         world_files=msgspec.json.decode(metadata.get("world_files", "{}"), type=dict[str, bytes]),
+        airframe=tables("airframe") if "airframe_tables" in metadata else None,
+        autopilot=tables("autopilot") if "autopilot_tables" in metadata else None,
     )
 
 

@@ -1,10 +1,10 @@
-/* Six-rotor rigid body, advanced in steps of one millisecond.
+/* Rigid body with 3 to 16 rotors, advanced in steps of one millisecond.
  *
  * Frames: W is ENU (z up, the ground is the plane z = 0), B is FLU with its origin in the centre of mass.
  * q_WB = (w, x, y, z) rotates vectors of B into W. SI units.
  *
  *   ṗ = v                              m v̇ = R (F_rotors + F_drag) + F_ground + F_solids + F_extra - m g e_z
- *   q̇ = ½ q ⊗ (0, ω)                   J ω̇ = τ - ω × (J ω + h e_z),   h = Σ s_i J_r Ω_i
+ *   q̇ = ½ q ⊗ (0, ω)                   J ω̇ = τ - ω × (J ω + h),   h = Σ s_i J_r Ω_i a_i, a_i: axis of rotor i
  *
  * Integrated by the classic Runge-Kutta method with rotor speeds, wind and friction anchors held in a step; rotor
  * speeds follow their commands by an exactly discretised first-order lag. Rigid body and rotor drag: R. Mahony,
@@ -16,10 +16,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#define ROTORS 6
+#define ROTORS_MAX 16 /* arrays have places for so many, and `rotors` of them are used */
 #define FEET 4
-#define GROUND_CONTACTS (FEET + ROTORS)  /* a craft on its back lies on its rotor hubs */
-#define CONTACTS (GROUND_CONTACTS + 1)   /* with solids: feet, rotor discs, and the hull, a sphere around the origin */
+#define GROUND_CONTACTS_MAX (FEET + ROTORS_MAX) /* feet and hubs: a craft on its back lies on its rotor hubs */
+#define CONTACTS_MAX (GROUND_CONTACTS_MAX + 1)  /* with solids: also the hull, a sphere around the origin, the last */
 #define DELAY_MAX 201            /* steps in the command ring, one more than the longest delay */
 #define STEP_S 1e-3
 #define PI 3.14159265358979323846
@@ -31,13 +31,15 @@
 #define STANDING_NORMAL_Z 0.7 /* a surface this flat or flatter (45 degrees) can be stood on */
 
 typedef struct {
+    int64_t rotors;
     double gravity_m_s2;
     double mass_kg;
     double inertia_kg_m2[3];
-    double rotor_B[ROTORS][3];              /* hubs */
-    double rotor_spin[ROTORS];              /* +1: counter-clockwise seen from above */
-    double thrust_coefficient_n_s2[ROTORS]; /* T = c Ω² */
-    double torque_per_thrust_m;
+    double rotor_B[ROTORS_MAX][3];              /* hubs */
+    double axis_B[ROTORS_MAX][3];               /* unit vectors of thrust */
+    double rotor_spin[ROTORS_MAX];              /* +1: counter-clockwise seen from above */
+    double thrust_coefficient_n_s2[ROTORS_MAX]; /* T = c Ω² */
+    double torque_per_thrust_m[ROTORS_MAX];
     double rotor_inertia_kg_m2;
     double speed_max_rad_s;
     double speed_full_rad_s; /* towards which a rotor spins up at full command and reference voltage */
@@ -56,14 +58,14 @@ typedef struct {
     double rotor_drag_b;          /* of one rotor */
     double rotor_drag_c_d;
     int64_t ground_effect; /* whether the plane z = 0 counts as a surface under the rotors */
-    double contact_B[GROUND_CONTACTS][3];
+    double contact_B[GROUND_CONTACTS_MAX][3];
     double contact_stiffness_n_m;
     double contact_damping_n_s_m;
     double friction;
     double disc_radius_m;
     double hull_radius_m;
-    double surface_stiffness_n_m[CONTACTS];
-    double surface_damping_n_s_m[CONTACTS];
+    double surface_stiffness_n_m[CONTACTS_MAX];
+    double surface_damping_n_s_m[CONTACTS_MAX];
     int64_t delay_steps;
 } parameters_t;
 
@@ -74,34 +76,34 @@ typedef struct {
     double q_WB[4];
     double omega_B[3];
     /* inputs of a call */
-    double command[ROTORS];
+    double command[ROTORS_MAX];
     double wind_W[3];
     double force_W[3];
     double speed_scale; /* rotor speed at the present battery voltage over that at the reference voltage */
-    double clearance_m[ROTORS][3]; /* free distance from the hub: down and up its axis, sideways to the nearest wall */
-    double side_W[ROTORS][3];      /* unit vector towards that wall */
-    double surface_W[CONTACTS][4]; /* plane beside each contact shape: unit normal into the free space, offset */
+    double clearance_m[ROTORS_MAX][3]; /* free distance from the hub: down and up its axis, sideways to the nearest wall */
+    double side_W[ROTORS_MAX][3];      /* unit vector towards that wall */
+    double surface_W[CONTACTS_MAX][4]; /* plane beside each contact shape: unit normal into the free space, offset */
     /* the rest of the state */
-    double rotor_speed_rad_s[ROTORS];
-    double rotor_acceleration_rad_s2[ROTORS];
-    double anchor_W[GROUND_CONTACTS][2]; /* rest position of a touching point */
-    int64_t touching[GROUND_CONTACTS];
-    double ring[DELAY_MAX][ROTORS];
+    double rotor_speed_rad_s[ROTORS_MAX];
+    double rotor_acceleration_rad_s2[ROTORS_MAX];
+    double anchor_W[GROUND_CONTACTS_MAX][2]; /* rest position of a touching point */
+    int64_t touching[GROUND_CONTACTS_MAX];
+    double ring[DELAY_MAX][ROTORS_MAX];
     int64_t ring_head;
-    double held_W[CONTACTS][4];   /* the surface of the last step */
-    double sunk_m[CONTACTS];      /* depth in the surface that the spring does not feel */
-    double slack_W[CONTACTS][3];  /* how far a shape has moved along its surface from its rest position */
+    double held_W[CONTACTS_MAX][4];   /* the surface of the last step */
+    double sunk_m[CONTACTS_MAX];      /* depth in the surface that the spring does not feel */
+    double slack_W[CONTACTS_MAX][3];  /* how far a shape has moved along its surface from its rest position */
     /* outputs */
     double specific_force_B[3];
-    double motor_thrust_n[ROTORS];
-    double free_thrust_n[ROTORS]; /* what it would be far from any surface */
+    double motor_thrust_n[ROTORS_MAX];
+    double free_thrust_n[ROTORS_MAX]; /* what it would be far from any surface */
     double disturbance_W[3];
     double rotor_energy_j; /* electrical, since the caller last set it to zero */
     int64_t on_ground;
-    double contact_W[CONTACTS][3];       /* deepest point of a shape against its surface */
-    double contact_force_W[CONTACTS][3]; /* of the surface on it */
-    double contact_depth_m[CONTACTS];
-    double contact_peak_n[CONTACTS]; /* largest force since the caller last set it to zero */
+    double contact_W[CONTACTS_MAX][3];       /* deepest point of a shape against its surface */
+    double contact_force_W[CONTACTS_MAX][3]; /* of the surface on it */
+    double contact_depth_m[CONTACTS_MAX];
+    double contact_peak_n[CONTACTS_MAX]; /* largest force since the caller last set it to zero */
 } state_t;
 
 enum { BLADES_AND_BODY, LINEAR, TOTAL_THRUST, EACH_ROTOR }; /* drag_model */
@@ -120,6 +122,19 @@ static void cross(const double *a, const double *b, double *out)
     out[1] = a[2] * b[0] - a[0] * b[2];
     out[2] = a[0] * b[1] - a[1] * b[0];
 }
+
+static double dot(const double *a, const double *b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
+
+/* The part of v in the plane with this unit normal; returns the other part, that along the normal. */
+static double in_plane(const double *v, const double *normal, double *out)
+{
+    const double along = dot(v, normal);
+    for (int i = 0; i < 3; i++) out[i] = v[i] - along * normal[i];
+    return along;
+}
+
+static int64_t ground_contacts(const parameters_t *c) { return FEET + c->rotors; }
+static int64_t contacts(const parameters_t *c) { return ground_contacts(c) + 1; }
 
 static void rotation(const double *q, double R[3][3])
 {
@@ -149,10 +164,10 @@ static void to_body(double R[3][3], const double *v_W, double *v_B)
  * equation 5, D v (AirSim's); TOTAL_THRUST equation 13, (k T + b) c_d in the rotors' plane, at the centre of mass;
  * EACH_ROTOR equation 11, the same for each rotor with ω × d. The angular drag of the hull belongs to all.
  */
-static void air(const parameters_t *c, const state_t *s, const double *air_B, double toward_B[ROTORS][3],
+static void air(const parameters_t *c, const state_t *s, const double *air_B, double toward_B[ROTORS_MAX][3],
                 const double *omega_B, double *F, double *M)
 {
-    static double still[ROTORS][3];
+    static double still[ROTORS_MAX][3];
     const double *rotor_speed = s->rotor_speed_rad_s;
     const double speed = sqrt(air_B[0] * air_B[0] + air_B[1] * air_B[1] + air_B[2] * air_B[2]);
     if (!toward_B) toward_B = still;
@@ -160,23 +175,26 @@ static void air(const parameters_t *c, const state_t *s, const double *air_B, do
         if (c->drag_model == BLADES_AND_BODY) F[i] -= (c->drag_linear[i] + c->drag_quadratic[i] * speed) * air_B[i];
         M[i] -= c->drag_angular[i] * omega_B[i];
     }
-    for (int k = 0; k < ROTORS; k++) {
-        const double *wall = toward_B[k];
-        double hub[3], f[3] = {0}, m[3];
+    for (int64_t k = 0; k < c->rotors; k++) {
+        const double *wall = toward_B[k], *axis = c->axis_B[k];
+        double hub[3], v[3], across[3], f[3], m[3];
         cross(omega_B, c->rotor_B[k], hub);
         if (c->drag_model == BLADES_AND_BODY) {
-            f[0] = -c->in_plane_drag * rotor_speed[k] * (air_B[0] + hub[0] - wall[0]);
-            f[1] = -c->in_plane_drag * rotor_speed[k] * (air_B[1] + hub[1] - wall[1]);
-            f[2] = -c->axial_drag * rotor_speed[k] * (air_B[2] + hub[2] - wall[2]);
+            for (int i = 0; i < 3; i++) v[i] = air_B[i] + hub[i] - wall[i];
+            const double along = in_plane(v, axis, across);
+            for (int i = 0; i < 3; i++)
+                f[i] = -c->in_plane_drag * rotor_speed[k] * across[i] - c->axial_drag * rotor_speed[k] * along * axis[i];
         } else if (c->drag_model == LINEAR) {
-            for (int i = 0; i < 3; i++) F[i] -= c->linear_drag[i] * (air_B[i] - wall[i]) / ROTORS;
+            for (int i = 0; i < 3; i++) F[i] -= c->linear_drag[i] * (air_B[i] - wall[i]) / c->rotors;
             continue;
         } else {
             const int each = c->drag_model == EACH_ROTOR;
             const double drag = (c->rotor_drag_k * s->motor_thrust_n[k] + c->rotor_drag_b) * c->rotor_drag_c_d;
-            for (int i = 0; i < 2; i++) f[i] = -drag * (air_B[i] + (each ? hub[i] : 0) - wall[i]);
+            for (int i = 0; i < 3; i++) v[i] = air_B[i] + (each ? hub[i] : 0) - wall[i];
+            in_plane(v, axis, across);
+            for (int i = 0; i < 3; i++) f[i] = -drag * across[i];
             if (!each) {
-                F[0] += f[0], F[1] += f[1];
+                for (int i = 0; i < 3; i++) F[i] += f[i];
                 continue;
             }
         }
@@ -199,18 +217,20 @@ static double induced_speed(const parameters_t *c, double thrust_n)
  * aerial-surface locomotion of small rotorcraft", IEEE/ASME Transactions on Mechatronics 24(5), 2019: momentum theory
  * with radial inflow through the gap gives γ = (1 + sqrt(1 + (R/z)² / 8)) / 2.
  */
-static double near_surfaces(const parameters_t *c, const state_t *s, int k, double R[3][3], const double *air_B)
+static double near_surfaces(const parameters_t *c, const state_t *s, int64_t k, double R[3][3], const double *air_B)
 {
-    const double radius = c->disc_radius_m, free_n = s->free_thrust_n[k];
+    const double radius = c->disc_radius_m, free_n = s->free_thrust_n[k], upright = dot(R[2], c->axis_B[k]);
     double below = s->clearance_m[k][BELOW], factor = 1;
-    if (c->ground_effect && R[2][2] > 0) {
+    if (c->ground_effect && upright > 0) {
         double hub_W[3];
         to_world(R, c->rotor_B[k], hub_W);
-        below = fmin(below, (s->p_W[2] + hub_W[2]) / R[2][2]);
+        below = fmin(below, (s->p_W[2] + hub_W[2]) / upright);
     }
     if (below < INFINITY && free_n > 0) {
         const double v_i = induced_speed(c, free_n), z = fmax(below, GROUND_NEAREST * radius);
-        const double along2 = (air_B[0] * air_B[0] + air_B[1] * air_B[1]) / (v_i * v_i);
+        double across[3];
+        in_plane(air_B, c->axis_B[k], across);
+        const double along2 = dot(across, across) / (v_i * v_i);
         factor /= 1 - radius * radius / (16 * z * z) / (1 + along2);
     }
     if (s->clearance_m[k][ABOVE] < INFINITY) {
@@ -225,9 +245,9 @@ static double near_surfaces(const parameters_t *c, const state_t *s, int k, doub
  * The inflow of a rotor is that of a sink of π R² v_i; a wall at distance d is an image sink at 2 d, as the ground of
  * Cheeseman and Bennett is an image source, and draws the air at the rotor with v_i (R/4d)². It acts through the drag.
  */
-static void wall_inflow(const parameters_t *c, const state_t *s, double R[3][3], double toward_B[ROTORS][3])
+static void wall_inflow(const parameters_t *c, const state_t *s, double R[3][3], double toward_B[ROTORS_MAX][3])
 {
-    for (int k = 0; k < ROTORS; k++) {
+    for (int64_t k = 0; k < c->rotors; k++) {
         toward_B[k][0] = toward_B[k][1] = toward_B[k][2] = 0;
         if (!(s->clearance_m[k][SIDE] < INFINITY)) continue;
         const double ratio = c->disc_radius_m / (4 * fmax(s->clearance_m[k][SIDE], WALL_NEAREST * c->disc_radius_m));
@@ -242,7 +262,7 @@ static void wall_inflow(const parameters_t *c, const state_t *s, double R[3][3],
  * Normal: spring and damper, never pulling. Tangential: spring to the anchor and damper, limited by Coulomb
  * friction, so a craft at rest stays where it is and a pushed one slides.
  */
-static int contact(const parameters_t *c, const state_t *s, int k, const double *y, double R[3][3], double *arm_W,
+static int contact(const parameters_t *c, const state_t *s, int64_t k, const double *y, double R[3][3], double *arm_W,
                    double *f_W)
 {
     to_world(R, c->contact_B[k], arm_W);
@@ -271,18 +291,20 @@ static int has_surface(const double *plane) { return plane[0] != 0 || plane[1] !
  *
  * Where a disc is parallel to the surface, every point is deepest: the hub.
  */
-static void deepest(const parameters_t *c, int k, double R[3][3], const double *n_W, double *arm_W)
+static void deepest(const parameters_t *c, int64_t k, double R[3][3], const double *n_W, double *arm_W)
 {
     double n_B[3], at_B[3];
-    if (k == GROUND_CONTACTS) {
+    if (k == ground_contacts(c)) {
         for (int i = 0; i < 3; i++) arm_W[i] = -c->hull_radius_m * n_W[i];
         return;
     }
     memcpy(at_B, c->contact_B[k], sizeof at_B);
     if (k >= FEET) {
+        double across[3];
         to_body(R, n_W, n_B);
-        const double across = sqrt(n_B[0] * n_B[0] + n_B[1] * n_B[1]);
-        for (int i = 0; i < 2 && across > 1e-9; i++) at_B[i] -= c->disc_radius_m * n_B[i] / across;
+        in_plane(n_B, c->axis_B[k - FEET], across);
+        const double length = sqrt(dot(across, across));
+        for (int i = 0; i < 3 && length > 1e-9; i++) at_B[i] -= c->disc_radius_m * across[i] / length;
     }
     to_world(R, at_B, arm_W);
 }
@@ -301,7 +323,7 @@ static double depth_in(const double *plane, const double *p_W, const double *arm
  * the distance slid, `slack_W`, because the deepest point of a disc is not one of its material points; `ahead_s` is
  * the time since slack_W was set. So neither adds energy. slip_W: velocity along the surface.
  */
-static int surface(const parameters_t *c, const state_t *s, int k, const double *y, double R[3][3], double ahead_s,
+static int surface(const parameters_t *c, const state_t *s, int64_t k, const double *y, double R[3][3], double ahead_s,
                    double *arm_W, double *f_W, double *slip_W)
 {
     const double *plane = s->surface_W[k];
@@ -332,37 +354,41 @@ static int surface(const parameters_t *c, const state_t *s, int k, const double 
 static void wrench(const parameters_t *c, const state_t *s, const double *y, double ahead_s, double *F_W,
                    double *M_B)
 {
-    double R[3][3], air_W[3], air_B[3], toward_B[ROTORS][3], F_B[3] = {0};
+    double R[3][3], air_W[3], air_B[3], toward_B[ROTORS_MAX][3], F_B[3] = {0};
     rotation(&y[Q], R);
     for (int i = 0; i < 3; i++) air_W[i] = y[V + i] - s->wind_W[i], M_B[i] = 0;
     to_body(R, air_W, air_B);
     wall_inflow(c, s, R, toward_B);
     air(c, s, air_B, toward_B, &y[W], F_B, M_B);
-    double spin = 0; /* angular momentum of the rotors along z of B */
-    for (int k = 0; k < ROTORS; k++) {
-        const double thrust = s->motor_thrust_n[k];
-        F_B[2] += thrust;
-        M_B[0] += c->rotor_B[k][1] * thrust;
-        M_B[1] -= c->rotor_B[k][0] * thrust;
+    double spin_B[3] = {0}, turned_B[3]; /* angular momentum of the rotors */
+    for (int64_t k = 0; k < c->rotors; k++) {
+        const double *axis = c->axis_B[k];
         /* a rotor turns the air and its own inertia one way: the reaction turns the body the other way */
-        M_B[2] -= c->rotor_spin[k] *
-                  (c->torque_per_thrust_m * s->free_thrust_n[k] +
-                   c->rotor_inertia_kg_m2 * s->rotor_acceleration_rad_s2[k]);
-        spin += c->rotor_spin[k] * c->rotor_inertia_kg_m2 * s->rotor_speed_rad_s[k];
+        const double reaction = c->rotor_spin[k] * (c->torque_per_thrust_m[k] * s->free_thrust_n[k] +
+                                                    c->rotor_inertia_kg_m2 * s->rotor_acceleration_rad_s2[k]);
+        const double momentum = c->rotor_spin[k] * c->rotor_inertia_kg_m2 * s->rotor_speed_rad_s[k];
+        double thrust_B[3], m_B[3];
+        for (int i = 0; i < 3; i++) thrust_B[i] = s->motor_thrust_n[k] * axis[i], F_B[i] += thrust_B[i];
+        cross(c->rotor_B[k], thrust_B, m_B);
+        for (int i = 0; i < 3; i++) {
+            M_B[i] += m_B[i];
+            M_B[i] -= reaction * axis[i];
+            spin_B[i] += momentum * axis[i];
+        }
     }
-    M_B[0] -= y[W + 1] * spin; /* -ω × (h e_z) */
-    M_B[1] += y[W + 0] * spin;
+    cross(&y[W], spin_B, turned_B);
+    for (int i = 0; i < 3; i++) M_B[i] -= turned_B[i];
     to_world(R, F_B, F_W);
     for (int i = 0; i < 3; i++) F_W[i] += s->force_W[i];
 
-    for (int k = 0; k < GROUND_CONTACTS; k++) {
+    for (int64_t k = 0; k < ground_contacts(c); k++) {
         double arm_W[3], f_W[3], m_W[3], m_B[3];
         if (!contact(c, s, k, y, R, arm_W, f_W)) continue;
         cross(arm_W, f_W, m_W);
         to_body(R, m_W, m_B);
         for (int i = 0; i < 3; i++) F_W[i] += f_W[i], M_B[i] += m_B[i];
     }
-    for (int k = 0; k < CONTACTS; k++) {
+    for (int64_t k = 0; k < contacts(c); k++) {
         double arm_W[3], f_W[3], slip_W[3], m_W[3], m_B[3];
         if (!has_surface(s->surface_W[k])) continue;
         if (!surface(c, s, k, y, R, ahead_s, arm_W, f_W, slip_W)) continue;
@@ -408,7 +434,7 @@ static void spin_rotors(const parameters_t *c, state_t *s)
     to_body(R, air_W, air_B);
     memcpy(s->ring[s->ring_head], s->command, sizeof s->command);
     s->ring_head = (s->ring_head + 1) % length; /* now the oldest entry, written delay_steps ago */
-    for (int k = 0; k < ROTORS; k++) {
+    for (int64_t k = 0; k < c->rotors; k++) {
         const double u = clip(s->ring[s->ring_head][k]), a = c->quadratic_fraction;
         const double goal = c->speed_full_rad_s * sqrt(a * u * u + (1 - a) * u) * s->speed_scale;
         const double old = s->rotor_speed_rad_s[k];
@@ -428,7 +454,7 @@ static void move_anchors(const parameters_t *c, state_t *s)
     double R[3][3];
     rotation(s->q_WB, R);
     s->on_ground = 0;
-    for (int k = 0; k < GROUND_CONTACTS; k++) {
+    for (int64_t k = 0; k < ground_contacts(c); k++) {
         double arm_W[3], f_W[3];
         const int touches = contact(c, s, k, s->p_W, R, arm_W, f_W);
         if (touches) {
@@ -453,7 +479,7 @@ static void adopt_surfaces(const parameters_t *c, state_t *s)
 {
     double R[3][3], arm_W[3];
     rotation(s->q_WB, R);
-    for (int k = 0; k < CONTACTS; k++) {
+    for (int64_t k = 0; k < contacts(c); k++) {
         double *old = s->held_W[k], *new = s->surface_W[k];
         if (memcmp(old, new, sizeof s->held_W[k]) == 0) continue;
         double felt = 0, depth = 0, along = 0;
@@ -477,7 +503,7 @@ static void move_slack(const parameters_t *c, state_t *s, double duration_s)
 {
     double R[3][3];
     rotation(s->q_WB, R);
-    for (int k = 0; k < CONTACTS; k++) {
+    for (int64_t k = 0; k < contacts(c); k++) {
         double slip_W[3], length = 0, force = 0, normal = 0, *f_W = s->contact_force_W[k], *arm_W = s->contact_W[k];
         s->contact_depth_m[k] = 0;
         f_W[0] = f_W[1] = f_W[2] = 0;
@@ -505,7 +531,8 @@ static void move_slack(const parameters_t *c, state_t *s, double duration_s)
  * the drag in still, open air. */
 static void observe(const parameters_t *c, state_t *s)
 {
-    double R[3][3], F_W[3], M[3], F_moving[3] = {0}, F_still[3] = {0}, air_W[3], air_B[3], v_B[3], toward_B[ROTORS][3];
+    double R[3][3], F_W[3], M[3], F_moving[3] = {0}, F_still[3] = {0};
+    double air_W[3], air_B[3], v_B[3], toward_B[ROTORS_MAX][3];
     rotation(s->q_WB, R);
     wrench(c, s, s->p_W, 0, F_W, M);
     to_body(R, F_W, s->specific_force_B);
@@ -515,8 +542,9 @@ static void observe(const parameters_t *c, state_t *s)
     wall_inflow(c, s, R, toward_B);
     air(c, s, air_B, toward_B, s->omega_B, F_moving, M);
     air(c, s, v_B, 0, s->omega_B, F_still, M);
-    for (int k = 0; k < ROTORS; k++)
-        if (s->motor_thrust_n[k] != s->free_thrust_n[k]) F_moving[2] += s->motor_thrust_n[k] - s->free_thrust_n[k];
+    for (int64_t k = 0; k < c->rotors; k++)
+        for (int i = 0; i < 3 && s->motor_thrust_n[k] != s->free_thrust_n[k]; i++)
+            F_moving[i] += (s->motor_thrust_n[k] - s->free_thrust_n[k]) * c->axis_B[k][i];
     for (int i = 0; i < 3; i++) F_moving[i] -= F_still[i];
     to_world(R, F_moving, s->disturbance_W);
     for (int i = 0; i < 3; i++) s->disturbance_W[i] = (s->disturbance_W[i] + s->force_W[i]) / c->mass_kg;

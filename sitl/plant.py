@@ -16,7 +16,7 @@ from acados_gen.compile import CFLAGS, compile_library
 from companion.core.arrays import Array, Vector
 from companion.core.frames import GRAVITY_M_S2, quat_from_rpy
 from companion.core.kernel import fingerprint, short_calls
-from sitl.airframe import Airframe
+from sitl.airframe import ROTORS_MAX, Airframe
 from sitl.battery import Battery
 
 SOURCE = Path(__file__).with_name("physics.c")
@@ -26,15 +26,8 @@ BATTERY_STEPS = 20  # the battery follows at 50 Hz: slow against its time consta
 # Contact with solids, of the lightest mass at one spring: 21 steps in a period, and a bounce to 0.37 of the speed.
 SURFACE_RATE_RAD_S, SURFACE_DAMPING_RATIO = 300.0, 0.3
 
-ROTORS, FEET, DELAY_MAX = 6, 4, 201
-GROUND_CONTACTS = FEET + ROTORS
-CONTACTS = GROUND_CONTACTS + 1  # with solids: feet, rotor discs, hull
-
-# PX4's "Hexarotor X": place of the rotors over the arm's length (x forward, y RIGHT) and sign of KM, which PX4
-# takes as positive for a rotor that turns counter-clockwise seen from above.
-_COS_30 = math.sqrt(3) / 2
-PX4_ROTORS = ((_COS_30, 0.5), (0, 1), (-_COS_30, 0.5), (-_COS_30, -0.5), (0, -1), (_COS_30, -0.5))
-PX4_SPIN = (1, -1, 1, -1, 1, -1)
+FEET, DELAY_MAX = 4, 201
+_ROTORS, _GROUND, _CONTACTS = ROTORS_MAX, FEET + ROTORS_MAX, FEET + ROTORS_MAX + 1  # places in the arrays of physics.c
 
 _D = ctypes.c_double
 
@@ -52,13 +45,15 @@ class _Parameters(ctypes.Structure):
     """Mirror of parameters_t."""
 
     _fields_ = (
+        ("rotors", ctypes.c_int64),
         ("gravity_m_s2", _D),
         ("mass_kg", _D),
         ("inertia_kg_m2", _D * 3),
-        ("rotor_B", _D * 3 * ROTORS),
-        ("rotor_spin", _D * ROTORS),
-        ("thrust_coefficient_n_s2", _D * ROTORS),
-        ("torque_per_thrust_m", _D),
+        ("rotor_B", _D * 3 * _ROTORS),
+        ("axis_B", _D * 3 * _ROTORS),
+        ("rotor_spin", _D * _ROTORS),
+        ("thrust_coefficient_n_s2", _D * _ROTORS),
+        ("torque_per_thrust_m", _D * _ROTORS),
         ("rotor_inertia_kg_m2", _D),
         ("speed_max_rad_s", _D),
         ("speed_full_rad_s", _D),
@@ -77,14 +72,14 @@ class _Parameters(ctypes.Structure):
         ("rotor_drag_b", _D),
         ("rotor_drag_c_d", _D),
         ("ground_effect", ctypes.c_int64),
-        ("contact_B", _D * 3 * GROUND_CONTACTS),
+        ("contact_B", _D * 3 * _GROUND),
         ("contact_stiffness_n_m", _D),
         ("contact_damping_n_s_m", _D),
         ("friction", _D),
         ("disc_radius_m", _D),
         ("hull_radius_m", _D),
-        ("surface_stiffness_n_m", _D * CONTACTS),
-        ("surface_damping_n_s_m", _D * CONTACTS),
+        ("surface_stiffness_n_m", _D * _CONTACTS),
+        ("surface_damping_n_s_m", _D * _CONTACTS),
         ("delay_steps", ctypes.c_int64),
     )
 
@@ -97,32 +92,32 @@ class _State(ctypes.Structure):
         ("v_W", _D * 3),
         ("q_WB", _D * 4),
         ("omega_B", _D * 3),
-        ("command", _D * ROTORS),
+        ("command", _D * _ROTORS),
         ("wind_W", _D * 3),
         ("force_W", _D * 3),
         ("speed_scale", _D),
-        ("clearance_m", _D * 3 * ROTORS),
-        ("side_W", _D * 3 * ROTORS),
-        ("surface_W", _D * 4 * CONTACTS),
-        ("rotor_speed_rad_s", _D * ROTORS),
-        ("rotor_acceleration_rad_s2", _D * ROTORS),
-        ("anchor_W", _D * 2 * GROUND_CONTACTS),
-        ("touching", ctypes.c_int64 * GROUND_CONTACTS),
-        ("ring", _D * ROTORS * DELAY_MAX),
+        ("clearance_m", _D * 3 * _ROTORS),
+        ("side_W", _D * 3 * _ROTORS),
+        ("surface_W", _D * 4 * _CONTACTS),
+        ("rotor_speed_rad_s", _D * _ROTORS),
+        ("rotor_acceleration_rad_s2", _D * _ROTORS),
+        ("anchor_W", _D * 2 * _GROUND),
+        ("touching", ctypes.c_int64 * _GROUND),
+        ("ring", _D * _ROTORS * DELAY_MAX),
         ("ring_head", ctypes.c_int64),
-        ("held_W", _D * 4 * CONTACTS),
-        ("sunk_m", _D * CONTACTS),
-        ("slack_W", _D * 3 * CONTACTS),
+        ("held_W", _D * 4 * _CONTACTS),
+        ("sunk_m", _D * _CONTACTS),
+        ("slack_W", _D * 3 * _CONTACTS),
         ("specific_force_B", _D * 3),
-        ("motor_thrust_n", _D * ROTORS),
-        ("free_thrust_n", _D * ROTORS),
+        ("motor_thrust_n", _D * _ROTORS),
+        ("free_thrust_n", _D * _ROTORS),
         ("disturbance_W", _D * 3),
         ("rotor_energy_j", _D),
         ("on_ground", ctypes.c_int64),
-        ("contact_W", _D * 3 * CONTACTS),
-        ("contact_force_W", _D * 3 * CONTACTS),
-        ("contact_depth_m", _D * CONTACTS),
-        ("contact_peak_n", _D * CONTACTS),
+        ("contact_W", _D * 3 * _CONTACTS),
+        ("contact_force_W", _D * 3 * _CONTACTS),
+        ("contact_depth_m", _D * _CONTACTS),
+        ("contact_peak_n", _D * _CONTACTS),
     )
 
 
@@ -149,27 +144,28 @@ class Plant:
 
         p_W, v_W [m, m/s]     q_WB (w, x, y, z)     omega_B [rad/s]
         specific_force_B      output of an ideal accelerometer in the centre of mass [m/s²]
-        motor_thrust_n        of each rotor, PX4's order; free_thrust_n: what it would be far from all surfaces
+        motor_thrust_n        of each of the `rotors`, PX4's order; free_thrust_n: what it would be far from all surfaces
         disturbance_W         what moving air, surfaces near the rotors and extra force add to the still-air drag [m/s²]
         battery_voltage_v, battery_remaining, on_ground, time_s, mass_kg, rest_height_m
 
-    Solids: each of the eleven contact shapes can have one plane beside it, valid until it is written again: four feet,
-    which are points, six rotors, which are discs, and the hull, the sphere around the origin that touches the discs.
+    Solids: each of the `contacts` shapes can have one plane beside it, valid until it is written again: four feet,
+    which are points, the rotors, which are discs, and the hull, the sphere around the origin that touches the discs.
     The ground z = 0 is always there and carries feet and hubs.
 
-        surfaces_W            input (CONTACTS, 4): unit normal n into the free space and offset d [m]: free where
+        surfaces_W            input (contacts, 4): unit normal n into the free space and offset d [m]: free where
                               n·x ≥ d; all zeros: none. A shape that touches must keep its face until it is free again,
                               or it can leave a thin solid on the other side.
-        shapes_B              centres of the shapes (CONTACTS, 3), and shape_radius_m (CONTACTS,): 0, disc or sphere
-        contact_force_W       of the surface on each shape (CONTACTS, 3) [N]; contact_depth_m: how deep it is (CONTACTS,)
-        contact_W             its deepest point (CONTACTS, 3) [m], defined where contact_depth_m > 0
-        contact_peak_n        largest force in the last call of `step` (CONTACTS,) [N]
+        shapes_B              centres of the shapes (contacts, 3), and shape_radius_m (contacts,): 0, disc or sphere
+        shape_axis_B          normals of the discs (contacts, 3); of the others z
+        contact_force_W       of the surface on each shape (contacts, 3) [N]; contact_depth_m: how deep it is (contacts,)
+        contact_W             its deepest point (contacts, 3) [m], defined where contact_depth_m > 0
+        contact_peak_n        largest force in the last call of `step` (contacts,) [N]
 
     Air near surfaces: for each rotor the free distance from its hub to the next solid, valid until it is written again.
 
-        clearance_m           input (ROTORS, 3): down and up the rotor's axis, sideways to the nearest wall [m]; inf: none,
+        clearance_m           input (rotors, 3): down and up the rotor's axis, sideways to the nearest wall [m]; inf: none,
                               the beginning. The ground z = 0 counts only where the airframe says `ground_effect`.
-        side_W                input (ROTORS, 3): unit vector towards that wall, less its part along the rotor's axis
+        side_W                input (rotors, 3): unit vector towards that wall, less its part along the rotor's axis
 
     No contact adds energy: a surface that appears or turns around a shape leaves the energy of its spring as it was.
     """
@@ -180,6 +176,8 @@ class Plant:
         seed: draws the differences between the thrusts of the rotors (their mean is exact).
         """
         self.airframe = airframe
+        self.rotors = n = len(airframe.hubs)
+        self.contacts = FEET + n + 1
         self.mass_kg = airframe.mass_kg
         ground = airframe.ground
         self.rest_height_m = ground.foot_height_m - airframe.mass_kg * GRAVITY_M_S2 / (FEET * ground.stiffness_n_m)
@@ -192,24 +190,26 @@ class Plant:
         self.v_W = np.frombuffer(state.v_W)
         self.q_WB = np.frombuffer(state.q_WB)
         self.omega_B = np.frombuffer(state.omega_B)
-        self.rotor_speed_rad_s = np.frombuffer(state.rotor_speed_rad_s)
+        self.rotor_speed_rad_s = np.frombuffer(state.rotor_speed_rad_s)[:n]
         self.specific_force_B = np.frombuffer(state.specific_force_B)
-        self.motor_thrust_n = np.frombuffer(state.motor_thrust_n)
-        self.free_thrust_n = np.frombuffer(state.free_thrust_n)
+        self.motor_thrust_n = np.frombuffer(state.motor_thrust_n)[:n]
+        self.free_thrust_n = np.frombuffer(state.free_thrust_n)[:n]
         self.disturbance_W = np.frombuffer(state.disturbance_W)
-        self.clearance_m = np.frombuffer(state.clearance_m).reshape(ROTORS, 3)
+        self.clearance_m = np.frombuffer(state.clearance_m).reshape(-1, 3)[:n]
         self.clearance_m[:] = np.inf
-        self.side_W = np.frombuffer(state.side_W).reshape(ROTORS, 3)
-        self.surfaces_W = np.frombuffer(state.surface_W).reshape(CONTACTS, 4)
-        feet_and_hubs = np.frombuffer(self._parameters.contact_B).reshape(GROUND_CONTACTS, 3)
+        self.side_W = np.frombuffer(state.side_W).reshape(-1, 3)[:n]
+        self.surfaces_W = np.frombuffer(state.surface_W).reshape(-1, 4)[: self.contacts]
+        feet_and_hubs = np.frombuffer(self._parameters.contact_B).reshape(-1, 3)[: FEET + n]
         self.shapes_B = np.vstack([feet_and_hubs, np.zeros((1, 3))])
         radii = (0.0, self._parameters.disc_radius_m, self._parameters.hull_radius_m)
-        self.shape_radius_m = np.repeat(radii, (FEET, ROTORS, 1))
-        self.contact_W = np.frombuffer(state.contact_W).reshape(CONTACTS, 3)
-        self.contact_force_W = np.frombuffer(state.contact_force_W).reshape(CONTACTS, 3)
-        self.contact_depth_m = np.frombuffer(state.contact_depth_m)
-        self.contact_peak_n = np.frombuffer(state.contact_peak_n)
-        self._command = np.frombuffer(state.command)
+        self.shape_radius_m = np.repeat(radii, (FEET, n, 1))
+        self.shape_axis_B = np.tile((0.0, 0.0, 1.0), (self.contacts, 1))
+        self.shape_axis_B[FEET : FEET + n] = [hub.axis_B for hub in airframe.hubs]
+        self.contact_W = np.frombuffer(state.contact_W).reshape(-1, 3)[: self.contacts]
+        self.contact_force_W = np.frombuffer(state.contact_force_W).reshape(-1, 3)[: self.contacts]
+        self.contact_depth_m = np.frombuffer(state.contact_depth_m)[: self.contacts]
+        self.contact_peak_n = np.frombuffer(state.contact_peak_n)[: self.contacts]
+        self._command = np.frombuffer(state.command)[:n]
         self._wind_W = np.frombuffer(state.wind_W)
         self._force_W = np.frombuffer(state.force_W)
         self._advance = _library().advance
@@ -230,7 +230,7 @@ class Plant:
     ) -> None:
         """Advance by `steps` milliseconds; 0 only updates the measurements, after the state was set or the wind changed.
 
-        motor_commands: six numbers 0..1 (clipped) in PX4's order; wind_W: velocity of the air [m/s];
+        motor_commands: for each rotor a number 0..1 (clipped) in PX4's order; wind_W: velocity of the air [m/s];
         force_W: extra force at the centre of mass [N].
         """
         self._command[:] = motor_commands
@@ -279,16 +279,15 @@ def _parameters(airframe: Airframe, rng: np.random.Generator) -> _Parameters:
     rise_s, fall_s = rotor.rise_time_s, rotor.fall_time_s
     if motor:
         rise_s = fall_s = rotor.inertia_kg_m2 * motor.idle_speed_rad_s / motor.starting_torque_n_m
-    arm_m = airframe.wheelbase_m / 2
-    hubs = [(x * arm_m, -y * arm_m, rotor.height_m) for x, y in PX4_ROTORS]
+    hubs, shares = [hub.p_m for hub in airframe.hubs], np.array(airframe.thrust_shares)
     side = ground.foot_radius_m / math.sqrt(2)
     feet = [(x * side, y * side, -ground.foot_height_m) for x, y in ((1, 1), (-1, 1), (-1, -1), (1, -1))]
-    spread = rng.standard_normal(ROTORS)
+    spread = rng.standard_normal(len(hubs))
     factors = 1 + rotor.thrust_spread * (spread - spread.mean())
     c = _Parameters(
+        rotors=len(hubs),
         gravity_m_s2=GRAVITY_M_S2,
         mass_kg=airframe.mass_kg,
-        torque_per_thrust_m=rotor.torque_per_thrust_m,
         rotor_inertia_kg_m2=rotor.inertia_kg_m2,
         speed_max_rad_s=rotor.speed_max_rad_s,
         quadratic_fraction=rotor.quadratic_fraction,
@@ -302,7 +301,7 @@ def _parameters(airframe: Airframe, rng: np.random.Generator) -> _Parameters:
         contact_damping_n_s_m=ground.damping_n_s_m,
         friction=ground.friction,
         disc_radius_m=rotor.radius_m,
-        hull_radius_m=max(arm_m - rotor.radius_m, 0.0),  # what the discs leave free
+        hull_radius_m=max(airframe.arm_m - rotor.radius_m, 0.0),  # what the discs leave free
         delay_steps=round(airframe.command_delay_s / STEP_S),
     )
     c.ground_effect = bool(airframe.ground_effect)
@@ -318,14 +317,17 @@ def _parameters(airframe: Airframe, rng: np.random.Generator) -> _Parameters:
         ("surface_damping_n_s_m", damping_n_s_m),
         ("inertia_kg_m2", airframe.inertia_kg_m2),
         ("rotor_B", hubs),
-        ("rotor_spin", PX4_SPIN),
-        ("thrust_coefficient_n_s2", rotor.thrust_max_n / rotor.speed_max_rad_s**2 * factors),
+        ("axis_B", [hub.axis_B for hub in airframe.hubs]),
+        ("rotor_spin", [hub.spin.sign for hub in airframe.hubs]),
+        ("thrust_coefficient_n_s2", rotor.thrust_max_n / rotor.speed_max_rad_s**2 * factors * shares),
+        ("torque_per_thrust_m", rotor.torque_per_thrust_m / shares),  # downwash takes thrust and leaves the torque
         ("drag_linear", drag.linear_n_s_m),
         ("drag_quadratic", drag.quadratic_n_s2_m2),
         ("drag_angular", drag.angular_n_m_s),
         ("contact_B", feet + hubs),
     ):
-        np.frombuffer(getattr(c, name))[:] = np.asarray(value, dtype=float).ravel()
+        numbers = np.asarray(value, dtype=float).ravel()
+        np.frombuffer(getattr(c, name))[: len(numbers)] = numbers
     return c
 
 
@@ -335,7 +337,7 @@ def _surface_springs(airframe: Airframe) -> tuple[Array, Array]:
     The lightest way to push the craft is at the rim of a rotor, where it has the mass (1/m + r²/J)^-1. The hull has no
     lever and carries the whole mass: at 30 m/s the origin stays out of a solid.
     """
-    reach_m = airframe.wheelbase_m / 2 + airframe.rotor.radius_m
+    reach_m = airframe.arm_m + airframe.rotor.radius_m
     light_kg = 1 / (1 / airframe.mass_kg + reach_m**2 / min(airframe.inertia_kg_m2))
-    pushed_kg = np.append(np.full(GROUND_CONTACTS, light_kg), airframe.mass_kg)
+    pushed_kg = np.append(np.full(FEET + len(airframe.hubs), light_kg), airframe.mass_kg)
     return pushed_kg * SURFACE_RATE_RAD_S**2, 2 * SURFACE_DAMPING_RATIO * pushed_kg * SURFACE_RATE_RAD_S

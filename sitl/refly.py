@@ -37,6 +37,9 @@ TIMES: dict[type[Message], tuple[str, ...]] = {
 }  # computing times: measured on the machine, different in every run
 
 
+PACKED = ("scenario", "vehicle", "mission", "site", "world", "airframe", "autopilot")  # files whose tables a log holds
+
+
 class Difference(NamedTuple):
     """The first message of a topic that differs."""
 
@@ -176,7 +179,7 @@ def flown_run(log: Log) -> FlownRun:
 
 def unpack(log: Log, folder: Path) -> LoadedScenario:
     """Write the effective files of a log into a folder and load them; raises `ConfigError`."""
-    tables = {name: log.tables(name) for name in ("scenario", "vehicle", "mission", "site", "world")}
+    tables = {name: log.tables(name) for name in PACKED}
     scenario, mission = tables["scenario"], tables["mission"]
     if scenario is None or mission is None or tables["vehicle"] is None:
         raise LogError(f"{log.path}: holds no complete configuration")
@@ -193,6 +196,8 @@ def unpack(log: Log, folder: Path) -> LoadedScenario:
         log.tables("payload_camera"),
         log.tables("payload_battery"),
         msgspec.json.decode(log.metadata.get("plans", "{}"), type=dict[str, str]),
+        tables["airframe"],
+        tables["autopilot"],
     )
     return load_scenario(files.write(folder))
 

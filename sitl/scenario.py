@@ -12,11 +12,13 @@ import numpy as np
 from msgspec import Meta
 
 from companion.core.config import ConfigError, Section, load, number, read_toml
+from companion.core.config_files import SUFFIX
 from companion.core.enums import ProcessName
 from companion.core.site import Site
 from companion.core.vehicle import Vehicle
 from companion.mission.inspection_files import load_inspection
 from companion.mission.plan import Plan, RcSwitch, check_standoff, handed_over, load_plan, site_of
+from sitl.airframe import ROTORS_MAX, load_airframe
 from sitl.camera import CameraConfig
 from sitl.devices.config import DevicesConfig
 from sitl.payload_camera import PayloadConfig
@@ -70,7 +72,8 @@ class FaultKind(StrEnum):
     ESTIMATOR_UNCERTAIN = "estimator_uncertain"  # value: least standard deviations [m] of the state, W and bundle
     ESTIMATOR_RESET = "estimator_reset"  # the state's reset count is one higher
     GUST = "gust"  # value: force over mass [m/s²] east, north, up
-    MOTORS_WEAK = "motors_weak"  # value: share of their commands that the six motors obey
+    MOTORS_WEAK = "motors_weak"  # value: share of its command that each motor obeys, or one share for all
+    MOTOR_STOPS = "motor_stops"  # value: numbers of the motors that stand still, from 0
     CPU_STARVED = "cpu_starved"  # value[0]: share of their steps that the processes manage
     CPU_HOT = "cpu_hot"  # value[0]: temperature [°C]
     CPU_THROTTLED = "cpu_throttled"  # the firmware lowers the clock
@@ -136,7 +139,6 @@ FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
     FaultKind.BATTERY_LOW: 2,
     FaultKind.ESTIMATOR_UNCERTAIN: 2,
     FaultKind.GUST: 3,
-    FaultKind.MOTORS_WEAK: 6,
     FaultKind.CPU_STARVED: 1,
     FaultKind.CPU_HOT: 1,
     FaultKind.DISK_FULL: 1,
@@ -154,7 +156,11 @@ FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
     FaultKind.BUNDLE_FLICKERS: 1,
     FaultKind.MARKERS_FLICKER: 1,
 }
-FAULT_NUMBERS_MAX = {FaultKind.VOLTAGE_WRONG: 4}  # a fault that takes one number or more, up to this many
+FAULT_NUMBERS_MAX = {  # a fault that takes one number or more, up to this many
+    FaultKind.VOLTAGE_WRONG: 4,
+    FaultKind.MOTORS_WEAK: ROTORS_MAX,
+    FaultKind.MOTOR_STOPS: ROTORS_MAX,
+}
 
 
 class Fault(Section, frozen=True):
@@ -192,7 +198,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     description: str
     mission: str  # relative to this file
     vehicle: str  # relative to this file
-    airframe: str  # name in sitl/airframes
+    airframe: str  # name in config/airframes, or a path relative to this file
     airframe_changes: dict[str, Any] = {}  # tables that are laid over those of the airframe's file
     duration_max_s: Annotated[float, number(1, 3600, "s")]
     camera_mode: CameraMode
@@ -235,21 +241,29 @@ class LoadedScenario(Section, frozen=True):
 
 
 def load_scenario(
-    path: str | Path, vehicle_path: Path | None = None, camera_mode: CameraMode | None = None
+    path: str | Path,
+    vehicle_path: Path | None = None,
+    camera_mode: CameraMode | None = None,
+    airframe: Path | None = None,
 ) -> LoadedScenario:
     """Read a scenario and its vehicle and mission; raises `ConfigError`.
 
     vehicle_path: fly another vehicle file than the scenario names.
-    camera_mode: "images" or "corners" instead of the scenario's.
+    camera_mode: "images" or "corners" instead of the scenario's. airframe: fly another simulated aircraft.
     """
     path = Path(path)
     scenario = load(path, Scenario)
     if camera_mode is not None:
         scenario = msgspec.structs.replace(scenario, camera_mode=camera_mode)
+    if airframe is not None:
+        scenario = msgspec.structs.replace(scenario, airframe=str(airframe.absolute()), airframe_changes={})
+    elif scenario.airframe.endswith(SUFFIX):
+        scenario = msgspec.structs.replace(scenario, airframe=str((path.parent / scenario.airframe).resolve()))
     vehicle_path = vehicle_path or (path.parent / scenario.vehicle).resolve()
     mission_path = (path.parent / scenario.mission).resolve()
+    rotors = len(load_airframe(scenario.airframe, scenario.airframe_changes).hubs)
     for index, fault in enumerate(scenario.fault):
-        if problem := fault_problem(fault):
+        if problem := fault_problem(fault) or motor_problem(fault, rotors):
             raise ConfigError(f"{path}: fault[{index}] ({fault.kind}): {problem}")
     plan = load_plan(mission_path)
     site = site_of(plan)
@@ -332,6 +346,15 @@ def fault_problem(fault: Fault) -> str:
         return f"value = {fault.value}: must be above 0 Hz"
     if fault.kind == FaultKind.PROCESS_DEAD and fault.name not in FAULT_PROCESSES:
         return f"name = {fault.name!r}: no such process (there are: {', '.join(FAULT_PROCESSES)})"
+    return ""
+
+
+def motor_problem(fault: Fault, rotors: int) -> str:
+    """Why a fault does not fit an aircraft with so many rotors, "" when it does."""
+    if fault.kind == FaultKind.MOTORS_WEAK and len(fault.value) not in (1, rotors):
+        return f"value has {len(fault.value)} numbers, needs 1 or {rotors}: the airframe has {rotors} rotors"
+    if fault.kind == FaultKind.MOTOR_STOPS and not set(fault.value) <= set(range(rotors)):
+        return f"value = {fault.value}: the motors of the airframe are 0 to {rotors - 1}"
     return ""
 
 

@@ -18,11 +18,12 @@ from companion.core.messages import Contact, MissionStatus, Truth
 from companion.core.text import plain
 from companion.recording import series as sr
 from companion.recording.metrics import metrics_from_messages
-from companion.runtime.flight_record import flight_metadata, open_recorder
+from companion.runtime.flight_record import open_recorder
 from companion.runtime.fly import ending_line
 from companion.runtime.processes import RC_SWITCH
 from companion.runtime.resume import Place, run_with
 from sitl.flight_end import FlightEnd, judge
+from sitl.flight_files import metadata_of
 from sitl.lockstep import Lockstep
 from sitl.scenario import CameraMode, LoadedScenario, SensorKind, load_scenario
 from sitl.unkind import with_sensors
@@ -110,9 +111,7 @@ def log_metadata(
 ) -> dict[str, str]:
     """What the log of a simulated flight holds besides its messages; see `companion.runtime.flight_record`."""
     run = run_with({"kind": kind, "seed": seed, "stack": stack, **drawn_facts(loaded)}, photographed)
-    return flight_metadata(
-        loaded.vehicle_path, loaded.mission_path, loaded.path, run, {"camera_mode": loaded.scenario.camera_mode}
-    )
+    return metadata_of(loaded, run)
 
 
 def drawn_facts(loaded: LoadedScenario) -> Result:

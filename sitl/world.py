@@ -17,7 +17,7 @@ from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.messages import CaptureTruth, Contact, HostStatus, Image, Truth
 from companion.core.trajectory_messages import Quat, Vec3
 from companion.runtime.nodes import payload_camera
-from sitl.airframe import load_airframe, with_thrust
+from sitl.airframe import Airframe, load_airframe, with_thrust
 from sitl.autopilot.autopilot import Autopilot
 from sitl.autopilot.modes import CommanderMode
 from sitl.camera import Painter, SceneCamera
@@ -26,7 +26,7 @@ from sitl.imu_faults import ImuFault
 from sitl.marker_attacks import MarkerAttacks
 from sitl.payload_camera import SimulatedPayload
 from sitl.pilot import ScriptedPilot
-from sitl.plant import PX4_ROTORS, Plant
+from sitl.plant import Plant
 from sitl.scenario import LoadedScenario, Scenario
 from sitl.scene import PlacedBundle
 from sitl.sensors import Face, SensorFrame, Sensors
@@ -49,7 +49,7 @@ PAYLOAD_STREAM = 7  # of the random numbers of a seed; those of `World` and its 
 class FlightController(Protocol):
     """The autopilot of a world's aircraft."""
 
-    def step(self, frame: SensorFrame) -> Array: ...  # six motor commands 0..1
+    def step(self, frame: SensorFrame) -> Array: ...  # motor commands 0..1
 
     def receive(
         self, data: bytes, now_s: float, instance: int = 0
@@ -102,12 +102,11 @@ class World:
             self.contact = SolidContact(loaded.solids, self.plant)
             self.air = SolidAir(loaded.solids, self.plant, scenario.wind.mean_m_s)
         self._jets = bool(scenario.wind.jets)
-        arm_m = airframe.wheelbase_m / 2
-        self._places_B = np.array(
-            [(0, 0, 0), *((x * arm_m, -y * arm_m, airframe.rotor.height_m) for x, y in PX4_ROTORS)]
-        )
+        self._places_B = np.array([(0, 0, 0), *(hub.p_m for hub in airframe.hubs)])
         self.sensors = Sensors(scenario.sensors, streams[2], _face(scenario))
-        self.autopilot: FlightController = autopilot or _built_in_autopilot(loaded, streams[3], stream_rates_hz)
+        self.autopilot: FlightController = autopilot or _built_in_autopilot(
+            loaded, airframe, streams[3], stream_rates_hz
+        )
         self.pilot = None
         if scenario.pilot is not None:
             self.pilot = ScriptedPilot(
@@ -295,7 +294,9 @@ def _devices(loaded: LoadedScenario, config: "DevicesConfig", camera: SceneCamer
     return Devices(config, scene_of(camera, loaded.scenario.scene, loaded.solids, config.draws), seed)
 
 
-def _built_in_autopilot(loaded: LoadedScenario, seed: int, stream_rates_hz: dict[str, float] | None) -> Autopilot:
+def _built_in_autopilot(
+    loaded: LoadedScenario, airframe: Airframe, seed: int, stream_rates_hz: dict[str, float] | None
+) -> Autopilot:
     scenario = loaded.scenario
     autopilot = Autopilot(
         scenario.airframe,
@@ -304,6 +305,7 @@ def _built_in_autopilot(loaded: LoadedScenario, seed: int, stream_rates_hz: dict
         boot_offset_s=scenario.fcu_clock.boot_offset_s,
         clock_drift_ppm=scenario.fcu_clock.drift_ppm,
         stream_rates_hz=stream_rates_hz,
+        airframe=airframe,
     )
     autopilot.stack.observer.gates_apart = scenario.gnss_gates_apart
     autopilot.attitude.input_delay_steps = round(scenario.command_delay_s / STEP_S)

@@ -196,8 +196,8 @@ def _name_aircraft(flight: FlightData, topics: _Topics) -> None:
     if other:
         raise DataError(f"{flight.path}: log of a {other}; this stack flies multirotors")
     # The geometry of the airframe determines the mixer; MAV_TYPE often keeps its default.
-    if rotors in BY_ROTORS:
-        flight.aircraft, flight.rotors = BY_ROTORS[rotors], rotors
+    if rotors:
+        flight.aircraft, flight.rotors = BY_ROTORS.get(rotors, f"multirotor with {rotors} rotors"), rotors
     elif mav_type in AIRCRAFT:
         flight.aircraft, flight.rotors = AIRCRAFT[mav_type]
 

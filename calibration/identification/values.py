@@ -22,7 +22,7 @@ CURVATURE_MAX = 0.15  # above it, with certainty, the controller's thrust is wro
 DRAG_CERTAIN = 0.6  # interval over value
 THRUST_CHANGE = 0.25  # of k_T: a larger change is another aircraft, propeller or battery
 BATTERY_SPREAD = 1.2  # highest over lowest voltage of flights on one battery: 4.0 and 3.4 V a cell in the median
-SUPPORTED_ROTORS = (4, 6, 8)
+SUPPORTED_ROTORS = range(4, 17)
 
 
 def changes(found: Identification, source: str, rotor_drag: bool = False) -> list[Change]:
@@ -230,7 +230,7 @@ def doubts(found: Identification) -> list[str]:
     """Reasons to think that the log is of another aircraft; empty if there are none."""
     sentences, flight = [], found.flight
     if flight.rotors and flight.rotors not in SUPPORTED_ROTORS:
-        allowed = f"{', '.join(map(str, SUPPORTED_ROTORS[:-1]))} or {SUPPORTED_ROTORS[-1]}"
+        allowed = f"{SUPPORTED_ROTORS[0]} to {SUPPORTED_ROTORS[-1]}"
         sentences.append(
             f"the log is of a {flight.aircraft}, and this stack is made for {allowed} rotors: is it the right log?"
         )

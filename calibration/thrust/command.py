@@ -48,7 +48,7 @@ SHOWN = 12  # points left out that are listed on the screen; --json has all
 )
 @click.option("--vehicle", type=WritableVehicle(), default=None, help="Vehicle file to write into.")
 @click.option("--mass", "mass_kg", type=click.FloatRange(0.05, 200), default=None, help="kg. Default: the vehicle's.")
-@click.option("--motors", type=click.IntRange(1, 12), default=6, show_default=True, help="Of the aircraft.")
+@click.option("--motors", type=click.IntRange(1, 16), default=6, show_default=True, help="Of the aircraft.")
 @click.option("--pwm-min", type=float, default=None, help="PX4's PWM_MAIN_MINn, µs. Default: the bench file's or 1000.")
 @click.option("--pwm-max", type=float, default=None, help="PX4's PWM_MAIN_MAXn, µs. Default: the bench file's or 2000.")
 @click.option(

@@ -6,6 +6,9 @@ folder of the project's configuration files. That folder is the first of these:
 1. $COMPANION_CONFIG_DIR (the installed command sets it to /etc/companion, where the aircraft's own files are);
 2. ``config/`` beside the ``companion`` package: a source tree;
 3. ``share/companion/config`` of the Python environment: an installed package.
+
+A folder that $COMPANION_CONFIG_DIR does not have is that of 2 or 3: an aircraft has files of its own for what it flies, and
+seldom for the simulator.
 """
 
 import os
@@ -32,6 +35,7 @@ class ConfigKind(StrEnum):
     BOARD = "boards"
     BENCH = "benches"
     CAMPAIGN = "campaigns"
+    AIRFRAME = "airframes"
 
     @property
     def singular(self) -> str:
@@ -47,6 +51,7 @@ NOUNS: dict[ConfigKind, str] = {
     ConfigKind.BOARD: "a calibration board",
     ConfigKind.BENCH: "a bench file",
     ConfigKind.CAMPAIGN: "a campaign file",
+    ConfigKind.AIRFRAME: "an airframe file",
 }
 
 # Keys that files of only one kind have.
@@ -57,6 +62,7 @@ KEYS: dict[ConfigKind, frozenset[str]] = {
     ConfigKind.BOARD: frozenset({"board"}),
     ConfigKind.BENCH: frozenset({"scale", "sweep"}),
     ConfigKind.CAMPAIGN: frozenset({"scenarios", "seeds", "draw"}),
+    ConfigKind.AIRFRAME: frozenset({"autopilot", "inertia_kg_m2", "rotor", "ground", "battery", "hub"}),
 }
 MARKER_KEYS = frozenset({"bundle"})  # all that a marker file has: a list of tables
 
@@ -65,7 +71,17 @@ def config_folder(environment: Mapping[str, str] = os.environ) -> Path:
     """The folder of the project's configuration files; see the module's docstring."""
     if named := environment.get("COMPANION_CONFIG_DIR"):
         return Path(named)
+    return _packaged()
+
+
+def _packaged() -> Path:
     return SOURCE_TREE if SOURCE_TREE.is_dir() else Path(sys.prefix) / "share/companion/config"
+
+
+def folder_of(kind: str) -> Path:
+    """The folder with the configuration files of a kind; see the module's docstring."""
+    own, packaged = config_folder() / kind, _packaged() / kind
+    return packaged if not own.is_dir() and packaged.is_dir() else own
 
 
 def find_config(given: str | Path, kind: ConfigKind) -> Path:
@@ -80,7 +96,7 @@ def find_config(given: str | Path, kind: ConfigKind) -> Path:
         raise ConfigError(f"{path.name[:20]}…: not the name of a file: longer than {NAME_MAX} characters")
     if _is_file(path):
         return path
-    folder = config_folder() / kind
+    folder = folder_of(kind)
     if not path.is_absolute() and ".." not in path.parts:
         for name in (path, path.with_name(path.name + SUFFIX)):
             if _is_file(folder / name):
@@ -107,7 +123,7 @@ def _is_file(path: Path) -> bool:
 
 def names_of(kind: ConfigKind) -> list[str]:
     """The names that `find_config` knows."""
-    return sorted(path.stem for path in (config_folder() / kind).glob(f"*{SUFFIX}"))
+    return sorted(path.stem for path in folder_of(kind).glob(f"*{SUFFIX}"))
 
 
 def kind_of(tables: Tables) -> ConfigKind | None:

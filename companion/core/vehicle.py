@@ -1,7 +1,7 @@
 """The vehicle file: all data of one aircraft, typed, with unit and range.
 
 One file serves estimator, controller, tracker, link and calibration; no number is written twice. The simulated
-aircraft does not come from it: the simulator has its own airframes (sitl/airframes/), so the plant differs from the
+aircraft does not come from it: the simulator has its own airframes (config/airframes/), so the plant differs from the
 model. A field without a default must be in the file (or in its ``base``).
 """
 

@@ -56,7 +56,9 @@ MULTIROTOR_TYPES = frozenset(
         common.MAV_TYPE_HEXAROTOR,
         common.MAV_TYPE_OCTOROTOR,
         common.MAV_TYPE_TRICOPTER,
+        common.MAV_TYPE_DECAROTOR,
         common.MAV_TYPE_DODECAROTOR,
+        common.MAV_TYPE_GENERIC_MULTIROTOR,
     )
 )
 

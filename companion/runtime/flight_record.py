@@ -4,6 +4,7 @@
 artefacts and the layout of the filter's state. `LogWriter` adds the software, the computer and the message schemas.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,13 @@ def flight_metadata(
     scenario_file: str | Path | None = None,
     run: dict[str, Any] | None = None,
     overrides: dict[str, Any] | None = None,
+    simulated: Mapping[str, Path] | None = None,
 ) -> dict[str, str]:
     """The metadata of a log, text by name. Raises `ConfigError` if a file cannot be read.
 
     scenario_file: of a simulated flight. run: how it was flown, JSON-ready: "kind" ("lockstep", "realtime" or
     "aircraft"), and for a simulated flight "seed" and "stack". overrides: top-level values of the scenario that the
-    command line replaced.
+    command line replaced. simulated: further files of a simulated flight, by the name in the metadata.
     """
     mission_file = Path(mission_file)
     files: dict[str, Path] = {"vehicle": Path(vehicle_file), "mission": mission_file}
@@ -51,6 +53,7 @@ def flight_metadata(
     for name, key in INSPECTION_FILES.items():
         if isinstance(inspection.get(key), str):
             files[name] = mission_file.parent / inspection[key]
+    files |= simulated or {}
     metadata: dict[str, str] = {"run": _json(run or {"kind": "aircraft"})}
     for name, path in files.items():
         metadata |= _file(name, path)

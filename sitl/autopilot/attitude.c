@@ -1,4 +1,4 @@
-/* Attitude loop, rate loop and mixer of a hexrotor X, one call per gyro sample.
+/* Attitude loop, rate loop and mixer of a multirotor, one call per gyro sample.
  *
  * World ENU, body FLU. Structure after PX4's multicopter controllers:
  *   attitude  D. Brescianini, M. Hehn, R. D'Andrea, "Nonlinear quadrocopter attitude control", ETH 2013:
@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#define ROTORS 6
+#define ROTORS_MAX 16
 #define YAW_MARGIN 0.15          /* motors may exceed their range by this much for yaw; thrust is reduced afterwards */
 #define WEAK_COLUMN 0.2          /* a rotor with less effect than this is left out of a desaturation */
 #define INTEGRAL_FADE_RAD_S 6.98131700797731791 /* 400 deg/s */
@@ -28,12 +28,14 @@ typedef struct {
     double att_p[3], yaw_weight, rate_max[3];
     double rate_p[3], rate_i[3], rate_d[3], rate_ff[3], int_lim[3];
     double gyro_cutoff_hz, dgyro_cutoff_hz, yaw_torque_cutoff_hz, thrust_model;
-    double mix[ROTORS][3];
+    double rotors;
+    double mix[ROTORS_MAX][4];   /* roll, pitch, yaw torque and lift to motors */
+    double reach[3][ROTORS_MAX]; /* motors to roll, pitch, yaw torque */
     /* state */
     double lp_x[3][2], rate_filtered[3], rate_previous[3], rate_derivative[3], integral[3], yaw_torque;
     double saturation[3], primed;
     /* outputs */
-    double rate_sp[3], torque[3], motors[ROTORS];
+    double rate_sp[3], torque[3], motors[ROTORS_MAX];
 } Loop;
 
 static double clip(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
@@ -144,10 +146,10 @@ static void rates(Loop *s)
 }
 
 /* The multiple of a column that moves the outputs into [0, upper], as far as one column can. */
-static double relief(const double u[ROTORS], const double column[ROTORS], double upper)
+static double relief(int n, const double *u, const double *column, double upper)
 {
     double low = 0.0, high = 0.0;
-    for (int i = 0; i < ROTORS; i++) {
+    for (int i = 0; i < n; i++) {
         if (fabs(column[i]) < WEAK_COLUMN) continue;
         double excess = u[i] < 0.0 ? -u[i] : u[i] > upper ? upper - u[i] : 0.0;
         double k = excess / column[i];
@@ -157,42 +159,40 @@ static double relief(const double u[ROTORS], const double column[ROTORS], double
     return low + high;
 }
 
-static void desaturate(double u[ROTORS], const double column[ROTORS], double upper, int down_only)
+static void desaturate(int n, double *u, const double *column, double upper, int down_only)
 {
-    double k = relief(u, column, upper);
+    double k = relief(n, u, column, upper);
     if (down_only && k > 0.0) return;
-    for (int i = 0; i < ROTORS; i++) u[i] += k * column[i];
-    k = 0.5 * relief(u, column, upper);
+    for (int i = 0; i < n; i++) u[i] += k * column[i];
+    k = 0.5 * relief(n, u, column, upper);
     if (down_only && k > 0.0) k = 0.0;
-    for (int i = 0; i < ROTORS; i++) u[i] += k * column[i];
+    for (int i = 0; i < n; i++) u[i] += k * column[i];
 }
 
 static void mixer(Loop *s)
 {
-    double u[ROTORS], columns[3][ROTORS], lift[ROTORS], got[3] = {0.0, 0.0, 0.0}, size[3] = {0.0, 0.0, 0.0};
-    for (int i = 0; i < ROTORS; i++) {
-        for (int axis = 0; axis < 3; axis++) columns[axis][i] = s->mix[i][axis];
-        lift[i] = 1.0;
-        u[i] = s->thrust + s->mix[i][0] * s->torque[0] + s->mix[i][1] * s->torque[1];
+    const int n = (int)s->rotors;
+    double u[ROTORS_MAX], columns[4][ROTORS_MAX], got[3] = {0.0, 0.0, 0.0};
+    const double *lift = columns[3];
+    for (int i = 0; i < n; i++) {
+        for (int axis = 0; axis < 4; axis++) columns[axis][i] = s->mix[i][axis];
+        u[i] = lift[i] * s->thrust + s->mix[i][0] * s->torque[0] + s->mix[i][1] * s->torque[1];
     }
-    desaturate(u, lift, 1.0, 1);
-    desaturate(u, columns[0], 1.0, 0);
-    desaturate(u, columns[1], 1.0, 0);
-    for (int i = 0; i < ROTORS; i++) u[i] += s->mix[i][2] * s->torque[2];
-    desaturate(u, columns[2], 1.0 + YAW_MARGIN, 0);
-    desaturate(u, lift, 1.0, 1);
-    for (int i = 0; i < ROTORS; i++) {
+    desaturate(n, u, lift, 1.0, 1);
+    desaturate(n, u, columns[0], 1.0, 0);
+    desaturate(n, u, columns[1], 1.0, 0);
+    for (int i = 0; i < n; i++) u[i] += s->mix[i][2] * s->torque[2];
+    desaturate(n, u, columns[2], 1.0 + YAW_MARGIN, 0);
+    desaturate(n, u, lift, 1.0, 1);
+    for (int i = 0; i < n; i++) {
         u[i] = clip(u[i], 0.0, 1.0);
-        for (int axis = 0; axis < 3; axis++) {
-            got[axis] += u[i] * s->mix[i][axis];
-            size[axis] += s->mix[i][axis] * s->mix[i][axis];
-        }
+        for (int axis = 0; axis < 3; axis++) got[axis] += u[i] * s->reach[axis][i];
         /* thrust = f x² + (1 - f) x, solved for the motor command x */
         double f = s->thrust_model;
         s->motors[i] = f > 1e-6 ? (-(1.0 - f) + sqrt((1.0 - f) * (1.0 - f) + 4.0 * f * u[i])) / (2.0 * f) : u[i];
     }
     for (int axis = 0; axis < 3; axis++) {
-        double missing = s->torque[axis] - got[axis] / size[axis];
+        double missing = s->torque[axis] - got[axis];
         s->saturation[axis] = missing > 1e-6 ? 1.0 : missing < -1e-6 ? -1.0 : 0.0;
     }
 }
@@ -205,7 +205,7 @@ void loop_step(Loop *s)
     if (s->level == LEVEL_OFF) {
         for (int i = 0; i < 3; i++) s->integral[i] = s->torque[i] = s->rate_sp[i] = s->saturation[i] = 0.0;
         s->yaw_torque = 0.0;
-        for (int i = 0; i < ROTORS; i++) s->motors[i] = 0.0;
+        for (int i = 0; i < ROTORS_MAX; i++) s->motors[i] = 0.0;
         return;
     }
     if (s->level == LEVEL_ATTITUDE) {

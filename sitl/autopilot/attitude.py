@@ -12,21 +12,18 @@ import numpy as np
 from acados_gen.compile import compile_library
 from companion.core.arrays import Array
 from companion.core.kernel import fingerprint, short_calls
+from sitl.airframe import ROTORS_MAX, Airframe
 from sitl.autopilot.parameters import Parameters
 
 SOURCE = Path(__file__).with_name("attitude.c")
 OFF, RATES, ATTITUDE = 0.0, 1.0, 2.0
 AXES = ("ROLL", "PITCH", "YAW")
 
-# PX4's hexrotor X: rotor positions (x forward, y left) on the unit circle and the sense of the reaction torque
-# about the body's z axis (FLU), rotors in PX4's order.
-ROTOR_X = (0.866, 0.0, -0.866, -0.866, 0.0, 0.866)
-ROTOR_Y = (-0.5, -1.0, -0.5, 0.5, 1.0, 0.5)
-ROTOR_YAW = (-1.0, 1.0, -1.0, 1.0, -1.0, 1.0)
+PLACE_DIGITS = 3  # to a thousandth of the arm's length, as a crew enters the places into PX4
 
 V3 = ctypes.c_double * 3
 V4 = ctypes.c_double * 4
-V6 = ctypes.c_double * 6
+ROTORS = ctypes.c_double * ROTORS_MAX
 
 
 class AttitudeLoop(ctypes.Structure):
@@ -46,7 +43,9 @@ class AttitudeLoop(ctypes.Structure):
             (name, ctypes.c_double)
             for name in ("gyro_cutoff_hz", "dgyro_cutoff_hz", "yaw_torque_cutoff_hz", "thrust_model")
         ],
-        ("mix", V3 * 6),
+        ("rotors", ctypes.c_double),
+        ("mix", V4 * ROTORS_MAX),
+        ("reach", ROTORS * 3),
         ("lp_x", (ctypes.c_double * 2) * 3),
         *[(name, V3) for name in ("rate_filtered", "rate_previous", "rate_derivative", "integral")],
         ("yaw_torque", ctypes.c_double),
@@ -54,21 +53,40 @@ class AttitudeLoop(ctypes.Structure):
         ("primed", ctypes.c_double),
         ("rate_sp", V3),
         ("torque", V3),
-        ("motors", V6),
+        ("motors", ROTORS),
     ]
 
 
-def mixer_matrix() -> Array:
-    """Normalised pseudo-inverse of the hexrotor X, shape (6, 3): roll, pitch, yaw torque to motors.
+class Mixer(NamedTuple):
+    """Torques (roll, pitch, yaw, FLU, normalised) and lift to motors, and motors to torques."""
 
-    Normalisation as in PX4's control allocation: roll and pitch share the larger of their two scales, so that
-    one unit of torque means the same for both; yaw has a largest entry of one.
+    mix: Array  # (n, 4)
+    reach: Array  # (3, n)
+
+
+def mixer_of(airframe: Airframe) -> Mixer:
+    """Normalised pseudo-inverse of the rotors' torques and lift, as PX4's control allocation has it.
+
+    Roll and pitch share the larger of their two scales, so that one unit of torque means the same for both; yaw has a
+    largest entry of one, lift a mean of one. As in PX4 all rotors count as equally strong: a crew enters no loss of lower
+    rotors. With M = [E; tᵀ] of full rank, t the lift, pinv(M) has the columns C = pinv(E (I - t tᵀ / tᵀt)) and
+    (I - C E) t over its product with t.
     """
-    effectiveness = np.array([ROTOR_Y, [-x for x in ROTOR_X], ROTOR_YAW])
-    mix = np.linalg.pinv(effectiveness)
+    scale_m, torque_m = airframe.arm_m, airframe.rotor.torque_per_thrust_m
+    columns = []
+    for hub in airframe.hubs:
+        axis = np.array(hub.axis_B)
+        x, y, z = (round(p / scale_m, PLACE_DIGITS) for p in hub.p_m)
+        torque = np.cross((x, y, z), axis) - hub.spin.sign * torque_m / scale_m * axis
+        torque[2] = np.cross((x, y, z), axis)[2] * scale_m / torque_m - hub.spin.sign * axis[2]
+        columns.append([*torque, axis[2]])
+    effect = np.array(columns).T
+    torques, lift = effect[:3], effect[3]
+    mix = np.linalg.pinv(torques - np.outer(torques @ lift, lift) / (lift @ lift))
     scales = [math.sqrt(float(column @ column) / (np.count_nonzero(np.abs(column) > 1e-3) / 2)) for column in mix.T[:2]]
-    normalised: Array = mix / np.array([max(scales), max(scales), float(mix[:, 2].max())])
-    return normalised
+    scale = np.array([max(scales), max(scales), float(mix[:, 2].max())])
+    up = lift - mix @ (torques @ lift)
+    return Mixer(np.column_stack([mix / scale, up / np.abs(up).mean()]), torques * scale[:, None])
 
 
 @functools.cache
@@ -92,7 +110,7 @@ class AttitudeControl:
     Set the inputs on ``loop`` (see attitude.c), call `step`, read ``motors`` (0..1).
     """
 
-    def __init__(self, parameters: Parameters, dt_s: float) -> None:
+    def __init__(self, parameters: Parameters, dt_s: float, airframe: Airframe) -> None:
         library = _library()
         library.loop_size.restype = ctypes.c_ulong
         if library.loop_size() != ctypes.sizeof(AttitudeLoop):
@@ -101,13 +119,17 @@ class AttitudeControl:
         self.loop.dt = dt_s
         self.loop.q[0] = self.loop.q_sp[0] = 1.0
         self.loop.yaw_rate_sp = math.nan
-        for row, values in zip(self.loop.mix, mixer_matrix().tolist(), strict=True):
-            row[:] = values
+        mixer = mixer_of(airframe)
+        self.loop.rotors = rotors = len(airframe.hubs)
+        for motor, values in enumerate(mixer.mix.tolist()):
+            self.loop.mix[motor][:] = values
+        for axis, values in enumerate(mixer.reach.tolist()):
+            self.loop.reach[axis][:rotors] = values
         self._step = library.loop_step
         self._step.argtypes = [ctypes.c_void_p]
         self._step.restype = None
         self._address = ctypes.addressof(self.loop)
-        self.motors: Array = np.frombuffer(self.loop.motors, dtype=float)
+        self.motors: Array = np.frombuffer(self.loop.motors, dtype=float)[:rotors]
         # Setpoints enter the loop this many steps late: delay of link, scheduling and ESCs. Gyro feedback has no delay.
         self.input_delay_steps = 0
         self._inputs: deque[_Inputs] = deque()

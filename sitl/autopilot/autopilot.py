@@ -1,14 +1,16 @@
 """The PX4 emulator: sensor frames in, motor commands out, MAVLink bytes on the side.
 
-Pure: no socket, no clock; the time is the stamp of the frames. It behaves as PX4 1.17 does on a hexrotor X (the modules
+Pure: no socket, no clock; the time is the stamp of the frames. It behaves as PX4 1.17 does on a multirotor (the modules
 of this package say which parts of PX4 they follow). Inside it is ENU/FLU, on the wire NED/FRD.
 """
 
 from companion.core.arrays import Array
+from companion.core.config import ConfigError
+from sitl.airframe import Airframe, load_airframe
 from sitl.autopilot.flight_stack import FlightStack
 from sitl.autopilot.mavlink import Receiver
 from sitl.autopilot.modes import FlightMode
-from sitl.autopilot.parameters import load_parameters
+from sitl.autopilot.parameters import load_parameters, parameter_file
 from sitl.autopilot.position import PositionSetpoint
 from sitl.autopilot.streams import ONBOARD_RATES_HZ, TelemetryStreams
 from sitl.autopilot.telemetry import Telemetry
@@ -21,10 +23,11 @@ from sitl.sensors import SensorFrame
 class Autopilot:
     """One aircraft's flight controller: a `FlightStack` and its MAVLink link.
 
-    airframe_name: a file in params/; seed: not used, the emulator draws no random numbers; rate_hz: of `step`;
+    airframe_name: of its file, which names that of the parameters; airframe: the aircraft if it differs from its file;
+    seed: not used, the emulator draws no random numbers; rate_hz: of `step`;
     boot_offset_s and clock_drift_ppm: the boot clock reads boot_offset_s + t · (1 + drift) at simulated time t;
     stream_rates_hz: telemetry in place of PX4's onboard rates. Raises `companion.core.config.ConfigError` for an
-    unknown airframe.
+    unknown airframe, and for parameters of another number of rotors.
 
     RC: eighteen or fewer channels in microseconds, AETR on 1 to 4 (high: right, forward, up, right), mode switch on
     ``rc_mode_channel`` (six positions, COM_FLTMODE1 to 6), kill switch on RC_MAP_KILL_SW.
@@ -38,12 +41,19 @@ class Autopilot:
         boot_offset_s: float = 12.0,
         clock_drift_ppm: float = 0.0,
         stream_rates_hz: dict[str, float] | None = None,
+        airframe: Airframe | None = None,
     ) -> None:
         self.parameters = load_parameters(airframe_name)
+        airframe = airframe or load_airframe(airframe_name)
+        if (count := self.parameters.integer("CA_ROTOR_COUNT")) != (rotors := len(airframe.hubs)):
+            file = parameter_file(airframe_name)
+            raise ConfigError(f"{file}: CA_ROTOR_COUNT = {count}: the airframe '{airframe.name}' has {rotors} rotors")
         system_id, component_id = self.parameters.integer("MAV_SYS_ID"), self.parameters.integer("MAV_COMP_ID")
         self._writer = Writer(system_id, component_id)
         self.texts = Texts(self._writer)
-        self.stack = FlightStack(self.parameters, 1.0 / rate_hz, boot_offset_s, clock_drift_ppm, self.texts.put)
+        self.stack = FlightStack(
+            self.parameters, 1.0 / rate_hz, boot_offset_s, clock_drift_ppm, self.texts.put, airframe
+        )
         telemetry = Telemetry(self.stack, self._writer)
         self.streams = TelemetryStreams(telemetry.functions, dict(stream_rates_hz or ONBOARD_RATES_HZ))
         self.receiver = Receiver(system_id, component_id, self.stack, self._writer, self.streams, self.texts)
@@ -89,7 +99,7 @@ class Autopilot:
         return self._writer.take()
 
     def step(self, frame: SensorFrame) -> Array:
-        """One sensor frame to six motor commands 0..1 (a view that the next step overwrites)."""
+        """One sensor frame to motor commands 0..1 (a view that the next step overwrites)."""
         motors = self.stack.step(frame)
         now_s = frame.stamp_s
         self.receiver.run(now_s)

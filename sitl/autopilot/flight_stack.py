@@ -11,6 +11,7 @@ from typing import NamedTuple
 from companion.core.arrays import Array
 from companion.core.enums import FcuMode
 from companion.core.frames import GRAVITY_M_S2
+from sitl.airframe import Airframe
 from sitl.autopilot.attitude import ATTITUDE, OFF, RATES, AttitudeControl, AttitudeLoop
 from sitl.autopilot.commander import Commander
 from sitl.autopilot.conversion import ORIGIN, Quat, Vec3, Vector, frd
@@ -65,7 +66,7 @@ class FlightStack:
     """One aircraft's flight control; `step` runs at 1 / dt_s.
 
     boot_offset_s and clock_drift_ppm: the boot clock reads boot_offset_s + t · (1 + drift) at simulated time t;
-    send_text(severity, text, now_s): sends a STATUSTEXT.
+    send_text(severity, text, now_s): sends a STATUSTEXT; airframe: the places of the rotors, for the mixer.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class FlightStack:
         boot_offset_s: float,
         clock_drift_ppm: float,
         send_text: Callable[[MavSeverity, str, float], None],
+        airframe: Airframe,
     ) -> None:
         self.parameters = parameters
         self.cells = parameters.integer("BAT1_N_CELLS")
@@ -84,7 +86,7 @@ class FlightStack:
         self.now_s = 0.0
         self._steps = 0
 
-        self.attitude = AttitudeControl(parameters, dt_s)
+        self.attitude = AttitudeControl(parameters, dt_s, airframe)
         self.observer = Observer(parameters, dt_s)
         self.position_control = PositionControl(parameters)
         self.guidance = Guidance(parameters)
@@ -202,7 +204,7 @@ class FlightStack:
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     def step(self, frame: SensorFrame) -> Array:
-        """One sensor frame to six motor commands 0..1 (a view that the next step overwrites)."""
+        """One sensor frame to motor commands 0..1 (a view that the next step overwrites)."""
         self.now_s = now_s = frame.stamp_s
         self.gyro, self.accel, self.q = frame.gyro_B, frame.accel_B, frame.q_WB
         self._imu_sum = [s + x for s, x in zip(self._imu_sum, (*frame.gyro_B, *frame.accel_B), strict=True)]

@@ -5,9 +5,12 @@ import struct
 import zlib
 from pathlib import Path
 
-from companion.core.config import ConfigError, read_toml
+from companion.core.config import ConfigError, read_layered, read_toml
+from companion.core.config_files import folder_of
+from sitl.airframe import airframe_file
 
-FOLDER = Path(__file__).with_name("params")
+FOLDER = "autopilots"  # of the configuration
+DEFAULTS = "px4_1_17.toml"
 NAME_MAX = 16  # characters of a MAVLink parameter id
 INT32_MAX = 2**31 - 1
 
@@ -70,14 +73,23 @@ class Parameters:
         return crc
 
 
+def parameter_file(airframe: str) -> Path:
+    """The parameter file that an airframe names, given by its own name or path; raises `ConfigError`."""
+    file = airframe_file(airframe)
+    named = read_layered(file).get("autopilot")
+    if not isinstance(named, str):
+        raise ConfigError(f"{file}: autopilot: the name of a parameter file is missing")
+    return file.parent / named
+
+
 def load_parameters(airframe: str) -> Parameters:
-    """PX4's defaults, replaced by the airframe's own values; `ConfigError` for an unknown airframe or parameter."""
-    common = read_toml(FOLDER / "common.toml")
-    own = read_toml(FOLDER / f"{airframe}.toml")
+    """PX4's defaults, replaced by those of the file that an airframe names; raises `ConfigError`."""
+    path = parameter_file(airframe)
+    common, own = read_toml(folder_of(FOLDER) / DEFAULTS), read_toml(path)
     if unknown := sorted(set(own) - set(common)):
-        raise ConfigError(f"{FOLDER / airframe}.toml: {unknown[0]}: not a known parameter (common.toml has them all)")
+        raise ConfigError(f"{path}: {unknown[0]}: not a known parameter ({DEFAULTS} has them all)")
     if wrong := sorted(name for name in own if type(own[name]) is not type(common[name])):
-        raise ConfigError(f"{FOLDER / airframe}.toml: {wrong[0]}: must be a {type(common[wrong[0]]).__name__}")
+        raise ConfigError(f"{path}: {wrong[0]}: must be a {type(common[wrong[0]]).__name__}")
     return Parameters({**common, **own})
 
 

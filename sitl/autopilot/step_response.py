@@ -6,7 +6,7 @@ from companion.core.frames import GRAVITY_M_S2, quat_from_rpy
 from sitl.airframe import Airframe
 from sitl.autopilot.attitude import ATTITUDE, AttitudeControl
 from sitl.autopilot.parameters import Parameters
-from sitl.plant import ROTORS, Plant
+from sitl.plant import Plant
 
 LOOP_STEP_S, PLANT_STEPS = 0.004, 4
 HEIGHT_M = 200.0
@@ -17,7 +17,7 @@ STEP_RAD = 0.2  # far from every limit of rates and motors
 def hover_command(airframe: Airframe) -> float:
     """Command of every motor that carries the aircraft at the battery's reference voltage."""
     rotor = airframe.rotor
-    share, f = airframe.mass_kg * GRAVITY_M_S2 / (ROTORS * rotor.thrust_max_n), rotor.quadratic_fraction
+    share, f = airframe.mass_kg * GRAVITY_M_S2 / airframe.thrust_max_n, rotor.quadratic_fraction
     return (math.sqrt((1 - f) ** 2 + 4 * f * share) - (1 - f)) / (2 * f) if f > 0 else share
 
 
@@ -27,7 +27,7 @@ def overshoot(airframe: Airframe, parameters: Parameters) -> float:
 
 
 def _overshoot(airframe: Airframe, parameters: Parameters, axis: int) -> float:
-    plant, control = Plant(airframe, 0, (0.0, 0.0, HEIGHT_M)), AttitudeControl(parameters, LOOP_STEP_S)
+    plant, control = Plant(airframe, 0, (0.0, 0.0, HEIGHT_M)), AttitudeControl(parameters, LOOP_STEP_S, airframe)
     loop = control.loop
     loop.level = ATTITUDE
     loop.thrust = hover_command(airframe)

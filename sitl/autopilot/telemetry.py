@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pymavlink.dialects.v20 import common
 
 from companion.core.enums import FcuMode
+from sitl.airframe import ROTORS_MAX
 from sitl.autopilot.commander import BATTERY_CRITICAL
 from sitl.autopilot.conversion import ORIGIN, Vec3, frd, geodetic, ned, q_ned
 from sitl.autopilot.flight_stack import FlightStack, RateSetpoint
@@ -99,7 +100,13 @@ class Telemetry:
         else:
             state = common.MAV_STATE_STANDBY if c.can_arm(stack.now_s) else common.MAV_STATE_UNINIT
         self._writer.send(
-            "HEARTBEAT", custom_mode(mode), common.MAV_TYPE_HEXAROTOR, common.MAV_AUTOPILOT_PX4, base, state, 3
+            "HEARTBEAT",
+            custom_mode(mode),
+            stack.parameters.integer("MAV_TYPE"),
+            common.MAV_AUTOPILOT_PX4,
+            base,
+            state,
+            3,
         )
         return True
 
@@ -428,8 +435,9 @@ class Telemetry:
 
     def _servo_output_raw(self) -> bool:
         stack = self._stack
-        raw = [round(1000 + 1000 * m) if stack.commander.armed else 900 for m in stack.attitude.loop.motors]
-        self._writer.send("SERVO_OUTPUT_RAW", stack.boot_us() & 0xFFFFFFFF, *raw, 0, 0, 0, *[0] * 8)
+        raw = [round(1000 + 1000 * m) if stack.commander.armed else 900 for m in stack.attitude.motors]
+        raw += [0] * (ROTORS_MAX - len(raw))  # the port number stands between the eighth and the ninth
+        self._writer.send("SERVO_OUTPUT_RAW", stack.boot_us() & 0xFFFFFFFF, *raw[:8], 0, *raw[8:])
         return True
 
     def _timesync(self) -> bool:

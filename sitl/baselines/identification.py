@@ -50,7 +50,7 @@ class ManualFlight(NamedTuple):
 
 def fly_by_hand(airframe: Airframe, parameters: Parameters, command_delay_s: float) -> ManualFlight:
     """The manual flight; the same aircraft always gives the same flight."""
-    plant, control = Plant(airframe, 0, (0.0, 0.0, HEIGHT_M)), AttitudeControl(parameters, LOOP_STEP_S)
+    plant, control = Plant(airframe, 0, (0.0, 0.0, HEIGHT_M)), AttitudeControl(parameters, LOOP_STEP_S, airframe)
     control.input_delay_steps = round(command_delay_s / LOOP_STEP_S)
     loop, rng = control.loop, np.random.default_rng(0)
     loop.level = ATTITUDE

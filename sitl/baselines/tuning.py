@@ -43,7 +43,7 @@ from sitl.autopilot.step_response import hover_command
 from sitl.baselines.identification import identify_aircraft
 from sitl.baselines.paper_tables import PAPER_VEHICLES, TILT_STATE_MAX_RAD, PaperVehicle, paper_vehicle
 from sitl.dryden import low_altitude
-from sitl.plant import ROTORS, Plant
+from sitl.plant import Plant
 from sitl.scenario import LoadedScenario, SensorKind, load_scenario
 from sitl.unkind import flown_parameters, with_sensors
 from sitl.wind import WindConfig
@@ -142,7 +142,7 @@ def _strongest(wind: WindConfig, mean_m_s: Array) -> Array:
 def _push_m_s2(airframe: Airframe, speed_m_s: float) -> float:
     """Force over mass of a level wind on the aircraft in hover."""
     plant = Plant(airframe, 0, (0.0, 0.0, 100.0))
-    motors = np.full(ROTORS, hover_command(airframe))
+    motors = np.full(plant.rotors, hover_command(airframe))
     plant.step(motors, SPIN_UP_MS)
     plant.v_W[:] = 0.0
     plant.step(motors, 0, (speed_m_s, 0.0, 0.0))

@@ -139,22 +139,13 @@ class _Base:
     def files_with(self, tables: Tables) -> FlightFiles:
         """The files of a flight with changed tables."""
         scenario = tables[fl.SCENARIO]
-        name = scenario.get("airframe", "")
-        if name == self.loaded.scenario.airframe:
-            known = _plain(load_airframe(name))
-            changes = {key: value for key, value in tables[fl.AIRFRAME].items() if value != known.get(key)}
-            scenario = scenario | ({"airframe_changes": changes} if changes else {})
+        known = _plain(load_airframe(self.loaded.scenario.airframe))
+        if changes := {key: value for key, value in tables[fl.AIRFRAME].items() if value != known.get(key)}:
+            scenario = scenario | {"airframe_changes": changes}
         site = tables[fl.MARKERS] if self.files.site is not None else None
         world = tables[fl.WORLD] if self.files.world is not None else None
-        return FlightFiles(
-            scenario,
-            tables[fl.VEHICLE],
-            tables[fl.MISSION],
-            site,
-            self.files.dictionaries,
-            world,
-            self.files.world_files,
-        )
+        changed = {"scenario": scenario, "vehicle": tables[fl.VEHICLE], "mission": tables[fl.MISSION]}
+        return msgspec.structs.replace(self.files, **changed, site=site, world=world)
 
 
 def _plain(content: Any) -> Any:

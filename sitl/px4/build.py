@@ -46,7 +46,7 @@ def _in_folder(folder: Path, named: str) -> Px4Build:
 
 
 def external_model(airframe: str) -> str:
-    """PX4_SIM_MODEL of our airframe file for an airframe of sitl/airframes; raises `ConfigError`."""
+    """PX4_SIM_MODEL of our airframe file for an airframe of config/airframes; raises `ConfigError`."""
     if not list(OWN_AIRFRAMES.glob(f"*_none_{airframe}")):
         known = ", ".join(sorted(path.name.partition("_none_")[2] for path in OWN_AIRFRAMES.glob("*_none_*")))
         raise ConfigError(f"{OWN_AIRFRAMES}: no PX4 airframe for '{airframe}' (there are: {known})")

@@ -6,13 +6,14 @@ from companion.core.arrays import Array, Vector
 from companion.core.frames import rotation_matrix
 from companion.core.trajectory_messages import Vec3
 from sitl.aerodynamics import Bluff, WindAround
-from sitl.plant import FEET, ROTORS, Plant
+from sitl.plant import FEET, Plant
 from sitl.solids.solids import Solids
 from sitl.solids.triangles import pose
 from sitl.solids.world_file import Box, Cylinder, Plate
 from sitl.vectors import vec3
 
 REACH_RADII = 10.0  # farther from its hub than this, a surface changes a rotor's thrust by less than 0.1 %
+RAYS = 5  # of each disc
 RIM_SHARE = 0.7  # of the radius: half of a rotor's disc is outside
 TOUCHING_M = 1e-6
 MOVED_M = 0.1  # after which the flow is computed again
@@ -25,10 +26,14 @@ class SolidAir:
     def __init__(self, solids: Solids, plant: Plant, mean_W: Vector) -> None:
         self._solids, self._plant, self._mean_W = solids, plant, mean_W
         self._around = WindAround(_bluffs(solids) if solids.file.shapes_wind else [])
-        self._hubs_B = plant.shapes_B[FEET : FEET + ROTORS]
+        discs = slice(FEET, FEET + plant.rotors)
+        self._hubs_B, self._axes_B = plant.shapes_B[discs], plant.shape_axis_B[discs]
         rim = RIM_SHARE * plant.airframe.rotor.radius_m
-        rays_B = np.array([(0, 0, 0), (rim, 0, 0), (0, rim, 0), (-rim, 0, 0), (0, -rim, 0)])
-        self._rays_B = (self._hubs_B[:, None] + rays_B).reshape(-1, 3)
+        ahead_B = np.cross((0.0, 1.0, 0.0), self._axes_B)
+        ahead_B /= np.linalg.norm(ahead_B, axis=1)[:, None]
+        left_B = np.cross(self._axes_B, ahead_B)
+        rays_B = [0 * ahead_B, rim * ahead_B, rim * left_B, -rim * ahead_B, -rim * left_B]
+        self._rays_B = (self._hubs_B[:, None] + np.stack(rays_B, axis=1)).reshape(-1, 3)
         arms_m = np.linalg.norm(self._hubs_B, axis=1)
         self._reach_m = REACH_RADII * plant.airframe.rotor.radius_m
         self._near_m = self._reach_m + float(arms_m.max())
@@ -53,17 +58,17 @@ class SolidAir:
         if self._solids.nearest(plant.p_W).distance_m[0] > self._near_m:
             return
         R = rotation_matrix(plant.q_WB)
-        hubs_W, axis_W = plant.p_W + self._hubs_B @ R.T, R[:, 2]
+        hubs_W, axes_W = plant.p_W + self._hubs_B @ R.T, self._axes_B @ R.T
         rays_W = np.tile(plant.p_W + self._rays_B @ R.T, (2, 1))
-        along_W = np.repeat([-axis_W, axis_W], len(self._rays_B), axis=0)
+        along_W = np.repeat(np.vstack([-axes_W, axes_W]), RAYS, axis=0)
         found_m = np.maximum(self._solids.first_hit(rays_W, along_W), TOUCHING_M)
-        felt = np.where(found_m > self._reach_m, 0.0, found_m**-2.0).reshape(2, ROTORS, -1).mean(axis=2)
+        felt = np.where(found_m > self._reach_m, 0.0, found_m**-2.0).reshape(2, plant.rotors, RAYS).mean(axis=2)
         with np.errstate(divide="ignore"):
             plant.clearance_m[:, :2] = (felt**-0.5).T
         near = self._solids.nearest(hubs_W)
         wall = near.distance_m < self._reach_m
         plant.clearance_m[wall, 2] = np.maximum(near.distance_m[wall], 0.0)
-        plant.side_W[:] = (near.normal_W @ axis_W)[:, None] * axis_W - near.normal_W
+        plant.side_W[:] = np.sum(near.normal_W * axes_W, axis=1)[:, None] * axes_W - near.normal_W
 
 
 def _bluffs(solids: Solids) -> list[Bluff]:

@@ -11,7 +11,7 @@ import numpy as np
 from companion.core.arrays import Array, Mask, Vector
 from companion.core.frames import rotation_matrix, skew
 from companion.core.messages import Contact
-from sitl.plant import CONTACTS, FEET, STEP_S, Plant
+from sitl.plant import FEET, STEP_S, Plant
 from sitl.solids.queries import MEMORY, SHAPE
 from sitl.solids.solids import Solids
 from sitl.vectors import vec3
@@ -31,16 +31,17 @@ class SolidContact:
 
     def __init__(self, solids: Solids, plant: Plant) -> None:
         self._solids, self._plant = solids, plant
-        self._shapes = np.zeros(CONTACTS, dtype=SHAPE)
-        sphere = np.arange(CONTACTS) == CONTACTS - 1  # the hull; all others are discs, the feet of radius 0
+        shapes = plant.contacts
+        self._shapes = np.zeros(shapes, dtype=SHAPE)
+        sphere = np.arange(shapes) == shapes - 1  # the hull; all others are discs, the feet of radius 0
         self._shapes["radius_m"] = np.where(sphere, 0.0, plant.shape_radius_m)
         self._shapes["ball_m"] = np.where(sphere, plant.shape_radius_m, 0.0)
         self._reach_m = float(np.max(np.linalg.norm(plant.shapes_B, axis=1) + plant.shape_radius_m)) + NEAR_M
-        self._memory = np.zeros((CONTACTS, len(solids.names)), dtype=MEMORY)
-        self._planes_W = np.empty((CONTACTS, 4))
-        self._index = np.empty(CONTACTS, dtype=np.int64)
-        self._touching = np.zeros(CONTACTS, dtype=bool)
-        self._slow = np.zeros(CONTACTS, dtype=bool)  # when it began to touch
+        self._memory = np.zeros((shapes, len(solids.names)), dtype=MEMORY)
+        self._planes_W = np.empty((shapes, 4))
+        self._index = np.empty(shapes, dtype=np.int64)
+        self._touching = np.zeros(shapes, dtype=bool)
+        self._slow = np.zeros(shapes, dtype=bool)  # when it began to touch
         self.contacts: list[Contact] = []
         self._last_s: list[float] = []  # of each contact: its newest touch
         self._taken = 0
@@ -77,7 +78,7 @@ class SolidContact:
         R = rotation_matrix(plant.q_WB)
         shapes["centre_W"] = plant.p_W + plant.shapes_B @ R.T
         shapes["velocity_W"] = plant.v_W + plant.shapes_B @ (R @ skew(plant.omega_B)).T
-        shapes["axis_W"] = R[:, 2]
+        shapes["axis_W"] = plant.shape_axis_B @ R.T
         self._solids.contact_planes(shapes, self._memory, STEP_S, self._planes_W, self._index)
         plant.surfaces_W[:] = self._planes_W
 

@@ -11,7 +11,8 @@ from scipy.signal import lfilter
 
 from companion.core.enums import FcuMode
 from companion.core.frames import quat_from_rpy, rpy_from_quat
-from sitl.autopilot.attitude import ATTITUDE, RATES, AttitudeControl, mixer_matrix
+from sitl.airframe import load_airframe
+from sitl.autopilot.attitude import ATTITUDE, RATES, AttitudeControl, mixer_of
 from sitl.autopilot.parameters import load_parameters
 
 STEP_S = 0.004
@@ -74,19 +75,20 @@ def test_attitude_answers_with_the_time_constant_of_the_real_aircraft(airframe, 
 
 
 def control(airframe="f550") -> AttitudeControl:
-    return AttitudeControl(load_parameters(airframe), STEP_S)
+    return AttitudeControl(load_parameters(airframe), STEP_S, load_airframe(airframe))
 
 
 def test_mixer_is_px4s_normalised_hexarotor_x():
-    mix = mixer_matrix()
-    assert np.abs(mix).max(axis=0) == pytest.approx([0.816, 0.707, 1.0], abs=1e-3)
+    mix = mixer_of(load_airframe("f550")).mix
+    assert np.abs(mix).max(axis=0) == pytest.approx([0.816, 0.707, 1.0, 1.0], abs=1e-3)
     assert mix[3, 0] > 0 > mix[0, 0]  # left side up: roll to the right
     assert mix[2, 1] > 0 > mix[0, 1]  # rear up: nose down
-    np.testing.assert_allclose(mix.sum(axis=0), 0.0, atol=1e-9)
+    np.testing.assert_allclose(mix.sum(axis=0), [0.0, 0.0, 0.0, 6.0], atol=1e-9)
 
 
-def test_saturated_motors_reduce_yaw_and_thrust_before_roll_and_pitch():
-    c = control()
+@pytest.mark.parametrize("airframe", ["f550", "f450", "x8"])
+def test_saturated_motors_reduce_yaw_and_thrust_before_roll_and_pitch(airframe):
+    c = control(airframe)
     loop = c.loop
     loop.level, loop.thrust = RATES, 0.95
     loop.rate_p[:], loop.rate_i[:], loop.yaw_torque_cutoff_hz = (0.2, 0.2, 0.2), (0.0, 0.0, 0.0), 0.0
@@ -94,8 +96,7 @@ def test_saturated_motors_reduce_yaw_and_thrust_before_roll_and_pitch():
     c.step()
     motors = np.array(c.motors)
     assert motors.max() <= 1.0 and motors.min() >= 0.0
-    mix = mixer_matrix()
-    torque = motors @ mix / (mix**2).sum(axis=0)
+    torque = mixer_of(load_airframe(airframe)).reach @ motors
     assert torque[0] == pytest.approx(0.3, abs=0.03)  # the full command
     assert torque[2] < 0.3  # of a command of 0.6
     assert motors.mean() < 0.95

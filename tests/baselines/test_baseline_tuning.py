@@ -63,7 +63,7 @@ def aircraft(loaded: LoadedScenario) -> tuple[Airframe, Parameters]:
 
 def hovering_thrust(airframe: Airframe, parameters: Parameters) -> float:
     """The command that carries the aircraft with its charged battery, found by flying."""
-    plant, control = Plant(airframe, 0, (0.0, 0.0, 100.0)), AttitudeControl(parameters, LOOP_STEP_S)
+    plant, control = Plant(airframe, 0, (0.0, 0.0, 100.0)), AttitudeControl(parameters, LOOP_STEP_S, airframe)
     control.loop.level, climbed_m, commands = ATTITUDE, 0.0, []
     for _ in range(round(2 * SETTLED_S / LOOP_STEP_S)):
         climbed_m += plant.v_W[2] * LOOP_STEP_S
@@ -93,7 +93,7 @@ def test_the_tilt_bound_carries_the_aircraft_into_the_mean_wind(loaded, tuned, h
     strongest = max(winds, key=lambda w: float(np.hypot(w[0], w[1])))
     forces = [np.array(step.acceleration_m_s2) for step in wind.force_steps]
     push = max(forces, key=lambda a: float(np.hypot(a[0], a[1])), default=np.zeros(3)) * (1.0, 1.0, 0.0)
-    plant, control = Plant(airframe, 0, (0.0, 0.0, 100.0)), AttitudeControl(parameters, LOOP_STEP_S)
+    plant, control = Plant(airframe, 0, (0.0, 0.0, 100.0)), AttitudeControl(parameters, LOOP_STEP_S, airframe)
     against = -(strongest + push)
     yaw, tilt = math.atan2(against[1], against[0]), tuned.tilt_command_max_rad
     loop = control.loop

@@ -47,7 +47,7 @@ def step_response(axis: int) -> tuple[np.ndarray, np.ndarray]:
     scenario = load_scenario(SCENARIO).scenario
     airframe = true_airframe()
     plant = Plant(airframe, 0, (0.0, 0.0, 100.0))
-    control = AttitudeControl(load_parameters(scenario.airframe), LOOP_S)
+    control = AttitudeControl(load_parameters(scenario.airframe), LOOP_S, airframe)
     control.input_delay_steps = round(scenario.command_delay_s / LOOP_S)
     loop = control.loop
     loop.level, loop.thrust, loop.yaw_rate_sp = ATTITUDE, 0.35, 0.0

@@ -180,6 +180,8 @@ def test_a_mission_given_for_a_scenario_and_the_reverse_are_named():
     refused(run("fly", SCENARIO), "bridge_hover.toml is a scenario; `companion fly` needs a mission")
     refused(run("fly", VEHICLE), "f550.toml is a vehicle file; `companion fly` needs a mission")
     refused(run("fly", MISSION, "--vehicle", MISSION), "is a mission; `companion fly` needs a vehicle file")
+    refused(run("sim", SCENARIO, "--airframe", VEHICLE), "is a vehicle file; `companion sim` needs an airframe file")
+    refused(run("sim", SCENARIO, "--airframe", "f55"), "did you mean 'f550'?")
 
 
 def test_a_missing_compiler_is_one_line(tmp_path):

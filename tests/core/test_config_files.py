@@ -44,15 +44,24 @@ def test_an_installation_names_its_own_folder(tmp_path, monkeypatch):
     assert find_config("own", ConfigKind.VEHICLE) == tmp_path / "vehicles/own.toml"
 
 
+def test_a_folder_that_an_installation_does_not_have_is_the_packaged_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("COMPANION_CONFIG_DIR", str(tmp_path))
+    assert find_config("x8", ConfigKind.AIRFRAME) == CONFIG / "airframes/x8.toml"
+    (tmp_path / "airframes").mkdir()
+    with pytest.raises(ConfigError, match="no airframe file of this name"):
+        find_config("x8", ConfigKind.AIRFRAME)
+
+
 @pytest.mark.parametrize(
     ("given", "kind", "words"),
     [
         ("bridge_hovr", ConfigKind.MISSION, "did you mean 'bridge_hover'?"),
         ("f5500.toml", ConfigKind.VEHICLE, "did you mean 'f550'?"),
-        ("qwertz", ConfigKind.VEHICLE, "(there are: aurelia_x6, f550,"),
+        ("qwertz", ConfigKind.VEHICLE, "(there are: aurelia_x6, f450,"),
         ("f550", ConfigKind.MISSION, "f550 is a vehicle file, and there is no mission of this name"),
         ("no/such/file.toml", ConfigKind.MISSION, "no/such/file.toml: no such file"),
         ("../etc", ConfigKind.MISSION, "no such file"),
+        ("f55", ConfigKind.AIRFRAME, "did you mean 'f550'?"),
         ("x" * 5000, ConfigKind.MISSION, "longer than 200 characters"),
     ],
 )

@@ -11,7 +11,6 @@ from companion.core.config import ConfigError, load
 from companion.core.vehicle import Vehicle
 from sitl.airframe import load_airframe
 from sitl.autopilot.parameters import load_parameters
-from sitl.plant import PX4_ROTORS, PX4_SPIN
 from sitl.px4.build import AIRFRAMES, OWN_AIRFRAMES, external_model, find_build, prepare_run
 from sitl.px4.process import Px4Process
 
@@ -117,11 +116,10 @@ def test_px4_s_airframe_is_the_simulated_aircraft(name, file):
     rows = [line.split() for line in (OWN_AIRFRAMES / file).read_text().splitlines() if line.startswith("param ")]
     set_to = {row[2]: float(row[3]) for row in rows}
     airframe, gains = load_airframe(name), load_parameters(name)
-    arm_m = airframe.wheelbase_m / 2
-    for i, ((x, y), spin) in enumerate(zip(PX4_ROTORS, PX4_SPIN, strict=True)):
-        assert set_to[f"CA_ROTOR{i}_PX"] == pytest.approx(x * arm_m, abs=5e-4)
-        assert set_to[f"CA_ROTOR{i}_PY"] == pytest.approx(y * arm_m, abs=5e-4)
-        assert set_to[f"CA_ROTOR{i}_KM"] == pytest.approx(spin * airframe.rotor.torque_per_thrust_m)
+    for i, hub in enumerate(airframe.hubs):
+        assert set_to[f"CA_ROTOR{i}_PX"] == pytest.approx(hub.p_m[0], abs=5e-4)
+        assert set_to[f"CA_ROTOR{i}_PY"] == pytest.approx(-hub.p_m[1], abs=5e-4)
+        assert set_to[f"CA_ROTOR{i}_KM"] == pytest.approx(hub.spin.sign * airframe.rotor.torque_per_thrust_m)
     assert set_to["BAT1_N_CELLS"] == airframe.battery.cells
     shared = [key for key in set_to if key.startswith("MC_") or key == "MPC_THR_HOVER"]
     assert len(shared) == 7

@@ -27,7 +27,7 @@ def test_true_thrust_is_scaled_and_the_setpoint_delayed():
 
 
 def test_a_delayed_setpoint_acts_that_much_later_and_stopping_acts_at_once():
-    control = AttitudeControl(load_parameters("f550"), STEP_S)
+    control = AttitudeControl(load_parameters("f550"), STEP_S, load_airframe("f550"))
     control.input_delay_steps = 7
     loop = control.loop
     loop.level, loop.thrust = ATTITUDE, 0.3

@@ -9,7 +9,11 @@ from click.testing import CliRunner
 from companion.cli import main
 from companion.core import provenance
 from companion.recording.log import LogError, read_log
+from companion.recording.writer import LogWriter
 from sitl import refly as refly_module
+from sitl.airframe import airframe_file, load_airframe
+from sitl.autopilot.parameters import load_parameters
+from sitl.flight_files import metadata_of
 from sitl.refly import comparison_lines, difference, path_difference_m, refly, unpack
 from sitl.scenario import load_scenario
 from sitl.simulate import fly_loaded
@@ -48,6 +52,20 @@ def test_the_configuration_in_the_log_is_the_one_that_flew(log_file, tmp_path):
     assert loaded.vehicle.controller.tilt_max_rad == 0.22
     assert loaded.scenario.camera_mode == "corners" and loaded.scenario.duration_max_s == 14.0
     assert loaded.plan.bundle == "pier" and loaded.site.find("pier") is not None
+
+
+def test_a_log_holds_the_airframe_and_the_parameters_that_flew(tmp_path):
+    text = airframe_file("f550").read_text(encoding="utf-8").replace("../autopilots/f550.toml", "own_gains.toml")
+    (tmp_path / "own.toml").write_text(text.replace("mass_kg = 1.8", "mass_kg = 1.77"), encoding="utf-8")
+    (tmp_path / "own_gains.toml").write_text("MC_ROLL_P = 4.25\nCA_ROTOR_COUNT = 6\n", encoding="utf-8")
+    flown = load_scenario(ROOT / "config/scenarios/hover_wind.toml", airframe=tmp_path / "own.toml")
+    LogWriter(tmp_path / "flight.mcap", metadata_of(flown, {"kind": "lockstep", "seed": 1})).close()
+    for name in ("own.toml", "own_gains.toml"):
+        (tmp_path / name).unlink()
+    (tmp_path / "again").mkdir()
+    again = unpack(read_log(tmp_path / "flight.mcap"), tmp_path / "again").scenario.airframe
+    assert Path(again).stem == "own" and load_airframe(again).mass_kg == 1.77
+    assert load_parameters(again)["MC_ROLL_P"] == 4.25
 
 
 def test_another_seed_is_found_and_named(log_file, monkeypatch):

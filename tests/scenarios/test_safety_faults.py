@@ -27,6 +27,10 @@ def test_every_kind_of_fault_can_be_injected():
         ('kind = "link_lost", value = [1.0]', r"fault\[0\] \(link_lost\): value has 1 numbers, needs 0"),
         ('kind = "process_dead", name = "pilot"', "name = 'pilot': no such process"),
         ('kind = "meteor"', "kind"),
+        ('kind = "motors_weak", value = [0.5, 0.5, 0.5, 0.5]', "value has 4 numbers, needs 1 or 6: the airframe has 6"),
+        ('kind = "motor_stops", value = [6]', r"value = \[6.0\]: the motors of the airframe are 0 to 5"),
+        ('kind = "motor_stops", value = [0.5]', r"value = \[0.5\]: the motors of the airframe are 0 to 5"),
+        ('kind = "motor_stops"', "value has 0 numbers, needs 1 to 16"),
     ],
 )
 def test_a_fault_that_is_not_complete_is_refused_with_one_line(tmp_path, fault, problem):

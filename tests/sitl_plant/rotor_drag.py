@@ -22,10 +22,11 @@ import numpy as np
 from companion.core.arrays import Array
 from companion.core.frames import GRAVITY_M_S2, rotation_matrix
 from sitl.airframe import Airframe, RotorDragModel, load_airframe
-from sitl.plant import PX4_SPIN, ROTORS, Plant
+from sitl.plant import Plant
 from sitl.sensors import PAPER
 
 STEP_S = 0.004
+HEXA = 6  # rotors of the F550
 CIRCLE_M_S2 = 8.0  # centripetal acceleration at the stated speed, where the radius is not SMALL_M
 SMALL_M = 5.0
 SETTLE_S = 6.0  # before the record: the speed rises smoothly
@@ -83,7 +84,7 @@ class Rotor:
     c_d: float
 
     def force(self, flight: Flight) -> Array:
-        drag = (self.k * flight.thrust_n + ROTORS * self.b) * self.c_d
+        drag = (self.k * flight.thrust_n + HEXA * self.b) * self.c_d
         return -drag[:, None] * flight.v_B * [1.0, 1.0, 0.0]
 
 
@@ -98,7 +99,7 @@ def fit(flight: Flight, noise_m_s2: float, seed: int = 1) -> tuple[Linear, Rotor
     extra_W = flight.measured(noise_m_s2, seed) - flight.calculated(np.zeros_like(flight.v_B))
     drag_B = flight.mass_kg * np.einsum("nji,nj->ni", flight.R, extra_W)
     linear = -np.sum(drag_B * flight.v_B, axis=0) / np.sum(flight.v_B**2, axis=0)
-    k, b = root_line(flight.thrust_n / ROTORS)
+    k, b = root_line(flight.thrust_n / HEXA)
     unit = Rotor(k, b, 1.0).force(flight)
     return Linear(linear), Rotor(k, b, float(np.sum(drag_B * unit) / np.sum(unit**2)))
 
@@ -111,7 +112,7 @@ def rmse(flight: Flight, model: Linear | Rotor, noise_m_s2: float, seed: int = 2
 def fly(airframe: Airframe, path: Path, record_s: tuple[float, float], wind_m_s: float = 0.0, seed: int = 1) -> Flight:
     """Fly a path and keep what happened between two times; wind: mean along x, with gusts of a third of it."""
     plant = Plant(airframe, seed, p_W=path(0.0))
-    start_speed = np.sqrt(plant.mass_kg * GRAVITY_M_S2 / ROTORS / airframe.rotor.thrust_max_n)
+    start_speed = np.sqrt(plant.mass_kg * GRAVITY_M_S2 / airframe.thrust_max_n)
     plant.rotor_speed_rad_s[:] = start_speed * airframe.rotor.speed_max_rad_s
     allocation, gusts, rng = _allocation(plant), np.zeros(3), np.random.default_rng(seed)
     keep = np.exp(-STEP_S / 2.0)
@@ -133,7 +134,9 @@ def _allocation(plant: Plant) -> Array:
     """Thrusts of the rotors (6,) from total thrust and torque (4,)."""
     x, y, _ = plant.shapes_B[4:10].T
     lever_m = plant.airframe.rotor.torque_per_thrust_m
-    return np.linalg.pinv(np.array([np.ones(ROTORS), y, -x, -lever_m * np.array(PX4_SPIN)]))
+    return np.linalg.pinv(
+        np.array([np.ones(plant.rotors), y, -x, -lever_m * np.array([hub.spin.sign for hub in plant.airframe.hubs])])
+    )
 
 
 def _command(plant: Plant, path: Path, t_s: float, allocation: Array) -> Array:
@@ -228,7 +231,7 @@ def aircraft(each_rotor: bool) -> Airframe:
     airframe = msgspec.structs.replace(airframe, rotor=rotor)
     if not each_rotor:
         return airframe
-    hover_n = airframe.mass_kg * GRAVITY_M_S2 / ROTORS
+    hover_n = airframe.mass_kg * GRAVITY_M_S2 / HEXA
     k, b = root_line(np.linspace(0.5, 2.0, 100) * hover_n)
     c_d = rotor.in_plane_drag_n_s2_m_rad * rotor.speed_max_rad_s / np.sqrt(rotor.thrust_max_n)
     return msgspec.structs.replace(airframe, rotor_drag=RotorDragModel(k=k, b=b, c_d=float(c_d), each_rotor=True))

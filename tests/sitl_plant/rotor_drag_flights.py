@@ -17,13 +17,13 @@ from calibration.identification.values import changes
 from calibration.vehicle_file import Change
 from companion.core.vehicle import Drag
 from sitl.airframe import load_airframe
-from sitl.plant import ROTORS
 from sitl.scenario import LoadedScenario, load_scenario
 from sitl.simulate import fly_loaded
 
 SCENARIOS = Path(__file__).parents[2] / "config/scenarios"
 PLANT: dict[str, Any] = {"k": 0.2, "b": 0.9, "c_d": 0.05, "each_rotor": True}  # 0.25 1/s in a hover
-MASS_KG = load_airframe("f550").mass_kg
+F550 = load_airframe("f550")
+MASS_KG, ROTORS = F550.mass_kg, len(F550.hubs)
 TRUE = Drag(
     linear_1_s=(0.0, 0.0, 0.0),
     rotor_1_s=ROTORS * PLANT["b"] * PLANT["c_d"] / MASS_KG,

@@ -8,7 +8,7 @@ import pytest
 
 from companion.core.config import ConfigError
 from companion.core.frames import GRAVITY_M_S2, quat_from_rpy, rotation_matrix
-from sitl.airframe import FOLDER, Drag, LinearDragModel, Motor, RotorDragModel, load_airframe
+from sitl.airframe import Drag, LinearDragModel, Motor, RotorDragModel, airframe_file, load_airframe
 from sitl.plant import Plant
 
 HOVER = np.full(6, 0.344)
@@ -256,7 +256,7 @@ def test_the_motor_follows_the_voltage_of_the_battery_up_and_down(f550):
 )
 def test_a_bad_model_is_refused_by_name(tmp_path, more, expected):
     path = tmp_path / "bad.toml"
-    path.write_text((FOLDER / "f550.toml").read_text(encoding="utf-8") + "\n" + more, encoding="utf-8")
+    path.write_text(airframe_file("f550").read_text(encoding="utf-8") + "\n" + more, encoding="utf-8")
     with pytest.raises(ConfigError) as error:
         load_airframe(str(path))
     assert all(part in str(error.value) for part in (*expected, "bad.toml"))
@@ -264,7 +264,7 @@ def test_a_bad_model_is_refused_by_name(tmp_path, more, expected):
 
 
 def test_a_motor_needs_an_inertia(tmp_path):
-    text = (FOLDER / "f550.toml").read_text(encoding="utf-8")
+    text = airframe_file("f550").read_text(encoding="utf-8")
     path = tmp_path / "bad.toml"
     more = "\n[motor]\nstarting_torque_n_m = 0.8\nidle_speed_rad_s = 840.0\n"
     path.write_text(text.replace("inertia_kg_m2 = 4.0e-5", "inertia_kg_m2 = 0.0") + more, encoding="utf-8")
@@ -273,7 +273,7 @@ def test_a_motor_needs_an_inertia(tmp_path):
 
 
 def test_ground_effect_is_a_yes_or_no(tmp_path):
-    text = (FOLDER / "f550.toml").read_text(encoding="utf-8")
+    text = airframe_file("f550").read_text(encoding="utf-8")
     path = tmp_path / "bad.toml"
     path.write_text(text.replace("mass_kg = 1.8", "ground_effect = 1\nmass_kg = 1.8"), encoding="utf-8")
     with pytest.raises(ConfigError, match="ground_effect"):

@@ -4,13 +4,14 @@ import msgspec
 import pytest
 
 from companion.core.config import ConfigError
-from sitl.airframe import FOLDER, load_airframe
+from companion.core.config_files import ConfigKind, config_folder
+from sitl.airframe import airframe_file, load_airframe
 from sitl.battery import Battery
 
 replace = msgspec.structs.replace
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", sorted((config_folder() / ConfigKind.AIRFRAME).glob("*.toml")), ids=lambda p: p.stem)
 def test_every_airframe_file_loads_by_name_and_by_path(path):
     assert load_airframe(path.stem) == load_airframe(str(path))
 
@@ -30,7 +31,7 @@ def test_every_airframe_file_loads_by_name_and_by_path(path):
     ],
 )
 def test_a_bad_key_is_refused_by_name(tmp_path, old, new, expected):
-    source = (FOLDER / "f550.toml").read_text(encoding="utf-8")
+    source = airframe_file("f550").read_text(encoding="utf-8")
     assert old in source
     path = tmp_path / "bad.toml"
     path.write_text(source.replace(old, new, 1), encoding="utf-8")

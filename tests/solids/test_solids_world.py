@@ -14,7 +14,6 @@ from companion.runtime.flight_record import flight_metadata, open_recorder
 from sitl.camera import SceneCamera
 from sitl.campaign.flights import plan_campaign
 from sitl.flight_end import FlightEnd, judge
-from sitl.plant import CONTACTS
 from sitl.refly import unpack
 from sitl.scenario import load_scenario
 from sitl.simulate import simulate
@@ -100,7 +99,7 @@ def test_a_world_without_solids_has_no_contacts(loaded):
     world = World(load_scenario(ROOT / "config/scenarios/transit.toml"), 1)
     world.advance()
     assert world.contacts is None and world.take_contacts() == [] and not world.plant.surfaces_W.any()
-    assert world.plant.surfaces_W.shape == (CONTACTS, 4)
+    assert world.plant.surfaces_W.shape == (4 + 6 + 1, 4)  # feet, discs, hull
 
 
 LIMITS = Limits(fence_min_m=(-5.0, -5.0, -1.0), fence_max_m=(20.0, 5.0, 8.0), height_m=8.0, distance_m=25.0)
