@@ -10,7 +10,7 @@ import tomlkit
 
 from companion.core.config import Tables
 from companion.core.site import CUSTOM_PREFIX
-from companion.runtime.flight_record import flight_metadata
+from companion.runtime.flight_record import INSPECTION_FILES, flight_metadata
 from sitl.scenario import LoadedScenario
 
 SCENARIO_FILE = "scenario.toml"
@@ -30,6 +30,9 @@ class FlightFiles(msgspec.Struct):
     dictionaries: dict[str, str] = {}
     world: Tables | None = None
     world_files: dict[str, bytes] = {}
+    camera: Tables | None = None
+    battery: Tables | None = None
+    plan_files: dict[str, str] = {}
 
     def write(self, folder: Path) -> Path:
         """Write the files into a folder; returns the scenario's path."""
@@ -39,6 +42,11 @@ class FlightFiles(msgspec.Struct):
         mission = dict(self.mission)
         if "marker_file" in mission:
             mission["marker_file"] = "site.toml"
+        plans = {name: f"plan_{number}.plan" for number, name in enumerate(sorted(self.plan_files))}
+        for name, place in plans.items():
+            (folder / place).write_text(self.plan_files[name], encoding="utf-8")
+        if "inspection" in mission:
+            mission["inspection"] = _with_inspection_files(mission["inspection"], plans)
         tables = {
             SCENARIO_FILE: self.scenario | {"mission": "mission.toml", "vehicle": "vehicle.toml"},
             "vehicle.toml": self.vehicle,
@@ -46,6 +54,9 @@ class FlightFiles(msgspec.Struct):
         }
         if self.site is not None:
             tables["site.toml"] = _with_dictionaries(self.site, places)
+        for name in INSPECTION_FILES:
+            if (content := getattr(self, name)) is not None:
+                tables[f"{name}.toml"] = content
         if self.world is not None:
             beside = {
                 name: f"world_{number}{Path(name).suffix}" for number, name in enumerate(sorted(self.world_files))
@@ -82,6 +93,9 @@ def _of_metadata(metadata: Mapping[str, str]) -> FlightFiles:
         dictionaries=msgspec.json.decode(metadata.get("dictionaries", "{}")),
         world=tables("world") if "world_tables" in metadata else None,
         world_files=msgspec.json.decode(metadata.get("world_files", "{}"), type=dict[str, bytes]),
+        camera=tables("camera") if "camera_tables" in metadata else None,
+        battery=tables("battery") if "battery_tables" in metadata else None,
+        plan_files=msgspec.json.decode(metadata.get("plan_files", "{}"), type=dict[str, str]),
     )
 
 
@@ -94,6 +108,12 @@ def _with_dictionaries(site: Tables, places: Mapping[str, str]) -> Tables:
             if name in places:
                 marker["family"] = f"{CUSTOM_PREFIX}{places[name]}"
     return site
+
+
+def _with_inspection_files(inspection: Tables, plans: Mapping[str, str]) -> Tables:
+    """The table [inspection], naming its files where they were written."""
+    items = [item | {"file": plans[item["file"]]} if item.get("file") in plans else item for item in inspection["item"]]
+    return inspection | {name: f"{name}.toml" for name in INSPECTION_FILES} | {"item": items}
 
 
 def _with_world_files(world: Tables, places: Mapping[str, str]) -> Tables:

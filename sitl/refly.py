@@ -22,6 +22,7 @@ from companion.recording.codec import encode
 from companion.recording.log import Log, LogError, read_log
 from companion.recording.recorder import RecorderNode
 from companion.recording.writer import LogWriter
+from companion.runtime.flight_record import INSPECTION_FILES
 from sitl.flight_files import FlightFiles
 from sitl.lockstep import Lockstep
 from sitl.scenario import LoadedScenario, load_scenario
@@ -164,13 +165,25 @@ def flown_run(log: Log) -> FlownRun:
 
 def unpack(log: Log, folder: Path) -> LoadedScenario:
     """Write the effective files of a log into a folder and load them; raises `ConfigError`."""
-    tables = {name: log.tables(name) for name in ("scenario", "vehicle", "mission", "site", "world")}
+    tables = {name: log.tables(name) for name in ("scenario", "vehicle", "mission", "site", "world", *INSPECTION_FILES)}
     scenario, mission = tables["scenario"], tables["mission"]
     if scenario is None or mission is None or tables["vehicle"] is None:
         raise LogError(f"{log.path}: holds no complete configuration")
     texts = msgspec.json.decode(log.metadata.get("dictionaries", "{}"), type=dict[str, str])
     beside = msgspec.json.decode(log.metadata.get("world_files", "{}"), type=dict[str, bytes])
-    files = FlightFiles(scenario, tables["vehicle"], mission, tables["site"], texts, tables["world"], beside)
+    plans = msgspec.json.decode(log.metadata.get("plan_files", "{}"), type=dict[str, str])
+    files = FlightFiles(
+        scenario,
+        tables["vehicle"],
+        mission,
+        tables["site"],
+        texts,
+        tables["world"],
+        beside,
+        tables["camera"],
+        tables["battery"],
+        plans,
+    )
     return load_scenario(files.write(folder))
 
 

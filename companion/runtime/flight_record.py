@@ -17,6 +17,8 @@ from companion.estimation import layout
 from companion.recording.recorder import RecorderNode
 from companion.recording.writer import LogWriter
 
+INSPECTION_FILES = ("camera", "battery")  # that the table [inspection] of a mission names
+
 
 def flight_metadata(
     vehicle_file: str | Path,
@@ -33,9 +35,16 @@ def flight_metadata(
     """
     mission_file = Path(mission_file)
     files: dict[str, Path] = {"vehicle": Path(vehicle_file), "mission": mission_file}
-    marker_file = read_toml(mission_file).get("marker_file")
+    mission_tables = read_toml(mission_file)
+    marker_file = mission_tables.get("marker_file")
     if isinstance(marker_file, str):
         files["site"] = mission_file.parent / marker_file
+    inspection = mission_tables.get("inspection")
+    if not isinstance(inspection, dict):
+        inspection = {}
+    for name in INSPECTION_FILES:
+        if isinstance(named := inspection.get(name), str):
+            files[name] = mission_file.parent / named
     if scenario_file is not None:
         files["scenario"] = Path(scenario_file)
         world_file = read_layered(scenario_file).get("world")
@@ -48,6 +57,8 @@ def flight_metadata(
         metadata["scenario_tables"] = _json(read_layered(scenario_file) | overrides)
     if "site" in files:
         metadata["dictionaries"] = _json(_dictionaries(files["site"]))
+    if inspection:
+        metadata["plan_files"] = _json(_plans(inspection, mission_file.parent))
     if "world" in files:
         metadata["world_files"] = _json(_beside_world(files["world"]))
     metadata["fingerprints"] = _json(fingerprints(load(vehicle_file, Vehicle)))
@@ -91,6 +102,12 @@ def _dictionaries(site_file: Path) -> dict[str, str]:
                 name = family.removeprefix(CUSTOM_PREFIX)
                 found[name] = _text(site_file.parent / name)
     return found
+
+
+def _plans(inspection: dict[str, Any], folder: Path) -> dict[str, str]:
+    """The `.plan` files of QGroundControl that an inspection names, by the name that it uses."""
+    items = [item for item in inspection.get("item", []) if isinstance(item, dict) and item.get("kind") == "qgc"]
+    return {name: _text(folder / name) for item in items if isinstance(name := item.get("file"), str)}
 
 
 def _beside_world(world_file: Path) -> dict[str, bytes]:
