@@ -102,7 +102,7 @@ def test_without_a_repository_the_installers_file_names_the_commit(tmp_path, mon
 INSPECTION = ROOT / "config/missions/two_piers_inspection.toml"
 
 
-def test_the_files_that_an_inspection_names_stand_in_the_log(tmp_path):
+def test_the_files_that_an_inspection_names_are_in_the_log(tmp_path):
     path = tmp_path / "flight.mcap"
     LogWriter(path, flight_metadata(VARIANT, INSPECTION)).close()
     log = read_log(path)
@@ -110,7 +110,7 @@ def test_the_files_that_an_inspection_names_stand_in_the_log(tmp_path):
     assert log.tables("battery") == read_layered(ROOT / "config/batteries/f550_4s_5ah.toml")
 
 
-def test_the_plan_files_of_an_inspection_stand_in_the_log(tmp_path):
+def test_the_plan_files_of_an_inspection_are_in_the_log(tmp_path):
     text = INSPECTION.read_text().replace('"../', f'"{ROOT}/config/')
     item = '[[inspection.item]]\nkind = "qgc"\nname = "more"\nfile = "more.plan"\n\n[return]'
     (tmp_path / "mission.toml").write_text(text.replace("[return]", item))
