@@ -123,11 +123,12 @@ def write_pyramid(
                 min(TILE_PX, length - index * TILE_PX)
                 for length, index in zip(sizes[finest], (column, row), strict=True)
             )
-            uv = _places(surface, pixel_m, column * TILE_PX, row * TILE_PX, width, height)
-            near = [shot for shot, box in zip(placed, bounds, strict=True) if _meet(box, uv)]
+            us = _middles(column, width, pixel_m) - surface.size_m[0] / 2
+            vs = surface.size_m[1] / 2 - _middles(row, height, pixel_m)
+            near = [shot for shot, box in zip(placed, bounds, strict=True) if _meet(box, us, vs)]
             if not near:
                 continue
-            tile, filled = warped(surface, camera, near, uv.reshape(height, width, 2), pictures)
+            tile, filled = warped(surface, camera, near, us, vs, pictures)
             if filled.any():
                 _write(folder, (finest, column, row), tile)
                 made[finest, column, row] = None
@@ -140,58 +141,56 @@ def write_pyramid(
     return Pyramid(pixel_m, sizes, tiles)
 
 
+def _middles(tile: int, length_px: int, pixel_m: float) -> Array:
+    """Of the pixels of one tile along a side, from the surface's edge [m]."""
+    middles: Array = (tile * TILE_PX + 0.5 + np.arange(length_px, dtype=float)) * pixel_m
+    return middles
+
+
 def warped(
-    surface: Surface, camera: PayloadCamera, placed: Sequence[Placed], uv: Array, pictures: Pictures
+    surface: Surface, camera: PayloadCamera, placed: Sequence[Placed], us: Array, vs: Array, pictures: Pictures
 ) -> tuple[Image8, Mask]:
-    """A picture of places of a surface, (h, w, 2), from the photographs that show them; and where one does, (h, w)."""
-    height, width = uv.shape[:2]
-    tile = np.full((height, width, 3), GROUND, np.uint8)
-    filled = np.zeros((height, width), dtype=bool)
-    best = np.full((height, width), -np.inf)
-    points, normals = surface.points(uv.reshape(-1, 2)), surface.normals(uv.reshape(-1, 2))
-    for shot in _chosen(surface, camera, placed, uv):
-        pixels = project(camera, shot.pose, points, normals)
-        score = _centrality(pixels, shot.sharp).reshape(height, width)
+    """A picture of a raster of places from the photographs that show them, and where one does, (h, w).
+
+    us: (w,), vs: (h,), coordinates of its columns and rows.
+    """
+    shape = (len(vs), len(us))
+    tile = np.full((*shape, 3), GROUND, np.uint8)
+    best = np.full(shape, -np.inf)
+    for shot in _chosen(surface, camera, placed, us, vs):
+        pixels = project(camera, surface, shot.pose, us, vs)
+        score = _centrality(pixels, shot.sharp)
         better = score > best
         if not better.any() or (picture := pictures.get(shot.file)) is None:
             continue
-        size = np.array(picture.shape[1::-1])
-        at = ((pixels.xy + 1) / 2 * size - 0.5).astype(np.float32).reshape(height, width, 2)
-        shown = cv2.remap(picture, at[..., 0], at[..., 1], cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-        tile[better] = shown[better]
-        filled |= better
-        best = np.where(better, score, best)
-    return tile, filled
+        x, y = (
+            ((at + 1) / 2 * length - 0.5).astype(np.float32)
+            for at, length in zip((pixels.x, pixels.y), picture.shape[1::-1], strict=True)
+        )
+        shown = cv2.remap(picture, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        np.copyto(tile, shown.astype(np.uint8, copy=False), where=better[..., None])
+        np.copyto(best, score, where=better)
+    return tile, np.isfinite(best)
 
 
-def _chosen(surface: Surface, camera: PayloadCamera, placed: Sequence[Placed], uv: Array) -> list[Placed]:
-    """The photographs that are the best one somewhere in a tile, by a coarse grid; then the others, for what remains."""
-    picked = [np.unique(np.linspace(0, length - 1, COARSE).astype(int)) for length in uv.shape[:2]]
-    coarse = uv[np.ix_(*picked)].reshape(-1, 2)
-    points, normals = surface.points(coarse), surface.normals(coarse)
-    scores = np.array([_centrality(project(camera, shot.pose, points, normals), shot.sharp) for shot in placed])
+def _chosen(surface: Surface, camera: PayloadCamera, placed: Sequence[Placed], us: Array, vs: Array) -> list[Placed]:
+    """The photographs that are the best one somewhere in a tile, by a coarse raster; then the others, for what remains."""
+    few = [axis[np.unique(np.linspace(0, len(axis) - 1, COARSE).astype(int))] for axis in (us, vs)]
+    scores = np.array([_centrality(project(camera, surface, shot.pose, *few), shot.sharp).ravel() for shot in placed])
     seen = np.isfinite(scores)
     winners = set(np.argmax(scores, axis=0)[seen.any(axis=0)].tolist())
-    if seen.any(axis=0).all():
-        return [placed[i] for i in sorted(winners)]
-    rest = [i for i in np.flatnonzero(seen.any(axis=1)).tolist() if i not in winners]
-    unseen = [i for i in range(len(placed)) if not seen[i].any()]
-    return [placed[i] for i in (*sorted(winners), *rest, *unseen)]
+    order = sorted(winners)
+    if not seen.any(axis=0).all():
+        # Those with a place in the coarse raster first: what is left then lies between its points.
+        order += sorted(set(range(len(placed))) - winners, key=lambda i: (not seen[i].any(), i))
+    return [placed[i] for i in order]
 
 
 def _centrality(pixels: Pixels, sharp: bool) -> Array:
-    """1 in the middle of a picture, 0 at its edge, -inf outside."""
-    inside = 1.0 - np.abs(pixels.xy).max(axis=1)
+    """1 in the middle of a picture, 0 at its edge, -inf outside; (h, w)."""
+    inside = 1.0 - np.maximum(np.abs(pixels.x), np.abs(pixels.y))
     score: Array = np.where(pixels.front & (inside >= 0), inside - (0.0 if sharp else BLURRED_AFTER), -np.inf)
     return score
-
-
-def _places(surface: Surface, pixel_m: float, x0: int, y0: int, width: int, height: int) -> Array:
-    """Coordinates of the middles of pixels, row by row from the upper left; (n, 2)."""
-    u = -surface.size_m[0] / 2 + (x0 + np.arange(width) + 0.5) * pixel_m
-    v = surface.size_m[1] / 2 - (y0 + np.arange(height) + 0.5) * pixel_m
-    us, vs = np.meshgrid(u, v)
-    return np.column_stack([us.ravel(), vs.ravel()])
 
 
 def _bounds(camera: PayloadCamera, surface: Surface, shot: Placed) -> tuple[Array, Array] | None:
@@ -203,10 +202,12 @@ def _bounds(camera: PayloadCamera, surface: Surface, shot: Placed) -> tuple[Arra
     return corners.min(axis=0), corners.max(axis=0)
 
 
-def _meet(box: tuple[Array, Array] | None, uv: Array) -> bool:
+def _meet(box: tuple[Array, Array] | None, us: Array, vs: Array) -> bool:
+    """Whether a box and a raster have places in common; vs fall."""
     if box is None:
         return True
-    return bool((box[0] <= uv.max(axis=0)).all() and (box[1] >= uv.min(axis=0)).all())
+    low, high = box
+    return bool(low[0] <= us[-1] and high[0] >= us[0] and low[1] <= vs[0] and high[1] >= vs[-1])
 
 
 def tile_name(tile: Tile) -> str:

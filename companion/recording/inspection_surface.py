@@ -16,20 +16,32 @@ AWAY = 1e-9
 
 
 class Pixels(NamedTuple):
-    """Where a photograph shows points of a surface."""
+    """Where a photograph shows a raster of places: from the middle of the picture, 1 at its right and lower edge."""
 
-    xy: Array  # (n, 2) from the middle of the picture, 1 at its right and lower edge
-    front: Mask  # (n,) in front of the camera, on the side of the surface that faces it
+    x: Array  # (h, w)
+    y: Array
+    front: Mask  # (w,) the surface faces the camera; it does not change with v
 
 
-def project(camera: PayloadCamera, pose: CameraPose, points: Array, normals: Array) -> Pixels:
-    """Where a pinhole shows points with these normals; (n, 3) each, plan coordinates."""
-    points_C = (points - pose.p_W) @ pose.R_WC
-    depth = points_C[:, 2]
-    front = (depth > AWAY) & (np.einsum("ij,ij->i", points - pose.p_W, normals) < 0)
+def project(camera: PayloadCamera, surface: Surface, pose: CameraPose, us: Array, vs: Array) -> Pixels:
+    """Where a pinhole shows the places (u, v) of a raster; us: (w,), vs: (h,).
+
+    Both kinds of surface are p(u, v) = p(u, 0) + v e with a constant e, which is at right angles to the normals.
+    """
+    along = np.column_stack([us, np.zeros(len(us))])
+    points, normals = surface.points(along), surface.normals(along)
+    front = np.einsum("ij,ij->i", points - pose.p_W, normals) < 0
+    ends = surface.points(np.array([[0.0, 0.0], [0.0, 1.0]]))
+    start = (points - pose.p_W) @ pose.R_WC
+    step = np.multiply.outer(vs, (ends[1] - ends[0]) @ pose.R_WC)
+    x, y, depth = (step[:, None, axis] + start[None, :, axis] for axis in range(3))
+    behind = depth < AWAY
+    depth[behind] = AWAY
+    x[behind] = np.inf
     fx, fy = camera.focal_px
-    scale = np.array([2 * fx / camera.width_px, 2 * fy / camera.height_px])
-    return Pixels(points_C[:, :2] * scale / np.where(front, depth, 1.0)[:, None], front)
+    x *= 2 * fx / camera.width_px
+    y *= 2 * fy / camera.height_px
+    return Pixels(x / depth, y / depth, front)
 
 
 def ray(camera: PayloadCamera, pose: CameraPose, xy: tuple[float, float]) -> Array:

@@ -1,6 +1,7 @@
 """A made-up inspection: a flight of a plan with known pose errors, its photographs drawn from known textures."""
 
 import math
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,6 +57,7 @@ def plan_of(mission: Path = MISSION) -> tuple[Plan, FlownPlan]:
     return plan, make_plan_of(plan.name, planning, plan.satellites, str(mission))
 
 
+@lru_cache
 def texture(number: int, size_m: tuple[float, float]) -> np.ndarray:
     """A concrete face with joints and stains; row 0 is its upper edge. (h, w, 3)."""
     rng = np.random.default_rng(number)

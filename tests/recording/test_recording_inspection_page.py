@@ -16,7 +16,7 @@ SKIPPED = frozenset({3, 4, 5, 6, 7, 8, 15, 16, 17, 18, 24, 25, 26, 27})
 def page(tmp_path_factory) -> Path:
     program()
     folder = tmp_path_factory.mktemp("page")
-    inspection = read_inspection([read_log(make_log(folder / "flight.mcap", Made(skipped=SKIPPED, width_px=600)))])
+    inspection = read_inspection([read_log(make_log(folder / "flight.mcap", Made(skipped=SKIPPED, width_px=900)))])
     return write_inspection_report(inspection, folder).page
 
 
@@ -47,7 +47,7 @@ def middle_of_view(browser) -> tuple[float, float, float, float]:
 
 def test_tiles_load_and_everything_is_inside_the_folder(opened, page):
     opened.js("document.querySelector('button[data-surface=\"1\"]').click()")
-    opened.wait("Number(document.getElementById('surface').dataset.loaded) > 1")
+    opened.wait("performance.getEntriesByType('resource').some((entry) => entry.name.includes('/tiles/1/'))")
     files = [address for address in opened.requested if not address.startswith("about:")]
     assert any("/tiles/0/" in file for file in files) and any("/tiles/1/" in file for file in files)
     assert all(file.startswith(page.parent.resolve().as_uri()) for file in files)
