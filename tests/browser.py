@@ -113,6 +113,13 @@ class Browser:
         while not self.js(f"Boolean({expression})"):
             assert time.monotonic() < ends_s, f"never true: {expression}"
 
+    def wait_requested(self, part: str) -> None:
+        """Until the page has loaded an address with this part."""
+        ends_s = time.monotonic() + WAITS_S
+        while not any(part in address for address in self.requested):
+            assert time.monotonic() < ends_s, f"never loaded: {part}"
+            self.js("0")
+
     def click(self, x: float, y: float) -> None:
         """With the mouse, in the window's coordinates."""
         for kind in ("mousePressed", "mouseReleased"):
