@@ -22,7 +22,7 @@ from companion.recording.inspection_surface import outline
 
 DEGREES = 9  # digits of a latitude: 0.1 mm
 MILLIMETRES = 3  # digits of a height
-LEVEL_SINE = 1e-3  # an axis so near to the vertical has no heading
+LEVEL_SINE = 0.1  # an optical axis so near to the vertical has no useful heading
 FLAT_M2 = 0.01  # a polygon with less area on the map is written as a line
 Feature = dict[str, Any]
 Row = dict[str, Any]
