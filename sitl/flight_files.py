@@ -10,7 +10,7 @@ import tomlkit
 
 from companion.core.config import Tables
 from companion.core.site import CUSTOM_PREFIX
-from companion.runtime.flight_record import INSPECTION_FILES, flight_metadata
+from companion.runtime.flight_record import flight_metadata
 from sitl.scenario import LoadedScenario
 
 SCENARIO_FILE = "scenario.toml"
@@ -20,7 +20,7 @@ class FlightFiles(msgspec.Struct):
     """Tables without bases; they name each other by their names in the folder that `write` makes.
 
     dictionaries: texts of the marker dictionaries, by the name that the marker file uses. world_files: meshes and images, by
-    the name that the world file uses.
+    the name that the world file uses. plans: texts of QGroundControl's, by the name that the mission's inspection uses.
     """
 
     scenario: Tables
@@ -30,9 +30,9 @@ class FlightFiles(msgspec.Struct):
     dictionaries: dict[str, str] = {}
     world: Tables | None = None
     world_files: dict[str, bytes] = {}
-    camera: Tables | None = None
-    battery: Tables | None = None
-    plan_files: dict[str, str] = {}
+    payload_camera: Tables | None = None
+    payload_battery: Tables | None = None
+    plans: dict[str, str] = {}
 
     def write(self, folder: Path) -> Path:
         """Write the files into a folder; returns the scenario's path."""
@@ -42,11 +42,8 @@ class FlightFiles(msgspec.Struct):
         mission = dict(self.mission)
         if "marker_file" in mission:
             mission["marker_file"] = "site.toml"
-        plans = {name: f"plan_{number}.plan" for number, name in enumerate(sorted(self.plan_files))}
-        for name, place in plans.items():
-            (folder / place).write_text(self.plan_files[name], encoding="utf-8")
         if "inspection" in mission:
-            mission["inspection"] = _with_inspection_files(mission["inspection"], plans)
+            mission["inspection"] = self._inspection(mission["inspection"], folder)
         tables = {
             SCENARIO_FILE: self.scenario | {"mission": "mission.toml", "vehicle": "vehicle.toml"},
             "vehicle.toml": self.vehicle,
@@ -54,9 +51,6 @@ class FlightFiles(msgspec.Struct):
         }
         if self.site is not None:
             tables["site.toml"] = _with_dictionaries(self.site, places)
-        for name in INSPECTION_FILES:
-            if (content := getattr(self, name)) is not None:
-                tables[f"{name}.toml"] = content
         if self.world is not None:
             beside = {
                 name: f"world_{number}{Path(name).suffix}" for number, name in enumerate(sorted(self.world_files))
@@ -68,6 +62,18 @@ class FlightFiles(msgspec.Struct):
         for name, content in tables.items():
             (folder / name).write_text(_toml(msgspec.json.encode(content)), encoding="utf-8")
         return folder / SCENARIO_FILE
+
+    def _inspection(self, inspection: Tables, folder: Path) -> Tables:
+        """The table, naming its files where they are written."""
+        places = {name: f"plan_{number}.plan" for number, name in enumerate(sorted(self.plans))}
+        for name, place in places.items():
+            (folder / place).write_text(self.plans[name], encoding="utf-8")
+        for key, table in (("camera", self.payload_camera), ("battery", self.payload_battery)):
+            if table is not None:
+                (folder / f"payload_{key}.toml").write_text(_toml(msgspec.json.encode(table)), encoding="utf-8")
+                inspection = inspection | {key: f"payload_{key}.toml"}
+        items = [item | {"file": places[item["file"]]} if "file" in item else item for item in inspection["item"]]
+        return inspection | {"item": items}
 
 
 def files_of(loaded: LoadedScenario) -> FlightFiles:
@@ -92,10 +98,10 @@ def _of_metadata(metadata: Mapping[str, str]) -> FlightFiles:
         site=tables("site") if "site_tables" in metadata else None,
         dictionaries=msgspec.json.decode(metadata.get("dictionaries", "{}")),
         world=tables("world") if "world_tables" in metadata else None,
+        payload_camera=tables("payload_camera") if "payload_camera_tables" in metadata else None,
+        payload_battery=tables("payload_battery") if "payload_battery_tables" in metadata else None,
+        plans=msgspec.json.decode(metadata.get("plans", "{}")),
         world_files=msgspec.json.decode(metadata.get("world_files", "{}"), type=dict[str, bytes]),
-        camera=tables("camera") if "camera_tables" in metadata else None,
-        battery=tables("battery") if "battery_tables" in metadata else None,
-        plan_files=msgspec.json.decode(metadata.get("plan_files", "{}"), type=dict[str, str]),
     )
 
 
@@ -108,12 +114,6 @@ def _with_dictionaries(site: Tables, places: Mapping[str, str]) -> Tables:
             if name in places:
                 marker["family"] = f"{CUSTOM_PREFIX}{places[name]}"
     return site
-
-
-def _with_inspection_files(inspection: Tables, plans: Mapping[str, str]) -> Tables:
-    """The table [inspection], naming its files where they were written."""
-    items = [item | {"file": plans[item["file"]]} if item.get("file") in plans else item for item in inspection["item"]]
-    return inspection | {name: f"{name}.toml" for name in INSPECTION_FILES} | {"item": items}
 
 
 def _with_world_files(world: Tables, places: Mapping[str, str]) -> Tables:

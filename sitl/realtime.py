@@ -28,7 +28,7 @@ from sitl.autopilot.udp import GROUND_PORTS, ONBOARD_PORTS, UdpEndpoint, UdpLink
 from sitl.devices.arrivals import ArrivalQueue
 from sitl.pilot import PERIOD_S as PILOT_PERIOD_S
 from sitl.ports import check_instance
-from sitl.scenario import SensorKind, load_scenario
+from sitl.scenario import SensorKind, load_scenario, with_pilot
 from sitl.unkind import with_sensors
 from sitl.world import STEP_S, World
 
@@ -67,6 +67,7 @@ def main() -> int:
         default=SensorKind.KIND,
         help="kind: the errors in the scenario file; unkind: drawn for the seed (default: kind)",
     )
+    parser.add_argument("--pilot", default=None, help="pilot file, or default: who takes off and hands over")
     given = parser.parse_args()
     try:
         check_instance(given.instance)
@@ -75,6 +76,8 @@ def main() -> int:
         if given.sensors not in list(SensorKind):
             raise ConfigError(f"--sensors {given.sensors}: must be one of {', '.join(SensorKind)}")
         loaded = load_scenario(given.scenario, given.vehicle)
+        if given.pilot is not None:
+            loaded = with_pilot(loaded, given.pilot)
         world = World(with_sensors(loaded, SensorKind(given.sensors), given.seed), given.seed)
         onboard = UdpEndpoint(ONBOARD_PORTS[0] + given.instance, ONBOARD_PORTS[1] + given.instance)
         links = UdpLinks([onboard, UdpEndpoint(GROUND_PORTS[0] + given.instance, GROUND_PORTS[1])])
@@ -181,13 +184,13 @@ def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, camera: Ca
             zero_s += lag_s - STEP_S
         started_s = time.perf_counter()
         for data in links.receive():
-            world.autopilot.receive(data, world.now_s)
+            world.receive(data, world.now_s)
         world.advance()
         devices.keep(world.measured())
         if world.now_s >= next_look_s and isinstance(world.autopilot, Autopilot):
             next_look_s += PILOT_PERIOD_S
             world.step_pilot(world.autopilot.mode, world.autopilot.armed)
-        if data := world.autopilot.take_output():
+        if data := world.take_output():
             links.send(data)
         if camera.publishes_markers:
             camera.request(bus.receive(0.0))
@@ -204,9 +207,9 @@ def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, camera: Ca
             truth = world.truth()
             truth.stamp_s += zero_s
             bus.publish(truth)
-        for contact in world.take_contacts():
-            contact.stamp_s += zero_s
-            bus.publish(contact)
+        for event in (*world.take_contacts(), *world.take_captures()):
+            event.stamp_s += zero_s
+            bus.publish(event)
         health.note_step(time.perf_counter() - started_s, lag_s > 2 * STEP_S)
         now_s = monotonic_s()
         if health.due(now_s):

@@ -209,6 +209,10 @@ make_configuration() {
     keep_or_put "$SOURCE/systemd/companion.env" "$ETC/companion.env"
     for folder in vehicles missions markers cameras batteries; do
         for file in "$SOURCE/config/$folder"/*.toml; do
+            if [ "$folder" = missions ] && grep -q '^start = "auto"' "$file"; then
+                say "left out $file: start = \"auto\" takes off by itself, for simulators"
+                continue
+            fi
             keep_or_put "$file" "$ETC/$folder/${file##*/}"
         done
     done

@@ -131,6 +131,7 @@ class Phase(StrEnum):
     HOLD = "HOLD"
     TRANSFER = "TRANSFER"  # to the first point of the trajectory
     TRAJECTORY = "TRAJECTORY"
+    INSPECT = "INSPECT"  # from station to station of an inspection, with its photographs
     PAUSE = "PAUSE"  # a safety monitor demands a hold; the mission goes on when it clears
     RETREAT = "RETREAT"  # back away from the structure
     RETURN = "RETURN"

@@ -156,6 +156,7 @@ class EstimatorNode(Node):
         self._dropped_late = 0  # of earlier histories
         self._resets = resets
         self._now_s = 0.0
+        self._others_std_m: dict[str, float] = {}  # of the position in the frame of each further bundle
         self._steps = 0
         self._blocks: tuple[float, ...] = ()
 
@@ -568,18 +569,26 @@ class EstimatorNode(Node):
         by_map = filter_state.marker_known and relative_std_m <= self._vehicle.safety.relative_std_m
         return max(own_s, sight[0]) if by_map and sight is not None else own_s
 
-    @staticmethod
-    def _map(filter_state: FilterState, now_s: float) -> tuple[MapBundle, ...]:
+    def _map(self, filter_state: FilterState, now_s: float) -> tuple[MapBundle, ...]:
         known = [(name, record) for name, record in filter_state.others.items() if record.marker_known]
         poses = {name: filter_state.pose(name).tolist() for name, _ in known}
+        for name in poses:  # as often as the covariances are reported
+            if self._steps % BLOCKS_EVERY == 0 or name not in self._others_std_m:
+                self._others_std_m[name] = self._relative_std_m(filter_state, name)
         return tuple(
-            MapBundle(name, tuple(poses[name][:3]), tuple(poses[name][3:]), now_s - record.accepted_s[0])
+            MapBundle(
+                name,
+                tuple(poses[name][:3]),
+                tuple(poses[name][3:]),
+                now_s - record.accepted_s[0],
+                self._others_std_m[name],
+            )
             for name, record in known
         )
 
-    def _relative_std_m(self, filter_state: FilterState) -> float:
-        """Std of the position in the bundle's frame, with the error of the camera's calibration, which is no state."""
-        position_M, covariance = self._filter.relative(filter_state)
+    def _relative_std_m(self, filter_state: FilterState, name: str = "") -> float:
+        """Std of the position in a bundle's frame, with the error of the camera's calibration, which is no state; "": the mission's."""
+        position_M, covariance = self._filter.relative(filter_state, name)
         camera, error_px = self._vehicle.camera, self._vehicle.estimator.camera_calibration_px
         return hypot(largest_std(covariance), error_px / camera.fx_px * hypot(*position_M.tolist()))
 

@@ -24,6 +24,7 @@ from companion.estimation.innovation_monitor import MOVED_AGREEMENT, BiasTest, C
 from companion.estimation.inputs import ActingThrust, Inputs
 from companion.estimation.layout import (
     BUNDLE_ERROR,
+    BUNDLE_STATE,
     ERROR_SIZE,
     NAME,
     SAMPLES_MAX,
@@ -522,10 +523,16 @@ class Eskf:
         w, x, y, z = filter_state.nominal[StateIndex.ATTITUDE]
         return quat_multiply((w, -x, -y, -z), filter_state.nominal[StateIndex.MARKER_ATTITUDE])
 
-    def relative(self, filter_state: FilterState) -> tuple[Array, Array]:
-        """Position in the bundle's frame [m], (3,), and its covariance, (3, 3)."""
+    def relative(self, filter_state: FilterState, name: str = "") -> tuple[Array, Array]:
+        """Position in a bundle's frame [m], (3,), and its covariance, (3, 3); name: of a further bundle, "" the mission's."""
         self._relative.inputs[0][:] = filter_state.nominal
         self._relative.inputs[1][:] = filter_state.covariance[:ERROR_SIZE, :ERROR_SIZE]
+        if name:  # that bundle in the place of the mission's
+            rows, pose = filter_state.errors_of(name), filter_state.pose(name)
+            self._relative.inputs[0][BUNDLE_STATE] = pose
+            self._relative.inputs[1][BUNDLE_ERROR, :] = filter_state.covariance[rows, :ERROR_SIZE]
+            self._relative.inputs[1][:, BUNDLE_ERROR] = filter_state.covariance[:ERROR_SIZE, rows]
+            self._relative.inputs[1][BUNDLE_ERROR, BUNDLE_ERROR] = filter_state.covariance[rows, rows]
         position, covariance = self._relative()
         return position.copy(), covariance.copy()
 

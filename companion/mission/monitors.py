@@ -145,7 +145,9 @@ def _conflict(s: SafetySnapshot) -> str:
 
 
 def _relative_std(s: SafetySnapshot) -> float | None:
-    return s.state.relative_std_m if s.state is not None and s.at_bundle else None
+    if s.state is None or not s.at_bundle:
+        return None
+    return s.state.relative_std_m if s.sight is None else s.sight.std_m
 
 
 def _position_std(s: SafetySnapshot) -> float | None:
@@ -251,7 +253,9 @@ def _throttle_limit(v: Vehicle, p: Plan) -> float:
 
 
 def _face_distance(s: SafetySnapshot) -> float | None:
-    """Distance to the plane of the bundle's face [m], while the mission flies in front of it."""
+    """Distance to the plane of the bundle's face [m], while the mission flies in front of it; in an inspection to its surfaces."""
+    if s.structure_m is not None:
+        return s.structure_m
     if s.state is None or s.state.bundle != s.plan.bundle or not (s.at_bundle or s.phase == Phase.RETREAT):
         return None
     return to_bundle(s.state.p_W, 0.0, s.state.p_WM, s.state.q_WM)[0][2]
@@ -274,6 +278,8 @@ def _nearest(s: SafetySnapshot) -> float | None:
 
 def _range_shortfall(s: SafetySnapshot) -> float | None:
     range_m, state = _range(s), s.state
+    if s.structure_m is not None:  # the beam may meet another surface than that with the bundle
+        return None
     if range_m is None or state is None or state.bundle != s.plan.bundle or not s.at_bundle:
         return None
     return shortfall(range_m, state, s.home_W)
@@ -458,7 +464,8 @@ PX4_CLIMBS = (Phase.TAKEOFF, Phase.ENTER_OFFBOARD)
 FLYING = (*PX4_CLIMBS, *ph.CONTROLLING, Phase.LAND)
 IN_AIR = (Phase.TAKEOFF, Phase.ENTER_OFFBOARD, *ph.CONTROLLING)
 BEFORE_RETURN = (*ph.WORKING, Phase.PAUSE)
-NEAR = (*ph.AT_BUNDLE, *ph.ON_TRAJECTORY, Phase.PAUSE)  # where the mission may fly relative to the bundle
+# where the mission may fly relative to the bundle
+NEAR = (*ph.AT_BUNDLE, *ph.ON_TRAJECTORY, Phase.INSPECT, Phase.PAUSE)
 BATTERY_VOLTAGE = "battery voltage"  # in `FcuStatus.implausible`; it has a monitor of its own
 TOUCHDOWN = "touchdown"  # while this monitor is active, the mission does not ask for disarming
 GNSS_LOST, BOTH_LOST, BUNDLE_LOST, BATTERY_CRITICAL = "gnss_lost", "both_lost", "bundle_lost", "battery_critical"

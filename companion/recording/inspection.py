@@ -133,7 +133,7 @@ def plan_of_log(log: Log) -> FlownPlan | None:
         return None
     where = f"{log.path}: mission in the log"
     inspection = parse(mission["inspection"], Inspection, f"{where}: inspection")
-    tables = log.tables("camera")
+    tables = log.tables("payload_camera")
     if tables is None:
         raise LogError(
             f"{log.path}: holds an inspection without its camera file (an earlier version): it has no figures"
@@ -152,7 +152,7 @@ def plan_of_log(log: Log) -> FlownPlan | None:
 def _with_plan_files(inspection: Inspection, log: Log, folder: Path) -> Inspection:
     """The inspection, its `.plan` files written into a folder."""
     try:
-        texts = msgspec.json.decode(log.metadata.get("plan_files", "{}"), type=dict[str, str])
+        texts = msgspec.json.decode(log.metadata.get("plans", "{}"), type=dict[str, str])
     except msgspec.MsgspecError as error:
         raise LogError(f"{log.path}: the plan files in the log cannot be read: {error}") from None
     items = []
@@ -176,8 +176,9 @@ def plan_difference(first: FlownPlan, second: FlownPlan) -> str:
         places = [frame_of(item.frame, plan.planning, "") for item, plan in ((a, first), (b, second))]
         if not all(np.allclose(p, q) for p, q in zip(*places, strict=True)):
             return f"the bundle '{a.frame}' stands at another place"
-    if first.planning.camera != second.planning.camera:
-        return f"its camera is {second.planning.camera.name}"
+    cameras = [msgspec.structs.replace(plan.planning.camera, control=None) for plan in (first, second)]
+    if cameras[0] != cameras[1]:
+        return f"its camera {cameras[1].name} is another one, or has another lens or mount"
     return ""
 
 

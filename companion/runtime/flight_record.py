@@ -17,7 +17,10 @@ from companion.estimation import layout
 from companion.recording.recorder import RecorderNode
 from companion.recording.writer import LogWriter
 
-INSPECTION_FILES = ("camera", "battery")  # that the table [inspection] of a mission names
+INSPECTION_FILES = {
+    "payload_camera": "camera",
+    "payload_battery": "battery",
+}  # name in the metadata: key of [inspection]
 
 
 def flight_metadata(
@@ -35,21 +38,19 @@ def flight_metadata(
     """
     mission_file = Path(mission_file)
     files: dict[str, Path] = {"vehicle": Path(vehicle_file), "mission": mission_file}
-    mission_tables = read_toml(mission_file)
-    marker_file = mission_tables.get("marker_file")
+    marker_file = read_toml(mission_file).get("marker_file")
     if isinstance(marker_file, str):
         files["site"] = mission_file.parent / marker_file
-    inspection = mission_tables.get("inspection")
-    if not isinstance(inspection, dict):
-        inspection = {}
-    for name in INSPECTION_FILES:
-        if isinstance(named := inspection.get(name), str):
-            files[name] = mission_file.parent / named
     if scenario_file is not None:
         files["scenario"] = Path(scenario_file)
         world_file = read_layered(scenario_file).get("world")
         if isinstance(world_file, str):
             files["world"] = Path(scenario_file).parent / world_file
+    inspection = read_toml(mission_file).get("inspection")
+    inspection = inspection if isinstance(inspection, dict) else {}
+    for name, key in INSPECTION_FILES.items():
+        if isinstance(inspection.get(key), str):
+            files[name] = mission_file.parent / inspection[key]
     metadata: dict[str, str] = {"run": _json(run or {"kind": "aircraft"})}
     for name, path in files.items():
         metadata |= _file(name, path)
@@ -58,7 +59,7 @@ def flight_metadata(
     if "site" in files:
         metadata["dictionaries"] = _json(_dictionaries(files["site"]))
     if inspection:
-        metadata["plan_files"] = _json(_plans(inspection, mission_file.parent))
+        metadata["plans"] = _json(_plans(inspection, mission_file.parent))
     if "world" in files:
         metadata["world_files"] = _json(_beside_world(files["world"]))
     metadata["fingerprints"] = _json(fingerprints(load(vehicle_file, Vehicle)))
@@ -105,9 +106,9 @@ def _dictionaries(site_file: Path) -> dict[str, str]:
 
 
 def _plans(inspection: dict[str, Any], folder: Path) -> dict[str, str]:
-    """The `.plan` files of QGroundControl that an inspection names, by the name that it uses."""
-    items = [item for item in inspection.get("item", []) if isinstance(item, dict) and item.get("kind") == "qgc"]
-    return {name: _text(folder / name) for item in items if isinstance(name := item.get("file"), str)}
+    """The `.plan` files of QGroundControl that items name, by the name that they use."""
+    named = [item.get("file") for item in inspection.get("item", []) if isinstance(item, dict)]
+    return {name: _text(folder / name) for name in named if isinstance(name, str)}
 
 
 def _beside_world(world_file: Path) -> dict[str, bytes]:

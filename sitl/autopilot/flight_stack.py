@@ -96,6 +96,8 @@ class FlightStack:
         self.accel: Vec3 = (0.0, 0.0, 0.0)
         self._imu_sum, self._imu_count = [0.0] * 6, 0  # since the last HIGHRES_IMU
         self.imu_fault: ImuFault | None = None  # of HIGHRES_IMU; the autopilot itself is healthy
+        self.trigger_camera: Callable[[float], None] | None = None  # connected to the trigger output; None: nothing is
+        self.triggers = 0
         self.q: Quat = (1.0, 0.0, 0.0, 0.0)
         self.yaw = 0.0
         self.baro_height = 0.0

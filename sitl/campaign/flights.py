@@ -154,9 +154,9 @@ class _Base:
             self.files.dictionaries,
             world,
             self.files.world_files,
-            self.files.camera,
-            self.files.battery,
-            self.files.plan_files,
+            self.files.payload_camera,
+            self.files.payload_battery,
+            self.files.plans,
         )
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from companion.core import provenance
-from companion.core.config import ConfigError, load, read_layered
+from companion.core.config import load, read_layered
 from companion.core.vehicle import Vehicle
 from companion.recording.log import LogError, read_log
 from companion.recording.writer import LogWriter
@@ -97,26 +97,3 @@ def test_without_a_repository_the_installers_file_names_the_commit(tmp_path, mon
     provenance.software.cache_clear()
     assert provenance.software()[1:3] == ("abc123", True) and "abc123, modified" in provenance.version_line()
     provenance.software.cache_clear()
-
-
-INSPECTION = ROOT / "config/missions/two_piers_inspection.toml"
-
-
-def test_the_files_that_an_inspection_names_are_in_the_log(tmp_path):
-    path = tmp_path / "flight.mcap"
-    LogWriter(path, flight_metadata(VARIANT, INSPECTION)).close()
-    log = read_log(path)
-    assert log.tables("camera") == read_layered(ROOT / "config/cameras/sony_rx1_gimbal.toml")
-    assert log.tables("battery") == read_layered(ROOT / "config/batteries/f550_4s_5ah.toml")
-
-
-def test_the_plan_files_of_an_inspection_are_in_the_log(tmp_path):
-    text = INSPECTION.read_text().replace('"../', f'"{ROOT}/config/')
-    item = '[[inspection.item]]\nkind = "qgc"\nname = "more"\nfile = "more.plan"\n\n[return]'
-    (tmp_path / "mission.toml").write_text(text.replace("[return]", item))
-    (tmp_path / "more.plan").write_text("{}")
-    metadata = flight_metadata(VARIANT, tmp_path / "mission.toml")
-    assert msgspec.json.decode(metadata["plan_files"]) == {"more.plan": "{}"}
-    (tmp_path / "more.plan").unlink()
-    with pytest.raises(ConfigError, match="more.plan: cannot be read"):
-        flight_metadata(VARIANT, tmp_path / "mission.toml")

@@ -53,10 +53,10 @@ def test_a_flight_without_an_inspection_has_none(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"camera_tables": None, "camera": None}, "without its camera file"),
-        ({"camera_tables": '{"name": "x"}'}, "camera in the log"),
-        ({"camera_tables": "{"}, "camera tables in the log cannot be read"),
-        ({"plan_files": "["}, "plan files in the log cannot be read"),
+        ({"payload_camera_tables": None, "payload_camera": None}, "without its camera file"),
+        ({"payload_camera_tables": '{"name": "x"}'}, "camera in the log"),
+        ({"payload_camera_tables": "{"}, "payload_camera tables in the log cannot be read"),
+        ({"plans": "["}, "plan files in the log cannot be read"),
     ],
 )
 def test_a_plan_that_cannot_be_read_is_one_line(tmp_path, changes, message):

@@ -337,7 +337,9 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, words, message):
 
 def test_a_log_without_its_camera_file_gets_its_flight_report(tmp_path):
     metadata = flight_metadata(VEHICLE, MISSION)
-    LogWriter(tmp_path / "flight.mcap", {k: v for k, v in metadata.items() if not k.startswith("camera")}).close()
+    LogWriter(
+        tmp_path / "flight.mcap", {k: v for k, v in metadata.items() if not k.startswith("payload_camera")}
+    ).close()
     status, output = run(tmp_path / "flight.mcap")
     assert status == 2 and "without its camera file" in output.splitlines()[-1]
     assert "without its camera file" in (tmp_path / "report.html").read_text()
