@@ -120,6 +120,11 @@ class Browser:
             assert time.monotonic() < ends_s, f"never loaded: {part}"
             self.js("0")
 
+    def place(self, selector: str) -> tuple[float, float, float, float]:
+        """Left, top, width and height of an element in the window."""
+        rectangle = f"document.querySelector({selector!r}).getBoundingClientRect()"
+        return tuple(self.js(f"(({{x, y, width, height}}) => [x, y, width, height])({rectangle})"))
+
     def click(self, x: float, y: float) -> None:
         """With the mouse, in the window's coordinates."""
         for kind in ("mousePressed", "mouseReleased"):

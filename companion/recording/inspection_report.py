@@ -97,7 +97,8 @@ class FoundFiles(NamedTuple):
     """Where the photographs of a report are."""
 
     paths: dict[ShotKey, Path]
-    missing: list[str]  # one line each: photograph, file, reason
+    missing: list[str]  # one line each: photograph, file, reason; those without a name in one line
+    not_found: int  # photographs
 
 
 class InspectionReport(NamedTuple):
@@ -150,13 +151,14 @@ def find_files(inspection: FlownInspection, folders: Sequence[Path] = ()) -> Fou
     paths: dict[ShotKey, Path] = {}
     missing = []
     below = _Below(folders)
+    nameless = [shot.capture for shot in inspection.shots if shot.taken and not shot.capture.file]
+    if nameless:
+        ids = f"{nameless[0].id}" + (f" to {nameless[-1].id}" if len(nameless) > 1 else "")
+        missing.append(f"{len(nameless)} of the photographs {ids}: the camera did not say where it stored them")
     for shot in inspection.shots:
-        if not shot.taken:
+        if not shot.taken or not shot.capture.file:
             continue
         name = f"{shot.capture.item} row {shot.capture.row} column {shot.capture.column}"
-        if not shot.capture.file:
-            missing.append(f"photograph {shot.capture.id} ({name}): the log does not name its file")
-            continue
         beside = inspection.logs[shot.flight].path.parent
         named = Path(shot.capture.file)
         direct = next((p for p in (named, beside / named, beside / named.name) if _is_file(p)), None)
@@ -166,7 +168,7 @@ def find_files(inspection: FlownInspection, folders: Sequence[Path] = ()) -> Fou
         else:
             why = "not found" if not found else f"found {len(found)} times, first {found[0]}"
             missing.append(f"photograph {shot.capture.id} ({name}): {shot.capture.file}: {why}")
-    return FoundFiles(paths, missing)
+    return FoundFiles(paths, missing, sum(shot.taken for shot in inspection.shots) - len(paths))
 
 
 def _is_file(path: Path) -> bool:
@@ -272,6 +274,7 @@ def _write(inspection: FlownInspection, folder: Path, folders: Sequence[Path], s
         entries=list(enumerate(entries)),
         geographic=origin is not None,
         missing_files=missing,
+        missing_count=files.not_found + len(unreadable),
         notes=notes,
         fine=FINE,
         limit=LIMIT,

@@ -10,6 +10,7 @@ from companion.core.errors import UserError
 from companion.core.text import plain
 
 FILE = click.Path(path_type=Path)
+LINES_MAX = 10  # about photographs that are not found
 
 
 @click.command(context_settings=HELP)
@@ -56,8 +57,10 @@ def report(logs: tuple[Path, ...], out: Path | None, photographs: tuple[Path, ..
         folder = path.parent if out is None else out if len(logs) == 1 else out / f"flight_{number}"
         click.echo(str(write_report(path, folder)))
     if written is not None:
-        for line in [*written.notes, *written.missing_files]:
+        for line in [*written.notes, *written.missing_files[:LINES_MAX]]:
             _say(line)
+        if (more := len(written.missing_files) - LINES_MAX) > 0:
+            _say(f"{more} photographs more are not shown: {written.page} lists them")
         click.echo(str(written.page))
     if refused is not None:
         raise refused

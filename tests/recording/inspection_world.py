@@ -77,8 +77,9 @@ def texture(number: int, size_m: tuple[float, float]) -> np.ndarray:
     return np.clip(cv2.GaussianBlur(picture, (0, 0), 1.0), 0, 255).astype(np.uint8)
 
 
-def textures(plan: FlownPlan) -> list[np.ndarray]:
-    return [texture(n, item.surface.size_m) for n, item in enumerate(plan.items) if item.surface is not None]
+def textures(plan: FlownPlan) -> list[np.ndarray | None]:
+    """By item; None for viewpoints."""
+    return [None if item.surface is None else texture(n, item.surface.size_m) for n, item in enumerate(plan.items)]
 
 
 def colour_at(picture: np.ndarray, size_m: tuple[float, float], uv: np.ndarray) -> np.ndarray:
@@ -93,6 +94,8 @@ def colour_at(picture: np.ndarray, size_m: tuple[float, float], uv: np.ndarray) 
 def photograph(plan: FlownPlan, pictures: list[np.ndarray], number: int, pose: CameraPose, width_px: int) -> np.ndarray:
     """What the camera sees of one surface and the plane that it lies in."""
     surface, camera = plan.items[number].surface, plan.planning.camera
+    if surface is None:
+        return np.full((2 * width_px // 3, width_px, 3), 128, np.uint8)
     fx, fy = camera.focal_px
     height_px = round(width_px * camera.height_px / camera.width_px)
     x = ((np.arange(width_px) + 0.5) / width_px - 0.5) * camera.width_px / fx

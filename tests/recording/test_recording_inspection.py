@@ -74,10 +74,36 @@ def test_poses_are_in_the_plans_coordinates_whatever_the_world_of_the_flight(com
     plan = plan_of_log(complete)
     shots = shots_of(complete, plan)
     assert len(shots) == plan.photographs == 36
-    for shot in shots:  # the world of the estimator is shifted by half a metre, the deck's item is in it
+    for shot in shots:  # the estimator's world is shifted by half a metre
         np.testing.assert_allclose(shot.pose.p_W, shot.true_pose.p_W, atol=1e-9)
         np.testing.assert_allclose(shot.pose.R_WC, shot.true_pose.R_WC, atol=1e-9)
         assert shot.error.position_m < 1e-9 and shot.error.attitude_rad < 1e-7
+
+
+def test_an_item_in_the_world_counts_from_the_take_off_point(tmp_path):
+    text = MISSION.read_text().replace('"../', f'"{ROOT}/config/')
+    start = text.index("[[inspection.item]]")
+    item = """[[inspection.item]]
+kind = "viewpoints"
+name = "view"
+frame = "world"
+settle_s = 1.0
+points = [{ p_m = [4.0, 1.0, 3.0], yaw_rad = 0.3 }]
+
+"""
+    (tmp_path / "mission.toml").write_text(text[:start] + item + text[start:])
+    log = read_log(
+        make_log(
+            tmp_path / "flight.mcap", Made(only=frozenset({1}), error=(0.0, 0.0)), mission=tmp_path / "mission.toml"
+        )
+    )
+    plan = plan_of_log(log)
+    (shot,) = shots_of(log, plan)
+    assert shot.capture.item == "view"
+    np.testing.assert_allclose(shot.pose.p_W, shot.true_pose.p_W, atol=1e-9)
+    assert not np.allclose(shot.pose.p_W, shot.capture.p_WC, atol=0.1)
+    results = surface_results(plan, [shot])
+    assert len(results) == 3 and totals(plan, [shot], results).taken == 1
 
 
 def test_a_pose_seen_from_another_bundle_goes_through_the_map(complete):

@@ -38,11 +38,7 @@ def opened(browser, page):
 def middle_of_view(browser) -> tuple[float, float, float, float]:
     """The view's place in the window: left, top, width, height."""
     browser.js("document.getElementById('viewer').scrollIntoView({block: 'start'})")
-    return tuple(
-        browser.js(
-            "(({x, y, width, height}) => [x, y, width, height])(document.getElementById('surface').getBoundingClientRect())"
-        )
-    )
+    return browser.place("#surface")
 
 
 def test_tiles_load_and_everything_is_inside_the_folder(opened, page):

@@ -10,13 +10,14 @@ import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from companion.cli import main
 from companion.core.config import ConfigError
 from companion.core.geodesy import between
 from companion.recording.inspection import plan_of_log, shots_of
 from companion.recording.inspection_mosaic import Pictures, Placed, level_sizes, warped, write_pyramid
-from companion.recording.inspection_report import read_inspection, write_inspection_report
+from companion.recording.inspection_report import find_files, read_inspection, write_inspection_report
 from companion.recording.log import read_log
 from companion.recording.writer import LogWriter
 from companion.runtime.flight_record import flight_metadata
@@ -43,6 +44,11 @@ def report(tmp_path_factory):
     return written(
         tmp_path_factory.mktemp("report"), Made(skipped=frozenset({3, 4, 5, 6, 7, 8}), refused=frozenset({30}))
     )
+
+
+@pytest.fixture(scope="module")
+def complete_log(tmp_path_factory):
+    return read_log(make_log(tmp_path_factory.mktemp("complete") / "flight.mcap"))
 
 
 def data_of(folder: Path) -> dict:
@@ -226,7 +232,8 @@ def test_the_page_needs_nothing_outside_its_folder(report):
 
 
 def test_names_from_files_cannot_become_markup(tmp_path):
-    text = MISSION.read_text().replace('"../', f'"{ROOT}/config/').replace('name = "deck"', 'name = "<b>deck</b>&"')
+    text = MISSION.read_text().replace('"../', f'"{ROOT}/config/')
+    text = text.replace('kind = "underside"\nname = "deck"', 'kind = "underside"\nname = "<b>deck</b>&"')
     (tmp_path / "mission.toml").write_text(text)
     log = make_log(tmp_path / "flight.mcap", Made(only=frozenset({12})), mission=tmp_path / "mission.toml")
     page = write_inspection_report(read_inspection([read_log(log)]), tmp_path).page
@@ -248,6 +255,25 @@ def test_photographs_that_are_not_on_the_disk_are_listed_and_nothing_else_is_los
     html = (tmp_path / "inspection/index.html").read_text()
     assert "2 photographs that were taken are not shown" in html and "100.0 %" in Page(html).text
     assert len(list((tmp_path / "inspection/photographs").iterdir())) == 35
+
+
+def test_many_missing_photographs_do_not_fill_the_terminal(tmp_path):
+    log = make_log(tmp_path / "flight.mcap")
+    for file in (tmp_path / "flight_camera").iterdir():
+        file.unlink()
+    status, output = run(log)
+    assert status == 0 and sum("not found" in line for line in output.splitlines()) == 10
+    assert "26 photographs more are not shown" in output
+    html = (tmp_path / "inspection/index.html").read_text()
+    assert "36 photographs that were taken are not shown" in html and html.count(": not found") == 36
+
+
+def test_photographs_without_a_name_are_one_line(complete_log):
+    inspection = read_inspection([complete_log])
+    nameless = [s._replace(capture=replace(s.capture, file="")) for s in inspection.shots[:9]]
+    found = find_files(inspection._replace(shots=[*nameless, *inspection.shots[9:]]))
+    assert found.missing == ["9 of the photographs 1 to 9: the camera did not say where it stored them"]
+    assert found.not_found == 9 and len(found.paths) == 27
 
 
 def test_photographs_are_found_by_name_below_another_folder(tmp_path):
