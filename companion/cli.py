@@ -73,6 +73,7 @@ LAZY: dict[str, str] = {
     "identify": "calibration.identification.command:identify",
     "plan": "companion.view.inspection_plan:plan",
     "log": "companion.recording.log_commands:log",
+    "photographs": "companion.view.photographs:photographs",
     "preflight": "companion.preflight.command:preflight",
     "report": "companion.recording.report_command:report",
     "safety": "companion.view.safety_table:safety",
@@ -256,6 +257,13 @@ def fly(
 @RESUME_OPTION
 @click.option("--json", "json_file", type=FILE, default=None, help="Write the whole result here; -: standard output.")
 @click.option("--log", "log_file", type=FILE, default=None, help="Write the flight log here.")
+@click.option(
+    "--photographs",
+    "photograph_folder",
+    type=FILE,
+    default=None,
+    help="Draw the payload camera's photographs into this folder after the flight.",
+)
 @one_line_errors
 def sim(
     scenario: Path,
@@ -268,6 +276,7 @@ def sim(
     resume: tuple[Path, ...],
     json_file: Path | None,
     log_file: Path | None,
+    photograph_folder: Path | None,
 ) -> None:
     """Fly SCENARIO in lockstep, in one process and simulated time; the same seed gives the same flight."""
     from companion.runtime.resume import photographed
@@ -285,6 +294,10 @@ def sim(
         raise OutputError(f"{log_file}: log exists already; logs are never overwritten")
     loaded = load_scenario(scenario, vehicle, camera)
     loaded = with_sensors(loaded if pilot is None else with_pilot(loaded, pilot), SensorKind(sensors), seed)
+    if photograph_folder is not None:
+        from sitl.photographs import check_drawable
+
+        check_drawable(loaded, photograph_folder)
     build_missing(loaded.vehicle_path, _say)
     prepare(stack, loaded.vehicle)
     former = photographed(loaded.mission_path, resume)
@@ -297,6 +310,12 @@ def sim(
     finally:
         progress.end()
     _print_flight(flight, json_file, log_file)
+    if photograph_folder is not None:
+        from sitl.photographs import draw_photographs
+
+        messages = flight.lockstep.messages
+        count = draw_photographs(loaded, messages["capture_truth"], messages["capture"], photograph_folder)
+        _say(f"{count} photographs drawn in {photograph_folder}")
     if flight.log_problem:
         end_with(f"the log is incomplete: {flight.log_problem}", REFUSED)
     sys.exit(0 if flight.result["completed"] else 1)

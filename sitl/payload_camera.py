@@ -148,7 +148,6 @@ class SimulatedPayload:
         self._heartbeat_s = self._gimbal_s = 0.0
         self._gimbal_period_s = GIMBAL_PERIOD_S
         self._now_s = 0.0
-        self.draw: Callable[[CaptureTruth, TruePose], str] | None = None  # a picture; returns its file
 
     # --- the link -------------------------------------------------------------------------------------------------
 
@@ -334,9 +333,8 @@ class SimulatedPayload:
             q_WC=quat(pose.q_WC),
             blur_px=self._blur_px(pose),
             bundles=self._bundles,
+            file=file_name(exposure.number),
         )
-        if self.draw is not None:
-            truth.file = self.draw(truth, pose)
         self._captures.append(truth)
         if self._by_px4 or self.faults.loses_answers:
             return
@@ -369,6 +367,11 @@ class SimulatedPayload:
             seen = (points_W - (pose.p_WC + t * pose.v_W)) @ turned
             ends.append(seen[:, :2] / seen[:, 2:] * (fx, fy))
         return float(np.max(np.linalg.norm(ends[1] - ends[0], axis=1)))
+
+
+def file_name(index: int) -> str:
+    """Of a photograph on the camera's card."""
+    return f"{index + 1:05d}.jpg"
 
 
 def _letters(text: str, length: int) -> tuple[int, ...]:

@@ -18,7 +18,8 @@ USER_NAME=companion
 CORES_NEEDED=4 # the units' CPUAffinity= names cores 2 and 3
 PROGRAM='companion acados_gen calibration sitl pyproject.toml requirements.lock'
 UNITS='companion.target companion-recorder.service companion-fcu.service companion-estimator.service
-companion-controller.service companion-tracker.service companion-camera.service companion-mission.service'
+companion-controller.service companion-tracker.service companion-camera.service companion-payload.service
+companion-mission.service'
 
 usage() {
     cat <<'END'

@@ -12,6 +12,7 @@ from pymavlink.dialects.v20 import common
 from companion.core.messages import CameraTx
 from companion.fcu.link.framing import SEEDS
 
+PAYLOAD_MAX = 255  # bytes of MAVLink
 AUTOPILOT = common.MAV_COMP_ID_AUTOPILOT1
 CAMERAS = range(common.MAV_COMP_ID_CAMERA, common.MAV_COMP_ID_CAMERA6 + 1)
 GIMBALS = (common.MAV_COMP_ID_GIMBAL, *range(common.MAV_COMP_ID_GIMBAL2, common.MAV_COMP_ID_GIMBAL6 + 1))
@@ -89,8 +90,12 @@ def concerns_camera(frame: CameraFrame, autopilot: int, payload_ids: tuple[int, 
 
 def may_leave(message: CameraTx, autopilot: int) -> bool:
     """Whether a message of the payload process concerns cameras and gimbals alone."""
-    if message.number in (common.MAVLINK_MSG_ID_HEARTBEAT, common.MAVLINK_MSG_ID_TIMESYNC):
-        return True
+    if len(message.payload) > PAYLOAD_MAX:
+        return False
+    if message.number == common.MAVLINK_MSG_ID_HEARTBEAT:  # as a ground station it would change what PX4 does
+        return message.payload[4:5] == bytes([common.MAV_TYPE_ONBOARD_CONTROLLER])
+    if message.number == common.MAVLINK_MSG_ID_TIMESYNC:  # a request; PX4 would take an answer for its own
+        return message.payload[:8] == bytes(8)
     if message.number != common.MAVLINK_MSG_ID_COMMAND_LONG:
         return False
     size = _COMMAND.unpacker.size

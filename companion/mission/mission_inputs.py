@@ -18,6 +18,7 @@ from companion.core.messages import (
     ImuReport,
     Markers,
     Message,
+    PayloadStatus,
     Reference,
     SentSetpoint,
     State,
@@ -48,7 +49,8 @@ TOUCH_BELOW_M, TOUCH_BEHIND_M, TOUCH_STILL_M_S = 1.0, 0.12, 0.15
 COPIES_S, COPIES_MAX = 2.0, 100  # images that show two bundles of one name are counted over this time
 FACES, FACE_PERIOD_S = 5, 0.5  # the oldest is two seconds older than the newest: longer than a monitor takes to act
 NOT_BY_HEALTH = (FcuSystem.GNSS, FcuSystem.BATTERY)  # have monitors of their own
-NOT_MONITORED = (ProcessName.MISSION, ProcessName.SIMULATOR)  # processes whose death is not an event here
+# Processes whose death is not an event here; the row `payload_camera` has that of the payload process.
+NOT_MONITORED = (ProcessName.MISSION, ProcessName.SIMULATOR, ProcessName.PAYLOAD)
 
 
 class MissionInputs:
@@ -68,6 +70,7 @@ class MissionInputs:
         self._faces: deque[tuple[float, Vec3]] = deque(maxlen=FACES)
         self._innovations = InnovationTrend()
         self._cycles = ControlTrend()
+        self._payload_s: float | None = None  # when the payload camera was last ready
         self.structure: Nearest | None = None  # the nearest surface of an inspection that has begun
         self.sight: Sight | None = None  # of its bundles
         self._copies_s: deque[float] = deque(maxlen=COPIES_MAX)
@@ -131,6 +134,11 @@ class MissionInputs:
         self.latest.put(markers)
         if self.plan.bundle in markers.copied:
             self._copies_s.append(markers.stamp_s)
+
+    def take_payload(self, status: PayloadStatus) -> None:
+        self.latest.put(status)
+        if not status.problem:
+            self._payload_s = status.stamp_s
 
     def take_health(self, health: Health) -> None:
         self.healths[health.process] = health
@@ -460,6 +468,8 @@ class MissionInputs:
             solver_failures=failures,
             deadline_misses=misses,
             health_ages_s=self._health_ages_s(now_s),
+            payload_age_s=None if self._payload_s is None else now_s - self._payload_s,
+            payload=self.latest.get(PayloadStatus),
             step_rates=self._step_rates(now_s),
             phase_time_s=phase_time_s,
             sinks=sinks,

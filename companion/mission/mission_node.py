@@ -19,6 +19,7 @@ from companion.core.messages import (
     Markers,
     Message,
     MissionStatus,
+    PayloadStatus,
     Photo,
     SentSetpoint,
     State,
@@ -64,6 +65,7 @@ class MissionNode(Node):
         "markers",
         "photo",
         "capture",
+        "payload",
         "health",
         "host",
         "sent_setpoint",
@@ -147,6 +149,9 @@ class MissionNode(Node):
     def handle_capture(self, message: Capture, now_s: float) -> None:
         if self._mission.flight.inspection is not None:
             self._mission.flight.inspection.captures.take(message)
+
+    def handle_payload(self, message: PayloadStatus, now_s: float) -> None:
+        self._mission.inputs.take_payload(message)
 
     def handle_health(self, message: Health, now_s: float) -> None:
         self._mission.inputs.take_health(message)

@@ -11,6 +11,7 @@ from companion.core.messages import (
     FcuStatus,
     HostStatus,
     ImuReport,
+    PayloadStatus,
     SentSetpoint,
     State,
 )
@@ -61,6 +62,8 @@ class SafetySnapshot:
     tilt_error_rad: float | None = (
         None  # of the attitude against the setpoints sent, see `companion.mission.tilt_error`
     )
+    payload_age_s: float | None = None  # since the payload camera was ready; None: it never was, or there is none
+    payload: PayloadStatus | None = None  # the newest, whatever its age
     structure_m: float | None = None  # to the nearest surface of an inspection that is flown
     sight: Sight | None = None  # of the bundles of an inspection that is flown
     landing_at_bundle: bool = False  # in LAND: it began while flying relative to the bundle

@@ -41,7 +41,7 @@ class History:
         states = self._states
         if states and (states[-1].reset_count != state.reset_count or state.stamp_s < states[-1].stamp_s):
             states.clear()
-        if not state.valid:
+        if not state.valid or not all(map(math.isfinite, (*state.p_W, *state.v_W, *state.q_WB))):
             return
         states.append(state)
         while states[0].stamp_s < state.stamp_s - KEPT_S:

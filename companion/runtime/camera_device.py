@@ -1,6 +1,7 @@
 """What the payload process reads and writes besides the bus: the camera's own link, or a local camera."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from companion.core.clock import monotonic_s
@@ -9,11 +10,28 @@ from companion.core.vehicle import Vehicle
 from companion.fcu.camera_pass import CameraFrame, RawMessage, concerns_camera
 from companion.fcu.link.codec import Codec
 from companion.fcu.link.framing import Framer
-from companion.fcu.link.link import Link
+from companion.fcu.link.link import Link, open_link
 from companion.payload.identity import payload_component
+from companion.planning.camera import PayloadCamera
+from companion.planning.camera_control import BY_FLIGHT_CONTROLLER
 
 if TYPE_CHECKING:
     from companion.payload.still_camera import StillCamera
+
+
+def open_camera(camera: PayloadCamera, vehicle: Vehicle, folder: Path) -> "CameraLink | StillDevice | None":
+    """The camera's own link or the local camera; None: the fcu process has the link. Raises `ConfigError`.
+
+    folder: for the pictures of a local camera.
+    """
+    control = camera.control
+    if control is None or control.link == BY_FLIGHT_CONTROLLER:
+        return None
+    if control.trigger == "still":
+        from companion.payload.still_camera import StillCamera
+
+        return StillDevice(StillCamera(camera, folder))
+    return CameraLink(open_link(control.link or ""), vehicle)
 
 
 class CameraLink:
@@ -32,6 +50,10 @@ class CameraLink:
     def trouble(self) -> str:
         """One line, "" while the link works."""
         return self._link.trouble
+
+    def close(self) -> None:
+        """Release the link."""
+        self._link.close()
 
     def fileno(self) -> int:
         """Descriptor to poll for reading, -1 while there is none."""
@@ -70,6 +92,10 @@ class StillDevice:
     def trouble(self) -> str:
         """One line, "" while the camera works."""
         return self._camera.trouble
+
+    def close(self) -> None:
+        """Release the camera."""
+        self._camera.close()
 
     def fileno(self) -> int:
         """-1: its answers wait until the next step of the node."""

@@ -70,8 +70,8 @@ class NodeOptions:
     nmpc: "Nmpc | None" = None
     detector: "Detector | None" = None
     required_processes: tuple[ProcessName, ...] = ()
-    photographed: tuple[tuple[str, int, int], ...] = ()
     read_utc_offset_s: Callable[[], float] | None = None
+    photographed: tuple[tuple[str, int, int], ...] = ()
     log_writer: "LogWriter | None" = None
     read_host: Callable[[float], HostStatus] | None = None
     next_log_writer: "Callable[[], LogWriter] | None" = None

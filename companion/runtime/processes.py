@@ -27,7 +27,7 @@ from companion.core.messages import TOPICS
 from companion.core.site import Site
 from companion.core.text import plain
 from companion.core.vehicle import Vehicle
-from companion.runtime.nodes import NodeOptions, build_node, by_flight_controller, payload_camera
+from companion.runtime.nodes import NodeOptions, build_node, payload_camera
 from companion.runtime.notify import Notifier
 from companion.runtime.process import Device, StopFlag, run_camera, run_node, settle_memory
 
@@ -171,18 +171,10 @@ def _payload_options(context: Context) -> NodeOptions:
 
 
 def _open_camera(context: Context) -> Device | None:
-    """The camera's own link or the local camera; None: the fcu process has the link."""
-    from companion.fcu.link.link import open_link
-    from companion.runtime.camera_device import CameraLink, StillDevice
+    from companion.runtime.camera_device import open_camera
 
     camera = payload_camera(context.plan)
-    if camera is None or camera.control is None or by_flight_controller(camera):
-        return None
-    if camera.control.trigger == "still":
-        from companion.payload.still_camera import StillCamera
-
-        return StillDevice(StillCamera(camera, context.photographs_folder))
-    return CameraLink(open_link(camera.control.link or ""), context.vehicle)
+    return None if camera is None else open_camera(camera, context.vehicle, context.photographs_folder)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from companion.core.messages import (
     Markers,
     Message,
     MissionStatus,
+    PayloadStatus,
     Photo,
     PhotoRequest,
     Reference,
@@ -335,6 +336,8 @@ class World:
             )
         if self.steps % 10 == 0:
             messages += [self.health(process) for process in PROCESSES]
+        if self.steps % 10 == 0:
+            messages.append(PayloadStatus(stamp_s=now, connected=True, problem=""))
         if self.steps % 20 == 0:
             messages.append(
                 HostStatus(

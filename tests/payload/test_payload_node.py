@@ -73,7 +73,7 @@ def test_an_aircraft_that_moves_is_waited_for():
     assert rig.captures[0].outcome is CaptureOutcome.TAKEN and rig.captures[0].blur_px < 0.1
 
 
-def test_a_photograph_of_an_aircraft_that_stays_restless_is_marked():
+def test_a_photograph_of_an_aircraft_that_never_becomes_still_is_marked():
     rig = Rig(FIXED).ready()
     rig.body.omega_B = np.array([0.0, 0.0, 0.3])
     capture = rig.request()
