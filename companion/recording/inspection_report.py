@@ -37,6 +37,7 @@ from companion.recording.inspection import (
     shots_of,
 )
 from companion.recording.inspection_figures import Gap, SurfaceResult, Totals, surface_results, totals
+from companion.recording.inspection_files import FoundFiles, find_files, photograph_name
 from companion.recording.inspection_mosaic import (
     TILE_PX,
     Pictures,
@@ -69,7 +70,6 @@ PAGE, DATA = "index.html", "inspection.js"
 TEMPLATE = "inspection_report.html.j2"
 PREVIEW_PX = 960  # width
 PREVIEW_QUALITY = 82
-SEARCH_MAX = 200_000  # files below a folder of photographs
 # GSD map: colours from the finest to the limit, and beyond it (red, green, blue).
 FINE, LIMIT, BEYOND = (22, 94, 112), (226, 226, 160), (205, 110, 70)
 MAP_PX = 1200  # longer side of a GSD map at most
@@ -91,14 +91,6 @@ class FlownInspection(NamedTuple):
     shots: list[Shot]
     logs: list[Log]
     received: Vec3 | None  # latitude, longitude [°], altitude [m] of the first flight's take-off point by its receiver
-
-
-class FoundFiles(NamedTuple):
-    """Where the photographs of a report are."""
-
-    paths: dict[ShotKey, Path]
-    missing: list[str]  # one line each: photograph, file, reason; those without a name in one line
-    not_found: int  # photographs
 
 
 class InspectionReport(NamedTuple):
@@ -143,64 +135,6 @@ def _received(log: Log) -> Vec3 | None:
     return found
 
 
-# --- files of the photographs -----------------------------------------------------------------------------------------
-
-
-def find_files(inspection: FlownInspection, folders: Sequence[Path] = ()) -> FoundFiles:
-    """Look for the photographs where the log says, beside the log, and by name below other folders."""
-    paths: dict[ShotKey, Path] = {}
-    missing = []
-    below = _Below(folders)
-    nameless = [shot.capture for shot in inspection.shots if shot.taken and not shot.capture.file]
-    if nameless:
-        ids = f"{nameless[0].id}" + (f" to {nameless[-1].id}" if len(nameless) > 1 else "")
-        missing.append(f"{len(nameless)} of the photographs {ids}: the camera did not say where it stored them")
-    for shot in inspection.shots:
-        if not shot.taken or not shot.capture.file:
-            continue
-        name = f"{shot.capture.item} row {shot.capture.row} column {shot.capture.column}"
-        beside = inspection.logs[shot.flight].path.parent
-        named = Path(shot.capture.file)
-        direct = next((p for p in (named, beside / named, beside / named.name) if _is_file(p)), None)
-        found = [direct] if direct is not None else below.find(named)
-        if len(found) == 1:
-            paths[shot.key] = found[0]
-        else:
-            why = "not found" if not found else f"found {len(found)} times, first {found[0]}"
-            missing.append(f"photograph {shot.capture.id} ({name}): {shot.capture.file}: {why}")
-    return FoundFiles(paths, missing, sum(shot.taken for shot in inspection.shots) - len(paths))
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
-class _Below:
-    """Finds files by name below folders; of several the one with the longest equal end of its path."""
-
-    def __init__(self, folders: Sequence[Path]) -> None:
-        self._by_name: dict[str, list[Path]] = {}
-        count = 0
-        for folder in folders:
-            for where, _, names in os.walk(folder):
-                for name in names:
-                    self._by_name.setdefault(name.lower(), []).append(Path(where) / name)
-                count += len(names)
-                if count > SEARCH_MAX:
-                    raise ConfigError(f"{folder}: more than {SEARCH_MAX} files: name the folder of the photographs")
-
-    def find(self, named: Path) -> list[Path]:
-        found = self._by_name.get(named.name.lower(), [])
-        for length in range(len(named.parts), 1, -1):
-            same = [path for path in found if path.parts[-length:] == named.parts[-length:]]
-            if same:
-                return same
-        return found
-
-
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
@@ -232,11 +166,10 @@ def _clear(folder: Path) -> None:
 
 def _write(inspection: FlownInspection, folder: Path, folders: Sequence[Path], say: Say) -> InspectionReport:
     plan, shots = inspection.plan, inspection.shots
-    files = find_files(inspection, folders)
+    files = find_files(shots, [log.path for log in inspection.logs], folders)
     kept, widths = _photographs(inspection, files, folder, say)
     unreadable = [
-        f"photograph {shot.capture.id} ({shot.capture.item} row {shot.capture.row} column {shot.capture.column}): "
-        f"{files.paths[shot.key]}: cannot be opened as a picture"
+        f"{photograph_name(shot.capture)}: {files.paths[shot.key]}: cannot be opened as a picture"
         for shot in shots
         if shot.key in kept and shot.key not in widths
     ]

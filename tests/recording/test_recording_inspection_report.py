@@ -16,8 +16,9 @@ from companion.cli import main
 from companion.core.config import ConfigError
 from companion.core.geodesy import between
 from companion.recording.inspection import plan_of_log, shots_of
+from companion.recording.inspection_files import find_files
 from companion.recording.inspection_mosaic import Pictures, Placed, level_sizes, warped, write_pyramid
-from companion.recording.inspection_report import find_files, read_inspection, write_inspection_report
+from companion.recording.inspection_report import read_inspection, write_inspection_report
 from companion.recording.log import read_log
 from companion.recording.writer import LogWriter
 from companion.runtime.flight_record import flight_metadata
@@ -269,11 +270,37 @@ def test_many_missing_photographs_do_not_fill_the_terminal(tmp_path):
 
 
 def test_photographs_without_a_name_are_one_line(complete_log):
-    inspection = read_inspection([complete_log])
-    nameless = [s._replace(capture=replace(s.capture, file="")) for s in inspection.shots[:9]]
-    found = find_files(inspection._replace(shots=[*nameless, *inspection.shots[9:]]))
-    assert found.missing == ["9 of the photographs 1 to 9: the camera did not say where it stored them"]
+    shots = read_inspection([complete_log]).shots
+    nameless = [s._replace(capture=replace(s.capture, file="")) for s in shots[:9]]
+    found = find_files([*nameless, *shots[9:]], [complete_log.path])
+    (line,) = found.missing
+    assert line.startswith("9 of the photographs 1 to 9: the camera did not say where it stored them")
     assert found.not_found == 9 and len(found.paths) == 27
+
+
+def test_a_tagged_photograph_is_known_by_its_pose_whatever_its_name(complete_log, tmp_path):
+    shots = read_inspection([complete_log]).shots[:3]
+    files = find_files(shots, [complete_log.path]).paths
+    card = tmp_path / "card" / "tagged"
+    card.mkdir(parents=True)
+    for number, shot in enumerate(shots):
+        (card / f"{number}.jpg").write_bytes(files[shot.key].read_bytes())
+        tags = {"id": shot.capture.id, "attempt": 1, "p_WC": shot.capture.p_WC, "item": "of a newer version"}
+        (card / f"{number}.json").write_bytes(msgspec.json.encode(tags))
+    (card / "2.json").write_bytes(b'{"id": 3, "attempt": 1, "p_WC": [0.0, 0.0, 0.0]}')  # of another flight
+    (card / "3.json").write_text("no tags")
+    nameless = [s._replace(capture=replace(s.capture, file="")) for s in shots]
+    found = find_files(nameless, [tmp_path / "flight.mcap"], [tmp_path / "card"])
+    assert found.paths == {shots[0].key: card / "0.jpg", shots[1].key: card / "1.jpg"} and found.not_found == 1
+    assert find_files(nameless, [card / "flight.mcap"]).paths == found.paths
+
+
+def test_one_file_is_not_the_photograph_of_two_flights(complete_log, tmp_path):
+    shot = read_inspection([complete_log]).shots[0]
+    (tmp_path / "IMG_0001.JPG").write_bytes(b"picture")
+    both = [shot, shot._replace(flight=1)]
+    found = find_files(both, [tmp_path / "a.mcap", tmp_path / "b.mcap"])
+    assert found.paths == {} and len(found.missing) == 2 and "would be another photograph, too" in found.missing[0]
 
 
 def test_photographs_are_found_by_name_below_another_folder(tmp_path):
