@@ -105,6 +105,7 @@ def test_where_nothing_was_photographed_the_mosaic_is_empty(report):
     np.testing.assert_allclose(mosaic[row].mean(axis=0), (242, 239, 236), atol=2)
 
 
+@pytest.mark.verify
 def test_each_level_of_the_pyramid_shows_the_same(tmp_path):
     folder = written(tmp_path, Made(width_px=600)).page.parent
     for number, surface in enumerate(data_of(folder)["surfaces"]):
@@ -258,6 +259,7 @@ def test_photographs_that_are_not_on_the_disk_are_listed_and_nothing_else_is_los
     assert len(list((tmp_path / "inspection/photographs").iterdir())) == 35
 
 
+@pytest.mark.verify
 def test_many_missing_photographs_do_not_fill_the_terminal(tmp_path):
     log = make_log(tmp_path / "flight.mcap")
     for file in (tmp_path / "flight_camera").iterdir():
