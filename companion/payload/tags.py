@@ -28,10 +28,10 @@ SEGMENT_MAX = 65533
 # Numbers of EXIF 2.3 (JEITA CP-3451C).
 MODEL, EXIF_IFD, GPS_IFD = 0x0110, 0x8769, 0x8825
 EXPOSURE_TIME, DATE_ORIGINAL, OFFSET_ORIGINAL, SUBSECOND_ORIGINAL = 0x829A, 0x9003, 0x9011, 0x9291
-FOCAL_LENGTH, PLANE_X, PLANE_Y, PLANE_UNIT, LENS_MODEL = 0x920A, 0xA20E, 0xA20F, 0xA210, 0xA434
+FOCAL_LENGTH, LENS_MODEL = 0x920A, 0xA434
 GPS_VERSION, LATITUDE_REF, LATITUDE, LONGITUDE_REF, LONGITUDE, ALTITUDE_REF, ALTITUDE = range(7)
 GPS_TIME, DIRECTION_REF, DIRECTION, DATUM, GPS_DATE, H_ERROR = 7, 16, 17, 18, 29, 31
-CENTIMETRE = 3
+EXIF_VERSION = 0x9000
 LEVEL_SINE = 0.17  # within 10° of the vertical, the direction is that of the picture's upper edge
 
 
@@ -187,7 +187,8 @@ def _exif(tags: PhotographTags, former: bytes | None, name: str) -> bytes:
     def rational(value: float, denominator: int) -> Any:
         return TiffImagePlugin.IFDRational(round(value * denominator), denominator)
 
-    exif.setdefault(MODEL, tags.camera) if hasattr(exif, "setdefault") else None
+    exif.setdefault(MODEL, tags.camera)
+    own.setdefault(EXIF_VERSION, b"0231")
     own.setdefault(LENS_MODEL, tags.camera)
     own.setdefault(EXPOSURE_TIME, _ratio(tags.exposure_s, TiffImagePlugin.IFDRational))
     if tags.focal_length_mm is not None:

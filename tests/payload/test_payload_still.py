@@ -81,6 +81,7 @@ def opened(tmp_path):
     still.close()
 
 
+@pytest.mark.realtime
 def test_a_still_is_stored_with_its_tags(opened, tmp_path):
     camera, still, _ = opened
     node, device = PayloadNode(camera, VEHICLE), StillDevice(still)
@@ -103,6 +104,7 @@ def test_a_still_is_stored_with_its_tags(opened, tmp_path):
     assert picture.size == SMALL and 0x9003 in picture.getexif().get_ifd(EXIF_IFD)
 
 
+@pytest.mark.realtime
 def test_a_device_that_fails_is_reported_and_refuses(opened):
     camera, still, false = opened
     node, device = PayloadNode(camera, VEHICLE), StillDevice(still)
@@ -137,6 +139,7 @@ def inspection(monkeypatch):
     return check
 
 
+@pytest.mark.realtime
 def test_preflight_asks_a_camera_of_its_own(inspection, monkeypatch, tmp_path):
     still = StillCamera(still_camera(), tmp_path, FalseDevice())
     monkeypatch.setattr(preflight, "open_camera", lambda *_: StillDevice(still))
@@ -144,6 +147,7 @@ def test_preflight_asks_a_camera_of_its_own(inspection, monkeypatch, tmp_path):
     assert check.status == "ok" and check.detail.startswith("local still, ")
 
 
+@pytest.mark.realtime
 def test_preflight_reports_a_camera_that_does_not_answer(inspection, tmp_path):
     control = msgspec.structs.replace(FIXED.control, link="udpin:127.0.0.1:14699")
     check = inspection(msgspec.structs.replace(FIXED, control=control), tmp_path)

@@ -77,8 +77,8 @@ def test_exiftool_reads_place_accuracy_and_pose(tmp_path):
     assert read["GPSHPositioningError"] == pytest.approx(1.3) and read["GPSImgDirection"] == pytest.approx(
         0.0, abs=0.01
     )
-    assert read["Warning" if "Warning" in read else "FocalLength"] == 35.0
-    assert str(read["Bundle"]) == "pier" and str(read["PMc"]) == "0.1 -0.2 5.0"
+    assert read["FocalLength"] == 35.0 and read["DateTimeOriginal"].startswith("20") and "Warning" not in read
+    assert read["Bundle"] == "pier" and read["Pmc"] == "0.1 -0.2 5.0" and read["GPSXYAccuracy"] == pytest.approx(1.3)
 
 
 def test_the_picture_itself_is_not_encoded_again():
