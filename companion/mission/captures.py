@@ -42,8 +42,11 @@ class Captures:
         return self.count(CaptureOutcome.REFUSED, CaptureOutcome.LOST)
 
     def has(self, photograph: Wanted | None) -> bool:
-        """It was taken, or there is none to take."""
-        return photograph is None or self.outcomes.get(photograph.id) in (CaptureOutcome.TAKEN, CaptureOutcome.BLURRED)
+        """It was taken and is not requested again, or there is none to take."""
+        if photograph is None:
+            return True
+        taken = self.outcomes.get(photograph.id) in (CaptureOutcome.TAKEN, CaptureOutcome.BLURRED)
+        return taken and self.settled(photograph)
 
     def give_another_chance(self) -> None:
         """Photographs that were given up may be requested again."""
@@ -54,7 +57,8 @@ class Captures:
 
     def settled(self, photograph: Wanted) -> bool:
         """It was taken, or given up."""
-        return self._open is None and photograph.id in self.outcomes
+        pending = self._open is not None and self._open.id == photograph.id
+        return not pending and photograph.id in self.outcomes
 
     def step(self, stop: Stop, now_s: float) -> CaptureRequest | None:
         """The request of a stop's photograph when one is due."""

@@ -254,6 +254,8 @@ def progress_line(latest: Latest, now_s: float, elapsed_s: float, without_status
     status, control = latest.get(MissionStatus), latest.fresh(ControlStatus, now_s)
     state = latest.fresh(State, now_s)
     parts = [f"{elapsed_s:6.1f} s", f"{status.phase if status else without_status:<15}"]
+    if status is not None and status.stations:
+        parts.append(f"station {status.station} of {status.stations}, {status.photographs} photographs")
     if control is not None and control.active != ControlSource.IDLE:
         parts.append(f"error {control.position_error_m * 100:5.1f} cm")
         parts.append(f"{control.active} {control.solve_time_s * 1e3:4.2f} ms")

@@ -196,6 +196,8 @@ def test_the_plane_keeps_the_distance_from_the_face_of_the_references_bundle(veh
     assert least_m == pytest.approx(1.7)
     assert standoff_plane(msgspec.structs.replace(reference, frame=WORLD), loop.state(), 1.2) is NO_PLANE
     assert standoff_plane(reference, loop.state(), 1.2) is NO_PLANE  # the state describes another bundle
+    beside = msgspec.structs.replace(reference, before_face=False)
+    assert standoff_plane(beside, state, 1.2) is NO_PLANE  # a station beside or behind the face
 
 
 def test_a_descent_over_a_floor_bundle_is_not_stopped_by_the_plane(vehicle):

@@ -1,11 +1,12 @@
 import math
 
+import msgspec
 import numpy as np
 import pytest
 
 from companion.control.trajectories import duration_s, in_world, is_finite, sample
 from companion.core.frames import quat_from_matrix, quat_from_rpy, rotation_matrix
-from companion.core.messages import WORLD, Reference, State
+from companion.core.messages import WORLD, MapBundle, Reference, State
 from companion.core.trajectories import STOP_M_S2, STOP_MIN_S, begins_at, stop_point
 from companion.core.trajectory_messages import FigureEight, Hold, Line, Move, Raster, Spiral, Waypoints
 
@@ -102,6 +103,14 @@ def test_a_bundle_move_equals_its_transformed_points():
 def test_an_unknown_bundle_has_no_world_trajectory():
     assert in_world(reference(move(), "girder"), state("pier")) is None
     assert in_world(reference(move(), ""), state("")) is None
+
+
+def test_a_reference_may_be_in_the_frame_of_any_bundle_of_the_map():
+    q_WM = tuple(quat_from_rpy(math.pi / 2, 0.0, -math.pi / 2))  # faces west
+    beside = MapBundle(name="beside", p_WM=(7.0, -3.0, 2.0), q_WM=q_WM, age_s=0.1)
+    both = msgspec.structs.replace(state(q_WM=(1.0, 0.0, 0.0, 0.0)), bundles=(beside,))
+    hold = in_world(reference(Hold(p=(0.5, 0.2, 4.0), yaw_rad=0.0), "beside"), both)
+    assert hold.p == pytest.approx((3.0, -3.5, 2.2)) and hold.yaw_rad == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize(

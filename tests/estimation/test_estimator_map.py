@@ -48,6 +48,7 @@ def test_the_map_has_the_pose_of_the_second_bundle_relative_to_the_first(vehicle
     turned = quat_log(quat_multiply(quat_conjugate(Q_AB), quat_multiply(quat_conjugate(state.q_WM), beside.q_WM)))
     assert np.linalg.norm(p_AB - P_AB) < 0.03 and np.linalg.norm(turned) < 0.03
     assert beside.name == "beside" and beside.age_s < 0.3
+    assert 0.0 < beside.relative_std_m < 0.1
 
 
 def test_a_survey_gives_the_place_of_a_bundle_that_was_never_seen(vehicle):

@@ -53,6 +53,15 @@ def test_an_exchange_swaps_a_bundle_and_a_second_one_restores_everything(eskf):
     np.testing.assert_array_equal(filter_state.numbers, before.numbers)
 
 
+def test_the_position_in_the_frame_of_a_further_bundle_is_that_after_an_exchange(eskf):
+    filter_state = with_bundles(eskf, np.random.default_rng(4))
+    position, covariance = eskf.relative(filter_state, "right")
+    eskf.begin_bundle(filter_state, "right")
+    exchanged_position, exchanged = eskf.relative(filter_state)
+    np.testing.assert_allclose(position, exchanged_position, atol=1e-12)
+    np.testing.assert_allclose(covariance, exchanged, atol=1e-12)
+
+
 def test_prediction_keeps_poses_and_fades_slow_errors(eskf, vehicle):
     """Against F P Fᵀ + Q, with F from the covariance of the first bundle's rows alone."""
     rng = np.random.default_rng(2)

@@ -473,3 +473,19 @@ class World:
 
     def facing_yaw(self) -> float:
         return facing_yaw(self.q_WM)
+
+
+# --- an inspection ------------------------------------------------------------------------------------------------------
+
+HOME = (2.0, -1.0, 0.3)
+PLACES = {"deck": (15.0, 4.0, 3.2), "second_pier": (12.0, 12.0, 2.4)}  # as the mission assumes them
+
+
+def site_world(plan=None, shift=(0.0, 0.0, 0.0), **options) -> World:
+    """Two piers and the boards for the deck. shift: of all boards but the first, from where the mission assumes them."""
+    world = World(plan or inspection_plan(), home=HOME, bundle_p_home=(12.0, 0.0, 2.4), **options)
+    world.others = {
+        name: tuple(h + p + s for h, p, s in zip(HOME, place, shift, strict=True)) for name, place in PLACES.items()
+    }
+    world.view_distance_m = 12.0
+    return world

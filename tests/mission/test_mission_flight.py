@@ -5,7 +5,7 @@ from itertools import groupby
 
 import msgspec
 import pytest
-from mission_world import FAR, OFF_US, ON_US, World, bridge_plan, face_plan, line_plan, switch_plan
+from mission_world import FAR, OFF_US, ON_US, World, bridge_plan, face_plan, line_plan, site_world, switch_plan
 
 from companion.control.trajectories import is_finite
 from companion.core.enums import Phase, ProcessName, SafetyAction
@@ -42,6 +42,7 @@ def retreating() -> World:
 REACH = {phase: (lambda phase=phase: airborne(phase)) for phase in NOMINAL[1:-1]} | {
     "TRANSFER": lambda: World(line_plan(), bundle_p_home=FAR).run_until("TRANSFER"),
     "TRAJECTORY": lambda: World(line_plan(), bundle_p_home=FAR).run_until("TRAJECTORY"),
+    "INSPECT": lambda: site_world().run_until("INSPECT"),
     "PAUSE": paused,
     "RETREAT": retreating,
 }

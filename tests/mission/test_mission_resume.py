@@ -10,9 +10,12 @@ from companion.cli import main
 from companion.core.config import ConfigError
 from companion.core.errors import UserError
 from companion.core.messages import CaptureRequest
+from companion.mission.inspection_files import load_inspection
 from companion.recording.writer import LogWriter
 from companion.runtime.flight_record import flight_metadata
 from companion.runtime.resume import photographed
+from sitl.flight_files import files_of
+from sitl.scenario import load_scenario
 
 MISSION = REPOSITORY / "config/missions/two_piers_inspection.toml"
 VEHICLE = REPOSITORY / "config/vehicles/f550_inspection.toml"
@@ -69,19 +72,16 @@ def test_a_folder_of_flights_counts_those_of_this_plan(tmp_path):
         photographed(MISSION, [tmp_path / "c"])
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("size_m = [12.0, 4.0]", "size_m = [11.0, 4.0]", "inspection.item 'deck' is not that of"),
-        ('name = "second pier"', 'name = "other pier"', "inspection.item 'second pier' is not that of"),
-        (
-            "focal_length_mm = 35.0",
-            "focal_length_mm = 36.0",
-            "inspection.camera is not sony_rx1_gimbal.toml as it is now",
-        ),
-    ],
-)
-def test_a_log_of_another_plan_is_refused_in_one_line(tmp_path, old, new, message):
+CHANGED = {  # what is different, as the file has it and as it is now; what the message says
+    "size": ("size_m = [12.0, 4.0]", "size_m = [11.0, 4.0]", "inspection.item 'deck' is not that of"),
+    "name": ('name = "second pier"', 'name = "other pier"', "inspection.item 'second pier' is not that of"),
+    "lens": ("focal_length_mm = 35.0", "focal_length_mm = 36.0", "inspection.camera is not sony_rx1_gimbal.toml as it is now"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_a_log_of_another_plan_is_refused_in_one_line(tmp_path, case):
+    old, new, message = CHANGED[case]
     log = flown(tmp_path / "flight.mcap", ["taken"])
     changed = with_change(tmp_path, old, new)
     with pytest.raises(ConfigError, match=f"a log of another plan: {message}") as error:
@@ -110,3 +110,14 @@ def test_the_command_refuses_the_log_of_another_plan(tmp_path):
     result = CliRunner().invoke(main, ["sim", "two_piers", "--resume", str(hover)])
     assert result.exit_code == 2 and "a log of another plan" in result.output
     assert len(result.output.strip().splitlines()) == 1
+
+
+def test_the_files_of_a_flight_hold_all_that_its_inspection_names(tmp_path):
+    """A log, a campaign and `companion refly` need nothing else."""
+    loaded = load_scenario(REPOSITORY / "config/scenarios/two_piers.toml", camera_mode="corners")
+    again = load_scenario(files_of(loaded).write(tmp_path))
+    vehicle = loaded.vehicle
+    first, second = (load_inspection(one.plan, one.site, vehicle, one.mission_path) for one in (loaded, again))
+    assert second.camera == first.camera and second.battery == first.battery
+    assert second.plan.stations[0].p_W == first.plan.stations[0].p_W
+    assert str(tmp_path) in again.plan.inspection.camera

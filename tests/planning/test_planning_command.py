@@ -102,8 +102,8 @@ def test_an_inspection_that_cannot_be_flown_is_refused_wherever_it_would_be(tmp_
 
 
 BROKEN = {
-    "behind the fence": ("fence_max_m = [11.0,", "fence_max_m = [6.5,", r"inspection.item\[0\] 'first pier': the station at .* is outside the fence"),
-    "too high": ("\nheight_m = 8.0", "\nheight_m = 5.0", r"'first pier': the station at .* is higher than limits.height_m = 5"),
+    "behind the fence": ("fence_max_m = [14.5,", "fence_max_m = [6.5,", r"inspection.item\[0\] 'first pier': the station at .* is outside the fence"),
+    "too high": ("\nheight_m = 9.0", "\nheight_m = 5.0", r"'first pier': the station at .* is higher than limits.height_m = 5"),
     "lens": ("gsd_mm_px = 1.0", "gsd_mm_px = 0.1", r"item\[0\] 'first pier': gsd_mm_px = 0.1: Sony RX1, 35 mm gives 0.171 mm/px at the smallest stand-off of 1 m"),
     "overlap": ("overlap_along = 0.8", "overlap_along = 0.97", r"inspection.item\[0\].overlap_along = 0.97: .*allowed: 0 to 0.95"),
     "kind": ('kind = "underside"', 'kind = "upside"', r"inspection.item\[1\].kind = 'upside': .*\(allowed: "),

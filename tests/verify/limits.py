@@ -3,6 +3,8 @@
 Figures are those of `companion.recording.metrics`, mean over the seeds; lengths in metres, angles in degrees.
 """
 
+from math import inf
+
 FIRST_SEED, SEEDS = 101, 5
 
 LIMITS: dict[str, dict[str, float]] = {
@@ -27,6 +29,7 @@ LIMITS: dict[str, dict[str, float]] = {
     "figure_eight_pier": {"position_rms_m": 0.15},
     "under_deck": {"position_rms_m": 0.05},  # not reached: 0.056 and 0.059 (docs/aerodynamics.md)
     "transit": {"position_rms_m": 0.30},  # relative to the first pier's bundle, 12 m away
+    "two_piers": {},  # all photographs of its plan: else it is not flown to its end
 }
 
 # One flight of each with real PX4, seed `FIRST_SEED`: RMS of the position error [m]. The measured values are in
@@ -53,4 +56,5 @@ PX4_RMS_MAX_M: dict[str, float] = {
     "figure_eight_pier": 0.15,
     "under_deck": 0.075,  # not flown yet
     "transit": 0.35,
+    "two_piers": inf,  # no hold; all photographs
 }
