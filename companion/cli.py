@@ -76,6 +76,7 @@ LAZY: dict[str, str] = {
     "photographs": "companion.view.photographs:photographs",
     "preflight": "companion.preflight.command:preflight",
     "report": "companion.recording.report_command:report",
+    "remote": "companion.remote.command:remote",
     "safety": "companion.view.safety_table:safety",
     "watch": "companion.view.watch:watch",
 }

@@ -51,7 +51,9 @@ class FlightController(Protocol):
 
     def step(self, frame: SensorFrame) -> Array: ...  # six motor commands 0..1
 
-    def receive(self, data: bytes, now_s: float) -> None: ...  # MAVLink from the companion
+    def receive(
+        self, data: bytes, now_s: float, instance: int = 0
+    ) -> None: ...  # MAVLink, from the link of this number
 
     def take_output(self) -> bytes: ...  # MAVLink for the companion
 
@@ -156,9 +158,9 @@ class World:
         if self.payload is not None:
             self.payload.step(self.now_s, STEP_S)
 
-    def receive(self, data: bytes, now_s: float) -> None:
-        """MAVLink of the companion reaches the autopilot at a simulated time, and the payload camera behind it."""
-        self.autopilot.receive(data, now_s)
+    def receive(self, data: bytes, now_s: float, instance: int = 0) -> None:
+        """MAVLink of a link reaches the autopilot at a simulated time, and the payload camera behind it."""
+        self.autopilot.receive(data, now_s, instance)
         if self.payload is not None:
             self.payload.receive(data, now_s)
 

@@ -81,6 +81,7 @@ class Sensor(StrEnum):
     MARKER = "marker"  # pose of a bundle
     CORNERS = "corners"  # corners of one marker
     SPECIFIC_FORCE = "specific_force"  # accelerometer: thrust, drag and disturbance
+    PLUMB = "plumb"  # an axis of a bundle that a spirit level has made vertical; once for each bundle
 
 
 class ImuFault(StrEnum):

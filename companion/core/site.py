@@ -57,12 +57,20 @@ class Survey(Section):
     std_rad: Annotated[float, number(0.001, 0.5, "rad")]  # of a rotation about each axis
 
 
+class Plumb(Section):
+    """An axis of a bundle that points up: by a spirit level, or because the face is known to stand upright or to lie level."""
+
+    axis: Annotated[str, Meta(pattern="^[yz]$", description="y, of a bundle on a wall; z, of one on the ground")]
+    std_rad: Annotated[float, number(0.001, 0.2, "rad, about each horizontal axis")]
+
+
 class Bundle(Section):
     """Markers on one rigid body."""
 
     name: Annotated[str, Meta(min_length=1)]
     markers: Annotated[list[Marker], Meta(min_length=1)]
     survey: Survey | None = None
+    plumb: Plumb | None = None
 
 
 class Site(Section):

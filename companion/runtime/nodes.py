@@ -98,6 +98,7 @@ def _estimator(files: NodeFiles, options: NodeOptions) -> Node:
         resets=options.first_reset_count,
         satellites=files.plan.satellites,
         survey=surveyed(files.site),
+        plumb={bundle.name: bundle.plumb for bundle in files.site.bundle if bundle.plumb is not None},
     )
 
 
