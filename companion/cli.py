@@ -76,6 +76,7 @@ LAZY: dict[str, str] = {
     "log": "companion.recording.log_commands:log",
     "photographs": "companion.view.photographs:photographs",
     "preflight": "companion.preflight.command:preflight",
+    "report": "companion.recording.report_command:report",
     "remote": "companion.remote.command:remote",
     "safety": "companion.view.safety_table:safety",
     "teleop": "sitl.teleop.command:teleop",
@@ -481,21 +482,6 @@ def refly(log: Path, tolerance: float | None, json_file: Path | None) -> None:
     for line in comparison_lines(comparison):
         click.echo(line, err=json_file == STDOUT)
     sys.exit(0 if comparison.equal else 1)
-
-
-@main.command()
-@click.argument("log", type=FILE)
-@click.option("--out", type=FILE, default=None, help="Folder; default: beside the log.")
-@one_line_errors
-def report(log: Path, out: Path | None) -> None:
-    """Write the HTML report of a flight log."""
-    from companion.recording.log import log_problems
-    from companion.recording.report import write_report
-
-    check_output_folder(out or log.parent)
-    for problem in log_problems(log):
-        click.echo(f"companion: {plain(problem)}", err=True)
-    click.echo(str(write_report(log, out or log.parent)))
 
 
 if __name__ == "__main__":

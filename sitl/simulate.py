@@ -16,7 +16,11 @@ from rich.table import Table
 from companion.core.enums import Phase
 from companion.core.messages import Contact, MissionStatus, Truth
 from companion.core.text import plain
+from companion.planning.camera import load_camera
+from companion.planning.stations import Planning
 from companion.recording import series as sr
+from companion.recording.inspection import FlownPlan, make_plan_of, shots_of
+from companion.recording.inspection_figures import simulated_figures
 from companion.recording.metrics import metrics_from_messages
 from companion.runtime.flight_record import open_recorder
 from companion.runtime.fly import ending_line
@@ -147,8 +151,24 @@ def _result(loaded: LoadedScenario, lockstep: Lockstep, stack: str, seed: int) -
         "failure": failure,
         "contacts": [_fields(contact) for contact in contacts or ()],
         **metrics,
+        **({} if (plan := flown_plan(loaded)) is None else {"inspection": inspection_figures(plan, lockstep.messages)}),
         "realtime_factor": round(lockstep.now_s / lockstep.wall_s, 2),
     }
+
+
+def flown_plan(loaded: LoadedScenario) -> FlownPlan | None:
+    """The inspection of a scenario's mission, None: it has none."""
+    inspection, folder = loaded.plan.inspection, loaded.mission_path.parent
+    if inspection is None:
+        return None
+    camera = load_camera(str((folder / inspection.camera).resolve()))
+    planning = Planning(inspection, camera, loaded.site, folder, loaded.vehicle.safety.standoff_min_m)
+    return make_plan_of(loaded.plan.name, planning, loaded.plan.satellites, str(loaded.mission_path))
+
+
+def inspection_figures(plan: FlownPlan, messages: sr.Messages) -> Result:
+    """Coverage, GSD, overlap and errors of the poses of a simulated inspection, at the true poses."""
+    return simulated_figures(plan, shots_of(messages, plan))
 
 
 def _fields(contact: Contact) -> Result:
@@ -206,12 +226,24 @@ def result_table(flight: SimulatedFlight, log_file: Path | None) -> Table:
     table.add_row("solve time, median / 99 %", _pair(solve.get("p50"), solve.get("p99"), 1, "ms", 2))
     table.add_row("setpoints, longest gap", _figure(result["setpoint_gap_s"], 1e3, "ms", 0))
     table.add_row("filter resets", _figure(result["filter_resets"], 1, "", 0))
+    if "inspection" in result:
+        table.add_row("inspection", inspection_text(result["inspection"]))
     table.add_row("safety events", events_text(result["events"]))
     if result["failure"]:
         table.add_row("failed", plain(result["failure"]))
     table.add_row("ended early", "no" if result["completed"] else plain(early_end(flight.status)))
     table.add_row("log", "none (--log FILE)" if log_file is None else plain(str(log_file)))
     return table
+
+
+def inspection_text(figures: Result) -> str:
+    """The figures of an inspection in a few words."""
+    parts = [f"{figures['photographs']} of {figures['planned']} photographs", f"{figures['blurred']} blurred"]
+    if figures["coverage"] is not None:
+        parts.append(f"coverage {figures['coverage'] * 100:.1f} %")
+    parts.append(f"GSD {_figure(figures['gsd_p95_mm_px'], 1, 'mm/px', 2)}")
+    position = _figure(figures["photo_position_p95_m"], 100, "cm")
+    return ", ".join([*parts, f"pose {position}, {_figure(figures['photo_attitude_p95_deg'], 1, '°', 2)} (95 %)"])
 
 
 def early_end(status: MissionStatus | None) -> str:

@@ -176,8 +176,8 @@ class MissionNode(Node):
             mission.inputs.note_flight(now_s)
             note_inspection(mission, now_s)
         mission.inputs.note_guard(now_s)
-        self._note_structure()
         mission.inputs.note_wind(now_s)
+        self._note_structure()
         mission.inputs.note_tilt(now_s)
         events = mission.safety.update(self.snapshot(now_s))
         if mission.safety.demand is None:

@@ -5,7 +5,7 @@ import datetime
 import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import cv2
 import matplotlib
@@ -18,6 +18,8 @@ from companion.core.config import ConfigError
 from companion.core.messages import WORLD, FcuInfo, FcuText, Truth
 from companion.recording import plots
 from companion.recording import series as sr
+from companion.recording.inspection_figures import SurfaceResult, Totals, surface_results, totals
+from companion.recording.inspection_report import FOLDER, PAGE, read_inspection
 from companion.recording.log import Log, LogError, read_log
 from companion.recording.metrics import metrics_from_messages
 from companion.recording.pages import page_environment
@@ -73,12 +75,15 @@ def write_report(log_path: str | Path, out_dir: str | Path) -> Path:
             if figure is not None:
                 figures.append({"title": title, "caption": caption.format(where=flight.where), "svg": _svg(figure)})
         picture = _png(plots.overview(flight))
+    inspection, no_inspection = _inspection(log)
+    if inspection is not None:
+        metrics["inspection"] = inspection.totals._asdict()
     html = page_environment().get_template(TEMPLATE).render(
         title=f"Flight {log.metadata.get('start_time', '')[:19].replace('T', ' ')}".strip(),
         log=log_path.name,
         metadata=log.metadata,
         truncated=log.truncated,
-        problems=log.problems(),
+        problems=[*log.problems(), *no_inspection],
         metrics=metrics,
         has_truth=bool(sr.of(log, Truth)),
         where=flight.where,
@@ -89,6 +94,8 @@ def write_report(log_path: str | Path, out_dir: str | Path) -> Path:
         texts=[m for m in sr.of(log, FcuText) if m.severity <= 4],
         figures=figures,
         photographs=photographs(log_path),
+        inspection=inspection,
+        inspection_page=f"{FOLDER}/{PAGE}" if (out_dir / FOLDER / PAGE).is_file() else "",
         configuration=_configuration(log),
         provenance=_provenance(log),
         generated=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
@@ -102,6 +109,25 @@ def write_report(log_path: str | Path, out_dir: str | Path) -> Path:
     except OSError as error:
         raise ConfigError(f"{out_dir}: report cannot be written: {error.strerror}") from None
     return report
+
+
+class InspectionFigures(NamedTuple):
+    """What the flight report shows of an inspection."""
+
+    totals: Totals
+    results: list[SurfaceResult]
+
+
+def _inspection(log: Log) -> tuple[InspectionFigures | None, list[str]]:
+    """The figures of the flight's inspection, None: it had none; and why they cannot be computed."""
+    try:
+        found = read_inspection([log])
+    except ConfigError as error:
+        return None, [str(error)]
+    if found is None:
+        return None, []
+    results = surface_results(found.plan, found.shots)
+    return InspectionFigures(totals(found.plan, found.shots, results), results), []
 
 
 def _deadline_s(log: Log) -> float | None:

@@ -1,0 +1,350 @@
+"""What an inspection photographed: the plan and the captures of one flight, or of several flights of one plan.
+
+Everything is in the plan's coordinates, in which the surfaces stand: a pose in the frame of its item (the world from the
+take-off point, or a bundle) is put where the plan assumes that frame. So flights with different take-off points and
+different GNSS errors fit together.
+"""
+
+import math
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from companion.core.arrays import Array
+from companion.core.config import parse
+from companion.core.enums import CaptureOutcome, Phase
+from companion.core.frames import rotation_matrix
+from companion.core.messages import WORLD, Capture, CaptureTruth, FcuStatus, MissionStatus, State, Truth
+from companion.core.site import Site
+from companion.core.trajectory_messages import Quat, Vec3
+from companion.planning.camera import CameraPose, PayloadCamera
+from companion.planning.sections import Inspection, Origin, QgcItem, SurfaceItem
+from companion.planning.stations import Photograph, Planning, frame_of, plan_item
+from companion.planning.surfaces import Surface
+from companion.recording import series as sr
+from companion.recording.log import Log, LogError
+
+PICTURES = (CaptureOutcome.TAKEN, CaptureOutcome.BLURRED)  # outcomes with a photograph
+STATE_AGE_MAX_S = 0.5  # of the filter state that places an exposure in the frame of another bundle
+Place = tuple[int, int]  # row and column of a photograph on its item
+ShotKey = tuple[int, int, int]  # flight, id, attempt
+
+
+class InspectedItem(NamedTuple):
+    """An item of the plan that has photographs."""
+
+    name: str
+    frame: str
+    item: Any  # of `companion.planning.sections`
+    surface: Surface | None  # None: viewpoints
+    standoff_m: float | None
+    planned: dict[Place, Photograph]
+
+    @property
+    def gsd_max_m(self) -> float:
+        """The largest GSD that the item allows [m]; inf for viewpoints."""
+        return self.item.gsd_mm_px / 1e3 if isinstance(self.item, SurfaceItem) else math.inf
+
+
+class FlownPlan(NamedTuple):
+    """The plan that a flight followed."""
+
+    name: str
+    planning: Planning
+    items: list[InspectedItem]
+    satellites: bool
+
+    @property
+    def photographs(self) -> int:
+        return sum(len(item.planned) for item in self.items)
+
+    @property
+    def origin(self) -> Origin | None:
+        return self.planning.inspection.origin
+
+    def find(self, name: str) -> InspectedItem | None:
+        """The item of that name."""
+        return next((item for item in self.items if item.name == name), None)
+
+
+class PoseError(NamedTuple):
+    """Estimated against true pose of one photograph."""
+
+    position_m: float
+    attitude_rad: float
+
+
+class Shot(NamedTuple):
+    """One capture, in the plan's coordinates."""
+
+    capture: Capture
+    flight: int  # index of the log
+    utc_s: float | None
+    pose: CameraPose | None  # as estimated; None: unknown
+    true_pose: CameraPose | None = None  # of a simulated flight
+    true_blur_px: float = math.nan
+    error: PoseError | None = None  # in the frame of the nearest bundle seen
+    site_error: PoseError | None = None  # in the frame of the site's first bundle
+
+    @property
+    def key(self) -> ShotKey:
+        """Names it among all captures of all flights."""
+        return self.flight, self.capture.id, self.capture.attempt
+
+    @property
+    def place(self) -> Place:
+        return self.capture.row, self.capture.column
+
+    @property
+    def taken(self) -> bool:
+        """There is a photograph, sharp or not."""
+        return self.capture.outcome in PICTURES
+
+    @property
+    def sharp(self) -> bool:
+        return self.capture.outcome == CaptureOutcome.TAKEN
+
+
+# --- the plan -------------------------------------------------------------------------------------------------------
+
+
+def make_plan_of(name: str, planning: Planning, satellites: bool, where: str) -> FlownPlan:
+    """The items of an inspection with their photographs; raises `ConfigError`, beginning with `where`."""
+    items = []
+    for index, item in enumerate(planning.inspection.item):
+        made = plan_item(index, planning, f"{where}: inspection.item[{index}] '{item.name}': ")
+        planned = {(p.row, p.column): p for s in made.orders[0] if (p := s.photograph) is not None}
+        if planned:
+            items.append(InspectedItem(item.name, item.frame, item, made.surface, made.standoff_m, planned))
+    return FlownPlan(name, planning, items, satellites)
+
+
+def plan_of_log(log: Log) -> FlownPlan | None:
+    """The plan that a flight followed, from its log alone; None: it had no inspection.
+
+    Raises `LogError` or `ConfigError` when the log holds an inspection that cannot be read.
+    """
+    mission = log.tables("mission")
+    if mission is None or "inspection" not in mission:
+        return None
+    where = f"{log.path}: mission in the log"
+    inspection = parse(mission["inspection"], Inspection, f"{where}: inspection")
+    tables = log.tables("payload_camera")
+    if tables is None:
+        raise LogError(
+            f"{log.path}: holds an inspection without its camera file (an earlier version): it has no figures"
+        )
+    camera = parse(tables, PayloadCamera, f"{log.path}: camera in the log")
+    site_tables = log.tables("site")
+    site = Site(bundle=[]) if site_tables is None else parse(site_tables, Site, f"{log.path}: site in the log")
+    vehicle = log.vehicle()
+    standoff_min_m = 0.0 if vehicle is None else vehicle.safety.standoff_min_m
+    with tempfile.TemporaryDirectory(prefix="companion-plan-") as folder:
+        inspection = _with_plan_files(inspection, log, Path(folder))
+        planning = Planning(inspection, camera, site, Path(folder), standoff_min_m)
+        return make_plan_of(str(mission.get("name", "")), planning, bool(mission.get("satellites", True)), where)
+
+
+def _with_plan_files(inspection: Inspection, log: Log, folder: Path) -> Inspection:
+    """The inspection, its `.plan` files written into a folder."""
+    try:
+        texts = msgspec.json.decode(log.metadata.get("plans", "{}"), type=dict[str, str])
+    except msgspec.MsgspecError as error:
+        raise LogError(f"{log.path}: the plan files in the log cannot be read: {error}") from None
+    items = []
+    for number, item in enumerate(inspection.item):
+        if isinstance(item, QgcItem) and item.file in texts:
+            (folder / f"{number}.plan").write_text(texts[item.file], encoding="utf-8")
+            item = msgspec.structs.replace(item, file=f"{number}.plan")
+        items.append(item)
+    return msgspec.structs.replace(inspection, item=items)
+
+
+def plan_difference(first: FlownPlan, second: FlownPlan) -> str:
+    """What keeps the photographs of two plans from being shown together; "" if nothing."""
+    names = [[item.name for item in plan.items] for plan in (first, second)]
+    if names[0] != names[1]:
+        return f"its items are {', '.join(names[1])}"
+    for a, b in zip(first.items, second.items, strict=True):
+        if a.item != b.item:
+            keys = [key for key in a.item.__struct_fields__ if getattr(a.item, key) != getattr(b.item, key, None)]
+            return f"inspection.item '{a.name}' has another {keys[0] if keys else 'kind'}"
+        places = [frame_of(item.frame, plan.planning, "") for item, plan in ((a, first), (b, second))]
+        if not all(np.allclose(p, q) for p, q in zip(*places, strict=True)):
+            return f"the bundle '{a.frame}' stands at another place"
+    cameras = [msgspec.structs.replace(plan.planning.camera, control=None) for plan in (first, second)]
+    if cameras[0] != cameras[1]:
+        return f"its camera {cameras[1].name} is another one, or has another lens or mount"
+    return ""
+
+
+# --- captures -------------------------------------------------------------------------------------------------------
+
+
+def shots_of(messages: sr.Messages, plan: FlownPlan, flight: int = 0, utc_offset_s: float | None = None) -> list[Shot]:
+    """All captures of a flight, one for each attempt, in the order of their stamps.
+
+    utc_offset_s: UTC minus companion time; None: unknown.
+    """
+    latest: dict[tuple[int, int], Capture] = {}
+    for capture in sr.of(messages, Capture):
+        latest[capture.id, capture.attempt] = capture  # a late answer replaces the one that says "lost"
+    places = _Places(messages, plan)
+    truths = {truth.image_index: truth for truth in sr.of(messages, CaptureTruth)}
+    shots = []
+    for capture in sorted(latest.values(), key=lambda c: c.stamp_s):
+        utc_s = None if utc_offset_s is None else capture.stamp_s + utc_offset_s
+        shot = Shot(capture, flight, utc_s, places.estimated(capture))
+        truth = truths.get(capture.image_index) if capture.image_index >= 0 else None
+        if truth is not None and shot.taken:
+            shot = shot._replace(
+                true_pose=places.true(capture, truth),
+                true_blur_px=truth.blur_px,
+                error=_bundle_error(capture, truth),
+                site_error=places.site_error(capture, truth),
+            )
+        shots.append(shot)
+    return shots
+
+
+def best_shots(shots: Iterable[Shot]) -> dict[tuple[str, Place], Shot]:
+    """The best capture of each photograph of the plan: sharp, placed, least blurred; by name of the item and place."""
+    best: dict[tuple[str, Place], Shot] = {}
+    for shot in shots:
+        key = (shot.capture.item, shot.place)
+        if key not in best or _rank(shot) > _rank(best[key]):
+            best[key] = shot
+    return best
+
+
+def _rank(shot: Shot) -> tuple[bool, bool, bool, float]:
+    blur_px = shot.capture.blur_px
+    return shot.taken, shot.sharp, shot.pose is not None, -blur_px if math.isfinite(blur_px) else -math.inf
+
+
+class _Places:
+    """Puts the exposures of one flight into the plan's coordinates."""
+
+    def __init__(self, messages: sr.Messages, plan: FlownPlan) -> None:
+        self._plan = plan
+        self._states = [state for state in sr.of(messages, State) if state.valid]
+        self._stamps = sr.stamps(self._states)
+        self._takeoff_W, takeoff_s = takeoff_point(messages, plan.satellites)
+        truths = sr.of(messages, Truth)
+        at = int(np.searchsorted(sr.stamps(truths), takeoff_s)) if truths else 0
+        self._true_takeoff_W = np.array(truths[min(at, len(truths) - 1)].p_W) if truths else None
+
+    def estimated(self, capture: Capture) -> CameraPose | None:
+        """The camera as the filter estimated it; None: unknown."""
+        item = self._plan.find(capture.item)
+        if item is None or not capture.valid:
+            return None
+        return self._in_plan(item.frame, self._in_frame(capture, item.frame))
+
+    def _in_frame(self, capture: Capture, frame: str) -> CameraPose | None:
+        if frame == WORLD:
+            pose = _pose(capture.p_WC, capture.q_WC)
+            return None if pose is None or self._takeoff_W is None else pose._replace(p_W=pose.p_W - self._takeoff_W)
+        if capture.bundle == frame:
+            return _pose(capture.p_MC, capture.q_MC)
+        bundle = self._bundle(frame, capture.stamp_s)
+        pose = _pose(capture.p_WC, capture.q_WC)
+        return None if bundle is None or pose is None else _relative(*bundle, pose)
+
+    def true(self, capture: Capture, truth: CaptureTruth) -> CameraPose | None:
+        """Where the camera truly was, the frames of the plan standing where they truly stand."""
+        item, pose = self._plan.find(capture.item), _pose(truth.p_WC, truth.q_WC)
+        if item is None or pose is None:
+            return None
+        if item.frame != WORLD:
+            bundle = truth.bundles.get(item.frame)
+            return None if bundle is None else self._in_plan(item.frame, _relative(*bundle, pose))
+        if self._true_takeoff_W is None:
+            return None
+        return pose._replace(p_W=pose.p_W - self._true_takeoff_W)
+
+    def site_error(self, capture: Capture, truth: CaptureTruth) -> PoseError | None:
+        """In the frame of the marker file's first bundle, which stands for the site: over its map."""
+        bundles = self._plan.planning.site.bundle
+        name = bundles[0].name if bundles else ""
+        estimated, true = _pose(capture.p_WC, capture.q_WC), _pose(truth.p_WC, truth.q_WC)
+        mapped = self._bundle(name, capture.stamp_s)
+        if name not in truth.bundles or mapped is None or estimated is None or true is None:
+            return None
+        return _difference(_relative(*mapped, estimated), _relative(*truth.bundles[name], true))
+
+    def _in_plan(self, frame: str, pose: CameraPose | None) -> CameraPose | None:
+        if pose is None:
+            return None
+        place = frame_of(frame, self._plan.planning, "")
+        return CameraPose(place.p_W + place.R_WF @ pose.p_W, place.R_WF @ pose.R_WC)
+
+    def _bundle(self, name: str, stamp_s: float) -> tuple[Vec3, Quat] | None:
+        """Where the filter estimated a bundle to stand; None: it did not know."""
+        if not self._states:
+            return None
+        after = int(np.searchsorted(self._stamps, stamp_s))
+        near = [i for i in (after - 1, after) if 0 <= i < len(self._states)]
+        state = self._states[min(near, key=lambda i: abs(self._stamps[i] - stamp_s))]
+        if abs(state.stamp_s - stamp_s) > STATE_AGE_MAX_S:
+            return None
+        if state.bundle == name:
+            return state.p_WM, state.q_WM
+        return next(((b.p_WM, b.q_WM) for b in state.bundles if b.name == name), None)
+
+
+def takeoff_point(messages: sr.Messages, satellites: bool) -> tuple[Array | None, float]:
+    """The take-off point in the estimator's world as the mission notes it, and when it was noted [s].
+
+    The last valid state before arming; without satellites its horizontal place is where the mission takes the aircraft.
+    None where the log does not say it.
+    """
+    states = [state for state in sr.of(messages, State) if state.valid]
+    armed_s = next((m.stamp_s for m in sr.of(messages, FcuStatus) if m.armed), math.inf)
+    if not states:
+        return None, 0.0
+    ground = _last_before(states, armed_s) or states[0]
+    point = np.array(ground.p_W)
+    if not satellites:
+        statuses = sr.of(messages, MissionStatus)
+        taken_s = next((m.stamp_s for m in statuses if m.phase == Phase.ENTER_OFFBOARD), math.inf)
+        here = _last_before(states, taken_s) or ground
+        point[:2] = here.p_W[:2]
+        return point, here.stamp_s
+    return point, ground.stamp_s
+
+
+def _last_before(states: Sequence[State], time_s: float) -> State | None:
+    return next((state for state in reversed(states) if state.stamp_s < time_s), None)
+
+
+def _pose(p: Vec3, q: Quat) -> CameraPose | None:
+    """None where it is not known."""
+    if not all(map(math.isfinite, (*p, *q))) or not any(q):
+        return None
+    return CameraPose(np.array(p), rotation_matrix(q))
+
+
+def _relative(p_WM: Vec3, q_WM: Quat, pose: CameraPose) -> CameraPose:
+    """A pose of the world in the frame M."""
+    R = rotation_matrix(q_WM)
+    return CameraPose(R.T @ (pose.p_W - np.array(p_WM)), R.T @ pose.R_WC)
+
+
+def _bundle_error(capture: Capture, truth: CaptureTruth) -> PoseError | None:
+    """In the frame of the nearest bundle seen."""
+    estimated, true = _pose(capture.p_MC, capture.q_MC), _pose(truth.p_WC, truth.q_WC)
+    if capture.bundle not in truth.bundles or estimated is None or true is None:
+        return None
+    return _difference(estimated, _relative(*truth.bundles[capture.bundle], true))
+
+
+def _difference(estimated: CameraPose, true: CameraPose) -> PoseError:
+    turn = true.R_WC.T @ estimated.R_WC
+    sine = 0.5 * math.sqrt(sum((turn[i, j] - turn[j, i]) ** 2 for i, j in ((0, 1), (0, 2), (1, 2))))
+    angle = math.atan2(sine, (float(np.trace(turn)) - 1) / 2)
+    return PoseError(float(np.linalg.norm(estimated.p_W - true.p_W)), angle)

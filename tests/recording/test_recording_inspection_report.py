@@ -1,0 +1,405 @@
+"""The report of an inspection is one folder: photographs in their places, tables, places on the earth."""
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import cv2
+import msgspec
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+
+from companion.cli import main
+from companion.core.config import ConfigError
+from companion.core.geodesy import between
+from companion.recording.inspection import plan_of_log, shots_of
+from companion.recording.inspection_files import find_files
+from companion.recording.inspection_mosaic import Pictures, Placed, level_sizes, warped, write_pyramid
+from companion.recording.inspection_report import read_inspection, write_inspection_report
+from companion.recording.log import read_log
+from companion.recording.writer import LogWriter
+from companion.runtime.flight_record import flight_metadata
+from tests.html_page import Page
+from tests.planning.planning_world import PIER, planned_surface
+from tests.recording.inspection_world import MISSION, ROOT, VEHICLE, Made, colour_at, make_log, plan_of, textures
+
+FIRST, SECOND = frozenset(range(1, 21)), frozenset(range(18, 37))
+
+
+def written(folder: Path, made: Made | None = None, **options):
+    inspection = read_inspection([read_log(make_log(folder / "flight.mcap", made or Made()))])
+    return write_inspection_report(inspection, folder, **options)
+
+
+def run(*words) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["report", *map(str, words)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.output
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    return written(
+        tmp_path_factory.mktemp("report"), Made(skipped=frozenset({3, 4, 5, 6, 7, 8}), refused=frozenset({30}))
+    )
+
+
+@pytest.fixture(scope="module")
+def complete_log(tmp_path_factory):
+    return read_log(make_log(tmp_path_factory.mktemp("complete") / "flight.mcap"))
+
+
+def data_of(folder: Path) -> dict:
+    return json.loads((folder / "inspection.js").read_text().removeprefix("window.INSPECTION = ").removesuffix(";\n"))
+
+
+def mosaic_of(folder: Path, number: int) -> np.ndarray:
+    """The finest level of a surface's mosaic; cells without a tile are black."""
+    surface = data_of(folder)["surfaces"][number]
+    width, height = surface["levels"][-1]
+    whole = np.zeros((height, width, 3), np.uint8)
+    for column, row in surface["tiles"][-1]:
+        tile = cv2.imread(str(folder / surface["folder"] / str(len(surface["levels"]) - 1) / f"{column}_{row}.jpg"))
+        whole[row * 512 : row * 512 + tile.shape[0], column * 512 : column * 512 + tile.shape[1]] = tile
+    return whole
+
+
+def true_mosaic(folder: Path, number: int) -> np.ndarray:
+    _, plan = plan_of()
+    surface, shown = plan.items[number].surface, data_of(folder)["surfaces"][number]
+    width, height = shown["levels"][-1]
+    u = -surface.size_m[0] / 2 + (np.arange(width) + 0.5) * shown["pixel_m"]
+    v = surface.size_m[1] / 2 - (np.arange(height) + 0.5) * shown["pixel_m"]
+    return colour_at(textures(plan)[number], surface.size_m, np.dstack(np.meshgrid(u, v)))
+
+
+def correlation(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.corrcoef(a.ravel().astype(float), b.ravel().astype(float))[0, 1])
+
+
+# --- the mosaic -------------------------------------------------------------------------------------------------------
+
+
+def test_the_mosaic_is_the_texture_of_the_surface(report):
+    folder = report.page.parent
+    for number in (1, 2):  # without gaps
+        found, true = mosaic_of(folder, number), true_mosaic(folder, number)
+        assert correlation(found, true) > 0.97
+        for shift in ((0, 12), (12, 0)):  # 20 cm away
+            assert correlation(found, np.roll(true, shift, axis=(0, 1))) < 0.85
+
+
+def test_wrong_poses_make_a_wrong_mosaic(tmp_path):
+    folder = written(tmp_path, Made(error=(0.3, 0.03))).page.parent
+    assert correlation(mosaic_of(folder, 2), true_mosaic(folder, 2)) < 0.9
+
+
+def test_where_nothing_was_photographed_the_mosaic_is_empty(report):
+    mosaic = mosaic_of(report.page.parent, 0)
+    surface = data_of(report.page.parent)["surfaces"][0]
+    gap = surface["gaps"][0]
+    row = round((4.0 - gap["uv"][1]) / surface["pixel_m"])
+    np.testing.assert_allclose(mosaic[row].mean(axis=0), (242, 239, 236), atol=2)
+
+
+@pytest.mark.verify
+def test_each_level_of_the_pyramid_shows_the_same(tmp_path):
+    folder = written(tmp_path, Made(width_px=600)).page.parent
+    for number, surface in enumerate(data_of(folder)["surfaces"]):
+        assert len(surface["levels"]) >= 2
+        coarsest = cv2.imread(str(folder / "tiles" / str(number) / "0" / "0_0.jpg"))
+        assert list(coarsest.shape[1::-1]) == surface["levels"][0] and max(coarsest.shape) <= 512
+        small = cv2.resize(mosaic_of(folder, number), coarsest.shape[1::-1], interpolation=cv2.INTER_AREA)
+        assert correlation(small, coarsest) > 0.98
+
+
+def test_levels_halve_until_one_tile():
+    _, plan = plan_of()
+    sizes = level_sizes(plan.items[1].surface, 0.001)
+    assert sizes[-1] == (12000, 4000) and max(sizes[0]) <= 512 < max(sizes[1])
+
+
+def test_a_round_pier_is_put_together_from_all_sides(tmp_path):
+    world, planned, photographs = planned_surface(PIER)
+    surface, placed = planned.surface, []
+    for number, shot in enumerate(photographs):
+        # Brightness by the angle around the pier, as each pixel sees it.
+        x, y = ((np.arange(n) + 0.5) / n * 2 - 1 for n in (60, 40))
+        xs, ys = np.meshgrid(x, y)
+        fx, fy = world.camera.focal_px
+        rays = np.dstack([xs * 3000 / fx, ys * 2000 / fy, np.ones_like(xs)]) @ shot.pose.R_WC.T
+        offset = shot.pose.p_W - surface.base
+        a, b = (rays[..., :2] ** 2).sum(-1), rays[..., :2] @ offset[:2]
+        along = (-b - np.sqrt(np.maximum(b * b - a * (offset[:2] @ offset[:2] - surface.radius_m**2), 0))) / a
+        points = offset + along[..., None] * rays
+        picture = 128 + 100 * np.cos(3 * np.arctan2(points[..., 1], points[..., 0]))
+        cv2.imwrite(str(tmp_path / f"{number}.png"), np.dstack([picture] * 3).astype(np.uint8))
+        placed.append(Placed(tmp_path / f"{number}.png", shot.pose, True, shot.uv[0]))
+    pictures = Pictures(world.camera, 0.02, 0.001)
+    pyramid = write_pyramid(tmp_path / "tiles", surface, world.camera, placed, 0.02, pictures)
+    assert pyramid.tiles[-1]
+    u = np.linspace(-0.49, 0.49, 200) * surface.size_m[0]
+    tile, filled = warped(surface, world.camera, placed, u, np.array([1.0, 0.0]), pictures)
+    assert filled.all()
+    expected = 128 + 100 * np.cos(3 * (surface.angle_mid_rad + u / surface.radius_m))
+    assert np.abs(tile[0, :, 0] - expected).mean() < 12
+
+
+# --- places on the earth ------------------------------------------------------------------------------------------------
+
+
+def test_a_photograph_is_at_its_place_in_geojson(report, tmp_path):
+    collection = json.loads((report.page.parent / "inspection.geojson").read_text())
+    assert collection["type"] == "FeatureCollection"
+    cameras = {f["properties"]["id"]: f for f in collection["features"] if f["properties"]["kind"] == "camera"}
+    log = read_log(report.page.parent.parent / "flight.mcap")
+    origin = (34.0007, -81.0348, 60.0)
+    for shot in shots_of(log, plan_of_log(log)):
+        if not shot.taken:
+            continue
+        longitude, latitude, altitude = cameras[shot.capture.id]["geometry"]["coordinates"]
+        np.testing.assert_allclose(between(origin, (latitude, longitude, altitude)), shot.pose.p_W, atol=2e-3)
+        assert (report.page.parent / cameras[shot.capture.id]["properties"]["file"]).is_file()
+    # The first pier's face looks west: the camera is 5 m west of it and looks east.
+    assert cameras[1]["properties"]["heading_deg"] == pytest.approx(90.0, abs=3)
+    assert between(origin, tuple(np.array(cameras[1]["geometry"]["coordinates"])[[1, 0, 2]]))[0] == pytest.approx(
+        7.0, abs=0.2
+    )
+
+
+def test_footprints_are_polygons_of_level_and_lines_of_steep_surfaces(report):
+    features = json.loads((report.page.parent / "inspection.geojson").read_text())["features"]
+    footprints = [f for f in features if f["properties"]["kind"] == "footprint"]
+    assert {f["geometry"]["type"] for f in footprints if f["properties"]["item"] == "deck"} == {"Polygon"}
+    assert {f["geometry"]["type"] for f in footprints if f["properties"]["item"] != "deck"} == {"LineString"}
+    for feature in footprints:
+        if feature["geometry"]["type"] == "Polygon":
+            ((*ring, last),) = feature["geometry"]["coordinates"]
+            assert ring[0] == last and len(ring) == 4
+            x, y = np.array(ring)[:, :2].T
+            assert x @ np.roll(y, -1) - y @ np.roll(x, -1) > 0, "anticlockwise"
+
+
+def test_gaps_and_missing_photographs_are_on_the_map(report):
+    kinds = [
+        f["properties"]["kind"] for f in json.loads((report.page.parent / "inspection.geojson").read_text())["features"]
+    ]
+    assert kinds.count("missing") == 7 and kinds.count("gap") == 1 and kinds.count("camera") == 29
+
+
+def test_without_an_origin_there_is_no_geojson_and_a_note(tmp_path):
+    text = MISSION.read_text().replace('"../', f'"{ROOT}/config/')
+    start, end = text.index("[inspection.origin]"), text.index("[[inspection.bundle]]")
+    (tmp_path / "mission.toml").write_text(text[:start] + text[end:])
+    for gnss, there in ((None, False), ((34.0, -81.0, 60.0), True)):
+        folder = tmp_path / str(there)
+        made = Made(only=frozenset({1}), gnss=gnss)
+        log = make_log(folder / "flight.mcap", made, mission=tmp_path / "mission.toml", folder=folder / "camera")
+        found = write_inspection_report(read_inspection([read_log(log)]), folder)
+        assert (found.page.parent / "inspection.geojson").exists() is there
+        assert len(found.notes) == 1 and ("no geographic places" in found.notes[0]) is not there
+
+
+# --- tables and page ------------------------------------------------------------------------------------------------------
+
+
+def test_the_tables_have_a_line_for_each_photograph_surface_and_gap(report):
+    folder = report.page.parent
+    tables = {
+        name: list(csv.DictReader((folder / f"{name}.csv").open())) for name in ("photographs", "surfaces", "gaps")
+    }
+    assert [len(rows) for rows in tables.values()] == [36, 3, 1]
+    states = [row["state"] for row in tables["photographs"]]
+    assert (states.count("taken"), states.count("missing")) == (29, 7)
+    refused = next(row for row in tables["photographs"] if row["id"] == "30")
+    assert refused["reason"] == "the camera is busy" and refused["file"] == "" and refused["x_m"] == ""
+    assert float(tables["gaps"][0]["area_m2"]) > 2 and "row 0 column 4" in tables["gaps"][0]["missing_photographs"]
+    assert float(tables["surfaces"][1]["coverage"]) == pytest.approx(1.0)
+
+
+def test_the_page_needs_nothing_outside_its_folder(report):
+    html = report.page.read_text()
+    page = Page(html)
+    for link in page.links:
+        assert not link.startswith(("http", "/", "..")), link
+        assert link.startswith(("#", "data:")) or (report.page.parent / link).is_file(), link
+    for words in ("Coverage", "first pier", "no sharp photograph", "29", "of 36", "1 request refused"):
+        assert words in page.text, words
+    for photograph in data_of(report.page.parent)["photographs"]:
+        for key in ("file", "preview"):
+            assert not photograph[key] or (report.page.parent / photograph[key]).is_file()
+
+
+def test_names_from_files_cannot_become_markup(tmp_path):
+    text = MISSION.read_text().replace('"../', f'"{ROOT}/config/')
+    text = text.replace('kind = "underside"\nname = "deck"', 'kind = "underside"\nname = "<b>deck</b>&"')
+    (tmp_path / "mission.toml").write_text(text)
+    log = make_log(tmp_path / "flight.mcap", Made(only=frozenset({12})), mission=tmp_path / "mission.toml")
+    page = write_inspection_report(read_inspection([read_log(log)]), tmp_path).page
+    assert "<b>deck" not in page.read_text() and "<b>deck</b>&" in Page(page.read_text()).text
+
+
+# --- photographs on the disk --------------------------------------------------------------------------------------------
+
+
+def test_photographs_that_are_not_on_the_disk_are_listed_and_nothing_else_is_lost(tmp_path):
+    log = make_log(tmp_path / "flight.mcap")
+    (tmp_path / "flight_camera/IMG_0002.JPG").unlink()
+    (tmp_path / "flight_camera/IMG_0003.JPG").write_bytes(b"not a picture")
+    status, output = run(log)
+    assert status == 0
+    lines = [line for line in output.splitlines() if "IMG_000" in line]
+    assert lines[0] == "companion: photograph 2 (first pier row 0 column 1): flight_camera/IMG_0002.JPG: not found"
+    assert lines[1].endswith("IMG_0003.JPG: cannot be opened as a picture")
+    html = (tmp_path / "inspection/index.html").read_text()
+    assert "2 photographs that were taken are not shown" in html and "100.0 %" in Page(html).text
+    assert len(list((tmp_path / "inspection/photographs").iterdir())) == 35
+
+
+@pytest.mark.verify
+def test_many_missing_photographs_do_not_fill_the_terminal(tmp_path):
+    log = make_log(tmp_path / "flight.mcap")
+    for file in (tmp_path / "flight_camera").iterdir():
+        file.unlink()
+    status, output = run(log)
+    assert status == 0 and sum("not found" in line for line in output.splitlines()) == 10
+    assert "26 photographs more are not shown" in output
+    html = (tmp_path / "inspection/index.html").read_text()
+    assert "36 photographs that were taken are not shown" in html and html.count(": not found") == 36
+
+
+def test_photographs_without_a_name_are_one_line(complete_log):
+    shots = read_inspection([complete_log]).shots
+    nameless = [s._replace(capture=replace(s.capture, file="")) for s in shots[:9]]
+    found = find_files([*nameless, *shots[9:]], [complete_log.path])
+    (line,) = found.missing
+    assert line.startswith("9 of the photographs 1 to 9: the camera did not say where it stored them")
+    assert found.not_found == 9 and len(found.paths) == 27
+
+
+def test_a_tagged_photograph_is_known_by_its_pose_whatever_its_name(complete_log, tmp_path):
+    shots = read_inspection([complete_log]).shots[:3]
+    files = find_files(shots, [complete_log.path]).paths
+    card = tmp_path / "card" / "tagged"
+    card.mkdir(parents=True)
+    for number, shot in enumerate(shots):
+        (card / f"{number}.jpg").write_bytes(files[shot.key].read_bytes())
+        tags = {"id": shot.capture.id, "attempt": 1, "p_WC": shot.capture.p_WC, "item": "of a newer version"}
+        (card / f"{number}.json").write_bytes(msgspec.json.encode(tags))
+    (card / "2.json").write_bytes(b'{"id": 3, "attempt": 1, "p_WC": [0.0, 0.0, 0.0]}')  # of another flight
+    (card / "3.json").write_text("no tags")
+    nameless = [s._replace(capture=replace(s.capture, file="")) for s in shots]
+    found = find_files(nameless, [tmp_path / "flight.mcap"], [tmp_path / "card"])
+    assert found.paths == {shots[0].key: card / "0.jpg", shots[1].key: card / "1.jpg"} and found.not_found == 1
+    assert find_files(nameless, [card / "flight.mcap"]).paths == found.paths
+
+
+def test_one_file_is_not_the_photograph_of_two_flights(complete_log, tmp_path):
+    shot = read_inspection([complete_log]).shots[0]
+    (tmp_path / "IMG_0001.JPG").write_bytes(b"picture")
+    both = [shot, shot._replace(flight=1)]
+    found = find_files(both, [tmp_path / "a.mcap", tmp_path / "b.mcap"])
+    assert found.paths == {} and len(found.missing) == 2 and "would be another photograph, too" in found.missing[0]
+
+
+def test_photographs_are_found_by_name_below_another_folder(tmp_path):
+    log = make_log(tmp_path / "flight.mcap", Made(only=frozenset({1, 2, 3})))
+    card = tmp_path / "card/DCIM/100"
+    card.mkdir(parents=True)
+    for number in (1, 2, 3):
+        (tmp_path / f"flight_camera/IMG_000{number}.JPG").rename(card / f"img_000{number}.jpg")
+    (tmp_path / "card/DCIM/101").mkdir()
+    (tmp_path / "card/DCIM/101/IMG_0003.JPG").write_bytes((card / "img_0003.jpg").read_bytes())
+    status, output = run(log, "--photographs", tmp_path / "card")
+    assert status == 0 and "IMG_0002.JPG" not in output
+    assert "IMG_0003.JPG: found 2 times" in output
+    assert len(list((tmp_path / "inspection/photographs").iterdir())) == 2
+    assert list(card.iterdir()), "the originals stay where they are"
+
+
+def test_removing_the_report_leaves_the_photographs(tmp_path):
+    written(tmp_path, Made(only=frozenset({1})))
+    found = written_again = write_inspection_report(read_inspection([read_log(tmp_path / "flight.mcap")]), tmp_path)
+    assert found.page.exists() and written_again.missing_files == []
+    assert (tmp_path / "flight_camera/IMG_0001.JPG").stat().st_size > 0
+
+
+def test_a_folder_that_is_no_report_is_not_replaced(tmp_path):
+    (tmp_path / "inspection").mkdir()
+    (tmp_path / "inspection/notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="is not a report of an inspection"):
+        written(tmp_path, Made(only=frozenset({1})))
+    assert (tmp_path / "inspection/notes.txt").read_text() == "mine"
+
+
+# --- the command --------------------------------------------------------------------------------------------------------
+
+
+def test_two_flights_of_one_plan_make_one_report(tmp_path):
+    logs = [
+        make_log(tmp_path / "a/flight.mcap", Made(only=FIRST), seed=1),
+        make_log(tmp_path / "b/flight.mcap", Made(only=SECOND), seed=2),
+    ]
+    status, output = run(*logs, "--out", tmp_path / "out")
+    assert status == 0, output
+    page = tmp_path / "out/inspection/index.html"
+    assert output.splitlines()[-1] == str(page)
+    assert (tmp_path / "out/flight_1/report.html").exists() and (tmp_path / "out/flight_2/report.html").exists()
+    rows = list(csv.DictReader((page.parent / "photographs.csv").open()))
+    assert [row["state"] for row in rows] == ["taken"] * 36
+    assert {row["log"] for row in rows} == {"a/flight.mcap", "b/flight.mcap"}
+    assert [row["attempts"] for row in rows].count("2") == 3  # 18 to 20 were taken in both
+    assert correlation(mosaic_of(page.parent, 2), true_mosaic(page.parent, 2)) > 0.97
+    alone = json.loads((tmp_path / "out/flight_1/metrics.json").read_text())["inspection"]
+    assert alone["taken"] == 20 and alone["missing"] == 16
+
+
+def test_the_flight_report_has_the_figures_of_the_inspection(tmp_path):
+    log = make_log(tmp_path / "flight.mcap", Made(skipped=frozenset({3, 4, 5, 6, 7, 8})))
+    status, output = run(log)
+    assert status == 0 and output.splitlines()[-2:] == [
+        str(tmp_path / "report.html"),
+        str(tmp_path / "inspection/index.html"),
+    ]
+    page = Page((tmp_path / "report.html").read_text())
+    assert "30 of 36 photographs sharp" in page.text and "inspection/index.html" in page.links
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["flight.mcap", "flight.mcap"], "given twice"),
+        (["flight.mcap", "plain.mcap"], "plain.mcap: has no inspection"),
+        (["plain.mcap", "flight.mcap"], "plain.mcap: has no inspection"),
+        (["plain.mcap", "plain_b.mcap"], "several logs make one report of an inspection only"),
+        (["flight.mcap", "--photographs", "nowhere"], "no such folder"),
+        (["none.mcap"], "none.mcap: cannot be read"),
+        ([], "Missing argument"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    make_log(tmp_path / "flight.mcap", Made(only=frozenset({1})))
+    for name in ("plain.mcap", "plain_b.mcap"):
+        LogWriter(tmp_path / name, flight_metadata(VEHICLE, ROOT / "config/missions/bridge_hover.toml")).close()
+    status, output = run(*words)
+    assert status == 2 and message in output.splitlines()[-1]
+    assert not (tmp_path / "inspection").exists()
+
+
+def test_a_log_without_its_camera_file_gets_its_flight_report(tmp_path):
+    metadata = flight_metadata(VEHICLE, MISSION)
+    LogWriter(
+        tmp_path / "flight.mcap", {k: v for k, v in metadata.items() if not k.startswith("payload_camera")}
+    ).close()
+    status, output = run(tmp_path / "flight.mcap")
+    assert status == 2 and "without its camera file" in output.splitlines()[-1]
+    assert "without its camera file" in (tmp_path / "report.html").read_text()
+
+
+def test_figures_are_finite_in_the_metrics(report):
+    totals = msgspec.json.decode(msgspec.json.encode(report.totals._asdict()))
+    assert all(value is None or math.isfinite(value) for value in totals.values())
