@@ -16,6 +16,7 @@ class ProcessName(StrEnum):
     CONTROLLER = "controller"
     FCU = "fcu"
     MISSION = "mission"
+    PAYLOAD = "payload"  # present in an inspection with photographs only
     RECORDER = "recorder"
     SIMULATOR = "simulator"
 
@@ -140,6 +141,24 @@ class Phase(StrEnum):
     FAILED = "FAILED"  # ended on the ground
 
 
+class CaptureOutcome(StrEnum):
+    """How the request of a photograph with the payload camera ended."""
+
+    TAKEN = "taken"
+    BLURRED = "blurred"  # taken although the aircraft moved: it did not become still in time
+    REFUSED = "refused"  # by the camera or by this stack: no photograph was taken
+    LOST = "lost"  # no answer in time; a late answer makes another `Capture` with the same id and attempt
+
+
+class ExposureClock(StrEnum):
+    """How the time of an exposure is known, from good to poor."""
+
+    SYNCHRONISED = "synchronised"  # the camera's or flight controller's clock by TIMESYNC
+    UTC = "utc"  # the camera's UTC against this computer's
+    ARRIVAL = "arrival"  # the command's time and the camera file's delay
+    NONE = ""
+
+
 class SafetyAction(StrEnum):
     """The actions of the safety table, from mild to strong."""
 
@@ -180,8 +199,14 @@ TopicName = Literal[
     "safety",
     "photo_request",
     "photo",
+    "capture_request",
+    "capture",
+    "payload",
+    "camera_rx",
+    "camera_tx",
     "host",
     "health",
     "truth",
     "contact",
+    "capture_truth",
 ]

@@ -19,8 +19,10 @@ from typing import NamedTuple
 import msgspec
 
 from companion.core.enums import (
+    CaptureOutcome,
     CommandAction,
     ControlSource,
+    ExposureClock,
     FcuMode,
     FcuSystem,
     ImuFault,
@@ -431,6 +433,100 @@ class Photo(Message):
     png: bytes
 
 
+# --- payload camera ---------------------------------------------------------------------------------------------------
+
+
+class CaptureRequest(Message):
+    """Request of one photograph of an inspection plan; answered by `Capture` with the same id."""
+
+    id: int  # of the photograph in the plan, from 1, in the order of the plan; the same in every flight of the plan
+    item: str  # of the plan
+    row: int  # of the item: path and place on it, from 0
+    column: int
+    frame: str  # of the item: WORLD, or the name of a bundle
+    pitch_rad: float  # of the gimbal, up is positive
+    distance_m: float  # from the camera to the surface along the optical axis; NaN: unknown, as for a viewpoint
+
+
+class Capture(Message):
+    """How a request ended; ``stamp_s`` is the mid-exposure, or when it was tried. ``valid``: the pose is known.
+
+    A late answer makes a second message with the same id and attempt, which replaces the one that says "lost".
+    """
+
+    id: int
+    item: str
+    row: int
+    column: int
+    attempt: int  # of this id in this flight, from 1
+    outcome: CaptureOutcome
+    reason: str  # "" when taken
+    image_index: int  # the camera's own count; -1: unknown
+    file: str  # where the camera or this stack stored it; "": unknown
+    blur_px: float  # expected motion blur, from estimated rates and exposure time
+    gsd_m: float  # ground sampling distance at `distance_m`; NaN: unknown
+    p_WC: Vec3  # at the exposure, NaN when unknown
+    q_WC: Quat
+    bundle: str  # the nearest one seen, "" none
+    p_MC: Vec3  # in its frame, NaN without one
+    q_MC: Quat
+    position_std_m: float  # in that frame, in the world's without one; the largest over all directions
+    attitude_std_rad: float
+    distance_m: float = float("nan")  # as requested
+    late: bool = False  # the answer came after the time-out
+    clock: ExposureClock = ExposureClock.NONE
+    time_std_s: float = float("nan")  # of `stamp_s`
+
+
+class PayloadStatus(Message):
+    """State of the payload camera and its gimbal, and what became of all requests since the start."""
+
+    connected: bool  # heard within the last seconds, and it has introduced itself
+    problem: str  # why no photograph can be taken; "" when one can
+    model: str = ""  # as the camera names itself
+    storage_free_mb: float = float("nan")  # NaN: the camera does not report it
+    pending: int = 0  # id of the photograph in work, 0 none
+    requested: int = 0  # requests, each of which ended, or is pending
+    taken: int = 0  # sharp ones
+    blurred: int = 0
+    refused: int = 0
+    lost: int = 0  # without those that were answered late
+    late: int = 0  # answered after the time-out; counted in `taken` or `blurred`, too
+    duplicated: int = 0  # answers to a photograph that had one
+    foreign: int = 0  # photographs that this stack did not request
+    missing: int = 0  # gaps in the camera's own count
+    gimbal: bool = False  # one is used, and reports its attitude
+    gimbal_q_BG: Quat = (1.0, 0.0, 0.0, 0.0)  # of the gimbal in the body; (1, 0, 0, 0) without one
+    utc_offset_s: float = float("nan")  # UTC minus companion time, NaN unknown
+
+
+class CameraRx(Message):
+    """A verified MAVLink message of a camera, of a gimbal, or of the flight controller about them."""
+
+    system: int
+    component: int
+    number: int  # MAVLink's message id
+    payload: bytes  # without the trailing zeros that MAVLink 2 cuts
+
+
+class CameraTx(Message):
+    """A MAVLink message for a camera or a gimbal; the owner of the link frames, numbers and signs it."""
+
+    number: int
+    payload: bytes
+
+
+class CaptureTruth(Message):
+    """True pose of the simulated payload camera at an exposure; an aircraft does not have it."""
+
+    image_index: int  # the camera's own count
+    p_WC: Vec3
+    q_WC: Quat
+    blur_px: float  # true motion of the picture's points during the exposure, the largest
+    bundles: dict[str, tuple[Vec3, Quat]]  # p_WM, q_WM
+    file: str = ""
+
+
 # --- all processes ----------------------------------------------------------------------------------------------------
 
 
@@ -499,7 +595,7 @@ class Topic(NamedTuple):
 
 CAMERA, TRACKER, ESTIMATOR = ProcessName.CAMERA, ProcessName.TRACKER, ProcessName.ESTIMATOR
 CONTROLLER, FCU, MISSION = ProcessName.CONTROLLER, ProcessName.FCU, ProcessName.MISSION
-RECORDER, SIMULATOR = ProcessName.RECORDER, ProcessName.SIMULATOR
+PAYLOAD, RECORDER, SIMULATOR = ProcessName.PAYLOAD, ProcessName.RECORDER, ProcessName.SIMULATOR
 ALL_PROCESSES = tuple(ProcessName)
 INF = float("inf")
 
@@ -531,10 +627,16 @@ TOPICS: dict[TopicName, Topic] = {
     "safety":          Topic(SafetyEvent,     (MISSION,),           0, True,  INF),
     "photo_request":   Topic(PhotoRequest,    (MISSION,),           0, True,  INF),
     "photo":           Topic(Photo,           (TRACKER, SIMULATOR), 0, False, INF),
+    "capture_request": Topic(CaptureRequest,  (MISSION,),           0, True,  INF),
+    "capture":         Topic(Capture,         (PAYLOAD,),           0, True,  INF),
+    "payload":         Topic(PayloadStatus,   (PAYLOAD,),           2, True,  2.00),
+    "camera_rx":       Topic(CameraRx,        (FCU, PAYLOAD),       0, True,  INF),
+    "camera_tx":       Topic(CameraTx,        (PAYLOAD,),           0, True,  INF),
     "host":            Topic(HostStatus,      (RECORDER, SIMULATOR), 1, True, 3.00),
     "health":          Topic(Health,          ALL_PROCESSES,        2, True,  2.00),
     "truth":           Topic(Truth,           (SIMULATOR,),       100, True,  INF),
     "contact":         Topic(Contact,         (SIMULATOR,),         0, True,  INF),
+    "capture_truth":   Topic(CaptureTruth,    (SIMULATOR,),         0, True,  INF),
 }  # fmt: skip
 
 TOPIC_OF: dict[type[Message], TopicName] = {row.type: name for name, row in TOPICS.items()}
