@@ -8,6 +8,7 @@ from companion.core.trajectory_messages import Trajectory
 from companion.core.vehicle import Vehicle
 from companion.mission.flight_state import FlightState
 from companion.mission.mission_inputs import MissionInputs
+from companion.mission.operator import OperatorRequests
 from companion.mission.plan import Plan
 from companion.mission.reference_stream import ReferenceStream
 from companion.mission.requests import CommandRequests, Photographer
@@ -29,6 +30,7 @@ class MissionContext:
         self.safety = SafetyMonitor(vehicle, plan)
         self.commands = CommandRequests()
         self.references = ReferenceStream()
+        self.operator = OperatorRequests()
         self.flight = FlightState(_photographer(plan))
         self.outbox: list[Message] = []
 

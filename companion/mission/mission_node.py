@@ -16,6 +16,7 @@ from companion.core.messages import (
     Markers,
     Message,
     MissionStatus,
+    OperatorRequest,
     Photo,
     SentSetpoint,
     State,
@@ -26,6 +27,7 @@ from companion.core.vehicle import Vehicle
 from companion.mission import phases as ph
 from companion.mission.entry_actions import ENTRY_ACTIONS
 from companion.mission.mission_context import MissionContext
+from companion.mission.operator_checks import answer, consider
 from companion.mission.phase_work import PHASE_WORK
 from companion.mission.plan import Plan, check_bundle, check_flown, check_standoff
 from companion.mission.requests import INFORMATION, WARNING
@@ -59,6 +61,7 @@ class MissionNode(Node):
         "health",
         "host",
         "sent_setpoint",
+        "operator_request",
     )
     rate_hz = 20.0
     batch_window_s = 1.0 / rate_hz
@@ -139,6 +142,9 @@ class MissionNode(Node):
     def handle_sent_setpoint(self, message: SentSetpoint, now_s: float) -> None:
         self._mission.inputs.take(message)
 
+    def handle_operator_request(self, message: OperatorRequest, now_s: float) -> None:
+        self._mission.operator.take(message, now_s)
+
     # --- step -------------------------------------------------------------------------------------------------------
 
     def step(self, now_s: float) -> list[Message]:
@@ -159,7 +165,9 @@ class MissionNode(Node):
         for event in events:
             mission.outbox.append(event)
             mission.report(event.text, mission.safety.severity[event.monitor] if event.active else INFORMATION, now_s)
+        consider(mission, now_s)
         self._change_phase(now_s)
+        answer(mission, now_s)
         work = PHASE_WORK.get(mission.flight.phase)
         if work is not None:
             work(mission, now_s)
