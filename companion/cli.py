@@ -61,6 +61,7 @@ LAZY: dict[str, str] = {
     "log": "companion.recording.log_commands:log",
     "preflight": "companion.preflight.command:preflight",
     "safety": "companion.view.safety_table:safety",
+    "view": "companion.view.command:view",
     "watch": "companion.view.watch:watch",
 }
 
