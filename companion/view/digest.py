@@ -100,17 +100,18 @@ Event = dict[str, Any]
 class Digest:
     """Collects rows and events; `take` messages in order of arrival, `packet` what is new.
 
-    base_s: companion time that the page calls 0. stretch: factor on `PERIODS_S`, for long logs.
+    base_s: companion time that the page calls 0. stretch: factor on `PERIODS_S`, for long logs. tolerance: part of a period
+    after which a message is due, for a reader that has thinned them out by their arrival.
     """
 
-    def __init__(self, base_s: float, stretch: float = 1.0) -> None:
+    def __init__(self, base_s: float, stretch: float = 1.0, tolerance: float = 1.0) -> None:
         self.base_s = base_s
         self.rows = {name: array("f") for name in TRACKS}
         self.dropped = dict.fromkeys(TRACKS, 0)  # rows that were removed from the front
         self.events: list[Event] = []
         self.events_dropped = 0
         self.newest_s = base_s
-        self._stretch = stretch
+        self.stretch, self._tolerance = stretch, tolerance
         self._due_s: dict[TopicName, float] = {}
         self._state_due_s: dict[str, float] = {}
         self._phase: tuple[str, str] = ("", "")
@@ -130,7 +131,7 @@ class Digest:
         t = stamp_s - self.base_s
         taken = self._take(message, t)
         if taken and (period_s := PERIODS_S.get(topic)):
-            self._due_s[topic] = stamp_s + period_s * self._stretch
+            self._due_s[topic] = stamp_s + period_s * self.stretch * self._tolerance
 
     def _take(self, message: Message, t: float) -> bool:
         match message:
@@ -218,7 +219,7 @@ class Digest:
                 self._event(t, "host", **{k: round(v, 3) if math.isfinite(v) else None for k, v in numbers.items()})
             case Health():
                 if t >= self._state_due_s.get(message.process, -math.inf):
-                    self._state_due_s[message.process] = t + HEALTH_S * self._stretch
+                    self._state_due_s[message.process] = t + HEALTH_S * self.stretch
                     share = message.steps_per_s / max(message.nominal_steps_per_s, 1e-9)
                     name = str(message.process)
                     self._event(t, "health", process=name, share=round(share, 3), errors=message.errors)
@@ -258,7 +259,7 @@ class Digest:
     def _note_bundles(self, m: State, t: float) -> None:
         if not m.bundle or t < self._state_due_s.get("bundles", -math.inf):
             return
-        self._state_due_s["bundles"] = t + BUNDLES_S * self._stretch
+        self._state_due_s["bundles"] = t + BUNDLES_S * self.stretch
         place = ErrorIndex.MARKER_POSITION
         known = len(m.covariance_diag) >= place.stop
         std = [math.sqrt(max(v, 0.0)) for v in m.covariance_diag[place]] if known else [0.0] * 3

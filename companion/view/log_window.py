@@ -14,13 +14,14 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 import zstandard
+from numpy.typing import NDArray
 
 from companion.core import aliases
 from companion.core.enums import TopicName
 from companion.core.messages import TOPICS
 from companion.recording.codec import decode
 from companion.recording.log import Log, LogError, iterate, parts
-from companion.view.digest import INPUTS, Digest
+from companion.view.digest import INPUTS, PERIODS_S, Digest
 
 MAGIC = b"\x89MCAP0\r\n"
 FOOTER, CHANNEL, MESSAGE, CHUNK, MESSAGE_INDEX = 0x02, 0x04, 0x05, 0x06, 0x07
@@ -29,6 +30,7 @@ CHUNK_MAX_BYTES = 256_000_000  # decompressed; a damaged length must not fill th
 WINDOW_S = 1800.0
 STRETCH_FROM_S = 600.0  # windows longer than this are drawn from fewer rows: 20 Hz up to here, 10 Hz from twice
 STRETCH_MAX = 2.0
+BLOCKS_NS = 120_000_000  # longer than the time between two messages of the estimator that hold covariances
 
 
 class ChunkPlace(NamedTuple):
@@ -97,7 +99,7 @@ class LogIndex:
         """The rows and events of a window; what this version cannot read is left out."""
         if stretch is None:
             stretch = min(max((end_s - begin_s) / STRETCH_FROM_S, 1.0), STRETCH_MAX)
-        digest = Digest(begin_s, stretch)
+        digest = Digest(begin_s, stretch, tolerance=0.5)
         wanted = set(INPUTS)
         decompress = zstandard.ZstdDecompressor()
         for chunk in self.chunks:
@@ -136,10 +138,21 @@ class LogIndex:
         for channel, begin, held in chunk.indexes:
             topic = names.get(channel)
             if topic in wanted and topic is not None:
-                offsets = np.frombuffer(source, dtype="<u8", count=held // 16 * 2, offset=begin)[1::2]
-                due += [(int(offset), topic) for offset in offsets]
+                rows = np.frombuffer(source, dtype="<u8", count=held // 16 * 2, offset=begin).reshape(-1, 2)
+                due += [(int(offset), topic) for offset in _thinned(rows, topic, digest.stretch)]
         for offset, topic in sorted(due):
             _take(data, offset, topic, digest)
+
+
+def _thinned(rows: NDArray[np.uint64], topic: TopicName, stretch: float) -> NDArray[np.uint64]:
+    """Of the rows of a message index (time of arrival [ns], offset) the offsets that may be drawn: one in each period."""
+    period_s = PERIODS_S.get(topic)
+    if not period_s or not len(rows):
+        return rows[:, 1]
+    periods, rest = np.divmod(rows[:, 0], np.uint64(period_s * stretch * 1e9))
+    if topic == "estimator":
+        return rows[rest < BLOCKS_NS, 1]
+    return rows[np.concatenate([[True], periods[1:] != periods[:-1]]), 1]
 
 
 def _take(data: bytes, offset: int, topic: TopicName, digest: Digest) -> None:

@@ -132,7 +132,7 @@ class View {
     this.messages = new Messages();
     this.charts = new Charts();
     this.commands = new Commands((action) => this.send({ ask: action }));
-    this.frames = 0; this.frameTimes = []; this.packets = 0; this.labels = [];
+    this.frames = 0; this.frameTimes = []; this.packets = 0; this.labels = []; this.drawn = {};
     this.makeLayers();
     this.watchPointer();
     for (const [id, by] of [["earlier", -1], ["later", 1]]) $(id).addEventListener("click", () => this.openWindow(this.window + by));
@@ -274,10 +274,14 @@ class View {
     if (this.frameTimes.length > 60) this.frameTimes.shift();
     this.draw(this.time.t, dt);
     if (this.frames % 30 === 0) this.renderer.adapt(this.fps);
-    const slow = this.frames % 6 === 0;
-    if (slow) { this.status.draw(this.data, this.time.t); this.messages.draw(this.data, this.time.t); this.commands.draw(this.data); }
-    if (this.frames % 3 === 0) { this.time.draw(this.data); this.panel.draw(this.data, this.time.t); }
-    if (this.frames % 2 === 0) this.charts.draw(this.data, this.time.t, this.frames < 20);
+    const due = (name, period) => { // panels need fewer pictures a second than the world
+      if (now - (this.drawn[name] || 0) < period) return false;
+      this.drawn[name] = now;
+      return true;
+    };
+    if (due("status", 120)) { this.status.draw(this.data, this.time.t); this.messages.draw(this.data, this.time.t); this.commands.draw(this.data); }
+    if (due("time", 50)) { this.time.draw(this.data); this.panel.draw(this.data, this.time.t); }
+    if (due("charts", 40)) this.charts.draw(this.data, this.time.t, this.frames < 20);
   }
   get fps() {
     const times = this.frameTimes;
