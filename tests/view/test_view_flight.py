@@ -11,7 +11,7 @@ from running_view import running_view
 
 from companion.core.clock import monotonic_s
 from companion.core.enums import OperatorAction
-from companion.core.messages import OperatorRequest, SentSetpoint
+from companion.core.messages import MissionStatus, OperatorRequest, SentSetpoint
 from companion.recording.log import read_log
 from tests.scenarios.real_flight import RealFlight
 
@@ -95,6 +95,6 @@ def test_a_view_that_floods_is_counted_and_ignored(tmp_path):
         flight.run(2.0)
         bus.close()
         assert sent > 1000
-        assert flight.phases[-1:] == ["HOLD"] and flight.modes[-1] == "OFFBOARD"
+        assert flight.phases[-1:] == ["HOLD"] and flight.modes[-1] == "OFFBOARD", flight.latest.get(MissionStatus)
         stamps = [m.stamp_s for m in flight.sent if isinstance(m, SentSetpoint)]
         assert max(b - a for a, b in zip(stamps[-200:], stamps[-199:], strict=False)) < 1.0
