@@ -365,7 +365,7 @@ function program(gl, vertex, fragment, attributes) {
 // --- the eye: orbits a target ---
 
 export class Camera {
-  constructor() { this.target = [0, 0, 2]; this.distance = 5.5; this.azimuth = -2.45; this.elevation = 0.30; }
+  constructor() { this.target = [0, 0, 2]; this.distance = 5.5; this.azimuth = -2.6; this.elevation = 0.30; }
   eye() {
     const c = Math.cos(this.elevation);
     return add(this.target, scaled([c * Math.cos(this.azimuth), c * Math.sin(this.azimuth), Math.sin(this.elevation)], this.distance));

@@ -135,6 +135,9 @@ class View {
     this.frames = 0; this.frameTimes = []; this.packets = 0; this.labels = []; this.drawn = {};
     this.makeLayers();
     this.watchPointer();
+    const foot = $("bottom"), fit = () => document.documentElement.style.setProperty("--foot", `${foot.offsetHeight}px`);
+    new ResizeObserver(fit).observe(foot);
+    fit();
     for (const [id, by] of [["earlier", -1], ["later", 1]]) $(id).addEventListener("click", () => this.openWindow(this.window + by));
     requestAnimationFrame((now) => this.frame(now));
   }
@@ -455,7 +458,7 @@ class View {
   // Labels of the picture: those that would cover another, a panel or the aircraft are left out.
   place() {
     const box = $("labels"), taken = [], wide = window.innerWidth > 900;
-    const left = wide ? 326 : 0, right = window.innerWidth - (wide ? 326 : 0), bottom = window.innerHeight - 110;
+    const left = wide ? 326 : 0, right = window.innerWidth - (wide ? 326 : 0), bottom = window.innerHeight - $("bottom").offsetHeight - 24;
     let n = 0;
     for (const label of this.layers.labels ? this.labels : []) {
       const at = this.renderer.project(label.at), width = 14 + 6.4 * label.text.length;
