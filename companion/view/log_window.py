@@ -150,9 +150,9 @@ def _thinned(rows: NDArray[np.uint64], topic: TopicName, stretch: float) -> NDAr
     if not period_s or not len(rows):
         return rows[:, 1]
     periods, rest = np.divmod(rows[:, 0], np.uint64(period_s * stretch * 1e9))
-    if topic == "estimator":
-        return rows[rest < BLOCKS_NS, 1]
-    return rows[np.concatenate([[True], periods[1:] != periods[:-1]]), 1]
+    kept = rest < BLOCKS_NS if topic == "estimator" else np.append(True, periods[1:] != periods[:-1])
+    thinned: NDArray[np.uint64] = rows[kept, 1]
+    return thinned
 
 
 def _take(data: bytes, offset: int, topic: TopicName, digest: Digest) -> None:

@@ -27,7 +27,9 @@ def running_view(*words: str) -> Iterator[RunningView]:
     """Start the view on a free port; ends it, if it still runs."""
     command = [sys.executable, "-m", "companion.cli", "view", *words, "--port", "0"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     printed: list[str] = []
     try:
         assert process.stdout is not None

@@ -92,7 +92,9 @@ def test_what_lasts_is_an_event_when_it_changes():
     digest = Digest(0.0)
     for i in range(100):
         digest.take(status(i * 0.1, Phase.HOLD if i >= 50 else Phase.SEARCH, "seen"))
-        digest.take(Reference(stamp_s=i * 0.1, id=1, frame="world", start_s=0.0, trajectory=Hold(p=(1, 2, 3), yaw_rad=0)))
+        digest.take(
+            Reference(stamp_s=i * 0.1, id=1, frame="world", start_s=0.0, trajectory=Hold(p=(1, 2, 3), yaw_rad=0))
+        )
     kinds = [event["k"] for event in digest.events]
     assert kinds.count("phase") == 2 and kinds.count("reference") == 1
 
@@ -106,7 +108,13 @@ def test_a_reason_that_changes_all_the_time_is_shown_once_a_second():
 
 def test_a_reference_is_sampled_over_its_time():
     move = Move(
-        p_start=(0, 0, 1), yaw_start_rad=0, p_end=(4, 0, 1), yaw_end_rad=0, speed_m_s=1, acceleration_m_s2=1, yaw_rate_rad_s=1
+        p_start=(0, 0, 1),
+        yaw_start_rad=0,
+        p_end=(4, 0, 1),
+        yaw_end_rad=0,
+        speed_m_s=1,
+        acceleration_m_s2=1,
+        yaw_rate_rad_s=1,
     )
     digest = Digest(10.0)
     digest.take(Reference(stamp_s=12.0, id=1, frame="pier", start_s=11.5, trajectory=move))
@@ -129,7 +137,11 @@ def test_a_reference_is_sampled_over_its_time():
         ),
         Reference(stamp_s=1.0, id=1, frame="?", start_s=NAN, trajectory=Waypoints((), (), 1.0, 1.0, 1.0)),
         Reference(
-            stamp_s=1.0, id=2, frame="world", start_s=0.0, trajectory=Waypoints(((NAN,) * 3, (1.0,) * 3), (0.0, 0.0), 1.0, 1.0, 1.0)
+            stamp_s=1.0,
+            id=2,
+            frame="world",
+            start_s=0.0,
+            trajectory=Waypoints(((NAN,) * 3, (1.0,) * 3), (0.0, 0.0), 1.0, 1.0, 1.0),
         ),
         SafetyEvent(stamp_s=1.0, monitor="", active=True, value=NAN, limit=NAN, action="warn", text="\x00" * 1000),
         Markers(stamp_s=1.0, observations=[], detect_time_s=NAN, search="full"),
@@ -180,9 +192,21 @@ def test_control_is_a_row():
     digest = Digest(0.0)
     digest.take(
         ControlStatus(
-            stamp_s=1.0, active="nmpc", reason="", reference_id=1, reference_finished=False, reference_p_W=(1, 2, 3),
-            reference_yaw_rad=0.5, position_error_m=0.02, yaw_error_rad=0.0, solver_status=0, solve_time_s=0.002,
-            cycle_time_s=0.003, fallback_cycles=0, deadline_misses=0, solver_failures=0,
+            stamp_s=1.0,
+            active="nmpc",
+            reason="",
+            reference_id=1,
+            reference_finished=False,
+            reference_p_W=(1, 2, 3),
+            reference_yaw_rad=0.5,
+            position_error_m=0.02,
+            yaw_error_rad=0.0,
+            solver_status=0,
+            solve_time_s=0.002,
+            cycle_time_s=0.003,
+            fallback_cycles=0,
+            deadline_misses=0,
+            solver_failures=0,
         )  # fmt: skip
     )
     _, rows = opened(Cursor().packet(digest))

@@ -37,7 +37,9 @@ def test_old_logs_are_shown(path):
     assert len(states) > 20  # these logs hold few, or those of one second
     first = log["state"][0]
     assert states[0, 1:4] == pytest.approx(first.p_W, abs=1e-4)
-    assert {event["phase"] for event in digest.events if event["k"] == "phase"} == {m.phase for m in log["mission_status"]}
+    assert {event["phase"] for event in digest.events if event["k"] == "phase"} == {
+        m.phase for m in log["mission_status"]
+    }
     assert scene_of(tables_of_log(index.metadata))["title"]
 
 
@@ -93,7 +95,7 @@ def test_a_long_log_is_shown_in_windows(long_log, monkeypatch):
     for number in range(4):
         head, rows = opened(source.window(number))
         times_s = rows["state"][:, 0]
-        assert head["window"] == number and -0.3 < times_s.min() and times_s.max() < 50.3 and len(times_s) >= 10
+        assert head["window"] == number and times_s.min() > -0.3 and times_s.max() < 50.3 and len(times_s) >= 10
     assert "4 windows" in source.hello()["notes"][0]
 
 

@@ -41,7 +41,11 @@ def served(path: Path, open_watching: bool = True):
     """The view of a log; yields its address."""
     index = LogIndex(path)
     source = LogSource(index, scene_of(tables_of_log(index.metadata)))
-    server, ended, ready = ViewServer(source, Access([ANNA], open_watching), "127.0.0.1", 0), asyncio.Event(), threading.Event()
+    server, ended, ready = (
+        ViewServer(source, Access([ANNA], open_watching), "127.0.0.1", 0),
+        asyncio.Event(),
+        threading.Event(),
+    )
     found: list = []
 
     async def run() -> None:
@@ -135,7 +139,9 @@ def test_panels_do_not_cover_each_other(log, tmp_path):
         page.run("view.time.to(60)")
         page.wait("document.getElementById('phase').textContent === 'HOLD'")
         for width, height in ((1920, 1080), (1600, 900), (1280, 720), (1000, 600), (420, 800)):
-            page.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+            page.call(
+                "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+            )
             assert page.run(script) == [], (width, height)
 
 

@@ -116,7 +116,13 @@ def test_the_files_of_the_page_and_nothing_else():
         for path in FILES:
             status, text, _ = get(port, path)
             assert status == 200 and text
-        for path in ("/../access.py", "/page/index.html", "/etc/passwd", "/%2e%2e/server.py", "/photograph/../log.mcap"):
+        for path in (
+            "/../access.py",
+            "/page/index.html",
+            "/etc/passwd",
+            "/%2e%2e/server.py",
+            "/photograph/../log.mcap",
+        ):
             assert get(port, path)[0] == 404
         assert get(port, "/photograph/known.png")[:2] == (200, "PNG")
 
@@ -146,7 +152,9 @@ def test_a_wrong_token_is_refused_and_many_have_to_wait():
         answers = [get(port, "/login", Authorization=f"Bearer {i:024d}") for i in range(8)]
         assert [status for status, _, _ in answers] == [401] * 5 + [429] * 3
         assert "wait" in answers[-1][1]
-        assert get(port, "/login", Authorization=f"Bearer {ANNA.token}")[0] == 429  # from this address, the right one, too
+        assert (
+            get(port, "/login", Authorization=f"Bearer {ANNA.token}")[0] == 429
+        )  # from this address, the right one, too
 
 
 @pytest.mark.parametrize("person", [ANNA, BEN])
