@@ -359,14 +359,14 @@ def attitude_residual(x: SX, y: SX) -> SX:
 
 
 def specific_force_residual(x: SX, f_B: SX, thrust: SX, parameters: SX) -> SX:
-    """ν = f_B - (b_a + s k_T u e_z + Rᵀ (d - D v)), the accelerometer's mean over some hundredths of a second [m/s²].
+    """ν = f_B - (b_a + t e_z + Rᵀ (d - drag of v)), t = s k_T u, the accelerometer's mean over some hundredths of a second [m/s²].
 
     thrust: u, the command that the rotors follow; parameters: of the flight model.
     """
-    k_T, drag = parameters[0], parameters[1:4]
-    force_W = x[StateIndex.DISTURBANCE] - drag * x[StateIndex.VELOCITY]
-    thrust_B = ca.vertcat(0, 0, x[StateIndex.THRUST_SCALE] * k_T * thrust)
-    return f_B - (x[StateIndex.ACCEL_BIAS] + thrust_B + rotation(x[StateIndex.ATTITUDE]).T @ force_W)
+    specific_thrust, R = x[StateIndex.THRUST_SCALE] * parameters[0] * thrust, rotation(x[StateIndex.ATTITUDE])
+    drag = flight_model.drag_acceleration(x[StateIndex.VELOCITY], R[:, 2], specific_thrust, parameters)
+    force_W = x[StateIndex.DISTURBANCE] + drag
+    return f_B - (x[StateIndex.ACCEL_BIAS] + ca.vertcat(0, 0, specific_thrust) + R.T @ force_W)
 
 
 def camera_pose(x: SX, p_BC: SX, q_BC: SX, omega_B: SX) -> tuple[SX, SX]:

@@ -1,13 +1,14 @@
 """The symbolic flight model from which the controller's OCP and the estimator's prediction are generated.
 
     ṗ = v
-    v̇ = -D v + R(q) (0, 0, k_T u_T) - (0, 0, g) + d
+    v̇ = -D v - (r_0 + r_T t) (v - (v·n) n) + t n - (0, 0, g) + d,   t = k_T u_T, n = R(q) (0, 0, 1)
     φ̇ = (k_φ φ_c - φ) / τ_φ        roll and pitch follow their commands as first-order lags:
     θ̇ = (k_θ θ_c - θ) / τ_θ        the response of the flight controller's attitude loop
     ψ̇ = commanded yaw rate
 
 (Kalaitzakis & Vitzilaios, Robotics 2023, 12(5), 123, section 2.1; D and d are mass-normalised, D diagonal in
-the world frame, d a force in m/s².) Frames: W is ENU, B is FLU, R = Rz(ψ) Ry(θ) Rx(φ).
+the world frame, d a force in m/s²; r_0 and r_T are the rotors' drag in their plane, W. Kim et al., Applied Sciences
+13, 10631, 2023, equation 13, zero where the vehicle file has none.) Frames: W is ENU, B is FLU, R = Rz(ψ) Ry(θ) Rx(φ).
 
 This module needs CasADi and is imported only where code is generated.
 """
@@ -32,14 +33,23 @@ PARAMETERS = (
     "roll_gain",
     "pitch_time_constant_s",
     "pitch_gain",
+    "rotor_drag_1_s",  # r_0: of rotors without thrust
+    "rotor_drag_s_m",  # r_T: per specific thrust
 )
 
 
 def acceleration(v_W: SX, thrust_axis_W: SX, thrust: SX, disturbance_W: SX, parameters: SX) -> SX:
     """v̇ in W [m/s²]. thrust: command 0..1; thrust_axis_W: the body's z axis in W; parameters: `PARAMETERS`."""
-    k_T, drag = parameters[0], parameters[1:4]
+    specific_thrust = parameters[0] * thrust
     gravity = ca.vertcat(0, 0, GRAVITY_M_S2)
-    return -drag * v_W + k_T * thrust * thrust_axis_W - gravity + disturbance_W
+    drag = drag_acceleration(v_W, thrust_axis_W, specific_thrust, parameters)
+    return drag + specific_thrust * thrust_axis_W - gravity + disturbance_W
+
+
+def drag_acceleration(v_W: SX, thrust_axis_W: SX, specific_thrust: SX, parameters: SX) -> SX:
+    """Acceleration by the drag of hull and rotors in W [m/s²]; specific_thrust: [m/s²]."""
+    in_plane = v_W - ca.dot(v_W, thrust_axis_W) * thrust_axis_W
+    return -parameters[1:4] * v_W - (parameters[8] + parameters[9] * specific_thrust) * in_plane
 
 
 def rotation_from_rpy(roll: SX, pitch: SX, yaw: SX) -> SX:

@@ -35,11 +35,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from companion.core.vehicle import MODEL_PARAMETERS
+
 if TYPE_CHECKING:
     from acados_template import AcadosOcp, AcadosOcpCost
 
 MODEL_NAME = "flight_nmpc"
-STATES, INPUTS, STAGE_PARAMETERS = 8, 3, 13
+STATES, INPUTS, STAGE_PARAMETERS = 8, 3, MODEL_PARAMETERS + 5
 TILT_NODES = 12  # 0.6 s as configured, four time constants of the attitude
 ROWS = 2  # speed, plane
 ROW_LEAD_S = 0.15  # one time constant of the attitude; nearer rows make the commands chatter with noise

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from acados_gen.ocp import MODEL_NAME, QP_ITERATIONS_MAX, set_least_squares
+from companion.core.vehicle import MODEL_PARAMETERS
 
 if TYPE_CHECKING:
     from acados_template import AcadosOcp
 
 NODES, HORIZON_S = 60, 3.0
-STATES, INPUTS, STAGE_PARAMETERS = 9, 3, 12
+STATES, INPUTS, STAGE_PARAMETERS = 9, 3, MODEL_PARAMETERS + 4
 INTEGRATOR_STAGES, INTEGRATOR_STEPS = 4, 1  # classic RK4 once per node: error below 1e-4 m over 50 ms
 
 

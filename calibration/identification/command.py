@@ -39,6 +39,13 @@ TABLE_WIDTH = 120  # characters, without a terminal
     default=None,
     help="Use the log up to this time [s since its start].",
 )
+@click.option(
+    "--drag",
+    type=click.Choice(["linear", "rotor"]),
+    default="linear",
+    show_default=True,
+    help="The drag that is written: of the hull, or of the rotors in their plane.",
+)
 @one_line_errors
 def identify(
     logs: tuple[Path, ...],
@@ -49,6 +56,7 @@ def identify(
     this_aircraft: bool,
     from_s: float | None,
     to_s: float | None,
+    drag: str,
 ) -> None:
     """Attitude response, delay, thrust and drag from flight logs: PX4's ULog, or those of this stack.
 
@@ -60,7 +68,7 @@ def identify(
     refuse_twice(logs)
     found = identify_logs(logs, vehicle, (from_s, to_s))
     source = logs[0].name if len(logs) == 1 else f"{logs[0].name} and {len(logs) - 1} more"
-    made = changes(found, source)
+    made = changes(found, source, rotor_drag=drag == "rotor")
     console = Console()
     if not console.is_terminal:
         console.width = TABLE_WIDTH

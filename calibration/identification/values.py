@@ -10,6 +10,7 @@ from calibration.identification.forces import Forces
 from calibration.identification.identify import Axis, Identification
 from calibration.results import Result, result
 from calibration.vehicle_file import Change
+from companion.core.config import ConfigError
 from companion.core.frames import GRAVITY_M_S2
 from companion.core.px4_parameters import MODEL_FACTOR_DIFFERENCE
 from companion.core.vehicle import Vehicle
@@ -24,8 +25,12 @@ BATTERY_SPREAD = 1.2  # highest over lowest voltage of flights on one battery: 4
 SUPPORTED_ROTORS = (4, 6, 8)
 
 
-def changes(found: Identification, source: str) -> list[Change]:
-    """The numbers that the logs determined well enough. source: names the data in the notes."""
+def changes(found: Identification, source: str, rotor_drag: bool = False) -> list[Change]:
+    """The numbers that the logs determined well enough.
+
+    source: names the data in the notes; rotor_drag: rotor drag in the place of linear drag across; raises `ConfigError`
+    when the logs do not determine it.
+    """
     made: list[Change] = []
     for axis in (found.roll, found.pitch):
         if (response := axis.trusted_response) is not None:
@@ -39,7 +44,7 @@ def changes(found: Identification, source: str) -> list[Change]:
         made.append(Change("latency.actuation_s", _round(delay[0], delay[1]), f"{source}: ± {delay[1]:.3f} s"))
     forces, old = found.forces, found.vehicle
     if forces is None:
-        return made
+        return made if not rotor_drag else made + rotor_drag_changes(found, source)
     reference_v, k = thrust_at_reference(found, forces)
     k_std = forces.intervals["thrust_coefficient"]
     note = f"{source}: ± {k_std:.2f} m/s², at {reference_v:g} V, from {forces.reference_voltage_v:.1f} V"
@@ -51,6 +56,8 @@ def changes(found: Identification, source: str) -> list[Change]:
     if forces.exponent_fitted and "exponent" not in forces.at_bound:
         note = f"{source}: ± {forces.intervals['exponent']:.2f}"
         made.append(Change("thrust.voltage_exponent", round(forces.voltage_exponent, 2), note))
+    if rotor_drag:
+        return made + rotor_drag_changes(found, source)
     horizontal, vertical = drag(forces)
     if horizontal is not None or vertical is not None:
         kept = old.drag.linear_1_s if old else (0.0, 0.0, 0.0)
@@ -65,6 +72,27 @@ def changes(found: Identification, source: str) -> list[Change]:
             found_how.append(f"vertical ± {half['drag_vertical']:.3f}")
         made.append(Change("drag.linear_1_s", values, f"{source}: {', '.join(found_how)}"))
     return made
+
+
+def rotor_drag_changes(found: Identification, source: str) -> list[Change]:
+    """Rotor drag for the vehicle file, with the drag along the axis beside it; linear drag across becomes 0.
+
+    (k t + b) c_d of `calibration.identification.drag_models` is `drag.rotor_s_m` t + `drag.rotor_1_s`.
+    """
+    drags = found.drags
+    if drags is None:
+        raise ConfigError(f"--drag rotor: {found.drags_reason or found.forces_reason}")
+    c_d, half = drags.c_d_1_sqrt_m, drags.c_d_half_1_sqrt_m
+    if half >= DRAG_CERTAIN * c_d:
+        raise ConfigError(f"--drag rotor: c_d = {c_d:.4f} ± {half:.4f} is not certain enough: fly faster")
+    along = drags.vertical_1_s if drags.vertical_half_1_s < DRAG_CERTAIN * drags.vertical_1_s else 0.0
+    low, high = drags.thrust_range_m_s2
+    note = f"{source}: c_d ± {100.0 * half / c_d:.0f} %, thrust of {low:.1f} to {high:.1f} m/s²"
+    return [
+        Change("drag.linear_1_s", [0.0, 0.0, round(along, 4)], f"{source}: beside rotor drag"),
+        Change("drag.rotor_1_s", round(drags.b_sqrt_m_s * c_d, 4), note),
+        Change("drag.rotor_s_m", round(drags.k_s_sqrt_m * c_d, 5), note),
+    ]
 
 
 def _change(key: str, value: float, interval: float, note: str) -> Change:

@@ -263,7 +263,7 @@ class ControllerNode(Node):
         return f"{topic} is {now_s - message.stamp_s:.2f} s old"
 
     def _parameters(self, state: State) -> Array:
-        """`flight_model.PARAMETERS` with the present voltage and the estimated thrust scale, (8,)."""
+        """`flight_model.PARAMETERS` with the present voltage and the estimated thrust scale, (10,)."""
         parameters = np.array(self._vehicle.model_parameters(self._voltage.value_v))
         parameters[0] *= state.thrust_scale
         return parameters

@@ -1,6 +1,6 @@
 """The fallback of the NMPC: a PID on position, and the blend that makes every change of source smooth.
 
-    a = a_r + k_p e + k_d ė + ∫k_i e - d̂ + D v_r,   f = a + (0, 0, g)
+    a = a_r + k_p e + k_d ė + ∫k_i e - d̂ + drag(v_r),   f = a + (0, 0, g)
 
 `companion.control.attitude_inversion` gives the tilt and thrust for f. The estimated disturbance d̂ is fed forward, so
 the integral only removes the error of the estimate.
@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from companion.control.attitude_inversion import tilt_and_thrust
+from companion.control.attitude_inversion import tilt_and_thrust, with_rotor_drag
 from companion.core.arrays import Array
 from companion.core.frames import GRAVITY_M_S2
 from companion.core.vehicle import Controller
@@ -42,7 +42,7 @@ class PositionPid:
     ) -> Array:
         """(thrust, roll, pitch), not yet limited to the vehicle's bounds.
 
-        state: (9,) x of the OCP; p_r, v_r, a_r: (3,) reference; disturbance_W: (3,) [m/s²]; parameters: (8,)
+        state: (9,) x of the OCP; p_r, v_r, a_r: (3,) reference; disturbance_W: (3,) [m/s²]; parameters: (10,)
         `flight_model.PARAMETERS`; dt_s: time since the last call [s].
         """
         error = p_r - state[0:3]
@@ -54,7 +54,8 @@ class PositionPid:
             np.clip(self._integral, -INTEGRAL_MAX_M_S2, INTEGRAL_MAX_M_S2, out=self._integral)
         drag = np.asarray(parameters[1:4])
         force = a_r + self._kp * error + self._kd * (v_r - state[3:6]) + self._integral - disturbance_W + drag * v_r
-        force[2] = max(force[2] + GRAVITY_M_S2, LIFT_MIN_M_S2)
+        force = with_rotor_drag(force + (0.0, 0.0, GRAVITY_M_S2), v_r, parameters)
+        force[2] = max(force[2], LIFT_MIN_M_S2)
         sideways, most = math.hypot(force[0], force[1]), force[2] * math.tan(self._tilt_max)
         if sideways > most:  # the vertical force has priority
             force[0:2] *= most / sideways

@@ -3,7 +3,7 @@
 The cost compares the inputs with those that hold the aircraft on the reference. They come from the force-to-attitude
 inversion of the reference acceleration, the drag at the reference velocity and the estimated disturbance,
 
-    f_k = a_r + D v_r - d̂ + (0, 0, g),   tilt and thrust of f_k in the predicted heading.
+    f_k = a_r + drag(v_r) - d̂ + (0, 0, g),   tilt and thrust of f_k in the predicted heading.
 
 At rest on the reference the cost is therefore zero in any wind, and the weights do not trade position for effort. The
 NMPC does not choose the heading: the yaw controller's law predicts it, and each node gets it as a parameter.
@@ -11,11 +11,11 @@ NMPC does not choose the heading: the yaw controller's law predicts it, and each
 
 import numpy as np
 
-from companion.control.attitude_inversion import tilt_and_thrust
+from companion.control.attitude_inversion import tilt_and_thrust, with_rotor_drag
 from companion.control.trajectories import Samples
 from companion.core.arrays import Array
 from companion.core.frames import GRAVITY_M_S2, wrap_angle
-from companion.core.vehicle import Vehicle
+from companion.core.vehicle import MODEL_PARAMETERS, Vehicle
 
 GRAVITY_W = np.array([0.0, 0.0, GRAVITY_M_S2])
 
@@ -28,7 +28,7 @@ class Horizon:
         controller = vehicle.controller
         n = len(times_s)
         self.references = np.zeros((n, 12))  # p, v, roll, pitch, yaw, thrust, roll command, pitch command
-        self.parameters = np.zeros((n, 12))  # flight_model.PARAMETERS, disturbance_W, yaw rate
+        self.parameters = np.zeros((n, MODEL_PARAMETERS + 4))  # flight_model.PARAMETERS, disturbance_W, yaw rate
         self._step_s = times_s[1] - times_s[0]
         self._decay = controller.yaw.kp * np.exp(-controller.yaw.kp * times_s)
         self._rate_max = controller.yaw.rate_max_rad_s
@@ -38,7 +38,7 @@ class Horizon:
     def fill(self, samples: Samples, yaw: float, disturbance_W: Array, parameters: Array) -> None:
         """Compute both arrays for one cycle.
 
-        samples: at the nodes; yaw: heading at the first node [rad]; disturbance_W: (3,) [m/s²]; parameters: (8,)
+        samples: at the nodes; yaw: heading at the first node [rad]; disturbance_W: (3,) [m/s²]; parameters: (10,)
         `flight_model.PARAMETERS`.
         """
         error = wrap_angle(samples.yaw[0] - yaw)
@@ -51,6 +51,7 @@ class Horizon:
         headings[1:] += yaw
 
         force = samples.a_W + samples.v_W * parameters[1:4] + (GRAVITY_W - disturbance_W)
+        force = with_rotor_drag(force, samples.v_W, parameters)
         roll, pitch, magnitude = tilt_and_thrust(force, headings)
         tilt = self._tilt_max
         r, p = self.references, self.parameters
@@ -63,9 +64,9 @@ class Horizon:
         np.multiply(r[:, 11], parameters[7], out=r[:, 7])
         # The reference heading is within half a turn of the aircraft's: a whole turn is not a yaw error.
         np.add(samples.yaw, yaw + error - samples.yaw[0], out=r[:, 8])
-        p[:, 0:8] = parameters
-        p[:, 8:11] = disturbance_W
-        p[:, 11] = rates
+        p[:, :MODEL_PARAMETERS] = parameters
+        p[:, MODEL_PARAMETERS:-1] = disturbance_W
+        p[:, -1] = rates
 
 
 def _clip(values: Array, low: float, high: float, out: Array) -> None:

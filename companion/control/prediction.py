@@ -65,7 +65,7 @@ class Predictor:
     ) -> Array:
         """x = (p_W, v_W, roll, pitch, yaw) at to_s, shape (9,), from x at from_s.
 
-        Before the first known setpoint acts, velocity and attitude count as constant. parameters: (8,)
+        Before the first known setpoint acts, velocity and attitude count as constant. parameters: (10,)
         `flight_model.PARAMETERS`; disturbance_W: (3,) [m/s²]; offset: part of the sent thrust, roll and pitch that
         the aircraft does not follow, (3,).
         """

@@ -9,9 +9,9 @@ import numpy as np
 from companion.core.arrays import Array, Vector
 from companion.core.control_artifacts import require_solver
 from companion.core.kernel import ArtifactMissing
-from companion.core.vehicle import Vehicle
+from companion.core.vehicle import MODEL_PARAMETERS, Vehicle
 
-STATES, INPUTS, STAGE_PARAMETERS = 9, 3, 12
+STATES, INPUTS, STAGE_PARAMETERS = 9, 3, MODEL_PARAMETERS + 4
 
 
 class NmpcResult(NamedTuple):
@@ -99,7 +99,7 @@ class Nmpc:
         """Solve for one cycle, warm-started with the last plan; after a failure the next call starts cold.
 
         x0: (9,) state at the time the first input acts; references: (N + 1, 12) rows of x and u (u of the last row
-        is not used); parameters: (N + 1, 12) rows of `flight_model.PARAMETERS`, disturbance_W, yaw rate.
+        is not used); parameters: (N + 1, 14) rows of `flight_model.PARAMETERS`, disturbance_W, yaw rate.
         """
         self._x0[:] = x0
         self._references[:] = references

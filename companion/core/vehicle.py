@@ -16,6 +16,8 @@ from companion.core.voltage import RANGE
 
 SENDER = re.compile(r"\d{1,3}/\d{1,3}", re.ASCII)  # system/component
 
+MODEL_PARAMETERS = 10  # numbers of `Vehicle.model_parameters`
+
 T = TypeVar("T")
 Triple = tuple[T, T, T]
 
@@ -70,10 +72,17 @@ class Attitude(Section):
     pitch: AttitudeAxis
 
 
-class LinearDrag(Section):
-    """Drag acceleration = -linear · velocity relative to the ground."""
+class Drag(Section):
+    """Drag acceleration = -linear · v - (rotor + rotor_per_thrust · specific thrust) · v in the plane of the rotors.
+
+    v: velocity relative to the ground. Rotor drag is equation 13 of W. Kim et al., "High-Fidelity Drone Simulation with
+    Depth Camera Noise and Improved Air Drag Force Models", Applied Sciences 13, 10631, 2023, (k T + b) c_d over mass.
+    Linear drag across stands for the same force: a file with rotor drag has 0 there.
+    """
 
     linear_1_s: Triple[DragCoefficient]  # world x, y, z
+    rotor_1_s: DragCoefficient = 0.0
+    rotor_s_m: Annotated[float, number(0, 0.5, "s/m, of the thrust over mass")] = 0.0
 
 
 class Latency(Section):
@@ -356,7 +365,7 @@ class Vehicle(Section):
     wheelbase_m: Annotated[float, number(0.1, 5, "m")]
     thrust: Thrust
     attitude: Attitude
-    drag: LinearDrag
+    drag: Drag
     latency: Latency
     camera: Camera
     tracking: Tracking
@@ -432,4 +441,5 @@ class Vehicle(Section):
             share = min(RANGE[1], max(RANGE[0], voltage_v / self.thrust.reference_voltage_v))
             k_T *= share**self.thrust.voltage_exponent
         roll, pitch = self.attitude.roll, self.attitude.pitch
-        return (k_T, *self.drag.linear_1_s, roll.time_constant_s, roll.gain, pitch.time_constant_s, pitch.gain)
+        response = (roll.time_constant_s, roll.gain, pitch.time_constant_s, pitch.gain)
+        return (k_T, *self.drag.linear_1_s, *response, self.drag.rotor_1_s, self.drag.rotor_s_m)

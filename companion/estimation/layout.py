@@ -20,6 +20,7 @@ from pathlib import Path
 from companion.core import frames
 from companion.core.enums import Sensor
 from companion.core.kernel import GENERATORS, fingerprint
+from companion.core.vehicle import MODEL_PARAMETERS
 
 NAME = "eskf"
 ALGEBRA = Path(__file__).with_name("eskf.c")
@@ -143,12 +144,13 @@ MEASURED = {  # sizes of a kernel's measured arguments: numbers of the sensor, t
     Sensor.ATTITUDE: (4,),
     Sensor.MARKER: (3, 4, 3, 4, 3, 36),
     Sensor.CORNERS: (8, 12, 3, 4, 3),
-    Sensor.SPECIFIC_FORCE: (3, 1, 8),
+    Sensor.SPECIFIC_FORCE: (3, 1, MODEL_PARAMETERS),
 }
 RATES = 9  # forgetting rates, see `acados_gen.eskf_model.forget`
 IMU_SIZE = 6  # angular rate [rad/s], specific force [m/s²], both in B
 SAMPLES_MAX = 32  # IMU samples in one call of `predict_imu`
-COMMAND_SIZE, PARAMETER_SIZE = 4, 8  # (thrust, roll, pitch, yaw rate); `acados_gen.flight_model.PARAMETERS`
+COMMAND_SIZE = 4  # (thrust, roll, pitch, yaw rate)
+PARAMETER_SIZE = MODEL_PARAMETERS  # `acados_gen.flight_model.PARAMETERS`
 
 GAIN_SIZE = (
     max(SENSORS.values()) + 1

@@ -15,7 +15,7 @@ from companion.mission import reference_geometry as geometry
 from companion.mission.curves import HoldTable, points_of, to_trajectory
 from companion.mission.flight_state import Timer
 from companion.mission.mission_context import MissionContext
-from companion.mission.monitors import takeoff_time_s
+from companion.mission.monitors import WIND_SHARE, takeoff_time_s
 from companion.mission.plan import leaves_limits
 from companion.mission.requests import WARNING
 
@@ -123,6 +123,9 @@ def _not_ready_for_handover(mission: MissionContext, now_s: float) -> str:
     raw = mission.inputs.raw.motion(now_s)
     if raw is not None and raw_guard.leaves_limits(raw, mission.plan.limits, mission.plan.satellites):
         return "outside the limits by PX4's own position"
+    wind = mission.inputs.strong_wind
+    if wind is not None and wind > WIND_SHARE:
+        return f"too much wind ({wind:.2f} of the tilt of the aircraft, limit {WIND_SHARE:g})"
     speed_m_s = math.hypot(*state.v_W)
     return f"too fast ({speed_m_s:.1f} m/s)" if speed_m_s > HANDOVER_SPEED_M_S else ""
 

@@ -43,8 +43,11 @@ def come_to_rest(state: State, vehicle: Vehicle, now_s: float) -> Move:
 
 def _acceleration(state: State, vehicle: Vehicle) -> Vec3:
     n = rotation_matrix(state.q_WB)[:, 2]
-    d, drag, v = state.disturbance_W, vehicle.drag.linear_1_s, state.v_W
+    d, drag, v = state.disturbance_W, vehicle.drag, state.v_W
     lift = (GRAVITY_M_S2 - d[2]) / max(float(n[2]), UPRIGHT)
-    x, y = (lift * float(n[i]) + d[i] - drag[i] * v[i] for i in (0, 1))
+    along, rotor_1_s = float(n @ v), drag.rotor_1_s + drag.rotor_s_m * lift
+    x, y = (
+        lift * float(n[i]) + d[i] - drag.linear_1_s[i] * v[i] - rotor_1_s * (v[i] - along * float(n[i])) for i in (0, 1)
+    )
     share = ACCELERATION_MAX_M_S2 / max(math.hypot(x, y), ACCELERATION_MAX_M_S2)
     return x * share, y * share, 0.0

@@ -35,10 +35,11 @@ from companion.mission.raw_guard import RawGuard
 from companion.mission.rc_switch import SwitchReader
 from companion.mission.snapshot import SafetySnapshot
 from companion.mission.tilt_error import TiltErrorTrend, tilt_error
-from companion.mission.trends import BatteryTrend, ControlTrend, InnovationTrend, TiltTrend
+from companion.mission.trends import BatteryTrend, ControlTrend, InnovationTrend, TiltTrend, WindTrend
 
 GROUND_HEARD_S = 5.0  # a ground station was there at the start if it was heard within this time; it sends at 1 Hz
 OUTSIDE_S = 0.5  # a voltage counts as implausible for this long after the last one that was
+WIND_HEIGHT_M = 1.0  # over the take-off point; nearer to the ground its push counts as wind
 SEEN_S = 0.5  # a bundle counts as seen while its last accepted observation is younger
 # The height may be wrong by the first; in gusts the aircraft lags a descent by less than the second while it sinks.
 TOUCH_BELOW_M, TOUCH_BEHIND_M, TOUCH_STILL_M_S = 1.0, 0.12, 0.15
@@ -68,6 +69,7 @@ class MissionInputs:
         self._copies_s: deque[float] = deque(maxlen=COPIES_MAX)
         self._battery = BatteryTrend(vehicle.safety.battery_critical_v)
         self._tilt = TiltTrend(vehicle.controller.tilt_max_rad)
+        self._wind = WindTrend(vehicle.controller.tilt_max_rad)
         self._tilt_error = TiltErrorTrend(vehicle.safety.tilt_error_rad)
         self._unhealthy_at_start: frozenset[FcuSystem] = frozenset()
         self._position_expected = self._voltage_expected = self._ground_expected = False
@@ -274,6 +276,19 @@ class MissionInputs:
         if self.raw.motion(now_s) is not None:
             self._guarded_s = now_s
 
+    def note_wind(self, now_s: float) -> None:
+        """Follow the wind, also while PX4 or a pilot flies; called in every step."""
+        p = self.from_home()
+        if self.state is None or p is None or not self.airborne() or p[2] < WIND_HEIGHT_M:
+            self._wind.reset()
+        elif self.state_age_s(now_s) <= self._limits.state_age_s:
+            self._wind.take(now_s, self.state.disturbance_W)
+
+    @property
+    def strong_wind(self) -> float | None:
+        """The part of the controller's tilt that the wind of the last seconds takes; None: not known."""
+        return self._wind.share()
+
     def note_tilt(self, now_s: float) -> None:
         """Follow how the aircraft follows its setpoints; called in every step."""
         attitude, sent = self.latest.fresh(FcuAttitude, now_s), self.latest.fresh(SentSetpoint, now_s)
@@ -446,5 +461,6 @@ class MissionInputs:
             voltage_outside_v=self._voltage_outside[1] if now_s - self._voltage_outside[0] <= OUTSIDE_S else 0.0,
             flight_time_left_s=self._battery.time_left_s,
             wind_share=self._tilt.share(now_s),
+            strong_wind=self.strong_wind,
             ground_age_s=self._ground_age_s(now_s),
         )

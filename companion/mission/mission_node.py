@@ -158,6 +158,7 @@ class MissionNode(Node):
         elif mission.flight.phase in ph.CONTROLLING:
             mission.inputs.note_flight(now_s)
         mission.inputs.note_guard(now_s)
+        mission.inputs.note_wind(now_s)
         mission.inputs.note_tilt(now_s)
         events = mission.safety.update(self.snapshot(now_s))
         if mission.safety.demand is None:

@@ -54,6 +54,7 @@ DETOUR = 1.5  # path home over the straight line: the waypoints of the way out
 PEAK_TO_MEAN = 35 / 16  # speed of a move from rest to rest (companion/core/trajectories.py)
 LANDING_M_S = 0.7  # MPC_LAND_SPEED
 LANDING_SPARE_S = 15.0  # ground detection, disarming
+STRONG_WIND_SHARE = 0.95  # the same in the mean of ten seconds: the next gust carries the aircraft away
 WIND_SHARE = 0.85  # of controller.tilt_max_rad, in the mean of a minute: no gust can be answered any more
 GROUND_AGE_S = 10.0  # its heartbeat comes once a second
 TOUCHDOWN_TILT_RAD = 0.26  # 15°: the slope on which legs of this width still stand
@@ -333,6 +334,11 @@ def _gnss_age_before_offboard(s: SafetySnapshot) -> float | None:
     return None if s.by_pilot or s.in_offboard or not s.gnss_expected else s.gnss_age_s
 
 
+def _wind_before_offboard(s: SafetySnapshot) -> float | None:
+    """The share of the tilt that the wind takes while PX4 flies the take-off or holds."""
+    return None if s.by_pilot or s.in_offboard else s.strong_wind
+
+
 def _stop_height(s: SafetySnapshot) -> float | None:
     """Height over the record at which PX4 could end its climb [m]: delays and braking added to the present height."""
     if s.climb is None or s.by_pilot or s.plan.start != "auto":
@@ -596,6 +602,10 @@ MONITORS: tuple[Monitor, ...] = (
         escalation=(LAND,), advice="be ready to take over", alone=False),
     Monitor("takeoff_slow", "take-off height not reached in time", "s", WARNING, (Phase.TAKEOFF,),
         _takeoff_time, lambda v, p: takeoff_time_s(p), escalation=(LAND,), alone=False),
+    # PX4 may tilt more than the controller: what it holds this stack may not hold
+    Monitor("takeoff_wind", "too much wind to take control", "of its tilt", WARNING, PX4_CLIMBS,
+        _wind_before_offboard, lambda v, p: WIND_SHARE, hysteresis=0.05, after_s=0.5,
+        escalation=(LAND,), advice="fly in less wind"),
     # PX4 dead-reckons for 5 s (EKF2_NOAID_TOUT), which is a landing from this height; then it would let the wind take it
     Monitor("takeoff_gnss_lost", "no GNSS fix before offboard", "s", CRITICAL, PX4_CLIMBS,
         _gnss_age_before_offboard, lambda v, p: v.safety.gnss_lost_s, escalation=(LAND,), advice="be ready to take over",
@@ -652,6 +662,9 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("sustained_wind", "wind near the limit of the aircraft", "of its tilt", WARNING, BEFORE_RETURN,
         lambda s: s.wind_share, lambda v, p: WIND_SHARE, hysteresis=0.05, after_s=5.0,
         escalation=(WARN, RETURN), escalation_s=30.0),
+    Monitor("strong_wind", "wind takes the tilt of the aircraft", "of its tilt", CRITICAL, BEFORE_RETURN,
+        lambda s: s.strong_wind, lambda v, p: STRONG_WIND_SHARE, hysteresis=0.1, after_s=0.5,
+        escalation=(RETURN,), advice="be ready to take over"),
     Monitor("ground_lost", "ground station lost", "s", WARNING, BEFORE_RETURN,
         lambda s: s.ground_age_s, lambda v, p: GROUND_AGE_S, hysteresis=2.0, escalation=(WARN, RETURN),
         escalation_s=20.0, advice="the pilot can take over by RC"),

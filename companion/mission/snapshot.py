@@ -75,6 +75,9 @@ class SafetySnapshot:
     voltage_outside_v: float = 0.0  # of what a battery in flight has, newest voltage or one of the last half second
     flight_time_left_s: float | None = None  # by the trend of the battery; None: not known yet
     wind_share: float | None = None  # mean tilt over the tilt that the controller may use; None: not known yet
+    strong_wind: float | None = (
+        None  # part of that tilt that the disturbance of the last seconds takes; None: not known
+    )
     ground_age_s: float | None = None  # since a ground station was last heard; None: there was none at the start
     descending: bool = False  # by this stack, over the place where it lands
 

@@ -5,8 +5,9 @@ from collections import deque
 from statistics import linear_regression, median
 
 from companion.core.enums import Sensor
+from companion.core.frames import GRAVITY_M_S2
 from companion.core.messages import ControlStatus, EstimatorStatus
-from companion.core.trajectory_messages import Quat
+from companion.core.trajectory_messages import Quat, Vec3
 
 WINDOW_S = 1.0
 MIN_INNOVATIONS = 5  # with fewer in a window there is no median
@@ -14,6 +15,11 @@ MIN_CYCLES = 10
 TREND_S = 60.0  # over which battery and wind are followed: many gusts
 TREND_MIN_S = 30.0  # with less there is no trend
 TREND_PERIOD_S = 0.5
+WIND_S = (
+    10.0  # over which the disturbance is averaged: a gust is shorter, and in a longer one the aircraft is carried away
+)
+WIND_MIN_S = 2.5  # less than PX4 climbs and holds before offboard
+WIND_PERIOD_S = 0.1
 REMAINING_MIN = 0.1  # charge at which PX4's estimate is no longer good for a landing
 
 
@@ -140,3 +146,33 @@ class TiltTrend:
         count = len(samples)
         east, north = (sum(sample[i] for sample in samples) / count for i in (1, 2))
         return math.hypot(east, north) / self._most
+
+
+class WindTrend:
+    """The part of the controller's tilt that the mean disturbance of the last seconds takes."""
+
+    def __init__(self, tilt_max_rad: float) -> None:
+        self._most = math.sin(tilt_max_rad)
+        self._samples: deque[tuple[float, Vec3]] = deque()  # time, disturbance [m/s²]
+
+    def reset(self) -> None:
+        self._samples.clear()
+
+    def take(self, now_s: float, disturbance_W: Vec3) -> None:
+        samples = self._samples
+        if samples and now_s - samples[-1][0] < WIND_PERIOD_S:
+            return
+        samples.append((now_s, disturbance_W))
+        while samples[0][0] < now_s - WIND_S:
+            samples.popleft()
+
+    def share(self) -> float | None:
+        """Sine of the tilt that balances it, over that of the most that the controller may use; None: too few samples.
+
+        Without acceleration the thrust per mass is g − d, so that the tilt is atan(|d_xy| / (g − d_z)).
+        """
+        samples = self._samples
+        if not samples or samples[-1][0] - samples[0][0] < WIND_MIN_S:
+            return None
+        east, north, up = (math.fsum(d[i] for _, d in samples) / len(samples) for i in range(3))
+        return math.sin(math.atan2(math.hypot(east, north), GRAVITY_M_S2 - up)) / self._most

@@ -32,6 +32,7 @@ from companion.core.frames import GRAVITY_M_S2, rotation_matrix, rpy_from_quat, 
 from companion.core.messages import ControlStatus, Message, Reference, Setpoint, State
 from companion.core.node import Latest, Node
 from companion.core.trajectory_messages import Vec3
+from companion.core.vehicle import MODEL_PARAMETERS
 from sitl.baselines.paper_nmpc import PaperNmpc
 from sitl.baselines.paper_tables import FALLBACK_KP, FALLBACK_KV, PaperVehicle
 from sitl.vectors import vec3
@@ -93,7 +94,7 @@ class PaperControllerNode(Node):
         n = len(self._nmpc.times_s)
         self._references = np.zeros((n, STATES + INPUTS))
         self._references[:, STATES] = GRAVITY_M_S2 / self._paper.model.thrust_coefficient_m_s2
-        self._parameters = np.zeros((n, 12))
+        self._parameters = np.zeros((n, MODEL_PARAMETERS + 4))  # without rotor drag, which the paper does not have
         self._parameters[:, :8] = self._paper.model.parameters
         self._list: tuple[int, float] | None = None  # reference id, time of the point the next solve begins at
         self._yaw_sent: float | None = None
@@ -164,8 +165,8 @@ class PaperControllerNode(Node):
         self._references[:, 0:3], self._references[:, 3:6] = samples.p_W, samples.v_W
         # Within half a turn of the aircraft's yaw: the weight of yaw must not act on a whole turn.
         self._references[:, 8] = samples.yaw + (yaw + wrap_angle(samples.yaw[0] - yaw) - samples.yaw[0])
-        self._parameters[:, 8:11] = state.disturbance_W
-        self._parameters[:, 11] = yaw_rate
+        self._parameters[:, MODEL_PARAMETERS:-1] = state.disturbance_W
+        self._parameters[:, -1] = yaw_rate
         result = self._nmpc.solve((*state.p_W, *state.v_W, *rpy), self._references, self._parameters)
         return result._replace(status=4) if self._solver_fails() else result
 

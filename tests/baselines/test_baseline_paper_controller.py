@@ -105,7 +105,7 @@ def test_an_aircraft_without_published_numbers_is_refused():
 
 
 def test_the_same_problem_gives_the_same_plan(nmpc):
-    references, parameters = np.zeros((61, 12)), np.zeros((61, 12))
+    references, parameters = np.zeros((61, 12)), np.zeros((61, 14))
     references[:, 9] = GRAVITY_M_S2 / F550.model.thrust_coefficient_m_s2
     parameters[:, :8] = F550.model.parameters
     x0 = np.array([0.3, -0.2, 0.1, 0, 0, 0, 0, 0, 0])

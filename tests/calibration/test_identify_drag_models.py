@@ -10,8 +10,9 @@ from calibration.identification.drag_models import compare_drags, root_line
 from calibration.identification.flight_data import FlightData, LogKind, Signal, nothing
 from calibration.identification.forces import Forces
 from calibration.identification.identify import Axis, Identification
-from calibration.identification.values import warnings
+from calibration.identification.values import rotor_drag_changes, warnings
 from calibration.identification.windows import Windows, usable_spans
+from companion.core.config import ConfigError
 from companion.core.frames import GRAVITY_M_S2, quat_from_rpy, rotation_matrix
 
 STEP_S, DURATION_S, K_T = 0.02, 60.0, 27.0
@@ -138,3 +139,33 @@ def test_where_the_flight_determines_no_drag_its_reason_is_given(with_rotor_drag
 def test_a_log_with_an_accelerometer_of_its_own_is_used(with_rotor_drag):
     ulog = replace(with_rotor_drag, imu_B=nothing(3), accelerometer_B=with_rotor_drag.imu_B)
     assert compared(ulog)[0] == compared(with_rotor_drag)[0]
+
+
+def identified(flight, drags, reason="") -> Identification:
+    axes = [Axis(name, reason="not flown") for name in ("roll", "pitch", "yaw rate")]
+    return Identification(flight, *axes, forces_of(flight), "", [], None, drags, reason)
+
+
+def test_what_is_written_is_the_drag_of_the_flight(with_rotor_drag):
+    drags, _ = compared(with_rotor_drag)
+    written = {change.key: change.value for change in rotor_drag_changes(identified(with_rotor_drag, drags), "log")}
+    assert written["drag.linear_1_s"] == [0.0, 0.0, 0.0]
+    for thrust in (8.0, 10.0, 14.0):
+        drag_1_s = written["drag.rotor_1_s"] + written["drag.rotor_s_m"] * thrust
+        assert drag_1_s == pytest.approx(C_D * np.sqrt(thrust), rel=0.06)
+
+
+def test_the_drag_along_the_axis_is_written_beside_it(with_rotor_drag):
+    drags, _ = compared(made_up(lambda v, t: rotor(v, t) - [0.0, 0.0, 0.25] * v))
+    written = {change.key: change.value for change in rotor_drag_changes(identified(with_rotor_drag, drags), "log")}
+    assert written["drag.linear_1_s"] == [0.0, 0.0, pytest.approx(0.25, abs=0.03)]
+
+
+def test_rotor_drag_that_the_log_does_not_determine_is_not_written(with_rotor_drag):
+    with pytest.raises(ConfigError, match=r"^--drag rotor: flown at 0\.1 m/s$"):
+        rotor_drag_changes(identified(with_rotor_drag, None, "flown at 0.1 m/s"), "log")
+    drags = replace(compared(with_rotor_drag)[0], c_d_half_1_sqrt_m=0.06)
+    with pytest.raises(
+        ConfigError, match=r"^--drag rotor: c_d = 0\.08\d\d ± 0\.0600 is not certain enough: fly faster$"
+    ):
+        rotor_drag_changes(identified(with_rotor_drag, drags), "log")

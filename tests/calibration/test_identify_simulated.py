@@ -141,5 +141,9 @@ def test_the_models_of_drag_explain_the_acceleration_that_the_flight_controller_
 
 
 def test_the_heading_follows_its_setpoint(flown):
+    """PX4 feeds the commanded rate forward: the lag is short, and its parts cannot be told apart in smooth turns."""
     yaw = flown[0].yaw
-    assert yaw.name == "heading" and yaw.trusted and yaw.response.gain == pytest.approx(1.0, abs=0.05)
+    assert yaw.name == "heading" and yaw.held_out_percent > 90
+    assert yaw.response.gain == pytest.approx(1.0, abs=0.05)
+    assert 0.1 < yaw.response.time_constant_s + yaw.response.delay_s < 0.25
+    assert yaw.trusted or yaw.reason.startswith("the time constant is uncertain")

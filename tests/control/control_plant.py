@@ -67,7 +67,7 @@ class Plant:
         while self.pending and self.pending[0][0] <= now_s:
             self.command = self.pending.popleft()[1]
         thrust_c, roll_c, pitch_c, yaw_c, yaw_rate = self.command
-        _, _, _, _, tau_r, k_r, tau_p, k_p = self.parameters
+        tau_r, k_r, tau_p, k_p = self.parameters[4:8]
         self.thrust += dt / 0.04 * (thrust_c - self.thrust)
         rate = np.array(
             [

@@ -50,6 +50,20 @@ def test_the_estimated_disturbance_is_compensated_at_once(vehicle):
     np.testing.assert_allclose(parameters[0] * thrust * axis + wind, [0, 0, GRAVITY_M_S2], atol=1e-9)
 
 
+def test_the_rotors_drag_at_the_reference_s_velocity_is_compensated(vehicle):
+    """The motion of the flight model under the command has the reference's acceleration."""
+    ca = pytest.importorskip("casadi")
+    from acados_gen.flight_model import acceleration
+
+    pid, parameters = PositionPid(vehicle.controller), np.array([*vehicle.model_parameters()[:-2], 0.12, 0.02])
+    v, a = np.array([4.0, -2.0, 0.5]), np.array([0.3, 0.6, -0.2])
+    x = np.array([0, 0, 0, *v, 0, 0, 0.4])
+    thrust, roll, pitch = pid.command(x, ZERO, v, a, np.array([0.4, 0.0, 0.1]), parameters, 0.02)
+    axis = rotation_matrix(quat_from_rpy(parameters[5] * roll, parameters[7] * pitch, 0.4))[:, 2]
+    got = acceleration(ca.DM(v), ca.DM(axis), thrust, ca.DM([0.4, 0.0, 0.1]), ca.DM(parameters))
+    np.testing.assert_allclose(np.array(got).ravel(), a, atol=0.01)
+
+
 def test_a_far_target_is_approached_without_winding_up(vehicle):
     pid, parameters = PositionPid(vehicle.controller), np.array(vehicle.model_parameters())
     far = np.array([50.0, 0.0, 0.0])

@@ -242,5 +242,5 @@ def test_a_heading_is_integrated_from_its_rates(vehicle, nmpc):
     samples = sample(Hold(p=(0.0, 0.0, 2.0), yaw_rad=1.0), 0.0, nmpc.times_s)
     horizon.fill(samples, 0.2, np.zeros(3), np.array(vehicle.model_parameters()))
     result = nmpc.solve(np.array([0, 0, 2.0, 0, 0, 0, 0, 0, 0.2]), horizon.references, horizon.parameters)
-    expected = 0.2 + nmpc.step_s * np.cumsum([0.0, *horizon.parameters[:-1, 11]])
+    expected = 0.2 + nmpc.step_s * np.cumsum([0.0, *horizon.parameters[:-1, -1]])
     np.testing.assert_allclose(result.states[:, 8], expected, atol=1e-12)

@@ -131,7 +131,7 @@ def test_jacobian_the_solver_linearises_with_matches_finite_differences(vehicle,
     kernel = Kernel(artifacts.require_prediction(), artifacts.PREDICT)
     rng = np.random.default_rng(3)
     xu, yaw, yaw_rate = np.array([*(rng.normal(size=8) * 0.3), 0.4, 0.1, -0.2]), 0.7, 0.3
-    model, disturbance = np.array(vehicle.model_parameters()), rng.normal(size=3)
+    model, disturbance = np.array([*vehicle.model_parameters()[:-2], 0.12, 0.02]), rng.normal(size=3)
     p = np.array([*model, *disturbance, yaw, yaw_rate])
 
     after, jacobian = step(xu[:8], xu[8:], p)
@@ -155,7 +155,7 @@ def test_jacobian_of_the_prediction_kernel_matches_finite_differences(vehicle):
 
     from acados_gen.flight_model import euler_model, rk4
 
-    x, u, d, p, h = (ca.SX.sym(n, k) for n, k in (("x", 9), ("u", 4), ("d", 3), ("p", 8), ("h", 1)))
+    x, u, d, p, h = (ca.SX.sym(n, k) for n, k in (("x", 9), ("u", 4), ("d", 3), ("p", 10), ("h", 1)))
     after = rk4(lambda s: euler_model(s, u, d, p), x, h)
     jacobian = ca.Function("j", [x, u, d, p, h], [ca.jacobian(after, x), ca.jacobian(after, u)])
     kernel = Kernel(artifacts.require_prediction(), artifacts.PREDICT)
@@ -164,7 +164,7 @@ def test_jacobian_of_the_prediction_kernel_matches_finite_differences(vehicle):
         rng.normal(size=9) * 0.4,
         np.array([0.4, 0.2, -0.1, 0.3]),
         rng.normal(size=3),
-        vehicle.model_parameters(),
+        (*vehicle.model_parameters()[:-2], 0.12, 0.02),  # with rotor drag
         0.02,
     ]
     for buffer, value in zip(kernel.inputs, values, strict=True):

@@ -54,7 +54,7 @@ ROTATIONS = ((StateIndex.ATTITUDE, ErrorIndex.ATTITUDE), (StateIndex.MARKER_ATTI
 
 
 def derivative(s, command, d, k):
-    """ṡ of s = (p, v, roll, pitch, yaw), written out; k: k_T, drag, time constant and gain of roll, then of pitch."""
+    """ṡ of s = (p, v, roll, pitch, yaw), written out; k: k_T, drag, time constant and gain of roll, then of pitch, rotor drag."""
     roll, pitch, yaw = s[6:9]
     k_T, drag = k[0], np.asarray(k[1:4])
     thrust = k_T * command[0]
@@ -65,9 +65,20 @@ def derivative(s, command, d, k):
             thrust * np.cos(pitch) * np.cos(roll) - G,
         ]
     )
-    a = a - drag * s[3:6] + d
+    a = a - drag * s[3:6] + d - rotor_drag(s[3:6], rotation_matrix(quat_from_rpy(roll, pitch, yaw)), thrust, k)
     rates = [(k[5] * command[1] - roll) / k[4], (k[7] * command[2] - pitch) / k[6], command[3]]
     return np.concatenate([s[3:6], a, rates])
+
+
+def with_rotor_drag(vehicle):
+    """The vehicle's parameters with rotor drag."""
+    return np.array([*vehicle.model_parameters()[:-2], 0.12, 0.02])
+
+
+def rotor_drag(v_W, R_WB, thrust, k):
+    """Deceleration in W by the first two components of the velocity in B."""
+    v_B = R_WB.T @ v_W
+    return R_WB @ ((k[8] + k[9] * thrust) * np.array([v_B[0], v_B[1], 0.0]))
 
 
 def integrate(s, command, d, k, duration_s, step_s=0.001):
@@ -178,9 +189,13 @@ def bundle_pose(x, p_BC, q_BC, omega_B=(0.0, 0.0, 0.0)):
 
 def force_seen(x, thrust, k):
     """Specific force of the model in B, (3,)."""
-    air_W = x[StateIndex.DISTURBANCE] - k[1:4] * x[StateIndex.VELOCITY]
-    thrust_B = np.array([0.0, 0.0, x[StateIndex.THRUST_SCALE].item() * k[0] * thrust])
-    return thrust_B + air_W @ rotation_matrix(x[StateIndex.ATTITUDE]) + x[StateIndex.ACCEL_BIAS]
+    R, v, thrust = (
+        rotation_matrix(x[StateIndex.ATTITUDE]),
+        x[StateIndex.VELOCITY],
+        x[StateIndex.THRUST_SCALE].item() * k[0] * thrust,
+    )
+    air_W = x[StateIndex.DISTURBANCE] - k[1:4] * v - rotor_drag(v, R, thrust, k)
+    return np.array([0.0, 0.0, thrust]) + air_W @ R + x[StateIndex.ACCEL_BIAS]
 
 
 def inertial(before, after, duration_s):

@@ -13,6 +13,7 @@ from eskf_truth import (
     position_M,
     random_state,
     reset,
+    with_rotor_drag,
 )
 
 from acados_gen import eskf_model
@@ -61,7 +62,7 @@ def test_transition_jacobian_is_the_finite_difference(vehicle, seed):
     rng = np.random.default_rng(seed)
     x = random_state(rng)
     u = np.array([0.35, *rng.uniform(-0.2, 0.2, 2), 0.3])
-    k = np.array(vehicle.model_parameters())
+    k = with_rotor_drag(vehicle)
     step = eskf_model.transition()
     x_next, F = moved_and_transition(step(x, u, k, RATES_1_S, 0.02))
 
@@ -142,7 +143,7 @@ def measured(sensor, x, vehicle, rng, size=0.05):
         p = p + slow[:3] + rng.normal(0, size, 3)
         return [p, q, np.array(camera.p_BC), np.array(camera.q_BC), OMEGA_B, ROOT.ravel(order="F")]
     if sensor == Sensor.SPECIFIC_FORCE:
-        k = np.array(vehicle.model_parameters())
+        k = with_rotor_drag(vehicle)
         return [force_seen(x, THRUST, k) + rng.normal(0, size, 3), np.array([THRUST]), k]
     if sensor == Sensor.ATTITUDE:
         return [
@@ -257,7 +258,7 @@ def test_prediction_kernel_is_the_textbook_formula(vehicle, eskf):
     filter_state = eskf.start(0.0, np.zeros(3), np.zeros(3), np.array([1.0, 0, 0, 0]))
     filter_state.nominal[:] = random_state(rng)
     filter_state.covariance[:] = symmetric_covariance(rng)
-    u, k = np.array([0.35, 0.1, -0.1, 0.2]), np.array(vehicle.model_parameters())
+    u, k = np.array([0.35, 0.1, -0.1, 0.2]), with_rotor_drag(vehicle)
     bias, attitude = vehicle.estimator.velocity_bias, vehicle.estimator.attitude_bias
     rates = forgetting_rates(vehicle, Propagation.COMMAND)
     x_next, F = moved_and_transition(eskf_model.transition()(filter_state.nominal, u, k, rates, 0.02))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from eskf_truth import integrate, rpy
+from eskf_truth import integrate, rpy, with_rotor_drag
 
 from companion.core.frames import quat_from_rpy, wrap_angle
 from companion.estimation.inputs import COMMAND_MAX_AGE_S, MODE_MAX_AGE_S, Command, Inputs
@@ -16,7 +16,7 @@ LEVEL = np.array([1.0, 0, 0, 0])
 @pytest.mark.parametrize("pitch", [0.2, -0.2])
 @pytest.mark.parametrize("roll", [0.15, -0.1])
 def test_prediction_is_the_hand_written_motion(vehicle, eskf, yaw, pitch, roll):
-    k = np.array(vehicle.model_parameters())
+    k = with_rotor_drag(vehicle)
     start = np.array([1.0, 2, 3, 0.5, -0.4, 0.3, roll, pitch, yaw])
     u, d = np.array([0.36, -0.5 * roll, 0.7 * pitch, 0.4]), np.array([0.5, -0.3, 0.2])
     filter_state = eskf.start(0.0, start[0:3], start[3:6], quat_from_rpy(roll, pitch, yaw))

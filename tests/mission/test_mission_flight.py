@@ -739,6 +739,20 @@ def test_switch_that_was_on_from_the_beginning_starts_nothing():
     assert world.phase == "WAIT_READY" and not world.references
 
 
+def test_a_hand_over_in_too_much_wind_is_refused():
+    world = World(switch_plan()).run(2.0)
+    world.armed = True
+    world.run(0.5).pilot_takes_off()
+    world.edit[State] = lambda m: msgspec.structs.replace(m, disturbance_W=(0.0, 4.7, 0.0))
+    world.run(5.0)
+    world.channel_us = ON_US
+    world.run(2.0)
+    assert world.phase == "WAIT_READY" and not world.references
+    assert any(
+        c.text == "start refused: too much wind (0.90 of the tilt of the aircraft, limit 0.85)" for c in world.commands
+    )
+
+
 def test_switch_on_before_the_checks_pass_needs_a_second_deliberate_movement():
     world = World(switch_plan()).run(2.0)
     world.pilot_takes_off()

@@ -261,6 +261,11 @@ CASES: dict[str, Case] = {
         (fields(gnss_expected=True, gnss_age_s=9.0), BY_PILOT, all_of(CLIMBS, fields(gnss_expected=False))),
         (all_of(CLIMBS, fields(gnss_expected=True, gnss_age_s=NAN)),),
     ),
+    "takeoff_wind": Case(
+        all_of(CLIMBS, fields(strong_wind=0.85)),
+        all_of(CLIMBS, fields(strong_wind=0.86)),
+        (fields(strong_wind=0.9), BY_PILOT, all_of(CLIMBS, fields(strong_wind=None))),
+    ),
     "takeoff_slow": Case(fields(phase_time_s=28.3), fields(phase_time_s=28.4), (of("status", landed=True),)),
     "raw_fence": Case(
         raw((0.0, 8.0, 4.0)), raw((0.0, 8.01, 4.0)), (fields(raw=None), BY_PILOT), (raw((NAN, 0.0, 0.0)),)
@@ -309,6 +314,7 @@ CASES: dict[str, Case] = {
         (NO_STATE, fields(home_W=None), fields(flight_time_left_s=None)),
     ),
     "sustained_wind": Case(fields(wind_share=0.85), fields(wind_share=0.86), (fields(wind_share=None),)),
+    "strong_wind": Case(fields(strong_wind=0.95), fields(strong_wind=0.96), (fields(strong_wind=None),)),
     "ground_lost": Case(fields(ground_age_s=10.0), fields(ground_age_s=10.1), (fields(ground_age_s=None),)),
     "touchdown": Case(
         all_of(LANDED, rolled(0.25), raw(v=(2.9, 0.0, 0.4))),

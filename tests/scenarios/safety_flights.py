@@ -209,6 +209,24 @@ def _wind_rises(lockstep: Lockstep) -> None:
     node.handle = tilted
 
 
+def _wind_freshens(push_m_s2: float, lasts_s: float) -> Callable[[Lockstep], None]:
+    """Within four seconds as much as the controller may balance: PX4 holds in it, with up to 45 degrees of tilt."""
+
+    def begin(lockstep: Lockstep) -> None:
+        begin_s, world = lockstep.now_s, lockstep.world
+
+        def push() -> None:
+            since_s = lockstep.now_s - begin_s
+            share = max(0.0, min(since_s / 4.0, (lasts_s - since_s) / 4.0, 1.0))
+            world.push_m_s2 = (0.0, push_m_s2 * share, 0.0)
+            if since_s < lasts_s:
+                lockstep.at(lockstep.now_us + 100_000, push)
+
+        push()
+
+    return begin
+
+
 def _landed_too_early(lockstep: Lockstep) -> None:
     """PX4 reports the landing that has just begun as its end."""
 
@@ -250,6 +268,7 @@ def _station_sends(lockstep: Lockstep) -> None:
 
 
 HIDDEN = fault("markers_hidden")
+SLOW_CLIMB = (("MPC_TKO_SPEED", 0.6),)
 SLUGGISH = (("MC_ROLL_P", 1.0), ("MC_PITCH_P", 1.0))
 FLIGHTS: dict[str, SafetyFlight] = {
     "rc_takeover": SafetyFlight((fault("rc_mode_switch", lasts_s=1.0),), 0.5, "PILOT", 1.5),
@@ -309,6 +328,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "takeoff_limits": SafetyFlight((), 1.0, "DONE", 6.0, "takeoff", attack=_filter_displaced(0.0, 8.0, 0.0)),
     "takeoff_height": SafetyFlight((), 6.0, "DONE", 6.0, "takeoff", attack=_px4_climbs_on),
     "takeoff_slow": SafetyFlight((), 30.0, "DONE", 6.0, "takeoff", (("MPC_TKO_SPEED", 0.05),)),
+    "takeoff_wind": SafetyFlight((), 8.0, "DONE", 6.0, "takeoff", SLOW_CLIMB, attack=_wind_freshens(4.8, 20.0)),
     "takeoff_gnss_lost": SafetyFlight((fault("gnss_lost"),), 2.0, "DONE", 3.0, "takeoff"),
     "raw_fence": SafetyFlight((HIDDEN,), 15.0, "DONE", 8.0, "corridor", attack=_filter_drifts(0.0, 0.4, 0.0)),
     "raw_height": SafetyFlight((HIDDEN,), 15.0, "DONE", 8.0, "corridor", attack=_filter_drifts(0.0, 0.0, 0.4)),
@@ -328,6 +348,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "weak_cell": SafetyFlight((), 3.5, "DONE", attack=_edited(FcuStatus, cells_v=(3.9, 3.9, 3.9, 3.4))),
     "energy": SafetyFlight((), 40.0, "DONE", attack=_charge_falls, longest_s=80.0),
     "sustained_wind": SafetyFlight((), 90.0, "DONE", attack=_wind_rises, longest_s=160.0),
+    "strong_wind": SafetyFlight((), 12.0, "DONE", 4.0, attack=_wind_freshens(4.5, 25.0)),
     "ground_lost": SafetyFlight((), 11.5, "DONE", begins="station", attack=_station_leaves, longest_s=80.0),
     "touchdown": SafetyFlight(
         (fault("battery_low", 12.8, 0.06),), 5.0, "DONE", attack=_landed_too_early, cause="battery_critical"
