@@ -144,7 +144,7 @@ def _user() -> str:
 
 
 def files_of_flight(bus: Path) -> dict[str, Path | None]:
-    """The files that the processes of a bus were started with, as far as this computer tells."""
+    """The files that the processes of a bus were started with, as far as they can be found."""
     found: dict[str, Path | None] = dict.fromkeys(FLAGS)
     for process in (ProcessName.RECORDER, ProcessName.MISSION, ProcessName.FCU):
         held = holder(bus, process)
