@@ -112,6 +112,7 @@ class Digest:
         self.events_dropped = 0
         self.newest_s = base_s
         self.stretch, self._tolerance = stretch, tolerance
+        self.bundle_errors = ErrorIndex.MARKER_POSITION  # in `State.covariance_diag`; a log may have another layout
         self._due_s: dict[TopicName, float] = {}
         self._state_due_s: dict[str, float] = {}
         self._phase: tuple[str, str] = ("", "")
@@ -260,7 +261,7 @@ class Digest:
         if not m.bundle or t < self._state_due_s.get("bundles", -math.inf):
             return
         self._state_due_s["bundles"] = t + BUNDLES_S * self.stretch
-        place = ErrorIndex.MARKER_POSITION
+        place = self.bundle_errors
         known = len(m.covariance_diag) >= place.stop
         std = [math.sqrt(max(v, 0.0)) for v in m.covariance_diag[place]] if known else [0.0] * 3
         rows: list[Any] = [[m.bundle, _rounded(m.p_WM), _rounded(m.q_WM, 4), [round(v, 3) for v in std]]]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from companion.core import aliases
 from companion.core.enums import TopicName
 from companion.core.messages import TOPICS
+from companion.estimation.layout import ErrorIndex
 from companion.recording.codec import decode
 from companion.recording.log import Log, LogError, iterate, parts
 from companion.view.digest import INPUTS, PERIODS_S, Digest
@@ -51,6 +52,7 @@ class LogIndex:
         self.truncated = False
         self.chunks: list[ChunkPlace] = []
         self.metadata = _metadata(path)
+        self._bundle_errors = _bundle_errors(self.metadata)
         self.bytes = 0
         self._maps: list[mmap.mmap] = []
         self._names: list[dict[int, TopicName]] = []
@@ -100,6 +102,7 @@ class LogIndex:
         if stretch is None:
             stretch = min(max((end_s - begin_s) / STRETCH_FROM_S, 1.0), STRETCH_MAX)
         digest = Digest(begin_s, stretch, tolerance=0.5)
+        digest.bundle_errors = self._bundle_errors
         wanted = set(INPUTS)
         decompress = zstandard.ZstdDecompressor()
         for chunk in self.chunks:
@@ -194,3 +197,13 @@ def _metadata(path: Path) -> Log:
     for _ in iterate(path, ("host", "mission_status"), log):
         break
     return log
+
+
+def _bundle_errors(log: Log) -> slice:
+    """Where the errors of the bundle's place are in the covariance of a log's states; the first is the position's."""
+    try:
+        rows = msgspec.json.decode(log.metadata["state_layout"])["error"]
+        start, size = next((int(row[1]), int(row[2])) for row in rows if row[0] == "marker_position")
+    except (KeyError, TypeError, ValueError, IndexError, StopIteration, msgspec.MsgspecError):
+        return ErrorIndex.MARKER_POSITION
+    return slice(start, start + size) if 0 <= start and size == 3 else ErrorIndex.MARKER_POSITION
