@@ -206,4 +206,4 @@ def _bundle_errors(log: Log) -> slice:
         start, size = next((int(row[1]), int(row[2])) for row in rows if row[0] == "marker_position")
     except (KeyError, TypeError, ValueError, IndexError, StopIteration, msgspec.MsgspecError):
         return ErrorIndex.MARKER_POSITION
-    return slice(start, start + size) if 0 <= start and size == 3 else ErrorIndex.MARKER_POSITION
+    return slice(start, start + size) if start >= 0 and size == 3 else ErrorIndex.MARKER_POSITION

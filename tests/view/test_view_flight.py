@@ -74,7 +74,7 @@ def test_a_view_that_is_killed_in_a_hold_leaves_no_gap_in_the_setpoints(tmp_path
             killed_s = max(b - a for a, b in zip(stamps, stamps[1:], strict=False))
         print(f"longest gap: {alone_s * 1e3:.0f} ms without a view, {killed_s * 1e3:.0f} ms when it is killed")
         assert killed_s <= max(GAP_MAX_S, alone_s)
-        assert flight.phases[-1:] == ["HOLD"] and flight.modes[-1] == "OFFBOARD"
+        assert flight.phases[-1:] == ["HOLD"] and flight.modes[-1] == "OFFBOARD", flight.latest.get(MissionStatus)
 
 
 @pytest.mark.realtime
