@@ -28,6 +28,7 @@ MAGIC = b"\x89MCAP0\r\n"
 FOOTER, CHANNEL, MESSAGE, CHUNK, MESSAGE_INDEX = 0x02, 0x04, 0x05, 0x06, 0x07
 RECORD_HEAD, MESSAGE_HEAD = 9, 9 + 22
 CHUNK_MAX_BYTES = 256_000_000  # decompressed; a damaged length must not fill the memory
+RELEASE_BYTES = 64_000_000
 WINDOW_S = 1800.0
 STRETCH_FROM_S = 600.0  # windows longer than this are drawn from fewer rows: 20 Hz up to here, 10 Hz from twice
 STRETCH_MAX = 2.0
@@ -79,7 +80,7 @@ class LogIndex:
         data = self._maps[part]
         self._names.append({})
         self.bytes += len(data)
-        at, end, complete = len(MAGIC), len(data), False
+        at, end, complete, release = len(MAGIC), len(data), False, RELEASE_BYTES
         while at + RECORD_HEAD <= end:
             kind, length = struct.unpack_from("<BQ", data, at)
             begin = at + RECORD_HEAD
@@ -95,6 +96,10 @@ class LogIndex:
                     self.chunks[-1] = last._replace(indexes=(*last.indexes, (channel, begin + 6, size)))
             complete = complete or kind == FOOTER
             at = begin + length
+            if at > release:
+                release = at + RELEASE_BYTES
+                _release(data)
+        _release(data)
         self.truncated |= not complete
 
     def read(self, begin_s: float, end_s: float, stretch: float | None = None) -> Digest:
@@ -112,6 +117,8 @@ class LogIndex:
                 self._read_chunk(chunk, digest, wanted, decompress)
             except (zstandard.ZstdError, struct.error, ValueError, OverflowError):
                 self.truncated = True
+        for data in self._maps:
+            _release(data)
         return digest
 
     def _read_chunk(
@@ -145,6 +152,12 @@ class LogIndex:
                 due += [(int(offset), topic) for offset in _thinned(rows, topic, digest.stretch)]
         for offset, topic in sorted(due):
             _take(data, offset, topic, digest)
+
+
+def _release(data: mmap.mmap) -> None:
+    """Give the pages of the file back: a log of gigabytes must not count as memory of the view."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        data.madvise(mmap.MADV_DONTNEED)
 
 
 def _thinned(rows: NDArray[np.uint64], topic: TopicName, stretch: float) -> NDArray[np.uint64]:

@@ -88,6 +88,14 @@ class Browser:
         """The page as PNG."""
         return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
 
+    def cpu_s(self) -> float:
+        """Processor time of all processes of the browser."""
+        import psutil
+
+        first = psutil.Process(self._process.pid)
+        times = [process.cpu_times() for process in (first, *first.children(recursive=True))]
+        return sum(t.user + t.system for t in times)
+
     def close(self) -> None:
         with contextlib.suppress(Exception):
             self.call("Browser.close")

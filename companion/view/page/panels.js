@@ -1,5 +1,6 @@
 // The panels around the picture: status, messages, camera, charts, time line, commands.
 
+const CPU = { willReadFrequently: true }; // small pictures of lines: cheaper without the graphics processor
 const $ = (id) => document.getElementById(id);
 export const COLOURS = {
   estimate: "#5fb3ff", truth: "#c3ccd5", reference: "#6fdc9f", amber: "#ffb454", red: "#ff6f6f", plan: "#a99cff", photo: "#ffd866",
@@ -132,7 +133,7 @@ export class CameraPanel {
     const key = `${event && event.t}/${corners.length}/${photo ? taken.file : ""}/${live ? this.pictured : ""}`;
     if (key === this.key) return;
     this.key = key;
-    const canvas = this.canvas, ctx = canvas.getContext("2d"), [w, h] = this.size, s = canvas.width / w;
+    const canvas = this.canvas, ctx = canvas.getContext("2d", CPU), [w, h] = this.size, s = canvas.width / w;
     canvas.height = Math.round(canvas.width * h / w);
     ctx.setTransform(s, 0, 0, s, 0, 0);
     ctx.fillStyle = "#0b0f13";
@@ -201,7 +202,7 @@ export class Charts {
       canvas.width = Math.round(w * ratio);
       canvas.height = Math.round(h * ratio);
     }
-    const ctx = canvas.getContext("2d");
+    const ctx = canvas.getContext("2d", CPU);
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     ctx.clearRect(0, 0, w, h);
     const last = track.find(t), first = Math.max(0, track.find(t - SPAN_S)), step = Math.max(1, Math.floor((last - first) / POINTS));
@@ -284,7 +285,7 @@ export class TimeLine {
     canvas.setAttribute("aria-valuemax", this.end.toFixed(0));
     canvas.setAttribute("aria-valuenow", this.t.toFixed(0));
     if (canvas.width !== Math.round(w * ratio)) { canvas.width = Math.round(w * ratio); canvas.height = Math.round(h * ratio); }
-    const ctx = canvas.getContext("2d"), x = (t) => w * Math.min(1, Math.max(0, t / Math.max(this.end, 1e-3)));
+    const ctx = canvas.getContext("2d", CPU), x = (t) => w * Math.min(1, Math.max(0, t / Math.max(this.end, 1e-3)));
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     ctx.clearRect(0, 0, w, h);
     const phases = data.events.of("phase"), y = h / 2 - 4;

@@ -206,8 +206,6 @@ export class Renderer {
     this.lineProgram = program(gl, LINE_VERTEX, LINE_FRAGMENT, ["corner", "a", "b", "along"]);
     this.gridProgram = program(gl, GRID_VERTEX, GRID_FRAGMENT, ["corner"]);
     this.quad = buffer(gl, new Float32Array([0, 0, 1, 0, 0, 1, 1, 1]));
-    this.strip = buffer(gl, new Float32Array([0, -1, 1, -1, 0, 1, 1, 1]));
-    this.scratch = null;
   }
   // Fewer pixels on a computer that cannot draw 24 pictures a second, more again when it can draw 50.
   adapt(fps) {
@@ -234,25 +232,34 @@ export class Renderer {
     }
     return this.segments(new Float32Array(rows));
   }
+  // Four corners for each segment: a software renderer is slow with instances.
   segments(rows) {
-    const gl = this.gl, vertices = gl.createVertexArray(), held = buffer(gl, rows);
+    const gl = this.gl, n = rows.length / 7, corners = new Float32Array(36 * n), index = new Uint32Array(6 * n);
+    for (let i = 0; i < n; i++) {
+      for (let c = 0; c < 4; c++) {
+        const at = 36 * i + 9 * c;
+        corners[at] = c & 1;
+        corners[at + 1] = c & 2 ? 1 : -1;
+        corners.set(rows.subarray(7 * i, 7 * i + 7), at + 2);
+      }
+      index.set([0, 1, 2, 2, 1, 3].map((c) => 4 * i + c), 6 * i);
+    }
+    const vertices = gl.createVertexArray(), held = buffer(gl, corners), order = gl.createBuffer();
     gl.bindVertexArray(vertices);
-    gl.bindBuffer(gl.ARRAY_BUFFER, this.strip);
-    gl.enableVertexAttribArray(0);
-    gl.vertexAttribPointer(0, 2, gl.FLOAT, false, 0, 0);
+    gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, order);
+    gl.bufferData(gl.ELEMENT_ARRAY_BUFFER, index, gl.STATIC_DRAW);
     gl.bindBuffer(gl.ARRAY_BUFFER, held);
-    for (const [i, size, at] of [[1, 3, 0], [2, 3, 12], [3, 1, 24]]) {
+    for (const [i, size, at] of [[0, 2, 0], [1, 3, 8], [2, 3, 20], [3, 1, 32]]) {
       gl.enableVertexAttribArray(i);
-      gl.vertexAttribPointer(i, size, gl.FLOAT, false, 28, at);
-      gl.vertexAttribDivisor(i, 1);
+      gl.vertexAttribPointer(i, size, gl.FLOAT, false, 36, at);
     }
     gl.bindVertexArray(null);
-    return { vertices, held, count: rows.length / 7 };
+    return { vertices, held, order, count: n };
   }
   forget(thing) {
     if (!thing) return;
     this.gl.deleteVertexArray(thing.vertices);
-    if (thing.held) this.gl.deleteBuffer(thing.held);
+    for (const held of [thing.held, thing.order]) if (held) this.gl.deleteBuffer(held);
   }
   begin(camera) {
     const gl = this.gl, ratio = this.detail * Math.min(window.devicePixelRatio || 1, 2);
@@ -283,7 +290,6 @@ export class Renderer {
     gl.bindBuffer(gl.ARRAY_BUFFER, this.quad);
     gl.enableVertexAttribArray(0);
     gl.vertexAttribPointer(0, 2, gl.FLOAT, false, 0, 0);
-    gl.vertexAttribDivisor(0, 0);
     gl.depthMask(false);
     gl.drawArrays(gl.TRIANGLE_STRIP, 0, 4);
     gl.depthMask(true);
@@ -304,7 +310,7 @@ export class Renderer {
     gl.drawArrays(gl.TRIANGLES, 0, mesh.count);
     gl.depthMask(true);
   }
-  stroke(line, colour, width, { dash = 0, first = 0, count = line.count, place = m4.place([0, 0, 0]), over = false } = {}) {
+  stroke(line, colour, width, { dash = 0, count = line.count, place = m4.place([0, 0, 0]), over = false } = {}) {
     const gl = this.gl, p = this.lineProgram;
     if (count <= 0) return;
     gl.useProgram(p.program);
@@ -318,7 +324,7 @@ export class Renderer {
     gl.bindVertexArray(line.vertices);
     gl.depthMask(false);
     if (over) gl.disable(gl.DEPTH_TEST);
-    gl.drawArraysInstanced(gl.TRIANGLE_STRIP, 0, 4, count);
+    gl.drawElements(gl.TRIANGLES, 6 * count, gl.UNSIGNED_INT, 0);
     if (over) gl.enable(gl.DEPTH_TEST);
     gl.depthMask(true);
   }

@@ -12,7 +12,7 @@ const LAYERS = [
   ["structure", "structure", "#9aa7b3"], ["labels", "labels", "#e4eaf0"], ["follow", "follow", "#e4eaf0"],
 ];
 const DISTURBANCE_M = 1.0; // length of the arrow for 1 m/s²
-const PATH_STEP_M = 0.03, PATH_MAX = 20000;
+const PATH_STEP_M = 0.03, PATH_MAX = 2500; // a longer path is drawn from fewer points
 
 class World {
   constructor(renderer, scene) {
@@ -61,15 +61,17 @@ class World {
   // The path of a track as one line, extended as rows arrive.
   path(name, track, version) {
     const path = this.paths[name];
-    if (path.version !== version) { this.renderer.forget(path.line); Object.assign(path, { line: null, times: [], points: [], n: 0, version }); }
+    if (path.version !== version) { this.renderer.forget(path.line); Object.assign(path, { line: null, times: [], points: [], n: 0, version, step: PATH_STEP_M }); }
     const before = path.times.length;
     for (; path.n < track.n; path.n++) {
       const p = [track.get(path.n, "x"), track.get(path.n, "y"), track.get(path.n, "z")], last = path.points[path.points.length - 1];
-      if (!p.every(Number.isFinite) || path.points.length > PATH_MAX || (last && Math.hypot(...sub(p, last)) < PATH_STEP_M)) continue;
+      if (!p.every(Number.isFinite) || (last && Math.hypot(...sub(p, last)) < path.step)) continue;
       path.points.push(p);
       path.times.push(track.time(path.n));
+      if (path.points.length > PATH_MAX) thin(path);
     }
-    if (path.times.length > before && path.points.length > 1 && (!path.line || path.times.length - path.drawn > 3 || before === 0)) {
+    const changed = path.drawn < 0 || path.times.length - path.drawn > 3 || (before === 0 && path.times.length);
+    if (path.points.length > 1 && (!path.line || changed)) {
       this.renderer.forget(path.line);
       path.line = this.renderer.line(path.points);
       path.drawn = path.times.length;
@@ -81,7 +83,7 @@ class World {
     let low = 0, high = path.times.length;
     while (low < high) { const mid = (low + high) >> 1; if (path.times[mid] <= t) low = mid + 1; else high = mid; }
     const flown = Math.min(Math.max(low - 1, 0), path.line.count);
-    this.renderer.stroke(path.line, rgb(colour, 0.16), width * 0.7, { first: 0 });
+    this.renderer.stroke(path.line, rgb(colour, 0.16), width * 0.7);
     this.renderer.stroke(path.line, rgb(colour, 0.95), width, { count: flown });
   }
   drawAircraft(p, R, tint, alpha, turning) {
@@ -112,6 +114,17 @@ class World {
     const R = [[x[0], y[0], z[0]], [x[1], y[1], z[1]], [x[2], y[2], z[2]]], thick = Math.min(1, 0.5 + l / 2);
     this.renderer.draw(this.arrow, m4.place(p, R, [thick, thick, l]), rgb(colour), 0.3);
   }
+}
+
+function thin(path) {
+  path.step *= 1.5;
+  const kept = [0];
+  for (let i = 1; i < path.points.length; i++) {
+    if (Math.hypot(...sub(path.points[i], path.points[kept[kept.length - 1]])) >= path.step) kept.push(i);
+  }
+  path.points = kept.map((i) => path.points[i]);
+  path.times = kept.map((i) => path.times[i]);
+  path.drawn = -1;
 }
 
 function boxEdges(p, size, R) {
@@ -274,9 +287,8 @@ class View {
     this.time.step(dt, this.data);
     this.frames += 1;
     this.frameTimes.push(now);
-    if (this.frameTimes.length > 60) this.frameTimes.shift();
+    while (this.frameTimes.length > 60 || this.frameTimes[0] < now - 2000) this.frameTimes.shift();
     this.draw(this.time.t, dt);
-    if (this.frames % 30 === 0) this.renderer.adapt(this.fps);
     const due = (name, period) => { // panels need fewer pictures a second than the world
       if (now - (this.drawn[name] || 0) < period) return false;
       this.drawn[name] = now;
@@ -284,6 +296,7 @@ class View {
     };
     if (due("status", 120)) { this.status.draw(this.data, this.time.t); this.messages.draw(this.data, this.time.t); this.commands.draw(this.data); }
     if (due("time", 50)) { this.time.draw(this.data); this.panel.draw(this.data, this.time.t); }
+    if (this.frames > 10 && due("detail", 1000)) this.renderer.adapt(this.fps);
     if (due("charts", 40)) this.charts.draw(this.data, this.time.t, this.frames < 20);
   }
   get fps() {
