@@ -288,16 +288,20 @@ class View {
     this.frames += 1;
     this.frameTimes.push(now);
     while (this.frameTimes.length > 60 || this.frameTimes[0] < now - 2000) this.frameTimes.shift();
-    this.draw(this.time.t, dt);
+    const { camera, renderer } = this, canvas = renderer.canvas;
+    const key = [this.time.t, this.data.version, this.packets, renderer.detail, canvas.clientWidth, canvas.clientHeight, camera.distance,
+      camera.azimuth, camera.elevation, ...camera.target, ...Object.values(this.layers)].join();
+    if (key !== this.drawnKey || this.frames < 10) this.draw(this.time.t, dt); // a picture that stands still costs nothing
+    this.drawnKey = key;
     const due = (name, period) => { // panels need fewer pictures a second than the world
       if (now - (this.drawn[name] || 0) < period) return false;
       this.drawn[name] = now;
       return true;
     };
-    if (due("status", 120)) { this.status.draw(this.data, this.time.t); this.messages.draw(this.data, this.time.t); this.commands.draw(this.data); }
-    if (due("time", 50)) { this.time.draw(this.data); this.panel.draw(this.data, this.time.t); }
+    if (due("status", 200)) { this.status.draw(this.data, this.time.t); this.messages.draw(this.data, this.time.t); this.commands.draw(this.data); }
+    if (due("time", 100)) { this.time.draw(this.data); this.panel.draw(this.data, this.time.t); }
     if (this.frames > 10 && due("detail", 1000)) this.renderer.adapt(this.fps);
-    if (due("charts", 40)) this.charts.draw(this.data, this.time.t, this.frames < 20);
+    if (due("charts", 80)) this.charts.draw(this.data, this.time.t, this.frames < 20);
   }
   get fps() {
     const times = this.frameTimes;
