@@ -373,7 +373,7 @@ class Vehicle(Section):
     controller: Controller
     estimator: Estimator
     safety: Safety
-    view: ViewAccess = ViewAccess()
+    view_access: ViewAccess = ViewAccess()
 
     def contradiction(self) -> str:
         """Of limits that exclude each other. A log may hold such a vehicle; no flight begins with its file."""

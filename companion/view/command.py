@@ -110,8 +110,8 @@ async def _serve(server: Any, ready: Any) -> None:
 def access_of(
     listen: str, vehicle_file: Path | None, commands: bool
 ) -> tuple[list[Person], ssl.SSLContext | None, str]:
-    """Persons, TLS and the key of the printed address, by the vehicle file's [view]; raises `ConfigError`."""
-    given = ViewAccess() if vehicle_file is None else load(vehicle_file, Vehicle).view
+    """Persons, TLS and the key of the printed address, by the vehicle file's [view_access]; raises `ConfigError`."""
+    given = ViewAccess() if vehicle_file is None else load(vehicle_file, Vehicle).view_access
     folder = Path() if vehicle_file is None else vehicle_file.parent
     persons = [] if given.token_file is None else load_tokens(folder / given.token_file)
     if is_loopback(listen):
@@ -123,7 +123,7 @@ def access_of(
         raise ConfigError(f"--commands: only on loopback; at {listen} a token with the right to command does it")
     if not persons or given.certificate_file is None or given.key_file is None:
         raise ConfigError(
-            f"--listen {listen}: any address but loopback needs view.token_file, view.certificate_file and view.key_file in "
+            f"--listen {listen}: any address but loopback needs view_access.token_file, .certificate_file and .key_file in "
             f"the vehicle file; or listen on loopback and use an SSH tunnel: ssh -L {PORT}:{LOOPBACK}:{PORT} AIRCRAFT"
         )
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -42,10 +42,10 @@ def refused(*words: str) -> str:
         (("absent.mcap",), "no such log or bus folder"),
         ((str(VEHICLE),), "not a flight log"),
         ((LOG, "--window", "2"), "has 1"),
-        ((LOG, "--listen", "0.0.0.0"), "view.token_file"),
+        ((LOG, "--listen", "0.0.0.0"), "view_access.token_file"),
         ((LOG, "--listen", "0.0.0.0"), "ssh -L 8717:127.0.0.1:8717"),
         ((LOG, "--listen", "0.0.0.0", "--commands"), "only on loopback"),
-        ((LOG, "--listen", "192.0.2.7", "--vehicle", str(VEHICLE)), "view.certificate_file"),
+        ((LOG, "--listen", "192.0.2.7", "--vehicle", str(VEHICLE)), ".certificate_file"),
     ],
 )
 def test_what_cannot_be_shown_is_refused_with_one_line(words, line):
@@ -108,7 +108,7 @@ def closed_vehicle(tmp_path) -> Path:
     tokens = tmp_path / "tokens.toml"
     tokens.write_text(FILE)
     tokens.chmod(0o600)
-    table = '\n[view]\ntoken_file = "tokens.toml"\ncertificate_file = "cert.pem"\nkey_file = "key.pem"\n'
+    table = '\n[view_access]\ntoken_file = "tokens.toml"\ncertificate_file = "cert.pem"\nkey_file = "key.pem"\n'
     path = tmp_path / "vehicle.toml"
     path.write_text(VEHICLE.read_text() + table)
     return path
