@@ -13,30 +13,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from companion.core import messages
 from companion.core.enums import CommandAction, TopicName
-from companion.core.messages import (
-    TOPIC_OF,
-    Capture,
-    Contact,
-    ControlStatus,
-    EstimatorStatus,
-    FcuCommand,
-    FcuInfo,
-    FcuStatus,
-    FcuText,
-    Health,
-    HostStatus,
-    Markers,
-    Message,
-    MissionStatus,
-    OperatorRequest,
-    PhotoRequest,
-    Reference,
-    SafetyEvent,
-    SentSetpoint,
-    State,
-    Truth,
-)
+from companion.core.messages import TOPIC_OF, Message
 from companion.core.trajectories import duration_s, sample
 from companion.core.trajectory_messages import Hold
 from companion.estimation.layout import ErrorIndex
@@ -136,7 +115,7 @@ class Digest:
 
     def _take(self, message: Message, t: float) -> bool:
         match message:
-            case State() as state:
+            case messages.State() as state:
                 numbers = (
                     *state.p_W,
                     *state.q_WB,
@@ -147,17 +126,17 @@ class Digest:
                 )
                 self._row("state", t, *numbers, state.marker_age_s, float(state.valid))
                 self._note_bundles(state, t)
-            case EstimatorStatus():
+            case messages.EstimatorStatus():
                 if not message.covariance_blocks:
                     return False
                 self._row("cov", t, *message.covariance_blocks[:6])
-            case Truth():
+            case messages.Truth():
                 motors = (*message.motor_thrust_n, *(math.nan,) * MOTORS)[:MOTORS]
                 self._row("truth", t, *message.p_W, *message.q_WB, *message.disturbance_W, *motors)
                 rows = [[name, _rounded(p), _rounded(q, 4)] for name, (p, q) in message.bundles.items()]
                 if self._changed("true_bundles", rows):
                     self._event(t, "true_bundles", rows=rows)
-            case ControlStatus() as control:
+            case messages.ControlStatus() as control:
                 ms = (1e3 * control.solve_time_s, 1e3 * control.cycle_time_s)
                 source = {"nmpc": 2.0, "pid": 1.0}.get(control.active, 0.0)
                 self._row(
@@ -169,9 +148,9 @@ class Digest:
                     *ms,
                     source,
                 )
-            case SentSetpoint():
+            case messages.SentSetpoint():
                 self._row("sent", t, message.roll_rad, message.pitch_rad, message.yaw_rad, message.thrust)
-            case FcuStatus():
+            case messages.FcuStatus():
                 self._note_status(message, t)
             case _:
                 self._note(message, t)
@@ -180,29 +159,29 @@ class Digest:
     def _note(self, message: Message, t: float) -> None:
         """Messages that become events."""
         match message:
-            case Markers():
+            case messages.Markers():
                 seen = [[round(u, 1) for u in marker.corners_px] for o in message.observations for marker in o.markers]
                 names = [o.bundle for o in message.observations]
                 self._event(t, "markers", corners=seen, bundles=names)
-            case Reference():
+            case messages.Reference():
                 self._note_reference(message, t)
-            case MissionStatus():
+            case messages.MissionStatus():
                 self._note_phase(message, t)
-            case SafetyEvent() as event:
+            case messages.SafetyEvent() as event:
                 self._event(
                     t, "safety", monitor=event.monitor, active=event.active, text=event.text, action=str(event.action)
                 )
-            case FcuText():
+            case messages.FcuText():
                 self._event(t, "text", source="PX4", text=message.text, severity=message.severity)
-            case FcuCommand(action=CommandAction.TEXT):
+            case messages.FcuCommand(action=CommandAction.TEXT):
                 self._event(t, "text", source="mission", text=message.text, severity=message.severity)
-            case OperatorRequest():
+            case messages.OperatorRequest():
                 self._event(t, "text", source="view", text=f"{message.action}, asked by {message.who}", severity=5)
-            case Contact():
+            case messages.Contact():
                 self._event(t, "text", source="world", text=f"touched '{message.solid}'", severity=3)
-            case PhotoRequest():
+            case messages.PhotoRequest():
                 self._event(t, "photo", id=message.id)
-            case Capture() as capture:
+            case messages.Capture() as capture:
                 self._event(
                     t,
                     "capture",
@@ -211,21 +190,21 @@ class Digest:
                     p=_known(capture.p_WC),
                     q=_known(capture.q_WC),
                 )
-            case FcuInfo():
+            case messages.FcuInfo():
                 rotors = message.parameters.get("CA_ROTOR_COUNT")
                 if rotors is not None and rotors > 0:
                     self._event(t, "rotors", n=int(rotors))
-            case HostStatus() as host:
+            case messages.HostStatus() as host:
                 numbers = {"load": host.cpu_load, "temperature": host.cpu_temperature_c, "disk": host.disk_free_mb}
                 self._event(t, "host", **{k: round(v, 3) if math.isfinite(v) else None for k, v in numbers.items()})
-            case Health():
+            case messages.Health():
                 if t >= self._state_due_s.get(message.process, -math.inf):
                     self._state_due_s[message.process] = t + HEALTH_S * self.stretch
                     share = message.steps_per_s / max(message.nominal_steps_per_s, 1e-9)
                     name = str(message.process)
                     self._event(t, "health", process=name, share=round(share, 3), errors=message.errors)
 
-    def _note_status(self, m: FcuStatus, t: float) -> None:
+    def _note_status(self, m: messages.FcuStatus, t: float) -> None:
         offboard = float(m.mode == "OFFBOARD")
         self._row("fcu", t, m.battery_voltage_v, m.battery_remaining, float(m.armed), float(m.landed), offboard)
         facts = (str(m.mode), m.connected, m.rc_ok, m.gnss_ok, m.armed, m.landed)
@@ -235,7 +214,7 @@ class Digest:
         if m.home_W is not None and self._changed("home", tuple(round(v, 2) for v in m.home_W)):
             self._event(t, "home", p=list(m.home_W))
 
-    def _note_phase(self, m: MissionStatus, t: float) -> None:
+    def _note_phase(self, m: messages.MissionStatus, t: float) -> None:
         phase = (str(m.phase), m.reason)
         same_phase = phase[0] == self._phase[0]
         if phase == self._phase or (same_phase and t < self._state_due_s.get("phase", -math.inf)):
@@ -243,7 +222,7 @@ class Digest:
         self._phase, self._state_due_s["phase"] = phase, t + STATUS_S
         self._event(t, "phase", phase=phase[0], reason=m.reason, cause=m.cause, success=m.success)
 
-    def _note_reference(self, m: Reference, t: float) -> None:
+    def _note_reference(self, m: messages.Reference, t: float) -> None:
         key = (m.id, m.start_s, m.frame)
         if key == self._reference:
             return
@@ -257,7 +236,7 @@ class Digest:
             return
         self._event(t, "reference", frame=m.frame, start=m.start_s - self.base_s, lasts=lasts_s, points=points)
 
-    def _note_bundles(self, m: State, t: float) -> None:
+    def _note_bundles(self, m: messages.State, t: float) -> None:
         if not m.bundle or t < self._state_due_s.get("bundles", -math.inf):
             return
         self._state_due_s["bundles"] = t + BUNDLES_S * self.stretch

@@ -107,15 +107,8 @@ def test_a_reason_that_changes_all_the_time_is_shown_once_a_second():
 
 
 def test_a_reference_is_sampled_over_its_time():
-    move = Move(
-        p_start=(0, 0, 1),
-        yaw_start_rad=0,
-        p_end=(4, 0, 1),
-        yaw_end_rad=0,
-        speed_m_s=1,
-        acceleration_m_s2=1,
-        yaw_rate_rad_s=1,
-    )
+    limits = dict.fromkeys(("speed_m_s", "acceleration_m_s2", "yaw_rate_rad_s"), 1)
+    move = Move(p_start=(0, 0, 1), yaw_start_rad=0, p_end=(4, 0, 1), yaw_end_rad=0, **limits)
     digest = Digest(10.0)
     digest.take(Reference(stamp_s=12.0, id=1, frame="pier", start_s=11.5, trajectory=move))
     event = digest.events[-1]
@@ -189,25 +182,11 @@ def test_a_view_of_many_hours_stays_bounded(monkeypatch):
 
 
 def test_control_is_a_row():
+    counters = dict.fromkeys(("solver_status", "fallback_cycles", "deadline_misses", "solver_failures"), 0)
+    times = {"cycle_time_s": 0.003, "solve_time_s": 0.002}
+    errors = {"yaw_error_rad": 0.0, "position_error_m": 0.02}
+    reference = {"reference_p_W": (1, 2, 3), "reference_yaw_rad": 0.5, "reference_id": 1, "reference_finished": False}
     digest = Digest(0.0)
-    digest.take(
-        ControlStatus(
-            stamp_s=1.0,
-            active="nmpc",
-            reason="",
-            reference_id=1,
-            reference_finished=False,
-            reference_p_W=(1, 2, 3),
-            reference_yaw_rad=0.5,
-            position_error_m=0.02,
-            yaw_error_rad=0.0,
-            solver_status=0,
-            solve_time_s=0.002,
-            cycle_time_s=0.003,
-            fallback_cycles=0,
-            deadline_misses=0,
-            solver_failures=0,
-        )  # fmt: skip
-    )
+    digest.take(ControlStatus(stamp_s=1.0, active="nmpc", reason="", **reference, **errors, **times, **counters))
     _, rows = opened(Cursor().packet(digest))
     assert rows["control"][0].tolist() == pytest.approx([1, 1, 2, 3, 0.5, 0.02, 2, 3, 2])

@@ -1,21 +1,19 @@
 """The page in a headless Chromium: what it draws, its time line, and a token that is wrong."""
 
-import asyncio
 import io
-import threading
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from headless import browser, chromium
+from served import served
 from test_view_server import ANNA
 
 from companion.view.access import Access
 from companion.view.log_window import LogIndex
 from companion.view.logged import LogSource
 from companion.view.scene import scene_of, tables_of_log
-from companion.view.server import ViewServer
 
 pytestmark = [
     pytest.mark.verify,
@@ -37,29 +35,12 @@ def log(tmp_path_factory) -> Path:
 
 
 @contextmanager
-def served(path: Path, open_watching: bool = True):
+def shown(path: Path, open_watching: bool = True):
     """The view of a log; yields its address."""
     index = LogIndex(path)
     source = LogSource(index, scene_of(tables_of_log(index.metadata)))
-    server, ended, ready = (
-        ViewServer(source, Access([ANNA], open_watching), "127.0.0.1", 0),
-        asyncio.Event(),
-        threading.Event(),
-    )
-    found: list = []
-
-    async def run() -> None:
-        found.append(asyncio.get_running_loop())
-        await server.run(lambda port: (found.append(port), ready.set()), ended)
-
-    thread = threading.Thread(target=lambda: asyncio.run(run()))
-    thread.start()
-    assert ready.wait(10.0)
-    try:
-        yield f"http://127.0.0.1:{found[1]}/"
-    finally:
-        found[0].call_soon_threadsafe(ended.set)
-        thread.join(10.0)
+    with served(source, Access([ANNA], open_watching)) as (_, port):
+        yield f"http://127.0.0.1:{port}/"
 
 
 def pixels(png: bytes) -> np.ndarray:
@@ -82,7 +63,7 @@ def drawn(page) -> np.ndarray:
 
 
 def test_the_page_draws_aircraft_and_structure_and_plays_a_log(log, tmp_path):
-    with served(log) as url, browser(tmp_path, SIZE) as page:
+    with shown(log) as url, browser(tmp_path, SIZE) as page:
         page.open(url)
         page.wait("window.view && view.loaded", 60)
         page.run("view.time.playing = false; view.renderer.fixed = true; view.time.to(60)")
@@ -133,7 +114,7 @@ def test_panels_do_not_cover_each_other(log, tmp_path):
         if (a < b && p.left < q.right && q.left < p.right && p.top < q.bottom && q.top < p.bottom) over.push(a + '/' + b);
       return over.concat(boxes.filter(([, p]) => p.right > innerWidth + 1 || p.bottom > innerHeight + 1).map(([id]) => id + ' outside'));
     })()"""
-    with served(log) as url, browser(tmp_path, SIZE) as page:
+    with shown(log) as url, browser(tmp_path, SIZE) as page:
         page.open(url)
         page.wait("window.view && view.loaded", 60)
         page.run("view.time.to(60)")
@@ -146,7 +127,7 @@ def test_panels_do_not_cover_each_other(log, tmp_path):
 
 
 def test_a_wrong_token_is_refused_and_the_right_one_opens_the_view(log, tmp_path):
-    with served(log, open_watching=False) as url, browser(tmp_path, SIZE) as page:
+    with shown(log, open_watching=False) as url, browser(tmp_path, SIZE) as page:
         page.open(url)
         page.wait("window.view && document.getElementById('login').open")
         page.run("document.getElementById('token').value = 'x'.repeat(24)")

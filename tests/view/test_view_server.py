@@ -1,19 +1,18 @@
 """The server of the view: who is answered, what a page may ask, and pages that are slow or send rubbish."""
 
-import asyncio
 import json
-import threading
 import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
 
 import pytest
+from served import served
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from companion.view.access import Access, Person, Right
-from companion.view.server import BEHIND_MAX, COOKIE, FILES, RUBBISH_MAX, ViewServer
+from companion.view.server import BEHIND_MAX, COOKIE, FILES, RUBBISH_MAX
 
 ANNA = Person(name="anna", right=Right.COMMAND, token="a" * 24)
 BEN = Person(name="ben", right=Right.WATCH, token="b" * 24)
@@ -54,25 +53,10 @@ class Scripted:
 
 @contextmanager
 def serving(open_watching=True):
-    """A server in a thread; yields (source, server, port)."""
+    """A scripted source on a server; yields (source, server, port)."""
     source = Scripted()
-    server = ViewServer(source, Access([ANNA, BEN], open_watching), "127.0.0.1", 0)
-    found, ended, loops = threading.Event(), asyncio.Event(), []
-    ports: list[int] = []
-
-    async def run() -> None:
-        loops.append(asyncio.get_running_loop())
-        await server.run(lambda port: (ports.append(port), found.set()), ended)
-
-    thread = threading.Thread(target=lambda: asyncio.run(run()))
-    thread.start()
-    assert found.wait(10.0)
-    try:
-        yield source, server, ports[0]
-    finally:
-        loops[0].call_soon_threadsafe(ended.set)
-        thread.join(10.0)
-        assert not thread.is_alive()
+    with served(source, Access([ANNA, BEN], open_watching)) as (server, port):
+        yield source, server, port
 
 
 def get(port, path, **headers):
