@@ -44,7 +44,7 @@ MESSAGE_MAX_BYTES = 4096  # of a page
 PAGES_MAX = 20
 RUBBISH_MAX = 20  # messages that cannot be understood, then the connection is closed
 ASK_PERIOD_S = 0.3  # between two requests of one page
-POLICY = "default-src 'self'; img-src 'self' blob:; style-src 'self' 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'"
+POLICY = "default-src 'self'; img-src 'self' blob:; style-src 'self'; connect-src 'self'; frame-ancestors 'none'"
 
 
 class Source(Protocol):

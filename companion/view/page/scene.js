@@ -198,7 +198,7 @@ export class Renderer {
   constructor(canvas) {
     this.canvas = canvas;
     // Without a graphics processor smooth edges cost more than all the rest.
-    const gl = this.gl = canvas.getContext("webgl2", { antialias: !isSoftware(), powerPreference: "low-power" });
+    const gl = this.gl = canvas.getContext("webgl2", { alpha: false, antialias: !isSoftware(), powerPreference: "low-power" });
     if (!gl) throw new Error("this browser has no WebGL 2");
     this.detail = 1;
     this.background = rgb("#161d25");
