@@ -409,6 +409,15 @@ def corners_residual(x: SX, y: SX, corners_M: SX, p_BC: SX, q_BC: SX, omega_B: S
     return ca.vertcat(*residual)
 
 
+def plumb_residual(x: SX, level_M: SX) -> SX:
+    """ν = -(a·u, b·u) of two axes of the bundle that are level and u = R_WMᵀ e_z, the vertical in M; shape (2,).
+
+    level_M: a and b, (6,). Written in M, a turn of everything about the vertical does not change it.
+    """
+    up_M = rotation(x[StateIndex.MARKER_ATTITUDE])[2, :].T
+    return -ca.reshape(level_M, 3, 2).T @ up_M
+
+
 RESIDUALS: dict[Sensor, Callable[..., SX]] = {  # of (x, *measured)
     Sensor.POSITION: position_residual,
     Sensor.VELOCITY: velocity_residual,
@@ -416,6 +425,7 @@ RESIDUALS: dict[Sensor, Callable[..., SX]] = {  # of (x, *measured)
     Sensor.MARKER: marker_residual,
     Sensor.CORNERS: corners_residual,
     Sensor.SPECIFIC_FORCE: specific_force_residual,
+    Sensor.PLUMB: plumb_residual,
 }
 
 

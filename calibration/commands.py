@@ -9,6 +9,7 @@ COMMANDS: dict[str, str] = {  # name → "module:object"
     "camera": "calibration.camera.command:command",
     "extrinsics": "calibration.mount.extrinsics:command",
     "latency": "calibration.mount.latency:command",
+    "map": "calibration.map.command:command",
     "thrust": "calibration.thrust.command:command",
 }
 

@@ -53,13 +53,29 @@ SENSORS_OPTION = click.option(
     help="kind: the errors in the scenario file; unkind: sensors, mounting and aircraft drawn for the seed.",
 )
 
+RESUME_OPTION = click.option(
+    "--resume",
+    type=FILE,
+    multiple=True,
+    help="Log of a former flight of the inspection, or a folder of flights: go on at the first photograph that is missing.",
+)
+
+PILOT_OPTION = click.option(
+    "--pilot",
+    default=None,
+    metavar="FILE|default",
+    help="In a simulator: a pilot takes off, hands over by the switch, takes back and hands over again; see docs/scenarios.md.",
+)
+
 LAZY: dict[str, str] = {
     "calibrate": "calibration.commands:calibrate",
     "campaign": "sitl.campaign.command:campaign",
     "identify": "calibration.identification.command:identify",
     "plan": "companion.view.inspection_plan:plan",
     "log": "companion.recording.log_commands:log",
+    "photographs": "companion.view.photographs:photographs",
     "preflight": "companion.preflight.command:preflight",
+    "remote": "companion.remote.command:remote",
     "safety": "companion.view.safety_table:safety",
     "view": "companion.view.command:view",
     "watch": "companion.view.watch:watch",
@@ -158,6 +174,11 @@ def generate(vehicle: Path | None) -> None:
     default=None,
     help=f"With sim: as for the command `sim`.  [default: {DEFAULT_SENSORS}]",
 )
+@PILOT_OPTION
+@RESUME_OPTION
+@click.option(
+    "--yes-auto", is_flag=True, help='On a serial link: fly a mission with start = "auto", which takes off by itself.'
+)
 @click.option("--out", type=FILE, default=FLIGHTS, show_default=True, help="Folder for logs and reports.")
 @one_line_errors
 def fly(
@@ -171,44 +192,55 @@ def fly(
     px4_build: Path | None,
     speed: float | None,
     sensors: str | None,
+    pilot: str | None,
+    resume: tuple[Path, ...],
+    yes_auto: bool,
     out: Path,
 ) -> None:
     """Fly MISSION with all onboard processes; ends with a summary, the report's path and the cause of an early end."""
     from companion.runtime.fly import fly as fly_mission
+    from companion.runtime.processes import YES_AUTO
+    from companion.runtime.resume import photographed, run_with
 
     check_output_folder(out)
     if sensors is not None and fcu != "sim":
         raise UserError(f"--sensors {sensors}: only with --fcu sim")
+    if pilot is not None and fcu not in ("sim", "px4"):
+        raise UserError(f"--pilot {pilot}: only with --fcu sim or px4: an aircraft has a pilot")
+    former = photographed(mission, resume)
     if fcu == "px4":
         from sitl.px4.fly import fly_px4
 
-        sys.exit(fly_px4(mission, vehicle, scenario, px4_mode, px4_build, seed, speed, out, instance))
+        sys.exit(fly_px4(mission, vehicle, scenario, px4_mode, px4_build, seed, speed, out, instance, former, pilot))
     vehicle = vehicle or find_config(DEFAULT_VEHICLE_NAME, ConfigKind.VEHICLE)
     if fcu != "sim" and (near := did_you_mean(fcu, ("sim", "px4"))):
         raise UserError(f"--fcu {fcu}: no such link{near}")
     if fcu != "sim":
-        sys.exit(fly_mission(mission, vehicle, fcu, out, simulated=False))
+        run = run_with({"kind": "aircraft"} | ({YES_AUTO: True} if yes_auto else {}), former)
+        sys.exit(fly_mission(mission, vehicle, fcu, out, simulated=False, run=run))
     from companion.runtime.manager import python
     from sitl.kernels import build_missing
     from sitl.ports import check_ports_free
     from sitl.realtime import fcu_url
-    from sitl.scenario import SensorKind, load_scenario, scenario_for
+    from sitl.scenario import SensorKind, load_scenario, scenario_for, with_pilot
     from sitl.simulate import REALTIME, drawn_facts
     from sitl.unkind import with_sensors
 
     check_ports_free(instance)
     scenario = scenario or scenario_for(mission)
     kind = SensorKind(sensors or DEFAULT_SENSORS)
-    loaded = with_sensors(load_scenario(scenario, vehicle), kind, seed)
+    loaded = load_scenario(scenario, vehicle)
+    loaded = with_sensors(loaded if pilot is None else with_pilot(loaded, pilot), kind, seed)
     build_missing(vehicle, click.echo)
 
     def simulator(bus: Path, folder: Path) -> dict[str, list[str]]:
         words = ("--seed", str(seed), "--bus", str(bus), "--instance", str(instance), "--vehicle", str(vehicle))
-        return {"simulator": python("sitl.realtime", str(scenario), *words, "--sensors", kind)}
+        piloted = () if pilot is None else ("--pilot", pilot)
+        return {"simulator": python("sitl.realtime", str(scenario), *words, "--sensors", kind, *piloted)}
 
     timeout_s = loaded.scenario.duration_max_s
     url = fcu_url(instance)
-    run = {"kind": REALTIME, "seed": seed, **drawn_facts(loaded)}
+    run = run_with({"kind": REALTIME, "seed": seed, **drawn_facts(loaded)}, former)
     status = fly_mission(mission, vehicle, url, out, True, simulator, timeout_s, scenario=scenario, run=run)
     sys.exit(status)
 
@@ -222,8 +254,17 @@ def fly(
     "--camera", type=click.Choice(["images", "corners"]), default=None, help="Override the scenario's camera mode."
 )
 @SENSORS_OPTION
+@PILOT_OPTION
+@RESUME_OPTION
 @click.option("--json", "json_file", type=FILE, default=None, help="Write the whole result here; -: standard output.")
 @click.option("--log", "log_file", type=FILE, default=None, help="Write the flight log here.")
+@click.option(
+    "--photographs",
+    "photograph_folder",
+    type=FILE,
+    default=None,
+    help="Draw the payload camera's photographs into this folder after the flight.",
+)
 @one_line_errors
 def sim(
     scenario: Path,
@@ -232,13 +273,17 @@ def sim(
     vehicle: Path | None,
     camera: "CameraMode | None",
     sensors: str,
+    pilot: str | None,
+    resume: tuple[Path, ...],
     json_file: Path | None,
     log_file: Path | None,
+    photograph_folder: Path | None,
 ) -> None:
     """Fly SCENARIO in lockstep, in one process and simulated time; the same seed gives the same flight."""
+    from companion.runtime.resume import photographed
     from sitl.baselines.stacks import prepare
     from sitl.kernels import build_missing
-    from sitl.scenario import SensorKind, load_scenario
+    from sitl.scenario import SensorKind, load_scenario, with_pilot
     from sitl.simulate import FlightProgress, fly_loaded
     from sitl.unkind import with_sensors
 
@@ -248,18 +293,30 @@ def sim(
         raise OutputError(f"{log_file}: given for the log and for the result; name two files")
     if log_file is not None and log_file.exists():
         raise OutputError(f"{log_file}: log exists already; logs are never overwritten")
-    loaded = with_sensors(load_scenario(scenario, vehicle, camera), SensorKind(sensors), seed)
+    loaded = load_scenario(scenario, vehicle, camera)
+    loaded = with_sensors(loaded if pilot is None else with_pilot(loaded, pilot), SensorKind(sensors), seed)
+    if photograph_folder is not None:
+        from sitl.photographs import check_drawable
+
+        check_drawable(loaded, photograph_folder)
     build_missing(loaded.vehicle_path, _say)
     prepare(stack, loaded.vehicle)
+    former = photographed(loaded.mission_path, resume)
     progress = FlightProgress()
     try:
-        flight = fly_loaded(loaded, seed, stack, log_file, progress)
+        flight = fly_loaded(loaded, seed, stack, log_file, progress, former)
     except KeyboardInterrupt:
         kept = f"; the log until then: {log_file}" if log_file is not None and log_file.exists() else ""
         end_with(f"interrupted{kept}", INTERRUPTED)
     finally:
         progress.end()
     _print_flight(flight, json_file, log_file)
+    if photograph_folder is not None:
+        from sitl.photographs import draw_photographs
+
+        messages = flight.lockstep.messages
+        count = draw_photographs(loaded, messages["capture_truth"], messages["capture"], photograph_folder)
+        _say(f"{count} photographs drawn in {photograph_folder}")
     if flight.log_problem:
         end_with(f"the log is incomplete: {flight.log_problem}", REFUSED)
     sys.exit(0 if flight.result["completed"] else 1)

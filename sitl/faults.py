@@ -282,6 +282,28 @@ def _frames_wrong(faults: FaultInjector, fault: Fault, active: bool) -> None:
     faults.change(LinkRx, WrongFrames(fault.value[0], fault.value[1]).changed if active else None)
 
 
+# --- payload camera -------------------------------------------------------------------------------------------------
+
+PAYLOAD_FLAGS: dict[FaultKind, str] = {
+    FaultKind.PAYLOAD_SILENT: "silent",
+    FaultKind.PAYLOAD_REFUSES: "refuses",
+    FaultKind.PAYLOAD_LOSES: "loses_answers",
+    FaultKind.PAYLOAD_REPEATS: "repeats_answers",
+    FaultKind.PAYLOAD_WITHOUT_STORAGE: "without_storage",
+    FaultKind.GIMBAL_STUCK: "gimbal_stuck",
+}
+
+
+def _payload(faults: FaultInjector, fault: Fault, active: bool) -> None:
+    payload = faults.target.world.payload
+    if payload is None:
+        return
+    if fault.kind == FaultKind.PAYLOAD_LATE:
+        payload.faults.late_s = fault.value[0] if active else 0.0
+    else:
+        setattr(payload.faults, PAYLOAD_FLAGS[FaultKind(fault.kind)], active)
+
+
 # --- software -------------------------------------------------------------------------------------------------------
 
 
@@ -368,6 +390,8 @@ EFFECTS: dict[FaultKind, Callable[[FaultInjector, Fault, bool], None]] = {
     FaultKind.LINK_LOST: _link_lost,
     FaultKind.SECOND_COMPANION: _second_companion,
     FaultKind.TIMESYNC_LOST: _timesync_lost,
+    **dict.fromkeys(PAYLOAD_FLAGS, _payload),
+    FaultKind.PAYLOAD_LATE: _payload,
     FaultKind.PROCESS_DEAD: _process_dead,
     FaultKind.SOLVER_FAILS: _solver_fails,
     FaultKind.CONTROLLER_SLOW: _controller_slow,

@@ -20,7 +20,7 @@ class FlightFiles(msgspec.Struct):
     """Tables without bases; they name each other by their names in the folder that `write` makes.
 
     dictionaries: texts of the marker dictionaries, by the name that the marker file uses. world_files: meshes and images, by
-    the name that the world file uses.
+    the name that the world file uses. plans: texts of QGroundControl's, by the name that the mission's inspection uses.
     """
 
     scenario: Tables
@@ -30,6 +30,9 @@ class FlightFiles(msgspec.Struct):
     dictionaries: dict[str, str] = {}
     world: Tables | None = None
     world_files: dict[str, bytes] = {}
+    payload_camera: Tables | None = None
+    payload_battery: Tables | None = None
+    plans: dict[str, str] = {}
 
     def write(self, folder: Path) -> Path:
         """Write the files into a folder; returns the scenario's path."""
@@ -39,6 +42,8 @@ class FlightFiles(msgspec.Struct):
         mission = dict(self.mission)
         if "marker_file" in mission:
             mission["marker_file"] = "site.toml"
+        if "inspection" in mission:
+            mission["inspection"] = self._inspection(mission["inspection"], folder)
         tables = {
             SCENARIO_FILE: self.scenario | {"mission": "mission.toml", "vehicle": "vehicle.toml"},
             "vehicle.toml": self.vehicle,
@@ -57,6 +62,18 @@ class FlightFiles(msgspec.Struct):
         for name, content in tables.items():
             (folder / name).write_text(_toml(msgspec.json.encode(content)), encoding="utf-8")
         return folder / SCENARIO_FILE
+
+    def _inspection(self, inspection: Tables, folder: Path) -> Tables:
+        """The table, naming its files where they are written."""
+        places = {name: f"plan_{number}.plan" for number, name in enumerate(sorted(self.plans))}
+        for name, place in places.items():
+            (folder / place).write_text(self.plans[name], encoding="utf-8")
+        for key, table in (("camera", self.payload_camera), ("battery", self.payload_battery)):
+            if table is not None:
+                (folder / f"payload_{key}.toml").write_text(_toml(msgspec.json.encode(table)), encoding="utf-8")
+                inspection = inspection | {key: f"payload_{key}.toml"}
+        items = [item | {"file": places[item["file"]]} if "file" in item else item for item in inspection["item"]]
+        return inspection | {"item": items}
 
 
 def files_of(loaded: LoadedScenario) -> FlightFiles:
@@ -81,6 +98,9 @@ def _of_metadata(metadata: Mapping[str, str]) -> FlightFiles:
         site=tables("site") if "site_tables" in metadata else None,
         dictionaries=msgspec.json.decode(metadata.get("dictionaries", "{}")),
         world=tables("world") if "world_tables" in metadata else None,
+        payload_camera=tables("payload_camera") if "payload_camera_tables" in metadata else None,
+        payload_battery=tables("payload_battery") if "payload_battery_tables" in metadata else None,
+        plans=msgspec.json.decode(metadata.get("plans", "{}")),
         world_files=msgspec.json.decode(metadata.get("world_files", "{}"), type=dict[str, bytes]),
     )
 

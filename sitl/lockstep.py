@@ -22,6 +22,7 @@ from companion.core.node import Node
 from companion.runtime.nodes import NodeOptions, build_node
 from sitl.baselines.stacks import baseline_nodes
 from sitl.faults import FailableNmpc, FaultInjector
+from sitl.payload_camera import UTC_AT_START_S
 from sitl.pilot import PERIOD_S as PILOT_PERIOD_S
 from sitl.scenario import LoadedScenario
 from sitl.world import STEP_S, World
@@ -92,6 +93,7 @@ class Lockstep:
     stack: "full" for the nodes that fly, or the name of a baseline (`sitl.baselines.stacks`).
     record: called with (message, now_s) for every message, in order; the entry of the log writer.
     world: the scenario's, at time 0, in the place of one with the PX4 emulator.
+    photographed: item, row and column of an inspection's photographs that former flights took.
     """
 
     def __init__(
@@ -101,8 +103,10 @@ class Lockstep:
         record: Callable[[Message, float], object] | None = None,
         stack: str = "full",
         world: World | None = None,
+        photographed: Iterable[tuple[str, int, int]] = (),
     ) -> None:
         self.loaded = loaded
+        self._photographed = tuple(photographed)
         self.stack = stack
         self.world = world or World(loaded, seed, STREAM_RATES_HZ)
         self.messages: dict[TopicName, list[Message]] = {topic: [] for topic in TOPICS}
@@ -131,12 +135,14 @@ class Lockstep:
             ProcessName.FCU: NodeOptions,
             ProcessName.TRACKER: lambda: NodeOptions(stopwatch=no_time, detector=self.world.corners),
             ProcessName.ESTIMATOR: lambda: NodeOptions(stopwatch=no_time, first_reset_count=self.now_us // 100_000),
-            ProcessName.MISSION: NodeOptions,
+            ProcessName.MISSION: lambda: NodeOptions(photographed=self._photographed),
             ProcessName.CONTROLLER: lambda: NodeOptions(
                 stopwatch=self.controller_watch,
                 nmpc=FailableNmpc(self.loaded.vehicle, lambda: self.faults.solver_fails),
             ),
         }
+        if self.world.payload is not None:
+            options[ProcessName.PAYLOAD] = lambda: NodeOptions(read_utc_offset_s=lambda: UTC_AT_START_S)
         replaced = baseline_nodes(self.stack, self.loaded, lambda: self.faults.solver_fails)
 
         def build(name: ProcessName) -> Node:
@@ -166,7 +172,7 @@ class Lockstep:
             message = faults.changed(message)
             if isinstance(message, LinkTx):
                 if not faults.link_down:
-                    self.world.autopilot.receive(message.data, self.now_s)
+                    self.world.receive(message.data, self.now_s)
             elif isinstance(message, MissionStatus):
                 self._mission_status = message
             bus.publish(message)
@@ -199,7 +205,7 @@ class Lockstep:
 
     def _step_world(self) -> None:
         self.world.advance()
-        output = self.world.autopilot.take_output()
+        output = self.world.take_output()
         if output and not self.faults.link_down:
             self.arrive(output)
         if self.world.steps % TRUTH_EVERY == 0:
@@ -207,6 +213,8 @@ class Lockstep:
         for arrival in self.world.measured():
             arrives_us = max(round(arrival.at_s * 1e6), self.now_us)
             self.at(arrives_us, partial(self._arrived, arrival.message))
+        if captures := self.world.take_captures():
+            self.publish(captures, self._bus)
         if contacts := self.world.take_contacts():
             self.publish(contacts, self._bus)
         # Not an event of its own: that might come before the world's step of the same time. The image would then show

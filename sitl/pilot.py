@@ -1,6 +1,6 @@
-"""A pilot who flies by sight with the sticks, in Altitude mode: take-off, hand-over by the mission switch, take-over.
+"""A pilot who flies by sight with the sticks, in Altitude or Position mode: take-off, hand-over by the mission switch, take-over.
 
-The pilot sees the aircraft late and not exactly and moves the sticks like a slow controller of the position. The sticks move slowly
+The pilot may take the aircraft back by plan, and hand it over again (`TakeBack`). The pilot sees the aircraft late and not exactly and moves the sticks like a slow controller of the position. The sticks move slowly
 while the mission takes over, then go back to their centres more slowly still: a stick that moves fast takes over from
 offboard (COM_RC_OVERRIDE). When PX4 gives the sticks the aircraft again, the pilot stops it where it is and lands.
 """
@@ -8,7 +8,7 @@ offboard (COM_RC_OVERRIDE). When PX4 gives the sticks the aircraft again, the pi
 import math
 from collections import deque
 from enum import Enum, auto
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,11 +29,22 @@ KP, KD, KI = 0.10, 0.22, 0.03  # stick per metre, per metre per second, per metr
 STICK_MAX = 0.5
 CLIMB_MAX, CLIMB_PER_M = 0.55, 0.5
 TURN_PER_RAD = 0.6
+POSITION_KP, POSITION_STICK, DEAD_STICK, CENTRED_M = 0.04, 0.3, 0.08, 0.5  # in Position mode; 0.1 is a metre per second
+GRAB = -0.4  # backwards, away from what the nose looks at
+REFUSED_S = 10.0  # without offboard after the switch was turned on
 NEAR_M, SLOW_M_S, STEADY_S = 1.0, 0.6, 1.0  # before the hand-over
 SLOWLY_1_S = 0.15  # a quarter of a movement that takes over
 RELAX_1_S = 0.05  # the sticks go back to their centres so slowly that PX4 sees no movement
 DESCENT, ON_GROUND_M = -0.7, 0.35  # stick; height of a standing aircraft's centre and of the error by sight
 CENTRE_US, RANGE_US = 1500, 500
+
+
+class TakeBack(Section, frozen=True, kw_only=True):
+    """The pilot takes the aircraft back from the mission, once."""
+
+    after_s: Annotated[float, number(0, 3600, "s after PX4 went to offboard")]
+    by: Literal["sticks", "switch"] = "sticks"  # moves a stick; or turns the mission switch off
+    again_s: Annotated[float, number(1, 600, "s until the next hand-over")] | None = None  # None: the pilot lands
 
 
 class PilotConfig(Section, frozen=True):
@@ -47,6 +58,8 @@ class PilotConfig(Section, frozen=True):
     ]
     yaw_rad: Annotated[float, number(-3.15, 3.15, "rad")]
     reaction_s: Annotated[float, number(0.2, 60, "s until the pilot flies after PX4 has given the sticks the aircraft")]
+    mode: Literal["ALTCTL", "POSCTL"] = "ALTCTL"  # of the mode switch
+    take_back: list[TakeBack] = []  # in order, one after each hand-over
 
 
 class Stage(Enum):
@@ -57,6 +70,8 @@ class Stage(Enum):
     FLY = auto()  # to the goal
     HAND_OVER = auto()  # the switch is on; the sticks move slowly
     WATCH = auto()  # the mission flies
+    GRAB = auto()  # takes the aircraft back, by plan
+    HOLD = auto()  # flies at the place where that was
     TAKE_OVER = auto()  # the sticks move the aircraft again
     LAND = auto()
 
@@ -106,6 +121,10 @@ class ScriptedPilot:
         self._trim = [0.0, 0.0]  # right, forward: against the wind, world axes east and north
         self._sticks = [0.0, 0.0, 0.0, 0.0]  # right, forward, up, right turn
         self._on = False
+        self._take_backs = list(config.take_back)
+        self._again_s: float | None = None
+        self._by_sticks = False
+        self._yaw_rad = config.yaw_rad
 
     def step(
         self, now_s: float, p_W: Vector, v_W: Vector, q_WB: Vector, mode: FcuMode | CommanderMode, armed: bool
@@ -120,6 +139,13 @@ class ScriptedPilot:
         """The pilot moves the sticks while the mission flies, and lands."""
         self._goal = self._seen[-1].p_W
         self._enter(Stage.LAND, now_s)
+
+    def take_back(self, how: TakeBack, now_s: float) -> None:
+        """The pilot takes the aircraft back while the mission flies."""
+        self._again_s, self._by_sticks = how.again_s, how.by == "sticks"
+        if not self._by_sticks:
+            self._on = False
+        self._enter(Stage.GRAB, now_s)
 
     def turn_switch_off(self) -> None:
         """The pilot turns the mission switch off, the sticks still in their centres."""
@@ -147,6 +173,17 @@ class ScriptedPilot:
         elif self.stage is Stage.FLY and self._switch is not None and self._steady(now_s, sight):
             self._on = True
             self._enter(Stage.HAND_OVER, now_s)
+        elif self.stage is Stage.HAND_OVER and in_stage_s > REFUSED_S and mode in MANUAL_MODES:
+            self._on = False  # the mission refused; the next movement of the switch is the next request
+            self._enter(Stage.FLY, now_s)
+        elif self.stage is Stage.WATCH and self._take_backs and in_stage_s >= self._take_backs[0].after_s and armed:
+            self.take_back(self._take_backs.pop(0), now_s)
+        elif self.stage is Stage.GRAB and mode in MANUAL_MODES:
+            self._goal, self._on = sight.p_W, False
+            self._yaw_rad = sight.yaw_rad
+            self._enter(Stage.LAND if self._again_s is None else Stage.HOLD, now_s)
+        elif self.stage is Stage.HOLD and self._again_s is not None and in_stage_s >= self._again_s:
+            self._enter(Stage.FLY, now_s)
         elif self.stage is Stage.HAND_OVER and mode == FcuMode.OFFBOARD:
             self._enter(Stage.WATCH, now_s)
         elif self.stage in (Stage.WATCH, Stage.HAND_OVER) and mode in MANUAL_MODES and armed:
@@ -158,7 +195,7 @@ class ScriptedPilot:
 
     def _steady(self, now_s: float, sight: Sight) -> bool:
         away_m = math.dist(sight.p_W, self._goal)
-        turned = abs(wrap_angle(self._config.yaw_rad - sight.yaw_rad))
+        turned = abs(wrap_angle(self._yaw_rad - sight.yaw_rad))
         if away_m > NEAR_M or math.hypot(*sight.v_W) > SLOW_M_S or turned > 0.2:
             self._steady_s = None
         elif self._steady_s is None:
@@ -169,8 +206,11 @@ class ScriptedPilot:
         sticks = self._sticks
         if self.stage is Stage.ARM:
             sticks[:] = [0.0, 0.0, -1.0, 1.0]
-        elif self.stage in (Stage.FLY, Stage.LAND):
+        elif self.stage in (Stage.FLY, Stage.HOLD, Stage.LAND):
             self._fly(sight)
+        elif self.stage is Stage.GRAB:
+            if self._by_sticks:
+                sticks[1] = GRAB
         elif self.stage is Stage.HAND_OVER:
             before, step = list(sticks), SLOWLY_1_S * PERIOD_S
             self._fly(sight)
@@ -180,13 +220,15 @@ class ScriptedPilot:
             sticks[:] = [math.copysign(max(0.0, abs(s) - step), s) for s in sticks]
 
     def _fly(self, sight: Sight) -> None:
-        sticks, config = self._sticks, self._config
+        sticks = self._sticks
         push = [0.0, 0.0]
-        for i in range(2):
+        for i in range(2) if self._config.mode == FcuMode.ALTCTL else ():
             error = self._goal[i] - sight.p_W[i]
             speed = min(max(KP * error, -0.25), 0.25)
             self._trim[i] = min(max(self._trim[i] + KI * min(max(error, -1.0), 1.0) * PERIOD_S, -0.4), 0.4)
             push[i] = speed - KD * sight.v_W[i] + self._trim[i]
+        if self._config.mode == FcuMode.POSCTL:
+            push = self._towards_goal(sight)
         right, forward = _turned(push, sight.yaw_rad)
         sticks[0] = min(max(right, -STICK_MAX), STICK_MAX)
         sticks[1] = min(max(forward, -STICK_MAX), STICK_MAX)
@@ -194,8 +236,17 @@ class ScriptedPilot:
         sticks[2] = min(max(climb, -CLIMB_MAX), CLIMB_MAX)
         if self.stage is Stage.LAND:
             sticks[2] = DESCENT if sight.p_W[2] > ON_GROUND_M else -1.0
-        turn = 0.0 if self.stage is Stage.LAND else wrap_angle(config.yaw_rad - sight.yaw_rad)
+        turn = 0.0 if self.stage is Stage.LAND else wrap_angle(self._yaw_rad - sight.yaw_rad)
         sticks[3] = min(max(-TURN_PER_RAD * turn, -0.4), 0.4)
+
+    def _towards_goal(self, sight: Sight) -> list[float]:
+        """Sticks east and north in Position mode, in which they are velocities: centred near the goal, where PX4 holds."""
+        away = [goal - p for goal, p in zip(self._goal[:2], sight.p_W[:2], strict=True)]
+        distance_m = math.hypot(*away)
+        if distance_m < CENTRED_M:
+            return [0.0, 0.0]
+        stick = min(DEAD_STICK + POSITION_KP * distance_m, POSITION_STICK)
+        return [stick * part / distance_m for part in away]
 
     def _send(self) -> None:
         receiver = self._receiver
@@ -204,7 +255,7 @@ class ScriptedPilot:
         channels = list(receiver.rc_us)
         for index, stick in enumerate(self._sticks):
             channels[index] = round(CENTRE_US + RANGE_US * stick)
-        channels[receiver.rc_mode_channel - 1] = receiver.rc_mode_positions_us[FcuMode.ALTCTL]
+        channels[receiver.rc_mode_channel - 1] = receiver.rc_mode_positions_us[FcuMode(self._config.mode)]
         if self._switch is not None:
             low, high = self._switch.on_us if self._on else self._switch.off_us
             channels[self._switch.channel - 1] = (low + high) // 2

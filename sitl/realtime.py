@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import zmq
 
 from companion.core.bus import ZmqBus
@@ -24,11 +25,12 @@ from companion.core.messages import Message, PhotoRequest
 from companion.runtime.nodes import NodeOptions, build_node
 from companion.runtime.process import HealthMonitor, StopFlag
 from sitl.autopilot.autopilot import Autopilot
+from sitl.autopilot.manual_selector import InMode
 from sitl.autopilot.udp import GROUND_PORTS, ONBOARD_PORTS, UdpEndpoint, UdpLinks
 from sitl.devices.arrivals import ArrivalQueue
 from sitl.pilot import PERIOD_S as PILOT_PERIOD_S
 from sitl.ports import check_instance
-from sitl.scenario import SensorKind, load_scenario
+from sitl.scenario import SensorKind, load_scenario, with_pilot
 from sitl.unkind import with_sensors
 from sitl.world import STEP_S, World
 
@@ -67,6 +69,12 @@ def main() -> int:
         default=SensorKind.KIND,
         help="kind: the errors in the scenario file; unkind: drawn for the seed (default: kind)",
     )
+    parser.add_argument(
+        "--remote",
+        action="store_true",
+        help="for a virtual remote alone: MAVLink is the only source of sticks (COM_RC_IN_MODE 1), and no images",
+    )
+    parser.add_argument("--pilot", default=None, help="pilot file, or default: who takes off and hands over")
     given = parser.parse_args()
     try:
         check_instance(given.instance)
@@ -74,10 +82,17 @@ def main() -> int:
             raise ConfigError(f"--seed {given.seed}: must not be negative")
         if given.sensors not in list(SensorKind):
             raise ConfigError(f"--sensors {given.sensors}: must be one of {', '.join(SensorKind)}")
-        loaded = load_scenario(given.scenario, given.vehicle)
+        loaded = load_scenario(given.scenario, given.vehicle, camera_mode="corners" if given.remote else None)
+        if given.remote:
+            parameters = loaded.scenario.fcu_parameters | {"COM_RC_IN_MODE": int(InMode.MAVLINK_ONLY)}
+            scenario = msgspec.structs.replace(loaded.scenario, fcu_parameters=parameters)
+            loaded = msgspec.structs.replace(loaded, scenario=scenario)
+        if given.pilot is not None:
+            loaded = with_pilot(loaded, given.pilot)
         world = World(with_sensors(loaded, SensorKind(given.sensors), given.seed), given.seed)
         onboard = UdpEndpoint(ONBOARD_PORTS[0] + given.instance, ONBOARD_PORTS[1] + given.instance)
-        links = UdpLinks([onboard, UdpEndpoint(GROUND_PORTS[0] + given.instance, GROUND_PORTS[1])])
+        # in PX4's order: its sources of sticks are counted by it
+        links = UdpLinks([UdpEndpoint(GROUND_PORTS[0] + given.instance, GROUND_PORTS[1]), onboard])
         bus = open_bus(given.bus)
     except UserError as error:
         print(f"simulator: {error}", file=sys.stderr)
@@ -180,14 +195,14 @@ def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, camera: Ca
         if lag_s > MAX_LAG_S:
             zero_s += lag_s - STEP_S
         started_s = time.perf_counter()
-        for data in links.receive():
-            world.autopilot.receive(data, world.now_s)
+        for instance, data in links.receive():
+            world.receive(data, world.now_s, instance)
         world.advance()
         devices.keep(world.measured())
         if world.now_s >= next_look_s and isinstance(world.autopilot, Autopilot):
             next_look_s += PILOT_PERIOD_S
             world.step_pilot(world.autopilot.mode, world.autopilot.armed)
-        if data := world.autopilot.take_output():
+        if data := world.take_output():
             links.send(data)
         if camera.publishes_markers:
             camera.request(bus.receive(0.0))
@@ -204,9 +219,9 @@ def _move(world: World, links: UdpLinks, bus: ZmqBus, stop: StopFlag, camera: Ca
             truth = world.truth()
             truth.stamp_s += zero_s
             bus.publish(truth)
-        for contact in world.take_contacts():
-            contact.stamp_s += zero_s
-            bus.publish(contact)
+        for event in (*world.take_contacts(), *world.take_captures()):
+            event.stamp_s += zero_s
+            bus.publish(event)
         health.note_step(time.perf_counter() - started_s, lag_s > 2 * STEP_S)
         now_s = monotonic_s()
         if health.due(now_s):

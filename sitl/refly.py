@@ -17,14 +17,18 @@ import numpy as np
 from companion.core import provenance
 from companion.core.enums import TopicName
 from companion.core.messages import TOPICS, WORLD, ControlStatus, Message, MissionStatus, Truth
+from companion.mission.plan import RcSwitch
 from companion.recording import series
 from companion.recording.codec import encode
 from companion.recording.log import Log, LogError, read_log
 from companion.recording.recorder import RecorderNode
 from companion.recording.writer import LogWriter
+from companion.runtime.processes import RC_SWITCH
+from companion.runtime.resume import RUN_KEY, Place
 from sitl.flight_files import FlightFiles
 from sitl.lockstep import Lockstep
-from sitl.scenario import LoadedScenario, load_scenario
+from sitl.pilot import PilotConfig
+from sitl.scenario import LoadedScenario, load_scenario, piloted
 from sitl.simulate import LOCKSTEP
 from sitl.unkind import UnkindWorld, apply
 
@@ -60,6 +64,9 @@ class FlownRun(NamedTuple):
     seed: int
     stack: str
     drawn: UnkindWorld | None = None  # None: kind sensors
+    photographed: tuple[Place, ...] = ()  # of an inspection, by flights before
+    pilot: PilotConfig | None = None  # None: the scenario's
+    switch: RcSwitch | None = None
 
 
 class Prepared(NamedTuple):
@@ -92,6 +99,8 @@ def prepare_refly(log_path: str | Path, tolerance_m: float | None = None) -> Ite
         raise LogError(f"{log.path}: {obstacle}; give --tolerance METRES to compare the flown paths")
     with tempfile.TemporaryDirectory(prefix="companion-refly-") as folder:
         loaded = unpack(log, Path(folder))
+        if run.pilot is not None and run.switch is not None:
+            loaded = piloted(loaded, run.pilot, run.switch)
         loaded = loaded if run.drawn is None else apply(loaded, run.drawn)
         yield Prepared(log, run, loaded, Path(folder), tolerance_m)
 
@@ -154,6 +163,9 @@ def flown_run(log: Log) -> FlownRun:
             int(facts.get("seed", 0)),
             str(facts.get("stack", "full")),
             None if drawn is None else msgspec.convert(drawn, UnkindWorld),
+            msgspec.convert(facts.get(RUN_KEY, []), tuple[Place, ...]),
+            None if "pilot" not in facts else msgspec.convert(facts["pilot"], PilotConfig),
+            None if RC_SWITCH not in facts else msgspec.convert(facts[RC_SWITCH], RcSwitch),
         )
     except (msgspec.MsgspecError, TypeError, ValueError):
         raise LogError(f"{log.path}: the description of the run in the log cannot be read") from None
@@ -170,7 +182,18 @@ def unpack(log: Log, folder: Path) -> LoadedScenario:
         raise LogError(f"{log.path}: holds no complete configuration")
     texts = msgspec.json.decode(log.metadata.get("dictionaries", "{}"), type=dict[str, str])
     beside = msgspec.json.decode(log.metadata.get("world_files", "{}"), type=dict[str, bytes])
-    files = FlightFiles(scenario, tables["vehicle"], mission, tables["site"], texts, tables["world"], beside)
+    files = FlightFiles(
+        scenario,
+        tables["vehicle"],
+        mission,
+        tables["site"],
+        texts,
+        tables["world"],
+        beside,
+        log.tables("payload_camera"),
+        log.tables("payload_battery"),
+        msgspec.json.decode(log.metadata.get("plans", "{}"), type=dict[str, str]),
+    )
     return load_scenario(files.write(folder))
 
 
@@ -181,7 +204,7 @@ def _fly(loaded: LoadedScenario, run: FlownRun, log_file: Path, progress: Callab
     def record(message: Message, now_s: float) -> None:
         recorder.handle(message, now_s)
 
-    lockstep = Lockstep(loaded, run.seed, record=record, stack=run.stack)
+    lockstep = Lockstep(loaded, run.seed, record=record, stack=run.stack, photographed=run.photographed)
     try:
         lockstep.run(progress)
     finally:

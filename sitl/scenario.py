@@ -15,14 +15,20 @@ from companion.core.config import ConfigError, Section, load, number, read_toml
 from companion.core.enums import ProcessName
 from companion.core.site import Site
 from companion.core.vehicle import Vehicle
-from companion.mission.plan import Plan, check_standoff, load_plan, site_of
+from companion.mission.inspection_files import load_inspection
+from companion.mission.plan import Plan, RcSwitch, check_standoff, handed_over, load_plan, site_of
 from sitl.camera import CameraConfig
 from sitl.devices.config import DevicesConfig
-from sitl.pilot import PilotConfig
+from sitl.payload_camera import PayloadConfig
+from sitl.pilot import PilotConfig, TakeBack
 from sitl.scene import SceneConfig
 from sitl.sensors import SensorConfig
 from sitl.solids.solids import GLUED_M, Solids
 from sitl.wind import WindConfig
+
+DEFAULT_PILOT = "default"  # of --pilot
+PILOTED_S = 150.0  # longer than a mission that starts by itself
+SWITCH = RcSwitch(channel=8, off_us=(900, 1300), on_us=(1700, 2100))  # of a pilot, where the mission has none
 
 CameraMode = Literal["images", "corners"]  # drawn and searched for markers, or the markers' corners alone
 
@@ -70,6 +76,14 @@ class FaultKind(StrEnum):
     CPU_THROTTLED = "cpu_throttled"  # the firmware lowers the clock
     DISK_FULL = "disk_full"  # value[0]: MB left
     MEMORY_LOW = "memory_low"  # value[0]: MB left
+    # of the payload camera (`sitl.payload_camera`)
+    PAYLOAD_SILENT = "payload_silent"  # camera and gimbal neither send nor receive
+    PAYLOAD_REFUSES = "payload_refuses"  # every photograph
+    PAYLOAD_LOSES = "payload_loses"  # it takes the photographs, its answers are lost
+    PAYLOAD_LATE = "payload_late"  # value[0]: s by which its answers are late
+    PAYLOAD_REPEATS = "payload_repeats"  # every answer comes twice
+    PAYLOAD_WITHOUT_STORAGE = "payload_without_storage"
+    GIMBAL_STUCK = "gimbal_stuck"  # it stays where it is
     # attacks on the link (`sitl.link_attacks`)
     FOREIGN_SETPOINTS = "foreign_setpoints"  # value: rate [Hz], tilt [rad], thrust, 1: seen by this companion, too
     FOREIGN_OFFBOARD = "foreign_offboard"  # the same, and it requests offboard itself
@@ -99,6 +113,7 @@ FAULT_PROCESSES = (  # the nodes of a lockstep run
     ProcessName.ESTIMATOR,
     ProcessName.MISSION,
     ProcessName.CONTROLLER,
+    ProcessName.PAYLOAD,
 )
 IMU_FAULTS = (  # of the stream of the PX4 emulator; real PX4 sends what it measures
     FaultKind.IMU_STOPS,
@@ -126,6 +141,7 @@ FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
     FaultKind.CPU_HOT: 1,
     FaultKind.DISK_FULL: 1,
     FaultKind.MEMORY_LOW: 1,
+    FaultKind.PAYLOAD_LATE: 1,
     FaultKind.FOREIGN_SETPOINTS: 4,
     FaultKind.FOREIGN_OFFBOARD: 4,
     FaultKind.FRAMES_WRONG: 2,
@@ -193,6 +209,7 @@ class Scenario(Section, frozen=True, kw_only=True):
     camera: CameraConfig
     scene: SceneConfig
     devices: DevicesConfig | None = None  # connected to the companion, besides the camera; None: there are none
+    payload: PayloadConfig = PayloadConfig()  # the payload camera of a mission with an inspection
     pilot: PilotConfig | None = None  # who takes off and hands over; None: the sticks stay in their centres
     fault: list[Fault] = []
     world: str | None = None  # world file with solids, relative to this file; None: there are none
@@ -209,6 +226,7 @@ class LoadedScenario(Section, frozen=True):
     vehicle_path: Path
     mission_path: Path
     solids: Solids | None = None  # of the world file
+    piloted: bool = False  # the pilot and the switch are not those of the files (`with_pilot`)
     drawn: Section | None = None  # the `sitl.unkind.UnkindWorld` that is in the scenario; None: kind sensors
 
     @property
@@ -243,6 +261,7 @@ def load_scenario(
         raise ConfigError(f"{path}: {problem}")
     vehicle = load(vehicle_path, Vehicle)
     check_standoff(plan, vehicle, f"{mission_path}: ")
+    load_inspection(plan, site, vehicle, mission_path)
     return LoadedScenario(
         path=path,
         scenario=scenario,
@@ -252,6 +271,36 @@ def load_scenario(
         vehicle_path=vehicle_path,
         mission_path=mission_path,
         solids=solids,
+    )
+
+
+def with_pilot(loaded: LoadedScenario, named: str) -> LoadedScenario:
+    """The scenario with a pilot who takes off and hands over by the switch, also where the mission would start by itself.
+
+    named: a pilot file (the keys of `[pilot]`), or "default": to the first waypoint of the search in Position mode, hand-over, back
+    by the sticks, hand-over. Raises `ConfigError`.
+    """
+    pilot = _default_pilot(loaded) if named == DEFAULT_PILOT else load(named, PilotConfig)
+    return piloted(loaded, pilot, loaded.plan.rc_switch or SWITCH)
+
+
+def piloted(loaded: LoadedScenario, pilot: PilotConfig, switch: RcSwitch) -> LoadedScenario:
+    """The scenario flown by a pilot with a switch."""
+    duration_s = min(loaded.scenario.duration_max_s + PILOTED_S, 3600.0)
+    scenario = msgspec.structs.replace(loaded.scenario, pilot=pilot, duration_max_s=duration_s)
+    return msgspec.structs.replace(loaded, scenario=scenario, plan=handed_over(loaded.plan, switch), piloted=True)
+
+
+def _default_pilot(loaded: LoadedScenario) -> PilotConfig:
+    """Flies to the first waypoint of the search; without one to above the take-off point."""
+    start, search = loaded.scenario.start, loaded.plan.search
+    p_m, yaw_rad = ((0.0, 0.0, loaded.plan.takeoff.height_m), start.yaw_rad)
+    if search is not None:
+        p_m, yaw_rad = search.waypoints[0].p_m, search.waypoints[0].yaw_rad
+    x, y, z = (a + b for a, b in zip(start.p_W, p_m, strict=True))
+    back = [TakeBack(after_s=30.0, by="sticks", again_s=5.0)]
+    return PilotConfig(
+        takes_off_s=8.0, goal_W=(x, y, z), yaw_rad=yaw_rad, reaction_s=1.0, mode="POSCTL", take_back=back
     )
 
 

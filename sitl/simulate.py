@@ -4,7 +4,7 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -20,6 +20,8 @@ from companion.recording import series as sr
 from companion.recording.metrics import metrics_from_messages
 from companion.runtime.flight_record import flight_metadata, open_recorder
 from companion.runtime.fly import ending_line
+from companion.runtime.processes import RC_SWITCH
+from companion.runtime.resume import Place, run_with
 from sitl.flight_end import FlightEnd, judge
 from sitl.lockstep import Lockstep
 from sitl.scenario import CameraMode, LoadedScenario, SensorKind, load_scenario
@@ -82,19 +84,20 @@ def fly_loaded(
     stack: str = "full",
     log_file: Path | None = None,
     progress: Callable[[Lockstep], None] | None = None,
+    photographed: Sequence[Place] = (),
 ) -> SimulatedFlight:
-    """Fly a scenario that has been read; progress: called once per simulated second.
+    """Fly a scenario that has been read; progress: called once per simulated second; photographed: by former flights.
 
     The log is complete up to the end of the flight also when the flight is interrupted.
     """
     cv2.setNumThreads(1)
     if log_file is None:
-        lockstep = Lockstep(loaded, seed, stack=stack)
+        lockstep = Lockstep(loaded, seed, stack=stack, photographed=photographed)
         lockstep.run(progress)
         return SimulatedFlight(loaded, _result(loaded, lockstep, stack, seed), lockstep, "")
-    recorder = open_recorder(log_file, log_metadata(loaded, seed, stack))
+    recorder = open_recorder(log_file, log_metadata(loaded, seed, stack, photographed=photographed))
     try:
-        lockstep = Lockstep(loaded, seed, record=recorder.handle, stack=stack)
+        lockstep = Lockstep(loaded, seed, record=recorder.handle, stack=stack, photographed=photographed)
         lockstep.run(progress)
     finally:
         recorder.close()
@@ -102,17 +105,25 @@ def fly_loaded(
     return SimulatedFlight(loaded, _result(loaded, lockstep, stack, seed), lockstep, problem)
 
 
-def log_metadata(loaded: LoadedScenario, seed: int, stack: str = "full", kind: str = LOCKSTEP) -> dict[str, str]:
+def log_metadata(
+    loaded: LoadedScenario, seed: int, stack: str = "full", kind: str = LOCKSTEP, photographed: Sequence[Place] = ()
+) -> dict[str, str]:
     """What the log of a simulated flight holds besides its messages; see `companion.runtime.flight_record`."""
-    run = {"kind": kind, "seed": seed, "stack": stack, **drawn_facts(loaded)}
+    run = run_with({"kind": kind, "seed": seed, "stack": stack, **drawn_facts(loaded)}, photographed)
     return flight_metadata(
         loaded.vehicle_path, loaded.mission_path, loaded.path, run, {"camera_mode": loaded.scenario.camera_mode}
     )
 
 
 def drawn_facts(loaded: LoadedScenario) -> Result:
-    """Which sensors a flight has, and what was drawn for them; JSON-ready."""
-    return {"sensors": str(loaded.sensors), "drawn": msgspec.to_builtins(loaded.drawn)}
+    """Which sensors a flight has, what was drawn for them, and a pilot who is not the scenario's; JSON-ready."""
+    facts = {"sensors": str(loaded.sensors), "drawn": msgspec.to_builtins(loaded.drawn)}
+    if loaded.piloted:
+        facts |= {
+            "pilot": msgspec.to_builtins(loaded.scenario.pilot),
+            RC_SWITCH: msgspec.to_builtins(loaded.plan.rc_switch),
+        }
+    return facts
 
 
 def _result(loaded: LoadedScenario, lockstep: Lockstep, stack: str, seed: int) -> Result:

@@ -31,7 +31,7 @@ import numpy as np
 
 from companion.core.config import ConfigError, Section, load, number
 from companion.core.config_files import config_folder
-from companion.core.frames import GRAVITY_M_S2, quat_exp, quat_multiply, quat_normalized
+from companion.core.frames import GRAVITY_M_S2, quat_exp, quat_from_rpy, quat_multiply, quat_normalized, rpy_from_quat
 from companion.core.trajectory_messages import Vec3
 from sitl.airframe import load_airframe, with_thrust
 from sitl.autopilot.observer_error import velocity_error
@@ -39,7 +39,7 @@ from sitl.autopilot.parameters import Parameters, load_parameters
 from sitl.autopilot.step_response import overshoot
 from sitl.dryden import DrydenConfig
 from sitl.scenario import LoadedScenario, Scenario, SensorKind
-from sitl.scene import marker_name
+from sitl.scene import PlacedBundle, marker_name
 from sitl.sensors import PAPER, GnssConfig, GnssJump, SensorConfig
 from sitl.vectors import quat, vec3
 
@@ -94,6 +94,7 @@ class UnkindRanges(Section, frozen=True):
     mount_sway_time_s: tuple[Time, Time]
     marker_size_error: tuple[Size, Size]
     print_size_error: tuple[Size, Size]
+    bundle_tilt_rad: tuple[Angle, Angle]
     thrust_scale: tuple[Thrust, Thrust]
     attitude_gain_factor: tuple[Factor, Factor]
     attitude_overshoot: tuple[Share, Share]
@@ -136,6 +137,7 @@ class UnkindWorld(Section, frozen=True):
     attitude_gains: dict[str, float]  # by PX4's names
     attitude_overshoot: float  # share of a step, with these gains and this thrust
     wind_m_s: float | None  # None: the scenario's own air
+    bundle_tilt_rad: dict[str, Vec3] = {}  # rotation vectors in M of bundles without a survey, by name
 
 
 class Rows:
@@ -184,6 +186,8 @@ def draw(ranges: UnkindRanges, loaded: LoadedScenario, seed: int) -> UnkindWorld
     gains, overshot = _gains(rows, ranges, scenario, parameters, thrust_scale)
     sight = [marker for placed in scenario.scene.bundles for marker in _markers(loaded, placed.name)]
     sizes = [1.0 + error for error in rows.several("marker_size_error", len(sight))]
+    hung = [placed.name for placed in scenario.scene.bundles if not _is_surveyed(loaded, placed.name)]
+    tilts = rows.several("bundle_tilt_rad", 3 * len(hung))
     world = UnkindWorld(
         tilt_std_rad=one("tilt_std_rad"),
         tilt_time_s=one("tilt_time_s"),
@@ -213,8 +217,22 @@ def draw(ranges: UnkindRanges, loaded: LoadedScenario, seed: int) -> UnkindWorld
         attitude_gains=gains,
         attitude_overshoot=overshot,
         wind_m_s=one("wind_m_s") if is_outdoors(scenario) else None,
+        bundle_tilt_rad={name: vec3(np.array(tilts[3 * i : 3 * i + 3])) for i, name in enumerate(hung)},
     )
     return _with_velocity_error(world, sensors, parameters)
+
+
+def _is_surveyed(loaded: LoadedScenario, name: str) -> bool:
+    bundle = loaded.site.find(name)
+    return bundle is not None and bundle.survey is not None
+
+
+def _tilted(placed: PlacedBundle, tilt: Vec3 | None) -> PlacedBundle:
+    """A bundle that was not hung as exactly as the scenario says."""
+    if tilt is None:
+        return placed
+    q = quat_multiply(quat_from_rpy(*placed.rpy_rad), quat_exp(np.array(tilt)))
+    return msgspec.structs.replace(placed, rpy_rad=vec3(np.array(rpy_from_quat(q))))
 
 
 def is_outdoors(scenario: Scenario) -> bool:
@@ -336,7 +354,12 @@ def apply(loaded: LoadedScenario, world: UnkindWorld) -> LoadedScenario:
         sway_std_rad=world.mount_sway_std_rad,
         sway_time_constant_s=world.mount_sway_time_s,
     )
-    scene = replace(scene, print_scale=world.print_scale, marker_scale=world.marker_scale)
+    scene = replace(
+        scene,
+        print_scale=world.print_scale,
+        marker_scale=world.marker_scale,
+        bundles=[_tilted(placed, world.bundle_tilt_rad.get(placed.name)) for placed in scene.bundles],
+    )
     if world.wind_m_s is not None:
         east, north, _ = wind.mean_m_s
         scale = world.wind_m_s / math.hypot(east, north)

@@ -14,8 +14,9 @@ from companion.core.arrays import Array
 from companion.core.config import ConfigError
 from companion.core.enums import FcuMode
 from companion.core.frames import quat_from_rpy, rotation_matrix
-from companion.core.messages import Contact, HostStatus, Image, Truth
+from companion.core.messages import CaptureTruth, Contact, HostStatus, Image, Truth
 from companion.core.trajectory_messages import Quat, Vec3
+from companion.runtime.nodes import payload_camera
 from sitl.airframe import load_airframe, with_thrust
 from sitl.autopilot.autopilot import Autopilot
 from sitl.autopilot.modes import CommanderMode
@@ -23,6 +24,7 @@ from sitl.camera import Painter, SceneCamera
 from sitl.corners import CornerCamera
 from sitl.imu_faults import ImuFault
 from sitl.marker_attacks import MarkerAttacks
+from sitl.payload_camera import SimulatedPayload
 from sitl.pilot import ScriptedPilot
 from sitl.plant import PX4_ROTORS, Plant
 from sitl.scenario import LoadedScenario, Scenario
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 STEP_S = 0.004  # the autopilot's inner loop runs at 250 Hz
 PLANT_STEPS = 4  # the physics at 1 kHz
+PAYLOAD_STREAM = 7  # of the random numbers of a seed; those of `World` and its pilot come before
 
 
 class FlightController(Protocol):
@@ -48,7 +51,9 @@ class FlightController(Protocol):
 
     def step(self, frame: SensorFrame) -> Array: ...  # six motor commands 0..1
 
-    def receive(self, data: bytes, now_s: float) -> None: ...  # MAVLink from the companion
+    def receive(
+        self, data: bytes, now_s: float, instance: int = 0
+    ) -> None: ...  # MAVLink, from the link of this number
 
     def take_output(self) -> bytes: ...  # MAVLink for the companion
 
@@ -115,6 +120,7 @@ class World:
         )
         self.corners = None if images else CornerCamera(self.camera)
         self._bundles = {placed.name: _pose(placed) for placed in scenario.scene.bundles}
+        self.payload = self._payload_camera(1000 * seed + PAYLOAD_STREAM)
         self.steps = 0
         self.markers_hidden = False
         self.marker_attacks = MarkerAttacks(self.camera.printed, streams[5])
@@ -149,6 +155,34 @@ class World:
             self.air.lay_surfaces()
             self.contact.step(motors, PLANT_STEPS, self.air.wind(wind_W), push_n)
         self.steps += 1
+        if self.payload is not None:
+            self.payload.step(self.now_s, STEP_S)
+
+    def receive(self, data: bytes, now_s: float, instance: int = 0) -> None:
+        """MAVLink of a link reaches the autopilot at a simulated time, and the payload camera behind it."""
+        self.autopilot.receive(data, now_s, instance)
+        if self.payload is not None:
+            self.payload.receive(data, now_s)
+
+    def take_output(self) -> bytes:
+        """MAVLink for the companion."""
+        data = self.autopilot.take_output()
+        return data if self.payload is None else data + self.payload.take_output()
+
+    def take_captures(self) -> list[CaptureTruth]:
+        """The exposures of the payload camera since the last call."""
+        return [] if self.payload is None else self.payload.take_captures()
+
+    def _payload_camera(self, seed: int) -> SimulatedPayload | None:
+        camera = payload_camera(self.loaded.plan)
+        if camera is None:
+            return None
+        solids, config = self.loaded.solids, self.loaded.scenario.payload
+        distance_m = None if solids is None else lambda p_W, direction: float(solids.first_hit(p_W, direction))
+        payload = SimulatedPayload(camera, config, self.plant, self._bundles, seed, distance_m)
+        if camera.control is not None and camera.control.trigger == "px4" and isinstance(self.autopilot, Autopilot):
+            self.autopilot.stack.trigger_camera = payload.expose_after_latency
+        return payload
 
     @property
     def contacts(self) -> list[Contact] | None:

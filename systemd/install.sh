@@ -18,7 +18,8 @@ USER_NAME=companion
 CORES_NEEDED=4 # the units' CPUAffinity= names cores 2 and 3
 PROGRAM='companion acados_gen calibration sitl pyproject.toml requirements.lock'
 UNITS='companion.target companion-recorder.service companion-fcu.service companion-estimator.service
-companion-controller.service companion-tracker.service companion-camera.service companion-mission.service'
+companion-controller.service companion-tracker.service companion-camera.service companion-payload.service
+companion-mission.service'
 
 usage() {
     cat <<'END'
@@ -209,6 +210,10 @@ make_configuration() {
     keep_or_put "$SOURCE/systemd/companion.env" "$ETC/companion.env"
     for folder in vehicles missions markers cameras batteries; do
         for file in "$SOURCE/config/$folder"/*.toml; do
+            if [ "$folder" = missions ] && grep -q '^start = "auto"' "$file"; then
+                say "left out $file: start = \"auto\" takes off by itself, for simulators"
+                continue
+            fi
             keep_or_put "$file" "$ETC/$folder/${file##*/}"
         done
     done

@@ -14,6 +14,7 @@ import math
 import numpy as np
 
 from companion.core.arrays import Array
+from companion.core.bundle_poses import bundle_pose
 from companion.core.frames import rotation_matrix
 from companion.core.messages import WORLD, State
 
@@ -50,9 +51,9 @@ class CorrectionSmoothing:
         A jump is the change of the position in the reference's frame that the velocity does not explain.
         """
         p_W, v_W = np.array(state.p_W), np.array(state.v_W)
-        known = frame != WORLD and frame == state.bundle
-        R_WF = rotation_matrix(state.q_WM) if known else np.eye(3)
-        p_F = R_WF.T @ (p_W - state.p_WM) if known else p_W
+        pose = None if frame == WORLD else bundle_pose(state, frame)
+        R_WF = np.eye(3) if pose is None else rotation_matrix(pose[1])
+        p_F = p_W if pose is None else R_WF.T @ (p_W - pose[0])
         last, self._last = self._last, (state.stamp_s, frame, state.reset_count, p_F, R_WF.T @ v_W)
         if last is None or last[1:3] != self._last[1:3] or not 0 <= state.stamp_s - last[0] <= GAP_S:
             return self._left_W

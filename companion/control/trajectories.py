@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from companion.core.arrays import Array, Vector
+from companion.core.bundle_poses import bundle_pose
 from companion.core.frames import facing_yaw, quat_normalized, rotation_matrix
 from companion.core.messages import WORLD, Reference, State
 from companion.core.trajectories import Placed, Samples, duration_s, sample
@@ -38,10 +39,10 @@ def in_world(reference: Reference, state: State) -> Trajectory | Placed | None:
     trajectory = reference.trajectory
     if reference.frame == WORLD:
         return trajectory
-    if not state.bundle or reference.frame != state.bundle:
+    if (pose := bundle_pose(state, reference.frame)) is None:
         return None
-    q_WM = quat_normalized(state.q_WM)
-    R, origin, yaw = rotation_matrix(q_WM), np.asarray(state.p_WM), facing_yaw(q_WM)
+    q_WM = quat_normalized(pose[1])
+    R, origin, yaw = rotation_matrix(q_WM), np.asarray(pose[0]), facing_yaw(q_WM)
     if isinstance(trajectory, Hold):
         return Hold(p=_point(origin, R, trajectory.p), yaw_rad=yaw + trajectory.yaw_rad)
     if isinstance(trajectory, Move):
@@ -66,9 +67,10 @@ def standoff_plane(reference: Reference, state: State, standoff_min_m: float) ->
     """(n_W, c): n_W · p_W ≥ c keeps standoff_min_m [m] from the face of the bundle that a reference is relative to.
 
     The monitor `standoff` of the safety table checks the same distance. `NO_PLANE` for a reference in the world frame:
-    the way home and down may lead past the bundle, or onto it.
+    the way home and down may lead past the bundle, or onto it; and for one that leads beside or behind the face.
     """
-    if reference.frame == WORLD or reference.frame != state.bundle:
+    pose = bundle_pose(state, reference.frame) if reference.before_face and reference.frame != WORLD else None
+    if pose is None:
         return NO_PLANE
-    normal_W = rotation_matrix(quat_normalized(state.q_WM))[:, 2]
-    return normal_W, float(normal_W @ state.p_WM) + standoff_min_m
+    normal_W = rotation_matrix(quat_normalized(pose[1]))[:, 2]
+    return normal_W, float(normal_W @ pose[0]) + standoff_min_m

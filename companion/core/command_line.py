@@ -39,6 +39,7 @@ EXTRAS = {
     "casadi": "generate",
     "distributed": "campaign",
     "pyarrow": "campaign",
+    "websockets": "view",
 }
 
 

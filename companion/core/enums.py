@@ -93,6 +93,7 @@ class Sensor(StrEnum):
     MARKER = "marker"  # pose of a bundle
     CORNERS = "corners"  # corners of one marker
     SPECIFIC_FORCE = "specific_force"  # accelerometer: thrust, drag and disturbance
+    PLUMB = "plumb"  # an axis of a bundle that a spirit level has made vertical; once for each bundle
 
 
 class ImuFault(StrEnum):
@@ -143,6 +144,7 @@ class Phase(StrEnum):
     HOLD = "HOLD"
     TRANSFER = "TRANSFER"  # to the first point of the trajectory
     TRAJECTORY = "TRAJECTORY"
+    INSPECT = "INSPECT"  # from station to station of an inspection, with its photographs
     PAUSE = "PAUSE"  # a safety monitor demands a hold; the mission goes on when it clears
     RETREAT = "RETREAT"  # back away from the structure
     RETURN = "RETURN"

@@ -269,6 +269,7 @@ class MapBundle(msgspec.Struct):
     p_WM: Vec3
     q_WM: Quat
     age_s: float  # since its last accepted observation, inf before the first
+    relative_std_m: float = float("nan")  # of the body's position in its frame, the largest; NaN: not reported
 
 
 class State(Message, kw_only=True):
@@ -362,6 +363,7 @@ class Reference(Message):
     frame: str
     start_s: float
     trajectory: Trajectory
+    before_face: bool = True  # in a bundle's frame: the controller keeps off the plane of its face
 
 
 class Setpoint(Message):
@@ -408,6 +410,13 @@ class MissionStatus(Message):
     success: bool
     photographs: int
     cause: str = ""  # why the mission ended early or without success, the first cause; "" while all is well
+    # Of an inspection: stops that were reached and all of this flight; photographs by the payload camera count in `photographs`, too.
+    station: int = 0
+    stations: int = 0
+    photographs_wanted: int = 0  # of the whole plan
+    photographs_before: int = 0  # of these, taken in former flights (`--resume`)
+    photographs_blurred: int = 0  # taken in this flight, but not sharp in any attempt
+    photographs_missing: int = 0  # requested in this flight and given up
 
 
 class SafetyEvent(Message):
@@ -484,6 +493,10 @@ class Capture(Message):
     late: bool = False  # the answer came after the time-out
     clock: ExposureClock = ExposureClock.NONE
     time_std_s: float = float("nan")  # of `stamp_s`
+    # Of the camera: latitude, longitude [°], altitude over mean sea level [m] by the flight controller's origin; None: unknown.
+    geo: Vec3 | None = None
+    geo_std_m: float = float("nan")  # horizontal
+    speed_m_s: float = float("nan")  # of the camera
 
 
 class PayloadStatus(Message):

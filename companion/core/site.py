@@ -5,6 +5,8 @@ A bundle is one rigid body with one or more markers; its frame M has x right, y 
 bundle in the world is not an input: the estimator finds it. Poses of bundles relative to each other may be given by a survey.
 """
 
+from itertools import combinations
+from math import hypot
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +31,7 @@ SiteMetres = Annotated[float, number(-2000, 2000, "m")]
 Radians = Annotated[float, number(-3.15, 3.15, "rad")]
 Metres3 = tuple[Metres, Metres, Metres]
 Radians3 = tuple[Radians, Radians, Radians]
+SIGMAS = 3.0  # of two surveyed places, beyond which they contradict each other
 
 
 class Marker(Section):
@@ -57,12 +60,20 @@ class Survey(Section):
     std_rad: Annotated[float, number(0.001, 0.5, "rad")]  # of a rotation about each axis
 
 
+class Plumb(Section):
+    """An axis of a bundle that points up: by a spirit level, or because the face is known to stand upright or to lie level."""
+
+    axis: Annotated[str, Meta(pattern="^[yz]$", description="y, of a bundle on a wall; z, of one on the ground")]
+    std_rad: Annotated[float, number(0.001, 0.2, "rad, about each horizontal axis")]
+
+
 class Bundle(Section):
     """Markers on one rigid body."""
 
     name: Annotated[str, Meta(min_length=1)]
     markers: Annotated[list[Marker], Meta(min_length=1)]
     survey: Survey | None = None
+    plumb: Plumb | None = None
 
 
 class Site(Section):
@@ -74,12 +85,31 @@ class Site(Section):
         """The bundle of that name, or None."""
         return next((b for b in self.bundle if b.name == name), None)
 
+    def contradiction(self) -> str:
+        """A sentence when the surveyed places of two bundles cannot both be true, "" otherwise.
+
+        Two prints that face the same way cannot overlap. Prints on the two sides of one board face opposite ways.
+        """
+        surveyed = [(bundle, bundle.survey) for bundle in self.bundle if bundle.survey is not None]
+        for (a, survey_a), (b, survey_b) in combinations(surveyed, 2):
+            std_m = hypot(survey_a.std_m, survey_b.std_m)
+            for m, (centre_m, normal_m) in zip(a.markers, _centres_and_normals(a, survey_a), strict=True):
+                for n, (centre_n, normal_n) in zip(b.markers, _centres_and_normals(b, survey_b), strict=True):
+                    apart_m = float(np.linalg.norm(centre_m - centre_n))
+                    least_m = min(m.size_m, n.size_m) / 2
+                    if normal_m @ normal_n > 0.0 and apart_m < least_m - SIGMAS * std_m:
+                        return (
+                            f"bundle.survey: marker {n.id} of '{b.name}' stands on marker {m.id} of '{a.name}' ({apart_m:.3f} m apart): "
+                            "measure one of the two bundles again, or take its survey out"
+                        )
+        return ""
+
 
 def load_site(path: str | Path) -> Site:
     """Read a marker file; dictionary paths become absolute.
 
-    Raises `ConfigError`, also when a family is unknown, a dictionary file is missing, or a marker or a bundle name
-    occurs twice. The tracker's detector checks the content of a dictionary file.
+    Raises `ConfigError`, also when a family is unknown, a dictionary file is missing, a marker or a bundle name
+    occurs twice, or the survey has two prints in one place. The tracker's detector checks the content of a dictionary file.
     """
     site = _with_absolute_paths(load(path, Site), Path(path))
     names: set[str] = set()
@@ -94,6 +124,18 @@ def load_site(path: str | Path) -> Site:
                 raise ConfigError(f"{path}: marker {key[0]} {key[1]} stands in '{seen[key]}' and in '{bundle.name}'")
             seen[key] = bundle.name
     return site
+
+
+def _centres_and_normals(bundle: Bundle, survey: Survey) -> list[tuple[Array, Array]]:
+    """Centre [m] and normal of each marker in the frame S."""
+    R_SM = rotation_matrix(quat_from_rpy(*survey.rpy_S_rad))
+    return [
+        (
+            R_SM @ np.array(marker.p_M) + survey.p_S,
+            R_SM @ rotation_matrix(quat_from_rpy(*marker.rpy_rad))[:, 2],
+        )
+        for marker in bundle.markers
+    ]
 
 
 def _with_absolute_paths(site: Site, path: Path) -> Site:

@@ -92,10 +92,21 @@ class Latency(Section):
     camera_s: Delay  # from mid-exposure to the image's arrival in the camera process
 
 
+class CameraControls(Section):
+    """What the camera must not choose for itself. A key that is left out stays as the device has it."""
+
+    exposure_s: Annotated[float, number(2e-5, 0.1, "s")] | None = None
+    gain: Annotated[float, number(0, 1e5, "in the device's unit; analogue gain of a Raspberry Pi's camera")] | None = (
+        None
+    )
+    white_balance_k: Annotated[float, number(1000, 15000, "K")] | None = None
+    focus: Annotated[float, number(0, 1e5, "in the device's unit; dioptres of a Raspberry Pi's camera")] | None = None
+
+
 class Camera(Section):
     """The camera: where its images come from, its lens, and its place on the aircraft."""
 
-    device: str  # "0" or "/dev/video0", a folder of images, a video file
+    device: str  # "0" or "/dev/video0", "rpicam", a folder of images, a video file
     width_px: Annotated[int, integer(160, 8192, "px")]
     height_px: Annotated[int, integer(120, 8192, "px")]
     rate_hz: Annotated[float, number(1, 240, "Hz")]
@@ -107,6 +118,9 @@ class Camera(Section):
     distortion: Annotated[list[float], Meta(min_length=4, max_length=8)]  # OpenCV's order
     p_BC: Vector3  # camera in the body frame [m]
     q_BC: UnitQuaternion  # rotates optical axes (x right, y down, z forward) into FLU
+    controls: CameraControls | None = None  # fixed and read back; None: as the device has them
+    # Time from the exposure of the first row to that of the last; 0: global shutter, None: not known.
+    rolling_shutter_s: Annotated[float, number(0, 0.2, "s")] | None = None
 
     def __post_init__(self) -> None:
         check_unit_quaternion("q_BC", self.q_BC)

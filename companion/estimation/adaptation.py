@@ -45,6 +45,7 @@ GROUPS = {  # of each axis
     Sensor.MARKER: (0, 0, 0, 1, 1, 1),  # position, rotation
     Sensor.CORNERS: (0,) * 8,
     Sensor.SPECIFIC_FORCE: (0, 0, 1),  # across and along the thrust
+    Sensor.PLUMB: (0, 0),
 }
 
 

@@ -34,7 +34,7 @@ typedef int generated(const double **arg, double **res, integer *iw, double *w, 
 
 generated eskf_transition, eskf_imu_transition, eskf_coast_transition, eskf_inject, eskf_inject_bundle;
 generated eskf_measure_position, eskf_measure_velocity, eskf_measure_attitude, eskf_measure_marker, eskf_measure_corners;
-generated eskf_measure_specific_force;
+generated eskf_measure_specific_force, eskf_measure_plumb;
 
 /* The parts of a filter state, see FilterStateIndex. */
 typedef struct {
@@ -280,6 +280,7 @@ SENSOR(attitude, 3, 1, GIVEN_ORDER)
 SENSOR(marker, 6, 6, ROTATION_FIRST)
 SENSOR(corners, 8, 5, GIVEN_ORDER)
 SENSOR(specific_force, 3, 3, GIVEN_ORDER)
+SENSOR(plumb, 2, 1, GIVEN_ORDER)
 
 /* P ← D P Dᵀ, W ← W Dᵀ; D is J on the three errors that begin at `at`, and the identity elsewhere. J is column-major. */
 static void turn(const parts s, double (*W)[N_MAX], int m, int at, const double *J) {

@@ -32,6 +32,7 @@ from companion.core.messages import (
     State,
 )
 from companion.core.node import Node
+from companion.core.site import Plumb
 from companion.core.vehicle import Vehicle
 from companion.core.voltage import ThrustVoltage
 from companion.estimation.bundle_pairs import BundlePairs
@@ -103,6 +104,7 @@ class EstimatorNode(Node):
     satellites: False for a flight controller without a position (`companion.estimation.without_satellites`).
 
     survey: surveyed poses of bundles; from the first of them that is seen, all others have a place.
+    plumb: bundles of which an axis is vertical.
 
     `EstimatorStatus.rejected` counts by name: each sensor (rejected by its gate), each `Rejection`, `ImuFault` and
     `FilterOffset`. Raises `companion.core.kernel.ArtifactMissing` when the kernels are not built.
@@ -120,6 +122,7 @@ class EstimatorNode(Node):
         adapt: bool = True,
         satellites: bool = True,
         survey: Mapping[str, Surveyed] | None = None,
+        plumb: Mapping[str, Plumb] | None = None,
     ) -> None:
         super().__init__()
         self.rate_hz = vehicle.estimator.rate_hz
@@ -132,6 +135,8 @@ class EstimatorNode(Node):
         self._stopwatch = stopwatch or Stopwatch()
         self._configured_bundle = bundle
         self._survey = survey or {}
+        self._plumb = plumb or {}
+        self._not_plumb: set[str] = set()  # bundles that do not hang as the marker file says
         self._bundle = bundle
         self._filter = Eskf(vehicle, adapt)
         self._height = None if satellites else HeightAiding()  # None: the flight controller has a position
@@ -156,6 +161,7 @@ class EstimatorNode(Node):
         self._dropped_late = 0  # of earlier histories
         self._resets = resets
         self._now_s = 0.0
+        self._others_std_m: dict[str, float] = {}  # of the position in the frame of each further bundle
         self._steps = 0
         self._blocks: tuple[float, ...] = ()
 
@@ -363,6 +369,7 @@ class EstimatorNode(Node):
                 f"bundle {name or self._bundle} contradicts the estimate; its observations are not used"
                 for name in self.history.newest.refused()
             ]
+        notes += [f"{name} is not plumb as in the marker file, which is ignored" for name in sorted(self._not_plumb)]
         return "; ".join(notes)
 
     def _covariance_blocks(self, state: State) -> tuple[float, ...]:
@@ -485,6 +492,11 @@ class EstimatorNode(Node):
         if update is not None and update.accepted and not is_ambiguous(observation):
             filter_state.clear_images += 1
         established = filter_state.placement_score >= ESTABLISHED and not filter_state.contradiction.refused
+        if established and name in self._plumb and name not in self._not_plumb:
+            plumb = self._filter.measure_plumb(filter_state, self._plumb[name])
+            if plumb is not None and not plumb.accepted:
+                self._rejected[Sensor.PLUMB] += 1
+                self._not_plumb.add(name)
         if further:
             self._filter.end_bundle(filter_state, further)
         if established and name in self._survey:
@@ -568,18 +580,26 @@ class EstimatorNode(Node):
         by_map = filter_state.marker_known and relative_std_m <= self._vehicle.safety.relative_std_m
         return max(own_s, sight[0]) if by_map and sight is not None else own_s
 
-    @staticmethod
-    def _map(filter_state: FilterState, now_s: float) -> tuple[MapBundle, ...]:
+    def _map(self, filter_state: FilterState, now_s: float) -> tuple[MapBundle, ...]:
         known = [(name, record) for name, record in filter_state.others.items() if record.marker_known]
         poses = {name: filter_state.pose(name).tolist() for name, _ in known}
+        for name in poses:  # as often as the covariances are reported
+            if self._steps % BLOCKS_EVERY == 0 or name not in self._others_std_m:
+                self._others_std_m[name] = self._relative_std_m(filter_state, name)
         return tuple(
-            MapBundle(name, tuple(poses[name][:3]), tuple(poses[name][3:]), now_s - record.accepted_s[0])
+            MapBundle(
+                name,
+                tuple(poses[name][:3]),
+                tuple(poses[name][3:]),
+                now_s - record.accepted_s[0],
+                self._others_std_m[name],
+            )
             for name, record in known
         )
 
-    def _relative_std_m(self, filter_state: FilterState) -> float:
-        """Std of the position in the bundle's frame, with the error of the camera's calibration, which is no state."""
-        position_M, covariance = self._filter.relative(filter_state)
+    def _relative_std_m(self, filter_state: FilterState, name: str = "") -> float:
+        """Std of the position in a bundle's frame, with the error of the camera's calibration, which is no state; "": the mission's."""
+        position_M, covariance = self._filter.relative(filter_state, name)
         camera, error_px = self._vehicle.camera, self._vehicle.estimator.camera_calibration_px
         return hypot(largest_std(covariance), error_px / camera.fx_px * hypot(*position_M.tolist()))
 

@@ -14,6 +14,7 @@ from companion.core.arrays import Array, Vector
 from companion.core.enums import Sensor
 from companion.core.frames import quat_multiply, rotation_matrix, skew
 from companion.core.kernel import Kernel, require
+from companion.core.site import Plumb
 from companion.core.vehicle import Vehicle
 from companion.estimation.adaptation import SCALE_MAX, new_window
 from companion.estimation.filter_state import BUNDLE_SENSORS, ESTABLISHED, FilterState
@@ -24,6 +25,7 @@ from companion.estimation.innovation_monitor import MOVED_AGREEMENT, BiasTest, C
 from companion.estimation.inputs import ActingThrust, Inputs
 from companion.estimation.layout import (
     BUNDLE_ERROR,
+    BUNDLE_STATE,
     ERROR_SIZE,
     NAME,
     SAMPLES_MAX,
@@ -65,6 +67,11 @@ JUMP_VELOCITY_1_S = 0.4
 FORCE_STEP_COUNT = 2  # rejected specific forces in a row that are a gust: 40 ms
 IMPACT_M_S2 = 8.0  # beyond this it is no gust: the ground, or a touch
 UNUSED_AXIS_M_S2 = 100.0  # std of an axis that is no measurement
+X, Y, Z = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
+# When this axis is vertical, two others are level; and the errors of the bundle's attitude by which they tilt.
+LEVEL = {"y": ((*X, *Z), [2, 0]), "z": ((*X, *Y), [1, 0])}
+PLUMB_AGAIN = 1.3  # variance over the stated one: the bundle may turn a little, by its process noise
+UNUSED_RAD2 = 100.0
 ACROSS, ALONG = np.array([1.0, 1.0, 0.0]), np.array([0.0, 0.0, 1.0])  # axes that a mean force measures
 
 # Noise of the inertial stream and quickness of the disturbance as measured, over the vehicle file's. Sensors much noisier than
@@ -136,6 +143,7 @@ class Eskf:
             Sensor.MARKER: settings.marker,
             Sensor.CORNERS: settings.marker,
             Sensor.SPECIFIC_FORCE: settings.specific_force,
+            Sensor.PLUMB: settings.marker,
         }
         self.gates = {s: Gate(self._settings[s].gate_probability, size) for s, size in SENSORS.items()}
         self.nominal = {s: self._settings[s].std ** 2 * np.eye(SENSORS[s]) for s in SENSORS if s not in BUNDLE_SENSORS}
@@ -479,6 +487,21 @@ class Eskf:
         size, last = sum(update.size for update in reported), reported[-1]
         return FilterUpdate(sum(u.nis for u in reported), size, bool(good) and in_use, last.noise_scale, last.residual)
 
+    def measure_plumb(self, filter_state: FilterState, plumb: Plumb) -> FilterUpdate | None:
+        """That an axis of an established bundle is vertical; None while the filter knows it as well as it is stated.
+
+        What a level showed is one error that stays. So the filter never becomes more certain than the statement: an axis
+        with the variance P > σ² is measured with R = σ² P / (P − σ²), which leaves σ².
+        """
+        level_M, errors = LEVEL[plumb.axis]
+        attitude = filter_state.covariance[ErrorIndex.MARKER_ATTITUDE, ErrorIndex.MARKER_ATTITUDE].diagonal()
+        stated, known = plumb.std_rad**2, attitude[errors]
+        if (known < PLUMB_AGAIN * stated).all():
+            return None
+        noise = np.where(known > 1.01 * stated, stated * known / np.maximum(known - stated, 0.01 * stated), UNUSED_RAD2)
+        self._updates[Sensor.PLUMB].inputs[0][:] = level_M
+        return self._update(filter_state, Sensor.PLUMB, np.diag(noise))
+
     @staticmethod
     def _is_biased(filter_state: FilterState, whitened: Sequence[float]) -> bool:
         """True when the bundle was seen beside its position for some time and is not refused."""
@@ -522,10 +545,16 @@ class Eskf:
         w, x, y, z = filter_state.nominal[StateIndex.ATTITUDE]
         return quat_multiply((w, -x, -y, -z), filter_state.nominal[StateIndex.MARKER_ATTITUDE])
 
-    def relative(self, filter_state: FilterState) -> tuple[Array, Array]:
-        """Position in the bundle's frame [m], (3,), and its covariance, (3, 3)."""
+    def relative(self, filter_state: FilterState, name: str = "") -> tuple[Array, Array]:
+        """Position in a bundle's frame [m], (3,), and its covariance, (3, 3); name: of a further bundle, "" the mission's."""
         self._relative.inputs[0][:] = filter_state.nominal
         self._relative.inputs[1][:] = filter_state.covariance[:ERROR_SIZE, :ERROR_SIZE]
+        if name:  # that bundle in the place of the mission's
+            rows, pose = filter_state.errors_of(name), filter_state.pose(name)
+            self._relative.inputs[0][BUNDLE_STATE] = pose
+            self._relative.inputs[1][BUNDLE_ERROR, :] = filter_state.covariance[rows, :ERROR_SIZE]
+            self._relative.inputs[1][:, BUNDLE_ERROR] = filter_state.covariance[:ERROR_SIZE, rows]
+            self._relative.inputs[1][BUNDLE_ERROR, BUNDLE_ERROR] = filter_state.covariance[rows, rows]
         position, covariance = self._relative()
         return position.copy(), covariance.copy()
 

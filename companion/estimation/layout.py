@@ -137,6 +137,7 @@ SENSORS = {  # size of each residual
     Sensor.MARKER: 6,
     Sensor.CORNERS: 8,
     Sensor.SPECIFIC_FORCE: 3,
+    Sensor.PLUMB: 2,
 }
 MEASURED = {  # sizes of a kernel's measured arguments: numbers of the sensor, then those of the camera or of the model
     Sensor.POSITION: (3,),
@@ -145,6 +146,7 @@ MEASURED = {  # sizes of a kernel's measured arguments: numbers of the sensor, t
     Sensor.MARKER: (3, 4, 3, 4, 3, 36),
     Sensor.CORNERS: (8, 12, 3, 4, 3),
     Sensor.SPECIFIC_FORCE: (3, 1, MODEL_PARAMETERS),
+    Sensor.PLUMB: (6,),
 }
 RATES = 9  # forgetting rates, see `acados_gen.eskf_model.forget`
 IMU_SIZE = 6  # angular rate [rad/s], specific force [m/s²], both in B

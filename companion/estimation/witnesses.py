@@ -51,6 +51,7 @@ VELOCITY_ERROR_M_S2 = 0.5  # without GNSS, from 1 s on: a tilt error of 1.5° an
 VELOCITY_ERROR_MAX_M_S = 2.0  # what is faster than this is displaced even without GNSS
 HIDDEN_S = 1.0  # a bundle that was not seen for this long was out of sight
 FIX_MAX_S = 1.0  # GNSS counts as there while the last fix is younger
+FIX_SETTLES_S = 5.0  # after one has come back: until then the position is still that of the time without
 
 TOLERANCE_M = 0.15  # timing and corners
 TOLERANCE_OF_RANGE = 0.025  # an attitude error that changes by 1.5°
@@ -267,6 +268,7 @@ class PlaceWitness:
         self._gnss_walk = self._measured_walk = gnss_walk_m_sqrt_s
         self._motion = motion or MotionRecord()
         self._fix_s: float | None = None
+        self._settled_s = -inf  # from then on the position counts as one by GNSS
         self._accuracy_m = 0.0
         self._jump = ReceiverJump()
         # when, where by the position and with which accuracy of it [m] the bundle was first seen
@@ -278,7 +280,7 @@ class PlaceWitness:
         """A witness of another bundle that knows what this one knows about the flight controller."""
         other = PlaceWitness(self._p_BC, self._q_BC, self._gnss_walk, self._motion)
         other._measured_walk, other._jump = self._measured_walk, self._jump
-        other._fix_s, other._accuracy_m = self._fix_s, self._accuracy_m
+        other._fix_s, other._accuracy_m, other._settled_s = self._fix_s, self._accuracy_m, self._settled_s
         return other
 
     def set_measured_walk(self, walk_m_sqrt_s: float) -> None:
@@ -313,6 +315,8 @@ class PlaceWitness:
         A fix that the flight controller does not follow does not count: its velocity runs away meanwhile.
         """
         if self._jump.size_m < RECEIVER_APART_M:
+            if self._fix_s is not None and stamp_s - self._fix_s > FIX_MAX_S:
+                self._settled_s = stamp_s + FIX_SETTLES_S
             self._fix_s = stamp_s
         self._accuracy_m = 0.0 if isnan(accuracy_m) else accuracy_m
 
@@ -474,7 +478,8 @@ class PlaceWitness:
     def _agreed(self, place: _Place, seen: Observed, since_s: float) -> None:
         place.agreed_s = max(place.agreed_s, seen.stamp_s)
         share = min(1.0, since_s / GNSS_SMOOTH_S)
-        place.by_position_W = place.by_position_W + share * (seen.by_position_W - place.by_position_W)
+        if self._has_fix(seen.stamp_s) and seen.stamp_s >= self._settled_s:  # else it drifts, by metres in seconds
+            place.by_position_W = place.by_position_W + share * (seen.by_position_W - place.by_position_W)
         if self._run == 0:
             self._moving, self._speed_m_s = False, 0.0
         good = self._has_fix(seen.stamp_s) and not self._motion.taking_off

@@ -23,6 +23,8 @@ from companion.core.enums import CommandAction, FcuMode, TopicName
 from companion.core.messages import (
     FCU,
     TOPICS,
+    CameraRx,
+    CameraTx,
     FcuAttitude,
     FcuCommand,
     FcuImu,
@@ -40,6 +42,7 @@ from companion.core.node import Node
 from companion.core.vehicle import Vehicle
 from companion.fcu.actions import Actions
 from companion.fcu.boot_clock import BootClock, BootTime
+from companion.fcu.camera_pass import RELEVANT, CameraFrame, RawMessage, concerns_camera, may_leave
 from companion.fcu.commands import Commands
 from companion.fcu.guards.conflict import Conflict
 from companion.fcu.guards.echoes import ECHO_EXPECTED_HZ
@@ -99,7 +102,7 @@ PAUSED = f"PX4 has left offboard, or the stream paused in it; a new stream may b
 INERTIAL_FIELDS = 0x3F  # of HIGHRES_IMU.fields_updated: accelerometer and gyroscope
 NAN = math.nan
 
-Counter = SetpointCounter | Literal["commands_expired", "bad_content", "reboots", "link_losses"]
+Counter = SetpointCounter | Literal["commands_expired", "bad_content", "reboots", "link_losses", "camera_refused"]
 COUNTERS: tuple[Counter, ...] = (
     "setpoints_sent",
     "setpoints_expired",
@@ -111,6 +114,7 @@ COUNTERS: tuple[Counter, ...] = (
     "bad_content",
     "reboots",
     "link_losses",
+    "camera_refused",
 )
 
 D = TypeVar("D", bound=Decoded)
@@ -126,7 +130,7 @@ class FcuNode(Node):
     """One flight controller. `counters` has the numbers of sent, dropped and lost messages since the start."""
 
     name = FCU
-    inputs: tuple[TopicName, ...] = ("link_rx", "setpoint", "fcu_command")
+    inputs: tuple[TopicName, ...] = ("link_rx", "setpoint", "fcu_command", "camera_tx")
     rate_hz = 100.0
 
     def __init__(
@@ -136,6 +140,7 @@ class FcuNode(Node):
         signer: Signer | None = None,
         own_attitudes: bool = True,
         satellites: bool = True,
+        payload_component: int | None = None,
     ) -> None:
         """signer: with the key of the vehicle file; None: frames are neither signed nor checked.
 
@@ -144,6 +149,8 @@ class FcuNode(Node):
 
         satellites: False: the flight controller has no horizontal position (EKF2_GPS_CTRL 0). What it sends as one is
         ignored, no `FcuPosition` is published, and the height is that by pressure in `FcuStatus`.
+
+        payload_component: id of the payload process, whose messages to and from cameras pass; None: there is none.
 
         Raises `ConfigError` when the vehicle file gives the companion the flight controller's ids.
         """
@@ -156,6 +163,11 @@ class FcuNode(Node):
         super().__init__()
         self._target = fcu.autopilot_system_id
         self.codec = Codec(fcu.system_id, fcu.component_id, fcu.autopilot_system_id, signer)
+        self._payload_ids = (fcu.system_id, payload_component or 0)
+        self._payload_codec = None
+        if payload_component is not None:
+            self.codec.passed_numbers = RELEVANT
+            self._payload_codec = Codec(fcu.system_id, payload_component, fcu.autopilot_system_id, signer)
         self.timesync = TimeSync()
         self.streams = Streams(fcu.attitude_rate_hz, fcu.position_rate_hz, fcu.imu_rate_hz, satellites)
         self.plausible = Plausibility(vehicle.thrust.reference_voltage_v)
@@ -229,6 +241,10 @@ class FcuNode(Node):
             self.streams.count(number)
             if reader := self._readers.get(type(content)):
                 reader(content, arrival_s)
+        for passed in codec.take_passed():
+            frame = CameraFrame(*passed)
+            if concerns_camera(frame, self._target, self._payload_ids):
+                self._out.append(CameraRx(stamp_s=arrival_s, **frame._asdict()))
         return self._take_out()
 
     def _filter_ground(self, data: bytes, now_s: float) -> list[Message]:
@@ -461,6 +477,15 @@ class FcuNode(Node):
         else:
             self._actions.begin(message, self.refused)
         return self._take_out()
+
+    def handle_camera_tx(self, message: CameraTx, now_s: float) -> list[Message]:
+        """Send a message of the payload process to a camera or gimbal; one for anything else is counted and dropped."""
+        self._begin(now_s)
+        if self._payload_codec is None or not may_leave(message, self._target):
+            self.counters["camera_refused"] += 1
+            return []
+        frame = self._payload_codec.encode(RawMessage(message.number, message.payload), now_s)
+        return [LinkTx(stamp_s=now_s, data=frame)]
 
     def handle_state(self, message: State, now_s: float) -> list[Message]:
         """Send the estimate to PX4's estimator, where the vehicle file says so (`fcu.send_odometry`)."""

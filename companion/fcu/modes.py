@@ -34,6 +34,12 @@ _AUTO = {
     10: FcuMode.AUTO_VTOL_TAKEOFF,
 }
 
+_NUMBERS = (
+    {mode: (main, 0) for main, mode in _MAIN.items()}
+    | {mode: (MAIN_POSCTL, sub) for sub, mode in _POSCTL.items()}
+    | {mode: (MAIN_AUTO, sub) for sub, mode in _AUTO.items()}
+)
+
 # action of FcuCommand: (main mode, sub mode)
 MODE_OF_ACTION = {
     CommandAction.OFFBOARD: (MAIN_OFFBOARD, 0),
@@ -73,6 +79,11 @@ RESULT_TEXTS: dict[int, str] = {
 def custom_mode(main: int, sub: int = 0) -> int:
     """The number in HEARTBEAT.custom_mode."""
     return main << 16 | sub << 24
+
+
+def mode_number(mode: FcuMode) -> tuple[int, int]:
+    """Main and sub mode of a mode in the tables; KeyError for `FcuMode.UNKNOWN`."""
+    return _NUMBERS[mode]
 
 
 def mode_name(number: int) -> FcuMode:

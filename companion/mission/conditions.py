@@ -177,6 +177,10 @@ def in_offboard_without_bundle(mission: MissionContext, now_s: float) -> Found:
     return mission.plan.bundle is None and in_offboard(mission, now_s)
 
 
+def in_offboard_to_inspect(mission: MissionContext, now_s: float) -> Found:
+    return mission.flight.inspection is not None and in_offboard_without_bundle(mission, now_s)
+
+
 def in_offboard(mission: MissionContext, now_s: float) -> Found:
     return mission.commands.asked(CommandAction.OFFBOARD) and mission.inputs.mode == FcuMode.OFFBOARD
 
@@ -210,6 +214,10 @@ def bundle_confirmed(mission: MissionContext, now_s: float) -> Found:
     return _bundle_confirmed(mission, now_s) and not _standoff_problem(mission)
 
 
+def bundle_confirmed_to_inspect(mission: MissionContext, now_s: float) -> Found:
+    return mission.plan.standoff is None and bundle_confirmed(mission, now_s)
+
+
 def standoff_out_of_limits(mission: MissionContext, now_s: float) -> Found:
     return _standoff_problem(mission) if _bundle_confirmed(mission, now_s) else ""
 
@@ -235,6 +243,10 @@ def search_over(mission: MissionContext, now_s: float) -> Found:
 
 def at_standoff_without_hold(mission: MissionContext, now_s: float) -> Found:
     return mission.plan.hold is None and at_standoff(mission, now_s)
+
+
+def at_standoff_to_inspect(mission: MissionContext, now_s: float) -> Found:
+    return mission.flight.inspection is not None and at_standoff_without_hold(mission, now_s)
 
 
 def at_standoff(mission: MissionContext, now_s: float) -> Found:
@@ -282,6 +294,22 @@ def hold_complete_before_trajectory(mission: MissionContext, now_s: float) -> Fo
     return mission.plan.trajectory is not None and hold_complete(mission, now_s)
 
 
+def hold_complete_before_inspection(mission: MissionContext, now_s: float) -> Found:
+    return mission.flight.inspection is not None and hold_complete(mission, now_s)
+
+
+def inspection_flown(mission: MissionContext, now_s: float) -> Found:
+    progress = mission.flight.inspection
+    if progress is None or not progress.complete:
+        return ""
+    captures, route = progress.captures, progress.route
+    return f"{captures.taken + route.before} of {route.wanted} photographs"
+
+
+def inspection_problem(mission: MissionContext, now_s: float) -> Found:
+    return "" if mission.flight.inspection is None else mission.flight.inspection.problem
+
+
 def hold_complete(mission: MissionContext, now_s: float) -> Found:
     hold, photographer = mission.plan.hold, mission.flight.photographer
     if hold is None:
@@ -308,6 +336,12 @@ def clear_at_bundle(mission: MissionContext, now_s: float) -> Found:
 def clear_on_trajectory(mission: MissionContext, now_s: float) -> Found:
     seen = not mission.plan.trajectory_at_bundle or mission.inputs.bundle_seen(now_s)
     return _pause_over(mission) and mission.flight.paused_phase in ph.ON_TRAJECTORY and seen
+
+
+def clear_in_inspection(mission: MissionContext, now_s: float) -> Found:
+    sight = mission.inputs.sight
+    seen = sight is not None and (not sight.at_bundle or mission.inputs.bundle_seen(now_s))
+    return _pause_over(mission) and mission.flight.paused_phase == Phase.INSPECT and seen
 
 
 def clear_on_return(mission: MissionContext, now_s: float) -> Found:

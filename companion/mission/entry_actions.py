@@ -10,6 +10,8 @@ from companion.core.trajectory_messages import Hold, Trajectory, Vec3
 from companion.mission import phases as ph
 from companion.mission import reference_geometry as geometry
 from companion.mission.curves import Curve, flown_s, to_trajectory
+from companion.mission.inspecting import fly_to_stop
+from companion.mission.inspection_route import to_world
 from companion.mission.mission_context import MissionContext
 from companion.mission.monitors import CONTROL_ERROR, ESTIMATE_GOOD
 from companion.mission.requests import WARNING
@@ -23,6 +25,8 @@ DESCENT_END_M = 0.4  # over the take-off point: from there PX4 lands within a se
 # height may be wrong by that much.
 SINKS, SINKS_ALONE = (1.5, 1.5), (1.2, 1.0)
 TOUCH_END_M = -0.3
+
+RETREAT_LOWEST_M = 1.5  # over the take-off point
 
 BRAKE_S = 1.0  # about 1 / bandwidth of the position control
 BRAKE_MAX_M = 1.0
@@ -103,6 +107,14 @@ def _enter_trajectory(mission: MissionContext, left: Phase, now_s: float) -> Non
         mission.references.start(curve.frame, trajectory, now_s, flown_s(curve, trajectory))
 
 
+def _enter_inspect(mission: MissionContext, left: Phase, now_s: float) -> None:
+    """To the first station, or again to the one at which the inspection was interrupted."""
+    mission.inputs.expect_modes(FcuMode.OFFBOARD)
+    if mission.flight.inspection is not None:
+        mission.flight.inspection.begun = True
+        fly_to_stop(mission, now_s)
+
+
 def _enter_pause(mission: MissionContext, left: Phase, now_s: float) -> None:
     mission.flight.paused_phase = left
     mission.flight.pauses += not mission.operator.holding
@@ -124,6 +136,8 @@ def _enter_retreat(mission: MissionContext, left: Phase, now_s: float) -> None:
     if away is None:  # no structure is known: backwards, against the nose
         away = (-math.cos(yaw_rad), -math.sin(yaw_rad), 0.0)
     goal = geometry.clamp(geometry.along(point, away, retreat.distance_m), home_W, mission.plan.limits)
+    if mission.inputs.structure is not None:  # from below a deck the way leads down
+        goal = (goal[0], goal[1], max(goal[2], min(point[2], home_W[2] + RETREAT_LOWEST_M)))
     _move_in_world(mission, goal, yaw_rad, now_s, here, retreat.speed_m_s, retreat.acceleration_m_s2)
 
 
@@ -136,11 +150,22 @@ def _enter_return(mission: MissionContext, left: Phase, now_s: float) -> None:
     home = geometry.added((0.0, 0.0, mission.plan.return_.height_m), home_W)
     if flight.return_path is None:
         flown = search.waypoints[: flight.waypoints_reached] if search is not None else []
-        flight.return_path = [(geometry.added(w.p_m, home_W), w.yaw_rad) for w in reversed(flown)]
+        flight.return_path = _back_to_free_way(mission)
+        flight.return_path += [(geometry.added(w.p_m, home_W), w.yaw_rad) for w in reversed(flown)]
         flight.return_path.append((home, flown[0].yaw_rad if flown else _present_yaw(mission, now_s)))
     elif not flight.return_path:
         flight.return_path.append((home, _present_yaw(mission, now_s)))
     fly_back(mission, now_s)
+
+
+def _back_to_free_way(mission: MissionContext) -> list[tuple[Vec3, float]]:
+    """Stations of the inspection to fly back over, where the straight way home passes too near to a surface."""
+    progress, inputs = mission.flight.inspection, mission.inputs
+    if progress is None or not progress.begun:
+        return []
+    poses = progress.poses(inputs.state, inputs.home_W)
+    stops = [progress.route.stops[index] for index in progress.retraced()]
+    return [to_world(stop.p, stop.yaw_rad, stop.frame, poses[stop.frame]) for stop in stops if stop.frame in poses]
 
 
 def _enter_land(mission: MissionContext, left: Phase, now_s: float) -> None:
@@ -244,6 +269,7 @@ ENTRY_ACTIONS: dict[Phase, EntryAction] = {
     Phase.HOLD: _enter_hold,
     Phase.TRANSFER: _enter_transfer,
     Phase.TRAJECTORY: _enter_trajectory,
+    Phase.INSPECT: _enter_inspect,
     Phase.PAUSE: _enter_pause,
     Phase.RETREAT: _enter_retreat,
     Phase.RETURN: _enter_return,

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from companion.core.enums import Phase
 from companion.core.trajectory_messages import Vec3
+from companion.mission.inspection_progress import Inspecting
 from companion.mission.requests import Photographer
 
 
@@ -39,6 +40,7 @@ class FlightState:
     """State of one flight; a deliberate new start begins with a new one."""
 
     photographer: Photographer
+    inspection: Inspecting | None = None
     phase: Phase = Phase.WAIT_READY
     reason: str = "started"  # why the phase was entered
     phase_since_s: float | None = None  # None before the first step
@@ -94,6 +96,8 @@ class FlightState:
         if not self.early_end:
             missing = self.phase == Phase.DONE and self.photographer.taken < self.photographer.wanted
             taken = f"{self.photographer.taken} of {self.photographer.wanted} photographs taken"
+            if self.phase == Phase.DONE and self.inspection is not None and self.inspection.shortfall:
+                return self.inspection.shortfall
             return taken if missing else self.cause_before
         done = []
         for phase, finished in self.measures.items():

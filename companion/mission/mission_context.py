@@ -2,11 +2,14 @@
 
 from collections.abc import Iterable
 
+from companion.core.bundle_poses import bundle_pose
 from companion.core.enums import CommandAction, ProcessName
 from companion.core.messages import WORLD, Message
 from companion.core.trajectory_messages import Trajectory
 from companion.core.vehicle import Vehicle
 from companion.mission.flight_state import FlightState
+from companion.mission.inspection_progress import Inspecting
+from companion.mission.inspection_route import Route
 from companion.mission.mission_inputs import MissionInputs
 from companion.mission.operator import OperatorRequests
 from companion.mission.plan import Plan
@@ -19,10 +22,12 @@ from companion.mission.start_checks import problems, run_checks
 class MissionContext:
     """The parts of one mission; `outbox` collects the messages of the present step.
 
-    required_processes: processes that must publish `Health` before the start.
+    required_processes: processes that must publish `Health` before the start. route: of the plan's inspection.
     """
 
-    def __init__(self, vehicle: Vehicle, plan: Plan, required_processes: Iterable[ProcessName]) -> None:
+    def __init__(
+        self, vehicle: Vehicle, plan: Plan, required_processes: Iterable[ProcessName], route: Route | None = None
+    ) -> None:
         self.vehicle = vehicle
         self.plan = plan
         self.required_processes = tuple(required_processes)
@@ -31,7 +36,8 @@ class MissionContext:
         self.commands = CommandRequests()
         self.references = ReferenceStream()
         self.operator = OperatorRequests()
-        self.flight = FlightState(_photographer(plan))
+        self._route = route
+        self.flight = FlightState(_photographer(plan), self._inspecting())
         self.outbox: list[Message] = []
 
     def begin_flight(self) -> None:
@@ -41,6 +47,7 @@ class MissionContext:
         self.commands.forget()
         self.flight = FlightState(
             _photographer(self.plan),
+            self._inspecting(before.inspection),
             before.phase,
             before.reason,
             before.phase_since_s,
@@ -55,11 +62,18 @@ class MissionContext:
         """Send a line to the ground station."""
         self.outbox.append(self.commands.text(text, severity, now_s))
 
-    def refer(self, frame: str, trajectory: Trajectory, now_s: float) -> None:
-        """Stream a trajectory as the reference."""
+    def refer(self, frame: str, trajectory: Trajectory, now_s: float, before_face: bool = True) -> None:
+        """Stream a trajectory as the reference. before_face: it stays before the face of the bundle that it is relative to."""
         state = self.inputs.state
-        q_WM = None if frame == WORLD or state is None else state.q_WM
-        self.references.start(frame, trajectory, now_s, q_WM=q_WM)
+        pose = None if frame == WORLD or state is None else bundle_pose(state, frame)
+        q_WM = None if pose is None else pose[1]
+        self.references.start(frame, trajectory, now_s, q_WM=q_WM, before_face=before_face)
+
+    def _inspecting(self, before: Inspecting | None = None) -> Inspecting | None:
+        """Of a new flight; after a hand-over in the same flight it goes on with the photographs that are missing."""
+        if self._route is None:
+            return None
+        return Inspecting(self._route) if before is None else before.again()
 
     def move_finished(self, now_s: float) -> bool:
         """The controller has flown the present reference to its end."""

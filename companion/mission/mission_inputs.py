@@ -18,6 +18,7 @@ from companion.core.messages import (
     ImuReport,
     Markers,
     Message,
+    PayloadStatus,
     Reference,
     SentSetpoint,
     State,
@@ -29,6 +30,8 @@ from companion.core.voltage import outside_range_v
 from companion.mission import phases as ph
 from companion.mission import reference_geometry as geometry
 from companion.mission.height_guard import HeightGuard
+from companion.mission.inspection_progress import Sight
+from companion.mission.inspection_route import Nearest
 from companion.mission.modes import MANUAL_MODES
 from companion.mission.plan import Plan
 from companion.mission.raw_guard import RawGuard
@@ -46,7 +49,8 @@ TOUCH_BELOW_M, TOUCH_BEHIND_M, TOUCH_STILL_M_S = 1.0, 0.12, 0.15
 COPIES_S, COPIES_MAX = 2.0, 100  # images that show two bundles of one name are counted over this time
 FACES, FACE_PERIOD_S = 5, 0.5  # the oldest is two seconds older than the newest: longer than a monitor takes to act
 NOT_BY_HEALTH = (FcuSystem.GNSS, FcuSystem.BATTERY)  # have monitors of their own
-NOT_MONITORED = (ProcessName.MISSION, ProcessName.SIMULATOR)  # processes whose death is not an event here
+# Processes whose death is not an event here; the row `payload_camera` has that of the payload process.
+NOT_MONITORED = (ProcessName.MISSION, ProcessName.SIMULATOR, ProcessName.PAYLOAD)
 
 
 class MissionInputs:
@@ -66,6 +70,9 @@ class MissionInputs:
         self._faces: deque[tuple[float, Vec3]] = deque(maxlen=FACES)
         self._innovations = InnovationTrend()
         self._cycles = ControlTrend()
+        self._payload_s: float | None = None  # when the payload camera was last ready
+        self.structure: Nearest | None = None  # the nearest surface of an inspection that has begun
+        self.sight: Sight | None = None  # of its bundles
         self._copies_s: deque[float] = deque(maxlen=COPIES_MAX)
         self._battery = BatteryTrend(vehicle.safety.battery_critical_v)
         self._tilt = TiltTrend(vehicle.controller.tilt_max_rad)
@@ -127,6 +134,11 @@ class MissionInputs:
         self.latest.put(markers)
         if self.plan.bundle in markers.copied:
             self._copies_s.append(markers.stamp_s)
+
+    def take_payload(self, status: PayloadStatus) -> None:
+        self.latest.put(status)
+        if not status.problem:
+            self._payload_s = status.stamp_s
 
     def take_health(self, health: Health) -> None:
         self.healths[health.process] = health
@@ -206,8 +218,13 @@ class MissionInputs:
         return not self.plan.satellites or self.gnss_lost(now_s)
 
     def bundle_seen(self, now_s: float) -> bool:
-        """The plan's bundle was observed within the last `SEEN_S`; an older observation does not count."""
+        """The plan's bundle was observed within the last `SEEN_S`; an older observation does not count.
+
+        In an inspection any of its bundles counts.
+        """
         state = self.state
+        if self.sight is not None:
+            return self.sight.age_s + self.state_age_s(now_s) < SEEN_S
         if state is None or state.bundle != self.plan.bundle:
             return False
         return state.marker_age_s + self.state_age_s(now_s) < SEEN_S
@@ -306,11 +323,12 @@ class MissionInputs:
             self._tilt.take(now_s, attitude.q_WB)
 
     def note_face(self, now_s: float) -> None:
-        """Remember where the bundle faces; called while no safety monitor demands anything."""
-        if self.state is None or not self.bundle_seen(now_s):
+        """Remember where the structure faces, by the bundle or the nearest surface; called while no safety monitor demands anything."""
+        if self.state is None or not (self.structure is not None or self.bundle_seen(now_s)):
             return
         if not (self._faces and now_s - self._faces[-1][0] < FACE_PERIOD_S):
-            self._faces.append((now_s, geometry.face_normal(self.state.q_WM)))
+            away = geometry.face_normal(self.state.q_WM) if self.structure is None else self.structure.away_W
+            self._faces.append((now_s, away))
 
     @property
     def away_W(self) -> Vec3 | None:
@@ -384,6 +402,8 @@ class MissionInputs:
         return {offset: count - before.get(offset, 0) for offset, count in counts.items()}
 
     def _at_bundle(self, phase: Phase | None) -> bool:
+        if phase == Phase.INSPECT and self.plan.satellites:
+            return self.sight is not None and self.sight.at_bundle
         if not self.plan.satellites:  # everything is flown relative to the bundle
             return True
         return phase in ph.AT_BUNDLE or (phase in ph.ON_TRAJECTORY and self.plan.trajectory_at_bundle)
@@ -417,6 +437,8 @@ class MissionInputs:
             now_s=now_s,
             phase=phase,
             at_bundle=self._at_bundle(paused_phase if phase == Phase.PAUSE else phase),
+            sight=self.sight,
+            structure_m=None if self.structure is None else self.structure.distance_m,
             tilt_error_rad=self._tilt_error.lasting_rad(now_s),
             landing_at_bundle=landing and self._at_bundle(left),
             plan=self.plan,
@@ -446,6 +468,8 @@ class MissionInputs:
             solver_failures=failures,
             deadline_misses=misses,
             health_ages_s=self._health_ages_s(now_s),
+            payload_age_s=None if self._payload_s is None else now_s - self._payload_s,
+            payload=self.latest.get(PayloadStatus),
             step_rates=self._step_rates(now_s),
             phase_time_s=phase_time_s,
             sinks=sinks,

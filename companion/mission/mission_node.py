@@ -3,8 +3,11 @@
 import math
 from collections.abc import Iterable
 
+import msgspec
+
 from companion.core.enums import Phase, ProcessName, TopicName
 from companion.core.messages import (
+    Capture,
     ControlStatus,
     EstimatorStatus,
     FcuAttitude,
@@ -17,6 +20,7 @@ from companion.core.messages import (
     Message,
     MissionStatus,
     OperatorRequest,
+    PayloadStatus,
     Photo,
     SentSetpoint,
     State,
@@ -26,10 +30,14 @@ from companion.core.site import Site
 from companion.core.vehicle import Vehicle
 from companion.mission import phases as ph
 from companion.mission.entry_actions import ENTRY_ACTIONS
+from companion.mission.inspecting import nearest_surface, note_inspection
+from companion.mission.inspection_files import load_inspection
+from companion.mission.inspection_progress import inspection_counts
+from companion.mission.inspection_route import Place
 from companion.mission.mission_context import MissionContext
 from companion.mission.operator_checks import answer, consider
 from companion.mission.phase_work import PHASE_WORK
-from companion.mission.plan import Plan, check_bundle, check_flown, check_standoff
+from companion.mission.plan import Plan, check_bundle, check_standoff
 from companion.mission.requests import INFORMATION, WARNING
 from companion.mission.safety_monitor import Demand
 from companion.mission.snapshot import SafetySnapshot
@@ -44,7 +52,7 @@ class MissionNode(Node):
     vehicle, plan, site: as loaded; raises `ConfigError` if the plan's bundle is not in the site, or if the plan leads
     nearer to it than the vehicle's safety.standoff_min_m.
     required_processes: processes that must publish `Health` before the start, e.g. ("recorder",); tracker and camera
-    only count in a plan that needs a camera.
+    only count in a plan that needs a camera. photographed: photographs of the inspection that former flights took.
     """
 
     name = "mission"
@@ -58,6 +66,8 @@ class MissionNode(Node):
         "control",
         "markers",
         "photo",
+        "capture",
+        "payload",
         "health",
         "host",
         "sent_setpoint",
@@ -67,13 +77,19 @@ class MissionNode(Node):
     batch_window_s = 1.0 / rate_hz
 
     def __init__(
-        self, vehicle: Vehicle, plan: Plan, site: Site, required_processes: Iterable[ProcessName] = ()
+        self,
+        vehicle: Vehicle,
+        plan: Plan,
+        site: Site,
+        required_processes: Iterable[ProcessName] = (),
+        photographed: Iterable[Place] = (),
     ) -> None:
         super().__init__()
         check_bundle(plan, site)
         check_standoff(plan, vehicle)
-        check_flown(plan)
-        self._mission = MissionContext(vehicle, plan, required_processes)
+        inspection = load_inspection(plan, site, vehicle, plan.name, photographed)
+        route = None if inspection is None else inspection.route()
+        self._mission = MissionContext(vehicle, plan, required_processes, route)
         self._status_sent_s = -math.inf
 
     @property
@@ -133,6 +149,13 @@ class MissionNode(Node):
     def handle_photo(self, message: Photo, now_s: float) -> None:
         self._mission.flight.photographer.take(message)
 
+    def handle_capture(self, message: Capture, now_s: float) -> None:
+        if self._mission.flight.inspection is not None:
+            self._mission.flight.inspection.captures.take(message)
+
+    def handle_payload(self, message: PayloadStatus, now_s: float) -> None:
+        self._mission.inputs.take_payload(message)
+
     def handle_health(self, message: Health, now_s: float) -> None:
         self._mission.inputs.take_health(message)
 
@@ -157,7 +180,9 @@ class MissionNode(Node):
             mission.inputs.note_ground(now_s)
         elif mission.flight.phase in ph.CONTROLLING:
             mission.inputs.note_flight(now_s)
+            note_inspection(mission, now_s)
         mission.inputs.note_guard(now_s)
+        self._note_structure()
         mission.inputs.note_wind(now_s)
         mission.inputs.note_tilt(now_s)
         events = mission.safety.update(self.snapshot(now_s))
@@ -175,6 +200,16 @@ class MissionNode(Node):
         self._publish(now_s)
         mission.flight.last_step_s = now_s
         return mission.outbox
+
+    def _note_structure(self) -> None:
+        """In an inspection the distance to its surfaces counts, in place of that to the face of the mission's bundle."""
+        mission, flight = self._mission, self._mission.flight
+        inspects = Phase.INSPECT in (flight.phase, flight.paused_phase if flight.phase == Phase.PAUSE else None)
+        near = inspects or flight.phase == Phase.RETREAT
+        mission.inputs.structure = nearest_surface(mission) if near else None
+        state, progress = mission.inputs.state, flight.inspection
+        known = near and progress is not None and progress.begun and state is not None
+        mission.inputs.sight = progress.sight(state) if known and progress is not None and state is not None else None
 
     def _change_phase(self, now_s: float) -> None:
         """Take the first transition whose condition holds."""
@@ -213,14 +248,17 @@ class MissionNode(Node):
         held = plan.hold is None or flight.hold_time_s >= plan.hold.duration_s
         flown = plan.trajectory is None or flight.trajectory_flown
         complete = held and flown and photographer.taken >= photographer.wanted
+        progress = flight.inspection
+        inspected = progress is None or not progress.shortfall
         ended_by_others = flight.phase in ph.OBSERVING and mission.inputs.on_ground()
-        return MissionStatus(
+        status = MissionStatus(
             stamp_s=now_s,
             phase=flight.phase,
             reason=flight.reason,
             phase_time_s=flight.phase_time_s(now_s),
             finished=flight.phase in ph.ENDED or ended_by_others,
-            success=flight.phase == Phase.DONE and complete and not flight.early_end,
-            photographs=photographer.taken,
+            success=flight.phase == Phase.DONE and complete and inspected and not flight.early_end,
+            photographs=photographer.taken + (progress.captures.taken if progress is not None else 0),
             cause=flight.cause,
         )
+        return status if progress is None else msgspec.structs.replace(status, **inspection_counts(progress))

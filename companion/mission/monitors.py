@@ -60,6 +60,8 @@ GROUND_AGE_S = 10.0  # its heartbeat comes once a second
 TOUCHDOWN_TILT_RAD = 0.26  # 15°: the slope on which legs of this width still stand
 TOUCHDOWN_CLIMB_M_S = 0.5  # a landing at MPC_LAND_SPEED has not ended
 TOUCHDOWN_SPEED_M_S = 3.0  # twice LNDMC_XY_VEL_MAX: in 12 m/s of wind an aircraft slides on smooth ground at 2
+PAYLOAD_CAMERA = "payload_camera"
+PAYLOAD_S = 5.0  # a camera on a serial port may miss heartbeats for some seconds
 ESCALATION_MIN_S = 2.0  # least time between two actions, so that each has time to help
 ACTIONS = tuple(action for action in SafetyAction if action != SafetyAction.NONE)
 LOOP = (ProcessName.ESTIMATOR, ProcessName.CONTROLLER, ProcessName.FCU)  # the processes of the control loop
@@ -145,7 +147,9 @@ def _conflict(s: SafetySnapshot) -> str:
 
 
 def _relative_std(s: SafetySnapshot) -> float | None:
-    return s.state.relative_std_m if s.state is not None and s.at_bundle else None
+    if s.state is None or not s.at_bundle:
+        return None
+    return s.state.relative_std_m if s.sight is None else s.sight.std_m
 
 
 def _position_std(s: SafetySnapshot) -> float | None:
@@ -251,7 +255,9 @@ def _throttle_limit(v: Vehicle, p: Plan) -> float:
 
 
 def _face_distance(s: SafetySnapshot) -> float | None:
-    """Distance to the plane of the bundle's face [m], while the mission flies in front of it."""
+    """Distance to the plane of the bundle's face [m], while the mission flies in front of it; in an inspection to its surfaces."""
+    if s.structure_m is not None:
+        return s.structure_m
     if s.state is None or s.state.bundle != s.plan.bundle or not (s.at_bundle or s.phase == Phase.RETREAT):
         return None
     return to_bundle(s.state.p_W, 0.0, s.state.p_WM, s.state.q_WM)[0][2]
@@ -274,6 +280,8 @@ def _nearest(s: SafetySnapshot) -> float | None:
 
 def _range_shortfall(s: SafetySnapshot) -> float | None:
     range_m, state = _range(s), s.state
+    if s.structure_m is not None:  # the beam may meet another surface than that with the bundle
+        return None
     if range_m is None or state is None or state.bundle != s.plan.bundle or not s.at_bundle:
         return None
     return shortfall(range_m, state, s.home_W)
@@ -422,6 +430,12 @@ def _timesync_age(s: SafetySnapshot) -> float | None:
     return None if math.isnan(age_s) else age_s
 
 
+def _payload_problem(s: SafetySnapshot) -> str:
+    if s.payload is None or s.now_s - s.payload.stamp_s > PAYLOAD_S:
+        return "the payload process is silent"
+    return s.payload.problem
+
+
 def _oldest_health(s: SafetySnapshot) -> float | None:
     return max(s.health_ages_s.values(), default=None)
 
@@ -458,7 +472,8 @@ PX4_CLIMBS = (Phase.TAKEOFF, Phase.ENTER_OFFBOARD)
 FLYING = (*PX4_CLIMBS, *ph.CONTROLLING, Phase.LAND)
 IN_AIR = (Phase.TAKEOFF, Phase.ENTER_OFFBOARD, *ph.CONTROLLING)
 BEFORE_RETURN = (*ph.WORKING, Phase.PAUSE)
-NEAR = (*ph.AT_BUNDLE, *ph.ON_TRAJECTORY, Phase.PAUSE)  # where the mission may fly relative to the bundle
+# where the mission may fly relative to the bundle
+NEAR = (*ph.AT_BUNDLE, *ph.ON_TRAJECTORY, Phase.INSPECT, Phase.PAUSE)
 BATTERY_VOLTAGE = "battery voltage"  # in `FcuStatus.implausible`; it has a monitor of its own
 TOUCHDOWN = "touchdown"  # while this monitor is active, the mission does not ask for disarming
 GNSS_LOST, BOTH_LOST, BUNDLE_LOST, BATTERY_CRITICAL = "gnss_lost", "both_lost", "bundle_lost", "battery_critical"
@@ -686,6 +701,9 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("process_dead", "no health messages from a process", "s", WARNING, BEFORE_RETURN,
         _oldest_health, lambda v, p: v.safety.process_dead_s, hysteresis=0.5,
         escalation=(HOLD, RETURN), escalation_s=5.0, detail=_silent_process),
+    Monitor(PAYLOAD_CAMERA, "payload camera does not answer", "s", WARNING, BEFORE_RETURN,
+        lambda s: s.payload_age_s, lambda v, p: PAYLOAD_S, hysteresis=1.0, escalation=(WARN,), detail=_payload_problem,
+        advice="its photographs are missing; the plan goes on"),
     # the computer
     Monitor("cpu_starved", "processes run too slowly", "of their rate", WARNING, BEFORE_RETURN,
         _slowest_rate, lambda v, p: v.safety.step_rate_share, below=True, hysteresis=0.05, after_s=1.0,
@@ -715,4 +733,9 @@ MONITORS_ALONE: tuple[Monitor, ...] = (
 
 def monitors_for(plan: Plan) -> tuple[Monitor, ...]:
     """The monitors that are evaluated in a flight of the plan."""
-    return MONITORS if plan.satellites else (*(m for m in MONITORS if m.alone), *MONITORS_ALONE)
+    monitors = MONITORS if plan.satellites else (*(m for m in MONITORS if m.alone), *MONITORS_ALONE)
+    if plan.inspection is not None and plan.inspection.on_camera_failure == "return":
+        advice = "the plan returns without photographs"
+        changed = (m._replace(escalation=(WARN, RETURN), advice=advice) for m in monitors if m.name == PAYLOAD_CAMERA)
+        monitors = (*(m for m in monitors if m.name != PAYLOAD_CAMERA), *changed)
+    return monitors

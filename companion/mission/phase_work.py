@@ -10,6 +10,7 @@ from companion.mission.conditions import LAND_ATTEMPTS, may_arm_again, move_too_
 from companion.mission.entry_actions import brake, descend, fly_back, fly_to_waypoint, may_sink, request_land
 from companion.mission.flight_state import Timer
 from companion.mission.handover import come_to_rest
+from companion.mission.inspecting import inspect
 from companion.mission.mission_context import MissionContext
 from companion.mission.monitors import TOUCHDOWN
 from companion.mission.requests import CRITICAL
@@ -195,6 +196,7 @@ PHASE_WORK: dict[Phase, PhaseWork] = {
     Phase.ENTER_OFFBOARD: _enter_offboard,
     Phase.SEARCH: _search,
     Phase.HOLD: _hold,
+    Phase.INSPECT: inspect,
     Phase.RETURN: _return,
     Phase.LAND: _land,
     Phase.DONE: _done,

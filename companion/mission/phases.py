@@ -10,7 +10,7 @@ from companion.core.enums import Phase
 
 AT_BUNDLE = (Phase.APPROACH, Phase.HOLD)
 ON_TRAJECTORY = (Phase.TRANSFER, Phase.TRAJECTORY)  # at the bundle as well, if the trajectory is flown in its frame
-WORKING = (Phase.SEARCH, *AT_BUNDLE, *ON_TRAJECTORY)  # the mission proper
+WORKING = (Phase.SEARCH, *AT_BUNDLE, *ON_TRAJECTORY, Phase.INSPECT)  # the mission proper
 CONTROLLING = (*WORKING, Phase.PAUSE, Phase.RETREAT, Phase.RETURN)  # OFFBOARD, by this stack
 BEFORE_CONTROL = (Phase.TAKEOFF, Phase.ENTER_OFFBOARD)  # in the air, PX4 flies
 UNDER_WAY = (Phase.ARM, *BEFORE_CONTROL, *CONTROLLING, Phase.LAND)

@@ -18,7 +18,7 @@ from companion.core.site import Site, load_site
 from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import Vehicle
 from companion.mission.curves import Curve, fastest_m_s, points_of, to_trajectory
-from companion.planning.sections import Inspection
+from companion.planning.sections import Inspection, with_absolute_paths
 
 Point = tuple[
     Annotated[float, number(-500, 500, "m")],
@@ -123,7 +123,7 @@ class Plan(Section, frozen=True, kw_only=True, rename={"return_": "return"}):
     hold: HoldTime | None = None  # likewise, but a bundle with a trajectory may do without
     photographs: Photographs | None = None  # in a hold; required without a trajectory (`at_s` may be empty)
     trajectory: Curve | None = None  # flown after the hold, or without one
-    inspection: Inspection | None = None  # planned by `companion plan`; no process flies it
+    inspection: Inspection | None = None  # flown after the hold, or without one; planned by `companion plan`, too
     return_: Return
     retreat: Retreat
     limits: Limits
@@ -137,7 +137,7 @@ class Plan(Section, frozen=True, kw_only=True, rename={"return_": "return"}):
     def speed_m_s(self) -> float:
         """The highest speed of the plan's references."""
         tables = (self.search, self.standoff, self.return_, self.retreat)
-        speeds = [table.speed_m_s for table in tables if table is not None]
+        speeds = [table.speed_m_s for table in (*tables, self.inspection) if table is not None]
         return max(speeds if self.trajectory is None else [*speeds, fastest_m_s(self.trajectory)])
 
     @property
@@ -162,6 +162,9 @@ def load_plan(path: str | Path) -> Plan:
         marker_file = (Path(path).parent / plan.marker_file).resolve()
         check_bundle(plan, load_site(marker_file), f"{path}: ")
         plan = msgspec.structs.replace(plan, marker_file=str(marker_file))
+    if plan.inspection is not None:
+        inspection = with_absolute_paths(plan.inspection, Path(path).parent)
+        plan = msgspec.structs.replace(plan, inspection=inspection)
     if problem := _incomplete(plan) or _contradiction(plan):
         raise ConfigError(f"{path}: {problem}")
     return plan
@@ -197,10 +200,9 @@ def check_standoff(plan: Plan, vehicle: Vehicle, where: str = "") -> None:
             )
 
 
-def check_flown(plan: Plan, where: str = "") -> None:
-    """Raise `ConfigError` for a plan with an inspection: no phase of the mission flies it, so its photographs would be missing."""
-    if plan.inspection is not None:
-        raise ConfigError(f"{where or f'{plan.name}: '}inspection: can be planned (companion plan), not flown")
+def handed_over(plan: Plan, switch: RcSwitch) -> Plan:
+    """The plan started by a switch of the pilot, whatever its file says."""
+    return msgspec.structs.replace(plan, start="rc_switch", rc_switch=switch)
 
 
 def outside_m(point: Vec3, limits: Limits) -> float:
@@ -232,13 +234,17 @@ def _incomplete(plan: Plan) -> str:
         given = getattr(plan, key) is not None
         if given and plan.bundle is None:
             return f"{key}: has no use without a bundle"
-        if not given and plan.bundle is not None and not (key in ("hold", "photographs") and plan.trajectory):
+        without_hold = key in ("hold", "photographs") and plan.trajectory is not None
+        optional = without_hold or (key != "search" and plan.inspection is not None)
+        if not given and plan.bundle is not None and not optional:
             return f"{key}: missing key"
     if not plan.satellites and plan.bundle is None:
         return "bundle: missing key: without satellites the position comes from a bundle"
     if plan.photographs is not None and plan.hold is None:
         return "photographs: has no use without [hold]"
-    if plan.bundle is None and plan.trajectory is None:
+    if plan.hold is not None and plan.standoff is None:
+        return "hold: has no use without [standoff]"
+    if plan.bundle is None and plan.trajectory is None and plan.inspection is None:
         return "trajectory: missing key (or bundle, with what belongs to it)"
     if plan.trajectory is not None and plan.trajectory_at_bundle and plan.trajectory.frame != plan.bundle:
         return f"trajectory.frame = {plan.trajectory.frame!r}: is neither {WORLD!r} nor the plan's bundle"
@@ -274,6 +280,8 @@ def _contradiction(plan: Plan) -> str:
         )
     if not plan.satellites and plan.trajectory is not None and not plan.trajectory_at_bundle:
         return f"trajectory.frame = {WORLD!r}: without satellites a trajectory is flown at the bundle"
+    if plan.inspection is not None and (problem := _inspection_contradiction(plan, plan.inspection)):
+        return f"inspection{problem}"
     if (plan.start == "rc_switch") != (plan.rc_switch is not None):
         return (
             f'start = "{plan.start}": the table [rc_switch] {"is missing" if plan.rc_switch is None else "has no use"}'
@@ -284,4 +292,17 @@ def _contradiction(plan: Plan) -> str:
                 return f"rc_switch.{key} = [{low}, {high}]: the first must be below the second"
         if max(switch.off_us[0], switch.on_us[0]) <= min(switch.off_us[1], switch.on_us[1]):
             return "rc_switch.on_us and rc_switch.off_us overlap"
+    return ""
+
+
+def _inspection_contradiction(plan: Plan, inspection: Inspection) -> str:
+    """What of an inspection does not fit the mission, from after "inspection" on; "" if nothing."""
+    if plan.trajectory is not None:
+        return ": a mission flies a [trajectory] or an [inspection], not both"
+    for index, item in enumerate(inspection.item):
+        where = f".item[{index}] '{item.name}': frame = '{item.frame}': "
+        if item.frame != WORLD and plan.bundle is None:
+            return f"{where}needs the keys bundle and marker_file, and [search]"
+        if item.frame == WORLD and not plan.satellites:
+            return f"{where}without satellites items are relative to a bundle"
     return ""

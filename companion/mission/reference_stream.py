@@ -32,15 +32,18 @@ class ReferenceStream:
         now_s: float,
         time_s: float | None = None,
         q_WM: Quat | None = None,
+        before_face: bool = True,
     ) -> None:
-        """Stream `trajectory` from now on. time_s: how long it is flown, if not to its own end.
+        """Stream `trajectory` from now on. time_s: how long it is flown, if not to its own end; before_face: see `Reference`.
 
         A move that replaces the stop at the hand-over before its end begins with what is left of its motion. q_WM: rotation
         of the frame, for a move in a bundle's frame that may replace a stop in the world.
         """
         trajectory = self._continued(frame, trajectory, now_s, q_WM)
         self._id += 1
-        self.current = Reference(stamp_s=now_s, id=self._id, frame=frame, start_s=now_s, trajectory=trajectory)
+        self.current = Reference(
+            stamp_s=now_s, id=self._id, frame=frame, start_s=now_s, trajectory=trajectory, before_face=before_face
+        )
         self.timeout_s = (duration_s(trajectory) if time_s is None else time_s) + MOVE_SPARE_S
 
     def _continued(self, frame: str, trajectory: Trajectory, now_s: float, q_WM: Quat | None) -> Trajectory:
@@ -70,7 +73,7 @@ class ReferenceStream:
         r = self.current
         if r is None:
             return None
-        return Reference(stamp_s=now_s, id=r.id, frame=r.frame, start_s=r.start_s, trajectory=r.trajectory)
+        return msgspec.structs.replace(r, stamp_s=now_s)
 
     def finished(self, control: ControlStatus | None) -> bool:
         """The controller reports that it has flown the present reference to its end."""

@@ -11,10 +11,12 @@ from companion.core.messages import (
     FcuStatus,
     HostStatus,
     ImuReport,
+    PayloadStatus,
     SentSetpoint,
     State,
 )
 from companion.core.trajectory_messages import Vec3
+from companion.mission.inspection_progress import Sight
 from companion.mission.modes import MANUAL_MODES
 from companion.mission.plan import Plan
 from companion.mission.raw_guard import RawMotion
@@ -60,6 +62,10 @@ class SafetySnapshot:
     tilt_error_rad: float | None = (
         None  # of the attitude against the setpoints sent, see `companion.mission.tilt_error`
     )
+    payload_age_s: float | None = None  # since the payload camera was ready; None: it never was, or there is none
+    payload: PayloadStatus | None = None  # the newest, whatever its age
+    structure_m: float | None = None  # to the nearest surface of an inspection that is flown
+    sight: Sight | None = None  # of the bundles of an inspection that is flown
     landing_at_bundle: bool = False  # in LAND: it began while flying relative to the bundle
     phase_time_s: float = 0.0  # in the present phase
     sinks: bool = False  # in LAND, this stack still flies the aircraft down by its own estimate
@@ -99,7 +105,9 @@ class SafetySnapshot:
 
     @property
     def marker_age_s(self) -> float:
-        """Since the plan's bundle was last seen [s], inf before that."""
+        """Since the plan's bundle was last seen [s], inf before that; in an inspection any of its bundles."""
+        if self.sight is not None:
+            return self.sight.age_s + self.state_age_s
         if self.state is None or self.plan.bundle is None or self.state.bundle != self.plan.bundle:
             return math.inf
         return self.state.marker_age_s + self.state_age_s

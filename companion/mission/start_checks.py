@@ -19,6 +19,7 @@ from companion.core.messages import (
     Health,
     Markers,
     Message,
+    PayloadStatus,
     State,
 )
 from companion.core.node import Latest
@@ -79,6 +80,8 @@ def run_checks(
     checks.append(_alive(latest, ControlStatus, "controller", "no status from the controller", now_s))
     if plan.needs_camera:
         checks.append(_alive(latest, Markers, "tracker", "no markers message, is the camera running?", now_s))
+    if plan.inspection is not None:
+        checks.append(_payload_check(latest, now_s))
     required = [name for name in required_processes if plan.needs_camera or name not in CAMERA_PROCESSES]
     return checks + [_process_check(name, healths.get(name), now_s) for name in required]
 
@@ -171,6 +174,12 @@ def imu_warning(latest: Latest, vehicle: Vehicle, now_s: float) -> str:
 
 def _alive(latest: Latest, kind: type[Message], name: str, problem: str, now_s: float) -> StartCheck:
     return StartCheck(name, "" if latest.fresh(kind, now_s) is not None else problem)
+
+
+def _payload_check(latest: Latest, now_s: float) -> StartCheck:
+    """A flight without its photographs is worth nothing: the payload camera must be able to take one."""
+    status = latest.fresh(PayloadStatus, now_s)
+    return StartCheck("payload camera", "no status from the payload process" if status is None else status.problem)
 
 
 def _process_check(name: ProcessName, health: Health | None, now_s: float) -> StartCheck:

@@ -12,6 +12,7 @@ import numpy as np
 from companion.core.arrays import Array, Mask
 from companion.core.config import Section, check_unit_quaternion, integer, load, number
 from companion.core.frames import quat_normalized, rotation_matrix, wrap_angle
+from companion.planning.camera_control import CameraControl
 from companion.planning.sections import Name
 
 UPRIGHT_SINE = 1e-3  # a view so near to the vertical has no heading of its own
@@ -42,6 +43,7 @@ class PayloadCamera(Section, frozen=True, kw_only=True):
     trigger_period_s: Annotated[float, number(0.02, 60, "s between two photographs at least")]
     nearest_focus_m: Annotated[float, number(0.01, 100, "m")]
     mass_kg: Annotated[float, number(0, 50, "kg, with its mount; added to the vehicle file's mass_kg")]
+    control: CameraControl | None = None  # required to take photographs, not to plan them
 
     def __post_init__(self) -> None:
         check_unit_quaternion("q_BC", self.q_BC)
@@ -55,7 +57,11 @@ class PayloadCamera(Section, frozen=True, kw_only=True):
         low, high = self.pitch_range_rad
         if not low <= high:
             return f"pitch_range_rad = [{low:g}, {high:g}]: the first must not be above the second"
-        return ""
+        if self.control is None:
+            return ""
+        if low != high and self.control.gimbal_component_id is None:
+            return f"pitch_range_rad = [{low:g}, {high:g}]: needs control.gimbal_component_id, or [0.0, 0.0] without a gimbal"
+        return self.control.contradiction()
 
     @property
     def focal_px(self) -> tuple[float, float]:

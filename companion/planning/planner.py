@@ -80,7 +80,8 @@ class InspectionPlan(NamedTuple):
     items: list[PlannedItem]
     path: list[Vec3]  # corners of all flights, from the take-off point and back
     figures: list[SurfaceFigures]
-    flights: list[Flight]
+    flights: list[Flight]  # of the stations from `first` on
+    clear_homes: list[bool]  # by station: the straight way home from it is clear of surfaces and within the limits
     path_m: float
     power_w: float
     battery_s: float  # how long one battery lasts
@@ -96,9 +97,10 @@ class InspectionPlan(NamedTuple):
 
 
 def make_plan(
-    name: str, path: str | Path, planning: Planning, battery: Battery, around: Surroundings
+    name: str, path: str | Path, planning: Planning, battery: Battery, around: Surroundings, first: int = 0
 ) -> InspectionPlan:
-    """Plan a mission's inspection. path: the mission file, for messages.
+    """Plan a mission's inspection. path: the mission file, for messages. first: station at which the first flight begins,
+    or one before it to which the way from take-off is clear.
 
     Raises `ConfigError`, one line with file, item and limit, for what cannot be photographed or flown.
     """
@@ -132,7 +134,9 @@ def make_plan(
     route.check()
     power_w = battery.power_w(around.mass_kg)
     battery_s = battery.usable_j / power_w
-    flights = [route.flight(0, battery_s)]
+    while first > 0 and route.obstacle(ways_out[first]):
+        first -= 1
+    flights = [route.flight(first, battery_s)]
     while flights[-1].last + 1 < len(stations):
         flights.append(route.flight(flights[-1].last + 1, battery_s))
     corners = [corner for flight in flights for corner in route.corners(flight)]
@@ -148,7 +152,8 @@ def make_plan(
         if item.surface is not None
     ]
     length_m = sum(math.dist(a, b) for a, b in zip(corners, corners[1:], strict=False))
-    return InspectionPlan(name, stations, items, corners, figures, flights, length_m, power_w, battery_s)
+    clear_homes = [not route.obstacle(ways) for ways in ways_home]
+    return InspectionPlan(name, stations, items, corners, figures, flights, clear_homes, length_m, power_w, battery_s)
 
 
 # --- order and path -------------------------------------------------------------------------------------------------

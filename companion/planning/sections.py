@@ -6,9 +6,11 @@ the face). A heading in a bundle's frame is relative to facing the bundle.
 """
 
 import math
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from companion.core.config import Section, integer, number
 
@@ -141,10 +143,23 @@ class Inspection(Section, frozen=True, kw_only=True):
     acceleration_m_s2: Annotated[float, number(0.05, 3, "m/s²")]
     yaw_rate_rad_s: Annotated[float, number(0.05, 2, "rad/s")]
     settle_s: Time  # at rest before each photograph of a surface
+    # when a photograph cannot be taken in three attempts: count it as missing, or end the inspection there
+    on_camera_failure: Literal["continue", "return"] = "continue"
+    camera_in_vehicle_mass: bool = False  # mass_kg of the vehicle file counts the payload camera
     bundle: list[BundlePlace] = []
     takeoff: SurveyPoint | None = None
     origin: Origin | None = None
     item: Annotated[list[Item], Meta(min_length=1, max_length=200)]
+
+
+def with_absolute_paths(inspection: Inspection, folder: Path) -> Inspection:
+    """The same table with files that do not depend on a folder."""
+
+    def absolute(file: str) -> str:
+        return str((folder / file).resolve())
+
+    item = [replace(item, file=absolute(item.file)) if isinstance(item, QgcItem) else item for item in inspection.item]
+    return replace(inspection, camera=absolute(inspection.camera), battery=absolute(inspection.battery), item=item)
 
 
 class Battery(Section, frozen=True):

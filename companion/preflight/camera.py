@@ -18,12 +18,15 @@ from companion.runtime.nodes import LoadedFiles, build_node
 from companion.tracking.cameras import RATE_TOLERANCE, Source
 from companion.tracking.tracker import FROZEN_IMAGES, TrackerNode
 
-NAMES = ("camera", "camera latency", "marker")
+NAMES = ("camera", "camera latency", "camera shutter", "marker")
 NO_BUNDLE = "the mission flies without a bundle"
 OPEN_TIMEOUT_S = 30.0  # a device is tried in several formats, and some need seconds for their first image
 WATCH_S = 3.0
 SLOW = 0.5  # of the wanted rate
 JITTER_MAX_S = 0.010  # at 1 m/s a centimetre
+SHUTTER_RATE_RAD_S = 0.4  # a turn of a search, or a gust
+SHUTTER_SHARE = 1 / 3  # of the height of the picture: a bundle that is seen well
+SHUTTER_NOISE = 3.0  # times the noise of a corner, below which the skew does not count
 LATENCY_MIN_S = 0.005  # no camera is faster from mid-exposure to arrival: half an exposure and the transfer
 CONTRAST_MIN = 2.0  # standard deviation of the grey values; less is a lens cap, night, or glare
 SEEN_SHARE = 0.5  # of the images; from this share on the bundle counts as visible
@@ -56,7 +59,7 @@ def camera_checks(
         seen = watch(source, watch_s, vehicle.camera.rate_hz)
     finally:
         source.close()
-    return [rate(seen, vehicle), latency(seen, vehicle), marker(seen.images, vehicle, plan)]
+    return [rate(seen, vehicle), latency(seen, vehicle), shutter(vehicle), marker(seen.images, vehicle, plan)]
 
 
 def watch(source: Source, duration_s: float, rate_hz: float) -> Images:
@@ -125,6 +128,24 @@ def latency(seen: Images, vehicle: Vehicle) -> PreflightCheck:
     if jitter_s > JITTER_MAX_S:
         return warning("camera latency", f"{detail}: this is no constant delay")
     return ok("camera latency", detail)
+
+
+def shutter(vehicle: Vehicle) -> PreflightCheck:
+    """How far a rolling shutter pulls the corners of a bundle apart while the aircraft turns."""
+    camera, tracking = vehicle.camera, vehicle.tracking
+    if camera.rolling_shutter_s is None:
+        return skipped("camera shutter", "camera.rolling_shutter_s is not in the vehicle file")
+    if camera.rolling_shutter_s == 0.0:
+        return ok("camera shutter", "global shutter")
+    skew_px = SHUTTER_RATE_RAD_S * camera.fx_px * camera.rolling_shutter_s * SHUTTER_SHARE
+    detail = (
+        f"rows within {camera.rolling_shutter_s * 1e3:.0f} ms: {skew_px:.1f} px over a bundle in a turn of "
+        f"{SHUTTER_RATE_RAD_S:g} rad/s"
+    )
+    limit_px, harmless_px = tracking.max_reprojection_px, SHUTTER_NOISE * tracking.corner_noise_px
+    failures = [f"tracking.max_reprojection_px is {limit_px:g}: use a global shutter"] if skew_px > limit_px else []
+    doubts = [f"more than {harmless_px:g} px: turn slowly, or use a global shutter"] if skew_px > harmless_px else []
+    return worst("camera shutter", failures, [] if failures else doubts, detail)
 
 
 def marker(images: list[Image], vehicle: Vehicle, plan: Plan | None) -> PreflightCheck:

@@ -36,6 +36,7 @@ from companion.preflight.camera import camera_checks
 from companion.preflight.computer import computer_checks
 from companion.preflight.files import artefact_checks, battery_range, mission_file, vehicle_file
 from companion.preflight.observation import LinkFailed, Number, forwarded_urls
+from companion.preflight.payload import payload_check
 from companion.preflight.report import (
     COLOURS,
     ParameterChange,
@@ -95,6 +96,8 @@ class Preflight:
             yield from self._aircraft(vehicle, plan)
             yield from artefact_checks(vehicle)
             yield from camera_checks(vehicle, plan, self._camera)
+            if plan is not None and plan.inspection is not None:
+                yield payload_check(vehicle, plan, self._bus, self._folder)
         safety = None if vehicle is None else vehicle.safety
         yield from computer_checks(safety, self._folder, self._clock_offset_s)
 

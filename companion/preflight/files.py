@@ -13,7 +13,8 @@ from companion.core.vehicle import Vehicle
 from companion.core.voltage import EMPTY_CELL_V, FULL_CELL_V, RANGE, cells
 from companion.estimation.layout import NAME as ESKF
 from companion.estimation.layout import eskf_fingerprint
-from companion.mission.plan import Plan, check_flown, check_standoff, load_plan
+from companion.mission.inspection_files import load_inspection
+from companion.mission.plan import Plan, check_standoff, load_plan, site_of
 from companion.preflight.report import PreflightCheck, failed, ok, skipped, warning
 
 COMMAND = "companion preflight"
@@ -38,9 +39,9 @@ def mission_file(path: Path | None, vehicle: Vehicle | None = None) -> tuple[Pre
     try:
         check_kind(path, ConfigKind.MISSION, COMMAND)
         plan = load_plan(path)
-        check_flown(plan, f"{path}: ")
         if vehicle is not None:
             check_standoff(plan, vehicle, f"{path}: ")
+            load_inspection(plan, site_of(plan), vehicle, path)
     except ConfigError as error:
         return failed("mission file", str(error)), plan
     return ok("mission file", f"{path}: {plan.name}"), plan

@@ -17,6 +17,11 @@ from companion.estimation import layout
 from companion.recording.recorder import RecorderNode
 from companion.recording.writer import LogWriter
 
+INSPECTION_FILES = {
+    "payload_camera": "camera",
+    "payload_battery": "battery",
+}  # name in the metadata: key of [inspection]
+
 
 def flight_metadata(
     vehicle_file: str | Path,
@@ -41,6 +46,11 @@ def flight_metadata(
         world_file = read_layered(scenario_file).get("world")
         if isinstance(world_file, str):
             files["world"] = Path(scenario_file).parent / world_file
+    inspection = read_toml(mission_file).get("inspection")
+    inspection = inspection if isinstance(inspection, dict) else {}
+    for name, key in INSPECTION_FILES.items():
+        if isinstance(inspection.get(key), str):
+            files[name] = mission_file.parent / inspection[key]
     metadata: dict[str, str] = {"run": _json(run or {"kind": "aircraft"})}
     for name, path in files.items():
         metadata |= _file(name, path)
@@ -48,6 +58,8 @@ def flight_metadata(
         metadata["scenario_tables"] = _json(read_layered(scenario_file) | overrides)
     if "site" in files:
         metadata["dictionaries"] = _json(_dictionaries(files["site"]))
+    if inspection:
+        metadata["plans"] = _json(_plans(inspection, mission_file.parent))
     if "world" in files:
         metadata["world_files"] = _json(_beside_world(files["world"]))
     metadata["fingerprints"] = _json(fingerprints(load(vehicle_file, Vehicle)))
@@ -91,6 +103,12 @@ def _dictionaries(site_file: Path) -> dict[str, str]:
                 name = family.removeprefix(CUSTOM_PREFIX)
                 found[name] = _text(site_file.parent / name)
     return found
+
+
+def _plans(inspection: dict[str, Any], folder: Path) -> dict[str, str]:
+    """The `.plan` files of QGroundControl that items name, by the name that they use."""
+    named = [item.get("file") for item in inspection.get("item", []) if isinstance(item, dict)]
+    return {name: _text(folder / name) for name in named if isinstance(name, str)}
 
 
 def _beside_world(world_file: Path) -> dict[str, bytes]:

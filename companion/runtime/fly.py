@@ -37,7 +37,7 @@ from companion.runtime.bus_folders import (
 from companion.runtime.display import Display, show
 from companion.runtime.end_requests import EndRequests
 from companion.runtime.manager import Manager, python
-from companion.runtime.processes import PROCESSES, Context, arguments
+from companion.runtime.processes import PROCESSES, Context, arguments, refuse_auto
 
 WATCHED: tuple[TopicName, ...] = (
     "mission_status", "state", "control", "markers", "fcu_status", "safety", "fcu_text",
@@ -106,7 +106,7 @@ def fly(
                 handed_over_end_s = HANDED_OVER_END_S if simulated else math.inf
                 try:
                     commands = dict(extra(bus_folder, folder.resolve()))
-                    for name in onboard_processes(context.plan.bundle, simulated):
+                    for name in onboard_processes(context.plan.bundle, simulated, context.plan.inspection is not None):
                         commands[name] = python("companion.runtime.processes", name, *arguments(context))
                     manager = Manager(commands, folder / "processes")
                     try:
@@ -143,13 +143,14 @@ def refuse_bad_files(context: Context) -> None:
     All of it before anything starts.
     """
     from companion.fcu.link.link import check_url
-    from companion.mission.plan import check_flown, check_standoff
+    from companion.mission.inspection_files import load_inspection
+    from companion.mission.plan import check_standoff
 
     check_standoff(context.plan, context.vehicle, f"{context.mission_file}: ")
-    check_flown(context.plan, f"{context.mission_file}: ")
-    context.site  # noqa: B018 (reads the mission file, too)
+    load_inspection(context.plan, context.site, context.vehicle, context.mission_file, context.photographed)
     url = link_url(context)
     check_url(url)
+    refuse_auto(context)
     if (pid := flight_on_link(url, temporary_folder())) is not None:
         raise ConfigError(f"link {url}: another flight already runs on it, started by process {pid}; end it first")
 
@@ -159,9 +160,9 @@ def link_url(context: Context) -> str:
     return context.fcu_url or context.vehicle.fcu.url
 
 
-def onboard_processes(bundle: str | None, simulated: bool) -> list[ProcessName]:
+def onboard_processes(bundle: str | None, simulated: bool, inspection: bool = False) -> list[ProcessName]:
     """The processes of the table that a mission starts; bundle: the mission's, None without."""
-    started = (row for row in PROCESSES if row.simulated or not simulated)
+    started = (row for row in PROCESSES if (row.simulated or not simulated) and (inspection or not row.for_inspection))
     return [ProcessName(row.name) for row in started if bundle is not None or row.name not in NEED_A_BUNDLE]
 
 

@@ -9,16 +9,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from companion.core.clock import Stopwatch
+from companion.core.config import ConfigError
 from companion.core.enums import ProcessName
 from companion.core.messages import HostStatus
 from companion.core.node import Node
 from companion.core.site import Site
 from companion.core.vehicle import Vehicle
+from companion.planning.camera_control import BY_FLIGHT_CONTROLLER
 
 if TYPE_CHECKING:
     from companion.control.solver import Nmpc
     from companion.fcu.link.signing import Signer
     from companion.mission.plan import Plan
+    from companion.planning.camera import PayloadCamera
     from companion.recording.retention import Retention
     from companion.recording.writer import LogWriter
     from companion.tracking.detection import Detector
@@ -55,7 +58,9 @@ class NodeOptions:
     signer: of MAVLink frames; None: frames are neither signed nor checked.
     nmpc: None: the solver of the vehicle file.
     detector: of markers; None: the vehicle file's or what the marker families of the site require.
+    read_utc_offset_s: UTC minus companion time, by the computer's clock; None: unknown.
     required_processes: must publish `Health` before the mission starts.
+    photographed: item, row and column of an inspection's photographs that former flights took.
     log_writer, read_host, next_log_writer, log_retention: see `companion.recording.recorder.RecorderNode`.
     """
 
@@ -65,6 +70,8 @@ class NodeOptions:
     nmpc: "Nmpc | None" = None
     detector: "Detector | None" = None
     required_processes: tuple[ProcessName, ...] = ()
+    read_utc_offset_s: Callable[[], float] | None = None
+    photographed: tuple[tuple[str, int, int], ...] = ()
     log_writer: "LogWriter | None" = None
     read_host: Callable[[float], HostStatus] | None = None
     next_log_writer: "Callable[[], LogWriter] | None" = None
@@ -91,6 +98,7 @@ def _estimator(files: NodeFiles, options: NodeOptions) -> Node:
         resets=options.first_reset_count,
         satellites=files.plan.satellites,
         survey=surveyed(files.site),
+        plumb={bundle.name: bundle.plumb for bundle in files.site.bundle if bundle.plumb is not None},
     )
 
 
@@ -103,13 +111,41 @@ def _controller(files: NodeFiles, options: NodeOptions) -> Node:
 def _fcu(files: NodeFiles, options: NodeOptions) -> Node:
     from companion.fcu.fcu_node import FcuNode
 
-    return FcuNode(files.vehicle, options.stopwatch, options.signer, satellites=files.plan.satellites)
+    payload = None
+    if (camera := payload_camera(files.plan)) is not None and by_flight_controller(camera):
+        from companion.payload.identity import payload_component
+
+        payload = payload_component(files.vehicle)
+    satellites = files.plan.satellites
+    return FcuNode(files.vehicle, options.stopwatch, options.signer, satellites=satellites, payload_component=payload)
+
+
+def payload_camera(plan: "Plan") -> "PayloadCamera | None":
+    """The payload camera of a loaded mission; None: it takes no photographs with one. Raises `ConfigError`."""
+    if plan.inspection is None:
+        return None
+    from companion.planning.camera import load_camera
+
+    return load_camera(plan.inspection.camera)
+
+
+def by_flight_controller(camera: "PayloadCamera") -> bool:
+    """Camera and gimbal are reached over the link to the flight controller."""
+    return camera.control is not None and camera.control.link == BY_FLIGHT_CONTROLLER
+
+
+def _payload(files: NodeFiles, options: NodeOptions) -> Node:
+    from companion.payload.payload_node import PayloadNode
+
+    if (camera := payload_camera(files.plan)) is None:
+        raise ConfigError(f"{files.plan.name}: inspection: missing table: the payload camera has nothing to photograph")
+    return PayloadNode(camera, files.vehicle, options.read_utc_offset_s)
 
 
 def _mission(files: NodeFiles, options: NodeOptions) -> Node:
     from companion.mission.mission_node import MissionNode
 
-    return MissionNode(files.vehicle, files.plan, files.site, options.required_processes)
+    return MissionNode(files.vehicle, files.plan, files.site, options.required_processes, options.photographed)
 
 
 def _recorder(files: NodeFiles, options: NodeOptions) -> Node:
@@ -126,6 +162,7 @@ BUILDERS: dict[ProcessName, NodeBuilder] = {
     ProcessName.CONTROLLER: _controller,
     ProcessName.FCU: _fcu,
     ProcessName.MISSION: _mission,
+    ProcessName.PAYLOAD: _payload,
     ProcessName.RECORDER: _recorder,
 }
 

@@ -27,12 +27,16 @@ from companion.core.messages import TOPICS
 from companion.core.site import Site
 from companion.core.text import plain
 from companion.core.vehicle import Vehicle
-from companion.runtime.nodes import NodeOptions, build_node
+from companion.runtime.nodes import NodeOptions, build_node, payload_camera
 from companion.runtime.notify import Notifier
 from companion.runtime.process import Device, StopFlag, run_camera, run_node, settle_memory
 
 if TYPE_CHECKING:
     from companion.mission.plan import Plan
+
+
+# In the run of a flight: a start by itself was allowed; the switch by which it starts, in the place of the mission's start.
+YES_AUTO, RC_SWITCH = "yes_auto", "rc_switch"
 
 
 @dataclass(frozen=True)
@@ -54,14 +58,25 @@ class Context:
     run: dict[str, Any] = field(default_factory=dict)  # how it is flown, see `companion.runtime.flight_record`
 
     @property
+    def photographed(self) -> list[tuple[str, int, int]]:
+        """Photographs of the inspection that former flights took: item, row, column."""
+        return [(str(item), int(row), int(column)) for item, row, column in self.run.get("photographed", [])]
+
+    @property
     def vehicle(self) -> Vehicle:
         return load(self.vehicle_file, Vehicle)
 
     @property
     def plan(self) -> "Plan":
-        from companion.mission.plan import load_plan
+        from companion.mission.plan import RcSwitch, handed_over, load_plan
 
-        return load_plan(self.mission_file)
+        plan = load_plan(self.mission_file)
+        if (switch := self.run.get(RC_SWITCH)) is None:
+            return plan
+        try:
+            return handed_over(plan, msgspec.convert(switch, RcSwitch))
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"--run: {RC_SWITCH}: {error}") from None
 
     @property
     def site(self) -> Site:
@@ -69,9 +84,30 @@ class Context:
 
         return site_of(self.plan)
 
+    @property
+    def photographs_folder(self) -> Path:
+        """Where a local camera stores its pictures: beside the log."""
+        folder = self.log_file if self.log_file.is_dir() else self.log_file.parent
+        return folder / "photographs"
+
 
 def _no_options(context: Context) -> NodeOptions:
     return NodeOptions()
+
+
+def refuse_auto(context: Context) -> None:
+    """Raise `ConfigError` for a mission that would take off by itself on an aircraft: a serial link leads to one."""
+    link = context.fcu_url or context.vehicle.fcu.url
+    if context.plan.start == "auto" and link.startswith("serial:") and not context.run.get(YES_AUTO):
+        raise ConfigError(
+            f'{context.mission_file}: start = "auto" takes off as soon as all checks have passed, and link {link} leads to an '
+            'aircraft: fly a mission with start = "rc_switch", or give companion fly --yes-auto'
+        )
+
+
+def _mission_options(context: Context) -> NodeOptions:
+    refuse_auto(context)
+    return NodeOptions(photographed=tuple(context.photographed))
 
 
 def _estimator_options(context: Context) -> NodeOptions:
@@ -130,6 +166,17 @@ def _open_fcu_link(context: Context) -> Device:
     return LinkDevice(open_link(context.fcu_url or fcu.url, forward=fcu.forward, sender=sender))
 
 
+def _payload_options(context: Context) -> NodeOptions:
+    return NodeOptions(read_utc_offset_s=lambda: time.time() - monotonic_s())
+
+
+def _open_camera(context: Context) -> Device | None:
+    from companion.runtime.camera_device import open_camera
+
+    camera = payload_camera(context.plan)
+    return None if camera is None else open_camera(camera, context.vehicle, context.photographs_folder)
+
+
 @dataclass(frozen=True)
 class ProcessSpec:
     """One process of the table."""
@@ -137,9 +184,10 @@ class ProcessSpec:
     name: ProcessName
     niceness: int  # the higher, the later it gets a busy processor: tracking and logging wait, control does not
     options: Callable[[Context], NodeOptions] = _no_options  # of its node
-    open_device: Callable[[Context], Device] | None = None  # the device whose bytes the process loop moves
+    open_device: Callable[[Context], Device | None] | None = None  # the device whose bytes the process loop moves
     uses_opencv: bool = False
     simulated: bool = True  # runs when the world is the built-in simulator, too
+    for_inspection: bool = False  # runs in a mission with an inspection only
 
 
 PROCESSES = (
@@ -149,7 +197,10 @@ PROCESSES = (
     ProcessSpec(ProcessName.CONTROLLER, niceness=0),
     ProcessSpec(ProcessName.TRACKER, niceness=5, uses_opencv=True),
     ProcessSpec(ProcessName.CAMERA, niceness=2, uses_opencv=True, simulated=False),
-    ProcessSpec(ProcessName.MISSION, niceness=2),
+    ProcessSpec(
+        ProcessName.PAYLOAD, niceness=4, options=_payload_options, open_device=_open_camera, for_inspection=True
+    ),
+    ProcessSpec(ProcessName.MISSION, niceness=2, options=_mission_options),
 )
 
 
@@ -159,6 +210,8 @@ OOM_SCORE = Path("/proc/self/oom_score_adj")
 OOM_SCORE_MAX = 1000
 OOM_SCORE_PER_NICENESS = 30
 
+FROM_DEVICE = ("link_rx", "camera_rx")  # topics of which a process with a device is itself the source
+IDLE_S = 0.2  # well below the watchdog's time
 MISSION_STOPS_S = 0.1  # two steps of the mission, from a limit passed to the last reference
 
 
@@ -193,15 +246,28 @@ def _run(spec: ProcessSpec, context: Context, stop: StopFlag) -> None:
     if spec.name == ProcessName.CAMERA:
         _run_camera(context, stop)
         return
+    if spec.for_inspection and context.plan.inspection is None:
+        _idle(stop)
+        return
     node = build_node(spec.name, context, spec.options(context))
     device = spec.open_device(context) if spec.open_device is not None else None
-    bus = ZmqBus(context.bus_folder, spec.name, (topic for topic in node.inputs if topic != "link_rx"))
+    own = () if device is None else FROM_DEVICE
+    bus = ZmqBus(context.bus_folder, spec.name, (topic for topic in node.inputs if topic not in own))
     settle_memory()
     try:
         run_node(node, bus, lambda: bool(stop), device, Notifier(), silence_s(spec.name, context))
     finally:
         node.close()
         bus.close()
+
+
+def _idle(stop: StopFlag) -> None:
+    """Be a process that the mission does not need: systemd starts them all."""
+    notifier = Notifier()
+    notifier.status("nothing to do in this mission")
+    while not stop:
+        notifier.stepped(monotonic_s())
+        time.sleep(IDLE_S)
 
 
 def _yield_when_scarce(spec: ProcessSpec) -> None:

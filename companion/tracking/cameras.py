@@ -1,4 +1,4 @@
-"""Camera sources for the camera process: a V4L2 device, a folder of images, a video file.
+"""Camera sources for the camera process: a V4L2 device, a CSI camera of a Raspberry Pi, a folder of images, a video file.
 
 The only module of this package that is not pure: it reads the clock, blocks and starts a thread. Opening a source may
 fail (`open_source` raises `ConfigError` with one line for the user); an open source never raises. Errors in flight are
@@ -21,7 +21,9 @@ from cv2.typing import MatLike
 from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError
 from companion.core.messages import Image
-from companion.core.vehicle import Vehicle
+from companion.core.vehicle import Camera, Vehicle
+from companion.tracking.camera_controls import fix
+from companion.tracking.rpicam import is_rpicam, open_rpicam
 from companion.tracking.stereo_devices import is_stereo_device, open_stereo_device
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".pgm", ".bmp", ".tif", ".tiff")
@@ -50,21 +52,25 @@ class Source(Protocol):
 
 
 def open_source(spec: str | None, vehicle: Vehicle, exposure: float | None = None) -> Source:
-    """Open a source by name: "0", "/dev/video0", a folder of images, a video file, "realsense", "oak"; None: camera.device.
+    """Open a source by name: "0", "/dev/video0", "rpicam", a folder of images, a video file, "realsense", "oak"; None: camera.device.
 
     exposure: the device's own unit (100 µs for most V4L2 cameras), None: automatic; for devices only.
-    Raises `ConfigError` when it is absent or empty, or when its images differ in size from the vehicle file.
+    Raises `ConfigError` when it is absent or empty, when its images differ in size from the vehicle file, or when a device
+    did not take `camera.controls`.
     """
     camera, spec = vehicle.camera, spec or vehicle.camera.device
     latency_s = vehicle.latency.camera_s
     if is_stereo_device(spec):
+        if camera.controls is not None:
+            raise ConfigError(f"camera {spec}: camera.controls: not for this device: it sets its own exposure")
         return open_stereo_device(spec, vehicle)
+    if is_rpicam(spec):
+        return DeviceSource(lambda first: open_rpicam(camera, spec, first), spec, latency_s)
     if spec.isdigit() or spec.startswith("/dev/"):
         path = f"/dev/video{spec}" if spec.isdigit() else spec
         if not Path(path).exists():
             raise ConfigError(f"camera {path}: no such device")
-        shape = (camera.width_px, camera.height_px, camera.rate_hz)
-        return DeviceSource(lambda: _open_device(path, *shape, exposure), path, latency_s)
+        return DeviceSource(lambda first: _open_device(path, camera, exposure, first), path, latency_s)
     size = camera.width_px, camera.height_px
     if Path(spec).is_dir():
         return FolderSource(Path(spec), *size, camera.rate_hz, latency_s)
@@ -144,20 +150,31 @@ class VideoSource:
         self._capture.release()
 
 
+class Capture(Protocol):
+    """An open device (`cv2.VideoCapture`)."""
+
+    def read(self) -> tuple[bool, MatLike | None]:
+        """The next frame; False when there is none."""
+
+    def release(self) -> None:
+        """Free the device."""
+
+
 class DeviceSource:
     """A camera device, read by a thread that keeps the newest image only and opens a silent device again.
 
-    opener: opens the device and raises `ConfigError` when that fails. The first error goes to the user; later ones are
+    opener: opens the device and raises `ConfigError` when that fails; its argument is True the first time: only then a
+    device with wrong settings is refused, in flight it is better than none. The first error goes to the user; later ones are
     counted, and the device is tried again.
     """
 
-    def __init__(self, opener: Callable[[], cv2.VideoCapture], name: str, latency_s: float) -> None:
+    def __init__(self, opener: Callable[[bool], Capture], name: str, latency_s: float) -> None:
         self._opener, self._name, self._latency_s = opener, name, latency_s
         self.finished, self.errors, self.last_error, self.reopened = False, 0, "", 0
         self._newest: tuple[MatLike, float] | None = None
         self._fresh = threading.Condition()
         self._last_arrival_s = monotonic_s()
-        self._start(opener())
+        self._start(opener(True))
 
     def read(self) -> Image | None:
         """The newest image that was not read yet; None after READ_TIMEOUT_S without one."""
@@ -178,7 +195,7 @@ class DeviceSource:
         self._stop.set()
         self._thread.join(READ_TIMEOUT_S)
 
-    def _start(self, capture: cv2.VideoCapture | None) -> None:
+    def _start(self, capture: Capture | None) -> None:
         self._stop = threading.Event()
         self._thread = threading.Thread(
             target=self._grab, args=(capture, self._stop), name=f"camera {self._name}", daemon=True
@@ -196,16 +213,16 @@ class DeviceSource:
         self.last_error = f"camera {self._name}: {why}"
         log.warning("%s", self.last_error)
 
-    def _grab(self, capture: cv2.VideoCapture | None, stop: threading.Event) -> None:
+    def _grab(self, capture: Capture | None, stop: threading.Event) -> None:
         size = None
         while not stop.is_set():
             try:
                 if capture is None:
-                    capture = self._opener()
+                    capture = self._opener(False)
                     self.reopened += 1
                 ok, frame = capture.read()
                 arrival_s = monotonic_s()
-                if ok and (size is None or frame.shape == size):
+                if ok and frame is not None and (size is None or frame.shape == size):
                     size = frame.shape
                     if stop.is_set():
                         break
@@ -243,9 +260,12 @@ class _PlaybackClock:
         return now_s
 
 
-def _open_device(path: str, width_px: int, height_px: int, rate_hz: float, exposure: float | None) -> cv2.VideoCapture:
-    """Open and set a V4L2 device; the first of FORMATS that reaches size and rate is taken."""
-    got = "nothing"
+def _open_device(path: str, camera: Camera, exposure: float | None, first: bool) -> cv2.VideoCapture:
+    """Open and set a V4L2 device; the first of FORMATS that reaches size and rate is taken.
+
+    first: raise `ConfigError` when it did not take the controls of the vehicle file.
+    """
+    got, width_px, height_px, rate_hz = "nothing", camera.width_px, camera.height_px, camera.rate_hz
     for form in FORMATS:
         capture = cv2.VideoCapture(path, cv2.CAP_V4L2)
         if not capture.isOpened():
@@ -265,6 +285,10 @@ def _open_device(path: str, width_px: int, height_px: int, rate_hz: float, expos
             got = f"{frame.shape[1]} x {frame.shape[0]} px at {real_hz:g} Hz"
             rate_fits = real_hz <= 0 or abs(real_hz - rate_hz) <= RATE_TOLERANCE * rate_hz
             if frame.shape[1::-1] == (width_px, height_px) and rate_fits:
+                # Set while it streams: some drivers begin a stream with their own settings.
+                if camera.controls is not None and (problem := fix(capture, camera.controls)) and first:
+                    capture.release()
+                    raise ConfigError(f"camera {path}: {problem}")
                 return capture
         capture.release()
     raise ConfigError(
@@ -282,7 +306,7 @@ def _first_frame(capture: cv2.VideoCapture) -> MatLike | None:
     return None
 
 
-def _release(capture: cv2.VideoCapture | None) -> None:
+def _release(capture: Capture | None) -> None:
     if capture is not None:
         try:
             capture.release()

@@ -21,13 +21,11 @@ from companion.core.config_files import ConfigKind
 from companion.core.errors import OutputError
 from companion.core.frames import quat_from_matrix
 from companion.core.vehicle import Vehicle
-from companion.mission.entry_actions import DESCENT_END_M, DESCENT_M_S
-from companion.mission.plan import Plan, leaves_limits, load_plan, site_of
-from companion.planning.camera import load_camera
-from companion.planning.planner import InspectionPlan, Leg, SurfaceFigures, Surroundings, make_plan
+from companion.mission.inspection_files import load_inspection
+from companion.mission.plan import load_plan, site_of
+from companion.planning.planner import InspectionPlan, SurfaceFigures
 from companion.planning.qgc import QgcStation, plan_document
-from companion.planning.sections import Battery, Inspection
-from companion.planning.stations import Planning, Station
+from companion.planning.stations import Station
 
 
 class Loaded:
@@ -38,52 +36,11 @@ class Loaded:
 
     def __init__(self, mission: Path, vehicle: Path) -> None:
         self.mission, self.vehicle = load_plan(mission), load(vehicle, Vehicle)
-        self.inspection = _inspection(self.mission, mission)
-        folder = mission.parent
-        self.battery = load((folder / self.inspection.battery).resolve(), Battery)
-        standoff_min_m = self.vehicle.safety.standoff_min_m
-        camera = load_camera(str((folder / self.inspection.camera).resolve()))
-        self.planning = Planning(self.inspection, camera, site_of(self.mission), folder, standoff_min_m)
-        mass_kg = self.vehicle.mass_kg + camera.mass_kg
-        command = self.vehicle.hover_thrust() * mass_kg / self.vehicle.mass_kg
-        if not command < self.vehicle.throttle_limit:
-            raise ConfigError(
-                f"{mission}: inspection.camera: with {camera.name} ({camera.mass_kg:g} kg) a hover takes {command:.2f} of full "
-                f"thrust; the vehicle file allows {self.vehicle.throttle_limit:.2f}"
-            )
-        around = surroundings(self.mission, mass_kg)
-        self.plan = make_plan(self.mission.name, mission, self.planning, self.battery, around)
-
-
-def _inspection(plan: Plan, path: Path) -> Inspection:
-    if plan.inspection is None:
-        raise ConfigError(f"{path}: inspection: missing table: this mission has nothing to plan")
-    known = [bundle.name for bundle in site_of(plan).bundle]
-    for place in plan.inspection.bundle:
-        if place.name not in known:
-            raise ConfigError(
-                f"{path}: inspection.bundle '{place.name}': not in the marker file (has: {', '.join(known)})"
-            )
-    return plan.inspection
-
-
-def surroundings(plan: Plan, mass_kg: float) -> Surroundings:
-    """What of a mission the planner needs."""
-    search, back, yaw_rate = plan.search, plan.return_, plan.yaw_rate_rad_s
-    first = [(w.p_m, w.yaw_rad) for w in search.waypoints[:1]] if search is not None else []
-    limits = search if search is not None else back
-    return Surroundings(
-        plan.takeoff.height_m,
-        first,
-        Leg(limits.speed_m_s, limits.acceleration_m_s2, yaw_rate),
-        search.confirm_s if search is not None else 0.0,
-        back.height_m,
-        Leg(back.speed_m_s, back.acceleration_m_s2, yaw_rate),
-        Leg(DESCENT_M_S, back.acceleration_m_s2, yaw_rate),
-        DESCENT_END_M,
-        lambda point: leaves_limits(point, plan.limits),
-        mass_kg,
-    )
+        found = load_inspection(self.mission, site_of(self.mission), self.vehicle, mission)
+        if found is None:
+            raise ConfigError(f"{mission}: inspection: missing table: this mission has nothing to plan")
+        self.planning, self.battery, self.plan = found.planning, found.battery, found.plan
+        self.inspection = found.planning.inspection
 
 
 @click.command(context_settings=HELP)

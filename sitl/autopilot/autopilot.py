@@ -80,9 +80,9 @@ class Autopilot:
         """Set what is wrong with HIGHRES_IMU from now on; None: nothing."""
         self.stack.imu_fault = fault
 
-    def receive(self, data: bytes, now_s: float) -> None:
-        """Take bytes that reached the autopilot at simulated time now_s [s]."""
-        self.receiver.receive(data, now_s)
+    def receive(self, data: bytes, now_s: float, instance: int = 0) -> None:
+        """Take bytes that reached the autopilot at simulated time now_s [s] on its MAVLink link of this number."""
+        self.receiver.receive(data, now_s, instance)
 
     def take_output(self) -> bytes:
         """Bytes to send since the last call."""

@@ -54,6 +54,7 @@ class CommandExecutor:
                 MavResult.DENIED if round(p[0]) else MavResult.ACCEPTED
             ),
             common.MAV_CMD_RUN_PREARM_CHECKS: self._when_disarmed,
+            common.MAV_CMD_DO_DIGICAM_CONTROL: self._trigger_camera,
         }
 
     def execute(self, number: int, p: list[float], now_s: float) -> MavResult:
@@ -158,6 +159,16 @@ class CommandExecutor:
     def _calibrate(self, p: list[float], now_s: float) -> MavResult:
         """The emulator has no calibration; a cancel (all zero) is accepted."""
         return MavResult.ACCEPTED if not any(p) and not self._stack.commander.armed else MavResult.DENIED
+
+    def _trigger_camera(self, p: list[float], now_s: float) -> MavResult:
+        """PX4's camera trigger, where one is connected (TRIG_MODE)."""
+        stack = self._stack
+        if stack.trigger_camera is None or round(p[4]) != 1:
+            return MavResult.UNSUPPORTED
+        stack.triggers += 1
+        stack.trigger_camera(now_s)
+        self._writer.send("CAMERA_TRIGGER", stack.boot_us(now_s), stack.triggers)
+        return MavResult.ACCEPTED
 
     def _send_once(self, name: str) -> MavResult:
         return MavResult.ACCEPTED if self._streams.request(layout(name).id) else MavResult.DENIED

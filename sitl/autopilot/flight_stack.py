@@ -15,20 +15,23 @@ from sitl.autopilot.attitude import ATTITUDE, OFF, RATES, AttitudeControl, Attit
 from sitl.autopilot.commander import Commander
 from sitl.autopilot.conversion import ORIGIN, Quat, Vec3, Vector, frd
 from sitl.autopilot.fence import Fence
-from sitl.autopilot.guidance import CLIMB_RATE_MODES, GROUND_STATES, Guidance, TakeoffState, stick
+from sitl.autopilot.guidance import CLIMB_RATE_MODES, GROUND_STATES, Guidance, TakeoffState
 from sitl.autopilot.home import Home
 from sitl.autopilot.land_detector import LandDetector
+from sitl.autopilot.manual_selector import ManualSelector
 from sitl.autopilot.modes import FlightMode
 from sitl.autopilot.observer import Observer
 from sitl.autopilot.parameters import Parameters
 from sitl.autopilot.position import NAN, PositionControl, PositionSetpoint, attitude_of
-from sitl.autopilot.rc import Sticks, rc_setup, read_channels
+from sitl.autopilot.rc import Sticks, rc_setup
+from sitl.autopilot.sticks import StickYaw, stick, tilted
 from sitl.autopilot.wire import MavSeverity
 from sitl.imu_faults import ImuFault
 from sitl.sensors import GnssFix, RangeReading, SensorFrame
 
 POSITION_DIVIDER = 2  # position control at half the rate of the attitude loop
 COMMANDER_DIVIDER = 5
+ARMING_GESTURE = -0.9  # throttle stick below which Stabilized locks no heading
 ACRO_RATE_RAD_S = math.radians(100.0)  # MC_ACRO_*_MAX of PX4
 
 
@@ -96,6 +99,8 @@ class FlightStack:
         self.accel: Vec3 = (0.0, 0.0, 0.0)
         self._imu_sum, self._imu_count = [0.0] * 6, 0  # since the last HIGHRES_IMU
         self.imu_fault: ImuFault | None = None  # of HIGHRES_IMU; the autopilot itself is healthy
+        self.trigger_camera: Callable[[float], None] | None = None  # connected to the trigger output; None: nothing is
+        self.triggers = 0
         self.q: Quat = (1.0, 0.0, 0.0, 0.0)
         self.yaw = 0.0
         self.baro_height = 0.0
@@ -111,11 +116,11 @@ class FlightStack:
         self.offboard: OffboardSetpoint = AttitudeSetpoint((1.0, 0.0, 0.0, 0.0), NAN, 0.0)
         self.hold_point: HoldPoint | None = None
         self._guided_mode: FlightMode | None = None  # the mode that flew at the last step
-        self._manual_yaw = NAN
+        self._stick_yaw = StickYaw(parameters)
 
+        self.sticks = ManualSelector(self.commander.manual, parameters)
         self.rc = rc_setup(parameters)
         self.rc_us: list[int] | None = list(self.rc.neutral_us)
-        self._rc_lost_s = -math.inf
 
     # --- services -----------------------------------------------------------------------------------------------------
 
@@ -144,7 +149,7 @@ class FlightStack:
         """Set the output of the RC receiver from now on; None: RC is lost."""
         if channels_us is None:
             if self.rc_us is not None:
-                self._rc_lost_s = self.now_s
+                self.sticks.lose_rc(self.now_s)
             self.rc_us = None
         else:
             self.rc_us = [int(c) for c in channels_us]
@@ -284,10 +289,7 @@ class FlightStack:
         inputs.fence = self._fence.breach
         if inputs.fence and not before:
             self.send_text(MavSeverity.CRITICAL, f"Geofence: {inputs.fence}")
-        if self.rc_us is not None:
-            read_channels(commander.manual, self.rc_us, self.parameters)
-        elif now_s - self._rc_lost_s >= self.parameters["COM_RC_LOSS_T"]:
-            commander.manual.ok = False
+        self.sticks.update(now_s, self.rc_us)
         commander.update(now_s)
         if commander.home_due:
             commander.home_due = False
@@ -322,7 +324,8 @@ class FlightStack:
         mode = self.commander.mode
         self.attitude_sp_s = self.now_s
         if self._guided_mode != mode:
-            self._guided_mode, self._manual_yaw, self.position_sp = mode, self.yaw, None
+            self._guided_mode, self.position_sp = mode, None
+            self._stick_yaw.reset()
         low, hover, high = get["MPC_MANTHR_MIN"], self.position_control.hover, get["MPC_THR_MAX"]
         if get["MPC_THR_CURVE"] == 1:
             thrust = low + (up + 1) / 2 * (high - low)
@@ -333,17 +336,12 @@ class FlightStack:
             loop.level = RATES
             loop.rate_sp_in[:] = (right * ACRO_RATE_RAD_S, forward * ACRO_RATE_RAD_S, -turn * ACRO_RATE_RAD_S)
             return
-        yaw_rate = -stick(turn, get["MAN_DEADZONE"]) * math.radians(get["MPC_MAN_Y_MAX"])
-        if yaw_rate or self.land_detector.landed:
-            self._manual_yaw = self.yaw
-        tilt = math.radians(get["MPC_MAN_TILT_MAX"])
-        size = math.hypot(right, forward)
-        scale = tilt / max(size, 1.0)
-        c, s = math.cos(self._manual_yaw), math.sin(self._manual_yaw)
-        f, left = math.tan(forward * scale), -math.tan(right * scale)
+        lock = up > ARMING_GESTURE and not self.land_detector.landed
+        heading = self._stick_yaw.update(self._dt, stick(turn, get["MAN_DEADZONE"]), self.yaw, lock)
+        tilt = math.radians(get["MPC_MAN_TILT_MAX"]) / max(math.hypot(right, forward), 1.0)
         loop.level = ATTITUDE
-        loop.q_sp[:] = attitude_of(c * f - s * left, s * f + c * left, 1.0, self._manual_yaw)
-        loop.yaw_rate_sp = yaw_rate
+        loop.q_sp[:] = tilted(forward * tilt, right * tilt, heading.yaw)
+        loop.yaw_rate_sp = heading.rate
 
     def _fly_position(self, loop: AttitudeLoop) -> None:
         commander, guidance, control, o = self.commander, self.guidance, self.position_control, self.observer

@@ -7,12 +7,13 @@ import math
 from enum import Enum, auto
 
 from companion.core.enums import FcuMode
-from companion.core.frames import GRAVITY_M_S2, wrap_angle
+from companion.core.frames import GRAVITY_M_S2
 from sitl.autopilot.conversion import Vec3, Vector
 from sitl.autopilot.modes import DESCEND, FlightMode
 from sitl.autopilot.parameters import Parameters
 from sitl.autopilot.position import NAN, PositionSetpoint, SmoothAxis
 from sitl.autopilot.rc import Sticks
+from sitl.autopilot.sticks import TAKEOFF_STICK, StickTilt, StickVelocity, StickYaw, stick
 
 POSITION_MODES = frozenset(
     (FcuMode.POSCTL, FcuMode.AUTO_LOITER, FcuMode.AUTO_TAKEOFF, FcuMode.AUTO_LAND, FcuMode.AUTO_RTL)
@@ -45,12 +46,6 @@ class ReturnStage(Enum):
     LAND = auto()
 
 
-def stick(value: float, deadzone: float, expo: float = 0.6) -> float:
-    """Stick -1..1 after dead zone and exponential curve, as PX4 shapes it."""
-    size = max(0.0, (abs(value) - deadzone) / (1.0 - deadzone))
-    return math.copysign((1.0 - expo) * size + expo * size**3, value)
-
-
 class Guidance:
     """Setpoints of all modes but OFFBOARD; ``finished``: a take-off has reached its height."""
 
@@ -58,9 +53,11 @@ class Guidance:
         self._get = parameters
         self.mode: FlightMode | None = None
         self.axes = (SmoothAxis(), SmoothAxis(), SmoothAxis())
+        self._stick_yaw = StickYaw(parameters)
+        self._stick_tilt, self._stick_velocity = StickTilt(parameters), StickVelocity(parameters)
         self.yaw = NAN
         self._target = [0.0, 0.0, 0.0]
-        self._held_xy = self._held_z = False
+        self._held_z = False
         self._stage: ReturnStage | None = None
         self.takeoff_state = TakeoffState.LANDED
         self._state_since_s = 0.0
@@ -128,7 +125,11 @@ class Guidance:
         self.land_phase, self._stage = mode in (FcuMode.AUTO_LAND, DESCEND), None
         a_max = (get["MPC_ACC_HOR"], get["MPC_ACC_HOR"], get["MPC_ACC_UP_MAX"])
         self._target = [axis.stop_point(a) for axis, a in zip(self.axes, a_max, strict=True)]
-        self._held_xy = self._held_z = False
+        self._held_z = False
+        self._stick_yaw.reset()
+        self._stick_tilt.reset()
+        x, y, _ = self.axes
+        self._stick_velocity.start((x.v, y.v), (x.a, y.a))
         self.cruise_m_s = None
         if mode == FcuMode.AUTO_TAKEOFF:
             height = self.takeoff_height
@@ -151,7 +152,7 @@ class Guidance:
         if self.mode == FcuMode.AUTO_TAKEOFF:
             return True
         if self.mode in (FcuMode.ALTCTL, FcuMode.POSCTL):
-            return stick(sticks[2], self._get["MAN_DEADZONE"]) > 0.0
+            return sticks[2] > TAKEOFF_STICK
         if self.mode == FcuMode.AUTO_RTL:
             return self._stage in (ReturnStage.CLIMB, ReturnStage.RETURN)
         return False
@@ -164,7 +165,8 @@ class Guidance:
                 axis.reset(p[i], 0.0)
             if mode != FcuMode.AUTO_TAKEOFF and mode != FcuMode.AUTO_RTL:
                 self._target = [p[0], p[1], p[2]]
-            self._held_xy = self._held_z = False
+            self._held_z = False
+            self._stick_velocity.start((0.0, 0.0), (0.0, 0.0))
             self.yaw = yaw
         if mode in (FcuMode.ALTCTL, FcuMode.POSCTL):
             return self._manual(dt, p, yaw, sticks, mode == FcuMode.POSCTL)
@@ -207,68 +209,57 @@ class Guidance:
 
     def _land_speed(self, height: float) -> float:
         get = self._get
+        slow = get["MPC_LAND_SPEED"]
+        return slow + self._share_of_heights(height) * (get["MPC_Z_V_AUTO_DN"] - slow)
+
+    def _share_of_heights(self, height: float) -> float:
+        """0 at MPC_LAND_ALT2 above home and below it, 1 at MPC_LAND_ALT1 and above it."""
         above = height - self.home[2]
-        low, high = get["MPC_LAND_ALT2"], get["MPC_LAND_ALT1"]
-        share = min(max((above - low) / max(high - low, 1e-3), 0.0), 1.0)
-        return get["MPC_LAND_SPEED"] + share * (get["MPC_Z_V_AUTO_DN"] - get["MPC_LAND_SPEED"])
+        low, high = self._get["MPC_LAND_ALT2"], self._get["MPC_LAND_ALT1"]
+        return min(max((above - low) / max(high - low, 1e-3), 0.0), 1.0)
 
     def _manual(self, dt: float, p: Vector, yaw: float, sticks: Sticks, position: bool) -> PositionSetpoint:
         get = self._get
-        dead, jerk = get["MAN_DEADZONE"], get["MPC_JERK_MAX"]
+        dead = get["MAN_DEADZONE"]
         right, forward, up, turn = (stick(value, dead) for value in sticks)
-        yaw_rate = -turn * math.radians(get["MPC_MAN_Y_MAX"])
-        if turn != 0.0 or not math.isfinite(self.yaw):
-            self.yaw = wrap_angle((self.yaw if math.isfinite(self.yaw) else yaw) + yaw_rate * dt)
+        heading = self._stick_yaw.update(dt, turn, yaw, lock=self.takeoff_state not in GROUND_STATES)
+        self.yaw = heading.yaw
         x, y, z = self.axes
-        v_z = up * (get["MPC_Z_VEL_MAX_UP"] if up > 0 else get["MPC_Z_VEL_MAX_DN"])
-        v_z = min(v_z, self.vertical_limit)
-        self._held_z = self._hold(dt, (z,), (2,), (v_z,), self._held_z, p, get["MPC_ACC_UP_MAX"], jerk, get["MPC_Z_P"])
+        self._climb(dt, z, p[2], up)
         if self.takeoff_state in GROUND_STATES:
-            return PositionSetpoint(v=(0.0, 0.0, v_z), yaw=NAN, yaw_rate=0.0)
+            return PositionSetpoint(v=(0.0, 0.0, z.v), yaw=NAN, yaw_rate=0.0)
         p_z = z.p if self._held_z else NAN
         if not position:
-            tilt = math.tan(math.radians(get["MPC_MAN_TILT_MAX"])) * GRAVITY_M_S2
-            c, s = math.cos(self.yaw), math.sin(self.yaw)
-            a_f, a_l = sticks[1] * tilt, -sticks[0] * tilt
-            a = (c * a_f - s * a_l, s * a_f + c * a_l, z.a)
-            return PositionSetpoint((NAN, NAN, p_z), (NAN, NAN, z.v), a, self.yaw, yaw_rate)
-        c, s = math.cos(self.yaw), math.sin(self.yaw)
-        f, left = forward * get["MPC_VEL_MANUAL"], -right * get["MPC_VEL_MANUAL"]
-        velocity = (c * f - s * left, s * f + c * left)
-        self._held_xy = self._hold(
-            dt, (x, y), (0, 1), velocity, self._held_xy, p, get["MPC_ACC_HOR"], jerk, get["MPC_XY_P"]
-        )
-        p_xy = (x.p, y.p) if self._held_xy else (NAN, NAN)
-        return PositionSetpoint((*p_xy, p_z), (x.v, y.v, z.v), (x.a, y.a, z.a), self.yaw, yaw_rate)
+            a_x, a_y = self._stick_tilt.update(dt, sticks[1], sticks[0], heading.yaw)
+            return PositionSetpoint((NAN, NAN, p_z), (NAN, NAN, z.v), (a_x, a_y, z.a), *heading)
+        flying = self.takeoff_state is TakeoffState.FLIGHT
+        tilt_max = math.radians(get["MPC_TILTMAX_AIR" if flying else "MPC_TILTMAX_LND"])
+        moved = self._stick_velocity
+        moved.update(dt, forward, right, heading.yaw, p, tilt_max)
+        for i, axis in enumerate((x, y)):  # the next mode goes on from here
+            axis.p, axis.v, axis.a = moved.p[i] if math.isfinite(moved.p[i]) else p[i], moved.v[i], moved.a[i]
+        return PositionSetpoint((*moved.p, p_z), (*moved.v, z.v), (*moved.a, z.a), *heading)
 
-    def _hold(
-        self,
-        dt: float,
-        axes: tuple[SmoothAxis, ...],
-        index: tuple[int, ...],
-        velocity: tuple[float, ...],
-        held: bool,
-        p: Vector,
-        a_max: float,
-        jerk: float,
-        gain: float,
-    ) -> bool:
-        """Velocity from the sticks; the position is held once stick and speed are near zero. Whether it is held."""
-        moving = any(abs(w) > 1e-6 for w in velocity)
-        if moving:
-            held = False
-        elif not held and max(abs(a.v) for a in axes) < self._get["MPC_HOLD_MAX_XY"]:
-            held = True
-            for a, i in zip(axes, index, strict=True):
-                a.p = p[i]
-                self._target[i] = a.stop_point(a_max)
-        for a, i, w in zip(axes, index, velocity, strict=True):
-            if held:
-                a.towards(dt, self._target[i], self._get["MPC_XY_CRUISE"], a_max, jerk, gain)
-            else:
-                a.along(dt, w, a_max, jerk)
-                a.p = p[i]
-        return held
+    def _climb(self, dt: float, z: SmoothAxis, height: float, up: float) -> None:
+        """Climb rate by the stick; the height is held once stick and climb rate are near zero."""
+        get = self._get
+        a_max, jerk = get["MPC_ACC_UP_MAX"], get["MPC_JERK_MAX"]
+        v_z = up * get["MPC_Z_VEL_MAX_UP" if up > 0 else "MPC_Z_VEL_MAX_DN"]
+        share = self._share_of_heights(height)
+        fastest_up = get["MPC_TKO_SPEED"] + share * (get["MPC_Z_VEL_MAX_UP"] - get["MPC_TKO_SPEED"])
+        fastest_down = get["MPC_LAND_SPEED"] + share * (get["MPC_Z_VEL_MAX_DN"] - get["MPC_LAND_SPEED"])
+        v_z = min(max(v_z, -fastest_down), fastest_up, self.vertical_limit)
+        if abs(v_z) > 1e-6:
+            self._held_z = False
+        elif not self._held_z and abs(z.v) < get["MPC_HOLD_MAX_XY"]:
+            self._held_z = True
+            z.p = height
+            self._target[2] = z.stop_point(a_max)
+        if self._held_z:
+            z.towards(dt, self._target[2], get["MPC_XY_CRUISE"], a_max, jerk, get["MPC_Z_P"])
+        else:
+            z.along(dt, v_z, a_max, jerk)
+            z.p = height
 
     # --- return to launch -------------------------------------------------------------------------------------
 

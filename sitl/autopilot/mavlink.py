@@ -72,6 +72,7 @@ class Receiver:
         self._parameters = ParameterProtocol(stack.parameters, writer)
         self._parser = common.MAVLink(None, srcSystem=system_id, srcComponent=component_id)
         self._parser.robust_parsing = True
+        self._instance = 0
         self.bad_data = 0
         self.ignored = 0
         self.received = 0
@@ -86,6 +87,7 @@ class Receiver:
             "PARAM_REQUEST_LIST": Handler(parameters.send_all, Target.THIS_SYSTEM),
             "PARAM_REQUEST_READ": Handler(parameters.send_one, Target.THIS_SYSTEM),
             "PARAM_SET": Handler(parameters.set, Target.THIS_SYSTEM),
+            "MANUAL_CONTROL": Handler(self._manual_control),
             "TIMESYNC": Handler(self._timesync),
             "PING": Handler(self._ping),
             "HEARTBEAT": Handler(self._heartbeat),
@@ -97,8 +99,9 @@ class Receiver:
             "MISSION_REQUEST_INT": Handler(self._mission_request, Target.THIS_OR_ALL_SYSTEMS),
         }
 
-    def receive(self, data: bytes, now_s: float) -> None:
-        """Take bytes that arrived at now_s."""
+    def receive(self, data: bytes, now_s: float, instance: int = 0) -> None:
+        """Take bytes that arrived at now_s on the MAVLink link with this instance number."""
+        self._instance = instance
         chunk = data[:BUFFER_MAX]
         self.bad_data += len(data) - len(chunk)
         while True:
@@ -229,6 +232,15 @@ class Receiver:
         yaw = NAN if mask & NO_SETPOINT_YAW else math.pi / 2 - m.yaw
         yaw_rate = NAN if mask & NO_SETPOINT_YAW_RATE else -m.yaw_rate
         stack.set_offboard(PositionSetpoint(ned(p), ned(v), ned(f), yaw, yaw_rate), now_s, needs_position=moving)
+        return True
+
+    def _manual_control(self, m: common.MAVLink_manual_control_message, now_s: float) -> bool:
+        """A joystick, on a link that counts as one source. PX4 takes an axis beyond its range as centred."""
+        if m.target not in (0, self._system_id):
+            return False
+        forward, right, turn = (v / 1000.0 if -1000 <= v <= 1000 else 0.0 for v in (m.x, m.y, m.r))
+        up = m.z / 500.0 - 1.0 if 0 <= m.z <= 1000 else 0.0
+        self._stack.sticks.put_joystick(self._instance, (right, forward, up, turn))
         return True
 
     # --- small services -------------------------------------------------------------------------------------------

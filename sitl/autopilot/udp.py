@@ -65,9 +65,9 @@ class UdpLinks:
     def __init__(self, endpoints: list[UdpEndpoint]) -> None:
         self._endpoints = endpoints
 
-    def receive(self) -> list[bytes]:
-        """The bytes that arrived, one item for each endpoint that received some."""
-        return [data for endpoint in self._endpoints if (data := endpoint.receive())]
+    def receive(self) -> list[tuple[int, bytes]]:
+        """The number of each endpoint that received bytes, from 0, and the bytes."""
+        return [(i, data) for i, endpoint in enumerate(self._endpoints) if (data := endpoint.receive())]
 
     def send(self, data: bytes) -> None:
         """Send bytes on all endpoints."""

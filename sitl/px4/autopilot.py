@@ -125,7 +125,7 @@ class Px4Autopilot:
         if fault is not None:
             raise ConfigError("faults of HIGHRES_IMU need the PX4 emulator")
 
-    def receive(self, data: bytes, now_s: float) -> None:
+    def receive(self, data: bytes, now_s: float, instance: int = 0) -> None:
         """Bytes of the companion for PX4."""
         if self._mavlink is not None and (passed := self._setpoints.put(data, now_s)):
             self._mavlink.send(passed)

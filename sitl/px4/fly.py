@@ -1,6 +1,6 @@
 """Flies a mission with real PX4; the body of ``companion fly --fcu px4``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -9,11 +9,12 @@ from rich.console import Console
 from companion.core.config import ConfigError
 from companion.core.enums import Phase
 from companion.core.messages import Message
-from companion.mission.plan import check_standoff, load_plan
+from companion.mission.plan import check_standoff, handed_over, load_plan
 from companion.runtime.display import show
 from companion.runtime.flight_record import open_recorder
 from companion.runtime.fly import Ending, conclude, fly, new_flight_folder
 from companion.runtime.manager import python
+from companion.runtime.resume import Place, run_with
 from sitl.kernels import build_missing
 from sitl.lockstep import Lockstep
 from sitl.ports import check_ports_free
@@ -22,7 +23,7 @@ from sitl.px4.build import Px4Build, external_model, find_build
 from sitl.px4.process import Px4Ended
 from sitl.px4.realtime import warmed_up
 from sitl.realtime import fcu_url
-from sitl.scenario import LoadedScenario, load_scenario, scenario_for
+from sitl.scenario import LoadedScenario, load_scenario, scenario_for, with_pilot
 from sitl.simulate import PX4, log_metadata
 
 SIH_VEHICLE = "px4_sih_hex.toml"  # beside the scenario's own vehicle file
@@ -39,6 +40,8 @@ def fly_px4(
     speed: float | None,
     out: Path,
     instance: int = 0,
+    photographed: Sequence[Place] = (),
+    pilot: str | None = None,
 ) -> int:
     """Start PX4 and all processes; returns the exit status (0: flown to its end).
 
@@ -57,13 +60,18 @@ def fly_px4(
         raise ConfigError("--speed: only with --px4-mode external: PX4's own simulator runs in real time")
     elif vehicle is None:
         loaded = load_scenario(scenario, loaded.vehicle_path.with_name(SIH_VEHICLE))
+    if pilot is not None:
+        loaded = with_pilot(loaded, pilot)
     if speed is None:
         check_real_time(loaded, mode)
     build_missing(loaded.vehicle_path, print)
     if speed is not None:
-        loaded = msgspec.structs.replace(loaded, plan=load_plan(mission), mission_path=mission.resolve())
+        plan = load_plan(mission)
+        if loaded.piloted and loaded.plan.rc_switch is not None:
+            plan = handed_over(plan, loaded.plan.rc_switch)
+        loaded = msgspec.structs.replace(loaded, plan=plan, mission_path=mission.resolve())
         check_standoff(loaded.plan, loaded.vehicle, f"{mission}: ")
-        return _fly_in_simulated_time(build, loaded, seed, speed, out, instance)
+        return _fly_in_simulated_time(build, loaded, seed, speed, out, instance, photographed)
 
     def simulator(bus: Path, folder: Path) -> dict[str, list[str]]:
         words = ("--mode", mode, "--build", str(build.etc.parent), "--run", str(folder / "px4"), "--seed", str(seed),
@@ -80,7 +88,7 @@ def fly_px4(
         extra=simulator,
         timeout_s=timeout_s,
         scenario=scenario,
-        run={"kind": PX4, "seed": seed, "mode": mode},
+        run=run_with({"kind": PX4, "seed": seed, "mode": mode}, photographed),
     )
 
 
@@ -99,7 +107,13 @@ def check_real_time(loaded: LoadedScenario, mode: str) -> None:
 
 
 def _fly_in_simulated_time(
-    build: Px4Build, loaded: LoadedScenario, seed: int, speed: float, out: Path, instance: int
+    build: Px4Build,
+    loaded: LoadedScenario,
+    seed: int,
+    speed: float,
+    out: Path,
+    instance: int,
+    photographed: Sequence[Place],
 ) -> int:
     console = Console()
     folder = new_flight_folder(out, loaded.mission_path)
@@ -114,7 +128,7 @@ def _fly_in_simulated_time(
             show(console, f"{lockstep.now_s:6.1f} s  {status.phase}  {status.reason}")
 
     try:
-        lockstep = simulate_px4(build, loaded, seed, speed, folder, instance, progress)
+        lockstep = simulate_px4(build, loaded, seed, speed, folder, instance, progress, photographed)
     except Px4Ended as error:
         show(console, f"simulator: {error}")
         return 1
@@ -132,6 +146,7 @@ def simulate_px4(
     folder: Path,
     instance: int = 0,
     progress: Callable[[Lockstep], None] | None = None,
+    photographed: Sequence[Place] = (),
 ) -> Lockstep:
     """The nodes that fly, in one process and in simulated time, in lockstep with PX4; the log goes to the folder.
 
@@ -144,13 +159,13 @@ def simulate_px4(
         world = warmed_up(loaded, seed, autopilot)
         while autopilot.take_output():  # of the time before the flight; one call takes a limited number of datagrams
             pass
-        recorder = open_recorder(folder / "flight.mcap", log_metadata(loaded, seed, kind=PX4))
+        recorder = open_recorder(folder / "flight.mcap", log_metadata(loaded, seed, kind=PX4, photographed=photographed))
 
         def record(message: Message, now_s: float) -> None:
             recorder.handle(message, now_s)
 
         try:
-            lockstep = Lockstep(loaded, seed, record=record, world=world)
+            lockstep = Lockstep(loaded, seed, record=record, world=world, photographed=photographed)
             lockstep.run(progress)
         finally:
             recorder.close()

@@ -141,7 +141,7 @@ def test_the_models_of_drag_explain_the_acceleration_that_the_flight_controller_
 
 
 def test_the_heading_follows_its_setpoint(flown):
-    """PX4 feeds the commanded rate forward: the lag is short, and its parts cannot be told apart in smooth turns."""
+    """PX4 feeds the commanded rate forward: the lag is short, and smooth turns do not separate its parts."""
     yaw = flown[0].yaw
     assert yaw.name == "heading" and yaw.held_out_percent > 90
     assert yaw.response.gain == pytest.approx(1.0, abs=0.05)

@@ -1,11 +1,10 @@
-"""PX4 obeys one source of sticks (COM_RC_IN_MODE): with PX4 only, because the emulator has no joystick."""
+"""PX4 obeys one source of sticks (COM_RC_IN_MODE)."""
 
 import pytest
-from conformance_flight import ConformanceFlight, px4_build
+from conformance_flight import ConformanceFlight
 
 from companion.core.enums import FcuMode
 
-pytestmark = pytest.mark.realtime
 ALTCTL, OFFBOARD, POSCTL = (2, 0), (6, 0), (3, 0)
 STREAM_S = 0.1  # between two MANUAL_CONTROL
 EXCEPT_OFFBOARD = 4  # of COM_RCL_EXCEPT: a flight that goes on without RC, so that a joystick can become the source
@@ -13,25 +12,16 @@ RC_ONLY, FALLBACK, KEEP_FIRST, RC_FIRST = 0, 2, 3, 5
 
 
 @pytest.fixture
-def begin(tmp_path):
+def in_offboard(begin):
     """Function that takes off and enters offboard."""
-    if px4_build() is None:
-        pytest.skip("no PX4 found: PX4_BUILD names none, and no px4 on the PATH")
-    flights = []
 
     def make(in_mode: int) -> ConformanceFlight:
-        flights.append(
-            ConformanceFlight(
-                "px4", tmp_path, COM_RC_IN_MODE=in_mode, COM_RC_OVERRIDE=3, COM_RCL_EXCEPT=EXCEPT_OFFBOARD
-            )
-        )
-        flights[0].take_off()
-        flights[0].enter_offboard()
-        return flights[0]
+        flight = begin(COM_RC_IN_MODE=in_mode, COM_RC_OVERRIDE=3, COM_RCL_EXCEPT=EXCEPT_OFFBOARD)
+        flight.take_off()
+        flight.enter_offboard()
+        return flight
 
-    yield make
-    for flight in flights:
-        flight.close()
+    return make
 
 
 def joystick(flight: ConformanceFlight, pitch: int = 0):
@@ -56,8 +46,8 @@ def switch(flight: ConformanceFlight, mode: FcuMode) -> None:
 
 
 @pytest.mark.parametrize("in_mode", [KEEP_FIRST, FALLBACK, RC_ONLY, RC_FIRST])
-def test_a_joystick_beside_a_living_transmitter_does_not_take_over(begin, in_mode):
-    flight = begin(in_mode)
+def test_a_joystick_beside_a_living_transmitter_does_not_take_over(in_offboard, in_mode):
+    flight = in_offboard(in_mode)
     joystick(flight)
     flight.run(1.0)
     joystick(flight, pitch=1000)
@@ -68,9 +58,9 @@ def test_a_joystick_beside_a_living_transmitter_does_not_take_over(begin, in_mod
 
 
 @pytest.mark.parametrize("in_mode, obeyed", [(FALLBACK, False), (RC_ONLY, True), (RC_FIRST, True)])
-def test_after_a_joystick_became_the_source_only_rc_first_gives_the_transmitter_back(begin, in_mode, obeyed):
+def test_after_a_joystick_became_the_source_only_rc_first_gives_the_transmitter_back(in_offboard, in_mode, obeyed):
     """The transmitter is lost for two seconds while a joystick is there, and comes back."""
-    flight = begin(in_mode)
+    flight = in_offboard(in_mode)
     joystick(flight)
     flight.autopilot.set_rc(None)
     flight.run(2.0)

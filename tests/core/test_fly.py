@@ -29,7 +29,7 @@ def status(**changes) -> MissionStatus:
 
 def test_a_mission_without_a_bundle_starts_neither_camera_nor_tracker():
     bundle, none = (load_plan(ROOT / f"config/missions/{name}.toml").bundle for name in ("bridge_hover", "run_5"))
-    everything = [row.name for row in PROCESSES]
+    everything = [row.name for row in PROCESSES if not row.for_inspection]
     assert onboard_processes(bundle, simulated=False) == everything
     assert onboard_processes(bundle, simulated=True) == [name for name in everything if name != "camera"]
     assert onboard_processes(none, simulated=False) == [n for n in everything if n not in ("camera", "tracker")]
@@ -109,3 +109,8 @@ def test_without_the_packages_of_the_report_a_line_names_the_extra(folder, monke
 def test_a_flight_without_a_log_is_reported(tmp_path):
     code, lines = concluded(tmp_path, Ending(None))
     assert code == 1 and "no log was written" in lines[0]
+
+
+def test_the_payload_process_runs_in_a_mission_with_an_inspection_only():
+    assert "payload" in onboard_processes("pier", simulated=True, inspection=True)
+    assert "payload" not in onboard_processes("pier", simulated=True)

@@ -21,6 +21,7 @@ from companion.estimation.layout import ERROR_SIZE
 from companion.fcu.fcu_node import FcuNode
 from companion.mission.mission_node import MissionNode
 from companion.mission.plan import Plan, load_plan
+from companion.payload.payload_node import PayloadNode
 from companion.recording.recorder import RecorderNode
 from companion.runtime.processes import PROCESSES
 from companion.tracking.tracker import TrackerNode
@@ -28,7 +29,8 @@ from companion.tracking.tracker import TrackerNode
 ROOT = Path(__file__).parents[2]
 PAGES = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
 VEHICLE = load(ROOT / "config/vehicles/f550.toml", Vehicle)
-NODES = {node.name: node for node in (TrackerNode, EstimatorNode, ControllerNode, FcuNode, MissionNode, RecorderNode)}
+NODES_OF_TABLE = (TrackerNode, EstimatorNode, ControllerNode, FcuNode, MissionNode, PayloadNode, RecorderNode)
+NODES = {node.name: node for node in NODES_OF_TABLE}
 RATES_OF_VEHICLE = {
     "estimator": VEHICLE.estimator.rate_hz,
     "controller": VEHICLE.controller.rate_hz,

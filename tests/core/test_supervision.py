@@ -299,7 +299,7 @@ def test_an_output_that_is_lost_does_not_end_the_flight(quick, error, terminal):
     display = Display(Console(file=BrokenOutput(error, after=1), force_terminal=terminal))
     calls = [[status(reason=f"reason {i}")] for i in range(50)]
     assert supervise(FakeBus(*calls), display).status.success
-    assert not display.close() and display.ended
+    assert not display.close() and wait_until(lambda: display.ended, 10.0)  # on a busy machine later than it waits
     console = Console(file=BrokenOutput(error), force_terminal=terminal)
     show(console, "the last line")
 

@@ -12,7 +12,7 @@ from companion.runtime.processes import PROCESSES
 
 EXPOSURE_MAX = 5.0  # of 10, as `systemd-analyze security` counts
 REAL_TIME = {"fcu", "estimator", "controller"}
-NEEDS_NETWORK = {"fcu"}
+NEEDS_NETWORK = {"fcu", "payload"}  # the flight controller and a camera may be on Ethernet
 NAMES = sorted(row.name for row in PROCESSES)
 
 analyze = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
@@ -84,7 +84,7 @@ def test_only_the_control_loop_has_real_time_priority(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_process_that_leaks_or_forks_is_stopped_and_only_the_link_has_a_network(name):
+def test_a_process_that_leaks_or_forks_is_stopped_and_only_links_have_a_network(name):
     service = unit(name)
     assert service["Service.MemoryMax"] and service["Service.TasksMax"] and service["Service.LimitCORE"] == ["0"]
     assert service.get("Service.PrivateNetwork") == (None if name in NEEDS_NETWORK else ["yes"])

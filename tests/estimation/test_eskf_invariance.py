@@ -87,7 +87,7 @@ def test_errors_that_turn_nothing_keep_their_meaning_when_a_correction_is_inject
     np.testing.assert_array_equal(carried[untouched], np.eye(ERROR_SIZE)[untouched])
 
 
-@pytest.mark.parametrize("sensor", [Sensor.MARKER, Sensor.CORNERS, Sensor.SPECIFIC_FORCE])
+@pytest.mark.parametrize("sensor", [Sensor.MARKER, Sensor.CORNERS, Sensor.SPECIFIC_FORCE, Sensor.PLUMB])
 def test_only_the_flight_controller_sees_a_turn_about_the_vertical(vehicle, sensor):
     rng, camera = np.random.default_rng(6), vehicle.camera
     x, omega_B = random_state(rng), np.array([0.4, -0.3, 0.2])
@@ -98,10 +98,12 @@ def test_only_the_flight_controller_sees_a_turn_about_the_vertical(vehicle, sens
         Sensor.MARKER: (p_CM + 0.1, quat_multiply(q_CM, quat_exp((0.1, -0.2, 0.1))), *seen, 0.02 * np.eye(6).ravel()),
         Sensor.CORNERS: (rng.normal(size=8), 0.1 * rng.normal(size=12), *seen),
         Sensor.SPECIFIC_FORCE: (rng.normal(size=3), 0.36, vehicle.model_parameters()),
+        Sensor.PLUMB: ((1.0, 0.0, 0.0, 0.0, 0.0, 1.0),),
     }[sensor]
     assert vehicle.drag.linear_1_s[0] == vehicle.drag.linear_1_s[1], "else the air has a preferred direction"
     H = np.array(eskf_model.measurement(sensor)(x, *measured)[1])
-    assert np.abs(H @ np.eye(ERROR_SIZE)[ErrorIndex.ATTITUDE].T).max() > 0.1
+    turned_part = ErrorIndex.MARKER_ATTITUDE if sensor == Sensor.PLUMB else ErrorIndex.ATTITUDE
+    assert np.abs(H @ np.eye(ERROR_SIZE)[turned_part].T).max() > 0.1
     np.testing.assert_allclose(H @ turn_about(x), 0, atol=1e-10)
 
 

@@ -18,7 +18,8 @@ from eskf_truth import (
 
 from acados_gen import eskf_model
 from companion.core.enums import Sensor
-from companion.core.frames import quat_conjugate, quat_exp, quat_multiply, rotation_matrix
+from companion.core.frames import quat_conjugate, quat_exp, quat_from_rpy, quat_multiply, rotation_matrix
+from companion.core.site import Plumb
 from companion.estimation.filter import UNUSED_AXIS_M_S2
 from companion.estimation.inputs import ActingThrust
 from companion.estimation.layout import CONSIDERED, ERROR_SIZE, MOTION_SIZE, SENSORS, ErrorIndex, StateIndex
@@ -32,6 +33,7 @@ RATES_1_S = np.array(
 
 CORNERS_M = np.array([[-0.1, 0.1, 0.0], [0.1, 0.12, 0.0], [0.1, -0.1, 0.01], [-0.12, -0.1, 0.0]])
 TURN = quat_exp((0.1, -0.2, 0.3))
+UPRIGHT = quat_from_rpy(np.pi / 2, 0.0, -np.pi / 2)  # a bundle on a wall
 OMEGA_B = np.array([0.4, -0.3, 0.2])
 THRUST = 0.36
 # of a covariance of the tracker, lower triangle, far from diagonal
@@ -145,6 +147,9 @@ def measured(sensor, x, vehicle, rng, size=0.05):
     if sensor == Sensor.SPECIFIC_FORCE:
         k = with_rotor_drag(vehicle)
         return [force_seen(x, THRUST, k) + rng.normal(0, size, 3), np.array([THRUST]), k]
+    if sensor == Sensor.PLUMB:
+        x[StateIndex.MARKER_ATTITUDE] = quat_multiply(UPRIGHT, quat_exp(rng.normal(0, size, 3)))
+        return [np.array([1.0, 0.0, 0.0, 0.0, 0.0, 1.0])]
     if sensor == Sensor.ATTITUDE:
         return [
             quat_multiply(
@@ -191,6 +196,9 @@ def residual_by_hand(sensor, x, y, vehicle):
         )
     if sensor == Sensor.CORNERS:
         return y[0] - corners_seen(x, vehicle)
+    if sensor == Sensor.PLUMB:
+        up_M = rotation_matrix(x[StateIndex.MARKER_ATTITUDE]).T @ (0.0, 0.0, 1.0)
+        return -up_M[[0, 2]]
     if sensor == Sensor.SPECIFIC_FORCE:
         return y[0] - force_seen(x, float(y[1][0]), y[2])
     p, q = bundle_pose(x, vehicle.camera.p_BC, vehicle.camera.q_BC, OMEGA_B)
@@ -300,6 +308,9 @@ def test_update_kernel_is_the_textbook_joseph_update(vehicle, eskf, sensor):
     x, prior = filter_state.nominal.copy(), filter_state.covariance.copy()
     m = SENSORS[sensor]
     R = eskf.nominal[sensor].copy() if sensor in eskf.nominal else 1e-3 * np.eye(m)
+    if sensor == Sensor.PLUMB:  # with noise that leaves the stated variance
+        known, std_rad = prior.diagonal()[ErrorIndex.MARKER_ATTITUDE][[2, 0]], 0.01
+        R = np.diag(std_rad**2 * known / (known - std_rad**2))
     if sensor == Sensor.MARKER:
         R = 1e-3 * np.eye(m)
         y[-1] = 1e-3**0.5 * np.eye(m).ravel()
@@ -319,6 +330,8 @@ def test_update_kernel_is_the_textbook_joseph_update(vehicle, eskf, sensor):
         update = eskf.measure_marker(filter_state, y[0], y[1], R, OMEGA_B)
     elif sensor == Sensor.CORNERS:
         update = eskf.measure_corners(filter_state, y[0], y[1], 1e-3**0.5, OMEGA_B)
+    elif sensor == Sensor.PLUMB:
+        update = eskf.measure_plumb(filter_state, Plumb("y", std_rad))
     elif sensor == Sensor.SPECIFIC_FORCE:
         update = eskf.measure_force(filter_state, y[0], ActingThrust(THRUST, y[2]))
     else:

@@ -196,6 +196,20 @@ def test_without_a_fix_gnss_is_no_witness():
     assert np.isnan(fly(fix=lambda t: t < 5, seconds=8.0).reports[-1].gnss_offset_m)
 
 
+def test_a_position_that_drifted_without_a_fix_is_no_evidence_when_the_fix_is_back():
+    """PX4 dead-reckons for half a minute, tens of metres away, and resets to the first fix."""
+    without = (5.0, 35.0)
+
+    def drift(t):
+        return (0.8 * (t - without[0]) if without[0] < t < without[1] else 0.0, 0.0, 0.0)
+
+    judged = fly(
+        fix=lambda t: not without[0] < t < without[1], gnss_error=drift, receiver_error=drift, seconds=45.0
+    )
+    known = [r for r in judged.reports if not np.isnan(r.gnss_offset_m)]
+    assert max(r.gnss_offset_m for r in known) < 1.0 and judged.reports[-1] is known[-1]
+
+
 # --- displaced -----------------------------------------------------------------------------------------------------------
 
 

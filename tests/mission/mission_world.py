@@ -12,10 +12,12 @@ import msgspec
 import numpy as np
 
 from companion.core.config import load
-from companion.core.enums import FcuMode, Phase
+from companion.core.enums import CaptureOutcome, FcuMode, Phase
 from companion.core.frames import facing_yaw, quat_from_matrix, quat_from_rpy, wrap_angle
 from companion.core.messages import (
     WORLD,
+    Capture,
+    CaptureRequest,
     ControlStatus,
     EstimatorStatus,
     FcuAttitude,
@@ -27,9 +29,11 @@ from companion.core.messages import (
     HostStatus,
     ImuReport,
     Innovation,
+    MapBundle,
     Markers,
     Message,
     MissionStatus,
+    PayloadStatus,
     Photo,
     PhotoRequest,
     Reference,
@@ -92,6 +96,34 @@ def face_plan(**changes):
     return bridge_plan(**({"trajectory": msgspec.convert(table, Curve)} | changes))
 
 
+def inspection_plan(**changes):
+    """Two piers and the underside of the deck between them, in few photographs and fast; `changes` of the table [inspection]."""
+    plan = load_plan(REPOSITORY / "config/missions/two_piers_inspection.toml")
+    few = [
+        msgspec.structs.replace(item, overlap_along=along)
+        for item, along in zip(plan.inspection.item, (0.5, 0.3, 0.5), strict=True)
+    ]
+    quick = {"settle_s": 0.2, "speed_m_s": 3.0, "acceleration_m_s2": 3.0, "item": few}
+    inspection = msgspec.structs.replace(plan.inspection, **{**quick, **changes})
+    return msgspec.structs.replace(plan, start="auto", rc_switch=None, inspection=inspection)
+
+
+def answered(request: CaptureRequest, outcome: str, attempt: int = 1, reason: str = "") -> Capture:
+    """An answer of the payload process."""
+    nowhere = (math.nan,) * 3
+    return Capture(
+        stamp_s=0.0, id=request.id, item=request.item, row=request.row, column=request.column, attempt=attempt,
+        outcome=CaptureOutcome(outcome), reason=reason, image_index=request.id, file="", blur_px=0.2, gsd_m=8e-4,
+        p_WC=nowhere, q_WC=(1.0, 0.0, 0.0, 0.0), bundle="", p_MC=nowhere, q_MC=(1.0, 0.0, 0.0, 0.0),
+        position_std_m=0.02, attitude_std_rad=0.003,
+    )  # fmt: skip
+
+
+def taken(request: CaptureRequest, attempt: int) -> Capture | None:
+    """A camera that takes every photograph at once."""
+    return answered(request, "taken", attempt)
+
+
 class World:
     """Time, vehicle, autopilot, controller, estimator and camera around one `MissionNode`."""
 
@@ -107,6 +139,12 @@ class World:
         self.mode, self.armed, self.landed = FcuMode.AUTO_LOITER, False, True
         self.refuse: set[str] = set()  # actions the autopilot refuses
         self.ignore: set[str] = set()  # actions it never answers
+        self.others: dict[
+            str, tuple[float, float, float]
+        ] = {}  # places of further bundles, with the attitude of the first
+        self._others_s: dict[str, float] = {}
+        self.captures: Callable[[CaptureRequest, int], Capture | None] = taken
+        self.capture_requests: list[CaptureRequest] = []
         self.bundle_in_view = True
         self.view_distance_m = 8.0
         self.controller_dead = False
@@ -217,17 +255,23 @@ class World:
         p, yaw = tuple(samples.p_W[0].tolist()), float(samples.yaw[0])
         self.finished = self.now_s - r.start_s >= duration_s(t)
         if r.frame != WORLD:
-            p, yaw = geometry.to_world(p, yaw, self.p_WM, self.q_WM)
+            p, yaw = geometry.to_world(p, yaw, self.place(r.frame), self.q_WM)
         if self.mode == "OFFBOARD":
             self.reference_jumps_m.append(math.dist(p, self.reference_p))
         self.reference_p, self.reference_yaw = p, yaw
         return True
 
+    def place(self, bundle: str) -> tuple[float, float, float]:
+        """Where a bundle really stands."""
+        return self.others.get(bundle, self.p_WM)
+
     def sending(self) -> bool:
         return self.now_s - self.setpoint_s < STEP_S / 2
 
-    def in_view(self) -> bool:
-        p_M, yaw_M = geometry.to_bundle(self.p, self.yaw, self.p_WM, self.q_WM)
+    def in_view(self, bundle: str = "") -> bool:
+        p_M, yaw_M = geometry.to_bundle(self.p, self.yaw, self.place(bundle), self.q_WM)
+        if bundle in self.others and abs(p_M[0]) > 0.5 * p_M[2]:
+            return False
         return self.bundle_in_view and 0 < p_M[2] < self.view_distance_m and abs(yaw_M) < 0.5
 
     # --- messages ---
@@ -236,6 +280,7 @@ class World:
         now, q = self.now_s, tuple(quat_from_rpy(0.0, 0.0, self.yaw))
         if self.in_view():
             self._seen_s, self._ever_seen = now, True
+        self._others_s |= {name: now for name in self.others if self.in_view(name)}
         messages, self._inbox = self._inbox, []
         messages += [
             FcuAttitude(stamp_s=now, q_WB=q, omega_B=(0.0, 0.0, 0.0)),
@@ -252,7 +297,10 @@ class World:
                 bundle=self.plan.bundle if self._ever_seen else "",
                 p_WM=self.p_WM if self._ever_seen else (0.0, 0.0, 0.0),
                 q_WM=self.q_WM if self._ever_seen else (1.0, 0.0, 0.0, 0.0),
-                marker_age_s=now - self._seen_s,
+                marker_age_s=now - max(self._seen_s, *self._others_s.values(), -math.inf),
+                bundles=tuple(
+                    MapBundle(name, self.others[name], self.q_WM, now - at_s) for name, at_s in self._others_s.items()
+                ),
                 position_std_m=0.3,
                 relative_std_m=0.05 if self._ever_seen else math.inf,
                 covariance_diag=(0.01,) * 24,
@@ -288,6 +336,8 @@ class World:
             )
         if self.steps % 10 == 0:
             messages += [self.health(process) for process in PROCESSES]
+        if self.steps % 10 == 0:
+            messages.append(PayloadStatus(stamp_s=now, connected=True, problem=""))
         if self.steps % 20 == 0:
             messages.append(
                 HostStatus(
@@ -384,6 +434,11 @@ class World:
             self.photo_requests.append((self.now_s, message))
             if self.photographs_work:
                 self._inbox.append(Photo(stamp_s=self.now_s, id=message.id, png=b"png"))
+        elif isinstance(message, CaptureRequest):
+            self.capture_requests.append(message)
+            attempt = sum(request.id == message.id for request in self.capture_requests)
+            if (answer := self.captures(message, attempt)) is not None:
+                self._inbox.append(msgspec.structs.replace(answer, stamp_s=self.now_s))
         else:
             raise AssertionError(f"the mission may not publish {type(message).__name__}")
 

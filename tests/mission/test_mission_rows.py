@@ -330,6 +330,9 @@ CASES: dict[str, Case] = {
         fields(health_ages_s={"tracker": 3.1, "recorder": 0.1}),
         (fields(health_ages_s={}),),
     ),
+    "payload_camera": Case(
+        fields(payload_age_s=5.0), fields(payload_age_s=5.1, payload=None), (fields(payload_age_s=None),)
+    ),
     "cpu_starved": Case(
         fields(step_rates={"estimator": 0.8, "controller": 1.0, "recorder": 0.1}),
         fields(step_rates={"estimator": 1.0, "controller": 0.79}),
@@ -394,6 +397,7 @@ def test_monitor_detects_its_limit(monitor):
             "no position fix",
             "the stream has stopped",
             "camera delay",
+            "the payload process is silent",
         )
 
 

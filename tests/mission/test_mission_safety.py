@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from mission_world import OFF_US, ON_US, World, bridge_plan, switch_plan
+from mission_world import OFF_US, ON_US, World, bridge_plan, inspection_plan, switch_plan, vehicle
 
 from companion.core.config import ConfigError
 from companion.core.enums import FilterOffset, ImuFault, Phase, SafetyAction
@@ -27,12 +27,15 @@ from companion.core.messages import (
     HostStatus,
     ImuReport,
     Markers,
+    PayloadStatus,
     SentSetpoint,
     State,
 )
+from companion.core.node import Latest
 from companion.mission import phases as ph
 from companion.mission.conditions import SAFETY_DEMANDS
-from companion.mission.monitors import ACTIONS, ESCALATION_MIN_S, MONITORS, Monitor
+from companion.mission.monitors import ACTIONS, ESCALATION_MIN_S, MONITORS, Monitor, monitors_for
+from companion.mission.start_checks import run_checks
 from companion.mission.transitions import TRANSITIONS
 
 MONITOR = {monitor.name: monitor for monitor in MONITORS}
@@ -277,6 +280,10 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "solver_failing": [Scenario("HOLD", counting("solver_failures"), ["PAUSE", *HOME], 60.0)],
     "deadline": [Scenario("HOLD", counting("deadline_misses"), ["PAUSE", *HOME], 60.0)],
     "process_dead": [Scenario("HOLD", of_process("tracker", lambda m: None), ["PAUSE", *HOME], 60.0)],
+    "payload_camera": [
+        Scenario("HOLD", drop(PayloadStatus), [], 8.0),
+        Scenario("HOLD", edit(PayloadStatus, problem="camera X: no heartbeat"), [], 8.0),
+    ],
     "cpu_starved": [
         Scenario(
             "HOLD",
@@ -586,3 +593,24 @@ def test_a_mission_nearer_to_its_bundle_than_the_limit_is_refused():
     near = msgspec.structs.replace(bridge_plan().standoff, offset_M=(0.0, 0.0, 0.9))
     with pytest.raises(ConfigError, match=r"standoff.offset_M = \[0.0, 0.0, 0.9\].*safety.standoff_min_m = 1 m"):
         World(bridge_plan(standoff=near))
+
+
+@pytest.mark.parametrize(("on_failure", "escalation"), [("continue", ("warn",)), ("return", ("warn", "return"))])
+def test_a_payload_camera_that_does_not_answer_ends_the_flight_where_the_plan_says_so(on_failure, escalation):
+    (row,) = (m for m in monitors_for(inspection_plan(on_camera_failure=on_failure)) if m.name == "payload_camera")
+    assert row.escalation == escalation
+
+
+def test_no_inspection_begins_while_its_camera_cannot_take_a_photograph():
+    latest, now_s = Latest(), 10.0
+    plan = inspection_plan()
+
+    def problem() -> str:
+        checks = run_checks(latest, {}, vehicle(), plan, True, now_s)
+        return next(check.problem for check in checks if check.name == "payload camera")
+
+    assert problem() == "no status from the payload process"
+    latest.put(PayloadStatus(stamp_s=9.9, connected=True, problem="camera X: it has no storage; insert a card"))
+    assert problem() == "camera X: it has no storage; insert a card"
+    latest.put(PayloadStatus(stamp_s=9.9, connected=True, problem=""))
+    assert problem() == ""

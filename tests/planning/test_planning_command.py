@@ -13,7 +13,7 @@ from companion.core.config import ConfigError, load
 from companion.core.site import load_site
 from companion.core.vehicle import Vehicle
 from companion.mission.mission_node import MissionNode
-from companion.mission.plan import check_flown, load_plan
+from companion.mission.plan import load_plan
 from companion.planning.camera import load_camera
 from companion.planning.qgc import read_plan
 from companion.planning.sections import Battery
@@ -22,6 +22,7 @@ from companion.view.inspection_plan import Loaded, lines, summary
 
 TEXT = EXAMPLE.read_text(encoding="utf-8")
 F550 = REPOSITORY / "config/vehicles/f550.toml"
+WITH_CAMERA = REPOSITORY / "config/vehicles/f550_inspection.toml"
 
 
 def mission(folder, old="", new="", count=1):
@@ -41,7 +42,7 @@ def run(*words):
 
 @pytest.fixture(scope="module")
 def example():
-    return Loaded(EXAMPLE, F550)
+    return Loaded(EXAMPLE, WITH_CAMERA)
 
 
 def test_the_example_meets_what_it_asks_for(example):
@@ -86,12 +87,18 @@ def test_the_summary_has_the_figures_of_the_plan(example):
     assert json.loads(json.dumps(plan)) is not None
 
 
-def test_a_mission_with_an_inspection_is_refused_where_it_would_be_flown():
-    plan = load_plan(EXAMPLE)
-    with pytest.raises(ConfigError, match=r"^m.toml: inspection: can be planned \(companion plan\), not flown$"):
-        check_flown(plan, "m.toml: ")
-    with pytest.raises(ConfigError, match="not flown"):
-        MissionNode(load(F550, Vehicle), plan, load_site(plan.marker_file))
+def test_an_inspection_that_cannot_be_flown_is_refused_wherever_it_would_be(tmp_path):
+    """By the mission process, preflight and the simulator, with one line, as by `companion plan`."""
+    text = EXAMPLE.read_text(encoding="utf-8").replace("../", f"{REPOSITORY}/config/")
+    file = tmp_path / "m.toml"
+    file.write_text(text.replace("standoff_m = 5.0", "standoff_m = 0.5", 1), encoding="utf-8")
+    plan, vehicle = load_plan(file), load(F550, Vehicle)
+    line = "inspection.item[0] 'first pier': standoff_m = 0.5: the smallest is 1 m"
+    with pytest.raises(ConfigError) as error:
+        MissionNode(vehicle, plan, load_site(plan.marker_file))
+    assert str(error.value).endswith(line)
+    check, _ = mission_file(file, vehicle)
+    assert check.status == "failed" and check.detail == f"{file}: {line}"
 
 
 BROKEN = {
@@ -102,9 +109,9 @@ BROKEN = {
     "kind": ('kind = "underside"', 'kind = "upside"', r"inspection.item\[1\].kind = 'upside': .*\(allowed: "),
     "key": ("along = \"y\"", "alongside = \"y\"", r"inspection.item\[0\].alongside: unknown key, did you mean 'along'"),
     "axis": ('along = "y"', 'along = "z"', r"inspection.item\[0\].along = 'z': .*x, y"),
-    "frame": ('frame = "pier"', 'frame = "peer"', r"frame = 'peer': no such bundle \(has: world, pier, second_pier\)"),
+    "frame": ('frame = "pier"', 'frame = "peer"', r"frame = 'peer': no such bundle \(has: world, pier, pier_top, deck, "),
     "place of no bundle": ('name = "second_pier"', 'name = "third_pier"', r"inspection.bundle 'third_pier': not in the marker file"),
-    "no place": ('[[inspection.bundle]]\nname = "second_pier"\np_m = [12.0, 12.0, 4.0]\nrpy_rad = [1.5707963, 0.0, -1.5707963]', "", r"'second pier': frame = 'second_pier': where this bundle stands is not known"),
+    "no place": ('[[inspection.bundle]]\nname = "second_pier"\np_m = [12.0, 12.0, 2.4]\nrpy_rad = [1.5707963, 0.0, -1.5707963]', "", r"'second pier': frame = 'second_pier': where this bundle stands is not known"),
     "no camera": ("sony_rx1_gimbal.toml", "sony.toml", r"sony.toml: no such file"),
     "a battery as camera": ("cameras/sony_rx1_gimbal", "batteries/f550_4s_5ah", r"f550_4s_5ah.toml: "),
     "no items": ("\n[inspection]\n", "\n[inspection_of]\n", r"inspection_of: unknown key"),
@@ -123,7 +130,7 @@ def test_a_mission_that_cannot_be_planned_is_refused_in_one_line(tmp_path, case)
 def test_a_plan_beyond_one_battery_is_refused_unless_it_may_be_resumed(tmp_path):
     path = mission(tmp_path, "resumable = true", "resumable = false")
     battery = tmp_path / "batteries/f550_4s_5ah.toml"
-    battery.write_text(battery.read_text().replace("capacity_ah = 5.0", "capacity_ah = 1.4"))
+    battery.write_text(battery.read_text().replace("capacity_ah = 5.0", "capacity_ah = 0.9"))
     result = run(path)
     assert result.exit_code == 2 and re.search(r"inspection: takes 2 batteries .*resumable = true", result.stderr)
     result = run(mission(tmp_path))
@@ -131,7 +138,7 @@ def test_a_plan_beyond_one_battery_is_refused_unless_it_may_be_resumed(tmp_path)
 
 
 def test_a_camera_that_is_too_heavy_is_refused(tmp_path):
-    path = mission(tmp_path)
+    path = mission(tmp_path, "camera_in_vehicle_mass = true", "camera_in_vehicle_mass = false")
     camera = tmp_path / "cameras/sony_rx1_gimbal.toml"
     camera.write_text(camera.read_text().replace("mass_kg = 0.75", "mass_kg = 3.0"))
     result = run(path)
@@ -164,8 +171,3 @@ def test_every_camera_file_loads(path):
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "config/batteries").glob("*.toml")), ids=lambda path: path.stem)
 def test_every_battery_file_loads(path):
     assert load(path, Battery).power_w(1.8) > 0
-
-
-def test_preflight_fails_for_a_mission_that_can_only_be_planned():
-    check, _ = mission_file(EXAMPLE)
-    assert check.status == "failed" and "can be planned (companion plan), not flown" in check.detail

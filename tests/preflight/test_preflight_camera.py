@@ -20,7 +20,7 @@ from companion.core.vehicle import Vehicle
 from companion.mission.plan import load_plan, site_of
 from companion.preflight import camera as camera_module
 from companion.preflight.bus_source import BusSource
-from companion.preflight.camera import NAMES, Images, camera_checks, latency, marker, rate
+from companion.preflight.camera import NAMES, Images, camera_checks, latency, marker, rate, shutter
 from companion.tracking.families import square_family
 
 ROOT = Path(__file__).parents[2]
@@ -133,7 +133,7 @@ def test_a_camera_that_cannot_be_opened_fails_with_its_line_and_skips_the_rest()
 
     checks = camera_checks(F550, PIER, opener)
     assert [(check.name, check.status) for check in checks] == list(
-        zip(NAMES, ("failed", "skipped", "skipped"), strict=True)
+        zip(NAMES, ("failed", "skipped", "skipped", "skipped"), strict=True)
     )
     assert checks[0].detail == "/dev/video0: no such device"
 
@@ -189,3 +189,19 @@ def test_a_mission_without_a_bundle_needs_no_camera():
     checks = camera_checks(F550, NO_BUNDLE, opener)
     assert [(check.name, check.status) for check in checks] == [(name, "skipped") for name in NAMES]
     assert {check.detail for check in checks} == {"the mission flies without a bundle"}
+
+
+@pytest.mark.parametrize(
+    ("time_s", "status", "words"),
+    [
+        (None, "skipped", "is not in the vehicle file"),
+        (0.0, "ok", "global shutter"),
+        (0.005, "ok", "rows within 5 ms"),
+        (0.020, "warning", "turn slowly"),
+        (0.050, "failed", "use a global shutter"),
+    ],
+)
+def test_a_rolling_shutter_is_bounded(time_s, status, words):
+    vehicle = msgspec.structs.replace(F550, camera=msgspec.structs.replace(F550.camera, rolling_shutter_s=time_s))
+    check = shutter(vehicle)
+    assert (check.status, words in check.detail) == (status, True)

@@ -28,7 +28,7 @@ ASIDE_M = 0.75  # of each of two bundles from the middle of the image, in the ho
 def two_in_view(both: bool, sensors: SensorKind, seed: int) -> LoadedScenario:
     """The hold of bridge_hover with a second bundle beside the first, or without it; the first is aside in both."""
     hover = load_scenario(SCENARIOS / "bridge_hover.toml", camera_mode="corners")
-    piers = load_scenario(SCENARIOS / "two_piers.toml", camera_mode="corners")
+    piers = load_scenario(SCENARIOS / "transit.toml", camera_mode="corners")
     placed = hover.scenario.scene.bundles[0]
     x, y, z = placed.p_W
     bundles = [msgspec.structs.replace(placed, p_W=(x, y - ASIDE_M, z))]
@@ -56,7 +56,7 @@ class Transit(NamedTuple):
 
 
 def transit(sensors: SensorKind, seed: int, loaded: LoadedScenario | None = None) -> Transit:
-    loaded = loaded or load_scenario(SCENARIOS / "two_piers.toml", camera_mode="corners")
+    loaded = loaded or load_scenario(SCENARIOS / "transit.toml", camera_mode="corners")
     flight = fly_loaded(with_sensors(loaded, sensors, seed), seed)
     messages, result = flight.lockstep.messages, flight.result
     phases = of(messages, MissionStatus)

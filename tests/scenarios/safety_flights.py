@@ -38,13 +38,15 @@ from companion.mission.monitors import MONITORS, Monitor
 from companion.mission.plan import load_plan
 from companion.mission.safety_monitor import SafetyMonitor
 from companion.mission.transitions import TRANSITIONS
+from companion.planning.sections import BundlePlace, Inspection, Viewpoint, ViewpointsItem
 from sitl.link_attacks import ForeignOdometry, ForeignParameter
 from sitl.lockstep import Lockstep
 from sitl.scenario import Fault, FaultKind, LoadedScenario, load_scenario
 from sitl.sensors import RangeFinderConfig
 from tests.scenarios.forked import in_fork
 
-SCENARIO = Path(__file__).parents[2] / "config/scenarios/safety/hold.toml"
+CONFIG = Path(__file__).parents[2] / "config"
+SCENARIO = CONFIG / "scenarios/safety/hold.toml"
 SEED = 1
 SETTLED_S = 3.0  # from the beginning of the phase to the fault
 LONGEST_S = 60.0  # flown after the fault
@@ -76,7 +78,7 @@ class SafetyFlight(NamedTuple):
     excursion_m: float = 0.5  # farthest from the hold point before it is left on purpose
     # which beginning: hold, near and far (limits close by), search, corridor and short (search, limits close by),
     # resized (search, markers printed too small), copy (search, range finder, the bundle stands 1.7 m behind the face),
-    # pair (a second bundle beside the pier's), takeoff, switch, station (a ground station on the forward)
+    # pair (a second bundle beside the pier's), payload (an inspection follows the hold), takeoff, switch, station (a ground station on the forward)
     begins: str = "hold"
     parameters: tuple[tuple[str, int | float], ...] = ()  # of PX4, where they differ from the scenario's
     attack: Attack | None = None
@@ -358,6 +360,8 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "solver_failing": SafetyFlight((fault("solver_fails", lasts_s=4.0),), 2.0, "HOLD"),
     "deadline": SafetyFlight((fault("controller_slow", 0.03, lasts_s=4.0),), 2.0, "HOLD"),
     "process_dead": SafetyFlight((fault("process_dead", name="tracker"),), 3.6, "DONE"),
+    # a plan that returns without its camera; the camera counts as silent after 3.5 s, the row waits for 5 s
+    "payload_camera": SafetyFlight((fault("payload_silent"),), 9.5, "DONE", begins="payload"),
     "cpu_starved": SafetyFlight((fault("cpu_starved", 0.6),), 2.5, "DONE"),
     "cpu_hot": SafetyFlight((fault("cpu_hot", 88.0),), 5.0, "DONE"),
     "cpu_throttled": SafetyFlight((fault("cpu_throttled", lasts_s=8.0),), 5.0, "HOLD"),
@@ -394,10 +398,31 @@ def loaded_for(begins: str) -> LoadedScenario:
         copy = Fault(at_s=0.0, kind=FaultKind.BUNDLE_JUMPS, value=[1.7, 0.0, 0.0])
         sensors = msgspec.structs.replace(scenario.sensors, range_finder=RANGE_FINDER)
         scenario = msgspec.structs.replace(scenario, fault=[copy], sensors=sensors)
+    elif begins == "payload":
+        plan = msgspec.structs.replace(plan, inspection=_inspection(loaded))
     elif begins == "switch":
         mission = load_scenario(SCENARIO.parents[1] / "hover_marker.toml").mission_path.parent / "hover_marker.toml"
         plan = msgspec.structs.replace(plan, start="rc_switch", rc_switch=load_plan(mission).rc_switch)
     return msgspec.structs.replace(loaded, scenario=scenario, plan=plan)
+
+
+def _inspection(loaded: LoadedScenario) -> Inspection:
+    """One photograph of the pier from the hold point; without the camera the aircraft returns."""
+    pier = loaded.scenario.scene.bundles[0]
+    point = Viewpoint(p_m=(0.0, 0.0, 3.0), yaw_rad=0.0)
+    return Inspection(
+        camera=str(CONFIG / "cameras/sony_rx1_gimbal.toml"),
+        battery=str(CONFIG / "batteries/f550_4s_5ah.toml"),
+        resumable=True,
+        speed_m_s=1.0,
+        acceleration_m_s2=0.5,
+        yaw_rate_rad_s=0.4,
+        settle_s=1.0,
+        on_camera_failure="return",
+        camera_in_vehicle_mass=True,
+        bundle=[BundlePlace(name="pier", p_m=pier.p_W, rpy_rad=pier.rpy_rad)],
+        item=[ViewpointsItem(name="face", frame="pier", settle_s=1.0, points=[point])],
+    )
 
 
 def _with_second_bundle(loaded: LoadedScenario) -> LoadedScenario:

@@ -97,7 +97,7 @@ def test_the_wind_is_weaker_behind_the_pier_unless_the_world_says_otherwise(load
 
 
 def test_a_world_without_solids_has_no_contacts(loaded):
-    world = World(load_scenario(ROOT / "config/scenarios/two_piers.toml"), 1)
+    world = World(load_scenario(ROOT / "config/scenarios/transit.toml"), 1)
     world.advance()
     assert world.contacts is None and world.take_contacts() == [] and not world.plant.surfaces_W.any()
     assert world.plant.surfaces_W.shape == (CONTACTS, 4)

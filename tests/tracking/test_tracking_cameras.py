@@ -117,7 +117,7 @@ def test_a_device_that_stops_is_reported_and_opened_again(monkeypatch, failure):
     opened = [FakeCapture(3, failure)]
     tries = []
 
-    def opener():
+    def opener(_first):
         tries.append(1)
         if len(tries) == 1:
             return opened[0]
@@ -141,7 +141,7 @@ def test_a_device_that_stops_is_reported_and_opened_again(monkeypatch, failure):
 
 
 def test_a_device_that_cannot_be_opened_at_the_start_is_the_users_error():
-    def opener():
+    def opener(_first):
         raise ConfigError("camera fake: cannot be opened")
 
     with pytest.raises(ConfigError, match="cannot be opened"):
@@ -155,7 +155,7 @@ def test_a_device_keeps_only_the_newest_image():
             self.left += 1
             return True, picture(min(self.left, 255))
 
-    source = DeviceSource(lambda: Counting(0), "fake", 0.0)
+    source = DeviceSource(lambda _first: Counting(0), "fake", 0.0)
     first = source.read().data[0]
     time.sleep(0.1)
     second = source.read().data[0]

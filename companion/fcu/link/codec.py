@@ -155,6 +155,8 @@ class Codec:
         self.foreign_frames = 0  # of other systems and components
         self.foreign_autopilots: dict[int, int] = {}  # system id: MAV_AUTOPILOT, from heartbeats of others
         self.own_frames = 0  # with our own ids, and not sent by us
+        self.passed_numbers: frozenset[int] = frozenset()  # messages that `take_passed` returns, of any sender
+        self._passed: list[tuple[int, int, int, bytes]] = []
         self._foreign: dict[ForeignMessage, None] = {}  # since the last report, in the order of their first arrival
         self.station_s = -math.inf  # when a ground station's heartbeat last came through the flight controller
 
@@ -214,7 +216,15 @@ class Codec:
         self.replayed_frames += signer.replayed - replayed
         return accepted
 
+    def take_passed(self) -> list[tuple[int, int, int, bytes]]:
+        """System, component, number and payload of the messages in `passed_numbers` since the last call."""
+        passed, self._passed = self._passed, []
+        return passed
+
     def _take(self, frame: Frame, buffer: bytes, out: list[tuple[int, Decoded]], now_s: float) -> None:
+        if frame.number in self.passed_numbers:
+            payload = buffer[frame.payload : frame.tail]
+            self._passed.append((frame.system, frame.component, frame.number, payload))
         if frame.system != self._autopilot or frame.component != AUTOPILOT_COMPONENT:
             self._count_foreign(frame, buffer, now_s)
             return

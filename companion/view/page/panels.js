@@ -7,7 +7,7 @@ export const COLOURS = {
 };
 const PHASES = {
   WAIT_READY: "#7d8b99", ARM: "#8fa3b5", TAKEOFF: "#5fb3ff", ENTER_OFFBOARD: "#5fb3ff", SEARCH: "#58c4dd", APPROACH: "#4ccfb4",
-  HOLD: "#6fdc9f", TRANSFER: "#4ccfb4", TRAJECTORY: "#6fdc9f", PAUSE: "#ffb454", RETREAT: "#ff9a5c", RETURN: "#a99cff",
+  HOLD: "#6fdc9f", TRANSFER: "#4ccfb4", TRAJECTORY: "#6fdc9f", INSPECT: "#6fdc9f", PAUSE: "#ffb454", RETREAT: "#ff9a5c", RETURN: "#a99cff",
   LAND: "#8f8bd8", DONE: "#7d8b99", PX4_HOLD: "#ff6f6f", PILOT: "#ff6f6f", FAILED: "#ff6f6f",
 };
 export const phaseColour = (phase) => PHASES[phase] || "#7d8b99";

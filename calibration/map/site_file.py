@@ -1,0 +1,106 @@
+"""Writes surveys into a marker file: everything else in it stays as it is, comments too."""
+
+import tomllib
+from collections.abc import Mapping
+from datetime import date
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+from calibration.map.combine import SiteMap
+from calibration.results import write_whole
+from companion.core.config import ConfigError, parse, read_toml
+from companion.core.frames import quat_from_matrix, rpy_from_quat
+from companion.core.site import CUSTOM_PREFIX, Site, Survey
+
+LEAST_STD = 0.001  # of a survey, as `companion.core.site.Survey` allows
+PLACE_DIGITS, ANGLE_DIGITS, STD_DIGITS = 4, 6, 4
+
+
+def surveys_of(found: SiteMap) -> dict[str, Survey]:
+    """A survey of each bundle, whose standard deviations make no pair of bundles more certain than the map does.
+
+    The filter takes std_A² + std_B² + (distance std_rad_A)² for the place of B by A, and the sum of the squares for its rotation.
+    """
+    count = len(found.bundles)
+    rad, m = [LEAST_STD] * count, [LEAST_STD] * count
+    pairs = [(i, j, found.between(found.bundles[i], found.bundles[j])) for i, j in permutations(range(count), 2)]
+    for i, j, pair in pairs:
+        half = pair.std_rad / 2**0.5
+        rad[i], rad[j] = max(rad[i], half), max(rad[j], half)
+    for i, j, pair in pairs:
+        lever_m2 = float(pair.p_AB @ pair.p_AB) * rad[i] ** 2
+        half = (max(0.0, pair.std_m**2 - lever_m2) / 2) ** 0.5
+        m[i], m[j] = max(m[i], half), max(m[j], half)
+    surveys = {}
+    for name, R, p, std_m, std_rad in zip(found.bundles, found.R, found.p, m, rad, strict=True):
+        place, angles = [round(float(x), PLACE_DIGITS) for x in p], rpy_from_quat(quat_from_matrix(R))
+        roll, pitch, yaw = (round(angle, ANGLE_DIGITS) for angle in angles)
+        surveys[name] = Survey(
+            p_S=(place[0], place[1], place[2]),
+            rpy_S_rad=(roll, pitch, yaw),
+            std_m=_rounded_up(std_m),
+            std_rad=_rounded_up(std_rad),
+        )
+    return surveys
+
+
+def _rounded_up(std: float) -> float:
+    return float(round(std + 0.5 * 10.0**-STD_DIGITS, STD_DIGITS))
+
+
+def with_surveys(path: Path, surveys: Mapping[str, Survey], logs: list[str]) -> str:
+    """The text of the marker file with the surveys in it; raises `ConfigError` if it cannot be edited in place."""
+    tables = read_toml(path)
+    note = f"[{date.today().isoformat()} calibrate map {', '.join(logs)}]"
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            document = tomlkit.parse(file.read().removeprefix("\ufeff"))
+        for bundle, plain in zip(document["bundle"], tables["bundle"], strict=True):
+            if (survey := surveys.get(str(bundle["name"]))) is None:
+                continue
+            values: dict[str, Any] = {
+                "p_S": list(survey.p_S),
+                "rpy_S_rad": list(survey.rpy_S_rad),
+                "std_m": survey.std_m,
+                "std_rad": survey.std_rad,
+            }
+            plain["survey"] = values
+            if "survey" in bundle:
+                for key, value in values.items():
+                    bundle["survey"][key] = value
+            else:
+                inline = tomlkit.inline_table()
+                inline.update(values)
+                inline.comment(note)
+                bundle.append("survey", inline)
+        text = tomlkit.dumps(document)
+        if tomllib.loads(text) != tables:
+            raise ValueError("the editor does not support its layout: write the surveys by hand")
+    except (OSError, TOMLKitError, tomllib.TOMLDecodeError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be edited in place: {error}") from None
+    if problem := parse(tables, Site, str(path)).contradiction():
+        raise ConfigError(f"{path}: nothing written: {problem}")
+    return text
+
+
+def check_output(site_file: Path, site: Site, out: Path | None, force: bool) -> Path | None:
+    """Where the surveys go; None: nowhere. Raises `ConfigError` for a file that must not be replaced."""
+    if out is None:
+        return site_file if force else None
+    if out.exists() and not force:
+        raise ConfigError(f"{out}: exists already; --force replaces it")
+    moved = out.resolve().parent != site_file.resolve().parent
+    if moved and any(m.family.startswith(CUSTOM_PREFIX) for bundle in site.bundle for m in bundle.markers):
+        raise ConfigError(
+            f"{out}: {site_file} names marker dictionaries relative to its folder: write into that folder"
+        )
+    return out
+
+
+def write_surveys(site_file: Path, out: Path, surveys: Mapping[str, Survey], logs: list[str]) -> None:
+    """Write the marker file with the surveys; raises `ConfigError`."""
+    write_whole(out, with_surveys(site_file, surveys, logs))

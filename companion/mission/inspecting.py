@@ -1,0 +1,103 @@
+"""The phase INSPECT: from station to station, at rest at each, a photograph, the next.
+
+A station is flown to in the frame of its item. While the item's bundle has not been seen for long enough, the move is made in
+the frame of another bundle, to where the plan has the station from there; then the bundle must come into sight. Every
+move begins at the point where the reference is, so the setpoint has no step from one bundle to the next.
+"""
+
+from companion.core.enums import CaptureOutcome
+from companion.core.messages import WORLD
+from companion.mission import reference_geometry as geometry
+from companion.mission.inspection_progress import Inspecting
+from companion.mission.inspection_route import Nearest, Stop, to_frame, to_world
+from companion.mission.mission_context import MissionContext
+from companion.mission.mission_inputs import SEEN_S
+from companion.mission.plan import leaves_limits
+
+NEAR_M = 0.3  # position error at which a photograph is requested; the payload process waits for what its exposure needs
+LONGER_S = 10.0  # then it is requested all the same, and marked by the payload process where it is not sharp
+LOOK_S = 10.0  # for the bundle of an item, from where the plan has it in sight
+KEPT_OFF_M = 0.1  # beyond safety.standoff_min_m, so that no station is at the plane from which the controller keeps off
+CONFIRM_S = 1.0  # in a mission without a search
+
+
+def note_inspection(mission: MissionContext, now_s: float) -> None:
+    """Follow the bundles of the inspection; called in every step while this stack controls the aircraft."""
+    if (progress := mission.flight.inspection) is not None:
+        confirm_s = mission.plan.search.confirm_s if mission.plan.search is not None else CONFIRM_S
+        progress.note_bundles(mission.inputs.state, SEEN_S, confirm_s, now_s)
+
+
+def nearest_surface(mission: MissionContext) -> Nearest | None:
+    """Of the inspection, once it has begun; None without one."""
+    progress, state = mission.flight.inspection, mission.inputs.state
+    if progress is None or state is None or not progress.begun:
+        return None
+    return progress.route.nearest_surface(state.p_W, progress.poses(state, mission.inputs.home_W))
+
+
+def fly_to_stop(mission: MissionContext, now_s: float) -> None:
+    """Fly to the present stop of the inspection, if there is one left."""
+    progress, inputs = mission.flight.inspection, mission.inputs
+    here = inputs.reference_point(mission.references.current, now_s)
+    if progress is None or progress.complete or here is None or inputs.home_W is None:
+        return
+    stop, poses = progress.route.stops[progress.stop], progress.poses(inputs.state, inputs.home_W)
+    goal = to_world(stop.p, stop.yaw_rad, stop.frame, poses[stop.frame])
+    if why := leaves_limits(geometry.difference(goal[0], inputs.home_W), mission.plan.limits):
+        progress.problem = f"a station of '{stop.item}' is {why} where its bundle stands"
+        return
+    frame, leg = progress.guide(stop.frame), progress.route.leg
+    if frame != WORLD:
+        here, goal = to_frame(*here, frame, poses[frame]), to_frame(*goal, frame, poses[frame])
+    progress.arrived_s, progress.frame = None, frame
+    before = min(here[0][2], goal[0][2]) > progress.route.standoff_min_m + KEPT_OFF_M
+    mission.refer(frame, geometry.move_or_hold(*here, *goal, *leg), now_s, before_face=before)
+
+
+def inspect(mission: MissionContext, now_s: float) -> None:
+    """One step at the present stop: arrive, wait, photograph, go on."""
+    progress = mission.flight.inspection
+    if progress is None or progress.complete or progress.problem:
+        return
+    stop = progress.route.stops[progress.stop]
+    if progress.arrived_s is None:
+        if not mission.move_finished(now_s):
+            return
+        progress.arrived_s = now_s
+    if not progress.own_frame:
+        _wait_for_bundle(mission, progress, stop, now_s)
+        return
+    passed = stop.photograph is not None and progress.captures.has(stop.photograph)  # in a hand-over before this one
+    if not passed and (now_s - progress.arrived_s < stop.stop_s or not _photographed(mission, progress, stop, now_s)):
+        return
+    progress.stop += 1
+    fly_to_stop(mission, now_s)
+
+
+def _wait_for_bundle(mission: MissionContext, progress: Inspecting, stop: Stop, now_s: float) -> None:
+    if stop.frame in progress.confirmed:
+        fly_to_stop(mission, now_s)
+    elif progress.arrived_s is not None and now_s - progress.arrived_s > LOOK_S:
+        progress.problem = f"bundle '{stop.frame}' not found at the first station of '{stop.item}'"
+
+
+def _photographed(mission: MissionContext, progress: Inspecting, stop: Stop, now_s: float) -> bool:
+    """Nothing is left to be done at a stop."""
+    photograph, captures = stop.photograph, progress.captures
+    if photograph is None:
+        return True
+    control, waited_s = mission.inputs.control(now_s), now_s - (progress.arrived_s or now_s) - stop.stop_s
+    near = control is not None and control.position_error_m < NEAR_M
+    if not near and waited_s < LONGER_S and not captures.settled(photograph):
+        return False
+    if request := captures.step(stop, now_s):
+        mission.outbox.append(request)
+    if not captures.settled(photograph):
+        return False
+    failed = captures.outcomes[photograph.id] in (CaptureOutcome.REFUSED, CaptureOutcome.LOST)
+    if failed and progress.route.on_camera_failure == "return":
+        why = captures.reasons.get(photograph.id) or captures.outcomes[photograph.id]
+        progress.problem = f"photograph {photograph.id} of '{stop.item}' was not taken: {why}"
+        return False
+    return True

@@ -1,0 +1,98 @@
+"""The inspection of a mission with the files that it names, planned for the aircraft that flies it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from companion.core.config import ConfigError, load
+from companion.core.site import Site
+from companion.core.vehicle import Vehicle
+from companion.mission.entry_actions import DESCENT_END_M, DESCENT_M_S
+from companion.mission.inspection_route import Place, Route, place_of, route_of
+from companion.mission.plan import Plan, leaves_limits
+from companion.planning.camera import PayloadCamera, load_camera
+from companion.planning.planner import InspectionPlan, Leg, Surroundings, make_plan
+from companion.planning.sections import Battery, Inspection
+from companion.planning.stations import Planning
+
+
+class LoadedInspection(NamedTuple):
+    """What an inspection names, and the plan of it."""
+
+    planning: Planning
+    battery: Battery
+    plan: InspectionPlan
+    mission: Plan
+    photographed: frozenset[Place]  # in former flights
+
+    @property
+    def camera(self) -> PayloadCamera:
+        return self.planning.camera
+
+    def route(self) -> Route:
+        """The stops of the next flight."""
+        return route_of(self.planning, self.plan, self.mission, self.photographed)
+
+
+def load_inspection(
+    mission: Plan, site: Site, vehicle: Vehicle, path: str | Path, photographed: Iterable[Place] = ()
+) -> LoadedInspection | None:
+    """Read the files of a loaded mission's inspection and plan it; None without one.
+
+    path: the mission file, for messages. photographed: in former flights; the first flight of the plan begins at the first
+    photograph that is missing. Raises `ConfigError`, one line, for what cannot be photographed or flown.
+    """
+    inspection = mission.inspection
+    if inspection is None:
+        return None
+    _check_places(inspection, site, path)
+    folder = Path(path).parent
+    battery = load((folder / inspection.battery).resolve(), Battery)
+    camera = load_camera(str((folder / inspection.camera).resolve()))
+    planning = Planning(inspection, camera, site, folder, vehicle.safety.standoff_min_m)
+    mass_kg = vehicle.mass_kg + (0.0 if inspection.camera_in_vehicle_mass else camera.mass_kg)
+    command = vehicle.hover_thrust() * mass_kg / vehicle.mass_kg
+    if not command < vehicle.throttle_limit:
+        raise ConfigError(
+            f"{path}: inspection.camera: with {camera.name} ({camera.mass_kg:g} kg) a hover takes {command:.2f} of full "
+            f"thrust; the vehicle file allows {vehicle.throttle_limit:.2f}"
+        )
+    around = surroundings(mission, mass_kg)
+    done = frozenset(photographed)
+    planned = make_plan(mission.name, path, planning, battery, around)
+    if done:
+        places = (place_of(planning, station) for station in planned.stations)
+        missing = (n for n, place in enumerate(places) if place is not None and place not in done)
+        first = next(missing, None)
+        if first is None:
+            raise ConfigError(f"{path}: inspection: all {planned.photographs} photographs were taken in former flights")
+        planned = make_plan(mission.name, path, planning, battery, around, first)
+    return LoadedInspection(planning, battery, planned, mission, done)
+
+
+def _check_places(inspection: Inspection, site: Site, path: str | Path) -> None:
+    known = [bundle.name for bundle in site.bundle]
+    for place in inspection.bundle:
+        if place.name not in known:
+            raise ConfigError(
+                f"{path}: inspection.bundle '{place.name}': not in the marker file (has: {', '.join(known)})"
+            )
+
+
+def surroundings(plan: Plan, mass_kg: float) -> Surroundings:
+    """What of a mission the planner needs."""
+    search, back, yaw_rate = plan.search, plan.return_, plan.yaw_rate_rad_s
+    first = [(w.p_m, w.yaw_rad) for w in search.waypoints[:1]] if search is not None else []
+    limits = search if search is not None else back
+    return Surroundings(
+        plan.takeoff.height_m,
+        first,
+        Leg(limits.speed_m_s, limits.acceleration_m_s2, yaw_rate),
+        search.confirm_s if search is not None else 0.0,
+        back.height_m,
+        Leg(back.speed_m_s, back.acceleration_m_s2, yaw_rate),
+        Leg(DESCENT_M_S, back.acceleration_m_s2, yaw_rate),
+        DESCENT_END_M,
+        lambda point: leaves_limits(point, plan.limits),
+        mass_kg,
+    )

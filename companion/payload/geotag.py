@@ -1,0 +1,63 @@
+"""Latitude, longitude and altitude of a photograph.
+
+The flight controller reports its position in metres from an origin that it fixed at its start, and the receiver's own
+solution in degrees. Their difference, averaged over the flight, is the place of that origin: the noise of the receiver
+averages out. The stack's world has the same origin.
+"""
+
+import math
+
+from companion.core.geodesy import EARTH_RADIUS_M, between
+from companion.core.messages import FcuPosition, FcuStatus
+from companion.core.trajectory_messages import Vec3
+
+POSITION_AGE_MAX_S = 0.3
+SAMPLES_MAX = 600  # a minute at 10 Hz, after which older samples fade
+
+
+class Georeference:
+    """Where the origin of the world is on the earth."""
+
+    def __init__(self) -> None:
+        self._position: FcuPosition | None = None
+        self._first: Vec3 | None = None
+        self._mean: Vec3 = (0.0, 0.0, 0.0)  # east, north, up from `_first` to the origin
+        self._samples = 0
+        self._gnss_s = -math.inf
+        self.h_std_m = math.nan  # as the receiver reports it
+
+    def put_position(self, position: FcuPosition) -> None:
+        """Take the flight controller's position."""
+        if position.valid:
+            self._position = position
+
+    def put_status(self, status: FcuStatus) -> None:
+        """Take the receiver's solution, if it is a new one."""
+        position, gnss = self._position, status.gnss_position
+        if position is None or gnss is None or not status.gnss_ok or not all(map(math.isfinite, gnss)):
+            return
+        if status.gnss_s == self._gnss_s or abs(status.stamp_s - position.stamp_s) > POSITION_AGE_MAX_S:
+            return
+        self._gnss_s, self.h_std_m = status.gnss_s, status.gnss_h_acc_m
+        if self._first is None:
+            self._first = gnss
+        self._samples = min(self._samples + 1, SAMPLES_MAX)
+        away = between(self._first, gnss)
+        sample = [a - p for a, p in zip(away, position.p_W, strict=True)]
+        east, north, up = (m + (s - m) / self._samples for m, s in zip(self._mean, sample, strict=True))
+        self._mean = (east, north, up)
+
+    def place(self, p_W: Vec3) -> Vec3 | None:
+        """Latitude, longitude [°] and altitude over mean sea level [m] of a point; None while not known."""
+        if self._first is None:
+            return None
+        east, north, up = (m + p for m, p in zip(self._mean, p_W, strict=True))
+        return offset(self._first, east, north, up)
+
+
+def offset(origin: Vec3, east_m: float, north_m: float, up_m: float) -> Vec3:
+    """The place at a distance from another; the inverse of `companion.core.geodesy.between`."""
+    latitude = origin[0] + math.degrees(north_m / EARTH_RADIUS_M)
+    scale = EARTH_RADIUS_M * math.cos(math.radians(0.5 * (origin[0] + latitude)))
+    longitude = origin[1] + math.degrees(east_m / scale)
+    return latitude, (longitude + 180.0) % 360.0 - 180.0, origin[2] + up_m

@@ -1,0 +1,143 @@
+"""The gimbal: its commands and what its reports mean (MAVLink gimbal protocol v2).
+
+A gimbal reports its attitude level with the horizon: roll and pitch against the earth, yaw against the heading of the
+body or against north, by its flags. So roll and pitch of the picture come from the gimbal's own inertial sensor, the
+heading from the stack's state. MAVLink's axes are front, right, down; those of the stack front, left, up.
+"""
+
+import bisect
+import math
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+from pymavlink.dialects.v20 import common
+
+from companion.core.arrays import Array
+from companion.core.frames import quat_conjugate, quat_from_rpy, quat_log, quat_multiply, rotation_matrix, rpy_from_quat
+from companion.payload.history import GAP_MAX_S, KEPT_S, Moment, interpolated
+
+REPORT_US = 40_000  # interval of the attitude that is requested
+SLOW_S = 0.25  # of two intervals
+SILENT_S = 1.5  # a gimbal without report for this long is not known
+COMMAND_PERIOD_S = 1.0  # the command is repeated while the gimbal is not at its pitch
+REACHED_RAD = math.radians(1.0)
+NORTH = quat_from_rpy(0.0, 0.0, math.pi / 2)  # heading of north in the world, whose x axis points east
+UNIT_MIN = 0.9  # length of a reported quaternion
+
+
+class GimbalReport(NamedTuple):
+    """Attitude at the time of its arrival."""
+
+    stamp_s: float
+    q: Array  # front, left, up; of the level frame that `by_heading` names
+    by_heading: bool  # yaw counts from the body's heading; else from north
+    omega_G: Array  # reported rates in the gimbal, without those of that frame; NaN: not reported
+
+
+class Gimbal:
+    """Reports of the last seconds, and whether the gimbal stands at the wanted pitch."""
+
+    def __init__(self) -> None:
+        self._reports: deque[GimbalReport] = deque()
+        self._wanted_rad: float | None = None
+        self._reached_s = math.inf  # since when it stands there
+        self._due_s = -math.inf
+
+    def put(self, m: Any, now_s: float) -> bool:
+        """Take a GIMBAL_DEVICE_ATTITUDE_STATUS; returns whether it can be used."""
+        q = np.array([m.q[0], m.q[1], -m.q[2], -m.q[3]])
+        length = math.sqrt(float(q @ q))
+        if not UNIT_MIN < length < 1 / UNIT_MIN:  # NaN, too
+            return False
+        in_vehicle = bool(m.flags & common.GIMBAL_DEVICE_FLAGS_YAW_IN_VEHICLE_FRAME)
+        in_earth = bool(m.flags & common.GIMBAL_DEVICE_FLAGS_YAW_IN_EARTH_FRAME)
+        locked = bool(m.flags & common.GIMBAL_DEVICE_FLAGS_YAW_LOCK)  # decides where neither is set, as before 2022
+        rates = np.array([m.angular_velocity_x, -m.angular_velocity_y, -m.angular_velocity_z])
+        report = GimbalReport(now_s, q / length, in_vehicle or not (in_earth or locked), rates)
+        self._reports.append(report)
+        while self._reports[0].stamp_s < now_s - KEPT_S:
+            self._reports.popleft()
+        self._note_pitch(report)
+        return True
+
+    def _note_pitch(self, report: GimbalReport) -> None:
+        if self._wanted_rad is None:
+            return
+        if abs(self.pitch_rad - self._wanted_rad) > REACHED_RAD:
+            self._reached_s = math.inf
+        else:
+            self._reached_s = min(self._reached_s, report.stamp_s)
+
+    @property
+    def pitch_rad(self) -> float:
+        """Elevation of the gimbal's axis, up is positive; NaN without a report."""
+        if not self._reports:
+            return math.nan
+        forward = rotation_matrix(self._reports[-1].q)[:, 0]
+        return math.asin(max(-1.0, min(1.0, float(forward[2]))))
+
+    def is_reporting(self, now_s: float) -> bool:
+        return bool(self._reports) and now_s - self._reports[-1].stamp_s <= SILENT_S
+
+    def is_slow(self, now_s: float) -> bool:
+        """It reports less often than was requested, or not at all."""
+        reports = self._reports
+        return len(reports) < 2 or max(now_s, reports[-1].stamp_s) - reports[-2].stamp_s > SLOW_S
+
+    def want(self, pitch_rad: float) -> None:
+        """Set the pitch that `command` asks for."""
+        if self._wanted_rad is None or abs(pitch_rad - self._wanted_rad) > 1e-6:
+            self._wanted_rad, self._reached_s, self._due_s = pitch_rad, math.inf, -math.inf
+            if self._reports:
+                self._note_pitch(self._reports[-1])
+
+    def has_settled(self, settle_s: float, now_s: float) -> bool:
+        """It has stood at the wanted pitch for a time."""
+        return self.is_reporting(now_s) and now_s - self._reached_s >= settle_s
+
+    def command_due(self, now_s: float) -> bool:
+        """A command is to be sent now; it then counts as sent."""
+        if self._wanted_rad is None or math.isfinite(self._reached_s) or now_s < self._due_s:
+            return False
+        self._due_s = now_s + COMMAND_PERIOD_S
+        return True
+
+    def parameters(self) -> tuple[float, ...]:
+        """Of MAV_CMD_DO_GIMBAL_MANAGER_PITCHYAW: pitch against the horizon, yaw with the body."""
+        flags = (
+            common.GIMBAL_MANAGER_FLAGS_ROLL_LOCK
+            | common.GIMBAL_MANAGER_FLAGS_PITCH_LOCK
+            | common.GIMBAL_MANAGER_FLAGS_YAW_IN_VEHICLE_FRAME
+        )
+        return (math.degrees(self._wanted_rad or 0.0), 0.0, math.nan, math.nan, float(flags), 0.0, 0.0)
+
+    def attitude(self, moment: Moment) -> tuple[Array, Array] | None:
+        """q_WG and the rates in W [rad/s] at a time; None: no report near it."""
+        reports = self._reports
+        i = bisect.bisect_left(reports, moment.stamp_s, key=lambda report: report.stamp_s)
+        if i == len(reports):
+            if not reports or moment.stamp_s - reports[-1].stamp_s > GAP_MAX_S:
+                return None
+            before = after = reports[-1]
+        else:
+            after = reports[i]
+            before = reports[i - 1] if i > 0 else after
+            if after.stamp_s - before.stamp_s > GAP_MAX_S or after.stamp_s - moment.stamp_s > GAP_MAX_S:
+                return None
+        span_s = after.stamp_s - before.stamp_s
+        share = (moment.stamp_s - before.stamp_s) / span_s if span_s > 0 else 0.0
+        q = interpolated(before.q, after.q, share)
+        omega = after.omega_G
+        if not np.isfinite(omega).all():
+            turned = quat_log(quat_multiply(quat_conjugate(before.q), after.q))
+            omega = turned / span_s if span_s > 0 else np.zeros(3)
+        roll, pitch, yaw = rpy_from_quat(moment.q_WB)
+        level, heading_rate = NORTH, 0.0
+        if after.by_heading:
+            level = quat_from_rpy(0.0, 0.0, yaw)
+            p, q_rate, r = moment.omega_B
+            heading_rate = (q_rate * math.sin(roll) + r * math.cos(roll)) / max(0.1, math.cos(pitch))
+            heading_rate = heading_rate if math.isfinite(heading_rate) else 0.0
+        q_WG = quat_multiply(level, q)
+        return q_WG, rotation_matrix(q_WG) @ omega + np.array([0.0, 0.0, heading_rate])

@@ -1,0 +1,115 @@
+"""What a camera says about itself: MAVLink's camera protocol, information, storage and count of photographs.
+
+Requested at the first heartbeat and until answered; storage again every few seconds. MAV_CMD_REQUEST_MESSAGE comes first, the
+older commands (MAV_CMD_REQUEST_CAMERA_INFORMATION and so on) in turn with it, because many cameras know only those.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pymavlink.dialects.v20 import common
+
+from companion.payload.mavlink import Packable, text
+
+SILENT_S = 3.5  # three heartbeats
+RETRY_S = 1.0
+STORAGE_PERIOD_S = 5.0
+FREE_MIN_MB = 50.0  # two pictures of a large camera
+NO_STORAGE = {
+    common.STORAGE_STATUS_EMPTY: "it has no storage; insert a card",
+    common.STORAGE_STATUS_UNFORMATTED: "its storage is not formatted",
+}
+OLD_COMMANDS = {
+    common.MAVLINK_MSG_ID_CAMERA_INFORMATION: common.MAV_CMD_REQUEST_CAMERA_INFORMATION,
+    common.MAVLINK_MSG_ID_STORAGE_INFORMATION: common.MAV_CMD_REQUEST_STORAGE_INFORMATION,
+    common.MAVLINK_MSG_ID_CAMERA_CAPTURE_STATUS: common.MAV_CMD_REQUEST_CAMERA_CAPTURE_STATUS,
+}
+OF_OLD_COMMAND = {command: number for number, command in OLD_COMMANDS.items()}
+Command = Callable[[int, tuple[float, ...]], Packable]  # MAV_CMD, parameters → COMMAND_LONG to the camera
+
+
+class Introduction:
+    """The camera's own account of itself; `system` is None until its first heartbeat."""
+
+    def __init__(self, component: int) -> None:
+        self.component = component
+        self.system: int | None = None
+        self.model = ""
+        self.storage_free_mb = math.nan
+        self.image_count: int | None = None
+        self._storage_status: int | None = None
+        self._heard_s = -math.inf
+        self._answered: set[int] = set()
+        self._unsupported: dict[int, set[int]] = {}  # message → commands that the camera does not know
+        self._due_s: dict[int, float] = dict.fromkeys(OLD_COMMANDS, -math.inf)
+        self._tries: dict[int, int] = dict.fromkeys(OLD_COMMANDS, 0)
+
+    def put_heartbeat(self, system: int, now_s: float) -> None:
+        """The camera is there; after a silence it introduces itself again."""
+        if now_s - self._heard_s > SILENT_S:
+            self._answered.clear()
+            self._unsupported.clear()
+            self._due_s = dict.fromkeys(OLD_COMMANDS, -math.inf)
+        self.system, self._heard_s = system, now_s
+
+    def put(self, m: Any, now_s: float) -> None:
+        """Take one of the three answers."""
+        kind = m.get_msgId()
+        self._answered.add(kind)
+        if kind == common.MAVLINK_MSG_ID_CAMERA_INFORMATION:
+            self.model = f"{text(m.vendor_name)} {text(m.model_name)}".strip()
+        elif kind == common.MAVLINK_MSG_ID_STORAGE_INFORMATION:
+            self._storage_status = m.status
+            free = m.available_capacity
+            self.storage_free_mb = free if math.isfinite(free) and m.total_capacity > 0 else math.nan
+            self._due_s[kind] = now_s + STORAGE_PERIOD_S
+        else:
+            self.image_count = m.image_count
+
+    def put_ack(self, command: int, result: int, requested: int) -> None:
+        """Take the answer to one of our requests; requested: the message that was asked for last by this command."""
+        if result in (common.MAV_RESULT_UNSUPPORTED, common.MAV_RESULT_DENIED):
+            number = OF_OLD_COMMAND.get(command, requested)
+            self._unsupported.setdefault(number, set()).add(command)
+
+    def is_connected(self, now_s: float) -> bool:
+        return now_s - self._heard_s <= SILENT_S
+
+    def problem(self, now_s: float) -> str:
+        """Why the camera cannot be used, "" when it can."""
+        name = self.model or f"component {self.component}"
+        if not self.is_connected(now_s):
+            return f"camera {name}: no heartbeat"
+        if common.MAVLINK_MSG_ID_CAMERA_INFORMATION not in self._answered:
+            return f"camera {name}: has not introduced itself (CAMERA_INFORMATION)"
+        storage = common.MAVLINK_MSG_ID_STORAGE_INFORMATION
+        if storage not in self._answered and len(self._unsupported.get(storage, ())) < 2:
+            return f"camera {name}: has not reported its storage (STORAGE_INFORMATION)"
+        if self._storage_status in NO_STORAGE:
+            return f"camera {name}: {NO_STORAGE[self._storage_status]}"
+        if self.storage_free_mb < FREE_MIN_MB:
+            return f"camera {name}: {self.storage_free_mb:.0f} MB of its storage are free, less than {FREE_MIN_MB:g}"
+        return ""
+
+    def requests(self, now_s: float) -> Iterator[tuple[int, tuple[float, ...], int]]:
+        """(MAV_CMD, parameters, message asked for) of what is due now."""
+        if not self.is_connected(now_s):
+            return
+        for number, old in OLD_COMMANDS.items():
+            again = number == common.MAVLINK_MSG_ID_STORAGE_INFORMATION
+            if (number in self._answered and not again) or now_s < self._due_s[number]:
+                continue
+            known = [c for c in (common.MAV_CMD_REQUEST_MESSAGE, old) if c not in self._unsupported.get(number, ())]
+            if not known:
+                continue
+            command = known[self._tries[number] % len(known)]
+            self._tries[number] += number not in self._answered
+            self._due_s[number] = now_s + RETRY_S
+            if command == old:
+                # storage: id 0 means all; the request itself is the last parameter of each
+                yield command, (0.0, 1.0) if again else (1.0,), number
+            else:
+                yield command, (float(number), 0.0), number
+            if number not in self._answered:
+                return  # one at a time: an ack names the command, not the message

@@ -1,0 +1,233 @@
+"""A local camera as the payload camera: full-resolution stills of a V4L2 device by OpenCV.
+
+It answers the MAVLink messages of a camera component, inside the payload process, so that the node treats it like any other
+camera. A thread holds the device: it takes frames without a break, because a device's buffers would otherwise deliver old
+ones, keeps the first that was exposed after the command, and writes it. Its clock is the companion's.
+"""
+
+import math
+import queue
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pymavlink.dialects.v20 import common
+
+from companion.core.clock import monotonic_s
+from companion.core.config import ConfigError
+from companion.core.errors import UserError
+from companion.core.messages import CameraRx, CameraTx, Capture, Message
+from companion.core.text import plain
+from companion.payload.camera_clock import BOOT_MS_WRAP
+from companion.payload.identity import STILL_COMPONENT
+from companion.payload.mavlink import Packable, decode, encode
+from companion.payload.tags import tags_of, write_tags
+from companion.planning.camera import PayloadCamera
+
+SYSTEM = 1
+HEARTBEAT_PERIOD_S = 1.0
+OPEN_TRIES = 5  # frames that may fail after the device was opened
+STAMP_AGE_MAX_S = 1.0
+JPEG_QUALITY = 95
+REOPEN_S = 1.0
+
+
+class StillCamera:
+    """One device. `command` and `answers` carry MAVLink messages; nothing of them blocks or raises."""
+
+    def __init__(self, camera: PayloadCamera, folder: Path, device: Any = None) -> None:
+        """folder: for the pictures; it is made with the first. device: in the place of OpenCV's, for tests.
+
+        Raises `ConfigError` when the device cannot be opened or delivers smaller pictures than the camera file says.
+        """
+        control = camera.control
+        assert control is not None and control.device is not None
+        self.trouble = ""
+        self._camera, self._folder, self._name = camera, folder, control.device
+        self._device = device if device is not None else _opened(control.device, camera)
+        self._requests: queue.Queue[tuple[int, float]] = queue.Queue()
+        self._tags: queue.Queue[Capture] = queue.Queue()
+        self._out: deque[Packable] = deque()
+        self._timesync: deque[int] = deque()
+        self._sequence = -1.0
+        self._count = 0
+        self._heartbeat_s = -math.inf
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="still camera")
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        self._thread.join(5.0)
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    def command(self, message: CameraTx) -> None:
+        """Take a message of the node."""
+        m = decode(CameraRx(stamp_s=0.0, system=SYSTEM, component=0, number=message.number, payload=message.payload))
+        if m is None:
+            return
+        if message.number == common.MAVLINK_MSG_ID_TIMESYNC and m.tc1 == 0:
+            self._timesync.append(m.ts1)
+        elif message.number == common.MAVLINK_MSG_ID_COMMAND_LONG and m.target_component == STILL_COMPONENT:
+            self._out.append(common.MAVLink_command_ack_message(m.command, self._execute(m)))
+
+    def _execute(self, m: Any) -> int:
+        boot_ms, camera = _boot_ms(monotonic_s()), self._camera
+        if m.command == common.MAV_CMD_IMAGE_START_CAPTURE:
+            if self.trouble:
+                return int(common.MAV_RESULT_FAILED)
+            if m.param4 != self._sequence:
+                self._sequence = m.param4
+                self._requests.put((self._count, monotonic_s()))
+                self._count += 1
+            return int(common.MAV_RESULT_ACCEPTED)
+        if m.command != common.MAV_CMD_REQUEST_MESSAGE:
+            return int(common.MAV_RESULT_UNSUPPORTED)
+        number = round(m.param1)
+        if number == common.MAVLINK_MSG_ID_CAMERA_INFORMATION:
+            vendor, model = (list(word.encode()[:32].ljust(32, b"\0")) for word in ("local", camera.name))
+            sizes = (camera.focal_length_mm or 0.0, 0.0, 0.0, camera.width_px, camera.height_px)
+            self._out.append(common.MAVLink_camera_information_message(boot_ms, vendor, model, 0, *sizes, 0, 0, 0, b""))
+        elif number == common.MAVLINK_MSG_ID_STORAGE_INFORMATION:
+            free_mb, total_mb, status = self._storage()
+            self._out.append(
+                common.MAVLink_storage_information_message(
+                    boot_ms, 1, 1, status, total_mb, total_mb - free_mb, free_mb, 0.0, 0.0
+                )
+            )
+        elif number == common.MAVLINK_MSG_ID_CAMERA_CAPTURE_STATUS:
+            self._out.append(
+                common.MAVLink_camera_capture_status_message(boot_ms, 0, 0, 0.0, 0, self._storage()[0], self._count)
+            )
+        else:
+            return int(common.MAV_RESULT_UNSUPPORTED)
+        return int(common.MAV_RESULT_ACCEPTED)
+
+    def _storage(self) -> tuple[float, float, int]:
+        """Free and total MB of the folder's disk, and its status."""
+        there = next((folder for folder in (self._folder, *self._folder.parents) if folder.is_dir()), Path("/"))
+        try:
+            usage = shutil.disk_usage(there)
+        except OSError:
+            return 0.0, 1.0, int(common.STORAGE_STATUS_EMPTY)
+        return usage.free / 1e6, usage.total / 1e6, int(common.STORAGE_STATUS_READY)
+
+    def answers(self) -> Iterable[Message]:
+        """What the camera has sent since the last call."""
+        now_s = monotonic_s()
+        if now_s - self._heartbeat_s >= HEARTBEAT_PERIOD_S:
+            self._heartbeat_s = now_s
+            self._out.append(
+                common.MAVLink_heartbeat_message(
+                    common.MAV_TYPE_CAMERA, common.MAV_AUTOPILOT_INVALID, 0, 0, common.MAV_STATE_ACTIVE, 3
+                )
+            )
+        while self._timesync:  # both ends have one clock: half of the round trip was before now
+            ts1 = self._timesync.popleft()
+            self._out.append(common.MAVLink_timesync_message((ts1 + round(now_s * 1e9)) // 2, ts1))
+        out = []
+        while self._out:
+            sent = encode(self._out.popleft(), now_s)
+            out.append(
+                CameraRx(
+                    stamp_s=now_s, system=SYSTEM, component=STILL_COMPONENT, number=sent.number, payload=sent.payload
+                )
+            )
+        return out
+
+    def tag(self, capture: Capture) -> None:
+        """Write the tags of a photograph into its picture, when the thread comes to it."""
+        if capture.file:
+            self._tags.put(capture)
+
+    # --- the thread -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        wanted: tuple[int, float] | None = None
+        while not self._stop.is_set():
+            try:
+                if wanted is None and not self._requests.empty():
+                    wanted = self._requests.get_nowait()
+                if not self._device.grab():
+                    self.trouble = f"still camera {self._name}: delivers no frame; trying again every {REOPEN_S:g} s"
+                    self._stop.wait(REOPEN_S)
+                    self._device.open(self._name)
+                    continue
+                self.trouble = ""
+                exposed_s = self._exposed_s()
+                if wanted is not None and exposed_s >= wanted[1]:
+                    self._keep(wanted[0], exposed_s)
+                    wanted = None
+                while wanted is None and not self._tags.empty():
+                    self._write_tags(self._tags.get_nowait())
+            except Exception as error:  # noqa: BLE001 - in flight nothing ends the thread
+                self.trouble = plain(f"still camera {self._name}: {error}", 200)
+                if wanted is not None:
+                    self._answer(wanted[0], monotonic_s(), "", 0)
+                    wanted = None
+
+    def _exposed_s(self) -> float:
+        """Mid-exposure of the frame just taken: the driver's time, where it is the monotonic clock's."""
+        import cv2
+
+        now_s = monotonic_s()
+        driver_s = 1e-3 * float(self._device.get(cv2.CAP_PROP_POS_MSEC))
+        return driver_s if 0.0 <= now_s - driver_s <= STAMP_AGE_MAX_S else now_s - 0.5 * self._camera.exposure_s
+
+    def _keep(self, index: int, exposed_s: float) -> None:
+        import cv2
+
+        taken, frame = self._device.retrieve()
+        done, jpeg = cv2.imencode(".jpg", frame, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY]) if taken else (False, None)
+        if not done or jpeg is None:
+            self._answer(index, exposed_s, "", 0)
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        names = (self._folder / f"{index + 1:05d}{suffix}.jpg" for suffix in ("", *(f"_{i}" for i in range(2, 1000))))
+        path = next(name for name in names if not name.exists())
+        path.write_bytes(jpeg.tobytes())
+        self._answer(index, exposed_s, str(path), 1)
+
+    def _answer(self, index: int, exposed_s: float, file: str, result: int) -> None:
+        self._out.append(
+            common.MAVLink_camera_image_captured_message(
+                _boot_ms(exposed_s), 0, 0, 0, 0, 0, 0, [1.0, 0.0, 0.0, 0.0], index, result, file.encode()[-204:]
+            )
+        )
+
+    def _write_tags(self, capture: Capture) -> None:
+        path = Path(capture.file)
+        try:
+            write_tags(path, path, tags_of(capture, self._camera, time.time() - monotonic_s()))
+        except UserError as error:
+            self.trouble = plain(str(error), 200)
+
+
+def _boot_ms(now_s: float) -> int:
+    return round(now_s * 1e3) % BOOT_MS_WRAP
+
+
+def _opened(name: str, camera: PayloadCamera) -> Any:
+    """OpenCV's capture of a device with the size of the camera file; raises `ConfigError`."""
+    import cv2
+
+    device = cv2.VideoCapture(name, cv2.CAP_V4L2) if name.startswith("/dev/") else cv2.VideoCapture(name)
+    device.set(cv2.CAP_PROP_FOURCC, cv2.VideoWriter.fourcc(*"MJPG"))
+    device.set(cv2.CAP_PROP_FRAME_WIDTH, camera.width_px)
+    device.set(cv2.CAP_PROP_FRAME_HEIGHT, camera.height_px)
+    if not device.isOpened() or not any(device.grab() for _ in range(OPEN_TRIES)):
+        raise ConfigError(f"camera {camera.name}: control.device {name}: cannot be opened or delivers no frame")
+    size = (round(device.get(cv2.CAP_PROP_FRAME_WIDTH)), round(device.get(cv2.CAP_PROP_FRAME_HEIGHT)))
+    if size != (camera.width_px, camera.height_px):
+        device.release()
+        raise ConfigError(
+            f"camera {camera.name}: control.device {name}: delivers {size[0]} x {size[1]} px, the camera file says "
+            f"{camera.width_px} x {camera.height_px}"
+        )
+    return device

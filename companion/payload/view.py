@@ -1,0 +1,111 @@
+"""Where the camera is and how much the picture moves: from the aircraft's and the gimbal's motion to pixels."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from companion.core.arrays import Array
+from companion.core.frames import quat_conjugate, quat_multiply, quat_normalized, rotation_matrix
+from companion.core.messages import State
+from companion.core.trajectory_messages import Quat, Vec3
+from companion.payload.gimbal import Gimbal
+from companion.payload.history import Moment
+from companion.planning.camera import PayloadCamera
+
+DISTANCE_M = 2.0  # to the surface, where neither the request nor a bundle gives one
+# Of the error state's covariance (State.covariance_diag): attitude of the body, attitude of the mission's bundle.
+ATTITUDE, BUNDLE_ATTITUDE = slice(6, 9), slice(18, 21)
+
+
+def as_vec3(array: Array) -> Vec3:
+    """An array of three numbers as a message has it."""
+    return float(array[0]), float(array[1]), float(array[2])
+
+
+def as_quat(q: Array) -> Quat:
+    """Likewise a quaternion."""
+    return float(q[0]), float(q[1]), float(q[2]), float(q[3])
+
+
+class CameraMotion(NamedTuple):
+    """Pose and motion of the camera at one time."""
+
+    p_W: Array
+    q_WC: Array
+    v_W: Array
+    omega_W: Array  # rad/s
+
+
+class BundlePose(NamedTuple):
+    """A bundle and the camera in its frame."""
+
+    name: str
+    p_MC: Array
+    q_MC: Array
+    position_std_m: float  # of the body in the bundle's frame
+
+
+def camera_motion(camera: PayloadCamera, moment: Moment, gimbal: Gimbal | None) -> CameraMotion | None:
+    """The camera at a moment; None: the gimbal's attitude at that time is not known.
+
+    gimbal: None for a camera that is fixed to the body.
+    """
+    R_WB = rotation_matrix(moment.q_WB)
+    lever_W = R_WB @ np.array(camera.p_BC)
+    omega_W = R_WB @ np.nan_to_num(moment.omega_B)
+    q_WG, omega_camera_W = moment.q_WB, omega_W
+    if gimbal is not None:
+        attitude = gimbal.attitude(moment)
+        if attitude is None:
+            return None
+        q_WG, omega_camera_W = attitude
+    q_WC = quat_normalized(quat_multiply(q_WG, quat_normalized(camera.q_BC)))
+    return CameraMotion(moment.p_W + lever_W, q_WC, moment.v_W + np.cross(omega_W, lever_W), omega_camera_W)
+
+
+def blur_px(camera: PayloadCamera, motion: CameraMotion, distance_m: float) -> float:
+    """The largest motion of a point of the picture during the exposure [px].
+
+    The points are centre and corners of a plane at `distance_m` that faces the camera and stands still: they move by
+    ṗ_C = −v_C − ω_C × p_C, and their pictures by its projection (P. Corke, "Robotics, Vision and Control", section 15.2).
+    """
+    R_CW = rotation_matrix(motion.q_WC).T
+    v_C, omega_C = R_CW @ motion.v_W, R_CW @ motion.omega_W
+    fx, fy = camera.focal_px
+    x, y = 0.5 * camera.width_px / fx, 0.5 * camera.height_px / fy
+    largest = 0.0
+    for sx, sy in ((0, 0), (1, 1), (1, -1), (-1, 1), (-1, -1)):
+        ray = np.array([sx * x, sy * y, 1.0])
+        rate = -v_C / distance_m - np.cross(omega_C, ray)
+        flow = (fx * (rate[0] - ray[0] * rate[2]), fy * (rate[1] - ray[1] * rate[2]))
+        largest = max(largest, math.hypot(*flow))
+    return largest * camera.exposure_s
+
+
+def nearest_bundle(state: State, p_W: Array, q_WC: Array) -> BundlePose | None:
+    """The camera in the frame of the nearest bundle that was seen; None: none was."""
+    seen: list[tuple[str, Vec3, Quat, float]] = []
+    if state.bundle and math.isfinite(state.relative_std_m):
+        seen.append((state.bundle, state.p_WM, state.q_WM, state.relative_std_m))
+    for bundle in state.bundles:
+        if math.isfinite(bundle.age_s):
+            std_m = bundle.relative_std_m if math.isfinite(bundle.relative_std_m) else state.position_std_m
+            seen.append((bundle.name, bundle.p_WM, bundle.q_WM, std_m))
+    if not seen:
+        return None
+    name, p_WM, q_WM, std_m = min(seen, key=lambda entry: float(np.linalg.norm(p_W - np.array(entry[1]))))
+    p_MC = rotation_matrix(q_WM).T @ (p_W - np.array(p_WM))
+    return BundlePose(name, p_MC, quat_normalized(quat_multiply(quat_conjugate(q_WM), q_WC)), std_m)
+
+
+def attitude_std_rad(camera: PayloadCamera, state: State, bundle: BundlePose | None, has_gimbal: bool) -> float:
+    """Standard deviation of the camera's attitude, the largest over all directions."""
+    control = camera.control
+    assert control is not None
+    variances = list(state.covariance_diag[ATTITUDE])
+    if bundle is not None and bundle.name == state.bundle:
+        # Correlated with the body's: the sum is too large rather than too small.
+        variances = [a + b for a, b in zip(variances, state.covariance_diag[BUNDLE_ATTITUDE], strict=False)]
+    body = max(variances, default=math.nan)
+    return math.sqrt(body + control.mount_std_rad**2 + (control.gimbal_std_rad or 0.0) ** 2 * has_gimbal)

@@ -1,0 +1,1 @@
+"""The pilot's side: sticks, flight modes, and what is sent of them."""

@@ -1,0 +1,91 @@
+"""A gamepad at the ground computer, by Linux' joystick device (/dev/input/js0): no package is needed.
+
+The device sends an event when an axis moves. A gamepad that is unplugged is gone, which stops the sticks.
+"""
+
+import contextlib
+import os
+import struct
+from typing import NamedTuple
+
+from companion.core.config import ConfigError
+from companion.remote.sticks import Sticks
+
+EVENT = struct.Struct("=IhBB")  # time [ms], value, type, number
+AXIS, INITIAL = 0x02, 0x80  # types of an event
+FULL = 32767
+READ_MAX = 64 * EVENT.size
+DEFAULT_AXES = "0,-1,3,-4"  # of the usual drivers of gamepads with two sticks
+
+
+class Axis(NamedTuple):
+    """A number of the device, and whether its positive direction is the stick's."""
+
+    number: int
+    sign: float
+
+
+class Axes(NamedTuple):
+    """The axes of turn, up, right and ahead, in this order."""
+
+    turn: Axis
+    up: Axis
+    right: Axis
+    ahead: Axis
+
+
+def parse_axes(text: str) -> Axes:
+    """Four numbers with signs, as "0,-1,3,-4"; raises `ConfigError`."""
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 4 or not all(
+        part.removeprefix("-").isdecimal() and int(part.removeprefix("-")) < 64 for part in parts
+    ):
+        raise ConfigError(f'--axes "{text}": must be the four axes turn, up, right, ahead, as "{DEFAULT_AXES}"')
+    return Axes(*(Axis(int(part.removeprefix("-")), -1.0 if part.startswith("-") else 1.0) for part in parts))
+
+
+class Gamepad:
+    """The newest position of every axis; call it for the sticks, None when the gamepad is gone."""
+
+    def __init__(self, device: str, axes: Axes) -> None:
+        self._axes = axes
+        self._values: dict[int, float] = {}
+        self._file: int | None = None
+        try:
+            self._file = os.open(device, os.O_RDONLY | os.O_NONBLOCK)
+        except OSError as error:
+            reason = os.strerror(error.errno).lower() if error.errno else str(error)
+            raise ConfigError(f"--gamepad {device}: {reason}") from None
+
+    def __call__(self) -> Sticks | None:
+        """Read what has arrived."""
+        while self._file is not None:
+            try:
+                data = os.read(self._file, READ_MAX)
+            except BlockingIOError:
+                break
+            except OSError:
+                data = b""
+            if not data:
+                self.close()
+                break
+            self.take(data)
+        if self._file is None:
+            return None
+        return Sticks(
+            **{name: axis.sign * self._values.get(axis.number, 0.0) for name, axis in self._axes._asdict().items()}
+        )
+
+    def take(self, data: bytes) -> None:
+        """Take events of the device; an incomplete one is dropped."""
+        whole = len(data) - len(data) % EVENT.size
+        for _, value, kind, number in EVENT.iter_unpack(data[:whole]):
+            if kind & ~INITIAL == AXIS:
+                self._values[number] = min(max(value / FULL, -1.0), 1.0)
+
+    def close(self) -> None:
+        """Release the device."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._file)
+            self._file = None

@@ -1,0 +1,300 @@
+// The page of the virtual remote: two sticks, switches, and what the aircraft reports. Protocol: companion/remote/protocol.py.
+"use strict";
+
+const PROTOCOL = 1;
+const SAMPLE_MS = 25;       // between two samples of the sticks
+const SOONEST_MS = 8;       // between two samples while a stick moves; the remote sends the newest, at most 50 a second
+const REACH = 92;           // of a knob from its centre, in units of the drawing
+const EXTENT = 216;         // of the drawing of a stick
+const RETRY_MS = 1000;
+const NAMES = {
+  STABILIZED: "Stabilized", ALTCTL: "Altitude", POSCTL: "Position", AUTO_LOITER: "Hold", AUTO_RTL: "Return", AUTO_LAND: "Land",
+  OFFBOARD: "Offboard", AUTO_TAKEOFF: "Take-off", MANUAL: "Manual", ACRO: "Acro", AUTO_MISSION: "Mission", UNKNOWN: "–",
+};
+
+const at = id => document.getElementById(id);
+const token = location.hash.slice(1);
+const sticks = { ahead: 0, right: 0, up: 0, turn: 0 };
+let socket = null;
+let state = null;           // the newest from the aircraft
+let held = false;           // this page has the sticks
+let wanted = false;         // the person has asked for them
+let source = "page";        // page, gamepad, or computer: a gamepad at the ground computer
+let sentAt = 0;
+let final = false;          // refused for good: no further attempt
+let question = 0;
+
+// --- connection ------------------------------------------------------------------------------------------------------
+
+function connect() {
+  socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/sticks`);
+  socket.onopen = () => send({ type: "hello", protocol: PROTOCOL, token });
+  socket.onmessage = event => receive(JSON.parse(event.data));
+  socket.onclose = () => {
+    held = wanted = false;
+    show();
+    if (final) return;
+    cover("No connection to the remote. Trying again…");
+    setTimeout(connect, RETRY_MS);
+  };
+}
+
+function send(message) {
+  if (socket && socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
+}
+
+function receive(message) {
+  if (message.type === "welcome") {
+    if (message.gamepad) chooseSource("computer");
+    cover("");
+  } else if (message.type === "refused") {
+    final = true;
+    cover(`Refused: ${message.reason}`);
+  } else if (message.type === "state") {
+    state = message;
+    held = message.you;
+    show();
+  } else if (message.type === "question") {
+    question = message.question;
+    at("question-text").textContent = message.text;
+    if (!at("question").open) at("question").showModal();
+    setTimeout(() => { if (question === message.question) at("question").close(); }, 1000 * message.seconds);
+  } else if (message.type === "answer") {
+    say(message.text.replace(/^[A-Z_]+(?=:)/, name => NAMES[name] || name), message.ok ? "good" : "bad");
+    if (message.to === "take") { held = wanted = message.ok; }
+    if (message.to === "stopped") { held = wanted = false; centre(); }
+    show();
+  }
+}
+
+// --- sticks ------------------------------------------------------------------------------------------------------------
+
+function sample(now) {
+  if (!wanted || !state) return;
+  sentAt = now;
+  send({ type: "sticks", ...sticks, seen_s: state.s });
+}
+
+function centre() {
+  for (const name in sticks) sticks[name] = 0;
+  draw();
+}
+
+function moved() {
+  draw();
+  const now = performance.now();
+  if (now - sentAt >= SOONEST_MS) sample(now);
+}
+
+setInterval(() => {
+  if (source === "gamepad" && wanted) readGamepad();
+  const now = performance.now();
+  if (now - sentAt >= SAMPLE_MS - 4) sample(now);
+}, SAMPLE_MS / 2);
+
+function release(reason) {
+  if (wanted) send({ type: "release", reason });
+  wanted = held = false;
+  centre();
+  show();
+}
+
+function pad(element, across, along) {
+  let pointer = null;
+  element.append(...at("pad").content.firstElementChild.cloneNode(true).children);
+  const move = event => {
+    const box = element.getBoundingClientRect();
+    const scale = EXTENT / box.width;
+    const x = ((event.clientX - box.left) * scale - EXTENT / 2) / REACH, y = (EXTENT / 2 - (event.clientY - box.top) * scale) / REACH;
+    sticks[across] = Math.max(-1, Math.min(1, x));
+    sticks[along] = Math.max(-1, Math.min(1, y));
+    moved();
+  };
+  element.addEventListener("pointerdown", event => {
+    if (!held || source !== "page" || pointer !== null) return;
+    pointer = event.pointerId;
+    element.setPointerCapture(pointer);
+    move(event);
+    event.preventDefault();
+  });
+  // the raw event comes at once, the other with the next picture
+  const motion = "onpointerrawupdate" in window ? "pointerrawupdate" : "pointermove";
+  element.addEventListener(motion, event => { if (event.pointerId === pointer) move(event); });
+  const end = event => {
+    if (event.pointerId !== pointer) return;
+    pointer = null;
+    sticks[across] = sticks[along] = 0;
+    moved();
+  };
+  for (const name of ["pointerup", "pointercancel", "lostpointercapture"]) element.addEventListener(name, end);
+  element.addEventListener("contextmenu", event => event.preventDefault());
+}
+pad(at("left"), "turn", "up");
+pad(at("right"), "right", "ahead");
+
+// --- gamepad -----------------------------------------------------------------------------------------------------------
+
+function gamepad() {
+  return navigator.getGamepads ? [...navigator.getGamepads()].find(pad => pad && pad.connected && pad.axes.length >= 4) : null;
+}
+
+function readGamepad() {
+  const found = gamepad();
+  if (!found) { release("the gamepad is gone"); return; }
+  const [turn, down, right, back] = found.axes;
+  const inRange = value => Math.max(-1, Math.min(1, Number.isFinite(value) ? value : 0));
+  Object.assign(sticks, { turn: inRange(turn), up: -inRange(down), right: inRange(right), ahead: -inRange(back) });
+  draw();
+}
+
+function offerGamepad() {
+  const button = document.querySelector("[data-source=gamepad]");
+  button.disabled = source === "computer" || !gamepad();
+  button.title = window.isSecureContext ? "Move a stick of the gamepad so that the browser shows it" : "A gamepad needs https or 127.0.0.1";
+}
+window.addEventListener("gamepadconnected", offerGamepad);
+window.addEventListener("gamepaddisconnected", () => { offerGamepad(); if (source === "gamepad" && !gamepad()) release("the gamepad is gone"); });
+offerGamepad();
+
+function chooseSource(name) {
+  if (name === source) return;
+  release("the source changes");
+  source = name;
+  for (const button of document.querySelectorAll("[data-source]")) {
+    button.classList.toggle("chosen", button.dataset.source === name);
+    if (name === "computer") button.disabled = true;
+  }
+  if (name === "computer") say("The sticks are those of the gamepad at the ground computer.", "");
+}
+
+// --- switches ----------------------------------------------------------------------------------------------------------
+
+at("take").addEventListener("click", () => {
+  if (held) { release("given back"); return; }
+  centre();
+  wanted = true;
+  send({ type: "take" });
+});
+for (const button of document.querySelectorAll("[data-mode]"))
+  button.addEventListener("click", () => send({ type: "mode", mode: button.dataset.mode }));
+for (const button of document.querySelectorAll("[data-frame]"))
+  button.addEventListener("click", () => send({ type: "frame", frame: button.dataset.frame }));
+for (const button of document.querySelectorAll("[data-source]"))
+  button.addEventListener("click", () => chooseSource(button.dataset.source));
+at("set-ahead").addEventListener("click", () => send({ type: "ahead" }));
+at("arm").addEventListener("click", () => send({ type: "arm", arm: !(state && state.armed) }));
+at("yes").addEventListener("click", () => { send({ type: "confirm", question }); at("question").close(); });
+at("no").addEventListener("click", () => at("question").close());
+at("question").addEventListener("close", () => { question = 0; });
+
+// A page that a person does not look at has no sticks.
+window.addEventListener("blur", () => release("the page lost the focus"));
+document.addEventListener("visibilitychange", () => { if (document.hidden) release("the page is hidden"); });
+window.addEventListener("pagehide", () => release("the page was closed"));
+
+// --- drawing -----------------------------------------------------------------------------------------------------------
+
+function say(text, kind) {
+  at("message").textContent = text;
+  at("message").className = `message ${kind}`;
+}
+
+function cover(text) {
+  at("cover-text").textContent = text;
+  at("cover").hidden = !text;
+}
+
+function fixed(value, digits) {
+  if (value === null || value === undefined) return "–";
+  const text = value.toFixed(digits);
+  return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
+}
+
+function percent(value) {
+  return `${fixed(100 * value, 0)} %`;
+}
+
+function draw() {
+  for (const [id, x, y] of [["left", sticks.turn, sticks.up], ["right", sticks.right, sticks.ahead]]) {
+    const knob = at(id).querySelector(".knob"), arm = at(id).querySelector(".arm");
+    knob.setAttribute("cx", REACH * x); knob.setAttribute("cy", -REACH * y);
+    arm.setAttribute("x2", REACH * x); arm.setAttribute("y2", -REACH * y);
+  }
+  at("up").textContent = percent(sticks.up); at("turn").textContent = percent(sticks.turn);
+  at("go").textContent = percent(sticks.ahead); at("side").textContent = percent(sticks.right);
+  drawWish();
+}
+
+// The direction of the world in which the right stick points, on the compass.
+function drawWish() {
+  const headless = state && state.frame === "headless";
+  const from = state ? (headless ? state.ahead_deg : state.heading_deg) : null;
+  const known = from !== null && from !== undefined;
+  const angle = known ? (from + 180 / Math.PI * Math.atan2(sticks.right, sticks.ahead)) * Math.PI / 180 : 0;
+  const size = known && held ? 78 * Math.min(1, Math.hypot(sticks.right, sticks.ahead)) : 0;
+  at("wish").setAttribute("x2", size * Math.sin(angle)); at("wish").setAttribute("y2", -size * Math.cos(angle));
+}
+
+function show() {
+  document.body.classList.toggle("held", held);
+  at("take").textContent = held ? "Give the sticks back" : "Take the sticks";
+  if (!state) return;
+  const s = state;
+  fact("link", s.wrong || (s.connected ? "link" : "no link"), s.connected ? "good" : "bad");
+  fact("armed", s.armed ? (s.landed ? "armed" : "armed, flying") : "disarmed", s.armed ? "live" : "");
+  fact("flight-mode", s.connected ? NAMES[s.mode] || s.mode : "–", "strong");
+  at("owner").textContent = s.you ? (s.ignored ? `You have the sticks, but ${s.ignored}` : "You have the sticks") : s.owner ? `Another page has the sticks: ${s.owner}`
+    : s.stopped ? `Sticks stopped: ${s.stopped}` : "No page has the sticks";
+  at("owner").classList.toggle("bad", s.you ? Boolean(s.ignored) : Boolean(s.stopped));
+  at("take").disabled = !s.you && (!s.connected || Boolean(s.owner));
+  at("height").textContent = fixed(s.height_m, 1);
+  at("speed").textContent = fixed(s.speed_m_s, 1);
+  at("climb").textContent = fixed(s.climb_m_s, 1);
+  at("heading").textContent = s.heading_deg === null ? "–" : String(Math.round(s.heading_deg) % 360);
+  at("battery").textContent = s.battery === null ? "–" : fixed(100 * s.battery, 0);
+  at("battery").parentElement.classList.toggle("bad", s.battery !== null && s.battery < 0.2);
+  at("age").textContent = fixed(s.link_age_s, 2);
+  at("age").parentElement.classList.toggle("bad", s.link_age_s === null || s.link_age_s > 0.5);
+  at("aircraft").setAttribute("transform", `rotate(${s.heading_deg === null ? 0 : s.heading_deg})`);
+  at("ahead").setAttribute("transform", `rotate(${s.ahead_deg === null ? 0 : s.ahead_deg})`);
+  at("ahead").setAttribute("visibility", s.ahead_deg === null ? "hidden" : "visible");
+  at("right-title").textContent = s.frame === "headless" ? "Headless: ahead and right of the pilot" : "Ahead and right of the nose";
+  choose("[data-mode]", button => button.dataset.mode === s.mode && s.connected);
+  choose("[data-frame]", button => button.dataset.frame === s.frame);
+  for (const button of document.querySelectorAll("[data-frame], #set-ahead")) button.disabled = !held;
+  at("arm").textContent = s.armed ? "Disarm…" : "Arm…";
+  at("texts").replaceChildren(...s.texts.slice(-2).reverse().map(text => { const item = document.createElement("li"); item.textContent = text; return item; }));
+  const c = s.control;
+  at("control").textContent = c ? `MANUAL_CONTROL x ${c[0]}  y ${c[1]}  z ${c[2]}  r ${c[3]}`.replaceAll("-", "−") : "MANUAL_CONTROL –";
+  at("rate").textContent = c ? `${fixed(s.rate_hz, 0)} Hz` : "";
+  at("loss").textContent = s.rc_loss ? `Flight controller: ${s.rc_loss}` : "";
+  if (source === "computer" && c && held) { Object.assign(sticks, { ahead: c[0] / 1000, right: c[1] / 1000, up: c[2] / 500 - 1, turn: c[3] / 1000 }); draw(); }
+  drawWish();
+}
+
+function fact(id, text, kind) {
+  at(id).textContent = text;
+  at(id).className = `fact ${kind}`;
+}
+
+function choose(selector, isChosen) {
+  for (const button of document.querySelectorAll(selector)) button.classList.toggle("chosen", isChosen(button));
+}
+
+function ticks() {
+  const make = (name, attributes, text) => {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const key in attributes) element.setAttribute(key, attributes[key]);
+    if (text) element.textContent = text;
+    at("ticks").append(element);
+  };
+  for (let angle = 0; angle < 360; angle += 15) {
+    const long = angle % 90 === 0;
+    if (!long) make("line", { x1: 0, y1: -94, x2: 0, y2: angle % 45 ? -89 : -85, transform: `rotate(${angle})` });
+  }
+  for (const [text, x, y] of [["N", 0, -84], ["E", 84, 0], ["S", 0, 84], ["W", -84, 0]]) make("text", { x, y }, text);
+}
+
+ticks();
+draw();
+if (!token) { final = true; cover("No token: open the address that companion remote printed."); } else connect();

@@ -1,0 +1,79 @@
+"""The pictures of a simulated payload camera, drawn after the flight from the true pose of each exposure.
+
+They are smaller than the sensor, which the GSD and all figures count for, and have no noise. Names and tags are those of a real
+camera's card after `companion photographs tag`.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from companion.core.config import ConfigError
+from companion.core.errors import OutputError
+from companion.core.frames import rotation_matrix
+from companion.core.messages import Capture, CaptureTruth, Message
+from companion.payload.matching import photographs_of
+from companion.payload.tags import tags_of, write_tags
+from companion.planning.camera import PayloadCamera
+from companion.runtime.nodes import payload_camera
+from sitl.camera import SceneCamera
+from sitl.payload_camera import UTC_AT_START_S, file_name
+from sitl.scenario import LoadedScenario
+from sitl.views import Pinhole
+
+WIDTH_PX = 1200
+JPEG_QUALITY = 90
+
+
+def check_drawable(loaded: LoadedScenario, folder: Path) -> None:
+    """Raise `ConfigError` or `OutputError`, one line, when no photographs of a scenario can be drawn into a folder."""
+    if loaded.plan.inspection is None:
+        raise ConfigError(f"{loaded.mission_path}: inspection: missing table: the mission takes no photographs to draw")
+    if loaded.solids is None:
+        raise ConfigError(f"{loaded.path}: world: missing key: without solids there is nothing to draw")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OutputError(f"{folder}: is not an empty folder; photographs are never overwritten")
+
+
+def draw_photographs(
+    loaded: LoadedScenario, truths: Iterable[Message], captures: Iterable[Message], folder: Path
+) -> int:
+    """Draw every exposure into a folder, with the tags that the stack's pose gives it; returns how many.
+
+    truths, captures: `CaptureTruth` and `Capture` of the flight. A photograph that the stack did not count has no tags.
+    """
+    from sitl.rendering.rasteriser import DrawnPlane, Rasteriser  # here: a flight without pictures loads no renderer
+
+    check_drawable(loaded, folder)
+    camera = payload_camera(loaded.plan)
+    assert camera is not None and loaded.solids is not None
+    scene = SceneCamera(loaded.scenario.camera, loaded.scenario.scene, loaded.site, 0, True, loaded.solids, None)
+    planes = [DrawnPlane(plane) for plane in scene.placed.planes]
+    rasteriser, view = Rasteriser(loaded.solids.meshes()), view_of(camera)
+    known = {c.image_index: c for c in photographs_of([c for c in captures if isinstance(c, Capture)])}
+    folder.mkdir(parents=True, exist_ok=True)
+    count = 0
+    try:
+        for truth in truths:
+            if not isinstance(truth, CaptureTruth):
+                continue
+            picture = rasteriser.draw(view, np.array(truth.p_WC), rotation_matrix(truth.q_WC), planes, depth=False).grey
+            path = folder / file_name(truth.image_index)
+            if not cv2.imwrite(str(path), picture, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY]):
+                raise OutputError(f"{path}: cannot be written")
+            if (capture := known.get(truth.image_index)) is not None:
+                write_tags(path, path, tags_of(capture, camera, UTC_AT_START_S))
+            count += 1
+    finally:
+        rasteriser.close()
+    return count
+
+
+def view_of(camera: PayloadCamera) -> Pinhole:
+    """The payload camera's picture, reduced to `WIDTH_PX`."""
+    scale = min(1.0, WIDTH_PX / camera.width_px)
+    width, height = round(scale * camera.width_px), round(scale * camera.height_px)
+    fx, fy = camera.focal_px
+    return Pinhole(width, height, scale * fx, scale * fy, (width - 1) / 2, (height - 1) / 2)

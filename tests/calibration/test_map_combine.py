@@ -1,0 +1,93 @@
+"""Maps of several flights as one map, and what contradicts it."""
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from calibration.map.combine import FlightMap, SiteMap, between_surveys, check_survey, combine, into_survey_frame
+from calibration.map.relative import difference
+from calibration.map.site_file import surveys_of
+from calibration.results import DataError
+from companion.core.site import Bundle, Marker, Site, Survey
+
+NAMES = ("first", "second", "third")
+PLACES = np.array([[0.0, 0.0, 2.0], [12.0, 1.0, 2.5], [20.0, -6.0, 3.0]])
+TURNS = Rotation.from_euler("ZYX", [[0.1, 0.2, 1.5], [-0.3, 0.1, 1.6], [0.8, 0.0, 1.4]]).as_matrix()
+STD_RAD, STD_M = 0.003, 0.03
+
+
+def flight(names, seed, std=1.0, moved=None):
+    """A map with errors of `std` standard deviations, in a frame of its own; moved: bundle → metres along x."""
+    rng = np.random.default_rng(seed)
+    index = [NAMES.index(name) for name in names]
+    frame, shift = Rotation.from_euler("z", rng.uniform(-3, 3)).as_matrix(), rng.uniform(-5, 5, 3)
+    R = TURNS[index] @ Rotation.from_rotvec(std * STD_RAD * rng.standard_normal((len(names), 3))).as_matrix()
+    p = PLACES[index] + std * STD_M * rng.standard_normal((len(names), 3))
+    for name, metres in (moved or {}).items():
+        p[names.index(name), 0] += metres
+    covariance = np.diag(len(names) * [*3 * [STD_RAD**2], *3 * [STD_M**2]])
+    return FlightMap(f"flight_{seed}.mcap", SiteMap(tuple(names), frame @ R, p @ frame.T + shift, covariance))
+
+
+def truth():
+    return SiteMap(NAMES, TURNS, PLACES, np.zeros((18, 18)))
+
+
+def site(surveys):
+    marker = Marker(family="aruco_6x6_250", id=1, size_m=0.3)
+    return Site(bundle=[Bundle(name=name, markers=[marker], survey=survey) for name, survey in surveys.items()])
+
+
+def test_flights_that_share_a_bundle_make_one_map():
+    found = combine([flight(NAMES[:2], 1), flight(NAMES[1:], 2)])
+    assert found.bundles == NAMES
+    for a, b in (("first", "second"), ("second", "third"), ("first", "third")):
+        pair = found.between(a, b)
+        error = difference(pair, truth().between(a, b))
+        assert error @ np.linalg.solve(pair.covariance, error) / 6 < 4.0
+
+
+def test_more_flights_are_more_certain():
+    one, four = combine([flight(NAMES, 1)]), combine([flight(NAMES, seed) for seed in range(4)])
+    assert four.between("first", "third").std_m == pytest.approx(one.between("first", "third").std_m / 2, rel=0.05)
+
+
+def test_flights_that_contradict_each_other_are_named():
+    with pytest.raises(
+        DataError,
+        match=r"flight_1.mcap and flight_3.mcap contradict each other: seen from 'first', the places of 'second' are 0\.[3-7]",
+    ):
+        combine([flight(NAMES[:2], 1), flight(NAMES[:2], 3, moved={"second": 0.5})])
+
+
+def test_a_bundle_that_does_not_stand_where_the_survey_has_it_is_named():
+    surveys = surveys_of(truth())
+    survey = surveys["third"]
+    wrong = Survey(
+        p_S=(survey.p_S[0] + 1.0, *survey.p_S[1:]),
+        rpy_S_rad=survey.rpy_S_rad,
+        std_m=survey.std_m,
+        std_rad=survey.std_rad,
+    )
+    found = combine([flight(NAMES, 1)])
+    check_survey(found, site(surveys), "site.toml")
+    with pytest.raises(DataError, match=r"^'third' does not stand where site.toml says: seen from 'first'"):
+        check_survey(found, site({**surveys, "third": wrong}), "site.toml")
+
+
+def test_the_map_comes_into_the_frame_of_the_surveys():
+    surveys = surveys_of(truth())
+    placed = into_survey_frame(flight(NAMES, 4, std=0.0).map, {name: surveys[name] for name in NAMES[:2]})
+    np.testing.assert_allclose(placed.p, PLACES, atol=1e-3)
+    np.testing.assert_allclose(placed.R, TURNS, atol=1e-4)
+
+
+def test_surveys_are_no_more_certain_than_the_map():
+    found = combine([flight(NAMES, 1), flight(NAMES[:2], 2)])
+    surveys = surveys_of(found)
+    for a in NAMES:
+        for b in NAMES:
+            if a != b:
+                pair, written = found.between(a, b), between_surveys(surveys[a], surveys[b])
+                assert written.std_m > 0.99 * pair.std_m and written.std_rad > 0.99 * pair.std_rad
+                np.testing.assert_allclose(written.p_AB, pair.p_AB, atol=1e-3)

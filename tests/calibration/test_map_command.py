@@ -1,0 +1,143 @@
+"""``companion calibrate map`` on made-up logs: what it writes, and what it refuses."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from calibration_paths import F550
+from click.testing import CliRunner
+from map_flights import Course, Flight, fly, site_text, write_log
+
+from calibration.map.relative import difference, relative
+from companion.cli import main
+from companion.core.frames import quat_from_rpy, rotation_matrix
+from companion.core.site import load_site
+
+COURSE = Course(spacing_m=6.0, standoff_m=2.5, sway_m=1.0, laps=1, stop_s=0.5)
+VEHICLE = {"vehicle": F550.read_text()}
+
+
+@pytest.fixture(scope="module")
+def flight():
+    return fly(5, COURSE)
+
+
+@pytest.fixture(scope="module")
+def log(flight, tmp_path_factory):
+    return write_log(tmp_path_factory.mktemp("map") / "flight.mcap", flight, VEHICLE)
+
+
+@pytest.fixture
+def site(tmp_path):
+    file = tmp_path / "site.toml"
+    file.write_text(site_text())
+    return file
+
+
+def run(*arguments):
+    """Output and exit status."""
+    result = CliRunner().invoke(main, ["calibrate", "map", *map(str, arguments)])
+    return result.output.replace("\n", " "), result.exit_code
+
+
+def only(flight, bundle):
+    """The flight without its other bundles."""
+    mine = flight.data.seen.bundle == bundle
+    seen = flight.data.seen
+    kept = replace(seen, image=seen.image[mine], bundle=seen.bundle[mine], seen=seen.seen[mine], xy=seen.xy[mine])
+    return Flight(replace(flight.data, seen=kept), flight.true)
+
+
+def test_the_surveys_of_a_flight_are_written_and_the_rest_of_the_file_stays(flight, log, site, tmp_path):
+    out, result = tmp_path / "mapped.toml", tmp_path / "map.json"
+    output, status = run(log, "--site", site, "--out", out, "--json", result)
+    assert status == 0, output
+    before, after = site_text().splitlines(), out.read_text().splitlines()
+    assert [line for line in after if not line.startswith("survey")] == before
+    surveys = [bundle.survey for bundle in load_site(out).bundle]
+    R = np.array([rotation_matrix(quat_from_rpy(*survey.rpy_S_rad)) for survey in surveys])
+    p = np.array([survey.p_S for survey in surveys])
+    none = np.zeros((12, 12))
+    error = difference(relative(R, p, none, 0, 1), relative(flight.true.R_WM, flight.true.p_WM, none, 0, 1))
+    details = json.loads(result.read_text())["details"]["relative"]["bundle_1"]
+    covariance = np.array(details["covariance"])
+    assert error @ np.linalg.solve(covariance, error) / 6 < 4.0
+    assert details["std_m"] < 0.15 and details["std_deg"] < 1.0
+    assert np.linalg.norm(error[3:]) < 0.15
+    # Written once, the file is not replaced without being asked for.
+    assert run(log, "--site", site, "--out", out) == (f"companion: {out}: exists already; --force replaces it ", 2)
+
+
+def test_a_bundle_that_stands_elsewhere_is_named_and_nothing_is_written(log, site, tmp_path):
+    moved = site_text().replace(
+        "# the 1. pier",
+        "\nsurvey = { p_S = [0.0, 0.0, 0.0], rpy_S_rad = [0.0, 0.0, 0.0], std_m = 0.02, std_rad = 0.005 }",
+    )
+    moved = moved.replace(
+        "# the 2. pier",
+        "\nsurvey = { p_S = [-7.0, 0.0, 0.0], rpy_S_rad = [0.0, 0.0, 0.0], std_m = 0.02, std_rad = 0.005 }",
+    )
+    site.write_text(moved)
+    output, status = run(log, "--site", site, "--force")
+    assert status == 2
+    assert "'bundle_0' or 'bundle_1' does not stand where" in output and "seen from 'bundle_0'" in output
+    assert site.read_text() == moved
+
+
+@pytest.mark.parametrize("moved_m", [0.3, 1.0])
+def test_a_bundle_that_moved_during_the_flight_is_no_map(site, tmp_path, moved_m):
+    log = write_log(tmp_path / "moved.mcap", fly(5, COURSE, moved_m=moved_m), VEHICLE)
+    output, status = run(log, "--site", site, "--force")
+    assert status == 2 and "moved.mcap: 'bundle_1' moved during the flight: at " in output
+    assert site.read_text() == site_text()
+
+
+def test_a_log_of_one_bundle_is_no_map(flight, site, tmp_path):
+    one = write_log(tmp_path / "one.mcap", only(flight, 0), VEHICLE)
+    output, status = run(one, "--site", site, "--force")
+    assert status == 2 and "one.mcap: a map needs two bundles in one flight" in output
+
+
+def test_bundles_that_the_site_file_does_not_have_are_named(log, tmp_path):
+    other = tmp_path / "other.toml"
+    other.write_text(site_text(1))
+    output, status = run(log, "--site", other)
+    assert status == 2 and f"bundle 'bundle_1' of this flight is not in {other}" in output
+
+
+def test_another_print_than_in_the_flight_is_named(log, tmp_path):
+    other = tmp_path / "other.toml"
+    other.write_text(site_text().replace("size_m = 0.12", "size_m = 0.15"))
+    output, status = run(log, "--site", other)
+    assert status == 2 and "marker 4 of bundle 'bundle_0' had another place or size in this flight than in" in output
+
+
+@pytest.mark.parametrize(
+    ("changes", "metadata", "message"),
+    [
+        ({"markers": False}, VEHICLE, "no marker was seen in this log"),
+        ({"inertial": False}, VEHICLE, "no inertial samples of the flight controller in the log"),
+        ({}, {}, "the log does not hold its vehicle file: name that file with --vehicle"),
+        (
+            {},
+            {
+                "vehicle": F550.read_text()
+                .replace("width_px = 640", "width_px = 320")
+                .replace("cx_px = 320.0", "cx_px = 160.0")
+            },
+            "markers were seen outside of the picture of 320 x 480 px",
+        ),
+    ],
+    ids=["no markers", "no inertial samples", "no vehicle", "another camera"],
+)
+def test_a_log_that_cannot_be_used_is_one_line(flight, site, tmp_path, changes, metadata, message):
+    log = write_log(tmp_path / "bad.mcap", flight, metadata, **changes)
+    output, status = run(log, "--site", site)
+    assert status == 2
+    assert output.startswith(f"companion: {tmp_path / 'bad.mcap'}: {message}")
+
+
+def test_a_log_counts_once(log, site):
+    output, status = run(log, log, "--site", site)
+    assert status == 2 and "given twice" in output

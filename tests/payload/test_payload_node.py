@@ -1,0 +1,410 @@
+"""The payload camera's node against the simulated camera: when it exposes, from where, and what became of each request."""
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+from pymavlink.dialects.v20 import common
+
+from companion.core.config import ConfigError
+from companion.core.enums import CaptureOutcome, ExposureClock
+from companion.core.frames import quat_conjugate, quat_log, quat_multiply, quat_normalized, rotation_matrix
+from companion.core.messages import CameraRx, CameraTx
+from companion.payload.payload_node import PayloadNode
+from sitl.payload_camera import PayloadConfig
+from tests.payload.rig import BUNDLE_P, BUNDLE_Q, CAMERA, EXACT, FIXED, ORIGIN, VEHICLE, Rig, with_control
+
+CAPTURED = common.MAVLINK_MSG_ID_CAMERA_IMAGE_CAPTURED
+COMMAND_LONG = common.MAVLINK_MSG_ID_COMMAND_LONG
+SPEED_M_S = np.array([0.1, 0.05, -0.02])
+
+
+def turned_deg(first, second):
+    return math.degrees(float(np.linalg.norm(quat_log(quat_multiply(quat_conjugate(first), second)))))
+
+
+def command_of(message: CameraTx) -> int:
+    return int.from_bytes(message.payload.ljust(33, b"\0")[28:30], "little") if message.number == COMMAND_LONG else -1
+
+
+# --- pose and time -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("camera", [CAMERA, FIXED], ids=["gimbal", "fixed"])
+def test_a_photograph_has_the_true_pose_of_its_exposure(camera):
+    rig = Rig(camera).ready()
+    rig.body.v_W = SPEED_M_S
+    pitch = 0.5 if camera is CAMERA else 0.0
+    capture = rig.request(pitch_rad=pitch)
+    truth = rig.truths[0]
+    assert capture.outcome is CaptureOutcome.TAKEN and capture.valid and capture.reason == ""
+    assert capture.clock is ExposureClock.SYNCHRONISED
+    assert capture.stamp_s == pytest.approx(truth.stamp_s, abs=0.004)
+    assert np.allclose(capture.p_WC, truth.p_WC, atol=0.001)
+    assert turned_deg(capture.q_WC, truth.q_WC) < 0.05
+    axis = rotation_matrix(capture.q_WC)[:, 2]
+    assert math.asin(axis[2]) == pytest.approx(pitch, abs=0.01)
+    p_MC = rotation_matrix(BUNDLE_Q).T @ (np.array(truth.p_WC) - BUNDLE_P)
+    q_MC = quat_normalized(quat_multiply(quat_conjugate(BUNDLE_Q), truth.q_WC))
+    assert capture.bundle == "pier" and np.allclose(capture.p_MC, p_MC, atol=0.001)
+    assert turned_deg(capture.q_MC, q_MC) < 0.05
+    assert 0.01 <= capture.position_std_m < 0.02 and 0.0035 <= capture.attitude_std_rad < 0.006
+    assert capture.gsd_m == pytest.approx(5.0 * 5.97e-6 / 0.035)
+
+
+def test_the_expected_blur_is_the_true_one():
+    rig = Rig(FIXED).ready()
+    rig.body.v_W = np.array([0.0, 0.2, 0.1])
+    rig.body.omega_B = np.array([0.01, 0.02, -0.03])
+    capture = rig.request(distance_m=5.0)
+    assert capture.blur_px == pytest.approx(rig.truths[0].blur_px, rel=0.02)
+    assert 0.1 < capture.blur_px < 0.8
+
+
+def test_an_aircraft_that_moves_is_waited_for():
+    rig = Rig(FIXED).ready()
+    rig.body.v_W = np.array([0.0, 1.0, 0.0])
+    rig.ask()
+    rig.run(2.0)
+    assert not rig.truths
+    rig.body.v_W = np.zeros(3)
+    rig.run(3.0, lambda: bool(rig.captures))
+    assert rig.captures[0].outcome is CaptureOutcome.TAKEN and rig.captures[0].blur_px < 0.1
+
+
+def test_a_photograph_of_an_aircraft_that_never_becomes_still_is_marked():
+    rig = Rig(FIXED).ready()
+    rig.body.omega_B = np.array([0.0, 0.0, 0.3])
+    capture = rig.request()
+    assert capture.outcome is CaptureOutcome.BLURRED and "more than 0.8 px" in capture.reason
+    assert rig.truths[0].stamp_s - 1.0 > CAMERA.control.still_time_s
+    assert rig.counts == {"requested": 1, "blurred": 1}
+
+
+def test_a_photograph_without_a_state_has_no_pose():
+    rig = Rig(FIXED).ready()
+    state = rig.state
+    rig.state = lambda: msgspec.structs.replace(state(), valid=False)
+    rig.run(1.0)
+    rig.node.history._states.clear()
+    capture = rig.request()
+    assert not capture.valid and all(map(math.isnan, capture.p_WC))
+    assert capture.outcome is CaptureOutcome.BLURRED and "not known" in capture.reason
+
+
+def test_utc_stands_in_where_a_camera_does_not_answer_timesync():
+    rig = Rig(FIXED, msgspec.structs.replace(EXACT, answers_timesync=False)).ready()
+    capture = rig.request()
+    assert capture.clock is ExposureClock.UTC and capture.time_std_s == pytest.approx(0.03)
+    assert capture.stamp_s == pytest.approx(rig.truths[0].stamp_s, abs=0.004)
+
+
+def test_a_camera_without_any_clock_is_used_with_the_delay_of_its_file():
+    rig = Rig(FIXED, msgspec.structs.replace(EXACT, answers_timesync=False)).ready()
+    rig.node._read_utc_offset_s = lambda: math.nan
+    rig.body.v_W = SPEED_M_S
+    capture = rig.request()
+    assert capture.clock is ExposureClock.ARRIVAL and capture.time_std_s == pytest.approx(0.03)
+    assert capture.stamp_s == pytest.approx(rig.truths[0].stamp_s, abs=0.09)
+    assert capture.position_std_m > 0.01
+
+
+def test_the_geographic_place_follows_from_the_flight_controllers_origin():
+    rig = Rig(FIXED).ready()
+    capture = rig.request()
+    assert capture.geo is not None
+    latitude, longitude, altitude = capture.geo
+    east = math.radians(longitude - ORIGIN[1]) * 6_371_000.0 * math.cos(math.radians(ORIGIN[0]))
+    north = math.radians(latitude - ORIGIN[0]) * 6_371_000.0
+    assert np.allclose((east, north, altitude - ORIGIN[2]), capture.p_WC, atol=0.01)
+    assert capture.geo_std_m == pytest.approx(math.hypot(1.0, 0.9))
+
+
+# --- gimbal --------------------------------------------------------------------------------------------------------
+
+
+def test_a_gimbal_that_never_arrives_ends_the_request():
+    rig = Rig().ready()
+    rig.payload.faults.gimbal_stuck = True
+    capture = rig.request(pitch_rad=1.0)
+    assert capture.outcome is CaptureOutcome.REFUSED and capture.reason == "the gimbal stands at 0° and not at 57°"
+    assert not rig.truths
+
+
+def test_a_pitch_beyond_the_gimbals_range_is_refused_at_once():
+    rig = Rig().ready()
+    capture = rig.request(pitch_rad=2.0, wait_s=0.0)
+    assert capture.outcome is CaptureOutcome.REFUSED and "beyond the gimbal's range" in capture.reason
+
+
+def test_gimbal_reports_with_yaw_from_north_give_the_same_attitude():
+    rig = Rig().ready()
+    first = rig.request()
+
+    def from_north(message: CameraRx) -> list[CameraRx]:
+        if message.number != common.MAVLINK_MSG_ID_GIMBAL_DEVICE_ATTITUDE_STATUS:
+            return [message]
+        flags = common.GIMBAL_DEVICE_FLAGS_YAW_IN_EARTH_FRAME
+        # The nose points east: yaw 90° from north, pitch 0.
+        half = math.sqrt(0.5)
+        report = common.MAVLink_gimbal_device_attitude_status_message(
+            0, 0, 0, flags, [half, 0.0, 0.0, half], math.nan, math.nan, math.nan, 0
+        )
+        payload = bytes(report.pack(common.MAVLink(None))[10:-2])
+        return [msgspec.structs.replace(message, payload=payload)]
+
+    rig.change_rx = from_north
+    second = rig.request(id=2)
+    assert turned_deg(first.q_WC, second.q_WC) < 0.1
+
+
+# --- every photograph is accounted for -------------------------------------------------------------------------------
+
+
+def test_a_refusal_is_reported_with_the_cameras_reason():
+    rig = Rig(FIXED).ready()
+    rig.payload.faults.refuses = True
+    capture = rig.request()
+    assert (
+        capture.outcome is CaptureOutcome.REFUSED
+        and capture.reason == "the camera refused: busy (temporarily rejected)"
+    )
+    rig.payload.faults.refuses = False
+    again = rig.request()
+    assert (again.outcome, again.attempt) == (CaptureOutcome.TAKEN, 2)
+    assert rig.counts == {"requested": 2, "taken": 1, "refused": 1}
+
+
+def test_an_answer_that_never_comes_is_lost_and_the_next_photograph_is_not_taken_for_it():
+    rig = Rig(FIXED).ready()
+    assert rig.request(id=1).outcome is CaptureOutcome.TAKEN
+    rig.payload.faults.loses_answers = True
+    lost = rig.request(id=2)
+    assert lost.outcome is CaptureOutcome.LOST and lost.reason == "no answer within 3 s"
+    rig.payload.faults.loses_answers = False
+    third = rig.request(id=3)
+    assert (third.id, third.outcome, third.image_index) == (3, CaptureOutcome.TAKEN, 2)
+    assert third.stamp_s == pytest.approx(rig.truths[2].stamp_s, abs=0.004)
+    assert rig.counts == {"requested": 3, "taken": 2, "lost": 1} and rig.node.shots.missing == 1
+
+
+@pytest.mark.parametrize("timesync", [True, False], ids=["clock", "no clock"])
+def test_a_late_answer_belongs_to_its_own_photograph_and_is_counted_once(timesync):
+    rig = Rig(FIXED, msgspec.structs.replace(EXACT, answers_timesync=timesync)).ready()
+    if not timesync:
+        rig.node._read_utc_offset_s = lambda: math.nan
+    rig.payload.faults.late_s = 3.5
+    rig.ask(id=1)
+    rig.run(10.0, lambda: bool(rig.captures))
+    assert rig.captures[0].outcome is CaptureOutcome.LOST
+    rig.payload.faults.late_s = 0.0
+    rig.run(2.0)
+    late = rig.captures[1]
+    assert (late.id, late.attempt, late.outcome, late.late) == (1, 1, CaptureOutcome.TAKEN, True)
+    assert late.stamp_s == pytest.approx(rig.truths[0].stamp_s, abs=0.004 if timesync else 0.1)
+    assert rig.request(id=2).id == 2
+    assert rig.counts == {"requested": 2, "taken": 2, "late": 1}
+
+
+def test_a_late_answer_during_the_repeated_request_is_not_taken_for_the_second_attempt():
+    rig = Rig(FIXED).ready()
+    rig.payload.faults.late_s = 3.2
+    assert rig.request(id=1).outcome is CaptureOutcome.LOST
+    rig.payload.faults.late_s = 0.0
+    rig.ask(id=1)
+    rig.run(4.0, lambda: len(rig.captures) == 3)
+    outcomes = {(c.attempt, c.late): c.image_index for c in rig.captures[1:]}
+    assert outcomes == {(1, True): 0, (2, False): 1}
+    assert rig.counts == {"requested": 2, "taken": 2, "late": 1}
+
+
+def test_a_repeated_answer_is_counted_once():
+    rig = Rig(FIXED).ready()
+    rig.payload.faults.repeats_answers = True
+    assert rig.request().outcome is CaptureOutcome.TAKEN
+    rig.run(1.0)
+    assert len(rig.captures) == 1 and rig.counts == {"requested": 1, "taken": 1, "duplicated": 1}
+
+
+def test_a_photograph_by_another_hand_is_counted_as_foreign():
+    rig = Rig(FIXED).ready()
+    rig.payload.expose_after_latency(rig.now_s)
+    rig.run(1.0)
+    assert rig.request().image_index == 1
+    assert rig.counts == {"requested": 1, "taken": 1, "foreign": 1}
+
+
+def test_a_lost_command_is_sent_again_and_takes_one_photograph():
+    rig = Rig(FIXED).ready()
+    dropped = []
+
+    def first_lost(message: CameraTx) -> list[CameraTx]:
+        if command_of(message) == common.MAV_CMD_IMAGE_START_CAPTURE and not dropped:
+            dropped.append(message)
+            return []
+        return [message]
+
+    rig.change_tx = first_lost
+    assert rig.request().outcome is CaptureOutcome.TAKEN
+    assert len(rig.truths) == 1 and dropped
+
+
+def test_a_lost_acknowledgement_takes_no_second_photograph():
+    rig = Rig(FIXED).ready()
+    rig.change_rx = lambda m: [] if m.number == common.MAVLINK_MSG_ID_COMMAND_ACK else [m]
+    rig.payload.faults.late_s = 0.8
+    assert rig.request().outcome is CaptureOutcome.TAKEN
+    sent = [m for m in rig.sent if command_of(m) == common.MAV_CMD_IMAGE_START_CAPTURE]
+    assert len(sent) > 1 and len(rig.truths) == 1 and rig.counts == {"requested": 1, "taken": 1}
+
+
+def test_a_failed_photograph_is_refused_with_its_number():
+    rig = Rig(FIXED).ready()
+
+    def failed(message: CameraRx) -> list[CameraRx]:
+        if message.number != CAPTURED:
+            return [message]
+        answer = common.MAVLink_camera_image_captured_message(0, 0, 0, 0, 0, 0, 0, [1, 0, 0, 0], 0, 0, b"")
+        return [msgspec.structs.replace(message, payload=bytes(answer.pack(common.MAVLink(None))[10:-2]))]
+
+    rig.change_rx = failed
+    capture = rig.request()
+    assert capture.outcome is CaptureOutcome.REFUSED and "failed" in capture.reason and capture.image_index == 0
+
+
+def test_one_photograph_at_a_time():
+    rig = Rig(FIXED).ready()
+    rig.ask(id=1)
+    rig.ask(id=1)  # repeated: ignored
+    rig.ask(id=2)
+    assert [(c.id, c.outcome, c.reason) for c in rig.captures] == [
+        (2, CaptureOutcome.REFUSED, "photograph 1 is in work")
+    ]
+    rig.run(3.0, lambda: len(rig.captures) == 2)
+    assert rig.captures[1].id == 1 and rig.counts == {"requested": 2, "taken": 1, "refused": 1}
+
+
+def test_photographs_keep_the_cameras_period():
+    rig = Rig(FIXED).ready()
+    for id in range(1, 5):
+        rig.request(id)
+    stamps = [truth.stamp_s for truth in rig.truths]
+    assert len(stamps) == 4 and min(np.diff(stamps)) > CAMERA.trigger_period_s - 0.1
+
+
+# --- start -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_camera_without_storage_refuses_with_one_line():
+    rig = Rig(FIXED, msgspec.structs.replace(EXACT, storage_mb=0.0))
+    rig.run(3.0)
+    assert (
+        rig.statuses[-1].problem == ("camera simulated Sony RX1, 35 mm: it has no storage; insert a card")
+        and not rig.captures
+    )
+    assert rig.request(wait_s=0.0).reason == rig.statuses[-1].problem
+
+
+def test_a_full_card_refuses():
+    rig = Rig(FIXED, msgspec.structs.replace(EXACT, storage_mb=40.0))
+    rig.run(3.0)
+    assert rig.statuses[-1].problem.endswith("40 MB of its storage are free, less than 50")
+    assert rig.statuses[-1].storage_free_mb == 40.0
+
+
+def test_a_silent_camera_refuses_and_comes_back():
+    rig = Rig(FIXED).ready()
+    rig.payload.faults.silent = True
+    rig.run(5.0)
+    assert not rig.statuses[-1].connected and rig.statuses[-1].problem.endswith("no heartbeat")
+    assert rig.request(wait_s=0.0).outcome is CaptureOutcome.REFUSED
+    rig.payload.faults.silent = False
+    rig.run(3.0)
+    assert rig.request(id=2).outcome is CaptureOutcome.TAKEN
+
+
+def test_a_camera_that_knows_only_the_older_commands_introduces_itself():
+    rig = Rig(FIXED)
+    new = common.MAV_CMD_REQUEST_MESSAGE
+
+    def older(message: CameraTx) -> list[CameraTx]:
+        """The simulated camera knows the newer command: older ones are translated for it, newer ones refused."""
+        command = command_of(message)
+        numbers = {521: 259, 525: 261, 527: 262}
+        if command == new:
+            ack = common.MAVLink_command_ack_message(new, common.MAV_RESULT_UNSUPPORTED)
+            payload = bytes(ack.pack(common.MAVLink(None))[10:-2])
+            answer = CameraRx(stamp_s=rig.now_s, system=1, component=100, number=77, payload=payload)
+            rig._take(rig.node.handle(answer, rig.now_s))
+            return []
+        if command not in numbers:
+            return [message]
+        translated = common.MAVLink_command_long_message(1, 100, new, 0, numbers[command], 0, 0, 0, 0, 0, 0)
+        return [CameraTx(stamp_s=rig.now_s, number=76, payload=bytes(translated.pack(common.MAVLink(None))[10:-2]))]
+
+    rig.change_tx = older
+    rig.ready()
+    assert rig.node.introduction.model == "simulated Sony RX1, 35 mm"
+
+
+def test_a_camera_file_without_control_is_refused():
+    with pytest.raises(ConfigError, match="control: missing table"):
+        PayloadNode(msgspec.structs.replace(CAMERA, control=None), VEHICLE)
+
+
+@pytest.mark.parametrize("payload", [b"", b"\xff" * 255, bytes(255)], ids=["empty", "ones", "zeros"])
+@pytest.mark.parametrize("number", [0, 77, 111, 112, 259, 261, 262, 263, 281, 285, 12345])
+def test_broken_messages_change_nothing(number, payload):
+    rig = Rig().ready()
+    for component in (1, 100, 154):
+        message = CameraRx(stamp_s=rig.now_s, system=1, component=component, number=number, payload=payload)
+        rig._take(rig.node.handle(message, rig.now_s))
+    rig.run(7.0)
+    assert rig.counts.get("taken", 0) == 0
+
+
+def test_px4_triggers_the_camera():
+    """PX4 acknowledges the command and reports the trigger in its own time."""
+    camera = with_control(FIXED, trigger="px4", component_id=None)
+    rig = Rig(camera)
+    rig.timesync_offset_s = -12.0
+    triggers = []
+
+    def px4(message: CameraTx) -> list[CameraTx]:
+        if command_of(message) != common.MAV_CMD_DO_DIGICAM_CONTROL:
+            return []
+        triggers.append(rig.now_s)
+        boot_us = round((rig.now_s + 12.0) * 1e6)
+        for answer in (
+            common.MAVLink_command_ack_message(common.MAV_CMD_DO_DIGICAM_CONTROL, 0),
+            common.MAVLink_camera_trigger_message(boot_us, len(triggers)),
+        ):
+            payload = bytes(answer.pack(common.MAVLink(None))[10:-2])
+            rig.node.handle(
+                CameraRx(stamp_s=rig.now_s, system=1, component=1, number=answer.id, payload=payload), rig.now_s
+            )
+        return []
+
+    rig.change_tx = px4
+    rig.run(1.0)
+    capture = rig.request()
+    assert capture.outcome is CaptureOutcome.TAKEN and capture.clock is ExposureClock.SYNCHRONISED
+    assert capture.stamp_s == pytest.approx(triggers[0] + CAMERA.control.shutter_delay_s, abs=1e-5)
+    assert capture.image_index == 1
+
+
+def test_sixty_photographs_one_refused_one_late_are_each_accounted_for():
+    config = PayloadConfig(latency_std_s=0.03)
+    rig = Rig(FIXED, config).ready()
+    faults = rig.payload.faults
+    for id in range(1, 61):  # 200 in test_payload_mavsdk.py
+        faults.refuses, faults.late_s = id == 20, 3.2 if id == 40 else 0.0
+        rig.request(id)
+    rig.run(5.0)
+    assert rig.counts == {"requested": 60, "taken": 59, "refused": 1, "late": 1}
+    assert sorted(c.image_index for c in rig.captures if c.outcome is CaptureOutcome.TAKEN) == list(range(59))
+    truths = {truth.image_index: truth for truth in rig.truths}
+    for capture in rig.captures:
+        if capture.outcome is CaptureOutcome.TAKEN:
+            assert capture.stamp_s == pytest.approx(truths[capture.image_index].stamp_s, abs=0.01)

@@ -1,0 +1,188 @@
+"""A local camera as the payload camera, and the check of it before a flight; the device is a false one."""
+
+import json
+import time
+
+import cv2
+import msgspec
+import numpy as np
+import pytest
+from PIL import Image
+
+from companion.core.clock import monotonic_s
+from companion.core.config import ConfigError
+from companion.core.enums import CaptureOutcome, ExposureClock
+from companion.core.messages import Capture, CaptureRequest, FcuAttitude
+from companion.mission.plan import load_plan
+from companion.payload.payload_node import PayloadNode
+from companion.payload.still_camera import StillCamera
+from companion.payload.tags import EXIF_IFD
+from companion.planning.camera import PayloadCamera
+from companion.preflight import payload as preflight
+from companion.preflight.payload import payload_check
+from companion.runtime import camera_device
+from companion.runtime.camera_device import StillDevice, open_camera
+from tests.payload.rig import FIXED, ROOT, VEHICLE
+from tests.payload.test_payload_mavsdk import state
+
+SMALL = (64, 48)
+
+
+class FalseDevice:
+    """Delivers a frame every 20 ms; `works` False: none."""
+
+    def __init__(self) -> None:
+        self.works, self.opened = True, 0
+        self._grabbed_s = 0.0
+
+    def open(self, name: str) -> bool:
+        self.opened += 1
+        return True
+
+    def grab(self) -> bool:
+        time.sleep(0.02)
+        self._grabbed_s = monotonic_s()
+        return self.works
+
+    def retrieve(self):
+        return True, np.full((SMALL[1], SMALL[0], 3), 90, np.uint8)
+
+    def get(self, number: int) -> float:
+        return 1e3 * self._grabbed_s if number == cv2.CAP_PROP_POS_MSEC else 0.0
+
+
+def still_camera(device: str = "/dev/video9") -> PayloadCamera:
+    control = msgspec.structs.replace(FIXED.control, trigger="still", link=None, component_id=None, device=device)
+    return msgspec.structs.replace(
+        FIXED, width_px=SMALL[0], height_px=SMALL[1], trigger_period_s=0.05, control=control, name="still"
+    )
+
+
+def run(node, device, duration_s, until):
+    """The process's loop without the bus; returns the captures."""
+    captures, end_s = [], monotonic_s() + duration_s
+    while monotonic_s() < end_s and not until(captures):
+        now_s = monotonic_s()
+        out = [m for message in device.read() for m in device.write(node.handle(message, message.stamp_s))]
+        for message in (state(now_s), FcuAttitude(stamp_s=now_s, q_WB=(1, 0, 0, 0), omega_B=(0, 0, 0))):
+            out += device.write(node.handle(message, now_s) or ())
+        out += device.write(node.step(now_s))
+        captures += [m for m in out if isinstance(m, Capture)]
+        time.sleep(0.005)
+    return captures
+
+
+@pytest.fixture
+def opened(tmp_path):
+    false = FalseDevice()
+    camera = still_camera()
+    still = StillCamera(camera, tmp_path / "photographs", false)
+    yield camera, still, false
+    still.close()
+
+
+@pytest.mark.realtime
+def test_a_still_is_stored_with_its_tags(opened, tmp_path):
+    camera, still, _ = opened
+    node, device = PayloadNode(camera, VEHICLE), StillDevice(still)
+    run(node, device, 5.0, lambda _: not node.problem(monotonic_s()))
+    assert node.problem(monotonic_s()) == "" and node.introduction.model == "local still"
+    begun_s = monotonic_s()
+    request = CaptureRequest(
+        stamp_s=begun_s, id=1, item="face", row=0, column=0, frame="pier", pitch_rad=0.0, distance_m=5.0
+    )
+    list(device.write(node.handle(request, begun_s)))
+    (capture,) = run(node, device, 5.0, bool)
+    assert capture.outcome is CaptureOutcome.TAKEN and capture.clock is ExposureClock.SYNCHRONISED
+    assert begun_s < capture.stamp_s < monotonic_s()
+    file = tmp_path / "photographs/00001.jpg"
+    assert capture.file == str(file)
+    sidecar = file.with_suffix(".json")
+    run(node, device, 5.0, lambda _: sidecar.exists())
+    assert json.loads(sidecar.read_text())["bundle"] == "pier"
+    picture = Image.open(file)
+    assert picture.size == SMALL and 0x9003 in picture.getexif().get_ifd(EXIF_IFD)
+
+
+@pytest.mark.realtime
+def test_a_device_that_fails_is_reported_and_refuses(opened):
+    camera, still, false = opened
+    node, device = PayloadNode(camera, VEHICLE), StillDevice(still)
+    run(node, device, 5.0, lambda _: not node.problem(monotonic_s()))
+    false.works = False
+    run(node, device, 5.0, lambda _: bool(still.trouble))
+    assert "delivers no frame" in device.trouble
+    request = CaptureRequest(
+        stamp_s=monotonic_s(), id=1, item="face", row=0, column=0, frame="pier", pitch_rad=0.0, distance_m=5.0
+    )
+    list(device.write(node.handle(request, monotonic_s())))
+    (capture,) = run(node, device, 5.0, bool)
+    assert capture.outcome is CaptureOutcome.REFUSED and "failed" in capture.reason
+
+
+def test_a_device_that_is_absent_refuses_the_start_with_one_line(tmp_path):
+    with pytest.raises(ConfigError, match="control.device /dev/video99: cannot be opened") as error:
+        open_camera(still_camera("/dev/video99"), VEHICLE, tmp_path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.fixture
+def inspection(monkeypatch):
+    """A mission with an inspection; its camera is the one that the test gives."""
+    plan = load_plan(ROOT / "config/missions/two_piers_inspection.toml")
+
+    def check(camera, tmp_path, bus=None):
+        monkeypatch.setattr(preflight, "payload_camera", lambda plan: camera)
+        monkeypatch.setattr(preflight, "PATIENCE_S", 2.0)
+        return payload_check(VEHICLE, plan, bus, tmp_path)
+
+    return check
+
+
+@pytest.mark.realtime
+def test_preflight_asks_a_camera_of_its_own(inspection, monkeypatch, tmp_path):
+    still = StillCamera(still_camera(), tmp_path, FalseDevice())
+    monkeypatch.setattr(preflight, "open_camera", lambda *_: StillDevice(still))
+    check = inspection(still_camera(), tmp_path)
+    assert check.status == "ok" and check.detail.startswith("local still, ")
+
+
+@pytest.mark.realtime
+def test_preflight_reports_a_camera_that_does_not_answer(inspection, tmp_path):
+    control = msgspec.structs.replace(FIXED.control, link="udpin:127.0.0.1:14699")
+    check = inspection(msgspec.structs.replace(FIXED, control=control), tmp_path)
+    assert check.status == "failed" and "no heartbeat" in check.detail
+
+
+@pytest.mark.parametrize(
+    ("camera", "outcome", "text"),
+    [
+        (FIXED, "skipped", "behind the flight controller"),
+        (msgspec.structs.replace(FIXED, control=None), "failed", "control: missing table"),
+        (still_camera("/dev/video99"), "failed", "cannot be opened"),
+    ],
+)
+def test_preflight_says_in_one_line_what_a_camera_lacks(inspection, tmp_path, camera, outcome, text):
+    check = inspection(camera, tmp_path)
+    assert check.status == outcome and text in check.detail and "\n" not in check.detail
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"trigger": "still"}, "control.link: has no use"),
+        ({"trigger": "mavlink", "link": None}, "control.link: missing key"),
+        ({"trigger": "px4", "component_id": None, "link": "udpin:127.0.0.1:14600"}, "PX4 triggers over"),
+        ({"gimbal_component_id": 154}, "control.gimbal_settle_s: missing key"),
+    ],
+)
+def test_a_control_table_that_contradicts_itself_is_refused(changes, key):
+    assert key in msgspec.structs.replace(FIXED.control, **changes).contradiction()
+
+
+def test_a_gimbal_without_its_component_is_refused():
+    assert (
+        "needs control.gimbal_component_id"
+        in msgspec.structs.replace(FIXED, pitch_range_rad=(-1.0, 1.0)).contradiction()
+    )
+    assert camera_device.open_camera(FIXED, VEHICLE, ROOT) is None

@@ -1,0 +1,145 @@
+"""The page in headless Chromium with the simulated aircraft in real time."""
+
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from tests.remote.browser import CHROMIUM, Browser
+from tests.remote.latency import TOKEN, Client, served
+
+pytestmark = [
+    pytest.mark.realtime,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the PATH: the page is not opened"),
+]
+
+
+@contextmanager
+def remote(instance: int, *options: str):
+    """``companion remote --fcu sim``: its process and the address of its page."""
+    command = [
+        sys.executable,
+        "-m",
+        "companion.cli",
+        "remote",
+        "--fcu",
+        "sim",
+        "--port",
+        "0",
+        "--instance",
+        str(instance),
+    ]
+    process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process, process.stdout.readline().split()[1]
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@pytest.fixture
+def browser(tmp_path):
+    opened = Browser(tmp_path / "profile")
+    yield opened
+    opened.close()
+
+
+def number(page, element: str) -> float:
+    return float(page.text(element).replace("−", "-").replace("–", "nan"))
+
+
+def take_off(page, height_m: float = 3.0) -> None:
+    """Take the sticks, arm, climb by the mouse, release."""
+    page.wait("state && state.connected", 30)
+    page.wait("(held || document.getElementById('take').click(), held)")
+    page.click("[data-mode=POSCTL]")
+    page.wait("state.mode === 'POSCTL'")
+    for _ in range(20):  # the estimator may need some seconds for a position
+        page.click("#arm")
+        page.wait("document.getElementById('question').open")
+        page.click("#yes")
+        time.sleep(0.7)
+        if page.run("state.armed"):
+            break
+    page.mouse("mousePressed", *page.point("left", 0.0, 0.0))
+    page.mouse("mouseMoved", *page.point("left", 0.0, 0.95))
+    page.wait(f"state.height_m > {height_m}", 25)
+    page.mouse("mouseReleased", *page.point("left", 0.0, 0.0))
+    page.wait("Math.abs(state.climb_m_s) < 0.3", 10)
+
+
+def test_the_mouse_flies_the_aircraft_and_closing_the_page_stops_the_sticks(browser):
+    with remote(71) as (_, url):
+        page = browser.page(url)
+        take_off(page)
+        page.mouse("mousePressed", *page.point("right", 0.0, 0.0))
+        page.mouse("mouseMoved", *page.point("right", 0.0, 0.7))
+        page.wait("state.speed_m_s > 1.0", 10)
+        page.mouse("mouseReleased", *page.point("right", 0.0, 0.7))
+        page.click("[data-frame=headless]")
+        page.wait("state.frame === 'headless'")
+        port, token = url.removeprefix("http://127.0.0.1:").split("/#")
+        other = Client(int(port), token)
+        other.until(lambda m: m["type"] == "state" and m["owner"])
+        other.send(type="take")
+        assert "another page has the sticks" in other.until(lambda m: m["type"] == "answer")["text"]
+        assert page.run("state.you") and not page.errors
+        page.close()
+        stopped = other.until(lambda m: m["type"] == "state" and not m["owner"], 3)
+        assert stopped["stopped"] in ("the page was closed", "the page lost the focus", "the page is hidden")
+        # PX4's rules: Hold, then what NAV_RCL_ACT says
+        other.until(lambda m: m["type"] == "state" and m["mode"] == "AUTO_LOITER", 5)
+        other.until(lambda m: m["type"] == "state" and m["mode"] in ("AUTO_LAND", "AUTO_RTL"), 15)
+
+
+@pytest.mark.parametrize("event", ["blur", "hidden"])
+def test_a_page_that_loses_the_focus_gives_the_sticks_back(browser, event):
+    with served() as (station, autopilot, port, _):
+        page = browser.page(f"http://127.0.0.1:{port}/#{TOKEN}")
+        page.wait("state && state.connected")
+        page.wait("(held || document.getElementById('take').click(), held)")
+        autopilot.arrival(lambda m: True)
+        if event == "blur":
+            page.run("window.dispatchEvent(new Event('blur'))")
+        else:
+            page.run("Object.defineProperty(document, 'hidden', {value: true}),"
+                     " document.dispatchEvent(new Event('visibilitychange'))")  # fmt: skip
+        page.wait("!held && state.stopped")
+        time.sleep(0.2)
+        count = len(autopilot.received)
+        time.sleep(0.5)
+        assert len(autopilot.received) == count
+
+
+def test_a_wrong_token_and_an_address_without_one_are_refused_on_the_page(browser):
+    with served() as (_, autopilot, port, _):
+        page = browser.page(f"http://127.0.0.1:{port}/#wrong")
+        page.wait("document.getElementById('cover-text').textContent.includes('wrong token')")
+        page = browser.page(f"http://127.0.0.1:{port}/")
+        page.wait("document.getElementById('cover-text').textContent.includes('No token')")
+        assert not autopilot.received and not autopilot.commands.count(400)
+
+
+def test_an_older_page_is_refused_on_the_page(browser):
+    with served() as (_, _, port, _):
+        page = browser.page(f"http://127.0.0.1:{port}/")
+        page.run(f"new Promise(done => {{ const s = new WebSocket('ws://127.0.0.1:{port}/sticks');"
+                 f" s.onopen = () => s.send(JSON.stringify({{type: 'hello', protocol: 0, token: '{TOKEN}'}}));"
+                 " s.onmessage = event => { window.answer = event.data; done(); } })")  # fmt: skip
+        assert "reload the page" in page.run("window.answer")
+
+
+def test_a_gamepad_of_the_browser_moves_the_sticks_and_unplugging_it_stops_them(browser):
+    with served() as (_, autopilot, port, _):
+        page = browser.page(f"http://127.0.0.1:{port}/#{TOKEN}")
+        page.run("window.pad = {connected: true, axes: [0, 0, 0, 0]}; navigator.getGamepads = () => [window.pad];"
+                 " window.dispatchEvent(new Event('gamepadconnected'))")  # fmt: skip
+        page.wait("state && state.connected")
+        page.click("[data-source=gamepad]")
+        page.wait("(held || document.getElementById('take').click(), held)")
+        page.run("window.pad.axes = [0.5, -1, NaN, -0.5]")
+        autopilot.arrival(lambda m: m.r > 450 and m.z == 1000 and m.y == 0 and m.x > 450)
+        page.run("window.pad = null")
+        page.wait("!held && state.stopped === 'the gamepad is gone'")

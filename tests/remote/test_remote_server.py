@@ -1,0 +1,79 @@
+"""The process behind the page, over real sockets on loopback."""
+
+import itertools
+import statistics
+import time
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+from companion.remote.server import FILES, REFUSED
+from companion.remote.station import DEAD_MAN_S
+from tests.remote.latency import TOKEN, Client, of_samples, served
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_the_page_is_served_and_loads_nothing_from_elsewhere(path):
+    with served() as (_, _, port, _), urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+        body = answer.read().decode()
+        assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
+        assert answer.headers["Cache-Control"] == "no-store"
+        assert "://" not in body.replace("http://www.w3.org/2000/svg", "").replace("}://${location.host}", "")
+        assert TOKEN not in body
+
+
+@pytest.mark.parametrize(
+    "path", ["/server.py", "/../server.py", "/%2e%2e/server.py", "/page/remote.js", "//etc/passwd"]
+)
+def test_other_files_are_not_served(path):
+    with served() as (_, _, port, _), pytest.raises(HTTPError, match="404"):
+        urlopen(f"http://127.0.0.1:{port}{path}", timeout=10)
+
+
+def test_a_page_of_another_site_cannot_connect():
+    with served() as (_, _, port, _):
+        with pytest.raises(InvalidStatus, match="403"):
+            connect(f"ws://127.0.0.1:{port}/sticks", origin="https://example.org")
+        Client(port, origin=f"http://127.0.0.1:{port}").until(lambda m: m["type"] == "welcome")
+
+
+def test_a_wrong_token_is_closed_with_the_reason_and_the_pilot_flies_on():
+    with served() as (_, autopilot, port, _):
+        pilot = Client(port)
+        pilot.take()
+        pilot.rest(0.3)
+        wrong = [Client(port, token="guess") for _ in range(10)]
+        assert pilot.rest(1.6)["you"]
+        for client in wrong:
+            assert "wrong token" in client.until(lambda m: m["type"] == "refused")["reason"]
+            with pytest.raises(ConnectionClosed):
+                client.socket.recv(timeout=5)
+            assert client.socket.close_code == REFUSED
+        gaps = [b - a for (a, _), (b, _) in itertools.pairwise(autopilot.received)]
+        assert max(gaps) < 0.25
+        assert all((m.x, m.y, m.z, m.r, m.target) == (0, 0, 500, 0, 1) for _, m in autopilot.received)
+
+
+@pytest.mark.parametrize("how", ["closed", "lost"])
+def test_manual_control_ends_with_the_connection(how):
+    with served() as (_, autopilot, port, lines):
+        client = Client(port)
+        client.take()
+        client.rest(0.2)
+        assert autopilot.arrival(lambda m: True)
+        if how == "closed":
+            client.socket.close()
+        else:
+            client.socket.socket.shutdown(0)  # nothing is read or answered any more
+        ended = time.perf_counter()
+        time.sleep(1.0)
+        assert autopilot.received[-1][0] - ended < DEAD_MAN_S + 0.1
+        assert any("stopped" in line for line in lines)
+
+
+@pytest.mark.realtime
+def test_a_stick_reaches_the_link_within_30_ms():
+    assert statistics.median(of_samples(100)) <= 0.030

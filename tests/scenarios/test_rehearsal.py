@@ -1,0 +1,98 @@
+"""The pilot of the simulator: take-off in Position mode, hand-over by the switch, take-back, hand-over again."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from companion.core.enums import FcuMode, Phase
+from companion.core.messages import CaptureRequest, FcuStatus
+from companion.recording.series import of
+from sitl.lockstep import Lockstep
+from sitl.pilot import Stage, TakeBack
+from sitl.scenario import DEFAULT_PILOT, load_scenario, with_pilot
+from tests.scenarios.forked import in_fork
+
+SCENARIOS = Path(__file__).parents[2] / "config/scenarios"
+SEED = 1
+IN_EVERY_PHASE = (  # of bridge_hover, with what the pilot does it by
+    (Phase.SEARCH, "sticks"),
+    (Phase.APPROACH, "switch"),
+    (Phase.HOLD, "sticks"),
+    (Phase.RETURN, "switch"),
+    (Phase.LAND, "sticks"),
+)
+
+
+def rehearsal(name: str) -> Lockstep:
+    """A flight with the default pilot, who takes nothing back by plan; the hold is short."""
+    loaded = with_pilot(load_scenario(SCENARIOS / f"{name}.toml", camera_mode="corners"), DEFAULT_PILOT)
+    pilot = msgspec.structs.replace(loaded.scenario.pilot, take_back=[])
+    plan = loaded.plan
+    if plan.hold is not None:
+        quick = msgspec.structs.replace(plan.hold, duration_s=3.0)
+        plan = msgspec.structs.replace(plan, hold=quick, photographs=msgspec.structs.replace(plan.photographs, at_s=[]))
+    scenario = msgspec.structs.replace(loaded.scenario, pilot=pilot, duration_max_s=900.0)
+    lockstep = Lockstep(msgspec.structs.replace(loaded, scenario=scenario, plan=plan), SEED)
+    lockstep.start()
+    return lockstep
+
+
+def until(lockstep: Lockstep, phase: Phase, limit_s: float = 120.0) -> None:
+    end_s = lockstep.now_s + limit_s
+    lockstep.run_until(lambda: lockstep.now_s > end_s or (lockstep.pilot is not None and lockstep.pilot.phase == phase))
+    assert lockstep.pilot is not None and lockstep.pilot.phase == phase, (phase, lockstep.pilot, lockstep.world.pilot.stage)
+
+
+def take_back(lockstep: Lockstep, by: str, again_s: float | None = 3.0) -> FcuMode:
+    """The mode in which the pilot flies then."""
+    lockstep.world.pilot.take_back(TakeBack(after_s=0.0, by=by, again_s=again_s), lockstep.now_s)
+    end_s = lockstep.now_s + 5.0
+    lockstep.run_until(lambda: lockstep.now_s > end_s or lockstep.world.pilot.stage in (Stage.HOLD, Stage.LAND))
+    assert lockstep.now_s <= end_s, (lockstep.pilot, lockstep.world.pilot.stage)
+    return of(lockstep.messages, FcuStatus)[-1].mode
+
+
+def test_the_pilot_takes_off_in_position_mode_and_hands_over():
+    def flown():
+        lockstep = rehearsal("hover_wind")
+        until(lockstep, Phase.SEARCH)
+        modes = [m.mode for m in of(lockstep.messages, FcuStatus) if m.armed]
+        return modes, take_back(lockstep, "sticks", None), lockstep.world.pilot.stage
+
+    modes, mode, stage = in_fork(flown)
+    assert set(modes) == {FcuMode.POSCTL, FcuMode.OFFBOARD} and modes[0] == FcuMode.POSCTL
+    assert mode == FcuMode.POSCTL and stage is Stage.LAND
+
+
+@pytest.mark.verify
+def test_the_pilot_takes_the_aircraft_back_in_every_phase_and_hands_it_over_again():
+    def flown():
+        lockstep, modes = rehearsal("bridge_hover"), []
+        for phase, by in IN_EVERY_PHASE:
+            until(lockstep, phase, 240.0)
+            if phase != Phase.LAND:
+                lockstep.run_until(lambda since_s=lockstep.now_s: lockstep.now_s > since_s + 1.0)
+            modes.append(take_back(lockstep, by))
+        until(lockstep, Phase.SEARCH, 60.0)
+        until(lockstep, Phase.DONE, 240.0)
+        return modes, lockstep.pilot
+
+    modes, status = in_fork(flown)
+    assert all(mode == FcuMode.POSCTL for mode in modes)
+    assert status.success, status
+
+
+@pytest.mark.verify
+def test_an_inspection_goes_on_where_the_pilot_took_the_aircraft():
+    def flown():
+        lockstep = rehearsal("two_piers")
+        until(lockstep, Phase.INSPECT, 120.0)
+        lockstep.run_until(lambda: len(lockstep.messages["capture_request"]) >= 5)
+        take_back(lockstep, "sticks")
+        until(lockstep, Phase.INSPECT, 90.0)
+        lockstep.run_until(lambda: len(lockstep.messages["capture_request"]) >= 9)
+        return [m.id for m in of(lockstep.messages, CaptureRequest)]
+
+    ids = in_fork(flown)
+    assert sorted(set(ids)) == list(range(1, max(ids) + 1)) and len(ids) - len(set(ids)) <= 1, ids
