@@ -4,6 +4,7 @@ import math
 
 import pytest
 from mission_world import ON_US, World, switch_plan
+from test_mission_inspection import PHOTOGRAPHS, site_world
 
 from companion.core.enums import FcuMode, OperatorAction, Phase
 from companion.core.messages import OperatorRequest
@@ -35,6 +36,18 @@ def test_a_hold_lasts_until_go_on_and_the_mission_ends_as_planned(phase):
     assert "by anna at the view" in world.node.reason
     ask(world, OperatorAction.GO_ON).run_until("DONE")
     assert world.status.success and world.status.cause == ""
+
+
+def test_an_inspection_goes_on_after_a_hold_and_takes_every_photograph():
+    world = site_world()
+    world.run_until("INSPECT")
+    while len(world.capture_requests) < 3:
+        world.step()
+    ask(world, OperatorAction.HOLD)
+    assert held(world, 10.0)
+    ask(world, OperatorAction.GO_ON).run_until("INSPECT", 20.0).run_until("DONE", 700.0)
+    assert world.status.success
+    assert {request.id for request in world.capture_requests} == set(range(1, PHOTOGRAPHS + 1))
 
 
 def test_holds_of_a_person_do_not_count_as_interruptions():

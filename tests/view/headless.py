@@ -51,13 +51,13 @@ class Browser:
         """One call of the protocol and its result."""
         self._next += 1
         self._socket.send(json.dumps({"id": self._next, "method": method, "params": params}))
-        while True:
+        answer: dict[str, Any] = {}
+        while answer.get("id") != self._next:
             answer = json.loads(self._socket.recv(60.0))
             if answer.get("method") == "Runtime.exceptionThrown":
                 self.errors.append(json.dumps(answer["params"])[:500])
-            if answer.get("id") == self._next:
-                assert "error" not in answer, answer
-                return answer["result"]
+        assert "result" in answer, answer
+        return answer["result"]
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression in the page, awaited."""

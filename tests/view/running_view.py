@@ -41,10 +41,9 @@ def running_view(*words: str) -> Iterator[RunningView]:
         yield RunningView(process, printed[-1].split()[0], printed)
     finally:
         process.terminate()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(5.0)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(5.0)
+        process.kill()
+        process.wait(5.0)
         if process.stdout is not None:
             process.stdout.close()
