@@ -81,6 +81,7 @@ LAZY: dict[str, str] = {
     "safety": "companion.view.safety_table:safety",
     "teleop": "sitl.teleop.command:teleop",
     "tune": "sitl.teleop.tune_command:tune_",
+    "view": "companion.view.command:view",
     "watch": "companion.view.watch:watch",
 }
 

@@ -19,6 +19,7 @@ class ProcessName(StrEnum):
     PAYLOAD = "payload"  # present in an inspection with photographs only
     RECORDER = "recorder"
     SIMULATOR = "simulator"
+    VIEW = "view"  # watches and asks; never in the loop
 
 
 class FcuMode(StrEnum):
@@ -70,6 +71,17 @@ class CommandAction(StrEnum):
     LAND = "land"
     RETURN = "return"
     TEXT = "text"  # a STATUSTEXT to the ground station
+
+
+class OperatorAction(StrEnum):
+    """What a person at a view may ask the mission for; the values are the words on the buttons."""
+
+    START = "start"
+    HOLD = "hold here"
+    GO_ON = "go on"
+    RETURN = "return"
+    LAND = "land"
+    STOP_STREAMING = "stop streaming"
 
 
 class Sensor(StrEnum):
@@ -211,4 +223,5 @@ TopicName = Literal[
     "truth",
     "contact",
     "capture_truth",
+    "operator_request",
 ]

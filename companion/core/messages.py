@@ -26,6 +26,7 @@ from companion.core.enums import (
     FcuMode,
     FcuSystem,
     ImuFault,
+    OperatorAction,
     Phase,
     ProcessName,
     SafetyAction,
@@ -429,6 +430,13 @@ class SafetyEvent(Message):
     text: str
 
 
+class OperatorRequest(Message):
+    """What a person asks the mission for (`companion.mission.operator`)."""
+
+    action: OperatorAction
+    who: str  # the name that belongs to the person's token
+
+
 class PhotoRequest(Message):
     """Request to keep the next image."""
 
@@ -609,7 +617,8 @@ class Topic(NamedTuple):
 CAMERA, TRACKER, ESTIMATOR = ProcessName.CAMERA, ProcessName.TRACKER, ProcessName.ESTIMATOR
 CONTROLLER, FCU, MISSION = ProcessName.CONTROLLER, ProcessName.FCU, ProcessName.MISSION
 PAYLOAD, RECORDER, SIMULATOR = ProcessName.PAYLOAD, ProcessName.RECORDER, ProcessName.SIMULATOR
-ALL_PROCESSES = tuple(ProcessName)
+VIEW = ProcessName.VIEW
+ALL_PROCESSES = tuple(name for name in ProcessName if name != VIEW)  # a view may be killed at any time: no health
 INF = float("inf")
 
 TOPICS: dict[TopicName, Topic] = {
@@ -638,6 +647,7 @@ TOPICS: dict[TopicName, Topic] = {
     "control":         Topic(ControlStatus,   (CONTROLLER,),       50, True,  0.50),
     "mission_status":  Topic(MissionStatus,   (MISSION,),          10, True,  1.00),
     "safety":          Topic(SafetyEvent,     (MISSION,),           0, True,  INF),
+    "operator_request": Topic(OperatorRequest, (VIEW,),             0, True,  1.00),
     "photo_request":   Topic(PhotoRequest,    (MISSION,),           0, True,  INF),
     "photo":           Topic(Photo,           (TRACKER, SIMULATOR), 0, False, INF),
     "capture_request": Topic(CaptureRequest,  (MISSION,),           0, True,  INF),

@@ -363,6 +363,14 @@ class Safety(Section):
     memory_free_mb: Megabytes
 
 
+class ViewAccess(Section):
+    """Who may use `companion view` from other computers (docs/view.md); paths are relative to the vehicle file."""
+
+    token_file: str | None = None  # persons, their rights and tokens; readable by its owner only
+    certificate_file: str | None = None  # of TLS, PEM
+    key_file: str | None = None
+
+
 class Vehicle(Section):
     """A vehicle file (config/vehicles/*.toml)."""
 
@@ -379,6 +387,7 @@ class Vehicle(Section):
     controller: Controller
     estimator: Estimator
     safety: Safety
+    view_access: ViewAccess = ViewAccess()
 
     def contradiction(self) -> str:
         """Of limits that exclude each other. A log may hold such a vehicle; no flight begins with its file."""

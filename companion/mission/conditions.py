@@ -320,33 +320,37 @@ def hold_complete(mission: MissionContext, now_s: float) -> Found:
     return f"{hold.duration_s:g} s, {photographer.taken} of {photographer.wanted} photographs"
 
 
+def _pause_over(mission: MissionContext) -> bool:
+    return mission.safety.demand is None and not mission.operator.holding
+
+
 def clear_in_search(mission: MissionContext, now_s: float) -> Found:
-    return mission.safety.demand is None and mission.flight.paused_phase == Phase.SEARCH
+    return _pause_over(mission) and mission.flight.paused_phase == Phase.SEARCH
 
 
 def clear_at_bundle(mission: MissionContext, now_s: float) -> Found:
     at_bundle = mission.flight.paused_phase in ph.AT_BUNDLE and mission.inputs.bundle_seen(now_s)
-    return mission.safety.demand is None and at_bundle
+    return _pause_over(mission) and at_bundle
 
 
 def clear_on_trajectory(mission: MissionContext, now_s: float) -> Found:
     seen = not mission.plan.trajectory_at_bundle or mission.inputs.bundle_seen(now_s)
-    return mission.safety.demand is None and mission.flight.paused_phase in ph.ON_TRAJECTORY and seen
+    return _pause_over(mission) and mission.flight.paused_phase in ph.ON_TRAJECTORY and seen
 
 
 def clear_in_inspection(mission: MissionContext, now_s: float) -> Found:
     sight = mission.inputs.sight
     seen = sight is not None and (not sight.at_bundle or mission.inputs.bundle_seen(now_s))
-    return mission.safety.demand is None and mission.flight.paused_phase == Phase.INSPECT and seen
+    return _pause_over(mission) and mission.flight.paused_phase == Phase.INSPECT and seen
 
 
 def clear_on_return(mission: MissionContext, now_s: float) -> Found:
-    return mission.safety.demand is None and mission.flight.paused_phase == Phase.RETURN
+    return _pause_over(mission) and mission.flight.paused_phase == Phase.RETURN
 
 
 def paused_too_often(mission: MissionContext, now_s: float) -> Found:
     pauses = mission.flight.pauses
-    return mission.safety.demand is None and pauses > MAX_PAUSES and f"{pauses} times"
+    return _pause_over(mission) and pauses > MAX_PAUSES and f"{pauses} times"
 
 
 def move_finished(mission: MissionContext, now_s: float) -> Found:

@@ -117,7 +117,7 @@ def _enter_inspect(mission: MissionContext, left: Phase, now_s: float) -> None:
 
 def _enter_pause(mission: MissionContext, left: Phase, now_s: float) -> None:
     mission.flight.paused_phase = left
-    mission.flight.pauses += 1
+    mission.flight.pauses += not mission.operator.holding
     demand, home_W = mission.safety.demand, mission.inputs.home_W
     off_reference = demand is not None and demand.monitor == CONTROL_ERROR
     here = mission.inputs.aircraft_point() if off_reference else _reference_point(mission, now_s)

@@ -11,6 +11,7 @@ from companion.mission.flight_state import FlightState
 from companion.mission.inspection_progress import Inspecting
 from companion.mission.inspection_route import Route
 from companion.mission.mission_inputs import MissionInputs
+from companion.mission.operator import OperatorRequests
 from companion.mission.plan import Plan
 from companion.mission.reference_stream import ReferenceStream
 from companion.mission.requests import CommandRequests, Photographer
@@ -34,6 +35,7 @@ class MissionContext:
         self.safety = SafetyMonitor(vehicle, plan)
         self.commands = CommandRequests()
         self.references = ReferenceStream()
+        self.operator = OperatorRequests()
         self._route = route
         self.flight = FlightState(_photographer(plan), self._inspecting())
         self.outbox: list[Message] = []

@@ -19,6 +19,7 @@ from companion.core.messages import (
     Markers,
     Message,
     MissionStatus,
+    OperatorRequest,
     PayloadStatus,
     Photo,
     SentSetpoint,
@@ -34,6 +35,7 @@ from companion.mission.inspection_files import load_inspection
 from companion.mission.inspection_progress import inspection_counts
 from companion.mission.inspection_route import Place
 from companion.mission.mission_context import MissionContext
+from companion.mission.operator_checks import answer, consider
 from companion.mission.phase_work import PHASE_WORK
 from companion.mission.plan import Plan, check_bundle, check_standoff
 from companion.mission.requests import INFORMATION, WARNING
@@ -69,6 +71,7 @@ class MissionNode(Node):
         "health",
         "host",
         "sent_setpoint",
+        "operator_request",
     )
     rate_hz = 20.0
     batch_window_s = 1.0 / rate_hz
@@ -162,6 +165,9 @@ class MissionNode(Node):
     def handle_sent_setpoint(self, message: SentSetpoint, now_s: float) -> None:
         self._mission.inputs.take(message)
 
+    def handle_operator_request(self, message: OperatorRequest, now_s: float) -> None:
+        self._mission.operator.take(message, now_s)
+
     # --- step -------------------------------------------------------------------------------------------------------
 
     def step(self, now_s: float) -> list[Message]:
@@ -185,7 +191,9 @@ class MissionNode(Node):
         for event in events:
             mission.outbox.append(event)
             mission.report(event.text, mission.safety.severity[event.monitor] if event.active else INFORMATION, now_s)
+        consider(mission, now_s)
         self._change_phase(now_s)
+        answer(mission, now_s)
         work = PHASE_WORK.get(mission.flight.phase)
         if work is not None:
             work(mission, now_s)

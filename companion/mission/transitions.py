@@ -7,10 +7,11 @@ continue the mission.
 
 from typing import NamedTuple
 
-from companion.core.enums import Phase, SafetyAction
+from companion.core.enums import OperatorAction, Phase, SafetyAction
 from companion.mission import conditions
 from companion.mission import phases as ph
 from companion.mission.conditions import SAFETY_DEMANDS, Condition, Found
+from companion.mission.operator_checks import asked_for
 
 
 class Transition(NamedTuple):
@@ -52,11 +53,19 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition(ph.UNDER_WAY, SAFETY_DEMANDS[SafetyAction.STOP_STREAMING], Phase.PX4_HOLD, "stopped streaming", ""),
     Transition((*ph.BEFORE_CONTROL, *ph.CONTROLLING), conditions.disarmed, Phase.FAILED,
         "disarmed on the way", "disarmed before the landing"),
+    Transition(ph.UNDER_WAY, asked_for(OperatorAction.STOP_STREAMING), Phase.PX4_HOLD,
+        "stopped streaming", "setpoints were stopped"),
     # what ends the mission early
     Transition((*ph.BEFORE_CONTROL, *ph.CONTROLLING), SAFETY_DEMANDS[SafetyAction.LAND], Phase.LAND, "safety", ""),
     Transition((*ph.WORKING, Phase.PAUSE), SAFETY_DEMANDS[SafetyAction.RETURN], Phase.RETURN, "safety", ""),
     Transition((*ph.WORKING, Phase.PAUSE), SAFETY_DEMANDS[SafetyAction.RETREAT], Phase.RETREAT, "safety", ""),
     Transition((*ph.WORKING, Phase.RETURN), SAFETY_DEMANDS[SafetyAction.HOLD], Phase.PAUSE, "safety"),
+    # a person at a view; the safety table stands above
+    Transition((*ph.BEFORE_CONTROL, *ph.CONTROLLING), asked_for(OperatorAction.LAND), Phase.LAND,
+        "landing", "a landing was asked for"),
+    Transition((*ph.WORKING, Phase.PAUSE), asked_for(OperatorAction.RETURN), Phase.RETURN,
+        "return", "a return was asked for"),
+    Transition((*ph.WORKING, Phase.RETURN), asked_for(OperatorAction.HOLD), Phase.PAUSE, "hold"),
     # start
     Transition((Phase.WAIT_READY,), conditions.ready_to_arm, Phase.ARM, "all checks passed"),
     Transition((Phase.WAIT_READY,), conditions.switched_on_in_flight, Phase.ENTER_OFFBOARD, "mission switch is on"),

@@ -23,7 +23,7 @@ BY_COMMAND = Path(__file__).parent / "golden" / "2026-11-22_by_command.mcap"
 # topics that are newer than the log, or that its flight did not have
 ABSENT = {FIRST.stem: {"fcu_info", "fcu_imu"}, BY_COMMAND.stem: {"fcu_imu", "safety", "photo_request"}}
 # of devices that these aircraft did not have
-PAYLOAD = {"capture_request", "capture", "payload", "camera_rx", "camera_tx", "capture_truth"}
+PAYLOAD = {"capture_request", "operator_request", "capture", "payload", "camera_rx", "camera_tx", "capture_truth"}
 OPTIONAL = {"fcu_text", "camera_imu", "range", "contact"} | PAYLOAD
 NEVER_LOGGED = {topic for topic, row in TOPICS.items() if not row.logged}
 

@@ -1,0 +1,163 @@
+"""Who may watch and who may command: tokens, sessions, and which addresses and pages the server answers.
+
+Watching and commanding are separate rights. A token file (TOML, readable by its owner only) names each person:
+
+    [[person]]
+    name = "anna"
+    right = "command"        # or "watch"
+    token = "…"              # at least 20 characters
+
+A browser sends its token once and gets a session in a cookie. Tokens are compared in constant time; wrong ones are
+limited by address. A page of another site cannot use a session: its origin differs from the host it calls.
+"""
+
+import hmac
+import ipaddress
+import math
+import os
+import secrets
+import stat
+import tomllib
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+from companion.core.config import ConfigError, Section, parse
+
+TOKEN_MIN = 20  # characters: 100 bits of base 32
+WRONG_BURST = 5  # wrong tokens from one address before it has to wait
+WRONG_REFILL_S = 12.0  # and one more after each of these times
+ADDRESSES_MAX = 1000  # remembered; beyond, all unknown ones share one
+SESSION_S = 12 * 3600.0
+SESSIONS_MAX = 200
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+FILE_MAX_BYTES = 100_000
+
+
+class Right(StrEnum):
+    """What a person may do."""
+
+    WATCH = "watch"
+    COMMAND = "command"  # and watch
+
+
+class Person(Section, frozen=True):
+    """A row of the token file."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=40)]
+    right: Right
+    token: Annotated[str, Meta(min_length=TOKEN_MIN, max_length=400)]
+
+
+class TokenFile(Section, frozen=True):
+    """A token file."""
+
+    person: Annotated[list[Person], Meta(min_length=1, max_length=100)]
+
+
+def load_tokens(path: Path) -> list[Person]:
+    """The persons of a token file; raises `ConfigError`, also where others than the owner may read the file."""
+    try:
+        found = path.stat()
+        if found.st_size > FILE_MAX_BYTES:
+            raise ConfigError(f"{path}: {found.st_size} bytes, a token file has at most {FILE_MAX_BYTES}")
+        if stat.S_IMODE(found.st_mode) & 0o077 or found.st_uid != os.geteuid():
+            raise ConfigError(f"{path}: must belong to this user and be readable by the owner only (chmod 600)")
+        tables = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except tomllib.TOMLDecodeError:
+        raise ConfigError(f"{path}: not a TOML file") from None  # without the line: it may hold a token
+    try:
+        persons = parse(tables, TokenFile, "").person
+    except ConfigError:  # its words may quote a token
+        words = f"each [[person]] needs name, right (watch or command) and token ({TOKEN_MIN} characters or more)"
+        raise ConfigError(f"{path}: {words}") from None
+    if len({person.token for person in persons}) < len(persons):
+        raise ConfigError(f"{path}: two persons have the same token")
+    return persons
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address of a socket is this computer's own."""
+    try:
+        return address == "localhost" or ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+class Session:
+    """A browser that is let in."""
+
+    def __init__(self, name: str, right: Right, until_s: float) -> None:
+        self.name, self.right, self.until_s = name, right, until_s
+
+
+class Access:
+    """Lets browsers in.
+
+    persons: of the token file. open_watching: watching needs no token (the server listens on loopback alone).
+    """
+
+    def __init__(self, persons: list[Person], open_watching: bool) -> None:
+        self._persons = [(person, person.token.encode()) for person in persons]
+        self._open_watching = open_watching
+        self._sessions: dict[str, Session] = {}
+        self._wrong: dict[str, tuple[float, float]] = {}  # tokens left, and when, by address
+        self.wrong = 0  # tokens, since the start
+
+    def wait_s(self, address: str, now_s: float) -> float:
+        """How long an address has to wait before its next token is looked at [s]."""
+        left = self._left(self._known(address), now_s)
+        return 0.0 if left >= 1.0 else (1.0 - left) * WRONG_REFILL_S
+
+    def log_in(self, token: str, address: str, now_s: float) -> tuple[str, Session] | None:
+        """A new session and its key; None for a wrong token. Ask `wait_s` before."""
+        offered, found = token.encode(errors="replace"), None
+        for person, known in self._persons:  # all of them, so that the time does not depend on which one is right
+            if hmac.compare_digest(known, offered):
+                found = person
+        if found is None:
+            self.wrong += 1
+            address = self._known(address)
+            self._wrong[address] = (self._left(address, now_s) - 1.0, now_s)
+            return None
+        self._forget_old(now_s)
+        key = secrets.token_urlsafe(32)
+        session = self._sessions[key] = Session(found.name, found.right, now_s + SESSION_S)
+        return key, session
+
+    def session(self, key: str, now_s: float) -> Session | None:
+        """The session of a cookie; without one, on a server whose watching is open, one that may watch."""
+        found = self._sessions.get(key)  # 256 random bits: nothing to learn from the time of a look-up
+        if found is not None and now_s < found.until_s:
+            return found
+        return Session("", Right.WATCH, math.inf) if self._open_watching else None
+
+    def _known(self, address: str) -> str:
+        return address if address in self._wrong or len(self._wrong) < ADDRESSES_MAX else ""
+
+    def _left(self, address: str, now_s: float) -> float:
+        left, then_s = self._wrong.get(address, (float(WRONG_BURST), now_s))
+        return min(float(WRONG_BURST), left + (now_s - then_s) / WRONG_REFILL_S)
+
+    def _forget_old(self, now_s: float) -> None:
+        self._sessions = {key: s for key, s in self._sessions.items() if now_s < s.until_s}
+        while len(self._sessions) >= SESSIONS_MAX:
+            del self._sessions[next(iter(self._sessions))]
+
+
+def is_own_page(host: str | None, origin: str | None, loopback: bool) -> bool:
+    """Whether a request comes from this server's own page.
+
+    A name that an attacker lets point to this computer is no name of it (DNS rebinding), so a server on loopback answers
+    to the names of loopback only. A page of another site has another origin.
+    """
+    if not host:
+        return False
+    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+    if loopback and name not in LOOPBACK_NAMES:
+        return False
+    return origin is None or origin.split("://", 1)[-1] == host

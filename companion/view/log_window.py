@@ -1,0 +1,222 @@
+"""A part of a log, read fast enough to look at: the index of the file, and the rows of one window of time.
+
+The file is scanned from the front by its records' lengths, so a log without its end (its recorder was killed) is read
+like any other, and a log of many gigabytes costs memory and time for the window that is shown, not for its size. In a
+chunk only the messages that the page draws are decoded, found by the chunk's message indexes.
+"""
+
+import mmap
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+from companion.core import aliases
+from companion.core.enums import TopicName
+from companion.core.messages import TOPICS
+from companion.estimation.layout import ErrorIndex
+from companion.recording.codec import decode
+from companion.recording.log import Log, LogError, iterate, parts
+from companion.view.digest import INPUTS, PERIODS_S, Digest
+
+MAGIC = b"\x89MCAP0\r\n"
+FOOTER, CHANNEL, MESSAGE, CHUNK, MESSAGE_INDEX = 0x02, 0x04, 0x05, 0x06, 0x07
+RECORD_HEAD, MESSAGE_HEAD = 9, 9 + 22
+CHUNK_MAX_BYTES = 256_000_000  # decompressed; a damaged length must not fill the memory
+RELEASE_BYTES = 64_000_000
+WINDOW_S = 1800.0
+STRETCH_FROM_S = 600.0  # windows longer than this are drawn from fewer rows: 20 Hz up to here, 10 Hz from twice
+STRETCH_MAX = 2.0
+BLOCKS_NS = 120_000_000  # longer than the time between two messages of the estimator that hold covariances
+
+
+class ChunkPlace(NamedTuple):
+    """A chunk of a file: times of arrival [ns], where its bytes are, and its message indexes by channel."""
+
+    part: int
+    start_ns: int
+    end_ns: int
+    begin: int
+    indexes: tuple[tuple[int, int, int], ...]  # channel, first byte, bytes
+
+
+class LogIndex:
+    """Where everything of a log is; raises `LogError` for a file that is not one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.truncated = False
+        self.chunks: list[ChunkPlace] = []
+        self.metadata = _metadata(path)
+        self._bundle_errors = _bundle_errors(self.metadata)
+        self.bytes = 0
+        self._maps: list[mmap.mmap] = []
+        self._names: list[dict[int, TopicName]] = []
+        for part, file in enumerate(parts(path)):
+            self._scan(part, file)
+        if not self.chunks:
+            raise LogError(f"{path}: holds no messages")
+        self.start_s = min(chunk.start_ns for chunk in self.chunks) / 1e9
+        self.end_s = max(chunk.end_ns for chunk in self.chunks) / 1e9
+
+    @property
+    def windows(self) -> int:
+        """How many windows of `WINDOW_S` the log has."""
+        return max(1, int(np.ceil((self.end_s - self.start_s) / WINDOW_S)))
+
+    def window_s(self, number: int) -> tuple[float, float]:
+        """Begin and end of a window [s]."""
+        begin_s = self.start_s + number * WINDOW_S
+        return begin_s, min(begin_s + WINDOW_S, self.end_s + 1e-3)
+
+    def _scan(self, part: int, file: Path) -> None:
+        with file.open("rb") as stream:
+            self._maps.append(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+        data = self._maps[part]
+        self._names.append({})
+        self.bytes += len(data)
+        at, end, complete, release = len(MAGIC), len(data), False, RELEASE_BYTES
+        while at + RECORD_HEAD <= end:
+            kind, length = struct.unpack_from("<BQ", data, at)
+            begin = at + RECORD_HEAD
+            if begin + length > end:
+                break
+            if kind == CHUNK and length >= 28:
+                start_ns, end_ns = struct.unpack_from("<QQ", data, begin)
+                self.chunks.append(ChunkPlace(part, start_ns, end_ns, begin, ()))
+            elif kind == MESSAGE_INDEX and self.chunks and length >= 6:
+                channel, size = struct.unpack_from("<HI", data, begin)
+                last = self.chunks[-1]
+                if size + 6 <= length:
+                    self.chunks[-1] = last._replace(indexes=(*last.indexes, (channel, begin + 6, size)))
+            complete = complete or kind == FOOTER
+            at = begin + length
+            if at > release:
+                release = at + RELEASE_BYTES
+                _release(data)
+        _release(data)
+        self.truncated |= not complete
+
+    def read(self, begin_s: float, end_s: float, stretch: float | None = None) -> Digest:
+        """The rows and events of a window; what this version cannot read is left out."""
+        if stretch is None:
+            stretch = min(max((end_s - begin_s) / STRETCH_FROM_S, 1.0), STRETCH_MAX)
+        digest = Digest(begin_s, stretch, tolerance=0.5)
+        digest.bundle_errors = self._bundle_errors
+        wanted = set(INPUTS)
+        decompress = zstandard.ZstdDecompressor()
+        for chunk in self.chunks:
+            if chunk.end_ns / 1e9 < begin_s or chunk.start_ns / 1e9 > end_s:
+                continue
+            try:
+                self._read_chunk(chunk, digest, wanted, decompress)
+            except (zstandard.ZstdError, struct.error, ValueError, OverflowError):
+                self.truncated = True
+        for data in self._maps:
+            _release(data)
+        return digest
+
+    def _read_chunk(
+        self, chunk: ChunkPlace, digest: Digest, wanted: set[TopicName], decompress: zstandard.ZstdDecompressor
+    ) -> None:
+        source, names = self._maps[chunk.part], self._names[chunk.part]
+        size, _crc, name_bytes = struct.unpack_from("<QII", source, chunk.begin + 16)
+        at = chunk.begin + 32
+        compression = source[at : at + name_bytes].decode()
+        at += name_bytes
+        (held,) = struct.unpack_from("<Q", source, at)
+        if size > CHUNK_MAX_BYTES:
+            raise ValueError(f"a chunk of {size} bytes")
+        data = source[at + 8 : at + 8 + held]
+        if compression == "zstd":
+            data = decompress.decompress(data, max_output_size=size)
+        elif compression:
+            raise ValueError(compression)
+        due: list[tuple[int, TopicName]] = []
+        if any(channel not in names for channel, _, _ in chunk.indexes) or not chunk.indexes:
+            for kind, offset in _records(data):
+                if kind == CHANNEL:
+                    names.update(_channel(data, offset))
+                elif kind == MESSAGE and not chunk.indexes:  # the file ends after this chunk
+                    topic = names.get(struct.unpack_from("<H", data, offset + RECORD_HEAD)[0])
+                    due += [(offset, topic)] if topic is not None and topic in wanted else []
+        for channel, begin, held in chunk.indexes:
+            topic = names.get(channel)
+            if topic in wanted and topic is not None:
+                rows = np.frombuffer(source, dtype="<u8", count=held // 16 * 2, offset=begin).reshape(-1, 2)
+                due += [(int(offset), topic) for offset in _thinned(rows, topic, digest.stretch)]
+        for offset, topic in sorted(due):
+            _take(data, offset, topic, digest)
+
+
+def _release(data: mmap.mmap) -> None:
+    """Give the pages of the file back: a log of gigabytes must not count as memory of the view."""
+    if hasattr(mmap, "MADV_DONTNEED"):
+        data.madvise(mmap.MADV_DONTNEED)
+
+
+def _thinned(rows: NDArray[np.uint64], topic: TopicName, stretch: float) -> NDArray[np.uint64]:
+    """Of the rows of a message index (time of arrival [ns], offset) the offsets that may be drawn: one in each period."""
+    period_s = PERIODS_S.get(topic)
+    if not period_s or not len(rows):
+        return rows[:, 1]
+    periods, rest = np.divmod(rows[:, 0], np.uint64(period_s * stretch * 1e9))
+    kept = rest < BLOCKS_NS if topic == "estimator" else np.append(True, periods[1:] != periods[:-1])
+    thinned: NDArray[np.uint64] = rows[kept, 1]
+    return thinned
+
+
+def _take(data: bytes, offset: int, topic: TopicName, digest: Digest) -> None:
+    """Decode one message of a chunk if the page is due to draw it."""
+    kind, length = struct.unpack_from("<BQ", data, offset)
+    (stamp_ns,) = struct.unpack_from("<Q", data, offset + RECORD_HEAD + 14)
+    if kind != MESSAGE or not digest.wants(topic, stamp_ns / 1e9):
+        return
+    text = data[offset + MESSAGE_HEAD : offset + RECORD_HEAD + length]
+    if topic == "estimator" and b'"covariance_blocks":[]' in text:
+        return
+    try:
+        digest.take(decode(topic, text))
+    except (msgspec.MsgspecError, KeyError):
+        return
+
+
+def _records(data: bytes) -> Iterator[tuple[int, int]]:
+    """Kind and place of the records of a chunk."""
+    at = 0
+    while at + RECORD_HEAD <= len(data):
+        kind, length = struct.unpack_from("<BQ", data, at)
+        yield kind, at
+        at += RECORD_HEAD + length
+
+
+def _channel(data: bytes, offset: int) -> dict[int, TopicName]:
+    """The channel that a record defines, under the present name of its topic; empty for a topic that is not known."""
+    channel, _schema, size = struct.unpack_from("<HHI", data, offset + RECORD_HEAD)
+    begin = offset + RECORD_HEAD + 8
+    name = aliases.topic_of(data[begin : begin + size].decode())
+    topic = next((topic for topic in TOPICS if topic == name), None)
+    return {} if topic is None else {channel: topic}
+
+
+def _metadata(path: Path) -> Log:
+    """The metadata of a log; raises `LogError`."""
+    log = Log(path)
+    for _ in iterate(path, ("host", "mission_status"), log):
+        break
+    return log
+
+
+def _bundle_errors(log: Log) -> slice:
+    """Where the errors of the bundle's place are in the covariance of a log's states; the first is the position's."""
+    try:
+        rows = msgspec.json.decode(log.metadata["state_layout"])["error"]
+        start, size = next((int(row[1]), int(row[2])) for row in rows if row[0] == "marker_position")
+    except (KeyError, TypeError, ValueError, IndexError, StopIteration, msgspec.MsgspecError):
+        return ErrorIndex.MARKER_POSITION
+    return slice(start, start + size) if start >= 0 and size == 3 else ErrorIndex.MARKER_POSITION

@@ -1,0 +1,258 @@
+"""The view's server: files of the page, and a WebSocket on which the page gets data and asks.
+
+One thread, one event loop. A page acknowledges what it has drawn; a page that is slow gets fewer packets and delays
+nothing. Without a page the source sleeps.
+"""
+
+import asyncio
+import contextlib
+import http
+import json
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from companion.core.clock import monotonic_s
+from companion.core.enums import OperatorAction
+from companion.core.errors import UserError
+from companion.view.access import Access, Right, Session, is_own_page
+from companion.view.digest import TRACKS
+
+try:
+    from websockets.asyncio.server import Server, ServerConnection, serve
+    from websockets.datastructures import Headers
+    from websockets.exceptions import ConnectionClosed
+    from websockets.http11 import Request, Response
+except ImportError as error:
+    raise UserError(f"{error.name}: the view needs the extra 'view': pip install 'companion[view]'") from None
+
+PAGE = Path(__file__).parent / "page"
+FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/style.css": ("style.css", "text/css; charset=utf-8"),
+    "/scene.js": ("scene.js", "text/javascript; charset=utf-8"),
+    "/data.js": ("data.js", "text/javascript; charset=utf-8"),
+    "/panels.js": ("panels.js", "text/javascript; charset=utf-8"),
+    "/view.js": ("view.js", "text/javascript; charset=utf-8"),
+}
+PROTOCOL = 1  # of page and server; a page of another version reloads itself
+COOKIE = "companion_view"
+PERIOD_S = 0.05
+BEHIND_MAX = 4  # packets that a page may have open
+MESSAGE_MAX_BYTES = 4096  # of a page
+PAGES_MAX = 20
+RUBBISH_MAX = 20  # messages that cannot be understood, then the connection is closed
+ASK_PERIOD_S = 0.3  # between two requests of one page
+POLICY = "default-src 'self'; img-src 'self' blob:; style-src 'self'; connect-src 'self'; frame-ancestors 'none'"
+
+
+class Source(Protocol):
+    """Where the data come from: a running stack, or a log."""
+
+    live: bool
+
+    def hello(self) -> dict[str, Any]:
+        """The scene, and what the page must know at the beginning."""
+
+    def packet(self, page: "Page") -> bytes | None:
+        """What is new for a page."""
+
+    def picture(self, page: "Page") -> bytes | None:
+        """A new image of the navigation camera as JPEG."""
+
+    def file(self, name: str) -> bytes | None:
+        """A photograph by name."""
+
+    def ask(self, action: OperatorAction, who: str) -> str:
+        """Pass a request on; why not, "" when it was passed on."""
+
+    def wake(self, pages: int, cameras: int) -> None:
+        """How many pages watch, and how many of them show the camera."""
+
+    def work(self) -> None:
+        """Take what has arrived."""
+
+
+class Page:
+    """A browser that watches."""
+
+    def __init__(self, connection: "ServerConnection", session: Session) -> None:
+        self.connection, self.session = connection, session
+        self.sent = self.acknowledged = 0
+        self.camera = False
+        self.window = 0
+        self.state: Any = None  # of the source: how far this page has read
+        self.picture_seq = -1
+        self.asked_s = 0.0
+        self.rubbish = 0
+
+    @property
+    def behind(self) -> int:
+        return self.sent - self.acknowledged
+
+
+class ViewServer:
+    """Serves one source. address, port: where it listens; tls: certificate and key, None on loopback."""
+
+    def __init__(
+        self, source: Source, access: Access, address: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._source, self._access = source, access
+        self._address, self._port, self._tls = address, port, tls
+        self._pages: set[Page] = set()
+        self._files = {path: ((PAGE / name).read_bytes(), kind) for path, (name, kind) in FILES.items()}
+        self.refused = 0  # requests and messages that were not answered as asked
+
+    async def run(self, ready: Callable[[int], None], until: asyncio.Event) -> None:
+        """Serve until the event is set. ready: gets the port; raises OSError when the address cannot be used."""
+        async with serve(
+            self._watch, self._address, self._port, process_request=self._answer, ssl=self._tls,
+            max_size=MESSAGE_MAX_BYTES, max_queue=8, compression=None, ping_interval=10, ping_timeout=20,
+            server_header=None,
+        ) as server:  # fmt: skip
+            ready(_port(server))
+            while not until.is_set():
+                self._source.wake(len(self._pages), sum(page.camera for page in self._pages))
+                self._source.work()
+                for page in list(self._pages):
+                    await self._feed(page)
+                idle = not self._pages
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(until.wait(), 4 * PERIOD_S if idle else PERIOD_S)
+
+    async def _feed(self, page: Page) -> None:
+        if page.behind >= BEHIND_MAX:
+            return
+        with contextlib.suppress(ConnectionClosed):
+            for data in (self._source.packet(page), self._source.picture(page) if page.camera else None):
+                if data is not None:
+                    page.sent += 1
+                    await asyncio.wait_for(page.connection.send(data), 5.0)
+            return
+        self._pages.discard(page)
+
+    # --- files and the way in ----------------------------------------------------------------------------------------
+
+    def _answer(self, connection: "ServerConnection", request: "Request") -> "Response | None":
+        """Answer a request; None lets the WebSocket begin."""
+        path, headers = request.path.split("?", 1)[0], request.headers
+        loopback = self._tls is None
+        if not is_own_page(headers.get("Host"), headers.get("Origin"), loopback):
+            self.refused += 1
+            return _response(403, b"another page, or another name of this computer: refused\n")
+        if path in self._files:
+            data, kind = self._files[path]
+            return _response(200, data, kind)
+        now_s = monotonic_s()
+        if path == "/login":
+            return self._log_in(connection, headers, now_s)
+        session = self._access.session(_cookie(headers), now_s)
+        if path == "/who":
+            facts = {"right": session.right, "name": session.name} if session else {"right": None, "name": ""}
+            return _response(200, json.dumps(facts | {"protocol": PROTOCOL}).encode(), "application/json")
+        if session is None:
+            self.refused += 1
+            return _response(401, b"a token is needed\n")
+        if path.startswith("/photograph/"):
+            picture = self._source.file(path.removeprefix("/photograph/"))
+            return _response(404, b"no such photograph\n") if picture is None else _response(200, picture, "image/png")
+        if path != "/live":
+            return _response(404, b"no such page\n")
+        if len(self._pages) >= PAGES_MAX:
+            self.refused += 1
+            return _response(503, b"too many pages watch\n")
+        connection.session = session  # type: ignore[attr-defined]
+        return None
+
+    def _log_in(self, connection: "ServerConnection", headers: "Headers", now_s: float) -> "Response":
+        address = str(connection.remote_address[0]) if connection.remote_address else ""
+        if (wait_s := self._access.wait_s(address, now_s)) > 0:
+            self.refused += 1
+            return _response(429, f"too many wrong tokens; wait {wait_s:.0f} s\n".encode())
+        token = headers.get("Authorization", "").removeprefix("Bearer ").strip()
+        found = self._access.log_in(token, address, now_s)
+        if found is None:
+            self.refused += 1
+            return _response(401, b"wrong token\n")
+        key, session = found
+        answer = _response(200, json.dumps({"right": session.right, "name": session.name}).encode(), "application/json")
+        secure = "; Secure" if self._tls else ""
+        answer.headers["Set-Cookie"] = f"{COOKIE}={key}; Path=/; HttpOnly; SameSite=Strict{secure}"
+        return answer
+
+    # --- one page -----------------------------------------------------------------------------------------------------
+
+    async def _watch(self, connection: "ServerConnection") -> None:
+        page = Page(connection, connection.session)  # type: ignore[attr-defined]
+        facts = {"right": page.session.right, "name": page.session.name, "protocol": PROTOCOL}
+        with contextlib.suppress(ConnectionClosed):
+            self._source.wake(len(self._pages) + 1, 0)
+            await connection.send(json.dumps(self._source.hello() | facts | {"columns": TRACKS}))
+            self._pages.add(page)
+            async for message in connection:
+                answer = self._take(page, message)
+                if answer is not None:
+                    await connection.send(json.dumps(answer))
+                if page.rubbish > RUBBISH_MAX:
+                    await connection.close(1008, "messages that cannot be understood")
+        self._pages.discard(page)
+
+    def _take(self, page: Page, message: str | bytes) -> dict[str, Any] | None:
+        """Do what a page's message says; an answer for it, if it needs one."""
+        try:
+            asked = json.loads(message)
+            if "ack" in asked:
+                page.acknowledged = min(page.sent, max(page.acknowledged, int(asked["ack"])))
+                return None
+            if "camera" in asked:
+                page.camera = bool(asked["camera"])
+                return None
+            if "window" in asked:
+                page.window, page.state = int(asked["window"]), None
+                return None
+            action = OperatorAction(asked["ask"])
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            page.rubbish += 1
+            self.refused += 1
+            return {"answer": "not understood"}
+        return {"answer": self._ask(page, action), "ask": action}
+
+    def _ask(self, page: Page, action: OperatorAction) -> str:
+        now_s = monotonic_s()
+        early, page.asked_s = now_s - page.asked_s < ASK_PERIOD_S, now_s
+        if page.session.right != Right.COMMAND or now_s >= page.session.until_s:
+            self.refused += 1
+            return "refused: this page may watch only"
+        if early:
+            self.refused += 1
+            return "refused: too many requests"
+        return self._source.ask(action, page.session.name)
+
+
+def _port(server: "Server") -> int:
+    port: int = next(iter(server.sockets)).getsockname()[1]
+    return port
+
+
+def _cookie(headers: "Headers") -> str:
+    for part in headers.get("Cookie", "").split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == COOKIE:
+            return value
+    return ""
+
+
+def _response(status: int, data: bytes, kind: str = "text/plain; charset=utf-8") -> "Response":
+    headers = Headers(
+        {
+            "Content-Type": kind,
+            "Content-Length": str(len(data)),
+            "Connection": "close",
+            "Cache-Control": "no-store",
+            "Content-Security-Policy": POLICY,
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+        }
+    )
+    return Response(status, http.HTTPStatus(status).phrase, headers, data)

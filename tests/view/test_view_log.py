@@ -1,0 +1,111 @@
+"""Logs as the view reads them: whole, cut, damaged, long, and files that are none."""
+
+import struct
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_view_digest import opened
+
+from companion.core.config import ConfigError
+from companion.recording.log import LogError, read_log
+from companion.view import log_window
+from companion.view.digest import TRACKS
+from companion.view.log_window import LogIndex
+from companion.view.logged import LogSource, line
+from companion.view.scene import scene_of, tables_of_log
+from tests.view.long_log import write_long_log
+
+GOLDEN = sorted((Path(__file__).parents[1] / "recording" / "golden").glob("*.mcap"))
+LOG = GOLDEN[-1]
+
+
+@pytest.fixture(scope="module")
+def long_log(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("logs") / "long.mcap"
+    write_long_log(LOG, path, 170.0)
+    return path
+
+
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_old_logs_are_shown(path):
+    index, log = LogIndex(path), read_log(path)
+    digest = index.read(*index.window_s(0))
+    states = np.array(digest.rows["state"]).reshape(-1, len(TRACKS["state"]))
+    assert index.windows == 1 and not index.truncated
+    assert len(states) > 20  # these logs hold few, or those of one second
+    first = log["state"][0]
+    assert states[0, 1:4] == pytest.approx(first.p_W, abs=1e-4)
+    assert {event["phase"] for event in digest.events if event["k"] == "phase"} == {
+        m.phase for m in log["mission_status"]
+    }
+    assert scene_of(tables_of_log(index.metadata))["title"]
+
+
+def test_a_log_without_its_end_is_shown_up_to_there(tmp_path, long_log):
+    whole, cut = long_log.read_bytes(), tmp_path / "cut.mcap"
+    cut.write_bytes(whole[: len(whole) // 2])
+    index = LogIndex(cut)
+    digest = index.read(*index.window_s(0))
+    assert index.truncated and len(digest.rows["state"]) > 0
+    assert "not complete" in line(index)
+
+
+def test_every_cut_and_damage_is_answered(tmp_path, long_log):
+    whole = long_log.read_bytes()
+    random = np.random.default_rng(1)
+    for i in range(60):
+        data = bytearray(whole[: random.integers(0, len(whole))] if i % 2 else whole)
+        for place in random.integers(0, max(len(data), 1), size=i % 7) if data else ():
+            data[place] = random.integers(256)
+        path = tmp_path / "damaged.mcap"
+        path.write_bytes(data)
+        try:
+            index = LogIndex(path)
+            index.read(*index.window_s(0))
+        except LogError as error:
+            assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x89MCAP0\r\n", b"not a log" * 1000, bytes(5000)])
+def test_a_file_that_is_no_log_is_one_line(tmp_path, data):
+    path = tmp_path / "file.mcap"
+    path.write_bytes(data)
+    with pytest.raises(ConfigError) as found:
+        LogIndex(path)
+    assert str(path) in str(found.value) and "\n" not in str(found.value)
+
+
+def test_a_chunk_that_claims_to_be_huge_is_left_out(tmp_path, long_log):
+    data = bytearray(long_log.read_bytes())
+    index = LogIndex(long_log)
+    struct.pack_into("<Q", data, index.chunks[1].begin + 16, 1 << 60)
+    path = tmp_path / "huge.mcap"
+    path.write_bytes(data)
+    damaged = LogIndex(path)
+    assert len(damaged.read(*damaged.window_s(0)).rows["state"]) > 0 and damaged.truncated
+
+
+def test_a_long_log_is_shown_in_windows(long_log, monkeypatch):
+    monkeypatch.setattr(log_window, "WINDOW_S", 50.0)
+    index = LogIndex(long_log)
+    assert index.windows == 4
+    source = LogSource(index, scene_of(tables_of_log(index.metadata)))
+    for number in range(4):
+        head, rows = opened(source.window(number))
+        times_s = rows["state"][:, 0]
+        assert head["window"] == number and times_s.min() > -0.3 and times_s.max() < 50.3 and len(times_s) >= 10
+    assert "4 windows" in source.hello()["notes"][0]
+
+
+@pytest.mark.verify
+def test_half_an_hour_is_read_within_five_seconds_of_processor_time(tmp_path):
+    path = tmp_path / "half_hour.mcap"
+    write_long_log(LOG, path, 1800.0)
+    began_s = time.process_time()
+    index = LogIndex(path)
+    packet = LogSource(index, scene_of(tables_of_log(index.metadata))).window(0)
+    took_s = time.process_time() - began_s
+    print(f"{index.bytes / 1e6:.0f} MB, {took_s:.1f} s, a packet of {len(packet) / 1e6:.1f} MB")
+    assert took_s < 5.0

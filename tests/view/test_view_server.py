@@ -1,0 +1,217 @@
+"""The server of the view: who is answered, what a page may ask, and pages that are slow or send rubbish."""
+
+import json
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+from served import served
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+from companion.view.access import Access, Person, Right
+from companion.view.server import BEHIND_MAX, COOKIE, FILES, RUBBISH_MAX
+
+ANNA = Person(name="anna", right=Right.COMMAND, token="a" * 24)
+BEN = Person(name="ben", right=Right.WATCH, token="b" * 24)
+
+
+class Scripted:
+    """A source that counts what it is asked."""
+
+    live = True
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.packets = self.pages = self.cameras = 0
+
+    def hello(self):
+        return {"scene": {}, "live": True}
+
+    def packet(self, page):
+        self.packets += 1
+        return b"\x00" * 1000
+
+    def picture(self, page):
+        return None
+
+    def file(self, name):
+        return b"PNG" if name == "known.png" else None
+
+    def ask(self, action, who):
+        self.asked.append((str(action), who))
+        return "passed on"
+
+    def wake(self, pages, cameras):
+        self.pages, self.cameras = pages, cameras
+
+    def work(self):
+        pass
+
+
+@contextmanager
+def serving(open_watching=True):
+    """A scripted source on a server; yields (source, server, port)."""
+    source = Scripted()
+    with served(source, Access([ANNA, BEN], open_watching)) as (server, port):
+        yield source, server, port
+
+
+def get(port, path, **headers):
+    """(status, text, cookie) of a request."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode(), answer.headers.get("Set-Cookie", "")
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode(), ""
+
+
+def logged_in(port, token) -> dict[str, str]:
+    status, _, cookie = get(port, "/login", Authorization=f"Bearer {token}")
+    assert status == 200 and "HttpOnly" in cookie and "SameSite=Strict" in cookie
+    return {"Cookie": cookie.split(";")[0]}
+
+
+def opened(port, headers=None):
+    return connect(f"ws://127.0.0.1:{port}/live", additional_headers=headers or {}, open_timeout=10)
+
+
+def answer_of(page):
+    """The next text of a page's connection."""
+    for _ in range(200):
+        message = page.recv(10.0)
+        if isinstance(message, str):
+            return json.loads(message)
+    raise AssertionError("no answer")
+
+
+def until(condition) -> None:
+    end_s = time.monotonic() + 10.0
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def test_the_files_of_the_page_and_nothing_else():
+    with serving() as (_, _, port):
+        for path in FILES:
+            status, text, _ = get(port, path)
+            assert status == 200 and text
+        for path in (
+            "/../access.py",
+            "/page/index.html",
+            "/etc/passwd",
+            "/%2e%2e/server.py",
+            "/photograph/../log.mcap",
+        ):
+            assert get(port, path)[0] == 404
+        assert get(port, "/photograph/known.png")[:2] == (200, "PNG")
+
+
+def test_another_name_or_another_page_is_refused():
+    with serving() as (_, server, port):
+        assert get(port, "/", Host="evil.example")[0] == 403
+        assert get(port, "/who", Origin="http://evil.example")[0] == 403
+        with pytest.raises(InvalidStatus):
+            connect(f"ws://127.0.0.1:{port}/live", origin="http://evil.example", open_timeout=10)
+        assert server.refused == 3
+
+
+def test_without_a_token_a_closed_server_shows_nothing():
+    with serving(open_watching=False) as (source, _, port):
+        assert json.loads(get(port, "/who")[1])["right"] is None
+        assert get(port, "/photograph/known.png")[0] == 401
+        with pytest.raises(InvalidStatus):
+            opened(port)
+        with pytest.raises(InvalidStatus):
+            opened(port, {"Cookie": f"{COOKIE}=forged"})
+        assert source.packets == 0
+
+
+def test_a_wrong_token_is_refused_and_many_have_to_wait():
+    with serving(open_watching=False) as (_, _, port):
+        answers = [get(port, "/login", Authorization=f"Bearer {i:024d}") for i in range(8)]
+        assert [status for status, _, _ in answers] == [401] * 5 + [429] * 3
+        assert "wait" in answers[-1][1]
+        assert (
+            get(port, "/login", Authorization=f"Bearer {ANNA.token}")[0] == 429
+        )  # from this address, the right one, too
+
+
+@pytest.mark.parametrize("person", [ANNA, BEN])
+def test_a_right_token_opens_the_view_with_its_right(person):
+    with serving(open_watching=False) as (source, _, port):
+        with opened(port, logged_in(port, person.token)) as page:
+            head = answer_of(page)
+            assert (head["right"], head["name"]) == (person.right, person.name)
+            page.send(json.dumps({"ask": "hold here"}))
+            answer = answer_of(page)["answer"]
+        commands = person.right == Right.COMMAND
+        assert source.asked == ([("hold here", "anna")] if commands else [])
+        assert answer == ("passed on" if commands else "refused: this page may watch only")
+
+
+def test_watching_on_loopback_needs_no_token_and_commands_nothing():
+    with serving() as (source, server, port), opened(port) as page:
+        assert answer_of(page)["right"] == "watch"
+        page.send(json.dumps({"ask": "land"}))
+        assert "may watch only" in answer_of(page)["answer"]
+        assert source.asked == [] and server.refused == 1
+
+
+def test_many_requests_in_a_moment_are_refused():
+    with serving() as (source, _, port), opened(port, logged_in(port, ANNA.token)) as page:
+        answer_of(page)
+        for _ in range(10):
+            page.send(json.dumps({"ask": "hold here"}))
+        answers = [answer_of(page)["answer"] for _ in range(10)]
+        assert len(source.asked) == 1 and answers[1:] == ["refused: too many requests"] * 9
+
+
+def test_rubbish_is_counted_answered_and_then_the_connection_is_closed():
+    rubbish = ["", "[", "[]", "null", "1e999", '{"ask": "fly"}', '{"ask": null}', '{"ack": "x"}', '{"ack": 1e999}', b"\x00\xff",
+               '{"window": {}}', '{"ask": ["land"]}', "[" * 3000]  # fmt: skip
+    with serving() as (source, server, port), opened(port, logged_in(port, ANNA.token)) as page:
+        answer_of(page)
+        with pytest.raises(ConnectionClosed):
+            for i in range(10 * RUBBISH_MAX):
+                page.send(rubbish[i % len(rubbish)])
+                answer_of(page)
+        assert source.asked == [] and RUBBISH_MAX <= server.refused <= RUBBISH_MAX + 20
+
+
+def test_a_message_that_is_too_long_ends_the_connection():
+    with serving() as (source, _, port), opened(port) as page:
+        answer_of(page)
+        page.send("x" * 100_000)
+        with pytest.raises(ConnectionClosed):
+            while True:
+                page.recv(10.0)
+        until(lambda: source.pages == 0)
+
+
+def test_a_page_that_acknowledges_nothing_gets_few_packets_and_delays_no_other():
+    with serving() as (source, _, port), opened(port) as slow, opened(port) as quick:
+        answer_of(slow), answer_of(quick)
+        got = 0
+        for _ in range(20):
+            if isinstance(quick.recv(10.0), bytes):
+                got += 1
+                quick.send(json.dumps({"ack": got}))
+        assert got == 20
+        packets = source.packets
+        assert packets <= got + 2 * BEHIND_MAX
+        slow.send(json.dumps({"ack": 10**9}))  # more than was sent: as all
+        until(lambda: source.packets > packets + BEHIND_MAX)
+
+
+def test_the_source_knows_how_many_watch_and_show_the_camera():
+    with serving() as (source, _, port):
+        with opened(port) as page:
+            until(lambda: source.pages == 1)
+            page.send(json.dumps({"camera": True}))
+            until(lambda: source.cameras == 1)
+        until(lambda: (source.pages, source.cameras) == (0, 0))
