@@ -40,6 +40,9 @@ EXTRAS = {
     "distributed": "campaign",
     "pyarrow": "campaign",
     "websockets": "view",
+    "PIL": "photographs",
+    "trimesh": "world",
+    "OpenGL": "world",
 }
 
 
