@@ -56,5 +56,5 @@ PX4_RMS_MAX_M: dict[str, float] = {
     "figure_eight_pier": 0.15,
     "under_deck": 0.075,  # not flown yet
     "transit": 0.35,
-    "two_piers": inf,  # no hold; all photographs
+    "two_piers": inf,  # no hold; all photographs, not flown yet
 }
