@@ -139,12 +139,17 @@ class _Base:
     def files_with(self, tables: Tables) -> FlightFiles:
         """The files of a flight with changed tables."""
         scenario = tables[fl.SCENARIO]
-        known = _plain(load_airframe(self.loaded.scenario.airframe))
-        if changes := {key: value for key, value in tables[fl.AIRFRAME].items() if value != known.get(key)}:
-            scenario = scenario | {"airframe_changes": changes}
+        airframe, autopilot = self.files.airframe, self.files.autopilot
+        if scenario.get("airframe") != self.files.scenario.get("airframe"):  # another one was drawn
+            airframe = autopilot = None
+        else:
+            known = _plain(load_airframe(self.loaded.scenario.airframe))
+            if changes := {key: value for key, value in tables[fl.AIRFRAME].items() if value != known.get(key)}:
+                scenario = scenario | {"airframe_changes": changes}
         site = tables[fl.MARKERS] if self.files.site is not None else None
         world = tables[fl.WORLD] if self.files.world is not None else None
         changed = {"scenario": scenario, "vehicle": tables[fl.VEHICLE], "mission": tables[fl.MISSION]}
+        changed |= {"airframe": airframe, "autopilot": autopilot}
         return msgspec.structs.replace(self.files, **changed, site=site, world=world)
 
 

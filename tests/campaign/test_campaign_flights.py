@@ -37,7 +37,9 @@ def slot():
 
 def changed(flight, **scenario):
     """The flight with other values in its scenario."""
-    files = msgspec.structs.replace(flight.files, scenario=flight.files.scenario | scenario)
+    files = msgspec.structs.replace(
+        flight.files, scenario=flight.files.scenario | scenario, airframe=None, autopilot=None
+    )
     return msgspec.structs.replace(flight, files=files)
 
 
@@ -58,7 +60,7 @@ def test_a_flight_is_the_same_in_a_process_of_its_own_and_in_this_one(flights, s
 
 def test_a_flight_that_is_refused_is_a_row_with_its_line(flights, slot):
     row = slot.fly(changed(flights[0], airframe="f505"))
-    assert row["outcome"] == "crashed" and "f505.toml: no such file" in row["cause"] and row["result"] == {}
+    assert row["outcome"] == "crashed" and "f505: no such file" in row["cause"] and row["result"] == {}
 
 
 def test_an_error_of_the_program_is_a_row_with_its_trace(flights, slot):

@@ -16,6 +16,7 @@ DATES = {
     "recording/report.py": "date of a report",
     "runtime/fly.py": "name of a flight's folder",
     "runtime/processes.py": "name of a log",
+    "payload/still_camera.py": "date in the tags of a photograph",
     "fcu/link/signing.py": "first time stamp of a signed link, read once",
     "preflight/command.py": "date of a report",
     "preflight/computer.py": "is the subject of the check",

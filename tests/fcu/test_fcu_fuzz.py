@@ -27,7 +27,7 @@ from companion.fcu.guards.conflict import HOLD_S
 from companion.fcu.link.signing import EPOCH_S, Signer
 from companion.runtime.process import resident_mb
 
-FRAMES, MESSAGES, SIGNED = 60_000, 33_000, 10_000
+FRAMES, MESSAGES, SIGNED = 60_000, 36_000, 10_000
 BLOCKS_MAX = 1_000  # of Python's memory, more than after the warm-up; it is below a hundred
 GROWTH_MAX_MB = 3.0  # of the process, buffers of C included; it is below 0.1
 SET_ATTITUDE_TARGET = b"\x52\x00\x00"

@@ -109,8 +109,8 @@ def test_every_fault_begins_and_ends_with_px4_as_the_flight_controller(kind, px4
 
 @pytest.mark.parametrize("kind", [kind for kind in FaultKind if kind not in IMU_FAULTS])
 def test_a_fault_that_cannot_be_flown_is_refused_with_the_scenario(kind):
-    """No fault takes seven numbers, and one that needs a number does not begin without."""
-    too_many = msgspec.structs.replace(fault_of(kind), value=[1.0] * 7)
+    """No fault takes seventeen numbers, and one that needs a number does not begin without."""
+    too_many = msgspec.structs.replace(fault_of(kind), value=[1.0] * 17)
     assert "numbers, needs" in fault_problem(too_many)
     if fault_of(kind).value:
         assert "value has 0 numbers" in fault_problem(msgspec.structs.replace(too_many, value=[]))
