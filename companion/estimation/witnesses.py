@@ -49,6 +49,8 @@ VELOCITY_ERROR_M_S = 0.3
 VELOCITY_ERROR_OF_SPEED = 0.1  # a heading error of 5° turns the velocity against the bundle by 0.09 of itself
 VELOCITY_ERROR_M_S2 = 0.5  # without GNSS, from 1 s on: a tilt error of 1.5° and a bias of the accelerometer
 VELOCITY_ERROR_MAX_M_S = 2.0  # what is faster than this is displaced even without GNSS
+# A flight controller that has had no fix for longer dead-reckons by metres per second: then it is no witness of anything.
+DEAD_RECKONING_S = 10.0
 HIDDEN_S = 1.0  # a bundle that was not seen for this long was out of sight
 FIX_MAX_S = 1.0  # GNSS counts as there while the last fix is younger
 FIX_SETTLES_S = 5.0  # after one has come back: until then the position is still that of the time without
@@ -396,7 +398,8 @@ class PlaceWitness:
         without_s = inf if self._fix_s is None else max(0.0, seen.stamp_s - self._fix_s - FIX_MAX_S)
         error = VELOCITY_ERROR_M_S + VELOCITY_ERROR_OF_SPEED * seen.speed_m_s + VELOCITY_ERROR_M_S2 * without_s
         error += max(0.0, self._motion.corrected_m() - CORRECTION_M) / CORRECTION_S  # by its own position
-        return min(error, VELOCITY_ERROR_MAX_M_S)
+        dead_reckoned = DEAD_RECKONING_S < without_s < inf
+        return error if dead_reckoned else min(error, VELOCITY_ERROR_MAX_M_S)
 
     def _judge(self, place: _Place, seen: Observed) -> bool:
         since_s = max(0.0, seen.stamp_s - place.last.stamp_s)

@@ -208,6 +208,16 @@ def test_a_position_that_drifted_without_a_fix_is_no_evidence_when_the_fix_is_ba
     assert max(r.gnss_offset_m for r in known) < 1.0 and judged.reports[-1] is known[-1]
 
 
+def test_a_velocity_dead_reckoned_for_long_shows_no_motion_of_the_bundle():
+    """No fix for 20 s, and a velocity that becomes wrong by 4 m/s."""
+    judged = fly(
+        fix=lambda t: t < 2.0,
+        velocity_error=lambda t: (0.0, 2.0 * min(max(t - 20.0, 0.0), 2.0), 0.0),
+        seconds=28.0,
+    )
+    assert all(report.moving_m_s == 0.0 and report.displaced_m == 0.0 for report in judged.reports)
+
+
 # --- displaced -----------------------------------------------------------------------------------------------------------
 
 
