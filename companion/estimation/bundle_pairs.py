@@ -29,6 +29,7 @@ from companion.estimation.witnesses import (
     ESTABLISHED_S,
     GAP_MAX_S,
     HIDDEN_S,
+    TOLERANCE_SIGMAS,
     VELOCITY_ERROR_M_S,
     VELOCITY_ERROR_OF_SPEED,
     WINDOW_S,
@@ -163,5 +164,6 @@ def _relation(first: Observed, second: Observed, apart_s: float) -> _Relation:
     return _Relation(
         max(first.stamp_s, second.stamp_s),
         second.by_velocity_W - first.by_velocity_W,
-        SIZE_OF_RANGE * ranges_m + velocity_error_m_s * apart_s,
+        hypot(SIZE_OF_RANGE * ranges_m, TOLERANCE_SIGMAS * hypot(first.std_m, second.std_m))
+        + velocity_error_m_s * apart_s,
     )

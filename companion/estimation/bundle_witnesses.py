@@ -56,20 +56,20 @@ class BundleWitnesses:
         """Interruptions of the positions."""
         return self._motion.breaks
 
-    def observed(self, stamp_s: float, p_CM: Array) -> Observed | None:
+    def observed(self, stamp_s: float, p_CM: Array, std_m: float) -> Observed | None:
         """A bundle at p_CM [m] in the world of the flight controller; None while its motion is unknown."""
-        return self._common.observed(stamp_s, p_CM)
+        return self._common.observed(stamp_s, p_CM, std_m=std_m)
 
-    def agrees(self, name: str, stamp_s: float, p_CM: Array, markers: frozenset[int]) -> bool:
+    def agrees(self, name: str, stamp_s: float, p_CM: Array, markers: frozenset[int], std_m: float) -> bool:
         """False for an observation of a bundle that must not be used, see `PlaceWitness`."""
         if name not in self._places:
             self._places[name] = self._common.sibling()
-        return self._places[name].agrees(stamp_s, p_CM, markers)
+        return self._places[name].agrees(stamp_s, p_CM, markers, std_m)
 
     def report(self, name: str | None, now_s: float) -> BundleWitness:
-        """The evidence about the bundle `name`; about the last one seen while that is out of sight."""
+        """The evidence about the bundle `name`; while that is out of sight, about the one that is seen best."""
         own = self._places.get(name or "", self._common)
         if now_s - own.seen_s < HIDDEN_S:
             return own.report(now_s)
-        latest = max(self._places.values(), key=lambda witness: witness.seen_s, default=own)
-        return (latest if now_s - latest.seen_s < HIDDEN_S else own).report(now_s)
+        in_sight = [witness for witness in self._places.values() if now_s - witness.seen_s < HIDDEN_S]
+        return min(in_sight, key=lambda witness: witness.seen_std_m, default=own).report(now_s)

@@ -285,24 +285,27 @@ class EstimatorNode(Node):
         contradicting = self._contradicting(stamp_s, observations)
         ids = {o.bundle: frozenset(marker.id for marker in o.markers) for o in message.observations}
         for part, name in enumerate(self._by_use(observations)):
-            if not self._witnesses.agrees(name, stamp_s, observations[name].best.p_CM, ids[name]):
+            seen = observations[name]
+            if not self._witnesses.agrees(name, stamp_s, seen.best.p_CM, ids[name], seen.position_std_m):
                 self._rejected[Rejection.MARKER_DISPLACED] += 1
             elif name not in contradicting:
                 further = "" if name == self._bundle else name
-                self._insert(HistoryEntry(stamp_s, Sensor.MARKER, observations[name], part=part, bundle=further), now_s)
+                self._insert(HistoryEntry(stamp_s, Sensor.MARKER, seen, part=part, bundle=further), now_s)
 
     def _by_use(self, observations: dict[str, CheckedObservation]) -> list[str]:
         """The bundles of an image that are used: the mission's first, then the best seen."""
 
-        def variance_m2(name: str) -> float:
-            return -inf if name == self._bundle else float(np.trace(observations[name].covariance[:3, :3]))
+        def std_m(name: str) -> float:
+            return -inf if name == self._bundle else observations[name].position_std_m
 
-        names = sorted(observations, key=variance_m2)
+        names = sorted(observations, key=std_m)
         return names[: SLOW_MAX + (self._bundle in observations)]
 
     def _contradicting(self, stamp_s: float, observations: dict[str, CheckedObservation]) -> frozenset[str]:
         """The bundles of an image that must not be used because of another bundle."""
-        seen = {name: self._witnesses.observed(stamp_s, o.best.p_CM) for name, o in observations.items()}
+        seen = {
+            name: self._witnesses.observed(stamp_s, o.best.p_CM, o.position_std_m) for name, o in observations.items()
+        }
         image = {name: o for name, o in seen.items() if o is not None and not is_ambiguous(observations[name])}
         contradicting = self._pairs.contradicting(image, seen.keys() - image.keys(), self._witnesses.breaks)
         self._rejected[Rejection.MARKER_CONTRADICTED] += len(contradicting)

@@ -9,7 +9,7 @@ the corners less well. A right placement uses the better pose of most images, so
 wrong pose for long.
 """
 
-from math import inf, isfinite
+from math import inf, isfinite, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -40,6 +40,11 @@ class CheckedObservation(NamedTuple):
     covariance: Array  # (6, 6)
     corners: tuple[tuple[Array, Array], ...] = ()  # of each marker: normalised image (8,), bundle frame (12,)
     corner_noise_px: float = 0.0
+
+    @property
+    def position_std_m(self) -> float:
+        """Standard deviation of p_CM, of all three axes together."""
+        return sqrt(float(np.trace(self.covariance[:3, :3])))
 
 
 def _pose(solution: PoseSolution) -> Pose | None:

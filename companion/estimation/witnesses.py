@@ -7,7 +7,8 @@ position, and no number of the filter. A flight without a contradiction is not c
 **Place.** With x the position of the aircraft and r_W = R(q_WB) p_BM the bundle seen from it, a bundle that stands
 still has a constant place x + r_W. Here x is the integral of the reported velocity since the start. The place that is
 remembered follows the observations not faster than the velocity can be wrong (`VELOCITY_ERROR_M_S`). An observation
-farther from it than `TOLERANCE_M` + `TOLERANCE_OF_RANGE` times the range is displaced, and the filter does not get it.
+farther from it than `TOLERANCE_M` + `TOLERANCE_OF_RANGE` times the range is displaced, and the filter does not get it. Its
+own standard deviation widens this: the range of a single marker 9 m away varies by half a metre.
 While a displaced bundle is in sight, the remembered place keeps its distance from the displaced one: both stand still,
 and the errors of the velocity shift both alike. Where position and integrated velocity of the flight controller
 disagree, because GNSS has jumped, the difference is added to the tolerance: a velocity is no witness while the flight
@@ -57,6 +58,9 @@ FIX_SETTLES_S = 5.0  # after one has come back: until then the position is still
 
 TOLERANCE_M = 0.15  # timing and corners
 TOLERANCE_OF_RANGE = 0.025  # an attitude error that changes by 1.5°
+# Of what the tracker says of the observation. It takes corner errors for white and prints for exact: seen from 9 m, the
+# range of one marker was wrong by up to five of its standard deviations, that of five markers by two.
+TOLERANCE_SIGMAS = 5.0
 # Other markers of the bundle come into view whose prints are 3 % too large where the former ones were too small. Such a
 # step counts once in this time only, or flickering markers would hide a motion.
 OTHER_MARKERS_OF_RANGE, OTHER_MARKERS_S = 0.06, 2.0
@@ -225,6 +229,7 @@ class Observed(NamedTuple):
     by_position_W: Array  # place by the position
     speed_m_s: float
     markers: frozenset[int]  # the markers that were seen
+    std_m: float = 0.0  # of the observation, by the tracker
 
     @property
     def range_m(self) -> float:
@@ -339,12 +344,12 @@ class PlaceWitness:
 
     # --- the bundle
 
-    def agrees(self, stamp_s: float, p_CM: Array, markers: frozenset[int]) -> bool:
+    def agrees(self, stamp_s: float, p_CM: Array, markers: frozenset[int], std_m: float = 0.0) -> bool:
         """False for an observation that must not be used: it is displaced, or for a moment nothing says that it is not.
 
-        markers: ids of the markers that were seen.
+        markers: ids of the markers that were seen; std_m: standard deviation of p_CM [m] as the tracker gives it.
         """
-        seen = self.observed(stamp_s, p_CM, markers)
+        seen = self.observed(stamp_s, p_CM, markers, std_m)
         if seen is None:
             if self._unknown_since_s is None:
                 self._unknown_since_s = stamp_s
@@ -362,15 +367,16 @@ class PlaceWitness:
         """Interruptions of the positions; places by velocity before and after one are less certain relative to each other."""
         return self._motion.breaks
 
-    def observed(self, stamp_s: float, p_CM: Array, markers: frozenset[int] = frozenset()) -> Observed | None:
+    def observed(
+        self, stamp_s: float, p_CM: Array, markers: frozenset[int] = frozenset(), std_m: float = 0.0
+    ) -> Observed | None:
         """A bundle at p_CM [m] in the world of the flight controller; None while its motion is unknown."""
         motion, q_WB = self._motion.motion(stamp_s), self._motion.attitude(stamp_s)
         if motion is None or q_WB is None:
             return None
         r_W = rotation_matrix(q_WB) @ (self._p_BC + self._R_BC @ p_CM)
-        return Observed(
-            stamp_s, r_W, motion.travelled_W, motion.travelled_W + r_W, motion.p_W + r_W, motion.speed_m_s, markers
-        )
+        x_W, p_W = motion.travelled_W + r_W, motion.p_W + r_W
+        return Observed(stamp_s, r_W, motion.travelled_W, x_W, p_W, motion.speed_m_s, markers, std_m)
 
     def _learn(self, seen: Observed) -> None:
         if self._learning and not 0 <= seen.stamp_s - self._learning[-1].stamp_s <= GAP_MAX_S:
@@ -392,7 +398,8 @@ class PlaceWitness:
     def _tolerance_m(self, seen: Observed) -> float:
         receiver_m = min(self._jump.size_m, RECEIVER_APART_M)
         correction_m = max(0.0, self._motion.corrected_m() - CORRECTION_M, receiver_m - CORRECTION_M)
-        return TOLERANCE_M + TOLERANCE_OF_RANGE * seen.range_m + correction_m
+        usual_m = TOLERANCE_M + TOLERANCE_OF_RANGE * seen.range_m
+        return hypot(usual_m, TOLERANCE_SIGMAS * seen.std_m) + correction_m
 
     def _velocity_error_m_s(self, seen: Observed) -> float:
         without_s = inf if self._fix_s is None else max(0.0, seen.stamp_s - self._fix_s - FIX_MAX_S)
@@ -499,6 +506,11 @@ class PlaceWitness:
     def seen_s(self) -> float:
         """When the bundle was last seen, at its place or elsewhere; −inf: its place is not known."""
         return -inf if self._place is None else self._place.last.stamp_s
+
+    @property
+    def seen_std_m(self) -> float:
+        """Standard deviation of the newest observation; inf: none."""
+        return inf if self._place is None else self._place.last.std_m
 
     def report(self, now_s: float) -> BundleWitness:
         """The evidence of this moment."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from companion.core.frames import quat_from_rpy, rotation_matrix
+from companion.estimation.bundle_witnesses import BundleWitnesses
 from companion.estimation.witnesses import (
     GNSS_OFFSET_M,
     UNKNOWN_MAX_S,
@@ -60,10 +61,12 @@ def fly(
     taking_off: Callable[[float], bool] = lambda t: False,
     seed: int = 1,
     walk_m_sqrt_s: float = 0.0,
+    range_std_m: float = 0.01,
+    std_m: float = 0.01,
 ) -> Judged:
     """Judge the images of a flight. scale: seen over true distance; heading_rad: error of the reported heading.
 
-    gap: nothing arrives from the flight controller.
+    gap: nothing arrives from the flight controller. range_std_m: true noise of the range; std_m: what the tracker says.
     """
     judged, rng = Judged(), np.random.default_rng(seed)
     witness = judged.witness
@@ -88,9 +91,9 @@ def fly(
         markers = seen(image_s)
         if markers is not None:
             r_B = R_WB.T @ (np.array(bundle_W(image_s)) - np.array(aircraft_W(image_s)))
-            p_CM = scale * R_BC.T @ (r_B - np.array(P_BC)) + rng.normal(0, 0.01, 3)
+            p_CM = scale * R_BC.T @ (r_B - np.array(P_BC)) + rng.normal(0, (0.01, 0.01, range_std_m))
             judged.times_s.append(image_s)
-            judged.agreed.append(witness.agrees(image_s, p_CM, markers))
+            judged.agreed.append(witness.agrees(image_s, p_CM, markers, std_m))
             judged.reports.append(witness.report(image_s + LATE_S))
         image_s += IMAGE_S
     return judged
@@ -153,6 +156,39 @@ def test_a_fifth_of_outliers_is_no_displaced_bundle():
     judged = fly(outliers, seconds=30.0)
     assert judged.displaced_s(), "outliers do not reach the filter"
     assert judged.first_s("displaced_m") == judged.first_s("moving_m_s") == np.inf
+
+
+def from_far(t: float) -> np.ndarray:
+    return hover(t) - np.array([6.0, 0.0, 0.0])
+
+
+def test_the_noisy_range_of_a_single_marker_far_away_is_neither_displaced_nor_moving():
+    # deck_north of two_piers, seen from 9 m: the tracker says 0.15 m, the range was wrong by 0.27 m (RMS)
+    def seen(std_m: float) -> Judged:
+        return fly(aircraft_W=from_far, seen=lambda t: FEW, range_std_m=0.27, std_m=std_m, seconds=20.0)
+
+    judged = seen(0.15)
+    assert len(judged.displaced_s()) < 0.01 * len(judged.agreed)
+    assert judged.first_s("displaced_m") == judged.first_s("moving_m_s") == np.inf
+    assert len(seen(0.01).displaced_s()) > 0.01 * len(judged.agreed), "its stated deviation is what explains it"
+
+
+def test_a_bundle_far_away_that_moves_is_found_behind_its_noise():
+    judged = fly(goes((0, 1.0, 0)), from_far, seen=lambda t: FEW, range_std_m=0.15, std_m=0.15)
+    assert judged.first_s("moving_m_s") - 3.0 < 2.5
+
+
+def test_the_report_is_about_the_bundle_that_is_seen_best():
+    witnesses = BundleWitnesses(P_BC, Q_BC, WALK)
+    for t in np.arange(0.0, 3.0, FCU_S):
+        witnesses.add_attitude(t, quat_from_rpy(0.0, 0.0, 0.0))
+        witnesses.add_position(t, np.zeros(3), np.zeros(3))
+        witnesses.add_fix(t, 0.5)
+        away_m = 0.0 if t < 2.0 else 3.0  # the far one jumps
+        witnesses.agrees("far", t, np.array([away_m, 0.0, 9.0]), ALL, 0.15)
+        witnesses.agrees("near", t, np.array([0.0, 0.0, 4.0]), ALL, 0.02)
+    assert witnesses.report("far", 3.0).displaced_m > 2.0
+    assert witnesses.report("out of sight", 3.0).displaced_m == 0.0
 
 
 # --- moving ------------------------------------------------------------------------------------------------------------
