@@ -24,8 +24,13 @@ class ImuFault:
         interval_us: int = 0,
         change: Callable[[ImuSample], ImuSample] = lambda sample: sample,
         silent: bool = False,
+        clipping_hz: float = 0.0,
     ) -> None:
-        """interval_us: the shortest time between two messages; silent: there are none."""
+        """interval_us: the shortest time between two messages; silent: there are none.
+
+        clipping_hz: samples at the end of the accelerometer's range; not a matter of the stream, but of VIBRATION.
+        """
+        self.clipping_hz = clipping_hz
         self._interval_us, self._change, self._silent = interval_us, change, silent
         self._due_us = 0
 
@@ -79,3 +84,8 @@ def inverted() -> ImuFault:
         return -v[0], -v[1], -v[2]
 
     return ImuFault(change=lambda s: s._replace(gyro_B=negative(s.gyro_B), accel_B=negative(s.accel_B)))
+
+
+def clips(clipping_hz: float) -> ImuFault:
+    """A damaged propeller shakes the accelerometer to the end of its range; the means that are sent stay right."""
+    return ImuFault(clipping_hz=clipping_hz)

@@ -58,6 +58,7 @@ class FaultKind(StrEnum):
     IMU_TIME_JUMPS = "imu_time_jumps"  # value[0]: s by which the stamps are ahead, in order, behind, in order in turn
     IMU_SWAPPED = "imu_swapped"  # value: numbers of the two axes, 1 to 3
     IMU_INVERTED = "imu_inverted"  # rates and specific force have the wrong sign
+    IMU_CLIPS = "imu_clips"  # value[0]: samples per second at the end of the accelerometer's range
     RC_LOST = "rc_lost"  # the receiver is silent
     RC_MODE_SWITCH = "rc_mode_switch"  # the pilot moves the mode switch away and back to position mode
     RC_STICKS = "rc_sticks"  # the pilot moves the sticks
@@ -124,6 +125,7 @@ IMU_FAULTS = (  # of the stream of the PX4 emulator; real PX4 sends what it meas
     FaultKind.IMU_TIME_JUMPS,
     FaultKind.IMU_SWAPPED,
     FaultKind.IMU_INVERTED,
+    FaultKind.IMU_CLIPS,
 )
 FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
     FaultKind.GNSS_JUMP: 3,
@@ -133,6 +135,7 @@ FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
     FaultKind.IMU_SLOW: 1,
     FaultKind.IMU_TIME_JUMPS: 1,
     FaultKind.IMU_SWAPPED: 2,
+    FaultKind.IMU_CLIPS: 1,
     FaultKind.RC_CHANNEL: 2,
     FaultKind.SECOND_COMPANION: 1,
     FaultKind.CONTROLLER_SLOW: 1,

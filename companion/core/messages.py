@@ -199,6 +199,8 @@ class FcuStatus(Message):
     imu_rate_hz: float = float("nan")  # of HIGHRES_IMU, as it arrives; NaN: not requested, or not measured yet
     foreign_change: str = ""  # likewise, what changes its mode, settings or sticks
     position_resets_s: float = float("nan")  # companion time at which ODOMETRY with `position_resets` arrived
+    # Samples per second at the end of the range of the accelerometer that has most of them (VIBRATION); NaN: not reported.
+    clipping_hz: float = float("nan")
 
 
 class FcuInfo(Message):

@@ -76,6 +76,7 @@ from companion.fcu.link.decoded import (
     StatusText,
     SysStatus,
     Timesync,
+    Vibration,
 )
 from companion.fcu.link.influence import ForeignMessage, Influence
 from companion.fcu.link.peer_monitor import PeerMonitor
@@ -216,6 +217,7 @@ class FcuNode(Node):
             _reader(GlobalPositionInt, self.status.put_global_position_int),
             _reader(Altitude, self.status.put_altitude),
             _reader(Odometry, self.status.put_odometry),
+            _reader(Vibration, self.status.put_vibration),
             _reader(DistanceSensor, self.status.put_distance_sensor),
         )  # fmt: skip
         by_position = () if satellites else (LocalPositionNed, GlobalPositionInt, HomePosition, Odometry)

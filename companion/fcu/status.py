@@ -25,6 +25,7 @@ from companion.fcu.link.decoded import (
     Odometry,
     RcChannels,
     SysStatus,
+    Vibration,
 )
 from companion.fcu.modes import MULTIROTOR_TYPES, mode_name
 from companion.fcu.ned import swap_world
@@ -43,6 +44,8 @@ GLOBAL_POSITION_AGE_S = TABLE[Quantity.ALTITUDE].age_s
 BARO_AGE_S = TABLE[Quantity.BAROMETER].age_s
 HOME_AGE_S = TABLE[Quantity.HOME].age_s
 ODOMETRY_AGE_S = 1.0
+CLIPS_AGE_S = 3.0  # of VIBRATION, requested at 2 Hz
+CLIPS_PERIOD_MIN_S = 0.1  # a shorter one is no measure of a rate
 RANGE_AGE_S = 0.5
 
 # Home's altitude follows GNSS by a metre and more in PX4 1.17, and both altitudes are compared on the ground.
@@ -114,6 +117,8 @@ class VehicleStatus:
         self._gnss: GpsRawInt | None = None  # the newest with a fix
         self._baro_m, self._baro_s = math.nan, _NEVER
         self._resets, self._resets_s = 0, _NEVER
+        self._clips: tuple[tuple[int, ...], float] = (), _NEVER  # of each accelerometer, and their arrival
+        self._clipping_hz = math.nan
         self._cells_v: tuple[float, ...] = ()
         # by forward range finder: newest range, the one before (inf: none), arrival of the newest
         self._ranges: dict[int, tuple[float, float, float]] = {}
@@ -229,6 +234,15 @@ class VehicleStatus:
     def put_odometry(self, m: Odometry, now_s: float) -> None:
         self._resets, self._resets_s = m.reset_counter, now_s
 
+    def put_vibration(self, m: Vibration, now_s: float) -> None:
+        """Take the clipped samples since the message before; counts that fall, as after a restart, say nothing."""
+        counts = (m.clipping_0, m.clipping_1, m.clipping_2)
+        before, before_s = self._clips
+        self._clips = counts, now_s
+        more = [count - old for count, old in zip(counts, before, strict=False)]
+        known = more and min(more) >= 0 and CLIPS_PERIOD_MIN_S <= now_s - before_s <= CLIPS_AGE_S
+        self._clipping_hz = max(more) / (now_s - before_s) if known else math.nan
+
     def put_distance_sensor(self, m: DistanceSensor, now_s: float) -> None:
         """Take a forward range; one out of the sensor's own limits, or not valid by its signal, ends the one before."""
         if m.orientation != common.MAV_SENSOR_ROTATION_NONE or m.id >= RANGE_SENSORS_MAX:
@@ -333,6 +347,7 @@ class VehicleStatus:
             position_resets=self._resets if now_s - self._resets_s <= ODOMETRY_AGE_S else None,
             position_resets_s=self._resets_s if now_s - self._resets_s <= ODOMETRY_AGE_S else math.nan,
             cells_v=self._cells_v if battery else (),
+            clipping_hz=self._clipping_hz if now_s - self._clips[1] <= CLIPS_AGE_S else math.nan,
             range_m=self.range_m(now_s),
             **self._receiver(now_s),
         )

@@ -120,6 +120,7 @@ class Streams:
         ]
         if imu_rate_hz > 0.0:
             self.streams.append(Stream(m.MAVLINK_MSG_ID_HIGHRES_IMU, imu_rate_hz))
+        self.streams.append(Stream(m.MAVLINK_MSG_ID_VIBRATION, 2.0, 0.5))
         if not satellites:
             self.streams = [stream for stream in self.streams if stream.message_id not in BY_POSITION]
             self.streams.append(Stream(m.MAVLINK_MSG_ID_ALTITUDE, HEIGHT_RATE_HZ, essential=True))

@@ -49,6 +49,8 @@ RAW_OFF_S = 5.0  # without a value of the independent guard; after a fix has com
 RESET_M = 6.0  # receivers jump by 3 m near structures; PX4 resets to such a fix after seconds of dead reckoning at 0.2 m/s and more
 VOLTAGE_AGE_S = 3.0  # a status without a voltage comes 5 s after the last measurement
 WEAK_CELL_V = 0.3  # below the mean of the cells; a healthy lithium pack keeps 0.1 V under load
+# Lasting, of one accelerometer: PX4 1.17 says "not safe to fly" from 1000 samples on (vehicle_imu), no more than once in 3 s.
+CLIPPING_HZ = 100.0
 RESERVE_S = 30.0  # of flight time beyond the way home and the landing
 DETOUR = 1.5  # path home over the straight line: the waypoints of the way out
 PEAK_TO_MEAN = 35 / 16  # speed of a move from rest to rest (companion/core/trajectories.py)
@@ -395,6 +397,11 @@ def _speed_limit(v: Vehicle, p: Plan) -> float:
     return p.speed_m_s + SPEED_SPARE_M_S
 
 
+def _clipping(s: SafetySnapshot) -> float | None:
+    clipping_hz = math.nan if s.status is None else s.status.clipping_hz
+    return None if math.isnan(clipping_hz) else clipping_hz
+
+
 def _cell_below_mean(s: SafetySnapshot) -> float | None:
     cells = s.status.cells_v if s.status is not None else ()
     return sum(cells) / len(cells) - min(cells) if cells else None
@@ -656,6 +663,10 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("fcu_unhealthy", "the flight controller reports a fault", "", CRITICAL, BEFORE_RETURN,
         lambda s: float(len(s.new_faults)), lambda v, p: 0.5, after_s=1.0, escalation=(WARN, RETURN), escalation_s=5.0,
         advice="be ready to take over", detail=_faulty_systems),
+    # A propeller or an arm is damaged. PX4's own estimate errs by it, and so may every other by the same accelerometer
+    Monitor("clipping", "vibration beyond the range of the accelerometer", "samples/s", CRITICAL, IN_AIR,
+        _clipping, lambda v, p: CLIPPING_HZ, hysteresis=50.0, after_s=2.0, escalation=(LAND,),
+        advice="be ready to take over, look at propellers and arms"),
     # the battery
     Monitor("battery_low", "battery low", "V", WARNING, BEFORE_RETURN,
         _voltage, lambda v, p: v.safety.battery_low_v, below=True, hysteresis=0.3, after_s=3.0, escalation=(RETURN,)),

@@ -32,6 +32,7 @@ ONBOARD_RATES_HZ: dict[str, float] = {
     "SYS_STATUS": 5,
     "SYSTEM_TIME": 1,
     "VFR_HUD": 10,
+    "VIBRATION": 0.5,
 }
 RATE_MAX_HZ = 250.0
 RETRY_S = 0.1  # a message without data is tried again after this

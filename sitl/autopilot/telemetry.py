@@ -49,6 +49,7 @@ class Telemetry:
         self._sent_status_s = -math.inf
         self._bias: Vec3 = (0.0, 0.0, 0.0)  # of the accelerometer, as published
         self._bias_s = -math.inf
+        self._clipped, self._clipped_s = 0.0, 0.0  # samples of the accelerometer until this time
         self.functions: dict[str, Callable[[], bool]] = {
             "HEARTBEAT": self._heartbeat,
             "CURRENT_MODE": self._current_mode,
@@ -77,6 +78,7 @@ class Telemetry:
             "PING": self._ping,
             "AUTOPILOT_VERSION": self._autopilot_version,
             "FLIGHT_INFORMATION": self._flight_information,
+            "VIBRATION": self._vibration,
         }
 
     # --- messages -------------------------------------------------------------------------------------------------
@@ -395,6 +397,15 @@ class Telemetry:
         if math.dist(bias, self._bias) > BIAS_CHANGE_M_S2 or now_s - self._bias_s >= BIAS_PERIOD_S:
             self._bias, self._bias_s = bias, now_s
         return self._bias
+
+    def _vibration(self) -> bool:
+        """Zeros for the vibrations, which the simulated sensors do not have."""
+        stack = self._stack
+        if stack.imu_fault is not None:
+            self._clipped += stack.imu_fault.clipping_hz * (stack.now_s - self._clipped_s)
+        self._clipped_s = stack.now_s
+        self._writer.send("VIBRATION", stack.boot_us(), 0.0, 0.0, 0.0, int(self._clipped), 0, 0)
+        return True
 
     def _altitude(self) -> bool:
         stack = self._stack

@@ -290,6 +290,11 @@ CASES: dict[str, Case] = {
     "raw_lost": Case(fields(raw_age_s=1.0), fields(raw_age_s=math.inf), (fields(raw_age_s=None),)),
     "raw_off": Case(fields(raw_off_s=5.0), fields(raw_off_s=5.1, raw_missing="no position fix")),
     "fcu_reset": Case(fields(raw_reset_m=6.0), fields(raw_reset_m=6.1)),
+    "clipping": Case(
+        of("status", clipping_hz=99.0),
+        of("status", clipping_hz=101.0),
+        (fields(status=None), of("status", clipping_hz=NAN)),
+    ),
     "fcu_unhealthy": Case(fields(new_faults=()), fields(new_faults=("gyro",))),
     "battery_unmeasured": Case(fields(voltage_age_s=3.0), fields(voltage_age_s=3.1), (fields(voltage_age_s=None),)),
     "battery_implausible": Case(

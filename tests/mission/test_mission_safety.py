@@ -245,6 +245,10 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "raw_off": [Scenario("HOLD", NO_FIX, [], 8.0)],
     "fcu_reset": [Scenario("HOLD", both(astray(y=6.5), edit(FcuStatus, position_resets=8)), HOME, 60.0)],
     "fcu_unhealthy": [Scenario("HOLD", edit(FcuStatus, unhealthy_systems=("gyro",)), HOME, 60.0)],
+    "clipping": [
+        Scenario("HOLD", edit(FcuStatus, clipping_hz=300.0), LANDING, 20.0),
+        Scenario("TAKEOFF", edit(FcuStatus, clipping_hz=300.0), LANDING, 20.0),
+    ],
     "battery_unmeasured": [Scenario("HOLD", edit(FcuStatus, battery_voltage_v=math.nan), HOME, 60.0)],
     "battery_implausible": [Scenario("HOLD", edit(FcuStatus, battery_voltage_v=65.0), HOME, 60.0)],
     "implausible": [Scenario("HOLD", edit(FcuStatus, implausible=("velocity",)), [], 5.0)],

@@ -342,6 +342,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     # PX4 rejects fixes that jump, for seven seconds; then it resets to them
     "fcu_reset": SafetyFlight((fault("gnss_jump", 0.0, 8.0, 0.0),), 9.0, "DONE", 6.0),
     "fcu_unhealthy": SafetyFlight((), 1.5, "DONE", attack=_edited(FcuStatus, unhealthy_systems=(FcuSystem.GYRO,))),
+    "clipping": SafetyFlight((fault("imu_clips", 400.0),), 4.0, "DONE"),
     "battery_low": SafetyFlight((fault("battery_low", 13.3, 0.12),), 4.0, "DONE"),
     "battery_implausible": SafetyFlight((fault("voltage_wrong", 65.0),), 2.0, "DONE"),
     "implausible": SafetyFlight((fault("frames_wrong", 8.0, 0.5, lasts_s=8.0),), 3.0, "HOLD"),

@@ -35,6 +35,7 @@ from companion.fcu.link.decoded import (
     StatusText,
     SysStatus,
     Timesync,
+    Vibration,
 )
 from companion.fcu.link.framing import CURRENT_MODE, CURRENT_MODE_SEED, Frame, Framer
 from companion.fcu.link.influence import ForeignMessage, influence_of
@@ -96,6 +97,7 @@ KINDS: dict[int, type[Decoded]] = {
     common.MAVLINK_MSG_ID_ATTITUDE_QUATERNION: AttitudeQuaternion,
     common.MAVLINK_MSG_ID_LOCAL_POSITION_NED: LocalPositionNed,
     common.MAVLINK_MSG_ID_HIGHRES_IMU: HighresImu,
+    common.MAVLINK_MSG_ID_VIBRATION: Vibration,
     common.MAVLINK_MSG_ID_RC_CHANNELS: RcChannels,
     common.MAVLINK_MSG_ID_ATTITUDE_TARGET: AttitudeTarget,
     common.MAVLINK_MSG_ID_COMMAND_ACK: CommandAck,

@@ -58,6 +58,18 @@ class GpsRawInt(NamedTuple):
     yaw: int
 
 
+class Vibration(NamedTuple):
+    """PX4 gives the vibrations other meanings than MAVLink does (VIBRATION.hpp)."""
+
+    time_usec: int
+    vibration_x: float
+    vibration_y: float
+    vibration_z: float
+    clipping_0: int  # samples of the first accelerometer that were at the end of its range, since its start
+    clipping_1: int
+    clipping_2: int
+
+
 class HighresImu(NamedTuple):
     """FRD. `fields_updated` is a bit for each number, from the accelerometer's x on."""
 
