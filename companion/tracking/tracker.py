@@ -1,7 +1,9 @@
 """The tracker node: images in, bundle observations out."""
 
+from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
+from zlib import crc32
 
 import cv2
 import numpy as np
@@ -35,6 +37,7 @@ PNG_COMPRESSION = 1  # 0 to 9; fast, and still lossless
 COPY_S = 2.0  # a bundle that was seen twice in one image is not used for this long, and the whole image is searched
 APART_OF_SIDE = 0.5  # two finds of one marker that are nearer, over its side, are one marker found twice
 FROZEN_IMAGES = 3  # repetitions in a row: two images of a real sensor differ by its noise, also in the dark
+FORMER_PICTURES = 64  # more than a driver has buffers: two seconds of pictures
 MAX_BOX = 10.0  # of the image: a larger projection of a bundle gives no useful box
 
 
@@ -87,8 +90,8 @@ class TrackerNode(Node):
         self._detector = detector or detector_for(self._home)
         self._stopwatch = stopwatch or Stopwatch()
         self._last_stamp_s = -np.inf
-        self._last_data = b""
-        self._repetitions = 0  # of the newest picture, in a row
+        self._pictures: deque[int] = deque(maxlen=FORMER_PICTURES)  # checksums of the newest
+        self._repetitions = 0  # pictures in a row that had come before
         self._photo_requests: list[int] = []
         self._copied_s: dict[str, float] = {}  # of the last image with two bundles of this name
         self.counters = dict.fromkeys(
@@ -150,9 +153,13 @@ class TrackerNode(Node):
         return [markers, *self._photos(gray, stamp_s)]
 
     def _is_frozen(self, data: bytes) -> bool:
-        """The same picture has come `FROZEN_IMAGES` times more: it says nothing about the present."""
-        self._repetitions = self._repetitions + 1 if data == self._last_data else 0
-        self._last_data = data
+        """More than `FROZEN_IMAGES` pictures in a row had come before: they say nothing about the present.
+
+        A driver repeats its last picture, or its ring of buffers. The noise of a sensor never gives the same picture twice.
+        """
+        checksum = crc32(data)
+        self._repetitions = self._repetitions + 1 if checksum in self._pictures else 0
+        self._pictures.append(checksum)
         return self._repetitions >= FROZEN_IMAGES
 
     def _track(self, gray: Image8, stamp_s: float) -> tuple[list[BundleObservation], SearchArea, tuple[str, ...]]:

@@ -213,6 +213,16 @@ def test_a_picture_that_comes_again_and_again_is_no_observation():
     assert len(markers(node, with_noise(VIEW, 1), 1.5).observations) == 1
 
 
+@pytest.mark.parametrize("buffers", [2, 4, 32])
+def test_a_ring_of_buffers_that_comes_again_and_again_is_not_used(buffers):
+    node, ring = tracker(), [with_noise(VIEW, i) for i in range(buffers)]
+    first = [markers(node, picture, 1.0 + 0.03 * i) for i, picture in enumerate(ring)]
+    assert all(m.valid for m in first)
+    again = [markers(node, ring[i % buffers], 3.0 + 0.03 * i) for i in range(3 * buffers)]
+    assert [m.valid for m in again] == [True] * (FROZEN_IMAGES - 1) + [False] * (3 * buffers - FROZEN_IMAGES + 1)
+    assert markers(node, with_noise(VIEW, 99), 9.0).valid
+
+
 class FailsOnce:
     """The built-in detector with an exception at the first image."""
 
