@@ -60,11 +60,13 @@ class BundleWitnesses:
         """A bundle at p_CM [m] in the world of the flight controller; None while its motion is unknown."""
         return self._common.observed(stamp_s, p_CM, std_m=std_m)
 
-    def agrees(self, name: str, stamp_s: float, p_CM: Array, markers: frozenset[int], std_m: float) -> bool:
+    def agrees(
+        self, name: str, stamp_s: float, p_CM: Array, markers: frozenset[int], std_m: float, expected_W: Array | None
+    ) -> bool:
         """False for an observation of a bundle that must not be used, see `PlaceWitness`."""
         if name not in self._places:
             self._places[name] = self._common.sibling()
-        return self._places[name].agrees(stamp_s, p_CM, markers, std_m)
+        return self._places[name].agrees(stamp_s, p_CM, markers, std_m, expected_W)
 
     def report(self, name: str | None, now_s: float) -> BundleWitness:
         """The evidence about the bundle `name`; while that is out of sight, about the one that is seen best."""

@@ -286,11 +286,25 @@ class EstimatorNode(Node):
         ids = {o.bundle: frozenset(marker.id for marker in o.markers) for o in message.observations}
         for part, name in enumerate(self._by_use(observations)):
             seen = observations[name]
-            if not self._witnesses.agrees(name, stamp_s, seen.best.p_CM, ids[name], seen.position_std_m):
+            expected_W = self._expected(name, stamp_s)
+            if not self._witnesses.agrees(name, stamp_s, seen.best.p_CM, ids[name], seen.position_std_m, expected_W):
                 self._rejected[Rejection.MARKER_DISPLACED] += 1
             elif name not in contradicting:
                 further = "" if name == self._bundle else name
                 self._insert(HistoryEntry(stamp_s, Sensor.MARKER, seen, part=part, bundle=further), now_s)
+
+    def _expected(self, name: str, stamp_s: float) -> Array | None:
+        """From the aircraft to a bundle [m], world axes, as the newest filter state has it; None: the bundle is not known."""
+        if self.history is None:
+            return None
+        newest = self.history.newest
+        if name == self._bundle:
+            known, p_WM = newest.marker_known, newest.nominal[StateIndex.MARKER_POSITION]
+        else:
+            known = name in newest.others and newest.others[name].marker_known
+            p_WM = newest.pose(name)[:3] if known else np.zeros(3)
+        moved_W = (stamp_s - newest.time_s) * newest.nominal[StateIndex.VELOCITY]
+        return p_WM - newest.nominal[StateIndex.POSITION] - moved_W if known else None
 
     def _by_use(self, observations: dict[str, CheckedObservation]) -> list[str]:
         """The bundles of an image that are used: the mission's first, then the best seen."""

@@ -2,7 +2,8 @@
 
 The filter explains a bundle that moves by errors of the flight controller: it follows the bundle, and the difference
 ends in the biases of velocity and GNSS. These checks therefore use the flight controller's raw attitude, velocity and
-position, and no number of the filter. A flight without a contradiction is not changed by them.
+position, and the filter's opinion at one place only, see **Filter**. A flight without a contradiction is not changed by
+them.
 
 **Place.** With x the position of the aircraft and r_W = R(q_WB) p_BM the bundle seen from it, a bundle that stands
 still has a constant place x + r_W. Here x is the integral of the reported velocity since the start. The place that is
@@ -17,6 +18,11 @@ counts, too. After a time out of sight, velocity or position counts, whichever i
 not end this: the motion over the gap is the mean of the velocities before and after it, over a long gap the difference of
 the positions, and the place may be wrong by as much as that may be. While nothing is known, no observation reaches the
 filter, for `UNKNOWN_MAX_S` at most.
+
+**Filter.** A jump of GNSS widens the tolerance by metres, and a bundle that is put elsewhere at that moment would be as good as
+the true one. The filter does not follow the jump: it takes it for an error of GNSS, and knows by the inertial measurements
+for seconds where the bundle must be. So while the tolerance is widened, and after a time out of sight, an observation must
+be where the filter expects it, too.
 
 **GNSS.** The same place with x the reported position: how far the bundle has gone from where it was first seen. This
 finds what is slower than the errors of the velocity, and a bundle that was moved while its place was forgotten.
@@ -68,6 +74,9 @@ CORRECTION_S = 3.0  # position and integrated velocity of the flight controller 
 CORRECTION_M = 0.3  # what they differ by in ordinary flight
 
 ESTABLISHED_COUNT, ESTABLISHED_S = 8, 0.4  # observations before a place counts
+# The filter's place of a bundle out of sight: its velocity is wrong by some centimetres per second, and gets a kick of 0.4 m/s
+# for a second by PX4's velocity when GNSS jumps.
+FILTER_M, FILTER_M_S, FILTER_S = 0.15, 0.15, 5.0
 FORGET_S = 20.0  # without an observation that agrees, the place is learned again
 RECORD_S = 4.0  # of the flight controller's motion that is kept
 # longest time between two positions or attitudes over which is interpolated, or after the newest position
@@ -230,6 +239,7 @@ class Observed(NamedTuple):
     speed_m_s: float
     markers: frozenset[int]  # the markers that were seen
     std_m: float = 0.0  # of the observation, by the tracker
+    beside_filter_W: Array | None = None  # range_W less the one that the filter expects; None: it expects none
 
     @property
     def range_m(self) -> float:
@@ -259,6 +269,7 @@ class _Place:
         self.spare = 1.0  # of the step that other markers may make
         self.corrected_m = 0.0  # largest correction of the flight controller since the last observation
         self.break_error_m = 0.0  # of the record, at the last observation
+        self.beside_filter_W: Array | None = None  # usual: errors of mounting and heading, of both positions
 
 
 class PlaceWitness:
@@ -344,10 +355,18 @@ class PlaceWitness:
 
     # --- the bundle
 
-    def agrees(self, stamp_s: float, p_CM: Array, markers: frozenset[int], std_m: float = 0.0) -> bool:
+    def agrees(
+        self,
+        stamp_s: float,
+        p_CM: Array,
+        markers: frozenset[int],
+        std_m: float = 0.0,
+        expected_W: Array | None = None,
+    ) -> bool:
         """False for an observation that must not be used: it is displaced, or for a moment nothing says that it is not.
 
-        markers: ids of the markers that were seen; std_m: standard deviation of p_CM [m] as the tracker gives it.
+        markers: ids of the markers that were seen; std_m: standard deviation of p_CM [m] as the tracker gives it;
+        expected_W: from the aircraft to the bundle as the filter expects it [m], None: it does not know this bundle.
         """
         seen = self.observed(stamp_s, p_CM, markers, std_m)
         if seen is None:
@@ -355,6 +374,8 @@ class PlaceWitness:
                 self._unknown_since_s = stamp_s
             return self._place is None or stamp_s - self._unknown_since_s > UNKNOWN_MAX_S
         self._unknown_since_s = None
+        if expected_W is not None:
+            seen = seen._replace(beside_filter_W=seen.range_W - expected_W)
         if self._place and stamp_s - self._place.last.stamp_s > FORGET_S:
             self._forget()
         if self._place is None:
@@ -395,11 +416,27 @@ class PlaceWitness:
         else:
             self._learning.pop(0)  # a place that scatters is none
 
-    def _tolerance_m(self, seen: Observed) -> float:
+    @staticmethod
+    def _usual_tolerance_m(seen: Observed) -> float:
+        return hypot(TOLERANCE_M + TOLERANCE_OF_RANGE * seen.range_m, TOLERANCE_SIGMAS * seen.std_m)
+
+    def _correction_m(self) -> float:
+        """By how much the flight controller corrects itself, or should."""
         receiver_m = min(self._jump.size_m, RECEIVER_APART_M)
-        correction_m = max(0.0, self._motion.corrected_m() - CORRECTION_M, receiver_m - CORRECTION_M)
-        usual_m = TOLERANCE_M + TOLERANCE_OF_RANGE * seen.range_m
-        return hypot(usual_m, TOLERANCE_SIGMAS * seen.std_m) + correction_m
+        return max(0.0, self._motion.corrected_m() - CORRECTION_M, receiver_m - CORRECTION_M)
+
+    def _tolerance_m(self, seen: Observed) -> float:
+        return self._usual_tolerance_m(seen) + self._correction_m()
+
+    def _contradicts_filter(self, place: _Place, seen: Observed) -> bool:
+        """Whether an observation that the flight controller's motion may excuse is not where the filter expects it."""
+        gap_s = max(0.0, seen.stamp_s - place.agreed_s)
+        if seen.beside_filter_W is None or place.beside_filter_W is None or (gap_s > FILTER_S and self._run == 0):
+            return False
+        if gap_s <= HIDDEN_S and self._correction_m() == 0.0 and place.corrected_m <= CORRECTION_M:
+            return False
+        beside_m = hypot(*(seen.beside_filter_W - place.beside_filter_W).tolist())
+        return beside_m > self._usual_tolerance_m(seen) + FILTER_M + FILTER_M_S * min(gap_s, FILTER_S)
 
     def _velocity_error_m_s(self, seen: Observed) -> float:
         without_s = inf if self._fix_s is None else max(0.0, seen.stamp_s - self._fix_s - FIX_MAX_S)
@@ -427,7 +464,7 @@ class PlaceWitness:
         if seen.markers != place.last.markers:
             spare_m = min(place.spare * OTHER_MARKERS_OF_RANGE * seen.range_m, step_m, max(0.0, away_m - follow_m))
         offset_m = max(0.0, away_m - follow_m - spare_m)
-        displaced = offset_m > tolerance_m
+        displaced = offset_m > tolerance_m or self._contradicts_filter(place, seen)
         if not displaced:
             if away_m > 0:
                 place.by_velocity_W = seen.by_velocity_W - offset_m / away_m * away_W
@@ -488,6 +525,9 @@ class PlaceWitness:
     def _agreed(self, place: _Place, seen: Observed, since_s: float) -> None:
         place.agreed_s = max(place.agreed_s, seen.stamp_s)
         share = min(1.0, since_s / GNSS_SMOOTH_S)
+        if seen.beside_filter_W is not None:
+            usual_W = seen.beside_filter_W if place.beside_filter_W is None else place.beside_filter_W
+            place.beside_filter_W = usual_W + share * (seen.beside_filter_W - usual_W)
         if self._has_fix(seen.stamp_s) and seen.stamp_s >= self._settled_s:  # else it drifts, by metres in seconds
             place.by_position_W = place.by_position_W + share * (seen.by_position_W - place.by_position_W)
         if self._run == 0:

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
-from zlib import crc32
 
 import cv2
 import numpy as np
@@ -37,7 +36,7 @@ PNG_COMPRESSION = 1  # 0 to 9; fast, and still lossless
 COPY_S = 2.0  # a bundle that was seen twice in one image is not used for this long, and the whole image is searched
 APART_OF_SIDE = 0.5  # two finds of one marker that are nearer, over its side, are one marker found twice
 FROZEN_IMAGES = 3  # repetitions in a row: two images of a real sensor differ by its noise, also in the dark
-FORMER_PICTURES = 64  # more than a driver has buffers: two seconds of pictures
+FORMER_PICTURES = 32  # as many buffers as a driver may have (VIDEO_MAX_FRAME of V4L2)
 MAX_BOX = 10.0  # of the image: a larger projection of a bundle gives no useful box
 
 
@@ -90,7 +89,7 @@ class TrackerNode(Node):
         self._detector = detector or detector_for(self._home)
         self._stopwatch = stopwatch or Stopwatch()
         self._last_stamp_s = -np.inf
-        self._pictures: deque[int] = deque(maxlen=FORMER_PICTURES)  # checksums of the newest
+        self._pictures: deque[int] = deque(maxlen=FORMER_PICTURES)  # hashes of the newest
         self._repetitions = 0  # pictures in a row that had come before
         self._photo_requests: list[int] = []
         self._copied_s: dict[str, float] = {}  # of the last image with two bundles of this name
@@ -157,9 +156,9 @@ class TrackerNode(Node):
 
         A driver repeats its last picture, or its ring of buffers. The noise of a sensor never gives the same picture twice.
         """
-        checksum = crc32(data)
-        self._repetitions = self._repetitions + 1 if checksum in self._pictures else 0
-        self._pictures.append(checksum)
+        picture = hash(data)
+        self._repetitions = self._repetitions + 1 if picture in self._pictures else 0
+        self._pictures.append(picture)
         return self._repetitions >= FROZEN_IMAGES
 
     def _track(self, gray: Image8, stamp_s: float) -> tuple[list[BundleObservation], SearchArea, tuple[str, ...]]:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 from numpy.random import Generator
 
 from companion.core.enums import ProcessName
@@ -52,6 +53,19 @@ def _along(rng: Generator, length: float) -> tuple[float, float, float]:
     return x, y, z
 
 
+def _put_elsewhere(rng: Generator, lasts_s: float) -> tuple[tuple[Fault, ...], Conversation | None, str]:
+    """A bundle that stands elsewhere after a time out of sight, while satellites jump as they do near structures."""
+    away = _along(rng, rng.uniform(0.5, 3.0))
+    jump = (*(float(v) for v in rng.uniform(-2.1, 2.1, 2)), 0.0)
+    hidden_s = float(rng.uniform(0.0, 5.0))
+    faults = (
+        Fault(at_s=0.0, kind=FaultKind.GNSS_JUMP, duration_s=LASTING_S, value=list(jump)),
+        Fault(at_s=float(rng.uniform(0.0, 2.0)), kind=FaultKind.MARKERS_HIDDEN, duration_s=hidden_s),
+        Fault(at_s=float(rng.uniform(0.0, 2.0)), kind=FaultKind.BUNDLE_JUMPS, duration_s=lasts_s, value=list(away)),
+    )
+    return faults, None, f"by {np.round(away, 1)}, hidden {hidden_s:.1f} s, jump {np.round(jump, 1)}"
+
+
 def _voltages(rng: Generator) -> list[float]:
     return [float(v) for v in rng.choice([65.0, 30.0, 17.0, 11.0, 8.0, 1.0, 0.0], size=int(rng.integers(1, 4)))]
 
@@ -80,6 +94,7 @@ ATTACKS: tuple[Attack, ...] = (
     Attack("bundle mirrored", lambda rng, s: _fault(FaultKind.BUNDLE_MIRRORED, s)),
     Attack("bundle flickers", lambda rng, s: _fault(FaultKind.BUNDLE_FLICKERS, s, rng.uniform(0.2, 0.95))),
     Attack("markers flicker", lambda rng, s: _fault(FaultKind.MARKERS_FLICKER, s, rng.uniform(0.2, 0.95))),
+    Attack("bundle put elsewhere while satellites jump", _put_elsewhere),
     # iron and satellites
     Attack("heading disturbed",
         lambda rng, s: _fault(FaultKind.HEADING_DISTURBED, s, rng.uniform(-1.0, 1.0))),

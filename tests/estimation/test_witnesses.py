@@ -63,10 +63,12 @@ def fly(
     walk_m_sqrt_s: float = 0.0,
     range_std_m: float = 0.01,
     std_m: float = 0.01,
+    filter_W: Vector3 | None = None,
 ) -> Judged:
     """Judge the images of a flight. scale: seen over true distance; heading_rad: error of the reported heading.
 
     gap: nothing arrives from the flight controller. range_std_m: true noise of the range; std_m: what the tracker says.
+    filter_W: where the filter expects the bundle.
     """
     judged, rng = Judged(), np.random.default_rng(seed)
     witness = judged.witness
@@ -93,7 +95,8 @@ def fly(
             r_B = R_WB.T @ (np.array(bundle_W(image_s)) - np.array(aircraft_W(image_s)))
             p_CM = scale * R_BC.T @ (r_B - np.array(P_BC)) + rng.normal(0, (0.01, 0.01, range_std_m))
             judged.times_s.append(image_s)
-            judged.agreed.append(witness.agrees(image_s, p_CM, markers, std_m))
+            expected_W = None if filter_W is None else np.array(filter_W(image_s)) - np.array(aircraft_W(image_s))
+            judged.agreed.append(witness.agrees(image_s, p_CM, markers, std_m, expected_W))
             judged.reports.append(witness.report(image_s + LATE_S))
         image_s += IMAGE_S
     return judged
@@ -178,6 +181,41 @@ def test_a_bundle_far_away_that_moves_is_found_behind_its_noise():
     assert judged.first_s("moving_m_s") - 3.0 < 2.5
 
 
+JUMP = {  # of GNSS by 2.5 m at 5 s, as PX4 follows it
+    "gnss_error": lambda t: (2.5 * (1 - np.exp(-max(0.0, t - 5))), 0.0, 0.0),
+    "velocity_error": lambda t: (0.6 * np.exp(-max(0.0, t - 5)) * (t > 5), 0.0, 0.0),
+    "receiver_error": lambda t: (2.5 * (t > 5), 0.0, 0.0),
+}
+
+
+def steps(metres: float, at_s: float) -> Vector3:
+    return lambda t: FACE_W + (metres * (t >= at_s), 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "place, hidden",
+    [(steps(2.0, 5.0), (5.0, 7.0)), (steps(1.0, 6.0), (6.0, 6.0)), (steps(-1.2, 6.0), (5.5, 8.0))],
+    ids=["a copy behind the face after 2 s out of sight", "a step in sight", "a copy before the face"],
+)
+def test_a_jump_of_gnss_does_not_hide_that_the_bundle_is_elsewhere(place, hidden):
+    def judged(filter_W: Vector3 | None) -> Judged:
+        begin_s, end_s = hidden
+        return fly(place, seen=lambda t: None if begin_s <= t < end_s else ALL, filter_W=filter_W, seconds=11.0, **JUMP)
+
+    assert judged(None).first_s("displaced_m") == np.inf, "the motion of the flight controller cannot tell"
+    drifting = judged(lambda t: FACE_W + (0.1 * min(max(0.0, t - 5.0), 3.0), 0.0, 0.0))
+    assert drifting.first_s("displaced_m") - hidden[1] < 1.5
+
+
+@pytest.mark.parametrize("out_of_sight_s", [0.0, 2.0, 4.0])
+def test_a_filter_that_drifts_through_a_jump_of_gnss_displaces_no_bundle(out_of_sight_s):
+    def believed(t: float) -> np.ndarray:
+        return FACE_W + (0.1, 0.05, 0.0) + (0.12 * min(max(0.0, t - 5.0), out_of_sight_s), 0.0, 0.0)
+
+    judged = fly(seen=lambda t: None if 5 <= t < 5 + out_of_sight_s else ALL, filter_W=believed, seconds=14.0, **JUMP)
+    assert not judged.displaced_s()
+
+
 def test_the_report_is_about_the_bundle_that_is_seen_best():
     witnesses = BundleWitnesses(P_BC, Q_BC, WALK)
     for t in np.arange(0.0, 3.0, FCU_S):
@@ -185,8 +223,8 @@ def test_the_report_is_about_the_bundle_that_is_seen_best():
         witnesses.add_position(t, np.zeros(3), np.zeros(3))
         witnesses.add_fix(t, 0.5)
         away_m = 0.0 if t < 2.0 else 3.0  # the far one jumps
-        witnesses.agrees("far", t, np.array([away_m, 0.0, 9.0]), ALL, 0.15)
-        witnesses.agrees("near", t, np.array([0.0, 0.0, 4.0]), ALL, 0.02)
+        witnesses.agrees("far", t, np.array([away_m, 0.0, 9.0]), ALL, 0.15, None)
+        witnesses.agrees("near", t, np.array([0.0, 0.0, 4.0]), ALL, 0.02, None)
     assert witnesses.report("far", 3.0).displaced_m > 2.0
     assert witnesses.report("out of sight", 3.0).displaced_m == 0.0
 

@@ -60,6 +60,14 @@ ATTACKS: dict[str, Attack] = {
     "copy_then": Attack("copy 2 m behind the face in its place", (one(JUMPS, *BEHIND),)),
     "copy_hidden": Attack("the same after 2.5 s out of sight", (one(HIDDEN, lasts_s=2.5), one(JUMPS, *BEHIND))),
     "copy_long_hidden": Attack("the same after 7 s out of sight", (one(HIDDEN, lasts_s=7.0), one(JUMPS, *BEHIND))),
+    "copy_in_jump": Attack(
+        "the same after 2 s out of sight, while GNSS jumps by 2.5 m",
+        (one(FaultKind.GNSS_JUMP, 2.5, 0.0, 0.0), one(HIDDEN, lasts_s=2.0), one(JUMPS, *BEHIND)),
+    ),
+    "step_in_jump": Attack(
+        "put 1 m behind the face in sight, 1 s after GNSS has jumped by 1.5 m",
+        (one(FaultKind.GNSS_JUMP, 1.5, 0.0, 0.0), one(JUMPS, 1.0, 0.0, 0.0, at_s=1.0)),
+    ),
     "copy_in_gap": Attack("the same while no position arrives for 0.7 s", (one(JUMPS, *BEHIND, at_s=0.4),), gap_s=0.7),
     "copy_beside": Attack("copy 2 m behind the face, both visible", (one(FaultKind.BUNDLE_COPIED, *BEHIND),)),
     "copy_front": Attack("copy 1 m in front of the face in its place", (one(JUMPS, -1.0, 0.0, 0.0),)),

@@ -312,6 +312,7 @@ Decoded = (
     | AttitudeQuaternion
     | LocalPositionNed
     | HighresImu
+    | Vibration
     | RcChannels
     | AttitudeTarget
     | CommandAck
