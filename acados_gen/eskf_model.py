@@ -37,7 +37,6 @@ from acados_gen.flight_model import SX
 from companion.core.enums import Sensor
 from companion.core.frames import GRAVITY_M_S2
 from companion.estimation.layout import (
-    ALGEBRA,
     BUNDLE_ERROR,
     BUNDLE_STATE,
     CARRIED_SIZE,
@@ -55,8 +54,10 @@ from companion.estimation.layout import (
     POSE_STATE_SIZE,
     RATES,
     SAMPLES_MAX,
+    SCALE_MAX,
     SENSORS,
     SLOW_SIZE,
+    SOURCES,
     STATE_SIZE,
     ErrorIndex,
     FilterStateIndex,
@@ -538,6 +539,8 @@ def generate() -> list[Path]:
         "REST": FilterStateIndex.REST,
         "IMU_SIZE": IMU_SIZE,
         "SAMPLES_MAX": SAMPLES_MAX,
+        "PARAMETER_SIZE": PARAMETER_SIZE,
+        "SCALE_MAX": SCALE_MAX,
         "ATTITUDE": StateIndex.ATTITUDE.start,
         "DISTURBANCE": StateIndex.DISTURBANCE.start,
         "BUNDLE_STATE": BUNDLE_STATE.start,
@@ -552,4 +555,4 @@ def generate() -> list[Path]:
         "WORK_SIZE": max(1, *(model.sz_w() for model in models)),
     }
     flags = [f"-D{name}={size}" for name, size in sizes.items()]
-    return [compile_functions(NAME, eskf_fingerprint(), [*models, relative()], [ALGEBRA], flags)]
+    return [compile_functions(NAME, eskf_fingerprint(), [*models, relative()], SOURCES, flags)]
