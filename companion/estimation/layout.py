@@ -23,7 +23,7 @@ from companion.core.kernel import GENERATORS, fingerprint, require
 from companion.core.vehicle import MODEL_PARAMETERS
 
 NAME = "eskf"
-SOURCES = [Path(__file__).with_name(file) for file in ("eskf.c", "replay.c")]
+SOURCES = [Path(__file__).with_name(file) for file in ("eskf.c", "replay.c", "validity.c")]
 
 
 class StateIndex:
