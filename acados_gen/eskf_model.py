@@ -37,7 +37,6 @@ from acados_gen.flight_model import SX
 from companion.core.enums import Sensor
 from companion.core.frames import GRAVITY_M_S2
 from companion.estimation.layout import (
-    ALGEBRA,
     BUNDLE_ERROR,
     BUNDLE_STATE,
     CARRIED_SIZE,
@@ -55,8 +54,10 @@ from companion.estimation.layout import (
     POSE_STATE_SIZE,
     RATES,
     SAMPLES_MAX,
+    SCALE_MAX,
     SENSORS,
     SLOW_SIZE,
+    SOURCES,
     STATE_SIZE,
     ErrorIndex,
     FilterStateIndex,
@@ -538,7 +539,10 @@ def generate() -> list[Path]:
         "REST": FilterStateIndex.REST,
         "IMU_SIZE": IMU_SIZE,
         "SAMPLES_MAX": SAMPLES_MAX,
+        "PARAMETER_SIZE": PARAMETER_SIZE,
+        "SCALE_MAX": SCALE_MAX,
         "ATTITUDE": StateIndex.ATTITUDE.start,
+        "VELOCITY": StateIndex.VELOCITY.start,
         "DISTURBANCE": StateIndex.DISTURBANCE.start,
         "BUNDLE_STATE": BUNDLE_STATE.start,
         "SLOW_STATE": StateIndex.SLOW_POSE.start,
@@ -547,9 +551,10 @@ def generate() -> list[Path]:
         "CONSIDERED_END": CONSIDERED.stop,
         "DISTURBANCE_ERROR": ErrorIndex.DISTURBANCE.start,
         "ATTITUDE_ERROR": ErrorIndex.ATTITUDE.start,
+        "VELOCITY_ERROR": ErrorIndex.VELOCITY.start,
         "BUNDLE_ERROR": BUNDLE_ERROR.start,
         "SLOW_ERROR": ErrorIndex.SLOW_POSE.start,
         "WORK_SIZE": max(1, *(model.sz_w() for model in models)),
     }
     flags = [f"-D{name}={size}" for name, size in sizes.items()]
-    return [compile_functions(NAME, eskf_fingerprint(), [*models, relative()], [ALGEBRA], flags)]
+    return [compile_functions(NAME, eskf_fingerprint(), [*models, relative()], SOURCES, flags)]

@@ -29,14 +29,17 @@ by up to the gate's share each window, until they pass and the mean is the true 
 counts as nominal.
 """
 
-from math import inf, sqrt
+import ctypes
+import functools
+from collections.abc import Sequence
+from math import sqrt
 
 import numpy as np
 
 from companion.core.arrays import Array
 from companion.core.enums import Sensor
-
-SCALE_MAX = 5.0  # ceiling of the adapted over the nominal standard deviation; blur and lens error stay below 3
+from companion.core.kernel import short_calls
+from companion.estimation.layout import require_eskf
 
 GROUPS = {  # of each axis
     Sensor.POSITION: (0, 0, 1),  # east and north, up
@@ -49,37 +52,32 @@ GROUPS = {  # of each axis
 }
 
 
+# Numbers of a window, as in replay.c; the samples (r_0, r_1) are a ring after them.
+_SIZE, _SCALES, _SAMPLES = 0, slice(5, 7), 7
+
+
+@functools.cache
+def _library() -> ctypes.PyDLL:
+    """replay.c; raises `companion.core.kernel.ArtifactMissing` when it is not built."""
+    library = short_calls(require_eskf())
+    address, count, number = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+    library.eskf_adapt.argtypes = [address, count, count, address, address, number, number]
+    library.eskf_adapt.restype = None
+    return library
+
+
 class Window:
     """The last N samples r of one sensor. Immutable, so that a snapshot of the filter costs nothing.
 
-    groups: group 0 or 1 of each axis, (m,); size: N; samples, total: the samples (r_0, r_1) so far and their sums;
-    scales: s of each group; stretch: d dᵀ with d the roots of s, (m, m), None for ones; noise_scale: adapted over
-    nominal noise, the mean over the axes of the ratios of standard deviations.
-    The two groups are plain floats: NumPy takes five times as long on arrays of two.
+    groups: group 0 or 1 of each axis, (m,); numbers: N, samples so far, place of the oldest, their sums, s of each group, ring
+    of samples, as `eskf_adapt` in replay.c changes them.
     """
 
-    __slots__ = ("groups", "noise_scale", "samples", "scales", "size", "stretch", "total")
+    __slots__ = ("groups", "numbers")
 
-    def __init__(
-        self, groups: tuple[int, ...], size: int, samples: tuple[tuple[float, float], ...], total: tuple[float, float]
-    ) -> None:
+    def __init__(self, groups: tuple[int, ...], numbers: Array) -> None:
         self.groups = groups
-        self.size = size
-        self.samples = samples
-        self.total = total
-        nominal = size - len(samples)  # the empty part of the window counts as nominal
-        first, second = (total[0] + nominal) / size, (total[1] + nominal) / size
-        self.stretch: Array | None = None
-        self.noise_scale = 1.0
-        self.scales: tuple[float, float]
-        if first <= 1.0 and second <= 1.0:  # nearly always, with good sensors
-            self.scales = (1.0, 1.0)
-        else:
-            self.scales = (min(max(first, 1.0), SCALE_MAX**2), min(max(second, 1.0), SCALE_MAX**2))
-            roots = sqrt(self.scales[0]), sqrt(self.scales[1])
-            axes = [roots[g] for g in groups]
-            self.stretch = np.array([[a * b for b in axes] for a in axes])
-            self.noise_scale = sum(axes) / len(axes)
+        self.numbers = numbers
 
     def with_innovation(self, matched: Array, expected: Array, clip_factor: float, gate_limit: float) -> "Window":
         """The window after one more innovation.
@@ -87,29 +85,58 @@ class Window:
         matched: z_i (R z)_i of the unclipped residual, (m,); expected: (S⁻¹ R)_ii, (m,); both with the R of `noise`;
         clip_factor: from `Gate.clip_factor`; gate_limit: the gate's chi-square limit.
         """
-        m, e, n = matched.tolist(), expected.tolist(), self.groups.count(0)  # the axes of a group are contiguous
-        clip, (s0, s1), rest = clip_factor * clip_factor, self.scales, len(m) - n
-        r0 = s0 * min(1 + (sum(m[:n]) * clip - sum(e[:n])) / n, gate_limit)
-        r1 = s1 * min(1 + (sum(m[n:]) * clip - sum(e[n:])) / rest, gate_limit) if rest else s1
-        if not abs(r0) + abs(r1) < inf:
-            return self  # a residual that is not finite carries no information about the noise
-        first, second = self.total[0] + r0, self.total[1] + r1
-        samples = self.samples
-        if len(samples) == self.size:
-            oldest, samples = samples[0], samples[1:]
-            first, second = first - oldest[0], second - oldest[1]
-        return Window(self.groups, self.size, (*samples, (r0, r1)), (first, second))
+        numbers, m = self.numbers.copy(), len(self.groups)
+        arrays = (np.ascontiguousarray(each, dtype=float) for each in (matched, expected))
+        _library().eskf_adapt(
+            numbers.ctypes.data,
+            m,
+            self.groups.count(0),  # the axes of a group are contiguous
+            *(each.ctypes.data for each in arrays),
+            clip_factor * clip_factor,
+            gate_limit,
+        )
+        return Window(self.groups, numbers)
 
     def noise(self, R_nominal: Array) -> Array:
         """The adapted covariance D^½ R_nominal D^½, (m, m)."""
-        return R_nominal if self.stretch is None else R_nominal * self.stretch
+        scales = self.scales
+        if scales == (1.0, 1.0):  # nearly always, with good sensors
+            return R_nominal
+        axes = _roots(self.groups, scales)
+        adapted: Array = R_nominal * np.array([[a * b for b in axes] for a in axes])
+        return adapted
+
+    @property
+    def noise_scale(self) -> float:
+        """Adapted over nominal noise, the mean over the axes of the ratios of standard deviations."""
+        return noise_scale(self.groups, self.scales)
+
+    @property
+    def scales(self) -> tuple[float, float]:
+        """s of each group."""
+        first, second = self.numbers[_SCALES].tolist()
+        return first, second
 
     @property
     def scale(self) -> Array:
         """s of each axis, (m,)."""
-        return np.array([self.scales[g] for g in self.groups])
+        scales = self.scales
+        return np.array([scales[g] for g in self.groups])
+
+
+def _roots(groups: tuple[int, ...], scales: Sequence[float]) -> list[float]:
+    roots = sqrt(scales[0]), sqrt(scales[1])
+    return [roots[g] for g in groups]
+
+
+def noise_scale(groups: tuple[int, ...], scales: Sequence[float]) -> float:
+    """Mean over the axes of the adapted over the nominal standard deviation."""
+    axes = _roots(groups, scales)
+    return sum(axes) / len(axes)
 
 
 def new_window(sensor: Sensor, size: int) -> Window:
-    """An empty window of a sensor of `GROUPS`."""
-    return Window(GROUPS[sensor], size, (), (0.0, 0.0))
+    """An empty window of a sensor of `GROUPS`; the empty part of a window counts as nominal."""
+    numbers = np.zeros(_SAMPLES + 2 * size)
+    numbers[_SIZE], numbers[_SCALES] = size, 1.0
+    return Window(GROUPS[sensor], numbers)

@@ -6,7 +6,7 @@ filter state to now. World W is the flight controller's local frame at the momen
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from math import hypot, inf, isfinite, sqrt
+from math import hypot, inf, isfinite, isnan, sqrt
 
 import msgspec
 import numpy as np
@@ -33,8 +33,11 @@ from companion.core.messages import (
 )
 from companion.core.node import Node
 from companion.core.site import Plumb
+from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import Vehicle
 from companion.core.voltage import ThrustVoltage
+from companion.estimation import replay
+from companion.estimation.adaptation import GROUPS, noise_scale
 from companion.estimation.bundle_pairs import BundlePairs
 from companion.estimation.bundle_witnesses import BundleWitnesses
 from companion.estimation.filter import Eskf, FilterUpdate
@@ -42,7 +45,7 @@ from companion.estimation.filter_state import ESTABLISHED, FilterState
 from companion.estimation.history import History, HistoryEntry
 from companion.estimation.imu import ForceWindows
 from companion.estimation.imu_check import ImuCheck
-from companion.estimation.inputs import Command, Inputs
+from companion.estimation.inputs import ActingThrust, Command, Inputs
 from companion.estimation.layout import ERROR_SIZE, SENSORS, SLOW_MAX, ErrorIndex, StateIndex
 from companion.estimation.noise import initial_variances
 from companion.estimation.observations import (
@@ -54,6 +57,7 @@ from companion.estimation.observations import (
     flip_share,
     is_ambiguous,
 )
+from companion.estimation.replay import Replay, ReplayedState
 from companion.estimation.runaway import put_back
 from companion.estimation.survey import Surveyed, place_by_survey
 from companion.estimation.validity import converged, divergence, largest_std, persistently_rejected
@@ -139,6 +143,8 @@ class EstimatorNode(Node):
         self._not_plumb: set[str] = set()  # bundles that do not hang as the marker file says
         self._bundle = bundle
         self._filter = Eskf(vehicle, adapt)
+        self._replay = Replay(self._filter)
+        self._replays = adapt and satellites
         self._height = None if satellites else HeightAiding()  # None: the flight controller has a position
         if self._height is not None:
             self._filter.nominal[Sensor.POSITION] = height_noise()
@@ -430,25 +436,34 @@ class EstimatorNode(Node):
     def _estimate(self, history: History, now_s: float) -> State | None:
         """The state at now_s, or None when the filter has just diverged."""
         history.fill_gap(now_s)
-        history.run(self._apply)
+        history.run(self._apply, self._replayed if self._replays else None)
         if reason := divergence(history.newest):
             self._reset(history, reason)
             return None
-        filter_state = history.newest.copy()
-        self._filter.advance(filter_state, now_s, self.acting_inputs)
+        filter_state = self._predicted(history, now_s)
         if reason := divergence(filter_state):
             self._reset(history, reason)
             return None
         for entry, settled in history.discard_old(now_s):
             position = entry.data if self._height is None and entry.sensor is Sensor.POSITION else None
-            if isinstance(position, np.ndarray) and Eskf.near_bundle(settled):
-                self.acting_inputs.gnss_walk.add(entry.stamp_s, position - settled.nominal[StateIndex.POSITION])
+            if isinstance(position, np.ndarray) and Eskf.near_bundle(then := settled()):
+                self.acting_inputs.gnss_walk.add(entry.stamp_s, position - then.nominal[StateIndex.POSITION])
             if entry.nis is not None and isinstance(entry.data, CheckedObservation):
                 self.acting_inputs.mount_noise.add(entry.nis)
         self.acting_inputs.settle(now_s, self._flying)
         self._witnesses.set_measured_walk(sqrt(self.acting_inputs.gnss_walk.at(now_s)))
         self.acting_inputs.discard_old(now_s)
         return self._state(filter_state, now_s)
+
+    def _predicted(self, history: History, now_s: float) -> FilterState:
+        """The newest filter state, predicted to now."""
+        if self._replays:
+            ahead = self._replay.run(history.last, [replay.pack_nothing(now_s)], self.acting_inputs).states
+            if ahead:
+                return ahead[0].filter_state()
+        filter_state = history.newest.copy()
+        self._filter.advance(filter_state, now_s, self.acting_inputs)
+        return filter_state
 
     def _apply(self, filter_state: FilterState, entry: HistoryEntry) -> None:
         """Predict a filter state to an entry's time and use its measurement; reports the innovation once only."""
@@ -475,28 +490,74 @@ class EstimatorNode(Node):
         if update is None or not first:
             return
         self._rejected[sensor] += not update.accepted
+        self._report_innovation(entry.stamp_s, sensor, update.nis, update.size, update.accepted, update.noise_scale)
+
+    def _report_innovation(
+        self, stamp_s: float, sensor: Sensor, nis: float, size: int, accepted: bool, noise_scale: float
+    ) -> None:
+        late_s = self._now_s - stamp_s
         self._innovations.append(
             Innovation(
-                stamp_s=entry.stamp_s,
+                stamp_s=stamp_s,
                 sensor=sensor,
-                nis=update.nis,
-                dof=update.size,
-                accepted=update.accepted,
-                noise_scale=update.noise_scale,
-                late_s=self._now_s - entry.stamp_s,
+                nis=nis,
+                dof=size,
+                accepted=accepted,
+                noise_scale=noise_scale,
+                late_s=late_s,
             )
         )
+
+    def _replayed(self, start: FilterState | ReplayedState, entries: list[HistoryEntry]) -> list[ReplayedState]:
+        """The filter states after the first entries, as far as nothing in them needs a decision; see `replay`."""
+        packed: list[bytes] = []
+        for entry in entries[: replay.ENTRIES_MAX]:
+            if entry.sensor not in replay.TAKEN:
+                break
+            packed.append(self._packed(entry))
+        if not packed:
+            return []
+        states, nis, scales = self._replay.run(start, packed, self.acting_inputs)
+        for entry, entry_nis, scale in zip(entries, nis, scales, strict=False):
+            first, entry.reported = not entry.reported, True
+            if entry.sensor is None or isnan(entry_nis):
+                entry.nis = None
+                continue
+            entry.nis = entry_nis / replay.SIZE
+            if first:
+                adapted = noise_scale(GROUPS[entry.sensor], scale)
+                self._report_innovation(entry.stamp_s, entry.sensor, entry_nis, replay.SIZE, True, adapted)
+        return states
+
+    def _packed(self, entry: HistoryEntry) -> bytes:
+        """An entry as a replay takes it. The mean force depends on samples and commands that may still arrive."""
+        if entry.packed is not None:
+            return entry.packed
+        sensor, data = entry.sensor, entry.data
+        if sensor is None or not isinstance(data, np.ndarray):
+            return replay.pack_nothing(entry.stamp_s)
+        if sensor is not Sensor.SPECIFIC_FORCE:
+            entry.packed = replay.pack(entry.stamp_s, sensor, data)
+            return entry.packed
+        begin_s, end_s, along = data.tolist()
+        force = self._mean_force(begin_s, end_s, along)
+        if force is None:
+            return replay.pack_nothing(entry.stamp_s)
+        return replay.pack_force(entry.stamp_s, *force, end_s - begin_s)
 
     def _measure_force(
         self, filter_state: FilterState, begin_s: float, end_s: float, along: bool
     ) -> FilterUpdate | None:
-        """The mean force of a window, along the thrust if its command is known; None when samples or command are missing."""
+        """Use the mean force of a window; None when samples or command are missing."""
+        force = self._mean_force(begin_s, end_s, along)
+        return None if force is None else self._filter.measure_force(filter_state, *force, end_s - begin_s)
+
+    def _mean_force(self, begin_s: float, end_s: float, along: bool) -> tuple[Vec3, ActingThrust | None] | None:
+        """The mean force of a window, and the thrust's command if it is measured along the thrust; None: something is missing."""
         inputs = self.acting_inputs
         acting = inputs.mean_thrust(begin_s, end_s) if along else None
         f_B = inputs.imu.mean_force(begin_s, end_s)
-        if f_B is None or (along and acting is None):
-            return None
-        return self._filter.measure_force(filter_state, f_B, acting, end_s - begin_s)
+        return None if f_B is None or (along and acting is None) else (f_B, acting)
 
     def _measure_bundle(
         self, filter_state: FilterState, further: str, observation: CheckedObservation, first: bool

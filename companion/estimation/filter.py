@@ -13,10 +13,10 @@ import numpy as np
 from companion.core.arrays import Array, Vector
 from companion.core.enums import Sensor
 from companion.core.frames import quat_multiply, rotation_matrix, skew
-from companion.core.kernel import Kernel, require
+from companion.core.kernel import Kernel
 from companion.core.site import Plumb
 from companion.core.vehicle import Vehicle
-from companion.estimation.adaptation import SCALE_MAX, new_window
+from companion.estimation.adaptation import new_window
 from companion.estimation.filter_state import BUNDLE_SENSORS, ESTABLISHED, FilterState
 from companion.estimation.gating import Gate
 from companion.estimation.imu import SHORTEST_S
@@ -27,19 +27,19 @@ from companion.estimation.layout import (
     BUNDLE_ERROR,
     BUNDLE_STATE,
     ERROR_SIZE,
-    NAME,
     SAMPLES_MAX,
+    SCALE_MAX,
     SENSORS,
     ErrorIndex,
     StateIndex,
     coast_shapes,
     correct_shapes,
     covariance_of,
-    eskf_fingerprint,
     exchange_shapes,
     imu_shapes,
     kernel_name,
     predict_shapes,
+    require_eskf,
     update_shapes,
 )
 from companion.estimation.noise import Propagation, forgetting_rates, initial_variances, process_variances
@@ -79,6 +79,7 @@ ACROSS, ALONG = np.array([1.0, 1.0, 0.0]), np.array([0.0, 0.0, 1.0])  # axes tha
 # quickness stays, because a gust that begins must be followed at once (a quarter of it let a push of 5.5 m/s² go 0.4 m further).
 STREAM_FACTOR = 5.0
 GUST_FACTOR = 2.0
+STREAMS_MAX = 20  # measured densities whose noise is kept
 MOVED = slice(ErrorIndex.VELOCITY.start, ErrorIndex.DISTURBANCE.stop)
 
 NEAR_M = 6.0  # of a bundle: farther away its direction is worse than satellites are within a second
@@ -124,7 +125,7 @@ class Eskf:
     """
 
     def __init__(self, vehicle: Vehicle, adapt: bool = True) -> None:
-        library = require(NAME, eskf_fingerprint())
+        library = require_eskf()
         self._predict = Kernel(library, kernel_name("predict"), predict_shapes())
         self._imu = Kernel(library, kernel_name("predict_imu"), imu_shapes())
         self._coast = Kernel(library, kernel_name("predict_coast"), coast_shapes())
@@ -149,7 +150,7 @@ class Eskf:
         self.nominal = {s: self._settings[s].std ** 2 * np.eye(SENSORS[s]) for s in SENSORS if s not in BUNDLE_SENSORS}
         self._marker_factor = settings.marker.std**2
         self._initial = initial_variances(vehicle)
-        self._adapt = adapt
+        self.adapts = adapt
         self._predict.inputs[2][:] = forgetting_rates(vehicle, Propagation.COMMAND)
         self._walk = {by: _bias_walk(process_variances(vehicle, by)) for by in Propagation}
         self._mount = process_variances(vehicle, Propagation.IMU)[ErrorIndex.MOUNT]
@@ -167,8 +168,13 @@ class Eskf:
         self._coast.inputs[1][:] = process_variances(vehicle, Propagation.COAST)
 
         self._stream_file = process_variances(vehicle, Propagation.IMU)
-        self._accel_2 = np.zeros(3)  # variance per hertz of the specific force, each axis
+        self.accel_2 = np.zeros(3)  # variance per hertz of the specific force, each axis
         self._measured: Densities | None = None
+        self._streams: dict[Densities, tuple[Array, Array]] = {}
+        self._noise_of: tuple[float, float, bool] | None = None  # what the noise was last set for
+        # What a replay shares with this filter, see `companion.estimation.replay`.
+        self.imu_rates, self.imu_noise = self._imu.inputs[2:]
+        self.force_parameters, self.gain = self._updates[Sensor.SPECIFIC_FORCE].inputs[2], self._correct.inputs[1]
 
         self.p_BC = np.array(vehicle.camera.p_BC)
         self.q_BC = np.array(vehicle.camera.q_BC) / np.linalg.norm(vehicle.camera.q_BC)
@@ -209,12 +215,7 @@ class Eskf:
     def advance(self, filter_state: FilterState, time_s: float, inputs: Inputs) -> None:
         """Predict the filter state to time_s (not before its own time)."""
         now_s, imu = filter_state.time_s, inputs.imu
-        out_of_sight, mount = self._out_of_sight(filter_state), inputs.mount_noise.at(now_s)
-        for by, noise in self._noise_inputs.items():
-            noise[ErrorIndex.MOUNT] = self._mount * mount
-            noise[ErrorIndex.GNSS_BIAS] = self._walk[by][out_of_sight]
-            noise[GNSS_LEVEL] = np.maximum(noise[GNSS_LEVEL], inputs.gnss_walk.at(now_s))
-        self.follow_stream(inputs.imu_noise.at(now_s))
+        self.set_noise(now_s, self._out_of_sight(filter_state), inputs)
         while time_s - now_s > SHORTEST_S:
             samples, now_s = imu.cover(now_s, time_s)
             for at in range(0, len(samples), SAMPLES_MAX):
@@ -227,6 +228,17 @@ class Eskf:
                     self.predict(filter_state, command.control, command.parameters, dt)
             now_s = max(until_s, now_s + SHORTEST_S)
         filter_state.time_s = max(filter_state.time_s, time_s)
+
+    def set_noise(self, now_s: float, out_of_sight: bool, inputs: Inputs) -> None:
+        """Take the process noise that applies from now_s on."""
+        mount, walk = inputs.mount_noise.at(now_s), inputs.gnss_walk.at(now_s)
+        if (mount, walk, out_of_sight) != self._noise_of:
+            self._noise_of = mount, walk, out_of_sight
+            for by, noise in self._noise_inputs.items():
+                noise[ErrorIndex.MOUNT] = self._mount * mount
+                noise[ErrorIndex.GNSS_BIAS] = self._walk[by][out_of_sight]
+                noise[GNSS_LEVEL] = np.maximum(noise[GNSS_LEVEL], walk)
+        self.follow_stream(inputs.imu_noise.at(now_s))
 
     @staticmethod
     def _out_of_sight(filter_state: FilterState) -> bool:
@@ -246,13 +258,22 @@ class Eskf:
         self._measured = measured
         noise, file = self._noise_inputs[Propagation.IMU], self._stream_file
         if measured is None:
-            self._accel_2, noise[MOVED] = np.zeros(3), file[MOVED]
+            self.accel_2[:], noise[MOVED] = 0.0, file[MOVED]
             return
-        self._accel_2 = np.array(measured.accel)
-        for block, density2 in ((ErrorIndex.ATTITUDE, measured.gyro), (ErrorIndex.VELOCITY, self._accel_2.mean())):
+        if measured not in self._streams:  # a replay goes back and forth among the last few
+            if len(self._streams) >= STREAMS_MAX:
+                del self._streams[next(iter(self._streams))]
+            self._streams[measured] = self._stream_noise(measured)
+        self.accel_2[:], noise[MOVED] = self._streams[measured]
+
+    def _stream_noise(self, measured: Densities) -> tuple[Array, Array]:
+        """Variance per hertz of the specific force, (3,), and the process noise of MOVED."""
+        file, noise, accel_2 = self._stream_file, self._stream_file.copy(), np.array(measured.accel)
+        for block, density2 in ((ErrorIndex.ATTITUDE, measured.gyro), (ErrorIndex.VELOCITY, accel_2.mean())):
             noise[block] = np.clip(density2, file[block], STREAM_FACTOR**2 * file[block])
         level = slice(ErrorIndex.DISTURBANCE.start, ErrorIndex.DISTURBANCE.start + 2)
         noise[level] = np.clip(measured.disturbance, file[level], GUST_FACTOR**2 * file[level])
+        return accel_2, noise[MOVED]
 
     @staticmethod
     def near_bundle(filter_state: FilterState) -> bool:
@@ -364,7 +385,7 @@ class Eskf:
         """
         f, u, k, _ = self._updates[Sensor.SPECIFIC_FORCE].inputs
         f[:] = f_B
-        R = np.diag(np.maximum(self.nominal[Sensor.SPECIFIC_FORCE].diagonal(), self._accel_2 / period_s))
+        R = np.diag(np.maximum(self.nominal[Sensor.SPECIFIC_FORCE].diagonal(), self.accel_2 / period_s))
         if acting is None:
             measured, u[0], R[2, 2] = ACROSS, f_B[2] / k[0], UNUSED_AXIS_M_S2**2
         else:
@@ -611,14 +632,14 @@ class Eskf:
         nominal: measurement noise; in_use: False only judges. `FilterUpdate.accepted` is the result of the gate.
         """
         window, gate = filter_state.windows[sensor], self.gates[sensor]
-        R = window.noise(nominal) if self._adapt else nominal
+        R = window.noise(nominal) if self.adapts else nominal
         kernel = self._updates[sensor]
         kernel.inputs[-1][:] = R
         kernel.point(STATE, filter_state.address)
         _, nu, _, nis_, matched, expected, _ = kernel()
         nis = float(nis_[0])
         accepted = gate.accepts(nis)
-        if self._adapt:
+        if self.adapts:
             clip = gate.clip_factor(nis)
             filter_state.windows[sensor] = window.with_innovation(matched, expected, clip, gate.limit)
         if accepted:

@@ -89,19 +89,33 @@ class FilterState:
         self.address = self.numbers.ctypes.data
 
     def copy(self) -> "FilterState":
+        windows, accepted_s = self.windows.copy(), self.accepted_s.copy()
+        copy = self.with_numbers(self.time_s, self.numbers.copy(), windows, accepted_s, self.by)
+        copy.rejection_runs = self.rejection_runs.copy()
+        return copy
+
+    def with_numbers(
+        self,
+        time_s: float,
+        numbers: Array,
+        windows: dict[Sensor, Window],
+        accepted_s: dict[Sensor, float],
+        by: Propagation,
+    ) -> "FilterState":
+        """A state after this one that differs only in these, and shares the rest: copy it before changing it."""
         return FilterState(
-            self.time_s,
-            self.numbers.copy(),
-            self.windows.copy(),
-            self.rejection_runs.copy(),
-            self.accepted_s.copy(),
+            time_s,
+            numbers,
+            windows,
+            self.rejection_runs,
+            accepted_s,
             self.marker_known,
             self.bias_test,
             self.contradiction,
             self.flip_share,
             self.clear_images,
             self.bias_before,
-            self.by,
+            by,
             self.placement_score,
             self.others,
             self.slow,

@@ -53,6 +53,10 @@ class GnssWalk:
         if self._known_s and self._schedule.is_due(now_s):
             self._schedule.append(now_s, self._density2)
 
+    def changes_s(self, t: float) -> float:
+        """When `at` gives another value than at t; inf: not known yet."""
+        return self._schedule.changes_s(t)
+
     def at(self, t: float) -> float:
         """Variance per second of each horizontal axis [m²/s] that applies at t; 0 while nothing is known."""
         return self._schedule.at(t) or 0.0

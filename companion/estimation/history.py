@@ -10,12 +10,14 @@ Memory is bounded: only the newest entry older than `depth_s` is kept. It is the
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 
 from companion.core.arrays import Array
 from companion.core.enums import Sensor
 from companion.estimation.filter_state import FilterState
 from companion.estimation.observations import CheckedObservation
+from companion.estimation.replay import ReplayedState
 
 ORDER: dict[Sensor | None, int] = {  # of measurements with the same stamp
     None: 0,
@@ -42,10 +44,18 @@ class HistoryEntry:
     nis: float | None = None  # of its innovation, per number; None: not used
     part: int = 0
     bundle: str = ""
+    packed: bytes | None = None  # for a replay, see `companion.estimation.replay`
 
     @property
     def key(self) -> tuple[float, float, int]:
         return (self.stamp_s, ORDER[self.sensor], self.part)
+
+
+Replayer = Callable[[FilterState | ReplayedState, list[HistoryEntry]], list[ReplayedState]]
+
+
+def _same(filter_state: FilterState) -> FilterState:
+    return filter_state
 
 
 class History:
@@ -58,13 +68,21 @@ class History:
         anchor = HistoryEntry(start.time_s, None, None, reported=True)
         self._entries = [anchor]
         self._keys = [anchor.key]  # of the entries, for the search
-        self._filter_states = [start.copy()]  # after the first entries, as far as they still hold; never empty
+        self._filter_states: list[FilterState | ReplayedState] = [
+            start.copy()
+        ]  # after the first entries, as far as they still hold; never empty
         self._depth_s = depth_s
         self.dropped_late = 0
 
     @property
     def newest(self) -> FilterState:
         """The filter state after the newest measurement, as of the last `run`; copy it before changing it."""
+        newest = self._filter_states[-1]
+        return newest.filter_state() if isinstance(newest, ReplayedState) else newest
+
+    @property
+    def last(self) -> FilterState | ReplayedState:
+        """The same, as a replay begins with it."""
         return self._filter_states[-1]
 
     @property
@@ -101,24 +119,32 @@ class History:
         at = bisect_right(self._keys, (stamp_s, inf))
         del self._filter_states[max(1, at) :]
 
-    def run(self, apply: Callable[[FilterState, HistoryEntry], None]) -> None:
+    def run(self, apply: Callable[[FilterState, HistoryEntry], None], replay: Replayer | None = None) -> None:
         """Compute the filter states that are missing.
 
-        ``apply(filter_state, entry)`` moves a filter state to the entry's time and updates it.
+        ``apply(filter_state, entry)`` moves a filter state to the entry's time and updates it. ``replay(filter_state, entries)``
+        may do the same for the first entries at once, and returns the states after those.
         """
-        for entry in self._entries[len(self._filter_states) :]:
-            filter_state = self._filter_states[-1].copy()
+        entries, states = self._entries, self._filter_states
+        while len(states) < len(entries):
+            if replay is not None and (replayed := replay(states[-1], entries[len(states) :])):
+                states += replayed
+                continue
+            entry, filter_state = entries[len(states)], self.newest.copy()
             apply(filter_state, entry)
-            self._filter_states.append(filter_state)
+            states.append(filter_state)
 
-    def discard_old(self, now_s: float) -> list[tuple[HistoryEntry, FilterState]]:
+    def discard_old(self, now_s: float) -> list[tuple[HistoryEntry, Callable[[], FilterState]]]:
         """Discard entries that are too old for any late measurement, except the newest of them; call after `run`.
 
-        Returns them with the filter states after them: nothing can change these any more.
+        Returns them with the filter states after them, by a call: nothing can change these any more.
         """
         at = bisect_left(self._keys, (now_s - self._depth_s, -inf))
         drop = max(min(at, len(self._filter_states)) - 1, len(self._entries) - ENTRIES_MAX, 0)
-        settled = list(zip(self._entries[:drop], self._filter_states[:drop], strict=True))
+        states = (
+            s.filter_state if isinstance(s, ReplayedState) else partial(_same, s) for s in self._filter_states[:drop]
+        )
+        settled = list(zip(self._entries[:drop], states, strict=True))
         if drop:
             del self._entries[:drop], self._keys[:drop], self._filter_states[:drop]
         return settled

@@ -5,6 +5,7 @@ which is the mean over IMU_INTEG_RATE: this is the whole interval when the messa
 newest sample holds for HOLD_S: messages are that late.
 """
 
+from array import array
 from bisect import bisect_left, bisect_right
 from math import inf
 
@@ -13,6 +14,7 @@ HOLD_S = 0.02  # for which the last sample stands in for those that have not arr
 FIRST_S = 0.005  # duration of the first sample after a gap
 SHORTEST_S = 1e-9  # below this an interval is rounding
 
+ROW = 7  # numbers of a sample with its stamp
 Sample = tuple[float, ...]  # duration [s], ω_B [rad/s], f_B [m/s²]: 7 numbers
 
 
@@ -23,23 +25,31 @@ class ImuSamples:
         self._keep_s = keep_s
         self._times: list[float] = []
         self._values: list[tuple[float, ...]] = []
+        self._rows = array("d")  # the same, stamp and values, for kernels
+
+    @property
+    def address(self) -> int:
+        """Of the rows (stamp, ω_B, f_B), valid until the next change."""
+        return self._rows.buffer_info()[0]
 
     def __len__(self) -> int:
         return len(self._times)
 
     def add(self, stamp_s: float, values: tuple[float, ...]) -> float | None:
         """Insert a sample (ω_B, f_B); returns the time from which the motion has changed, None for a repeated stamp."""
-        at = bisect_left(self._times, stamp_s)
-        if at < len(self._times) and self._times[at] == stamp_s:
+        times = self._times
+        at = bisect_left(times, stamp_s)
+        if at < len(times) and times[at] == stamp_s:
             return None
-        self._times.insert(at, stamp_s)
+        times.insert(at, stamp_s)
         self._values.insert(at, values)
+        self._rows[ROW * at : ROW * at] = array("d", (stamp_s, *values))
         return self._begin(at)
 
     def withdraw_after(self, time_s: float) -> None:
         """Remove the samples that are newer than time_s: they were wrong."""
         at = bisect_right(self._times, time_s)
-        del self._times[at:], self._values[at:]
+        del self._times[at:], self._values[at:], self._rows[ROW * at :]
 
     def _begin(self, at: int) -> float:
         """The beginning of a sample's interval."""
@@ -94,7 +104,7 @@ class ImuSamples:
     def discard_old(self, now_s: float) -> None:
         drop = bisect_right(self._times, now_s - self._keep_s) - 1
         if drop > 0:
-            del self._times[:drop], self._values[:drop]
+            del self._times[:drop], self._values[:drop], self._rows[: ROW * drop]
 
 
 class ForceWindows:

@@ -72,6 +72,10 @@ class ImuNoise:
         if walk is not None:
             self._schedule.append(now_s, Densities(gyro, accel, walk))
 
+    def changes_s(self, t: float) -> float:
+        """When `at` gives another value than at t; inf: not known yet."""
+        return self._schedule.changes_s(t)
+
     def at(self, t: float) -> Densities | None:
         """What applies at t; None before MEAN_S of flight."""
         return self._schedule.at(t)

@@ -85,6 +85,10 @@ class Inputs:
         self._modes.append(_Mode(stamp_s, offboard))
         return stamp_s
 
+    def noise_changes_s(self, t: float) -> float:
+        """When other noise applies than at t; inf: not known yet."""
+        return min(self.imu_noise.changes_s(t), self.gnss_walk.changes_s(t), self.mount_noise.changes_s(t))
+
     def settle(self, now_s: float, flying: bool) -> None:
         """Measure the noise of the inertial samples that no later message can change."""
         until_s = now_s - self._settles_s

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from companion.core import frames
 from companion.core.enums import Sensor
-from companion.core.kernel import GENERATORS, fingerprint
+from companion.core.kernel import GENERATORS, fingerprint, require
 from companion.core.vehicle import MODEL_PARAMETERS
 
 NAME = "eskf"
-ALGEBRA = Path(__file__).with_name("eskf.c")
+SOURCES = [Path(__file__).with_name(file) for file in ("eskf.c", "replay.c", "validity.c")]
 
 
 class StateIndex:
@@ -153,6 +153,7 @@ IMU_SIZE = 6  # angular rate [rad/s], specific force [m/s²], both in B
 SAMPLES_MAX = 32  # IMU samples in one call of `predict_imu`
 COMMAND_SIZE = 4  # (thrust, roll, pitch, yaw rate)
 PARAMETER_SIZE = MODEL_PARAMETERS  # `acados_gen.flight_model.PARAMETERS`
+SCALE_MAX = 5.0  # ceiling of the adapted over the nominal standard deviation; blur and lens error stay below 3
 
 GAIN_SIZE = (
     max(SENSORS.values()) + 1
@@ -215,7 +216,7 @@ def exchange_shapes() -> tuple[Shapes, Shapes]:
 
 def sources() -> list[Path]:
     """The files that determine the kernels."""
-    own = [Path(__file__), ALGEBRA]
+    own = [Path(__file__), *SOURCES]
     generators = [GENERATORS / file for file in ("eskf_model.py", "flight_model.py", "compile.py")]
     return [*own, *generators, Path(frames.__file__)]
 
@@ -223,3 +224,8 @@ def sources() -> list[Path]:
 def eskf_fingerprint() -> str:
     """Fingerprint of the kernels; all vehicles share them, because the vehicle's parameters are arguments."""
     return fingerprint(sources(), {"sensors": list(map(str, SENSORS))})
+
+
+def require_eskf() -> Path:
+    """Path of the kernels' library; raises `companion.core.kernel.ArtifactMissing` when it is not built."""
+    return require(NAME, eskf_fingerprint())

@@ -40,6 +40,10 @@ class MountNoise:
         self._sum, self._count = 0.0, 0
         self._schedule.append(now_s, self._factor)
 
+    def changes_s(self, t: float) -> float:
+        """When `at` gives another value than at t; inf: not known yet."""
+        return self._schedule.changes_s(t)
+
     def at(self, t: float) -> float:
         """By how much the variance of the mount's process noise is larger at t than the vehicle file's."""
         return self._schedule.at(t) or 1.0

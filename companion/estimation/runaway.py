@@ -40,10 +40,10 @@ BOUNDS = (
     Bound(FilterOffset.MOUNT_OFFSET, StateIndex.MOUNT_OFFSET, ErrorIndex.MOUNT_OFFSET, 0.0, radians(10.0)),
 )
 # Of every number of the state: its prior, and the distance from it at which a state cannot be beyond its bound.
-_PRIOR, _WITHIN = np.zeros(STATE_SIZE), np.full(STATE_SIZE, inf)
+PRIOR, WITHIN = np.zeros(STATE_SIZE), np.full(STATE_SIZE, inf)
 for _bound in BOUNDS:
-    _PRIOR[_bound.state] = _bound.prior
-    _WITHIN[_bound.state] = _bound.limit / sqrt(_bound.state.stop - _bound.state.start)
+    PRIOR[_bound.state] = _bound.prior
+    WITHIN[_bound.state] = _bound.limit / sqrt(_bound.state.stop - _bound.state.start)
 
 
 def put_back(filter_state: FilterState, initial_variances: Array) -> tuple[FilterOffset, ...]:
@@ -51,7 +51,7 @@ def put_back(filter_state: FilterState, initial_variances: Array) -> tuple[Filte
 
     initial_variances: diagonal of the covariance at the start, (51,).
     """
-    if not (np.abs(filter_state.nominal - _PRIOR) > _WITHIN).any():
+    if not (np.abs(filter_state.nominal - PRIOR) > WITHIN).any():
         return ()
     numbers = filter_state.nominal.tolist()
     beyond = [bound for bound in BOUNDS if hypot(*(x - bound.prior for x in numbers[bound.state])) > bound.limit]

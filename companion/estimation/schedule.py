@@ -1,6 +1,7 @@
 """A value that is measured now and then and applies from then on."""
 
 from bisect import bisect_right
+from math import inf
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -29,6 +30,11 @@ class Schedule(Generic[T]):
         drop = bisect_right(self._begins, now_s - self._keep_s) - 1
         if drop > 0:
             del self._begins[:drop], self._values[:drop]
+
+    def changes_s(self, t: float) -> float:
+        """When another value applies than at t; inf: not known yet."""
+        i = bisect_right(self._begins, t)
+        return self._begins[i] if i < len(self._begins) else inf
 
     def at(self, t: float) -> T | None:
         """What applies at t; None before the first value, or when that is forgotten."""

@@ -1,11 +1,15 @@
 """Validity and divergence checks of the estimate."""
 
+import ctypes
+import functools
+from collections.abc import Callable
 from math import acos, cos, inf, isfinite, sqrt
 
 from companion.core.arrays import Array
 from companion.core.enums import Sensor
+from companion.core.kernel import short_calls
 from companion.estimation.filter_state import FilterState
-from companion.estimation.layout import ErrorIndex, StateIndex
+from companion.estimation.layout import ErrorIndex, require_eskf
 
 # Limits of a valid state; the limit of the position is safety.position_std_m of the vehicle file.
 ATTITUDE_STD_MAX_RAD = 0.1
@@ -19,6 +23,23 @@ REJECTED_MAX_S = 2.0  # all attitudes or all velocities rejected for this long
 REJECTED_MIN_COUNT = 10
 ATTITUDE_STD_LOST_RAD = 1.5
 VELOCITY_STD_LOST_M_S = 50.0
+
+REASONS = (  # of validity.c, which has these limits from here
+    "",
+    "not finite",
+    "covariance not positive",
+    "state beyond any flight",
+    "covariance grown without bound",
+)
+_LIMITS = (ctypes.c_double * 4)(SPEED_MAX_M_S, DISTURBANCE_MAX_M_S2, ATTITUDE_STD_LOST_RAD**2, VELOCITY_STD_LOST_M_S**2)
+
+
+@functools.cache
+def _check() -> Callable[[int], int]:
+    """validity.c with these limits; raises `companion.core.kernel.ArtifactMissing` when it is not built."""
+    function = short_calls(require_eskf()).eskf_divergence
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    return lambda address: int(function(address, ctypes.addressof(_LIMITS)))
 
 
 def largest_std(covariance: Array) -> float:
@@ -49,20 +70,8 @@ def persistently_rejected(filter_state: FilterState, sensor: Sensor) -> bool:
 
 def divergence(filter_state: FilterState) -> str:
     """The reason why the filter must restart, "" when there is none."""
-    # A sum is finite only if every term is finite.
-    if not (isfinite(filter_state.nominal.sum()) and isfinite(filter_state.covariance.sum())):
-        return "not finite"
-    # Plain lists are faster than NumPy for so few numbers.
-    nominal, variances = filter_state.nominal.tolist(), filter_state.covariance.diagonal().tolist()
-    if min(variances) <= 0:
-        return "covariance not positive"
-    speed_m_s = max(map(abs, nominal[StateIndex.VELOCITY]))
-    disturbance_m_s2 = max(map(abs, nominal[StateIndex.DISTURBANCE]))
-    if speed_m_s > SPEED_MAX_M_S or disturbance_m_s2 > DISTURBANCE_MAX_M_S2:
-        return "state beyond any flight"
-    attitude_variance, velocity_variance = max(variances[ErrorIndex.ATTITUDE]), max(variances[ErrorIndex.VELOCITY])
-    if attitude_variance > ATTITUDE_STD_LOST_RAD**2 or velocity_variance > VELOCITY_STD_LOST_M_S**2:
-        return "covariance grown without bound"
+    if reason := REASONS[_check()(filter_state.address)]:
+        return reason
     sensors = (Sensor.ATTITUDE, Sensor.VELOCITY)
     return next((f"{sensor} rejected" for sensor in sensors if persistently_rejected(filter_state, sensor)), "")
 

@@ -5,12 +5,12 @@ import pytest
 
 from companion.core.enums import Sensor
 from companion.core.frames import quat_exp, quat_multiply
-from companion.estimation.adaptation import SCALE_MAX, new_window
+from companion.estimation.adaptation import new_window
 from companion.estimation.filter import LEVEL_TIME_S
 from companion.estimation.gating import Gate
 from companion.estimation.history import History, HistoryEntry
 from companion.estimation.inputs import ActingThrust
-from companion.estimation.layout import StateIndex
+from companion.estimation.layout import SCALE_MAX, StateIndex
 
 HOVER = np.array([0.0, 0, 2])
 LEVEL = np.array([1.0, 0, 0, 0])

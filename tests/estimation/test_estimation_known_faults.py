@@ -9,11 +9,10 @@ from companion.core.clock import SimulatedStopwatch
 from companion.core.enums import Sensor
 from companion.core.frames import quat_conjugate, quat_exp, quat_from_rpy, quat_multiply
 from companion.core.kernel import ArtifactMissing
-from companion.estimation.adaptation import SCALE_MAX
 from companion.estimation.estimator import EstimatorNode
 from companion.estimation.filter import Eskf
 from companion.estimation.inputs import Inputs
-from companion.estimation.layout import ERROR_SIZE, RATES, STATE_SIZE, ErrorIndex, StateIndex
+from companion.estimation.layout import ERROR_SIZE, RATES, SCALE_MAX, STATE_SIZE, ErrorIndex, StateIndex
 
 LEVEL = np.array([1.0, 0, 0, 0])
 G = 9.80665
