@@ -15,7 +15,7 @@ import numpy as np
 
 from companion.control.correction_smoothing import CorrectionSmoothing
 from companion.control.fallback import Blend, PositionPid
-from companion.control.horizon import Horizon
+from companion.control.horizon import Horizon, predicted_path, status_stride
 from companion.control.prediction import Predictor
 from companion.control.solver import Nmpc, NmpcResult
 from companion.control.tilt_offset import TiltOffset
@@ -44,6 +44,7 @@ from companion.core.voltage import ThrustVoltage
 EXPIRY_PERIODS = 5  # of the controller: an older setpoint must not be sent
 PLAN_REUSE_CYCLES = 2  # an old plan is good for about two periods; then feedback matters more
 ACTING_MODE = FcuMode.OFFBOARD  # the flight mode in which this stack's setpoints act
+HORIZON_PERIOD_S = 0.19  # between two predicted paths in `ControlStatus` [s]: 0.2 at 50 Hz
 QUATERNION_TOLERANCE = 1e-2  # of the length of q_WB
 
 
@@ -101,6 +102,7 @@ class ControllerNode(Node):
         self._reference_resets: int | None = None  # the estimator's count when the present reference first arrived
         self._fallback_cycles = self._deadline_misses = self._solver_failures = 0
         self._heading = 0.0  # of the last cycle, not wrapped [rad]; kept while idle, like the solver's plan
+        self._horizon_due_s = -math.inf
         self._go_idle()
 
     def _go_idle(self) -> None:
@@ -209,7 +211,12 @@ class ControllerNode(Node):
             yaw_rate_rad_s=yaw_rate,
             source=self._active,
         )
-        return [setpoint, self._status(now_s, started_s, self._reason, cycle, result)]
+        status = self._status(now_s, started_s, self._reason, cycle, result)
+        if planned is not None and self._bad == 0 and cycle.acting and now_s >= self._horizon_due_s:
+            self._horizon_due_s = now_s + HORIZON_PERIOD_S
+            status.horizon_W = predicted_path(result.states, held_back_W)
+            status.horizon_step_s = self._nmpc.step_s * status_stride(self._nmpc.nodes)
+        return [setpoint, status]
 
     def _begin(self, now_s: float) -> _Cycle | str:
         """The inputs of a cycle, or the reason for idling."""

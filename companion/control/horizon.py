@@ -15,9 +15,11 @@ from companion.control.attitude_inversion import tilt_and_thrust, with_rotor_dra
 from companion.control.trajectories import Samples
 from companion.core.arrays import Array
 from companion.core.frames import GRAVITY_M_S2, wrap_angle
+from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import MODEL_PARAMETERS, Vehicle
 
 GRAVITY_W = np.array([0.0, 0.0, GRAVITY_M_S2])
+STATUS_POINTS = 16  # of a predicted path in a message, at most
 
 
 class Horizon:
@@ -67,6 +69,17 @@ class Horizon:
         p[:, :MODEL_PARAMETERS] = parameters
         p[:, MODEL_PARAMETERS:-1] = disturbance_W
         p[:, -1] = rates
+
+
+def status_stride(nodes: int) -> int:
+    """Every how many nodes a predicted path in a message has a point, for a horizon of so many nodes."""
+    return -(-nodes // (STATUS_POINTS - 1))
+
+
+def predicted_path(states: Array, offset_W: Array) -> tuple[Vec3, ...]:
+    """At most `STATUS_POINTS` positions of a plan, to the millimetre. states: (N + 1, 9); offset_W: (3,), added to each [m]."""
+    points = states[:: status_stride(len(states) - 1), :3] + offset_W
+    return tuple((x, y, z) for x, y, z in np.round(points, 3).tolist())
 
 
 def _clip(values: Array, low: float, high: float, out: Array) -> None:

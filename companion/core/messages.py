@@ -397,6 +397,10 @@ class ControlStatus(Message):
     fallback_cycles: int  # since start
     deadline_misses: int
     solver_failures: int
+    # Five times a second while the NMPC's setpoints act, else empty: the predicted positions, from stamp_s + latency.actuation_s
+    # on. They begin at the estimate, also where a correction of it reaches the controller later.
+    horizon_W: tuple[Vec3, ...] = ()
+    horizon_step_s: float = 0.0  # between two of them
 
 
 # --- mission ----------------------------------------------------------------------------------------------------

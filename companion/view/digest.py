@@ -21,6 +21,7 @@ from companion.core.trajectory_messages import Hold
 from companion.estimation.layout import ErrorIndex
 
 MOTORS = 12
+HORIZON_POINTS = 16  # as `companion.control.horizon.STATUS_POINTS`; more are left out
 TRACKS: dict[str, tuple[str, ...]] = {
     "state": (
         "t", "x", "y", "z", "qw", "qx", "qy", "qz", "vx", "vy", "vz", "dx", "dy", "dz", "std", "rstd", "age", "valid",
@@ -28,6 +29,7 @@ TRACKS: dict[str, tuple[str, ...]] = {
     "cov": ("t", "xx", "xy", "xz", "yy", "yz", "zz"),
     "truth": ("t", "x", "y", "z", "qw", "qx", "qy", "qz", "dx", "dy", "dz", *(f"m{i}" for i in range(MOTORS))),
     "control": ("t", "x", "y", "z", "yaw", "error", "solve", "cycle", "source"),
+    "horizon": ("t", "step", "n", *(f"{axis}{i}" for i in range(HORIZON_POINTS) for axis in "xyz")),
     "sent": ("t", "roll", "pitch", "yaw", "thrust"),
     "fcu": ("t", "voltage", "remaining", "armed", "landed", "offboard"),
 }  # fmt: skip
@@ -67,6 +69,7 @@ INPUTS: tuple[TopicName, ...] = (
 )
 BUNDLES_S = 0.5
 HEALTH_S = 1.0
+HORIZON_S = 0.15
 STATUS_S = 1.0  # a reason that changes all the time (what the start waits for) makes an event this often
 REFERENCE_POINTS = 240
 REFERENCE_STEP_S = 0.1
@@ -105,10 +108,16 @@ class Digest:
     def take(self, message: Message) -> None:
         """Keep what the page draws of a message; never raises for one that decodes."""
         topic, stamp_s = TOPIC_OF[type(message)], message.stamp_s
-        if not math.isfinite(stamp_s) or not self.wants(topic, stamp_s):
+        if not math.isfinite(stamp_s):
+            return
+        t = stamp_s - self.base_s
+        if (
+            isinstance(message, messages.ControlStatus) and message.horizon_W
+        ):  # of one in ten: not thinned with the rest
+            self._note_horizon(message, t)
+        if not self.wants(topic, stamp_s):
             return
         self.newest_s = max(self.newest_s, stamp_s)
-        t = stamp_s - self.base_s
         taken = self._take(message, t)
         if taken and (period_s := PERIODS_S.get(topic)):
             self._due_s[topic] = stamp_s + period_s * self.stretch * self._tolerance
@@ -235,6 +244,16 @@ class Digest:
         except (ValueError, OverflowError, ArithmeticError, IndexError):  # a curve of another version, or not finite
             return
         self._event(t, "reference", frame=m.frame, start=m.start_s - self.base_s, lasts=lasts_s, points=points)
+
+    def _note_horizon(self, m: messages.ControlStatus, t: float) -> None:
+        if t < self._state_due_s.get("horizon", -math.inf):
+            return
+        self._state_due_s["horizon"] = t + HORIZON_S * self.stretch
+        points = m.horizon_W[:HORIZON_POINTS]
+        numbers = [value for point in points for value in point]
+        self._row(
+            "horizon", t, m.horizon_step_s, len(points), *numbers, *(math.nan,) * (3 * HORIZON_POINTS - len(numbers))
+        )
 
     def _note_bundles(self, m: messages.State, t: float) -> None:
         if not m.bundle or t < self._state_due_s.get("bundles", -math.inf):

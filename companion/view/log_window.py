@@ -5,16 +5,18 @@ like any other, and a log of many gigabytes costs memory and time for the window
 chunk only the messages that the page draws are decoded, found by the chunk's message indexes.
 """
 
+import gc
 import mmap
 import struct
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import zstandard
-from numpy.typing import NDArray
 
 from companion.core import aliases
 from companion.core.enums import TopicName
@@ -26,13 +28,18 @@ from companion.view.digest import INPUTS, PERIODS_S, Digest
 
 MAGIC = b"\x89MCAP0\r\n"
 FOOTER, CHANNEL, MESSAGE, CHUNK, MESSAGE_INDEX = 0x02, 0x04, 0x05, 0x06, 0x07
+WANTED = frozenset(INPUTS)
 RECORD_HEAD, MESSAGE_HEAD = 9, 9 + 22
 CHUNK_MAX_BYTES = 256_000_000  # decompressed; a damaged length must not fill the memory
 RELEASE_BYTES = 64_000_000
 WINDOW_S = 1800.0
 STRETCH_FROM_S = 600.0  # windows longer than this are drawn from fewer rows: 20 Hz up to here, 10 Hz from twice
 STRETCH_MAX = 2.0
-BLOCKS_NS = 120_000_000  # longer than the time between two messages of the estimator that hold covariances
+DUE = 0.95  # part of a period after which a message is due: its arrival jitters
+HORIZON = b'"horizon_W":[['  # in a message that holds a predicted path
+NO_BLOCKS = b'"covariance_blocks":[]'  # in a message of the estimator without covariances
+LENGTH, ROW = struct.Struct("<Q"), struct.Struct("<QQ")
+AHEAD = 8  # chunks that are decompressed before they are needed
 
 
 class ChunkPlace(NamedTuple):
@@ -108,23 +115,46 @@ class LogIndex:
             stretch = min(max((end_s - begin_s) / STRETCH_FROM_S, 1.0), STRETCH_MAX)
         digest = Digest(begin_s, stretch, tolerance=0.5)
         digest.bundle_errors = self._bundle_errors
-        wanted = set(INPUTS)
-        decompress = zstandard.ZstdDecompressor()
-        for chunk in self.chunks:
-            if chunk.end_ns / 1e9 < begin_s or chunk.start_ns / 1e9 > end_s:
-                continue
-            try:
-                self._read_chunk(chunk, digest, wanted, decompress)
-            except (zstandard.ZstdError, struct.error, ValueError, OverflowError):
-                self.truncated = True
-        for data in self._maps:
-            _release(data)
+        chunks = [c for c in self.chunks if c.end_ns / 1e9 >= begin_s and c.start_ns / 1e9 <= end_s]
+        due_ns: dict[TopicName, int] = {}
+        collects = gc.isenabled()
+        gc.disable()  # what is read here is kept: looking through it again and again takes a fifth of the time
+        try:
+            for chunk, data in self._decompressed(chunks):
+                if data is None:
+                    self.truncated = True
+                    continue
+                try:
+                    self._read_chunk(chunk, data, digest, due_ns)
+                except (struct.error, ValueError, OverflowError):
+                    self.truncated = True
+        finally:
+            if collects:
+                gc.enable()
+        for mapped in self._maps:
+            _release(mapped)
         return digest
 
-    def _read_chunk(
-        self, chunk: ChunkPlace, digest: Digest, wanted: set[TopicName], decompress: zstandard.ZstdDecompressor
-    ) -> None:
-        source, names = self._maps[chunk.part], self._names[chunk.part]
+    def _decompressed(self, chunks: list[ChunkPlace]) -> Iterator[tuple[ChunkPlace, bytes | None]]:
+        """Chunks and their records; None for one that is damaged. A thread decompresses while the caller decodes."""
+        decompress = zstandard.ZstdDecompressor()
+
+        def records(chunk: ChunkPlace) -> bytes | None:
+            try:
+                return self._records_of(chunk, decompress)
+            except (zstandard.ZstdError, struct.error, ValueError, OverflowError):
+                return None
+
+        with ThreadPoolExecutor(1) as worker:
+            waiting: deque[Future[bytes | None]] = deque(worker.submit(records, chunk) for chunk in chunks[:AHEAD])
+            for number, chunk in enumerate(chunks):
+                data = waiting.popleft().result()
+                if number + AHEAD < len(chunks):
+                    waiting.append(worker.submit(records, chunks[number + AHEAD]))
+                yield chunk, data
+
+    def _records_of(self, chunk: ChunkPlace, decompress: zstandard.ZstdDecompressor) -> bytes:
+        source = self._maps[chunk.part]
         size, _crc, name_bytes = struct.unpack_from("<QII", source, chunk.begin + 16)
         at = chunk.begin + 32
         compression = source[at : at + name_bytes].decode()
@@ -137,6 +167,10 @@ class LogIndex:
             data = decompress.decompress(data, max_output_size=size)
         elif compression:
             raise ValueError(compression)
+        return data
+
+    def _read_chunk(self, chunk: ChunkPlace, data: bytes, digest: Digest, due_ns: dict[TopicName, int]) -> None:
+        source, names = self._maps[chunk.part], self._names[chunk.part]
         due: list[tuple[int, TopicName]] = []
         if any(channel not in names for channel, _, _ in chunk.indexes) or not chunk.indexes:
             for kind, offset in _records(data):
@@ -144,12 +178,12 @@ class LogIndex:
                     names.update(_channel(data, offset))
                 elif kind == MESSAGE and not chunk.indexes:  # the file ends after this chunk
                     topic = names.get(struct.unpack_from("<H", data, offset + RECORD_HEAD)[0])
-                    due += [(offset, topic)] if topic is not None and topic in wanted else []
+                    due += [(offset, topic)] if topic is not None and topic in WANTED else []
         for channel, begin, held in chunk.indexes:
             topic = names.get(channel)
-            if topic in wanted and topic is not None:
-                rows = np.frombuffer(source, dtype="<u8", count=held // 16 * 2, offset=begin).reshape(-1, 2)
-                due += [(int(offset), topic) for offset in _thinned(rows, topic, digest.stretch)]
+            if topic in WANTED and topic is not None:
+                rows = ROW.iter_unpack(source[begin : begin + held // ROW.size * ROW.size])
+                due += _due(rows, topic, data, digest.stretch, due_ns)
         for offset, topic in sorted(due):
             _take(data, offset, topic, digest)
 
@@ -160,26 +194,47 @@ def _release(data: mmap.mmap) -> None:
         data.madvise(mmap.MADV_DONTNEED)
 
 
-def _thinned(rows: NDArray[np.uint64], topic: TopicName, stretch: float) -> NDArray[np.uint64]:
-    """Of the rows of a message index (time of arrival [ns], offset) the offsets that may be drawn: one in each period."""
+def _due(
+    rows: Iterable[tuple[int, int]], topic: TopicName, data: bytes, stretch: float, due_ns: dict[TopicName, int]
+) -> list[tuple[int, TopicName]]:
+    """Of the rows of a message index (time of arrival [ns], offset) those that may be drawn: one in each period.
+
+    due_ns: when the next one of each topic is due; kept from chunk to chunk. A predicted path and the covariances are in some
+    messages of their topics only: all of the former are taken, and of the latter the first after they are due.
+    """
     period_s = PERIODS_S.get(topic)
-    if not period_s or not len(rows):
-        return rows[:, 1]
-    periods, rest = np.divmod(rows[:, 0], np.uint64(period_s * stretch * 1e9))
-    kept = rest < BLOCKS_NS if topic == "estimator" else np.append(True, periods[1:] != periods[:-1])
-    thinned: NDArray[np.uint64] = rows[kept, 1]
-    return thinned
+    if not period_s:
+        return [(offset, topic) for _, offset in rows]
+    period_ns, next_ns = int(period_s * stretch * DUE * 1e9), due_ns.get(topic, 0)
+    found = []
+    for stamp_ns, offset in rows:
+        if stamp_ns < next_ns:
+            if topic != "control" or data.find(HORIZON, offset, _end(data, offset)) < 0:
+                continue
+        elif topic == "estimator" and data.find(NO_BLOCKS, offset, _end(data, offset)) >= 0:
+            continue
+        else:
+            next_ns = stamp_ns + period_ns
+        found.append((offset, topic))
+    due_ns[topic] = next_ns
+    return found
+
+
+def _end(data: bytes, offset: int) -> int:
+    """Where the record at an offset ends."""
+    length: int = LENGTH.unpack_from(data, offset + 1)[0]
+    return offset + RECORD_HEAD + length
 
 
 def _take(data: bytes, offset: int, topic: TopicName, digest: Digest) -> None:
     """Decode one message of a chunk if the page is due to draw it."""
     kind, length = struct.unpack_from("<BQ", data, offset)
     (stamp_ns,) = struct.unpack_from("<Q", data, offset + RECORD_HEAD + 14)
-    if kind != MESSAGE or not digest.wants(topic, stamp_ns / 1e9):
+    if kind != MESSAGE:
+        return
+    if topic != "control" and not digest.wants(topic, stamp_ns / 1e9):
         return
     text = data[offset + MESSAGE_HEAD : offset + RECORD_HEAD + length]
-    if topic == "estimator" and b'"covariance_blocks":[]' in text:
-        return
     try:
         digest.take(decode(topic, text))
     except (msgspec.MsgspecError, KeyError):

@@ -125,6 +125,7 @@ def _vehicle(vehicle: Tables, scenario: Tables) -> Drawn:
         "name": str(vehicle.get("name", "")),
         "wheelbase": float(vehicle.get("wheelbase_m", 0.55)),
         "horizon": float(control.get("horizon_s", 2.0)),
+        "latency": float((vehicle.get("latency") or {}).get("actuation_s", 0.0)),
         "low": safety.get("battery_low_v"),
         "critical": safety.get("battery_critical_v"),
         "simulated": bool(scenario),

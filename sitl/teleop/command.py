@@ -22,6 +22,7 @@ from sitl.teleop.paper4 import Paper4
 from sitl.teleop.parameter_file import read_parameters
 from sitl.teleop.remote_port import RemotePort
 from sitl.teleop.results import append_row, check_results, write_rows
+from sitl.teleop.session_log import write_session_log
 from sitl.teleop.sources import SimulatedPilot, StickFile
 from sitl.teleop.sticks import StickSource, Vehicle
 from sitl.teleop.tasks import Hold, Land, Score, Square, Task
@@ -103,6 +104,13 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
     "--parameters", type=click.Path(path_type=Path), default=None, help="For tello: a file of `companion tune`."
 )
 @click.option("--csv", "csv_file", type=OutputFile(), default=None, help="Write the path here, every 10 ms.")
+@click.option(
+    "--log",
+    "log_file",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Write a log here, for `companion view` and `companion tune`.",
+)
 @click.option("--results", type=OutputFile(), default=None, help="Append one row with the score here (CSV).")
 @click.option("--name", default="", help="The pilot's name in the results.")
 @click.option("--json", "as_json", is_flag=True, help="Print the score as JSON.")
@@ -126,6 +134,7 @@ def teleop(
     realtime: bool,
     parameters: Path | None,
     csv_file: Path | None,
+    log_file: Path | None,
     results: Path | None,
     name: str,
     as_json: bool,
@@ -136,6 +145,8 @@ def teleop(
     flown_vehicle = _vehicle(vehicle, parameters)
     acting = Faults([parse_fault(text) for text in faults])
     solids = None if world is None else Solids.load(_world_file(world))
+    if log_file is not None and log_file.exists():
+        raise UserError(f"{log_file}: log exists already; logs are never overwritten")
     if results is not None:
         check_results(results, RESULTS)
     source = _source(sticks_from, flown_vehicle, task, seed, flight_mode, any(wind))
@@ -162,6 +173,8 @@ def teleop(
             remote.close()
     if csv_file is not None:
         write_rows(csv_file, COLUMNS, flown.rows)
+    if log_file is not None:
+        write_session_log(log_file, flown.rows, vehicle, task_name)
     if results is not None:
         pilot = name or sticks_from
         date = datetime.now(UTC).isoformat(timespec="seconds")

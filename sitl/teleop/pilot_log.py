@@ -292,9 +292,19 @@ def _from_ulog(path: Path) -> PilotLog:
     attitude = _attitude(
         time_s(data), map(swap_attitude, np.column_stack([data[f"q[{i}]"] for i in range(4)]).tolist())
     )
+    turns = _attitude_resets(data, time_s) if "quat_reset_counter" in data else Signal(np.empty(0), np.empty((0, 1)))
     data = found["vehicle_local_position"][0]
+    if "quat_reset_counter" not in found["vehicle_attitude"][0]:
+        turns = _resets(time_s(data), data, "heading_reset_counter", "delta_heading")
+    attitude.value[:, 2] += _since(turns, attitude.t_s)  # PX4's heading is clockwise, ψ is not
+    lifts = _resets(time_s(data), data, "z_reset_counter", "delta_z")
     good = np.asarray(data.get("z_valid", np.ones(len(data["z"])))).astype(bool)
     height = _clean(time_s(data)[good], -data["z"][good].astype(float))
+    height.value[:, 0] += _since(lifts, height.t_s)  # z is down
+    for what, resets, unit in (("heading", turns, "rad"), ("height", lifts, "m")):
+        if len(resets.t_s):
+            size = ", ".join(f"{abs(v):.2f} {unit}" for v in resets.value[:, 0])
+            notes.append(f"PX4 set its {what} again while it flew: undone ({size})")
     end_s = float(attitude.t_s[-1]) if len(attitude.t_s) else 0.0
     flying: list[Span] | None = None
     if "vehicle_land_detected" in found:
@@ -307,6 +317,28 @@ def _from_ulog(path: Path) -> PilotLog:
     if flying is not None:
         flying = [(start + EDGE_S, end - EDGE_S) for start, end in flying if end - start > 2 * EDGE_S]
     return _log(path, sticks, attitude, height, flying, notes)
+
+
+def _resets(t_s: Array, data: Dataset, counter: str, delta: str) -> Signal:
+    """When a reset counter of PX4's estimator rose, and by how much the quantity jumped; empty where they are not logged."""
+    if counter not in data or delta not in data:
+        return Signal(np.empty(0), np.empty((0, 1)))
+    at = np.flatnonzero(np.diff(data[counter].astype(int)) != 0) + 1
+    return _clean(t_s[at], data[delta][at].astype(float))
+
+
+def _attitude_resets(data: Dataset, time_s: Callable[[Dataset], Array]) -> Signal:
+    """The same of the attitude: the heading's part of `delta_q_reset`, the rotation from before to after in the NED frame."""
+    w, z = (data[f"delta_q_reset[{i}]"].astype(float) for i in (0, 3))
+    turned = {"delta": np.remainder(2.0 * np.arctan2(z, w) + math.pi, math.tau) - math.pi}
+    return _resets(time_s(data), {**turned, "counter": data["quat_reset_counter"]}, "counter", "delta")
+
+
+def _since(resets: Signal, t_s: Array) -> Array:
+    """The sum of all jumps until each time, (n,)."""
+    total = np.concatenate([[0.0], np.cumsum(resets.value[:, 0])])
+    summed: Array = total[np.searchsorted(resets.t_s, t_s, side="right")]
+    return summed
 
 
 def _ulog_sticks(path: Path, instances: list[Dataset], time_s: Callable[[Dataset], Array]) -> tuple[Signal, int]:

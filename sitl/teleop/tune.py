@@ -101,11 +101,20 @@ def parameter_set(
 
 
 class Part(NamedTuple):
-    """A fitted and a held-out part of one log."""
+    """A fitted part of one log, and the same with the held-out part after it.
+
+    A model flies the held-out part from the state in which it ends the fitted one: integrals and references are those of its
+    own past, which a log does not contain.
+    """
 
     log: PilotLog
     fitted: Window
-    held_out: Window
+    whole: Window
+
+    @property
+    def held_out_s(self) -> float:
+        """Length of the held-out part [s]."""
+        return self.whole.duration_s - self.fitted.duration_s
 
 
 class Tuned(NamedTuple):
@@ -159,7 +168,7 @@ def divide(
             f" {HELD_OUT_MIN_S:g} s to check are needed (--fit SECONDS)"
         )
     fitted = window(log, start_s, fit_s, upsampling)
-    return Part(log, fitted, window(log, start_s + fit_s, min(held_out_s, left_s), upsampling))
+    return Part(log, fitted, window(log, start_s, fit_s + min(held_out_s, left_s), upsampling))
 
 
 def tune(
@@ -213,8 +222,10 @@ def tune(
     values = np.asarray(found.x)
 
     def total(candidate: Array, held_out: bool) -> Array:
-        rows = [what.errors(candidate[None], part.held_out if held_out else part.fitted)[0] for part in parts]
-        summed: Array = np.sum(rows, axis=0)
+        rows = [what.errors(candidate[None], part.fitted)[0] for part in parts]
+        if held_out:  # the model runs on: what the whole has more than its beginning
+            rows = [what.errors(candidate[None], p.whole)[0] - row for p, row in zip(parts, rows, strict=True)]
+        summed: Array = np.maximum(np.sum(rows, axis=0), 0.0)
         return summed
 
     return Tuned(
@@ -225,7 +236,7 @@ def tune(
         held_out_errors=total(values, True),
         start_held_out_errors=total(what.start, True),
         fitted_s=sum(part.fitted.duration_s for part in parts),
-        held_out_s=sum(part.held_out.duration_s for part in parts),
+        held_out_s=sum(part.held_out_s for part in parts),
         start_diverged=any(what.path(what.start, part.fitted)[1] for part in parts),
         published_errors=_published(what, parts),
         generations=done,

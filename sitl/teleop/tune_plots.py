@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from companion.core.errors import OutputError
-from sitl.teleop.pilot_log import STEP_S, Window
+from sitl.teleop.pilot_log import STEP_S
 from sitl.teleop.tune import Part, Tuned
 
 FLOWN, MODEL, STICK, HELD_OUT = "#1f2933", "#d9822b", "#9aa5b1", "#e8eef7"
@@ -34,9 +34,12 @@ def write_plots(tuned: Tuned, folder: Path) -> list[Path]:
 def _figure(tuned: Tuned, part: Part) -> Figure:
     figure = Figure(figsize=(9.6, 8.4), layout="constrained")
     rows = figure.subplots(4, 1, sharex=True)
-    zero_s = part.fitted.start_s
-    for held_out, window in enumerate((part.fitted, part.held_out)):
-        _rows(rows, tuned, window, zero_s, bool(held_out))
+    path, _ = tuned.what.path(tuned.values, part.whole)
+    t_s = STEP_S * np.arange(len(part.whole.flown))
+    for axis, row in enumerate(rows):
+        row.axvspan(part.fitted.duration_s, part.whole.duration_s, color=HELD_OUT, lw=0)
+        row.plot(t_s[::EVERY], part.whole.flown[::EVERY, axis], color=FLOWN, lw=0.9, label="flown")
+        row.plot(t_s[: len(path) : EVERY], path[::EVERY, axis], color=MODEL, lw=0.9, label="model")
     for axis, (row, label) in enumerate(zip(rows, LABELS, strict=True)):
         row.set_ylabel(label)
         fitted, checked = tuned.errors[axis] / tuned.fitted_s, tuned.held_out_errors[axis] / tuned.held_out_s
@@ -45,14 +48,3 @@ def _figure(tuned: Tuned, part: Part) -> Figure:
     rows[-1].set_xlabel("time, s; shaded: held out")
     figure.suptitle(f"{part.log.path.name}, set {tuned.what.name}", fontsize=10)
     return figure
-
-
-def _rows(rows: list, tuned: Tuned, window: Window, zero_s: float, held_out: bool) -> None:  # type: ignore[type-arg]
-    path, _ = tuned.what.path(tuned.values, window)
-    t_s = window.start_s - zero_s + STEP_S * np.arange(len(window.flown))
-    for axis, row in enumerate(rows):
-        names = (None, None) if held_out else ("flown", "model")
-        if held_out:
-            row.axvspan(t_s[0], t_s[-1], color=HELD_OUT, lw=0)
-        row.plot(t_s[::EVERY], window.flown[::EVERY, axis], color=FLOWN, lw=0.9, label=names[0])
-        row.plot(t_s[: len(path) : EVERY], path[::EVERY, axis], color=MODEL, lw=0.9, label=names[1])

@@ -24,10 +24,10 @@ class EmulatorFlight:
     ``stream`` is called with the time at 50 Hz and may return bytes to send: the stream of a companion.
     """
 
-    def __init__(self, airframe="f550", height_m=0.0, sensors=PAPER, wind_W=(0.0, 0.0, 0.0), **options) -> None:
+    def __init__(self, airframe="f550", height_m=0.0, sensors=PAPER, wind_W=(0.0, 0.0, 0.0), seed=2, **options) -> None:
         self.autopilot = Autopilot(airframe, 1, **options)
         self.plant = Plant(load_airframe(airframe), 1, (0.0, 0.0, height_m))
-        self.sensors = Sensors(sensors, 2)
+        self.sensors = Sensors(sensors, seed)
         self.wind_W = wind_W
         self.now_s, self.steps = 0.0, 0
         self.peer = common.MAVLink(None, 255, 190)

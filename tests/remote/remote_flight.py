@@ -65,9 +65,15 @@ class RemoteFlight:
     """``run`` moves everything; start_s: time on the ground, 4 s for a position. ``sent`` has (time, MANUAL_CONTROL) of all that left the remote."""
 
     def __init__(
-        self, start_s: float = 4.0, sensors=EXACT, in_mode: int = InMode.MAVLINK_ONLY, rates_hz=RATES, **parameters
+        self,
+        start_s: float = 4.0,
+        sensors=EXACT,
+        in_mode: int = InMode.MAVLINK_ONLY,
+        rates_hz=RATES,
+        seed: int = 2,
+        **parameters,
     ) -> None:
-        self.flight = EmulatorFlight(sensors=sensors, stream_rates_hz=dict(rates_hz))
+        self.flight = EmulatorFlight(sensors=sensors, seed=seed, stream_rates_hz=dict(rates_hz))
         for name, value in {"COM_RC_IN_MODE": int(in_mode), **parameters}.items():
             assert self.flight.autopilot.parameters.set(name, value)
         self.aircraft = Aircraft()

@@ -52,7 +52,18 @@ def fly(vehicle_name: str, duration_s: float, seed: int) -> Pilot:
     return Pilot(columns, [str(row[COLUMNS.index("mode")]) for row in rows])
 
 
-def ulog(path: Path, pilot: Pilot, names: str = "new", skip: str = "", **changed: Array) -> Path:
+class Resets(NamedTuple):
+    """Jumps of PX4's estimate at a time: of its heading (clockwise) and its z (down)."""
+
+    at_s: float
+    heading_rad: float
+    z_m: float
+    by_attitude: bool  # `vehicle_attitude` says so, else `vehicle_local_position`
+
+
+def ulog(
+    path: Path, pilot: Pilot, names: str = "new", skip: str = "", resets: Resets | None = None, **changed: Array
+) -> Path:
     """The flight as PX4 logs it: sticks at 25 Hz beside a second, idle instance, attitude at 50 Hz, height at 10 Hz."""
     from identify_flights import ULogFile, floats
 
@@ -62,15 +73,28 @@ def ulog(path: Path, pilot: Pilot, names: str = "new", skip: str = "", **changed
         sticks = {"x": x, "y": y, "z": (climb + 1.0) / 2.0, "r": r}
     else:
         sticks = {"pitch": x, "roll": y, "throttle": climb, "yaw": r}
-    rpy = np.column_stack([pilot["roll_rad"], pilot["pitch_rad"], pilot["yaw_rad"]])[::2]
+    after = t_s >= resets.at_s if resets else np.zeros(len(t_s), bool)
+    yaw = pilot["yaw_rad"] - after * (resets.heading_rad if resets else 0.0)
+    z = -pilot["z_m"] + after * (resets.z_m if resets else 0.0)
+    rpy = np.column_stack([pilot["roll_rad"], pilot["pitch_rad"], yaw])[::2]
     q_ned = np.array([swap_attitude(tuple(quat_from_rpy(*row))) for row in rpy])
     topics = {
         "manual_control_setpoint": (t_s[::4], {k: ("float", v) for k, v in sticks.items()}),
         "vehicle_attitude": (t_s[::2], floats("q", q_ned)),
-        "vehicle_local_position": (t_s[::10], {"z": ("float", -pilot["z_m"][::10])}),
+        "vehicle_local_position": (t_s[::10], {"z": ("float", z[::10])}),
         "vehicle_land_detected": (t_s[::100], {"landed": ("bool", pilot["on_floor"][::100] > 0)}),
         "vehicle_status": (t_s[::100], {"arming_state": ("uint8_t", np.full(len(t_s[::100]), 2))}),
     }
+    if resets:
+        count, half = {n: ("uint8_t", (3 + after[::n]).astype(np.uint8)) for n in (2, 10)}, 0.5 * resets.heading_rad
+        position = topics["vehicle_local_position"][1]
+        position |= {"z_reset_counter": count[10], "delta_z": ("float", np.full(len(z[::10]), resets.z_m))}
+        if resets.by_attitude:
+            turn = np.tile([-np.cos(half), 0.0, 0.0, -np.sin(half)], (len(rpy), 1))  # of the two signs the unusual one
+            topics["vehicle_attitude"][1].update({"quat_reset_counter": count[2], **floats("delta_q_reset", turn)})
+        else:
+            heading = ("float", np.full(len(z[::10]), resets.heading_rad))
+            position |= {"heading_reset_counter": count[10], "delta_heading": heading}
     if skip != "manual_control_setpoint":
         idle = {k: ("float", np.zeros(len(x))) for k in sticks}
         file.add("manual_control_setpoint", t_s[::4], 0, **idle)

@@ -193,3 +193,23 @@ def test_paper4_is_flown_headless_from_a_file(sticks, tmp_path: Path) -> None:
         last = list(csv.DictReader(opened))[-1]
     assert float(last["yaw_rad"]) == pytest.approx(-1.5, abs=0.1)
     assert float(last["x_m"]) > 2.0 and abs(float(last["y_m"])) < 0.1 * float(last["x_m"])
+
+
+def test_a_log_of_a_session_is_read_by_tune_and_by_the_view(tmp_path: Path) -> None:
+    from companion.view.digest import TRACKS
+    from companion.view.log_window import LogIndex
+    from companion.view.scene import scene_of, tables_of_log
+    from sitl.teleop.pilot_log import read_pilot_log, window
+
+    log, path = tmp_path / "session.mcap", tmp_path / "session.csv"
+    arguments = ("--vehicle", "paper4", "--task", "square", "--duration", 9, "--log", log)
+    assert run(*arguments, "--csv", path).exit_code == 0
+    by_log, by_path = (window(read_pilot_log(file), 4.0, 4.0) for file in (log, path))
+    assert np.abs(by_log.sticks - by_path.sticks).mean() < 0.02  # 50 of the 100 samples a second
+    assert by_log.flown == pytest.approx(by_path.flown, abs=0.002)
+    index = LogIndex(log)
+    digest = index.read(*index.window_s(0))
+    states = np.array(digest.rows["state"]).reshape(-1, len(TRACKS["state"]))
+    assert len(states) > 150 and states[:, 3].max() > 1.0
+    assert scene_of(tables_of_log(index.metadata))["title"] == "paper4, square"
+    assert "logs are never overwritten" in run(*arguments).stderr

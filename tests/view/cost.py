@@ -1,6 +1,7 @@
 """What the view costs: ``python -m tests.view.cost``, processor time per second beside a simulated flight in real time."""
 
 import json
+import os
 import sys
 import tempfile
 import time
@@ -39,7 +40,7 @@ def main() -> None:
                     words = "one page with camera" if camera else "one page"
                     rate = f"{counts[0] / SPAN_S:.0f} packets and {counts[1] / SPAN_S / 1e3:.0f} kB a second"
                     print(f"{words}: {share:.1%} of a core, {rate}")
-            print(f"memory: {_memory_mb(view.process.pid):.0f} MB")
+            print(f"memory: {_memory_mb(view.process.pid):.0f} MB; load of the machine {os.getloadavg()[0]:.1f}")
 
 
 def _measured(view, work) -> float:

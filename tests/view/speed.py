@@ -3,6 +3,7 @@
 In a headless Chromium without a graphics processor.
 """
 
+import os
 import sys
 import tempfile
 import time
@@ -27,7 +28,7 @@ def main(log: str) -> None:
             print(
                 f"{started_s - began_s:.1f} s until the view listens, {shown_s - started_s:.1f} s until the page shows the log"
             )
-            print(f"processor time of the view: {view.cpu_s():.1f} s")
+            print(f"processor time of the view: {view.cpu_s():.1f} s; load of the machine {os.getloadavg()[0]:.1f}")
             for width, height in SIZES:
                 page.call(
                     "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
@@ -40,7 +41,7 @@ def main(log: str) -> None:
                 cost_ms, detail = 1e3 * (page.cpu_s() - cpu_s) / max(drawn, 1), page.run("view.renderer.detail")
                 print(
                     f"{width} x {height}: {drawn / took_s:.0f} pictures a second, {cost_ms:.0f} ms of processor time each, "
-                    f"{detail:.2f} of the pixels a side"
+                    f"{detail:.2f} of the pixels a side; load {os.getloadavg()[0]:.1f}"
                 )
 
 

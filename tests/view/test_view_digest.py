@@ -181,12 +181,28 @@ def test_a_view_of_many_hours_stays_bounded(monkeypatch):
     assert head["events"][0]["k"] == "phase" and len(rows["state"]) <= 100
 
 
-def test_control_is_a_row():
+def control(t: float, **facts) -> ControlStatus:
     counters = dict.fromkeys(("solver_status", "fallback_cycles", "deadline_misses", "solver_failures"), 0)
     times = {"cycle_time_s": 0.003, "solve_time_s": 0.002}
     errors = {"yaw_error_rad": 0.0, "position_error_m": 0.02}
     reference = {"reference_p_W": (1, 2, 3), "reference_yaw_rad": 0.5, "reference_id": 1, "reference_finished": False}
+    return ControlStatus(stamp_s=t, active="nmpc", reason="", **reference, **errors, **times, **counters, **facts)
+
+
+def test_control_is_a_row():
     digest = Digest(0.0)
-    digest.take(ControlStatus(stamp_s=1.0, active="nmpc", reason="", **reference, **errors, **times, **counters))
+    digest.take(control(1.0))
     _, rows = opened(Cursor().packet(digest))
     assert rows["control"][0].tolist() == pytest.approx([1, 1, 2, 3, 0.5, 0.02, 2, 3, 2])
+
+
+def test_a_predicted_path_is_kept_also_where_its_message_is_not_due():
+    digest = Digest(0.0)
+    for i in range(100):
+        points = tuple((0.1 * k, 0.0, 2.0) for k in range(4 if i % 20 else 30)) if i % 10 == 3 else ()
+        digest.take(control(0.02 * i, horizon_W=points, horizon_step_s=0.2))
+    _, rows = opened(Cursor().packet(digest))
+    assert len(rows["control"]) < 40
+    paths = rows["horizon"]
+    assert paths[:, 0] == pytest.approx(0.2 * np.arange(10) + 0.06)
+    assert paths[0, 1:9] == pytest.approx([0.2, 4, 0, 0, 2, 0.1, 0, 2]) and np.isnan(paths[0, -1])

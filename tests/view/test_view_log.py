@@ -34,7 +34,7 @@ def test_old_logs_are_shown(path):
     digest = index.read(*index.window_s(0))
     states = np.array(digest.rows["state"]).reshape(-1, len(TRACKS["state"]))
     assert index.windows == 1 and not index.truncated
-    assert len(states) > 20  # these logs hold few, or those of one second
+    assert len(states) >= 20  # these logs hold few, or those of one second
     first = log["state"][0]
     assert states[0, 1:4] == pytest.approx(first.p_W, abs=1e-4)
     assert {event["phase"] for event in digest.events if event["k"] == "phase"} == {

@@ -105,6 +105,30 @@ def test_the_page_draws_aircraft_and_structure_and_plays_a_log(log, tmp_path):
         assert page.errors == []
 
 
+def test_the_horizon_is_the_path_that_the_controller_predicted(log, tmp_path):
+    from companion.core.messages import ControlStatus
+    from companion.recording.log import read_log
+
+    at_s = 20.0  # in the search, at 1 m/s
+    with shown(log) as url, browser(tmp_path, SIZE) as page:
+        page.open(url)
+        page.wait("window.view && view.loaded", 60)
+        page.run(f"view.time.playing = false; view.renderer.fixed = true; view.time.to({at_s})")
+        layers(page)
+        page.wait(f"view.shownAt && Math.abs(view.time.t - {at_s}) < 0.01")
+        page.run("view.camera.target = [...view.shownAt.p]; view.camera.distance = 6")
+        bare = drawn(page)
+        layers(page, "horizon")
+        shown_ = drawn(page)
+        pink = (shown_[..., 0] > 180) & (shown_[..., 1] < 170) & (shown_[..., 2] > 150)
+        assert pink.sum() > 30 > ((bare[..., 0] > 180) & (bare[..., 1] < 170) & (bare[..., 2] > 150)).sum()
+        end, base_s = page.run("view.world.end"), page.run("view.hello.base")
+        newest = [m for m in read_log(log).of(ControlStatus) if m.horizon_W and m.stamp_s <= base_s + at_s][-1]
+        assert end == pytest.approx(newest.horizon_W[-1], abs=1e-3)
+        assert np.linalg.norm(np.subtract(end, page.run("view.shownAt.p"))) > 0.3
+        assert page.errors == []
+
+
 def test_panels_do_not_cover_each_other(log, tmp_path):
     script = """(() => {
       const boxes = ['status', 'messages', 'camera-card', 'charts', 'timeline', 'layers'].map((id) => [id, document.getElementById(id)])

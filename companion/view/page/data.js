@@ -7,7 +7,7 @@ export class Track {
     this.index = Object.fromEntries(columns.map((name, i) => [name, i]));
     this.clear();
   }
-  clear() { this.n = 0; this.data = new Float32Array(256 * this.width); }
+  clear() { this.n = 0; this.found = 0; this.data = new Float32Array(256 * this.width); }
   append(rows) {
     const need = this.n * this.width + rows.length;
     if (need > this.data.length) {
@@ -21,8 +21,13 @@ export class Track {
   time(i) { return this.data[i * this.width]; }
   // Index of the last row not after t, -1 before the first.
   find(t) {
+    // A picture asks for many columns of one moment, and the next picture for the next row.
+    for (let i = this.found; i < this.found + 3 && i < this.n; i++) {
+      if (this.time(i) <= t && (i + 1 >= this.n || this.time(i + 1) > t)) return this.found = i;
+    }
     let low = -1, high = this.n;
     while (high - low > 1) { const mid = (low + high) >> 1; if (this.time(mid) <= t) low = mid; else high = mid; }
+    this.found = Math.max(low, 0);
     return low;
   }
   get(i, name) { return this.data[i * this.width + this.index[name]]; }

@@ -3,7 +3,7 @@
 const CPU = { willReadFrequently: true }; // small pictures of lines: cheaper without the graphics processor
 const $ = (id) => document.getElementById(id);
 export const COLOURS = {
-  estimate: "#5fb3ff", truth: "#c3ccd5", reference: "#6fdc9f", amber: "#ffb454", red: "#ff6f6f", plan: "#a99cff", photo: "#ffd866",
+  estimate: "#5fb3ff", truth: "#c3ccd5", reference: "#6fdc9f", amber: "#ffb454", red: "#ff6f6f", plan: "#a99cff", photo: "#ffd866", horizon: "#ff8fd0",
 };
 const PHASES = {
   WAIT_READY: "#7d8b99", ARM: "#8fa3b5", TAKEOFF: "#5fb3ff", ENTER_OFFBOARD: "#5fb3ff", SEARCH: "#58c4dd", APPROACH: "#4ccfb4",
@@ -282,10 +282,18 @@ export class TimeLine {
     put($("length"), clock(this.end));
     $("now").classList.toggle("on", this.follows);
     const canvas = $("scrub"), ratio = Math.min(window.devicePixelRatio || 1, 2), w = canvas.clientWidth, h = canvas.clientHeight;
+    const x = (t) => w * Math.min(1, Math.max(0, t / Math.max(this.end, 1e-3)));
+    $("knob").style.transform = `translateX(${x(this.t).toFixed(1)}px)`;
+    const now = this.t.toFixed(0);
+    if (now !== this.now) { this.now = now; canvas.setAttribute("aria-valuenow", now); }
+    // The line itself changes with its events, in a running flight also with its length: once in 1/300 of it is enough to see.
+    const counts = ["phase", "safety", "photograph", "capture"].map((kind) => data.events.of(kind).length);
+    const key = [data.version, w, h, ratio, this.live ? Math.floor(300 * Math.log(Math.max(this.end, 1))) : this.end, ...counts].join();
+    if (key === this.key) return;
+    this.key = key;
     canvas.setAttribute("aria-valuemax", this.end.toFixed(0));
-    canvas.setAttribute("aria-valuenow", this.t.toFixed(0));
     if (canvas.width !== Math.round(w * ratio)) { canvas.width = Math.round(w * ratio); canvas.height = Math.round(h * ratio); }
-    const ctx = canvas.getContext("2d", CPU), x = (t) => w * Math.min(1, Math.max(0, t / Math.max(this.end, 1e-3)));
+    const ctx = canvas.getContext("2d", CPU);
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     ctx.clearRect(0, 0, w, h);
     const phases = data.events.of("phase"), y = h / 2 - 4;
@@ -310,8 +318,6 @@ export class TimeLine {
       ctx.fillStyle = colour;
       for (const event of data.events.of(kind)) if (kind !== "safety" || event.active) ctx.fillRect(x(event.t) - 1, y + 11, 2, 5);
     }
-    ctx.fillStyle = "#ffffff";
-    ctx.beginPath(); ctx.arc(x(this.t), y + 4, 6, 0, 7); ctx.fill();
   }
 }
 

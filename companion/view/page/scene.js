@@ -1,30 +1,30 @@
 // The three-dimensional picture by WebGL 2: solids, lines, aircraft. World axes: x east, y north, z up.
 
+// Light and fog are computed at the vertices: a computer without a graphics processor is slow at every pixel.
 const MESH_VERTEX = `#version 300 es
 in vec3 position; in vec3 normal; in vec3 tint;
-uniform mat4 place, seen; uniform mat3 turn;
-out vec3 n; out vec3 c; out vec3 w;
-void main() { vec4 p = place * vec4(position, 1.0); w = p.xyz; n = turn * normal; c = tint; gl_Position = seen * p; }`;
-const MESH_FRAGMENT = `#version 300 es
-precision highp float;
-in vec3 n; in vec3 c; in vec3 w;
-uniform vec4 colour; uniform vec3 eye, fog; uniform float far, flat_;
-out vec4 shown;
+uniform mat4 place, seen; uniform mat3 turn; uniform vec4 colour; uniform vec3 eye, fog; uniform float far, flat_;
+out vec4 lit;
 void main() {
-  vec3 m = normalize(n);
-  vec3 to = normalize(eye - w);
-  if (dot(m, to) < 0.0) m = -m;
+  vec3 w = (place * vec4(position, 1.0)).xyz, m = normalize(turn * normal), to = normalize(eye - w);
+  float facing = dot(m, to);
+  if (facing < 0.0) m = -m;
   float sun = max(dot(m, normalize(vec3(-0.45, -0.6, 0.72))), 0.0);
   float light = mix(0.50 + 0.16 * m.z + 0.42 * sun, 1.0, flat_);
-  float rim = pow(1.0 - abs(dot(m, to)), 2.0) * flat_;
-  vec3 lit = colour.rgb * c * light;
+  float rim = pow(1.0 - abs(facing), 2.0) * flat_;
   float d = clamp(length(eye - w) / far, 0.0, 1.0);
-  shown = vec4(mix(lit, fog, d * d * (1.0 - flat_)), clamp(colour.a + rim * 0.35, 0.0, 1.0));
+  lit = vec4(mix(colour.rgb * tint * light, fog, d * d * (1.0 - flat_)), clamp(colour.a + rim * 0.35, 0.0, 1.0));
+  gl_Position = seen * vec4(w, 1.0);
 }`;
-const LINE_VERTEX = `#version 300 es
+const MESH_FRAGMENT = `#version 300 es
+precision mediump float;
+in vec4 lit; out vec4 shown;
+void main() { shown = lit; }`;
+// A segment from a to b as two triangles of constant width on the screen; `faded`: lines of the ground, fading with the distance.
+const lineVertex = (faded) => `#version 300 es
 in vec2 corner; in vec3 a; in vec3 b; in float along;
 uniform mat4 seen; uniform vec2 screen; uniform float width; uniform mat4 place; uniform vec3 eye;
-out float s; out float side;
+out float s; out float side; ${faded ? "uniform vec2 fade; uniform float size; out float strength;" : ""}
 vec4 nearer(vec3 v) { return seen * vec4(mix((place * vec4(v, 1.0)).xyz, eye, 0.003), 1.0); }
 void main() {
   vec4 p = nearer(a), q = nearer(b);
@@ -39,57 +39,57 @@ void main() {
   vec2 off = vec2(-d.y, d.x) * corner.y + d * (corner.x - 0.5) * 0.6;
   at.xy += off * (width + 1.0) / screen * at.w;
   s = along + distance(a, b) * corner.x; side = corner.y * (width + 1.0);
+  ${faded ? "strength = 1.0 - smoothstep(fade.x, fade.y, length(corner.x < 0.5 ? a.xy : b.xy) / size);" : ""}
   gl_Position = at;
 }`;
-const LINE_FRAGMENT = `#version 300 es
+const lineFragment = (faded) => `#version 300 es
 precision highp float;
-in float s; in float side;
+in float s; in float side; ${faded ? "in float strength;" : ""}
 uniform vec4 colour; uniform float width, dash;
 out vec4 shown;
 void main() {
-  if (dash > 0.0 && fract(s / dash) > 0.55) discard;
-  shown = vec4(colour.rgb, colour.a * clamp(width + 1.0 - abs(side), 0.0, 1.0));
+  ${faded ? "" : "if (dash > 0.0 && fract(s / dash) > 0.55) discard;"}
+  shown = vec4(colour.rgb, colour.a * clamp(width + 1.0 - abs(side), 0.0, 1.0)${faded ? " * strength" : ""});
 }`;
-const GRID_VERTEX = `#version 300 es
-in vec2 corner; uniform mat4 seen; uniform vec3 centre; uniform float size; out vec3 w;
-void main() { w = vec3(centre.xy + (corner * 2.0 - 1.0) * size, centre.z); gl_Position = seen * vec4(w, 1.0); }`;
-const GRID_FRAGMENT = `#version 300 es
-precision highp float;
-in vec3 w; uniform vec3 eye, ground, line; uniform float size; uniform vec3 centre; out vec4 shown;
-float grid(float step) { vec2 g = abs(fract(w.xy / step - 0.5) - 0.5) / fwidth(w.xy / step); return 1.0 - clamp(min(g.x, g.y), 0.0, 1.0); }
-void main() {
-  float d = length(w.xy - centre.xy) / size, fade = 1.0 - smoothstep(0.25, 1.0, d);
-  float a = max(grid(1.0) * 0.16 * (1.0 - smoothstep(0.05, 0.45, d)), grid(5.0) * 0.32);
-  shown = vec4(mix(ground, line, a), fade);
-}`;
+const GROUND_VERTEX = `#version 300 es
+in vec3 corner; uniform mat4 seen; uniform vec3 centre, ground, sky; uniform float size; out vec3 c;
+void main() { c = mix(sky, ground, corner.z); gl_Position = seen * vec4(centre.xy + corner.xy * size, centre.z, 1.0); }`;
+const GROUND_FRAGMENT = `#version 300 es
+precision mediump float;
+in vec3 c; out vec4 shown;
+void main() { shown = vec4(c, 1.0); }`;
+const GROUND_M = 60; // radius in which lines are drawn, with 1 m between them; farther away both are five times as much
+const INDEX = [0, 1, 2, 2, 1, 3];
 
 // --- small linear algebra: 4x4 matrices by columns, as WebGL takes them ---
 
+// Functions with `m` write into it; without, into a new array.
 export const m4 = {
-  multiply(a, b) {
-    const m = new Float32Array(16);
+  multiply(a, b, m = new Float32Array(16)) {
     for (let c = 0; c < 4; c++) for (let r = 0; r < 4; r++) {
       m[4 * c + r] = a[r] * b[4 * c] + a[4 + r] * b[4 * c + 1] + a[8 + r] * b[4 * c + 2] + a[12 + r] * b[4 * c + 3];
     }
     return m;
   },
-  perspective(fov, aspect, near, far) {
-    const f = 1 / Math.tan(fov / 2), m = new Float32Array(16);
+  perspective(fov, aspect, near, far, m = new Float32Array(16)) {
+    const f = 1 / Math.tan(fov / 2);
     m[0] = f / aspect; m[5] = f; m[10] = (far + near) / (near - far); m[11] = -1; m[14] = 2 * far * near / (near - far);
     return m;
   },
-  look(eye, target) {
+  look(eye, target, m = new Float32Array(16)) {
     const z = unit(sub(eye, target)), x = unit(cross([0, 0, 1], z)), y = cross(z, x);
-    return new Float32Array([x[0], y[0], z[0], 0, x[1], y[1], z[1], 0, x[2], y[2], z[2], 0, -dot(x, eye), -dot(y, eye), -dot(z, eye), 1]);
+    for (let i = 0; i < 3; i++) { m[4 * i] = x[i]; m[4 * i + 1] = y[i]; m[4 * i + 2] = z[i]; }
+    m[12] = -dot(x, eye); m[13] = -dot(y, eye); m[14] = -dot(z, eye); m[15] = 1;
+    return m;
   },
   // Columns of R scaled by s, placed at p.
-  place(p, R = IDENTITY, s = [1, 1, 1]) {
-    const m = new Float32Array(16);
+  place(p, R = IDENTITY, s = ONES, m = new Float32Array(16)) {
     for (let c = 0; c < 3; c++) for (let r = 0; r < 3; r++) m[4 * c + r] = R[r][c] * s[c];
     m[12] = p[0]; m[13] = p[1]; m[14] = p[2]; m[15] = 1;
     return m;
   },
 };
+const ONES = [1, 1, 1];
 const IDENTITY = [[1, 0, 0], [0, 1, 0], [0, 0, 1]];
 export const sub = (a, b) => [a[0] - b[0], a[1] - b[1], a[2] - b[2]];
 export const add = (a, b) => [a[0] + b[0], a[1] + b[1], a[2] + b[2]];
@@ -164,14 +164,14 @@ export class Shape {
 export function aircraft(rotors, arm) {
   const shape = new Shape(), dark = [0.20, 0.23, 0.27], grey = [0.42, 0.46, 0.50], bright = [0.86, 0.89, 0.92], nose = [1.0, 0.55, 0.25];
   const places = [];
-  shape.sphere([0, 0, 0.02 * arm], [0.40 * arm, 0.32 * arm, 0.15 * arm], bright, 10, 20);
-  shape.sphere([0.04 * arm, 0, 0.12 * arm], [0.24 * arm, 0.19 * arm, 0.09 * arm], dark, 8, 16);
+  shape.sphere([0, 0, 0.02 * arm], [0.40 * arm, 0.32 * arm, 0.15 * arm], bright, 8, 16);
+  shape.sphere([0.04 * arm, 0, 0.12 * arm], [0.24 * arm, 0.19 * arm, 0.09 * arm], dark, 6, 12);
   const coaxial = rotors === 8 ? false : rotors;
   const count = coaxial === false ? 8 : rotors;
   for (let i = 0; i < count; i++) {
     const angle = 2 * Math.PI * (i + 0.5) / count, x = Math.cos(angle), y = Math.sin(angle), R = [[x, -y, 0], [y, x, 0], [0, 0, 1]];
     shape.box([0.58 * arm * x, 0.58 * arm * y, 0.01 * arm], [0.84 * arm, 0.075 * arm, 0.06 * arm], R, x > 0.3 ? nose : grey);
-    shape.turned([arm * x, arm * y, 0], 0.09 * arm, 0.08 * arm, -0.02 * arm, 0.13 * arm, dark, 14);
+    shape.turned([arm * x, arm * y, 0], 0.09 * arm, 0.08 * arm, -0.02 * arm, 0.13 * arm, dark, 10);
     places.push([arm * x, arm * y, 0.15 * arm]);
   }
   for (const side of [-1, 1]) {
@@ -188,8 +188,9 @@ export function aircraft(rotors, arm) {
     const c = Math.cos(side), s = Math.sin(side), R = [[c, -s, 0], [s, c, 0], [0, 0, 1]];
     blades.box(turned(R, [radius / 2, 0, 0]), [radius, 0.07 * arm, 0.012 * arm], R, [0.78, 0.82, 0.86]);
   }
-  const disc = new Shape().turned([0, 0, 0], radius, radius, -0.004 * arm, 0.004 * arm, [1, 1, 1], 28);
-  return { shape, places, blades, disc };
+  const discs = new Shape();
+  for (const place of places) discs.turned(place, radius, radius, -0.004 * arm, 0.004 * arm, [1, 1, 1], 24);
+  return { shape, places, blades, discs };
 }
 
 // --- drawing ---
@@ -198,20 +199,59 @@ export class Renderer {
   constructor(canvas) {
     this.canvas = canvas;
     // Without a graphics processor smooth edges cost more than all the rest.
-    const gl = this.gl = canvas.getContext("webgl2", { alpha: false, antialias: !isSoftware(), powerPreference: "low-power" });
+    this.software = isSoftware();
+    const gl = this.gl = canvas.getContext("webgl2", { alpha: false, antialias: !this.software, powerPreference: "low-power" });
     if (!gl) throw new Error("this browser has no WebGL 2");
     this.detail = 1;
     this.background = rgb("#161d25");
     this.meshProgram = program(gl, MESH_VERTEX, MESH_FRAGMENT, ["position", "normal", "tint"]);
-    this.lineProgram = program(gl, LINE_VERTEX, LINE_FRAGMENT, ["corner", "a", "b", "along"]);
-    this.gridProgram = program(gl, GRID_VERTEX, GRID_FRAGMENT, ["corner"]);
-    this.quad = buffer(gl, new Float32Array([0, 0, 1, 0, 0, 1, 1, 1]));
+    this.lineProgram = program(gl, lineVertex(false), lineFragment(false), ["corner", "a", "b", "along"]);
+    this.gridProgram = program(gl, lineVertex(true), lineFragment(true), ["corner", "a", "b", "along"]);
+    this.groundProgram = program(gl, GROUND_VERTEX, GROUND_FRAGMENT, ["corner"]);
+    this.seen = new Float32Array(16); this.lens = new Float32Array(16); this.look = new Float32Array(16);
+    this.origin = m4.place([0, 0, 0]); this.turn = new Float32Array(9); this.scratch = new Float32Array(16);
+    this.screen = [1, 1]; this.eye = [0, 0, 0];
+    this.ground = this.disc();
+    this.minor = this.lattice(27, 1, 5, 14);
+    this.major = this.lattice(GROUND_M, 5, 0, 15);
+    gl.enable(gl.DEPTH_TEST);
+    gl.blendFunc(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA);
+    gl.clearColor(...this.background);
   }
-  // Fewer pixels on a computer that cannot draw 24 pictures a second, more again when it can draw 50.
+  // The ground: rings of a disc with the strength of its colour, 1 in the middle and 0 at the rim.
+  disc(sides = 40) {
+    const gl = this.gl, rings = [[0, 1], [0.25, 1], [0.45, 0.82], [0.65, 0.46], [0.82, 0.16], [1, 0]], rows = [];
+    for (let k = 0; k + 1 < rings.length; k++) for (let i = 0; i < sides; i++) {
+      const at = ([r, f], j) => [r * Math.cos(2 * Math.PI * j / sides), r * Math.sin(2 * Math.PI * j / sides), f];
+      const [a, b, c, d] = [at(rings[k], i), at(rings[k + 1], i), at(rings[k + 1], i + 1), at(rings[k], i + 1)];
+      rows.push(...a, ...b, ...c, ...(k ? [...a, ...c, ...d] : []));
+    }
+    const vertices = gl.createVertexArray(), held = buffer(gl, new Float32Array(rows));
+    gl.bindVertexArray(vertices);
+    gl.bindBuffer(gl.ARRAY_BUFFER, held);
+    gl.enableVertexAttribArray(0);
+    gl.vertexAttribPointer(0, 3, gl.FLOAT, false, 0, 0);
+    gl.bindVertexArray(null);
+    return { vertices, held, count: rows.length / 3 };
+  }
+  // Lines of a square lattice within a radius, in pieces; without every `but`th.
+  lattice(radius, step, but, piece) {
+    const points = [];
+    for (let i = -Math.floor(radius / step); i <= radius / step; i++) {
+      if (but && i % but === 0) continue;
+      const at = i * step, reach = Math.sqrt(radius * radius - at * at), n = Math.max(1, Math.ceil(2 * reach / piece));
+      for (let k = 0; k < n; k++) {
+        const from = reach * (2 * k / n - 1), to = reach * (2 * (k + 1) / n - 1);
+        points.push([at, from, 0], [at, to, 0], [from, at, 0], [to, at, 0]);
+      }
+    }
+    return this.line(points, true);
+  }
+  // Fewer pixels on a computer that cannot draw 24 pictures a second, more again when it can draw 50 (28 where no more are drawn).
   adapt(fps) {
     if (this.fixed || document.hidden) return;
     if (fps < 24) this.detail = Math.max(0.4, this.detail * 0.8);
-    else if (fps > 50) this.detail = Math.min(1, this.detail * 1.15);
+    else if (fps > (this.software ? 28 : 50)) this.detail = Math.min(1, this.detail * 1.15);
   }
   mesh(shape) {
     const gl = this.gl, data = new Float32Array(shape.data), vertices = gl.createVertexArray(), held = buffer(gl, data);
@@ -219,32 +259,28 @@ export class Renderer {
     gl.bindBuffer(gl.ARRAY_BUFFER, held);
     for (let i = 0; i < 3; i++) { gl.enableVertexAttribArray(i); gl.vertexAttribPointer(i, 3, gl.FLOAT, false, 36, 12 * i); }
     gl.bindVertexArray(null);
-    return { vertices, count: data.length / 9 };
+    return { vertices, held, count: data.length / 9 };
   }
   // A line through points; pairs: separate segments.
   line(points, pairs = false) {
-    const gl = this.gl, step = pairs ? 2 : 1, rows = [];
+    const step = pairs ? 2 : 1, n = Math.max(0, pairs ? points.length >> 1 : points.length - 1), rows = new Float32Array(7 * n);
     let along = 0;
-    for (let i = 0; i + 1 < points.length; i += step) {
-      const a = points[i], b = points[i + 1];
-      rows.push(...a, ...b, pairs ? 0 : along);
-      along += Math.hypot(...sub(b, a));
+    for (let i = 0; i < n; i++) {
+      const a = points[i * step], b = points[i * step + 1];
+      rows.set(a, 7 * i);
+      rows.set(b, 7 * i + 3);
+      if (pairs) continue;
+      rows[7 * i + 6] = along;
+      along += Math.hypot(b[0] - a[0], b[1] - a[1], b[2] - a[2]);
     }
-    return this.segments(new Float32Array(rows));
+    return this.segments(rows, n);
   }
   // Four corners for each segment: a software renderer is slow with instances.
-  segments(rows) {
-    const gl = this.gl, n = rows.length / 7, corners = new Float32Array(36 * n), index = new Uint32Array(6 * n);
-    for (let i = 0; i < n; i++) {
-      for (let c = 0; c < 4; c++) {
-        const at = 36 * i + 9 * c;
-        corners[at] = c & 1;
-        corners[at + 1] = c & 2 ? 1 : -1;
-        corners.set(rows.subarray(7 * i, 7 * i + 7), at + 2);
-      }
-      index.set([0, 1, 2, 2, 1, 3].map((c) => 4 * i + c), 6 * i);
-    }
-    const vertices = gl.createVertexArray(), held = buffer(gl, corners), order = gl.createBuffer();
+  segments(rows, n, usage = this.gl.STATIC_DRAW) {
+    const gl = this.gl, corners = new Float32Array(36 * n), index = new Uint32Array(6 * n);
+    for (let i = 0; i < n; i++) for (let k = 0; k < 6; k++) index[6 * i + k] = 4 * i + INDEX[k];
+    spread(rows, corners, n);
+    const vertices = gl.createVertexArray(), held = buffer(gl, corners, usage), order = gl.createBuffer();
     gl.bindVertexArray(vertices);
     gl.bindBuffer(gl.ELEMENT_ARRAY_BUFFER, order);
     gl.bufferData(gl.ELEMENT_ARRAY_BUFFER, index, gl.STATIC_DRAW);
@@ -256,6 +292,18 @@ export class Renderer {
     gl.bindVertexArray(null);
     return { vertices, held, order, count: n };
   }
+  // A line of at most n segments that changes with every picture: fill `rows` (a, b, along of each), then `moved`.
+  changing(n) {
+    const rows = new Float32Array(7 * n);
+    return Object.assign(this.segments(rows, n, this.gl.DYNAMIC_DRAW), { rows, corners: new Float32Array(36 * n), count: 0 });
+  }
+  moved(line, n) {
+    const gl = this.gl;
+    spread(line.rows, line.corners, n);
+    gl.bindBuffer(gl.ARRAY_BUFFER, line.held);
+    gl.bufferSubData(gl.ARRAY_BUFFER, 0, line.corners, 0, 36 * n);
+    line.count = n;
+  }
   forget(thing) {
     if (!thing) return;
     this.gl.deleteVertexArray(thing.vertices);
@@ -263,69 +311,87 @@ export class Renderer {
   }
   begin(camera) {
     const gl = this.gl, ratio = this.detail * Math.min(window.devicePixelRatio || 1, 2);
-    const width = Math.round(this.canvas.clientWidth * ratio), height = Math.round(this.canvas.clientHeight * ratio);
+    this.left = this.canvas.offsetLeft; this.width = this.canvas.clientWidth; this.height = this.canvas.clientHeight; // once a picture: they cost a layout
+    const width = Math.max(1, Math.round(this.width * ratio)), height = Math.max(1, Math.round(this.height * ratio));
     if (this.canvas.width !== width || this.canvas.height !== height) { this.canvas.width = width; this.canvas.height = height; }
     this.ratio = ratio;
     gl.viewport(0, 0, width, height);
-    gl.clearColor(...this.background);
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
-    gl.enable(gl.DEPTH_TEST);
-    gl.enable(gl.BLEND);
-    gl.blendFunc(gl.SRC_ALPHA, gl.ONE_MINUS_SRC_ALPHA);
     const far = Math.max(400, 6 * camera.distance);
     this.eye = camera.eye();
     this.far = far;
-    this.seen = m4.multiply(m4.perspective(0.75, width / Math.max(height, 1), 0.05, far), m4.look(this.eye, camera.target));
-    this.screen = [width / 2, height / 2];
+    m4.multiply(m4.perspective(0.75, width / height, 0.05, far, this.lens), m4.look(this.eye, camera.target, this.look), this.seen);
+    this.screen[0] = width / 2; this.screen[1] = height / 2;
+    this.used = null;
+    for (const p of [this.meshProgram, this.lineProgram, this.gridProgram, this.groundProgram]) p.fresh = false;
+  }
+  // Choose a program; what is the same for the whole picture is set once.
+  use(p) {
+    if (this.used === p) return;
+    const gl = this.gl;
+    this.used = p;
+    gl.useProgram(p.program);
+    if (p.fresh) return;
+    p.fresh = true;
+    gl.uniformMatrix4fv(p.at("seen"), false, this.seen);
+    if (p !== this.groundProgram) gl.uniform3f(p.at("eye"), this.eye[0], this.eye[1], this.eye[2]);
+    if (p === this.meshProgram) {
+      gl.uniform3f(p.at("fog"), this.background[0], this.background[1], this.background[2]);
+      gl.uniform1f(p.at("far"), Math.min(this.far, 260));
+    } else if (p !== this.groundProgram) gl.uniform2f(p.at("screen"), this.screen[0], this.screen[1]);
   }
   grid(centre, z, size) {
-    const gl = this.gl, p = this.gridProgram;
-    gl.useProgram(p.program);
-    gl.uniformMatrix4fv(p.at("seen"), false, this.seen);
-    gl.uniform3f(p.at("centre"), centre[0], centre[1], z);
-    gl.uniform1f(p.at("size"), size);
-    gl.uniform3f(p.at("ground"), 0.115, 0.145, 0.165);
-    gl.uniform3f(p.at("line"), 0.55, 0.62, 0.68);
-    gl.bindVertexArray(null);
-    gl.bindBuffer(gl.ARRAY_BUFFER, this.quad);
-    gl.enableVertexAttribArray(0);
-    gl.vertexAttribPointer(0, 2, gl.FLOAT, false, 0, 0);
+    const gl = this.gl;
+    gl.disable(gl.BLEND);
     gl.depthMask(false);
-    gl.drawArrays(gl.TRIANGLE_STRIP, 0, 4);
+    this.use(this.groundProgram);
+    const g = this.groundProgram;
+    gl.uniform3f(g.at("centre"), centre[0], centre[1], z);
+    gl.uniform1f(g.at("size"), size);
+    gl.uniform3f(g.at("ground"), 0.115, 0.145, 0.165);
+    gl.uniform3f(g.at("sky"), this.background[0], this.background[1], this.background[2]);
+    gl.bindVertexArray(this.ground.vertices);
+    gl.drawArrays(gl.TRIANGLES, 0, this.ground.count);
+    const k = 5 ** Math.max(0, Math.ceil(Math.log(size / GROUND_M / 2.5) / Math.log(5))), step = 5 * k, p = this.gridProgram;
+    const at = [Math.round(centre[0] / step) * step, Math.round(centre[1] / step) * step, z];
+    this.use(p);
+    gl.enable(gl.BLEND);
+    gl.uniformMatrix4fv(p.at("place"), false, m4.place(at, IDENTITY, [k, k, 1], this.scratch));
+    gl.uniform1f(p.at("size"), GROUND_M);
+    gl.uniform1f(p.at("width"), 0.0);
+    for (const [lines, alpha, from, to] of [[this.minor, 0.16, 0.05, 0.45], [this.major, 0.32, 0.25, 1.0]]) {
+      gl.uniform4f(p.at("colour"), 0.55, 0.62, 0.68, alpha);
+      gl.uniform2f(p.at("fade"), from, to);
+      gl.bindVertexArray(lines.vertices);
+      gl.drawElements(gl.TRIANGLES, 6 * lines.count, gl.UNSIGNED_INT, 0);
+    }
     gl.depthMask(true);
   }
   draw(mesh, place, colour, flat = 0) {
-    const gl = this.gl, p = this.meshProgram;
-    gl.useProgram(p.program);
+    const gl = this.gl, p = this.meshProgram, clear = colour[3] < 1;
+    this.use(p);
     gl.uniformMatrix4fv(p.at("place"), false, place);
-    gl.uniformMatrix4fv(p.at("seen"), false, this.seen);
-    gl.uniformMatrix3fv(p.at("turn"), false, normals(place));
-    gl.uniform4f(p.at("colour"), ...colour);
-    gl.uniform3f(p.at("eye"), ...this.eye);
-    gl.uniform3f(p.at("fog"), ...this.background.slice(0, 3));
-    gl.uniform1f(p.at("far"), Math.min(this.far, 260));
+    gl.uniformMatrix3fv(p.at("turn"), false, normals(place, this.turn));
+    gl.uniform4f(p.at("colour"), colour[0], colour[1], colour[2], colour[3]);
     gl.uniform1f(p.at("flat_"), flat);
     gl.bindVertexArray(mesh.vertices);
+    if (clear) gl.enable(gl.BLEND); else gl.disable(gl.BLEND);
     if (colour[3] < 1) gl.depthMask(false);
     gl.drawArrays(gl.TRIANGLES, 0, mesh.count);
     gl.depthMask(true);
   }
-  stroke(line, colour, width, { dash = 0, count = line.count, place = m4.place([0, 0, 0]), over = false } = {}) {
+  stroke(line, colour, width, { dash = 0, from = 0, count = line.count - from, place = this.origin } = {}) {
     const gl = this.gl, p = this.lineProgram;
     if (count <= 0) return;
-    gl.useProgram(p.program);
-    gl.uniformMatrix4fv(p.at("seen"), false, this.seen);
+    this.use(p);
     gl.uniformMatrix4fv(p.at("place"), false, place);
-    gl.uniform2f(p.at("screen"), ...this.screen);
-    gl.uniform3f(p.at("eye"), ...this.eye);
     gl.uniform1f(p.at("width"), width * this.ratio / 2);
     gl.uniform1f(p.at("dash"), dash);
-    gl.uniform4f(p.at("colour"), ...colour);
+    gl.uniform4f(p.at("colour"), colour[0], colour[1], colour[2], colour[3]);
     gl.bindVertexArray(line.vertices);
+    gl.enable(gl.BLEND);
     gl.depthMask(false);
-    if (over) gl.disable(gl.DEPTH_TEST);
-    gl.drawElements(gl.TRIANGLES, 6 * count, gl.UNSIGNED_INT, 0);
-    if (over) gl.enable(gl.DEPTH_TEST);
+    gl.drawElements(gl.TRIANGLES, 6 * count, gl.UNSIGNED_INT, 24 * from);
     gl.depthMask(true);
   }
   // Place on the page [CSS pixels] of a world point; null behind the eye.
@@ -333,7 +399,7 @@ export class Renderer {
     const m = this.seen, w = m[3] * p[0] + m[7] * p[1] + m[11] * p[2] + m[15];
     if (w < 0.05) return null;
     const x = (m[0] * p[0] + m[4] * p[1] + m[8] * p[2] + m[12]) / w, y = (m[1] * p[0] + m[5] * p[1] + m[9] * p[2] + m[13]) / w;
-    return [(x + 1) / 2 * this.canvas.clientWidth, (1 - y) / 2 * this.canvas.clientHeight, w];
+    return [(x + 1) / 2 * this.width, (1 - y) / 2 * this.height, w];
   }
 }
 
@@ -341,15 +407,29 @@ function isSoftware() {
   const gl = document.createElement("canvas").getContext("webgl2"), info = gl && gl.getExtension("WEBGL_debug_renderer_info");
   return Boolean(info) && /swiftshader|llvmpipe|software/i.test(gl.getParameter(info.UNMASKED_RENDERER_WEBGL));
 }
-function normals(m) {
-  // Cofactors of the upper 3x3: right for scaled places too, up to a factor that the shader removes.
-  const [a, b, c] = [[m[0], m[1], m[2]], [m[4], m[5], m[6]], [m[8], m[9], m[10]]];
-  return new Float32Array([...cross(b, c), ...cross(c, a), ...cross(a, b)]);
+// Cofactors of the upper 3x3: right for scaled places too, up to a factor that the shader removes.
+function normals(m, n) {
+  for (let c = 0; c < 3; c++) {
+    const a = 4 * ((c + 1) % 3), b = 4 * ((c + 2) % 3);
+    n[3 * c] = m[a + 1] * m[b + 2] - m[a + 2] * m[b + 1];
+    n[3 * c + 1] = m[a + 2] * m[b] - m[a] * m[b + 2];
+    n[3 * c + 2] = m[a] * m[b + 1] - m[a + 1] * m[b];
+  }
+  return n;
 }
-function buffer(gl, data) {
+// Rows a, b, along of n segments to their four corners.
+function spread(rows, corners, n) {
+  for (let i = 0; i < n; i++) for (let c = 0; c < 4; c++) {
+    const at = 36 * i + 9 * c;
+    corners[at] = c & 1;
+    corners[at + 1] = c & 2 ? 1 : -1;
+    for (let k = 0; k < 7; k++) corners[at + 2 + k] = rows[7 * i + k];
+  }
+}
+function buffer(gl, data, usage = gl.STATIC_DRAW) {
   const held = gl.createBuffer();
   gl.bindBuffer(gl.ARRAY_BUFFER, held);
-  gl.bufferData(gl.ARRAY_BUFFER, data, gl.STATIC_DRAW);
+  gl.bufferData(gl.ARRAY_BUFFER, data, usage);
   return held;
 }
 function program(gl, vertex, fragment, attributes) {
@@ -365,7 +445,7 @@ function program(gl, vertex, fragment, attributes) {
   gl.linkProgram(made);
   if (!gl.getProgramParameter(made, gl.LINK_STATUS)) throw new Error(gl.getProgramInfoLog(made));
   const places = new Map();
-  return { program: made, at(name) { if (!places.has(name)) places.set(name, gl.getUniformLocation(made, name)); return places.get(name); } };
+  return { program: made, fresh: false, at(name) { if (!places.has(name)) places.set(name, gl.getUniformLocation(made, name)); return places.get(name); } };
 }
 
 // --- the eye: orbits a target ---

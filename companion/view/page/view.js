@@ -7,12 +7,16 @@ const $ = (id) => document.getElementById(id);
 const PROTOCOL = 1;
 const LAYERS = [
   ["estimate", "estimate ± 1σ", COLOURS.estimate], ["truth", "truth", COLOURS.truth], ["path", "path", COLOURS.estimate],
-  ["reference", "reference and horizon", COLOURS.reference], ["disturbance", "disturbance", COLOURS.amber], ["bundles", "bundles", COLOURS.truth],
+  ["reference", "reference", COLOURS.reference], ["horizon", "horizon", COLOURS.horizon], ["disturbance", "disturbance", COLOURS.amber], ["bundles", "bundles", COLOURS.truth],
   ["plan", "plan", COLOURS.plan], ["photographs", "photographs", COLOURS.photo], ["fence", "fence", COLOURS.red],
   ["structure", "structure", "#9aa7b3"], ["labels", "labels", "#e4eaf0"], ["follow", "follow", "#e4eaf0"],
 ];
+const HORIZON = rgb(COLOURS.horizon, 0.95), REFERENCE_LINE = rgb(COLOURS.reference, 0.55), REFERENCE_BALL = rgb(COLOURS.reference, 0.95);
+const AXES = ["#ff6f6f", "#6fdc9f", "#5fb3ff"];
 const DISTURBANCE_M = 1.0; // length of the arrow for 1 m/s²
-const PATH_STEP_M = 0.03, PATH_MAX = 2500; // a longer path is drawn from fewer points
+const HORIZON_POINTS = 16, HORIZON_AGE_S = 0.6; // of the predicted path: its points, and how long it is shown without a newer one
+const SOFTWARE_PERIOD_MS = 30; // without a graphics processor no more than 33 pictures a second
+const PATH_STEP_M = 0.03, PATH_MAX = 2500, PATH_MAX_SOFTWARE = 800; // a longer path is drawn from fewer points
 
 class World {
   constructor(renderer, scene) {
@@ -20,16 +24,17 @@ class World {
     this.scene = scene;
     this.rotors = 0;
     this.angle = 0;
+    this.pathMax = renderer.software ? PATH_MAX_SOFTWARE : PATH_MAX;
     this.paths = { state: { line: null, times: [], n: 0 }, truth: { line: null, times: [], n: 0 } };
-    this.reference = { key: null, line: null, points: [] };
-    const sphere = new Shape().sphere([0, 0, 0], [1, 1, 1]);
-    this.sphere = renderer.mesh(sphere);
+    this.place = new Float32Array(16);
+    this.sphere = renderer.mesh(new Shape().sphere([0, 0, 0], [1, 1, 1], [1, 1, 1], 14, 22));
     const circle = (u, v) => Array.from({ length: 65 }, (_, i) => { const p = [0, 0, 0]; p[u] = Math.cos(i * Math.PI / 32); p[v] = Math.sin(i * Math.PI / 32); return p; });
-    this.circles = [circle(0, 1), circle(1, 2), circle(0, 2)].map((points) => renderer.line(points));
+    this.circles = renderer.line([circle(0, 1), circle(1, 2), circle(0, 2)].flatMap((points) => points.slice(1).flatMap((p, i) => [points[i], p])), true);
     this.arrow = renderer.mesh(new Shape().turned([0, 0, 0], 0.018, 0.018, 0, 0.8, [1, 1, 1], 12).turned([0, 0, 0], 0.055, 0, 0.8, 1.0, [1, 1, 1], 16));
-    this.marker = renderer.mesh(new Shape().box([0, 0, 0.004], [1, 1, 0.004]));
+    this.axes = [[1, 0, 0], [0, 1, 0], [0, 0, 1]].map((axis) => renderer.line([[0, 0, 0], scaled(axis, 0.4)]));
+    this.boards = new Map(scene.site.filter((b) => b.markers.length).map((b) => [b.name, renderer.mesh(board(b.markers))]));
+    this.horizon = renderer.changing(HORIZON_POINTS);
     this.ball = renderer.mesh(new Shape().sphere([0, 0, 0], [0.045, 0.045, 0.045], [1, 1, 1], 8, 12));
-    this.unit = renderer.line([[0, 0, 0], [1, 0, 0]]);
     this.build();
   }
   build() {
@@ -55,7 +60,7 @@ class World {
     const made = aircraft(n, (this.scene.vehicle.wheelbase || 0.55) / 2);
     this.body = this.renderer.mesh(made.shape);
     this.blades = this.renderer.mesh(made.blades);
-    this.disc = this.renderer.mesh(made.disc);
+    this.discs = this.renderer.mesh(made.discs);
     this.places = made.places;
   }
   // The path of a track as one line, extended as rows arrive.
@@ -68,7 +73,7 @@ class World {
       if (!p.every(Number.isFinite) || (last && Math.hypot(...sub(p, last)) < path.step)) continue;
       path.points.push(p);
       path.times.push(track.time(path.n));
-      if (path.points.length > PATH_MAX) thin(path);
+      if (path.points.length > this.pathMax) thin(path);
     }
     const changed = path.drawn < 0 || path.times.length - path.drawn > 3 || (before === 0 && path.times.length);
     if (path.points.length > 1 && (!path.line || changed)) {
@@ -83,29 +88,40 @@ class World {
     let low = 0, high = path.times.length;
     while (low < high) { const mid = (low + high) >> 1; if (path.times[mid] <= t) low = mid + 1; else high = mid; }
     const flown = Math.min(Math.max(low - 1, 0), path.line.count);
-    this.renderer.stroke(path.line, rgb(colour, 0.16), width * 0.7);
+    this.renderer.stroke(path.line, rgb(colour, 0.16), width * 0.7, { from: flown });
     this.renderer.stroke(path.line, rgb(colour, 0.95), width, { count: flown });
   }
   drawAircraft(p, R, tint, alpha, turning) {
-    const { renderer } = this, place = m4.place(p, R);
-    renderer.draw(this.body, place, [...tint, alpha]);
-    for (let i = 0; i < this.places.length; i++) {
+    const { renderer } = this;
+    renderer.draw(this.body, m4.place(p, R, undefined, this.place), [...tint, alpha]);
+    for (let i = 0; alpha === 1 && i < this.places.length; i++) {
       const at = add(p, turned(R, this.places[i])), a = (i % 2 ? 1 : -1) * this.angle + i, c = Math.cos(a), s = Math.sin(a);
-      if (alpha === 1) renderer.draw(this.blades, m4.place(at, times(R, [[c, -s, 0], [s, c, 0], [0, 0, 1]])), [1, 1, 1, turning ? 0.75 : 1]);
-      renderer.draw(this.disc, m4.place(at, R), [...tint, turning ? 0.16 * alpha : 0.05 * alpha], 0.6);
+      renderer.draw(this.blades, m4.place(at, times(R, [[c, -s, 0], [s, c, 0], [0, 0, 1]]), undefined, this.place), [1, 1, 1, turning ? 0.75 : 1]);
     }
+    renderer.draw(this.discs, m4.place(p, R, undefined, this.place), [...tint, turning ? 0.16 * alpha : 0.05 * alpha], 0.6);
   }
   drawEllipsoid(p, L, colour, alpha) {
-    const place = m4.place(p, L);
+    const place = m4.place(p, L, undefined, this.place);
     this.renderer.draw(this.sphere, place, rgb(colour, alpha), 1);
-    for (const circle of this.circles) this.renderer.stroke(circle, rgb(colour, 0.5), 1.2, { place });
+    this.renderer.stroke(this.circles, rgb(colour, 0.5), 1.2, { place });
   }
-  segment(a, b, colour, width, options) {
-    const d = sub(b, a), l = Math.hypot(...d);
-    if (l < 1e-4) return;
-    const x = scaled(d, 1 / l), side = unit(cross(Math.abs(x[2]) < 0.9 ? [0, 0, 1] : [1, 0, 0], x)), up = cross(x, side);
-    const R = [[x[0], side[0], up[0]], [x[1], side[1], up[1]], [x[2], side[2], up[2]]];
-    this.renderer.stroke(this.unit, colour, width, { ...options, place: m4.place(a, R, [l, 1, 1]) });
+  // The predicted positions of the newest plan before t, from where the aircraft is; false where there are none.
+  drawHorizon(track, t, latency, p, colour) {
+    const i = track.find(t);
+    if (i < 0 || t - track.time(i) > HORIZON_AGE_S) return false;
+    const { rows } = this.horizon, at = i * track.width, n = track.data[at + 2], passed = (t - track.time(i) - latency) / track.data[at + 1];
+    let from = p, segments = 0, along = 0;
+    for (let k = Math.max(0, Math.floor(passed) + 1); k < n; k++) {
+      const to = [track.data[at + 3 + 3 * k], track.data[at + 4 + 3 * k], track.data[at + 5 + 3 * k]];
+      rows.set(from, 7 * segments); rows.set(to, 7 * segments + 3); rows[7 * segments + 6] = along;
+      along += Math.hypot(...sub(to, from));
+      from = to;
+      segments += 1;
+    }
+    this.renderer.moved(this.horizon, segments);
+    this.renderer.stroke(this.horizon, colour, 4.5);
+    this.end = from;
+    return segments > 0;
   }
   drawArrow(p, v, colour, length) {
     const l = Math.hypot(...v) * length;
@@ -114,6 +130,18 @@ class World {
     const R = [[x[0], y[0], z[0]], [x[1], y[1], z[1]], [x[2], y[2], z[2]]], thick = Math.min(1, 0.5 + l / 2);
     this.renderer.draw(this.arrow, m4.place(p, R, [thick, thick, l]), rgb(colour), 0.3);
   }
+}
+
+// The markers of a bundle in its frame: a pale board, the black square, its middle.
+function board(markers) {
+  const shape = new Shape();
+  for (const marker of markers) {
+    const R = rotation(marker.q);
+    [[1.25, 0.95], [1, 0.06], [0.36, 0.95]].forEach(([size, shade], i) => {
+      shape.box(add(marker.p, turned(R, [0, 0, 0.004 + 0.008 * i])), [marker.size * size, marker.size * size, 0.004], R, [shade, shade, shade]);
+    });
+  }
+  return shape;
 }
 
 function thin(path) {
@@ -145,10 +173,11 @@ class View {
     this.messages = new Messages();
     this.charts = new Charts();
     this.commands = new Commands((action) => this.send({ ask: action }));
+    if (this.renderer.software) document.body.classList.add("software");
     this.frames = 0; this.frameTimes = []; this.packets = 0; this.labels = []; this.drawn = {};
     this.makeLayers();
     this.watchPointer();
-    const foot = $("bottom"), fit = () => document.documentElement.style.setProperty("--foot", `${foot.offsetHeight}px`);
+    const foot = $("bottom"), fit = () => { this.foot = foot.offsetHeight; document.documentElement.style.setProperty("--foot", `${this.foot}px`); };
     new ResizeObserver(fit).observe(foot);
     fit();
     for (const [id, by] of [["earlier", -1], ["later", 1]]) $(id).addEventListener("click", () => this.openWindow(this.window + by));
@@ -253,6 +282,7 @@ class View {
     this.loaded = 0;
     this.data = new Data(head.columns);
     this.world = new World(this.renderer, head.scene);
+    this.site = new Map(head.scene.site.map((b) => [b.name, b]));
     $("facts").replaceChildren();
     this.status = new Status(head.scene);
     this.panel = new CameraPanel(head.scene);
@@ -281,6 +311,8 @@ class View {
 
   frame(now) {
     requestAnimationFrame((next) => this.frame(next));
+    const { software } = this.renderer;
+    if (software && now - (this.before || 0) < SOFTWARE_PERIOD_MS) return;
     const dt = Math.min(0.25, (now - (this.before || now)) / 1000);
     this.before = now;
     if (!this.open || !this.time) return;
@@ -299,9 +331,9 @@ class View {
       return true;
     };
     if (due("status", 200)) { this.status.draw(this.data, this.time.t); this.messages.draw(this.data, this.time.t); this.commands.draw(this.data); }
-    if (due("time", 100)) { this.time.draw(this.data); this.panel.draw(this.data, this.time.t); }
+    if (due("time", software ? 200 : 100)) { this.time.draw(this.data); this.panel.draw(this.data, this.time.t); }
     if (this.frames > 10 && due("detail", 1000)) this.renderer.adapt(this.fps);
-    if (due("charts", 80)) this.charts.draw(this.data, this.time.t, this.frames < 20);
+    if (due("charts", software ? 160 : 80)) this.charts.draw(this.data, this.time.t, this.frames < 20);
   }
   get fps() {
     const times = this.frameTimes;
@@ -317,7 +349,7 @@ class View {
     renderer.grid(camera.target, onGround, Math.max(60, 8 * camera.distance));
     this.labels = [];
     if (layers.structure) {
-      if (world.solids) renderer.draw(world.solids, m4.place([0, 0, 0]), [1, 1, 1, 1]);
+      if (world.solids) renderer.draw(world.solids, renderer.origin, [1, 1, 1, 1]);
       if (world.edges) renderer.stroke(world.edges, [0.04, 0.06, 0.08, 0.5], 1.1);
     }
     const bundles = this.bundlesAt(t);
@@ -327,7 +359,7 @@ class View {
       world.strokePath(world.path("state", state, data.version), t, COLOURS.estimate, 2.4);
     }
     if (layers.plan) this.drawPlan(home, bundles);
-    if (layers.reference) this.drawReference(t, bundles);
+    this.drawReference(t, bundles, good ? p : null);
     if (layers.photographs) this.drawPhotographs(t);
     this.labels.push({ at: home, text: "take-off", dim: true });
     const thrust = sent.value("thrust", t), flight = data.events.last("fcu", t), turning = Boolean(flight && flight.armed);
@@ -350,7 +382,12 @@ class View {
       if (P.every(Number.isFinite)) world.drawEllipsoid(p, cholesky(...P), COLOURS.estimate, 0.05);
     }
     this.place(good ? p : null);
-    this.shownAt = { p, good, screen: good ? renderer.project(p) : null };
+    this.shownAt = { p, good, screen: good ? this.onPage(p) : null };
+  }
+  // Place on the page [CSS pixels] of a world point.
+  onPage(p) {
+    const at = this.renderer.project(p);
+    return at && [at[0] + this.renderer.left, at[1], at[2]];
   }
   groundHeight(home) {
     const grass = this.world.grass[0];
@@ -358,17 +395,20 @@ class View {
   }
   bundlesAt(t) {
     const event = this.data.events.last("bundles", t);
-    return event ? event.rows.map(([name, p, q, std]) => ({ name, p, R: rotation(q), std })) : [];
+    if (!event) return [];
+    return event.drawn || (event.drawn = event.rows.map(([name, p, q, std]) => ({ name, p, R: rotation(q), std })));
   }
   drawBundles(bundles, t) {
-    const { world } = this, site = new Map(this.hello.scene.site.map((b) => [b.name, b]));
-    for (const [name, { p, R }] of this.trueBundles(t)) if (site.has(name)) this.drawMarkers(site.get(name).markers, p, R, 1);
+    const { world, renderer } = this, site = this.site, true_ = this.trueBundles(t);
+    const draw = (name, p, R, alpha) => {
+      if (world.boards.has(name)) renderer.draw(world.boards.get(name), m4.place(p, R, undefined, world.place), [1, 1, 1, alpha]);
+    };
+    for (const [name, { p, R }] of true_) draw(name, p, R, 1);
     for (const { name, p, R, std } of bundles) {
       const b = site.get(name), markers = b ? b.markers : [];
-      this.drawMarkers(markers, p, R, this.trueBundles(t).has(name) ? 0.3 : 1);
-      for (const [axis, colour] of [[[1, 0, 0], "#ff6f6f"], [[0, 1, 0], "#6fdc9f"], [[0, 0, 1], "#5fb3ff"]]) {
-        world.segment(p, add(p, turned(R, scaled(axis, 0.4))), rgb(colour, 0.9), 2.2);
-      }
+      draw(name, p, R, true_.has(name) ? 0.3 : 1);
+      m4.place(p, R, undefined, world.place);
+      AXES.forEach((colour, i) => renderer.stroke(world.axes[i], rgb(colour, 0.9), 2.2, { place: world.place }));
       if (std.length) world.drawEllipsoid(p, [[std[0], 0, 0], [0, std[1], 0], [0, 0, std[2]]], COLOURS.truth, 0.03);
       const largest = std.length ? Math.max(...std) : NaN, size = Math.max(0.3, ...markers.map((m) => m.p[1] + m.size));
       this.labels.push({ at: add(p, turned(R, [0, size, 0])), text: `${name}${Number.isFinite(largest) ? ` ± ${largest.toFixed(2)} m` : ""}` });
@@ -377,17 +417,8 @@ class View {
   // Where the simulation has its bundles; empty on an aircraft.
   trueBundles(t) {
     const event = this.layers.truth ? this.data.events.last("true_bundles", t) : null;
-    return new Map(event ? event.rows.map(([name, p, q]) => [name, { p, R: rotation(q) }]) : []);
-  }
-  drawMarkers(markers, p, R, alpha) {
-    const { world, renderer } = this, shades = [[1.25, 0.95], [1, 0.06], [0.36, 0.95]];
-    for (const marker of markers) {
-      const at = add(p, turned(R, marker.p)), turn = times(R, rotation(marker.q));
-      shades.forEach(([size, shade], i) => {
-        const place = m4.place(add(at, turned(turn, [0, 0, 0.008 * i])), turn, [marker.size * size, marker.size * size, 1]);
-        renderer.draw(world.marker, place, [shade, shade, shade, alpha]);
-      });
-    }
+    if (!event) return new Map();
+    return event.drawn || (event.drawn = new Map(event.rows.map(([name, p, q]) => [name, { p, R: rotation(q) }])));
   }
   inFrame(frame, points, bundles, home) {
     if (frame === "world") return home ? points.map((q) => add(q, home)) : points;
@@ -420,45 +451,56 @@ class View {
       }
     }
     for (const line of this.planLines) renderer.stroke(line, rgb(COLOURS.plan, 0.75), 1.5, { dash: 0.35 });
-    for (const ball of this.planBalls) renderer.draw(world.ball, m4.place(ball), rgb(COLOURS.plan, 0.8), 0.7);
+    for (const ball of this.planBalls) renderer.draw(world.ball, m4.place(ball, undefined, undefined, world.place), rgb(COLOURS.plan, 0.8), 0.7);
   }
-  drawReference(t, bundles) {
-    const event = this.data.events.last("reference", t), { renderer, world } = this;
-    if (!event) return;
-    const points = this.inFrame(event.frame, event.points, bundles, null);
+  drawReference(t, bundles, p) {
+    const event = this.data.events.last("reference", t), { renderer, world, layers } = this, { horizon } = this.data.tracks;
+    const { vehicle } = this.hello.scene;
+    const planned = layers.horizon && p && world.drawHorizon(horizon, t, vehicle.latency || 0, p, HORIZON);
+    const points = event && this.inFrame(event.frame, event.points, bundles, null);
     if (!points || !points.every((q) => q.every(Number.isFinite))) return;
     const at = (time) => {
       if (points.length < 2 || !(event.lasts > 0)) return points[0];
       const s = Math.min(Math.max((time - event.start) / event.lasts, 0), 1) * (points.length - 1), i = Math.min(Math.floor(s), points.length - 2);
       return add(points[i], scaled(sub(points[i + 1], points[i]), s - i));
     };
-    if (points.length > 1) {
+    if (layers.reference && points.length > 1) {
       const key = `${event.t}/${event.frame}/${points[0].map((v) => v.toFixed(1))}`;
       if (key !== this.reference) { this.reference = key; renderer.forget(this.referenceLine); this.referenceLine = renderer.line(points); }
-      if (t < event.start + event.lasts) renderer.stroke(this.referenceLine, rgb(COLOURS.reference, 0.55), 1.6);
+      if (t < event.start + event.lasts) renderer.stroke(this.referenceLine, REFERENCE_LINE, 1.6);
     }
-    const horizon = this.hello.scene.vehicle.horizon || 2;
-    for (let i = 0; i < 12; i++) {
-      world.segment(at(t + horizon * i / 12), at(t + horizon * (i + 1) / 12), rgb(COLOURS.reference, 1 - 0.05 * i), 5 - 0.25 * i);
+    if (layers.horizon && !planned && !horizon.n) { // a log from before predicted paths: the reference over the horizon
+      const { rows } = world.horizon, length = vehicle.horizon || 2;
+      for (let i = 0; i < 12; i++) { rows.set(at(t + length * i / 12), 7 * i); rows.set(at(t + length * (i + 1) / 12), 7 * i + 3); }
+      renderer.moved(world.horizon, 12);
+      renderer.stroke(world.horizon, REFERENCE_LINE, 4.5);
     }
-    renderer.draw(world.ball, m4.place(at(t)), rgb(COLOURS.reference, 0.95), 0.7);
+    if (layers.reference) renderer.draw(world.ball, m4.place(at(t), undefined, undefined, world.place), REFERENCE_BALL, 0.7);
   }
+  // All photographs taken until t are one line, made again when there is another one.
   drawPhotographs(t) {
-    const camera = this.hello.scene.vehicle.camera, { world } = this, colour = rgb(COLOURS.photo, 0.85);
-    const draw = (p, R, depth, K, text) => {
-      const corners = [[0, 0], [1, 0], [1, 1], [0, 1]].map(([u, v]) => add(p, turned(R, [(u * K[0] - K[4]) / K[2] * depth, (v * K[1] - K[5]) / K[3] * depth, depth])));
-      corners.forEach((c, i) => { world.segment(p, c, colour, 1.2); world.segment(c, corners[(i + 1) % 4], colour, 1.5); });
-      this.labels.push({ at: add(p, [0, 0, 0.28]), text, dim: true });
-    };
-    for (const photo of this.data.events.of("photograph")) {
-      if (photo.t > t || !camera) continue;
+    const camera = this.hello.scene.vehicle.camera, { renderer } = this, { events } = this.data, taken = [];
+    const of = (kind) => events.of(kind).slice(0, events.index(kind, t) + 1);
+    for (const photo of camera ? of("photograph") : []) {
       const R = rotation(photo.q);
-      draw(add(photo.p, turned(R, camera.p)), times(R, rotation(camera.q)), 0.35, camera.K, `${photo.id}`);
+      taken.push([add(photo.p, turned(R, camera.p)), times(R, rotation(camera.q)), camera.K, photo.id]);
     }
-    for (const capture of this.data.events.of("capture")) {
-      if (capture.t > t || !capture.p || !capture.q) continue;
-      draw(capture.p, rotation(capture.q), 0.35, camera ? camera.K : [640, 480, 600, 600, 320, 240], `${capture.id}`);
+    for (const capture of of("capture")) {
+      if (capture.p && capture.q) taken.push([capture.p, rotation(capture.q), camera ? camera.K : [640, 480, 600, 600, 320, 240], capture.id]);
     }
+    const key = `${this.data.version}/${taken.length}`;
+    if (key !== this.photographKey) {
+      this.photographKey = key;
+      renderer.forget(this.photographLine);
+      const ends = [], depth = 0.35;
+      for (const [p, R, K] of taken) {
+        const corners = [[0, 0], [1, 0], [1, 1], [0, 1]].map(([u, v]) => add(p, turned(R, [(u * K[0] - K[4]) / K[2] * depth, (v * K[1] - K[5]) / K[3] * depth, depth])));
+        corners.forEach((c, i) => ends.push(p, c, c, corners[(i + 1) % 4]));
+      }
+      this.photographLine = ends.length ? renderer.line(ends, true) : null;
+    }
+    if (this.photographLine) renderer.stroke(this.photographLine, rgb(COLOURS.photo, 0.85), 1.4);
+    for (const [p, , , id] of taken) this.labels.push({ at: add(p, [0, 0, 0.28]), text: `${id}`, dim: true });
   }
   drawFence(home) {
     const { fence } = this.hello.scene.plan;
@@ -475,20 +517,21 @@ class View {
   // Labels of the picture: those that would cover another, a panel or the aircraft are left out.
   place() {
     const box = $("labels"), taken = [], wide = window.innerWidth > 900;
-    const left = wide ? 326 : 0, right = window.innerWidth - (wide ? 326 : 0), bottom = window.innerHeight - $("bottom").offsetHeight - 24;
+    const left = wide ? 326 : 0, right = window.innerWidth - (wide ? 326 : 0), bottom = window.innerHeight - this.foot - 24;
+    const shift = this.renderer.left;
     let n = 0;
     for (const label of this.layers.labels ? this.labels : []) {
       const at = this.renderer.project(label.at), width = 14 + 6.4 * label.text.length;
       if (!at || at[2] > 80) continue;
+      at[0] += shift;
       const area = [at[0] - width / 2, at[1] - 18, at[0] + width / 2, at[1]];
       if (area[0] < left || area[2] > right || area[1] < 0 || area[3] > bottom) continue;
       if (taken.some((b) => area[0] < b[2] && b[0] < area[2] && area[1] < b[3] && b[1] < area[3])) continue;
       taken.push(area);
       const span = box.children[n] || box.appendChild(document.createElement("span"));
       if (span.textContent !== label.text) span.textContent = label.text;
-      span.style.left = `${at[0]}px`;
-      span.style.top = `${at[1]}px`;
-      span.style.opacity = label.dim ? 0.75 : 1;
+      span.style.transform = `translate(${at[0].toFixed(1)}px, ${at[1].toFixed(1)}px) translate(-50%, -100%)`; // moved by the compositor alone
+      if (span.dim !== label.dim) { span.dim = label.dim; span.style.opacity = label.dim ? 0.75 : 1; }
       n += 1;
     }
     while (box.children.length > n) box.lastChild.remove();
