@@ -94,13 +94,15 @@ def refine(path: Path, site_file: Path | None = None, vehicle_file: Path | None 
     if not captures:
         raise DataError(f"{path}: holds no photographs of a payload camera")
     camera_tables, site_tables = flight.tables("payload_camera"), flight.tables("site")
-    if camera_tables is None or (site_tables is None and site_file is None):
-        raise DataError(f"{path}: holds no camera file or no marker file (an earlier version)")
+    if camera_tables is None:
+        raise DataError(f"{path}: holds no camera file (an earlier version)")
     camera = parse(camera_tables, PayloadCamera, f"{path}: camera in the log")
-    if site_file is None:
+    if site_file is not None:
+        site = load_site(site_file)
+    elif site_tables is not None:
         site, site_file = parse(site_tables, Site, f"{path}: site in the log"), path
     else:
-        site = load_site(site_file)
+        raise DataError(f"{path}: holds no marker file (an earlier version): name it with --site")
     read = read_map_log(path, site, site_file, vehicle_file, bundles_min=1, every_s=EVERY_S)
     if read.data is None:
         raise DataError(f"{path}: no bundle was seen long enough for poses of photographs")
