@@ -10,6 +10,7 @@ COMMANDS: dict[str, str] = {  # name → "module:object"
     "extrinsics": "calibration.mount.extrinsics:command",
     "latency": "calibration.mount.latency:command",
     "map": "calibration.map.command:command",
+    "photographs": "calibration.map.photographs_command:command",
     "thrust": "calibration.thrust.command:command",
 }
 

@@ -270,6 +270,7 @@ def fly(
     default=None,
     help="Draw the payload camera's photographs into this folder after the flight.",
 )
+@click.option("--refine", is_flag=True, help="Find the poses of the photographs again after the flight; needs --log.")
 @one_line_errors
 def sim(
     scenario: Path,
@@ -284,6 +285,7 @@ def sim(
     json_file: Path | None,
     log_file: Path | None,
     photograph_folder: Path | None,
+    refine: bool,
 ) -> None:
     """Fly SCENARIO in lockstep, in one process and simulated time; the same seed gives the same flight."""
     from companion.runtime.resume import photographed
@@ -299,6 +301,8 @@ def sim(
         raise OutputError(f"{log_file}: given for the log and for the result; name two files")
     if log_file is not None and log_file.exists():
         raise OutputError(f"{log_file}: log exists already; logs are never overwritten")
+    if refine and log_file is None:
+        raise click.UsageError("--refine: needs --log FILE, of which the poses are found")
     loaded = load_scenario(scenario, vehicle, camera, airframe)
     loaded = with_sensors(loaded if pilot is None else with_pilot(loaded, pilot), SensorKind(sensors), seed)
     if photograph_folder is not None:
@@ -316,6 +320,10 @@ def sim(
         end_with(f"interrupted{kept}", INTERRUPTED)
     finally:
         progress.end()
+    if refine and log_file is not None and "inspection" in flight.result:
+        from calibration.map.photographs_command import refined_figures
+
+        flight.result["inspection"] |= refined_figures(log_file)
     _print_flight(flight, json_file, log_file)
     if photograph_folder is not None:
         from sitl.photographs import draw_photographs

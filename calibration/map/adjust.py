@@ -27,6 +27,7 @@ from calibration.map.motion import (
     FlightNoise,
     constant_factors,
     jitter_factor,
+    plumb_factors,
     rotation_factor,
     slow_factors,
     translation_factor,
@@ -37,6 +38,7 @@ from calibration.map.rotations import exp
 from calibration.map.unknowns import ACCEL_BIAS, GYRO_BIAS, PER_IMAGE, POSE, SWAY, Unknowns
 from calibration.results import DataError
 from companion.core.arrays import Array
+from companion.core.site import Plumb
 
 ITERATIONS, CONVERGED, NEARLY = 30, 1e-5, 1e-3  # of the cost, relative; the second: while the noise is not known yet
 DAMPING, DAMPING_MAX = 1e-7, 1e6
@@ -52,7 +54,10 @@ RATE_WINDOW_S = 0.02  # over which the angular rate at an image is averaged
 
 @dataclass(frozen=True)
 class FlightData:
-    """What the adjustment of a flight takes; k images, of which some see no bundle. t_s (k,): their stamps."""
+    """What the adjustment of a flight takes; k images, of which some see no bundle. t_s (k,): their stamps.
+
+    plumb: of each bundle, what a spirit level says; () where none was levelled.
+    """
 
     name: str
     bundles: tuple[str, ...]
@@ -63,6 +68,7 @@ class FlightData:
     samples: InertialSamples
     start: Unknowns
     noise: FlightNoise
+    plumb: tuple[Plumb | None, ...] = ()
 
 
 class Outliers(NamedTuple):
@@ -85,7 +91,10 @@ class Jump(NamedTuple):
 
 @dataclass(frozen=True)
 class Adjusted:
-    """covariance (6 b, 6 b): of each bundle's rotation (right) and place in the flight's frame; corner_px: root mean square."""
+    """covariance (6 b, 6 b): of each bundle's rotation (right) and place in the flight's frame; corner_px: root mean square.
+
+    t_s (k,): the times of the unknowns, which are those of the exposures and not of the stamps; solver: of the normal equations at the solution.
+    """
 
     data: FlightData
     unknowns: Unknowns
@@ -95,6 +104,8 @@ class Adjusted:
     jump: Jump
     corner_px: float
     delay_s: float
+    t_s: Array
+    solver: Solver
 
 
 class _Shifted(NamedTuple):
@@ -108,17 +119,17 @@ class _Shifted(NamedTuple):
 Groups = dict[str, list[Factor]]
 
 
-def adjust(data: FlightData) -> Adjusted:
+def adjust(data: FlightData, rounds: int = ROUNDS) -> Adjusted:
     """The bundles of a flight; raises `DataError` when the observations do not determine them."""
     u, noise, seen = data.start, data.noise, data.seen
     first_p_W, first_R_WB = u.p_W[0], u.R_WB[0]
     shift = _shift(data, 0.0)
     try:
-        for turn in range(ROUNDS):
+        for turn in range(rounds):
             weigh = _robust(seen, noise) if turn == 0 else _fixed(whitening(seen, shift.t_s, noise.corner))
             problem = _Problem(data, seen, shift, noise, weigh, first_p_W, first_R_WB)
-            u, groups, solver = problem.descend(u, NEARLY if 0 < turn < ROUNDS - 1 else CONVERGED)
-            if turn == ROUNDS - 1:
+            u, groups, solver = problem.descend(u, NEARLY if 0 < turn < rounds - 1 else CONVERGED)
+            if turn == rounds - 1:
                 break
             errors = predict(u, seen, data.prints, data.lens, shift.rate_B).residual
             if turn == 0:
@@ -145,6 +156,8 @@ def adjust(data: FlightData) -> Adjusted:
         _jump(data, groups),
         float(np.sqrt(np.sum(errors**2) / (CORNERS * _count(seen)))),
         shift.shifted_s + u.delay_s,
+        shift.t_s,
+        solver,
     )
 
 
@@ -178,6 +191,7 @@ class _Problem:
             "": [
                 *slow_factors(u, t_s, u.gyro_bias, GYRO_BIAS, noise.gyro_bias),
                 *constant_factors(u, noise, *self._first, self._shift.shifted_s),
+                *plumb_factors(u, data.plumb),
             ],
         }
 

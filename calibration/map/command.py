@@ -48,7 +48,7 @@ def find_map(logs: Sequence[Path], site: Site, site_file: Path, vehicle: Path | 
             warnings.append(f"{log.path}: no two bundles were seen long enough in this flight: not used")
             continue
         adjusted = adjust(log.data)
-        _check_flight(adjusted)
+        check_flight(adjusted)
         flights.append(adjusted)
         maps.append(FlightMap(str(log.path), _certain(adjusted, left_out)))
     if not any(len(flight.map.bundles) > 1 for flight in maps):
@@ -66,7 +66,8 @@ def find_map(logs: Sequence[Path], site: Site, site_file: Path, vehicle: Path | 
     return FoundMap(read, flights, into_survey_frame(found, surveyed) if surveyed else found, left_out, warnings)
 
 
-def _check_flight(flight: Adjusted) -> None:
+def check_flight(flight: Adjusted) -> None:
+    """Raise `DataError` where the corners of a flight fit no motion, or a bundle moved."""
     if flight.corner_px > CORNER_MAX_PX:
         raise DataError(
             f"{flight.data.name}: corners do not fit any motion by {flight.corner_px:.1f} px: the lens of the vehicle file is "

@@ -33,6 +33,7 @@ MOST_IMAGES = 1500
 LONGEST_S = 0.5  # between two sets of unknowns of the motion
 IMU_GAP_S = 0.1
 STATE_AGE_S = 0.1
+BUNDLES_MIN = 2  # of a map
 MIN_IMAGES = 20  # of a bundle, of those used
 SAME_PRINT_M = 0.002  # corners of a marker in the log and in the site file
 INTEGRATED_S = 0.005  # interval over which PX4 averages an inertial sample
@@ -61,7 +62,7 @@ class Poses:
 
 @dataclass(frozen=True)
 class MapLog:
-    """A log for a site map; data: None where it sees fewer than two bundles long enough; left_out: reason by bundle.
+    """A log for a site map; data: None where it sees fewer bundles long enough than are needed; left_out: reason by bundle.
 
     filter_map: at the end of the flight; truth: of a simulated flight.
     """
@@ -74,7 +75,14 @@ class MapLog:
     notes: list[str]
 
 
-def read_map_log(path: Path, site: Site, site_file: Path, vehicle_file: Path | None) -> MapLog:
+def read_map_log(
+    path: Path,
+    site: Site,
+    site_file: Path,
+    vehicle_file: Path | None,
+    bundles_min: int = BUNDLES_MIN,
+    every_s: float = EVERY_S,
+) -> MapLog:
     """A flight over bundles of a site; raises `DataError` or `LogError` where it cannot be used."""
     log = read_log(path, TOPICS)
     flown = flown_vehicle(log, vehicle_file)
@@ -94,7 +102,7 @@ def read_map_log(path: Path, site: Site, site_file: Path, vehicle_file: Path | N
     inside = [m for m in images if start_s + 1.0 < m.stamp_s < end_s - 1.0 and _near(states, m.stamp_s)]
     if (lost := len(images) - len(inside)) > 0.1 * len(images):
         notes.append(f"{path}: {lost} images without inertial samples or a valid state are left out")
-    used = _thinned(inside)
+    used = _thinned(inside, every_s)
     count = Counter(o.bundle for m in used for o in m.observations)
     left_out = {
         name: f"seen in {count[name]} of the images used, {MIN_IMAGES} are needed"
@@ -102,7 +110,7 @@ def read_map_log(path: Path, site: Site, site_file: Path, vehicle_file: Path | N
         if count[name] < MIN_IMAGES
     }
     names = tuple(bundle.name for bundle in site.bundle if count[bundle.name] >= MIN_IMAGES)
-    if len(names) < 2:
+    if len(names) < bundles_min:
         return MapLog(path, None, _filter_map(states[-1]), _truth(log), left_out, notes)
     bundles = [bundle for bundle in site.bundle if bundle.name in names]
     data = _flight_data(path, bundles, used, camera, lens, vehicle, samples, states)
@@ -174,10 +182,10 @@ def _check_camera(path: Path, images: list[Markers], vehicle: Vehicle) -> None:
 
 
 def _near(states: list[State], t_s: float) -> bool:
-    return abs(_state_at(states, t_s).stamp_s - t_s) < STATE_AGE_S
+    return abs(state_at(states, t_s).stamp_s - t_s) < STATE_AGE_S
 
 
-def _state_at(states: list[State], t_s: float) -> State:
+def state_at(states: list[State], t_s: float) -> State:
     """The state whose stamp is nearest; states in the order of their stamps."""
     low, high = 0, len(states) - 1
     while low < high:
@@ -190,11 +198,11 @@ def _state_at(states: list[State], t_s: float) -> State:
     return min(before, states[low], key=lambda s: abs(s.stamp_s - t_s))
 
 
-def _thinned(images: list[Markers]) -> list[Markers]:
+def _thinned(images: list[Markers], every_s: float) -> list[Markers]:
     if not images:
         return []
     images = sorted(images, key=lambda m: m.stamp_s)
-    every_s = max(EVERY_S, (images[-1].stamp_s - images[0].stamp_s) / MOST_IMAGES)
+    every_s = max(every_s, (images[-1].stamp_s - images[0].stamp_s) / MOST_IMAGES)
     used: list[Markers] = []
     for image in images:
         if not used or image.stamp_s > used[-1].stamp_s + every_s - 0.01:
@@ -216,7 +224,7 @@ def _flight_data(
     images = [m for m in images if any(o.bundle in names for o in m.observations)]
     t_s, number = _with_gaps_filled(np.array([m.stamp_s for m in images]))
     seen = _seen(images, number, bundles, camera)
-    known = [_state_at(states, t) for t in t_s]
+    known = [state_at(states, t) for t in t_s]
     R_WB = matrices(np.array([s.q_WB for s in known]))
     p_W, v_W = np.array([s.p_W for s in known]), np.array([s.v_W for s in known])
     k, zero = len(t_s), np.zeros((len(t_s), 3))
@@ -230,6 +238,7 @@ def _flight_data(
         *(str(path), names, t_s, seen, _prints(bundles), lens, samples),
         start,
         flight_noise(vehicle),
+        tuple(bundle.plumb for bundle in bundles),
     )
 
 
@@ -283,7 +292,7 @@ def _first_poses(images: list[Markers], names: tuple[str, ...], lens: Lens, stat
     for b, name in enumerate(names):
         found = [(m.stamp_s, o) for m in images for o in m.observations if o.bundle == name]
         stamp_s, best = min(found, key=lambda item: (item[1].ambiguous, sum(item[1].covariance[::7])))
-        state = _state_at(states, stamp_s)
+        state = state_at(states, stamp_s)
         R_WB = rotation_matrix(quat_normalized(state.q_WB))
         R[b] = R_WB @ lens.R_BC @ rotation_matrix(quat_normalized(best.best.q_CM))
         p[b] = np.array(state.p_W) + R_WB @ (lens.p_BC + lens.R_BC @ np.array(best.best.p_CM))

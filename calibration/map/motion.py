@@ -9,6 +9,7 @@ Residuals of an interval from image i to j, with the preintegrated samples ΔR, 
 The flight controller's own velocity is no measurement beside them: it has the same inertial samples in it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,12 +31,14 @@ from calibration.map.unknowns import (
     PER_IMAGE,
     POSITION,
     SCALE,
+    TURN,
     VELOCITY,
     Unknowns,
     columns,
 )
 from companion.core.arrays import Array
 from companion.core.frames import GRAVITY_M_S2
+from companion.core.site import Plumb
 
 GRAVITY_W = np.array([0.0, 0.0, -GRAVITY_M_S2])
 FIRST_POSITION_STD_M, FIRST_ATTITUDE_STD_RAD = 0.001, 0.05  # the frame of the flight; its heading is free
@@ -169,6 +172,18 @@ def constant_factors(
         found.append(_prior(u.print_scale[b : b + 1], noise.print_scale, columns(first, SCALE)))
         each = columns(first, slice(PER_BUNDLE, PER_BUNDLE + u.markers))
         found.append(_prior(u.marker_scale[b], noise.marker_scale, each))
+    return found
+
+
+def plumb_factors(u: Unknowns, plumb: Sequence[Plumb | None]) -> list[Factor]:
+    """Axes of bundles that a spirit level has made vertical: both level components of each are zero."""
+    found = []
+    for b, stated in enumerate(plumb):
+        if stated is not None:
+            R, axis = u.R_WM[b], np.eye(3)["xyz".index(stated.axis)]
+            turned_by = -(R @ cross(axis[None])[0])[:2]
+            place = columns(np.array([u.first_of_bundle(b)]), TURN)
+            found.append(Factor((R @ axis)[None, :2] / stated.std_rad, turned_by[None] / stated.std_rad, place))
     return found
 
 

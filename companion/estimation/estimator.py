@@ -641,6 +641,7 @@ class EstimatorNode(Node):
             p_WM=tuple(nominal[StateIndex.MARKER_POSITION]),
             q_WM=tuple(nominal[StateIndex.MARKER_ATTITUDE]),
             marker_age_s=now_s - self._guided_s(filter_state, relative_std_m),
+            bundle_age_s=now_s - filter_state.accepted_s.get(Sensor.MARKER, -inf),
             bundles=self._map(filter_state, now_s),
             position_std_m=position_std_m,
             relative_std_m=relative_std_m,

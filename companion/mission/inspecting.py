@@ -14,7 +14,7 @@ from companion.mission.mission_context import MissionContext
 from companion.mission.mission_inputs import SEEN_S
 from companion.mission.plan import leaves_limits
 
-NEAR_M = 0.3  # position error at which a photograph is requested; the payload process waits for what its exposure needs
+NEAR_M = 0.15  # position error at which a photograph is requested, a quarter of the way to the next at 82 % overlap; the payload process waits for what its exposure needs
 LONGER_S = 10.0  # then it is requested all the same, and marked by the payload process where it is not sharp
 LOOK_S = 10.0  # for the bundle of an item, from where the plan has it in sight
 KEPT_OFF_M = 0.1  # beyond safety.standoff_min_m, so that no station is at the plane from which the controller keeps off

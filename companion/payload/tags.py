@@ -62,7 +62,10 @@ class PhotographTags(msgspec.Struct, frozen=True, kw_only=True):
     q_WC: tuple[float, ...] | None
     position_std_m: float | None
     attitude_std_rad: float | None
-    covariance: tuple[float, ...] | None  # diagonal of 6x6: position m², rotation rad²; an upper bound for each axis
+    covariance: (
+        tuple[float, ...] | None
+    )  # diagonal of 6x6: position m², rotation rad²; in flight an upper bound for each axis
+    pose_source: str  # "flight", or "adjustment": of the whole flight, after it
     latitude_deg: float | None
     longitude_deg: float | None
     altitude_m: float | None
@@ -70,15 +73,20 @@ class PhotographTags(msgspec.Struct, frozen=True, kw_only=True):
     direction_deg: float | None  # of the optical axis from north, clockwise
 
 
-def tags_of(capture: Capture, camera: PayloadCamera, utc_offset_s: float) -> PhotographTags:
-    """The tags of a photograph; utc_offset_s: UTC minus companion time, NaN unknown."""
+def tags_of(
+    capture: Capture, camera: PayloadCamera, utc_offset_s: float, refined: tuple[float, ...] | None = None
+) -> PhotographTags:
+    """The tags of a photograph; utc_offset_s: UTC minus companion time, NaN unknown.
+
+    refined: diagonal of the covariance of a pose that was found after the flight (`companion.payload.refined`).
+    """
     utc = None
     if math.isfinite(utc_offset_s):
         utc = datetime.fromtimestamp(capture.stamp_s + utc_offset_s, UTC).isoformat(timespec="milliseconds")
     geo = capture.geo if capture.geo is not None else (math.nan, math.nan, math.nan)
     position_std, attitude_std = _finite(capture.position_std_m), _finite(capture.attitude_std_rad)
-    covariance = None
-    if position_std is not None and attitude_std is not None:
+    covariance = refined
+    if refined is None and position_std is not None and attitude_std is not None:
         covariance = (*[position_std**2] * 3, *[attitude_std**2] * 3)
     return PhotographTags(
         id=capture.id,
@@ -102,6 +110,7 @@ def tags_of(capture: Capture, camera: PayloadCamera, utc_offset_s: float) -> Pho
         position_std_m=position_std,
         attitude_std_rad=attitude_std,
         covariance=covariance,
+        pose_source="flight" if refined is None else "adjustment",
         latitude_deg=_finite(geo[0]),
         longitude_deg=_finite(geo[1]),
         altitude_m=_finite(geo[2]),

@@ -14,6 +14,7 @@ from companion.payload.history import Moment
 from companion.planning.camera import PayloadCamera
 
 DISTANCE_M = 2.0  # to the surface, where neither the request nor a bundle gives one
+IN_SIGHT_S = 0.5  # since the last observation of a bundle that is in sight
 # Of the error state's covariance (State.covariance_diag): attitude of the body, attitude of the mission's bundle.
 ATTITUDE, BUNDLE_ATTITUDE = slice(6, 9), slice(18, 21)
 
@@ -84,17 +85,25 @@ def blur_px(camera: PayloadCamera, motion: CameraMotion, distance_m: float) -> f
 
 
 def nearest_bundle(state: State, p_W: Array, q_WC: Array) -> BundlePose | None:
-    """The camera in the frame of the nearest bundle that was seen; None: none was."""
-    seen: list[tuple[str, Vec3, Quat, float]] = []
+    """The camera in the frame of the nearest bundle in sight, without one of the nearest that was seen; None: none was.
+
+    A bundle that is out of sight may be nearer, but the camera's place in its frame has the error of the map between both.
+    """
+    seen: list[tuple[bool, float, str, Vec3, Quat, float]] = []
+
+    def add(name: str, p_WM: Vec3, q_WM: Quat, age_s: float, std_m: float) -> None:
+        seen.append((age_s > IN_SIGHT_S, float(np.linalg.norm(p_W - np.array(p_WM))), name, p_WM, q_WM, std_m))
+
     if state.bundle and math.isfinite(state.relative_std_m):
-        seen.append((state.bundle, state.p_WM, state.q_WM, state.relative_std_m))
+        age_s = state.bundle_age_s if math.isfinite(state.bundle_age_s) else state.marker_age_s
+        add(state.bundle, state.p_WM, state.q_WM, age_s, state.relative_std_m)
     for bundle in state.bundles:
         if math.isfinite(bundle.age_s):
             std_m = bundle.relative_std_m if math.isfinite(bundle.relative_std_m) else state.position_std_m
-            seen.append((bundle.name, bundle.p_WM, bundle.q_WM, std_m))
+            add(bundle.name, bundle.p_WM, bundle.q_WM, bundle.age_s, std_m)
     if not seen:
         return None
-    name, p_WM, q_WM, std_m = min(seen, key=lambda entry: float(np.linalg.norm(p_W - np.array(entry[1]))))
+    *_, name, p_WM, q_WM, std_m = min(seen, key=lambda entry: entry[:2])
     p_MC = rotation_matrix(q_WM).T @ (p_W - np.array(p_WM))
     return BundlePose(name, p_MC, quat_normalized(quat_multiply(quat_conjugate(q_WM), q_WC)), std_m)
 

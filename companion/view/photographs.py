@@ -10,6 +10,7 @@ from companion.core.config import ConfigError, parse
 from companion.core.errors import OutputError
 from companion.core.messages import Capture, PayloadStatus
 from companion.payload.matching import MatchError, by_index, by_name, by_time, photographs_of, pictures_in
+from companion.payload.refined import read_poses, with_poses
 from companion.payload.tags import tags_of, write_tags
 from companion.planning.camera import PayloadCamera
 from companion.recording.log import Log, read_log
@@ -31,9 +32,17 @@ def photographs() -> None:
 @click.option("--first-index", type=int, default=None, help="The camera's count of the first picture of the folder.")
 @click.option("--ahead", type=float, default=0.0, help="Seconds by which the camera's clock is ahead of UTC.")
 @click.option("--tolerance", type=float, default=TOLERANCE_S, show_default=True, help="Of a picture's time, seconds.")
+@click.option("--poses", type=FILE, default=None, help="Poses by `companion calibrate photographs --json FILE`.")
 @one_line_errors
 def tag(
-    folder: Path, log: Path, out: Path | None, by: str | None, first_index: int | None, ahead: float, tolerance: float
+    folder: Path,
+    log: Path,
+    out: Path | None,
+    by: str | None,
+    first_index: int | None,
+    ahead: float,
+    tolerance: float,
+    poses: Path | None,
 ) -> None:
     """Write place, direction, pose and time into copies of a camera's pictures.
 
@@ -43,6 +52,11 @@ def tag(
     taken = photographs_of(flight.of(Capture))
     if not taken:
         raise MatchError(f"{log}: holds no photographs of a payload camera")
+    covariances: dict[tuple[int, int], tuple[float, ...] | None] = {}
+    if poses is not None:
+        posed = with_poses(taken, read_poses(poses), poses)
+        taken = [capture for capture, _ in posed]
+        covariances = {(capture.id, capture.attempt): covariance for capture, covariance in posed}
     camera, utc_offset_s = camera_of(flight), utc_offset_of(flight)
     pictures = pictures_in(folder)
     found = by_name(pictures, taken) if by in (None, "name") else None
@@ -62,7 +76,8 @@ def tag(
         raise OutputError(f"{existing}: exists already; name an empty folder (--out)")
     target.mkdir(parents=True, exist_ok=True)
     for picture, capture in found.pairs:
-        write_tags(picture, target / picture.name, tags_of(capture, camera, utc_offset_s))
+        refined = covariances.get((capture.id, capture.attempt))
+        write_tags(picture, target / picture.name, tags_of(capture, camera, utc_offset_s, refined))
     click.echo(f"{len(found.pairs)} pictures tagged in {target}")
     if found.without_picture:
         click.echo(

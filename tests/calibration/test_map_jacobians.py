@@ -8,12 +8,14 @@ from calibration.map.corners import corner_factor, predict, whitening
 from calibration.map.motion import (
     constant_factors,
     jitter_factor,
+    plumb_factors,
     rotation_factor,
     slow_factors,
     translation_factor,
 )
 from calibration.map.preintegration import preintegrate
 from calibration.map.unknowns import SWAY
+from companion.core.site import Plumb
 
 STEP = 1e-6
 
@@ -51,10 +53,11 @@ def factors(flight, rate_B):
         "slow": lambda u: slow_factors(u, flight.t_s, u.sway, SWAY, ASSUMED.sway),
         "jitter": lambda u: [jitter_factor(u, ASSUMED)],
         "constants": lambda u: constant_factors(u, ASSUMED, flight.start.p_W[0], flight.start.R_WB[0], 0.01),
+        "plumb": lambda u: plumb_factors(u, [Plumb("y", 0.0035), Plumb("z", 0.002)]),
     }
 
 
-NAMES = ("corners", "rotation", "translation", "slow", "jitter", "constants")
+NAMES = ("corners", "rotation", "translation", "slow", "jitter", "constants", "plumb")
 
 
 @pytest.mark.parametrize("name", NAMES)

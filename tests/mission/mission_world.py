@@ -101,7 +101,7 @@ def inspection_plan(**changes):
     plan = load_plan(REPOSITORY / "config/missions/two_piers_inspection.toml")
     few = [
         msgspec.structs.replace(item, overlap_along=along)
-        for item, along in zip(plan.inspection.item, (0.5, 0.3, 0.5), strict=True)
+        for item, along in zip(plan.inspection.item, (0.5, 0.35, 0.5), strict=True)
     ]
     quick = {"settle_s": 0.2, "speed_m_s": 3.0, "acceleration_m_s2": 3.0, "item": few}
     inspection = msgspec.structs.replace(plan.inspection, **{**quick, **changes})
@@ -270,7 +270,7 @@ class World:
 
     def in_view(self, bundle: str = "") -> bool:
         p_M, yaw_M = geometry.to_bundle(self.p, self.yaw, self.place(bundle), self.q_WM)
-        if bundle in self.others and abs(p_M[0]) > 0.5 * p_M[2]:
+        if bundle in self.others and abs(p_M[0]) - HALF_WIDTHS_M.get(bundle, 0.0) > 0.5 * p_M[2]:
             return False
         return self.bundle_in_view and 0 < p_M[2] < self.view_distance_m and abs(yaw_M) < 0.5
 
@@ -478,12 +478,13 @@ class World:
 # --- an inspection ------------------------------------------------------------------------------------------------------
 
 HOME = (2.0, -1.0, 0.3)
-PLACES = {"deck": (15.0, 4.0, 3.2), "second_pier": (12.0, 12.0, 2.4)}  # as the mission assumes them
+PLACES = {"deck": (14.0, 6.0, 3.2), "second_pier": (12.0, 12.0, 4.0)}  # as the mission assumes them
+HALF_WIDTHS_M = {"deck": 3.6, "second_pier": 1.7}  # of the markers, to both sides of a bundle's origin
 
 
 def site_world(plan=None, shift=(0.0, 0.0, 0.0), **options) -> World:
     """Two piers and the boards for the deck. shift: of all boards but the first, from where the mission assumes them."""
-    world = World(plan or inspection_plan(), home=HOME, bundle_p_home=(12.0, 0.0, 2.4), **options)
+    world = World(plan or inspection_plan(), home=HOME, bundle_p_home=(12.0, 0.0, 4.0), **options)
     world.others = {
         name: tuple(h + p + s for h, p, s in zip(HOME, place, shift, strict=True)) for name, place in PLACES.items()
     }

@@ -210,7 +210,7 @@ def test_the_way_home_leads_back_over_stations_where_the_straight_way_is_not_fre
 def test_items_of_the_world_need_satellites_and_bundles_a_search(tmp_path):
     text = (REPOSITORY / "config/missions/two_piers_inspection.toml").read_text(encoding="utf-8")
     text = text.replace("../", f"{REPOSITORY}/config/")
-    text = text.replace('frame = "deck"\ncentre_m = [-2.0, 4.8, 5.0]', 'frame = "world"\ncentre_m = [10.0, 6.0, 8.0]')
+    text = text.replace('frame = "deck"\ncentre_m = [0.0, 4.8, 4.0]', 'frame = "world"\ncentre_m = [10.0, 6.0, 8.0]')
     switch = "[rc_switch]\nchannel = 7\noff_us = [900, 1300]\non_us = [1700, 2100]\n"
     without = text.replace('bundle = "pier"', 'bundle = "pier"\nsatellites = false', 1)
     if 'start = "auto"' in without:

@@ -1,0 +1,110 @@
+"""``companion calibrate photographs``: poses of an inspection's photographs by all corners and inertial samples of the flight."""
+
+from pathlib import Path
+
+import click
+import numpy as np
+
+from calibration.map.command import check_flight
+from calibration.map.photographs import RefinedPhotographs, refine
+from calibration.results import Result, result, write_json
+from companion.core.command_line import HELP, ConfigFile, OutputFile, one_line_errors
+from companion.core.config_files import ConfigKind
+from companion.core.errors import UserError
+
+CONFIDENCE = 95.0  # percentile of errors
+
+
+@click.command(context_settings=HELP)
+@click.argument("log", type=click.Path(path_type=Path))
+@click.option("--site", type=ConfigFile(ConfigKind.MARKERS), help="Another marker file than the log's.")
+@click.option("--vehicle", type=ConfigFile(ConfigKind.VEHICLE), help="Vehicle file of a log that holds none.")
+@click.option("--json", "json_file", type=OutputFile(), help="Write the result here; -: standard output.")
+@one_line_errors
+def command(log: Path, site: Path | None, vehicle: Path | None, json_file: Path | None) -> None:
+    """Find the poses of an inspection's photographs again, by bundle adjustment of the whole flight in LOG.
+
+    `companion photographs tag --poses FILE` writes those of the file of --json into the pictures.
+    """
+    found = refine(log, site, vehicle)
+    check_flight(found.flight)
+    content = as_result(found, log)
+    if json_file:
+        write_json(json_file, content)
+    if json_file is None or str(json_file) != "-":
+        _show(found, content)
+
+
+def as_result(found: RefinedPhotographs, log: Path) -> Result:
+    """The result in the schema of all calibration commands."""
+    merit: dict[str, float | None] = {
+        "photographs": float(len(found.poses)),
+        "position_std_p95_m": _percentile([pose.position_std_m for pose in found.poses]),
+        "attitude_std_p95_deg": _percentile([np.degrees(pose.attitude_std_rad) for pose in found.poses]),
+        "corner_px": found.flight.corner_px,
+    }
+    if found.errors:
+        merit |= errors_of(found)
+    details = {
+        "photographs": [
+            {
+                "id": pose.capture.id,
+                "attempt": pose.capture.attempt,
+                "image_index": pose.capture.image_index,
+                "bundle": pose.bundle,
+                "p_MC": pose.p_MC,
+                "q_MC": pose.q_MC,
+                "position_std_m": pose.position_std_m,
+                "attitude_std_rad": pose.attitude_std_rad,
+                "covariance": pose.covariance,
+            }
+            for pose in found.poses
+        ],
+        "left_out": {str(number): reason for number, reason in found.left_out.items()},
+        "mount_deg": np.degrees(found.flight.unknowns.mount),
+    }
+    return result("calibrate photographs", [log], {}, merit, [], details)
+
+
+def errors_of(found: RefinedPhotographs) -> dict[str, float | None]:
+    """95th percentiles of a simulated flight's true errors, as taken in flight and refined."""
+    flown_m, flown_rad, refined_m, refined_rad = (list(column) for column in zip(*found.errors, strict=True))
+    return {
+        "photo_position_p95_m": _percentile(flown_m),
+        "photo_attitude_p95_deg": _percentile(np.degrees(flown_rad).tolist()),
+        "photo_refined_position_p95_m": _percentile(refined_m),
+        "photo_refined_attitude_p95_deg": _percentile(np.degrees(refined_rad).tolist()),
+    }
+
+
+def refined_figures(log: Path) -> dict[str, float | str | None]:
+    """The figures of a simulated flight that `companion sim --refine` adds; a flight without them says why."""
+    try:
+        found = refine(log)
+        check_flight(found.flight)
+    except UserError as error:
+        return {"photo_refined_problem": str(error)}
+    figures = {name: value for name, value in errors_of(found).items() if "refined" in name} if found.errors else {}
+    return {"photo_refined": float(len(found.poses)), **figures}
+
+
+def _percentile(values: list[float]) -> float | None:
+    known = [value for value in values if np.isfinite(value)]
+    return float(np.percentile(known, CONFIDENCE)) if known else None
+
+
+def _show(found: RefinedPhotographs, content: Result) -> None:
+    merit = content["merit"]
+    click.echo(
+        f"{len(found.poses)} photographs, corners {merit['corner_px']:.2f} px; standard deviations (95 %): "
+        f"{100 * merit['position_std_p95_m']:.1f} cm, {merit['attitude_std_p95_deg']:.2f}°"
+        if found.poses
+        else "no photograph has an image near its exposure"
+    )
+    if found.errors:
+        click.echo(
+            f"true errors (95 %): in flight {100 * merit['photo_position_p95_m']:.1f} cm, {merit['photo_attitude_p95_deg']:.2f}°; "
+            f"refined {100 * merit['photo_refined_position_p95_m']:.1f} cm, {merit['photo_refined_attitude_p95_deg']:.2f}°"
+        )
+    for number, reason in found.left_out.items():
+        click.echo(f"left out: photograph {number}: {reason}")

@@ -1,0 +1,77 @@
+"""Poses of photographs from `companion calibrate photographs --json FILE`, in the place of those as taken in flight."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from companion.core.errors import UserError
+from companion.core.messages import Capture
+from companion.core.trajectory_messages import Quat, Vec3
+
+
+class PosesError(UserError):
+    """A file of poses cannot be used; one line."""
+
+
+class RefinedPhotograph(msgspec.Struct, frozen=True):
+    """One photograph: the camera in the frame of a bundle; covariance (6, 6): place [m²], rotation about its axes [rad²]."""
+
+    id: int
+    attempt: int
+    bundle: str
+    p_MC: Vec3
+    q_MC: Quat
+    position_std_m: float
+    attitude_std_rad: float
+    covariance: list[list[float]]
+
+
+class _Details(msgspec.Struct):
+    photographs: list[RefinedPhotograph]
+
+
+class _File(msgspec.Struct):
+    command: str
+    details: _Details
+
+
+class Posed(NamedTuple):
+    """A photograph with its pose; covariance: the diagonal, position [m²] and rotation [rad²]; None: as taken in flight."""
+
+    capture: Capture
+    covariance: tuple[float, ...] | None
+
+
+def read_poses(path: Path) -> list[RefinedPhotograph]:
+    """The poses of a file; raises `PosesError`."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_File).details.photographs
+    except OSError as error:
+        raise PosesError(f"{path}: {error.strerror}") from None
+    except msgspec.MsgspecError as error:
+        raise PosesError(f"{path}: holds no poses of photographs (companion calibrate photographs): {error}") from None
+
+
+def with_poses(captures: Sequence[Capture], poses: Sequence[RefinedPhotograph], path: Path) -> list[Posed]:
+    """The photographs with the poses of the file where it has them; raises `PosesError` when it has none of them."""
+    known = {(pose.id, pose.attempt): pose for pose in poses}
+    found = [_posed(capture, known.get((capture.id, capture.attempt))) for capture in captures]
+    if captures and all(posed.covariance is None for posed in found):
+        raise PosesError(f"{path}: holds none of these photographs: it is of another flight")
+    return found
+
+
+def _posed(capture: Capture, pose: RefinedPhotograph | None) -> Posed:
+    if pose is None:
+        return Posed(capture, None)
+    changed = msgspec.structs.replace(
+        capture,
+        bundle=pose.bundle,
+        p_MC=pose.p_MC,
+        q_MC=pose.q_MC,
+        position_std_m=pose.position_std_m,
+        attitude_std_rad=pose.attitude_std_rad,
+    )
+    return Posed(changed, tuple(row[i] for i, row in enumerate(pose.covariance)))
