@@ -33,6 +33,9 @@ BY_POSITION = (
     common.MAVLINK_MSG_ID_ALTITUDE,
     common.MAVLINK_MSG_ID_GPS_RAW_INT,
 )
+# PX4 sends GLOBAL_POSITION_INT from its first global position on: its estimator watches the receiver for 10 s before
+# (EKF2_REQ_GPS_H) and starts after that. Until then the absence of it is no loss.
+FIRST_POSITION_S = 15.0
 HEIGHT_RATE_HZ = 10.0  # of ALTITUDE without satellites, as the status that carries it
 
 
@@ -40,13 +43,18 @@ class Stream:
     """One message that the flight controller is requested to send."""
 
     def __init__(
-        self, message_id: int, rate_hz: float, expected_hz: float | None = None, essential: bool = False
+        self,
+        message_id: int,
+        rate_hz: float,
+        expected_hz: float | None = None,
+        essential: bool = False,
+        begins_s: float = 0.0,
     ) -> None:
         """expected_hz: the lowest good rate, where PX4 sends on change and not at the requested rate.
 
-        essential: the stack cannot fly without it.
+        essential: the stack cannot fly without it. begins_s: the first one may come so late.
         """
-        self.essential = essential
+        self.essential, self.begins_s = essential, begins_s
         self.message_id = message_id
         self.name = LAYOUTS[message_id].name
         self.rate_hz = rate_hz
@@ -57,7 +65,8 @@ class Stream:
     def restart(self, now_s: float) -> None:
         """Request it at the next opportunity."""
         self.count = 0
-        self.window_start_s = now_s
+        self.window_start_s = self.restarted_s = now_s
+        self.has_begun = False
         self.measured_hz = 0.0
         self.is_measured = False
         self.due_s = now_s
@@ -75,7 +84,11 @@ class Stream:
         if elapsed_s < self.window_s:
             return False
         self.measured_hz, self.is_measured = self.count / elapsed_s, True
+        self.has_begun = self.has_begun or self.count > 0 or now_s >= self.restarted_s + self.begins_s
         self.count, self.window_start_s = 0, now_s
+        if not self.has_begun:
+            self.needs_request = True  # the request may be lost
+            return False
         was_slow, self.slow = self.slow, self.measured_hz < self.expected_hz
         self.needs_request = self.slow
         if not self.slow:
@@ -112,7 +125,7 @@ class Streams:
             Stream(m.MAVLINK_MSG_ID_BATTERY_STATUS, 2.0, 0.5),
             Stream(m.MAVLINK_MSG_ID_GPS_RAW_INT, 5.0, 0.8),  # a receiver's rate may be lower
             Stream(m.MAVLINK_MSG_ID_HOME_POSITION, 1.0, 0.2),
-            Stream(m.MAVLINK_MSG_ID_GLOBAL_POSITION_INT, 2.0, 0.8),
+            Stream(m.MAVLINK_MSG_ID_GLOBAL_POSITION_INT, 2.0, 0.8, begins_s=FIRST_POSITION_S),
             Stream(m.MAVLINK_MSG_ID_ODOMETRY, 10.0, 3.0),
             Stream(m.MAVLINK_MSG_ID_ALTITUDE, 5.0, 2.5),
             Stream(m.MAVLINK_MSG_ID_ATTITUDE_TARGET, ECHO_RATE_HZ, 0.0),  # sent while PX4 follows attitude setpoints

@@ -9,6 +9,7 @@ from fcu_peer import (
     ALTITUDE,
     ATTITUDE,
     BATTERY,
+    GLOBAL_POSITION,
     GPS_RAW_INT,
     HOME,
     IMU,
@@ -320,6 +321,18 @@ def test_a_missing_stream_is_reported_once(peer):
     (text,) = texts_of(peer, "RC_CHANNELS")
     assert text.text == "RC_CHANNELS does not arrive (5 Hz requested); requested again" and text.severity == 6
     assert last_status(peer).slow_streams.count("RC_CHANNELS") == 1
+
+
+def test_the_first_global_position_may_come_late_and_its_absence_is_reported_then(peer):
+    peer.content[GLOBAL_POSITION] = lambda boot_ms: None
+    peer.run(14.0)
+    assert not texts_of(peer, "GLOBAL_POSITION_INT")
+    assert "GLOBAL_POSITION_INT" not in last_status(peer).slow_streams
+    peer.run(8.0)
+    assert [text.text for text in texts_of(peer, "GLOBAL_POSITION_INT")] == [
+        "GLOBAL_POSITION_INT does not arrive (2 Hz requested); requested again"
+    ]
+    assert "GLOBAL_POSITION_INT" in last_status(peer).slow_streams
 
 
 def test_a_stream_without_a_source_is_requested_less_and_less_often(flying):
