@@ -7,7 +7,7 @@ end with status 1; everything else with 0.
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -26,7 +26,7 @@ from companion.core.command_line import (
     one_line_errors,
     write_output,
 )
-from companion.core.config_files import ConfigKind, config_folder, find_config
+from companion.core.config_files import ConfigKind, config_folder, find_config, names_of
 from companion.core.errors import OutputError, UserError
 from companion.core.suggestions import did_you_mean
 from companion.core.text import plain
@@ -128,13 +128,13 @@ def generate(vehicle: Path | None) -> None:
 
 
 @main.command()
-@click.argument("mission", type=MISSION)
+@click.argument("mission")
 @click.option(
     "--vehicle",
     type=VEHICLE,
     default=None,
     envvar="COMPANION_VEHICLE",
-    help=f"Vehicle file.  [default: {DEFAULT_VEHICLE_NAME}; with --fcu px4 what the simulated aircraft needs]",
+    help=f"Vehicle file.  [default: {DEFAULT_VEHICLE_NAME}; with --fcu sim or px4 the scenario's]",
 )
 @click.option(
     "--fcu",
@@ -186,7 +186,7 @@ def generate(vehicle: Path | None) -> None:
 @click.option("--out", type=FILE, default=FLIGHTS, show_default=True, help="Folder for logs and reports.")
 @one_line_errors
 def fly(
-    mission: Path,
+    mission: str,
     vehicle: Path | None,
     fcu: str,
     scenario: Path | None,
@@ -201,7 +201,45 @@ def fly(
     yes_auto: bool,
     out: Path,
 ) -> None:
-    """Fly MISSION with all onboard processes; ends with a summary, the report's path and the cause of an early end."""
+    """Fly MISSION with all onboard processes; ends with a summary, the report's path and the cause of an early end.
+
+    With --fcu sim or px4 MISSION may be the name of a scenario.
+    """
+    _fly(*_flown(mission, scenario, fcu), vehicle, fcu, seed, instance, px4_mode, px4_build, speed, sensors, pilot, resume,
+         yes_auto, out)  # fmt: skip
+
+
+def _flown(named: str, scenario: Path | None, fcu: str) -> tuple[Path, Path | None]:
+    """The mission that `fly` names, and the scenario to fly it in, None: that of the mission's name.
+
+    Raises `ConfigError`.
+    """
+    is_scenario = named in names_of(ConfigKind.SCENARIO) and named not in names_of(ConfigKind.MISSION)
+    if fcu in ("sim", "px4") and scenario is None and is_scenario and not Path(named).exists():
+        from sitl.scenario import load_scenario
+
+        file = find_config(named, ConfigKind.SCENARIO)
+        return load_scenario(file).mission_path, file
+    return MISSION.convert(named, None, click.get_current_context()), scenario
+
+
+def _fly(
+    mission: Path,
+    scenario: Path | None,
+    vehicle: Path | None,
+    fcu: str,
+    seed: int,
+    instance: int,
+    px4_mode: str,
+    px4_build: Path | None,
+    speed: float | None,
+    sensors: str | None,
+    pilot: str | None,
+    resume: tuple[Path, ...],
+    yes_auto: bool,
+    out: Path,
+) -> NoReturn:
+    """Fly and exit."""
     from companion.runtime.fly import fly as fly_mission
     from companion.runtime.processes import YES_AUTO
     from companion.runtime.resume import photographed, run_with
@@ -216,10 +254,10 @@ def fly(
         from sitl.px4.fly import fly_px4
 
         sys.exit(fly_px4(mission, vehicle, scenario, px4_mode, px4_build, seed, speed, out, instance, former, pilot))
-    vehicle = vehicle or find_config(DEFAULT_VEHICLE_NAME, ConfigKind.VEHICLE)
     if fcu != "sim" and (near := did_you_mean(fcu, ("sim", "px4"))):
         raise UserError(f"--fcu {fcu}: no such link{near}")
     if fcu != "sim":
+        vehicle = vehicle or find_config(DEFAULT_VEHICLE_NAME, ConfigKind.VEHICLE)
         run = run_with({"kind": "aircraft"} | ({YES_AUTO: True} if yes_auto else {}), former)
         sys.exit(fly_mission(mission, vehicle, fcu, out, simulated=False, run=run))
     from companion.runtime.manager import python
@@ -234,6 +272,7 @@ def fly(
     scenario = scenario or scenario_for(mission)
     kind = SensorKind(sensors or DEFAULT_SENSORS)
     loaded = load_scenario(scenario, vehicle)
+    vehicle = loaded.vehicle_path
     loaded = with_sensors(loaded if pilot is None else with_pilot(loaded, pilot), kind, seed)
     build_missing(vehicle, click.echo)
 

@@ -22,7 +22,7 @@ WAYPOINT, LOITER_TIME, RETURN, LAND, TAKEOFF, DELAY, CONDITION_DELAY = 16, 19, 2
 DIGICAM, MOUNT, CAMERA_MODE, GIMBAL, IMAGE = 203, 205, 530, 1000, 2000
 FRAME_AMSL, FRAME_MISSION, FRAME_RELATIVE = 0, 2, 3  # MAV_FRAME
 FRAMES_AMSL, FRAMES_RELATIVE = (0, 5), (3, 6)  # also as the _INT frames
-PX4, HEXAROTOR = 12, 13  # MAV_AUTOPILOT_PX4, MAV_TYPE_HEXAROTOR
+PX4 = 12  # MAV_AUTOPILOT_PX4
 ALTITUDE_RELATIVE = 1  # QGroundControl's AltitudeMode
 LOCK = 4 + 8  # GIMBAL_MANAGER_FLAGS_ROLL_LOCK and PITCH_LOCK: against the horizon
 MOUNT_TARGETING = 2  # MAV_MOUNT_MODE_MAVLINK_TARGETING
@@ -86,9 +86,12 @@ def yaw_of(heading_deg: float, origin: Origin) -> float:
 
 
 def plan_document(
-    stations: Iterable[QgcStation], origin: Origin, takeoff_height_m: float, speed_m_s: float
+    stations: Iterable[QgcStation], origin: Origin, takeoff_height_m: float, speed_m_s: float, mav_type: int
 ) -> dict[str, Any]:
-    """The JSON document of a `.plan`: take-off, a waypoint for each stop, its photograph, and the return."""
+    """The JSON document of a `.plan`: take-off, a waypoint for each stop, its photograph, and the return.
+
+    mav_type: MAV_TYPE of the aircraft, as its flight controller sends it.
+    """
     items: list[dict[str, Any]] = []
 
     def add(command: int, params: list[float | None], up_m: float | None = None) -> None:
@@ -128,7 +131,7 @@ def plan_document(
             "hoverSpeed": speed_m_s,
             "items": items,
             "plannedHomePosition": [origin.latitude_deg, origin.longitude_deg, origin.altitude_m],
-            "vehicleType": HEXAROTOR,
+            "vehicleType": mav_type,
             "version": 2,
         },
         "rallyPoints": {"points": [], "version": 2},

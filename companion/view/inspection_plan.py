@@ -16,8 +16,8 @@ from companion.core.command_line import (
     one_line_errors,
     write_output,
 )
-from companion.core.config import ConfigError, load
-from companion.core.config_files import ConfigKind
+from companion.core.config import ConfigError, load, read_layered, read_toml
+from companion.core.config_files import ConfigKind, find_config, names_of
 from companion.core.errors import OutputError
 from companion.core.frames import quat_from_matrix
 from companion.core.vehicle import Vehicle
@@ -27,6 +27,9 @@ from companion.planning.planner import InspectionPlan, SurfaceFigures
 from companion.planning.qgc import QgcStation, plan_document
 from companion.planning.stations import Station
 
+QUADROTOR = 2  # MAV_TYPE_QUADROTOR
+DEFAULTS = "px4_1_17.toml"  # beside the autopilot files: what they do not change
+
 
 class Loaded:
     """A mission with everything that its inspection names, and the plan of it.
@@ -35,7 +38,7 @@ class Loaded:
     """
 
     def __init__(self, mission: Path, vehicle: Path) -> None:
-        self.mission, self.vehicle = load_plan(mission), load(vehicle, Vehicle)
+        self.mission, self.vehicle, self.vehicle_file = load_plan(mission), load(vehicle, Vehicle), vehicle
         found = load_inspection(self.mission, site_of(self.mission), self.vehicle, mission)
         if found is None:
             raise ConfigError(f"{mission}: inspection: missing table: this mission has nothing to plan")
@@ -205,4 +208,22 @@ def qgc_document(loaded: Loaded, mission: Path) -> dict[str, Any]:
     if origin is None:
         raise ConfigError(f"{mission}: inspection.origin: missing table: a .plan has latitudes and longitudes")
     height_m = loaded.mission.takeoff.height_m
-    return plan_document(qgc_stations(loaded.plan), origin, height_m, loaded.inspection.speed_m_s)
+    kind = mav_type(loaded.vehicle_file)
+    return plan_document(qgc_stations(loaded.plan), origin, height_m, loaded.inspection.speed_m_s, kind)
+
+
+def mav_type(vehicle: Path) -> int:
+    """MAV_TYPE in the autopilot file of the airframe that a vehicle file, or the nearest of its bases, has the name of.
+
+    MAV_TYPE_QUADROTOR where there is none: QGroundControl takes it for any multirotor. Raises `ConfigError`.
+    """
+    file: Path | None = vehicle
+    while file is not None:
+        if file.stem in names_of(ConfigKind.AIRFRAME):
+            airframe = find_config(file.stem, ConfigKind.AIRFRAME)
+            own = airframe.parent / str(read_layered(airframe)["autopilot"])
+            parameters = read_layered(own.with_name(DEFAULTS)) | read_layered(own)
+            return int(parameters["MAV_TYPE"])
+        base = read_toml(file).get("base")
+        file = None if base is None else file.parent / str(base)
+    return QUADROTOR

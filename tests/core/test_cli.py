@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import cv2
 import numpy as np
 import pytest
 
+from companion.cli import _flown, main
+from companion.core.config import ConfigError
 from companion.recording.log import read_log
 from companion.runtime.manager import wait_until
 from sitl.autopilot.udp import GROUND_PORTS, ONBOARD_PORTS
@@ -250,3 +253,20 @@ def test_a_complete_comparison_is_marked_so_and_has_a_line_per_flight(tmp_path):
     assert result.returncode == 0
     assert [line.split()[0] for line in result.stderr.splitlines()] == ["1/2", "2/2"]
     assert json.loads((tmp_path / "result.json").read_text())["incomplete"] is False
+
+
+@pytest.mark.parametrize("fcu", ["sim", "px4"])
+def test_in_a_simulator_the_name_of_a_scenario_names_its_mission(fcu):
+    mission, scenario = _flown("two_piers", None, fcu)
+    assert (mission.name, scenario.name) == ("two_piers_inspection.toml", "two_piers.toml")
+
+
+def test_on_an_aircraft_a_scenario_is_no_mission():
+    with pytest.raises(ConfigError, match="two_piers is a scenario"), click.Context(main):
+        _flown("two_piers", None, "udpin:127.0.0.1:14540")
+
+
+def test_a_mission_of_the_name_takes_precedence():
+    with click.Context(main):
+        mission, scenario = _flown("bridge_hover", None, "sim")
+    assert (mission.parent.name, scenario) == ("missions", None)

@@ -10,6 +10,7 @@ from planning_world import EXAMPLE, REPOSITORY
 
 from companion.cli import main
 from companion.core.config import ConfigError, load
+from companion.core.config_files import ConfigKind, find_config
 from companion.core.site import load_site
 from companion.core.vehicle import Vehicle
 from companion.mission.mission_node import MissionNode
@@ -18,7 +19,7 @@ from companion.planning.camera import load_camera
 from companion.planning.qgc import read_plan
 from companion.planning.sections import Battery
 from companion.preflight.files import mission_file
-from companion.view.inspection_plan import Loaded, lines, summary
+from companion.view.inspection_plan import Loaded, lines, mav_type, summary
 
 TEXT = EXAMPLE.read_text(encoding="utf-8")
 F550 = REPOSITORY / "config/vehicles/f550.toml"
@@ -171,3 +172,13 @@ def test_every_camera_file_loads(path):
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "config/batteries").glob("*.toml")), ids=lambda path: path.stem)
 def test_every_battery_file_loads(path):
     assert load(path, Battery).power_w(1.8) > 0
+
+
+@pytest.mark.parametrize(("vehicle", "kind"), [("f550", 13), ("f550_inspection", 13), ("f450", 2), ("x8", 14)])
+def test_the_vehicle_type_is_that_of_the_airframe(vehicle, kind):
+    assert mav_type(find_config(vehicle, ConfigKind.VEHICLE)) == kind
+
+
+def test_a_vehicle_without_an_airframe_is_any_multirotor(tmp_path):
+    (tmp_path / "own.toml").write_text("mass_kg = 2.0\n", encoding="utf-8")
+    assert mav_type(tmp_path / "own.toml") == 2

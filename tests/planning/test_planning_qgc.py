@@ -43,7 +43,7 @@ def simple(command, *params, frame=2):
 
 
 def document(*items):
-    made = plan_document([], SITE, 4.0, 1.0)
+    made = plan_document([], SITE, 4.0, 1.0, 13)
     made["mission"]["items"] = list(items)
     return made
 
@@ -79,7 +79,7 @@ def test_a_plan_is_read_back_as_it_was_written(tmp_path):
     hold = {"kind": "hold", "name": "wait", "frame": "world", "p_m": [5.0, 2.0, 6.0], "yaw_rad": 0.5, "duration_s": 20}
     _, plan = plan_of([hold, WALL, HIGH])
     stations = qgc_stations(plan)
-    path = written(tmp_path, plan_document(stations, SITE, 4.0, 1.0))
+    path = written(tmp_path, plan_document(stations, SITE, 4.0, 1.0, 13))
     for before, after in zip(stations, read_plan(path, SITE), strict=True):
         assert after.p_W == pytest.approx(before.p_W, abs=1e-6)
         assert math.cos(after.yaw_rad - before.yaw_rad) == pytest.approx(1.0)
@@ -98,7 +98,8 @@ def test_a_plan_is_read_back_as_it_was_written(tmp_path):
 
 
 def test_every_key_that_the_format_demands_is_written():
-    made = plan_document([QgcStation((1.0, 2.0, 5.0), 0.3, 0.2, 3.0, True)], SITE, 4.0, 1.5)
+    made = plan_document([QgcStation((1.0, 2.0, 5.0), 0.3, 0.2, 3.0, True)], SITE, 4.0, 1.5, 14)
+    assert made["mission"]["vehicleType"] == 14
     assert {"fileType", "geoFence", "groundStation", "mission", "rallyPoints", "version"} == set(made)
     assert (made["fileType"], made["version"], made["groundStation"]) == ("Plan", 1, "QGroundControl")
     required = (
@@ -212,7 +213,7 @@ def test_the_importer_of_mavsdk_reads_the_same_items():
     from pymavlink.dialects.v20 import common
 
     _, plan = plan_of([WALL, HIGH])
-    made = plan_document(qgc_stations(plan), SITE, 4.0, 1.0)
+    made = plan_document(qgc_stations(plan), SITE, 4.0, 1.0, 13)
     log_subscribe(lambda *_: True)
     client = mavsdk.Mavsdk(mavsdk.Configuration.create_manual(245, 190, False))
     try:

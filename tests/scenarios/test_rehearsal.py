@@ -1,16 +1,17 @@
 """The pilot of the simulator: take-off in Position mode, hand-over by the switch, take-back, hand-over again."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from companion.core.enums import FcuMode, Phase
-from companion.core.messages import CaptureRequest, FcuStatus
+from companion.core.messages import CaptureRequest, FcuStatus, MissionStatus
 from companion.recording.series import of
 from sitl.lockstep import Lockstep
 from sitl.pilot import Stage, TakeBack
-from sitl.scenario import DEFAULT_PILOT, load_scenario, with_pilot
+from sitl.scenario import DEFAULT_PILOT, Fault, load_scenario, with_pilot
 from tests.scenarios.forked import in_fork
 
 SCENARIOS = Path(__file__).parents[2] / "config/scenarios"
@@ -85,6 +86,36 @@ def test_the_pilot_takes_the_aircraft_back_in_every_phase_and_hands_it_over_agai
     modes, status = in_fork(flown)
     assert all(mode == FcuMode.POSCTL for mode in modes)
     assert status.success, status
+
+
+def hide_markers(lockstep: Lockstep, duration_s: float) -> None:
+    """The bundle is out of sight from now on: PAUSE after a time, RETREAT after some more."""
+    lockstep.faults.add(Fault(at_s=lockstep.now_s, duration_s=duration_s, kind="markers_hidden"))
+
+
+@pytest.mark.verify
+def test_the_pilot_takes_back_while_offboard_is_entered_in_a_pause_and_in_a_retreat():
+    def flown():
+        lockstep, modes = rehearsal("bridge_hover"), []
+        until(lockstep, Phase.ENTER_OFFBOARD)
+        modes.append(take_back(lockstep, "switch"))
+        until(lockstep, Phase.ENTER_OFFBOARD, 60.0)
+        modes.append(take_back(lockstep, "sticks"))
+        for phase, by in ((Phase.PAUSE, "sticks"), (Phase.RETREAT, "switch")):
+            until(lockstep, Phase.HOLD, 240.0)
+            hide_markers(lockstep, 12.0)
+            until(lockstep, phase, 60.0)
+            modes.append(take_back(lockstep, by))
+        until(lockstep, Phase.SEARCH, 60.0)
+        until(lockstep, Phase.DONE, 300.0)
+        return modes, lockstep.pilot, [m.phase for m in of(lockstep.messages, MissionStatus)]
+
+    modes, status, phases = in_fork(flown)
+    assert modes == [FcuMode.POSCTL] * 4
+    assert status.success, status
+    followed = set(pairwise(phases))
+    for phase in (Phase.ENTER_OFFBOARD, Phase.PAUSE, Phase.RETREAT):
+        assert {(phase, Phase.PILOT), (phase, Phase.WAIT_READY)} & followed, (phase, followed)
 
 
 @pytest.mark.verify
