@@ -544,7 +544,7 @@ MONITORS: tuple[Monitor, ...] = (
     # Its observations are not used, so the position in the world is as before. Not for long: where GNSS has jumped, too, the
     # velocity is wrong by 0.4 m/s
     Monitor("bundle_displaced", "bundle is not where it was", "m", CRITICAL, (*ph.WORKING, Phase.PAUSE),
-        _witness(lambda w: w.displaced_m), lambda v, p: 0.0, escalation=(HOLD, RETREAT), escalation_s=1.0,
+        _witness(lambda w: w.displaced_m), lambda v, p: 0.0, escalation=(HOLD, RETREAT), escalation_s=2.0,
         advice="be ready to take over", alone=False),
     Monitor("bundle_twice", "two bundles of the same name in view", "images", CRITICAL, (*ph.WORKING, Phase.PAUSE),
         lambda s: float(s.copies), lambda v, p: 1.0, escalation=(HOLD, RETREAT), escalation_s=3.0,
