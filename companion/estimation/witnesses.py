@@ -347,6 +347,10 @@ class PlaceWitness:
     def _has_fix(self, now_s: float) -> bool:
         return self._fix_s is not None and now_s - self._fix_s <= FIX_MAX_S
 
+    def _positions_count(self, seen: Observed) -> bool:
+        """Whether the flight controller's position is one by GNSS; else it drifts, by metres in seconds."""
+        return self._has_fix(seen.stamp_s) and seen.stamp_s >= self._settled_s
+
     def disarmed(self) -> None:
         """On the ground a crew may carry aircraft and bundle: the next sight is the first."""
         self._first = self._unknown_since_s = None
@@ -411,7 +415,7 @@ class PlaceWitness:
         if len(near) > 2 / 3 * len(self._learning):
             self._place, self._learning = _Place(near), []
             self._place.break_error_m = self._motion.break_error_m
-            if self._first is None:
+            if self._first is None and self._positions_count(seen):
                 self._first = self._place.since_s, self._place.by_position_W, self._accuracy_m
         else:
             self._learning.pop(0)  # a place that scatters is none
@@ -528,7 +532,12 @@ class PlaceWitness:
         if seen.beside_filter_W is not None:
             usual_W = seen.beside_filter_W if place.beside_filter_W is None else place.beside_filter_W
             place.beside_filter_W = usual_W + share * (seen.beside_filter_W - usual_W)
-        if self._has_fix(seen.stamp_s) and seen.stamp_s >= self._settled_s:  # else it drifts, by metres in seconds
+        if self._positions_count(seen):
+            if self._first is None:  # seen for the first time while there was no fix
+                place.by_position_W, self._first = (
+                    seen.by_position_W,
+                    (seen.stamp_s, seen.by_position_W, self._accuracy_m),
+                )
             place.by_position_W = place.by_position_W + share * (seen.by_position_W - place.by_position_W)
         if self._run == 0:
             self._moving, self._speed_m_s = False, 0.0

@@ -192,6 +192,19 @@ def steps(metres: float, at_s: float) -> Vector3:
     return lambda t: FACE_W + (metres * (t >= at_s), 0.0, 0.0)
 
 
+def test_a_bundle_first_seen_without_a_fix_is_compared_from_the_first_fix_on():
+    # two_piers, unkind seed 3: the flight controller had drifted 20 m when it saw the second pier, and came back with the fix
+    judged = fly(
+        seen=lambda t: None if t < 6 else ALL,
+        fix=lambda t: t < 3 or t > 9,
+        gnss_error=lambda t: (20.0 * (3 < t < 10), 0.0, 0.0),
+        receiver_error=lambda t: (20.0 * (3 < t < 10), 0.0, 0.0),  # says nothing without a fix: as the other
+        seconds=25.0,
+    )
+    offsets = [r.gnss_offset_m for r in judged.reports]
+    assert max(o for o in offsets if not np.isnan(o)) < 1.0 and not np.isnan(offsets[-1])
+
+
 @pytest.mark.parametrize(
     "place, hidden",
     [(steps(2.0, 5.0), (5.0, 7.0)), (steps(1.0, 6.0), (6.0, 6.0)), (steps(-1.2, 6.0), (5.5, 8.0))],
