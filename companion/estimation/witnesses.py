@@ -217,6 +217,7 @@ class ReceiverJump:
         self._usual_W: Array | None = None
         self._stamp_s = 0.0
         self.size_m = 0.0
+        self.jumped_s = -inf  # when it was last larger than in ordinary flight
 
     def add(self, stamp_s: float, difference_W: Array) -> None:
         if self._usual_W is None or stamp_s - self._stamp_s > RECEIVER_TIME_S:
@@ -225,6 +226,8 @@ class ReceiverJump:
         self._stamp_s = max(self._stamp_s, stamp_s)
         away_W = difference_W - self._usual_W
         self.size_m = hypot(*away_W.tolist())
+        if self.size_m > CORRECTION_M:
+            self.jumped_s = stamp_s
         self._usual_W = self._usual_W + share * away_W
 
 
@@ -270,6 +273,7 @@ class _Place:
         self.corrected_m = 0.0  # largest correction of the flight controller since the last observation
         self.break_error_m = 0.0  # of the record, at the last observation
         self.beside_filter_W: Array | None = None  # usual: errors of mounting and heading, of both positions
+        self.doubted_s = -inf  # when the filter began to contradict
 
 
 class PlaceWitness:
@@ -432,15 +436,36 @@ class PlaceWitness:
     def _tolerance_m(self, seen: Observed) -> float:
         return self._usual_tolerance_m(seen) + self._correction_m()
 
-    def _contradicts_filter(self, place: _Place, seen: Observed) -> bool:
-        """Whether an observation that the flight controller's motion may excuse is not where the filter expects it."""
+    def _contradicts_filter(self, place: _Place, seen: Observed, since_s: float) -> bool:
+        """Whether an observation that the flight controller's motion may excuse is not where the filter expects it.
+
+        The question is asked when a bundle that agreed is seen again, and after a jump of GNSS of a step from one
+        image to the next; where the answer is yes, until `FILTER_S` later. Not otherwise: a filter without
+        observations, or with scattered ones, drifts, and would refuse the true ones.
+        """
         gap_s = max(0.0, seen.stamp_s - place.agreed_s)
-        if seen.beside_filter_W is None or place.beside_filter_W is None or (gap_s > FILTER_S and self._run == 0):
+        if self._scatters():
+            place.doubted_s = -inf
             return False
-        if gap_s <= HIDDEN_S and self._correction_m() == 0.0 and place.corrected_m <= CORRECTION_M:
+        if since_s > HIDDEN_S:
+            asked = gap_s <= FILTER_S and gap_s - since_s <= HIDDEN_S
+        else:
+            jumped = self._correction_m() > 0.0 and seen.stamp_s - self._jump.jumped_s <= CORRECTION_S
+            asked = jumped and self._beside_filter_m(place, place.last) <= TOLERANCE_M
+        beside_m = self._beside_filter_m(place, seen)
+        if not asked and not 0.0 <= seen.stamp_s - place.doubted_s <= FILTER_S:
             return False
-        beside_m = hypot(*(seen.beside_filter_W - place.beside_filter_W).tolist())
-        return beside_m > self._usual_tolerance_m(seen) + FILTER_M + FILTER_M_S * min(gap_s, FILTER_S)
+        doubted = beside_m > self._usual_tolerance_m(seen) + FILTER_M + FILTER_M_S * min(gap_s, FILTER_S)
+        if doubted and asked:
+            place.doubted_s = seen.stamp_s
+        return doubted
+
+    @staticmethod
+    def _beside_filter_m(place: _Place, seen: Observed) -> float:
+        """How far from the place that the filter expects, less what is usual; 0 where it expects none."""
+        if seen.beside_filter_W is None or place.beside_filter_W is None:
+            return 0.0
+        return hypot(*(seen.beside_filter_W - place.beside_filter_W).tolist())
 
     def _velocity_error_m_s(self, seen: Observed) -> float:
         without_s = inf if self._fix_s is None else max(0.0, seen.stamp_s - self._fix_s - FIX_MAX_S)
@@ -468,7 +493,7 @@ class PlaceWitness:
         if seen.markers != place.last.markers:
             spare_m = min(place.spare * OTHER_MARKERS_OF_RANGE * seen.range_m, step_m, max(0.0, away_m - follow_m))
         offset_m = max(0.0, away_m - follow_m - spare_m)
-        displaced = offset_m > tolerance_m or self._contradicts_filter(place, seen)
+        displaced = offset_m > tolerance_m or self._contradicts_filter(place, seen, since_s)
         if not displaced:
             if away_m > 0:
                 place.by_velocity_W = seen.by_velocity_W - offset_m / away_m * away_W

@@ -222,10 +222,10 @@ def test_a_jump_of_gnss_does_not_hide_that_the_bundle_is_elsewhere(place, hidden
 
 @pytest.mark.parametrize("out_of_sight_s", [0.0, 2.0, 4.0])
 def test_a_filter_that_drifts_through_a_jump_of_gnss_displaces_no_bundle(out_of_sight_s):
-    def believed(t: float) -> np.ndarray:
+    def expected(t: float) -> np.ndarray:
         return FACE_W + (0.1, 0.05, 0.0) + (0.12 * min(max(0.0, t - 5.0), out_of_sight_s), 0.0, 0.0)
 
-    judged = fly(seen=lambda t: None if 5 <= t < 5 + out_of_sight_s else ALL, filter_W=believed, seconds=14.0, **JUMP)
+    judged = fly(seen=lambda t: None if 5 <= t < 5 + out_of_sight_s else ALL, filter_W=expected, seconds=14.0, **JUMP)
     assert not judged.displaced_s()
 
 
