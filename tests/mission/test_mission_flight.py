@@ -594,7 +594,7 @@ def test_a_pilot_who_lands_and_takes_off_elsewhere_gives_a_new_take_off_point():
     world.home = world.p
     world.pilot_takes_off()
     world.channel_us = OFF_US
-    world.run(1.0)
+    world.run(1.5)
     world.channel_us = ON_US
     world.run_until("ENTER_OFFBOARD")
     raw = world.node.snapshot(world.now_s).raw
@@ -766,7 +766,7 @@ def test_switch_on_before_the_checks_pass_needs_a_second_deliberate_movement():
     assert world.phase == "WAIT_READY"
     assert any(c.text.startswith("start refused: state") for c in world.commands)
     world.channel_us = OFF_US
-    world.run(1.0)
+    world.run(1.5)
     world.channel_us = ON_US
     world.run(1.0)
     assert world.phase == "ENTER_OFFBOARD"
@@ -798,6 +798,27 @@ def test_switch_off_hands_the_aircraft_over_and_only_off_to_on_starts_again():
     world.channel_us = ON_US
     world.run_until("DONE")
     assert world.asked("offboard") == 2 and world.status.success
+
+
+@pytest.mark.parametrize("pilot_flies", [False, True], ids=["mission flies", "pilot flies, switch left on"])
+def test_the_end_of_a_loss_that_the_receiver_does_not_report_starts_nothing(pilot_flies):
+    """Presets for 5 s, the switch "off" and the sticks centred, then the transmitter's channels again."""
+    world = World(switch_plan())
+    start_by_switch(world)
+    world.run_until("HOLD").run(1.0)
+    if pilot_flies:
+        world.mode = "POSCTL"
+        world.run(1.0)
+    world.hands_on_sticks, world.channel_us = False, OFF_US
+    world.run(5.0)
+    world.hands_on_sticks, world.channel_us = True, ON_US
+    world.run(10.0)
+    assert world.phase == "WAIT_READY" and world.asked("offboard") == 1
+    assert sum(c.text.startswith("start refused: no stick moved while the switch was off") for c in world.commands) == 1
+    world.channel_us = OFF_US
+    world.run(2.0)
+    world.channel_us = ON_US
+    world.run_until("ENTER_OFFBOARD")
 
 
 def test_takeover_by_mode_with_the_switch_left_on_stays_with_the_pilot():
