@@ -470,6 +470,7 @@ class World:
 
     def pilot_takes_off(self, height_m: float = 4.0) -> None:
         self.armed, self.landed, self.mode = True, False, "POSCTL"
+        self.run(2 * STEP_S)  # the status that it flies comes before the first metre
         self.p = (self.home[0], self.home[1], self.home[2] + height_m)
         self.yaw = 0.0
 

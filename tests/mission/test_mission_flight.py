@@ -451,6 +451,26 @@ def test_interruption_at_the_end_of_the_search_still_goes_home():
     assert world.phases()[-5:] == ["PAUSE", "SEARCH", "RETURN", "LAND", "DONE"]
 
 
+def test_a_standoff_point_in_the_ground_is_not_approached():
+    plan = bridge_plan()
+    low = msgspec.structs.replace(
+        plan.standoff, offset_M=(0.0, -4.5, 3.0)
+    )  # the bundle hangs 4 m over the take-off point
+    world = World(bridge_plan(standoff=low)).run_until("DONE")
+    assert "APPROACH" not in world.phases() and not world.status.success
+    assert world.status.cause.startswith("the stand-off point is not allowed (lower than limits.height_min_m = 0.5 m")
+
+
+def test_an_aircraft_that_hangs_too_low_is_not_taken_over():
+    world = World(switch_plan()).run(2.0)
+    world.pilot_takes_off(0.4)
+    world.run(2.0)
+    world.channel_us = ON_US
+    world.run(1.0)
+    assert world.phase == "WAIT_READY"
+    assert any(c.text.startswith("start refused: lower than limits.height_min_m") for c in world.commands)
+
+
 def test_standoff_point_outside_the_fence_is_not_approached():
     world = World(bundle_p_home=(14.6, 0.0, 4.0))
     world.run_until("DONE")

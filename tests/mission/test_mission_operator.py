@@ -150,8 +150,7 @@ def test_on_the_ground_nothing_begins(action):
 
 def in_the_air_by_pilot() -> World:
     world = World(switch_plan()).run(2.0)
-    world.mode, world.armed, world.landed = FcuMode.POSCTL, True, False
-    world.p = (world.home[0], world.home[1], world.home[2] + 4.0)
+    world.pilot_takes_off()
     return world.run(1.0)
 
 

@@ -70,7 +70,9 @@ def test_a_folder_of_flights_counts_those_of_this_plan(tmp_path):
         (tmp_path / name).mkdir()
         flown(tmp_path / name / "flight.mcap", outcomes, mission)
     assert photographed(MISSION, [tmp_path]) == [("deck", 0, 1), ("deck", 0, 2)]
-    with pytest.raises(ConfigError, match="no log of a flight of two_piers_inspection.toml with its present items, camera and site"):
+    with pytest.raises(
+        ConfigError, match="no log of a flight of two_piers_inspection.toml with its present items, camera and site"
+    ):
         photographed(MISSION, [tmp_path / "c"])
 
 
