@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from companion.core.arrays import Array, Image8, Vector
 from companion.core.config import ConfigError, Section, integer, number
 from companion.core.frames import quat_from_rpy, rotation_matrix
-from companion.core.site import CUSTOM_PREFIX, Marker, Radians3, Site
+from companion.core.site import CUSTOM_PREFIX, Marker, Radians3, Site, check_bundle_name
 
 BLACK, WHITE = 25, 220  # grey levels of printed ink and paper: neither is 0 or 255 in front of a real camera
 SKY = 205  # grey level where no plane is hit
@@ -57,6 +57,9 @@ class PlacedBundle(Section, frozen=True):
     name: Annotated[str, Meta(min_length=1)]
     p_W: World3
     rpy_rad: Radians3
+
+    def __post_init__(self) -> None:
+        check_bundle_name(self.name)
 
 
 class Backdrop(Section, frozen=True):

@@ -5,7 +5,9 @@ and the unit. There are no silent defaults: a key that a file may leave out says
 """
 
 import math
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Sequence
 from enum import Enum
@@ -104,29 +106,54 @@ def _laid_over(base: Tables, own: Tables) -> Tables:
 
 def read_toml(path: str | Path) -> Tables:
     """The raw tables of a TOML file; raises `ConfigError` if it cannot be read or is larger than any sensible one."""
+    data = read_file(path, SIZE_MAX_BYTES)
+    if data is None:
+        raise ConfigError(f"{path}: larger than {SIZE_MAX_BYTES / 1e6:g} MB: this is not a configuration file")
+    if data.startswith(_UTF_16):
+        raise ConfigError(f"{path}: cannot be read: its text is UTF-16: save it as UTF-8")
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(SIZE_MAX_BYTES + 1)
-        if len(data) > SIZE_MAX_BYTES:
-            raise ConfigError(f"{path}: larger than {SIZE_MAX_BYTES / 1e6:g} MB: this is not a configuration file")
-        if data.startswith(_UTF_16):
-            raise ConfigError(f"{path}: cannot be read: its text is UTF-16: save it as UTF-8")
         text = data.decode("utf-8-sig")  # with or without the mark that some editors put in front
         if _longest_key(text) > NESTING_MAX:
             raise _nested_too_deeply(path)
-        return tomllib.loads(text)
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file") from None
+        tables = tomllib.loads(text)
+        if key := _too_large(tables, ""):
+            raise ConfigError(f"{path}: {key}: the number is too large: TOML has 64 bits for a whole number")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {_one_line(str(error))}") from None
     except RecursionError:
         raise _nested_too_deeply(path) from None
+    except ValueError:  # of Python's own limit of the digits of a whole number
+        raise ConfigError(f"{path}: not valid TOML: a number has too many digits") from None
+    return tables
+
+
+def read_file(path: str | Path, size_max_bytes: int) -> bytes | None:
+    """The content of a file, None if it is larger; raises `ConfigError` if it cannot be read or is no regular file.
+
+    A pipe or a device is never waited for: it may have no end, or no beginning.
+    """
+    try:
+        if problem := _irregular(os.stat(path).st_mode):
+            raise ConfigError(f"{path}: cannot be read: {problem}")
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if problem := _irregular(os.fstat(file.fileno()).st_mode):  # another file since then
+                raise ConfigError(f"{path}: cannot be read: {problem}")
+            data = file.read(size_max_bytes + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
-    except ValueError:  # of `open`
+    except ValueError:
         raise ConfigError(f"{str(path)!r}: not the name of a file: it has a NUL byte") from None
+    return None if len(data) > size_max_bytes else data
+
+
+def _irregular(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return "is a directory"
+    return "" if stat.S_ISREG(mode) else "not a regular file, but a device, a pipe or a socket"
 
 
 def _nested_too_deeply(path: str | Path) -> ConfigError:
@@ -152,15 +179,23 @@ def parse(tables: Tables, schema: type[T], where: str) -> T:
         raise _nested_too_deeply(where) from None
 
 
+def _too_large(value: Any, key: str) -> str | None:
+    if isinstance(value, int):
+        return key if not -(2**63) <= value < 2**63 else None
+    return next((bad for k, v in _items(value, key) if (bad := _too_large(v, k))), None)
+
+
 def _not_finite(value: Any, key: str) -> str | None:
-    items: list[tuple[str, Any]]
+    if isinstance(value, float):
+        return None if math.isfinite(value) else key
+    return next((bad for k, v in _items(value, key) if (bad := _not_finite(v, k))), None)
+
+
+def _items(value: Any, key: str) -> list[tuple[str, Any]]:
+    """What a table or a list holds, with full keys; nothing of any other value."""
     if isinstance(value, dict):
-        items = [(f"{key}.{k}" if key else k, v) for k, v in value.items()]
-    elif isinstance(value, list):
-        items = [(f"{key}[{i}]", v) for i, v in enumerate(value)]
-    else:
-        return key if isinstance(value, float) and not math.isfinite(value) else None
-    return next((bad for k, v in items if (bad := _not_finite(v, k))), None)
+        return [(f"{key}.{k}" if key else k, v) for k, v in value.items()]
+    return [(f"{key}[{i}]", v) for i, v in enumerate(value)] if isinstance(value, list) else []
 
 
 def _one_line(text: str) -> str:

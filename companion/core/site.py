@@ -17,6 +17,7 @@ from msgspec import Meta
 from companion.core.arrays import Array
 from companion.core.config import ConfigError, Section, integer, load, number
 from companion.core.frames import quat_from_rpy, rotation_matrix
+from companion.core.messages import WORLD
 
 CUSTOM_PREFIX = "dictionary:"  # then the path of a dictionary in OpenCV's YAML format, relative to the marker file
 SQUARE_FAMILIES = (
@@ -32,6 +33,15 @@ Radians = Annotated[float, number(-3.15, 3.15, "rad")]
 Metres3 = tuple[Metres, Metres, Metres]
 Radians3 = tuple[Radians, Radians, Radians]
 SIGMAS = 3.0  # of two surveyed places, beyond which they contradict each other
+
+
+def check_bundle_name(name: str) -> None:
+    """Raise ValueError, which becomes a `ConfigError`, for a bundle with the name of the frame that belongs to no bundle.
+
+    A reference in the frame `WORLD` is flown from the take-off point: a bundle of this name would never be flown at.
+    """
+    if name.strip().casefold() == WORLD:
+        raise ValueError(f"name = {name!r}: reserved for the frame of the take-off point: a bundle needs another name")
 
 
 class Marker(Section):
@@ -75,6 +85,9 @@ class Bundle(Section):
     survey: Survey | None = None
     plumb: Plumb | None = None
 
+    def __post_init__(self) -> None:
+        check_bundle_name(self.name)
+
 
 class Site(Section):
     """A marker file."""
@@ -108,8 +121,8 @@ class Site(Section):
 def load_site(path: str | Path) -> Site:
     """Read a marker file; dictionary paths become absolute.
 
-    Raises `ConfigError`, also when a family is unknown, a dictionary file is missing, a marker or a bundle name
-    occurs twice, or the survey has two prints in one place. The tracker's detector checks the content of a dictionary file.
+    Raises `ConfigError`, also when a family is unknown, a dictionary file is missing, a bundle has a reserved name, a
+    marker or a bundle name occurs twice, or the survey has two prints in one place. The tracker's detector checks the content of a dictionary file.
     """
     site = _with_absolute_paths(load(path, Site), Path(path))
     names: set[str] = set()

@@ -106,7 +106,7 @@ def switched_on_in_flight(mission: MissionContext, now_s: float) -> Found:
     if switch is None or switch.on is not True or switch.turned_on_s in (None, flight.switch_used_s):
         return False
     flight.switch_used_s = switch.turned_on_s  # one movement of the switch is one request
-    if problem := mission.start_problems(now_s) or _not_ready_for_handover(mission, now_s):
+    if problem := switch.doubt or mission.start_problems(now_s) or _not_ready_for_handover(mission, now_s):
         mission.report(f"start refused: {problem}", WARNING, now_s)
         return False
     return True

@@ -1,15 +1,18 @@
 """The inspection of a mission with the files that it names, planned for the aircraft that flies it."""
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from companion.core.config import ConfigError, load
 from companion.core.site import Site
+from companion.core.trajectory_messages import Vec3
 from companion.core.vehicle import Vehicle
 from companion.mission.entry_actions import DESCENT_END_M, DESCENT_M_S
 from companion.mission.inspection_route import Place, Route, place_of, route_of
-from companion.mission.plan import Plan, leaves_limits
+from companion.mission.plan import Limits, Plan, leaves_limits
+from companion.mission.reference_geometry import SAME_POINT_M
 from companion.planning.camera import PayloadCamera, load_camera
 from companion.planning.planner import InspectionPlan, Leg, Surroundings, make_plan
 from companion.planning.sections import Battery, Inspection
@@ -93,6 +96,12 @@ def surroundings(plan: Plan, mass_kg: float) -> Surroundings:
         Leg(back.speed_m_s, back.acceleration_m_s2, yaw_rate),
         Leg(DESCENT_M_S, back.acceleration_m_s2, yaw_rate),
         DESCENT_END_M,
-        lambda point: leaves_limits(point, plan.limits),
+        lambda point: _refusal(point, plan.limits),
         mass_kg,
     )
+
+
+def _refusal(point: Vec3, limits: Limits) -> str:
+    """Why a point of the plan is not allowed; the descent onto the take-off point ends below the lowest reference."""
+    lands = math.hypot(point[0], point[1]) < SAME_POINT_M and 0.0 <= point[2] < limits.lowest_m
+    return "" if lands else leaves_limits(point, limits)

@@ -132,7 +132,7 @@ class MissionInputs:
 
     def take_markers(self, markers: Markers) -> None:
         self.latest.put(markers)
-        if self.plan.bundle in markers.copied:
+        if any(self.plan.uses(bundle) for bundle in markers.copied):
             self._copies_s.append(markers.stamp_s)
 
     def take_payload(self, status: PayloadStatus) -> None:

@@ -48,6 +48,7 @@ RAW_AGE_S = 1.0
 RAW_OFF_S = 5.0  # without a value of the independent guard; after a fix has come back it has none for as long
 RESET_M = 6.0  # receivers jump by 3 m near structures; PX4 resets to such a fix after seconds of dead reckoning at 0.2 m/s and more
 VOLTAGE_AGE_S = 3.0  # a status without a voltage comes 5 s after the last measurement
+LOW_M = 0.25  # below the lowest reference; a gust moves a hovering aircraft by less
 WEAK_CELL_V = 0.3  # below the mean of the cells; a healthy lithium pack keeps 0.1 V under load
 # Lasting, of one accelerometer: PX4 1.17 says "not safe to fly" from 1000 samples on (vehicle_imu), no more than once in 3 s.
 CLIPPING_HZ = 100.0
@@ -610,6 +611,10 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("height", "too high", "m", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(_height), lambda v, p: p.limits.height_m, hysteresis=0.1, after_s=0.5,
         escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=4.0),
+    # a reference may follow a bundle down; home is higher, and the way there leads up
+    Monitor("low", "too low", "m", CRITICAL, BEFORE_RETURN,
+        _height, lambda v, p: p.limits.lowest_m - LOW_M, below=True, hysteresis=0.1, after_s=0.3,
+        escalation=(HOLD, RETURN), escalation_s=3.0),
     Monitor("distance", "too far from the take-off point", "m", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(_distance), lambda v, p: p.limits.distance_m, hysteresis=0.1, after_s=0.5,
         escalation=(HOLD, RETREAT, LAND, STOP_STREAMING), escalation_s=4.0),

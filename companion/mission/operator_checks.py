@@ -108,7 +108,7 @@ def _start_problem(mission: MissionContext, now_s: float) -> str:
         return f"the mission starts by itself when its checks pass: {mission.start_problems(now_s) or 'they pass'}"
     if switch.on is not True:
         return "the mission switch of the RC is not on"
-    return "" if switch.turned_on_s is not None else "turn the mission switch of the RC off and on once"
+    return switch.doubt if switch.turned_on_s is not None else "turn the mission switch of the RC off and on once"
 
 
 def _hold_problem(mission: MissionContext) -> str:

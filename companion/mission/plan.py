@@ -31,7 +31,8 @@ Acceleration = Annotated[float, number(0.05, 3, "m/s²")]
 YawRate = Annotated[float, number(0.05, 2, "rad/s")]
 YAW_RATE_RAD_S = 0.4  # of moves, in a plan without a search
 Angle = Annotated[float, number(-math.pi, math.pi, "rad")]
-Height = Annotated[float, number(0.5, 120, "m over the take-off point")]
+LOWEST_M = 0.5  # over the take-off point, where the mission file says nothing else: the ground may rise, an aircraft hangs below its point
+Height = Annotated[float, number(LOWEST_M, 120, "m over the take-off point")]
 
 
 class RcSwitch(Section, frozen=True):
@@ -106,6 +107,13 @@ class Limits(Section, frozen=True):
     fence_max_m: Point
     height_m: Height
     distance_m: Annotated[float, number(1, 1000, "m, horizontal")]
+    # The lowest point of a reference before the landing; None: `LOWEST_M`. Negative for a take-off above what is inspected.
+    height_min_m: Annotated[float, number(-200, 120, "m over the take-off point")] | None = None
+
+    @property
+    def lowest_m(self) -> float:
+        """The lowest height of a reference over the take-off point [m], before the landing."""
+        return LOWEST_M if self.height_min_m is None else self.height_min_m
 
 
 class Plan(Section, frozen=True, kw_only=True, rename={"return_": "return"}):
@@ -144,6 +152,10 @@ class Plan(Section, frozen=True, kw_only=True, rename={"return_": "return"}):
     def needs_camera(self) -> bool:
         """The mission observes a bundle: camera and tracker must run."""
         return self.bundle is not None
+
+    def uses(self, bundle: str) -> bool:
+        """References may be relative to this bundle of the marker file; an inspection goes by those that it sees."""
+        return bundle == self.bundle or self.inspection is not None
 
     @property
     def trajectory_at_bundle(self) -> bool:
@@ -221,6 +233,8 @@ def leaves_limits(point: Vec3, limits: Limits) -> str:
         return "outside the fence"
     if point[2] > limits.height_m:
         return f"higher than limits.height_m = {limits.height_m:g}"
+    if point[2] < limits.lowest_m:
+        return f"lower than limits.height_min_m = {limits.lowest_m:g} m over the take-off point"
     if math.hypot(point[0], point[1]) > limits.distance_m:
         return f"farther than limits.distance_m = {limits.distance_m:g}"
     return ""
@@ -257,8 +271,11 @@ def _contradiction(plan: Plan) -> str:
     for axis, low, high in zip("xyz", limits.fence_min_m, limits.fence_max_m, strict=True):
         if not low < high:
             return f"limits.fence_min_m: {axis} = {low:g} is not below fence_max_m {axis} = {high:g}"
-    points = [("take-off point", (0.0, 0.0, 0.0))]
-    points.append(("takeoff.height_m", (0.0, 0.0, plan.takeoff.height_m)))
+    if not limits.lowest_m < min(limits.height_m, limits.fence_max_m[2]):
+        return f"limits.height_min_m = {limits.lowest_m:g}: is not below limits.height_m and fence_max_m z"
+    if outside_m((0.0, 0.0, 0.0), limits) > 0:
+        return "take-off point = [0.0, 0.0, 0.0]: outside the fence"
+    points = [("takeoff.height_m", (0.0, 0.0, plan.takeoff.height_m))]
     points.append(("return.height_m", (0.0, 0.0, plan.return_.height_m)))
     if plan.search is not None:
         points += [(f"search.waypoints[{i}].p_m", w.p_m) for i, w in enumerate(plan.search.waypoints)]

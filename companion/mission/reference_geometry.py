@@ -50,10 +50,10 @@ def along(start: Vec3, direction: Vec3, distance_m: float) -> Vec3:
 
 
 def clamp(point: Vec3, home_W: Vec3, limits: Limits) -> Vec3:
-    """A world point moved inside the limits around home: fence box, maximum height, maximum horizontal distance [m]."""
+    """A world point moved inside the limits around home: fence box, heights, maximum horizontal distance [m]."""
     p = difference(point, home_W)
     x, y, z = (min(max(v, low), high) for v, low, high in zip(p, limits.fence_min_m, limits.fence_max_m, strict=True))
-    z = min(z, limits.height_m)
+    z = max(min(z, limits.height_m), limits.lowest_m)
     radius = math.hypot(x, y)
     if radius > limits.distance_m:
         x, y = x * limits.distance_m / radius, y * limits.distance_m / radius

@@ -11,13 +11,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from companion.core.config import ConfigError
+from companion.core.config import ConfigError, read_file
 from companion.core.frames import wrap_angle
 from companion.core.geodesy import EARTH_RADIUS_M, between
 from companion.core.trajectory_messages import Vec3
 from companion.planning.sections import Origin
 
 SIZE_MAX_BYTES = 10_000_000  # 20,000 waypoints
+INTEGER_MAX = 2**63  # beyond it a whole number may have no value as a floating-point number
 WAYPOINT, LOITER_TIME, RETURN, LAND, TAKEOFF, DELAY, CONDITION_DELAY = 16, 19, 20, 21, 22, 93, 112
 DIGICAM, MOUNT, CAMERA_MODE, GIMBAL, IMAGE = 203, 205, 530, 1000, 2000
 FRAME_AMSL, FRAME_MISSION, FRAME_RELATIVE = 0, 2, 3  # MAV_FRAME
@@ -165,12 +166,8 @@ def read_plan(path: Path, origin: Origin) -> list[QgcStation]:
 
 
 def _items(path: Path) -> list[Any]:
-    try:
-        with path.open("rb") as file:
-            data = file.read(SIZE_MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
-    if len(data) > SIZE_MAX_BYTES:
+    data = read_file(path, SIZE_MAX_BYTES)
+    if data is None:
         raise ConfigError(f"{path}: larger than {SIZE_MAX_BYTES / 1e6:g} MB")
     try:
         document = json.loads(data)
@@ -202,6 +199,8 @@ class _Reader:
         for value in params:
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
                 return f"params: {str(value)[:40]!r} is not a number"
+            if isinstance(value, int) and abs(value) > INTEGER_MAX or value in (math.inf, -math.inf):
+                return "params: a number is too large"
             numbers.append(math.nan if value is None else float(value))
         match command:
             case 22:
@@ -222,7 +221,7 @@ class _Reader:
                 if numbers[2] != 1:
                     return f"takes {numbers[2]:g} photographs at one place (0: without end), 1 can be flown"
                 return self._photograph()
-        return f"command {command}{f' ({NAMES[command]})' if command in NAMES else ''} cannot be flown"
+        return f"command {command if abs(command) <= INTEGER_MAX else '?'}{f' ({NAMES[command]})' if command in NAMES else ''} cannot be flown"
 
     def _waypoint(self, frame: Any, numbers: list[float]) -> str:
         stop_s, heading_deg, latitude, longitude, altitude_m = numbers[0], *numbers[3:]

@@ -13,6 +13,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from companion.core.config import Section, integer, number
+from companion.core.site import check_bundle_name
 
 OVERLAP_MAX = 0.95  # with more, a photograph adds less than a twentieth of its width
 Name = Annotated[str, Meta(min_length=1, max_length=60)]
@@ -115,6 +116,9 @@ class BundlePlace(Section, frozen=True):
     name: Name
     p_m: Point
     rpy_rad: tuple[Angle, Angle, Angle]
+
+    def __post_init__(self) -> None:
+        check_bundle_name(self.name)
 
 
 class SurveyPoint(Section, frozen=True):

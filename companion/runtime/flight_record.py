@@ -60,9 +60,9 @@ def flight_metadata(
     if scenario_file is not None and overrides:
         metadata["scenario_tables"] = _json(read_layered(scenario_file) | overrides)
     if "site" in files:
-        metadata["dictionaries"] = _json(_dictionaries(files["site"]))
+        metadata["dictionaries"] = _json(dictionaries(files["site"]))
     if inspection:
-        metadata["plans"] = _json(_plans(inspection, mission_file.parent))
+        metadata["plans"] = _json(plans(inspection, mission_file.parent))
     if "world" in files:
         metadata["world_files"] = _json(_beside_world(files["world"]))
     metadata["fingerprints"] = _json(fingerprints(load(vehicle_file, Vehicle)))
@@ -96,7 +96,7 @@ def _file(name: str, path: Path) -> dict[str, str]:
     return found
 
 
-def _dictionaries(site_file: Path) -> dict[str, str]:
+def dictionaries(site_file: Path) -> dict[str, str]:
     """The marker dictionaries that a marker file names, by the name that it uses."""
     found = {}
     for bundle in read_layered(site_file).get("bundle", []):
@@ -108,7 +108,7 @@ def _dictionaries(site_file: Path) -> dict[str, str]:
     return found
 
 
-def _plans(inspection: dict[str, Any], folder: Path) -> dict[str, str]:
+def plans(inspection: dict[str, Any], folder: Path) -> dict[str, str]:
     """The `.plan` files of QGroundControl that items name, by the name that they use."""
     named = [item.get("file") for item in inspection.get("item", []) if isinstance(item, dict)]
     return {name: _text(folder / name) for name in named if isinstance(name, str)}

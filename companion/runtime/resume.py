@@ -1,22 +1,26 @@
 """Which photographs of an inspection former flights have taken, from their logs; for ``--resume``.
 
-A photograph is known by its item, row and column, which depend on the items of the mission and on the camera alone: speeds, batteries
-and the take-off may change from flight to flight. A log whose items or camera differ is one of another plan.
+A photograph is known by its item, row and column, which depend on the items of the mission and on the camera. What it shows depends on the
+site: the take-off point, the places of bundles and the marker file. Speeds and batteries may change from flight to flight. A log of
+other items, another camera or another site is one of another plan.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from companion.core.config import ConfigError, read_layered
+from companion.core.config import ConfigError, Tables, read_layered
 from companion.core.enums import CaptureOutcome
 from companion.core.messages import Capture
 from companion.recording.log import Log, LogError, read_log
+from companion.runtime.flight_record import dictionaries, plans
 
 Place = tuple[str, int, int]
 LOGS = ("flight.mcap", "*/flight.mcap", "*.mcap")  # in a folder: of one flight, of flights, of an aircraft's recorder
+SURVEY_M = 0.5  # a second survey of one place differs by centimetres
 RUN_KEY = "photographed"  # in the run of a log: what the flights before had taken
 
 
@@ -39,7 +43,7 @@ def photographed(mission: Path, named: Sequence[Path]) -> list[Place]:
             except (ConfigError, LogError):
                 continue
         if not flights:
-            raise ConfigError(f"{path}: no log of a flight of {mission.name} with its present items and camera")
+            raise ConfigError(f"{path}: no log of a flight of {mission.name} with its present items, camera and site")
     return sorted(found)
 
 
@@ -59,8 +63,8 @@ def _of_log(path: Path, mission: Path) -> set[Place]:
 
 def _other_plan(log: Log, mission: Path) -> str:
     """What of the plan that a log was flown by differs from the mission's; "" nothing."""
-    flown = (log.tables("mission") or {}).get("inspection")
-    present = read_layered(mission).get("inspection")
+    plan_flown, plan = log.tables("mission") or {}, read_layered(mission)
+    flown, present = plan_flown.get("inspection"), plan.get("inspection")
     if not isinstance(flown, dict):
         return "its mission has no [inspection]"
     if not isinstance(present, dict):
@@ -74,7 +78,51 @@ def _other_plan(log: Log, mission: Path) -> str:
     camera = mission.parent / str(present.get("camera"))
     if log.tables("payload_camera") != read_layered(camera):
         return f"inspection.camera is not {camera.name} as it is now"
-    return ""
+    return (
+        _other_texts(log, "plans", plans(present, mission.parent))
+        or _other_place(flown, present, mission.name)
+        or _other_boards(log, plan, mission)
+    )
+
+
+def _other_texts(log: Log, name: str, now: dict[str, str]) -> str:
+    """The first of the files named in others, kept in the log's metadata as texts, that has changed; "" if none."""
+    try:
+        then = msgspec.json.decode(log.metadata.get(name, "{}"), type=dict[str, str])
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{log.path}: the {name} in the log cannot be read: {error}") from None
+    return next((f"{file} is not as it is now" for file in {**then, **now} if then.get(file) != now.get(file)), "")
+
+
+def _other_place(flown: Tables, present: Tables, name: str) -> str:
+    """What of the places in [inspection] differs: another site, or another take-off point."""
+    for key in ("origin", "takeoff"):
+        if flown.get(key) != present.get(key):
+            return f"inspection.{key} is not that of {name}"
+    then, now = _by_name(flown), _by_name(present)
+    different = [bundle for bundle in {**then, **now} if then.get(bundle) != now.get(bundle)]
+    return f"[[inspection.bundle]] '{different[0]}' is not that of {name}" if different else ""
+
+
+def _other_boards(log: Log, plan: Tables, mission: Path) -> str:
+    """What of the marker file differs. A survey may be new, or better than before, but not that of another site."""
+    flown = log.tables("site")
+    file = mission.parent / str(plan["marker_file"]) if "marker_file" in plan else None
+    if flown is None or file is None:
+        return "" if flown is None and file is None else f"marker_file is not that of {mission.name}"
+    then, now = _by_name(flown), _by_name(read_layered(file))
+    for name in {**then, **now}:
+        a, b = then.get(name, {}), now.get(name, {})
+        if a.get("markers") != b.get("markers"):
+            return f"the markers of bundle '{name}' are not those of {file.name}"
+        places = [bundle["survey"]["p_S"] for bundle in (a, b) if "survey" in bundle]
+        if len(places) == 2 and math.dist(*places) > SURVEY_M:
+            return f"bundle.survey of '{name}' is {math.dist(*places):.1f} m from that of {file.name}"
+    return _other_texts(log, "dictionaries", dictionaries(file))
+
+
+def _by_name(tables: Tables) -> dict[str, Tables]:
+    return {str(bundle.get("name")): bundle for bundle in tables.get("bundle", [])}
 
 
 def run_with(run: dict[str, Any], places: Iterable[Place]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A wrong configuration file stops the start with one line that names file, key, range and unit."""
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
@@ -135,8 +136,14 @@ def test_a_marker_may_belong_to_one_bundle_only(tmp_path):
         (b"a = 1\n" * 400_000, "larger than 1 MB"),
         (b'base = "a\\u0000b"', "NUL byte"),
         (b'mass_kg = "' + b"9" * 100_000 + b'"', "mass_kg = '999"),
+        (b"mass_kg = " + b"9" * 5000, "not valid TOML: a number has too many digits"),
+        (b"[a]\nb = [0x" + b"f" * 5000 + b"]", "a.b[0]: the number is too large"),
+        (b"mass_kg = 1" + b"0" * 400, "mass_kg: the number is too large"),
     ],
-    ids=["nul", "arrays", "dotted", "comment", "binary", "utf-16", "large", "base", "long value"],
+    ids=[
+        *("nul", "arrays", "dotted", "comment", "binary", "utf-16", "large", "base", "long value"),
+        *("digits", "hexadecimal", "no float"),
+    ],
 )
 def test_a_monstrous_file_is_refused_in_one_short_line(tmp_path, content, words):
     path = tmp_path / "vehicle.toml"
@@ -152,9 +159,14 @@ def test_a_file_with_the_mark_of_a_windows_editor_is_read(tmp_path):
     assert read_toml(tmp_path / "a.toml") == {"mass_kg": 1.8}
 
 
-def test_a_file_without_end_is_refused():
-    with pytest.raises(ConfigError, match="larger than 1 MB"):
-        load("/dev/zero", Vehicle)
+def test_a_file_without_end_or_beginning_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "vehicle.toml").write_text('base = "pipe"')
+    for path in ("/dev/zero", tmp_path / "pipe", tmp_path / "vehicle.toml"):
+        with pytest.raises(ConfigError, match="cannot be read: not a regular file, but a device, a pipe or a socket"):
+            load(path, Vehicle)
+    with pytest.raises(ConfigError, match="cannot be read: is a directory"):
+        load(tmp_path, Vehicle)
 
 
 class _Colour(StrEnum):

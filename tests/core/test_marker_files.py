@@ -4,9 +4,11 @@ import re
 
 import pytest
 
-from companion.core.config import ConfigError
-from companion.core.site import FAMILIES, KNOWN_FAMILIES, load_site
+from companion.core.config import ConfigError, Section, parse
+from companion.core.site import FAMILIES, KNOWN_FAMILIES, Bundle, Site, load_site
+from companion.planning.sections import BundlePlace
 from companion.tracking.detectors import detector_for
+from sitl.scene import PlacedBundle
 
 DICTIONARY = '%YAML:1.0\nnmarkers: 2\nmarkersize: 4\nmarker_0: "1100101000111001"\nmarker_1: "1000101000110001"\n'
 
@@ -101,3 +103,33 @@ def test_a_broken_dictionary_stops_the_start_and_says_where(tmp_path, case):
     with pytest.raises(ConfigError, match=re.escape(f"{tmp_path / 'own.yml'}: ") + ".*" + words) as error:
         detector_for([(marker.family, marker.id)])
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["world", "World", " world"])
+def test_a_bundle_with_the_name_of_the_world_frame_is_one_line(tmp_path, name):
+    path = tmp_path / "markers.toml"
+    path.write_text(marker_file(tmp_path, "apriltag_36h11").read_text().replace('"a"', f'"{name}"'))
+    line = f"bundle[0].name = {name!r}: reserved for the frame of the take-off point: a bundle needs another name"
+    with pytest.raises(ConfigError, match=re.escape(line)) as error:
+        load_site(path)
+    assert str(error.value) == f"{path}: {line}"
+
+
+class Places(Section, frozen=True):
+    """Bundles in a mission file and in a scenario."""
+
+    inspection: list[BundlePlace] = []
+    scene: list[PlacedBundle] = []
+
+
+@pytest.mark.parametrize("table", [{"inspection": [{"p_m": [0, 0, 0]}]}, {"scene": [{"p_W": [0, 0, 0]}]}])
+def test_no_file_places_a_bundle_with_the_name_of_the_world_frame(table):
+    [(key, [place])] = table.items()
+    with pytest.raises(ConfigError, match=rf"^file: {key}\[0\].name = 'world': reserved"):
+        parse({key: [place | {"rpy_rad": [0, 0, 0], "name": "world"}]}, Places, "file")
+
+
+def test_a_renamed_bundle_is_checked_too():
+    bundle = parse({"bundle": [{"name": "a", "markers": [{"family": "x", "id": 1, "size_m": 1}]}]}, Site, "").bundle[0]
+    with pytest.raises(ValueError, match="reserved"):
+        Bundle(name="world", markers=bundle.markers)

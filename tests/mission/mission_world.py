@@ -149,7 +149,8 @@ class World:
         self.view_distance_m = 8.0
         self.controller_dead = False
         self.foreign_stream = False  # of another sender: PX4 stays in offboard on it
-        self.channel_us = OFF_US
+        self.channel_us = OFF_US  # of the mission switch
+        self.hands_on_sticks = True  # of the pilot: they move a little
         self.edit: dict[type[Message], Callable[[Message], Message | None]] = {}
         self.photographs_work = True
         self.reference: Reference | None = None
@@ -400,6 +401,7 @@ class World:
 
     def _channels_us(self) -> tuple[int, ...]:
         channels = [1500] * 8
+        channels[0] += 30 * (self.hands_on_sticks and self.steps % 4 == 0)
         if self.plan.rc_switch is not None:
             channels[self.plan.rc_switch.channel - 1] = self.channel_us
         return tuple(channels)
@@ -468,6 +470,7 @@ class World:
 
     def pilot_takes_off(self, height_m: float = 4.0) -> None:
         self.armed, self.landed, self.mode = True, False, "POSCTL"
+        self.run(2 * STEP_S)  # the status that it flies comes before the first metre
         self.p = (self.home[0], self.home[1], self.home[2] + height_m)
         self.yaw = 0.0
 

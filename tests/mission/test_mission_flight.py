@@ -451,6 +451,26 @@ def test_interruption_at_the_end_of_the_search_still_goes_home():
     assert world.phases()[-5:] == ["PAUSE", "SEARCH", "RETURN", "LAND", "DONE"]
 
 
+def test_a_standoff_point_in_the_ground_is_not_approached():
+    plan = bridge_plan()
+    low = msgspec.structs.replace(
+        plan.standoff, offset_M=(0.0, -4.5, 3.0)
+    )  # the bundle hangs 4 m over the take-off point
+    world = World(bridge_plan(standoff=low)).run_until("DONE")
+    assert "APPROACH" not in world.phases() and not world.status.success
+    assert world.status.cause.startswith("the stand-off point is not allowed (lower than limits.height_min_m = 0.5 m")
+
+
+def test_an_aircraft_that_hangs_too_low_is_not_taken_over():
+    world = World(switch_plan()).run(2.0)
+    world.pilot_takes_off(0.4)
+    world.run(2.0)
+    world.channel_us = ON_US
+    world.run(1.0)
+    assert world.phase == "WAIT_READY"
+    assert any(c.text.startswith("start refused: lower than limits.height_min_m") for c in world.commands)
+
+
 def test_standoff_point_outside_the_fence_is_not_approached():
     world = World(bundle_p_home=(14.6, 0.0, 4.0))
     world.run_until("DONE")
@@ -594,7 +614,7 @@ def test_a_pilot_who_lands_and_takes_off_elsewhere_gives_a_new_take_off_point():
     world.home = world.p
     world.pilot_takes_off()
     world.channel_us = OFF_US
-    world.run(1.0)
+    world.run(1.5)
     world.channel_us = ON_US
     world.run_until("ENTER_OFFBOARD")
     raw = world.node.snapshot(world.now_s).raw
@@ -766,7 +786,7 @@ def test_switch_on_before_the_checks_pass_needs_a_second_deliberate_movement():
     assert world.phase == "WAIT_READY"
     assert any(c.text.startswith("start refused: state") for c in world.commands)
     world.channel_us = OFF_US
-    world.run(1.0)
+    world.run(1.5)
     world.channel_us = ON_US
     world.run(1.0)
     assert world.phase == "ENTER_OFFBOARD"
@@ -798,6 +818,27 @@ def test_switch_off_hands_the_aircraft_over_and_only_off_to_on_starts_again():
     world.channel_us = ON_US
     world.run_until("DONE")
     assert world.asked("offboard") == 2 and world.status.success
+
+
+@pytest.mark.parametrize("pilot_flies", [False, True], ids=["mission flies", "pilot flies, switch left on"])
+def test_the_end_of_a_loss_that_the_receiver_does_not_report_starts_nothing(pilot_flies):
+    """Presets for 5 s, the switch "off" and the sticks centred, then the transmitter's channels again."""
+    world = World(switch_plan())
+    start_by_switch(world)
+    world.run_until("HOLD").run(1.0)
+    if pilot_flies:
+        world.mode = "POSCTL"
+        world.run(1.0)
+    world.hands_on_sticks, world.channel_us = False, OFF_US
+    world.run(5.0)
+    world.hands_on_sticks, world.channel_us = True, ON_US
+    world.run(10.0)
+    assert world.phase == "WAIT_READY" and world.asked("offboard") == 1
+    assert sum(c.text.startswith("start refused: no stick moved while the switch was off") for c in world.commands) == 1
+    world.channel_us = OFF_US
+    world.run(2.0)
+    world.channel_us = ON_US
+    world.run_until("ENTER_OFFBOARD")
 
 
 def test_takeover_by_mode_with_the_switch_left_on_stays_with_the_pilot():

@@ -6,7 +6,7 @@ import pytest
 from mission_world import HOME, REPOSITORY, answered, inspection_plan, site_world, vehicle
 
 from companion.core.config import ConfigError
-from companion.core.messages import WORLD, State
+from companion.core.messages import WORLD, Markers, State
 from companion.mission.inspection_files import load_inspection
 from companion.mission.inspection_progress import Inspecting
 from companion.mission.mission_node import MissionNode
@@ -123,6 +123,14 @@ def test_the_inspection_goes_on_at_the_same_station_after_a_pause():
     world.run_until("INSPECT", 20.0).run_until("DONE", 700.0)
     assert world.status.success
     assert sorted({request.id for request in world.capture_requests}) == list(range(1, PHOTOGRAPHS + 1))
+
+
+def test_a_copy_of_any_bundle_of_the_inspection_is_reported():
+    world = site_world()
+    world.run_until("INSPECT").run(1.0)
+    world.edit[Markers] = lambda markers: msgspec.structs.replace(markers, copied=("second_pier",))
+    world.run_until("PAUSE", 3.0)
+    assert [event.monitor for event in world.events if event.active] == ["bundle_twice"]
 
 
 def test_a_bundle_that_is_not_there_ends_the_inspection():

@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import numpy as np
 import pytest
 from mission_world import PIER_Q_WM, bridge_plan
@@ -44,3 +45,6 @@ def test_clamp_keeps_points_inside_all_limits_and_leaves_allowed_points_alone():
     assert geometry.clamp((5.0, 0.0, 3.0), home, limits) == pytest.approx((5.0, 0.0, 3.0))
     x, y, z = (a - b for a, b in zip(geometry.clamp((99.0, -99.0, 99.0), home, limits), home, strict=True))
     assert (x, y) == pytest.approx((11.0, -6.0)) and z == pytest.approx(8.0)
+    assert geometry.clamp((5.0, 0.0, -3.0), home, limits) == pytest.approx((5.0, 0.0, 0.8))
+    low = msgspec.structs.replace(limits, height_min_m=-0.8)
+    assert geometry.clamp((5.0, 0.0, -3.0), home, low) == pytest.approx((5.0, 0.0, -0.5))

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from mission_world import ON_US, World, switch_plan
+from mission_world import OFF_US, ON_US, World, switch_plan
 from test_mission_inspection import PHOTOGRAPHS, site_world
 
 from companion.core.enums import FcuMode, OperatorAction, Phase
@@ -150,8 +150,7 @@ def test_on_the_ground_nothing_begins(action):
 
 def in_the_air_by_pilot() -> World:
     world = World(switch_plan()).run(2.0)
-    world.mode, world.armed, world.landed = FcuMode.POSCTL, True, False
-    world.p = (world.home[0], world.home[1], world.home[2] + 4.0)
+    world.pilot_takes_off()
     return world.run(1.0)
 
 
@@ -172,6 +171,19 @@ def test_start_needs_the_switch_and_passes_the_checks_of_the_switch():
     assert world.phase == Phase.WAIT_READY
     ask(world, OperatorAction.START).run(0.1)
     assert world.phase == Phase.ENTER_OFFBOARD
+
+
+def test_start_needs_a_movement_of_the_switch_that_is_a_persons():
+    world = in_the_air_by_pilot()
+    world.hands_on_sticks, world.channel_us = False, 1500
+    world.run(0.5)
+    world.channel_us = OFF_US
+    world.run(2.0)
+    world.channel_us = ON_US
+    world.run(1.0)
+    ask(world, OperatorAction.START).run(1.0)
+    assert world.phase == Phase.WAIT_READY
+    assert sum("refused: no stick moved" in text for text in texts(world)) == 2
 
 
 def test_an_automatic_mission_says_why_start_does_nothing():

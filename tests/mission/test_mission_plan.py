@@ -68,6 +68,26 @@ BROKEN = {
     "no waypoint": ("[{ p_m = [7.0, 0.0, 4.0], yaw_rad = 0.0 }]", "[]", r"search.waypoints"),
     "waypoint outside": ("p_m = [7.0,", "p_m = [70.0,", r"search.waypoints\[0\].p_m .*outside the fence"),
     "waypoint too high": ("p_m = [7.0, 0.0, 4.0]", "p_m = [7.0, 0.0, 7.5]", r"higher than limits.height_m = 7"),
+    "waypoint in the ground": (
+        "p_m = [7.0, 0.0, 4.0]",
+        "p_m = [7.0, 0.0, -0.9]",
+        r"waypoints\[0\].p_m .*lower than limits.height_min_m = 0.5 m",
+    ),
+    "waypoint on the ground": (
+        "p_m = [7.0, 0.0, 4.0]",
+        "p_m = [7.0, 0.0, 0.0]",
+        r"waypoints\[0\].p_m .*lower than limits.height_min_m = 0.5 m",
+    ),
+    "floor over the ceiling": (
+        "\nheight_m = 8.0",
+        "\nheight_m = 8.0\nheight_min_m = 8.0",
+        r"limits.height_min_m = 8: is not below",
+    ),
+    "take-off below the floor": (
+        "\nheight_m = 8.0",
+        "\nheight_m = 8.0\nheight_min_m = 4.5",
+        r"takeoff.height_m .*lower than limits.height_min_m = 4.5",
+    ),
     "take-off too high": ("[takeoff]\nheight_m = 4.0", "[takeoff]\nheight_m = 30.0", r"takeoff.height_m .*outside"),
     "fence inside out": ("fence_min_m = [-5.0,", "fence_min_m = [15.0,", r"limits.fence_min_m: x = 15 is not below"),
     "photograph too late": ("40.0, 55.0]", "40.0, 61.0]", r"photographs.at_s: 61 s is after the hold of 60 s"),
@@ -89,6 +109,14 @@ def test_broken_mission_file_is_refused_in_one_line(tmp_path, case):
     line = str(error.value)
     assert re.search(message, line), line
     assert "\n" not in line and ("mission.toml" in line or "pear.toml" in line)
+
+
+def test_a_mission_below_its_take_off_point_says_so(tmp_path):
+    """From the top of a bridge to its foot."""
+    low = BRIDGE.replace("p_m = [7.0, 0.0, 4.0]", "p_m = [7.0, 0.0, -12.0]").replace("-6.0, -1.0]", "-6.0, -20.0]")
+    plan = load_plan(write(tmp_path, low.replace("\nheight_m = 8.0", "\nheight_m = 8.0\nheight_min_m = -15.0")))
+    assert not leaves_limits((7.0, 0.0, -15.0), plan.limits)
+    assert "lower than limits.height_min_m = -15" in leaves_limits((7.0, 0.0, -15.1), plan.limits)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """``--resume``: the photographs that former flights took, from their logs."""
 
+import re
 import shutil
 
 import pytest
@@ -41,7 +42,8 @@ def with_change(folder, old, new):
     """The mission with its files, one line changed."""
     for kind in ("missions", "markers", "cameras", "batteries"):
         shutil.copytree(REPOSITORY / "config" / kind, folder / kind)
-    for file in (folder / "missions" / MISSION.name, folder / "cameras/sony_rx1_gimbal.toml"):
+    markers = folder / "markers/two_piers_inspection.toml"
+    for file in (folder / "missions" / MISSION.name, folder / "cameras/sony_rx1_gimbal.toml", markers):
         text = file.read_text(encoding="utf-8")
         if old in text:
             file.write_text(text.replace(old, new, 1), encoding="utf-8")
@@ -68,7 +70,9 @@ def test_a_folder_of_flights_counts_those_of_this_plan(tmp_path):
         (tmp_path / name).mkdir()
         flown(tmp_path / name / "flight.mcap", outcomes, mission)
     assert photographed(MISSION, [tmp_path]) == [("deck", 0, 1), ("deck", 0, 2)]
-    with pytest.raises(ConfigError, match="no log of a flight of two_piers_inspection.toml with its present items"):
+    with pytest.raises(
+        ConfigError, match="no log of a flight of two_piers_inspection.toml with its present items, camera and site"
+    ):
         photographed(MISSION, [tmp_path / "c"])
 
 
@@ -76,6 +80,12 @@ CHANGED = {  # what is different, as the file has it and as it is now; what the 
     "size": ("size_m = [12.0, 4.0]", "size_m = [11.0, 4.0]", "inspection.item 'deck' is not that of"),
     "name": ('name = "second pier"', 'name = "other pier"', "inspection.item 'second pier' is not that of"),
     "lens": ("focal_length_mm = 35.0", "focal_length_mm = 36.0", "inspection.camera is not sony_rx1_gimbal.toml as it is now"),
+    "origin": ("latitude_deg = 34.0007", "latitude_deg = 47.3", "inspection.origin is not that of"),
+    "place": ("p_m = [12.0, 0.0, 4.0]", "p_m = [9.0, 1.0, 4.0]", r"\[\[inspection.bundle\]\] 'pier' is not that of"),
+    "board": ("id = 23", "id = 24", "the markers of bundle '.*' are not those of"),
+    "family": ("aruco_6x6_250", "apriltag_36h11", "the markers of bundle 'pier' are not those of"),
+    "takeoff": ("[inspection.origin]", "[inspection.takeoff]\np_S = [0.0, 0.0, 0.0]\nyaw_rad = 0.0\n[inspection.origin]",
+        "inspection.takeoff is not that of"),
 }  # fmt: skip
 
 
@@ -87,6 +97,43 @@ def test_a_log_of_another_plan_is_refused_in_one_line(tmp_path, case):
     with pytest.raises(ConfigError, match=f"a log of another plan: {message}") as error:
         photographed(changed, [log])
     assert "\n" not in str(error.value) and str(log) in str(error.value)
+
+
+def test_a_survey_may_be_new_and_better_but_not_that_of_another_site(tmp_path):
+    changed = with_change(tmp_path, "id = 23", "id = 23")
+    markers = tmp_path / "markers/two_piers_inspection.toml"
+    before = markers.read_text(encoding="utf-8")
+
+    [survey] = re.findall(r"survey = .*", before)[:1]
+
+    def surveyed(line):
+        markers.write_text(before.replace(survey, line, 1), encoding="utf-8")
+
+    surveyed("")
+    without = flown(tmp_path / "without.mcap", ["taken"], changed)
+    surveyed(survey)
+    log = flown(tmp_path / "flight.mcap", ["taken"], changed)
+    assert photographed(changed, [without, log]) == [("deck", 0, 1)]
+    surveyed(survey.replace("[0.000,", "[0.1,"))
+    assert photographed(changed, [log]) == [("deck", 0, 1)]
+    surveyed(survey.replace("[0.000,", "[3.0,"))
+    with pytest.raises(ConfigError, match=r"bundle.survey of 'pier' is 3.0 m from that of"):
+        photographed(changed, [log])
+
+
+def test_waypoints_and_marker_codes_of_named_files_may_not_change(tmp_path):
+    item = '[[inspection.item]]\nkind = "qgc"\nname = "q"\nfile = "q.plan"\n\n[[inspection.item]]'
+    changed = with_change(tmp_path, "[[inspection.item]]", item)
+    (tmp_path / "missions/q.plan").write_text("{}")
+    (tmp_path / "markers/own.yml").write_text("a")
+    markers = tmp_path / "markers/two_piers_inspection.toml"
+    markers.write_text(markers.read_text().replace('"aruco_6x6_250", id = 23', '"dictionary:own.yml", id = 23'))
+    log = flown(tmp_path / "flight.mcap", ["taken"], changed)
+    assert photographed(changed, [log]) == [("deck", 0, 1)]
+    for file in ("markers/own.yml", "missions/q.plan"):
+        (tmp_path / file).write_text("changed")
+        with pytest.raises(ConfigError, match=f"another plan: {file.split('/')[1]} is not as it is now"):
+            photographed(changed, [log])
 
 
 def test_speeds_may_change_from_flight_to_flight(tmp_path):

@@ -226,6 +226,7 @@ CASES: dict[str, Case] = {
         moved(y=5.99), moved(y=6.01), (NO_STATE, fields(home_W=None), PX4_LANDS), (of("state", p_W=(0.0, NAN, 0.0)),)
     ),
     "height": Case(moved(z=3.9), moved(z=4.1), (NO_STATE, fields(home_W=None)), (of("state", p_W=(0.0, 0.0, NAN)),)),
+    "low": Case(moved(z=-3.7), moved(z=-3.8), (NO_STATE, fields(home_W=None)), (of("state", p_W=(0.0, 0.0, NAN)),)),
     "distance": Case(moved(x=5.9), moved(x=6.1), (NO_STATE, fields(home_W=None)), (of("state", p_W=(NAN, 0.0, 0.0)),)),
     "battery_low": Case(
         of("status", battery_voltage_v=13.6),

@@ -205,6 +205,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     ],
     "fence": [Scenario("HOLD", blown(y=7.0), ["PAUSE", "RETREAT", "LAND", "DONE"], 20.0)],
     "height": [Scenario("HOLD", blown(z=3.0), ["PAUSE", "LAND", "DONE"], 20.0, low_ceiling)],
+    "low": [Scenario("HOLD", blown(z=-3.8), ["PAUSE", *HOME], 60.0)],
     "distance": [Scenario("HOLD", blown(y=20.0), ["PAUSE", "RETREAT", "LAND", "DONE"], 20.0, narrow_distance)],
     "speed": [Scenario("HOLD", too_fast, ["PAUSE"], 0.8)],
     "takeoff_limits": [Scenario(phase, blown(y=8.0), LANDING, 20.0) for phase in ("TAKEOFF", "ENTER_OFFBOARD")],

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 
 import pytest
@@ -157,6 +158,15 @@ BROKEN = {
     "no place": ([WAYPOINT | {"params": [0, 0, 0, 0, None, 0, 5]}], r"a waypoint without latitude"),
     "long stop": ([WAYPOINT | {"params": [9e9, 0, 0, 0, 34, -81, 5]}], r"stop of 9e\+09 s: 0 to 3600 s"),
     "text": ([WAYPOINT | {"params": ["a", 0, 0, 0, 34, -81, 5]}], r"params: 'a' is not a number"),
+    "endless number": (
+        [WAYPOINT | {"params": [0, 0, 0, 0, 10**400, -81, 5]}],
+        r"items\[0\]: params: a number is too large",
+    ),
+    "infinite": (
+        [WAYPOINT | {"params": [math.inf, 0, 0, 0, 34, -81, 5]}],
+        r"items\[0\]: params: a number is too large",
+    ),
+    "endless command": ([simple(10**400)], r"items\[0\]: command \? cannot be flown"),
     "short": ([WAYPOINT | {"params": [0, 0]}], r"items\[0\]: needs a command and 7 params"),
     "landing": ([simple(21), WAYPOINT], r"items\[0\]: a landing or return in the middle"),
     "take-off": ([WAYPOINT, simple(22)], r"items\[1\]: a take-off in the middle"),
@@ -198,6 +208,9 @@ def test_a_file_that_is_no_plan_is_refused_in_one_line(tmp_path, text, message):
     assert "\n" not in str(error.value)
     with pytest.raises(ConfigError, match="no such file"):
         read_plan(tmp_path / "absent.plan", SITE)
+    os.mkfifo(tmp_path / "pipe.plan")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        read_plan(tmp_path / "pipe.plan", SITE)
 
 
 def test_a_plan_without_an_origin_is_refused(tmp_path):

@@ -76,7 +76,7 @@ class SafetyFlight(NamedTuple):
     # last phase: DONE (landed), PX4_HOLD or PILOT (handed over; WAIT_READY after the mission switch), HOLD (continued)
     end: str
     excursion_m: float = 0.5  # farthest from the hold point before it is left on purpose
-    # which beginning: hold, near and far (limits close by), search, corridor and short (search, limits close by),
+    # which beginning: hold, near and far (limits close by), low (a lowest reference close by), search, corridor and short (search, limits close by),
     # resized (search, markers printed too small), copy (search, range finder, the bundle stands 1.7 m behind the face),
     # pair (a second bundle beside the pier's), payload (an inspection follows the hold), takeoff, switch, station (a ground station on the forward)
     begins: str = "hold"
@@ -325,6 +325,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "standoff": SafetyFlight((fault("gust", 4.6, 0.0, 0.0, lasts_s=1.0),), 2.0, "DONE", 1.5, "near"),
     "fence": SafetyFlight((fault("gust", 0.0, 4.6, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "height": SafetyFlight((fault("gust", 0.0, 0.0, 6.5, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
+    "low": SafetyFlight((fault("gust", 0.0, 0.0, -9.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "low"),
     "distance": SafetyFlight((fault("gust", 4.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),
     "speed": SafetyFlight((HIDDEN,), 1.0, "DONE", 10.0, "search", attack=_too_fast, cause="raw_speed"),
     "takeoff_limits": SafetyFlight((), 1.0, "DONE", 6.0, "takeoff", attack=_filter_displaced(0.0, 8.0, 0.0)),
@@ -386,6 +387,8 @@ def loaded_for(begins: str) -> LoadedScenario:
             )
         standoff = msgspec.structs.replace(plan.standoff, offset_M=(0.0, 0.0, 1.8))
         plan = msgspec.structs.replace(plan, limits=limits, standoff=standoff)
+    elif begins == "low":  # a hold 0.2 m over the lowest reference
+        plan = msgspec.structs.replace(plan, limits=msgspec.structs.replace(plan.limits, height_min_m=2.6))
     elif begins in ("corridor", "short"):
         narrow = {"fence_min_m": (-5.0, -1.2, -1.0), "fence_max_m": (5.0, 1.2, 8.0), "height_m": 4.0}
         limits = msgspec.structs.replace(plan.limits, **(narrow if begins == "corridor" else {"distance_m": 2.0}))
