@@ -7,6 +7,7 @@ break. Logs of earlier versions are read through the table of `companion.core.al
 import datetime
 import struct
 import tomllib
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
@@ -14,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 from mcap.exceptions import InvalidMagic, McapError
-from mcap.records import Channel, Footer, McapRecord, Metadata
+from mcap.records import Channel, Chunk, Footer, McapRecord, Metadata
 from mcap.records import Message as Record
 from mcap.stream_reader import StreamReader
 from zstandard import ZstdError
@@ -25,10 +26,12 @@ from companion.core.config import ConfigError, parse
 from companion.core.enums import TopicName
 from companion.core.messages import TOPIC_OF, TOPICS, Message
 from companion.core.vehicle import Vehicle
+from companion.recording.chunks import CHUNK_MAX_BYTES, ChunkTooLarge, chunk_data, chunk_records
 from companion.recording.codec import decode
 from companion.recording.writer import METADATA
 
-BROKEN = (McapError, struct.error, ZstdError, ValueError, MemoryError, OverflowError, EOFError, KeyError)
+BROKEN = (McapError, struct.error, ZstdError, ValueError, MemoryError, OverflowError, EOFError, KeyError, RuntimeError)
+EXPANSION_MAX = 200  # text of a log over the bytes of its file; a flight's is about 3
 HEAD_MAX_BYTES = 4_000_000  # the metadata stand at the head of a log
 M = TypeVar("M", bound=Message)
 
@@ -56,7 +59,8 @@ class Log(dict[TopicName, list[Message]]):
     """Messages by topic in order of arrival; a topic without messages is an empty list.
 
     metadata: text by name, as `companion.runtime.flight_record` and `LogWriter` wrote it; arrival_s: times of arrival
-    by topic, in step with the messages; truncated: the end is missing; undecodable: by topic as the log names it.
+    by topic, in step with the messages; truncated: the end is missing; oversize: why the rest was not read, "" if it
+    was; undecodable: by topic as the log names it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,6 +69,7 @@ class Log(dict[TopicName, list[Message]]):
         self.metadata: dict[str, str] = {}
         self.arrival_s: dict[TopicName, list[float]] = {topic: [] for topic in TOPICS}
         self.truncated = False
+        self.oversize = ""
         self.undecodable: dict[str, Undecodable] = {}
 
     def of(self, kind: type[M]) -> list[M]:
@@ -84,7 +89,9 @@ class Log(dict[TopicName, list[Message]]):
             f"{self.path}: {count} messages of '{topic}' cannot be read by this version and are left out: {reason}"
             for topic, (count, reason) in sorted(self.undecodable.items())
         ]
-        if self.truncated:
+        if self.oversize:
+            lines.append(f"{self.path}: the log is not complete: {self.oversize}; what stands before it was read")
+        elif self.truncated:
             lines.append(
                 f"{self.path}: the log is not complete: its end is missing (the recorder was killed) or a part is damaged"
             )
@@ -158,7 +165,9 @@ def _continues(part: Path, path: Path) -> bool:
     """Whether a log is the continuation of another one."""
     try:
         with part.open("rb") as stream:
-            for record in StreamReader(stream, record_size_limit=HEAD_MAX_BYTES).records:
+            for record in StreamReader(stream, emit_chunks=True, record_size_limit=HEAD_MAX_BYTES).records:
+                if isinstance(record, Chunk):
+                    break
                 if isinstance(record, Metadata) and record.name == METADATA:
                     return "schemas" not in record.metadata or record.metadata.get("continues") == path.name
     except (OSError, *BROKEN):
@@ -225,25 +234,38 @@ def _known(name: str) -> TopicName | None:
 
 def _records(stream: BinaryIO, size: int, path: str | Path, log: Log) -> Iterator[McapRecord]:
     """MCAP records up to the end or the first break."""
-    reader = StreamReader(stream, record_size_limit=max(size, 1024), validate_crcs=True)
-    records = reader.records
+    limit = min(max(size, 1024), CHUNK_MAX_BYTES + 1024)  # [bytes] of a record: its head beside its content
+    records = StreamReader(stream, emit_chunks=True, record_size_limit=limit, validate_crcs=True).records
+    left = CHUNK_MAX_BYTES + EXPANSION_MAX * size  # [bytes] that the chunks may hold together
     complete = False
-    while True:
-        try:
-            record = next(records)
-        except StopIteration:
-            break
-        except InvalidMagic:
-            if stream.tell() <= 16 or not log.metadata:
-                raise LogError(f"{path}: not a flight log (not an MCAP file)") from None
-            break
-        except BROKEN as error:
-            if stream.tell() < 8 or size < 8:
-                raise LogError(f"{path}: not a flight log ({size} bytes)") from error
-            break
-        complete = complete or isinstance(record, Footer)
-        yield record
+    try:
+        for record in records:
+            if isinstance(record, Chunk):
+                data = _checked(record)
+                left -= len(data)
+                if left < 0:
+                    raise ChunkTooLarge
+                yield from chunk_records(data)
+            else:
+                complete = complete or isinstance(record, Footer)
+                yield record
+    except InvalidMagic:
+        if stream.tell() <= 16 or not log.metadata:
+            raise LogError(f"{path}: not a flight log (not an MCAP file)") from None
+    except BROKEN as error:
+        if stream.tell() < 8 or size < 8:
+            raise LogError(f"{path}: not a flight log ({size} bytes)") from error
+        log.oversize = str(error) if isinstance(error, ChunkTooLarge) else log.oversize
+        complete = complete and not isinstance(error, ChunkTooLarge)
     log.truncated = not complete
+
+
+def _checked(chunk: Chunk) -> bytes:
+    """The records of a chunk; raises what `chunk_data` raises, ValueError for a wrong checksum."""
+    data = chunk_data(chunk.compression, chunk.data, chunk.uncompressed_size)
+    if chunk.uncompressed_crc and zlib.crc32(data) != chunk.uncompressed_crc:
+        raise ValueError("checksum of a chunk")
+    return data
 
 
 def series(messages: Iterable[Message], field: str) -> tuple[Array, Array]:

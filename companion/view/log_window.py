@@ -16,21 +16,31 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-import zstandard
+from zstandard import ZstdError
 
 from companion.core import aliases
 from companion.core.enums import TopicName
 from companion.core.messages import TOPICS
 from companion.estimation.layout import ErrorIndex
+from companion.recording.chunks import (
+    CHANNEL,
+    CHUNK_MAX_BYTES,
+    FRAME_HEAD_BYTES,
+    MESSAGE,
+    ChunkTooLarge,
+    chunk_data,
+    stated_size,
+)
 from companion.recording.codec import decode
 from companion.recording.log import Log, LogError, iterate, parts
 from companion.view.digest import INPUTS, PERIODS_S, Digest
 
 MAGIC = b"\x89MCAP0\r\n"
-FOOTER, CHANNEL, MESSAGE, CHUNK, MESSAGE_INDEX = 0x02, 0x04, 0x05, 0x06, 0x07
+FOOTER, CHUNK, MESSAGE_INDEX = 0x02, 0x06, 0x07
 WANTED = frozenset(INPUTS)
 RECORD_HEAD, MESSAGE_HEAD = 9, 9 + 22
-CHUNK_MAX_BYTES = 256_000_000  # decompressed; a damaged length must not fill the memory
+NAME_MAX_BYTES = 100  # of a compression
+DAMAGE = (ZstdError, struct.error, ValueError, OverflowError, RuntimeError)
 RELEASE_BYTES = 64_000_000
 WINDOW_S = 1800.0
 STRETCH_FROM_S = 600.0  # windows longer than this are drawn from fewer rows: 20 Hz up to here, 10 Hz from twice
@@ -58,6 +68,7 @@ class LogIndex:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.truncated = False
+        self.oversize = ""  # why a part of it was not read
         self.chunks: list[ChunkPlace] = []
         self.metadata = _metadata(path)
         self._bundle_errors = _bundle_errors(self.metadata)
@@ -96,6 +107,7 @@ class LogIndex:
             if kind == CHUNK and length >= 28:
                 start_ns, end_ns = struct.unpack_from("<QQ", data, begin)
                 self.chunks.append(ChunkPlace(part, start_ns, end_ns, begin, ()))
+                self._note_size(data, begin)
             elif kind == MESSAGE_INDEX and self.chunks and length >= 6:
                 channel, size = struct.unpack_from("<HI", data, begin)
                 last = self.chunks[-1]
@@ -108,6 +120,15 @@ class LogIndex:
                 _release(data)
         _release(data)
         self.truncated |= not complete
+
+    def _note_size(self, data: mmap.mmap, begin: int) -> None:
+        """Say at once, not when its window is shown, that a chunk states a size that is not read."""
+        try:
+            compression, size, at, _ = _chunk_head(data, begin)
+            if stated_size(compression, data[at : at + FRAME_HEAD_BYTES], size) > CHUNK_MAX_BYTES:
+                self.oversize, self.truncated = str(ChunkTooLarge()), True
+        except DAMAGE:  # `read` will find the same
+            pass
 
     def read(self, begin_s: float, end_s: float, stretch: float | None = None) -> Digest:
         """The rows and events of a window; what this version cannot read is left out."""
@@ -137,12 +158,14 @@ class LogIndex:
 
     def _decompressed(self, chunks: list[ChunkPlace]) -> Iterator[tuple[ChunkPlace, bytes | None]]:
         """Chunks and their records; None for one that is damaged. A thread decompresses while the caller decodes."""
-        decompress = zstandard.ZstdDecompressor()
 
         def records(chunk: ChunkPlace) -> bytes | None:
             try:
-                return self._records_of(chunk, decompress)
-            except (zstandard.ZstdError, struct.error, ValueError, OverflowError):
+                return self._records_of(chunk)
+            except ChunkTooLarge as error:
+                self.oversize = str(error)
+                return None
+            except DAMAGE:
                 return None
 
         with ThreadPoolExecutor(1) as worker:
@@ -153,21 +176,12 @@ class LogIndex:
                     waiting.append(worker.submit(records, chunks[number + AHEAD]))
                 yield chunk, data
 
-    def _records_of(self, chunk: ChunkPlace, decompress: zstandard.ZstdDecompressor) -> bytes:
+    def _records_of(self, chunk: ChunkPlace) -> bytes:
         source = self._maps[chunk.part]
-        size, _crc, name_bytes = struct.unpack_from("<QII", source, chunk.begin + 16)
-        at = chunk.begin + 32
-        compression = source[at : at + name_bytes].decode()
-        at += name_bytes
-        (held,) = struct.unpack_from("<Q", source, at)
-        if size > CHUNK_MAX_BYTES:
-            raise ValueError(f"a chunk of {size} bytes")
-        data = source[at + 8 : at + 8 + held]
-        if compression == "zstd":
-            data = decompress.decompress(data, max_output_size=size)
-        elif compression:
-            raise ValueError(compression)
-        return data
+        compression, size, at, held = _chunk_head(source, chunk.begin)
+        if max(size, held) > CHUNK_MAX_BYTES:  # before the copy
+            raise ChunkTooLarge
+        return chunk_data(compression, source[at : at + held], size)
 
     def _read_chunk(self, chunk: ChunkPlace, data: bytes, digest: Digest, due_ns: dict[TopicName, int]) -> None:
         source, names = self._maps[chunk.part], self._names[chunk.part]
@@ -186,6 +200,15 @@ class LogIndex:
                 due += _due(rows, topic, data, digest.stretch, due_ns)
         for offset, topic in sorted(due):
             _take(data, offset, topic, digest)
+
+
+def _chunk_head(data: mmap.mmap, begin: int) -> tuple[str, int, int, int]:
+    """Compression, bytes decompressed, and place and bytes of the data of the chunk at `begin`, as the chunk states them."""
+    size, _crc, name_bytes = struct.unpack_from("<QII", data, begin + 16)
+    at = begin + 32
+    compression = data[at : at + min(name_bytes, NAME_MAX_BYTES)].decode()
+    (held,) = struct.unpack_from("<Q", data, at + name_bytes)
+    return compression, size, at + name_bytes + 8, held
 
 
 def _release(data: mmap.mmap) -> None:

@@ -23,7 +23,7 @@ class LogSource:
 
     def hello(self) -> dict[str, Any]:
         index = self._index
-        notes = [line(index)] if index.windows > 1 or index.truncated else []
+        notes = [line(index)] if index.windows > 1 or index.truncated or index.oversize else []
         begin_s, _ = index.window_s(self._first)
         return {
             "scene": self._scene, "live": False, "base": begin_s, "start": index.start_s, "end": index.end_s,
@@ -84,6 +84,8 @@ def line(index: LogIndex) -> str:
     words = [f"{index.bytes / 1e9:.2f} GB, {seconds / 60:.0f} min"]
     if index.windows > 1:
         words.append(f"shown in {index.windows} windows of {WINDOW_S / 60:.0f} min")
-    if index.truncated:
+    if index.oversize:
+        words.append(f"not complete: {index.oversize}")
+    elif index.truncated:
         words.append("not complete: its end is missing or a part is damaged")
     return plain(f"{index.path.name}: {', '.join(words)}")
