@@ -11,7 +11,8 @@ import zmq
 from companion.core import subscriber
 from companion.core.bus import ZmqBus, encode
 from companion.core.config import ConfigError
-from companion.core.messages import EstimatorStatus, FcuPosition, FcuText, Image, State
+from companion.core.enums import OperatorAction
+from companion.core.messages import EstimatorStatus, FcuPosition, FcuText, Image, OperatorRequest, State
 from companion.core.subscriber import CALL_MESSAGES, TOPIC_PER_S
 from companion.core.wire import MESSAGE_MAX_BYTES
 from companion.runtime.manager import wait_until
@@ -72,7 +73,7 @@ def test_one_call_takes_no_longer_than_its_time(ends, monkeypatch):
     monkeypatch.setattr(subscriber, "monotonic_s", lambda: next(readings) * 0.4 * subscriber.CALL_S)
     calls = []
     assert wait_until(lambda: calls.append(len(mission.receive(0.0))) or sum(calls) == CHUNK, 5.0)
-    assert max(calls) <= 3 * subscriber.LOOK_EVERY
+    assert max(calls) <= 3 * subscriber.IN_A_ROW
 
 
 def test_one_call_takes_no_more_than_its_bytes(ends, monkeypatch):
@@ -119,7 +120,37 @@ def test_messages_of_another_process_pass_a_flood_that_waits(ends):
         return any(isinstance(message, EstimatorStatus) for message in calls[-1])
 
     assert wait_until(arrived, 5.0, 0.0)
-    assert sum(map(len, calls)) < 1500  # ZeroMQ takes from each process in turn
+    assert sum(map(len, calls)) < 1500  # each process has its turn
+
+
+def test_a_process_is_received_with_its_own_topics_alone(ends, tmp_path):
+    """The view, which talks to browsers, may ask; a position or a state out of its socket is not taken."""
+    _, estimator, mission = ends
+    view, receiver = ZmqBus(tmp_path, "view", ()), ZmqBus(tmp_path, "recorder", ("operator_request", "estimator"))
+    request = OperatorRequest(stamp_s=0.0, action=OperatorAction.HOLD, who="page")
+    connect(receiver, (view, request), (estimator, STATUS))
+    for _ in range(20):
+        view.publish(STATUS)  # in the view's own name
+        view._publisher.send_multipart(encode(STATUS, "estimator"))  # and in that of the estimator
+    view.publish(request)
+    assert drained(receiver) == [request] and receiver.errors == 0
+    drained(mission)
+    estimator.publish(POSITION)  # a process of the control loop, too: the position is of `fcu`
+    estimator.publish(STATUS)
+    assert drained(mission) == [STATUS]
+    for end in (view, receiver):
+        end.close()
+
+
+def test_each_source_gets_its_turn_in_every_call(ends, monkeypatch):
+    fcu, estimator, mission = ends
+    monkeypatch.setattr(subscriber, "CALL_S", 0.0)
+    monkeypatch.setattr(subscriber, "CALL_BYTES", 1)
+    for _ in range(CHUNK):
+        fcu.publish(POSITION)
+    estimator.publish(STATUS)
+    time.sleep(0.2)
+    assert {type(message) for message in mission.receive(0.0)} == {FcuPosition, EstimatorStatus}
 
 
 def test_a_huge_message_is_not_held_and_its_sender_is_received_again(ends):
