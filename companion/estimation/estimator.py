@@ -17,6 +17,7 @@ from companion.core.enums import FcuMode, FilterOffset, Sensor
 from companion.core.frames import quat_conjugate, quat_multiply, quat_normalized
 from companion.core.geodesy import LocalFrame
 from companion.core.messages import (
+    BundleObservation,
     BundleWitness,
     EstimatorStatus,
     FcuAttitude,
@@ -46,7 +47,7 @@ from companion.estimation.history import History, HistoryEntry
 from companion.estimation.imu import ForceWindows
 from companion.estimation.imu_check import ImuCheck
 from companion.estimation.inputs import ActingThrust, Command, Inputs
-from companion.estimation.layout import ERROR_SIZE, SENSORS, SLOW_MAX, ErrorIndex, StateIndex
+from companion.estimation.layout import ERROR_SIZE, OTHERS_MAX, SENSORS, SLOW_MAX, ErrorIndex, StateIndex
 from companion.estimation.noise import initial_variances
 from companion.estimation.observations import (
     CLEAR_IMAGES,
@@ -84,6 +85,7 @@ class Rejection(StrEnum):
     NOT_FINITE = "not_finite"  # unusable numbers
     FUTURE = "future"  # a stamp ahead of the clock
     DUPLICATE = "duplicate"  # a repeated packet
+    MARKER_UNKNOWN = "marker_unknown"  # of no bundle of the marker file, or with more markers than it has
     MARKER_AMBIGUOUS = "marker_ambiguous"  # two pose solutions, and the filter could not choose
     MARKER_RESTART = "marker_restart"  # the bundle was placed again
     MARKER_DISPLACED = "marker_displaced"  # observations of a bundle that is not where it was, see `witnesses`
@@ -109,6 +111,7 @@ class EstimatorNode(Node):
 
     survey: surveyed poses of bundles; from the first of them that is seen, all others have a place.
     plumb: bundles of which an axis is vertical.
+    known: the bundles of the marker file and how many markers each has; None: any name and number.
 
     `EstimatorStatus.rejected` counts by name: each sensor (rejected by its gate), each `Rejection`, `ImuFault` and
     `FilterOffset`. Raises `companion.core.kernel.ArtifactMissing` when the kernels are not built.
@@ -127,6 +130,7 @@ class EstimatorNode(Node):
         satellites: bool = True,
         survey: Mapping[str, Surveyed] | None = None,
         plumb: Mapping[str, Plumb] | None = None,
+        known: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__()
         self.rate_hz = vehicle.estimator.rate_hz
@@ -140,6 +144,7 @@ class EstimatorNode(Node):
         self._configured_bundle = bundle
         self._survey = survey or {}
         self._plumb = plumb or {}
+        self._known = known
         self._not_plumb: set[str] = set()  # bundles that do not hang as the marker file says
         self._bundle = bundle
         self._filter = Eskf(vehicle, adapt)
@@ -275,7 +280,7 @@ class EstimatorNode(Node):
         if (stamp_s := self._usable(message, now_s, ())) is None:
             return
         observations: dict[str, CheckedObservation] = {}
-        for received in message.observations:
+        for received in self._possible(message):
             observation = check(received)
             if observation is None:
                 self._rejected[Rejection.NOT_FINITE] += 1
@@ -298,6 +303,15 @@ class EstimatorNode(Node):
             elif name not in contradicting:
                 further = "" if name == self._bundle else name
                 self._insert(HistoryEntry(stamp_s, Sensor.MARKER, seen, part=part, bundle=further), now_s)
+
+    def _possible(self, message: Markers) -> list[BundleObservation]:
+        """One observation of each known bundle: an image of the tracker has no other, and each costs time."""
+        seen = {o.bundle: o for o in message.observations}
+        if self._known is not None:
+            seen = {name: o for name, o in seen.items() if len(o.markers) <= self._known.get(name, -1)}
+        own_first = sorted(seen, key=lambda name: name != self._bundle)[: OTHERS_MAX + 1]
+        self._rejected[Rejection.MARKER_UNKNOWN] += len(message.observations) - len(own_first)
+        return [seen[name] for name in own_first]
 
     def _expected(self, name: str, stamp_s: float) -> Array | None:
         """From the aircraft to a bundle [m], world axes, as the newest filter state has it; None: the bundle is not known."""

@@ -99,6 +99,7 @@ def _estimator(files: NodeFiles, options: NodeOptions) -> Node:
         satellites=files.plan.satellites,
         survey=surveyed(files.site),
         plumb={bundle.name: bundle.plumb for bundle in files.site.bundle if bundle.plumb is not None},
+        known={bundle.name: len(bundle.markers) for bundle in files.site.bundle},
     )
 
 

@@ -14,12 +14,13 @@ from companion.core.messages import (
     FcuImu,
     FcuPosition,
     FcuStatus,
+    MarkerCorners,
     Markers,
     SentSetpoint,
     State,
 )
 from companion.estimation.estimator import EstimatorNode
-from companion.estimation.layout import StateIndex
+from companion.estimation.layout import OTHERS_MAX, StateIndex
 
 NAN = float("nan")
 
@@ -160,9 +161,9 @@ def test_nan_in_a_message_is_dropped_and_counted(vehicle, node):
     t = flight.t
     bad = observation((0.0, 0, 4), (0.0, 1, 0, 0), (0.01,) * 6)
     bad.covariance = (NAN,) * 36
-    negative = observation((0.0, 0, 4), (0.0, 1, 0, 0), (0.01,) * 6)
+    negative = observation((0.0, 0, 4), (0.0, 1, 0, 0), (0.01,) * 6, bundle="girder")
     negative.covariance = tuple(-np.eye(6).ravel())
-    short = observation((0.0, NAN, 4), (0.0, 1, 0, 0), (0.01,) * 6)
+    short = observation((0.0, NAN, 4), (0.0, 1, 0, 0), (0.01,) * 6, bundle="deck")
     corrupted = [
         FcuAttitude(stamp_s=t, q_WB=(NAN, 0.0, 0, 0), omega_B=(0.0, 0, 0)),
         FcuAttitude(stamp_s=t, q_WB=(0.0, 0, 0, 0), omega_B=(0.0, 0, 0)),
@@ -176,7 +177,8 @@ def test_nan_in_a_message_is_dropped_and_counted(vehicle, node):
         node.handle(message, t)
     node.handle(status(t, voltage=NAN), t)
     state = flight.run(node, 1.0)
-    assert flight.statuses[-1].rejected["not_finite"] == 9
+    assert flight.statuses[-1].rejected["not_finite"] == 7
+    assert node.errors == 2  # refused by `Intake`: no time, and a setpoint that no filter is needed to judge
     assert state.valid and state.reset_count == 0 and np.isfinite(vector(state)).all()
     assert state.battery_voltage_v == pytest.approx(flight.voltage)
 
@@ -184,7 +186,7 @@ def test_nan_in_a_message_is_dropped_and_counted(vehicle, node):
 def test_stamps_from_the_future_and_repeated_packets_are_counted(vehicle, node):
     flight = HoverSimulation(vehicle, seed=1)
     flight.run(node, 2.0)
-    message = FcuAttitude(stamp_s=flight.t + 5, q_WB=(1.0, 0, 0, 0), omega_B=(0.0, 0, 0))
+    message = FcuAttitude(stamp_s=flight.t + 5, q_WB=(1.0, 0, 0, 0), omega_B=(0.0, 0, 0.1))
     node.handle(message, flight.t)
     twice = FcuAttitude(stamp_s=flight.t - 0.001, q_WB=(1.0, 0, 0, 0), omega_B=(0.0, 0, 0))
     node.handle(twice, flight.t)
@@ -277,6 +279,34 @@ def test_another_bundle_is_in_the_map_and_never_takes_the_place_of_the_named_one
     state = flight.run(node, 1.0)
     assert state.bundle == "" and [bundle.name for bundle in state.bundles] == ["pier"]
     assert state.marker_age_s > 1e6
+
+
+def test_bundles_of_no_marker_file_and_crowded_ones_are_not_used(vehicle):
+    """A thousand took the filter seconds; the tracker knows the marker file, so no image of it has one."""
+    flight = HoverSimulation(vehicle, seed=4)
+    node = EstimatorNode(vehicle, "pier", SimulatedStopwatch(), known={"pier": 2, "girder": 1})
+    flight.run(node, 3.0)
+    where = np.array([0.0, 0.0, 3.0]), np.array([0.0, 1.0, 0.0, 0.0]), np.full(6, 0.01)
+    unknown = [observation(*where, bundle=f"b{i}") for i in range(1000)]
+    marker = MarkerCorners("DICT_APRILTAG_36h11", 1, (0.0,) * 8, ((0.0, 0.0, 0.0),) * 4)
+    crowded = msgspec.structs.replace(observation(*where, bundle="girder"), markers=[marker, marker])
+    image = Markers(stamp_s=flight.t, observations=[*unknown, crowded], detect_time_s=0.0, search="full")
+    node.handle(image, flight.t)
+    state, report = node.step(flight.t + 0.01)
+    assert report.rejected["marker_unknown"] == 1001
+    assert state.bundle == "pier" and state.bundles == ()
+
+
+def test_an_image_counts_with_as_many_bundles_as_the_filter_holds_the_missions_first(vehicle):
+    names = [f"b{i}" for i in range(50)] + ["pier"]
+    node = EstimatorNode(vehicle, "pier", SimulatedStopwatch(), known=dict.fromkeys(names, 1))
+    flight = HoverSimulation(vehicle, seed=4)
+    flight.run(node, 3.0)
+    where = np.array([0.0, 0.0, 3.0]), np.array([0.0, 1.0, 0.0, 0.0]), np.full(6, 0.01)
+    observations = [observation(*where, bundle=name) for name in (*names, *names)]
+    node.handle(Markers(stamp_s=flight.t, observations=observations, detect_time_s=0.0, search="full"), flight.t)
+    _, report = node.step(flight.t + 0.01)
+    assert report.rejected["marker_unknown"] == len(observations) - (OTHERS_MAX + 1)
 
 
 def test_a_gnss_jump_is_rejected_then_moved_into_the_bias_and_the_relative_position_stays(vehicle, node):
