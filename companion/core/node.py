@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeVar
 
 from companion.core.enums import TopicName
+from companion.core.intake import Intake
 from companion.core.messages import TOPIC_OF, TOPICS, Message
 
 M = TypeVar("M", bound=Message)
@@ -29,11 +30,24 @@ class Node:
     batch_window_s: float = 0.0  # messages may wait this long, at most until the next step, to be taken together
 
     def __init__(self) -> None:
+        self.intake = Intake()
         self._handlers: dict[TopicName, Handler] = {topic: getattr(self, f"handle_{topic}") for topic in self.inputs}
 
     def handle(self, message: Message, now_s: float) -> Iterable[Message]:
-        """Take one message of the topics in `inputs`; KeyError for any other type."""
+        """Take one message of the topics in `inputs` unless the `Intake` refuses it; KeyError for any other type."""
+        if not self.intake.takes(message):
+            return ()
         return self._handlers[TOPIC_OF[type(message)]](message, now_s) or ()
+
+    @property
+    def errors(self) -> int:
+        """Messages that were refused, for the process's health message."""
+        return self.intake.errors
+
+    @property
+    def last_error(self) -> str:
+        """One line, "" without an error."""
+        return self.intake.last_error
 
     def step(self, now_s: float) -> Iterable[Message]:
         """Do the periodic work."""

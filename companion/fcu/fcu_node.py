@@ -543,6 +543,7 @@ class FcuNode(Node):
     def _status(self, now_s: float) -> FcuStatus:
         sync = self.timesync
         status = self.status.message(now_s, self.connected)
+        self.intake.flying = status.armed and not status.landed
         status.timesync_offset_s, status.timesync_rtt_s = sync.offset_at(now_s), sync.rtt_s
         status.timesync_age_s = now_s - sync.answered_s
         status.link_errors = self.codec.errors

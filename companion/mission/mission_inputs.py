@@ -83,7 +83,7 @@ class MissionInputs:
         self._voltage_s = -math.inf
         self._reference_v = vehicle.thrust.reference_voltage_v
         self._voltage_outside = (-math.inf, 0.0)  # when a voltage was last implausible, and by how much
-        self._rc_expected = self._gnss_expected = self._imu_expected = False
+        self._rc_expected = self._gnss_expected = self._imu_expected = self._checks_expected = False
         self._runaways_at_start: dict[str, int] = {}
         self._start_s = math.inf
         self._resets_at_home = 0
@@ -180,7 +180,12 @@ class MissionInputs:
         return now_s - self._linked_s
 
     def state_age_s(self, now_s: float) -> float:
-        return math.inf if self.state is None else now_s - self.state.stamp_s
+        """An estimate whose own checks are not reported any more is as old as these."""
+        if self.state is None:
+            return math.inf
+        checked = not self._checks_expected or self.latest.fresh(EstimatorStatus, now_s) is not None
+        age_s = now_s - self.state.stamp_s
+        return age_s if checked else max(age_s, self.latest.age_s(EstimatorStatus, now_s))
 
     def setpoints_age_s(self, now_s: float) -> float:
         return now_s - self._sending_s
@@ -279,6 +284,7 @@ class MissionInputs:
         self._unhealthy_at_start = frozenset() if status is None else frozenset(status.unhealthy_systems)
         self._ground_expected = status is not None and status.ground_station_age_s < GROUND_HEARD_S
         estimator = self.latest.fresh(EstimatorStatus, now_s)
+        self._checks_expected = estimator is not None
         imu = None if estimator is None else estimator.imu
         self._imu_expected = imu is not None and imu.rate_hz > 0.0 and imu.fault is None
         self._runaways_at_start = {} if estimator is None else estimator.runaways

@@ -126,12 +126,16 @@ class Loop:
         )
         self.reference = Reference(stamp_s=self.now_s, id=2, frame=WORLD, start_s=self.now_s, trajectory=trajectory)
 
+    def noise(self):
+        """Of any estimate: too small to change a command, and so that no two messages are the same, (3,)."""
+        return np.full(3, 1e-12 * (round(self.now_s / PLANT_STEP_S) % 1000))
+
     def state(self):
         plant = self.plant
         bundle, p_WM, q_WM = self.bundle
         return State(
             stamp_s=self.now_s,
-            p_W=tuple(plant.p.tolist()),
+            p_W=tuple((plant.p + self.noise()).tolist()),
             v_W=tuple(plant.v.tolist()),
             q_WB=tuple(plant.q.tolist()),
             disturbance_W=tuple((plant.observed_W if self.observe else np.zeros(3)).tolist()),
@@ -191,7 +195,7 @@ class Loop:
             node.handle(self.reference, now_s)
         roll, pitch = plant.rpy[:2] + plant.tilt_error
         q_fcu = tuple(quat_from_rpy(roll, pitch, plant.fcu_yaw).tolist())
-        node.handle(FcuAttitude(stamp_s=now_s, q_WB=q_fcu, omega_B=tuple(plant.rate.tolist())), now_s)
+        node.handle(FcuAttitude(stamp_s=now_s, q_WB=q_fcu, omega_B=tuple((plant.rate + self.noise()).tolist())), now_s)
         node.handle(self.fcu_status(), now_s)
         messages = list(node.step(now_s))
         for message in messages:

@@ -282,16 +282,19 @@ class World:
         if self.in_view():
             self._seen_s, self._ever_seen = now, True
         self._others_s |= {name: now for name in self.others if self.in_view(name)}
+        # No estimate of an aircraft in the air repeats its numbers; these too small ones change nothing else.
+        noise = 1e-9 * (self.steps % 1000)
+        q_noisy = (q[0], q[1] + noise, q[2], q[3])
         messages, self._inbox = self._inbox, []
         messages += [
-            FcuAttitude(stamp_s=now, q_WB=q, omega_B=(0.0, 0.0, 0.0)),
-            FcuPosition(stamp_s=now, p_W=self.p, v_W=self.v),
+            FcuAttitude(stamp_s=now, q_WB=q, omega_B=(noise, 0.0, 0.0)),
+            FcuPosition(stamp_s=now, p_W=(self.p[0] + noise, *self.p[1:]), v_W=self.v),
             Markers(stamp_s=now, observations=[], detect_time_s=0.003, search="full"),
             State(
                 stamp_s=now,
                 p_W=self.p,
                 v_W=self.v,
-                q_WB=q,
+                q_WB=q_noisy,
                 disturbance_W=(0.0, 0.0, 0.0),
                 gnss_bias_W=(0.0, 0.0, 0.0),
                 velocity_bias_W=(0.0, 0.0, 0.0),

@@ -201,7 +201,8 @@ def test_old_invalid_and_future_requests_are_ignored_and_counted():
     ask(world, OperatorAction.LAND, valid=False)
     world.run(1.0)
     assert world.phase == Phase.HOLD
-    assert any(text.startswith("4 requests of the view ignored") for text in texts(world))
+    assert any(text.startswith("3 requests of the view ignored") for text in texts(world))
+    assert world.node.errors == 1 and world.node.last_error == "operator_request has no time"
 
 
 def test_a_flood_moves_nothing_to_and_fro_and_is_reported_seldom():
