@@ -85,6 +85,7 @@ class MissionInputs:
         self._voltage_outside = (-math.inf, 0.0)  # when a voltage was last implausible, and by how much
         self._rc_expected = self._gnss_expected = self._imu_expected = self._checks_expected = False
         self._runaways_at_start: dict[str, int] = {}
+        self._errors_at_start: dict[ProcessName, tuple[int, int]] = {}  # process number, errors; or when first heard
         self._start_s = math.inf
         self._resets_at_home = 0
         self._linked_s = -math.inf
@@ -142,6 +143,7 @@ class MissionInputs:
 
     def take_health(self, health: Health) -> None:
         self.healths[health.process] = health
+        self._errors_at_start.setdefault(health.process, (health.pid, health.errors))
 
     def take_estimator(self, status: EstimatorStatus) -> None:
         self.latest.put(status)
@@ -288,6 +290,7 @@ class MissionInputs:
         imu = None if estimator is None else estimator.imu
         self._imu_expected = imu is not None and imu.rate_hz > 0.0 and imu.fault is None
         self._runaways_at_start = {} if estimator is None else estimator.runaways
+        self._errors_at_start = {h.process: (h.pid, h.errors) for h in self.healths.values()}
         self._start_s = self._guarded_s = now_s
         self.raw.note_start()
         self._faces.clear()
@@ -391,6 +394,15 @@ class MissionInputs:
         recent = (h for h in self.healths.values() if h.stamp_s >= oldest_s and h.nominal_steps_per_s > 0)
         return {h.process: h.steps_per_s / h.nominal_steps_per_s for h in recent}
 
+    def _new_errors(self) -> dict[ProcessName, tuple[int, str]]:
+        """Errors since the start, or since a restart of the process, and the last of them."""
+        found = {}
+        for health in self.healths.values():
+            pid, before = self._errors_at_start[health.process]
+            if (count := health.errors - (before if pid == health.pid else 0)) > 0:
+                found[health.process] = count, health.last_error
+        return found
+
     def _witness(self, now_s: float) -> BundleWitness | None:
         """What speaks for and against the plan's bundle."""
         status = self.latest.fresh(EstimatorStatus, now_s)
@@ -477,6 +489,7 @@ class MissionInputs:
             payload_age_s=None if self._payload_s is None else now_s - self._payload_s,
             payload=self.latest.get(PayloadStatus),
             step_rates=self._step_rates(now_s),
+            new_errors=self._new_errors(),
             phase_time_s=phase_time_s,
             sinks=sinks,
             raw=self.raw.motion(now_s),

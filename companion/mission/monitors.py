@@ -452,6 +452,15 @@ def _silent_process(s: SafetySnapshot) -> str:
     return max(s.health_ages_s, key=lambda name: s.health_ages_s[name], default="")
 
 
+def _most_errors(s: SafetySnapshot) -> float:
+    return float(max((count for count, _ in s.new_errors.values()), default=0))
+
+
+def _failing_process(s: SafetySnapshot) -> str:
+    name = max(s.new_errors, key=lambda name: s.new_errors[name][0], default=None)
+    return "" if name is None else f"{name}: {s.new_errors[name][1]}"
+
+
 def _slowest_rate(s: SafetySnapshot) -> float | None:
     return min((s.step_rates[name] for name in LOOP if name in s.step_rates), default=None)
 
@@ -718,6 +727,10 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("process_dead", "no health messages from a process", "s", WARNING, BEFORE_RETURN,
         _oldest_health, lambda v, p: v.safety.process_dead_s, hysteresis=0.5,
         escalation=(HOLD, RETURN), escalation_s=5.0, detail=_silent_process),
+    # Such as a log that cannot be written any more. What the process no longer does is the business of other monitors
+    Monitor("process_errors", "errors of a process", "errors", WARNING, FLYING,
+        _most_errors, lambda v, p: 0.0, escalation=(WARN,), detail=_failing_process,
+        advice="look at its last error after the flight"),
     Monitor(PAYLOAD_CAMERA, "payload camera does not answer", "s", WARNING, BEFORE_RETURN,
         lambda s: s.payload_age_s, lambda v, p: PAYLOAD_S, hysteresis=1.0, escalation=(WARN,), detail=_payload_problem,
         advice="its photographs are missing; the plan goes on"),

@@ -58,6 +58,8 @@ class SafetySnapshot:
     deadline_misses: float = 0.0  # share of the last cycles that came late
     health_ages_s: dict[ProcessName, float] = field(default_factory=dict)  # of the processes seen in this flight
     step_rates: dict[ProcessName, float] = field(default_factory=dict)  # steps done over nominal steps
+    # Of the processes that counted errors since the start: how many, and the last of them.
+    new_errors: dict[ProcessName, tuple[int, str]] = field(default_factory=dict)
 
     tilt_error_rad: float | None = (
         None  # of the attitude against the setpoints sent, see `companion.mission.tilt_error`

@@ -336,6 +336,9 @@ CASES: dict[str, Case] = {
         fields(health_ages_s={"tracker": 3.1, "recorder": 0.1}),
         (fields(health_ages_s={}),),
     ),
+    "process_errors": Case(
+        fields(new_errors={}), fields(new_errors={"tracker": (1, "bad image"), "recorder": (4, "read-only")})
+    ),
     "payload_camera": Case(
         fields(payload_age_s=5.0), fields(payload_age_s=5.1, payload=None), (fields(payload_age_s=None),)
     ),
@@ -394,6 +397,7 @@ def test_monitor_detects_its_limit(monitor):
             "ODOMETRY of 1/197",
             "POSCTL, flown by the sticks",
             "tracker",
+                "recorder: read-only",
             "controller",
             "another sender",
             "PARAM_SET MPC_LAND_SPEED of 1/193",

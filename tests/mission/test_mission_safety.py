@@ -285,6 +285,9 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "solver_failing": [Scenario("HOLD", counting("solver_failures"), ["PAUSE", *HOME], 60.0)],
     "deadline": [Scenario("HOLD", counting("deadline_misses"), ["PAUSE", *HOME], 60.0)],
     "process_dead": [Scenario("HOLD", of_process("tracker", lambda m: None), ["PAUSE", *HOME], 60.0)],
+    "process_errors": [
+        Scenario("HOLD", of_process("recorder", lambda m: msgspec.structs.replace(m, errors=2, last_error="disk")), [])
+    ],
     "payload_camera": [
         Scenario("HOLD", drop(PayloadStatus), [], 8.0),
         Scenario("HOLD", edit(PayloadStatus, problem="camera X: no heartbeat"), [], 8.0),

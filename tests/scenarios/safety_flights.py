@@ -17,13 +17,14 @@ import msgspec
 import numpy as np
 from pymavlink.dialects.v20 import common
 
-from companion.core.enums import FcuMode, FcuSystem, FilterOffset, Phase, Sensor
+from companion.core.enums import FcuMode, FcuSystem, FilterOffset, Phase, ProcessName, Sensor
 from companion.core.frames import quat_from_rpy, quat_multiply, rotation_matrix, rpy_from_quat
 from companion.core.messages import (
     EstimatorStatus,
     FcuAttitude,
     FcuPosition,
     FcuStatus,
+    Health,
     LinkRx,
     Message,
     MissionStatus,
@@ -128,6 +129,16 @@ def fault(kind: str, *numbers: float, lasts_s: float = 600.0, name: str = "") ->
 def _edited(kind: type[Message], **fields: object) -> Attack:
     """Fields of every message of a kind from now on."""
     return lambda lockstep: lockstep.faults.change(kind, lambda m: msgspec.structs.replace(m, **fields))
+
+
+def _a_process_errs(lockstep: Lockstep) -> None:
+    """The tracker counts errors and works on."""
+    errs = {"errors": 3, "last_error": "OSError: no space left"}
+
+    def change(m: Health) -> Health:
+        return msgspec.structs.replace(m, **errs) if m.process == ProcessName.TRACKER else m
+
+    lockstep.faults.change(Health, change)
 
 
 def _filter_drifts(east: float, north: float, up: float) -> Attack:
@@ -362,6 +373,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "solver_failing": SafetyFlight((fault("solver_fails", lasts_s=4.0),), 2.0, "HOLD"),
     "deadline": SafetyFlight((fault("controller_slow", 0.03, lasts_s=4.0),), 2.0, "HOLD"),
     "process_dead": SafetyFlight((fault("process_dead", name="tracker"),), 3.6, "DONE"),
+    "process_errors": SafetyFlight((), 1.0, "HOLD", attack=_a_process_errs),
     # a plan that returns without its camera; the camera counts as silent after 3.5 s, the row waits for 5 s
     "payload_camera": SafetyFlight((fault("payload_silent"),), 9.5, "DONE", begins="payload"),
     "cpu_starved": SafetyFlight((fault("cpu_starved", 0.6),), 2.5, "DONE"),
