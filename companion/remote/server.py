@@ -19,6 +19,8 @@ from websockets.http11 import Request, Response
 
 from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError
+from companion.core.text import plain
+from companion.core.websocket_limits import OPEN_S, SILENT, LimitedConnection, allow_files, note_loop_errors
 from companion.fcu.link.link import Link
 from companion.remote.protocol import MESSAGE_MAX
 from companion.remote.station import STEP_S, Station
@@ -51,11 +53,15 @@ class RemoteServer:
         self._connections: dict[int, ServerConnection] = {}
         self._next = 0
         self._trouble = ""
+        self.errors = 0
+        self._last_error = ""
         self._timer: asyncio.TimerHandle | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
     async def run(self, host: str, port: int, tls: ssl.SSLContext | None, ready: Callable[[int], None]) -> None:
         """Serve until cancelled; ready(port) is called when the page can be opened. Raises `ConfigError`."""
+        allow_files()
+        note_loop_errors(self._note_error)
         try:
             server = await serve(
                 self._handle,
@@ -70,6 +76,9 @@ class RemoteServer:
                 ping_interval=5.0,
                 ping_timeout=5.0,
                 server_header=None,
+                open_timeout=OPEN_S,
+                logger=SILENT,
+                create_connection=LimitedConnection,
             )
         except OSError as error:
             raise ConfigError(f"{host}:{port}: {error.strerror or error}") from None
@@ -84,16 +93,28 @@ class RemoteServer:
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:
-            now_s = monotonic_s()
-            if data := self._link.read():
-                self._station.aircraft.receive(data, now_s)
-            self._station.step(now_s)
-            self._flush()
-            if self._link.trouble != self._trouble:
-                self._trouble = self._link.trouble
-                self._log(self._trouble or "the link works again")
+            try:
+                self._step(monotonic_s())
+            except Exception as error:  # the aircraft needs the next sample of the sticks all the same
+                self._note_error(error)
             due = max(due + STEP_S, loop.time())
             await asyncio.sleep(due - loop.time())
+
+    def _step(self, now_s: float) -> None:
+        if data := self._link.read():
+            self._station.aircraft.receive(data, now_s)
+        self._station.step(now_s)
+        self._flush()
+        if self._link.trouble != self._trouble:
+            self._trouble = self._link.trouble
+            self._log(self._trouble or "the link works again")
+
+    def _note_error(self, error: Exception) -> None:
+        self.errors += 1
+        text = plain(f"{type(error).__name__}: {error}", 200)
+        if text != self._last_error:
+            self._last_error = text
+            self._log(text)
 
     def _plan_sample(self) -> None:
         """Wake up when a sample that came too soon may be sent: the next step may be later."""
@@ -103,8 +124,11 @@ class RemoteServer:
 
     def _send_sample(self) -> None:
         self._timer = None
-        self._station.send_due(monotonic_s())
-        self._flush()
+        try:
+            self._station.send_due(monotonic_s())
+            self._flush()
+        except Exception as error:
+            self._note_error(error)
 
     def _flush(self) -> None:
         """Send what the station has: first the bytes for the aircraft."""
@@ -137,6 +161,8 @@ class RemoteServer:
                     station.receive(client, text, monotonic_s())
                     self._flush()
                     self._plan_sample()
+        except Exception as error:
+            self._note_error(error)
         finally:
             self._connections.pop(client, None)
             station.close(client, monotonic_s())

@@ -83,7 +83,7 @@ def view(
         opened = LiveSource(bus, _scene_of_files(*(files[flag] for flag in FLAGS)))
     gc.freeze()
     persons, tls, key = access_of(listen, vehicle, commands)
-    server = ViewServer(opened, Access(persons, open_watching=tls is None), listen, port, tls)
+    server = ViewServer(opened, Access(persons, open_watching=tls is None), listen, port, tls, _say)
     scheme = "http" if tls is None else "https"
     shown = f"[{listen}]" if ":" in listen else listen
 
@@ -97,6 +97,11 @@ def view(
     finally:
         if isinstance(opened, LiveSource):
             opened.close()
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError):  # a lost output is no reason to end
+        click.echo(f"companion view: {line}", err=True)
 
 
 async def _serve(server: Any, ready: Any) -> None:

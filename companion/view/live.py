@@ -55,9 +55,10 @@ class LiveSource:
 
     def wake(self, pages: int, cameras: int) -> None:
         if (pages > 0) != self._awake:
-            self._awake = pages > 0
-            self._subscriber.close()
-            self._subscriber = Subscriber(self._folder, INPUTS if self._awake else ASLEEP, ProcessName.VIEW)
+            before = self._subscriber
+            self._subscriber = Subscriber(self._folder, INPUTS if pages > 0 else ASLEEP, ProcessName.VIEW)
+            self._awake = pages > 0  # not where there was no file left for the sockets: then as before
+            before.close()
         if (cameras > 0) != (self._images is not None):
             if self._images is not None:
                 self._images.close()

@@ -1,7 +1,8 @@
 """The view's server: files of the page, and a WebSocket on which the page gets data and asks.
 
 One thread, one event loop. A page acknowledges what it has drawn; a page that is slow gets fewer packets and delays
-nothing. Without a page the source sleeps.
+nothing. One that takes nothing at all is closed after `SEND_S`. Without a page the source sleeps. What fails is counted
+and said once; the server goes on.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 from companion.core.clock import monotonic_s
 from companion.core.enums import OperatorAction
 from companion.core.errors import UserError
+from companion.core.text import plain
 from companion.view.access import Access, Right, Session, is_own_page
 from companion.view.digest import TRACKS
 
@@ -24,6 +26,8 @@ try:
     from websockets.datastructures import Headers
     from websockets.exceptions import ConnectionClosed
     from websockets.http11 import Request, Response
+
+    from companion.core.websocket_limits import OPEN_S, SILENT, LimitedConnection, allow_files, note_loop_errors
 except ImportError as error:
     raise UserError(f"{error.name}: the view needs the extra 'view': pip install 'companion[view]'") from None
 
@@ -43,6 +47,7 @@ BEHIND_MAX = 4  # packets that a page may have open
 MESSAGE_MAX_BYTES = 4096  # of a page
 PAGES_MAX = 20
 RUBBISH_MAX = 20  # messages that cannot be understood, then the connection is closed
+SEND_S = 5.0  # for one message to a page; then its connection is closed
 ASK_PERIOD_S = 0.3  # between two requests of one page
 POLICY = "default-src 'self'; img-src 'self' blob:; style-src 'self'; connect-src 'self'; frame-ancestors 'none'"
 
@@ -86,6 +91,7 @@ class Page:
         self.picture_seq = -1
         self.asked_s = 0.0
         self.rubbish = 0
+        self.feeding: asyncio.Task[None] | None = None
 
     @property
     def behind(self) -> int:
@@ -93,44 +99,84 @@ class Page:
 
 
 class ViewServer:
-    """Serves one source. address, port: where it listens; tls: certificate and key, None on loopback."""
+    """Serves one source.
+
+    address, port: where it listens; tls: certificate and key, None on loopback; log: gets a line for a new kind of error.
+    """
 
     def __init__(
-        self, source: Source, access: Access, address: str, port: int, tls: ssl.SSLContext | None = None
+        self,
+        source: Source,
+        access: Access,
+        address: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        log: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._source, self._access = source, access
         self._address, self._port, self._tls = address, port, tls
         self._pages: set[Page] = set()
         self._files = {path: ((PAGE / name).read_bytes(), kind) for path, (name, kind) in FILES.items()}
+        self._log = log
+        self.errors = 0  # failures of the source or of sending
+        self.last_error = ""
+        self.slow = 0  # pages that were closed because they took nothing
         self.refused = 0  # requests and messages that were not answered as asked
 
     async def run(self, ready: Callable[[int], None], until: asyncio.Event) -> None:
         """Serve until the event is set. ready: gets the port; raises OSError when the address cannot be used."""
+        allow_files()
+        note_loop_errors(self._note_error)
         async with serve(
             self._watch, self._address, self._port, process_request=self._answer, ssl=self._tls,
             max_size=MESSAGE_MAX_BYTES, max_queue=8, compression=None, ping_interval=10, ping_timeout=20,
-            server_header=None,
+            server_header=None, open_timeout=OPEN_S, logger=SILENT, create_connection=LimitedConnection,
         ) as server:  # fmt: skip
             ready(_port(server))
             while not until.is_set():
-                self._source.wake(len(self._pages), sum(page.camera for page in self._pages))
-                self._source.work()
+                try:
+                    self._source.wake(len(self._pages), sum(page.camera for page in self._pages))
+                    self._source.work()
+                except Exception as error:  # such as no file left for a socket: the next attempt is a period away
+                    self._note_error(error)
                 for page in list(self._pages):
-                    await self._feed(page)
+                    if page.feeding is None or page.feeding.done():
+                        page.feeding = asyncio.create_task(self._feed(page))
                 idle = not self._pages
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(until.wait(), 4 * PERIOD_S if idle else PERIOD_S)
 
     async def _feed(self, page: Page) -> None:
+        """Send a page what is new; a page that takes nothing is closed, and no other waits for it."""
         if page.behind >= BEHIND_MAX:
             return
-        with contextlib.suppress(ConnectionClosed):
+        try:
             for data in (self._source.packet(page), self._source.picture(page) if page.camera else None):
                 if data is not None:
                     page.sent += 1
-                    await asyncio.wait_for(page.connection.send(data), 5.0)
-            return
+                    await self._send(page, data)
+        except Exception as error:
+            self._close(page, error)
+
+    async def _send(self, page: Page, data: str | bytes) -> None:
+        """Raises TimeoutError where the page does not take it."""
+        await asyncio.wait_for(page.connection.send(data), SEND_S)
+
+    def _close(self, page: Page, error: Exception) -> None:
+        """End a page's connection after an error."""
         self._pages.discard(page)
+        if isinstance(error, TimeoutError):
+            self.slow += 1
+        elif not isinstance(error, ConnectionClosed):
+            self._note_error(error)
+        page.connection.transport.abort()
+
+    def _note_error(self, error: Exception) -> None:
+        self.errors += 1
+        text = plain(f"{type(error).__name__}: {error}", 200)
+        if text != self.last_error:
+            self.last_error = text
+            self._log(text)
 
     # --- files and the way in ----------------------------------------------------------------------------------------
 
@@ -186,16 +232,18 @@ class ViewServer:
     async def _watch(self, connection: "ServerConnection") -> None:
         page = Page(connection, connection.session)  # type: ignore[attr-defined]
         facts = {"right": page.session.right, "name": page.session.name, "protocol": PROTOCOL}
-        with contextlib.suppress(ConnectionClosed):
-            self._source.wake(len(self._pages) + 1, 0)
-            await connection.send(json.dumps(self._source.hello() | facts | {"columns": TRACKS}))
+        try:
+            self._source.wake(len(self._pages) + 1, sum(page.camera for page in self._pages))
+            await self._send(page, json.dumps(self._source.hello() | facts | {"columns": TRACKS}))
             self._pages.add(page)
             async for message in connection:
                 answer = self._take(page, message)
                 if answer is not None:
-                    await connection.send(json.dumps(answer))
+                    await self._send(page, json.dumps(answer))
                 if page.rubbish > RUBBISH_MAX:
                     await connection.close(1008, "messages that cannot be understood")
+        except Exception as error:
+            self._close(page, error)
         self._pages.discard(page)
 
     def _take(self, page: Page, message: str | bytes) -> dict[str, Any] | None:

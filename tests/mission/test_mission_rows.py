@@ -397,7 +397,7 @@ def test_monitor_detects_its_limit(monitor):
             "ODOMETRY of 1/197",
             "POSCTL, flown by the sticks",
             "tracker",
-                "recorder: read-only",
+            "recorder: read-only",
             "controller",
             "another sender",
             "PARAM_SET MPC_LAND_SPEED of 1/193",

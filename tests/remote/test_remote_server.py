@@ -1,6 +1,7 @@
 """The process behind the page, over real sockets on loopback."""
 
 import itertools
+import socket
 import statistics
 import time
 from urllib.error import HTTPError
@@ -10,6 +11,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
+from companion.core import websocket_limits
 from companion.remote.server import FILES, REFUSED
 from companion.remote.station import DEAD_MAN_S
 from tests.remote.latency import TOKEN, Client, of_samples, served
@@ -55,6 +57,44 @@ def test_a_wrong_token_is_closed_with_the_reason_and_the_pilot_flies_on():
         gaps = [b - a for (a, _), (b, _) in itertools.pairwise(autopilot.received)]
         assert max(gaps) < 0.25
         assert all((m.x, m.y, m.z, m.r, m.target) == (0, 0, 500, 0, 1) for _, m in autopilot.received)
+
+
+def test_connections_that_ask_for_nothing_keep_no_pilot_out_and_say_nothing(caplog, monkeypatch):
+    monkeypatch.setattr(websocket_limits, "CONNECTIONS_MAX", 20)
+    with served() as (_, autopilot, port, _):
+        pilot = Client(port)
+        pilot.take()
+        idle = []
+        while len(idle) < 50:
+            idle += [socket.create_connection(("127.0.0.1", port)) for _ in range(10)]
+            pilot.rest(0.04)  # the sticks move on meanwhile
+        Client(port).until(lambda m: m["type"] == "welcome")
+        assert pilot.rest(0.2)["you"]
+        for connection in idle:
+            connection.close()
+        pilot.rest(0.2)
+        gaps = [b - a for (a, _), (b, _) in itertools.pairwise(autopilot.received)]
+        assert max(gaps) < 0.25
+    assert not caplog.records
+
+
+def test_a_step_that_fails_is_counted_said_once_and_the_sticks_go_on(monkeypatch):
+    with served() as (station, autopilot, port, lines):
+        pilot = Client(port)
+        pilot.take()
+        pilot.rest(0.2)
+
+        def fail(now_s):
+            raise ValueError("of this step")
+
+        step = station.step
+        monkeypatch.setattr(station, "step", fail)
+        time.sleep(0.2)
+        assert lines.count("ValueError: of this step") == 1
+        monkeypatch.setattr(station, "step", step)
+        before = len(autopilot.received)
+        pilot.rest(0.3)
+        assert len(autopilot.received) > before + 3
 
 
 @pytest.mark.parametrize("how", ["closed", "lost"])

@@ -13,7 +13,9 @@ from companion.view.server import ViewServer
 @contextmanager
 def served(source: Any, access: Access) -> Iterator[tuple[ViewServer, int]]:
     """Serve a source on loopback; yields the server and its port."""
-    server, ended = ViewServer(source, access, "127.0.0.1", 0), asyncio.Event()
+    said: list[str] = []
+    server, ended = ViewServer(source, access, "127.0.0.1", 0, log=said.append), asyncio.Event()
+    server.said = said  # type: ignore[attr-defined]
     ready, loops, ports = threading.Event(), [], []
 
     async def run() -> None:

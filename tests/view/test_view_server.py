@@ -1,16 +1,19 @@
 """The server of the view: who is answered, what a page may ask, and pages that are slow or send rubbish."""
 
 import json
+import socket
 import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from served import served
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
+from companion.core import websocket_limits
+from companion.view import server as server_module
 from companion.view.access import Access, Person, Right
 from companion.view.server import BEHIND_MAX, COOKIE, FILES, RUBBISH_MAX
 
@@ -26,13 +29,15 @@ class Scripted:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
         self.packets = self.pages = self.cameras = 0
+        self.data = bytes(1000)
+        self.failing = False
 
     def hello(self):
         return {"scene": {}, "live": True}
 
     def packet(self, page):
         self.packets += 1
-        return b"\x00" * 1000
+        return self.data
 
     def picture(self, page):
         return None
@@ -48,7 +53,8 @@ class Scripted:
         self.pages, self.cameras = pages, cameras
 
     def work(self):
-        pass
+        if self.failing:
+            raise OSError("too many open files")
 
 
 @contextmanager
@@ -206,6 +212,71 @@ def test_a_page_that_acknowledges_nothing_gets_few_packets_and_delays_no_other()
         assert packets <= got + 2 * BEHIND_MAX
         slow.send(json.dumps({"ack": 10**9}))  # more than was sent: as all
         until(lambda: source.packets > packets + BEHIND_MAX)
+
+
+def raw_page(port):
+    """A WebSocket that is open and never read."""
+    page = socket.socket()
+    page.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    page.connect(("127.0.0.1", port))
+    page.sendall(
+        f"GET /live HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+    )
+    assert page.recv(12) == b"HTTP/1.1 101"
+    return page
+
+
+def test_a_page_that_reads_nothing_is_closed_and_delays_no_other(monkeypatch):
+    """A laptop that sleeps: its connection stays open, and what it gets waits for ever."""
+    monkeypatch.setattr(server_module, "SEND_S", 0.3)
+    with serving() as (source, server, port):
+        source.data = bytes(8_000_000)
+        asleep = raw_page(port)
+        until(lambda: source.packets > 0)
+        source.data = bytes(1000)
+        with opened(port) as awake:
+            answer_of(awake)
+            for number in range(1, 12):
+                assert isinstance(awake.recv(2.0), bytes)
+                awake.send(json.dumps({"ack": number}))
+            until(lambda: server.slow == 1)
+            assert isinstance(awake.recv(2.0), bytes)
+            until(lambda: source.pages == 1)
+        asleep.close()
+        assert server.errors == 0
+
+
+def test_a_source_that_fails_is_counted_said_once_and_asked_again():
+    with serving() as (source, server, port):
+        source.failing = True
+        until(lambda: server.errors > 3)
+        assert server.last_error == "OSError: too many open files" and server.said == [server.last_error]
+        source.failing = False
+        with opened(port) as page:
+            assert answer_of(page)["right"] == "watch"
+            assert isinstance(page.recv(5.0), bytes)
+
+
+def test_connections_that_ask_for_nothing_keep_no_page_out(capfd, caplog, monkeypatch):
+    monkeypatch.setattr(websocket_limits, "CONNECTIONS_MAX", 20)
+    with serving() as (source, server, port):
+        with opened(port) as page:
+            answer_of(page)
+            idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(50)]
+            with opened(port) as other:
+                assert answer_of(other)["right"] == "watch"
+            assert get(port, "/who")[0] == 200
+            page.send(json.dumps({"camera": True}))
+            until(lambda: source.cameras == 1)  # a page that was there before is still there
+        ended = 0
+        for connection in idle:
+            connection.settimeout(0.01)
+            with suppress(TimeoutError):
+                ended += connection.recv(1) == b""
+            connection.close()
+        assert ended >= 30
+    assert capfd.readouterr().err == "" and not caplog.records
 
 
 def test_the_source_knows_how_many_watch_and_show_the_camera():

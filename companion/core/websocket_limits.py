@@ -1,0 +1,58 @@
+"""What the servers of pages have in common: limits of connections, and no tracebacks of broken connections.
+
+`websockets` writes forty lines for every connection that ends before its handshake, and takes any number of them.
+"""
+
+import asyncio
+import contextlib
+import logging
+import resource
+from collections.abc import Callable
+from typing import Any
+
+from websockets.asyncio.server import ServerConnection
+from websockets.protocol import State
+
+CONNECTIONS_MAX = 100  # of a server, pages and requests together; a browser opens six at a time
+FILES = 4096  # open files that a server may have, where the system allows it: connections before their TLS handshake
+OPEN_S = 5.0  # for the handshake of a connection
+
+SILENT = logging.Logger("companion.websockets")
+SILENT.disabled = True
+
+
+class LimitedConnection(ServerConnection):
+    """A connection of a server with at most `CONNECTIONS_MAX`: one too many ends the oldest that has sent no request.
+
+    So connections that never ask for anything keep no page out. Where all have asked, the new one ends.
+    """
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if len(self.server.handlers) > CONNECTIONS_MAX:
+            next((other for other in self.server.handlers if _is_idle(other)), self).transport.abort()
+
+
+def _is_idle(connection: ServerConnection) -> bool:
+    """Whether it has sent no whole request yet, and is not ended already."""
+    return connection.protocol.state is State.CONNECTING and not connection.transport.is_closing()
+
+
+def note_loop_errors(note: Callable[[Exception], None]) -> None:
+    """Let `note` have what no task of the running loop handles, such as a connection that finds no file left."""
+
+    def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        note(error if isinstance(error, Exception) else RuntimeError(str(context.get("message"))))
+
+    asyncio.get_running_loop().set_exception_handler(handle)
+
+
+def allow_files() -> None:
+    """Let this process have `FILES` open files if it may."""
+    with contextlib.suppress(OSError, ValueError):
+        now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if now != resource.RLIM_INFINITY and now < FILES:
+            resource.setrlimit(
+                resource.RLIMIT_NOFILE, (FILES if most == resource.RLIM_INFINITY else min(FILES, most), most)
+            )
