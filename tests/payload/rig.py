@@ -118,6 +118,7 @@ class Rig:
         self.now_s = round(self.steps * STEP_S, 6)
         body = self.body
         body.p_W = body.p_W + STEP_S * body.v_W
+        noise = 1e-12 * (self.steps % 1000)  # no estimate of an aircraft in the air repeats its numbers
         self.payload.step(self.now_s, STEP_S)
         for frame in self._parser.parse_buffer(self.payload.take_output()) or ():
             message = CameraRx(
@@ -130,14 +131,14 @@ class Rig:
         if self.steps % 5 == 0:
             self._take(self.node.step(self.now_s))
             attitude = FcuAttitude(
-                stamp_s=self.now_s, q_WB=tuple(body.q_WB.tolist()), omega_B=tuple(body.omega_B.tolist())
+                stamp_s=self.now_s, q_WB=tuple(body.q_WB.tolist()), omega_B=tuple((body.omega_B + noise).tolist())
             )
             self._take(self.node.handle(attitude, self.now_s))
         if self.steps % 3 == 0:
             self._take(self.node.handle(self.state(), self.now_s))
         if self.steps % 25 == 0:
             self._take(
-                self.node.handle(FcuPosition(stamp_s=self.now_s, p_W=tuple(body.p_W), v_W=(0, 0, 0)), self.now_s)
+                self.node.handle(FcuPosition(stamp_s=self.now_s, p_W=tuple(body.p_W), v_W=(noise, 0, 0)), self.now_s)
             )
             self._take(self.node.handle(self.status(), self.now_s))
 
@@ -158,7 +159,7 @@ class Rig:
         return State(
             stamp_s=self.now_s,
             p_W=tuple(body.p_W.tolist()),
-            v_W=tuple(body.v_W.tolist()),
+            v_W=tuple((body.v_W + 1e-12 * (self.steps % 1000)).tolist()),
             q_WB=tuple(body.q_WB.tolist()),
             disturbance_W=(0.0, 0.0, 0.0),
             gnss_bias_W=(0.0, 0.0, 0.0),
