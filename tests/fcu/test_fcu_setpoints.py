@@ -115,11 +115,17 @@ def test_setpoints_leave_in_the_order_of_their_stamps(flying):
     assert flying.node.counters["setpoints_out_of_order"] == 2
 
 
+def test_a_setpoint_without_a_time_is_counted_and_dropped(flying):
+    flying.publish(setpoint(math.nan))
+    assert flying.sent("SET_ATTITUDE_TARGET") == []
+    assert flying.node.errors == 1 and flying.node.last_error == "setpoint has no time"
+
+
 @pytest.mark.parametrize(
     "bad",
     [dict(roll_rad=math.nan), dict(pitch_rad=math.inf), dict(yaw_rad=-math.inf), dict(thrust=math.nan),
      dict(thrust=1.01), dict(thrust=-0.01), dict(roll_rad=1.1), dict(pitch_rad=-1.1), dict(yaw_rate_rad_s=4.0),
-     dict(valid=False), dict(expires_s=math.nan), dict(stamp_s=math.nan), dict(stamp_s=1e9, expires_s=1e9 + 1)],
+     dict(valid=False), dict(expires_s=math.nan), dict(stamp_s=1e9, expires_s=1e9 + 1)],
 )  # fmt: skip
 def test_a_corrupt_setpoint_is_counted_reported_and_dropped(flying, bad):
     out = flying.publish(setpoint(flying.now_s, **bad))
