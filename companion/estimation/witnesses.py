@@ -493,7 +493,8 @@ class PlaceWitness:
         if seen.markers != place.last.markers:
             spare_m = min(place.spare * OTHER_MARKERS_OF_RANGE * seen.range_m, step_m, max(0.0, away_m - follow_m))
         offset_m = max(0.0, away_m - follow_m - spare_m)
-        displaced = offset_m > tolerance_m or self._contradicts_filter(place, seen, since_s)
+        contradicts = self._contradicts_filter(place, seen, since_s)
+        displaced = offset_m > tolerance_m or contradicts
         if not displaced:
             if away_m > 0:
                 place.by_velocity_W = seen.by_velocity_W - offset_m / away_m * away_W
