@@ -335,7 +335,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "throttle": SafetyFlight((fault("motors_weak", *[0.55] * 6),), 2.0, "DONE", 3.0),
     "standoff": SafetyFlight((fault("gust", 4.6, 0.0, 0.0, lasts_s=1.0),), 2.0, "DONE", 1.5, "near"),
     "fence": SafetyFlight((fault("gust", 0.0, 4.6, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
-    "height": SafetyFlight((fault("gust", 0.0, 0.0, 6.5, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
+    "height": SafetyFlight((fault("gust", 0.0, 0.0, 7.5, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "low": SafetyFlight((fault("gust", 0.0, 0.0, -9.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "low"),
     "distance": SafetyFlight((fault("gust", 4.2, 0.0, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "far"),
     "speed": SafetyFlight((HIDDEN,), 1.0, "DONE", 10.0, "search", attack=_too_fast, cause="raw_speed"),
