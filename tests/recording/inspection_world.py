@@ -21,7 +21,9 @@ from companion.recording.writer import LogWriter
 from companion.runtime.flight_record import flight_metadata
 
 ROOT = Path(__file__).parents[2]
-MISSION = ROOT / "config/missions/two_piers_inspection.toml"
+MISSION = Path(__file__).with_name(
+    "inspection_mission.toml"
+)  # the figures of these tests are those of its 36 photographs
 VEHICLE = ROOT / "config/vehicles/f550_transit.toml"
 TEXEL_M = 0.02
 MARGIN_M = 3.0  # of the textures beyond their surfaces

@@ -81,7 +81,7 @@ def test_poses_are_in_the_plans_coordinates_whatever_the_world_of_the_flight(com
 
 
 def test_an_item_in_the_world_counts_from_the_take_off_point(tmp_path):
-    text = MISSION.read_text().replace('"../', f'"{ROOT}/config/')
+    text = MISSION.read_text().replace('"../../', f'"{ROOT}/')
     start = text.index("[[inspection.item]]")
     item = """[[inspection.item]]
 kind = "viewpoints"
@@ -312,9 +312,7 @@ def test_overlap_of_footprints():
 
 
 def test_logs_of_different_plans_are_refused_in_one_line(complete, tmp_path):
-    text = (
-        MISSION.read_text().replace('"../', f'"{ROOT}/config/').replace("size_m = [12.0, 4.0]", "size_m = [11.0, 4.0]")
-    )
+    text = MISSION.read_text().replace('"../../', f'"{ROOT}/').replace("size_m = [12.0, 4.0]", "size_m = [11.0, 4.0]")
     (tmp_path / "other.toml").write_text(text)
     other = read_log(make_log(tmp_path / "other.mcap", mission=tmp_path / "other.toml", made=Made(only=frozenset({1}))))
     with pytest.raises(

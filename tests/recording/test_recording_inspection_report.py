@@ -191,7 +191,7 @@ def test_gaps_and_missing_photographs_are_on_the_map(report):
 
 
 def test_without_an_origin_there_is_no_geojson_and_a_note(tmp_path):
-    text = MISSION.read_text().replace('"../', f'"{ROOT}/config/')
+    text = MISSION.read_text().replace('"../../', f'"{ROOT}/')
     start, end = text.index("[inspection.origin]"), text.index("[[inspection.bundle]]")
     (tmp_path / "mission.toml").write_text(text[:start] + text[end:])
     for gnss, there in ((None, False), ((34.0, -81.0, 60.0), True)):
@@ -234,7 +234,7 @@ def test_the_page_needs_nothing_outside_its_folder(report):
 
 
 def test_names_from_files_cannot_become_markup(tmp_path):
-    text = MISSION.read_text().replace('"../', f'"{ROOT}/config/')
+    text = MISSION.read_text().replace('"../../', f'"{ROOT}/')
     text = text.replace('kind = "underside"\nname = "deck"', 'kind = "underside"\nname = "<b>deck</b>&"')
     (tmp_path / "mission.toml").write_text(text)
     log = make_log(tmp_path / "flight.mcap", Made(only=frozenset({12})), mission=tmp_path / "mission.toml")

@@ -46,7 +46,7 @@ def test_estimate_error_in_the_bundles_frame_does_not_see_the_drift_of_the_world
     assert metrics["estimate_rms_axis_m"] == pytest.approx([0.01, 0.02, 0.02], abs=1e-6)
     assert 0.45 < metrics["estimate_abs_rms_m"] < 0.55, "drift of 0.5 m and the same 0.03 m"
     assert metrics["gnss_rms_m"] == pytest.approx(1.0, abs=1e-6)
-    assert metrics["velocity_rms_m_s"] == pytest.approx(0.1)
+    assert metrics["velocity_rms_m_s"] == pytest.approx(0.1, rel=2e-3)  # the made-up flight has noise
     assert metrics["disturbance_rms_m_s2"] == pytest.approx(0.3)
 
 
