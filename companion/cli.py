@@ -7,7 +7,7 @@ end with status 1; everything else with 0.
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -205,61 +205,29 @@ def fly(
 
     With --fcu sim or px4 MISSION may be the name of a scenario.
     """
-    _fly(*_flown(mission, scenario, fcu), vehicle, fcu, seed, instance, px4_mode, px4_build, speed, sensors, pilot, resume,
-         yes_auto, out)  # fmt: skip
-
-
-def _flown(named: str, scenario: Path | None, fcu: str) -> tuple[Path, Path | None]:
-    """The mission that `fly` names, and the scenario to fly it in, None: that of the mission's name.
-
-    Raises `ConfigError`.
-    """
-    is_scenario = named in names_of(ConfigKind.SCENARIO) and named not in names_of(ConfigKind.MISSION)
-    if fcu in ("sim", "px4") and scenario is None and is_scenario and not Path(named).exists():
-        from sitl.scenario import load_scenario
-
-        file = find_config(named, ConfigKind.SCENARIO)
-        return load_scenario(file).mission_path, file
-    return MISSION.convert(named, None, click.get_current_context()), scenario
-
-
-def _fly(
-    mission: Path,
-    scenario: Path | None,
-    vehicle: Path | None,
-    fcu: str,
-    seed: int,
-    instance: int,
-    px4_mode: str,
-    px4_build: Path | None,
-    speed: float | None,
-    sensors: str | None,
-    pilot: str | None,
-    resume: tuple[Path, ...],
-    yes_auto: bool,
-    out: Path,
-) -> NoReturn:
-    """Fly and exit."""
     from companion.runtime.fly import fly as fly_mission
     from companion.runtime.processes import YES_AUTO
     from companion.runtime.resume import photographed, run_with
 
     check_output_folder(out)
+    mission_file, scenario = _flown(mission, scenario, fcu)
     if sensors is not None and fcu != "sim":
         raise UserError(f"--sensors {sensors}: only with --fcu sim")
     if pilot is not None and fcu not in ("sim", "px4"):
         raise UserError(f"--pilot {pilot}: only with --fcu sim or px4: an aircraft has a pilot")
-    former = photographed(mission, resume)
+    former = photographed(mission_file, resume)
     if fcu == "px4":
         from sitl.px4.fly import fly_px4
 
-        sys.exit(fly_px4(mission, vehicle, scenario, px4_mode, px4_build, seed, speed, out, instance, former, pilot))
+        sys.exit(
+            fly_px4(mission_file, vehicle, scenario, px4_mode, px4_build, seed, speed, out, instance, former, pilot)
+        )
     if fcu != "sim" and (near := did_you_mean(fcu, ("sim", "px4"))):
         raise UserError(f"--fcu {fcu}: no such link{near}")
     if fcu != "sim":
         vehicle = vehicle or find_config(DEFAULT_VEHICLE_NAME, ConfigKind.VEHICLE)
         run = run_with({"kind": "aircraft"} | ({YES_AUTO: True} if yes_auto else {}), former)
-        sys.exit(fly_mission(mission, vehicle, fcu, out, simulated=False, run=run))
+        sys.exit(fly_mission(mission_file, vehicle, fcu, out, simulated=False, run=run))
     from companion.runtime.manager import python
     from sitl.kernels import build_missing
     from sitl.ports import check_ports_free
@@ -269,7 +237,7 @@ def _fly(
     from sitl.unkind import with_sensors
 
     check_ports_free(instance)
-    scenario = scenario or scenario_for(mission)
+    scenario = scenario or scenario_for(mission_file)
     kind = SensorKind(sensors or DEFAULT_SENSORS)
     loaded = load_scenario(scenario, vehicle)
     vehicle = loaded.vehicle_path
@@ -284,8 +252,22 @@ def _fly(
     timeout_s = loaded.scenario.duration_max_s
     url = fcu_url(instance)
     run = run_with({"kind": REALTIME, "seed": seed, **drawn_facts(loaded)}, former)
-    status = fly_mission(mission, vehicle, url, out, True, simulator, timeout_s, scenario=scenario, run=run)
+    status = fly_mission(mission_file, vehicle, url, out, True, simulator, timeout_s, scenario=scenario, run=run)
     sys.exit(status)
+
+
+def _flown(named: str, scenario: Path | None, fcu: str) -> tuple[Path, Path | None]:
+    """The mission that `fly` names, and the scenario to fly it in, None: that of the mission's name.
+
+    Raises `ConfigError`.
+    """
+    is_scenario = named in names_of(ConfigKind.SCENARIO) and named not in names_of(ConfigKind.MISSION)
+    if fcu in ("sim", "px4") and scenario is None and is_scenario and not Path(named).exists():
+        from sitl.scenario import load_scenario
+
+        file = find_config(named, ConfigKind.SCENARIO)
+        return load_scenario(file).mission_path, file
+    return MISSION.convert(named, None, click.get_current_context()), scenario
 
 
 @main.command()

@@ -28,10 +28,8 @@ CONTENTS = {
     FcuAttitude: attrgetter("q_WB", "omega_B"),
     EstimatorStatus: attrgetter("innovations", "covariance_blocks"),
 }
-NO_UPDATE: tuple[list[object], tuple[float, ...]] = (
-    [],
-    (),
-)  # in order for a tenth of a second; then a status of the estimator has a covariance
+# A status of the estimator with neither innovations nor covariance: in order for a tenth of a second.
+NO_UPDATE: tuple[list[object], tuple[float, ...]] = ([], ())
 SENT = attrgetter("roll_rad", "pitch_rad", "yaw_rad", "yaw_rate_rad_s", "thrust")
 
 

@@ -291,9 +291,7 @@ class State(Message, kw_only=True):
     p_WM: Vec3
     q_WM: Quat
     marker_age_s: float  # since the last accepted observation of the bundle, or of others by which its place is known
-    bundle_age_s: float = float(
-        "inf"
-    )  # since the last accepted observation of the bundle itself; inf: none, or an older log
+    bundle_age_s: float = float("inf")  # since the last accepted observation of the bundle itself; inf: none
     position_std_m: float  # largest standard deviation of p_W over all directions
     relative_std_m: float  # the same of the position in the bundle's frame, inf without bundle
     covariance_diag: tuple[float, ...]  # 31 variances in the order of ERROR_LAYOUT, companion/estimation/layout.py

@@ -21,8 +21,8 @@ filter, for `UNKNOWN_MAX_S` at most.
 
 **Filter.** A jump of GNSS widens the tolerance by metres, and a bundle that is put elsewhere at that moment would be as good as
 the true one. The filter does not follow the jump: it takes it for an error of GNSS, and knows by the inertial measurements
-for seconds where the bundle must be. So while the tolerance is widened, and after a time out of sight, an observation must
-be where the filter expects it, too.
+for seconds where the bundle must be. So after a time out of sight, and after a jump of GNSS when it steps from one image to
+the next, a bundle must be where the filter expects it, too.
 
 **GNSS.** The same place with x the reported position: how far the bundle has gone from where it was first seen. This
 finds what is slower than the errors of the velocity, and a bundle that was moved while its place was forgotten.
