@@ -2,7 +2,7 @@
 
 from companion.core.arrays import Array, Vector
 from companion.core.messages import BundleWitness
-from companion.estimation.witnesses import HIDDEN_S, MotionRecord, Observed, PlaceWitness
+from companion.estimation.witnesses import HIDDEN_S, Expected, MotionRecord, Observed, PlaceWitness
 
 
 class BundleWitnesses:
@@ -49,6 +49,10 @@ class BundleWitnesses:
         for witness in self._all():
             witness.disarmed()
 
+    def follows_satellites(self, now_s: float) -> bool:
+        """Whether GNSS has a fix that the flight controller follows."""
+        return self._common.has_fix(now_s)
+
     # --- bundles
 
     @property
@@ -56,17 +60,21 @@ class BundleWitnesses:
         """Interruptions of the positions."""
         return self._motion.breaks
 
+    def attitude(self, stamp_s: float) -> Array | None:
+        """Of the flight controller, see `MotionRecord`."""
+        return self._motion.attitude(stamp_s)
+
     def observed(self, stamp_s: float, p_CM: Array, std_m: float) -> Observed | None:
         """A bundle at p_CM [m] in the world of the flight controller; None while its motion is unknown."""
         return self._common.observed(stamp_s, p_CM, std_m=std_m)
 
     def agrees(
-        self, name: str, stamp_s: float, p_CM: Array, markers: frozenset[int], std_m: float, expected_W: Array | None
+        self, name: str, stamp_s: float, p_CM: Array, markers: frozenset[int], std_m: float, expected: Expected | None
     ) -> bool:
         """False for an observation of a bundle that must not be used, see `PlaceWitness`."""
         if name not in self._places:
             self._places[name] = self._common.sibling()
-        return self._places[name].agrees(stamp_s, p_CM, markers, std_m, expected_W)
+        return self._places[name].agrees(stamp_s, p_CM, markers, std_m, expected)
 
     def report(self, name: str | None, now_s: float) -> BundleWitness:
         """The evidence about the bundle `name`; while that is out of sight, about the one that is seen best."""

@@ -14,7 +14,7 @@ import numpy as np
 from companion.core.arrays import Array
 from companion.core.clock import Stopwatch
 from companion.core.enums import FcuMode, FilterOffset, Sensor
-from companion.core.frames import quat_conjugate, quat_multiply, quat_normalized
+from companion.core.frames import quat_conjugate, quat_multiply, quat_normalized, rotation_matrix
 from companion.core.geodesy import LocalFrame
 from companion.core.messages import (
     BundleObservation,
@@ -63,7 +63,7 @@ from companion.estimation.runaway import put_back
 from companion.estimation.survey import Surveyed, place_by_survey
 from companion.estimation.validity import converged, divergence, largest_std, persistently_rejected
 from companion.estimation.without_satellites import VELOCITY_STD_MAX_M_S, HeightAiding, height_noise, settings_of
-from companion.estimation.witnesses import GNSS_DELAY_S
+from companion.estimation.witnesses import GNSS_DELAY_S, Expected
 
 START_AGE_S = 0.5  # largest age of the attitude and the position with which the filter starts
 FUTURE_MAX_S = 0.05  # a stamp this far ahead is time-sync jitter and is taken as now; more is a wrong clock
@@ -202,7 +202,8 @@ class EstimatorNode(Node):
         if not self._vehicle.fcu.send_odometry:
             self._witnesses.add_position(stamp_s, p_W, v_W)
         self._insert(HistoryEntry(stamp_s, Sensor.VELOCITY, v_W), now_s)
-        self._insert(HistoryEntry(stamp_s, Sensor.POSITION, p_W), now_s)
+        unaided = not self._witnesses.follows_satellites(stamp_s)
+        self._insert(HistoryEntry(stamp_s, Sensor.POSITION, p_W, unaided=unaided), now_s)
 
     def handle_fcu_imu(self, message: FcuImu, now_s: float) -> None:
         """Propagation, and from the mean of FORCE_PERIOD_S a measurement of the disturbance while the aircraft flies."""
@@ -297,8 +298,8 @@ class EstimatorNode(Node):
         ids = {o.bundle: frozenset(marker.id for marker in o.markers) for o in message.observations}
         for part, name in enumerate(self._by_use(observations)):
             seen = observations[name]
-            expected_W = self._expected(name, stamp_s)
-            if not self._witnesses.agrees(name, stamp_s, seen.best.p_CM, ids[name], seen.position_std_m, expected_W):
+            expected = self._expected(name, stamp_s)
+            if not self._witnesses.agrees(name, stamp_s, seen.best.p_CM, ids[name], seen.position_std_m, expected):
                 self._rejected[Rejection.MARKER_DISPLACED] += 1
             elif name not in contradicting:
                 further = "" if name == self._bundle else name
@@ -313,18 +314,26 @@ class EstimatorNode(Node):
         self._rejected[Rejection.MARKER_UNKNOWN] += len(message.observations) - len(own_first)
         return [seen[name] for name in own_first]
 
-    def _expected(self, name: str, stamp_s: float) -> Array | None:
-        """From the aircraft to a bundle [m], world axes, as the newest filter state has it; None: the bundle is not known."""
+    def _expected(self, name: str, stamp_s: float) -> Expected | None:
+        """Where the newest filter state has a bundle at stamp_s [s]; None: it does not know the bundle, or nothing of the attitude."""
         if self.history is None:
             return None
         newest = self.history.newest
-        if name == self._bundle:
+        q_WB = self._witnesses.attitude(newest.time_s)
+        if q_WB is None:
+            return None
+        further = "" if name == self._bundle else name
+        if not further:
             known, p_WM = newest.marker_known, newest.nominal[StateIndex.MARKER_POSITION]
         else:
             known = name in newest.others and newest.others[name].marker_known
             p_WM = newest.pose(name)[:3] if known else np.zeros(3)
+        if not known:
+            return None
         moved_W = (stamp_s - newest.time_s) * newest.nominal[StateIndex.VELOCITY]
-        return p_WM - newest.nominal[StateIndex.POSITION] - moved_W if known else None
+        range_W = p_WM - newest.nominal[StateIndex.POSITION] - moved_W
+        turned = rotation_matrix(q_WB) @ rotation_matrix(newest.nominal[StateIndex.ATTITUDE]).T
+        return Expected(turned @ range_W, self._relative_std_m(newest, further))
 
     def _by_use(self, observations: dict[str, CheckedObservation]) -> list[str]:
         """The bundles of an image that are used: the mission's first, then the best seen."""
@@ -497,7 +506,7 @@ class EstimatorNode(Node):
         elif sensor is Sensor.SPECIFIC_FORCE:
             update = self._measure_force(filter_state, *data.tolist())
         else:
-            update = self._filter.measure(filter_state, sensor, data)
+            update = self._filter.measure(filter_state, sensor, data, entry.unaided)
             if sensor is Sensor.POSITION and self._height is not None and not self._in_offboard:
                 self._height.anchor(filter_state)
         entry.nis = None if update is None else update.nis / update.size

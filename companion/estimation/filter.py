@@ -5,7 +5,7 @@ is not a formula: which noise applies, whether a measurement is accepted, how a 
 """
 
 from collections.abc import Iterable, Sequence
-from math import inf
+from math import hypot, inf, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -60,9 +60,12 @@ VELOCITY_STEP_COUNT = 3
 OUT_OF_SIGHT_S = (0.3, 15.0)
 OUT_OF_SIGHT_FACTOR = 10.0  # on the bias' random walk
 # The flight controller's filter corrects its velocity with the fix that moves its position: while the bias moves away from its
-# low-pass, its velocity may be wrong by this share of the distance.
+# low-pass by more than the satellites' ordinary walk, its velocity may be wrong by this share of the excess.
 JUMP_TIME_S = 0.5  # of the low-pass
-JUMP_VELOCITY_1_S = 0.4
+JUMP_SIGMAS = 2.0
+JUMP_VELOCITY_1_S = 4.0
+# A flight controller that follows no satellites dead-reckons: by a tilt error of 1° its velocity is wrong by 0.5 m/s after 3 s.
+UNAIDED_VELOCITY_M_S_SQRT_S = 0.3
 
 FORCE_STEP_COUNT = 2  # rejected specific forces in a row that are a gust: 40 ms
 IMPACT_M_S2 = 8.0  # beyond this it is no gust: the ground, or a touch
@@ -317,8 +320,10 @@ class Eskf:
 
     # --- measurements of the flight controller
 
-    def measure(self, filter_state: FilterState, sensor: Sensor, y: Vector) -> FilterUpdate:
+    def measure(self, filter_state: FilterState, sensor: Sensor, y: Vector, unaided: bool = False) -> FilterUpdate:
         """Position [m], velocity [m/s] or attitude (unit quaternion) of the flight controller at the filter's time.
+
+        unaided: a position that follows no satellites, see `UNAIDED_VELOCITY_M_S_SQRT_S`.
 
         A position that stays at a new level is moved into the bias: after LEVEL_TIME_S of rejected innovations that
         agree with each other, the bias' covariance is inflated by the square of the level, so that the update changes
@@ -337,6 +342,9 @@ class Eskf:
         if sensor == Sensor.POSITION:
             self._follow_jump(filter_state, since_s)
         if update.accepted:
+            if unaided and self._out_of_sight(filter_state):
+                doubt = UNAIDED_VELOCITY_M_S_SQRT_S**2 * min(since_s, JUMP_TIME_S)
+                self._inflate(filter_state, (ErrorIndex.VELOCITY_BIAS,), doubt)
             return update
         run = filter_state.rejection_runs[sensor]
         if sensor == Sensor.POSITION and self._is_new_level(filter_state):
@@ -367,7 +375,13 @@ class Eskf:
             return
         shift = bias - before
         filter_state.bias_before = before + since_s / JUMP_TIME_S * shift
-        doubt = (JUMP_VELOCITY_1_S * shift) ** 2 * 2 * since_s / JUMP_TIME_S
+        walk_m2_s = max(float(self._walk[filter_state.by][False][0]), self._noise_of[1] if self._noise_of else 0.0)
+        usual_m = JUMP_SIGMAS * sqrt(walk_m2_s * JUMP_TIME_S / 2)  # a walk beside its own low-pass
+        shift_m = hypot(*shift.tolist())
+        if shift_m <= usual_m:
+            return
+        excess = (1 - usual_m / shift_m) * shift
+        doubt = (JUMP_VELOCITY_1_S * excess) ** 2 * 2 * since_s / JUMP_TIME_S
         self._inflate(filter_state, (ErrorIndex.VELOCITY_BIAS,), doubt)
 
     @staticmethod

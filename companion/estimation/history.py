@@ -35,6 +35,7 @@ class HistoryEntry:
     """A measurement; sensor None is a tick, which only moves the filter state to its time.
 
     part: distinguishes measurements of one sensor at one time. bundle: the further bundle that was observed, "": the mission's.
+    unaided: a position of a flight controller that follows no satellites.
     """
 
     stamp_s: float
@@ -44,6 +45,7 @@ class HistoryEntry:
     nis: float | None = None  # of its innovation, per number; None: not used
     part: int = 0
     bundle: str = ""
+    unaided: bool = False
     packed: bytes | None = None  # for a replay, see `companion.estimation.replay`
 
     @property

@@ -74,9 +74,9 @@ CORRECTION_S = 3.0  # position and integrated velocity of the flight controller 
 CORRECTION_M = 0.3  # what they differ by in ordinary flight
 
 ESTABLISHED_COUNT, ESTABLISHED_S = 8, 0.4  # observations before a place counts
-# The filter's place of a bundle out of sight: its velocity is wrong by some centimetres per second, and gets a kick of 0.4 m/s
-# for a second by PX4's velocity when GNSS jumps.
-FILTER_M, FILTER_M_S, FILTER_S = 0.15, 0.15, 5.0
+# Of the place where the filter expects a bundle. What was doubted is not true because the filter knows less after some
+# seconds without an observation: for so long it is judged with the deviation of the moment at which the doubt began.
+FILTER_SIGMAS, FILTER_S = 4.0, 5.0
 FORGET_S = 20.0  # without an observation that agrees, the place is learned again
 RECORD_S = 4.0  # of the flight controller's motion that is kept
 # longest time between two positions or attitudes over which is interpolated, or after the newest position
@@ -231,6 +231,13 @@ class ReceiverJump:
         self._usual_W = self._usual_W + share * away_W
 
 
+class Expected(NamedTuple):
+    """Where the filter expects a bundle."""
+
+    range_W: Array  # from the aircraft to the bundle [m], world axes of the flight controller
+    std_m: float  # standard deviation of the position relative to the bundle, without this observation
+
+
 class Observed(NamedTuple):
     """A bundle that was seen, in the world of the flight controller."""
 
@@ -242,7 +249,7 @@ class Observed(NamedTuple):
     speed_m_s: float
     markers: frozenset[int]  # the markers that were seen
     std_m: float = 0.0  # of the observation, by the tracker
-    beside_filter_W: Array | None = None  # range_W less the one that the filter expects; None: it expects none
+    expected: Expected | None = None  # by the filter
 
     @property
     def range_m(self) -> float:
@@ -256,6 +263,13 @@ class _Verdict(NamedTuple):
     displaced: bool
     scattered: bool  # displaced, but not to the place of the displaced one before
     offset_m: float
+
+
+class _Doubt(NamedTuple):
+    """The filter contradicts a bundle."""
+
+    stamp_s: float  # since then
+    std_m: float  # of the place that it expected
 
 
 class _Place:
@@ -272,8 +286,7 @@ class _Place:
         self.spare = 1.0  # of the step that other markers may make
         self.corrected_m = 0.0  # largest correction of the flight controller since the last observation
         self.break_error_m = 0.0  # of the record, at the last observation
-        self.beside_filter_W: Array | None = None  # usual: errors of mounting and heading, of both positions
-        self.doubted_s = -inf  # when the filter began to contradict
+        self.doubted: _Doubt | None = None
 
 
 class PlaceWitness:
@@ -348,12 +361,13 @@ class PlaceWitness:
         if motion is not None:
             self._jump.add(arrived_s, p_W - motion.p_W)
 
-    def _has_fix(self, now_s: float) -> bool:
+    def has_fix(self, now_s: float) -> bool:
+        """Whether there is one that counts, see `add_fix`."""
         return self._fix_s is not None and now_s - self._fix_s <= FIX_MAX_S
 
     def _positions_count(self, seen: Observed) -> bool:
         """Whether the flight controller's position is one by GNSS; else it drifts, by metres in seconds."""
-        return self._has_fix(seen.stamp_s) and seen.stamp_s >= self._settled_s
+        return self.has_fix(seen.stamp_s) and seen.stamp_s >= self._settled_s
 
     def disarmed(self) -> None:
         """On the ground a crew may carry aircraft and bundle: the next sight is the first."""
@@ -369,12 +383,12 @@ class PlaceWitness:
         p_CM: Array,
         markers: frozenset[int],
         std_m: float = 0.0,
-        expected_W: Array | None = None,
+        expected: Expected | None = None,
     ) -> bool:
         """False for an observation that must not be used: it is displaced, or for a moment nothing says that it is not.
 
         markers: ids of the markers that were seen; std_m: standard deviation of p_CM [m] as the tracker gives it;
-        expected_W: from the aircraft to the bundle as the filter expects it [m], None: it does not know this bundle.
+        expected: None: the filter does not know this bundle.
         """
         seen = self.observed(stamp_s, p_CM, markers, std_m)
         if seen is None:
@@ -382,8 +396,7 @@ class PlaceWitness:
                 self._unknown_since_s = stamp_s
             return self._place is None or stamp_s - self._unknown_since_s > UNKNOWN_MAX_S
         self._unknown_since_s = None
-        if expected_W is not None:
-            seen = seen._replace(beside_filter_W=seen.range_W - expected_W)
+        seen = seen._replace(expected=expected)
         if self._place and stamp_s - self._place.last.stamp_s > FORGET_S:
             self._forget()
         if self._place is None:
@@ -440,32 +453,31 @@ class PlaceWitness:
         """Whether an observation that the flight controller's motion may excuse is not where the filter expects it.
 
         The question is asked when a bundle that agreed is seen again, and after a jump of GNSS of a step from one
-        image to the next; where the answer is yes, until `FILTER_S` later. Not otherwise: a filter without
-        observations, or with scattered ones, drifts, and would refuse the true ones.
+        image to the next; where the answer is yes, of the next observations, too. Not otherwise: a filter whose
+        observations are refused for another reason would never get the true ones.
         """
-        gap_s = max(0.0, seen.stamp_s - place.agreed_s)
         if self._scatters():
-            place.doubted_s = -inf
+            place.doubted = None
             return False
+        agreed_before = seen.stamp_s - place.agreed_s - since_s <= HIDDEN_S
         if since_s > HIDDEN_S:
-            asked = gap_s <= FILTER_S and gap_s - since_s <= HIDDEN_S
+            asked = agreed_before
         else:
             jumped = self._correction_m() > 0.0 and seen.stamp_s - self._jump.jumped_s <= CORRECTION_S
-            asked = jumped and self._beside_filter_m(place, place.last) <= TOLERANCE_M
-        beside_m = self._beside_filter_m(place, seen)
-        if not asked and not 0.0 <= seen.stamp_s - place.doubted_s <= FILTER_S:
+            asked = jumped and agreed_before
+        doubted, expected = place.doubted, seen.expected
+        if expected is None or not (asked or doubted):
+            place.doubted = None
             return False
-        doubted = beside_m > self._usual_tolerance_m(seen) + FILTER_M + FILTER_M_S * min(gap_s, FILTER_S)
-        if doubted and asked:
-            place.doubted_s = seen.stamp_s
-        return doubted
-
-    @staticmethod
-    def _beside_filter_m(place: _Place, seen: Observed) -> float:
-        """How far from the place that the filter expects, less what is usual; 0 where it expects none."""
-        if seen.beside_filter_W is None or place.beside_filter_W is None:
-            return 0.0
-        return hypot(*(seen.beside_filter_W - place.beside_filter_W).tolist())
+        std_m = expected.std_m
+        if doubted and seen.stamp_s - doubted.stamp_s <= FILTER_S:
+            std_m = min(std_m, doubted.std_m)
+        beside_m = hypot(*(seen.range_W - expected.range_W).tolist())
+        if beside_m <= self._usual_tolerance_m(seen) + FILTER_SIGMAS * std_m:
+            place.doubted = None
+            return False
+        place.doubted = doubted or _Doubt(seen.stamp_s, std_m)
+        return True
 
     def _velocity_error_m_s(self, seen: Observed) -> float:
         without_s = inf if self._fix_s is None else max(0.0, seen.stamp_s - self._fix_s - FIX_MAX_S)
@@ -528,7 +540,7 @@ class PlaceWitness:
             place.corrected_m, self._motion.corrected_m()
         )
         by_position_m = max(by_position_m, min(break_m, GNSS_OFFSET_M))
-        if not self._has_fix(seen.stamp_s) or by_position_m >= follow_m:
+        if not self.has_fix(seen.stamp_s) or by_position_m >= follow_m:
             return follow_m
         place.by_velocity_W = (
             place.by_velocity_W
@@ -555,9 +567,6 @@ class PlaceWitness:
     def _agreed(self, place: _Place, seen: Observed, since_s: float) -> None:
         place.agreed_s = max(place.agreed_s, seen.stamp_s)
         share = min(1.0, since_s / GNSS_SMOOTH_S)
-        if seen.beside_filter_W is not None:
-            usual_W = seen.beside_filter_W if place.beside_filter_W is None else place.beside_filter_W
-            place.beside_filter_W = usual_W + share * (seen.beside_filter_W - usual_W)
         if self._positions_count(seen):
             if self._first is None:  # seen for the first time while there was no fix
                 place.by_position_W, self._first = (
@@ -567,7 +576,7 @@ class PlaceWitness:
             place.by_position_W = place.by_position_W + share * (seen.by_position_W - place.by_position_W)
         if self._run == 0:
             self._moving, self._speed_m_s = False, 0.0
-        good = self._has_fix(seen.stamp_s) and not self._motion.taking_off
+        good = self.has_fix(seen.stamp_s) and not self._motion.taking_off
         if good and self._motion.corrected_m() < SIZE_CORRECTED_M:
             self._size.add(seen.stamp_s, seen.range_W, seen.travelled_W)
             self._gain.add(seen.stamp_s, seen.range_W, seen.travelled_W, seen.markers)
@@ -619,7 +628,7 @@ class PlaceWitness:
 
     def _gnss_offset(self, now_s: float) -> tuple[float, float]:
         """(offset of the bundle against GNSS since the first sight, the largest that GNSS explains); NaN: unknown."""
-        if self._place is None or self._first is None or not self._has_fix(now_s):
+        if self._place is None or self._first is None or not self.has_fix(now_s):
             return nan, nan
         since_s, first_W, accuracy_m = self._first
         explained_m = max(

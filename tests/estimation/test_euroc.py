@@ -196,3 +196,12 @@ def test_the_filter_follows_a_part_of_the_flight(vehicle, flight):
     assert in_sight.sum() > 200 and rms(error[in_sight]) < 0.12
     _, velocity = state_errors(log, State, "v_W", "v_W")
     assert rms(velocity[len(velocity) // 2 :]) < 0.12  # the flight controller's is wrong by more
+
+
+@needs_recording
+@pytest.mark.verify
+@pytest.mark.parametrize("sensors", list(SensorKind))
+def test_no_observation_of_a_bundle_that_stands_still_is_taken_for_displaced(sensors):
+    flight = euroc.load_flight(euroc.FOLDER)
+    row = euroc.figures(flight, world(sensors, SEED, float(flight.motion.t[-1])), SEED)
+    assert row.displaced == 0

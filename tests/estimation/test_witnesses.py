@@ -10,6 +10,7 @@ from companion.estimation.bundle_witnesses import BundleWitnesses
 from companion.estimation.witnesses import (
     GNSS_OFFSET_M,
     UNKNOWN_MAX_S,
+    Expected,
     MotionRecord,
     PlaceWitness,
 )
@@ -64,11 +65,12 @@ def fly(
     range_std_m: float = 0.01,
     std_m: float = 0.01,
     filter_W: Vector3 | None = None,
+    filter_std_m: Callable[[float], float] = lambda t: 0.1,
 ) -> Judged:
     """Judge the images of a flight. scale: seen over true distance; heading_rad: error of the reported heading.
 
     gap: nothing arrives from the flight controller. range_std_m: true noise of the range; std_m: what the tracker says.
-    filter_W: where the filter expects the bundle.
+    filter_W: where the filter expects the bundle, filter_std_m: with this standard deviation.
     """
     judged, rng = Judged(), np.random.default_rng(seed)
     witness = judged.witness
@@ -95,8 +97,11 @@ def fly(
             r_B = R_WB.T @ (np.array(bundle_W(image_s)) - np.array(aircraft_W(image_s)))
             p_CM = scale * R_BC.T @ (r_B - np.array(P_BC)) + rng.normal(0, (0.01, 0.01, range_std_m))
             judged.times_s.append(image_s)
-            expected_W = None if filter_W is None else np.array(filter_W(image_s)) - np.array(aircraft_W(image_s))
-            judged.agreed.append(witness.agrees(image_s, p_CM, markers, std_m, expected_W))
+            expected = None
+            if filter_W is not None:
+                range_W = np.array(filter_W(image_s)) - np.array(aircraft_W(image_s))
+                expected = Expected(rotation_matrix(reported_q) @ R_WB.T @ range_W, filter_std_m(image_s))
+            judged.agreed.append(witness.agrees(image_s, p_CM, markers, std_m, expected))
             judged.reports.append(witness.report(image_s + LATE_S))
         image_s += IMAGE_S
     return judged
@@ -227,6 +232,37 @@ def test_a_filter_that_drifts_through_a_jump_of_gnss_displaces_no_bundle(out_of_
 
     judged = fly(seen=lambda t: None if 5 <= t < 5 + out_of_sight_s else ALL, filter_W=expected, seconds=14.0, **JUMP)
     assert not judged.displaced_s()
+
+
+def test_a_filter_that_the_first_image_corrects_displaces_no_bundle():
+    def hidden(t: float) -> bool:
+        return 5 <= t < 13
+
+    def expected(t: float) -> np.ndarray:
+        corrected = t >= 13 + IMAGE_S
+        return FACE_W + (0.0 if corrected else 0.1 * max(0.0, t - 5.0), 0.0, 0.0)
+
+    judged = fly(
+        seen=lambda t: None if hidden(t) else ALL,
+        filter_W=expected,
+        filter_std_m=lambda t: 0.02 + (0.05 * (t - 5) if 5 <= t < 13 + IMAGE_S else 0.0),
+        seconds=20.0,
+        **JUMP | {"receiver_error": lambda t: (1.0 * (t > 13), 0.0, 0.0)},
+    )
+    assert not judged.displaced_s()
+
+
+def test_what_the_filter_contradicts_stays_elsewhere_when_the_filter_knows_less():
+    judged = fly(
+        seen=lambda t: None if 5 <= t < 7 else ALL,
+        bundle_W=steps(2.0, 6.0),
+        filter_W=lambda t: FACE_W,
+        filter_std_m=lambda t: 0.1 + 0.3 * max(0.0, t - 7.0),
+        seconds=11.0,
+        **JUMP,
+    )
+    assert judged.displaced_s()[0] < 7 + 2 * IMAGE_S
+    assert not any(ok for t, ok in zip(judged.times_s, judged.agreed, strict=True) if t >= 7)
 
 
 def test_the_report_is_about_the_bundle_that_is_seen_best():
