@@ -459,12 +459,9 @@ class PlaceWitness:
         if self._scatters():
             place.doubted = None
             return False
+        jumped = self._correction_m() > 0.0 and seen.stamp_s - self._jump.jumped_s <= CORRECTION_S
         agreed_before = seen.stamp_s - place.agreed_s - since_s <= HIDDEN_S
-        if since_s > HIDDEN_S:
-            asked = agreed_before
-        else:
-            jumped = self._correction_m() > 0.0 and seen.stamp_s - self._jump.jumped_s <= CORRECTION_S
-            asked = jumped and agreed_before
+        asked = agreed_before and (since_s > HIDDEN_S or jumped)
         doubted, expected = place.doubted, seen.expected
         if expected is None or not (asked or doubted):
             place.doubted = None
