@@ -13,7 +13,7 @@ fly: $(READY)
 # The quick tier: linters, types, units, one sample of each slow kind.
 test: $(READY) lint
 	$(BIN)/companion generate
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not realtime and not verify"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not realtime and not verify" --durations=40
 
 # Everything else, resumable; ends with a table.
 verify: $(READY)

@@ -60,7 +60,7 @@ VELOCITY_STEP_COUNT = 3
 OUT_OF_SIGHT_S = (0.3, 15.0)
 OUT_OF_SIGHT_FACTOR = 10.0  # on the bias' random walk
 # The flight controller's filter corrects its velocity with the fix that moves its position: while the bias moves away from its
-# low-pass by more than the satellites' ordinary walk, its velocity may be wrong by this share of the excess.
+# low-pass by more than the satellites' ordinary walk, its velocity may be wrong by the excess times this rate.
 JUMP_TIME_S = 0.5  # of the low-pass
 JUMP_SIGMAS = 2.0
 JUMP_VELOCITY_1_S = 4.0

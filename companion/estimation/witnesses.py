@@ -21,8 +21,8 @@ filter, for `UNKNOWN_MAX_S` at most.
 
 **Filter.** A jump of GNSS widens the tolerance by metres, and a bundle that is put elsewhere at that moment would be as good as
 the true one. The filter does not follow the jump: it takes it for an error of GNSS, and knows by the inertial measurements
-for seconds where the bundle must be. So after a time out of sight, and after a jump of GNSS when it steps from one image to
-the next, a bundle must be where the filter expects it, too.
+for seconds where the bundle must be. So after some seconds out of sight, and while the flight controller corrects itself, a
+bundle must be where the filter expects it, too, if it was there before.
 
 **GNSS.** The same place with x the reported position: how far the bundle has gone from where it was first seen. This
 finds what is slower than the errors of the velocity, and a bundle that was moved while its place was forgotten.
@@ -74,10 +74,10 @@ CORRECTION_S = 3.0  # position and integrated velocity of the flight controller 
 CORRECTION_M = 0.3  # what they differ by in ordinary flight
 
 ESTABLISHED_COUNT, ESTABLISHED_S = 8, 0.4  # observations before a place counts
-# Of the place where the filter expects a bundle. What was doubted is not true because the filter knows less after some
-# seconds without an observation: for so long it is judged with the deviation of the moment at which the doubt began.
+# Of the place where the filter expects a bundle. For so long without an observation this place is asked for; and so long a
+# doubt lasts, with the deviation of its beginning: a copy does not become true because the filter knows less and less.
 FILTER_SIGMAS, FILTER_S = 4.0, 5.0
-FORGET_S = 20.0  # without an observation that agrees, the place is learned again
+FORGET_S = 20.0  # out of sight: then the place is learned again
 RECORD_S = 4.0  # of the flight controller's motion that is kept
 # longest time between two positions or attitudes over which is interpolated, or after the newest position
 GAP_MAX_S = 0.5
@@ -217,7 +217,6 @@ class ReceiverJump:
         self._usual_W: Array | None = None
         self._stamp_s = 0.0
         self.size_m = 0.0
-        self.jumped_s = -inf  # when it was last larger than in ordinary flight
 
     def add(self, stamp_s: float, difference_W: Array) -> None:
         if self._usual_W is None or stamp_s - self._stamp_s > RECEIVER_TIME_S:
@@ -226,8 +225,6 @@ class ReceiverJump:
         self._stamp_s = max(self._stamp_s, stamp_s)
         away_W = difference_W - self._usual_W
         self.size_m = hypot(*away_W.tolist())
-        if self.size_m > CORRECTION_M:
-            self.jumped_s = stamp_s
         self._usual_W = self._usual_W + share * away_W
 
 
@@ -286,6 +283,7 @@ class _Place:
         self.spare = 1.0  # of the step that other markers may make
         self.corrected_m = 0.0  # largest correction of the flight controller since the last observation
         self.break_error_m = 0.0  # of the record, at the last observation
+        self.as_expected = False  # the last observation that agreed was where the filter expected it
         self.doubted: _Doubt | None = None
 
 
@@ -452,29 +450,34 @@ class PlaceWitness:
     def _contradicts_filter(self, place: _Place, seen: Observed, since_s: float) -> bool:
         """Whether an observation that the flight controller's motion may excuse is not where the filter expects it.
 
-        The question is asked when a bundle that agreed is seen again, and after a jump of GNSS of a step from one
-        image to the next; where the answer is yes, of the next observations, too. Not otherwise: a filter whose
-        observations are refused for another reason would never get the true ones.
+        The question is asked when a bundle that agreed is seen again after `FILTER_S` at most, and while the flight
+        controller corrects itself; where the answer is yes, of the next observations, too. Not otherwise: a filter that
+        has drifted would refuse the true ones, and never be corrected by them.
         """
-        if self._scatters():
+        gap_s = seen.stamp_s - place.agreed_s
+        asked = (
+            place.as_expected
+            and gap_s <= FILTER_S
+            and gap_s - since_s <= HIDDEN_S
+            and (since_s > HIDDEN_S or self._correction_m() > 0.0)
+        )
+        doubted = place.doubted if place.doubted and seen.stamp_s - place.doubted.stamp_s <= FILTER_S else None
+        if self._scatters() or seen.expected is None or not (asked or doubted):
             place.doubted = None
             return False
-        jumped = self._correction_m() > 0.0 and seen.stamp_s - self._jump.jumped_s <= CORRECTION_S
-        agreed_before = seen.stamp_s - place.agreed_s - since_s <= HIDDEN_S
-        asked = agreed_before and (since_s > HIDDEN_S or jumped)
-        doubted, expected = place.doubted, seen.expected
-        if expected is None or not (asked or doubted):
-            place.doubted = None
-            return False
-        std_m = expected.std_m
-        if doubted and seen.stamp_s - doubted.stamp_s <= FILTER_S:
-            std_m = min(std_m, doubted.std_m)
-        beside_m = hypot(*(seen.range_W - expected.range_W).tolist())
-        if beside_m <= self._usual_tolerance_m(seen) + FILTER_SIGMAS * std_m:
+        std_m = min(seen.expected.std_m, doubted.std_m if doubted else inf)
+        if self._is_expected(place, seen, seen.expected, std_m):
             place.doubted = None
             return False
         place.doubted = doubted or _Doubt(seen.stamp_s, std_m)
         return True
+
+    def _is_expected(self, place: _Place, seen: Observed, expected: Expected, std_m: float) -> bool:
+        """Whether an observation is where the filter expects it with this standard deviation."""
+        tolerance_m = self._usual_tolerance_m(seen) + FILTER_SIGMAS * std_m
+        if seen.markers != place.last.markers:
+            tolerance_m += OTHER_MARKERS_OF_RANGE * seen.range_m
+        return hypot(*(seen.range_W - expected.range_W).tolist()) <= tolerance_m
 
     def _velocity_error_m_s(self, seen: Observed) -> float:
         without_s = inf if self._fix_s is None else max(0.0, seen.stamp_s - self._fix_s - FIX_MAX_S)
@@ -563,6 +566,8 @@ class PlaceWitness:
 
     def _agreed(self, place: _Place, seen: Observed, since_s: float) -> None:
         place.agreed_s = max(place.agreed_s, seen.stamp_s)
+        expected = seen.expected
+        place.as_expected = expected is not None and self._is_expected(place, seen, expected, expected.std_m)
         share = min(1.0, since_s / GNSS_SMOOTH_S)
         if self._positions_count(seen):
             if self._first is None:  # seen for the first time while there was no fix

@@ -252,6 +252,39 @@ def test_a_filter_that_the_first_image_corrects_displaces_no_bundle():
     assert not judged.displaced_s()
 
 
+@pytest.mark.parametrize("hidden_s", [8.0, 12.0, 18.0])
+def test_a_filter_that_has_drifted_for_long_displaces_no_bundle(hidden_s):
+    """Without a fix, PX4's velocity goes astray, and the filter's with it, by more than it knows."""
+    judged = fly(
+        seen=lambda t: None if 5 <= t < 5 + hidden_s else ALL,
+        fix=lambda t: t < 5,
+        velocity_error=lambda t: (0.15 * max(0.0, t - 5.0), 0.0, 0.0),
+        filter_W=lambda t: FACE_W + (0.06 * min(max(0.0, t - 5.0), hidden_s) ** 2, 0.0, 0.0),
+        filter_std_m=lambda t: 0.02 + 0.1 * max(0.0, t - 5.0),
+        seconds=30.0,
+    )
+    assert not judged.displaced_s()
+
+
+def test_a_doubt_by_the_filter_ends():
+    """The filter is wrong by more than it knows after a short time: the bundle must be able to correct it."""
+    judged = fly(
+        seen=lambda t: None if 5 <= t < 8 else ALL,
+        filter_W=lambda t: FACE_W + (3.0 * (t >= 6), 0.0, 0.0),
+        seconds=30.0,
+    )
+    assert 12.5 < judged.displaced_s()[-1] < 13.5
+
+
+def test_a_step_while_satellites_and_flight_controller_drift_together_is_found():
+    drift = {"gnss_error": lambda t: (0.8 * min(max(0.0, t - 5.0), 3.0), 0.0, 0.0)}
+    drift["receiver_error"] = drift["gnss_error"]
+    judged = fly(
+        bundle_W=steps(1.0, 7.0), filter_W=lambda t: FACE_W, filter_std_m=lambda t: 0.04, seconds=11.0, **drift
+    )
+    assert judged.displaced_s()[0] == pytest.approx(7.0, abs=2 * IMAGE_S)
+
+
 def test_what_the_filter_contradicts_stays_elsewhere_when_the_filter_knows_less():
     judged = fly(
         seen=lambda t: None if 5 <= t < 7 else ALL,
