@@ -12,6 +12,9 @@ from safety_flights import beginning
 from sitl.lockstep import Lockstep
 from sitl.scenario import Fault
 
+# Between two of our setpoints. One that always comes just before ours never acts.
+PHASE_S = 0.007
+
 
 class AttackOutcome(NamedTuple):
     """What happened; times since the attack's begin."""
@@ -66,7 +69,7 @@ def _fly(lockstep: Lockstep, faults: tuple, seconds: float, excursion_until_s: f
     begin_s = lockstep.now_s
     for kind, lasts_s, *numbers in faults:
         value = [float(n) for n in numbers]
-        lockstep.faults.add(Fault(at_s=begin_s, kind=kind, duration_s=lasts_s, value=value))
+        lockstep.faults.add(Fault(at_s=begin_s + PHASE_S, kind=kind, duration_s=lasts_s, value=value))
     lockstep.run_until(lambda: lockstep.now_s > begin_s + seconds)
 
     def since(topic: str) -> list:

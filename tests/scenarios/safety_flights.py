@@ -363,7 +363,7 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "weak_cell": SafetyFlight((), 3.5, "DONE", attack=_edited(FcuStatus, cells_v=(3.9, 3.9, 3.9, 3.4))),
     "energy": SafetyFlight((), 40.0, "DONE", attack=_charge_falls, longest_s=80.0),
     "sustained_wind": SafetyFlight((), 90.0, "DONE", attack=_wind_rises, longest_s=160.0),
-    "strong_wind": SafetyFlight((), 12.0, "DONE", 4.0, attack=_wind_freshens(4.5, 25.0)),
+    "strong_wind": SafetyFlight((), 12.5, "DONE", 4.0, attack=_wind_freshens(4.5, 25.0)),
     "ground_lost": SafetyFlight((), 11.5, "DONE", begins="station", attack=_station_leaves, longest_s=80.0),
     "touchdown": SafetyFlight(
         (fault("battery_low", 12.8, 0.06),), 5.0, "DONE", attack=_landed_too_early, cause="battery_critical"
