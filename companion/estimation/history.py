@@ -35,7 +35,7 @@ class HistoryEntry:
     """A measurement; sensor None is a tick, which only moves the filter state to its time.
 
     part: distinguishes measurements of one sensor at one time. bundle: the further bundle that was observed, "": the mission's.
-    unaided: a position of a flight controller that follows no satellites.
+    unaided: a position of a flight controller that follows no satellites, as far as known when it arrived.
     """
 
     stamp_s: float

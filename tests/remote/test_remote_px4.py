@@ -138,7 +138,7 @@ def directions(pilot: Pilot, mode: FcuMode, frame: str) -> list[tuple[float, flo
     """(direction of tilt or, in Position, of velocity; the nose's) from where "ahead" was set [deg], with one stick at each of `NOSES`."""
     pilot.mode(FcuMode.POSCTL)
     pilot.client.send(type="frame", frame="body")
-    time.sleep(1.0)
+    time.sleep(6.0)  # until PX4 stands still
     pilot.client.send(type="ahead")
     first = pilot.yaw
     found = []
