@@ -77,6 +77,9 @@ ESTABLISHED_COUNT, ESTABLISHED_S = 8, 0.4  # observations before a place counts
 # Of the place where the filter expects a bundle. For so long without an observation this place is asked for; and so long a
 # doubt lasts, with the deviation of its beginning: a copy does not become true because the filter knows less and less.
 FILTER_SIGMAS, FILTER_S = 4.0, 5.0
+# Displaced observations in the window that do not agree with each other end a doubt: a copy stands at one place, and scatter
+# is for the filter's own gate, which refuses the bundle only when it gets to see it.
+DOUBT_SCATTER_MAX = 2
 FORGET_S = 20.0  # out of sight: then the place is learned again
 RECORD_S = 4.0  # of the flight controller's motion that is kept
 # longest time between two positions or attitudes over which is interpolated, or after the newest position
@@ -462,7 +465,8 @@ class PlaceWitness:
             and (since_s > HIDDEN_S or self._correction_m() > 0.0)
         )
         doubted = place.doubted if place.doubted and seen.stamp_s - place.doubted.stamp_s <= FILTER_S else None
-        if self._scatters() or seen.expected is None or not (asked or doubted):
+        scattered = sum(v.scattered for v in self._recent)
+        if scattered > DOUBT_SCATTER_MAX or seen.expected is None or not (asked or doubted):
             place.doubted = None
             return False
         std_m = min(seen.expected.std_m, doubted.std_m if doubted else inf)
