@@ -95,8 +95,7 @@ def view(
     except OSError as error:
         raise ConfigError(f"--listen {listen} --port {port}: {(error.strerror or str(error)).lower()}") from None
     finally:
-        if isinstance(opened, LiveSource):
-            opened.close()
+        opened.close()
 
 
 def _say(line: str) -> None:

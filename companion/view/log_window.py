@@ -69,6 +69,7 @@ class LogIndex:
         self.path = path
         self.truncated = False
         self.oversize = ""  # why a part of it was not read
+        self.closed = False  # set by another thread: `read` ends early
         self.chunks: list[ChunkPlace] = []
         self.metadata = _metadata(path)
         self._bundle_errors = _bundle_errors(self.metadata)
@@ -142,6 +143,8 @@ class LogIndex:
         gc.disable()  # what is read here is kept: looking through it again and again takes a fifth of the time
         try:
             for chunk, data in self._decompressed(chunks):
+                if self.closed:
+                    break
                 if data is None:
                     self.truncated = True
                     continue

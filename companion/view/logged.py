@@ -1,5 +1,6 @@
-"""A log as a source of the view: windows of time, read when a page asks for one."""
+"""A log as a source of the view: windows of time, each read by a thread when a page asks for it, the first as soon as the view runs."""
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from companion.core.enums import OperatorAction
@@ -18,8 +19,15 @@ class LogSource:
 
     def __init__(self, index: LogIndex, scene: dict[str, Any], first: int = 0) -> None:
         self._index, self._scene, self._first = index, scene, first
-        self._packets: dict[int, bytes] = {}  # the window that was read last
         self._files = {photograph["file"] for photograph in scene["photographs"]}
+        self._reader = ThreadPoolExecutor(1)
+        self._packets: dict[int, bytes] = {}  # the window that was read last
+        self._reading: tuple[int, Future[bytes]] | None = None  # a window, and its packet
+
+    def close(self) -> None:
+        """End a reading that goes on."""
+        self._index.closed = True
+        self._reader.shutdown()
 
     def hello(self) -> dict[str, Any]:
         index = self._index
@@ -34,26 +42,37 @@ class LogSource:
         pass
 
     def work(self) -> None:
-        pass
+        """Take a window that has been read; raises what went wrong there."""
+        if self._reading is None:
+            if not self._packets:
+                self._begin(self._first)
+        elif self._reading[1].done():
+            (number, done), self._reading = self._reading, None
+            self._packets = {number: done.result()}
 
     def packet(self, page: "Page") -> bytes | None:
         if page.state == "sent":
             return None
         if page.state is None:
             page.window = min(max(page.window if page.sent else self._first, 0), self._index.windows - 1)
-        page.state = "sent"
-        return self.window(page.window)
+            page.state = "waits"
+        if page.window in self._packets:
+            page.state = "sent"
+            return self._packets[page.window]
+        self._begin(page.window)
+        return None
+
+    def _begin(self, number: int) -> None:
+        """Let the thread read a window, unless it reads one."""
+        if self._reading is None:
+            self._reading = number, self._reader.submit(self.window, number)
 
     def window(self, number: int) -> bytes:
-        """The packet of a window."""
-        if number not in self._packets:
-            begin_s, end_s = self._index.window_s(number)
-            digest = self._index.read(begin_s, end_s)
-            digest.events += self._photographs(begin_s, end_s)
-            self._packets = {
-                number: Cursor().packet(digest, window=number, base=begin_s, end=end_s - begin_s, whole=True)
-            }
-        return self._packets[number]
+        """The packet of a window, read from the file."""
+        begin_s, end_s = self._index.window_s(number)
+        digest = self._index.read(begin_s, end_s)
+        digest.events += self._photographs(begin_s, end_s)
+        return Cursor().packet(digest, window=number, base=begin_s, end=end_s - begin_s, whole=True)
 
     def _photographs(self, begin_s: float, end_s: float) -> list[Event]:
         """Photographs that lie beside the log, as events at the time of their exposure."""

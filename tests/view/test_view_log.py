@@ -1,6 +1,7 @@
 """Logs as the view reads them: whole, cut, damaged, long, and files that are none."""
 
 import struct
+import threading
 import time
 from pathlib import Path
 
@@ -97,6 +98,50 @@ def test_a_long_log_is_shown_in_windows(long_log, monkeypatch):
         times_s = rows["state"][:, 0]
         assert head["window"] == number and times_s.min() > -0.3 and times_s.max() < 50.3 and len(times_s) >= 10
     assert "4 windows" in source.hello()["notes"][0]
+
+
+class AskedPage:
+    """A page as far as a source knows it."""
+
+    def __init__(self, window):
+        self.window, self.state, self.sent = window, None, 1
+
+
+def packets(source, *pages, limit_s=20.0):
+    """What a source has for each page, asked as the server does."""
+    got, until_s = {}, time.monotonic() + limit_s
+    while len(got) < len(pages) and time.monotonic() < until_s:
+        source.work()
+        for number, page in enumerate(pages):
+            if (data := source.packet(page)) is not None:
+                assert number not in got, "a page gets its window once"
+                got[number] = data
+        time.sleep(0.001)
+    return [opened(got[number])[0]["window"] for number in range(len(pages))]
+
+
+def test_pages_that_look_at_different_windows_all_get_theirs_and_nothing_waits_for_the_file(long_log, monkeypatch):
+    monkeypatch.setattr(log_window, "WINDOW_S", 50.0)
+    index = LogIndex(long_log)
+    source = LogSource(index, scene_of(tables_of_log(index.metadata)))
+    try:
+        began = threading.Event()
+        read = index.read
+        monkeypatch.setattr(index, "read", lambda *window: began.wait(20.0) and read(*window))
+        source.work()
+        pages = [AskedPage(window) for window in (0, 3, 1, 99)]
+        assert all(source.packet(page) is None for page in pages), "the server goes on while a window is read"
+        began.set()
+        assert packets(source, *pages) == [0, 3, 1, 3]
+        assert all(source.packet(page) is None for page in pages)
+    finally:
+        source.close()
+
+
+def test_a_view_that_is_closed_ends_its_reading(long_log):
+    index = LogIndex(long_log)
+    index.closed = True
+    assert len(index.read(*index.window_s(0)).rows["state"]) == 0
 
 
 @pytest.mark.verify

@@ -39,8 +39,11 @@ def shown(path: Path, open_watching: bool = True):
     """The view of a log; yields its address."""
     index = LogIndex(path)
     source = LogSource(index, scene_of(tables_of_log(index.metadata)))
-    with served(source, Access([ANNA], open_watching)) as (_, port):
-        yield f"http://127.0.0.1:{port}/"
+    try:
+        with served(source, Access([ANNA], open_watching)) as (_, port):
+            yield f"http://127.0.0.1:{port}/"
+    finally:
+        source.close()
 
 
 def pixels(png: bytes) -> np.ndarray:
