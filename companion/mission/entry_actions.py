@@ -14,8 +14,8 @@ from companion.mission.inspecting import fly_to_stop
 from companion.mission.inspection_route import to_world
 from companion.mission.mission_context import MissionContext
 from companion.mission.monitors import CONTROL_ERROR, ESTIMATE_GOOD
-from companion.mission.requests import WARNING
-from companion.mission.start_checks import imu_warning
+from companion.mission.requests import CRITICAL, WARNING
+from companion.mission.start_checks import health_warning, imu_warning
 
 DESCENT_M_S = 0.7  # PX4's MPC_LAND_SPEED
 DESCENT_END_M = 0.4  # over the take-off point: from there PX4 lands within a second
@@ -41,8 +41,9 @@ def _enter_wait_ready(mission: MissionContext, left: Phase, now_s: float) -> Non
 def _note_start(mission: MissionContext, now_s: float) -> None:
     """The mission takes the aircraft."""
     mission.inputs.note_start(now_s)
-    if warning := imu_warning(mission.inputs.latest, mission.vehicle, now_s):
-        mission.report(warning, WARNING, now_s)
+    for warning in (imu_warning(mission.inputs.latest, mission.vehicle, now_s), health_warning(mission.inputs.status)):
+        if warning:
+            mission.report(warning, WARNING, now_s)
 
 
 def _enter_arm(mission: MissionContext, left: Phase, now_s: float) -> None:
@@ -58,7 +59,9 @@ def _enter_takeoff(mission: MissionContext, left: Phase, now_s: float) -> None:
 
 def _enter_enter_offboard(mission: MissionContext, left: Phase, now_s: float) -> None:
     if left == Phase.WAIT_READY:
-        mission.inputs.note_handover()
+        if left_out := mission.inputs.note_handover():
+            text = f"{left_out} points of the pilot's way are outside the limits: the way home is straight there"
+            mission.report(text, WARNING, now_s)
         _note_start(mission, now_s)
     if left == Phase.TAKEOFF:  # offboard only from the request on
         mission.inputs.expect_modes(FcuMode.AUTO_TAKEOFF, FcuMode.AUTO_LOITER)
@@ -142,7 +145,7 @@ def _enter_retreat(mission: MissionContext, left: Phase, now_s: float) -> None:
 
 
 def _enter_return(mission: MissionContext, left: Phase, now_s: float) -> None:
-    """Home along the waypoints that were flown on the way out: that path is known to be free."""
+    """Home along the waypoints that were flown on the way out, and the pilot's way before them: they are known to be free."""
     flight, search, home_W = mission.flight, mission.plan.search, mission.inputs.home_W
     flight.trajectory_flown |= left == Phase.TRAJECTORY and not flight.early_end
     if home_W is None:
@@ -152,7 +155,9 @@ def _enter_return(mission: MissionContext, left: Phase, now_s: float) -> None:
         flown = search.waypoints[: flight.waypoints_reached] if search is not None else []
         flight.return_path = _back_to_free_way(mission)
         flight.return_path += [(geometry.added(w.p_m, home_W), w.yaw_rad) for w in reversed(flown)]
-        flight.return_path.append((home, flown[0].yaw_rad if flown else _present_yaw(mission, now_s)))
+        yaw_rad = flown[0].yaw_rad if flown else _present_yaw(mission, now_s)
+        flight.return_path += [(geometry.added(p, home_W), yaw_rad) for p in reversed(mission.inputs.way_out)]
+        flight.return_path.append((home, yaw_rad))
     elif not flight.return_path:
         flight.return_path.append((home, _present_yaw(mission, now_s)))
     fly_back(mission, now_s)
@@ -250,8 +255,13 @@ def _enter_pilot(mission: MissionContext, left: Phase, now_s: float) -> None:
 
     What is seen decides, not the monitor that became active first: no pilot can fly in offboard without a stream.
     """
-    if mission.inputs.offboard_of_others(left):
+    inputs = mission.inputs
+    if inputs.offboard_of_others(left):
         mission.request(CommandAction.HOLD, now_s)
+    elif (
+        inputs.airborne() and inputs.mode == FcuMode.AUTO_LAND
+    ):  # the mission switch ends this stack, not PX4's landing
+        mission.report("PX4 goes on landing: to stop it, move a stick or select a mode", CRITICAL, now_s)
 
 
 def _enter_failed(mission: MissionContext, left: Phase, now_s: float) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from itertools import pairwise
 
 from companion.core.enums import ControlSource, FcuMode, FcuSystem, Phase, ProcessName
 from companion.core.frames import rpy_from_quat
@@ -29,11 +30,12 @@ from companion.core.vehicle import Vehicle
 from companion.core.voltage import outside_range_v
 from companion.mission import phases as ph
 from companion.mission import reference_geometry as geometry
+from companion.mission.flown_way import FlownWay
 from companion.mission.height_guard import HeightGuard
 from companion.mission.inspection_progress import Sight
 from companion.mission.inspection_route import Nearest
 from companion.mission.modes import MANUAL_MODES
-from companion.mission.plan import Plan
+from companion.mission.plan import Plan, leaves_limits
 from companion.mission.raw_guard import RawGuard
 from companion.mission.rc_switch import SwitchReader
 from companion.mission.snapshot import SafetySnapshot
@@ -42,7 +44,9 @@ from companion.mission.trends import BatteryTrend, ControlTrend, InnovationTrend
 
 GROUND_HEARD_S = 5.0  # a ground station was there at the start if it was heard within this time; it sends at 1 Hz
 OUTSIDE_S = 0.5  # a voltage counts as implausible for this long after the last one that was
+WAY_HEIGHT_M = 1.0  # over the take-off point; what is lower belongs to take-off and landing
 WIND_HEIGHT_M = 1.0  # over the take-off point; nearer to the ground its push counts as wind
+CLIMB_ENDS_M = 1.3  # below its height PX4 ends a take-off: NAV_MC_ALT_RAD 0.8 m, and an overshoot of its estimate
 SEEN_S = 0.5  # a bundle counts as seen while its last accepted observation is younger
 # The height may be wrong by the first; in gusts the aircraft lags a descent by less than the second while it sinks.
 TOUCH_BELOW_M, TOUCH_BEHIND_M, TOUCH_STILL_M_S = 1.0, 0.12, 0.15
@@ -65,6 +69,8 @@ class MissionInputs:
         self.state: State | None = None  # the newest valid and finite one
         self.status: FcuStatus | None = None
         self.home_W: Vec3 | None = None  # where the aircraft stood on the ground, in the estimator's world
+        self._way = FlownWay()
+        self.way_out: list[Vec3] = []  # the pilot's, from the take-off point to the hand-over, relative to the former
         self.switch = SwitchReader(plan.rc_switch) if plan.rc_switch else None
         # Time and normal of the bundle's face, taken while no monitor demanded anything.
         self._faces: deque[tuple[float, Vec3]] = deque(maxlen=FACES)
@@ -96,6 +102,7 @@ class MissionInputs:
         self._expected_modes: set[FcuMode] = set()
         self._mode_at_entry: FcuMode | None = None
         self._target_mode_seen = False
+        self._climbed = False  # PX4 was in its take-off since the mission requested it
 
     # --- messages ---
 
@@ -265,16 +272,23 @@ class MissionInputs:
             self.raw.note_ground()
         if state is not None and self.linked(now_s) and self.on_ground() and self.latest.fresh(State, now_s) is state:
             self.home_W = state.p_W
+            self._way.begin()
             self._resets_at_home = state.reset_count
 
-    def note_handover(self) -> None:
-        """Without satellites the place where the motors started is lost on the pilot's way: limits count from here.
+    def note_handover(self) -> int:
+        """The pilot's way is kept; returns how many of its points are outside the limits, which are left out.
 
-        The height still counts from the ground; the horizontal position is that where the mission takes the aircraft.
+        Without satellites the place where the motors started is lost on that way: limits count from here. The height still
+        counts from the ground; the horizontal position is that where the mission takes the aircraft.
         """
-        if not self.plan.satellites and self.state is not None and self.home_W is not None:
+        if self.plan.satellites:
+            way = [p for p in self._way.simplified() if p[2] > WAY_HEIGHT_M]
+            self.way_out = [p for p in way if not leaves_limits(p, self.plan.limits)]
+            return len(way) - len(self.way_out)
+        if self.state is not None and self.home_W is not None:
             self.home_W = (self.state.p_W[0], self.state.p_W[1], self.home_W[2])
             self._resets_at_home = self.state.reset_count
+        return 0
 
     def note_start(self, now_s: float) -> None:
         """Note what is there when the mission takes the aircraft: only that can be lost."""
@@ -301,6 +315,20 @@ class MissionInputs:
         """Follow whether the independent guard has a value; called in every step."""
         if self.raw.motion(now_s) is not None:
             self._guarded_s = now_s
+
+    def note_way(self, now_s: float) -> None:
+        """Follow where the aircraft flies, whoever flies it; called in every step."""
+        p = self.from_home()
+        if p is not None and self.airborne() and self.state_age_s(now_s) <= self._limits.state_age_s:
+            self._way.take(p)
+
+    def way_home_m(self) -> float | None:
+        """Length of the way to the place over the take-off point where the return ends [m]; None: not known."""
+        p, back = self.from_home(), self.plan.return_
+        if p is None:
+            return None
+        points = [(0.0, 0.0, back.height_m), *self.way_out, p]
+        return sum(math.dist(a, b) for a, b in pairwise(points))
 
     def note_wind(self, now_s: float) -> None:
         """Follow the wind, also while PX4 or a pilot flies; called in every step."""
@@ -354,11 +382,19 @@ class MissionInputs:
         """From now on `modes` are in order; the present mode too, until one of them was seen."""
         self._expected_modes = set(modes)
         self._mode_at_entry = self.status.mode if self.status is not None else None
-        self._target_mode_seen = False
+        self._target_mode_seen = self._climbed = False
 
     def expect_also(self, mode: FcuMode) -> None:
         """A further mode is in order from now on."""
         self._expected_modes.add(mode)
+
+    def _climb_was_ended(self, phase: Phase, now_s: float) -> bool:
+        """PX4 left its take-off for Hold far below the height at which it does so itself: a person wants it."""
+        climb, mode = self.raw.climb(now_s), self.mode
+        self._climbed |= phase == Phase.TAKEOFF and mode == FcuMode.AUTO_TAKEOFF
+        if phase != Phase.TAKEOFF or mode != FcuMode.AUTO_LOITER or not self._climbed or climb is None:
+            return False
+        return climb[0] < self.plan.takeoff.height_m - CLIMB_ENDS_M
 
     def mode_left(self) -> bool:
         """The mission did not choose the present mode; a mode that PX4 shows while disarmed does not count."""
@@ -469,7 +505,7 @@ class MissionInputs:
             fallback_time_s=self.fallback_time_s(now_s),
             home_W=self.home_W,
             resets=self.resets(),
-            mode_left=phase in ph.UNDER_WAY and self.mode_left(),
+            mode_left=phase in ph.UNDER_WAY and (self.mode_left() or self._climb_was_ended(phase, now_s)),
             rc_expected=self._rc_expected,
             rc_age_s=now_s - self._rc_s,
             switched_off=self.switch is not None and self.switch.on is False,
@@ -505,5 +541,7 @@ class MissionInputs:
             flight_time_left_s=self._battery.time_left_s,
             wind_share=self._tilt.share(now_s),
             strong_wind=self.strong_wind,
+            way_home_m=self.way_home_m(),
+            paused_phase=paused_phase if phase == Phase.PAUSE else None,
             ground_age_s=self._ground_age_s(now_s),
         )

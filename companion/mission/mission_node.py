@@ -183,6 +183,7 @@ class MissionNode(Node):
             note_inspection(mission, now_s)
         mission.inputs.note_guard(now_s)
         mission.inputs.note_wind(now_s)
+        mission.inputs.note_way(now_s)
         self._note_structure()
         mission.inputs.note_tilt(now_s)
         events = mission.safety.update(self.snapshot(now_s))

@@ -63,6 +63,7 @@ GROUND_AGE_S = 10.0  # its heartbeat comes once a second
 TOUCHDOWN_TILT_RAD = 0.26  # 15°: the slope on which legs of this width still stand
 TOUCHDOWN_CLIMB_M_S = 0.5  # a landing at MPC_LAND_SPEED has not ended
 TOUCHDOWN_SPEED_M_S = 3.0  # twice LNDMC_XY_VEL_MAX: in 12 m/s of wind an aircraft slides on smooth ground at 2
+AHEAD_HEIGHT_M = 1.5  # over the take-off point
 PAYLOAD_CAMERA = "payload_camera"
 PAYLOAD_S = 5.0  # a camera on a serial port may miss heartbeats for some seconds
 ESCALATION_MIN_S = 2.0  # least time between two actions, so that each has time to help
@@ -106,6 +107,7 @@ class Monitor(NamedTuple):
     alone: bool = True  # evaluated in a flight without satellites, too
     # This stack's own estimate, or that the aircraft follows it: a landing that is the first action begins at once and is PX4's.
     doubts: bool = False
+    halts_return: bool = False  # its first action, to hold, begins at once and stops a return that another demands
 
 
 # --- values ---------------------------------------------------------------------------------------------------------
@@ -275,10 +277,31 @@ def _range(s: SafetySnapshot) -> float | None:
 
 def _nearest(s: SafetySnapshot) -> float | None:
     """The shorter of the distance to the face and the forward range [m]; NaN where the state is."""
+    if s.paused_phase in (Phase.SEARCH, Phase.RETURN):
+        return None  # other rows
     face_m, range_m = _face_distance(s), _range(s)
     if face_m is None or range_m is None:
         return range_m if face_m is None else face_m
     return face_m if math.isnan(face_m) else min(face_m, range_m)
+
+
+def _ahead_in_search(s: SafetySnapshot) -> float | None:
+    """What is nearest ahead in the search [m]: by the forward range, and by the plan's bundle while it is in sight."""
+    if Phase.SEARCH not in (s.phase, s.paused_phase):
+        return None
+    range_m, state = _range(s), s.state
+    if state is None or state.bundle != s.plan.bundle or s.marker_age_s > RANGE_AGE_S:
+        return range_m
+    face_m = to_bundle(state.p_W, 0.0, state.p_WM, state.q_WM)[0][2]
+    return face_m if range_m is None else min(face_m, range_m)
+
+
+def _ahead_on_return(s: SafetySnapshot) -> float | None:
+    """The forward range on the way home [m]; not near the ground, where it meets the crew's things."""
+    p = s.from_home()
+    if Phase.RETURN not in (s.phase, s.paused_phase) or p is None or p[2] < AHEAD_HEIGHT_M:
+        return None
+    return _range(s)
 
 
 def _range_shortfall(s: SafetySnapshot) -> float | None:
@@ -410,12 +433,10 @@ def _cell_below_mean(s: SafetySnapshot) -> float | None:
 
 def _spare_time(s: SafetySnapshot) -> float | None:
     """Flight time that is left when the aircraft has landed at home [s]."""
-    p = s.from_home()
-    if p is None or s.flight_time_left_s is None:
+    if s.way_home_m is None or s.flight_time_left_s is None:
         return None
     back = s.plan.return_
-    way_m = math.hypot(p[0], p[1], p[2] - back.height_m)
-    home_s = DETOUR * PEAK_TO_MEAN * way_m / back.speed_m_s
+    home_s = DETOUR * PEAK_TO_MEAN * s.way_home_m / back.speed_m_s
     return s.flight_time_left_s - home_s - back.height_m / LANDING_M_S - LANDING_SPARE_S
 
 
@@ -614,6 +635,14 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("standoff", "too near to the structure", "m", CRITICAL, (*NEAR, Phase.RETREAT),
         _nearest, lambda v, p: v.safety.standoff_min_m, below=True, hysteresis=0.1, after_s=0.2,
         escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over"),
+    # away from the structure the place is that of the satellites, and nothing but these says that something is ahead
+    Monitor("obstacle", "something is ahead in the search", "m", CRITICAL, (Phase.SEARCH, Phase.PAUSE),
+        _ahead_in_search, lambda v, p: v.safety.standoff_min_m, below=True, hysteresis=0.1, after_s=0.2,
+        escalation=(HOLD, RETREAT), escalation_s=2.0, advice="be ready to take over"),
+    # the way home is known to be free, and satellites may have moved it: no other way is known
+    Monitor("obstacle_return", "something is ahead on the way home", "m", CRITICAL, (Phase.RETURN, Phase.PAUSE),
+        _ahead_on_return, lambda v, p: v.safety.standoff_min_m, below=True, hysteresis=0.1, after_s=0.2,
+        escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=10.0, advice="take over and fly home", halts_return=True),
     Monitor("fence", "outside the fence", "m", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(_outside_fence), lambda v, p: 0.0, hysteresis=0.1, after_s=0.5,
         escalation=(HOLD, RETREAT, LAND, STOP_STREAMING), escalation_s=4.0),

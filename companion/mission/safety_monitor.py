@@ -4,13 +4,14 @@ A monitor that stays active escalates through its actions. It clears when its va
 hysteresis for `CLEAR_S`. The strongest action of all active monitors is the demand on the mission.
 
 At least `ESCALATION_MIN_S` lie between two actions of one aircraft, whichever monitors demand them, so that each action
-has time to help. Three kinds of monitors do not wait: one whose first action is "relinquish" (the pilot has the aircraft
+has time to help. Four kinds of monitors do not wait: one whose first action is "relinquish" (the pilot has the aircraft
 already), one whose first action is "stop streaming" (this stack can fly nothing any more), and one that doubts this
-stack's own estimate and whose first action is "land" (a hold that another monitor began would go on by that estimate).
+stack's own estimate and whose first action is "land" (a hold that another monitor began would go on by that estimate), and one whose hold stops a return.
 
 A retreat or return that was demanded is not interrupted by a milder action. Its own monitors are no longer evaluated
 while it lasts, so they would demand it again as soon as a hold had begun, and the aircraft would stop and go in turn. A
-monitor that begins with "hold" lands the aircraft then, if its cause lasts.
+monitor that begins with "hold" lands the aircraft then, if its cause lasts. Only one that says that something is ahead on
+the way home stops a return (`Monitor.halts_return`): while it demands to hold, nothing else demands to return.
 """
 
 import math
@@ -59,9 +60,15 @@ def _px4_lands(s: SafetySnapshot) -> bool:
 
 def _does_not_wait(monitor: Monitor, first: SafetyAction) -> bool:
     """The first action of a monitor is taken at once, whatever action was taken last."""
-    return first in (SafetyAction.STOP_STREAMING, SafetyAction.RELINQUISH) or (
-        monitor.doubts and first == SafetyAction.LAND
+    return (
+        first in (SafetyAction.STOP_STREAMING, SafetyAction.RELINQUISH)
+        or (monitor.doubts and first == SafetyAction.LAND)
+        or _halts_return(monitor, first)
     )
+
+
+def _halts_return(monitor: Monitor, action: SafetyAction) -> bool:
+    return monitor.halts_return and action == SafetyAction.HOLD
 
 
 class Demand(NamedTuple):
@@ -143,6 +150,9 @@ class SafetyMonitor:
         now_s, least = s.now_s, -1 if s.phase == Phase.LAND else self._under_way(s.phase)
         demanding = [(m, state) for m in self.monitors if (state := self._states[m.name]).active]
         demanding = [(m, state) for m, state in demanding if m.escalation[state.level] != SafetyAction.WARN]
+        if any(_halts_return(m, m.escalation[state.level]) for m, state in demanding):
+            least = -1
+            demanding = [(m, state) for m, state in demanding if m.escalation[state.level] != SafetyAction.RETURN]
         demanding = [(m, state) for m, state in demanding if ACTIONS.index(m.escalation[state.level]) >= least]
         if not demanding:
             self.demand = None
@@ -214,7 +224,7 @@ class SafetyMonitor:
     def _response(self, monitor: Monitor, state: _MonitorState, phase: Phase, px4_lands: bool) -> str:
         """What the stack does, what follows if it does not help, and what the crew can do."""
         action, following = monitor.escalation[state.level], monitor.escalation[state.level + 1 : state.level + 2]
-        under_way = self._under_way(phase)
+        under_way = -1 if _halts_return(monitor, action) else self._under_way(phase)
         stronger = self.demand is not None and ACTIONS.index(self.demand.action) > ACTIONS.index(action)
         words = []
         if ACTIONS.index(action) <= under_way:

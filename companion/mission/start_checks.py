@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from math import isfinite
 from typing import NamedTuple
 
-from companion.core.enums import FcuMode, ImuFault, ProcessName
+from companion.core.enums import FcuMode, FcuSystem, ImuFault, ProcessName
 from companion.core.messages import (
     TOPICS,
     ControlStatus,
@@ -38,6 +38,9 @@ NO_START_MODES = (
 )
 # A stream that is slow or absent is no reason not to fly: the filter propagates by the commands.
 IMU_WRONG = (ImuFault.DIRECTION, ImuFault.TURNS, ImuFault.FORCES, ImuFault.STAMPS)
+NEVER_WITHOUT = (FcuSystem.GYRO, FcuSystem.ACCELEROMETER, FcuSystem.ATTITUDE, FcuSystem.MOTORS)
+# Steel of a bridge disturbs the compass, and wind before a pier the barometer: a crew may want to fly nevertheless, and must know.
+WARNED_OF = (FcuSystem.COMPASS, FcuSystem.BAROMETER)
 CAMERA_PROCESSES = (ProcessName.CAMERA, ProcessName.TRACKER)
 SEEN_S = 0.5  # oldest observation of a bundle that is in sight
 
@@ -105,6 +108,7 @@ def _fcu_checks(status: FcuStatus, vehicle: Vehicle, plan: Plan) -> list[StartCh
         StartCheck("flight controller", status.refused),
         StartCheck("mode", mode_problem),
         StartCheck("battery", battery_problem),
+        StartCheck("health", _unhealthy(status)),
     ]
     if plan.satellites:
         home_problem = "" if status.home_W is not None else "the flight controller has no home position"
@@ -122,6 +126,18 @@ def _fcu_checks(status: FcuStatus, vehicle: Vehicle, plan: Plan) -> list[StartCh
     else:
         checks.append(StartCheck("rc", "" if status.rc_ok else "no RC"))
     return checks
+
+
+def _unhealthy(status: FcuStatus) -> str:
+    """The faults with which no mission starts."""
+    unhealthy = [system for system in status.unhealthy_systems if system in NEVER_WITHOUT]
+    return f"the flight controller reports a fault: {', '.join(unhealthy)}" if unhealthy else ""
+
+
+def health_warning(status: FcuStatus | None) -> str:
+    """Faults with which a mission may start, "" without one: the monitor `fcu_unhealthy` reports those that come later."""
+    faults = () if status is None else tuple(s for s in status.unhealthy_systems if s in WARNED_OF)
+    return f"the flight controller reported a fault before the start: {', '.join(faults)}" if faults else ""
 
 
 def _state_check(latest: Latest, vehicle: Vehicle, plan: Plan, now_s: float) -> StartCheck:

@@ -159,7 +159,7 @@ class World:
         self.setpoint_s = -math.inf  # of the newest setpoint
         self._seen_s = -math.inf
         self._ever_seen = False
-        self.takeoff_height_m = 0.0
+        self.takeoff_height_m, self.climb_m_s = 0.0, CLIMB_M_S  # of PX4's take-off
         self._inbox: list[Message] = []
         self.steps = 0
         self.commands: list[FcuCommand] = []
@@ -235,7 +235,7 @@ class World:
         elif self.mode == "AUTO_TAKEOFF" and self.armed:
             self.landed = False
             top = self.home[2] + self.takeoff_height_m
-            self.p = (self.p[0], self.p[1], min(self.p[2] + CLIMB_M_S * STEP_S, top))
+            self.p = (self.p[0], self.p[1], min(self.p[2] + self.climb_m_s * STEP_S, top))
             if self.p[2] >= top:
                 self.mode = "AUTO_LOITER"
         elif self.mode == "AUTO_LAND":

@@ -8,7 +8,7 @@ import pytest
 from mission_world import FAR, OFF_US, ON_US, World, bridge_plan, face_plan, line_plan, site_world, switch_plan
 
 from companion.control.trajectories import is_finite
-from companion.core.enums import Phase, ProcessName, SafetyAction
+from companion.core.enums import FcuMode, Phase, ProcessName, SafetyAction
 from companion.core.messages import ControlStatus, FcuCommandAck, FcuStatus, Health, Markers, State
 from companion.core.trajectory_messages import Line, Move, Raster
 from companion.mission import conditions
@@ -984,3 +984,33 @@ def test_a_hold_in_the_world_ends_after_its_time():
     held = [s.phase for s in world.statuses].count("TRAJECTORY") * 0.1
     assert held == pytest.approx(7.0, abs=0.3)
     assert world.run_until("DONE").status.success
+
+
+@pytest.mark.parametrize("height_m", [1.2, 2.4])
+def test_hold_in_the_middle_of_the_take_off_is_a_persons_and_ends_the_mission(height_m):
+    world = World().run_until("TAKEOFF")
+    while world.p[2] - world.home[2] < height_m:
+        world.step()
+    world.mode = FcuMode.AUTO_LOITER
+    world.run(10.0)
+    assert world.phase == "PILOT" and world.asked("offboard") == world.asked("land") == 0
+
+
+def test_a_mission_switch_turned_off_in_px4s_landing_says_that_the_landing_goes_on():
+    world = World(switch_plan())
+    start_by_switch(world)
+    world.run_until("LAND").run(1.0)
+    world.channel_us = OFF_US
+    world.run(1.0)
+    assert world.mode == "AUTO_LAND" and world.asked("hold") == 0
+    assert any("PX4 goes on landing" in c.text for c in world.commands)
+
+
+@pytest.mark.parametrize("system, starts", [("gyro", False), ("attitude estimate", False), ("compass", True)])
+def test_a_fault_before_the_hand_over_refuses_the_start_or_is_reported(system, starts):
+    world = World(switch_plan())
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, unhealthy_systems=(system,))
+    start_by_switch(world)
+    world.run(2.0)
+    assert (world.phase != "WAIT_READY") == starts
+    assert any(system in c.text for c in world.commands)

@@ -89,6 +89,8 @@ BY_PILOT = of("status", mode="POSCTL")
 CLIMBS = all_of(fields(phase=Phase.TAKEOFF), of("status", mode="AUTO_TAKEOFF"))
 LANDED = all_of(fields(phase=Phase.LAND), of("status", landed=True, armed=True))
 UNSEEN = of("state", marker_age_s=60.0)
+SEARCHES = fields(phase=Phase.SEARCH, at_bundle=False)
+RETURNS = fields(phase=Phase.RETURN, at_bundle=False)
 
 CASES: dict[str, Case] = {
     "rc_takeover": Case(
@@ -222,6 +224,17 @@ CASES: dict[str, Case] = {
     "standoff": Case(
         moved(x=1.99), moved(x=2.01), (NO_STATE, AWAY, of("state", bundle="")), (of("state", p_W=(NAN, 0.0, 0.0)),)
     ),
+    "obstacle": Case(
+        all_of(SEARCHES, of("status", range_m=1.0)),
+        all_of(SEARCHES, of("status", range_m=0.99)),
+        (of("status", range_m=0.5), all_of(SEARCHES, of("state", bundle=""))),  # at the bundle `standoff` has it
+        (all_of(SEARCHES, of("state", p_W=(NAN, 0.0, 0.0))),),
+    ),
+    "obstacle_return": Case(
+        all_of(RETURNS, of("status", range_m=1.0)),
+        all_of(RETURNS, of("status", range_m=0.99)),
+        (RETURNS, of("status", range_m=0.5), all_of(RETURNS, moved(z=-3.0), of("status", range_m=0.5))),
+    ),
     "fence": Case(
         moved(y=5.99), moved(y=6.01), (NO_STATE, fields(home_W=None), PX4_LANDS), (of("state", p_W=(0.0, NAN, 0.0)),)
     ),
@@ -315,9 +328,9 @@ CASES: dict[str, Case] = {
         (fields(status=None), of("status", cells_v=())),
     ),
     "energy": Case(
-        fields(flight_time_left_s=81.0),  # 30 s home, 6 s down, 15 s to land, 30 s in reserve
-        fields(flight_time_left_s=79.0),
-        (NO_STATE, fields(home_W=None), fields(flight_time_left_s=None)),
+        fields(flight_time_left_s=81.0, way_home_m=9.0),  # 30 s home, 6 s down, 15 s to land, 30 s in reserve
+        fields(flight_time_left_s=79.0, way_home_m=9.0),
+        (fields(flight_time_left_s=79.0, way_home_m=None), fields(flight_time_left_s=None, way_home_m=9.0)),
     ),
     "sustained_wind": Case(fields(wind_share=0.85), fields(wind_share=0.86), (fields(wind_share=None),)),
     "strong_wind": Case(fields(strong_wind=0.95), fields(strong_wind=0.96), (fields(strong_wind=None),)),

@@ -81,6 +81,15 @@ def blown(**offset) -> Callable[[World], None]:
     return event
 
 
+def bundle_ahead(distance_m: float) -> Callable[[World], None]:
+    """The structure stands so far in front of the aircraft, because satellites have moved the waypoint."""
+
+    def event(world: World) -> None:
+        world.p_WM = (world.p[0] + distance_m, world.p[1], world.p[2])
+
+    return event
+
+
 def both(*events) -> Callable[[World], None]:
     return lambda world: [event(world) for event in events]
 
@@ -230,7 +239,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "gnss_jumped": [Scenario("HOLD", witness(gnss_jump_m=6.0), ["PAUSE", *HOME], 60.0)],
     "takeoff_height": [Scenario("TAKEOFF", attribute("takeoff_height_m", 10.0), LANDING, 20.0)],
     "takeoff_gnss_lost": [Scenario("TAKEOFF", NO_FIX, LANDING, 20.0)],
-    "takeoff_slow": [Scenario("TAKEOFF", attribute("takeoff_height_m", 1.0), LANDING, 40.0)],
+    "takeoff_slow": [Scenario("TAKEOFF", attribute("climb_m_s", 0.0), LANDING, 40.0)],
     "raw_fence": [
         Scenario(phase, astray(y=9.0), LANDING, 20.0)
         for phase in ("TAKEOFF", "ENTER_OFFBOARD", "SEARCH", "HOLD", "RETURN")
@@ -282,6 +291,11 @@ SCENARIOS: dict[str, list[Scenario]] = {
         Scenario("HOLD", blown(x=2.2), ["RETREAT", *HOME], 40.0, wide_fence),
         Scenario("HOLD", edit(FcuStatus, range_m=0.9), ["RETREAT", "LAND", "DONE"], 40.0),
     ],
+    "obstacle": [
+        Scenario("SEARCH", edit(FcuStatus, range_m=0.9), ["PAUSE", "RETREAT", "LAND", "DONE"], 60.0),
+        Scenario("SEARCH", bundle_ahead(0.8), ["PAUSE", "RETREAT", *HOME], 60.0),
+    ],
+    "obstacle_return": [Scenario("RETURN", edit(FcuStatus, range_m=0.9), ["PAUSE", "LAND", "DONE"], 40.0)],
     "solver_failing": [Scenario("HOLD", counting("solver_failures"), ["PAUSE", *HOME], 60.0)],
     "deadline": [Scenario("HOLD", counting("deadline_misses"), ["PAUSE", *HOME], 60.0)],
     "process_dead": [Scenario("HOLD", of_process("tracker", lambda m: None), ["PAUSE", *HOME], 60.0)],

@@ -195,6 +195,27 @@ def _charge_falls(lockstep: Lockstep) -> None:
     )
 
 
+def _something_ahead(lasts_s: float) -> Attack:
+    """A range finder measures 0.6 m."""
+
+    def attack(lockstep: Lockstep) -> None:
+        end_s = lockstep.now_s + lasts_s
+        lockstep.faults.change(FcuStatus, lambda m: msgspec.structs.replace(m, range_m=0.6) if m.stamp_s < end_s else m)
+
+    return attack
+
+
+def _something_on_the_way_home(lockstep: Lockstep) -> None:
+    """A range finder measures 0.6 m from the return on."""
+    node = lockstep.runners["mission"].node
+
+    def change(m: FcuStatus) -> FcuStatus:
+        ahead = node.phase in (Phase.RETURN, Phase.PAUSE)
+        return msgspec.structs.replace(m, range_m=0.6) if ahead else m
+
+    lockstep.faults.change(FcuStatus, change)
+
+
 def _wind_rises(lockstep: Lockstep) -> None:
     """The mission sees a steady tilt, and setpoints of it, of nearly all that the controller may use, in the direction of the wind.
 
@@ -334,6 +355,10 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "tilt_error": SafetyFlight((fault("gust", 0.0, 3.0, 0.0, lasts_s=1.5),), 1.5, "DONE", 1.5, parameters=SLUGGISH),
     "throttle": SafetyFlight((fault("motors_weak", *[0.55] * 6),), 2.0, "DONE", 3.0),
     "standoff": SafetyFlight((fault("gust", 4.6, 0.0, 0.0, lasts_s=1.0),), 2.0, "DONE", 1.5, "near"),
+    "obstacle": SafetyFlight((HIDDEN,), 0.6, "DONE", 1.0, "search", attack=_something_ahead(4.0)),
+    "obstacle_return": SafetyFlight(
+        (fault("battery_low", 13.3, 0.12),), 8.0, "DONE", 6.0, attack=_something_on_the_way_home, cause="battery_low"
+    ),
     "fence": SafetyFlight((fault("gust", 0.0, 4.6, 0.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "height": SafetyFlight((fault("gust", 0.0, 0.0, 7.5, lasts_s=1.0),), 2.5, "HOLD", 2.0, "near"),
     "low": SafetyFlight((fault("gust", 0.0, 0.0, -9.0, lasts_s=1.0),), 2.5, "HOLD", 2.0, "low"),
