@@ -181,7 +181,9 @@ def generate(vehicle: Path | None) -> None:
 @PILOT_OPTION
 @RESUME_OPTION
 @click.option(
-    "--yes-auto", is_flag=True, help='On a serial link: fly a mission with start = "auto", which takes off by itself.'
+    "--yes-auto",
+    is_flag=True,
+    help='Not in a simulation: fly a mission with start = "auto", which takes off by itself.',
 )
 @click.option("--out", type=FILE, default=FLIGHTS, show_default=True, help="Folder for logs and reports.")
 @one_line_errors

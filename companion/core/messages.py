@@ -164,8 +164,8 @@ class FcuStatus(Message):
     armed: bool
     mode: FcuMode
     landed: bool
-    battery_voltage_v: float
-    battery_remaining: float  # 0..1, NaN when unknown
+    battery_voltage_v: float  # of the lowest pack
+    battery_remaining: float  # 0..1, likewise; NaN when unknown
     rc_ok: bool
     rc_channels_us: tuple[int, ...]
     gnss_ok: bool
@@ -187,7 +187,8 @@ class FcuStatus(Message):
     gnss_hdop: float = float("nan")
     baro_altitude_m: float = float("nan")  # by pressure alone (ALTITUDE.altitude_monotonic)
     position_resets: int | None = None  # of PX4's estimator (ODOMETRY.reset_counter, modulo 256); None: not reported
-    cells_v: tuple[float, ...] = ()  # voltages of the cells; empty where the battery monitor does not measure them
+    # of the cells of one pack, that with the weakest cell; empty where the battery monitor does not measure them
+    cells_v: tuple[float, ...] = ()
     unhealthy_systems: tuple[FcuSystem, ...] = ()  # by PX4's own checks
     ground_station_age_s: float = float("nan")  # since the last heartbeat of a ground station; NaN: none so far
     implausible: tuple[str, ...] = ()  # quantities with an implausible value lately (companion/fcu/guards/plausible.py)
@@ -198,6 +199,8 @@ class FcuStatus(Message):
     gnss_position: Vec3 | None = None
     imu_rate_hz: float = float("nan")  # of HIGHRES_IMU, as it arrives; NaN: not requested, or not measured yet
     foreign_change: str = ""  # likewise, what changes its mode, settings or sticks
+    # Of the battery module that the thrust model follows, where there are several; NaN: that is `battery_voltage_v`.
+    thrust_voltage_v: float = float("nan")
     position_resets_s: float = float("nan")  # companion time at which ODOMETRY with `position_resets` arrived
     # Samples per second at the end of the range of the accelerometer that has most of them (VIBRATION); NaN: not reported.
     clipping_hz: float = float("nan")

@@ -253,8 +253,9 @@ class EstimatorNode(Node):
             self._accuracy_m = (message.gnss_h_acc_m / sqrt(2), message.gnss_v_acc_m)
         if message.gnss_ok:
             self._witnesses.add_fix(stamp_s, message.gnss_h_acc_m)
-        voltage = self._voltage
-        if stamp_s > voltage.stamp_s and voltage.take(message.battery_voltage_v, stamp_s, VOLTAGE_TIME_S):
+        voltage, for_thrust_v = self._voltage, message.thrust_voltage_v
+        reported_v = message.battery_voltage_v if isnan(for_thrust_v) else for_thrust_v
+        if stamp_s > voltage.stamp_s and voltage.take(reported_v, stamp_s, VOLTAGE_TIME_S):
             self._parameters = np.array(self._vehicle.model_parameters(voltage.value_v))
 
     def _add_receiver(self, message: FcuStatus) -> None:

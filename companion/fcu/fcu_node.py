@@ -39,6 +39,7 @@ from companion.core.messages import (
     State,
 )
 from companion.core.node import Node
+from companion.core.px4_parameters import PlannedFlight
 from companion.core.vehicle import Vehicle
 from companion.fcu.actions import Actions
 from companion.fcu.boot_clock import BootClock, BootTime
@@ -142,6 +143,7 @@ class FcuNode(Node):
         own_attitudes: bool = True,
         satellites: bool = True,
         payload_component: int | None = None,
+        flight: PlannedFlight | None = None,
     ) -> None:
         """signer: with the key of the vehicle file; None: frames are neither signed nor checked.
 
@@ -152,6 +154,8 @@ class FcuNode(Node):
         ignored, no `FcuPosition` is published, and the height is that by pressure in `FcuStatus`.
 
         payload_component: id of the payload process, whose messages to and from cameras pass; None: there is none.
+
+        flight: what PX4's parameters have to suit before a flight begins; None where no mission is known.
 
         Raises `ConfigError` when the vehicle file gives the companion the flight controller's ids.
         """
@@ -173,8 +177,8 @@ class FcuNode(Node):
         self.streams = Streams(fcu.attitude_rate_hz, fcu.position_rate_hz, fcu.imu_rate_hz, satellites)
         self.plausible = Plausibility(vehicle.thrust.reference_voltage_v)
         self.status = VehicleStatus(self.plausible)
-        self.parameters = ParameterWatch(vehicle, self._send, satellites)
-        self._identity = Identity(vehicle, self._send)
+        self.parameters = ParameterWatch(vehicle, self._send, satellites, flight)
+        self._identity = Identity(vehicle, self._send, self.parameters.names)
         self.conflict = Conflict()
         self._own_attitudes = own_attitudes
         self.foreign = ForeignMessages(fcu.senders_of_measurements)
@@ -404,8 +408,12 @@ class FcuNode(Node):
             self._request_heartbeat(now_s)
 
     def _on_battery_status(self, m: BatteryStatus, now_s: float) -> None:
+        batteries = self.status.batteries
         self.status.put_battery_status(m, now_s)
-        self.plausible.voltage(self.status.voltage_v, now_s)
+        if m.id == 0:
+            self.plausible.voltage(self.status.voltage_v, now_s)
+        elif batteries.left_out:
+            self._reports.log("battery", batteries.left_out, WARNING, now_s, once=True)
 
     def _on_sys_status(self, m: SysStatus, now_s: float) -> None:
         self.status.put_sys_status(m, now_s)
@@ -413,7 +421,11 @@ class FcuNode(Node):
 
     def _on_parameter(self, m: ParamValue, now_s: float) -> None:
         self._identity.put_parameter(m)
-        if self.parameters.put(m) and self.parameters.problem:
+        if self.parameters.put(m):
+            self._report_parameters(now_s)
+
+    def _report_parameters(self, now_s: float) -> None:
+        if self.parameters.problem:
             text = f"no flight with this flight controller: {self.parameters.problem}; check with companion preflight"
             self._reports.warn("parameters", text, ERROR, now_s)
 
@@ -526,7 +538,8 @@ class FcuNode(Node):
             echoed = self._follows_setpoints and self._setpoints.echoes.is_streaming(now_s)
             self.streams.expect(common.MAVLINK_MSG_ID_ATTITUDE_TARGET, ECHO_EXPECTED_HZ if echoed else 0.0)
             self.streams.request(self._commands, now_s)
-            self.parameters.step(now_s)
+            if self.parameters.step(now_s):
+                self._report_parameters(now_s)
             if info := self._identity.step(self.status.armed, now_s):
                 self._out.append(info)
             self._commands.step(now_s)

@@ -8,14 +8,13 @@ another station requested counts, too.
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from pymavlink.dialects.v20 import common
 
 from companion.core.messages import FcuInfo
 from companion.core.px4_parameters import rules
 from companion.core.vehicle import Vehicle
-from companion.fcu.guards.parameter_watch import WATCHED
 from companion.fcu.link.codec import AUTOPILOT_COMPONENT, OutgoingMessage
 from companion.fcu.link.decoded import AutopilotVersion, ParamValue
 from companion.fcu.link.params import decode_value, read_request
@@ -28,10 +27,10 @@ COMMIT_BYTES = 5  # of flight_custom_version; PX4 puts its vendor version into t
 class Identity:
     """Collects version and parameters of one flight controller."""
 
-    def __init__(self, vehicle: Vehicle, send: Callable[[OutgoingMessage], None]) -> None:
-        """send: takes a pymavlink message."""
+    def __init__(self, vehicle: Vehicle, send: Callable[[OutgoingMessage], None], watched: Container[str] = ()) -> None:
+        """send: takes a pymavlink message; watched: the parameters that `ParameterWatch` requests."""
         self._names = [rule.name for rule in rules(vehicle, None, vehicle.fcu.send_odometry)]
-        self._to_request = [name for name in self._names if name not in WATCHED]
+        self._to_request = [name for name in self._names if name not in watched]
         self._system_id = vehicle.fcu.autopilot_system_id
         self._send = send
         self.reset()

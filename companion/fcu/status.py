@@ -10,6 +10,7 @@ from pymavlink.dialects.v20 import common
 from companion.core.enums import FcuMode, FcuSystem
 from companion.core.messages import FcuStatus
 from companion.core.trajectory_messages import Vec3
+from companion.fcu.batteries import CELL_UNKNOWN_MV, Batteries
 from companion.fcu.guards.armed import ArmedState
 from companion.fcu.guards.plausible import TABLE, Plausibility, Quantity
 from companion.fcu.link.decoded import (
@@ -31,7 +32,6 @@ from companion.fcu.modes import MULTIROTOR_TYPES, mode_name
 from companion.fcu.ned import swap_world
 
 # oldest content that still counts; each is a few periods of the requested stream
-BATTERY_AGE_S = TABLE[Quantity.VOLTAGE].age_s
 RC_AGE_S = 1.0
 GNSS_AGE_S = TABLE[Quantity.GNSS].age_s
 LANDED_AGE_S = 2.0
@@ -56,8 +56,6 @@ ACCURACY_UNKNOWN_MM = 1_000_000  # a kilometre: PX4 converts NaN into such numbe
 RANGE_UNKNOWN_CM = 65535
 RANGE_INVALID = 1  # signal quality [%]; 0: not known
 RANGE_SENSORS_MAX = 8  # PX4 has four: another number is not one of them
-CELL_UNKNOWN_MV = 65535
-CELL_MAX_MV = 5000  # no lithium cell has more
 ALTITUDES = 5  # the median of so many is the ground's altitude: a jump of one message does not count
 _RC = common.MAV_SYS_STATUS_SENSOR_RC_RECEIVER
 RC_CHANNELS_MAX = 18  # fields of RC_CHANNELS
@@ -102,10 +100,7 @@ class VehicleStatus:
         self._altitudes: deque[tuple[float, float]] = deque(maxlen=ALTITUDES)  # arrival, altitude: GLOBAL_POSITION_INT
         self._landed = False
         self._landed_s = _NEVER
-        self._voltage_v = math.nan
-        self._remaining = math.nan
-        self._battery_s = _NEVER
-        self._battery_from_monitor_s = _NEVER
+        self.batteries = Batteries(None if self._plausible is None else self._plausible.is_battery)
         self._channels_us: tuple[int, ...] = ()
         self._rc_s = _NEVER
         self._rc_healthy = True
@@ -119,14 +114,13 @@ class VehicleStatus:
         self._resets, self._resets_s = 0, _NEVER
         self._clips: tuple[tuple[int, ...], float] = (), _NEVER  # of each accelerometer, and their arrival
         self._clipping_hz = math.nan
-        self._cells_v: tuple[float, ...] = ()
         # by forward range finder: newest range, the one before (inf: none), arrival of the newest
         self._ranges: dict[int, tuple[float, float, float]] = {}
 
     @property
     def voltage_v(self) -> float:
-        """As it was reported; NaN: not measured."""
-        return self._voltage_v
+        """Of the first battery module, as it was reported; NaN: not measured."""
+        return self.batteries.first.voltage_v
 
     @property
     def armed(self) -> bool:
@@ -187,15 +181,7 @@ class VehicleStatus:
         self.arming.take_landed(self._landed)
 
     def put_battery_status(self, m: BatteryStatus, now_s: float) -> None:
-        if m.id != 0:
-            return
-        cells = [v for v in m.voltages if v != CELL_UNKNOWN_MV]
-        cells += [v for v in m.voltages_ext if v not in (0, CELL_UNKNOWN_MV)]
-        # A monitor that does not measure cells reports the whole voltage in the place of the first.
-        measured = len(cells) > 1 and max(cells) < CELL_MAX_MV
-        self._cells_v = tuple(v / 1000 for v in cells) if measured else ()
-        self._set_battery(sum(cells) / 1000 if cells else math.nan, m.battery_remaining, now_s)
-        self._battery_from_monitor_s = now_s
+        self.batteries.put(m, self.armed, now_s)
 
     def put_sys_status(self, m: SysStatus, now_s: float) -> None:
         watched = m.onboard_control_sensors_present & m.onboard_control_sensors_enabled & _RC
@@ -204,14 +190,9 @@ class VehicleStatus:
         self._unhealthy = m.onboard_control_sensors_enabled & ~m.onboard_control_sensors_health
         # PX4 never sets this bit in present or enabled: in health it reports whether it could arm in its present mode
         self._ready = bool(m.onboard_control_sensors_health & common.MAV_SYS_STATUS_PREARM_CHECK)
-        if now_s - self._battery_from_monitor_s > BATTERY_AGE_S:  # BATTERY_STATUS is more precise while it arrives
-            voltage = m.voltage_battery
-            self._set_battery(math.nan if voltage == CELL_UNKNOWN_MV else voltage / 1000, m.battery_remaining, now_s)
-
-    def _set_battery(self, voltage_v: float, percent: int, now_s: float) -> None:
-        self._voltage_v = voltage_v
-        self._remaining = percent / 100 if 0 <= percent <= 100 else math.nan
-        self._battery_s = now_s
+        voltage = m.voltage_battery
+        voltage_v = math.nan if voltage == CELL_UNKNOWN_MV else voltage / 1000
+        self.batteries.put_sys_status(voltage_v, m.battery_remaining, now_s)
 
     def put_rc_channels(self, m: RcChannels, now_s: float) -> None:
         count = min(m.chancount, RC_CHANNELS_MAX)
@@ -322,7 +303,7 @@ class VehicleStatus:
 
     def message(self, now_s: float, connected: bool) -> FcuStatus:
         """The status at `now_s`; old content counts as unknown. The fields of the link are left empty."""
-        battery = now_s - self._battery_s <= BATTERY_AGE_S
+        battery = self.batteries.lowest(now_s)
         rc = self.rc_ok(now_s)
         return FcuStatus(
             stamp_s=now_s,
@@ -331,8 +312,9 @@ class VehicleStatus:
             armed=self.armed,
             mode=self.mode,
             landed=self.landed(now_s),
-            battery_voltage_v=self._voltage_v if battery else math.nan,
-            battery_remaining=self._remaining if battery else math.nan,
+            battery_voltage_v=battery.voltage_v,
+            battery_remaining=battery.remaining,
+            thrust_voltage_v=self.batteries.thrust_voltage_v(now_s),
             rc_ok=rc,
             rc_channels_us=self._channels_us if now_s - self._rc_s <= RC_AGE_S else (),
             gnss_ok=self._gnss_fix >= common.GPS_FIX_TYPE_3D_FIX and now_s - self._gnss_s <= GNSS_AGE_S,
@@ -346,7 +328,7 @@ class VehicleStatus:
             baro_altitude_m=self._baro_m if now_s - self._baro_s <= BARO_AGE_S else math.nan,
             position_resets=self._resets if now_s - self._resets_s <= ODOMETRY_AGE_S else None,
             position_resets_s=self._resets_s if now_s - self._resets_s <= ODOMETRY_AGE_S else math.nan,
-            cells_v=self._cells_v if battery else (),
+            cells_v=battery.cells_v,
             clipping_hz=self._clipping_hz if now_s - self._clips[1] <= CLIPS_AGE_S else math.nan,
             range_m=self.range_m(now_s),
             **self._receiver(now_s),

@@ -317,7 +317,7 @@ class MissionInputs:
             self._guarded_s = now_s
 
     def note_way(self, now_s: float) -> None:
-        """Follow where the aircraft flies, whoever flies it; called in every step."""
+        """Follow where the aircraft flies, also by the pilot; called in every step."""
         p = self.from_home()
         if p is not None and self.airborne() and self.state_age_s(now_s) <= self._limits.state_age_s:
             self._way.take(p)

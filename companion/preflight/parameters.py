@@ -1,11 +1,11 @@
 """Checks of PX4's parameters by `companion.core.px4_parameters`, and ``--fix``."""
 
-import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from companion.core.px4_parameters import PlannedFlight, Rule, Values, shown
 from companion.mission.plan import Plan
+from companion.mission.planned_flight import planned_flight
 from companion.preflight.observation import LinkFailed, Number
 from companion.preflight.report import STATUSES, ParameterChange, PreflightCheck, failed, skipped, warning
 
@@ -31,14 +31,8 @@ class ParameterProposal(NamedTuple):
 
 
 def flight_of(plan: Plan | None) -> PlannedFlight | None:
-    """What the rules need of a mission; the stack's fence is the box and the two limits around the take-off point."""
-    if plan is None:
-        return None
-    channel = plan.rc_switch.channel if plan.rc_switch else None
-    limits = plan.limits
-    (west, south, _), (east, north, top) = limits.fence_min_m, limits.fence_max_m
-    corner_m = math.hypot(max(abs(west), abs(east)), max(abs(south), abs(north)))
-    return PlannedFlight(min(limits.height_m, top), min(limits.distance_m, corner_m), channel, plan.satellites)
+    """What the rules need of a mission; None without one."""
+    return None if plan is None else planned_flight(plan)
 
 
 def names_of(rules: list[Rule]) -> list[str]:

@@ -111,14 +111,21 @@ def _controller(files: NodeFiles, options: NodeOptions) -> Node:
 
 def _fcu(files: NodeFiles, options: NodeOptions) -> Node:
     from companion.fcu.fcu_node import FcuNode
+    from companion.mission.planned_flight import planned_flight
 
     payload = None
     if (camera := payload_camera(files.plan)) is not None and by_flight_controller(camera):
         from companion.payload.identity import payload_component
 
         payload = payload_component(files.vehicle)
-    satellites = files.plan.satellites
-    return FcuNode(files.vehicle, options.stopwatch, options.signer, satellites=satellites, payload_component=payload)
+    return FcuNode(
+        files.vehicle,
+        options.stopwatch,
+        options.signer,
+        satellites=files.plan.satellites,
+        payload_component=payload,
+        flight=planned_flight(files.plan),
+    )
 
 
 def payload_camera(plan: "Plan") -> "PayloadCamera | None":

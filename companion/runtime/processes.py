@@ -96,11 +96,15 @@ def _no_options(context: Context) -> NodeOptions:
 
 
 def refuse_auto(context: Context) -> None:
-    """Raise `ConfigError` for a mission that would take off by itself on an aircraft: a serial link leads to one."""
+    """Raise `ConfigError` for a mission that would take off by itself on an aircraft.
+
+    Every link may lead to one, also over a network or a router on this computer, unless the flight has a scenario: then
+    this stack has started the simulator.
+    """
     link = context.fcu_url or context.vehicle.fcu.url
-    if context.plan.start == "auto" and link.startswith("serial:") and not context.run.get(YES_AUTO):
+    if context.plan.start == "auto" and context.scenario_file is None and not context.run.get(YES_AUTO):
         raise ConfigError(
-            f'{context.mission_file}: start = "auto" takes off as soon as all checks have passed, and link {link} leads to an '
+            f'{context.mission_file}: start = "auto" takes off as soon as all checks have passed, and link {link} may lead to an '
             'aircraft: fly a mission with start = "rc_switch", or give companion fly --yes-auto'
         )
 

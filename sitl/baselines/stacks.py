@@ -38,10 +38,13 @@ def baseline_nodes(
         }
     if stack == "px4":
         from companion.fcu.fcu_node import FcuNode
+        from companion.mission.planned_flight import planned_flight
         from sitl.baselines.px4 import Px4ControllerNode, Px4EstimatorNode
 
         return {
-            ProcessName.FCU: lambda: FcuNode(vehicle, SimulatedStopwatch(), own_attitudes=False),
+            ProcessName.FCU: lambda: FcuNode(
+                vehicle, SimulatedStopwatch(), own_attitudes=False, flight=planned_flight(files.plan)
+            ),
             ProcessName.ESTIMATOR: lambda: Px4EstimatorNode(vehicle, files.plan.bundle, SimulatedStopwatch()),
             ProcessName.CONTROLLER: lambda: Px4ControllerNode(vehicle),
         }

@@ -37,7 +37,16 @@ from sitl.scenario import LoadedScenario
 # In flight SIH's gyroscope and accelerometer carry white noise of up to 0.14 rad/s and 1.7 m/s² a sample, ten and five
 # times the defaults of EKF2, with which its heading wanders by degrees. These are the noises of its 10 ms steps.
 # SIH's battery is at half of its charge after SIM_BAT_DRAIN seconds, PX4's default of 60 being shorter than any mission.
-SIH_PARAMETERS = {"EKF2_GYR_NOISE": 0.1, "EKF2_ACC_NOISE": 1.0, "SIM_BAT_DRAIN": 1200.0}
+# Its simulation script lets PX4 obey a joystick alone, has no kill switch and returns on a low battery: three values with
+# which the stack begins no flight.
+SIH_PARAMETERS = {
+    "EKF2_GYR_NOISE": 0.1,
+    "EKF2_ACC_NOISE": 1.0,
+    "SIM_BAT_DRAIN": 1200.0,
+    "COM_RC_IN_MODE": 3,  # the first source: our sticks, which come over MAVLink
+    "RC_MAP_KILL_SW": 7,
+    "COM_LOW_BAT_ACT": 0,
+}
 STATE_REQUEST_HZ = 200.0
 STATE_HZ = 100.0  # PX4 sends no more
 STATE_ID = 115  # HIL_STATE_QUATERNION

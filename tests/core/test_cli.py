@@ -89,13 +89,17 @@ def test_a_vehicle_file_with_a_key_out_of_range(tmp_path):
 
 def test_a_serial_port_that_is_not_there(tmp_path):
     vehicle = with_camera_folder(tmp_path)
-    result = run("fly", MISSION, "--vehicle", vehicle, "--fcu", "serial:/dev/ttyNOWHERE:921600", "--out", tmp_path)
+    result = run(
+        "fly", MISSION, "--vehicle", vehicle, "--fcu", "serial:/dev/ttyNOWHERE:921600", "--yes-auto", "--out", tmp_path
+    )
     refused(result, "/dev/ttyNOWHERE")
 
 
 def test_an_absent_camera(tmp_path):
     vehicle = changed(tmp_path, VEHICLE, 'device = "/dev/video0"', 'device = "/dev/video97"')
-    result = run("fly", MISSION, "--vehicle", vehicle, "--fcu", "udpin:127.0.0.1:14998", "--out", tmp_path)
+    result = run(
+        "fly", MISSION, "--vehicle", vehicle, "--fcu", "udpin:127.0.0.1:14998", "--yes-auto", "--out", tmp_path
+    )
     refused(result, "/dev/video97")
 
 
@@ -121,7 +125,7 @@ def test_a_log_that_is_none(tmp_path):
 
 
 def test_a_refused_start_leaves_no_flight_folder(tmp_path):
-    run("fly", MISSION, "--fcu", "serial:/dev/ttyNOWHERE:921600", "--out", tmp_path / "flights")
+    run("fly", MISSION, "--fcu", "serial:/dev/ttyNOWHERE:921600", "--yes-auto", "--out", tmp_path / "flights")
     assert list((tmp_path / "flights").glob("*")) == []
 
 

@@ -116,7 +116,7 @@ def test_a_second_flight_on_a_link_finds_the_first(nothing_starts, tmp_path, mon
     url = "udpin:127.0.0.1:14999"
     (tmp_path / "companion-first").mkdir()
     with Hold(tmp_path / "companion-first", "manager", url):
-        result = CliRunner().invoke(main, ["fly", "bridge_hover", "--fcu", url])
+        result = CliRunner().invoke(main, ["fly", "bridge_hover", "--yes-auto", "--fcu", url])
         assert flight_on_link("udpin:127.0.0.1:15000", tmp_path) is None
         with monkeypatch.context() as other_user:
             user = os.geteuid()
@@ -135,7 +135,7 @@ def test_a_full_folder_for_temporary_files_is_one_line_and_leaves_no_flight(tmp_
     monkeypatch.setattr(fly.tempfile, "mkdtemp", full)
     monkeypatch.setattr(fly, "temporary_folder", lambda: tmp_path)
     monkeypatch.setattr(fly, "Manager", never)
-    words = ["fly", "bridge_hover", "--fcu", "udpin:127.0.0.1:14999", "--out", str(tmp_path / "out")]
+    words = ["fly", "bridge_hover", "--yes-auto", "--fcu", "udpin:127.0.0.1:14999", "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 2 and not (tmp_path / "out").exists()
     assert result.stderr.strip() == "companion: /tmp/companion-x: no space left on device"

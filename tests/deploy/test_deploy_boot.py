@@ -22,14 +22,16 @@ START_S = 60.0  # a busy machine starts seven interpreters slowly
 
 
 class Aircraft:
-    """The seven processes of an installed computer, with a folder of black images as its camera."""
+    """The seven processes of an installed computer, with a folder of dark images as its camera."""
 
     def __init__(self, root, folder) -> None:
         images, self.flights = folder / "images", folder / "flights"
         images.mkdir()
         self.flights.mkdir()
+        image, rng = np.zeros((480, 640), np.uint8), np.random.default_rng(1)
         for i in range(900):
-            cv2.imwrite(str(images / f"{i:04d}.png"), np.zeros((480, 640), np.uint8))
+            image[0] = rng.integers(0, 9, 640)  # no two are the same: those of a camera that hangs are not used
+            cv2.imwrite(str(images / f"{i:04d}.png"), image)
         env_file = root / "etc/companion/companion.env"
         self.commands = {}
         for process in sorted(processes()):

@@ -36,6 +36,7 @@ class EmulatorFlight:
         self.plant = Plant(load_airframe("f550"), 1)
         self.sensors = Sensors(PAPER, 2)
         self.autopilot = Autopilot("f550", 3, boot_offset_s=BOOT_OFFSET_S, clock_drift_ppm=20.0)
+        self.autopilot.parameters.set("COM_RC_OVERRIDE", 3)  # PX4's own is 1, with which no flight begins
         self.autopilot.set_rc([1500, 1500, 1500, 1500, 1000, 1000, 1000, 1000])
         self.steps = 0
         self.latest = {}

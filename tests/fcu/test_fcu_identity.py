@@ -2,7 +2,6 @@
 
 from companion.core.messages import FcuInfo
 from companion.core.px4_parameters import rules
-from companion.fcu.guards.parameter_watch import WATCHED
 from companion.fcu.identity import REQUEST_S, TRIES, Identity
 from companion.fcu.link.decoded import AutopilotVersion, ParamValue
 from companion.fcu.link.params import INT32, REAL32, encode_value, name_field
@@ -43,7 +42,7 @@ class Peer:
 
 
 def names(vehicle):
-    return [rule.name for rule in rules(vehicle, None, vehicle.fcu.send_odometry) if rule.name not in WATCHED]
+    return [rule.name for rule in rules(vehicle, None, vehicle.fcu.send_odometry)]
 
 
 def test_version_and_parameters_are_published_once_when_all_are_known(vehicle):

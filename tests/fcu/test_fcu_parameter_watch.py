@@ -3,11 +3,14 @@
 import math
 
 import pytest
+from fcu_peer import GOOD_PARAMETERS, Peer
 from pymavlink.dialects.v20 import common
 
 from companion.core.enums import CommandAction
 from companion.core.messages import FcuCommand, FcuCommandAck, FcuStatus, FcuText
-from companion.fcu.guards.parameter_watch import FATAL, REREAD_S, ParameterWatch
+from companion.core.px4_parameters import PlannedFlight
+from companion.fcu.fcu_node import FcuNode
+from companion.fcu.guards.parameter_watch import FATAL, LEFT_TO_PREFLIGHT, REREAD_S, ParameterWatch
 from companion.fcu.link import params
 from companion.fcu.link.decoded import ParamValue
 
@@ -33,7 +36,25 @@ UNSAFE = [
     ("COM_RCL_EXCEPT", 4),
     ("COM_RCL_EXCEPT", 7),
     ("CBRK_SUPPLY_CHK", 894281),
+    ("COM_RC_OVERRIDE", 1),  # moved sticks do not take over from offboard
+    ("COM_RC_IN_MODE", 1),  # joystick only: the transmitter has no effect
+    ("RC_MAP_KILL_SW", 0),
+    ("COM_FLTMODE6", 7),
+    ("NAV_DLL_ACT", 6),
+    ("COM_LOW_BAT_ACT", 1),
+    ("GF_ACTION", 4),  # terminate
+    ("GF_PREDICT", 1),
+    ("FD_FAIL_R", 30),
+    ("THR_MDL_FAC", 0.3),
 ]
+FLIGHT = PlannedFlight(height_m=8.0, distance_m=15.0, switch_channel=9)
+REREAD_ALL_S = REREAD_S * (len(GOOD_PARAMETERS) + 2)
+
+
+@pytest.fixture
+def under_deck(vehicle):
+    """A peer whose node knows the mission."""
+    return Peer(FcuNode(vehicle, flight=FLIGHT))
 
 
 @pytest.mark.parametrize(("name", "value"), UNSAFE)
@@ -73,19 +94,85 @@ def test_a_parameter_that_is_never_reported_refuses_the_start(peer, name):
     assert 4 <= len(requests) <= 6
 
 
-def test_a_circuit_breaker_that_does_not_exist_is_accepted(peer):
-    del peer.parameters["CBRK_SUPPLY_CHK"]
-    peer.run(3.0)
-    assert refused(peer) == ""
+@pytest.mark.parametrize("name", sorted(set(GOOD_PARAMETERS) - set(FATAL)))
+def test_another_parameter_that_does_not_exist_is_accepted(under_deck, name):
+    del under_deck.parameters[name]
+    under_deck.run(5.0)
+    assert refused(under_deck) == ""
+
+
+def test_a_parameter_that_may_still_be_on_its_way_refuses_the_start_and_an_unreadable_one_does(under_deck):
+    known = under_deck.parameters.pop("GF_ACTION")
+    under_deck.run(1.5)
+    assert refused(under_deck) == "the flight controller has not reported GF_ACTION"
+    under_deck.parameters["GF_ACTION"] = known
+    under_deck.run(3.0)
+    assert refused(under_deck) == ""
+    under_deck.parameters["THR_MDL_FAC"] = math.nan
+    under_deck.reboot()
+    under_deck.run(8.0)
+    assert refused(under_deck) == "the flight controller has not reported THR_MDL_FAC"
+
+
+def test_an_unsafe_parameter_is_reported_where_another_does_not_exist(under_deck):
+    del under_deck.parameters["CBRK_SUPPLY_CHK"]
+    under_deck.parameters["GF_ACTION"] = 4
+    under_deck.run(6.0)
+    reports = [m.text for _, m in under_deck.out if type(m) is FcuText and "GF_ACTION" in m.text]
+    assert len(reports) == 1
+
+
+# --- what depends on the mission ---------------------------------------------------------------------------------------
+
+RETURNS = [("NAV_RCL_ACT", 2), ("NAV_DLL_ACT", 2), ("COM_OBL_RC_ACT", 3), ("COM_LOW_BAT_ACT", 3), ("GF_ACTION", 3)]
+
+
+@pytest.mark.parametrize(("name", "returns"), RETURNS)
+def test_a_return_that_climbs_above_the_missions_height_refuses_the_start(under_deck, name, returns):
+    """Preflight calls it a collision under a deck; a crew without preflight took off with it."""
+    under_deck.parameters |= {name: returns, "RTL_RETURN_ALT": 60.0}
+    under_deck.run(3.0)
+    assert refused(under_deck).startswith(f"{name} is {returns}, must be ")
+    assert "RTL_RETURN_ALT <= 8 m" in refused(under_deck)
+    under_deck.parameters["RTL_RETURN_ALT"] = 8.0
+    under_deck.run(REREAD_ALL_S)
+    assert refused(under_deck) == ""
+
+
+def test_a_return_without_a_known_altitude_refuses_the_start(under_deck):
+    del under_deck.parameters["RTL_RETURN_ALT"]
+    under_deck.parameters["NAV_RCL_ACT"] = 2
+    under_deck.run(6.0)
+    assert refused(under_deck).startswith("NAV_RCL_ACT is 2")
+
+
+def test_the_missions_switch_is_not_the_kill_switch(under_deck):
+    under_deck.parameters["RC_MAP_KILL_SW"] = FLIGHT.switch_channel
+    under_deck.run(3.0)
+    assert refused(under_deck).startswith("RC_MAP_KILL_SW is 9")
+
+
+@pytest.mark.parametrize(("name", "value"), [("COM_LOW_BAT_ACT", 0), ("COM_RC_OVERRIDE", 2), ("COM_RC_IN_MODE", 3)])
+def test_what_preflight_only_warns_of_refuses_nothing(under_deck, name, value):
+    under_deck.parameters[name] = value
+    under_deck.run(3.0)
+    assert refused(under_deck) == ""
+
+
+def test_the_size_of_px4s_fence_is_left_to_preflight(under_deck):
+    under_deck.run(3.0)
+    asked = {m.param_id for m in under_deck.sent("PARAM_REQUEST_READ")}
+    assert "GF_ACTION" in asked and not asked & set(LEFT_TO_PREFLIGHT)
+    assert refused(under_deck) == ""
 
 
 def test_a_later_change_of_a_parameter_and_its_correction_are_detected(peer):
     peer.run(3.0)
     peer.parameters["COM_OF_LOSS_T"] = 3.0
-    peer.run(REREAD_S * 7)
+    peer.run(REREAD_ALL_S)
     assert refused(peer).startswith("COM_OF_LOSS_T is 3")
     peer.parameters["COM_OF_LOSS_T"] = 0.5
-    peer.run(REREAD_S * 7)
+    peer.run(REREAD_ALL_S)
     assert refused(peer) == ""
 
 
@@ -109,7 +196,8 @@ def test_corrupted_and_other_parameters_change_nothing(vehicle, name, field, kin
 
 def test_the_rules_are_those_of_the_table_that_preflight_uses(vehicle):
     watch = ParameterWatch(vehicle, lambda message: None)
-    for name, value in (("COM_OF_LOSS_T", 1.0), ("COM_OBL_RC_ACT", 3), ("NAV_RCL_ACT", 2), ("COM_RCL_EXCEPT", 3)):
+    others = {"COM_OF_LOSS_T": 1.0, "COM_OBL_RC_ACT": 3, "NAV_RCL_ACT": 2, "COM_RCL_EXCEPT": 3}
+    for name, value in (GOOD_PARAMETERS | others).items():
         kind = params.REAL32 if isinstance(value, float) else params.INT32
         watch.put(ParamValue(params.encode_value(value, kind), 1, 1, name.encode().ljust(16, b"\0"), kind))
     assert watch.complete and watch.problem == ""

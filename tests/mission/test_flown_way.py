@@ -100,7 +100,7 @@ def test_a_pilots_way_around_a_pier_is_the_way_home():
     assert np.linalg.norm(path[-1] - (0.0, 0.0, 4.0)) < 0.1
 
 
-def test_points_outside_the_limits_are_left_out_and_the_crew_is_told_so():
+def test_points_outside_the_limits_are_left_out_and_reported():
     world = handed_over((0.0, -9.0, 3.0), (8.0, -5.0, 3.0))
     assert world.node._mission.inputs.way_out
     assert all(p[1] >= -8.0 for p in world.node._mission.inputs.way_out)

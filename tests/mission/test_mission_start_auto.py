@@ -1,6 +1,7 @@
-"""A mission that takes off by itself is for simulators: refused on a serial link, and not installed on an aircraft."""
+"""A mission that takes off by itself is for simulators: refused on every link, and not installed on an aircraft."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,16 +20,17 @@ def context(mission, url=SERIAL, **run):
     return Context(VEHICLE, mission, url, Path(), Path(), run=run)
 
 
-@pytest.mark.parametrize("url", [SERIAL, ""])  # "": the vehicle file's
-def test_a_start_by_itself_is_refused_on_a_serial_link(url):
+@pytest.mark.parametrize("url", [SERIAL, UDP, "tcp:192.168.10.2:5760", ""])  # "": the vehicle file's
+def test_a_start_by_itself_is_refused_on_every_link(url):
+    """A flight controller on Ethernet, or behind a router on this computer, is an aircraft, too."""
     with pytest.raises(ConfigError, match='start = "auto" takes off as soon as all checks have passed') as error:
         refuse_auto(context(AUTO, url))
     assert "--yes-auto" in str(error.value) and "\n" not in str(error.value)
 
 
-def test_it_is_flown_where_it_is_allowed_or_where_the_link_leads_to_no_aircraft():
+def test_it_is_flown_where_it_is_allowed_or_in_a_simulation():
     refuse_auto(context(AUTO, **{YES_AUTO: True}))
-    refuse_auto(context(AUTO, UDP))
+    refuse_auto(replace(context(AUTO, UDP), scenario_file=ROOT / "config/scenarios/bridge_hover.toml"))
     refuse_auto(context(BY_SWITCH))
 
 

@@ -12,7 +12,7 @@ import cv2
 import jsonschema
 import numpy as np
 import pytest
-from autopilot_process import port_is_free, running_autopilot, running_fcu, wait_until_ready
+from autopilot_process import SCENARIO, port_is_free, running_autopilot, running_fcu, wait_until_ready
 from click.testing import CliRunner
 from preflight_fakes import healthy
 
@@ -136,7 +136,14 @@ def test_a_bad_vehicle_file_fails_and_skips_what_needs_it(tmp_path):
 def test_against_the_autopilot_fix_shows_asks_and_sets(vehicle, tmp_path, monkeypatch):
     words = ["--vehicle", vehicle, "--mission", MISSION, "--out", tmp_path, "--fix"]
     monkeypatch.setattr(command, "HEARTBEAT_TIMEOUT_S", 5.0)
-    with running_autopilot() as url:
+    scenario = tmp_path / "unset.toml"  # in which the crew has not set the action for a lost transmitter
+    text = (
+        SCENARIO.read_text()
+        .replace('base = "', f'base = "{SCENARIO.parent}/')
+        .replace('"../', f'"{SCENARIO.parents[1]}/')
+    )
+    scenario.write_text(f"{text}\n[fcu_parameters]\nNAV_RCL_ACT = 2\n")
+    with running_autopilot(scenario) as url:
         wait_until_ready(url)
         refused = run(*words, "--fcu", url, keyboard="")
         fixed = run(*words, "--fcu", url, "--json", tmp_path / "r.json", keyboard="a\n")

@@ -156,7 +156,12 @@ class Px4Flight:
         vehicle = ROOT / "config/vehicles" / (SIH_VEHICLE if mode == "sih" else "f550.toml")
         list(generate_all([vehicle], print))
         context = Context(
-            vehicle, ROOT / "config/missions/bridge_hover.toml", fcu_url(), folder / "bus", folder / "flight.mcap"
+            vehicle,
+            ROOT / "config/missions/bridge_hover.toml",
+            fcu_url(),
+            folder / "bus",
+            folder / "flight.mcap",
+            scenario_file=scenario,
         )
         commands = {
             "simulator": python(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from companion.runtime.fly import fly
 from companion.runtime.parent import Parent
+from companion.runtime.processes import YES_AUTO
 
 RELAY_CAMERA = Path(__file__).with_name("relay_camera.py")
 
@@ -43,7 +44,7 @@ def main() -> int:
     def camera(bus: Path, _folder: Path) -> dict[str, list[str]]:
         return {"camera": [sys.executable, str(RELAY_CAMERA), "--air", str(given.air), "--bus", str(bus)]}
 
-    return fly(given.mission, given.vehicle, given.fcu, given.out, True, camera, given.timeout)
+    return fly(given.mission, given.vehicle, given.fcu, given.out, True, camera, given.timeout, run={YES_AUTO: True})
 
 
 if __name__ == "__main__":

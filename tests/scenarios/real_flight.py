@@ -69,7 +69,8 @@ class RealFlight:
         self.log = folder / "flight" / "flight.mcap"
         self.instance = free_instance()
         bus, air = folder / "bus", folder / ("air" if camera else "bus")
-        context = Context(ROOT / "config/vehicles/f550.toml", mission, fcu_url(self.instance), bus, self.log)
+        vehicle, url = ROOT / "config/vehicles/f550.toml", fcu_url(self.instance)
+        context = Context(vehicle, mission, url, bus, self.log, scenario_file=scenario)
         commands = {
             "simulator": python(
                 "sitl.realtime", str(scenario), "--seed", str(seed), "--bus", str(air),

@@ -196,6 +196,11 @@ class Plausibility:
         if voltage_v > 0:
             self._in_range(Quantity.VOLTAGE, (voltage_v / self._reference_v,), now_s)
 
+    def is_battery(self, voltage_v: float) -> bool:
+        """Whether the battery of this aircraft can have a voltage; nothing is counted."""
+        limits = TABLE[Quantity.VOLTAGE]
+        return limits.smallest <= voltage_v / self._reference_v <= limits.largest
+
     def in_time(self, quantity: Quantity, stamp_s: float, now_s: float) -> bool:
         """Whether a measurement of `stamp_s` is not too old when it arrives; else it is counted."""
         if now_s - stamp_s <= TABLE[quantity].age_s:
