@@ -11,7 +11,7 @@ from companion.core.bundle_poses import bundle_pose
 from companion.core.frames import facing_yaw, quat_normalized, rotation_matrix
 from companion.core.messages import WORLD, Reference, State
 from companion.core.trajectories import Placed, Samples, duration_s, sample
-from companion.core.trajectory_messages import Hold, Move, Trajectory, Vec3, Waypoints
+from companion.core.trajectory_messages import Hold, Move, Resumed, Trajectory, Vec3, Waypoints
 
 __all__ = ["Placed", "Samples", "duration_s", "in_world", "is_finite", "sample", "standoff_plane"]
 
@@ -22,9 +22,10 @@ NO_PLANE: Plane = ((0.0, 0.0, 0.0), 0.0)
 def is_finite(reference: Reference) -> bool:
     """Whether every number of a reference is finite, and its waypoints are complete."""
     t = reference.trajectory
-    if isinstance(t, Waypoints) and not (2 <= len(t.points) == len(t.yaws_rad)):
+    curve, clock = (t.curve, (t.from_s, t.ramp_s)) if isinstance(t, Resumed) else (t, ())
+    if isinstance(curve, Waypoints) and not (2 <= len(curve.points) == len(curve.yaws_rad)):
         return False
-    return math.isfinite(reference.start_s) and _all_finite(msgspec.structs.astuple(t))
+    return _all_finite((reference.start_s, *clock, *msgspec.structs.astuple(curve)))
 
 
 def _all_finite(value: float | tuple[Any, ...]) -> bool:

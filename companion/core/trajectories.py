@@ -19,7 +19,7 @@ its largest acceleration is 15/8 · v₀/T.
 `Spiral` and `FigureEight` are curves of an angle that starts and stops smoothly: its rate rises over ``ramp_s`` as
 6 x⁵ - 15 x⁴ + 10 x³ and falls likewise, so that the jerk is continuous. `Waypoints` is the spline of seventh degree
 through its points that is at rest at both ends: the interpolant with the least integral of squared snap for given
-times at the points.
+times at the points. `Resumed` is the rest of one of these curves under a clock that starts as smoothly.
 
 All are at rest before their start and after their end.
 """
@@ -33,11 +33,13 @@ import numpy as np
 from companion.core.arrays import Array
 from companion.core.frames import wrap_angle
 from companion.core.trajectory_messages import (
+    Curve,
     FigureEight,
     Hold,
     Line,
     Move,
     Raster,
+    Resumed,
     Spiral,
     Trajectory,
     Vec3,
@@ -53,6 +55,7 @@ STOP_MIN_S = 0.8  # longer than the position control's response, shorter than a 
 DURATION_MIN_S = 1e-3
 SEGMENT_MIN_S = 0.1  # shortest time between two waypoints, before the times are scaled to the limits
 SAMPLES_PER_SEGMENT = 64  # at these the limits of a spline are checked
+SAMPLES_OF_REST = 256  # the highest speed of an interrupted curve's rest is of so many points
 CACHED = 8  # trajectories whose tables are cached: the present one and those compared with it
 
 
@@ -93,6 +96,8 @@ def duration_s(trajectory: Trajectory | Placed) -> float:
             return max(turning_s, _ramp_s(trajectory)) + _ramp_s(trajectory)
         case Waypoints():
             return float(_spline(trajectory).times_s[-1])
+        case Resumed(curve, from_s):
+            return max(duration_s(curve) - from_s + _ramp_s(trajectory) / 2, _ramp_s(trajectory))
         case Placed():
             return duration_s(trajectory.trajectory)
         case _:
@@ -112,11 +117,25 @@ def sample(trajectory: Trajectory | Placed, start_s: float, times_s: Array) -> S
             return _sample_figure_eight(trajectory, times_s - start_s)
         case Waypoints():
             return _sample_waypoints(trajectory, times_s - start_s)
+        case Resumed():
+            return _sample_resumed(trajectory, times_s - start_s)
         case Placed(inner, R, origin, yaw_rad):
             p, v, a, yaw, yaw_rate = sample(inner, start_s, times_s)
             return Samples(p @ R.T + origin, v @ R.T, a @ R.T, yaw + yaw_rad, yaw_rate)
         case _:
             return _sample_chain(trajectory, times_s - start_s)
+
+
+def resumed(trajectory: Curve | Resumed, flown_s: float) -> Resumed:
+    """What is left of a curve after it was flown for flown_s [s], begun with no more than `STOP_M_S2` beside the curve's own."""
+    if isinstance(trajectory, Resumed):
+        clock_s = _started(np.array([flown_s]), _ramp_s(trajectory))[0]
+        return resumed(trajectory.curve, trajectory.from_s + float(clock_s[0]))
+    end_s = duration_s(trajectory)
+    from_s = min(max(flown_s, 0.0), end_s)
+    left = sample(trajectory, 0.0, np.linspace(from_s, end_s, SAMPLES_OF_REST))
+    fastest_m_s = float(np.linalg.norm(left.v_W, axis=1).max())
+    return Resumed(trajectory, from_s, max(15 / 8 * fastest_m_s / STOP_M_S2, STOP_MIN_S))
 
 
 def stop_s(move: Move) -> float:
@@ -247,21 +266,31 @@ def _sample_chain(trajectory: Line | Raster, t: Array) -> Samples:
 # --- curves of an angle ---------------------------------------------------------------------------------------------
 
 
-def _ramp_s(trajectory: Spiral | FigureEight) -> float:
+def _ramp_s(trajectory: Spiral | FigureEight | Resumed) -> float:
     return max(trajectory.ramp_s, LIMIT_MIN)
 
 
 def _eased(t: Array, total_s: float, ramp_s: float) -> tuple[Array, Array, Array]:
     """A clock that starts and stops smoothly, with its rate and acceleration; it ends at total_s - ramp_s."""
     t = np.minimum(np.maximum(t, 0.0), total_s)
-    up = np.minimum(t / ramp_s, 1.0)
-    down = np.maximum((t - total_s) / ramp_s + 1.0, 0.0)
-    x = np.stack([up, down])
+    clock, rate, slope = _started(np.stack([t, t - (total_s - ramp_s)]), ramp_s)
+    return clock[0] - clock[1], rate[0] - rate[1], slope[0] - slope[1]
+
+
+def _started(t: Array, ramp_s: float) -> tuple[Array, Array, Array]:
+    """A clock that stands before t = 0, starts smoothly and runs evenly after ramp_s, with its rate and acceleration."""
+    x = np.minimum(np.maximum(t / ramp_s, 0.0), 1.0)
     x2, w = x * x, x * (1.0 - x)
-    rise = x2 * x * (10.0 + x * (6.0 * x - 15.0))
     area = x2 * x2 * (2.5 + x * (x - 3.0)) * ramp_s
-    slope = 30.0 * w * w / ramp_s
-    return area[0] + np.maximum(t - ramp_s, 0.0) - area[1], rise[0] - rise[1], slope[0] - slope[1]
+    rise = x2 * x * (10.0 + x * (6.0 * x - 15.0))
+    return area + np.maximum(t - ramp_s, 0.0), rise, 30.0 * w * w / ramp_s
+
+
+def _sample_resumed(rest: Resumed, t: Array) -> Samples:
+    clock, rate, acceleration = _started(t, _ramp_s(rest))
+    p, v, a, yaw, yaw_rate = sample(rest.curve, 0.0, rest.from_s + clock)
+    r, w = rate[:, None], acceleration[:, None]
+    return Samples(p, v * r, a * r * r + v * w, yaw, yaw_rate * rate)
 
 
 def _sample_spiral(spiral: Spiral, t: Array) -> Samples:

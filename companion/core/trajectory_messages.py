@@ -94,4 +94,15 @@ class Waypoints(msgspec.Struct, tag="waypoints", frozen=True):
     yaw_rate_rad_s: float
 
 
-Trajectory = Hold | Move | Line | Spiral | FigureEight | Raster | Waypoints
+Curve = Line | Spiral | FigureEight | Raster | Waypoints
+
+
+class Resumed(msgspec.Struct, tag="resumed", frozen=True):
+    """What is left of a curve that was interrupted: from rest at one of its points, and after a ramp at its own pace."""
+
+    curve: Curve
+    from_s: float  # time of the curve at which it goes on
+    ramp_s: float
+
+
+Trajectory = Hold | Move | Curve | Resumed

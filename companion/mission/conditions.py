@@ -286,7 +286,8 @@ def trajectory_out_of_limits(mission: MissionContext, now_s: float) -> Found:
 
 def trajectory_flown(mission: MissionContext, now_s: float) -> Found:
     if isinstance(mission.plan.trajectory, HoldTable):
-        return mission.flight.phase_time_s(now_s) >= mission.plan.trajectory.duration_s
+        held_s = mission.flight.interrupted_hold_s + mission.flight.phase_time_s(now_s)
+        return held_s >= mission.plan.trajectory.duration_s
     return mission.move_finished(now_s)
 
 

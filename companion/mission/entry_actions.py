@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 from companion.core.enums import CommandAction, FcuMode, Phase, SafetyAction
 from companion.core.messages import WORLD
-from companion.core.trajectories import begins_at
-from companion.core.trajectory_messages import Hold, Trajectory, Vec3
+from companion.core.trajectories import begins_at, resumed
+from companion.core.trajectory_messages import Hold, Move, Trajectory, Vec3
 from companion.mission import phases as ph
 from companion.mission import reference_geometry as geometry
-from companion.mission.curves import Curve, flown_s, to_trajectory
+from companion.mission.curves import flown_s, to_trajectory
 from companion.mission.inspecting import fly_to_stop
 from companion.mission.inspection_route import to_world
 from companion.mission.mission_context import MissionContext
@@ -89,11 +89,11 @@ def _enter_hold(mission: MissionContext, left: Phase, now_s: float) -> None:
 
 
 def _enter_transfer(mission: MissionContext, left: Phase, now_s: float) -> None:
-    """To the first point of the trajectory, in the trajectory's frame."""
+    """To the first point of the trajectory, or to the one at which it was interrupted, in the trajectory's frame."""
     mission.inputs.expect_modes(FcuMode.OFFBOARD)
     plan, back = mission.plan, mission.plan.return_
     here = _reference_point(mission, now_s)
-    trajectory = _planned(mission, plan.trajectory)
+    trajectory = _to_fly(mission)
     if here is None or trajectory is None:
         return
     goal, goal_yaw_rad = begins_at(trajectory)
@@ -105,7 +105,7 @@ def _enter_transfer(mission: MissionContext, left: Phase, now_s: float) -> None:
 
 def _enter_trajectory(mission: MissionContext, left: Phase, now_s: float) -> None:
     curve = mission.plan.trajectory
-    trajectory = _planned(mission, curve)
+    trajectory = _to_fly(mission)
     if curve is not None and trajectory is not None:
         mission.references.start(curve.frame, trajectory, now_s, flown_s(curve, trajectory))
 
@@ -120,6 +120,8 @@ def _enter_inspect(mission: MissionContext, left: Phase, now_s: float) -> None:
 
 def _enter_pause(mission: MissionContext, left: Phase, now_s: float) -> None:
     mission.flight.paused_phase = left
+    if left == Phase.TRAJECTORY:
+        _note_interruption(mission, now_s)
     mission.flight.pauses += not mission.operator.holding
     demand, home_W = mission.safety.demand, mission.inputs.home_W
     off_reference = demand is not None and demand.monitor == CONTROL_ERROR
@@ -338,10 +340,30 @@ def _present_yaw(mission: MissionContext, now_s: float) -> float:
     return 0.0 if here is None else here[1]
 
 
-def _planned(mission: MissionContext, curve: Curve | None) -> Trajectory | None:
-    """The trajectory of the plan in its own frame; None without one, or while the take-off point is not known."""
+def _to_fly(mission: MissionContext) -> Trajectory | None:
+    """The trajectory of the plan in its own frame, after an interruption what is left of it.
+
+    None without one, or while the take-off point is not known.
+    """
+    curve = mission.plan.trajectory
+    if mission.flight.interrupted is not None:
+        return mission.flight.interrupted
     origin = (0.0, 0.0, 0.0) if mission.plan.trajectory_at_bundle else mission.inputs.home_W
     return None if curve is None or origin is None else to_trajectory(curve, origin)
+
+
+def _note_interruption(mission: MissionContext, now_s: float) -> None:
+    """Where the trajectory goes on later: at the point that its reference has reached."""
+    present = mission.references.current
+    if present is None:
+        return
+    match present.trajectory:
+        case Hold():
+            mission.flight.interrupted_hold_s += now_s - present.start_s
+        case Move():
+            pass  # no trajectory of a plan is a move
+        case trajectory:
+            mission.flight.interrupted = resumed(trajectory, now_s - present.start_s)
 
 
 def _move_at_bundle(mission: MissionContext, goal_M: Vec3, goal_yaw_M: float, now_s: float) -> None:

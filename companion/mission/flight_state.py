@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from companion.core.enums import Phase
-from companion.core.trajectory_messages import Vec3
+from companion.core.trajectory_messages import Resumed, Vec3
 from companion.mission.inspection_progress import Inspecting
 from companion.mission.requests import Photographer
 
@@ -52,6 +52,8 @@ class FlightState:
     last_step_s: float | None = None
     hold_time_s: float = 0.0  # spent in HOLD, all times together
     trajectory_flown: bool = False
+    interrupted: Resumed | None = None  # what is left of the trajectory, in its own frame, after an interruption
+    interrupted_hold_s: float = 0.0  # flown of a trajectory that holds a point, before an interruption
     paused_phase: Phase | None = None  # the phase that PAUSE interrupted last
     pauses: int = 0
     waypoint: int = 0  # index of the waypoint of the search to look from

@@ -113,7 +113,7 @@ TRANSITIONS: tuple[Transition, ...] = (
     Transition((Phase.PAUSE,), conditions.clear_in_search, Phase.SEARCH, "safety monitor cleared"),
     Transition((Phase.PAUSE,), conditions.clear_at_bundle, Phase.APPROACH, "safety monitor cleared"),
     Transition((Phase.PAUSE,), conditions.clear_on_trajectory, Phase.TRANSFER,
-        "safety monitor cleared: from the first point again"),
+        "safety monitor cleared: from where it was interrupted"),
     Transition((Phase.PAUSE,), conditions.clear_in_inspection, Phase.INSPECT,
         "safety monitor cleared: to the same station again"),
     Transition((Phase.PAUSE,), conditions.clear_on_return, Phase.RETURN, "safety monitor cleared"),

@@ -7,8 +7,8 @@ import pytest
 from companion.control.trajectories import duration_s, in_world, is_finite, sample
 from companion.core.frames import quat_from_matrix, quat_from_rpy, rotation_matrix
 from companion.core.messages import WORLD, MapBundle, Reference, State
-from companion.core.trajectories import STOP_M_S2, STOP_MIN_S, begins_at, stop_point
-from companion.core.trajectory_messages import FigureEight, Hold, Line, Move, Raster, Spiral, Waypoints
+from companion.core.trajectories import STOP_M_S2, STOP_MIN_S, begins_at, resumed, stop_point
+from companion.core.trajectory_messages import FigureEight, Hold, Line, Move, Raster, Resumed, Spiral, Waypoints
 
 
 def move(end=(3.0, -2.0, 1.0), yaw_end=2.0, **limits):
@@ -141,6 +141,7 @@ CURVES = {
                      acceleration_m_s2=0.5, stop_s=1.0),
     "waypoints": waypoints(),
 }  # fmt: skip
+CURVES |= {f"rest of {name}": resumed(curve, 0.4 * duration_s(curve)) for name, curve in CURVES.items()}
 LIMITED = ("line", "raster", "waypoints")
 
 
@@ -173,6 +174,35 @@ def test_curves_with_limits_keep_them_and_reach_one(name):
     acceleration = np.linalg.norm(s.a_W, axis=1).max() / curve.acceleration_m_s2
     yaw_rate = np.abs(s.yaw_rate).max() / getattr(curve, "yaw_rate_rad_s", 1.0)
     assert max(speed, acceleration, yaw_rate) == pytest.approx(1.0, abs=5e-3)
+
+
+@pytest.mark.parametrize("name", [name for name in CURVES if not name.startswith("rest")])
+@pytest.mark.parametrize("part", [-0.1, 0.0, 0.3, 0.97, 1.0, 1.5])
+def test_the_rest_of_an_interrupted_curve_goes_from_where_it_was_to_its_end_on_its_path(name, part):
+    curve = CURVES[name]
+    flown_s = part * duration_s(curve)
+    rest = resumed(curve, flown_s)
+    s = sample(rest, 3.0, 3.0 + np.linspace(0.0, duration_s(rest), 20001))
+    there = sample(curve, 0.0, np.array([flown_s, duration_s(curve)]))
+    np.testing.assert_allclose(s.p_W[[0, -1]], there.p_W, atol=1e-9)
+    np.testing.assert_allclose(s.yaw[[0, -1]], there.yaw, atol=1e-9)
+    path = sample(curve, 0.0, np.linspace(0.0, duration_s(curve), 20001)).p_W
+    from_path = [np.linalg.norm(path - p, axis=1).min() for p in s.p_W[::500]]
+    assert max(from_path) < 1e-3
+    whole = sample(curve, 0.0, np.linspace(0.0, duration_s(curve), 20001))
+    assert np.linalg.norm(s.v_W, axis=1).max() <= np.linalg.norm(whole.v_W, axis=1).max() + 1e-5
+    assert np.linalg.norm(s.a_W, axis=1).max() <= np.linalg.norm(whole.a_W, axis=1).max() + STOP_M_S2
+
+
+def test_a_curve_interrupted_again_goes_on_at_the_second_interruption():
+    eight = CURVES["figure eight"]
+    once = resumed(eight, 8.0)
+    for flown_s in (0.0, 0.5 * once.ramp_s, once.ramp_s + 2.0):
+        again = resumed(once, flown_s)
+        assert again.curve == eight
+        at, begin = sample(once, 0.0, np.array([flown_s])), sample(again, 0.0, np.zeros(1))
+        np.testing.assert_allclose(begin.p_W, at.p_W, atol=1e-9)
+    assert resumed(once, once.ramp_s + 2.0).from_s == pytest.approx(8.0 + once.ramp_s / 2 + 2.0)
 
 
 def test_a_line_stops_at_both_ends_and_comes_back():
@@ -243,6 +273,9 @@ def test_waypoints_that_coincide_or_are_too_few_are_harmless():
     assert not is_finite(reference(waypoints(points=((0.0, 0.0, 1.0),), yaws_rad=(0.0,))))
     assert not is_finite(reference(waypoints(yaws_rad=(0.0, 1.0))))
     assert not is_finite(reference(waypoints(yaws_rad=(0.0, 1.0, 2.0, 3.0, math.nan))))
+    assert not is_finite(reference(Resumed(waypoints(yaws_rad=(0.0, 1.0)), 0.0, 1.0)))
+    assert not is_finite(reference(Resumed(waypoints(), math.nan, 1.0)))
+    assert is_finite(reference(Resumed(waypoints(), 1.0, 1.0)))
 
 
 @pytest.mark.parametrize("name", CURVES)

@@ -12,7 +12,7 @@ import zmq
 from companion.core import bus as bus_module
 from companion.core.bus import BadMessage, MemoryHub, OtherVersion, ZmqBus, decode, encode
 from companion.core.messages import TOPICS, FcuPosition, Image, Reference, SentSetpoint, State
-from companion.core.trajectory_messages import FigureEight, Hold, Line, Move, Raster, Spiral, Waypoints
+from companion.core.trajectory_messages import FigureEight, Hold, Line, Move, Raster, Resumed, Spiral, Waypoints
 from companion.runtime.manager import wait_until
 
 POSITION = dict(p_W=(1.0, 2.0, 3.0), v_W=(0.0, 0.0, 0.0))
@@ -161,6 +161,7 @@ def test_every_type_of_the_table_has_the_common_fields(topic):
         (Spiral((1.0, 2.0, 3.0), 4.0, 5.0, 0.5, -1.0, 30.0, 2.0), 248, "3e9eae8aaea2e82a"),
         (FigureEight((1.0, 2.0, 3.0), (2.0, 0.0, 0.0), (0.0, 1.0, 0.0), 0.5, 8.0, 2, 1.5), 274, "2353fd148fe77486"),
         (Raster((1.0, 2.0, 3.0), 4.0, 2.0, 0.5, 0.5, 1.0, 0.25, 2.0), 267, "e96382b88a6cbdca"),
+        (Resumed(Line((1.0, 2.0, 3.0), (4.0, 5.0, 6.0), 0.5, 1.0, 0.5, 2.0, 3), 4.5, 1.5), 304, "0a80220c9b410296"),
         (Waypoints(((1.0, 2.0, 3.0), (4.0, 5.0, 6.0)), (0.5, 1.5), 1.0, 0.5, 0.25), 264, "4ee3c390749783d9"),
     ],
     ids=lambda value: type(value).__name__,

@@ -10,7 +10,7 @@ from mission_world import FAR, OFF_US, ON_US, World, bridge_plan, face_plan, lin
 from companion.control.trajectories import is_finite
 from companion.core.enums import FcuMode, Phase, ProcessName, SafetyAction
 from companion.core.messages import ControlStatus, FcuCommandAck, FcuStatus, Health, Markers, State
-from companion.core.trajectory_messages import Line, Move, Raster
+from companion.core.trajectory_messages import Line, Move, Raster, Resumed
 from companion.mission import conditions
 from companion.mission import phases as ph
 from companion.mission.conditions import SAFETY_DEMANDS
@@ -961,14 +961,24 @@ def test_a_trajectory_may_take_the_place_of_the_hold():
     assert world.status.success and "HOLD" not in world.phases()
 
 
-def test_a_bundle_lost_on_the_scan_pauses_it_and_the_scan_begins_again():
+def test_a_bundle_lost_on_the_scan_pauses_it_and_the_scan_goes_on_where_it_was():
     world = World(face_plan()).run_until("TRAJECTORY")
-    world.run(1.0)
-    world.bundle_in_view = False
-    world.run_until("PAUSE")
-    world.bundle_in_view = True
+    begun = world.reference_p
+    for _ in range(2):
+        world.run(4.0)
+        world.bundle_in_view = False
+        world.run_until("PAUSE")
+        left = world.reference_p
+        world.bundle_in_view = True
+        world.run_until("TRAJECTORY")
+        assert math.dist(world.reference_p, left) < 0.01 and math.dist(world.reference_p, begun) > 0.5
     world.run_until("DONE")
-    assert world.phases().count("TRAJECTORY") == 2 and world.status.success
+    assert world.phases().count("TRAJECTORY") == 3 and world.status.success
+    assert max(world.reference_jumps_m) < 0.15
+    rests = {r.trajectory for _, r in world.references if isinstance(r.trajectory, Resumed)}
+    assert len(rests) == 2 and {rest.curve for rest in rests} == {
+        r.trajectory for _, r in world.references if isinstance(r.trajectory, Raster)
+    }
 
 
 def test_a_scan_that_leaves_the_fence_is_not_begun():
@@ -984,6 +994,18 @@ def test_a_hold_in_the_world_ends_after_its_time():
     held = [s.phase for s in world.statuses].count("TRAJECTORY") * 0.1
     assert held == pytest.approx(7.0, abs=0.3)
     assert world.run_until("DONE").status.success
+
+
+def test_a_hold_in_the_world_that_was_interrupted_is_held_for_what_is_left_of_it():
+    table = {"kind": "hold", "frame": "pier", "p_m": [0.0, 0.0, 4.5], "yaw_rad": 0.0, "duration_s": 12.0}
+    world = World(face_plan(trajectory=msgspec.convert(table, Curve))).run_until("TRAJECTORY")
+    world.run(5.0)
+    world.bundle_in_view = False
+    world.run_until("PAUSE")
+    world.bundle_in_view = True
+    world.run_until("DONE")
+    held = [s.phase for s in world.statuses].count("TRAJECTORY") * 0.1
+    assert held == pytest.approx(12.0, abs=0.5) and world.status.success
 
 
 @pytest.mark.parametrize("height_m", [1.2, 2.4])
