@@ -30,7 +30,7 @@ from companion.core.trajectories import duration_s, sample
 from companion.core.vehicle import Camera, Vehicle
 from companion.recording import foxglove_types as fg
 from companion.recording.codec import encode, json_schema
-from companion.recording.log import Log, LogError, read_log
+from companion.recording.log import Log, LogError, read_log, side_cars
 
 BODY, CAMERA, TRUE_BODY = "body", "camera", "body_true"
 TRANSFORM_PERIOD_S, PATH_PERIOD_S, CALIBRATION_PERIOD_S = 1 / 30, 1.0, 5.0
@@ -273,7 +273,7 @@ def _corners(log: Log, clock: Clock) -> Iterator[Shown]:
 
 def _images(log: Log, clock: Clock) -> Iterator[Shown]:
     """The navigation camera's photographs beside the log."""
-    for sidecar in sorted(log.path.parent.glob(f"{log.path.stem}_photo_*.json")):
+    for sidecar in side_cars(log.path):
         try:
             stamp_s = float(msgspec.json.decode(sidecar.read_bytes())["stamp_s"])
             data = sidecar.with_suffix(".png").read_bytes()

@@ -5,6 +5,7 @@ break. Logs of earlier versions are read through the table of `companion.core.al
 """
 
 import datetime
+import glob
 import struct
 import tomllib
 import zlib
@@ -159,6 +160,11 @@ def parts(path: Path) -> list[Path]:
             break
         found.append(following)
     return found
+
+
+def side_cars(log_file: Path) -> list[Path]:
+    """The side-cars of the photographs that the recorder wrote beside a log, as `LogWriter.save_photograph` names them."""
+    return sorted(log_file.parent.glob(f"{glob.escape(log_file.stem)}_photo_*.json"))
 
 
 def _continues(part: Path, path: Path) -> bool:

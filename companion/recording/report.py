@@ -20,7 +20,7 @@ from companion.recording import plots
 from companion.recording import series as sr
 from companion.recording.inspection_figures import SurfaceResult, Totals, surface_results, totals
 from companion.recording.inspection_report import FOLDER, PAGE, read_inspection
-from companion.recording.log import Log, LogError, read_log
+from companion.recording.log import Log, LogError, read_log, side_cars
 from companion.recording.metrics import metrics_from_messages
 from companion.recording.pages import page_environment
 
@@ -164,7 +164,7 @@ def _configuration(log: Log) -> list[tuple[str, str]]:
 def photographs(log_path: Path) -> list[dict[str, Any]]:
     """The photographs beside a log: side-car data, thumbnail as data URL, number of the file."""
     found = []
-    for side_car in sorted(log_path.parent.glob(f"{log_path.stem}_photo_*.json")):
+    for side_car in side_cars(log_path):
         try:
             facts = msgspec.json.decode(side_car.read_bytes())
             image = cv2.imdecode(np.frombuffer(side_car.with_suffix(".png").read_bytes(), np.uint8), cv2.IMREAD_COLOR)

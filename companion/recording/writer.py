@@ -222,22 +222,22 @@ class LogWriter:
 
         The side-car comes second and by renaming, so one that exists belongs to a complete picture.
         """
-        stem = self.path.with_name(f"{self.path.stem}_photo_{number:03d}")
-        part = stem.with_suffix(".part")
+        name = f"{self.path.stem}_photo_{number:03d}"
+        part = self.path.with_name(f"{name}.part")
         try:
             copy = 1
-            while stem.with_suffix(".png").exists():  # an id that comes twice must not overwrite the first picture
+            while self.path.with_name(f"{name}.png").exists():  # an id that comes twice must not overwrite a picture
                 copy += 1
-                stem = self.path.with_name(f"{self.path.stem}_photo_{number:03d}_{copy}")
-                part = stem.with_suffix(".part")
+                name = f"{self.path.stem}_photo_{number:03d}_{copy}"
+            part = self.path.with_name(f"{name}.part")
             part.parent.mkdir(parents=True, exist_ok=True)
             part.write_bytes(png)
-            part.replace(stem.with_suffix(".png"))
-            text = msgspec.json.encode({"file": stem.name + ".png", **facts})
+            part.replace(self.path.with_name(f"{name}.png"))
+            text = msgspec.json.encode({"file": f"{name}.png", **facts})
             part.write_bytes(msgspec.json.format(text, indent=2))
-            part.replace(stem.with_suffix(".json"))
+            part.replace(self.path.with_name(f"{name}.json"))
         except OSError as error:
-            self.note_error(f"{stem}: {error.strerror or error}")
+            self.note_error(f"{self.path.with_name(name)}: {error.strerror or error}")
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
 

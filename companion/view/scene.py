@@ -16,7 +16,7 @@ from companion.core.config import ConfigError, read_layered
 from companion.core.frames import quat_from_rpy
 from companion.core.trajectories import duration_s, sample
 from companion.mission.curves import Curve, to_trajectory
-from companion.recording.log import Log, LogError
+from companion.recording.log import Log, LogError, side_cars
 
 Tables = dict[str, Any]
 Drawn = dict[str, Any]  # JSON-ready
@@ -79,7 +79,7 @@ def tables_of_files(
 def photographs_beside(log_file: Path) -> list[Drawn]:
     """The photographs that the recorder wrote beside a log, with the pose of the aircraft at each."""
     found = []
-    for path in sorted(log_file.parent.glob(f"{_escaped(log_file.stem)}_photo_*.json"))[:PHOTOGRAPHS_MAX]:
+    for path in side_cars(log_file)[:PHOTOGRAPHS_MAX]:
         with _left_out():
             facts = msgspec.json.decode(path.read_bytes())
             picture = path.with_suffix(".png")
@@ -106,10 +106,6 @@ def inspection_of(mission: Path, vehicle: Path) -> Drawn | None:
         looks = [[*np.round(pose.p_W, 3).tolist(), *np.round(pose.R_WC[:, 2], 3).tolist()] for pose in poses]
         return {"path": [[round(v, 3) for v in corner] for corner in plan.path], "photographs": looks[:PHOTOGRAPHS_MAX]}
     return None
-
-
-def _escaped(name: str) -> str:
-    return "".join(f"[{c}]" if c in "[]*?" else c for c in name)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from mcap.writer import Writer
 from companion.core.config import ConfigError
 from companion.core.messages import TOPICS, FcuAttitude, Image, LinkRx, Photo
 from companion.recording import writer as writer_module
-from companion.recording.log import LogError, Undecodable, iterate, parts, read_log, series
+from companion.recording.log import LogError, Undecodable, iterate, parts, read_log, series, side_cars
 from companion.recording.recorder import RecorderNode, pose_at
 from companion.recording.writer import LogWriter
 from companion.runtime.flight_record import flight_metadata
@@ -383,6 +383,18 @@ def test_a_log_whose_folder_cannot_be_made_again_costs_nothing_but_the_log(tmp_p
     writer.save_photograph(1, b"png", {})
     assert writer.errors >= 10
     writer.close()
+
+
+@pytest.mark.parametrize("name", ["flight.mcap", "pier 1.5 m.mcap", "[east] *.mcap"])
+def test_every_photograph_has_a_file_of_its_own_whatever_the_log_is_called(tmp_path, name):
+    writer = LogWriter(tmp_path / name, {})
+    for number, png in ((1, b"first"), (2, b"second"), (2, b"its id again"), (13, b"last")):
+        writer.save_photograph(number, png, {"id": number})
+    writer.close()
+    assert writer.errors == 0
+    pictures = {path.with_suffix(".png").read_bytes() for path in side_cars(tmp_path / name)}
+    assert pictures == {b"first", b"second", b"its id again", b"last"}
+    assert not list(tmp_path.glob("*.part"))
 
 
 def test_a_file_name_that_is_no_utf_8_does_not_keep_a_log_from_beginning(tmp_path):
