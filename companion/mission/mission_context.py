@@ -23,14 +23,21 @@ class MissionContext:
     """The parts of one mission; `outbox` collects the messages of the present step.
 
     required_processes: processes that must publish `Health` before the start. route: of the plan's inspection.
+    files: fingerprint of the files that this mission was started with; "" in a lockstep run.
     """
 
     def __init__(
-        self, vehicle: Vehicle, plan: Plan, required_processes: Iterable[ProcessName], route: Route | None = None
+        self,
+        vehicle: Vehicle,
+        plan: Plan,
+        required_processes: Iterable[ProcessName],
+        route: Route | None = None,
+        files: str = "",
     ) -> None:
         self.vehicle = vehicle
         self.plan = plan
         self.required_processes = tuple(required_processes)
+        self.files = files
         self.inputs = MissionInputs(plan, vehicle)
         self.safety = SafetyMonitor(vehicle, plan)
         self.commands = CommandRequests()
@@ -90,6 +97,8 @@ class MissionContext:
                 self.inputs.home_W is not None,
                 now_s,
                 self.required_processes,
+                self.files,
+                self.inputs.errors_s,
             )
         )
         if self.inputs.resets() > 0 and self.plan.satellites:  # else the handover takes the place again

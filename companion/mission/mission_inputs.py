@@ -66,6 +66,7 @@ class MissionInputs:
         self.raw = RawGuard(vehicle.fcu.send_odometry) if plan.satellites else HeightGuard()
         self.latest = Latest()
         self.healths: dict[ProcessName, Health] = {}  # the newest of each process
+        self.errors_s: dict[ProcessName, float] = {}  # when a process counted its newest error
         self.state: State | None = None  # the newest valid and finite one
         self.status: FcuStatus | None = None
         self.home_W: Vec3 | None = None  # where the aircraft stood on the ground, in the estimator's world
@@ -149,6 +150,9 @@ class MissionInputs:
             self._payload_s = status.stamp_s
 
     def take_health(self, health: Health) -> None:
+        before = self.healths.get(health.process)
+        if health.errors > (before.errors if before is not None and before.pid == health.pid else 0):
+            self.errors_s[health.process] = health.stamp_s
         self.healths[health.process] = health
         self._errors_at_start.setdefault(health.process, (health.pid, health.errors))
 

@@ -83,13 +83,14 @@ class MissionNode(Node):
         site: Site,
         required_processes: Iterable[ProcessName] = (),
         photographed: Iterable[Place] = (),
+        files: str = "",
     ) -> None:
         super().__init__()
         check_bundle(plan, site)
         check_standoff(plan, vehicle)
         inspection = load_inspection(plan, site, vehicle, plan.name, photographed)
         route = None if inspection is None else inspection.route()
-        self._mission = MissionContext(vehicle, plan, required_processes, route)
+        self._mission = MissionContext(vehicle, plan, required_processes, route, files)
         self._status_sent_s = -math.inf
 
     @property

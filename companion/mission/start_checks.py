@@ -4,8 +4,9 @@ Each check evaluates the newest messages and returns why it fails. No result is 
 again while the aircraft waits.
 """
 
-from collections.abc import Iterable
-from math import isfinite
+from collections.abc import Iterable, Mapping
+from math import inf, isfinite
+from types import MappingProxyType
 from typing import NamedTuple
 
 from companion.core.enums import FcuMode, FcuSystem, ImuFault, ProcessName
@@ -42,6 +43,8 @@ NEVER_WITHOUT = (FcuSystem.GYRO, FcuSystem.ACCELEROMETER, FcuSystem.ATTITUDE, Fc
 # Steel of a bridge disturbs the compass, and wind before a pier the barometer: a crew may want to fly nevertheless, and must know.
 WARNED_OF = (FcuSystem.COMPASS, FcuSystem.BAROMETER)
 CAMERA_PROCESSES = (ProcessName.CAMERA, ProcessName.TRACKER)
+ERRORS_QUIET_S = 10.0  # without a new error of a process before a mission starts
+EMPTY: Mapping[ProcessName, float] = MappingProxyType({})
 SEEN_S = 0.5  # oldest observation of a bundle that is in sight
 
 
@@ -60,12 +63,15 @@ def run_checks(
     home_known: bool,
     now_s: float,
     required_processes: Iterable[ProcessName] = (),
+    files: str = "",
+    errors_s: Mapping[ProcessName, float] = EMPTY,
 ) -> list[StartCheck]:
     """All checks, in the order in which a user would correct them.
 
     latest: newest message of each topic; healths: newest `Health` of each process; home_known: the take-off point in
     the estimator's world has been taken; required_processes: processes whose `Health` must be arriving; those of
-    the camera only if the plan needs one.
+    the camera only if the plan needs one. files: fingerprint of those that the mission was started with. errors_s: when
+    each process counted its newest error.
     """
     status = latest.fresh(FcuStatus, now_s)
     linked = status is not None and status.connected
@@ -86,7 +92,8 @@ def run_checks(
     if plan.inspection is not None:
         checks.append(_payload_check(latest, now_s))
     required = [name for name in required_processes if plan.needs_camera or name not in CAMERA_PROCESSES]
-    return checks + [_process_check(name, healths.get(name), now_s) for name in required]
+    quiet = {name for name in required if now_s - errors_s.get(name, -inf) > ERRORS_QUIET_S}
+    return checks + [_process_check(name, healths.get(name), files, name in quiet, now_s) for name in required]
 
 
 def problems(checks: list[StartCheck]) -> str:
@@ -198,7 +205,13 @@ def _payload_check(latest: Latest, now_s: float) -> StartCheck:
     return StartCheck("payload camera", "no status from the payload process" if status is None else status.problem)
 
 
-def _process_check(name: ProcessName, health: Health | None, now_s: float) -> StartCheck:
+def _process_check(name: ProcessName, health: Health | None, files: str, quiet: bool, now_s: float) -> StartCheck:
+    """quiet: it counts no errors at present, such as those of a log that cannot be written."""
     if health is None or now_s - health.stamp_s > TOPICS["health"].max_age_s:
-        return StartCheck(name, "no health message")
-    return StartCheck(name, f"{health.errors} errors, last: {health.last_error}" if health.errors else "")
+        return StartCheck(name, "no health message, is it running?")
+    if files and health.files != files:
+        problem = (
+            "vehicle, mission or site were changed after it or the mission was started: start the whole stack again"
+        )
+        return StartCheck(name, problem)
+    return StartCheck(name, "" if quiet else f"{health.errors} errors, last: {health.last_error}")

@@ -22,7 +22,7 @@ from companion.core.bus import ZmqBus
 from companion.core.clock import monotonic_s
 from companion.core.command_line import INTERRUPTED, REFUSED, check_output_folder, missing_package
 from companion.core.config import ConfigError
-from companion.core.enums import ControlSource, Phase, ProcessName, TopicName
+from companion.core.enums import ControlSource, Phase, TopicName
 from companion.core.errors import StartRefused, UserError
 from companion.core.folders import Hold
 from companion.core.messages import ControlStatus, Message, MissionStatus, SafetyEvent, State
@@ -37,7 +37,7 @@ from companion.runtime.bus_folders import (
 from companion.runtime.display import Display, show
 from companion.runtime.end_requests import EndRequests
 from companion.runtime.manager import Manager, python
-from companion.runtime.processes import PROCESSES, Context, arguments, refuse_auto
+from companion.runtime.processes import Context, arguments, onboard_processes, refuse_auto
 
 WATCHED: tuple[TopicName, ...] = (
     "mission_status", "state", "control", "markers", "fcu_status", "safety", "fcu_text",
@@ -47,7 +47,6 @@ FAULTS_SHOWN = 5
 AFTER_END_S = 1.0  # time for the recorder to write the end of the flight
 HANDED_OVER = (Phase.PILOT, Phase.PX4_HOLD)  # phases in which this stack does not fly
 HANDED_OVER_END_S = 10.0
-NEED_A_BUNDLE = (ProcessName.CAMERA, ProcessName.TRACKER)  # not started for a mission without a bundle
 
 # (bus folder, flight's folder) → more processes (the simulator)
 ExtraCommands = Callable[[Path, Path], dict[str, list[str]]]
@@ -158,12 +157,6 @@ def refuse_bad_files(context: Context) -> None:
 def link_url(context: Context) -> str:
     """The link to the flight controller: the command line's, else the vehicle file's."""
     return context.fcu_url or context.vehicle.fcu.url
-
-
-def onboard_processes(bundle: str | None, simulated: bool, inspection: bool = False) -> list[ProcessName]:
-    """The processes of the table that a mission starts; bundle: the mission's, None without."""
-    started = (row for row in PROCESSES if (row.simulated or not simulated) and (inspection or not row.for_inspection))
-    return [ProcessName(row.name) for row in started if bundle is not None or row.name not in NEED_A_BUNDLE]
 
 
 def _supervise(

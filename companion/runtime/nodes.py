@@ -59,7 +59,7 @@ class NodeOptions:
     nmpc: None: the solver of the vehicle file.
     detector: of markers; None: the vehicle file's or what the marker families of the site require.
     read_utc_offset_s: UTC minus companion time, by the computer's clock; None: unknown.
-    required_processes: must publish `Health` before the mission starts.
+    required_processes: must publish `Health` before the mission starts, with the same `files`, "" for any.
     photographed: item, row and column of an inspection's photographs that former flights took.
     log_writer, read_host, next_log_writer, log_retention: see `companion.recording.recorder.RecorderNode`.
     """
@@ -70,6 +70,7 @@ class NodeOptions:
     nmpc: "Nmpc | None" = None
     detector: "Detector | None" = None
     required_processes: tuple[ProcessName, ...] = ()
+    files: str = ""
     read_utc_offset_s: Callable[[], float] | None = None
     photographed: tuple[tuple[str, int, int], ...] = ()
     log_writer: "LogWriter | None" = None
@@ -153,7 +154,8 @@ def _payload(files: NodeFiles, options: NodeOptions) -> Node:
 def _mission(files: NodeFiles, options: NodeOptions) -> Node:
     from companion.mission.mission_node import MissionNode
 
-    return MissionNode(files.vehicle, files.plan, files.site, options.required_processes, options.photographed)
+    required = options.required_processes
+    return MissionNode(files.vehicle, files.plan, files.site, required, options.photographed, options.files)
 
 
 def _recorder(files: NodeFiles, options: NodeOptions) -> Node:

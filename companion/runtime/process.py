@@ -89,9 +89,10 @@ class StopFlag:
 class HealthMonitor:
     """Counts what a process does and makes its `Health` messages."""
 
-    def __init__(self, process: str, nominal_hz: float) -> None:
+    def __init__(self, process: str, nominal_hz: float, files: str = "") -> None:
         self.process = ProcessName(process)
         self.nominal_hz = nominal_hz
+        self.files = files
         self.late_steps = 0
         self.errors = 0
         self.last_error = ""
@@ -126,6 +127,7 @@ class HealthMonitor:
             step_time_max_s=self._longest_s,
             cpu_s=usage.ru_utime + usage.ru_stime,
             memory_mb=resident_mb(),
+            files=self.files,
         )
         self._steps, self._longest_s, self._last_s = 0, 0.0, now_s
         return health
@@ -170,15 +172,16 @@ def run_node(
     device: Device | None = None,
     supervisor: Notifier | None = None,
     silent_s: float = 0.0,
+    files: str = "",
 ) -> None:
     """Move a node with the real clock until ``stop()``.
 
     device: what the process reads and writes besides the bus. Its messages go to the node, and also to the bus for the
     recorder.
     supervisor: is notified of every step. silent_s: for this time after the start the node receives and steps, but its
-    messages are not published.
+    messages are not published. files: fingerprint of those that the node was built from.
     """
-    health = HealthMonitor(node.name, node.rate_hz)
+    health = HealthMonitor(node.name, node.rate_hz, files)
     supervisor = supervisor or Notifier({})
     period_s = 1.0 / node.rate_hz
     next_step_s = monotonic_s()
@@ -264,13 +267,14 @@ def run_camera(
     rate_hz: float,
     supervisor: Notifier | None = None,
     others: Callable[[], list[Message]] | None = None,
+    files: str = "",
 ) -> None:
     """Publish the images of a camera source (`companion.tracking.cameras`) until ``stop()``.
 
-    others: takes the messages that a stereo device delivers besides its images.
+    others: takes the messages that a stereo device delivers besides its images. files: see `run_node`.
     A source without images does not hang the loop: the source opens its device again by itself.
     """
-    health = HealthMonitor(name, rate_hz)
+    health = HealthMonitor(name, rate_hz, files)
     supervisor = supervisor or Notifier({})
     while not stop():
         started_s = time.perf_counter()

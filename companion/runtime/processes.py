@@ -6,6 +6,7 @@ The manager starts them all; on an aircraft each has a systemd unit of its own (
 
 import argparse
 import contextlib
+import hashlib
 import os
 import sys
 import time
@@ -19,7 +20,7 @@ import msgspec
 
 from companion.core.bus import ZmqBus
 from companion.core.clock import monotonic_s
-from companion.core.config import ConfigError, load
+from companion.core.config import ConfigError, load, read_layered
 from companion.core.enums import ProcessName
 from companion.core.errors import UserError
 from companion.core.folders import Hold, own_folder
@@ -111,7 +112,12 @@ def refuse_auto(context: Context) -> None:
 
 def _mission_options(context: Context) -> NodeOptions:
     refuse_auto(context)
-    return NodeOptions(photographed=tuple(context.photographed))
+    others = onboard_processes(context.plan.bundle, context.scenario_file is not None)
+    return NodeOptions(
+        required_processes=tuple(name for name in others if name != ProcessName.MISSION),
+        files=fingerprint(context),
+        photographed=tuple(context.photographed),
+    )
 
 
 def _estimator_options(context: Context) -> NodeOptions:
@@ -208,6 +214,32 @@ PROCESSES = (
 )
 
 
+NEED_A_BUNDLE = (ProcessName.CAMERA, ProcessName.TRACKER)  # not started for a mission without a bundle
+
+
+def onboard_processes(bundle: str | None, simulated: bool, inspection: bool = False) -> list[ProcessName]:
+    """The processes of the table that a mission starts; bundle: the mission's, None without."""
+    started = (row for row in PROCESSES if (row.simulated or not simulated) and (inspection or not row.for_inspection))
+    return [ProcessName(row.name) for row in started if bundle is not None or row.name not in NEED_A_BUNDLE]
+
+
+def fingerprint(context: Context) -> str:
+    """Of the content of vehicle, mission and site, with their bases.
+
+    A process keeps what it read at its start. One that was started again, or alone, after an edit flies with other numbers
+    than the rest. "unreadable": a file cannot be read, which the processes that need it refuse by its name.
+    """
+    try:
+        mission = read_layered(context.mission_file)
+        site = mission.get("marker_file")
+        tables = [read_layered(context.vehicle_file), mission]
+        if isinstance(site, str):
+            tables.append(read_layered(context.mission_file.parent / site))
+    except ConfigError:
+        return "unreadable"
+    return hashlib.sha256(repr(tables).encode()).hexdigest()[:12]
+
+
 # When memory runs out, the kernel ends the process with the largest score: memory in thousandths of the machine's, and
 # this adjustment. 30 for each step of niceness puts the tracker (5) above a control loop that is 15 % of memory larger.
 OOM_SCORE = Path("/proc/self/oom_score_adj")
@@ -245,10 +277,11 @@ def run(name: str, context: Context) -> None:
 
 def _run(spec: ProcessSpec, context: Context, stop: StopFlag) -> None:
     _yield_when_scarce(spec)
+    files = fingerprint(context)
     if spec.uses_opencv:
         _one_opencv_thread()
     if spec.name == ProcessName.CAMERA:
-        _run_camera(context, stop)
+        _run_camera(context, stop, files)
         return
     if spec.for_inspection and context.plan.inspection is None:
         _idle(stop)
@@ -259,7 +292,7 @@ def _run(spec: ProcessSpec, context: Context, stop: StopFlag) -> None:
     bus = ZmqBus(context.bus_folder, spec.name, (topic for topic in node.inputs if topic not in own))
     settle_memory()
     try:
-        run_node(node, bus, lambda: bool(stop), device, Notifier(), silence_s(spec.name, context))
+        run_node(node, bus, lambda: bool(stop), device, Notifier(), silence_s(spec.name, context), files)
     finally:
         node.close()
         bus.close()
@@ -289,7 +322,7 @@ def _one_opencv_thread() -> None:
     cv2.setNumThreads(1)
 
 
-def _run_camera(context: Context, stop: StopFlag) -> None:
+def _run_camera(context: Context, stop: StopFlag, files: str) -> None:
     from companion.tracking.cameras import open_source
     from companion.tracking.stereo_devices import StereoDeviceSource
 
@@ -299,7 +332,8 @@ def _run_camera(context: Context, stop: StopFlag) -> None:
     others = source.take_others if isinstance(source, StereoDeviceSource) else None
     settle_memory()
     try:
-        run_camera(source, bus, lambda: bool(stop), ProcessName.CAMERA, camera.rate_hz, Notifier(), others)
+        stopped, name = lambda: bool(stop), ProcessName.CAMERA
+        run_camera(source, bus, stopped, name, camera.rate_hz, Notifier(), others, files)
     finally:
         bus.close()
 

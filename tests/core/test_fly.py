@@ -1,16 +1,20 @@
 """``companion fly``: which processes a mission starts, and how the end of a flight is reported."""
 
+import dataclasses
+import re
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from companion.core.config import read_toml
 from companion.core.errors import OutputError
 from companion.core.messages import MissionStatus
 from companion.mission.plan import load_plan
-from companion.runtime.fly import Ending, conclude, ending_line, onboard_processes
-from companion.runtime.processes import PROCESSES
+from companion.runtime.fly import Ending, conclude, ending_line
+from companion.runtime.processes import PROCESSES, YES_AUTO, Context, fingerprint, onboard_processes
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,6 +38,40 @@ def test_a_mission_without_a_bundle_starts_neither_camera_nor_tracker():
     assert onboard_processes(bundle, simulated=True) == [name for name in everything if name != "camera"]
     assert onboard_processes(none, simulated=False) == [n for n in everything if n not in ("camera", "tracker")]
     assert onboard_processes(none, simulated=True) == [n for n in everything if n not in ("camera", "tracker")]
+
+
+def copied(folder: Path, name: str = "bridge_hover") -> Context:
+    """A flight whose files may be edited."""
+    for kind in ("missions", "vehicles", "markers", "cameras", "batteries"):
+        shutil.copytree(ROOT / "config" / kind, folder / kind)
+    return Context(
+        folder / "vehicles/f550.toml", folder / f"missions/{name}.toml", "", folder / "bus", folder / "log.mcap"
+    )
+
+
+def test_files_that_say_something_else_have_another_fingerprint(tmp_path):
+    context = copied(tmp_path)
+    site = context.mission_file.parent / read_toml(context.mission_file)["marker_file"]
+    before = fingerprint(context)
+    for file in (context.vehicle_file, context.mission_file, site):
+        text = file.read_text()
+        file.write_text(f"# read by another person\n\n{text}")
+        assert fingerprint(context) == before, "a comment is no number"
+        number = re.search(r"= (\d+\.\d+)", text)
+        file.write_text(text.replace(number.group(1), f"{number.group(1)}7", 1))
+        assert fingerprint(context) != before
+        file.write_text("= [")
+        assert fingerprint(context) == "unreadable"
+        file.write_text(text)
+    assert fingerprint(context) == before
+
+
+def test_every_process_of_an_aircraft_is_required_for_a_start(tmp_path):
+    (mission,) = (row for row in PROCESSES if row.name == "mission")
+    context = dataclasses.replace(copied(tmp_path), run={YES_AUTO: True})
+    options = mission.options(context)
+    assert set(options.required_processes) == {"recorder", "fcu", "estimator", "controller", "tracker", "camera"}
+    assert options.files == fingerprint(context)
 
 
 @pytest.mark.parametrize(

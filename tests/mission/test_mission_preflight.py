@@ -1,5 +1,6 @@
 """A mission starts only when every check passes, and every failing check says what is missing."""
 
+import itertools
 import math
 
 import msgspec
@@ -52,7 +53,6 @@ CASES = {
     "no controller": (lacking(ControlStatus), "controller: no status"),
     "no tracker": (lacking(Markers), "tracker: no markers message"),
     "no recorder": (lacking(Health), "recorder: no health"),
-    "recorder with errors": (lacking(Health, errors=3, last_error="disk full"), "recorder: 3 errors, last: disk full"),
 }
 
 
@@ -67,6 +67,32 @@ def test_failing_check_keeps_the_aircraft_on_the_ground_and_is_named(case):
     world.edit.clear()
     world.run_until("DONE")
     assert world.status.success
+
+
+def test_no_mission_starts_while_a_required_process_counts_errors():
+    world = World(required_processes=("recorder",))
+    counts = itertools.count(1)
+    world.edit[Health] = lambda m: msgspec.structs.replace(m, errors=next(counts), last_error="disk full")
+    world.run(20.0)
+    assert world.phase == "WAIT_READY" and "errors, last: disk full" in world.status.reason
+    last = next(counts)
+    world.edit[Health] = lambda m: msgspec.structs.replace(m, errors=last, last_error="disk full")
+    quiet_s = world.now_s
+    world.run_until("ARM")
+    assert world.now_s - quiet_s == pytest.approx(10.0, abs=1.0)
+
+
+@pytest.mark.parametrize("other", ["0123456789ab", ""])
+def test_no_mission_starts_with_a_process_that_was_started_with_other_files(other):
+    world = World(required_processes=("recorder", "estimator"), files="ba9876543210")
+    with_files = lambda m, files: msgspec.structs.replace(m, files=files)  # noqa: E731
+    world.edit[Health] = lambda m: with_files(m, other if m.process == "estimator" else "ba9876543210")
+    world.run(10.0)
+    assert world.phase == "WAIT_READY"
+    assert "estimator: vehicle, mission or site were changed" in world.status.reason
+    assert "recorder" not in world.status.reason
+    world.edit[Health] = lambda m: with_files(m, "ba9876543210")
+    assert world.run_until("DONE").status.success
 
 
 def test_rc_is_required_when_the_pilot_starts_by_switch():
