@@ -209,7 +209,7 @@ def _process_check(name: ProcessName, health: Health | None, files: str, quiet: 
     """quiet: it counts no errors at present, such as those of a log that cannot be written."""
     if health is None or now_s - health.stamp_s > TOPICS["health"].max_age_s:
         return StartCheck(name, "no health message, is it running?")
-    if files and health.files != files:
+    if files and health.files not in ("", files):
         problem = (
             "vehicle, mission or site were changed after it or the mission was started: start the whole stack again"
         )

@@ -82,11 +82,11 @@ def test_no_mission_starts_while_a_required_process_counts_errors():
     assert world.now_s - quiet_s == pytest.approx(10.0, abs=1.0)
 
 
-@pytest.mark.parametrize("other", ["0123456789ab", ""])
-def test_no_mission_starts_with_a_process_that_was_started_with_other_files(other):
+def test_no_mission_starts_with_a_process_that_was_started_with_other_files():
     world = World(required_processes=("recorder", "estimator"), files="ba9876543210")
     with_files = lambda m, files: msgspec.structs.replace(m, files=files)  # noqa: E731
-    world.edit[Health] = lambda m: with_files(m, other if m.process == "estimator" else "ba9876543210")
+    others = {"estimator": "0123456789ab", "fcu": ""}
+    world.edit[Health] = lambda m: with_files(m, others.get(m.process, "ba9876543210"))
     world.run(10.0)
     assert world.phase == "WAIT_READY"
     assert "estimator: vehicle, mission or site were changed" in world.status.reason
