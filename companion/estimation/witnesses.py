@@ -95,6 +95,9 @@ WINDOW_S = 2.0  # of the share of displaced observations
 DISPLACED_SHARE = 0.4  # displaced observations among all, so that 20 % outliers never count
 DISPLACED_RUN = 10  # or so many in a row
 SCATTER_SHARE, SCATTER_MIN = 0.25, 10  # displaced observations in the window that do not agree with each other
+# Places to which observations may be displaced without being scatter. A copy stands at one; where it takes turns with the
+# bundle itself, and the size of both is wrong, at two.
+ELSEWHERE_PLACES = 2
 # In a row and for so long, when the bundle went away step by step. A swaying camera displaces a bundle 13 m away by half a metre
 # for a fifth of a second.
 MOVING_RUN, MOVING_S = 3, 0.4
@@ -261,7 +264,7 @@ class _Verdict(NamedTuple):
 
     stamp_s: float
     displaced: bool
-    scattered: bool  # displaced, but not to the place of the displaced one before
+    scattered: bool  # displaced, but not to one of the last places of displaced ones
     offset_m: float
 
 
@@ -282,7 +285,7 @@ class _Place:
         self.agreed_s = seen[-1].stamp_s
         self.last = seen[-1]
         self.last_offset_m = 0.0
-        self.elsewhere_W: Array | None = None  # of a displaced bundle in sight, relative to this place
+        self.elsewhere_W: list[Array] = []  # of displaced bundles in sight, relative to this place, the newest first
         self.spare = 1.0  # of the step that other markers may make
         self.corrected_m = 0.0  # largest correction of the flight controller since the last observation
         self.break_error_m = 0.0  # of the record, at the last observation
@@ -557,12 +560,15 @@ class PlaceWitness:
     def _keep_distance(place: _Place, away_W: Array, tolerance_m: float, follow_m: float) -> bool:
         """Shift the place with a displaced bundle in sight, not faster than the velocity is wrong.
 
-        False for the first observation of a displaced bundle, and for one that is displaced to another place.
+        False for the first observation of a displaced bundle, and for one that is displaced to yet another place.
         """
-        if place.elsewhere_W is None or hypot(*(away_W - place.elsewhere_W).tolist()) > tolerance_m:
-            place.elsewhere_W = away_W
+        drifts_W = [away_W - elsewhere_W for elsewhere_W in place.elsewhere_W]
+        near = [i for i, drift_W in enumerate(drifts_W) if hypot(*drift_W.tolist()) <= tolerance_m]
+        if not near:
+            place.elsewhere_W = [away_W, *place.elsewhere_W][:ELSEWHERE_PLACES]
             return False
-        drift_W = away_W - place.elsewhere_W
+        drift_W = drifts_W[near[0]]
+        place.elsewhere_W.insert(0, place.elsewhere_W.pop(near[0]))
         drift_m = hypot(*drift_W.tolist())
         if drift_m > 0:
             place.by_velocity_W = place.by_velocity_W + min(1.0, follow_m / drift_m) * drift_W

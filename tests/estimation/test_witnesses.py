@@ -406,6 +406,17 @@ def test_a_copy_in_every_second_image_is_found_and_does_not_count():
     assert judged.first_s("displaced_m") - 3.0 < 2.0
 
 
+def test_two_copies_in_turns_are_no_scatter_and_do_not_count():
+    places = (FACE_W, FACE_W + (0.0, -1.0, 0.8), FACE_W + (-2.5, 1.5, 0.0))
+
+    def turns(t: float) -> np.ndarray:
+        return places[0] if t < 3.0 else places[1 + int(t / IMAGE_S) % 2]
+
+    judged = fly(turns)
+    assert judged.first_s("displaced_m") < 4.0
+    assert len(judged.displaced_s(3.0)) == sum(t >= 3.0 for t in judged.times_s)
+
+
 @pytest.mark.parametrize(("walk_m_sqrt_s", "refused"), [(0.1, True), (0.3, False)])
 def test_satellites_that_walk_out_of_sight_displace_no_bundle_once_their_walk_is_known(walk_m_sqrt_s, refused):
     def walked(t):
