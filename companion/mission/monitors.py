@@ -32,6 +32,8 @@ from companion.mission.snapshot import SafetySnapshot
 from companion.mission.tilt_error import angle
 
 TAKEOFF_SLOWEST_M_S = 0.3  # a climb slower than this has failed
+LANDING_SLOWEST_M_S = 0.35  # half of MPC_LAND_SPEED, from the highest that the mission may be
+LANDING_SPARE_S = 15.0  # beyond the way down: the stop before it, PX4's land detector, the disarming after it
 TAKEOFF_SPARE_S = 15.0  # beyond the climb: rotors start, PX4's ramp, the last decimetres
 TAKEOFF_DRIFT_M = 1.0  # over a limit: wind moves the aircraft by this much until PX4 has learnt it
 TAKEOFF_OVER_M = 1.0  # gusts lift the aircraft by half of this while PX4 climbs
@@ -741,6 +743,10 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor(TOUCHDOWN, "landed, but not level or still moving", "of its limit", CRITICAL, (Phase.LAND,),
         _touchdown, lambda v, p: 1.0, hysteresis=0.1, after_s=0.2, escalation=(WARN,),
         advice="not disarmed by the companion: disarm by RC when the aircraft stands"),
+    # with a wrong vertical velocity PX4 does not notice the ground, and the motors turn on
+    Monitor("landing_slow", "landing does not end", "s", CRITICAL, (Phase.LAND,),
+        lambda s: s.phase_time_s, lambda v, p: LANDING_SPARE_S + p.limits.height_m / LANDING_SLOWEST_M_S, escalation=(WARN,),
+        advice="if the aircraft stands, PX4 has not noticed it: disarm by RC; else take over"),
     # the software
     Monitor("setpoints_lost", "controller sends no setpoints", "s", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(lambda s: s.setpoints_age_s), lambda v, p: v.safety.setpoints_lost_s, hysteresis=0.2,

@@ -137,6 +137,7 @@ class World:
         self.p_WM = tuple(a + b for a, b in zip(home, bundle_p_home, strict=True))
         self.q_WM = PIER_Q_WM
         self.mode, self.armed, self.landed = FcuMode.AUTO_LOITER, False, True
+        self.notices_ground = True  # PX4's land detector works
         self.refuse: set[str] = set()  # actions the autopilot refuses
         self.ignore: set[str] = set()  # actions it never answers
         self.others: dict[
@@ -240,7 +241,7 @@ class World:
                 self.mode = "AUTO_LOITER"
         elif self.mode == "AUTO_LAND":
             self.p = (self.p[0], self.p[1], max(self.p[2] - CLIMB_M_S * STEP_S, self.home[2]))
-            if self.p[2] <= self.home[2]:
+            if self.p[2] <= self.home[2] and self.notices_ground:
                 self.landed, self.armed = True, False
         self.v = tuple((a - b) / STEP_S for a, b in zip(self.p, before, strict=True))
 

@@ -340,6 +340,7 @@ CASES: dict[str, Case] = {
         all_of(LANDED, raw(v=(0.0, 0.0, -0.7))),
         (fields(phase=Phase.LAND), all_of(LANDED, of("status", armed=False)), fields(status=None)),
     ),
+    "landing_slow": Case(fields(phase=Phase.LAND, phase_time_s=34.9), fields(phase=Phase.LAND, phase_time_s=40.1)),
     "setpoints_lost": Case(fields(setpoints_age_s=0.5), fields(setpoints_age_s=math.inf), (PX4_LANDS,)),
     "fallback_too_long": Case(fields(fallback_time_s=5.0), fields(fallback_time_s=5.1)),
     "solver_failing": Case(fields(solver_failures=0.5), fields(solver_failures=0.6)),

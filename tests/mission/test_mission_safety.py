@@ -269,6 +269,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "strong_wind": [Scenario("HOLD", edit(State, disturbance_W=(0.0, 5.3, 0.0)), HOME, 60.0, long_hold)],
     "ground_lost": [Scenario("HOLD", edit(FcuStatus, ground_station_age_s=12.0), HOME, 80.0, long_hold)],
     "touchdown": [Scenario("LAND", edit(FcuStatus, landed=True), [], make=high_return)],
+    "landing_slow": [Scenario("LAND", attribute("notices_ground", False), [], 45.0)],
     "foreign_estimate": [Scenario("HOLD", edit(FcuStatus, foreign_estimate="ODOMETRY of 1/197"), [])],
     "foreign_change": [Scenario("HOLD", edit(FcuStatus, foreign_change="DO_SET_HOME of 1/193"), [])],
     "rc_lost": [Scenario("HOLD", edit(FcuStatus, rc_ok=False), HOME, 60.0)],

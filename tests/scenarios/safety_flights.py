@@ -393,6 +393,13 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "touchdown": SafetyFlight(
         (fault("battery_low", 12.8, 0.06),), 5.0, "DONE", attack=_landed_too_early, cause="battery_critical"
     ),
+    "landing_slow": SafetyFlight(
+        (fault("battery_low", 12.8, 0.06),),
+        45.0,
+        "LAND",
+        parameters=(("LNDMC_Z_VEL_MAX", 0.0),),
+        cause="battery_critical",
+    ),
     "setpoints_lost": SafetyFlight((fault("process_dead", name="controller"),), 0.8, "PX4_HOLD", 1.5),
     "fallback_too_long": SafetyFlight((fault("solver_fails"),), 5.5, "DONE"),
     "solver_failing": SafetyFlight((fault("solver_fails", lasts_s=4.0),), 2.0, "HOLD"),
