@@ -112,7 +112,8 @@ def refuse_auto(context: Context) -> None:
 
 def _mission_options(context: Context) -> NodeOptions:
     refuse_auto(context)
-    others = onboard_processes(context.plan.bundle, context.scenario_file is not None)
+    plan = context.plan
+    others = onboard_processes(plan.bundle, context.scenario_file is not None, plan.inspection is not None)
     return NodeOptions(
         required_processes=tuple(name for name in others if name != ProcessName.MISSION),
         files=fingerprint(context),

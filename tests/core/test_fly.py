@@ -66,11 +66,12 @@ def test_files_that_say_something_else_have_another_fingerprint(tmp_path):
     assert fingerprint(context) == before
 
 
-def test_every_process_of_an_aircraft_is_required_for_a_start(tmp_path):
+@pytest.mark.parametrize(("name", "more"), [("bridge_hover", set()), ("two_piers_inspection", {"payload"})])
+def test_every_process_of_an_aircraft_is_required_for_a_start(tmp_path, name, more):
     (mission,) = (row for row in PROCESSES if row.name == "mission")
-    context = dataclasses.replace(copied(tmp_path), run={YES_AUTO: True})
+    context = dataclasses.replace(copied(tmp_path, name), run={YES_AUTO: True})
     options = mission.options(context)
-    assert set(options.required_processes) == {"recorder", "fcu", "estimator", "controller", "tracker", "camera"}
+    assert set(options.required_processes) == {"recorder", "fcu", "estimator", "controller", "tracker", "camera"} | more
     assert options.files == fingerprint(context)
 
 
