@@ -24,6 +24,7 @@ from companion.core.config import ConfigError, load, read_layered
 from companion.core.enums import ProcessName
 from companion.core.errors import UserError
 from companion.core.folders import Hold, own_folder
+from companion.core.input_files import input_files, texts
 from companion.core.messages import TOPICS
 from companion.core.site import Site
 from companion.core.text import plain
@@ -225,20 +226,18 @@ def onboard_processes(bundle: str | None, simulated: bool, inspection: bool = Fa
 
 
 def fingerprint(context: Context) -> str:
-    """Of the content of vehicle, mission and site, with their bases.
+    """Of what the files of a flight on an aircraft say, with their bases.
 
     A process keeps what it read at its start. One that was started again, or alone, after an edit flies with other numbers
     than the rest. "unreadable": a file cannot be read, which the processes that need it refuse by its name.
     """
     try:
-        mission = read_layered(context.mission_file)
-        site = mission.get("marker_file")
-        tables = [read_layered(context.vehicle_file), mission]
-        if isinstance(site, str):
-            tables.append(read_layered(context.mission_file.parent / site))
+        files = input_files(context.vehicle_file, context.mission_file)
+        said = [read_layered(files.tables[name]) for name in sorted(files.tables)]
+        said += [texts(files.dictionaries), texts(files.plans)]
     except ConfigError:
         return "unreadable"
-    return hashlib.sha256(repr(tables).encode()).hexdigest()[:12]
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:12]
 
 
 # When memory runs out, the kernel ends the process with the largest score: memory in thousandths of the machine's, and

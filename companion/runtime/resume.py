@@ -14,9 +14,9 @@ import msgspec
 
 from companion.core.config import ConfigError, Tables, read_layered
 from companion.core.enums import CaptureOutcome
+from companion.core.input_files import dictionary_files, plan_files, texts
 from companion.core.messages import Capture
 from companion.recording.log import Log, LogError, read_log
-from companion.runtime.flight_record import dictionaries, plans
 
 Place = tuple[str, int, int]
 LOGS = ("flight.mcap", "*/flight.mcap", "*.mcap")  # in a folder: of one flight, of flights, of an aircraft's recorder
@@ -79,7 +79,7 @@ def _other_plan(log: Log, mission: Path) -> str:
     if log.tables("payload_camera") != read_layered(camera):
         return f"inspection.camera is not {camera.name} as it is now"
     return (
-        _other_texts(log, "plans", plans(present, mission.parent))
+        _other_texts(log, "plans", texts(plan_files(present, mission)))
         or _other_place(flown, present, mission.name)
         or _other_boards(log, plan, mission)
     )
@@ -118,7 +118,7 @@ def _other_boards(log: Log, plan: Tables, mission: Path) -> str:
         places = [bundle["survey"]["p_S"] for bundle in (a, b) if "survey" in bundle]
         if len(places) == 2 and math.dist(*places) > SURVEY_M:
             return f"bundle.survey of '{name}' is {math.dist(*places):.1f} m from that of {file.name}"
-    return _other_texts(log, "dictionaries", dictionaries(file))
+    return _other_texts(log, "dictionaries", texts(dictionary_files(file)))
 
 
 def _by_name(tables: Tables) -> dict[str, Tables]:

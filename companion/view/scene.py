@@ -12,15 +12,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from companion.core.config import ConfigError, read_layered
+from companion.core.config import ConfigError, Tables, read_layered
 from companion.core.frames import quat_from_rpy
+from companion.core.input_files import input_files
 from companion.core.trajectories import duration_s, sample
 from companion.mission.curves import Curve, to_trajectory
 from companion.recording.log import Log, LogError, side_cars
 
-Tables = dict[str, Any]
 Drawn = dict[str, Any]  # JSON-ready
 
+DRAWN_FROM = ("vehicle", "mission", "site", "scenario", "world")
 CURVE_POINTS = 400
 PHOTOGRAPHS_MAX = 2000
 TEXTURE_SHADES = {"concrete": 0.62, "grass": 0.40, "plain": 0.72, "wallpaper": 0.66}
@@ -49,7 +50,7 @@ def scene_of(
 def tables_of_log(log: Log) -> dict[str, Tables]:
     """The tables that a log holds; those that cannot be read are absent."""
     found = {}
-    for name in ("vehicle", "mission", "site", "scenario", "world"):
+    for name in DRAWN_FROM:
         with contextlib.suppress(LogError):
             tables = log.tables(name)
             if tables is not None:
@@ -61,19 +62,8 @@ def tables_of_files(
     vehicle: Path | None, mission: Path | None, scenario: Path | None
 ) -> tuple[dict[str, Tables], Path | None]:
     """The tables of a flight's files and the world file, if its scenario names one; raises `ConfigError`."""
-    found: dict[str, Tables] = {}
-    world = None
-    for name, path in (("vehicle", vehicle), ("mission", mission), ("scenario", scenario)):
-        if path is not None:
-            found[name] = read_layered(path)
-    site = found.get("mission", {}).get("marker_file")
-    if mission is not None and isinstance(site, str):
-        found["site"] = read_layered(mission.parent / site)
-    named = found.get("scenario", {}).get("world")
-    if scenario is not None and isinstance(named, str):
-        world = scenario.parent / named
-        found["world"] = read_layered(world)
-    return found, world
+    files = input_files(vehicle, mission, scenario).tables
+    return {name: read_layered(files[name]) for name in DRAWN_FROM if name in files}, files.get("world")
 
 
 def photographs_beside(log_file: Path) -> list[Drawn]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from companion.core.config import read_toml
 from companion.core.errors import OutputError
+from companion.core.input_files import input_files
 from companion.core.messages import MissionStatus
 from companion.mission.plan import load_plan
 from companion.runtime.fly import Ending, conclude, ending_line
@@ -50,20 +50,32 @@ def copied(folder: Path, name: str = "bridge_hover") -> Context:
 
 
 def test_files_that_say_something_else_have_another_fingerprint(tmp_path):
-    context = copied(tmp_path)
-    site = context.mission_file.parent / read_toml(context.mission_file)["marker_file"]
+    context = copied(tmp_path, "two_piers_inspection")
+    files = input_files(context.vehicle_file, context.mission_file)
+    assert {"site", "payload_camera", "payload_battery"} < set(files.tables)
     before = fingerprint(context)
-    for file in (context.vehicle_file, context.mission_file, site):
+    for file in files.tables.values():
         text = file.read_text()
         file.write_text(f"# read by another person\n\n{text}")
         assert fingerprint(context) == before, "a comment is no number"
         number = re.search(r"= (\d+\.\d+)", text)
         file.write_text(text.replace(number.group(1), f"{number.group(1)}7", 1))
-        assert fingerprint(context) != before
+        assert fingerprint(context) != before, file
         file.write_text("= [")
         assert fingerprint(context) == "unreadable"
         file.write_text(text)
     assert fingerprint(context) == before
+
+
+def test_another_dictionary_has_another_fingerprint(tmp_path):
+    context = copied(tmp_path)
+    site = input_files(mission=context.mission_file).tables["site"]
+    site.write_text(re.sub(r'family = "[a-z0-9_]+"', 'family = "dictionary:own.yml"', site.read_text()))
+    assert fingerprint(context) == "unreadable"
+    (site.parent / "own.yml").write_text("nmarkers: 1")
+    before = fingerprint(context)
+    (site.parent / "own.yml").write_text("nmarkers: 2")
+    assert before != fingerprint(context) != "unreadable"
 
 
 @pytest.mark.parametrize(("name", "more"), [("bridge_hover", set()), ("two_piers_inspection", {"payload"})])
