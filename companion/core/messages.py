@@ -574,7 +574,7 @@ class Health(Message):
     step_time_max_s: float
     cpu_s: float
     memory_mb: float
-    files: str = ""  # fingerprint of the vehicle, mission and site with which it was started; "": it has read none
+    files: str = ""  # fingerprint of the files of the flight when it was started; "": it has read none
 
 
 class HostStatus(Message):

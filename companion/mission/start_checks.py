@@ -210,8 +210,6 @@ def _process_check(name: ProcessName, health: Health | None, files: str, quiet: 
     if health is None or now_s - health.stamp_s > TOPICS["health"].max_age_s:
         return StartCheck(name, "no health message, is it running?")
     if files and health.files not in ("", files):
-        problem = (
-            "vehicle, mission or site were changed after it or the mission was started: start the whole stack again"
-        )
+        problem = "a file of this flight was changed after it or the mission was started: start the whole stack again"
         return StartCheck(name, problem)
     return StartCheck(name, "" if quiet else f"{health.errors} errors, last: {health.last_error}")

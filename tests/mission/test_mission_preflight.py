@@ -89,7 +89,7 @@ def test_no_mission_starts_with_a_process_that_was_started_with_other_files():
     world.edit[Health] = lambda m: with_files(m, others.get(m.process, "ba9876543210"))
     world.run(10.0)
     assert world.phase == "WAIT_READY"
-    assert "estimator: vehicle, mission or site were changed" in world.status.reason
+    assert "estimator: a file of this flight was changed" in world.status.reason
     assert "recorder" not in world.status.reason
     world.edit[Health] = lambda m: with_files(m, "ba9876543210")
     assert world.run_until("DONE").status.success
