@@ -313,6 +313,7 @@ class Innovation(msgspec.Struct):
     accepted: bool
     noise_scale: float  # adapted over nominal noise, mean of the standard deviations
     late_s: float  # age of the measurement when it was applied
+    bundle: str = ""  # name of a further bundle of the map; "": the mission's, or the sensor sees none
 
 
 class BundleWitness(msgspec.Struct):

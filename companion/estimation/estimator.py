@@ -514,10 +514,12 @@ class EstimatorNode(Node):
         if update is None or not first:
             return
         self._rejected[sensor] += not update.accepted
-        self._report_innovation(entry.stamp_s, sensor, update.nis, update.size, update.accepted, update.noise_scale)
+        self._report_innovation(
+            entry.stamp_s, sensor, update.nis, update.size, update.accepted, update.noise_scale, entry.bundle
+        )
 
     def _report_innovation(
-        self, stamp_s: float, sensor: Sensor, nis: float, size: int, accepted: bool, noise_scale: float
+        self, stamp_s: float, sensor: Sensor, nis: float, size: int, accepted: bool, noise_scale: float, bundle: str
     ) -> None:
         late_s = self._now_s - stamp_s
         self._innovations.append(
@@ -529,6 +531,7 @@ class EstimatorNode(Node):
                 accepted=accepted,
                 noise_scale=noise_scale,
                 late_s=late_s,
+                bundle=bundle,
             )
         )
 
@@ -550,7 +553,7 @@ class EstimatorNode(Node):
             entry.nis = entry_nis / replay.SIZE
             if first:
                 adapted = noise_scale(GROUPS[entry.sensor], scale)
-                self._report_innovation(entry.stamp_s, entry.sensor, entry_nis, replay.SIZE, True, adapted)
+                self._report_innovation(entry.stamp_s, entry.sensor, entry_nis, replay.SIZE, True, adapted, "")
         return states
 
     def _packed(self, entry: HistoryEntry) -> bytes:

@@ -211,9 +211,16 @@ class FilterState:
     def set_placed(self, name: str, score: int) -> None:
         """A bundle has a pose that no observation of it gave; "": the mission's."""
         if name:
-            self.others = self.others | {name: self.others[name]._replace(marker_known=True, placement_score=score)}
+            record = self.others[name]
+            runs = (None,) * len(BUNDLE_SENSORS)
+            placed = record._replace(
+                marker_known=True, placement_score=score, bias_test=BiasTest(), rejection_runs=runs
+            )
+            self.others = self.others | {name: placed}
         else:
-            self.marker_known, self.placement_score = True, score
+            self.marker_known, self.placement_score, self.bias_test = True, score, BiasTest()
+            for sensor in BUNDLE_SENSORS:
+                self.rejection_runs.pop(sensor, None)
 
     def _slow_errors(self) -> Sequence[Array]:
         errors = self.numbers[slow_errors_of(len(self.others), len(self.slow))]

@@ -9,11 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from companion.core.arrays import Array
+from companion.core.enums import Sensor
 from companion.core.frames import quat_conjugate, quat_from_rpy, quat_multiply, rotation_matrix, skew
 from companion.core.site import Site, Survey
 from companion.estimation.filter import Eskf
 from companion.estimation.filter_state import ESTABLISHED, FilterState
 from companion.estimation.layout import BUNDLE_ERROR, BUNDLE_STATE, OTHERS_MAX
+from companion.estimation.validity import is_persistent
 
 
 class Surveyed(NamedTuple):
@@ -39,18 +41,33 @@ def place_by_survey(
 ) -> None:
     """Place every surveyed bundle that is not established yet, relative to the established bundle `seen`.
 
-    A place by its own few observations is replaced: later ones agree with the survey's, or are refused. own: name of the mission's bundle. With p_B = p_A + R_A p_AB the errors are δp_B = δp_A − R_A [p_AB]ₓ δθ_A + e_p and
+    A place by its own few observations is replaced: later ones agree with the survey's, or are refused. So is the place
+    of a bundle that is refused for some time while `seen` agrees: errors of its few markers in sight may have turned it.
+    It stays refused until it is seen where the survey has it. own: name of the mission's bundle. With p_B = p_A + R_A p_AB the errors are δp_B = δp_A − R_A [p_AB]ₓ δθ_A + e_p and
     δθ_B = R_ABᵀ δθ_A + e_θ; e: of both surveyed poses. Raises nothing: bundles beyond the state's size wait.
     """
     for name in poses:
         record = filter_state.others.get(name)
         score = filter_state.placement_score if name == own else (0 if record is None else record.placement_score)
         full = name != own and record is None and len(filter_state.others) >= OTHERS_MAX
-        if name == seen or score >= ESTABLISHED or full:
+        if (
+            name == seen
+            or (score >= ESTABLISHED and not _contradicts(filter_state, "" if name == own else name))
+            or full
+        ):
             continue
         if name != own and not eskf.allocate(filter_state, name):
             continue
         _place(filter_state, "" if name == own else name, "" if seen == own else seen, poses[seen], poses[name])
+
+
+def _contradicts(filter_state: FilterState, name: str) -> bool:
+    """Whether an established bundle is refused, and has been for some time; "": the mission's."""
+    if not name:
+        run, test = filter_state.rejection_runs.get(Sensor.MARKER), filter_state.contradiction
+    else:
+        run, test = filter_state.others[name].rejection_runs[0], filter_state.others[name].contradiction
+    return test.refused and is_persistent(run, filter_state.time_s)
 
 
 def _place(filter_state: FilterState, name: str, by: str, known: Surveyed, new: Surveyed) -> None:

@@ -9,6 +9,7 @@ from companion.core.arrays import Array
 from companion.core.enums import Sensor
 from companion.core.kernel import short_calls
 from companion.estimation.filter_state import FilterState
+from companion.estimation.innovation_monitor import RejectionRun
 from companion.estimation.layout import ErrorIndex, require_eskf
 
 # Limits of a valid state; the limit of the position is safety.position_std_m of the vehicle file.
@@ -64,8 +65,12 @@ def largest_std(covariance: Array) -> float:
 
 def persistently_rejected(filter_state: FilterState, sensor: Sensor) -> bool:
     """True when all measurements of a sensor were rejected for REJECTED_MAX_S, at least REJECTED_MIN_COUNT of them."""
-    run = filter_state.rejection_runs.get(sensor)
-    return run is not None and run.length >= REJECTED_MIN_COUNT and filter_state.time_s - run.start_s > REJECTED_MAX_S
+    return is_persistent(filter_state.rejection_runs.get(sensor), filter_state.time_s)
+
+
+def is_persistent(run: RejectionRun | None, now_s: float) -> bool:
+    """True when a run of rejections has lasted for REJECTED_MAX_S, with at least REJECTED_MIN_COUNT of them."""
+    return run is not None and run.length >= REJECTED_MIN_COUNT and now_s - run.start_s > REJECTED_MAX_S
 
 
 def divergence(filter_state: FilterState) -> str:

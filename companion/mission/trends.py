@@ -26,6 +26,9 @@ REMAINING_MIN = 0.1  # charge at which PX4's estimate is no longer good for a la
 class InnovationTrend:
     """How well measurements agree with the filter: median over a window of NIS / degrees of freedom, by sensor.
 
+    The mission's bundle speaks for its sensor while it is in sight. Of the others one may stand elsewhere than the map has
+    it, and is refused: the one that agrees best shows whether the estimate is right.
+
     NIS, the normalised innovation squared νᵀ S⁻¹ ν, is chi-square distributed with as many degrees of freedom as the
     residual has numbers while the filter is consistent (Bar-Shalom, Li, Kirubarajan, "Estimation with Applications to
     Tracking and Navigation", section 5.4): about 1 per degree. The median, because the filter's gate rejects single
@@ -33,22 +36,28 @@ class InnovationTrend:
     """
 
     def __init__(self) -> None:
-        self._windows: dict[Sensor, deque[tuple[float, float]]] = {}
+        self._windows: dict[tuple[Sensor, str], deque[tuple[float, float]]] = {}
 
     def take(self, status: EstimatorStatus) -> None:
         for innovation in status.innovations:
-            window = self._windows.setdefault(innovation.sensor, deque())
+            window = self._windows.setdefault((innovation.sensor, innovation.bundle), deque())
             window.append((status.stamp_s, innovation.nis / max(innovation.dof, 1)))
 
     def medians(self, now_s: float) -> dict[Sensor, float]:
         """By sensor; without sensors of too few updates in the last `WINDOW_S`. NaN counts as inf."""
-        result = {}
-        for sensor, window in self._windows.items():
+        own: dict[Sensor, float] = {}
+        further: dict[Sensor, float] = {}
+        for (sensor, bundle), window in self._windows.items():
             while window and window[0][0] < now_s - WINDOW_S:
                 window.popleft()
-            if len(window) >= MIN_INNOVATIONS:
-                result[sensor] = median(value if value == value else float("inf") for _, value in window)
-        return result
+            if len(window) < MIN_INNOVATIONS:
+                continue
+            found = median(value if value == value else math.inf for _, value in window)
+            if bundle:
+                further[sensor] = min(found, further.get(sensor, math.inf))
+            else:
+                own[sensor] = found
+        return further | own
 
 
 class ControlTrend:

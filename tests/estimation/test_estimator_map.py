@@ -68,3 +68,26 @@ def test_a_bundle_that_is_not_where_surveyed_is_named_and_not_averaged_in(vehicl
     state = flight.run(node, 8.0)
     assert any("beside contradicts" in message.note for message in flight.statuses)
     assert error_m(flight, state) < 0.04 and state.marker_age_s < 0.3
+
+
+def turned_rad(flight, state):
+    """Error of the second bundle's attitude relative to the first's, (3,)."""
+    (beside,) = state.bundles
+    return quat_log(quat_multiply(quat_conjugate(Q_AB), quat_multiply(quat_conjugate(state.q_WM), beside.q_WM)))
+
+
+def test_a_surveyed_bundle_that_its_sights_turned_is_placed_by_the_survey_again(vehicle):
+    flight, node = TwoBundles(vehicle, seed=9), EstimatorNode(vehicle, "pier", survey=survey())
+    flight.run(node, 4.0)
+    for _ in range(40):  # 11° in 8 s, as errors of the corners of one far marker may
+        flight.second_turned_rad += 0.005
+        flight.run(node, 0.2)
+    flight.second_turned_rad = 0.0
+    flight.statuses.clear()
+    state = flight.run(node, 8.0)
+    contradicted = ["beside contradicts" in message.note for message in flight.statuses]
+    assert any(contradicted) and not contradicted[-1]
+    (beside,) = state.bundles
+    q_AB = quat_multiply(quat_conjugate(state.q_WM), beside.q_WM)
+    assert np.linalg.norm(quat_log(quat_multiply(quat_conjugate(Q_AB), q_AB))) < 0.03
+    assert error_m(flight, state) < 0.04

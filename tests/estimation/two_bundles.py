@@ -19,6 +19,7 @@ class TwoBundles(HoverSimulation):
     def __init__(self, vehicle, seed):
         super().__init__(vehicle, seed)
         self.first_seen = self.second_seen = True
+        self.second_turned_rad = 0.0  # error of the observed attitude of the second, about its upright axis
         self.edit = self.with_second
 
     def with_second(self, message):
@@ -26,7 +27,8 @@ class TwoBundles(HoverSimulation):
         for first in list(getattr(message, "observations", ())):
             a = Pose(np.array(first.best.p_CM), np.array(first.best.q_CM))
             b = pose_of_b(a)
-            turned = quat_multiply(b.q_CM, quat_exp(0.006 * self.rng.normal(size=3)))
+            wrong = (0.0, self.second_turned_rad, 0.0) + 0.006 * self.rng.normal(size=3)
+            turned = quat_multiply(b.q_CM, quat_exp(wrong))
             second = observation(b.p_CM + 0.004 * self.rng.normal(size=3), turned, self.marker_std, bundle="beside")
             message.observations = [*([first] if self.first_seen else []), *([second] if self.second_seen else [])]
         return message

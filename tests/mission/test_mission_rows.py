@@ -453,8 +453,8 @@ def test_an_error_of_gnss_does_not_count_at_the_bundle_nor_one_of_the_bundle_awa
 # --- values over time ------------------------------------------------------------------------------------------------
 
 
-def status(now_s: float, nis: float, sensor: str = "marker", dof: int = 6) -> EstimatorStatus:
-    innovation = Innovation(stamp_s=now_s, sensor=sensor, nis=nis, dof=dof, accepted=True, noise_scale=1.0, late_s=0.0)
+def status(now_s: float, nis: float, sensor: str = "marker", dof: int = 6, bundle: str = "") -> EstimatorStatus:
+    innovation = Innovation(now_s, sensor, nis, dof, accepted=True, noise_scale=1.0, late_s=0.0, bundle=bundle)
     return EstimatorStatus(stamp_s=now_s, innovations=[innovation], rejected={}, dropped_late=0, update_time_s=0.0)
 
 
@@ -466,6 +466,21 @@ def test_single_outliers_do_not_move_the_median_but_what_lasts_does():
     for i in range(20, 40):
         trend.take(status(0.05 * i, 30.0))
     assert trend.medians(2.0)["marker"] == 5.0
+
+
+def test_a_further_bundle_that_stands_elsewhere_does_not_speak_for_the_estimate():
+    trend = InnovationTrend()
+    for i in range(20):
+        trend.take(status(0.05 * i, 60.0, bundle="deck"))
+    assert trend.medians(1.0)["marker"] == 10.0  # nothing else is in sight
+    for i in range(20, 40):
+        trend.take(status(0.05 * i, 60.0, bundle="deck"))
+        trend.take(status(0.05 * i, 6.0, bundle="beside"))
+    assert trend.medians(2.0)["marker"] == 1.0
+    for i in range(40, 60):
+        trend.take(status(0.05 * i, 6.0, bundle="beside"))
+        trend.take(status(0.05 * i, 30.0))
+    assert trend.medians(3.0)["marker"] == 5.0  # the mission's own
 
 
 def test_a_nis_that_is_no_number_counts_as_infinite():
