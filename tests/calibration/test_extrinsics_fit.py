@@ -145,6 +145,7 @@ def test_little_motion_gives_the_rotation_and_names_what_the_position_needs():
     assert set(as_result(found)["values"]) == {"camera.q_BC"}
 
 
+@pytest.mark.verify
 def test_a_drifting_position_source_gives_no_position_and_a_warning():
     log = fly(3)
     rng = np.random.default_rng(1)
@@ -164,6 +165,7 @@ def test_without_a_position_source_the_rotation_is_found_and_the_position_kept()
     assert any("no position" in w for w in found.warnings)
 
 
+@pytest.mark.verify
 def test_flipped_observations_hardly_matter_and_many_give_a_warning():
     log = fly(4)
     seen = log.observations

@@ -17,7 +17,7 @@ def flight(made_up_flight):
     return made_up_flight()
 
 
-@pytest.mark.parametrize("names", ["new", "old"])
+@pytest.mark.parametrize("names", ["new", pytest.param("old", marks=pytest.mark.verify)])
 def test_the_numbers_of_a_made_up_flight_come_back(tmp_path, flight, names):
     found = identify([write_ulog(tmp_path / "flight.ulg", flight, names)])
     for axis in (found.roll, found.pitch):

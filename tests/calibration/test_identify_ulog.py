@@ -106,11 +106,13 @@ def test_a_log_without_what_every_fit_needs_is_refused(tmp_path, flight, topic, 
     assert lost in refusal(write_ulog(tmp_path / "flight.ulg", flight, skip=(topic,)))
 
 
+@pytest.mark.verify
 def test_without_velocity_the_attitude_is_found_and_the_rest_is_reported_as_missing(tmp_path, flight):
     found = identify([write_ulog(tmp_path / "flight.ulg", flight, skip=("vehicle_local_position",))])
     assert found.roll.trusted and found.forces is None and "no valid velocity" in found.forces_reason
 
 
+@pytest.mark.verify
 def test_without_horizontal_velocity_there_is_no_horizontal_drag(tmp_path, flight):
     found = identify([write_ulog(tmp_path / "flight.ulg", flight, velocity_valid=False)])
     near_truth(found)
@@ -221,6 +223,7 @@ def test_the_log_of_an_aircraft_with_4_to_16_rotors_is_written_with_yes(tmp_path
     assert load(vehicle, Vehicle).attitude.roll.time_constant_s == pytest.approx(Truth.time_constant_s, rel=0.1)
 
 
+@pytest.mark.verify
 def test_the_log_of_another_number_of_rotors_is_written_only_with_this_aircraft(tmp_path, flight, vehicle):
     before = vehicle.read_bytes()
     line = [str(write_ulog(tmp_path / "flight.ulg", flight, parameters={"CA_ROTOR_COUNT": 3}))]
@@ -251,6 +254,7 @@ def test_logs_of_two_aircraft_are_refused(tmp_path, flight):
         identify([one, other])
 
 
+@pytest.mark.verify
 def test_a_log_that_did_not_fly_beside_one_that_did_is_named_and_left_out(tmp_path, flight):
     idle = write_ulog(tmp_path / "idle.ulg", dict(flight, air=np.zeros_like(flight["air"])))
     found = identify([idle, write_ulog(tmp_path / "flight.ulg", flight)])

@@ -21,6 +21,7 @@ def errors(flight, found):
     return difference(pair, true), pair.covariance
 
 
+@pytest.mark.verify
 def test_good_sensors_give_a_good_map():
     good = Sensors(accel=0.003, accel_bias=(0.01, 60.0), gyro=0.0003, sway=(0.001, 1.0), corner=(0.05, 0.03, 8.0))
     flight = fly(1, SHORT, good)
@@ -28,6 +29,7 @@ def test_good_sensors_give_a_good_map():
     assert np.linalg.norm(error[3:]) < 0.02 and np.degrees(np.linalg.norm(error[:3])) < 0.1
 
 
+@pytest.mark.verify
 def test_markers_in_a_wrong_place_are_left_out_and_counted():
     flight = fly(2, SHORT, outliers=0.05)
     found = adjust(flight.data)

@@ -86,6 +86,7 @@ def test_a_bundle_that_stands_elsewhere_is_named_and_nothing_is_written(log, sit
 
 
 @pytest.mark.parametrize("moved_m", [0.3, 1.0])
+@pytest.mark.verify
 def test_a_bundle_that_moved_during_the_flight_is_no_map(site, tmp_path, moved_m):
     log = write_log(tmp_path / "moved.mcap", fly(5, COURSE, moved_m=moved_m), VEHICLE)
     output, status = run(log, "--site", site, "--force")

@@ -8,6 +8,7 @@ from tests.scenarios.forked import in_fork
 from tests.scenarios.map_flights import FIRST_SEED, guided_by_the_other, transit
 
 
+@pytest.mark.verify
 def test_the_hold_goes_on_by_the_other_bundle():
     guided = in_fork(lambda: guided_by_the_other((0.0, 0.0, 0.0)))
     assert guided.given_up_s == np.inf, guided
