@@ -63,7 +63,7 @@ from companion.estimation.runaway import put_back
 from companion.estimation.survey import Surveyed, place_by_survey
 from companion.estimation.validity import converged, divergence, largest_std, persistently_rejected
 from companion.estimation.without_satellites import VELOCITY_STD_MAX_M_S, HeightAiding, height_noise, settings_of
-from companion.estimation.witnesses import GNSS_DELAY_S, Expected
+from companion.estimation.witnesses import FIX_MAX_S, GNSS_DELAY_S, Expected
 
 START_AGE_S = 0.5  # largest age of the attitude and the position with which the filter starts
 FUTURE_MAX_S = 0.05  # a stamp this far ahead is time-sync jitter and is taken as now; more is a wrong clock
@@ -156,6 +156,7 @@ class EstimatorNode(Node):
         walk_m_sqrt_s = vehicle.estimator.process.gnss_bias_m_sqrt_s
         self._across, self._along = ForceWindows(FORCE_PERIOD_S), ForceWindows(THRUST_PERIOD_S)
         self._flying = self._in_offboard = False
+        self._fix_s = -inf  # stamp of the newest status with a fix
         self._imu_check = ImuCheck()
         self._prior = initial_variances(vehicle)
         self._witnesses = BundleWitnesses(self._filter.p_BC, self._filter.q_BC, walk_m_sqrt_s)
@@ -201,9 +202,10 @@ class EstimatorNode(Node):
             self._position = (stamp_s, p_W, v_W)
         if not self._vehicle.fcu.send_odometry:
             self._witnesses.add_position(stamp_s, p_W, v_W)
-        self._insert(HistoryEntry(stamp_s, Sensor.VELOCITY, v_W), now_s)
+        lost = self._lost_fix(stamp_s)
+        self._insert(HistoryEntry(stamp_s, Sensor.VELOCITY, v_W, lost=lost), now_s)
         unaided = not self._witnesses.follows_satellites(stamp_s)
-        self._insert(HistoryEntry(stamp_s, Sensor.POSITION, p_W, unaided=unaided), now_s)
+        self._insert(HistoryEntry(stamp_s, Sensor.POSITION, p_W, unaided=unaided, lost=lost), now_s)
 
     def handle_fcu_imu(self, message: FcuImu, now_s: float) -> None:
         """Propagation, and from the mean of FORCE_PERIOD_S a measurement of the disturbance while the aircraft flies."""
@@ -252,11 +254,16 @@ class EstimatorNode(Node):
         if message.gnss_ok and isfinite(message.gnss_h_acc_m) and isfinite(message.gnss_v_acc_m):
             self._accuracy_m = (message.gnss_h_acc_m / sqrt(2), message.gnss_v_acc_m)
         if message.gnss_ok:
+            self._fix_s = stamp_s
             self._witnesses.add_fix(stamp_s, message.gnss_h_acc_m)
         voltage, for_thrust_v = self._voltage, message.thrust_voltage_v
         reported_v = message.battery_voltage_v if isnan(for_thrust_v) else for_thrust_v
         if stamp_s > voltage.stamp_s and voltage.take(reported_v, stamp_s, VOLTAGE_TIME_S):
             self._parameters = np.array(self._vehicle.model_parameters(voltage.value_v))
+
+    def _lost_fix(self, now_s: float) -> bool:
+        """Whether there is no fix any more. Without one from the beginning something else is PX4's position."""
+        return now_s - self._fix_s > FIX_MAX_S and self._fix_s > -inf
 
     def _add_receiver(self, message: FcuStatus) -> None:
         """Let the witness have the receiver's solution; alone, where PX4's position contains the estimate of this node."""
@@ -507,7 +514,7 @@ class EstimatorNode(Node):
         elif sensor is Sensor.SPECIFIC_FORCE:
             update = self._measure_force(filter_state, *data.tolist())
         else:
-            update = self._filter.measure(filter_state, sensor, data, entry.unaided)
+            update = self._filter.measure(filter_state, sensor, data, entry.unaided, entry.lost)
             if sensor is Sensor.POSITION and self._height is not None and not self._in_offboard:
                 self._height.anchor(filter_state)
         entry.nis = None if update is None else update.nis / update.size
@@ -564,7 +571,7 @@ class EstimatorNode(Node):
         if sensor is None or not isinstance(data, np.ndarray):
             return replay.pack_nothing(entry.stamp_s)
         if sensor is not Sensor.SPECIFIC_FORCE:
-            entry.packed = replay.pack(entry.stamp_s, sensor, data)
+            entry.packed = replay.pack(entry.stamp_s, sensor, data, entry.lost)
             return entry.packed
         begin_s, end_s, along = data.tolist()
         force = self._mean_force(begin_s, end_s, along)

@@ -66,6 +66,8 @@ JUMP_SIGMAS = 2.0
 JUMP_VELOCITY_1_S = 4.0
 # A flight controller that follows no satellites dead-reckons: by a tilt error of 1° its velocity is wrong by 0.5 m/s after 3 s.
 UNAIDED_VELOCITY_M_S_SQRT_S = 0.3
+UNAIDED_STD = 1e4  # [m, m/s] of a horizontal axis that is no measurement then
+VERTICAL = np.array([0.0, 0.0, 1.0])
 
 FORCE_STEP_COUNT = 2  # rejected specific forces in a row that are a gust: 40 ms
 IMPACT_M_S2 = 8.0  # beyond this it is no gust: the ground, or a touch
@@ -320,10 +322,14 @@ class Eskf:
 
     # --- measurements of the flight controller
 
-    def measure(self, filter_state: FilterState, sensor: Sensor, y: Vector, unaided: bool = False) -> FilterUpdate:
+    def measure(
+        self, filter_state: FilterState, sensor: Sensor, y: Vector, unaided: bool = False, lost: bool = False
+    ) -> FilterUpdate:
         """Position [m], velocity [m/s] or attitude (unit quaternion) of the flight controller at the filter's time.
 
-        unaided: a position that follows no satellites, see `UNAIDED_VELOCITY_M_S_SQRT_S`.
+        unaided: a position that follows no satellites, see `UNAIDED_VELOCITY_M_S_SQRT_S`. lost: there are none to follow. While
+        the inertial sensors drive the prediction, horizontal position and velocity are no measurements then: the flight
+        controller integrates the same sensors, without the bundle, and its velocity is wrong by metres per second after a minute.
 
         A position that stays at a new level is moved into the bias: after LEVEL_TIME_S of rejected innovations that
         agree with each other, the bias' covariance is inflated by the square of the level, so that the update changes
@@ -337,6 +343,8 @@ class Eskf:
         """
         self._updates[sensor].inputs[0][:] = y
         nominal = self.nominal[sensor]
+        if lost and sensor is not Sensor.ATTITUDE and filter_state.by is Propagation.IMU:
+            return self._measure_vertical(filter_state, sensor, nominal)
         since_s = filter_state.time_s - filter_state.accepted_s.get(sensor, -inf)
         update = self._update(filter_state, sensor, nominal)
         if sensor == Sensor.POSITION:
@@ -358,6 +366,23 @@ class Eskf:
             self._inflate(filter_state, blocks, run.mean**2)
             update = self._update(filter_state, sensor, nominal)
         return update
+
+    def _measure_vertical(self, filter_state: FilterState, sensor: Sensor, nominal: Array) -> FilterUpdate:
+        """Use the vertical number of the position or velocity in the kernel's inputs, which the barometer gives."""
+        level = np.diag(np.where(VERTICAL > 0, nominal.diagonal(), UNAIDED_STD**2))
+        filter_state.bias_before = None
+        update = self._update(filter_state, sensor, level, vertical=True)
+        run = filter_state.rejection_runs.get(sensor)
+        if run is None or update.accepted:
+            return update
+        if sensor == Sensor.POSITION and self._is_new_level(filter_state):
+            self._inflate(filter_state, (ErrorIndex.GNSS_BIAS,), run.mean**2)
+            del filter_state.rejection_runs[sensor]
+        elif sensor == Sensor.VELOCITY and run.length % VELOCITY_STEP_COUNT == 0:
+            self._inflate(filter_state, (ErrorIndex.VELOCITY_BIAS,), run.mean**2)
+        else:
+            return update
+        return self._update(filter_state, sensor, level, vertical=True)
 
     @staticmethod
     def _inflate(filter_state: FilterState, blocks: Iterable[slice], variances: Array | float) -> None:
@@ -640,10 +665,13 @@ class Eskf:
 
     # --- the update of every sensor
 
-    def _update(self, filter_state: FilterState, sensor: Sensor, nominal: Array, in_use: bool = True) -> FilterUpdate:
+    def _update(
+        self, filter_state: FilterState, sensor: Sensor, nominal: Array, in_use: bool = True, vertical: bool = False
+    ) -> FilterUpdate:
         """Judge the measurement in the kernel's inputs and correct the filter state with it if it is accepted.
 
-        nominal: measurement noise; in_use: False only judges. `FilterUpdate.accepted` is the result of the gate.
+        nominal: measurement noise; in_use: False only judges; vertical: the other axes are no measurement, and the noise is
+        not adapted. `FilterUpdate.accepted` is the result of the gate.
         """
         window, gate = filter_state.windows[sensor], self.gates[sensor]
         R = window.noise(nominal) if self.adapts else nominal
@@ -653,7 +681,7 @@ class Eskf:
         _, nu, _, nis_, matched, expected, _ = kernel()
         nis = float(nis_[0])
         accepted = gate.accepts(nis)
-        if self.adapts:
+        if self.adapts and not vertical:
             clip = gate.clip_factor(nis)
             filter_state.windows[sensor] = window.with_innovation(matched, expected, clip, gate.limit)
         if accepted:
@@ -664,7 +692,8 @@ class Eskf:
                 filter_state.accepted_s[sensor] = filter_state.time_s
             filter_state.rejection_runs.pop(sensor, None)
         else:
-            filter_state.rejection_runs[sensor] = self._next_run(filter_state, sensor, nu, nominal)
+            judged, noise = (nu * VERTICAL, self.nominal[sensor]) if vertical else (nu, nominal)
+            filter_state.rejection_runs[sensor] = self._next_run(filter_state, sensor, judged, noise)
         return FilterUpdate(nis, len(nu), accepted, window.noise_scale, nu.copy())
 
     def _next_run(self, filter_state: FilterState, sensor: Sensor, nu: Array, nominal: Array) -> RejectionRun:

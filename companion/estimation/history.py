@@ -35,7 +35,8 @@ class HistoryEntry:
     """A measurement; sensor None is a tick, which only moves the filter state to its time.
 
     part: distinguishes measurements of one sensor at one time. bundle: the further bundle that was observed, "": the mission's.
-    unaided: a position of a flight controller that follows no satellites, as far as known when it arrived.
+    unaided: a position of a flight controller that follows no satellites, as far as known when it arrived. lost: position or
+    velocity of one that has none to follow, after it had.
     """
 
     stamp_s: float
@@ -46,6 +47,7 @@ class HistoryEntry:
     part: int = 0
     bundle: str = ""
     unaided: bool = False
+    lost: bool = False
     packed: bytes | None = None  # for a replay, see `companion.estimation.replay`
 
     @property

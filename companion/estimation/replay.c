@@ -69,6 +69,7 @@ typedef struct {
     double thrust;         /* of FORCE_ along the thrust: the command; NaN: the force across it */
     double period_s;       /* of FORCE_ */
     const double *parameters; /* of FORCE_ along the thrust */
+    int64_t vertical;      /* of VELOCITY_ and POSITION_: only z counts while the inertial samples drive the prediction */
 } entry_t;
 
 /* What belongs to a filter state besides its numbers; the windows of the sensors follow. */
@@ -96,7 +97,7 @@ typedef struct {
     const double *rates, *noise, *accel_2; /* of the prediction; of the stream's specific force */
     double out_of_sight_s[2];
     double limit[AIDS];   /* of the gates */
-    double variance[AIDS][3], unused;
+    double variance[AIDS][3], unused, unaided;
     double *parameters;   /* of the flight model that the last force used, kept between calls */
     double *gain;
     const double *prior, *within; /* of the state */
@@ -156,7 +157,7 @@ static int out_of_sight(const replay_t *r, double time_s) {
 }
 
 /* Judge a measurement, correct the state with it and adapt its noise; 0 if the gate rejects it. */
-static int measure(const replay_t *r, const entry_t *entry, double *state, double *window, double *nis) {
+static int measure(const replay_t *r, const entry_t *entry, int vertical, double *state, double *window, double *nis) {
     static kernel *const updates[] = {eskf_update_attitude, eskf_update_velocity, eskf_update_position,
                                       eskf_update_specific_force};
     const int sensor = (int)entry->sensor, force = sensor == FORCE_, along = force && !isnan(entry->thrust);
@@ -170,6 +171,7 @@ static int measure(const replay_t *r, const entry_t *entry, double *state, doubl
             if (stream > variance) variance = stream;
             if (along == (i < 2)) variance = r->unused;
         }
+        if (vertical && i < 2) variance = r->unaided;
         R[4 * i] = variance;
     }
     const double *scales = window + SCALES;
@@ -183,7 +185,7 @@ static int measure(const replay_t *r, const entry_t *entry, double *state, doubl
     double *res[] = {state, nu, whitened, nis, matched, expected, r->gain};
     updates[sensor](arg, res, 0, 0, 0);
     if (!(*nis <= r->limit[sensor])) return 0;
-    eskf_adapt(window, 3, 2, matched, expected, 1, r->limit[sensor]);
+    if (!vertical) eskf_adapt(window, 3, 2, matched, expected, 1, r->limit[sensor]);
     eskf_correct(correct_arg, &state, 0, 0, 0);
     return 1;
 }
@@ -214,7 +216,8 @@ int64_t eskf_replay(const replay_t *r) {
             double *window = row + r->window[sensor];
             if (r->open[sensor] || (sensor == POSITION_ && out_of_sight(r, record->time_s))) return i;
             memcpy(r->scales + 2 * i, window + SCALES, 2 * sizeof(double));
-            if (!measure(r, entry, row, window, r->nis + i)) return i;
+            const int vertical = entry->vertical && record->by_imu != 0;
+            if (!measure(r, entry, vertical, row, window, r->nis + i)) return i;
             record->accepted_s[sensor] = record->time_s;
         }
         if (beyond_bounds(r, row + NOMINAL)) return i;

@@ -17,7 +17,7 @@ from companion.core.arrays import Array
 from companion.core.enums import Sensor
 from companion.core.kernel import short_calls
 from companion.estimation.adaptation import GROUPS, Window
-from companion.estimation.filter import OUT_OF_SIGHT_S, UNUSED_AXIS_M_S2, Eskf
+from companion.estimation.filter import OUT_OF_SIGHT_S, UNAIDED_STD, UNUSED_AXIS_M_S2, Eskf
 from companion.estimation.filter_state import FilterState
 from companion.estimation.imu import FIRST_S, GAP_MAX_S, HOLD_S, SHORTEST_S
 from companion.estimation.inputs import ActingThrust, Inputs
@@ -31,7 +31,7 @@ TAKEN = (None, *AIDS)  # sensors of a history that a replay takes
 SIZE = 3  # of the residual of each of them
 ENTRIES_MAX = 256  # in one call
 
-_ENTRY = struct.Struct("@dq4dddP")  # entry_t
+_ENTRY = struct.Struct("@dq4dddPq")  # entry_t
 _RECORD_SIZE = 2 + len(AIDS)  # record_t: time_s, by_imu, accepted_s
 _D, _I, _P, _PER_AID = ctypes.c_double, ctypes.c_int64, ctypes.c_void_p, len(AIDS)
 
@@ -51,6 +51,7 @@ class _Settings(ctypes.Structure):
         ("limit", _D * _PER_AID),
         ("variance", _D * SIZE * _PER_AID),
         ("unused", _D),
+        ("unaided", _D),
         ("parameters", _P),
         ("gain", _P),
         ("prior", _P),
@@ -62,21 +63,21 @@ class _Settings(ctypes.Structure):
     )
 
 
-def pack(stamp_s: float, sensor: Sensor, y: Array) -> bytes:
-    """An entry of the flight controller's sensors, (3,) or (4,)."""
+def pack(stamp_s: float, sensor: Sensor, y: Array, lost: bool = False) -> bytes:
+    """An entry of the flight controller's sensors, (3,) or (4,); lost: it has lost its satellites, see `Eskf.measure`."""
     a, b, c, d = (*y.tolist(), 0.0)[:4]
-    return _ENTRY.pack(stamp_s, AIDS.index(sensor), a, b, c, d, nan, inf, 0)
+    return _ENTRY.pack(stamp_s, AIDS.index(sensor), a, b, c, d, nan, inf, 0, lost)
 
 
 def pack_force(stamp_s: float, f_B: Sequence[float], acting: ActingThrust | None, period_s: float) -> bytes:
     """A mean specific force [m/s²] over period_s [s]; acting: along the thrust, whose parameters must outlive the replay."""
     thrust, parameters = (nan, 0) if acting is None else (acting.mean, acting.parameters.ctypes.data)
-    return _ENTRY.pack(stamp_s, AIDS.index(Sensor.SPECIFIC_FORCE), *f_B, 0.0, thrust, period_s, parameters)
+    return _ENTRY.pack(stamp_s, AIDS.index(Sensor.SPECIFIC_FORCE), *f_B, 0.0, thrust, period_s, parameters, False)
 
 
 def pack_nothing(stamp_s: float) -> bytes:
     """An entry that only moves the filter state to its time."""
-    return _ENTRY.pack(stamp_s, NOTHING, 0.0, 0.0, 0.0, 0.0, nan, inf, 0)
+    return _ENTRY.pack(stamp_s, NOTHING, 0.0, 0.0, 0.0, 0.0, nan, inf, 0, False)
 
 
 class ReplayedState:
@@ -136,7 +137,7 @@ class Replay:
         c.parameters, c.gain = eskf.force_parameters.ctypes.data, eskf.gain.ctypes.data
         c.prior, c.within = PRIOR.ctypes.data, WITHIN.ctypes.data
         c.out_of_sight_s[:] = OUT_OF_SIGHT_S
-        c.unused = UNUSED_AXIS_M_S2**2
+        c.unused, c.unaided = UNUSED_AXIS_M_S2**2, UNAIDED_STD**2
         c.gap_max_s, c.hold_s, c.first_s, c.shortest_s = GAP_MAX_S, HOLD_S, FIRST_S, SHORTEST_S
         for i, sensor in enumerate(AIDS):
             c.limit[i] = eskf.gates[sensor].limit
@@ -185,7 +186,7 @@ def _packed(state: FilterState) -> ReplayedState:
     """A filter state as the beginning of a replay."""
     windows = [state.windows[sensor].numbers for sensor in AIDS]
     accepted_s = [state.accepted_s.get(sensor, -inf) for sensor in AIDS]
-    row = np.concatenate([state.numbers, (state.time_s, 0.0, *accepted_s), *windows])
+    row = np.concatenate([state.numbers, (state.time_s, state.by is Propagation.IMU, *accepted_s), *windows])
     sight = None if state.contradiction.refused else state.last_sight()
     places = [len(state.numbers) + _RECORD_SIZE]
     for window in windows:

@@ -36,13 +36,13 @@ def measurements(k, noisy=1.0):
     return found
 
 
-def packed(stamp_s, sensor, data):
+def packed(stamp_s, sensor, data, lost_s=inf):
     if sensor is Sensor.SPECIFIC_FORCE:
         return replay.pack_force(stamp_s, *data, 0.02)
-    return replay.pack(stamp_s, sensor, data)
+    return replay.pack(stamp_s, sensor, data, stamp_s > lost_s and sensor is not Sensor.ATTITUDE)
 
 
-def by_eskf(eskf, start, found, inputs):
+def by_eskf(eskf, start, found, inputs, lost_s=inf):
     states, state = [], start
     for stamp_s, sensor, data in found:
         state = state.copy()
@@ -50,7 +50,7 @@ def by_eskf(eskf, start, found, inputs):
         if sensor is Sensor.SPECIFIC_FORCE:
             eskf.measure_force(state, *data, 0.02)
         else:
-            eskf.measure(state, sensor, data)
+            eskf.measure(state, sensor, data, lost=stamp_s > lost_s)
         states.append(state)
     return states
 
@@ -59,24 +59,41 @@ def start_of(eskf):
     return eskf.start(0.0, P_W, np.zeros(3), LEVEL)
 
 
+@pytest.mark.parametrize("lost_s", [inf, 0.1], ids=["with satellites", "which are lost"])
 @pytest.mark.parametrize("noisy", [0.1, 2.0], ids=["nominal noise", "adapted noise"])
-def test_a_replay_gives_the_numbers_of_the_filter(vehicle, inputs, noisy):
+def test_a_replay_gives_the_numbers_of_the_filter(vehicle, inputs, noisy, lost_s):
     eskf, other = Eskf(vehicle), Eskf(vehicle)
     k = np.array(vehicle.model_parameters())
     found = measurements(k, noisy)
-    expected = by_eskf(other, start_of(other), found, inputs)
+    expected = by_eskf(other, start_of(other), found, inputs, lost_s)
     state, states = start_of(eskf), []
     while len(states) < len(found):
-        taken = replay.Replay(eskf).run(state, [packed(*each) for each in found[len(states) :]], inputs).states
+        taken = replay.Replay(eskf).run(state, [packed(*each, lost_s) for each in found[len(states) :]], inputs).states
         states += [each.filter_state() for each in taken]
         if not taken:  # rejected: the filter's own decision
-            states += by_eskf(eskf, state, found[len(states) : len(states) + 1], inputs)
+            states += by_eskf(eskf, state, found[len(states) : len(states) + 1], inputs, lost_s)
         state = states[-1]
     for ours, theirs in zip(states, expected, strict=True):
         np.testing.assert_array_equal(ours.numbers, theirs.numbers)
         assert (ours.time_s, ours.by, ours.accepted_s) == (theirs.time_s, theirs.by, theirs.accepted_s)
         for sensor in replay.AIDS:
             np.testing.assert_array_equal(ours.windows[sensor].numbers, theirs.windows[sensor].numbers)
+
+
+def test_a_flight_controller_without_satellites_gives_height_alone(vehicle, inputs):
+    eskf = Eskf(vehicle)
+    calm = [
+        (STEP_S * i, sensor, y)
+        for i in range(1, 25)
+        for sensor, y in ((Sensor.VELOCITY, np.zeros(3)), (Sensor.POSITION, P_W))
+    ]
+    away = [(t, s, y + (30.0 * t, 9.0, 0.02)) for t, s, y in calm]  # as PX4 dead-reckons
+    by_away, by_calm = (by_eskf(eskf, start_of(eskf), found, inputs, 0.0)[-1] for found in (away, calm))
+    np.testing.assert_allclose(by_away.nominal[:2], by_calm.nominal[:2], atol=1e-3)
+    np.testing.assert_allclose(by_away.nominal[3:5], by_calm.nominal[3:5], atol=1e-3)
+    assert by_away.nominal[2] > by_calm.nominal[2] + 0.002
+    followed = by_eskf(eskf, start_of(eskf), away, inputs)[-1]
+    assert followed.nominal[3] > 0.5  # with satellites it is the velocity
 
 
 def test_a_rejected_measurement_ends_a_replay_before_it(vehicle, inputs):
