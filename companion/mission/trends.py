@@ -26,7 +26,7 @@ REMAINING_MIN = 0.1  # charge at which PX4's estimate is no longer good for a la
 class InnovationTrend:
     """How well measurements agree with the filter: median over a window of NIS / degrees of freedom, by sensor.
 
-    The mission's bundle speaks for its sensor while it is in sight. Of the others one may stand elsewhere than the map has
+    The mission's bundle speaks for its sensor while it is in sight. Of the others one may not stand where the map has
     it, and is refused: the one that agrees best shows whether the estimate is right.
 
     NIS, the normalised innovation squared νᵀ S⁻¹ ν, is chi-square distributed with as many degrees of freedom as the
