@@ -276,9 +276,14 @@ class FcuNode(Node):
                 self._reports.log(message.text, f"the flight controller was changed by {message.text}", INFO, now_s)
 
     def _on_heartbeat(self, m: Heartbeat, now_s: float) -> None:
-        self._heartbeat_s = now_s
         before = self.status.mode
-        self.status.put_heartbeat(m, now_s)
+        if other := self.status.put_heartbeat(m, now_s):
+            text = (
+                f"a second component sends heartbeats as the flight controller ({other}): left out; give it other ids"
+            )
+            self._reports.log("second_heartbeat", text, WARNING, now_s)
+            return
+        self._heartbeat_s = now_s
         self._check_mode(before, now_s)
         if self.status.wrong:
             text = f"system {self._target} cannot be flown: {self.status.wrong}; no connection"

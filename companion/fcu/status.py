@@ -58,6 +58,7 @@ RANGE_INVALID = 1  # signal quality [%]; 0: not known
 RANGE_SENSORS_MAX = 8  # PX4 has four: another number is not one of them
 ALTITUDES = 5  # the median of so many is the ground's altitude: a jump of one message does not count
 _RC = common.MAV_SYS_STATUS_SENSOR_RC_RECEIVER
+OTHER_BEATS = 3
 RC_CHANNELS_MAX = 18  # fields of RC_CHANNELS
 # MAV_SYS_STATUS_SENSOR as text, for a refusal of PX4; PX4 sends its own texts to ground stations only
 _SYSTEMS = {
@@ -92,6 +93,7 @@ class VehicleStatus:
         self._confirm_mode = False  # a report of the former mode was left out: ask again when it counts
         self.arming = ArmedState()
         self.wrong = ""  # why the stack cannot fly this vehicle, "" when it can
+        self._other_beats = 0  # heartbeats of something that is no PX4 multirotor, in a row
         self.home_W: Vec3 | None = None
         self.home_altitude_m: float | None = None  # above mean sea level
         self._home_s = _NEVER
@@ -126,16 +128,26 @@ class VehicleStatus:
     def armed(self) -> bool:
         return self.arming.armed
 
-    def put_heartbeat(self, m: Heartbeat, now_s: float) -> None:
+    def put_heartbeat(self, m: Heartbeat, now_s: float) -> str:
+        """Take a heartbeat; returns why it was left out, "" when it was taken.
+
+        No flight controller becomes another in flight: a component with its ids beats, too. Only `OTHER_BEATS` in a row,
+        without one of the flight controller between them, are taken there.
+        """
         if m.autopilot != common.MAV_AUTOPILOT_PX4:
-            self.wrong = f"its autopilot is {_enum('MAV_AUTOPILOT', m.autopilot)}, not PX4"
+            wrong = f"its autopilot is {_enum('MAV_AUTOPILOT', m.autopilot)}, not PX4"
         elif m.type not in MULTIROTOR_TYPES:
-            self.wrong = f"its vehicle is {_enum('MAV_TYPE', m.type)}, not a multirotor"
+            wrong = f"its vehicle is {_enum('MAV_TYPE', m.type)}, not a multirotor"
         else:
-            self.wrong = ""
+            wrong = ""
+        self._other_beats = self._other_beats + 1 if wrong else 0
+        if wrong and self.armed and not self.wrong and self._other_beats < OTHER_BEATS:
+            return wrong
+        self.wrong = wrong
         armed = bool(m.base_mode & common.MAV_MODE_FLAG_SAFETY_ARMED)
         self.arming.take_heartbeat(armed, now_s - self._landed_s <= LANDED_AGE_S)
         self.mode = self._reported_mode(m.custom_mode, now_s)
+        return ""
 
     def accept_mode(self, mode: FcuMode, now_s: float) -> None:
         """PX4 has accepted this mode. Its reports name the former mode for a moment longer; see `MODE_SETTLES_S`."""

@@ -75,7 +75,7 @@ class Aircraft:
         self._v_W: Vec3 = (math.nan, math.nan, math.nan)
         self.parameters: dict[str, float] = {}
         self.texts: deque[tuple[int, str]] = deque(maxlen=TEXTS_MAX)  # severity, text; the newest last
-        self._readers: dict[type[object], Callable[..., None]] = {
+        self._readers: dict[type[object], Callable[..., object]] = {
             Heartbeat: lambda m: self.vehicle.put_heartbeat(m, self._now_s),
             CurrentMode: self._on_current_mode,
             ExtendedSysState: lambda m: self.vehicle.put_extended_sys_state(m, self._now_s),

@@ -444,6 +444,27 @@ def test_an_autopilot_the_stack_cannot_fly_is_one_text_and_no_connection(peer, a
     assert not last_status(peer).connected
 
 
+@pytest.mark.parametrize(("autopilot", "vehicle_type"), [(3, 13), (8, 6), (8, 18)])
+def test_a_heartbeat_of_another_component_with_the_same_ids_ends_no_flight(flying, autopilot, vehicle_type):
+    flying.armed = True
+    flying.run(3.0)
+    other = common.MAVLink_heartbeat_message(vehicle_type, autopilot, 0, 0, 4, 3)
+    for _ in range(5):
+        texts = of(FcuText, flying.deliver(other))
+        flying.run(1.0)
+        status = last_status(flying)
+        assert status.connected and status.armed and status.mode != FcuMode.UNKNOWN
+    assert any("second component" in t.text for t in of(FcuText, [m for _, m in flying.out])), texts
+
+
+def test_a_flight_controller_that_becomes_another_for_good_is_no_longer_flown(flying):
+    flying.armed = True
+    flying.run(2.0)
+    flying.autopilot = common.MAV_AUTOPILOT_ARDUPILOTMEGA
+    flying.run(5.0)
+    assert not last_status(flying).connected
+
+
 def test_content_that_is_no_number_or_no_rotation_is_dropped_and_counted(flying):
     ms = flying.boot_ms
     bad = [
