@@ -261,6 +261,7 @@ class FlightStack:
             loop.thrust,
             self.position_control.hover,
             observer.v,
+            observer.p[2],
             self.gyro,
             climb_rate,
             self.position_control.velocity_sp[2] if climb_rate else NAN,

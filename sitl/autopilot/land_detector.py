@@ -1,7 +1,8 @@
 """PX4's land detector: whether the aircraft stands on the ground, from thrust, motion and command.
 
 Three conditions, each held for a third of LNDMC_TRIG_TIME: ground contact (low thrust while descending, no motion),
-maybe landed (least thrust, no rotation), landed. A condition ends at once.
+maybe landed (least thrust, no rotation), landed. A condition ends at once. No vertical motion is a small velocity or, since
+1.17, a small derivative of the estimated height: on the ground a velocity with a bias is not small, its height stays.
 """
 
 import math
@@ -10,6 +11,7 @@ from sitl.autopilot.conversion import Vector
 from sitl.autopilot.parameters import Parameters
 
 LANDED_FACTOR = 2.5  # on the limits of motion while landed, against vibration of the rotors
+RATE_TIME_S = 0.25  # of the derivative of the height, as the vertical output filter of EKF2 (vert_pos, vert_vel)
 LEAST_THRUST_S = 8.0  # hold time of the least thrust without a vertical estimate
 
 
@@ -39,6 +41,8 @@ class LandDetector:
         self._get = parameters
         self._contact, self._maybe, self._landed = Held(True), Held(True), Held(True)
         self._least = Held(False)
+        self._height: tuple[float, float] | None = None  # of the last update: time, z [m]
+        self._rate_m_s = math.inf
 
     @property
     def contact(self) -> bool:
@@ -59,18 +63,20 @@ class LandDetector:
         thrust: float,
         hover: float,
         v: Vector,
+        z: float,
         gyro_B: Vector,
         climb_rate_control: bool,
         v_sp_z: float,
         vertical_valid: bool,
         horizontal_valid: bool,
     ) -> None:
-        """thrust: collective command 0..1; v: velocity (ENU); v_sp_z: commanded, up, NaN when none."""
+        """thrust: collective command 0..1; v: velocity (ENU); z: estimated height [m]; v_sp_z: commanded, up, NaN when none."""
         get = self._get
         hold_s = get["LNDMC_TRIG_TIME"] / 3.0
         z_max = get["LNDMC_Z_VEL_MAX"]
         factor = LANDED_FACTOR if self.landed else 1.0
-        vertical = not vertical_valid or abs(v[2]) > z_max * factor
+        self._follow_height(now_s, z)
+        vertical = not vertical_valid or min(abs(v[2]), abs(self._rate_m_s)) > z_max * factor
         horizontal = horizontal_valid and math.hypot(v[0], v[1]) > get["LNDMC_XY_VEL_MAX"]
         least = get["MPC_THR_MIN"]
         contact = thrust <= least + (hover - least) * (0.6 if climb_rate_control else 0.3)
@@ -85,3 +91,11 @@ class LandDetector:
         touched = self.contact if vertical_valid else long_idle
         self._maybe.update(not armed or (idle and quiet and touched), now_s, hold_s)
         self._landed.update(not armed or self.maybe_landed, now_s, hold_s)
+
+    def _follow_height(self, now_s: float, z: float) -> None:
+        before, self._height = self._height, (now_s, z)
+        if before is None or not now_s > before[0]:
+            return
+        rate_m_s, dt = (z - before[1]) / (now_s - before[0]), now_s - before[0]
+        known = self._rate_m_s if math.isfinite(self._rate_m_s) else rate_m_s
+        self._rate_m_s = known + min(dt / RATE_TIME_S, 1.0) * (rate_m_s - known)
