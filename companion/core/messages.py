@@ -321,8 +321,9 @@ class BundleWitness(msgspec.Struct):
 
     displaced_m: float = 0.0  # how far the bundle is seen from where it was; 0 while both agree
     moving_m_s: float = 0.0  # speed of a bundle that goes away step by step; 0 while it stands still
-    gnss_offset_m: float = float("nan")  # change of the bundle's place by GNSS since the first sight; NaN: unknown
-    gnss_offset_max_m: float = float("nan")  # the largest change that errors of GNSS explain
+    # Change of the bundle's place by GNSS, or of its height by the barometer, since the first sight; NaN: unknown.
+    gnss_offset_m: float = float("nan")
+    gnss_offset_max_m: float = float("nan")  # the largest change that errors of that sensor explain
     gnss_jump_m: float = 0.0  # of the receiver against the flight controller, while the bundle is out of sight
     size_error: float = 0.0  # seen over true distance − 1: above 0 the print is too small, and the structure nearer
     size_error_std: float = float("inf")

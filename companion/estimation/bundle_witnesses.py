@@ -44,6 +44,10 @@ class BundleWitnesses:
         """See `MotionRecord.taking_off`."""
         self._motion.taking_off = taking_off
 
+    def set_barometer(self, altitude_m: float) -> None:
+        """See `MotionRecord.barometer_m`."""
+        self._motion.barometer_m = altitude_m
+
     def disarmed(self) -> None:
         """On the ground a crew may carry aircraft and bundles."""
         for witness in self._all():

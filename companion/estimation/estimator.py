@@ -6,7 +6,7 @@ filter state to now. World W is the flight controller's local frame at the momen
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from math import hypot, inf, isfinite, isnan, sqrt
+from math import hypot, inf, isfinite, isnan, nan, sqrt
 
 import msgspec
 import numpy as np
@@ -240,6 +240,7 @@ class EstimatorNode(Node):
         self._flying = message.armed and not message.landed
         self._in_offboard = message.armed and message.mode == FcuMode.OFFBOARD
         self._witnesses.set_taking_off(message.armed and message.mode == FcuMode.AUTO_TAKEOFF)
+        self._witnesses.set_barometer(message.baro_altitude_m if self._in_offboard else nan)
         self._imu_check.set_at_rest(message.landed and not message.armed)
         changed_s = self.acting_inputs.set_mode(stamp_s, self._in_offboard)
         if changed_s is not None and self.history is not None:

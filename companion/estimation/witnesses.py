@@ -48,6 +48,7 @@ import numpy as np
 from companion.core.arrays import Array, Vector
 from companion.core.frames import rotation_matrix
 from companion.core.messages import BundleWitness
+from companion.estimation.height_witness import HeightWitness
 from companion.estimation.range_gain import RangeGain
 
 # Largest lasting error of the flight controller's velocity, half as much again as PX4 has at worst (3 to 20 cm/s) with
@@ -127,10 +128,13 @@ class MotionRecord:
     """Attitude, position and integrated velocity of the flight controller over the last seconds.
 
     taking_off: its velocity is at its worst, near the ground and after seconds at rest; sizes are not measured by it.
+    barometer_m: its newest altitude by pressure while this stack flies; NaN: not known, or not comparable (on the ground the
+    propellers change the pressure).
     """
 
     def __init__(self) -> None:
         self.taking_off = False
+        self.barometer_m = nan
         self._motions: deque[_Motion] = deque()
         self._last_v_W: Array | None = None
         self._attitudes: deque[tuple[float, Array]] = deque()
@@ -313,6 +317,7 @@ class PlaceWitness:
         # when, where by the position and with which accuracy of it [m] the bundle was first seen
         self._first: tuple[float, Array, float] | None = None
         self._unknown_since_s: float | None = None
+        self._height = HeightWitness()
         self._forget()
 
     def sibling(self) -> "PlaceWitness":
@@ -376,6 +381,7 @@ class PlaceWitness:
     def disarmed(self) -> None:
         """On the ground a crew may carry aircraft and bundle: the next sight is the first."""
         self._first = self._unknown_since_s = None
+        self._height = HeightWitness()
         if self._place is not None or self._learning:
             self._forget()
 
@@ -578,6 +584,7 @@ class PlaceWitness:
         place.agreed_s = max(place.agreed_s, seen.stamp_s)
         expected = seen.expected
         place.as_expected = expected is not None and self._is_expected(place, seen, expected, expected.std_m)
+        self._height.add(seen.stamp_s, self._motion.barometer_m + float(seen.range_W[2]))
         share = min(1.0, since_s / GNSS_SMOOTH_S)
         if self._positions_count(seen):
             if self._first is None:  # seen for the first time while there was no fix
@@ -626,6 +633,9 @@ class PlaceWitness:
         displaced = enough and not self._scatters()
         size_error, size_std = self._size.estimate()
         gnss_m, gnss_max_m = self._gnss_offset(now_s)
+        height_m, height_max_m = self._height.offset_m(now_s)
+        if isnan(gnss_m) or height_m / height_max_m > gnss_m / gnss_max_m:
+            gnss_m, gnss_max_m = height_m, height_max_m
         in_sight = self._place is not None and now_s - self._place.agreed_s < HIDDEN_S
         return BundleWitness(
             displaced_m=median(offsets) if displaced and not self._moving else 0.0,  # the other row is about a motion

@@ -582,7 +582,7 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("bundle_twice", "two bundles of the same name in view", "images", CRITICAL, (*ph.WORKING, Phase.PAUSE),
         lambda s: float(s.copies), lambda v, p: 1.0, escalation=(HOLD, RETREAT), escalation_s=3.0,
         advice="remove the copy"),
-    Monitor("bundle_against_gnss", "bundle and GNSS have gone apart", "of the errors of GNSS", CRITICAL, NEAR,
+    Monitor("bundle_against_gnss", "bundle and GNSS or barometer have gone apart", "of their errors", CRITICAL, NEAR,
         _witness(lambda w: w.gnss_offset_m / w.gnss_offset_max_m), lambda v, p: 1.0, hysteresis=0.1, after_s=0.5,
         escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=10.0, advice="be ready to take over", alone=False),
     Monitor("bundle_size", "bundle is not as large as its marker file says", "of its size", CRITICAL, NEAR,
