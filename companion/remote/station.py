@@ -75,10 +75,13 @@ class _Client:
 
 
 class _Question(NamedTuple):
+    """What one page was asked, and the aircraft's state then: a yes counts for that state alone."""
+
     number: int
-    client: int
     arm: bool
     until_s: float
+    armed: bool
+    landed: bool
 
 
 @dataclass
@@ -117,8 +120,8 @@ class Station:
         self._sent: deque[float] = deque()
         self._sent_s = -math.inf
         self._control = ManualControl(0, 0, 500, 0)
-        self._question: _Question | None = None
-        self._questions = 0
+        self._questions: dict[int, _Question] = {}  # by the client that was asked
+        self._asked = 0
         self._state_s = -math.inf
         self._ground_m = 0.0  # height of the ground in PX4's local frame, when it was last known
         self._out = Outbox()
@@ -139,6 +142,7 @@ class Station:
         if self._holder is not None and self._holder.client == client:
             self._stop("the page was closed", now_s)
         self._clients.pop(client, None)
+        self._questions.pop(client, None)
 
     def receive(self, client: int, text: str | bytes, now_s: float) -> None:
         """A message of a page."""
@@ -221,6 +225,7 @@ class Station:
             dead_zone = min(max(self.aircraft.parameters["MAN_DEADZONE"], 0.0), 0.9)
             self._holder = _Holder(client, modes, now_s, sample_s=now_s, dead_zone=dead_zone)
             self._stopped = ""
+            self._drop_questions()
             self._log(f"sticks taken by {known.address}")
             self._answer(client, "take", True, "you have the sticks")
 
@@ -289,6 +294,7 @@ class Station:
         if holder is None:
             return
         self._stopped = reason
+        self._drop_questions()
         address = self._clients[holder.client].address if holder.client in self._clients else "a closed page"
         self._log(f"sticks of {address} stopped: {reason}")
         if holder.client in self._clients:
@@ -322,55 +328,63 @@ class Station:
             else:
                 self._answer(client, "ahead", False, "choose the body frame first")
 
-    def _may_command(self, client: int, request: str) -> bool:
-        """Whether a page may command: the one with the sticks, and every page while none has them."""
-        if self._holder is None or self._holds(client):
-            return True
-        other = self._clients[self._holder.client].address
-        self._answer(client, request, False, f"another page has the sticks ({other})")
-        return False
+    def _no_command(self, client: int, now_s: float) -> str:
+        """Why a page may not command now, "" when it may: the one with the sticks, every page while none has them."""
+        if self._holder is not None and not self._holds(client):
+            return f"another page has the sticks ({self._clients[self._holder.client].address})"
+        return "" if self.aircraft.connected(now_s) else "no flight controller on the link"
 
     def _choose_mode(self, client: int, mode: FcuMode, now_s: float) -> None:
-        if not self._may_command(client, "mode"):
-            return
-        if mode in MANUAL and not self._holds(client):
+        if reason := self._no_command(client, now_s):
+            self._answer(client, "mode", False, reason)
+        elif mode in MANUAL and not self._holds(client):
             self._answer(client, "mode", False, f"take the sticks first: {mode} is flown by sticks")
-        elif not self.aircraft.connected(now_s):
-            self._answer(client, "mode", False, "no flight controller on the link")
         else:
             self._log(f"mode {mode} requested by {self._clients[client].address}")
             self.aircraft.set_mode(mode, partial(self._answered, client, "mode", mode), now_s)
 
+    def _no_arming(self, client: int, arm: bool, now_s: float) -> str:
+        """Why a page may not arm or disarm now, "" when it may; checked for the question and again for the yes."""
+        if reason := self._no_command(client, now_s):
+            return reason
+        return "take the sticks first" if arm and not self._holds(client) else ""
+
     def _ask(self, client: int, arm: bool, now_s: float) -> None:
         """A question before motors start or stop."""
-        if not self._may_command(client, "arm"):
+        if reason := self._no_arming(client, arm, now_s):
+            self._answer(client, "arm", False, reason)
             return
-        if not self.aircraft.connected(now_s):
-            self._answer(client, "arm", False, "no flight controller on the link")
-            return
-        if arm and not self._holds(client):
-            self._answer(client, "arm", False, "take the sticks first")
-            return
-        self._questions += 1
-        self._question = _Question(self._questions, client, arm, now_s + QUESTION_S)
+        self._asked += 1
+        status = self.aircraft.status(now_s)
+        self._questions[client] = _Question(self._asked, arm, now_s + QUESTION_S, status.armed, status.landed)
         text = (
             "Arm: the rotors start to turn. Are all people away from the aircraft?"
             if arm
             else "Disarm: the rotors stop."
         )
-        self._tell(client, "question", question=self._questions, text=text, arm=arm, seconds=QUESTION_S)
+        self._tell(client, "question", question=self._asked, text=text, arm=arm, seconds=QUESTION_S)
 
     def _confirm(self, client: int, number: int, now_s: float) -> None:
-        question, self._question = self._question, None
-        if question is None or (question.number, question.client) != (number, client) or now_s > question.until_s:
+        question = self._questions.get(client)
+        if question is None or question.number != number or now_s > question.until_s:
             self._answer(client, "arm", False, "the question is no longer open: ask again")
             return
-        if question.arm and not self._holds(client):
-            self._answer(client, "arm", False, "the sticks have stopped: take them first")
-            return
-        word = "arm" if question.arm else "disarm"
-        self._log(f"{word} requested by {self._clients[client].address}")
-        self.aircraft.arm(question.arm, partial(self._answered, client, "arm", word), now_s)
+        del self._questions[client]
+        status = self.aircraft.status(now_s)
+        if reason := self._no_arming(client, question.arm, now_s):
+            self._answer(client, "arm", False, reason)
+        elif (status.armed, status.landed) != (question.armed, question.landed):
+            self._answer(client, "arm", False, "the aircraft's state has changed since the question: ask again")
+        else:
+            word = "arm" if question.arm else "disarm"
+            self._log(f"{word} requested by {self._clients[client].address}")
+            self.aircraft.arm(question.arm, partial(self._answered, client, "arm", word), now_s)
+
+    def _drop_questions(self) -> None:
+        """The sticks change hands: a yes to what was asked before would be another page's."""
+        for client in self._questions:
+            self._answer(client, "question", False, "the question is closed: the sticks have changed hands")
+        self._questions.clear()
 
     def _answered(self, client: int, request: str, what: str, outcome: Outcome) -> None:
         """PX4's answer to a request."""

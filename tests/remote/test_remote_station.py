@@ -65,6 +65,66 @@ def test_a_yes_to_another_question_does_not_arm(standing, number):
     assert not remote.autopilot.armed
 
 
+def ask(remote: RemoteFlight, page, arm: bool) -> int:
+    page.send(remote.now_s, type="arm", arm=arm)
+    remote.run(0.06)
+    return page.last("question")["question"]
+
+
+def test_a_yes_after_another_page_took_the_sticks_does_not_disarm(remote):
+    first = remote.flying(height_m=2.0)
+    other, first.samples = remote.page(), False
+    other.samples = False
+    remote.run(0.5)
+    number = ask(remote, other, arm=False)
+    first.samples = True
+    first.send(remote.now_s, type="take")
+    remote.run(0.2)
+    assert "changed hands" in other.answers("question")[-1]
+    other.send(remote.now_s, type="confirm", question=number)
+    remote.run(0.5)
+    assert remote.autopilot.armed and (common.MAV_CMD_COMPONENT_ARM_DISARM, 0.0) not in remote.commands
+    assert "no longer open" in other.answers("arm")[-1]
+
+
+def test_a_yes_needs_the_right_and_the_state_of_its_question(remote):
+    page = remote.pilot()
+    remote.choose(page, FcuMode.POSCTL)
+    number = ask(remote, page, arm=True)
+    assert remote.autopilot.commander.arm(remote.now_s, "by someone else, meanwhile")
+    remote.run(1.5)
+    assert page.last("state")["armed"]
+    count = len(remote.commands)
+    page.send(remote.now_s, type="confirm", question=number)
+    remote.run(0.1)
+    assert "state has changed" in page.answers("arm")[-1]
+    assert common.MAV_CMD_COMPONENT_ARM_DISARM not in dict(remote.commands[count:])
+
+
+def test_no_other_page_closes_the_pilots_question(remote):
+    page, other = remote.pilot(), remote.page()
+    remote.choose(page, FcuMode.POSCTL)
+    number = ask(remote, page, arm=True)
+    for guess in (number, number + 1, 999):
+        other.send(remote.now_s, type="confirm", question=guess)
+    other.send(remote.now_s, type="arm", arm=False)
+    remote.close(other)
+    page.send(remote.now_s, type="confirm", question=number)
+    remote.run(0.5)
+    assert remote.autopilot.armed
+
+
+def test_questions_of_two_pages_stand_side_by_side(remote):
+    page, other = remote.flying(height_m=2.0), remote.page()
+    other.samples = page.samples = False
+    remote.run(0.5)
+    number = ask(remote, page, arm=False)
+    ask(remote, other, arm=False)
+    page.send(remote.now_s, type="confirm", question=number)
+    remote.run(0.1)
+    assert (common.MAV_CMD_COMPONENT_ARM_DISARM, 0.0) in remote.commands
+
+
 def test_a_second_pilot_is_refused_and_the_first_flies_on(remote):
     first = remote.flying(height_m=2.0)
     second = remote.page()

@@ -62,6 +62,7 @@ function receive(message) {
   } else if (message.type === "answer") {
     say(message.text.replace(/^[A-Z_]+(?=:)/, name => NAMES[name] || name), message.ok ? "good" : "bad");
     if (message.to === "take") { held = wanted = message.ok; }
+    if (message.to === "question" && at("question").open) at("question").close();
     if (message.to === "stopped") { held = wanted = false; centre(); }
     show();
   }
