@@ -115,6 +115,31 @@ def test_the_page_draws_aircraft_and_structure_and_plays_a_log(log, tmp_path):
         assert page.errors == []
 
 
+COMMANDS = ("Start", "Hold here", "Go on", "Return", "Land", "Stop streaming")
+
+
+@pytest.mark.parametrize(
+    "size", [(390, 844), (844, 390), (700, 450), (667, 375), (1024, 600), (1280, 500), (1280, 720)], ids=str
+)
+def test_every_command_can_be_pressed_in_a_window_of_any_size(log, tmp_path, size):
+    with shown(log) as url, browser(tmp_path, size) as page:
+        page.open(url)
+        page.wait("window.view && view.loaded", 60)
+        page.run("view.time.playing = false; view.time.to(60)")
+        page.run(
+            "(() => { document.getElementById('commands').hidden = false;"
+            f" document.getElementById('buttons').replaceChildren(...{list(COMMANDS)!r}.map((name) => {{"
+            " const b = document.createElement('button'); b.textContent = name; return b; })); })()"
+        )
+        page.run("new Promise((done) => setTimeout(done, 200))")
+        hit = page.run(
+            "[...document.querySelectorAll('#buttons button')].filter((b) => { const r = b.getBoundingClientRect();"
+            " return document.elementFromPoint(r.x + r.width / 2, r.y + r.height / 2) === b; }).map((b) => b.textContent)"
+        )
+        (tmp_path / "page.png").write_bytes(page.picture())
+        assert hit == list(COMMANDS)
+
+
 def test_the_horizon_is_the_path_that_the_controller_predicted(log, tmp_path):
     from companion.core.messages import ControlStatus
     from companion.recording.log import read_log
