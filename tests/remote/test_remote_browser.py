@@ -1,5 +1,6 @@
 """The page in headless Chromium with the simulated aircraft in real time."""
 
+import json
 import subprocess
 import sys
 import time
@@ -131,15 +132,84 @@ def test_an_older_page_is_refused_on_the_page(browser):
         assert "reload the page" in page.run("window.answer")
 
 
-def test_a_gamepad_of_the_browser_moves_the_sticks_and_unplugging_it_stops_them(browser):
+def gamepad(index: int = 0, **changes) -> dict:
+    return {
+        "index": index,
+        "id": f"Pad {index} (Vendor: 1)",
+        "connected": True,
+        "mapping": "standard",
+        "axes": [0.0] * 4,
+    } | changes
+
+
+def plug(page, *pads: dict | None, event: str = "gamepadconnected") -> None:
+    """The gamepads that the browser shows, and its event about the first of its list."""
+    page.run(f"window.pads = {json.dumps(pads)}; navigator.getGamepads = () => window.pads;"
+             f" window.dispatchEvent(Object.assign(new Event('{event}'), {{gamepad: {{index: 0}}}}))")  # fmt: skip
+
+
+@contextmanager
+def taken_by_a_gamepad(browser, *pads: dict):
+    """A page whose sticks are those of the first of these gamepads."""
     with served() as (_, autopilot, port, _):
         page = browser.page(f"http://127.0.0.1:{port}/#{TOKEN}")
-        page.run("window.pad = {connected: true, axes: [0, 0, 0, 0]}; navigator.getGamepads = () => [window.pad];"
-                 " window.dispatchEvent(new Event('gamepadconnected'))")  # fmt: skip
         page.wait("state && state.connected")
+        plug(page, *pads)
         page.click("[data-source=gamepad]")
         page.wait("(held || document.getElementById('take').click(), held)")
-        page.run("window.pad.axes = [0.5, -1, NaN, -0.5]")
+        autopilot.arrival(lambda m: True)
+        yield page, autopilot
+
+
+def test_a_gamepad_of_the_browser_moves_the_sticks_and_unplugging_it_stops_them(browser):
+    with taken_by_a_gamepad(browser, gamepad()) as (page, autopilot):
+        assert page.run("document.querySelector('[data-source=gamepad]').textContent") == "Gamepad: Pad 0"
+        page.run("window.pads[0].axes = [0.5, -1, NaN, -0.5]")
         autopilot.arrival(lambda m: m.r > 450 and m.z == 1000 and m.y == 0 and m.x > 450)
-        page.run("window.pad = null")
+        page.run("window.pads = [null]")
         page.wait("!held && state.stopped === 'the gamepad is gone'")
+
+
+OTHERS = {
+    "unplugged beside another": [None, gamepad(1, axes=[0.8, 1.0, -0.9, -1.0])],
+    "another in its place": [gamepad(0, id="Other", axes=[0.8, 1.0, -0.9, -1.0])],
+    "another number of axes": [gamepad(0, axes=[0.8, 1.0, -0.9, -1.0, 0.0, 0.0])],
+    "another layout": [gamepad(0, mapping="", axes=[0.8, 1.0, -0.9, -1.0])],
+    "not connected": [gamepad(0, connected=False, axes=[0.8, 1.0, -0.9, -1.0]), gamepad(1)],
+}
+
+
+@pytest.mark.parametrize("how", OTHERS)
+@pytest.mark.parametrize("event", ["gamepaddisconnected", "none"])
+def test_no_other_gamepad_comes_in_the_place_of_the_one_that_was_taken(browser, how, event):
+    with taken_by_a_gamepad(browser, gamepad(0), gamepad(1)) as (page, autopilot):
+        plug(page, *OTHERS[how], event=event)
+        page.wait("!held && state.stopped.startsWith('the gamepad is')")
+        time.sleep(0.2)
+        assert all((m.x, m.y, m.z, m.r) == (0, 0, 500, 0) for _, m in autopilot.received)
+        assert not page.errors
+
+
+@pytest.mark.parametrize("event", ["gamepaddisconnected", "gamepadconnected"])
+def test_a_gamepad_that_was_away_for_a_moment_is_taken_again_by_a_person(browser, event):
+    with taken_by_a_gamepad(browser, gamepad()) as (page, _):
+        plug(page, gamepad(), event=event)
+        page.wait("!held && state.stopped.startsWith('the gamepad is')")
+
+
+@pytest.mark.parametrize("pad", [{"mapping": ""}, {"mapping": "xr-standard"}, {"axes": [0.0, 0.0]}])
+def test_a_gamepad_of_an_unknown_layout_is_refused_in_words(browser, pad):
+    with served() as (_, autopilot, port, _):
+        page = browser.page(f"http://127.0.0.1:{port}/#{TOKEN}")
+        page.wait("state && state.connected")
+        plug(page, gamepad(**pad))
+        page.click("[data-source=gamepad]")
+        assert "does not know its layout" in page.text("message")
+        assert page.run("source") == "page"
+        # likewise when it comes after the source was chosen
+        plug(page, gamepad())
+        page.click("[data-source=gamepad]")
+        plug(page, gamepad(**pad))
+        page.click("#take")
+        assert "does not know its layout" in page.text("message") and not page.run("wanted")
+        assert not autopilot.received

@@ -20,6 +20,7 @@ let state = null;           // the newest from the aircraft
 let held = false;           // this page has the sticks
 let wanted = false;         // the person has asked for them
 let source = "page";        // page, gamepad, or computer: a gamepad at the ground computer
+let taken = null;           // the gamepad of the sticks: index, id and number of axes when they were taken
 let sentAt = 0;
 let final = false;          // refused for good: no further attempt
 let question = 0;
@@ -97,6 +98,7 @@ function release(reason) {
   if (wanted) send({ type: "release", reason });
   wanted = held = false;
   centre();
+  offerGamepad();
   show();
 }
 
@@ -135,13 +137,32 @@ pad(at("right"), "right", "ahead");
 
 // --- gamepad -----------------------------------------------------------------------------------------------------------
 
-function gamepad() {
-  return navigator.getGamepads ? [...navigator.getGamepads()].find(pad => pad && pad.connected && pad.axes.length >= 4) : null;
+// Only a gamepad whose axes the browser knows: in another layout an axis may be a trigger, which rests at its end.
+function gamepads() {
+  return navigator.getGamepads ? [...navigator.getGamepads()].filter(pad => pad && pad.connected) : [];
 }
 
+function usable(pad) {
+  return pad.mapping === "standard" && pad.axes.length >= 4;
+}
+
+function nameOf(pad) {
+  return String(pad.id || "").replace(/\s*\(.*$/, "").slice(0, 32) || "without a name";
+}
+
+// The gamepad that would be taken, or null and the reason on the page.
+function offeredGamepad() {
+  const found = gamepads(), pad = found.find(usable);
+  if (pad) return pad;
+  say(found.length ? `Gamepad ${nameOf(found[0])}: the browser does not know its layout. Use it at the ground computer: --gamepad and --axes` : "No gamepad", "bad");
+  return null;
+}
+
+// No other gamepad comes in the place of the one that was taken: nobody holds its sticks.
 function readGamepad() {
-  const found = gamepad();
+  const found = gamepads().find(pad => pad.index === taken.index);
   if (!found) { release("the gamepad is gone"); return; }
+  if (found.id !== taken.id || found.axes.length !== taken.axes || !usable(found)) { release("the gamepad is another one"); return; }
   const [turn, down, right, back] = found.axes;
   const inRange = value => Math.max(-1, Math.min(1, Number.isFinite(value) ? value : 0));
   Object.assign(sticks, { turn: inRange(turn), up: -inRange(down), right: inRange(right), ahead: -inRange(back) });
@@ -149,16 +170,23 @@ function readGamepad() {
 }
 
 function offerGamepad() {
-  const button = document.querySelector("[data-source=gamepad]");
-  button.disabled = source === "computer" || !gamepad();
+  const button = document.querySelector("[data-source=gamepad]"), found = gamepads(), pad = found.find(usable) || found[0];
+  button.disabled = source === "computer" || !pad;
+  if (!(wanted && source === "gamepad")) button.textContent = pad ? `Gamepad: ${nameOf(pad)}` : "Gamepad";
   button.title = window.isSecureContext ? "Move a stick of the gamepad so that the browser shows it" : "A gamepad needs https or 127.0.0.1";
 }
-window.addEventListener("gamepadconnected", offerGamepad);
-window.addEventListener("gamepaddisconnected", () => { offerGamepad(); if (source === "gamepad" && !gamepad()) release("the gamepad is gone"); });
+
+// A gamepad that comes back between two readings has been away all the same.
+for (const [name, reason] of [["gamepadconnected", "the gamepad is another one"], ["gamepaddisconnected", "the gamepad is gone"]])
+  window.addEventListener(name, event => {
+    if (source === "gamepad" && wanted && event.gamepad && event.gamepad.index === taken.index) release(reason);
+    if (source === "gamepad" && wanted) readGamepad();
+    offerGamepad();
+  });
 offerGamepad();
 
 function chooseSource(name) {
-  if (name === source) return;
+  if (name === source || (name === "gamepad" && !offeredGamepad())) return;
   release("the source changes");
   source = name;
   for (const button of document.querySelectorAll("[data-source]")) {
@@ -172,6 +200,11 @@ function chooseSource(name) {
 
 at("take").addEventListener("click", () => {
   if (held) { release("given back"); return; }
+  if (source === "gamepad") {
+    const pad = offeredGamepad();
+    if (!pad) return;
+    taken = { index: pad.index, id: pad.id, axes: pad.axes.length };
+  }
   centre();
   wanted = true;
   send({ type: "take" });
