@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import cv2
+import msgspec
 import numpy as np
 import pytest
 
@@ -150,10 +151,13 @@ def test_a_recording_is_published_at_its_times_as_the_simulators_topics(tmp_path
     recorded = RecordedFolder(recording(tmp_path / "data"))
     source, sink = open_bus(tmp_path / "bus"), ZmqBus(tmp_path / "bus", "odometry", ("stereo", "camera_imu", "truth"))
     try:
-        received = []
-        for _ in range(200):  # until ZeroMQ has connected the two
-            source.publish(CameraImu(stamp_s=0.0, gyro_I=(0.0,) * 3, accel_I=(0.0,) * 3))
-            if sink.receive(0.02):
+        received, connected = [], set()
+        one_of_each = {type(m): msgspec.structs.replace(m, stamp_s=0.0) for m in recorded.messages()}
+        for _ in range(200):  # until ZeroMQ has connected the two, each topic by itself
+            for message in one_of_each.values():
+                source.publish(message)
+            connected |= {type(m) for m in sink.receive(0.02)}
+            if connected == set(one_of_each):
                 break
         thread = threading.Thread(target=play, args=(recorded, source.publish, lambda: False, 50.0))
         thread.start()
