@@ -39,11 +39,12 @@ benchmark bench: $(READY)
 generate: $(READY)
 	$(BIN)/companion generate
 
-# The environment is made from the lock file alone: exact versions, checked by hash.
+# The environment is made from the lock file alone: exact versions, checked by hash. Without --no-deps pip would look at
+# newer releases of what a package asks for, and stop because the lock has no hash of them.
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed ($(PYTHON) is older); set PYTHON=…"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -182,7 +182,7 @@ make_release() {
         run sh -c "echo '$(source_commit)' > '$release/source/companion/core/commit.txt'"
         if [ "$WITH_VENV" = yes ]; then
             run "$PYTHON" -m venv "$release/venv"
-            run "$release/venv/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes \
+            run "$release/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
                 --only-binary :all: -r "$release/source/requirements.lock"
             run "$release/venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
                 --no-build-isolation -e "$release/source"

@@ -1,7 +1,7 @@
 """Every pinned package has a wheel for the aircraft's computer: nothing is compiled there but the solver."""
 
 import pytest
-from aarch64_wheels import LIST, LOCKS, PYTHONS, locked, tags
+from aarch64_wheels import LIST, LOCKS, PYTHONS, ROOT, locked, tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 WHEELS = [line.split() for line in LIST.read_text(encoding="utf-8").splitlines()]
@@ -48,3 +48,10 @@ def test_a_wheel_for_another_machine_does_not_fit():
         ("click-8.5.1-py3-none-any.whl", True),
     ):
         assert bool(parse_wheel_filename(name)[3] & runs_there) is runs, name
+
+
+@pytest.mark.parametrize("file", ["Makefile", "systemd/install.sh"])
+def test_a_later_release_of_a_package_does_not_change_what_is_installed(file):
+    text = (ROOT / file).read_text(encoding="utf-8").replace("\\\n", " ")
+    (command,) = [line for line in text.splitlines() if "pip install" in line and "requirements.lock" in line]
+    assert {"--no-deps", "--require-hashes"} <= set(command.split())
