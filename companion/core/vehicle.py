@@ -362,6 +362,11 @@ class Safety(Section):
     disk_free_mb: Megabytes
     memory_free_mb: Megabytes
 
+    @property
+    def setpoint_pause_s(self) -> float:
+        """Longest pause between two setpoints in one stream [s]: after a longer one PX4 may already leave offboard."""
+        return 0.8 * self.setpoints_lost_s
+
 
 class ViewAccess(Section):
     """Who may use `companion view` from other computers (docs/view.md); paths are relative to the vehicle file."""

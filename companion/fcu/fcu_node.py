@@ -187,7 +187,7 @@ class FcuNode(Node):
         self.connected = False
         self.counters: dict[Counter, int] = dict.fromkeys(COUNTERS, 0)
         self._peers = PeerMonitor(self.codec, self._target)
-        self._setpoints = SetpointGate(self._target, vehicle.safety.setpoints_lost_s)
+        self._setpoints = SetpointGate(self._target, vehicle.safety.setpoint_pause_s)
         self._commands = Commands(self._target, self._send)
         self._actions = Actions(self._commands, self.status, self._publish, self._request_heartbeat)
         self._limiter = RateLimiter()

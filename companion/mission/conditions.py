@@ -15,6 +15,7 @@ from companion.mission import reference_geometry as geometry
 from companion.mission.curves import HoldTable, points_of, to_trajectory
 from companion.mission.flight_state import Timer
 from companion.mission.mission_context import MissionContext
+from companion.mission.modes import MANUAL_MODES
 from companion.mission.monitors import WIND_SHARE, takeoff_time_s
 from companion.mission.plan import leaves_limits
 from companion.mission.requests import WARNING
@@ -70,9 +71,11 @@ def _other_sender_possible(mission: MissionContext, now_s: float) -> bool:
 
 
 def setpoints_lost_and_mode_left(mission: MissionContext, now_s: float) -> Found:
-    if mission.flight.phase not in ph.CONTROLLING or not mission.inputs.setpoints_lost(now_s):
+    inputs = mission.inputs
+    if mission.flight.phase not in ph.CONTROLLING:
         return False
-    return mission.inputs.mode_left() and f"mode is {mission.inputs.mode}"
+    silent = inputs.silent(now_s) and inputs.mode not in MANUAL_MODES
+    return (silent or inputs.setpoints_lost(now_s)) and inputs.mode_left() and f"mode is {inputs.mode}"
 
 
 def disarmed(mission: MissionContext, now_s: float) -> Found:

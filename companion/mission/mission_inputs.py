@@ -420,6 +420,11 @@ class MissionInputs:
     def setpoints_lost(self, now_s: float) -> bool:
         return self.setpoints_age_s(now_s) > self._limits.setpoints_lost_s
 
+    def silent(self, now_s: float) -> bool:
+        """No setpoint has left for so long that PX4 leaves offboard by itself; a controller that paused sends again."""
+        age_s = self.latest.age_s(SentSetpoint, now_s)
+        return self._limits.setpoint_pause_s < age_s < math.inf
+
     # --- for the safety monitors ---
 
     def _health_ages_s(self, now_s: float) -> dict[ProcessName, float]:
@@ -509,6 +514,7 @@ class MissionInputs:
             fallback_time_s=self.fallback_time_s(now_s),
             home_W=self.home_W,
             resets=self.resets(),
+            silent=phase in ph.CONTROLLING and self.silent(now_s),
             mode_left=phase in ph.UNDER_WAY and (self.mode_left() or self._climb_was_ended(phase, now_s)),
             rc_expected=self._rc_expected,
             rc_age_s=now_s - self._rc_s,

@@ -126,8 +126,11 @@ def _in_offboard(value: Value) -> Value:
 
 
 def _mode_taken(s: SafetySnapshot) -> float:
-    """Another mode than those that the mission requested; offboard is none that a pilot could fly in."""
-    return float(s.mode_left and not s.in_offboard)
+    """Another mode than those that the mission requested; offboard is none that a pilot could fly in.
+
+    A mode of PX4's own after this stack was silent is its failsafe: nothing was taken over.
+    """
+    return float(s.mode_left and not s.in_offboard and (s.by_pilot or not s.silent))
 
 
 def _mode_seen(s: SafetySnapshot) -> str:

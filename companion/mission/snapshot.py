@@ -41,6 +41,7 @@ class SafetySnapshot:
     home_W: Vec3 | None  # the take-off point in the estimator's world
     resets: int  # of the estimator since the take-off point was taken
     mode_left: bool  # the mission did not choose the present mode
+    silent: bool  # this stack should send setpoints and sends none, so PX4 leaves offboard by itself
     rc_expected: bool  # RC was there at the start
     rc_age_s: float  # since RC was last there
     switched_off: bool  # the mission switch was turned off

@@ -81,8 +81,22 @@ def test_a_stream_with_a_long_pause_in_offboard_is_refused_until_it_ends(flying)
     flying.run(0.45)
     assert stream(flying, 3.0) == 0
     assert flying.node.counters["setpoints_interrupted"] == 150
-    flying.run(0.45)
+    flying.run(1.9)
+    assert stream(flying, 1.0) == 0, "a second pause is no request"
+    flying.run(2.1)
     assert stream(flying, 1.0) == 50, "another stream"
+
+
+def test_a_pause_in_which_setpoints_arrived_too_late_is_one(flying):
+    """A controller that was stopped: its last setpoint arrives late and expired, 0.39 s before it continues."""
+    flying.armed, flying.custom_mode = True, OFFBOARD
+    flying.run(2.0)
+    stream(flying, 1.0)
+    flying.run(0.13)
+    flying.publish(setpoint(flying.now_s - 0.13))
+    assert flying.node.counters["setpoints_expired"] == 1
+    flying.run(0.39)
+    assert stream(flying, 1.0) == 0
 
 
 @pytest.mark.parametrize("armed, mode, pause_s", [(False, OFFBOARD, 0.6), (True, 3 << 16, 0.6), (True, OFFBOARD, 2.1)])

@@ -9,7 +9,7 @@ from mission_world import FAR, OFF_US, ON_US, World, bridge_plan, face_plan, lin
 
 from companion.control.trajectories import is_finite
 from companion.core.enums import FcuMode, Phase, ProcessName, SafetyAction
-from companion.core.messages import ControlStatus, FcuCommandAck, FcuStatus, Health, Markers, State
+from companion.core.messages import ControlStatus, FcuCommandAck, FcuStatus, Health, Markers, SentSetpoint, State
 from companion.core.trajectory_messages import Line, Move, Raster, Resumed
 from companion.mission import conditions
 from companion.mission import phases as ph
@@ -675,6 +675,18 @@ def test_the_message_of_a_takeover_says_which_mode_was_seen_and_whose_it_is():
         world.run(0.3)
         texts = [event.text for event in world.events if event.monitor == "rc_takeover" and event.active]
         assert len(texts) == 1 and words in texts[0] and words in world.status.cause
+
+
+@pytest.mark.parametrize("mode, ends", [("AUTO_LOITER", "PX4_HOLD"), ("POSCTL", "PILOT")])
+def test_offboard_that_ends_by_the_own_silence_is_no_takeover_unless_a_pilot_flies(mode, ends):
+    """The controller has paused and sends again; the process of the link lets none of its setpoints leave."""
+    world = REACH["HOLD"]()
+    world.edit[SentSetpoint] = lambda m: None
+    world.run(0.5)
+    world.mode = mode
+    world.run(0.5)
+    assert world.phase == ends
+    assert any(event.monitor == "rc_takeover" for event in world.events) == (ends == "PILOT")
 
 
 @pytest.mark.parametrize("phase", ph.CONTROLLING)

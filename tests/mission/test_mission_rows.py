@@ -94,7 +94,8 @@ RETURNS = fields(phase=Phase.RETURN, at_bundle=False)
 
 CASES: dict[str, Case] = {
     "rc_takeover": Case(
-        all_of(of("status", mode="OFFBOARD"), fields(mode_left=True)), all_of(BY_PILOT, fields(mode_left=True))
+        all_of(of("status", mode="AUTO_LOITER"), fields(mode_left=True, silent=True)),
+        all_of(BY_PILOT, fields(mode_left=True)),
     ),
     "switch_off": Case(fields(switched_off=False), fields(switched_off=True)),
     "conflict": Case(of("status", conflict=""), of("status", conflict="another sender"), (fields(status=None),)),

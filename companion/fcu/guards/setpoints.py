@@ -18,7 +18,6 @@ TYPE_MASK = (
     common.ATTITUDE_TARGET_TYPEMASK_BODY_ROLL_RATE_IGNORE | common.ATTITUDE_TARGET_TYPEMASK_BODY_PITCH_RATE_IGNORE
 )
 
-RESUME_SHARE = 0.8  # of the pause after which PX4 leaves offboard: a shorter pause does not interrupt a stream
 NEW_STREAM_S = 2.0  # a pause longer than this starts a new stream
 
 
@@ -42,26 +41,32 @@ class SetpointFault(NamedTuple):
 class SetpointGate:
     """Checks setpoints and encodes them; `echoes` compares those that left with what PX4 follows."""
 
-    def __init__(self, target_system: int, lost_s: float) -> None:
-        """lost_s: pause of the setpoints after which PX4 leaves offboard [s]."""
+    def __init__(self, target_system: int, pause_max_s: float) -> None:
+        """pause_max_s: a longer pause ends a stream, because PX4 may leave offboard in it [s]."""
         self.echoes = EchoWatch()
         self._target = target_system
-        self._resume_within_s = RESUME_SHARE * lost_s
+        self._pause_max_s = pause_max_s
         self._stamp_s = -math.inf  # of the newest that left
         self._arrived_s = -math.inf  # the newest, whether it left or not
+        self._sent_s = -math.inf  # when the newest left
         self._followed = False  # PX4 followed setpoints when the newest left
         self._interrupted = False
+        self._resume_after_s = self._pause_max_s  # pause that ends an interruption
 
     def is_interrupted(self, now_s: float) -> bool:
         """Take the arrival of a setpoint; True while its stream must not continue.
 
         A controller that has paused continues with its earlier task. PX4 may have left offboard meanwhile, and a
         returning stream would put PX4 back into offboard without a request: such a stream is refused until it ends.
+        PX4 counts what leaves, so a pause in which setpoints arrived and none left (each had expired) is one, too.
         """
         pause_s, self._arrived_s = now_s - self._arrived_s, now_s
-        if pause_s > self._resume_within_s:  # the first of a stream
-            self._interrupted = self._followed and pause_s < NEW_STREAM_S
+        if pause_s > self._resume_after_s:  # the first of a stream
+            self._interrupted, self._resume_after_s = False, self._pause_max_s
+        if self._followed and now_s - self._sent_s > self._pause_max_s:
             self._followed = False
+            if pause_s < NEW_STREAM_S:
+                self._interrupted, self._resume_after_s = True, NEW_STREAM_S
         return self._interrupted
 
     def end_stream(self) -> None:
@@ -98,7 +103,7 @@ class SetpointGate:
 
         followed: PX4 reports that it is armed and in offboard.
         """
-        self._stamp_s = m.stamp_s
+        self._stamp_s, self._sent_s = m.stamp_s, now_s
         self._followed = followed
         q = attitude_setpoint_ned(m.roll_rad, m.pitch_rad, m.yaw_rad)
         self.echoes.note_sent(q, m.thrust, now_s)
