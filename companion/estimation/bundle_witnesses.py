@@ -1,5 +1,7 @@
 """The witnesses of all bundles: each has its own place, and all have the flight controller's motion in common."""
 
+import numpy as np
+
 from companion.core.arrays import Array, Vector
 from companion.core.messages import BundleWitness
 from companion.estimation.witnesses import HIDDEN_S, Expected, MotionRecord, Observed, PlaceWitness
@@ -25,6 +27,14 @@ class BundleWitnesses:
 
     def add_attitude(self, stamp_s: float, q_WB: Array) -> None:
         self._motion.add_attitude(stamp_s, q_WB)
+
+    def add_inertial(self, begin_s: float, end_s: float, mean: tuple[float, ...] | None) -> None:
+        """Mean (ω_B, f_B) [rad/s, m/s²] between two times; None: there is none to be used."""
+        q_WB = self._motion.attitude((begin_s + end_s) / 2)
+        if mean is None or q_WB is None:
+            self._motion.inertial.interrupt()
+        else:
+            self._motion.inertial.add(begin_s, end_s, np.array(mean[:3]), np.array(mean[3:]), q_WB)
 
     def add_position(self, stamp_s: float, p_W: Array, v_W: Array) -> None:
         for witness in self._all():

@@ -216,6 +216,7 @@ class EstimatorNode(Node):
             return
         verdict = self._imu_check.add(stamp_s, message.gyro_B, message.accel_B, now_s)
         if not verdict.use:
+            self._witnesses.add_inertial(stamp_s, stamp_s, None)
             if verdict.withdraw_s < inf:
                 self.acting_inputs.imu.withdraw_after(verdict.withdraw_s)
             if verdict.withdraw_s < inf and self.history is not None:
@@ -229,7 +230,10 @@ class EstimatorNode(Node):
             late = changed_s < self.history.newest_stamp_s
             self.history.invalidate_after(changed_s - (THRUST_PERIOD_S / 2 if late else 0.0))
         for part, windows in enumerate((self._across, self._along)):
-            if (window := windows.add(stamp_s)) is not None and self._flying:
+            window = windows.add(stamp_s)
+            if window is not None and windows is self._across:
+                self._witnesses.add_inertial(*window, self.acting_inputs.imu.mean(*window) if self._flying else None)
+            if window is not None and self._flying:
                 # In the middle: at the end of the window the disturbance has walked on.
                 data = np.array((*window, windows is self._along))
                 self._insert(HistoryEntry(sum(window) / 2, Sensor.SPECIFIC_FORCE, data, part=part), now_s)

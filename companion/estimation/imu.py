@@ -86,6 +86,11 @@ class ImuSamples:
 
     def mean_force(self, begin_s: float, end_s: float) -> tuple[float, float, float] | None:
         """Mean specific force f_B [m/s²] of the samples after begin_s until end_s; None where some are missing."""
+        mean = self.mean(begin_s, end_s)
+        return None if mean is None else (mean[3], mean[4], mean[5])
+
+    def mean(self, begin_s: float, end_s: float) -> tuple[float, ...] | None:
+        """Mean (ω_B, f_B) [rad/s, m/s²] of the samples after begin_s until end_s; None where some are missing."""
         first, last = bisect_right(self._times, begin_s + SHORTEST_S), bisect_right(self._times, end_s + SHORTEST_S)
         if first == last or self._times[last - 1] < end_s - GAP_MAX_S:
             return None
@@ -94,7 +99,7 @@ class ImuSamples:
         ):
             return None
         count, used = last - first, self._values[first:last]
-        return sum(v[3] for v in used) / count, sum(v[4] for v in used) / count, sum(v[5] for v in used) / count
+        return tuple(sum(column) / count for column in zip(*used, strict=True))
 
     def resumes_s(self, t: float) -> float:
         """The time after t at which the next sample's interval begins; inf: there is none yet."""

@@ -34,6 +34,8 @@ While the bundle is in sight a jump does no harm; out of sight it is reported.
 times the distance flown. `SizeTest` estimates k = 1/s from both while the velocity has an unknown error that changes
 slowly. `companion.estimation.range_gain` finds a print that shrinks in a hover, which this test takes for an error of the velocity.
 
+**Setting off.** Within a second the inertial measurements need no help: `companion.estimation.inertial_witness`.
+
 Errors follow the frames of the stack; all places are in the flight controller's world.
 """
 
@@ -49,6 +51,7 @@ from companion.core.arrays import Array, Vector
 from companion.core.frames import rotation_matrix
 from companion.core.messages import BundleWitness
 from companion.estimation.height_witness import HeightWitness
+from companion.estimation.inertial_witness import InertialMotion, SettingOff
 from companion.estimation.range_gain import RangeGain
 
 # Largest lasting error of the flight controller's velocity, half as much again as PX4 has at worst (3 to 20 cm/s) with
@@ -135,6 +138,7 @@ class MotionRecord:
     def __init__(self) -> None:
         self.taking_off = False
         self.barometer_m = nan
+        self.inertial = InertialMotion()
         self._motions: deque[_Motion] = deque()
         self._last_v_W: Array | None = None
         self._attitudes: deque[tuple[float, Array]] = deque()
@@ -341,6 +345,7 @@ class PlaceWitness:
         self._run_since_s = -inf
         self._speed_m_s = 0.0
         self._size, self._gain = SizeTest(), RangeGain()
+        self._setting_off = SettingOff(self._motion.inertial)
 
     # --- the flight controller
 
@@ -412,7 +417,10 @@ class PlaceWitness:
         if self._place is None:
             self._learn(seen)
             return True
-        return self._judge(self._place, seen)
+        agrees = self._judge(self._place, seen)
+        if agrees:
+            self._setting_off.add(stamp_s, seen.range_W, markers, std_m)
+        return agrees
 
     @property
     def breaks(self) -> int:
@@ -639,7 +647,7 @@ class PlaceWitness:
         in_sight = self._place is not None and now_s - self._place.agreed_s < HIDDEN_S
         return BundleWitness(
             displaced_m=median(offsets) if displaced and not self._moving else 0.0,  # the other row is about a motion
-            moving_m_s=self._speed_m_s if moving else 0.0,
+            moving_m_s=max(self._speed_m_s if moving else 0.0, self._setting_off.speed_m_s(now_s)),
             gnss_offset_m=gnss_m,
             gnss_offset_max_m=gnss_max_m,
             gnss_jump_m=0.0 if in_sight else max(0.0, self._jump.size_m - GNSS_JUMP_SIGMAS * self._accuracy_m),

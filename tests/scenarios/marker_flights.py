@@ -52,6 +52,14 @@ ATTACKS: dict[str, Attack] = {
     "moves_1": Attack("moves along the face, 1 m/s", (one(MOVES, 0.0, 1.0, 0.0),)),
     "moves_half": Attack("moves along the face, 0.5 m/s", (one(MOVES, 0.0, 0.5, 0.0),)),
     "moves_in": Attack("moves into the pier, 1 m/s", (one(MOVES, 1.0, 0.0, 0.0),)),
+    "moves_in_slowly": Attack("moves into the pier, 0.3 m/s", (one(MOVES, 0.3, 0.0, 0.0),)),
+    "moves_in_jump": Attack(
+        "moves into the pier, 0.5 m/s, while GNSS jumps by 1.5 m away from it",
+        (one(FaultKind.GNSS_JUMP, -1.5, 0.0, 0.0), one(MOVES, 0.5, 0.0, 0.0)),
+    ),
+    "moves_in_far_jump": Attack(
+        "the same while GNSS jumps by 3 m", (one(FaultKind.GNSS_JUMP, -3.0, 0.0, 0.0), one(MOVES, 0.5, 0.0, 0.0))
+    ),
     "moves_out": Attack("moves at the aircraft, 1.5 m/s", (one(MOVES, -1.5, 0.0, 0.0),)),
     "moves_up": Attack("moves up, 1 m/s", (one(MOVES, 0.0, 0.0, 1.0),)),
     "moves_flickering": Attack(
