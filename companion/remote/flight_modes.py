@@ -10,6 +10,7 @@ Body-frame mode: the sticks are φ, θ and ψ themselves. Headless mode: the sti
 X, Y, Z, so that the aircraft moves where the stick points, wherever the nose is.
 """
 
+import cmath
 import math
 from enum import StrEnum
 from typing import NamedTuple
@@ -18,7 +19,13 @@ import numpy as np
 
 from companion.core.arrays import Array
 
-SWITCH_S = 0.5  # duration of a change of the mode: PX4's stick filters settle in about half of it
+# From one end of the stick's range to the other, for every change that the pilot's hand did not make: PX4's stick filters
+# settle in about half of it. A nose that turns at up to 229°/s is followed without delay (MC_YAWRATE_MAX of PX4: 200°/s).
+SWITCH_S = 0.5
+RANGE = 2.0  # of a stick, -1 to 1
+# The last heading counts for this long after its end. With the age at which the link ends it (0.3 s) it is half a second: a
+# few lost messages do not move the stick, and a nose that turns at 45°/s is 22° further.
+HEADING_HOLD_S = 0.2
 TILT_LIMIT_RAD = math.pi / 2  # |α| and |β| stay below: equations 22 to 24 hold there only
 FROM_FLU = np.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])  # (ahead, left, up) to (right, ahead, up)
 
@@ -117,11 +124,11 @@ def stick_turns(ahead: float, right: float, tilt_max_rad: float) -> tuple[float,
     return -limited(ahead) * tilt_max_rad, limited(right) * tilt_max_rad
 
 
-def headless_sticks(ahead: float, right: float, heading_rad: float, tilt_max_rad: float) -> tuple[float, float]:
-    """Body-frame stick (ahead, right) that tilts the thrust as headless sticks ask: third column of equation 16.
+def headless_tilt(ahead: float, right: float, tilt_max_rad: float) -> tuple[float, float]:
+    """Stick (ahead, right) in the pilot's axes that tilts the thrust as headless sticks ask: third column of equation 16.
 
-    heading_rad: of the nose from the pilot's "ahead", counter-clockwise. tilt_max_rad: tilt at full stick, below 90°. For a
-    controller that tilts by the stick's length towards where the stick points, as PX4 does in Stabilized.
+    tilt_max_rad: tilt at full stick, below 90°. For a controller that tilts by the stick's length towards where the stick
+    points, as PX4 does in Stabilized.
     """
     alpha, beta = stick_turns(ahead, right, tilt_max_rad)
     to_right, to_ahead = math.sin(beta), -math.sin(alpha) * math.cos(beta)
@@ -129,7 +136,12 @@ def headless_sticks(ahead: float, right: float, heading_rad: float, tilt_max_rad
     if level < 1e-12:
         return 0.0, 0.0
     length = min(1.0, math.atan2(level, math.cos(alpha) * math.cos(beta)) / tilt_max_rad) / level
-    return turned_sticks(length * to_ahead, length * to_right, heading_rad)
+    return length * to_ahead, length * to_right
+
+
+def headless_sticks(ahead: float, right: float, heading_rad: float, tilt_max_rad: float) -> tuple[float, float]:
+    """`headless_tilt` as a body-frame stick. heading_rad: of the nose from the pilot's "ahead", counter-clockwise."""
+    return turned_sticks(*headless_tilt(ahead, right, tilt_max_rad), heading_rad)
 
 
 def turned_sticks(ahead: float, right: float, heading_rad: float) -> tuple[float, float]:
@@ -141,8 +153,11 @@ def turned_sticks(ahead: float, right: float, heading_rad: float) -> tuple[float
 class StickModes:
     """Turns the right stick for the mode; the mode may change in the air with the stick held.
 
-    After a switch the output moves from one mode's stick to the other's over `SWITCH_S`, also if the switch turns back in
-    between.
+    With a stick as a complex number (ahead + i right) the output is ``body * stick + headless * stick in the pilot's axes``.
+    The two factors have a target: (1, 0) in body mode, (0, exp(i heading)) in headless mode, (0, 0) in headless mode without
+    a heading. They move there at no more than `RANGE` in `SWITCH_S`. So no event moves a held stick faster: neither a change of
+    the mode, nor a heading that ends or returns, nor a step of the heading when PX4's estimator resets it. A released stick
+    is the centre at once, because the factors multiply the stick.
     """
 
     def __init__(self, tilt_max_rad: float, mode: FlightMode = FlightMode.BODY) -> None:
@@ -151,12 +166,21 @@ class StickModes:
         self.mode = mode
         self._tilt_max_rad = tilt_max_rad
         self._ahead_rad = 0.0
-        self._headless = 1.0 if mode is FlightMode.HEADLESS else 0.0  # share of the headless stick
+        self._body = 1.0 if mode is FlightMode.BODY else 0.0
+        self._headless = 0j
+        self._yaw_rad = math.nan  # the newest that is known
+        self._yaw_s = -math.inf
         self._last_s: float | None = None
+        self._has_heading = True
+
+    @property
+    def centred(self) -> bool:
+        """The right stick moves to the centre, or is there: headless mode has no heading."""
+        return self.mode is FlightMode.HEADLESS and not self._has_heading
 
     def set_ahead(self, yaw_rad: float) -> bool:
         """Choose the direction in the world that is "ahead" in headless mode; only in body mode, so that nothing jumps."""
-        if self._headless > 0.0 or self.mode is not FlightMode.BODY or not math.isfinite(yaw_rad):
+        if self._headless != 0j or self.mode is not FlightMode.BODY or not math.isfinite(yaw_rad):
             return False
         self._ahead_rad = yaw_rad
         return True
@@ -164,27 +188,32 @@ class StickModes:
     def turn(self, ahead: float, right: float, yaw_rad: float, now_s: float, tilts: bool = True) -> tuple[float, float]:
         """The stick (ahead, right) to send; input beyond ±1 is limited.
 
-        yaw_rad: of the aircraft, ENU; without one (not finite) a headless stick has no direction and is centred. tilts:
-        whether the stick commands a tilt (Stabilized, Altitude) or a velocity (Position).
+        yaw_rad: of the aircraft, ENU; not finite: unknown. The newest counts for `HEADING_HOLD_S`; then a headless stick has
+        no direction and moves to the centre. tilts: whether the stick commands a tilt (Stabilized, Altitude) or a velocity
+        (Position).
         """
         ahead, right = limited(ahead), limited(right)
         elapsed_s = 0.0 if self._last_s is None else max(0.0, now_s - self._last_s)
         self._last_s = now_s
-        change = elapsed_s / SWITCH_S
-        wanted = 1.0 if self.mode is FlightMode.HEADLESS else 0.0
-        self._headless = min(wanted, self._headless + change) if wanted else max(wanted, self._headless - change)
-        if self._headless == 0.0:
-            return ahead, right
-        turned = 0.0, 0.0
         if math.isfinite(yaw_rad):
-            heading_rad = yaw_rad - self._ahead_rad
-            turned = (
-                headless_sticks(ahead, right, heading_rad, self._tilt_max_rad)
-                if tilts
-                else turned_sticks(ahead, right, heading_rad)
-            )
-        share = self._headless
-        return (
-            limited((1.0 - share) * ahead + share * turned[0]),
-            limited((1.0 - share) * right + share * turned[1]),
-        )
+            self._yaw_rad, self._yaw_s = yaw_rad, now_s
+        self._has_heading = now_s - self._yaw_s <= HEADING_HOLD_S
+        self._move(elapsed_s)
+        if self._headless == 0j:
+            return self._body * ahead, self._body * right
+        pilots = headless_tilt(ahead, right, self._tilt_max_rad) if tilts else (ahead, right)
+        sent = self._body * complex(ahead, right) + self._headless * complex(*pilots)
+        return limited(sent.real), limited(sent.imag)
+
+    def _move(self, elapsed_s: float) -> None:
+        """Move the factors towards their target."""
+        body, headless = 1.0, 0j
+        if self.mode is FlightMode.HEADLESS:
+            body, headless = 0.0, cmath.rect(1.0, self._yaw_rad - self._ahead_rad) if self._has_heading else 0j
+        distance = abs(body - self._body) + abs(headless - self._headless)
+        share = RANGE * elapsed_s / SWITCH_S / distance if distance > 0.0 else 1.0
+        if share >= 1.0:
+            self._body, self._headless = body, headless
+        else:
+            self._body += share * (body - self._body)
+            self._headless += share * (headless - self._headless)

@@ -9,6 +9,8 @@ import pytest
 from companion.core.arrays import Array
 from companion.core.frames import quat_exp, quat_from_rpy, rotation_matrix
 from companion.remote.flight_modes import (
+    HEADING_HOLD_S,
+    RANGE,
     SWITCH_S,
     EulerAngles,
     FlightMode,
@@ -146,3 +148,81 @@ def test_bad_sticks_and_a_missing_heading_give_no_stick_beyond_the_range() -> No
     for tilt in (0.0, math.pi / 2, math.nan):
         with pytest.raises(ValueError, match="90°"):
             StickModes(tilt)
+
+
+STEP_S = 0.02
+# what happens to a held headless stick: yaw [rad] at a time [s], NaN for unknown
+HEADINGS = {
+    "lost for a moment": lambda t: math.nan if 1.0 <= t < 1.1 else 0.7,
+    "lost and back": lambda t: math.nan if 1.0 <= t < 2.0 else 0.7,
+    "back elsewhere": lambda t: math.nan if 1.0 <= t < 2.0 else 0.7 + 2.5 * (t >= 2.0),
+    "back elsewhere while it is held": lambda t: math.nan if 1.0 <= t < 1.1 else 0.7 + 1.5 * (t >= 1.1),
+    "every second message": lambda t: math.nan if t >= 1.0 and round(t / STEP_S) % 2 else 0.7,
+    "rarely": lambda t: math.nan if round(t / STEP_S) % 20 else 0.7,
+    "a reset by 20 degrees": lambda t: 0.7 + math.radians(20.0) * (t >= 1.0),
+    "a reset by 180 degrees": lambda t: 0.7 + math.pi * (t >= 1.0),
+    "resets in a row": lambda t: 0.7 + 2.0 * int(10.0 * t),
+    "a reset across 360 degrees": lambda t: 0.7 + 2.0 * math.pi * (t >= 1.0),
+}
+
+
+def held(yaw, tilts: bool, stick=(0.8, 0.3), duration_s: float = 4.0, switch_s: float = math.inf):
+    """The output of a held headless stick, every `STEP_S`; switch_s: then the mode changes every 0.3 s."""
+    modes = StickModes(TILT_MAX_RAD, FlightMode.HEADLESS)
+    for i in range(50):
+        modes.turn(*stick, 0.7, (i - 50) * STEP_S, tilts)
+    found = []
+    for i in range(round(duration_s / STEP_S)):
+        t = i * STEP_S
+        if t >= switch_s:
+            modes.mode = FlightMode.BODY if int(t / 0.3) % 2 else FlightMode.HEADLESS
+        found.append((modes.turn(*stick, yaw(t), t, tilts), modes.centred))
+    return found
+
+
+@pytest.mark.parametrize("tilts", [True, False])
+@pytest.mark.parametrize("switch_s", [math.inf, 0.5])
+@pytest.mark.parametrize("name", HEADINGS)
+def test_no_event_moves_a_held_stick_faster_than_a_switch_of_the_mode(name, switch_s, tilts) -> None:
+    sent = [stick for stick, _ in held(HEADINGS[name], tilts, switch_s=switch_s)]
+    largest = max(itertools.starmap(math.dist, itertools.pairwise(sent)))
+    assert largest <= RANGE * STEP_S / SWITCH_S + 1e-9
+
+
+def test_a_few_lost_attitudes_do_not_move_the_stick() -> None:
+    found = held(HEADINGS["lost for a moment"], tilts=True)
+    assert max(math.dist(stick, found[0][0]) for stick, _ in found) < 1e-12
+    assert not any(centred for _, centred in found)
+
+
+def test_without_a_heading_the_stick_moves_to_the_centre_and_back_and_says_so() -> None:
+    found = held(HEADINGS["back elsewhere"], tilts=False)
+    at = {round(i * STEP_S, 2): entry for i, entry in enumerate(found)}
+    assert at[round(1.0 + HEADING_HOLD_S + SWITCH_S, 2)] == ((0.0, 0.0), True)
+    assert at[round(2.0 + SWITCH_S, 2)][0] == pytest.approx(turned_sticks(0.8, 0.3, 0.7 + 2.5))
+    assert not at[2.0][1] and not at[round(1.0 + HEADING_HOLD_S / 2, 2)][1]
+
+
+def test_a_step_of_the_heading_is_over_after_the_switching_time() -> None:
+    for name, yaw in HEADINGS.items():
+        if name.startswith("a reset"):
+            found = held(yaw, tilts=False)
+            after = found[round((1.0 + SWITCH_S) / STEP_S)][0]
+            assert after == pytest.approx(turned_sticks(0.8, 0.3, yaw(2.0)), abs=1e-9), name
+
+
+@pytest.mark.parametrize("rate_deg_s", [-200.0, -150.0, 45.0, 200.0])
+def test_a_nose_that_turns_is_followed_without_delay(rate_deg_s: float) -> None:
+    def yaw(t: float) -> float:
+        return 0.7 + math.radians(rate_deg_s) * t
+
+    for i, (stick, _) in enumerate(held(yaw, tilts=False)):
+        assert stick == pytest.approx(turned_sticks(0.8, 0.3, yaw(i * STEP_S)), abs=1e-9)
+
+
+def test_a_released_stick_is_the_centre_also_during_a_change() -> None:
+    modes = StickModes(TILT_MAX_RAD)
+    modes.turn(1.0, 0.0, 2.0, 0.0)
+    modes.mode = FlightMode.HEADLESS
+    assert modes.turn(1.0, 0.0, 2.0, 0.2) != (1.0, 0.0)
+    assert modes.turn(0.0, 0.0, 2.0, 0.22) == (0.0, 0.0)
