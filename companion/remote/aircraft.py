@@ -7,6 +7,7 @@ sends MANUAL_CONTROL, changes of the mode, arming and a ground station's heartbe
 import math
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from pymavlink.dialects.v20 import common
 
@@ -35,12 +36,14 @@ from companion.fcu.link.signing import Signer
 from companion.fcu.link.statustext import TextJoiner
 from companion.fcu.modes import mode_number
 from companion.fcu.ned import swap_attitude, swap_world
-from companion.fcu.status import VehicleStatus
+from companion.fcu.status import LANDED_AGE_S, VehicleStatus
 from companion.remote.sticks import ManualControl
 
 SYSTEM_ID, COMPONENT_ID = 254, common.MAV_COMP_ID_MISSIONPLANNER  # beside QGroundControl, which is 255/190
 SILENCE_S = 1.0  # without a frame of the autopilot the link counts as lost
 ATTITUDE_AGE_S = 0.3  # an older attitude has no heading for the sticks
+BEAT_S = 1.0  # PX4's period of a heartbeat
+BEAT_AGE_S = 3.0  # an older heartbeat does not say whether the aircraft is armed: two may be lost
 STREAM_CHECK_S = 2.0
 PARAMETER_RETRY_S = 1.0
 TEXTS_MAX = 6
@@ -54,6 +57,17 @@ STREAMS = {
     common.MAVLINK_MSG_ID_RC_CHANNELS: (0.9, 5.0),
 }
 PARAMETERS = ("COM_RC_IN_MODE", "COM_RC_LOSS_T", "NAV_RCL_ACT", "MAN_DEADZONE", "MPC_MAN_TILT_MAX")
+
+
+class Reported(NamedTuple):
+    """What the flight controller has reported lately; None: unknown, because its report is old or never came."""
+
+    mode: FcuMode | None
+    armed: bool | None
+    landed: bool | None
+    battery: float | None  # 0..1
+    battery_v: float | None
+    rc: bool | None
 
 
 class Aircraft:
@@ -70,17 +84,18 @@ class Aircraft:
         self._counted_s = 0.0
         self._out: list[bytes] = []
         self._now_s = self._heard_s = self._attitude_s = self._position_s = -math.inf
+        self._beat_s = self._landed_s = self._battery_s = -math.inf
         self._q_WB: Quat = (1.0, 0.0, 0.0, 0.0)
         self._p_W: Vec3 = (math.nan, math.nan, math.nan)
         self._v_W: Vec3 = (math.nan, math.nan, math.nan)
         self.parameters: dict[str, float] = {}
         self.texts: deque[tuple[int, str]] = deque(maxlen=TEXTS_MAX)  # severity, text; the newest last
         self._readers: dict[type[object], Callable[..., object]] = {
-            Heartbeat: lambda m: self.vehicle.put_heartbeat(m, self._now_s),
+            Heartbeat: self._on_heartbeat,
             CurrentMode: self._on_current_mode,
-            ExtendedSysState: lambda m: self.vehicle.put_extended_sys_state(m, self._now_s),
+            ExtendedSysState: self._on_landed,
             SysStatus: lambda m: self.vehicle.put_sys_status(m, self._now_s),
-            BatteryStatus: lambda m: self.vehicle.put_battery_status(m, self._now_s),
+            BatteryStatus: self._on_battery,
             RcChannels: lambda m: self.vehicle.put_rc_channels(m, self._now_s),
             AttitudeQuaternion: self._on_attitude,
             LocalPositionNed: self._on_position,
@@ -101,6 +116,37 @@ class Aircraft:
     def status(self, now_s: float) -> FcuStatus:
         """Mode, arming, battery and RC."""
         return self.vehicle.message(now_s, self.connected(now_s))
+
+    def reported(self, now_s: float) -> Reported:
+        """Mode, arming, landing, battery and RC for a person: only what is recent, nothing of a silent flight controller."""
+        if self.age_s(now_s) > SILENCE_S:
+            return Reported(None, None, None, None, None, None)
+        status = self.status(now_s)
+        beats = now_s - self._beat_s <= BEAT_AGE_S
+        return Reported(
+            status.mode if beats else None,
+            status.armed if beats else None,
+            status.landed if now_s - self._landed_s <= LANDED_AGE_S else None,
+            status.battery_remaining,
+            status.battery_voltage_v,
+            status.rc_ok,
+        )
+
+    def ages_s(self, now_s: float) -> dict[str, float]:
+        """Age of what each fact on the page comes from [s]; inf: it never came."""
+        return {
+            "link": self.age_s(now_s),
+            "mode": now_s - self._beat_s,
+            "landed": now_s - self._landed_s,
+            "position": now_s - self._position_s,
+            "attitude": now_s - self._attitude_s,
+            "battery": now_s - self._battery_s,
+        }
+
+    @property
+    def others(self) -> list[int]:
+        """System ids of other flight controllers on the link; their messages are not used."""
+        return sorted(self._codec.foreign_autopilots)
 
     @property
     def missing_parameters(self) -> list[str]:
@@ -169,6 +215,8 @@ class Aircraft:
             self.parameters.clear()  # another aircraft, or this one after a restart, may have others
             return
         self._commands.step(now_s)
+        if now_s - self._beat_s > 1.5 * BEAT_S and self._limiter.is_due("beat", BEAT_S, now_s):
+            self._request_heartbeat()
         self.texts.extend(self._joiner.expire(now_s))
         if now_s - self._counted_s >= STREAM_CHECK_S:
             self._counted_s = now_s
@@ -197,6 +245,18 @@ class Aircraft:
         self._out.append(self._codec.encode(message, self._now_s))
 
     # --- messages of the flight controller --------------------------------------------------------------------------
+
+    def _on_heartbeat(self, m: Heartbeat) -> None:
+        self.vehicle.put_heartbeat(m, self._now_s)
+        self._beat_s = self._now_s
+
+    def _on_landed(self, m: ExtendedSysState) -> None:
+        self.vehicle.put_extended_sys_state(m, self._now_s)
+        self._landed_s = self._now_s
+
+    def _on_battery(self, m: BatteryStatus) -> None:
+        self.vehicle.put_battery_status(m, self._now_s)
+        self._battery_s = self._now_s
 
     def _on_current_mode(self, m: CurrentMode) -> None:
         if self.vehicle.put_current_mode(m, self._now_s):

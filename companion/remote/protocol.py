@@ -5,7 +5,7 @@ its range makes its message invalid: it is answered, and does nothing.
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -13,7 +13,7 @@ from companion.core.enums import FcuMode
 from companion.remote.flight_modes import FlightMode
 from companion.remote.sticks import Sticks
 
-PROTOCOL = 1
+PROTOCOL = 2
 MESSAGE_MAX = 1024  # characters of a message of the page
 # the modes that the page can choose
 MODES = (
@@ -41,55 +41,78 @@ class Hello(PageMessage, frozen=True, tag="hello", forbid_unknown_fields=False):
     token: str = ""
 
 
-class Take(PageMessage, frozen=True, tag="take"):
+class Stamped(PageMessage, frozen=True):
+    """Base of what a person decides by what the page shows.
+
+    seen_s: the stamp of the newest `state` that the page has received. It shows how old the picture was, and how long the
+    message waited on its way.
+    """
+
+    seen_s: float
+
+
+class Command(Stamped, frozen=True):
+    """Base of the requests; each is answered."""
+
+    request: ClassVar[str]  # named by the answer
+
+
+class Take(Command, frozen=True, tag="take"):
     """The person wants the sticks."""
+
+    request: ClassVar[str] = "take"
 
 
 class Release(PageMessage, frozen=True, tag="release"):
-    """The person gives the sticks back, or the page has lost the focus."""
+    """The person gives the sticks back, or the page has lost the focus. Without a stamp: it counts however late it comes."""
 
     reason: str = ""
 
 
-class StickSample(PageMessage, frozen=True, tag="sticks"):
-    """Positions of the sticks; seen_s: the stamp of the newest `state` that the page has received."""
+class StickSample(Stamped, frozen=True, tag="sticks"):
+    """Positions of the sticks."""
 
     ahead: float
     right: float
     up: float
     turn: float
-    seen_s: float
 
     @property
     def sticks(self) -> Sticks:
         return Sticks(self.ahead, self.right, self.up, self.turn)
 
 
-class ChooseMode(PageMessage, frozen=True, tag="mode"):
+class ChooseMode(Command, frozen=True, tag="mode"):
     """A flight mode of PX4."""
 
+    request: ClassVar[str] = "mode"
     mode: FcuMode
 
 
-class ChooseFrame(PageMessage, frozen=True, tag="frame"):
+class ChooseFrame(Command, frozen=True, tag="frame"):
     """Body frame or headless."""
 
+    request: ClassVar[str] = "frame"
     frame: FlightMode
 
 
-class SetAhead(PageMessage, frozen=True, tag="ahead"):
+class SetAhead(Command, frozen=True, tag="ahead"):
     """Headless: ahead is where the nose points now."""
 
+    request: ClassVar[str] = "ahead"
 
-class Arm(PageMessage, frozen=True, tag="arm"):
+
+class Arm(Command, frozen=True, tag="arm"):
     """Arm or disarm; answered by a question."""
 
+    request: ClassVar[str] = "arm"
     arm: bool
 
 
-class Confirm(PageMessage, frozen=True, tag="confirm"):
+class Confirm(Command, frozen=True, tag="confirm"):
     """Yes to the question with this number."""
 
+    request: ClassVar[str] = "arm"
     question: int
 
 
@@ -111,8 +134,8 @@ def decode(text: str | bytes) -> AnyPageMessage:
         for name, stick in zip(Sticks._fields, message.sticks, strict=True):
             if not -1.0 <= stick <= 1.0:  # also for NaN
                 raise ProtocolError(f"stick {name} = {stick:g} is not in -1 to 1")
-        if not math.isfinite(message.seen_s):
-            raise ProtocolError("the time of a stick sample is not a number")
+    if isinstance(message, Stamped) and not math.isfinite(message.seen_s):
+        raise ProtocolError("the time of the state that the page has seen is not a number")
     if isinstance(message, ChooseMode) and message.mode not in MODES:
         raise ProtocolError(f"mode {message.mode} cannot be chosen here")
     return message

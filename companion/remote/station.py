@@ -7,12 +7,14 @@ Rules:
   NAV_RCL_ACT). The sticks do not come back by themselves: a person takes them again, centred;
 * a sample counts only if the page has just seen the aircraft: it names the newest state that reached the page, and one
   older than `DEAD_MAN_S` makes the sample as old. Samples that waited in a network therefore move nothing;
+* likewise a request counts only if the page had seen a state of the last `COMMAND_AGE_S`. Giving the sticks back always counts;
+* connections without the token give way to newer ones, so that they keep no pilot out;
 * nothing that cannot be decoded, nothing beyond its range and nothing without the token has an effect.
 """
 
 import hmac
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +32,7 @@ from companion.remote.protocol import (
     Arm,
     ChooseFrame,
     ChooseMode,
+    Command,
     Confirm,
     Hello,
     ProtocolError,
@@ -48,8 +51,12 @@ LATEST_S = 1.0 / RATE_MIN_HZ - STEP_S / 2  # of the last step before they are du
 STATE_PERIOD_S = 0.05
 HELLO_S = 5.0  # a connection without a token is closed after this
 WRONG_TOKEN_S = 1.0  # the answer to a wrong token waits this long
-UNKNOWN_MAX = 20  # connections without a token at one time
-CLIENTS_MAX = 30
+UNKNOWN_MAX = 20  # connections without the token at one time: one more ends an older one
+KNOWN_MAX = 30  # pages with the token
+# A request is a decision about the aircraft that the page showed. A state leaves every 0.05 s; with 0.3 s there and back over
+# a slow network and a pause of the browser its stamp is half a second old at most. After a second the page itself shows the
+# link as lost, and an aircraft at 10 m/s is elsewhere.
+COMMAND_AGE_S = 1.0
 QUESTION_S = 5.0  # a question to arm is open this long
 REPORT_PERIOD_S = 1.0  # between two answers to invalid messages of one page
 LOG_MAX = 200
@@ -70,6 +77,12 @@ class _Client:
     known: bool = False  # its token was right
     closes_s: float = math.inf  # refused: closed then
     refusal: str = ""
+    final: bool = False  # another attempt of this page would be refused, too
+
+    @property
+    def host(self) -> str:
+        return self.address.rpartition(":")[0]
+
     reported_s: float = -math.inf
     invalid: int = 0
 
@@ -80,8 +93,8 @@ class _Question(NamedTuple):
     number: int
     arm: bool
     until_s: float
-    armed: bool
-    landed: bool
+    armed: bool | None
+    landed: bool | None
 
 
 @dataclass
@@ -127,15 +140,24 @@ class Station:
         self._out = Outbox()
         self.gamepad: Callable[[], Sticks | None] | None = None  # a gamepad at this computer; None: it is gone
         self.wrong_tokens = 0
+        self.foreign = 0  # datagrams of senders on the link that are not the flight controller
+        self.foreign_senders: tuple[str, ...] = ()  # addresses of the newest of them
 
     # --- connections ------------------------------------------------------------------------------------------------
 
     def open(self, client: int, address: str, now_s: float) -> None:
         """A connection begins."""
         self._clients[client] = _Client(address, now_s)
-        unknown = sum(not c.known for c in self._clients.values())
-        if unknown > UNKNOWN_MAX or len(self._clients) > CLIENTS_MAX:
-            self._refuse(client, "too many connections: close other pages and reload this one", now_s)
+        unknown = {number: c for number, c in self._clients.items() if not c.known}
+        if len(unknown) > UNKNOWN_MAX:
+            # of the computer with the most of them: a computer that opens many ends its own
+            hosts = Counter(c.host for c in unknown.values())
+            host = max(hosts, key=hosts.__getitem__)
+            self._end(next(number for number, c in unknown.items() if c.host == host))
+
+    def knows(self, client: int) -> bool:
+        """Whether a connection has shown the token."""
+        return client in self._clients and self._clients[client].known
 
     def close(self, client: int, now_s: float) -> None:
         """A connection has ended."""
@@ -158,6 +180,8 @@ class Station:
             self._greet(client, known, message, now_s)
         elif not known.known:
             self._refuse(client, "the first message must be hello, with the token", now_s)
+        elif isinstance(message, Command) and not 0.0 <= now_s - message.seen_s <= COMMAND_AGE_S:
+            self._answer(client, message.request, False, _too_old(now_s - message.seen_s))
         else:
             match message:
                 case StickSample():
@@ -181,19 +205,31 @@ class Station:
     def _greet(self, client: int, known: _Client, hello: Hello, now_s: float) -> None:
         if hello.protocol != PROTOCOL:
             text = f"this page is of protocol {hello.protocol}, the remote of {PROTOCOL}: reload the page"
-            self._refuse(client, text, now_s)
+            self._refuse(client, text, now_s, final=True)
         elif not hmac.compare_digest(hello.token.encode(), self._token):
             self.wrong_tokens += 1
             if self.wrong_tokens == 1 or self.wrong_tokens % 10 == 0:
                 self._log(f"wrong token from {known.address} ({self.wrong_tokens} so far)")
-            self._refuse(client, "wrong token: open the address that companion remote printed", now_s, WRONG_TOKEN_S)
-        elif not known.known:
+            text = "wrong token: open the address that companion remote printed"
+            self._refuse(client, text, now_s, WRONG_TOKEN_S, final=True)
+        elif known.known:
+            return
+        elif sum(c.known for c in self._clients.values()) >= KNOWN_MAX:
+            self._refuse(client, f"{KNOWN_MAX} pages are open: close one of them", now_s)
+        else:
             known.known = True
             self._tell(client, "welcome", protocol=PROTOCOL, modes=protocol.MODES, gamepad=self.gamepad is not None)
 
-    def _refuse(self, client: int, reason: str, now_s: float, delay_s: float = 0.0) -> None:
+    def _refuse(self, client: int, reason: str, now_s: float, delay_s: float = 0.0, final: bool = False) -> None:
         known = self._clients[client]
-        known.refusal, known.closes_s = reason, now_s + delay_s
+        known.refusal, known.final, known.closes_s = reason, final, now_s + delay_s
+
+    def _end(self, client: int) -> None:
+        """Tell a refused connection why, and close it."""
+        known = self._clients.pop(client)
+        reason = known.refusal or "too many connections without the token"
+        self._tell(client, "refused", reason=reason, final=known.final)
+        self._out.closed.append((client, reason))
 
     def _report_invalid(self, client: int, known: _Client, reason: str, now_s: float) -> None:
         known.invalid += 1
@@ -355,8 +391,8 @@ class Station:
             self._answer(client, "arm", False, reason)
             return
         self._asked += 1
-        status = self.aircraft.status(now_s)
-        self._questions[client] = _Question(self._asked, arm, now_s + QUESTION_S, status.armed, status.landed)
+        reported = self.aircraft.reported(now_s)
+        self._questions[client] = _Question(self._asked, arm, now_s + QUESTION_S, reported.armed, reported.landed)
         text = (
             "Arm: the rotors start to turn. Are all people away from the aircraft?"
             if arm
@@ -370,10 +406,10 @@ class Station:
             self._answer(client, "arm", False, "the question is no longer open: ask again")
             return
         del self._questions[client]
-        status = self.aircraft.status(now_s)
+        reported = self.aircraft.reported(now_s)
         if reason := self._no_arming(client, question.arm, now_s):
             self._answer(client, "arm", False, reason)
-        elif (status.armed, status.landed) != (question.armed, question.landed):
+        elif (reported.armed, reported.landed) != (question.armed, question.landed):
             self._answer(client, "arm", False, "the aircraft's state has changed since the question: ask again")
         else:
             word = "arm" if question.arm else "disarm"
@@ -415,18 +451,16 @@ class Station:
             if not known.known and known.closes_s == math.inf and now_s - known.since_s > HELLO_S:
                 self._refuse(client, "no token", now_s)
         for client in [client for client, known in self._clients.items() if known.closes_s <= now_s]:
-            refusal = self._clients.pop(client).refusal
-            self._tell(client, "refused", reason=refusal)
-            self._out.closed.append((client, refusal))
+            self._end(client)
         if now_s - self._state_s >= STATE_PERIOD_S - STEP_S / 2:
             self._state_s = now_s
             self._publish_state(now_s)
 
     def _publish_state(self, now_s: float) -> None:
         aircraft, holder = self.aircraft, self._holder
-        status = aircraft.status(now_s)
+        reported = aircraft.reported(now_s)
         (_, _, height), velocity = aircraft.motion(now_s)
-        if math.isfinite(height) and status.connected and status.landed and not status.armed:
+        if math.isfinite(height) and reported.landed and reported.armed is False:
             self._ground_m = height
         q_WB = aircraft.attitude(now_s)
         yaw = math.nan if q_WB is None else heading_rad(q_WB, FcuMode.POSCTL)
@@ -434,29 +468,31 @@ class Station:
         owner = self._clients[holder.client].address if holder is not None else ""
         shared = {
             "s": now_s,
-            "connected": status.connected,
+            "connected": aircraft.connected(now_s),
             "wrong": aircraft.vehicle.wrong,
-            "mode": status.mode,
-            "armed": status.armed,
-            "landed": status.landed,
+            "ages_s": aircraft.ages_s(now_s),
+            "mode": reported.mode,
+            "armed": reported.armed,
+            "landed": reported.landed,
             "height_m": height - self._ground_m,
             "speed_m_s": math.hypot(velocity[0], velocity[1]),
             "climb_m_s": velocity[2],
             "heading_deg": math.degrees(math.pi / 2 - yaw) % 360.0,
             "ahead_deg": math.degrees(math.pi / 2 - self._ahead_rad) % 360.0,
             "nose_deg": math.degrees(wrap_angle(self._ahead_rad - yaw)),
-            "battery": status.battery_remaining,
-            "voltage_v": status.battery_voltage_v,
-            "link_age_s": aircraft.age_s(now_s),
-            "rc": status.rc_ok,
+            "battery": reported.battery,
+            "voltage_v": reported.battery_v,
+            "rc": reported.rc,
             "frame": frame,
+            "centred": holder is not None and holder.modes.centred,
             "owner": owner,
             "stopped": self._stopped,
             "rate_hz": len(self._sent) / SENT_WINDOW_S,
             "control": self._control if holder is not None and holder.begun else None,
             "texts": [text for _, text in aircraft.texts],
             "rc_loss": _loss_rule(aircraft.parameters),
-            "ignored": _ignored(aircraft.parameters, status.rc_ok),
+            "ignored": _ignored(aircraft.parameters, bool(reported.rc)),
+            "foreign": _foreign(self.foreign, self.foreign_senders, aircraft.others),
         }
         for client, known in self._clients.items():
             if known.known:
@@ -476,6 +512,25 @@ class Station:
     def _log(self, line: str) -> None:
         if len(self._out.log) < LOG_MAX:
             self._out.log.append(line)
+
+
+def _too_old(age_s: float) -> str:
+    """Why a request does not count, for the person who made it."""
+    if age_s < 0.0:
+        return "not done: the request names a state that was not sent yet; reload the page"
+    return (
+        f"not done: the request shows the aircraft as it was {age_s:.1f} s ago, at most {COMMAND_AGE_S:g} s; try again"
+    )
+
+
+def _foreign(datagrams: int, senders: tuple[str, ...], systems: list[int]) -> str:
+    """Who else sends on the link, for the page; "" when there are none."""
+    parts = []
+    if datagrams:
+        parts.append(f"{datagrams} datagrams of {', '.join(senders) or 'others'} are ignored")
+    if systems:
+        parts.append(f"flight controllers of other system ids are ignored: {', '.join(map(str, systems))}")
+    return "; ".join(parts)
 
 
 def _ignored(parameters: dict[str, float], transmitter: bool) -> str:

@@ -136,15 +136,21 @@ class Client:
 
     def __init__(self, port: int, token: str = TOKEN, **options) -> None:
         self.socket = connect(f"ws://127.0.0.1:{port}/sticks", **options)
+        self.seen_s: float | None = None  # the stamp of the newest state
         self.send(type="hello", protocol=PROTOCOL, token=token)
 
     def send(self, **message) -> None:
+        """Send a message; like the page's own, it names the newest state that has arrived."""
+        if message["type"] not in ("hello", "release"):
+            message = {"seen_s": self.seen_s, **message}
         self.socket.send(json.dumps(message))
 
     def until(self, wanted: Callable[[dict], bool], within_s: float = 10.0) -> dict:
         ends = time.monotonic() + within_s
         while True:
             message = json.loads(self.socket.recv(timeout=max(0.0, ends - time.monotonic())))
+            if message["type"] == "state":
+                self.seen_s = message["s"]
             if wanted(message):
                 return message
 
@@ -153,13 +159,14 @@ class Client:
         ends = time.monotonic() + duration_s
         while True:
             state = self.until(lambda m: m["type"] == "state")
-            self.send(type="sticks", ahead=0.0, right=0.0, up=0.0, turn=0.0, seen_s=state["s"])
+            self.send(type="sticks", ahead=0.0, right=0.0, up=0.0, turn=0.0)
             if time.monotonic() > ends:
                 return state
 
     def take(self) -> None:
         """The sticks, when the aircraft is ready."""
         for _ in range(50):
+            self.until(lambda m: m["type"] == "state")
             self.send(type="take")
             answer = self.until(lambda m: m["type"] == "answer" and m["to"] == "take")
             if answer["ok"]:
@@ -175,11 +182,11 @@ def of_samples(count: int = 200) -> list[float]:
         client.take()
         found = []
         for i in range(count + 1):
-            state = client.until(lambda m: m["type"] == "state")
+            client.until(lambda m: m["type"] == "state")
             sticks = Sticks(ahead=0.1 + 0.8 * i / count if i else 0.0, right=0.0, up=0.0, turn=0.0)
             autopilot.received.clear()
             sent = time.perf_counter()
-            client.send(type="sticks", **sticks._asdict(), seen_s=state["s"])
+            client.send(type="sticks", **sticks._asdict())
             if i:
                 x = round(1000 * StickShape().apply(sticks).ahead)
                 found.append(autopilot.arrival(lambda m, x=x: m.x == x) - sent)

@@ -45,11 +45,15 @@ class FakePage:
         self.send(now_s, type="hello", protocol=protocol, token=token)
 
     def send(self, now_s: float, **message) -> None:
+        """Send a message; like the page's own, it names the newest state that has arrived."""
+        state = self.last("state")
+        if state is not None and message["type"] not in ("hello", "release"):
+            message = {"seen_s": state["s"], **message}
         self.station.receive(self.number, json.dumps(message), now_s)
 
     def step(self, now_s: float) -> None:
-        if self.samples and (state := self.last("state")):
-            self.send(now_s, type="sticks", **self.sticks, seen_s=state["s"])
+        if self.last("state"):
+            self.send(now_s, type="sticks", **self.sticks)
 
     def move(self, ahead=0.0, right=0.0, up=0.0, turn=0.0) -> None:
         self.sticks = {"ahead": ahead, "right": right, "up": up, "turn": turn}
@@ -83,6 +87,8 @@ class RemoteFlight:
         self.commands: list[tuple[int, float]] = []  # MAV_CMD and its first parameter
         self.log: list[str] = []
         self.linked = True
+        self.lost: set[str] = set()  # messages of the flight controller that do not arrive
+        self._down_parser = common.MAVLink(None)
         self._parser = common.MAVLink(None)
         self.flight.listener = self._down
         self.flight.stream = self._up
@@ -155,12 +161,15 @@ class RemoteFlight:
         self.run(2.5)
 
     def _down(self, data: bytes) -> None:
+        if self.lost and data:
+            messages = self._down_parser.parse_buffer(data) or []
+            data = b"".join(bytes(m.get_msgbuf()) for m in messages if m.get_type() not in self.lost)
         if data and self.linked:
             self.aircraft.receive(data, self.now_s)
 
     def _up(self, now_s: float) -> bytes:
         for page in self.pages.values():
-            if not page.closed:
+            if not page.closed and page.samples:
                 page.step(now_s)
         self.station.step(now_s)
         out = self.station.take()

@@ -213,3 +213,72 @@ def test_a_gamepad_of_an_unknown_layout_is_refused_in_words(browser, pad):
         page.click("#take")
         assert "does not know its layout" in page.text("message") and not page.run("wanted")
         assert not autopilot.received
+
+
+COMMANDS = [
+    "#take",
+    "#arm",
+    "#set-ahead",
+    "#yes",
+    "[data-mode=POSCTL]",
+    "[data-mode=AUTO_LAND]",
+    "[data-frame=headless]",
+]
+
+
+def shown_as_unknown(page, link: str) -> None:
+    """Nothing of the aircraft is shown as known, and no request can be made."""
+    page.wait(f"document.getElementById('link').textContent.startsWith('{link}')")
+    facts = [page.text(name) for name in ("link", "armed", "flight-mode", "heading", "height", "battery")]
+    assert facts[1].startswith("arming unknown") and facts[2].startswith("mode unknown"), facts
+    assert facts[3:] == ["–"] * 3 and not page.run("document.querySelector('[data-mode].chosen')"), facts
+    assert all(page.run(f"document.querySelector('{selector}').disabled") for selector in COMMANDS)
+
+
+def test_a_silent_flight_controller_is_shown_as_unknown_with_its_age(browser):
+    """The page showed "armed, flying" without an end after the link was lost."""
+    with served() as (_, autopilot, port, _):
+        page = browser.page(f"http://127.0.0.1:{port}/#{TOKEN}")
+        page.wait("state && state.connected")
+        page.wait("(held || document.getElementById('take').click(), held)")
+        assert page.text("armed").startswith("armed") and page.text("heading") == "0"
+        page.click("#arm")
+        page.wait("document.getElementById('question').open")
+        autopilot.reports = False
+        shown_as_unknown(page, "no link for ")
+        assert not page.run("document.getElementById('question').open")
+        age = float(page.text("armed").split()[-2])
+        page.wait(f"parseFloat(document.getElementById('armed').textContent.split(' ').at(-2)) > {age + 0.5}")
+        autopilot.reports = True
+        page.wait("document.getElementById('armed').textContent.startsWith('armed')")
+        assert not page.errors
+
+
+@pytest.mark.parametrize("how", ["closed", "stalled"])
+def test_a_silent_remote_is_shown_as_unknown_and_the_sticks_can_be_given_back(browser, how):
+    with served() as (station, _, port, _):
+        page = browser.page(f"http://127.0.0.1:{port}/#{TOKEN}")
+        page.wait("state && state.connected")
+        page.wait("(held || document.getElementById('take').click(), held)")
+        if how == "stalled":
+            station.step = lambda now_s: None  # the connection stays open; no state comes
+            page.wait("document.getElementById('link').textContent.startsWith('no remote for')")
+            assert page.run("!document.getElementById('take').disabled")
+            page.click("#take")
+            assert not page.run("wanted")
+            shown_as_unknown(page, "no remote for ")
+            page.run("request({type: 'mode', mode: 'AUTO_LAND'})")
+            assert page.text("message").startswith("Not sent: no remote")
+    shown_as_unknown(page, "no remote")
+    assert page.run("state === null && !held && !wanted && !send({type: 'take'})") and not page.errors
+
+
+def test_a_page_that_was_refused_for_now_tries_again_by_itself(browser, monkeypatch):
+    monkeypatch.setattr("companion.remote.station.KNOWN_MAX", 1)
+    with served() as (_, _, port, _):
+        other = Client(port)
+        other.until(lambda m: m["type"] == "welcome")
+        page = browser.page(f"http://127.0.0.1:{port}/#{TOKEN}")
+        page.wait("document.getElementById('cover-text').textContent.includes('pages are open')")
+        other.socket.close()
+        page.wait("state && state.connected && document.getElementById('cover').hidden")

@@ -54,7 +54,7 @@ class Pilot:
             if message["type"] == "state":
                 self.state = message
                 if self.samples:
-                    self.client.send(type="sticks", **self.sticks, seen_s=message["s"])
+                    self.client.send(type="sticks", **self.sticks)
             elif message["type"] == "answer":
                 self.answers.append(message["text"])
             elif message["type"] == "question":

@@ -9,10 +9,13 @@ from pymavlink.dialects.v20 import common
 
 from companion.core.enums import FcuMode
 from companion.remote.aircraft import STREAMS
-from companion.remote.station import DEAD_MAN_S
+from companion.remote.flight_modes import RANGE, SWITCH_S
+from companion.remote.protocol import PROTOCOL
+from companion.remote.station import COMMAND_AGE_S, DEAD_MAN_S, KNOWN_MAX, UNKNOWN_MAX
 from companion.remote.sticks import RELEASED, Sticks
 from sitl.autopilot.manual_selector import InMode
-from tests.remote.remote_flight import TOKEN, RemoteFlight
+from sitl.autopilot.sticks import stick
+from tests.remote.remote_flight import TOKEN, FakePage, RemoteFlight
 
 
 @pytest.fixture
@@ -251,13 +254,14 @@ def test_a_sample_from_the_future_or_without_a_state_does_not_count(standing):
     assert not page.last("state")["you"]
 
 
-@pytest.mark.parametrize("protocol", [0, 2, 99])
+@pytest.mark.parametrize("protocol", [0, 1, 99])
 def test_a_page_of_another_version_is_refused(standing, protocol):
     remote = standing
     page = remote.page(protocol=protocol)
     page.send(remote.now_s, type="take")
     remote.run(0.3)
     assert "reload the page" in page.closed and not remote.sent
+    assert page.last("refused")["final"]
 
 
 @pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN[:-1], "ключ"])
@@ -267,6 +271,7 @@ def test_a_wrong_token_is_refused(standing, token):
     page.send(remote.now_s, type="take")
     remote.run(1.2)
     assert "wrong token" in page.closed and not page.last("state") and not remote.sent
+    assert page.last("refused")["final"]
 
 
 def test_ten_wrong_tokens_a_second_do_not_disturb_the_pilot(remote):
@@ -285,18 +290,181 @@ def test_ten_wrong_tokens_a_second_do_not_disturb_the_pilot(remote):
     assert again.last("state"), "the right token still opens"
 
 
-def test_a_flood_of_connections_is_refused_and_a_silent_one_is_closed(standing):
+def connect(remote: RemoteFlight, number: int, host: str = "10.0.0.9") -> FakePage:
+    """A connection that shows no token."""
+    page = remote.pages[number] = FakePage.__new__(FakePage)
+    page.__dict__.update(station=remote.station, number=number, inbox=[], closed="", samples=False)
+    remote.station.open(number, f"{host}:{number}", remote.now_s)
+    return page
+
+
+def test_connections_without_a_token_give_way_to_newer_ones_and_are_closed(standing):
     remote = standing
     page = remote.pilot()
-    for number in range(100, 160):
-        remote.station.open(number, "10.0.0.9:1", remote.now_s)
-        remote.pages[number] = type(page).__new__(type(page))
-        remote.pages[number].__dict__.update(inbox=[], closed="", samples=False, step=lambda now_s: None)
+    silent = [connect(remote, number) for number in range(100, 160)]
     remote.run(0.1)
-    assert sum("too many connections" in p.closed for p in remote.pages.values()) >= 40
+    assert [bool(p.closed) for p in silent] == [True] * (60 - UNKNOWN_MAX) + [False] * UNKNOWN_MAX, "the oldest end"
+    assert "too many connections" in silent[0].closed and not silent[0].last("refused")["final"]
     remote.run(5.2)
-    assert all(p.closed for number, p in remote.pages.items() if number >= 100)
+    assert all(p.closed for p in silent)
     assert page.last("state")["you"]
+
+
+def test_a_pilot_always_comes_in_beside_connections_that_are_held_open(standing):
+    """Held-open connections without a token let 1 of 20 reconnecting pilots in."""
+    remote = standing
+    numbers = itertools.count(100)
+    for _ in range(20):
+        for _ in range(UNKNOWN_MAX + 5):
+            connect(remote, next(numbers))
+        page = remote.page()
+        assert page.last("state") and not page.closed
+        remote.close(page)
+
+
+def test_a_computer_that_opens_many_connections_ends_its_own(standing):
+    remote = standing
+    pilot = connect(remote, 50, "10.0.0.1")  # the token is still on its way
+    for number in range(100, 400):
+        connect(remote, number)
+    pilot.send(remote.now_s, type="hello", protocol=PROTOCOL, token=TOKEN)
+    remote.run(0.1)
+    assert pilot.last("state") and not pilot.closed
+
+
+def test_the_number_of_pages_is_limited_and_one_more_may_try_later(standing):
+    remote = standing
+    pages = [remote.page() for _ in range(KNOWN_MAX)]
+    late = remote.page()
+    assert "pages are open" in late.closed and not late.last("refused")["final"]
+    remote.close(pages[0])
+    assert remote.page().last("state")
+
+
+COMMANDS = {
+    "take": {"type": "take"},
+    "mode": {"type": "mode", "mode": "AUTO_LAND"},
+    "frame": {"type": "frame", "frame": "headless"},
+    "ahead": {"type": "ahead"},
+    "arm": {"type": "arm", "arm": False},
+    "confirm": {"type": "confirm", "question": 1},
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("age_s", [8.0, COMMAND_AGE_S + 0.02, -0.02])
+def test_a_request_that_was_late_is_answered_and_not_done(standing, name, age_s):
+    """A change of the mode that waited 8 s in the network was done."""
+    remote = standing
+    page = remote.page() if name == "take" else remote.pilot()
+    if name == "confirm":
+        page.send(remote.now_s, type="arm", arm=True)
+    remote.run(0.2)
+    commands, page.inbox = len(remote.commands), page.inbox[-1:]
+    page.send(remote.now_s, **COMMANDS[name], seen_s=remote.now_s - age_s)
+    remote.run(0.3)
+    request = "arm" if name == "confirm" else name
+    (text,) = page.answers(request)
+    assert "not done" in text and not page.last("question")
+    state = page.last("state")
+    assert state["you"] == (name != "take") and state["frame"] == "body" and state["ahead_deg"] is None
+    assert (
+        not {common.MAV_CMD_DO_SET_MODE, common.MAV_CMD_COMPONENT_ARM_DISARM} & dict(remote.commands[commands:]).keys()
+    )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("stamp", ["", ',"seen_s":null', ',"seen_s":NaN', ',"seen_s":1e999', ',"seen_s":"1"'])
+def test_a_request_without_the_stamp_of_a_state_is_not_used(standing, name, stamp):
+    page = standing.pilot()
+    standing.station.receive(page.number, json.dumps(COMMANDS[name])[:-1] + stamp + "}", standing.now_s)
+    standing.run(0.1)
+    assert "not used" in page.answers("message")[-1]
+
+
+def test_the_sticks_are_given_back_however_late(remote):
+    page = remote.flying(height_m=2.0)
+    page.send(remote.now_s, type="release", reason="after all")
+    remote.run(0.1)
+    assert page.last("state")["stopped"] == "after all"
+
+
+def test_nothing_of_a_silent_flight_controller_is_shown_as_known(remote):
+    """The page showed "armed, flying" without an end after the link was lost."""
+    page = remote.flying(height_m=2.0)
+    before = page.last("state")
+    assert before["armed"] and before["landed"] is False and before["mode"] == "POSCTL"
+    assert max(before["ages_s"].values()) < 1.5
+    remote.linked = False
+    remote.run(1.2)
+    state = page.last("state")
+    shown = (
+        "mode",
+        "armed",
+        "landed",
+        "battery",
+        "voltage_v",
+        "rc",
+        "height_m",
+        "speed_m_s",
+        "climb_m_s",
+        "heading_deg",
+    )
+    assert {name: state[name] for name in shown} == dict.fromkeys(shown)
+    assert state["ages_s"]["link"] == pytest.approx(1.2, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "lost, unknown, age",
+    [
+        ("HEARTBEAT", ("mode", "armed"), "mode"),
+        ("EXTENDED_SYS_STATE", ("landed",), "landed"),
+        ("LOCAL_POSITION_NED", ("height_m", "speed_m_s", "climb_m_s"), "position"),
+        ("ATTITUDE_QUATERNION", ("heading_deg",), "attitude"),
+    ],
+)
+def test_a_fact_whose_message_no_longer_comes_is_unknown_and_has_its_age(remote, lost, unknown, age):
+    page = remote.pilot()
+    remote.lost = {lost}
+    remote.run(4.0)
+    state = page.last("state")
+    assert state["connected"] and state["you"], "the sticks go on"
+    facts = ("mode", "armed", "landed", "height_m", "speed_m_s", "climb_m_s", "heading_deg")
+    assert {name for name in facts if state[name] is None} == set(unknown)
+    assert 3.0 < state["ages_s"][age] < 5.1
+    remote.lost = set()
+    remote.run(1.5)
+    assert all(page.last("state")[name] is not None for name in facts)
+
+
+def test_headless_without_an_attitude_centres_the_stick_smoothly_and_says_so(remote):
+    page = remote.flying(height_m=5.0)
+    page.send(remote.now_s, type="frame", frame="headless")
+    page.move(ahead=0.8, right=0.3)
+    remote.run(1.0)
+    begin = len(remote.sent)
+    remote.lost = {"ATTITUDE_QUATERNION"}
+    remote.run(1.2)
+    assert page.last("state")["centred"] and remote.sent[-1][1].x == remote.sent[-1][1].y == 0
+    remote.lost = set()
+    remote.run(1.0)
+    assert not page.last("state")["centred"] and remote.sent[-1][1].x > 700
+    # behind PX4's dead zone; each message follows the one before within 0.04 s
+    sent = [(stick(m.x / 1000, 0.1), stick(m.y / 1000, 0.1)) for _, m in remote.sent[begin:]]
+    assert max(itertools.starmap(math.dist, itertools.pairwise(sent))) <= RANGE * 0.042 / SWITCH_S
+
+
+def test_other_senders_on_the_link_are_named(standing):
+    remote = standing
+    page = remote.page()
+    assert page.last("state")["foreign"] == ""
+    remote.station.foreign, remote.station.foreign_senders = 3, ("10.0.0.9:14550",)
+    other = common.MAVLink(None, 7, 1)
+    remote.aircraft.receive(common.MAVLink_heartbeat_message(13, 12, 0, 0, 3, 3).pack(other), remote.now_s)
+    remote.run(0.1)
+    assert page.last("state")["foreign"] == (
+        "3 datagrams of 10.0.0.9:14550 are ignored; flight controllers of other system ids are ignored: 7"
+    )
 
 
 @pytest.mark.parametrize(
@@ -305,7 +473,7 @@ def test_a_flood_of_connections_is_refused_and_a_silent_one_is_closed(standing):
 def test_nothing_is_taken_before_the_token(standing, message):
     remote = standing
     remote.station.open(7, "10.0.0.7:1", remote.now_s)
-    remote.station.receive(7, json.dumps(message), remote.now_s)
+    remote.station.receive(7, json.dumps({"seen_s": remote.now_s, **message}), remote.now_s)
     remote.station.step(remote.now_s)
     assert [reason for _, reason in remote.station.take().closed] == ["the first message must be hello, with the token"]
 

@@ -1,12 +1,13 @@
 // The page of the virtual remote: two sticks, switches, and what the aircraft reports. Protocol: companion/remote/protocol.py.
 "use strict";
 
-const PROTOCOL = 1;
+const PROTOCOL = 2;
 const SAMPLE_MS = 25;       // between two samples of the sticks
 const SOONEST_MS = 8;       // between two samples while a stick moves; the remote sends the newest, at most 50 a second
 const REACH = 92;           // of a knob from its centre, in units of the drawing
 const EXTENT = 216;         // of the drawing of a stick
 const RETRY_MS = 1000;
+const STALE_S = 1.0;        // an older state, or a link that is silent for longer, says nothing about the aircraft: it is shown as unknown
 const NAMES = {
   STABILIZED: "Stabilized", ALTCTL: "Altitude", POSCTL: "Position", AUTO_LOITER: "Hold", AUTO_RTL: "Return", AUTO_LAND: "Land",
   OFFBOARD: "Offboard", AUTO_TAKEOFF: "Take-off", MANUAL: "Manual", ACRO: "Acro", AUTO_MISSION: "Mission", UNKNOWN: "–",
@@ -16,13 +17,15 @@ const at = id => document.getElementById(id);
 const token = location.hash.slice(1);
 const sticks = { ahead: 0, right: 0, up: 0, turn: 0 };
 let socket = null;
-let state = null;           // the newest from the aircraft
+let state = null;           // the newest of this connection
+let stateAt = 0;            // when it arrived
 let held = false;           // this page has the sticks
 let wanted = false;         // the person has asked for them
 let source = "page";        // page, gamepad, or computer: a gamepad at the ground computer
 let taken = null;           // the gamepad of the sticks: index, id and number of axes when they were taken
 let sentAt = 0;
 let final = false;          // refused for good: no further attempt
+let refusal = "";
 let question = 0;
 
 // --- connection ------------------------------------------------------------------------------------------------------
@@ -33,15 +36,60 @@ function connect() {
   socket.onmessage = event => receive(JSON.parse(event.data));
   socket.onclose = () => {
     held = wanted = false;
+    state = null;           // of a connection that has ended
+    centre();
     show();
     if (final) return;
-    cover("No connection to the remote. Trying again…");
+    cover(`${refusal || "No connection to the remote"}. Trying again…`);
+    refusal = "";
     setTimeout(connect, RETRY_MS);
   };
 }
 
+// Whether the message went to an open connection.
 function send(message) {
-  if (socket && socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
+  if (!socket || socket.readyState !== WebSocket.OPEN) return false;
+  socket.send(JSON.stringify(message));
+  return true;
+}
+
+// A request names the state that the person saw; the remote refuses one that was old, or that waited in the network.
+function request(message) {
+  const lost = remoteLost() || linkLost();
+  if (!lost && send({ ...message, seen_s: state.s })) return true;
+  say(`Not sent: ${lost || "no connection"}`, "bad");
+  return false;
+}
+
+// --- what is known -----------------------------------------------------------------------------------------------------
+
+function stateAge() {
+  return (performance.now() - stateAt) / 1000;
+}
+
+// Why nothing of the remote is known, "" when it is.
+function remoteLost() {
+  if (!socket || socket.readyState !== WebSocket.OPEN || !state) return "no remote";
+  return stateAge() > STALE_S ? `no remote for ${fixed(stateAge(), 1)} s` : "";
+}
+
+// Why nothing of the aircraft is known; only with a remote that is known.
+function linkLost() {
+  const age = factAge("link");
+  if (state.wrong) return state.wrong;
+  if (age === null) return "no link";
+  return age > STALE_S || !state.connected ? `no link for ${fixed(age, 1)} s` : "";
+}
+
+// Age of the message behind a fact [s]; null: it never came.
+function factAge(source) {
+  const age = state ? state.ages_s[source] : null;
+  return age === null ? null : age + stateAge();
+}
+
+function ageText(source) {
+  const age = factAge(source);
+  return age === null ? "" : `, ${fixed(age, 1)} s`;
 }
 
 function receive(message) {
@@ -49,10 +97,12 @@ function receive(message) {
     if (message.gamepad) chooseSource("computer");
     cover("");
   } else if (message.type === "refused") {
-    final = true;
-    cover(`Refused: ${message.reason}`);
+    final = message.final;
+    refusal = `Refused: ${message.reason}`;
+    cover(refusal);
   } else if (message.type === "state") {
     state = message;
+    stateAt = performance.now();
     held = message.you;
     show();
   } else if (message.type === "question") {
@@ -73,8 +123,7 @@ function receive(message) {
 
 function sample(now) {
   if (!wanted || !state) return;
-  sentAt = now;
-  send({ type: "sticks", ...sticks, seen_s: state.s });
+  if (send({ type: "sticks", ...sticks, seen_s: state.s })) sentAt = now;
 }
 
 function centre() {
@@ -206,18 +255,17 @@ at("take").addEventListener("click", () => {
     taken = { index: pad.index, id: pad.id, axes: pad.axes.length };
   }
   centre();
-  wanted = true;
-  send({ type: "take" });
+  wanted = request({ type: "take" });
 });
 for (const button of document.querySelectorAll("[data-mode]"))
-  button.addEventListener("click", () => send({ type: "mode", mode: button.dataset.mode }));
+  button.addEventListener("click", () => request({ type: "mode", mode: button.dataset.mode }));
 for (const button of document.querySelectorAll("[data-frame]"))
-  button.addEventListener("click", () => send({ type: "frame", frame: button.dataset.frame }));
+  button.addEventListener("click", () => request({ type: "frame", frame: button.dataset.frame }));
 for (const button of document.querySelectorAll("[data-source]"))
   button.addEventListener("click", () => chooseSource(button.dataset.source));
-at("set-ahead").addEventListener("click", () => send({ type: "ahead" }));
-at("arm").addEventListener("click", () => send({ type: "arm", arm: !(state && state.armed) }));
-at("yes").addEventListener("click", () => { send({ type: "confirm", question }); at("question").close(); });
+at("set-ahead").addEventListener("click", () => request({ type: "ahead" }));
+at("arm").addEventListener("click", () => request({ type: "arm", arm: !(state && state.armed) }));
+at("yes").addEventListener("click", () => { request({ type: "confirm", question }); at("question").close(); });
 at("no").addEventListener("click", () => at("question").close());
 at("question").addEventListener("close", () => { question = 0; });
 
@@ -261,49 +309,75 @@ function draw() {
 
 // The direction of the world in which the right stick points, on the compass.
 function drawWish() {
-  const headless = state && state.frame === "headless";
-  const from = state ? (headless ? state.ahead_deg : state.heading_deg) : null;
-  const known = from !== null && from !== undefined;
-  const angle = known ? (from + 180 / Math.PI * Math.atan2(sticks.right, sticks.ahead)) * Math.PI / 180 : 0;
-  const size = known && held ? 78 * Math.min(1, Math.hypot(sticks.right, sticks.ahead)) : 0;
+  const known = state && !remoteLost() && !linkLost();
+  const from = known ? (state.frame === "headless" ? state.ahead_deg : state.heading_deg) : null;
+  const angle = from === null ? 0 : (from + 180 / Math.PI * Math.atan2(sticks.right, sticks.ahead)) * Math.PI / 180;
+  const size = from !== null && held ? 78 * Math.min(1, Math.hypot(sticks.right, sticks.ahead)) : 0;
   at("wish").setAttribute("x2", size * Math.sin(angle)); at("wish").setAttribute("y2", -size * Math.cos(angle));
 }
 
+// What no longer comes is shown as unknown, with the age of the last message: never as it was.
 function show() {
+  const noRemote = remoteLost(), lost = noRemote || linkLost();
   document.body.classList.toggle("held", held);
+  document.body.classList.toggle("lost", Boolean(lost));
   at("take").textContent = held ? "Give the sticks back" : "Take the sticks";
-  if (!state) return;
-  const s = state;
-  fact("link", s.wrong || (s.connected ? "link" : "no link"), s.connected ? "good" : "bad");
-  fact("armed", s.armed ? (s.landed ? "armed" : "armed, flying") : "disarmed", s.armed ? "live" : "");
-  fact("flight-mode", s.connected ? NAMES[s.mode] || s.mode : "–", "strong");
-  at("owner").textContent = s.you ? (s.ignored ? `You have the sticks, but ${s.ignored}` : "You have the sticks") : s.owner ? `Another page has the sticks: ${s.owner}`
-    : s.stopped ? `Sticks stopped: ${s.stopped}` : "No page has the sticks";
-  at("owner").classList.toggle("bad", s.you ? Boolean(s.ignored) : Boolean(s.stopped));
-  at("take").disabled = !s.you && (!s.connected || Boolean(s.owner));
-  at("height").textContent = fixed(s.height_m, 1);
-  at("speed").textContent = fixed(s.speed_m_s, 1);
-  at("climb").textContent = fixed(s.climb_m_s, 1);
-  at("heading").textContent = s.heading_deg === null ? "–" : String(Math.round(s.heading_deg) % 360);
-  at("battery").textContent = s.battery === null ? "–" : fixed(100 * s.battery, 0);
+  showAircraft(lost ? NOTHING : state, lost);
+  showRemote(noRemote ? NO_REMOTE : state);
+  for (const button of document.querySelectorAll("[data-mode], #yes")) button.disabled = Boolean(lost);
+  for (const button of document.querySelectorAll("[data-frame], #set-ahead")) button.disabled = Boolean(lost) || !held;
+  at("arm").disabled = Boolean(lost) || state.armed === null;
+  at("take").disabled = !held && (Boolean(lost) || Boolean(state.owner));
+  if (lost && at("question").open) at("question").close();
+  drawWish();
+}
+
+const NOTHING = { mode: null, armed: null, landed: null, height_m: null, speed_m_s: null, climb_m_s: null, heading_deg: null, battery: null };
+const NO_REMOTE = { you: false, owner: "", stopped: "", ignored: "", centred: false, foreign: "", frame: null, ahead_deg: null, texts: [], control: null, rc_loss: "" };
+
+function showAircraft(s, lost) {
+  fact("link", lost || "link", lost ? "bad" : "good");
+  const flies = s.landed === null ? `, landed or not: unknown${ageText("landed")}` : s.landed ? "" : ", flying";
+  fact("armed", s.armed === null ? `arming unknown${ageText("mode")}` : s.armed ? `armed${flies}` : "disarmed", s.armed === null ? "unknown" : s.armed ? "live" : "");
+  fact("flight-mode", s.mode === null ? `mode unknown${ageText("mode")}` : NAMES[s.mode] || s.mode, s.mode === null ? "unknown" : "strong");
+  value("height", s.height_m, fixed(s.height_m, 1), "position");
+  value("speed", s.speed_m_s, fixed(s.speed_m_s, 1), "position");
+  value("climb", s.climb_m_s, fixed(s.climb_m_s, 1), "position");
+  value("heading", s.heading_deg, s.heading_deg === null ? "–" : String(Math.round(s.heading_deg) % 360), "attitude");
+  value("battery", s.battery, s.battery === null ? "–" : fixed(100 * s.battery, 0), "battery");
   at("battery").parentElement.classList.toggle("bad", s.battery !== null && s.battery < 0.2);
-  at("age").textContent = fixed(s.link_age_s, 2);
-  at("age").parentElement.classList.toggle("bad", s.link_age_s === null || s.link_age_s > 0.5);
+  const age = factAge("link");
+  at("age").textContent = fixed(age, 2);
+  at("age").parentElement.classList.toggle("bad", age === null || age > 0.5);
   at("aircraft").setAttribute("transform", `rotate(${s.heading_deg === null ? 0 : s.heading_deg})`);
+  at("aircraft").classList.toggle("unknown", s.heading_deg === null);
+  choose("[data-mode]", button => button.dataset.mode === s.mode);
+  at("arm").textContent = s.armed ? "Disarm…" : "Arm…";
+}
+
+function showRemote(s) {
+  const but = [s.ignored, s.centred ? "headless: no attitude, sticks centred" : ""].filter(Boolean).join("; ");
+  at("owner").textContent = s.you ? (but ? `You have the sticks, but ${but}` : "You have the sticks") : s.owner ? `Another page has the sticks: ${s.owner}`
+    : s.stopped ? `Sticks stopped: ${s.stopped}` : s === NO_REMOTE ? "Who has the sticks: unknown" : "No page has the sticks";
+  at("owner").classList.toggle("bad", s.you ? Boolean(but) : Boolean(s.stopped));
   at("ahead").setAttribute("transform", `rotate(${s.ahead_deg === null ? 0 : s.ahead_deg})`);
   at("ahead").setAttribute("visibility", s.ahead_deg === null ? "hidden" : "visible");
   at("right-title").textContent = s.frame === "headless" ? "Headless: ahead and right of the pilot" : "Ahead and right of the nose";
-  choose("[data-mode]", button => button.dataset.mode === s.mode && s.connected);
   choose("[data-frame]", button => button.dataset.frame === s.frame);
-  for (const button of document.querySelectorAll("[data-frame], #set-ahead")) button.disabled = !held;
-  at("arm").textContent = s.armed ? "Disarm…" : "Arm…";
   at("texts").replaceChildren(...s.texts.slice(-2).reverse().map(text => { const item = document.createElement("li"); item.textContent = text; return item; }));
   const c = s.control;
   at("control").textContent = c ? `MANUAL_CONTROL x ${c[0]}  y ${c[1]}  z ${c[2]}  r ${c[3]}`.replaceAll("-", "−") : "MANUAL_CONTROL –";
   at("rate").textContent = c ? `${fixed(s.rate_hz, 0)} Hz` : "";
   at("loss").textContent = s.rc_loss ? `Flight controller: ${s.rc_loss}` : "";
+  at("foreign").textContent = s.foreign;
   if (source === "computer" && c && held) { Object.assign(sticks, { ahead: c[0] / 1000, right: c[1] / 1000, up: c[2] / 500 - 1, turn: c[3] / 1000 }); draw(); }
-  drawWish();
+}
+
+// A number with the age of its message.
+function value(id, known, text, source) {
+  at(id).textContent = text;
+  at(id).parentElement.title = `age${ageText(source).replace(",", "") || ": it never came"}`;
+  at(id).parentElement.classList.toggle("unknown", known === null);
 }
 
 function fact(id, text, kind) {
@@ -331,4 +405,6 @@ function ticks() {
 
 ticks();
 draw();
+show();
+setInterval(show, 200);     // also when no state comes: ages grow
 if (!token) { final = true; cover("No token: open the address that companion remote printed."); } else connect();
