@@ -22,20 +22,27 @@ SILENT.disabled = True
 
 
 class LimitedConnection(ServerConnection):
-    """A connection of a server with at most `CONNECTIONS_MAX`: one too many ends the oldest that has sent no request.
+    """A connection of a server with at most `CONNECTIONS_MAX`: one too many ends the oldest that may end.
 
-    So connections that never ask for anything keep no page out. Where all have asked, the new one ends.
+    So connections that never ask for anything, or that do not finish their closing, keep no page out. Where none may end,
+    the new one does.
     """
+
+    @property
+    def may_end(self) -> bool:
+        """Whether it may end for another: it has sent no whole request yet, or is being closed."""
+        return self.protocol.state is not State.OPEN
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         if len(self.server.handlers) > CONNECTIONS_MAX:
-            next((other for other in self.server.handlers if _is_idle(other)), self).transport.abort()
+            next(filter(_is_over, self.server.handlers), self).transport.abort()
 
 
-def _is_idle(connection: ServerConnection) -> bool:
-    """Whether it has sent no whole request yet, and is not ended already."""
-    return connection.protocol.state is State.CONNECTING and not connection.transport.is_closing()
+def _is_over(connection: ServerConnection) -> bool:
+    """Whether it may end for another, and is not ended already."""
+    may_end = isinstance(connection, LimitedConnection) and connection.may_end
+    return may_end and not connection.transport.is_closing()
 
 
 def note_loop_errors(note: Callable[[Exception], None]) -> None:

@@ -45,6 +45,16 @@ BACKLOG_MAX = 65_536  # bytes that a page has not read; it gets no further state
 CLOSE_S = 1.0
 
 
+class PageConnection(LimitedConnection):
+    """A connection that keeps its place only with the token: a WebSocket without it may end for another."""
+
+    known = False
+
+    @property
+    def may_end(self) -> bool:
+        return not self.known or super().may_end
+
+
 class RemoteServer:
     """Serves pages for a station over a link; `run` ends when it is cancelled."""
 
@@ -78,7 +88,9 @@ class RemoteServer:
                 server_header=None,
                 open_timeout=OPEN_S,
                 logger=SILENT,
-                create_connection=LimitedConnection,
+                create_connection=PageConnection,
+                # asyncio waits a minute, and each such connection has a file
+                ssl_handshake_timeout=None if tls is None else OPEN_S,
             )
         except OSError as error:
             raise ConfigError(f"{host}:{port}: {error.strerror or error}") from None
@@ -159,6 +171,8 @@ class RemoteServer:
             with contextlib.suppress(ConnectionClosed):
                 async for text in connection:
                     station.receive(client, text, monotonic_s())
+                    if isinstance(connection, PageConnection):
+                        connection.known = station.knows(client)
                     self._flush()
                     self._plan_sample()
         except Exception as error:

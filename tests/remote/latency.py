@@ -6,20 +6,24 @@
 import asyncio
 import contextlib
 import json
+import shutil
 import socket
 import ssl
 import statistics
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from pymavlink.dialects.v20 import common
 from websockets.sync.client import connect
 
 from companion.fcu.link.link import open_link
 from companion.remote.aircraft import PARAMETERS, Aircraft
+from companion.remote.command import open_tls
 from companion.remote.protocol import PROTOCOL
 from companion.remote.server import RemoteServer
 from companion.remote.station import Station
@@ -86,6 +90,18 @@ class FakeAutopilot:
                 self._send(peer, common.MAVLink_heartbeat_message(13, 12, 129, 2 << 16, 4, 3))
                 q = (1.0, 0.0, 0.0, 0.0)
                 self._send(peer, common.MAVLink_attitude_quaternion_message(0, *q, 0.0, 0.0, 0.0))
+
+
+def certificate(folder: Path) -> ssl.SSLContext:
+    """TLS of a server with a new certificate, `cert.pem` in the folder; the test is skipped where openssl is missing."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    subprocess.run([*made, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    context = open_tls("0.0.0.0", cert, key, folder / "token")
+    assert context is not None
+    return context
 
 
 @contextlib.contextmanager

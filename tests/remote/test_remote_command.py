@@ -1,10 +1,8 @@
 """The command line of the remote: what a user can get wrong is one line."""
 
 import os
-import shutil
 import socket
 import ssl
-import subprocess
 from urllib.request import urlopen
 
 import pytest
@@ -16,7 +14,7 @@ from companion.core.errors import UserError
 from companion.remote.aircraft import Aircraft
 from companion.remote.command import open_tls, read_token
 from companion.remote.station import Station
-from tests.remote.latency import serving
+from tests.remote.latency import certificate, serving
 
 
 def run(*arguments: str) -> Result:
@@ -80,13 +78,9 @@ def test_a_token_file_is_the_owners_alone(tmp_path):
         read_token(file)
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate")
 def test_the_page_is_served_by_tls_with_the_token_of_a_file(tmp_path):
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    subprocess.run([*made, "-keyout", key, "-out", cert], check=True, capture_output=True)
-    context = open_tls("0.0.0.0", cert, key, tmp_path / "token")
-    assert context is not None
+    context = certificate(tmp_path)
     with pytest.raises(ConfigError, match="needs --tls-cert"):
         open_tls("0.0.0.0", cert, key, None)
     with serving(Station(Aircraft(), "x" * 16), "udpout:127.0.0.1:9", context) as (port, _):
