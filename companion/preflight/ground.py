@@ -29,6 +29,7 @@ from pymavlink.dialects.v20 import common
 
 from companion.core.clock import monotonic_s
 from companion.fcu.link.link import Link, open_link
+from companion.fcu.link.sender import Sender
 from companion.fcu.status import VehicleStatus
 from companion.fcu.timesync import TimeSync
 from companion.preflight.imu import ImuWatch
@@ -58,7 +59,7 @@ class GroundConnection:
         """
         self.stuck = False
         self._types: dict[str, type[Number]] = {}
-        link = open_link(url)
+        link = open_link(url, sender=Sender(autopilot_system_id, AUTOPILOT))
         log_subscribe(lambda *_: True)  # MAVSDK's own log is for its developers
         self._mavsdk = Mavsdk(Configuration.create_manual(SYSTEM_ID, COMPONENT_ID, False))
         self._pump = _Pump(link, self._mavsdk, autopilot_system_id)

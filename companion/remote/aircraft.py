@@ -16,7 +16,7 @@ from companion.core.messages import FcuStatus
 from companion.core.trajectory_messages import Quat, Vec3
 from companion.fcu.actions import SECOND_ACK_S
 from companion.fcu.commands import Answer, Commands, Outcome
-from companion.fcu.link.codec import Codec, OutgoingMessage
+from companion.fcu.link.codec import AUTOPILOT_COMPONENT, Codec, OutgoingMessage
 from companion.fcu.link.decoded import (
     AttitudeQuaternion,
     BatteryStatus,
@@ -32,6 +32,7 @@ from companion.fcu.link.decoded import (
 )
 from companion.fcu.link.params import decode_value, read_request
 from companion.fcu.link.rate_limiter import RateLimiter
+from companion.fcu.link.sender import Sender
 from companion.fcu.link.signing import Signer
 from companion.fcu.link.statustext import TextJoiner
 from companion.fcu.modes import mode_number
@@ -57,6 +58,12 @@ STREAMS = {
     common.MAVLINK_MSG_ID_RC_CHANNELS: (0.9, 5.0),
 }
 PARAMETERS = ("COM_RC_IN_MODE", "COM_RC_LOSS_T", "NAV_RCL_ACT", "MAN_DEADZONE", "MPC_MAN_TILT_MAX")
+
+
+def autopilot_sender(system_id: int, signer: Signer | None = None) -> Sender:
+    """Whose frames make an address the peer of the remote's link: heartbeats of the vehicle's autopilot, by its key if any."""
+    key = None if signer is None else signer.key
+    return Sender(system_id, AUTOPILOT_COMPONENT, key, common.MAVLINK_MSG_ID_HEARTBEAT)
 
 
 class Reported(NamedTuple):
@@ -111,7 +118,9 @@ class Aircraft:
         return now_s - self._heard_s
 
     def connected(self, now_s: float) -> bool:
-        return self.age_s(now_s) <= SILENCE_S and self.vehicle.mode is not FcuMode.UNKNOWN and not self.vehicle.wrong
+        """Frames arrive, and a heartbeat has come: only that makes a peer of the link."""
+        known = self._beat_s > -math.inf and self.vehicle.mode is not FcuMode.UNKNOWN
+        return known and self.age_s(now_s) <= SILENCE_S and not self.vehicle.wrong
 
     def status(self, now_s: float) -> FcuStatus:
         """Mode, arming, battery and RC."""

@@ -20,7 +20,7 @@ from companion.core.config_files import ConfigKind, find_config
 from companion.core.vehicle import Vehicle
 from companion.fcu.link.link import open_link
 from companion.fcu.link.signing import open_signer
-from companion.remote.aircraft import Aircraft
+from companion.remote.aircraft import Aircraft, autopilot_sender
 from companion.remote.gamepad import DEFAULT_AXES, Gamepad, parse_axes
 from companion.remote.station import Station
 from companion.remote.sticks import StickShape
@@ -102,7 +102,7 @@ def remote(
         if fcu == SIMULATED:
             stack.enter_context(simulator(scenario, vehicle, seed, instance))
             fcu = f"udpout:127.0.0.1:{SIMULATOR_PORT + instance}"
-        link = open_link(fcu)
+        link = open_link(fcu, sender=autopilot_sender(loaded.fcu.autopilot_system_id, signer))
         stack.callback(link.close)
         run_server(station, link, listen, port, tls, ready, lambda line: click.echo(f"remote: {line}", err=True))
 

@@ -115,6 +115,7 @@ class RemoteServer:
     def _step(self, now_s: float) -> None:
         if data := self._link.read():
             self._station.aircraft.receive(data, now_s)
+        self._station.foreign, self._station.foreign_senders = self._link.foreign, self._link.foreign_senders
         self._station.step(now_s)
         self._flush()
         if self._link.trouble != self._trouble:

@@ -11,6 +11,7 @@ from companion.fcu.camera_pass import CameraFrame, RawMessage, concerns_camera
 from companion.fcu.link.codec import Codec
 from companion.fcu.link.framing import Framer
 from companion.fcu.link.link import Link, open_link
+from companion.fcu.link.sender import ANY_SENDER
 from companion.payload.identity import payload_component
 from companion.planning.camera import PayloadCamera
 from companion.planning.camera_control import BY_FLIGHT_CONTROLLER
@@ -31,7 +32,7 @@ def open_camera(camera: PayloadCamera, vehicle: Vehicle, folder: Path) -> "Camer
         from companion.payload.still_camera import StillCamera
 
         return StillDevice(StillCamera(camera, folder))
-    return CameraLink(open_link(control.link or ""), vehicle)
+    return CameraLink(open_link(control.link or "", sender=ANY_SENDER), vehicle)
 
 
 class CameraLink:

@@ -13,6 +13,7 @@ from calibration.thrust.bench.output import OFF, state_since
 from calibration.thrust.bench.pause import PauseWatch, SystemClock
 from companion.core.config import ConfigError
 from companion.fcu.link.link import open_link
+from companion.fcu.link.sender import Sender
 from sitl.px4.build import SIH_MODEL, find_build, prepare_run
 from sitl.px4.process import Px4Process
 
@@ -34,7 +35,7 @@ def motor(tmp_path, pytestconfig):
     config = load_bench(pytestconfig.rootpath / "config/benches/hx711.toml").motor
     config = msgspec.structs.replace(config, url=f"udpin:127.0.0.1:{14540 + instance}")
     etc = prepare_run(build, tmp_path / "px4", SIH_MODEL, PARAMETERS)
-    motor = Motor(open_link(config.url), config, SystemClock())
+    motor = Motor(open_link(config.url, sender=Sender(1, 1)), config, SystemClock())
     px4 = Px4Process(build, tmp_path / "px4", etc, SIH_MODEL, instance)
     yield motor
     px4.stop()

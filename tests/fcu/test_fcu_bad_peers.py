@@ -27,6 +27,7 @@ from companion.fcu.fcu_node import FcuNode
 from companion.fcu.guards.armed import ArmedState
 from companion.fcu.guards.conflict import HOLD_S
 from companion.fcu.link.link import open_link
+from companion.fcu.link.sender import ANY_SENDER
 from companion.fcu.link.signing import EPOCH_S, UNITS_PER_S, Signer
 from companion.fcu.status import MODE_SETTLES_S
 
@@ -420,7 +421,7 @@ def test_a_wrong_baud_rate_is_reported_through_a_real_serial_port(peer, tmp_path
     """A UART at another rate receives bytes, but not those that were sent."""
     master, slave = pty.openpty()
     tty.setraw(slave)
-    link = open_link(f"serial:{os.ttyname(slave)}:57600")
+    link = open_link(f"serial:{os.ttyname(slave)}:57600", sender=ANY_SENDER)
     rng = random.Random(2)
     peer.heartbeat_due_s = float("inf")
     for _ in range(40):

@@ -10,6 +10,7 @@ from companion.core.config import ConfigError
 from companion.core.messages import FcuText, LinkRx, LinkTx
 from companion.fcu.guards.ground_filter import BURST, BYTES_PER_S
 from companion.fcu.link.link import open_link
+from companion.fcu.link.sender import ANY_SENDER
 from companion.fcu.link.signing import EPOCH_S, UNITS_PER_S, Signer
 
 Q = [1.0, 0.0, 0.0, 0.0]
@@ -148,7 +149,9 @@ def sockets():
         s.bind(("127.0.0.1", 0))
         s.settimeout(2.0)
     link = open_link(
-        f"udpout:127.0.0.1:{px4.getsockname()[1]}", forward=[f"udpout:127.0.0.1:{ground.getsockname()[1]}"]
+        f"udpout:127.0.0.1:{px4.getsockname()[1]}",
+        forward=[f"udpout:127.0.0.1:{ground.getsockname()[1]}"],
+        sender=ANY_SENDER,
     )
     yield px4, ground, link
     for s in (px4, ground, link, link.ground):
@@ -214,7 +217,7 @@ def test_a_serial_burst_is_cut_into_datagrams(sockets):
                                  "udpout::14550", "udpout:no.such.host.invalid:14550"])  # fmt: skip
 def test_a_wrong_forward_is_one_line_that_names_it(url):
     with pytest.raises(ConfigError) as error:
-        open_link("udpout:127.0.0.1:14999", forward=[url])
+        open_link("udpout:127.0.0.1:14999", forward=[url], sender=ANY_SENDER)
     text = (
         "host 'no.such.host.invalid' cannot be resolved"
         if "invalid" in url

@@ -15,7 +15,7 @@ from pymavlink.dialects.v20 import common
 from companion.core.config import ConfigError
 from companion.fcu.link import holders
 from companion.fcu.link.link import RETRY_S, check_url, open_link
-from companion.fcu.link.sender import Sender
+from companion.fcu.link.sender import ANY_SENDER, Sender
 from companion.fcu.link.transports import PEER_SILENCE_S
 
 KEY = bytes(range(32))
@@ -64,7 +64,7 @@ def udp():
 )  # fmt: skip
 def test_a_wrong_url_is_one_line_that_names_it(url):
     with pytest.raises(ConfigError) as error:
-        open_link(url)
+        open_link(url, sender=ANY_SENDER)
     assert url in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -77,21 +77,21 @@ def test_an_impossible_baud_rate_is_found_without_the_device(url):
 
 def test_an_absent_serial_port_is_named():
     with pytest.raises(ConfigError, match="no serial device /dev/ttyNOT0"):
-        open_link("serial:/dev/ttyNOT0:921600")
+        open_link("serial:/dev/ttyNOT0:921600", sender=ANY_SENDER)
 
 
 def test_a_file_that_is_not_a_serial_port_is_named(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(ConfigError, match=f"serial device {file} cannot be opened"):
-        open_link(f"serial:{file}:57600")
+        open_link(f"serial:{file}:57600", sender=ANY_SENDER)
 
 
 def test_a_busy_udp_port_is_named():
     with udp() as other:
         port = other.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"UDP port {port} on 127.0.0.1 is in use by process {os.getpid()} \("):
-            open_link(f"udpin:127.0.0.1:{port}")
+            open_link(f"udpin:127.0.0.1:{port}", sender=ANY_SENDER)
 
 
 def test_a_busy_port_whose_process_linux_does_not_show_is_named(monkeypatch, serial_pair):
@@ -100,11 +100,11 @@ def test_a_busy_port_whose_process_linux_does_not_show_is_named(monkeypatch, ser
     with udp() as other:
         port = other.getsockname()[1]
         with pytest.raises(ConfigError, match=f"UDP port {port} on 127.0.0.1 is in use by another program"):
-            open_link(f"udpin:127.0.0.1:{port}")
+            open_link(f"udpin:127.0.0.1:{port}", sender=ANY_SENDER)
     device, plug = serial_pair
     plug()
     with locked(device), pytest.raises(ConfigError) as refused:
-        open_link(f"serial:{device}:57600")
+        open_link(f"serial:{device}:57600", sender=ANY_SENDER)
     assert str(refused.value).endswith(f"serial device {device} is in use by another program; end it first")
 
 
@@ -123,7 +123,7 @@ def test_a_busy_serial_port_is_named_with_the_process_that_holds_it(serial_pair)
     device, plug = serial_pair
     plug()
     with locked(device) as pid, pytest.raises(ConfigError) as refused:
-        open_link(f"serial:{device}:57600")
+        open_link(f"serial:{device}:57600", sender=ANY_SENDER)
     text = str(refused.value)
     assert f"serial device {device} is in use by process {pid} (" in text and "import fcntl" in text
     assert text.endswith("; end it first") and "\n" not in text
@@ -131,7 +131,7 @@ def test_a_busy_serial_port_is_named_with_the_process_that_holds_it(serial_pair)
 
 def test_udpin_answers_its_first_peer_and_counts_others(clock):
     port = free_port()
-    link = open_link(f"udpin:127.0.0.1:{port}", clock)
+    link = open_link(f"udpin:127.0.0.1:{port}", clock, sender=ANY_SENDER)
     with udp() as px4, udp() as other:
         link.write(FRAME)
         assert link.dropped == 1  # no peer yet
@@ -248,7 +248,7 @@ def test_a_fixed_peer_is_the_only_one(clock, with_port):
 
 def test_udpin_follows_a_restarted_peer_only_after_silence(clock):
     port = free_port()
-    link = open_link(f"udpin:127.0.0.1:{port}", clock)
+    link = open_link(f"udpin:127.0.0.1:{port}", clock, sender=ANY_SENDER)
     with udp() as before, udp() as after:
         before.sendto(FRAME, ("127.0.0.1", port))
         assert link.read(1.0) == FRAME
@@ -264,7 +264,7 @@ def test_udpin_follows_a_restarted_peer_only_after_silence(clock):
 
 def test_udpout_sends_to_its_peer_and_survives_its_absence(clock):
     port = free_port()
-    link = open_link(f"udpout:127.0.0.1:{port}", clock)
+    link = open_link(f"udpout:127.0.0.1:{port}", clock, sender=ANY_SENDER)
     for _ in range(5):
         link.write(FRAME)
         assert link.read() == b""
@@ -282,7 +282,7 @@ def test_udpout_sends_to_its_peer_and_survives_its_absence(clock):
 
 def test_tcp_waits_for_its_peer_and_comes_back_after_a_loss(clock):
     port = free_port(socket.SOCK_STREAM)
-    link = open_link(f"tcp:127.0.0.1:{port}", clock)
+    link = open_link(f"tcp:127.0.0.1:{port}", clock, sender=ANY_SENDER)
     for _ in range(100):
         link.write(FRAME)
         link.read(0.01)
@@ -315,7 +315,7 @@ def test_a_tcp_connection_that_falls_silent_is_made_again(clock):
     port = free_port(socket.SOCK_STREAM)
     with socket.create_server(("127.0.0.1", port)) as server:
         server.settimeout(2.0)
-        link = open_link(f"tcp:127.0.0.1:{port}", clock)
+        link = open_link(f"tcp:127.0.0.1:{port}", clock, sender=ANY_SENDER)
         first, _ = server.accept()
         first.sendall(b"hello")
         assert link.read(1.0) == b"hello"
@@ -362,7 +362,7 @@ def read_exactly(master, size):
 def test_serial_reads_and_writes(serial_pair, clock):
     device, plug = serial_pair
     master = plug()
-    link = open_link(f"serial:{device}:57600", clock)
+    link = open_link(f"serial:{device}:57600", clock, sender=ANY_SENDER)
     assert link.read() == b""
     os.write(master, FRAME)
     assert link.read(1.0) == FRAME
@@ -375,7 +375,7 @@ def test_serial_reads_and_writes(serial_pair, clock):
 def test_a_serial_port_unplugged_in_flight_is_reported_and_reopened(serial_pair, clock):
     device, plug = serial_pair
     master = plug()
-    link = open_link(f"serial:{device}:57600", clock)
+    link = open_link(f"serial:{device}:57600", clock, sender=ANY_SENDER)
     os.close(master)
     device.unlink()
     assert link.read() == b""
@@ -401,7 +401,7 @@ def test_a_frame_that_the_driver_took_in_part_is_finished_before_any_other(seria
     """Otherwise the flight controller gets two halves of two frames; the newer frame is dropped whole instead."""
     device, plug = serial_pair
     master = plug()
-    link = open_link(f"serial:{device}:57600", clock)
+    link = open_link(f"serial:{device}:57600", clock, sender=ANY_SENDER)
     write, sizes = os.write, [4, 3, 100, 100]
     monkeypatch.setattr("companion.fcu.link.transports.os.write", lambda fd, data: write(fd, data[: sizes.pop(0)]))
     link.write(b"AAAAAAAAAA")  # four bytes go
@@ -417,7 +417,7 @@ def test_a_stalled_serial_line_drops_whole_frames_and_never_blocks(serial_pair, 
     """A full driver takes a part of a frame: its rest goes first, newer frames are dropped whole."""
     device, plug = serial_pair
     master = plug()
-    link = open_link(f"serial:{device}:57600", clock)
+    link = open_link(f"serial:{device}:57600", clock, sender=ANY_SENDER)
     frames = [bytes((0xFD,)) + i.to_bytes(2, "big") + bytes(97) for i in range(2000)]
     for frame in frames:
         link.write(frame)

@@ -15,6 +15,7 @@ from companion.core.clock import monotonic_s
 from companion.core.enums import CaptureOutcome, ExposureClock
 from companion.core.messages import CaptureRequest, FcuAttitude, State
 from companion.fcu.link.link import open_link
+from companion.fcu.link.sender import ANY_SENDER
 from companion.payload.payload_node import PayloadNode
 from companion.runtime.camera_device import CameraLink
 from tests.payload.rig import BUNDLE_P, BUNDLE_Q, FIXED, VEHICLE, with_control
@@ -94,7 +95,7 @@ class Process:
         camera = with_control(FIXED, link=f"udpin:127.0.0.1:{port}", answer_time_s=ANSWER_S, shutter_delay_s=0.05)
         camera = msgspec.structs.replace(camera, trigger_period_s=0.05)
         self.node = PayloadNode(camera, VEHICLE, lambda: time.time() - monotonic_s())
-        self._link = open_link(camera.control.link)
+        self._link = open_link(camera.control.link, sender=ANY_SENDER)
         self.device = CameraLink(self._link, VEHICLE)
         self.captures = []
 

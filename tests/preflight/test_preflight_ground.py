@@ -14,6 +14,7 @@ import pytest
 from pymavlink.dialects.v20 import common
 
 from companion.core.config import ConfigError
+from companion.fcu.link.sender import ANY_SENDER
 from companion.preflight import ground
 from companion.preflight.ground import GroundConnection
 from companion.preflight.observation import LinkFailed, Unfit, within
@@ -63,7 +64,7 @@ def test_noise_is_distinguished_from_silence():
 def test_a_serial_port_that_another_program_holds_is_refused():
     controller, device = os.openpty()
     url = f"serial:{os.ttyname(device)}:921600"
-    held = ground.open_link(url)
+    held = ground.open_link(url, sender=ANY_SENDER)
     with pytest.raises(ConfigError, match=rf"is in use by process {os.getpid()} \("):
         GroundConnection(url, 1, 0.2)
     held.close()

@@ -22,7 +22,7 @@ from pymavlink.dialects.v20 import common
 from websockets.sync.client import connect
 
 from companion.fcu.link.link import open_link
-from companion.remote.aircraft import PARAMETERS, Aircraft
+from companion.remote.aircraft import PARAMETERS, Aircraft, autopilot_sender
 from companion.remote.command import open_tls
 from companion.remote.protocol import PROTOCOL
 from companion.remote.server import RemoteServer
@@ -44,6 +44,7 @@ class FakeAutopilot:
         self.received: list[tuple[float, common.MAVLink_manual_control_message]] = []
         self.commands: list[int] = []
         self.reports = True
+        self._peer: tuple[str, int] | None = None  # that to which it reports
         self._mav = common.MAVLink(None, 1, 1)
         self._parser = common.MAVLink(None)
         self._ends = False
@@ -60,6 +61,10 @@ class FakeAutopilot:
             time.sleep(0.002)
         raise AssertionError(f"no such MANUAL_CONTROL, but {[m.x for _, m in self.received][-5:]}")
 
+    def meet(self, peer: tuple[str, int]) -> None:
+        """Report to an address that has sent nothing yet."""
+        self._peer = peer
+
     def close(self) -> None:
         self._ends = True
         self._thread.join(5)
@@ -72,6 +77,7 @@ class FakeAutopilot:
     def _run(self) -> None:
         peer, due = None, 0.0
         while not self._ends:
+            peer = peer or self._peer
             with contextlib.suppress(TimeoutError):
                 data, peer = self.socket.recvfrom(4096)
                 now = time.perf_counter()
@@ -109,7 +115,7 @@ def serving(station: Station, url: str, tls: ssl.SSLContext | None = None) -> It
     """A remote in a thread, on a link: port of its page, lines of the console."""
     lines: list[str] = []
     ports: list[int] = []
-    link = open_link(url)
+    link = open_link(url, sender=autopilot_sender(1))
     ready = threading.Event()
 
     def note(port: int) -> None:

@@ -282,3 +282,18 @@ def test_a_page_that_was_refused_for_now_tries_again_by_itself(browser, monkeypa
         page.wait("document.getElementById('cover-text').textContent.includes('pages are open')")
         other.socket.close()
         page.wait("state && state.connected && document.getElementById('cover').hidden")
+
+
+def test_centred_sticks_and_other_senders_are_named_in_red(browser):
+    with served() as (station, _, port, _):
+        page = browser.page(f"http://127.0.0.1:{port}/#{TOKEN}")
+        page.wait("state && state.connected")
+        page.wait("(held || document.getElementById('take').click(), held)")
+        red = "getComputedStyle(document.getElementById('{}')).color"
+        station.step = lambda now_s: None  # so that the next state does not hide them
+        page.wait("stateAge() > 0.2")
+        page.run("state = {...state, you: true, centred: true, foreign: '3 datagrams of 10.0.0.9:1 are ignored'};"
+                 " stateAt = performance.now(); show()")  # fmt: skip
+        assert page.text("owner").endswith("headless: no attitude, sticks centred")
+        assert page.text("foreign") == "3 datagrams of 10.0.0.9:1 are ignored"
+        assert page.run(red.format("owner")) == page.run(red.format("foreign")) != page.run(red.format("rate"))

@@ -10,6 +10,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
+from pymavlink.dialects.v20 import common
 from websockets.exceptions import ConnectionClosed, InvalidMessage, InvalidStatus
 from websockets.sync.client import connect
 
@@ -18,7 +19,7 @@ from companion.remote import server
 from companion.remote.aircraft import Aircraft
 from companion.remote.server import FILES, REFUSED
 from companion.remote.station import DEAD_MAN_S, UNKNOWN_MAX, Station
-from tests.remote.latency import TOKEN, Client, certificate, of_samples, served, serving
+from tests.remote.latency import TOKEN, Client, FakeAutopilot, certificate, of_samples, served, serving
 
 
 @pytest.mark.parametrize("path", FILES)
@@ -164,6 +165,46 @@ def test_a_tls_handshake_that_is_not_finished_ends(tmp_path, monkeypatch):
         socket.create_connection(("127.0.0.1", port), timeout=5.0) as silent,
     ):
         assert silent.recv(1) == b""
+
+
+def test_only_heartbeats_of_the_vehicles_autopilot_make_the_peer_of_the_sticks():
+    """The first sender of a datagram to the port became the flight controller, and the sticks went there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind(("127.0.0.1", 0))
+        number = free.getsockname()[1]
+    station = Station(Aircraft(), TOKEN)
+    beat = (13, 12, 129, 2 << 16, 4, 3)
+    others = [
+        b"\xfd",
+        common.MAVLink_heartbeat_message(*beat).pack(common.MAVLink(None, 7, 1)),
+        common.MAVLink_heartbeat_message(*beat).pack(common.MAVLink(None, 1, 191)),
+        common.MAVLink_attitude_quaternion_message(0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0).pack(
+            common.MAVLink(None, 1, 1)
+        ),
+    ]
+    with serving(station, f"udpin:127.0.0.1:{number}") as (port, _), contextlib.ExitStack() as stack:
+        other, late = (stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2))
+        for data in others:
+            other.sendto(data, ("127.0.0.1", number))
+        client = Client(port)
+        assert not client.rest(0.3)["connected"]
+        autopilot = FakeAutopilot()
+        stack.callback(autopilot.close)
+        autopilot.meet(("127.0.0.1", number))
+        client.take()
+        own = common.MAVLink_heartbeat_message(*beat).pack(common.MAVLink(None, 1, 1))
+        for _ in range(5):  # in the flight controller's name, while it is alive
+            late.sendto(own, ("127.0.0.1", number))
+            state = client.rest(0.1)
+        assert state["you"] and autopilot.received
+        # of the first four the one that is no MAVLink; the others were read while there was no peer, for their ids
+        addresses = ", ".join(f"127.0.0.1:{s.getsockname()[1]}" for s in (other, late))
+        ids = "flight controllers of other system ids are ignored: 7"
+        assert state["foreign"] == f"6 datagrams of {addresses} are ignored; {ids}"
+        for silent in (other, late):
+            silent.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                silent.recv(100)
 
 
 def test_a_step_that_fails_is_counted_said_once_and_the_sticks_go_on(monkeypatch):

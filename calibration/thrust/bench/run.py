@@ -27,7 +27,9 @@ from calibration.thrust.bench.sweep import Reading, Step, Sweep, SweepState, pla
 from calibration.thrust.bench.terminal import terminal_lost
 from companion.core.config import ConfigError
 from companion.core.errors import UserError
+from companion.fcu.link.codec import AUTOPILOT_COMPONENT
 from companion.fcu.link.link import open_link
+from companion.fcu.link.sender import ANY_SENDER, Sender
 
 TICK_S = 0.02
 READY_S = 10.0  # until every device must have answered
@@ -78,9 +80,10 @@ class BenchRun:
         if not any(progress.missing(self.bench, b) for b in self._batteries()):
             self.display.say(f"{self.raw}: complete, no step is left to measure")
             return
-        scale_link = open_link(self.bench.scale.url, self.clock.now_s)
+        scale_link = open_link(self.bench.scale.url, self.clock.now_s, sender=ANY_SENDER)
         try:
-            motor_link = open_link(self.bench.motor.url, self.clock.now_s)
+            autopilot = Sender(self.bench.motor.autopilot_system_id, AUTOPILOT_COMPONENT)
+            motor_link = open_link(self.bench.motor.url, self.clock.now_s, sender=autopilot)
         except BaseException:
             scale_link.close()
             raise

@@ -14,7 +14,7 @@ from typing import TypeVar
 from companion.core.clock import monotonic_s
 from companion.core.config import ConfigError
 from companion.fcu.link.forward import Forward
-from companion.fcu.link.sender import Sender
+from companion.fcu.link.sender import ANY_SENDER, Sender
 from companion.fcu.link.transports import (
     FAILURES,
     SerialPort,
@@ -58,6 +58,11 @@ class Link:
     def foreign(self) -> int:
         """Datagrams of senders that are not the peer."""
         return self.transport.foreign
+
+    @property
+    def foreign_senders(self) -> tuple[str, ...]:
+        """The newest of them, as host:port."""
+        return self.transport.foreign_senders
 
     def fileno(self) -> int:
         """Descriptor to poll for reading, -1 while there is none; it changes when the link is opened again."""
@@ -130,12 +135,14 @@ def open_link(
     url: str,
     clock: Callable[[], float] = monotonic_s,
     forward: Sequence[str] = (),
-    sender: Sender | None = None,
+    *,
+    sender: Sender,
 ) -> Link:
     """Open the link that a vehicle file names; raises `ConfigError` with one line that names the device.
 
     A TCP peer that is absent is not an error (it may start later); it is reported in `trouble`.
-    forward: URLs of ground stations that share the link; sender: the flight controller, where its ids are known.
+    forward: URLs of ground stations that share the link; sender: whose frames make an address the peer of a udpin port, so
+    that what is written goes to no other. It has no default: `companion.fcu.link.sender.ANY_SENDER` lets any MAVLink do.
     """
     ground = Forward(forward, _resolve) if forward else None
     try:
@@ -154,10 +161,10 @@ def open_link(
 
 def check_url(url: str) -> None:
     """Raise `ConfigError` when a URL names no link; opens nothing."""
-    _transport(url, monotonic_s, None)
+    _transport(url, monotonic_s, ANY_SENDER)
 
 
-def _transport(url: str, clock: Callable[[], float], sender: Sender | None) -> Transport:
+def _transport(url: str, clock: Callable[[], float], sender: Sender) -> Transport:
     kind, _, rest = url.partition(":")
     rest, with_peer, peer = rest.partition(FIXED_PEER) if kind == "udpin" else (rest, "", "")
     place, _, number = rest.rpartition(":")

@@ -9,23 +9,36 @@ from companion.fcu.link.signing import has_signature
 
 
 class Sender:
-    """The sender whose frames are looked for; system None: any, as before the ids are known."""
+    """The sender whose frames are looked for; system, component None: any; key: its signature is needed, too.
 
-    def __init__(self, system: int | None = None, component: int | None = None, key: bytes | None = None) -> None:
-        self._system, self._component, self._key = system, component, key
+    number: only this message is looked for, as HEARTBEAT, where frames that pass through another component do not count.
+    """
+
+    def __init__(
+        self,
+        system: int | None = None,
+        component: int | None = None,
+        key: bytes | None = None,
+        number: int | None = None,
+    ) -> None:
+        self._system, self._component, self._key, self._number = system, component, key, number
 
     def sent(self, datagram: bytes) -> bool:
         """True when the datagram has a verified frame of this sender."""
         buffer, frames = Framer().frames(datagram)
         for frame, known in frames:
             own = self._system in (None, frame.system) and self._component in (None, frame.component)
-            if not known or not own:
+            if not known or not own or self._number not in (None, frame.number):
                 continue
             if self._key is None or (frame.signed and has_signature(self._key, buffer[frame.start : frame.end])):
                 return True
         return False
 
 
+# Where no ids are known: a camera may have any, a scale sends no MAVLink. The first sender on a port becomes the peer.
+ANY_SENDER = Sender()
+
+
 def is_mavlink(datagram: bytes) -> bool:
     """True when the datagram has a verified frame of any sender."""
-    return Sender().sent(datagram)
+    return ANY_SENDER.sent(datagram)

@@ -27,6 +27,7 @@ PEER_SILENCE_S = 5.0
 PEER_CHECK_S = 0.5  # between two checks that the peer's datagrams have frames of the flight controller
 LOCKED = (errno.EAGAIN, errno.EBUSY)  # flock(2) and TIOCEXCL of another process
 READ_MAX = 65_536  # bytes of one read
+FOREIGN_MAX = 3  # addresses of others that are kept
 DATAGRAMS_MAX = 64  # of one read, so that a flood cannot keep the process from its other work
 
 
@@ -34,6 +35,7 @@ class Transport(Protocol):
     """Moves bytes without blocking; closed at first. All methods but `fileno`, `close` and `refusal` may raise."""
 
     foreign: int  # datagrams of senders that are not the peer
+    foreign_senders: tuple[str, ...]  # the newest `FOREIGN_MAX` of them, as host:port
 
     def open(self) -> None:
         """Open the device; what was left from before the loss is forgotten."""
@@ -68,6 +70,7 @@ class SerialPort:
 
     def __init__(self, device: str, baud: int) -> None:
         self.foreign = 0
+        self.foreign_senders: tuple[str, ...] = ()
         self._device, self._baud = device, baud
         self._port: serial.Serial | None = None
         self._tail = b""  # rest of a frame that the driver took in part
@@ -160,13 +163,14 @@ class UdpPort:
         self,
         address: tuple[str, int],
         clock: Callable[[], float],
-        sender: Sender | None = None,
+        sender: Sender,
         fixed: tuple[str, int | None] | None = None,
     ) -> None:
         """sender: whose frames make a peer; fixed: the only address that may be the peer; port None: any port there."""
         self.foreign = 0
+        self.foreign_senders: tuple[str, ...] = ()
         self.peer: tuple[str, int] | None = None
-        self._address, self._clock, self._sender = address, clock, sender or Sender()
+        self._address, self._clock, self._sender = address, clock, sender
         self._fixed_host = None if fixed is None else fixed[0]
         self._fixed_port = None if fixed is None else fixed[1]
         self._socket = _Socket(socket.SOCK_DGRAM)
@@ -200,8 +204,13 @@ class UdpPort:
             if self._is_read(sender, data):
                 parts.append(data)
             else:
-                self.foreign += 1
+                self._note_foreign(f"{sender[0]}:{sender[1]}")
         return b"".join(parts)
+
+    def _note_foreign(self, sender: str) -> None:
+        self.foreign += 1
+        if sender not in self.foreign_senders:
+            self.foreign_senders = (*self.foreign_senders, sender)[-FOREIGN_MAX:]
 
     def _is_read(self, sender: tuple[str, int], data: bytes) -> bool:
         """Whether a datagram is passed on; its sender becomes the peer when the place is vacant and it may have it."""
@@ -248,6 +257,7 @@ class UdpAddress:
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.foreign = 0
+        self.foreign_senders: tuple[str, ...] = ()
         self._address = address
         self._socket = _Socket(socket.SOCK_DGRAM)
 
@@ -289,6 +299,7 @@ class TcpClient:
 
     def __init__(self, address: tuple[str, int], clock: Callable[[], float]) -> None:
         self.foreign = 0
+        self.foreign_senders: tuple[str, ...] = ()
         self._address, self._clock = address, clock
         self._heard_s = 0.0
         self._socket = _Socket(socket.SOCK_STREAM)
