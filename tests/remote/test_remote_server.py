@@ -120,6 +120,21 @@ def held_open(port: int, kind: str, count: int):
         thread.join(5)
 
 
+ATTEMPTS = (
+    5  # a page tries again by itself: so many connections may come between its own and its token that it has to end
+)
+
+
+def comes_in(port: int) -> bool:
+    """Whether one attempt of a page with the token succeeds."""
+    with contextlib.suppress(OSError, ConnectionClosed, InvalidMessage, TimeoutError):
+        pilot = Client(port)
+        pilot.until(lambda m: m["type"] == "welcome", 2.0)
+        pilot.socket.close()
+        return True
+    return False
+
+
 HANDSHAKE = (
     b"GET /sticks HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
@@ -131,15 +146,9 @@ HANDSHAKE = (
 def test_connections_that_are_held_open_keep_no_pilot_out(kind, count, monkeypatch):
     """With all places held by connections without the token, 1 of 20 reconnecting pilots came in."""
     monkeypatch.setattr(websocket_limits, "CONNECTIONS_MAX", 40)
-    came_in = 0
     with served() as (_, _, port, _), held_open(port, kind, count):
         for _ in range(20):
-            with contextlib.suppress(OSError, ConnectionClosed, InvalidMessage, TimeoutError):
-                pilot = Client(port)
-                pilot.until(lambda m: m["type"] == "welcome", 2.0)
-                came_in += 1
-                pilot.socket.close()
-    assert came_in >= 19, "one may be between the two at the wrong moment: a page tries again"
+            assert any(comes_in(port) for _ in range(ATTEMPTS))
 
 
 def test_a_connection_that_does_not_finish_its_closing_keeps_no_pilot_out(monkeypatch):
