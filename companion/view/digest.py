@@ -15,7 +15,7 @@ import numpy as np
 
 from companion.core import messages
 from companion.core.enums import CommandAction, TopicName
-from companion.core.messages import TOPIC_OF, Message
+from companion.core.messages import TOPIC_OF, TOPICS, Message
 from companion.core.trajectories import duration_s, sample
 from companion.core.trajectory_messages import Hold
 from companion.estimation.layout import ErrorIndex
@@ -67,6 +67,9 @@ INPUTS: tuple[TopicName, ...] = (
     "host",
     "health",
 )
+# Topics that the page calls unknown when they are older than their limit in `TOPICS`: what was seen last is no state any more.
+WATCHED: tuple[TopicName, ...] = ("mission_status", "fcu_status", "state", "control")
+SILENT_MIN_S = 1.0  # a view may be this late itself
 BUNDLES_S = 0.5
 HEALTH_S = 1.0
 HORIZON_S = 0.15
@@ -96,10 +99,22 @@ class Digest:
         self.stretch, self._tolerance = stretch, tolerance
         self.bundle_errors = ErrorIndex.MARKER_POSITION  # in `State.covariance_diag`; a log may have another layout
         self._due_s: dict[TopicName, float] = {}
+        self._newest_s: dict[TopicName, float] = {}  # stamp of the newest message
         self._state_due_s: dict[str, float] = {}
         self._phase: tuple[str, str] = ("", "")
         self._reference: tuple[int, float, str] | None = None
         self._values: dict[str, Any] = {}  # of states that last, by name
+
+    @property
+    def phase(self) -> str:
+        """The newest phase of the mission, "" before the first."""
+        return self._phase[0]
+
+    def silent(self, now_s: float) -> dict[str, float | None]:
+        """Ages [s] of the watched topics that are too old; None: nothing has arrived."""
+        ages_s = {topic: now_s - self._newest_s.get(topic, -math.inf) for topic in WATCHED}
+        limits_s = {topic: max(TOPICS[topic].max_age_s, SILENT_MIN_S) for topic in WATCHED}
+        return {t: round(s, 1) if math.isfinite(s) else None for t, s in ages_s.items() if s > limits_s[t]}
 
     def wants(self, topic: TopicName, stamp_s: float) -> bool:
         """A message of this time is due; a reader of logs decodes only these."""
@@ -115,6 +130,7 @@ class Digest:
             isinstance(message, messages.ControlStatus) and message.horizon_W
         ):  # of one in ten: not thinned with the rest
             self._note_horizon(message, t)
+        self._newest_s[topic] = max(stamp_s, self._newest_s.get(topic, -math.inf))
         if not self.wants(topic, stamp_s):
             return
         self.newest_s = max(self.newest_s, stamp_s)

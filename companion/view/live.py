@@ -78,8 +78,13 @@ class LiveSource:
     def packet(self, page: "Page") -> bytes | None:
         if page.state is None:
             page.state = Cursor()
-        packet: bytes = page.state.packet(self.digest, ROWS_PER_PACKET)
+        now_s = monotonic_s()
+        packet: bytes = page.state.packet(self.digest, ROWS_PER_PACKET, stamp=now_s, silent=self.digest.silent(now_s))
         return packet
+
+    @property
+    def phase(self) -> str:
+        return self.digest.phase
 
     def picture(self, page: "Page") -> bytes | None:
         now_s = monotonic_s()
@@ -96,7 +101,7 @@ class LiveSource:
 
     def ask(self, action: OperatorAction, who: str) -> str:
         self._bus.publish(OperatorRequest(stamp_s=monotonic_s(), action=action, who=who))
-        return "passed on to the mission"
+        return "sent to the mission"
 
     def close(self) -> None:
         """Close the sockets."""

@@ -39,6 +39,7 @@ MAGIC = b"\x89MCAP0\r\n"
 FOOTER, CHUNK, MESSAGE_INDEX = 0x02, 0x06, 0x07
 WANTED = frozenset(INPUTS)
 RECORD_HEAD, MESSAGE_HEAD = 9, 9 + 22
+DAY_NS, CHUNK_MAX_NS = 86_400_000_000_000, 600_000_000_000  # a chunk holds seconds
 NAME_MAX_BYTES = 100  # of a compression
 DAMAGE = (ZstdError, struct.error, ValueError, OverflowError, RuntimeError)
 RELEASE_BYTES = 64_000_000
@@ -80,6 +81,7 @@ class LogIndex:
             self._scan(part, file)
         if not self.chunks:
             raise LogError(f"{path}: holds no messages")
+        self._correct_times()
         self.start_s = min(chunk.start_ns for chunk in self.chunks) / 1e9
         self.end_s = max(chunk.end_ns for chunk in self.chunks) / 1e9
 
@@ -121,6 +123,28 @@ class LogIndex:
                 _release(data)
         _release(data)
         self.truncated |= not complete
+
+    def _correct_times(self) -> None:
+        """Chunks whose times cannot be true get those of their messages; without any they are left out."""
+        middle_ns = sorted(chunk.start_ns for chunk in self.chunks)[len(self.chunks) // 2]
+        first_ns, last_ns = middle_ns - DAY_NS, middle_ns + DAY_NS
+        kept: list[ChunkPlace] = []
+        for chunk in self.chunks:
+            span_ns = chunk.end_ns - chunk.start_ns
+            if first_ns <= chunk.start_ns <= last_ns and 0 <= span_ns <= CHUNK_MAX_NS:
+                kept.append(chunk)
+                continue
+            self.truncated = True
+            data = self._maps[chunk.part]
+            stamps = [
+                stamp_ns
+                for _, begin, size in chunk.indexes
+                for stamp_ns, _ in struct.iter_unpack("<QQ", data[begin : begin + size - size % 16])
+                if first_ns <= stamp_ns <= last_ns
+            ]
+            if stamps:
+                kept.append(chunk._replace(start_ns=min(stamps), end_ns=max(stamps)))
+        self.chunks = kept
 
     def _note_size(self, data: mmap.mmap, begin: int) -> None:
         """Say at once, not when its window is shown, that a chunk states a size that is not read."""

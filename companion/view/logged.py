@@ -31,11 +31,10 @@ class LogSource:
 
     def hello(self) -> dict[str, Any]:
         index = self._index
-        notes = [line(index)] if index.windows > 1 or index.truncated or index.oversize else []
         begin_s, _ = index.window_s(self._first)
         return {
             "scene": self._scene, "live": False, "base": begin_s, "start": index.start_s, "end": index.end_s,
-            "windows": index.windows, "window": self._first, "window_s": WINDOW_S, "notes": notes,
+            "windows": index.windows, "window": self._first, "window_s": WINDOW_S, "notes": self._notes(),
         }  # fmt: skip
 
     def wake(self, pages: int, cameras: int) -> None:
@@ -49,6 +48,10 @@ class LogSource:
         elif self._reading[1].done():
             (number, done), self._reading = self._reading, None
             self._packets = {number: done.result()}
+
+    @property
+    def phase(self) -> str:
+        return ""
 
     def packet(self, page: "Page") -> bytes | None:
         if page.state == "sent":
@@ -72,7 +75,14 @@ class LogSource:
         begin_s, end_s = self._index.window_s(number)
         digest = self._index.read(begin_s, end_s)
         digest.events += self._photographs(begin_s, end_s)
-        return Cursor().packet(digest, window=number, base=begin_s, end=end_s - begin_s, whole=True)
+        # What is damaged in the middle is known when it has been read, after the page has opened.
+        return Cursor().packet(
+            digest, window=number, base=begin_s, end=end_s - begin_s, whole=True, notes=self._notes()
+        )
+
+    def _notes(self) -> list[str]:
+        index = self._index
+        return [line(index)] if index.windows > 1 or index.truncated or index.oversize else []
 
     def _photographs(self, begin_s: float, end_s: float) -> list[Event]:
         """Photographs that lie beside the log, as events at the time of their exposure."""

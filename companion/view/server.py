@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 from companion.core.clock import monotonic_s
 from companion.core.enums import OperatorAction
 from companion.core.errors import UserError
@@ -40,7 +42,7 @@ FILES = {
     "/panels.js": ("panels.js", "text/javascript; charset=utf-8"),
     "/view.js": ("view.js", "text/javascript; charset=utf-8"),
 }
-PROTOCOL = 1  # of page and server; a page of another version reloads itself
+PROTOCOL = 2  # of page and server; a page of another version reloads itself
 COOKIE = "companion_view"
 PERIOD_S = 0.05
 BEHIND_MAX = 4  # packets that a page may have open
@@ -49,6 +51,16 @@ PAGES_MAX = 20
 RUBBISH_MAX = 20  # messages that cannot be understood, then the connection is closed
 SEND_S = 5.0  # for one message to a page; then its connection is closed
 ASK_PERIOD_S = 0.3  # between two requests of one page
+# Largest age of the newest packet that a page had received when a person confirmed: ten times what a good link needs. A request
+# that has waited in the network is answered and not passed on.
+SEEN_AGE_S = 1.0
+CHANGED = (
+    OperatorAction.START,
+    OperatorAction.GO_ON,
+    OperatorAction.HOLD,
+    OperatorAction.RETURN,
+)  # depend on the phase
+ONCE = ("Host", "Origin", "Cookie", "Authorization")  # headers
 POLICY = "default-src 'self'; img-src 'self' blob:; style-src 'self'; connect-src 'self'; frame-ancestors 'none'"
 
 
@@ -56,6 +68,10 @@ class Source(Protocol):
     """Where the data come from: a running stack, or a log."""
 
     live: bool
+
+    @property
+    def phase(self) -> str:
+        """The newest phase of the mission; "" where it is not known."""
 
     def hello(self) -> dict[str, Any]:
         """The scene, and what the page must know at the beginning."""
@@ -183,6 +199,9 @@ class ViewServer:
     def _answer(self, connection: "ServerConnection", request: "Request") -> "Response | None":
         """Answer a request; None lets the WebSocket begin."""
         path, headers = request.path.split("?", 1)[0], request.headers
+        if any(len(headers.get_all(name)) > 1 for name in ONCE):
+            self.refused += 1
+            return _response(400, b"a header that may come once came twice\n")
         loopback = self._tls is None
         if not is_own_page(headers.get("Host"), headers.get("Origin"), loopback):
             self.refused += 1
@@ -234,12 +253,12 @@ class ViewServer:
         facts = {"right": page.session.right, "name": page.session.name, "protocol": PROTOCOL}
         try:
             self._source.wake(len(self._pages) + 1, sum(page.camera for page in self._pages))
-            await self._send(page, json.dumps(self._source.hello() | facts | {"columns": TRACKS}))
+            await self._send(page, _text(self._source.hello() | facts | {"columns": TRACKS}))
             self._pages.add(page)
             async for message in connection:
                 answer = self._take(page, message)
                 if answer is not None:
-                    await self._send(page, json.dumps(answer))
+                    await self._send(page, _text(answer))
                 if page.rubbish > RUBBISH_MAX:
                     await connection.close(1008, "messages that cannot be understood")
         except Exception as error:
@@ -259,14 +278,15 @@ class ViewServer:
             if "window" in asked:
                 page.window, page.state = int(asked["window"]), None
                 return None
-            action = OperatorAction(asked["ask"])
+            action, seen_s, phase = OperatorAction(asked["ask"]), float(asked["seen"]), str(asked["phase"])
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             page.rubbish += 1
             self.refused += 1
             return {"answer": "not understood"}
-        return {"answer": self._ask(page, action), "ask": action}
+        return {"answer": self._ask(page, action, seen_s, phase), "ask": action}
 
-    def _ask(self, page: Page, action: OperatorAction) -> str:
+    def _ask(self, page: Page, action: OperatorAction, seen_s: float, phase: str) -> str:
+        """seen_s: stamp of the newest packet of the page; phase: what the page showed when the person chose the action."""
         now_s = monotonic_s()
         early, page.asked_s = now_s - page.asked_s < ASK_PERIOD_S, now_s
         if page.session.right != Right.COMMAND or now_s >= page.session.until_s:
@@ -275,7 +295,18 @@ class ViewServer:
         if early:
             self.refused += 1
             return "refused: too many requests"
+        if not 0.0 <= now_s - seen_s <= SEEN_AGE_S:  # also for NaN
+            self.refused += 1
+            return "refused: the page showed an old state, or the request came late; look and ask again"
+        if action in CHANGED and phase != self._source.phase:
+            self.refused += 1
+            return f"refused: the mission has gone on to {self._source.phase or 'an unknown phase'}; look and ask again"
         return self._source.ask(action, page.session.name)
+
+
+def _text(content: dict[str, Any]) -> str:
+    """JSON for the page; a number that is not finite becomes null, because no browser reads NaN."""
+    return msgspec.json.encode(content).decode()
 
 
 def _port(server: "Server") -> int:

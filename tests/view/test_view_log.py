@@ -88,6 +88,36 @@ def test_a_chunk_that_claims_to_be_huge_is_left_out(tmp_path, long_log):
     assert len(damaged.read(*damaged.window_s(0)).rows["state"]) > 0 and damaged.truncated
 
 
+@pytest.mark.parametrize("times", [(0, None), (None, (1 << 63) - 1), (0, 0), (1 << 62, 5)])
+def test_a_chunk_with_impossible_times_does_not_stretch_the_time_line(tmp_path, long_log, times):
+    data, whole = bytearray(long_log.read_bytes()), LogIndex(long_log)
+    begin = whole.chunks[2].begin
+    for place, value in enumerate(times):
+        if value is not None:
+            struct.pack_into("<Q", data, begin + 8 * place, value)
+    path = tmp_path / "times.mcap"
+    path.write_bytes(data)
+    damaged = LogIndex(path)
+    assert (damaged.start_s, damaged.end_s) == pytest.approx((whole.start_s, whole.end_s), abs=1.0)
+    assert len(damaged.chunks) == len(whole.chunks)
+
+
+def test_damage_in_the_middle_is_said_when_it_has_been_read(tmp_path, long_log):
+    """The page opens before the log has been read; what is found later comes with the window."""
+    data, index = bytearray(long_log.read_bytes()), LogIndex(long_log)
+    begin = index.chunks[1].begin
+    data[begin + 200 : begin + 400] = bytes(200)
+    path = tmp_path / "middle.mcap"
+    path.write_bytes(data)
+    index = LogIndex(path)
+    source = LogSource(index, scene_of(tables_of_log(index.metadata)))
+    try:
+        head, _ = opened(source.window(0))
+        assert "a part is damaged" in head["notes"][0] and path.name in head["notes"][0]
+    finally:
+        source.close()
+
+
 def test_a_long_log_is_shown_in_windows(long_log, monkeypatch):
     monkeypatch.setattr(log_window, "WINDOW_S", 50.0)
     index = LogIndex(long_log)

@@ -1,6 +1,7 @@
 """The server of the view: who is answered, what a page may ask, and pages that are slow or send rubbish."""
 
 import json
+import math
 import socket
 import time
 import urllib.error
@@ -13,6 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from companion.core import websocket_limits
+from companion.core.clock import monotonic_s
 from companion.view import server as server_module
 from companion.view.access import Access, Person, Right
 from companion.view.server import BEHIND_MAX, COOKIE, FILES, RUBBISH_MAX
@@ -27,6 +29,7 @@ class Scripted:
     live = True
 
     def __init__(self) -> None:
+        self.phase = "HOLD"
         self.asked: list[tuple[str, str]] = []
         self.packets = self.pages = self.cameras = 0
         self.data = bytes(1000)
@@ -94,6 +97,11 @@ def answer_of(page):
     raise AssertionError("no answer")
 
 
+def ask(action, age_s=0.0, phase="HOLD") -> str:
+    """A request of a page whose newest packet is so old."""
+    return json.dumps({"ask": action, "seen": monotonic_s() - age_s, "phase": phase})
+
+
 def until(condition) -> None:
     end_s = time.monotonic() + 10.0
     while not condition():
@@ -153,7 +161,7 @@ def test_a_right_token_opens_the_view_with_its_right(person):
         with opened(port, logged_in(port, person.token)) as page:
             head = answer_of(page)
             assert (head["right"], head["name"]) == (person.right, person.name)
-            page.send(json.dumps({"ask": "hold here"}))
+            page.send(ask("hold here"))
             answer = answer_of(page)["answer"]
         commands = person.right == Right.COMMAND
         assert source.asked == ([("hold here", "anna")] if commands else [])
@@ -163,7 +171,7 @@ def test_a_right_token_opens_the_view_with_its_right(person):
 def test_watching_on_loopback_needs_no_token_and_commands_nothing():
     with serving() as (source, server, port), opened(port) as page:
         assert answer_of(page)["right"] == "watch"
-        page.send(json.dumps({"ask": "land"}))
+        page.send(ask("land"))
         assert "may watch only" in answer_of(page)["answer"]
         assert source.asked == [] and server.refused == 1
 
@@ -172,9 +180,61 @@ def test_many_requests_in_a_moment_are_refused():
     with serving() as (source, _, port), opened(port, logged_in(port, ANNA.token)) as page:
         answer_of(page)
         for _ in range(10):
-            page.send(json.dumps({"ask": "hold here"}))
+            page.send(ask("hold here"))
         answers = [answer_of(page)["answer"] for _ in range(10)]
         assert len(source.asked) == 1 and answers[1:] == ["refused: too many requests"] * 9
+
+
+@pytest.mark.parametrize("age_s", [1.2, 12.0, -0.5, math.nan])
+def test_a_request_that_was_made_before_the_newest_state_is_not_passed_on(age_s):
+    """It waited in the network, or the page had seen nothing for a while."""
+    with serving() as (source, server, port), opened(port, logged_in(port, ANNA.token)) as page:
+        answer_of(page)
+        page.send(ask("land", age_s))
+        answer = answer_of(page)["answer"]
+        assert answer in (
+            "refused: the page showed an old state, or the request came late; look and ask again",
+            "not understood",
+        )
+        assert source.asked == [] and server.refused == 1
+
+
+@pytest.mark.parametrize(
+    "action, passed", [("go on", False), ("start", False), ("land", True), ("stop streaming", True)]
+)
+def test_what_was_chosen_for_another_phase_is_asked_again_unless_it_ends_the_flight(action, passed):
+    with serving() as (source, _, port), opened(port, logged_in(port, ANNA.token)) as page:
+        answer_of(page)
+        page.send(ask(action, phase="PAUSE"))
+        answer = answer_of(page)["answer"]
+        assert bool(source.asked) == passed
+        assert answer == ("passed on" if passed else "refused: the mission has gone on to HOLD; look and ask again")
+
+
+@pytest.mark.parametrize("fields", [{}, {"seen": "x", "phase": "HOLD"}, {"seen": 1.0}, {"seen": None, "phase": "HOLD"}])
+def test_a_request_without_what_the_page_showed_is_not_understood(fields):
+    with serving() as (source, _, port), opened(port, logged_in(port, ANNA.token)) as page:
+        answer_of(page)
+        page.send(json.dumps({"ask": "land"} | fields))
+        assert answer_of(page)["answer"] == "not understood" and source.asked == []
+
+
+@pytest.mark.parametrize("name", ["Host", "Cookie", "Origin", "Authorization"])
+def test_a_header_that_comes_twice_is_refused(name):
+    with serving() as (_, server, port), socket.create_connection(("127.0.0.1", port)) as raw:
+        host = "" if name == "Host" else f"Host: 127.0.0.1:{port}\r\n"
+        value = f"127.0.0.1:{port}" if name == "Host" else "x"
+        raw.sendall(f"GET /who HTTP/1.1\r\n{host}{name}: {value}\r\n{name}: {value}\r\n\r\n".encode())
+        assert raw.recv(1000).startswith(b"HTTP/1.1 400")
+        assert server.errors == 0 and server.refused == 1
+
+
+def test_a_number_that_is_not_finite_reaches_the_page_as_null():
+    with serving() as (source, _, port):
+        source.hello = lambda: {"scene": {"gsd": math.nan, "photographs": [{"p": [math.inf]}]}, "live": True}
+        with opened(port) as page:
+            head = answer_of(page)
+    assert head["scene"] == {"gsd": None, "photographs": [{"p": [None]}]}
 
 
 def test_rubbish_is_counted_answered_and_then_the_connection_is_closed():

@@ -16,6 +16,8 @@ export function clock(s, digits = 0) {
   const seconds = (t - 60 * m).toFixed(digits).padStart(digits ? 3 + digits : 2, "0");
   return `${sign}${m}:${seconds}`;
 }
+const STATUS_OLD_S = 3; // of the flight controller, in a log
+const ANSWER_MS = 1500; // the mission answers within a tenth of a second; a second of the link and half a second to draw it
 const shown = (v, digits, unit) => (Number.isFinite(v) ? `${v.toFixed(digits)} ${unit}` : "–");
 function put(node, text) { if (node.textContent !== text) node.textContent = text; }
 
@@ -34,30 +36,35 @@ export class Status {
       this.values[name] = dd;
     }
   }
-  draw(data, t) {
-    const { state, fcu, control } = data.tracks, phase = data.events.last("phase", t), flight = data.events.last("fcu", t);
-    put($("phase"), phase ? phase.phase.replaceAll("_", " ") : "no mission status");
-    $("phase-dot").style.background = phaseColour(phase && phase.phase);
+  // silent: ages [s] of the topics whose last message is no state any more.
+  draw(data, t, silent = {}) {
+    const { state, fcu, control } = data.tracks, phase = data.events.last("phase", t), reported = data.events.last("fcu", t);
+    const quiet = (topic) => topic in silent, age = silent.mission_status;
+    const since = quiet("mission_status") && age !== null ? `, ${age.toFixed(0)} s ago` : "";
+    put($("phase"), phase ? phase.phase.replaceAll("_", " ") + since : "no mission status");
+    $("phase-dot").style.background = phaseColour(quiet("mission_status") ? "" : phase && phase.phase);
+    $("phase").classList.toggle("old", quiet("mission_status"));
     put($("reason"), phase ? phase.cause || phase.reason : "");
-    const home = data.home(), height = state.value("z", t) - home[2];
-    const speed = Math.hypot(...state.vector(["vx", "vy", "vz"], t)), relative = state.value("rstd", t);
+    const row = fcu.find(t), flight = quiet("fcu_status") || row < 0 || t - fcu.time(row) > STATUS_OLD_S ? null : reported;
+    const home = data.home(), height = quiet("state") ? NaN : state.value("z", t) - home[2];
+    const speed = quiet("state") ? NaN : Math.hypot(...state.vector(["vx", "vy", "vz"], t)), relative = quiet("state") ? NaN : state.value("rstd", t);
     put(this.values.mode, flight ? flight.mode.replace("AUTO_", "").toLowerCase() + (flight.armed ? "" : ", disarmed") : "–");
     put(this.values.RC, flight ? (flight.rc ? "ok" : "none") : "–");
     put(this.values.GNSS, flight ? (flight.gnss ? "fix" : "no fix") : "–");
     put(this.values.height, shown(height, 2, "m"));
     put(this.values.speed, shown(speed, 2, "m/s"));
-    put(this.values["± position"], shown(state.value("std", t), 2, "m"));
+    put(this.values["± position"], shown(quiet("state") ? NaN : state.value("std", t), 2, "m"));
     put(this.values["± bundle"], shown(100 * relative, 1, "cm"));
-    put(this.values.error, shown(100 * control.value("error", t), 1, "cm"));
-    const voltage = fcu.value("voltage", t), left = fcu.value("remaining", t), { low, critical } = this.scene.vehicle;
+    put(this.values.error, shown(quiet("control") ? NaN : 100 * control.value("error", t), 1, "cm"));
+    const voltage = flight ? fcu.value("voltage", t) : NaN, left = flight ? fcu.value("remaining", t) : NaN, { low, critical } = this.scene.vehicle;
     const share = Number.isFinite(left) ? left : low ? (voltage - critical) / (1.25 * (low - critical) + 1e-9) / 4 : 0;
     $("battery-fill").style.width = `${100 * Math.min(1, Math.max(0, share || 0))}%`;
     $("battery-fill").style.background = voltage < critical ? COLOURS.red : voltage < low ? COLOURS.amber : COLOURS.reference;
     put($("battery-text"), Number.isFinite(voltage) ? `${voltage.toFixed(1)} V${Number.isFinite(left) ? ` · ${Math.round(100 * left)} %` : ""}` : "no battery data");
-    this.monitors(data, t);
+    this.monitors(data, t, quiet("mission_status") || !phase);
   }
-  monitors(data, t) {
-    const active = data.monitors(t), key = active.map((event) => event.monitor + event.t).join() || "quiet";
+  monitors(data, t, unknown) {
+    const active = data.monitors(t), key = `${active.map((event) => event.monitor + event.t).join() || "quiet"}/${unknown}`;
     if (key === this.key) return;
     this.key = key;
     const lines = active.map((event) => {
@@ -66,7 +73,9 @@ export class Status {
       if (event.action === "warn") line.className = "warn";
       return line;
     });
-    $("monitors").replaceChildren(...(lines.length ? lines : ["safety table: no monitor active"]));
+    const rest = unknown ? ["safety table: not known, the mission does not report"] : lines.length ? [] : ["safety table: no monitor active"];
+    $("monitors").classList.toggle("old", unknown);
+    $("monitors").replaceChildren(...lines, ...rest);
   }
 }
 
@@ -273,7 +282,7 @@ export class TimeLine {
       this.t += Math.abs(goal - this.t) > 1 ? goal - this.t : 0.08 * (goal - this.t);
     } else if (this.playing && !this.drags) {
       this.t = Math.min(this.end, this.t + dt * this.speed);
-      if (this.t >= this.end && !this.live) this.playing = false;
+      if (this.t >= this.end && this.end > 0 && !this.live) this.playing = false; // 0: nothing has arrived
     }
   }
   draw(data) {
@@ -333,8 +342,10 @@ const COMMANDS = [
 ];
 
 export class Commands {
-  constructor(send) {
+  // send(action, phase): false where there is no connection; phase(): what the page shows now.
+  constructor(send, phase) {
     this.send = send;
+    this.phase = phase;
     for (const [action, words] of COMMANDS) {
       const button = document.createElement("button");
       button.textContent = action;
@@ -344,23 +355,36 @@ export class Commands {
       $("buttons").append(button);
     }
     $("confirm").addEventListener("close", () => {
-      if ($("confirm").returnValue === "yes" && this.action) { this.say(`${this.action}: sent`); this.send(this.action); }
+      if ($("confirm").returnValue === "yes" && this.action) this.ask(this.action);
       this.action = null;
     });
   }
   show(allowed) { $("commands").hidden = !allowed; }
   confirm(action, words) {
     this.action = action;
+    this.chosenIn = this.phase(); // a person chose it for this phase
     $("confirm-words").textContent = `${action[0].toUpperCase()}${action.slice(1)}? This asks the mission to ${words}.`;
     $("confirm").returnValue = "";
     $("confirm").showModal();
     $("confirm-no").focus();
   }
+  ask(action) {
+    const gone = this.send(action, this.chosenIn);
+    this.waits = gone ? { action, since: performance.now() } : null;
+    this.say(gone ? `${action}: sent` : `${action}: NOT sent, there is no connection`);
+  }
   say(text) { $("answer").textContent = text; }
-  take(head) { this.say(head.ask ? `${head.ask}: ${head.answer}` : head.answer); this.sent = performance.now(); }
+  take(head) {
+    this.say(head.ask ? `${head.ask}: ${head.answer}` : head.answer);
+    if (!/^sent/.test(head.answer)) this.waits = null;
+  }
   // The mission's own words follow as a message to the ground station.
   draw(data) {
     const texts = data.events.of("text"), last = texts.findLast && texts.findLast((event) => event.source === "mission" && event.text.includes("at the view"));
-    if (last && last !== this.last) { this.last = last; this.say(last.text); }
+    if (last && last !== this.last) { this.last = last; this.waits = null; this.say(last.text); }
+    if (this.waits && performance.now() - this.waits.since > ANSWER_MS) {
+      this.say(`${this.waits.action}: no answer from the mission`);
+      this.waits = null;
+    }
   }
 }

@@ -4,7 +4,8 @@ import { add, aircraft, Camera, cholesky, cross, dot, m4, Renderer, rgb, rotatio
 import { CameraPanel, Charts, clock, COLOURS, Commands, Messages, Status, TimeLine } from "./panels.js";
 
 const $ = (id) => document.getElementById(id);
-const PROTOCOL = 1;
+const PROTOCOL = 2;
+const STALLED_MS = 1500; // without a packet: the server sends 20 a second
 const LAYERS = [
   ["estimate", "estimate ± 1σ", COLOURS.estimate], ["truth", "truth", COLOURS.truth], ["path", "path", COLOURS.estimate],
   ["reference", "reference", COLOURS.reference], ["horizon", "horizon", COLOURS.horizon], ["disturbance", "disturbance", COLOURS.amber], ["bundles", "bundles", COLOURS.truth],
@@ -172,7 +173,7 @@ class View {
     this.layers = Object.fromEntries(LAYERS.map(([name]) => [name, true]));
     this.messages = new Messages();
     this.charts = new Charts();
-    this.commands = new Commands((action) => this.send({ ask: action }));
+    this.commands = new Commands((action, phase) => this.send({ ask: action, seen: this.stamp, phase }), () => this.phase());
     if (this.renderer.software) document.body.classList.add("software");
     this.frames = 0; this.frameTimes = []; this.packets = 0; this.labels = []; this.drawn = {};
     this.makeLayers();
@@ -234,7 +235,13 @@ class View {
     const socket = this.socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/live`);
     socket.binaryType = "arraybuffer";
     socket.onmessage = (event) => this.take(event.data);
-    socket.onclose = () => { this.note("the view has ended, or the connection is lost; trying again"); this.open = false; setTimeout(() => this.retry(), 1000); };
+    socket.onclose = () => {
+      this.note("the view has ended, or the connection is lost; trying again");
+      this.open = false;
+      document.body.classList.add("lost"); // what is shown was true once
+      if (this.status && this.hello.live) this.status.draw(this.data, this.time.t, this.silence(true));
+      setTimeout(() => this.retry(), 1000);
+    };
   }
   async retry() {
     try { await this.connect(); } catch { setTimeout(() => this.retry(), 1500); }
@@ -257,7 +264,23 @@ class View {
     dialog.addEventListener("cancel", (event) => event.preventDefault());
     dialog.showModal();
   }
-  send(message) { if (this.socket && this.socket.readyState === 1) this.socket.send(JSON.stringify(message)); }
+  // False where there is no connection.
+  send(message) {
+    if (!this.socket || this.socket.readyState !== 1) return false;
+    this.socket.send(JSON.stringify(message));
+    return true;
+  }
+  phase() {
+    const event = this.data.events.last("phase", Infinity);
+    return event ? event.phase : "";
+  }
+  // Ages [s] of the topics that are too old to be shown as the state of the aircraft; null: never heard.
+  silence(lost) {
+    if (!this.hello.live || !this.time.follows) return {};
+    const stalled = performance.now() - this.received;
+    if (!lost && stalled < STALLED_MS) return this.silent || {};
+    return Object.fromEntries(["mission_status", "fcu_status", "state", "control"].map((topic) => [topic, ((this.silent || {})[topic] || 0) + stalled / 1000]));
+  }
   note(text) { $("note").hidden = !text; $("note").textContent = text; }
   take(message) {
     if (typeof message === "string") {
@@ -268,7 +291,11 @@ class View {
     this.packets += 1;
     this.send({ ack: this.packets });
     if (new Uint8Array(message, 0, 4).every((byte, i) => byte === "JPEG".charCodeAt(i))) { this.panel.take(message.slice(4)); return; }
-    const head = this.data.take(message);
+    let head;
+    try { head = this.data.take(message); } catch (error) { this.note(`a part of the data cannot be drawn: ${error.message}`); return; }
+    this.received = performance.now();
+    if (head.stamp !== undefined) { this.stamp = head.stamp; this.silent = head.silent; }
+    if (head.notes) this.note(head.notes.join(" "));
     this.time.end = head.end === undefined ? head.now : head.end;
     if (head.window !== undefined) { this.window = head.window; this.showWindow(); this.time.to(Math.min(this.time.t, this.data.end)); }
     const rotors = this.data.events.of("rotors")[0], truth = this.data.tracks.truth;
@@ -291,6 +318,8 @@ class View {
     this.showWindow();
     this.commands.show(head.live && head.right === "command");
     $("who").textContent = `${head.live ? "live" : "log"}${head.name ? ` · ${head.name}` : ""}${head.right === "watch" && head.live ? " · watching" : ""}`;
+    document.body.classList.remove("lost");
+    this.received = performance.now();
     this.note(head.notes.join(" "));
     if (head.live) this.send({ camera: true });
     this.open = true;
@@ -330,10 +359,17 @@ class View {
       this.drawn[name] = now;
       return true;
     };
-    if (due("status", 200)) { this.status.draw(this.data, this.time.t); this.messages.draw(this.data, this.time.t); this.commands.draw(this.data); }
+    if (due("status", 200)) { this.drawStatus(); this.messages.draw(this.data, this.time.t); this.commands.draw(this.data); }
     if (due("time", software ? 200 : 100)) { this.time.draw(this.data); this.panel.draw(this.data, this.time.t); }
     if (this.frames > 10 && due("detail", 1000)) this.renderer.adapt(this.fps);
     if (due("charts", software ? 160 : 80)) this.charts.draw(this.data, this.time.t, this.frames < 20);
+  }
+  drawStatus() {
+    const silent = this.silence(false), age = silent.mission_status;
+    this.status.draw(this.data, this.time.t, silent);
+    const words = age === undefined ? "" : age === null ? "no data from the mission so far" : `no data from the mission for ${age.toFixed(0)} s`;
+    if (words !== this.quiet && (words || this.quiet)) this.note(words);
+    this.quiet = words;
   }
   get fps() {
     const times = this.frameTimes;
