@@ -18,6 +18,7 @@ from calibration.thrust.curve import NEAR_V, ThrustFit, fit_thrust
 from calibration.thrust.goodness import doubts, poor
 from calibration.thrust.hover import Hover, Output, hover, thrust_model_factor
 from calibration.thrust.hover_flights import from_hovers, hover_changes
+from calibration.thrust.plausible import refuse_other_unit, refuse_other_voltage
 from calibration.thrust.selection import Selection
 from calibration.thrust.steps import all_steps, command_text
 from calibration.thrust.table import read_thrust_csv
@@ -136,9 +137,13 @@ def command(
         raise ConfigError(f"--pwm-min {output.pwm_min_us:g}, --pwm-max {output.pwm_max_us:g}: less than 300 µs apart")
     runs = [run for path in raw for run in read_thrust_csv(path, thrust_unit, voltage, command_unit)]
     fit = fit_thrust(all_steps(selection.of_runs(runs)))
+    if target is not None and reference_voltage is None:
+        refuse_other_voltage(fit.curve.voltage_range_v, target.thrust.reference_voltage_v, str(vehicle))
     fit = _at_reference(fit, reference_voltage, target)
     mass_kg = mass_kg or (target.mass_kg if target else None)
     at_hover = hover(fit.curve, output, mass_kg, motors, fit.curve.reference_voltage_v) if mass_kg else None
+    if at_hover:
+        refuse_other_unit(at_hover.thrust_to_weight, raw[0])
     content = _result(raw, fit, output, at_hover, mass_kg, motors)
     _show(fit, output, at_hover, content)
     if plot:

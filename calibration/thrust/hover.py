@@ -18,6 +18,11 @@ from companion.core.frames import GRAVITY_M_S2
 GRID = 101
 
 
+# Between two units of thrust that may be taken for each other: gf and N 102, gf and kgf 1000, kgf and N 9.8.
+UNIT_RATIO = 5.0
+UNIT_HINT = "is the thrust in another unit than the header or --thrust-unit says?"
+
+
 @dataclass(frozen=True)
 class Output:
     """PX4's output: pulse widths of signal 0 and 1 (PWM_MAIN_MINn, PWM_MAIN_MAXn) and THR_MDL_FAC."""
@@ -73,6 +78,7 @@ def hover(curve: ThrustCurve, output: Output, mass_kg: float, motors: int, volta
         raise DataError(
             f"{mass_kg:g} kg on {motors} motors cannot hover at {voltage_v:g} V: "
             f"each must give {needed:.3g} N and gives {most:.3g} N at most"
+            + (f"; {UNIT_HINT}" if needed > UNIT_RATIO * most else "")
         )
     command = curve.command_for(needed, voltage_v)
     signal = output.signal(command)

@@ -9,6 +9,7 @@ import contextlib
 import csv
 import io
 import math
+import stat
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from pymavlink.dialects.v20 import common
 
 from companion.core.arrays import Array
+from companion.core.enums import FcuMode
 from companion.core.errors import UserError
 from companion.core.frames import quat_from_rpy, rotation_matrix
 from companion.core.messages import FcuAttitude, FcuPosition, FcuStatus, LinkRx, LinkTx
@@ -33,6 +35,14 @@ EDGE_S = 2.0  # left out after the take-off and before the landing
 GAP_S = 1.0  # a longer gap of a signal divides the flight
 MOVED = 0.02  # standard deviation of the sticks below which no pilot was at them
 ULOG_MAGIC, MCAP_MAGIC = b"ULog\x01\x12\x35", b"\x89MCAP0\r\n"
+HEAD_BYTES = 4096  # in which a text has no zero
+FILE_MAX_BYTES = 2_000_000_000  # a ULog of an hour has some hundred megabytes
+CUT = "the log is cut or damaged: what is whole is used"
+BACK_S = 0.5  # by which a stamp may lie before the one before it: clocks are corrected
+HEIGHT_MAX_M = 10_000.0
+BY_HAND = (0, 1, 2, 15)  # vehicle_status.nav_state: Manual, Altitude, Position, Stabilized
+HAND_MODES = (FcuMode.MANUAL, FcuMode.STABILIZED, FcuMode.ALTCTL, FcuMode.POSCTL)
+MULTIROTOR = 1  # vehicle_status.vehicle_type
 ARMED = 2  # vehicle_status.arming_state
 SLOPE_S = 0.2  # over which the rates at the start of a window are measured
 LONGEST_S = 3600.0
@@ -87,17 +97,42 @@ class Window(NamedTuple):
 
 def read_pilot_log(path: Path) -> PilotLog:
     """A log by its content; raises `UserError` with one line when it cannot be used."""
+    _check_file(path)
     with path.open("rb") as file:
-        head = file.read(len(MCAP_MAGIC))
-    if head.startswith(ULOG_MAGIC):
-        log = _from_ulog(path)
-    elif head == MCAP_MAGIC:
-        log = _from_flight_log(path)
-    else:
-        log = _from_path(path)
+        head = file.read(HEAD_BYTES)
+    if b"\0" in head and not head.startswith((ULOG_MAGIC, MCAP_MAGIC)):
+        raise UserError(f"{path}: neither a ULog nor a log of this stack nor a CSV file")
+    try:
+        if head.startswith(ULOG_MAGIC):
+            log = _from_ulog(path)
+        elif head.startswith(MCAP_MAGIC):
+            log = _from_flight_log(path)
+        else:
+            log = _from_path(path)
+    except KeyError as error:
+        raise UserError(f"{path}: a topic of the log has no field {error.args[0]}") from None
+    except _TimeRunsBack as error:
+        raise UserError(f"{path}: {error}") from None
     if not log.spans:
-        raise UserError(f"{path}: never in the air with sticks, attitude and height at the same time")
+        why = f" ({'; '.join(log.notes)})" if log.notes else ""
+        raise UserError(
+            f"{path}: no part in the air by hand with sticks, attitude and height at the same time; flights in offboard, "
+            f"missions and fixed wings do not count{why}"
+        )
     return log
+
+
+class _TimeRunsBack(Exception):
+    """A topic's stamps jump back: which sample belongs to which is not known any more."""
+
+
+def _check_file(path: Path) -> None:
+    """Raises `UserError` for what is no file of a size that a log of a flight has."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise UserError(f"{path}: not a file")
+    if found.st_size > FILE_MAX_BYTES:
+        raise UserError(f"{path}: {found.st_size / 1e9:.1f} GB; at most {FILE_MAX_BYTES / 1e9:.0f} GB are read")
 
 
 def window(log: PilotLog, start_s: float, duration_s: float, upsampling: Upsampling = Upsampling.LINEAR) -> Window:
@@ -135,6 +170,8 @@ def _clean(t_s: Array, value: Array) -> Signal:
     value = value if value.ndim == 2 else value[:, None]
     good = np.isfinite(t_s) & np.isfinite(value).all(axis=1)
     t_s, value = t_s[good], value[good]
+    if len(t_s) > 1 and (back_s := float(np.diff(t_s).min())) < -BACK_S:
+        raise _TimeRunsBack(f"time runs back by {-back_s:.1f} s within the log: two flights in one file?")
     t_s, first = np.unique(t_s, return_index=True)
     return Signal(t_s, value[first])
 
@@ -149,9 +186,13 @@ def _attitude(t_s: Array, quaternions: Iterable[Iterable[float]]) -> Signal:
 def _log(
     path: Path, sticks: Signal, attitude: Signal, height: Signal, allowed: list[Span] | None, notes: list[str]
 ) -> PilotLog:
+    high = np.abs(height.value[:, 0]) > HEIGHT_MAX_M
+    if high.any():
+        notes.append(f"{int(high.sum())} heights beyond {HEIGHT_MAX_M / 1e3:g} km left out")
+        height = Signal(height.t_s[~high], height.value[~high])
     for signal, name in ((sticks, "stick positions"), (attitude, "attitude"), (height, "height")):
         if len(signal.t_s) < 2:
-            raise UserError(f"{path}: no usable {name} in the log")
+            raise UserError(f"{path}: no usable {name} in the log{_said(notes)}")
     if (over := int((np.abs(sticks.value) > 1.0).any(axis=1).sum())) > 0:
         notes.append(f"{over} stick samples beyond ±1, limited")
         sticks = Signal(sticks.t_s, np.clip(sticks.value, -1.0, 1.0))
@@ -163,6 +204,10 @@ def _log(
     rates = ", ".join(f"{1.0 / np.median(np.diff(s.t_s)):.0f} Hz" for s in (sticks, attitude, height))
     notes.append(f"sticks, attitude and height at {rates}")
     return PilotLog(path, sticks, attitude, height, [s for s in spans if s[1] - s[0] > STEP_S], notes)
+
+
+def _said(notes: list[str]) -> str:
+    return f" ({'; '.join(notes)})" if notes else ""
 
 
 def _without_gaps(t_s: Array) -> list[Span]:
@@ -221,11 +266,12 @@ def _from_path(path: Path) -> PilotLog:
 
 def _from_flight_log(path: Path) -> PilotLog:
     log = read_log(path, ("fcu_attitude", "fcu_position", "fcu_status", "link_rx", "link_tx"))
+    notes = [CUT] if log.truncated else []
     pieces = [(m.stamp_s, m.data) for m in of(log, LinkTx)] + [(m.stamp_s, m.data) for m in of(log, LinkRx)]
     sticks = _manual_control(pieces)
     if not len(sticks.t_s):
         raise UserError(
-            f"{path}: no MANUAL_CONTROL in the log: no person flew, or by a transmitter alone; give the ULog"
+            f"{path}: no MANUAL_CONTROL in the log: no person flew, or by a transmitter alone; give the ULog{_said(notes)}"
         )
     attitude = [m for m in of(log, FcuAttitude) if m.valid]
     position = [m for m in of(log, FcuPosition) if m.valid]
@@ -234,9 +280,9 @@ def _from_flight_log(path: Path) -> PilotLog:
     height = _clean(stamps(position), np.array([m.p_W[2] for m in position]))
     flying = None
     if status:
-        in_air = np.array([m.armed and not m.landed for m in status])
+        in_air = np.array([m.armed and not m.landed and m.mode in HAND_MODES for m in status])
         flying = _where(stamps(status), in_air, status[-1].stamp_s)
-    return _log(path, sticks, angles, height, flying, [])
+    return _log(path, sticks, angles, height, flying, notes)
 
 
 def _manual_control(pieces: Iterable[tuple[float, bytes]]) -> Signal:
@@ -281,7 +327,7 @@ def _from_ulog(path: Path) -> PilotLog:
         t_s: Array = (data["timestamp"].astype(float) - zero_us) * 1e-6
         return t_s
 
-    notes: list[str] = []
+    notes: list[str] = [CUT] if ulog.file_corruption else []
     sticks, instance = _ulog_sticks(path, found["manual_control_setpoint"], time_s)
     if len(found["manual_control_setpoint"]) > 1:
         notes.append(
@@ -312,7 +358,17 @@ def _from_ulog(path: Path) -> PilotLog:
         flying = _where(time_s(data), data["landed"] == 0, end_s)
     if "vehicle_status" in found:
         data = found["vehicle_status"][0]
-        armed = _where(time_s(data), data["arming_state"] == ARMED, end_s)
+        right = data["arming_state"] == ARMED
+        for field, values, words in (
+            ("nav_state", BY_HAND, "in other modes than Manual, Stabilized, Altitude and Position"),
+            ("vehicle_type", (MULTIROTOR,), "as another vehicle than a multirotor"),
+        ):
+            other = right & ~np.isin(data[field], values) if field in data else np.zeros(len(right), dtype=bool)
+            if other.any():
+                lost_s = sum(end - start for start, end in _where(time_s(data), other, end_s))
+                notes.append(f"{lost_s:.1f} s {words} left out")
+            right = right & ~other
+        armed = _where(time_s(data), right, end_s)
         flying = armed if flying is None else _both(flying, armed)
     if flying is not None:
         flying = [(start + EDGE_S, end - EDGE_S) for start, end in flying if end - start > 2 * EDGE_S]
@@ -351,7 +407,8 @@ def _ulog_sticks(path: Path, instances: list[Dataset], time_s: Callable[[Dataset
             columns = [2.0 * data["z"].astype(float) - 1.0, -data["r"], data["x"], data["y"]]
         else:
             raise UserError(f"{path}: manual_control_setpoint has neither x, y, z, r nor roll, pitch, yaw, throttle")
-        read.append(_clean(time_s(data), np.column_stack(columns).astype(float)))
+        valid = np.asarray(data["valid"] if "valid" in data else np.ones(len(columns[0]))).astype(bool)
+        read.append(_clean(time_s(data)[valid], np.column_stack(columns).astype(float)[valid]))
     moved = [float(signal.value.std(axis=0).sum()) if len(signal.t_s) else 0.0 for signal in read]
     chosen = int(np.argmax(moved))
     return read[chosen], chosen

@@ -132,6 +132,7 @@ class Tuned(NamedTuple):
     published_errors: Array | None  # of tables 1 and 2 on the fitted parts; None for another model
     generations: int
     parts: list[Part]
+    interrupted: bool  # by Ctrl-C: the best candidate until then
 
     @property
     def gain(self) -> float:
@@ -184,7 +185,7 @@ def tune(
     first[0] = what.start
 
     # A trial is compared with the candidate in its place and with nothing else: it need not be followed beyond its cost.
-    limits, done = np.full(CANDIDATES, np.inf), 0
+    limits, done, best = np.full(CANDIDATES, np.inf), 0, what.start
 
     def cost(columns: Array) -> Array:
         values, left = columns.T, limits.copy() if columns.shape[1] == CANDIDATES else np.full(columns.shape[1], np.inf)
@@ -197,29 +198,35 @@ def tune(
         return total
 
     def after_generation(intermediate_result: OptimizeResult) -> None:
-        nonlocal limits, done
-        done += 1
+        nonlocal limits, done, best
+        done, best = done + 1, np.array(intermediate_result.x)
         limits = np.array(intermediate_result.population_energies)
         if progress is not None:
             progress(done, float(intermediate_result.fun))
 
-    found = differential_evolution(
-        cost,
-        list(zip(what.low, what.high, strict=True)),
-        strategy="rand1bin",
-        init=first,
-        mutation=FACTOR,
-        recombination=CROSSOVER,
-        maxiter=generations,
-        tol=0.0,
-        atol=0.0,
-        polish=False,
-        updating="deferred",
-        vectorized=True,
-        rng=rng,
-        callback=after_generation,
-    )
-    values = np.asarray(found.x)
+    interrupted = False
+    try:
+        differential_evolution(
+            cost,
+            list(zip(what.low, what.high, strict=True)),
+            strategy="rand1bin",
+            init=first,
+            mutation=FACTOR,
+            recombination=CROSSOVER,
+            maxiter=generations,
+            tol=0.0,
+            atol=0.0,
+            polish=False,
+            updating="deferred",
+            vectorized=True,
+            rng=rng,
+            callback=after_generation,
+        )
+    except KeyboardInterrupt:  # what has been found is not lost
+        if done == 0:
+            raise
+        interrupted = True
+    values = best
 
     def total(candidate: Array, held_out: bool) -> Array:
         rows = [what.errors(candidate[None], part.fitted)[0] for part in parts]
@@ -241,6 +248,7 @@ def tune(
         published_errors=_published(what, parts),
         generations=done,
         parts=list(parts),
+        interrupted=interrupted,
     )
 
 

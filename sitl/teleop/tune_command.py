@@ -1,6 +1,7 @@
 """``companion tune``: the parameters of a stick model from a pilot's flight log."""
 
 import json
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from companion.core.command_line import HELP, OutputFile, OutputFolder, one_line_errors, write_output
+from companion.core.command_line import HELP, INTERRUPTED, OutputFile, OutputFolder, one_line_errors, write_output
 from companion.core.errors import UserError
 from companion.core.text import plain
 from sitl.teleop.parameter_file import parameter_text, read_parameters
@@ -111,6 +112,8 @@ def tune_(
 
         for path in write_plots(tuned, plots):
             click.echo(str(path))
+    if tuned.interrupted:
+        sys.exit(INTERRUPTED)
 
 
 def _bound(text: str) -> tuple[str, tuple[float, float]]:
@@ -137,7 +140,9 @@ def _to_write(tuned: Tuned) -> dict[str, float]:
 
 def _notes(tuned: Tuned, upsampling: str, seed: int) -> list[str]:
     sources = ", ".join(part.log.path.name for part in tuned.parts)
+    ended = [f"Interrupted after {tuned.generations} generations."] if tuned.interrupted else []
     return [
+        *ended,
         f"Written by companion tune on {datetime.now(UTC).date().isoformat()}: set {tuned.what.name}, seed {seed}, {upsampling}.",
         f"From {plain(sources)}: {tuned.fitted_s:g} s fitted, {tuned.held_out_s:.1f} s held out.",
         f"Cost {tuned.errors.sum():.4g}, {tuned.gain:.3g} times below the start; held out {tuned.held_out_ratio:.3g} times as much per second.",
@@ -154,6 +159,7 @@ def _as_json(tuned: Tuned, upsampling: str, seed: int) -> dict[str, Any]:
         "seed": seed,
         "upsampling": upsampling,
         "generations": tuned.generations,
+        "interrupted": tuned.interrupted,
         "fitted_s": tuned.fitted_s,
         "held_out_s": tuned.held_out_s,
         "start_diverged": tuned.start_diverged,
@@ -184,6 +190,8 @@ def _print(tuned: Tuned) -> None:
     lines = [
         f"J is {tuned.gain:.4g} times below the start; held out it is {tuned.held_out_ratio:.3g} times the fitted one"
     ]
+    if tuned.interrupted:
+        lines.insert(0, f"interrupted: the best candidate after {tuned.generations} generations")
     if tuned.start_diverged:
         lines.append("the start diverges in steps of 1 ms: each of its errors counts as 10 m or rad")
     if tuned.published_errors is not None:

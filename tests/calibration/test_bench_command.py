@@ -135,6 +135,15 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path, monkeypatch):
     assert again.exit_code == 0 and "no step is left to measure" in again.output
 
 
+@pytest.mark.parametrize("change", [{"number": 2}, {"unit": "kgf"}, {"name": "other propeller"}, {"output": 3}])
+def test_another_motor_cannot_go_on_in_the_same_file(tmp_path, monkeypatch, change):
+    user = User(monkeypatch, tmp_path, step_us=200)
+    assert user.call().exit_code == 0
+    user.write_bench(step_us=200, **change)
+    done = user.call("--resume")
+    assert done.exit_code == 2 and "on another bench or with another motor" in done.output, done.output
+
+
 def test_another_sweep_cannot_go_on_in_the_same_file(tmp_path, monkeypatch):
     user = User(monkeypatch, tmp_path, step_us=200)
     assert user.call().exit_code == 0

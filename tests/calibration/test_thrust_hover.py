@@ -57,6 +57,8 @@ def test_aircraft_that_cannot_hover_are_refused_in_one_line():
         DataError, match=r"9 kg on 6 motors cannot hover at 15 V: each must give 14\.7 N and gives 10 N"
     ):
         hover(quadratic(), Output(), 9.0, 6, 15.0)
+    with pytest.raises(DataError, match="is the thrust in another unit"):
+        hover(quadratic(full_n=0.01), Output(), 2.4, 6, 15.0)
     with pytest.raises(DataError, match="--pwm-min"):
         hover(quadratic(), Output(1500, 2000), 0.9, 6, 15.0)
     with pytest.raises(DataError, match="--pwm-max"):

@@ -62,9 +62,19 @@ class Resets(NamedTuple):
 
 
 def ulog(
-    path: Path, pilot: Pilot, names: str = "new", skip: str = "", resets: Resets | None = None, **changed: Array
+    path: Path,
+    pilot: Pilot,
+    names: str = "new",
+    skip: str = "",
+    resets: Resets | None = None,
+    status: dict[str, int] | None = None,
+    valid: Array | None = None,
+    **changed: Array,
 ) -> Path:
-    """The flight as PX4 logs it: sticks at 25 Hz beside a second, idle instance, attitude at 50 Hz, height at 10 Hz."""
+    """The flight as PX4 logs it: sticks at 25 Hz beside a second, idle instance, attitude at 50 Hz, height at 10 Hz.
+
+    status: further fields of vehicle_status; valid: of each stick sample; changed: columns of the pilot.
+    """
     from identify_flights import ULogFile, floats
 
     file, t_s = ULogFile(), pilot["t_s"]
@@ -73,17 +83,23 @@ def ulog(
         sticks = {"x": x, "y": y, "z": (climb + 1.0) / 2.0, "r": r}
     else:
         sticks = {"pitch": x, "roll": y, "throttle": climb, "yaw": r}
+    sticks_fields = {k: ("float", v) for k, v in sticks.items()}
+    if valid is not None:
+        sticks_fields["valid"] = ("bool", valid[::4])
     after = t_s >= resets.at_s if resets else np.zeros(len(t_s), bool)
     yaw = pilot["yaw_rad"] - after * (resets.heading_rad if resets else 0.0)
-    z = -pilot["z_m"] + after * (resets.z_m if resets else 0.0)
+    z = -changed.get("z_m", pilot["z_m"]) + after * (resets.z_m if resets else 0.0)
     rpy = np.column_stack([pilot["roll_rad"], pilot["pitch_rad"], yaw])[::2]
     q_ned = np.array([swap_attitude(tuple(quat_from_rpy(*row))) for row in rpy])
     topics = {
-        "manual_control_setpoint": (t_s[::4], {k: ("float", v) for k, v in sticks.items()}),
+        "manual_control_setpoint": (t_s[::4], sticks_fields),
         "vehicle_attitude": (t_s[::2], floats("q", q_ned)),
         "vehicle_local_position": (t_s[::10], {"z": ("float", z[::10])}),
         "vehicle_land_detected": (t_s[::100], {"landed": ("bool", pilot["on_floor"][::100] > 0)}),
-        "vehicle_status": (t_s[::100], {"arming_state": ("uint8_t", np.full(len(t_s[::100]), 2))}),
+        "vehicle_status": (
+            t_s[::100],
+            {k: ("uint8_t", np.full(len(t_s[::100]), v)) for k, v in ({"arming_state": 2} | (status or {})).items()},
+        ),
     }
     if resets:
         count, half = {n: ("uint8_t", (3 + after[::n]).astype(np.uint8)) for n in (2, 10)}, 0.5 * resets.heading_rad
@@ -96,7 +112,7 @@ def ulog(
             heading = ("float", np.full(len(z[::10]), resets.heading_rad))
             position |= {"heading_reset_counter": count[10], "delta_heading": heading}
     if skip != "manual_control_setpoint":
-        idle = {k: ("float", np.zeros(len(x))) for k in sticks}
+        idle = {k: (kind, np.zeros(len(x))) for k, (kind, _) in sticks_fields.items()}
         file.add("manual_control_setpoint", t_s[::4], 0, **idle)
     for topic, (times, fields) in topics.items():
         if topic != skip:
@@ -104,12 +120,12 @@ def ulog(
     return file.write(path)
 
 
-def flight_log(path: Path, pilot: Pilot, with_sticks: bool = True) -> Path:
+def flight_log(path: Path, pilot: Pilot, with_sticks: bool = True, mode: str = "POSCTL") -> Path:
     """The flight as this stack logs it, with MANUAL_CONTROL among the bytes that were sent."""
     from pymavlink.dialects.v20 import common
 
     writer, link = LogWriter(path, {}), common.MAVLink(None, srcSystem=255)
-    facts = {"connected": True, "armed": True, "mode": "POSITION", "landed": False, "battery_voltage_v": 15.0}
+    facts = {"connected": True, "armed": True, "mode": mode, "landed": False, "battery_voltage_v": 15.0}
     facts |= {"battery_remaining": 0.5, "rc_ok": True, "rc_channels_us": (), "gnss_ok": True, "home_W": None}
     facts |= {"timesync_offset_s": 0.0, "timesync_rtt_s": 0.004, "link_errors": 0}
     for i in range(0, len(pilot["t_s"]), 2):

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from pilot_logs import Resets, flight_log, ulog
 
 from companion.core.errors import UserError
-from sitl.teleop import response, tello
+from sitl.teleop import response, tello, tune_command
 from sitl.teleop.pilot_log import PilotLog, Signal, Upsampling, Window, read_pilot_log, window
 from sitl.teleop.tune import PUBLISHED_START, ParameterSet, Part, SetName, divide, parameter_set, tune
 from sitl.teleop.tune_command import tune_
@@ -230,3 +230,77 @@ def test_bounds_and_parameters_that_cannot_be_used_are_one_line(pilots, tmp_path
         from sitl.teleop.parameter_file import read_parameters
 
         read_parameters(file)
+
+
+@pytest.mark.parametrize(
+    "status, words",
+    [
+        ({"nav_state": 14}, "other modes"),
+        ({"nav_state": 4}, "other modes"),
+        ({"nav_state": 2, "vehicle_type": 2}, "multirotor"),
+    ],
+)
+def test_what_no_person_flew_by_hand_on_a_multirotor_does_not_count(status, words, pilots, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=words) as found:
+        read_pilot_log(ulog(tmp_path / "flight.ulg", pilots("paper4"), status=status))
+    assert "no part in the air by hand" in str(found.value) and "\n" not in str(found.value)
+    assert read_pilot_log(
+        ulog(tmp_path / "hand.ulg", pilots("paper4"), status={"nav_state": 15, "vehicle_type": 1})
+    ).spans
+
+
+def test_a_mission_in_a_log_of_this_stack_does_not_count(pilots, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="by hand"):
+        read_pilot_log(flight_log(tmp_path / "offboard.mcap", pilots("paper4"), mode="OFFBOARD"))
+
+
+def test_sticks_that_are_not_valid_and_impossible_heights_are_left_out(pilots, tmp_path: Path) -> None:
+    pilot = pilots("paper4")
+    t_s = pilot["t_s"]
+    valid = t_s > 15.0
+    log = read_pilot_log(ulog(tmp_path / "valid.ulg", pilot, valid=valid))
+    assert log.sticks.t_s[0] > 15.0 and log.longest[0] > 15.0
+    high = np.where((t_s > 5.0) & (t_s < 6.0), 1e30, pilot["z_m"])
+    log = read_pilot_log(ulog(tmp_path / "high.ulg", pilot, z_m=high))
+    assert np.abs(log.height.value).max() < 100.0 and any("heights beyond 10 km" in note for note in log.notes)
+
+
+def test_time_that_runs_back_is_one_line(pilots, tmp_path: Path) -> None:
+    pilot = pilots("paper4")
+    t_s = pilot["t_s"].copy()
+    t_s[len(t_s) // 2 :] -= 5.0
+    path = flight_log(tmp_path / "back.mcap", pilot._replace(columns=pilot.columns | {"t_s": t_s}))
+    with pytest.raises(UserError, match=r"back\.mcap: time runs back by 5\.\d s within the log"):
+        read_pilot_log(path)
+
+
+def test_files_that_are_no_logs_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    sparse, zeros = tmp_path / "sparse.ulg", tmp_path / "zeros.csv"
+    with sparse.open("wb") as file:
+        file.truncate(4_000_000_000)
+    zeros.write_bytes(bytes(10_000))
+    for path, words in ((sparse, "4.0 GB; at most 2 GB"), (zeros, "neither a ULog"), (Path("/dev/zero"), "not a file")):
+        with pytest.raises(UserError, match=words):
+            read_pilot_log(path)
+    with pytest.raises(UserError, match="not a file"):
+        read_pilot_log(tmp_path)
+
+
+def test_ctrl_c_keeps_the_best_candidate(pilots, tmp_path: Path, monkeypatch) -> None:
+    path = ulog(tmp_path / "flight.ulg", pilots("tello"))
+    real, calls = tune_command.tune, []
+
+    def interrupted(parts, what, seed, generations, progress):
+        def stop(generation, cost):
+            calls.append(generation)
+            if generation == 3:
+                raise KeyboardInterrupt
+
+        return real(parts, what, seed, generations, stop)
+
+    monkeypatch.setattr(tune_command, "tune", interrupted)
+    out = tmp_path / "best.toml"
+    done = CliRunner().invoke(tune_command.tune_, [str(path), "--fit", "5", "--held-out", "5", "--out", str(out)])
+    assert done.exit_code == 130, done.output
+    assert "interrupted: the best candidate after 3 generations" in done.output
+    assert "Interrupted after 3 generations" in out.read_text() and calls == [1, 2, 3]

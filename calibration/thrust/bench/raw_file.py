@@ -23,7 +23,7 @@ COLUMNS = (
     "run", "battery", "step", "direction", "reading", "time_s", "target_us", "pwm_us", "thrust_n", "voltage_v",
     "current_a", "tare_n",
 )  # fmt: skip
-_PLAN = "# sweep: "
+_PLAN, _BENCH = "# sweep: ", "# bench: "
 CLOSE_S = 5.0  # for the disk at the end
 
 
@@ -46,6 +46,15 @@ def _signature(bench: Bench) -> str:
     return f"{s.lowest_us:g} to {s.highest_us:g} us in steps of {s.step_us:g}, {way}, {s.readings} readings each"
 
 
+def _identity(bench: Bench) -> str:
+    """Motor, output and stand, as the bench file states them: another one of these is another measurement."""
+    motor, scale = bench.motor, bench.scale
+    return (
+        f"{bench.name}; motor {motor.number}, output {motor.output} of port {motor.port}, {motor.pwm_min_us:g} to "
+        f"{motor.pwm_max_us:g} us ({motor.read_back}); scale in {scale.unit}, sign {scale.sign}"
+    )
+
+
 def read_progress(path: Path, bench: Bench) -> Progress:
     """The measured steps; raises `DataError` with one line if the file is of another sweep or not of a bench."""
     try:
@@ -59,6 +68,12 @@ def read_progress(path: Path, bench: Bench) -> Progress:
         raise DataError(
             f"{path}: was begun with another sweep ({sweep}); the bench file has {_signature(bench)}: "
             "use the former bench file, or another file with --save"
+        )
+    begun = next((line.removeprefix(_BENCH) for line in lines if line.startswith(_BENCH)), None)
+    if begun is not None and begun != _identity(bench):
+        raise DataError(
+            f"{path}: was begun on another bench or with another motor ({begun}); the bench file has "
+            f"{_identity(bench)}: name another file with --save"
         )
     progress = Progress()
     counts: dict[tuple[int, int], int] = {}  # (battery, step) → readings
@@ -99,6 +114,7 @@ class RawFile:
             if self._file.tell() == 0:
                 self._line(f"# thrust bench: {bench.name}, {datetime.now().isoformat(timespec='seconds')}")
                 self._line(_PLAN + _signature(bench))
+                self._line(_BENCH + _identity(bench))
                 self._line(",".join(COLUMNS))
         except OSError as error:
             raise ConfigError(f"{path}: cannot be written: {error.strerror or error}") from None
