@@ -4,6 +4,7 @@ The device sends an event when an axis moves. A gamepad that is unplugged is gon
 """
 
 import contextlib
+import fcntl
 import os
 import struct
 from typing import NamedTuple
@@ -15,6 +16,8 @@ EVENT = struct.Struct("=IhBB")  # time [ms], value, type, number
 AXIS, INITIAL = 0x02, 0x80  # types of an event
 FULL = 32767
 READ_MAX = 64 * EVENT.size
+READS_MAX = 64  # at a time: a device that never ends must not hold up the sticks
+JSIOCGAXES = 0x80016A11  # of linux/joystick.h
 DEFAULT_AXES = "0,-1,3,-4"  # of the usual drivers of gamepads with two sticks
 
 
@@ -41,7 +44,16 @@ def parse_axes(text: str) -> Axes:
         part.removeprefix("-").isdecimal() and int(part.removeprefix("-")) < 64 for part in parts
     ):
         raise ConfigError(f'--axes "{text}": must be the four axes turn, up, right, ahead, as "{DEFAULT_AXES}"')
+    if len({int(part.removeprefix("-")) for part in parts}) < len(parts):
+        raise ConfigError(f'--axes "{text}": one axis would move two sticks')
     return Axes(*(Axis(int(part.removeprefix("-")), -1.0 if part.startswith("-") else 1.0) for part in parts))
+
+
+def axes_of(file: int) -> int:
+    """Number of axes of an open joystick device; OSError for anything else."""
+    count = bytearray(1)
+    fcntl.ioctl(file, JSIOCGAXES, count)
+    return count[0]
 
 
 class Gamepad:
@@ -56,10 +68,25 @@ class Gamepad:
         except OSError as error:
             reason = os.strerror(error.errno).lower() if error.errno else str(error)
             raise ConfigError(f"--gamepad {device}: {reason}") from None
+        if problem := self._problem(axes):
+            self.close()
+            raise ConfigError(f"--gamepad {device}: {problem}")
+
+    def _problem(self, axes: Axes) -> str:
+        """Why the device is not the gamepad of these axes; "" when it is."""
+        assert self._file is not None
+        try:
+            count = axes_of(self._file)
+        except OSError:
+            return "not a joystick device, such as /dev/input/js0"
+        missing = [axis.number for axis in axes if axis.number >= count]
+        return f"has {count} axes, none with number {missing[0]} (--axes)" if missing else ""
 
     def __call__(self) -> Sticks | None:
         """Read what has arrived."""
-        while self._file is not None:
+        for _ in range(READS_MAX):
+            if self._file is None:
+                break
             try:
                 data = os.read(self._file, READ_MAX)
             except BlockingIOError:

@@ -146,7 +146,7 @@ class ViewServer:
         async with serve(
             self._watch, self._address, self._port, process_request=self._answer, ssl=self._tls,
             max_size=MESSAGE_MAX_BYTES, max_queue=8, compression=None, ping_interval=10, ping_timeout=20,
-            server_header=None, open_timeout=OPEN_S, logger=SILENT, create_connection=LimitedConnection,
+            server_header=None, open_timeout=OPEN_S, ssl_handshake_timeout=None if self._tls is None else OPEN_S, logger=SILENT, create_connection=LimitedConnection,
         ) as server:  # fmt: skip
             ready(_port(server))
             while not until.is_set():

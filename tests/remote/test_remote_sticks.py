@@ -10,6 +10,7 @@ import pytest
 from companion.core.config import ConfigError
 from companion.core.enums import FcuMode
 from companion.core.frames import quat_from_rpy, quat_multiply
+from companion.remote import gamepad
 from companion.remote.flight_modes import FlightMode, StickModes
 from companion.remote.gamepad import AXIS, EVENT, INITIAL, Gamepad, parse_axes
 from companion.remote.sticks import PX4_EXPO, Sticks, StickShape, heading_rad, manual_control, shaped, unshaped
@@ -104,7 +105,8 @@ def test_the_frame_changes_in_the_air_without_a_jump(mode):
     assert largest < 60, "of 1000, between two messages: 0.5 s from one frame to the other"
 
 
-def test_events_of_a_gamepad_become_sticks_until_it_is_unplugged(tmp_path):
+def test_events_of_a_gamepad_become_sticks_until_it_is_unplugged(tmp_path, monkeypatch):
+    monkeypatch.setattr(gamepad, "axes_of", lambda file: 6)
     device = tmp_path / "js0"
     os.mkfifo(device)
     writer = os.open(device, os.O_RDWR)
@@ -115,6 +117,24 @@ def test_events_of_a_gamepad_become_sticks_until_it_is_unplugged(tmp_path):
     assert pad() == Sticks(ahead=1.0, right=pytest.approx(0.5, abs=1e-4), up=0.0, turn=-1.0)
     os.close(writer)
     assert pad() is None and pad() is None
+
+
+@pytest.mark.parametrize("device", ["/etc/passwd", "/dev/zero", "/dev/null"])
+def test_what_is_no_joystick_device_is_refused(device):
+    with pytest.raises(ConfigError, match=f"--gamepad {device}: not a joystick device"):
+        Gamepad(device, parse_axes("0,-1,3,-4"))
+
+
+def test_an_axis_that_the_gamepad_does_not_have_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(gamepad, "axes_of", lambda file: 4)
+    (tmp_path / "js0").touch()
+    with pytest.raises(ConfigError, match=r"js0: has 4 axes, none with number 4 \(--axes\)"):
+        Gamepad(str(tmp_path / "js0"), parse_axes("0,-1,3,-4"))
+
+
+def test_one_axis_for_two_sticks_is_refused():
+    with pytest.raises(ConfigError, match="one axis would move two sticks"):
+        parse_axes("0,-1,1,-4")
 
 
 @pytest.mark.parametrize("axes", ["", "0,1,2", "0,1,2,x", "0,1,2,999", "0,1,2,--3"])
