@@ -101,7 +101,11 @@ class InertialMotion:
         record = self._record
         if not record or not record[0].stamp_s <= time_s <= record[-1].stamp_s + AHEAD_MAX_S:
             return None
-        after = next((row for row in record if row.stamp_s >= time_s), record[-1])
+        after = record[-1]
+        for row in reversed(record):  # images are a few tenths of a second old, the record is ten times as long
+            if row.stamp_s < time_s:
+                break
+            after = row
         dt = time_s - after.stamp_s
         return after.s_W + dt * after.u_W + dt**2 / 2 * after.a_W, after.u_W + dt * after.a_W
 

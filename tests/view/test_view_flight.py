@@ -45,6 +45,8 @@ def test_a_click_on_hold_here_holds_and_go_on_goes_on(tmp_path):
                 assert phase not in flight.phases[-1:]  # nothing before it is confirmed
                 page.click("#confirm-yes")
                 assert flight.run(10.0, lambda phase=phase: flight.phases[-1:] == [phase]), flight.phases
+                # A request names the phase that its page showed, and is refused when the mission is in another.
+                page.wait(f"document.getElementById('phase').textContent === '{phase}'")
             page.wait("document.getElementById('lines').textContent.includes('at the view')")
             assert page.errors == []
         assert flight.modes[-1] == "OFFBOARD"
