@@ -187,6 +187,7 @@ IMU_FAULTS: dict[FaultKind, Callable[[Fault], imu_faults.ImuFault]] = {
     FaultKind.IMU_TIME_JUMPS: lambda fault: imu_faults.time_jumps(fault.value[0]),
     FaultKind.IMU_SWAPPED: lambda fault: imu_faults.swapped(int(fault.value[0]), int(fault.value[1])),
     FaultKind.IMU_INVERTED: lambda fault: imu_faults.inverted(),
+    FaultKind.IMU_FROZEN: lambda fault: imu_faults.frozen(int(fault.value[0])),
     FaultKind.IMU_CLIPS: lambda fault: imu_faults.clips(fault.value[0]),
 }
 

@@ -86,6 +86,21 @@ def inverted() -> ImuFault:
     return ImuFault(change=lambda s: s._replace(gyro_B=negative(s.gyro_B), accel_B=negative(s.accel_B)))
 
 
+def frozen(axis: int) -> ImuFault:
+    """An axis keeps its value; counted from 1, the three of the accelerometer before those of the gyroscope."""
+    kept: list[float] = []
+
+    def change(sample: ImuSample) -> ImuSample:
+        values = [*sample.accel_B, *sample.gyro_B]
+        if not kept:
+            kept.append(values[axis - 1])
+        values[axis - 1] = kept[0]
+        ax, ay, az, gx, gy, gz = values
+        return sample._replace(gyro_B=(gx, gy, gz), accel_B=(ax, ay, az))
+
+    return ImuFault(change=change)
+
+
 def clips(clipping_hz: float) -> ImuFault:
     """A damaged propeller shakes the accelerometer to the end of its range; the means that are sent stay right."""
     return ImuFault(clipping_hz=clipping_hz)

@@ -58,6 +58,7 @@ class FaultKind(StrEnum):
     IMU_TIME_JUMPS = "imu_time_jumps"  # value[0]: s by which the stamps are ahead, in order, behind, in order in turn
     IMU_SWAPPED = "imu_swapped"  # value: numbers of the two axes, 1 to 3
     IMU_INVERTED = "imu_inverted"  # rates and specific force have the wrong sign
+    IMU_FROZEN = "imu_frozen"  # value[0]: number of the axis, 1 to 3 of the accelerometer, 4 to 6 of the gyroscope
     IMU_CLIPS = "imu_clips"  # value[0]: samples per second at the end of the accelerometer's range
     RC_LOST = "rc_lost"  # the receiver is silent
     RC_MODE_SWITCH = "rc_mode_switch"  # the pilot moves the mode switch away and back to position mode
@@ -125,6 +126,7 @@ IMU_FAULTS = (  # of the stream of the PX4 emulator; real PX4 sends what it meas
     FaultKind.IMU_TIME_JUMPS,
     FaultKind.IMU_SWAPPED,
     FaultKind.IMU_INVERTED,
+    FaultKind.IMU_FROZEN,
     FaultKind.IMU_CLIPS,
 )
 FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
@@ -135,6 +137,7 @@ FAULT_NUMBERS = {  # how many numbers a fault needs; the others need none
     FaultKind.IMU_SLOW: 1,
     FaultKind.IMU_TIME_JUMPS: 1,
     FaultKind.IMU_SWAPPED: 2,
+    FaultKind.IMU_FROZEN: 1,
     FaultKind.IMU_CLIPS: 1,
     FaultKind.RC_CHANNEL: 2,
     FaultKind.SECOND_COMPANION: 1,
@@ -345,6 +348,8 @@ def fault_problem(fault: Fault) -> str:
         return f"value has {len(fault.value)} numbers, needs {needed}"
     if fault.kind == FaultKind.IMU_SWAPPED and not set(fault.value) <= {1.0, 2.0, 3.0}:
         return f"value = {fault.value}: the axes are 1, 2 and 3"
+    if fault.kind == FaultKind.IMU_FROZEN and fault.value[0] not in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0):
+        return f"value = {fault.value}: the axes are 1 to 6"
     if fault.kind == FaultKind.IMU_SLOW and not fault.value[0] > 0.0:
         return f"value = {fault.value}: must be above 0 Hz"
     if fault.kind == FaultKind.PROCESS_DEAD and fault.name not in FAULT_PROCESSES:

@@ -102,6 +102,7 @@ class ImuFault(StrEnum):
     DIRECTION = "imu_direction"  # the force does not point up on the ground, or along the thrust in flight
     TURNS = "imu_turns"  # angular rates against the attitude
     FORCES = "imu_forces"  # specific force against the velocity
+    FROZEN = "imu_frozen"  # an axis keeps its value while others change
     SLOW = "imu_slow"
     STAMPS = "imu_stamps"  # of the time
     STOPPED = "imu_stopped"

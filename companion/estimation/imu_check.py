@@ -18,6 +18,7 @@ difference of two values, does not grow.
 | turns | the same at any moment | 0.07 rad and 0.7 of the turn | three standard deviations of that: 0.045 rad |
 | turns | the same about the vertical | 0.15 rad RMS and 0.7 of the turn | a compass that iron turns by 20° in 2 s: 0.09 rad |
 | forces | speed by the accelerometer less that of the velocity, τ 2 s | 4 m/s | 0.6 m/s² as above and 0.3 by vibration: 1.8 m/s; velocity 0.2 m/s, a kick by a fix of 0.5 m/s |
+| frozen | time in which an axis keeps its value to the last bit, and another does not | 0.5 s | noise changes every sample |
 
 An attitude that turns faster than STEP_RAD_S or a velocity that changes by more than STEP_M_S from one message to the
 next is a reset of the flight controller's estimator, which says nothing about the IMU; nor does the velocity in the
@@ -51,6 +52,7 @@ TURN_MEAN_S = 2.0  # of the squares
 FORCE_S, FORCE_M_S = 2.0, 4.0
 SETTLED_S = 0.5  # before a mean is judged
 STEP_RAD_S, STEP_M_S, DOUBT_S = 10.0, 2.0, 5.0
+FROZEN_S = 0.5  # a dead axis is 0 less the bias that the flight controller estimates, which it changes once a second
 INTERVAL_MAX_S = 0.25  # between two attitudes or velocities that are compared
 
 # A stream is used again after this time without a fault, twice as long after each relapse.
@@ -63,6 +65,7 @@ WORDS = {
     ImuFault.DIRECTION: "the specific force does not point up on the ground, or along the thrust in flight: check axes, signs and units",
     ImuFault.TURNS: "the angular rates contradict the attitude: check axes, signs and units",
     ImuFault.FORCES: "the specific force contradicts the velocity: check axes, signs and units",
+    ImuFault.FROZEN: "an axis of the accelerometer or of the gyroscope does not change: it is dead",
     ImuFault.SLOW: f"slower than {RATE_MIN_HZ:g} Hz",
     ImuFault.STAMPS: "time stamps jump",
     ImuFault.STOPPED: "the stream has stopped",
@@ -181,6 +184,8 @@ class ImuCheck:
         self._velocities: deque[tuple[float, Vec3]] = deque(maxlen=200)
         self._gravity = _Mean(GRAVITY_S)
         self._force_B: Vec3 | None = None  # mean of the last samples
+        self._sample = (0.0,) * 6  # gyroscope, accelerometer
+        self._changed_s = [-inf] * 6  # when each of these was another one
         self._turn_error, self._turn = _Faded(TURN_S), _Faded(TURN_S)
         self._speed_error = _Faded(FORCE_S)
         self._squares = _Mean(TURN_MEAN_S), _Mean(TURN_MEAN_S)  # of (error, turn, -) across and about the vertical
@@ -257,6 +262,11 @@ class ImuCheck:
             self._motion.add(stamp_s, (*turn, *push))
             self._compare_attitudes()
             self._compare_velocities()
+        sample = (*gyro_B, *force_B)
+        for axis, (old, new) in enumerate(zip(self._sample, sample, strict=True)):
+            if new != old:
+                self._changed_s[axis] = stamp_s
+        self._sample = sample
         return self._verdict(stamp_s)
 
     # --- the comparison
@@ -270,6 +280,7 @@ class ImuCheck:
         for squares in self._squares:
             squares.reset()
         self._motion.add(stamp_s, (0.0,) * 6)
+        self._changed_s = [stamp_s] * 6
 
     def _compare_attitudes(self) -> None:
         """Compare every interval between two attitudes that the samples cover."""
@@ -340,6 +351,9 @@ class ImuCheck:
                 return ImuFault.TURNS
         if self._turn_is_wrong:
             return ImuFault.TURNS
+        # A simulator without noise that stands still changes nothing.
+        if max(self._changed_s) - min(self._changed_s) > FROZEN_S:
+            return ImuFault.FROZEN
         return ImuFault.FORCES if hypot(*self._speed_error.value) > FORCE_M_S else None
 
     def _points_wrong(self, force_B: Vec3) -> bool:

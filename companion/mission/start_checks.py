@@ -38,7 +38,7 @@ NO_START_MODES = (
     FcuMode.TERMINATION,
 )
 # A stream that is slow or absent is no reason not to fly: the filter propagates by the commands.
-IMU_WRONG = (ImuFault.DIRECTION, ImuFault.TURNS, ImuFault.FORCES, ImuFault.STAMPS)
+IMU_WRONG = (ImuFault.DIRECTION, ImuFault.TURNS, ImuFault.FORCES, ImuFault.FROZEN, ImuFault.STAMPS)
 NEVER_WITHOUT = (FcuSystem.GYRO, FcuSystem.ACCELEROMETER, FcuSystem.ATTITUDE, FcuSystem.MOTORS)
 # Steel of a bridge disturbs the compass, and wind before a pier the barometer: a crew may want to fly nevertheless, and must know.
 WARNED_OF = (FcuSystem.COMPASS, FcuSystem.BAROMETER)

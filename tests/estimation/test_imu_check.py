@@ -204,10 +204,9 @@ def test_forces_that_are_swapped_or_inverted_are_found_at_once_in_flight(wrong):
         lambda gyro, force: (-gyro, force),
         lambda gyro, force: (gyro * (-1, 1, 1), force),
         lambda gyro, force: (np.degrees(gyro), force),
-        lambda gyro, force: (0.0 * gyro + 0.02, force),
         lambda gyro, force: (2.0 * gyro, force),
     ],
-    ids=["swapped x y", "inverted", "one axis", "degrees", "frozen", "scale"],
+    ids=["swapped x y", "inverted", "one axis", "degrees", "scale"],
 )
 def test_wrong_rates_are_found_in_flight(wrong):
     flight = Flight(swing_rad=0.08).run(2.0)
@@ -215,6 +214,34 @@ def test_wrong_rates_are_found_in_flight(wrong):
     flight.run(4.0)
     assert flight.check.fault is ImuFault.TURNS and flight.first_refused_s(begin_s) < 3.0
     assert flight.used[-1][1] is False
+
+
+@pytest.mark.parametrize("axis", range(6))
+@pytest.mark.parametrize("at_rest", [False, True])
+def test_an_axis_that_is_dead_is_found_within_a_second(at_rest, axis):
+    """A dead axis is 0 less the bias that the flight controller estimates: it changes once a second."""
+    flight = (resting() if at_rest else Flight()).run(3.0)
+    assert flight.check.fault is None
+
+    def wrong(gyro, force):
+        sample = np.concatenate((gyro, force))
+        sample[axis] = 0.001 * (math.floor(flight.t) % 10) + (9.81 if axis == 5 else 0.0)
+        return sample[:3], sample[3:]
+
+    begin_s, flight.wrong = flight.t, wrong
+    flight.run(10.0)
+    assert flight.check.fault is ImuFault.FROZEN and flight.first_refused_s(begin_s) < 1.0
+    assert not any(use for t, use in flight.used if t > begin_s + 1.0)
+    flight.wrong = lambda gyro, force: (gyro, force)
+    flight.run(GOOD_S + 5.0)  # the turns that were not measured fade first
+    assert flight.check.fault is None and flight.used[-1][1]
+
+
+def test_a_simulator_without_noise_that_stands_still_is_no_fault():
+    flight = resting(white_rad=0.0)
+    flight.wrong = lambda gyro, force: (np.zeros(3), np.array((0.0, 0.0, G)))
+    flight.run(5.0)
+    assert all(use for _, use in flight.used)
 
 
 def test_wrong_rates_are_found_when_the_stack_starts_in_flight():

@@ -27,6 +27,8 @@ FAULTS: dict[str, Fault] = {
     "imu_swapped, x and y": Fault(at_s=0.0, kind=FaultKind.IMU_SWAPPED, value=[1.0, 2.0]),
     "imu_swapped, x and z": Fault(at_s=0.0, kind=FaultKind.IMU_SWAPPED, value=[1.0, 3.0]),
     "imu_inverted": Fault(at_s=0.0, kind=FaultKind.IMU_INVERTED),
+    "imu_frozen, x": Fault(at_s=0.0, kind=FaultKind.IMU_FROZEN, value=[1.0]),
+    "imu_frozen, z": Fault(at_s=0.0, kind=FaultKind.IMU_FROZEN, value=[3.0]),
 }
 
 

@@ -23,9 +23,17 @@ NAMED = {
     "imu_swapped, x and y": ImuFault.TURNS,
     "imu_swapped, x and z": ImuFault.DIRECTION,
     "imu_inverted": ImuFault.DIRECTION,
+    "imu_frozen, x": ImuFault.FROZEN,
+    "imu_frozen, z": ImuFault.FROZEN,
 }
 UNUSED_FROM_START = ("imu_stops", "imu_slow")  # no reason to stay on the ground
-REFUSED = ("imu_time_jumps", "imu_swapped, x and z", "imu_inverted")  # seen on the ground
+REFUSED = (
+    "imu_time_jumps",
+    "imu_swapped, x and z",
+    "imu_inverted",
+    "imu_frozen, x",
+    "imu_frozen, z",
+)  # seen on the ground
 # x and y look alike while the aircraft stands level.
 
 pytestmark = pytest.mark.verify
