@@ -48,8 +48,8 @@ class ZmqBus:
             raise ConfigError(f"bus {self._file}: the path is longer than {zmq.IPC_PATH_MAX_LEN} bytes")
         own_folder(folder)
         self.process = process
-        self._sent_errors = 0
-        self._sent_error = ""
+        self._own_errors = 0
+        self._own_error = ""
         self._sequence: dict[TopicName, int] = {}
         # One context for the process: a separate one that is collected before its sockets waits for them for ever.
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
@@ -72,13 +72,13 @@ class ZmqBus:
 
     @property
     def errors(self) -> int:
-        """Messages that were not sent, dropped or undecodable."""
-        return self._sent_errors + self._subscriber.errors
+        """Messages that were not sent, dropped or undecodable, and sockets that were deleted."""
+        return self._own_errors + self._subscriber.errors
 
     @property
     def last_error(self) -> str:
         """One line, "" without an error."""
-        return self._subscriber.last_error or self._sent_error
+        return self._subscriber.last_error or self._own_error
 
     @property
     def other_versions(self) -> int:
@@ -99,12 +99,31 @@ class ZmqBus:
             self._note_not_sent(topic, str(error))
 
     def _note_not_sent(self, topic: TopicName, why: str) -> None:
-        self._sent_errors += 1
-        self._sent_error = f"{topic}: not sent: {why}"
+        self._note(f"{topic}: not sent: {why}")
+
+    def _note(self, error: str) -> None:
+        self._own_errors += 1
+        self._own_error = error
 
     def receive(self, timeout_s: float) -> list[Message]:
         """The messages that have arrived, waiting up to ``timeout_s`` for the first; see `Subscriber.receive`."""
         return self._subscriber.receive(timeout_s)
+
+    def restore(self) -> None:
+        """Bind again where the socket's file has been deleted, alone or with its folder: a process that starts later
+        would not reach this one. Peers that are connected stay connected. A file of another process stays.
+        """
+        if self._file_identity is None or os.path.lexists(self._file):
+            return
+        try:
+            own_folder(self._file.parent)
+            self._publisher.bind(f"ipc://{self._file}")
+            self._file.chmod(0o600)
+        except (OSError, zmq.ZMQError, ConfigError) as error:
+            self._note(f"{self._file}: was deleted, cannot be opened again: {plain(str(error))}")
+            return
+        self._file_identity = file_identity(self._file)
+        self._note(f"{self._file}: was deleted, opened again")
 
     def close(self) -> None:
         """Close the sockets and delete this process's socket file."""

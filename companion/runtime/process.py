@@ -42,6 +42,8 @@ class NodeBus(Protocol):
 
     def receive(self, timeout_s: float) -> list[Message]: ...
 
+    def restore(self) -> None: ...
+
 
 class Device(Protocol):
     """Something besides the bus that a process reads and writes, such as the link to the flight controller.
@@ -248,13 +250,14 @@ def _received(bus: NodeBus, wait_s: float, health: HealthMonitor) -> list[Messag
 
 
 def _report(health: HealthMonitor, now_s: float, bus: NodeBus, supervisor: Notifier, *parts: object) -> None:
-    """Publish the health of this process when it is due."""
+    """Publish the health of this process when it is due, and keep its end of the bus where others can reach it."""
     if not health.due(now_s):
         return
     try:
         report = health.message(now_s, bus, *parts)
         bus.publish(report)
         supervisor.status(health_line(report))
+        bus.restore()
     except Exception as error:
         health.note_error(error)
 

@@ -1,6 +1,7 @@
 """The bus delivers the topics of the table and drops unknown messages."""
 
 import hashlib
+import shutil
 import stat
 import subprocess
 import sys
@@ -70,6 +71,39 @@ def test_a_restarted_publisher_is_received_again(tmp_path):
         source.close()
         sink.receive(0.05)
     sink.close()
+
+
+def test_a_bus_whose_folder_was_deleted_is_reached_by_old_and_new_processes(pair, tmp_path):
+    source, sink = pair
+    receive_some(source, sink, FcuPosition(stamp_s=1.0, **POSITION))
+    shutil.rmtree(tmp_path / "bus")
+    source.restore()
+    assert source.errors == 1 and source.last_error == f"{tmp_path}/bus/fcu.sock: was deleted, opened again"
+    assert stat.S_IMODE((tmp_path / "bus").stat().st_mode) == 0o700
+    late = ZmqBus(tmp_path / "bus", "controller", ("fcu_position",))
+    assert receive_some(source, late, FcuPosition(stamp_s=2.0, **POSITION))[-1].stamp_s == 2.0
+    assert receive_some(source, sink, FcuPosition(stamp_s=3.0, **POSITION))[-1].stamp_s >= 2.0
+    late.close()
+    source.restore()
+    assert source.errors == 1
+
+
+def test_a_socket_that_another_process_has_bound_since_is_left_alone(tmp_path):
+    first, second = ZmqBus(tmp_path, "fcu", ()), ZmqBus(tmp_path, "fcu", ())
+    first.restore()
+    assert first.errors == 0
+    first.close()
+    assert (tmp_path / "fcu.sock").exists()
+    second.close()
+
+
+def test_a_deleted_folder_that_cannot_be_made_again_is_counted(tmp_path):
+    source = ZmqBus(tmp_path / "bus", "fcu", ())
+    shutil.rmtree(tmp_path / "bus")
+    (tmp_path / "bus").write_text("")
+    source.restore()
+    assert source.errors == 1 and "was deleted, cannot be opened again: " in source.last_error
+    source.close()
 
 
 def test_a_closed_end_leaves_no_file(tmp_path):

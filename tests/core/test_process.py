@@ -127,6 +127,9 @@ def test_a_node_with_a_batch_window_is_woken_once_a_step(batches):
         def publish(self, message):
             pass
 
+        def restore(self):
+            pass
+
     node = Fragile()
     node.batch_window_s = 1.0 / node.rate_hz if batches else 0.0
     node.step = lambda now_s: done.append("step")
@@ -275,6 +278,9 @@ def test_an_end_of_the_bus_or_a_device_that_fails_costs_no_step(tmp_path, monkey
             if isinstance(message, Health):
                 self.reports.append(message)
                 raise OSError(24, "Too many open files")
+
+        def restore(self):
+            raise OSError(24, "Too many open files")
 
         def fileno(self):
             return -1

@@ -5,6 +5,7 @@ Real processes in real time; the simulator is not among them (it takes the place
 """
 
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -50,6 +51,21 @@ def test_a_process_that_dies_or_hangs_in_the_hold(tmp_path, faults):
     assert len(log["host"]) > 5
     if ("recorder", "hang") in faults:
         assert np.diff([m.stamp_s for m in log["state"]]).max() < LOG_GAP_S
+
+
+@pytest.mark.realtime
+def test_a_process_that_starts_after_the_bus_folder_was_deleted_is_heard(tmp_path):
+    with RealFlight(tmp_path, camera=True) as flight:
+        observer = GroundObserver(flight.instance)
+        assert flight.until_hold()
+        shutil.rmtree(tmp_path / "bus")
+        assert flight.run(10.0, lambda: (tmp_path / "bus" / "camera.sock").exists())
+        flight.run(1.0, observer.receive)
+        outcome = inject_and_watch(flight, observer, "tracker", "kill")
+        assert outcome.problems() == [] and not outcome.px4_took_over
+        flight.run(12.0)  # longer than `marker_lost` and `process_dead` wait
+        assert flight.phases[-1:] == ["HOLD"], flight.latest.get(MissionStatus)
+        observer.close()
 
 
 def test_every_process_is_in_the_sample():
