@@ -15,6 +15,7 @@ from companion.core.frames import GRAVITY_M_S2
 from companion.core.voltage import RANGE
 
 SENDER = re.compile(r"\d{1,3}/\d{1,3}", re.ASCII)  # system/component
+HARDWARE_ID = re.compile(r"0x[0-9a-f]{16}")
 
 MODEL_PARAMETERS = 10  # numbers of `Vehicle.model_parameters`
 
@@ -141,6 +142,11 @@ class Tracking(Section):
     detector: str | None = None
 
 
+def hardware_id(uid: int) -> str:
+    """AUTOPILOT_VERSION.uid as `Fcu.hardware_id` has it."""
+    return f"0x{uid:016x}"
+
+
 class Fcu(Section):
     """The link to the flight controller."""
 
@@ -156,11 +162,21 @@ class Fcu(Section):
     signing_key_file: str | None = None  # 32 bytes, readable by the owner only; path relative to the vehicle file
     # Other senders that belong to the aircraft, as "1/197" (system/component): motion capture, flow sensor, smart battery.
     measurement_senders: list[str] = []
+    # The flight controller that this file belongs to, as `companion preflight` shows it ("0x3130…"); "": any.
+    hardware_id: str = ""
 
     def __post_init__(self) -> None:
+        if self.hardware_id and not HARDWARE_ID.fullmatch(self.hardware_id):
+            raise ValueError(f'hardware_id = "{self.hardware_id}": must be 16 digits as "0x001f003b34385119", or empty')
         for sender in self.measurement_senders:
             if not SENDER.fullmatch(sender) or not all(1 <= int(number) <= 255 for number in sender.split("/")):
                 raise ValueError(f'measurement_senders: "{sender}" is no system/component as "1/197", 1 to 255 each')
+
+    def other_hardware(self, uid: int) -> str:
+        """Why a flight controller with this AUTOPILOT_VERSION.uid is not this file's, "" when it may be."""
+        if self.hardware_id in ("", hardware_id(uid)):
+            return ""
+        return f"its hardware id is {hardware_id(uid)}, this vehicle file belongs to {self.hardware_id} (fcu.hardware_id): wrong aircraft or wrong file"
 
     @property
     def senders_of_measurements(self) -> list[tuple[int, int]]:

@@ -520,7 +520,8 @@ class FcuNode(Node):
         """Why no flight may begin, "" when one may."""
         other = "" if self.odometry is None else self.foreign.position(self._now_s)
         twice = f"{other} beside this stack's ODOMETRY (fcu.send_odometry): PX4 follows one; stop the other sender"
-        return self.status.wrong or self.conflict.text or self.parameters.problem or (twice if other else "")
+        refused = self.status.wrong or self.conflict.text or self._identity.problem or self.parameters.problem
+        return refused or (twice if other else "")
 
     # --- periodic work ---------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ class Identity:
         """send: takes a pymavlink message; watched: the parameters that `ParameterWatch` requests."""
         self._names = [rule.name for rule in rules(vehicle, None, vehicle.fcu.send_odometry)]
         self._to_request = [name for name in self._names if name not in watched]
-        self._system_id = vehicle.fcu.autopilot_system_id
+        self._fcu = vehicle.fcu
         self._send = send
         self.reset()
 
@@ -45,6 +45,13 @@ class Identity:
         self._due_s = -math.inf
         self._published: FcuInfo | None = None
         self._changed = True  # since `step` last looked
+
+    @property
+    def problem(self) -> str:
+        """Why no flight may begin with this flight controller by this vehicle file, "" when one may."""
+        if self._version:
+            return self._fcu.other_hardware(self._hardware_id)
+        return "its hardware id is not known yet" if self._fcu.hardware_id else ""
 
     def put_version(self, m: AutopilotVersion) -> None:
         """Take the version, e.g. "1.17.0 release", and the first digits of PX4's commit."""
@@ -94,12 +101,22 @@ class Identity:
     def _request(self, name: str) -> None:
         self._tries[name] = self._tries.get(name, 0) + 1
         if name:
-            self._send(read_request(name, self._system_id))
+            self._send(read_request(name, self._fcu.autopilot_system_id))
             return
         number = float(common.MAVLINK_MSG_ID_AUTOPILOT_VERSION)
         self._send(
             common.MAVLink_command_long_message(
-                self._system_id, AUTOPILOT_COMPONENT, common.MAV_CMD_REQUEST_MESSAGE, 0, number, 0, 0, 0, 0, 0, 0
+                self._fcu.autopilot_system_id,
+                AUTOPILOT_COMPONENT,
+                common.MAV_CMD_REQUEST_MESSAGE,
+                0,
+                number,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
             )
         )
 

@@ -6,7 +6,7 @@ import statistics
 from pymavlink.dialects.v20 import common
 
 from companion.core.px4_parameters import FIRMWARE_NEWEST, FIRMWARE_OLDEST
-from companion.core.vehicle import Vehicle
+from companion.core.vehicle import Vehicle, hardware_id
 from companion.core.voltage import RANGE, is_plausible
 from companion.fcu.streams import SLOW_FRACTION
 from companion.fcu.timesync import RTT_GATE_S, SYNC_SAMPLES
@@ -46,7 +46,7 @@ def autopilot_checks(seen: Observation, vehicle: Vehicle, plan: Plan | None) -> 
     """All checks of the flight controller except its parameters, in the order of `NAMES`."""
     satellites = plan is None or plan.satellites
     return [
-        firmware(seen),
+        firmware(seen, vehicle),
         vehicle_type(seen),
         disarmed(seen),
         sensors(seen),
@@ -64,14 +64,16 @@ def without_link() -> list[PreflightCheck]:
     return [skipped(name, "no link") for name in NAMES]
 
 
-def firmware(seen: Observation) -> PreflightCheck:
-    """It is PX4, of a version that the parameter table covers."""
+def firmware(seen: Observation, vehicle: Vehicle) -> PreflightCheck:
+    """It is PX4, of a version that the parameter table covers, on the hardware that the vehicle file names."""
     name = "autopilot"
     if seen.unfit is Unfit.AUTOPILOT:
         return failed(name, seen.wrong)
     if seen.firmware is None:
         return failed(name, "does not report its firmware's version")
-    detail = "PX4 " + ".".join(map(str, seen.firmware)) + f" ({seen.release.lower()})"
+    detail = "PX4 " + ".".join(map(str, seen.firmware)) + f" ({seen.release.lower()}), {hardware_id(seen.hardware)}"
+    if other := vehicle.fcu.other_hardware(seen.hardware):
+        return failed(name, f"{detail}: {other}")
     span = f"{FIRMWARE_OLDEST[0]}.{FIRMWARE_OLDEST[1]} to {FIRMWARE_NEWEST[0]}.{FIRMWARE_NEWEST[1]}"
     if seen.firmware[:2] < FIRMWARE_OLDEST:
         return failed(name, f"{detail}: too old, must be {span}")

@@ -143,6 +143,7 @@ class GroundConnection:
         while seen.firmware is None and monotonic_s() < until_s:
             with contextlib.suppress(MavsdkError):  # "not received yet": MAVSDK requests it by itself
                 version = info.get_version()
+                seen.hardware = info.get_identification().legacy_uid
                 seen.firmware = version.flight_sw_major, version.flight_sw_minor, version.flight_sw_patch
                 seen.release = version.flight_sw_version_type.name
 

@@ -43,6 +43,7 @@ class Observation:
     unhealthy: str = ""  # systems that PX4 reports as not healthy, as text
     vehicle_type: int = 0  # MAV_TYPE
     firmware: tuple[int, int, int] | None = None
+    hardware: int = 0  # AUTOPILOT_VERSION.uid
     release: str = ""  # "RELEASE", "BETA", "DEV", …
     health: dict[str, bool] = field(default_factory=dict)  # MAVSDK's Health, by its field names
     satellites: int = 0

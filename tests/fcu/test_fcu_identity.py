@@ -1,5 +1,7 @@
 """Version and parameters of the flight controller are read once on the ground, and published for the log."""
 
+import msgspec
+
 from companion.core.messages import FcuInfo
 from companion.core.px4_parameters import rules
 from companion.fcu.identity import REQUEST_S, TRIES, Identity
@@ -53,6 +55,22 @@ def test_version_and_parameters_are_published_once_when_all_are_known(vehicle):
     assert info.version == "1.17.0 release" and info.commit == "d6f12da1c4" and info.hardware_id == 77
     assert info.parameters == values
     assert len(peer.requests) == len(values) + 1, "nothing is requested twice"
+
+
+def test_no_flight_begins_with_another_flight_controller_than_the_vehicle_files(vehicle):
+    def problem(hardware_id, version):
+        fcu = msgspec.structs.replace(vehicle.fcu, hardware_id=hardware_id)
+        peer = Peer(msgspec.structs.replace(vehicle, fcu=fcu), {}, version=version)
+        peer.run(5.0)
+        return peer.identity.problem
+
+    assert problem("", PX4_1_17) == problem(f"0x{PX4_1_17.uid:016x}", PX4_1_17) == ""
+    assert problem("0x0000000000000001", PX4_1_17) == (
+        f"its hardware id is 0x{PX4_1_17.uid:016x}, this vehicle file belongs to 0x0000000000000001 (fcu.hardware_id): "
+        "wrong aircraft or wrong file"
+    )
+    assert problem("0x0000000000000001", None) == "its hardware id is not known yet"
+    assert problem("", None) == ""
 
 
 def test_what_never_answers_is_left_out_after_some_tries(vehicle):

@@ -43,7 +43,7 @@ def test_without_a_link_the_same_checks_are_skipped():
     [
         ("autopilot", {"wrong": "MAV_AUTOPILOT_ARDUPILOTMEGA", "unfit": Unfit.AUTOPILOT}, "failed", "ARDUPILOT"),
         ("autopilot", {"firmware": None}, "failed", "version"),
-        ("autopilot", {"firmware": (1, 13, 3)}, "failed", "1.13.3 (release): too old, must be 1.14 to 1.17"),
+        ("autopilot", {"firmware": (1, 13, 3)}, "failed", "0x0000000000000000: too old, must be 1.14 to 1.17"),
         ("autopilot", {"firmware": (1, 18, 0)}, "warning", "newer"),
         ("autopilot", {"release": "DEV"}, "warning", "not a release"),
         ("vehicle type", {"wrong": "MAV_TYPE_FIXED_WING", "unfit": Unfit.VEHICLE}, "failed", "FIXED_WING"),
@@ -92,6 +92,14 @@ def test_a_fault_is_reported_by_its_own_check_only(name, changes, status, words)
     assert found[name].status == status
     assert words in found[name].detail
     assert {n for n, check in found.items() if check.status != "ok"} == {name}
+
+
+@pytest.mark.parametrize("hardware, status", [(0x1F003B34385119, "ok"), (0x1F003B3438511A, "failed"), (0, "failed")])
+def test_a_vehicle_file_of_one_flight_controller_is_for_that_one_alone(hardware, status):
+    vehicle = replace(F550, fcu=replace(F550.fcu, hardware_id="0x001f003b34385119"))
+    check = autopilot_checks(healthy(hardware=hardware), vehicle, BY_ITSELF)[0]
+    assert check.status == status and f"0x{hardware:016x}" in check.detail
+    assert ("wrong aircraft or wrong file" in check.detail) == (status == "failed")
 
 
 def test_a_mission_that_waits_for_the_pilots_switch_needs_a_transmitter():
