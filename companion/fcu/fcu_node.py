@@ -306,7 +306,7 @@ class FcuNode(Node):
         mode = self.status.mode
         self._setpoints.echoes.note_mode(mode == FcuMode.OFFBOARD, now_s)
         if before == FcuMode.OFFBOARD != mode and self.status.armed and not self._actions.is_requested(mode):
-            self._setpoints.end_stream()
+            self._setpoints.end_stream(now_s)
             self._limiter.force_due("status")
 
     def _report_unknown_mode(self, now_s: float) -> None:

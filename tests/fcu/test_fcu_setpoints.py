@@ -6,12 +6,13 @@ import struct
 import pytest
 from pymavlink.dialects.v20 import common
 
-from companion.core.enums import ControlSource
+from companion.core.enums import ControlSource, FcuMode
 from companion.core.frames import rpy_from_quat
 from companion.core.messages import LinkTx, SentSetpoint, Setpoint
 
 DEG = math.pi / 180
 OFFBOARD = 6 << 16
+POSITION = 3 << 16
 
 
 def setpoint(now_s, **changes):
@@ -97,6 +98,30 @@ def test_a_pause_in_which_setpoints_arrived_too_late_is_one(flying):
     assert flying.node.counters["setpoints_expired"] == 1
     flying.run(0.39)
     assert stream(flying, 1.0) == 0
+
+
+def test_a_stream_that_returns_after_px4_has_reported_its_failsafe_is_refused(flying):
+    """PX4 has left offboard in the pause and said so before the controller continues."""
+    flying.armed, flying.custom_mode = True, OFFBOARD
+    flying.run(2.0)
+    stream(flying, 1.0)
+    flying.run(0.5)
+    flying.custom_mode = POSITION
+    flying.deliver(flying.heartbeat())
+    assert flying.node.status.mode == FcuMode.POSCTL
+    assert stream(flying, 3.0) == 0
+    flying.run(2.1)
+    assert stream(flying, 1.0) == 50, "another stream"
+
+
+def test_after_a_takeover_in_a_running_stream_a_pilot_may_hand_over_again_soon(flying):
+    flying.armed, flying.custom_mode = True, OFFBOARD
+    flying.run(2.0)
+    stream(flying, 1.0)
+    flying.custom_mode = POSITION
+    assert stream(flying, 2.0) < 60, "until the report comes"
+    flying.run(1.2)
+    assert stream(flying, 1.0) == 50
 
 
 @pytest.mark.parametrize("armed, mode, pause_s", [(False, OFFBOARD, 0.6), (True, 3 << 16, 0.6), (True, OFFBOARD, 2.1)])

@@ -69,12 +69,16 @@ class SetpointGate:
                 self._interrupted, self._resume_after_s = True, NEW_STREAM_S
         return self._interrupted
 
-    def end_stream(self) -> None:
+    def end_stream(self, now_s: float) -> None:
         """PX4 has left offboard without our request: nothing leaves until this stream has paused and another begins.
 
         A pilot took over, or PX4's failsafe acts. The mission needs a few tenths of a second to end the stream, and
-        a setpoint on the way would put PX4 back into offboard if the pilot returned the switch.
+        a setpoint on the way would put PX4 back into offboard if the pilot returned the switch. After a pause that was
+        long enough for PX4's failsafe, PX4 still wants offboard and enters it with the first setpoint: the same
+        controller must not continue, so the stream has to end as after any such pause.
         """
+        if self._followed and now_s - self._sent_s > self._pause_max_s:
+            self._resume_after_s = NEW_STREAM_S
         self._interrupted, self._followed = True, False
 
     def fault(self, m: Setpoint, now_s: float) -> SetpointFault | None:
