@@ -173,7 +173,8 @@ class View {
     this.layers = Object.fromEntries(LAYERS.map(([name]) => [name, true]));
     this.messages = new Messages();
     this.charts = new Charts();
-    this.commands = new Commands((action, phase) => this.send({ ask: action, seen: this.stamp, phase }), () => this.phase());
+    this.commands = new Commands((action, phase) => this.send({ ask: action, seen: this.stamp, phase }), () => this.status.phase, () => this.goLive());
+    $("back").addEventListener("click", () => this.goLive());
     if (this.renderer.software) document.body.classList.add("software");
     this.frames = 0; this.frameTimes = []; this.packets = 0; this.labels = []; this.drawn = {};
     this.makeLayers();
@@ -239,7 +240,7 @@ class View {
       this.note("the view has ended, or the connection is lost; trying again");
       this.open = false;
       document.body.classList.add("lost"); // what is shown was true once
-      if (this.status && this.hello.live) this.status.draw(this.data, this.time.t, this.silence(true));
+      if (this.status && this.hello.live) this.status.draw(this.data, this.time.t, this.silence(true), this.behind());
       setTimeout(() => this.retry(), 1000);
     };
   }
@@ -270,13 +271,21 @@ class View {
     this.socket.send(JSON.stringify(message));
     return true;
   }
-  phase() {
-    const event = this.data.events.last("phase", Infinity);
-    return event ? event.phase : "";
+  // False where the page showed the past of a running flight: it is live from now on, and a person has to look first.
+  goLive() {
+    if (this.time.follows) return true;
+    this.time.goLive();
+    this.drawStatus();
+    return false;
+  }
+  // How old is what the page shows of a running flight [s]; NaN while it is live.
+  behind() {
+    if (!this.hello.live || this.time.follows) return NaN;
+    return Math.max(this.stamp - this.hello.base + (performance.now() - this.received) / 1000 - this.time.t, 0);
   }
   // Ages [s] of the topics that are too old to be shown as the state of the aircraft; null: never heard.
   silence(lost) {
-    if (!this.hello.live || !this.time.follows) return {};
+    if (!this.hello.live) return {};
     const stalled = performance.now() - this.received;
     if (!lost && stalled < STALLED_MS) return this.silent || {};
     return Object.fromEntries(["mission_status", "fcu_status", "state", "control"].map((topic) => [topic, ((this.silent || {})[topic] || 0) + stalled / 1000]));
@@ -360,13 +369,15 @@ class View {
       return true;
     };
     if (due("status", 200)) { this.drawStatus(); this.messages.draw(this.data, this.time.t); this.commands.draw(this.data); }
-    if (due("time", software ? 200 : 100)) { this.time.draw(this.data); this.panel.draw(this.data, this.time.t); }
+    if (due("time", software ? 200 : 100)) { this.time.draw(this.data); this.panel.draw(this.data, this.time.t, this.time.follows); }
     if (this.frames > 10 && due("detail", 1000)) this.renderer.adapt(this.fps);
     if (due("charts", software ? 160 : 80)) this.charts.draw(this.data, this.time.t, this.frames < 20);
   }
   drawStatus() {
-    const silent = this.silence(false), age = silent.mission_status;
-    this.status.draw(this.data, this.time.t, silent);
+    const silent = this.silence(false), age = silent.mission_status, behind = this.behind();
+    this.status.draw(this.data, this.time.t, silent, behind);
+    document.body.classList.toggle("past", Number.isFinite(behind));
+    $("past-words").textContent = Number.isFinite(behind) ? `not live: showing the past, ${behind.toFixed(0)} s ago` : "";
     const words = age === undefined ? "" : age === null ? "no data from the mission so far" : `no data from the mission for ${age.toFixed(0)} s`;
     if (words !== this.quiet && (words || this.quiet)) this.note(words);
     this.quiet = words;
