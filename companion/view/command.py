@@ -83,7 +83,7 @@ def view(
         opened = LiveSource(bus, _scene_of_files(*(files[flag] for flag in FLAGS)))
     gc.freeze()
     persons, tls, key = access_of(listen, vehicle, commands)
-    server = ViewServer(opened, Access(persons, open_watching=tls is None), listen, port, tls, _say)
+    server = ViewServer(opened, Access(persons, open_watching=tls is None, key=key), listen, port, tls, _say)
     scheme = "http" if tls is None else "https"
     shown = f"[{listen}]" if ":" in listen else listen
 

@@ -370,7 +370,13 @@ export class Commands {
       this.action = null;
     });
   }
-  show(allowed) { $("commands").hidden = !allowed; }
+  // words: why the page may watch only, or what was wrong with a token.
+  show(allowed, words) {
+    $("commands").hidden = !allowed && !words;
+    $("buttons").hidden = !allowed;
+    $("rights").hidden = !words;
+    $("rights-words").textContent = words;
+  }
   confirm(action, words) {
     if (!this.goLive()) { this.say(`${action}: NOT sent, the page showed the past; it is live now: look, and press again`); return; }
     this.action = action;
@@ -392,8 +398,14 @@ export class Commands {
   }
   // The mission's own words follow as a message to the ground station.
   draw(data) {
-    const texts = data.events.of("text"), last = texts.findLast && texts.findLast((event) => event.source === "mission" && event.text.includes("at the view"));
-    if (last && last !== this.last) { this.last = last; this.waits = null; this.say(last.text); }
+    // What another person asked is no answer to this page. A refusal begins with the request, the beginning of a phase does not.
+    const texts = data.events.of("text"), own = this.asksAs;
+    const last = texts.findLast && texts.findLast((event) => event.source === "mission" && event.text.includes(own));
+    if (last && last !== this.last) {
+      this.last = last;
+      this.say(last.text);
+      if (this.waits && !COMMANDS.some(([name]) => name !== this.waits.action && last.text.startsWith(`${name} (`))) this.waits = null;
+    }
     if (this.waits && performance.now() - this.waits.since > ANSWER_MS) {
       this.say(`${this.waits.action}: no answer from the mission`);
       this.waits = null;

@@ -5,6 +5,7 @@ import { CameraPanel, Charts, clock, COLOURS, Commands, Messages, Status, TimeLi
 
 const $ = (id) => document.getElementById(id);
 const PROTOCOL = 2;
+const FULL_MS = 10000; // until a page that was refused asks again
 const STALLED_MS = 1500; // without a packet: the server sends 20 a second
 const LAYERS = [
   ["estimate", "estimate ± 1σ", COLOURS.estimate], ["truth", "truth", COLOURS.truth], ["path", "path", COLOURS.estimate],
@@ -171,10 +172,15 @@ class View {
     this.renderer = new Renderer($("world"));
     this.camera = new Camera();
     this.layers = Object.fromEntries(LAYERS.map(([name]) => [name, true]));
+    this.problem = ""; // of the last token
     this.messages = new Messages();
     this.charts = new Charts();
     this.commands = new Commands((action, phase) => this.send({ ask: action, seen: this.stamp, phase }), () => this.status.phase, () => this.goLive());
     $("back").addEventListener("click", () => this.goLive());
+    $("log-in").addEventListener("click", () => this.askToken(false));
+    window.addEventListener("hashchange", async () => {
+      if (await this.takeHash()) { $("login").close(); this.reconnect(); } else $("login-answer").textContent = this.problem;
+    });
     if (this.renderer.software) document.body.classList.add("software");
     this.frames = 0; this.frameTimes = []; this.packets = 0; this.labels = []; this.drawn = {};
     this.makeLayers();
@@ -228,31 +234,60 @@ class View {
   // --- connection ---
 
   async connect() {
-    const token = new URLSearchParams(location.hash.slice(1)).get("token");
-    if (token) { history.replaceState(null, "", location.pathname); await this.logIn(token); }
-    const who = await (await fetch("who")).json();
+    await this.takeHash();
+    const answer = await fetch("who");
+    if (!answer.ok) throw new Error((await answer.text()).trim());
+    const who = await answer.json();
     if (who.protocol !== PROTOCOL) { location.reload(); return; }
     if (!who.right) { this.askToken(); return; }
     const socket = this.socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/live`);
     socket.binaryType = "arraybuffer";
     socket.onmessage = (event) => this.take(event.data);
-    socket.onclose = () => {
-      this.note("the view has ended, or the connection is lost; trying again");
+    socket.onclose = (event) => {
+      this.note(`${event.reason || "the view has ended, or the connection is lost"}; trying again`);
       this.open = false;
       document.body.classList.add("lost"); // what is shown was true once
       if (this.status && this.hello.live) this.status.draw(this.data, this.time.t, this.silence(true), this.behind());
-      setTimeout(() => this.retry(), 1000);
+      setTimeout(() => this.retry(), event.reason ? FULL_MS : 1000);
     };
   }
   async retry() {
-    try { await this.connect(); } catch { setTimeout(() => this.retry(), 1500); }
+    try { await this.connect(); } catch (error) {
+      this.note(error instanceof TypeError ? "no connection to the view; trying again" : error.message); // a TypeError: no answer came
+      setTimeout(() => this.retry(), 1500);
+    }
   }
+  // With the session that a person has now.
+  reconnect() {
+    if (this.socket && this.socket.readyState < 2) this.socket.close(); else this.retry();
+  }
+  // The token of a printed address, also where it was entered into this page. False: there is none, or it is wrong.
+  async takeHash() {
+    const token = new URLSearchParams(location.hash.slice(1)).get("token");
+    if (!token) return false;
+    history.replaceState(history.state, "", location.pathname);
+    return !await this.logIn(token);
+  }
+  // Why not, "" when the person is known.
   async logIn(token) {
     const answer = await fetch("login", { headers: { Authorization: `Bearer ${token}` } });
-    if (answer.ok) return "";
-    return (await answer.text()).trim();
+    this.problem = answer.ok ? "" : (await answer.text()).trim();
+    if (answer.ok) this.remember((await answer.json()).right);
+    this.showRights();
+    return this.problem;
   }
-  askToken() {
+  // The right that a person entered with; it outlives a reload, and is compared with the right that the page has.
+  remember(right) { history.replaceState({ right }, ""); }
+  // A page that may only watch says so where a person expects the commands.
+  showRights() {
+    const head = this.hello;
+    if (!head) return;
+    const commands = head.live && head.right === "command", lost = history.state && history.state.right === "command";
+    const why = this.problem || (lost ? "the right to command has ended" : "");
+    this.commands.show(commands, head.live && !commands && why ? `${why}: this page may watch only` : commands ? this.problem : "");
+  }
+  // needed: without a token the page shows nothing.
+  askToken(needed = true) {
     const dialog = $("login");
     if (dialog.open) return;
     $("login-form").onsubmit = async (event) => {
@@ -260,9 +295,10 @@ class View {
       const problem = await this.logIn($("token").value);
       $("token").value = "";
       $("login-answer").textContent = problem;
-      if (!problem) { dialog.close(); this.connect(); }
+      if (!problem) { dialog.close(); this.reconnect(); }
     };
-    dialog.addEventListener("cancel", (event) => event.preventDefault());
+    $("login-answer").textContent = this.problem;
+    dialog.oncancel = (event) => { if (needed) event.preventDefault(); };
     dialog.showModal();
   }
   // False where there is no connection.
@@ -313,6 +349,9 @@ class View {
     if (!this.loaded && this.data.tracks.state.n) { this.loaded = performance.now(); this.placeCamera(); }
   }
   begin(head) {
+    const source = JSON.stringify([head.live, head.base, head.start, head.end, head.scene.title]);
+    if (this.source && this.source !== source) { location.reload(); return; } // another flight: nothing of the page belongs to it
+    this.source = source;
     this.hello = head;
     this.packets = 0;
     this.loaded = 0;
@@ -325,7 +364,9 @@ class View {
     if (!this.time) this.time = new TimeLine(head.live);
     this.window = head.window;
     this.showWindow();
-    this.commands.show(head.live && head.right === "command");
+    this.commands.asksAs = head.asks_as;
+    if (head.live && head.right === "command") this.remember("command");
+    this.showRights();
     $("who").textContent = `${head.live ? "live" : "log"}${head.name ? ` · ${head.name}` : ""}${head.right === "watch" && head.live ? " · watching" : ""}`;
     document.body.classList.remove("lost");
     this.received = performance.now();
@@ -587,7 +628,7 @@ class View {
 
 try {
   window.view = new View();
-  window.view.connect().catch(() => { window.view.note("no connection to the view; trying again"); window.view.retry(); });
+  window.view.retry();
 } catch (error) {
   $("note").hidden = false;
   $("note").textContent = error.message;
