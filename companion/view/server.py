@@ -46,7 +46,7 @@ FILES = {
     "/panels.js": ("panels.js", "text/javascript; charset=utf-8"),
     "/view.js": ("view.js", "text/javascript; charset=utf-8"),
 }
-PROTOCOL = 2  # of page and server; a page of another version reloads itself
+PROTOCOL = 3  # of page and server; a page of another version reloads itself
 COOKIE = "companion_view"  # and the port: browsers do not keep the cookies of two ports apart
 PERIOD_S = 0.05
 BEHIND_MAX = 4  # packets that a page may have open
@@ -118,6 +118,7 @@ class Page:
         self.picture_seq = -1
         self.asked_s = 0.0
         self.rubbish = 0
+        self.begun = False  # it has been greeted; what is new comes after that
         self.feeding: asyncio.Task[None] | None = None
         self.closing: asyncio.Task[None] | None = None
 
@@ -170,7 +171,7 @@ class ViewServer:
                 now_s = monotonic_s()
                 for page in list(self._pages):
                     self._access.keep(page.session, now_s)
-                    if page.feeding is None or page.feeding.done():
+                    if page.begun and (page.feeding is None or page.feeding.done()):
                         page.feeding = asyncio.create_task(self._feed(page))
                 idle = not self._pages
                 with contextlib.suppress(asyncio.TimeoutError):
@@ -278,9 +279,10 @@ class ViewServer:
             await connection.close(TRY_AGAIN_LATER, problem)
             return
         try:
-            self._source.wake(len(self._pages) + 1, sum(page.camera for page in self._pages))
+            self._pages.add(page)  # takes its place before anything waits
+            self._source.wake(len(self._pages), sum(page.camera for page in self._pages))
             await self._send(page, _text(self._source.hello() | facts | {"columns": TRACKS}))
-            self._pages.add(page)
+            page.begun = True
             async for message in connection:
                 answer = self._take(page, message)
                 if answer is not None:

@@ -94,6 +94,12 @@ def test_a_page_that_finds_no_place_says_why(source, page, monkeypatch):
         page.wait(f"window.view && {TEXT.format('note')}.includes('no place for another')", 60)
 
 
+def test_a_wrong_token_for_a_log_is_said(page):
+    with logged() as log, served(log, Access([ANNA], True)) as (_, port):
+        show(page, f"http://127.0.0.1:{port}/#token={WRONG}")
+        assert page.run(TEXT.format("rights-words")) == "wrong token: this page may watch only"
+
+
 @contextmanager
 def logged():
     index = LogIndex(LOG)

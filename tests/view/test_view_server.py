@@ -211,6 +211,17 @@ def test_a_person_who_may_command_gets_the_place_of_one_who_watches(monkeypatch)
         assert server.errors == 0
 
 
+def test_pages_that_are_opened_at_the_same_moment_find_no_more_places(monkeypatch):
+    monkeypatch.setattr(server_module, "PAGES_MAX", 3)
+    with serving() as (source, server, port):
+        source.hello = lambda: {"scene": {}, "live": True, "padding": "x" * 20_000_000}  # takes a while
+        pages = [raw_page(port) for _ in range(10)]
+        until(lambda: server.refused == 7)
+        assert len(server._pages) == 3
+        for page in pages:
+            page.close()
+
+
 def test_a_session_does_not_end_while_its_page_is_open(monkeypatch):
     monkeypatch.setattr(access_module, "SESSION_S", 0.5)
     with serving() as (source, _, port):

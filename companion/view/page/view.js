@@ -4,7 +4,7 @@ import { add, aircraft, Camera, cholesky, cross, dot, m4, Renderer, rgb, rotatio
 import { CameraPanel, Charts, clock, COLOURS, Commands, Messages, Status, TimeLine } from "./panels.js";
 
 const $ = (id) => document.getElementById(id);
-const PROTOCOL = 2;
+const PROTOCOL = 3;
 const FULL_MS = 10000; // until a page that was refused asks again
 const STALLED_MS = 1500; // without a packet: the server sends 20 a second
 const LAYERS = [
@@ -283,8 +283,8 @@ class View {
     const head = this.hello;
     if (!head) return;
     const commands = head.live && head.right === "command", lost = history.state && history.state.right === "command";
-    const why = this.problem || (lost ? "the right to command has ended" : "");
-    this.commands.show(commands, head.live && !commands && why ? `${why}: this page may watch only` : commands ? this.problem : "");
+    const why = this.problem || (head.live && lost ? "the right to command has ended" : "");
+    this.commands.show(commands, commands ? this.problem : why && `${why}: this page may watch only`);
   }
   // needed: without a token the page shows nothing.
   askToken(needed = true) {
