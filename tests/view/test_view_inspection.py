@@ -11,6 +11,7 @@ from companion.core.messages import MissionStatus
 from companion.recording.writer import LogWriter
 from companion.runtime.flight_record import flight_metadata
 from companion.view.command import _scene_of_log
+from companion.view.inspection_plan import Loaded, qgc_document
 from companion.view.log_window import LogIndex
 from companion.view.logged import LogSource
 from companion.view.scene import inspection_of
@@ -65,6 +66,22 @@ def test_the_plan_is_that_of_the_flight_without_its_files(flown, tmp_path):
         mission.write_text(words)
     plan, notes = before
     assert notes == [] and json.dumps(plan) == json.dumps(planned)
+
+
+def test_a_plan_of_qgroundcontrol_comes_from_the_log_too(flown, tmp_path):
+    before, vehicle, _ = flown
+    shutil.copytree(before.parents[1], tmp_path / "config")
+    mission, file = tmp_path / "config/missions" / before.name, tmp_path / "config/missions/way.plan"
+    file.write_text(json.dumps(qgc_document(Loaded(before, vehicle), before)))
+    item = '[[inspection.item]]\nkind = "qgc"\nname = "way"\nfile = "way.plan"\n\n[[inspection.item]]'
+    mission.write_text(mission.read_text().replace("[[inspection.item]]", item, 1))
+    planned, metadata = inspection_of(mission, vehicle), flight_metadata(vehicle, mission)
+    assert planned is not None and planned != inspection_of(before, vehicle)
+    file.write_text("{}")
+    plan, notes = shown(logged(tmp_path / "flight.mcap", metadata))
+    assert notes == [] and json.dumps(plan) == json.dumps(planned)
+    plan, notes = shown(logged(tmp_path / "without.mcap", metadata | {"plans": "{}"}))
+    assert plan is None and "without its plan file way.plan" in notes[0]
 
 
 @pytest.mark.parametrize("name", ["payload_camera_tables", "payload_battery_tables", "vehicle_tables"])
