@@ -8,7 +8,8 @@ Watching and commanding are separate rights. A token file (TOML, readable by its
     token = "…"              # at least 20 characters
 
 A browser sends its token once and gets a session in a cookie. Tokens are compared in constant time; wrong ones are
-limited by address. A page of another site cannot use a session: its origin differs from the host it calls.
+limited by address. A page of another site can neither use a session nor spend the attempts of this computer: its origin
+differs from the host it calls, and it cannot send the header that a token comes in.
 """
 
 import hmac
@@ -30,9 +31,13 @@ TOKEN_MIN = 20  # characters: 100 bits of base 32
 WRONG_BURST = 5  # wrong tokens from one address before it has to wait
 WRONG_REFILL_S = 12.0  # and one more after each of these times
 ADDRESSES_MAX = 1000  # remembered; beyond, all unknown ones share one
-SESSION_S = 12 * 3600.0
+SESSION_S = 12 * 3600.0  # after its last page was closed
 SESSIONS_MAX = 200
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+OWN_SITES = (
+    None,
+    "same-origin",
+    "none",
+)  # of a request, as a browser states it; "none": an address that a person entered
 FILE_MAX_BYTES = 100_000
 
 
@@ -98,18 +103,23 @@ class Session:
 class Access:
     """Lets browsers in.
 
-    persons: of the token file. open_watching: watching needs no token (the server listens on loopback alone).
+    persons: of the token file. open_watching: watching needs no token (the server listens on loopback alone). key: a token of
+    the persons that this program has drawn. It never has to wait: no number of attempts finds 192 random bits, and on
+    loopback all programs of the computer share one address. A token that a person chose may be weaker, and waits.
     """
 
-    def __init__(self, persons: list[Person], open_watching: bool) -> None:
+    def __init__(self, persons: list[Person], open_watching: bool, key: str = "") -> None:
         self._persons = [(person, person.token.encode()) for person in persons]
+        self._key = key.encode()
         self._open_watching = open_watching
         self._sessions: dict[str, Session] = {}
         self._wrong: dict[str, tuple[float, float]] = {}  # tokens left, and when, by address
         self.wrong = 0  # tokens, since the start
 
-    def wait_s(self, address: str, now_s: float) -> float:
-        """How long an address has to wait before its next token is looked at [s]."""
+    def wait_s(self, token: str, address: str, now_s: float) -> float:
+        """How long an address has to wait before this token is looked at [s]."""
+        if self._key and hmac.compare_digest(self._key, token.encode(errors="replace")):
+            return 0.0
         left = self._left(self._known(address), now_s)
         return 0.0 if left >= 1.0 else (1.0 - left) * WRONG_REFILL_S
 
@@ -136,6 +146,10 @@ class Access:
             return found
         return Session("", Right.WATCH, math.inf) if self._open_watching else None
 
+    def keep(self, session: Session, now_s: float) -> None:
+        """Let the session of a page that is open go on: a long flight does not end the right to land it."""
+        session.until_s = max(session.until_s, now_s + SESSION_S)
+
     def _known(self, address: str) -> str:
         return address if address in self._wrong or len(self._wrong) < ADDRESSES_MAX else ""
 
@@ -146,18 +160,19 @@ class Access:
     def _forget_old(self, now_s: float) -> None:
         self._sessions = {key: s for key, s in self._sessions.items() if now_s < s.until_s}
         while len(self._sessions) >= SESSIONS_MAX:
-            del self._sessions[next(iter(self._sessions))]
+            del self._sessions[min(self._sessions, key=lambda key: self._sessions[key].until_s)]  # no page has it open
 
 
-def is_own_page(host: str | None, origin: str | None, loopback: bool) -> bool:
-    """Whether a request comes from this server's own page.
+def is_own_page(host: str | None, origin: str | None, loopback: bool, site: str | None = None) -> bool:
+    """Whether a request comes from this server's own page. site: its Sec-Fetch-Site.
 
     A name that an attacker lets point to this computer is no name of it (DNS rebinding), so a server on loopback answers
-    to the names of loopback only. A page of another site has another origin.
+    to the addresses and the name of loopback only. A page of another site has another origin; where a browser sends no
+    origin, it may say that the site is another.
     """
-    if not host:
+    if not host or site not in OWN_SITES:
         return False
     name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-    if loopback and name not in LOOPBACK_NAMES:
+    if loopback and not is_loopback(name.removeprefix("[").removesuffix("]")):
         return False
     return origin is None or origin.split("://", 1)[-1] == host

@@ -19,13 +19,21 @@ from companion.core.enums import ProcessName
 from companion.core.folders import holder
 from companion.core.text import plain
 from companion.core.vehicle import Vehicle, ViewAccess
-from companion.recording.log import LogError
 from companion.runtime.bus_folders import has_sockets, newest_bus, temporary_folder
 from companion.view.access import Access, Person, Right, is_loopback, load_tokens
-from companion.view.scene import Drawn, inspection_of, photographs_beside, scene_of, tables_of_files, tables_of_log
+from companion.view.scene import (
+    Drawn,
+    inspection_of,
+    inspection_of_log,
+    photographs_beside,
+    scene_of,
+    tables_of_files,
+    tables_of_log,
+)
 
 PORT = 8717
 LOOPBACK = "127.0.0.1"
+NOTE_MAX = 400  # characters
 FLAGS = ("--vehicle", "--mission", "--scenario")
 
 
@@ -83,7 +91,7 @@ def view(
         opened = LiveSource(bus, _scene_of_files(*(files[flag] for flag in FLAGS)))
     gc.freeze()
     persons, tls, key = access_of(listen, vehicle, commands)
-    server = ViewServer(opened, Access(persons, open_watching=tls is None), listen, port, tls, _say)
+    server = ViewServer(opened, Access(persons, open_watching=tls is None, key=key), listen, port, tls, _say)
     scheme = "http" if tls is None else "https"
     shown = f"[{listen}]" if ":" in listen else listen
 
@@ -173,17 +181,12 @@ def _scene_of_files(vehicle: Path | None, mission: Path | None, scenario: Path |
 def _scene_of_log(index: Any, path: Path) -> Drawn:
     photographs = photographs_beside(path)
     scene = scene_of(tables_of_log(index.metadata), photographs)
-    files = [Path(index.metadata.metadata.get(f"{name}_file", "")) for name in ("mission", "vehicle")]
-    if all(file.is_file() for file in files) and "inspection" in (_tables(index, "mission") or {}):
-        return _with_inspection(scene, *files)
+    try:
+        if (plan := inspection_of_log(index.metadata)) is not None:
+            scene["plan"]["inspection"] = plan
+    except ConfigError as error:
+        scene["notes"].append(plain(f"the plan of the inspection is not drawn: {error}", NOTE_MAX))
     return scene
-
-
-def _tables(index: Any, name: str) -> dict[str, Any] | None:
-    with contextlib.suppress(LogError):
-        tables: dict[str, Any] | None = index.metadata.tables(name)
-        return tables
-    return None
 
 
 def _with_inspection(scene: Drawn, mission: Path | None, vehicle: Path | None) -> Drawn:

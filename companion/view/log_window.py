@@ -1,13 +1,15 @@
 """A part of a log, read fast enough to look at: the index of the file, and the rows of one window of time.
 
 The file is scanned from the front by its records' lengths, so a log without its end (its recorder was killed) is read
-like any other, and a log of many gigabytes costs memory and time for the window that is shown, not for its size. In a
+like any other, and a log of many gigabytes costs memory and time for the window that is shown, not for its size. The
+file is read, not mapped: it may become shorter while the view is open, and a map would end the process then. In a
 chunk only the messages that the page draws are decoded, found by the chunk's message indexes.
 """
 
 import gc
-import mmap
+import os
 import struct
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -39,10 +41,10 @@ MAGIC = b"\x89MCAP0\r\n"
 FOOTER, CHUNK, MESSAGE_INDEX = 0x02, 0x06, 0x07
 WANTED = frozenset(INPUTS)
 RECORD_HEAD, MESSAGE_HEAD = 9, 9 + 22
+SCANNED = RECORD_HEAD + 16  # bytes of a record that the scan reads: its head, and the times of a chunk
 DAY_NS, CHUNK_MAX_NS = 86_400_000_000_000, 600_000_000_000  # a chunk holds seconds
 NAME_MAX_BYTES = 100  # of a compression
-DAMAGE = (ZstdError, struct.error, ValueError, OverflowError, RuntimeError)
-RELEASE_BYTES = 64_000_000
+DAMAGE = (ZstdError, struct.error, ValueError, OverflowError, RuntimeError, OSError)
 WINDOW_S = 1800.0
 STRETCH_FROM_S = 600.0  # windows longer than this are drawn from fewer rows: 20 Hz up to here, 10 Hz from twice
 STRETCH_MAX = 2.0
@@ -53,13 +55,26 @@ LENGTH, ROW = struct.Struct("<Q"), struct.Struct("<QQ")
 AHEAD = 8  # chunks that are decompressed before they are needed
 
 
+class FileBytes:
+    """The bytes of a file, read when they are asked for; fewer where the file has become shorter."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._file)
+        self.size = os.fstat(self._file).st_size
+
+    def read(self, begin: int, size: int) -> bytes:
+        return os.pread(self._file, size, begin)
+
+
 class ChunkPlace(NamedTuple):
-    """A chunk of a file: times of arrival [ns], where its bytes are, and its message indexes by channel."""
+    """A chunk of a file: times of arrival [ns], where its bytes are, how it began, and its message indexes by channel."""
 
     part: int
     start_ns: int
     end_ns: int
     begin: int
+    head: bytes  # of its record: another one there is another log
     indexes: tuple[tuple[int, int, int], ...]  # channel, first byte, bytes
 
 
@@ -70,12 +85,13 @@ class LogIndex:
         self.path = path
         self.truncated = False
         self.oversize = ""  # why a part of it was not read
+        self.changed = False  # the file is no longer the one that was opened
         self.closed = False  # set by another thread: `read` ends early
         self.chunks: list[ChunkPlace] = []
         self.metadata = _metadata(path)
         self._bundle_errors = _bundle_errors(self.metadata)
         self.bytes = 0
-        self._maps: list[mmap.mmap] = []
+        self._files: list[FileBytes] = []
         self._names: list[dict[int, TopicName]] = []
         for part, file in enumerate(parts(path)):
             self._scan(part, file)
@@ -96,32 +112,27 @@ class LogIndex:
         return begin_s, min(begin_s + WINDOW_S, self.end_s + 1e-3)
 
     def _scan(self, part: int, file: Path) -> None:
-        with file.open("rb") as stream:
-            self._maps.append(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
-        data = self._maps[part]
+        data = FileBytes(file)
+        self._files.append(data)
         self._names.append({})
-        self.bytes += len(data)
-        at, end, complete, release = len(MAGIC), len(data), False, RELEASE_BYTES
-        while at + RECORD_HEAD <= end:
-            kind, length = struct.unpack_from("<BQ", data, at)
+        self.bytes += data.size
+        at, end, complete = len(MAGIC), data.size, False
+        while len(head := data.read(at, SCANNED)) >= RECORD_HEAD:
+            kind, length = struct.unpack_from("<BQ", head)
             begin = at + RECORD_HEAD
             if begin + length > end:
                 break
-            if kind == CHUNK and length >= 28:
-                start_ns, end_ns = struct.unpack_from("<QQ", data, begin)
-                self.chunks.append(ChunkPlace(part, start_ns, end_ns, begin, ()))
+            if kind == CHUNK and length >= 28 and len(head) == SCANNED:
+                start_ns, end_ns = struct.unpack_from("<QQ", head, RECORD_HEAD)
+                self.chunks.append(ChunkPlace(part, start_ns, end_ns, begin, head, ()))
                 self._note_size(data, begin)
-            elif kind == MESSAGE_INDEX and self.chunks and length >= 6:
-                channel, size = struct.unpack_from("<HI", data, begin)
+            elif kind == MESSAGE_INDEX and self.chunks and length >= 6 and len(head) >= RECORD_HEAD + 6:
+                channel, size = struct.unpack_from("<HI", head, RECORD_HEAD)
                 last = self.chunks[-1]
                 if size + 6 <= length:
                     self.chunks[-1] = last._replace(indexes=(*last.indexes, (channel, begin + 6, size)))
             complete = complete or kind == FOOTER
             at = begin + length
-            if at > release:
-                release = at + RELEASE_BYTES
-                _release(data)
-        _release(data)
         self.truncated |= not complete
 
     def _correct_times(self) -> None:
@@ -135,22 +146,22 @@ class LogIndex:
                 kept.append(chunk)
                 continue
             self.truncated = True
-            data = self._maps[chunk.part]
+            data = self._files[chunk.part]
             stamps = [
                 stamp_ns
                 for _, begin, size in chunk.indexes
-                for stamp_ns, _ in struct.iter_unpack("<QQ", data[begin : begin + size - size % 16])
+                for stamp_ns, _ in _index_rows(data, begin, size)
                 if first_ns <= stamp_ns <= last_ns
             ]
             if stamps:
                 kept.append(chunk._replace(start_ns=min(stamps), end_ns=max(stamps)))
         self.chunks = kept
 
-    def _note_size(self, data: mmap.mmap, begin: int) -> None:
+    def _note_size(self, data: FileBytes, begin: int) -> None:
         """Say at once, not when its window is shown, that a chunk states a size that is not read."""
         try:
             compression, size, at, _ = _chunk_head(data, begin)
-            if stated_size(compression, data[at : at + FRAME_HEAD_BYTES], size) > CHUNK_MAX_BYTES:
+            if stated_size(compression, data.read(at, FRAME_HEAD_BYTES), size) > CHUNK_MAX_BYTES:
                 self.oversize, self.truncated = str(ChunkTooLarge()), True
         except DAMAGE:  # `read` will find the same
             pass
@@ -174,13 +185,11 @@ class LogIndex:
                     continue
                 try:
                     self._read_chunk(chunk, data, digest, due_ns)
-                except (struct.error, ValueError, OverflowError):
+                except (struct.error, ValueError, OverflowError, OSError):
                     self.truncated = True
         finally:
             if collects:
                 gc.enable()
-        for mapped in self._maps:
-            _release(mapped)
         return digest
 
     def _decompressed(self, chunks: list[ChunkPlace]) -> Iterator[tuple[ChunkPlace, bytes | None]]:
@@ -204,14 +213,17 @@ class LogIndex:
                 yield chunk, data
 
     def _records_of(self, chunk: ChunkPlace) -> bytes:
-        source = self._maps[chunk.part]
+        source = self._files[chunk.part]
+        if source.read(chunk.begin - RECORD_HEAD, SCANNED) != chunk.head:
+            self.changed = True
+            raise ValueError("another file")
         compression, size, at, held = _chunk_head(source, chunk.begin)
         if max(size, held) > CHUNK_MAX_BYTES:  # before the copy
             raise ChunkTooLarge
-        return chunk_data(compression, source[at : at + held], size)
+        return chunk_data(compression, source.read(at, held), size)
 
     def _read_chunk(self, chunk: ChunkPlace, data: bytes, digest: Digest, due_ns: dict[TopicName, int]) -> None:
-        source, names = self._maps[chunk.part], self._names[chunk.part]
+        source, names = self._files[chunk.part], self._names[chunk.part]
         due: list[tuple[int, TopicName]] = []
         if any(channel not in names for channel, _, _ in chunk.indexes) or not chunk.indexes:
             for kind, offset in _records(data):
@@ -223,25 +235,24 @@ class LogIndex:
         for channel, begin, held in chunk.indexes:
             topic = names.get(channel)
             if topic in WANTED and topic is not None:
-                rows = ROW.iter_unpack(source[begin : begin + held // ROW.size * ROW.size])
-                due += _due(rows, topic, data, digest.stretch, due_ns)
+                due += _due(_index_rows(source, begin, held), topic, data, digest.stretch, due_ns)
         for offset, topic in sorted(due):
             _take(data, offset, topic, digest)
 
 
-def _chunk_head(data: mmap.mmap, begin: int) -> tuple[str, int, int, int]:
+def _chunk_head(data: FileBytes, begin: int) -> tuple[str, int, int, int]:
     """Compression, bytes decompressed, and place and bytes of the data of the chunk at `begin`, as the chunk states them."""
-    size, _crc, name_bytes = struct.unpack_from("<QII", data, begin + 16)
+    size, _crc, name_bytes = struct.unpack("<QII", data.read(begin + 16, 16))
     at = begin + 32
-    compression = data[at : at + min(name_bytes, NAME_MAX_BYTES)].decode()
-    (held,) = struct.unpack_from("<Q", data, at + name_bytes)
+    compression = data.read(at, min(name_bytes, NAME_MAX_BYTES)).decode()
+    (held,) = LENGTH.unpack(data.read(at + name_bytes, LENGTH.size))
     return compression, size, at + name_bytes + 8, held
 
 
-def _release(data: mmap.mmap) -> None:
-    """Give the pages of the file back: a log of gigabytes must not count as memory of the view."""
-    if hasattr(mmap, "MADV_DONTNEED"):
-        data.madvise(mmap.MADV_DONTNEED)
+def _index_rows(data: FileBytes, begin: int, size: int) -> Iterator[tuple[int, int]]:
+    """Time of arrival [ns] and offset of each message of a message index."""
+    rows = data.read(begin, size)
+    return ROW.iter_unpack(rows[: len(rows) // ROW.size * ROW.size])
 
 
 def _due(

@@ -82,7 +82,8 @@ class LogSource:
 
     def _notes(self) -> list[str]:
         index = self._index
-        return [line(index)] if index.windows > 1 or index.truncated or index.oversize else []
+        said = [line(index)] if index.windows > 1 or index.truncated or index.oversize or index.changed else []
+        return [*said, *self._scene["notes"]]
 
     def _photographs(self, begin_s: float, end_s: float) -> list[Event]:
         """Photographs that lie beside the log, as events at the time of their exposure."""
@@ -113,7 +114,9 @@ def line(index: LogIndex) -> str:
     words = [f"{index.bytes / 1e9:.2f} GB, {seconds / 60:.0f} min"]
     if index.windows > 1:
         words.append(f"shown in {index.windows} windows of {WINDOW_S / 60:.0f} min")
-    if index.oversize:
+    if index.changed:
+        words.append("not complete: the file has changed since it was opened; start the view again")
+    elif index.oversize:
         words.append(f"not complete: {index.oversize}")
     elif index.truncated:
         words.append("not complete: its end is missing or a part is damaged")

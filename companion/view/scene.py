@@ -7,7 +7,7 @@ is under way. A table that is missing or of another version is left out: a view 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -19,22 +19,27 @@ from companion.core.trajectories import duration_s, sample
 from companion.mission.curves import Curve, to_trajectory
 from companion.recording.log import Log, LogError, side_cars
 
+if TYPE_CHECKING:
+    from companion.planning.planner import InspectionPlan
+
 Drawn = dict[str, Any]  # JSON-ready
 
 DRAWN_FROM = ("vehicle", "mission", "site", "scenario", "world")
 CURVE_POINTS = 400
 PHOTOGRAPHS_MAX = 2000
+UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, OSError)  # by this version
 TEXTURE_SHADES = {"concrete": 0.62, "grass": 0.40, "plain": 0.72, "wallpaper": 0.66}
 
 
 def scene_of(
     tables: dict[str, Tables], photographs: list[Drawn] | None = None, meshes: list[Drawn] | None = None
 ) -> Drawn:
-    """The scene of a flight from its tables, by name."""
+    """The scene of a flight from its tables, by name. Its "notes" are shown to the person."""
     vehicle, mission, scenario = (tables.get(name) or {} for name in ("vehicle", "mission", "scenario"))
     drawn: Drawn = {
         "title": str(mission.get("name") or scenario.get("name") or "flight"),
         "vehicle": {}, "solids": [], "site": [], "plan": {}, "photographs": photographs or [], "meshes": meshes or [],
+        "notes": [],
     }  # fmt: skip
     with _left_out():
         drawn["vehicle"] = _vehicle(vehicle, scenario)
@@ -91,17 +96,34 @@ def inspection_of(mission: Path, vehicle: Path) -> Drawn | None:
     from companion.view.inspection_plan import Loaded
 
     with _left_out():
-        plan = Loaded(mission, vehicle).plan
-        poses = [station.photograph.pose for station in plan.stations if station.photograph is not None]
-        looks = [[*np.round(pose.p_W, 3).tolist(), *np.round(pose.R_WC[:, 2], 3).tolist()] for pose in poses]
-        return {"path": [[round(v, 3) for v in corner] for corner in plan.path], "photographs": looks[:PHOTOGRAPHS_MAX]}
+        return _inspection(Loaded(mission, vehicle).plan)
     return None
+
+
+def inspection_of_log(log: Log) -> Drawn | None:
+    """Path and photographs of the inspection that a flight was flown with; None where it had none.
+
+    Raises `ConfigError`, one line, where its log does not hold what the plan needs.
+    """
+    from companion.view.inspection_of_log import flown_inspection
+
+    try:
+        plan = flown_inspection(log)
+        return None if plan is None else _inspection(plan)
+    except UNREADABLE as error:
+        raise LogError(f"{log.path}: its inspection cannot be planned by this version: {error}") from None
+
+
+def _inspection(plan: "InspectionPlan") -> Drawn:
+    poses = [station.photograph.pose for station in plan.stations if station.photograph is not None]
+    looks = [[*np.round(pose.p_W, 3).tolist(), *np.round(pose.R_WC[:, 2], 3).tolist()] for pose in poses]
+    return {"path": [[round(v, 3) for v in corner] for corner in plan.path], "photographs": looks[:PHOTOGRAPHS_MAX]}
 
 
 @contextlib.contextmanager
 def _left_out() -> Iterator[None]:
     """A part whose table has another form than this version knows is not drawn."""
-    with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError, IndexError, OSError, ConfigError):
+    with contextlib.suppress(*UNREADABLE, ConfigError):
         yield
 
 

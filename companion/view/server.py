@@ -9,17 +9,21 @@ import asyncio
 import contextlib
 import http
 import json
+import math
 import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 import msgspec
 
 from companion.core.clock import monotonic_s
 from companion.core.enums import OperatorAction
 from companion.core.errors import UserError
+from companion.core.messages import OperatorRequest
 from companion.core.text import plain
+from companion.mission.operator import who
 from companion.view.access import Access, Right, Session, is_own_page
 from companion.view.digest import TRACKS
 
@@ -42,13 +46,15 @@ FILES = {
     "/panels.js": ("panels.js", "text/javascript; charset=utf-8"),
     "/view.js": ("view.js", "text/javascript; charset=utf-8"),
 }
-PROTOCOL = 2  # of page and server; a page of another version reloads itself
-COOKIE = "companion_view"
+PROTOCOL = 3  # of page and server; a page of another version reloads itself
+COOKIE = "companion_view"  # and the port: browsers do not keep the cookies of two ports apart
 PERIOD_S = 0.05
 BEHIND_MAX = 4  # packets that a page may have open
 MESSAGE_MAX_BYTES = 4096  # of a page
 PAGES_MAX = 20
 RUBBISH_MAX = 20  # messages that cannot be understood, then the connection is closed
+WINDOW_PERIOD_S = 1.0  # between two windows of a log that one page gets
+TRY_AGAIN_LATER = 1013  # WebSocket close code; its reason is shown on the page
 SEND_S = 5.0  # for one message to a page; then its connection is closed
 ASK_PERIOD_S = 0.3  # between two requests of one page
 # Largest age of the newest packet that a page had received when a person confirmed: ten times what a good link needs. A request
@@ -60,7 +66,10 @@ CHANGED = (
     OperatorAction.HOLD,
     OperatorAction.RETURN,
 )  # depend on the phase
-ONCE = ("Host", "Origin", "Cookie", "Authorization")  # headers
+ONCE = ("Host", "Origin", "Cookie", "Authorization", "Sec-Fetch-Site")  # headers
+# Answered wherever the request comes from: a link of another site leads to the first, and a browser states no site for the other
+# by the same rule in all versions; its origin is always there.
+FROM_ANYWHERE = ("/", "/live")
 POLICY = "default-src 'self'; img-src 'self' blob:; style-src 'self'; connect-src 'self'; frame-ancestors 'none'"
 
 
@@ -103,11 +112,15 @@ class Page:
         self.sent = self.acknowledged = 0
         self.camera = False
         self.window = 0
+        self.wanted: int | None = None  # the window that it asked for last
+        self.window_s = -math.inf  # when it got one that it asked for
         self.state: Any = None  # of the source: how far this page has read
         self.picture_seq = -1
         self.asked_s = 0.0
         self.rubbish = 0
+        self.begun = False  # it has been greeted; what is new comes after that
         self.feeding: asyncio.Task[None] | None = None
+        self.closing: asyncio.Task[None] | None = None
 
     @property
     def behind(self) -> int:
@@ -155,8 +168,10 @@ class ViewServer:
                     self._source.work()
                 except Exception as error:  # such as no file left for a socket: the next attempt is a period away
                     self._note_error(error)
+                now_s = monotonic_s()
                 for page in list(self._pages):
-                    if page.feeding is None or page.feeding.done():
+                    self._access.keep(page.session, now_s)
+                    if page.begun and (page.feeding is None or page.feeding.done()):
                         page.feeding = asyncio.create_task(self._feed(page))
                 idle = not self._pages
                 with contextlib.suppress(asyncio.TimeoutError):
@@ -166,6 +181,8 @@ class ViewServer:
         """Send a page what is new; a page that takes nothing is closed, and no other waits for it."""
         if page.behind >= BEHIND_MAX:
             return
+        if page.wanted is not None and (now_s := monotonic_s()) - page.window_s >= WINDOW_PERIOD_S:
+            page.window, page.wanted, page.window_s, page.state = page.wanted, None, now_s, None
         try:
             for data in (self._source.packet(page), self._source.picture(page) if page.camera else None):
                 if data is not None:
@@ -203,7 +220,8 @@ class ViewServer:
             self.refused += 1
             return _response(400, b"a header that may come once came twice\n")
         loopback = self._tls is None
-        if not is_own_page(headers.get("Host"), headers.get("Origin"), loopback):
+        site = None if path in FROM_ANYWHERE else headers.get("Sec-Fetch-Site")
+        if not is_own_page(headers.get("Host"), headers.get("Origin"), loopback, site):
             self.refused += 1
             return _response(403, b"another page, or another name of this computer: refused\n")
         if path in self._files:
@@ -220,22 +238,25 @@ class ViewServer:
             self.refused += 1
             return _response(401, b"a token is needed\n")
         if path.startswith("/photograph/"):
-            picture = self._source.file(path.removeprefix("/photograph/"))
+            picture = self._source.file(unquote(path.removeprefix("/photograph/")))
             return _response(404, b"no such photograph\n") if picture is None else _response(200, picture, "image/png")
         if path != "/live":
             return _response(404, b"no such page\n")
-        if len(self._pages) >= PAGES_MAX:
-            self.refused += 1
-            return _response(503, b"too many pages watch\n")
         connection.session = session  # type: ignore[attr-defined]
         return None
 
     def _log_in(self, connection: "ServerConnection", headers: "Headers", now_s: float) -> "Response":
+        """A session for a token. The token comes in a header that a page of another site cannot send; without it nothing was
+        tried. (The library under this server takes no other method than GET.)"""
         address = str(connection.remote_address[0]) if connection.remote_address else ""
-        if (wait_s := self._access.wait_s(address, now_s)) > 0:
+        scheme, _, token = headers.get("Authorization", "").partition(" ")
+        token = token.strip()
+        if scheme != "Bearer" or not token:
+            self.refused += 1
+            return _response(401, b"a token is needed\n")
+        if (wait_s := self._access.wait_s(token, address, now_s)) > 0:
             self.refused += 1
             return _response(429, f"too many wrong tokens; wait {wait_s:.0f} s\n".encode())
-        token = headers.get("Authorization", "").removeprefix("Bearer ").strip()
         found = self._access.log_in(token, address, now_s)
         if found is None:
             self.refused += 1
@@ -243,18 +264,25 @@ class ViewServer:
         key, session = found
         answer = _response(200, json.dumps({"right": session.right, "name": session.name}).encode(), "application/json")
         secure = "; Secure" if self._tls else ""
-        answer.headers["Set-Cookie"] = f"{COOKIE}={key}; Path=/; HttpOnly; SameSite=Strict{secure}"
+        answer.headers["Set-Cookie"] = f"{_cookie_name(headers)}={key}; Path=/; HttpOnly; SameSite=Strict{secure}"
         return answer
 
     # --- one page -----------------------------------------------------------------------------------------------------
 
     async def _watch(self, connection: "ServerConnection") -> None:
         page = Page(connection, connection.session)  # type: ignore[attr-defined]
-        facts = {"right": page.session.right, "name": page.session.name, "protocol": PROTOCOL}
+        # asks_as: how the mission's answers name the person
+        asks_as = who(OperatorRequest(stamp_s=0.0, action=OperatorAction.HOLD, who=page.session.name))
+        facts = {"right": page.session.right, "name": page.session.name, "protocol": PROTOCOL, "asks_as": asks_as}
+        if problem := self._make_room(page):
+            self.refused += 1
+            await connection.close(TRY_AGAIN_LATER, problem)
+            return
         try:
-            self._source.wake(len(self._pages) + 1, sum(page.camera for page in self._pages))
+            self._pages.add(page)  # takes its place before anything waits
+            self._source.wake(len(self._pages), sum(page.camera for page in self._pages))
             await self._send(page, _text(self._source.hello() | facts | {"columns": TRACKS}))
-            self._pages.add(page)
+            page.begun = True
             async for message in connection:
                 answer = self._take(page, message)
                 if answer is not None:
@@ -264,6 +292,19 @@ class ViewServer:
         except Exception as error:
             self._close(page, error)
         self._pages.discard(page)
+
+    def _make_room(self, page: Page) -> str:
+        """Why there is no place for a page; "" where there is. One that may command takes the place of one that only watches."""
+        if len(self._pages) < PAGES_MAX:
+            return ""
+        watching = [other for other in self._pages if other.session.right != Right.COMMAND]
+        if page.session.right != Right.COMMAND or not watching:
+            return f"{PAGES_MAX} pages are open, and there is no place for another"
+        leaving = min(watching, key=lambda other: bool(other.session.name))  # first those without a token
+        self._pages.discard(leaving)
+        reason = "a person who may command needed the place of this page"
+        leaving.closing = asyncio.create_task(leaving.connection.close(TRY_AGAIN_LATER, reason))
+        return ""
 
     def _take(self, page: Page, message: str | bytes) -> dict[str, Any] | None:
         """Do what a page's message says; an answer for it, if it needs one."""
@@ -276,7 +317,10 @@ class ViewServer:
                 page.camera = bool(asked["camera"])
                 return None
             if "window" in asked:
-                page.window, page.state = int(asked["window"]), None
+                wanted = int(asked["window"])
+                page.wanted = (
+                    None if self._source.live else wanted
+                )  # a running stack has one window, and sends what is new
                 return None
             action, seen_s, phase = OperatorAction(asked["ask"]), float(asked["seen"]), str(asked["phase"])
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
@@ -289,7 +333,7 @@ class ViewServer:
         """seen_s: stamp of the newest packet of the page; phase: what the page showed when the person chose the action."""
         now_s = monotonic_s()
         early, page.asked_s = now_s - page.asked_s < ASK_PERIOD_S, now_s
-        if page.session.right != Right.COMMAND or now_s >= page.session.until_s:
+        if page.session.right != Right.COMMAND:
             self.refused += 1
             return "refused: this page may watch only"
         if early:
@@ -314,10 +358,17 @@ def _port(server: "Server") -> int:
     return port
 
 
+def _cookie_name(headers: "Headers") -> str:
+    """Of the session's cookie: with the port that the browser called, which a tunnel may have changed."""
+    port = headers.get("Host", "").rpartition(":")[2]
+    return f"{COOKIE}_{port}" if port.isascii() and port.isdigit() else COOKIE
+
+
 def _cookie(headers: "Headers") -> str:
+    wanted = _cookie_name(headers)
     for part in headers.get("Cookie", "").split(";"):
         name, _, value = part.strip().partition("=")
-        if name == COOKIE:
+        if name == wanted:
             return value
     return ""
 

@@ -11,10 +11,10 @@ from companion.view.server import ViewServer
 
 
 @contextmanager
-def served(source: Any, access: Access) -> Iterator[tuple[ViewServer, int]]:
-    """Serve a source on loopback; yields the server and its port."""
+def served(source: Any, access: Access, port: int = 0) -> Iterator[tuple[ViewServer, int]]:
+    """Serve a source on loopback; yields the server and its port. port: 0 is any free one."""
     said: list[str] = []
-    server, ended = ViewServer(source, access, "127.0.0.1", 0, log=said.append), asyncio.Event()
+    server, ended = ViewServer(source, access, "127.0.0.1", port, log=said.append), asyncio.Event()
     server.said = said  # type: ignore[attr-defined]
     ready, loops, ports = threading.Event(), [], []
 

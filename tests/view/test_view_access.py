@@ -83,16 +83,36 @@ def test_a_session_ends():
     assert gate.session(key, module.SESSION_S + 1.0) is None
 
 
+def test_a_session_goes_on_while_its_page_is_open_and_is_not_forgotten_for_newer_ones():
+    gate = Access([ANNA, BEN], open_watching=False)
+    key, session = gate.log_in(ANNA.token, "10.0.0.1", 0.0)
+    gate.keep(session, module.SESSION_S - 1.0)
+    assert gate.session(key, 2.0 * module.SESSION_S - 2.0) is session
+    for _ in range(2 * module.SESSIONS_MAX):
+        gate.log_in(BEN.token, "10.0.0.2", module.SESSION_S - 2.0)
+    assert gate.session(key, module.SESSION_S) is session and len(gate._sessions) <= module.SESSIONS_MAX
+
+
 def test_ten_wrong_tokens_a_second_are_limited_for_this_address_alone():
     gate = Access([ANNA], open_watching=False)
     looked_at = 0
     for i in range(600):  # a minute
-        if gate.wait_s("10.0.0.66", 0.1 * i) == 0.0:
+        if gate.wait_s(f"{i:024d}", "10.0.0.66", 0.1 * i) == 0.0:
             assert gate.log_in(f"{i:024d}", "10.0.0.66", 0.1 * i) is None
             looked_at += 1
     assert looked_at <= module.WRONG_BURST + 60.0 / module.WRONG_REFILL_S + 1
-    assert gate.log_in("wrong", "10.0.0.66", 60.0) is None and gate.wait_s("10.0.0.66", 60.0) > 0.0
-    assert gate.wait_s("10.0.0.1", 60.0) == 0.0 and gate.log_in(ANNA.token, "10.0.0.1", 60.0)
+    assert gate.log_in("wrong", "10.0.0.66", 60.0) is None and gate.wait_s("wrong", "10.0.0.66", 60.0) > 0.0
+    assert gate.wait_s(ANNA.token, "10.0.0.1", 60.0) == 0.0 and gate.log_in(ANNA.token, "10.0.0.1", 60.0)
+
+
+def test_a_key_that_the_view_has_drawn_never_waits_and_a_token_of_a_file_does():
+    """On loopback every program has the same address; wrong tokens of one must not keep the pilot out."""
+    gate = Access([ANNA, BEN], open_watching=True, key=ANNA.token)
+    for _ in range(20):
+        gate.log_in("wrong", "127.0.0.1", 0.0)
+    assert gate.wait_s(ANNA.token, "127.0.0.1", 0.0) == 0.0 and gate.log_in(ANNA.token, "127.0.0.1", 0.0)
+    assert gate.wait_s(BEN.token, "127.0.0.1", 0.0) > 0.0 and gate.wait_s("wrong", "127.0.0.1", 0.0) > 0.0
+    assert Access([ANNA], open_watching=True).wait_s("", "127.0.0.1", 0.0) == 0.0  # no key is no token
 
 
 def test_addresses_that_are_remembered_are_bounded():
@@ -100,7 +120,7 @@ def test_addresses_that_are_remembered_are_bounded():
     for i in range(3 * module.ADDRESSES_MAX):
         gate.log_in("wrong", f"10.0.{i // 256}.{i % 256}", 0.0)
     assert len(gate._wrong) <= module.ADDRESSES_MAX + 1
-    assert gate.wait_s("192.168.9.9", 0.0) > 0.0  # all others share one
+    assert gate.wait_s("wrong", "192.168.9.9", 0.0) > 0.0  # all others share one
 
 
 def test_every_token_is_compared_in_constant_time(monkeypatch):
@@ -119,6 +139,9 @@ def test_every_token_is_compared_in_constant_time(monkeypatch):
         ("127.0.0.1:8717", "http://127.0.0.1:8717", True, True),
         ("localhost:9000", "http://localhost:9000", True, True),
         ("[::1]:8717", "http://[::1]:8717", True, True),
+        ("127.0.0.2:8717", "http://127.0.0.2:8717", True, True),  # as `--listen 127.0.0.2` prints it
+        ("10.0.0.2:8717", "http://10.0.0.2:8717", True, False),
+        ("127.0.0.1.evil.example:8717", None, True, False),
         ("aircraft:8717", "https://aircraft:8717", False, True),
         ("127.0.0.1:8717", "http://evil.example", True, False),
         ("127.0.0.1:8717", "null", True, False),
@@ -130,6 +153,13 @@ def test_every_token_is_compared_in_constant_time(monkeypatch):
 )
 def test_only_the_own_page_is_answered(host, origin, loopback, own):
     assert is_own_page(host, origin, loopback) is own
+
+
+@pytest.mark.parametrize(
+    "site, own", [(None, True), ("same-origin", True), ("none", True), ("same-site", False), ("cross-site", False)]
+)
+def test_a_request_that_another_site_causes_is_refused_without_an_origin(site, own):
+    assert is_own_page("127.0.0.1:8717", None, True, site) is own
 
 
 def test_addresses_of_loopback():

@@ -132,6 +132,13 @@ def test_another_address_is_served_by_tokens_and_tls(closed_vehicle):
         assert "Secure" in answer.headers["Set-Cookie"]
 
 
+@pytest.mark.parametrize("listen", ["127.0.0.1", "127.0.0.2", "localhost"])
+def test_an_address_of_loopback_that_is_printed_is_answered(listen):
+    with running_view(LOG, "--listen", listen) as view:
+        assert f"//{listen}:" in view.url
+        assert json.load(urllib.request.urlopen(view.url + "who", timeout=10))["right"] == "watch"
+
+
 def test_a_certificate_that_is_none_is_one_line(closed_vehicle):
     (closed_vehicle.parent / "cert.pem").write_text("nothing")
     assert "not a certificate and its key" in refused(LOG, "--listen", "0.0.0.0", "--vehicle", str(closed_vehicle))

@@ -118,6 +118,33 @@ def test_damage_in_the_middle_is_said_when_it_has_been_read(tmp_path, long_log):
         source.close()
 
 
+@pytest.mark.parametrize("bytes_left", [0, 5000, None])
+def test_a_file_that_changes_while_it_is_shown_is_said_and_ends_nothing(tmp_path, long_log, bytes_left):
+    """Written again in place, or cut: a part of memory that stood for it would end the process."""
+    path = tmp_path / "changing.mcap"
+    path.write_bytes(long_log.read_bytes())
+    index = LogIndex(path)
+    source = LogSource(index, scene_of(tables_of_log(index.metadata)))
+    try:
+        with path.open("r+b") as file:
+            if bytes_left is None:
+                file.write(bytes(index.bytes))
+            else:
+                file.truncate(bytes_left)
+        head, _ = opened(source.window(0))
+        assert "the file has changed since it was opened" in head["notes"][0]
+    finally:
+        source.close()
+
+
+def test_a_log_that_grows_while_it_is_shown_has_not_changed(tmp_path, long_log):
+    whole, path = long_log.read_bytes(), tmp_path / "growing.mcap"
+    path.write_bytes(whole[: len(whole) // 2])
+    index = LogIndex(path)
+    path.write_bytes(whole)
+    assert len(index.read(*index.window_s(0)).rows["state"]) > 0 and not index.changed
+
+
 def test_a_long_log_is_shown_in_windows(long_log, monkeypatch):
     monkeypatch.setattr(log_window, "WINDOW_S", 50.0)
     index = LogIndex(long_log)

@@ -127,7 +127,7 @@ def test_every_command_can_be_pressed_in_a_window_of_any_size(log, tmp_path, siz
         page.wait("window.view && view.loaded", 60)
         page.run("view.time.playing = false; view.time.to(60)")
         page.run(
-            "(() => { document.getElementById('commands').hidden = false;"
+            "(() => { view.commands.show(true, 'wrong token');"
             f" document.getElementById('buttons').replaceChildren(...{list(COMMANDS)!r}.map((name) => {{"
             " const b = document.createElement('button'); b.textContent = name; return b; })); })()"
         )

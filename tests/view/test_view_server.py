@@ -6,7 +6,8 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from urllib.parse import quote
 
 import pytest
 from served import served
@@ -15,9 +16,10 @@ from websockets.sync.client import connect
 
 from companion.core import websocket_limits
 from companion.core.clock import monotonic_s
+from companion.view import access as access_module
 from companion.view import server as server_module
 from companion.view.access import Access, Person, Right
-from companion.view.server import BEHIND_MAX, COOKIE, FILES, RUBBISH_MAX
+from companion.view.server import BEHIND_MAX, COOKIE, FILES, RUBBISH_MAX, TRY_AGAIN_LATER
 
 ANNA = Person(name="anna", right=Right.COMMAND, token="a" * 24)
 BEN = Person(name="ben", right=Right.WATCH, token="b" * 24)
@@ -109,6 +111,15 @@ def until(condition) -> None:
         time.sleep(0.01)
 
 
+def refusal_of(page) -> str:
+    """Why the server ended a page's connection."""
+    with pytest.raises(ConnectionClosed) as found:
+        for _ in range(1000):
+            page.recv(10.0)
+    assert found.value.rcvd is not None and found.value.rcvd.code == TRY_AGAIN_LATER
+    return found.value.rcvd.reason
+
+
 def test_the_files_of_the_page_and_nothing_else():
     with serving() as (_, _, port):
         for path in FILES:
@@ -125,6 +136,13 @@ def test_the_files_of_the_page_and_nothing_else():
         assert get(port, "/photograph/known.png")[:2] == (200, "PNG")
 
 
+@pytest.mark.parametrize("name", ["pier 3.png", "Brücke.png", "50%.png", "a+b.png"])
+def test_a_photograph_of_any_name_is_found(name):
+    with serving() as (source, _, port):
+        source.file = lambda asked: b"PNG" if asked == name else None
+        assert get(port, f"/photograph/{quote(name, safe='')}")[:2] == (200, "PNG")
+
+
 def test_another_name_or_another_page_is_refused():
     with serving() as (_, server, port):
         assert get(port, "/", Host="evil.example")[0] == 403
@@ -134,6 +152,112 @@ def test_another_name_or_another_page_is_refused():
         assert server.refused == 3
 
 
+def test_a_page_of_another_site_reaches_nothing_where_its_browser_sends_no_origin():
+    with serving() as (_, server, port):
+        for path in ("/who", "/login", "/photograph/known.png", "/view.js"):
+            assert get(port, path, **{"Sec-Fetch-Site": "cross-site"})[0] == 403
+            assert get(port, path, **{"Sec-Fetch-Site": "same-site"})[0] == 403  # another port of this computer
+        assert get(port, "/", **{"Sec-Fetch-Site": "cross-site"})[0] == 200  # a link to the view
+        assert get(port, "/who", **{"Sec-Fetch-Site": "same-origin"})[0] == 200
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"Authorization": ""}, {"Authorization": "Bearer "}, {"Authorization": "Basic eDp5"}]
+)
+def test_a_login_without_a_token_is_no_attempt(headers):
+    """A page of another site can send this much; it must not use up the attempts of the pilot."""
+    with serving() as (_, _, port):
+        assert [get(port, "/login", **headers)[:2] for _ in range(20)] == [(401, "a token is needed\n")] * 20
+        assert logged_in(port, ANNA.token)
+
+
+def test_the_sessions_of_two_views_do_not_replace_each_other_in_one_browser():
+    """Browsers have one set of cookies for all ports of a host; tunnels to two aircraft differ in the port alone."""
+    with serving() as (_, _, first), serving() as (_, _, second):
+        cookies = dict(logged_in(port, ANNA.token)["Cookie"].split("=", 1) for port in (first, second))
+        assert len(cookies) == 2
+        both = "; ".join(f"{name}={value}" for name, value in cookies.items())
+        for port in (first, second):
+            assert json.loads(get(port, "/who", Cookie=both)[1])["right"] == "command"
+
+
+def test_a_tunnel_that_changes_the_port_changes_the_name_of_the_cookie():
+    with serving() as (_, _, port):
+        names = [
+            get(port, "/login", Authorization=f"Bearer {ANNA.token}", Host=host)[2].split("=")[0]
+            for host in ("localhost:8717", "localhost:9001", "localhost", "[::1]", "127.0.0.1:8717")
+        ]
+        assert names == [f"{COOKIE}_8717", f"{COOKIE}_9001", COOKIE, COOKIE, f"{COOKIE}_8717"]
+
+
+def test_a_person_who_may_command_gets_the_place_of_one_who_watches(monkeypatch):
+    monkeypatch.setattr(server_module, "PAGES_MAX", 3)
+    with serving() as (source, server, port), ExitStack() as pages:
+        named = pages.enter_context(opened(port, logged_in(port, BEN.token)))
+        strangers = [pages.enter_context(opened(port)) for _ in range(2)]
+        until(lambda: source.pages == 3)
+        with opened(port) as late:
+            assert "no place for another" in refusal_of(late)
+        session = logged_in(port, ANNA.token)
+        for _ in strangers:
+            answer_of(pages.enter_context(opened(port, session)))
+        for stranger in strangers:
+            assert "needed the place" in refusal_of(stranger)
+        assert answer_of(named)["name"] == "ben"
+        answer_of(pages.enter_context(opened(port, session)))
+        assert "needed the place" in refusal_of(named)
+        with opened(port, session) as late:  # all may command
+            assert "no place for another" in refusal_of(late)
+        assert server.errors == 0
+
+
+def test_pages_that_are_opened_at_the_same_moment_find_no_more_places(monkeypatch):
+    monkeypatch.setattr(server_module, "PAGES_MAX", 3)
+    with serving() as (source, server, port):
+        source.hello = lambda: {"scene": {}, "live": True, "padding": "x" * 20_000_000}  # takes a while
+        pages = [raw_page(port) for _ in range(10)]
+        until(lambda: server.refused == 7)
+        assert len(server._pages) == 3
+        for page in pages:
+            page.close()
+
+
+def test_a_session_does_not_end_while_its_page_is_open(monkeypatch):
+    monkeypatch.setattr(access_module, "SESSION_S", 0.5)
+    with serving() as (source, _, port):
+        session = logged_in(port, ANNA.token)
+        with opened(port, session) as page:
+            answer_of(page)
+            time.sleep(1.0)
+            page.send(ask("land"))
+            assert answer_of(page)["answer"] == "passed on" and source.asked == [("land", "anna")]
+        assert json.loads(get(port, "/who", **session)[1])["right"] == "command"
+        time.sleep(1.0)
+        assert json.loads(get(port, "/who", **session)[1])["right"] == "watch"
+
+
+def test_the_windows_that_a_page_asks_for_are_read_once_a_second_and_of_a_running_stack_never():
+    for live in (True, False):
+        with serving() as (source, server, port), opened(port) as page:
+            source.live = live
+            answer_of(page)
+            until(lambda server=server: server._pages)
+            (held,) = server._pages
+            held.state, begun, since_s = "read", [], time.monotonic()
+            for number in range(20):
+                page.send(json.dumps({"window": number}))
+                message = page.recv(10.0)
+                page.send(json.dumps({"ack": number + 1}))
+                if held.state is None:
+                    begun.append(held.window)
+                    held.state = "read"
+            assert isinstance(message, bytes)
+            most = 0 if live else 2 + (time.monotonic() - since_s) / server_module.WINDOW_PERIOD_S
+            assert len(begun) <= most and bool(begun) is not live
+            if not live:  # the last one is not lost
+                until(lambda page=page, held=held: page.send('{"ack": 999999}') or held.window == 19)
+
+
 def test_without_a_token_a_closed_server_shows_nothing():
     with serving(open_watching=False) as (source, _, port):
         assert json.loads(get(port, "/who")[1])["right"] is None
@@ -141,7 +265,7 @@ def test_without_a_token_a_closed_server_shows_nothing():
         with pytest.raises(InvalidStatus):
             opened(port)
         with pytest.raises(InvalidStatus):
-            opened(port, {"Cookie": f"{COOKIE}=forged"})
+            opened(port, {"Cookie": f"{COOKIE}_{port}=forged"})
         assert source.packets == 0
 
 

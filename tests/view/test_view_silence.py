@@ -22,6 +22,7 @@ class Stack:
     """Publishes what the view shows, until it is silent."""
 
     def __init__(self, folder) -> None:
+        self.phase = Phase.HOLD
         self._mission, self._fcu = ZmqBus(folder, "mission", ()), ZmqBus(folder, "fcu", ())
         self._estimator = ZmqBus(folder, "estimator", ())
         self.silent = threading.Event()
@@ -31,7 +32,7 @@ class Stack:
     def _run(self) -> None:
         while not self.silent.wait(0.05):
             now_s = monotonic_s()
-            self._mission.publish(status(now_s, Phase.HOLD, "arrived"))
+            self._mission.publish(status(now_s, self.phase, "arrived"))
             self._fcu.publish(fcu_status(now_s))
             self._estimator.publish(state(now_s))
 

@@ -36,14 +36,16 @@ export class Status {
       this.values[name] = dd;
     }
   }
-  // silent: ages [s] of the topics whose last message is no state any more.
-  draw(data, t, silent = {}) {
+  // silent: ages [s] of the topics whose last message is no state any more. behind: how old is what is shown [s], NaN: the present.
+  // The past is shown as it was, with its age; what has fallen silent is no state of the present.
+  draw(data, t, silent = {}, behind = NaN) {
     const { state, fcu, control } = data.tracks, phase = data.events.last("phase", t), reported = data.events.last("fcu", t);
-    const quiet = (topic) => topic in silent, age = silent.mission_status;
-    const since = quiet("mission_status") && age !== null ? `, ${age.toFixed(0)} s ago` : "";
+    const past = Number.isFinite(behind), quiet = (topic) => !past && topic in silent, age = past ? behind : silent.mission_status;
+    const old = past || quiet("mission_status"), since = old && age !== null ? `, ${age.toFixed(0)} s ago` : "";
+    this.phase = phase ? phase.phase : "";
     put($("phase"), phase ? phase.phase.replaceAll("_", " ") + since : "no mission status");
-    $("phase-dot").style.background = phaseColour(quiet("mission_status") ? "" : phase && phase.phase);
-    $("phase").classList.toggle("old", quiet("mission_status"));
+    $("phase-dot").style.background = phaseColour(old ? "" : this.phase);
+    $("phase").classList.toggle("old", old);
     put($("reason"), phase ? phase.cause || phase.reason : "");
     const row = fcu.find(t), flight = quiet("fcu_status") || row < 0 || t - fcu.time(row) > STATUS_OLD_S ? null : reported;
     const home = data.home(), height = quiet("state") ? NaN : state.value("z", t) - home[2];
@@ -61,10 +63,10 @@ export class Status {
     $("battery-fill").style.width = `${100 * Math.min(1, Math.max(0, share || 0))}%`;
     $("battery-fill").style.background = voltage < critical ? COLOURS.red : voltage < low ? COLOURS.amber : COLOURS.reference;
     put($("battery-text"), Number.isFinite(voltage) ? `${voltage.toFixed(1)} V${Number.isFinite(left) ? ` · ${Math.round(100 * left)} %` : ""}` : "no battery data");
-    this.monitors(data, t, quiet("mission_status") || !phase);
+    this.monitors(data, t, quiet("mission_status") || !phase, past);
   }
-  monitors(data, t, unknown) {
-    const active = data.monitors(t), key = `${active.map((event) => event.monitor + event.t).join() || "quiet"}/${unknown}`;
+  monitors(data, t, unknown, past) {
+    const active = data.monitors(t), key = `${active.map((event) => event.monitor + event.t).join() || "quiet"}/${unknown}/${past}`;
     if (key === this.key) return;
     this.key = key;
     const lines = active.map((event) => {
@@ -73,8 +75,9 @@ export class Status {
       if (event.action === "warn") line.className = "warn";
       return line;
     });
-    const rest = unknown ? ["safety table: not known, the mission does not report"] : lines.length ? [] : ["safety table: no monitor active"];
-    $("monitors").classList.toggle("old", unknown);
+    const quiet = past ? "safety table: no monitor was active" : "safety table: no monitor active";
+    const rest = unknown ? ["safety table: not known, the mission does not report"] : lines.length ? [] : [quiet];
+    $("monitors").classList.toggle("old", unknown || past);
     $("monitors").replaceChildren(...lines, ...rest);
   }
 }
@@ -134,11 +137,12 @@ export class CameraPanel {
     const image = this.photographs.get(file);
     return image.complete && image.naturalWidth ? image : null;
   }
-  draw(data, t) {
+  // present: t is the present of a running flight; its pictures come without a time, and belong to no other.
+  draw(data, t, present) {
     const event = data.events.last("markers", t), taken = data.events.last("photograph", t);
     const corners = event && t - event.t < 0.6 ? event.corners : [];
     const photo = taken && t - taken.t < 2.5 ? this.photograph(taken.file) : null;
-    const live = this.picture && performance.now() - this.pictured < 1500;
+    const live = present && this.picture && performance.now() - this.pictured < 1500;
     const key = `${event && event.t}/${corners.length}/${photo ? taken.file : ""}/${live ? this.pictured : ""}`;
     if (key === this.key) return;
     this.key = key;
@@ -241,6 +245,7 @@ export class Charts {
 
 // --- time line ---
 
+const LAG_S = 0.1; // of the shown present behind the newest packet: packets come 20 times a second
 const SPEEDS = [0.25, 0.5, 1, 2, 5, 10, 30];
 
 export class TimeLine {
@@ -252,7 +257,7 @@ export class TimeLine {
     $("speed").addEventListener("change", () => { this.speed = Number($("speed").value); });
     $("play").addEventListener("click", () => this.toggle());
     $("now").hidden = !live;
-    $("now").addEventListener("click", () => { this.follows = true; this.playing = true; });
+    $("now").addEventListener("click", () => this.goLive());
     const scrub = $("scrub"), to = (event) => {
       const box = scrub.getBoundingClientRect();
       this.to(this.end * Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)));
@@ -261,28 +266,33 @@ export class TimeLine {
     scrub.addEventListener("pointermove", (event) => { if (this.drags) to(event); });
     scrub.addEventListener("pointerup", () => { this.drags = false; });
     document.addEventListener("keydown", (event) => {
-      if (event.target.closest("input, dialog, select") || (event.target.tagName === "BUTTON" && event.key === " ")) return;
+      if (event.target.closest("input, dialog, select, button") || document.querySelector("dialog[open]")) return;
       if (event.key === " ") { event.preventDefault(); this.toggle(); }
       if (event.key === "ArrowLeft") this.to(this.t - (event.shiftKey ? 30 : 5));
       if (event.key === "ArrowRight") this.to(this.t + (event.shiftKey ? 30 : 5));
       if (event.key === "Home") this.to(0);
+      if (event.key === "End") this.to(Infinity);
     });
+    // After the mouse the keys are the time line's again; a button that was reached by the keyboard keeps them.
+    for (const id of ["play", "now"]) $(id).addEventListener("click", (event) => { if (event.detail) $("scrub").focus({ preventScroll: true }); });
   }
   toggle() {
     this.playing = !this.playing;
     this.follows = false;
     if (this.playing && !this.live && this.t >= this.end - 0.05) this.t = 0;
   }
-  to(t) { this.t = Math.min(Math.max(t, 0), this.end); this.follows = false; }
+  // The end of a running flight is its present.
+  to(t) { this.t = Math.min(Math.max(t, 0), this.end); this.follows = this.live && t >= this.end; this.playing ||= this.follows; }
+  goLive() { this.follows = true; this.playing = true; this.t = Math.max(this.end - LAG_S, 0); }
   step(dt, data) {
     this.end = this.live ? data.newest : data.end;
     if (this.follows) {
-      const goal = data.newest - 0.1;
+      const goal = data.newest - LAG_S;
       this.t += dt;
       this.t += Math.abs(goal - this.t) > 1 ? goal - this.t : 0.08 * (goal - this.t);
     } else if (this.playing && !this.drags) {
       this.t = Math.min(this.end, this.t + dt * this.speed);
-      if (this.t >= this.end && this.end > 0 && !this.live) this.playing = false; // 0: nothing has arrived
+      if (this.t >= this.end && this.end > 0) { if (this.live) this.follows = true; else this.playing = false; } // 0: nothing has arrived
     }
   }
   draw(data) {
@@ -342,10 +352,11 @@ const COMMANDS = [
 ];
 
 export class Commands {
-  // send(action, phase): false where there is no connection; phase(): what the page shows now.
-  constructor(send, phase) {
+  // send(action, phase): false where there is no connection; phase(): what the page shows now; goLive(): false where it showed the past.
+  constructor(send, phase, goLive) {
     this.send = send;
     this.phase = phase;
+    this.goLive = goLive;
     for (const [action, words] of COMMANDS) {
       const button = document.createElement("button");
       button.textContent = action;
@@ -359,8 +370,15 @@ export class Commands {
       this.action = null;
     });
   }
-  show(allowed) { $("commands").hidden = !allowed; }
+  // words: why the page may watch only, or what was wrong with a token.
+  show(allowed, words) {
+    $("commands").hidden = !allowed && !words;
+    $("buttons").hidden = !allowed;
+    $("rights").hidden = !words;
+    $("rights-words").textContent = words;
+  }
   confirm(action, words) {
+    if (!this.goLive()) { this.say(`${action}: NOT sent, the page showed the past; it is live now: look, and press again`); return; }
     this.action = action;
     this.chosenIn = this.phase(); // a person chose it for this phase
     $("confirm-words").textContent = `${action[0].toUpperCase()}${action.slice(1)}? This asks the mission to ${words}.`;
@@ -380,8 +398,14 @@ export class Commands {
   }
   // The mission's own words follow as a message to the ground station.
   draw(data) {
-    const texts = data.events.of("text"), last = texts.findLast && texts.findLast((event) => event.source === "mission" && event.text.includes("at the view"));
-    if (last && last !== this.last) { this.last = last; this.waits = null; this.say(last.text); }
+    // What another person asked is no answer to this page. A refusal begins with the request, the beginning of a phase does not.
+    const texts = data.events.of("text"), own = this.asksAs;
+    const last = texts.findLast && texts.findLast((event) => event.source === "mission" && event.text.includes(own));
+    if (last && last !== this.last) {
+      this.last = last;
+      this.say(last.text);
+      if (this.waits && !COMMANDS.some(([name]) => name !== this.waits.action && last.text.startsWith(`${name} (`))) this.waits = null;
+    }
     if (this.waits && performance.now() - this.waits.since > ANSWER_MS) {
       this.say(`${this.waits.action}: no answer from the mission`);
       this.waits = null;

@@ -4,7 +4,8 @@ import { add, aircraft, Camera, cholesky, cross, dot, m4, Renderer, rgb, rotatio
 import { CameraPanel, Charts, clock, COLOURS, Commands, Messages, Status, TimeLine } from "./panels.js";
 
 const $ = (id) => document.getElementById(id);
-const PROTOCOL = 2;
+const PROTOCOL = 3;
+const FULL_MS = 10000; // until a page that was refused asks again
 const STALLED_MS = 1500; // without a packet: the server sends 20 a second
 const LAYERS = [
   ["estimate", "estimate ± 1σ", COLOURS.estimate], ["truth", "truth", COLOURS.truth], ["path", "path", COLOURS.estimate],
@@ -171,9 +172,15 @@ class View {
     this.renderer = new Renderer($("world"));
     this.camera = new Camera();
     this.layers = Object.fromEntries(LAYERS.map(([name]) => [name, true]));
+    this.problem = ""; // of the last token
     this.messages = new Messages();
     this.charts = new Charts();
-    this.commands = new Commands((action, phase) => this.send({ ask: action, seen: this.stamp, phase }), () => this.phase());
+    this.commands = new Commands((action, phase) => this.send({ ask: action, seen: this.stamp, phase }), () => this.status.phase, () => this.goLive());
+    $("back").addEventListener("click", () => this.goLive());
+    $("log-in").addEventListener("click", () => this.askToken(false));
+    window.addEventListener("hashchange", async () => {
+      if (await this.takeHash()) { $("login").close(); this.reconnect(); } else $("login-answer").textContent = this.problem;
+    });
     if (this.renderer.software) document.body.classList.add("software");
     this.frames = 0; this.frameTimes = []; this.packets = 0; this.labels = []; this.drawn = {};
     this.makeLayers();
@@ -227,31 +234,60 @@ class View {
   // --- connection ---
 
   async connect() {
-    const token = new URLSearchParams(location.hash.slice(1)).get("token");
-    if (token) { history.replaceState(null, "", location.pathname); await this.logIn(token); }
-    const who = await (await fetch("who")).json();
+    await this.takeHash();
+    const answer = await fetch("who");
+    if (!answer.ok) throw new Error((await answer.text()).trim());
+    const who = await answer.json();
     if (who.protocol !== PROTOCOL) { location.reload(); return; }
     if (!who.right) { this.askToken(); return; }
     const socket = this.socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/live`);
     socket.binaryType = "arraybuffer";
     socket.onmessage = (event) => this.take(event.data);
-    socket.onclose = () => {
-      this.note("the view has ended, or the connection is lost; trying again");
+    socket.onclose = (event) => {
+      this.note(`${event.reason || "the view has ended, or the connection is lost"}; trying again`);
       this.open = false;
       document.body.classList.add("lost"); // what is shown was true once
-      if (this.status && this.hello.live) this.status.draw(this.data, this.time.t, this.silence(true));
-      setTimeout(() => this.retry(), 1000);
+      if (this.status && this.hello.live) this.status.draw(this.data, this.time.t, this.silence(true), this.behind());
+      setTimeout(() => this.retry(), event.reason ? FULL_MS : 1000);
     };
   }
   async retry() {
-    try { await this.connect(); } catch { setTimeout(() => this.retry(), 1500); }
+    try { await this.connect(); } catch (error) {
+      this.note(error instanceof TypeError ? "no connection to the view; trying again" : error.message); // a TypeError: no answer came
+      setTimeout(() => this.retry(), 1500);
+    }
   }
+  // With the session that a person has now.
+  reconnect() {
+    if (this.socket && this.socket.readyState < 2) this.socket.close(); else this.retry();
+  }
+  // The token of a printed address, also where it was entered into this page. False: there is none, or it is wrong.
+  async takeHash() {
+    const token = new URLSearchParams(location.hash.slice(1)).get("token");
+    if (!token) return false;
+    history.replaceState(history.state, "", location.pathname);
+    return !await this.logIn(token);
+  }
+  // Why not, "" when the person is known.
   async logIn(token) {
     const answer = await fetch("login", { headers: { Authorization: `Bearer ${token}` } });
-    if (answer.ok) return "";
-    return (await answer.text()).trim();
+    this.problem = answer.ok ? "" : (await answer.text()).trim();
+    if (answer.ok) this.remember((await answer.json()).right);
+    this.showRights();
+    return this.problem;
   }
-  askToken() {
+  // The right that a person entered with; it outlives a reload, and is compared with the right that the page has.
+  remember(right) { history.replaceState({ right }, ""); }
+  // A page that may only watch says so where a person expects the commands.
+  showRights() {
+    const head = this.hello;
+    if (!head) return;
+    const commands = head.live && head.right === "command", lost = history.state && history.state.right === "command";
+    const why = this.problem || (head.live && lost ? "the right to command has ended" : "");
+    this.commands.show(commands, commands ? this.problem : why && `${why}: this page may watch only`);
+  }
+  // needed: without a token the page shows nothing.
+  askToken(needed = true) {
     const dialog = $("login");
     if (dialog.open) return;
     $("login-form").onsubmit = async (event) => {
@@ -259,9 +295,10 @@ class View {
       const problem = await this.logIn($("token").value);
       $("token").value = "";
       $("login-answer").textContent = problem;
-      if (!problem) { dialog.close(); this.connect(); }
+      if (!problem) { dialog.close(); this.reconnect(); }
     };
-    dialog.addEventListener("cancel", (event) => event.preventDefault());
+    $("login-answer").textContent = this.problem;
+    dialog.oncancel = (event) => { if (needed) event.preventDefault(); };
     dialog.showModal();
   }
   // False where there is no connection.
@@ -270,13 +307,21 @@ class View {
     this.socket.send(JSON.stringify(message));
     return true;
   }
-  phase() {
-    const event = this.data.events.last("phase", Infinity);
-    return event ? event.phase : "";
+  // False where the page showed the past of a running flight: it is live from now on, and a person has to look first.
+  goLive() {
+    if (this.time.follows) return true;
+    this.time.goLive();
+    this.drawStatus();
+    return false;
+  }
+  // How old is what the page shows of a running flight [s]; NaN while it is live.
+  behind() {
+    if (!this.hello.live || this.time.follows) return NaN;
+    return Math.max(this.stamp - this.hello.base + (performance.now() - this.received) / 1000 - this.time.t, 0);
   }
   // Ages [s] of the topics that are too old to be shown as the state of the aircraft; null: never heard.
   silence(lost) {
-    if (!this.hello.live || !this.time.follows) return {};
+    if (!this.hello.live) return {};
     const stalled = performance.now() - this.received;
     if (!lost && stalled < STALLED_MS) return this.silent || {};
     return Object.fromEntries(["mission_status", "fcu_status", "state", "control"].map((topic) => [topic, ((this.silent || {})[topic] || 0) + stalled / 1000]));
@@ -304,6 +349,9 @@ class View {
     if (!this.loaded && this.data.tracks.state.n) { this.loaded = performance.now(); this.placeCamera(); }
   }
   begin(head) {
+    const source = JSON.stringify([head.live, head.base, head.start, head.end, head.scene.title]);
+    if (this.source && this.source !== source) { location.reload(); return; } // another flight: nothing of the page belongs to it
+    this.source = source;
     this.hello = head;
     this.packets = 0;
     this.loaded = 0;
@@ -316,7 +364,9 @@ class View {
     if (!this.time) this.time = new TimeLine(head.live);
     this.window = head.window;
     this.showWindow();
-    this.commands.show(head.live && head.right === "command");
+    this.commands.asksAs = head.asks_as;
+    if (head.live && head.right === "command") this.remember("command");
+    this.showRights();
     $("who").textContent = `${head.live ? "live" : "log"}${head.name ? ` · ${head.name}` : ""}${head.right === "watch" && head.live ? " · watching" : ""}`;
     document.body.classList.remove("lost");
     this.received = performance.now();
@@ -360,13 +410,15 @@ class View {
       return true;
     };
     if (due("status", 200)) { this.drawStatus(); this.messages.draw(this.data, this.time.t); this.commands.draw(this.data); }
-    if (due("time", software ? 200 : 100)) { this.time.draw(this.data); this.panel.draw(this.data, this.time.t); }
+    if (due("time", software ? 200 : 100)) { this.time.draw(this.data); this.panel.draw(this.data, this.time.t, this.time.follows); }
     if (this.frames > 10 && due("detail", 1000)) this.renderer.adapt(this.fps);
     if (due("charts", software ? 160 : 80)) this.charts.draw(this.data, this.time.t, this.frames < 20);
   }
   drawStatus() {
-    const silent = this.silence(false), age = silent.mission_status;
-    this.status.draw(this.data, this.time.t, silent);
+    const silent = this.silence(false), age = silent.mission_status, behind = this.behind();
+    this.status.draw(this.data, this.time.t, silent, behind);
+    document.body.classList.toggle("past", Number.isFinite(behind));
+    $("past-words").textContent = Number.isFinite(behind) ? `not live: showing the past, ${behind.toFixed(0)} s ago` : "";
     const words = age === undefined ? "" : age === null ? "no data from the mission so far" : `no data from the mission for ${age.toFixed(0)} s`;
     if (words !== this.quiet && (words || this.quiet)) this.note(words);
     this.quiet = words;
@@ -576,7 +628,7 @@ class View {
 
 try {
   window.view = new View();
-  window.view.connect().catch(() => { window.view.note("no connection to the view; trying again"); window.view.retry(); });
+  window.view.retry();
 } catch (error) {
   $("note").hidden = false;
   $("note").textContent = error.message;
