@@ -114,6 +114,69 @@ def test_a_page_that_loses_the_focus_gives_the_sticks_back(browser, event):
         assert len(autopilot.received) == count
 
 
+STOPS = ["given back", "focus lost", "link lost", "no samples", "not said"]
+
+
+@pytest.mark.parametrize("how", STOPS)
+def test_a_finger_that_stays_down_does_not_count_when_the_sticks_are_taken_again(browser, how, monkeypatch):
+    """The finger's next movement went on from where it was: the stick jumped from the centre to full."""
+    with served() as (station, autopilot, port, _):
+        page = browser.page(f"http://127.0.0.1:{port}/#{TOKEN}")
+        page.call("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=5)
+        page.wait("state && state.connected")
+        page.wait("(held || document.getElementById('take').click(), held)")
+        page.touch("touchStart", *page.point("left", 0.0, 0.0))
+        x, y = page.point("left", 0.0, 0.98)
+        page.touch("touchMove", x, y)
+        autopilot.arrival(lambda m: m.z > 950)
+        if how == "given back":
+            page.click("#take")
+        elif how == "focus lost":
+            page.run("window.dispatchEvent(new Event('blur'))")
+        elif how == "link lost":
+            autopilot.reports = False
+            page.wait("!state.connected")
+            autopilot.reports = True
+        elif how == "no samples":
+            page.run("for (const until = performance.now() + 800; performance.now() < until;);")
+        else:  # the answer was lost: the state says it
+            monkeypatch.setattr(station, "_answer", lambda *_: None)
+            page.run("for (const until = performance.now() + 800; performance.now() < until;);")
+            page.wait("!state.owner")
+            monkeypatch.undo()
+        page.wait("!held && state.connected && !state.owner")
+        page.touch("touchMove", x, y + 1)
+        assert page.run("sticks.up") == 0
+        autopilot.received.clear()
+        page.click("#take")
+        page.wait("held && state.you && state.control")
+        for step in range(2, 6):
+            page.touch("touchMove", x, y + step)
+            time.sleep(0.05)
+        assert len(autopilot.received) > 3 and {m.z for _, m in autopilot.received} == {500}
+        page.touch("touchEnd")
+        page.touch("touchStart", *page.point("left", 0.0, 0.5), finger=2)
+        autopilot.arrival(lambda m: m.z > 700)
+        assert not page.errors
+
+
+def test_an_answer_that_comes_after_a_release_gives_the_page_no_sticks(browser):
+    with served() as (_, _, port, _):
+        page = browser.page(f"http://127.0.0.1:{port}/#{TOKEN}")
+        page.wait("state && state.connected")
+        assert not page.run(
+            "release('given back'), receive({type: 'answer', to: 'take', ok: true, text: ''}), wanted || held"
+        )
+
+
+def test_an_address_that_is_pasted_into_an_open_tab_is_opened(browser):
+    with served() as (_, _, port, _):
+        page = browser.page(f"http://127.0.0.1:{port}/#the-token-of-the-start-before")
+        page.wait("document.getElementById('cover-text').textContent.includes('wrong token')")
+        page.call("Page.navigate", url=f"http://127.0.0.1:{port}/#{TOKEN}")
+        page.wait("typeof state !== 'undefined' && state && state.connected")  # while the page loads it has no names
+
+
 def test_a_wrong_token_and_an_address_without_one_are_refused_on_the_page(browser):
     with served() as (_, autopilot, port, _):
         page = browser.page(f"http://127.0.0.1:{port}/#wrong")
