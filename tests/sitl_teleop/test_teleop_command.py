@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from companion.cli import main
 from companion.core.errors import UserError
 from companion.remote.flight_modes import FlightMode
-from sitl.teleop.command import RESULTS, teleop
+from sitl.teleop.command import RESULTS
 from sitl.teleop.faults import Faults, parse_fault
 from sitl.teleop.flight import COLUMNS, TrainingFlight
 from sitl.teleop.results import append_row
@@ -25,7 +26,7 @@ HEAD = "t_s,ahead,right,climb,yaw\n"
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(teleop, [str(argument) for argument in arguments])
+    return CliRunner().invoke(main, ["teleop", *map(str, arguments)])
 
 
 def score(*arguments: object) -> dict[str, float]:
