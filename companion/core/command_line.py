@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from pathlib import Path
 from types import FrameType
@@ -101,6 +101,19 @@ def end_as_by_ctrl_c() -> None:
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is signal.SIG_DFL:  # nohup has set SIGHUP to "ignore", which stays
                 signal.signal(number, interrupt)
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let no signal end the writing of results: a terminal that closes may send SIGHUP more than once."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    in_main = threading.current_thread() is threading.main_thread()
+    former = [signal.signal(number, signal.SIG_IGN) for number in numbers] if in_main else []
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, former, strict=False):
+            signal.signal(number, handler)
 
 
 def one_line_errors(command: Callable[P, R]) -> Callable[P, R]:

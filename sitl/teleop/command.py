@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
@@ -10,14 +11,22 @@ import click
 import numpy as np
 
 from companion.core.arrays import Array
-from companion.core.command_line import HELP, ConfigFile, Number, OutputFile, one_line_errors
+from companion.core.command_line import (
+    HELP,
+    INTERRUPTED,
+    ConfigFile,
+    Number,
+    OutputFile,
+    one_line_errors,
+    uninterrupted,
+)
 from companion.core.config_files import ConfigKind, config_folder
 from companion.core.errors import UserError
 from companion.core.site import load_site
 from companion.remote.flight_modes import FlightMode
 from sitl.solids.solids import Solids
 from sitl.teleop.faults import Faults, parse_fault
-from sitl.teleop.flight import COLUMNS, Flown, TrainingFlight
+from sitl.teleop.flight import COLUMNS, ENDED_BY_CTRL_C, Flown, TrainingFlight
 from sitl.teleop.paper4 import Paper4
 from sitl.teleop.parameter_file import read_parameters
 from sitl.teleop.remote_port import RemotePort
@@ -169,27 +178,30 @@ def teleop(
     finally:
         if remote is not None:
             remote.close()
-    if csv_file is not None:
-        write_rows(csv_file, COLUMNS, flown.rows)
-    if log_file is not None:
-        write_session_log(log_file, flown.rows, vehicle, task_name)
-    if results is not None:
-        pilot = name or sticks_from
-        date = datetime.now(UTC).isoformat(timespec="seconds")
-        setting = (
-            date,
-            pilot,
-            vehicle,
-            task_name,
-            mode,
-            seed,
-            " ".join(f"{w:g}" for w in wind),
-            gusts,
-            " ".join(faults),
-        )
-        score = [int(value) if isinstance(value, bool) else value for value in flown.score]
-        append_row(results, RESULTS, (*setting, *score, flown.end))
+    with uninterrupted():
+        if csv_file is not None:
+            write_rows(csv_file, COLUMNS, flown.rows)
+        if log_file is not None:
+            write_session_log(log_file, flown.rows, vehicle, task_name)
+        if results is not None:
+            pilot = name or sticks_from
+            date = datetime.now(UTC).isoformat(timespec="seconds")
+            setting = (
+                date,
+                pilot,
+                vehicle,
+                task_name,
+                mode,
+                seed,
+                " ".join(f"{w:g}" for w in wind),
+                gusts,
+                " ".join(faults),
+            )
+            score = [int(value) if isinstance(value, bool) else value for value in flown.score]
+            append_row(results, RESULTS, (*setting, *score, flown.end))
     _print(flown, as_json)
+    if flown.end == ENDED_BY_CTRL_C:
+        sys.exit(INTERRUPTED)
 
 
 def _task(name: str, place_W: Array, hold_s: float, side_m: float, laps: int, markers: Path) -> Task:

@@ -216,6 +216,12 @@ def test_logs_that_cannot_be_used_are_one_line(pilots, tmp_path: Path) -> None:
     assert "t_s does not rise" in refused(path)
 
 
+def test_a_path_of_a_spreadsheet_is_read(pilots, tmp_path: Path) -> None:
+    path = pilots("paper4").write(tmp_path / "flight.csv")
+    path.write_text(path.read_text(), encoding="utf-8-sig")  # the byte order mark that Excel writes
+    assert read_pilot_log(path).spans
+
+
 def test_bounds_and_parameters_that_cannot_be_used_are_one_line(pilots, tmp_path: Path) -> None:
     log = pilots("paper4").write(tmp_path / "flight.csv")
     assert "not in the set 'delay'" in refused(log, "--set", "delay", "--bound", "k_z=0:1")
