@@ -147,11 +147,13 @@ def _to_write(tuned: Tuned) -> dict[str, float]:
 def _notes(tuned: Tuned, upsampling: str, seed: int) -> list[str]:
     sources = ", ".join(part.log.path.name for part in tuned.parts)
     ended = [f"Interrupted after {tuned.generations} generations."] if tuned.interrupted else []
+    unread = [] if tuned.what.is_tello else ["No command reads this set; docs/teleoperation.md names PX4's parameters."]
     return [
         *ended,
         f"Written by companion tune on {datetime.now(UTC).date().isoformat()}: set {tuned.what.name}, seed {seed}, {upsampling}.",
         f"From {plain(sources)}: {tuned.fitted_s:g} s fitted, {tuned.held_out_s:.1f} s held out.",
         f"Cost {tuned.errors.sum():.4g}, {tuned.gain:.3g} times below the start; held out {tuned.held_out_ratio:.3g} times as much per second.",
+        *unread,
     ]
 
 
