@@ -20,7 +20,8 @@ from companion.core.command_line import (
     STDOUT,
     ConfigFile,
     LazyGroup,
-    check_output_file,
+    Number,
+    OutputFile,
     check_output_folder,
     end_with,
     one_line_errors,
@@ -168,7 +169,7 @@ def generate(vehicle: Path | None) -> None:
 )
 @click.option(
     "--speed",
-    type=click.FloatRange(0.1, 50.0),
+    type=Number(0.1, 50.0),
     default=None,
     help="With px4, external: simulated time, at most this many times real time; without it real processes in real time.",
 )
@@ -284,8 +285,10 @@ def _flown(named: str, scenario: Path | None, fcu: str) -> tuple[Path, Path | No
 @SENSORS_OPTION
 @PILOT_OPTION
 @RESUME_OPTION
-@click.option("--json", "json_file", type=FILE, default=None, help="Write the whole result here; -: standard output.")
-@click.option("--log", "log_file", type=FILE, default=None, help="Write the flight log here.")
+@click.option(
+    "--json", "json_file", type=OutputFile(), default=None, help="Write the whole result here; -: standard output."
+)
+@click.option("--log", "log_file", type=OutputFile(), default=None, help="Write the flight log here.")
 @click.option(
     "--photographs",
     "photograph_folder",
@@ -318,10 +321,6 @@ def sim(
     from sitl.simulate import FlightProgress, fly_loaded
     from sitl.unkind import with_sensors
 
-    check_output_file(json_file)
-    check_output_file(log_file)
-    if log_file is not None and json_file is not None and log_file.absolute() == json_file.absolute():
-        raise OutputError(f"{log_file}: given for the log and for the result; name two files")
     if log_file is not None and log_file.exists():
         raise OutputError(f"{log_file}: log exists already; logs are never overwritten")
     if refine and log_file is None:
@@ -416,8 +415,8 @@ def _stack_names(_context: click.Context, _parameter: click.Parameter, value: st
 )
 @SENSORS_OPTION
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Processes at a time.")
-@click.option("--json", "json_file", type=FILE, default=None, help="Write the result here; -: standard output.")
-@click.option("--plot", "plot_file", type=FILE, default=None, help="Write the plot here (PNG).")
+@click.option("--json", "json_file", type=OutputFile(), default=None, help="Write the result here; -: standard output.")
+@click.option("--plot", "plot_file", type=OutputFile(), default=None, help="Write the plot here (PNG).")
 @one_line_errors
 def compare(
     scenario: Path,
@@ -440,7 +439,6 @@ def compare(
     from sitl.kernels import build_missing
     from sitl.scenario import SensorKind, load_scenario
 
-    check_output_file(json_file)
     if plot_file is not None:
         check_plot(plot_file)
     build_missing(load_scenario(scenario, vehicle, camera).vehicle_path, _say)
@@ -487,11 +485,13 @@ def compare(
 @click.argument("log", type=FILE)
 @click.option(
     "--tolerance",
-    type=click.FloatRange(0.0, 100.0),
+    type=Number(0.0, 100.0),
     default=None,
     help="Compare the true positions over the hold, within this distance [m], instead of every message.",
 )
-@click.option("--json", "json_file", type=FILE, default=None, help="Write the comparison here; -: standard output.")
+@click.option(
+    "--json", "json_file", type=OutputFile(), default=None, help="Write the comparison here; -: standard output."
+)
 @one_line_errors
 def refly(log: Path, tolerance: float | None, json_file: Path | None) -> None:
     """Fly the simulated flight of LOG again, from the log alone, and compare; exit status 0 when they are equal.
@@ -502,7 +502,6 @@ def refly(log: Path, tolerance: float | None, json_file: Path | None) -> None:
     from sitl.refly import comparison_lines, prepare_refly, refly_prepared
     from sitl.simulate import FlightProgress
 
-    check_output_file(json_file)
     with prepare_refly(log, tolerance) as prepared:
         build_missing(prepared.loaded.vehicle_path, _say)
         progress = FlightProgress()

@@ -10,7 +10,7 @@ from calibration.identification.identify import Axis, Identification
 from calibration.identification.values import as_result, changes, doubts, thrust_at_reference, warnings
 from calibration.identification.windows import WINDOW_S
 from calibration.results import refuse_twice, write_json
-from companion.core.command_line import HELP, OutputFile, OutputFolder, WritableVehicle, one_line_errors
+from companion.core.command_line import HELP, Number, OutputFile, OutputFolder, WritableVehicle, one_line_errors
 from companion.core.config import ConfigError
 
 TABLE_WIDTH = 120  # characters, without a terminal
@@ -28,14 +28,14 @@ TABLE_WIDTH = 120  # characters, without a terminal
 @click.option(
     "--from",
     "from_s",
-    type=click.FloatRange(min=0.0),
+    type=Number(min=0.0),
     default=None,
     help="Use the log from this time [s since its start].",
 )
 @click.option(
     "--to",
     "to_s",
-    type=click.FloatRange(min=0.0),
+    type=Number(min=0.0),
     default=None,
     help="Use the log up to this time [s since its start].",
 )

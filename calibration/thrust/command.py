@@ -23,7 +23,7 @@ from calibration.thrust.selection import Selection
 from calibration.thrust.steps import all_steps, command_text
 from calibration.thrust.table import read_thrust_csv
 from calibration.vehicle_file import Change, confirm_and_write
-from companion.core.command_line import HELP, ConfigFile, OutputFile, WritableVehicle, one_line_errors
+from companion.core.command_line import HELP, ConfigFile, Number, OutputFile, WritableVehicle, one_line_errors
 from companion.core.config import ConfigError, load
 from companion.core.config_files import ConfigKind
 from companion.core.vehicle import Vehicle
@@ -36,32 +36,34 @@ SHOWN = 12  # points left out that are listed on the screen; --json has all
 @click.argument("raw", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--fit", "offline", is_flag=True, help="Fit the tables RAW…; no bench.")
 @click.option("--bench", "bench_file", type=ConfigFile(ConfigKind.BENCH), default=None, help="config/benches/*.toml")
-@click.option("--save", type=click.Path(path_type=Path), default=None, help="With --bench: file for the raw data.")
+@click.option("--save", type=OutputFile(), default=None, help="With --bench: file for the raw data.")
 @click.option("--resume", is_flag=True, help="With --bench and --save: continue an interrupted run.")
 @click.option(
     "--hover",
     "hovers",
     nargs=2,
-    type=float,
+    type=Number(0.0),
     multiple=True,
     metavar="KG COMMAND",
     help="Without a stand: mass and PX4's thrust command (0..1) of a hover that was flown; repeat for other loads.",
 )
 @click.option("--vehicle", type=WritableVehicle(), default=None, help="Vehicle file to write into.")
-@click.option("--mass", "mass_kg", type=click.FloatRange(0.05, 200), default=None, help="kg. Default: the vehicle's.")
+@click.option("--mass", "mass_kg", type=Number(0.05, 200), default=None, help="kg. Default: the vehicle's.")
 @click.option("--motors", type=click.IntRange(1, 16), default=6, show_default=True, help="Of the aircraft.")
-@click.option("--pwm-min", type=float, default=None, help="PX4's PWM_MAIN_MINn, µs. Default: the bench file's or 1000.")
-@click.option("--pwm-max", type=float, default=None, help="PX4's PWM_MAIN_MAXn, µs. Default: the bench file's or 2000.")
+@click.option(
+    "--pwm-min", type=Number(0.0), default=None, help="PX4's PWM_MAIN_MINn, µs. Default: the bench file's or 1000."
+)
+@click.option(
+    "--pwm-max", type=Number(0.0), default=None, help="PX4's PWM_MAIN_MAXn, µs. Default: the bench file's or 2000."
+)
 @click.option(
     "--thr-mdl-fac",
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     default=None,
     help="THR_MDL_FAC with which PX4 flies. Default: the fitted one, which is then to be set in PX4.",
 )
-@click.option("--reference-voltage", type=click.FloatRange(3, 100), default=None, help="Default: the vehicle's.")
-@click.option(
-    "--voltage", type=click.FloatRange(2, 120), default=None, help="Of tables without voltage, or of the hovers."
-)
+@click.option("--reference-voltage", type=Number(3, 100), default=None, help="Default: the vehicle's.")
+@click.option("--voltage", type=Number(2, 120), default=None, help="Of tables without voltage, or of the hovers.")
 @click.option(
     "--thrust-unit",
     type=click.Choice(["gf", "kgf", "N", "lbf", "ozf"]),
@@ -74,9 +76,9 @@ SHOWN = 12  # points left out that are listed on the screen; --json has all
     default=None,
     help="Of the command in tables, instead of the header's: dshot is 48 to 2047, 0..2000 its steps from zero.",
 )
-@click.option("--min-us", type=click.FloatRange(700, 2400), default=None, help="Leave out readings below (and steps).")
-@click.option("--max-us", type=click.FloatRange(800, 2500), default=None, help="Leave out readings above (and steps).")
-@click.option("--min-voltage", type=click.FloatRange(2, 120), default=None, help="Leave out readings below; V.")
+@click.option("--min-us", type=Number(700, 2400), default=None, help="Leave out readings below (and steps).")
+@click.option("--max-us", type=Number(800, 2500), default=None, help="Leave out readings above (and steps).")
+@click.option("--min-voltage", type=Number(2, 120), default=None, help="Leave out readings below; V.")
 @click.option("--poor-fit", is_flag=True, help="Write a fit that is worse than docs/thrust_bench.md calls good.")
 @click.option("--plot", type=OutputFile(), default=None, help="Write the picture here (PNG, PDF, SVG).")
 @click.option("--json", "json_file", type=OutputFile(), default=None, help="Write the result here.")

@@ -3,12 +3,13 @@
 import contextlib
 import importlib
 import io
+import math
 import os
 import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from pathlib import Path
 from types import FrameType
@@ -30,6 +31,7 @@ FLIGHTS = Path("flights")
 REFUSED = 2  # exit status: the user can correct something
 INTERRUPTED = 130  # exit status after Ctrl-C: 128 + SIGINT, as a shell counts
 STDOUT = Path("-")
+LOG_STARTS = b"\x89MCAP0\r\n", b"ULog\x01\x12\x35"  # the first bytes of a log of this stack and of PX4's
 
 # Packages that an aircraft need not have, and the extra of this package that installs them.
 EXTRAS = {
@@ -101,8 +103,24 @@ def end_as_by_ctrl_c() -> None:
                 signal.signal(number, interrupt)
 
 
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let no signal end the writing of results: a terminal that closes may send SIGHUP more than once."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    in_main = threading.current_thread() is threading.main_thread()
+    former = [signal.signal(number, signal.SIG_IGN) for number in numbers] if in_main else []
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, former, strict=False):
+            signal.signal(number, handler)
+
+
 def one_line_errors(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn the errors that a user can cause into one line and exit status 2, or 130 for Ctrl-C."""
+    """Turn the errors that a user can cause into one line and exit status 2, or 130 for Ctrl-C.
+
+    A file to write that is also read, or is given twice, is refused before the command starts.
+    """
 
     @wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -111,6 +129,8 @@ def one_line_errors(command: Callable[P, R]) -> Callable[P, R]:
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="replace")  # a terminal that cannot show a character must not end the command
         try:
+            if (context := click.get_current_context(silent=True)) is not None:
+                _check_distinct_outputs(context)
             return command(*args, **kwargs)
         except (Exception, KeyboardInterrupt) as error:
             found = error_line(error)
@@ -218,8 +238,22 @@ VEHICLE_OF_COMMAND = click.option(
 )
 
 
+class Number(click.FloatRange):
+    """A parameter that is a finite number: "nan" is in every range of click, "inf" in one with an open end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number; refused when it is not finite or out of its range."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
+
 class OutputFile(click.Path):
-    """A parameter that names a file to write; refused before any work when it cannot be written."""
+    """A parameter that names a file to write; refused before any work when it cannot be written.
+
+    Commands with such a parameter are decorated with `one_line_errors`, which compares it with all others.
+    """
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
@@ -260,7 +294,7 @@ class WritableVehicle(ConfigFile):
 
 
 def check_output_file(path: Path | None) -> None:
-    """Raise `OutputError` when a file cannot be written; leaves nothing behind. None and "-" are always fine."""
+    """Raise `OutputError` when a file is a log or cannot be written; leaves nothing behind. None and "-" are fine."""
     if path is None or path == STDOUT:
         return
     try:
@@ -272,8 +306,42 @@ def check_output_file(path: Path | None) -> None:
             raise OutputError(f"{path}: cannot be written: permission denied")
         elif path.is_file():
             path.open("ab").close()
+            if _is_log(path):
+                raise OutputError(f"{path}: log exists already; logs are never overwritten")
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {os_error_line(error)}") from None
+
+
+def _is_log(path: Path) -> bool:
+    if not os.access(path, os.R_OK):
+        return False
+    with path.open("rb") as file:
+        return file.read(max(map(len, LOG_STARTS))).startswith(LOG_STARTS)
+
+
+def _check_distinct_outputs(context: click.Context) -> None:
+    """Raise `OutputError` when an output of a command is one of its inputs, or another output."""
+    outputs: list[tuple[str, Path]] = []
+    others: list[tuple[str, Path]] = []  # any text may name a file, such as a source of sticks
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name or "")
+        name = parameter.opts[0] if isinstance(parameter, click.Option) else parameter.human_readable_name
+        given = value if isinstance(value, list | tuple) else (value,)
+        paths = [(name, Path(each)) for each in given if isinstance(each, str | Path) and Path(each) != STDOUT]
+        (outputs if isinstance(parameter.type, OutputFile) else others).extend(paths)
+    for number, (name, path) in enumerate(outputs):
+        for other_name, other in (*outputs[:number], *others):
+            if _is_same_file(path, other):
+                raise OutputError(f"{path}: given as {other_name} and as {name}; name two files")
+
+
+def _is_same_file(a: Path, b: Path) -> bool:
+    try:
+        if a.exists():
+            return a.is_file() and a.samefile(b)
+        return a.resolve() == b.resolve()
+    except (OSError, ValueError):  # b does not exist, or is a text that names no file
+        return False
 
 
 def check_output_folder(path: Path) -> None:

@@ -17,7 +17,7 @@ from companion.core.command_line import (
     HELP,
     STDOUT,
     ConfigFile,
-    check_output_file,
+    OutputFile,
     missing_package,
     one_line_errors,
     write_output,
@@ -208,7 +208,7 @@ def _ask(question: str) -> str:
 @click.option(
     "--json",
     "json_file",
-    type=click.Path(path_type=Path),
+    type=OutputFile(),
     default=None,
     help="Write the result here; -: standard output.",
 )
@@ -220,7 +220,6 @@ def preflight(
     vehicle: Path, mission: Path | None, fcu: str, bus: Path | None, fix: bool, json_file: Path | None, out: Path
 ) -> None:
     """Check aircraft, computer, camera and files before a flight, a line each."""
-    check_output_file(json_file)
     to_stderr = json_file == STDOUT  # the lines, so that stdout has the JSON alone
 
     def say(text: str) -> None:

@@ -23,7 +23,6 @@ def foxglove(log_file: Path, out: Path) -> None:
     """Write LOG as the MCAP file OUT, which Foxglove, Lichtblick and PlotJuggler show without configuration."""
     from companion.recording.foxglove import write_foxglove
 
-    _refuse_same(log_file, out)
     click.echo(f"{out}: {write_foxglove(log_file, out)} messages")
 
 
@@ -36,12 +35,4 @@ def align(log_file: Path, ulog: Path, out: Path) -> None:
     """Write LOG and PX4's ULOG of the same flight into one MCAP file, on one clock."""
     from companion.recording.align import write_aligned
 
-    _refuse_same(log_file, out)
     click.echo(plain(write_aligned(log_file, ulog, out)))
-
-
-def _refuse_same(log_file: Path, out: Path) -> None:
-    from companion.core.errors import OutputError
-
-    if out.exists() and log_file.exists() and out.samefile(log_file):
-        raise OutputError(f"{out}: is the log itself; logs are never overwritten")

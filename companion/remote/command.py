@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from companion.core.command_line import HELP, VEHICLE_OF_COMMAND, ConfigFile, one_line_errors
+from companion.core.command_line import HELP, VEHICLE_OF_COMMAND, ConfigFile, Number, one_line_errors
 from companion.core.config import ConfigError, load
 from companion.core.config_files import ConfigKind, find_config
 from companion.core.vehicle import Vehicle
@@ -53,9 +53,9 @@ FILE = click.Path(path_type=Path)
 @click.option("--gamepad", default=None, metavar="DEVICE", help="A gamepad at this computer, as /dev/input/js0.")
 @click.option("--axes", default=DEFAULT_AXES, show_default=True, help="Its axes of turn, up, right, ahead; - reverses.")
 @click.option(
-    "--dead-zone", type=click.FloatRange(0.0, 0.5), default=0.03, show_default=True, help="Of all sticks, before PX4's."
+    "--dead-zone", type=Number(0.0, 0.5), default=0.03, show_default=True, help="Of all sticks, before PX4's."
 )
-@click.option("--expo", type=click.FloatRange(0.0, 1.0), default=0.0, show_default=True, help="Likewise; 0: straight.")
+@click.option("--expo", type=Number(0.0, 1.0), default=0.0, show_default=True, help="Likewise; 0: straight.")
 @click.option("--scenario", type=ConfigFile(ConfigKind.SCENARIO), default=None, help="With sim: the world to fly in.")
 @click.option(
     "--seed", type=click.IntRange(0), default=1, show_default=True, help="With sim: seed of everything random."

@@ -7,6 +7,7 @@ the link before the loop does anything else.
 import asyncio
 import contextlib
 import http
+import ipaddress
 import ssl
 from collections.abc import Callable
 from functools import partial
@@ -62,6 +63,7 @@ class RemoteServer:
         self._station, self._link, self._log = station, link, log
         self._connections: dict[int, ServerConnection] = {}
         self._next = 0
+        self._has_certificate = False
         self._trouble = ""
         self.errors = 0
         self._last_error = ""
@@ -72,6 +74,7 @@ class RemoteServer:
         """Serve until cancelled; ready(port) is called when the page can be opened. Raises `ConfigError`."""
         allow_files()
         note_loop_errors(self._note_error)
+        self._has_certificate = tls is not None
         try:
             server = await serve(
                 self._handle,
@@ -186,8 +189,10 @@ class RemoteServer:
     def _answer_request(self, connection: ServerConnection, request: Request) -> Response | None:
         """A file of the page, or None for the WebSocket."""
         path = request.path.partition("?")[0]
+        origin, host = request.headers.get("Origin"), request.headers.get("Host", "")
+        if not self._has_certificate and not is_loopback(host):
+            return connection.respond(http.HTTPStatus.FORBIDDEN, "not this computer's name: open 127.0.0.1\n")
         if path == SOCKET_PATH:
-            origin, host = request.headers.get("Origin"), request.headers.get("Host", "")
             if origin is not None and origin.partition("://")[2] != host:
                 return connection.respond(http.HTTPStatus.FORBIDDEN, "a page of another site\n")
             return None
@@ -197,6 +202,21 @@ class RemoteServer:
         body = (PAGE / name).read_bytes()
         headers = Headers({**SECURITY, "Content-Type": kind, "Content-Length": str(len(body)), "Connection": "close"})
         return Response(200, "OK", headers, body)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a Host header names this computer as itself.
+
+    A name that another site lets point to this computer (DNS rebinding) has an origin that equals its host. With a
+    certificate the browser has compared the name with that of the certificate.
+    """
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host  # without the port
+    if name.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def _port(server: Server) -> int:

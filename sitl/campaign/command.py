@@ -13,7 +13,7 @@ from companion.core.command_line import (
     INTERRUPTED,
     REFUSED,
     ConfigFile,
-    check_output_file,
+    OutputFile,
     end_with,
     one_line_errors,
 )
@@ -45,9 +45,13 @@ FILE = click.Path(path_type=Path)
 )
 @click.option("--check", is_flag=True, help="Draw and check all flights, and fly none.")
 @click.option("--only", type=click.IntRange(1), default=None, metavar="N", help="Fly only flight N, in this process.")
-@click.option("--log", "log_file", type=FILE, default=None, help="With --only: write the flight log here.")
+@click.option("--log", "log_file", type=OutputFile(), default=None, help="With --only: write the flight log here.")
 @click.option(
-    "--json", "json_file", type=FILE, default=None, help="With --only: write the result here; -: standard output."
+    "--json",
+    "json_file",
+    type=OutputFile(),
+    default=None,
+    help="With --only: write the result here; -: standard output.",
 )
 @one_line_errors
 def campaign(
@@ -97,8 +101,6 @@ def _fly_only(plan: "CampaignPlan", only: int, log_file: Path | None, json_file:
 
     if only > len(plan.flights):
         raise UserError(f"--only {only}: the campaign has {len(plan.flights)} flights")
-    check_output_file(json_file)
-    check_output_file(log_file)
     if log_file is not None and log_file.exists():
         raise OutputError(f"{log_file}: log exists already; logs are never overwritten")
     flight = plan.flights[only - 1]

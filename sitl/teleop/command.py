@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
@@ -10,14 +11,22 @@ import click
 import numpy as np
 
 from companion.core.arrays import Array
-from companion.core.command_line import HELP, ConfigFile, OutputFile, one_line_errors
+from companion.core.command_line import (
+    HELP,
+    INTERRUPTED,
+    ConfigFile,
+    Number,
+    OutputFile,
+    one_line_errors,
+    uninterrupted,
+)
 from companion.core.config_files import ConfigKind, config_folder
 from companion.core.errors import UserError
 from companion.core.site import load_site
 from companion.remote.flight_modes import FlightMode
 from sitl.solids.solids import Solids
 from sitl.teleop.faults import Faults, parse_fault
-from sitl.teleop.flight import COLUMNS, Flown, TrainingFlight
+from sitl.teleop.flight import COLUMNS, ENDED_BY_CTRL_C, Flown, TrainingFlight
 from sitl.teleop.paper4 import Paper4
 from sitl.teleop.parameter_file import read_parameters
 from sitl.teleop.remote_port import RemotePort
@@ -80,8 +89,8 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
     default=None,
     help="The task's place [m, x ahead, y left]: point, first corner, bundle.",
 )
-@click.option("--hold-s", type=click.FloatRange(1.0, 3600.0), default=20.0, show_default=True, help="For hold.")
-@click.option("--side-m", type=click.FloatRange(1.0, 100.0), default=3.0, show_default=True, help="For square.")
+@click.option("--hold-s", type=Number(1.0, 3600.0), default=20.0, show_default=True, help="For hold.")
+@click.option("--side-m", type=Number(1.0, 100.0), default=3.0, show_default=True, help="For square.")
 @click.option("--laps", type=click.IntRange(1, 1000), default=1, show_default=True, help="For square.")
 @click.option(
     "--markers", type=ConfigFile(ConfigKind.MARKERS), default="floor", show_default=True, help="For land: its bundle."
@@ -90,15 +99,13 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
 @click.option("--wind", type=Numbers(3, WIND_MAX_M_S), default=(0.0, 0.0, 0.0), help="Mean wind [m/s]: x,y,z.")
 @click.option(
     "--gusts",
-    type=click.FloatRange(0.0, 15.0),
+    type=Number(0.0, 15.0),
     default=0.0,
     help="Standard deviation [m/s] of gusts that last a second.",
 )
 @click.option("--fault", "faults", multiple=True, help="KIND@START[-END][=VALUE]; may be repeated.")
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Of gusts and simulated pilot.")
-@click.option(
-    "--duration", type=click.FloatRange(0.1, 7200.0), default=120.0, show_default=True, help="Longest time [s]."
-)
+@click.option("--duration", type=Number(0.1, 7200.0), default=120.0, show_default=True, help="Longest time [s].")
 @click.option("--realtime", is_flag=True, help="In real time also without a remote.")
 @click.option(
     "--parameters", type=click.Path(path_type=Path), default=None, help="For tello: a file of `companion tune`."
@@ -107,7 +114,7 @@ class Numbers(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--log",
     "log_file",
-    type=click.Path(path_type=Path),
+    type=OutputFile(),
     default=None,
     help="Write a log here, for `companion view` and `companion tune`.",
 )
@@ -171,27 +178,30 @@ def teleop(
     finally:
         if remote is not None:
             remote.close()
-    if csv_file is not None:
-        write_rows(csv_file, COLUMNS, flown.rows)
-    if log_file is not None:
-        write_session_log(log_file, flown.rows, vehicle, task_name)
-    if results is not None:
-        pilot = name or sticks_from
-        date = datetime.now(UTC).isoformat(timespec="seconds")
-        setting = (
-            date,
-            pilot,
-            vehicle,
-            task_name,
-            mode,
-            seed,
-            " ".join(f"{w:g}" for w in wind),
-            gusts,
-            " ".join(faults),
-        )
-        score = [int(value) if isinstance(value, bool) else value for value in flown.score]
-        append_row(results, RESULTS, (*setting, *score, flown.end))
+    with uninterrupted():
+        if csv_file is not None:
+            write_rows(csv_file, COLUMNS, flown.rows)
+        if log_file is not None:
+            write_session_log(log_file, flown.rows, vehicle, task_name)
+        if results is not None:
+            pilot = name or sticks_from
+            date = datetime.now(UTC).isoformat(timespec="seconds")
+            setting = (
+                date,
+                pilot,
+                vehicle,
+                task_name,
+                mode,
+                seed,
+                " ".join(f"{w:g}" for w in wind),
+                gusts,
+                " ".join(faults),
+            )
+            score = [int(value) if isinstance(value, bool) else value for value in flown.score]
+            append_row(results, RESULTS, (*setting, *score, flown.end))
     _print(flown, as_json)
+    if flown.end == ENDED_BY_CTRL_C:
+        sys.exit(INTERRUPTED)
 
 
 def _task(name: str, place_W: Array, hold_s: float, side_m: float, laps: int, markers: Path) -> Task:

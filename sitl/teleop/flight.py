@@ -17,6 +17,7 @@ from sitl.wind import Wind
 TICK_STEPS = 10  # milliseconds between two looks at the sticks
 TICK_S = TICK_STEPS * 1e-3
 STANDING_NORMAL_Z = 0.7  # a surface this flat can be stood on, as in physics.c
+ENDED_BY_CTRL_C = "interrupted"
 BEHIND_S = 0.25  # a real-time flight that is this late gives up the lost time
 COLUMNS = (
     *("t_s", "ahead", "right", "climb", "yaw", "mode", "x_m", "y_m", "z_m", "vx_m_s", "vy_m_s", "vz_m_s"),
@@ -55,42 +56,50 @@ class TrainingFlight:
     def run(
         self, duration_s: float, real_time: bool = False, watch: Callable[[float, Pose], None] | None = None
     ) -> Flown:
-        """Fly for this long, until the task is complete or the aircraft is lost. watch: gets time and pose at every tick."""
+        """Fly for this long, until the task is complete, the aircraft is lost or Ctrl-C: what was flown stays.
+
+        watch: gets time and pose at every tick.
+        """
         rows: list[Row] = []
         lost_s, tick, end = 0.0, 0, "time over"
         ticks = round(duration_s / TICK_S)
-        pose = self._vehicle.pose()
+        pose, sticks = self._vehicle.pose(), CENTRED
         started = time.monotonic()
-        while tick < ticks:
-            now_s = tick * TICK_S
-            given = self._faults.sticks(now_s, self._source.sticks(now_s))
-            lost_s += TICK_S if given is None else 0.0
-            sticks = (given or CENTRED).within_range()
-            rows.append(_row(now_s, sticks, pose, given is None))
-            air = self._faults.air(now_s, self._wind.sample(now_s, pose.p_W))
-            before, was_on_floor = pose.v_W, pose.on_floor
-            self._vehicle.advance(sticks, air, TICK_STEPS)
-            tick += 1
-            pose = self._after_contacts(self._vehicle.pose())
-            descent = max(0.0, -float(before[2]))
-            self._keeper.collisions += int(pose.p_W[2] <= 0.0 and not was_on_floor and descent > HARD_M_S)
-            self._keeper.observe(tick * TICK_S, pose, sticks, descent)
-            if watch is not None:
-                watch(tick * TICK_S, pose)
-            if pose.lost:
-                self._keeper.collisions += 1
-                end = "aircraft lost: it turned over"
-                break
-            if self._task.done():
-                end = "task complete"
-                break
-            if real_time:
-                ahead_s = started + tick * TICK_S - time.monotonic()
-                if ahead_s > 0.0:
-                    time.sleep(ahead_s)
-                elif ahead_s < -BEHIND_S:
-                    started -= ahead_s
-        rows.append(_row(tick * TICK_S, sticks if tick else CENTRED, pose, False))
+        try:
+            while tick < ticks:
+                now_s = tick * TICK_S
+                given = self._faults.sticks(now_s, self._source.sticks(now_s))
+                lost_s += TICK_S if given is None else 0.0
+                sticks = (given or CENTRED).within_range()
+                rows.append(_row(now_s, sticks, pose, given is None))
+                air = self._faults.air(now_s, self._wind.sample(now_s, pose.p_W))
+                before, was_on_floor = pose.v_W, pose.on_floor
+                self._vehicle.advance(sticks, air, TICK_STEPS)
+                tick += 1
+                pose = self._after_contacts(self._vehicle.pose())
+                descent = max(0.0, -float(before[2]))
+                self._keeper.collisions += int(pose.p_W[2] <= 0.0 and not was_on_floor and descent > HARD_M_S)
+                self._keeper.observe(tick * TICK_S, pose, sticks, descent)
+                if watch is not None:
+                    watch(tick * TICK_S, pose)
+                if pose.lost:
+                    self._keeper.collisions += 1
+                    end = "aircraft lost: it turned over"
+                    break
+                if self._task.done():
+                    end = "task complete"
+                    break
+                if real_time:
+                    ahead_s = started + tick * TICK_S - time.monotonic()
+                    if ahead_s > 0.0:
+                        time.sleep(ahead_s)
+                    elif ahead_s < -BEHIND_S:
+                        started -= ahead_s
+        except KeyboardInterrupt:
+            if not self._task.done():
+                end = ENDED_BY_CTRL_C
+            del rows[tick:]  # of a tick that was not flown
+        rows.append(_row(tick * TICK_S, sticks, pose, False))
         return Flown(self._keeper.score(), end, tick * TICK_S, lost_s, rows)
 
     def _after_contacts(self, pose: Pose) -> Pose:

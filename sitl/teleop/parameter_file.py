@@ -6,6 +6,7 @@ from pathlib import Path
 
 from companion.core.errors import UserError
 from companion.core.suggestions import did_you_mean
+from sitl.teleop.response import PARAMETERS as RESPONSE
 from sitl.teleop.tello import DYNAMICS, GAINS, PUBLISHED
 
 TABLE = "parameters"
@@ -24,6 +25,11 @@ def read_parameters(path: Path) -> dict[str, float]:
     found = {}
     for name, value in table.items():
         if name not in (*GAINS, *DYNAMICS, "delay_s", "tilt_by_steps"):
+            if name in RESPONSE:
+                raise UserError(
+                    f"{path}: {TABLE}.{name}: of the set 'emulator', the response of a flight controller; "
+                    "the vehicle tello flies with the other sets"
+                )
             raise UserError(f"{path}: {TABLE}.{name}: unknown parameter{did_you_mean(name, PUBLISHED)}")
         positive = name in DYNAMICS and not name.startswith("b_")
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value <= LARGEST:

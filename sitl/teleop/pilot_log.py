@@ -235,7 +235,7 @@ def _from_path(path: Path) -> PilotLog:
     names = ("t_s", "climb", "yaw", "ahead", "right", "z_m", "roll_rad", "pitch_rad", "yaw_rad", "on_floor")
     rows = []
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             if missing := [name for name in names if name not in (reader.fieldnames or ())]:
                 raise UserError(

@@ -38,7 +38,7 @@ def _read(path: Path, mode: FlightMode) -> tuple[list[float], list[Sticks]]:
     times: list[float] = []
     sticks: list[Sticks] = []
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows = csv.DictReader(file)
             if missing := [name for name in COLUMNS if name not in (rows.fieldnames or ())]:
                 raise UserError(f"{path}: no column {missing[0]}; needed: {', '.join(COLUMNS)}")

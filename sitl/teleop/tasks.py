@@ -133,7 +133,10 @@ def _to_segment(p: Array, a: Array, b: Array) -> float:
 
 
 class Land:
-    """Take off and land on a bundle that lies on the floor; complete when the aircraft rests on it."""
+    """Take off and land on a bundle that lies on the floor; complete when the aircraft rests on it.
+
+    A rest beside it stops the time until the aircraft flies again: the pilot may take off and try once more.
+    """
 
     name = "land"
     lands = True
@@ -148,7 +151,7 @@ class Land:
 
     def observe(self, t_s: float, pose: Pose, descent_m_s: float) -> None:
         """See `Task`."""
-        if self._rested():
+        if self.done():
             return
         self._now_s = t_s
         if math.isnan(self._start_s):

@@ -11,7 +11,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from companion.core.command_line import HELP, INTERRUPTED, OutputFile, OutputFolder, one_line_errors, write_output
+from companion.core.command_line import (
+    HELP,
+    INTERRUPTED,
+    Number,
+    OutputFile,
+    OutputFolder,
+    one_line_errors,
+    write_output,
+)
 from companion.core.errors import UserError
 from companion.core.text import plain
 from sitl.teleop.parameter_file import parameter_text, read_parameters
@@ -33,13 +41,11 @@ TABLE_WIDTH = 100  # characters, without a terminal
     show_default=True,
     help="gains: the sixteen of the paper; delay, drag: of the same model; emulator: the response of a flight controller.",
 )
-@click.option(
-    "--fit", "fit_s", type=click.FloatRange(2.0, 600.0), default=FIT_S, show_default=True, help="Seconds to fit."
-)
+@click.option("--fit", "fit_s", type=Number(2.0, 600.0), default=FIT_S, show_default=True, help="Seconds to fit.")
 @click.option(
     "--held-out",
     "held_out_s",
-    type=click.FloatRange(5.0, 600.0),
+    type=Number(5.0, 600.0),
     default=HELD_OUT_S,
     show_default=True,
     help="At most so many seconds after them to check.",
@@ -47,7 +53,7 @@ TABLE_WIDTH = 100  # characters, without a terminal
 @click.option(
     "--from",
     "from_s",
-    type=click.FloatRange(0.0),
+    type=Number(0.0),
     default=0.0,
     help="Start so late [s] in the longest part in the air.",
 )
@@ -141,11 +147,13 @@ def _to_write(tuned: Tuned) -> dict[str, float]:
 def _notes(tuned: Tuned, upsampling: str, seed: int) -> list[str]:
     sources = ", ".join(part.log.path.name for part in tuned.parts)
     ended = [f"Interrupted after {tuned.generations} generations."] if tuned.interrupted else []
+    unread = [] if tuned.what.is_tello else ["No command reads this set; docs/teleoperation.md names PX4's parameters."]
     return [
         *ended,
         f"Written by companion tune on {datetime.now(UTC).date().isoformat()}: set {tuned.what.name}, seed {seed}, {upsampling}.",
         f"From {plain(sources)}: {tuned.fitted_s:g} s fitted, {tuned.held_out_s:.1f} s held out.",
         f"Cost {tuned.errors.sum():.4g}, {tuned.gain:.3g} times below the start; held out {tuned.held_out_ratio:.3g} times as much per second.",
+        *unread,
     ]
 
 

@@ -133,6 +133,8 @@ def test_a_run_that_was_cut_off_goes_on(tmp_path, monkeypatch):
     assert curve_error(user) < 0.015
     again = user.call("--resume", "--mass", 1.8)
     assert again.exit_code == 0 and "no step is left to measure" in again.output
+    user.raw.write_text(user.raw.read_text(), encoding="utf-8-sig")  # as a spreadsheet saves it
+    assert "no step is left to measure" in user.call("--resume", "--mass", 1.8).output
 
 
 @pytest.mark.parametrize("change", [{"number": 2}, {"unit": "kgf"}, {"name": "other propeller"}, {"output": 3}])

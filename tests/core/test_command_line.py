@@ -14,6 +14,8 @@ from companion.cli import main
 from companion.core import command_line
 from companion.core.command_line import (
     LazyGroup,
+    Number,
+    OutputFile,
     check_output_file,
     check_output_folder,
     one_line_errors,
@@ -172,6 +174,96 @@ def test_an_output_is_checked_before_anything_is_done(words, monkeypatch, tmp_pa
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 2 and len(result.stderr.strip().splitlines()) == 1, result.output
     assert list(tmp_path.iterdir()) == []
+
+
+LOGS = {"f.mcap": b"\x89MCAP0\r\n", "f.ulg": b"ULog\x01\x12\x35\x01"}
+
+
+def files_of_a_person(folder: Path) -> dict[str, bytes]:
+    """Logs and tables in a folder, by name."""
+    written = {**LOGS, "sticks.csv": b"t_s,ahead,right,climb,yaw\n0,0,0,0,0\n", "p.toml": b"[parameters]\nm = 0.2\n"}
+    for name, content in written.items():
+        (folder / name).write_bytes(content)
+    (folder / "link.csv").symlink_to("sticks.csv")
+    return written
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("tune f.ulg --json f.ulg", "f.ulg: log exists already"),
+        ("tune sticks.csv --out sticks.csv", "given as LOG... and as --out"),
+        ("tune sticks.csv f.ulg --out x --json x", "given as --out and as --json"),
+        ("tune sticks.csv --parameters p.toml --out p.toml", "given as --parameters and as --out"),
+        ("teleop --csv f.mcap", "f.mcap: log exists already"),
+        ("teleop --results f.ulg", "f.ulg: log exists already"),
+        ("teleop --results t.csv --csv t.csv", "name two files"),
+        ("teleop --results t.csv --csv ./t.csv", "name two files"),
+        ("teleop --results t.csv --log t.csv", "name two files"),
+        ("teleop --sticks sticks.csv --csv sticks.csv", "given as --sticks and as --csv"),
+        ("teleop --sticks sticks.csv --csv link.csv", "given as --sticks and as --csv"),
+        ("teleop --parameters p.toml --csv p.toml", "name two files"),
+        ("sim bridge_hover --json f.mcap", "f.mcap: log exists already"),
+        ("sim bridge_hover --json x --log x", "name two files"),
+        ("compare bridge_hover --json x --plot x", "name two files"),
+        ("preflight --json f.ulg", "f.ulg: log exists already"),
+        ("refly f.mcap --json f.mcap", "f.mcap: log exists already"),
+        ("log foxglove f.mcap f.ulg", "f.ulg: log exists already"),
+        ("log align f.mcap f.ulg --out f.ulg", "f.ulg: log exists already"),
+        ("identify f.ulg --json f.ulg", "f.ulg: log exists already"),
+        ("calibrate thrust --fit sticks.csv --json sticks.csv", "name two files"),
+        ("calibrate extrinsics f.mcap --json f.mcap", "f.mcap: log exists already"),
+        ("campaign p.toml --only 1 --log x --json x", "x: given as --log and as --json"),
+    ],
+)
+def test_an_output_is_no_input_no_other_output_and_no_log(words, expected, monkeypatch, tmp_path):
+    """`tune f.ulg --json f.ulg` made JSON of the flight log."""
+    written = files_of_a_person(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, words.split())
+    assert result.exit_code == 2 and len(result.stderr.strip().splitlines()) == 1, result.output
+    assert expected in result.stderr, result.stderr
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if not path.is_symlink()} == written
+
+
+def test_different_outputs_and_those_that_are_no_files_are_written(tmp_path):
+    @click.command()
+    @click.option("--out", type=OutputFile())
+    @click.option("--json", "json_file", type=OutputFile())
+    @click.option("--source")
+    @one_line_errors
+    def write(out: Path, json_file: Path, source: str) -> None:
+        click.echo(f"{out} {json_file}")
+
+    same = str(tmp_path / "x")
+    for words in ("--out - --json -", "--out /dev/null --json /dev/null", f"--out {same} --json {same}.json"):
+        result = CliRunner().invoke(write, [*words.split(), "--source", "a" * 300 + "/b"])
+        assert result.exit_code == 0, result.output
+
+
+# --- numbers --------------------------------------------------------------------------------------------------------
+
+
+def test_every_number_on_a_command_line_must_be_finite():
+    floats = []
+    for words in commands(main):
+        command = main
+        for word in words:
+            command = command.get_command(click.Context(command), word)
+        if words[0] == "photographs":  # the two of companion/view still take them
+            continue
+        floats += [option for option in command.params if isinstance(option.type, click.types.FloatParamType)]
+    assert len(floats) > 20 and [option.name for option in floats if not isinstance(option.type, Number)] == []
+
+
+@pytest.mark.parametrize("text", ["nan", "-NaN", "inf", "1e999"])
+def test_a_number_that_is_not_finite_is_one_line(text):
+    result = CliRunner().invoke(main, ["teleop", "--gusts", text])
+    assert result.exit_code == 2 and result.stderr.startswith("companion: Invalid value for '--gusts': "), result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    with pytest.raises(click.BadParameter, match="not a finite number"):
+        Number(0.0).convert(text.lstrip("-"), None, None)
+    assert Number(0.0).convert("2.5", None, None) == 2.5
 
 
 # --- version --------------------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def test_what_cannot_be_shown_is_one_line(tmp_path):
         assert result.exit_code == 2 and len(result.output.strip().splitlines()) == 1
     (tmp_path / "copy.mcap").write_bytes(GOLDEN.read_bytes())
     result = CliRunner().invoke(main, ["log", "foxglove", str(tmp_path / "copy.mcap"), str(tmp_path / "copy.mcap")])
-    assert result.exit_code == 2 and "is the log itself" in result.output
+    assert result.exit_code == 2 and "logs are never overwritten" in result.output
     assert (tmp_path / "copy.mcap").read_bytes() == GOLDEN.read_bytes()
 
 

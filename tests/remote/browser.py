@@ -103,6 +103,11 @@ class BrowserPage:
         buttons = 0 if kind == "mouseReleased" else 1
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=buttons, clickCount=1)
 
+    def touch(self, kind: str, x: float = 0.0, y: float = 0.0, finger: int = 1) -> None:
+        """touchStart or touchMove of a finger at a point of the page; touchEnd lifts all fingers."""
+        points = [] if kind == "touchEnd" else [{"x": x, "y": y, "id": finger}]
+        self.call("Input.dispatchTouchEvent", type=kind, touchPoints=points)
+
     def point(self, pad: str, across: float, along: float) -> tuple[float, float]:
         """Where a stick of a pad is at a position -1..1."""
         box = self.run(f"(b => [b.left, b.top, b.width])(document.getElementById('{pad}').getBoundingClientRect())")

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -112,6 +112,81 @@ def test_a_page_that_loses_the_focus_gives_the_sticks_back(browser, event):
         count = len(autopilot.received)
         time.sleep(0.5)
         assert len(autopilot.received) == count
+
+
+TAKE = "(held || document.getElementById('take').click(), held && state.you && state.control)"
+
+
+def push_up(page, autopilot, finger: int, along: float) -> int:
+    """Take the sticks and push the left one by a finger, whose number is returned; a busy computer may stop the sticks before."""
+    for number in range(finger, finger + 10):
+        page.wait(TAKE)
+        autopilot.received.clear()
+        page.touch("touchStart", *page.point("left", 0.0, 0.0), finger=number)
+        page.touch("touchMove", *page.point("left", 0.0, along), finger=number)
+        with suppress(AssertionError):
+            autopilot.arrival(lambda m: m.z > 900)
+            return number
+        page.touch("touchEnd")
+    raise AssertionError("the finger does not move the stick")
+
+
+STOPS = ["given back", "focus lost", "link lost", "no samples", "not said"]
+
+
+@pytest.mark.parametrize("how", STOPS)
+def test_a_finger_that_stays_down_does_not_count_when_the_sticks_are_taken_again(browser, how, monkeypatch):
+    """The finger's next movement went on from where it was: the stick jumped from the centre to full."""
+    with served() as (station, autopilot, port, _):
+        page = browser.page(f"http://127.0.0.1:{port}/#{TOKEN}")
+        page.call("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=5)
+        page.wait("state && state.connected")
+        finger = push_up(page, autopilot, 1, 0.98)
+        x, y = page.point("left", 0.0, 0.98)
+        if how == "given back":
+            page.click("#take")
+        elif how == "focus lost":
+            page.run("window.dispatchEvent(new Event('blur'))")
+        elif how == "link lost":
+            autopilot.reports = False
+            page.wait("!state.connected")
+            autopilot.reports = True
+        elif how == "no samples":
+            page.run("for (const until = performance.now() + 800; performance.now() < until;);")
+        else:  # the answer was lost: the state says it
+            monkeypatch.setattr(station, "_answer", lambda *_: None)
+            page.run("for (const until = performance.now() + 800; performance.now() < until;);")
+            page.wait("!state.owner")
+            monkeypatch.undo()
+        page.wait("!held && state.connected && !state.owner")
+        page.touch("touchMove", x, y + 1, finger)
+        assert page.run("sticks.up") == 0
+        autopilot.received.clear()
+        page.wait(TAKE)
+        for step in range(2, 6):
+            page.touch("touchMove", x, y + step, finger)
+            time.sleep(0.05)
+        assert {m.z for _, m in autopilot.received} == {500}
+        page.touch("touchEnd")
+        push_up(page, autopilot, 20, 0.95)
+        assert not page.errors
+
+
+def test_an_answer_that_comes_after_a_release_gives_the_page_no_sticks(browser):
+    with served() as (_, _, port, _):
+        page = browser.page(f"http://127.0.0.1:{port}/#{TOKEN}")
+        page.wait("state && state.connected")
+        assert not page.run(
+            "release('given back'), receive({type: 'answer', to: 'take', ok: true, text: ''}), wanted || held"
+        )
+
+
+def test_an_address_that_is_pasted_into_an_open_tab_is_opened(browser):
+    with served() as (_, _, port, _):
+        page = browser.page(f"http://127.0.0.1:{port}/#the-token-of-the-start-before")
+        page.wait("document.getElementById('cover-text').textContent.includes('wrong token')")
+        page.call("Page.navigate", url=f"http://127.0.0.1:{port}/#{TOKEN}")
+        page.wait("typeof state !== 'undefined' && state && state.connected")  # while the page loads it has no names
 
 
 def test_a_wrong_token_and_an_address_without_one_are_refused_on_the_page(browser):

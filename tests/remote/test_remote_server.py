@@ -3,10 +3,12 @@
 import contextlib
 import itertools
 import socket
+import ssl
 import statistics
 import threading
 import time
 from urllib.error import HTTPError
+from urllib.request import Request as UrlRequest
 from urllib.request import urlopen
 
 import pytest
@@ -17,7 +19,7 @@ from websockets.sync.client import connect
 from companion.core import websocket_limits
 from companion.remote import server
 from companion.remote.aircraft import Aircraft
-from companion.remote.server import FILES, REFUSED
+from companion.remote.server import FILES, REFUSED, is_loopback
 from companion.remote.station import DEAD_MAN_S, UNKNOWN_MAX, Station
 from tests.remote.latency import TOKEN, Client, FakeAutopilot, certificate, of_samples, served, serving
 
@@ -45,6 +47,42 @@ def test_a_page_of_another_site_cannot_connect():
         with pytest.raises(InvalidStatus, match="403"):
             connect(f"ws://127.0.0.1:{port}/sticks", origin="https://example.org")
         Client(port, origin=f"http://127.0.0.1:{port}").until(lambda m: m["type"] == "welcome")
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.test:{}", "evil.test", "127.0.0.1.evil.test:{}", "localhost.evil.test", "10.0.0.9:{}"]
+)
+def test_another_name_that_points_to_this_computer_is_refused(host):
+    """A page of such a name has an origin that equals its host (DNS rebinding)."""
+    with served() as (_, _, port, _):
+        name = host.format(port)
+        headers = {"Host": name}
+        with pytest.raises(HTTPError, match="403"):
+            urlopen(UrlRequest(f"http://127.0.0.1:{port}/", headers=headers), timeout=10)
+        lines = HANDSHAKE.replace(b"localhost", name.encode() + b"\r\nOrigin: http://" + name.encode())
+        with socket.create_connection(("127.0.0.1", port), timeout=5.0) as connection:
+            connection.sendall(lines)
+            assert b" 403 " in connection.recv(20)
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [
+        ("127.0.0.1:8470", True), ("localhost", True), ("localhost:1", True), ("127.8.9.1", True), ("[::1]", True),
+        ("[::1]:8470", True), ("", False), (":8470", False), ("::", False), ("[::2]:8470", False), ("0.0.0.0", False),
+    ],
+)  # fmt: skip
+def test_only_names_of_loopback_are_this_computers(host, own):
+    assert is_loopback(host) is own
+
+
+def test_with_a_certificate_the_browser_compares_the_name(tmp_path):
+    with serving(Station(Aircraft(), TOKEN), "udpout:127.0.0.1:9", certificate(tmp_path)) as (port, _):
+        trusting = ssl.create_default_context(cafile=tmp_path / "cert.pem")
+        trusting.check_hostname = False
+        request = UrlRequest(f"https://127.0.0.1:{port}/", headers={"Host": "pilot.local"})
+        with urlopen(request, timeout=10, context=trusting) as answer:
+            assert b"Remote" in answer.read()
 
 
 def test_a_wrong_token_is_closed_with_the_reason_and_the_pilot_flies_on():
@@ -136,7 +174,7 @@ def comes_in(port: int) -> bool:
 
 
 HANDSHAKE = (
-    b"GET /sticks HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET /sticks HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 )
 

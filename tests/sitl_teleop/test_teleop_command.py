@@ -1,23 +1,32 @@
 """`companion teleop`: sources of sticks, tasks, scores, faults, collisions, and inputs that cannot be used."""
 
+import contextlib
 import csv
 import json
 import math
+import os
+import signal
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from companion.cli import main
+from companion.core.config_files import ConfigKind, find_config
 from companion.core.errors import UserError
+from companion.core.site import load_site
 from companion.remote.flight_modes import FlightMode
-from sitl.teleop.command import RESULTS, teleop
+from sitl.teleop import results
+from sitl.teleop.command import RESULTS
 from sitl.teleop.faults import Faults, parse_fault
 from sitl.teleop.flight import COLUMNS, TrainingFlight
 from sitl.teleop.results import append_row
-from sitl.teleop.sources import StickFile, from_manual_control
-from sitl.teleop.sticks import Sticks
-from sitl.teleop.tasks import Hold
+from sitl.teleop.session_log import write_session_log
+from sitl.teleop.sources import SimulatedPilot, StickFile, from_manual_control
+from sitl.teleop.sticks import Pose, Sticks
+from sitl.teleop.tasks import Hold, Land
 from sitl.teleop.tello import Tello
 from sitl.wind import CALM, Wind
 
@@ -25,7 +34,7 @@ HEAD = "t_s,ahead,right,climb,yaw\n"
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(teleop, [str(argument) for argument in arguments])
+    return CliRunner().invoke(main, ["teleop", *map(str, arguments)])
 
 
 def score(*arguments: object) -> dict[str, float]:
@@ -55,18 +64,24 @@ def test_a_simulated_pilot_completes_every_task_with_every_vehicle(vehicle: str,
 
 def test_a_stick_file_is_flown_and_its_path_and_score_are_written(sticks, tmp_path: Path) -> None:
     file = sticks("0,0,0,0.5,0\n1,0,0,0,0\n2,0.5,0,0,0.2\n4,0,0,0,0\n")
-    path, results = tmp_path / "out" / "path.csv", tmp_path / "results.csv"
+    path, table = tmp_path / "out" / "path.csv", tmp_path / "results.csv"
     for _ in range(2):
-        got = run("--sticks", file, "--duration", 5, "--csv", path, "--results", results, "--name", "A, B")
+        got = run("--sticks", file, "--duration", 5, "--csv", path, "--results", table, "--name", "A, B")
         assert got.exit_code == 0, got.output
     with path.open() as opened:
         rows = list(csv.DictReader(opened))
     assert tuple(rows[0]) == COLUMNS and len(rows) == 501
     assert float(rows[300]["ahead"]) == 0.5 and float(rows[-1]["x_m"]) > 0.2 and float(rows[-1]["yaw_rad"]) < -0.5
-    with results.open() as opened:
+    with table.open() as opened:
         rows = list(csv.DictReader(opened))
     assert len(rows) == 2 and tuple(rows[0]) == RESULTS
     assert rows[0]["pilot"] == "A, B" and rows[0]["completed"] == "0" and rows[0]["end"] == "time over"
+
+
+def test_a_stick_file_of_a_spreadsheet_is_read(sticks) -> None:
+    """With the byte order mark that Excel writes the first column had another name."""
+    file = sticks("0,0,0,0.5,0\n", "\ufeff" + HEAD)
+    assert StickFile(file).sticks(1.0) == Sticks(climb=0.5)
 
 
 def test_the_same_seed_gives_the_same_flight_and_gusts_make_it_worse() -> None:
@@ -182,6 +197,100 @@ def test_a_table_of_another_kind_is_never_appended_to(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="other columns"):
         append_row(other, ("x", "y"), (1, 2.0))
     assert other.read_text() == "a,b\n1,2\n"
+
+
+@pytest.mark.parametrize("end", ["", "\r\n"])
+def test_a_row_begins_on_a_line_of_its_own(tmp_path: Path, end: str) -> None:
+    """The row was glued to the last one of a table without a newline at its end."""
+    table = tmp_path / "t.csv"
+    table.write_bytes(b"\xef\xbb\xbfa,b\r\n1,2" + end.encode())  # as Excel saves it
+    append_row(table, ("a", "b"), (3, 4))
+    append_row(table, ("a", "b"), (5, 6))
+    with table.open(encoding="utf-8-sig", newline="") as file:
+        assert list(csv.reader(file)) == [["a", "b"], ["1", "2"], ["3", "4"], ["5", "6"]]
+
+
+def test_two_flights_that_end_at_a_time_write_one_head(tmp_path: Path, monkeypatch) -> None:
+    both, real = threading.Barrier(2), results._quoted
+
+    def meet(cell: object) -> str:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2)  # both have found an empty file, unless a lock keeps the second one out
+        return real(cell)
+
+    monkeypatch.setattr(results, "_quoted", meet)
+    table = tmp_path / "t.csv"
+    flights = [threading.Thread(target=append_row, args=(table, ("a", "b"), (i, 1))) for i in range(2)]
+    for flight in flights:
+        flight.start()
+    for flight in flights:
+        flight.join()
+    assert sorted(table.read_text().splitlines()) == ["0,1", "1,1", "a,b"]
+
+
+BUNDLE = np.array([2.0, 1.0, 0.0])
+
+
+def observed(task: Land, start_s: float, duration_s: float, p_W: tuple[float, float, float]) -> float:
+    """Let a task see an aircraft at a place for some time; when that ends."""
+    pose = Pose(np.array(p_W), np.zeros(3), np.eye(3), 0.0, p_W[2] == 0.0, 0.0, False)
+    for tick in range(round(duration_s / 0.01)):
+        task.observe(start_s + 0.01 * tick, pose, 0.2)
+    return start_s + duration_s
+
+
+def test_a_pilot_who_rests_beside_the_bundle_may_try_again() -> None:
+    """After 1 s of rest beside the bundle the task could never be completed, and the flight went on."""
+    task = Land(BUNDLE, load_site(find_config("floor", ConfigKind.MARKERS)).bundle[0])
+    t_s = observed(task, 0.0, 2.0, (0.0, 0.0, 1.0))
+    t_s = observed(task, t_s, 1.5, (0.0, 0.0, 0.0))
+    assert not task.running() and not task.done()
+    errors, time_s, _ = task.result()
+    assert errors == [pytest.approx(math.hypot(2, 1))] and time_s == pytest.approx(2.0)
+    t_s = observed(task, t_s, 3.0, (0.0, 0.0, 1.0))
+    assert task.running()
+    t_s = observed(task, t_s, 0.9, (2.0, 1.0, 0.0))
+    assert task.running() and not task.done()
+    t_s = observed(task, t_s, 0.2, (2.0, 1.0, 0.0))
+    assert task.done() and task.result() == ([0.0], pytest.approx(6.5), 0.2)
+    observed(task, t_s, 1.0, (0.0, 0.0, 1.0))
+    assert task.done()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_training_keeps_what_was_flown(number, tmp_path: Path, monkeypatch) -> None:
+    """Ctrl-C lost row, path and log."""
+    from companion.recording.log import read_log
+
+    real, log, path, table = SimulatedPilot.sticks, tmp_path / "s.mcap", tmp_path / "s.csv", tmp_path / "t.csv"
+
+    def pressed(pilot: SimulatedPilot, now_s: float) -> Sticks | None:
+        if now_s >= 8.0:
+            os.kill(os.getpid(), number)
+        return real(pilot, now_s)
+
+    def again(*given: object) -> None:
+        os.kill(os.getpid(), number)  # a terminal that closes sends SIGHUP more than once
+        write_session_log(*given)
+
+    monkeypatch.setattr(SimulatedPilot, "sticks", pressed)
+    monkeypatch.setattr("sitl.teleop.command.write_session_log", again)
+    former = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    for each in former:
+        signal.signal(each, signal.SIG_DFL)
+    try:
+        result = run("--task", "hold", "--csv", path, "--log", log, "--results", table, "--json")
+    finally:
+        for each, handler in former.items():
+            signal.signal(each, handler)
+    assert result.exit_code == 130 and json.loads(result.stdout)["end"] == "interrupted", result.output
+    with table.open() as file:
+        (row,) = csv.DictReader(file)
+    assert row["end"] == "interrupted" and row["completed"] == "0" and 1.0 < float(row["time_s"]) < 8.0
+    with path.open() as file:
+        times = [float(row["t_s"]) for row in csv.DictReader(file)]
+    assert times[-1] == pytest.approx(8.0, abs=0.02) and (np.diff(times) > 0.0).all()
+    assert len(read_log(log)["state"]) > 300
 
 
 def test_paper4_is_flown_headless_from_a_file(sticks, tmp_path: Path) -> None:

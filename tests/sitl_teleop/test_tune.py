@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pilot_logs import Resets, flight_log, ulog
 
+from companion.cli import main
 from companion.core.errors import UserError
 from sitl.teleop import response, tello, tune_command
 from sitl.teleop.pilot_log import PilotLog, Signal, Upsampling, Window, read_pilot_log, window
@@ -216,6 +217,12 @@ def test_logs_that_cannot_be_used_are_one_line(pilots, tmp_path: Path) -> None:
     assert "t_s does not rise" in refused(path)
 
 
+def test_a_path_of_a_spreadsheet_is_read(pilots, tmp_path: Path) -> None:
+    path = pilots("paper4").write(tmp_path / "flight.csv")
+    path.write_text(path.read_text(), encoding="utf-8-sig")  # the byte order mark that Excel writes
+    assert read_pilot_log(path).spans
+
+
 def test_bounds_and_parameters_that_cannot_be_used_are_one_line(pilots, tmp_path: Path) -> None:
     log = pilots("paper4").write(tmp_path / "flight.csv")
     assert "not in the set 'delay'" in refused(log, "--set", "delay", "--bound", "k_z=0:1")
@@ -230,6 +237,18 @@ def test_bounds_and_parameters_that_cannot_be_used_are_one_line(pilots, tmp_path
         from sitl.teleop.parameter_file import read_parameters
 
         read_parameters(file)
+
+
+def test_a_fit_of_the_set_emulator_names_the_set_where_it_is_refused(pilots, tmp_path: Path) -> None:
+    """The refusal said only "scale_z: unknown parameter"."""
+    log, out = pilots("paper4").write(tmp_path / "flight.csv"), tmp_path / "em.toml"
+    arguments = ("--set", "emulator", "--fit", 10, "--held-out", 5, "--generations", 2, "--out", out)
+    assert run(log, *arguments).exit_code == 0
+    assert "# No command reads this set" in out.read_text()
+    for command in (["teleop", "--parameters", str(out)], ["tune", str(log), "--parameters", str(out)]):
+        result = CliRunner().invoke(main, command)
+        assert result.exit_code == 2 and len(result.stderr.strip().splitlines()) == 1, result.output
+        assert "em.toml: parameters.scale_z: of the set 'emulator'" in result.stderr
 
 
 @pytest.mark.parametrize(

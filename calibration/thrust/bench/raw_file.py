@@ -58,7 +58,7 @@ def _identity(bench: Bench) -> str:
 def read_progress(path: Path, bench: Bench) -> Progress:
     """The measured steps; raises `DataError` with one line if the file is of another sweep or not of a bench."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read: {error}") from None
     sweep = next((line.removeprefix(_PLAN) for line in lines if line.startswith(_PLAN)), None)

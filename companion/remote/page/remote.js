@@ -16,6 +16,7 @@ const NAMES = {
 const at = id => document.getElementById(id);
 const token = location.hash.slice(1);
 const sticks = { ahead: 0, right: 0, up: 0, turn: 0 };
+const pointers = new Map(); // the finger or mouse of each drawing of a stick, since the sticks were taken
 let socket = null;
 let state = null;           // the newest of this connection
 let stateAt = 0;            // when it arrived
@@ -35,9 +36,8 @@ function connect() {
   socket.onopen = () => send({ type: "hello", protocol: PROTOCOL, token });
   socket.onmessage = event => receive(JSON.parse(event.data));
   socket.onclose = () => {
-    held = wanted = false;
     state = null;           // of a connection that has ended
-    centre();
+    stop();
     show();
     if (final) return;
     cover(`${refusal || "No connection to the remote"}. Trying again…`);
@@ -103,6 +103,7 @@ function receive(message) {
   } else if (message.type === "state") {
     state = message;
     stateAt = performance.now();
+    if (held && !message.you) stop();
     held = message.you;
     show();
   } else if (message.type === "question") {
@@ -112,9 +113,9 @@ function receive(message) {
     setTimeout(() => { if (question === message.question) at("question").close(); }, 1000 * message.seconds);
   } else if (message.type === "answer") {
     say(message.text.replace(/^[A-Z_]+(?=:)/, name => NAMES[name] || name), message.ok ? "good" : "bad");
-    if (message.to === "take") { held = wanted = message.ok; }
+    if (message.to === "take") held = wanted = wanted && message.ok;  // not after a release that was on its way
     if (message.to === "question" && at("question").open) at("question").close();
-    if (message.to === "stopped") { held = wanted = false; centre(); }
+    if (message.to === "stopped") stop();
     show();
   }
 }
@@ -126,9 +127,16 @@ function sample(now) {
   if (send({ type: "sticks", ...sticks, seen_s: state.s })) sentAt = now;
 }
 
+// A finger that is down is dropped too: it counts again only after it has gone down again.
 function centre() {
+  pointers.clear();
   for (const name in sticks) sticks[name] = 0;
   draw();
+}
+
+function stop() {
+  held = wanted = false;
+  centre();
 }
 
 function moved() {
@@ -145,14 +153,12 @@ setInterval(() => {
 
 function release(reason) {
   if (wanted) send({ type: "release", reason });
-  wanted = held = false;
-  centre();
+  stop();
   offerGamepad();
   show();
 }
 
 function pad(element, across, along) {
-  let pointer = null;
   element.append(...at("pad").content.firstElementChild.cloneNode(true).children);
   const move = event => {
     const box = element.getBoundingClientRect();
@@ -163,18 +169,18 @@ function pad(element, across, along) {
     moved();
   };
   element.addEventListener("pointerdown", event => {
-    if (!held || source !== "page" || pointer !== null) return;
-    pointer = event.pointerId;
-    element.setPointerCapture(pointer);
+    if (!held || !wanted || source !== "page" || pointers.has(element)) return;
+    pointers.set(element, event.pointerId);
+    element.setPointerCapture(event.pointerId);
     move(event);
     event.preventDefault();
   });
   // the raw event comes at once, the other with the next picture
   const motion = "onpointerrawupdate" in window ? "pointerrawupdate" : "pointermove";
-  element.addEventListener(motion, event => { if (event.pointerId === pointer) move(event); });
+  element.addEventListener(motion, event => { if (held && pointers.get(element) === event.pointerId) move(event); });
   const end = event => {
-    if (event.pointerId !== pointer) return;
-    pointer = null;
+    if (pointers.get(element) !== event.pointerId) return;
+    pointers.delete(element);
     sticks[across] = sticks[along] = 0;
     moved();
   };
@@ -407,4 +413,6 @@ ticks();
 draw();
 show();
 setInterval(show, 200);     // also when no state comes: ages grow
+// Another address in this tab, as that of the next start, differs only behind the "#": the browser does not load the page again.
+window.addEventListener("hashchange", () => location.reload());
 if (!token) { final = true; cover("No token: open the address that companion remote printed."); } else connect();
