@@ -207,7 +207,7 @@ def _first(root: Path, patterns: tuple[str, ...]) -> Path | None:
 def _rows(path: Path, separator: str | None, numbers: int, meaning: str) -> tuple[list[int], Array]:
     """Stamps [ns] and the numbers behind them, (n, numbers); raises `ConfigError` naming the line."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     stamps, rows = [], []

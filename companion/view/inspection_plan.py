@@ -18,7 +18,6 @@ from companion.core.command_line import (
 )
 from companion.core.config import ConfigError, load, read_layered, read_toml
 from companion.core.config_files import ConfigKind, find_config, names_of
-from companion.core.errors import OutputError
 from companion.core.frames import quat_from_matrix
 from companion.core.vehicle import Vehicle
 from companion.mission.inspection_files import load_inspection
@@ -63,9 +62,6 @@ def plan(
     qgc_file: Path | None,
 ) -> None:
     """Plan the [inspection] of MISSION: path, photographs, coverage, GSD, overlap, duration, batteries."""
-    outputs = [file.absolute() for file in (json_file, svg_file, png_file, qgc_file) if file not in (None, STDOUT)]
-    if len(set(outputs)) < len(outputs):
-        raise OutputError(f"{outputs[0]}: given for two results; name two files")
     loaded = Loaded(mission, vehicle)
     if qgc_file is not None:
         write_output(qgc_file, json.dumps(qgc_document(loaded, mission), indent=2) + "\n")

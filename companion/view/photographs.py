@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from companion.core.command_line import HELP, check_output_folder, one_line_errors
+from companion.core.command_line import HELP, Number, check_output_folder, one_line_errors
 from companion.core.config import ConfigError, parse
 from companion.core.errors import OutputError
 from companion.core.messages import Capture, PayloadStatus
@@ -17,6 +17,7 @@ from companion.recording.log import Log, read_log
 
 FILE = click.Path(path_type=Path)
 TOLERANCE_S = 1.5  # a camera's clock has whole seconds
+CLOCK_MAX_S = 2e9  # a clock that was never set shows 1970
 
 
 @click.group(context_settings=HELP)
@@ -30,8 +31,19 @@ def photographs() -> None:
 @click.option("--out", type=FILE, default=None, help="Folder for the tagged copies.  [default: FOLDER/tagged]")
 @click.option("--by", type=click.Choice(("name", "index", "time")), default=None, help="Default: name, else index.")
 @click.option("--first-index", type=int, default=None, help="The camera's count of the first picture of the folder.")
-@click.option("--ahead", type=float, default=0.0, help="Seconds by which the camera's clock is ahead of UTC.")
-@click.option("--tolerance", type=float, default=TOLERANCE_S, show_default=True, help="Of a picture's time, seconds.")
+@click.option(
+    "--ahead",
+    type=Number(-CLOCK_MAX_S, CLOCK_MAX_S),
+    default=0.0,
+    help="Seconds by which the camera's clock is ahead of UTC.",
+)
+@click.option(
+    "--tolerance",
+    type=Number(0.0, CLOCK_MAX_S),
+    default=TOLERANCE_S,
+    show_default=True,
+    help="Of a picture's time, seconds.",
+)
 @click.option("--poses", type=FILE, default=None, help="Poses by `companion calibrate photographs --json FILE`.")
 @one_line_errors
 def tag(

@@ -274,7 +274,7 @@ class ViewServer:
         # asks_as: how the mission's answers name the person
         asks_as = who(OperatorRequest(stamp_s=0.0, action=OperatorAction.HOLD, who=page.session.name))
         facts = {"right": page.session.right, "name": page.session.name, "protocol": PROTOCOL, "asks_as": asks_as}
-        if problem := self._make_room(page):
+        if problem := self._free_a_place(page):
             self.refused += 1
             await connection.close(TRY_AGAIN_LATER, problem)
             return
@@ -293,7 +293,7 @@ class ViewServer:
             self._close(page, error)
         self._pages.discard(page)
 
-    def _make_room(self, page: Page) -> str:
+    def _free_a_place(self, page: Page) -> str:
         """Why there is no place for a page; "" where there is. One that may command takes the place of one that only watches."""
         if len(self._pages) < PAGES_MAX:
             return ""

@@ -250,8 +250,6 @@ def test_every_number_on_a_command_line_must_be_finite():
         command = main
         for word in words:
             command = command.get_command(click.Context(command), word)
-        if words[0] == "photographs":  # the two of companion/view still take them
-            continue
         floats += [option for option in command.params if isinstance(option.type, click.types.FloatParamType)]
     assert len(floats) > 20 and [option.name for option in floats if not isinstance(option.type, Number)] == []
 

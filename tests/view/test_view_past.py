@@ -72,7 +72,7 @@ def leave(stack, page) -> None:
     page.wait("view.data.events.last('phase', Infinity).phase === 'RETURN'")
 
 
-def test_the_past_of_a_running_flight_is_marked_with_its_age_and_a_way_back(live):
+def test_the_past_of_a_running_flight_is_marked_with_its_age_and_a_button_to_the_present(live):
     stack, page, _ = live
     assert not is_marked(page)
     leave(stack, page)

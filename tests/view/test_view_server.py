@@ -194,15 +194,15 @@ def test_a_person_who_may_command_gets_the_place_of_one_who_watches(monkeypatch)
     monkeypatch.setattr(server_module, "PAGES_MAX", 3)
     with serving() as (source, server, port), ExitStack() as pages:
         named = pages.enter_context(opened(port, logged_in(port, BEN.token)))
-        strangers = [pages.enter_context(opened(port)) for _ in range(2)]
+        watchers = [pages.enter_context(opened(port)) for _ in range(2)]
         until(lambda: source.pages == 3)
         with opened(port) as late:
             assert "no place for another" in refusal_of(late)
         session = logged_in(port, ANNA.token)
-        for _ in strangers:
+        for _ in watchers:
             answer_of(pages.enter_context(opened(port, session)))
-        for stranger in strangers:
-            assert "needed the place" in refusal_of(stranger)
+        for watcher in watchers:
+            assert "needed the place" in refusal_of(watcher)
         assert answer_of(named)["name"] == "ben"
         answer_of(pages.enter_context(opened(port, session)))
         assert "needed the place" in refusal_of(named)
