@@ -280,6 +280,14 @@ class Lockstep:
         if progress is not None:
             self._every(1_000_000, lambda: progress(self), 1_000_000)
 
+    def sleep(self, duration_s: float) -> None:
+        """The computer of all nodes sleeps, and its clock counts on; the world goes on, and what it sends is lost."""
+        self._events = [(time_us + round(duration_s * 1e6), order, action) for time_us, order, action in self._events]
+        for _ in range(round(duration_s * 1e6 / WORLD_STEP_US)):
+            self.world.advance()
+            self.world.take_output()
+            self.world.measured()
+
     def run_until(self, there: Callable[[], bool]) -> bool:
         """Fly on until ``there()``, called after every event, or to the end; returns the last ``there()``."""
         started = time.perf_counter()

@@ -18,7 +18,7 @@ difference of two values, does not grow.
 | turns | the same at any moment | 0.07 rad and 0.7 of the turn | three standard deviations of that: 0.045 rad |
 | turns | the same about the vertical | 0.15 rad RMS and 0.7 of the turn | a compass that iron turns by 20° in 2 s: 0.09 rad |
 | forces | speed by the accelerometer less that of the velocity, τ 2 s | 4 m/s | 0.6 m/s² as above and 0.3 by vibration: 1.8 m/s; velocity 0.2 m/s, a kick by a fix of 0.5 m/s |
-| frozen | time in which an axis keeps its value to the last bit, and another does not | 0.5 s | noise changes every sample |
+| frozen | time in which an axis keeps its value to the last bit while another changes | 0.5 s | noise changes every sample |
 
 An attitude that turns faster than STEP_RAD_S or a velocity that changes by more than STEP_M_S from one message to the
 next is a reset of the flight controller's estimator, which says nothing about the IMU; nor does the velocity in the
@@ -185,7 +185,7 @@ class ImuCheck:
         self._gravity = _Mean(GRAVITY_S)
         self._force_B: Vec3 | None = None  # mean of the last samples
         self._sample = (0.0,) * 6  # gyroscope, accelerometer
-        self._changed_s = [-inf] * 6  # when each of these was another one
+        self._kept_s = [0.0] * 6  # for how long each of these has kept its value while another changed
         self._turn_error, self._turn = _Faded(TURN_S), _Faded(TURN_S)
         self._speed_error = _Faded(FORCE_S)
         self._squares = _Mean(TURN_MEAN_S), _Mean(TURN_MEAN_S)  # of (error, turn, -) across and about the vertical
@@ -262,11 +262,7 @@ class ImuCheck:
             self._motion.add(stamp_s, (*turn, *push))
             self._compare_attitudes()
             self._compare_velocities()
-        sample = (*gyro_B, *force_B)
-        for axis, (old, new) in enumerate(zip(self._sample, sample, strict=True)):
-            if new != old:
-                self._changed_s[axis] = stamp_s
-        self._sample = sample
+        self._compare_axes(dt, (*gyro_B, *force_B))
         return self._verdict(stamp_s)
 
     # --- the comparison
@@ -280,7 +276,14 @@ class ImuCheck:
         for squares in self._squares:
             squares.reset()
         self._motion.add(stamp_s, (0.0,) * 6)
-        self._changed_s = [stamp_s] * 6
+        self._kept_s = [0.0] * 6
+
+    def _compare_axes(self, dt: float, sample: tuple[float, ...]) -> None:
+        """A simulator without noise that stands still changes nothing, and no axis of it is dead."""
+        if sample != self._sample:
+            axes = zip(self._kept_s, self._sample, sample, strict=True)
+            self._kept_s = [kept_s + min(dt, STOP_S) if new == old else 0.0 for kept_s, old, new in axes]
+            self._sample = sample
 
     def _compare_attitudes(self) -> None:
         """Compare every interval between two attitudes that the samples cover."""
@@ -351,8 +354,7 @@ class ImuCheck:
                 return ImuFault.TURNS
         if self._turn_is_wrong:
             return ImuFault.TURNS
-        # A simulator without noise that stands still changes nothing.
-        if max(self._changed_s) - min(self._changed_s) > FROZEN_S:
+        if max(self._kept_s) > FROZEN_S:
             return ImuFault.FROZEN
         return ImuFault.FORCES if hypot(*self._speed_error.value) > FORCE_M_S else None
 

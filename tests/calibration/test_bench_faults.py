@@ -149,16 +149,16 @@ def test_ports_that_are_not_there_are_one_line(tmp_path, monkeypatch):
 def test_a_limit_that_is_no_number_is_refused(tmp_path, monkeypatch, option):
     user = User(monkeypatch, tmp_path)
     done = user.call(option, "nan")
-    assert done.exit_code == 2 and "--max-us, --min-voltage: not a number" in done.output and user.world.tests == 0
+    assert done.exit_code == 2 and f"'{option}': 'nan' is not a finite number" in done.output and user.world.tests == 0
 
 
 @pytest.mark.parametrize("arguments", [(), ("--resume",)])
 def test_raw_data_that_are_no_file_are_refused_before_the_start(tmp_path, monkeypatch, arguments):
     user = User(monkeypatch, tmp_path)
-    for place in (tmp_path, "/dev/full"):
+    for place, why in ((tmp_path, "is a folder, must be a file"), ("/dev/full", "not a file")):
         user.raw = place
         done = user.call(*arguments)
-        assert done.exit_code == 2 and f"{place}: not a file" in done.output and user.world.tests == 0
+        assert done.exit_code == 2 and f"{place}: {why}" in done.output and user.world.tests == 0
 
 
 def test_a_file_that_is_removed_during_the_run_stops_the_motor(tmp_path, monkeypatch):
