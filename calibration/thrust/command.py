@@ -124,6 +124,7 @@ def command(
         if json_file:
             write_json(json_file, content)
         if vehicle:
+            _refuse_poor(vehicle, content, poor_fit)
             confirm_and_write(vehicle, hover_changes(content), yes)
         return
     selection = Selection(min_us, max_us, min_voltage)
@@ -156,9 +157,13 @@ def command(
     if json_file:
         write_json(json_file, content)
     if vehicle:
-        if (poor := content["details"]["poor"]) and not poor_fit:
-            raise DataError(f"{vehicle}: nothing written: {poor[0]}; --poor-fit writes it nevertheless")
+        _refuse_poor(vehicle, content, poor_fit)
         confirm_and_write(vehicle, _changes(raw, fit, at_hover, content), yes)
+
+
+def _refuse_poor(vehicle: Path, content: Result, poor_fit: bool) -> None:
+    if (poor := content["details"]["poor"]) and not poor_fit:
+        raise DataError(f"{vehicle}: nothing written: {poor[0]}; --poor-fit writes it nevertheless")
 
 
 def _again(save: Path) -> str:

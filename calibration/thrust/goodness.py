@@ -3,8 +3,11 @@
 A poor fit is not written into a vehicle file without being asked for; a doubt is only a warning.
 """
 
+import numpy as np
+
 from calibration.thrust.curve import ThrustFit
 from calibration.thrust.hover import Hover
+from companion.core.arrays import Array
 
 R2_MIN = 0.998
 MEDIAN_MAX = 0.01  # residual, of full thrust; 0.008 is the worst of 104 motor-propeller pairs
@@ -14,6 +17,8 @@ LEFT_OUT_MAX = 0.3  # of the points; three of eleven are left out where the supp
 FACTOR_ERROR_MAX = 0.02  # of full thrust, that remains with the best THR_MDL_FAC
 HOVER = (0.3, 0.6)  # command
 THRUST_TO_WEIGHT_MIN = 2.0
+HEAVIER = 1.05  # mass by mass, from which the command must grow
+HOVER_ERROR_MAX = 0.1  # command; 0.094 is the worst of 30 published aircraft
 
 
 def poor(fit: ThrustFit) -> list[str]:
@@ -39,6 +44,20 @@ def poor(fit: ThrustFit) -> list[str]:
     share = len(fit.left_out) / max(len(fit.left_out) + len(fit.command), 1)
     if share > LEFT_OUT_MAX:
         sentences.append(f"{share:.0%} of the points are left out: the supply is too small, or the steps are too short")
+    return sentences
+
+
+def poor_hovers(masses_kg: Array, commands: Array, errors: Array) -> list[str]:
+    """One sentence for each contradiction of hovers of one aircraft; errors: of the curve's commands."""
+    sentences = []
+    if (largest := float(np.abs(errors).max())) > HOVER_ERROR_MAX:
+        sentences.append(
+            f"a hover lies {largest:.3f} beside the curve, more than {HOVER_ERROR_MAX}: another battery or "
+            "propeller, or a wrong --hover"
+        )
+    heavier = masses_kg[:, None] >= HEAVIER * masses_kg
+    if np.any(heavier & (commands[:, None] <= commands)):
+        sentences.append("a heavier aircraft hovered at a smaller or the same command: a wrong --hover")
     return sentences
 
 

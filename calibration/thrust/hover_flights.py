@@ -8,6 +8,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from calibration.results import DataError, Result, result
+from calibration.thrust.goodness import poor_hovers
 from calibration.vehicle_file import Change
 from companion.core.arrays import Array
 from companion.core.config import ConfigError
@@ -95,7 +96,8 @@ def from_hovers(
     click.echo(f"hover at {mass_kg:g} kg: {command:.3f} ± {std:.3f} at {voltage_v:g} V")
     click.echo(f"k_T: {k_T:.3f} ± {k_T * std / command:.3f} m/s² per unit of command")
     click.echo(f"{len(hovers)} hovers, largest error of the curve {np.abs(errors).max():.3f}")
-    for warning in warnings:
+    not_good = poor_hovers(masses, commands, errors)
+    for warning in (*warnings, *not_good):
         click.echo(f"warning: {warning}", err=True)
     return result(
         "calibrate thrust",
@@ -104,7 +106,7 @@ def from_hovers(
         {"hovers": len(hovers), "command_error_max": np.abs(errors).max(), "hover_command_std": std,
          "coefficient_std_m_s2": k_T * std / command},
         warnings,
-        {"hover": {"mass_kg": mass_kg, "voltage_v": voltage_v, "command": command}, "flown": hovers,
+        {"hover": {"mass_kg": mass_kg, "voltage_v": voltage_v, "command": command}, "flown": hovers, "poor": not_good,
          "curve": {"full_kg": curve.full_kg, "factor": curve.factor, "start": curve.start}},
     )  # fmt: skip
 

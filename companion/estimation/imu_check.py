@@ -184,7 +184,7 @@ class ImuCheck:
         self._velocities: deque[tuple[float, Vec3]] = deque(maxlen=200)
         self._gravity = _Mean(GRAVITY_S)
         self._force_B: Vec3 | None = None  # mean of the last samples
-        self._sample = (0.0,) * 6  # gyroscope, accelerometer
+        self._sample: tuple[float, ...] = (0.0,) * 6  # gyroscope, accelerometer
         self._kept_s = [0.0] * 6  # for how long each of these has kept its value while another changed
         self._turn_error, self._turn = _Faded(TURN_S), _Faded(TURN_S)
         self._speed_error = _Faded(FORCE_S)

@@ -36,6 +36,7 @@ PNG_COMPRESSION = 1  # 0 to 9; fast, and still lossless
 COPY_S = 2.0  # a bundle that was seen twice in one image is not used for this long, and the whole image is searched
 APART_OF_SIDE = 0.5  # two finds of one marker that are nearer, over its side, are one marker found twice
 FROZEN_IMAGES = 3  # repetitions in a row: two images of a real sensor differ by its noise, also in the dark
+AHEAD_MAX_S = 0.1  # of an image's stamp before its arrival: errors of latency and clock
 FORMER_PICTURES = 32  # as many buffers as a driver may have (VIDEO_MAX_FRAME of V4L2)
 MAX_BOX = 10.0  # of the image: a larger projection of a bundle gives no useful box
 
@@ -121,7 +122,7 @@ class TrackerNode(Node):
     def handle_image(self, message: Image, now_s: float) -> Iterable[Message]:
         """The markers of the image, and the requested photos."""
         stamp_s = message.stamp_s
-        if not np.isfinite(stamp_s) or stamp_s <= self._last_stamp_s:
+        if not self._last_stamp_s < stamp_s <= now_s + AHEAD_MAX_S:  # one far ahead would make all later ones old
             self.counters["old"] += 1
             return ()
         self._last_stamp_s = stamp_s

@@ -78,6 +78,23 @@ def test_hovers_that_were_flown_are_enough_for_k_T(tmp_path, vehicle):
     assert "2 hovers flown: ± " in vehicle.read_text()
 
 
+@pytest.mark.parametrize(
+    "hovers, why",
+    [
+        ([(1.8, 0.344), (1.8, 0.62)], "beside the curve"),
+        ([(1.8, 0.344), (2.3, 0.30)], "a heavier aircraft hovered at a smaller or the same command"),
+    ],
+)
+def test_hovers_that_contradict_each_other_are_not_written(tmp_path, vehicle, hovers, why):
+    words = [str(word) for mass_kg, command in hovers for word in ("--hover", mass_kg, command)]
+    line = ["calibrate", "thrust", *words, "--voltage", "15.2", "--vehicle", str(vehicle), "--yes"]
+    before = vehicle.read_text()
+    refused = CliRunner().invoke(main, line, catch_exceptions=False)
+    assert refused.exit_code == 2 and vehicle.read_text() == before
+    assert "nothing written: " in refused.stderr and why in refused.stderr
+    assert CliRunner().invoke(main, [*line, "--poor-fit"], catch_exceptions=False).exit_code == 0
+
+
 def test_a_throttle_moved_by_hand(tmp_path, monkeypatch):
     def hand(now_s):
         """Waits for the sweep to begin, then moves up by 50 µs every 3 s, never quite exactly."""

@@ -20,7 +20,7 @@ def asleep(duration_s):
 
 @pytest.mark.parametrize("duration_s", [1.0, pytest.param(12.0, marks=pytest.mark.verify), 30.0])
 def test_no_setpoint_leaves_after_the_computer_has_slept(duration_s):
-    """PX4 left offboard in the sleep and would enter it again with the first setpoint, whoever flies."""
+    """PX4 left offboard in the sleep and would enter it again with the first setpoint."""
     sent, modes, phase, cause = in_fork(lambda: asleep(duration_s))
     assert sent == 0 and modes == [FcuMode.POSCTL]
     assert phase == Phase.PX4_HOLD and "PX4 has control" in cause

@@ -205,6 +205,12 @@ def test_old_and_repeated_images_are_dropped():
     assert len(send(node, VIEW, 2.03)) == 1
 
 
+def test_an_image_stamped_far_ahead_does_not_make_the_later_ones_old():
+    node = tracker()
+    assert list(node.handle(message(VIEW, 1000.0), 2.0)) == [] and node.counters["old"] == 1
+    assert len(send(node, VIEW, 2.03)) == 1
+
+
 def test_a_picture_that_comes_again_and_again_is_no_observation():
     node = tracker()
     again = [markers(node, VIEW, 1.0 + 0.03 * i) for i in range(FROZEN_IMAGES + 3)]
