@@ -1,11 +1,13 @@
 """A step of the wall clock changes nothing in flight: it names files and dates logs, and decides nothing."""
 
 import ast
+import time
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from companion.core.clock import monotonic_s
 from companion.runtime import fly
 
 PACKAGE = Path(__file__).parents[2] / "companion"
@@ -22,6 +24,11 @@ DATES = {
     "preflight/computer.py": "is the subject of the check",
     "preflight/ground.py": "is the subject of the check",
 }
+
+
+def test_the_time_of_the_stack_counts_on_while_the_computer_sleeps(monkeypatch):
+    monkeypatch.setattr(time, "clock_gettime", {time.CLOCK_BOOTTIME: 100.0, time.CLOCK_MONOTONIC: 60.0}.get)
+    assert monotonic_s() == 100.0
 
 
 def reads_the_wall_clock(source: str) -> bool:
