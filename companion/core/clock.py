@@ -2,8 +2,9 @@
 
 The stack has one time: seconds since the companion computer started, the same for all its processes. It counts on while
 the computer sleeps (CLOCK_BOOTTIME): after a sleep everything known is as old as it is, and the stream of setpoints has
-paused. Linux's CLOCK_MONOTONIC stands still in a sleep. Nodes get the time as an argument and never read it. A node may hold a `Stopwatch` to measure its own computing time. In simulated
-time computing takes no time unless a test sets a cost; this keeps lockstep runs deterministic.
+paused. Linux's CLOCK_MONOTONIC stands still in a sleep. Nodes get the time as an argument and never read it. A node may
+hold a `Stopwatch` to measure its own computing time. In simulated time computing takes no time unless a test sets a cost;
+this keeps lockstep runs deterministic.
 """
 
 import time
