@@ -63,8 +63,8 @@ def made(folder, timesync_s, seeds=(1, 1)):
     write_ulog(folder / "flight.ulg", theirs, rates(theirs + BOOT_S, seeds[1]) + noise)
 
 
-def align(folder, ulog="flight.ulg"):
-    arguments = ["log", "align", str(folder / "flight.mcap"), str(folder / ulog), "--out", str(folder / "both.mcap")]
+def align(folder, ulog="flight.ulg", out="both.mcap"):
+    arguments = ["log", "align", str(folder / "flight.mcap"), str(folder / ulog), "--out", str(folder / out)]
     return CliRunner().invoke(main, arguments)
 
 
@@ -127,4 +127,4 @@ def test_a_real_ulog_is_found_again_in_its_own_flight_and_in_no_other(tmp_path, 
     assert result.exit_code == 0, result.output
     assert float(re.search(r"offset ([\d.]+) s", result.output).group(1)) == pytest.approx(BOOT_S, abs=0.011)
     write_ulog(tmp_path / "flight.ulg", t_s, rates(t_s, 3))
-    assert "not of the flight" in align(tmp_path).output
+    assert "not of the flight" in align(tmp_path, out="none.mcap").output
