@@ -30,6 +30,8 @@ def _plain(value: Any) -> Any:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
+_packed_encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
+_packed_decoders = {topic: msgspec.msgpack.Decoder(row.type) for topic, row in TOPICS.items()}
 _decoders = {topic: msgspec.json.Decoder(row.type) for topic, row in TOPICS.items()}
 
 
@@ -57,6 +59,36 @@ def decode(topic: TopicName, data: bytes) -> Message:
         renamed = aliases.renamed_message(topic, fields) if isinstance(fields, dict) else fields
         if renamed == fields:
             raise
+        return msgspec.convert(renamed, TOPICS[topic].type)
+
+
+def encode_packed(message: Message) -> bytes:
+    """One message as MessagePack."""
+    return _packed_encoder.encode(message)
+
+
+def decode_packed(topic: TopicName, data: bytes, field: str = "", raw: bytes = b"") -> Message:
+    """The message that `encode_packed` wrote, also an older version of it; as `decode`.
+
+    field: of the raw bytes that were taken out of the message; "": none.
+    """
+    try:
+        message = _packed_decoders[topic].decode(data)
+        if field:
+            setattr(message, field, raw)
+        return message
+    except UnicodeDecodeError as error:
+        raise msgspec.ValidationError(str(error)) from None
+    except (msgspec.ValidationError, AttributeError):
+        try:
+            fields = msgspec.msgpack.decode(data)
+        except UnicodeDecodeError as error:
+            raise msgspec.ValidationError(str(error)) from None
+        if not isinstance(fields, dict):
+            raise msgspec.ValidationError("not a message") from None
+        if field:
+            fields[field] = raw
+        renamed = aliases.renamed_message(topic, fields)
         return msgspec.convert(renamed, TOPICS[topic].type)
 
 
