@@ -1,7 +1,8 @@
 """Writes the log: an MCAP file that is readable at any moment, even after kill -9.
 
-Records go to a spool in memory; `LogWriter.flush` closes the chunk and hands everything to the operating system, so
-what was flushed survives the death of the process. A full disk or a broken one never raises: bytes that could not be
+`LogWriter.flush` packs all messages since the last call into one record (`batches`), closes the chunk and hands everything
+to the operating system, so what was flushed survives the death of the process. Beside the packed messages the log holds copies of
+some as JSON for the programs of others: all messages of topics on events, and one in `COPY_PERIOD_S` of the others. A full disk or a broken one never raises: bytes that could not be
 written wait in the spool (so the file never gets a hole), messages that find the spool full are dropped and counted. A
 log that is deleted while it is written begins again.
 """
@@ -20,10 +21,14 @@ from companion.core import provenance
 from companion.core.config import ConfigError
 from companion.core.enums import TopicName
 from companion.core.messages import TOPICS, Message
-from companion.recording.codec import encode, json_schema, schema_hashes
+from companion.recording import batches
+from companion.recording.batches import BatchPacker
+from companion.recording.codec import encode, encode_packed, json_schema, schema_hashes
 
-SPOOL_MAX_BYTES = 16_000_000  # about a minute of flight, for a disk that comes back
+SPOOL_MAX_BYTES = 16_000_000  # minutes of flight, for a disk that comes back
 CHUNK_BYTES = 4_000_000  # larger than any flush interval fills, so a chunk ends when `flush` says so
+COPY_PERIOD_S = 5.0
+ARRIVAL_UNIT_NS = 1000
 METADATA = "flight"  # name of the metadata record
 
 
@@ -133,7 +138,12 @@ class LogWriter:
         facts = self._metadata | {"start_time": self._start_wall.isoformat()}
         if self._start_s is not None:
             facts["start_s"] = repr(self._start_s)
+        names = batches.dictionary()
+        facts[batches.DICTIONARY] = batches.dictionary_text(names)
+        self._packer = BatchPacker(names)
+        self._copied_s: dict[TopicName, float] = {}  # arrival of the last copy
         self._mcap.add_metadata(METADATA, facts)
+        self._mcap.register_channel(batches.CHANNEL, batches.ENCODING, 0)
 
     def _begin_again(self) -> None:
         """Begin the log again under its name, after it or its folder was deleted; what it had is lost."""
@@ -156,26 +166,40 @@ class LogWriter:
         self._pending.append((topic, message, arrival_s))
 
     def flush(self) -> None:
-        """Encode all messages taken since the last call as one chunk and hand it to the operating system."""
+        """Pack all messages taken since the last call as one chunk and hand it to the operating system."""
         if self._closed:
             return
         if self._spool.deleted:
             self._begin_again()
-        batch, self._pending = self._pending, []
-        if batch and self._spool.waiting_bytes > SPOOL_MAX_BYTES:
-            self.dropped += len(batch)
+        pending, self._pending = self._pending, []
+        if pending and self._spool.waiting_bytes > SPOOL_MAX_BYTES:
+            self.dropped += len(pending)
         else:
-            for topic, message, arrival_s in batch:
-                self._write(topic, message, arrival_s)
-            self._mcap.flush()  # type: ignore[no-untyped-call]  # mcap leaves it without annotations
+            batch: list[tuple[TopicName, bytes, bytes, int]] = []
+            size = 0
+            for topic, message, arrival_s in pending:
+                if (row := self._encoded(topic, message, arrival_s)) is not None:
+                    batch.append(row)
+                    size += len(row[1]) + len(row[2])
+                if len(batch) >= batches.MESSAGES_MAX or size >= batches.BYTES_MAX:
+                    self._write(batch)
+                    batch, size = [], 0
+            self._write(batch)
         self._drain()
 
-    def _write(self, topic: TopicName, message: Message, arrival_s: float) -> None:
+    def _encoded(
+        self, topic: TopicName, message: Message, arrival_s: float
+    ) -> tuple[TopicName, bytes, bytes, int] | None:
+        """A message as a batch takes it; None if it cannot be encoded, which is counted. Writes the copy of it, if one is due."""
         try:
-            data = encode(message)
-            log_time = _nanoseconds(arrival_s)
-            publish_time = _nanoseconds(message.stamp_s)
-            sequence = message.seq & 0xFFFFFFFF
+            bare, raw = batches.without_raw(topic, message)
+            data, log_time = encode_packed(bare), _nanoseconds(arrival_s, ARRIVAL_UNIT_NS)
+            if topic not in batches.BYTES_FIELDS and TOPICS[topic].rate_hz == 0:
+                due = True
+            else:
+                due = not abs(arrival_s - self._copied_s.get(topic, math.inf)) < COPY_PERIOD_S
+            if due:
+                text, publish_time = encode(message), _nanoseconds(message.stamp_s)
         except (
             msgspec.MsgspecError,
             NotImplementedError,
@@ -186,15 +210,25 @@ class LogWriter:
         ) as error:
             self.dropped += 1
             self.note_error(f"{topic}: cannot be encoded: {error}")
-            return
-        channel = self._channels.get(topic) or self._open_channel(topic)
-        self._mcap.add_message(channel, log_time=log_time, publish_time=publish_time, sequence=sequence, data=data)
+            return None
+        if due:
+            self._copied_s[topic] = arrival_s
+            channel = self._channels.get(topic) or self._open_channel(topic)
+            self._mcap.add_message(channel, log_time, text, publish_time, message.seq & 0xFFFFFFFF)
         self.written += 1
+        return topic, data, raw, log_time
+
+    def _write(self, batch: list[tuple[TopicName, bytes, bytes, int]]) -> None:
+        """Write a batch as a chunk."""
+        if batch:
+            last_ns = batch[-1][3]
+            self._mcap.add_message(batches.CHANNEL_ID, last_ns, self._packer.pack(batch), batch[0][3])
+        self._mcap.flush()  # type: ignore[no-untyped-call]  # mcap leaves it without annotations
 
     def _open_channel(self, topic: TopicName) -> int:
         schema = msgspec.json.encode(json_schema(topic))
         schema_id = self._mcap.register_schema(f"companion.{TOPICS[topic].type.__name__}", "jsonschema", schema)
-        self._channels[topic] = self._mcap.register_channel(topic, "json", schema_id)
+        self._channels[topic] = self._mcap.register_channel(topic, "json", schema_id, {"copy": "true"})
         return self._channels[topic]
 
     def _drain(self) -> None:
@@ -260,6 +294,6 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _nanoseconds(time_s: float) -> int:
-    """Time for an MCAP record; what is not a time ≥ 0 counts as 0 (the message itself keeps the true value)."""
-    return round(time_s * 1e9) if math.isfinite(time_s) and 0 <= time_s < 1e10 else 0
+def _nanoseconds(time_s: float, unit_ns: int = 1) -> int:
+    """Time for an MCAP record, a multiple of the unit; what is not a time ≥ 0 counts as 0 (the message itself keeps the true value)."""
+    return unit_ns * round(time_s * 1e9 / unit_ns) if math.isfinite(time_s) and 0 <= time_s < 1e10 else 0
