@@ -98,6 +98,9 @@ UNKNOWN_MAX_S = 0.8
 WINDOW_S = 2.0  # of the share of displaced observations
 DISPLACED_SHARE = 0.4  # displaced observations among all, so that 20 % outliers never count
 DISPLACED_RUN = 10  # or so many in a row
+# Evidence that lasts for so long is not excused any more when the flight controller corrects itself by metres later: the
+# bundle counts again only where it stood. The mission backs away after as long (`bundle_displaced`).
+GIVEN_UP_S = 2.0
 SCATTER_SHARE, SCATTER_MIN = 0.25, 10  # displaced observations in the window that do not agree with each other
 # Places to which observations may be displaced without being scatter. A copy stands at one; where it takes turns with the
 # bundle itself, and the size of both is wrong, at two.
@@ -274,6 +277,7 @@ class _Verdict(NamedTuple):
     displaced: bool
     scattered: bool  # displaced, but not to one of the last places of displaced ones
     offset_m: float
+    by_motion: bool  # displaced by what the flight controller reports, not only by what the filter expects
 
 
 class _Doubt(NamedTuple):
@@ -322,6 +326,8 @@ class PlaceWitness:
         self._first: tuple[float, Array, float] | None = None
         self._unknown_since_s: float | None = None
         self._height = HeightWitness()
+        self._given_up = False  # it stands elsewhere, and counts again where it stood
+        self._given_up_for_good = False  # out of sight meanwhile: where it stood is not known well enough
         self._forget()
 
     def sibling(self) -> "PlaceWitness":
@@ -343,6 +349,7 @@ class PlaceWitness:
         self._run = 0  # displaced observations in a row
         self._moving = False
         self._run_since_s = -inf
+        self._displaced_since_s: float | None = None
         self._speed_m_s = 0.0
         self._size, self._gain = SizeTest(), RangeGain()
         self._setting_off = SettingOff(self._motion.inertial)
@@ -387,6 +394,7 @@ class PlaceWitness:
         """On the ground a crew may carry aircraft and bundle: the next sight is the first."""
         self._first = self._unknown_since_s = None
         self._height = HeightWitness()
+        self._given_up = self._given_up_for_good = False
         if self._place is not None or self._learning:
             self._forget()
 
@@ -412,12 +420,14 @@ class PlaceWitness:
             return self._place is None or stamp_s - self._unknown_since_s > UNKNOWN_MAX_S
         self._unknown_since_s = None
         seen = seen._replace(expected=expected)
+        if self._place and stamp_s - self._place.last.stamp_s > HIDDEN_S:
+            self._given_up_for_good |= self._given_up
         if self._place and stamp_s - self._place.last.stamp_s > FORGET_S:
             self._forget()
         if self._place is None:
             self._learn(seen)
-            return True
-        agrees = self._judge(self._place, seen)
+            return not self._given_up_for_good
+        agrees = self._judge(self._place, seen) and not self._given_up_for_good
         if agrees:
             self._setting_off.add(stamp_s, seen.range_W, markers, std_m)
         return agrees
@@ -509,7 +519,8 @@ class PlaceWitness:
 
     def _judge(self, place: _Place, seen: Observed) -> bool:
         since_s = max(0.0, seen.stamp_s - place.last.stamp_s)
-        tolerance_m, follow_m = self._tolerance_m(seen), self._velocity_error_m_s(seen) * since_s
+        tolerance_m = self._usual_tolerance_m(seen) if self._given_up else self._tolerance_m(seen)
+        follow_m = self._velocity_error_m_s(seen) * since_s
         step_m = hypot(*(seen.by_velocity_W - place.last.by_velocity_W).tolist())
         break_m = self._motion.break_error_m - place.break_error_m
         if break_m > 0:
@@ -527,7 +538,8 @@ class PlaceWitness:
             spare_m = min(place.spare * OTHER_MARKERS_OF_RANGE * seen.range_m, step_m, max(0.0, away_m - follow_m))
         offset_m = max(0.0, away_m - follow_m - spare_m)
         contradicts = self._contradicts_filter(place, seen, since_s)
-        displaced = offset_m > tolerance_m or contradicts
+        by_motion = offset_m > tolerance_m
+        displaced = by_motion or contradicts
         if not displaced:
             if away_m > 0:
                 place.by_velocity_W = seen.by_velocity_W - offset_m / away_m * away_W
@@ -545,8 +557,31 @@ class PlaceWitness:
         if displaced and self._moving:
             self._speed_m_s = max(self._speed_m_s, VELOCITY_ERROR_M_S + offset_m / WINDOW_S)
         place.last, place.last_offset_m, place.corrected_m = seen, offset_m, 0.0
-        self._recent.append(_Verdict(seen.stamp_s, displaced, scattered, offset_m))
+        self._recent.append(_Verdict(seen.stamp_s, displaced, scattered, offset_m, by_motion))
+        self._note_displaced(seen.stamp_s)
         return not displaced or self._scatters()
+
+    def _note_displaced(self, now_s: float) -> None:
+        """Whether the bundle is given up; not by the filter's word alone, which the bundle may have to correct."""
+        displaced = self._displaced_offsets(now_s)
+        by_motion = sum(v.by_motion and not v.scattered for v in self._recent)
+        if not displaced:
+            self._displaced_since_s, self._given_up = None, False
+        elif by_motion < max(DISPLACED_RUN, len(displaced) / 2):
+            self._displaced_since_s = None
+        elif self._displaced_since_s is None:
+            self._displaced_since_s = now_s
+        elif now_s - self._displaced_since_s >= GIVEN_UP_S:
+            self._given_up = True
+
+    def _displaced_offsets(self, now_s: float) -> list[float]:
+        """How far the observations of the last `WINDOW_S` are displaced [m], where these are evidence; else none."""
+        recent = self._recent
+        while recent and recent[0].stamp_s < now_s - WINDOW_S:
+            recent.popleft()
+        offsets = [v.offset_m for v in recent if v.displaced and not v.scattered]
+        share = self._run >= DISPLACED_RUN or len(offsets) > DISPLACED_SHARE * len(recent)
+        return offsets if len(offsets) >= DISPLACED_RUN and share and not self._scatters() else []
 
     def _scatters(self) -> bool:
         """True while the displaced observations are noise: the filter's own tests are made for it."""
@@ -625,20 +660,13 @@ class PlaceWitness:
 
     def report(self, now_s: float) -> BundleWitness:
         """The evidence of this moment."""
-        recent = self._recent
-        while recent and recent[0].stamp_s < now_s - WINDOW_S:
-            recent.popleft()
-        offsets = [v.offset_m for v in recent if v.displaced and not v.scattered]
+        displaced = self._displaced_offsets(now_s)
         lasts = (
             self._run >= MOVING_RUN
             and self._place is not None
             and self._place.last.stamp_s - self._run_since_s >= MOVING_S
         )
-        moving = self._moving and lasts and bool(offsets)
-        enough = len(offsets) >= DISPLACED_RUN and (
-            self._run >= DISPLACED_RUN or len(offsets) > DISPLACED_SHARE * len(recent)
-        )
-        displaced = enough and not self._scatters()
+        moving = self._moving and lasts and any(v.displaced and not v.scattered for v in self._recent)
         size_error, size_std = self._size.estimate()
         gnss_m, gnss_max_m = self._gnss_offset(now_s)
         height_m, height_max_m = self._height.offset_m(now_s)
@@ -646,7 +674,7 @@ class PlaceWitness:
             gnss_m, gnss_max_m = height_m, height_max_m
         in_sight = self._place is not None and now_s - self._place.agreed_s < HIDDEN_S
         return BundleWitness(
-            displaced_m=median(offsets) if displaced and not self._moving else 0.0,  # the other row is about a motion
+            displaced_m=median(displaced) if displaced and not self._moving else 0.0,  # the other row is about a motion
             moving_m_s=max(self._speed_m_s if moving else 0.0, self._setting_off.speed_m_s(now_s)),
             gnss_offset_m=gnss_m,
             gnss_offset_max_m=gnss_max_m,
@@ -654,6 +682,7 @@ class PlaceWitness:
             size_error=size_error,
             size_error_std=size_std,
             range_gain=self._gain.lower_bound if in_sight else nan,
+            given_up=self._given_up or self._given_up_for_good,
         )
 
     def _gnss_offset(self, now_s: float) -> tuple[float, float]:

@@ -180,8 +180,29 @@ def _enter_land(mission: MissionContext, left: Phase, now_s: float) -> None:
         mission.inputs.expect_modes(FcuMode.OFFBOARD)
         mission.flight.sinks = True
         _sink(mission, now_s)
-        return
-    request_land(mission, left in ph.CONTROLLING, now_s)
+    elif left in ph.CONTROLLING and _may_wait(mission, now_s):
+        mission.inputs.expect_modes(FcuMode.OFFBOARD)
+        mission.flight.waits = True
+        _stay(mission, now_s)
+    else:
+        request_land(mission, left in ph.CONTROLLING, now_s)
+
+
+def _may_wait(mission: MissionContext, now_s: float) -> bool:
+    """PX4 has no position, and this stack is in control: PX4 has one again seconds after it has reset to the satellites."""
+    inputs = mission.inputs
+    known = inputs.state_age_s(now_s) <= mission.vehicle.safety.state_age_s and not inputs.setpoints_lost(now_s)
+    return known and inputs.mode == FcuMode.OFFBOARD and inputs.px4_without_position()
+
+
+def end_wait(mission: MissionContext, now_s: float) -> None:
+    """PX4 lands, if it has a position by now; else this stack sinks, where nothing doubts its estimate."""
+    mission.flight.waits = False
+    if mission.inputs.px4_without_position() and _may_wait(mission, now_s) and may_sink(mission):
+        mission.flight.sinks = True
+        _sink(mission, now_s)
+    else:
+        request_land(mission, mission.inputs.mode == FcuMode.OFFBOARD, now_s)
 
 
 def _can_sink(mission: MissionContext, left: Phase, now_s: float) -> bool:
@@ -223,14 +244,22 @@ def request_land(mission: MissionContext, in_control: bool, now_s: float) -> Non
     mission.flight.sinks = False
     mission.inputs.expect_modes(FcuMode.AUTO_LAND)
     mission.flight.land_attempts = 1
+    if in_control:
+        _stay(mission, now_s)
+    else:
+        mission.references.stop()
+    mission.request(CommandAction.LAND, now_s)
+
+
+def _stay(mission: MissionContext, now_s: float) -> None:
+    """At the reference until PX4 has taken over; where this stack's estimate is in doubt, braked by PX4's velocity."""
     mission.flight.brakes = mission.safety.estimate_doubted()
     here = _reference_point(mission, now_s)
-    if mission.references.current is None or not in_control or here is None:
+    if mission.references.current is None or here is None:
         mission.references.stop()
     elif not brake(mission, now_s):
-        point, yaw_rad = here  # stay there until PX4 has taken over
+        point, yaw_rad = here
         mission.refer(WORLD, Hold(p=point, yaw_rad=yaw_rad), now_s)
-    mission.request(CommandAction.LAND, now_s)
 
 
 def brake(mission: MissionContext, now_s: float) -> bool:

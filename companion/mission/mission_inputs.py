@@ -235,6 +235,10 @@ class MissionInputs:
         """There is no fix: it was lost, or the flight is one without satellites."""
         return not self.plan.satellites or self.gnss_lost(now_s)
 
+    def px4_without_position(self) -> bool:
+        """PX4 reports that it has no position, in a flight in which it had one: it can land level only, with the wind."""
+        return self.plan.satellites and self.status is not None and self.status.position_ok is False
+
     def bundle_seen(self, now_s: float) -> bool:
         """The plan's bundle was observed within the last `SEEN_S`; an older observation does not count.
 
@@ -554,4 +558,5 @@ class MissionInputs:
             way_home_m=self.way_home_m(),
             paused_phase=paused_phase if phase == Phase.PAUSE else None,
             ground_age_s=self._ground_age_s(now_s),
+            px4_without_position=self.px4_without_position(),
         )

@@ -181,6 +181,12 @@ def _gnss_age(at_bundle: bool) -> Value:
     return value
 
 
+def _gnss_age_without_imu(s: SafetySnapshot) -> float | None:
+    """Age of the GNSS fix [s] at the bundle; 0 while the filter uses the inertial measurements."""
+    age_s = _gnss_age(True)(s)
+    return age_s if age_s is None or (s.imu is not None and s.imu.fault is not None) else 0.0
+
+
 def _alone_age(s: SafetySnapshot) -> float | None:
     """Age of the bundle [s] where it is all that gives a position; not in the last part of a landing, which it leaves."""
     return None if s.plan.satellites or s.descending else s.marker_age_s
@@ -582,6 +588,8 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("bundle_displaced", "bundle is not where it was", "m", CRITICAL, (*ph.WORKING, Phase.PAUSE),
         _witness(lambda w: w.displaced_m), lambda v, p: 0.0, escalation=(HOLD, RETREAT), escalation_s=2.0,
         advice="be ready to take over", alone=False),
+    Monitor("bundle_given_up", "bundle stands elsewhere, it is not used", "", WARNING, (Phase.RETURN,),
+        _witness(lambda w: float(w.given_up)), lambda v, p: 0.5, escalation=(WARN,), advice="be ready to take over", alone=False),
     Monitor("bundle_twice", "two bundles of the same name in view", "images", CRITICAL, (*ph.WORKING, Phase.PAUSE),
         lambda s: float(s.copies), lambda v, p: 1.0, escalation=(HOLD, RETREAT), escalation_s=3.0,
         advice="remove the copy"),
@@ -619,6 +627,14 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor("gnss_lost_at_bundle", "no GNSS fix, position from the bundle alone", "s", WARNING, NEAR,
         _gnss_age(True), lambda v, p: v.safety.gnss_lost_s, hysteresis=0.5,
         escalation=(WARN,), advice="be ready to take over", alone=False),
+    # every second that this lasts, nothing but this stack keeps the aircraft from the structure: PX4 alone has no position
+    Monitor("gnss_lost_too_long", "no GNSS fix for too long", "s", WARNING, NEAR,
+        _gnss_age(True), lambda v, p: v.safety.gnss_lost_work_s, hysteresis=0.5,
+        escalation=(RETURN,), advice="be ready to take over", alone=False),
+    # the bundle alone is left: the aircraft is home before that is lost, too
+    Monitor("gnss_and_imu_lost", "no GNSS fix, inertial measurements are not used", "s", CRITICAL, NEAR,
+        _gnss_age_without_imu, lambda v, p: v.safety.gnss_lost_s, hysteresis=0.5, after_s=1.0,
+        escalation=(RETURN,), advice="be ready to take over", alone=False),
     Monitor(GNSS_LOST, "no GNSS fix", "s", CRITICAL, (*ph.WORKING, Phase.PAUSE, Phase.RETURN, Phase.LAND),
         _own_estimate(_gnss_age(False)), lambda v, p: v.safety.gnss_lost_s, hysteresis=0.5,
         escalation=(HOLD, LAND, STOP_STREAMING), escalation_s=2.0, advice="be ready to take over", alone=False),

@@ -224,6 +224,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "state_runaway": [Scenario("HOLD", edit(EstimatorStatus, runaways={FilterOffset.CAMERA_DELAY: 4}), [], 5.0)],
     "bundle_moving": [Scenario("HOLD", witness(moving_m_s=0.6), LANDING, 20.0)],
     "bundle_displaced": [Scenario("HOLD", witness(displaced_m=2.0), ["PAUSE", "RETREAT", *HOME], 60.0)],
+    "bundle_given_up": [Scenario("RETURN", witness(given_up=True), [])],
     "bundle_twice": [Scenario("HOLD", copied, ["PAUSE", "RETREAT", *HOME], 60.0)],
     "bundle_against_gnss": [
         Scenario("HOLD", witness(gnss_offset_m=5.0, gnss_offset_max_m=4.0), ["RETREAT", *HOME], 60.0)
@@ -281,6 +282,15 @@ SCENARIOS: dict[str, list[Scenario]] = {
     ],
     "innovation_at_bundle": [Scenario("HOLD", contradicted, LANDING, 20.0)],
     "gnss_lost_at_bundle": [Scenario("HOLD", NO_FIX, [])],
+    "gnss_lost_too_long": [Scenario("HOLD", NO_FIX, HOME, 130.0, long_hold)],
+    "gnss_and_imu_lost": [
+        Scenario(
+            "HOLD",
+            both(NO_FIX, edit(EstimatorStatus, imu=ImuReport(0.0, ImuFault.STOPPED, "the stream has stopped"))),
+            HOME,
+            60.0,
+        )
+    ],
     "gnss_lost": [Scenario("SEARCH", NO_FIX, ["PAUSE", "LAND", "DONE"], 20.0)],
     "both_lost": [
         Scenario("HOLD", both(NO_FIX, attribute("bundle_in_view", False)), ["RETREAT", "LAND", "DONE"], 20.0)
