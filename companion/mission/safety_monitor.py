@@ -242,9 +242,7 @@ class SafetyMonitor:
     def _event(self, change: _Change, s: SafetySnapshot) -> SafetyEvent:
         monitor, state, note = change
         if state.active:
-            text = "; ".join(
-                filter(None, (self._text(monitor, state), self._response(monitor, state, s)))
-            )
+            text = "; ".join(filter(None, (self._text(monitor, state), self._response(monitor, state, s))))
         else:
             text = f"{monitor.text}: {note}"
         return SafetyEvent(

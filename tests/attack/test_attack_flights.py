@@ -65,6 +65,12 @@ def test_a_quiet_hold_and_a_landing_break_nothing():
     assert judged(truth((3.0, 0.0, 1.0), (3.0, 0.0, 0.1), v_z=-0.7), [status(Phase.DONE, success=True)]).broken == ()
 
 
+def test_after_a_hand_over_without_a_position_the_fall_and_the_cause_are_judged_alone():
+    flown = truth((3.0, 0.0, 3.0), (5.7, 0.0, 3.0), (5.7, 0.0, 1.0), (5.7, 0.0, 0.1), v_z=-2.0)
+    left = judge(flown, [status(Phase.HOLD)], LIMITS, (0.0, 0.0, 0.0), FACE_X_M, left_to_pilot_s=0.05)
+    assert left.broken == ("fell: 2.0 m/s at the ground",) and left.left_to_pilot and left.nearest_m == 3.0
+
+
 @pytest.mark.parametrize("phase", [Phase.PX4_HOLD, Phase.PILOT, Phase.FAILED, Phase.DONE])
 def test_an_early_end_needs_a_cause(phase):
     assert judged(truth((3.0, 0.0, 3.0)), [status(phase)]).broken[0].startswith(f"{phase} without a cause")
@@ -85,6 +91,13 @@ def test_every_attack_is_drawn_from_its_seed_alone():
             (d.name, d.begins_s, d.faults, d.numbers) for d in second
         ]
         assert bool(first[0].faults) != (first[0].conversation is not None)
+
+
+def test_the_second_attack_often_begins_when_the_first_has_worked_for_long():
+    pairs = [drawn for seed in range(300) if len(drawn := draw(np.random.default_rng(seed))) > 1]
+    assert all(drawn[0].begins_s < 4.0 for drawn in pairs)
+    late = sum(drawn[1].begins_s > drawn[0].begins_s + 5.0 for drawn in pairs)
+    assert 0.2 < late / len(pairs) < 0.5
 
 
 def test_every_phase_in_the_air_is_attacked():

@@ -505,6 +505,48 @@ def test_without_a_position_this_stack_sinks_itself_and_px4_lands_the_last_decim
     assert asked_to_land(world) and not [e for e in world.events if e.action == "stop streaming"]
 
 
+@pytest.mark.parametrize("back_s", [0.8, 3.0])
+def test_a_landing_waits_for_px4s_position_in_offboard(back_s):
+    """PX4 dead-reckoned, reset to the satellites and checks its position: asked to land now, it would sink level, with the wind."""
+    world = fly_to("RETURN", bridge_plan)
+    edit(FcuStatus, position_ok=False)(world)
+    world.run_until("LAND", 60.0)
+    world.run(back_s)
+    assert world.mode == "OFFBOARD" and not asked_to_land(world)
+    edit(FcuStatus, position_ok=True)(world)
+    world.run(0.3)
+    assert asked_to_land(world)
+    world.run_until("DONE", 30.0)
+
+
+def test_a_landing_without_px4s_position_is_flown_by_this_stack_when_it_does_not_come_back():
+    world = fly_to("RETURN", bridge_plan)
+    edit(FcuStatus, position_ok=False)(world)
+    world.run_until("LAND", 60.0)
+    height_m = world.p[2]
+    world.run(7.5)
+    assert world.mode == "OFFBOARD" and not asked_to_land(world) and world.p[2] < height_m - 1.0
+    world.run_until("DONE", 30.0)
+
+
+def test_an_estimate_in_doubt_waits_for_px4s_position_for_a_moment_only():
+    world = fly_to("HOLD", bridge_plan)
+    both(edit(FcuStatus, position_ok=False), contradicted)(world)
+    world.run_until("LAND", 3.0).run(1.3)
+    assert not asked_to_land(world)
+    world.run(0.5)
+    assert asked_to_land(world) and not [e for e in world.events if e.action == "stop streaming"]
+
+
+def test_the_crew_is_warned_when_setpoints_stop_and_px4_has_no_position():
+    world = fly_to("HOLD", bridge_plan)
+    edit(FcuStatus, position_ok=False)(world)
+    world.run(0.5)
+    rolled(1.2)(world)
+    world.run_until("PX4_HOLD", 1.0)
+    assert any("keeps the height only" in e.text and "fly it at once" in e.text for e in world.events)
+
+
 def test_px4_lands_at_once_when_this_stacks_estimate_is_in_doubt_on_its_way_down():
     world = fly_to("SEARCH", bridge_plan)
     NO_FIX(world)
