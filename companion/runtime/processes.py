@@ -135,7 +135,7 @@ def _fcu_options(context: Context) -> NodeOptions:
 
 def _recorder_options(context: Context) -> NodeOptions:
     from companion.recording.host import Host
-    from companion.recording.retention import LogLimits, Retention
+    from companion.recording.retention import LogLimits, Retention, next_log_name
     from companion.recording.writer import LogWriter
     from companion.runtime.flight_record import flight_metadata
 
@@ -148,7 +148,7 @@ def _recorder_options(context: Context) -> NodeOptions:
         return NodeOptions(log_writer=LogWriter(name, metadata, start_s=monotonic_s()), read_host=Host(log.parent))
 
     def next_writer() -> LogWriter:
-        path = free_name(log / f"{datetime.now():%Y-%m-%d_%H-%M-%S}.mcap")
+        path = free_name(log / next_log_name(log, datetime.now()))
         return LogWriter(path, metadata, start_s=monotonic_s())
 
     return NodeOptions(
