@@ -36,7 +36,7 @@ from companion.mission.inspection_progress import Sight
 from companion.mission.inspection_route import Nearest
 from companion.mission.modes import MANUAL_MODES
 from companion.mission.plan import Plan, leaves_limits
-from companion.mission.raw_guard import RawGuard
+from companion.mission.raw_guard import POSITION_AGE_S, RawGuard
 from companion.mission.rc_switch import SwitchReader
 from companion.mission.snapshot import SafetySnapshot
 from companion.mission.tilt_error import TiltErrorTrend, tilt_error
@@ -267,6 +267,25 @@ class MissionInputs:
             if control.active != ControlSource.IDLE and all(map(math.isfinite, point)):
                 return control.reference_p_W, control.reference_yaw_rad
         return self.aircraft_point()
+
+    def position_lost(self, now_s: float) -> str:
+        """Why the flight controller gives no position in a flight with satellites, by the times of the monitors; "" else."""
+        if not self.plan.satellites:
+            return ""
+        age_s = self.raw.position_age_s(now_s)
+        if age_s > POSITION_AGE_S:
+            return f"no position from the flight controller ({age_s:.1f} s)"
+        return self.raw.missing(now_s)
+
+    def position_doubt(self, now_s: float) -> str:
+        """The same, for a check of a start: also when the newest message alone is missing or has no fix."""
+        if not self.plan.satellites:
+            return ""
+        if self.latest.fresh(FcuPosition, now_s) is None:
+            return "no position from the flight controller"
+        if self.status is not None and not self.status.gnss_ok:
+            return "no position fix"
+        return self.position_lost(now_s)
 
     def aircraft_point(self) -> tuple[Vec3, float] | None:
         return None if self.state is None else (self.state.p_W, rpy_from_quat(self.state.q_WB)[2])
