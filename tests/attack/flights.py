@@ -141,10 +141,14 @@ def _attacked(lockstep: Lockstep, world: int, index: int, phase: Phase, drawn: l
 
 def _left_to_pilot(lockstep: Lockstep) -> bool:
     """PX4 has left offboard for a mode without a position, in the air and not for a landing that this stack asked for."""
-    stack, pilot = lockstep.world.autopilot, lockstep.pilot
+    commander, pilot = lockstep.world.autopilot.commander, lockstep.pilot
     landing = pilot is not None and pilot.phase in (Phase.LAND, Phase.DONE)
-    flies_level = stack.commander.mode in (FcuMode.ALTCTL, DESCEND)
-    return flies_level and not landing and stack.commander.armed and not stack.observer.position_valid
+    return (
+        commander.mode in (FcuMode.ALTCTL, DESCEND)
+        and not landing
+        and commander.armed
+        and not commander.inputs.position
+    )
 
 
 # --- campaign -------------------------------------------------------------------------------------------------------

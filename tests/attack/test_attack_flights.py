@@ -8,7 +8,8 @@ import pytest
 from companion.core.enums import Phase
 from companion.core.messages import LinkRx, MissionStatus, Truth
 from companion.mission.plan import Limits
-from tests.attack.attacks import ATTACKS, draw
+from sitl.scenario import Fault, FaultKind
+from tests.attack.attacks import ATTACKS, Attack, draw
 from tests.attack.conversation import Corrupted, Forged
 from tests.attack.flights import campaign, plan_of, read
 from tests.attack.promises import judge
@@ -82,6 +83,15 @@ def test_the_excursion_ends_when_the_aircraft_leaves_on_purpose():
     left = status(Phase.RETURN)
     left.stamp_s = 0.15
     assert judged(flown, [status(Phase.HOLD), left]).excursion_m == pytest.approx(0.5)
+
+
+def test_a_flight_that_ends_its_stream_without_a_position_of_px4_is_left_to_the_pilot(tmp_path, monkeypatch):
+    estimator_dies = Fault(at_s=8.0, kind=FaultKind.PROCESS_DEAD, duration_s=600.0, name="estimator")
+    both = (Fault(at_s=0.0, kind=FaultKind.GNSS_LOST, duration_s=600.0), estimator_dies)
+    second = Attack("a second fault", lambda rng, s: (both, None, ""))
+    monkeypatch.setattr("tests.attack.flights.plan_of", lambda world, per_world: ("hold", [Phase.HOLD]))
+    (flown,) = campaign(range(2, 3), 1, (second,), tmp_path / "flights.jsonl")
+    assert flown["end"] == Phase.PX4_HOLD and flown["left_to_pilot"] and flown["broken"] == []
 
 
 def test_every_attack_is_drawn_from_its_seed_alone():
