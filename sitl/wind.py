@@ -100,6 +100,15 @@ class NormalNoise:
             self._left = self._draw(NOISE_BLOCK).tolist()
         return self._left.pop()
 
+    def take(self, count: int) -> list[float]:
+        """As many numbers as so many calls give, in one."""
+        left = self._left
+        if len(left) < count:
+            return [self() for _ in range(count)]
+        taken = left[: -count - 1 : -1]
+        del left[-count:]
+        return taken
+
 
 class OrnsteinUhlenbeck:
     """Independent processes with standard deviations std and correlation times time_s, stationary from the start."""
