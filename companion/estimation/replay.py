@@ -15,7 +15,7 @@ import numpy as np
 
 from companion.core.arrays import Array
 from companion.core.enums import Sensor
-from companion.core.kernel import short_calls
+from companion.core.kernel import address_of, short_calls
 from companion.estimation.adaptation import GROUPS, Window
 from companion.estimation.filter import OUT_OF_SIGHT_S, UNAIDED_STD, UNUSED_AXIS_M_S2, Eskf
 from companion.estimation.filter_state import FilterState
@@ -71,7 +71,7 @@ def pack(stamp_s: float, sensor: Sensor, y: Array, lost: bool = False) -> bytes:
 
 def pack_force(stamp_s: float, f_B: Sequence[float], acting: ActingThrust | None, period_s: float) -> bytes:
     """A mean specific force [m/s²] over period_s [s]; acting: along the thrust, whose parameters must outlive the replay."""
-    thrust, parameters = (nan, 0) if acting is None else (acting.mean, acting.parameters.ctypes.data)
+    thrust, parameters = (nan, 0) if acting is None else (acting.mean, address_of(acting.parameters))
     return _ENTRY.pack(stamp_s, AIDS.index(Sensor.SPECIFIC_FORCE), *f_B, 0.0, thrust, period_s, parameters, False)
 
 
@@ -133,6 +133,8 @@ class Replay:
         c.rates, c.noise = eskf.imu_rates.ctypes.data, eskf.imu_noise.ctypes.data
         c.accel_2 = eskf.accel_2.ctypes.data
         self._nis, self._scales = np.empty(ENTRIES_MAX), np.empty((ENTRIES_MAX, 2))
+        self._entries = bytearray(ENTRIES_MAX * _ENTRY.size)
+        self._entries_address = ctypes.addressof(ctypes.c_char.from_buffer(self._entries))
         self._results = self._nis.ctypes.data, self._scales.ctypes.data
         c.parameters, c.gain = eskf.force_parameters.ctypes.data, eskf.gain.ctypes.data
         c.prior, c.within = PRIOR.ctypes.data, WITHIN.ctypes.data
@@ -154,13 +156,14 @@ class Replay:
         time_s = float(start.row[numbers])
         out_of_sight = OUT_OF_SIGHT_S[0] < time_s - sight_s < OUT_OF_SIGHT_S[1]
         self._eskf.set_noise(time_s, out_of_sight, inputs)
-        rows, packed, runs = np.empty((count, row)), ctypes.c_char_p(b"".join(entries)), before.rejection_runs
-        address = rows.ctypes.data
+        rows, packed, runs = np.empty((count, row)), b"".join(entries), before.rejection_runs
+        self._entries[: len(packed)] = packed
+        address = address_of(rows)
         _CALL.pack_into(
             self._settings,
             0,
             count,
-            ctypes.cast(packed, _P).value,
+            self._entries_address,
             numbers,
             row,
             start.address,
@@ -191,4 +194,4 @@ def _packed(state: FilterState) -> ReplayedState:
     places = [len(state.numbers) + _RECORD_SIZE]
     for window in windows:
         places.append(places[-1] + len(window))
-    return ReplayedState(state, row, row.ctypes.data, places, nan if sight is None else sight[0])
+    return ReplayedState(state, row, address_of(row), places, nan if sight is None else sight[0])
