@@ -81,10 +81,11 @@ class InertialMotion:
             self._record.append(_Integral(begin_s, *np.zeros((3, 2, 3))))
         last = self._record[-1]
         dt = end_s - last.stamp_s
-        error_B = quat_log(quat_multiply(quat_conjugate(self._q_WB), q_WB))
+        by_fcu = q_WB.tolist()
+        error_B = quat_log(quat_multiply(quat_conjugate(self._q_WB).tolist(), by_fcu))
         turn_B = dt * (omega_B + error_B / ATTITUDE_TIME_S)
-        self._q_WB = quat_normalized(quat_multiply(self._q_WB, quat_exp(turn_B)))
-        a_W = np.stack([rotation_matrix(q) @ f_B for q in (q_WB, self._q_WB)])
+        self._q_WB = quat_normalized(quat_multiply(self._q_WB.tolist(), quat_exp(turn_B).tolist()))
+        a_W = np.array([rotation_matrix(q) @ f_B for q in (by_fcu, self._q_WB.tolist())])
         a_W[:, 2] -= GRAVITY_M_S2
         self._record.append(_Integral(end_s, last.s_W + dt * last.u_W + dt**2 / 2 * a_W, last.u_W + dt * a_W, a_W))
         while self._record[0].stamp_s < end_s - RECORD_S:

@@ -20,6 +20,7 @@ from companion.estimation.adaptation import GROUPS, Window
 from companion.estimation.filter import OUT_OF_SIGHT_S, UNAIDED_STD, UNUSED_AXIS_M_S2, Eskf
 from companion.estimation.filter_state import FilterState
 from companion.estimation.imu import FIRST_S, GAP_MAX_S, HOLD_S, SHORTEST_S
+from companion.estimation.innovation_monitor import RejectionRun
 from companion.estimation.inputs import ActingThrust, Inputs
 from companion.estimation.layout import PARAMETER_SIZE, require_eskf
 from companion.estimation.noise import Propagation
@@ -90,6 +91,20 @@ class ReplayedState:
         self.before, self.row, self.address, self.places, self.sight_s = before, row, address, places, sight_s
         self._filter_state: FilterState | None = None
 
+    @property
+    def time_s(self) -> float:
+        """Of the filter state."""
+        return float(self.row[self.places[0] - _RECORD_SIZE])
+
+    @property
+    def rejection_runs(self) -> dict[Sensor, RejectionRun]:
+        """Of the filter state: a rejection ends a replay."""
+        return self.before.rejection_runs
+
+    def refused(self) -> list[str]:
+        """See `FilterState`; no replay takes a bundle."""
+        return self.before.refused()
+
     def filter_state(self) -> FilterState:
         """The filter state; its numbers are a view on this row."""
         if self._filter_state is None:
@@ -153,7 +168,7 @@ class Replay:
             start = _packed(start)
         before, places, sight_s = start.before, start.places, start.sight_s
         numbers, row, count = places[0] - _RECORD_SIZE, places[-1], len(entries)
-        time_s = float(start.row[numbers])
+        time_s = start.time_s
         out_of_sight = OUT_OF_SIGHT_S[0] < time_s - sight_s < OUT_OF_SIGHT_S[1]
         self._eskf.set_noise(time_s, out_of_sight, inputs)
         rows, packed, runs = np.empty((count, row)), b"".join(entries), before.rejection_runs

@@ -57,9 +57,7 @@ class Reprojection:
         pixels, points, pose = _flat(pixels), _flat(points), _pose(R, p)
         H = np.empty((6, 6))
         seen = points.ctypes.data, pixels.ctypes.data
-        cost = self._information(
-            self._camera_address, len(points), *seen, address_of(pose), weight, address_of(H)
-        )
+        cost = self._information(self._camera_address, len(points), *seen, address_of(pose), weight, address_of(H))
         return np.tril(H) + np.tril(H, -1).T, cost
 
     def refine(
