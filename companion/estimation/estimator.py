@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from math import hypot, inf, isfinite, isnan, nan, sqrt
 
-import msgspec
 import numpy as np
 
 from companion.core.arrays import Array
@@ -418,9 +417,9 @@ class EstimatorNode(Node):
 
     def _report(self, now_s: float) -> BundleWitness:
         apart = self._pairs.report(now_s)
-        return msgspec.structs.replace(
-            self._witnesses.report(self._bundle, now_s), bundles_apart_m=apart.apart_m, bundles_apart=apart.bundles
-        )
+        witness = self._witnesses.report(self._bundle, now_s)
+        witness.bundles_apart_m, witness.bundles_apart = apart.apart_m, apart.bundles
+        return witness
 
     def _note(self) -> str:
         notes = [f"inertial measurements are not used: {self._imu_check.problem}"] if self._imu_check.problem else []

@@ -10,6 +10,9 @@ from companion.core.kernel import address_of, short_calls
 from companion.core.pose_artifact import require_pose
 from companion.tracking.camera_model import CameraModel
 
+LOWER = np.tri(6, dtype=bool)  # triangles of a (6, 6) matrix, with the diagonal and without it
+BELOW = np.tri(6, k=-1, dtype=bool)
+
 
 class Reprojection:
     """Reprojection errors of a pose R_CM (3, 3), p_CM (3,) [m], and the pose of the nearest minimum.
@@ -58,7 +61,7 @@ class Reprojection:
         H = np.empty((6, 6))
         seen = points.ctypes.data, pixels.ctypes.data
         cost = self._information(self._camera_address, len(points), *seen, address_of(pose), weight, address_of(H))
-        return np.tril(H) + np.tril(H, -1).T, cost
+        return np.where(LOWER, H, 0.0) + np.where(BELOW, H, 0.0).T, cost
 
     def refine(
         self, R: Array, p: Array, pixels: Array, points: Array, weight: float = 0.0
