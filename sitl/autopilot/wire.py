@@ -81,9 +81,9 @@ _layouts: dict[str, WireLayout] = {}
 
 def layout(name: str) -> WireLayout:
     """The layout of a message by name; KeyError if the dialect has no such message."""
-    if name not in _layouts:
-        _layouts[name] = WireLayout(_messages[name])
-    return _layouts[name]
+    if (known := _layouts.get(name)) is None:
+        known = _layouts[name] = WireLayout(_messages[name])
+    return known
 
 
 class Writer:
