@@ -112,12 +112,14 @@ class SafetyMonitor:
         self.monitors = monitors = monitors or monitors_for(plan)
         self.severity = {monitor.name: monitor.severity for monitor in monitors}
         self.limits = {monitor.name: monitor.limit(vehicle, plan) for monitor in monitors}
+        self._watched = {phase: tuple(m for m in monitors if phase in m.phases) for phase in Phase}
         self.reset()
 
     def reset(self) -> None:
         """Forget everything; for a deliberate new start."""
         self._states = {monitor.name: _MonitorState() for monitor in self.monitors}
         self.demand: Demand | None = None
+        self._phase: Phase | None = None  # of the last evaluation
         self._acted_s = -math.inf  # when the action last changed
         self._leaving = False  # a retreat or return was demanded; the mission proper has ended
 
@@ -137,7 +139,10 @@ class SafetyMonitor:
 
     def update(self, snapshot: SafetySnapshot) -> list[SafetyEvent]:
         """Evaluate all monitors; returns an event for each that became active, escalated or cleared."""
-        changes = [change for monitor in self.monitors if (change := self._evaluate(monitor, snapshot)) is not None]
+        # The monitors that a phase does not watch end with its first evaluation; in the next ones they have no value.
+        monitors = self._watched[snapshot.phase] if snapshot.phase == self._phase else self.monitors
+        self._phase = snapshot.phase
+        changes = [change for monitor in monitors if (change := self._evaluate(monitor, snapshot)) is not None]
         self._decide(snapshot)
         return [self._event(change, snapshot) for change in changes]
 
