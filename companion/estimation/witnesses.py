@@ -50,6 +50,7 @@ import numpy as np
 from companion.core.arrays import Array, Vector
 from companion.core.frames import rotation_matrix
 from companion.core.messages import BundleWitness
+from companion.estimation.given_up import FRAME_S, GivenUp
 from companion.estimation.height_witness import HeightWitness
 from companion.estimation.inertial_witness import InertialMotion, SettingOff
 from companion.estimation.range_gain import RangeGain
@@ -98,9 +99,6 @@ UNKNOWN_MAX_S = 0.8
 WINDOW_S = 2.0  # of the share of displaced observations
 DISPLACED_SHARE = 0.4  # displaced observations among all, so that 20 % outliers never count
 DISPLACED_RUN = 10  # or so many in a row
-# Evidence that lasts for so long is not excused any more when the flight controller corrects itself by metres later: the
-# bundle counts again only where it stood. The mission backs away after as long (`bundle_displaced`).
-GIVEN_UP_S = 2.0
 SCATTER_SHARE, SCATTER_MIN = 0.25, 10  # displaced observations in the window that do not agree with each other
 # Places to which observations may be displaced without being scatter. A copy stands at one; where it takes turns with the
 # bundle itself, and the size of both is wrong, at two.
@@ -326,8 +324,7 @@ class PlaceWitness:
         self._first: tuple[float, Array, float] | None = None
         self._unknown_since_s: float | None = None
         self._height = HeightWitness()
-        self._given_up = False  # it stands elsewhere, and counts again where it stood
-        self._given_up_for_good = False  # out of sight meanwhile: where it stood is not known well enough
+        self._given_up = GivenUp()
         self._forget()
 
     def sibling(self) -> "PlaceWitness":
@@ -349,7 +346,6 @@ class PlaceWitness:
         self._run = 0  # displaced observations in a row
         self._moving = False
         self._run_since_s = -inf
-        self._displaced_since_s: float | None = None
         self._speed_m_s = 0.0
         self._size, self._gain = SizeTest(), RangeGain()
         self._setting_off = SettingOff(self._motion.inertial)
@@ -394,7 +390,7 @@ class PlaceWitness:
         """On the ground a crew may carry aircraft and bundle: the next sight is the first."""
         self._first = self._unknown_since_s = None
         self._height = HeightWitness()
-        self._given_up = self._given_up_for_good = False
+        self._given_up = GivenUp()
         if self._place is not None or self._learning:
             self._forget()
 
@@ -417,17 +413,18 @@ class PlaceWitness:
         if seen is None:
             if self._unknown_since_s is None:
                 self._unknown_since_s = stamp_s
-            return self._place is None or stamp_s - self._unknown_since_s > UNKNOWN_MAX_S
+            silent_s = stamp_s - self._unknown_since_s
+            self._given_up.note_silence(silent_s)
+            return not self._given_up.suspected and (self._place is None or silent_s > UNKNOWN_MAX_S)
         self._unknown_since_s = None
         seen = seen._replace(expected=expected)
-        if self._place and stamp_s - self._place.last.stamp_s > HIDDEN_S:
-            self._given_up_for_good |= self._given_up
         if self._place and stamp_s - self._place.last.stamp_s > FORGET_S:
+            self._given_up.note_gap(FORGET_S, inf)
             self._forget()
         if self._place is None:
             self._learn(seen)
-            return not self._given_up_for_good
-        agrees = self._judge(self._place, seen) and not self._given_up_for_good
+            return not self._given_up.active
+        agrees = self._judge(self._place, seen) and not self._given_up.active
         if agrees:
             self._setting_off.add(stamp_s, seen.range_W, markers, std_m)
         return agrees
@@ -519,8 +516,7 @@ class PlaceWitness:
 
     def _judge(self, place: _Place, seen: Observed) -> bool:
         since_s = max(0.0, seen.stamp_s - place.last.stamp_s)
-        tolerance_m = self._usual_tolerance_m(seen) if self._given_up else self._tolerance_m(seen)
-        follow_m = self._velocity_error_m_s(seen) * since_s
+        tolerance_m, follow_m = self._tolerance_m(seen), self._velocity_error_m_s(seen) * since_s
         step_m = hypot(*(seen.by_velocity_W - place.last.by_velocity_W).tolist())
         break_m = self._motion.break_error_m - place.break_error_m
         if break_m > 0:
@@ -530,6 +526,9 @@ class PlaceWitness:
             follow_m += break_m
         if since_s > HIDDEN_S:
             follow_m = self._after_hiding(place, seen, since_s, follow_m, break_m)
+        if self._given_up.active:  # only where it stood
+            self._given_up.note_gap(since_s, follow_m)
+            tolerance_m, follow_m = self._usual_tolerance_m(seen), min(follow_m, VELOCITY_ERROR_M_S * FRAME_S)
         place.spare = min(1.0, place.spare + since_s / OTHER_MARKERS_S)
         away_W = seen.by_velocity_W - place.by_velocity_W
         away_m = hypot(*away_W.tolist())
@@ -558,21 +557,14 @@ class PlaceWitness:
             self._speed_m_s = max(self._speed_m_s, VELOCITY_ERROR_M_S + offset_m / WINDOW_S)
         place.last, place.last_offset_m, place.corrected_m = seen, offset_m, 0.0
         self._recent.append(_Verdict(seen.stamp_s, displaced, scattered, offset_m, by_motion))
-        self._note_displaced(seen.stamp_s)
+        self._given_up.note(seen.stamp_s, self._shown_by_motion(seen.stamp_s), displaced, offset_m)
         return not displaced or self._scatters()
 
-    def _note_displaced(self, now_s: float) -> None:
-        """Whether the bundle is given up; not by the filter's word alone, which the bundle may have to correct."""
+    def _shown_by_motion(self, now_s: float) -> bool:
+        """Evidence of a displaced bundle; not by the filter's word alone, which the bundle may have to correct."""
         displaced = self._displaced_offsets(now_s)
         by_motion = sum(v.by_motion and not v.scattered for v in self._recent)
-        if not displaced:
-            self._displaced_since_s, self._given_up = None, False
-        elif by_motion < max(DISPLACED_RUN, len(displaced) / 2):
-            self._displaced_since_s = None
-        elif self._displaced_since_s is None:
-            self._displaced_since_s = now_s
-        elif now_s - self._displaced_since_s >= GIVEN_UP_S:
-            self._given_up = True
+        return bool(displaced) and by_motion >= max(DISPLACED_RUN, len(displaced) / 2)
 
     def _displaced_offsets(self, now_s: float) -> list[float]:
         """How far the observations of the last `WINDOW_S` are displaced [m], where these are evidence; else none."""
@@ -682,7 +674,7 @@ class PlaceWitness:
             size_error=size_error,
             size_error_std=size_std,
             range_gain=self._gain.lower_bound if in_sight else nan,
-            given_up=self._given_up or self._given_up_for_good,
+            given_up=self._given_up.active,
         )
 
     def _gnss_offset(self, now_s: float) -> tuple[float, float]:
