@@ -674,6 +674,7 @@ class PlaceWitness:
             size_error=size_error,
             size_error_std=size_std,
             range_gain=self._gain.lower_bound if in_sight else nan,
+            receiver_apart_m=self._jump.size_m,
             given_up=self._given_up.active,
         )
 

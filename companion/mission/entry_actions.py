@@ -189,20 +189,10 @@ def _enter_land(mission: MissionContext, left: Phase, now_s: float) -> None:
 
 
 def _may_wait(mission: MissionContext, now_s: float) -> bool:
-    """PX4 has no position, and this stack is in control: PX4 has one again seconds after it has reset to the satellites."""
+    """PX4 has no position, and this stack is in control: PX4 has one again a second after it has reset to the satellites."""
     inputs = mission.inputs
     known = inputs.state_age_s(now_s) <= mission.vehicle.safety.state_age_s and not inputs.setpoints_lost(now_s)
     return known and inputs.mode == FcuMode.OFFBOARD and inputs.px4_without_position()
-
-
-def end_wait(mission: MissionContext, now_s: float) -> None:
-    """PX4 lands, if it has a position by now; else this stack sinks, where nothing doubts its estimate."""
-    mission.flight.waits = False
-    if mission.inputs.px4_without_position() and _may_wait(mission, now_s) and may_sink(mission):
-        mission.flight.sinks = True
-        _sink(mission, now_s)
-    else:
-        request_land(mission, mission.inputs.mode == FcuMode.OFFBOARD, now_s)
 
 
 def _can_sink(mission: MissionContext, left: Phase, now_s: float) -> bool:
@@ -213,7 +203,8 @@ def _can_sink(mission: MissionContext, left: Phase, now_s: float) -> bool:
     inputs, flight = mission.inputs, mission.flight
     known = inputs.state_age_s(now_s) <= mission.vehicle.safety.state_age_s and not inputs.setpoints_lost(now_s)
     descended = flight.descended and left == Phase.RETURN and mission.safety.demand is None  # it is as good as down
-    without_position = inputs.gnss_lost(now_s) or (not mission.plan.satellites and not descended)
+    lost = inputs.gnss_lost(now_s) or inputs.px4_without_position() or inputs.px4_refuses_satellites(now_s)
+    without_position = lost or (not mission.plan.satellites and not descended)
     return known and without_position and may_sink(mission)
 
 

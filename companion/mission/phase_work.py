@@ -7,7 +7,7 @@ from companion.core.enums import CommandAction, FcuMode, Phase
 from companion.core.messages import WORLD
 from companion.mission import phases as ph
 from companion.mission.conditions import LAND_ATTEMPTS, may_arm_again, move_too_long
-from companion.mission.entry_actions import brake, descend, end_wait, fly_back, fly_to_waypoint, may_sink, request_land
+from companion.mission.entry_actions import brake, descend, fly_back, fly_to_waypoint, may_sink, request_land
 from companion.mission.flight_state import Timer
 from companion.mission.handover import come_to_rest
 from companion.mission.inspecting import inspect
@@ -23,9 +23,8 @@ TOUCHDOWN_DISARM_S = 5.0  # PX4 disarms by itself 2 s after landing; if it does 
 HOLD_SETTLES_S = 2.5  # the answer to a request and the heartbeat after it
 STAYED_S = 10.0  # PX4 leaves offboard by itself within COM_OF_LOSS_T; a later offboard is deliberate
 FLIES = "PX4 follows the other sender in offboard again, Hold is not requested any more"
-# PX4 resets to satellites that it has refused for 7 s when it has been without a position for up to 2 s, and checks it for 1 s.
-LAND_WAITS_S = 5.0
-LAND_WAITS_IN_DOUBT_S = 1.5  # then the safety table would end the stream, and without setpoints nothing lands
+# In doubt, for PX4's position; then the safety table would end the stream, and without setpoints nothing lands.
+LAND_WAITS_S = 1.5
 STATE_FRESH_S = 0.15  # before the safety table ends the stream for a stale state, PX4 is asked to land
 
 
@@ -105,10 +104,10 @@ def _land(mission: MissionContext, now_s: float) -> None:
     inputs, flight = mission.inputs, mission.flight
     if flight.waits:
         known = inputs.state_age_s(now_s) <= STATE_FRESH_S and inputs.mode == FcuMode.OFFBOARD
-        longest_s = LAND_WAITS_IN_DOUBT_S if mission.safety.demand is not None else LAND_WAITS_S
-        over = not inputs.px4_without_position() or flight.phase_time_s(now_s) > longest_s
+        over = not inputs.px4_without_position() or flight.phase_time_s(now_s) > LAND_WAITS_S
         if over or not known or inputs.silent(now_s):
-            end_wait(mission, now_s)
+            flight.waits = False
+            request_land(mission, inputs.mode == FcuMode.OFFBOARD, now_s)
         else:
             brake(mission, now_s)
         return

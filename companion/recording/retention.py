@@ -23,7 +23,7 @@ DAY_S = 86_400.0
 LOG_SUFFIX = ".mcap"
 LAST_NUMBER = ".last_number"  # the file that keeps the number when all logs have been moved elsewhere
 NUMBER_MAX = 10**12 - 1
-_NUMBERED = re.compile(r"(\d{6,12})_\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d")
+_NUMBERED = re.compile(r"([0-9]{6,12})_[0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9]{2}-[0-9]{2}-[0-9]{2}")
 _NUMBER_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -33,8 +33,8 @@ def next_log_name(folder: Path, started: datetime) -> str:
     The numbers are in the names, so that nothing else is needed for the order. The file `LAST_NUMBER` only keeps them
     growing when the logs have been moved away; without it, or when it is damaged, the names count alone.
     """
-    numbers = [_number(name.name) for name in _entries(folder)]
-    number = min(max(0, _last_number(folder), *numbers) + 1, NUMBER_MAX)
+    numbers = [_number(path.name) for path in _entries(folder) if path.suffix == LOG_SUFFIX]
+    number = max(0, _last_number(folder), *numbers) + 1
     part = folder / f"{LAST_NUMBER}.{os.getpid()}"
     with contextlib.suppress(OSError):  # a full disk: the names count
         part.unlink(missing_ok=True)
@@ -49,7 +49,13 @@ def next_log_name(folder: Path, started: datetime) -> str:
 def _number(name: str) -> int:
     """The number in the name of a log or of a file beside it, 0 without one (a log of a former version)."""
     found = _NUMBERED.match(name)
-    return int(found[1]) if found else 0
+    return _plausible(found[1]) if found else 0
+
+
+def _plausible(digits: str) -> int:
+    """A number that leaves none for the next log is no count of flights."""
+    number = int(digits)
+    return number if number < NUMBER_MAX else 0
 
 
 def _last_number(folder: Path) -> int:
@@ -64,7 +70,7 @@ def _last_number(folder: Path) -> int:
         return 0
     finally:
         os.close(descriptor)
-    return int(text) if re.fullmatch(r"[0-9]{1,12}", text) else 0
+    return _plausible(text) if re.fullmatch(r"[0-9]{1,12}", text) else 0
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -505,28 +505,20 @@ def test_without_a_position_this_stack_sinks_itself_and_px4_lands_the_last_decim
     assert asked_to_land(world) and not [e for e in world.events if e.action == "stop streaming"]
 
 
-@pytest.mark.parametrize("back_s", [0.8, 3.0])
-def test_a_landing_waits_for_px4s_position_in_offboard(back_s):
-    """PX4 dead-reckoned, reset to the satellites and checks its position: asked to land now, it would sink level, with the wind."""
-    world = fly_to("RETURN", bridge_plan)
-    edit(FcuStatus, position_ok=False)(world)
-    world.run_until("LAND", 60.0)
-    world.run(back_s)
-    assert world.mode == "OFFBOARD" and not asked_to_land(world)
-    edit(FcuStatus, position_ok=True)(world)
-    world.run(0.3)
-    assert asked_to_land(world)
-    world.run_until("DONE", 30.0)
-
-
-def test_a_landing_without_px4s_position_is_flown_by_this_stack_when_it_does_not_come_back():
-    world = fly_to("RETURN", bridge_plan)
-    edit(FcuStatus, position_ok=False)(world)
+@pytest.mark.parametrize(("position_ok", "apart_m"), [(False, 0.0), (True, 2.5)], ids=["lost", "satellites refused"])
+@pytest.mark.parametrize(("phase", "voltage_v"), [("HOLD", 12.9), ("RETURN", 15.0)])
+def test_a_landing_that_px4_could_only_fly_level_is_flown_by_this_stack(position_ok, apart_m, phase, voltage_v):
+    """PX4 dead-reckons beside satellites that it refuses: asked to land, it would sink level after seconds, with the wind."""
+    world = fly_to(phase, bridge_plan)
+    both(edit(FcuStatus, position_ok=position_ok, battery_voltage_v=voltage_v), witness(receiver_apart_m=apart_m))(
+        world
+    )
     world.run_until("LAND", 60.0)
     height_m = world.p[2]
-    world.run(7.5)
+    world.run(2.5)
     assert world.mode == "OFFBOARD" and not asked_to_land(world) and world.p[2] < height_m - 1.0
     world.run_until("DONE", 30.0)
+    assert asked_to_land(world) and not [e for e in world.events if e.action == "stop streaming"]
 
 
 def test_an_estimate_in_doubt_waits_for_px4s_position_for_a_moment_only():

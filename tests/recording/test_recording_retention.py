@@ -151,8 +151,22 @@ def test_no_number_file_that_can_be_written_or_read_keeps_a_log_from_beginning(t
     assert numbered(tmp_path, RIGHT).startswith("000004_")
     assert (tmp_path / "precious").read_text() == "70"
     (tmp_path / LAST_NUMBER).write_text(str(NUMBER_MAX))
-    assert [numbered(tmp_path, d).split("_")[0] for d in (RIGHT, BEHIND)] == [str(NUMBER_MAX)] * 2
+    assert [numbered(tmp_path, d)[:7] for d in (RIGHT, BEHIND)] == ["000005_", "000006_"], "no count of flights"
     assert next_log_name(tmp_path / "not there", RIGHT).startswith("000001_")
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        "999999999999_2026-01-01_00-00-00.mcap",
+        "000500_2026-01-01_00-00-00_notes.txt",
+        "\u0661" * 6 + "_2026-01-01_00-00-00.mcap",
+    ],
+)
+def test_a_stray_name_neither_freezes_the_numbers_nor_counts(tmp_path, stray):
+    (tmp_path / stray).write_bytes(b"")
+    names = [next_log_name(tmp_path, RIGHT) for _ in range(3)]
+    assert [name[:7] for name in names] == ["000001_", "000002_", "000003_"]
 
 
 def test_a_process_killed_while_it_writes_the_number_leaves_the_order(tmp_path, monkeypatch):
