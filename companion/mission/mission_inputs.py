@@ -98,7 +98,7 @@ class MissionInputs:
         self._resets_at_home = 0
         self._linked_s = -math.inf
         self._guarded_s = math.inf  # when the independent guard last had a value
-        self._rc_s = self._gnss_s = -math.inf
+        self._rc_s = self._gnss_s = self._followed_s = -math.inf
         self._sending_s = -math.inf
         self._fallback_since_s: float | None = None
         self._expected_modes: set[FcuMode] = set()
@@ -126,6 +126,8 @@ class MissionInputs:
             self._rc_s = status.stamp_s
         if status.gnss_ok:
             self._gnss_s = status.stamp_s
+            if not self.px4_refuses_satellites(now_s):
+                self._followed_s = status.stamp_s
         if self.switch is not None:
             self.switch.read(status, now_s)
 
@@ -551,6 +553,7 @@ class MissionInputs:
             switched_off=self.switch is not None and self.switch.on is False,
             gnss_expected=self._gnss_expected,
             gnss_age_s=now_s - self._gnss_s,
+            gnss_followed_age_s=now_s - self._followed_s,
             attitude=self.latest.fresh(FcuAttitude, now_s),
             sent=self.latest.fresh(SentSetpoint, now_s),
             host=self.latest.fresh(HostStatus, now_s),

@@ -76,6 +76,9 @@ HELD_BY = {
     True: (Sensor.MARKER, Sensor.VELOCITY, Sensor.ATTITUDE),
     False: (Sensor.POSITION, Sensor.VELOCITY, Sensor.ATTITUDE),
 }
+GNSS_AGE_S = 1.0  # a fix comes five times a second
+# Of the estimate by the inertial measurements alone, which lasts for about 8 s; this stack sinks to the ground within three.
+UNAIDED_S = 4.0
 RUNAWAYS = 3.0  # once may be an outlier; a state that runs away again and again explains an error that stays
 GNSS_JUMP_M = 3.5  # multipath moves a position by up to 3 m
 SIZE_ERROR = 0.08  # more than twice the error of a good print, beyond the uncertainty of its measurement
@@ -195,6 +198,14 @@ def _alone_age(s: SafetySnapshot) -> float | None:
 def _both_age(s: SafetySnapshot) -> float | None:
     near = s.at_bundle or s.phase == Phase.RETREAT
     return min(s.gnss_age_s, s.marker_age_s) if s.gnss_expected and near else None
+
+
+def _unaided(s: SafetySnapshot) -> float | None:
+    """How long nothing has shown the horizontal position [s]; fixes that PX4 refused before they were lost do not count."""
+    if not s.gnss_expected:
+        return None
+    lost = s.gnss_age_s > GNSS_AGE_S
+    return min(s.gnss_followed_age_s if lost else s.gnss_age_s, s.marker_age_s)
 
 
 def _nis(s: SafetySnapshot, at_bundle: bool) -> dict[Sensor, float]:
@@ -526,8 +537,9 @@ NEAR = (*ph.AT_BUNDLE, *ph.ON_TRAJECTORY, Phase.INSPECT, Phase.PAUSE)
 BATTERY_VOLTAGE = "battery voltage"  # in `FcuStatus.implausible`; it has a monitor of its own
 TOUCHDOWN = "touchdown"  # while this monitor is active, the mission does not ask for disarming
 GNSS_LOST, BOTH_LOST, BUNDLE_LOST, BATTERY_CRITICAL = "gnss_lost", "both_lost", "bundle_lost", "battery_critical"
+UNAIDED = "unaided"
 # A landing that these demand is no doubt in this stack's own estimate: it may sink by it
-ESTIMATE_GOOD = (GNSS_LOST, BOTH_LOST, BUNDLE_LOST, BATTERY_CRITICAL)
+ESTIMATE_GOOD = (GNSS_LOST, BOTH_LOST, UNAIDED, BUNDLE_LOST, BATTERY_CRITICAL)
 CONTROL_ERROR = "control_error"  # the name of the monitor whose hold begins at the aircraft, not at the reference
 
 MONITORS: tuple[Monitor, ...] = (
@@ -641,6 +653,10 @@ MONITORS: tuple[Monitor, ...] = (
     Monitor(BOTH_LOST, "no GNSS fix and bundle not seen", "s", CRITICAL, (*NEAR, Phase.RETREAT),
         _both_age, lambda v, p: v.safety.both_lost_s, hysteresis=0.5,
         escalation=(RETREAT, LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over", alone=False),
+    # whatever holds and retreats are under way: there is just the time left to sink by the inertial measurements
+    Monitor(UNAIDED, "nothing gives a position any more", "s", CRITICAL, ph.CONTROLLING,
+        _unaided, lambda v, p: v.safety.both_lost_s + UNAIDED_S, hysteresis=0.5,
+        escalation=(LAND, STOP_STREAMING), escalation_s=4.0, advice="be ready to take over", alone=False),
     # whether the aircraft follows the controller
     Monitor(CONTROL_ERROR, "too far from the reference", "m", CRITICAL, OFFBOARD_OR_LAND,
         _own_estimate(_control_error), lambda v, p: v.safety.control_error_m, hysteresis=0.3, after_s=0.5,

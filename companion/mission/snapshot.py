@@ -47,6 +47,7 @@ class SafetySnapshot:
     switched_off: bool  # the mission switch was turned off
     gnss_expected: bool = False  # there was a fix at the start
     gnss_age_s: float = math.inf  # since the last fix
+    gnss_followed_age_s: float = math.inf  # since the last fix that the flight controller did not refuse
     attitude: FcuAttitude | None = None  # None when it is too old
     sent: SentSetpoint | None = None  # likewise
     host: HostStatus | None = None  # likewise

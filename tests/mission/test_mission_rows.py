@@ -213,6 +213,11 @@ CASES: dict[str, Case] = {
     "both_lost": Case(
         fields(gnss_age_s=60.0), all_of(fields(gnss_age_s=1.1), UNSEEN), (fields(gnss_expected=False), AWAY)
     ),
+    "unaided": Case(
+        all_of(fields(gnss_age_s=60.0, gnss_followed_age_s=60.0)),  # the bundle is in sight
+        all_of(fields(gnss_age_s=1.1, gnss_followed_age_s=5.1), UNSEEN),
+        (fields(gnss_expected=False),),
+    ),
     "control_error": Case(
         of("control", position_error_m=2.0),
         of("control", position_error_m=2.01),

@@ -162,6 +162,13 @@ def copied(world: World) -> None:
     world.edit[Markers] = lambda m: msgspec.structs.replace(m, copied=("pier",), observations=[])
 
 
+def refused_then_lost(world: World) -> None:
+    """PX4 refuses the satellites for 4.5 s, the bundle is out of sight, then there is no fix either."""
+    both(attribute("bundle_in_view", False), witness(receiver_apart_m=2.5))(world)
+    lost_s = world.now_s + 4.5
+    world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, gnss_ok=m.stamp_s < lost_s)
+
+
 def astray(**offset) -> Callable[[World], None]:
     """The flight controller's position is displaced, and it counts no reset."""
     d = (offset.get("x", 0.0), offset.get("y", 0.0), offset.get("z", 0.0))
@@ -295,6 +302,7 @@ SCENARIOS: dict[str, list[Scenario]] = {
     "both_lost": [
         Scenario("HOLD", both(NO_FIX, attribute("bundle_in_view", False)), ["RETREAT", "LAND", "DONE"], 20.0)
     ],
+    "unaided": [Scenario("RETURN", refused_then_lost, ["LAND", "DONE"], 20.0)],
     "tilt": [Scenario("HOLD", rolled(1.2), ["PX4_HOLD"], 0.3)],
     "tilt_error": [Scenario("HOLD", rolled(0.4), ["LAND", "DONE"], 10.0)],
     "throttle": [Scenario("HOLD", edit(SentSetpoint, thrust=0.6), ["PAUSE", "LAND", "DONE"], 20.0)],

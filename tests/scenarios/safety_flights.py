@@ -222,6 +222,11 @@ def _bundle_and_satellites_jump_in_return(lockstep: Lockstep) -> None:
         lockstep.faults.add(Fault(at_s=lockstep.now_s + 3.8, kind=kind, duration_s=600.0, value=[3.0, 0.0, 0.0]))
 
 
+def _satellites_lost_later(lockstep: Lockstep) -> None:
+    """When the hold for another cause is over, so that the retreat after it counts from its own beginning."""
+    lockstep.faults.add(Fault(at_s=lockstep.now_s + 1.0, kind=FaultKind.GNSS_LOST, duration_s=600.0))
+
+
 def _wind_rises(lockstep: Lockstep) -> None:
     """The mission sees a steady tilt, and setpoints of it, of nearly all that the controller may use, in the direction of the wind.
 
@@ -364,6 +369,16 @@ FLIGHTS: dict[str, SafetyFlight] = {
     "gnss_and_imu_lost": SafetyFlight((fault("gnss_lost"), fault("imu_stops")), 3.5, "DONE"),
     "gnss_lost": SafetyFlight((fault("gnss_lost"), HIDDEN), 3.0, "DONE", 6.0, "search"),
     "both_lost": SafetyFlight((fault("gnss_lost"), HIDDEN), 2.0, "DONE"),
+    # two bundles of one name while the satellites are lost: hold and retreat follow each other, then the time is over
+    "unaided": SafetyFlight(
+        (fault("bundle_copied", 0.7, -0.5, 0.1),),
+        6.5,
+        "DONE",
+        6.0,
+        "search",
+        attack=_satellites_lost_later,
+        cause="bundle_twice",
+    ),
     "control_error": SafetyFlight((fault("gust", 0.0, 6.2, 0.0, lasts_s=1.0),), 2.0, "HOLD", 4.0),
     "tilt": SafetyFlight((fault("motors_weak", 0, 0, 0, 1, 1, 1, lasts_s=0.3),), 1.0, "PX4_HOLD", 6.0),
     # a gust that the controller tilts against, and an attitude loop with a fifth of its gain
