@@ -333,7 +333,7 @@ class BundleWitness(msgspec.Struct):
     # Largest change of the place of a bundle relative to another (`companion.estimation.bundle_pairs`); 0: all agree.
     bundles_apart_m: float = 0.0
     bundles_apart: tuple[str, ...] = ()  # the names of these two
-    receiver_apart_m: float = 0.0  # the receiver's solution from the flight controller's position, beside slow changes
+    satellites_refused: bool = False  # the flight controller's position does not follow the receiver's solution
     given_up: bool = False  # it stood elsewhere for so long that it is used again only where it was, if at all
 
 

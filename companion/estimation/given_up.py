@@ -7,10 +7,10 @@ stood, in sight all the time, for as many observations as a place needs to be le
 """
 
 GIVEN_UP_S = 2.0  # of evidence; the mission backs away after as long (`bundle_displaced`)
-BACK_COUNT, BACK_S = 8, 0.4  # observations in a row where it stood
+ESTABLISHED_COUNT, ESTABLISHED_S = 8, 0.4  # observations before a place counts, and before it counts again
 FRAME_S = 0.1  # between two observations in a row; what the place may be wrong by after longer is added up
 SILENT_S = 0.3  # without a motion of the flight controller: evidence of less than `GIVEN_UP_S` is kept, too
-LOST_S = 1.0  # out of sight or without a motion: where it stood is not known any more
+HIDDEN_S = 1.0  # a bundle that was not seen for this long was out of sight: where it stood is not certain any more
 CERTAIN_SHARE = 0.5  # of the distance between the two places: the sum of what the place may be wrong by
 
 
@@ -36,12 +36,12 @@ class GivenUp:
         """The flight controller's motion is not known for this long [s]."""
         if self.suspected and lasts_s > SILENT_S:
             self.active = True
-            self._for_good |= lasts_s > LOST_S
+            self._for_good |= lasts_s > HIDDEN_S
 
     def note_gap(self, lasts_s: float, error_m: float) -> None:
         """Nothing was seen for this long [s]; error_m: what the place may have become wrong by meanwhile."""
         if self.active:
-            self._for_good |= lasts_s > LOST_S
+            self._for_good |= lasts_s > HIDDEN_S
             self._uncertain_m += error_m if lasts_s > FRAME_S else 0.0
 
     def note(self, stamp_s: float, evidence: bool, displaced: bool, offset_m: float) -> None:
@@ -51,7 +51,7 @@ class GivenUp:
             self._back = (
                 [] if displaced or (self._back and stamp_s - self._back[-1] > FRAME_S) else [*self._back, stamp_s]
             )
-            back = len(self._back) >= BACK_COUNT and stamp_s - self._back[0] >= BACK_S
+            back = len(self._back) >= ESTABLISHED_COUNT and stamp_s - self._back[0] >= ESTABLISHED_S
             if back and not self._for_good:
                 self._begin()
         elif not evidence:

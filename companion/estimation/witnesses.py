@@ -50,7 +50,7 @@ import numpy as np
 from companion.core.arrays import Array, Vector
 from companion.core.frames import rotation_matrix
 from companion.core.messages import BundleWitness
-from companion.estimation.given_up import FRAME_S, GivenUp
+from companion.estimation.given_up import ESTABLISHED_COUNT, ESTABLISHED_S, FRAME_S, HIDDEN_S, GivenUp
 from companion.estimation.height_witness import HeightWitness
 from companion.estimation.inertial_witness import InertialMotion, SettingOff
 from companion.estimation.range_gain import RangeGain
@@ -63,7 +63,6 @@ VELOCITY_ERROR_M_S2 = 0.5  # without GNSS, from 1 s on: a tilt error of 1.5° an
 VELOCITY_ERROR_MAX_M_S = 2.0  # what is faster than this is displaced even without GNSS
 # A flight controller that has had no fix for longer dead-reckons by metres per second: then it is no witness of anything.
 DEAD_RECKONING_S = 10.0
-HIDDEN_S = 1.0  # a bundle that was not seen for this long was out of sight
 FIX_MAX_S = 1.0  # GNSS counts as there while the last fix is younger
 FIX_SETTLES_S = 5.0  # after one has come back: until then the position is still that of the time without
 
@@ -78,7 +77,6 @@ OTHER_MARKERS_OF_RANGE, OTHER_MARKERS_S = 0.06, 2.0
 CORRECTION_S = 3.0  # position and integrated velocity of the flight controller are compared over this time
 CORRECTION_M = 0.3  # what they differ by in ordinary flight
 
-ESTABLISHED_COUNT, ESTABLISHED_S = 8, 0.4  # observations before a place counts
 # Of the place where the filter expects a bundle. For so long without an observation this place is asked for; and so long a
 # doubt lasts, with the deviation of its beginning: a copy does not become true because the filter knows less and less.
 FILTER_SIGMAS, FILTER_S = 4.0, 5.0
@@ -674,7 +672,7 @@ class PlaceWitness:
             size_error=size_error,
             size_error_std=size_std,
             range_gain=self._gain.lower_bound if in_sight else nan,
-            receiver_apart_m=self._jump.size_m,
+            satellites_refused=self._jump.size_m > RECEIVER_APART_M,
             given_up=self._given_up.active,
         )
 

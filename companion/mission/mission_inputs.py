@@ -47,7 +47,6 @@ OUTSIDE_S = 0.5  # a voltage counts as implausible for this long after the last 
 WAY_HEIGHT_M = 1.0  # over the take-off point; what is lower belongs to take-off and landing
 WIND_HEIGHT_M = 1.0  # over the take-off point; nearer to the ground its push counts as wind
 CLIMB_ENDS_M = 1.3  # below its height PX4 ends a take-off: NAV_MC_ALT_RAD 0.8 m, and an overshoot of its estimate
-RECEIVER_APART_M = 1.5  # from PX4's position to the receiver's solution: EKF2 refuses it
 SEEN_S = 0.5  # a bundle counts as seen while its last accepted observation is younger
 # The height may be wrong by the first; in gusts the aircraft lags a descent by less than the second while it sinks.
 TOUCH_BELOW_M, TOUCH_BEHIND_M, TOUCH_STILL_M_S = 1.0, 0.12, 0.15
@@ -243,10 +242,10 @@ class MissionInputs:
         return self.plan.satellites and self.status is not None and self.status.position_ok is False
 
     def px4_refuses_satellites(self, now_s: float) -> bool:
-        """PX4's position is far from the receiver's solution: it dead-reckons, and has no position after some seconds."""
+        """PX4's position does not follow the receiver: it dead-reckons, and has no position after some seconds."""
         estimator = self.latest.fresh(EstimatorStatus, now_s)
         witness = None if estimator is None else estimator.witness
-        return self.plan.satellites and witness is not None and witness.receiver_apart_m > RECEIVER_APART_M
+        return self.plan.satellites and witness is not None and witness.satellites_refused
 
     def bundle_seen(self, now_s: float) -> bool:
         """The plan's bundle was observed within the last `SEEN_S`; an older observation does not count.

@@ -76,7 +76,6 @@ HELD_BY = {
     True: (Sensor.MARKER, Sensor.VELOCITY, Sensor.ATTITUDE),
     False: (Sensor.POSITION, Sensor.VELOCITY, Sensor.ATTITUDE),
 }
-GNSS_AGE_S = 1.0  # a fix comes five times a second
 # Of the estimate by the inertial measurements alone, which lasts for about 8 s; this stack sinks to the ground within three.
 UNAIDED_S = 4.0
 RUNAWAYS = 3.0  # once may be an outlier; a state that runs away again and again explains an error that stays
@@ -204,7 +203,7 @@ def _unaided(s: SafetySnapshot) -> float | None:
     """How long nothing has shown the horizontal position [s]; fixes that PX4 refused before they were lost do not count."""
     if not s.gnss_expected:
         return None
-    lost = s.gnss_age_s > GNSS_AGE_S
+    lost = s.gnss_age_s > raw_guard.GNSS_AGE_S
     return min(s.gnss_followed_age_s if lost else s.gnss_age_s, s.marker_age_s)
 
 

@@ -164,7 +164,7 @@ def copied(world: World) -> None:
 
 def refused_then_lost(world: World) -> None:
     """PX4 refuses the satellites for 4.5 s, the bundle is out of sight, then there is no fix either."""
-    both(attribute("bundle_in_view", False), witness(receiver_apart_m=2.5))(world)
+    both(attribute("bundle_in_view", False), witness(satellites_refused=True))(world)
     lost_s = world.now_s + 4.5
     world.edit[FcuStatus] = lambda m: msgspec.structs.replace(m, gnss_ok=m.stamp_s < lost_s)
 
@@ -501,32 +501,30 @@ def asked_to_land(world: World) -> bool:
     return any(m.action == "land" for m in world.commands)
 
 
+def sinks_before_px4_lands(world: World) -> None:
+    """From the begin of LAND: this stack flies down, and PX4 is asked for the last decimetres."""
+    height_m = world.p[2]
+    world.run(2.5)
+    assert world.mode == "OFFBOARD" and not asked_to_land(world) and world.p[2] < height_m - 1.0
+    world.run_until("DONE", 30.0)
+    assert asked_to_land(world) and not [e for e in world.events if e.action == "stop streaming"]
+
+
 def test_without_a_position_this_stack_sinks_itself_and_px4_lands_the_last_decimetres():
     """PX4 without a position levels the aircraft, and the wind takes it."""
     world = fly_to("SEARCH", bridge_plan)
     NO_FIX(world)
-    world.run_until("LAND", 6.0)
-    height_m = world.p[2]
-    world.run(2.5)
-    assert world.mode == "OFFBOARD" and not asked_to_land(world) and world.p[2] < height_m - 1.0
-    world.run_until("DONE", 30.0)
-    assert asked_to_land(world) and not [e for e in world.events if e.action == "stop streaming"]
+    sinks_before_px4_lands(world.run_until("LAND", 6.0))
 
 
-@pytest.mark.parametrize(("position_ok", "apart_m"), [(False, 0.0), (True, 2.5)], ids=["lost", "satellites refused"])
+@pytest.mark.parametrize(("position_ok", "refused"), [(False, False), (True, True)], ids=["lost", "satellites refused"])
 @pytest.mark.parametrize(("phase", "voltage_v"), [("HOLD", 12.9), ("RETURN", 15.0)])
-def test_a_landing_that_px4_could_only_fly_level_is_flown_by_this_stack(position_ok, apart_m, phase, voltage_v):
+def test_a_landing_that_px4_could_only_fly_level_is_flown_by_this_stack(position_ok, refused, phase, voltage_v):
     """PX4 dead-reckons beside satellites that it refuses: asked to land, it would sink level after seconds, with the wind."""
     world = fly_to(phase, bridge_plan)
-    both(edit(FcuStatus, position_ok=position_ok, battery_voltage_v=voltage_v), witness(receiver_apart_m=apart_m))(
-        world
-    )
-    world.run_until("LAND", 60.0)
-    height_m = world.p[2]
-    world.run(2.5)
-    assert world.mode == "OFFBOARD" and not asked_to_land(world) and world.p[2] < height_m - 1.0
-    world.run_until("DONE", 30.0)
-    assert asked_to_land(world) and not [e for e in world.events if e.action == "stop streaming"]
+    status = edit(FcuStatus, position_ok=position_ok, battery_voltage_v=voltage_v)
+    both(status, witness(satellites_refused=refused))(world)
+    sinks_before_px4_lands(world.run_until("LAND", 60.0))
 
 
 def test_an_estimate_in_doubt_waits_for_px4s_position_for_a_moment_only():
